@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// How fast this machine moves memory right now: the kernels that every step is measured against.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "board.h"
+
+namespace bench {
+
+enum Stream { kStreamingCopy, kCopy, kScale, kTriad, kRead, kStreams };
+
+struct StreamInfo {
+  const char* name;
+  double bytes_per_element;
+  bool is_reference;  // reading alone is shown, but no step could be as fast as it
+};
+inline constexpr StreamInfo kStreamInfo[kStreams] = {
+    {"streaming copy", 8, true}, {"copy", 8, true},         {"in-place scale", 8, true},
+    {"triad in place", 12, true}, {"read only", 4, false},
+};
+
+/// One rank's arrays, and its threads' walks over them.
+class Streams {
+ public:
+  Streams(const Rank& rank, size_t elements);
+  ~Streams();
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+
+  /// Time every kernel once, on all ranks at once, into series `first` and following.
+  void round(int first, bool keep);
+
+  /// Bytes that all ranks together move in one pass.
+  static double bytes(Stream stream, size_t elements, int world);
+
+ private:
+  void run(Stream stream);
+
+  const Rank& rank_;
+  const size_t elements_;
+  float* to_;
+  float* from_;
+};
+
+}  // namespace bench

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workloads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <utility>
+
+namespace bench {
+
+void Workload::add(std::string tensor, std::vector<int64_t> shape) {
+  int64_t count = 1;
+  for (const int64_t dimension : shape) count *= dimension;
+  tensors.push_back({std::move(tensor), std::move(shape), count});
+  elements += count;
+}
+
+Workload gpt2() {
+  constexpr int64_t width = 768;
+  Workload work{.name = "gpt2"};
+  const auto linear = [&](const std::string& name, int64_t in, int64_t out) {
+    work.add(name + ".weight", {in, out});
+    work.add(name + ".bias", {out});
+  };
+  const auto norm = [&](const std::string& name) {
+    work.add(name + ".weight", {width});
+    work.add(name + ".bias", {width});
+  };
+  work.add("wte.weight", {50257, width});
+  work.add("wpe.weight", {1024, width});
+  for (int layer = 0; layer < 12; layer++) {
+    const std::string block = "h." + std::to_string(layer) + ".";
+    norm(block + "ln_1");
+    linear(block + "attn.c_attn", width, 3 * width);
+    linear(block + "attn.c_proj", width, width);
+    norm(block + "ln_2");
+    linear(block + "mlp.c_fc", width, 4 * width);
+    linear(block + "mlp.c_proj", 4 * width, width);
+  }
+  norm("ln_f");
+  return work;
+}
+
+Workload small() {
+  Workload work{.name = "small"};
+  std::mt19937_64 random(20000);
+  const double octaves = std::log2(4097.0);
+  for (int i = 0; i < 20000; i++) {
+    const double unit = static_cast<double>(random() >> 11) * 0x1p-53;
+    const auto count = static_cast<int64_t>(std::exp2(unit * octaves));
+    work.add("t" + std::to_string(i), {std::clamp<int64_t>(count, 1, 4096)});
+  }
+  return work;
+}
+
+Workload flat() {
+  Workload work{.name = "flat"};
+  work.add("flat", {small().elements});
+  return work;
+}
+
+}  // namespace bench

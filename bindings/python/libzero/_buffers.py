@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of the caller as (address, shape, dtype), whatever made it, and library memory as arrays."""
+
+from __future__ import annotations
+
+import ctypes as c
+import math
+import numbers
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+from ._abi import CommHandle, lib
+
+_ITEM_BYTES = {"float32": 4, "float64": 8, "int32": 4, "int64": 8}
+_ARRAY_TYPES = {"f4": "float32", "f8": "float64", "i4": "int32", "i8": "int64"}
+_BUFFER_KINDS = {"f": "f", "d": "f", "i": "i", "l": "i", "q": "i", "n": "i"}
+
+Shape = Union[int, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Dense writable memory. `dtype` is "" when nobody said; `keep` keeps the memory alive."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    keep: object
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+
+def shape_of(shape: Shape) -> tuple[int, ...]:
+    dimensions = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
+    if any(size < 0 for size in dimensions):
+        raise ValueError(f"shape {dimensions} has a negative dimension")
+    return dimensions
+
+
+def buffer_of(value: Any, what: str) -> Buffer:
+    """What `value` is: a numpy array or anything with its interface, a torch tensor on the host, an
+    object with the buffer protocol (ctypes, array, memoryview), or (address, shape) of float32."""
+    # A numpy scalar shows the memory of a temporary.
+    if isinstance(value, numbers.Number):
+        raise TypeError(f"{what} is a number; an array is needed")
+    if hasattr(value, "data_ptr"):
+        return _from_tensor(value, what)
+    if hasattr(value, "__array_interface__"):
+        return _from_array(value, what)
+    if isinstance(value, tuple):
+        return _from_address(value, what)
+    return _from_protocol(value, what)
+
+
+def float32_of(value: Any, what: str) -> Buffer:
+    buffer = buffer_of(value, what)
+    if buffer.dtype != "float32":
+        raise TypeError(f"{what} is {buffer.dtype or 'of no known dtype'}; float32 is needed")
+    return buffer
+
+
+def _dense(shape: tuple[int, ...], strides: Sequence[int], item: int) -> bool:
+    """Whether `strides` are those of C order; a dimension of 0 or 1 may have any."""
+    if 0 in shape:
+        return True
+    expected = item
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _not_dense(what: str) -> ValueError:
+    return ValueError(f"{what} is not contiguous (C order); pass a copy that is")
+
+
+def _from_tensor(value: Any, what: str) -> Buffer:
+    device = getattr(getattr(value, "device", None), "type", "cpu")
+    if device != "cpu":
+        raise ValueError(f"{what} is on device {device!r}; this comm is on the host")
+    shape = tuple(int(size) for size in value.shape)
+    dtype = str(value.dtype).rpartition(".")[2]
+    if not value.is_contiguous():
+        raise _not_dense(what)
+    item = int(value.element_size())
+    return Buffer(int(value.data_ptr()), shape, dtype, math.prod(shape) * item, value)
+
+
+def _from_array(value: Any, what: str) -> Buffer:
+    interface: dict[str, Any] = value.__array_interface__
+    address, readonly = interface["data"]
+    if readonly:
+        raise ValueError(f"{what} is read-only")
+    typestr = interface["typestr"]
+    shape, item = tuple(interface["shape"]), int(typestr[2:])
+    strides = interface.get("strides")
+    if strides is not None and not _dense(shape, strides, item):
+        raise _not_dense(what)
+    # ">" is the byte order of other machines.
+    dtype = typestr if typestr[0] == ">" else _ARRAY_TYPES.get(typestr[1:], typestr)
+    return Buffer(address, shape, dtype, math.prod(shape) * item, value)
+
+
+def _from_address(value: tuple[Any, ...], what: str) -> Buffer:
+    if len(value) != 2 or not isinstance(value[0], int):
+        raise TypeError(f"{what}: a tuple must be (address, shape), not {value!r}")
+    address, shape = value[0], shape_of(value[1])
+    elements = math.prod(shape)
+    if address <= 0 and elements:
+        raise ValueError(f"{what}: address {address} is none")
+    return Buffer(address, shape, "float32", elements * 4, None)
+
+
+def _from_protocol(value: Any, what: str) -> Buffer:
+    try:
+        view = memoryview(value)
+    except TypeError:
+        raise TypeError(
+            f"{what}: {type(value).__name__} is neither an array, nor a tensor, nor a buffer, nor "
+            "(address, shape)"
+        ) from None
+    if not view.c_contiguous:
+        raise _not_dense(what)
+    if view.readonly:
+        raise ValueError(f"{what} is read-only")
+    code = view.format.lstrip("@=<")
+    kind = _BUFFER_KINDS.get(code, code)
+    dtype = _ARRAY_TYPES.get(f"{kind}{view.itemsize}", view.format)
+    shape = tuple(view.shape or ())
+    if view.nbytes == 0:
+        return Buffer(0, shape, dtype, 0, value)
+    # from_buffer holds the exporter, so that for example an array.array cannot be resized.
+    anchor = c.c_char.from_buffer(view.cast("B") if view.ndim else view)
+    return Buffer(c.addressof(anchor), shape, dtype, view.nbytes, anchor)
+
+
+def _free_arena(address: int) -> None:
+    # In a child after fork, or with an interpreter that is going down, there is nothing to free.
+    try:
+        lib().zero_arena_free(address)
+    except Exception:  # noqa: S110
+        pass
+
+
+class ArenaMemory:
+    """A claim on an arena. Every array made of it holds it, so the memory lives as long as a view."""
+
+    def __init__(self, comm: CommHandle, size: int, kind: int) -> None:
+        out = c.c_void_p()
+        lib().zero_arena_alloc(comm, size, kind, c.byref(out))
+        self.address = out.value or 0
+        self.bytes = size
+        weakref.finalize(self, _free_arena, self.address).atexit = False
+
+    def view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any:
+        """Part of the arena as a numpy array, or as a memoryview where there is no numpy."""
+        try:
+            import numpy
+        except ImportError:
+            return self._memoryview(offset, shape, dtype)
+        return numpy.asarray(_Exporter(self, self.address + offset, shape, dtype))
+
+    def _memoryview(self, offset: int, shape: tuple[int, ...], dtype: str) -> memoryview:
+        code = {"float32": "f", "float64": "d", "int32": "i", "int64": "q"}.get(dtype, "B")
+        size = math.prod(shape) * _ITEM_BYTES.get(dtype, 1)
+        memory = (c.c_char * size).from_address(self.address + offset)
+        memory.owner = self  # type: ignore[attr-defined]
+        view = memoryview(memory).cast("B")
+        if 0 in shape:
+            return view.cast(code)  # type: ignore[call-overload, no-any-return]
+        return view.cast(code, shape)  # type: ignore[call-overload, no-any-return]
+
+
+class _Exporter:
+    def __init__(self, owner: ArenaMemory, address: int, shape: tuple[int, ...], dtype: str) -> None:
+        typestr = {name: f"<{code}" for code, name in _ARRAY_TYPES.items()}.get(dtype, "|u1")
+        self.owner = owner
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "typestr": typestr,
+            "version": 3,
+        }

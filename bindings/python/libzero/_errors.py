@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the library refuses, as exceptions: one class, and a subclass where a caller acts on it."""
+
+from __future__ import annotations
+
+import threading
+
+
+class ZeroError(Exception):
+    """A call of the C library failed: its code, the code's name, and what, which and what to do."""
+
+    def __init__(self, code: int, name: str, message: str) -> None:
+        super().__init__(code, name, message)
+        self.code = code
+        self.name = name
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.message or 'no text'} ({self.name})"
+
+
+class ArgumentError(ZeroError, ValueError):
+    """A wrong argument or setting; nothing has happened."""
+
+
+class MismatchError(ZeroError):
+    """This rank passed or registered something else than the others; the comm stays usable."""
+
+
+class PeerError(ZeroError):
+    """Another rank failed in this call; nothing has changed and the comm stays usable."""
+
+
+class CheckpointError(ZeroError):
+    """A checkpoint could not be written, is damaged, or is of another model."""
+
+
+class CommError(ZeroError):
+    """The group is broken, or never formed: make a new comm, load, and go on from there."""
+
+
+_CLASSES: dict[int, type[ZeroError]] = {
+    -1: ArgumentError,
+    -7: MismatchError,
+    -8: PeerError,
+    **dict.fromkeys(range(-12, -8), CheckpointError),
+    **dict.fromkeys(range(-18, -12), CommError),
+}
+
+
+def error_of(code: int, name: str, message: str) -> ZeroError:
+    return _CLASSES.get(code, ZeroError)(code, name, message)
+
+
+class LibraryNotFoundError(ImportError):
+    """libzero.so is in none of the places that were tried, or is of another major version."""
+
+
+class _Pending(threading.local):
+    exception: BaseException | None = None
+
+
+# What a callback of this thread raised. C cannot carry it, so it waits here until the call that ran the
+# callback returns.
+pending = _Pending()
+
+
+def raise_failure(error: ZeroError) -> None:
+    """Raise `error`, or in its place the callback's exception that caused it."""
+    cause, pending.exception = pending.exception, None
+    if cause is None:
+        raise error
+    raise cause from error

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds libzero.so: LIBZERO_PATH, this package's folder, a checkout's build folder, the system loader."""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ._errors import LibraryNotFoundError
+
+MAJOR = 0
+_SONAMES = ("libzero.so", f"libzero.so.{MAJOR}")
+
+
+def _candidates() -> Iterator[str]:
+    """Paths and names for the loader, best first. LIBZERO_PATH, if set, is the only one."""
+    chosen = os.environ.get("LIBZERO_PATH")
+    if chosen:
+        path = Path(chosen)
+        yield str(path / _SONAMES[0] if path.is_dir() else path)
+        return
+    package = Path(__file__).resolve().parent
+    for soname in _SONAMES:
+        yield str(package / soname)
+    # bindings/python/libzero in a checkout: the build folders are three levels up.
+    if len(package.parents) > 2 and (package.parents[2] / "include" / "zero.h").is_file():
+        checkout = package.parents[2]
+        builds = [path for path in checkout.glob("build*/**/libzero.so") if path.is_file()]
+        yield from map(str, sorted(builds, key=lambda path: path.stat().st_mtime, reverse=True))
+        yield str(checkout / "build" / _SONAMES[0])
+    yield from reversed(_SONAMES)
+
+
+def _check_version(library: c.CDLL, path: str) -> str:
+    """The reason why `library` cannot be used, or ''."""
+    try:
+        library.zero_version.restype = c.c_uint32
+        version: int = library.zero_version()
+    except AttributeError:
+        return "has no zero_version, so it is another library of that name"
+    if version // 10000 != MAJOR:
+        return f"is version {version_text(version)}, this package needs {MAJOR}.x"
+    return ""
+
+
+def version_text(version: int) -> str:
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
+def load() -> tuple[c.CDLL, str]:
+    """The library and where it is; LibraryNotFoundError lists each place tried and why it failed."""
+    tried = []
+    for candidate in dict.fromkeys(_candidates()):
+        if "/" in candidate and not Path(candidate).exists():
+            tried.append(f"{candidate}: no such file")
+            continue
+        try:
+            # CDLL, not PyDLL: other threads run while a rank waits for its peers.
+            library = c.CDLL(candidate)
+        except OSError as error:
+            tried.append(f"{candidate}: {error}")
+            continue
+        problem = _check_version(library, candidate)
+        if not problem:
+            return library, candidate
+        tried.append(f"{candidate}: {problem}")
+    raise LibraryNotFoundError(
+        "libzero.so was not found. Set LIBZERO_PATH to the file or its folder. Tried:\n  "
+        + "\n  ".join(tried)
+    )

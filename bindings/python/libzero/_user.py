@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives written in Python, behind the C library's vtable."""
+
+from __future__ import annotations
+
+import ctypes as c
+import itertools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Optional
+
+from . import _abi
+from ._abi import CommHandle, lib
+from ._errors import pending
+
+_ITEM_BYTES = {1: 4, 2: 8, 3: 4, 4: 8}
+_DTYPE_NAMES = {number: name for name, number in _abi.DTYPES.items()}
+
+# send (read-only) and recv (writable), as bytes; neither may be used after the return.
+Move = Callable[[memoryview, memoryview], object]
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """The functions of a user comm. They raise to fail, and must return: libzero cannot interrupt
+    them. `send` may lie inside `recv`, at this rank's own place.
+
+    exchange    gather `send` of every rank into `recv`, in rank order; host memory
+    all_gather  the same, for parameters
+    all_to_all  the r-th piece of `send` goes to rank r; `recv` gets one piece of each rank
+    reduce_scatter  (send, recv, dtype): this rank's part of the sum over ranks into `recv`
+    split       (color, rank, world) -> the collectives of that sub-group, None for a negative color
+    free        called once, when the comm is gone
+
+    One of all_to_all and reduce_scatter is needed; with all_to_all, libzero sums in rank order.
+    """
+
+    exchange: Move
+    all_gather: Move
+    all_to_all: Optional[Move] = None
+    reduce_scatter: Optional[Callable[[memoryview, memoryview, str], object]] = None
+    split: Optional[Callable[[int, int, int], Optional["Collectives"]]] = None
+    free: Optional[Callable[[], object]] = None
+
+
+_OPTIONAL = ("all_to_all", "reduce_scatter", "split", "free")
+
+
+@dataclass(frozen=True)
+class _Seat:
+    collectives: Collectives
+    world: int
+
+
+# The ctx that C passes back is a number in here, so no Python object's address is ever in C's hands.
+_seats: dict[int, _Seat] = {}
+_numbers = itertools.count(1)
+
+
+def create(handle: CommHandle, collectives: Collectives, rank: int, world: int, options: Any) -> None:
+    functions = _abi.create(_abi.CommFunctions)
+    functions.exchange = _thunks.exchange
+    functions.all_gather = _thunks.all_gather
+    for name in _OPTIONAL:
+        if getattr(collectives, name) is not None or name == "free":
+            setattr(functions, name, getattr(_thunks, name))
+    number = _enter(collectives, world)
+    try:
+        lib().zero_comm_create_user(
+            c.byref(handle), c.byref(functions), number, rank, world, options
+        )
+    except BaseException:
+        _seats.pop(number, None)
+        raise
+
+
+def _enter(collectives: Collectives, world: int) -> int:
+    number = next(_numbers)
+    _seats[number] = _Seat(collectives, world)
+    return number
+
+
+def _guarded(run: Callable[[], object]) -> int:
+    """Run a callback; keep what it raises for the call that is under way on this thread."""
+    before, pending.exception = pending.exception, None
+    try:
+        run()
+    except BaseException as error:
+        pending.exception = before or error
+        return _abi.ERR_COMM
+    pending.exception = before
+    return _abi.OK
+
+
+def _bytes_at(address: int | None, size: int) -> memoryview:
+    if not address or size == 0:
+        return memoryview(bytearray())
+    return memoryview((c.c_char * size).from_address(address)).cast("B")
+
+
+def _lend(send: memoryview, recv: memoryview, use: Callable[[memoryview, memoryview], object]) -> None:
+    readable = send.toreadonly()
+    try:
+        use(readable, recv)
+    finally:
+        for view in (readable, recv):
+            # Makes later use an error. An array that was made of the view keeps it open.
+            try:
+                view.release()
+            except BufferError:
+                pass
+
+
+def _gather(name: str) -> Any:
+    def thunk(ctx: int, send: int, recv: int, size: int, *_stream: object) -> int:
+        def run() -> None:
+            seat = _seats[ctx]
+            own, all_ranks = _bytes_at(send, size), _bytes_at(recv, size * seat.world)
+            _lend(own, all_ranks, getattr(seat.collectives, name))
+
+        return _guarded(run)
+
+    return thunk
+
+
+def _all_to_all(ctx: int, send: int, recv: int, size: int, _stream: object) -> int:
+    def run() -> None:
+        seat = _seats[ctx]
+        use = seat.collectives.all_to_all
+        assert use is not None
+        _lend(_bytes_at(send, size * seat.world), _bytes_at(recv, size * seat.world), use)
+
+    return _guarded(run)
+
+
+def _reduce_scatter(
+    ctx: int, send: int, recv: int, count: int, dtype: int, _stream: object
+) -> int:
+    def run() -> None:
+        seat = _seats[ctx]
+        use = seat.collectives.reduce_scatter
+        assert use is not None
+        size = count * _ITEM_BYTES[dtype]
+        name = _DTYPE_NAMES[dtype]
+        _lend(
+            _bytes_at(send, size * seat.world),
+            _bytes_at(recv, size),
+            lambda readable, writable: use(readable, writable, name),
+        )
+
+    return _guarded(run)
+
+
+def _split(ctx: int, color: int, rank: int, world: int, child: Any) -> int:
+    def run() -> None:
+        parent = _seats[ctx].collectives
+        assert parent.split is not None
+        collectives = parent.split(color, rank, world)
+        if collectives is None:
+            if color >= 0:
+                raise TypeError(f"split returned None for color {color}")
+            return
+        for name in _OPTIONAL[:3]:
+            # The child uses its parent's table of functions.
+            if (getattr(collectives, name) is None) != (getattr(parent, name) is None):
+                raise TypeError(f"split must return collectives with {name} just where the parent has it")
+        child[0] = _enter(collectives, world)
+
+    return _guarded(run)
+
+
+def _free(ctx: int) -> None:
+    seat = _seats.pop(ctx, None)
+    if seat is None or seat.collectives.free is None:
+        return
+    try:
+        seat.collectives.free()
+    except BaseException:
+        # free cannot fail, as __del__ cannot.
+        sys.excepthook(*sys.exc_info())
+
+
+# Made once and never freed: C may call them as long as any user comm lives.
+_thunks = SimpleNamespace(
+    exchange=_abi.ExchangeFn(_gather("exchange")),
+    all_gather=_abi.MoveFn(_gather("all_gather")),
+    all_to_all=_abi.MoveFn(_all_to_all),
+    reduce_scatter=_abi.ReduceScatterFn(_reduce_scatter),
+    split=_abi.SplitFn(_split),
+    free=_abi.FreeFn(_free),
+)

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comm: one rank's seat in a group of ranks."""
+
+from __future__ import annotations
+
+import ctypes as c
+import math
+import numbers
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Union, overload
+
+from . import _abi, _user
+from ._abi import CommHandle, lib
+from ._buffers import ArenaMemory, Shape, buffer_of, shape_of
+from ._errors import ZeroError
+from ._user import Collectives
+
+_INT64 = 1 << 63
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What broke a comm; `rank` is -1 if nobody's death, absence or abort did."""
+
+    code: int
+    name: str
+    rank: int
+    step: int
+    params_consistent: bool
+    phase: str
+    message: str
+
+
+class Comm:
+    """One rank's seat in a group of ranks: solo(), local(), from_env() or user() make one.
+
+    Every rank calls the collective methods in the same order, one thread at a time; abort() and
+    failure() may come from any thread. A closed comm lives on inside its optimizers and arenas.
+    All deadlines are in milliseconds, 0 is the library's default.
+    """
+
+    def __init__(self, handle: CommHandle) -> None:
+        self._handle = handle
+
+    @classmethod
+    def solo(cls, *, timeout_ms: int = 0, late_ms: int = 0, rendezvous_ms: int = 0) -> Comm:
+        """A group of one."""
+        handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
+        lib().zero_comm_create_solo(c.byref(handle), options)
+        return cls(handle)
+
+    @classmethod
+    def local(
+        cls,
+        name: str,
+        rank: int,
+        world: int,
+        *,
+        timeout_ms: int = 0,
+        late_ms: int = 0,
+        rendezvous_ms: int = 0,
+    ) -> Comm:
+        """Join the `world` ranks of this host, processes or threads, that pass the same name."""
+        handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
+        encoded = _abi.text(name, "name")
+        lib().zero_comm_create_local(c.byref(handle), encoded, _int32(rank), _int32(world), options)
+        return cls(handle)
+
+    @classmethod
+    def from_env(cls, *, timeout_ms: int = 0, late_ms: int = 0, rendezvous_ms: int = 0) -> Comm:
+        """Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them."""
+        handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
+        lib().zero_comm_create_env(c.byref(handle), options)
+        return cls(handle)
+
+    @classmethod
+    def user(
+        cls,
+        collectives: Collectives,
+        rank: int,
+        world: int,
+        *,
+        timeout_ms: int = 0,
+        late_ms: int = 0,
+        rendezvous_ms: int = 0,
+    ) -> Comm:
+        """A group whose collectives are Python functions. What one of them raises comes out of the
+        call that ran it, and the comm is broken, as after a failure of any transport."""
+        handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
+        _user.create(handle, collectives, _int32(rank), _int32(world), options)
+        return cls(handle)
+
+    def split(self, color: int, key: int = 0) -> Comm | None:
+        """A comm of the ranks with this color, by key, then rank; None for a negative color."""
+        handle = CommHandle()
+        lib().zero_comm_split(c.byref(handle), self._handle, _int32(color), _int32(key))
+        return Comm(handle) if handle.value else None
+
+    @property
+    def rank(self) -> int:
+        return int(lib().zero_comm_rank(self._handle))
+
+    @property
+    def world(self) -> int:
+        return int(lib().zero_comm_world(self._handle))
+
+    def barrier(self) -> None:
+        """Return once every rank has called."""
+        lib().zero_comm_barrier(self._handle)
+
+    def broadcast(self, data: Any, root: int = 0) -> None:
+        """Copy the bytes of `data`, an array or writable buffer, from `root` to every rank."""
+        buffer = buffer_of(data, "data")
+        lib().zero_comm_broadcast(self._handle, buffer.address, buffer.bytes, _int32(root))
+
+    @overload
+    def all_reduce(self, data: float, operation: str = "sum") -> float: ...
+    @overload
+    def all_reduce(self, data: Any, operation: str = "sum") -> Any: ...
+    def all_reduce(self, data: Any, operation: str = "sum") -> Any:
+        """Combine over all ranks, "sum", "min" or "max": an array in place, or a number, which is
+        returned. A number must be an int on every rank or a float on every rank."""
+        chosen = _abi.choice(_abi.OPERATIONS, operation, "operation")
+        if isinstance(data, numbers.Integral):
+            return self._all_reduce_number(int(data), chosen)
+        if isinstance(data, numbers.Real):
+            return self._all_reduce_number(float(data), chosen)
+        buffer = buffer_of(data, "data")
+        dtype = _abi.DTYPES.get(buffer.dtype)
+        if dtype is None:
+            raise TypeError(f"data is {buffer.dtype}; there are {', '.join(_abi.DTYPES)}")
+        lib().zero_comm_all_reduce(self._handle, buffer.address, buffer.elements, dtype, chosen)
+        return data
+
+    def _all_reduce_number(self, number: float, operation: int) -> float:
+        if isinstance(number, int) and not -_INT64 <= number < _INT64:
+            raise OverflowError(f"{number} does not fit into 64 bits")
+        whole = isinstance(number, int)
+        value: Union[c.c_int64, c.c_double] = c.c_int64(number) if whole else c.c_double(number)
+        dtype = _abi.DTYPES["int64" if whole else "float64"]
+        lib().zero_comm_all_reduce(self._handle, c.addressof(value), 1, dtype, operation)
+        return value.value
+
+    def abort(self, reason: str = "") -> None:
+        """Break the comm on every rank, from any thread, at any time."""
+        lib().zero_comm_abort(self._handle, _abi.text(reason, "reason") or None)
+
+    def failure(self) -> Failure | None:
+        """What broke the comm, None while it is sound; from any thread."""
+        failure = _abi.create(_abi.Failure)
+        lib().zero_comm_failure(self._handle, c.byref(failure))
+        if failure.status == _abi.OK:
+            return None
+        return Failure(
+            failure.status,
+            lib().zero_status_name(failure.status).decode(),
+            failure.rank,
+            failure.step,
+            bool(failure.params_consistent),
+            failure.phase.decode("utf-8", "replace"),
+            failure.text.decode("utf-8", "replace"),
+        )
+
+    def arena(self, shape: Shape, kind: str = "shared", dtype: str = "float32") -> Any:
+        """Zeroed memory that libzero reduces and updates in place: a numpy array, or a memoryview
+        where there is no numpy. A plain int is a number of bytes. `kind` is "shared" (one copy for
+        all ranks, for parameters) or "per_rank" (for gradients). Freed with its last view.
+        Collective."""
+        chosen = _abi.choice(_abi.MEMORIES, kind, "kind")
+        if isinstance(shape, int):
+            dtype = "uint8"
+        else:
+            _abi.choice(_abi.DTYPES, dtype, "dtype")
+        dimensions = shape_of(shape)
+        item = {"uint8": 1, "float32": 4, "int32": 4}.get(dtype, 8)
+        memory = ArenaMemory(self._handle, math.prod(dimensions) * item, chosen)
+        return memory.view(0, dimensions, dtype)
+
+    def close(self) -> None:
+        """Give the seat back; again is fine."""
+        token, self._handle.value = self._handle.value, None
+        if token is None:
+            return
+        try:
+            lib().zero_comm_free(CommHandle(token))
+        except ZeroError:
+            self._handle.value = token
+            raise
+
+    def __enter__(self) -> Comm:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Nobody is left to hear of a failure, for example in a child after fork.
+        try:
+            self.close()
+        except Exception:  # noqa: S110
+            pass
+
+    def __repr__(self) -> str:
+        if not self._handle.value:
+            return "<Comm, closed>"
+        return f"<Comm, rank {self.rank} of {self.world}>"
+
+
+def _int32(value: int) -> int:
+    """ctypes would cut a wide number to 32 bits without a word."""
+    if not -(1 << 31) <= value < 1 << 31:
+        raise OverflowError(f"{value} does not fit into 32 bits")
+    return value
+
+
+def _options(timeout_ms: int, late_ms: int, rendezvous_ms: int) -> Any:
+    options = _abi.create(_abi.CommOptions)
+    for name, value in (
+        ("timeout_ms", timeout_ms),
+        ("late_ms", late_ms),
+        ("rendezvous_ms", rendezvous_ms),
+    ):
+        if value:
+            setattr(options, name, value)
+    return c.byref(options)

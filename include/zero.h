@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ZERO_H
+#define ZERO_H
+
+/* libzero: ZeRO stage 1 for any training engine.
+ *
+ * Every rank of a group holds the same parameters and computes its own gradients. libzero
+ * splits the optimizer state over the ranks, reduces each gradient to the rank that owns it,
+ * updates the owned share, and puts the new parameters on every rank:
+ *
+ *     zero_comm *comm;    zero_comm_create_env(&comm, NULL);
+ *     zero_optim *optim;  zero_create(&optim, comm, NULL);
+ *     zero_register_params(optim, NULL, params, count, NULL);
+ *     zero_broadcast_params(optim, 0, NULL);
+ *     for (...) { forward_backward(); zero_step(optim, NULL); }
+ *     zero_state_save(optim, "run/step-1000", NULL);
+ *
+ * Conventions
+ *
+ *  1. Every call that can fail returns a zero_status: 0 is ZERO_OK, positive is done with news,
+ *     negative failed. zero_last_error() then says what, which and what to do.
+ *  2. A call that failed changed nothing, unless its comment says so. Out-parameters are written
+ *     only on success.
+ *  3. Handles are opaque tokens, checked on entry; a closed, foreign or NULL handle is
+ *     ZERO_ERR_ARGUMENT. Who gets one by `**out` frees it with its _free, which ignores NULL.
+ *     Frees are local, never wait for another rank, and may come in any order: a comm lives on
+ *     inside its optimizers and arenas.
+ *  4. Structs begin with struct_size. Call the matching _init first, then set fields. A field that
+ *     is zero means its default. An array of structs has the stride of its first struct_size.
+ *  5. "Collective" calls are made by every rank of the comm, in the same order. A comm takes one
+ *     collective call at a time, whichever of its optimizers makes it.
+ *  6. One thread at a time per handle: a second one gets ZERO_ERR_BUSY, without effect.
+ *     zero_comm_abort, zero_comm_failure and zero_last_error may come from any thread.
+ *  7. Pointers passed in are borrowed for the call, unless the comment says longer. Names, shapes
+ *     and arrays are copied.
+ *  8. No call waits without a deadline (zero_comm_options). On the host a call is done on return;
+ *     `stream` is for devices with streams and must be NULL on the host.
+ *  9. A rank is a handle, not a process: threads may be ranks. After a fork every call in the
+ *     child returns ZERO_ERR_FORKED while the parent held handles; fork and exec is safe.
+ * 10. Inside a collective call the rank that is at fault gets its own code and all others get
+ *     ZERO_ERR_PEER with the same sentence; nothing has changed and the comm stays usable. Only a
+ *     death, a deadline, a broken order of calls or a broken transport aborts a comm; the first
+ *     cause wins, is returned by every later call, and an aborted comm stays aborted.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(ZERO_STATIC) || !defined(__GNUC__)
+#define ZERO_API
+#else
+#define ZERO_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version, errors, log ----------------------------------------------------------- */
+
+#define ZERO_VERSION_MAJOR 0
+#define ZERO_VERSION_MINOR 1
+#define ZERO_VERSION_PATCH 0
+
+/* The version of the library that was loaded: major * 10000 + minor * 100 + patch. */
+ZERO_API uint32_t zero_version(void);
+
+/* One line of "key: value; ..." saying which comms, devices and instruction sets this build has and
+ * which instruction set this machine uses. Static storage. */
+ZERO_API const char *zero_build_info(void);
+
+typedef int32_t zero_status;
+enum {
+    ZERO_OK = 0,
+    ZERO_SKIPPED = 1,              /* done: all ranks agreed to skip the update                   */
+
+    /* The caller's side. The call had no effect. */
+    ZERO_ERR_ARGUMENT = -1,        /* a wrong argument, handle, struct size or setting            */
+    ZERO_ERR_STATE = -2,           /* a right call at the wrong moment                            */
+    ZERO_ERR_BUSY = -3,            /* another thread is inside this handle                        */
+    ZERO_ERR_FORKED = -4,          /* this process was forked from the one that made the handle   */
+    ZERO_ERR_UNSUPPORTED = -5,     /* not in this build, on this device, or of this comm          */
+    ZERO_ERR_MEMORY = -6,          /* memory ran out                                              */
+    ZERO_ERR_MISMATCH = -7,        /* this rank passed or registered something else than the rest */
+    ZERO_ERR_PEER = -8,            /* another rank failed in this call: the text says which, why  */
+
+    /* Checkpoints. */
+    ZERO_ERR_CKPT_IO = -9,         /* the operating system refused a file operation               */
+    ZERO_ERR_CKPT_INVALID = -10,   /* missing, incomplete, damaged or not a checkpoint            */
+    ZERO_ERR_CKPT_MISMATCH = -11,  /* a sound checkpoint of another model or optimizer            */
+    ZERO_ERR_NOT_LOADED = -12,     /* a load failed half way: load again before stepping          */
+
+    /* The group. The comm is aborted (RENDEZVOUS: it never formed). */
+    ZERO_ERR_RENDEZVOUS = -13,     /* the ranks did not find each other                           */
+    ZERO_ERR_TIMEOUT = -14,        /* a rank made no progress until the deadline                  */
+    ZERO_ERR_PEER_DEAD = -15,      /* a rank's process ended                                      */
+    ZERO_ERR_DESYNC = -16,         /* the ranks made different calls                              */
+    ZERO_ERR_COMM = -17,           /* the transport, or a user comm's function, failed            */
+    ZERO_ERR_ABORTED = -18,        /* zero_comm_abort was called                                  */
+    ZERO_ERR_SYSTEM = -19,         /* the operating system refused something                      */
+    ZERO_ERR_INTERNAL = -99        /* a bug in libzero: please report it                          */
+};
+
+/* Why the latest failing call on this thread failed, "" before any failure. Owned by the library,
+ * valid until the next failing call on this thread. At most 4095 bytes of UTF-8. */
+ZERO_API const char *zero_last_error(void);
+
+/* "ZERO_ERR_PEER_DEAD" and so on; "unknown status" for any other number. Static storage. */
+ZERO_API const char *zero_status_name(zero_status status);
+
+enum { ZERO_LOG_ERROR = 1, ZERO_LOG_WARNING = 2, ZERO_LOG_INFO = 3 };
+
+/* `message` is valid during the call only. Must not call libzero and must return. */
+typedef void (*zero_log_fn)(void *ctx, int32_t level, const char *message);
+
+/* Send messages up to `max_level` to `log`, for the whole process; NULL turns them off, which is the
+ * start. The library itself never prints. Runs on a thread that is inside a libzero call. `ctx` must
+ * stay valid until another callback is set and no call is in flight. */
+ZERO_API zero_status zero_set_log_callback(zero_log_fn log, void *ctx, int32_t max_level);
+
+/* ---- Comm: one rank's seat in a group of ranks -------------------------------------- */
+
+typedef struct zero_comm zero_comm;
+
+typedef struct zero_comm_options {
+    size_t struct_size;
+    int64_t timeout_ms;    /* without progress, once all ranks are in the call    (300,000)   */
+    int64_t late_ms;       /* for a live rank that is not in the call yet         (1,800,000) */
+    int64_t rendezvous_ms; /* for all ranks to find each other                    (120,000)   */
+} zero_comm_options;
+
+/* Write the defaults into the first `struct_size` bytes of `*options`. Every _init does so. */
+ZERO_API zero_status zero_comm_options_init(zero_comm_options *options, size_t struct_size);
+
+/* A group of one: no communication, and the same code path and files as any other comm. */
+ZERO_API zero_status zero_comm_create_solo(zero_comm **out, const zero_comm_options *options);
+
+/* Join the `world` ranks of this host that pass the same `name` (1 to 64 characters), as processes
+ * or threads of one user. Collective. ZERO_ERR_RENDEZVOUS, naming the ranks that never came, when they
+ * are not all there after rendezvous_ms, or at once when a rank comes twice, disagrees about `world`,
+ * or is of another libzero version; nothing is left behind. */
+ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, int32_t rank,
+                                            int32_t world, const zero_comm_options *options);
+
+/* Join the ranks that the launcher started. Reads, first complete set wins: ZERO_RANK and
+ * ZERO_WORLD_SIZE (zero-run); RANK and WORLD_SIZE (torchrun); OMPI_COMM_WORLD_RANK and _SIZE;
+ * PMI_RANK and PMI_SIZE (MPICH, Hydra); SLURM_PROCID and SLURM_NTASKS. None set: a solo comm. All ranks
+ * on this host: a local comm, whose name comes from the launcher's job, or from ZERO_JOB. Ranks on
+ * several hosts: ZERO_ERR_UNSUPPORTED. ZERO_TIMEOUT_MS, ZERO_LATE_MS and ZERO_RENDEZVOUS_MS are read
+ * for what `options` leaves at its default. Collective. */
+ZERO_API zero_status zero_comm_create_env(zero_comm **out, const zero_comm_options *options);
+
+/* Collectives of your own. Each gets `ctx` first, returns ZERO_OK or any negative code (the caller of
+ * libzero then gets ZERO_ERR_COMM with that code in the text), must not throw, and must return: libzero
+ * cannot interrupt it. They are called from the thread that is inside the collective call, with no lock
+ * held. Buffers never overlap, except where `send` lies inside `recv` at its own rank's place. */
+typedef struct zero_comm_functions {
+    size_t struct_size;
+    /* Required. Gather `bytes` bytes of host memory of every rank into `recv`, in rank order. */
+    zero_status (*exchange)(void *ctx, const void *send, void *recv, size_t bytes);
+    /* Required. Gather `bytes` bytes of every rank's `send` into `recv`, in rank order. */
+    zero_status (*all_gather)(void *ctx, const void *send, void *recv, size_t bytes, void *stream);
+    /* One of the next two. Send the r-th `bytes` of `send` to rank r; `recv` gets one piece of each
+     * rank, in rank order. libzero then sums in rank order, so bits equal those of other comms. */
+    zero_status (*all_to_all)(void *ctx, const void *send, void *recv, size_t bytes, void *stream);
+    /* Sum over ranks; this rank's `count` elements of the sum into `recv`. Order of sums is yours. */
+    zero_status (*reduce_scatter)(void *ctx, const void *send, void *recv, size_t count, int32_t dtype,
+                                  void *stream);
+    /* Optional. Make the ctx of a sub-group of the ranks that pass the same `color`, ordered by `rank`;
+     * called on every rank of the parent. NULL: zero_comm_split is ZERO_ERR_UNSUPPORTED. */
+    zero_status (*split)(void *ctx, int32_t color, int32_t rank, int32_t world, void **child_ctx);
+    /* Optional. Called once for each ctx, when its comm is gone. */
+    void (*free)(void *ctx);
+} zero_comm_functions;
+
+ZERO_API zero_status zero_comm_functions_init(zero_comm_functions *functions, size_t struct_size);
+
+/* Use your own collectives on host memory. `functions` is copied; `ctx` must live until `free`. */
+ZERO_API zero_status zero_comm_create_user(zero_comm **out, const zero_comm_functions *functions,
+                                           void *ctx, int32_t rank, int32_t world,
+                                           const zero_comm_options *options);
+
+/* Split `parent` into sub-groups of the ranks that pass the same `color`, ordered by `key`, then by
+ * rank. A negative color takes no seat: ZERO_OK and `*out` is NULL. The child has its own ranks,
+ * deadlines and failures; `parent` may be freed first. Collective on the parent. */
+ZERO_API zero_status zero_comm_split(zero_comm **out, zero_comm *parent, int32_t color, int32_t key);
+
+/* This seat's position in its group, and the group's size; a negative zero_status on a bad handle. */
+ZERO_API int32_t zero_comm_rank(const zero_comm *comm);
+ZERO_API int32_t zero_comm_world(const zero_comm *comm);
+
+/* Return once every rank has called. Collective. */
+ZERO_API zero_status zero_comm_barrier(zero_comm *comm);
+
+/* Copy `bytes` bytes at `data` from `root` to every rank. For small values of your own. Collective. */
+ZERO_API zero_status zero_comm_broadcast(zero_comm *comm, void *data, size_t bytes, int32_t root);
+
+/* Element types. In this version parameters and gradients are ZERO_FLOAT32; zero_comm_all_reduce takes
+ * all four. */
+enum { ZERO_FLOAT32 = 1, ZERO_FLOAT64 = 2, ZERO_INT32 = 3, ZERO_INT64 = 4 };
+enum { ZERO_SUM = 1, ZERO_MIN = 2, ZERO_MAX = 3 };
+
+/* Combine `count` elements at `data` over all ranks, in rank order, in place; the same bits on every
+ * rank. NaN wins over numbers in ZERO_MIN and ZERO_MAX. For small values of your own. Collective. */
+ZERO_API zero_status zero_comm_all_reduce(zero_comm *comm, void *data, size_t count, int32_t dtype,
+                                          int32_t operation);
+
+/* Break the comm: every call on it, running or later, on every rank, returns ZERO_ERR_ABORTED with
+ * `reason` (NULL is allowed). Local, from any thread, at any time; no effect on an aborted comm. */
+ZERO_API zero_status zero_comm_abort(zero_comm *comm, const char *reason);
+
+typedef struct zero_failure {
+    size_t struct_size;
+    zero_status status;        /* ZERO_OK while the comm is sound                                  */
+    int32_t rank;              /* whose death, absence or abort broke it, -1 if nobody's           */
+    int64_t step;              /* optimizer steps completed on this seat by then                   */
+    int32_t params_consistent; /* 0: it broke while parameters were being published; load before
+                                  going on. 1: nothing or everything of the last step has happened */
+    char phase[32];            /* "zero_step: publish"                                             */
+    char text[512];            /* as in zero_last_error                                            */
+} zero_failure;
+
+ZERO_API zero_status zero_failure_init(zero_failure *failure, size_t struct_size);
+
+/* What broke the comm. Local, from any thread; only the first failure->struct_size bytes are written. */
+ZERO_API zero_status zero_comm_failure(const zero_comm *comm, zero_failure *failure);
+
+ZERO_API zero_status zero_comm_free(zero_comm *comm);
+
+/* ---- Memory -------------------------------------------------------------------------- */
+
+enum {
+    ZERO_MEMORY_PER_RANK = 1, /* one copy a rank: for gradients, or a private copy of parameters  */
+    ZERO_MEMORY_SHARED = 2    /* one copy for all ranks of a local comm: for parameters. Comms that
+                                 cannot share memory give one each                                 */
+};
+
+/* Allocate `bytes` zeroed bytes (same number on every rank), aligned to 64 bytes or more, that libzero
+ * reduces and updates in place; on a local comm the other ranks read and write them directly. The
+ * memory is reserved here, not at first touch. Outside calls, SHARED memory is written by one rank, or
+ * by all with the same bytes, and zero_broadcast_params is then the barrier. Memory of your own
+ * (malloc, numpy) works too, at the price of copies that zero_stats shows. Collective. */
+ZERO_API zero_status zero_arena_alloc(zero_comm *comm, size_t bytes, int32_t kind, void **out);
+
+/* Give up this rank's claim on an arena, by the pointer that zero_arena_alloc returned. The memory goes
+ * once no optimizer has parameters or gradients in it. NULL is ignored. Local. */
+ZERO_API zero_status zero_arena_free(void *arena);
+
+/* ---- Build an optimizer -------------------------------------------------------------- */
+
+/* One model's sharded optimizer state on one rank. */
+typedef struct zero_optim zero_optim;
+
+/* The update rules and their settings (name: default), by the formulas of torch.optim.
+ * ADAMW  lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, amsgrad: 0, maximize: 0
+ * ADAM   the same, weight_decay: 0 and added to the gradient
+ * SGD    lr: 1e-3, momentum: 0, dampening: 0, weight_decay: 0, nesterov: 0, maximize: 0 */
+enum { ZERO_OPTIMIZER_ADAMW = 0, ZERO_OPTIMIZER_ADAM = 1, ZERO_OPTIMIZER_SGD = 2 };
+
+/* Who owns what. The state of an element lives on its owner, which updates it. */
+enum {
+    ZERO_PARTITION_EVEN = 0,            /* buckets split evenly in blocks of 1,024 elements        */
+    ZERO_PARTITION_GREEDY = 1,          /* whole tensors, largest first, to the least loaded rank:
+                                           torch's ZeroRedundancyOptimizer                         */
+    ZERO_PARTITION_GREEDY_IN_ORDER = 2, /* the same without the sort: fairscale's OSS              */
+    ZERO_PARTITION_MANUAL = 3           /* whole tensors, to zero_param.owner                      */
+};
+
+/* What a step does with infinities and NaNs in the reduced gradient. */
+enum {
+    ZERO_NONFINITE_IGNORE = 0, /* as torch.optim: they reach the parameters; they are counted      */
+    ZERO_NONFINITE_SKIP = 1    /* all ranks skip the update and zero_step returns ZERO_SKIPPED     */
+};
+
+typedef struct zero_options {
+    size_t struct_size;
+    int32_t optimizer;             /* ZERO_OPTIMIZER_*                            (ADAMW)      */
+    int32_t partition;             /* ZERO_PARTITION_*                            (EVEN)       */
+    int64_t bucket_bytes;          /* size of one transfer, at least 4,096        (33,554,432) */
+    double max_grad_norm;          /* > 0: zero_step clips the total norm to this (0: off)     */
+    double grad_norm_type;         /* p of that norm: 1, 2, any p > 0, INFINITY   (2)          */
+    int32_t nonfinite;             /* ZERO_NONFINITE_*                            (IGNORE)     */
+    int32_t threads;               /* that update on this rank, at most 64
+                                      (this rank's part of the cores, at most 4)               */
+    const char *const *names;      /* settings for every group: names ...                      */
+    const double *values;          /* ... and values                                           */
+    size_t setting_count;
+} zero_options;
+
+ZERO_API zero_status zero_options_init(zero_options *options, size_t struct_size);
+
+/* Start an empty optimizer on `comm`. NULL options mean the defaults. Local, but every rank creates its
+ * optimizers in the same order; options and settings must be the same on every rank, which is checked
+ * at the seal. ZERO_ERR_ARGUMENT names a setting that is unknown or out of range. */
+ZERO_API zero_status zero_create(zero_optim **out, zero_comm *comm, const zero_options *options);
+
+typedef struct zero_group_options {
+    size_t struct_size;
+    const char *const *names; /* settings that differ from the optimizer's */
+    const double *values;
+    size_t setting_count;
+} zero_group_options;
+
+ZERO_API zero_status zero_group_options_init(zero_group_options *options, size_t struct_size);
+
+enum {
+    ZERO_PARAM_ORDER = 1, /* `order` is given                                                       */
+    ZERO_PARAM_PADDED = 2 /* data and grad may be read and written up to the next multiple of 64 bytes
+                             behind their end, as zero_partition_plan lays them out                 */
+};
+
+typedef struct zero_param {
+    size_t struct_size;
+    const char *name;     /* unique in the optimizer, UTF-8, 1 to 4,096 bytes                       */
+    void *data;           /* the parameter, dense; borrowed until zero_free or a new bind. NULL: bound
+                             later                                                                  */
+    void *grad;           /* its gradient, same shape; NULL: given per call, or none                */
+    const int64_t *shape; /* `ndim` dimensions, each >= 0; NULL with ndim 0 is a scalar             */
+    int32_t ndim;         /* at most 16                                                             */
+    int32_t dtype;        /* ZERO_FLOAT32                                                           */
+    int32_t owner;        /* its rank, with ZERO_PARTITION_MANUAL                                   */
+    int32_t flags;        /* ZERO_PARAM_*                                                           */
+    int64_t order;        /* position in the forward pass (registration); later ones travel first   */
+} zero_param;
+
+ZERO_API zero_status zero_param_init(zero_param *param, size_t struct_size);
+
+/* Add `count` parameters as one group and, if `group` is not NULL, write its number. Same names, shapes
+ * and order on every rank. May be called again, also after steps: owners of what is registered never
+ * move. Local. ZERO_ERR_ARGUMENT names a parameter whose name, shape, dtype or memory is wrong (empty
+ * or duplicate name, overflowing count, overlap with another parameter or gradient), and then none of
+ * them is added. */
+ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_options *options,
+                                          const zero_param *params, size_t count, int32_t *group);
+
+/* Give new addresses to all `count` registered parameters, in order of registration: `data`, `grads` or
+ * both (NULL: as they are; a NULL entry in `data` too). Contents are not copied. Local. */
+ZERO_API zero_status zero_bind_params(zero_optim *optim, void *const *data, void *const *grads,
+                                      size_t count);
+
+/* Fix buckets and owners of what is registered, compare the registration over all ranks and allocate the
+ * state. Implied by the first collective call after a registration. ZERO_ERR_MISMATCH (ZERO_ERR_PEER
+ * elsewhere) names the first parameter or setting that differs, with both sides. Collective. */
+ZERO_API zero_status zero_seal(zero_optim *optim);
+
+/* Local. Parameters keep their values; the state is gone. */
+ZERO_API zero_status zero_free(zero_optim *optim);
+
+/* ---- Settings ------------------------------------------------------------------------ */
+
+#define ZERO_ALL_GROUPS (-1)
+
+/* Set one setting of one group, or of all, from the next step on. Every rank sets the same before that
+ * step: a difference is ZERO_ERR_MISMATCH there. amsgrad is fixed at registration. Local. */
+ZERO_API zero_status zero_group_set(zero_optim *optim, int32_t group, const char *name, double value);
+ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, const char *name,
+                                    double *value);
+
+/* ---- Training loop ------------------------------------------------------------------- */
+
+#define ZERO_ROOT_NONE (-1)
+
+/* Copy every parameter from `root` to all ranks. ZERO_ROOT_NONE copies nothing: it says that all ranks
+ * wrote the same parameters. Collective; only between steps. */
+ZERO_API zero_status zero_broadcast_params(zero_optim *optim, int32_t root, void *stream);
+
+enum {
+    ZERO_REDUCE_MEAN = 0, /* divide the sum by the number of ranks */
+    ZERO_REDUCE_SUM = 1
+};
+
+/* Sum every gradient over the ranks, in rank order, to its owners. `grads`: one pointer per parameter in
+ * order of registration (`count` of them); NULL means the registered ones. A NULL entry is "no gradient
+ * on this rank": absent on every rank, the parameter is not updated, not decayed, and its step count
+ * stands; absent on some, it counts as zeros there. No gradient at all on any rank is ZERO_ERR_STATE.
+ *
+ * From here until zero_step or zero_drop_grads the content of gradients in arenas is libzero's;
+ * afterwards it is unspecified. Gradients elsewhere are free again when the call returns. Reducing
+ * twice is ZERO_ERR_STATE, never a double count. Collective. */
+ZERO_API zero_status zero_reduce_grads(zero_optim *optim, void *const *grads, size_t count,
+                                       int32_t flags, void *stream);
+
+/* The p-norm of all reduced gradients as one vector, into `*norm` unless it is NULL; where it exceeds
+ * `max_norm`, they will be scaled by max_norm / (norm + 1e-6). Every element counts once; the norm has
+ * the same bits on every rank, for every partition, number of threads and instruction set. An infinite
+ * or NaN norm scales nothing. Reduces first if nothing is reduced. A second call sees the clipped norm.
+ * Collective. */
+ZERO_API zero_status zero_clip_grad_norm(zero_optim *optim, double max_norm, double norm_type,
+                                         double *norm, void *stream);
+
+typedef struct zero_step_options {
+    size_t struct_size;
+    void *const *grads;   /* as in zero_reduce_grads, when this step reduces (the registered ones)  */
+    size_t grad_count;
+    int32_t reduce_flags; /* likewise                                                               */
+    int32_t reserved;     /* zero                                                                   */
+    void *stream;
+} zero_step_options;
+
+ZERO_API zero_status zero_step_options_init(zero_step_options *options, size_t struct_size);
+
+/* Reduce the gradients unless that is done, agree, clip (max_grad_norm), update the owned share, and put
+ * the new parameters on every rank. NULL options mean the defaults. Until it returns, gradients and
+ * parameters are libzero's.
+ *
+ * ZERO_SKIPPED: not finite, and all ranks skipped. A failure before the ranks agreed leaves parameters
+ * and state as they were, and a later zero_step may go on; a failure after that aborts the comm, and
+ * zero_comm_failure tells whether parameters are consistent. Collective. */
+ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *options);
+
+typedef struct zero_result {
+    size_t struct_size;
+    int64_t step;          /* steps done, skipped ones not counted; saved with the state            */
+    int64_t skipped;       /* steps skipped since zero_create                                       */
+    int64_t nonfinite;     /* elements that were not finite in the last step's reduced gradients    */
+    double grad_norm;      /* norm before clipping of the last step that took one, else -1          */
+    double clip_factor;    /* that clipping multiplied with, 1 if it did not                        */
+    zero_status status;    /* of the last step: ZERO_OK, ZERO_SKIPPED, or its error                 */
+    int32_t reserved;
+} zero_result;
+
+ZERO_API zero_status zero_result_init(zero_result *result, size_t struct_size);
+
+/* What the ranks agreed in the last step; the same on every rank. Returns the last step's status. */
+ZERO_API zero_status zero_step_result(const zero_optim *optim, zero_result *result);
+
+/* Forget what is reduced and go back to where gradients can be reduced. Writes no gradient. Local. */
+ZERO_API zero_status zero_drop_grads(zero_optim *optim);
+
+/* ---- State --------------------------------------------------------------------------- */
+
+enum { ZERO_SAVE_REPLACE = 1 }; /* replace a checkpoint that is there, in one atomic exchange */
+
+typedef struct zero_save_options {
+    size_t struct_size;
+    int32_t flags; /* ZERO_SAVE_* */
+    int32_t reserved;
+} zero_save_options;
+
+ZERO_API zero_status zero_save_options_init(zero_save_options *options, size_t struct_size);
+
+/* Save parameters, state, settings and step as the checkpoint `directory` (same path on every rank; a
+ * missing parent is created). It appears complete or not at all, and is on stable storage when the call
+ * returns ZERO_OK: safetensors files and a manifest, readable by any number of ranks.
+ *
+ * ZERO_ERR_CKPT_IO names the file, the operation and the system's reason; the group goes on and a
+ * checkpoint that was there is untouched. ZERO_ERR_STATE while gradients are reduced, or when
+ * `directory` exists and ZERO_SAVE_REPLACE is not set. Collective. */
+ZERO_API zero_status zero_state_save(zero_optim *optim, const char *directory,
+                                     const zero_save_options *options);
+
+enum { ZERO_LOAD_KEEP_SETTINGS = 1 }; /* keep lr and the rest instead of the saved settings */
+
+typedef struct zero_load_options {
+    size_t struct_size;
+    int32_t flags; /* ZERO_LOAD_* */
+    int32_t reserved;
+} zero_load_options;
+
+ZERO_API zero_status zero_load_options_init(zero_load_options *options, size_t struct_size);
+
+/* Load the checkpoint `directory`, or, if that is a folder of checkpoints, the one with the highest step
+ * among those whose manifest verifies. Any world size, any partition, bit for bit.
+ *
+ * All files are verified before anything changes: ZERO_ERR_CKPT_INVALID names the file and place of
+ * damage, ZERO_ERR_CKPT_MISMATCH lists every difference from what is registered. Should reading fail
+ * after that, parameters and state are undefined and steps return ZERO_ERR_NOT_LOADED until a load
+ * succeeds. Collective. */
+ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
+                                     const zero_load_options *options);
+
+/* ---- Look inside --------------------------------------------------------------------- */
+
+/* The number of a parameter in order of registration. */
+ZERO_API zero_status zero_param_index(const zero_optim *optim, const char *name, int64_t *index);
+
+/* The element ranges that `rank` owns, as triples (parameter, first element, count) by parameter and
+ * element. Writes at most `capacity` triples into `ranges` and the number there are into `*count`. Of
+ * what is sealed; ZERO_ERR_STATE before that. Local. */
+ZERO_API zero_status zero_owned_ranges(const zero_optim *optim, int32_t rank, int64_t *ranges,
+                                       size_t capacity, size_t *count);
+
+#define ZERO_OWNER_SPLIT (-1)
+
+typedef struct zero_plan {
+    size_t struct_size;
+    int64_t *offsets;     /* in:  NULL, or room for one byte offset per parameter                  */
+    int32_t *owners;      /* in:  NULL, or room for one rank per parameter; ZERO_OWNER_SPLIT where
+                                  several ranks own a part                                         */
+    int64_t *elements;    /* in:  NULL, or room for one count of owned elements per rank           */
+    int64_t arena_bytes;  /* out: size of an arena with that layout                                */
+    int64_t state_bytes;  /* out: of the busiest rank                                              */
+} zero_plan;
+
+ZERO_API zero_status zero_plan_init(zero_plan *plan, size_t struct_size);
+
+/* What an optimizer of these options would do with these parameters, without any rank: owners, sizes, and
+ * a layout in which parameters (and gradients) travel unpacked on every comm: put parameter i at
+ * offsets[i] of an arena of arena_bytes and register it with ZERO_PARAM_PADDED. `data`, `grad` and `name`
+ * are not read. Local. */
+ZERO_API zero_status zero_partition_plan(const zero_param *params, size_t count, int32_t world,
+                                         const zero_options *options, zero_plan *plan);
+
+typedef struct zero_statistics {
+    size_t struct_size;
+    int64_t parameter_elements;  /* registered                                              */
+    int64_t owned_elements;      /* of them, this rank's                                    */
+    int64_t state_bytes;         /* optimizer state on this rank                            */
+    int64_t staging_bytes;       /* memory for what is not in arenas, and for reduction     */
+    int64_t control_bytes;       /* tables that ranks read of each other                    */
+    int64_t copied_bytes;        /* into and out of staging, by this rank, so far           */
+    int64_t moved_bytes;         /* that reducing, updating and sharing read and wrote, so far */
+    int64_t steps;
+    int64_t skipped;
+    int64_t nonfinite_elements;  /* over all steps                                          */
+    double gather_seconds;
+    double vote_seconds;         /* waiting for the other ranks                             */
+    double apply_seconds;
+    double publish_seconds;
+    double save_seconds;
+    double load_seconds;
+} zero_statistics;
+
+ZERO_API zero_status zero_statistics_init(zero_statistics *statistics, size_t struct_size);
+
+/* Bytes by kind, and seconds and bytes since zero_create, of this rank. Local. */
+ZERO_API zero_status zero_stats(const zero_optim *optim, zero_statistics *statistics);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ZERO_H */

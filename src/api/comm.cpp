@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comms and arenas.
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "api/guard.h"
+#include "api/options.h"
+#include "base/checked.h"
+#include "comm/arena.h"
+#include "comm/create.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::api;
+
+constexpr zero_comm_options kCommDefaults = {sizeof(zero_comm_options), 300'000, 1'800'000, 120'000};
+constexpr size_t kCommOldest = sizeof(zero_comm_options);
+constexpr size_t kFunctionsOldest = sizeof(zero_comm_functions);
+constexpr size_t kFailureOldest = sizeof(zero_failure);
+
+/// `unset` stands for a field that is zero or not given.
+Result<CommOptions> read_comm_options(const zero_comm_options* given, const CommOptions& unset) {
+  CommOptions options = unset;
+  if (given == nullptr) return options;
+  const zero_comm_options read =
+      ZERO_TRY(read_struct(given, kCommDefaults, kCommOldest, "zero_comm_options"));
+  const struct {
+    const char* name;
+    int64_t value;
+    int64_t& out;
+  } rows[] = {{"timeout_ms", read.timeout_ms, options.timeout_ms},
+              {"late_ms", read.late_ms, options.late_ms},
+              {"rendezvous_ms", read.rendezvous_ms, options.rendezvous_ms}};
+  for (const auto& row : rows) {
+    if (row.value < 0 || row.value > int64_t{1} << 40) {
+      return Status(ZERO_ERR_ARGUMENT, text(row.name, " is ", row.value, "; it must be a number of milliseconds"));
+    }
+    if (row.value > 0) row.out = row.value;
+  }
+  return options;
+}
+
+/// A struct that _init filled has the defaults in it: for create_env these count as not set.
+CommOptions without_defaults(CommOptions options) {
+  const CommOptions standard;
+  if (options.timeout_ms == standard.timeout_ms) options.timeout_ms = -1;
+  if (options.late_ms == standard.late_ms) options.late_ms = -1;
+  if (options.rendezvous_ms == standard.rendezvous_ms) options.rendezvous_ms = -1;
+  return options;
+}
+
+template <class Make>
+zero_status create(zero_comm** out, const Make& make) {
+  return guard([&]() -> Status {
+    ZERO_TRY(check_out(out, "out"));
+    note_process();
+    std::shared_ptr<Comm> comm = ZERO_TRY(make());
+    *out = comm == nullptr ? nullptr : add_handle(std::move(comm));
+    return Status();
+  });
+}
+
+template <class Body>
+zero_status on_comm(zero_comm* comm, Operation operation, const Body& body) {
+  return guard([&]() -> Status {
+    const std::shared_ptr<Comm> found = ZERO_TRY(find_handle(comm));
+    Call call = ZERO_TRY(found->begin(operation));
+    return body(call);
+  });
+}
+
+size_t element_bytes(int32_t dtype) {
+  switch (dtype) {
+    case ZERO_FLOAT32:
+    case ZERO_INT32: return 4;
+    case ZERO_FLOAT64:
+    case ZERO_INT64: return 8;
+    default: return 0;
+  }
+}
+
+template <class Number>
+Number combine(Number a, Number b, int32_t operation) {
+  if (operation == ZERO_SUM) {
+    if constexpr (std::is_integral_v<Number>) {
+      using Unsigned = std::make_unsigned_t<Number>;
+      return static_cast<Number>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
+    } else {
+      return a + b;
+    }
+  }
+  if constexpr (!std::is_integral_v<Number>) {
+    if (std::isnan(a)) return a;
+    if (std::isnan(b)) return b;
+  }
+  return (operation == ZERO_MIN) == (b < a) ? b : a;
+}
+
+/// Fold `other` into `data`, element by element.
+void fold(void* data, const char* other, size_t count, int32_t dtype, int32_t operation) {
+  const auto loop = [&]<class Number>(Number) {
+    auto* values = static_cast<Number*>(data);
+    for (size_t i = 0; i < count; i++) {
+      Number b;
+      std::memcpy(&b, other + i * sizeof b, sizeof b);
+      values[i] = combine(values[i], b, operation);
+    }
+  };
+  switch (dtype) {
+    case ZERO_FLOAT32: return loop(float{});
+    case ZERO_FLOAT64: return loop(double{});
+    case ZERO_INT32: return loop(int32_t{});
+    default: return loop(int64_t{});
+  }
+}
+
+Status all_reduce(Call& call, void* data, size_t count, int32_t dtype, int32_t operation) {
+  Status local;
+  const auto bytes = checked_multiply(count, element_bytes(dtype));
+  if (element_bytes(dtype) == 0) local = Status(ZERO_ERR_ARGUMENT, text("dtype ", dtype, " is unknown"));
+  else if (operation < ZERO_SUM || operation > ZERO_MAX)
+    local = Status(ZERO_ERR_ARGUMENT, text("operation ", operation, " is unknown"));
+  else if (!bytes) local = Status(ZERO_ERR_ARGUMENT, text("count ", count, " is too large"));
+  else if (data == nullptr && count > 0) local = Status(ZERO_ERR_ARGUMENT, "data is NULL");
+  ZERO_TRY(call.vote("arguments", local));
+  ZERO_TRY(call.agree("arguments", "zero_comm_all_reduce",
+                      text("count ", count, ", dtype ", dtype, ", operation ", operation)));
+  const std::vector<std::string> all =
+      ZERO_TRY(call.gather("values", std::string_view(static_cast<const char*>(data), *bytes)));
+  if (*bytes == 0) return Status();
+  std::memcpy(data, all[0].data(), *bytes);
+  for (size_t rank = 1; rank < all.size(); rank++) fold(data, all[rank].data(), count, dtype, operation);
+  return Status();
+}
+
+void copy_text(char* out, size_t size, const std::string& text) {
+  const size_t bytes = std::min(size - 1, text.size());
+  std::memcpy(out, text.data(), bytes);
+  out[bytes] = '\0';
+}
+
+}  // namespace
+
+zero_status zero_comm_options_init(zero_comm_options* options, size_t struct_size) {
+  return report(init_struct(options, struct_size, kCommDefaults, "zero_comm_options"));
+}
+
+zero_status zero_comm_create_solo(zero_comm** out, const zero_comm_options* options) {
+  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
+    return create_solo(ZERO_TRY(read_comm_options(options, CommOptions{})));
+  });
+}
+
+zero_status zero_comm_create_local(zero_comm** out, const char* name, int32_t rank, int32_t world,
+                                   const zero_comm_options* options) {
+  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
+    ZERO_TRY(check_out(name, "name"));
+    return create_local(name, rank, world, ZERO_TRY(read_comm_options(options, CommOptions{})));
+  });
+}
+
+zero_status zero_comm_create_env(zero_comm** out, const zero_comm_options* options) {
+  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
+    return create_env(without_defaults(ZERO_TRY(read_comm_options(options, CommOptions{}))));
+  });
+}
+
+zero_status zero_comm_functions_init(zero_comm_functions* functions, size_t struct_size) {
+  zero_comm_functions none{};
+  return report(init_struct(functions, struct_size, none, "zero_comm_functions"));
+}
+
+zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* functions, void* ctx,
+                                  int32_t rank, int32_t world, const zero_comm_options* options) {
+  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
+    ZERO_TRY(check_out(functions, "functions"));
+    const zero_comm_functions read =
+        ZERO_TRY(read_struct(functions, zero_comm_functions{}, kFunctionsOldest, "zero_comm_functions"));
+    const UserFunctions own{.exchange = read.exchange,
+                            .all_gather = read.all_gather,
+                            .all_to_all = read.all_to_all,
+                            .reduce_scatter = read.reduce_scatter,
+                            .split = read.split,
+                            .free = read.free};
+    return create_user(own, ctx, rank, world, ZERO_TRY(read_comm_options(options, CommOptions{})));
+  });
+}
+
+zero_status zero_comm_split(zero_comm** out, zero_comm* parent, int32_t color, int32_t key) {
+  return on_comm(parent, Operation::split, [&](Call& call) -> Status {
+    ZERO_TRY(call.vote("arguments", check_out(out, "out")));
+    std::shared_ptr<Comm> child = ZERO_TRY(call.split(color, key));
+    *out = child == nullptr ? nullptr : add_handle(std::move(child));
+    return Status();
+  });
+}
+
+int32_t zero_comm_rank(const zero_comm* comm) {
+  int32_t rank = 0;
+  const zero_status status = guard([&]() -> Status {
+    rank = ZERO_TRY(find_handle(comm))->rank();
+    return Status();
+  });
+  return status == ZERO_OK ? rank : status;
+}
+
+int32_t zero_comm_world(const zero_comm* comm) {
+  int32_t world = 0;
+  const zero_status status = guard([&]() -> Status {
+    world = ZERO_TRY(find_handle(comm))->world();
+    return Status();
+  });
+  return status == ZERO_OK ? world : status;
+}
+
+zero_status zero_comm_barrier(zero_comm* comm) {
+  return on_comm(comm, Operation::barrier, [&](Call& call) { return call.vote("barrier", Status()); });
+}
+
+zero_status zero_comm_broadcast(zero_comm* comm, void* data, size_t bytes, int32_t root) {
+  return on_comm(comm, Operation::broadcast, [&](Call& call) -> Status {
+    Status local;
+    if (root < 0 || root >= call.world()) {
+      local = Status(ZERO_ERR_ARGUMENT, text("root ", root, " is no rank of a world of ", call.world()));
+    } else if (data == nullptr && bytes > 0) {
+      local = Status(ZERO_ERR_ARGUMENT, "data is NULL");
+    }
+    ZERO_TRY(call.vote("arguments", local));
+    ZERO_TRY(call.agree("arguments", "zero_comm_broadcast", text("bytes ", bytes, ", root ", root)));
+    if (bytes == 0) return Status();
+    return call.broadcast("values", std::span(static_cast<std::byte*>(data), bytes), root);
+  });
+}
+
+zero_status zero_comm_all_reduce(zero_comm* comm, void* data, size_t count, int32_t dtype,
+                                 int32_t operation) {
+  return on_comm(comm, Operation::all_reduce,
+                 [&](Call& call) { return all_reduce(call, data, count, dtype, operation); });
+}
+
+zero_status zero_comm_abort(zero_comm* comm, const char* reason) {
+  return guard([&]() -> Status {
+    const std::shared_ptr<Comm> found = ZERO_TRY(find_handle(comm));
+    found->abort(Failure{.code = ZERO_ERR_ABORTED,
+                         .rank = found->rank(),
+                         .step = found->steps_done,
+                         .params_consistent = !found->publishing,
+                         .phase = "zero_comm_abort",
+                         .text = text("rank ", found->rank(), " aborted the comm: ",
+                                      reason != nullptr ? reason : "no reason given")});
+    return Status();
+  });
+}
+
+zero_status zero_failure_init(zero_failure* failure, size_t struct_size) {
+  zero_failure none{};
+  none.rank = -1;
+  none.params_consistent = 1;
+  return report(init_struct(failure, struct_size, none, "zero_failure"));
+}
+
+zero_status zero_comm_failure(const zero_comm* comm, zero_failure* failure) {
+  return guard([&]() -> Status {
+    const Failure broken = ZERO_TRY(find_handle(comm))->failure();
+    zero_failure out{};
+    out.status = broken.code;
+    out.rank = broken.rank;
+    out.step = broken.step;
+    out.params_consistent = broken.params_consistent ? 1 : 0;
+    copy_text(out.phase, sizeof out.phase, broken.phase);
+    copy_text(out.text, sizeof out.text, broken.text);
+    return write_struct(failure, out, kFailureOldest, "zero_failure");
+  });
+}
+
+zero_status zero_comm_free(zero_comm* comm) {
+  if (comm == nullptr) return ZERO_OK;
+  return guard([&]() -> Status {
+    ZERO_TRY(take_handle(comm));
+    return Status();
+  });
+}
+
+zero_status zero_arena_alloc(zero_comm* comm, size_t bytes, int32_t kind, void** out) {
+  return on_comm(comm, Operation::arena_alloc, [&](Call& call) -> Status {
+    Status local = check_out(out, "out");
+    if (local.ok() && bytes == 0) local = Status(ZERO_ERR_ARGUMENT, "bytes is 0");
+    if (local.ok() && kind != ZERO_MEMORY_PER_RANK && kind != ZERO_MEMORY_SHARED) {
+      local = Status(ZERO_ERR_ARGUMENT, text("kind ", kind, " is unknown"));
+    }
+    ZERO_TRY(call.vote("arguments", local));
+    std::shared_ptr<Arena> arena = ZERO_TRY(call.allocate(bytes, kind));
+    *out = arena->data();
+    claim_arena(std::move(arena));
+    return Status();
+  });
+}
+
+zero_status zero_arena_free(void* arena) {
+  if (arena == nullptr) return ZERO_OK;
+  return guard([&]() { return give_up_arena(arena); });
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The boundary: what every C function does around its body. The only try of the library's own calls.
+#pragma once
+
+#include <exception>
+#include <new>
+
+#include "api/handles.h"
+#include "base/status.h"
+
+namespace zero::api {
+
+/// Keep `text` as this thread's last error.
+void remember(std::string_view text) noexcept;
+const char* remembered() noexcept;
+
+inline zero_status report(const Status& status) noexcept {
+  if (!status.ok()) remember(status.text());
+  return status.code();
+}
+
+/// Run a body that returns Status; exceptions of the standard library become codes.
+template <class Body>
+zero_status guard(const Body& body) noexcept {
+  try {
+    Status forked = check_fork();
+    return report(forked.ok() ? body() : forked);
+  } catch (const std::bad_alloc&) {
+    remember("out of host memory");
+    return ZERO_ERR_MEMORY;
+  } catch (const std::exception& error) {
+    remember(error.what());
+    return ZERO_ERR_INTERNAL;
+  } catch (...) {
+    remember("unknown exception");
+    return ZERO_ERR_INTERNAL;
+  }
+}
+
+/// One thread at a time inside an optimizer.
+class Turn {
+ public:
+  explicit Turn(OptimHandle& handle) : handle_(handle), taken_(!handle.busy.exchange(true)) {}
+  ~Turn() {
+    if (taken_) handle_.busy = false;
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  Status check() const {
+    if (taken_) return Status();
+    return Status(ZERO_ERR_BUSY, "another thread is inside this optimizer");
+  }
+
+ private:
+  OptimHandle& handle_;
+  const bool taken_;
+};
+
+inline Status check_out(const void* out, const char* what) {
+  if (out != nullptr) return Status();
+  return Status(ZERO_ERR_ARGUMENT, std::string(what) + " is NULL");
+}
+
+/// A local call: body(Optimizer&) -> Status.
+template <class Body>
+zero_status on_optim(const zero_optim* optim, const Body& body) noexcept {
+  return guard([&]() -> Status {
+    const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
+    const Turn turn(*handle);
+    ZERO_TRY(turn.check());
+    return body(*handle->optim);
+  });
+}
+
+/// A collective call: body(Call&, Optimizer&) -> Status. `positive` is what to return on success.
+template <class Body>
+zero_status on_all(zero_optim* optim, Operation operation, const Body& body) noexcept {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    Call call = ZERO_TRY(found.comm->begin(operation, found.object));
+    return body(call, found);
+  });
+}
+
+}  // namespace zero::api

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/handles.h"
+
+#include <mutex>
+#include <vector>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "comm/arena.h"
+
+namespace zero::api {
+namespace {
+
+enum class Type : uint64_t { comm = 0xC0, optim = 0x0B };
+
+struct Entry {
+  Type type{};
+  uint32_t generation = 0;
+  std::shared_ptr<void> object;  // empty: free for the next handle
+};
+
+// Never destroyed, so that calls at exit find it sound.
+std::mutex table_mutex;
+std::vector<Entry>* table = nullptr;
+std::atomic<size_t> open_handles{0};
+std::atomic<pid_t> process{0};
+
+// {type: 8, generation: 32, place: 24}: the type makes the token an address that cannot be dereferenced.
+constexpr int kPlaceBits = 24;
+
+uint64_t token_of(Type type, uint32_t generation, size_t place) {
+  return static_cast<uint64_t>(type) << 56 | static_cast<uint64_t>(generation) << kPlaceBits | place;
+}
+
+uint64_t add(Type type, std::shared_ptr<void> object) {
+  const std::lock_guard lock(table_mutex);
+  if (table == nullptr) table = new std::vector<Entry>;
+  size_t place = 0;
+  while (place < table->size() && (*table)[place].object != nullptr) place++;
+  if (place == table->size()) table->emplace_back();
+  Entry& entry = (*table)[place];
+  entry.type = type;
+  entry.generation++;
+  entry.object = std::move(object);
+  open_handles++;
+  return token_of(type, entry.generation, place);
+}
+
+Status bad_handle(Type type, const char* why) {
+  return Status(ZERO_ERR_ARGUMENT, text(type == Type::comm ? "the comm" : "the optimizer", " handle ", why));
+}
+
+Result<std::shared_ptr<void>> find(Type type, const void* handle, bool take) {
+  const auto token = reinterpret_cast<uint64_t>(handle);
+  if (token == 0) return bad_handle(type, "is NULL");
+  const std::lock_guard lock(table_mutex);
+  const size_t place = token & ((uint64_t{1} << kPlaceBits) - 1);
+  const auto given = static_cast<Type>(token >> 56);
+  if (given != type || table == nullptr || place >= table->size()) {
+    const bool other = given == Type::comm || given == Type::optim;
+    return bad_handle(type, other ? "is of another kind" : "is none of libzero's");
+  }
+  Entry& entry = (*table)[place];
+  if (entry.object == nullptr || entry.type != type || token != token_of(type, entry.generation, place)) {
+    return bad_handle(type, "was freed already");
+  }
+  if (!take) return entry.object;
+  open_handles--;
+  return std::move(entry.object);
+}
+
+}  // namespace
+
+zero_comm* add_handle(std::shared_ptr<Comm> comm) {
+  return reinterpret_cast<zero_comm*>(add(Type::comm, std::move(comm)));
+}
+zero_optim* add_handle(std::shared_ptr<OptimHandle> optim) {
+  return reinterpret_cast<zero_optim*>(add(Type::optim, std::move(optim)));
+}
+
+Result<std::shared_ptr<Comm>> find_handle(const zero_comm* handle) {
+  return std::static_pointer_cast<Comm>(ZERO_TRY(find(Type::comm, handle, false)));
+}
+Result<std::shared_ptr<OptimHandle>> find_handle(const zero_optim* handle) {
+  return std::static_pointer_cast<OptimHandle>(ZERO_TRY(find(Type::optim, handle, false)));
+}
+Result<std::shared_ptr<Comm>> take_handle(const zero_comm* handle) {
+  return std::static_pointer_cast<Comm>(ZERO_TRY(find(Type::comm, handle, true)));
+}
+Result<std::shared_ptr<OptimHandle>> take_handle(const zero_optim* handle) {
+  return std::static_pointer_cast<OptimHandle>(ZERO_TRY(find(Type::optim, handle, true)));
+}
+
+Status check_fork() {
+  const pid_t owner = process.load(std::memory_order_relaxed);
+  if (owner == 0 || owner == os().getpid()) return Status();
+  if (open_handles == 0 && claimed_arenas() == 0) return Status();
+  return Status(ZERO_ERR_FORKED, "this process was forked from one that uses libzero: exec first");
+}
+
+void note_process() { process.store(os().getpid(), std::memory_order_relaxed); }
+
+}  // namespace zero::api

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles are tokens into a table of the process: {type, generation, place}, never addresses.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "base/status.h"
+#include "optim/optimizer.h"
+
+namespace zero::api {
+
+/// Behind a zero_optim: the optimizer, and whether a thread is inside it.
+struct OptimHandle {
+  explicit OptimHandle(std::unique_ptr<Optimizer> made) : optim(std::move(made)) {}
+  std::unique_ptr<Optimizer> optim;
+  std::atomic<bool> busy{false};
+};
+
+zero_comm* add_handle(std::shared_ptr<Comm> comm);
+zero_optim* add_handle(std::shared_ptr<OptimHandle> optim);
+
+/// ZERO_ERR_ARGUMENT for NULL, closed and foreign handles. What is found stays alive while it is held.
+Result<std::shared_ptr<Comm>> find_handle(const zero_comm* handle);
+Result<std::shared_ptr<OptimHandle>> find_handle(const zero_optim* handle);
+
+/// The same, and the handle is closed from now on.
+Result<std::shared_ptr<Comm>> take_handle(const zero_comm* handle);
+Result<std::shared_ptr<OptimHandle>> take_handle(const zero_optim* handle);
+
+/// ZERO_ERR_FORKED in a child of the process whose handles or arenas are alive.
+Status check_fork();
+/// To be called before anything that a fork must not inherit is made.
+void note_process();
+
+}  // namespace zero::api

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options and parameters as the header has them, checked and in the library's own words.
+#pragma once
+
+#include <vector>
+
+#include "optim/optimizer.h"
+
+namespace zero::api {
+
+struct ReadOptions {
+  OptimizerOptions options;
+  std::vector<double> settings;
+};
+
+Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world);
+Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, size_t count, bool with_names);
+
+}  // namespace zero::api

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop and checkpoints.
+#include "api/guard.h"
+#include "api/options.h"
+#include "state/load.h"
+#include "state/save.h"
+#include "step/enter.h"
+#include "step/step.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::api;
+
+constexpr zero_step_options kStepDefaults = {sizeof(zero_step_options), nullptr, 0, ZERO_REDUCE_MEAN, 0, nullptr};
+constexpr size_t kStepOldest = sizeof(zero_step_options);
+constexpr zero_save_options kSaveDefaults = {sizeof(zero_save_options), 0, 0};
+constexpr size_t kSaveOldest = sizeof(zero_save_options);
+constexpr zero_load_options kLoadDefaults = {sizeof(zero_load_options), 0, 0};
+constexpr size_t kLoadOldest = sizeof(zero_load_options);
+constexpr size_t kResultOldest = sizeof(zero_result);
+
+Status check_stream(const void* stream) {
+  if (stream == nullptr) return Status();
+  return Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host");
+}
+
+/// Fail this rank's part of a collective call: the others learn why.
+Status refuse(Call& call, const Status& status) { return call.vote("enter", status); }
+
+struct Path {
+  std::string_view directory;
+  int32_t flags;
+};
+
+template <class Options>
+Result<Path> read_path(const char* directory, const Options* options, const Options& defaults, size_t oldest,
+                       int32_t known, const char* name) {
+  const Options read = ZERO_TRY(read_struct(options, defaults, oldest, name));
+  if (directory == nullptr || *directory == '\0') return Status(ZERO_ERR_ARGUMENT, "directory is empty");
+  if ((read.flags & ~known) != 0) {
+    return Status(ZERO_ERR_ARGUMENT, text(name, ".flags ", read.flags, " are unknown"));
+  }
+  return Path{directory, read.flags};
+}
+
+/// Save and load begin alike: sealed, between steps.
+Status enter_state(Call& call, Optimizer& optim, Status local) {
+  Entry entry;
+  entry.local = std::move(local);
+  if (entry.local.ok() && optim.params.empty()) {
+    entry.local = Status(ZERO_ERR_STATE, "no parameters are registered");
+  }
+  if (entry.local.ok() && optim.phase != Phase::open) {
+    entry.local = Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
+  }
+  return enter(call, optim, step_memory(optim), std::move(entry));
+}
+
+}  // namespace
+
+zero_status zero_broadcast_params(zero_optim* optim, int32_t root, void* stream) {
+  return on_all(optim, Operation::broadcast_params, [&](Call& call, Optimizer& found) -> Status {
+    const Status bad = check_stream(stream);
+    return bad.ok() ? broadcast_params(call, found, root) : refuse(call, bad);
+  });
+}
+
+zero_status zero_reduce_grads(zero_optim* optim, void* const* grads, size_t count, int32_t flags, void* stream) {
+  return on_all(optim, Operation::reduce_grads, [&](Call& call, Optimizer& found) -> Status {
+    const Status bad = check_stream(stream);
+    return bad.ok() ? reduce_grads(call, found, {grads, count, flags}) : refuse(call, bad);
+  });
+}
+
+zero_status zero_clip_grad_norm(zero_optim* optim, double max_norm, double norm_type, double* norm,
+                                void* stream) {
+  return on_all(optim, Operation::clip_grad_norm, [&](Call& call, Optimizer& found) -> Status {
+    const Status bad = check_stream(stream);
+    return bad.ok() ? clip_grad_norm(call, found, max_norm, norm_type, norm) : refuse(call, bad);
+  });
+}
+
+zero_status zero_step_options_init(zero_step_options* options, size_t struct_size) {
+  return report(init_struct(options, struct_size, kStepDefaults, "zero_step_options"));
+}
+
+zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
+  zero_status news = ZERO_OK;
+  const zero_status status = on_all(optim, Operation::step, [&](Call& call, Optimizer& found) -> Status {
+    auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
+    if (!read.ok()) return refuse(call, read.failure());
+    const Status bad = check_stream(read->stream);
+    if (!bad.ok()) return refuse(call, bad);
+    news = ZERO_TRY(step(call, found, {read->grads, read->grad_count, read->reduce_flags}));
+    return Status();
+  });
+  return status == ZERO_OK ? news : status;
+}
+
+zero_status zero_result_init(zero_result* result, size_t struct_size) {
+  zero_result none{};
+  none.grad_norm = -1;
+  none.clip_factor = 1;
+  return report(init_struct(result, struct_size, none, "zero_result"));
+}
+
+zero_status zero_step_result(const zero_optim* optim, zero_result* result) {
+  zero_status last = ZERO_OK;
+  const zero_status status = on_optim(optim, [&](Optimizer& found) -> Status {
+    zero_result out{};
+    out.step = found.step;
+    out.skipped = found.skipped;
+    out.nonfinite = found.outcome.nonfinite;
+    out.grad_norm = found.outcome.grad_norm;
+    out.clip_factor = found.outcome.clip_factor;
+    out.status = last = found.outcome.status;
+    return write_struct(result, out, kResultOldest, "zero_result");
+  });
+  return status == ZERO_OK ? last : status;
+}
+
+zero_status zero_drop_grads(zero_optim* optim) {
+  return on_optim(optim, [](Optimizer& found) -> Status { return drop_grads(found); });
+}
+
+zero_status zero_save_options_init(zero_save_options* options, size_t struct_size) {
+  return report(init_struct(options, struct_size, kSaveDefaults, "zero_save_options"));
+}
+
+zero_status zero_state_save(zero_optim* optim, const char* directory, const zero_save_options* options) {
+  return on_all(optim, Operation::save, [&](Call& call, Optimizer& found) -> Status {
+    auto path = read_path(directory, options, kSaveDefaults, kSaveOldest, ZERO_SAVE_REPLACE, "zero_save_options");
+    Status local = path.ok() ? Status() : path.failure();
+    if (local.ok() && found.not_loaded) {
+      local = Status(ZERO_ERR_NOT_LOADED, "a load failed half way: there is no state to save");
+    }
+    ZERO_TRY(enter_state(call, found, std::move(local)));
+    return save_state(call, found, path->directory, path->flags);
+  });
+}
+
+zero_status zero_load_options_init(zero_load_options* options, size_t struct_size) {
+  return report(init_struct(options, struct_size, kLoadDefaults, "zero_load_options"));
+}
+
+zero_status zero_state_load(zero_optim* optim, const char* directory, const zero_load_options* options) {
+  return on_all(optim, Operation::load, [&](Call& call, Optimizer& found) -> Status {
+    auto path = read_path(directory, options, kLoadDefaults, kLoadOldest, ZERO_LOAD_KEEP_SETTINGS, "zero_load_options");
+    ZERO_TRY(enter_state(call, found, path.ok() ? Status() : path.failure()));
+    return load_state(call, found, path->directory, path->flags);
+  });
+}

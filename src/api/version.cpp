@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Version, errors, log.
+#include <atomic>
+#include <cstring>
+
+#include "api/guard.h"
+#include "base/log.h"
+#include "kernels/kernels.h"
+
+namespace zero::api {
+namespace {
+
+// No destructor: a thread may end after the library's own statics are gone.
+thread_local char last_error[4096] = "";
+
+}  // namespace
+
+void remember(std::string_view text) noexcept {
+  size_t bytes = std::min(text.size(), sizeof last_error - 1);
+  // Do not cut a UTF-8 sequence.
+  if (bytes < text.size()) {
+    while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) bytes--;
+  }
+  std::memcpy(last_error, text.data(), bytes);
+  last_error[bytes] = '\0';
+}
+
+const char* remembered() noexcept { return last_error; }
+
+}  // namespace zero::api
+
+uint32_t zero_version(void) {
+  return ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH;
+}
+
+const char* zero_build_info(void) {
+  switch (zero::best_isa()) {
+    case zero::Isa::avx512: return "comms: solo, local, user; devices: host; isa: avx512 of scalar, avx2, avx512";
+    case zero::Isa::avx2: return "comms: solo, local, user; devices: host; isa: avx2 of scalar, avx2, avx512";
+    case zero::Isa::scalar: break;
+  }
+  return "comms: solo, local, user; devices: host; isa: scalar";
+}
+
+const char* zero_last_error(void) { return zero::api::remembered(); }
+
+const char* zero_status_name(zero_status status) {
+  const char* name = zero::code_name(status);
+  return name != nullptr ? name : "unknown status";
+}
+
+zero_status zero_set_log_callback(zero_log_fn log, void* ctx, int32_t max_level) {
+  zero::set_log(log, ctx, max_level);
+  return ZERO_OK;
+}

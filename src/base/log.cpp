@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The callback is copied under a lock and called outside it, so one that blocks holds up its own caller
+// only. The level stands apart: a log that is off costs one load.
+#include "base/log.h"
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+namespace zero {
+namespace {
+
+std::mutex mutex;
+zero_log_fn callback = nullptr;
+void* callback_ctx = nullptr;
+std::atomic<int32_t> highest_level{0};
+
+}  // namespace
+
+void set_log(zero_log_fn log, void* ctx, int32_t max_level) {
+  const std::lock_guard lock(mutex);
+  callback = log;
+  callback_ctx = ctx;
+  highest_level.store(log != nullptr ? max_level : 0, std::memory_order_relaxed);
+}
+
+void log(int32_t level, std::string_view message) {
+  if (level > highest_level.load(std::memory_order_relaxed)) return;
+  const std::string terminated(message);
+  zero_log_fn log = nullptr;
+  void* ctx = nullptr;
+  {
+    const std::lock_guard lock(mutex);
+    if (level > highest_level.load(std::memory_order_relaxed)) return;
+    log = callback;
+    ctx = callback_ctx;
+  }
+  log(ctx, level, terminated.c_str());
+}
+
+}  // namespace zero

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every system call of the library goes through this table, so that a test can make the n-th one fail.
+#pragma once
+
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace zero {
+
+/// Members have the meaning, arguments and errno of the calls they are named after.
+struct SystemCalls {
+  // Files.
+  int (*openat)(int directory, const char* path, int flags, unsigned mode);
+  int (*close)(int fd);
+  ssize_t (*pread)(int fd, void* data, size_t bytes, int64_t offset);
+  ssize_t (*pwrite)(int fd, const void* data, size_t bytes, int64_t offset);
+  int (*fsync)(int fd);
+  int (*fstat)(int fd, struct stat* info);
+  int (*fstatat)(int directory, const char* path, struct stat* info, int flags);
+  int (*fallocate)(int fd, int mode, int64_t offset, int64_t bytes);
+  int (*mkdirat)(int directory, const char* path, unsigned mode);
+  int (*unlinkat)(int directory, const char* path, int flags);
+  int (*renameat2)(int from_directory, const char* from, int to_directory, const char* to,
+                   unsigned flags);
+  int (*flock)(int fd, int operation);
+  DIR* (*fdopendir)(int fd);
+  struct dirent* (*readdir)(DIR* directory);
+  int (*closedir)(DIR* directory);
+
+  // Memory.
+  int (*memfd_create)(const char* name, unsigned flags);
+  int (*ftruncate)(int fd, int64_t bytes);
+  int (*fcntl)(int fd, int command, int64_t argument);
+  void* (*mmap)(void* address, size_t bytes, int protection, int flags, int fd, int64_t offset);
+  int (*munmap)(void* address, size_t bytes);
+  int (*madvise)(void* address, size_t bytes, int advice);
+
+  // Sockets.
+  int (*socket)(int domain, int type, int protocol);
+  int (*bind)(int fd, const struct sockaddr* address, socklen_t bytes);
+  int (*listen)(int fd, int backlog);
+  int (*accept4)(int fd, struct sockaddr* address, socklen_t* bytes, int flags);
+  int (*connect)(int fd, const struct sockaddr* address, socklen_t bytes);
+  ssize_t (*sendmsg)(int fd, const struct msghdr* message, int flags);
+  ssize_t (*recvmsg)(int fd, struct msghdr* message, int flags);
+  int (*getsockopt)(int fd, int level, int name, void* value, socklen_t* bytes);
+  int (*poll)(struct pollfd* fds, nfds_t count, int timeout_ms);
+
+  // Processes, time, chance.
+  /// Answers with the error, as the original does, and leaves errno alone.
+  int (*pthread_create)(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
+                        void* argument);
+  int (*futex)(uint32_t* word, int operation, uint32_t value, const struct timespec* timeout);
+  int (*pidfd_open)(pid_t pid, unsigned flags);
+  pid_t (*getpid)();
+  pid_t (*gettid)();
+  uid_t (*geteuid)();
+  int (*set_robust_list)(void* head, size_t bytes);
+  int (*sched_getaffinity)(pid_t pid, size_t bytes, void* mask);
+  int (*clock_gettime)(clockid_t clock, struct timespec* time);
+  ssize_t (*getrandom)(void* data, size_t bytes, unsigned flags);
+
+  /// Called where the protocol passes a numbered point ("vote.before"): does nothing, except in tests
+  /// that stop or kill a rank there.
+  void (*reached)(const char* point);
+};
+
+/// The table in force: the system's own, unless a test has put in another.
+const SystemCalls& os();
+
+/// For tests: use `calls` (which must outlive its use) from now on; nullptr restores the system's own.
+void replace_system_calls(const SystemCalls* calls);
+
+/// The system's own table, for a test to copy and change.
+const SystemCalls& real_system_calls();
+
+/// Milliseconds and nanoseconds on the monotonic clock.
+int64_t now_ms();
+int64_t now_ns();
+
+/// Owns a file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept {
+    reset(other.release());
+    return *this;
+  }
+  ~Fd() { reset(); }
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  int release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) os().close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace zero

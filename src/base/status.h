@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Status and Result<T>: how every fallible function inside the library answers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "zero.h"
+
+namespace zero {
+
+using Code = zero_status;
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string text) : code_(code), text_(std::move(text)) {}
+
+  bool ok() const { return code_ == ZERO_OK; }
+  Code code() const { return code_; }
+  const std::string& text() const { return text_; }
+
+  /// The same failure with what the caller was doing in front: "loading 'x': " + text.
+  Status within(std::string_view context) && {
+    if (!ok()) text_.insert(0, std::string(context) + ": ");
+    return std::move(*this);
+  }
+
+  // ZERO_TRY takes a Status and a Result<T> alike.
+  Status status() && { return std::move(*this); }
+  void value() && {}
+
+ private:
+  Code code_ = ZERO_OK;
+  std::string text_;
+};
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}
+  Result(Status status) : status_(std::move(status)) {}
+
+  bool ok() const { return value_.has_value(); }
+  Status status() && { return std::move(status_); }
+  const Status& failure() const { return status_; }
+  T value() && { return std::move(*value_); }
+  T& operator*() { return *value_; }
+  const T& operator*() const { return *value_; }
+  T* operator->() { return &*value_; }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+/// The name of a status constant, or nullptr for a number that is none.
+const char* code_name(Code code);
+
+}  // namespace zero
+
+/// The value of a Result (nothing, for a Status), or a return of its failure from this function.
+#define ZERO_TRY(expression)                                    \
+  (__extension__({                                              \
+    auto zero_try_result = (expression);                        \
+    if (!zero_try_result.ok()) return std::move(zero_try_result).status(); \
+    std::move(zero_try_result).value();                         \
+  }))

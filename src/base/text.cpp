@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The names of errno values: strerrorname_np is too young for the systems we run on.
+#include "base/text.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace zero {
+namespace {
+
+struct ErrnoName {
+  int error;
+  const char* name;
+};
+
+#define ZERO_NAME(error) {error, #error}
+constexpr ErrnoName kErrnoNames[] = {
+    ZERO_NAME(E2BIG),        ZERO_NAME(EACCES),       ZERO_NAME(EADDRINUSE),
+    ZERO_NAME(EADDRNOTAVAIL), ZERO_NAME(EAFNOSUPPORT), ZERO_NAME(EAGAIN),
+    ZERO_NAME(EALREADY),     ZERO_NAME(EBADF),        ZERO_NAME(EBUSY),
+    ZERO_NAME(ECONNABORTED), ZERO_NAME(ECONNREFUSED), ZERO_NAME(ECONNRESET),
+    ZERO_NAME(EDEADLK),      ZERO_NAME(EDQUOT),       ZERO_NAME(EEXIST),
+    ZERO_NAME(EFAULT),       ZERO_NAME(EFBIG),        ZERO_NAME(EHOSTDOWN),
+    ZERO_NAME(EHOSTUNREACH), ZERO_NAME(EINPROGRESS),  ZERO_NAME(EINTR),
+    ZERO_NAME(EINVAL),       ZERO_NAME(EIO),          ZERO_NAME(EISCONN),
+    ZERO_NAME(EISDIR),       ZERO_NAME(ELOOP),        ZERO_NAME(EMFILE),
+    ZERO_NAME(EMLINK),       ZERO_NAME(EMSGSIZE),     ZERO_NAME(ENAMETOOLONG),
+    ZERO_NAME(ENETDOWN),     ZERO_NAME(ENETUNREACH),  ZERO_NAME(ENFILE),
+    ZERO_NAME(ENOBUFS),      ZERO_NAME(ENODEV),       ZERO_NAME(ENOENT),
+    ZERO_NAME(ENOLCK),       ZERO_NAME(ENOMEM),       ZERO_NAME(ENOSPC),
+    ZERO_NAME(ENOSYS),       ZERO_NAME(ENOTCONN),     ZERO_NAME(ENOTDIR),
+    ZERO_NAME(ENOTEMPTY),    ZERO_NAME(ENOTSOCK),     ZERO_NAME(ENOTSUP),
+    ZERO_NAME(ENXIO),        ZERO_NAME(EOVERFLOW),    ZERO_NAME(EPERM),
+    ZERO_NAME(EPIPE),        ZERO_NAME(EPROTO),       ZERO_NAME(ERANGE),
+    ZERO_NAME(EREMOTEIO),    ZERO_NAME(EROFS),        ZERO_NAME(ESRCH),
+    ZERO_NAME(ESTALE),       ZERO_NAME(ETIMEDOUT),    ZERO_NAME(ETXTBSY),
+    ZERO_NAME(EXDEV)};
+#undef ZERO_NAME
+
+std::string errno_name(int error) {
+  for (const ErrnoName& known : kErrnoNames) {
+    if (known.error == error) return known.name;
+  }
+  return text("errno ", error);
+}
+
+// strerror_r answers with the text (GNU) or with a status and the text in `buffer` (POSIX).
+[[maybe_unused]] const char* words(const char* answer, const char*) { return answer; }
+[[maybe_unused]] const char* words(int status, const char* buffer) {
+  return status == 0 ? buffer : "Unknown error";
+}
+
+}  // namespace
+
+std::string errno_text(int error) {
+  char buffer[256] = "";
+  return text(words(strerror_r(error, buffer, sizeof buffer), buffer), " (", errno_name(error), ")");
+}
+
+}  // namespace zero

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sentences for errors and logs, put together from their parts.
+#pragma once
+
+#include <concepts>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace zero {
+
+inline void append_text(std::string& out, std::string_view part) { out += part; }
+inline void append_text(std::string& out, char part) { out += part; }
+template <std::integral Number>
+void append_text(std::string& out, Number part) {
+  out += std::to_string(part);
+}
+inline void append_text(std::string& out, double part) {
+  char digits[40];
+  std::snprintf(digits, sizeof digits, "%.17g", part);
+  out += digits;
+}
+
+/// text("rank ", 2, " registered ", 1000, " elements")
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::string out;
+  (append_text(out, parts), ...);
+  return out;
+}
+
+/// The system's words for an errno: "No space left on device (ENOSPC)".
+std::string errno_text(int error);
+
+}  // namespace zero

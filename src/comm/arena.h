@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arenas: memory that a comm gave out, found again by address anywhere in the process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+
+namespace zero {
+
+class Comm;
+
+/// One rank's view of an arena. The comm lives as long as its arenas.
+class Arena {
+ public:
+  virtual ~Arena() = default;
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  int32_t kind() const { return kind_; }
+  const std::shared_ptr<Comm>& comm() const { return comm_; }
+  /// The same number on every rank: 1, 2, ... in order of allocation.
+  uint32_t number() const { return number_; }
+
+ protected:
+  Arena(std::shared_ptr<Comm> comm, uint32_t number, std::byte* data, size_t bytes, int32_t kind)
+      : comm_(std::move(comm)), number_(number), data_(data), bytes_(bytes), kind_(kind) {}
+
+ private:
+  std::shared_ptr<Comm> comm_;
+  uint32_t number_;
+  std::byte* data_;
+  size_t bytes_;
+  int32_t kind_;
+};
+
+/// Make `arena` findable by address and keep it until it is given up once for each claim. Ranks that are
+/// threads claim a SHARED arena at the same address, each its own Arena.
+void claim_arena(std::shared_ptr<Arena> arena);
+
+/// ZERO_ERR_ARGUMENT unless `data` is the start of a claimed arena.
+Status give_up_arena(const void* data);
+
+/// The number of claims, of the whole process.
+size_t claimed_arenas();
+
+/// The claimed arena of any comm that [data, data + bytes) touches, or nullptr. `whole` tells whether it
+/// lies inside. Of several claims on the same address, that of `comm` first.
+std::shared_ptr<Arena> find_arena(const void* data, size_t bytes, const Comm* comm, bool* whole);
+
+}  // namespace zero

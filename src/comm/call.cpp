@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls that every comm shares. Each exchange starts with one record of a fixed size, so that even ranks
+// that disagree about everything else exchange the same number of bytes and can tell each other.
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <exception>
+#include <type_traits>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "comm/comm.h"
+#include "comm/difference.h"
+
+namespace zero {
+namespace {
+
+constexpr uint32_t kMagic = 0x315a7264;      // changes with the layout of Record
+constexpr size_t kScratchBytes = 4u << 20;   // for chunks, at most; touched only where used
+constexpr size_t kVoteTextBytes = 3500;      // of a failure, for the other ranks: fits zero_last_error
+constexpr uint64_t kTextBytes = 1ull << 30;  // of one rank, in gather and agree
+
+enum Kind : uint32_t { kExchange = 1, kVote, kGather, kBroadcast };
+
+/// What must be the same on every rank. No padding: compared as bytes.
+struct Agreed {
+  uint32_t world;
+  uint32_t operation;
+  uint32_t object;
+  uint32_t exchange;
+  uint64_t call;
+  uint64_t bytes;
+  uint32_t kind;
+  int32_t root;
+  char phase[32];
+};
+static_assert(std::has_unique_object_representations_v<Agreed>);
+
+const char* kind_verb(uint32_t kind) {
+  switch (kind) {
+    case kExchange: return "exchanges";
+    case kVote: return "votes";
+    case kGather: return "gathers";
+    case kBroadcast: return "broadcasts";
+  }
+  return "does something unknown";
+}
+
+std::string place_of(const Agreed& a) {
+  const size_t length = strnlen(a.phase, sizeof a.phase);
+  return text(operation_name(static_cast<Operation>(a.operation)), " at '",
+              std::string_view(a.phase, length), "'");
+}
+
+/// "rank 1 <what it does>, rank 0 <what that does>", by the first thing that tells them apart.
+std::string desync_sentence(int32_t rank, const Agreed& a, int32_t other, const Agreed& b) {
+  const auto both = [&](auto&& describe) {
+    return text("rank ", rank, " ", describe(a), ", rank ", other, " ", describe(b));
+  };
+  const auto name = [](const Agreed& x) { return operation_name(static_cast<Operation>(x.operation)); };
+  if (a.world != b.world)
+    return both([](const Agreed& x) { return text("has a comm of ", x.world, " ranks"); });
+  if (a.operation != b.operation)
+    return both([&](const Agreed& x) { return text("called ", name(x)); });
+  if (a.object != b.object)
+    return both([&](const Agreed& x) {
+      return text("called ", name(x), " on its optimizer ", x.object);
+    });
+  if (a.call != b.call)
+    return both([&](const Agreed& x) {
+      return text("is in its collective call ", x.call, " (", name(x), ")");
+    });
+  if (a.exchange != b.exchange || a.kind != b.kind || memcmp(a.phase, b.phase, sizeof a.phase) != 0)
+    return both([](const Agreed& x) {
+      return text(kind_verb(x.kind), " in ", place_of(x), " (exchange ", x.exchange, ")");
+    });
+  if (a.bytes != b.bytes)
+    return both([](const Agreed& x) { return text("sends ", x.bytes, " bytes in ", place_of(x)); });
+  return both([](const Agreed& x) { return text("expects the data of rank ", x.root, " in ", place_of(x)); });
+}
+
+size_t chunk_bytes(int32_t world, size_t record_bytes) {
+  const size_t share = kScratchBytes / static_cast<size_t>(world) / 64 * 64;
+  return std::clamp(share, size_t{1024}, record_bytes);
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes != 0) memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+struct Call::Header {
+  uint32_t magic;
+  uint32_t rank;
+  Agreed agreed;
+  uint64_t own_bytes;  // of this rank's text, in a vote or gather
+  int32_t code;        // of this rank's status, in a vote
+  uint32_t unused;
+};
+
+/// The fixed size of every first exchange. A payload that fits needs no other.
+struct Call::Record {
+  static constexpr size_t kPayloadBytes = 1024 - sizeof(Header);
+  Header header;
+  std::byte payload[kPayloadBytes];
+};
+
+struct Call::Message {
+  Kind kind;
+  uint64_t bytes = 0;  // that every rank sends
+  int32_t root = -1;
+  uint64_t own_bytes = 0;
+  Code code = ZERO_OK;
+  std::span<const std::byte> payload = {};
+};
+
+const char* operation_name(Operation operation) {
+  switch (operation) {
+    case Operation::create: return "zero_comm_create";
+    case Operation::barrier: return "zero_comm_barrier";
+    case Operation::broadcast: return "zero_comm_broadcast";
+    case Operation::all_reduce: return "zero_comm_all_reduce";
+    case Operation::split: return "zero_comm_split";
+    case Operation::arena_alloc: return "zero_arena_alloc";
+    case Operation::seal: return "zero_seal";
+    case Operation::broadcast_params: return "zero_broadcast_params";
+    case Operation::reduce_grads: return "zero_reduce_grads";
+    case Operation::clip_grad_norm: return "zero_clip_grad_norm";
+    case Operation::step: return "zero_step";
+    case Operation::save: return "zero_state_save";
+    case Operation::load: return "zero_state_load";
+  }
+  return "an unknown call";
+}
+
+// ---- Comm.
+
+// Scratch: this rank's record, every rank's records, every rank's chunks, this rank's chunk.
+Comm::Comm(int32_t rank, int32_t world, const CommOptions& options)
+    : rank_(rank),
+      world_(world),
+      options_(options),
+      chunk_bytes_(chunk_bytes(world, kRecordBytes)),
+      scratch_(new std::byte[(static_cast<size_t>(world) + 1) * (sizeof(Call::Record) + chunk_bytes_)]) {
+  memset(scratch_.get(), 0, sizeof(Call::Record));
+}
+
+Result<Call> Comm::begin(Operation operation, uint32_t object) {
+  if (aborted()) return failure_status();
+  if (in_call_.exchange(true, std::memory_order_acquire))
+    return Status(ZERO_ERR_BUSY, text(operation_name(operation),
+                                      ": another thread is inside a collective call of this comm"));
+  return Call(shared_from_this(), operation, object);
+}
+
+Status Comm::failure_status() const {
+  Failure cause = failure();
+  return Status(cause.code, std::move(cause.text));
+}
+
+// ---- Call.
+
+Call::Call(std::shared_ptr<Comm> comm, Operation operation, uint32_t object)
+    : comm_(std::move(comm)),
+      operation_(operation),
+      object_(object),
+      exceptions_(std::uncaught_exceptions()) {}
+
+Call::Call(Call&& other) noexcept
+    : comm_(std::move(other.comm_)),
+      operation_(other.operation_),
+      object_(other.object_),
+      exchanges_(other.exchanges_),
+      exceptions_(other.exceptions_) {}
+
+Call::~Call() {
+  if (!comm_) return;
+  if (std::uncaught_exceptions() > exceptions_) {
+    // Memory ran out between two exchanges: the other ranks must not find out by their deadline.
+    try {
+      (void)abort_with(ZERO_ERR_MEMORY, rank(), "memory",
+                       text("rank ", rank(), " ran out of memory inside ", operation_name(operation_)));
+    } catch (...) {  // not even for the sentence
+    }
+  }
+  comm_->in_call_.store(false, std::memory_order_release);
+}
+
+Call::Record* Call::mine() const { return reinterpret_cast<Record*>(comm_->scratch_.get()); }
+
+Call::Record* Call::records() const { return mine() + 1; }
+
+Comm::Patience Call::patience() const {
+  return {exchanges_ == 0, operation_name(operation_), mine()->header.agreed.phase};
+}
+
+/// The first exchange of every kind: afterwards records() are those of all ranks, and they agree.
+Status Call::meet(std::string_view phase, const Message& message) {
+  if (exchanges_ == 0) ++comm_->calls_;
+  Record& record = *mine();
+  Header& header = record.header;
+  header = Header{.magic = kMagic,
+                  .rank = static_cast<uint32_t>(rank()),
+                  .agreed = {.world = static_cast<uint32_t>(world()),
+                             .operation = static_cast<uint32_t>(operation_),
+                             .object = object_,
+                             .exchange = exchanges_,
+                             .call = comm_->calls_,
+                             .bytes = message.bytes,
+                             .kind = message.kind,
+                             .root = message.root,
+                             .phase = {}},
+                  .own_bytes = message.own_bytes,
+                  .code = message.code,
+                  .unused = 0};
+  char* const name = header.agreed.phase;
+  phase.copy(name, sizeof header.agreed.phase - 1);
+  copy_bytes(record.payload, message.payload.data(), std::min(message.payload.size(), Record::kPayloadBytes));
+
+  const std::span all(records(), static_cast<size_t>(world()));
+  ZERO_TRY(comm_->exchange_bytes(std::as_bytes(std::span(&record, 1)), std::as_writable_bytes(all),
+                                 patience()));
+  ++exchanges_;
+  return compare();
+}
+
+/// Every rank compares the same bytes in the same way, so all of them find the same sentence.
+Status Call::compare() {
+  const Record* const all = records();
+  const std::string_view phase = mine()->header.agreed.phase;
+  for (int32_t r = 0; r < world(); ++r) {
+    const Header& header = all[r].header;
+    if (header.magic != kMagic)
+      return abort_with(ZERO_ERR_COMM, -1, phase,
+                        text("what came as rank ", r, "'s record in ", operation_name(operation_),
+                             " is none: the exchange is broken, or that rank has another libzero"));
+    if (header.rank != static_cast<uint32_t>(r))
+      return abort_with(ZERO_ERR_COMM, -1, phase,
+                        text("the exchange put rank ", header.rank, "'s record in the place of rank ", r));
+  }
+  if (memcmp(&all[rank()], mine(), sizeof(Record)) != 0)
+    return abort_with(ZERO_ERR_COMM, -1, phase,
+                      text("the exchange did not return rank ", rank(), "'s own record as it was sent"));
+  for (int32_t r = 1; r < world(); ++r) {
+    const Agreed& usual = all[0].header.agreed;
+    const Agreed& odd = all[r].header.agreed;
+    if (memcmp(&odd, &usual, sizeof odd) != 0)
+      return abort_with(ZERO_ERR_DESYNC, -1, phase, desync_sentence(r, odd, 0, usual));
+  }
+  return {};
+}
+
+Status Call::exchange(std::string_view phase, std::span<const std::byte> mine, std::span<std::byte> all) {
+  assert(all.size() == mine.size() * static_cast<size_t>(world()));
+  ZERO_TRY(meet(phase, {.kind = kExchange, .bytes = mine.size(), .payload = mine}));
+  return exchange_rest(mine, all);
+}
+
+/// What came with the records into `all`, and then what did not fit there.
+Status Call::exchange_rest(std::span<const std::byte> mine, std::span<std::byte> all) {
+  const size_t ranks = static_cast<size_t>(world());
+  const size_t bytes = mine.size();
+  size_t done = std::min(bytes, Record::kPayloadBytes);
+  for (size_t r = 0; r < ranks; ++r) copy_bytes(all.data() + r * bytes, records()[r].payload, done);
+
+  std::byte* const chunks = reinterpret_cast<std::byte*>(records() + ranks);
+  while (done < bytes) {
+    const size_t part = std::min(bytes - done, comm_->chunk_bytes_);
+    ZERO_TRY(comm_->exchange_bytes(mine.subspan(done, part), {chunks, ranks * part}, patience()));
+    for (size_t r = 0; r < ranks; ++r) copy_bytes(all.data() + r * bytes + done, chunks + r * part, part);
+    done += part;
+  }
+  return {};
+}
+
+Status Call::vote(std::string_view phase, const Status& mine, std::span<const std::byte> payload,
+                  std::span<std::byte> payloads) {
+  assert(payloads.size() == payload.size() * static_cast<size_t>(world()));
+  ZERO_TRY(meet(phase, {.kind = kVote,
+                        .bytes = payload.size(),
+                        .own_bytes = utf8_prefix(mine.text(), kVoteTextBytes).size(),
+                        .code = mine.code(),
+                        .payload = payload}));
+  for (int32_t r = 0; r < world(); ++r)
+    if (records()[r].header.code != ZERO_OK) return failed_vote(mine);
+  return exchange_rest(payload, payloads);
+}
+
+/// All ranks have seen that some rank failed: the lowest one says why.
+Status Call::failed_vote(const Status& mine) {
+  int32_t culprit = 0;
+  while (records()[culprit].header.code == ZERO_OK) ++culprit;
+  const Header& header = records()[culprit].header;
+  const Code code = header.code;
+
+  std::string why(std::min<uint64_t>(header.own_bytes, kVoteTextBytes), ' ');
+  if (culprit == rank()) mine.text().copy(why.data(), why.size());
+  if (!why.empty())
+    ZERO_TRY(comm_->broadcast_bytes(std::as_writable_bytes(std::span(why)), culprit, patience()));
+  if (!mine.ok()) return mine;
+  const char* const name = code_name(code);
+  return Status(ZERO_ERR_PEER, text("rank ", culprit, " in ", operation_name(operation_), ": ",
+                                    name ? std::string(name) : text("status ", code), ": ", why));
+}
+
+Result<std::vector<std::string>> Call::gather(std::string_view phase, std::string_view mine) {
+  ZERO_TRY(meet(phase, {.kind = kGather, .own_bytes = mine.size(), .payload = bytes_of(mine)}));
+  std::vector<std::string> all(static_cast<size_t>(world()));
+  for (int32_t r = 0; r < world(); ++r) {
+    const uint64_t bytes = records()[r].header.own_bytes;
+    if (bytes > kTextBytes)
+      return Status(ZERO_ERR_UNSUPPORTED, text(operation_name(operation_), ": rank ", r, " sends ", bytes,
+                                               " bytes to the other ranks, at most ", kTextBytes,
+                                               " are possible"));
+    std::string& one = all[static_cast<size_t>(r)];
+    one.resize(bytes);
+    memcpy(one.data(), records()[r].payload, std::min<size_t>(bytes, Record::kPayloadBytes));
+  }
+  ZERO_TRY(gather_rest(mine, all));
+  return all;
+}
+
+Status Call::gather_rest(std::string_view mine, std::span<std::string> all) {
+  const size_t ranks = all.size();
+  size_t longest = 0;
+  for (const std::string& one : all) longest = std::max(longest, one.size());
+
+  std::byte* const chunks = reinterpret_cast<std::byte*>(records() + ranks);
+  const auto part_of = [](size_t bytes, size_t done, size_t part) {
+    return bytes <= done ? 0 : std::min(bytes - done, part);
+  };
+  for (size_t done = Record::kPayloadBytes; done < longest;) {
+    const size_t part = std::min(longest - done, comm_->chunk_bytes_);
+    std::byte* const own = chunks + ranks * part;
+    const size_t used = part_of(mine.size(), done, part);
+    memset(own + used, 0, part - used);
+    if (used != 0) memcpy(own, mine.data() + done, used);
+    ZERO_TRY(comm_->exchange_bytes({own, part}, {chunks, ranks * part}, patience()));
+    for (size_t r = 0; r < ranks; ++r) {
+      const size_t got = part_of(all[r].size(), done, part);
+      if (got != 0) memcpy(all[r].data() + done, chunks + r * part, got);
+    }
+    done += part;
+  }
+  return {};
+}
+
+Status Call::broadcast(std::string_view phase, std::span<std::byte> data, int32_t root) {
+  if (root < 0 || root >= world())
+    return Status(ZERO_ERR_ARGUMENT, text(operation_name(operation_), ": root is rank ", root,
+                                          ", the comm has ranks 0 to ", world() - 1));
+  const bool inside = data.size() <= Record::kPayloadBytes;
+  const std::span<const std::byte> payload = inside && root == rank() ? data : std::span<std::byte>{};
+  ZERO_TRY(meet(phase, {.kind = kBroadcast, .bytes = data.size(), .root = root, .payload = payload}));
+  if (!inside) return comm_->broadcast_bytes(data, root, patience());
+  if (root != rank()) copy_bytes(data.data(), records()[root].payload, data.size());
+  return {};
+}
+
+Status Call::agree(std::string_view phase, std::string_view what, std::string_view mine,
+                   std::string_view verb) {
+  struct Gist {
+    Digest digest;
+    uint64_t bytes;
+    bool operator==(const Gist&) const = default;
+  };
+  const std::vector<Gist> all =
+      ZERO_TRY(exchange(phase, Gist{hash128(bytes_of(mine)), mine.size()}));
+  const auto differs_from = [&](const Gist& one) {
+    return std::find_if(all.begin(), all.end(), [&](const Gist& other) { return other != one; });
+  };
+  if (differs_from(all[0]) == all.end()) return {};
+
+  // The first of those whom most ranks are equal to.
+  const auto followers = [&](const Gist& one) { return std::count(all.begin(), all.end(), one); };
+  const auto usual = std::max_element(all.begin(), all.end(), [&](const Gist& a, const Gist& b) {
+    return followers(a) < followers(b);
+  });
+  const auto odd = differs_from(*usual);
+  std::vector<uint64_t> sizes;
+  for (const Gist& one : all) sizes.push_back(one.bytes);
+  Status sentence = disagreement(what, mine, verb, sizes, static_cast<int32_t>(odd - all.begin()),
+                                 static_cast<int32_t>(usual - all.begin()));
+  if (sentence.code() != ZERO_ERR_PEER || all[static_cast<size_t>(rank())] == *usual) return sentence;
+  return Status(ZERO_ERR_MISMATCH, sentence.text());
+}
+
+/// The sentence about ranks `odd` and `usual`, as ZERO_ERR_PEER.
+Status Call::disagreement(std::string_view what, std::string_view mine, std::string_view verb,
+                          std::span<const uint64_t> sizes, int32_t odd, int32_t usual) {
+  std::string texts[2];
+  const int32_t ranks[2] = {odd, usual};
+  for (int i = 0; i < 2; ++i) {
+    texts[i].resize(std::min(sizes[static_cast<size_t>(ranks[i])], kTextBytes));
+    if (ranks[i] == rank()) mine.copy(texts[i].data(), texts[i].size());
+    if (!texts[i].empty())
+      ZERO_TRY(comm_->broadcast_bytes(std::as_writable_bytes(std::span(texts[i])), ranks[i], patience()));
+  }
+  const Difference difference = first_difference(texts[0], texts[1]);
+  return Status(ZERO_ERR_PEER, text(what, ": rank ", odd, " ", verb, " ", difference.a, ", rank ", usual,
+                                    " ", verb, " ", difference.b));
+}
+
+Result<std::shared_ptr<Arena>> Call::allocate(size_t bytes, int32_t kind) {
+  ZERO_TRY(agree("allocate", operation_name(operation_), text(bytes, " bytes of kind ", kind), "asked for"));
+  if (bytes == 0 || (kind != ZERO_MEMORY_PER_RANK && kind != ZERO_MEMORY_SHARED))
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(operation_name(operation_), ": ", bytes, " bytes of kind ", kind,
+                       ": bytes must not be 0 and kind is ZERO_MEMORY_PER_RANK or ZERO_MEMORY_SHARED"));
+  Result<std::shared_ptr<Arena>> made = comm_->allocate(*this, bytes, kind);
+  ZERO_TRY(vote("allocated", made.failure()));
+  return made;
+}
+
+Result<std::shared_ptr<Comm>> Call::split(int32_t color, int32_t key) {
+  struct Wish {
+    int32_t color;
+    int32_t key;
+  };
+  const std::vector<Wish> wishes = ZERO_TRY(exchange("colors", Wish{color, key}));
+  std::vector<int32_t> members;
+  for (int32_t r = 0; color >= 0 && r < world(); ++r)
+    if (wishes[static_cast<size_t>(r)].color == color) members.push_back(r);
+  std::stable_sort(members.begin(), members.end(), [&](int32_t a, int32_t b) {
+    return wishes[static_cast<size_t>(a)].key < wishes[static_cast<size_t>(b)].key;
+  });
+  Result<std::shared_ptr<Comm>> made = comm_->make_child(*this, members, color);
+  ZERO_TRY(vote("seated", made.failure()));
+  return made;
+}
+
+Status Call::abort_with(Code code, int32_t culprit, std::string_view phase, std::string sentence) {
+  Failure cause;
+  cause.code = code;
+  cause.rank = culprit;
+  cause.step = comm_->steps_done.load();
+  cause.params_consistent = !comm_->publishing.load();
+  cause.phase = text(operation_name(operation_), ": ", phase);
+  cause.text = std::move(sentence);
+  comm_->abort(cause);
+  return comm_->failure_status();
+}
+
+Status Call::abort(const Status& status, std::string_view phase) {
+  return abort_with(status.code(), rank(), phase, status.text());
+}
+
+}  // namespace zero

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// How seats come to be: one function a backend, and the choice by the launcher's variables.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "comm/comm.h"
+
+namespace zero {
+
+Result<std::shared_ptr<Comm>> create_solo(const CommOptions& options);
+
+Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, int32_t world,
+                                           const CommOptions& options);
+
+/// `given` has -1 where the caller left the default, which ZERO_*_MS variables may then change.
+Result<std::shared_ptr<Comm>> create_env(CommOptions given);
+
+/// The engine's own collectives, in the library's own words; src/api makes them from zero.h's vtable. Each
+/// returns ZERO_OK or the engine's code.
+struct UserFunctions {
+  Code (*exchange)(void* ctx, const void* send, void* recv, size_t bytes) = nullptr;
+  Code (*all_gather)(void* ctx, const void* send, void* recv, size_t bytes, void* stream) = nullptr;
+  Code (*all_to_all)(void* ctx, const void* send, void* recv, size_t bytes, void* stream) = nullptr;
+  Code (*reduce_scatter)(void* ctx, const void* send, void* recv, size_t count, int32_t dtype,
+                         void* stream) = nullptr;
+  Code (*split)(void* ctx, int32_t color, int32_t rank, int32_t world, void** child) = nullptr;
+  void (*free)(void* ctx) = nullptr;
+};
+
+Result<std::shared_ptr<Comm>> create_user(const UserFunctions& functions, void* ctx, int32_t rank,
+                                          int32_t world, const CommOptions& options);
+
+}  // namespace zero

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchange number k ends by one compare-and-swap on the decision word, from (k-1, committed) to (k, committed)
+// or (k, aborted). Whoever sees all ranks arrived tries the one, whoever sees a death, a deadline or an abort
+// tries the other, and all obey what stands there.
+//
+// Two record areas a rank are enough: area k % 2 is written again for exchange k + 2, which its rank begins
+// after all arrived at k + 1, which each did after it had read the records of k.
+#include "comm/local/control.h"
+
+#include <linux/futex.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include "base/text.h"
+#include "comm/local/socket.h"
+#include "comm/local/wait.h"
+
+namespace zero::local {
+namespace {
+
+constexpr int64_t kSpinNs = 30'000;
+constexpr unsigned kSpinsPerClock = 32;
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+int cores() {
+  alignas(uint64_t) std::byte mask[1024] = {};
+  if (os().sched_getaffinity(0, sizeof mask, mask) < 0) return 1;
+  int count = 0;
+  for (const std::byte part : mask) count += std::popcount(static_cast<unsigned char>(part));
+  return count;
+}
+
+uint32_t* futex_word(std::atomic<uint32_t>& word) { return reinterpret_cast<uint32_t*>(&word); }
+
+template <size_t size>
+void put_text(char (&to)[size], std::string_view from) {
+  const size_t length = std::min(from.size(), size - 1);
+  std::memcpy(to, from.data(), length);
+  to[length] = 0;
+}
+
+template <size_t size>
+std::string get_text(const char (&from)[size]) {
+  return std::string(from, strnlen(from, size));
+}
+
+}  // namespace
+
+Control::Control(std::shared_ptr<Mapping> mapping, int32_t rank, int32_t world,
+                 std::vector<std::shared_ptr<Peer>> peers)
+    : mapping_(std::move(mapping)),
+      rank_(rank),
+      world_(world),
+      peers_(std::move(peers)),
+      spin_ns_(world <= cores() ? kSpinNs : 0) {
+  slot(rank_).state.store(kJoined, std::memory_order_release);
+}
+
+Control::~Control() {
+  slot(rank_).state.store(kLeft, std::memory_order_release);
+  ring();
+}
+
+void Control::format(std::byte* segment, int32_t world, const Generation& generation) {
+  Header& header = header_of(segment);
+  header.magic = kControlMagic;
+  header.world = world;
+  header.generation = generation;
+}
+
+void Control::set_step(const std::atomic<int64_t>* steps_done, const std::atomic<bool>* publishing) {
+  steps_done_ = steps_done;
+  publishing_ = publishing;
+}
+
+// ---- Exchange.
+
+Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> all,
+                         const Patience& patience) {
+  if (mine.size() > kRecordRoom)
+    return Status(ZERO_ERR_INTERNAL, text("a record of ", mine.size(), " bytes"));
+  if (aborted()) return failure_status();
+  const uint64_t k = sequence_ + 1;
+  Slot& own = slot(rank_);
+  if (!mine.empty()) std::memcpy(own.record[k % 2], mine.data(), mine.size());
+  say_where(patience.operation, patience.phase);
+  os().reached("exchange.written");
+  sequence_ = k;
+  own.arrived.store(k, std::memory_order_seq_cst);
+  os().reached("exchange.arrived");
+  ZERO_TRY(await(k, patience));
+  os().reached("exchange.decided");
+  if (!all.empty())
+    for (int32_t r = 0; r < world_; ++r)
+      std::memcpy(all.data() + static_cast<size_t>(r) * mine.size(), slot(r).record[k % 2], mine.size());
+  os().reached("exchange.read");
+  return {};
+}
+
+Status Control::broadcast(std::span<std::byte> data, int32_t root, Patience first,
+                          const Patience& rest) {
+  Patience patience = first;
+  size_t done = 0;
+  do {
+    const size_t part = std::min(data.size() - done, kBounceBytes / 2);
+    std::byte* const bounce = header().bounce[broadcasts_++ % 2];  // halves alternate as records do
+    if (rank_ == root && part > 0) std::memcpy(bounce, data.data() + done, part);
+    ZERO_TRY(exchange({}, {}, patience));
+    if (rank_ != root && part > 0) std::memcpy(data.data() + done, bounce, part);
+    done += part;
+    patience = rest;
+  } while (done < data.size());
+  return {};
+}
+
+bool Control::all_arrived(uint64_t k) const {
+  for (int32_t r = 0; r < world_; ++r)
+    if (slot(r).arrived.load(std::memory_order_seq_cst) < k) return false;
+  return true;
+}
+
+/// How exchange k ended, once it has; whoever finds out that it can end, ends it.
+std::optional<Status> Control::look(uint64_t k) {
+  const Decision standing = Decision::of(header().decision.load(std::memory_order_acquire));
+  if (standing.sequence > k) return Status();  // others are further on, so k was committed
+  if (standing.sequence == k) {
+    if (standing.aborted_by == 0) return Status();
+    return broken_by(standing.aborted_by);
+  }
+  if (all_arrived(k)) return settle(k, 0);
+  if (const uint32_t word = header().abort.load(std::memory_order_acquire)) return settle(k, word);
+  return std::nullopt;
+}
+
+/// Decide k, unless that has been done, and answer what was decided.
+Status Control::settle(uint64_t k, uint32_t aborted_by) {
+  uint64_t before = Decision{k - 1, 0}.word();
+  const uint64_t after = Decision{k, aborted_by}.word();
+  if (header().decision.compare_exchange_strong(before, after)) {
+    os().reached("exchange.settled");
+    ring();
+    return aborted_by == 0 ? Status() : broken_by(aborted_by);
+  }
+  const Decision standing = Decision::of(before);
+  if (standing.sequence > k || (standing.sequence == k && standing.aborted_by == 0)) return {};
+  if (standing.sequence == k) return broken_by(standing.aborted_by);
+  return damaged();
+}
+
+Status Control::await(uint64_t k, const Patience& patience) {
+  int64_t spin_end_ns = 0;
+  for (unsigned spins = 0;; ++spins) {
+    if (std::optional<Status> end = look(k)) return *std::move(end);
+    if (spins % kSpinsPerClock == 0) {
+      const int64_t now = now_ns();
+      if (spin_end_ns == 0) spin_end_ns = now + spin_ns_;
+      if (now >= spin_end_ns) break;
+    }
+    pause_cpu();
+  }
+  return await_asleep(k, patience);
+}
+
+Status Control::await_asleep(uint64_t k, const Patience& patience) {
+  Wait wait(*this, k, patience);
+  for (unsigned slice = 0;; ++slice) {
+    if (std::optional<Status> end = look(k)) return *std::move(end);
+    // The pidfds cost a system call each, so they are asked now and then.
+    if (const std::optional<Failure> cause = wait.find_cause(slice % 8 == 7)) {
+      give_up(k, *cause);
+      continue;
+    }
+    doze(k, wait.slice_ns());
+  }
+}
+
+/// Abort exchange k for `cause`, unless it has been decided; look() tells.
+void Control::give_up(uint64_t k, const Failure& cause) {
+  const uint32_t me = static_cast<uint32_t>(rank_) + 1;
+  uint64_t before = Decision{k - 1, 0}.word();
+  {
+    const std::lock_guard lock(cause_mutex_);
+    fill_cause(cause);
+    os().reached("exchange.blamed");
+    if (!header().decision.compare_exchange_strong(before, Decision{k, me}.word())) {
+      if (Decision::of(before).sequence < k) (void)damaged_locked();
+      return;
+    }
+    cause_published_ = true;
+  }
+  os().reached("exchange.given_up");
+  help_abort_word(me);
+  ring();
+}
+
+void Control::doze(uint64_t k, int64_t nanoseconds) {
+  // Counted before the last look: whoever decides after that look sees a sleeper, and rings.
+  header().sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t bell = header().bell.load(std::memory_order_seq_cst);
+  const bool decided = Decision::of(header().decision.load(std::memory_order_seq_cst)).sequence >= k;
+  if (!decided && !aborted() && !all_arrived(k)) {
+    const timespec timeout{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+    if (os().futex(futex_word(header().bell), FUTEX_WAIT, bell, &timeout) != 0 && errno != EAGAIN &&
+        errno != EINTR && errno != ETIMEDOUT)
+      sleep_ms(1);
+  }
+  header().sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void Control::ring() {
+  if (header().sleepers.load(std::memory_order_seq_cst) == 0) return;
+  header().bell.fetch_add(1, std::memory_order_seq_cst);
+  os().futex(futex_word(header().bell), FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+void Control::say_where(const char* operation, const char* phase) {
+  char words[sizeof Slot::where] = {};
+  const size_t length = std::min(std::strlen(operation), sizeof words - 1);
+  std::memcpy(words, operation, length);
+  if (length + 3 < sizeof words) {
+    std::memcpy(words + length, ": ", 2);
+    std::memcpy(words + length + 2, phase, strnlen(phase, sizeof words - length - 3));
+  }
+  for (size_t i = 0; i < std::size(slot(rank_).where); ++i) {
+    uint64_t word;
+    std::memcpy(&word, words + i * sizeof word, sizeof word);
+    slot(rank_).where[i].store(word, std::memory_order_relaxed);
+  }
+}
+
+std::string Control::where_is(int32_t rank) const {
+  char words[sizeof Slot::where + 1] = {};
+  for (size_t i = 0; i < std::size(slot(rank).where); ++i) {
+    const uint64_t word = slot(rank).where[i].load(std::memory_order_relaxed);
+    std::memcpy(words + i * sizeof word, &word, sizeof word);
+  }
+  for (char* c = words; *c != 0; ++c)
+    if (*c < ' ' || *c > '~') *c = '?';
+  return words;
+}
+
+// ---- What breaks a comm.
+
+/// Into this seat's cause, unless that stands for something already. Under cause_mutex_.
+void Control::fill_cause(const Failure& failure) {
+  if (cause_published_) return;
+  Cause& cause = slot(rank_).cause;
+  cause.code = failure.code;
+  cause.rank = failure.rank;
+  cause.step = failure.step;
+  cause.params_consistent = failure.params_consistent;
+  put_text(cause.phase, failure.phase);
+  put_text(cause.text, failure.text);
+}
+
+/// Whoever decided that an exchange is aborted may have died before it said so in the abort word.
+void Control::help_abort_word(uint32_t aborted_by) {
+  uint32_t none = 0;
+  header().abort.compare_exchange_strong(none, aborted_by);
+}
+
+Status Control::broken_by(uint32_t aborted_by) {
+  help_abort_word(aborted_by);
+  return failure_status();
+}
+
+void Control::abort(const Failure& cause) {
+  const std::lock_guard lock(cause_mutex_);
+  abort_locked(cause);
+}
+
+void Control::abort_locked(const Failure& cause) {
+  if (aborted()) return;
+  fill_cause(cause);
+  uint32_t none = 0;
+  os().reached("abort.blamed");
+  if (!header().abort.compare_exchange_strong(none, static_cast<uint32_t>(rank_) + 1)) return;
+  cause_published_ = true;
+  os().reached("abort.published");
+  ring();
+}
+
+Status Control::damaged() {
+  const std::lock_guard lock(cause_mutex_);
+  return damaged_locked();
+}
+
+Status Control::damaged_locked() {
+  Failure cause;
+  cause.code = ZERO_ERR_COMM;
+  cause.text = "the memory that the ranks share was overwritten: another rank is out of its mind";
+  abort_locked(cause);
+  return failure_status();
+}
+
+Failure Control::failure() const {
+  const uint32_t word = header().abort.load(std::memory_order_acquire);
+  Failure failure;
+  if (word == 0) return failure;
+  const int64_t step = steps_done_ ? steps_done_->load() : 0;
+  const bool publishing = publishing_ && publishing_->load();
+  if (word > static_cast<uint32_t>(world_)) {
+    failure.code = ZERO_ERR_COMM;
+    failure.step = step;
+    failure.params_consistent = !publishing;
+    failure.text = text("the memory that the ranks share was overwritten: rank ", word - 1, " of ", world_);
+    return failure;
+  }
+  const Cause& cause = slot(static_cast<int32_t>(word) - 1).cause;
+  const int32_t code = cause.code;
+  const int32_t rank = cause.rank;
+  failure.code = code < 0 ? code : ZERO_ERR_COMM;
+  failure.rank = rank >= 0 && rank < world_ ? rank : -1;
+  failure.step = step;  // of this seat
+  failure.params_consistent = cause.params_consistent != 0 && !publishing;
+  failure.phase = get_text(cause.phase);
+  failure.text = get_text(cause.text);
+  return failure;
+}
+
+Status Control::failure_status() const {
+  Failure cause = failure();
+  return Status(cause.code, std::move(cause.text));
+}
+
+Failure Control::make_failure(Code code, int32_t rank, const Patience& where,
+                              std::string_view sentence) const {
+  Failure failure;
+  failure.code = where.code != ZERO_OK ? where.code : code;
+  failure.rank = rank;
+  failure.step = steps_done_ ? steps_done_->load() : 0;
+  failure.params_consistent = !(publishing_ && publishing_->load());
+  failure.phase = text(where.operation, ": ", where.phase);
+  failure.text = text(failure.phase, ": ", sentence);
+  return failure;
+}
+
+// ---- The watch over the other ranks.
+
+std::string Control::name_of(int32_t rank) const {
+  return text("rank ", rank, " (process ", slot(rank).pid.load(std::memory_order_relaxed), ")");
+}
+
+/// A rank whose process has died while it had a seat, arrived or not, or -1.
+int32_t Control::find_dead(bool thoroughly) const {
+  const Peer* const self = peers_[static_cast<size_t>(rank_)].get();
+  const Peer* asked = self;
+  for (int32_t r = 0; r < world_; ++r) {
+    const Peer* const peer = peers_[static_cast<size_t>(r)].get();
+    if (peer == self) continue;
+    if (thoroughly && peer != asked) peer->ask();
+    asked = peer;
+    if (peer->dead() && slot(r).state.load(std::memory_order_acquire) != kLeft) return r;
+  }
+  return -1;
+}
+
+/// A rank that has given up its seat without coming to exchange k, or -1.
+int32_t Control::find_left(uint64_t k) const {
+  for (int32_t r = 0; r < world_; ++r)
+    if (slot(r).state.load(std::memory_order_acquire) == kLeft &&
+        slot(r).arrived.load(std::memory_order_acquire) < k)
+      return r;
+  return -1;
+}
+
+Status Control::check(const Patience& where) {
+  if (aborted()) return failure_status();
+  const int32_t dead = find_dead(true);
+  if (dead < 0) return {};
+  abort(make_failure(ZERO_ERR_PEER_DEAD, dead, where, text(name_of(dead), " died")));
+  return failure_status();
+}
+
+}  // namespace zero::local

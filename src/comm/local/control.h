@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// One seat's view of the control segment: exchanges that end the same way on every rank, the abort word, and
+// the watch over the other ranks.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/comm.h"
+#include "comm/local/layout.h"
+#include "comm/local/life.h"
+#include "comm/local/segment.h"
+
+namespace zero::local {
+
+/// How long an exchange may take.
+struct Patience {
+  const char* operation;
+  const char* phase;
+  int64_t limit_ms;
+  bool extended_by_progress;  // false: counted from the start
+  Code code = ZERO_OK;        // instead of what broke it: ZERO_ERR_RENDEZVOUS while a comm forms
+};
+
+class Control {
+ public:
+  /// `peers`: the process of each rank. The mapping holds control_bytes(world).
+  Control(std::shared_ptr<Mapping> mapping, int32_t rank, int32_t world,
+          std::vector<std::shared_ptr<Peer>> peers);
+  ~Control();
+
+  /// Every rank's `mine` (at most kRecordRoom bytes, the same number everywhere) into `all`. Every rank
+  /// gets the same answer. `all` may be empty: then it only waits.
+  Status exchange(std::span<const std::byte> mine, std::span<std::byte> all, const Patience& patience);
+
+  /// `data` of `root` into everybody's, by way of the segment.
+  Status broadcast(std::span<std::byte> data, int32_t root, Patience first, const Patience& rest);
+
+  /// Any thread.
+  void abort(const Failure& cause);
+  bool aborted() const { return header().abort.load(std::memory_order_acquire) != 0; }
+  /// What the abort word names; code ZERO_OK if nothing.
+  Failure failure() const;
+  Status failure_status() const;
+
+  /// For waits on something else: the comm's failure, also if it is found here that a rank has died.
+  Status check(const Patience& where);
+
+  /// What to tell about this seat in a cause of its making.
+  void set_step(const std::atomic<int64_t>* steps_done, const std::atomic<bool>* publishing);
+
+  void note_progress() { slot(rank_).progress.fetch_add(1, std::memory_order_relaxed); }
+
+  int32_t rank() const { return rank_; }
+  int32_t world() const { return world_; }
+  const Generation& generation() const { return header().generation; }
+
+  /// Prepare a zeroed segment for `world` ranks.
+  static void format(std::byte* segment, int32_t world, const Generation& generation);
+  static Header& header_of(std::byte* segment) { return *reinterpret_cast<Header*>(segment); }
+  static Slot& slot_of(std::byte* segment, int32_t rank) {
+    return reinterpret_cast<Slot*>(segment + sizeof(Header))[rank];
+  }
+
+ private:
+  class Wait;
+
+  Header& header() const { return header_of(mapping_->data()); }
+  Slot& slot(int32_t rank) const { return slot_of(mapping_->data(), rank); }
+
+  bool all_arrived(uint64_t k) const;
+  std::optional<Status> look(uint64_t k);
+  Status settle(uint64_t k, uint32_t aborted_by);
+  Status await(uint64_t k, const Patience& patience);
+  Status await_asleep(uint64_t k, const Patience& patience);
+  void give_up(uint64_t k, const Failure& cause);
+  void doze(uint64_t k, int64_t nanoseconds);
+  void ring();
+
+  void say_where(const char* operation, const char* phase);
+  std::string where_is(int32_t rank) const;
+  std::string name_of(int32_t rank) const;
+  int32_t find_dead(bool thoroughly) const;
+  int32_t find_left(uint64_t k) const;
+
+  void fill_cause(const Failure& failure);
+  void help_abort_word(uint32_t aborted_by);
+  Status broken_by(uint32_t aborted_by);
+  void abort_locked(const Failure& cause);
+  Status damaged();
+  Status damaged_locked();
+  Failure make_failure(Code code, int32_t rank, const Patience& where, std::string_view sentence) const;
+
+  const std::shared_ptr<Mapping> mapping_;
+  const int32_t rank_;
+  const int32_t world_;
+  const std::vector<std::shared_ptr<Peer>> peers_;
+  const int64_t spin_ns_;
+  uint64_t sequence_ = 0;    // of this seat's last exchange
+  uint64_t broadcasts_ = 0;  // pieces so far
+  const std::atomic<int64_t>* steps_done_ = nullptr;
+  const std::atomic<bool>* publishing_ = nullptr;
+
+  // This seat's cause: may be written anew until the abort word or a decision names it.
+  std::mutex cause_mutex_;
+  bool cause_published_ = false;
+};
+
+}  // namespace zero::local

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control segment: what the ranks of one comm share besides arenas. Whatever is read from it is copied,
+// checked against its range, and only then used: a sick peer must not take others with it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/checked.h"
+
+namespace zero::local {
+
+inline constexpr int32_t kMaxWorld = 1024;
+inline constexpr size_t kRecordRoom = 16384;      // Comm::kRecordBytes, checked in local.cpp
+inline constexpr size_t kBounceBytes = 1u << 20;  // for broadcasts, in two halves
+inline constexpr size_t kLine = 128;              // two cache lines: the prefetcher fetches pairs
+inline constexpr uint32_t kControlMagic = 0x7a65726f;
+
+using Generation = std::array<uint64_t, 2>;  // random: tells this comm from any other
+
+/// Why the comm broke, in a rank's own place. Written before it is published, never after.
+struct Cause {
+  int32_t code;
+  int32_t rank;
+  int64_t step;
+  uint32_t params_consistent;
+  uint32_t unused;
+  char phase[64];
+  char text[4096];
+};
+
+enum SeatState : uint32_t { kEmpty = 0, kJoined = 1, kLeft = 2 };
+
+struct Slot {
+  alignas(kLine) std::atomic<uint64_t> arrived;  // the last exchange whose record stands
+  alignas(kLine) std::atomic<uint64_t> progress;
+  std::atomic<uint32_t> state;
+  std::atomic<int32_t> pid;
+  std::atomic<uint32_t> process;                // its place in the table of processes
+  std::atomic<uint64_t> where[8];               // "zero_step: vote": the last exchange begun
+  alignas(kLine) Cause cause;
+  alignas(kLine) std::byte record[2][kRecordRoom];  // of even and odd exchanges
+};
+
+struct Header {
+  uint32_t magic;
+  int32_t world;
+  Generation generation;
+  alignas(kLine) std::atomic<uint64_t> decision;  // see Decision
+  alignas(kLine) std::atomic<uint32_t> abort;     // 0, or 1 + the rank whose cause stands
+  alignas(kLine) std::atomic<uint32_t> bell;      // a futex
+  alignas(kLine) std::atomic<uint32_t> sleepers;  // who may have to be woken
+  alignas(kLine) std::byte bounce[2][kBounceBytes / 2];
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
+static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
+
+/// How exchange number `sequence` ended: committed, or aborted by a rank. One word, so that there is one
+/// answer. Starts as exchange 0, committed.
+struct Decision {
+  uint64_t sequence;
+  uint32_t aborted_by;  // 0: committed; else 1 + rank
+
+  static Decision of(uint64_t word) { return {word >> 16, static_cast<uint32_t>(word & 0xffff)}; }
+  uint64_t word() const { return sequence << 16 | aborted_by; }
+};
+
+inline size_t control_bytes(int32_t world) {
+  return round_up(sizeof(Header) + static_cast<size_t>(world) * sizeof(Slot), size_t{4096});
+}
+
+}  // namespace zero::local

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/local/life.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "base/text.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+namespace zero::local {
+namespace {
+
+/// The thread whose death the kernel writes down. It sleeps from start to end.
+class LifeThread {
+ public:
+  static Result<LifeThread*> start();
+  void stop();  // and deletes this
+
+  Fd page_fd;
+  Fd pidfd;
+  pid_t pid = 0;
+  int shares = 0;
+
+ private:
+  static void* main(void* self);
+  void hold_word();
+
+  std::shared_ptr<Mapping> page_;
+  pthread_t thread_{};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ready_ = false;
+  bool stop_ = false;
+  int error_ = 0;
+
+  // What the kernel walks when the thread dies: a ring of one entry, which lies here, while the word that
+  // belongs to it lies futex_offset further on, in the page.
+  struct robust_list entry_ {};
+  struct robust_list_head head_ {};
+};
+
+std::mutex life_mutex;
+LifeThread* life = nullptr;
+
+Status life_failure(const char* what, int error) {
+  return Status(ZERO_ERR_SYSTEM, text(what, ": ", errno_text(error)));
+}
+
+Result<LifeThread*> LifeThread::start() {
+  auto made = std::make_unique<LifeThread>();
+  made->pid = os().getpid();
+  made->page_fd = ZERO_TRY(create_segment("zero.life", kLifePageBytes));
+  made->page_ = ZERO_TRY(map_segment(made->page_fd.get(), kLifePageBytes, Access::hidden));
+  ZERO_TRY(reserve(made->page_fd.get(), *made->page_, 0, kLifePageBytes));
+  // From here on the page can be written through this mapping only. Kernels before 5.1 cannot promise that.
+  os().fcntl(made->page_fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+  made->pidfd.reset(os().pidfd_open(made->pid, 0));
+
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = pthread_create(&made->thread_, nullptr, main, made.get());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) return life_failure("starting the thread that shows this process alive", error);
+
+  std::unique_lock lock(made->mutex_);
+  made->changed_.wait(lock, [&] { return made->ready_; });
+  if (const int refused = made->error_) {
+    lock.unlock();
+    made.release()->stop();
+    return life_failure("registering a robust futex", refused);
+  }
+  lock.unlock();
+  return made.release();
+}
+
+void LifeThread::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  pthread_join(thread_, nullptr);
+  delete this;
+}
+
+void* LifeThread::main(void* self) {
+  static_cast<LifeThread*>(self)->hold_word();
+  return nullptr;
+}
+
+void LifeThread::hold_word() {
+  auto& word = reinterpret_cast<LifePage*>(page_->data())->word;
+  entry_.next = &head_.list;
+  head_.list.next = &entry_;
+  head_.futex_offset =
+      static_cast<long>(reinterpret_cast<intptr_t>(&word) - reinterpret_cast<intptr_t>(&entry_));
+  head_.list_op_pending = nullptr;
+  const bool registered = os().set_robust_list(&head_, sizeof head_) == 0;
+  const int error = registered ? 0 : errno;
+  if (registered) word.store(static_cast<uint32_t>(os().gettid()), std::memory_order_release);
+
+  std::unique_lock lock(mutex_);
+  ready_ = true;
+  error_ = error;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return stop_; });
+  word.store(0, std::memory_order_release);
+}
+
+// ---- Peers, one object a process that is watched.
+
+using PeerKey = std::tuple<dev_t, ino_t>;
+std::mutex peers_mutex;
+std::map<PeerKey, std::weak_ptr<Peer>>* peers = nullptr;  // never freed
+
+}  // namespace
+
+Result<Life> Life::begin() {
+  const std::lock_guard lock(life_mutex);
+  const pid_t pid = os().getpid();
+  if (life != nullptr && life->pid != pid)
+    return Status(ZERO_ERR_FORKED, "this process was forked from one that holds ranks");
+  if (life == nullptr) life = ZERO_TRY(LifeThread::start());
+  ++life->shares;
+  return Life(pid);
+}
+
+Life::~Life() {
+  if (pid_ == 0) return;
+  const std::lock_guard lock(life_mutex);
+  if (pid_ != os().getpid() || --life->shares > 0) return;
+  life->stop();
+  life = nullptr;
+}
+
+int Life::page() const { return life->page_fd.get(); }
+int Life::pidfd() const { return life->pidfd.get(); }
+
+Result<std::shared_ptr<Peer>> Peer::meet(const Fd& page, Fd pidfd, pid_t pid) {
+  ZERO_TRY(check_segment(page.get(), kLifePageBytes));
+  struct stat info;
+  if (os().fstat(page.get(), &info) != 0) return life_failure("looking at a rank's page", errno);
+  const std::lock_guard lock(peers_mutex);
+  if (peers == nullptr) peers = new std::map<PeerKey, std::weak_ptr<Peer>>;
+  std::erase_if(*peers, [](const auto& entry) { return entry.second.expired(); });
+  const PeerKey key(info.st_dev, info.st_ino);
+  if (const auto found = peers->find(key); found != peers->end())
+    if (std::shared_ptr<Peer> standing = found->second.lock()) return standing;
+  std::shared_ptr<Mapping> mapping =
+      ZERO_TRY(map_segment(page.get(), kLifePageBytes, Access::read_only));
+  auto peer = std::make_shared<Peer>(std::move(mapping), std::move(pidfd), pid);
+  (*peers)[key] = peer;
+  return peer;
+}
+
+bool Peer::ask() const {
+  if (dead()) return true;
+  if (pidfd_.valid() && pidfd_ended(pidfd_.get(), 0)) exited_.store(true, std::memory_order_relaxed);
+  return dead();
+}
+
+bool pidfd_ended(int pidfd, int timeout_ms) {
+  pollfd one{pidfd, POLLIN, 0};
+  return os().poll(&one, 1, timeout_ms) == 1 && (one.revents & POLLIN) != 0;
+}
+
+const char* process_state(pid_t pid) {
+  const std::string path = text("/proc/", pid, "/stat");
+  Fd fd(os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC, 0));
+  char content[256] = {};
+  if (!fd.valid() || os().pread(fd.get(), content, sizeof content - 1, 0) <= 0) return "state unknown";
+  // "pid (name) S ...", where the name may contain anything.
+  const char* const end = std::strrchr(content, ')');
+  switch (end != nullptr && end[1] == ' ' ? end[2] : '?') {
+    case 'R': return "running";
+    case 'S': return "sleeping";
+    case 'D': return "waiting for a device";
+    case 'T': return "stopped";
+    case 't': return "stopped by a debugger";
+    case 'Z':
+    case 'X': return "ended";
+    default: return "state unknown";
+  }
+}
+
+}  // namespace zero::local

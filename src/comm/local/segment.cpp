@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/local/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "base/checked.h"
+#include "base/text.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace zero::local {
+namespace {
+
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+// The same memfd has the same inode number in every process and through every descriptor.
+using Key = std::tuple<dev_t, ino_t, Access>;
+using Registry = std::map<Key, std::weak_ptr<Mapping>>;
+
+std::mutex registry_mutex;
+Registry* registry = nullptr;  // never freed
+
+Status no_memory(size_t bytes, int error) {
+  return Status(ZERO_ERR_MEMORY,
+                text("no memory for ", bytes, " bytes shared by ranks: ", errno_text(error)));
+}
+
+/// An address range of `bytes` that starts at a huge page, reserved by a mapping without access.
+std::byte* reserve_aligned(size_t bytes) {
+  const auto padded = checked_add(bytes, kHugePage);
+  if (!padded) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  void* const range =
+      os().mmap(nullptr, *padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) return nullptr;
+  const uintptr_t start = reinterpret_cast<uintptr_t>(range);
+  const uintptr_t aligned = round_up<uintptr_t>(start, kHugePage);
+  const uintptr_t end = round_up<uintptr_t>(aligned + bytes, static_cast<uintptr_t>(getpagesize()));
+  if (aligned != start) os().munmap(range, aligned - start);
+  if (end != start + *padded) os().munmap(reinterpret_cast<void*>(end), start + *padded - end);
+  return reinterpret_cast<std::byte*>(aligned);
+}
+
+Result<std::byte*> map_new(int fd, size_t bytes, Access access) {
+  const int protection = access == Access::read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+  std::byte* place = nullptr;
+  if (bytes >= kHugePage) {
+    place = reserve_aligned(bytes);
+    if (place == nullptr) return no_memory(bytes, errno);
+  }
+  void* const mapped =
+      os().mmap(place, bytes, protection, MAP_SHARED | (place ? MAP_FIXED : 0), fd, 0);
+  if (mapped == MAP_FAILED) {
+    const int error = errno;
+    if (place) os().munmap(place, bytes);
+    return no_memory(bytes, error);
+  }
+  if (bytes >= kHugePage) os().madvise(mapped, bytes, MADV_HUGEPAGE);  // a wish
+  if (access == Access::hidden && os().madvise(mapped, bytes, MADV_DONTFORK) != 0) {
+    const int error = errno;
+    os().munmap(mapped, bytes);
+    return Status(ZERO_ERR_SYSTEM, text("hiding shared memory from children: ", errno_text(error)));
+  }
+  return static_cast<std::byte*>(mapped);
+}
+
+/// The number behind `key` in /proc/meminfo, in bytes; 0 if it cannot be read.
+uint64_t meminfo_bytes(const char* text, const char* key) {
+  const char* const line = std::strstr(text, key);
+  if (line == nullptr) return 0;
+  return std::strtoull(line + std::strlen(key), nullptr, 10) * 1024;
+}
+
+}  // namespace
+
+Mapping::~Mapping() {
+  {
+    const std::lock_guard lock(registry_mutex);
+    if (registry) std::erase_if(*registry, [](const auto& entry) { return entry.second.expired(); });
+  }
+  os().munmap(data_, bytes_);
+}
+
+Result<Fd> create_segment(const char* name, size_t bytes) {
+  Fd fd(os().memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid())
+    return Status(ZERO_ERR_SYSTEM, text("creating shared memory '", name, "': ", errno_text(errno)));
+  if (bytes > static_cast<size_t>(INT64_MAX)) return no_memory(bytes, EFBIG);
+  if (os().ftruncate(fd.get(), static_cast<int64_t>(bytes)) != 0) return no_memory(bytes, errno);
+  if (os().fcntl(fd.get(), F_ADD_SEALS, kSizeSeals) != 0)
+    return Status(ZERO_ERR_SYSTEM, text("sealing shared memory '", name, "': ", errno_text(errno)));
+  return fd;
+}
+
+Status check_segment(int fd, size_t bytes) {
+  struct stat info;
+  if (os().fstat(fd, &info) != 0)
+    return Status(ZERO_ERR_COMM, text("looking at a received descriptor: ", errno_text(errno)));
+  const int seals = os().fcntl(fd, F_GET_SEALS, 0);
+  if (seals < 0) return Status(ZERO_ERR_COMM, "a received descriptor is no shared memory");
+  if ((seals & kSizeSeals) != kSizeSeals)
+    return Status(ZERO_ERR_COMM, "received shared memory could still be shrunk or grown");
+  if (static_cast<uint64_t>(info.st_size) != bytes)
+    return Status(ZERO_ERR_COMM,
+                  text("received shared memory has ", info.st_size, " bytes instead of ", bytes));
+  return {};
+}
+
+Result<std::shared_ptr<Mapping>> map_segment(int fd, size_t bytes, Access access) {
+  struct stat info;
+  if (os().fstat(fd, &info) != 0)
+    return Status(ZERO_ERR_SYSTEM, text("looking at shared memory: ", errno_text(errno)));
+  if (static_cast<uint64_t>(info.st_size) != bytes)
+    return Status(ZERO_ERR_INTERNAL, text("shared memory has ", info.st_size, " bytes, not ", bytes));
+  const std::lock_guard lock(registry_mutex);
+  if (registry == nullptr) registry = new Registry;
+  const Key key(info.st_dev, info.st_ino, access);
+  if (const auto found = registry->find(key); found != registry->end())
+    if (std::shared_ptr<Mapping> standing = found->second.lock()) return standing;
+  std::byte* const data = ZERO_TRY(map_new(fd, bytes, access));
+  auto mapping = std::make_shared<Mapping>(data, bytes);
+  (*registry)[key] = mapping;
+  return mapping;
+}
+
+Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes) {
+  const size_t page = static_cast<size_t>(getpagesize());
+  const size_t first = offset / page * page;
+  const size_t end = std::min(round_up(offset + bytes, page), round_up(mapping.bytes(), page));
+  if (first >= end) return {};
+  if (os().madvise(mapping.data() + first, end - first, MADV_POPULATE_WRITE) == 0) return {};
+  if (const int error = errno; error != EINVAL) return no_memory(bytes, error == EFAULT ? ENOMEM : error);
+  do {  // Linux before 5.14
+    if (os().fallocate(fd, 0, static_cast<int64_t>(first), static_cast<int64_t>(end - first)) == 0)
+      return {};
+  } while (errno == EINTR);
+  return no_memory(bytes, errno);
+}
+
+Status check_available(uint64_t bytes) {
+  Fd fd(os().openat(AT_FDCWD, "/proc/meminfo", O_RDONLY | O_CLOEXEC, 0));
+  char content[4096] = {};
+  if (!fd.valid() || os().pread(fd.get(), content, sizeof content - 1, 0) <= 0) return {};
+  const uint64_t available = meminfo_bytes(content, "MemAvailable:");
+  const uint64_t swap = meminfo_bytes(content, "SwapFree:");
+  if (available == 0 || bytes <= available + swap) return {};
+  return Status(ZERO_ERR_MEMORY, text("no memory for ", bytes, " bytes shared by ranks: this machine has ",
+                                      available + swap, " available"));
+}
+
+size_t mapped_segments() {
+  const std::lock_guard lock(registry_mutex);
+  return registry ? registry->size() : 0;
+}
+
+}  // namespace zero::local

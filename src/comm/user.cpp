@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// The comm over an engine's own collectives. Ranks share no memory and no decision word: where a function
+// fails here, what it did elsewhere is unknown, so this seat breaks by itself.
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "comm/create.h"
+#include "comm/first_cause.h"
+#include "comm/private_arena.h"
+#include "kernels/float_environment.h"
+#include "kernels/kernels.h"
+
+namespace zero {
+namespace {
+
+constexpr size_t kBroadcastBytes = 256u << 10;  // a rank, in one exchange
+
+class UserComm final : public Comm {
+ public:
+  UserComm(const UserFunctions& functions, void* ctx, int32_t rank, int32_t world,
+           const CommOptions& options)
+      : Comm(rank, world, options),
+        functions_(functions),
+        ctx_(ctx),
+        kernels_(kernel_table(best_isa())),
+        pieces_(static_cast<size_t>(world)) {}
+
+  ~UserComm() override { release(ctx_); }
+
+  const char* kind() const override { return "user"; }
+
+  bool aborted() const override { return cause_.is_set(); }
+  Failure failure() const override { return cause_.get(); }
+  void abort(const Failure& cause) override { cause_.set(cause); }
+
+  bool direct() const override { return false; }
+  Location locate(const void*, size_t) const override { return {}; }
+  Result<std::byte*> resolve(int32_t rank, const Location&, size_t) const override {
+    return Status(ZERO_ERR_INTERNAL, text("memory of rank ", rank, " is not addressable on a user comm"));
+  }
+  std::shared_ptr<Arena> arena(const Location&) const override { return nullptr; }
+
+  Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override {
+    if (bytes == 0) return {};
+    return run("all_gather", data_plane(call, "all_gather"),
+               [&] { return functions_.all_gather(ctx_, send, recv, bytes, nullptr); });
+  }
+
+  Status reduce_scatter(Call& call, const float* send, float* recv, size_t count,
+                        float* scratch) override {
+    if (count == 0) return {};
+    const Patience patience = data_plane(call, "reduce_scatter");
+    if (functions_.all_to_all == nullptr)
+      return run("reduce_scatter", patience, [&] {
+        return functions_.reduce_scatter(ctx_, send, recv, count, ZERO_FLOAT32, nullptr);
+      });
+    ZERO_TRY(run("all_to_all", patience, [&] {
+      return functions_.all_to_all(ctx_, send, scratch, count * sizeof(float), nullptr);
+    }));
+    for (size_t r = 0; r < pieces_.size(); ++r) pieces_[r] = scratch + r * count;
+    const FloatEnvironment environment;
+    kernels_.sum_in_rank_order(recv, pieces_.data(), world(), count);
+    return {};
+  }
+
+ protected:
+  Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                        const Patience& patience) override {
+    return run("exchange", patience,
+               [&] { return functions_.exchange(ctx_, mine.data(), all.data(), mine.size()); });
+  }
+
+  Status broadcast_bytes(std::span<std::byte> data, int32_t root, const Patience& patience) override {
+    const size_t most = std::min(data.size(), kBroadcastBytes);
+    const std::unique_ptr<std::byte[]> all(new std::byte[most * static_cast<size_t>(world())]);
+    for (size_t done = 0; done < data.size(); done += most) {
+      const std::span<std::byte> part = data.subspan(done, std::min(most, data.size() - done));
+      ZERO_TRY(exchange_bytes(part, {all.get(), part.size() * static_cast<size_t>(world())}, patience));
+      memcpy(part.data(), all.get() + part.size() * static_cast<size_t>(root), part.size());
+    }
+    return {};
+  }
+
+  Result<std::shared_ptr<Arena>> allocate(Call&, size_t bytes, int32_t kind) override {
+    return PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind);
+  }
+
+  Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
+                                           int32_t color) override {
+    // A rank without the function must not leave the others inside theirs.
+    const bool able = functions_.split != nullptr;
+    ZERO_TRY(call.vote("able", able ? Status() : Status(ZERO_ERR_UNSUPPORTED,
+                                                        "this user comm has no split function")));
+    const auto place = std::find(members.begin(), members.end(), rank());
+    const bool seated = place != members.end();
+    const auto child_rank = seated ? static_cast<int32_t>(place - members.begin()) : 0;
+    const auto child_world = static_cast<int32_t>(members.size());
+    void* child = nullptr;
+    const std::string problem =
+        stopped([&] { return functions_.split(ctx_, color, child_rank, child_world, &child); });
+    if (!problem.empty()) return Status(ZERO_ERR_COMM, text("the engine's split ", problem));
+    if (seated)
+      return std::shared_ptr<Comm>(
+          std::make_shared<UserComm>(functions_, child, child_rank, child_world, options()));
+    if (child != nullptr) release(child);
+    return std::shared_ptr<Comm>();
+  }
+
+ private:
+  /// What went wrong, empty if nothing: an exception of the engine's must not unwind libzero.
+  template <class Function>
+  static std::string stopped(Function&& function) {
+    try {
+      const Code code = function();
+      return code == ZERO_OK ? std::string() : text("returned ", code);
+    } catch (const abi::__forced_unwind&) {  // the thread is being cancelled: that must go on
+      throw;
+    } catch (...) {
+      return "threw an exception";
+    }
+  }
+
+  template <class Function>
+  Status run(const char* name, const Patience& patience, Function&& function) {
+    if (aborted()) return failure_status();
+    const std::string problem = stopped(function);
+    if (!problem.empty()) {
+      Failure cause;
+      cause.code = ZERO_ERR_COMM;
+      cause.step = steps_done.load();
+      cause.params_consistent = !publishing.load();
+      cause.phase = text(patience.operation, ": ", patience.phase);
+      cause.text = text(cause.phase, ": the engine's ", name, " ", problem,
+                        "; the outcome on other ranks is unknown");
+      cause_.set(cause);
+    }
+    return aborted() ? failure_status() : Status();
+  }
+
+  static Patience data_plane(const Call& call, const char* phase) {
+    return {false, operation_name(call.operation()), phase};
+  }
+
+  void release(void* ctx) const {
+    if (functions_.free == nullptr) return;
+    (void)stopped([&] {
+      functions_.free(ctx);
+      return Code{ZERO_OK};
+    });
+  }
+
+  const UserFunctions functions_;
+  void* const ctx_;
+  const KernelTable& kernels_;
+  std::vector<const float*> pieces_;
+  FirstCause cause_;
+  uint32_t arenas_ = 0;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Comm>> create_user(const UserFunctions& functions, void* ctx, int32_t rank,
+                                          int32_t world, const CommOptions& options) {
+  if (world < 1 || rank < 0 || rank >= world)
+    return Status(ZERO_ERR_ARGUMENT, text("rank ", rank, " of a world of ", world, " does not exist"));
+  const char* missing = functions.exchange == nullptr     ? "exchange"
+                        : functions.all_gather == nullptr ? "all_gather"
+                                                          : nullptr;
+  if (functions.all_to_all == nullptr && functions.reduce_scatter == nullptr)
+    missing = "all_to_all or reduce_scatter";
+  if (missing != nullptr)
+    return Status(ZERO_ERR_ARGUMENT, text("a user comm needs the function ", missing));
+  return std::shared_ptr<Comm>(std::make_shared<UserComm>(functions, ctx, rank, world, options));
+}
+
+}  // namespace zero

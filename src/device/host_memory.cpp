@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/host_memory.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/os.h"
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+Status out_of_memory(size_t bytes, std::string_view what) {
+  return Status(ZERO_ERR_MEMORY, text("no memory for ", bytes, " bytes of ", what, ": ", errno_text(errno)));
+}
+
+}  // namespace
+
+HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(mapping_, other.mapping_);
+  std::swap(mapping_bytes_, other.mapping_bytes_);
+  return *this;
+}
+
+HostMemory::~HostMemory() {
+  if (mapping_ != nullptr) os().munmap(mapping_, mapping_bytes_);
+}
+
+Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what) {
+  HostMemory memory;
+  if (bytes == 0) return memory;
+  const bool huge = bytes >= kHugePage;
+  const auto padded = checked_add(bytes, huge ? 2 * kHugePage : size_t{4096});
+  if (!padded) {
+    errno = ENOMEM;
+    return out_of_memory(bytes, what);
+  }
+  memory.mapping_bytes_ = *padded / 4096 * 4096;
+  void* mapping = os().mmap(nullptr, memory.mapping_bytes_, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return out_of_memory(bytes, what);
+  memory.mapping_ = static_cast<std::byte*>(mapping);
+  const auto start = reinterpret_cast<uintptr_t>(mapping);
+  memory.data_ = memory.mapping_ + (huge ? round_up(start, uintptr_t{kHugePage}) - start : 0);
+  memory.bytes_ = bytes;
+  if (huge) os().madvise(memory.data_, bytes, MADV_HUGEPAGE);  // advice: refusal costs speed only
+  if (os().madvise(memory.data_, round_up(bytes, size_t{4096}), MADV_POPULATE_WRITE) != 0) {
+    if (errno != EINVAL) return out_of_memory(bytes, what);
+    std::memset(memory.data_, 0, bytes);  // kernels before 5.14
+  }
+  return memory;
+}
+
+}  // namespace zero

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel table: the loops over elements, one set for each instruction set, all with the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/rule.h"
+
+namespace zero {
+
+enum class Isa { scalar, avx2, avx512 };
+
+/// One contiguous run of elements that share their scalars.
+struct UpdateRun {
+  float* param;
+  const float* grad;         // the sum over ranks; Scalars::factor turns it into the gradient
+  float* slots[kMaxSlots];   // state, in the order of Rule::slots; null where the rule does not use one
+  size_t count;
+};
+
+using UpdateKernel = void (*)(const UpdateRun& run, const Scalars& scalars);
+
+struct KernelTable {
+  const char* name;
+
+  /// out[i] = ((in[0][i] + in[1][i]) + in[2][i]) + ... ; `out` may be any of the inputs.
+  void (*sum_in_rank_order)(float* out, const float* const* in, int ranks, size_t count);
+
+  /// How many of the elements are infinite or NaN.
+  uint64_t (*count_nonfinite)(const float* data, size_t count);
+
+  // Piece sums for norms, in fp64: element i goes to lane i % 8, lanes are then combined as
+  // ((0+4)+(2+6)) + ((1+5)+(3+7)). max_abs gives NaN if there is one.
+  double (*sum_abs)(const float* data, size_t count);
+  double (*sum_squares)(const float* data, size_t count);
+  double (*sum_powers)(const float* data, size_t count, double p);
+  double (*max_abs)(const float* data, size_t count);
+
+  UpdateKernel update[kRuleCount];
+};
+
+/// The table of an instruction set that this machine has.
+const KernelTable& kernel_table(Isa isa);
+
+/// What this machine has, from scalar upward.
+std::vector<Isa> available_isas();
+Isa best_isa();
+const char* isa_name(Isa isa);
+
+}  // namespace zero

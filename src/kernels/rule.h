@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an optimizer is, apart from its formula: its settings, its state slots, its scalars.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace zero {
+
+inline constexpr int kMaxSlots = 3;
+inline constexpr int kMaxSettings = 8;
+inline constexpr int kRuleCount = 3;
+
+/// A hyper-parameter: its name, default and the values it may take.
+struct Setting {
+  enum Range { positive_or_zero, unit_interval, flag, any_finite };  // unit_interval: [0, 1)
+  const char* name;
+  double initial;
+  Range range;
+  bool fixed = false;  // decides which state there is, so it cannot change after registration
+};
+
+/// What one run of elements shares, computed once in fp64 and rounded to fp32. rules.h names the places.
+struct Scalars {
+  float factor = 1;  // multiplies the sum over ranks; negative when the rule maximizes
+  float value[8] = {};
+  bool flag[4] = {};
+};
+
+/// What the scalars of one parameter depend on.
+struct StepContext {
+  std::span<const double> settings;  // in the order of Rule::settings
+  int64_t step;                      // of this parameter, counting from 1
+  uint32_t live_slots;               // bit s: slot s holds values of an earlier step
+  double factor;                     // 1/world, clip: without maximize
+};
+
+struct Rule {
+  const char* name;  // "adamw", as it stands in checkpoints
+  std::span<const Setting> settings;
+  std::span<const char* const> slots;  // "exp_avg", ...: torch's names
+  /// Which slots these settings use, as bits.
+  uint32_t (*slots_used)(std::span<const double> settings);
+  Scalars (*prepare)(const StepContext& context);
+};
+
+/// The rule of a ZERO_OPTIMIZER_* number, or nullptr.
+const Rule* find_rule(int32_t optimizer);
+const Rule* find_rule(std::string_view name);
+
+/// The position of a setting in Rule::settings, or -1.
+int find_setting(const Rule& rule, std::string_view name);
+
+/// True if `value` is in the setting's range.
+bool setting_allows(const Setting& setting, double value);
+/// "in [0, 1)" and so on, for error texts.
+const char* setting_range_text(const Setting& setting);
+
+}  // namespace zero

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops for the machine that the whole library is compiled for: the reference of all others.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/rules.h"
+#include "kernels/tables.h"
+
+namespace zero {
+namespace scalar {
+#include "kernels/loops.h"
+}  // namespace scalar
+
+constinit const KernelTable kScalarKernels = scalar::table("scalar");
+
+double powers::sum_powers(const float* data, size_t count, double p) {
+  double lanes[scalar::kLanes] = {};
+  for (size_t i = 0; i < count; ++i) {
+    lanes[i % scalar::kLanes] += std::pow(std::fabs(static_cast<double>(data[i])), p);
+  }
+  return scalar::combine(lanes);
+}
+
+}  // namespace zero

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one rank's optimizer is made of: parameters, groups, the plan, and its share of the state. It
+// communicates nothing; src/step and src/state do, on what stands here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "comm/comm.h"
+#include "device/host_memory.h"
+#include "device/thread_pool.h"
+#include "kernels/kernels.h"
+#include "plan/plan.h"
+
+namespace zero {
+
+struct OptimizerOptions {
+  const Rule* rule = nullptr;
+  int32_t optimizer = ZERO_OPTIMIZER_ADAMW;  // its number: the kernel's place in the table
+  int32_t partition = ZERO_PARTITION_EVEN;
+  int64_t bucket_bytes = 33'554'432;
+  double max_grad_norm = 0;  // 0: off
+  double grad_norm_type = 2;
+  int32_t nonfinite = ZERO_NONFINITE_IGNORE;
+  int threads = 1;
+};
+
+struct Group {
+  std::vector<double> settings;  // in the order of Rule::settings
+};
+
+struct Param {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t count = 0;
+  int64_t order = 0;
+  int32_t owner = 0;
+  int32_t flags = 0;
+  int32_t group = 0;
+  float* data = nullptr;
+  float* grad = nullptr;
+
+  int64_t step = 0;         // updates so far
+  uint32_t live_slots = 0;  // bit s: slot s holds values
+};
+
+enum class Phase { open, reduced };
+
+/// Seconds and bytes so far, as zero_stats tells them.
+struct Counters {
+  int64_t staging_bytes = 0, control_bytes = 0, copied_bytes = 0, moved_bytes = 0;
+  int64_t nonfinite_elements = 0;
+  double gather_seconds = 0, vote_seconds = 0, apply_seconds = 0, publish_seconds = 0;
+  double save_seconds = 0, load_seconds = 0;
+};
+
+/// What the last step agreed on.
+struct StepOutcome {
+  int64_t nonfinite = 0;
+  double grad_norm = -1;
+  double clip_factor = 1;
+  Code status = ZERO_OK;
+};
+
+class Optimizer {
+ public:
+  /// A parameter to register, checked by register_params.
+  struct NewParam {
+    std::string name;
+    std::vector<int64_t> shape;
+    void* data;
+    void* grad;
+    int32_t owner;
+    int32_t flags;
+    int64_t order;
+    bool has_order;
+  };
+
+  Optimizer(std::shared_ptr<Comm> comm, const OptimizerOptions& options, std::vector<double> settings,
+            std::unique_ptr<ThreadPool> pool);
+  ~Optimizer();
+
+  // ---- Registration: local, all or nothing.
+  Result<int32_t> register_params(std::vector<double> settings, std::span<const NewParam> added);
+  Status bind(std::span<void* const> data, std::span<void* const> grads);
+  Result<int64_t> find(std::string_view name) const;
+  Status set(int32_t group, std::string_view name, double value);
+  Result<double> get(int32_t group, std::string_view name) const;
+
+  /// True unless parameters were registered since the last seal.
+  bool sealed() const { return sealed_params_ == params.size(); }
+  size_t sealed_params() const { return sealed_params_; }
+
+  /// What a seal will change, made before anything changes: a failure leaves the optimizer as it was, and
+  /// commit_seal cannot fail.
+  struct Seal {
+    Plan plan;
+    std::vector<Segment> segments;
+    std::vector<HostMemory> slots;
+  };
+  Result<Seal> prepare_seal() const;
+  void commit_seal(Seal seal);
+
+  // ---- The share.
+  /// Slot `slot` at share position `share`; nullptr where no settings use it.
+  float* slot(int slot, int64_t share) const;
+  /// Give memory to every slot that settings use and that has none (momentum switched on later), and to
+  /// the slots in the bit mask `also`.
+  Status allocate_slots(uint32_t also = 0);
+  /// The slots that the settings of any group use, as bits.
+  uint32_t slots_used() const;
+  const std::vector<Segment>& segments() const { return segments_; }
+  int32_t world() const { return comm->world(); }
+  int64_t share_elements() const { return plan.share_elements(comm->rank()); }
+  int64_t state_bytes() const;
+
+  std::shared_ptr<Comm> comm;
+  const uint32_t object;  // its number on the comm
+  OptimizerOptions options;
+  std::vector<double> settings;  // for new groups
+  std::unique_ptr<ThreadPool> pool;
+  std::vector<Group> groups;
+  std::vector<Param> params;
+  Plan plan;
+
+  Phase phase = Phase::open;
+  bool not_loaded = false;  // a load failed half way
+  int64_t step = 0;         // steps done
+  int64_t skipped = 0;
+  StepOutcome outcome;
+  Counters counters;
+
+  /// Changes whenever an address does: src/step caches what it derives from them.
+  uint64_t addresses = 1;
+
+  /// What src/step keeps between calls: tables, staging, the reduced gradients.
+  std::shared_ptr<void> step_memory;
+
+ private:
+  struct Occupied {
+    uintptr_t end;
+    int64_t param;
+    bool grad;
+  };
+  Result<Param> checked_param(const NewParam& added) const;
+  Status occupy(uintptr_t begin, const Occupied& what);
+  Status occupy(const Param& param, int64_t index);
+  void vacate(const Param& param, int64_t index);
+
+  std::unordered_map<std::string, int64_t> index_;
+  std::map<uintptr_t, Occupied> occupied_;  // memory of parameters and registered gradients, by address
+  std::vector<int64_t> group_ends_;         // parameters up to the end of each registration
+  size_t sealed_params_ = 0;
+  std::vector<Segment> segments_;
+  std::vector<HostMemory> slots_;  // one block a slot, of share_elements; empty where unused
+};
+
+}  // namespace zero

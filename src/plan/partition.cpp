@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// One seal becomes part of the plan: its place on the grid, its owners, its layout. All of it is drafted
+// first and appended when nothing can fail any more.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <queue>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "plan/plan.h"
+
+namespace zero {
+namespace {
+
+Status too_large(int64_t param, int64_t count) {
+  return {ZERO_ERR_ARGUMENT, text("parameter ", param, " of ", count,
+                                  " elements: the total passes the limit of ", kMaxElements,
+                                  " elements; register fewer or smaller parameters")};
+}
+
+Status padded_too_large(int64_t first_param, size_t count, int32_t world) {
+  return {ZERO_ERR_ARGUMENT,
+          text("parameters ", first_param, " to ", first_param + static_cast<int64_t>(count) - 1,
+               ": laid out for ", world, " ranks they pass the limit of ", kMaxElements,
+               " elements; register fewer or smaller parameters")};
+}
+
+/// The next `elements` behind `end`, both at most kMaxElements; false if that passes kMaxElements.
+bool extend(int64_t& end, int64_t elements) {
+  if (elements > kMaxElements - end) return false;
+  end += elements;
+  return true;
+}
+
+using Load = std::pair<int64_t, int32_t>;  // (elements, rank): orders by load, then by rank
+using LeastLoaded = std::priority_queue<Load, std::vector<Load>, std::greater<>>;
+
+LeastLoaded loads_of(std::span<const int64_t> owned) {
+  std::vector<Load> loads;
+  loads.reserve(owned.size());
+  for (size_t rank = 0; rank < owned.size(); ++rank) {
+    loads.emplace_back(owned[rank], static_cast<int32_t>(rank));
+  }
+  return LeastLoaded(std::greater<>(), std::move(loads));
+}
+
+Status check_groups(size_t params, std::span<const int64_t> group_ends) {
+  int64_t end = 0;
+  for (const int64_t next : group_ends) {
+    if (next < end) return {ZERO_ERR_INTERNAL, text("plan: group end ", next, " after ", end)};
+    end = next;
+  }
+  if (end == static_cast<int64_t>(params)) return {};
+  return {ZERO_ERR_INTERNAL, text("plan: groups end at ", end, " of ", params, " parameters")};
+}
+
+}  // namespace
+
+Status Plan::add(std::span<const PlanParam> params, std::span<const int64_t> group_ends) {
+  ZERO_TRY(check_groups(params.size(), group_ends));
+  if (params.empty()) return {};
+  Draft draft;
+  draft.section = next_section(static_cast<int64_t>(params.size()));
+  draft.owned = owned_;
+  ZERO_TRY(place_on_grid(params, draft));
+  if (even()) {
+    ZERO_TRY(cut_evenly(params, draft));
+  } else {
+    ZERO_TRY(assign_owners(params, group_ends, draft));
+    ZERO_TRY(lay_out_by_owner(params, draft));
+  }
+  append(params, std::move(draft));
+  return {};
+}
+
+Plan::Section Plan::next_section(int64_t params) const {
+  Section section;
+  section.first_param = this->params();
+  section.params = params;
+  if (sections_.empty()) return section;
+  const Section& before = sections_.back();
+  section.grid = round_up(before.grid + before.grid_elements, kBlock);
+  section.layout = before.layout + before.layout_elements;
+  section.share = before.share + before.share_elements;
+  return section;
+}
+
+/// Sets draft.grid (by parameter), draft.travel (falling order) and the section's grid_elements.
+Status Plan::place_on_grid(std::span<const PlanParam> params, Draft& draft) const {
+  Section& section = draft.section;
+  draft.travel.resize(params.size());
+  // From the last to the first, so that a stable sort leaves the later one first on ties.
+  std::iota(draft.travel.rbegin(), draft.travel.rend(), int64_t{0});
+  std::stable_sort(draft.travel.begin(), draft.travel.end(), [&](int64_t a, int64_t b) {
+    return params[static_cast<size_t>(a)].order > params[static_cast<size_t>(b)].order;
+  });
+
+  draft.grid.resize(params.size());
+  int64_t end = section.grid;
+  for (const int64_t index : draft.travel) {
+    const int64_t number = section.first_param + index;
+    const int64_t count = params[static_cast<size_t>(index)].count;
+    if (count < 0) {
+      return {ZERO_ERR_ARGUMENT, text("parameter ", number, ": negative count ", count)};
+    }
+    draft.grid[static_cast<size_t>(index)] = end;
+    if (!extend(end, count)) return too_large(number, count);
+    end = round_up(end, kAlignment);
+  }
+  if (round_up(end, kBlock) > kMaxElements) {
+    return padded_too_large(section.first_param, params.size(), options_.world);
+  }
+  section.grid_elements = end - section.grid;
+  return {};
+}
+
+/// Sets the section's buckets and adds to draft.owned.
+Status Plan::cut_evenly(std::span<const PlanParam> params, Draft& draft) const {
+  Section& section = draft.section;
+  const int64_t blocks = round_up(section.grid_elements, kBlock) / kBlock;
+  section.buckets = Buckets(blocks, options_.world, options_.bucket_elements);
+  section.share_elements = section.buckets.share_elements();
+  section.layout_elements = section.buckets.layout_elements();
+  int64_t end = section.layout;
+  if (!extend(end, section.layout_elements)) {
+    return padded_too_large(section.first_param, params.size(), options_.world);
+  }
+  if (blocks == 0) return {};
+
+  // All of a rank's blocks, less the padding in them. Padding behind a parameter ends at a multiple of
+  // kAlignment, so it lies in one block.
+  for (int32_t rank = 0; rank < options_.world; ++rank) {
+    draft.owned[static_cast<size_t>(rank)] += section.buckets.owned_blocks(rank) * kBlock;
+  }
+  const auto subtract = [&](int64_t padding_end, int64_t padding) {
+    if (padding == 0) return;
+    const int32_t rank = section.buckets.find(padding_end - 1 - section.grid).rank;
+    draft.owned[static_cast<size_t>(rank)] -= padding;
+  };
+  for (size_t index = 0; index < params.size(); ++index) {
+    const int64_t end_of_param = draft.grid[index] + params[index].count;
+    const int64_t padded = round_up(end_of_param, kAlignment);
+    subtract(padded, padded - end_of_param);
+  }
+  subtract(section.grid + blocks * kBlock, blocks * kBlock - section.grid_elements);
+  return {};
+}
+
+/// Whole-tensor rules: sets draft.owners and adds to draft.owned.
+Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const int64_t> group_ends,
+                           Draft& draft) const {
+  draft.owners.resize(params.size());
+  const auto give = [&](size_t index, int32_t rank) {
+    draft.owners[index] = rank;
+    draft.owned[static_cast<size_t>(rank)] += params[index].count;
+  };
+  if (options_.rule == ZERO_PARTITION_MANUAL) {
+    for (size_t index = 0; index < params.size(); ++index) {
+      const int32_t owner = params[index].owner;
+      if (owner < 0 || owner >= options_.world) {
+        return {ZERO_ERR_ARGUMENT,
+                text("parameter ", draft.section.first_param + static_cast<int64_t>(index), ": owner ",
+                     owner, " is no rank of 0 to ", options_.world - 1)};
+      }
+      give(index, owner);
+    }
+    return {};
+  }
+
+  LeastLoaded loads = loads_of(draft.owned);
+  std::vector<size_t> turn(params.size());
+  std::iota(turn.begin(), turn.end(), size_t{0});
+  auto group = turn.begin();
+  for (const int64_t group_end : group_ends) {
+    const auto next_group = turn.begin() + group_end;
+    if (options_.rule == ZERO_PARTITION_GREEDY) {
+      std::stable_sort(group, next_group,
+                       [&](size_t a, size_t b) { return params[a].count > params[b].count; });
+    }
+    group = next_group;
+  }
+  for (const size_t index : turn) {
+    const auto [load, rank] = loads.top();
+    loads.pop();
+    loads.emplace(load + params[index].count, rank);
+    give(index, rank);
+  }
+  return {};
+}
+
+/// Whole-tensor rules: sets draft.layout and the section's chunk, and sorts draft.travel by owner.
+Status Plan::lay_out_by_owner(std::span<const PlanParam> params, Draft& draft) const {
+  Section& section = draft.section;
+  const auto owner = [&](int64_t index) { return draft.owners[static_cast<size_t>(index)]; };
+  std::stable_sort(draft.travel.begin(), draft.travel.end(),
+                   [&](int64_t a, int64_t b) { return owner(a) < owner(b); });
+
+  draft.layout.resize(params.size());
+  int64_t end = 0;
+  for (size_t i = 0; i < draft.travel.size(); ++i) {
+    const int64_t index = draft.travel[i];
+    if (i > 0 && owner(draft.travel[i - 1]) != owner(index)) end = 0;
+    draft.layout[static_cast<size_t>(index)] = end;
+    end = round_up(end + params[static_cast<size_t>(index)].count, kAlignment);
+    section.chunk = std::max(section.chunk, end);
+  }
+  section.share_elements = section.chunk;
+  int64_t layout_end = section.layout;
+  const auto elements = checked_multiply<int64_t>(section.chunk, options_.world);
+  if (!elements || !extend(layout_end, *elements)) {
+    return padded_too_large(section.first_param, params.size(), options_.world);
+  }
+  section.layout_elements = *elements;
+  for (size_t index = 0; index < params.size(); ++index) {
+    draft.layout[index] += section.layout + draft.owners[index] * section.chunk;
+  }
+  return {};
+}
+
+void Plan::append(std::span<const PlanParam> params, Draft draft) {
+  const size_t total = counts_.size() + params.size();
+  sections_.reserve(sections_.size() + 1);
+  counts_.reserve(total);
+  grid_.reserve(total);
+  travel_.reserve(total);
+  if (!even()) {
+    layout_.reserve(total);
+    owners_.reserve(total);
+  }
+  // Nothing below can fail.
+  for (int64_t& index : draft.travel) index += draft.section.first_param;
+  for (const PlanParam& param : params) counts_.push_back(param.count);
+  grid_.insert(grid_.end(), draft.grid.begin(), draft.grid.end());
+  travel_.insert(travel_.end(), draft.travel.begin(), draft.travel.end());
+  layout_.insert(layout_.end(), draft.layout.begin(), draft.layout.end());
+  owners_.insert(owners_.end(), draft.owners.begin(), draft.owners.end());
+  owned_ = std::move(draft.owned);
+  sections_.push_back(draft.section);
+}
+
+}  // namespace zero

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/blocks.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+/// Bytes between syncs of a file that is being written, so that the last one does not take longer than the
+/// other ranks' deadline.
+constexpr uint64_t kSyncBytes = 256 * kBlockBytes;
+
+/// The file's space, so that a full disk shows before anything is written.
+Status reserve(const Fd& file, std::string_view path, uint64_t bytes) {
+  if (bytes == 0) return {};
+  const int answer =
+      uninterrupted([&] { return os().fallocate(file.get(), 0, 0, static_cast<int64_t>(bytes)); });
+  if (answer == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return {};
+  return io_error(path, text("reserve ", bytes, " bytes"), errno);
+}
+
+}  // namespace
+
+Result<BlockBuffer> BlockBuffer::create() {
+  BlockBuffer buffer;
+  buffer.data_.reset(new (std::nothrow) std::byte[kBlockBytes]);
+  if (!buffer.data_) return Status(ZERO_ERR_MEMORY, text("no memory for a block of ", kBlockBytes, " bytes"));
+  return buffer;
+}
+
+BlockWriter::BlockWriter(Fd fd, std::string path, FileRecord file, BlockBuffer& buffer,
+                         std::function<void()> progress)
+    : fd_(std::move(fd)),
+      path_(std::move(path)),
+      file_(std::move(file)),
+      buffer_(buffer),
+      progress_(std::move(progress)) {}
+
+Result<BlockWriter> BlockWriter::create(const Fd& directory, std::string_view directory_path,
+                                        FileRecord file, BlockBuffer& buffer,
+                                        std::function<void()> progress) {
+  std::string path = text(directory_path, "/", file.name);
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  Fd fd(uninterrupted([&] { return os().openat(directory.get(), file.name.c_str(), kFlags, 0600); }));
+  if (!fd.valid()) return io_error(path, "create", errno);
+  ZERO_TRY(reserve(fd, path, file.bytes));
+  file.blocks.clear();
+  return BlockWriter(std::move(fd), std::move(path), std::move(file), buffer, std::move(progress));
+}
+
+Status BlockWriter::put(std::span<const std::byte> block) {
+  file_.blocks.push_back(hash64(block));
+  ZERO_TRY(write_fully(fd_, path_, block.data(), block.size(), written_));
+  written_ += block.size();
+  if (written_ % kSyncBytes == 0) ZERO_TRY(sync(fd_, path_));
+  progress_();
+  return {};
+}
+
+Status BlockWriter::append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    if (filled_ == 0 && bytes.size() >= kBlockBytes) {  // straight from the caller's memory
+      ZERO_TRY(put(bytes.first(kBlockBytes)));
+      bytes = bytes.subspan(kBlockBytes);
+      continue;
+    }
+    const size_t part = std::min<size_t>(bytes.size(), kBlockBytes - filled_);
+    std::memcpy(buffer_.data() + filled_, bytes.data(), part);
+    filled_ += part;
+    bytes = bytes.subspan(part);
+    if (filled_ == kBlockBytes) {
+      filled_ = 0;
+      ZERO_TRY(put({buffer_.data(), kBlockBytes}));
+    }
+  }
+  return {};
+}
+
+Result<FileRecord> BlockWriter::finish() {
+  if (filled_ > 0) ZERO_TRY(put({buffer_.data(), filled_}));
+  filled_ = 0;
+  if (written_ != file_.bytes) {
+    return Status(ZERO_ERR_INTERNAL,
+                  text("'", path_, "': ", written_, " bytes written, ", file_.bytes, " announced"));
+  }
+  ZERO_TRY(sync(fd_, path_));
+  ZERO_TRY(close_checked(std::move(fd_), path_));
+  return std::move(file_);
+}
+
+Result<BlockReader> BlockReader::open(const Fd& directory, std::string_view directory_path,
+                                      const FileRecord& file, BlockBuffer& buffer,
+                                      std::function<void()> progress) {
+  std::string path = text(directory_path, "/", file.name);
+  InputFile input = ZERO_TRY(open_input(directory, file.name, path));
+  if (input.bytes != file.bytes) {
+    return Status(ZERO_ERR_CKPT_INVALID, text("'", path, "': has ", input.bytes,
+                                              " bytes, the manifest says ", file.bytes));
+  }
+  return BlockReader(std::move(input), std::move(path), file, buffer, std::move(progress));
+}
+
+Status BlockReader::verify(uint64_t index) {
+  const uint64_t begin = index * kBlockBytes;
+  if (index >= file_->blocks.size() || begin >= file_->bytes) {
+    return {ZERO_ERR_INTERNAL, text("'", path_, "': block ", index, " of ", file_->blocks.size())};
+  }
+  const size_t bytes = std::min(kBlockBytes, file_->bytes - begin);
+  held_ = UINT64_MAX;
+  ZERO_TRY(read_fully(input_.fd, path_, buffer_->data(), bytes, begin));
+  if (hash64({buffer_->data(), bytes}) != file_->blocks[index]) {
+    return {ZERO_ERR_CKPT_INVALID, text("'", path_, "': bytes ", begin, " to ", begin + bytes - 1,
+                                        " do not have the checksum that the manifest says")};
+  }
+  held_ = index;
+  progress_();
+  return {};
+}
+
+Status BlockReader::read(uint64_t offset, std::span<std::byte> to) {
+  if (offset > file_->bytes || to.size() > file_->bytes - offset) {
+    return {ZERO_ERR_INTERNAL, text("'", path_, "': ", to.size(), " bytes at ", offset, " of ", file_->bytes)};
+  }
+  while (!to.empty()) {
+    if (held_ != offset / kBlockBytes) ZERO_TRY(verify(offset / kBlockBytes));
+    const uint64_t within = offset % kBlockBytes;
+    const size_t part = std::min<uint64_t>(to.size(), kBlockBytes - within);
+    std::memcpy(to.data(), buffer_->data() + within, part);
+    offset += part;
+    to = to.subspan(part);
+  }
+  return {};
+}
+
+}  // namespace zero

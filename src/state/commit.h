@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a checkpoint appears complete or not at all: it is written in a locked directory with a name of its
+// own, beside the final one, and gets its final name by one rename. Rank 0 alone makes, publishes and
+// removes; since a directory keeps its files when it is renamed, no other rank ever deletes anything.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/hash.h"
+#include "state/file.h"
+
+namespace zero {
+
+/// Called now and then while much is being deleted.
+using Progress = std::function<void()>;
+
+class Staging {
+ public:
+  /// Check the place, make missing parents, remove what dead saves left behind there, and make the directory.
+  /// ZERO_ERR_STATE if `directory` exists and `replace` is not set, or it is not just a checkpoint.
+  static Result<Staging> begin(std::string_view directory, bool replace, const Progress& progress);
+  Staging(Staging&&) = default;
+  /// Removes the directory, unless it was published.
+  ~Staging();
+
+  const Digest& save_id() const { return save_id_; }
+  const Fd& directory() const { return directory_; }
+  const std::string& path() const { return path_; }
+
+  /// Give it its final name, durably. If only the last sync fails, it stays published and the text says so.
+  Status publish(const Progress& progress);
+
+ private:
+  Staging() = default;
+  Status make();
+  Status take(const Digest& id, bool* again);
+  Status rename_into_place();
+  bool is_ours(const std::string& name) const;  // the directory that this save made
+  void remove_replaced(const Progress& progress) const;
+
+  std::string target_path_, parent_path_, path_;
+  std::string target_, temporary_;  // names in the parent
+  bool replace_ = false, exchanged_ = false, published_ = false;
+  Digest save_id_{};
+  Fd parent_;
+  Fd directory_;  // holds the lock
+};
+
+/// Open the directory that rank 0 made for the save `id` of `directory`.
+Result<Fd> enter_staging(std::string_view directory, const Digest& id);
+
+/// Its path.
+std::string staging_path(std::string_view directory, const Digest& id);
+
+/// True for ".tmp-" and 32 hexadecimal digits.
+bool is_staging_name(std::string_view name);
+
+}  // namespace zero

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/compare.h"
+
+#include <unordered_map>
+
+#include "base/text.h"
+#include "state/json.h"
+
+namespace zero {
+namespace {
+
+/// Sentences of differences, as many as an error text holds.
+class Differences {
+ public:
+  template <class... Parts>
+  void add(const Parts&... parts) {
+    if (out_.size() < kLongest) {
+      out_ += text(count_ == 0 ? "" : "; ", parts...);
+      told_++;
+    }
+    count_++;
+  }
+  Status status() const {
+    if (count_ == 0) return {};
+    return {ZERO_ERR_CKPT_MISMATCH,
+            text("the checkpoint differs from what is registered: ", out_,
+                 told_ == count_ ? "" : text("; and ", count_ - told_, " more differences"))};
+  }
+
+ private:
+  static constexpr size_t kLongest = 2800;  // what a vote carries, less one sentence
+  std::string out_;
+  size_t count_ = 0, told_ = 0;
+};
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string out = "[";
+  for (const int64_t size : shape) out += text(out.size() == 1 ? "" : ", ", size);
+  return out + "]";
+}
+
+void compare_param(const Param& param, const ManifestParam& saved, const Rule& rule, Differences& differences) {
+  if (saved.shape != param.shape) {
+    differences.add("parameter ", shown(param.name), " has shape ", shape_text(saved.shape),
+                    " in the checkpoint, is registered with ", shape_text(param.shape));
+  }
+  if (saved.group != param.group) {
+    differences.add("parameter ", shown(param.name), " is in group ", saved.group,
+                    " in the checkpoint, is registered in group ", param.group);
+  }
+  for (const ManifestSlot& slot : saved.slots) {
+    bool known = false;
+    for (const char* name : rule.slots) known = known || slot.name == name;
+    if (!known) {
+      differences.add("parameter ", shown(param.name), " has state ", shown(slot.name),
+                      " in the checkpoint, which ", rule.name, " does not have");
+    }
+  }
+}
+
+void compare_groups(const Manifest& manifest, const Optimizer& optim, Differences& differences) {
+  const Rule& rule = *optim.options.rule;
+  if (manifest.groups.size() != optim.groups.size()) {
+    differences.add("the checkpoint has ", manifest.groups.size(), " groups, registered are ", optim.groups.size());
+  }
+  for (size_t g = 0; g < std::min(manifest.groups.size(), optim.groups.size()); g++) {
+    for (const auto& [name, value] : manifest.groups[g]) {
+      const int setting = find_setting(rule, name);
+      if (setting < 0) {
+        differences.add("group ", g, " has a setting ", shown(name), " in the checkpoint, which ", rule.name,
+                        " does not have");
+        continue;
+      }
+      const double registered = optim.groups[g].settings[static_cast<size_t>(setting)];
+      if (rule.settings[static_cast<size_t>(setting)].fixed && value != registered) {
+        differences.add("group ", g, " has ", name, " ", value, " in the checkpoint, is registered with ",
+                        registered);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::vector<size_t>> match_params(const Manifest& manifest, const Optimizer& optim) {
+  const Rule& rule = *optim.options.rule;
+  Differences differences;
+  if (manifest.rule != rule.name) {
+    differences.add("the checkpoint is of optimizer ", shown(manifest.rule), ", created is ", rule.name);
+  } else {
+    compare_groups(manifest, optim, differences);
+  }
+  std::unordered_map<std::string_view, size_t> places;
+  for (size_t i = 0; i < manifest.params.size(); i++) places.emplace(manifest.params[i].name, i);
+
+  std::vector<size_t> matched(optim.params.size());
+  std::vector<bool> used(manifest.params.size());
+  for (size_t i = 0; i < optim.params.size(); i++) {
+    const auto found = places.find(optim.params[i].name);
+    if (found == places.end()) {
+      differences.add("parameter ", shown(optim.params[i].name), " is not in the checkpoint");
+      continue;
+    }
+    matched[i] = found->second;
+    used[found->second] = true;
+    compare_param(optim.params[i], manifest.params[found->second], rule, differences);
+  }
+  for (size_t i = 0; i < used.size(); i++) {
+    if (used[i]) continue;
+    differences.add("parameter ", shown(manifest.params[i].name), " of the checkpoint is not registered");
+  }
+  ZERO_TRY(differences.status());
+  return matched;
+}
+
+Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& rule) {
+  std::vector<Group> groups;
+  for (const Settings& saved : manifest.groups) {
+    Group& group = groups.emplace_back();
+    for (const Setting& setting : rule.settings) group.settings.push_back(setting.initial);
+    for (const auto& [name, value] : saved) {
+      const int at = find_setting(rule, name);
+      if (at < 0) continue;  // a difference that match_params tells
+      const Setting& setting = rule.settings[static_cast<size_t>(at)];
+      if (!setting_allows(setting, value)) {
+        return Status(ZERO_ERR_CKPT_INVALID, text("group ", groups.size() - 1, ": setting '", name, "' is ", value,
+                                                  "; it must be ", setting_range_text(setting)));
+      }
+      group.settings[static_cast<size_t>(at)] = value;
+    }
+  }
+  return groups;
+}
+
+}  // namespace zero

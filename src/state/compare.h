@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a checkpoint is one of this model and optimizer.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "optim/optimizer.h"
+#include "state/manifest.h"
+
+namespace zero {
+
+/// Where in a manifest each registered parameter stands, or ZERO_ERR_CKPT_MISMATCH with every difference.
+Result<std::vector<size_t>> match_params(const Manifest& manifest, const Optimizer& optim);
+
+/// Each group's settings as saved, in the order of the rule's. A setting that the checkpoint does not have
+/// gets its default. ZERO_ERR_CKPT_INVALID if one is out of its range.
+Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& rule);
+
+}  // namespace zero

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/file.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/text.h"
+#include "base/utf8.h"
+
+namespace zero {
+namespace {
+
+constexpr unsigned kDirectoryMode = 0777;  // of missing parents: the umask decides, as in mkdir -p
+constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+
+Status damaged(std::string_view path, std::string_view what) {
+  return {ZERO_ERR_CKPT_INVALID, text("'", path, "': ", what)};
+}
+
+/// The directory `name` in `parent`, made if it is missing.
+Result<Fd> enter_or_make(int parent, const std::string& name, std::string_view path) {
+  Fd fd(uninterrupted([&] { return os().openat(parent, name.c_str(), kOpenDirectory, 0); }));
+  if (fd.valid()) return fd;
+  if (errno != ENOENT) return io_error(path, "open", errno);
+  if (os().mkdirat(parent, name.c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
+    return io_error(path, "mkdir", errno);
+  }
+  // Its name is an entry of the parent, so it is the parent that has to be synced.
+  Fd above = ZERO_TRY(open_directory(parent, ".", path, true));
+  ZERO_TRY(sync(above, path));
+  return open_directory(parent, name, path, true);
+}
+
+}  // namespace
+
+Status io_error(std::string_view path, std::string_view operation, int error) {
+  return {ZERO_ERR_CKPT_IO, text("'", path, "': ", operation, ": ", errno_text(error))};
+}
+
+bool is_file_name(std::string_view name) {
+  if (name.empty() || name.size() > 255 || name[0] == '.' || !is_utf8(name)) return false;
+  return std::none_of(name.begin(), name.end(), [](char c) {
+    return c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+}
+
+Result<SplitPath> split_path(std::string_view path) {
+  const auto bad = [&](const char* why) {
+    return Status(ZERO_ERR_ARGUMENT, text("the checkpoint directory '", path, "' ", why));
+  };
+  while (!path.empty() && path.back() == '/') path.remove_suffix(1);
+  if (path.empty()) return bad("has no name");
+  const size_t slash = path.rfind('/');
+  const std::string_view name = slash == path.npos ? path : path.substr(slash + 1);
+  if (name == "." || name == "..") return bad("ends with '.' or '..': give it a name");
+  if (slash == path.npos) return SplitPath{".", std::string(name)};
+  return SplitPath{slash == 0 ? "/" : std::string(path.substr(0, slash)), std::string(name)};
+}
+
+Result<Fd> open_directory(int directory, const std::string& name, std::string_view path, bool follow_link) {
+  const int flags = kOpenDirectory | (follow_link ? 0 : O_NOFOLLOW);
+  Fd fd(uninterrupted([&] { return os().openat(directory, name.c_str(), flags, 0); }));
+  if (!fd.valid()) return io_error(path, "open", errno);
+  return fd;
+}
+
+Result<std::vector<std::string>> list_directory(const Fd& directory, std::string_view path) {
+  // A descriptor of its own: reading moves a position that others would share.
+  Fd fd = ZERO_TRY(open_directory(directory.get(), ".", path, true));
+  DIR* stream = os().fdopendir(fd.get());
+  if (!stream) return io_error(path, "opendir", errno);
+  fd.release();
+  std::vector<std::string> names;
+  int error = 0;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = os().readdir(stream);
+    if (!entry) {
+      error = errno;
+      break;
+    }
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  os().closedir(stream);
+  if (error != 0) return io_error(path, "readdir", error);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<Fd> make_directories(const std::string& path) {
+  Fd fd(uninterrupted([&] { return os().openat(AT_FDCWD, path.c_str(), kOpenDirectory, 0); }));
+  if (fd.valid()) return fd;
+  if (errno != ENOENT) return io_error(path, "open", errno);
+  Fd at = ZERO_TRY(open_directory(AT_FDCWD, path[0] == '/' ? "/" : ".", path, true));
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    if (end > begin) {
+      at = ZERO_TRY(enter_or_make(at.get(), path.substr(begin, end - begin), path.substr(0, end)));
+    }
+    begin = end + 1;
+  }
+  return at;
+}
+
+Status sync(const Fd& file, std::string_view path) {
+  // EINTR alone is repeated: it says that nothing was synced. After any other failure the kernel may have
+  // dropped the pages, and a second fsync would lie.
+  if (uninterrupted([&] { return os().fsync(file.get()); }) == 0) return {};
+  return io_error(path, "fsync", errno);
+}
+
+Status close_checked(Fd file, std::string_view path) {
+  // Linux gives the descriptor up whatever close answers, so EINTR is not repeated and not a failure.
+  if (os().close(file.release()) == 0 || errno == EINTR) return {};
+  return io_error(path, "close", errno);
+}
+
+Result<InputFile> open_input(const Fd& directory, const std::string& name, std::string_view path) {
+  // O_NONBLOCK: opening a pipe that somebody put there must not wait for its writer.
+  constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  InputFile file;
+  file.fd = Fd(uninterrupted([&] { return os().openat(directory.get(), name.c_str(), kFlags, 0); }));
+  if (!file.fd.valid()) {
+    if (errno == ENOENT) return damaged(path, "is missing");
+    if (errno == ELOOP) return damaged(path, "is a symbolic link, must be a file");
+    if (errno == ENXIO) return damaged(path, "is not a regular file");
+    return io_error(path, "open", errno);
+  }
+  struct stat info;
+  if (os().fstat(file.fd.get(), &info) != 0) return io_error(path, "fstat", errno);
+  if (!S_ISREG(info.st_mode)) return damaged(path, "is not a regular file");
+  file.bytes = static_cast<uint64_t>(info.st_size);
+  return file;
+}
+
+Status read_fully(const Fd& file, std::string_view path, void* data, size_t bytes, uint64_t offset) {
+  auto* to = static_cast<std::byte*>(data);
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = uninterrupted([&] {
+      return os().pread(file.get(), to + done, bytes - done, static_cast<int64_t>(offset + done));
+    });
+    if (got < 0) return io_error(path, "pread", errno);
+    if (got == 0) {
+      return damaged(path, text("ends at byte ", offset + done, ", before byte ", offset + bytes));
+    }
+    done += static_cast<size_t>(got);
+  }
+  return {};
+}
+
+Status write_fully(const Fd& file, std::string_view path, const void* data, size_t bytes, uint64_t offset) {
+  const auto* from = static_cast<const std::byte*>(data);
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t put = uninterrupted([&] {
+      return os().pwrite(file.get(), from + done, bytes - done, static_cast<int64_t>(offset + done));
+    });
+    if (put <= 0) return io_error(path, "pwrite", put < 0 ? errno : EIO);
+    done += static_cast<size_t>(put);
+  }
+  return {};
+}
+
+}  // namespace zero

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/layout.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <queue>
+
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+/// A run of one parameter's elements, owned by one rank.
+struct Piece {
+  int64_t param, first, count;
+};
+
+/// What `rank` owns, by parameter and element, neighbours joined wherever they lie in its share. A parameter
+/// without elements is an empty piece of its owner.
+std::vector<Piece> owned_pieces(const Optimizer& optim, int32_t rank) {
+  std::vector<Piece> pieces;
+  for (const Segment& segment : optim.plan.segments(rank)) {
+    pieces.push_back({segment.param, segment.first, segment.count});
+  }
+  for (size_t i = 0; i < optim.params.size(); i++) {
+    const auto param = static_cast<int64_t>(i);
+    if (optim.params[i].count == 0 && optim.plan.owner(param) == rank) pieces.push_back({param, 0, 0});
+  }
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+    return a.param != b.param ? a.param < b.param : a.first < b.first;
+  });
+  std::vector<Piece> joined;
+  for (const Piece& piece : pieces) {
+    if (!joined.empty() && joined.back().param == piece.param &&
+        joined.back().first + joined.back().count == piece.first) {
+      joined.back().count += piece.count;
+    } else {
+      joined.push_back(piece);
+    }
+  }
+  return joined;
+}
+
+void sort_by_key(std::vector<StoredTensor>& tensors) {
+  std::sort(tensors.begin(), tensors.end(),
+            [](const StoredTensor& a, const StoredTensor& b) { return a.key < b.key; });
+}
+
+std::string version_text() {
+  return text("libzero ", ZERO_VERSION_MAJOR, ".", ZERO_VERSION_MINOR, ".", ZERO_VERSION_PATCH);
+}
+
+/// The manifest's parameters, without slices.
+std::vector<ManifestParam> describe_params(const Optimizer& optim, const std::vector<int32_t>& writers) {
+  std::vector<ManifestParam> params(optim.params.size());
+  for (size_t i = 0; i < params.size(); i++) {
+    const Param& param = optim.params[i];
+    params[i] = {.name = param.name,
+                 .shape = param.shape,
+                 .count = param.count,
+                 .group = param.group,
+                 .step = param.step,
+                 .file = writers[i],
+                 .slots = {}};
+    for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
+      if (param.live_slots >> slot & 1) params[i].slots.push_back({optim.options.rule->slots[slot], {}});
+    }
+  }
+  return params;
+}
+
+}  // namespace
+
+std::vector<int32_t> param_writers(const Optimizer& optim) {
+  std::vector<size_t> order(optim.params.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return optim.params[a].count > optim.params[b].count;
+  });
+  using Load = std::pair<int64_t, int32_t>;  // elements so far, rank
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+  for (int32_t rank = 0; rank < optim.world(); rank++) loads.emplace(0, rank);
+  std::vector<int32_t> writers(order.size());
+  for (const size_t param : order) {
+    const auto [elements, rank] = loads.top();
+    loads.pop();
+    writers[param] = rank;
+    loads.emplace(elements + optim.params[param].count, rank);
+  }
+  return writers;
+}
+
+std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vector<int32_t>& writers,
+                                        int32_t rank) {
+  std::vector<StoredTensor> tensors;
+  for (size_t i = 0; i < optim.params.size(); i++) {
+    if (writers[i] != rank) continue;
+    tensors.push_back({.key = optim.params[i].name,
+                       .param = static_cast<int64_t>(i),
+                       .slot = kParameterItself,
+                       .start = 0,
+                       .count = optim.params[i].count,
+                       .whole = true});
+  }
+  sort_by_key(tensors);
+  return tensors;
+}
+
+std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank) {
+  const std::vector<Piece> pieces = owned_pieces(optim, rank);
+  std::vector<StoredTensor> tensors;
+  for (size_t i = 0; i < pieces.size(); i++) {
+    const Piece& piece = pieces[i];
+    const Param& param = optim.params[static_cast<size_t>(piece.param)];
+    const bool alone = (i == 0 || pieces[i - 1].param != piece.param) &&
+                       (i + 1 == pieces.size() || pieces[i + 1].param != piece.param);
+    for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
+      if (!(param.live_slots >> slot & 1)) continue;
+      std::string key = text(param.name, ".", optim.options.rule->slots[slot]);
+      if (!alone) key += text("@", piece.first);
+      tensors.push_back({.key = std::move(key),
+                         .param = piece.param,
+                         .slot = static_cast<int>(slot),
+                         .start = piece.first,
+                         .count = piece.count,
+                         .whole = piece.count == param.count});
+    }
+  }
+  sort_by_key(tensors);
+  return tensors;
+}
+
+SafetensorsHeader file_header(const Optimizer& optim, const std::vector<StoredTensor>& tensors,
+                              const Digest& save_id, int32_t rank, int32_t world) {
+  SafetensorsHeader header;
+  header.metadata = {{"format", "pt"},
+                     {"zero.format", text(kFormat)},
+                     {"zero.rank", text(rank + 1, "/", world)},
+                     {"zero.save_id", hex(save_id)}};
+  for (const StoredTensor& tensor : tensors) {
+    TensorEntry& entry = header.tensors.emplace_back();
+    entry.name = tensor.key;
+    entry.dtype = "F32";
+    if (tensor.whole) {
+      entry.shape = optim.params[static_cast<size_t>(tensor.param)].shape;
+    } else {
+      entry.shape = {tensor.count};
+    }
+  }
+  return header;
+}
+
+Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
+                             const std::vector<int32_t>& writers) {
+  const OptimizerOptions& options = optim.options;
+  const int32_t world = optim.world();
+  Manifest manifest;
+  manifest.save_id = save_id;
+  manifest.step = optim.step;
+  manifest.skipped = optim.skipped;
+  manifest.world = world;
+  manifest.created_by = version_text();
+  manifest.rule = options.rule->name;
+  manifest.options = {{"max_grad_norm", options.max_grad_norm},
+                      {"grad_norm_type", options.grad_norm_type},
+                      {"nonfinite", options.nonfinite}};
+  for (const Group& group : optim.groups) {
+    Settings& settings = manifest.groups.emplace_back();
+    for (size_t s = 0; s < group.settings.size(); s++) {
+      settings.emplace_back(options.rule->settings[s].name, group.settings[s]);
+    }
+  }
+  for (const char* kind : {"model", "optim"}) {
+    for (int32_t rank = 0; rank < world; rank++) {
+      manifest.files.push_back({shard_name(kind, rank, world), 0, {}});
+    }
+  }
+  manifest.files.push_back({kIndexName, 0, {}});
+  manifest.params = describe_params(optim, writers);
+  for (int32_t rank = 0; rank < world; rank++) {
+    for (StoredTensor& tensor : optim_tensors(optim, rank)) {
+      ManifestParam& param = manifest.params[static_cast<size_t>(tensor.param)];
+      const uint32_t live = optim.params[static_cast<size_t>(tensor.param)].live_slots;
+      const uint32_t before = live & ((1u << tensor.slot) - 1);
+      ManifestSlot& slot = param.slots[static_cast<size_t>(__builtin_popcount(before))];
+      slot.slices.push_back({world + rank, std::move(tensor.key), tensor.start, tensor.count});
+    }
+  }
+  for (ManifestParam& param : manifest.params) {
+    for (ManifestSlot& slot : param.slots) {
+      std::sort(slot.slices.begin(), slot.slices.end(),
+                [](const ManifestSlice& a, const ManifestSlice& b) { return a.start < b.start; });
+    }
+  }
+  return manifest;
+}
+
+Status check_saveable(const Optimizer& optim) {
+  for (const Param& param : optim.params) {
+    if (param.name == kMetadataKey) {
+      return {ZERO_ERR_ARGUMENT,
+              text("parameter '", param.name, "' cannot be saved: safetensors keeps that name for itself")};
+    }
+    if (param.count > 0 && param.data == nullptr) {
+      return {ZERO_ERR_STATE,
+              text("parameter '", param.name, "' has no memory yet: zero_bind_params comes first")};
+    }
+  }
+  return {};
+}
+
+}  // namespace zero

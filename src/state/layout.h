@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rank writes what under which name: a pure function of the optimizer's plan and live slots, so every
+// rank knows the whole checkpoint without asking.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "optim/optimizer.h"
+#include "state/manifest.h"
+#include "state/safetensors.h"
+
+namespace zero {
+
+inline constexpr int kParameterItself = -1;
+
+/// A tensor of a checkpoint's file: elements [start, start + count) of a parameter or of one of its slots.
+struct StoredTensor {
+  std::string key;
+  int64_t param = 0;
+  int slot = kParameterItself;
+  int64_t start = 0;
+  int64_t count = 0;
+  bool whole = true;  // stored with the parameter's shape, otherwise [count]
+};
+
+/// The rank that writes each parameter: largest first, to the rank with the fewest bytes so far.
+std::vector<int32_t> param_writers(const Optimizer& optim);
+
+/// What `rank` writes to its model file and to its optim file, sorted by key.
+std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vector<int32_t>& writers,
+                                        int32_t rank);
+std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank);
+
+/// The header of the file that `rank` of `world` writes.
+SafetensorsHeader file_header(const Optimizer& optim, const std::vector<StoredTensor>& tensors,
+                              const Digest& save_id, int32_t rank, int32_t world);
+
+/// The manifest, all but the sizes and checksums of its files: first the model files by rank, then the optim
+/// files by rank, then the index.
+Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
+                             const std::vector<int32_t>& writers);
+
+/// ZERO_ERR_ARGUMENT or ZERO_ERR_STATE if a parameter cannot be saved: its name is the format's own, or it
+/// has no memory.
+Status check_saveable(const Optimizer& optim);
+
+}  // namespace zero

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The load, in order: agree; rank 0 finds the checkpoint and hands its manifest to all; compare; verify every
+// byte; vote; read the owned ranges; vote; share the parameters; take over step and settings.
+#include "state/load.h"
+
+#include <fcntl.h>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "state/compare.h"
+#include "state/find.h"
+#include "state/read.h"
+#include "state/verify.h"
+#include "step/publish.h"
+
+namespace zero {
+namespace {
+
+/// One load on one rank.
+class Load {
+ public:
+  Load(Call& call, Optimizer& optim, std::string_view directory, int32_t flags)
+      : call_(call),
+        optim_(optim),
+        directory_(directory),
+        keep_settings_((flags & ZERO_LOAD_KEEP_SETTINGS) != 0) {}
+
+  Status run() {
+    ZERO_TRY(share_manifest());
+    ZERO_TRY(call_.vote("compared", compare()));
+    ZERO_TRY(call_.vote("verified", verify()));
+    os().reached("load.verified");
+    ZERO_TRY(call_.vote("allocated", optim_.allocate_slots(slots_)));
+    os().reached("load.voted");
+
+    optim_.not_loaded = true;
+    optim_.addresses++;  // slots may have got memory
+    const Status read = read_share(fd_, path_, manifest_, places_, optim_, buffer_, progress());
+    os().reached("load.read");
+    ZERO_TRY(call_.vote("read", read));
+    ZERO_TRY(share_params(call_, optim_));
+    take_over();
+    return {};
+  }
+
+ private:
+  /// Rank 0's choice and its manifest, on every rank.
+  Status share_manifest() {
+    struct Sizes {
+      uint64_t path, manifest;
+    };
+    FoundCheckpoint found;
+    const Status mine = prepare(found);
+    const Sizes sizes{found.path.size(), found.manifest.size()};
+    std::vector<Sizes> all(static_cast<size_t>(call_.world()));
+    ZERO_TRY(call_.vote("found", mine, std::as_bytes(std::span(&sizes, 1)), std::as_writable_bytes(std::span(all))));
+
+    Status room;
+    if (all[0].path > directory_.size() + 256 || all[0].manifest > kLongestManifest) {
+      room = {ZERO_ERR_INTERNAL, text("rank 0 announces a path of ", all[0].path, " and a manifest of ",
+                                      all[0].manifest, " bytes")};
+    } else {
+      found.path.resize(all[0].path);
+      found.manifest.resize(all[0].manifest);
+    }
+    ZERO_TRY(call_.vote("room", room));
+    ZERO_TRY(call_.broadcast("path", std::as_writable_bytes(std::span(found.path)), 0));
+    ZERO_TRY(call_.broadcast("manifest", std::as_writable_bytes(std::span(found.manifest)), 0));
+    path_ = std::move(found.path);
+    bytes_ = std::move(found.manifest);
+    return {};
+  }
+
+  Status prepare(FoundCheckpoint& found) {
+    for (const Param& param : optim_.params) {
+      if (param.count == 0 || param.data) continue;
+      return {ZERO_ERR_STATE,
+              text("parameter '", param.name, "' has no memory yet: zero_bind_params comes first")};
+    }
+    buffer_ = ZERO_TRY(BlockBuffer::create());
+    if (call_.rank() == 0) found = ZERO_TRY(find_checkpoint(directory_, progress()));
+    return {};
+  }
+
+  /// What all ranks find out alike, and that each can open what rank 0 chose.
+  Status compare() {
+    const std::string_view path = path_;
+    if (path != directory_ && !(path.substr(0, directory_.size()) == directory_ &&
+                                path.substr(directory_.size(), 1) == "/" &&
+                                is_file_name(path.substr(directory_.size() + 1)))) {
+      return {ZERO_ERR_INTERNAL, text("rank 0 chose '", path, "' for '", directory_, "'")};
+    }
+    auto manifest = parse_manifest(bytes_);
+    std::string().swap(bytes_);
+    if (!manifest.ok()) return std::move(manifest).status().within(text("'", path, "/", kManifestName, "'"));
+    manifest_ = std::move(*manifest);
+    places_ = ZERO_TRY(match_params(manifest_, optim_));
+    groups_ = ZERO_TRY(saved_settings(manifest_, *optim_.options.rule));
+    for (const ManifestParam& param : manifest_.params) slots_ |= saved_slots(param, *optim_.options.rule);
+    for (const Group& group : groups_) slots_ |= optim_.options.rule->slots_used(group.settings);
+    return {};
+  }
+
+  Status verify() {
+    fd_ = ZERO_TRY(open_directory(AT_FDCWD, path_, path_, true));
+    return verify_files(fd_, path_, manifest_, call_.rank(), call_.world(), buffer_, progress());
+  }
+
+  /// From here on nothing can fail.
+  void take_over() {
+    for (size_t i = 0; i < optim_.params.size(); i++) {
+      const ManifestParam& saved = manifest_.params[places_[i]];
+      optim_.params[i].step = saved.step;
+      optim_.params[i].live_slots = saved_slots(saved, *optim_.options.rule);
+    }
+    if (!keep_settings_) optim_.groups = std::move(groups_);
+    optim_.step = manifest_.step;
+    optim_.phase = Phase::open;
+    optim_.not_loaded = false;
+  }
+
+  std::function<void()> progress() {
+    return [this] { call_.progress(); };
+  }
+
+  Call& call_;
+  Optimizer& optim_;
+  const std::string directory_;
+  const bool keep_settings_;
+  BlockBuffer buffer_;
+  std::string path_, bytes_;
+  Fd fd_;
+  Manifest manifest_;
+  std::vector<size_t> places_;
+  std::vector<Group> groups_;
+  uint32_t slots_ = 0;  // that need memory
+};
+
+}  // namespace
+
+Status load_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {
+  const int64_t began = now_ns();
+  os().reached("load.begin");
+  ZERO_TRY(call.agree("arguments", "zero_state_load", text("directory '", directory, "'\nflags ", flags, "\n")));
+  Status status = Load(call, optim, directory, flags).run();
+  optim.counters.load_seconds += static_cast<double>(now_ns() - began) * 1e-9;
+  os().reached("load.done");
+  return status;
+}
+
+}  // namespace zero

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// zero.json: what a checkpoint holds and where, the only authority over its files. A parsed manifest is
+// consistent in itself: every index is in range and the slices of each slot cover it exactly once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "state/blocks.h"
+
+namespace zero {
+
+inline constexpr const char* kManifestName = "zero.json";
+inline constexpr const char* kIndexName = "model.safetensors.index.json";
+inline constexpr uint64_t kLongestManifest = 1u << 30;
+inline constexpr int64_t kFormat = 1;
+
+/// Elements [start, start + count) of a tensor, as the tensor `key` of a file.
+struct ManifestSlice {
+  int32_t file = 0;  // index into Manifest::files
+  std::string key;
+  int64_t start = 0;
+  int64_t count = 0;
+  bool operator==(const ManifestSlice&) const = default;
+};
+
+struct ManifestSlot {
+  std::string name;
+  std::vector<ManifestSlice> slices;  // by rising start
+  bool operator==(const ManifestSlot&) const = default;
+};
+
+struct ManifestParam {
+  std::string name;
+  std::string dtype = "F32";
+  std::vector<int64_t> shape;
+  int64_t count = 0;  // not in the file: the product of the shape
+  int32_t group = 0;
+  int64_t step = 0;
+  int32_t file = 0;  // that holds it whole, under its name
+  std::vector<ManifestSlot> slots;
+  bool operator==(const ManifestParam&) const = default;
+};
+
+using Settings = std::vector<std::pair<std::string, double>>;
+
+struct Manifest {
+  Digest save_id{};
+  int64_t step = 0;
+  int64_t skipped = 0;
+  int32_t world = 1;
+  std::string created_by;
+  std::string rule;
+  Settings options;  // of the optimizer as a whole: information, not loaded
+  std::vector<Settings> groups;
+  std::vector<FileRecord> files;
+  std::vector<ManifestParam> params;
+  bool operator==(const Manifest&) const = default;
+};
+
+std::string write_manifest(const Manifest& manifest);
+
+/// The manifest's last bytes, from its "end" key on: they speak of all bytes before them.
+std::string manifest_trailer(std::string_view body);
+
+/// ZERO_ERR_CKPT_INVALID for anything that write_manifest would not have written, except keys it does not
+/// know; ZERO_ERR_UNSUPPORTED for another format number.
+Result<Manifest> parse_manifest(std::string_view bytes);
+
+/// "optim-00002-of-00004.safetensors" for rank 1 of 4; `kind` is "optim" or "model".
+std::string shard_name(std::string_view kind, int32_t rank, int32_t world);
+
+/// True for a name that a save of some world gives a file: what may be removed with a checkpoint.
+bool is_checkpoint_file(std::string_view name);
+
+/// Others are listed and verified, but hold no tensor that is loaded.
+bool is_tensor_file(std::string_view name);
+
+/// The exact bits of a double as "0x1.8p+1", "inf" or "-inf"; the same in every locale.
+std::string hex_double(double value);
+bool parse_hex_double(std::string_view text, double& value);
+
+/// 32 or 16 lower-case hexadecimal digits.
+bool parse_hex(std::string_view text, Digest& digest);
+bool parse_hex(std::string_view text, uint64_t& value);
+
+/// The Hugging Face index of the parameters.
+std::string write_index(const Manifest& manifest);
+
+}  // namespace zero

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The second pass of a load: the owned ranges of one rank, from whatever slices hold them.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "optim/optimizer.h"
+#include "state/blocks.h"
+#include "state/manifest.h"
+
+namespace zero {
+
+/// The slots that a parameter has in the checkpoint, as bits of the rule's.
+uint32_t saved_slots(const ManifestParam& param, const Rule& rule);
+
+/// Fill this rank's share of parameters and state; slots that the checkpoint does not have become zeros.
+/// `places` is where the manifest has each parameter. Every byte is verified once more before it is used.
+Status read_share(const Fd& directory, const std::string& path, const Manifest& manifest,
+                  const std::vector<size_t>& places, Optimizer& optim, BlockBuffer& buffer,
+                  const std::function<void()>& progress);
+
+}  // namespace zero

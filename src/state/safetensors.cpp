@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/safetensors.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "state/json.h"
+
+namespace zero {
+namespace {
+
+constexpr size_t kLongestKey = 8192;
+constexpr size_t kMostDimensions = 64;
+
+Status invalid(std::string text) { return {ZERO_ERR_CKPT_INVALID, std::move(text)}; }
+
+enum Place : int { kRoot, kMetadata, kMetadataItem, kTensor, kDtype, kShape, kDimension, kOffsets, kOffset };
+
+constexpr JsonField kFields[] = {
+    {kMetadata, kRoot, kMetadataKey, JsonField::object, false},
+    {kMetadataItem, kMetadata, kAnyKey, JsonField::string},
+    {kTensor, kRoot, kAnyKey, JsonField::object},
+    {kDtype, kTensor, "dtype", JsonField::string},
+    {kShape, kTensor, "shape", JsonField::array},
+    {kDimension, kShape, kAnyKey, JsonField::integer},
+    {kOffsets, kTensor, "data_offsets", JsonField::array},
+    {kOffset, kOffsets, kAnyKey, JsonField::integer},
+};
+
+class HeaderReader final : public JsonHandler {
+ public:
+  explicit HeaderReader(SafetensorsHeader& header) : header_(header) {}
+
+  Status open(int id, std::string_view key) override {
+    if (id != kTensor) return {};
+    if (key.empty()) return invalid("a tensor has an empty name");
+    if (key.size() > kLongestKey) return invalid(text("a name is longer than ", kLongestKey, " bytes"));
+    if (header_.tensors.size() == kMostTensors) return invalid(text("more than ", kMostTensors, " tensors"));
+    header_.tensors.emplace_back().name = key;
+    offsets_ = 0;
+    return {};
+  }
+
+  Status close(int id) override { return id == kTensor ? check(header_.tensors.back()) : Status(); }
+
+  Status integer(int id, std::string_view, int64_t value) override {
+    TensorEntry& tensor = header_.tensors.back();
+    if (id == kDimension) {
+      if (tensor.shape.size() == kMostDimensions) {
+        return invalid(text("more than ", kMostDimensions, " dimensions"));
+      }
+      tensor.shape.push_back(value);
+      return {};
+    }
+    if (offsets_ == 2) return invalid("more than two offsets");
+    (offsets_++ == 0 ? tensor.begin : tensor.end) = static_cast<uint64_t>(value);
+    return {};
+  }
+
+  Status string(int id, std::string_view key, std::string_view value) override {
+    if (id == kMetadataItem) header_.metadata.emplace_back(key, value);
+    if (id == kDtype) header_.tensors.back().dtype = value;
+    return {};
+  }
+
+ private:
+  Status check(const TensorEntry& tensor) const {
+    const uint64_t element = dtype_bytes(tensor.dtype);
+    if (element == 0) return invalid(text("unknown dtype ", shown(tensor.dtype)));
+    if (offsets_ != 2) return invalid("data_offsets are not two");
+    const auto elements = shape_elements(tensor.shape);
+    if (!elements) return invalid("the shape's product overflows");
+    const auto bytes = checked_multiply(static_cast<uint64_t>(*elements), element);
+    if (!bytes) return invalid("the shape's bytes overflow");
+    if (tensor.end < tensor.begin || tensor.end - tensor.begin != *bytes) {
+      return invalid(text("data_offsets [", tensor.begin, ", ", tensor.end, "] do not span the ", *bytes,
+                          " bytes of its shape"));
+    }
+    return {};
+  }
+
+  SafetensorsHeader& header_;
+  int offsets_ = 0;
+};
+
+void write_tensor(JsonWriter& json, const TensorEntry& tensor) {
+  json.key(tensor.name).open('{');
+  json.key("dtype").value(tensor.dtype).key("shape").open('[');
+  for (const int64_t dimension : tensor.shape) json.value(dimension);
+  json.close(']').key("data_offsets").open('[');
+  json.value(static_cast<int64_t>(tensor.begin)).value(static_cast<int64_t>(tensor.end));
+  json.close(']').close('}');
+}
+
+/// Each tensor begins where the one before ends, the first at 0 and the last ending with the file.
+Status check_contiguous(const SafetensorsHeader& header, uint64_t data_bytes) {
+  uint64_t end = 0;
+  for (const TensorEntry& tensor : header.tensors) {
+    if (tensor.begin != end) {
+      return invalid(text(shown(tensor.name), " begins at byte ", tensor.begin, " of the data, ",
+                          tensor.begin < end ? "inside another tensor, which ends" : "behind a gap from byte ",
+                          tensor.begin < end ? " at byte " : "", end));
+    }
+    end = tensor.end;
+  }
+  if (end == data_bytes) return {};
+  return invalid(text("its tensors hold ", end, " bytes of data, the file has ", data_bytes));
+}
+
+}  // namespace
+
+uint64_t dtype_bytes(std::string_view dtype) {
+  struct Dtype {
+    std::string_view name;
+    uint64_t bytes;
+  };
+  constexpr Dtype kDtypes[] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},      {"F8_E5M2", 1}, {"F8_E4M3", 1},
+                               {"I16", 2},  {"U16", 2}, {"F16", 2},     {"BF16", 2},    {"I32", 4},
+                               {"U32", 4},  {"F32", 4}, {"F64", 8},     {"I64", 8},     {"U64", 8},
+                               {"C64", 8},  {"F8_E8M0", 1}};
+  for (const Dtype& known : kDtypes) {
+    if (known.name == dtype) return known.bytes;
+  }
+  return 0;
+}
+
+std::optional<int64_t> shape_elements(const std::vector<int64_t>& shape) {
+  int64_t elements = 1;
+  for (const int64_t dimension : shape) {
+    if (dimension < 0) return std::nullopt;
+    const auto product = checked_multiply(elements, dimension);
+    if (!product) return std::nullopt;
+    elements = *product;
+  }
+  return elements;
+}
+
+Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
+  if (header.tensors.size() > kMostTensors) {
+    return Status(ZERO_ERR_UNSUPPORTED, text(header.tensors.size(), " tensors for one file, at most ", kMostTensors));
+  }
+  std::sort(header.tensors.begin(), header.tensors.end(),
+            [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
+  JsonWriter json;
+  json.open('{').key(kMetadataKey).open('{');
+  for (const auto& [key, value] : header.metadata) json.key(key).value(value);
+  json.close('}');
+  uint64_t end = 0;
+  for (TensorEntry& tensor : header.tensors) {
+    const auto elements = shape_elements(tensor.shape);
+    const uint64_t element = dtype_bytes(tensor.dtype);
+    if (!elements || element == 0) return Status(ZERO_ERR_INTERNAL, "a tensor without size: " + tensor.name);
+    const auto bytes = checked_multiply(static_cast<uint64_t>(*elements), element);
+    const auto next = bytes ? checked_add(end, *bytes) : bytes;
+    if (!next || *next > static_cast<uint64_t>(INT64_MAX)) {
+      return Status(ZERO_ERR_UNSUPPORTED, "one file would hold 2^63 bytes or more");
+    }
+    tensor.begin = end;
+    tensor.end = end = *next;
+    write_tensor(json, tensor);
+  }
+  std::string head = json.close('}').take();
+  header.data_start = round_up<uint64_t>(8 + head.size(), kDataAlignment);
+  const uint64_t length = header.data_start - 8;
+  if (length > kLongestHeader) {
+    return Status(ZERO_ERR_UNSUPPORTED, text("the names of one file take ", length, " bytes, at most ", kLongestHeader));
+  }
+  std::string out(8, '\0');
+  for (unsigned i = 0; i < 8; i++) out[i] = static_cast<char>(length >> (8 * i) & 0xff);
+  out += head;
+  out.resize(header.data_start, ' ');
+  return out;
+}
+
+Result<uint64_t> safetensors_header_bytes(std::string_view first_8, uint64_t file_bytes) {
+  if (first_8.size() < 8 || file_bytes < 8) return invalid("shorter than the 8 bytes of a header length");
+  uint64_t length = 0;
+  for (unsigned i = 0; i < 8; i++) {
+    length |= static_cast<uint64_t>(static_cast<unsigned char>(first_8[i])) << (8 * i);
+  }
+  if (length < 2 || length > kLongestHeader) {
+    return invalid(text("a header of ", length, " bytes, must be 2 to ", kLongestHeader));
+  }
+  if (length > file_bytes - 8) {
+    return invalid(text("a header of ", length, " bytes in a file of ", file_bytes));
+  }
+  return length;
+}
+
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t file_bytes) {
+  SafetensorsHeader header;
+  HeaderReader reader(header);
+  ZERO_TRY(parse_json(json, {kFields, 4, false}, reader).within("header"));
+  header.data_start = 8 + json.size();
+  if (header.data_start > file_bytes) return invalid("the header is longer than the file");
+  // Tensors without elements share their offset with a neighbour: those come first.
+  std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
+  ZERO_TRY(check_contiguous(header, file_bytes - header.data_start));
+  return header;
+}
+
+}  // namespace zero

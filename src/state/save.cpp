@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// The save, in order: agree; rank 0 makes the temporary directory; every rank writes its two files and has
+// them on stable storage; vote; rank 0 writes index and manifest and renames; vote.
+#include "state/save.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "state/blocks.h"
+#include "state/commit.h"
+#include "state/layout.h"
+
+namespace zero {
+namespace {
+
+/// What must be the same on every rank.
+std::string agreed_text(const Optimizer& optim, std::string_view directory, int32_t flags) {
+  std::string out = text("directory '", directory, "'\nflags ", flags, "\nstep ", optim.step, "\n");
+  for (size_t g = 0; g < optim.groups.size(); g++) {
+    for (size_t s = 0; s < optim.options.rule->settings.size(); s++) {
+      out += text("group ", g, " ", optim.options.rule->settings[s].name, " = ",
+                  hex_double(optim.groups[g].settings[s]), "\n");
+    }
+  }
+  return out;
+}
+
+std::span<const std::byte> bytes_of(const float* values, int64_t count) {
+  return std::as_bytes(std::span(values, static_cast<size_t>(count)));
+}
+
+/// Writes the files of one rank.
+class RankWriter {
+ public:
+  RankWriter(Call& call, const Optimizer& optim, const Digest& save_id, const Fd& directory,
+             std::string_view path, BlockBuffer& buffer)
+      : call_(call), optim_(optim), save_id_(save_id), directory_(directory), path_(path), buffer_(buffer) {
+    for (const Segment& segment : optim.segments()) segments_.push_back(segment);
+    std::sort(segments_.begin(), segments_.end(), [](const Segment& a, const Segment& b) {
+      return a.param != b.param ? a.param < b.param : a.first < b.first;
+    });
+  }
+
+  Result<FileRecord> write(std::string name, const std::vector<StoredTensor>& tensors) {
+    SafetensorsHeader header = file_header(optim_, tensors, save_id_, call_.rank(), call_.world());
+    const std::string head = ZERO_TRY(build_safetensors_header(header));
+    BlockWriter file = ZERO_TRY(create(std::move(name), header.data_start + header.data_bytes()));
+    ZERO_TRY(file.append(zero::bytes_of(head)));
+    for (const StoredTensor& tensor : tensors) ZERO_TRY(append(file, tensor));
+    return file.finish();
+  }
+
+  Result<FileRecord> write_text(std::string name, std::string_view content) {
+    BlockWriter file = ZERO_TRY(create(std::move(name), content.size()));
+    ZERO_TRY(file.append(zero::bytes_of(content)));
+    return file.finish();
+  }
+
+ private:
+  Result<BlockWriter> create(std::string name, uint64_t bytes) {
+    return BlockWriter::create(directory_, path_, FileRecord{std::move(name), bytes, {}}, buffer_,
+                               [this] { call_.progress(); });
+  }
+
+  Status append(BlockWriter& file, const StoredTensor& tensor) {
+    if (tensor.slot == kParameterItself) {
+      return file.append(bytes_of(optim_.params[static_cast<size_t>(tensor.param)].data, tensor.count));
+    }
+    // A piece may be several segments: neighbours in the parameter that lie apart in the share.
+    auto segment = std::lower_bound(segments_.begin(), segments_.end(), tensor,
+                                    [](const Segment& a, const StoredTensor& b) {
+                                      return a.param != b.param ? a.param < b.param : a.first < b.start;
+                                    });
+    for (int64_t done = 0; done < tensor.count; ++segment) {
+      const float* values = optim_.slot(tensor.slot, segment->share);
+      if (!values) return {ZERO_ERR_INTERNAL, text("no memory of live state '", tensor.key, "'")};
+      ZERO_TRY(file.append(bytes_of(values, segment->count)));
+      done += segment->count;
+    }
+    return {};
+  }
+
+  Call& call_;
+  const Optimizer& optim_;
+  const Digest save_id_;
+  const Fd& directory_;
+  const std::string path_;
+  BlockBuffer& buffer_;
+  std::vector<Segment> segments_;  // this rank's, by parameter and element
+};
+
+/// One save on one rank.
+class Save {
+ public:
+  Save(Call& call, const Optimizer& optim, std::string_view directory, int32_t flags)
+      : call_(call), optim_(optim), target_(directory), replace_((flags & ZERO_SAVE_REPLACE) != 0) {}
+
+  Status run() {
+    Digest mine{};
+    const Status begun = begin(mine);
+    std::vector<Digest> ids(static_cast<size_t>(call_.world()));
+    ZERO_TRY(call_.vote("begun", begun, std::as_bytes(std::span(&mine, 1)),
+                        std::as_writable_bytes(std::span(ids))));
+    save_id_ = ids[0];
+
+    const Status written = write_own();
+    os().reached("save.written");
+    ZERO_TRY(call_.vote("written", written));
+    const std::vector<std::string> records = ZERO_TRY(call_.gather("checksums", own_record()));
+
+    const Status published = call_.rank() == 0 ? publish(records) : Status();
+    os().reached("save.published");
+    return conclude(call_.vote("published", published), published);
+  }
+
+ private:
+  /// What this rank has to check before anything is written; rank 0 makes the directory and draws the id.
+  Status begin(Digest& save_id) {
+    ZERO_TRY(check_saveable(optim_));
+    if (optim_.not_loaded) {
+      return {ZERO_ERR_NOT_LOADED, "a load failed half way, so there is no state to save: load again"};
+    }
+    buffer_ = ZERO_TRY(BlockBuffer::create());
+    if (call_.rank() != 0) return {};
+    staging_.emplace(ZERO_TRY(Staging::begin(target_, replace_, progress())));
+    save_id = staging_->save_id();
+    os().reached("save.begun");
+    return {};
+  }
+
+  Status write_own() {
+    const std::string path = staging_path(target_, save_id_);
+    const Fd directory = ZERO_TRY(enter_staging(target_, save_id_));
+    const int32_t rank = call_.rank(), world = call_.world();
+    writers_ = param_writers(optim_);
+    RankWriter writer(call_, optim_, save_id_, directory, path, buffer_);
+    model_ = ZERO_TRY(writer.write(shard_name("model", rank, world), model_tensors(optim_, writers_, rank)));
+    optim_file_ = ZERO_TRY(writer.write(shard_name("optim", rank, world), optim_tensors(optim_, rank)));
+    return sync(directory, path);
+  }
+
+  /// This rank's sizes and checksums, for rank 0.
+  std::string own_record() const {
+    std::vector<uint64_t> words;
+    for (const FileRecord* file : {&model_, &optim_file_}) {
+      words.push_back(file->bytes);
+      words.insert(words.end(), file->blocks.begin(), file->blocks.end());
+    }
+    return {reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint64_t)};
+  }
+
+  /// Rank `rank`'s record into the manifest's two files of that rank.
+  Status take_record(Manifest& manifest, int32_t rank, std::string_view record) const {
+    const auto bad = [&] {
+      return Status(ZERO_ERR_INTERNAL, text("rank ", rank, " sent no proper record of its files"));
+    };
+    const auto word = [&](size_t at) {
+      uint64_t value = 0;
+      record.copy(reinterpret_cast<char*>(&value), sizeof value, at * sizeof value);
+      return value;
+    };
+    const size_t words = record.size() / sizeof(uint64_t);
+    size_t at = 0;
+    for (const int32_t file : {rank, call_.world() + rank}) {
+      FileRecord& to = manifest.files[static_cast<size_t>(file)];
+      if (at >= words) return bad();
+      to.bytes = word(at++);
+      if (to.bytes == 0 || block_count(to.bytes) > words - at) return bad();
+      for (uint64_t b = 0; b < block_count(to.bytes); b++) to.blocks.push_back(word(at++));
+    }
+    return at * sizeof(uint64_t) == record.size() ? Status() : bad();
+  }
+
+  /// What the ranks say they wrote must stand in the directory that will be renamed.
+  Status check_present(const Manifest& manifest) const {
+    for (const FileRecord& file : manifest.files) {
+      if (file.name == kIndexName) continue;
+      const std::string path = text(staging_->path(), "/", file.name);
+      struct stat info;
+      if (os().fstatat(staging_->directory().get(), file.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        return io_error(path, "stat", errno);
+      }
+      if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) != file.bytes) {
+        return {ZERO_ERR_CKPT_IO, text("'", path, "': has ", info.st_size, " bytes, its rank wrote ", file.bytes)};
+      }
+    }
+    return {};
+  }
+
+  Status publish(const std::vector<std::string>& records) {
+    Manifest manifest = describe_checkpoint(optim_, save_id_, writers_);
+    for (int32_t rank = 0; rank < call_.world(); rank++) {
+      ZERO_TRY(take_record(manifest, rank, records[static_cast<size_t>(rank)]));
+    }
+    ZERO_TRY(check_present(manifest));
+    RankWriter writer(call_, optim_, save_id_, staging_->directory(), staging_->path(), buffer_);
+    manifest.files.back() = ZERO_TRY(writer.write_text(kIndexName, write_index(manifest)));
+    const std::string bytes = write_manifest(manifest);
+    if (bytes.size() > kLongestManifest) {
+      return {ZERO_ERR_UNSUPPORTED, text("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest)};
+    }
+    ZERO_TRY(writer.write_text(kManifestName, bytes));
+    os().reached("save.manifest_written");
+    return staging_->publish(progress());
+  }
+
+  /// The last vote can fail although the checkpoint is there: rank 0 knows, the others cannot.
+  Status conclude(Status status, const Status& published) const {
+    const Code code = status.code();
+    if (status.ok() || !published.ok() || code == ZERO_ERR_PEER) return status;
+    return {code, text(status.text(), " (the checkpoint '", target_,
+                       call_.rank() == 0 ? "' is complete)" : "' may be complete: a load tells)")};
+  }
+
+  Progress progress() {
+    return [this] { call_.progress(); };
+  }
+
+  Call& call_;
+  const Optimizer& optim_;
+  const std::string target_;
+  const bool replace_;
+  BlockBuffer buffer_;
+  std::optional<Staging> staging_;  // rank 0's: removed with this object unless it was published
+  Digest save_id_{};
+  std::vector<int32_t> writers_;
+  FileRecord model_, optim_file_;
+};
+
+}  // namespace
+
+Status save_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {
+  const int64_t began = now_ns();
+  os().reached("save.begin");
+  ZERO_TRY(call.agree("arguments", "zero_state_save", agreed_text(optim, directory, flags)));
+  Status status = Save(call, optim, directory, flags).run();
+  optim.counters.save_seconds += static_cast<double>(now_ns() - began) * 1e-9;
+  os().reached("save.done");
+  return status;
+}
+
+}  // namespace zero

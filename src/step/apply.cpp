@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/apply.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "device/thread_pool.h"
+#include "kernels/float_environment.h"
+
+namespace zero {
+namespace {
+
+// A tile of every stream fits the first-level cache beside the sums.
+constexpr int64_t kTile = 2048;
+constexpr float kZeros[kTile] = {};
+
+const KernelTable& kernels() { return kernel_table(best_isa()); }
+
+/// Let thread t of the pool walk its part of `total` elements, cut at multiples of `step`.
+void share_out(ThreadPool& pool, int64_t total, int64_t step,
+               const std::function<void(int thread, int64_t begin, int64_t end)>& walk) {
+  const int threads = pool.threads();
+  const FloatEnvironment environment;
+  if (threads == 1) return walk(0, 0, total);
+  const int64_t part = round_up(total / threads + 1, step);
+  pool.run([&](int thread) {
+    const int64_t begin = std::min(total, part * thread);
+    const int64_t end = std::min(total, begin + part);
+    if (begin < end) walk(thread, begin, end);
+  });
+}
+
+/// Scalars of every class for the step about to be made.
+std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory, double factor) {
+  std::vector<Scalars> scalars;
+  for (const UpdateClass& cls : memory.classes) {
+    const Param& param = optim.params[static_cast<size_t>(cls.param)];
+    scalars.push_back(optim.options.rule->prepare(
+        {.settings = optim.groups[static_cast<size_t>(param.group)].settings,
+         .step = param.step + 1,
+         .live_slots = param.live_slots,
+         .factor = factor}));
+  }
+  return scalars;
+}
+
+/// One thread's walk over its part of the runs.
+class Updater {
+ public:
+  Updater(Call& call, const Optimizer& optim, const StepMemory& memory, const Runs& runs,
+          const std::vector<Scalars>& scalars, bool fused)
+      : call_(call),
+        optim_(optim),
+        memory_(memory),
+        runs_(runs),
+        scalars_(scalars),
+        fused_(fused),
+        update_(kernels().update[optim.options.optimizer]),
+        in_(runs.source_width) {}
+
+  /// Elements [begin, end) of all runs, counted in order.
+  uint64_t walk(int64_t begin, int64_t end, bool reports_progress) {
+    int64_t passed = 0;
+    int tiles = 0;
+    for (size_t r = 0; r < runs_.runs.size() && passed < end; r++) {
+      const Run& run = runs_.runs[r];
+      const int64_t first = std::max<int64_t>(0, begin - passed);
+      const int64_t last = std::min(run.count, end - passed);
+      for (int64_t at = first; at < last; at += kTile) {
+        tile(r, run, at, std::min(kTile, last - at));
+        if (++tiles % 64 != 0) continue;
+        if (call_.comm().aborted()) return nonfinite_;
+        if (reports_progress) call_.progress();
+      }
+      passed += run.count;
+    }
+    return nonfinite_;
+  }
+
+ private:
+  void tile(size_t r, const Run& run, int64_t at, int64_t count) {
+    const auto elements = static_cast<size_t>(count);
+    const float* grad = gradient(r, run, at, elements);
+    UpdateRun update{};
+    float* const* targets = &runs_.targets[r * runs_.target_width];
+    update.param = targets[0] + at;
+    update.grad = grad;
+    update.count = elements;
+    for (size_t slot = 0; slot < optim_.options.rule->slots.size(); slot++) {
+      update.slots[slot] = optim_.slot(static_cast<int>(slot), run.share + at);
+    }
+    update_(update, scalars_[static_cast<size_t>(run.cls)]);
+    for (size_t i = 1; i < runs_.target_width && targets[i] != nullptr; i++) {
+      std::memcpy(targets[i] + at, update.param, elements * sizeof(float));
+    }
+  }
+
+  const float* gradient(size_t r, const Run& run, int64_t at, size_t count) {
+    const float* const* sources = &runs_.sources[r * runs_.source_width];
+    if (!fused_) return sources[0] + at;
+    for (size_t i = 0; i < runs_.source_width; i++) {
+      in_[i] = sources[i] == nullptr ? kZeros : sources[i] + at;
+    }
+    const float* sum = in_[0];
+    if (runs_.source_width > 1) {
+      kernels().sum_in_rank_order(sum_, in_.data(), static_cast<int>(runs_.source_width), count);
+      sum = sum_;
+    }
+    const uint64_t found = kernels().count_nonfinite(sum, count);
+    if (found > 0) [[unlikely]] {
+      nonfinite_ += run.gaps ? count_in_params(run, at, sum, static_cast<int64_t>(count)) : found;
+    }
+    return sum;
+  }
+
+  /// The same count without the padding between parameters.
+  uint64_t count_in_params(const Run& run, int64_t at, const float* sum, int64_t count) const {
+    uint64_t found = 0;
+    for (size_t v = run.view; v < memory_.views.size(); v++) {
+      const Segment& segment = memory_.views[v].segment;
+      const int64_t begin = std::max<int64_t>(segment.share - run.share - at, 0);
+      const int64_t end = std::min(segment.share + segment.count - run.share - at, count);
+      if (segment.share - run.share >= run.count || segment.share - run.share - at >= count) break;
+      if (begin < end) found += kernels().count_nonfinite(sum + begin, static_cast<size_t>(end - begin));
+    }
+    return found;
+  }
+
+  Call& call_;
+  const Optimizer& optim_;
+  const StepMemory& memory_;
+  const Runs& runs_;
+  const std::vector<Scalars>& scalars_;
+  const bool fused_;
+  const UpdateKernel update_;
+  std::vector<const float*> in_;
+  uint64_t nonfinite_ = 0;
+  alignas(64) float sum_[kTile];
+};
+
+/// Walk the pieces of elements [begin, end) of the views with a gradient; a piece belongs to whom its first
+/// element does.
+template <class Piece>
+void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin, int64_t end,
+                 const Piece& piece) {
+  int64_t passed = 0;
+  for (size_t v = 0; v < memory.views.size() && passed < end; v++) {
+    const View& view = memory.views[v];
+    if (view.cls < 0) continue;
+    if (passed + view.segment.count > begin) {
+      for_each_piece(optim.plan, view.segment, [&](int64_t first, int64_t count) {
+        if (passed + first >= begin && passed + first < end) piece(v, view, first, count);
+      });
+    }
+    passed += view.segment.count;
+  }
+}
+
+int64_t elements_with_gradient(const StepMemory& memory) {
+  int64_t elements = 0;
+  for (const View& view : memory.views) elements += view.cls < 0 ? 0 : view.segment.count;
+  return elements;
+}
+
+}  // namespace
+
+NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p) {
+  const auto world = static_cast<size_t>(optim.world());
+  const int64_t elements = elements_with_gradient(memory);
+  std::vector<NormRecord> records(static_cast<size_t>(optim.pool->threads()));
+  share_out(*optim.pool, elements, kBlock, [&](int thread, int64_t begin, int64_t end) {
+    NormTaker norm(kernels(), p);
+    std::vector<const float*> in(world);
+    int pieces = 0;
+    bool aborted = false;
+    walk_pieces(optim, memory, begin, end, [&](size_t v, const View& view, int64_t first, int64_t count) {
+      if (aborted) return;
+      const float* const* sources = &memory.view_sources[v * world];
+      for (size_t i = 0; i < world; i++) in[i] = sources[i] == nullptr ? kZeros : sources[i] + first;
+      float* out = view.reduced + first;
+      if (world > 1 || out != in[0]) {
+        kernels().sum_in_rank_order(out, in.data(), static_cast<int>(world), static_cast<size_t>(count));
+      }
+      norm.add(out, static_cast<size_t>(count));
+      if (++pieces % 128 == 0) {
+        aborted = call.comm().aborted();
+        if (thread == 0) call.progress();
+      }
+    });
+    records[static_cast<size_t>(thread)] = norm.record();
+  });
+  NormRecord total;
+  for (const NormRecord& record : records) total.add(record);
+  optim.counters.moved_bytes += elements * static_cast<int64_t>(4 * (world + 1));
+  return total;
+}
+
+NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p) {
+  const int64_t elements = elements_with_gradient(memory);
+  std::vector<NormRecord> records(static_cast<size_t>(optim.pool->threads()));
+  share_out(*optim.pool, elements, kBlock, [&](int thread, int64_t begin, int64_t end) {
+    NormTaker norm(kernels(), p);
+    walk_pieces(optim, memory, begin, end, [&](size_t, const View& view, int64_t first, int64_t count) {
+      norm.add(view.reduced + first, static_cast<size_t>(count));
+    });
+    records[static_cast<size_t>(thread)] = norm.record();
+  });
+  NormRecord total;
+  for (const NormRecord& record : records) total.add(record);
+  optim.counters.moved_bytes += elements * 4;
+  return total;
+}
+
+uint64_t update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor, bool fused) {
+  const Runs& runs = fused ? memory.fused : memory.from_reduced;
+  const std::vector<Scalars> scalars = prepare_classes(optim, memory, factor);
+  std::vector<uint64_t> nonfinite(static_cast<size_t>(optim.pool->threads()));
+  share_out(*optim.pool, runs.elements, kAlignment, [&](int thread, int64_t begin, int64_t end) {
+    Updater updater(call, optim, memory, runs, scalars, fused);
+    nonfinite[static_cast<size_t>(thread)] = updater.walk(begin, end, thread == 0);
+  });
+  int slots = 0;
+  for (uint32_t used = optim.slots_used(); used != 0; used &= used - 1) slots++;
+  const auto floats = static_cast<int64_t>(runs.source_width) + 2 + 2 * slots;
+  optim.counters.moved_bytes += runs.elements * 4 * floats;
+  uint64_t total = 0;
+  for (const uint64_t found : nonfinite) total += found;
+  return total;
+}
+
+void copy_share(const StepMemory& memory) {
+  for (size_t v = 0; v < memory.views.size(); v++) {
+    const View& view = memory.views[v];
+    float* const* targets = &memory.view_targets[v * memory.target_width];
+    for (size_t i = 1; i < memory.target_width && targets[i] != nullptr; i++) {
+      std::memcpy(targets[i], targets[0], static_cast<size_t>(view.segment.count) * sizeof(float));
+    }
+  }
+}
+
+}  // namespace zero

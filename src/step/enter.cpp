@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/enter.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "step/tables.h"
+#include "step/views.h"
+
+namespace zero {
+namespace {
+
+enum Flag : uint32_t {
+  kAllPresent = 1,
+  kWantsStaging = 2,
+  kWantsOutbox = 4,
+  kGradsInPlace = 8,
+  kDataInPlace = 16,
+};
+
+/// One rank's part of the entry vote.
+struct EntryRecord {
+  uint64_t registered = 0;
+  uint64_t sealed = 0;
+  uint64_t version = 0;
+  uint32_t phase = 0;
+  uint32_t flags = 0;
+  Digest agreed{};  // of settings, step and arguments
+};
+
+/// Exact: a difference of one bit must show.
+std::string exact(double value) {
+  char digits[40];
+  std::snprintf(digits, sizeof digits, "%a", value);
+  return text(digits, " (", value, ")");
+}
+
+std::string agreed_lines(const Optimizer& optim, const std::string& args) {
+  std::string lines = text("step ", optim.step, "\n");
+  for (size_t g = 0; g < optim.groups.size(); g++) {
+    for (size_t s = 0; s < optim.options.rule->settings.size(); s++) {
+      lines += text("group ", g, " ", optim.options.rule->settings[s].name, " = ",
+                    exact(optim.groups[g].settings[s]), "\n");
+    }
+  }
+  return lines + args;
+}
+
+std::string registration_lines(const Optimizer& optim) {
+  const OptimizerOptions& o = optim.options;
+  std::string lines = text("optimizer ", o.rule->name, ", partition ", o.partition, ", bucket_bytes ",
+                           o.bucket_bytes, ", max_grad_norm ", exact(o.max_grad_norm), ", grad_norm_type ",
+                           exact(o.grad_norm_type), ", nonfinite ", o.nonfinite, "\n");
+  for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
+    const Param& param = optim.params[i];
+    std::string shape;
+    for (const int64_t size : param.shape) shape += text(shape.empty() ? "" : "x", size);
+    lines += text("parameter '", param.name, "' with ", param.count, " elements (float32 [", shape,
+                  "], group ", param.group, ", order ", param.order, ", owner ", param.owner, ", flags ",
+                  param.flags, ")\n");
+  }
+  return lines;
+}
+
+Status check_bound(const Optimizer& optim) {
+  for (const Param& param : optim.params) {
+    if (param.count > 0 && param.data == nullptr) {
+      return Status(ZERO_ERR_STATE,
+                    text("parameter '", param.name, "' has no memory yet: zero_bind_params comes first"));
+    }
+  }
+  return Status();
+}
+
+Status check_arenas(const Optimizer& optim) {
+  for (const Param& param : optim.params) {
+    for (const float* memory : {param.data, param.grad}) {
+      if (memory == nullptr || param.count == 0) continue;
+      bool whole = false;
+      const auto bytes = static_cast<size_t>(param.count) * sizeof(float);
+      const std::shared_ptr<Arena> arena = find_arena(memory, bytes, optim.comm.get(), &whole);
+      if (arena == nullptr) continue;
+      if (!whole) {
+        return Status(ZERO_ERR_ARGUMENT,
+                      text("the memory of parameter '", param.name, "' reaches beyond its arena"));
+      }
+      if (arena->comm()->aborted()) {
+        return Status(ZERO_ERR_STATE, text("parameter '", param.name,
+                                           "' lies in an arena of an aborted comm: a stopped rank may "
+                                           "still write there"));
+      }
+    }
+  }
+  return Status();
+}
+
+Status allocate_tables(Call& call, const Optimizer& optim, std::shared_ptr<Arena>& out) {
+  if (!optim.comm->direct() || optim.world() == 1) return Status();
+  const size_t bytes = std::max<size_t>(1, optim.params.size()) * sizeof(Placement);
+  out = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
+  return Status();
+}
+
+/// Bytes of the share as transfers fill it: their trailing padding has no state.
+size_t reduced_bytes(const Optimizer& optim) {
+  int64_t elements = 0;
+  for (const Transfer& transfer : optim.plan.transfers(false)) {
+    elements = std::max(elements, transfer.share + transfer.chunk);
+  }
+  return static_cast<size_t>(elements) * sizeof(float);
+}
+
+/// On all ranks or on none: whether there is room must be the same everywhere.
+Status allocate_reduced(Call& call, const Optimizer& optim, StepMemory& memory) {
+  const size_t bytes = reduced_bytes(optim);
+  if (memory.reduced.bytes() >= bytes) return Status();
+  Result<HostMemory> made = HostMemory::allocate(bytes, "reduced gradients");
+  ZERO_TRY(call.vote("reduced gradients", made.ok() ? Status() : made.failure()));
+  memory.reduced = std::move(made).value();
+  drop_views(memory);
+  return Status();
+}
+
+Status allocate_wanted(Call& call, Optimizer& optim, StepMemory& memory, uint32_t wanted) {
+  const auto allocate = [&](int64_t elements, std::shared_ptr<Arena>& arena) -> Status {
+    const size_t bytes = static_cast<size_t>(std::max<int64_t>(elements, 1)) * sizeof(float);
+    if (arena != nullptr && arena->bytes() >= bytes) return Status();
+    arena = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
+    optim.counters.staging_bytes += static_cast<int64_t>(bytes);
+    memory.placements.clear();
+    return Status();
+  };
+  if ((wanted & kWantsStaging) != 0) {
+    ZERO_TRY(allocate(optim.plan.layout_elements(), memory.staging));
+  }
+  if ((wanted & kWantsOutbox) != 0) {
+    int64_t longest = 0;
+    for (int32_t rank = 0; rank < optim.world(); rank++) {
+      longest = std::max(longest, optim.plan.share_elements(rank));
+    }
+    ZERO_TRY(allocate(longest, memory.outbox));
+    memory.outbox_used = true;
+    drop_views(memory);
+  }
+  return Status();
+}
+
+/// Gradients may be missing: find out who has which.
+Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bool all_present) {
+  memory.presence.clear();
+  memory.present.clear();
+  if (all_present) return Status();
+  std::string bits((optim.params.size() + 7) / 8, '\0');
+  for (size_t i = 0; i < optim.params.size(); i++) {
+    if (memory.grads[i] != nullptr) bits[i / 8] = static_cast<char>(bits[i / 8] | 1 << i % 8);
+  }
+  std::vector<std::string> all = ZERO_TRY(call.gather("presence", bits));
+  memory.present.assign(optim.params.size(), false);
+  bool any = false;
+  for (const std::string& rank : all) {
+    if (rank.size() != bits.size()) return call.abort(Status(ZERO_ERR_DESYNC, "presence bits differ in size"), "presence");
+    for (size_t i = 0; i < optim.params.size(); i++) {
+      if ((static_cast<unsigned char>(rank[i / 8]) >> i % 8 & 1) == 0) continue;
+      memory.present[i] = true;
+      any = true;
+    }
+  }
+  memory.presence = std::move(all);
+  if (!any) return Status(ZERO_ERR_STATE, "no rank has a gradient for any parameter");
+  return Status();
+}
+
+uint32_t in_place_flags(const StepMemory& memory) {
+  return (memory.grads_base != nullptr ? kGradsInPlace : 0u) | (memory.data_base != nullptr ? kDataInPlace : 0u);
+}
+
+/// What holds on every rank.
+uint32_t common_flags(std::span<const EntryRecord> all) {
+  uint32_t flags = ~0u;
+  for (const EntryRecord& record : all) flags &= record.flags;
+  return flags;
+}
+
+EntryRecord record_of(const Optimizer& optim, const StepMemory& memory, const Entry& entry,
+                      const std::string& lines) {
+  EntryRecord record;
+  record.registered = optim.params.size();
+  record.sealed = optim.sealed_params();
+  record.version = memory.version;
+  record.phase = static_cast<uint32_t>(optim.phase);
+  if (!entry.grads || memory.all_present) record.flags |= kAllPresent;
+  record.agreed = hash128(bytes_of(lines));
+  return record;
+}
+
+}  // namespace
+
+StepMemory& step_memory(Optimizer& optim) {
+  if (optim.step_memory == nullptr) optim.step_memory = std::make_shared<StepMemory>();
+  return *static_cast<StepMemory*>(optim.step_memory.get());
+}
+
+Status seal(Call& call, Optimizer& optim) {
+  os().reached("seal.begin");
+  ZERO_TRY(call.agree("seal", "the registration differs", registration_lines(optim)));
+  StepMemory& memory = step_memory(optim);
+  Result<Optimizer::Seal> prepared = optim.prepare_seal();
+  ZERO_TRY(call.vote("seal: allocate", prepared.ok() ? Status() : prepared.failure()));
+  std::shared_ptr<Arena> tables;
+  ZERO_TRY(allocate_tables(call, optim, tables));
+  os().reached("seal.prepared");
+  optim.commit_seal(std::move(prepared).value());
+  if (tables != nullptr) {
+    memory.tables = std::move(tables);
+    optim.counters.control_bytes = static_cast<int64_t>(memory.tables->bytes());
+  }
+  memory.placements.clear();
+  memory.staging.reset();  // its layout has grown
+  memory.outbox.reset();
+  memory.outbox_used = false;
+  optim.counters.staging_bytes = 0;
+  drop_views(memory);
+  os().reached("seal.done");
+  return Status();
+}
+
+Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
+  os().reached("enter.begin");
+  if (entry.local.ok()) entry.local = check_bound(optim);
+  if (entry.local.ok() && memory.data_addresses != optim.addresses) entry.local = check_arenas(optim);
+  // In the steady state placements are written before the vote, so that one exchange does it all.
+  bool placed = false;
+  if (entry.local.ok() && optim.sealed() && (optim.world() == 1 || !optim.comm->direct() || memory.tables != nullptr)) {
+    placed = place(optim, memory) && (memory.foreign_data.empty() || memory.outbox_used || optim.world() == 1 || !optim.comm->direct());
+    if (placed && entry.grads) stage_grads(optim, memory);
+  }
+  const std::string lines = agreed_lines(optim, entry.args);
+  EntryRecord mine = record_of(optim, memory, entry, lines);
+  if (!placed && entry.local.ok()) {
+    if (entry.grads && wants_staging(optim, memory)) mine.flags |= kWantsStaging;
+    if (wants_outbox(optim, memory)) mine.flags |= kWantsOutbox;
+  }
+  if (placed) mine.flags |= in_place_flags(memory);
+  std::vector<EntryRecord> all(static_cast<size_t>(call.world()));
+  ZERO_TRY(call.vote("enter", entry.local, std::as_bytes(std::span(&mine, 1)),
+                     std::as_writable_bytes(std::span(all))));
+  os().reached("enter.voted");
+
+  bool unsealed = false, all_present = true, same = true;
+  uint32_t wanted = 0;
+  for (const EntryRecord& record : all) {
+    unsealed = unsealed || record.sealed != record.registered || record.registered != mine.registered;
+    all_present = all_present && (record.flags & kAllPresent) != 0;
+    wanted |= record.flags & (kWantsStaging | kWantsOutbox);
+    same = same && record.phase == mine.phase && record.agreed == mine.agreed;
+  }
+  if (unsealed) {
+    ZERO_TRY(seal(call, optim));
+  }
+  if (!same) {
+    ZERO_TRY(call.agree("settings", "settings or arguments differ",
+                        text("phase ", optim.phase == Phase::open ? "open" : "reduced", "\n", lines)));
+  }
+  if (unsealed || wanted != 0) {
+    ZERO_TRY(allocate_wanted(call, optim, memory, wanted));
+    Status mine_placed;
+    if (!place(optim, memory)) mine_placed = Status(ZERO_ERR_INTERNAL, "staging is missing");
+    if (entry.grads) stage_grads(optim, memory);
+    mine.version = memory.version;
+    mine.flags |= in_place_flags(memory);
+    ZERO_TRY(call.vote("placements", mine_placed, std::as_bytes(std::span(&mine, 1)),
+                       std::as_writable_bytes(std::span(all))));
+  }
+  const uint32_t common = common_flags(all);
+  memory.grads_in_place = (common & kGradsInPlace) != 0 && all_present;
+  memory.data_in_place = (common & kDataInPlace) != 0;
+  memory.versions.clear();
+  for (const EntryRecord& record : all) memory.versions.push_back(record.version);
+  if (!entry.grads) return Status();
+  ZERO_TRY(agree_presence(call, optim, memory, all_present));
+  const bool needs_reduced = !optim.comm->direct() || !all_present || (optim.world() == 1 && entry.keeps);
+  if (needs_reduced) ZERO_TRY(allocate_reduced(call, optim, memory));
+  return Status();
+}
+
+Status sync_placements(Call& call, Optimizer& optim, StepMemory& memory) {
+  const std::vector<uint32_t> wanted =
+      ZERO_TRY(call.exchange("placements wanted", uint32_t{wants_outbox(optim, memory) ? kWantsOutbox : 0u}));
+  uint32_t any = 0;
+  for (const uint32_t flags : wanted) any |= flags;
+  memory.grads.assign(optim.params.size(), nullptr);
+  memory.grads_from_addresses = 0;
+  memory.placements.clear();
+  ZERO_TRY(allocate_wanted(call, optim, memory, any));
+  place(optim, memory);
+  EntryRecord mine;
+  mine.version = memory.version;
+  mine.flags = in_place_flags(memory);
+  const std::vector<EntryRecord> all = ZERO_TRY(call.exchange("placements", mine));
+  memory.versions.clear();
+  for (const EntryRecord& record : all) memory.versions.push_back(record.version);
+  memory.data_in_place = (common_flags(all) & kDataInPlace) != 0;
+  memory.presence.clear();
+  memory.present.clear();
+  return Status();
+}
+
+}  // namespace zero

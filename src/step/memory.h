@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step keeps between calls: who lies where on every rank, and the runs of elements to walk.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/host_memory.h"
+#include "optim/optimizer.h"
+
+namespace zero {
+
+/// One parameter's memory on one rank, as the other ranks read it.
+struct Placement {
+  Location data;
+  Location grad;  // its place in staging where the gradient is in no arena
+  bool operator==(const Placement&) const = default;
+};
+
+/// A segment that this rank owns, with addresses.
+struct View {
+  Segment segment;
+  int32_t cls;     // into StepMemory::classes; -1: no rank has a gradient
+  float* reduced;  // where its reduced gradient stands
+};
+
+/// Parameters that share their scalars.
+struct UpdateClass {
+  int64_t param;  // any of them
+};
+
+/// Views that are neighbours in every memory, walked as one.
+struct Run {
+  int64_t share;
+  int64_t count;
+  int32_t cls;
+  bool gaps;       // has padding between parameters, whose content means nothing
+  size_t view;     // the first view in it
+};
+
+/// Runs with their addresses: `width` sources and targets for each run, in rank order. A null source counts
+/// as zeros. Target 0 is this rank's own parameter.
+struct Runs {
+  std::vector<Run> runs;
+  std::vector<const float*> sources;
+  std::vector<float*> targets;
+  size_t source_width = 0;
+  size_t target_width = 0;
+  int64_t elements = 0;
+};
+
+/// Bytes that this rank pulls after the owners have updated: parameters of its own in no arena.
+struct Pull {
+  const std::byte* from;
+  std::byte* to;
+  size_t bytes;
+};
+
+struct StepMemory {
+  // Arenas of libzero's own, on direct comms of more than one rank.
+  std::shared_ptr<Arena> tables;   // every rank's placements
+  std::shared_ptr<Arena> staging;  // gradients that are in no arena, at layout positions
+  std::shared_ptr<Arena> outbox;   // owned parameters, by share, for ranks whose own are in no arena
+
+  HostMemory reduced;    // of this rank's share, for what is not reduced in place
+  HostMemory send, receive, scratch;  // collective transfers
+
+  // This rank's gradients of the call: null where absent.
+  std::vector<float*> grads;
+  bool all_present = false;
+  uint64_t grads_from_addresses = 0;  // Optimizer::addresses when `grads` are the registered ones, else 0
+
+  std::vector<Placement> placements;  // this rank's
+  std::vector<int64_t> foreign_grads, foreign_data;
+  float* grads_base = nullptr;     // where the layout begins, if all of them lie in an arena as it says
+  float* data_base = nullptr;
+  uint64_t version = 0;            // of this rank's placements
+  uint64_t data_addresses = 0;     // Optimizer::addresses when data placements were made
+  std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped
+
+  // Agreed with all ranks in the entry of the call.
+  std::vector<uint64_t> versions;
+  bool outbox_used = false;
+  bool grads_in_place = false, data_in_place = false;  // collective transfers need no packing
+  std::vector<std::string> presence;  // a bit per parameter and rank; empty: all present everywhere
+  std::vector<bool> present;          // on any rank; empty likewise
+
+  // Derived from the above.
+  std::vector<uint64_t> views_versions;
+  std::vector<std::string> views_presence;
+  uint64_t views_addresses = 0;
+  bool views_in_place = false;
+  std::vector<View> views;
+  std::vector<UpdateClass> classes;
+  std::vector<const float*> view_sources;  // world a view
+  std::vector<float*> view_targets;        // target_width a view
+  size_t target_width = 1;
+  Runs fused, from_reduced;
+  std::vector<Pull> pulls;
+
+  // The reduced gradients: valid in Phase::reduced and inside a step.
+  double factor = 1;         // turns the sums into gradients
+  double norm_type = 0;      // p of `raw_norm`, 0: not taken
+  double raw_norm = 0;       // of the sums
+  double grad_norm = -1;     // before clipping, of the latest clip
+  double clip_factor = 1;
+  uint64_t nonfinite = 0;
+};
+
+StepMemory& step_memory(Optimizer& optim);
+
+}  // namespace zero

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Norms by pieces of the grid: the same bits whoever owns a piece and in whatever order pieces come.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/exact_sum.h"
+#include "kernels/kernels.h"
+#include "plan/plan.h"
+
+namespace zero {
+
+/// What ranks exchange: trivially copyable.
+struct NormRecord {
+  ExactSum sum;
+  double max = 0;  // NaN stays NaN
+  uint64_t nonfinite = 0;
+
+  void add(const NormRecord& other);
+};
+
+/// The p-norm from the record of all pieces: p-th root of the sum, or the maximum for p = infinity.
+double norm_of(const NormRecord& record, double p);
+
+/// Adds pieces to a record; p = 0 takes no norm.
+class NormTaker {
+ public:
+  NormTaker(const KernelTable& kernels, double p) : kernels_(kernels), p_(p) {}
+  void add(const float* data, size_t count);
+  const NormRecord& record() const { return record_; }
+
+ private:
+  const KernelTable& kernels_;
+  double p_;
+  NormRecord record_;
+};
+
+/// Call piece(first, count) for the parts of `segment` (elements of the segment) that are pieces of the grid.
+template <class Piece>
+void for_each_piece(const Plan& plan, const Segment& segment, const Piece& piece) {
+  const int64_t begin = plan.grid(segment.param) + segment.first;
+  int64_t done = 0;
+  while (done < segment.count) {
+    const int64_t to_block_end = kBlock - (begin + done) % kBlock;
+    const int64_t count = to_block_end < segment.count - done ? to_block_end : segment.count - done;
+    piece(done, count);
+    done += count;
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "step/apply.h"
+#include "step/enter.h"
+#include "step/publish.h"
+#include "step/tables.h"
+#include "step/views.h"
+#include "step/walks.h"
+
+namespace zero {
+namespace {
+
+/// Adds the time until it goes to a counter.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds), start_(now_ns()) {}
+  ~Stopwatch() { seconds_ += static_cast<double>(now_ns() - start_) * 1e-9; }
+
+ private:
+  double& seconds_;
+  int64_t start_;
+};
+
+Status check_loaded(const Optimizer& optim) {
+  if (!optim.not_loaded) return Status();
+  return Status(ZERO_ERR_NOT_LOADED, "a load failed half way: load a checkpoint first");
+}
+
+Status check_params(const Optimizer& optim) {
+  if (!optim.params.empty()) return Status();
+  return Status(ZERO_ERR_STATE, "no parameters are registered");
+}
+
+Status check_flags(int32_t flags) {
+  if (flags == ZERO_REDUCE_MEAN || flags == ZERO_REDUCE_SUM) return Status();
+  return Status(ZERO_ERR_ARGUMENT, text("reduce flags ", flags, " are unknown"));
+}
+
+Status check_norm_type(double p) {
+  if (p > 0) return Status();
+  return Status(ZERO_ERR_ARGUMENT, text("norm_type is ", p, "; it must be positive or infinite"));
+}
+
+/// The beginning of every call that needs reduced gradients.
+Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool keeps, Status local,
+                        std::string args) {
+  StepMemory& memory = step_memory(optim);
+  Entry entry;
+  entry.local = std::move(local);
+  entry.grads = optim.phase == Phase::open;
+  entry.keeps = keeps;
+  entry.args = std::move(args);
+  if (entry.local.ok()) entry.local = check_params(optim);
+  if (entry.local.ok()) entry.local = check_loaded(optim);
+  if (entry.grads) {
+    if (entry.local.ok()) entry.local = check_flags(grads.flags);
+    if (entry.local.ok()) entry.local = take_grads(optim, memory, grads.pointers, grads.count);
+    entry.args += text("reduce flags ", grads.flags, "\n");
+  } else if (entry.local.ok() && grads.pointers != nullptr) {
+    entry.local = Status(ZERO_ERR_STATE, "gradients are reduced already: step, or drop them first");
+  }
+  const Stopwatch watch(optim.counters.vote_seconds);
+  return enter(call, optim, memory, std::move(entry));
+}
+
+/// Sum gradients to their owners and agree on what was found. `in_place`: the call uses the sums itself.
+Status gather(Call& call, Optimizer& optim, const Grads& grads, double p, bool in_place) {
+  StepMemory& memory = step_memory(optim);
+  ZERO_TRY(call.vote("views", make_views(optim, memory, in_place, true)));
+  NormRecord mine;
+  {
+    const Stopwatch watch(optim.counters.gather_seconds);
+    mine = optim.comm->direct() ? direct::gather(call, optim, memory, p)
+                                : ZERO_TRY(collective::gather(call, optim, memory, p));
+  }
+  const Stopwatch watch(optim.counters.vote_seconds);
+  os().reached("vote.before");
+  const std::vector<NormRecord> all = ZERO_TRY(call.exchange("vote", mine));
+  os().reached("vote.after");
+  NormRecord total;
+  for (const NormRecord& record : all) total.add(record);
+  memory.factor = grads.flags == ZERO_REDUCE_SUM ? 1.0 : 1.0 / optim.world();
+  memory.norm_type = p;
+  memory.raw_norm = p == 0 ? 0 : norm_of(total, p);
+  memory.nonfinite = total.nonfinite;
+  memory.grad_norm = -1;
+  memory.clip_factor = 1;
+  return Status();
+}
+
+/// Take the norm of what is reduced unless it is known, and fold the clip factor in.
+Status clip(Call& call, Optimizer& optim, double max_norm, double p) {
+  StepMemory& memory = step_memory(optim);
+  if (memory.norm_type != p) {
+    const NormRecord mine = norm_of_share(optim, memory, p);
+    const std::vector<NormRecord> all = ZERO_TRY(call.exchange("norm", mine));
+    NormRecord total;
+    for (const NormRecord& record : all) total.add(record);
+    memory.raw_norm = norm_of(total, p);
+    memory.norm_type = p;
+  }
+  memory.grad_norm = memory.raw_norm * memory.factor;
+  const double clip_factor = max_norm / (memory.grad_norm + 1e-6);
+  if (clip_factor < 1 && std::isfinite(memory.grad_norm)) {
+    memory.factor *= clip_factor;
+    memory.clip_factor *= clip_factor;
+  }
+  return Status();
+}
+
+/// Every parameter with a gradient has made one more update.
+void count_step(Optimizer& optim, const StepMemory& memory) {
+  for (size_t i = 0; i < optim.params.size(); i++) {
+    if (!memory.present.empty() && !memory.present[i]) continue;
+    Param& param = optim.params[i];
+    param.step++;
+    param.live_slots |=
+        optim.options.rule->slots_used(optim.groups[static_cast<size_t>(param.group)].settings);
+  }
+  // Views stay, but a class is found by its steps: a first update also changes which slots are live.
+  optim.step++;
+  optim.comm->steps_done = optim.step;
+}
+
+Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
+  StepMemory& memory = step_memory(optim);
+  uint64_t nonfinite = 0;
+  optim.comm->publishing = true;
+  {
+    const Stopwatch watch(optim.counters.apply_seconds);
+    os().reached("apply.begin");
+    nonfinite = update_share(call, optim, memory, memory.factor, fused);
+    os().reached("apply.done");
+  }
+  const Stopwatch watch(optim.counters.publish_seconds);
+  ZERO_TRY(optim.comm->direct() ? direct::publish(call, optim, memory, &nonfinite)
+                                : collective::publish(call, optim, memory, &nonfinite));
+  optim.comm->publishing = false;
+  if (fused) memory.nonfinite = nonfinite;
+  count_step(optim, memory);
+  return Status();
+}
+
+/// Clipping and skipping must know all gradients before any update; otherwise one pass does.
+bool one_pass(const Optimizer& optim) {
+  return optim.comm->direct() && optim.phase == Phase::open && optim.options.max_grad_norm == 0 &&
+         optim.options.nonfinite == ZERO_NONFINITE_IGNORE;
+}
+
+Status run_step(Call& call, Optimizer& optim, const Grads& grads, bool* skip) {
+  StepMemory& memory = step_memory(optim);
+  ZERO_TRY(enter_with_grads(call, optim, grads, false, Status(), {}));
+  const OptimizerOptions& options = optim.options;
+  const bool fused = one_pass(optim);
+  const bool clips = options.max_grad_norm > 0;
+  if (fused) {
+    Status ready = make_views(optim, memory, true, true);
+    if (ready.ok()) ready = optim.allocate_slots();
+    os().reached("vote.before");
+    // The entry was the vote; only ranks whose addresses changed can fail here, and then all must know.
+    ZERO_TRY(call.vote("vote", ready));
+    os().reached("vote.after");
+    memory.factor = grads.flags == ZERO_REDUCE_SUM ? 1.0 : 1.0 / optim.world();
+    memory.grad_norm = -1;
+    memory.clip_factor = 1;
+  } else {
+    if (optim.phase == Phase::open) {
+      ZERO_TRY(gather(call, optim, grads, clips ? options.grad_norm_type : 0, true));
+    }
+    ZERO_TRY(call.vote("state", optim.allocate_slots()));
+    *skip = options.nonfinite == ZERO_NONFINITE_SKIP && memory.nonfinite > 0;
+    if (!*skip && clips) ZERO_TRY(clip(call, optim, options.max_grad_norm, options.grad_norm_type));
+  }
+  if (!*skip) ZERO_TRY(apply_and_publish(call, optim, fused));
+  if (*skip) optim.skipped++;
+  optim.phase = Phase::open;
+  optim.outcome = {.nonfinite = static_cast<int64_t>(memory.nonfinite),
+                   .grad_norm = memory.grad_norm,
+                   .clip_factor = memory.clip_factor,
+                   .status = *skip ? ZERO_SKIPPED : ZERO_OK};
+  optim.counters.nonfinite_elements += static_cast<int64_t>(memory.nonfinite);
+  return Status();
+}
+
+}  // namespace
+
+Status seal_params(Call& call, Optimizer& optim) {
+  Entry entry;
+  entry.local = check_params(optim);
+  return enter(call, optim, step_memory(optim), std::move(entry));
+}
+
+Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
+  Status local;
+  if (optim.phase == Phase::reduced) {
+    local = Status(ZERO_ERR_STATE, "gradients are reduced already: step, or drop them first");
+  }
+  ZERO_TRY(enter_with_grads(call, optim, grads, true, std::move(local), {}));
+  const double p = optim.options.max_grad_norm > 0 ? optim.options.grad_norm_type : 0;
+  ZERO_TRY(gather(call, optim, grads, p, false));
+  optim.phase = Phase::reduced;
+  return Status();
+}
+
+Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm) {
+  Status local = check_norm_type(norm_type);
+  if (local.ok() && !(max_norm > 0)) {
+    local = Status(ZERO_ERR_ARGUMENT, text("max_norm is ", max_norm, "; it must be positive"));
+  }
+  const std::string args = text("max_norm ", max_norm, "\nnorm_type ", norm_type, "\n");
+  const bool reduces = optim.phase == Phase::open;
+  ZERO_TRY(enter_with_grads(call, optim, Grads{}, true, std::move(local), args));
+  if (reduces) {
+    ZERO_TRY(gather(call, optim, Grads{}, norm_type, false));
+    optim.phase = Phase::reduced;
+  }
+  ZERO_TRY(clip(call, optim, max_norm, norm_type));
+  if (norm != nullptr) *norm = step_memory(optim).grad_norm;
+  return Status();
+}
+
+Result<Code> step(Call& call, Optimizer& optim, const Grads& grads) {
+  bool skip = false;
+  Status status = run_step(call, optim, grads, &skip);
+  if (!status.ok()) {
+    optim.outcome.status = status.code();
+    return status;
+  }
+  return skip ? ZERO_SKIPPED : ZERO_OK;
+}
+
+Status drop_grads(Optimizer& optim) {
+  optim.phase = Phase::open;
+  return Status();
+}
+
+Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
+  StepMemory& memory = step_memory(optim);
+  Entry entry;
+  entry.local = check_params(optim);
+  entry.args = text("root ", root, "\n");
+  if (entry.local.ok() && optim.phase != Phase::open) {
+    entry.local = Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
+  }
+  if (entry.local.ok() && (root < ZERO_ROOT_NONE || root >= optim.world())) {
+    entry.local = Status(ZERO_ERR_ARGUMENT, text("root ", root, " is no rank of a world of ", optim.world()));
+  }
+  ZERO_TRY(enter(call, optim, memory, std::move(entry)));
+  if (root == ZERO_ROOT_NONE || optim.world() == 1) return Status();
+  // What all ranks hold in the same shared memory is there already.
+  std::string mine;
+  for (size_t i = 0; i < optim.params.size() && optim.comm->direct(); i++) {
+    const Location here = optim.comm->locate(optim.params[i].data, 1);
+    const std::shared_ptr<Arena> arena = optim.comm->arena(here);
+    const bool shared = arena != nullptr && arena->kind() == ZERO_MEMORY_SHARED;
+    mine += shared ? text(here.arena, "+", here.offset, ";") : text(";");
+  }
+  const std::vector<std::string> all = ZERO_TRY(call.gather("placements", mine));
+  const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& s) { return s == mine; });
+  size_t at = 0;
+  for (Param& param : optim.params) {
+    const bool shared = same && at < mine.size() && mine[at] != ';';
+    at = mine.find(';', at) + 1;
+    if (shared || param.count == 0) continue;
+    os().reached("broadcast.param");
+    ZERO_TRY(call.broadcast(param.name,
+                            std::as_writable_bytes(std::span(param.data, static_cast<size_t>(param.count))),
+                            root));
+  }
+  return Status();
+}
+
+Status share_params(Call& call, Optimizer& optim) {
+  StepMemory& memory = step_memory(optim);
+  ZERO_TRY(sync_placements(call, optim, memory));
+  ZERO_TRY(call.vote("views", make_views(optim, memory, false, false)));
+  copy_share(memory);
+  uint64_t none = 0;
+  return optim.comm->direct() ? direct::publish(call, optim, memory, &none)
+                              : collective::publish(call, optim, memory, &none);
+}
+
+}  // namespace zero

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop's calls: gather, vote, apply, publish.
+#pragma once
+
+#include "comm/comm.h"
+#include "optim/optimizer.h"
+
+namespace zero {
+
+/// The gradients of a call: one pointer per parameter, or null for the registered ones.
+struct Grads {
+  void* const* pointers = nullptr;
+  size_t count = 0;
+  int32_t flags = ZERO_REDUCE_MEAN;
+};
+
+Status seal_params(Call& call, Optimizer& optim);
+Status broadcast_params(Call& call, Optimizer& optim, int32_t root);
+Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads);
+Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm);
+/// Returns ZERO_SKIPPED as a code with ok() false when all ranks skipped.
+Result<Code> step(Call& call, Optimizer& optim, const Grads& grads);
+Status drop_grads(Optimizer& optim);
+
+}  // namespace zero

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/tables.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+size_t bytes_of(const Param& param) { return static_cast<size_t>(param.count) * sizeof(float); }
+
+/// Gradients given per call are checked like registered ones: aligned, and no two overlap, nor a parameter.
+Status check_given(const Optimizer& optim, std::span<void* const> given) {
+  struct Interval {
+    uintptr_t begin, end;
+    int64_t param;
+    bool grad;
+  };
+  std::vector<Interval> intervals;
+  intervals.reserve(2 * given.size());
+  for (size_t i = 0; i < given.size(); i++) {
+    const Param& param = optim.params[i];
+    const auto begin = reinterpret_cast<uintptr_t>(given[i]);
+    if (begin % sizeof(float) != 0) {
+      return Status(ZERO_ERR_ARGUMENT, text("the gradient of parameter '", param.name,
+                                            "' is not aligned to its elements"));
+    }
+    const size_t bytes = bytes_of(param);
+    if (bytes == 0) continue;
+    if (begin != 0) intervals.push_back({begin, begin + bytes, static_cast<int64_t>(i), true});
+    const auto data = reinterpret_cast<uintptr_t>(param.data);
+    if (data != 0) intervals.push_back({data, data + bytes, static_cast<int64_t>(i), false});
+  }
+  std::sort(intervals.begin(), intervals.end(),
+            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  for (size_t k = 1; k < intervals.size(); k++) {
+    const Interval& a = intervals[k - 1];
+    const Interval& b = intervals[k];
+    if (a.end <= b.begin) continue;
+    const auto name = [&](const Interval& i) {
+      return text(i.grad ? "the gradient of parameter '" : "parameter '",
+                  optim.params[static_cast<size_t>(i.param)].name, "'");
+    };
+    return Status(ZERO_ERR_ARGUMENT, text("the memory of ", name(a), " overlaps that of ", name(b)));
+  }
+  return Status();
+}
+
+Location staged(const Optimizer& optim, const StepMemory& memory, int64_t param) {
+  return {memory.staging->number(), 0, static_cast<uint64_t>(optim.plan.layout(param)) * sizeof(float)};
+}
+
+/// Where the layout begins if every parameter's `address` is its layout position from there, in one arena of
+/// this comm that holds the whole layout, padding included; else null.
+template <class Address>
+float* layout_base(const Optimizer& optim, const Address& address) {
+  float* base = nullptr;
+  for (size_t i = 0; i < optim.sealed_params(); i++) {
+    if (optim.params[i].count == 0) continue;
+    float* at = address(i);
+    if (at == nullptr) return nullptr;
+    float* from = at - optim.plan.layout(static_cast<int64_t>(i));
+    if (base != nullptr && from != base) return nullptr;
+    base = from;
+  }
+  if (base == nullptr) return nullptr;
+  bool whole = false;
+  const auto bytes = static_cast<size_t>(optim.plan.layout_elements()) * sizeof(float);
+  const std::shared_ptr<Arena> arena = find_arena(base, bytes, optim.comm.get(), &whole);
+  return arena != nullptr && whole && arena->comm() == optim.comm ? base : nullptr;
+}
+
+}  // namespace
+
+Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count) {
+  const size_t params = optim.params.size();
+  if (given == nullptr) {
+    if (memory.grads_from_addresses == optim.addresses) return Status();
+    memory.grads.resize(params);
+    for (size_t i = 0; i < params; i++) memory.grads[i] = optim.params[i].grad;
+    memory.grads_from_addresses = optim.addresses;
+  } else {
+    if (count != params) {
+      return Status(ZERO_ERR_ARGUMENT,
+                    text(count, " gradient pointers given for ", params, " registered parameters"));
+    }
+    if (memory.grads_from_addresses == 0 && memory.grads.size() == params &&
+        std::memcmp(memory.grads.data(), given, params * sizeof(void*)) == 0) {
+      return Status();
+    }
+    ZERO_TRY(check_given(optim, {given, count}));
+    memory.grads.resize(params);
+    for (size_t i = 0; i < params; i++) memory.grads[i] = static_cast<float*>(given[i]);
+    memory.grads_from_addresses = 0;
+  }
+  memory.all_present = std::find(memory.grads.begin(), memory.grads.end(), nullptr) == memory.grads.end();
+  memory.placements.clear();
+  return Status();
+}
+
+bool wants_staging(const Optimizer& optim, const StepMemory& memory) {
+  if (!optim.comm->direct() || optim.world() == 1) return false;
+  for (size_t i = 0; i < memory.grads.size(); i++) {
+    if (memory.grads[i] == nullptr || optim.params[i].count == 0) continue;
+    if (optim.comm->locate(memory.grads[i], bytes_of(optim.params[i])).arena == 0) return true;
+  }
+  return false;
+}
+
+bool wants_outbox(const Optimizer& optim, const StepMemory&) {
+  if (!optim.comm->direct() || optim.world() == 1) return false;
+  for (const Param& param : optim.params) {
+    if (param.count > 0 && optim.comm->locate(param.data, bytes_of(param)).arena == 0) return true;
+  }
+  return false;
+}
+
+bool place(Optimizer& optim, StepMemory& memory) {
+  const bool current = memory.placements.size() == optim.params.size() &&
+                       memory.data_addresses == optim.addresses;
+  if (current) return true;
+  const Comm& comm = *optim.comm;
+  std::vector<Placement> placements(optim.params.size());
+  std::vector<int64_t> foreign_grads, foreign_data;
+  std::vector<std::shared_ptr<Arena>> held;
+  const auto hold = [&](const Location& location) {
+    std::shared_ptr<Arena> arena = comm.arena(location);
+    if (arena != nullptr && (held.empty() || held.back() != arena) &&
+        std::find(held.begin(), held.end(), arena) == held.end()) {
+      held.push_back(std::move(arena));
+    }
+  };
+  for (size_t i = 0; i < placements.size(); i++) {
+    const Param& param = optim.params[i];
+    if (param.count == 0) continue;
+    const auto index = static_cast<int64_t>(i);
+    placements[i].data = comm.locate(param.data, bytes_of(param));
+    if (placements[i].data.arena == 0) foreign_data.push_back(index);
+    hold(placements[i].data);
+    const float* grad = i < memory.grads.size() ? memory.grads[i] : nullptr;
+    if (grad == nullptr) continue;
+    placements[i].grad = comm.locate(grad, bytes_of(param));
+    hold(placements[i].grad);
+    if (placements[i].grad.arena == 0) {
+      foreign_grads.push_back(index);
+      if (!comm.direct()) continue;
+      if (memory.staging == nullptr) return false;
+      placements[i].grad = staged(optim, memory, index);
+    }
+  }
+  if (memory.tables != nullptr && !placements.empty()) {
+    auto* table = reinterpret_cast<Placement*>(memory.tables->data());
+    if (memory.version == 0 || !std::equal(placements.begin(), placements.end(), table)) {
+      std::copy(placements.begin(), placements.end(), table);
+      memory.version++;
+    }
+  } else if (placements != memory.placements) {
+    memory.version++;
+  }
+  if (!comm.direct()) {
+    const bool grads = memory.grads.size() == optim.params.size();
+    memory.grads_base = grads ? layout_base(optim, [&](size_t i) { return memory.grads[i]; }) : nullptr;
+    memory.data_base = layout_base(optim, [&](size_t i) { return optim.params[i].data; });
+  }
+  memory.placements = std::move(placements);
+  memory.foreign_grads = std::move(foreign_grads);
+  memory.foreign_data = std::move(foreign_data);
+  memory.held = std::move(held);
+  memory.data_addresses = optim.addresses;
+  return true;
+}
+
+void stage_grads(Optimizer& optim, StepMemory& memory) {
+  if (!optim.comm->direct() || memory.staging == nullptr) return;
+  for (const int64_t index : memory.foreign_grads) {
+    const auto i = static_cast<size_t>(index);
+    const size_t bytes = bytes_of(optim.params[i]);
+    std::memcpy(memory.staging->data() + optim.plan.layout(index) * static_cast<int64_t>(sizeof(float)),
+                memory.grads[i], bytes);
+    optim.counters.copied_bytes += static_cast<int64_t>(bytes);
+  }
+}
+
+Result<Placement> placement_of(const Optimizer& optim, const StepMemory& memory, int32_t rank,
+                               int64_t param) {
+  if (rank == optim.comm->rank()) return memory.placements[static_cast<size_t>(param)];
+  const std::byte* at = ZERO_TRY(optim.comm->resolve(
+      rank, {memory.tables->number(), 0, static_cast<uint64_t>(param) * sizeof(Placement)},
+      sizeof(Placement)));
+  Placement placement;
+  std::memcpy(&placement, at, sizeof placement);
+  return placement;
+}
+
+}  // namespace zero

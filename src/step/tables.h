@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradient pointers of a call, and the tables in which ranks tell each other where things are.
+#pragma once
+
+#include <span>
+
+#include "comm/comm.h"
+#include "step/memory.h"
+
+namespace zero {
+
+/// Take this call's gradients: `given` (one per parameter), or the registered ones when it is null. Local;
+/// ZERO_ERR_ARGUMENT without effect.
+Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count);
+
+/// What this rank lacks for its foreign memory; allocation is collective.
+bool wants_staging(const Optimizer& optim, const StepMemory& memory);
+bool wants_outbox(const Optimizer& optim, const StepMemory& memory);
+
+/// Work out this rank's placements and write them into its table, raising `version` if one changed. False if
+/// staging is lacking; nothing is written then. Local.
+bool place(Optimizer& optim, StepMemory& memory);
+
+/// Copy gradients that are in no arena to staging. Local.
+void stage_grads(Optimizer& optim, StepMemory& memory);
+
+/// The placement of a parameter on any rank, from its table.
+Result<Placement> placement_of(const Optimizer& optim, const StepMemory& memory, int32_t rank,
+                               int64_t param);
+
+}  // namespace zero

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/views.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/checked.h"
+#include "step/tables.h"
+
+namespace zero {
+namespace {
+
+bool has_bit(const std::string& bits, int64_t i) {
+  return (static_cast<unsigned char>(bits[static_cast<size_t>(i / 8)]) >> (i % 8) & 1) != 0;
+}
+
+bool grad_on(const StepMemory& memory, int32_t rank, int64_t param) {
+  return memory.presence.empty() || has_bit(memory.presence[static_cast<size_t>(rank)], param);
+}
+
+bool grad_anywhere(const StepMemory& memory, int64_t param) {
+  return memory.present.empty() || memory.present[static_cast<size_t>(param)];
+}
+
+/// Numbers the combinations of group, step and live slots that have a gradient.
+class Classes {
+ public:
+  explicit Classes(StepMemory& memory) : memory_(memory) { memory.classes.clear(); }
+
+  int32_t of(const Optimizer& optim, int64_t index, bool sources) {
+    if (sources && !grad_anywhere(memory_, index)) return -1;
+    const Param& param = optim.params[static_cast<size_t>(index)];
+    const auto next = static_cast<int32_t>(memory_.classes.size());
+    const auto [found, added] =
+        numbers_.emplace(std::tuple(param.group, param.step, param.live_slots), next);
+    if (added) memory_.classes.push_back({index});
+    return found->second;
+  }
+
+ private:
+  StepMemory& memory_;
+  std::map<std::tuple<int32_t, int64_t, uint32_t>, int32_t> numbers_;
+};
+
+/// Where this rank, as owner of `segment`, writes its new parameters: its own first, then every other copy
+/// that it can reach, then the outbox.
+Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& segment) {
+  const Comm& comm = *optim.comm;
+  const size_t begin = memory.view_targets.size();
+  const size_t offset = static_cast<size_t>(segment.first) * sizeof(float);
+  const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
+  memory.view_targets.push_back(optim.params[static_cast<size_t>(segment.param)].data + segment.first);
+  if (comm.direct()) {
+    for (int32_t rank = 0; rank < comm.world(); rank++) {
+      if (rank == comm.rank()) continue;
+      Location location = ZERO_TRY(placement_of(optim, memory, rank, segment.param)).data;
+      if (location.arena == 0) continue;
+      location.offset += offset;
+      auto* target = reinterpret_cast<float*>(ZERO_TRY(comm.resolve(rank, location, bytes)));
+      const auto known = memory.view_targets.begin() + static_cast<ptrdiff_t>(begin);
+      if (std::find(known, memory.view_targets.end(), target) == memory.view_targets.end()) {
+        memory.view_targets.push_back(target);
+      }
+    }
+    if (memory.outbox_used) {
+      memory.view_targets.push_back(reinterpret_cast<float*>(memory.outbox->data()) + segment.share);
+    }
+  }
+  memory.view_targets.resize(begin + memory.target_width, nullptr);
+  return Status();
+}
+
+Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& segment) {
+  const Comm& comm = *optim.comm;
+  if (!comm.direct()) return Status();
+  const size_t offset = static_cast<size_t>(segment.first) * sizeof(float);
+  const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
+  for (int32_t rank = 0; rank < comm.world(); rank++) {
+    const float* source = nullptr;
+    if (grad_on(memory, rank, segment.param)) {
+      Location location = ZERO_TRY(placement_of(optim, memory, rank, segment.param)).grad;
+      location.offset += offset;
+      source = reinterpret_cast<float*>(ZERO_TRY(comm.resolve(rank, location, bytes)));
+    }
+    memory.view_sources.push_back(source);
+  }
+  return Status();
+}
+
+/// Where the sum of this segment's gradients goes: over this rank's own gradient if that stays ours.
+float* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
+                     const float* own, bool in_place) {
+  const bool ours = own != nullptr && (in_place || optim.world() > 1 ||
+                                       find_arena(own, sizeof(float), optim.comm.get(), nullptr) != nullptr);
+  if (ours) return const_cast<float*>(own);
+  return memory.reduced.bytes() > 0 ? memory.reduced.floats() + segment.share : nullptr;
+}
+
+/// True if `next` may be walked together with what ends in `last`: neighbours in the share and in every
+/// memory, with no gap that is not libzero's.
+template <class Pointers>
+bool neighbours(const Optimizer& optim, const View& last, const View& next, const Pointers& pointers) {
+  const int64_t distance = next.segment.share - last.segment.share;
+  if (next.cls != last.cls || distance < last.segment.count) return false;
+  if (distance > last.segment.count) {
+    const Param& param = optim.params[static_cast<size_t>(last.segment.param)];
+    const bool at_end = last.segment.first + last.segment.count == param.count;
+    if ((param.flags & ZERO_PARAM_PADDED) == 0 || !at_end ||
+        distance != round_up(last.segment.count, kAlignment)) {
+      return false;
+    }
+  }
+  return pointers(distance);
+}
+
+/// Join views into runs. `sources`: every rank's gradients; otherwise the reduced ones.
+void join(const Optimizer& optim, StepMemory& memory, bool sources, Runs& out) {
+  out = Runs{};
+  out.source_width = sources ? static_cast<size_t>(optim.world()) : 1;
+  out.target_width = memory.target_width;
+  for (size_t v = 0; v < memory.views.size(); v++) {
+    const View& view = memory.views[v];
+    if (view.cls < 0) continue;
+    const float* const reduced = view.reduced;
+    const float* const* from = sources ? &memory.view_sources[v * out.source_width] : &reduced;
+    float* const* to = &memory.view_targets[v * out.target_width];
+    const auto adjacent = [&](int64_t distance) {
+      const View& last = memory.views[v - 1];
+      const float* const last_reduced = last.reduced;
+      const float* const* last_from =
+          sources ? &memory.view_sources[(v - 1) * out.source_width] : &last_reduced;
+      float* const* last_to = &memory.view_targets[(v - 1) * out.target_width];
+      const auto follows = [distance](const float* before, const float* after) {
+        return before == nullptr ? after == nullptr : after == before + distance;
+      };
+      for (size_t i = 0; i < out.source_width; i++) {
+        if (!follows(last_from[i], from[i])) return false;
+      }
+      for (size_t i = 0; i < out.target_width; i++) {
+        if (!follows(last_to[i], to[i])) return false;
+      }
+      return true;
+    };
+    if (!out.runs.empty() && v > 0 && neighbours(optim, memory.views[v - 1], view, adjacent)) {
+      Run& run = out.runs.back();
+      const int64_t end = view.segment.share + view.segment.count - run.share;
+      run.gaps = run.gaps || run.count + view.segment.count != end;
+      out.elements += end - run.count;
+      run.count = end;
+      continue;
+    }
+    out.runs.push_back({view.segment.share, view.segment.count, view.cls, false, v});
+    out.sources.insert(out.sources.end(), from, from + out.source_width);
+    out.targets.insert(out.targets.end(), to, to + out.target_width);
+    out.elements += view.segment.count;
+  }
+}
+
+/// Parameters of this rank in no arena are pulled from the owner's arena, or from its outbox.
+Status add_pulls(const Optimizer& optim, StepMemory& memory) {
+  memory.pulls.clear();
+  const Comm& comm = *optim.comm;
+  if (!comm.direct() || memory.foreign_data.empty() || comm.world() == 1) return Status();
+  std::vector<bool> foreign(optim.params.size(), false);
+  for (const int64_t index : memory.foreign_data) foreign[static_cast<size_t>(index)] = true;
+  for (int32_t owner = 0; owner < comm.world(); owner++) {
+    if (owner == comm.rank()) continue;
+    for (const Segment& segment : optim.plan.segments(owner)) {
+      if (!foreign[static_cast<size_t>(segment.param)]) continue;
+      const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
+      Location from = ZERO_TRY(placement_of(optim, memory, owner, segment.param)).data;
+      from.offset += static_cast<size_t>(segment.first) * sizeof(float);
+      if (from.arena == 0) {
+        from = {memory.outbox->number(), 0, static_cast<uint64_t>(segment.share) * sizeof(float)};
+      }
+      float* to = optim.params[static_cast<size_t>(segment.param)].data + segment.first;
+      memory.pulls.push_back(
+          {ZERO_TRY(comm.resolve(owner, from, bytes)), reinterpret_cast<std::byte*>(to), bytes});
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
+void drop_views(StepMemory& memory) { memory.views_addresses = 0; }
+
+Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sources) {
+  if (memory.views_addresses == optim.addresses && memory.views_versions == memory.versions &&
+      memory.views_presence == memory.presence && memory.views_in_place == in_place && sources) {
+    return Status();
+  }
+  drop_views(memory);
+  memory.views.clear();
+  memory.view_sources.clear();
+  memory.view_targets.clear();
+  memory.target_width =
+      optim.comm->direct() ? static_cast<size_t>(optim.world()) + (memory.outbox_used ? 1 : 0) : 1;
+  Classes classes(memory);
+  for (const Segment& segment : optim.segments()) {
+    View view{segment, classes.of(optim, segment.param, sources), nullptr};
+    ZERO_TRY(add_targets(optim, memory, segment));
+    if (sources) {
+      const size_t before = memory.view_sources.size();
+      ZERO_TRY(add_sources(optim, memory, segment));
+      const float* own = optim.comm->direct()
+                             ? memory.view_sources[before + static_cast<size_t>(optim.comm->rank())]
+                             : nullptr;
+      view.reduced = reduced_place(optim, memory, segment, own, in_place);
+    }
+    memory.views.push_back(view);
+  }
+  ZERO_TRY(add_pulls(optim, memory));
+  if (!sources) return Status();
+  if (optim.comm->direct()) join(optim, memory, true, memory.fused);
+  join(optim, memory, false, memory.from_reduced);
+  memory.views_addresses = optim.addresses;
+  memory.views_versions = memory.versions;
+  memory.views_presence = memory.presence;
+  memory.views_in_place = in_place;
+  return Status();
+}
+
+}  // namespace zero

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One program in real C through the public header only: the life of an optimizer, phase by phase, and the
+ * mistakes a caller can make in each. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "zero.h"
+#include "tap.h"
+
+enum { ROWS = 33, COLUMNS = 65, WEIGHTS = ROWS * COLUMNS, BIASES = COLUMNS };
+
+static zero_comm *g_comm;
+static zero_optim *g_optim;
+static float *g_params, *g_grads;
+static char g_directory[64];
+
+static void version(void) {
+  CHECK(zero_version() == ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH);
+  CHECK(strstr(zero_build_info(), "local") != NULL);
+  CHECK(strcmp(zero_status_name(ZERO_OK), "ZERO_OK") == 0);
+  CHECK(strcmp(zero_status_name(ZERO_ERR_PEER_DEAD), "ZERO_ERR_PEER_DEAD") == 0);
+  CHECK(strcmp(zero_status_name(-98), "unknown status") == 0);
+  CHECK(zero_last_error()[0] == '\0');
+}
+
+static void comm(void) {
+  zero_comm_options options;
+  CHECK_STATUS(ZERO_OK, zero_comm_options_init(&options, sizeof options));
+  CHECK(options.struct_size == sizeof options);
+  CHECK(options.timeout_ms == 300000 && options.late_ms == 1800000 && options.rendezvous_ms == 120000);
+  CHECK_STATUS(ZERO_OK, zero_comm_create_solo(&g_comm, &options));
+  CHECK(zero_comm_rank(g_comm) == 0 && zero_comm_world(g_comm) == 1);
+  CHECK_STATUS(ZERO_OK, zero_comm_barrier(g_comm));
+
+  double number = 2.5;
+  CHECK_STATUS(ZERO_OK, zero_comm_all_reduce(g_comm, &number, 1, ZERO_FLOAT64, ZERO_SUM));
+  CHECK(number == 2.5);
+  CHECK_STATUS(ZERO_OK, zero_comm_broadcast(g_comm, &number, sizeof number, 0));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_comm_broadcast(g_comm, &number, sizeof number, 1));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_comm_all_reduce(g_comm, &number, 1, 9, ZERO_SUM));
+
+  zero_failure failure;
+  CHECK_STATUS(ZERO_OK, zero_failure_init(&failure, sizeof failure));
+  CHECK_STATUS(ZERO_OK, zero_comm_failure(g_comm, &failure));
+  CHECK(failure.status == ZERO_OK && failure.rank == -1);
+}
+
+static void handles(void) {
+  zero_comm *closed = NULL, *out = (zero_comm *)&closed;
+  CHECK_STATUS(ZERO_OK, zero_comm_create_solo(&closed, NULL));
+  CHECK_STATUS(ZERO_OK, zero_comm_free(closed));
+  CHECK_STATUS(ZERO_OK, zero_comm_free(NULL));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_comm_free(closed));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_comm_barrier(closed));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_comm_barrier(NULL));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_comm_barrier((zero_comm *)&out));
+  CHECK(zero_comm_rank(closed) < 0 && zero_comm_world(NULL) < 0);
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_comm_create_solo(NULL, NULL));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_comm_create_local(&out, "", 0, 1, NULL));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_comm_create_local(&out, "c_api", 2, 2, NULL));
+  CHECK(out == (zero_comm *)&closed); /* out-parameters are written only on success */
+}
+
+static void arenas(void) {
+  void *params = NULL, *grads = NULL;
+  CHECK_STATUS(ZERO_OK, zero_arena_alloc(g_comm, (WEIGHTS + BIASES) * sizeof(float), ZERO_MEMORY_SHARED,
+                                         &params));
+  CHECK_STATUS(ZERO_OK, zero_arena_alloc(g_comm, (WEIGHTS + BIASES) * sizeof(float),
+                                         ZERO_MEMORY_PER_RANK, &grads));
+  CHECK(params != NULL && (uintptr_t)params % 64 == 0 && (uintptr_t)grads % 64 == 0);
+  g_params = params;
+  g_grads = grads;
+  for (int i = 0; i < WEIGHTS + BIASES; i++) CHECK(g_params[i] == 0 && g_grads[i] == 0);
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_arena_alloc(g_comm, 64, 7, &params));
+  CHECK_STATUS(ZERO_OK, zero_arena_free(NULL));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_arena_free(g_params + 1));
+}
+
+static void create(void) {
+  static const char *const names[] = {"lr", "weight_decay"}, *const unknown[] = {"learning_rate"};
+  static const double values[] = {0.125, 0.0}, wrong[] = {-1.0, 0.0};
+  zero_options options;
+  CHECK_STATUS(ZERO_OK, zero_options_init(&options, sizeof options));
+  CHECK(options.bucket_bytes == 33554432 && options.grad_norm_type == 2);
+  options.setting_count = 1;
+  options.values = values;
+  options.names = unknown;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "learning_rate", zero_create(&g_optim, g_comm, &options));
+  options.names = names;
+  options.values = wrong;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "lr", zero_create(&g_optim, g_comm, &options));
+  options.values = values;
+  options.setting_count = 2;
+  options.optimizer = 77;
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_create(&g_optim, g_comm, &options));
+  options.optimizer = ZERO_OPTIMIZER_SGD;
+  CHECK(g_optim == NULL);
+  CHECK_STATUS(ZERO_OK, zero_create(&g_optim, g_comm, &options));
+}
+
+static void model(zero_param *params) {
+  static const int64_t shape[] = {ROWS, COLUMNS};
+  CHECK_STATUS(ZERO_OK, zero_param_init(&params[0], sizeof params[0]));
+  CHECK_STATUS(ZERO_OK, zero_param_init(&params[1], sizeof params[1]));
+  params[0].name = "weight";
+  params[0].data = g_params;
+  params[0].grad = g_grads;
+  params[0].shape = shape;
+  params[0].ndim = 2;
+  params[1].name = "bias";
+  params[1].data = g_params + WEIGHTS;
+  params[1].grad = g_grads + WEIGHTS;
+  params[1].shape = shape + 1;
+  params[1].ndim = 1;
+}
+
+static void add(void) {
+  zero_param params[2];
+  int32_t group = -1;
+  int64_t index = -1;
+  model(params);
+  params[1].name = "weight";
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "weight", zero_register_params(g_optim, NULL, params, 2, &group));
+  params[1].name = "bias";
+  params[1].data = g_params + WEIGHTS - 1;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "bias", zero_register_params(g_optim, NULL, params, 2, &group));
+  params[1].data = g_params + WEIGHTS;
+  params[1].dtype = 5;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "bias", zero_register_params(g_optim, NULL, params, 2, &group));
+  params[1].dtype = ZERO_FLOAT32;
+  CHECK(group == -1);
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_param_index(g_optim, "bias", &index)); /* none was added */
+  CHECK_STATUS(ZERO_OK, zero_register_params(g_optim, NULL, params, 2, &group));
+  CHECK(group == 0);
+  CHECK_STATUS(ZERO_OK, zero_param_index(g_optim, "bias", &index));
+  CHECK(index == 1);
+
+  size_t count = 99;
+  CHECK_STATUS(ZERO_ERR_STATE, zero_owned_ranges(g_optim, 0, NULL, 0, &count));
+  CHECK_STATUS(ZERO_OK, zero_seal(g_optim));
+  CHECK_STATUS(ZERO_OK, zero_owned_ranges(g_optim, 0, NULL, 0, &count));
+  int64_t *ranges = calloc(count * 3, sizeof *ranges), owned = 0;
+  CHECK_STATUS(ZERO_OK, zero_owned_ranges(g_optim, 0, ranges, count, &count));
+  for (size_t i = 0; i < count; i++) owned += ranges[3 * i + 2];
+  CHECK(owned == WEIGHTS + BIASES);
+  free(ranges);
+}
+
+static void gradients(float value) {
+  for (int i = 0; i < WEIGHTS + BIASES; i++) g_grads[i] = value;
+}
+
+static void step(void) {
+  zero_result result;
+  double norm = 0, lr = 0;
+  for (int i = 0; i < WEIGHTS + BIASES; i++) g_params[i] = 1;
+  CHECK_STATUS(ZERO_OK, zero_broadcast_params(g_optim, 0, NULL));
+  gradients(2);
+  CHECK_STATUS(ZERO_OK, zero_step(g_optim, NULL));
+  for (int i = 0; i < WEIGHTS + BIASES; i++) CHECK(g_params[i] == 0.75f);
+
+  gradients(2);
+  CHECK_STATUS(ZERO_OK, zero_reduce_grads(g_optim, NULL, 0, ZERO_REDUCE_MEAN, NULL));
+  CHECK_STATUS(ZERO_ERR_STATE, zero_reduce_grads(g_optim, NULL, 0, ZERO_REDUCE_MEAN, NULL));
+  CHECK_STATUS(ZERO_ERR_STATE, zero_state_save(g_optim, g_directory, NULL));
+  CHECK_STATUS(ZERO_OK, zero_clip_grad_norm(g_optim, 1e9, 2, &norm, NULL));
+  CHECK(fabs(norm - 2 * sqrt(WEIGHTS + BIASES)) < 1e-9);
+  CHECK_STATUS(ZERO_OK, zero_step(g_optim, NULL));
+  for (int i = 0; i < WEIGHTS + BIASES; i++) CHECK(g_params[i] == 0.5f);
+
+  CHECK_STATUS(ZERO_OK, zero_group_set(g_optim, ZERO_ALL_GROUPS, "lr", 0.25));
+  CHECK_STATUS(ZERO_OK, zero_group_get(g_optim, 0, "lr", &lr));
+  CHECK(lr == 0.25);
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_group_set(g_optim, 0, "beta1", 0.5)); /* SGD has none */
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_group_set(g_optim, 1, "lr", 0.5));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_group_set(g_optim, 0, "lr", NAN));
+  gradients(2);
+  CHECK_STATUS(ZERO_OK, zero_reduce_grads(g_optim, NULL, 0, ZERO_REDUCE_SUM, NULL));
+  CHECK_STATUS(ZERO_OK, zero_drop_grads(g_optim));
+  gradients(2);
+  CHECK_STATUS(ZERO_OK, zero_step(g_optim, NULL));
+  for (int i = 0; i < WEIGHTS + BIASES; i++) CHECK(g_params[i] == 0.0f);
+
+  CHECK_STATUS(ZERO_OK, zero_result_init(&result, sizeof result));
+  CHECK_STATUS(ZERO_OK, zero_step_result(g_optim, &result));
+  CHECK(result.step == 3 && result.skipped == 0 && result.clip_factor == 1);
+}
+
+static void given_gradients(void) {
+  void *grads[2] = {NULL, NULL};
+  zero_step_options options;
+  float bias[BIASES];
+  CHECK_STATUS(ZERO_OK, zero_step_options_init(&options, sizeof options));
+  options.grads = grads;
+  options.grad_count = 2;
+  CHECK_STATUS(ZERO_ERR_STATE, zero_step(g_optim, &options)); /* no gradient on any rank */
+  options.grad_count = 1;
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_step(g_optim, &options));
+  for (int i = 0; i < BIASES; i++) bias[i] = -4;
+  grads[1] = bias;
+  options.grad_count = 2;
+  CHECK_STATUS(ZERO_OK, zero_step(g_optim, &options));
+  CHECK(g_params[0] == 0 && g_params[WEIGHTS - 1] == 0);
+  for (int i = 0; i < BIASES; i++) CHECK(g_params[WEIGHTS + i] == 1);
+}
+
+static void save(void) {
+  CHECK_STATUS(ZERO_OK, zero_state_save(g_optim, g_directory, NULL));
+  CHECK_REFUSED(ZERO_ERR_STATE, g_directory, zero_state_save(g_optim, g_directory, NULL));
+  zero_save_options options;
+  CHECK_STATUS(ZERO_OK, zero_save_options_init(&options, sizeof options));
+  options.flags = ZERO_SAVE_REPLACE;
+  CHECK_STATUS(ZERO_OK, zero_state_save(g_optim, g_directory, &options));
+  CHECK_STATUS(ZERO_ERR_CKPT_IO, zero_state_save(g_optim, "/dev/null/checkpoint", NULL));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_state_save(g_optim, NULL, NULL));
+}
+
+static void load(void) {
+  double lr = 0;
+  zero_result result;
+  for (int i = 0; i < WEIGHTS + BIASES; i++) g_params[i] = 77;
+  CHECK_STATUS(ZERO_OK, zero_group_set(g_optim, 0, "lr", 0.5));
+  CHECK_STATUS(ZERO_ERR_CKPT_INVALID, zero_state_load(g_optim, "/nonexistent/checkpoint", NULL));
+  CHECK(g_params[0] == 77);
+  CHECK_STATUS(ZERO_OK, zero_state_load(g_optim, g_directory, NULL));
+  for (int i = 0; i < WEIGHTS; i++) CHECK(g_params[i] == 0);
+  for (int i = WEIGHTS; i < WEIGHTS + BIASES; i++) CHECK(g_params[i] == 1);
+  CHECK_STATUS(ZERO_OK, zero_group_get(g_optim, 0, "lr", &lr));
+  CHECK(lr == 0.25);
+  CHECK_STATUS(ZERO_OK, zero_result_init(&result, sizeof result));
+  CHECK(zero_step_result(g_optim, &result) >= 0);
+  CHECK(result.step == 4);
+
+  zero_load_options options;
+  CHECK_STATUS(ZERO_OK, zero_load_options_init(&options, sizeof options));
+  options.flags = ZERO_LOAD_KEEP_SETTINGS;
+  CHECK_STATUS(ZERO_OK, zero_group_set(g_optim, 0, "lr", 0.5));
+  CHECK_STATUS(ZERO_OK, zero_state_load(g_optim, g_directory, &options));
+  CHECK_STATUS(ZERO_OK, zero_group_get(g_optim, 0, "lr", &lr));
+  CHECK(lr == 0.5);
+}
+
+/* Of another model: the differences are listed, and nothing changes. */
+static void load_elsewhere(void) {
+  zero_optim *other = NULL;
+  zero_param params[2];
+  float *memory = calloc(WEIGHTS + 2 * BIASES, sizeof(float));
+  static const int64_t longer[] = {2 * BIASES};
+  model(params);
+  params[0].data = memory;
+  params[1].data = memory + WEIGHTS;
+  params[0].grad = params[1].grad = NULL;
+  params[1].shape = longer;
+  CHECK_STATUS(ZERO_OK, zero_create(&other, g_comm, NULL));
+  CHECK_STATUS(ZERO_OK, zero_register_params(other, NULL, params, 2, NULL));
+  CHECK_REFUSED(ZERO_ERR_CKPT_MISMATCH, "bias", zero_state_load(other, g_directory, NULL));
+  CHECK_REFUSED(ZERO_ERR_CKPT_MISMATCH, "sgd", zero_state_load(other, g_directory, NULL));
+  CHECK(memory[WEIGHTS] == 0);
+  CHECK_STATUS(ZERO_OK, zero_free(other));
+  free(memory);
+}
+
+static void plan(void) {
+  zero_param params[2];
+  zero_plan out;
+  int64_t offsets[2] = {-1, -1}, elements[4] = {0};
+  int32_t owners[2] = {-9, -9};
+  model(params);
+  params[0].name = params[1].name = NULL; /* not read, like data and grad */
+  params[0].data = params[1].data = params[0].grad = params[1].grad = NULL;
+  CHECK_STATUS(ZERO_OK, zero_plan_init(&out, sizeof out));
+  out.offsets = offsets;
+  out.owners = owners;
+  out.elements = elements;
+  CHECK_STATUS(ZERO_OK, zero_partition_plan(params, 2, 4, NULL, &out));
+  CHECK(elements[0] + elements[1] + elements[2] + elements[3] == WEIGHTS + BIASES);
+  CHECK(offsets[0] % 64 == 0 && offsets[1] % 64 == 0 && offsets[0] != offsets[1]);
+  CHECK(out.arena_bytes >= (int64_t)((WEIGHTS + BIASES) * sizeof(float)));
+  CHECK(owners[0] == ZERO_OWNER_SPLIT);
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_partition_plan(params, 2, 0, NULL, &out));
+}
+
+/* A newer caller has a longer struct: welcome while what we do not know is zero. */
+static void longer_structs(void) {
+  struct {
+    zero_comm_options known;
+    int64_t unknown;
+  } options;
+  zero_comm *seat = NULL;
+  memset(&options, 0x5a, sizeof options);
+  CHECK_STATUS(ZERO_OK, zero_comm_options_init(&options.known, sizeof options));
+  CHECK(options.unknown == 0 && options.known.struct_size == sizeof options);
+  CHECK_STATUS(ZERO_OK, zero_comm_create_solo(&seat, &options.known));
+  CHECK_STATUS(ZERO_OK, zero_comm_free(seat));
+  options.unknown = 1;
+  seat = NULL;
+  CHECK(zero_comm_create_solo(&seat, &options.known) < 0 && seat == NULL);
+  options.unknown = 0;
+  options.known.struct_size = 0; /* the init was forgotten */
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "struct_size", zero_comm_create_solo(&seat, &options.known));
+  options.known.struct_size = 5;
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_comm_create_solo(&seat, &options.known));
+}
+
+static void hear(void *ctx, int32_t level, const char *message) {
+  (void)level;
+  (void)message;
+  ++*(int *)ctx;
+}
+
+static void log_callback(void) {
+  int heard = 0;
+  CHECK_STATUS(ZERO_OK, zero_set_log_callback(hear, &heard, ZERO_LOG_INFO));
+  CHECK_STATUS(ZERO_OK, zero_set_log_callback(NULL, NULL, 0));
+}
+
+static void statistics(void) {
+  zero_statistics stats;
+  CHECK_STATUS(ZERO_OK, zero_statistics_init(&stats, sizeof stats));
+  CHECK_STATUS(ZERO_OK, zero_stats(g_optim, &stats));
+  CHECK(stats.parameter_elements == WEIGHTS + BIASES && stats.owned_elements == WEIGHTS + BIASES);
+  CHECK(stats.steps == 4 && stats.skipped == 0);
+}
+
+static void aborted(void) {
+  zero_failure failure;
+  CHECK_STATUS(ZERO_OK, zero_comm_abort(g_comm, "enough"));
+  CHECK_REFUSED(ZERO_ERR_ABORTED, "enough", zero_step(g_optim, NULL));
+  CHECK_STATUS(ZERO_ERR_ABORTED, zero_comm_barrier(g_comm));
+  CHECK_STATUS(ZERO_OK, zero_failure_init(&failure, sizeof failure));
+  CHECK_STATUS(ZERO_OK, zero_comm_failure(g_comm, &failure));
+  CHECK(failure.status == ZERO_ERR_ABORTED && failure.step == 4 && failure.params_consistent == 1);
+  CHECK(strstr(failure.text, "enough") != NULL);
+}
+
+static void free_in_any_order(void) {
+  CHECK_STATUS(ZERO_OK, zero_comm_free(g_comm));
+  CHECK_STATUS(ZERO_OK, zero_arena_free(g_params));
+  CHECK(g_params[0] == 0); /* the optimizer still has parameters in it */
+  CHECK_STATUS(ZERO_OK, zero_free(g_optim));
+  CHECK_STATUS(ZERO_OK, zero_arena_free(g_grads));
+  CHECK_STATUS(ZERO_OK, zero_free(NULL));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_free(g_optim));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_arena_free(g_grads));
+}
+
+int main(void) {
+  char parent[] = "/tmp/zero-c-api-XXXXXX", command[128];
+  if (mkdtemp(parent) == NULL) return 1;
+  snprintf(g_directory, sizeof g_directory, "%s/step-4", parent);
+  phase("version", version);
+  phase("comm", comm);
+  phase("handles", handles);
+  phase("arenas", arenas);
+  phase("create", create);
+  phase("register", add);
+  phase("step", step);
+  phase("given gradients", given_gradients);
+  phase("save", save);
+  phase("load", load);
+  phase("load elsewhere", load_elsewhere);
+  phase("plan", plan);
+  phase("longer structs", longer_structs);
+  phase("log", log_callback);
+  phase("statistics", statistics);
+  phase("abort", aborted);
+  phase("free in any order", free_in_any_order);
+  snprintf(command, sizeof command, "rm -rf '%s'", parent);
+  if (system(command) != 0) return 1;
+  return finish();
+}

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The levels of the source tree: who includes whom, and who may know what.
+
+usage: check_includes.py SOURCE_ROOT
+"""
+import pathlib
+import re
+import sys
+
+# A folder includes its own files and those of lower levels; plan and kernels do not know each other.
+LEVEL = {"base": 0, "plan": 1, "kernels": 1, "device": 2, "comm": 3, "optim": 4, "step": 5,
+         "state": 6, "api": 7}
+# Headers of the outside world that only some files see.
+ONLY = {
+    r"nlohmann/": r"state/json\.cpp",
+    r"xxhash\.h": r"base/hash\.cpp",
+    r"immintrin\.h|.*intrin\.h": r"kernels/.*",
+    r"cuda.*": r"device/cuda.*",
+    r"nccl\.h": r"comm/nccl.*",
+    r"mpi\.h": r"mpi/.*",
+    r"sys/(?!types\.h|stat\.h|socket\.h|un\.h|mman\.h|file\.h|syscall\.h).*": r"base/os\.cpp",
+    r"iostream|fstream|filesystem|regex|thread|future|csignal|signal\.h": r"device/.*|base/os\.cpp|comm/local/.*",
+}
+
+
+def without_comments(text: str) -> str:
+    """Code with its string literals emptied, and without comments."""
+    token = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"'
+    return re.sub(token, lambda m: '""' if m[0][0] == '"' else " ", text, flags=re.S)
+
+
+def public_structs(header: str) -> set[str]:
+    """Structs and handles of zero.h. zero_status and zero_log_fn are words for everybody."""
+    return set(re.findall(r"^typedef struct (zero_\w+)", header, flags=re.M))
+
+
+def faults_of(path: str, text: str, structs: set[str]) -> list[str]:
+    faults = []
+    folder = path.split("/")[0]
+    for quote, included in re.findall(r'^\s*#\s*include\s+(["<])([^">]+)', text, flags=re.M):
+        other = included.split("/")[0]
+        if quote == '"' and included != "zero.h":
+            if other not in LEVEL:
+                faults.append(f"includes {included}, which is not written from src/")
+            elif other != folder and LEVEL[other] >= LEVEL[folder]:
+                faults.append(f"includes {included}: {other} is not below {folder}")
+        for pattern, allowed in ONLY.items():
+            if re.fullmatch(pattern + (".*" if pattern.endswith("/") else ""), included):
+                if not re.fullmatch(allowed, path):
+                    faults.append(f"includes {included}, which only {allowed} may")
+    if folder != "api":
+        for name in sorted(set(re.findall(r"\bzero_\w+\b", without_comments(text))) & structs):
+            faults.append(f"uses {name}: structs and handles of zero.h belong to src/api")
+    if path.endswith(".h") and "#pragma once" not in text:
+        faults.append("has no #pragma once")
+    if not text.startswith(("// SPDX-License-Identifier: Apache-2.0\n",
+                            "/* SPDX-License-Identifier: Apache-2.0 */\n")):
+        faults.append("does not begin with its license")
+    return faults
+
+
+def main(root: pathlib.Path) -> int:
+    structs = public_structs((root / "include/zero.h").read_text(encoding="utf-8"))
+    source = root / "src"
+    files = sorted(f for f in source.rglob("*") if f.suffix in {".h", ".cpp"})
+    faults = 0
+    for file in files:
+        path = file.relative_to(source).as_posix()
+        for fault in faults_of(path, file.read_text(encoding="utf-8"), structs):
+            print(f"src/{path} {fault}")
+            faults += 1
+    listed = (source / "meson.build").read_text(encoding="utf-8")
+    for file in files:
+        name = file.relative_to(source).as_posix()
+        if file.suffix == ".cpp" and f"'{name}'" not in listed:
+            print(f"src/{name} is not in src/meson.build")
+            faults += 1
+    print(f"{len(files)} files, {len(structs)} structs and handles, {faults} faults")
+    return faults != 0 or len(files) < 20 or len(structs) < 10
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library has its soname and needs nothing at run time but libc, libm and the loader.
+
+A libstdc++ in the list breaks host programs that carry another one.
+usage: check_needed.py libzero.so READELF
+"""
+import re
+import subprocess
+import sys
+
+library, readelf = sys.argv[1:3]
+dynamic = subprocess.run([readelf, "--dynamic", "--wide", library],
+                         check=True, capture_output=True, text=True).stdout
+needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+soname = re.findall(r"\(SONAME\).*\[(.*)\]", dynamic)
+segments = subprocess.run([readelf, "--program-headers", "--wide", library],
+                          check=True, capture_output=True, text=True).stdout
+
+faults = [f"needs {name}" for name in needed
+          if not re.fullmatch(r"(libc|libm)\.so\.6|ld-linux[-\w]*\.so\.\d", name)]
+if "libc.so.6" not in needed:
+    faults.append("does not need libc: was the list read?")
+if soname != ["libzero.so.0"]:
+    faults.append(f"soname is {soname}")
+if "RUNPATH" in dynamic or "RPATH" in dynamic:
+    faults.append("carries a run path")
+if not re.search(r"FLAGS_1.*NODELETE", dynamic):
+    faults.append("can be unloaded while its threads run")
+if not re.search(r"FLAGS_1.*NOW", dynamic) or "GNU_RELRO" not in segments:
+    faults.append("tables of addresses stay writable")
+if re.search(r"GNU_STACK.*RWE", segments):
+    faults.append("asks for an executable stack")
+print("needs " + ", ".join(needed))
+sys.exit("\n".join(faults))

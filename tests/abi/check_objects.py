@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the compiled library calls, file by file, and what it does before main.
+
+Every system call goes through the table of base/os.h, so that a test can make it fail; the library never
+prints, exits or forks; nothing runs when it is loaded or unloaded.
+usage: check_objects.py base/os.h NM READELF ARCHIVE
+"""
+import re
+import subprocess
+import sys
+
+os_header, nm, readelf, archive = sys.argv[1:]
+
+table = re.search(r"struct SystemCalls \{(.*?)\n\};", open(os_header, encoding="utf-8").read(), re.S)
+calls = set(re.findall(r"\(\*(\w+)\)\(", table[1])) - {"reached"}
+assert {"openat", "mmap", "futex", "clock_gettime"} <= calls, "base/os.h was not understood"
+# What the table stands for under another name, and siblings of it that would go round it.
+calls |= {"syscall", "open", "creat", "read", "write", "readv", "writev", "rename", "renameat", "unlink",
+          "mkdir", "rmdir", "stat", "lstat", "opendir", "fdatasync", "sync", "truncate", "send", "recv",
+          "sendto", "recvfrom", "accept", "socketpair", "shm_open", "mprotect", "usleep", "nanosleep",
+          "clock_nanosleep", "kill", "waitpid", "time", "gettimeofday", "posix_fallocate"}
+FORBIDDEN = {
+    "prints": {"printf", "puts", "putchar", "fputs", "fputc", "fprintf", "vfprintf", "perror", "fwrite",
+               "_ZSt4cout", "_ZSt4cerr", "__printf_chk", "__fprintf_chk", "syslog"},
+    "ends the process": {"exit", "_exit", "_Exit", "quick_exit", "abort", "_ZSt9terminatev"},
+    "forks": {"fork", "vfork", "clone", "posix_spawn", "system", "popen", "execve", "execvp"},
+    "takes a signal": {"signal", "sigaction", "bsd_signal"},
+    "runs a destructor at exit": {"__cxa_atexit", "__cxa_thread_atexit", "__cxa_thread_atexit_impl",
+                                  "atexit", "on_exit"},
+}
+
+
+def output(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def undefined_symbols() -> dict[str, set[str]]:
+    """Of every object of the archive, by its name."""
+    symbols: dict[str, set[str]] = {}
+    for line in output(nm, "--print-file-name", "--undefined-only", "--format=posix", archive).splitlines():
+        place, symbol = re.fullmatch(r"(.*?): (\S+) .*", line).groups()
+        name = re.search(r"[\[(](.*)[\])]$", place)[1].rsplit("/", 1)[-1]
+        symbols.setdefault(name, set()).add(symbol.split("@")[0])
+    return symbols
+
+
+def plain(name: str) -> str:
+    """pread64 and __fcntl_chk are pread and fcntl."""
+    return re.sub(r"^__(\w+)_chk$", r"\1", re.sub(r"64(?=_|$)", "", name))
+
+
+# Allowed for their own reasons: in a destructor that throws, the language itself terminates.
+LANGUAGE = {"_ZSt9terminatev"}
+
+faults = []
+objects = undefined_symbols()
+for name, symbols in objects.items():
+    if not name.startswith("base_os."):
+        used = sorted(s for s in symbols if plain(s) in calls)
+        faults += [f"{name} calls {symbol} itself: take it from os()" for symbol in used]
+    for what, names in FORBIDDEN.items():
+        used = sorted((symbols & names) - LANGUAGE)
+        faults += [f"{name} {what}: {symbol}" for symbol in used]
+sections = output(readelf, "--sections", "--wide", archive)
+for place, body in re.findall(r"^File: (.*?)$(.*?)(?=^File: |\Z)", sections, re.M | re.S):
+    for section in re.findall(r"\s(\.(?:init_array|fini_array|ctors|dtors)\S*)", body):
+        faults.append(f"{place} runs code when the library is loaded or unloaded: {section}")
+
+print(f"{len(objects)} objects, {len(calls)} calls, {len(faults)} faults")
+if len(objects) < 20:
+    faults.append("too few objects: was the archive read?")
+sys.exit("\n".join(faults))

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// N ranks equal one process, bit for bit: every rule, partition, kind of memory and comm.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "support/ranks.h"
+#include "support/user_comm.h"
+#include "training.h"
+
+namespace zero::test {
+namespace {
+
+enum class CommKind { local, user };
+
+struct Rank {
+  Outcome outcome;
+  std::string error;
+};
+
+std::string fresh_name() {
+  static int next = 0;
+  return "equivalence-" + std::to_string(getpid()) + "-" + std::to_string(next++);
+}
+
+zero_comm* create(CommKind kind, const std::string& name, Engine* engine, int rank, int world) {
+  zero_comm_options options;
+  zero_comm_options_init(&options, sizeof options);
+  options.timeout_ms = options.late_ms = options.rendezvous_ms = 60'000;
+  zero_comm* comm = nullptr;
+  if (kind == CommKind::local) {
+    zero_comm_create_local(&comm, name.c_str(), rank, world, &options);
+    return comm;
+  }
+  const UserFunctions own = Engine::functions();
+  zero_comm_functions functions;
+  zero_comm_functions_init(&functions, sizeof functions);
+  functions.exchange = own.exchange;
+  functions.all_gather = own.all_gather;
+  functions.all_to_all = own.all_to_all;
+  functions.free = own.free;
+  zero_comm_create_user(&comm, &functions, engine->seat(rank), rank, world, &options);
+  return comm;
+}
+
+/// 'E' and an error, or 'P', the parameters and the norms.
+std::string run_rank(const Training& training, zero_comm* comm) {
+  if (comm == nullptr) return std::string("E") + zero_last_error();
+  std::string error;
+  const Outcome outcome = train(training, comm, &error);
+  zero_comm_free(comm);
+  if (!error.empty()) return "E" + error;
+  std::string bytes = "P";
+  bytes.append(reinterpret_cast<const char*>(outcome.params.data()), outcome.params.size() * 4);
+  bytes.append(reinterpret_cast<const char*>(outcome.norms.data()), outcome.norms.size() * 8);
+  return bytes;
+}
+
+Rank parse(const Training& training, const std::string& bytes) {
+  Rank rank;
+  if (bytes.empty() || bytes[0] != 'P') {
+    rank.error = bytes.empty() ? "no result" : bytes;
+    return rank;
+  }
+  const size_t norm_bytes = static_cast<size_t>(training.steps) * 8;
+  const size_t param_bytes = bytes.size() - 1 - norm_bytes;
+  rank.outcome.params.resize(param_bytes / 4);
+  std::memcpy(rank.outcome.params.data(), bytes.data() + 1, param_bytes);
+  rank.outcome.norms.resize(static_cast<size_t>(training.steps));
+  std::memcpy(rank.outcome.norms.data(), bytes.data() + 1 + param_bytes, norm_bytes);
+  return rank;
+}
+
+std::vector<Rank> run(const Training& training, RankKind ranks, CommKind kind = CommKind::local) {
+  const std::string name = fresh_name();
+  Engine engine(training.world);
+  std::vector<Rank> out;
+  for (const std::string& bytes : run_sound_ranks(ranks, training.world, [&](int rank) {
+         return run_rank(training, create(kind, name, &engine, rank, training.world));
+       })) {
+    out.push_back(parse(training, bytes));
+  }
+  return out;
+}
+
+std::vector<Rank> as_threads(const Training& training) { return run(training, RankKind::threads); }
+std::vector<Rank> as_processes(const Training& training) { return run(training, RankKind::processes); }
+
+/// The bits of -0 and +0 differ, and NaN never appears: plain byte comparison.
+void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  if (a.empty() || std::memcmp(a.data(), b.data(), a.size() * 4) == 0) return;
+  size_t at = 0;
+  while (std::memcmp(&a[at], &b[at], 4) == 0) at++;
+  FAIL() << what << ": element " << at << " is " << a[at] << " and " << b[at];
+}
+
+void expect_equals_reference(const Training& training, const std::vector<Rank>& ranks, const std::string& what) {
+  const Outcome expected = reference(training);
+  for (size_t rank = 0; rank < ranks.size(); rank++) {
+    const std::string which = what + ", rank " + std::to_string(rank) + " of " + std::to_string(training.world);
+    ASSERT_EQ(ranks[rank].error, "") << which;
+    expect_same_bits(ranks[rank].outcome.params, expected.params, which);
+    ASSERT_EQ(ranks[rank].outcome.norms.size(), expected.norms.size()) << which;
+    for (size_t s = 0; s < expected.norms.size(); s++) {
+      EXPECT_NEAR(ranks[rank].outcome.norms[s], expected.norms[s], std::fabs(expected.norms[s]) * 1e-12) << which;
+      EXPECT_EQ(ranks[rank].outcome.norms[s], ranks[0].outcome.norms[s]) << which;
+    }
+  }
+}
+
+const std::vector<int64_t> kSizes = {1, 0, 7, 1024, 4097, 16, 33, 2048, 1, 5000, 0, 3, 999};
+
+struct Optimizer {
+  const char* name;
+  int32_t number;
+  std::vector<std::string> names;
+  std::vector<double> values;
+};
+
+const std::vector<Optimizer> kOptimizers = {
+    {"adamw", ZERO_OPTIMIZER_ADAMW, {"lr"}, {0.01}},
+    {"adamw amsgrad maximize", ZERO_OPTIMIZER_ADAMW, {"amsgrad", "maximize", "weight_decay"}, {1, 1, 0.1}},
+    {"adam", ZERO_OPTIMIZER_ADAM, {"lr", "eps"}, {0.003, 1e-6}},
+    {"adam decay amsgrad", ZERO_OPTIMIZER_ADAM, {"weight_decay", "amsgrad"}, {0.05, 1}},
+    {"sgd", ZERO_OPTIMIZER_SGD, {"lr"}, {0.1}},
+    {"sgd momentum", ZERO_OPTIMIZER_SGD, {"lr", "momentum", "dampening", "weight_decay"}, {0.1, 0.9, 0.1, 0.01}},
+    {"sgd nesterov maximize", ZERO_OPTIMIZER_SGD, {"momentum", "nesterov", "maximize"}, {0.9, 1, 1}},
+};
+
+constexpr const char* kPartitions[] = {"even", "greedy", "in order", "manual"};
+constexpr const char* kWheres[] = {"arenas", "per-rank arenas", "foreign", "mixed"};
+
+Training base(int world) {
+  Training training;
+  training.world = world;
+  training.sizes = kSizes;
+  training.seed = static_cast<uint64_t>(world) + 11;
+  return training;
+}
+
+int max_world() { return std::getenv("ZERO_TEST_FULL") != nullptr ? 8 : 5; }
+
+TEST(Equivalence, ranks_as_threads_equal_one_process) {
+  for (int world = 1; world <= max_world(); world++) {
+    for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
+      for (const Optimizer& optimizer : kOptimizers) {
+        for (const Where where : {Where::arenas, Where::foreign, Where::mixed, Where::per_rank_arenas}) {
+          Training training = base(world);
+          training.partition = partition;
+          training.optimizer = optimizer.number;
+          training.names = optimizer.names;
+          training.values = optimizer.values;
+          training.where = where;
+          training.padded = where != Where::foreign && partition % 2 == 0;
+          training.max_grad_norm = (world + partition) % 2 == 0 ? 0.5 : 0;
+          const std::string what = std::string(optimizer.name) + ", " + kPartitions[partition] + ", " +
+                                   kWheres[static_cast<int>(where)];
+          expect_equals_reference(training, as_threads(training), what);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(Equivalence, ranks_as_processes_equal_one_process) {
+  for (int world = 2; world <= max_world(); world++) {
+    for (const Where where : {Where::arenas, Where::foreign}) {
+      for (const bool clips : {false, true}) {
+        Training training = base(world);
+        training.where = where;
+        training.partition = world % 4;
+        training.max_grad_norm = clips ? 0.25 : 0;
+        expect_equals_reference(training, as_processes(training), "processes");
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Equivalence, ranks_on_the_engines_own_collectives_equal_one_process) {
+  for (int world = 1; world <= max_world(); world++) {
+    for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
+      for (const Optimizer& optimizer : kOptimizers) {
+        for (const Where where : {Where::arenas, Where::foreign}) {
+          Training training = base(world);
+          training.partition = partition;
+          training.optimizer = optimizer.number;
+          training.names = optimizer.names;
+          training.values = optimizer.values;
+          training.where = where;
+          training.padded = where == Where::arenas;
+          training.missing = world == 3;
+          training.max_grad_norm = partition % 2 == 0 ? 0.5 : 0;
+          expect_equals_reference(training, run(training, RankKind::threads, CommKind::user), optimizer.name);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(Equivalence, flushed_denormals_of_the_caller_change_nothing) {
+  for (const double clip : {0.0, 0.3}) {
+    Training training = base(2);
+    training.flush_denormals = true;
+    training.max_grad_norm = clip;
+    training.threads = 2;
+    expect_equals_reference(training, as_processes(training), "flush to zero");
+  }
+}
+
+TEST(Equivalence, norms_have_the_same_bits_for_every_world_and_rule) {
+  for (const double p : {1.0, 2.0, 3.5, static_cast<double>(INFINITY)}) {
+    std::vector<double> first;
+    for (int world = 1; world <= max_world(); world++) {
+      for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
+        // One rank has the gradient of all, so that the sum does not depend on the world.
+        Training training = base(world);
+        training.partition = partition;
+        training.norm_type = p;
+        training.max_grad_norm = 0.5;
+        training.steps = 3;
+        training.sum = true;
+        training.seed = 5;
+        training.only_rank_0 = true;
+        training.threads = world == 1 ? 3 : 1;
+        const std::vector<Rank> ranks = as_threads(training);
+        ASSERT_EQ(ranks[0].error, "");
+        if (first.empty()) first = ranks[0].outcome.norms;
+        EXPECT_EQ(ranks[0].outcome.norms, first) << "p " << p << ", world " << world << ", " << kPartitions[partition];
+      }
+    }
+  }
+}
+
+TEST(Equivalence, explicit_calls_equal_the_step_that_does_all) {
+  for (const bool missing : {false, true}) {
+    for (const Where where : {Where::arenas, Where::foreign}) {
+      Training training = base(3);
+      training.where = where;
+      training.missing = missing;
+      training.explicit_reduce = true;
+      expect_equals_reference(training, as_threads(training), "reduce, step");
+      training.max_grad_norm = 0.2;
+      training.explicit_clip = true;
+      expect_equals_reference(training, as_threads(training), "reduce, clip, step");
+      training.explicit_reduce = false;
+      expect_equals_reference(training, as_threads(training), "clip, step");
+    }
+  }
+}
+
+TEST(Equivalence, missing_gradients_count_as_zeros_or_not_at_all) {
+  for (int world = 1; world <= 4; world++) {
+    for (const Optimizer& optimizer : kOptimizers) {
+      for (const double clip : {0.0, 0.1}) {
+        Training training = base(world);
+        training.optimizer = optimizer.number;
+        training.names = optimizer.names;
+        training.values = optimizer.values;
+        training.missing = true;
+        training.max_grad_norm = clip;
+        training.where = world % 2 == 0 ? Where::mixed : Where::arenas;
+        expect_equals_reference(training, as_threads(training), std::string("missing, ") + optimizer.name);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Equivalence, threads_of_a_rank_change_no_bit) {
+  for (int threads = 1; threads <= 5; threads++) {
+    Training training = base(2);
+    training.threads = threads;
+    training.sizes.push_back(70001);
+    training.padded = true;
+    expect_equals_reference(training, as_threads(training), "one pass");
+    training.max_grad_norm = 0.5;
+    expect_equals_reference(training, as_threads(training), "two passes");
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

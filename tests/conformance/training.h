@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small training run through the public header, and the same run by one process in plain loops.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "zero.h"
+
+namespace zero::test {
+
+enum class Where { arenas, per_rank_arenas, foreign, mixed };
+
+struct Training {
+  int world = 1;
+  int32_t optimizer = ZERO_OPTIMIZER_ADAMW;
+  int32_t partition = ZERO_PARTITION_EVEN;
+  Where where = Where::arenas;
+  std::vector<int64_t> sizes;
+  std::vector<std::string> names;  // settings
+  std::vector<double> values;
+  double max_grad_norm = 0;
+  double norm_type = 2;
+  bool explicit_clip = false;  // zero_clip_grad_norm instead of the option
+  bool explicit_reduce = false;
+  bool sum = false;
+  bool padded = false;       // laid out by zero_partition_plan
+  bool missing = false;      // some gradients are absent, on some or all ranks
+  bool only_rank_0 = false;  // the gradients of all other ranks are zero
+  bool flush_denormals = false;
+  int threads = 1;
+  int64_t bucket_bytes = 8192;
+  int steps = 20;
+  uint64_t seed = 1;
+};
+
+/// What a rank ends with: every parameter one behind the other, and the norm of each step.
+struct Outcome {
+  std::vector<float> params;
+  std::vector<double> norms;
+};
+
+/// Deterministic contents: gradient of `param` on `rank` at `step`.
+std::vector<float> initial(const Training& run, size_t param);
+std::vector<float> gradient(const Training& run, size_t param, int rank, int step);
+bool has_gradient(const Training& run, size_t param, int rank, int step);
+int32_t manual_owner(const Training& run, size_t param);
+
+/// One rank's part of the run. Empty params and a message in `error` on failure.
+Outcome train(const Training& run, zero_comm* comm, std::string* error);
+
+/// The same by one process: sums in rank order and unsharded updates, written out.
+Outcome reference(const Training& run);
+
+}  // namespace zero::test

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/ranks.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+namespace zero::test {
+namespace {
+
+using Body = std::function<std::string(int rank)>;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kReturned = '+';  // first byte of what a process sends: its body came to the end
+
+[[noreturn]] void fail(const char* what) {
+  std::perror(what);
+  std::abort();
+}
+
+std::vector<RankEnd> run_threads(int world, const Body& body, Clock::time_point deadline) {
+  std::vector<RankEnd> ends(static_cast<size_t>(world));
+  std::mutex mutex;
+  std::condition_variable changed;
+  int running = world;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::string result = body(rank);
+      const std::lock_guard lock(mutex);
+      RankEnd& end = ends[static_cast<size_t>(rank)];
+      end.result = std::move(result);
+      end.returned = true;
+      --running;
+      changed.notify_all();
+    });
+  }
+  {
+    std::unique_lock lock(mutex);
+    if (!changed.wait_until(lock, deadline, [&] { return running == 0; })) {
+      for (int rank = 0; rank < world; ++rank)
+        if (!ends[static_cast<size_t>(rank)].returned)
+          std::fprintf(stderr, "rank %d (a thread) hangs\n", rank);
+      std::abort();
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+struct Child {
+  pid_t pid = -1;
+  int pipe = -1;  // -1 once it is closed on the other side
+};
+
+[[noreturn]] void be_child(int rank, const Body& body, int pipe, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(3);
+  std::string message(1, kReturned);
+  message += body(rank);
+  for (size_t sent = 0; sent < message.size();) {
+    const ssize_t n = write(pipe, message.data() + sent, message.size() - sent);
+    if (n < 0 && errno != EINTR) _exit(4);
+    if (n > 0) sent += static_cast<size_t>(n);
+  }
+  std::fflush(nullptr);
+  _exit(testing::Test::HasFailure() ? 1 : 0);
+}
+
+Child start_child(int rank, const Body& body) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) fail("pipe2");
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) fail("fork");
+  if (pid == 0) {
+    close(ends[0]);
+    be_child(rank, body, ends[1], parent);
+  }
+  close(ends[1]);
+  return {pid, ends[0]};
+}
+
+/// Read what has come; false once the child's side is closed.
+bool read_some(int pipe, std::string& into) {
+  char buffer[65536];
+  const ssize_t n = read(pipe, buffer, sizeof buffer);
+  if (n < 0) return errno == EINTR;
+  into.append(buffer, static_cast<size_t>(n));
+  return n != 0;
+}
+
+void collect_messages(std::vector<Child>& children, std::vector<RankEnd>& ends,
+                      Clock::time_point deadline) {
+  for (;;) {
+    std::vector<pollfd> polls;
+    std::vector<size_t> ranks;
+    for (size_t r = 0; r < children.size(); ++r) {
+      if (children[r].pipe < 0) continue;
+      polls.push_back({children[r].pipe, POLLIN, 0});
+      ranks.push_back(r);
+    }
+    if (polls.empty()) return;
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const int ready = poll(polls.data(), polls.size(), static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    if (ready < 0 && errno != EINTR) fail("poll");
+    if (ready == 0) {
+      for (size_t r : ranks) {
+        std::fprintf(stderr, "rank %zu (process %d) hangs and is killed\n", r, children[r].pid);
+        ends[r].hung = true;
+        kill(children[r].pid, SIGKILL);
+        close(children[r].pipe);
+        children[r].pipe = -1;
+      }
+      return;
+    }
+    for (size_t i = 0; ready > 0 && i < polls.size(); ++i) {
+      if (polls[i].revents == 0 || read_some(polls[i].fd, ends[ranks[i]].result)) continue;
+      close(polls[i].fd);
+      children[ranks[i]].pipe = -1;
+    }
+  }
+}
+
+std::vector<RankEnd> run_processes(int world, const Body& body, Clock::time_point deadline) {
+  std::fflush(nullptr);
+  std::vector<RankEnd> ends(static_cast<size_t>(world));
+  std::vector<Child> children;
+  for (int rank = 0; rank < world; ++rank) children.push_back(start_child(rank, body));
+  collect_messages(children, ends, deadline);
+  for (size_t r = 0; r < children.size(); ++r) {
+    int status = 0;
+    while (waitpid(children[r].pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    RankEnd& end = ends[r];
+    end.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    end.returned = !end.result.empty() && end.result[0] == kReturned && end.signal == 0;
+    if (!end.result.empty()) end.result.erase(0, 1);
+  }
+  return ends;
+}
+
+}  // namespace
+
+std::vector<RankEnd> run_ranks(RankKind kind, int world, const Body& body, int64_t deadline_ms) {
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
+  return kind == RankKind::threads ? run_threads(world, body, deadline)
+                                   : run_processes(world, body, deadline);
+}
+
+std::vector<std::string> run_sound_ranks(RankKind kind, int world, const Body& body, int64_t deadline_ms) {
+  std::vector<std::string> results;
+  for (RankEnd& end : run_ranks(kind, world, body, deadline_ms)) {
+    EXPECT_TRUE(end.returned && end.exit_status == 0)
+        << "rank " << results.size() << (end.hung ? " hung" : "") << ", exit status " << end.exit_status
+        << ", signal " << end.signal;
+    results.push_back(std::move(end.result));
+  }
+  return results;
+}
+
+SharedMemory::SharedMemory(size_t bytes) : bytes_(bytes) {
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) fail("mmap");
+  data_ = static_cast<std::byte*>(data);
+}
+
+SharedMemory::~SharedMemory() { munmap(data_, bytes_); }
+
+}  // namespace zero::test

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the ranks of a group as threads or as forked processes, and brings back what each of them says.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace zero::test {
+
+enum class RankKind { threads, processes };
+
+struct RankEnd {
+  bool returned = false;  // the body came to its end, and `result` is what it returned
+  bool hung = false;      // it did not until the deadline and was killed
+  int exit_status = 0;    // of a process; 1 if an expectation failed in it
+  int signal = 0;         // that ended the process, or 0
+  std::string result;
+};
+
+/// Run body(0) ... body(world - 1) and wait until all have ended. Processes are forked, so the caller must be
+/// the only thread; expectations work in both kinds. A process that is not done by the deadline is named and
+/// killed; a thread cannot be, so then the test program is aborted.
+std::vector<RankEnd> run_ranks(RankKind kind, int world, const std::function<std::string(int rank)>& body,
+                               int64_t deadline_ms = 60'000);
+
+/// The same where every rank must return and exit with 0; gives the results.
+std::vector<std::string> run_sound_ranks(RankKind kind, int world,
+                                         const std::function<std::string(int rank)>& body,
+                                         int64_t deadline_ms = 60'000);
+
+/// Zeroed memory that forked children share with their parent.
+class SharedMemory {
+ public:
+  explicit SharedMemory(size_t bytes);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  std::byte* data_;
+  size_t bytes_;
+};
+
+}  // namespace zero::test

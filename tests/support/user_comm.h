@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training engine's own collectives, for tests of user comms: between threads, or between processes that
+// are forked after the Engine was made.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "comm/create.h"
+#include "support/ranks.h"
+
+namespace zero::test {
+
+class Engine;
+
+/// The ctx of one rank. `before`, if set, runs at the start of each of its functions, and what it returns,
+/// unless it is ZERO_OK, is the function's answer; it may also throw.
+struct EngineSeat {
+  Engine* engine;
+  int group;
+  int32_t rank;
+  int32_t world;
+  std::function<Code(const char* function)> before;
+};
+
+class Engine {
+ public:
+  static constexpr int kMostRanks = 8;
+
+  explicit Engine(int32_t world);
+
+  /// With `sums` the engine reduces by itself (from the last rank to the first); else it has all_to_all.
+  static UserFunctions functions(bool sums = false);
+
+  /// A new seat, which `free` deletes.
+  EngineSeat* seat(int32_t rank);
+
+  /// Seats that are not freed yet, over all processes.
+  int seats() const;
+
+  int32_t world() const { return world_; }
+
+  // What the functions are made of; each is collective in its group.
+  bool barrier(const EngineSeat& seat);
+  bool exchange(const EngineSeat& seat, const void* send, void* recv, size_t bytes);
+  bool all_to_all(const EngineSeat& seat, const void* send, void* recv, size_t bytes);
+  bool split(const EngineSeat& seat, int32_t color, int32_t rank, int32_t world, EngineSeat** child);
+  void freed(EngineSeat* seat);
+
+ private:
+  struct Group;
+  struct Shared;
+
+  int32_t world_;
+  SharedMemory memory_;
+  Shared* shared_;
+};
+
+}  // namespace zero::test

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace zero {
+namespace {
+
+int failing_fsync(int) {
+  errno = EIO;
+  return -1;
+}
+
+int closes = 0;
+int counting_close(int fd) {
+  ++closes;
+  return real_system_calls().close(fd);
+}
+
+struct Replaced {
+  explicit Replaced(const SystemCalls& calls) { replace_system_calls(&calls); }
+  ~Replaced() { replace_system_calls(nullptr); }
+};
+
+TEST(SystemCalls, every_member_is_set) {
+  void* members[sizeof(SystemCalls) / sizeof(void*)];
+  static_assert(sizeof members == sizeof(SystemCalls));
+  std::memcpy(members, &real_system_calls(), sizeof members);
+  for (size_t i = 0; i < std::size(members); ++i) EXPECT_NE(members[i], nullptr) << "member " << i;
+}
+
+TEST(SystemCalls, a_test_can_make_one_call_fail_and_take_it_back) {
+  const Fd fd(os().memfd_create("os_test", MFD_CLOEXEC));
+  ASSERT_TRUE(fd.valid());
+  EXPECT_EQ(os().fsync(fd.get()), 0);
+  {
+    SystemCalls calls = real_system_calls();
+    calls.fsync = failing_fsync;
+    const Replaced replaced(calls);
+    EXPECT_EQ(os().fsync(fd.get()), -1);
+    EXPECT_EQ(errno, EIO);
+  }
+  EXPECT_EQ(os().fsync(fd.get()), 0);
+}
+
+TEST(SystemCalls, files_keep_what_is_written_at_an_offset) {
+  const Fd fd(os().memfd_create("os_test", MFD_CLOEXEC));
+  ASSERT_TRUE(fd.valid());
+  const int64_t far = (int64_t{1} << 32) + 5;  // an offset that 32 bits would cut
+  ASSERT_EQ(os().pwrite(fd.get(), "zero", 4, far), 4);
+  char back[4];
+  ASSERT_EQ(os().pread(fd.get(), back, 4, far), 4);
+  EXPECT_EQ(std::memcmp(back, "zero", 4), 0);
+  struct stat info = {};
+  ASSERT_EQ(os().fstat(fd.get(), &info), 0);
+  EXPECT_EQ(info.st_size, far + 4);
+  ASSERT_EQ(os().ftruncate(fd.get(), 100), 0);
+  ASSERT_EQ(os().fstat(fd.get(), &info), 0);
+  EXPECT_EQ(info.st_size, 100);
+}
+
+TEST(SystemCalls, calls_made_by_number_are_the_right_ones) {
+  char directory[] = "/tmp/zero_os_test_XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const Fd at(os().openat(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
+  ASSERT_TRUE(at.valid());
+  for (const char* name : {"a", "b"}) ASSERT_EQ(os().mkdirat(at.get(), name, 0700), 0);
+  constexpr unsigned kNoReplace = 1;
+  EXPECT_EQ(os().renameat2(at.get(), "a", at.get(), "b", kNoReplace), -1);
+  EXPECT_EQ(errno, EEXIST);
+  EXPECT_EQ(os().renameat2(at.get(), "a", at.get(), "c", kNoReplace), 0);
+  for (const char* name : {"b", "c"}) EXPECT_EQ(os().unlinkat(at.get(), name, AT_REMOVEDIR), 0);
+  rmdir(directory);
+
+  uint32_t word = 3;
+  EXPECT_EQ(os().futex(&word, FUTEX_WAIT_PRIVATE, 4, nullptr), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(os().gettid(), os().getpid());
+  const Fd self(os().pidfd_open(os().getpid(), 0));
+  EXPECT_TRUE(self.valid() || errno == ENOSYS);
+}
+
+TEST(Fd, closes_once_however_it_is_moved) {
+  SystemCalls calls = real_system_calls();
+  calls.close = counting_close;
+  const Replaced replaced(calls);
+  closes = 0;
+  {
+    Fd first(os().memfd_create("os_test", MFD_CLOEXEC));
+    const int number = first.get();
+    Fd second(std::move(first));
+    EXPECT_FALSE(first.valid());
+    EXPECT_EQ(second.get(), number);
+    Fd third;
+    third = std::move(second);
+    EXPECT_EQ(closes, 0);
+    third = Fd();
+    EXPECT_EQ(closes, 1);
+    EXPECT_EQ(fcntl(number, F_GETFD), -1);
+  }
+  EXPECT_EQ(closes, 1);
+}
+
+TEST(Clock, both_units_tell_the_same_monotonic_time) {
+  const int64_t before = now_ns();
+  const int64_t between = now_ms();
+  const int64_t after = now_ns();
+  EXPECT_LE(before / 1'000'000, between);
+  EXPECT_LE(between, after / 1'000'000);
+  EXPECT_LE(before, after);
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/status.h"
+
+#include <errno.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+Status fail_if(bool fails) {
+  return fails ? Status(ZERO_ERR_STATE, "no gradients") : Status();
+}
+
+Result<int> number_or(bool fails) {
+  ZERO_TRY(fail_if(fails));
+  return 7;
+}
+
+Result<std::unique_ptr<int>> through_two_levels(bool fails) {
+  const int number = ZERO_TRY(number_or(fails));
+  return std::make_unique<int>(number + 1);
+}
+
+TEST(Status, try_hands_the_value_on) {
+  Result<std::unique_ptr<int>> result = through_two_levels(false);
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(**result, 8);
+}
+
+TEST(Status, try_returns_the_failure_unchanged) {
+  Result<std::unique_ptr<int>> result = through_two_levels(true);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.failure().code(), ZERO_ERR_STATE);
+  EXPECT_EQ(result.failure().text(), "no gradients");
+}
+
+TEST(Status, context_stands_in_front_of_a_failure_only) {
+  EXPECT_EQ(fail_if(true).within("step 3").text(), "step 3: no gradients");
+  const Status fine = fail_if(false).within("step 3");
+  EXPECT_TRUE(fine.ok());
+  EXPECT_EQ(fine.text(), "");
+}
+
+TEST(Status, every_code_has_its_own_name_and_other_numbers_have_none) {
+  EXPECT_STREQ(code_name(ZERO_OK), "ZERO_OK");
+  EXPECT_STREQ(code_name(ZERO_SKIPPED), "ZERO_SKIPPED");
+  EXPECT_STREQ(code_name(ZERO_ERR_PEER_DEAD), "ZERO_ERR_PEER_DEAD");
+  EXPECT_STREQ(code_name(ZERO_ERR_INTERNAL), "ZERO_ERR_INTERNAL");
+  std::set<std::string> names;
+  for (Code code = -200; code <= 200; ++code) {
+    const bool known = code == ZERO_ERR_INTERNAL || (code >= ZERO_ERR_SYSTEM && code <= ZERO_SKIPPED);
+    EXPECT_EQ(code_name(code) != nullptr, known) << code;
+    if (known) names.insert(code_name(code));
+  }
+  EXPECT_EQ(names.size(), 22u);
+}
+
+TEST(Text, joins_numbers_strings_and_characters) {
+  EXPECT_EQ(text("rank ", 2, " of ", int64_t{1} << 40, ' ', std::string("x"), " at ", 0.5),
+            "rank 2 of 1099511627776 x at 0.5");
+  EXPECT_EQ(text(uint64_t{18446744073709551615u}), "18446744073709551615");
+}
+
+TEST(Text, errno_has_its_words_and_its_name) {
+  EXPECT_EQ(errno_text(ENOSPC), "No space left on device (ENOSPC)");
+  EXPECT_EQ(errno_text(EAGAIN), "Resource temporarily unavailable (EAGAIN)");
+  EXPECT_NE(errno_text(123456).find("(errno 123456)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/thread_pool.h"
+
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <set>
+#include <vector>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include "base/os.h"
+
+namespace zero {
+namespace {
+
+std::unique_ptr<ThreadPool> make_pool(int threads) {
+  Result<std::unique_ptr<ThreadPool>> pool = ThreadPool::create(threads);
+  EXPECT_TRUE(pool.ok()) << pool.failure().text();
+  return std::move(pool).value();
+}
+
+ptrdiff_t threads_of_this_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+// A joined thread leaves /proc a moment later.
+ptrdiff_t threads_once_settled(ptrdiff_t expected) {
+  for (int i = 0; i < 2000 && threads_of_this_process() != expected; ++i) usleep(1000);
+  return threads_of_this_process();
+}
+
+struct Replaced {
+  explicit Replaced(const SystemCalls& calls) { replace_system_calls(&calls); }
+  ~Replaced() { replace_system_calls(nullptr); }
+};
+
+TEST(ThreadPool, every_thread_works_once_a_run) {
+  for (int threads : {1, 2, 3, 7}) {
+    const auto pool = make_pool(threads);
+    EXPECT_EQ(pool->threads(), threads);
+    std::vector<int> runs(static_cast<size_t>(threads));  // plain: run() must order it
+    for (int round = 1; round <= 500; ++round) {
+      pool->run([&](int thread) { ++runs[static_cast<size_t>(thread)]; });
+      for (const int count : runs) ASSERT_EQ(count, round);
+    }
+  }
+}
+
+TEST(ThreadPool, workers_are_threads_of_their_own_and_stay) {
+  const auto pool = make_pool(4);
+  std::vector<pid_t> first(4), later(4);
+  pool->run([&](int thread) { first[static_cast<size_t>(thread)] = os().gettid(); });
+  pool->run([&](int thread) { later[static_cast<size_t>(thread)] = os().gettid(); });
+  EXPECT_EQ(first, later);
+  EXPECT_EQ(first[0], os().gettid());
+  EXPECT_EQ(std::set<pid_t>(first.begin(), first.end()).size(), 4u);
+}
+
+TEST(ThreadPool, workers_that_fell_asleep_are_woken) {
+  const auto pool = make_pool(3);
+  std::atomic<int> sum{0};
+  for (int round = 0; round < 20; ++round) {
+    usleep(3000);
+    pool->run([&](int thread) { sum += thread; });
+  }
+  EXPECT_EQ(sum, 20 * (1 + 2));
+}
+
+TEST(ThreadPool, a_caller_that_fell_asleep_is_woken) {
+  const auto pool = make_pool(3);
+  std::atomic<int> done{0};
+  for (int round = 1; round <= 10; ++round) {
+    pool->run([&](int thread) {
+      usleep(static_cast<useconds_t>(2000 * thread));
+      ++done;
+    });
+    EXPECT_EQ(done, 3 * round);
+  }
+}
+
+TEST(ThreadPool, interrupted_sleeps_change_nothing) {
+  SystemCalls calls = real_system_calls();
+  calls.futex = [](uint32_t* word, int operation, uint32_t value, const struct timespec* timeout) {
+    static std::atomic<int> count{0};
+    if (count++ % 2 == 0 && timeout == nullptr && value != INT_MAX) {
+      errno = EINTR;
+      return -1;
+    }
+    return real_system_calls().futex(word, operation, value, timeout);
+  };
+  const Replaced replaced(calls);
+  const auto pool = make_pool(3);
+  std::atomic<int> done{0};
+  for (int round = 1; round <= 20; ++round) {
+    usleep(1000);
+    pool->run([&](int) { ++done; });
+    ASSERT_EQ(done, 3 * round);
+  }
+}
+
+TEST(ThreadPool, workers_block_all_signals_and_the_caller_keeps_its_mask) {
+  const auto pool = make_pool(2);
+  sigset_t mask;
+  pool->run([&](int thread) {
+    if (thread == 1) pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  });
+  for (int signal : {SIGTERM, SIGINT, SIGUSR1, SIGCHLD, SIGALRM, SIGHUP, SIGPROF, SIGRTMIN, SIGRTMAX}) {
+    EXPECT_EQ(sigismember(&mask, signal), 1) << signal;
+  }
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  EXPECT_EQ(sigismember(&mask, SIGTERM), 0);
+}
+
+#if defined(__x86_64__)
+TEST(ThreadPool, work_runs_in_the_standard_float_environment) {
+  const unsigned callers = _mm_getcsr();
+  _mm_setcsr(0xFFC0);  // flush, denormals are zero, round toward zero
+  const auto pool = make_pool(3);
+  std::vector<unsigned> seen(3);
+  pool->run([&](int thread) { seen[static_cast<size_t>(thread)] = _mm_getcsr() & ~0x3Fu; });
+  const unsigned after = _mm_getcsr();
+  _mm_setcsr(callers);
+  EXPECT_EQ(seen, std::vector<unsigned>(3, 0x1F80));
+  EXPECT_EQ(after, 0xFFC0u);
+}
+#endif
+
+std::atomic<int> threads_left{0};
+int limited_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
+                           void* argument) {
+  if (threads_left-- <= 0) return EAGAIN;
+  return real_system_calls().pthread_create(thread, attributes, start, argument);
+}
+
+TEST(ThreadPool, a_thread_that_does_not_start_is_an_error_that_leaves_none_behind) {
+  const ptrdiff_t before = threads_of_this_process();
+  SystemCalls calls = real_system_calls();
+  calls.pthread_create = limited_pthread_create;
+  const Replaced replaced(calls);
+  threads_left = 2;
+  const auto pool = ThreadPool::create(5);
+  ASSERT_FALSE(pool.ok());
+  EXPECT_EQ(pool.failure().code(), ZERO_ERR_SYSTEM);
+  EXPECT_NE(pool.failure().text().find("worker thread 3 of 4"), std::string::npos);
+  EXPECT_NE(pool.failure().text().find("EAGAIN"), std::string::npos);
+  EXPECT_EQ(threads_once_settled(before), before);
+}
+
+TEST(ThreadPool, one_thread_starts_none_and_zero_is_refused) {
+  SystemCalls calls = real_system_calls();
+  calls.pthread_create = limited_pthread_create;
+  const Replaced replaced(calls);
+  threads_left = 0;
+  const auto pool = make_pool(1);
+  int runs = 0;
+  pool->run([&](int thread) { runs += 1 + thread; });
+  EXPECT_EQ(runs, 1);
+  EXPECT_EQ(ThreadPool::create(0).failure().code(), ZERO_ERR_ARGUMENT);
+}
+
+TEST(ThreadPool, its_end_joins_all_workers) {
+  const ptrdiff_t before = threads_of_this_process();
+  for (int round = 0; round < 50; ++round) {
+    const auto pool = make_pool(4);
+    if (round % 2 == 0) pool->run([](int) {});
+  }
+  EXPECT_EQ(threads_once_settled(before), before);
+}
+
+}  // namespace
+}  // namespace zero

@@ -16,7 +16,7 @@ struct Tensor {
 
 struct Workload {
   std::string name;
-  std::vector<Tensor> tensors;
+  std::vector<Tensor> tensors = {};
   int64_t elements = 0;
 
   void add(std::string tensor, std::vector<int64_t> shape);

@@ -176,6 +176,9 @@ class Events {
 Status parse_json(std::string_view bytes, const JsonSchema& schema, JsonHandler& handler) {
   // Also keeps a byte order mark from nlohmann, which would skip it.
   if (bytes.empty() || bytes[0] != '{') return invalid("does not start with '{'");
+  // nlohmann takes one for the end, whatever follows.
+  const size_t nul = bytes.find('\0');
+  if (nul != bytes.npos) return invalid(text("not valid JSON at byte ", nul + 1));
   Events events(schema, handler);
   if (nlohmann::json::sax_parse(bytes.begin(), bytes.end(), &events)) return {};
   Status status = std::move(events).status();

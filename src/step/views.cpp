@@ -78,7 +78,9 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
   const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
   for (int32_t rank = 0; rank < comm.world(); rank++) {
     const float* source = nullptr;
-    if (grad_on(memory, rank, segment.param)) {
+    if (comm.world() == 1 && grad_on(memory, rank, segment.param)) {
+      source = memory.grads[static_cast<size_t>(segment.param)] + segment.first;
+    } else if (grad_on(memory, rank, segment.param)) {
       Location location = ZERO_TRY(placement_of(optim, memory, rank, segment.param)).grad;
       location.offset += offset;
       source = reinterpret_cast<float*>(ZERO_TRY(comm.resolve(rank, location, bytes)));

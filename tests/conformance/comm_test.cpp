@@ -143,7 +143,10 @@ std::vector<std::byte> bytes_of_all(int32_t world, size_t bytes) {
   return out;
 }
 
-/// True if the comm still does what it should.
+std::string outcome(Code code, std::string_view sentence) { return text(code, " ", sentence); }
+std::string outcome_of(const Status& status) { return outcome(status.code(), status.text()); }
+
+/// Everything works as if nothing had happened.
 void expect_usable(const Seat& seat) {
   Call call = begin(seat);
   const Result<std::vector<int32_t>> all = call.exchange("usable", seat->rank());
@@ -201,7 +204,7 @@ TEST_P(Conformance, gather_takes_strings_of_any_size) {
         return rank % 2 == 0 ? bytes : bytes / 3 + static_cast<size_t>(rank);
       };
       Call call = begin(seat);
-      const auto all = call.gather("texts", text_of(seat->rank(), size_of(seat->rank())));
+      auto all = call.gather("texts", text_of(seat->rank(), size_of(seat->rank())));
       ASSERT_TRUE(all.ok()) << all.failure().text();
       ASSERT_EQ(all->size(), static_cast<size_t>(seat->world()));
       for (int32_t r = 0; r < seat->world(); ++r)
@@ -308,7 +311,7 @@ TEST_P(Conformance, the_rank_that_differs_is_named_with_both_sides) {
         lines += text("parameter ", i, " has ", i == 2000 && seat->rank() == odd ? 77 : 1000 + i, "\n");
       const Status status = begin(seat).agree("lines", "registration", lines);
       expect_usable(seat);
-      return text(status.code(), " ", status.text());
+      return outcome_of(status);
     });
     // Of two ranks none is the majority: then rank 0 is right.
     const int32_t named = n == 2 ? 1 : odd;
@@ -317,8 +320,9 @@ TEST_P(Conformance, the_rank_that_differs_is_named_with_both_sides) {
       return text("rank ", r, " has parameter 2000 has ", r == odd ? 77 : 3000);
     };
     for (int32_t r = 0; r < n; ++r)
-      EXPECT_EQ(results[static_cast<size_t>(r)], text(r == named ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER,
-                                                      " registration: ", side(named), ", ", side(other)));
+      EXPECT_EQ(results[static_cast<size_t>(r)],
+                outcome(r == named ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER,
+                        text("registration: ", side(named), ", ", side(other))));
   }
 }
 
@@ -607,8 +611,6 @@ TEST_P(Conformance, a_second_call_on_a_busy_comm_is_refused_without_effect) {
   });
 }
 
-std::string outcome_of(const Status& status) { return text(status.code(), " ", status.text()); }
-
 TEST_P(Conformance, ranks_in_different_calls_are_told_both_sides) {
   if (world() == 1) return;
   std::vector<std::pair<Operation, Operation>> pairs;
@@ -635,8 +637,8 @@ TEST_P(Conformance, ranks_in_different_calls_are_told_both_sides) {
   std::string expected;
   for (size_t i = 0; i < pairs.size(); ++i) {
     const int32_t odd = static_cast<int32_t>(i) % (world() - 1) + 1;
-    expected += text(ZERO_ERR_DESYNC, " rank ", odd, " called ", operation_name(pairs[i].first),
-                     ", rank 0 called ", operation_name(pairs[i].second), "\n");
+    expected += outcome(ZERO_ERR_DESYNC, text("rank ", odd, " called ", operation_name(pairs[i].first),
+                                              ", rank 0 called ", operation_name(pairs[i].second), "\n"));
   }
   for (const std::string& result : results) EXPECT_EQ(result, expected);
 }
@@ -700,7 +702,8 @@ TEST_P(Conformance, ranks_in_different_places_are_told_both_sides) {
   });
   std::string expected;
   for (const Place& place : places)
-    expected += text(ZERO_ERR_DESYNC, " rank ", world() - 1, " ", place.odd, ", rank 0 ", place.usual, "\n");
+    expected += outcome(ZERO_ERR_DESYNC,
+                        text("rank ", world() - 1, " ", place.odd, ", rank 0 ", place.usual, "\n"));
   for (const std::string& result : results) EXPECT_EQ(result, expected);
 }
 
@@ -745,10 +748,10 @@ TEST_P(Conformance, an_abort_inside_a_call_ends_it) {
     const bool alone = GetParam().backend != Backend::local;
     if (alone || seat->rank() == seat->world() - 1) {
       const Status cause = call.abort(Status(ZERO_ERR_SYSTEM, "it cannot go on"), "publish");
-      EXPECT_EQ(outcome_of(cause), text(ZERO_ERR_SYSTEM, " it cannot go on"));
+      EXPECT_EQ(outcome_of(cause), outcome(ZERO_ERR_SYSTEM, "it cannot go on"));
     }
     const Status status = call.vote("after", {});
-    EXPECT_EQ(outcome_of(status), text(ZERO_ERR_SYSTEM, " it cannot go on"));
+    EXPECT_EQ(outcome_of(status), outcome(ZERO_ERR_SYSTEM, "it cannot go on"));
     const Failure failure = seat->failure();
     EXPECT_EQ(failure.rank, alone ? seat->rank() : seat->world() - 1);
     EXPECT_EQ(failure.step, 5);

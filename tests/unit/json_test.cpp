@@ -75,7 +75,7 @@ TEST(Json, events_come_in_the_order_of_the_document) {
 TEST(Json, unknown_keys_are_ignored_with_all_that_is_in_them) {
   const Outcome got = parse(
       "{\"new\":{\"name\":[1,{\"a\":null}]},\"name\":\"n\",\"more\":true,\"and\":null,"
-      "\"list\":[{\"name\":\"p\",\"extra\":[[]]}]}",
+      "\"list\":[{\"name\":\"p\",\"extra\":[]}]}",
       kLenient);
   ASSERT_TRUE(got.status.ok()) << got.status.text();
   EXPECT_EQ(got.seen,
@@ -101,6 +101,7 @@ const Bad kBad[] = {
     {"{\"name\":\"n\"}}"sv, "not valid JSON"},
     {"{\"name\":\"n\"} x"sv, "not valid JSON"},
     {"{\"name\":\"n\"}\0"sv, "not valid JSON"},
+    {"{\"name\":\"n\"}\0{}"sv, "not valid JSON"},
     {"{\"name\":\"n\"}{}"sv, "not valid JSON"},
     {"{\"name\":\"n\",}"sv, "not valid JSON"},
     {"{,\"name\":\"n\"}"sv, "not valid JSON"},

@@ -415,8 +415,8 @@ TEST(Plan, greedy_totals_are_even_also_when_a_group_comes_later) {
   for (int32_t world = 1; world <= 8; ++world) {
     std::vector<int64_t> counts;
     for (int32_t i = 0; i < world; ++i) counts.insert(counts.end(), {9, 7, 5, 3});
-    const std::vector<int64_t> early(counts.begin(), counts.end() - 3);
-    const std::vector<int64_t> late(counts.end() - 3, counts.end());
+    const std::vector<int64_t> early(counts.begin(), counts.end() - 1);
+    const std::vector<int64_t> late = {3};
     const PlanOptions options{world, ZERO_PARTITION_GREEDY, 4096};
     const Plan at_once = make({options, {one_group(counts)}});
     const Plan two_groups = make({options, {{one_group(early)[0], one_group(late)[0]}}});

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zero.h in ctypes: structs in the header's order, one row per function. tests/abi/check_bindings.py
-compares all of it with the header."""
+"""zero.h in ctypes: structs in the header's order, one row per function.
+
+tests/abi/check_bindings.py compares all of it with the header."""
 
 from __future__ import annotations
 
 import ctypes as c
 import threading
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from . import _load
@@ -407,8 +409,8 @@ def choice(table: dict[str, int], value: str, what: str) -> int:
         raise ValueError(f"{what} {value!r} is unknown; there are {known}") from None
 
 
-def settings(values: dict[str, float]) -> tuple[Any, Any, int]:
-    """(names, values, count) for a struct with settings; keep the first two until after the call."""
+def settings(values: Mapping[str, float]) -> tuple[Any, Any, int]:
+    """(names, values, count) for the fields of a struct, which then keeps the arrays alive."""
     names = (c.c_char_p * len(values))(*[text(name, "setting") for name in values])
     numbers = (c.c_double * len(values))(*map(float, values.values()))
     return names, numbers, len(values)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the caller as (address, shape, dtype), whatever made it, and library memory as arrays."""
+"""Memory of the caller as (address, shape, dtype), whatever made it; arenas as arrays."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _free_arena(address: int) -> None:
 
 
 class ArenaMemory:
-    """A claim on an arena. Every array made of it holds it, so the memory lives as long as a view."""
+    """A claim on an arena. Every array made of it holds it: the memory lives as long as a view."""
 
     def __init__(self, comm: CommHandle, size: int, kind: int) -> None:
         out = c.c_void_p()
@@ -178,7 +178,9 @@ class ArenaMemory:
 
 
 class _Exporter:
-    def __init__(self, owner: ArenaMemory, address: int, shape: tuple[int, ...], dtype: str) -> None:
+    def __init__(
+        self, owner: ArenaMemory, address: int, shape: tuple[int, ...], dtype: str
+    ) -> None:
         typestr = {name: f"<{code}" for code, name in _ARRAY_TYPES.items()}.get(dtype, "|u1")
         self.owner = owner
         self.__array_interface__ = {

@@ -60,8 +60,8 @@ class _Pending(threading.local):
     exception: BaseException | None = None
 
 
-# What a callback of this thread raised. C cannot carry it, so it waits here until the call that ran the
-# callback returns.
+# What a callback of this thread raised. C cannot carry it, so it waits here until the call that
+# ran the callback returns.
 pending = _Pending()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds libzero.so: LIBZERO_PATH, this package's folder, a checkout's build folder, the system loader."""
+"""Finds libzero.so: LIBZERO_PATH, this package's folder, a checkout's build, the system loader."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def version_text(version: int) -> str:
 
 
 def load() -> tuple[c.CDLL, str]:
-    """The library and where it is; LibraryNotFoundError lists each place tried and why it failed."""
+    """The library and where it is; LibraryNotFoundError lists each place tried, and why not."""
     tried = []
     for candidate in dict.fromkeys(_candidates()):
         if "/" in candidate and not Path(candidate).exists():

@@ -41,7 +41,7 @@ class Collectives:
     all_gather: Move
     all_to_all: Optional[Move] = None
     reduce_scatter: Optional[Callable[[memoryview, memoryview, str], object]] = None
-    split: Optional[Callable[[int, int, int], Optional["Collectives"]]] = None
+    split: Optional[Callable[[int, int, int], Optional[Collectives]]] = None
     free: Optional[Callable[[], object]] = None
 
 
@@ -54,12 +54,14 @@ class _Seat:
     world: int
 
 
-# The ctx that C passes back is a number in here, so no Python object's address is ever in C's hands.
+# The ctx that C passes back is a number in here: C never holds a Python object's address.
 _seats: dict[int, _Seat] = {}
 _numbers = itertools.count(1)
 
 
-def create(handle: CommHandle, collectives: Collectives, rank: int, world: int, options: Any) -> None:
+def create(
+    handle: CommHandle, collectives: Collectives, rank: int, world: int, options: Any
+) -> None:
     functions = _abi.create(_abi.CommFunctions)
     functions.exchange = _thunks.exchange
     functions.all_gather = _thunks.all_gather
@@ -100,7 +102,9 @@ def _bytes_at(address: int | None, size: int) -> memoryview:
     return memoryview((c.c_char * size).from_address(address)).cast("B")
 
 
-def _lend(send: memoryview, recv: memoryview, use: Callable[[memoryview, memoryview], object]) -> None:
+def _lend(
+    send: memoryview, recv: memoryview, use: Callable[[memoryview, memoryview], object]
+) -> None:
     readable = send.toreadonly()
     try:
         use(readable, recv)
@@ -135,9 +139,7 @@ def _all_to_all(ctx: int, send: int, recv: int, size: int, _stream: object) -> i
     return _guarded(run)
 
 
-def _reduce_scatter(
-    ctx: int, send: int, recv: int, count: int, dtype: int, _stream: object
-) -> int:
+def _reduce_scatter(ctx: int, send: int, recv: int, count: int, dtype: int, _stream: object) -> int:
     def run() -> None:
         seat = _seats[ctx]
         use = seat.collectives.reduce_scatter
@@ -165,7 +167,9 @@ def _split(ctx: int, color: int, rank: int, world: int, child: Any) -> int:
         for name in _OPTIONAL[:3]:
             # The child uses its parent's table of functions.
             if (getattr(collectives, name) is None) != (getattr(parent, name) is None):
-                raise TypeError(f"split must return collectives with {name} just where the parent has it")
+                raise TypeError(
+                    f"split must return collectives with {name} just where the parent has it"
+                )
         child[0] = _enter(collectives, world)
 
     return _guarded(run)

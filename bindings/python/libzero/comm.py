@@ -134,11 +134,13 @@ class Comm:
         return data
 
     def _all_reduce_number(self, number: float, operation: int) -> float:
-        if isinstance(number, int) and not -_INT64 <= number < _INT64:
-            raise OverflowError(f"{number} does not fit into 64 bits")
-        whole = isinstance(number, int)
-        value: Union[c.c_int64, c.c_double] = c.c_int64(number) if whole else c.c_double(number)
-        dtype = _abi.DTYPES["int64" if whole else "float64"]
+        value: Union[c.c_int64, c.c_double]
+        if isinstance(number, int):
+            if not -_INT64 <= number < _INT64:
+                raise OverflowError(f"{number} does not fit into 64 bits")
+            value, dtype = c.c_int64(number), _abi.DTYPES["int64"]
+        else:
+            value, dtype = c.c_double(number), _abi.DTYPES["float64"]
         lib().zero_comm_all_reduce(self._handle, c.addressof(value), 1, dtype, operation)
         return value.value
 

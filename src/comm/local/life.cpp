@@ -73,7 +73,7 @@ Result<LifeThread*> LifeThread::start() {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&made->thread_, nullptr, main, made.get());
+  const int error = os().pthread_create(&made->thread_, nullptr, main, made.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) return life_failure("starting the thread that shows this process alive", error);
 
@@ -151,10 +151,10 @@ Life::~Life() {
 int Life::page() const { return life->page_fd.get(); }
 int Life::pidfd() const { return life->pidfd.get(); }
 
-Result<std::shared_ptr<Peer>> Peer::meet(const Fd& page, Fd pidfd, pid_t pid) {
-  ZERO_TRY(check_segment(page.get(), kLifePageBytes));
+Result<std::shared_ptr<Peer>> Peer::meet(int page, Fd pidfd, pid_t pid) {
+  ZERO_TRY(check_segment(page, kLifePageBytes));
   struct stat info;
-  if (os().fstat(page.get(), &info) != 0) return life_failure("looking at a rank's page", errno);
+  if (os().fstat(page, &info) != 0) return life_failure("looking at a rank's page", errno);
   const std::lock_guard lock(peers_mutex);
   if (peers == nullptr) peers = new std::map<PeerKey, std::weak_ptr<Peer>>;
   std::erase_if(*peers, [](const auto& entry) { return entry.second.expired(); });
@@ -162,7 +162,7 @@ Result<std::shared_ptr<Peer>> Peer::meet(const Fd& page, Fd pidfd, pid_t pid) {
   if (const auto found = peers->find(key); found != peers->end())
     if (std::shared_ptr<Peer> standing = found->second.lock()) return standing;
   std::shared_ptr<Mapping> mapping =
-      ZERO_TRY(map_segment(page.get(), kLifePageBytes, Access::read_only));
+      ZERO_TRY(map_segment(page, kLifePageBytes, Access::read_only));
   auto peer = std::make_shared<Peer>(std::move(mapping), std::move(pidfd), pid);
   (*peers)[key] = peer;
   return peer;

@@ -44,7 +44,7 @@ inline constexpr size_t kLifePageBytes = 4096;
 class Peer {
  public:
   /// Check and map a received page. `pidfd` may be invalid.
-  static Result<std::shared_ptr<Peer>> meet(const Fd& page, Fd pidfd, pid_t pid);
+  static Result<std::shared_ptr<Peer>> meet(int page, Fd pidfd, pid_t pid);
 
   pid_t pid() const { return pid_; }
 

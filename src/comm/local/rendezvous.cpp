@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/local/rendezvous.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cerrno>
 
@@ -19,8 +17,7 @@ Result<Seat> meet_alone(const Meeting& meeting) {
   ControlSegment segment = ZERO_TRY(make_control_segment(1));
   Control::slot_of(segment.mapping->data(), 0).pid.store(os().getpid());
   std::vector<std::shared_ptr<Peer>> peers;
-  Fd page(os().fcntl(meeting.life->page(), F_DUPFD_CLOEXEC, 0));
-  peers.push_back(ZERO_TRY(Peer::meet(page, Fd(), os().getpid())));
+  peers.push_back(ZERO_TRY(Peer::meet(meeting.life->page(), Fd(), os().getpid())));
   Seat seat;
   seat.control = std::make_unique<Control>(segment.mapping, 0, 1, std::move(peers));
   return seat;

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libzero: ZeRO stage 1 for any training engine. `python -m libzero` shows what is installed."""
+
+from __future__ import annotations
+
+from . import _abi, _load
+from ._errors import (
+    ArgumentError,
+    CheckpointError,
+    CommError,
+    LibraryNotFoundError,
+    MismatchError,
+    PeerError,
+    ZeroError,
+)
+from ._log import set_log_level
+from ._params import Param
+from ._user import Collectives
+from .comm import Comm, Failure
+from .optimizer import Group, Optimizer, OwnedRange, Result, Statistics
+from .plan import OWNER_SPLIT, Allocation, Plan, allocate, partition_plan
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "OWNER_SPLIT",
+    "Allocation",
+    "ArgumentError",
+    "CheckpointError",
+    "Collectives",
+    "Comm",
+    "CommError",
+    "Failure",
+    "Group",
+    "LibraryNotFoundError",
+    "MismatchError",
+    "Optimizer",
+    "OwnedRange",
+    "Param",
+    "PeerError",
+    "Plan",
+    "Result",
+    "Statistics",
+    "ZeroError",
+    "allocate",
+    "build_info",
+    "library_path",
+    "library_version",
+    "partition_plan",
+    "set_log_level",
+]
+
+
+def library_version() -> str:
+    """The version of the C library that was loaded."""
+    return _load.version_text(_abi.lib().zero_version())
+
+
+def library_path() -> str:
+    """Where it was found."""
+    return _abi.library_path()
+
+
+def build_info() -> dict[str, str]:
+    """Which comms, devices and instruction sets the C library has, and which this machine uses."""
+    line: str = _abi.lib().zero_build_info().decode()
+    pairs = (part.partition(":") for part in line.split(";") if part.strip())
+    return {key.strip(): value.strip() for key, _, value in pairs}

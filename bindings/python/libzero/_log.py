@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's log, into Python's logging."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+
+from . import _abi
+from ._abi import LogFn, lib
+
+_LEVELS = {
+    _abi.LOG_ERROR: logging.ERROR,
+    _abi.LOG_WARNING: logging.WARNING,
+    _abi.LOG_INFO: logging.INFO,
+}
+
+_logger = logging.getLogger("libzero")
+
+
+def _write(_ctx: object, level: int, message: bytes) -> None:
+    try:
+        _logger.log(_LEVELS.get(level, logging.INFO), "%s", message.decode("utf-8", "replace"))
+    except BaseException:
+        # This runs inside a C call, which cannot raise.
+        sys.excepthook(*sys.exc_info())
+
+
+# Made once and never freed: a call in flight may still log after the callback was changed.
+_callback = LogFn(_write)
+_off = LogFn()
+
+
+def set_log_level(level: int | None = logging.INFO) -> None:
+    """Send the library's messages of `level` and above to the logger "libzero", for the whole
+    process; None turns them off, which is the start."""
+    if level is None:
+        lib().zero_set_log_callback(_off, None, 0)
+        return
+    most = max((number for number, python in _LEVELS.items() if python >= level), default=0)
+    if most == 0:
+        lib().zero_set_log_callback(_off, None, 0)
+        return
+    lib().zero_set_log_callback(_callback, None, most)
+    # Threads may outlive the interpreter, and must not find its remains.
+    atexit.unregister(set_log_level)
+    atexit.register(set_log_level, None)

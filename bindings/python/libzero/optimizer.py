@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizer: one model's sharded optimizer state on one rank."""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, NamedTuple, Optional, Union
+
+from . import _abi, _params
+from ._abi import OptimHandle, lib
+from ._buffers import Buffer
+from ._errors import ZeroError
+from ._params import Params
+from .comm import Comm
+
+# One entry per parameter in order of registration, or by name. None, or a name that is missing, is
+# "no gradient on this rank".
+Arrays = Union[Sequence[Any], Mapping[str, Any]]
+
+
+class OwnedRange(NamedTuple):
+    """`count` elements from `first` on, of the parameter with that number."""
+
+    param: int
+    first: int
+    count: int  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the ranks agreed in the last step; the fields of zero_result."""
+
+    step: int
+    skipped: int
+    nonfinite: int
+    grad_norm: float
+    clip_factor: float
+    status: int
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Bytes by kind, and seconds and bytes so far, of this rank; the fields of zero_statistics."""
+
+    parameter_elements: int
+    owned_elements: int
+    state_bytes: int
+    staging_bytes: int
+    control_bytes: int
+    copied_bytes: int
+    moved_bytes: int
+    steps: int
+    skipped: int
+    nonfinite_elements: int
+    gather_seconds: float
+    vote_seconds: float
+    apply_seconds: float
+    publish_seconds: float
+    save_seconds: float
+    load_seconds: float
+
+
+class Group:
+    """Settings of one parameter group: `group["lr"] = 1e-4`, the same on every rank before the next
+    step. Optimizer.settings is that of all groups together."""
+
+    def __init__(self, handle: OptimHandle, number: int) -> None:
+        self._handle = handle
+        self.number = number
+
+    def __getitem__(self, name: str) -> float:
+        value = c.c_double()
+        lib().zero_group_get(self._handle, self.number, _abi.text(name, "setting"), c.byref(value))
+        return value.value
+
+    def __setitem__(self, name: str, value: float) -> None:
+        lib().zero_group_set(self._handle, self.number, _abi.text(name, "setting"), value)
+
+    def update(self, **settings: float) -> None:
+        for name, value in settings.items():
+            self[name] = value
+
+    def __repr__(self) -> str:
+        return f"<Group {self.number}>"
+
+
+class Optimizer:
+    """One model's optimizer state, sharded over the ranks of `comm`.
+
+        optimizer = Optimizer(comm, "adamw", lr=3e-4)
+        optimizer.register({"wte": wte, "wpe": wpe}, grads={"wte": dwte, "wpe": dwpe})
+        optimizer.broadcast_params()
+        for batch in batches:
+            forward_backward(batch)
+            optimizer.step()
+
+    Memory is float32 in C order: a numpy array or anything with __array_interface__, a torch tensor
+    on the host, an object with the buffer protocol, or (address, shape). It is kept alive and must
+    not move until close() or a new bind(). The arguments are those of zero_options; 0 is the
+    library's default; **settings are those of every group, as lr.
+
+    Methods that talk to other ranks are called by every rank in the same order. Errors that Python
+    finds, as TypeError, are raised before anything is sent; the other ranks then wait for this one.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        optimizer: str = "adamw",
+        partition: str = "even",
+        *,
+        bucket_bytes: int = 0,
+        max_grad_norm: float = 0.0,
+        grad_norm_type: float = 0.0,
+        nonfinite: str = "ignore",
+        threads: int = 0,
+        **settings: float,
+    ) -> None:
+        self._handle = OptimHandle()
+        options = _params.c_options(
+            optimizer=optimizer,
+            partition=partition,
+            bucket_bytes=bucket_bytes,
+            max_grad_norm=max_grad_norm,
+            grad_norm_type=grad_norm_type,
+            nonfinite=nonfinite,
+            threads=threads,
+            settings=settings,
+        )
+        lib().zero_create(c.byref(self._handle), comm._handle, c.byref(options))
+        self._comm = comm
+        self._names: list[str] = []
+        self._shapes: list[tuple[int, ...]] = []
+        self._data: list[Optional[Buffer]] = []
+        self._grads: list[Optional[Buffer]] = []
+        self.groups: list[Group] = []
+
+    # ---- Build ----
+
+    def register(
+        self, params: Params, *, grads: Mapping[str, Any] | None = None, **settings: float
+    ) -> Group:
+        """Add parameters as one group, `settings` being where it differs from the others. `params`
+        is name to array, or Params, (name, data), (name, data, grad); `grads` is name to array."""
+        given = _params.params_of(params)
+        _refuse_unknown(grads, {param.name for param in given})
+        chosen = grads or {}
+        prepared = [
+            _params.prepare(replace(param, grad=chosen.get(param.name, param.grad)))
+            for param in given
+        ]
+        options = _abi.create(_abi.GroupOptions)
+        options.names, options.values, options.setting_count = _abi.settings(settings)
+        number = c.c_int32()
+        lib().zero_register_params(
+            self._handle,
+            c.byref(options),
+            _params.c_params(prepared),
+            len(prepared),
+            c.byref(number),
+        )
+        self._names += [entry.param.name for entry in prepared]
+        self._shapes += [entry.shape for entry in prepared]
+        self._data += [entry.data for entry in prepared]
+        self._grads += [entry.grad for entry in prepared]
+        group = Group(self._handle, number.value)
+        self.groups.append(group)
+        return group
+
+    def bind(self, data: Arrays | None = None, grads: Arrays | None = None) -> None:
+        """Give all parameters, gradients or both new memory; contents are not copied. A None in
+        `data` leaves that one as it is."""
+        new_data = None if data is None else self._memory(data, "parameter")
+        new_grads = None if grads is None else self._memory(grads, "gradient of")
+        lib().zero_bind_params(
+            self._handle,
+            None if new_data is None else _params.pointers(new_data),
+            None if new_grads is None else _params.pointers(new_grads),
+            len(self._names),
+        )
+        if new_data is not None:
+            self._data = [new or old for new, old in zip(new_data, self._data)]
+        if new_grads is not None:
+            self._grads = new_grads
+
+    def seal(self) -> None:
+        """Fix owners, compare the registration over all ranks and allocate the state; implied by
+        the first call that talks to other ranks."""
+        lib().zero_seal(self._handle)
+
+    @property
+    def settings(self) -> Group:
+        """The settings of all groups together."""
+        return Group(self._handle, _abi.ALL_GROUPS)
+
+    # ---- Train ----
+
+    def broadcast_params(self, root: int | None = 0) -> None:
+        """Copy every parameter from `root` to all ranks; None says that all wrote the same."""
+        chosen = _abi.ROOT_NONE if root is None else root
+        lib().zero_broadcast_params(self._handle, chosen, None)
+
+    def reduce_grads(self, grads: Arrays | None = None, reduction: str = "mean") -> None:
+        """Sum every gradient over the ranks, to its owners; "mean" divides by their number. None
+        means the registered gradients."""
+        flags = _abi.choice(_abi.REDUCTIONS, reduction, "reduction")
+        memory = None if grads is None else self._memory(grads, "gradient of")
+        addresses = None if memory is None else _params.pointers(memory)
+        count = 0 if memory is None else len(memory)
+        lib().zero_reduce_grads(self._handle, addresses, count, flags, None)
+
+    def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> float:
+        """Scale the gradients so that their norm is at most `max_norm`; returns it from before.
+        Reduces first if nothing is reduced."""
+        norm = c.c_double()
+        lib().zero_clip_grad_norm(self._handle, max_norm, norm_type, c.byref(norm), None)
+        return norm.value
+
+    def step(self, grads: Arrays | None = None, reduction: str = "mean") -> bool:
+        """Reduce unless that is done, update the owned share, put the new parameters on every rank.
+        False: gradients were not finite, and all ranks skipped the update."""
+        options = _abi.create(_abi.StepOptions)
+        options.reduce_flags = _abi.choice(_abi.REDUCTIONS, reduction, "reduction")
+        memory = None if grads is None else self._memory(grads, "gradient of")
+        if memory is not None:
+            options.grads, options.grad_count = _params.pointers(memory), len(memory)
+        status: int = lib().zero_step(self._handle, c.byref(options))
+        return status != _abi.SKIPPED
+
+    def result(self) -> Result:
+        """What the ranks agreed in the last step. Does not raise that step's error: see status."""
+        result = _abi.create(_abi.Result)
+        try:
+            lib().zero_step_result(self._handle, c.byref(result))
+        except ZeroError as error:
+            if result.status != error.code:
+                raise
+        return Result(**_fields(result, "reserved"))
+
+    def drop_grads(self) -> None:
+        """Forget what is reduced; local, writes no gradient."""
+        lib().zero_drop_grads(self._handle)
+
+    # ---- State ----
+
+    def save(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
+        """Save parameters, state, settings and step as the checkpoint `directory`: complete and on
+        stable storage, or not there."""
+        options = _abi.create(_abi.SaveOptions)
+        options.flags = _abi.SAVE_REPLACE if replace else 0
+        lib().zero_state_save(self._handle, _path(directory), c.byref(options))
+
+    def load(self, directory: str | os.PathLike[str], *, keep_settings: bool = False) -> None:
+        """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
+        saved it."""
+        options = _abi.create(_abi.LoadOptions)
+        options.flags = _abi.LOAD_KEEP_SETTINGS if keep_settings else 0
+        lib().zero_state_load(self._handle, _path(directory), c.byref(options))
+
+    # ---- Look inside ----
+
+    @property
+    def comm(self) -> Comm:
+        return self._comm
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The registered parameters, in order."""
+        return tuple(self._names)
+
+    def param_index(self, name: str) -> int:
+        index = c.c_int64()
+        lib().zero_param_index(self._handle, _abi.text(name, "parameter"), c.byref(index))
+        return index.value
+
+    def owned_ranges(self, rank: int | None = None) -> list[OwnedRange]:
+        """What `rank`, or this one, owns; of what is sealed."""
+        chosen = self._comm.rank if rank is None else rank
+        count = c.c_size_t()
+        lib().zero_owned_ranges(self._handle, chosen, None, 0, c.byref(count))
+        triples = (c.c_int64 * (3 * count.value))()
+        lib().zero_owned_ranges(self._handle, chosen, triples, count.value, c.byref(count))
+        return [OwnedRange(*triples[at : at + 3]) for at in range(0, len(triples), 3)]
+
+    def stats(self) -> Statistics:
+        statistics = _abi.create(_abi.Statistics)
+        lib().zero_stats(self._handle, c.byref(statistics))
+        return Statistics(**_fields(statistics))
+
+    def close(self) -> None:
+        """Give state and borrowed memory back; again is fine. Parameters keep their values."""
+        token, self._handle.value = self._handle.value, None
+        if token is None:
+            return
+        try:
+            lib().zero_free(OptimHandle(token))
+        except ZeroError:
+            self._handle.value = token
+            raise
+        self._data, self._grads = [], []
+
+    def __enter__(self) -> Optimizer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Nobody is left to hear of a failure, for example in a child after fork.
+        try:
+            self.close()
+        except Exception:  # noqa: S110
+            pass
+
+    def _memory(self, arrays: Arrays, what: str) -> list[Optional[Buffer]]:
+        """One checked buffer per registered parameter."""
+        if isinstance(arrays, Mapping):
+            _refuse_unknown(arrays, set(self._names))
+            arrays = [arrays.get(name) for name in self._names]
+        if len(arrays) != len(self._names):
+            raise ValueError(f"{len(arrays)} arrays given for {len(self._names)} parameters")
+        return [
+            _params.memory_of(array, f"{what} {name!r}", shape)
+            for array, name, shape in zip(arrays, self._names, self._shapes)
+        ]
+
+
+def _refuse_unknown(arrays: Mapping[str, Any] | None, known: set[str]) -> None:
+    unknown = [name for name in arrays or () if name not in known]
+    if unknown:
+        raise KeyError(f"{', '.join(map(repr, unknown))}: no parameter has that name")
+
+
+def _fields(struct: _abi.Struct, *left_out: str) -> dict[str, Any]:
+    names = [field[0] for field in struct._fields_]
+    return {name: getattr(struct, name) for name in names if name not in ("struct_size", *left_out)}
+
+
+def _path(directory: str | os.PathLike[str]) -> bytes:
+    path = os.fsencode(directory)
+    if b"\0" in path:
+        raise ValueError("directory has a NUL character in it")
+    return path

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by scripts/test and scripts/demo, with the names of what they need. Installs what is missing
+# where it may, and otherwise says what to install. Sets PYTHON.
+
+# The Debian package that brings a need, and how to see that it is there.
+need_package() {
+  case $1 in
+    c++) echo g++ ;;
+    c) echo gcc ;;
+    meson) echo meson ;;
+    ninja) echo ninja-build ;;
+    python3) echo python3 ;;
+    pkg-config) echo pkg-config ;;
+    nlohmann_json) echo nlohmann-json3-dev ;;
+    libxxhash) echo libxxhash-dev ;;
+    gtest) echo libgtest-dev ;;
+    benchmark) echo libbenchmark-dev ;;
+  esac
+}
+
+need_is_there() {
+  case $1 in
+    c++) command -v "${CXX:-c++}" ;;
+    c) command -v "${CC:-cc}" ;;
+    meson | ninja | python3 | pkg-config) command -v "$1" ;;
+    *) pkg-config --exists "$1" ;;
+  esac >/dev/null 2>&1
+}
+
+missing_packages() {
+  for need in "$@"; do
+    need_is_there "$need" || need_package "$need"
+  done
+}
+
+# What is missing is looked for, installed and looked for again.
+require() {
+  packages=$(missing_packages "$@" | tr '\n' ' ')
+  [ -n "$packages" ] || return 0
+  as_root=
+  if [ "$(id -u)" != 0 ]; then as_root="sudo -n"; fi
+  if command -v apt-get >/dev/null && { [ -z "$as_root" ] || $as_root true 2>/dev/null; }; then
+    echo "installing $packages"
+    $as_root apt-get update -qq >/dev/null 2>&1 || echo "apt-get update failed: going on with its old lists"
+    # shellcheck disable=SC2086  # a list of words
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages \
+      >/dev/null || true
+    packages=$(missing_packages "$@" | tr '\n' ' ')
+    [ -n "$packages" ] || return 0
+  fi
+  echo "Missing, under their Debian names: $packages" >&2
+  exit 1
+}
+
+# A python3 with numpy if there is one: the bindings' numpy tests are skipped without it.
+choose_python() {
+  for candidate in "${PYTHON:-}" python3 /usr/bin/python3; do
+    [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
+    "$candidate" -c 'import numpy' 2>/dev/null && PYTHON=$candidate && return 0
+  done
+  : "${PYTHON:=python3}"
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/local/local.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "comm/create.h"
+#include "kernels/float_environment.h"
+
+namespace zero {
+
+Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, int32_t world,
+                                           const CommOptions& options) {
+  if (name.empty()) return Status(ZERO_ERR_ARGUMENT, "the name of a local comm is empty");
+  if (world < 1 || world > local::kMaxWorld)
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("world is ", world, ": a local comm has 1 to ", local::kMaxWorld, " ranks"));
+  if (rank < 0 || rank >= world)
+    return Status(ZERO_ERR_ARGUMENT, text("rank is ", rank, " in a world of ", world));
+  return local::join(text("rendezvous '", name, "'"), local::address_of_comm(name), rank, world, options,
+                     [] { return Status(); });
+}
+
+namespace local {
+
+Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address, int32_t rank,
+                                   int32_t world, const CommOptions& options,
+                                   std::function<Status()> check) {
+  const int64_t deadline_ns = now_ns() + options.rendezvous_ms * 1'000'000;
+  Life life = ZERO_TRY(Life::begin());
+  const Meeting meeting{title, address, rank, world, options.rendezvous_ms, deadline_ns, &life,
+                        std::move(check)};
+  Seat seat = ZERO_TRY(meet(meeting));
+  return std::shared_ptr<Comm>(
+      std::make_shared<LocalComm>(rank, world, options, std::move(life), std::move(seat)));
+}
+
+LocalComm::LocalComm(int32_t rank, int32_t world, const CommOptions& options, Life life, Seat seat)
+    : Comm(rank, world, options),
+      life_(std::move(life)),
+      control_(std::move(seat.control)),
+      connections_(std::move(seat.connections)) {
+  static_assert(kRecordBytes <= kRecordRoom);
+  control_->set_step(&steps_done, &publishing);
+}
+
+local::Patience LocalComm::limit(const Comm::Patience& patience) const {
+  return {.operation = patience.operation,
+          .phase = patience.phase,
+          .limit_ms = patience.entry ? options().late_ms : options().timeout_ms,
+          .extended_by_progress = !patience.entry};
+}
+
+Status LocalComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                                 const Comm::Patience& patience) {
+  return control_->exchange(mine, all, limit(patience));
+}
+
+Status LocalComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
+                                  const Comm::Patience& patience) {
+  return control_->broadcast(data, root, limit(patience),
+                             limit({false, patience.operation, patience.phase}));
+}
+
+// ---- Data plane: correct, not fast. Steps on this comm are direct.
+
+namespace {
+constexpr size_t kPieceBytes = 8192;
+}
+
+Status LocalComm::all_gather(Call& call, const void* send, void* recv, size_t bytes) {
+  const size_t ranks = static_cast<size_t>(world());
+  const std::span from(static_cast<const std::byte*>(send), bytes);
+  std::byte* const to = static_cast<std::byte*>(recv);
+  std::vector<std::byte> pieces(ranks * std::min(bytes, kPieceBytes));
+  // `send` may lie inside `recv` at this rank's own place, which gets the same bytes again.
+  for (size_t done = 0; done < bytes;) {
+    const size_t part = std::min(bytes - done, kPieceBytes);
+    ZERO_TRY(call.exchange("all_gather", from.subspan(done, part), std::span(pieces).first(ranks * part)));
+    for (size_t r = 0; r < ranks; ++r)
+      if (to + r * bytes != from.data())
+        std::memcpy(to + r * bytes + done, pieces.data() + r * part, part);
+    done += part;
+  }
+  return {};
+}
+
+Status LocalComm::reduce_scatter(Call& call, const float* send, float* recv, size_t count, float*) {
+  const size_t ranks = static_cast<size_t>(world());
+  const size_t piece = std::max(kPieceBytes / sizeof(float) / ranks, size_t{1});
+  std::vector<float> mine(ranks * piece), all(ranks * ranks * piece);
+  const FloatEnvironment environment;
+  for (size_t done = 0; done < count;) {
+    const size_t part = std::min(count - done, piece);
+    for (size_t r = 0; r < ranks; ++r)
+      std::memcpy(mine.data() + r * part, send + r * count + done, part * sizeof(float));
+    ZERO_TRY(call.exchange("reduce_scatter", std::as_bytes(std::span(mine).first(ranks * part)),
+                           std::as_writable_bytes(std::span(all).first(ranks * ranks * part))));
+    for (size_t i = 0; i < part; ++i) {
+      const float* const first = all.data() + static_cast<size_t>(rank()) * part + i;
+      float sum = first[0];
+      for (size_t r = 1; r < ranks; ++r) sum += first[r * ranks * part];
+      recv[done + i] = sum;
+    }
+    done += part;
+  }
+  return {};
+}
+
+// ---- Children.
+
+Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const int32_t> members,
+                                                    int32_t) {
+  // The child's rank 0 draws the name; one that could not draws the empty one.
+  std::string name;
+  Status drawn;
+  if (!members.empty() && members[0] == rank()) {
+    Result<Generation> bits = random_bits();
+    if (bits.ok()) name = hex(Digest(*bits));
+    drawn = std::move(bits).status();
+  }
+  const std::vector<std::string> names = ZERO_TRY(call.gather("child", name));
+  ZERO_TRY(std::move(drawn));
+  if (members.empty()) return std::shared_ptr<Comm>();
+  const std::string& shared = names[static_cast<size_t>(members[0])];
+  if (shared.empty())
+    return Status(ZERO_ERR_PEER, text("rank ", members[0], " could not draw the child's name"));
+  const auto place = std::find(members.begin(), members.end(), rank());
+  const local::Patience where{operation_name(call.operation()), "child", options().rendezvous_ms, false};
+  // The other members may die before they come: this comm sees that, the child's rendezvous could not.
+  return join(text("rendezvous of the child of a split"), address_of_comm(shared),
+              static_cast<int32_t>(place - members.begin()), static_cast<int32_t>(members.size()),
+              options(), [this, where] { return control_->check(where); });
+}
+
+}  // namespace local
+}  // namespace zero

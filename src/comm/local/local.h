@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The comm of ranks on one host, processes or threads of one user.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "comm/comm.h"
+#include "comm/local/life.h"
+#include "comm/local/local_arena.h"
+#include "comm/local/rendezvous.h"
+
+namespace zero::local {
+
+class LocalComm final : public Comm {
+ public:
+  LocalComm(int32_t rank, int32_t world, const CommOptions& options, Life life, Seat seat);
+
+  const char* kind() const override { return "local"; }
+  bool aborted() const override { return control_->aborted(); }
+  Failure failure() const override { return control_->failure(); }
+  void abort(const Failure& cause) override { control_->abort(cause); }
+
+  bool direct() const override { return true; }
+  Location locate(const void* data, size_t bytes) const override;
+  Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const override;
+  std::shared_ptr<Arena> arena(const Location& location) const override;
+
+  Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override;
+  Status reduce_scatter(Call& call, const float* send, float* recv, size_t count,
+                        float* scratch) override;
+
+ protected:
+  Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                        const Comm::Patience& patience) override;
+  Status broadcast_bytes(std::span<std::byte> data, int32_t root,
+                         const Comm::Patience& patience) override;
+  Result<std::shared_ptr<Arena>> allocate(Call& call, size_t bytes, int32_t kind) override;
+  Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
+                                           int32_t color) override;
+  void note_progress() override { control_->note_progress(); }
+
+ private:
+  local::Patience limit(const Comm::Patience& patience) const;
+  Vigil vigil(const local::Patience& where);
+  std::shared_ptr<LocalArena> find(const Location& location) const;
+  Status offer(int memory, size_t bytes);
+  Result<Fd> take_offer(size_t bytes);
+  Status reserve_part(int memory, const Mapping& mapping, const ArenaLayout& layout);
+
+  Life life_;  // first here, last to go: the seat's end must not look like a death
+  const std::unique_ptr<Control> control_;
+  const std::vector<Fd> connections_;
+  uint32_t arena_attempts_ = 0;
+
+  mutable std::mutex arenas_mutex_;
+  std::vector<std::weak_ptr<LocalArena>> arenas_;  // by number, from 1
+};
+
+/// A seat in the comm called `address`; `check` can end the rendezvous early.
+Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address, int32_t rank,
+                                   int32_t world, const CommOptions& options,
+                                   std::function<Status()> check);
+
+}  // namespace zero::local

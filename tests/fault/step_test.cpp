@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank is killed, or stopped, at every numbered point of a whole training run: rendezvous, arenas,
+// registration, broadcast, step, reduce, clip, save, load. The others return, say who, and leave nothing.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/os.h"
+#include "support/ranks.h"
+#include "zero.h"
+
+namespace zero::test {
+namespace {
+
+constexpr int kMostRanks = 4;
+constexpr int64_t kDeadlineMs = 400;
+
+/// What ranks and the test tell each other, in memory that forked ranks share.
+struct Board {
+  std::atomic<int64_t> struck_ns;         // when the victim was about to go
+  std::atomic<int> points[kMostRanks];    // passed so far
+  std::atomic<int64_t> failed_ns[kMostRanks];
+  std::atomic<int> victim;                // its process
+  std::atomic<int> ended;                 // survivors that are through
+  char point[64];                         // the name of the point the victim went at
+};
+
+struct Strike {
+  int rank;
+  int point;
+  int signal;
+};
+
+Board* board = nullptr;
+Strike strike;
+int own_rank = 0;
+SystemCalls calls;
+
+void reached(const char* name) {
+  if (board->points[own_rank].fetch_add(1) != strike.point || own_rank != strike.rank) return;
+  std::strncpy(board->point, name, sizeof board->point - 1);
+  board->victim = getpid();
+  board->struck_ns = now_ns();
+  kill(getpid(), strike.signal);
+}
+
+/// Parameters and gradients of one rank.
+struct Model {
+  void* data = nullptr;
+  void* grads = nullptr;
+  float foreign[300] = {}, foreign_grad[300] = {};
+};
+
+/// The run: each call's name, made by one function so that a failing call is known by its place.
+class TrainingRun {
+ public:
+  TrainingRun(int rank, int world, std::string name, std::string directory)
+      : rank_(rank), world_(world), name_(std::move(name)), directory_(std::move(directory)) {}
+  ~TrainingRun() {
+    zero_free(optim_);
+    zero_arena_free(model_.data);
+    zero_arena_free(model_.grads);
+    zero_comm_free(comm_);
+  }
+
+  /// "done", or "<call>|<status>|<text>".
+  std::string go() {
+    zero_comm_options options;
+    zero_comm_options_init(&options, sizeof options);
+    options.timeout_ms = options.late_ms = kDeadlineMs;
+    options.rendezvous_ms = 800;
+    if (failed("create", zero_comm_create_local(&comm_, name_.c_str(), rank_, world_, &options))) return out_;
+    if (failed("arena", zero_arena_alloc(comm_, 40000, ZERO_MEMORY_SHARED, &model_.data))) return out_;
+    if (failed("arena", zero_arena_alloc(comm_, 40000, ZERO_MEMORY_PER_RANK, &model_.grads))) return out_;
+    if (!build()) return out_;
+    if (failed("broadcast", zero_broadcast_params(optim_, 0, nullptr))) return out_;
+    if (failed("step", zero_step(optim_, nullptr))) return out_;
+    if (failed("reduce", zero_reduce_grads(optim_, nullptr, 0, 0, nullptr))) return out_;
+    if (failed("clip", zero_clip_grad_norm(optim_, 0.1, 2, nullptr, nullptr))) return out_;
+    if (failed("step", zero_step(optim_, nullptr))) return out_;
+    if (failed("save", zero_state_save(optim_, directory_.c_str(), nullptr))) return out_;
+    if (failed("load", zero_state_load(optim_, directory_.c_str(), nullptr))) return out_;
+    if (failed("step", zero_step(optim_, nullptr))) return out_;
+    return "done";
+  }
+
+ private:
+  bool failed(const char* call, zero_status status) {
+    if (status == ZERO_OK) return false;
+    board->failed_ns[rank_] = now_ns();
+    out_ = std::string(call) + "|" + zero_status_name(status) + "|" + zero_last_error();
+    return true;
+  }
+
+  bool build() {
+    if (failed("create", zero_create(&optim_, comm_, nullptr))) return false;
+    const int64_t sizes[] = {5000, 1, 300, 2500};
+    zero_param params[4];
+    const char* names[] = {"a", "b", "foreign", "d"};
+    size_t at = 0;
+    for (int i = 0; i < 4; i++) {
+      zero_param_init(&params[i], sizeof params[i]);
+      params[i].name = names[i];
+      params[i].shape = &sizes[i];
+      params[i].ndim = 1;
+      params[i].data = i == 2 ? model_.foreign : static_cast<float*>(model_.data) + at;
+      params[i].grad = i == 2 ? model_.foreign_grad : static_cast<float*>(model_.grads) + at;
+      for (int64_t k = 0; k < sizes[i]; k++) static_cast<float*>(params[i].grad)[k] = 0.25f;
+      at += i == 2 ? 0 : static_cast<size_t>(sizes[i]);
+    }
+    return !failed("register", zero_register_params(optim_, nullptr, params, 4, nullptr));
+  }
+
+  int rank_, world_;
+  std::string name_, directory_, out_;
+  zero_comm* comm_ = nullptr;
+  zero_optim* optim_ = nullptr;
+  Model model_;
+};
+
+class FaultTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = std::filesystem::temp_directory_path() / ("libzero-fault-" + std::to_string(getpid()));
+    std::filesystem::remove_all(root_);
+    std::filesystem::create_directories(root_);
+    sockets_ = sockets();
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  std::vector<RankEnd> run(int world, const Strike& what) {
+    memory_ = std::make_unique<SharedMemory>(sizeof(Board));
+    board = memory_->as<Board>();
+    strike = what;
+    const std::string name = "fault-" + std::to_string(getpid()) + "-" + std::to_string(next_++);
+    const std::string directory = root_ / ("checkpoint-" + std::to_string(next_));
+    return run_ranks(
+        RankKind::processes, world,
+        [&](int rank) {
+          own_rank = rank;
+          calls = real_system_calls();
+          calls.reached = reached;
+          replace_system_calls(&calls);
+          std::string result = TrainingRun(rank, world, name, directory).go();
+          // The last survivor wakes a stopped rank, which must find itself fenced out.
+          if (rank != strike.rank && board->ended.fetch_add(1) == world - 2 && board->victim != 0) {
+            kill(board->victim, SIGCONT);
+          }
+          return result;
+        },
+        30'000);
+  }
+
+  /// Unix sockets of this test's names that exist in the system.
+  static int sockets() {
+    std::ifstream list("/proc/net/unix");
+    int found = 0;
+    for (std::string line; std::getline(list, line);) {
+      if (line.find("@") != std::string::npos && line.find("zero") != std::string::npos) found++;
+    }
+    return found;
+  }
+
+  int directories_left() const {
+    int found = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(root_)) {
+      if (entry.path().filename().string().rfind(".tmp-", 0) == 0) found++;
+    }
+    return found;
+  }
+
+  void clean() {
+    for (const auto& entry : std::filesystem::directory_iterator(root_)) std::filesystem::remove_all(entry.path());
+  }
+
+  /// How many points each rank passes when nobody is struck.
+  std::vector<int> count_points(int world) {
+    for (const RankEnd& end : run(world, {-1, -1, 0})) EXPECT_EQ(end.result, "done");
+    std::vector<int> points;
+    for (int rank = 0; rank < world; rank++) points.push_back(board->points[rank]);
+    clean();
+    return points;
+  }
+
+  static bool full() { return std::getenv("ZERO_TEST_FULL") != nullptr; }
+
+  std::filesystem::path root_;
+  std::unique_ptr<SharedMemory> memory_;
+  int next_ = 0;
+  int sockets_ = 0;
+};
+
+/// The survivor's sentence names the victim and has the right code; `stopped` decides between two codes.
+void expect_told(const std::string& result, int victim, bool stopped, const std::string& where) {
+  if (result == "done") return;  // it no longer needed the victim
+  const bool forming = result.rfind("create|", 0) == 0;
+  const std::string code = forming ? "|ZERO_ERR_RENDEZVOUS|" : stopped ? "|ZERO_ERR_TIMEOUT|" : "|ZERO_ERR_PEER_DEAD|";
+  EXPECT_NE(result.find(code), std::string::npos) << where << ": " << result;
+  EXPECT_NE(result.find("rank " + std::to_string(victim)), std::string::npos) << where << ": " << result;
+}
+
+TEST_F(FaultTest, a_rank_killed_at_any_point_is_named_by_all_others_at_once) {
+  std::vector<double> milliseconds;
+  for (int world = 2; world <= kMostRanks; world++) {
+    const std::vector<int> points = count_points(world);
+    for (int victim = 0; victim < world; victim++) {
+      const int stride = full() ? 1 : 5;
+      for (int point = victim % stride; point < points[static_cast<size_t>(victim)]; point += stride) {
+        const std::vector<RankEnd> ends = run(world, {victim, point, SIGKILL});
+        const std::string where = "world " + std::to_string(world) + ", rank " + std::to_string(victim) + " killed at " + board->point;
+        for (int rank = 0; rank < world; rank++) {
+          const RankEnd& end = ends[static_cast<size_t>(rank)];
+          ASSERT_FALSE(end.hung) << where << ": rank " << rank << " hung";
+          if (rank == victim) continue;
+          ASSERT_TRUE(end.returned) << where << ": rank " << rank << " ended with signal " << end.signal;
+          expect_told(end.result, victim, false, where + ", rank " + std::to_string(rank));
+          if (end.result != "done" && end.result.rfind("create|", 0) != 0) {
+            milliseconds.push_back(static_cast<double>(board->failed_ns[rank] - board->struck_ns) * 1e-6);
+          }
+        }
+        EXPECT_LE(directories_left(), 1) << where;
+        EXPECT_EQ(sockets(), sockets_) << where;
+        clean();
+        if (HasFailure()) return;
+      }
+    }
+  }
+  std::sort(milliseconds.begin(), milliseconds.end());
+  ASSERT_FALSE(milliseconds.empty());
+  const double p99 = milliseconds[milliseconds.size() * 99 / 100];
+  RecordProperty("survivors", static_cast<int>(milliseconds.size()));
+  std::printf("%zu survivors told after %.2f ms (median), %.2f ms (p99), %.2f ms (worst)\n", milliseconds.size(),
+              milliseconds[milliseconds.size() / 2], p99, milliseconds.back());
+  EXPECT_LE(p99, 100);
+}
+
+TEST_F(FaultTest, a_rank_stopped_at_any_point_is_named_at_the_deadline) {
+  for (int world = 2; world <= kMostRanks; world++) {
+    const std::vector<int> points = count_points(world);
+    for (int victim = 0; victim < world; victim++) {
+      const int stride = full() ? 1 : 23;
+      for (int point = victim; point < points[static_cast<size_t>(victim)]; point += stride) {
+        const std::vector<RankEnd> ends = run(world, {victim, point, SIGSTOP});
+        const std::string where = "world " + std::to_string(world) + ", rank " + std::to_string(victim) + " stopped at " + board->point;
+        for (int rank = 0; rank < world; rank++) {
+          const RankEnd& end = ends[static_cast<size_t>(rank)];
+          ASSERT_TRUE(end.returned) << where << ": rank " << rank;
+          if (rank == victim) continue;
+          expect_told(end.result, victim, true, where + ", rank " + std::to_string(rank));
+          if (end.result == "done" || end.result.rfind("create|", 0) == 0) continue;
+          const double waited = static_cast<double>(board->failed_ns[rank] - board->struck_ns) * 1e-6;
+          EXPECT_GE(waited, kDeadlineMs * 0.9) << where;
+          EXPECT_LE(waited, kDeadlineMs * 3 + 500) << where;
+        }
+        clean();
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// What calls ask of a backend; what ranks see of each other is in conformance/comm_test.cpp.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <set>
+
+#include "base/text.h"
+#include "comm/comm.h"
+#include "comm/first_cause.h"
+
+namespace zero {
+namespace {
+
+/// Rank 0 of two, whose other rank sends the same as this one, changed by `spoil`. Writes down what is asked.
+class EchoComm : public Comm {
+ public:
+  struct Asked {
+    size_t bytes;
+    bool entry;
+    std::string operation;
+    std::string phase;
+    bool broadcast;
+  };
+
+  EchoComm() : Comm(0, 2, {}) {}
+
+  std::vector<Asked> asked;
+  std::function<void(std::byte* record)> spoil = [](std::byte*) {};
+  int progress = 0;
+
+  const char* kind() const override { return "echo"; }
+  bool aborted() const override { return cause_.is_set(); }
+  Failure failure() const override { return cause_.get(); }
+  void abort(const Failure& cause) override { cause_.set(cause); }
+  bool direct() const override { return false; }
+  Location locate(const void*, size_t) const override { return {}; }
+  Result<std::byte*> resolve(int32_t, const Location&, size_t) const override { return nothing(); }
+  std::shared_ptr<Arena> arena(const Location&) const override { return nullptr; }
+  Status all_gather(Call&, const void*, void*, size_t) override { return nothing(); }
+  Status reduce_scatter(Call&, const float*, float*, size_t, float*) override { return nothing(); }
+
+  static constexpr size_t kMostBytes = kRecordBytes;
+
+ protected:
+  Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                        const Patience& patience) override {
+    const bool first = asked.empty() || mine.size() == asked[0].bytes;
+    asked.push_back({mine.size(), patience.entry, patience.operation, patience.phase, false});
+    EXPECT_EQ(all.size(), 2 * mine.size());
+    memcpy(all.data(), mine.data(), mine.size());
+    memcpy(all.data() + mine.size(), mine.data(), mine.size());
+    if (!first) return {};
+    const uint32_t rank = 1;
+    memcpy(all.data() + mine.size() + sizeof rank, &rank, sizeof rank);
+    spoil(all.data() + mine.size());
+    return {};
+  }
+  Status broadcast_bytes(std::span<std::byte> data, int32_t, const Patience& patience) override {
+    asked.push_back({data.size(), patience.entry, patience.operation, patience.phase, true});
+    return {};
+  }
+  Result<std::shared_ptr<Arena>> allocate(Call&, size_t, int32_t) override { return nothing(); }
+  Result<std::shared_ptr<Comm>> make_child(Call&, std::span<const int32_t>, int32_t) override {
+    return nothing();
+  }
+  void note_progress() override { ++progress; }
+
+ private:
+  static Status nothing() { return Status(ZERO_ERR_UNSUPPORTED, "echo"); }
+  FirstCause cause_;
+};
+
+struct Scene {
+  std::shared_ptr<EchoComm> comm = std::make_shared<EchoComm>();
+  Call call = comm->begin(Operation::step, 3).value();
+};
+
+TEST(Call, a_vote_in_peace_is_one_small_exchange) {
+  Scene scene;
+  std::byte payload[600] = {}, payloads[1200];
+  EXPECT_TRUE(scene.call.vote("vote", {}, payload, payloads).ok());
+  ASSERT_EQ(scene.comm->asked.size(), 1u);
+  EXPECT_EQ(scene.comm->asked[0].bytes, 1024u);
+  EXPECT_EQ(scene.comm->asked[0].operation, "zero_step");
+  EXPECT_EQ(scene.comm->asked[0].phase, "vote");
+}
+
+TEST(Call, only_its_first_exchange_waits_for_late_ranks) {
+  Scene scene;
+  const std::vector<std::byte> large(50'000);
+  std::vector<std::byte> both(100'000);
+  EXPECT_TRUE(scene.call.exchange("large", large, both).ok());
+  EXPECT_TRUE(scene.call.vote("vote", {}).ok());
+  ASSERT_GT(scene.comm->asked.size(), 2u);
+  for (const auto& asked : scene.comm->asked) EXPECT_EQ(asked.entry, &asked == &scene.comm->asked[0]);
+}
+
+TEST(Call, every_first_exchange_has_the_same_size_and_none_exceeds_a_record) {
+  const std::set<size_t> sizes = [] {
+    std::set<size_t> first;
+    for (size_t bytes : {0, 1, 900, 5000, 100'000}) {
+      Scene scene;
+      const std::string mine(bytes, 'x');
+      std::vector<std::byte> all(2 * bytes), data(bytes);
+      EXPECT_TRUE(scene.call.exchange("bytes", std::as_bytes(std::span(mine)), all).ok());
+      EXPECT_EQ((*scene.call.gather("texts", mine))[1].size(), bytes);
+      EXPECT_TRUE(scene.call.broadcast("data", data, 1).ok());
+      EXPECT_TRUE(scene.call.agree("same", "what", mine).ok());
+      first.insert(scene.comm->asked[0].bytes);
+      for (const auto& asked : scene.comm->asked)
+        EXPECT_LE(asked.bytes, asked.broadcast ? bytes : EchoComm::kMostBytes);
+    }
+    return first;
+  }();
+  EXPECT_EQ(sizes.size(), 1u);
+}
+
+TEST(Call, long_phases_are_cut_and_stay_readable) {
+  Scene scene;
+  EXPECT_TRUE(scene.call.vote("a phase with far too many words for its field", {}).ok());
+  EXPECT_EQ(scene.comm->asked[0].phase, "a phase with far too many words");
+}
+
+TEST(Call, any_flipped_bit_of_another_ranks_header_is_noticed_or_harmless) {
+  for (size_t bit = 0; bit < 96 * 8; ++bit) {
+    Scene scene;
+    scene.comm->spoil = [&](std::byte* record) { record[bit / 8] ^= std::byte{1} << bit % 8; };
+    const Status status = scene.call.vote("vote", {});
+    const size_t byte = bit / 8;
+    if (byte < 80) {  // magic, rank and what must agree
+      EXPECT_TRUE(status.code() == ZERO_ERR_DESYNC || status.code() == ZERO_ERR_COMM) << bit;
+      EXPECT_TRUE(scene.comm->aborted());
+    } else if (byte >= 88 && byte < 92) {  // its status code
+      EXPECT_EQ(status.code(), ZERO_ERR_PEER) << bit;
+    } else {
+      EXPECT_TRUE(status.ok()) << bit;
+    }
+  }
+}
+
+TEST(Call, sizes_that_no_rank_can_mean_are_refused_before_memory_is_taken) {
+  const uint64_t huge = UINT64_MAX / 2;
+  const auto spoil = [&](std::byte* record) { memcpy(record + 80, &huge, sizeof huge); };
+  Scene scene;
+  scene.comm->spoil = spoil;
+  EXPECT_EQ(scene.call.gather("texts", "x").failure().code(), ZERO_ERR_UNSUPPORTED);
+  scene.comm->spoil = [&](std::byte* record) {
+    spoil(record);
+    const Code code = ZERO_ERR_MEMORY;
+    memcpy(record + 88, &code, sizeof code);
+  };
+  const Status status = scene.call.vote("vote", {});
+  EXPECT_EQ(status.code(), ZERO_ERR_PEER);
+  EXPECT_LT(status.text().size(), 4096u);
+}
+
+TEST(Call, progress_reaches_the_comm) {
+  Scene scene;
+  scene.call.progress();
+  EXPECT_EQ(scene.comm->progress, 1);
+}
+
+TEST(Call, operations_have_the_names_of_their_functions) {
+  std::set<std::string> names;
+  for (uint32_t i = 1; i <= static_cast<uint32_t>(Operation::load); ++i) {
+    const std::string name = operation_name(static_cast<Operation>(i));
+    EXPECT_EQ(name.substr(0, 5), "zero_");
+    names.insert(name);
+  }
+  EXPECT_EQ(names.size(), static_cast<size_t>(Operation::load));
+  EXPECT_STREQ(operation_name(static_cast<Operation>(0)), "an unknown call");
+}
+
+}  // namespace
+}  // namespace zero

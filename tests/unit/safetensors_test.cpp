@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Headers of safetensors files: what is built parses back, and the rules of the format hold one by one.
+#include "state/safetensors.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+std::string length_bytes(uint64_t length) {
+  std::string out(8, '\0');
+  for (unsigned i = 0; i < 8; i++) out[i] = static_cast<char>(length >> (8 * i) & 0xff);
+  return out;
+}
+
+/// Both steps of reading a header, as load takes them.
+Result<SafetensorsHeader> parse(std::string_view file) {
+  const uint64_t length = ZERO_TRY(safetensors_header_bytes(file.substr(0, 8), file.size()));
+  return parse_safetensors_header(file.substr(8, length), file.size());
+}
+
+std::string file_of(std::string_view json, size_t data) {
+  return length_bytes(json.size()) + std::string(json) + std::string(data, 'd');
+}
+
+SafetensorsHeader random_header(std::mt19937& random) {
+  SafetensorsHeader header;
+  header.metadata = {{"format", "pt"}, {"k\"", "v\n"}};
+  for (uint32_t i = random() % 20; i > 0; i--) {
+    TensorEntry& tensor = header.tensors.emplace_back();
+    tensor.name = text("layer.", random() % 1000, ".w", i, random() % 2 ? "\u00e9\"\\" : "");
+    tensor.dtype = random() % 2 ? "F32" : "BF16";
+    for (uint32_t d = random() % 4; d > 0; d--) tensor.shape.push_back(static_cast<int64_t>(random() % 6));
+  }
+  return header;
+}
+
+TEST(Safetensors, what_is_built_parses_back) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 500; round++) {
+    SafetensorsHeader header = random_header(random);
+    auto built = build_safetensors_header(header);
+    ASSERT_TRUE(built.ok()) << built.failure().text();
+    EXPECT_EQ((*built).size(), header.data_start);
+    EXPECT_EQ(header.data_start % 4096, 0u);
+    auto parsed = parse(*built + std::string(header.data_bytes(), 'd'));
+    ASSERT_TRUE(parsed.ok()) << parsed.failure().text();
+    EXPECT_EQ(parsed->metadata, header.metadata);
+    EXPECT_EQ(parsed->data_start, header.data_start);
+    ASSERT_EQ(parsed->tensors.size(), header.tensors.size());
+    for (const TensorEntry& tensor : parsed->tensors) {
+      const auto same = std::find_if(header.tensors.begin(), header.tensors.end(),
+                                     [&](const TensorEntry& one) { return one.name == tensor.name; });
+      ASSERT_NE(same, header.tensors.end());
+      EXPECT_EQ(tensor.dtype, same->dtype);
+      EXPECT_EQ(tensor.shape, same->shape);
+      EXPECT_EQ(tensor.begin, same->begin);
+      EXPECT_EQ(tensor.end, same->end);
+    }
+  }
+}
+
+TEST(Safetensors, tensors_lie_one_behind_the_other_by_name) {
+  SafetensorsHeader header;
+  header.tensors = {{"b", "F32", {2, 3}, 0, 0}, {"a", "F32", {}, 0, 0}, {"aa", "F32", {0}, 0, 0}};
+  auto built = build_safetensors_header(header);
+  ASSERT_TRUE(built.ok());
+  EXPECT_EQ(std::string(built->substr(8, built->find_last_of('}') - 7)),
+            "{\"__metadata__\":{},\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
+            "\"aa\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,4]},"
+            "\"b\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[4,28]}}");
+}
+
+TEST(Safetensors, a_file_without_padding_metadata_or_order_is_read_too) {
+  auto parsed = parse(file_of("{\"x\":{\"data_offsets\":[2,6],\"shape\":[1],\"dtype\":\"F32\"},"
+                              "\"y\":{\"dtype\":\"BF16\",\"shape\":[1,1],\"data_offsets\":[0,2]}}", 6));
+  ASSERT_TRUE(parsed.ok()) << parsed.failure().text();
+  EXPECT_EQ(parsed->tensors[0].name, "y");
+  EXPECT_EQ(parsed->tensors[1].name, "x");
+}
+
+struct Bad {
+  std::string json;
+  size_t data;
+  const char* says;
+};
+
+std::string tensor(std::string_view name, std::string_view dtype, std::string_view shape, std::string_view offsets) {
+  return text('"', name, "\":{\"dtype\":\"", dtype, "\",\"shape\":", shape, ",\"data_offsets\":", offsets, "}");
+}
+
+TEST(Safetensors, refuses_headers_that_break_a_rule) {
+  const std::string a = tensor("a", "F32", "[1]", "[0,4]");
+  const Bad bad[] = {
+      {"{" + tensor("a", "F31", "[1]", "[0,4]") + "}", 4, "unknown dtype \"F31\""},
+      {"{" + tensor("a", "f32", "[1]", "[0,4]") + "}", 4, "unknown dtype"},
+      {"{" + tensor("a", "", "[1]", "[0,4]") + "}", 4, "unknown dtype"},
+      {"{" + tensor("", "F32", "[1]", "[0,4]") + "}", 4, "empty name"},
+      {"{" + tensor(std::string(9000, 'n'), "F32", "[1]", "[0,4]") + "}", 4, "longer than"},
+      {"{" + tensor("a\\u0000", "F32", "[1]", "[0,4]") + "}", 4, "NUL"},
+      {"{" + tensor("a", "F32", "[1]", "[0]") + "}", 4, "are not two"},
+      {"{" + tensor("a", "F32", "[1]", "[]") + "}", 4, "are not two"},
+      {"{" + tensor("a", "F32", "[1]", "[0,4,8]") + "}", 4, "more than two"},
+      {"{" + tensor("a", "F32", "[1]", "[4,0]") + "}", 4, "do not span"},
+      {"{" + tensor("a", "F32", "[1]", "[0,3]") + "}", 3, "do not span the 4 bytes"},
+      {"{" + tensor("a", "F32", "[2]", "[0,4]") + "}", 4, "do not span the 8 bytes"},
+      {"{" + tensor("a", "F32", "[0]", "[0,4]") + "}", 4, "do not span the 0 bytes"},
+      {"{" + tensor("a", "F32", "[1]", "[-4,0]") + "}", 4, "negative"},
+      {"{" + tensor("a", "F32", "[-1]", "[0,4]") + "}", 4, "negative"},
+      {"{" + tensor("a", "F32", "[1.0]", "[0,4]") + "}", 4, "not an integer"},
+      {"{" + tensor("a", "F32", "[1]", "[0,4e0]") + "}", 4, "not an integer"},
+      {"{" + tensor("a", "F32", "[4294967296,4294967296]", "[0,4]") + "}", 4, "product overflows"},
+      {"{" + tensor("a", "F32", "[4294967296,4294967296,0]", "[0,0]") + "}", 0, "product overflows"},
+      {"{" + tensor("a", "F32", "[9223372036854775807]", "[0,4]") + "}", 4, "bytes overflow"},
+      {"{" + tensor("a", "F32", "[9223372036854775808]", "[0,4]") + "}", 4, "not below 2^63"},
+      {"{" + tensor("a", "F32", "[\"1\"]", "[0,4]") + "}", 4, "must be an integer"},
+      {"{" + tensor("a", "F32", "[[1]]", "[0,4]") + "}", 4, "must be an integer"},
+      {"{" + tensor("a", "F32", "[[[1]]]", "[0,4]") + "}", 4, "must be an integer"},
+      {"{" + tensor("a", "F32", "1", "[0,4]") + "}", 4, "must be an array"},
+      {"{" + tensor("a", "F32", "null", "[0,4]") + "}", 4, "must be an array"},
+      {"{" + tensor("a", "F32", "[1]", "{}") + "}", 4, "must be an array"},
+      {"{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "must be a string"},
+      {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "there is no \"dtype\""},
+      {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "there is no \"shape\""},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "there is no \"data_offsets\""},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", 4, "knows no such key"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "comes twice"},
+      {"{" + a + "," + a + "}", 4, "\"a\" comes twice"},
+      {"{\"a\":[]}", 0, "must be an object"},
+      {"{\"a\":1}", 0, "must be an object"},
+      {"{\"__metadata__\":[]}", 0, "must be an object"},
+      {"{\"__metadata__\":{\"k\":1}}", 0, "must be a string"},
+      {"{\"__metadata__\":{\"k\":{}}}", 0, "must be a string"},
+      {"{\"__metadata__\":{\"k\":\"a\",\"k\":\"a\"}}", 0, "comes twice"},
+      {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "comes twice"},
+      {"{" + a + "}", 5, "hold 4 bytes of data, the file has 5"},
+      {"{" + a + "}", 3, "hold 4 bytes of data, the file has 3"},
+      {"{}", 1, "hold 0 bytes of data, the file has 1"},
+      {"{" + tensor("a", "F32", "[1]", "[1,5]") + "}", 5, "behind a gap"},
+      {"{" + a + "," + tensor("b", "F32", "[1]", "[5,9]") + "}", 9, "behind a gap"},
+      {"{" + a + "," + tensor("b", "F32", "[1]", "[2,6]") + "}", 6, "inside another tensor"},
+      {"{" + a + "," + tensor("b", "F32", "[1]", "[0,4]") + "}", 4, "inside another tensor"},
+      {"{" + a + "," + tensor("b", "F32", "[0]", "[2,2]") + "}", 4, "inside another tensor"},
+      {"[" + a + "]", 4, "does not start with '{'"},
+      {" {" + a + "}", 4, "does not start with '{'"},
+      {"{" + a + "} x", 4, "not valid JSON"},
+      {"{" + a, 4, "not valid JSON"},
+      {std::string("{}\0", 3), 0, "not valid JSON"},
+  };
+  for (const Bad& one : bad) {
+    auto parsed = parse(file_of(one.json, one.data));
+    ASSERT_FALSE(parsed.ok()) << one.json;
+    EXPECT_EQ(parsed.failure().code(), ZERO_ERR_CKPT_INVALID);
+    EXPECT_NE(parsed.failure().text().find(one.says), std::string::npos)
+        << one.json.substr(0, 200) << ": " << parsed.failure().text();
+  }
+}
+
+TEST(Safetensors, refuses_header_lengths_that_the_file_cannot_have) {
+  const struct {
+    std::string first;
+    uint64_t file;
+    const char* says;
+  } bad[] = {
+      {"", 0, "shorter than the 8 bytes"},
+      {std::string(7, '\0'), 7, "shorter than the 8 bytes"},
+      {length_bytes(0), 100, "must be 2 to"},
+      {length_bytes(1), 100, "must be 2 to"},
+      {length_bytes(100'000'001), 1'000'000'000, "must be 2 to"},
+      {length_bytes(UINT64_MAX), UINT64_MAX, "must be 2 to"},
+      {length_bytes(93), 100, "a header of 93 bytes in a file of 100"},
+      {length_bytes(2), 8, "in a file of 8"},
+  };
+  for (const auto& one : bad) {
+    auto length = safetensors_header_bytes(one.first, one.file);
+    ASSERT_FALSE(length.ok()) << one.says;
+    EXPECT_NE(length.failure().text().find(one.says), std::string::npos) << length.failure().text();
+  }
+  auto longest = safetensors_header_bytes(length_bytes(100'000'000), 100'000'008);
+  EXPECT_TRUE(longest.ok());
+}
+
+TEST(Safetensors, too_many_tensors_are_refused_both_ways) {
+  SafetensorsHeader header;
+  header.tensors.resize(1'000'001, {"a", "F32", {0}, 0, 0});
+  EXPECT_EQ(build_safetensors_header(header).failure().code(), ZERO_ERR_UNSUPPORTED);
+  std::string json = "{";
+  for (int i = 0; i <= 1'000'000; i++) {
+    json += text(i ? "," : "", "\"", i, "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}");
+  }
+  auto parsed = parse(file_of(json + "}", 0));
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_NE(parsed.failure().text().find("more than 1000000 tensors"), std::string::npos);
+}
+
+TEST(Safetensors, a_header_that_would_be_too_long_is_not_built) {
+  SafetensorsHeader header;
+  for (int i = 0; i < 13'000; i++) header.tensors.push_back({text(i, std::string(8000, 'n')), "F32", {1}, 0, 0});
+  EXPECT_EQ(build_safetensors_header(header).failure().code(), ZERO_ERR_UNSUPPORTED);
+}
+
+TEST(Safetensors, mutations_are_refused_or_consistent) {
+  std::mt19937 random(5);
+  SafetensorsHeader header;
+  header.metadata = {{"format", "pt"}};
+  header.tensors = {{"a", "F32", {2, 3}, 0, 0}, {"b", "F32", {}, 0, 0}, {"c", "BF16", {0, 5}, 0, 0}};
+  auto built = build_safetensors_header(header);
+  ASSERT_TRUE(built.ok());
+  const std::string json = built->substr(8, built->find_last_of('}') - 7);
+  int accepted = 0;
+  for (int round = 0; round < 30'000; round++) {
+    std::string mutant = json;
+    for (uint32_t i = random() % 3 + 1; i > 0; i--) {
+      const size_t at = random() % mutant.size();
+      switch (random() % 3) {
+        case 0: mutant[at] = "{}[]\",:0123456789FU-e\\\xff"[random() % 24]; break;
+        case 1: mutant.erase(at, random() % 4 + 1); break;
+        default: mutant.insert(at, mutant.substr(random() % mutant.size(), random() % 12)); break;
+      }
+      if (mutant.empty()) mutant = "{";
+    }
+    const std::string file = file_of(mutant, header.data_bytes());
+    auto parsed = parse(file);
+    if (!parsed.ok()) continue;
+    accepted++;
+    uint64_t end = 0;
+    for (const TensorEntry& tensor : parsed->tensors) {
+      EXPECT_EQ(tensor.begin, end);
+      end = tensor.end;
+      const auto elements = shape_elements(tensor.shape);
+      ASSERT_TRUE(elements.has_value());
+      EXPECT_EQ(tensor.end - tensor.begin, static_cast<uint64_t>(*elements) * dtype_bytes(tensor.dtype));
+    }
+    EXPECT_EQ(parsed->data_start + end, file.size());
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The claimed arenas of the process, by address. Arenas are disjoint, or ranks that are threads share one.
+// The claimed arenas of the process, by address. Arenas are disjoint, or ranks that are threads
+// share one.
 #include "comm/arena.h"
 
 #include <algorithm>
@@ -52,11 +53,12 @@ Status give_up_arena(const void* data) {
   const auto [first, end] =
       std::equal_range(all.begin(), all.end(), reinterpret_cast<uintptr_t>(data), ByStart());
   if (first == end)
-    return Status(ZERO_ERR_ARGUMENT, "this address is not the start of an arena, or of one that was freed");
-  // Ranks that are threads each give up their own claim on a shared arena, not that of a rank which goes on.
-  const auto own = std::find_if(first, end, [](const Claim& claim) {
-    return claim.thread == std::this_thread::get_id();
-  });
+    return Status(ZERO_ERR_ARGUMENT,
+                  "this address is not the start of an arena, or of one that was freed");
+  // Ranks that are threads each give up their own claim on a shared arena, not that of a rank which
+  // goes on.
+  const auto own = std::find_if(
+      first, end, [](const Claim& claim) { return claim.thread == std::this_thread::get_id(); });
   const auto chosen = own == end ? first : own;
   given_up = std::move(chosen->arena);
   all.erase(chosen);
@@ -78,9 +80,8 @@ std::shared_ptr<Arena> find_arena(const void* data, size_t bytes, const Comm* co
   if (end == all.begin() || (end - 1)->last < start) return nullptr;
 
   auto found = std::lower_bound(all.begin(), end, (end - 1)->start, ByStart());
-  const auto own = std::find_if(found, end, [&](const Claim& claim) {
-    return claim.arena->comm().get() == comm;
-  });
+  const auto own = std::find_if(
+      found, end, [&](const Claim& claim) { return claim.arena->comm().get() == comm; });
   if (own != end) found = own;
   if (whole != nullptr) *whole = found->start <= start && last <= found->last;
   return found->arena;

@@ -36,8 +36,8 @@ class Arena {
   int32_t kind_;
 };
 
-/// Make `arena` findable by address and keep it until it is given up once for each claim. Ranks that are
-/// threads claim a SHARED arena at the same address, each its own Arena.
+/// Make `arena` findable by address and keep it until it is given up once for each claim. Ranks
+/// that are threads claim a SHARED arena at the same address, each its own Arena.
 void claim_arena(std::shared_ptr<Arena> arena);
 
 /// ZERO_ERR_ARGUMENT unless `data` is the start of a claimed arena.
@@ -46,8 +46,8 @@ Status give_up_arena(const void* data);
 /// The number of claims, of the whole process.
 size_t claimed_arenas();
 
-/// The claimed arena of any comm that [data, data + bytes) touches, or nullptr. `whole` tells whether it
-/// lies inside. Of several claims on the same address, that of `comm` first.
+/// The claimed arena of any comm that [data, data + bytes) touches, or nullptr. `whole` tells
+/// whether it lies inside. Of several claims on the same address, that of `comm` first.
 std::shared_ptr<Arena> find_arena(const void* data, size_t bytes, const Comm* comm, bool* whole);
 
 }  // namespace zero

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls that every comm shares. Each exchange starts with one record of a fixed size, so that even ranks
-// that disagree about everything else exchange the same number of bytes and can tell each other.
+// The calls that every comm shares. Each exchange starts with one record of a fixed size, so that
+// even ranks that disagree about everything else exchange the same number of bytes and can tell
+// each other.
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -10,74 +11,16 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "comm/comm.h"
+#include "comm/desync.h"
 #include "comm/difference.h"
 
 namespace zero {
 namespace {
 
-constexpr uint32_t kMagic = 0x315a7264;      // changes with the layout of Record
-constexpr size_t kScratchBytes = 4u << 20;   // for chunks, at most; touched only where used
-constexpr size_t kVoteTextBytes = 3500;      // of a failure, for the other ranks: fits zero_last_error
+constexpr uint32_t kMagic = 0x315a7264;     // changes with the layout of Record
+constexpr size_t kScratchBytes = 4u << 20;  // for chunks, at most; touched only where used
+constexpr size_t kVoteTextBytes = 3500;  // of a failure, for the other ranks: fits zero_last_error
 constexpr uint64_t kTextBytes = 1ull << 30;  // of one rank, in gather and agree
-
-enum Kind : uint32_t { kExchange = 1, kVote, kGather, kBroadcast };
-
-/// What must be the same on every rank. No padding: compared as bytes.
-struct Agreed {
-  uint32_t world;
-  uint32_t operation;
-  uint32_t object;
-  uint32_t exchange;
-  uint64_t call;
-  uint64_t bytes;
-  uint32_t kind;
-  int32_t root;
-  char phase[32];
-};
-static_assert(std::has_unique_object_representations_v<Agreed>);
-
-const char* kind_verb(uint32_t kind) {
-  switch (kind) {
-    case kExchange: return "exchanges";
-    case kVote: return "votes";
-    case kGather: return "gathers";
-    case kBroadcast: return "broadcasts";
-  }
-  return "does something unknown";
-}
-
-std::string place_of(const Agreed& a) {
-  const size_t length = strnlen(a.phase, sizeof a.phase);
-  return text(operation_name(static_cast<Operation>(a.operation)), " at '",
-              std::string_view(a.phase, length), "'");
-}
-
-/// "rank 1 <what it does>, rank 0 <what that does>", by the first thing that tells them apart.
-std::string desync_sentence(int32_t rank, const Agreed& a, int32_t other, const Agreed& b) {
-  const auto both = [&](auto&& describe) {
-    return text("rank ", rank, " ", describe(a), ", rank ", other, " ", describe(b));
-  };
-  const auto name = [](const Agreed& x) { return operation_name(static_cast<Operation>(x.operation)); };
-  if (a.world != b.world)
-    return both([](const Agreed& x) { return text("has a comm of ", x.world, " ranks"); });
-  if (a.operation != b.operation)
-    return both([&](const Agreed& x) { return text("called ", name(x)); });
-  if (a.object != b.object)
-    return both([&](const Agreed& x) {
-      return text("called ", name(x), " on its optimizer ", x.object);
-    });
-  if (a.call != b.call)
-    return both([&](const Agreed& x) {
-      return text("is in its collective call ", x.call, " (", name(x), ")");
-    });
-  if (a.exchange != b.exchange || a.kind != b.kind || memcmp(a.phase, b.phase, sizeof a.phase) != 0)
-    return both([](const Agreed& x) {
-      return text(kind_verb(x.kind), " in ", place_of(x), " (exchange ", x.exchange, ")");
-    });
-  if (a.bytes != b.bytes)
-    return both([](const Agreed& x) { return text("sends ", x.bytes, " bytes in ", place_of(x)); });
-  return both([](const Agreed& x) { return text("expects the data of rank ", x.root, " in ", place_of(x)); });
-}
 
 size_t chunk_bytes(int32_t world, size_t record_bytes) {
   const size_t share = kScratchBytes / static_cast<size_t>(world) / 64 * 64;
@@ -115,25 +58,6 @@ struct Call::Message {
   std::span<const std::byte> payload = {};
 };
 
-const char* operation_name(Operation operation) {
-  switch (operation) {
-    case Operation::create: return "zero_comm_create";
-    case Operation::barrier: return "zero_comm_barrier";
-    case Operation::broadcast: return "zero_comm_broadcast";
-    case Operation::all_reduce: return "zero_comm_all_reduce";
-    case Operation::split: return "zero_comm_split";
-    case Operation::arena_alloc: return "zero_arena_alloc";
-    case Operation::seal: return "zero_seal";
-    case Operation::broadcast_params: return "zero_broadcast_params";
-    case Operation::reduce_grads: return "zero_reduce_grads";
-    case Operation::clip_grad_norm: return "zero_clip_grad_norm";
-    case Operation::step: return "zero_step";
-    case Operation::save: return "zero_state_save";
-    case Operation::load: return "zero_state_load";
-  }
-  return "an unknown call";
-}
-
 // ---- Comm.
 
 // Scratch: this rank's record, every rank's records, every rank's chunks, this rank's chunk.
@@ -142,7 +66,8 @@ Comm::Comm(int32_t rank, int32_t world, const CommOptions& options)
       world_(world),
       options_(options),
       chunk_bytes_(chunk_bytes(world, kRecordBytes)),
-      scratch_(new std::byte[(static_cast<size_t>(world) + 1) * (sizeof(Call::Record) + chunk_bytes_)]) {
+      scratch_(
+          new std::byte[(static_cast<size_t>(world) + 1) * (sizeof(Call::Record) + chunk_bytes_)]) {
   memset(scratch_.get(), 0, sizeof(Call::Record));
 }
 
@@ -179,8 +104,9 @@ Call::~Call() {
   if (std::uncaught_exceptions() > exceptions_) {
     // Memory ran out between two exchanges: the other ranks must not find out by their deadline.
     try {
-      (void)abort_with(ZERO_ERR_MEMORY, rank(), "memory",
-                       text("rank ", rank(), " ran out of memory inside ", operation_name(operation_)));
+      (void)abort_with(
+          ZERO_ERR_MEMORY, rank(), "memory",
+          text("rank ", rank(), " ran out of memory inside ", operation_name(operation_)));
     } catch (...) {  // not even for the sentence
     }
   }
@@ -216,7 +142,8 @@ Status Call::meet(std::string_view phase, const Message& message) {
                   .unused = 0};
   char* const name = header.agreed.phase;
   phase.copy(name, sizeof header.agreed.phase - 1);
-  copy_bytes(record.payload, message.payload.data(), std::min(message.payload.size(), Record::kPayloadBytes));
+  copy_bytes(record.payload, message.payload.data(),
+             std::min(message.payload.size(), Record::kPayloadBytes));
 
   const std::span all(records(), static_cast<size_t>(world()));
   ZERO_TRY(comm_->exchange_bytes(std::as_bytes(std::span(&record, 1)), std::as_writable_bytes(all),
@@ -236,12 +163,14 @@ Status Call::compare() {
                         text("what came as rank ", r, "'s record in ", operation_name(operation_),
                              " is none: the exchange is broken, or that rank has another libzero"));
     if (header.rank != static_cast<uint32_t>(r))
-      return abort_with(ZERO_ERR_COMM, -1, phase,
-                        text("the exchange put rank ", header.rank, "'s record in the place of rank ", r));
+      return abort_with(
+          ZERO_ERR_COMM, -1, phase,
+          text("the exchange put rank ", header.rank, "'s record in the place of rank ", r));
   }
   if (memcmp(&all[rank()], mine(), sizeof(Record)) != 0)
-    return abort_with(ZERO_ERR_COMM, -1, phase,
-                      text("the exchange did not return rank ", rank(), "'s own record as it was sent"));
+    return abort_with(
+        ZERO_ERR_COMM, -1, phase,
+        text("the exchange did not return rank ", rank(), "'s own record as it was sent"));
   for (int32_t r = 1; r < world(); ++r) {
     const Agreed& usual = all[0].header.agreed;
     const Agreed& odd = all[r].header.agreed;
@@ -251,7 +180,8 @@ Status Call::compare() {
   return {};
 }
 
-Status Call::exchange(std::string_view phase, std::span<const std::byte> mine, std::span<std::byte> all) {
+Status Call::exchange(std::string_view phase, std::span<const std::byte> mine,
+                      std::span<std::byte> all) {
   assert(all.size() == mine.size() * static_cast<size_t>(world()));
   ZERO_TRY(meet(phase, {.kind = kExchange, .bytes = mine.size(), .payload = mine}));
   return exchange_rest(mine, all);
@@ -268,7 +198,8 @@ Status Call::exchange_rest(std::span<const std::byte> mine, std::span<std::byte>
   while (done < bytes) {
     const size_t part = std::min(bytes - done, comm_->chunk_bytes_);
     ZERO_TRY(comm_->exchange_bytes(mine.subspan(done, part), {chunks, ranks * part}, patience()));
-    for (size_t r = 0; r < ranks; ++r) copy_bytes(all.data() + r * bytes + done, chunks + r * part, part);
+    for (size_t r = 0; r < ranks; ++r)
+      copy_bytes(all.data() + r * bytes + done, chunks + r * part, part);
     done += part;
   }
   return {};
@@ -310,9 +241,9 @@ Result<std::vector<std::string>> Call::gather(std::string_view phase, std::strin
   for (int32_t r = 0; r < world(); ++r) {
     const uint64_t bytes = records()[r].header.own_bytes;
     if (bytes > kTextBytes)
-      return Status(ZERO_ERR_UNSUPPORTED, text(operation_name(operation_), ": rank ", r, " sends ", bytes,
-                                               " bytes to the other ranks, at most ", kTextBytes,
-                                               " are possible"));
+      return Status(ZERO_ERR_UNSUPPORTED,
+                    text(operation_name(operation_), ": rank ", r, " sends ", bytes,
+                         " bytes to the other ranks, at most ", kTextBytes, " are possible"));
     std::string& one = all[static_cast<size_t>(r)];
     one.resize(bytes);
     memcpy(one.data(), records()[r].payload, std::min<size_t>(bytes, Record::kPayloadBytes));
@@ -351,8 +282,10 @@ Status Call::broadcast(std::string_view phase, std::span<std::byte> data, int32_
     return Status(ZERO_ERR_ARGUMENT, text(operation_name(operation_), ": root is rank ", root,
                                           ", the comm has ranks 0 to ", world() - 1));
   const bool inside = data.size() <= Record::kPayloadBytes;
-  const std::span<const std::byte> payload = inside && root == rank() ? data : std::span<std::byte>{};
-  ZERO_TRY(meet(phase, {.kind = kBroadcast, .bytes = data.size(), .root = root, .payload = payload}));
+  const std::span<const std::byte> payload =
+      inside && root == rank() ? data : std::span<std::byte>{};
+  ZERO_TRY(
+      meet(phase, {.kind = kBroadcast, .bytes = data.size(), .root = root, .payload = payload}));
   if (!inside) return comm_->broadcast_bytes(data, root, patience());
   if (root != rank()) copy_bytes(data.data(), records()[root].payload, data.size());
   return {};
@@ -382,7 +315,8 @@ Status Call::agree(std::string_view phase, std::string_view what, std::string_vi
   for (const Gist& one : all) sizes.push_back(one.bytes);
   Status sentence = disagreement(what, mine, verb, sizes, static_cast<int32_t>(odd - all.begin()),
                                  static_cast<int32_t>(usual - all.begin()));
-  if (sentence.code() != ZERO_ERR_PEER || all[static_cast<size_t>(rank())] == *usual) return sentence;
+  if (sentence.code() != ZERO_ERR_PEER || all[static_cast<size_t>(rank())] == *usual)
+    return sentence;
   return Status(ZERO_ERR_MISMATCH, sentence.text());
 }
 
@@ -395,19 +329,22 @@ Status Call::disagreement(std::string_view what, std::string_view mine, std::str
     texts[i].resize(std::min(sizes[static_cast<size_t>(ranks[i])], kTextBytes));
     if (ranks[i] == rank()) mine.copy(texts[i].data(), texts[i].size());
     if (!texts[i].empty())
-      ZERO_TRY(comm_->broadcast_bytes(std::as_writable_bytes(std::span(texts[i])), ranks[i], patience()));
+      ZERO_TRY(comm_->broadcast_bytes(std::as_writable_bytes(std::span(texts[i])), ranks[i],
+                                      patience()));
   }
   const Difference difference = first_difference(texts[0], texts[1]);
-  return Status(ZERO_ERR_PEER, text(what, ": rank ", odd, " ", verb, " ", difference.a, ", rank ", usual,
-                                    " ", verb, " ", difference.b));
+  return Status(ZERO_ERR_PEER, text(what, ": rank ", odd, " ", verb, " ", difference.a, ", rank ",
+                                    usual, " ", verb, " ", difference.b));
 }
 
 Result<std::shared_ptr<Arena>> Call::allocate(size_t bytes, int32_t kind) {
-  ZERO_TRY(agree("allocate", operation_name(operation_), text(bytes, " bytes of kind ", kind), "asked for"));
+  ZERO_TRY(agree("allocate", operation_name(operation_), text(bytes, " bytes of kind ", kind),
+                 "asked for"));
   if (bytes == 0 || (kind != ZERO_MEMORY_PER_RANK && kind != ZERO_MEMORY_SHARED))
-    return Status(ZERO_ERR_ARGUMENT,
-                  text(operation_name(operation_), ": ", bytes, " bytes of kind ", kind,
-                       ": bytes must not be 0 and kind is ZERO_MEMORY_PER_RANK or ZERO_MEMORY_SHARED"));
+    return Status(
+        ZERO_ERR_ARGUMENT,
+        text(operation_name(operation_), ": ", bytes, " bytes of kind ", kind,
+             ": bytes must not be 0 and kind is ZERO_MEMORY_PER_RANK or ZERO_MEMORY_SHARED"));
   Result<std::shared_ptr<Arena>> made = comm_->allocate(*this, bytes, kind);
   ZERO_TRY(vote("allocated", made.failure()));
   return made;

@@ -26,8 +26,19 @@ struct CommOptions {
 
 /// The collective calls. A record carries its operation, so ranks in different calls notice.
 enum class Operation : uint32_t {
-  create = 1, barrier, broadcast, all_reduce, split, arena_alloc, seal, broadcast_params, reduce_grads,
-  clip_grad_norm, step, save, load,
+  create = 1,
+  barrier,
+  broadcast,
+  all_reduce,
+  split,
+  arena_alloc,
+  seal,
+  broadcast_params,
+  reduce_grads,
+  clip_grad_norm,
+  step,
+  save,
+  load,
 };
 /// "zero_step" and so on, as callers know it.
 const char* operation_name(Operation operation);
@@ -42,7 +53,8 @@ struct Failure {
   std::string text;
 };
 
-/// Where a rank's memory is, in words that other ranks understand. Arena 0: not addressable by them.
+/// Where a rank's memory is, in words that other ranks understand. Arena 0: not addressable by
+/// them.
 struct Location {
   uint32_t arena = 0;
   uint32_t unused = 0;
@@ -81,26 +93,27 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   // ---- Memory.
 
-  /// True if a rank can load and store other ranks' arenas (solo: trivially): the direct step. False: the
-  /// collective step, through all_gather and the like.
+  /// True if a rank can load and store other ranks' arenas (solo: trivially): the direct step.
+  /// False: the collective step, through all_gather and the like.
   virtual bool direct() const = 0;
 
-  /// Where this rank's bytes at `data` are. Arena 0 if not in an arena of this comm. Solo: everything is
-  /// addressable.
+  /// Where this rank's bytes at `data` are. Arena 0 if not in an arena of this comm. Solo:
+  /// everything is addressable.
   virtual Location locate(const void* data, size_t bytes) const = 0;
 
   /// The address in this process of `rank`'s bytes at `location`, range-checked.
-  virtual Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const = 0;
+  virtual Result<std::byte*> resolve(int32_t rank, const Location& location,
+                                     size_t bytes) const = 0;
 
   /// The arena a location names, to keep it alive; nullptr if it is gone or there is none.
   virtual std::shared_ptr<Arena> arena(const Location& location) const = 0;
 
-  // ---- Data plane of comms that are not direct(): equal `bytes` (or counts) on every rank; called inside a
-  // Call; failures have aborted the comm.
+  // ---- Data plane of comms that are not direct(): equal `bytes` (or counts) on every rank; called
+  // inside a Call; failures have aborted the comm.
 
   virtual Status all_gather(Call& call, const void* send, void* recv, size_t bytes) = 0;
-  /// recv = the sum over ranks of this rank's chunk of `send` (world chunks of `count` floats). In rank
-  /// order wherever libzero sums itself. `scratch` has room for world * count floats.
+  /// recv = the sum over ranks of this rank's chunk of `send` (world chunks of `count` floats). In
+  /// rank order wherever libzero sums itself. `scratch` has room for world * count floats.
   virtual Status reduce_scatter(Call& call, const float* send, float* recv, size_t count,
                                 float* scratch) = 0;
 
@@ -115,18 +128,20 @@ class Comm : public std::enable_shared_from_this<Comm> {
     const char* phase;
   };
 
-  /// The control plane: every rank's `mine` into `all`, in rank order; equal sizes on every rank, at most
-  /// kRecordBytes. All ranks succeed, or all fail with the same cause and the comm is aborted.
+  /// The control plane: every rank's `mine` into `all`, in rank order; equal sizes on every rank,
+  /// at most kRecordBytes. All ranks succeed, or all fail with the same cause and the comm is
+  /// aborted.
   virtual Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                 const Patience& patience) = 0;
   /// `data` of `root` into every rank's `data`.
-  virtual Status broadcast_bytes(std::span<std::byte> data, int32_t root, const Patience& patience) = 0;
-  /// Collective, inside a Call: the arena, or this rank's failure (the caller votes). `bytes` and `kind` are
-  /// the same on every rank.
+  virtual Status broadcast_bytes(std::span<std::byte> data, int32_t root,
+                                 const Patience& patience) = 0;
+  /// Collective, inside a Call: the arena, or this rank's failure (the caller votes). `bytes` and
+  /// `kind` are the same on every rank.
   virtual Result<std::shared_ptr<Arena>> allocate(Call& call, size_t bytes, int32_t kind) = 0;
-  /// Collective, inside a Call of the parent, on every rank of it: the seat among `members` (parent ranks in
-  /// the child's order), or this rank's failure (the caller votes). Where the color is negative, `members` is
-  /// empty and the answer nullptr.
+  /// Collective, inside a Call of the parent, on every rank of it: the seat among `members` (parent
+  /// ranks in the child's order), or this rank's failure (the caller votes). Where the color is
+  /// negative, `members` is empty and the answer nullptr.
   virtual Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
                                                    int32_t color) = 0;
   /// This rank is alive and working: deadlines of those who wait for it start anew.
@@ -141,14 +156,14 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const CommOptions options_;
   std::atomic<bool> in_call_{false};
   std::atomic<uint32_t> objects_{0};
-  uint64_t calls_ = 0;  // of this seat that have exchanged something: must agree over ranks
+  uint64_t calls_ = 0;        // of this seat that have exchanged something: must agree over ranks
   const size_t chunk_bytes_;  // of a payload too large for a record, a rank and exchange
   const std::unique_ptr<std::byte[]> scratch_;  // of the call in progress, see call.cpp
 };
 
-/// One collective call in progress on one seat: each of its exchanges is compared with the other ranks'.
-/// Leaves the comm on destruction, and breaks it if that is by an exception, because the others wait.
-/// Phases are short words; their first 31 bytes are compared.
+/// One collective call in progress on one seat: each of its exchanges is compared with the other
+/// ranks'. Leaves the comm on destruction, and breaks it if that is by an exception, because the
+/// others wait. Phases are short words; their first 31 bytes are compared.
 class Call {
  public:
   Call(Call&& other) noexcept;
@@ -160,35 +175,40 @@ class Call {
   int32_t world() const { return comm_->world(); }
   Operation operation() const { return operation_; }
 
-  /// Every rank's `mine` into `all` (world * mine.size() bytes). ZERO_ERR_DESYNC, which aborts the comm and
-  /// names both sides, if a rank is in another call, phase or exchange, or sends another size.
-  Status exchange(std::string_view phase, std::span<const std::byte> mine, std::span<std::byte> all);
+  /// Every rank's `mine` into `all` (world * mine.size() bytes). ZERO_ERR_DESYNC, which aborts the
+  /// comm and names both sides, if a rank is in another call, phase or exchange, or sends another
+  /// size.
+  Status exchange(std::string_view phase, std::span<const std::byte> mine,
+                  std::span<std::byte> all);
 
   template <class Record>
   Result<std::vector<Record>> exchange(std::string_view phase, const Record& mine) {
     std::vector<Record> all(static_cast<size_t>(world()));
-    Status status = exchange(phase, std::as_bytes(std::span(&mine, 1)),
-                             std::as_writable_bytes(std::span(all)));
+    Status status =
+        exchange(phase, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
     if (!status.ok()) return status;
     return all;
   }
 
-  /// Agree on success, with a payload of the same size on every rank. OK only if `mine` is OK on every rank;
-  /// else a rank that failed gets its own status, and all others ZERO_ERR_PEER with "rank 2 in zero_step:
-  /// ZERO_ERR_MEMORY: ..." of the lowest rank that failed, and `payloads` is unspecified. The comm stays
-  /// usable.
+  /// Agree on success, with a payload of the same size on every rank. OK only if `mine` is OK on
+  /// every rank; else a rank that failed gets its own status, and all others ZERO_ERR_PEER with
+  /// "rank 2 in zero_step: ZERO_ERR_MEMORY: ..." of the lowest rank that failed, and `payloads` is
+  /// unspecified. The comm stays usable.
   Status vote(std::string_view phase, const Status& mine, std::span<const std::byte> payload = {},
               std::span<std::byte> payloads = {});
 
   /// Strings of every rank, in rank order, of any length up to a GiB.
   Result<std::vector<std::string>> gather(std::string_view phase, std::string_view mine);
 
-  /// `data` of `root` into every rank's; ZERO_ERR_DESYNC if ranks differ about its size or the root.
+  /// `data` of `root` into every rank's; ZERO_ERR_DESYNC if ranks differ about its size or the
+  /// root.
   Status broadcast(std::string_view phase, std::span<std::byte> data, int32_t root);
 
-  /// Find out whether every rank passed the same `mine`. If not, the ranks that differ from the majority
-  /// (from the lowest rank, on a tie) get ZERO_ERR_MISMATCH and the others ZERO_ERR_PEER, with one sentence:
-  /// "<what>: rank 2 has <its text>, rank 0 has <its text>". Of several lines, the first that differs is shown.
+  /// Find out whether every rank passed the same `mine`. If not, the ranks that differ from the
+  /// majority (from the lowest rank, on a tie) get ZERO_ERR_MISMATCH and the others ZERO_ERR_PEER,
+  /// with one sentence:
+  /// "<what>: rank 2 has <its text>, rank 0 has <its text>". Of several lines, the first that
+  /// differs is shown.
   Status agree(std::string_view phase, std::string_view what, std::string_view mine,
                std::string_view verb = "has");
 

@@ -17,8 +17,8 @@ Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, 
 /// `given` has -1 where the caller left the default, which ZERO_*_MS variables may then change.
 Result<std::shared_ptr<Comm>> create_env(CommOptions given);
 
-/// The engine's own collectives, in the library's own words; src/api makes them from zero.h's vtable. Each
-/// returns ZERO_OK or the engine's code.
+/// The engine's own collectives, in the library's own words; src/api makes them from zero.h's
+/// vtable. Each returns ZERO_OK or the engine's code.
 struct UserFunctions {
   Code (*exchange)(void* ctx, const void* send, void* recv, size_t bytes) = nullptr;
   Code (*all_gather)(void* ctx, const void* send, void* recv, size_t bytes, void* stream) = nullptr;

@@ -17,7 +17,8 @@ size_t line_start(std::string_view text, size_t position) {
   return newline == std::string_view::npos ? 0 : newline + 1;
 }
 
-/// What to show of the line that begins at `start`, of which `equal` bytes are the same on both sides.
+/// What to show of the line that begins at `start`, of which `equal` bytes are the same on both
+/// sides.
 std::string show(std::string_view text, size_t start, size_t equal) {
   if (start >= text.size()) return "nothing";
   const size_t end = text.find('\n', start);
@@ -47,13 +48,13 @@ std::string_view utf8_prefix(std::string_view text, size_t bytes) {
 Difference first_difference(std::string_view a, std::string_view b) {
   const auto [at_a, at_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   const size_t place = static_cast<size_t>(at_a - a.begin());
-  // Where one text is the other and more lines, the difference is the first line too many, not the equal line
-  // in front of it.
+  // Where one text is the other and more lines, the difference is the first line too many, not the
+  // equal line in front of it.
   const auto goes_on = [place](std::string_view text) {
     return place < text.size() && text[place] == '\n' && place + 1 < text.size();
   };
-  const bool whole_lines = place > 0 && ((place == a.size() && goes_on(b)) ||
-                                         (place == b.size() && goes_on(a)));
+  const bool whole_lines =
+      place > 0 && ((place == a.size() && goes_on(b)) || (place == b.size() && goes_on(a)));
   if (whole_lines) return {show(a, place + 1, 0), show(b, place + 1, 0)};
   const size_t start = line_start(a, place);
   return {show(a, start, place - start), show(b, start, place - start)};

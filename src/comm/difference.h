@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two long texts that should be equal: the part where they first differ, short enough for a sentence.
+// Two long texts that should be equal: the part where they first differ, short enough for a
+// sentence.
 #pragma once
 
 #include <string>
@@ -12,8 +13,8 @@ struct Difference {
   std::string b;
 };
 
-/// Of the first line that differs, both sides, cut to some 200 bytes around the place. "nothing" stands for a
-/// line that is not there.
+/// Of the first line that differs, both sides, cut to some 200 bytes around the place. "nothing"
+/// stands for a line that is not there.
 Difference first_difference(std::string_view a, std::string_view b);
 
 /// The longest part of `text` that has at most `bytes` bytes and cuts no UTF-8 character.

@@ -12,15 +12,17 @@ namespace zero {
 
 class PrivateArena final : public Arena {
  public:
-  static Result<std::shared_ptr<Arena>> allocate(std::shared_ptr<Comm> comm, uint32_t number, size_t bytes,
-                                                 int32_t kind) {
+  static Result<std::shared_ptr<Arena>> allocate(std::shared_ptr<Comm> comm, uint32_t number,
+                                                 size_t bytes, int32_t kind) {
     HostMemory memory = ZERO_TRY(HostMemory::allocate(bytes, "an arena"));
-    return std::shared_ptr<Arena>(new PrivateArena(std::move(comm), number, kind, std::move(memory)));
+    return std::shared_ptr<Arena>(
+        new PrivateArena(std::move(comm), number, kind, std::move(memory)));
   }
 
  private:
   PrivateArena(std::shared_ptr<Comm> comm, uint32_t number, int32_t kind, HostMemory memory)
-      : Arena(std::move(comm), number, memory.data(), memory.bytes(), kind), memory_(std::move(memory)) {}
+      : Arena(std::move(comm), number, memory.data(), memory.bytes(), kind),
+        memory_(std::move(memory)) {}
 
   HostMemory memory_;
 };

@@ -10,7 +10,8 @@
 namespace zero {
 namespace {
 
-constexpr uint32_t kAnywhere = UINT32_MAX;  // arena of a Location whose offset is the address itself
+constexpr uint32_t kAnywhere =
+    UINT32_MAX;  // arena of a Location whose offset is the address itself
 
 class SoloComm final : public Comm {
  public:
@@ -30,8 +31,9 @@ class SoloComm final : public Comm {
 
   Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const override {
     if (rank != 0 || location.arena != kAnywhere || bytes > UINT64_MAX - location.offset)
-      return Status(ZERO_ERR_INTERNAL, text("solo: rank ", rank, " has no ", bytes, " bytes at offset ",
-                                            location.offset, " of arena ", location.arena));
+      return Status(ZERO_ERR_INTERNAL,
+                    text("solo: rank ", rank, " has no ", bytes, " bytes at offset ",
+                         location.offset, " of arena ", location.arena));
     return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(location.offset));
   }
 
@@ -63,7 +65,8 @@ class SoloComm final : public Comm {
     return PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind);
   }
 
-  Result<std::shared_ptr<Comm>> make_child(Call&, std::span<const int32_t> members, int32_t) override {
+  Result<std::shared_ptr<Comm>> make_child(Call&, std::span<const int32_t> members,
+                                           int32_t) override {
     if (members.empty()) return std::shared_ptr<Comm>();
     return create_solo(options());
   }

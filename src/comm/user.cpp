@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comm over an engine's own collectives. Ranks share no memory and no decision word: where a function
-// fails here, what it did elsewhere is unknown, so this seat breaks by itself.
+// The comm over an engine's own collectives. Ranks share no memory and no decision word: where a
+// function fails here, what it did elsewhere is unknown, so this seat breaks by itself.
 #include <cxxabi.h>
 
 #include <algorithm>
@@ -39,7 +39,8 @@ class UserComm final : public Comm {
   bool direct() const override { return false; }
   Location locate(const void*, size_t) const override { return {}; }
   Result<std::byte*> resolve(int32_t rank, const Location&, size_t) const override {
-    return Status(ZERO_ERR_INTERNAL, text("memory of rank ", rank, " is not addressable on a user comm"));
+    return Status(ZERO_ERR_INTERNAL,
+                  text("memory of rank ", rank, " is not addressable on a user comm"));
   }
   std::shared_ptr<Arena> arena(const Location&) const override { return nullptr; }
 
@@ -73,12 +74,14 @@ class UserComm final : public Comm {
                [&] { return functions_.exchange(ctx_, mine.data(), all.data(), mine.size()); });
   }
 
-  Status broadcast_bytes(std::span<std::byte> data, int32_t root, const Patience& patience) override {
+  Status broadcast_bytes(std::span<std::byte> data, int32_t root,
+                         const Patience& patience) override {
     const size_t most = std::min(data.size(), kBroadcastBytes);
     const std::unique_ptr<std::byte[]> all(new std::byte[most * static_cast<size_t>(world())]);
     for (size_t done = 0; done < data.size(); done += most) {
       const std::span<std::byte> part = data.subspan(done, std::min(most, data.size() - done));
-      ZERO_TRY(exchange_bytes(part, {all.get(), part.size() * static_cast<size_t>(world())}, patience));
+      ZERO_TRY(
+          exchange_bytes(part, {all.get(), part.size() * static_cast<size_t>(world())}, patience));
       memcpy(part.data(), all.get() + part.size() * static_cast<size_t>(root), part.size());
     }
     return {};
@@ -92,8 +95,9 @@ class UserComm final : public Comm {
                                            int32_t color) override {
     // A rank without the function must not leave the others inside theirs.
     const bool able = functions_.split != nullptr;
-    ZERO_TRY(call.vote("able", able ? Status() : Status(ZERO_ERR_UNSUPPORTED,
-                                                        "this user comm has no split function")));
+    ZERO_TRY(call.vote(
+        "able",
+        able ? Status() : Status(ZERO_ERR_UNSUPPORTED, "this user comm has no split function")));
     const auto place = std::find(members.begin(), members.end(), rank());
     const bool seated = place != members.end();
     const auto child_rank = seated ? static_cast<int32_t>(place - members.begin()) : 0;
@@ -165,7 +169,8 @@ class UserComm final : public Comm {
 Result<std::shared_ptr<Comm>> create_user(const UserFunctions& functions, void* ctx, int32_t rank,
                                           int32_t world, const CommOptions& options) {
   if (world < 1 || rank < 0 || rank >= world)
-    return Status(ZERO_ERR_ARGUMENT, text("rank ", rank, " of a world of ", world, " does not exist"));
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("rank ", rank, " of a world of ", world, " does not exist"));
   const char* missing = functions.exchange == nullptr     ? "exchange"
                         : functions.all_gather == nullptr ? "all_gather"
                                                           : nullptr;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every comm promises, asked of every comm: solo, local and user, with ranks as threads and as processes.
-// A new backend joins by one line in `join` and one in the list of cases at the end.
+// What every comm promises, asked of every comm: solo, local and user, with ranks as threads and as
+// processes. A new backend joins by one line in `join` and one in the list of cases at the end.
+#include "comm/comm.h"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -11,7 +13,6 @@
 #include <thread>
 
 #include "base/text.h"
-#include "comm/comm.h"
 #include "comm/create.h"
 #include "support/ranks.h"
 #include "support/user_comm.h"
@@ -29,8 +30,8 @@ struct Case {
 
 std::string name_of(const Case& c) {
   const char* const backends[] = {"solo", "local", "user", "user_sums"};
-  return text(backends[static_cast<int>(c.backend)], c.ranks == RankKind::threads ? "_threads_" : "_processes_",
-              c.world);
+  return text(backends[static_cast<int>(c.backend)],
+              c.ranks == RankKind::threads ? "_threads_" : "_processes_", c.world);
 }
 
 // So that a failing case says which it is.
@@ -41,12 +42,14 @@ using Seat = std::shared_ptr<Comm>;
 /// What the ranks of a case need before they start.
 class Meeting {
  public:
-  explicit Meeting(const Case& c) : case_(c), name_(text("conformance-", getpid(), "-", ++meetings)) {
+  explicit Meeting(const Case& c)
+      : case_(c), name_(text("conformance-", getpid(), "-", ++meetings)) {
     if (c.backend == Backend::user || c.backend == Backend::user_sums)
       engine_ = std::make_unique<Engine>(c.world);
   }
 
-  /// The seat of `rank` in group `number`: groups with other numbers are other comms of the same ranks.
+  /// The seat of `rank` in group `number`: groups with other numbers are other comms of the same
+  /// ranks.
   Seat join(int32_t rank, int number = 0, const CommOptions& options = {}) {
     Result<Seat> seat = make(rank, number, options);
     if (!seat.ok()) ADD_FAILURE() << "rank " << rank << ": " << seat.failure().text();
@@ -62,11 +65,15 @@ class Meeting {
  private:
   Result<Seat> make(int32_t rank, int number, const CommOptions& options) {
     switch (case_.backend) {
-      case Backend::solo: return create_solo(options);
-      case Backend::local: return make_local(rank, number, options);
-      case Backend::user: return create_user(Engine::functions(), engine_->seat(rank), rank, case_.world, options);
+      case Backend::solo:
+        return create_solo(options);
+      case Backend::local:
+        return make_local(rank, number, options);
+      case Backend::user:
+        return create_user(Engine::functions(), engine_->seat(rank), rank, case_.world, options);
       case Backend::user_sums:
-        return create_user(Engine::functions(true), engine_->seat(rank), rank, case_.world, options);
+        return create_user(Engine::functions(true), engine_->seat(rank), rank, case_.world,
+                           options);
     }
     return Status(ZERO_ERR_INTERNAL, "no such backend");
   }
@@ -110,10 +117,10 @@ class Conformance : public testing::TestWithParam<Case> {
   }
 };
 
-#define EXPECT_OK(expression)                                             \
-  do {                                                                    \
-    const Status expect_ok_status = (expression);                         \
-    EXPECT_TRUE(expect_ok_status.ok()) << expect_ok_status.text();        \
+#define EXPECT_OK(expression)                                      \
+  do {                                                             \
+    const Status expect_ok_status = (expression);                  \
+    EXPECT_TRUE(expect_ok_status.ok()) << expect_ok_status.text(); \
   } while (false)
 
 /// A call that must begin.
@@ -124,13 +131,13 @@ Call begin(const Seat& seat, Operation operation = Operation::barrier, uint32_t 
   return std::move(call).value();
 }
 
-std::byte pattern(int32_t rank, size_t i) {
-  return static_cast<std::byte>((static_cast<size_t>(rank) + 1) * 37 + i * 11 + i / 251);
-}
-
+/// Bytes that tell their rank and place, made eight at a time.
 std::vector<std::byte> bytes_of_rank(int32_t rank, size_t bytes) {
+  std::vector<uint64_t> words(bytes / 8 + 1);
+  uint64_t word = static_cast<uint64_t>(rank) + 1;
+  for (uint64_t& out : words) out = word = word * 6364136223846793005u + 1442695040888963407u;
   std::vector<std::byte> out(bytes);
-  for (size_t i = 0; i < bytes; ++i) out[i] = pattern(rank, i);
+  if (bytes != 0) memcpy(out.data(), words.data(), bytes);
   return out;
 }
 
@@ -170,7 +177,8 @@ TEST_P(Conformance, a_seat_knows_its_rank_and_world) {
 
 TEST_P(Conformance, exchange_gives_every_ranks_bytes_in_rank_order) {
   run([&](const Seat& seat) {
-    for (size_t bytes : {0, 1, 7, 64, 900, 927, 928, 929, 1023, 1024, 1025, 16384, 17312, 17313, 100'000}) {
+    for (size_t bytes :
+         {0, 1, 7, 64, 900, 927, 928, 929, 1023, 1024, 1025, 16384, 17312, 17313, 100'000}) {
       Call call = begin(seat);
       std::vector<std::byte> all(bytes * static_cast<size_t>(seat->world()));
       EXPECT_OK(call.exchange("bytes", bytes_of_rank(seat->rank(), bytes), all));
@@ -184,9 +192,11 @@ TEST_P(Conformance, many_small_exchanges_keep_their_order) {
   run([&](const Seat& seat) {
     for (int i = 0; i < 300; ++i) {
       Call call = begin(seat, Operation::step, 1);
-      const Result<std::vector<int64_t>> all = call.exchange("number", int64_t{i * 100 + seat->rank()});
+      const Result<std::vector<int64_t>> all =
+          call.exchange("number", int64_t{i * 100 + seat->rank()});
       ASSERT_TRUE(all.ok());
-      for (int32_t r = 0; r < seat->world(); ++r) ASSERT_EQ((*all)[static_cast<size_t>(r)], i * 100 + r);
+      for (int32_t r = 0; r < seat->world(); ++r)
+        ASSERT_EQ((*all)[static_cast<size_t>(r)], i * 100 + r);
     }
   });
 }
@@ -194,7 +204,8 @@ TEST_P(Conformance, many_small_exchanges_keep_their_order) {
 TEST_P(Conformance, gather_takes_strings_of_any_size) {
   const auto text_of = [](int32_t rank, size_t bytes) {
     std::string out(bytes, ' ');
-    for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<char>('a' + (i * 7 + i / 300 + static_cast<size_t>(rank)) % 26);
+    for (size_t i = 0; i < bytes; ++i)
+      out[i] = static_cast<char>('a' + (i * 7 + i / 300 + static_cast<size_t>(rank)) % 26);
     return out;
   };
   run([&](const Seat& seat) {
@@ -208,7 +219,8 @@ TEST_P(Conformance, gather_takes_strings_of_any_size) {
       ASSERT_TRUE(all.ok()) << all.failure().text();
       ASSERT_EQ(all->size(), static_cast<size_t>(seat->world()));
       for (int32_t r = 0; r < seat->world(); ++r)
-        EXPECT_TRUE((*all)[static_cast<size_t>(r)] == text_of(r, size_of(r))) << bytes << " from rank " << r;
+        EXPECT_TRUE((*all)[static_cast<size_t>(r)] == text_of(r, size_of(r)))
+            << bytes << " from rank " << r;
     }
   });
 }
@@ -216,7 +228,8 @@ TEST_P(Conformance, gather_takes_strings_of_any_size) {
 TEST_P(Conformance, broadcast_copies_from_every_root) {
   run([&](const Seat& seat) {
     for (int32_t root = 0; root < seat->world(); ++root) {
-      for (size_t bytes : {size_t{0}, size_t{5}, size_t{928}, size_t{929}, size_t{(3u << 20) + 1}}) {
+      for (size_t bytes :
+           {size_t{0}, size_t{5}, size_t{928}, size_t{929}, size_t{(3u << 20) + 1}}) {
         Call call = begin(seat);
         std::vector<std::byte> data = bytes_of_rank(seat->rank(), bytes);
         EXPECT_OK(call.broadcast("data", data, root));
@@ -260,7 +273,8 @@ TEST_P(Conformance, a_vote_tells_every_rank_of_the_lowest_one_that_failed) {
     for (uint32_t failing = 1; failing < 1u << seat->world(); ++failing) {
       const auto fails = [&](int32_t r) { return (failing >> r & 1) != 0; };
       const auto why = [](int32_t r) { return text("no room on rank ", r); };
-      const Status mine = fails(seat->rank()) ? Status(ZERO_ERR_MEMORY, why(seat->rank())) : Status();
+      const Status mine =
+          fails(seat->rank()) ? Status(ZERO_ERR_MEMORY, why(seat->rank())) : Status();
       Call call = begin(seat, Operation::step, 1);
       const Status outcome = call.vote("vote", mine);
       int32_t lowest = 0;
@@ -270,7 +284,8 @@ TEST_P(Conformance, a_vote_tells_every_rank_of_the_lowest_one_that_failed) {
         EXPECT_EQ(outcome.text(), why(seat->rank()));
       } else {
         EXPECT_EQ(outcome.code(), ZERO_ERR_PEER);
-        EXPECT_EQ(outcome.text(), text("rank ", lowest, " in zero_step: ZERO_ERR_MEMORY: ", why(lowest)));
+        EXPECT_EQ(outcome.text(),
+                  text("rank ", lowest, " in zero_step: ZERO_ERR_MEMORY: ", why(lowest)));
       }
       EXPECT_OK(call.vote("the next", {}));
     }
@@ -282,7 +297,8 @@ TEST_P(Conformance, the_reason_in_a_vote_may_be_long_or_missing) {
   const std::string reason(10'000, 'x');
   run([&](const Seat& seat) {
     const bool odd = seat->rank() == seat->world() - 1;
-    const Status first = begin(seat).vote("vote", odd ? Status(ZERO_ERR_CKPT_IO, reason) : Status());
+    const Status first =
+        begin(seat).vote("vote", odd ? Status(ZERO_ERR_CKPT_IO, reason) : Status());
     const Status second = begin(seat).vote("vote", odd ? Status(-1234, "") : Status());
     if (odd) {
       EXPECT_EQ(first.text(), reason);
@@ -291,7 +307,8 @@ TEST_P(Conformance, the_reason_in_a_vote_may_be_long_or_missing) {
     }
     EXPECT_EQ(first.code(), ZERO_ERR_PEER);
     EXPECT_NE(first.text().find("ZERO_ERR_CKPT_IO: " + std::string(3000, 'x')), std::string::npos);
-    EXPECT_EQ(second.text(), text("rank ", seat->world() - 1, " in zero_comm_barrier: status -1234: "));
+    EXPECT_EQ(second.text(),
+              text("rank ", seat->world() - 1, " in zero_comm_barrier: status -1234: "));
   });
 }
 
@@ -308,7 +325,8 @@ TEST_P(Conformance, the_rank_that_differs_is_named_with_both_sides) {
     const std::vector<std::string> results = run_all([&](const Seat& seat) {
       std::string lines;
       for (int i = 0; i < 3000; ++i)
-        lines += text("parameter ", i, " has ", i == 2000 && seat->rank() == odd ? 77 : 1000 + i, "\n");
+        lines +=
+            text("parameter ", i, " has ", i == 2000 && seat->rank() == odd ? 77 : 1000 + i, "\n");
       const Status status = begin(seat).agree("lines", "registration", lines);
       expect_usable(seat);
       return outcome_of(status);
@@ -359,8 +377,9 @@ TEST_P(Conformance, reduce_scatter_sums_in_rank_order) {
         for (float& x : send[r]) {
           // Small integers sum exactly in any order; the others do not.
           const auto bits = random();
-          x = own_order ? static_cast<float>(bits % 1000)
-                        : std::ldexp(static_cast<float>(bits) - 2e9f, static_cast<int>(bits % 40) - 20);
+          x = own_order
+                  ? static_cast<float>(bits % 1000)
+                  : std::ldexp(static_cast<float>(bits) - 2e9f, static_cast<int>(bits % 40) - 20);
         }
       }
       const size_t own = static_cast<size_t>(seat->rank());
@@ -371,7 +390,8 @@ TEST_P(Conformance, reduce_scatter_sums_in_rank_order) {
       }
       Call call = begin(seat, Operation::step, 1);
       EXPECT_OK(seat->reduce_scatter(call, send[own].data(), sum.data(), count, scratch.data()));
-      EXPECT_TRUE(count == 0 || memcmp(sum.data(), expected.data(), count * sizeof(float)) == 0) << count;
+      EXPECT_TRUE(count == 0 || memcmp(sum.data(), expected.data(), count * sizeof(float)) == 0)
+          << count;
     }
   });
 }
@@ -396,7 +416,8 @@ TEST_P(Conformance, arenas_are_zeroed_aligned_and_numbered_alike) {
         EXPECT_EQ(arena->number(), ++number);
         EXPECT_EQ(arena->comm(), seat);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(arena->data()) % 64, 0u);
-        EXPECT_EQ(std::count(arena->data(), arena->data() + bytes, std::byte{0}), static_cast<ptrdiff_t>(bytes));
+        EXPECT_EQ(std::count(arena->data(), arena->data() + bytes, std::byte{0}),
+                  static_cast<ptrdiff_t>(bytes));
         EXPECT_OK(barrier(seat));  // nobody has written before
         if (kind == ZERO_MEMORY_PER_RANK || seat->rank() == 0) memset(arena->data(), 0xff, bytes);
       }
@@ -498,7 +519,8 @@ TEST_P(Conformance, ranks_that_ask_for_different_arenas_are_told) {
   });
   if (world() == 1) return;
   for (const std::string& result : results)
-    EXPECT_EQ(result, text("zero_arena_alloc: rank ", world() - 1, " asked for 200 bytes of kind 2, rank 0 asked "
+    EXPECT_EQ(result, text("zero_arena_alloc: rank ", world() - 1,
+                           " asked for 200 bytes of kind 2, rank 0 asked "
                            "for 100 bytes of kind 2"));
 }
 
@@ -549,7 +571,8 @@ TEST_P(Conformance, keys_order_the_ranks_of_a_split) {
     const Seat pairs = split(seat, 0, seat->rank() / 2 == 0 ? 5 : 1);  // equal keys: by rank
     ASSERT_NE(pairs, nullptr);
     const int32_t late = std::min(seat->world(), 2);
-    EXPECT_EQ(pairs->rank(), seat->rank() < 2 ? seat->world() - late + seat->rank() : seat->rank() - 2);
+    EXPECT_EQ(pairs->rank(),
+              seat->rank() < 2 ? seat->world() - late + seat->rank() : seat->rank() - 2);
     expect_usable(reversed);
     expect_usable(pairs);
   });
@@ -637,8 +660,9 @@ TEST_P(Conformance, ranks_in_different_calls_are_told_both_sides) {
   std::string expected;
   for (size_t i = 0; i < pairs.size(); ++i) {
     const int32_t odd = static_cast<int32_t>(i) % (world() - 1) + 1;
-    expected += outcome(ZERO_ERR_DESYNC, text("rank ", odd, " called ", operation_name(pairs[i].first),
-                                              ", rank 0 called ", operation_name(pairs[i].second), "\n"));
+    expected +=
+        outcome(ZERO_ERR_DESYNC, text("rank ", odd, " called ", operation_name(pairs[i].first),
+                                      ", rank 0 called ", operation_name(pairs[i].second), "\n"));
   }
   for (const std::string& result : results) EXPECT_EQ(result, expected);
 }
@@ -657,17 +681,21 @@ TEST_P(Conformance, ranks_in_different_places_are_told_both_sides) {
       {[](const Seat& seat, bool odd) {
          return begin(seat, Operation::seal).vote(odd ? "plan" : "settings", {});
        },
-       "votes in zero_seal at 'plan' (exchange 0)", "votes in zero_seal at 'settings' (exchange 0)"},
+       "votes in zero_seal at 'plan' (exchange 0)",
+       "votes in zero_seal at 'settings' (exchange 0)"},
       {[](const Seat& seat, bool odd) {
          Call call = begin(seat, Operation::save);
          if (odd) return call.vote("here", {});
          return std::move(call.gather("here", "")).status();
        },
-       "votes in zero_state_save at 'here' (exchange 0)", "gathers in zero_state_save at 'here' (exchange 0)"},
+       "votes in zero_state_save at 'here' (exchange 0)",
+       "gathers in zero_state_save at 'here' (exchange 0)"},
       {[&](const Seat& seat, bool odd) {
-         return begin(seat, Operation::broadcast).broadcast("data", std::span(data).first(odd ? 60 : 64), 0);
+         return begin(seat, Operation::broadcast)
+             .broadcast("data", std::span(data).first(odd ? 60 : 64), 0);
        },
-       "sends 60 bytes in zero_comm_broadcast at 'data'", "sends 64 bytes in zero_comm_broadcast at 'data'"},
+       "sends 60 bytes in zero_comm_broadcast at 'data'",
+       "sends 64 bytes in zero_comm_broadcast at 'data'"},
       {[&](const Seat& seat, bool odd) {
          return begin(seat, Operation::broadcast).broadcast("data", data, odd ? 1 : 0);
        },
@@ -678,7 +706,8 @@ TEST_P(Conformance, ranks_in_different_places_are_told_both_sides) {
          std::vector<std::byte> all(mine.size() * static_cast<size_t>(seat->world()));
          return begin(seat, Operation::load).exchange("sizes", mine, all);
        },
-       "sends 100000 bytes in zero_state_load at 'sizes'", "sends 8 bytes in zero_state_load at 'sizes'"},
+       "sends 100000 bytes in zero_state_load at 'sizes'",
+       "sends 8 bytes in zero_state_load at 'sizes'"},
       {[](const Seat& seat, bool odd) {
          if (odd) EXPECT_OK(barrier(seat));
          Call call = begin(seat);
@@ -686,7 +715,8 @@ TEST_P(Conformance, ranks_in_different_places_are_told_both_sides) {
          EXPECT_OK(call.vote("barrier", {}));
          return call.vote("more", {});
        },
-       "is in its collective call 2 (zero_comm_barrier)", "is in its collective call 1 (zero_comm_barrier)"},
+       "is in its collective call 2 (zero_comm_barrier)",
+       "is in its collective call 1 (zero_comm_barrier)"},
   };
   Meeting meeting(GetParam());
   const auto results = run_sound_ranks(GetParam().ranks, world(), [&](int rank) {

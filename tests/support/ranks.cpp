@@ -115,8 +115,10 @@ void collect_messages(std::vector<Child>& children, std::vector<RankEnd>& ends,
       ranks.push_back(r);
     }
     if (polls.empty()) return;
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    const int ready = poll(polls.data(), polls.size(), static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const int ready =
+        poll(polls.data(), polls.size(), static_cast<int>(std::max<int64_t>(left.count(), 0)));
     if (ready < 0 && errno != EINTR) fail("poll");
     if (ready == 0) {
       for (size_t r : ranks) {
@@ -163,19 +165,21 @@ std::vector<RankEnd> run_ranks(RankKind kind, int world, const Body& body, int64
                                    : run_processes(world, body, deadline);
 }
 
-std::vector<std::string> run_sound_ranks(RankKind kind, int world, const Body& body, int64_t deadline_ms) {
+std::vector<std::string> run_sound_ranks(RankKind kind, int world, const Body& body,
+                                         int64_t deadline_ms) {
   std::vector<std::string> results;
   for (RankEnd& end : run_ranks(kind, world, body, deadline_ms)) {
     EXPECT_TRUE(end.returned && end.exit_status == 0)
-        << "rank " << results.size() << (end.hung ? " hung" : "") << ", exit status " << end.exit_status
-        << ", signal " << end.signal;
+        << "rank " << results.size() << (end.hung ? " hung" : "") << ", exit status "
+        << end.exit_status << ", signal " << end.signal;
     results.push_back(std::move(end.result));
   }
   return results;
 }
 
 SharedMemory::SharedMemory(size_t bytes) : bytes_(bytes) {
-  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) fail("mmap");
   data_ = static_cast<std::byte*>(data);
 }

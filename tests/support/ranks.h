@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the ranks of a group as threads or as forked processes, and brings back what each of them says.
+// Runs the ranks of a group as threads or as forked processes, and brings back what each of them
+// says.
 #pragma once
 
 #include <sys/types.h>
@@ -21,10 +22,11 @@ struct RankEnd {
   std::string result;
 };
 
-/// Run body(0) ... body(world - 1) and wait until all have ended. Processes are forked, so the caller must be
-/// the only thread; expectations work in both kinds. A process that is not done by the deadline is named and
-/// killed; a thread cannot be, so then the test program is aborted.
-std::vector<RankEnd> run_ranks(RankKind kind, int world, const std::function<std::string(int rank)>& body,
+/// Run body(0) ... body(world - 1) and wait until all have ended. Processes are forked, so the
+/// caller must be the only thread; expectations work in both kinds. A process that is not done by
+/// the deadline is named and killed; a thread cannot be, so then the test program is aborted.
+std::vector<RankEnd> run_ranks(RankKind kind, int world,
+                               const std::function<std::string(int rank)>& body,
                                int64_t deadline_ms = 60'000);
 
 /// The same where every rank must return and exit with 0; gives the results.

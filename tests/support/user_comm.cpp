@@ -42,7 +42,8 @@ Code engine_all_to_all(void* ctx, const void* send, void* recv, size_t bytes, vo
   return seat_of(ctx).engine->all_to_all(seat_of(ctx), send, recv, bytes) ? ZERO_OK : kLost;
 }
 
-Code engine_reduce_scatter(void* ctx, const void* send, void* recv, size_t count, int32_t dtype, void*) {
+Code engine_reduce_scatter(void* ctx, const void* send, void* recv, size_t count, int32_t dtype,
+                           void*) {
   const Code code = started(ctx, "reduce_scatter");
   if (code != ZERO_OK) return code;
   if (dtype != ZERO_FLOAT32) return -78;
@@ -155,7 +156,8 @@ bool Engine::all_to_all(const EngineSeat& seat, const void* send, void* recv, si
   return true;
 }
 
-bool Engine::split(const EngineSeat& seat, int32_t color, int32_t rank, int32_t world, EngineSeat** child) {
+bool Engine::split(const EngineSeat& seat, int32_t color, int32_t rank, int32_t world,
+                   EngineSeat** child) {
   std::vector<int32_t> colors(static_cast<size_t>(seat.world));
   if (!exchange(seat, &color, colors.data(), sizeof color)) return false;
   const std::set<int32_t> distinct(colors.begin(), colors.end());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training engine's own collectives, for tests of user comms: between threads, or between processes that
-// are forked after the Engine was made.
+// A training engine's own collectives, for tests of user comms: between threads, or between
+// processes that are forked after the Engine was made.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ namespace zero::test {
 
 class Engine;
 
-/// The ctx of one rank. `before`, if set, runs at the start of each of its functions, and what it returns,
-/// unless it is ZERO_OK, is the function's answer; it may also throw.
+/// The ctx of one rank. `before`, if set, runs at the start of each of its functions, and what it
+/// returns, unless it is ZERO_OK, is the function's answer; it may also throw.
 struct EngineSeat {
   Engine* engine;
   int group;
@@ -31,7 +31,8 @@ class Engine {
 
   explicit Engine(int32_t world);
 
-  /// With `sums` the engine reduces by itself (from the last rank to the first); else it has all_to_all.
+  /// With `sums` the engine reduces by itself (from the last rank to the first); else it has
+  /// all_to_all.
   static UserFunctions functions(bool sums = false);
 
   /// A new seat, which `free` deletes.
@@ -46,7 +47,8 @@ class Engine {
   bool barrier(const EngineSeat& seat);
   bool exchange(const EngineSeat& seat, const void* send, void* recv, size_t bytes);
   bool all_to_all(const EngineSeat& seat, const void* send, void* recv, size_t bytes);
-  bool split(const EngineSeat& seat, int32_t color, int32_t rank, int32_t world, EngineSeat** child);
+  bool split(const EngineSeat& seat, int32_t color, int32_t rank, int32_t world,
+             EngineSeat** child);
   void freed(EngineSeat* seat);
 
  private:

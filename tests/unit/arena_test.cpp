@@ -37,13 +37,20 @@ TEST(Arena, is_found_by_every_range_that_touches_it) {
     bool touches;
     bool whole;
   };
-  for (const Range& range : {Range{0, 100, true, true}, {0, 1, true, true}, {99, 1, true, true},
-                             {50, 0, true, true}, {100, 1, false, false}, {100, 0, false, false},
-                             {-1, 1, false, false}, {-1, 2, true, false}, {99, 2, true, false},
-                             {-10, 1000, true, false}, {5, SIZE_MAX, true, false}}) {
+  for (const Range& range : {Range{0, 100, true, true},
+                             {0, 1, true, true},
+                             {99, 1, true, true},
+                             {50, 0, true, true},
+                             {100, 1, false, false},
+                             {100, 0, false, false},
+                             {-1, 1, false, false},
+                             {-1, 2, true, false},
+                             {99, 2, true, false},
+                             {-10, 1000, true, false},
+                             {5, SIZE_MAX, true, false}}) {
     bool whole = false;
-    const auto found =
-        find_arena(at(kBase + static_cast<uintptr_t>(range.start)), range.bytes, comm.get(), &whole);
+    const auto found = find_arena(at(kBase + static_cast<uintptr_t>(range.start)), range.bytes,
+                                  comm.get(), &whole);
     EXPECT_EQ(found != nullptr, range.touches) << range.start << " " << range.bytes;
     EXPECT_EQ(whole, range.whole) << range.start << " " << range.bytes;
   }
@@ -97,9 +104,8 @@ TEST(Arena, lookups_agree_with_a_search_of_all_claims) {
   for (int i = 0; i < 20'000; ++i) {
     const uintptr_t start = kBase + random() % 64 * 1000;
     if (random() % 8 == 0) {
-      const auto same = std::find_if(claims.begin(), claims.end(), [&](const auto& arena) {
-        return arena->data() == at(start);
-      });
+      const auto same = std::find_if(claims.begin(), claims.end(),
+                                     [&](const auto& arena) { return arena->data() == at(start); });
       const bool there = same != claims.end();
       if (random() % 2 == 0 && !there) {
         claims.push_back(std::make_shared<FakeArena>(comm, start, 1 + random() % 1000));
@@ -154,7 +160,8 @@ TEST(Arena, of_a_solo_comm_is_found_again_by_its_location) {
   const int elsewhere = 0;
   const Location outside = comm->locate(&elsewhere, sizeof elsewhere);
   EXPECT_EQ(comm->arena(outside), nullptr);
-  EXPECT_EQ(*comm->resolve(0, outside, sizeof elsewhere), reinterpret_cast<const std::byte*>(&elsewhere));
+  EXPECT_EQ(*comm->resolve(0, outside, sizeof elsewhere),
+            reinterpret_cast<const std::byte*>(&elsewhere));
   EXPECT_TRUE(give_up_arena(arena->data()).ok());
 }
 

@@ -13,7 +13,8 @@
 namespace zero {
 namespace {
 
-/// Rank 0 of two, whose other rank sends the same as this one, changed by `spoil`. Writes down what is asked.
+/// Rank 0 of two, whose other rank sends the same as this one, changed by `spoil`. Writes down what
+/// is asked.
 class EchoComm : public Comm {
  public:
   struct Asked {
@@ -94,7 +95,8 @@ TEST(Call, only_its_first_exchange_waits_for_late_ranks) {
   EXPECT_TRUE(scene.call.exchange("large", large, both).ok());
   EXPECT_TRUE(scene.call.vote("vote", {}).ok());
   ASSERT_GT(scene.comm->asked.size(), 2u);
-  for (const auto& asked : scene.comm->asked) EXPECT_EQ(asked.entry, &asked == &scene.comm->asked[0]);
+  for (const auto& asked : scene.comm->asked)
+    EXPECT_EQ(asked.entry, &asked == &scene.comm->asked[0]);
 }
 
 TEST(Call, every_first_exchange_has_the_same_size_and_none_exceeds_a_record) {

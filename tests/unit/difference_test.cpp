@@ -11,7 +11,8 @@
 namespace zero {
 namespace {
 
-void expect_difference(std::string_view a, std::string_view b, std::string_view in_a, std::string_view in_b) {
+void expect_difference(std::string_view a, std::string_view b, std::string_view in_a,
+                       std::string_view in_b) {
   const Difference found = first_difference(a, b);
   EXPECT_EQ(found.a, in_a);
   EXPECT_EQ(found.b, in_b);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/user_comm.h"
+
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -11,7 +13,6 @@
 #include "comm/comm.h"
 #include "comm/create.h"
 #include "support/ranks.h"
-#include "support/user_comm.h"
 
 namespace zero::test {
 namespace {
@@ -62,7 +63,8 @@ TEST(UserComm, needs_its_functions_and_a_rank_in_its_world) {
 TEST(UserComm, frees_its_ctx_once_when_the_last_holder_has_gone) {
   Engine engine(1);
   Place place = join(engine, 0);
-  std::shared_ptr<Arena> arena = *place.seat->begin(Operation::arena_alloc)->allocate(100, ZERO_MEMORY_SHARED);
+  std::shared_ptr<Arena> arena =
+      *place.seat->begin(Operation::arena_alloc)->allocate(100, ZERO_MEMORY_SHARED);
   place.seat.reset();
   EXPECT_EQ(engine.seats(), 1);
   arena.reset();
@@ -92,7 +94,8 @@ TEST(UserComm, gives_the_code_of_the_function_that_failed) {
   const Place place = join(engine, 0);
   place.engine->before = [](const char*) { return Code{-4321}; };
   expect_broken(place.seat, barrier(place.seat),
-                "zero_comm_barrier: vote: the engine's exchange returned -4321; the outcome on other ranks is "
+                "zero_comm_barrier: vote: the engine's exchange returned -4321; the outcome on "
+                "other ranks is "
                 "unknown");
 }
 
@@ -101,7 +104,8 @@ TEST(UserComm, stops_exceptions_of_the_engine) {
   const Place place = join(engine, 0);
   place.engine->before = [](const char*) -> Code { throw std::runtime_error("engine"); };
   expect_broken(place.seat, barrier(place.seat),
-                "zero_comm_barrier: vote: the engine's exchange threw an exception; the outcome on other ranks "
+                "zero_comm_barrier: vote: the engine's exchange threw an exception; the outcome on "
+                "other ranks "
                 "is unknown");
 }
 
@@ -109,7 +113,9 @@ TEST(UserComm, breaks_when_a_function_for_bulk_data_fails) {
   const auto fail_in = [](const std::string& name, bool sums) {
     Engine engine(1);
     const Place place = join(engine, 0, Engine::functions(sums));
-    place.engine->before = [&](const char* function) { return function == name ? Code{-3} : Code{ZERO_OK}; };
+    place.engine->before = [&](const char* function) {
+      return function == name ? Code{-3} : Code{ZERO_OK};
+    };
     float data[4] = {}, scratch[4] = {};
     Call call = place.seat->begin(Operation::step, 1).value();
     EXPECT_EQ(place.seat->all_gather(call, data, scratch, 4).ok(), name != "all_gather");
@@ -141,9 +147,9 @@ Code broken_exchange(void* ctx, const void* send, void* recv, size_t bytes) {
   if (!seat.engine->exchange(seat, send, recv, bytes)) return -1;
   auto* const all = static_cast<std::byte*>(recv);
   const Code way = seat.before("way");
-  if (way == 1) std::swap_ranges(all, all + bytes, all + bytes);        // in another order
-  if (way == 2) all[bytes * 2 - 1] ^= std::byte{1};                     // rank 1 gets itself back damaged
-  if (way == 3) std::fill(all, all + bytes, std::byte{0});              // one is missing
+  if (way == 1) std::swap_ranges(all, all + bytes, all + bytes);  // in another order
+  if (way == 2) all[bytes * 2 - 1] ^= std::byte{1};               // rank 1 gets itself back damaged
+  if (way == 3) std::fill(all, all + bytes, std::byte{0});        // one is missing
   return ZERO_OK;
 }
 
@@ -151,18 +157,21 @@ TEST(UserComm, notices_an_exchange_that_does_not_do_its_work) {
   const std::pair<Code, const char*> ways[] = {
       {1, "the exchange put rank 1's record in the place of rank 0"},
       {2, "the exchange did not return rank 1's own record as it was sent"},
-      {3, "what came as rank 0's record in zero_comm_barrier is none: the exchange is broken, or that rank has "
-          "another libzero"}};
+      {3,
+       "what came as rank 0's record in zero_comm_barrier is none: the exchange is broken, or that "
+       "rank has "
+       "another libzero"}};
   for (const auto& [way, sentence] : ways) {
     Engine engine(2);
-    const std::vector<std::string> results = run_sound_ranks(RankKind::threads, 2, [&, way = way](int rank) {
-      UserFunctions functions = Engine::functions();
-      functions.exchange = broken_exchange;
-      const Place place = join(engine, rank, functions);
-      place.engine->before = [way](const char*) { return way; };
-      const Status status = barrier(place.seat);
-      return status.ok() ? "" : text(status.code(), " ", status.text());
-    });
+    const std::vector<std::string> results =
+        run_sound_ranks(RankKind::threads, 2, [&, way = way](int rank) {
+          UserFunctions functions = Engine::functions();
+          functions.exchange = broken_exchange;
+          const Place place = join(engine, rank, functions);
+          place.engine->before = [way](const char*) { return way; };
+          const Status status = barrier(place.seat);
+          return status.ok() ? "" : text(status.code(), " ", status.text());
+        });
     EXPECT_EQ(results[1], text(Code{ZERO_ERR_COMM}, " ", sentence));
   }
 }
@@ -208,8 +217,10 @@ TEST(UserComm, whose_split_fails_on_one_rank_seats_nobody) {
 
 thread_local bool memory_is_out = false;
 
-void* mmap_unless_out(void* address, size_t bytes, int protection, int flags, int fd, int64_t offset) {
-  if (!memory_is_out) return real_system_calls().mmap(address, bytes, protection, flags, fd, offset);
+void* mmap_unless_out(void* address, size_t bytes, int protection, int flags, int fd,
+                      int64_t offset) {
+  if (!memory_is_out)
+    return real_system_calls().mmap(address, bytes, protection, flags, fd, offset);
   errno = ENOMEM;
   return MAP_FAILED;
 }
@@ -222,10 +233,12 @@ TEST(UserComm, gives_an_arena_to_every_rank_or_to_none) {
   const std::vector<std::string> results = run_sound_ranks(RankKind::threads, 3, [&](int rank) {
     const Place place = join(engine, rank);
     memory_is_out = rank == 2;
-    const auto arena = place.seat->begin(Operation::arena_alloc)->allocate(12345, ZERO_MEMORY_PER_RANK);
+    const auto arena =
+        place.seat->begin(Operation::arena_alloc)->allocate(12345, ZERO_MEMORY_PER_RANK);
     memory_is_out = false;
     EXPECT_EQ(arena.failure().code(), rank == 2 ? ZERO_ERR_MEMORY : ZERO_ERR_PEER);
-    const auto second = place.seat->begin(Operation::arena_alloc)->allocate(12345, ZERO_MEMORY_PER_RANK);
+    const auto second =
+        place.seat->begin(Operation::arena_alloc)->allocate(12345, ZERO_MEMORY_PER_RANK);
     EXPECT_TRUE(second.ok());
     EXPECT_EQ((*second)->number(), 2u);
     return arena.failure().text();

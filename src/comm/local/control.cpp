@@ -308,11 +308,9 @@ Failure Control::failure() const {
   const uint32_t word = header().abort.load(std::memory_order_acquire);
   Failure failure;
   if (word == 0) return failure;
-  const int64_t step = steps_done_ ? steps_done_->load() : 0;
   const bool publishing = publishing_ && publishing_->load();
   if (word > static_cast<uint32_t>(world_)) {
     failure.code = ZERO_ERR_COMM;
-    failure.step = step;
     failure.params_consistent = !publishing;
     failure.text = text("the memory that the ranks share was overwritten: rank ", word - 1, " of ", world_);
     return failure;
@@ -322,7 +320,7 @@ Failure Control::failure() const {
   const int32_t rank = cause.rank;
   failure.code = code < 0 ? code : ZERO_ERR_COMM;
   failure.rank = rank >= 0 && rank < world_ ? rank : -1;
-  failure.step = step;  // of this seat
+  failure.step = cause.step;
   failure.params_consistent = cause.params_consistent != 0 && !publishing;
   failure.phase = get_text(cause.phase);
   failure.text = get_text(cause.text);

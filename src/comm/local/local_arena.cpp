@@ -75,6 +75,7 @@ Status LocalComm::offer(int memory, size_t bytes) {
                                      {&memory, 1}, vigil(where));
     os().reached("arena.offered");
     if (sent.ok()) continue;
+    ZERO_TRY(control_->check(where));  // a dead process closes its end: its death is the cause
     Failure cause;
     cause.code = ZERO_ERR_COMM;
     cause.rank = r;

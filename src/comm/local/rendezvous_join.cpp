@@ -176,6 +176,11 @@ Status Joiner::report(const Status& outcome) {
   put_wire_text(ready.text, outcome.text());
   Status sent = send_message(connection_.get(), as_message(ready), {}, vigil());
   ZERO_TRY(Status(outcome));
+  if (sent.code() == ZERO_ERR_COMM) {
+    // Rank 0 has gone already; what it said before is still here.
+    Status verdict = hear();
+    if (verdict.code() == ZERO_ERR_RENDEZVOUS) return verdict;
+  }
   return explain(std::move(sent));
 }
 

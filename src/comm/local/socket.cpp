@@ -162,9 +162,13 @@ Result<size_t> receive_message(int connection, std::span<std::byte> bytes,
     switch (const int error = try_receive(connection, bytes, &got, descriptors)) {
       case 0:
         return got;
-      case EAGAIN:
-        ZERO_TRY(wait_slice(connection, POLLIN, vigil));
+      case EAGAIN: {
+        const Status ended = wait_slice(connection, POLLIN, vigil);
+        // The other end may have said why before it went.
+        if (!ended.ok() && try_receive(connection, bytes, &got, descriptors) != 0) return ended;
+        if (!ended.ok()) return got;
         break;
+      }
       case ECONNRESET:
         return Status(ZERO_ERR_COMM, "the connection is closed");
       case EMFILE:

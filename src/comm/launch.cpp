@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/launch.h"
+
+#include <charconv>
+#include <system_error>
+
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+struct Source {
+  const char* launcher;
+  const char* rank;
+  const char* world;
+  const char* local_world;  // ranks on this host
+};
+
+constexpr Source kZeroRun = {"zero-run", "ZERO_RANK", "ZERO_WORLD_SIZE", "ZERO_LOCAL_WORLD_SIZE"};
+constexpr Source kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
+constexpr Source kOpenMpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Source kHydra = {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"};
+constexpr Source kSlurm = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", nullptr};
+constexpr const Source* kSources[] = {&kZeroRun, &kTorchrun, &kOpenMpi, &kHydra, &kSlurm};
+
+constexpr int64_t kLongestWaitMs = 1'000'000'000'000;  // 31 years: sums of times cannot overflow
+
+/// A variable's value; a variable set to nothing counts as not set.
+const char* value_of(const Lookup& lookup, const char* name) {
+  const char* value = name == nullptr ? nullptr : lookup(name);
+  return value == nullptr || *value == '\0' ? nullptr : value;
+}
+
+Result<int64_t> number(const char* name, std::string_view value, int64_t least, int64_t most) {
+  int64_t parsed = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, parsed);
+  if (error != std::errc() || stop != end || parsed < least || parsed > most) {
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(name, " is '", value, "', not a number from ", least, " to ", most));
+  }
+  return parsed;
+}
+
+/// A variable in a set whose other half is missing. Slurm's are no such set: an allocation has one or the
+/// other outside of its steps.
+Status half_set(const Lookup& lookup) {
+  for (const Source* source : kSources) {
+    if (source == &kSlurm) continue;
+    const char* rank = value_of(lookup, source->rank);
+    const char* world = value_of(lookup, source->world);
+    if ((rank == nullptr) == (world == nullptr)) continue;
+    return {ZERO_ERR_ARGUMENT, rank != nullptr
+                                   ? text(source->rank, " is '", rank, "', but ", source->world,
+                                          " is not set: set both or neither")
+                                   : text(source->world, " is '", world, "', but ", source->rank,
+                                          " is not set: set both or neither")};
+  }
+  return {};
+}
+
+const Source* first_complete(const Lookup& lookup) {
+  for (const Source* source : kSources) {
+    if (value_of(lookup, source->rank) && value_of(lookup, source->world)) return source;
+  }
+  return nullptr;
+}
+
+Status several_hosts(const Source& source, std::string_view evidence) {
+  return {ZERO_ERR_UNSUPPORTED,
+          text(source.launcher, " started ranks on several hosts (", evidence,
+               "): this build of libzero joins ranks of one host only; start them all on one host, or "
+               "bring collectives of your own with zero_comm_create_user")};
+}
+
+Status check_one_host(const Lookup& lookup, const Source& source, int32_t world) {
+  if (const char* local = value_of(lookup, source.local_world)) {
+    const int64_t here = ZERO_TRY(number(source.local_world, local, 1, world));
+    if (here == world) return {};
+    return several_hosts(source, text(source.local_world, " is ", here, " and ", source.world, " is ",
+                                      world));
+  }
+  // Also where a job script hands Slurm's numbers on as RANK and WORLD_SIZE.
+  for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}) {
+    const char* value = value_of(lookup, name);
+    if (value == nullptr) continue;
+    if (ZERO_TRY(number(name, value, 1, INT32_MAX)) == 1) return {};
+    return several_hosts(source, text(name, " is ", value));
+  }
+  return {};
+}
+
+/// "torchrun:<value>:<value>" of the variables that are set, or "" if none is.
+std::string joined(const Lookup& lookup, std::string_view prefix,
+                   std::initializer_list<const char*> names) {
+  std::string out;
+  for (const char* name : names) {
+    const char* value = value_of(lookup, name);
+    if (value != nullptr) out += text(out.empty() ? prefix : "", ':', value);
+  }
+  return out;
+}
+
+const char* slurm_step(const Lookup& lookup) {
+  const char* step = value_of(lookup, "SLURM_STEP_ID");
+  return step != nullptr ? step : value_of(lookup, "SLURM_STEPID");
+}
+
+/// What the launcher's own variables tell jobs apart by, or "".
+std::string job_of(const Lookup& lookup, const Source& source) {
+  if (const char* job = value_of(lookup, "ZERO_JOB")) return job;
+  std::string job;
+  if (&source == &kTorchrun) {
+    job = joined(lookup, "torchrun", {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
+                                      "TORCHELASTIC_RESTART_COUNT"});
+  } else if (&source == &kOpenMpi) {
+    // The namespace is made from a process number; Open MPI 4 adds a random key.
+    job = joined(lookup, "openmpi", {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
+                                     "OMPI_MCA_orte_ess_jobid",
+                                     "OMPI_MCA_orte_precondition_transports"});
+  }
+  const char* slurm_job = value_of(lookup, "SLURM_JOB_ID");
+  const char* step = slurm_step(lookup);
+  if (job.empty() && &source != &kZeroRun && slurm_job != nullptr && step != nullptr) {
+    job = text("slurm:", slurm_job, ':', step);
+  }
+  return job;
+}
+
+}  // namespace
+
+Result<Launch> read_launch(const Lookup& lookup) {
+  const Source* source = first_complete(lookup);
+  if (source == nullptr) {
+    ZERO_TRY(half_set(lookup));
+    return Launch{};
+  }
+  Launch launch;
+  launch.launcher = source->launcher;
+  launch.world = static_cast<int32_t>(
+      ZERO_TRY(number(source->world, value_of(lookup, source->world), 1, INT32_MAX)));
+  launch.rank = static_cast<int32_t>(
+      ZERO_TRY(number(source->rank, value_of(lookup, source->rank), 0, launch.world - 1)));
+  if (launch.world == 1) return launch;
+
+  if (source == &kSlurm && slurm_step(lookup) == nullptr) {
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("SLURM_NTASKS is ", launch.world, ", but SLURM_STEP_ID is not set: this process "
+                       "is in a Slurm job and in none of its steps; start the ranks with srun"));
+  }
+  ZERO_TRY(check_one_host(lookup, *source, launch.world));
+  launch.job = job_of(lookup, *source);
+  launch.hydra = source == &kHydra && value_of(lookup, "ZERO_JOB") == nullptr;
+  return launch;
+}
+
+Result<CommOptions> read_timeouts(const Lookup& lookup, CommOptions given) {
+  const CommOptions defaults;
+  const auto fill = [&](const char* name, int64_t& option, int64_t otherwise) -> Status {
+    if (option != -1) return {};
+    const char* value = value_of(lookup, name);
+    option = value == nullptr ? otherwise : ZERO_TRY(number(name, value, 1, kLongestWaitMs));
+    return {};
+  };
+  ZERO_TRY(fill("ZERO_TIMEOUT_MS", given.timeout_ms, defaults.timeout_ms));
+  ZERO_TRY(fill("ZERO_LATE_MS", given.late_ms, defaults.late_ms));
+  ZERO_TRY(fill("ZERO_RENDEZVOUS_MS", given.rendezvous_ms, defaults.rendezvous_ms));
+  return given;
+}
+
+std::optional<ProcessStat> parse_process_stat(std::string_view text) {
+  // "<pid> (<command>) <state> <parent> ... <started, the 22nd>"; a command may hold ") ".
+  constexpr int kParent = 4;
+  constexpr int kStarted = 22;
+  const size_t open = text.find('(');
+  const size_t close = text.rfind(')');
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open) return {};
+  ProcessStat stat;
+  stat.command = text.substr(open + 1, close - open - 1);
+  const char* next = text.data() + close + 1;
+  const char* end = text.data() + text.size();
+  for (int field = 3; field <= kStarted; ++field) {
+    while (next != end && *next == ' ') ++next;
+    const char* begin = next;
+    while (next != end && *next != ' ' && *next != '\n') ++next;
+    if (begin == next) return {};
+    if (field == kParent && std::from_chars(begin, next, stat.parent).ptr != next) return {};
+    if (field == kStarted && std::from_chars(begin, next, stat.started).ptr != next) return {};
+  }
+  return stat;
+}
+
+std::string comm_name(const std::string& job) {
+  constexpr size_t kLongestName = 64;
+  if (job.size() <= kLongestName) return job;
+  return text("zero-job:", hex(hash128(bytes_of(job))));
+}
+
+}  // namespace zero

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/failing_calls.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/os.h"
+
+namespace zero::test {
+namespace {
+
+thread_local int this_rank = -1;
+
+struct State {
+  Fault fault;
+  int64_t calls = 0;
+  int64_t hits = 0;
+  std::vector<FileCall> log;
+  std::map<int, std::string> names;  // of open descriptors
+  std::set<int> failed_syncs;
+  bool synced_again = false;
+  std::function<void(const char*)> on_point;
+};
+
+std::mutex mutex;
+State* state = nullptr;
+SystemCalls table;
+
+enum class Verdict { pass, fail, fail_after, shorten };
+
+/// Count a call and decide what becomes of it. `fd` names it if `name` is null.
+Verdict judge(const char* operation, int fd, const char* name) {
+  const std::lock_guard lock(mutex);
+  const Fault& fault = state->fault;
+  FileCall call{operation, name ? name : state->names[fd], this_rank, false};
+  const bool matches = (fault.rank < 0 || fault.rank == this_rank) &&
+                       (fault.operation.empty() || fault.operation == operation);
+  const int64_t number = matches ? state->calls++ : -1;
+  const bool hit = matches && fault.kind != Fault::none &&
+                   (number == fault.at || (fault.for_ever && number > fault.at));
+  if (hit) {
+    state->hits++;
+    if (fault.kind == Fault::kill) {
+      ::kill(::getpid(), SIGKILL);
+      ::pause();
+    }
+    call.failed = fault.kind == Fault::error;
+  }
+  const bool is_sync = call.operation == "fsync";
+  if (is_sync && state->failed_syncs.count(fd)) state->synced_again = true;
+  if (is_sync && call.failed && fault.error_number != EINTR) state->failed_syncs.insert(fd);
+  state->log.push_back(std::move(call));
+  if (!hit) return Verdict::pass;
+  if (fault.kind == Fault::short_transfer) return Verdict::shorten;
+  return fault.done_first ? Verdict::fail_after : Verdict::fail;
+}
+
+int fault_errno() {
+  const std::lock_guard lock(mutex);
+  return state->fault.error_number;
+}
+
+/// The call's own answer, or `failed` with the fault's errno.
+template <class Answer, class Call>
+Answer decide(Verdict verdict, Answer failed, Call call) {
+  if (verdict == Verdict::pass || verdict == Verdict::shorten) return call();
+  if (verdict == Verdict::fail_after) call();
+  errno = fault_errno();
+  return failed;
+}
+
+const SystemCalls& real() { return real_system_calls(); }
+
+int f_openat(int directory, const char* path, int flags, unsigned mode) {
+  // A call that took place but failed would leave a descriptor that nobody knows.
+  if (judge("openat", -1, path) != Verdict::pass) return errno = fault_errno(), -1;
+  const int fd = real().openat(directory, path, flags, mode);
+  const int error = errno;
+  const std::lock_guard lock(mutex);
+  if (fd >= 0) state->names[fd] = path;
+  state->failed_syncs.erase(fd);
+  errno = error;
+  return fd;
+}
+int f_close(int fd) {
+  // Linux closes the descriptor even where close reports an error.
+  const Verdict verdict = judge("close", fd, nullptr);
+  const int answer = real().close(fd);
+  return decide(verdict, -1, [&] { return answer; });
+}
+ssize_t f_pread(int fd, void* data, size_t bytes, int64_t offset) {
+  const Verdict verdict = judge("pread", fd, nullptr);
+  if (verdict == Verdict::shorten) bytes = std::max<size_t>(bytes / 2, std::min<size_t>(bytes, 1));
+  return decide(verdict, ssize_t{-1}, [&] { return real().pread(fd, data, bytes, offset); });
+}
+ssize_t f_pwrite(int fd, const void* data, size_t bytes, int64_t offset) {
+  const Verdict verdict = judge("pwrite", fd, nullptr);
+  if (verdict == Verdict::shorten) bytes = std::max<size_t>(bytes / 2, std::min<size_t>(bytes, 1));
+  return decide(verdict, ssize_t{-1}, [&] { return real().pwrite(fd, data, bytes, offset); });
+}
+int f_fsync(int fd) {
+  return decide(judge("fsync", fd, nullptr), -1, [&] { return real().fsync(fd); });
+}
+int f_fstat(int fd, struct stat* info) {
+  return decide(judge("fstat", fd, nullptr), -1, [&] { return real().fstat(fd, info); });
+}
+int f_fstatat(int directory, const char* path, struct stat* info, int flags) {
+  return decide(judge("fstatat", -1, path), -1, [&] { return real().fstatat(directory, path, info, flags); });
+}
+int f_fallocate(int fd, int mode, int64_t offset, int64_t bytes) {
+  return decide(judge("fallocate", fd, nullptr), -1, [&] { return real().fallocate(fd, mode, offset, bytes); });
+}
+int f_mkdirat(int directory, const char* path, unsigned mode) {
+  return decide(judge("mkdirat", -1, path), -1, [&] { return real().mkdirat(directory, path, mode); });
+}
+int f_unlinkat(int directory, const char* path, int flags) {
+  return decide(judge("unlinkat", -1, path), -1, [&] { return real().unlinkat(directory, path, flags); });
+}
+int f_renameat2(int from_directory, const char* from, int to_directory, const char* to, unsigned flags) {
+  const std::string name = std::string(from) + ">" + to;
+  return decide(judge("renameat2", -1, name.c_str()), -1,
+                [&] { return real().renameat2(from_directory, from, to_directory, to, flags); });
+}
+int f_flock(int fd, int operation) {
+  return decide(judge("flock", fd, nullptr), -1, [&] { return real().flock(fd, operation); });
+}
+DIR* f_fdopendir(int fd) {
+  if (judge("fdopendir", fd, nullptr) != Verdict::pass) return errno = fault_errno(), nullptr;
+  return real().fdopendir(fd);
+}
+struct dirent* f_readdir(DIR* directory) {
+  return decide(judge("readdir", -1, ""), static_cast<struct dirent*>(nullptr),
+                [&] { return real().readdir(directory); });
+}
+int f_closedir(DIR* directory) {
+  const Verdict verdict = judge("closedir", -1, "");
+  const int answer = real().closedir(directory);
+  return decide(verdict, -1, [&] { return answer; });
+}
+void f_reached(const char* point) {
+  std::function<void(const char*)> call;
+  {
+    const std::lock_guard lock(mutex);
+    call = state->on_point;
+  }
+  if (call) call(point);
+}
+
+}  // namespace
+
+FailingCalls::FailingCalls(Fault fault) {
+  const std::lock_guard lock(mutex);
+  if (state) std::abort();
+  state = new State;
+  state->fault = std::move(fault);
+  table = real();
+  table.openat = f_openat;
+  table.close = f_close;
+  table.pread = f_pread;
+  table.pwrite = f_pwrite;
+  table.fsync = f_fsync;
+  table.fstat = f_fstat;
+  table.fstatat = f_fstatat;
+  table.fallocate = f_fallocate;
+  table.mkdirat = f_mkdirat;
+  table.unlinkat = f_unlinkat;
+  table.renameat2 = f_renameat2;
+  table.flock = f_flock;
+  table.fdopendir = f_fdopendir;
+  table.readdir = f_readdir;
+  table.closedir = f_closedir;
+  table.reached = f_reached;
+  replace_system_calls(&table);
+}
+
+FailingCalls::~FailingCalls() {
+  replace_system_calls(nullptr);
+  const std::lock_guard lock(mutex);
+  delete state;
+  state = nullptr;
+}
+
+int64_t FailingCalls::calls() const {
+  const std::lock_guard lock(mutex);
+  return state->calls;
+}
+
+int64_t FailingCalls::hits() const {
+  const std::lock_guard lock(mutex);
+  return state->hits;
+}
+
+std::vector<FileCall> FailingCalls::log() const {
+  const std::lock_guard lock(mutex);
+  return state->log;
+}
+
+bool FailingCalls::synced_again() const {
+  const std::lock_guard lock(mutex);
+  return state->synced_again;
+}
+
+void FailingCalls::on_point(std::function<void(const char*)> call) {
+  const std::lock_guard lock(mutex);
+  state->on_point = std::move(call);
+}
+
+void set_rank(int rank) { this_rank = rank; }
+
+int open_descriptors() {
+  DIR* directory = opendir("/proc/self/fd");
+  if (!directory) return -1;
+  int count = -1;  // its own
+  while (const dirent* entry = readdir(directory)) count += entry->d_name[0] != '.';
+  closedir(directory);
+  return count;
+}
+
+}  // namespace zero::test

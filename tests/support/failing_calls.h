@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library's file calls, counted and recorded, of which the n-th fails with an errno, once or for ever, or
+// kills the process; all of them, or one rank's.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace zero::test {
+
+struct Fault {
+  enum Kind { none, error, short_transfer, kill };
+  Kind kind = none;
+  int64_t at = 0;          // the number of the call among those that match, from 0
+  int error_number = EIO;
+  bool for_ever = false;   // every later one too
+  bool done_first = false; // the call takes place, and then reports the error
+  int rank = -1;           // only calls of this rank (set_rank); -1: all
+  std::string operation = {};  // only these ("fsync"); "": all
+};
+
+struct FileCall {
+  std::string operation;
+  std::string name;  // as it was opened, or the path's last name; for renames "from>to"
+  int rank;
+  bool failed;
+};
+
+/// In force from its construction to its end; one at a time. Safe for ranks that are threads.
+class FailingCalls {
+ public:
+  explicit FailingCalls(Fault fault = {});
+  ~FailingCalls();
+  FailingCalls(const FailingCalls&) = delete;
+  FailingCalls& operator=(const FailingCalls&) = delete;
+
+  /// File calls so far that match the fault's rank and operation.
+  int64_t calls() const;
+  /// How often the fault has come into force.
+  int64_t hits() const;
+  /// Every file call so far, in order.
+  std::vector<FileCall> log() const;
+  /// True if a descriptor was synced again after its fsync failed.
+  bool synced_again() const;
+
+  /// Called at every numbered point, on the thread that passes it.
+  static void on_point(std::function<void(const char* point)> call);
+};
+
+/// Which rank this thread is, from now on; -1 at first.
+void set_rank(int rank);
+
+/// Descriptors that are open in this process.
+int open_descriptors();
+
+}  // namespace zero::test

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// A directory of a test's own, gone with it, and whole files in one line.
+#pragma once
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace zero::test {
+
+class Scratch {
+ public:
+  /// In memory where the system has room there: the tests sync thousands of times.
+  Scratch() {
+    const bool fast = access("/dev/shm", W_OK) == 0;
+    std::string name = std::string(fast ? "/dev/shm" : "/tmp") + "/zero-test-XXXXXX";
+    path_ = mkdtemp(name.data()) ? name : std::string();
+    owner_ = getpid();
+  }
+  /// Not in a forked child that comes by.
+  ~Scratch() {
+    std::error_code ignored;
+    if (getpid() == owner_ && !path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+  pid_t owner_ = 0;
+};
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void write_file(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+}  // namespace zero::test

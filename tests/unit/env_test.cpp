@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each launcher's variables, as they were seen on its ranks, come to.
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <map>
+#include <string>
+
+#include "comm/launch.h"
+
+namespace zero {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Lookup lookup_in(const Variables& variables) {
+  return [variables](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  };
+}
+
+Variables with(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) variables[name] = value;
+  return variables;
+}
+
+Variables without(Variables variables, std::initializer_list<const char*> names) {
+  for (const char* name : names) variables.erase(name);
+  return variables;
+}
+
+const Variables kZeroRun = {{"ZERO_RANK", "1"},
+                            {"ZERO_WORLD_SIZE", "4"},
+                            {"ZERO_LOCAL_RANK", "1"},
+                            {"ZERO_LOCAL_WORLD_SIZE", "4"},
+                            {"ZERO_JOB", "zero-run-0123"}};
+const Variables kTorchrun = {{"RANK", "3"},
+                             {"WORLD_SIZE", "4"},
+                             {"LOCAL_RANK", "3"},
+                             {"LOCAL_WORLD_SIZE", "4"},
+                             {"MASTER_ADDR", "127.0.0.1"},
+                             {"MASTER_PORT", "29500"},
+                             {"TORCHELASTIC_RUN_ID", "none"},
+                             {"TORCHELASTIC_RESTART_COUNT", "0"}};
+const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "0"},
+                            {"OMPI_COMM_WORLD_SIZE", "2"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                            {"PMIX_NAMESPACE", "1882521601"},
+                            {"PMIX_RANK", "0"},
+                            {"OMPI_MCA_ess_base_jobid", "1882521601"},
+                            {"OMPI_MCA_orte_precondition_transports", "1d0d-6619"}};
+const Variables kHydra = {{"PMI_RANK", "1"},
+                          {"PMI_SIZE", "2"},
+                          {"MPI_LOCALNRANKS", "2"},
+                          {"MPI_LOCALRANKID", "1"},
+                          {"PMI_FD", "8"}};
+const Variables kSlurm = {{"SLURM_PROCID", "2"},      {"SLURM_NTASKS", "3"},
+                          {"SLURM_JOB_ID", "200505"}, {"SLURM_STEP_ID", "7"},
+                          {"SLURM_NNODES", "1"},      {"SLURM_STEP_NUM_NODES", "1"}};
+
+Launch launched(const Variables& variables) {
+  Result<Launch> launch = read_launch(lookup_in(variables));
+  EXPECT_TRUE(launch.ok()) << launch.failure().text();
+  return launch.ok() ? *launch : Launch{};
+}
+
+void expect_refused(const Variables& variables, Code code, std::initializer_list<const char*> words) {
+  Result<Launch> launch = read_launch(lookup_in(variables));
+  ASSERT_FALSE(launch.ok());
+  EXPECT_EQ(launch.failure().code(), code);
+  for (const char* word : words) {
+    EXPECT_NE(launch.failure().text().find(word), std::string::npos)
+        << "'" << word << "' is not in: " << launch.failure().text();
+  }
+}
+
+TEST(Env, nothing_set_is_one_rank) {
+  const Launch launch = launched({});
+  EXPECT_EQ(launch.launcher, nullptr);
+  EXPECT_EQ(launch.rank, 0);
+  EXPECT_EQ(launch.world, 1);
+}
+
+TEST(Env, each_launcher_is_understood) {
+  const struct {
+    const char* launcher;
+    Variables variables;
+    int32_t rank, world;
+    const char* job;
+  } cases[] = {
+      {"zero-run", kZeroRun, 1, 4, "zero-run-0123"},
+      {"torchrun", kTorchrun, 3, 4, "torchrun:none:127.0.0.1:29500:0"},
+      {"Open MPI", kOpenMpi, 0, 2, "openmpi:1882521601:1882521601:1d0d-6619"},
+      {"Hydra", kHydra, 1, 2, ""},
+      {"Slurm", kSlurm, 2, 3, "slurm:200505:7"},
+  };
+  for (const auto& one : cases) {
+    const Launch launch = launched(one.variables);
+    EXPECT_STREQ(launch.launcher, one.launcher);
+    EXPECT_EQ(launch.rank, one.rank) << one.launcher;
+    EXPECT_EQ(launch.world, one.world) << one.launcher;
+    EXPECT_EQ(launch.job, one.job) << one.launcher;
+    EXPECT_EQ(launch.hydra, std::string(one.launcher) == "Hydra");
+  }
+}
+
+TEST(Env, the_first_complete_set_wins) {
+  EXPECT_STREQ(launched(with(kSlurm, kHydra)).launcher, "Hydra");
+  EXPECT_STREQ(launched(with(with(kSlurm, kHydra), kOpenMpi)).launcher, "Open MPI");
+  EXPECT_STREQ(launched(with(kOpenMpi, kTorchrun)).launcher, "torchrun");
+  EXPECT_STREQ(launched(with(kTorchrun, kZeroRun)).launcher, "zero-run");
+  // A half before it does not.
+  EXPECT_STREQ(launched(with(kOpenMpi, {{"RANK", "9"}})).launcher, "Open MPI");
+}
+
+TEST(Env, half_a_set_is_refused) {
+  const auto refuse = [](const Variables& variables, const char* words) {
+    expect_refused(variables, ZERO_ERR_ARGUMENT, {words});
+  };
+  refuse({{"RANK", "1"}}, "RANK is '1', but WORLD_SIZE is not set");
+  refuse({{"ZERO_WORLD_SIZE", "4"}}, "ZERO_WORLD_SIZE is '4', but ZERO_RANK is not set");
+  refuse({{"PMI_RANK", "0"}, {"PMI_SIZE", ""}}, "PMI_RANK is '0', but PMI_SIZE is not set");
+  refuse({{"OMPI_COMM_WORLD_SIZE", "2"}}, "OMPI_COMM_WORLD_RANK is not set");
+}
+
+TEST(Env, what_is_no_number_in_range_is_refused) {
+  const auto refuse = [](const char* rank, const char* world, const char* words) {
+    expect_refused(with(kTorchrun, {{"RANK", rank}, {"WORLD_SIZE", world}}), ZERO_ERR_ARGUMENT, {words});
+  };
+  refuse("4", "4", "RANK is '4', not a number from 0 to 3");
+  refuse("-1", "4", "RANK is '-1'");
+  refuse("one", "4", "RANK is 'one'");
+  refuse("1x", "4", "RANK is '1x'");
+  refuse(" 1", "4", "RANK is ' 1'");
+  refuse("0", "0", "WORLD_SIZE is '0', not a number from 1 to 2147483647");
+  refuse("0", "99999999999999999999", "WORLD_SIZE is '99999999999999999999'");
+  expect_refused(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "5"}}), ZERO_ERR_ARGUMENT,
+                 {"LOCAL_WORLD_SIZE is '5', not a number from 1 to 4"});
+}
+
+TEST(Env, ranks_on_several_hosts_are_unsupported) {
+  const auto refuse = [](const Variables& variables, std::initializer_list<const char*> words) {
+    expect_refused(variables, ZERO_ERR_UNSUPPORTED, words);
+  };
+  refuse(with(kZeroRun, {{"ZERO_LOCAL_WORLD_SIZE", "2"}}), {"ZERO_LOCAL_WORLD_SIZE is 2", "is 4"});
+  refuse(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}}), {"torchrun", "LOCAL_WORLD_SIZE is 2"});
+  refuse(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}), {"Open MPI"});
+  refuse(with(kHydra, {{"MPI_LOCALNRANKS", "1"}}), {"Hydra", "MPI_LOCALNRANKS is 1"});
+  refuse(with(kSlurm, {{"SLURM_STEP_NUM_NODES", "2"}}), {"Slurm", "SLURM_STEP_NUM_NODES is 2"});
+  refuse(with(without(kSlurm, {"SLURM_STEP_NUM_NODES"}), {{"SLURM_NNODES", "3"}}), {"SLURM_NNODES is 3"});
+  // Slurm's numbers, handed on by a job script.
+  refuse(with(kSlurm, {{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"SLURM_STEP_NUM_NODES", "3"}}),
+         {"SLURM_STEP_NUM_NODES is 3"});
+}
+
+TEST(Env, a_step_on_one_host_of_a_larger_allocation_is_one_host) {
+  EXPECT_EQ(launched(with(kSlurm, {{"SLURM_NNODES", "4"}})).world, 3);
+  EXPECT_EQ(launched(with(kTorchrun, {{"SLURM_NNODES", "4"}})).world, 4);
+}
+
+TEST(Env, one_rank_needs_no_name) {
+  const Launch launch = launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"SLURM_NNODES", "4"}});
+  EXPECT_EQ(launch.world, 1);
+  EXPECT_EQ(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}).world, 1);
+}
+
+TEST(Env, jobs_of_one_launcher_get_different_names) {
+  const auto differ = [](const Variables& one, const Variables& change) {
+    EXPECT_NE(launched(one).job, launched(with(one, change)).job);
+  };
+  differ(kTorchrun, {{"MASTER_PORT", "29501"}});
+  differ(kTorchrun, {{"TORCHELASTIC_RUN_ID", "abc"}});
+  differ(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "1"}});
+  differ(kOpenMpi, {{"PMIX_NAMESPACE", "5"}});
+  differ(kOpenMpi, {{"OMPI_MCA_orte_precondition_transports", "2"}});
+  differ(kSlurm, {{"SLURM_STEP_ID", "8"}});
+  differ(kSlurm, {{"SLURM_JOB_ID", "8"}});
+}
+
+TEST(Env, ZERO_JOB_is_the_name_under_every_launcher) {
+  for (const Variables& variables : {kZeroRun, kTorchrun, kOpenMpi, kHydra, kSlurm}) {
+    const Launch launch = launched(with(variables, {{"ZERO_JOB", "mine"}}));
+    EXPECT_EQ(launch.job, "mine");
+    EXPECT_FALSE(launch.hydra);
+  }
+}
+
+TEST(Env, a_job_that_no_variable_tells_apart_has_no_name) {
+  EXPECT_EQ(launched({{"RANK", "0"}, {"WORLD_SIZE", "2"}}).job, "");
+  EXPECT_EQ(launched(without(kZeroRun, {"ZERO_JOB"})).job, "");
+}
+
+TEST(Env, ranks_that_a_slurm_step_started_by_other_means_are_named_by_it) {
+  const Variables step = {{"SLURM_JOB_ID", "1"}, {"SLURM_STEPID", "2"}};
+  EXPECT_EQ(launched(with(kHydra, step)).job, "slurm:1:2");
+  EXPECT_EQ(launched(with(step, {{"RANK", "0"}, {"WORLD_SIZE", "2"}})).job, "slurm:1:2");
+}
+
+TEST(Env, slurm_outside_of_a_step_is_one_rank_or_refused) {
+  // In salloc's shell, and in a batch script without --ntasks.
+  EXPECT_EQ(launched({{"SLURM_NTASKS", "4"}}).launcher, nullptr);
+  EXPECT_EQ(launched({{"SLURM_PROCID", "0"}}).launcher, nullptr);
+  // In a batch script with it: the other ranks would never come.
+  expect_refused(without(kSlurm, {"SLURM_STEP_ID"}), ZERO_ERR_ARGUMENT, {"SLURM_NTASKS is 3", "srun"});
+}
+
+constexpr CommOptions kLeft = {-1, -1, -1};
+
+TEST(Env, timeouts_come_from_the_caller_then_variables_then_defaults) {
+  const Lookup lookup = lookup_in({{"ZERO_TIMEOUT_MS", "7"}, {"ZERO_LATE_MS", "8"}});
+  CommOptions given = kLeft;
+  given.late_ms = 99;
+  Result<CommOptions> options = read_timeouts(lookup, given);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->timeout_ms, 7);
+  EXPECT_EQ(options->late_ms, 99);
+  EXPECT_EQ(options->rendezvous_ms, 120'000);
+}
+
+TEST(Env, timeouts_that_are_no_time_are_refused) {
+  for (const char* value : {"0", "-5", "1s", "1e3", "99999999999999999999"}) {
+    Result<CommOptions> options = read_timeouts(lookup_in({{"ZERO_RENDEZVOUS_MS", value}}), kLeft);
+    ASSERT_FALSE(options.ok()) << value;
+    EXPECT_EQ(options.failure().code(), ZERO_ERR_ARGUMENT);
+    EXPECT_NE(options.failure().text().find(std::string("ZERO_RENDEZVOUS_MS is '") + value + "'"),
+              std::string::npos);
+  }
+}
+
+TEST(Env, a_process_is_read_even_if_its_command_looks_like_fields) {
+  const std::string tail = " S 41 1 1 0 -1 4194304 1 0 0 0 1 0 0 0 20 0 1 0 987654321 4 5 6\n";
+  for (const char* command : {"hydra_pmi_proxy", "a) S 7 (b", ") R 9", ""}) {
+    const auto stat = parse_process_stat("123 (" + std::string(command) + ")" + tail);
+    ASSERT_TRUE(stat.has_value());
+    EXPECT_EQ(stat->command, command);
+    EXPECT_EQ(stat->parent, 41);
+    EXPECT_EQ(stat->started, 987654321u);
+  }
+  for (const char* broken : {"", "123 (x", "123 (x)", "123 (x) S", "123 (x) S y 1", ")("}) {
+    EXPECT_FALSE(parse_process_stat(broken).has_value()) << broken;
+  }
+}
+
+TEST(Env, long_jobs_get_names_of_their_own_that_fit) {
+  EXPECT_EQ(comm_name(std::string(64, 'a')), std::string(64, 'a'));
+  const std::string one = comm_name(std::string(65, 'a'));
+  const std::string other = comm_name(std::string(64, 'a') + "b");
+  EXPECT_LE(one.size(), 64u);
+  EXPECT_NE(one, other);
+  EXPECT_EQ(one, comm_name(std::string(65, 'a')));
+}
+
+}  // namespace
+}  // namespace zero

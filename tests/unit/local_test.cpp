@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the local comm stands on: sealed memory without a name, and words that say who is alive.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "base/text.h"
+#include "comm/create.h"
+#include "comm/local/life.h"
+#include "comm/local/local_arena.h"
+#include "comm/local/segment.h"
+#include "comm/local/socket.h"
+#include "support/ranks.h"
+
+namespace zero::local {
+namespace {
+
+using test::SharedMemory;
+
+constexpr size_t kBytes = 64 * 1024;
+
+Fd segment(size_t bytes = kBytes) {
+  Result<Fd> made = create_segment("zero.test", bytes);
+  EXPECT_TRUE(made.ok()) << made.failure().text();
+  return std::move(made).value();
+}
+
+std::shared_ptr<Mapping> map(const Fd& fd, size_t bytes = kBytes, Access access = Access::read_write) {
+  Result<std::shared_ptr<Mapping>> mapped = map_segment(fd.get(), bytes, access);
+  EXPECT_TRUE(mapped.ok()) << mapped.failure().text();
+  return *mapped;
+}
+
+/// A forked process that runs `body` and then sleeps until it is killed.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& body) : flag_(4096) {
+    pid_ = fork();
+    if (pid_ == 0) {
+      body();
+      *flag_.as<volatile int>() = 1;
+      for (;;) pause();
+    }
+  }
+  ~Child() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+  void wait_until_ready() const {
+    while (*flag_.as<volatile int>() == 0) usleep(200);
+  }
+
+ private:
+  SharedMemory flag_;
+  pid_t pid_;
+};
+
+int64_t real_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1'000'000;
+}
+
+// ---- Segments.
+
+TEST(Segment, its_size_cannot_change) {
+  const Fd fd = segment();
+  EXPECT_EQ(ftruncate(fd.get(), 4096), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(ftruncate(fd.get(), 2 * kBytes), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_TRUE(check_segment(fd.get(), kBytes).ok());
+}
+
+TEST(Segment, a_descriptor_of_another_size_is_refused) {
+  const Fd fd = segment();
+  const Status status = check_segment(fd.get(), 2 * kBytes);
+  EXPECT_EQ(status.code(), ZERO_ERR_COMM);
+  EXPECT_NE(status.text().find("65536 bytes instead of 131072"), std::string::npos) << status.text();
+}
+
+TEST(Segment, a_descriptor_that_is_no_sealed_memory_is_refused) {
+  const Fd open(memfd_create("zero.test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(open.get(), kBytes), 0);
+  EXPECT_EQ(check_segment(open.get(), kBytes).code(), ZERO_ERR_COMM);
+  ASSERT_EQ(fcntl(open.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_EQ(check_segment(open.get(), kBytes).code(), ZERO_ERR_COMM);
+  ASSERT_EQ(fcntl(open.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
+  EXPECT_TRUE(check_segment(open.get(), kBytes).ok());
+
+  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  EXPECT_EQ(check_segment(null.get(), 0).code(), ZERO_ERR_COMM);
+  EXPECT_EQ(check_segment(-1, kBytes).code(), ZERO_ERR_COMM);
+}
+
+TEST(Segment, a_process_maps_it_once) {
+  const Fd fd = segment();
+  const Fd other(dup(fd.get()));
+  const size_t before = mapped_segments();
+  {
+    const auto first = map(fd);
+    const auto second = map(other);
+    EXPECT_EQ(first.get(), second.get());
+    EXPECT_EQ(mapped_segments(), before + 1);
+    EXPECT_NE(map(segment()).get(), first.get());
+  }
+  EXPECT_EQ(mapped_segments(), before);
+  EXPECT_EQ(map(fd)->data()[0], std::byte{0});
+}
+
+TEST(Segment, threads_that_map_and_unmap_share_one_mapping) {
+  const Fd fd = segment();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) {
+        const auto first = map(fd);
+        EXPECT_EQ(map(fd).get(), first.get());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(mapped_segments(), 0u);
+}
+
+TEST(Segment, a_large_one_starts_at_a_huge_page) {
+  const size_t bytes = 3 * kHugePage + 4096;
+  const auto mapping = map(segment(bytes), bytes);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(mapping->data()) % kHugePage, 0u);
+}
+
+TEST(Segment, what_is_reserved_has_memory_and_the_rest_has_none) {
+  const size_t bytes = 1024 * 1024;
+  const Fd fd = segment(bytes);
+  const auto mapping = map(fd, bytes);
+  struct stat info;
+  ASSERT_EQ(fstat(fd.get(), &info), 0);
+  EXPECT_EQ(info.st_blocks, 0);
+  ASSERT_TRUE(reserve(fd.get(), *mapping, 100'000, 200'000).ok());
+  ASSERT_EQ(fstat(fd.get(), &info), 0);
+  const int64_t pages = (300'000 + 4095) / 4096 - 100'000 / 4096;
+  EXPECT_EQ(info.st_blocks * 512, pages * 4096);
+}
+
+TEST(Segment, memory_is_reserved_on_kernels_that_cannot_populate) {
+  static SystemCalls old;
+  old = real_system_calls();
+  old.madvise = [](void*, size_t, int) {
+    errno = EINVAL;
+    return -1;
+  };
+  const Fd fd = segment();
+  const auto mapping = map(fd);
+  replace_system_calls(&old);
+  const Status status = reserve(fd.get(), *mapping, 0, kBytes);
+  old.fallocate = [](int, int, int64_t, int64_t) {
+    errno = ENOSPC;
+    return -1;
+  };
+  const Status refused = reserve(fd.get(), *mapping, 0, kBytes);
+  replace_system_calls(nullptr);
+  EXPECT_TRUE(status.ok());
+  struct stat info;
+  ASSERT_EQ(fstat(fd.get(), &info), 0);
+  EXPECT_EQ(info.st_blocks * 512, static_cast<int64_t>(kBytes));
+  EXPECT_EQ(refused.code(), ZERO_ERR_MEMORY);
+  EXPECT_NE(refused.text().find("65536 bytes"), std::string::npos) << refused.text();
+}
+
+TEST(Segment, more_than_the_machine_has_is_refused_before_it_hurts) {
+  EXPECT_TRUE(check_available(1 << 20).ok());
+  EXPECT_EQ(check_available(uint64_t{1} << 60).code(), ZERO_ERR_MEMORY);
+}
+
+TEST(Segment, a_hidden_one_is_not_in_children) {
+  const Fd fd = segment();
+  const auto shown = map(fd);
+  const auto hidden = map(fd, kBytes, Access::hidden);
+  ASSERT_NE(shown.get(), hidden.get());
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const bool there = msync(shown->data(), kBytes, MS_ASYNC) == 0;
+    const bool gone = msync(hidden->data(), kBytes, MS_ASYNC) == -1 && errno == ENOMEM;
+    _exit(there && gone ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(ArenaLayout, sizes_that_overflow_are_refused) {
+  EXPECT_EQ(ArenaLayout::of(1, ZERO_MEMORY_PER_RANK, 3)->total(), 3 * kHugePage);
+  EXPECT_EQ(ArenaLayout::of(kHugePage + 1, ZERO_MEMORY_SHARED, 3)->total(), 2 * kHugePage);
+  EXPECT_EQ(ArenaLayout::of(SIZE_MAX, ZERO_MEMORY_SHARED, 2).failure().code(), ZERO_ERR_MEMORY);
+  EXPECT_EQ(ArenaLayout::of(SIZE_MAX / 2, ZERO_MEMORY_PER_RANK, 1024).failure().code(), ZERO_ERR_MEMORY);
+  EXPECT_EQ(ArenaLayout::of(SIZE_MAX / 2 + 1, ZERO_MEMORY_SHARED, 1).failure().code(), ZERO_ERR_MEMORY);
+}
+
+// ---- Life.
+
+/// This process's page and that of a child, which gives it to us through the descriptor table it shares.
+struct Watched {
+  explicit Watched(const std::function<void()>& body = [] {})
+      : shared(4096), child([this, body] {
+          static Result<Life> life = Life::begin();
+          *shared.as<int>() = life->page();
+          body();
+        }) {
+    child.wait_until_ready();
+    const std::string path = text("/proc/", child.pid(), "/fd/", *shared.as<int>());
+    page = Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    Result<std::shared_ptr<Peer>> met = Peer::meet(page.get(), Fd(), child.pid());
+    EXPECT_TRUE(met.ok()) << met.failure().text();
+    if (met.ok()) peer = *met;
+  }
+
+  SharedMemory shared;
+  Child child;
+  Fd page;
+  std::shared_ptr<Peer> peer;
+};
+
+int64_t ms_until_dead(const Peer& peer) {
+  const int64_t start = real_ms();
+  while (!peer.dead() && real_ms() - start < 10'000) usleep(100);
+  return real_ms() - start;
+}
+
+TEST(Life, a_killed_process_is_seen_dead_within_100_ms) {
+  const Watched watched;
+  EXPECT_FALSE(watched.peer->dead());
+  kill(watched.child.pid(), SIGKILL);
+  EXPECT_LE(ms_until_dead(*watched.peer), 100);
+}
+
+TEST(Life, a_killed_process_with_much_memory_is_seen_dead_within_100_ms) {
+  const size_t bytes = size_t{2} << 30;
+  const Watched watched([bytes] {
+    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) _exit(1);
+  });
+  EXPECT_FALSE(watched.peer->dead());
+  kill(watched.child.pid(), SIGKILL);
+  EXPECT_LE(ms_until_dead(*watched.peer), 100);
+}
+
+TEST(Life, a_process_that_exits_or_becomes_another_program_is_seen_dead) {
+  for (const bool exec : {false, true}) {
+    SharedMemory go(4096);
+    volatile int* const flag = go.as<volatile int>();
+    *flag = 0;
+    // The child's body ends in a thread, so that the constructor sees it ready first.
+    const Watched watched([flag, exec] {
+      std::thread([flag, exec] {
+        while (*flag == 0) usleep(200);
+        if (exec) execl("/bin/sleep", "sleep", "10", nullptr);
+        _exit(0);
+      }).detach();
+    });
+    EXPECT_FALSE(watched.peer->dead());
+    *flag = 1;
+    EXPECT_LE(ms_until_dead(*watched.peer), 1000) << (exec ? "exec" : "exit");
+  }
+}
+
+TEST(Life, a_stopped_process_is_alive_and_called_stopped) {
+  const Watched watched;
+  EXPECT_STREQ(process_state(watched.child.pid()), "sleeping");
+  kill(watched.child.pid(), SIGSTOP);
+  int status = 0;
+  waitpid(watched.child.pid(), &status, WUNTRACED);
+  EXPECT_FALSE(watched.peer->ask());
+  EXPECT_STREQ(process_state(watched.child.pid()), "stopped");
+}
+
+TEST(Life, the_page_can_be_written_by_nobody_else) {
+  const Watched watched;
+  const std::string path = text("/proc/", watched.child.pid(), "/fd/", *watched.shared.as<int>());
+  const Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_TRUE(fd.valid());
+  EXPECT_EQ(mmap(nullptr, kLifePageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0), MAP_FAILED);
+  EXPECT_EQ(pwrite(fd.get(), "x", 1, 0), -1);
+}
+
+TEST(Life, the_second_witness_is_heard_where_the_first_is_silent) {
+  Child child([] {});
+  child.wait_until_ready();
+  // A page on which nobody has registered anything: its word stays as it is.
+  const Fd page = segment(kLifePageBytes);
+  reinterpret_cast<LifePage*>(map(page, kLifePageBytes)->data())->word = 4711;
+  Fd pidfd(os().pidfd_open(child.pid(), 0));
+  ASSERT_TRUE(pidfd.valid());
+  const std::shared_ptr<Peer> peer = *Peer::meet(page.get(), std::move(pidfd), child.pid());
+  EXPECT_FALSE(peer->ask());
+  kill(child.pid(), SIGKILL);
+  const int64_t start = real_ms();
+  while (!peer->ask() && real_ms() - start < 5'000) usleep(200);
+  EXPECT_TRUE(peer->dead());
+}
+
+TEST(Life, its_thread_is_there_while_a_seat_is) {
+  const auto threads = [] {
+    int count = 0;
+    DIR* const directory = opendir("/proc/self/task");
+    while (const dirent* const entry = readdir(directory)) count += entry->d_name[0] != '.';
+    closedir(directory);
+    return count;
+  };
+  const int before = threads();
+  {
+    Result<Life> first = Life::begin();
+    ASSERT_TRUE(first.ok());
+    Result<Life> second = Life::begin();
+    EXPECT_EQ(threads(), before + 1);
+    const std::shared_ptr<Peer> self = *Peer::meet(first->page(), Fd(), getpid());
+    EXPECT_FALSE(self->ask());
+    Life moved = std::move(first).value();
+    { const Life gone = std::move(second).value(); }
+    EXPECT_EQ(threads(), before + 1);
+  }
+  EXPECT_EQ(threads(), before);
+  EXPECT_EQ(mapped_segments(), 0u);
+}
+
+TEST(Life, a_forked_child_has_no_share_in_it) {
+  const Result<Life> life = Life::begin();
+  ASSERT_TRUE(life.ok());
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const Result<Life> mine = Life::begin();
+    _exit(mine.failure().code() == ZERO_ERR_FORKED ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+// ---- Arenas.
+
+TEST(LocalArena, shared_memory_is_at_one_address_in_threads_and_slices_are_apart) {
+  std::byte* shared[2] = {};
+  std::byte* own[2] = {};
+  test::run_sound_ranks(test::RankKind::threads, 2, [&](int rank) -> std::string {
+    const std::shared_ptr<Comm> comm = *create_local("local-test-arena", rank, 2, {});
+    Result<Call> call = comm->begin(Operation::arena_alloc);
+    const std::shared_ptr<Arena> one = *call->allocate(1000, ZERO_MEMORY_SHARED);
+    const std::shared_ptr<Arena> many = *call->allocate(1000, ZERO_MEMORY_PER_RANK);
+    shared[rank] = one->data();
+    own[rank] = many->data();
+    std::memset(many->data(), rank + 1, many->bytes());
+    EXPECT_TRUE(call->vote("written", {}).ok());
+    const Location place{many->number(), 0, 8};
+    for (int32_t r = 0; r < 2; ++r) EXPECT_EQ(**comm->resolve(r, place, 992), std::byte(r + 1));
+    EXPECT_EQ(comm->resolve(0, place, 993).failure().code(), ZERO_ERR_ARGUMENT);
+    EXPECT_EQ(comm->resolve(0, {many->number(), 0, UINT64_MAX}, 1).failure().code(), ZERO_ERR_ARGUMENT);
+    EXPECT_EQ(comm->resolve(2, place, 1).failure().code(), ZERO_ERR_ARGUMENT);
+    EXPECT_EQ(comm->resolve(0, {3, 0, 0}, 1).failure().code(), ZERO_ERR_STATE);
+    EXPECT_TRUE(call->vote("read", {}).ok());
+    return "";
+  });
+  EXPECT_EQ(shared[0], shared[1]);
+  EXPECT_EQ(static_cast<size_t>(std::abs(own[1] - own[0])), kHugePage);
+  EXPECT_EQ(mapped_segments(), 0u);
+}
+
+TEST(LocalArena, a_rank_that_cannot_have_it_leaves_none_and_the_next_one_is_sound) {
+  for (int32_t culprit = 0; culprit < 3; ++culprit) {
+    test::run_sound_ranks(test::RankKind::processes, 3, [&](int rank) -> std::string {
+      const std::shared_ptr<Comm> comm = *create_local(text("local-test-refused-", culprit), rank, 3, {});
+      static SystemCalls poor;
+      poor = real_system_calls();
+      poor.madvise = [](void*, size_t, int advice) {
+        errno = advice == 23 ? ENOMEM : EINVAL;
+        return -1;
+      };
+      {
+        Result<Call> call = comm->begin(Operation::arena_alloc);
+        if (rank == culprit) replace_system_calls(&poor);
+        const Result<std::shared_ptr<Arena>> none = call->allocate(5000, ZERO_MEMORY_PER_RANK);
+        replace_system_calls(nullptr);
+        EXPECT_EQ(none.failure().code(), rank == culprit ? ZERO_ERR_MEMORY : ZERO_ERR_PEER);
+        EXPECT_NE(none.failure().text().find("5000 bytes"), std::string::npos) << none.failure().text();
+      }
+      Result<Call> call = comm->begin(Operation::arena_alloc);
+      const Result<std::shared_ptr<Arena>> some = call->allocate(5000, ZERO_MEMORY_PER_RANK);
+      EXPECT_TRUE(some.ok()) << some.failure().text();
+      return some.ok() ? text((*some)->number()) : "";
+    });
+  }
+}
+
+}  // namespace
+}  // namespace zero::local

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+// The manifest: what is written reads back, any accident to its bytes is found, and one that lies is refused.
+#include "state/manifest.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+Manifest sample() {
+  Manifest m;
+  m.save_id = {0x0123456789abcdef, 0xfedcba9876543210};
+  m.step = 1200;
+  m.skipped = 3;
+  m.world = 2;
+  m.created_by = "libzero 0.1.0";
+  m.rule = "adamw";
+  m.options = {{"max_grad_norm", 1.0}, {"grad_norm_type", std::numeric_limits<double>::infinity()}};
+  m.groups = {{{"lr", 1e-3}, {"beta1", 0.9}}, {{"lr", 5e-324}}};
+  m.files = {{"model-00001-of-00002.safetensors", 4096 + 40, {1}},
+             {"optim-00001-of-00002.safetensors", kBlockBytes + 1, {2, 0xffffffffffffffff}},
+             {"optim-00002-of-00002.safetensors", 4096, {4}},
+             {kIndexName, 100, {5}}};
+  m.params = {{.name = "h.0.w",
+               .shape = {2, 5},
+               .count = 10,
+               .group = 0,
+               .step = 1200,
+               .file = 0,
+               .slots = {{"exp_avg", {{1, "h.0.w.exp_avg", 0, 4}, {2, "h.0.w.exp_avg", 4, 6}}},
+                         {"exp_avg_sq", {{1, "h.0.w.exp_avg_sq", 0, 10}}}}},
+              {.name = "empty \"\u00e9\"",
+               .shape = {0},
+               .count = 0,
+               .group = 1,
+               .step = 0,
+               .file = 0,
+               .slots = {{"exp_avg", {{2, "empty.exp_avg", 0, 0}}}}}};
+  return m;
+}
+
+/// The manifest `body`, of which everything up to its end is given, with an end that fits.
+std::string ended(const std::string& manifest) {
+  const std::string body = manifest.substr(0, manifest.rfind("\"end\":{"));
+  return body + manifest_trailer(body);
+}
+
+/// The sample with its first `from` replaced.
+std::string edited(std::string_view from, std::string_view to) {
+  std::string bytes = write_manifest(sample());
+  const size_t at = bytes.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  if (at == bytes.npos) return bytes;
+  return ended(bytes.replace(at, from.size(), to));
+}
+
+TEST(Manifest, what_is_written_reads_back) {
+  const auto parsed = parse_manifest(write_manifest(sample()));
+  ASSERT_TRUE(parsed.ok()) << parsed.failure().text();
+  EXPECT_TRUE(*parsed == sample());
+}
+
+TEST(Manifest, without_files_groups_or_parameters_reads_back) {
+  Manifest m = sample();
+  m.groups.clear();
+  m.files.clear();
+  m.params.clear();
+  m.options.clear();
+  const auto parsed = parse_manifest(write_manifest(m));
+  ASSERT_TRUE(parsed.ok()) << parsed.failure().text();
+  EXPECT_TRUE(*parsed == m);
+}
+
+TEST(Manifest, keys_may_come_in_any_order_and_new_ones_are_ignored) {
+  const auto reordered = parse_manifest(edited(
+      "\"file\":1,\"key\":\"h.0.w.exp_avg\",\"start\":0,\"count\":4",
+      "\"count\":4,\"news\":[1,{\"a\":\"b\"}],\"start\":0,\"file\":1,\"key\":\"h.0.w.exp_avg\""));
+  ASSERT_TRUE(reordered.ok()) << reordered.failure().text();
+  EXPECT_TRUE(*reordered == sample());
+}
+
+TEST(Manifest, slices_may_be_listed_in_any_order) {
+  Manifest m = sample();
+  std::swap(m.params[0].slots[0].slices[0], m.params[0].slots[0].slices[1]);
+  const auto parsed = parse_manifest(write_manifest(m));
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_TRUE(*parsed == sample());
+}
+
+TEST(Manifest, every_flipped_bit_is_found) {
+  const std::string sound = write_manifest(sample());
+  for (size_t i = 0; i < sound.size(); i++) {
+    for (int bit = 0; bit < 8; bit++) {
+      std::string bytes = sound;
+      bytes[i] = static_cast<char>(bytes[i] ^ (1 << bit));
+      const auto parsed = parse_manifest(bytes);
+      ASSERT_FALSE(parsed.ok()) << "byte " << i << ", bit " << bit;
+      ASSERT_EQ(parsed.failure().code(), ZERO_ERR_CKPT_INVALID);
+    }
+  }
+}
+
+TEST(Manifest, every_truncation_and_every_addition_is_found) {
+  const std::string sound = write_manifest(sample());
+  for (size_t bytes = 0; bytes < sound.size(); bytes++) {
+    ASSERT_FALSE(parse_manifest(sound.substr(0, bytes)).ok()) << bytes;
+  }
+  for (const char* tail : {" ", "\n", "}", "\0x"}) {
+    EXPECT_FALSE(parse_manifest(sound + std::string(tail, tail[0] ? 1 : 2)).ok());
+  }
+  EXPECT_FALSE(parse_manifest(sound + sound).ok());
+  EXPECT_FALSE(parse_manifest(sound.substr(1)).ok());
+}
+
+TEST(Manifest, another_format_is_unsupported_whatever_else_it_has) {
+  const auto parsed = parse_manifest(edited("\"zero_format\":1,\n\"save_id\"", "\"zero_format\":2,\n\"id\""));
+  EXPECT_EQ(parsed.failure().code(), ZERO_ERR_UNSUPPORTED);
+  EXPECT_NE(parsed.failure().text().find("format 2, this libzero reads 1"), std::string::npos);
+}
+
+struct Bad {
+  const char* from;
+  const char* to;
+  const char* says;
+};
+
+const Bad kBad[] = {
+    // Keys, kinds and numbers.
+    {"\"zero_format\":1", "\"zero_format\":\"1\"", "must be an integer"},
+    {"\"zero_format\":1,", "", "there is no \"zero_format\""},
+    {"\"step\":1200", "\"step\":-1", "negative"},
+    {"\"step\":1200", "\"step\":1200.0", "not an integer"},
+    {"\"step\":1200", "\"step\":1e2", "not an integer"},
+    {"\"step\":1200", "\"step\":9223372036854775808", "not below 2^63"},
+    {"\"step\":1200", "\"step\":1200,\"step\":1200", "\"step\" comes twice"},
+    {"\"step\":1200,", "", "there is no \"step\""},
+    {"\"skipped\":3", "\"skipped\":[]", "must be an integer"},
+    {"\"world\":2", "\"world\":0", "the world is 0"},
+    {"\"world\":2", "\"world\":2147483648", "must be below 2^31"},
+    {"\"world\":2,", "", "there is no \"world\""},
+    {"\"created_by\":\"libzero 0.1.0\"", "\"created_by\":1", "must be a string"},
+    {"\"block_bytes\":4194304", "\"block_bytes\":4194305", "must be 4194304"},
+    {"\"block_bytes\":4194304", "\"block_bytes\":0", "must be 4194304"},
+    {"\"save_id\":\"0123456789abcdef", "\"save_id\":\"0123456789abcde", "32 hexadecimal digits"},
+    {"\"save_id\":\"0123456789abcdef", "\"save_id\":\"0123456789ABCDEF", "32 hexadecimal digits"},
+    {"\"save_id\":\"0123456789abcdef", "\"save_id\":\"../3456789abcdef0", "32 hexadecimal digits"},
+    {"\"optimizer\":{", "\"optimizers\":{", "there is no \"optimizer\""},
+    {"\"name\":\"adamw\"", "\"name\":null", "must be a string"},
+    {"\"lr\":\"0x1.0624dd2f1a9fcp-10\"", "\"lr\":\"0.001\"", "not a hexadecimal number"},
+    {"\"lr\":\"0x1.0624dd2f1a9fcp-10\"", "\"lr\":\"nan\"", "not a hexadecimal number"},
+    {"\"lr\":\"0x1.0624dd2f1a9fcp-10\"", "\"lr\":\"0xnan\"", "not a hexadecimal number"},
+    {"\"lr\":\"0x1.0624dd2f1a9fcp-10\"", "\"lr\":\"0x1p99999\"", "not a hexadecimal number"},
+    {"\"lr\":\"0x1.0624dd2f1a9fcp-10\"", "\"lr\":\"--0x1p1\"", "not a hexadecimal number"},
+    {"\"lr\":\"0x1.0624dd2f1a9fcp-10\"", "\"lr\":\"0x-1p1\"", "not a hexadecimal number"},
+    {"\"lr\":\"0x1.0624dd2f1a9fcp-10\"", "\"lr\":\"0x1p1 \"", "not a hexadecimal number"},
+    {"\"lr\":\"0x1.0624dd2f1a9fcp-10\"", "\"lr\":\"0x\"", "not a hexadecimal number"},
+    {"\"lr\":\"0x1.0624dd2f1a9fcp-10\"", "\"lr\":\"\"", "not a hexadecimal number"},
+    {"\"lr\":\"0x1.0624dd2f1a9fcp-10\"", "\"lr\":0", "must be a string"},
+    {"\"beta1\"", "\"lr\"", "\"lr\" comes twice"},
+    {"\"settings\":{\"lr\"", "\"setting\":{\"lr\"", "there is no \"settings\""},
+    // Files.
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"../model.safetensors\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"/etc/passwd.safetensors\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"a/b.safetensors\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"a\\\\b.safetensors\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"..\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\".\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\".hidden.safetensors\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"a\\nb.safetensors\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"a\\u0000.safetensors\"", "NUL"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"zero.json\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"model.bin\"", "none that holds tensors"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\".safetensors\"", "not a name"},
+    {"\"name\":\"optim-00001-of-00002", "\"name\":\"model-00001-of-00002", "is listed twice"},
+    {"\"bytes\":4136,\"blocks\":[\"0000000000000001\"]", "\"bytes\":0,\"blocks\":[]", "has no bytes"},
+    {"\"bytes\":4136", "\"bytes\":4194305", "1 checksums for 4194305 bytes, which are 2 blocks"},
+    {"\"bytes\":4194305", "\"bytes\":4194304", "2 checksums for 4194304"},
+    {"\"bytes\":4136", "\"bytes\":9223372036854775807", "2199023255552 blocks"},
+    {"\"bytes\":4136", "\"bytes\":-4136", "negative"},
+    {"\"blocks\":[\"0000000000000001\"]", "\"blocks\":[]", "0 checksums"},
+    {"\"blocks\":[\"0000000000000001\"]", "\"blocks\":[\"1\"]", "16 hexadecimal digits"},
+    {"\"blocks\":[\"0000000000000001\"]", "\"blocks\":[\"000000000000000g\"]", "16 hexadecimal digits"},
+    {"\"blocks\":[\"0000000000000001\"]", "\"blocks\":[1]", "must be a string"},
+    {"\"blocks\":[\"0000000000000001\"]", "\"blocks\":\"1\"", "must be an array"},
+    // Parameters.
+    {"\"name\":\"h.0.w\"", "\"name\":\"\"", "a name of 0 bytes"},
+    {"\"name\":\"h.0.w\"", "\"name\":\"empty \\\"\u00e9\\\"\"", "is listed twice"},
+    {"\"name\":\"h.0.w\",", "", "there is no \"name\""},
+    {"\"dtype\":\"F32\"", "\"dtype\":\"F16\"", "dtype \"F16\", must be F32"},
+    {"\"dtype\":\"F32\"", "\"dtype\":\"\"", "must be F32"},
+    {"\"shape\":[2,5]", "\"shape\":[2,-5]", "negative"},
+    {"\"shape\":[2,5]", "\"shape\":[2,5.0]", "not an integer"},
+    {"\"shape\":[2,5]", "\"shape\":[2,6]", "no slice holds element 10"},
+    {"\"shape\":[2,5]", "\"shape\":[3]", "ends behind element 3"},
+    {"\"shape\":[2,5]", "\"shape\":[0]", "ends behind element 0"},
+    {"\"shape\":[2,5]", "\"shape\":[4294967296,4294967296]", "product overflows"},
+    {"\"shape\":[2,5]", "\"shape\":[9223372036854775807]", "product overflows"},
+    {"\"shape\":[2,5]", "\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,2,5]", "more than 16 dimensions"},
+    {"\"shape\":[2,5]", "\"shape\":10", "must be an array"},
+    {"\"group\":0", "\"group\":2", "group 2 of 2"},
+    {"\"group\":0", "\"group\":2147483648", "must be below 2^31"},
+    {"\"group\":0", "\"group\":-1", "negative"},
+    {"\"file\":0", "\"file\":4", "file 4 is none"},
+    {"\"file\":0", "\"file\":3", "file 3 is none"},  // the index
+    {"\"file\":0", "\"file\":2147483648", "must be below 2^31"},
+    {"\"step\":1200,\"file\"", "\"step\":\"x\",\"file\"", "must be an integer"},
+    // Slots and slices.
+    {"\"name\":\"exp_avg_sq\"", "\"name\":\"exp_avg\"", "comes twice"},
+    {"\"name\":\"exp_avg_sq\"", "\"name\":\"\"", "nameless"},
+    {"\"slices\":[{\"file\":1,\"key\":\"h.0.w.exp_avg_sq\",\"start\":0,\"count\":10}]", "\"slices\":[]", "no slices"},
+    {"\"start\":4,\"count\":6", "\"start\":5,\"count\":5", "no slice holds element 4"},
+    {"\"start\":4,\"count\":6", "\"start\":3,\"count\":7", "two slices hold element 3"},
+    {"\"start\":4,\"count\":6", "\"start\":0,\"count\":10", "two slices hold element 0"},
+    {"\"start\":4,\"count\":6", "\"start\":4,\"count\":5", "no slice holds element 9"},
+    {"\"start\":4,\"count\":6", "\"start\":4,\"count\":7", "ends behind element 10"},
+    {"\"start\":4,\"count\":6", "\"start\":4,\"count\":9223372036854775807", "ends behind element 10"},
+    {"\"start\":4,\"count\":6", "\"start\":9223372036854775807,\"count\":6", "no slice holds element 4"},
+    {"\"start\":4,\"count\":6", "\"start\":4,\"count\":0", "an empty slice"},
+    {"\"start\":0,\"count\":4", "\"start\":1,\"count\":3", "no slice holds element 0"},
+    {"\"start\":0,\"count\":4", "\"start\":-1,\"count\":5", "negative"},
+    {"\"start\":0,\"count\":0", "\"start\":0,\"count\":1", "ends behind element 0"},
+    {"\"start\":0,\"count\":0", "\"start\":1,\"count\":0", "no slice holds element 0"},
+    {"{\"file\":2,\"key\":\"empty.exp_avg\",\"start\":0,\"count\":0}",
+     "{\"file\":2,\"key\":\"a\",\"start\":0,\"count\":0},{\"file\":2,\"key\":\"b\",\"start\":0,\"count\":0}",
+     "an empty slice"},
+    {"\"file\":2,\"key\"", "\"file\":9,\"key\"", "file 9 is none"},
+    {"\"file\":2,\"key\"", "\"file\":3,\"key\"", "file 3 is none"},
+    {"\"key\":\"h.0.w.exp_avg\"", "\"key\":\"\"", "a slice without a key"},
+    {"\"key\":\"h.0.w.exp_avg\"", "\"key\":\"h.0.w.exp_avg_sq\"", "is used twice"},
+    {"\"key\":\"empty.exp_avg\"", "\"key\":\"h.0.w.exp_avg\"", "is used twice"},
+    {"\"key\":\"h.0.w.exp_avg\"", "\"key\":3", "must be a string"},
+    {"\"key\":\"h.0.w.exp_avg\",", "", "there is no \"key\""},
+    // Another end, and depth.
+    {"\"params\":[", "\"end\":{\"bytes\":1,\"xxh3\":\"\"},\"params\":[", "\"end\" comes twice"},
+    {"\"params\":[", "\"x\":[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]],\"params\":[", "nested deeper"},
+    {"\"params\":[", "\"params\":[7,", "must be an object"},
+};
+
+TEST(Manifest, refuses_what_is_inconsistent_although_its_checksum_is_right) {
+  for (const Bad& bad : kBad) {
+    const auto parsed = parse_manifest(edited(bad.from, bad.to));
+    ASSERT_FALSE(parsed.ok()) << bad.from << " -> " << bad.to;
+    EXPECT_EQ(parsed.failure().code(), ZERO_ERR_CKPT_INVALID);
+    EXPECT_NE(parsed.failure().text().find(bad.says), std::string::npos)
+        << bad.from << " -> " << bad.to << ": " << parsed.failure().text();
+  }
+}
+
+TEST(Manifest, a_tensor_of_one_file_is_not_used_by_two_parameters) {
+  Manifest m = sample();
+  m.params[1].slots[0].slices[0].key = "h.0.w.exp_avg";
+  EXPECT_FALSE(parse_manifest(write_manifest(m)).ok());
+  m.params[1].slots[0].slices[0] = {0, "h.0.w", 0, 0};
+  EXPECT_FALSE(parse_manifest(write_manifest(m)).ok());
+}
+
+TEST(Manifest, mutations_with_a_right_checksum_are_refused_or_consistent) {
+  const std::string sound = write_manifest(sample());
+  std::mt19937 random(13);
+  int accepted = 0;
+  for (int round = 0; round < 30'000; round++) {
+    std::string mutant = sound.substr(0, sound.rfind("\"end\":{"));
+    for (uint32_t i = random() % 2 + 1; i > 0; i--) {
+      const size_t at = random() % mutant.size();
+      switch (random() % 3) {
+        case 0: mutant[at] = "{}[]\",:0123456789abxp.-e\xff"[random() % 25]; break;
+        case 1: mutant.erase(at, random() % 6 + 1); break;
+        default: mutant.insert(at, mutant.substr(random() % mutant.size(), random() % 40)); break;
+      }
+    }
+    const auto parsed = parse_manifest(mutant + manifest_trailer(mutant));
+    if (!parsed.ok()) continue;
+    accepted++;
+    // What is accepted is what the rest of the load relies on: it survives a round trip.
+    const auto again = parse_manifest(write_manifest(*parsed));
+    ASSERT_TRUE(again.ok()) << again.failure().text();
+    ASSERT_TRUE(*again == *parsed);
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+TEST(Manifest, doubles_keep_their_bits) {
+  std::mt19937_64 random(17);
+  std::vector<double> values = {0.0, -0.0, 1.0, -1.5, 5e-324, -5e-324, 2.2250738585072014e-308, 1e-3,
+                                std::numeric_limits<double>::max(), std::numeric_limits<double>::lowest(),
+                                std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+  for (int i = 0; i < 20'000; i++) {
+    const uint64_t bits = random();
+    double value;
+    std::memcpy(&value, &bits, sizeof value);
+    if (!std::isnan(value)) values.push_back(value);
+  }
+  for (const double value : values) {
+    double back = 7;
+    ASSERT_TRUE(parse_hex_double(hex_double(value), back)) << hex_double(value);
+    EXPECT_EQ(std::memcmp(&back, &value, sizeof value), 0) << hex_double(value);
+  }
+  EXPECT_EQ(hex_double(0.75), "0x1.8p-1");  // as printf's %a and Python's float.hex, but for trailing zeros
+}
+
+TEST(Manifest, only_names_that_a_save_gives_count_as_checkpoint_files) {
+  for (const char* name : {"zero.json", "model.safetensors.index.json", "model-00001-of-00001.safetensors",
+                           "optim-00012-of-99999.safetensors", "optim-100000-of-123456.safetensors"}) {
+    EXPECT_TRUE(is_checkpoint_file(name)) << name;
+  }
+  for (const char* name : {"", "zero.json~", "azero.json", "config.json", "model.safetensors", "model-1-of-1.safetensors",
+                           "model-00001-of-00001.safetensors.bak", "model-00001-of-00001", "xmodel-00001-of-00001.safetensors",
+                           "model-00001-of-.safetensors", "model--0001-of-00001.safetensors",
+                           "model-000001-of-00001.safetensors", "optim-00001-of-00001.safetensors/x"}) {
+    EXPECT_FALSE(is_checkpoint_file(name)) << name;
+  }
+  EXPECT_EQ(shard_name("optim", 1, 4), "optim-00002-of-00004.safetensors");
+  EXPECT_TRUE(is_checkpoint_file(shard_name("model", 123455, 123456)));
+}
+
+TEST(Manifest, the_index_maps_every_parameter_to_its_file) {
+  EXPECT_EQ(write_index(sample()),
+            "{\"metadata\":{\"total_size\":40},\n\"weight_map\":{\n"
+            "\"h.0.w\":\"model-00001-of-00002.safetensors\",\n"
+            "\"empty \\\"\u00e9\\\"\":\"model-00001-of-00002.safetensors\"}}\n");
+}
+
+}  // namespace
+}  // namespace zero

@@ -46,7 +46,9 @@ void scale(float* data, size_t count) {
 }
 
 void triad(float* __restrict to, const float* __restrict from, size_t count) {
-  for (size_t i = 0; i < count; i++) to[i] = to[i] + 0.001f * from[i];
+  for (size_t i = 0; i < count; i += kLine) {
+    for (size_t k = 0; k < kLine; k++) to[i + k] = to[i + k] + 0.001f * from[i + k];
+  }
 }
 
 float read(const float* data, size_t count) {

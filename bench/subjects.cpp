@@ -45,7 +45,7 @@ double modelled_bytes(Case which, int world) {
     // Into staging 8n, the step 4n + 24, into the outbox 4, out of it 8(n - 1).
     case Case::foreign: return n == 1 ? 28 : 20 * n + 20;
     // All-to-all 8(n - 1) in, 8n out; sum 4n + 4; update 28; all-gather 8 in, 8(n - 1) out.
-    case Case::collective: return n == 1 ? 28 : 28 * n + 24;
+    case Case::collective: return 28 * n + 24;
     case Case::reduce:
     case Case::clip: return 4 * n + 4;
     case Case::save: return 12;

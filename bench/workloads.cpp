@@ -48,7 +48,7 @@ Workload small() {
   for (int i = 0; i < 20000; i++) {
     const double unit = static_cast<double>(random() >> 11) * 0x1p-53;
     const auto count = static_cast<int64_t>(std::exp2(unit * octaves));
-    work.add("t" + std::to_string(i), {std::clamp<int64_t>(count, 1, 4096)});
+    work.add(std::to_string(i), {std::clamp<int64_t>(count, 1, 4096)});
   }
   return work;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The system's own calls. Where the C library's wrapper is younger than the kernels and libraries we run
-// on, the call is made by its number.
+// The system's own calls. Where the C library's wrapper is younger than the kernels and libraries
+// we run on, the call is made by its number.
 #include "base/os.h"
 
 #include <fcntl.h>
@@ -26,8 +26,7 @@ int real_openat(int directory, const char* path, int flags, unsigned mode) {
 
 int real_renameat2(int from_directory, const char* from, int to_directory, const char* to,
                    unsigned flags) {
-  return static_cast<int>(
-      ::syscall(SYS_renameat2, from_directory, from, to_directory, to, flags));
+  return static_cast<int>(::syscall(SYS_renameat2, from_directory, from, to_directory, to, flags));
 }
 
 int real_fcntl(int fd, int command, int64_t argument) { return ::fcntl(fd, command, argument); }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two words carry the work: `round_` starts it, `unfinished_` ends it. Who waits on one spins a little,
-// says that it sleeps, looks again, and then sleeps on a futex of that word; who changes the word looks
-// for sleepers afterwards. Both orders are sequentially consistent, so one of the two sees the other.
+// Two words carry the work: `round_` starts it, `unfinished_` ends it. Who waits on one spins a
+// little, says that it sleeps, looks again, and then sleeps on a futex of that word; who changes
+// the word looks for sleepers afterwards. Both orders are sequentially consistent, so one of the
+// two sees the other.
 #include "device/thread_pool.h"
 
 #include <linux/futex.h>
@@ -82,7 +83,7 @@ class Workers final : public ThreadPool {
   static void* work_in(void* seat);
   Status start_worker(Seat& seat);
 
-  std::vector<Seat> seats_;  // seat 0 is the caller's
+  std::vector<Seat> seats_;                         // seat 0 is the caller's
   const std::function<void(int)>* work_ = nullptr;  // null in the last round: leave
   alignas(64) Gate round_;
   alignas(64) Gate unfinished_;

@@ -45,9 +45,8 @@ void ExactSum::add(double value) {
 }
 
 void ExactSum::add(const ExactSum& other) {
-  carry();
   for (size_t i = 0; i < kLimbs; ++i) limbs_[i] += other.limbs_[i];
-  additions_ += other.additions_ + 1;  // at most 2^31 + 2, so no limb has wrapped
+  additions_ += other.additions_;  // each side's is below 2^31, so no limb has wrapped
   infinite_ |= other.infinite_;
   nan_ |= other.nan_;
   if (additions_ >= kMaxAdditions) carry();
@@ -69,9 +68,9 @@ double ExactSum::value() const {
   return sum.rounded();
 }
 
-// With `shift` bits below the 53 that a double keeps, its bits are (shift << 52) + mantissa: the leading
-// one adds 1 to the exponent field. That holds for denormals (shift 0), and for a mantissa that rounding
-// lifts to 2^53.
+// With `shift` bits below the 53 that a double keeps, its bits are (shift << 52) + mantissa: the
+// leading one adds 1 to the exponent field. That holds for denormals (shift 0), and for a mantissa
+// that rounding lifts to 2^53.
 double ExactSum::rounded() const {
   size_t top = kLimbs - 1;
   while (top > 0 && limbs_[top] == 0) --top;

@@ -8,14 +8,15 @@
 
 namespace zero {
 
-/// A fixed-point number that spans the whole range of double. Trivially copyable: ranks exchange it as
-/// bytes. Infinities and NaNs are remembered apart.
+/// A fixed-point number that spans the whole range of double. Trivially copyable: ranks exchange it
+/// as bytes. Infinities and NaNs are remembered apart.
 class ExactSum {
  public:
   void add(double value);  // value >= 0, or NaN
   void add(const ExactSum& other);
 
-  /// The exact sum of all that was added, rounded to nearest, ties to even; NaN or infinity if one was added.
+  /// The exact sum of all that was added, rounded to nearest, ties to even; NaN or infinity if one
+  /// was added.
   double value() const;
 
  private:
@@ -23,10 +24,11 @@ class ExactSum {
   double rounded() const;  // of carried limbs
   bool half_or_more_below(std::size_t shift, bool tie_rounds_up) const;
 
-  // Limb i counts units of 2^(32 i - 1074): the smallest denormal is unit 0 of limb 0, and the largest
-  // double times 2^32 still fits.
+  // Limb i counts units of 2^(32 i - 1074): the smallest denormal is unit 0 of limb 0, and the
+  // largest double times 2^32 still fits.
   static constexpr std::size_t kLimbs = 68;
-  static constexpr uint64_t kMaxAdditions = 1ull << 31;  // each below 2^32 in a limb, so it cannot wrap
+  // Each addition puts less than 2^32 into a limb, so 2^32 of them cannot wrap it.
+  static constexpr uint64_t kMaxAdditions = uint64_t{1} << 31;
 
   std::array<uint64_t, kLimbs> limbs_{};
   uint64_t additions_ = 0;  // since the last carry

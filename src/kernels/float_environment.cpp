@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control registers of vector arithmetic. Never inlined into arithmetic that must see the change.
+// The control registers of vector arithmetic. Never inlined into arithmetic that must see the
+// change.
 #include "kernels/float_environment.h"
 
 #if defined(__x86_64__)
@@ -27,7 +28,9 @@ uint64_t read_control() {
   __asm__ volatile("mrs %0, fpcr" : "=r"(control));
   return control;
 }
-void write_control(uint64_t control) { __asm__ volatile("msr fpcr, %0" : : "r"(control) : "memory"); }
+void write_control(uint64_t control) {
+  __asm__ volatile("msr fpcr, %0" : : "r"(control) : "memory");
+}
 
 #else
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel table: the loops over elements, one set for each instruction set, all with the same bits.
+// The kernel table: the loops over elements, one set for each instruction set, all with the same
+// bits.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +16,16 @@ enum class Isa { scalar, avx2, avx512 };
 /// One contiguous run of elements that share their scalars.
 struct UpdateRun {
   float* param;
-  const float* grad;         // the sum over ranks; Scalars::factor turns it into the gradient
-  float* slots[kMaxSlots];   // state, in the order of Rule::slots; null where the rule does not use one
+  const float* grad;        // rank 0's gradients, or the sum over ranks
+  float* slots[kMaxSlots];  // state, in the order of Rule::slots; not touched, and may be null,
+                            // where the settings use none
   size_t count;
+  const float* const* others = nullptr;  // the gradients of ranks 1, 2, ..., added to `grad` in this
+  int other_count = 0;                   // order; Scalars::factor turns the sum into the gradient
 };
 
-using UpdateKernel = void (*)(const UpdateRun& run, const Scalars& scalars);
+/// Updates the run and returns how many of the sums are infinite or NaN.
+using UpdateKernel = uint64_t (*)(const UpdateRun& run, const Scalars& scalars);
 
 struct KernelTable {
   const char* name;

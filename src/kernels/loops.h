@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops over elements. Included once by each instruction set's file, inside that file's namespace and
-// its target region, so nothing is included from here: a standard header's inline function compiled
-// there would serve the whole program. Plain loops in the order of the contract; compilers vectorize them.
+// The loops over elements. Included once by each instruction set's file, inside that file's
+// namespace and its target region, so nothing is included from here: a standard header's inline
+// function compiled there would serve the whole program. Plain loops in the order of the contract;
+// compilers vectorize them.
 
 #ifdef __FAST_MATH__
 #error "libzero's kernels promise bits: compile them without -ffast-math"
@@ -10,7 +11,8 @@
 inline constexpr size_t kLanes = 8;
 inline constexpr size_t kSumBlock = 1024;  // elements; the partial sums stay in the L1 cache
 
-// Partial sums go through a block of our own: `out` may be any input, so an early store would destroy it.
+// Partial sums go through a block of our own: `out` may be any input, so an early store would
+// destroy it.
 static void sum_block(float* out, const float* const* in, int ranks, size_t first, size_t count) {
   float block[kSumBlock];
   int rank = 0;
@@ -95,8 +97,8 @@ static double sum_squares(const float* data, size_t count) {
   return combine(lanes);
 }
 
-// Without their sign, floats order like their bits, and NaN lies above infinity: an integer maximum is
-// exact, propagates NaN, and needs no lanes.
+// Without their sign, floats order like their bits, and NaN lies above infinity: an integer maximum
+// is exact, propagates NaN, and needs no lanes.
 static double max_abs(const float* data, size_t count) {
   int32_t largest = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -108,89 +110,149 @@ static double max_abs(const float* data, size_t count) {
   return value;
 }
 
-// The runs of an update never overlap. Compilers believe that of parameters only, so every loop is a
-// function of its own, and works on copies of the elements.
+// ---- Updates: one loop for all rules, which sums, counts, updates and stores a cache line at a time.
+
+inline constexpr size_t kLine = 16;  // floats in a cache line
+
+// Every stream is asked for ahead of its use, each at a distance of its own: at equal distances all of
+// them would cross a page in the same turn. In bytes; past the end of an array it asks for nothing.
+inline constexpr size_t kAhead = 512;
+inline constexpr size_t kStagger = 640;
+
+static inline __attribute__((always_inline)) void ask_for(const void* stream, size_t number) {
+  __builtin_prefetch(static_cast<const char*>(stream) + kAhead + kStagger * number, 0, 2);
+}
+
+// A rule's formula on copies of one element's values; `a`, `b`, `c` are its slots.
 
 template <bool amsgrad>
-static void adamw_loop(float* __restrict params, const float* __restrict sums,
-                       float* __restrict exp_avgs, float* __restrict exp_avg_sqs,
-                       float* __restrict max_exp_avg_sqs, size_t count, const Scalars& shared) {
-  const Scalars scalars = shared;
-  for (size_t i = 0; i < count; ++i) {
-    float param = params[i], exp_avg = exp_avgs[i], exp_avg_sq = exp_avg_sqs[i];
-    float max_exp_avg_sq = amsgrad ? max_exp_avg_sqs[i] : 0;
-    rules::adamw(param, sums[i] * scalars.factor, exp_avg, exp_avg_sq,
-                 amsgrad ? &max_exp_avg_sq : nullptr, scalars.value);
-    params[i] = param;
-    exp_avgs[i] = exp_avg;
-    exp_avg_sqs[i] = exp_avg_sq;
-    if (amsgrad) max_exp_avg_sqs[i] = max_exp_avg_sq;
+struct AdamwElement {
+  static constexpr int slots = amsgrad ? 3 : 2;
+  static inline __attribute__((always_inline)) void update(float& param, float gradient, float& a,
+                                                           float& b, float& c, const Scalars& s) {
+    rules::adamw(param, gradient, a, b, amsgrad ? &c : nullptr, s.value);
   }
-}
-
-static void update_adamw(const UpdateRun& run, const Scalars& scalars) {
-  const auto loop = scalars.flag[rules::Adam::amsgrad] ? adamw_loop<true> : adamw_loop<false>;
-  loop(run.param, run.grad, run.slots[0], run.slots[1], run.slots[2], run.count, scalars);
-}
+};
 
 template <bool amsgrad, bool decays>
-static void adam_loop(float* __restrict params, const float* __restrict sums,
-                      float* __restrict exp_avgs, float* __restrict exp_avg_sqs,
-                      float* __restrict max_exp_avg_sqs, size_t count, const Scalars& shared) {
-  const Scalars scalars = shared;
-  for (size_t i = 0; i < count; ++i) {
-    float param = params[i], exp_avg = exp_avgs[i], exp_avg_sq = exp_avg_sqs[i];
-    float max_exp_avg_sq = amsgrad ? max_exp_avg_sqs[i] : 0;
-    rules::adam(param, sums[i] * scalars.factor, exp_avg, exp_avg_sq,
-                amsgrad ? &max_exp_avg_sq : nullptr, scalars.value, decays);
-    params[i] = param;
-    exp_avgs[i] = exp_avg;
-    exp_avg_sqs[i] = exp_avg_sq;
-    if (amsgrad) max_exp_avg_sqs[i] = max_exp_avg_sq;
+struct AdamElement {
+  static constexpr int slots = amsgrad ? 3 : 2;
+  static inline __attribute__((always_inline)) void update(float& param, float gradient, float& a,
+                                                           float& b, float& c, const Scalars& s) {
+    rules::adam(param, gradient, a, b, amsgrad ? &c : nullptr, s.value, decays);
   }
-}
-
-static void update_adam(const UpdateRun& run, const Scalars& scalars) {
-  const bool decays = scalars.flag[rules::Adam::decays];
-  auto* loop = decays ? adam_loop<false, true> : adam_loop<false, false>;
-  if (scalars.flag[rules::Adam::amsgrad]) {
-    loop = decays ? adam_loop<true, true> : adam_loop<true, false>;
-  }
-  loop(run.param, run.grad, run.slots[0], run.slots[1], run.slots[2], run.count, scalars);
-}
+};
 
 template <bool decays, bool has_momentum, bool first, bool nesterov>
-static void sgd_loop(float* __restrict params, const float* __restrict sums,
-                     float* __restrict buffers, size_t count, const Scalars& shared) {
-  const Scalars scalars = shared;
-  for (size_t i = 0; i < count; ++i) {
-    float param = params[i];
-    float buffer = has_momentum && !first ? buffers[i] : 0;
-    rules::sgd(param, sums[i] * scalars.factor, has_momentum ? &buffer : nullptr, scalars.value,
-               decays, first, nesterov);
-    params[i] = param;
-    if (has_momentum) buffers[i] = buffer;
+struct SgdElement {
+  static constexpr int slots = has_momentum ? 1 : 0;
+  static inline __attribute__((always_inline)) void update(float& param, float gradient, float& a,
+                                                           float&, float&, const Scalars& s) {
+    rules::sgd(param, gradient, has_momentum ? &a : nullptr, s.value, decays, first, nesterov);
   }
+};
+
+// The runs of an update never overlap. Compilers believe that of parameters only, so the slots are such.
+template <class Element>
+static inline __attribute__((always_inline)) void update_one(float* __restrict params,
+                                                             float* __restrict as,
+                                                             float* __restrict bs,
+                                                             float* __restrict cs, size_t i,
+                                                             float sum, const Scalars& scalars) {
+  float param = params[i], a = 0, b = 0, c = 0;
+  if (Element::slots > 0) a = as[i];
+  if (Element::slots > 1) b = bs[i];
+  if (Element::slots > 2) c = cs[i];
+  Element::update(param, sum * scalars.factor, a, b, c, scalars);
+  params[i] = param;
+  if (Element::slots > 0) as[i] = a;
+  if (Element::slots > 1) bs[i] = b;
+  if (Element::slots > 2) cs[i] = c;
+}
+
+static inline __attribute__((always_inline)) uint32_t is_nonfinite(float value) {
+  return (bits_of(value) & 0x7F800000u) == 0x7F800000u;
+}
+
+template <class Element>
+static uint64_t update_loop(float* __restrict params, float* __restrict as, float* __restrict bs,
+                            float* __restrict cs, const float* grads, const float* const* others,
+                            int other_count, size_t count, const Scalars& shared) {
+  const Scalars scalars = shared;
+  uint32_t found[kLine] = {};  // a run is far shorter than 2^32 lines
+  size_t i = 0;
+  for (; i + kLine <= count; i += kLine) {
+    float sum[kLine];
+    ask_for(grads + i, 0);
+    for (size_t k = 0; k < kLine; ++k) sum[k] = grads[i + k];
+    for (int r = 0; r < other_count; ++r) {
+      const float* other = others[r] + i;
+      ask_for(other, static_cast<size_t>(r + 1) % 8);
+      for (size_t k = 0; k < kLine; ++k) sum[k] = sum[k] + other[k];
+    }
+    ask_for(params + i, 2);
+    if (Element::slots > 0) ask_for(as + i, 3);
+    if (Element::slots > 1) ask_for(bs + i, 4);
+    if (Element::slots > 2) ask_for(cs + i, 5);
+#if !defined(__clang__)
+#pragma GCC unroll 1  // gcc unrolls the short formulas before it vectorizes, and then does not
+#endif
+    for (size_t k = 0; k < kLine; ++k) {
+      found[k] += is_nonfinite(sum[k]);
+      update_one<Element>(params, as, bs, cs, i + k, sum[k], scalars);
+    }
+  }
+  uint64_t total = 0;
+  for (size_t k = 0; k < kLine; ++k) total += found[k];
+  for (; i < count; ++i) {
+    float sum = grads[i];
+    for (int r = 0; r < other_count; ++r) sum = sum + others[r][i];
+    total += is_nonfinite(sum);
+    update_one<Element>(params, as, bs, cs, i, sum, scalars);
+  }
+  return total;
+}
+
+template <class Element>
+static uint64_t walk(const UpdateRun& run, const Scalars& scalars) {
+  return update_loop<Element>(run.param, run.slots[0], run.slots[1], run.slots[2], run.grad, run.others,
+                              run.other_count, run.count, scalars);
+}
+
+static uint64_t update_adamw(const UpdateRun& run, const Scalars& scalars) {
+  return scalars.flag[rules::Adam::amsgrad] ? walk<AdamwElement<true>>(run, scalars)
+                                            : walk<AdamwElement<false>>(run, scalars);
+}
+
+static uint64_t update_adam(const UpdateRun& run, const Scalars& scalars) {
+  if (scalars.flag[rules::Adam::decays]) {
+    return scalars.flag[rules::Adam::amsgrad] ? walk<AdamElement<true, true>>(run, scalars)
+                                              : walk<AdamElement<false, true>>(run, scalars);
+  }
+  return scalars.flag[rules::Adam::amsgrad] ? walk<AdamElement<true, false>>(run, scalars)
+                                            : walk<AdamElement<false, false>>(run, scalars);
 }
 
 template <bool decays>
-static auto sgd_loop_for(const bool* flag) {
+static uint64_t walk_sgd(const UpdateRun& run, const Scalars& scalars) {
   using rules::Sgd;
-  if (!flag[Sgd::has_momentum]) return sgd_loop<decays, false, false, false>;
+  const bool* flag = scalars.flag;
+  if (!flag[Sgd::has_momentum]) return walk<SgdElement<decays, false, false, false>>(run, scalars);
   if (flag[Sgd::nesterov]) {
-    return flag[Sgd::first] ? sgd_loop<decays, true, true, true> : sgd_loop<decays, true, false, true>;
+    return flag[Sgd::first] ? walk<SgdElement<decays, true, true, true>>(run, scalars)
+                            : walk<SgdElement<decays, true, false, true>>(run, scalars);
   }
-  return flag[Sgd::first] ? sgd_loop<decays, true, true, false> : sgd_loop<decays, true, false, false>;
+  return flag[Sgd::first] ? walk<SgdElement<decays, true, true, false>>(run, scalars)
+                          : walk<SgdElement<decays, true, false, false>>(run, scalars);
 }
 
-static void update_sgd(const UpdateRun& run, const Scalars& scalars) {
-  const bool* flag = scalars.flag;
-  const auto loop = flag[rules::Sgd::decays] ? sgd_loop_for<true>(flag) : sgd_loop_for<false>(flag);
-  loop(run.param, run.grad, run.slots[0], run.count, scalars);
+static uint64_t update_sgd(const UpdateRun& run, const Scalars& scalars) {
+  return scalars.flag[rules::Sgd::decays] ? walk_sgd<true>(run, scalars) : walk_sgd<false>(run, scalars);
 }
 
 // In the order of KernelTable, after its name; updates in the order of ZERO_OPTIMIZER_*.
 static constexpr KernelTable table(const char* name) {
-  return {name,    sum_in_rank_order, count_nonfinite, sum_abs, sum_squares, powers::sum_powers,
-          max_abs, {update_adamw, update_adam, update_sgd}};
+  return {
+      name,        sum_in_rank_order,  count_nonfinite, sum_abs,
+      sum_squares, powers::sum_powers, max_abs,         {update_adamw, update_adam, update_sgd}};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizers' rows: settings, state slots, and the scalars that rules.h takes. Scalars are formed in
-// fp64 and rounded once, with no call into libm, so that they are the same on every machine.
+// The optimizers' rows: settings, state slots, and the scalars that rules.h takes. Scalars are
+// formed in fp64 and rounded once, with no call into libm, so that they are the same on every
+// machine.
 #include "kernels/rule.h"
 
 #include <cmath>
@@ -94,12 +95,10 @@ struct SgdSettings {
   enum { lr, momentum, dampening, weight_decay, nesterov, maximize };
 };
 
-constexpr Setting kSgdSettings[] = {{"lr", 1e-3, Setting::positive_or_zero},
-                                    {"momentum", 0, Setting::positive_or_zero},
-                                    {"dampening", 0, Setting::any_finite},
-                                    {"weight_decay", 0, Setting::positive_or_zero},
-                                    {"nesterov", 0, Setting::flag},
-                                    {"maximize", 0, Setting::flag}};
+constexpr Setting kSgdSettings[] = {
+    {"lr", 1e-3, Setting::positive_or_zero}, {"momentum", 0, Setting::positive_or_zero},
+    {"dampening", 0, Setting::any_finite},   {"weight_decay", 0, Setting::positive_or_zero},
+    {"nesterov", 0, Setting::flag},          {"maximize", 0, Setting::flag}};
 
 constexpr const char* kSgdSlots[] = {"momentum_buffer"};
 
@@ -114,8 +113,7 @@ Scalars prepare_sgd(const StepContext& context) {
   scalars.factor = signed_factor(context, setting[SgdSettings::maximize] != 0);
   scalars.value[Sgd::lr] = static_cast<float>(setting[SgdSettings::lr]);
   scalars.value[Sgd::momentum] = static_cast<float>(setting[SgdSettings::momentum]);
-  scalars.value[Sgd::one_minus_dampening] =
-      static_cast<float>(1 - setting[SgdSettings::dampening]);
+  scalars.value[Sgd::one_minus_dampening] = static_cast<float>(1 - setting[SgdSettings::dampening]);
   scalars.value[Sgd::weight_decay] = static_cast<float>(setting[SgdSettings::weight_decay]);
   scalars.flag[Sgd::decays] = setting[SgdSettings::weight_decay] != 0;
   scalars.flag[Sgd::has_momentum] = setting[SgdSettings::momentum] != 0;

@@ -21,7 +21,8 @@ struct Setting {
   bool fixed = false;  // decides which state there is, so it cannot change after registration
 };
 
-/// What one run of elements shares, computed once in fp64 and rounded to fp32. rules.h names the places.
+/// What one run of elements shares, computed once in fp64 and rounded to fp32. rules.h names the
+/// places.
 struct Scalars {
   float factor = 1;  // multiplies the sum over ranks; negative when the rule maximizes
   float value[8] = {};

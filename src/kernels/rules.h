@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The update rules, once, for one element: every instruction set and every device compiles these lines.
-// No function here may be contracted to fma or reassociated: the bits are the contract.
+// The update rules, once, for one element: every instruction set and every device compiles these
+// lines. No function here may be contracted to fma or reassociated: the bits are the contract.
 #pragma once
 
 #include <math.h>
@@ -43,8 +43,9 @@ ZERO_HOST_DEVICE inline float maximum(float a, float b) {
 }
 
 /// Both moments and the step along them; AdamW and Adam share it.
-ZERO_HOST_DEVICE inline float adam_step(float param, float gradient, float& exp_avg, float& exp_avg_sq,
-                                        float* max_exp_avg_sq, const float* value) {
+ZERO_HOST_DEVICE inline float adam_step(float param, float gradient, float& exp_avg,
+                                        float& exp_avg_sq, float* max_exp_avg_sq,
+                                        const float* value) {
   exp_avg = exp_avg * value[Adam::beta1] + gradient * value[Adam::one_minus_beta1];
   exp_avg_sq =
       exp_avg_sq * value[Adam::beta2] + (gradient * value[Adam::one_minus_beta2]) * gradient;
@@ -54,11 +55,12 @@ ZERO_HOST_DEVICE inline float adam_step(float param, float gradient, float& exp_
   return param - (exp_avg * value[Adam::step_size]) / denominator;
 }
 
-/// Decoupled decay: the parameter shrinks, the gradient does not know. `max_exp_avg_sq` is null without
-/// amsgrad.
+/// Decoupled decay: the parameter shrinks, the gradient does not know. `max_exp_avg_sq` is null
+/// without amsgrad.
 ZERO_HOST_DEVICE inline void adamw(float& param, float gradient, float& exp_avg, float& exp_avg_sq,
                                    float* max_exp_avg_sq, const float* value) {
-  param = adam_step(param * value[Adam::decay], gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, value);
+  param =
+      adam_step(param * value[Adam::decay], gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, value);
 }
 
 /// Decay as part of the gradient; without any, the parameter must not reach it (0 * inf).

@@ -35,6 +35,16 @@ Result<Digest> draw_id() {
   return id;
 }
 
+int remove(const Fd& directory, const std::string& name, int flags) {
+  return uninterrupted([&] { return os().unlinkat(directory.get(), name.c_str(), flags); });
+}
+
+int rename_entry(const Fd& directory, const std::string& from, const std::string& to, unsigned flags) {
+  return uninterrupted([&] {
+    return os().renameat2(directory.get(), from.c_str(), directory.get(), to.c_str(), flags);
+  });
+}
+
 /// File systems without flock cannot tell a live save from a dead one: then nothing is locked or swept.
 bool means_no_locks(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == EINVAL; }
 
@@ -44,8 +54,8 @@ bool means_no_flag(int error) { return error == EINVAL || error == ENOSYS; }
 /// True if `name` in `parent` is the directory that is open as `directory`.
 bool is_same(const Fd& parent, const std::string& name, const Fd& directory) {
   struct stat named, held;
-  return os().fstatat(parent.get(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-         os().fstat(directory.get(), &held) == 0 && named.st_dev == held.st_dev &&
+  return stat_entry(parent, name, named) == 0 &&
+         uninterrupted([&] { return os().fstat(directory.get(), &held); }) == 0 && named.st_dev == held.st_dev &&
          named.st_ino == held.st_ino;
 }
 
@@ -61,12 +71,12 @@ void remove_checkpoint(const Fd& parent, const std::string& name, const Fd& dire
   if (!names.ok()) return log(ZERO_LOG_WARNING, text("cannot clean up: ", names.failure().text()));
   for (const std::string& file : *names) {
     if (!is_checkpoint_file(file)) continue;
-    if (os().unlinkat(directory.get(), file.c_str(), 0) != 0 && errno != ENOENT) {
+    if (remove(directory, file, 0) != 0 && errno != ENOENT) {
       log(ZERO_LOG_WARNING, io_error(text(path, "/", file), "unlink", errno).text());
     }
     progress();
   }
-  if (os().unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
+  if (remove(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {
     log(ZERO_LOG_WARNING, io_error(path, "rmdir", errno).text());
   }
 }
@@ -84,7 +94,7 @@ void sweep_one(const Fd& parent, const std::string& parent_path, const std::stri
   auto id = draw_id();
   if (!id.ok()) return;
   const std::string doomed = text(kPrefix, hex(*id));
-  if (os().renameat2(parent.get(), name.c_str(), parent.get(), doomed.c_str(), 0) != 0) return;
+  if (rename_entry(parent, name, doomed, 0) != 0) return;
   log(ZERO_LOG_INFO, text("removing '", path, "', which a save that died has left"));
   remove_checkpoint(parent, doomed, *directory, joined(parent_path, doomed), progress);
 }
@@ -105,7 +115,7 @@ Status check_target(const Fd& parent, const std::string& name, std::string_view 
     return Status(ZERO_ERR_STATE, text("'", path, "' ", why...));
   };
   struct stat info;
-  if (os().fstatat(parent.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+  if (stat_entry(parent, name, info) != 0) {
     return errno == ENOENT ? Status() : io_error(path, "stat", errno);
   }
   if (!replace) return refuse("exists: save elsewhere, or with ZERO_SAVE_REPLACE");
@@ -167,12 +177,12 @@ Status Staging::make() {
 Status Staging::take(const Digest& id, bool* again) {
   const std::string name = text(kPrefix, hex(id));
   const std::string path = joined(parent_path_, name);
-  if (os().mkdirat(parent_.get(), name.c_str(), 0700) != 0) {
+  if (uninterrupted([&] { return os().mkdirat(parent_.get(), name.c_str(), 0700); }) != 0) {
     *again = errno == EEXIST;
     return io_error(path, "mkdir", errno);
   }
   const auto give_up = [&](Status status) {
-    os().unlinkat(parent_.get(), name.c_str(), AT_REMOVEDIR);
+    remove(parent_, name, AT_REMOVEDIR);
     return status;
   };
   Fd directory(uninterrupted([&] {
@@ -219,9 +229,7 @@ Status Staging::publish(const Progress& progress) {
 
 Status Staging::rename_into_place() {
   const auto rename = [&](unsigned flags) {
-    const int answer =
-        os().renameat2(parent_.get(), temporary_.c_str(), parent_.get(), target_.c_str(), flags);
-    if (answer == 0) return 0;
+    if (rename_entry(parent_, temporary_, target_, flags) == 0) return 0;
     // A file server may answer a repeated request with a failure although the first one was done.
     const int error = errno;
     return is_ours(target_) ? 0 : error;
@@ -233,7 +241,7 @@ Status Staging::rename_into_place() {
   }
   struct stat info;
   if (replace_ && means_no_flag(error) &&
-      os().fstatat(parent_.get(), target_.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
+      stat_entry(parent_, target_, info) == 0) {
     return {ZERO_ERR_CKPT_IO, text("'", target_path_, "': this file system cannot exchange two directories in "
                                    "one step (", errno_text(error), "): remove it, or save elsewhere")};
   }

@@ -24,7 +24,8 @@ Result<Fd> enter_or_make(int parent, const std::string& name, std::string_view p
   Fd fd(uninterrupted([&] { return os().openat(parent, name.c_str(), kOpenDirectory, 0); }));
   if (fd.valid()) return fd;
   if (errno != ENOENT) return io_error(path, "open", errno);
-  if (os().mkdirat(parent, name.c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
+  if (uninterrupted([&] { return os().mkdirat(parent, name.c_str(), kDirectoryMode); }) != 0 &&
+      errno != EEXIST) {
     return io_error(path, "mkdir", errno);
   }
   // Its name is an entry of the parent, so it is the parent that has to be synced.
@@ -77,6 +78,7 @@ Result<std::vector<std::string>> list_directory(const Fd& directory, std::string
   for (;;) {
     errno = 0;
     const dirent* entry = os().readdir(stream);
+    if (!entry && errno == EINTR) continue;
     if (!entry) {
       error = errno;
       break;
@@ -105,6 +107,11 @@ Result<Fd> make_directories(const std::string& path) {
   return at;
 }
 
+int stat_entry(const Fd& directory, const std::string& name, struct stat& info) {
+  return uninterrupted(
+      [&] { return os().fstatat(directory.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW); });
+}
+
 Status sync(const Fd& file, std::string_view path) {
   // EINTR alone is repeated: it says that nothing was synced. After any other failure the kernel may have
   // dropped the pages, and a second fsync would lie.
@@ -130,7 +137,7 @@ Result<InputFile> open_input(const Fd& directory, const std::string& name, std::
     return io_error(path, "open", errno);
   }
   struct stat info;
-  if (os().fstat(file.fd.get(), &info) != 0) return io_error(path, "fstat", errno);
+  if (uninterrupted([&] { return os().fstat(file.fd.get(), &info); }) != 0) return io_error(path, "fstat", errno);
   if (!S_ISREG(info.st_mode)) return damaged(path, "is not a regular file");
   file.bytes = static_cast<uint64_t>(info.st_size);
   return file;

@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -45,6 +46,9 @@ Result<std::vector<std::string>> list_directory(const Fd& directory, std::string
 
 /// Open (making it and what is above it where missing) a directory; what was made is on stable storage.
 Result<Fd> make_directories(const std::string& path);
+
+/// What stands under a name, links not followed: 0, or -1 and errno.
+int stat_entry(const Fd& directory, const std::string& name, struct stat& info);
 
 Status sync(const Fd& file, std::string_view path);
 

@@ -20,7 +20,7 @@ Status invalid(std::string what) { return {ZERO_ERR_CKPT_INVALID, std::move(what
 /// True if there is anything called zero.json, sound or not.
 Result<bool> has_manifest(const Fd& directory, const std::string& path) {
   struct stat info;
-  if (os().fstatat(directory.get(), kManifestName, &info, AT_SYMLINK_NOFOLLOW) == 0) return true;
+  if (stat_entry(directory, kManifestName, info) == 0) return true;
   if (errno == ENOENT) return false;
   return io_error(text(path, "/", kManifestName), "stat", errno);
 }

@@ -3,8 +3,6 @@
 // them on stable storage; vote; rank 0 writes index and manifest and renames; vote.
 #include "state/save.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <optional>
@@ -182,7 +180,7 @@ class Save {
       if (file.name == kIndexName) continue;
       const std::string path = text(staging_->path(), "/", file.name);
       struct stat info;
-      if (os().fstatat(staging_->directory().get(), file.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (stat_entry(staging_->directory(), file.name, info) != 0) {
         return io_error(path, "stat", errno);
       }
       if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) != file.bytes) {

@@ -81,48 +81,37 @@ class Updater {
  private:
   void tile(size_t r, const Run& run, int64_t at, int64_t count) {
     const auto elements = static_cast<size_t>(count);
-    const float* grad = gradient(r, run, at, elements);
-    UpdateRun update{};
+    const float* const* sources = &runs_.sources[r * runs_.source_width];
     float* const* targets = &runs_.targets[r * runs_.target_width];
-    update.param = targets[0] + at;
-    update.grad = grad;
-    update.count = elements;
+    for (size_t i = 0; i < runs_.source_width; i++) {
+      in_[i] = sources[i] == nullptr ? kZeros : sources[i] + at;
+    }
+    UpdateRun update{.param = targets[0] + at, .grad = in_[0], .slots = {}, .count = elements};
+    update.others = in_.data() + 1;
+    update.other_count = static_cast<int>(runs_.source_width) - 1;
     for (size_t slot = 0; slot < optim_.options.rule->slots.size(); slot++) {
       update.slots[slot] = optim_.slot(static_cast<int>(slot), run.share + at);
     }
-    update_(update, scalars_[static_cast<size_t>(run.cls)]);
+    const uint64_t found = update_(update, scalars_[static_cast<size_t>(run.cls)]);
+    if (fused_ && found > 0) [[unlikely]] {
+      nonfinite_ += run.gaps ? count_in_params(run.share + at, count) : found;
+    }
     for (size_t i = 1; i < runs_.target_width && targets[i] != nullptr; i++) {
       std::memcpy(targets[i] + at, update.param, elements * sizeof(float));
     }
   }
 
-  const float* gradient(size_t r, const Run& run, int64_t at, size_t count) {
-    const float* const* sources = &runs_.sources[r * runs_.source_width];
-    if (!fused_) return sources[0] + at;
-    for (size_t i = 0; i < runs_.source_width; i++) {
-      in_[i] = sources[i] == nullptr ? kZeros : sources[i] + at;
-    }
-    const float* sum = in_[0];
-    if (runs_.source_width > 1) {
-      kernels().sum_in_rank_order(sum_, in_.data(), static_cast<int>(runs_.source_width), count);
-      sum = sum_;
-    }
-    const uint64_t found = kernels().count_nonfinite(sum, count);
-    if (found > 0) [[unlikely]] {
-      nonfinite_ += run.gaps ? count_in_params(run, at, sum, static_cast<int64_t>(count)) : found;
-    }
-    return sum;
-  }
-
-  /// The same count without the padding between parameters.
-  uint64_t count_in_params(const Run& run, int64_t at, const float* sum, int64_t count) const {
+  /// Padding between parameters may hold anything: the count of the tile in `in_` without it.
+  uint64_t count_in_params(int64_t share, int64_t count) {
+    kernels().sum_in_rank_order(sum_, in_.data(), static_cast<int>(in_.size()), static_cast<size_t>(count));
     uint64_t found = 0;
-    for (size_t v = run.view; v < memory_.views.size(); v++) {
-      const Segment& segment = memory_.views[v].segment;
-      const int64_t begin = std::max<int64_t>(segment.share - run.share - at, 0);
-      const int64_t end = std::min(segment.share + segment.count - run.share - at, count);
-      if (segment.share - run.share >= run.count || segment.share - run.share - at >= count) break;
-      if (begin < end) found += kernels().count_nonfinite(sum + begin, static_cast<size_t>(end - begin));
+    auto view = std::partition_point(memory_.views.begin(), memory_.views.end(), [share](const View& v) {
+      return v.segment.share + v.segment.count <= share;
+    });
+    for (; view != memory_.views.end() && view->segment.share < share + count; ++view) {
+      const int64_t begin = std::max<int64_t>(view->segment.share - share, 0);
+      const int64_t end = std::min(view->segment.share + view->segment.count - share, count);
+      found += kernels().count_nonfinite(sum_ + begin, static_cast<size_t>(end - begin));
     }
     return found;
   }

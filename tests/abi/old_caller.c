@@ -334,23 +334,8 @@ static void lifetime(void) {
   free(failure), free(data), free(grads);
 }
 
-/* Half of an out-struct: only that half is written. */
-static void half_a_result(void) {
-  struct old_failure *failure = with_canaries(sizeof *failure);
-  const size_t half = offsetof(struct old_failure, phase);
-  zero_comm *comm = NULL;
-  CHECK_STATUS(ZERO_OK, zero_comm_create_solo(&comm, NULL));
-  CHECK_STATUS(ZERO_OK, zero_failure_init((zero_failure *)failure, half));
-  CHECK(unharmed(failure, half));
-  CHECK_STATUS(ZERO_OK, zero_comm_failure(comm, (zero_failure *)failure));
-  CHECK(failure->rank == -1 && unharmed(failure, half));
-  CHECK_STATUS(ZERO_OK, zero_comm_free(comm));
-  free(failure);
-}
-
 int main(void) {
   phase("init functions write an old struct and no more", inits);
   phase("an old program runs", lifetime);
-  phase("an out-struct is written as far as it goes", half_a_result);
   return finish();
 }

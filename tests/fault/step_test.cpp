@@ -245,7 +245,7 @@ TEST_F(FaultTest, a_rank_stopped_at_any_point_is_named_at_the_deadline) {
   for (int world = 2; world <= kMostRanks; world++) {
     const std::vector<int> points = count_points(world);
     for (int victim = 0; victim < world; victim++) {
-      const int stride = full() ? 1 : 23;
+      const int stride = full() ? 1 : 61;
       for (int point = victim; point < points[static_cast<size_t>(victim)]; point += stride) {
         const std::vector<RankEnd> ends = run(world, {victim, point, SIGSTOP});
         const std::string where = "world " + std::to_string(world) + ", rank " + std::to_string(victim) + " stopped at " + board->point;

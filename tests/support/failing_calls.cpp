@@ -36,6 +36,8 @@ SystemCalls table;
 
 enum class Verdict { pass, fail, fail_after, shorten };
 
+bool fails(Verdict verdict) { return verdict == Verdict::fail || verdict == Verdict::fail_after; }
+
 /// Count a call and decide what becomes of it. `fd` names it if `name` is null.
 Verdict judge(const char* operation, int fd, const char* name) {
   const std::lock_guard lock(mutex);
@@ -71,7 +73,7 @@ int fault_errno() {
 /// The call's own answer, or `failed` with the fault's errno.
 template <class Answer, class Call>
 Answer decide(Verdict verdict, Answer failed, Call call) {
-  if (verdict == Verdict::pass || verdict == Verdict::shorten) return call();
+  if (!fails(verdict)) return call();
   if (verdict == Verdict::fail_after) call();
   errno = fault_errno();
   return failed;
@@ -81,7 +83,7 @@ const SystemCalls& real() { return real_system_calls(); }
 
 int f_openat(int directory, const char* path, int flags, unsigned mode) {
   // A call that took place but failed would leave a descriptor that nobody knows.
-  if (judge("openat", -1, path) != Verdict::pass) return errno = fault_errno(), -1;
+  if (fails(judge("openat", -1, path))) return errno = fault_errno(), -1;
   const int fd = real().openat(directory, path, flags, mode);
   const int error = errno;
   const std::lock_guard lock(mutex);
@@ -133,7 +135,7 @@ int f_flock(int fd, int operation) {
   return decide(judge("flock", fd, nullptr), -1, [&] { return real().flock(fd, operation); });
 }
 DIR* f_fdopendir(int fd) {
-  if (judge("fdopendir", fd, nullptr) != Verdict::pass) return errno = fault_errno(), nullptr;
+  if (fails(judge("fdopendir", fd, nullptr))) return errno = fault_errno(), nullptr;
   return real().fdopendir(fd);
 }
 struct dirent* f_readdir(DIR* directory) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ExactSum against a number written bit by bit. The model never rounds: a result is right if the exact
-// sum lies between the midpoints to its neighbours, and on a midpoint only if it is the even one.
+// ExactSum against a number written bit by bit. The model never rounds: a result is right if the
+// exact sum lies between the midpoints to its neighbours, and on a midpoint only if it is the even
+// one.
 #include "kernels/exact_sum.h"
 
 #include <gtest/gtest.h>
@@ -83,12 +84,13 @@ void expect_nearest(const std::vector<double>& values) {
   Bits model;
   for (const double value : values) model.add(value);
   const double sum = exact_sum(values);
-  EXPECT_TRUE(is_nearest(model, sum)) << "of " << values.size() << " values from " << values[0]
-                                      << ": " << std::hexfloat << sum;
+  EXPECT_TRUE(is_nearest(model, sum))
+      << "of " << values.size() << " values from " << values[0] << ": " << std::hexfloat << sum;
 }
 
 /// Positive doubles whose exponent field is uniform in [low, high].
-std::vector<double> random_values(std::mt19937_64& random, size_t count, uint64_t low, uint64_t high) {
+std::vector<double> random_values(std::mt19937_64& random, size_t count, uint64_t low,
+                                  uint64_t high) {
   std::vector<double> values(count);
   for (double& value : values) {
     const uint64_t exponent = low + random() % (high - low + 1);
@@ -106,7 +108,8 @@ TEST(ExactSum, is_the_nearest_double_to_the_exact_sum) {
   std::mt19937_64 random(1);
   const struct {
     uint64_t low, high;
-  } ranges[] = {{0, 0}, {0, 1}, {0, 60}, {0, 2046}, {1000, 1060}, {1023, 1023}, {2040, 2046}, {2046, 2046}};
+  } ranges[] = {{0, 0},       {0, 1},       {0, 60},      {0, 2046},
+                {1000, 1060}, {1023, 1023}, {2040, 2046}, {2046, 2046}};
   for (const auto& range : ranges) {
     for (int round = 0; round < 60; ++round) {
       expect_nearest(random_values(random, 1 + random() % 20, range.low, range.high));
@@ -119,7 +122,8 @@ TEST(ExactSum, two_values_sum_as_ieee_addition_does) {
   std::mt19937_64 random(2);
   for (int round = 0; round < 20'000; ++round) {
     const uint64_t low = random() % 2040;
-    const std::vector<double> pair = random_values(random, 2, low, std::min<uint64_t>(low + 60, 2046));
+    const std::vector<double> pair =
+        random_values(random, 2, low, std::min<uint64_t>(low + 60, 2046));
     EXPECT_EQ(exact_sum(pair), pair[0] + pair[1]) << std::hexfloat << pair[0] << " " << pair[1];
   }
 }

@@ -274,12 +274,14 @@ TEST(Blocks, no_failure_leaks_a_descriptor) {
   Scratch scratch;
   const Fd directory = open_path(scratch.path());
   const std::string bytes = random_bytes(5000, 6);
+  ASSERT_TRUE(make_directories(scratch / "listed/child").ok());
+  const Fd listed = open_path(scratch / "listed");
   const int before = test::open_descriptors();
   int64_t calls = 1;
   for (int64_t at = 0; at < calls; at++) {
     const FailingCalls failing({.kind = Fault::error, .at = at});
     const auto record = write_blocks(directory, "file" + std::to_string(at), bytes, 1);
-    (void)list_directory(directory, "dir");
+    (void)list_directory(listed, "dir");
     (void)open_input(directory, "file0", "dir/file0");
     (void)make_directories(scratch / ("d" + std::to_string(at)) + "/e");
     calls = std::max(calls, failing.calls());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every instruction set against the scalar table bit for bit, and the scalar table against plain loops
-// that follow the words of kernels.h. NaNs are equal to each other whatever their payload.
+// Every instruction set against the scalar table bit for bit, and the scalar table against plain
+// loops that follow the words of kernels.h. NaNs are equal to each other whatever their payload.
 #include "kernels/kernels.h"
 
 #include <gtest/gtest.h>
@@ -26,8 +26,8 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// What a caller may have set: flush to zero, denormals are zero, round toward zero. The kernels run in
-/// a FloatEnvironment inside it.
+/// What a caller may have set: flush to zero, denormals are zero, round toward zero. The kernels
+/// run in a FloatEnvironment inside it.
 class HostileCaller {
  public:
 #if defined(__x86_64__)
@@ -39,7 +39,9 @@ class HostileCaller {
 #endif
 };
 
-uint32_t bits(float value) { return std::isnan(value) ? 0x7FC00000 : std::bit_cast<uint32_t>(value); }
+uint32_t bits(float value) {
+  return std::isnan(value) ? 0x7FC00000 : std::bit_cast<uint32_t>(value);
+}
 uint64_t bits(double value) { return std::isnan(value) ? ~0ull : std::bit_cast<uint64_t>(value); }
 
 /// 0 to 70 covers every remainder of every vector width; the rest crosses blocks.
@@ -71,7 +73,8 @@ float random_float(std::mt19937_64& random, Kind kind) {
                            : random_float(random, Kind::ordinary);
 }
 
-/// An array that begins `offset` floats behind a 64-byte boundary, with a margin that must not change.
+/// An array that begins `offset` floats behind a 64-byte boundary, with a margin that must not
+/// change.
 class Array {
  public:
   Array(std::mt19937_64& random, size_t count, size_t offset, Kind kind, bool positive = false)
@@ -93,8 +96,8 @@ class Array {
     for (ptrdiff_t i = -kMargin; i < ptrdiff_t(count_) + kMargin; ++i) {
       const float a = data()[i], b = other.data()[i];
       if (bits(a) != bits(b)) {
-        return ::testing::AssertionFailure() << "element " << i << " of " << count_ << ": "
-                                             << std::hexfloat << a << " and " << b;
+        return ::testing::AssertionFailure()
+               << "element " << i << " of " << count_ << ": " << std::hexfloat << a << " and " << b;
       }
     }
     return ::testing::AssertionSuccess();
@@ -154,7 +157,8 @@ TEST_P(EveryIsa, sums_add_in_rank_order) {
   for_each_case([&](const Case& c) {
     const int ranks = 1 + static_cast<int>(random_() % 9);
     std::vector<Array> in;
-    for (int rank = 0; rank < ranks; ++rank) in.emplace_back(random_, c.count, random_() % 16, c.kind);
+    for (int rank = 0; rank < ranks; ++rank)
+      in.emplace_back(random_, c.count, random_() % 16, c.kind);
     std::vector<const float*> pointers;
     for (const Array& array : in) pointers.push_back(array.data());
 
@@ -177,7 +181,8 @@ TEST_P(EveryIsa, sums_may_replace_any_of_their_inputs) {
     for (int place = 0; place < ranks; ++place) {
       for (const size_t count : {1u, 31u, 1024u, 2100u}) {
         std::vector<Array> in;
-        for (int rank = 0; rank < ranks; ++rank) in.emplace_back(random_, count, 3, Kind::any_exponent);
+        for (int rank = 0; rank < ranks; ++rank)
+          in.emplace_back(random_, count, 3, Kind::any_exponent);
         std::vector<const float*> pointers;
         for (const Array& array : in) pointers.push_back(array.data());
         Array expected(in[static_cast<size_t>(place)]);
@@ -205,7 +210,8 @@ TEST_P(EveryIsa, piece_sums_have_the_bits_of_eight_lanes) {
     const Array array(random_, c.count, c.offset, c.kind);
     const double expected_abs = in_eight_lanes(array, [](double x) { return std::fabs(x); });
     const double expected_squares = in_eight_lanes(array, [](double x) { return x * x; });
-    const double expected_powers = in_eight_lanes(array, [](double x) { return std::pow(std::fabs(x), 3.5); });
+    const double expected_powers =
+        in_eight_lanes(array, [](double x) { return std::pow(std::fabs(x), 3.5); });
     const HostileCaller caller;
     const FloatEnvironment environment;
     ASSERT_EQ(bits(table_.sum_abs(array.data(), c.count)), bits(expected_abs));
@@ -263,7 +269,8 @@ struct Updated {
 };
 
 Updated random_run(std::mt19937_64& random, const Rule& rule, const Case& c) {
-  Updated made{Array(random, c.count, c.offset, c.kind), Array(random, c.count, random() % 16, c.kind), {}};
+  Updated made{
+      Array(random, c.count, c.offset, c.kind), Array(random, c.count, random() % 16, c.kind), {}};
   for (const char* slot : rule.slots) {
     const bool positive = std::string_view(slot).ends_with("_sq");
     made.slots.emplace_back(random, c.count, random() % 16, c.kind, positive);
@@ -274,14 +281,16 @@ Updated random_run(std::mt19937_64& random, const Rule& rule, const Case& c) {
 void expect_same(const Updated& a, const Updated& b) {
   ASSERT_TRUE(a.param.equals(b.param));
   ASSERT_TRUE(a.grad.equals(b.grad));
-  for (size_t s = 0; s < a.slots.size(); ++s) ASSERT_TRUE(a.slots[s].equals(b.slots[s])) << "slot " << s;
+  for (size_t s = 0; s < a.slots.size(); ++s)
+    ASSERT_TRUE(a.slots[s].equals(b.slots[s])) << "slot " << s;
 }
 
 /// All combinations of what changes a rule's path through its kernel.
 std::vector<std::vector<double>> flag_combinations(const Rule& rule) {
   std::vector<std::vector<double>> all(1);
   for (const Setting& setting : rule.settings) all[0].push_back(setting.initial);
-  for (const char* name : {"weight_decay", "amsgrad", "maximize", "momentum", "dampening", "nesterov"}) {
+  for (const char* name :
+       {"weight_decay", "amsgrad", "maximize", "momentum", "dampening", "nesterov"}) {
     const int place = find_setting(rule, name);
     if (place < 0) continue;
     for (size_t i = all.size(); i-- > 0;) {
@@ -320,16 +329,52 @@ TEST_P(EveryUpdate, has_the_bits_of_the_scalar_one_and_writes_nothing_else) {
       const Scalars scalars = rule_.prepare({settings, 1 + int64_t(random_() % 50), live, 0.25});
       Updated expected = random_run(random_, rule_, c);
       Updated actual = expected;
+      const uint32_t used = rule_.slots_used(settings);
       {
         const FloatEnvironment environment;
-        reference(expected.run(rule_, rule_.slots_used(settings)), scalars);
+        reference(expected.run(rule_, used), scalars);
       }
       const HostileCaller caller;
       const FloatEnvironment environment;
-      update(actual.run(rule_, rule_.slots_used(settings)), scalars);
+      // A slot that rests (momentum switched off) may be passed and must keep its values.
+      update(actual.run(rule_, some % 2 == 0 ? used : ~0u), scalars);
       expect_same(actual, expected);
       if (::testing::Test::HasFatalFailure()) return;
     }
+  });
+}
+
+TEST_P(EveryUpdate, sums_the_ranks_on_the_way_and_counts_what_is_not_finite) {
+  const KernelTable& table = kernel_table(std::get<0>(GetParam()));
+  const UpdateKernel update = table.update[std::get<1>(GetParam())];
+  const std::vector<std::vector<double>> combinations = flag_combinations(rule_);
+  size_t turn = 0;
+  for_each_case([&](const Case& c) {
+    const std::vector<double>& settings = combinations[turn++ % combinations.size()];
+    const Scalars scalars = rule_.prepare({settings, 2, ~0u, 0.5});
+    const uint32_t used = rule_.slots_used(settings);
+    Updated expected = random_run(random_, rule_, c);
+    Updated actual = expected;
+    std::vector<Array> others;
+    for (uint64_t rank = 0; rank < 1 + turn % 9; ++rank) {
+      others.emplace_back(random_, c.count, random_() % 16, c.kind);
+    }
+    std::vector<const float*> in = {expected.grad.data()};
+    for (const Array& other : others) in.push_back(other.data());
+
+    const FloatEnvironment environment;
+    Array sum(expected.grad);
+    table.sum_in_rank_order(sum.data(), in.data(), static_cast<int>(in.size()), c.count);
+    UpdateRun summed = expected.run(rule_, used);
+    summed.grad = sum.data();
+    const uint64_t nonfinite = table.count_nonfinite(sum.data(), c.count);
+    ASSERT_EQ(update(summed, scalars), nonfinite);
+
+    UpdateRun fused = actual.run(rule_, used);
+    fused.others = in.data() + 1;
+    fused.other_count = static_cast<int>(others.size());
+    ASSERT_EQ(update(fused, scalars), nonfinite);
+    expect_same(actual, expected);
   });
 }
 
@@ -350,7 +395,8 @@ TEST_P(EveryUpdate, every_element_gets_the_same_update_wherever_it_lies) {
   }
 }
 
-// Both results are contracted away by a fused multiply-add: 1 - x * x is 0 only where x * x was rounded.
+// Both results are contracted away by a fused multiply-add: 1 - x * x is 0 only where x * x was
+// rounded.
 TEST_P(EveryIsa, products_are_rounded_before_they_are_added) {
   const float x = 1 + std::ldexp(1.0f, -12);
   float param[64], grad[64];

@@ -34,7 +34,8 @@ struct Change {
 
 std::vector<double> with(const Rule& rule, const std::vector<Change>& changes) {
   std::vector<double> settings = defaults(rule);
-  for (const Change& change : changes) settings.at(size_t(find_setting(rule, change.name))) = change.value;
+  for (const Change& change : changes)
+    settings.at(size_t(find_setting(rule, change.name))) = change.value;
   return settings;
 }
 
@@ -45,16 +46,32 @@ TEST(Rule, names_settings_and_defaults_are_those_of_the_header) {
     int32_t optimizer;
     const char* name;
     std::vector<Change> settings;
-  } expected[] = {
-      {ZERO_OPTIMIZER_ADAMW, "adamw",
-       {{"lr", 1e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.01},
-        {"amsgrad", 0}, {"maximize", 0}}},
-      {ZERO_OPTIMIZER_ADAM, "adam",
-       {{"lr", 1e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0},
-        {"amsgrad", 0}, {"maximize", 0}}},
-      {ZERO_OPTIMIZER_SGD, "sgd",
-       {{"lr", 1e-3}, {"momentum", 0}, {"dampening", 0}, {"weight_decay", 0}, {"nesterov", 0},
-        {"maximize", 0}}}};
+  } expected[] = {{ZERO_OPTIMIZER_ADAMW,
+                   "adamw",
+                   {{"lr", 1e-3},
+                    {"beta1", 0.9},
+                    {"beta2", 0.999},
+                    {"eps", 1e-8},
+                    {"weight_decay", 0.01},
+                    {"amsgrad", 0},
+                    {"maximize", 0}}},
+                  {ZERO_OPTIMIZER_ADAM,
+                   "adam",
+                   {{"lr", 1e-3},
+                    {"beta1", 0.9},
+                    {"beta2", 0.999},
+                    {"eps", 1e-8},
+                    {"weight_decay", 0},
+                    {"amsgrad", 0},
+                    {"maximize", 0}}},
+                  {ZERO_OPTIMIZER_SGD,
+                   "sgd",
+                   {{"lr", 1e-3},
+                    {"momentum", 0},
+                    {"dampening", 0},
+                    {"weight_decay", 0},
+                    {"nesterov", 0},
+                    {"maximize", 0}}}};
   for (const auto& row : expected) {
     const Rule* rule = find_rule(row.optimizer);
     ASSERT_NE(rule, nullptr);
@@ -98,8 +115,10 @@ TEST(Rule, settings_refuse_what_their_range_excludes) {
               {sgd, "nesterov", {0, 1}, {3}, "0 or 1"}};
   for (const auto& row : rows) {
     const Setting& setting = row.rule.settings[size_t(find_setting(row.rule, row.name))];
-    for (const double value : row.allowed) EXPECT_TRUE(setting_allows(setting, value)) << row.name << value;
-    for (const double value : row.refused) EXPECT_FALSE(setting_allows(setting, value)) << row.name << value;
+    for (const double value : row.allowed)
+      EXPECT_TRUE(setting_allows(setting, value)) << row.name << value;
+    for (const double value : row.refused)
+      EXPECT_FALSE(setting_allows(setting, value)) << row.name << value;
     EXPECT_STREQ(setting_range_text(setting), row.range) << row.name;
   }
 }
@@ -137,7 +156,9 @@ struct Expected {
 struct Values {  // settings by name
   const Rule& rule;
   const std::vector<double>& settings;
-  double operator[](const char* name) const { return settings.at(size_t(find_setting(rule, name))); }
+  double operator[](const char* name) const {
+    return settings.at(size_t(find_setting(rule, name)));
+  }
 };
 
 Expected adam_in_double(const Element& e, const Values& s, int64_t step, bool decoupled) {
@@ -154,8 +175,7 @@ Expected adam_in_double(const Element& e, const Values& s, int64_t step, bool de
   const double v = s["beta2"] * e.slots[1] + (1 - s["beta2"]) * g * g;
   const double largest = std::max(e.slots[2], v);
   const double m_hat = m / (1 - std::pow(s["beta1"], double(step)));
-  const double v_hat =
-      (s["amsgrad"] != 0 ? largest : v) / (1 - std::pow(s["beta2"], double(step)));
+  const double v_hat = (s["amsgrad"] != 0 ? largest : v) / (1 - std::pow(s["beta2"], double(step)));
   const double m_size = s["beta1"] * std::fabs(e.slots[0]) + (1 - s["beta1"]) * g_size;
   const double v_size = s["beta2"] * e.slots[1] + (1 - s["beta2"]) * g_size * g_size;
   const double rate = s["lr"] / (std::sqrt(v_hat) + s["eps"]);
@@ -180,9 +200,9 @@ Expected sgd_in_double(const Element& e, const Values& s, bool first) {
   std::fill_n(result.slot_size, kMaxSlots, 1.0);
   if (s["momentum"] != 0) {
     const double buffer = first ? g : s["momentum"] * e.slots[0] + (1 - s["dampening"]) * g;
-    const double size = first ? g_size
-                              : s["momentum"] * std::fabs(e.slots[0]) +
-                                    std::fabs(1 - s["dampening"]) * g_size;
+    const double size =
+        first ? g_size
+              : s["momentum"] * std::fabs(e.slots[0]) + std::fabs(1 - s["dampening"]) * g_size;
     result.slots[0] = buffer;
     result.slot_size[0] = size;
     g = s["nesterov"] != 0 ? g + s["momentum"] * buffer : buffer;
@@ -213,16 +233,18 @@ void check_rule(int32_t optimizer, const std::vector<double>& settings, int64_t 
   const std::vector<float> old_slots[] = {slots[0], slots[1], slots[2]};
   const double factor = 1.0 / 3;
   const Scalars scalars = rule.prepare({settings, step, first ? 0u : ~0u, factor});
-  const UpdateRun run{param.data(), grad.data(), {slots[0].data(), slots[1].data(), slots[2].data()},
-                      kElements};
+  const UpdateRun run{
+      param.data(), grad.data(), {slots[0].data(), slots[1].data(), slots[2].data()}, kElements};
   kernel_table(Isa::scalar).update[optimizer](run, scalars);
 
   const Values values{rule, settings};
   for (size_t i = 0; i < kElements; ++i) {
-    const Element e{old_param[i], grad[i] * factor, {old_slots[0][i], old_slots[1][i], old_slots[2][i]}};
-    const Expected expected = optimizer == ZERO_OPTIMIZER_SGD
-                                  ? sgd_in_double(e, values, first)
-                                  : adam_in_double(e, values, step, optimizer == ZERO_OPTIMIZER_ADAMW);
+    const Element e{
+        old_param[i], grad[i] * factor, {old_slots[0][i], old_slots[1][i], old_slots[2][i]}};
+    const Expected expected =
+        optimizer == ZERO_OPTIMIZER_SGD
+            ? sgd_in_double(e, values, first)
+            : adam_in_double(e, values, step, optimizer == ZERO_OPTIMIZER_ADAMW);
     ASSERT_NEAR(param[i], expected.param, kTolerance * expected.param_size) << "param " << i;
     for (int s = 0; s < kMaxSlots; ++s) {
       ASSERT_NEAR(slots[s][i], expected.slots[s], kTolerance * expected.slot_size[s])
@@ -243,9 +265,12 @@ TEST(Rule, adam_and_adamw_follow_the_published_formula) {
                            " decay " + std::to_string(weight_decay) + " amsgrad " +
                            std::to_string(amsgrad) + " beta1 " + std::to_string(beta1));
               check_rule(optimizer,
-                         with(rule_of(optimizer), {{"lr", 0.02}, {"beta1", beta1}, {"eps", 1e-6},
+                         with(rule_of(optimizer), {{"lr", 0.02},
+                                                   {"beta1", beta1},
+                                                   {"eps", 1e-6},
                                                    {"weight_decay", weight_decay},
-                                                   {"amsgrad", amsgrad}, {"maximize", maximize}}),
+                                                   {"amsgrad", amsgrad},
+                                                   {"maximize", maximize}}),
                          step, false, random);
               if (HasFatalFailure()) return;
             }
@@ -262,9 +287,12 @@ TEST(Rule, sgd_follows_the_published_formula) {
     const auto bit = [&](int place) -> double { return combination >> place & 1; };
     SCOPED_TRACE("combination " + std::to_string(combination));
     check_rule(ZERO_OPTIMIZER_SGD,
-               with(rule_of(ZERO_OPTIMIZER_SGD),
-                    {{"lr", 0.05}, {"momentum", bit(0) * 0.9}, {"dampening", bit(1) * 0.4},
-                     {"weight_decay", bit(2) * 0.1}, {"nesterov", bit(3)}, {"maximize", bit(4)}}),
+               with(rule_of(ZERO_OPTIMIZER_SGD), {{"lr", 0.05},
+                                                  {"momentum", bit(0) * 0.9},
+                                                  {"dampening", bit(1) * 0.4},
+                                                  {"weight_decay", bit(2) * 0.1},
+                                                  {"nesterov", bit(3)},
+                                                  {"maximize", bit(4)}}),
                bit(5) == 0 ? 1 : 2, bit(5) == 0, random);
     if (HasFatalFailure()) return;
   }
@@ -292,14 +320,16 @@ Trained train(int32_t optimizer, const std::vector<double>& settings, float scal
   std::normal_distribution<float> normal;
   Trained state;
   std::vector<float> grad(100);
-  for (auto* values : {&state.param, &state.slots[0], &state.slots[1], &state.slots[2]}) values->resize(100);
+  for (auto* values : {&state.param, &state.slots[0], &state.slots[1], &state.slots[2]})
+    values->resize(100);
   for (float& value : state.param) value = normal(random);
   state.param[0] = first_param;
   for (int64_t step = 1; step <= 5; ++step) {
     for (float& value : grad) value = normal(random) * scale;
     const Scalars scalars = rule.prepare({settings, step, step > 1 ? ~0u : 0u, factor});
     kernel_table(Isa::scalar)
-        .update[optimizer]({state.param.data(), grad.data(),
+        .update[optimizer]({state.param.data(),
+                            grad.data(),
                             {state.slots[0].data(), state.slots[1].data(), state.slots[2].data()},
                             grad.size()},
                            scalars);
@@ -330,8 +360,8 @@ TEST(Rule, without_decay_a_parameter_never_reaches_its_state) {
   const Trained adam =
       train(ZERO_OPTIMIZER_ADAM, defaults(rule_of(ZERO_OPTIMIZER_ADAM)), 1, 1, infinity);
   EXPECT_TRUE(std::isfinite(adam.slots[0][0]) && std::isfinite(adam.slots[1][0]));
-  const Trained sgd = train(ZERO_OPTIMIZER_SGD, with(rule_of(ZERO_OPTIMIZER_SGD), {{"momentum", 0.9}}),
-                            1, 1, infinity);
+  const Trained sgd = train(ZERO_OPTIMIZER_SGD,
+                            with(rule_of(ZERO_OPTIMIZER_SGD), {{"momentum", 0.9}}), 1, 1, infinity);
   EXPECT_TRUE(std::isfinite(sgd.slots[0][0]));
 }
 
@@ -354,11 +384,12 @@ TEST(Rule, amsgrad_keeps_a_nan_that_reached_it) {
   const Rule& adam = rule_of(ZERO_OPTIMIZER_ADAM);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float old_maximum : {1.0f, nan}) {
-    float param = 0, exp_avg = 0, exp_avg_sq = std::isnan(old_maximum) ? 1 : nan, maximum = old_maximum;
+    float param = 0, exp_avg = 0, exp_avg_sq = std::isnan(old_maximum) ? 1 : nan,
+          maximum = old_maximum;
     const float grad = 1;
-    kernel_table(best_isa()).update[ZERO_OPTIMIZER_ADAM](
-        {&param, &grad, {&exp_avg, &exp_avg_sq, &maximum}, 1},
-        adam.prepare({with(adam, {{"amsgrad", 1}}), 2, ~0u, 1}));
+    kernel_table(best_isa())
+        .update[ZERO_OPTIMIZER_ADAM]({&param, &grad, {&exp_avg, &exp_avg_sq, &maximum}, 1},
+                                     adam.prepare({with(adam, {{"amsgrad", 1}}), 2, ~0u, 1}));
     EXPECT_TRUE(std::isnan(maximum));
   }
 }
@@ -370,7 +401,8 @@ TEST(Rule, bias_corrections_hold_from_the_first_step_to_the_billionth) {
     const long double power1 = std::pow(0.9L, static_cast<long double>(step));
     const long double power2 = std::pow(0.999L, static_cast<long double>(step));
     EXPECT_FLOAT_EQ(scalars.value[rules::Adam::step_size], float(1e-3L / (1 - power1))) << step;
-    EXPECT_FLOAT_EQ(scalars.value[rules::Adam::root_scale], float(1 / std::sqrt(1 - power2))) << step;
+    EXPECT_FLOAT_EQ(scalars.value[rules::Adam::root_scale], float(1 / std::sqrt(1 - power2)))
+        << step;
   }
 }
 

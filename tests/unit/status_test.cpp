@@ -12,9 +12,7 @@
 namespace zero {
 namespace {
 
-Status fail_if(bool fails) {
-  return fails ? Status(ZERO_ERR_STATE, "no gradients") : Status();
-}
+Status fail_if(bool fails) { return fails ? Status(ZERO_ERR_STATE, "no gradients") : Status(); }
 
 Result<int> number_or(bool fails) {
   ZERO_TRY(fail_if(fails));
@@ -53,7 +51,8 @@ TEST(Status, every_code_has_its_own_name_and_other_numbers_have_none) {
   EXPECT_STREQ(code_name(ZERO_ERR_INTERNAL), "ZERO_ERR_INTERNAL");
   std::set<std::string> names;
   for (Code code = -200; code <= 200; ++code) {
-    const bool known = code == ZERO_ERR_INTERNAL || (code >= ZERO_ERR_SYSTEM && code <= ZERO_SKIPPED);
+    const bool known =
+        code == ZERO_ERR_INTERNAL || (code >= ZERO_ERR_SYSTEM && code <= ZERO_SKIPPED);
     EXPECT_EQ(code_name(code) != nullptr, known) << code;
     if (known) names.insert(code_name(code));
   }

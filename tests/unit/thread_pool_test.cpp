@@ -111,7 +111,8 @@ TEST(ThreadPool, workers_block_all_signals_and_the_caller_keeps_its_mask) {
   pool->run([&](int thread) {
     if (thread == 1) pthread_sigmask(SIG_SETMASK, nullptr, &mask);
   });
-  for (int signal : {SIGTERM, SIGINT, SIGUSR1, SIGCHLD, SIGALRM, SIGHUP, SIGPROF, SIGRTMIN, SIGRTMAX}) {
+  for (int signal :
+       {SIGTERM, SIGINT, SIGUSR1, SIGCHLD, SIGALRM, SIGHUP, SIGPROF, SIGRTMIN, SIGRTMAX}) {
     EXPECT_EQ(sigismember(&mask, signal), 1) << signal;
   }
   pthread_sigmask(SIG_SETMASK, nullptr, &mask);
@@ -133,8 +134,8 @@ TEST(ThreadPool, work_runs_in_the_standard_float_environment) {
 #endif
 
 std::atomic<int> threads_left{0};
-int limited_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
-                           void* argument) {
+int limited_pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                           void* (*start)(void*), void* argument) {
   if (threads_left-- <= 0) return EAGAIN;
   return real_system_calls().pthread_create(thread, attributes, start, argument);
 }

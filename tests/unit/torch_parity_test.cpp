@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every optimizer and flag against recorded runs of torch.optim (tests/data/make_torch_traces.py), at
-// torch's own tolerance for fp32, on every instruction set.
+// Every optimizer and flag against recorded runs of torch.optim (tests/data/make_torch_traces.py),
+// at torch's own tolerance for fp32, on every instruction set.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -77,20 +77,22 @@ Traces read_traces() {
   for (std::string line; std::getline(cases, line);) traces.cases.push_back(parse_case(line));
   std::ifstream file(data_directory() / "traces.f32", std::ios::binary);
   Row row(kParameters);
-  while (file.read(reinterpret_cast<char*>(row.data()), std::streamsize(kParameters * sizeof(float)))) {
+  while (file.read(reinterpret_cast<char*>(row.data()),
+                   std::streamsize(kParameters * sizeof(float)))) {
     traces.rows.push_back(row);
   }
   return traces;
 }
 
-/// A vector and, for each element, the largest magnitude it ever had: what rounding errors scale with
-/// once values cancel.
+/// A vector and, for each element, the largest magnitude it ever had: what rounding errors scale
+/// with once values cancel.
 struct Tracked {
   Row values = Row(kParameters);
   Row largest = Row(kParameters);
 
   void track() {
-    for (size_t i = 0; i < kParameters; ++i) largest[i] = std::max(largest[i], std::fabs(values[i]));
+    for (size_t i = 0; i < kParameters; ++i)
+      largest[i] = std::max(largest[i], std::fabs(values[i]));
   }
 };
 

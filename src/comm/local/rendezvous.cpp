@@ -39,10 +39,12 @@ Result<Seat> meet(const Meeting& meeting) {
                        : meeting.rank == 0 ? meet_as_root(meeting)
                                            : meet_at_root(meeting));
   os().reached("rendezvous.seated");
+  // Rank 0 may still be waiting for another one, and knows whom to name: the others give it time to.
+  const int64_t limit_ms = meeting.remaining_ms() + (meeting.rank == 0 ? 0 : kVerdictMs);
   ZERO_TRY(seat.control->exchange({}, {},
                                   {.operation = meeting.title.c_str(),
                                    .phase = "last step",
-                                   .limit_ms = meeting.remaining_ms(),
+                                   .limit_ms = limit_ms,
                                    .extended_by_progress = false,
                                    .code = ZERO_ERR_RENDEZVOUS}));
   os().reached("rendezvous.done");

@@ -15,6 +15,9 @@
 
 namespace zero::local {
 
+/// Past the deadline, for rank 0's verdict to arrive: it names who never came.
+inline constexpr int64_t kVerdictMs = 250;
+
 struct Meeting {
   std::string title;    // "rendezvous 'job'", for error texts
   std::string address;  // in the abstract name space

@@ -13,7 +13,6 @@ namespace {
 constexpr int kFirstRetryMs = 1;
 constexpr int kLastRetryMs = 20;
 constexpr int kDeathMs = 100;              // until a pidfd tells of a process whose socket is closed
-constexpr int64_t kGraceNs = 250'000'000;  // for rank 0's verdict, which names who never came, to arrive
 
 class Joiner {
  public:
@@ -185,7 +184,12 @@ Status Joiner::report(const Status& outcome) {
 }
 
 Status Joiner::hear() {
-  buffer_.got = ZERO_TRY(receive_message(connection_.get(), buffer_.bytes, &descriptors_, vigil()));
+  Result<size_t> got = receive_message(connection_.get(), buffer_.bytes, &descriptors_, vigil());
+  // Rank 0 may have said why, and ended, since the last look at the connection.
+  size_t last_word = 0;
+  if (!got.ok() && try_receive(connection_.get(), buffer_.bytes, &last_word, &descriptors_) == 0)
+    got = last_word;
+  buffer_.got = ZERO_TRY(std::move(got));
   Refusal refusal;
   if (buffer_.read(&refusal)) return Status(ZERO_ERR_RENDEZVOUS, wire_text(refusal.text));
   return {};
@@ -200,7 +204,7 @@ Status Joiner::read_unexpected() const {
 }
 
 Vigil Joiner::vigil() {
-  return {meeting_.deadline_ns + kGraceNs, [this]() -> Status {
+  return {meeting_.deadline_ns + kVerdictMs * 1'000'000, [this]() -> Status {
             ZERO_TRY(meeting_.check());
             if (root_ && root_->ask()) return meeting_.failed(text(root_name(), " died"));
             return {};

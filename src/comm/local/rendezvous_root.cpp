@@ -409,7 +409,7 @@ Status Root::collect_ready() {
 /// Tell everybody why. Those who have their place already hear it from the control segment.
 Status Root::dismiss(Status failure) {
   const bool mine = failure.code() != ZERO_ERR_RENDEZVOUS;
-  const std::string sentence =
+  std::string sentence =
       mine ? meeting_.failed(text(name_of(0), ": ", failure.text())).text() : failure.text();
   if (control_) {
     Failure cause;
@@ -417,6 +417,9 @@ Status Root::dismiss(Status failure) {
     cause.phase = meeting_.title;
     cause.text = sentence;
     control_->abort(cause);
+    // A rank that was seated already may have been first, and may have ended for that reason.
+    sentence = control_->failure().text;
+    if (!mine) failure = control_->failure_status();
   }
   for (Member& member : members_) {
     if (!member.connection.valid()) continue;

@@ -1,0 +1,566 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that do not find each other: strangers, ranks that disagree, ranks that never come or die on the way.
+// A group forms on all ranks or on none, and nothing is left behind.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "comm/create.h"
+#include "comm/local/rendezvous.h"
+#include "comm/local/wire.h"
+#include "support/points.h"
+#include "support/ranks.h"
+
+namespace zero::test {
+namespace {
+
+using local::Hello;
+using local::Prefix;
+
+using Seat = std::shared_ptr<Comm>;
+using Ranks = std::vector<std::string>;
+
+constexpr int64_t kLongMs = 20'000;
+
+std::string fresh_name() {
+  static int count = 0;
+  return text("rendezvous-test-", getpid(), "-", ++count);
+}
+
+CommOptions within(int64_t rendezvous_ms) {
+  CommOptions options;
+  options.rendezvous_ms = rendezvous_ms;
+  return options;
+}
+
+/// What a seat says that came to be, or why it did not: "ZERO_ERR_RENDEZVOUS: ...".
+std::string outcome(const Result<Seat>& seat) {
+  if (!seat.ok()) return text(code_name(seat.failure().code()), ": ", seat.failure().text());
+  Result<Call> call = (*seat)->begin(Operation::barrier);
+  if (!call.ok()) return call.failure().text();
+  const Status status = call->vote("test", {});
+  return status.ok() ? "ok" : status.text();
+}
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+bool name_is_taken(const std::string& name) {
+  std::ifstream file("/proc/net/unix");
+  std::stringstream content;
+  content << file.rdbuf();
+  return contains(content.str(), "@" + local::address_of_comm(name));
+}
+
+size_t entries(const char* path) {
+  size_t count = 0;
+  DIR* const directory = opendir(path);
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+/// A connection to whoever listens at `name`, once somebody does.
+Fd dial(const std::string& name) {
+  Fd connection;
+  for (int i = 0; i < 20'000 && local::connect_to(local::address_of_comm(name), &connection) != 0; ++i)
+    usleep(500);
+  return connection;
+}
+
+local::Vigil for_a_second() {
+  return {now_ns() + 1'000'000'000, [] { return Status(); }};
+}
+
+void say(const Fd& connection, std::span<const std::byte> bytes, std::span<const int> descriptors = {}) {
+  (void)local::send_message(connection.get(), bytes, descriptors, for_a_second());
+}
+
+std::string hear_refusal(const Fd& connection) {
+  local::MessageBuffer buffer;
+  std::vector<Fd> descriptors;
+  for (;;) {
+    Result<size_t> got =
+        local::receive_message(connection.get(), buffer.bytes, &descriptors, for_a_second());
+    if (!got.ok()) return text("nothing but ", got.failure().text());
+    buffer.got = *got;
+    local::Refusal refusal;
+    if (buffer.read(&refusal)) return local::wire_text(refusal.text);
+  }
+}
+
+/// Ranks 0 ... world - 1 join as threads, while `meddle` does what it does.
+Ranks join_with(const std::string& name, int world, const std::function<void()>& meddle,
+                int64_t limit_ms = kLongMs) {
+  std::thread meddler(meddle);
+  Ranks results = run_sound_ranks(RankKind::threads, world, [&](int rank) {
+    return outcome(create_local(name, rank, world, within(limit_ms)));
+  });
+  meddler.join();
+  return results;
+}
+
+// ---- Strangers.
+
+TEST(Rendezvous, strangers_are_dropped_and_end_nothing) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 20; ++round) {
+    const std::string name = fresh_name();
+    std::vector<Fd> silent;
+    std::thread last([&] {
+      EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs))), "ok");
+    });
+    for (int i = 0; i < 10; ++i) {
+      Fd stranger = dial(name);
+      std::vector<std::byte> noise(random() % 3000);
+      for (std::byte& one : noise) one = std::byte(random());
+      if (i % 3 == 1) {  // the right beginning, and then nonsense
+        const Prefix prefix(static_cast<local::Kind>(random() % 9 + (i % 2 ? 0 : 2)));
+        noise.resize(std::max(noise.size(), sizeof prefix));
+        std::memcpy(noise.data(), &prefix, sizeof prefix);
+        if (noise.size() == sizeof(Hello)) noise.pop_back();
+      }
+      if (i % 3 == 2) noise.clear();
+      const int odd = STDERR_FILENO;
+      say(stranger, noise, std::span(&odd, i % 2 ? 1 : 0));
+      if (i % 4 == 0) silent.push_back(std::move(stranger));
+    }
+    EXPECT_EQ(outcome(create_local(name, 1, 2, within(kLongMs))), "ok");
+    last.join();
+  }
+}
+
+TEST(Rendezvous, a_hello_without_a_sound_life_page_is_a_strangers) {
+  const std::string name = fresh_name();
+  Hello hello;
+  hello.rank = 1;
+  hello.world = 2;
+  hello.remaining_ms = 1;
+  const Ranks results = join_with(name, 2, [&] {
+    const Fd none = dial(name);
+    say(none, local::as_message(hello));
+    const Fd odd = dial(name);
+    const int console = STDERR_FILENO;
+    say(odd, local::as_message(hello), {&console, 1});
+    Result<Fd> large = local::create_segment("zero.test", 8192);
+    const int descriptor = large->get();
+    const Fd wrong = dial(name);
+    say(wrong, local::as_message(hello), {&descriptor, 1});
+  });
+  EXPECT_EQ(results, Ranks({"ok", "ok"}));
+}
+
+TEST(Rendezvous, more_strangers_than_ranks_may_wait_without_a_word) {
+  const std::string name = fresh_name();
+  std::vector<Fd> silent;
+  std::thread root([&] { EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs))), "ok"); });
+  for (int i = 0; i < 100; ++i) silent.push_back(dial(name));
+  EXPECT_EQ(outcome(create_local(name, 1, 2, within(kLongMs))), "ok");
+  root.join();
+}
+
+TEST(Rendezvous, processes_of_other_users_are_turned_away) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs to become another user";
+  const std::string name = fresh_name();
+  const pid_t pid = fork();
+  if (pid == 0) {  // an intruder with a perfect hello
+    if (setuid(65534) != 0) _exit(1);
+    Hello hello;
+    hello.rank = 1;
+    hello.world = 2;
+    Fd connection;
+    while (local::connect_to(text("zero/0/", name), &connection) != 0) usleep(500);
+    Result<local::Life> life = local::Life::begin();
+    const int page = life->page();
+    say(connection, local::as_message(hello), {&page, 1});
+    const std::string answer = hear_refusal(connection);
+    _exit(contains(answer, "closed") ? 0 : 2);
+  }
+  std::thread root([&] { EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs))), "ok"); });
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(outcome(create_local(name, 1, 2, within(kLongMs))), "ok");
+  root.join();
+}
+
+TEST(Rendezvous, a_name_that_another_user_holds_is_reported) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs to become another user";
+  const std::string name = fresh_name();
+  SharedMemory ready(4096);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (setuid(65534) != 0) _exit(1);
+    Fd listener;
+    if (local::listen_at(text("zero/0/", name), &listener) != 0) _exit(2);
+    *ready.as<volatile int>() = 1;
+    for (;;) pause();
+  }
+  while (*ready.as<volatile int>() == 0) usleep(500);
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string said = outcome(create_local(name, rank, 2, within(100)));
+    EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS") && contains(said, "user 65534")) << said;
+  }
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+}
+
+// ---- Ranks that disagree.
+
+/// Each rank joins with its own idea of its rank and of the world.
+Ranks join_as(const std::vector<std::pair<int, int>>& ideas, int64_t limit_ms = kLongMs) {
+  const std::string name = fresh_name();
+  return run_sound_ranks(RankKind::processes, static_cast<int>(ideas.size()), [&](int i) {
+    const auto [rank, world] = ideas[static_cast<size_t>(i)];
+    return outcome(create_local(name, rank, world, within(limit_ms)));
+  });
+}
+
+void expect_all_say(const Ranks& results, std::initializer_list<const char*> parts) {
+  for (const std::string& said : results) {
+    EXPECT_EQ(said, results[0]);
+    EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS: ")) << said;
+    for (const char* const part : parts) EXPECT_TRUE(contains(said, part)) << said;
+  }
+}
+
+TEST(Rendezvous, ranks_that_disagree_about_the_world_are_named_at_once) {
+  const int64_t start = now_ms();
+  expect_all_say(join_as({{0, 3}, {1, 3}, {2, 4}}), {"rank 2 ", "4 ranks", "rank 0 ", " says 3"});
+  expect_all_say(join_as({{0, 2}, {1, 3}, {2, 3}}), {"3 ranks", "rank 0 ", " says 2"});
+  EXPECT_LT(now_ms() - start, kLongMs / 2);
+}
+
+TEST(Rendezvous, a_rank_that_comes_twice_is_named_at_once) {
+  const int64_t start = now_ms();
+  expect_all_say(join_as({{0, 3}, {1, 3}, {1, 3}}), {"rank 1 came twice", "process"});
+  expect_all_say(join_as({{0, 2}, {0, 2}}), {"rank 0 came twice", "process"});
+  EXPECT_LT(now_ms() - start, kLongMs / 2);
+}
+
+TEST(Rendezvous, a_third_rank_0_ends_it_for_all) {
+  const std::string name = fresh_name();
+  std::optional<std::string> twin;
+  const Ranks results = join_with(name, 3, [&] {
+    twin = outcome(create_local(name, 0, 3, within(kLongMs)));
+  });
+  // Either the twin came in time and ended it, or the group had formed and it found nobody.
+  if (results[0] == "ok") return;
+  EXPECT_TRUE(contains(*twin, "rank 0 came twice")) << *twin;
+}
+
+TEST(Rendezvous, another_version_is_named_at_once) {
+  const std::string name = fresh_name();
+  std::string answer;
+  const int64_t start = now_ms();
+  const Ranks results = join_with(name, 2, [&] {
+    Hello hello;
+    hello.prefix.library = 30201;
+    hello.prefix.protocol = 9;
+    const Fd old = dial(name);
+    say(old, local::as_message(hello));
+    answer = hear_refusal(old);
+  });
+  if (results[0] == "ok") return;  // it came too late to matter
+  for (const std::string& said : results)
+    EXPECT_TRUE(contains(said, "libzero 3.2.1 (protocol 9)") && contains(said, "rank 0 ")) << said;
+  EXPECT_TRUE(contains(answer, "libzero 3.2.1 (protocol 9)")) << answer;
+  EXPECT_LT(now_ms() - start, kLongMs / 2);
+}
+
+TEST(Rendezvous, a_rank_0_of_another_version_is_named) {
+  const std::string name = fresh_name();
+  Fd listener;
+  ASSERT_EQ(local::listen_at(local::address_of_comm(name), &listener), 0);
+  std::thread root([&] {
+    Fd connection;
+    while (!connection.valid()) {
+      connection.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      usleep(500);
+    }
+    local::Ack ack;
+    ack.prefix.library = 30201;
+    say(connection, local::as_message(ack));
+    (void)hear_refusal(connection);
+  });
+  const std::string said = outcome(create_local(name, 1, 2, within(kLongMs)));
+  EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS") && contains(said, "libzero 3.2.1")) << said;
+  root.join();
+}
+
+TEST(Rendezvous, a_rank_out_of_range_is_named_at_once) {
+  for (const int32_t rank : {-1, 2, 1 << 30}) {
+    const std::string name = fresh_name();
+    std::string answer;
+    std::thread odd([&] {
+      Hello hello;
+      hello.rank = rank;
+      hello.world = 2;
+      const Fd connection = dial(name);
+      Result<local::Life> life = local::Life::begin();
+      const int page = life->page();
+      say(connection, local::as_message(hello), {&page, 1});
+      answer = hear_refusal(connection);
+    });
+    const std::string said = outcome(create_local(name, 0, 2, within(kLongMs)));
+    odd.join();
+    EXPECT_TRUE(contains(said, text("rank ", rank, " ")) && contains(said, "ranks 0 to 1")) << said;
+    EXPECT_TRUE(contains(answer, text("rank ", rank, " "))) << answer;
+  }
+}
+
+TEST(Rendezvous, senseless_arguments_are_refused) {
+  EXPECT_EQ(create_local("", 0, 1, {}).failure().code(), ZERO_ERR_ARGUMENT);
+  EXPECT_EQ(create_local("x", 0, 0, {}).failure().code(), ZERO_ERR_ARGUMENT);
+  EXPECT_EQ(create_local("x", 0, 1025, {}).failure().code(), ZERO_ERR_ARGUMENT);
+  EXPECT_EQ(create_local("x", 2, 2, {}).failure().code(), ZERO_ERR_ARGUMENT);
+  EXPECT_EQ(create_local("x", -1, 2, {}).failure().code(), ZERO_ERR_ARGUMENT);
+}
+
+// ---- Ranks that are late.
+
+TEST(Rendezvous, ranks_that_never_come_are_named_at_the_deadline) {
+  for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
+    const std::string name = fresh_name();
+    const int64_t start = now_ms();
+    const Ranks results = run_sound_ranks(kind, 2, [&](int rank) {
+      return outcome(create_local(name, 2 * rank, 4, within(300)));
+    });
+    EXPECT_GE(now_ms() - start, 300);
+    EXPECT_LT(now_ms() - start, 1'500);
+    expect_all_say(results, {"rank 1, rank 3 never came within 300 ms"});
+    EXPECT_FALSE(name_is_taken(name));
+  }
+}
+
+TEST(Rendezvous, a_rank_0_that_never_comes_is_named_at_the_deadline) {
+  const std::string name = fresh_name();
+  const int64_t start = now_ms();
+  const std::string said = outcome(create_local(name, 1, 2, within(200)));
+  EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS") && contains(said, "rank 0 never came within 200 ms"))
+      << said;
+  EXPECT_GE(now_ms() - start, 200);
+}
+
+TEST(Rendezvous, the_shortest_patience_of_any_rank_counts_for_all) {
+  const std::string name = fresh_name();
+  const int64_t start = now_ms();
+  expect_all_say(run_sound_ranks(RankKind::threads, 2,
+                                 [&](int rank) {
+                                   return outcome(
+                                       create_local(name, rank, 3, within(rank == 0 ? kLongMs : 250)));
+                                 }),
+                 {"rank 2 never came within 250 ms"});
+  EXPECT_LT(now_ms() - start, kLongMs / 2);
+}
+
+TEST(Rendezvous, rank_0_may_come_last) {
+  const std::string name = fresh_name();
+  const Ranks results = run_sound_ranks(RankKind::processes, 3, [&](int rank) {
+    if (rank == 0) usleep(200'000);
+    return outcome(create_local(name, rank, 3, within(kLongMs)));
+  });
+  EXPECT_EQ(results, Ranks({"ok", "ok", "ok"}));
+}
+
+TEST(Rendezvous, the_name_is_free_again_for_the_next_group) {
+  const std::string name = fresh_name();
+  for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
+    const Ranks results = run_sound_ranks(kind, 3, [&](int rank) {
+      std::string said;
+      for (int i = 0; i < 20; ++i) said += outcome(create_local(name, rank, 3, within(kLongMs)));
+      return said;
+    });
+    for (const std::string& said : results) EXPECT_EQ(said, results[0]);
+    EXPECT_EQ(results[0].size(), 40u) << results[0];
+  }
+}
+
+TEST(Rendezvous, names_of_any_length_tell_groups_apart) {
+  const std::string long_name(500, 'x');
+  const Ranks results = run_sound_ranks(RankKind::threads, 4, [&](int i) {
+    return outcome(create_local(long_name + (i < 2 ? "a" : "b"), i % 2, 2, within(kLongMs)));
+  });
+  EXPECT_EQ(results, Ranks(4, "ok"));
+}
+
+TEST(Rendezvous, sixty_four_threads_are_one_group) {
+  const std::string name = fresh_name();
+  EXPECT_EQ(run_sound_ranks(RankKind::threads, 64,
+                            [&](int rank) { return outcome(create_local(name, rank, 64, within(kLongMs))); }),
+            Ranks(64, "ok"));
+}
+
+TEST(Rendezvous, nothing_is_left_behind) {
+  const auto left = [] {
+    return text(entries("/proc/self/fd"), " descriptors, ", entries("/proc/self/task"), " threads, ",
+                local::mapped_segments(), " mappings");
+  };
+  const std::string before = left();
+  const std::string name = fresh_name();
+  const auto join = [&](int rank, int world, int64_t limit_ms) {
+    return outcome(create_local(name, rank, world, within(limit_ms)));
+  };
+  run_sound_ranks(RankKind::threads, 3, [&](int rank) { return join(rank, 3, kLongMs); });
+  EXPECT_EQ(left(), before) << "after success";
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) { return join(rank, 3, 50); });
+  EXPECT_EQ(left(), before) << "after a deadline";
+  run_sound_ranks(RankKind::threads, 3, [&](int rank) { return join(rank, rank == 2 ? 4 : 3, kLongMs); });
+  EXPECT_EQ(left(), before) << "after a refusal";
+  EXPECT_FALSE(name_is_taken(name));
+}
+
+// ---- Ranks that die or stop on the way.
+
+/// The points of a rendezvous of `world` ranks, by rank.
+std::vector<std::vector<Point>> points_of(int world) {
+  const std::string name = fresh_name();
+  SharedMemory lists(static_cast<size_t>(world) * 65536);
+  run_sound_ranks(RankKind::processes, world, [&](int rank) {
+    watch_points();
+    const Result<Seat> seat = create_local(name, rank, world, within(kLongMs));
+    std::string list;
+    for (const Point& point : passed_points()) list += text(point.name, " ", point.occurrence, "\n");
+    std::strcpy(lists.as<char>() + rank * 65536, list.c_str());
+    return outcome(seat);
+  });
+  std::vector<std::vector<Point>> points;
+  for (int rank = 0; rank < world; ++rank) {
+    std::istringstream list(lists.as<char>() + rank * 65536);
+    points.emplace_back();
+    Point point;
+    while (list >> point.name >> point.occurrence) points.back().push_back(point);
+    EXPECT_GT(points.back().size(), 8u);
+  }
+  return points;
+}
+
+struct Toll {
+  volatile int64_t dead_ns;    // when the victim went
+  volatile int64_t back_ns[8]; // when each rank's create returned
+};
+
+Toll* toll = nullptr;  // shared with the ranks
+
+void die_noticed() {
+  toll->dead_ns = now_ns();
+  die();
+}
+
+/// Before this point nobody, or not everybody, knows of the victim: it is merely missing.
+bool is_known(int victim, const Point& point) {
+  const std::initializer_list<const char*> early[] = {
+      {"rendezvous.begun", "rendezvous.bound", "rendezvous.listening", "rendezvous.heard"},
+      {"rendezvous.begun", "rendezvous.connected"}};
+  for (const char* const name : early[victim != 0])
+    if (point.name == name) return false;
+  return true;
+}
+
+TEST(Rendezvous, a_rank_that_dies_at_any_point_ends_it_for_all) {
+  std::vector<int64_t> waits;
+  for (int world = 2; world <= 4; ++world) {
+    const auto points = points_of(world);
+    for (int victim = 0; victim < world; ++victim) {
+      for (const Point& point : points[static_cast<size_t>(victim)]) {
+        SCOPED_TRACE(text("world ", world, ", rank ", victim, " dies at ", point.name, " ", point.occurrence));
+        const std::string name = fresh_name();
+        SharedMemory memory(sizeof(Toll));
+        toll = memory.as<Toll>();
+        const std::vector<RankEnd> ends = run_ranks(RankKind::processes, world, [&](int rank) {
+          if (rank == victim) watch_points(point, die_noticed);
+          const Result<Seat> seat = create_local(name, rank, world, within(is_known(victim, point) ? 5'000 : 400));
+          toll->back_ns[rank] = now_ns();
+          if (!seat.ok()) return text(code_name(seat.failure().code()), ": ", seat.failure().text());
+          return std::string("ok");
+        });
+        EXPECT_FALSE(name_is_taken(name));
+        std::optional<std::string> first;
+        for (int rank = 0; rank < world; ++rank) {
+          const RankEnd& end = ends[static_cast<size_t>(rank)];
+          if (rank == victim) continue;
+          ASSERT_TRUE(end.returned && end.exit_status == 0)
+              << "rank " << rank << (end.hung ? " hung" : "") << ", signal " << end.signal;
+          if (!first) first = end.result;
+          EXPECT_EQ(end.result == "ok", *first == "ok") << end.result << " against " << *first;
+          if (end.result == "ok") continue;
+          EXPECT_TRUE(contains(end.result, "ZERO_ERR_RENDEZVOUS: ")) << end.result;
+          EXPECT_TRUE(contains(end.result, text("rank ", victim))) << end.result;
+          if (is_known(victim, point)) {
+            const int64_t wait = toll->back_ns[rank] - toll->dead_ns;
+            waits.push_back(wait);
+            EXPECT_LT(wait, 1'000'000'000) << end.result;
+          }
+        }
+      }
+    }
+  }
+  std::sort(waits.begin(), waits.end());
+  ASSERT_GT(waits.size(), 20u);
+  // A machine that is busy with something else may be late once in a while.
+  EXPECT_LE(waits[waits.size() * 9 / 10], 100'000'000);
+  std::printf("%zu survivors told of a death after %.1f ms (median), %.1f ms (99%%)\n", waits.size(),
+              static_cast<double>(waits[waits.size() / 2]) / 1e6,
+              static_cast<double>(waits[waits.size() * 99 / 100]) / 1e6);
+}
+
+/// Stopped ranks are named by the deadline, and find it out for themselves when they go on.
+TEST(Rendezvous, a_rank_that_stops_at_any_point_leaves_no_half_group) {
+  const int most = std::getenv("ZERO_TEST_FULL") ? 4 : 2;
+  for (int world = 2; world <= most; ++world) {
+    const auto points = points_of(world);
+    for (int victim = 0; victim < world; ++victim) {
+      for (const Point& point : points[static_cast<size_t>(victim)]) {
+        SCOPED_TRACE(text("world ", world, ", rank ", victim, " stops at ", point.name, " ", point.occurrence));
+        const std::string name = fresh_name();
+        SharedMemory memory(4096);
+        volatile pid_t* const stopped = memory.as<pid_t>();
+        std::atomic<int>* const done = reinterpret_cast<std::atomic<int>*>(memory.data() + 64);
+        const std::vector<RankEnd> ends = run_ranks(RankKind::processes, world, [&](int rank) {
+          if (rank == victim) {
+            *stopped = getpid();
+            watch_points(point, stop);
+          }
+          Result<Seat> seat = create_local(name, rank, world, within(300));
+          const std::string said =
+              seat.ok() ? "ok" : text(code_name(seat.failure().code()), ": ", seat.failure().text());
+          if (rank == victim) {
+            *stopped = 0;
+          } else if (done->fetch_add(1) + 1 == world - 1) {
+            while (*stopped != 0) {
+              kill(*stopped, SIGCONT);
+              usleep(20'000);
+            }
+          }
+          return said;
+        });
+        for (const RankEnd& end : ends) {
+          ASSERT_TRUE(end.returned && end.exit_status == 0) << (end.hung ? "hung" : "failed");
+          EXPECT_EQ(end.result == "ok", ends[0].result == "ok")
+              << end.result << " against " << ends[0].result;
+          if (end.result != "ok") {
+            EXPECT_TRUE(contains(end.result, "ZERO_ERR_RENDEZVOUS: ")) << end.result;
+          }
+        }
+        EXPECT_FALSE(name_is_taken(name));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zero-run from the outside: the program that ZERO_RUN names, running small shell scripts as ranks."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
+PATIENCE = 30  # seconds until a test gives up waiting; nothing below is meant to take that long
+
+
+def zero_run(*arguments, script=None, **options):
+    command = [ZERO_RUN, *arguments]
+    if script is not None:
+        command += ["sh", "-c", script]
+    options.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+class ZeroRunTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.environment = dict(os.environ, FOLDER=self.folder)
+
+    def start(self, ranks, script, **options):
+        """zero-run in the background, every rank having made the file ready.<rank>."""
+        for rank in range(ranks):
+            if os.path.exists(f"{self.folder}/ready.{rank}"):
+                os.remove(f"{self.folder}/ready.{rank}")
+        options.setdefault("stdin", subprocess.DEVNULL)
+        process = subprocess.Popen([ZERO_RUN, "-n", str(ranks), "sh", "-c", script], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env=self.environment, **options)
+        self.addCleanup(self.end, process)
+        self.until(lambda: all(os.path.exists(f"{self.folder}/ready.{r}") for r in range(ranks)))
+        return process
+
+    @staticmethod
+    def end(process):
+        process.kill()
+        process.communicate()
+
+    def until(self, condition):
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), end, "waited in vain")
+            time.sleep(0.01)
+
+    def read(self, name):
+        with open(f"{self.folder}/{name}") as file:
+            return file.read()
+
+    def pids(self, name):
+        return [int(word) for word in self.read(name).split()]
+
+
+READY = "touch $FOLDER/ready.$ZERO_RANK; "
+
+
+class Environment(ZeroRunTest):
+    def test_each_rank_is_told_who_it_is(self):
+        show = "echo $ZERO_RANK $ZERO_LOCAL_RANK $ZERO_WORLD_SIZE $ZERO_LOCAL_WORLD_SIZE"
+        done = zero_run("-n", "3", script=show)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(sorted(done.stdout.splitlines()), ["[0] 0 0 3 3", "[1] 1 1 3 3", "[2] 2 2 3 3"])
+
+    def test_ranks_share_a_job_that_no_other_job_has(self):
+        environment = dict(os.environ, ZERO_JOB="outer", ZERO_RANK="7")
+        runs = [zero_run("--no-prefix", "-n2", script="echo $ZERO_JOB", env=environment).stdout.split()
+                for _ in range(2)]
+        self.assertEqual(runs[0][0], runs[0][1])
+        self.assertNotEqual(runs[0][0], runs[1][0])
+        self.assertNotIn("outer", runs[0])
+        self.assertLessEqual(len(runs[0][0]), 64)
+
+    def test_ranks_have_signals_and_descriptors_as_without_zero_run(self):
+        look = ["sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd"]
+        plain = subprocess.run(look, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True)
+        self.assertEqual(zero_run("--no-prefix", "-n", "1", *look).stdout, plain.stdout)
+
+    def test_stdin_goes_to_rank_0_and_the_others_are_at_its_end(self):
+        done = subprocess.run([ZERO_RUN, "-n", "3", "cat"], input="one\ntwo\n", capture_output=True,
+                              text=True, timeout=60, check=True)
+        self.assertEqual(done.stdout, "[0] one\n[0] two\n")
+
+
+class Output(ZeroRunTest):
+    def test_each_line_of_both_streams_has_its_rank_and_its_stream(self):
+        done = zero_run("-n", "2", script="echo out; echo err >&2; echo; echo more")
+        for rank in "01":
+            self.assertEqual([line for line in done.stdout.splitlines() if line.startswith(f"[{rank}]")],
+                             [f"[{rank}] out", f"[{rank}] ", f"[{rank}] more"])
+        self.assertEqual(sorted(done.stderr.splitlines()), ["[0] err", "[1] err"])
+
+    def test_a_last_line_without_end_is_shown_on_a_line_of_its_own(self):
+        done = zero_run("-n", "2", script="echo whole; printf part")
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         ["[0] part", "[0] whole", "[1] part", "[1] whole"])
+
+    def test_many_lines_are_whole_and_in_order_even_with_both_streams_in_one(self):
+        lines, ranks = 5000, 4
+        write = (f"import sys\nfor i in range({lines}):\n"
+                 "  stream = (sys.stdout, sys.stderr)[i // 7 % 2]\n"
+                 "  stream.write(f'{i} ' + 'x' * (i % 300) + '\\n')\n  i % 50 or stream.flush()\n")
+        done = subprocess.run([ZERO_RUN, "-n", str(ranks), sys.executable, "-c", write], text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=60, check=True)
+        seen = {(rank, stream): [] for rank in range(ranks) for stream in range(2)}
+        for line in done.stdout.splitlines():
+            match = re.fullmatch(r"\[(\d)\] (\d+) (x*)", line)
+            self.assertIsNotNone(match, line)
+            rank, number = int(match[1]), int(match[2])
+            self.assertEqual(len(match[3]), number % 300)
+            seen[rank, number // 7 % 2].append(number)
+        for (_, stream), numbers in seen.items():
+            self.assertEqual(numbers, [i for i in range(lines) if i // 7 % 2 == stream])
+
+    def test_lines_longer_than_a_pipe_stay_whole(self):
+        done = zero_run("-n", "2", sys.executable, "-c", "print('y' * 1000000)")
+        self.assertEqual(sorted(done.stdout.splitlines()), [f"[{r}] " + "y" * 1000000 for r in range(2)])
+
+    def test_no_prefix_leaves_output_alone(self):
+        done = zero_run("--no-prefix", "-n", "1", script="printf 'a\\nb'; printf c >&2")
+        self.assertEqual((done.stdout, done.stderr), ("a\nb", "c"))
+
+    def test_a_reader_that_goes_ends_the_job(self):
+        done = subprocess.run(["bash", "-c", f"set -o pipefail; '{ZERO_RUN}' -n 2 yes | head -n 1"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                              check=False)
+        self.assertEqual(done.returncode, 128 + signal.SIGPIPE)
+        self.assertEqual(len(done.stdout.splitlines()), 1)
+
+    def test_a_reader_that_is_slow_does_not_stop_signals(self):
+        process = self.start(1, "echo $$ > $FOLDER/pid; " + READY + "exec yes")
+        time.sleep(0.3)  # the pipes fill, as nobody reads
+        process.send_signal(signal.SIGTERM)
+        self.until(lambda: not alive(self.pids("pid")[0]))
+        process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+
+    def test_closed_standard_streams_are_no_trouble(self):
+        done = subprocess.run(["sh", "-c", f"'{ZERO_RUN}' -n 2 sh -c 'echo a; echo b >&2' <&- >&-"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(sorted(done.stderr.splitlines()), ["[0] b", "[1] b"])
+        self.assertEqual(done.returncode, 0)
+
+
+class Failures(ZeroRunTest):
+    def test_all_ranks_succeeding_is_success(self):
+        self.assertEqual(zero_run("-n", "4", script="exit 0").returncode, 0)
+
+    def test_a_failing_rank_ends_the_others_by_sigterm_and_gives_its_code(self):
+        started = time.monotonic()
+        done = zero_run("-n", "3", script="[ $ZERO_RANK = 1 ] && exit 3; exec sleep 60")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("zero-run: rank 1 (process ", done.stderr)
+        self.assertIn(") exited with code 3", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertGreater(time.monotonic() - started, 1.5, "the others were given no time")
+        self.assertLess(time.monotonic() - started, 6)
+
+    def test_a_signal_gives_128_plus_its_number(self):
+        done = zero_run("-n", "2", script="[ $ZERO_RANK = 1 ] && kill -SEGV $$; exec sleep 60")
+        self.assertEqual(done.returncode, 128 + signal.SIGSEGV)
+        self.assertRegex(done.stderr, r"rank 1 \(process \d+\) was killed by signal 11 \(Segmentation fault\)")
+
+    def test_a_death_counts_before_an_exit_that_is_seen_first(self):
+        done = zero_run("-n", "2", script="[ $ZERO_RANK = 0 ] && exit 5; sleep 0.3; kill -KILL $$")
+        self.assertEqual(done.returncode, 128 + signal.SIGKILL)
+
+    def test_the_first_of_several_exits_counts(self):
+        done = zero_run("-n", "3", script="case $ZERO_RANK in 1) exit 7;; 0) sleep 0.4; exit 8;; "
+                                          "2) sleep 0.8; exit 9;; esac")
+        self.assertEqual(done.returncode, 7)
+
+    def test_others_may_finish_after_a_failure(self):
+        done = zero_run("-n", "2", script="[ $ZERO_RANK = 0 ] && exit 4; sleep 1; echo saved")
+        self.assertEqual((done.returncode, done.stdout), (4, "[1] saved\n"))
+
+    def test_a_rank_that_ignores_sigterm_is_killed(self):
+        started = time.monotonic()
+        done = zero_run("-n", "2", script="[ $ZERO_RANK = 0 ] && exit 6; trap '' TERM; "
+                                          "while :; do sleep 1; done")
+        self.assertEqual(done.returncode, 6)
+        self.assertGreater(time.monotonic() - started, 6.5)
+        self.assertLess(time.monotonic() - started, 15)
+
+    def test_a_stopped_rank_is_ended_too(self):
+        done = zero_run("-n", "2", script="[ $ZERO_RANK = 0 ] && { sleep 0.2; exit 6; }; kill -STOP $$")
+        self.assertEqual(done.returncode, 6)
+
+    def test_what_a_rank_leaves_running_is_ended(self):
+        done = zero_run("-n", "2", script="sleep 61 & echo $! >> $FOLDER/pids; exit 0",
+                        env=self.environment)
+        self.assertEqual(done.returncode, 0)
+        self.until(lambda: not any(alive(pid) for pid in self.pids("pids")))
+
+    def test_what_a_rank_leaves_running_may_end_by_itself(self):
+        done = zero_run("-n", "1", script="(sleep 0.5; echo cleaned up) & exit 0")
+        self.assertEqual(done.stdout, "[0] cleaned up\n")
+
+    def test_a_process_that_left_its_group_does_not_keep_zero_run(self):
+        done = zero_run("-n", "1", script="setsid sleep 20 & exit 0")
+        self.assertEqual(done.returncode, 0)
+
+    def test_a_program_that_is_not_there_is_127(self):
+        done = zero_run("-n", "2", "/no/such/program")
+        self.assertEqual(done.returncode, 127)
+        self.assertEqual(done.stderr, "zero-run: program '/no/such/program' was not found\n")
+
+    def test_a_program_that_cannot_run_is_126(self):
+        done = zero_run("-n", "2", self.folder)
+        self.assertEqual(done.returncode, 126)
+        self.assertIn("cannot be executed", done.stderr)
+
+    def test_an_ignored_sigchld_is_no_trouble(self):
+        done = zero_run("-n", "2", script="exit 3",
+                        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(done.returncode, 3)
+
+
+# Notes each signal it gets, and ends well a moment after.
+NOTE = ("for s in INT TERM HUP USR1; do trap \"echo $s >> $FOLDER/got.$ZERO_RANK; stop=1\" $s; done; "
+        + READY + "while [ -z \"$stop\" ]; do sleep 0.05; done; sleep 0.3; exit 0")
+
+
+class Signals(ZeroRunTest):
+    def test_each_is_passed_on_once_to_all_ranks(self):
+        for name in ("INT", "TERM", "HUP", "USR1"):
+            with self.subTest(name):
+                process = self.start(3, NOTE)
+                process.send_signal(getattr(signal, "SIG" + name))
+                process.communicate(timeout=PATIENCE)
+                self.assertEqual(process.returncode, 0)
+                for rank in range(3):
+                    self.assertEqual(self.read(f"got.{rank}"), name + "\n")
+                    os.remove(f"{self.folder}/got.{rank}")
+
+    def test_ranks_that_die_of_it_give_128_plus_its_number(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number):
+                process = self.start(2, READY + "exec sleep 60")
+                process.send_signal(number)
+                _, errors = process.communicate(timeout=PATIENCE)
+                self.assertEqual(process.returncode, 128 + number)
+                self.assertEqual(errors, "")
+
+    def test_a_checkpoint_after_sigterm_is_not_cut_short(self):
+        process = self.start(2, "trap 'sleep 3; echo saved; exit 0' TERM; [ $ZERO_RANK = 1 ] && trap - TERM; "
+                             + READY + "while :; do sleep 0.1; done")
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=PATIENCE)
+        self.assertEqual(output, "[0] saved\n")
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+
+    def test_ranks_that_ignore_sigint_are_ended(self):
+        process = self.start(2, "trap '' INT; " + READY + "while :; do sleep 0.2; done")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 128 + signal.SIGINT)
+
+    def test_a_second_sigint_kills_at_once(self):
+        process = self.start(2, "trap '' INT TERM; " + READY + "while :; do sleep 0.2; done")
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 128 + signal.SIGINT)
+        self.assertLess(time.monotonic() - started, 4)
+
+    def test_what_ranks_have_started_gets_signals_too(self):
+        process = self.start(2, "sleep 60 & echo $! >> $FOLDER/pids; " + READY + "wait; wait")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+        self.assertFalse(any(alive(pid) for pid in self.pids("pids")))
+
+    def test_sigkill_of_zero_run_ends_ranks_and_what_they_started(self):
+        process = self.start(3, "trap '' HUP TERM INT; sleep 60 & echo $! $$ >> $FOLDER/pids; "
+                             + READY + "wait")
+        self.assertEqual(len(self.pids("pids")), 6)
+        process.kill()
+        self.until(lambda: not any(alive(pid) for pid in self.pids("pids")))
+
+    def test_a_signal_that_nohup_has_ignored_stays_so(self):
+        process = self.start(2, READY + "sleep 0.7; exit 0",
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        process.send_signal(signal.SIGHUP)
+        process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 0)
+
+
+class Terminal(ZeroRunTest):
+    """zero-run as a shell would start it: leader of the foreground group of a terminal."""
+
+    def start_there(self, ranks, script):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            try:
+                os.execve(ZERO_RUN, [ZERO_RUN, "-n", str(ranks), "sh", "-c", script], self.environment)
+            finally:
+                os._exit(99)
+        self.addCleanup(os.close, terminal)
+        self.until(lambda: all(os.path.exists(f"{self.folder}/ready.{r}") for r in range(ranks)))
+        return pid, terminal
+
+    def wait(self, pid, terminal):
+        text = b""
+        end = time.monotonic() + PATIENCE
+        while True:
+            self.assertLess(time.monotonic(), end)
+            if select.select([terminal], [], [], 0.1)[0]:
+                try:
+                    text += os.read(terminal, 65536)
+                except OSError:
+                    pass
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status), text.decode().replace("\r\n", "\n")
+
+    def test_ctrl_c_reaches_each_rank_once_and_ends_everything(self):
+        pid, terminal = self.start_there(3, NOTE)
+        os.write(terminal, b"\x03")
+        self.assertEqual(self.wait(pid, terminal)[0], 0)
+        self.assertEqual([self.read(f"got.{rank}") for rank in range(3)], ["INT\n"] * 3)
+
+    def test_rank_0_reads_what_is_typed(self):
+        pid, terminal = self.start_there(2, READY + "read word; echo got $word.; read more; echo then $more.")
+        os.write(terminal, b"hello\n\x04")
+        code, text = self.wait(pid, terminal)
+        self.assertIn("[0] got hello.\n", text)
+        self.assertIn("[0] then .\n", text)
+        self.assertIn("[1] got .\n", text)
+        self.assertEqual(code, 0)
+
+    def test_ctrl_z_stops_ranks_too(self):
+        pid, terminal = self.start_there(2, "echo $$ >> $FOLDER/pids; " + READY + "exec sleep 60")
+
+        def states():
+            return [subprocess.run(["ps", "-o", "stat=", str(one)], capture_output=True, text=True,
+                                   check=False).stdout[:1] for one in self.pids("pids") + [pid]]
+
+        os.write(terminal, b"\x1a")
+        self.until(lambda: states() == ["T"] * 3)
+        os.kill(pid, signal.SIGCONT)
+        self.until(lambda: "T" not in states())
+        os.write(terminal, b"\x03")
+        self.assertEqual(self.wait(pid, terminal)[0], 128 + signal.SIGINT)
+
+
+class Usage(ZeroRunTest):
+    def test_help_and_version_go_to_stdout(self):
+        done = zero_run("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("-n, --ranks RANKS", done.stdout)
+        self.assertTrue(all(len(line) <= 100 for line in done.stdout.splitlines()))
+        self.assertRegex(zero_run("--version").stdout, r"^zero-run \d+\.\d+\.\d+\n$")
+
+    def test_mistakes_are_told_and_are_2(self):
+        for arguments, words in [
+            ([], "number of ranks is missing"),
+            (["-n", "2"], "program is missing"),
+            (["true"], "number of ranks is missing"),
+            (["-n"], "-n needs a number of ranks"),
+            (["-n", "0", "true"], "'0' is not a number of ranks from 1 to 1024"),
+            (["-n", "2x", "true"], "'2x' is not a number"),
+            (["-n", "1025", "true"], "'1025' is not a number"),
+            (["--fast", "-n", "2", "true"], "unknown option '--fast'"),
+        ]:
+            with self.subTest(arguments):
+                done = zero_run(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertIn(words, done.stderr)
+
+    def test_all_spellings_of_the_number_work(self):
+        for spelling in (["-n", "2"], ["-n2"], ["--ranks", "2"], ["--ranks=2"], ["-n", "2", "--"]):
+            self.assertEqual(len(zero_run(*spelling, "echo", "x").stdout.splitlines()), 2)
+
+    def test_options_behind_the_program_are_the_programs(self):
+        self.assertEqual(zero_run("-n", "1", "echo", "--version", "-n", "3").stdout, "[0] --version -n 3\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

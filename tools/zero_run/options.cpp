@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "zero.h"
+
+namespace zero_run {
+namespace {
+
+constexpr char kHelp[] =
+    "Usage: zero-run -n RANKS [--no-prefix] PROGRAM [ARGUMENT...]\n"
+    "Start RANKS copies of PROGRAM on this host as the ranks of one libzero job.\n"
+    "\n"
+    "  -n, --ranks RANKS  how many, 1 to 1024\n"
+    "      --no-prefix    leave out the \"[rank] \" in front of every line of output\n"
+    "      --help         print this and exit\n"
+    "      --version      print the version and exit\n"
+    "\n"
+    "Each rank finds ZERO_RANK, ZERO_WORLD_SIZE, ZERO_LOCAL_RANK, ZERO_LOCAL_WORLD_SIZE and ZERO_JOB\n"
+    "in its environment; zero_comm_create_env reads them. Rank 0 gets the standard input.\n"
+    "\n"
+    "When a rank fails, the others have 2 seconds to end by themselves, then get SIGTERM, and 5 seconds\n"
+    "later SIGKILL. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks.\n"
+    "After SIGINT they have 5 seconds to end before it goes on like that; a second one kills them.\n"
+    "\n"
+    "Exit status: 0 if all ranks exited with 0; else that of the rank that failed first, 128 + N if\n"
+    "signal N killed it, where a kill counts before an exit. 2: wrong usage; 125: the system refused\n"
+    "something; 126: PROGRAM cannot be executed; 127: PROGRAM was not found.\n";
+
+[[noreturn]] void refuse(const std::string& why) {
+  fprintf(stderr, "zero-run: %s; see zero-run --help\n", why.c_str());
+  exit(kUsage);
+}
+
+[[noreturn]] void answer(const std::string& words) {
+  fputs(words.c_str(), stdout);
+  exit(fflush(stdout) == 0 ? 0 : kSystem);
+}
+
+int parse_ranks(std::string_view text) {
+  int ranks = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, ranks);
+  if (error != std::errc() || stop != end || ranks < 1 || ranks > kMostRanks) {
+    refuse("'" + std::string(text) + "' is not a number of ranks from 1 to " + std::to_string(kMostRanks));
+  }
+  return ranks;
+}
+
+std::string version() {
+  return "zero-run " + std::to_string(ZERO_VERSION_MAJOR) + '.' + std::to_string(ZERO_VERSION_MINOR) +
+         '.' + std::to_string(ZERO_VERSION_PATCH) + '\n';
+}
+
+}  // namespace
+
+Options parse_options(char** arguments) {
+  Options options;
+  char** next = arguments + 1;
+  // Options end at the program, whose own options are not ours.
+  for (; *next != nullptr && **next == '-'; ++next) {
+    const std::string_view option = *next;
+    if (option == "--") {
+      ++next;
+      break;
+    }
+    if (option == "--help" || option == "-h") answer(kHelp);
+    if (option == "--version") answer(version());
+    if (option == "--no-prefix") {
+      options.prefix = false;
+    } else if (option == "-n" || option == "--ranks") {
+      if (*++next == nullptr) refuse(std::string(option) + " needs a number of ranks");
+      options.ranks = parse_ranks(*next);
+    } else if (option.starts_with("--ranks=")) {
+      options.ranks = parse_ranks(option.substr(8));
+    } else if (option.starts_with("-n")) {
+      options.ranks = parse_ranks(option.substr(2));
+    } else {
+      refuse("unknown option '" + std::string(option) + "'");
+    }
+  }
+  if (options.ranks == 0) refuse("the number of ranks is missing: -n RANKS");
+  if (*next == nullptr) refuse("the program is missing");
+  options.program = next;
+  return options;
+}
+
+}  // namespace zero_run

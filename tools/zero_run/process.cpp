@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "options.h"
+
+namespace zero_run {
+namespace {
+
+/// In the guard's process. The groups come one by one, then 0 if all is well.
+void guard_until_end(int fd) {
+  static pid_t groups[kMostRanks];
+  int count = 0;
+  for (;;) {
+    pid_t group;
+    const ssize_t bytes = read(fd, &group, sizeof group);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes != sizeof group) break;
+    if (group == 0) return;
+    if (count < kMostRanks) groups[count++] = group;
+  }
+  for (int i = 0; i < count; ++i) kill(-groups[i], SIGKILL);
+}
+
+}  // namespace
+
+int64_t now_ms() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
+}
+
+void give_up(const char* what) {
+  fprintf(stderr, "zero-run: %s: %s\n", what, strerror(errno));
+  exit(kSystem);
+}
+
+void open_standard_streams() {
+  int fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = dup(fd);
+  if (fd >= 0) close(fd);
+}
+
+Pipe make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) give_up("cannot make a pipe");
+  return {ends[0], ends[1]};
+}
+
+void do_not_block(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+std::string random_name() {
+  unsigned char bytes[16];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) give_up("cannot get random bytes");
+  std::string name = "zero-run-";
+  for (const unsigned char byte : bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    name += kDigits[byte >> 4];
+    name += kDigits[byte & 15];
+  }
+  return name;
+}
+
+void Guard::start() {
+  const Pipe pipe = make_pipe();
+  pid_ = fork();
+  if (pid_ < 0) give_up("cannot start a process");
+  if (pid_ == 0) {
+    setsid();
+    close(pipe.write_end);
+    guard_until_end(pipe.read_end);
+    _exit(0);
+  }
+  close(pipe.read_end);
+  fd_ = pipe.write_end;
+}
+
+void Guard::watch(pid_t group) {
+  // Without a guard, should something have killed it, the job is as good.
+  if (write(fd_, &group, sizeof group) < 0) return;
+}
+
+void Guard::dismiss() {
+  watch(0);
+  close(fd_);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+Signals::Signals() {
+  signal(SIGCHLD, SIG_DFL);  // inherited as ignored, it would leave nothing to wait for
+  old_pipe_ = signal(SIGPIPE, SIG_IGN);
+  sigset_t watched;
+  sigemptyset(&watched);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCHLD}) {
+    struct sigaction action;
+    sigaction(number, nullptr, &action);
+    // Whoever has one ignored, as nohup does, means the ranks as well.
+    if (action.sa_handler != SIG_IGN) sigaddset(&watched, number);
+  }
+  sigprocmask(SIG_BLOCK, &watched, &old_mask_);
+  fd_ = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd_ < 0) give_up("cannot watch signals");
+}
+
+void Signals::restore() const {
+  signal(SIGPIPE, old_pipe_);
+  sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+}
+
+int Signals::next() const {
+  signalfd_siginfo info;
+  return read(fd_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+void TerminalInput::start(int to_rank) {
+  to_rank_ = to_rank;
+  do_not_block(to_rank_);
+}
+
+pollfd TerminalInput::interest() const {
+  if (to_rank_ < 0) return {-1, 0, 0};
+  if (!typed_.empty()) return {to_rank_, POLLOUT, 0};
+  // Reading in the background would stop zero-run.
+  return {tcgetpgrp(STDIN_FILENO) == getpgrp() ? STDIN_FILENO : -1, POLLIN, 0};
+}
+
+void TerminalInput::move_some() {
+  if (typed_.empty()) {
+    char bytes[4096];
+    const ssize_t count = read(STDIN_FILENO, bytes, sizeof bytes);
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (count <= 0) return stop();
+    typed_.assign(bytes, static_cast<size_t>(count));
+  }
+  const ssize_t count = write(to_rank_, typed_.data(), typed_.size());
+  if (count > 0) typed_.erase(0, static_cast<size_t>(count));
+  if (count < 0 && errno != EAGAIN && errno != EINTR) stop();
+}
+
+void TerminalInput::stop() {
+  close(to_rank_);
+  to_rank_ = -1;
+}
+
+}  // namespace zero_run

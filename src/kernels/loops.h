@@ -8,42 +8,42 @@
 #error "libzero's kernels promise bits: compile them without -ffast-math"
 #endif
 
-inline constexpr size_t kLanes = 8;
-inline constexpr size_t kSumBlock = 1024;  // elements; the partial sums stay in the L1 cache
+// ---- Streams: loops take a cache line of each at a time, and ask for it ahead of its use, each stream at
+// a distance of its own: at equal distances all of them would cross a page in the same turn.
 
-// Partial sums go through a block of our own: `out` may be any input, so an early store would
-// destroy it.
-static void sum_block(float* out, const float* const* in, int ranks, size_t first, size_t count) {
-  float block[kSumBlock];
-  int rank = 0;
-  if (ranks >= 4) {
-    const float *a = in[0] + first, *b = in[1] + first, *c = in[2] + first, *d = in[3] + first;
-    for (size_t i = 0; i < count; ++i) block[i] = ((a[i] + b[i]) + c[i]) + d[i];
-    rank = 4;
-  } else if (ranks >= 2) {
-    const float *a = in[0] + first, *b = in[1] + first;
-    for (size_t i = 0; i < count; ++i) block[i] = a[i] + b[i];
-    rank = 2;
-  } else {
-    __builtin_memcpy(block, in[0] + first, count * sizeof(float));
-    rank = 1;
+inline constexpr size_t kLine = 16;    // floats in a cache line
+inline constexpr size_t kAhead = 512;  // bytes; past the end of an array this asks for nothing
+inline constexpr size_t kStagger = 640;
+
+static inline __attribute__((always_inline)) void ask_for(const void* stream, size_t number) {
+  __builtin_prefetch(static_cast<const char*>(stream) + kAhead + kStagger * number, 0, 2);
+}
+
+/// The sum of a line in rank order. `out` may be any input, so a line is summed before it is stored.
+static inline __attribute__((always_inline)) void sum_line(float* sum, const float* first,
+                                                           const float* const* others, int other_count,
+                                                           size_t i) {
+  ask_for(first + i, 0);
+  for (size_t k = 0; k < kLine; ++k) sum[k] = first[i + k];
+  for (int r = 0; r < other_count; ++r) {
+    const float* other = others[r] + i;
+    ask_for(other, static_cast<size_t>(r + 1) % 8);
+    for (size_t k = 0; k < kLine; ++k) sum[k] = sum[k] + other[k];
   }
-  for (; rank + 2 <= ranks; rank += 2) {
-    const float *a = in[rank] + first, *b = in[rank + 1] + first;
-    for (size_t i = 0; i < count; ++i) block[i] = (block[i] + a[i]) + b[i];
-  }
-  if (rank < ranks) {
-    const float* a = in[rank] + first;
-    for (size_t i = 0; i < count; ++i) block[i] = block[i] + a[i];
-  }
-  __builtin_memcpy(out + first, block, count * sizeof(float));
 }
 
 static void sum_in_rank_order(float* out, const float* const* in, int ranks, size_t count) {
   if (ranks == 1 && out == in[0]) return;
-  for (size_t first = 0; first < count; first += kSumBlock) {
-    const size_t left = count - first;
-    sum_block(out, in, ranks, first, left < kSumBlock ? left : kSumBlock);
+  size_t i = 0;
+  for (; i + kLine <= count; i += kLine) {
+    float sum[kLine];
+    sum_line(sum, in[0], in + 1, ranks - 1, i);
+    for (size_t k = 0; k < kLine; ++k) out[i + k] = sum[k];
+  }
+  for (; i < count; ++i) {
+    float sum = in[0][i];
+    for (int r = 1; r < ranks; ++r) sum = sum + in[r][i];
+    out[i] = sum;
   }
 }
 
@@ -66,6 +66,8 @@ static uint64_t count_nonfinite(const float* data, size_t count) {
   }
   return total;
 }
+
+inline constexpr size_t kLanes = 8;
 
 static double combine(const double* lane) {
   return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
@@ -111,17 +113,6 @@ static double max_abs(const float* data, size_t count) {
 }
 
 // ---- Updates: one loop for all rules, which sums, counts, updates and stores a cache line at a time.
-
-inline constexpr size_t kLine = 16;  // floats in a cache line
-
-// Every stream is asked for ahead of its use, each at a distance of its own: at equal distances all of
-// them would cross a page in the same turn. In bytes; past the end of an array it asks for nothing.
-inline constexpr size_t kAhead = 512;
-inline constexpr size_t kStagger = 640;
-
-static inline __attribute__((always_inline)) void ask_for(const void* stream, size_t number) {
-  __builtin_prefetch(static_cast<const char*>(stream) + kAhead + kStagger * number, 0, 2);
-}
 
 // A rule's formula on copies of one element's values; `a`, `b`, `c` are its slots.
 
@@ -183,13 +174,7 @@ static uint64_t update_loop(float* __restrict params, float* __restrict as, floa
   size_t i = 0;
   for (; i + kLine <= count; i += kLine) {
     float sum[kLine];
-    ask_for(grads + i, 0);
-    for (size_t k = 0; k < kLine; ++k) sum[k] = grads[i + k];
-    for (int r = 0; r < other_count; ++r) {
-      const float* other = others[r] + i;
-      ask_for(other, static_cast<size_t>(r + 1) % 8);
-      for (size_t k = 0; k < kLine; ++k) sum[k] = sum[k] + other[k];
-    }
+    sum_line(sum, grads, others, other_count, i);
     ask_for(params + i, 2);
     if (Element::slots > 0) ask_for(as + i, 3);
     if (Element::slots > 1) ask_for(bs + i, 4);

@@ -197,17 +197,9 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
 }
 
 Status check_saveable(const Optimizer& optim) {
-  for (const Param& param : optim.params) {
-    if (param.name == kMetadataKey) {
-      return {ZERO_ERR_ARGUMENT,
-              text("parameter '", param.name, "' cannot be saved: safetensors keeps that name for itself")};
-    }
-    if (param.count > 0 && param.data == nullptr) {
-      return {ZERO_ERR_STATE,
-              text("parameter '", param.name, "' has no memory yet: zero_bind_params comes first")};
-    }
-  }
-  return {};
+  if (!optim.find(kMetadataKey).ok()) return {};
+  return {ZERO_ERR_ARGUMENT,
+          text("parameter '", kMetadataKey, "' cannot be saved: safetensors keeps that name for itself")};
 }
 
 }  // namespace zero

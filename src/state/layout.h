@@ -43,8 +43,7 @@ SafetensorsHeader file_header(const Optimizer& optim, const std::vector<StoredTe
 Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
                              const std::vector<int32_t>& writers);
 
-/// ZERO_ERR_ARGUMENT or ZERO_ERR_STATE if a parameter cannot be saved: its name is the format's own, or it
-/// has no memory.
+/// ZERO_ERR_ARGUMENT if a parameter cannot be saved because its name is the format's own.
 Status check_saveable(const Optimizer& optim);
 
 }  // namespace zero

@@ -72,11 +72,6 @@ class Load {
   }
 
   Status prepare(FoundCheckpoint& found) {
-    for (const Param& param : optim_.params) {
-      if (param.count == 0 || param.data) continue;
-      return {ZERO_ERR_STATE,
-              text("parameter '", param.name, "' has no memory yet: zero_bind_params comes first")};
-    }
     buffer_ = ZERO_TRY(BlockBuffer::create());
     if (call_.rank() == 0) found = ZERO_TRY(find_checkpoint(directory_, progress()));
     return {};

@@ -10,7 +10,7 @@
 
 namespace zero {
 
-/// Inside a collective Call, the optimizer sealed and in Phase::open. `flags`: ZERO_LOAD_*. A failure before
+/// Inside a collective Call that has entered: parameters bound and sealed, Phase::open. `flags`: ZERO_LOAD_*. A failure before
 /// all files are verified changes nothing; a later one leaves optim.not_loaded set on every rank.
 Status load_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags);
 

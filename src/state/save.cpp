@@ -120,9 +120,6 @@ class Save {
   /// What this rank has to check before anything is written; rank 0 makes the directory and draws the id.
   Status begin(Digest& save_id) {
     ZERO_TRY(check_saveable(optim_));
-    if (optim_.not_loaded) {
-      return {ZERO_ERR_NOT_LOADED, "a load failed half way, so there is no state to save: load again"};
-    }
     buffer_ = ZERO_TRY(BlockBuffer::create());
     if (call_.rank() != 0) return {};
     staging_.emplace(ZERO_TRY(Staging::begin(target_, replace_, progress())));

@@ -10,7 +10,7 @@
 
 namespace zero {
 
-/// Inside a collective Call, the optimizer sealed and in Phase::open. `flags`: ZERO_SAVE_*. Changes nothing of
+/// Inside a collective Call that has entered: parameters bound and sealed, Phase::open. `flags`: ZERO_SAVE_*. Changes nothing of
 /// the optimizer.
 Status save_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags);
 

@@ -503,7 +503,7 @@ TEST_P(Conformance, locations_outside_an_arena_are_refused) {
 
 TEST_P(Conformance, an_arena_keeps_its_comm) {
   run([&](const Seat& seat) {
-    std::shared_ptr<Arena> arena = allocate(seat, 100, ZERO_MEMORY_SHARED);
+    std::shared_ptr<Arena> arena = allocate(seat, 100, ZERO_MEMORY_PER_RANK);
     ASSERT_NE(arena, nullptr);
     EXPECT_GE(seat.use_count(), 2);
     arena->data()[99] = std::byte{1};

@@ -85,6 +85,15 @@ uint64_t meminfo_bytes(const char* text, const char* key) {
   return std::strtoull(line + std::strlen(key), nullptr, 10) * 1024;
 }
 
+/// Huge pages for what is populated, also where shared memory gets none by itself (shmem_enabled is "never"
+/// by default): a step streams a tenth faster from them. Kernels before 6.1 refuse, which costs nothing else.
+void collapse(std::byte* data, size_t first, size_t end) {
+  constexpr int kMadvCollapse = 25;
+  first = round_up(first, kHugePage);
+  end = end / kHugePage * kHugePage;
+  if (first < end) os().madvise(data + first, end - first, kMadvCollapse);
+}
+
 }  // namespace
 
 Mapping::~Mapping() {
@@ -142,7 +151,10 @@ Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes) {
   const size_t first = offset / page * page;
   const size_t end = std::min(round_up(offset + bytes, page), round_up(mapping.bytes(), page));
   if (first >= end) return {};
-  if (os().madvise(mapping.data() + first, end - first, MADV_POPULATE_WRITE) == 0) return {};
+  if (os().madvise(mapping.data() + first, end - first, MADV_POPULATE_WRITE) == 0) {
+    collapse(mapping.data(), first, end);
+    return {};
+  }
   if (const int error = errno; error != EINVAL) return no_memory(bytes, error == EFAULT ? ENOMEM : error);
   do {  // Linux before 5.14
     if (os().fallocate(fd, 0, static_cast<int64_t>(first), static_cast<int64_t>(end - first)) == 0)

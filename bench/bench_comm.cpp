@@ -49,7 +49,8 @@ zero_status all_to_all(void* ctx, const void* send, void* recv, size_t bytes, vo
     const size_t piece = std::min(room, bytes - at);
     for (int peer = 0; peer < world; peer++) {
       const auto place = static_cast<size_t>(peer);
-      if (peer != me) std::memcpy(self.memory.slot(me) + room * place, from + bytes * place + at, piece);
+      if (peer != me)
+        std::memcpy(self.memory.slot(me) + room * place, from + bytes * place + at, piece);
     }
     self.meet();
     for (int peer = 0; peer < world; peer++) {
@@ -74,7 +75,8 @@ zero_status create_bench_comm(zero_comm** out, const Rank& rank, const BounceMem
   functions.all_gather = all_gather;
   functions.all_to_all = all_to_all;
   functions.free = release;
-  return zero_comm_create_user(out, &functions, new Context{rank, memory}, rank.rank, rank.world, nullptr);
+  return zero_comm_create_user(out, &functions, new Context{rank, memory}, rank.rank, rank.world,
+                               nullptr);
 }
 
 }  // namespace bench

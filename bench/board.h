@@ -76,7 +76,8 @@ struct Board {
 
 template <class T>
 T* share(size_t count = 1) {
-  void* memory = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     std::perror("mmap");
     std::exit(1);
@@ -120,8 +121,10 @@ struct Rank {
   }
 };
 
-/// Run `work` as `world` processes and wait for them; false if one failed, and then the rest are ended.
-inline bool fork_ranks(Board* board, int world, int threads, const std::function<void(Rank&)>& work) {
+/// Run `work` as `world` processes and wait for them; false if one failed, and then the rest are
+/// ended.
+inline bool fork_ranks(Board* board, int world, int threads,
+                       const std::function<void(Rank&)>& work) {
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < world; rank++) {
     std::fflush(nullptr);

@@ -108,7 +108,8 @@ void register_table(zero::Isa isa) {
     add("sum_in_rank_order/" + std::to_string(ranks),
         [&kernels, ranks](benchmark::State& state) { sum_in_rank_order(state, kernels, ranks); });
   }
-  add("count_nonfinite", [&](benchmark::State& state) { reduction(state, kernels.count_nonfinite); });
+  add("count_nonfinite",
+      [&](benchmark::State& state) { reduction(state, kernels.count_nonfinite); });
   add("sum_abs", [&](benchmark::State& state) { reduction(state, kernels.sum_abs); });
   add("sum_squares", [&](benchmark::State& state) { reduction(state, kernels.sum_squares); });
   add("max_abs", [&](benchmark::State& state) { reduction(state, kernels.max_abs); });

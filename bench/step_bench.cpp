@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times libzero's steps on forked ranks beside the rate at which this machine moves memory in the same
-// run. Uses the public header only.
+// Times libzero's steps on forked ranks beside the rate at which this machine moves memory in the
+// same run. Uses the public header only.
 #include <fcntl.h>
 
 #include <cstring>
@@ -59,8 +59,8 @@ void measure(Rank& rank, const Settings& settings, const Group& group, const Bou
   const std::string plain = base + ".plain." + std::to_string(rank.rank);
   std::vector<std::unique_ptr<Subject>> subjects;
   for (const Workload* work : group.works) {
-    subjects.push_back(
-        std::make_unique<Subject>(rank, bounce, *work, group.which, base + "." + work->name, serial++));
+    subjects.push_back(std::make_unique<Subject>(rank, bounce, *work, group.which,
+                                                 base + "." + work->name, serial++));
   }
   Streams streams(rank, (saves ? 4 : settings.stream_mib) << 18);
   std::vector<char> block(size_t{4} << 20, 'x');
@@ -106,9 +106,8 @@ bool run_group(const Settings& settings, const Group& group, int ranks, std::vec
   static int serial = 0;
   const int first = serial;
   serial += 8;
-  const bool sound = fork_ranks(board, ranks, threads, [&](Rank& rank) {
-    measure(rank, settings, group, bounce, first);
-  });
+  const bool sound = fork_ranks(board, ranks, threads,
+                                [&](Rank& rank) { measure(rank, settings, group, bounce, first); });
   for (size_t s = 0; sound && s < group.works.size(); s++) {
     const Workload& work = *group.works[s];
     Row row{};
@@ -132,7 +131,8 @@ bool run_group(const Settings& settings, const Group& group, int ranks, std::vec
   }
   munmap(board, sizeof *board);
   for (const Workload* work : group.works) {
-    std::filesystem::remove_all(settings.directory + "/" + std::to_string(getpid()) + "." + work->name);
+    std::filesystem::remove_all(settings.directory + "/" + std::to_string(getpid()) + "." +
+                                work->name);
   }
   return sound;
 }
@@ -215,7 +215,8 @@ Settings parse(int count, char** words) {
     };
     if (name == "--ranks") {
       settings.ranks.clear();
-      for (const std::string& word : split(value)) settings.ranks.push_back(std::atoi(word.c_str()));
+      for (const std::string& word : split(value))
+        settings.ranks.push_back(std::atoi(word.c_str()));
     } else if (name == "--cases") {
       settings.cases = parse_cases(value);
     } else if (name == "--workloads") {
@@ -248,7 +249,8 @@ Settings parse(int count, char** words) {
 std::vector<Group> make_groups(const Settings& settings, const std::vector<Workload>& all) {
   std::vector<const Workload*> alone, together;
   for (const std::string& name : settings.workloads) {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Workload& w) { return w.name == name; });
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const Workload& w) { return w.name == name; });
     if (found == all.end()) refuse("unknown workload '" + name + "'");
     (name == "gpt2" ? alone : together).push_back(&*found);
   }
@@ -265,7 +267,8 @@ std::vector<Group> make_groups(const Settings& settings, const std::vector<Workl
 
 double median_of(const std::vector<Row>& rows, const char* workload, int ranks, const char* name) {
   for (const Row& row : rows) {
-    if (row.workload == workload && row.ranks == ranks && row.name == name) return row.seconds.median;
+    if (row.workload == workload && row.ranks == ranks && row.name == name)
+      return row.seconds.median;
   }
   return 0;
 }
@@ -286,7 +289,8 @@ int run(int count, char** words) {
     const double many = median_of(rows, "small", ranks, "direct");
     const double one = median_of(rows, "flat", ranks, "direct");
     if (many > 0 && one > 0) {
-      std::printf("20,000 tensors against one flat tensor, %d ranks, direct: %.2fx\n", ranks, many / one);
+      std::printf("20,000 tensors against one flat tensor, %d ranks, direct: %.2fx\n", ranks,
+                  many / one);
     }
   }
   const Planning planning = time_planning();

@@ -15,7 +15,9 @@ namespace {
 constexpr size_t kLine = 16;     // floats in a cache line
 constexpr size_t kAhead = 1024;  // bytes to prefetch ahead, which makes all but the triad faster
 
-void ahead(const float* data) { __builtin_prefetch(reinterpret_cast<const char*>(data) + kAhead, 0, 3); }
+void ahead(const float* data) {
+  __builtin_prefetch(reinterpret_cast<const char*>(data) + kAhead, 0, 3);
+}
 
 /// Stores past the caches.
 void streaming_copy(float* to, const float* from, size_t count) {
@@ -30,7 +32,8 @@ void streaming_copy(float* to, const float* from, size_t count) {
 #endif
 }
 
-/// An ordinary copy, counted as the 8 bytes it is for, not as the 12 that ordinary stores make of it.
+/// An ordinary copy, counted as the 8 bytes it is for, not as the 12 that ordinary stores make of
+/// it.
 void copy(float* __restrict to, const float* __restrict from, size_t count) {
   for (size_t i = 0; i < count; i += kLine) {
     ahead(from + i);
@@ -92,14 +95,20 @@ void Streams::run(Stream stream) {
   const auto work = [&](int thread) {
     float* to = to_ + part * static_cast<size_t>(thread);
     const float* from = from_ + part * static_cast<size_t>(thread);
-    const size_t count = thread + 1 == rank_.threads ? elements_ - static_cast<size_t>(to - to_) : part;
+    const size_t count =
+        thread + 1 == rank_.threads ? elements_ - static_cast<size_t>(to - to_) : part;
     static std::atomic<float> sink;
     switch (stream) {
-      case kStreamingCopy: return streaming_copy(to, from, count);
-      case kCopy: return copy(to, from, count);
-      case kScale: return scale(to, count);
-      case kTriad: return triad(to, from, count);
-      default: sink.store(read(from, count), std::memory_order_relaxed);
+      case kStreamingCopy:
+        return streaming_copy(to, from, count);
+      case kCopy:
+        return copy(to, from, count);
+      case kScale:
+        return scale(to, count);
+      case kTriad:
+        return triad(to, from, count);
+      default:
+        sink.store(read(from, count), std::memory_order_relaxed);
     }
   };
   std::vector<std::thread> helpers;

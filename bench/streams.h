@@ -17,7 +17,7 @@ struct StreamInfo {
   bool is_reference;  // reading alone is shown, but no step could be as fast as it
 };
 inline constexpr StreamInfo kStreamInfo[kStreams] = {
-    {"streaming copy", 8, true}, {"copy", 8, true},         {"in-place scale", 8, true},
+    {"streaming copy", 8, true},  {"copy", 8, true},       {"in-place scale", 8, true},
     {"triad in place", 12, true}, {"read only", 4, false},
 };
 

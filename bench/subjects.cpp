@@ -40,15 +40,21 @@ const CaseInfo& case_info(Case which) { return kCases[static_cast<size_t>(which)
 double modelled_bytes(Case which, int world) {
   const double n = world;
   switch (which) {
-    case Case::direct: return 4 * n + 24;
-    case Case::direct_clip: return 4 * n + 32;
+    case Case::direct:
+      return 4 * n + 24;
+    case Case::direct_clip:
+      return 4 * n + 32;
     // Into staging 8n, the step 4n + 24, into the outbox 4, out of it 8(n - 1).
-    case Case::foreign: return n == 1 ? 28 : 20 * n + 20;
+    case Case::foreign:
+      return n == 1 ? 28 : 20 * n + 20;
     // All-to-all 8(n - 1) in, 8n out; sum 4n + 4; update 28; all-gather 8 in, 8(n - 1) out.
-    case Case::collective: return 28 * n + 24;
+    case Case::collective:
+      return 28 * n + 24;
     case Case::reduce:
-    case Case::clip: return 4 * n + 4;
-    case Case::save: return 12;
+    case Case::clip:
+      return 4 * n + 4;
+    case Case::save:
+      return 12;
   }
   return 0;
 }
@@ -159,12 +165,14 @@ void Subject::run() {
       options.flags = ZERO_SAVE_REPLACE;
       return check(zero_state_save(optim_, directory_.c_str(), &options), "zero_state_save");
     }
-    default: return check(zero_step(optim_, nullptr), "zero_step");
+    default:
+      return check(zero_step(optim_, nullptr), "zero_step");
   }
 }
 
 void Subject::settle() {
-  if (case_ == Case::reduce || case_ == Case::clip) check(zero_drop_grads(optim_), "zero_drop_grads");
+  if (case_ == Case::reduce || case_ == Case::clip)
+    check(zero_drop_grads(optim_), "zero_drop_grads");
 }
 
 double Subject::counted_bytes() const {
@@ -172,7 +180,8 @@ double Subject::counted_bytes() const {
   zero_statistics_init(&statistics, sizeof statistics);
   check(zero_stats(optim_, &statistics), "zero_stats");
   if (runs_ == 0) return 0;
-  return static_cast<double>(statistics.moved_bytes + statistics.copied_bytes) / static_cast<double>(runs_);
+  return static_cast<double>(statistics.moved_bytes + statistics.copied_bytes) /
+         static_cast<double>(runs_);
 }
 
 }  // namespace bench

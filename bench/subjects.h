@@ -23,7 +23,8 @@ const CaseInfo& case_info(Case which);
 /// The bytes that the case's way of working touches, per parameter, over all ranks.
 double modelled_bytes(Case which, int world);
 
-/// A model with its memory and optimizer on one rank, ready to be timed. All members are collective.
+/// A model with its memory and optimizer on one rank, ready to be timed. All members are
+/// collective.
 class Subject {
  public:
   Subject(const Rank& rank, const BounceMemory& bounce, const Workload& work, Case which,
@@ -32,8 +33,8 @@ class Subject {
   Subject(const Subject&) = delete;
   Subject& operator=(const Subject&) = delete;
 
-  void run();     // the timed part
-  void settle();  // after it, so that run() can come again
+  void run();                    // the timed part
+  void settle();                 // after it, so that run() can come again
   double counted_bytes() const;  // by the library on this rank, a run
 
  private:

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Building an optimizer, and its settings.
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "api/guard.h"
 #include "api/optim_options.h"
 #include "api/options.h"
+#include "base/os.h"
 #include "device/thread_pool.h"
 #include "step/step.h"
 
@@ -46,10 +45,7 @@ Status apply_settings(const Rule& rule, std::vector<double>& settings, const cha
 }
 
 int default_threads(int32_t world) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
-  return std::clamp(CPU_COUNT(&cores) / std::max(world, 1), 1, 4);
+  return std::clamp(usable_cores() / std::max(world, 1), 1, 4);
 }
 
 Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names) {

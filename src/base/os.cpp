@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 
 namespace zero {
 namespace {
@@ -116,5 +117,13 @@ int64_t now_ns() {
 }
 
 int64_t now_ms() { return now_ns() / 1'000'000; }
+
+int usable_cores() {
+  alignas(uint64_t) std::byte mask[1024] = {};
+  if (os().sched_getaffinity(0, sizeof mask, mask) < 0) return 1;
+  int count = 0;
+  for (const std::byte part : mask) count += std::popcount(static_cast<unsigned char>(part));
+  return count > 0 ? count : 1;
+}
 
 }  // namespace zero

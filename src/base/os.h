@@ -86,6 +86,9 @@ const SystemCalls& real_system_calls();
 int64_t now_ms();
 int64_t now_ns();
 
+/// The cores that this thread may run on, at least 1.
+int usable_cores();
+
 /// Owns a file descriptor.
 class Fd {
  public:

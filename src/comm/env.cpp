@@ -18,7 +18,8 @@ namespace {
 const char* variable(const char* name) { return secure_getenv(name); }
 
 std::optional<ProcessStat> process_stat(int64_t pid) {
-  const Fd file(os().openat(AT_FDCWD, text("/proc/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC, 0));
+  const Fd file(
+      os().openat(AT_FDCWD, text("/proc/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC, 0));
   if (!file.valid()) return {};
   std::array<char, 1024> content;
   const ssize_t bytes = os().pread(file.get(), content.data(), content.size(), 0);
@@ -26,8 +27,9 @@ std::optional<ProcessStat> process_stat(int64_t pid) {
   return parse_process_stat({content.data(), static_cast<size_t>(bytes)});
 }
 
-/// Hydra sets no variable that is the same on all ranks and differs between jobs. What ranks share is the
-/// proxy that started them: not always their parent, as scripts may stand between. "" if there is none.
+/// Hydra sets no variable that is the same on all ranks and differs between jobs. What ranks share
+/// is the proxy that started them: not always their parent, as scripts may stand between. "" if
+/// there is none.
 std::string hydra_job() {
   constexpr int kDeepest = 64;
   int64_t pid = os().getpid();
@@ -51,10 +53,11 @@ Result<std::shared_ptr<Comm>> create_env(CommOptions given) {
     if (!job.empty()) launch.job = std::move(job);
   }
   if (launch.job.empty()) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("rank ", launch.rank, " of ", launch.world, ": no variable of ", launch.launcher,
-                       " tells this job from others on this host; set ZERO_JOB to the same word on all "
-                       "its ranks, and to another for every job"));
+    return Status(
+        ZERO_ERR_ARGUMENT,
+        text("rank ", launch.rank, " of ", launch.world, ": no variable of ", launch.launcher,
+             " tells this job from others on this host; set ZERO_JOB to the same word on all "
+             "its ranks, and to another for every job"));
   }
   return create_local(comm_name(launch.job), launch.rank, launch.world, options);
 }

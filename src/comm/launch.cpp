@@ -44,8 +44,8 @@ Result<int64_t> number(const char* name, std::string_view value, int64_t least, 
   return parsed;
 }
 
-/// A variable in a set whose other half is missing. Slurm's are no such set: an allocation has one or the
-/// other outside of its steps.
+/// A variable in a set whose other half is missing. Slurm's are no such set: an allocation has one
+/// or the other outside of its steps.
 Status half_set(const Lookup& lookup) {
   for (const Source* source : kSources) {
     if (source == &kSlurm) continue;
@@ -69,18 +69,19 @@ const Source* first_complete(const Lookup& lookup) {
 }
 
 Status several_hosts(const Source& source, std::string_view evidence) {
-  return {ZERO_ERR_UNSUPPORTED,
-          text(source.launcher, " started ranks on several hosts (", evidence,
-               "): this build of libzero joins ranks of one host only; start them all on one host, or "
-               "bring collectives of your own with zero_comm_create_user")};
+  return {
+      ZERO_ERR_UNSUPPORTED,
+      text(source.launcher, " started ranks on several hosts (", evidence,
+           "): this build of libzero joins ranks of one host only; start them all on one host, or "
+           "bring collectives of your own with zero_comm_create_user")};
 }
 
 Status check_one_host(const Lookup& lookup, const Source& source, int32_t world) {
   if (const char* local = value_of(lookup, source.local_world)) {
     const int64_t here = ZERO_TRY(number(source.local_world, local, 1, world));
     if (here == world) return {};
-    return several_hosts(source, text(source.local_world, " is ", here, " and ", source.world, " is ",
-                                      world));
+    return several_hosts(
+        source, text(source.local_world, " is ", here, " and ", source.world, " is ", world));
   }
   // Also where a job script hands Slurm's numbers on as RANK and WORLD_SIZE.
   for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}) {
@@ -113,13 +114,14 @@ std::string job_of(const Lookup& lookup, const Source& source) {
   if (const char* job = value_of(lookup, "ZERO_JOB")) return job;
   std::string job;
   if (&source == &kTorchrun) {
-    job = joined(lookup, "torchrun", {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
-                                      "TORCHELASTIC_RESTART_COUNT"});
+    job =
+        joined(lookup, "torchrun",
+               {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"});
   } else if (&source == &kOpenMpi) {
     // The namespace is made from a process number; Open MPI 4 adds a random key.
-    job = joined(lookup, "openmpi", {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
-                                     "OMPI_MCA_orte_ess_jobid",
-                                     "OMPI_MCA_orte_precondition_transports"});
+    job = joined(lookup, "openmpi",
+                 {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid",
+                  "OMPI_MCA_orte_precondition_transports"});
   }
   const char* slurm_job = value_of(lookup, "SLURM_JOB_ID");
   const char* step = slurm_step(lookup);
@@ -147,7 +149,8 @@ Result<Launch> read_launch(const Lookup& lookup) {
 
   if (source == &kSlurm && slurm_step(lookup) == nullptr) {
     return Status(ZERO_ERR_ARGUMENT,
-                  text("SLURM_NTASKS is ", launch.world, ", but SLURM_STEP_ID is not set: this process "
+                  text("SLURM_NTASKS is ", launch.world,
+                       ", but SLURM_STEP_ID is not set: this process "
                        "is in a Slurm job and in none of its steps; start the ranks with srun"));
   }
   ZERO_TRY(check_one_host(lookup, *source, launch.world));

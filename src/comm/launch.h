@@ -20,8 +20,10 @@ struct Launch {
   const char* launcher = nullptr;  // nullptr: nobody launched this
   int32_t rank = 0;
   int32_t world = 1;
-  std::string job;      // the same on all ranks of this job and on no others; "" with one rank, or if unknown
-  bool hydra = false;   // no variable tells Hydra's jobs apart: `job` is the second choice after hydra_job
+  /// The same on all ranks of this job and on no others; "" with one rank, or if unknown.
+  std::string job;
+  /// No variable tells Hydra's jobs apart: `job` is the second choice then.
+  bool hydra = false;
 };
 
 /// ZERO_ERR_ARGUMENT naming variable and value for sets that are half set or nonsense;

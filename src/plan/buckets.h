@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The even rule: how the blocks of one seal are cut into buckets of world equal chunks. Arithmetic only,
-// nothing is stored per bucket or rank.
+// The even rule: how the blocks of one seal are cut into buckets of world equal chunks. Arithmetic
+// only, nothing is stored per bucket or rank.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace zero {
 
 inline constexpr int64_t kBlock = 1024;
 
-/// Buckets cover the blocks without gaps: full ones; one with what is left for all ranks alike; and one of a
-/// single block a rank for the last blocks, fewer than ranks, where the ranks behind them get only padding.
-/// Positions count elements from the start of the seal.
+/// Buckets cover the blocks without gaps: full ones; one with what is left for all ranks alike; and
+/// one of a single block a rank for the last blocks, fewer than ranks, where the ranks behind them
+/// get only padding. Positions count elements from the start of the seal.
 class Buckets {
  public:
   Buckets() = default;
@@ -23,7 +23,7 @@ class Buckets {
     int64_t share;  // of the chunk, in every rank's share
   };
 
-  /// Chunks by position, across buckets; neighbours have different owners, unless there is one rank.
+  /// Chunks by position, across buckets; neighbours have different owners if there are two ranks.
   struct Place {
     int64_t bucket;
     int32_t rank;
@@ -38,7 +38,9 @@ class Buckets {
   /// Blocks that `rank` owns.
   int64_t owned_blocks(int32_t rank) const;
   int64_t layout_elements() const { return share_elements() * world_; }
-  int64_t share_elements() const { return (full_ * stride_ + middle_ + (last_ > 0 ? 1 : 0)) * kBlock; }
+  int64_t share_elements() const {
+    return (full_ * stride_ + middle_ + (last_ > 0 ? 1 : 0)) * kBlock;
+  }
 
  private:
   int64_t world_ = 1;

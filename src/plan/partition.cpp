@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One seal becomes part of the plan: its place on the grid, its owners, its layout. All of it is drafted
-// first and appended when nothing can fail any more.
+// One seal becomes part of the plan: its place on the grid, its owners, its layout. All of it is
+// drafted first and appended when nothing can fail any more.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -15,9 +15,9 @@ namespace zero {
 namespace {
 
 Status too_large(int64_t param, int64_t count) {
-  return {ZERO_ERR_ARGUMENT, text("parameter ", param, " of ", count,
-                                  " elements: the total passes the limit of ", kMaxElements,
-                                  " elements; register fewer or smaller parameters")};
+  return {ZERO_ERR_ARGUMENT,
+          text("parameter ", param, " of ", count, " elements: the total passes the limit of ",
+               kMaxElements, " elements; register fewer or smaller parameters")};
 }
 
 Status padded_too_large(int64_t first_param, size_t count, int32_t world) {
@@ -129,8 +129,8 @@ Status Plan::cut_evenly(std::span<const PlanParam> params, Draft& draft) const {
   }
   if (blocks == 0) return {};
 
-  // All of a rank's blocks, less the padding in them. Padding behind a parameter ends at a multiple of
-  // kAlignment, so it lies in one block.
+  // All of a rank's blocks, less the padding in them. Padding behind a parameter ends at a multiple
+  // of kAlignment, so it lies in one block.
   for (int32_t rank = 0; rank < options_.world; ++rank) {
     draft.owned[static_cast<size_t>(rank)] += section.buckets.owned_blocks(rank) * kBlock;
   }
@@ -161,8 +161,8 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
       const int32_t owner = params[index].owner;
       if (owner < 0 || owner >= options_.world) {
         return {ZERO_ERR_ARGUMENT,
-                text("parameter ", draft.section.first_param + static_cast<int64_t>(index), ": owner ",
-                     owner, " is no rank of 0 to ", options_.world - 1)};
+                text("parameter ", draft.section.first_param + static_cast<int64_t>(index),
+                     ": owner ", owner, " is no rank of 0 to ", options_.world - 1)};
       }
       give(index, owner);
     }

@@ -11,7 +11,7 @@ namespace {
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
-/// One segment a contiguous part, even where a bucket ends inside it (a single rank's buckets adjoin).
+/// One segment a contiguous part: a single rank's buckets adjoin.
 void append_segment(std::vector<Segment>& out, const Segment& next) {
   if (!out.empty()) {
     Segment& last = out.back();
@@ -76,10 +76,10 @@ std::span<const int64_t> Plan::travel(const Section& section) const {
 /// Whole-tensor rules: the parameters of `rank` in this seal, in falling order.
 std::span<const int64_t> Plan::owned_by(const Section& section, int32_t rank) const {
   const std::span<const int64_t> all = travel(section);
-  const auto begin = std::partition_point(
-      all.begin(), all.end(), [&](int64_t param) { return owners_[at(param)] < rank; });
-  const auto end = std::partition_point(
-      begin, all.end(), [&](int64_t param) { return owners_[at(param)] == rank; });
+  const auto begin = std::partition_point(all.begin(), all.end(),
+                                          [&](int64_t param) { return owners_[at(param)] < rank; });
+  const auto end = std::partition_point(begin, all.end(),
+                                        [&](int64_t param) { return owners_[at(param)] == rank; });
   return {begin, end};
 }
 
@@ -118,16 +118,18 @@ std::vector<Segment> Plan::segments(int32_t rank) const {
   return out;
 }
 
-void Plan::add_even_segments(const Section& section, int32_t rank, std::vector<Segment>& out) const {
+void Plan::add_even_segments(const Section& section, int32_t rank,
+                             std::vector<Segment>& out) const {
   const std::span<const int64_t> all = travel(section);
   for (int64_t index = 0; index < section.buckets.size(); ++index) {
     const Buckets::Bucket bucket = section.buckets[index];
     const int64_t begin = section.grid + bucket.begin + rank * bucket.chunk;
     const int64_t end = std::min(begin + bucket.chunk, section.grid + section.grid_elements);
     if (begin >= end) continue;
-    // A chunk begins at a multiple of kAlignment, so inside a parameter: the last that starts by there.
-    auto param = std::partition_point(all.begin(), all.end(),
-                                      [&](int64_t number) { return grid(number) <= begin; }) - 1;
+    // A chunk begins at a multiple of kAlignment, so in the last parameter that starts by there.
+    const auto behind = std::partition_point(all.begin(), all.end(),
+                                             [&](int64_t number) { return grid(number) <= begin; });
+    auto param = behind - 1;
     for (; param != all.end() && grid(*param) < end; ++param) {
       const int64_t from = std::max(begin, grid(*param));
       const int64_t to = std::min(end, grid(*param) + counts_[at(*param)]);
@@ -138,7 +140,8 @@ void Plan::add_even_segments(const Section& section, int32_t rank, std::vector<S
   }
 }
 
-void Plan::add_whole_segments(const Section& section, int32_t rank, std::vector<Segment>& out) const {
+void Plan::add_whole_segments(const Section& section, int32_t rank,
+                              std::vector<Segment>& out) const {
   for (const int64_t param : owned_by(section, rank)) {
     if (counts_[at(param)] == 0) continue;
     out.push_back({param, 0, counts_[at(param)], share_in(section, param)});

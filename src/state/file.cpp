@@ -70,7 +70,9 @@ Result<Fd> open_directory(int directory, const std::string& name, std::string_vi
 Result<std::vector<std::string>> list_directory(const Fd& directory, std::string_view path) {
   // A descriptor of its own: reading moves a position that others would share.
   Fd fd = ZERO_TRY(open_directory(directory.get(), ".", path, true));
-  DIR* stream = os().fdopendir(fd.get());
+  DIR* stream = nullptr;
+  do stream = os().fdopendir(fd.get());
+  while (!stream && errno == EINTR);
   if (!stream) return io_error(path, "opendir", errno);
   fd.release();
   std::vector<std::string> names;

@@ -195,6 +195,63 @@ EntryRecord record_of(const Optimizer& optim, const StepMemory& memory, const En
   return record;
 }
 
+/// In the steady state placements are written before the vote, so that one exchange does it all. False if
+/// something is lacking that only all ranks together can make.
+bool place_early(Optimizer& optim, StepMemory& memory, const Entry& entry) {
+  if (!optim.sealed()) return false;
+  const bool shares = optim.comm->direct() && optim.world() > 1;
+  if (!place(optim, memory)) return false;
+  if (shares && !memory.foreign_data.empty() && !memory.outbox_used) return false;
+  if (entry.grads) stage_grads(optim, memory);
+  return true;
+}
+
+uint32_t wanted_flags(const Optimizer& optim, const StepMemory& memory, const Entry& entry) {
+  return (entry.grads && wants_staging(optim, memory) ? kWantsStaging : 0u) |
+         (wants_outbox(optim, memory) ? kWantsOutbox : 0u);
+}
+
+/// What the records of all ranks say together.
+struct Agreement {
+  bool unsealed = false;
+  bool all_present = true;
+  bool same = true;  // phase, settings, arguments
+  uint32_t wanted = 0;
+};
+
+Agreement compare(std::span<const EntryRecord> all) {
+  Agreement agreement;
+  for (const EntryRecord& record : all) {
+    agreement.unsealed = agreement.unsealed || record.sealed != record.registered ||
+                         record.registered != all[0].registered;
+    agreement.all_present = agreement.all_present && (record.flags & kAllPresent) != 0;
+    agreement.same = agreement.same && record.phase == all[0].phase && record.agreed == all[0].agreed;
+    agreement.wanted |= record.flags & (kWantsStaging | kWantsOutbox);
+  }
+  return agreement;
+}
+
+/// What was lacking is made by all ranks together, and then every rank's placements can be read.
+Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry, uint32_t wanted,
+                  EntryRecord& mine, std::span<EntryRecord> all) {
+  ZERO_TRY(allocate_wanted(call, optim, memory, wanted));
+  Status placed;
+  if (!place(optim, memory)) placed = Status(ZERO_ERR_INTERNAL, "staging is missing");
+  if (entry.grads) stage_grads(optim, memory);
+  mine.version = memory.version;
+  mine.flags |= in_place_flags(memory);
+  return call.vote("placements", placed, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(all));
+}
+
+/// Keep of the records what the walks ask for.
+void adopt(StepMemory& memory, std::span<const EntryRecord> all) {
+  const uint32_t common = common_flags(all);
+  memory.grads_in_place = (common & kGradsInPlace) != 0;
+  memory.data_in_place = (common & kDataInPlace) != 0;
+  memory.versions.clear();
+  for (const EntryRecord& record : all) memory.versions.push_back(record.version);
+}
+
 }  // namespace
 
 StepMemory& step_memory(Optimizer& optim) {
@@ -230,59 +287,35 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   os().reached("enter.begin");
   if (entry.local.ok()) entry.local = check_bound(optim);
   if (entry.local.ok() && memory.data_addresses != optim.addresses) entry.local = check_arenas(optim);
-  // In the steady state placements are written before the vote, so that one exchange does it all.
-  bool placed = false;
-  if (entry.local.ok() && optim.sealed() && (optim.world() == 1 || !optim.comm->direct() || memory.tables != nullptr)) {
-    placed = place(optim, memory) && (memory.foreign_data.empty() || memory.outbox_used || optim.world() == 1 || !optim.comm->direct());
-    if (placed && entry.grads) stage_grads(optim, memory);
-  }
   const std::string lines = agreed_lines(optim, entry.args);
+  const bool placed = entry.local.ok() && place_early(optim, memory, entry);
   EntryRecord mine = record_of(optim, memory, entry, lines);
-  if (!placed && entry.local.ok()) {
-    if (entry.grads && wants_staging(optim, memory)) mine.flags |= kWantsStaging;
-    if (wants_outbox(optim, memory)) mine.flags |= kWantsOutbox;
+  if (placed) {
+    mine.flags |= in_place_flags(memory);
+  } else if (entry.local.ok()) {
+    mine.flags |= wanted_flags(optim, memory, entry);
   }
-  if (placed) mine.flags |= in_place_flags(memory);
   std::vector<EntryRecord> all(static_cast<size_t>(call.world()));
   ZERO_TRY(call.vote("enter", entry.local, std::as_bytes(std::span(&mine, 1)),
                      std::as_writable_bytes(std::span(all))));
   os().reached("enter.voted");
 
-  bool unsealed = false, all_present = true, same = true;
-  uint32_t wanted = 0;
-  for (const EntryRecord& record : all) {
-    unsealed = unsealed || record.sealed != record.registered || record.registered != mine.registered;
-    all_present = all_present && (record.flags & kAllPresent) != 0;
-    wanted |= record.flags & (kWantsStaging | kWantsOutbox);
-    same = same && record.phase == mine.phase && record.agreed == mine.agreed;
-  }
-  if (unsealed) {
-    ZERO_TRY(seal(call, optim));
-  }
-  if (!same) {
+  const Agreement agreement = compare(all);
+  if (agreement.unsealed) ZERO_TRY(seal(call, optim));
+  if (!agreement.same) {
     ZERO_TRY(call.agree("settings", "settings or arguments differ",
                         text("phase ", optim.phase == Phase::open ? "open" : "reduced", "\n", lines)));
   }
-  if (unsealed || wanted != 0) {
-    ZERO_TRY(allocate_wanted(call, optim, memory, wanted));
-    Status mine_placed;
-    if (!place(optim, memory)) mine_placed = Status(ZERO_ERR_INTERNAL, "staging is missing");
-    if (entry.grads) stage_grads(optim, memory);
-    mine.version = memory.version;
-    mine.flags |= in_place_flags(memory);
-    ZERO_TRY(call.vote("placements", mine_placed, std::as_bytes(std::span(&mine, 1)),
-                       std::as_writable_bytes(std::span(all))));
+  if (agreement.unsealed || agreement.wanted != 0) {
+    ZERO_TRY(place_late(call, optim, memory, entry, agreement.wanted, mine, all));
   }
-  const uint32_t common = common_flags(all);
-  memory.grads_in_place = (common & kGradsInPlace) != 0 && all_present;
-  memory.data_in_place = (common & kDataInPlace) != 0;
-  memory.versions.clear();
-  for (const EntryRecord& record : all) memory.versions.push_back(record.version);
+  adopt(memory, all);
   if (!entry.grads) return Status();
-  ZERO_TRY(agree_presence(call, optim, memory, all_present));
-  const bool needs_reduced = !optim.comm->direct() || !all_present || (optim.world() == 1 && entry.keeps);
-  if (needs_reduced) ZERO_TRY(allocate_reduced(call, optim, memory));
-  return Status();
+  memory.grads_in_place = memory.grads_in_place && agreement.all_present;
+  ZERO_TRY(agree_presence(call, optim, memory, agreement.all_present));
+  const bool needs_reduced =
+      !optim.comm->direct() || !agreement.all_present || (optim.world() == 1 && entry.keeps);
+  return needs_reduced ? allocate_reduced(call, optim, memory) : Status();
 }
 
 Status sync_placements(Call& call, Optimizer& optim, StepMemory& memory) {
@@ -299,9 +332,7 @@ Status sync_placements(Call& call, Optimizer& optim, StepMemory& memory) {
   mine.version = memory.version;
   mine.flags = in_place_flags(memory);
   const std::vector<EntryRecord> all = ZERO_TRY(call.exchange("placements", mine));
-  memory.versions.clear();
-  for (const EntryRecord& record : all) memory.versions.push_back(record.version);
-  memory.data_in_place = (common_flags(all) & kDataInPlace) != 0;
+  adopt(memory, all);
   memory.presence.clear();
   memory.present.clear();
   return Status();

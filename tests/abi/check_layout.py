@@ -38,4 +38,4 @@ for name, entry in printed.items():
 print(f"{len(printed)} structs")
 if len(printed) < 10:
     faults.append("too few structs: was the header read?")
-sys.exit("\n".join(faults))
+sys.exit("\n".join(faults) or 0)

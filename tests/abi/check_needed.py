@@ -31,4 +31,4 @@ if not re.search(r"FLAGS_1.*NOW", dynamic) or "GNU_RELRO" not in segments:
 if re.search(r"GNU_STACK.*RWE", segments):
     faults.append("asks for an executable stack")
 print("needs " + ", ".join(needed))
-sys.exit("\n".join(faults))
+sys.exit("\n".join(faults) or 0)

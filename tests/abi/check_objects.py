@@ -69,4 +69,4 @@ for place, body in re.findall(r"^File: (.*?)$(.*?)(?=^File: |\Z)", sections, re.
 print(f"{len(objects)} objects, {len(calls)} calls, {len(faults)} faults")
 if len(objects) < 20:
     faults.append("too few objects: was the archive read?")
-sys.exit("\n".join(faults))
+sys.exit("\n".join(faults) or 0)

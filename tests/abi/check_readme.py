@@ -14,4 +14,4 @@ lines = {re.sub(r"\s+", " ", line).strip() for line in example.splitlines()}
 shown = [re.sub(r"\s+", " ", line).strip() for line in blocks[0].splitlines() if line.strip()]
 missing = [line for line in shown if line not in lines]
 print(f"{len(shown)} lines")
-sys.exit("\n".join("not in minimal.c: " + line for line in missing))
+sys.exit("\n".join("not in minimal.c: " + line for line in missing) or 0)

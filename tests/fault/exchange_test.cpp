@@ -506,6 +506,7 @@ TEST(Exchange, two_processes_of_two_threads_are_one_group) {
         const Seat seat = join(name, rank, 4);
         for (int i = 0; i < 300; ++i) {
           Result<Call> call = seat->begin(Operation::barrier);
+          if (!call.ok()) return outcome(call.failure());
           const Result<std::vector<int>> all = call->exchange("ranks", i * 10 + rank);
           if (!all.ok()) return outcome(all.failure());
           for (int r = 0; r < 4; ++r) EXPECT_EQ((*all)[static_cast<size_t>(r)], i * 10 + r);
@@ -583,6 +584,7 @@ TEST(Split, a_rank_that_dies_at_any_point_of_it_ends_it_for_the_parent) {
           replace_system_calls(&calls);
         }
         Result<Call> call = seat->begin(Operation::split);
+        if (!call.ok()) return outcome(call.failure());
         const Result<Seat> child = call->split(rank == 2 ? 1 : 0, rank);
         toll->back_ns[rank] = now_ns();
         return outcome(child.failure());
@@ -591,7 +593,8 @@ TEST(Split, a_rank_that_dies_at_any_point_of_it_ends_it_for_the_parent) {
       for (int rank = 0; rank < 3; ++rank) {
         const RankEnd& end = ends[static_cast<size_t>(rank)];
         if (rank == victim) continue;
-        ASSERT_TRUE(end.returned && end.exit_status == 0) << "rank " << rank << (end.hung ? " hung" : "");
+        ASSERT_TRUE(end.returned && end.exit_status == 0)
+            << "rank " << rank << (end.hung ? " hung" : "") << ", exit status " << end.exit_status;
         if (!first) first = end.result;
         EXPECT_EQ(end.result, *first);
         if (end.result != "ok") {

@@ -77,7 +77,7 @@ size_t entries(const char* path) {
 /// A connection to whoever listens at `name`, once somebody does.
 Fd dial(const std::string& name) {
   Fd connection;
-  for (int i = 0; i < 20'000 && local::connect_to(local::address_of_comm(name), &connection) != 0; ++i)
+  for (int i = 0; i < 2'000 && local::connect_to(local::address_of_comm(name), &connection) != 0; ++i)
     usleep(500);
   return connection;
 }

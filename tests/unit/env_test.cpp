@@ -65,7 +65,8 @@ Launch launched(const Variables& variables) {
   return launch.ok() ? *launch : Launch{};
 }
 
-void expect_refused(const Variables& variables, Code code, std::initializer_list<const char*> words) {
+void expect_refused(const Variables& variables, Code code,
+                    std::initializer_list<const char*> words) {
   Result<Launch> launch = read_launch(lookup_in(variables));
   ASSERT_FALSE(launch.ok());
   EXPECT_EQ(launch.failure().code(), code);
@@ -126,7 +127,8 @@ TEST(Env, half_a_set_is_refused) {
 
 TEST(Env, what_is_no_number_in_range_is_refused) {
   const auto refuse = [](const char* rank, const char* world, const char* words) {
-    expect_refused(with(kTorchrun, {{"RANK", rank}, {"WORLD_SIZE", world}}), ZERO_ERR_ARGUMENT, {words});
+    expect_refused(with(kTorchrun, {{"RANK", rank}, {"WORLD_SIZE", world}}), ZERO_ERR_ARGUMENT,
+                   {words});
   };
   refuse("4", "4", "RANK is '4', not a number from 0 to 3");
   refuse("-1", "4", "RANK is '-1'");
@@ -148,7 +150,8 @@ TEST(Env, ranks_on_several_hosts_are_unsupported) {
   refuse(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}), {"Open MPI"});
   refuse(with(kHydra, {{"MPI_LOCALNRANKS", "1"}}), {"Hydra", "MPI_LOCALNRANKS is 1"});
   refuse(with(kSlurm, {{"SLURM_STEP_NUM_NODES", "2"}}), {"Slurm", "SLURM_STEP_NUM_NODES is 2"});
-  refuse(with(without(kSlurm, {"SLURM_STEP_NUM_NODES"}), {{"SLURM_NNODES", "3"}}), {"SLURM_NNODES is 3"});
+  refuse(with(without(kSlurm, {"SLURM_STEP_NUM_NODES"}), {{"SLURM_NNODES", "3"}}),
+         {"SLURM_NNODES is 3"});
   // Slurm's numbers, handed on by a job script.
   refuse(with(kSlurm, {{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"SLURM_STEP_NUM_NODES", "3"}}),
          {"SLURM_STEP_NUM_NODES is 3"});
@@ -202,7 +205,8 @@ TEST(Env, slurm_outside_of_a_step_is_one_rank_or_refused) {
   EXPECT_EQ(launched({{"SLURM_NTASKS", "4"}}).launcher, nullptr);
   EXPECT_EQ(launched({{"SLURM_PROCID", "0"}}).launcher, nullptr);
   // In a batch script with it: the other ranks would never come.
-  expect_refused(without(kSlurm, {"SLURM_STEP_ID"}), ZERO_ERR_ARGUMENT, {"SLURM_NTASKS is 3", "srun"});
+  expect_refused(without(kSlurm, {"SLURM_STEP_ID"}), ZERO_ERR_ARGUMENT,
+                 {"SLURM_NTASKS is 3", "srun"});
 }
 
 constexpr CommOptions kLeft = {-1, -1, -1};

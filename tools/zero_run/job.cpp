@@ -21,14 +21,15 @@ constexpr int64_t kOthersMs = 2000;     // after a failure, for the others to en
 constexpr int64_t kInterruptMs = 5000;  // the same after SIGINT
 constexpr int64_t kTerminateMs = 5000;  // from SIGTERM to SIGKILL
 constexpr int64_t kLeftoversMs = 2000;  // for what ranks started and left behind
-constexpr int64_t kLookAgainMs = 1000;  // for what no descriptor tells, as being in the foreground again
+constexpr int64_t kLookAgainMs = 1000;  // for what no descriptor tells: being in the foreground
 
-// How much a rank's end counts for the exit code. A death counts before an exit: survivors of a death
-// fail by themselves soon after, and may be seen first.
+// How much a rank's end counts for the exit code. A death counts before an exit: survivors of a
+// death fail by themselves soon after, and may be seen first.
 enum Weight { kSuccess, kToldToEnd, kSignalPassedOn, kFailedExit, kKilled };
 
 std::string ending(size_t rank, pid_t pid, int code, int number) {
-  const std::string who = "rank " + std::to_string(rank) + " (process " + std::to_string(pid) + ") ";
+  const std::string who =
+      "rank " + std::to_string(rank) + " (process " + std::to_string(pid) + ") ";
   if (number == 0) return who + "exited with code " + std::to_string(code);
   return who + "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
 }
@@ -70,7 +71,9 @@ int Job::start(int rank) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) give_up("cannot start a rank");
-  if (pid == 0) become(rank, parent, input.read_end, out.write_end, err.write_end, failure.write_end);
+  if (pid == 0) {
+    become(rank, parent, input.read_end, out.write_end, err.write_end, failure.write_end);
+  }
   setpgid(pid, pid);  // here and there: whoever comes first
   guard_.watch(pid);
   ranks_.push_back({.pid = pid});
@@ -275,7 +278,7 @@ void Job::end_leftovers() {
     break;
   }
   waited_for_ = true;
-  // What is in the pipes is all there will be: only processes that left their group may still have them.
+  // What is in the pipes is all there will be, but for processes that have left their group.
   for (LineSource& source : sources_) {
     while (source.fd() >= 0 && source.read_some()) {
     }
@@ -297,7 +300,8 @@ int Job::exit_code() const {
     return a.weight != b.weight ? a.weight < b.weight : a.order > b.order;
   };
   const Rank& culprit = *std::max_element(ranks_.begin(), ranks_.end(), less);
-  if (culprit.weight == kToldToEnd) return 128 + SIGINT;  // only after SIGINT does nobody weigh more
+  // Only after SIGINT does nobody weigh more.
+  if (culprit.weight == kToldToEnd) return 128 + SIGINT;
   return culprit.signal != 0 ? 128 + culprit.signal : culprit.code;
 }
 

@@ -23,7 +23,7 @@ class Job {
 
  private:
   struct Rank {
-    pid_t pid = -1;  // and its group; not waited for until the end, so that the number stays its own
+    pid_t pid = -1;  // and its group; reaped last of all, so that the number stays its own
     bool ended = false;
     bool told_to_end = false;  // by us, before it did
     int code = 0;              // exit code

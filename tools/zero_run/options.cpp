@@ -22,15 +22,21 @@ constexpr char kHelp[] =
     "      --help         print this and exit\n"
     "      --version      print the version and exit\n"
     "\n"
-    "Each rank finds ZERO_RANK, ZERO_WORLD_SIZE, ZERO_LOCAL_RANK, ZERO_LOCAL_WORLD_SIZE and ZERO_JOB\n"
+    "Each rank finds ZERO_RANK, ZERO_WORLD_SIZE, ZERO_LOCAL_RANK, ZERO_LOCAL_WORLD_SIZE and "
+    "ZERO_JOB\n"
     "in its environment; zero_comm_create_env reads them. Rank 0 gets the standard input.\n"
     "\n"
-    "When a rank fails, the others have 2 seconds to end by themselves, then get SIGTERM, and 5 seconds\n"
-    "later SIGKILL. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks.\n"
-    "After SIGINT they have 5 seconds to end before it goes on like that; a second one kills them.\n"
+    "When a rank fails, the others have 2 seconds to end by themselves, then get SIGTERM, and 5 "
+    "seconds\n"
+    "later SIGKILL. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all "
+    "ranks.\n"
+    "After SIGINT they have 5 seconds to end before it goes on like that; a second one kills "
+    "them.\n"
     "\n"
-    "Exit status: 0 if all ranks exited with 0; else that of the rank that failed first, 128 + N if\n"
-    "signal N killed it, where a kill counts before an exit. 2: wrong usage; 125: the system refused\n"
+    "Exit status: 0 if all ranks exited with 0; else that of the rank that failed first, 128 + N "
+    "if\n"
+    "signal N killed it, where a kill counts before an exit. 2: wrong usage; 125: the system "
+    "refused\n"
     "something; 126: PROGRAM cannot be executed; 127: PROGRAM was not found.\n";
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -48,14 +54,15 @@ int parse_ranks(std::string_view text) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, ranks);
   if (error != std::errc() || stop != end || ranks < 1 || ranks > kMostRanks) {
-    refuse("'" + std::string(text) + "' is not a number of ranks from 1 to " + std::to_string(kMostRanks));
+    refuse("'" + std::string(text) + "' is not a number of ranks from 1 to " +
+           std::to_string(kMostRanks));
   }
   return ranks;
 }
 
 std::string version() {
-  return "zero-run " + std::to_string(ZERO_VERSION_MAJOR) + '.' + std::to_string(ZERO_VERSION_MINOR) +
-         '.' + std::to_string(ZERO_VERSION_PATCH) + '\n';
+  return "zero-run " + std::to_string(ZERO_VERSION_MAJOR) + '.' +
+         std::to_string(ZERO_VERSION_MINOR) + '.' + std::to_string(ZERO_VERSION_PATCH) + '\n';
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace zero_run {
 namespace {
 
 constexpr size_t kFullQueue = 1 << 20;
-constexpr size_t kLongestLine = 16 << 20;  // longer ones are cut, or memory would be the ranks' to fill
+constexpr size_t kLongestLine = 16 << 20;  // longer ones are cut: memory is not for ranks to fill
 
 }  // namespace
 
@@ -26,7 +26,7 @@ void Output::add_line(std::string_view prefix, std::string_view line) {
 }
 
 void Output::write_some() {
-  // A pipe that polls as writable takes PIPE_BUF bytes at once. Whole lines, if one ends within them.
+  // A pipe that polls as writable takes PIPE_BUF bytes. Whole lines, if one ends within them.
   std::string_view next = std::string_view(queue_).substr(written_, PIPE_BUF);
   const size_t last_end = next.rfind('\n');
   if (last_end != std::string_view::npos) next = next.substr(0, last_end + 1);

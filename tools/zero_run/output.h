@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero-run's output: lines of many ranks into two streams, never blocking and never mixing two lines.
+// zero-run's output: lines of many ranks into two streams, never blocking, never mixing two lines.
 #pragma once
 
 #include <cstddef>

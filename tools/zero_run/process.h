@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What zero-run needs of the system: pipes, signals, the terminal's input, and a process that outlives it.
+// What zero-run needs of the system: pipes, signals, the terminal's input, and a process that
+// outlives it.
 #pragma once
 
 #include <poll.h>
@@ -31,8 +32,8 @@ void do_not_block(int fd);
 /// Of a job: no other has it.
 std::string random_name();
 
-/// Ends all ranks' groups when zero-run has gone without a word, as by SIGKILL: a rank itself dies with it
-/// anyway, what the rank has started would not.
+/// Ends all ranks' groups when zero-run has gone without a word, as by SIGKILL: a rank itself dies
+/// with it anyway, what the rank has started would not.
 class Guard {
  public:
   void start();

@@ -10,7 +10,6 @@
 #include <linux/futex.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -31,14 +30,6 @@ void pause_cpu() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
-}
-
-int cores() {
-  alignas(uint64_t) std::byte mask[1024] = {};
-  if (os().sched_getaffinity(0, sizeof mask, mask) < 0) return 1;
-  int count = 0;
-  for (const std::byte part : mask) count += std::popcount(static_cast<unsigned char>(part));
-  return count;
 }
 
 uint32_t* futex_word(std::atomic<uint32_t>& word) { return reinterpret_cast<uint32_t*>(&word); }
@@ -63,7 +54,7 @@ Control::Control(std::shared_ptr<Mapping> mapping, int32_t rank, int32_t world,
       rank_(rank),
       world_(world),
       peers_(std::move(peers)),
-      spin_ns_(world <= cores() ? kSpinNs : 0) {
+      spin_ns_(world <= usable_cores() ? kSpinNs : 0) {
   slot(rank_).state.store(kJoined, std::memory_order_release);
 }
 
@@ -101,9 +92,13 @@ Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> a
   os().reached("exchange.arrived");
   ZERO_TRY(await(k, patience));
   os().reached("exchange.decided");
-  if (!all.empty())
-    for (int32_t r = 0; r < world_; ++r)
+  for (int32_t r = 0; r < world_; ++r) {
+    // The decision alone orders what came before it, but only by way of whoever made it, perhaps in another
+    // process; seen here as well, each rank's own word does so directly.
+    (void)slot(r).arrived.load(std::memory_order_acquire);
+    if (!all.empty())
       std::memcpy(all.data() + static_cast<size_t>(r) * mine.size(), slot(r).record[k % 2], mine.size());
+  }
   os().reached("exchange.read");
   return {};
 }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -17,7 +16,7 @@ namespace {
 
 constexpr int64_t kNameMs = 1'000;      // for another holder of the name to let go of it
 constexpr int64_t kStrangerMs = 5'000;  // for a hello
-constexpr int64_t kLingerMs = 300;      // to tell ranks that come after the rendezvous has failed
+constexpr int64_t kLingerMs = 1'000;      // to tell ranks that come after the rendezvous has failed
 constexpr int kAcceptsAtOnce = 64;
 constexpr int kRetryMs = 2;
 
@@ -34,7 +33,6 @@ struct Member {
   Fd page;
   Fd pidfd;
   bool ready = false;
-  bool told = false;  // that there will be no comm
 };
 
 /// A connection that is closed over unread messages takes what was sent on it along.
@@ -50,6 +48,8 @@ class Root {
   explicit Root(const Meeting& meeting)
       : meeting_(meeting),
         members_(static_cast<size_t>(meeting.world)),
+        expected_(meeting.world),
+        told_(kMaxWorld, false),
         deadline_ns_(meeting.deadline_ns),
         limit_ms_(meeting.limit_ms) {
     members_[0].pid = os().getpid();
@@ -80,6 +80,7 @@ class Root {
 
   Status dismiss(Status failure);
   void linger(const std::string& sentence);
+  bool still_silent(const Stranger& stranger, const std::string& sentence);
   void refuse(int connection, const std::string& sentence) const;
 
   Vigil vigil();
@@ -92,6 +93,8 @@ class Root {
   Fd listener_;
   std::vector<Stranger> strangers_;
   std::vector<Member> members_;  // by rank
+  int32_t expected_;             // how many ranks there may be: some may say more than this one
+  std::vector<bool> told_;       // by rank: that there will be no comm
   int32_t present_ = 1;
   int64_t deadline_ns_;  // the earliest of all ranks', and how long that rank's whole limit was
   int64_t limit_ms_;
@@ -254,8 +257,8 @@ Status Root::hear(Stranger& stranger, bool* keep) {
   Status failure = disagreement(stranger, hello);
   if (failure.ok()) return seat(stranger, hello, std::move(descriptors));
   refuse(stranger.connection.get(), failure.text());
-  if (hello.rank > 0 && hello.rank < meeting_.world)
-    members_[static_cast<size_t>(hello.rank)].told |= !members_[static_cast<size_t>(hello.rank)].peer;
+  if (hello.world <= kMaxWorld) expected_ = std::max(expected_, hello.world);
+  if (hello.rank > 0 && hello.rank < expected_) told_[static_cast<size_t>(hello.rank)] = true;
   return failure;
 }
 
@@ -426,34 +429,34 @@ Status Root::dismiss(Status failure) {
     refuse(member.connection.get(), sentence);
     drain(member.connection.get());
     member.connection.reset();
-    member.told = true;
+    told_[static_cast<size_t>(&member - members_.data())] = true;
   }
-  if (listener_.valid() && now_ns() < deadline_ns_) linger(sentence);
+  if (listener_.valid()) linger(sentence);
   return failure;
 }
 
 /// Ranks that have not come yet would wait for nothing until their deadline.
 void Root::linger(const std::string& sentence) {
-  const int64_t until_ms = now_ms() + kLingerMs;
-  const auto told = [](const Member& member) { return member.told; };
-  while (!std::all_of(members_.begin() + 1, members_.end(), told) && now_ms() < until_ms) {
+  const int64_t until_ms = now_ms() + std::min(kLingerMs, (deadline_ns_ - now_ns()) / 1'000'000);
+  while (std::count(told_.begin(), told_.end(), true) < expected_ - 1 && now_ms() < until_ms) {
     (void)turn();
     if (!accept_strangers().ok()) return;
-    for (Stranger& stranger : strangers_) {
-      MessageBuffer buffer;
-      std::vector<Fd> descriptors;
-      if (!stranger.connection.valid() ||
-          try_receive(stranger.connection.get(), buffer.bytes, &buffer.got, &descriptors) == EAGAIN)
-        continue;
-      Hello hello;
-      const bool rank = buffer.read(&hello) && hello.rank > 0 && hello.rank < meeting_.world;
-      // One that has been told and comes again means to begin anew: it tries on until this is over.
-      if (rank && !std::exchange(members_[static_cast<size_t>(hello.rank)].told, true))
-        refuse(stranger.connection.get(), sentence);
-      stranger.connection.reset();
-    }
-    std::erase_if(strangers_, [](const Stranger& one) { return !one.connection.valid(); });
+    std::erase_if(strangers_, [&](Stranger& stranger) { return !still_silent(stranger, sentence); });
   }
+}
+
+bool Root::still_silent(const Stranger& stranger, const std::string& sentence) {
+  MessageBuffer buffer;
+  std::vector<Fd> descriptors;
+  if (try_receive(stranger.connection.get(), buffer.bytes, &buffer.got, &descriptors) == EAGAIN)
+    return true;
+  Hello hello;
+  if (!buffer.read(&hello) || hello.rank <= 0 || hello.rank >= expected_) return false;
+  // One that has been told and comes again means to begin anew: it tries on until this is over.
+  const size_t rank = static_cast<size_t>(hello.rank);
+  if (!told_[rank]) refuse(stranger.connection.get(), sentence);
+  told_[rank] = true;
+  return false;
 }
 
 void Root::refuse(int connection, const std::string& sentence) const {

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/model.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "kernels/rule.h"
+#include "state/load.h"
+#include "state/save.h"
+#include "step/step.h"
+
+namespace zero::test {
+namespace {
+
+OptimizerOptions options_of(const ModelSpec& spec) {
+  OptimizerOptions options;
+  options.rule = find_rule(std::string_view(spec.rule));
+  options.partition = spec.partition;
+  options.bucket_bytes = spec.bucket_bytes;
+  return options;
+}
+
+std::vector<double> settings_of(const ModelSpec& spec) {
+  const Rule& rule = *find_rule(std::string_view(spec.rule));
+  std::vector<double> values;
+  for (const Setting& setting : rule.settings) values.push_back(setting.initial);
+  for (const auto& [name, value] : spec.settings) {
+    values[static_cast<size_t>(find_setting(rule, name))] = value;
+  }
+  return values;
+}
+
+int64_t elements_of(const std::vector<int64_t>& shape) {
+  int64_t elements = 1;
+  for (const int64_t size : shape) elements *= size;
+  return elements;
+}
+
+std::unique_ptr<ThreadPool> one_thread() {
+  auto pool = ThreadPool::create(1);
+  if (!pool.ok()) std::abort();
+  return std::move(*pool);
+}
+
+template <class T>
+void append_bits(std::string& out, const T& value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void append_floats(std::string& out, const float* values, int64_t count) {
+  out.append(reinterpret_cast<const char*>(values), static_cast<size_t>(count) * sizeof(float));
+}
+
+struct OwnedRun {
+  int64_t param, first, count;
+  int32_t slot;
+};
+
+/// What this rank owns of the live slots: runs with their values.
+std::string owned_state(const Optimizer& optim) {
+  std::string out;
+  for (const Segment& segment : optim.segments()) {
+    const Param& param = optim.params[static_cast<size_t>(segment.param)];
+    for (int slot = 0; slot < static_cast<int>(optim.options.rule->slots.size()); slot++) {
+      if (!(param.live_slots >> slot & 1)) continue;
+      append_bits(out, OwnedRun{segment.param, segment.first, segment.count, slot});
+      append_floats(out, optim.slot(slot, segment.share), segment.count);
+    }
+  }
+  return out;
+}
+
+void place_runs(std::string_view record, std::vector<std::vector<std::vector<float>>>& slots) {
+  while (!record.empty()) {
+    OwnedRun run;
+    std::memcpy(&run, record.data(), sizeof run);
+    record.remove_prefix(sizeof run);
+    const size_t bytes = static_cast<size_t>(run.count) * sizeof(float);
+    std::memcpy(slots[static_cast<size_t>(run.param)][static_cast<size_t>(run.slot)].data() + run.first,
+                record.data(), bytes);
+    record.remove_prefix(bytes);
+  }
+}
+
+}  // namespace
+
+ModelSpec odd_model() {
+  ModelSpec spec;
+  spec.groups = {{{"wte.weight", {67, 31}}, {"none", {0}}, {"one", {1}}, {"h.0.\u00e9 \"quoted\"", {3, 5, 7}}},
+                 {{"scalar", {}}, {"none.2", {4, 0, 2}}, {"bias", {1025}}, {"cut", {9001}}}};
+  return spec;
+}
+
+Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
+    : optim_(std::move(comm), options_of(spec), settings_of(spec), one_thread()),
+      missing_from_(spec.missing_from) {
+  for (const auto& group : spec.groups) {
+    std::vector<Optimizer::NewParam> added;
+    for (const ModelParam& param : group) {
+      const auto count = static_cast<size_t>(elements_of(param.shape));
+      const auto number = static_cast<int32_t>(data_.size());
+      std::vector<float>& data = data_.emplace_back(count);
+      for (size_t i = 0; i < count; i++) data[i] = static_cast<float>((i * 37 + data_.size() * 11) % 101) / 64;
+      grad_.emplace_back(count);
+      added.push_back({.name = param.name,
+                       .shape = param.shape,
+                       .data = data_.back().data(),
+                       .grad = grad_.back().data(),
+                       .owner = number % optim_.world(),
+                       .flags = 0,
+                       .order = 0,
+                       .has_order = false});
+    }
+    auto registered = optim_.register_params(settings_of(spec), added);
+    if (!registered.ok()) std::abort();
+  }
+}
+
+Status Model::seal() {
+  Call call = ZERO_TRY(optim_.comm->begin(Operation::seal, optim_.object));
+  return seal_params(call, optim_);
+}
+
+Status Model::step() {
+  std::vector<void*> pointers;
+  for (size_t p = 0; p < grad_.size(); p++) {
+    for (size_t i = 0; i < grad_[p].size(); i++) {
+      const auto seed = static_cast<uint64_t>(optim_.step) * 7919 + p * 104729 + i * 31;
+      grad_[p][i] = static_cast<float>(static_cast<int>(seed % 257) - 128) / 256;
+    }
+    pointers.push_back(p < missing_from_ ? grad_[p].data() : nullptr);
+  }
+  Call call = ZERO_TRY(optim_.comm->begin(Operation::step, optim_.object));
+  const Grads grads{.pointers = pointers.data(), .count = pointers.size(), .flags = ZERO_REDUCE_MEAN};
+  return std::move(zero::step(call, optim_, grads)).status();
+}
+
+Status Model::save(const std::string& directory, int32_t flags) {
+  Call call = ZERO_TRY(optim_.comm->begin(Operation::save, optim_.object));
+  return save_state(call, optim_, directory, flags);
+}
+
+Status Model::load(const std::string& directory, int32_t flags) {
+  Call call = ZERO_TRY(optim_.comm->begin(Operation::load, optim_.object));
+  return load_state(call, optim_, directory, flags);
+}
+
+std::string Model::state() {
+  auto call = optim_.comm->begin(Operation::barrier);
+  if (!call.ok()) return "failed: " + call.failure().text();
+  const auto records = call->gather("state", owned_state(optim_));
+  if (!records.ok()) return "failed: " + records.failure().text();
+
+  std::vector<std::vector<std::vector<float>>> slots;
+  for (const Param& param : optim_.params) {
+    slots.emplace_back(optim_.options.rule->slots.size(), std::vector<float>(static_cast<size_t>(param.count)));
+  }
+  for (const std::string& record : *records) place_runs(record, slots);
+
+  std::string out = text(optim_.options.rule->name, " step ", optim_.step, "\n");
+  for (const Group& group : optim_.groups) {
+    for (const double setting : group.settings) append_bits(out, setting);
+  }
+  for (size_t i = 0; i < optim_.params.size(); i++) {
+    const Param& param = optim_.params[i];
+    out += text(param.name, " step ", param.step, " live ", param.live_slots, "\n");
+    append_floats(out, param.data, param.count);
+    for (const auto& slot : slots[i]) append_floats(out, slot.data(), param.count);
+  }
+  return out;
+}
+
+std::unique_ptr<Model> solo_model(const ModelSpec& spec) {
+  auto comm = create_solo({});
+  if (!comm.ok()) std::abort();
+  auto model = std::make_unique<Model>(std::move(*comm), spec);
+  if (!model->seal().ok()) std::abort();
+  return model;
+}
+
+std::unique_ptr<Model> local_model(const ModelSpec& spec, std::string_view name, int rank, int world,
+                                   const CommOptions& options) {
+  auto comm = create_local(name, rank, world, options);
+  if (!comm.ok()) return nullptr;
+  auto model = std::make_unique<Model>(std::move(*comm), spec);
+  if (!model->seal().ok()) return nullptr;
+  return model;
+}
+
+std::string unique_name() {
+  static std::atomic<int> count{0};
+  return text("state-", getpid(), "-", now_ns(), "-", count++);
+}
+
+std::string told(const Status& status) {
+  if (status.ok()) return "";
+  const char* const name = code_name(status.code());
+  return text(name ? name : "?", ": ", status.text());
+}
+
+bool full_run() {
+  const char* const value = std::getenv("ZERO_TEST_FULL");
+  return value && std::string_view(value) == "1";
+}
+
+}  // namespace zero::test

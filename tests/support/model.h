@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's small model for tests of the state: steps with made-up gradients, saves, loads, and tells its
+// whole state as bytes that do not depend on who owns what.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/create.h"
+#include "optim/optimizer.h"
+
+namespace zero::test {
+
+struct ModelParam {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+struct ModelSpec {
+  std::vector<std::vector<ModelParam>> groups;  // one registration each
+  std::string rule = "adamw";
+  std::vector<std::pair<std::string, double>> settings = {};  // of every group
+  int32_t partition = ZERO_PARTITION_EVEN;
+  int64_t bucket_bytes = 16'384;
+  uint32_t missing_from = UINT32_MAX;  // parameters from this number on never get a gradient
+};
+
+/// Some odd shapes, among them none, one and cut ones.
+ModelSpec odd_model();
+
+class Model {
+ public:
+  Model(std::shared_ptr<Comm> comm, const ModelSpec& spec);
+
+  Optimizer& optim() { return optim_; }
+  std::vector<std::vector<float>>& data() { return data_; }
+
+  Status seal();
+  /// Gradients depend on parameter, element and step count only.
+  Status step();
+  Status save(const std::string& directory, int32_t flags = 0);
+  Status load(const std::string& directory, int32_t flags = 0);
+
+  /// Collective: settings, step counts, parameters of this rank and the state of all ranks, with exact bits.
+  /// "failed: ..." instead if the group is broken.
+  std::string state();
+
+ private:
+  Optimizer optim_;
+  std::vector<std::vector<float>> data_, grad_;
+  uint32_t missing_from_;
+};
+
+/// A group of one, sealed; aborts the test program if it cannot be made.
+std::unique_ptr<Model> solo_model(const ModelSpec& spec);
+
+/// A rank's model on a local comm of that name, sealed; null if the group did not form.
+std::unique_ptr<Model> local_model(const ModelSpec& spec, std::string_view name, int rank, int world,
+                                   const CommOptions& options = {});
+
+/// A name that no other test uses.
+std::string unique_name();
+
+/// "" for success, else "ZERO_ERR_...: text".
+std::string told(const Status& status);
+
+/// True where ZERO_TEST_FULL=1 asks for the exhaustive run.
+bool full_run();
+
+}  // namespace zero::test

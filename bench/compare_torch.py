@@ -255,7 +255,7 @@ def run_rank(rank: int, world: int, arguments: argparse.Namespace, job: str, res
         for _ in range(arguments.warmup):
             turn(name, False)
     # Peers join in every k-th round; the order turns round each time.
-    stride = max(1, arguments.rounds // arguments.peer_rounds)
+    stride = -(-arguments.rounds // arguments.peer_rounds)
     for number in range(arguments.rounds):
         names = [n for n in steps if n == "libzero" or number % stride == 0]
         for name in names if number % 2 == 0 else reversed(names):

@@ -212,12 +212,12 @@ NAME = r"\b\w+: "
 def check_rust() -> None:
     source = (BINDINGS / "rust/libzero-sys/src/lib.rs").read_text(encoding="utf-8")
     source = re.sub(r"\s+", " ", re.sub(r"//[^\n]*", "", source))
-    source = re.sub(r",\s*([)\]}])", r"\1", source)
+    source = re.sub(r",? ([)>])", r"\1", re.sub(r"([(<]) ", r"\1", source))
     # Arguments of function types have names, for readers.
     source = re.sub(
         r"(?<=fn)\(([^()]*)\)", lambda match: f"({re.sub(NAME, '', match[1])})", source
     )
-    declared = re.findall(r"pub (?:safe )?fn (zero_\w+)\( ?(.*?) ?\)(?: -> ([^;]+))?;", source)
+    declared = re.findall(r"pub (?:safe )?fn (zero_\w+)\((.*?)\)(?: -> ([^;]+))?;", source)
     found = {
         name: (re.findall(r"\w+: ([^,]+)", arguments), result or "()")
         for name, arguments, result in declared
@@ -231,7 +231,7 @@ def check_rust() -> None:
             wanted[0] = "zero_log_fn"
         expect(f"Rust arguments of {name}", wanted, found[name][0])
         expect(f"Rust result of {name}", rust_of(words_of(result)[0]), found[name][1])
-    rust_structs = dict(re.findall(r"pub struct (zero_\w+) \{ (.*?) \}", source))
+    rust_structs = dict(re.findall(r"pub struct (zero_\w+) \{ (.*?),? \}", source))
     for handle in HANDLES:
         rust_structs.pop(handle, None)
     expect("Rust structs", sorted(bodies), sorted(rust_structs))

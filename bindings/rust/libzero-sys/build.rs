@@ -21,7 +21,9 @@ fn main() {
         Ok(flags) => print_flags(&flags),
         // `cargo check` and documentation need no library: the linker will say that it is missing.
         Err(reason) => {
-            println!("cargo:warning=libzero was not found: LIBZERO_LIB_DIR is not set, and {reason}");
+            println!(
+                "cargo:warning=libzero was not found: LIBZERO_LIB_DIR is not set, and {reason}"
+            );
             println!("cargo:rustc-link-lib=dylib=zero");
         }
     }
@@ -36,10 +38,7 @@ fn pkg_config() -> Result<String, String> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    Err(format!(
-        "pkg-config says: {}",
-        text.lines().next().unwrap_or("nothing")
-    ))
+    Err(format!("pkg-config says: {}", text.lines().next().unwrap_or("nothing")))
 }
 
 fn print_flags(flags: &str) {

@@ -440,7 +440,7 @@ void Root::linger(const std::string& sentence) {
   const int64_t until_ms = now_ms() + std::min(kLingerMs, (deadline_ns_ - now_ns()) / 1'000'000);
   while (std::count(told_.begin(), told_.end(), true) < expected_ - 1 && now_ms() < until_ms) {
     (void)turn();
-    if (!accept_strangers().ok()) return;
+    if (!meeting_.check().ok() || !accept_strangers().ok()) return;
     std::erase_if(strangers_, [&](Stranger& stranger) { return !still_silent(stranger, sentence); });
   }
 }

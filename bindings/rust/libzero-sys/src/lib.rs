@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+//! zero.h in Rust, declaration by declaration. What each one means stands in the header; the crate
+//! `libzero` is the safe layer. `tests/abi/check_bindings.py` compares this file with the header.
+#![no_std]
+#![allow(non_camel_case_types, missing_docs)]
+
+use core::ffi::{c_char, c_void};
+use core::marker::{PhantomData, PhantomPinned};
+
+pub type zero_status = i32;
+
+pub const ZERO_OK: zero_status = 0;
+pub const ZERO_SKIPPED: zero_status = 1;
+pub const ZERO_ERR_ARGUMENT: zero_status = -1;
+pub const ZERO_ERR_STATE: zero_status = -2;
+pub const ZERO_ERR_BUSY: zero_status = -3;
+pub const ZERO_ERR_FORKED: zero_status = -4;
+pub const ZERO_ERR_UNSUPPORTED: zero_status = -5;
+pub const ZERO_ERR_MEMORY: zero_status = -6;
+pub const ZERO_ERR_MISMATCH: zero_status = -7;
+pub const ZERO_ERR_PEER: zero_status = -8;
+pub const ZERO_ERR_CKPT_IO: zero_status = -9;
+pub const ZERO_ERR_CKPT_INVALID: zero_status = -10;
+pub const ZERO_ERR_CKPT_MISMATCH: zero_status = -11;
+pub const ZERO_ERR_NOT_LOADED: zero_status = -12;
+pub const ZERO_ERR_RENDEZVOUS: zero_status = -13;
+pub const ZERO_ERR_TIMEOUT: zero_status = -14;
+pub const ZERO_ERR_PEER_DEAD: zero_status = -15;
+pub const ZERO_ERR_DESYNC: zero_status = -16;
+pub const ZERO_ERR_COMM: zero_status = -17;
+pub const ZERO_ERR_ABORTED: zero_status = -18;
+pub const ZERO_ERR_SYSTEM: zero_status = -19;
+pub const ZERO_ERR_INTERNAL: zero_status = -99;
+pub const ZERO_LOG_ERROR: i32 = 1;
+pub const ZERO_LOG_WARNING: i32 = 2;
+pub const ZERO_LOG_INFO: i32 = 3;
+pub const ZERO_FLOAT32: i32 = 1;
+pub const ZERO_FLOAT64: i32 = 2;
+pub const ZERO_INT32: i32 = 3;
+pub const ZERO_INT64: i32 = 4;
+pub const ZERO_SUM: i32 = 1;
+pub const ZERO_MIN: i32 = 2;
+pub const ZERO_MAX: i32 = 3;
+pub const ZERO_MEMORY_PER_RANK: i32 = 1;
+pub const ZERO_MEMORY_SHARED: i32 = 2;
+pub const ZERO_OPTIMIZER_ADAMW: i32 = 0;
+pub const ZERO_OPTIMIZER_ADAM: i32 = 1;
+pub const ZERO_OPTIMIZER_SGD: i32 = 2;
+pub const ZERO_PARTITION_EVEN: i32 = 0;
+pub const ZERO_PARTITION_GREEDY: i32 = 1;
+pub const ZERO_PARTITION_GREEDY_IN_ORDER: i32 = 2;
+pub const ZERO_PARTITION_MANUAL: i32 = 3;
+pub const ZERO_NONFINITE_IGNORE: i32 = 0;
+pub const ZERO_NONFINITE_SKIP: i32 = 1;
+pub const ZERO_PARAM_ORDER: i32 = 1;
+pub const ZERO_PARAM_PADDED: i32 = 2;
+pub const ZERO_REDUCE_MEAN: i32 = 0;
+pub const ZERO_REDUCE_SUM: i32 = 1;
+pub const ZERO_SAVE_REPLACE: i32 = 1;
+pub const ZERO_LOAD_KEEP_SETTINGS: i32 = 1;
+pub const ZERO_VERSION_MAJOR: u32 = 0;
+pub const ZERO_VERSION_MINOR: u32 = 1;
+pub const ZERO_VERSION_PATCH: u32 = 0;
+pub const ZERO_ALL_GROUPS: i32 = -1;
+pub const ZERO_ROOT_NONE: i32 = -1;
+pub const ZERO_OWNER_SPLIT: i32 = -1;
+
+/// A token of the library, never dereferenced.
+#[repr(C)]
+pub struct zero_comm {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// A token of the library, never dereferenced.
+#[repr(C)]
+pub struct zero_optim {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+pub type zero_log_fn =
+    Option<unsafe extern "C" fn(ctx: *mut c_void, level: i32, message: *const c_char)>;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_comm_options {
+    pub struct_size: usize,
+    pub timeout_ms: i64,
+    pub late_ms: i64,
+    pub rendezvous_ms: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_comm_functions {
+    pub struct_size: usize,
+    pub exchange: Option<
+        unsafe extern "C" fn(
+            ctx: *mut c_void,
+            send: *const c_void,
+            recv: *mut c_void,
+            bytes: usize,
+        ) -> zero_status,
+    >,
+    pub all_gather: Option<
+        unsafe extern "C" fn(
+            ctx: *mut c_void,
+            send: *const c_void,
+            recv: *mut c_void,
+            bytes: usize,
+            stream: *mut c_void,
+        ) -> zero_status,
+    >,
+    pub all_to_all: Option<
+        unsafe extern "C" fn(
+            ctx: *mut c_void,
+            send: *const c_void,
+            recv: *mut c_void,
+            bytes: usize,
+            stream: *mut c_void,
+        ) -> zero_status,
+    >,
+    pub reduce_scatter: Option<
+        unsafe extern "C" fn(
+            ctx: *mut c_void,
+            send: *const c_void,
+            recv: *mut c_void,
+            count: usize,
+            dtype: i32,
+            stream: *mut c_void,
+        ) -> zero_status,
+    >,
+    pub split: Option<
+        unsafe extern "C" fn(
+            ctx: *mut c_void,
+            color: i32,
+            rank: i32,
+            world: i32,
+            child_ctx: *mut *mut c_void,
+        ) -> zero_status,
+    >,
+    pub free: Option<unsafe extern "C" fn(ctx: *mut c_void)>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_failure {
+    pub struct_size: usize,
+    pub status: zero_status,
+    pub rank: i32,
+    pub step: i64,
+    pub params_consistent: i32,
+    pub phase: [c_char; 32],
+    pub text: [c_char; 512],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_options {
+    pub struct_size: usize,
+    pub optimizer: i32,
+    pub partition: i32,
+    pub bucket_bytes: i64,
+    pub max_grad_norm: f64,
+    pub grad_norm_type: f64,
+    pub nonfinite: i32,
+    pub threads: i32,
+    pub names: *const *const c_char,
+    pub values: *const f64,
+    pub setting_count: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_group_options {
+    pub struct_size: usize,
+    pub names: *const *const c_char,
+    pub values: *const f64,
+    pub setting_count: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_param {
+    pub struct_size: usize,
+    pub name: *const c_char,
+    pub data: *mut c_void,
+    pub grad: *mut c_void,
+    pub shape: *const i64,
+    pub ndim: i32,
+    pub dtype: i32,
+    pub owner: i32,
+    pub flags: i32,
+    pub order: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_step_options {
+    pub struct_size: usize,
+    pub grads: *const *mut c_void,
+    pub grad_count: usize,
+    pub reduce_flags: i32,
+    pub reserved: i32,
+    pub stream: *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_result {
+    pub struct_size: usize,
+    pub step: i64,
+    pub skipped: i64,
+    pub nonfinite: i64,
+    pub grad_norm: f64,
+    pub clip_factor: f64,
+    pub status: zero_status,
+    pub reserved: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_save_options {
+    pub struct_size: usize,
+    pub flags: i32,
+    pub reserved: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_load_options {
+    pub struct_size: usize,
+    pub flags: i32,
+    pub reserved: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_plan {
+    pub struct_size: usize,
+    pub offsets: *mut i64,
+    pub owners: *mut i32,
+    pub elements: *mut i64,
+    pub arena_bytes: i64,
+    pub state_bytes: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_statistics {
+    pub struct_size: usize,
+    pub parameter_elements: i64,
+    pub owned_elements: i64,
+    pub state_bytes: i64,
+    pub staging_bytes: i64,
+    pub control_bytes: i64,
+    pub copied_bytes: i64,
+    pub moved_bytes: i64,
+    pub steps: i64,
+    pub skipped: i64,
+    pub nonfinite_elements: i64,
+    pub gather_seconds: f64,
+    pub vote_seconds: f64,
+    pub apply_seconds: f64,
+    pub publish_seconds: f64,
+    pub save_seconds: f64,
+    pub load_seconds: f64,
+}
+
+unsafe extern "C" {
+    pub safe fn zero_version() -> u32;
+    pub safe fn zero_build_info() -> *const c_char;
+    pub safe fn zero_last_error() -> *const c_char;
+    pub safe fn zero_status_name(status: zero_status) -> *const c_char;
+    pub fn zero_set_log_callback(log: zero_log_fn, ctx: *mut c_void, max_level: i32)
+    -> zero_status;
+    pub fn zero_comm_options_init(
+        options: *mut zero_comm_options,
+        struct_size: usize,
+    ) -> zero_status;
+    pub fn zero_comm_create_solo(
+        out: *mut *mut zero_comm,
+        options: *const zero_comm_options,
+    ) -> zero_status;
+    pub fn zero_comm_create_local(
+        out: *mut *mut zero_comm,
+        name: *const c_char,
+        rank: i32,
+        world: i32,
+        options: *const zero_comm_options,
+    ) -> zero_status;
+    pub fn zero_comm_create_env(
+        out: *mut *mut zero_comm,
+        options: *const zero_comm_options,
+    ) -> zero_status;
+    pub fn zero_comm_functions_init(
+        functions: *mut zero_comm_functions,
+        struct_size: usize,
+    ) -> zero_status;
+    pub fn zero_comm_create_user(
+        out: *mut *mut zero_comm,
+        functions: *const zero_comm_functions,
+        ctx: *mut c_void,
+        rank: i32,
+        world: i32,
+        options: *const zero_comm_options,
+    ) -> zero_status;
+    pub fn zero_comm_split(
+        out: *mut *mut zero_comm,
+        parent: *mut zero_comm,
+        color: i32,
+        key: i32,
+    ) -> zero_status;
+    pub fn zero_comm_rank(comm: *const zero_comm) -> i32;
+    pub fn zero_comm_world(comm: *const zero_comm) -> i32;
+    pub fn zero_comm_barrier(comm: *mut zero_comm) -> zero_status;
+    pub fn zero_comm_broadcast(
+        comm: *mut zero_comm,
+        data: *mut c_void,
+        bytes: usize,
+        root: i32,
+    ) -> zero_status;
+    pub fn zero_comm_all_reduce(
+        comm: *mut zero_comm,
+        data: *mut c_void,
+        count: usize,
+        dtype: i32,
+        operation: i32,
+    ) -> zero_status;
+    pub fn zero_comm_abort(comm: *mut zero_comm, reason: *const c_char) -> zero_status;
+    pub fn zero_failure_init(failure: *mut zero_failure, struct_size: usize) -> zero_status;
+    pub fn zero_comm_failure(comm: *const zero_comm, failure: *mut zero_failure) -> zero_status;
+    pub fn zero_comm_free(comm: *mut zero_comm) -> zero_status;
+    pub fn zero_arena_alloc(
+        comm: *mut zero_comm,
+        bytes: usize,
+        kind: i32,
+        out: *mut *mut c_void,
+    ) -> zero_status;
+    pub fn zero_arena_free(arena: *mut c_void) -> zero_status;
+    pub fn zero_options_init(options: *mut zero_options, struct_size: usize) -> zero_status;
+    pub fn zero_create(
+        out: *mut *mut zero_optim,
+        comm: *mut zero_comm,
+        options: *const zero_options,
+    ) -> zero_status;
+    pub fn zero_group_options_init(
+        options: *mut zero_group_options,
+        struct_size: usize,
+    ) -> zero_status;
+    pub fn zero_param_init(param: *mut zero_param, struct_size: usize) -> zero_status;
+    pub fn zero_register_params(
+        optim: *mut zero_optim,
+        options: *const zero_group_options,
+        params: *const zero_param,
+        count: usize,
+        group: *mut i32,
+    ) -> zero_status;
+    pub fn zero_bind_params(
+        optim: *mut zero_optim,
+        data: *const *mut c_void,
+        grads: *const *mut c_void,
+        count: usize,
+    ) -> zero_status;
+    pub fn zero_seal(optim: *mut zero_optim) -> zero_status;
+    pub fn zero_free(optim: *mut zero_optim) -> zero_status;
+    pub fn zero_group_set(
+        optim: *mut zero_optim,
+        group: i32,
+        name: *const c_char,
+        value: f64,
+    ) -> zero_status;
+    pub fn zero_group_get(
+        optim: *const zero_optim,
+        group: i32,
+        name: *const c_char,
+        value: *mut f64,
+    ) -> zero_status;
+    pub fn zero_broadcast_params(
+        optim: *mut zero_optim,
+        root: i32,
+        stream: *mut c_void,
+    ) -> zero_status;
+    pub fn zero_reduce_grads(
+        optim: *mut zero_optim,
+        grads: *const *mut c_void,
+        count: usize,
+        flags: i32,
+        stream: *mut c_void,
+    ) -> zero_status;
+    pub fn zero_clip_grad_norm(
+        optim: *mut zero_optim,
+        max_norm: f64,
+        norm_type: f64,
+        norm: *mut f64,
+        stream: *mut c_void,
+    ) -> zero_status;
+    pub fn zero_step_options_init(
+        options: *mut zero_step_options,
+        struct_size: usize,
+    ) -> zero_status;
+    pub fn zero_step(optim: *mut zero_optim, options: *const zero_step_options) -> zero_status;
+    pub fn zero_result_init(result: *mut zero_result, struct_size: usize) -> zero_status;
+    pub fn zero_step_result(optim: *const zero_optim, result: *mut zero_result) -> zero_status;
+    pub fn zero_drop_grads(optim: *mut zero_optim) -> zero_status;
+    pub fn zero_save_options_init(
+        options: *mut zero_save_options,
+        struct_size: usize,
+    ) -> zero_status;
+    pub fn zero_state_save(
+        optim: *mut zero_optim,
+        directory: *const c_char,
+        options: *const zero_save_options,
+    ) -> zero_status;
+    pub fn zero_load_options_init(
+        options: *mut zero_load_options,
+        struct_size: usize,
+    ) -> zero_status;
+    pub fn zero_state_load(
+        optim: *mut zero_optim,
+        directory: *const c_char,
+        options: *const zero_load_options,
+    ) -> zero_status;
+    pub fn zero_param_index(
+        optim: *const zero_optim,
+        name: *const c_char,
+        index: *mut i64,
+    ) -> zero_status;
+    pub fn zero_owned_ranges(
+        optim: *const zero_optim,
+        rank: i32,
+        ranges: *mut i64,
+        capacity: usize,
+        count: *mut usize,
+    ) -> zero_status;
+    pub fn zero_plan_init(plan: *mut zero_plan, struct_size: usize) -> zero_status;
+    pub fn zero_partition_plan(
+        params: *const zero_param,
+        count: usize,
+        world: i32,
+        options: *const zero_options,
+        plan: *mut zero_plan,
+    ) -> zero_status;
+    pub fn zero_statistics_init(
+        statistics: *mut zero_statistics,
+        struct_size: usize,
+    ) -> zero_status;
+    pub fn zero_stats(optim: *const zero_optim, statistics: *mut zero_statistics) -> zero_status;
+}
+
+// The layout of 64-bit machines; tests/layout.rs compares every field with what a C compiler says.
+#[cfg(target_pointer_width = "64")]
+mod layout {
+    use super::*;
+    use core::mem::offset_of;
+
+    const _: () = assert!(
+        size_of::<zero_comm_options>() == 32 && offset_of!(zero_comm_options, rendezvous_ms) == 24
+    );
+    const _: () = assert!(
+        size_of::<zero_comm_functions>() == 56 && offset_of!(zero_comm_functions, free) == 48
+    );
+    const _: () = assert!(size_of::<zero_failure>() == 576 && offset_of!(zero_failure, text) == 60);
+    const _: () =
+        assert!(size_of::<zero_options>() == 72 && offset_of!(zero_options, setting_count) == 64);
+    const _: () = assert!(
+        size_of::<zero_group_options>() == 32
+            && offset_of!(zero_group_options, setting_count) == 24
+    );
+    const _: () = assert!(size_of::<zero_param>() == 64 && offset_of!(zero_param, order) == 56);
+    const _: () = assert!(
+        size_of::<zero_step_options>() == 40 && offset_of!(zero_step_options, stream) == 32
+    );
+    const _: () =
+        assert!(size_of::<zero_result>() == 56 && offset_of!(zero_result, reserved) == 52);
+    const _: () = assert!(
+        size_of::<zero_save_options>() == 16 && offset_of!(zero_save_options, reserved) == 12
+    );
+    const _: () = assert!(
+        size_of::<zero_load_options>() == 16 && offset_of!(zero_load_options, reserved) == 12
+    );
+    const _: () = assert!(size_of::<zero_plan>() == 48 && offset_of!(zero_plan, state_bytes) == 40);
+    const _: () = assert!(
+        size_of::<zero_statistics>() == 136 && offset_of!(zero_statistics, load_seconds) == 128
+    );
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every struct has the layout that a C compiler gives it: layout.c prints it as JSON, the macro below
+//! prints the same for the Rust declarations. ZERO_LAYOUT names a built layout program.
+use std::env;
+use std::mem::{align_of, offset_of, size_of};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libzero_sys::*;
+
+fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
+    size_of::<F>()
+}
+
+macro_rules! layout {
+    ($($name:ident { $($field:ident),* },)*) => {{
+        let structs: Vec<String> = vec![$({
+            let fields: Vec<String> = vec![$(format!(
+                r#""{}":{{"offset":{},"size":{}}}"#,
+                stringify!($field),
+                offset_of!($name, $field),
+                size_of_field(|it: &$name| &it.$field),
+            )),*];
+            format!(
+                r#""{}":{{"size":{},"align":{},"fields":{{{}}}}}"#,
+                stringify!($name),
+                size_of::<$name>(),
+                align_of::<$name>(),
+                fields.join(","),
+            )
+        }),*];
+        format!("{{{}}}", structs.join(","))
+    }};
+}
+
+fn rust_layout() -> String {
+    layout! {
+        zero_comm_options { struct_size, timeout_ms, late_ms, rendezvous_ms },
+        zero_comm_functions { struct_size, exchange, all_gather, all_to_all, reduce_scatter, split, free },
+        zero_failure { struct_size, status, rank, step, params_consistent, phase, text },
+        zero_options { struct_size, optimizer, partition, bucket_bytes, max_grad_norm, grad_norm_type, nonfinite, threads, names, values, setting_count },
+        zero_group_options { struct_size, names, values, setting_count },
+        zero_param { struct_size, name, data, grad, shape, ndim, dtype, owner, flags, order },
+        zero_step_options { struct_size, grads, grad_count, reduce_flags, reserved, stream },
+        zero_result { struct_size, step, skipped, nonfinite, grad_norm, clip_factor, status, reserved },
+        zero_save_options { struct_size, flags, reserved },
+        zero_load_options { struct_size, flags, reserved },
+        zero_plan { struct_size, offsets, owners, elements, arena_bytes, state_bytes },
+        zero_statistics { struct_size, parameter_elements, owned_elements, state_bytes, staging_bytes, control_bytes, copied_bytes, moved_bytes, steps, skipped, nonfinite_elements, gather_seconds, vote_seconds, apply_seconds, publish_seconds, save_seconds, load_seconds },
+    }
+}
+
+fn layout_program() -> PathBuf {
+    if let Some(program) = env::var_os("ZERO_LAYOUT") {
+        return program.into();
+    }
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("layout");
+    let built = Command::new(env::var("CC").unwrap_or("cc".into()))
+        .arg("-I")
+        .arg(checkout.join("include"))
+        .arg(checkout.join("tests/abi/layout.c"))
+        .arg("-o")
+        .arg(&program)
+        .status();
+    assert!(built.expect("a C compiler runs").success());
+    program
+}
+
+#[test]
+fn structs_lie_in_memory_as_in_c() {
+    let output = Command::new(layout_program()).output().expect("layout runs");
+    let printed = String::from_utf8(output.stdout).expect("layout prints text");
+    let c_layout: String = printed.split_whitespace().collect();
+    assert!(c_layout.len() > 1000, "too little was printed: {c_layout}");
+    assert_eq!(rust_layout(), c_layout);
+}

@@ -46,7 +46,9 @@ def expect(what: str, header: object, binding: object) -> None:
 text = re.sub(r"/\*.*?\*/", "", Path(HEADER).read_text(encoding="utf-8"), flags=re.S)
 text = re.sub(r"\s+", " ", text)
 OPEN = r"ZERO_API ([\w ]+?\**)\s*(zero_\w+)\(([^()]*)\);"
-functions = {name: (result.strip(), arguments) for result, name, arguments in re.findall(OPEN, text)}
+functions = {
+    name: (result.strip(), arguments) for result, name, arguments in re.findall(OPEN, text)
+}
 bodies = dict(re.findall(r"typedef struct (zero_\w+) \{(.*?)\} zero_\w+;", text))
 constants = {
     name: int(value) for name, value in re.findall(r"\b(ZERO_[A-Z0-9_]+) = (-?\d+)\b", text)
@@ -214,9 +216,7 @@ def check_rust() -> None:
     source = re.sub(r"\s+", " ", re.sub(r"//[^\n]*", "", source))
     source = re.sub(r",? ([)>])", r"\1", re.sub(r"([(<]) ", r"\1", source))
     # Arguments of function types have names, for readers.
-    source = re.sub(
-        r"(?<=fn)\(([^()]*)\)", lambda match: f"({re.sub(NAME, '', match[1])})", source
-    )
+    source = re.sub(r"(?<=fn)\(([^()]*)\)", lambda match: f"({re.sub(NAME, '', match[1])})", source)
     declared = re.findall(r"pub (?:safe )?fn (zero_\w+)\((.*?)\)(?: -> ([^;]+))?;", source)
     found = {
         name: (re.findall(r"\w+: ([^,]+)", arguments), result or "()")

@@ -19,7 +19,8 @@ namespace {
 
 OptimizerOptions options_of(const ModelSpec& spec) {
   OptimizerOptions options;
-  options.rule = find_rule(std::string_view(spec.rule));
+  while (spec.rule != find_rule(options.optimizer)->name) options.optimizer++;
+  options.rule = find_rule(options.optimizer);
   options.partition = spec.partition;
   options.bucket_bytes = spec.bucket_bytes;
   return options;

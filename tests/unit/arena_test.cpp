@@ -73,9 +73,9 @@ TEST(Arena, shared_by_ranks_that_are_threads_is_found_and_given_up_by_each) {
   const auto a = solo(), b = solo(), stranger = solo();
   const auto of_a = std::make_shared<FakeArena>(a, kBase, 100);
   const auto of_b = std::make_shared<FakeArena>(b, kBase, 100);
-  claim_arena(of_a);
   std::thread rank_b([&] { claim_arena(of_b); });
   rank_b.join();
+  claim_arena(of_a);  // second, so that giving up the first claim would be wrong
   EXPECT_EQ(find_arena(at(kBase + 10), 5, a.get(), nullptr), of_a);
   EXPECT_EQ(find_arena(at(kBase + 10), 5, b.get(), nullptr), of_b);
   EXPECT_NE(find_arena(at(kBase + 10), 5, stranger.get(), nullptr), nullptr);

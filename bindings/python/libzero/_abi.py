@@ -40,6 +40,9 @@ class Status:
     """As restype: zero_status. A negative one raises."""
 
 
+H = TypeVar("H", bound="Handle")
+
+
 class Handle(c.c_void_p):
     """A token of the library. One that is closed or of another kind never reaches C."""
 
@@ -52,6 +55,10 @@ class Handle(c.c_void_p):
         if not value.value:
             raise ValueError(f"this {cls.c_name} is closed")
         return value
+
+    def open(self: H) -> H:
+        """This handle; ValueError if it is closed. (ctypes wraps what from_param raises.)"""
+        return type(self).from_param(self)  # type: ignore[no-any-return]
 
 
 class CommHandle(Handle):

@@ -94,25 +94,25 @@ class Comm:
     def split(self, color: int, key: int = 0) -> Comm | None:
         """A comm of the ranks with this color, by key, then rank; None for a negative color."""
         handle = CommHandle()
-        lib().zero_comm_split(c.byref(handle), self._handle, _int32(color), _int32(key))
+        lib().zero_comm_split(c.byref(handle), self._handle.open(), _int32(color), _int32(key))
         return Comm(handle) if handle.value else None
 
     @property
     def rank(self) -> int:
-        return int(lib().zero_comm_rank(self._handle))
+        return int(lib().zero_comm_rank(self._handle.open()))
 
     @property
     def world(self) -> int:
-        return int(lib().zero_comm_world(self._handle))
+        return int(lib().zero_comm_world(self._handle.open()))
 
     def barrier(self) -> None:
         """Return once every rank has called."""
-        lib().zero_comm_barrier(self._handle)
+        lib().zero_comm_barrier(self._handle.open())
 
     def broadcast(self, data: Any, root: int = 0) -> None:
         """Copy the bytes of `data`, an array or writable buffer, from `root` to every rank."""
         buffer = buffer_of(data, "data")
-        lib().zero_comm_broadcast(self._handle, buffer.address, buffer.bytes, _int32(root))
+        lib().zero_comm_broadcast(self._handle.open(), buffer.address, buffer.bytes, _int32(root))
 
     @overload
     def all_reduce(self, data: float, operation: str = "sum") -> float: ...
@@ -130,7 +130,9 @@ class Comm:
         dtype = _abi.DTYPES.get(buffer.dtype)
         if dtype is None:
             raise TypeError(f"data is {buffer.dtype}; there are {', '.join(_abi.DTYPES)}")
-        lib().zero_comm_all_reduce(self._handle, buffer.address, buffer.elements, dtype, chosen)
+        lib().zero_comm_all_reduce(
+            self._handle.open(), buffer.address, buffer.elements, dtype, chosen
+        )
         return data
 
     def _all_reduce_number(self, number: float, operation: int) -> float:
@@ -141,17 +143,17 @@ class Comm:
             value, dtype = c.c_int64(number), _abi.DTYPES["int64"]
         else:
             value, dtype = c.c_double(number), _abi.DTYPES["float64"]
-        lib().zero_comm_all_reduce(self._handle, c.addressof(value), 1, dtype, operation)
+        lib().zero_comm_all_reduce(self._handle.open(), c.addressof(value), 1, dtype, operation)
         return value.value
 
     def abort(self, reason: str = "") -> None:
         """Break the comm on every rank, from any thread, at any time."""
-        lib().zero_comm_abort(self._handle, _abi.text(reason, "reason") or None)
+        lib().zero_comm_abort(self._handle.open(), _abi.text(reason, "reason") or None)
 
     def failure(self) -> Failure | None:
         """What broke the comm, None while it is sound; from any thread."""
         failure = _abi.create(_abi.Failure)
-        lib().zero_comm_failure(self._handle, c.byref(failure))
+        lib().zero_comm_failure(self._handle.open(), c.byref(failure))
         if failure.status == _abi.OK:
             return None
         return Failure(
@@ -176,7 +178,7 @@ class Comm:
             _abi.choice(_abi.DTYPES, dtype, "dtype")
         dimensions = shape_of(shape)
         item = {"uint8": 1, "float32": 4, "int32": 4}.get(dtype, 8)
-        memory = ArenaMemory(self._handle, math.prod(dimensions) * item, chosen)
+        memory = ArenaMemory(self._handle.open(), math.prod(dimensions) * item, chosen)
         return memory.view(0, dimensions, dtype)
 
     def close(self) -> None:

@@ -74,11 +74,13 @@ class Group:
 
     def __getitem__(self, name: str) -> float:
         value = c.c_double()
-        lib().zero_group_get(self._handle, self.number, _abi.text(name, "setting"), c.byref(value))
+        lib().zero_group_get(
+            self._handle.open(), self.number, _abi.text(name, "setting"), c.byref(value)
+        )
         return value.value
 
     def __setitem__(self, name: str, value: float) -> None:
-        lib().zero_group_set(self._handle, self.number, _abi.text(name, "setting"), value)
+        lib().zero_group_set(self._handle.open(), self.number, _abi.text(name, "setting"), value)
 
     def update(self, **settings: float) -> None:
         for name, value in settings.items():
@@ -131,7 +133,7 @@ class Optimizer:
             threads=threads,
             settings=settings,
         )
-        lib().zero_create(c.byref(self._handle), comm._handle, c.byref(options))
+        lib().zero_create(c.byref(self._handle), comm._handle.open(), c.byref(options))
         self._comm = comm
         self._names: list[str] = []
         self._shapes: list[tuple[int, ...]] = []
@@ -157,7 +159,7 @@ class Optimizer:
         options.names, options.values, options.setting_count = _abi.settings(settings)
         number = c.c_int32()
         lib().zero_register_params(
-            self._handle,
+            self._handle.open(),
             c.byref(options),
             _params.c_params(prepared),
             len(prepared),
@@ -177,7 +179,7 @@ class Optimizer:
         new_data = None if data is None else self._memory(data, "parameter")
         new_grads = None if grads is None else self._memory(grads, "gradient of")
         lib().zero_bind_params(
-            self._handle,
+            self._handle.open(),
             None if new_data is None else _params.pointers(new_data),
             None if new_grads is None else _params.pointers(new_grads),
             len(self._names),
@@ -190,7 +192,7 @@ class Optimizer:
     def seal(self) -> None:
         """Fix owners, compare the registration over all ranks and allocate the state; implied by
         the first call that talks to other ranks."""
-        lib().zero_seal(self._handle)
+        lib().zero_seal(self._handle.open())
 
     @property
     def settings(self) -> Group:
@@ -202,7 +204,7 @@ class Optimizer:
     def broadcast_params(self, root: int | None = 0) -> None:
         """Copy every parameter from `root` to all ranks; None says that all wrote the same."""
         chosen = _abi.ROOT_NONE if root is None else root
-        lib().zero_broadcast_params(self._handle, chosen, None)
+        lib().zero_broadcast_params(self._handle.open(), chosen, None)
 
     def reduce_grads(self, grads: Arrays | None = None, reduction: str = "mean") -> None:
         """Sum every gradient over the ranks, to its owners; "mean" divides by their number. None
@@ -211,13 +213,13 @@ class Optimizer:
         memory = None if grads is None else self._memory(grads, "gradient of")
         addresses = None if memory is None else _params.pointers(memory)
         count = 0 if memory is None else len(memory)
-        lib().zero_reduce_grads(self._handle, addresses, count, flags, None)
+        lib().zero_reduce_grads(self._handle.open(), addresses, count, flags, None)
 
     def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> float:
         """Scale the gradients so that their norm is at most `max_norm`; returns it from before.
         Reduces first if nothing is reduced."""
         norm = c.c_double()
-        lib().zero_clip_grad_norm(self._handle, max_norm, norm_type, c.byref(norm), None)
+        lib().zero_clip_grad_norm(self._handle.open(), max_norm, norm_type, c.byref(norm), None)
         return norm.value
 
     def step(self, grads: Arrays | None = None, reduction: str = "mean") -> bool:
@@ -228,14 +230,14 @@ class Optimizer:
         memory = None if grads is None else self._memory(grads, "gradient of")
         if memory is not None:
             options.grads, options.grad_count = _params.pointers(memory), len(memory)
-        status: int = lib().zero_step(self._handle, c.byref(options))
+        status: int = lib().zero_step(self._handle.open(), c.byref(options))
         return status != _abi.SKIPPED
 
     def result(self) -> Result:
         """What the ranks agreed in the last step. Does not raise that step's error: see status."""
         result = _abi.create(_abi.Result)
         try:
-            lib().zero_step_result(self._handle, c.byref(result))
+            lib().zero_step_result(self._handle.open(), c.byref(result))
         except ZeroError as error:
             if result.status != error.code:
                 raise
@@ -243,7 +245,7 @@ class Optimizer:
 
     def drop_grads(self) -> None:
         """Forget what is reduced; local, writes no gradient."""
-        lib().zero_drop_grads(self._handle)
+        lib().zero_drop_grads(self._handle.open())
 
     # ---- State ----
 
@@ -252,14 +254,14 @@ class Optimizer:
         stable storage, or not there."""
         options = _abi.create(_abi.SaveOptions)
         options.flags = _abi.SAVE_REPLACE if replace else 0
-        lib().zero_state_save(self._handle, _path(directory), c.byref(options))
+        lib().zero_state_save(self._handle.open(), _path(directory), c.byref(options))
 
     def load(self, directory: str | os.PathLike[str], *, keep_settings: bool = False) -> None:
         """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
         saved it."""
         options = _abi.create(_abi.LoadOptions)
         options.flags = _abi.LOAD_KEEP_SETTINGS if keep_settings else 0
-        lib().zero_state_load(self._handle, _path(directory), c.byref(options))
+        lib().zero_state_load(self._handle.open(), _path(directory), c.byref(options))
 
     # ---- Look inside ----
 
@@ -274,21 +276,21 @@ class Optimizer:
 
     def param_index(self, name: str) -> int:
         index = c.c_int64()
-        lib().zero_param_index(self._handle, _abi.text(name, "parameter"), c.byref(index))
+        lib().zero_param_index(self._handle.open(), _abi.text(name, "parameter"), c.byref(index))
         return index.value
 
     def owned_ranges(self, rank: int | None = None) -> list[OwnedRange]:
         """What `rank`, or this one, owns; of what is sealed."""
         chosen = self._comm.rank if rank is None else rank
         count = c.c_size_t()
-        lib().zero_owned_ranges(self._handle, chosen, None, 0, c.byref(count))
+        lib().zero_owned_ranges(self._handle.open(), chosen, None, 0, c.byref(count))
         triples = (c.c_int64 * (3 * count.value))()
-        lib().zero_owned_ranges(self._handle, chosen, triples, count.value, c.byref(count))
+        lib().zero_owned_ranges(self._handle.open(), chosen, triples, count.value, c.byref(count))
         return [OwnedRange(*triples[at : at + 3]) for at in range(0, len(triples), 3)]
 
     def stats(self) -> Statistics:
         statistics = _abi.create(_abi.Statistics)
-        lib().zero_stats(self._handle, c.byref(statistics))
+        lib().zero_stats(self._handle.open(), c.byref(statistics))
         return Statistics(**_fields(statistics))
 
     def close(self) -> None:

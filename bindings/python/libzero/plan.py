@@ -84,8 +84,8 @@ def allocate(
     given = _shaped(shapes)
     plan = partition_plan(given, comm.world, optimizer, partition, bucket_bytes=bucket_bytes)
     size = max(plan.arena_bytes, 64)
-    shared = ArenaMemory(comm._handle, size, _abi.MEMORIES["shared"])
-    own = ArenaMemory(comm._handle, size, _abi.MEMORIES["per_rank"])
+    shared = ArenaMemory(comm._handle.open(), size, _abi.MEMORIES["shared"])
+    own = ArenaMemory(comm._handle.open(), size, _abi.MEMORIES["per_rank"])
     data, grads, params = {}, {}, []
     for param, offset in zip(given, plan.offsets):
         shape = _params.prepare(param).shape

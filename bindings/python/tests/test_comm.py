@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import array
+import ctypes as c
+import os
+import threading
+import unittest
+from unittest import mock
+
+from libzero import ArgumentError, Comm, CommError, MismatchError, PeerError, ZeroError
+from support import DEADLINES, floats, needs_numpy, new_name, run_ranks
+
+
+class SoloTest(unittest.TestCase):
+    def test_solo_is_rank_0_of_1(self) -> None:
+        with Comm.solo() as comm:
+            self.assertEqual((comm.rank, comm.world), (0, 1))
+            comm.barrier()
+            self.assertEqual(repr(comm), "<Comm, rank 0 of 1>")
+
+    def test_env_without_a_launcher_is_solo(self) -> None:
+        names = ("ZERO_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+        clean = {name: value for name, value in os.environ.items() if name not in names}
+        with mock.patch.dict(os.environ, clean, clear=True), Comm.from_env() as comm:
+            self.assertEqual((comm.rank, comm.world), (0, 1))
+
+    def test_env_that_is_wrong_says_so(self) -> None:
+        with (
+            mock.patch.dict(os.environ, {"ZERO_RANK": "3", "ZERO_WORLD_SIZE": "2"}),
+            self.assertRaisesRegex(ZeroError, "3"),
+        ):
+            Comm.from_env()
+
+    def test_close_twice_is_fine_and_use_after_it_is_not(self) -> None:
+        comm = Comm.solo()
+        comm.close()
+        comm.close()
+        self.assertEqual(repr(comm), "<Comm, closed>")
+        for call in (comm.barrier, comm.abort, comm.failure, lambda: comm.rank):
+            with self.assertRaisesRegex(ValueError, "this zero_comm is closed"):
+                call()
+
+    def test_wrong_rank_is_an_argument_error_with_its_text(self) -> None:
+        with self.assertRaises(ArgumentError) as caught:
+            Comm.local(new_name(), 2, 2)
+        self.assertEqual((caught.exception.code, caught.exception.name), (-1, "ZERO_ERR_ARGUMENT"))
+        self.assertIn("2", caught.exception.message)
+
+    def test_wide_numbers_and_nul_do_not_reach_c(self) -> None:
+        with self.assertRaises(OverflowError):
+            Comm.local(new_name(), 1 << 32, 2)
+        with self.assertRaisesRegex(ValueError, "NUL"):
+            Comm.local("a\0b", 0, 1)
+
+    def test_deadlines_reach_c(self) -> None:
+        with self.assertRaisesRegex(ArgumentError, "timeout_ms"):
+            Comm.solo(timeout_ms=-1)
+
+    def test_a_rank_that_never_comes_is_a_comm_error(self) -> None:
+        with self.assertRaises(CommError) as caught:
+            Comm.local(new_name(), 0, 2, rendezvous_ms=100)
+        self.assertEqual(caught.exception.name, "ZERO_ERR_RENDEZVOUS")
+
+
+class CollectiveTest(unittest.TestCase):
+    def test_broadcast_copies_bytes_of_any_kind(self) -> None:
+        def body(comm: Comm) -> tuple[bytes, list[float], list[int]]:
+            data = bytearray(b"root" if comm.rank == 1 else b"....")
+            numbers, whole = floats(comm.rank, 7), array.array("q", [comm.rank])
+            comm.broadcast(data, 1)
+            comm.broadcast(numbers, 1)
+            comm.broadcast(whole)
+            return bytes(data), list(numbers), list(whole)
+
+        self.assertEqual(run_ranks(3, body), [(b"root", [1, 7], [0])] * 3)
+
+    def test_all_reduce_takes_numbers_and_arrays(self) -> None:
+        def body(comm: Comm) -> tuple[float, float, list[float], list[int]]:
+            numbers, whole = floats(comm.rank, 1), array.array("i", [comm.rank])
+            comm.all_reduce(numbers)
+            comm.all_reduce(whole, "max")
+            return (
+                comm.all_reduce(comm.rank + 0.5),
+                comm.all_reduce(comm.rank + 1, "min"),
+                list(numbers),
+                list(whole),
+            )
+
+        self.assertEqual(run_ranks(3, body), [(4.5, 1, [3, 3], [2])] * 3)
+
+    def test_number_keeps_its_kind(self) -> None:
+        with Comm.solo() as comm:
+            self.assertIs(type(comm.all_reduce(1 << 60)), int)
+            self.assertEqual(comm.all_reduce(1 << 60), 1 << 60)
+            self.assertIs(type(comm.all_reduce(1.0)), float)
+            with self.assertRaises(OverflowError):
+                comm.all_reduce(1 << 63)
+
+    def test_wrong_arguments_name_what_there_is(self) -> None:
+        with Comm.solo() as comm:
+            with self.assertRaisesRegex(ValueError, "'mean' is unknown; there are sum, min, max"):
+                comm.all_reduce(1, "mean")
+            with self.assertRaisesRegex(TypeError, "data is B"):
+                comm.all_reduce(bytearray(4))
+            with self.assertRaisesRegex(ValueError, "read-only"):
+                comm.broadcast(b"1234")
+            with self.assertRaisesRegex(ArgumentError, "root 1"):
+                comm.broadcast(bytearray(4), 1)
+
+    @needs_numpy
+    def test_numpy_scalars_are_numbers_and_not_memory(self) -> None:
+        import numpy as np
+
+        with Comm.solo() as comm:
+            self.assertEqual(comm.all_reduce(np.float32(2.5)), 2.5)
+            self.assertEqual(comm.all_reduce(np.int64(3)), 3)
+            with self.assertRaisesRegex(TypeError, "is a number"):
+                comm.broadcast(np.float32(2.5))
+
+    def test_split_orders_by_key_and_negative_takes_no_seat(self) -> None:
+        def body(comm: Comm) -> object:
+            child = comm.split(-1 if comm.rank == 0 else 5, -comm.rank)
+            if child is None:
+                return None
+            with child:
+                return child.rank, child.world, child.all_reduce(comm.rank)
+
+        self.assertEqual(run_ranks(3, body), [None, (1, 2, 3), (0, 2, 3)])
+
+    def test_fault_of_one_rank_is_a_peer_error_on_the_others(self) -> None:
+        def body(comm: Comm) -> tuple[type, str]:
+            try:
+                comm.broadcast(bytearray(4), 7 if comm.rank == 1 else 0)
+            except ZeroError as error:
+                comm.barrier()  # the comm is still usable
+                return type(error), error.message
+            raise AssertionError("no error")
+
+        results = run_ranks(3, body)
+        self.assertEqual([kind for kind, _ in results], [PeerError, ArgumentError, PeerError])
+        for _, message in results:
+            self.assertIn("root 7", message)
+
+    def test_different_arguments_are_a_mismatch(self) -> None:
+        def body(comm: Comm) -> type:
+            try:
+                comm.broadcast(bytearray(4 + comm.rank))
+            except ZeroError as error:
+                return type(error)
+            raise AssertionError("no error")
+
+        self.assertEqual(set(run_ranks(2, body)), {MismatchError, PeerError})
+
+    def test_abort_from_another_thread_ends_a_wait(self) -> None:
+        name, seat = new_name(), []
+        ready = threading.Event()
+
+        def other() -> None:
+            with Comm.local(name, 1, 2, **DEADLINES) as comm:
+                seat.append(comm)
+                ready.wait(20)
+                comm.abort("enough")
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        with Comm.local(name, 0, 2, **DEADLINES) as comm:
+            self.assertIsNone(comm.failure())
+            threading.Timer(0.1, ready.set).start()
+            with self.assertRaisesRegex(CommError, "enough"):
+                comm.barrier()
+            failure = comm.failure()
+            assert failure is not None
+            self.assertEqual((failure.name, failure.rank), ("ZERO_ERR_ABORTED", 1))
+            self.assertIn("enough", failure.message)
+            self.assertTrue(failure.params_consistent)
+        thread.join()
+
+
+class HandleTest(unittest.TestCase):
+    def test_null_and_foreign_objects_do_not_reach_c(self) -> None:
+        from libzero import _abi
+
+        barrier = _abi.lib().zero_comm_barrier
+        for wrong in (None, 0, 1234, c.c_void_p(5), "comm", _abi.OptimHandle(5)):
+            with self.subTest(wrong), self.assertRaisesRegex(c.ArgumentError, "zero_comm"):
+                barrier(wrong)
+
+    def test_stale_token_is_refused_by_c(self) -> None:
+        from libzero import _abi
+
+        comm = Comm.solo()
+        stale = _abi.CommHandle(comm._handle.value)
+        comm.close()
+        with self.assertRaises(ArgumentError):
+            _abi.lib().zero_comm_barrier(stale)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -14,8 +14,8 @@
 namespace zero {
 namespace {
 
-/// Bytes between syncs of a file that is being written, so that the last one does not take longer than the
-/// other ranks' deadline.
+/// Bytes between syncs of a file that is being written, so that the last one does not take longer
+/// than the other ranks' deadline.
 constexpr uint64_t kSyncBytes = 256 * kBlockBytes;
 
 /// The file's space, so that a full disk shows before anything is written.
@@ -32,7 +32,8 @@ Status reserve(const Fd& file, std::string_view path, uint64_t bytes) {
 Result<BlockBuffer> BlockBuffer::create() {
   BlockBuffer buffer;
   buffer.data_.reset(new (std::nothrow) std::byte[kBlockBytes]);
-  if (!buffer.data_) return Status(ZERO_ERR_MEMORY, text("no memory for a block of ", kBlockBytes, " bytes"));
+  if (!buffer.data_)
+    return Status(ZERO_ERR_MEMORY, text("no memory for a block of ", kBlockBytes, " bytes"));
   return buffer;
 }
 
@@ -49,7 +50,8 @@ Result<BlockWriter> BlockWriter::create(const Fd& directory, std::string_view di
                                         std::function<void()> progress) {
   std::string path = text(directory_path, "/", file.name);
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  Fd fd(uninterrupted([&] { return os().openat(directory.get(), file.name.c_str(), kFlags, 0600); }));
+  Fd fd(
+      uninterrupted([&] { return os().openat(directory.get(), file.name.c_str(), kFlags, 0600); }));
   if (!fd.valid()) return io_error(path, "create", errno);
   ZERO_TRY(reserve(fd, path, file.bytes));
   file.blocks.clear();
@@ -127,7 +129,8 @@ Status BlockReader::verify(uint64_t index) {
 
 Status BlockReader::read(uint64_t offset, std::span<std::byte> to) {
   if (offset > file_->bytes || to.size() > file_->bytes - offset) {
-    return {ZERO_ERR_INTERNAL, text("'", path_, "': ", to.size(), " bytes at ", offset, " of ", file_->bytes)};
+    return {ZERO_ERR_INTERNAL,
+            text("'", path_, "': ", to.size(), " bytes at ", offset, " of ", file_->bytes)};
   }
   while (!to.empty()) {
     if (held_ != offset / kBlockBytes) ZERO_TRY(verify(offset / kBlockBytes));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint's file as blocks of 4 MiB, each with its checksum: taken from memory while writing, and
-// compared before a byte that was read is used.
+// A checkpoint's file as blocks of 4 MiB, each with its checksum: taken from memory while writing,
+// and compared before a byte that was read is used.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,9 @@ namespace zero {
 
 inline constexpr uint64_t kBlockBytes = 4u << 20;
 
-constexpr uint64_t block_count(uint64_t bytes) { return bytes / kBlockBytes + (bytes % kBlockBytes != 0); }
+constexpr uint64_t block_count(uint64_t bytes) {
+  return bytes / kBlockBytes + (bytes % kBlockBytes != 0);
+}
 
 /// What the manifest knows of a file.
 struct FileRecord {
@@ -27,8 +29,8 @@ struct FileRecord {
   bool operator==(const FileRecord&) const = default;
 };
 
-/// Memory for one block, shared by files that are written or read one after the other: only the latest reader
-/// or writer may use it.
+/// Memory for one block, shared by files that are written or read one after the other: only the
+/// latest reader or writer may use it.
 class BlockBuffer {
  public:
   static Result<BlockBuffer> create();
@@ -41,14 +43,16 @@ class BlockBuffer {
 /// Writes one new file from start to end. `progress` is called once a block, here and below.
 class BlockWriter {
  public:
-  static Result<BlockWriter> create(const Fd& directory, std::string_view directory_path, FileRecord file,
-                                    BlockBuffer& buffer, std::function<void()> progress);
+  static Result<BlockWriter> create(const Fd& directory, std::string_view directory_path,
+                                    FileRecord file, BlockBuffer& buffer,
+                                    std::function<void()> progress);
   Status append(std::span<const std::byte> bytes);
   /// On stable storage and closed. Exactly the announced bytes have been appended.
   Result<FileRecord> finish();
 
  private:
-  BlockWriter(Fd fd, std::string path, FileRecord file, BlockBuffer& buffer, std::function<void()> progress);
+  BlockWriter(Fd fd, std::string path, FileRecord file, BlockBuffer& buffer,
+              std::function<void()> progress);
   Status put(std::span<const std::byte> block);
 
   Fd fd_;
@@ -60,7 +64,8 @@ class BlockWriter {
   size_t filled_ = 0;  // of the buffer
 };
 
-/// Reads a file of which the manifest knows size and checksums; every byte it gives out is verified.
+/// Reads a file of which the manifest knows size and checksums; every byte it gives out is
+/// verified.
 class BlockReader {
  public:
   /// `file` and `buffer` outlive the reader.

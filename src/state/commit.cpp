@@ -39,13 +39,15 @@ int remove(const Fd& directory, const std::string& name, int flags) {
   return uninterrupted([&] { return os().unlinkat(directory.get(), name.c_str(), flags); });
 }
 
-int rename_entry(const Fd& directory, const std::string& from, const std::string& to, unsigned flags) {
+int rename_entry(const Fd& directory, const std::string& from, const std::string& to,
+                 unsigned flags) {
   return uninterrupted([&] {
     return os().renameat2(directory.get(), from.c_str(), directory.get(), to.c_str(), flags);
   });
 }
 
-/// File systems without flock cannot tell a live save from a dead one: then nothing is locked or swept.
+/// File systems without flock cannot tell a live save from a dead one: then nothing is locked or
+/// swept.
 bool means_no_locks(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == EINVAL; }
 
 /// Of renameat2: the file system does not know the flag.
@@ -55,16 +57,16 @@ bool means_no_flag(int error) { return error == EINVAL || error == ENOSYS; }
 bool is_same(const Fd& parent, const std::string& name, const Fd& directory) {
   struct stat named, held;
   return stat_entry(parent, name, named) == 0 &&
-         uninterrupted([&] { return os().fstat(directory.get(), &held); }) == 0 && named.st_dev == held.st_dev &&
-         named.st_ino == held.st_ino;
+         uninterrupted([&] { return os().fstat(directory.get(), &held); }) == 0 &&
+         named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
 int try_lock(const Fd& directory) {
   return uninterrupted([&] { return os().flock(directory.get(), LOCK_EX | LOCK_NB); });
 }
 
-/// Delete a checkpoint's files, and the directory if nothing else is in it. What cannot go stays, with a word
-/// in the log: a leftover is swept again by the next save.
+/// Delete a checkpoint's files, and the directory if nothing else is in it. What cannot go stays,
+/// with a word in the log: a leftover is swept again by the next save.
 void remove_checkpoint(const Fd& parent, const std::string& name, const Fd& directory,
                        const std::string& path, const Progress& progress) {
   auto names = list_directory(directory, path);
@@ -81,9 +83,9 @@ void remove_checkpoint(const Fd& parent, const std::string& name, const Fd& dire
   }
 }
 
-/// Remove one directory that a save has left, if that save is dead. It gets a new name first: where locks do
-/// not reach another host, a save that lives after all then fails to rename it, and loses nothing that is
-/// published.
+/// Remove one directory that a save has left, if that save is dead. It gets a new name first: where
+/// locks do not reach another host, a save that lives after all then fails to rename it, and loses
+/// nothing that is published.
 void sweep_one(const Fd& parent, const std::string& parent_path, const std::string& name,
                const Progress& progress) {
   const std::string path = joined(parent_path, name);
@@ -99,8 +101,8 @@ void sweep_one(const Fd& parent, const std::string& parent_path, const std::stri
   remove_checkpoint(parent, doomed, *directory, joined(parent_path, doomed), progress);
 }
 
-/// Remove what saves that died have left in `parent`: only directories with exactly our kind of name that
-/// nobody has locked, and in them only a checkpoint's files.
+/// Remove what saves that died have left in `parent`: only directories with exactly our kind of
+/// name that nobody has locked, and in them only a checkpoint's files.
 void sweep(const Fd& parent, const std::string& parent_path, const Progress& progress) {
   auto names = list_directory(parent, parent_path);
   if (!names.ok()) return log(ZERO_LOG_WARNING, text("cannot sweep: ", names.failure().text()));
@@ -110,7 +112,8 @@ void sweep(const Fd& parent, const std::string& parent_path, const Progress& pro
 }
 
 /// Whether something stands at the place of the new checkpoint that may stay there or be replaced.
-Status check_target(const Fd& parent, const std::string& name, std::string_view path, bool replace) {
+Status check_target(const Fd& parent, const std::string& name, std::string_view path,
+                    bool replace) {
   const auto refuse = [&](const auto&... why) {
     return Status(ZERO_ERR_STATE, text("'", path, "' ", why...));
   };
@@ -123,7 +126,8 @@ Status check_target(const Fd& parent, const std::string& name, std::string_view 
   const Fd directory = ZERO_TRY(open_directory(parent.get(), name, path, false));
   for (const std::string& entry : ZERO_TRY(list_directory(directory, path))) {
     if (!is_checkpoint_file(entry)) {
-      return refuse("holds ", shown(entry), ", which is no file of a checkpoint: it is not replaced");
+      return refuse("holds ", shown(entry),
+                    ", which is no file of a checkpoint: it is not replaced");
     }
   }
   return {};
@@ -149,7 +153,8 @@ Result<Fd> enter_staging(std::string_view directory, const Digest& id) {
 Result<Staging> Staging::begin(std::string_view directory, bool replace, const Progress& progress) {
   SplitPath split = ZERO_TRY(split_path(directory));
   if (is_staging_name(split.name)) {
-    return Status(ZERO_ERR_ARGUMENT, text("'", directory, "' has the name of an unfinished checkpoint"));
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("'", directory, "' has the name of an unfinished checkpoint"));
   }
   Staging staging;
   staging.target_path_ = joined(split.parent, split.name);
@@ -173,7 +178,8 @@ Status Staging::make() {
                                  " temporary directories as soon as they were made")};
 }
 
-/// Make and lock the directory. `again`: another save's sweep got hold of it before the lock was taken.
+/// Make and lock the directory. `again`: another save's sweep got hold of it before the lock was
+/// taken.
 Status Staging::take(const Digest& id, bool* again) {
   const std::string name = text(kPrefix, hex(id));
   const std::string path = joined(parent_path_, name);
@@ -186,7 +192,8 @@ Status Staging::take(const Digest& id, bool* again) {
     return status;
   };
   Fd directory(uninterrupted([&] {
-    return os().openat(parent_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    return os().openat(parent_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+                       0);
   }));
   if (!directory.valid()) {
     *again = errno == ENOENT;
@@ -219,8 +226,9 @@ Status Staging::publish(const Progress& progress) {
   published_ = true;
   os().reached("save.renamed");
   if (Status status = sync(parent_, parent_path_); !status.ok()) {
-    return std::move(status).within(text("the checkpoint '", target_path_,
-                                         "' is complete, but after a power failure it may be gone"));
+    return std::move(status).within(
+        text("the checkpoint '", target_path_,
+             "' is complete, but after a power failure it may be gone"));
   }
   os().reached("save.durable");
   if (exchanged_) remove_replaced(progress);
@@ -240,10 +248,11 @@ Status Staging::rename_into_place() {
     exchanged_ = error == 0;
   }
   struct stat info;
-  if (replace_ && means_no_flag(error) &&
-      stat_entry(parent_, target_, info) == 0) {
-    return {ZERO_ERR_CKPT_IO, text("'", target_path_, "': this file system cannot exchange two directories in "
-                                   "one step (", errno_text(error), "): remove it, or save elsewhere")};
+  if (replace_ && means_no_flag(error) && stat_entry(parent_, target_, info) == 0) {
+    return {ZERO_ERR_CKPT_IO, text("'", target_path_,
+                                   "': this file system cannot exchange two directories in "
+                                   "one step (",
+                                   errno_text(error), "): remove it, or save elsewhere")};
   }
   if (error == ENOENT || means_no_flag(error)) error = rename(RENAME_NOREPLACE);
   if (means_no_flag(error)) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a checkpoint appears complete or not at all: it is written in a locked directory with a name of its
-// own, beside the final one, and gets its final name by one rename. Rank 0 alone makes, publishes and
-// removes; since a directory keeps its files when it is renamed, no other rank ever deletes anything.
+// How a checkpoint appears complete or not at all: it is written in a locked directory with a name
+// of its own, beside the final one, and gets its final name by one rename. Rank 0 alone makes,
+// publishes and removes; since a directory keeps its files when it is renamed, no other rank ever
+// deletes anything.
 #pragma once
 
 #include <functional>
@@ -18,8 +19,9 @@ using Progress = std::function<void()>;
 
 class Staging {
  public:
-  /// Check the place, make missing parents, remove what dead saves left behind there, and make the directory.
-  /// ZERO_ERR_STATE if `directory` exists and `replace` is not set, or it is not just a checkpoint.
+  /// Check the place, make missing parents, remove what dead saves left behind there, and make the
+  /// directory. ZERO_ERR_STATE if `directory` exists and `replace` is not set, or it is not just a
+  /// checkpoint.
   static Result<Staging> begin(std::string_view directory, bool replace, const Progress& progress);
   Staging(Staging&&) = default;
   /// Removes the directory, unless it was published.
@@ -29,7 +31,8 @@ class Staging {
   const Fd& directory() const { return directory_; }
   const std::string& path() const { return path_; }
 
-  /// Give it its final name, durably. If only the last sync fails, it stays published and the text says so.
+  /// Give it its final name, durably. If only the last sync fails, it stays published and the text
+  /// says so.
   Status publish(const Progress& progress);
 
  private:

@@ -39,7 +39,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return out + "]";
 }
 
-void compare_param(const Param& param, const ManifestParam& saved, const Rule& rule, Differences& differences) {
+void compare_param(const Param& param, const ManifestParam& saved, const Rule& rule,
+                   Differences& differences) {
   if (saved.shape != param.shape) {
     differences.add("parameter ", shown(param.name), " has shape ", shape_text(saved.shape),
                     " in the checkpoint, is registered with ", shape_text(param.shape));
@@ -61,20 +62,21 @@ void compare_param(const Param& param, const ManifestParam& saved, const Rule& r
 void compare_groups(const Manifest& manifest, const Optimizer& optim, Differences& differences) {
   const Rule& rule = *optim.options.rule;
   if (manifest.groups.size() != optim.groups.size()) {
-    differences.add("the checkpoint has ", manifest.groups.size(), " groups, registered are ", optim.groups.size());
+    differences.add("the checkpoint has ", manifest.groups.size(), " groups, registered are ",
+                    optim.groups.size());
   }
   for (size_t g = 0; g < std::min(manifest.groups.size(), optim.groups.size()); g++) {
     for (const auto& [name, value] : manifest.groups[g]) {
       const int setting = find_setting(rule, name);
       if (setting < 0) {
-        differences.add("group ", g, " has a setting ", shown(name), " in the checkpoint, which ", rule.name,
-                        " does not have");
+        differences.add("group ", g, " has a setting ", shown(name), " in the checkpoint, which ",
+                        rule.name, " does not have");
         continue;
       }
       const double registered = optim.groups[g].settings[static_cast<size_t>(setting)];
       if (rule.settings[static_cast<size_t>(setting)].fixed && value != registered) {
-        differences.add("group ", g, " has ", name, " ", value, " in the checkpoint, is registered with ",
-                        registered);
+        differences.add("group ", g, " has ", name, " ", value,
+                        " in the checkpoint, is registered with ", registered);
       }
     }
   }
@@ -86,7 +88,8 @@ Result<std::vector<size_t>> match_params(const Manifest& manifest, const Optimiz
   const Rule& rule = *optim.options.rule;
   Differences differences;
   if (manifest.rule != rule.name) {
-    differences.add("the checkpoint is of optimizer ", shown(manifest.rule), ", created is ", rule.name);
+    differences.add("the checkpoint is of optimizer ", shown(manifest.rule), ", created is ",
+                    rule.name);
   } else {
     compare_groups(manifest, optim, differences);
   }
@@ -107,7 +110,8 @@ Result<std::vector<size_t>> match_params(const Manifest& manifest, const Optimiz
   }
   for (size_t i = 0; i < used.size(); i++) {
     if (used[i]) continue;
-    differences.add("parameter ", shown(manifest.params[i].name), " of the checkpoint is not registered");
+    differences.add("parameter ", shown(manifest.params[i].name),
+                    " of the checkpoint is not registered");
   }
   ZERO_TRY(differences.status());
   return matched;
@@ -123,8 +127,9 @@ Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& 
       if (at < 0) continue;  // a difference that match_params tells
       const Setting& setting = rule.settings[static_cast<size_t>(at)];
       if (!setting_allows(setting, value)) {
-        return Status(ZERO_ERR_CKPT_INVALID, text("group ", groups.size() - 1, ": setting '", name, "' is ", value,
-                                                  "; it must be ", setting_range_text(setting)));
+        return Status(ZERO_ERR_CKPT_INVALID,
+                      text("group ", groups.size() - 1, ": setting '", name, "' is ", value,
+                           "; it must be ", setting_range_text(setting)));
       }
       group.settings[static_cast<size_t>(at)] = value;
     }

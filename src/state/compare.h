@@ -11,11 +11,12 @@
 
 namespace zero {
 
-/// Where in a manifest each registered parameter stands, or ZERO_ERR_CKPT_MISMATCH with every difference.
+/// Where in a manifest each registered parameter stands, or ZERO_ERR_CKPT_MISMATCH with every
+/// difference.
 Result<std::vector<size_t>> match_params(const Manifest& manifest, const Optimizer& optim);
 
-/// Each group's settings as saved, in the order of the rule's. A setting that the checkpoint does not have
-/// gets its default. ZERO_ERR_CKPT_INVALID if one is out of its range.
+/// Each group's settings as saved, in the order of the rule's. A setting that the checkpoint does
+/// not have gets its default. ZERO_ERR_CKPT_INVALID if one is out of its range.
 Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& rule);
 
 }  // namespace zero

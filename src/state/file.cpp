@@ -60,7 +60,8 @@ Result<SplitPath> split_path(std::string_view path) {
   return SplitPath{slash == 0 ? "/" : std::string(path.substr(0, slash)), std::string(name)};
 }
 
-Result<Fd> open_directory(int directory, const std::string& name, std::string_view path, bool follow_link) {
+Result<Fd> open_directory(int directory, const std::string& name, std::string_view path,
+                          bool follow_link) {
   const int flags = kOpenDirectory | (follow_link ? 0 : O_NOFOLLOW);
   Fd fd(uninterrupted([&] { return os().openat(directory, name.c_str(), flags, 0); }));
   if (!fd.valid()) return io_error(path, "open", errno);
@@ -115,14 +116,15 @@ int stat_entry(const Fd& directory, const std::string& name, struct stat& info) 
 }
 
 Status sync(const Fd& file, std::string_view path) {
-  // EINTR alone is repeated: it says that nothing was synced. After any other failure the kernel may have
-  // dropped the pages, and a second fsync would lie.
+  // EINTR alone is repeated: it says that nothing was synced. After any other failure the kernel
+  // may have dropped the pages, and a second fsync would lie.
   if (uninterrupted([&] { return os().fsync(file.get()); }) == 0) return {};
   return io_error(path, "fsync", errno);
 }
 
 Status close_checked(Fd file, std::string_view path) {
-  // Linux gives the descriptor up whatever close answers, so EINTR is not repeated and not a failure.
+  // Linux gives the descriptor up whatever close answers, so EINTR is not repeated and not a
+  // failure.
   if (os().close(file.release()) == 0 || errno == EINTR) return {};
   return io_error(path, "close", errno);
 }
@@ -131,7 +133,8 @@ Result<InputFile> open_input(const Fd& directory, const std::string& name, std::
   // O_NONBLOCK: opening a pipe that somebody put there must not wait for its writer.
   constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   InputFile file;
-  file.fd = Fd(uninterrupted([&] { return os().openat(directory.get(), name.c_str(), kFlags, 0); }));
+  file.fd =
+      Fd(uninterrupted([&] { return os().openat(directory.get(), name.c_str(), kFlags, 0); }));
   if (!file.fd.valid()) {
     if (errno == ENOENT) return damaged(path, "is missing");
     if (errno == ELOOP) return damaged(path, "is a symbolic link, must be a file");
@@ -139,13 +142,15 @@ Result<InputFile> open_input(const Fd& directory, const std::string& name, std::
     return io_error(path, "open", errno);
   }
   struct stat info;
-  if (uninterrupted([&] { return os().fstat(file.fd.get(), &info); }) != 0) return io_error(path, "fstat", errno);
+  if (uninterrupted([&] { return os().fstat(file.fd.get(), &info); }) != 0)
+    return io_error(path, "fstat", errno);
   if (!S_ISREG(info.st_mode)) return damaged(path, "is not a regular file");
   file.bytes = static_cast<uint64_t>(info.st_size);
   return file;
 }
 
-Status read_fully(const Fd& file, std::string_view path, void* data, size_t bytes, uint64_t offset) {
+Status read_fully(const Fd& file, std::string_view path, void* data, size_t bytes,
+                  uint64_t offset) {
   auto* to = static_cast<std::byte*>(data);
   size_t done = 0;
   while (done < bytes) {
@@ -161,12 +166,14 @@ Status read_fully(const Fd& file, std::string_view path, void* data, size_t byte
   return {};
 }
 
-Status write_fully(const Fd& file, std::string_view path, const void* data, size_t bytes, uint64_t offset) {
+Status write_fully(const Fd& file, std::string_view path, const void* data, size_t bytes,
+                   uint64_t offset) {
   const auto* from = static_cast<const std::byte*>(data);
   size_t done = 0;
   while (done < bytes) {
     const ssize_t put = uninterrupted([&] {
-      return os().pwrite(file.get(), from + done, bytes - done, static_cast<int64_t>(offset + done));
+      return os().pwrite(file.get(), from + done, bytes - done,
+                         static_cast<int64_t>(offset + done));
     });
     if (put <= 0) return io_error(path, "pwrite", put < 0 ? errno : EIO);
     done += static_cast<size_t>(put);

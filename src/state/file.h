@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories and files for checkpoints, on os(): interrupted calls are repeated, links inside a checkpoint
-// are not followed, and every failure names the file, the operation and the system's reason.
+// Directories and files for checkpoints, on os(): interrupted calls are repeated, links inside a
+// checkpoint are not followed, and every failure names the file, the operation and the system's
+// reason.
 #pragma once
 
 #include <sys/stat.h>
@@ -27,7 +28,8 @@ auto uninterrupted(Function call) {
 /// ZERO_ERR_CKPT_IO: "'run/zero.json': fsync: Input/output error (EIO)".
 Status io_error(std::string_view path, std::string_view operation, int error);
 
-/// True for a name that can be an entry of a checkpoint, whatever file it comes from: no path, not hidden.
+/// True for a name that can be an entry of a checkpoint, whatever file it comes from: no path, not
+/// hidden.
 bool is_file_name(std::string_view name);
 
 /// A path split at its last name: "a/b/c/" is {"a/b", "c"}, "c" is {".", "c"}.
@@ -39,12 +41,14 @@ struct SplitPath {
 Result<SplitPath> split_path(std::string_view path);
 
 /// `path`, for texts, is the whole; `name` is relative to `directory` (or AT_FDCWD).
-Result<Fd> open_directory(int directory, const std::string& name, std::string_view path, bool follow_link);
+Result<Fd> open_directory(int directory, const std::string& name, std::string_view path,
+                          bool follow_link);
 
 /// The entries of a directory, without "." and "..", sorted.
 Result<std::vector<std::string>> list_directory(const Fd& directory, std::string_view path);
 
-/// Open (making it and what is above it where missing) a directory; what was made is on stable storage.
+/// Open (making it and what is above it where missing) a directory; what was made is on stable
+/// storage.
 Result<Fd> make_directories(const std::string& path);
 
 /// What stands under a name, links not followed: 0, or -1 and errno.
@@ -55,7 +59,8 @@ Status sync(const Fd& file, std::string_view path);
 /// Close, with its answer: some file systems report a failed write only here.
 Status close_checked(Fd file, std::string_view path);
 
-/// A file for reading, its size known. ZERO_ERR_CKPT_INVALID if it is missing or not a regular file.
+/// A file for reading, its size known. ZERO_ERR_CKPT_INVALID if it is missing or not a regular
+/// file.
 struct InputFile {
   Fd fd;
   uint64_t bytes = 0;
@@ -64,6 +69,7 @@ Result<InputFile> open_input(const Fd& directory, const std::string& name, std::
 
 /// Fill `data` from `offset` on. ZERO_ERR_CKPT_INVALID if the file ends first.
 Status read_fully(const Fd& file, std::string_view path, void* data, size_t bytes, uint64_t offset);
-Status write_fully(const Fd& file, std::string_view path, const void* data, size_t bytes, uint64_t offset);
+Status write_fully(const Fd& file, std::string_view path, const void* data, size_t bytes,
+                   uint64_t offset);
 
 }  // namespace zero

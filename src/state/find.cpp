@@ -45,7 +45,8 @@ struct Candidate {
 Result<Candidate> read_candidate(const Fd& directory, const std::string& path) {
   Candidate candidate{ZERO_TRY(read_manifest(directory, path)), 0};
   const auto manifest = parse_manifest(candidate.manifest);
-  if (!manifest.ok()) return Status(manifest.failure()).within(text("'", path, "/", kManifestName, "'"));
+  if (!manifest.ok())
+    return Status(manifest.failure()).within(text("'", path, "/", kManifestName, "'"));
   candidate.step = (*manifest).step;
   return candidate;
 }
@@ -80,10 +81,10 @@ Result<FoundCheckpoint> find_newest(const Fd& directory, const std::string& path
 
 }  // namespace
 
-Result<FoundCheckpoint> find_checkpoint(const std::string& path, const std::function<void()>& progress) {
-  Fd directory(uninterrupted([&] {
-    return os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-  }));
+Result<FoundCheckpoint> find_checkpoint(const std::string& path,
+                                        const std::function<void()>& progress) {
+  Fd directory(uninterrupted(
+      [&] { return os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); }));
   if (!directory.valid()) {
     if (errno == ENOENT) return invalid(text("'", path, "': there is no such directory"));
     if (errno == ENOTDIR) return invalid(text("'", path, "': is not a directory"));

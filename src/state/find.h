@@ -15,6 +15,7 @@ struct FoundCheckpoint {
 };
 
 /// ZERO_ERR_CKPT_INVALID if there is none. `progress` is called for every manifest read.
-Result<FoundCheckpoint> find_checkpoint(const std::string& path, const std::function<void()>& progress);
+Result<FoundCheckpoint> find_checkpoint(const std::string& path,
+                                        const std::function<void()>& progress);
 
 }  // namespace zero

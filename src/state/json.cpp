@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// nlohmann's event parser behind our own checks: nothing else of that library is used, or seen elsewhere.
+// nlohmann's event parser behind our own checks: nothing else of that library is used, or seen
+// elsewhere.
 #include "state/json.h"
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "base/text.h"
 
@@ -28,10 +28,14 @@ Status invalid(std::string text) { return {ZERO_ERR_CKPT_INVALID, std::move(text
 
 const char* kind_name(JsonField::Kind kind) {
   switch (kind) {
-    case JsonField::integer: return "an integer";
-    case JsonField::string: return "a string";
-    case JsonField::object: return "an object";
-    case JsonField::array: return "an array";
+    case JsonField::integer:
+      return "an integer";
+    case JsonField::string:
+      return "a string";
+    case JsonField::object:
+      return "an object";
+    case JsonField::array:
+      return "an array";
   }
   return "";
 }
@@ -123,13 +127,16 @@ class Events {
     const JsonField* any = nullptr;
     for (const JsonField& field : schema_.fields) {
       if (field.parent != parent) continue;
-      if (field.key == kAnyKey) any = &field;
-      else if (!is_array && field.key == name) return &field;
+      if (field.key == kAnyKey)
+        any = &field;
+      else if (!is_array && field.key == name)
+        return &field;
     }
     return any;
   }
 
-  /// The id of the value that comes next in the innermost container, after checking that it may stand there.
+  /// The id of the value that comes next in the innermost container, after checking that it may
+  /// stand there.
   int enter(JsonField::Kind kind, const char* found, bool possible = true) {
     Frame& frame = top();
     if (frame.is_array) frame.items++;
@@ -152,7 +159,8 @@ class Events {
     }
     int id = 0;
     if (!frames_.empty()) {
-      id = enter(is_array ? JsonField::array : JsonField::object, is_array ? "an array" : "an object");
+      id = enter(is_array ? JsonField::array : JsonField::object,
+                 is_array ? "an array" : "an object");
       if (id == kFailed) return false;
       if (id != kIgnored && !accept(handler_.open(id, key()))) return false;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON by events. A reader states what may stand where in a table; the parser checks kinds, required and
-// duplicate keys, depth and numbers against it, so that handlers see sound values only. No tree is built.
+// JSON by events. A reader states what may stand where in a table; the parser checks kinds,
+// required and duplicate keys, depth and numbers against it, so that handlers see sound values
+// only. No tree is built.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace zero {
 
-/// One thing that may stand in a document. Fields are told apart by `id`, of the reader's choice, at most 63;
-/// 0 is the document's root object.
+/// One thing that may stand in a document. Fields are told apart by `id`, of the reader's choice,
+/// at most 63; 0 is the document's root object.
 struct JsonField {
   enum Kind { integer, string, object, array };
   int id;
@@ -30,8 +31,8 @@ struct JsonSchema {
   bool ignore_unknown_keys;
 };
 
-/// Receives what the schema names, in the order of the document. A failure ends the parse; the parser puts
-/// the place in front of its text. `key` is "" for items of arrays.
+/// Receives what the schema names, in the order of the document. A failure ends the parse; the
+/// parser puts the place in front of its text. `key` is "" for items of arrays.
 class JsonHandler {
  public:
   virtual Status open(int /*id*/, std::string_view /*key*/) { return {}; }
@@ -43,8 +44,9 @@ class JsonHandler {
   ~JsonHandler() = default;
 };
 
-/// ZERO_ERR_CKPT_INVALID unless `bytes` is one object that starts with its brace, of valid UTF-8 without NUL,
-/// each key once in its object, and every number (of an unknown key too) an integer in [0, 2^63).
+/// ZERO_ERR_CKPT_INVALID unless `bytes` is one object that starts with its brace, of valid UTF-8
+/// without NUL, each key once in its object, and every number (of an unknown key too) an integer in
+/// [0, 2^63).
 Status parse_json(std::string_view bytes, const JsonSchema& schema, JsonHandler& handler);
 
 /// `value` as a JSON string, with its quotes.

@@ -16,8 +16,8 @@ struct Piece {
   int64_t param, first, count;
 };
 
-/// What `rank` owns, by parameter and element, neighbours joined wherever they lie in its share. A parameter
-/// without elements is an empty piece of its owner.
+/// What `rank` owns, by parameter and element, neighbours joined wherever they lie in its share. A
+/// parameter without elements is an empty piece of its owner.
 std::vector<Piece> owned_pieces(const Optimizer& optim, int32_t rank) {
   std::vector<Piece> pieces;
   for (const Segment& segment : optim.plan.segments(rank)) {
@@ -25,7 +25,8 @@ std::vector<Piece> owned_pieces(const Optimizer& optim, int32_t rank) {
   }
   for (size_t i = 0; i < optim.params.size(); i++) {
     const auto param = static_cast<int64_t>(i);
-    if (optim.params[i].count == 0 && optim.plan.owner(param) == rank) pieces.push_back({param, 0, 0});
+    if (optim.params[i].count == 0 && optim.plan.owner(param) == rank)
+      pieces.push_back({param, 0, 0});
   }
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
     return a.param != b.param ? a.param < b.param : a.first < b.first;
@@ -52,7 +53,8 @@ std::string version_text() {
 }
 
 /// The manifest's parameters, without slices.
-std::vector<ManifestParam> describe_params(const Optimizer& optim, const std::vector<int32_t>& writers) {
+std::vector<ManifestParam> describe_params(const Optimizer& optim,
+                                           const std::vector<int32_t>& writers) {
   std::vector<ManifestParam> params(optim.params.size());
   for (size_t i = 0; i < params.size(); i++) {
     const Param& param = optim.params[i];
@@ -64,7 +66,8 @@ std::vector<ManifestParam> describe_params(const Optimizer& optim, const std::ve
                  .file = writers[i],
                  .slots = {}};
     for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
-      if (param.live_slots >> slot & 1) params[i].slots.push_back({optim.options.rule->slots[slot], {}});
+      if (param.live_slots >> slot & 1)
+        params[i].slots.push_back({optim.options.rule->slots[slot], {}});
     }
   }
   return params;
@@ -198,8 +201,8 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
 
 Status check_saveable(const Optimizer& optim) {
   if (!optim.find(kMetadataKey).ok()) return {};
-  return {ZERO_ERR_ARGUMENT,
-          text("parameter '", kMetadataKey, "' cannot be saved: safetensors keeps that name for itself")};
+  return {ZERO_ERR_ARGUMENT, text("parameter '", kMetadataKey,
+                                  "' cannot be saved: safetensors keeps that name for itself")};
 }
 
 }  // namespace zero

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank writes what under which name: a pure function of the optimizer's plan and live slots, so every
-// rank knows the whole checkpoint without asking.
+// Which rank writes what under which name: a pure function of the optimizer's plan and live slots,
+// so every rank knows the whole checkpoint without asking.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace zero {
 
 inline constexpr int kParameterItself = -1;
 
-/// A tensor of a checkpoint's file: elements [start, start + count) of a parameter or of one of its slots.
+/// A tensor of a checkpoint's file: elements [start, start + count) of a parameter or of one of its
+/// slots.
 struct StoredTensor {
   std::string key;
   int64_t param = 0;
@@ -38,8 +39,8 @@ std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank);
 SafetensorsHeader file_header(const Optimizer& optim, const std::vector<StoredTensor>& tensors,
                               const Digest& save_id, int32_t rank, int32_t world);
 
-/// The manifest, all but the sizes and checksums of its files: first the model files by rank, then the optim
-/// files by rank, then the index.
+/// The manifest, all but the sizes and checksums of its files: first the model files by rank, then
+/// the optim files by rank, then the index.
 Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
                              const std::vector<int32_t>& writers);
 

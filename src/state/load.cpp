@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The load, in order: agree; rank 0 finds the checkpoint and hands its manifest to all; compare; verify every
-// byte; vote; read the owned ranges; vote; share the parameters; take over step and settings.
+// The load, in order: agree; rank 0 finds the checkpoint and hands its manifest to all; compare;
+// verify every byte; vote; read the owned ranges; vote; share the parameters; take over step and
+// settings.
 #include "state/load.h"
 
 #include <fcntl.h>
@@ -53,12 +54,13 @@ class Load {
     const Status mine = prepare(found);
     const Sizes sizes{found.path.size(), found.manifest.size()};
     std::vector<Sizes> all(static_cast<size_t>(call_.world()));
-    ZERO_TRY(call_.vote("found", mine, std::as_bytes(std::span(&sizes, 1)), std::as_writable_bytes(std::span(all))));
+    ZERO_TRY(call_.vote("found", mine, std::as_bytes(std::span(&sizes, 1)),
+                        std::as_writable_bytes(std::span(all))));
 
     Status room;
     if (all[0].path > directory_.size() + 256 || all[0].manifest > kLongestManifest) {
-      room = {ZERO_ERR_INTERNAL, text("rank 0 announces a path of ", all[0].path, " and a manifest of ",
-                                      all[0].manifest, " bytes")};
+      room = {ZERO_ERR_INTERNAL, text("rank 0 announces a path of ", all[0].path,
+                                      " and a manifest of ", all[0].manifest, " bytes")};
     } else {
       found.path.resize(all[0].path);
       found.manifest.resize(all[0].manifest);
@@ -87,11 +89,13 @@ class Load {
     }
     auto manifest = parse_manifest(bytes_);
     std::string().swap(bytes_);
-    if (!manifest.ok()) return std::move(manifest).status().within(text("'", path, "/", kManifestName, "'"));
+    if (!manifest.ok())
+      return std::move(manifest).status().within(text("'", path, "/", kManifestName, "'"));
     manifest_ = std::move(*manifest);
     places_ = ZERO_TRY(match_params(manifest_, optim_));
     groups_ = ZERO_TRY(saved_settings(manifest_, *optim_.options.rule));
-    for (const ManifestParam& param : manifest_.params) slots_ |= saved_slots(param, *optim_.options.rule);
+    for (const ManifestParam& param : manifest_.params)
+      slots_ |= saved_slots(param, *optim_.options.rule);
     for (const Group& group : groups_) slots_ |= optim_.options.rule->slots_used(group.settings);
     return {};
   }
@@ -136,7 +140,8 @@ class Load {
 Status load_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {
   const int64_t began = now_ns();
   os().reached("load.begin");
-  ZERO_TRY(call.agree("arguments", "zero_state_load", text("directory '", directory, "'\nflags ", flags, "\n")));
+  ZERO_TRY(call.agree("arguments", "zero_state_load",
+                      text("directory '", directory, "'\nflags ", flags, "\n")));
   Status status = Load(call, optim, directory, flags).run();
   optim.counters.load_seconds += static_cast<double>(now_ns() - began) * 1e-9;
   os().reached("load.done");

@@ -102,7 +102,8 @@ std::string write_manifest(const Manifest& manifest) {
 }
 
 std::string manifest_trailer(std::string_view body) {
-  return text("\"end\":{\"bytes\":", body.size(), ",\"xxh3\":\"", hex(hash64(bytes_of(body))), "\"}}\n");
+  return text("\"end\":{\"bytes\":", body.size(), ",\"xxh3\":\"", hex(hash64(bytes_of(body))),
+              "\"}}\n");
 }
 
 std::string write_index(const Manifest& manifest) {
@@ -128,7 +129,8 @@ std::string shard_name(std::string_view kind, int32_t rank, int32_t world) {
 bool is_checkpoint_file(std::string_view name) {
   if (name == kManifestName || name == kIndexName) return true;
   if (!take_prefix(name, "model-") && !take_prefix(name, "optim-")) return false;
-  return take_number(name) && take_prefix(name, "-of-") && take_number(name) && name == ".safetensors";
+  return take_number(name) && take_prefix(name, "-of-") && take_number(name) &&
+         name == ".safetensors";
 }
 
 bool is_tensor_file(std::string_view name) {
@@ -139,8 +141,10 @@ bool is_tensor_file(std::string_view name) {
 std::string hex_double(double value) {
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char digits[64];
-  const auto end = std::to_chars(digits, digits + sizeof digits, std::fabs(value), std::chars_format::hex);
-  return text(std::signbit(value) ? "-0x" : "0x", std::string_view(digits, static_cast<size_t>(end.ptr - digits)));
+  const auto end =
+      std::to_chars(digits, digits + sizeof digits, std::fabs(value), std::chars_format::hex);
+  return text(std::signbit(value) ? "-0x" : "0x",
+              std::string_view(digits, static_cast<size_t>(end.ptr - digits)));
 }
 
 bool parse_hex_double(std::string_view text, double& value) {
@@ -150,8 +154,10 @@ bool parse_hex_double(std::string_view text, double& value) {
     parsed = HUGE_VAL;
   } else {
     // Exactly what hex_double writes: from_chars alone would take "nan" and a second sign.
-    if (!take_prefix(text, "0x") || text.empty() || (text[0] != '0' && text[0] != '1')) return false;
-    const auto end = std::from_chars(text.data(), text.data() + text.size(), parsed, std::chars_format::hex);
+    if (!take_prefix(text, "0x") || text.empty() || (text[0] != '0' && text[0] != '1'))
+      return false;
+    const auto end =
+        std::from_chars(text.data(), text.data() + text.size(), parsed, std::chars_format::hex);
     if (end.ec != std::errc() || end.ptr != text.data() + text.size()) return false;
   }
   value = negative ? -parsed : parsed;
@@ -170,7 +176,8 @@ bool parse_hex(std::string_view text, uint64_t& value) {
 }
 
 bool parse_hex(std::string_view text, Digest& digest) {
-  return text.size() == 32 && parse_hex(text.substr(0, 16), digest[0]) && parse_hex(text.substr(16), digest[1]);
+  return text.size() == 32 && parse_hex(text.substr(0, 16), digest[0]) &&
+         parse_hex(text.substr(16), digest[1]);
 }
 
 }  // namespace zero

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero.json: what a checkpoint holds and where, the only authority over its files. A parsed manifest is
-// consistent in itself: every index is in range and the slices of each slot cover it exactly once.
+// zero.json: what a checkpoint holds and where, the only authority over its files. A parsed
+// manifest is consistent in itself: every index is in range and the slices of each slot cover it
+// exactly once.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +69,8 @@ std::string write_manifest(const Manifest& manifest);
 /// The manifest's last bytes, from its "end" key on: they speak of all bytes before them.
 std::string manifest_trailer(std::string_view body);
 
-/// ZERO_ERR_CKPT_INVALID for anything that write_manifest would not have written, except keys it does not
-/// know; ZERO_ERR_UNSUPPORTED for another format number.
+/// ZERO_ERR_CKPT_INVALID for anything that write_manifest would not have written, except keys it
+/// does not know; ZERO_ERR_UNSUPPORTED for another format number.
 Result<Manifest> parse_manifest(std::string_view bytes);
 
 /// "optim-00002-of-00004.safetensors" for rank 1 of 4; `kind` is "optim" or "model".

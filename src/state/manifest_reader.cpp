@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading zero.json: its own checksum, then its events into a Manifest, then what no single event shows.
+// Reading zero.json: its own checksum, then its events into a Manifest, then what no single event
+// shows.
 #include <algorithm>
 #include <unordered_set>
 
@@ -19,11 +20,49 @@ constexpr int kMaxDepth = 16;
 Status invalid(std::string what) { return {ZERO_ERR_CKPT_INVALID, std::move(what)}; }
 
 enum Place : int {
-  kRoot, kZeroFormat, kSaveId, kStep, kSkipped, kWorld, kCreatedBy, kBlock, kEnd, kEndBytes, kEndHash,
-  kOptimizer, kRule, kOptions, kOption, kGroups, kGroup, kSettings, kSetting,
-  kFiles, kFile, kFileName, kFileBytes, kBlocks, kChecksum,
-  kParams, kParam, kParamName, kDtype, kShape, kDimension, kParamGroup, kParamStep, kParamFile,
-  kSlots, kSlot, kSlotName, kSlices, kSlice, kSliceFile, kSliceKey, kSliceStart, kSliceCount,
+  kRoot,
+  kZeroFormat,
+  kSaveId,
+  kStep,
+  kSkipped,
+  kWorld,
+  kCreatedBy,
+  kBlock,
+  kEnd,
+  kEndBytes,
+  kEndHash,
+  kOptimizer,
+  kRule,
+  kOptions,
+  kOption,
+  kGroups,
+  kGroup,
+  kSettings,
+  kSetting,
+  kFiles,
+  kFile,
+  kFileName,
+  kFileBytes,
+  kBlocks,
+  kChecksum,
+  kParams,
+  kParam,
+  kParamName,
+  kDtype,
+  kShape,
+  kDimension,
+  kParamGroup,
+  kParamStep,
+  kParamFile,
+  kSlots,
+  kSlot,
+  kSlotName,
+  kSlices,
+  kSlice,
+  kSliceFile,
+  kSliceKey,
+  kSliceStart,
+  kSliceCount,
 };
 
 constexpr JsonField kFields[] = {
@@ -78,32 +117,64 @@ class ManifestReader final : public JsonHandler {
 
   Status open(int id, std::string_view) override {
     switch (id) {
-      case kGroup: manifest_.groups.emplace_back(); break;
-      case kFile: manifest_.files.emplace_back(); break;
-      case kParam: manifest_.params.emplace_back(); break;
-      case kSlot: param().slots.emplace_back(); break;
-      case kSlice: slot().slices.emplace_back(); break;
-      default: break;
+      case kGroup:
+        manifest_.groups.emplace_back();
+        break;
+      case kFile:
+        manifest_.files.emplace_back();
+        break;
+      case kParam:
+        manifest_.params.emplace_back();
+        break;
+      case kSlot:
+        param().slots.emplace_back();
+        break;
+      case kSlice:
+        slot().slices.emplace_back();
+        break;
+      default:
+        break;
     }
     return {};
   }
 
   Status integer(int id, std::string_view, int64_t value) override {
     switch (id) {
-      case kZeroFormat: return check_format(value);
-      case kStep: manifest_.step = value; break;
-      case kSkipped: manifest_.skipped = value; break;
-      case kWorld: return index(value, manifest_.world);
-      case kBlock: return check_block(value);
-      case kFileBytes: file().bytes = static_cast<uint64_t>(value); break;
-      case kDimension: param().shape.push_back(value); break;
-      case kParamGroup: return index(value, param().group);
-      case kParamStep: param().step = value; break;
-      case kParamFile: return index(value, param().file);
-      case kSliceFile: return index(value, slice().file);
-      case kSliceStart: slice().start = value; break;
-      case kSliceCount: slice().count = value; break;
-      default: break;  // of the end, which is checked as bytes
+      case kZeroFormat:
+        return check_format(value);
+      case kStep:
+        manifest_.step = value;
+        break;
+      case kSkipped:
+        manifest_.skipped = value;
+        break;
+      case kWorld:
+        return index(value, manifest_.world);
+      case kBlock:
+        return check_block(value);
+      case kFileBytes:
+        file().bytes = static_cast<uint64_t>(value);
+        break;
+      case kDimension:
+        param().shape.push_back(value);
+        break;
+      case kParamGroup:
+        return index(value, param().group);
+      case kParamStep:
+        param().step = value;
+        break;
+      case kParamFile:
+        return index(value, param().file);
+      case kSliceFile:
+        return index(value, slice().file);
+      case kSliceStart:
+        slice().start = value;
+        break;
+      case kSliceCount:
+        slice().count = value;
+        break;
+      default:
+        break;  // of the end, which is checked as bytes
     }
     return {};
   }
@@ -111,18 +182,37 @@ class ManifestReader final : public JsonHandler {
   Status string(int id, std::string_view key, std::string_view value) override {
     switch (id) {
       case kSaveId:
-        return parse_hex(value, manifest_.save_id) ? Status() : invalid("is not 32 hexadecimal digits");
-      case kCreatedBy: manifest_.created_by = value; break;
-      case kRule: manifest_.rule = value; break;
-      case kOption: return setting(manifest_.options, key, value);
-      case kSetting: return setting(manifest_.groups.back(), key, value);
-      case kFileName: file().name = value; break;
-      case kChecksum: return checksum(value);
-      case kParamName: param().name = value; break;
-      case kDtype: param().dtype = value; break;
-      case kSlotName: slot().name = value; break;
-      case kSliceKey: slice().key = value; break;
-      default: break;
+        return parse_hex(value, manifest_.save_id) ? Status()
+                                                   : invalid("is not 32 hexadecimal digits");
+      case kCreatedBy:
+        manifest_.created_by = value;
+        break;
+      case kRule:
+        manifest_.rule = value;
+        break;
+      case kOption:
+        return setting(manifest_.options, key, value);
+      case kSetting:
+        return setting(manifest_.groups.back(), key, value);
+      case kFileName:
+        file().name = value;
+        break;
+      case kChecksum:
+        return checksum(value);
+      case kParamName:
+        param().name = value;
+        break;
+      case kDtype:
+        param().dtype = value;
+        break;
+      case kSlotName:
+        slot().name = value;
+        break;
+      case kSliceKey:
+        slice().key = value;
+        break;
+      default:
+        break;
     }
     return {};
   }
@@ -135,7 +225,8 @@ class ManifestReader final : public JsonHandler {
 
   static Status check_format(int64_t value) {
     if (value == kFormat) return {};
-    return {ZERO_ERR_UNSUPPORTED, text("the checkpoint has format ", value, ", this libzero reads ", kFormat)};
+    return {ZERO_ERR_UNSUPPORTED,
+            text("the checkpoint has format ", value, ", this libzero reads ", kFormat)};
   }
   static Status check_block(int64_t value) {
     if (value == static_cast<int64_t>(kBlockBytes)) return {};
@@ -168,13 +259,15 @@ Status check_files(const Manifest& manifest) {
   std::unordered_set<std::string_view> names;
   for (const FileRecord& file : manifest.files) {
     if (!is_file_name(file.name) || file.name == kManifestName) {
-      return invalid(text("file ", shown(file.name), ": not a name that a file of a checkpoint can have"));
+      return invalid(
+          text("file ", shown(file.name), ": not a name that a file of a checkpoint can have"));
     }
-    if (!names.insert(file.name).second) return invalid(text("file ", shown(file.name), " is listed twice"));
+    if (!names.insert(file.name).second)
+      return invalid(text("file ", shown(file.name), " is listed twice"));
     if (file.bytes == 0) return invalid(text("file ", shown(file.name), " has no bytes"));
     if (file.blocks.size() != block_count(file.bytes)) {
-      return invalid(text("file ", shown(file.name), ": ", file.blocks.size(), " checksums for ", file.bytes,
-                          " bytes, which are ", block_count(file.bytes), " blocks"));
+      return invalid(text("file ", shown(file.name), ": ", file.blocks.size(), " checksums for ",
+                          file.bytes, " bytes, which are ", block_count(file.bytes), " blocks"));
     }
   }
   return {};
@@ -194,9 +287,11 @@ Status check_slices(const Manifest& manifest, const ManifestParam& param, Manife
             [](const ManifestSlice& a, const ManifestSlice& b) { return a.start < b.start; });
   int64_t end = 0;
   for (const ManifestSlice& slice : slot.slices) {
-    if (!holds_tensors(manifest, slice.file)) return bad("file ", slice.file, " is none that holds tensors");
+    if (!holds_tensors(manifest, slice.file))
+      return bad("file ", slice.file, " is none that holds tensors");
     if (slice.key.empty()) return bad("a slice without a key");
-    if (slice.count == 0 && (param.count != 0 || slot.slices.size() != 1)) return bad("an empty slice");
+    if (slice.count == 0 && (param.count != 0 || slot.slices.size() != 1))
+      return bad("an empty slice");
     if (slice.start != end) {
       return bad(slice.start < end ? "two slices hold element " : "no slice holds element ",
                  std::min(slice.start, end));
@@ -215,16 +310,19 @@ Status check_param(const Manifest& manifest, ManifestParam& param) {
   const auto bad = [&](const auto&... parts) {
     return invalid(text("parameter ", shown(param.name), ": ", parts...));
   };
-  if (param.name.empty() || param.name.size() > kLongestName) return bad("a name of ", param.name.size(), " bytes");
+  if (param.name.empty() || param.name.size() > kLongestName)
+    return bad("a name of ", param.name.size(), " bytes");
   if (param.dtype != "F32") return bad("dtype ", shown(param.dtype), ", must be F32");
-  if (param.shape.size() > kMostDimensions) return bad("more than ", kMostDimensions, " dimensions");
+  if (param.shape.size() > kMostDimensions)
+    return bad("more than ", kMostDimensions, " dimensions");
   const auto elements = shape_elements(param.shape);
   if (!elements || *elements > INT64_MAX / 8) return bad("the shape's product overflows");
   param.count = *elements;
   if (static_cast<size_t>(param.group) >= manifest.groups.size()) {
     return bad("group ", param.group, " of ", manifest.groups.size());
   }
-  if (!holds_tensors(manifest, param.file)) return bad("file ", param.file, " is none that holds tensors");
+  if (!holds_tensors(manifest, param.file))
+    return bad("file ", param.file, " is none that holds tensors");
   std::unordered_set<std::string_view> names;
   for (ManifestSlot& slot : param.slots) {
     if (slot.name.empty() || !names.insert(slot.name).second) {
@@ -247,7 +345,8 @@ Status check_keys(const Manifest& manifest) {
   std::sort(keys.begin(), keys.end());
   const auto twice = std::adjacent_find(keys.begin(), keys.end());
   if (twice == keys.end()) return {};
-  return invalid(text("tensor ", shown(twice->second), " of file ", twice->first, " is used twice"));
+  return invalid(
+      text("tensor ", shown(twice->second), " of file ", twice->first, " is used twice"));
 }
 
 Status check(Manifest& manifest) {
@@ -271,7 +370,8 @@ Status check_trailer(std::string_view bytes) {
   if (at == bytes.npos) return invalid("it does not end as a complete manifest does");
   const std::string_view body = bytes.substr(0, from + at);
   if (bytes.substr(body.size()) == manifest_trailer(body)) return {};
-  return invalid(text("its first ", body.size(), " bytes do not have the length and checksum that its end says"));
+  return invalid(text("its first ", body.size(),
+                      " bytes do not have the length and checksum that its end says"));
 }
 
 }  // namespace

@@ -16,7 +16,17 @@ constexpr size_t kMostDimensions = 64;
 
 Status invalid(std::string text) { return {ZERO_ERR_CKPT_INVALID, std::move(text)}; }
 
-enum Place : int { kRoot, kMetadata, kMetadataItem, kTensor, kDtype, kShape, kDimension, kOffsets, kOffset };
+enum Place : int {
+  kRoot,
+  kMetadata,
+  kMetadataItem,
+  kTensor,
+  kDtype,
+  kShape,
+  kDimension,
+  kOffsets,
+  kOffset
+};
 
 constexpr JsonField kFields[] = {
     {kMetadata, kRoot, kMetadataKey, JsonField::object, false},
@@ -36,8 +46,10 @@ class HeaderReader final : public JsonHandler {
   Status open(int id, std::string_view key) override {
     if (id != kTensor) return {};
     if (key.empty()) return invalid("a tensor has an empty name");
-    if (key.size() > kLongestKey) return invalid(text("a name is longer than ", kLongestKey, " bytes"));
-    if (header_.tensors.size() == kMostTensors) return invalid(text("more than ", kMostTensors, " tensors"));
+    if (key.size() > kLongestKey)
+      return invalid(text("a name is longer than ", kLongestKey, " bytes"));
+    if (header_.tensors.size() == kMostTensors)
+      return invalid(text("more than ", kMostTensors, " tensors"));
     header_.tensors.emplace_back().name = key;
     offsets_ = 0;
     return {};
@@ -75,8 +87,8 @@ class HeaderReader final : public JsonHandler {
     const auto bytes = checked_multiply(static_cast<uint64_t>(*elements), element);
     if (!bytes) return invalid("the shape's bytes overflow");
     if (tensor.end < tensor.begin || tensor.end - tensor.begin != *bytes) {
-      return invalid(text("data_offsets [", tensor.begin, ", ", tensor.end, "] do not span the ", *bytes,
-                          " bytes of its shape"));
+      return invalid(text("data_offsets [", tensor.begin, ", ", tensor.end, "] do not span the ",
+                          *bytes, " bytes of its shape"));
     }
     return {};
   }
@@ -99,9 +111,10 @@ Status check_contiguous(const SafetensorsHeader& header, uint64_t data_bytes) {
   uint64_t end = 0;
   for (const TensorEntry& tensor : header.tensors) {
     if (tensor.begin != end) {
-      return invalid(text(shown(tensor.name), " begins at byte ", tensor.begin, " of the data, ",
-                          tensor.begin < end ? "inside another tensor, which ends" : "behind a gap from byte ",
-                          tensor.begin < end ? " at byte " : "", end));
+      return invalid(
+          text(shown(tensor.name), " begins at byte ", tensor.begin, " of the data, ",
+               tensor.begin < end ? "inside another tensor, which ends" : "behind a gap from byte ",
+               tensor.begin < end ? " at byte " : "", end));
     }
     end = tensor.end;
   }
@@ -116,10 +129,10 @@ uint64_t dtype_bytes(std::string_view dtype) {
     std::string_view name;
     uint64_t bytes;
   };
-  constexpr Dtype kDtypes[] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},      {"F8_E5M2", 1}, {"F8_E4M3", 1},
-                               {"I16", 2},  {"U16", 2}, {"F16", 2},     {"BF16", 2},    {"I32", 4},
-                               {"U32", 4},  {"F32", 4}, {"F64", 8},     {"I64", 8},     {"U64", 8},
-                               {"C64", 8},  {"F8_E8M0", 1}};
+  constexpr Dtype kDtypes[] = {
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},   {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2},
+      {"U16", 2},  {"F16", 2}, {"BF16", 2}, {"I32", 4},     {"U32", 4},     {"F32", 4},
+      {"F64", 8},  {"I64", 8}, {"U64", 8},  {"C64", 8},     {"F8_E8M0", 1}};
   for (const Dtype& known : kDtypes) {
     if (known.name == dtype) return known.bytes;
   }
@@ -139,7 +152,8 @@ std::optional<int64_t> shape_elements(const std::vector<int64_t>& shape) {
 
 Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
   if (header.tensors.size() > kMostTensors) {
-    return Status(ZERO_ERR_UNSUPPORTED, text(header.tensors.size(), " tensors for one file, at most ", kMostTensors));
+    return Status(ZERO_ERR_UNSUPPORTED,
+                  text(header.tensors.size(), " tensors for one file, at most ", kMostTensors));
   }
   std::sort(header.tensors.begin(), header.tensors.end(),
             [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
@@ -151,7 +165,8 @@ Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
   for (TensorEntry& tensor : header.tensors) {
     const auto elements = shape_elements(tensor.shape);
     const uint64_t element = dtype_bytes(tensor.dtype);
-    if (!elements || element == 0) return Status(ZERO_ERR_INTERNAL, "a tensor without size: " + tensor.name);
+    if (!elements || element == 0)
+      return Status(ZERO_ERR_INTERNAL, "a tensor without size: " + tensor.name);
     const auto bytes = checked_multiply(static_cast<uint64_t>(*elements), element);
     const auto next = bytes ? checked_add(end, *bytes) : bytes;
     if (!next || *next > static_cast<uint64_t>(INT64_MAX)) {
@@ -165,7 +180,8 @@ Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
   header.data_start = round_up<uint64_t>(8 + head.size(), kDataAlignment);
   const uint64_t length = header.data_start - 8;
   if (length > kLongestHeader) {
-    return Status(ZERO_ERR_UNSUPPORTED, text("the names of one file take ", length, " bytes, at most ", kLongestHeader));
+    return Status(ZERO_ERR_UNSUPPORTED,
+                  text("the names of one file take ", length, " bytes, at most ", kLongestHeader));
   }
   std::string out(8, '\0');
   for (unsigned i = 0; i < 8; i++) out[i] = static_cast<char>(length >> (8 * i) & 0xff);
@@ -175,7 +191,8 @@ Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
 }
 
 Result<uint64_t> safetensors_header_bytes(std::string_view first_8, uint64_t file_bytes) {
-  if (first_8.size() < 8 || file_bytes < 8) return invalid("shorter than the 8 bytes of a header length");
+  if (first_8.size() < 8 || file_bytes < 8)
+    return invalid("shorter than the 8 bytes of a header length");
   uint64_t length = 0;
   for (unsigned i = 0; i < 8; i++) {
     length |= static_cast<uint64_t>(static_cast<unsigned char>(first_8[i])) << (8 * i);
@@ -196,9 +213,10 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
   header.data_start = 8 + json.size();
   if (header.data_start > file_bytes) return invalid("the header is longer than the file");
   // Tensors without elements share their offset with a neighbour: those come first.
-  std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
-  });
+  std::sort(header.tensors.begin(), header.tensors.end(),
+            [](const TensorEntry& a, const TensorEntry& b) {
+              return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+            });
   ZERO_TRY(check_contiguous(header, file_bytes - header.data_start));
   return header;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The save, in order: agree; rank 0 makes the temporary directory; every rank writes its two files and has
-// them on stable storage; vote; rank 0 writes index and manifest and renames; vote.
+// The save, in order: agree; rank 0 makes the temporary directory; every rank writes its two files
+// and has them on stable storage; vote; rank 0 writes index and manifest and renames; vote.
 #include "state/save.h"
 
 #include <algorithm>
@@ -37,7 +37,12 @@ class RankWriter {
  public:
   RankWriter(Call& call, const Optimizer& optim, const Digest& save_id, const Fd& directory,
              std::string_view path, BlockBuffer& buffer)
-      : call_(call), optim_(optim), save_id_(save_id), directory_(directory), path_(path), buffer_(buffer) {
+      : call_(call),
+        optim_(optim),
+        save_id_(save_id),
+        directory_(directory),
+        path_(path),
+        buffer_(buffer) {
     for (const Segment& segment : optim.segments()) segments_.push_back(segment);
     std::sort(segments_.begin(), segments_.end(), [](const Segment& a, const Segment& b) {
       return a.param != b.param ? a.param < b.param : a.first < b.first;
@@ -67,13 +72,14 @@ class RankWriter {
 
   Status append(BlockWriter& file, const StoredTensor& tensor) {
     if (tensor.slot == kParameterItself) {
-      return file.append(bytes_of(optim_.params[static_cast<size_t>(tensor.param)].data, tensor.count));
+      return file.append(
+          bytes_of(optim_.params[static_cast<size_t>(tensor.param)].data, tensor.count));
     }
     // A piece may be several segments: neighbours in the parameter that lie apart in the share.
-    auto segment = std::lower_bound(segments_.begin(), segments_.end(), tensor,
-                                    [](const Segment& a, const StoredTensor& b) {
-                                      return a.param != b.param ? a.param < b.param : a.first < b.start;
-                                    });
+    auto segment = std::lower_bound(
+        segments_.begin(), segments_.end(), tensor, [](const Segment& a, const StoredTensor& b) {
+          return a.param != b.param ? a.param < b.param : a.first < b.start;
+        });
     for (int64_t done = 0; done < tensor.count; ++segment) {
       const float* values = optim_.slot(tensor.slot, segment->share);
       if (!values) return {ZERO_ERR_INTERNAL, text("no memory of live state '", tensor.key, "'")};
@@ -96,7 +102,10 @@ class RankWriter {
 class Save {
  public:
   Save(Call& call, const Optimizer& optim, std::string_view directory, int32_t flags)
-      : call_(call), optim_(optim), target_(directory), replace_((flags & ZERO_SAVE_REPLACE) != 0) {}
+      : call_(call),
+        optim_(optim),
+        target_(directory),
+        replace_((flags & ZERO_SAVE_REPLACE) != 0) {}
 
   Status run() {
     Digest mine{};
@@ -117,7 +126,8 @@ class Save {
   }
 
  private:
-  /// What this rank has to check before anything is written; rank 0 makes the directory and draws the id.
+  /// What this rank has to check before anything is written; rank 0 makes the directory and draws
+  /// the id.
   Status begin(Digest& save_id) {
     ZERO_TRY(check_saveable(optim_));
     buffer_ = ZERO_TRY(BlockBuffer::create());
@@ -134,8 +144,10 @@ class Save {
     const int32_t rank = call_.rank(), world = call_.world();
     writers_ = param_writers(optim_);
     RankWriter writer(call_, optim_, save_id_, directory, path, buffer_);
-    model_ = ZERO_TRY(writer.write(shard_name("model", rank, world), model_tensors(optim_, writers_, rank)));
-    optim_file_ = ZERO_TRY(writer.write(shard_name("optim", rank, world), optim_tensors(optim_, rank)));
+    model_ = ZERO_TRY(
+        writer.write(shard_name("model", rank, world), model_tensors(optim_, writers_, rank)));
+    optim_file_ =
+        ZERO_TRY(writer.write(shard_name("optim", rank, world), optim_tensors(optim_, rank)));
     return sync(directory, path);
   }
 
@@ -181,7 +193,8 @@ class Save {
         return io_error(path, "stat", errno);
       }
       if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) != file.bytes) {
-        return {ZERO_ERR_CKPT_IO, text("'", path, "': has ", info.st_size, " bytes, its rank wrote ", file.bytes)};
+        return {ZERO_ERR_CKPT_IO,
+                text("'", path, "': has ", info.st_size, " bytes, its rank wrote ", file.bytes)};
       }
     }
     return {};
@@ -197,7 +210,8 @@ class Save {
     manifest.files.back() = ZERO_TRY(writer.write_text(kIndexName, write_index(manifest)));
     const std::string bytes = write_manifest(manifest);
     if (bytes.size() > kLongestManifest) {
-      return {ZERO_ERR_UNSUPPORTED, text("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest)};
+      return {ZERO_ERR_UNSUPPORTED,
+              text("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest)};
     }
     ZERO_TRY(writer.write_text(kManifestName, bytes));
     os().reached("save.manifest_written");

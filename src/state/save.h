@@ -10,8 +10,8 @@
 
 namespace zero {
 
-/// Inside a collective Call that has entered: parameters bound and sealed, Phase::open. `flags`: ZERO_SAVE_*. Changes nothing of
-/// the optimizer.
+/// Inside a collective Call that has entered: parameters bound and sealed, Phase::open. `flags`:
+/// ZERO_SAVE_*. Changes nothing of the optimizer.
 Status save_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags);
 
 }  // namespace zero

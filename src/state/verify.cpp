@@ -35,7 +35,8 @@ std::vector<Expected> expected_in(const Manifest& manifest, int32_t file) {
   return expected;
 }
 
-Status check_metadata(const std::string& path, const SafetensorsHeader& header, const Manifest& manifest) {
+Status check_metadata(const std::string& path, const SafetensorsHeader& header,
+                      const Manifest& manifest) {
   const std::pair<const char*, std::string> wanted[] = {{"zero.format", text(kFormat)},
                                                         {"zero.save_id", hex(manifest.save_id)}};
   for (const auto& [key, value] : wanted) {
@@ -43,8 +44,8 @@ Status check_metadata(const std::string& path, const SafetensorsHeader& header, 
                                     [&, k = key](const auto& entry) { return entry.first == k; });
     if (found == header.metadata.end()) return invalid(path, text("its header has no ", key));
     if (found->second != value) {
-      return invalid(path, text("its header has ", key, " ", shown(found->second), ", the manifest says ", value,
-                                ": it is of another save"));
+      return invalid(path, text("its header has ", key, " ", shown(found->second),
+                                ", the manifest says ", value, ": it is of another save"));
     }
   }
   return {};
@@ -56,12 +57,16 @@ Status check_tensor(const std::string& path, const TensorEntry& tensor, const Ex
                               ", the manifest says ", expected.param->dtype));
   }
   const bool whole = expected.count == expected.param->count;
-  if (whole ? tensor.shape == expected.param->shape : tensor.shape == std::vector<int64_t>{expected.count}) return {};
-  return invalid(path, text("tensor ", shown(tensor.name), " has another shape than the manifest says"));
+  if (whole ? tensor.shape == expected.param->shape
+            : tensor.shape == std::vector<int64_t>{expected.count})
+    return {};
+  return invalid(path,
+                 text("tensor ", shown(tensor.name), " has another shape than the manifest says"));
 }
 
 /// Exactly the tensors that the manifest says, and the save id.
-Status check_header(const std::string& path, SafetensorsHeader header, const Manifest& manifest, int32_t file) {
+Status check_header(const std::string& path, SafetensorsHeader header, const Manifest& manifest,
+                    int32_t file) {
   ZERO_TRY(check_metadata(path, header, manifest));
   std::sort(header.tensors.begin(), header.tensors.end(),
             [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
@@ -70,10 +75,12 @@ Status check_header(const std::string& path, SafetensorsHeader header, const Man
     const bool extra = i >= expected.size() ||
                        (i < header.tensors.size() && header.tensors[i].name < expected[i].key);
     if (extra) {
-      return invalid(path, text("has a tensor ", shown(header.tensors[i].name), ", which the manifest does not"));
+      return invalid(path, text("has a tensor ", shown(header.tensors[i].name),
+                                ", which the manifest does not"));
     }
     if (i >= header.tensors.size() || header.tensors[i].name != expected[i].key) {
-      return invalid(path, text("has no tensor ", shown(expected[i].key), ", which the manifest says"));
+      return invalid(path,
+                     text("has no tensor ", shown(expected[i].key), ", which the manifest says"));
     }
     ZERO_TRY(check_tensor(path, header.tensors[i], expected[i]));
   }
@@ -85,7 +92,9 @@ Status check_header(const std::string& path, SafetensorsHeader header, const Man
 Result<SafetensorsHeader> read_header(BlockReader& reader, uint64_t file_bytes) {
   std::string first(std::min<uint64_t>(file_bytes, 8), '\0');
   ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(first))));
-  const auto within = [&](Status status) { return std::move(status).within(text("'", reader.path(), "'")); };
+  const auto within = [&](Status status) {
+    return std::move(status).within(text("'", reader.path(), "'"));
+  };
   auto length = safetensors_header_bytes(first, file_bytes);
   if (!length.ok()) return within(std::move(length).status());
   std::string json(*length, '\0');
@@ -95,14 +104,17 @@ Result<SafetensorsHeader> read_header(BlockReader& reader, uint64_t file_bytes) 
   return header;
 }
 
-Status verify_files(const Fd& directory, const std::string& path, const Manifest& manifest, int32_t rank,
-                    int32_t world, BlockBuffer& buffer, const std::function<void()>& progress) {
+Status verify_files(const Fd& directory, const std::string& path, const Manifest& manifest,
+                    int32_t rank, int32_t world, BlockBuffer& buffer,
+                    const std::function<void()>& progress) {
   uint64_t total = 0;
   for (const FileRecord& file : manifest.files) total += file.blocks.size();
   // Neighbouring blocks, so that each rank reads forward; no product that could overflow.
-  const uint64_t share = total / static_cast<uint64_t>(world), rest = total % static_cast<uint64_t>(world);
+  const uint64_t share = total / static_cast<uint64_t>(world),
+                 rest = total % static_cast<uint64_t>(world);
   const auto begin_of = [&](uint64_t r) { return share * r + std::min(r, rest); };
-  const uint64_t begin = begin_of(static_cast<uint64_t>(rank)), end = begin_of(static_cast<uint64_t>(rank) + 1);
+  const uint64_t begin = begin_of(static_cast<uint64_t>(rank)),
+                 end = begin_of(static_cast<uint64_t>(rank) + 1);
 
   uint64_t at = 0;
   for (size_t i = 0; i < manifest.files.size(); i++) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first pass of a load: every byte of every file against its checksum, every header against the manifest.
+// The first pass of a load: every byte of every file against its checksum, every header against the
+// manifest.
 #pragma once
 
 #include <functional>
@@ -12,8 +13,9 @@
 namespace zero {
 
 /// This rank's part of the verification; all ranks together cover everything.
-Status verify_files(const Fd& directory, const std::string& path, const Manifest& manifest, int32_t rank,
-                    int32_t world, BlockBuffer& buffer, const std::function<void()>& progress);
+Status verify_files(const Fd& directory, const std::string& path, const Manifest& manifest,
+                    int32_t rank, int32_t world, BlockBuffer& buffer,
+                    const std::function<void()>& progress);
 
 /// The header of a safetensors file, read through its checksums.
 Result<SafetensorsHeader> read_header(BlockReader& reader, uint64_t file_bytes);

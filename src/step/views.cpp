@@ -159,8 +159,9 @@ void join(const Optimizer& optim, StepMemory& memory, bool sources, Runs& out) {
   }
 }
 
-/// Parameters of this rank in no arena are pulled from the owner's arena, or from its outbox.
-Status add_pulls(const Optimizer& optim, StepMemory& memory) {
+/// Parameters of this rank in no arena are pulled from the owner's arena, or from its outbox: only those
+/// that are updated, as nothing else is put there.
+Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   memory.pulls.clear();
   const Comm& comm = *optim.comm;
   if (!comm.direct() || memory.foreign_data.empty() || comm.world() == 1) return Status();
@@ -170,6 +171,7 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory) {
     if (owner == comm.rank()) continue;
     for (const Segment& segment : optim.plan.segments(owner)) {
       if (!foreign[static_cast<size_t>(segment.param)]) continue;
+      if (sources && !grad_anywhere(memory, segment.param)) continue;
       const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
       Location from = ZERO_TRY(placement_of(optim, memory, owner, segment.param)).data;
       from.offset += static_cast<size_t>(segment.first) * sizeof(float);
@@ -213,7 +215,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
     }
     memory.views.push_back(view);
   }
-  ZERO_TRY(add_pulls(optim, memory));
+  ZERO_TRY(add_pulls(optim, memory, sources));
   if (!sources) return Status();
   if (optim.comm->direct()) join(optim, memory, true, memory.fused);
   join(optim, memory, false, memory.from_reduced);

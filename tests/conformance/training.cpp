@@ -218,6 +218,7 @@ std::vector<float> gradient(const Training& run, size_t param, int rank, int ste
 
 bool has_gradient(const Training& run, size_t param, int rank, int step) {
   if (!run.missing || param == 0) return true;
+  if (param == 9) return false;  // never, on any rank
   const size_t key = param * 5 + static_cast<size_t>(step);
   if (key % 4 == 0) return false;                                         // absent everywhere
   return (key + static_cast<size_t>(rank)) % 3 != 0 || run.world == 1;  // absent on some

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges end the same way on every rank, whoever dies, stops, aborts, leaves or is late, and whenever.
+// Exchanges end the same way on every rank, whoever dies, stops, aborts, leaves or is late, and
+// whenever.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -40,7 +41,8 @@ CommOptions limits(int64_t timeout_ms, int64_t late_ms) {
   return options;
 }
 
-Seat join(const std::string& name, int rank, int world, const CommOptions& options = limits(20'000, 20'000)) {
+Seat join(const std::string& name, int rank, int world,
+          const CommOptions& options = limits(20'000, 20'000)) {
   Result<Seat> seat = create_local(name, rank, world, options);
   EXPECT_TRUE(seat.ok()) << seat.failure().text();
   return seat.ok() ? *seat : nullptr;
@@ -85,7 +87,8 @@ std::vector<std::vector<Point>> points_of(int world) {
     watch_points();
     const std::string said = live(seat);
     std::string list;
-    for (const Point& point : passed_points()) list += text(point.name, " ", point.occurrence, "\n");
+    for (const Point& point : passed_points())
+      list += text(point.name, " ", point.occurrence, "\n");
     std::strcpy(lists.as<char>() + static_cast<size_t>(rank) * kListBytes, list.c_str());
     return said;
   });
@@ -112,7 +115,8 @@ void die_noticed() {
 }
 
 /// All ranks say the same; what they say of a failure has `parts`.
-void expect_one_answer(const std::vector<RankEnd>& ends, int except, std::initializer_list<std::string> parts) {
+void expect_one_answer(const std::vector<RankEnd>& ends, int except,
+                       std::initializer_list<std::string> parts) {
   std::optional<std::string> first;
   for (size_t rank = 0; rank < ends.size(); ++rank) {
     const RankEnd& end = ends[rank];
@@ -132,7 +136,8 @@ TEST(Exchange, a_rank_that_dies_at_any_point_ends_it_alike_for_all) {
     const auto points = points_of(world);
     for (int victim = 0; victim < world; ++victim) {
       for (const Point& point : points[static_cast<size_t>(victim)]) {
-        SCOPED_TRACE(text("world ", world, ", rank ", victim, " dies at ", point.name, " ", point.occurrence));
+        SCOPED_TRACE(text("world ", world, ", rank ", victim, " dies at ", point.name, " ",
+                          point.occurrence));
         const std::string name = fresh_name();
         SharedMemory memory(sizeof(Toll));
         toll = memory.as<Toll>();
@@ -143,9 +148,11 @@ TEST(Exchange, a_rank_that_dies_at_any_point_ends_it_alike_for_all) {
           toll->back_ns[rank] = now_ns();
           return said;
         });
-        expect_one_answer(ends, victim, {"ZERO_ERR_PEER_DEAD", text("rank ", victim, " (process "), " died"});
+        expect_one_answer(ends, victim,
+                          {"ZERO_ERR_PEER_DEAD", text("rank ", victim, " (process "), " died"});
         for (int rank = 0; rank < world; ++rank) {
-          if (rank == victim || !contains(ends[static_cast<size_t>(rank)].result, "ZERO_ERR")) continue;
+          if (rank == victim || !contains(ends[static_cast<size_t>(rank)].result, "ZERO_ERR"))
+            continue;
           const int64_t wait = toll->back_ns[rank] - toll->dead_ns;
           EXPECT_LT(wait, 1'000'000'000);
           waits.push_back(wait);
@@ -157,10 +164,11 @@ TEST(Exchange, a_rank_that_dies_at_any_point_ends_it_alike_for_all) {
   ASSERT_GT(waits.size(), 50u);
   // A machine that is busy with something else may be late once in a while.
   EXPECT_LE(waits[waits.size() * 9 / 10], 100'000'000);
-  std::printf("%zu survivors told of a death after %.2f ms (median), %.2f ms (99%%), %.2f ms (most)\n",
-              waits.size(), static_cast<double>(waits[waits.size() / 2]) / 1e6,
-              static_cast<double>(waits[waits.size() * 99 / 100]) / 1e6,
-              static_cast<double>(waits.back()) / 1e6);
+  std::printf(
+      "%zu survivors told of a death after %.2f ms (median), %.2f ms (99%%), %.2f ms (most)\n",
+      waits.size(), static_cast<double>(waits[waits.size() / 2]) / 1e6,
+      static_cast<double>(waits[waits.size() * 99 / 100]) / 1e6,
+      static_cast<double>(waits.back()) / 1e6);
 }
 
 TEST(Exchange, a_rank_that_stops_at_any_point_ends_it_alike_for_all_and_itself) {
@@ -170,7 +178,8 @@ TEST(Exchange, a_rank_that_stops_at_any_point_ends_it_alike_for_all_and_itself) 
       for (size_t i = 0; i < points[static_cast<size_t>(victim)].size(); ++i) {
         if (world == 3 && !full() && i % 3 != static_cast<size_t>(victim)) continue;
         const Point& point = points[static_cast<size_t>(victim)][i];
-        SCOPED_TRACE(text("world ", world, ", rank ", victim, " stops at ", point.name, " ", point.occurrence));
+        SCOPED_TRACE(text("world ", world, ", rank ", victim, " stops at ", point.name, " ",
+                          point.occurrence));
         const std::string name = fresh_name();
         SharedMemory memory(4096);
         volatile pid_t* const stopped = memory.as<pid_t>();
@@ -194,7 +203,9 @@ TEST(Exchange, a_rank_that_stops_at_any_point_ends_it_alike_for_all_and_itself) 
           }
           return said;
         });
-        expect_one_answer(ends, -1, {"ZERO_ERR_TIMEOUT", text("rank ", victim, " (process "), "stopped", "200 ms"});
+        expect_one_answer(
+            ends, -1,
+            {"ZERO_ERR_TIMEOUT", text("rank ", victim, " (process "), "stopped", "200 ms"});
       }
     }
   }
@@ -217,7 +228,8 @@ class Bench {
     seats_.clear();
     for (int r = 0; r < world_; ++r)
       seats_.push_back(std::make_unique<local::Control>(
-          segment_.mapping, r, world_, std::vector<std::shared_ptr<local::Peer>>(static_cast<size_t>(world_), self_)));
+          segment_.mapping, r, world_,
+          std::vector<std::shared_ptr<local::Peer>>(static_cast<size_t>(world_), self_)));
   }
   void end() { seats_.clear(); }
 
@@ -236,8 +248,8 @@ void spin_until(int64_t ns) {
   }
 }
 
-/// The last rank arrives at the moment when the others' patience ends, a little earlier or later from try to
-/// try: it steers towards the edge, where both ends are possible.
+/// The last rank arrives at the moment when the others' patience ends, a little earlier or later
+/// from try to try: it steers towards the edge, where both ends are possible.
 TEST(Exchange, a_vote_whose_last_arrival_falls_on_the_deadline_ends_alike) {
   constexpr int kWorld = 3;
   const int tries = full() ? 20'000 : 1'000;
@@ -254,7 +266,8 @@ TEST(Exchange, a_vote_whose_last_arrival_falls_on_the_deadline_ends_alike) {
     threads.emplace_back([&, rank] {
       for (int i = 1; i <= tries; ++i) {
         while (round.load() < i) usleep(20);
-        const local::Patience patience{"zero_step", "vote", rank == kWorld - 1 ? 1'000 : 1, rank % 2 == 0};
+        const local::Patience patience{"zero_step", "vote", rank == kWorld - 1 ? 1'000 : 1,
+                                       rank % 2 == 0};
         spin_until(start_ns + (rank == kWorld - 1 ? delay_ns.load() : 0));
         std::byte mine{static_cast<unsigned char>(i + rank)};
         std::byte all[kWorld] = {};
@@ -316,7 +329,8 @@ TEST(Exchange, an_abort_that_races_with_a_vote_ends_it_alike) {
   }
 }
 
-/// A deadline that loses to the last arrival must leave no cause behind that a later failure would show.
+/// A deadline that loses to the last arrival must leave no cause behind that a later failure would
+/// show.
 TEST(Exchange, the_cause_of_a_failure_is_its_own) {
   static std::atomic<bool> blamed, committed;
   blamed = committed = false;
@@ -402,7 +416,8 @@ TEST(Exchange, a_rank_that_works_on_is_waited_for) {
 TEST(Exchange, the_log_says_after_10_seconds_for_whom_it_waits) {
   if (!full()) GTEST_SKIP() << "takes 10 s; set ZERO_TEST_FULL";
   static std::string logged;
-  set_log([](void*, int32_t, const char* message) { logged += message; }, nullptr, ZERO_LOG_WARNING);
+  set_log([](void*, int32_t, const char* message) { logged += message; }, nullptr,
+          ZERO_LOG_WARNING);
   const std::string name = fresh_name();
   run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     const Seat seat = join(name, rank, 2);
@@ -410,7 +425,9 @@ TEST(Exchange, the_log_says_after_10_seconds_for_whom_it_waits) {
     return step(seat);
   });
   set_log(nullptr, nullptr, 0);
-  EXPECT_TRUE(contains(logged, "zero_step: first: rank 0 has been waiting for 10 s for rank 1 (process ")) << logged;
+  EXPECT_TRUE(
+      contains(logged, "zero_step: first: rank 0 has been waiting for 10 s for rank 1 (process "))
+      << logged;
 }
 
 // ---- Aborts and goodbyes.
@@ -452,12 +469,14 @@ TEST(Exchange, a_rank_that_frees_its_comm_is_named) {
   }
 }
 
-/// The comm must outlive nobody: a seat that is freed at the end is no failure for those still reading.
+/// The comm must outlive nobody: a seat that is freed at the end is no failure for those still
+/// reading.
 TEST(Exchange, seats_freed_after_the_last_exchange_are_no_failure) {
   for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
     for (int i = 0; i < 30; ++i) {
       const std::string name = fresh_name();
-      EXPECT_EQ(run_sound_ranks(kind, 3, [&](int rank) { return step(join(name, rank, 3)); }), Ranks(3, "ok"));
+      EXPECT_EQ(run_sound_ranks(kind, 3, [&](int rank) { return step(join(name, rank, 3)); }),
+                Ranks(3, "ok"));
     }
   }
 }
@@ -519,7 +538,8 @@ TEST(Exchange, two_processes_of_two_threads_are_one_group) {
     });
     EXPECT_TRUE(ends[0].returned && ends[0].exit_status == 0);
     if (death) {
-      EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_PEER_DEAD: zero_comm_barrier: ranks: rank 1 (process "))
+      EXPECT_TRUE(contains(ends[0].result,
+                           "ZERO_ERR_PEER_DEAD: zero_comm_barrier: ranks: rank 1 (process "))
           << ends[0].result;
     } else {
       EXPECT_EQ(ends[0].result, "ok");
@@ -538,12 +558,16 @@ TEST(Exchange, large_broadcasts_from_changing_roots_arrive_whole) {
         const size_t bytes = size_t{1} << (i * 2 % 23);
         std::vector<unsigned char> data(bytes);
         for (size_t b = 0; b < bytes; ++b)
-          data[b] = rank == root ? static_cast<unsigned char>(b * 31 + b / 4096 + static_cast<size_t>(i)) : 0;
+          data[b] = rank == root
+                        ? static_cast<unsigned char>(b * 31 + b / 4096 + static_cast<size_t>(i))
+                        : 0;
         Result<Call> call = seat->begin(Operation::broadcast);
-        EXPECT_EQ(outcome(call->broadcast("data", std::as_writable_bytes(std::span(data)), root)), "ok");
+        EXPECT_EQ(outcome(call->broadcast("data", std::as_writable_bytes(std::span(data)), root)),
+                  "ok");
         size_t wrong = 0;
         for (size_t b = 0; b < bytes; ++b)
-          wrong += data[b] != static_cast<unsigned char>(b * 31 + b / 4096 + static_cast<size_t>(i));
+          wrong +=
+              data[b] != static_cast<unsigned char>(b * 31 + b / 4096 + static_cast<size_t>(i));
         EXPECT_EQ(wrong, 0u) << bytes << " bytes";
       }
       return "";

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that do not find each other: strangers, ranks that disagree, ranks that never come or die on the way.
-// A group forms on all ranks or on none, and nothing is left behind.
+// Ranks that do not find each other: strangers, ranks that disagree, ranks that never come or die
+// on the way. A group forms on all ranks or on none, and nothing is left behind.
+#include "comm/local/rendezvous.h"
+
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -19,7 +21,6 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "comm/create.h"
-#include "comm/local/rendezvous.h"
 #include "comm/local/wire.h"
 #include "support/points.h"
 #include "support/ranks.h"
@@ -77,7 +78,8 @@ size_t entries(const char* path) {
 /// A connection to whoever listens at `name`, once somebody does.
 Fd dial(const std::string& name) {
   Fd connection;
-  for (int i = 0; i < 2'000 && local::connect_to(local::address_of_comm(name), &connection) != 0; ++i)
+  for (int i = 0; i < 2'000 && local::connect_to(local::address_of_comm(name), &connection) != 0;
+       ++i)
     usleep(500);
   return connection;
 }
@@ -86,7 +88,8 @@ local::Vigil for_a_second() {
   return {now_ns() + 1'000'000'000, [] { return Status(); }};
 }
 
-void say(const Fd& connection, std::span<const std::byte> bytes, std::span<const int> descriptors = {}) {
+void say(const Fd& connection, std::span<const std::byte> bytes,
+         std::span<const int> descriptors = {}) {
   (void)local::send_message(connection.get(), bytes, descriptors, for_a_second());
 }
 
@@ -121,9 +124,7 @@ TEST(Rendezvous, strangers_are_dropped_and_end_nothing) {
   for (int round = 0; round < 20; ++round) {
     const std::string name = fresh_name();
     std::vector<Fd> silent;
-    std::thread last([&] {
-      EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs))), "ok");
-    });
+    std::thread last([&] { EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs))), "ok"); });
     for (int i = 0; i < 10; ++i) {
       Fd stranger = dial(name);
       std::vector<std::byte> noise(random() % 3000);
@@ -327,9 +328,8 @@ TEST(Rendezvous, ranks_that_never_come_are_named_at_the_deadline) {
   for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
     const std::string name = fresh_name();
     const int64_t start = now_ms();
-    const Ranks results = run_sound_ranks(kind, 2, [&](int rank) {
-      return outcome(create_local(name, 2 * rank, 4, within(300)));
-    });
+    const Ranks results = run_sound_ranks(
+        kind, 2, [&](int rank) { return outcome(create_local(name, 2 * rank, 4, within(300))); });
     EXPECT_GE(now_ms() - start, 300);
     EXPECT_LT(now_ms() - start, 1'500);
     expect_all_say(results, {"rank 1, rank 3 never came within 300 ms"});
@@ -341,7 +341,8 @@ TEST(Rendezvous, a_rank_0_that_never_comes_is_named_at_the_deadline) {
   const std::string name = fresh_name();
   const int64_t start = now_ms();
   const std::string said = outcome(create_local(name, 1, 2, within(200)));
-  EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS") && contains(said, "rank 0 never came within 200 ms"))
+  EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS") &&
+              contains(said, "rank 0 never came within 200 ms"))
       << said;
   EXPECT_GE(now_ms() - start, 200);
 }
@@ -351,8 +352,8 @@ TEST(Rendezvous, the_shortest_patience_of_any_rank_counts_for_all) {
   const int64_t start = now_ms();
   expect_all_say(run_sound_ranks(RankKind::threads, 2,
                                  [&](int rank) {
-                                   return outcome(
-                                       create_local(name, rank, 3, within(rank == 0 ? kLongMs : 250)));
+                                   return outcome(create_local(name, rank, 3,
+                                                               within(rank == 0 ? kLongMs : 250)));
                                  }),
                  {"rank 2 never came within 250 ms"});
   EXPECT_LT(now_ms() - start, kLongMs / 2);
@@ -390,15 +391,16 @@ TEST(Rendezvous, names_of_any_length_tell_groups_apart) {
 
 TEST(Rendezvous, sixty_four_threads_are_one_group) {
   const std::string name = fresh_name();
-  EXPECT_EQ(run_sound_ranks(RankKind::threads, 64,
-                            [&](int rank) { return outcome(create_local(name, rank, 64, within(kLongMs))); }),
+  EXPECT_EQ(run_sound_ranks(
+                RankKind::threads, 64,
+                [&](int rank) { return outcome(create_local(name, rank, 64, within(kLongMs))); }),
             Ranks(64, "ok"));
 }
 
 TEST(Rendezvous, nothing_is_left_behind) {
   const auto left = [] {
-    return text(entries("/proc/self/fd"), " descriptors, ", entries("/proc/self/task"), " threads, ",
-                local::mapped_segments(), " mappings");
+    return text(entries("/proc/self/fd"), " descriptors, ", entries("/proc/self/task"),
+                " threads, ", local::mapped_segments(), " mappings");
   };
   const std::string before = left();
   const std::string name = fresh_name();
@@ -409,7 +411,8 @@ TEST(Rendezvous, nothing_is_left_behind) {
   EXPECT_EQ(left(), before) << "after success";
   run_sound_ranks(RankKind::threads, 2, [&](int rank) { return join(rank, 3, 50); });
   EXPECT_EQ(left(), before) << "after a deadline";
-  run_sound_ranks(RankKind::threads, 3, [&](int rank) { return join(rank, rank == 2 ? 4 : 3, kLongMs); });
+  run_sound_ranks(RankKind::threads, 3,
+                  [&](int rank) { return join(rank, rank == 2 ? 4 : 3, kLongMs); });
   EXPECT_EQ(left(), before) << "after a refusal";
   EXPECT_FALSE(name_is_taken(name));
 }
@@ -424,7 +427,8 @@ std::vector<std::vector<Point>> points_of(int world) {
     watch_points();
     const Result<Seat> seat = create_local(name, rank, world, within(kLongMs));
     std::string list;
-    for (const Point& point : passed_points()) list += text(point.name, " ", point.occurrence, "\n");
+    for (const Point& point : passed_points())
+      list += text(point.name, " ", point.occurrence, "\n");
     std::strcpy(lists.as<char>() + rank * 65536, list.c_str());
     return outcome(seat);
   });
@@ -440,8 +444,8 @@ std::vector<std::vector<Point>> points_of(int world) {
 }
 
 struct Toll {
-  volatile int64_t dead_ns;    // when the victim went
-  volatile int64_t back_ns[8]; // when each rank's create returned
+  volatile int64_t dead_ns;     // when the victim went
+  volatile int64_t back_ns[8];  // when each rank's create returned
 };
 
 Toll* toll = nullptr;  // shared with the ranks
@@ -467,15 +471,18 @@ TEST(Rendezvous, a_rank_that_dies_at_any_point_ends_it_for_all) {
     const auto points = points_of(world);
     for (int victim = 0; victim < world; ++victim) {
       for (const Point& point : points[static_cast<size_t>(victim)]) {
-        SCOPED_TRACE(text("world ", world, ", rank ", victim, " dies at ", point.name, " ", point.occurrence));
+        SCOPED_TRACE(text("world ", world, ", rank ", victim, " dies at ", point.name, " ",
+                          point.occurrence));
         const std::string name = fresh_name();
         SharedMemory memory(sizeof(Toll));
         toll = memory.as<Toll>();
         const std::vector<RankEnd> ends = run_ranks(RankKind::processes, world, [&](int rank) {
           if (rank == victim) watch_points(point, die_noticed);
-          const Result<Seat> seat = create_local(name, rank, world, within(is_known(victim, point) ? 5'000 : 400));
+          const Result<Seat> seat =
+              create_local(name, rank, world, within(is_known(victim, point) ? 5'000 : 400));
           toll->back_ns[rank] = now_ns();
-          if (!seat.ok()) return text(code_name(seat.failure().code()), ": ", seat.failure().text());
+          if (!seat.ok())
+            return text(code_name(seat.failure().code()), ": ", seat.failure().text());
           return std::string("ok");
         });
         EXPECT_FALSE(name_is_taken(name));
@@ -503,8 +510,8 @@ TEST(Rendezvous, a_rank_that_dies_at_any_point_ends_it_for_all) {
   ASSERT_GT(waits.size(), 20u);
   // A machine that is busy with something else may be late once in a while.
   EXPECT_LE(waits[waits.size() * 9 / 10], 100'000'000);
-  std::printf("%zu survivors told of a death after %.1f ms (median), %.1f ms (99%%)\n", waits.size(),
-              static_cast<double>(waits[waits.size() / 2]) / 1e6,
+  std::printf("%zu survivors told of a death after %.1f ms (median), %.1f ms (99%%)\n",
+              waits.size(), static_cast<double>(waits[waits.size() / 2]) / 1e6,
               static_cast<double>(waits[waits.size() * 99 / 100]) / 1e6);
 }
 
@@ -515,7 +522,8 @@ TEST(Rendezvous, a_rank_that_stops_at_any_point_leaves_no_half_group) {
     const auto points = points_of(world);
     for (int victim = 0; victim < world; ++victim) {
       for (const Point& point : points[static_cast<size_t>(victim)]) {
-        SCOPED_TRACE(text("world ", world, ", rank ", victim, " stops at ", point.name, " ", point.occurrence));
+        SCOPED_TRACE(text("world ", world, ", rank ", victim, " stops at ", point.name, " ",
+                          point.occurrence));
         const std::string name = fresh_name();
         SharedMemory memory(4096);
         volatile pid_t* const stopped = memory.as<pid_t>();
@@ -527,7 +535,8 @@ TEST(Rendezvous, a_rank_that_stops_at_any_point_leaves_no_half_group) {
           }
           Result<Seat> seat = create_local(name, rank, world, within(300));
           const std::string said =
-              seat.ok() ? "ok" : text(code_name(seat.failure().code()), ": ", seat.failure().text());
+              seat.ok() ? "ok"
+                        : text(code_name(seat.failure().code()), ": ", seat.failure().text());
           if (rank == victim) {
             *stopped = 0;
           } else if (done->fetch_add(1) + 1 == world - 1) {

@@ -115,18 +115,23 @@ int f_fstat(int fd, struct stat* info) {
   return decide(judge("fstat", fd, nullptr), -1, [&] { return real().fstat(fd, info); });
 }
 int f_fstatat(int directory, const char* path, struct stat* info, int flags) {
-  return decide(judge("fstatat", -1, path), -1, [&] { return real().fstatat(directory, path, info, flags); });
+  return decide(judge("fstatat", -1, path), -1,
+                [&] { return real().fstatat(directory, path, info, flags); });
 }
 int f_fallocate(int fd, int mode, int64_t offset, int64_t bytes) {
-  return decide(judge("fallocate", fd, nullptr), -1, [&] { return real().fallocate(fd, mode, offset, bytes); });
+  return decide(judge("fallocate", fd, nullptr), -1,
+                [&] { return real().fallocate(fd, mode, offset, bytes); });
 }
 int f_mkdirat(int directory, const char* path, unsigned mode) {
-  return decide(judge("mkdirat", -1, path), -1, [&] { return real().mkdirat(directory, path, mode); });
+  return decide(judge("mkdirat", -1, path), -1,
+                [&] { return real().mkdirat(directory, path, mode); });
 }
 int f_unlinkat(int directory, const char* path, int flags) {
-  return decide(judge("unlinkat", -1, path), -1, [&] { return real().unlinkat(directory, path, flags); });
+  return decide(judge("unlinkat", -1, path), -1,
+                [&] { return real().unlinkat(directory, path, flags); });
 }
-int f_renameat2(int from_directory, const char* from, int to_directory, const char* to, unsigned flags) {
+int f_renameat2(int from_directory, const char* from, int to_directory, const char* to,
+                unsigned flags) {
   const std::string name = std::string(from) + ">" + to;
   return decide(judge("renameat2", -1, name.c_str()), -1,
                 [&] { return real().renameat2(from_directory, from, to_directory, to, flags); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's file calls, counted and recorded, of which the n-th fails with an errno, once or for ever, or
-// kills the process; all of them, or one rank's.
+// The library's file calls, counted and recorded, of which the n-th fails with an errno, once or
+// for ever, or kills the process; all of them, or one rank's.
 #pragma once
 
 #include <cerrno>
@@ -14,11 +14,11 @@ namespace zero::test {
 struct Fault {
   enum Kind { none, error, short_transfer, kill };
   Kind kind = none;
-  int64_t at = 0;          // the number of the call among those that match, from 0
+  int64_t at = 0;  // the number of the call among those that match, from 0
   int error_number = EIO;
-  bool for_ever = false;   // every later one too
-  bool done_first = false; // the call takes place, and then reports the error
-  int rank = -1;           // only calls of this rank (set_rank); -1: all
+  bool for_ever = false;       // every later one too
+  bool done_first = false;     // the call takes place, and then reports the error
+  int rank = -1;               // only calls of this rank (set_rank); -1: all
   std::string operation = {};  // only these ("fsync"); "": all
 };
 

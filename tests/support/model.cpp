@@ -82,8 +82,9 @@ void place_runs(std::string_view record, std::vector<std::vector<std::vector<flo
     std::memcpy(&run, record.data(), sizeof run);
     record.remove_prefix(sizeof run);
     const size_t bytes = static_cast<size_t>(run.count) * sizeof(float);
-    std::memcpy(slots[static_cast<size_t>(run.param)][static_cast<size_t>(run.slot)].data() + run.first,
-                record.data(), bytes);
+    std::memcpy(
+        slots[static_cast<size_t>(run.param)][static_cast<size_t>(run.slot)].data() + run.first,
+        record.data(), bytes);
     record.remove_prefix(bytes);
   }
 }
@@ -92,8 +93,9 @@ void place_runs(std::string_view record, std::vector<std::vector<std::vector<flo
 
 ModelSpec odd_model() {
   ModelSpec spec;
-  spec.groups = {{{"wte.weight", {67, 31}}, {"none", {0}}, {"one", {1}}, {"h.0.\u00e9 \"quoted\"", {3, 5, 7}}},
-                 {{"scalar", {}}, {"none.2", {4, 0, 2}}, {"bias", {1025}}, {"cut", {9001}}}};
+  spec.groups = {
+      {{"wte.weight", {67, 31}}, {"none", {0}}, {"one", {1}}, {"h.0.\u00e9 \"quoted\"", {3, 5, 7}}},
+      {{"scalar", {}}, {"none.2", {4, 0, 2}}, {"bias", {1025}}, {"cut", {9001}}}};
   return spec;
 }
 
@@ -106,7 +108,8 @@ Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
       const auto count = static_cast<size_t>(elements_of(param.shape));
       const auto number = static_cast<int32_t>(data_.size());
       std::vector<float>& data = data_.emplace_back(count);
-      for (size_t i = 0; i < count; i++) data[i] = static_cast<float>((i * 37 + data_.size() * 11) % 101) / 64;
+      for (size_t i = 0; i < count; i++)
+        data[i] = static_cast<float>((i * 37 + data_.size() * 11) % 101) / 64;
       grad_.emplace_back(count);
       added.push_back({.name = param.name,
                        .shape = param.shape,
@@ -137,7 +140,8 @@ Status Model::step() {
     pointers.push_back(p < missing_from_ ? grad_[p].data() : nullptr);
   }
   Call call = ZERO_TRY(optim_.comm->begin(Operation::step, optim_.object));
-  const Grads grads{.pointers = pointers.data(), .count = pointers.size(), .flags = ZERO_REDUCE_MEAN};
+  const Grads grads{
+      .pointers = pointers.data(), .count = pointers.size(), .flags = ZERO_REDUCE_MEAN};
   return std::move(zero::step(call, optim_, grads)).status();
 }
 
@@ -159,7 +163,8 @@ std::string Model::state() {
 
   std::vector<std::vector<std::vector<float>>> slots;
   for (const Param& param : optim_.params) {
-    slots.emplace_back(optim_.options.rule->slots.size(), std::vector<float>(static_cast<size_t>(param.count)));
+    slots.emplace_back(optim_.options.rule->slots.size(),
+                       std::vector<float>(static_cast<size_t>(param.count)));
   }
   for (const std::string& record : *records) place_runs(record, slots);
 
@@ -184,8 +189,8 @@ std::unique_ptr<Model> solo_model(const ModelSpec& spec) {
   return model;
 }
 
-std::unique_ptr<Model> local_model(const ModelSpec& spec, std::string_view name, int rank, int world,
-                                   const CommOptions& options) {
+std::unique_ptr<Model> local_model(const ModelSpec& spec, std::string_view name, int rank,
+                                   int world, const CommOptions& options) {
   auto comm = create_local(name, rank, world, options);
   if (!comm.ok()) return nullptr;
   auto model = std::make_unique<Model>(std::move(*comm), spec);

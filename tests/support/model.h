@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's small model for tests of the state: steps with made-up gradients, saves, loads, and tells its
-// whole state as bytes that do not depend on who owns what.
+// One rank's small model for tests of the state: steps with made-up gradients, saves, loads, and
+// tells its whole state as bytes that do not depend on who owns what.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ class Model {
   Status save(const std::string& directory, int32_t flags = 0);
   Status load(const std::string& directory, int32_t flags = 0);
 
-  /// Collective: settings, step counts, parameters of this rank and the state of all ranks, with exact bits.
-  /// "failed: ..." instead if the group is broken.
+  /// Collective: settings, step counts, parameters of this rank and the state of all ranks, with
+  /// exact bits. "failed: ..." instead if the group is broken.
   std::string state();
 
  private:
@@ -58,8 +58,8 @@ class Model {
 std::unique_ptr<Model> solo_model(const ModelSpec& spec);
 
 /// A rank's model on a local comm of that name, sealed; null if the group did not form.
-std::unique_ptr<Model> local_model(const ModelSpec& spec, std::string_view name, int rank, int world,
-                                   const CommOptions& options = {});
+std::unique_ptr<Model> local_model(const ModelSpec& spec, std::string_view name, int rank,
+                                   int world, const CommOptions& options = {});
 
 /// A name that no other test uses.
 std::string unique_name();

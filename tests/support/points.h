@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbered points of the library's protocols: note which ones a rank passes, or do something to it at one of
-// them. For ranks that are processes; each sets its own trap.
+// Numbered points of the library's protocols: note which ones a rank passes, or do something to it
+// at one of them. For ranks that are processes; each sets its own trap.
 #pragma once
 
 #include <signal.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and blocks of a checkpoint: names, links and pipes, interrupted and short transfers, damage.
+// Files and blocks of a checkpoint: names, links and pipes, interrupted and short transfers,
+// damage.
 #include "state/file.h"
 
 #include <fcntl.h>
@@ -31,11 +32,23 @@ Fd open_path(const std::string& path) {
 }
 
 TEST(File, only_plain_names_are_names_of_files) {
-  for (const char* name : {"a", "zero.json", "model-00001-of-00002.safetensors", "a b", "\u00e9", "a..b"}) {
+  for (const char* name :
+       {"a", "zero.json", "model-00001-of-00002.safetensors", "a b", "\u00e9", "a..b"}) {
     EXPECT_TRUE(is_file_name(name)) << name;
   }
-  const std::string_view bad[] = {"",      ".",     "..",  ".a",  "a/b",      "/a",          "a/",
-                                  "..\\a", "a\\b", "a\nb", "a\x7f", "\xff", std::string_view("a\0b", 3)};
+  const std::string_view bad[] = {"",
+                                  ".",
+                                  "..",
+                                  ".a",
+                                  "a/b",
+                                  "/a",
+                                  "a/",
+                                  "..\\a",
+                                  "a\\b",
+                                  "a\nb",
+                                  "a\x7f",
+                                  "\xff",
+                                  std::string_view("a\0b", 3)};
   for (const std::string_view name : bad) EXPECT_FALSE(is_file_name(name)) << name;
   EXPECT_FALSE(is_file_name(std::string(256, 'a')));
 }
@@ -43,8 +56,9 @@ TEST(File, only_plain_names_are_names_of_files) {
 TEST(File, a_path_splits_at_its_last_name) {
   const struct {
     const char *path, *parent, *name;
-  } good[] = {{"c", ".", "c"},      {"a/c", "a", "c"},       {"/c", "/", "c"},       {"a/b/c//", "a/b", "c"},
-              {"./c", ".", "c"},    {"../c", "..", "c"},     {"/a/.c", "/a", ".c"},  {"a//c", "a/", "c"}};
+  } good[] = {{"c", ".", "c"},         {"a/c", "a", "c"},  {"/c", "/", "c"},
+              {"a/b/c//", "a/b", "c"}, {"./c", ".", "c"},  {"../c", "..", "c"},
+              {"/a/.c", "/a", ".c"},   {"a//c", "a/", "c"}};
   for (const auto& one : good) {
     const auto split = split_path(one.path);
     ASSERT_TRUE(split.ok()) << one.path;
@@ -94,8 +108,11 @@ TEST(File, links_pipes_and_directories_are_not_opened_as_input) {
   EXPECT_EQ(open_input(directory, "file", "file")->bytes, 10u);
   const struct {
     const char *name, *says;
-  } bad[] = {{"link", "symbolic link"}, {"device", "symbolic link"}, {"pipe", "not a regular file"},
-             {"directory", "not a regular file"}, {"nothing", "missing"}};
+  } bad[] = {{"link", "symbolic link"},
+             {"device", "symbolic link"},
+             {"pipe", "not a regular file"},
+             {"directory", "not a regular file"},
+             {"nothing", "missing"}};
   for (const auto& one : bad) {
     const auto input = open_input(directory, one.name, one.name);
     EXPECT_EQ(input.failure().code(), ZERO_ERR_CKPT_INVALID) << one.name;
@@ -104,15 +121,17 @@ TEST(File, links_pipes_and_directories_are_not_opened_as_input) {
 }
 
 TEST(File, an_error_names_file_operation_and_reason) {
-  EXPECT_EQ(io_error("run/x", "fsync", ENOSPC).text(), "'run/x': fsync: No space left on device (ENOSPC)");
+  EXPECT_EQ(io_error("run/x", "fsync", ENOSPC).text(),
+            "'run/x': fsync: No space left on device (ENOSPC)");
 }
 
 /// A file of random bytes through the writer, in appends of random sizes.
-Result<FileRecord> write_blocks(const Fd& directory, const std::string& name, const std::string& bytes,
-                                uint32_t seed) {
+Result<FileRecord> write_blocks(const Fd& directory, const std::string& name,
+                                const std::string& bytes, uint32_t seed) {
   std::mt19937 random(seed);
   BlockBuffer buffer = ZERO_TRY(BlockBuffer::create());
-  BlockWriter writer = ZERO_TRY(BlockWriter::create(directory, "dir", {name, bytes.size(), {}}, buffer, [] {}));
+  BlockWriter writer =
+      ZERO_TRY(BlockWriter::create(directory, "dir", {name, bytes.size(), {}}, buffer, [] {}));
   for (size_t at = 0; at < bytes.size();) {
     const size_t part = std::min<size_t>(bytes.size() - at, random() % (3 * kBlockBytes));
     ZERO_TRY(writer.append(bytes_of(std::string_view(bytes).substr(at, part))));
@@ -134,7 +153,8 @@ std::string random_bytes(size_t count, uint32_t seed) {
 TEST(Blocks, what_is_written_is_read_from_any_place_and_its_checksums_are_of_the_bytes) {
   Scratch scratch;
   const Fd directory = open_path(scratch.path());
-  const uint64_t sizes[] = {1, 4095, kBlockBytes - 1, kBlockBytes, kBlockBytes + 1, 3 * kBlockBytes + 12345};
+  const uint64_t sizes[] = {
+      1, 4095, kBlockBytes - 1, kBlockBytes, kBlockBytes + 1, 3 * kBlockBytes + 12345};
   for (const uint64_t size : sizes) {
     const std::string bytes = random_bytes(size, static_cast<uint32_t>(size));
     const std::string name = std::to_string(size);
@@ -151,12 +171,14 @@ TEST(Blocks, what_is_written_is_read_from_any_place_and_its_checksums_are_of_the
     ASSERT_TRUE(reader.ok()) << reader.failure().text();
     std::mt19937_64 random(2);
     for (int round = 0; round < 40; round++) {
-      const uint64_t from = random() % size, count = random() % std::min<uint64_t>(size - from + 1, 5'000'000);
+      const uint64_t from = random() % size,
+                     count = random() % std::min<uint64_t>(size - from + 1, 5'000'000);
       std::string part(count, '\0');
       ASSERT_TRUE(reader->read(from, std::as_writable_bytes(std::span(part))).ok());
       ASSERT_EQ(part, bytes.substr(from, count));
     }
-    EXPECT_FALSE(reader->read(size, std::as_writable_bytes(std::span(std::string(1, 'x').data(), 1))).ok());
+    EXPECT_FALSE(
+        reader->read(size, std::as_writable_bytes(std::span(std::string(1, 'x').data(), 1))).ok());
   }
 }
 
@@ -217,13 +239,16 @@ TEST(Blocks, filesystems_without_reservation_are_written_all_the_same) {
   Scratch scratch;
   const Fd directory = open_path(scratch.path());
   for (const int error : {EOPNOTSUPP, ENOSYS}) {
-    const FailingCalls failing({.kind = Fault::error, .error_number = error, .operation = "fallocate"});
+    const FailingCalls failing(
+        {.kind = Fault::error, .error_number = error, .operation = "fallocate"});
     EXPECT_TRUE(write_blocks(directory, "ok" + std::to_string(error), "bytes", 1).ok());
     EXPECT_EQ(failing.hits(), 1);
   }
-  const FailingCalls failing({.kind = Fault::error, .error_number = ENOSPC, .operation = "fallocate"});
+  const FailingCalls failing(
+      {.kind = Fault::error, .error_number = ENOSPC, .operation = "fallocate"});
   const auto record = write_blocks(directory, "full", "bytes", 1);
-  EXPECT_EQ(record.failure().text(), "'dir/full': reserve 5 bytes: No space left on device (ENOSPC)");
+  EXPECT_EQ(record.failure().text(),
+            "'dir/full': reserve 5 bytes: No space left on device (ENOSPC)");
 }
 
 TEST(Blocks, damage_and_other_sizes_are_found_and_named) {
@@ -239,21 +264,24 @@ TEST(Blocks, damage_and_other_sizes_are_found_and_named) {
     return {};
   };
   ASSERT_TRUE(verify_all().ok());
-  for (const size_t at : {size_t{0}, size_t{kBlockBytes - 1}, size_t{kBlockBytes}, bytes.size() - 1}) {
+  for (const size_t at :
+       {size_t{0}, size_t{kBlockBytes - 1}, size_t{kBlockBytes}, bytes.size() - 1}) {
     std::string damaged = bytes;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);
     test::write_file(scratch / "file", damaged);
     const Status status = verify_all();
     EXPECT_EQ(status.code(), ZERO_ERR_CKPT_INVALID);
     const size_t block = at / kBlockBytes * kBlockBytes;
-    EXPECT_NE(status.text().find("'dir/file': bytes " + std::to_string(block) + " to "), std::string::npos)
+    EXPECT_NE(status.text().find("'dir/file': bytes " + std::to_string(block) + " to "),
+              std::string::npos)
         << status.text();
   }
   for (const std::string& other : {bytes.substr(0, bytes.size() - 1), bytes + "x", std::string()}) {
     test::write_file(scratch / "file", other);
     const Status status = verify_all();
     EXPECT_EQ(status.code(), ZERO_ERR_CKPT_INVALID);
-    EXPECT_NE(status.text().find("the manifest says " + std::to_string(bytes.size())), std::string::npos);
+    EXPECT_NE(status.text().find("the manifest says " + std::to_string(bytes.size())),
+              std::string::npos);
   }
 }
 

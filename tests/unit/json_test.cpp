@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the JSON reader lets through, word for word, and that it refuses everything else without a crash.
+// What the JSON reader lets through, word for word, and that it refuses everything else without a
+// crash.
 #include "state/json.h"
 
 #include <gtest/gtest.h>
@@ -62,14 +63,15 @@ Outcome parse(std::string_view bytes, const JsonSchema& schema = kStrict) {
 }
 
 TEST(Json, events_come_in_the_order_of_the_document) {
-  const Outcome got =
-      parse("{ \"size\":7,\"name\":\"a\\u00e9\\n\",\"inner\":{\"x\":0,\"\":9223372036854775807},"
-            "\"list\":[{\"name\":\"p\"},{\"name\":\"q\"}] }  \n");
+  const Outcome got = parse(
+      "{ \"size\":7,\"name\":\"a\\u00e9\\n\",\"inner\":{\"x\":0,\"\":9223372036854775807},"
+      "\"list\":[{\"name\":\"p\"},{\"name\":\"q\"}] }  \n");
   ASSERT_TRUE(got.status.ok()) << got.status.text();
-  EXPECT_EQ(got.seen,
-            "integer 2 size=7\nstring 1 name=a\u00e9\n\nopen 3 inner\ninteger 4 x=0\n"
-            "integer 4 =9223372036854775807\nclose 3\nopen 5 list\nopen 6 \nstring 7 name=p\nclose 6\n"
-            "open 6 \nstring 7 name=q\nclose 6\nclose 5\nclose 0\n");
+  EXPECT_EQ(
+      got.seen,
+      "integer 2 size=7\nstring 1 name=a\u00e9\n\nopen 3 inner\ninteger 4 x=0\n"
+      "integer 4 =9223372036854775807\nclose 3\nopen 5 list\nopen 6 \nstring 7 name=p\nclose 6\n"
+      "open 6 \nstring 7 name=q\nclose 6\nclose 5\nclose 0\n");
 }
 
 TEST(Json, unknown_keys_are_ignored_with_all_that_is_in_them) {
@@ -143,10 +145,12 @@ const Bad kBad[] = {
     {"{\"name\":\"n\",\"size\":false}"sv, "\"size\": is a boolean, must be an integer"},
     {"{\"name\":\"n\",\"size\":null}"sv, "\"size\": is null, must be an integer"},
     {"{\"name\":\"n\",\"inner\":[]}"sv, "\"inner\": is an array, must be an object"},
-    {"{\"name\":\"n\",\"inner\":{\"x\":\"1\"}}"sv, "\"inner\".\"x\": is a string, must be an integer"},
+    {"{\"name\":\"n\",\"inner\":{\"x\":\"1\"}}"sv,
+     "\"inner\".\"x\": is a string, must be an integer"},
     {"{\"name\":\"n\",\"list\":{}}"sv, "\"list\": is an object, must be an array"},
     {"{\"name\":\"n\",\"list\":[1]}"sv, "\"list\"[0]: is an integer, must be an object"},
-    {"{\"name\":\"n\",\"list\":[{\"name\":\"a\"},[]]}"sv, "\"list\"[1]: is an array, must be an object"},
+    {"{\"name\":\"n\",\"list\":[{\"name\":\"a\"},[]]}"sv,
+     "\"list\"[1]: is an array, must be an object"},
     {"{\"name\":\"n\",\"size\":-1}"sv, "\"size\": a number is negative"},
     {"{\"name\":\"n\",\"size\":-0}"sv, "\"size\": a number is negative"},
     {"{\"name\":\"n\",\"size\":1.0}"sv, "not an integer below 2^63"},
@@ -167,7 +171,8 @@ TEST(Json, refuses_what_is_malformed_or_out_of_place) {
   for (const Bad& bad : kBad) {
     const Outcome got = parse(bad.bytes);
     EXPECT_EQ(got.status.code(), ZERO_ERR_CKPT_INVALID) << bad.bytes;
-    EXPECT_NE(got.status.text().find(bad.says), std::string::npos) << bad.bytes << ": " << got.status.text();
+    EXPECT_NE(got.status.text().find(bad.says), std::string::npos)
+        << bad.bytes << ": " << got.status.text();
   }
 }
 
@@ -183,7 +188,8 @@ TEST(Json, refuses_the_same_inside_unknown_keys) {
   for (const Bad& one : bad) {
     const Outcome got = parse(one.bytes, kLenient);
     EXPECT_EQ(got.status.code(), ZERO_ERR_CKPT_INVALID) << one.bytes;
-    EXPECT_NE(got.status.text().find(one.says), std::string::npos) << one.bytes << ": " << got.status.text();
+    EXPECT_NE(got.status.text().find(one.says), std::string::npos)
+        << one.bytes << ": " << got.status.text();
   }
 }
 
@@ -193,7 +199,8 @@ TEST(Json, a_million_brackets_are_a_text_not_a_crash) {
 }
 
 TEST(Json, a_handlers_failure_ends_the_parse_with_its_code_and_place) {
-  const Outcome got = parse("{\"name\":\"n\",\"list\":[{\"name\":\"a\"},{\"name\":\"refuse me\"}],\"size\":1}");
+  const Outcome got =
+      parse("{\"name\":\"n\",\"list\":[{\"name\":\"a\"},{\"name\":\"refuse me\"}],\"size\":1}");
   EXPECT_EQ(got.status.code(), ZERO_ERR_UNSUPPORTED);
   EXPECT_EQ(got.status.text(), "\"list\"[1].\"name\": not that one");
   EXPECT_EQ(got.seen.find("size"), std::string::npos);
@@ -210,7 +217,8 @@ TEST(Json, every_name_comes_back_from_its_quotes) {
   for (int round = 0; round < 2000; round++) {
     std::string name;
     for (int i = static_cast<int>(random() % 12); i > 0; i--) {
-      const char* const parts[] = {"a", "\"", "\\", "\n", "\x01", "\x7f", "\u00e9", "\u20ac", "\U0001F600", "/", "."};
+      const char* const parts[] = {"a",      "\"",     "\\",         "\n", "\x01", "\x7f",
+                                   "\u00e9", "\u20ac", "\U0001F600", "/",  "."};
       name += parts[random() % std::size(parts)];
     }
     JsonWriter json;
@@ -230,7 +238,8 @@ TEST(Json, the_writer_puts_commas_between_elements_only) {
 
 TEST(Json, mutations_of_a_sound_document_never_crash_and_give_only_utf8) {
   const std::string sound =
-      "{\"name\":\"n\\u00e9\u00e9\",\"size\":12,\"inner\":{\"x\":1,\"y\":2},\"list\":[{\"name\":\"p\"}],\"z\":[null,{}]}";
+      "{\"name\":\"n\\u00e9\u00e9\",\"size\":12,\"inner\":{\"x\":1,\"y\":2},\"list\":[{\"name\":"
+      "\"p\"}],\"z\":[null,{}]}";
   std::mt19937 random(11);
   for (int round = 0; round < 30'000; round++) {
     std::string mutant = sound;
@@ -238,9 +247,15 @@ TEST(Json, mutations_of_a_sound_document_never_crash_and_give_only_utf8) {
       const size_t at = random() % mutant.size();
       const char* const bits = "{}[]\",:\\0-e.\xff\x80";
       switch (random() % 3) {
-        case 0: mutant[at] = bits[random() % 16]; break;
-        case 1: mutant.erase(at, random() % 4 + 1); break;
-        default: mutant.insert(at, mutant.substr(random() % mutant.size(), random() % 8)); break;
+        case 0:
+          mutant[at] = bits[random() % 16];
+          break;
+        case 1:
+          mutant.erase(at, random() % 4 + 1);
+          break;
+        default:
+          mutant.insert(at, mutant.substr(random() % mutant.size(), random() % 8));
+          break;
       }
       if (mutant.empty()) mutant = "{";
     }

@@ -32,7 +32,8 @@ Fd segment(size_t bytes = kBytes) {
   return std::move(made).value();
 }
 
-std::shared_ptr<Mapping> map(const Fd& fd, size_t bytes = kBytes, Access access = Access::read_write) {
+std::shared_ptr<Mapping> map(const Fd& fd, size_t bytes = kBytes,
+                             Access access = Access::read_write) {
   Result<std::shared_ptr<Mapping>> mapped = map_segment(fd.get(), bytes, access);
   EXPECT_TRUE(mapped.ok()) << mapped.failure().text();
   return *mapped;
@@ -84,7 +85,8 @@ TEST(Segment, a_descriptor_of_another_size_is_refused) {
   const Fd fd = segment();
   const Status status = check_segment(fd.get(), 2 * kBytes);
   EXPECT_EQ(status.code(), ZERO_ERR_COMM);
-  EXPECT_NE(status.text().find("65536 bytes instead of 131072"), std::string::npos) << status.text();
+  EXPECT_NE(status.text().find("65536 bytes instead of 131072"), std::string::npos)
+      << status.text();
 }
 
 TEST(Segment, a_descriptor_that_is_no_sealed_memory_is_refused) {
@@ -199,13 +201,16 @@ TEST(ArenaLayout, sizes_that_overflow_are_refused) {
   EXPECT_EQ(ArenaLayout::of(1, ZERO_MEMORY_PER_RANK, 3)->total(), 3 * kHugePage);
   EXPECT_EQ(ArenaLayout::of(kHugePage + 1, ZERO_MEMORY_SHARED, 3)->total(), 2 * kHugePage);
   EXPECT_EQ(ArenaLayout::of(SIZE_MAX, ZERO_MEMORY_SHARED, 2).failure().code(), ZERO_ERR_MEMORY);
-  EXPECT_EQ(ArenaLayout::of(SIZE_MAX / 2, ZERO_MEMORY_PER_RANK, 1024).failure().code(), ZERO_ERR_MEMORY);
-  EXPECT_EQ(ArenaLayout::of(SIZE_MAX / 2 + 1, ZERO_MEMORY_SHARED, 1).failure().code(), ZERO_ERR_MEMORY);
+  EXPECT_EQ(ArenaLayout::of(SIZE_MAX / 2, ZERO_MEMORY_PER_RANK, 1024).failure().code(),
+            ZERO_ERR_MEMORY);
+  EXPECT_EQ(ArenaLayout::of(SIZE_MAX / 2 + 1, ZERO_MEMORY_SHARED, 1).failure().code(),
+            ZERO_ERR_MEMORY);
 }
 
 // ---- Life.
 
-/// This process's page and that of a child, which gives it to us through the descriptor table it shares.
+/// This process's page and that of a child, which gives it to us through the descriptor table it
+/// shares.
 struct Watched {
   explicit Watched(const std::function<void()>& body = [] {})
       : shared(4096), child([this, body] {
@@ -287,7 +292,8 @@ TEST(Life, the_page_can_be_written_by_nobody_else) {
   const std::string path = text("/proc/", watched.child.pid(), "/fd/", *watched.shared.as<int>());
   const Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
   ASSERT_TRUE(fd.valid());
-  EXPECT_EQ(mmap(nullptr, kLifePageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0), MAP_FAILED);
+  EXPECT_EQ(mmap(nullptr, kLifePageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0),
+            MAP_FAILED);
   EXPECT_EQ(pwrite(fd.get(), "x", 1, 0), -1);
 }
 
@@ -361,7 +367,8 @@ TEST(LocalArena, shared_memory_is_at_one_address_in_threads_and_slices_are_apart
     const Location place{many->number(), 0, 8};
     for (int32_t r = 0; r < 2; ++r) EXPECT_EQ(**comm->resolve(r, place, 992), std::byte(r + 1));
     EXPECT_EQ(comm->resolve(0, place, 993).failure().code(), ZERO_ERR_ARGUMENT);
-    EXPECT_EQ(comm->resolve(0, {many->number(), 0, UINT64_MAX}, 1).failure().code(), ZERO_ERR_ARGUMENT);
+    EXPECT_EQ(comm->resolve(0, {many->number(), 0, UINT64_MAX}, 1).failure().code(),
+              ZERO_ERR_ARGUMENT);
     EXPECT_EQ(comm->resolve(2, place, 1).failure().code(), ZERO_ERR_ARGUMENT);
     EXPECT_EQ(comm->resolve(0, {3, 0, 0}, 1).failure().code(), ZERO_ERR_STATE);
     EXPECT_TRUE(call->vote("read", {}).ok());
@@ -375,7 +382,8 @@ TEST(LocalArena, shared_memory_is_at_one_address_in_threads_and_slices_are_apart
 TEST(LocalArena, a_rank_that_cannot_have_it_leaves_none_and_the_next_one_is_sound) {
   for (int32_t culprit = 0; culprit < 3; ++culprit) {
     test::run_sound_ranks(test::RankKind::processes, 3, [&](int rank) -> std::string {
-      const std::shared_ptr<Comm> comm = *create_local(text("local-test-refused-", culprit), rank, 3, {});
+      const std::shared_ptr<Comm> comm =
+          *create_local(text("local-test-refused-", culprit), rank, 3, {});
       static SystemCalls poor;
       poor = real_system_calls();
       poor.madvise = [](void*, size_t, int advice) {
@@ -388,7 +396,8 @@ TEST(LocalArena, a_rank_that_cannot_have_it_leaves_none_and_the_next_one_is_soun
         const Result<std::shared_ptr<Arena>> none = call->allocate(5000, ZERO_MEMORY_PER_RANK);
         replace_system_calls(nullptr);
         EXPECT_EQ(none.failure().code(), rank == culprit ? ZERO_ERR_MEMORY : ZERO_ERR_PEER);
-        EXPECT_NE(none.failure().text().find("5000 bytes"), std::string::npos) << none.failure().text();
+        EXPECT_NE(none.failure().text().find("5000 bytes"), std::string::npos)
+            << none.failure().text();
       }
       Result<Call> call = comm->begin(Operation::arena_alloc);
       const Result<std::shared_ptr<Arena>> some = call->allocate(5000, ZERO_MEMORY_PER_RANK);

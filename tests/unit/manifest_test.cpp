@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The manifest: what is written reads back, any accident to its bytes is found, and one that lies is refused.
+// The manifest: what is written reads back, any accident to its bytes is found, and one that lies
+// is refused.
 #include "state/manifest.h"
 
 #include <gtest/gtest.h>
@@ -122,7 +123,8 @@ TEST(Manifest, every_truncation_and_every_addition_is_found) {
 }
 
 TEST(Manifest, another_format_is_unsupported_whatever_else_it_has) {
-  const auto parsed = parse_manifest(edited("\"zero_format\":1,\n\"save_id\"", "\"zero_format\":2,\n\"id\""));
+  const auto parsed =
+      parse_manifest(edited("\"zero_format\":1,\n\"save_id\"", "\"zero_format\":2,\n\"id\""));
   EXPECT_EQ(parsed.failure().code(), ZERO_ERR_UNSUPPORTED);
   EXPECT_NE(parsed.failure().text().find("format 2, this libzero reads 1"), std::string::npos);
 }
@@ -168,28 +170,36 @@ const Bad kBad[] = {
     {"\"beta1\"", "\"lr\"", "\"lr\" comes twice"},
     {"\"settings\":{\"lr\"", "\"setting\":{\"lr\"", "there is no \"settings\""},
     // Files.
-    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"../model.safetensors\"", "not a name"},
-    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"/etc/passwd.safetensors\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"../model.safetensors\"",
+     "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"/etc/passwd.safetensors\"",
+     "not a name"},
     {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"a/b.safetensors\"", "not a name"},
-    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"a\\\\b.safetensors\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"a\\\\b.safetensors\"",
+     "not a name"},
     {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"..\"", "not a name"},
     {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\".\"", "not a name"},
-    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\".hidden.safetensors\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\".hidden.safetensors\"",
+     "not a name"},
     {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"\"", "not a name"},
-    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"a\\nb.safetensors\"", "not a name"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"a\\nb.safetensors\"",
+     "not a name"},
     {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"a\\u0000.safetensors\"", "NUL"},
     {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"zero.json\"", "not a name"},
-    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"model.bin\"", "none that holds tensors"},
+    {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\"model.bin\"",
+     "none that holds tensors"},
     {"\"name\":\"model-00001-of-00002.safetensors\"", "\"name\":\".safetensors\"", "not a name"},
     {"\"name\":\"optim-00001-of-00002", "\"name\":\"model-00001-of-00002", "is listed twice"},
-    {"\"bytes\":4136,\"blocks\":[\"0000000000000001\"]", "\"bytes\":0,\"blocks\":[]", "has no bytes"},
+    {"\"bytes\":4136,\"blocks\":[\"0000000000000001\"]", "\"bytes\":0,\"blocks\":[]",
+     "has no bytes"},
     {"\"bytes\":4136", "\"bytes\":4194305", "1 checksums for 4194305 bytes, which are 2 blocks"},
     {"\"bytes\":4194305", "\"bytes\":4194304", "2 checksums for 4194304"},
     {"\"bytes\":4136", "\"bytes\":9223372036854775807", "2199023255552 blocks"},
     {"\"bytes\":4136", "\"bytes\":-4136", "negative"},
     {"\"blocks\":[\"0000000000000001\"]", "\"blocks\":[]", "0 checksums"},
     {"\"blocks\":[\"0000000000000001\"]", "\"blocks\":[\"1\"]", "16 hexadecimal digits"},
-    {"\"blocks\":[\"0000000000000001\"]", "\"blocks\":[\"000000000000000g\"]", "16 hexadecimal digits"},
+    {"\"blocks\":[\"0000000000000001\"]", "\"blocks\":[\"000000000000000g\"]",
+     "16 hexadecimal digits"},
     {"\"blocks\":[\"0000000000000001\"]", "\"blocks\":[1]", "must be a string"},
     {"\"blocks\":[\"0000000000000001\"]", "\"blocks\":\"1\"", "must be an array"},
     // Parameters.
@@ -217,21 +227,25 @@ const Bad kBad[] = {
     // Slots and slices.
     {"\"name\":\"exp_avg_sq\"", "\"name\":\"exp_avg\"", "comes twice"},
     {"\"name\":\"exp_avg_sq\"", "\"name\":\"\"", "nameless"},
-    {"\"slices\":[{\"file\":1,\"key\":\"h.0.w.exp_avg_sq\",\"start\":0,\"count\":10}]", "\"slices\":[]", "no slices"},
+    {"\"slices\":[{\"file\":1,\"key\":\"h.0.w.exp_avg_sq\",\"start\":0,\"count\":10}]",
+     "\"slices\":[]", "no slices"},
     {"\"start\":4,\"count\":6", "\"start\":5,\"count\":5", "no slice holds element 4"},
     {"\"start\":4,\"count\":6", "\"start\":3,\"count\":7", "two slices hold element 3"},
     {"\"start\":4,\"count\":6", "\"start\":0,\"count\":10", "two slices hold element 0"},
     {"\"start\":4,\"count\":6", "\"start\":4,\"count\":5", "no slice holds element 9"},
     {"\"start\":4,\"count\":6", "\"start\":4,\"count\":7", "ends behind element 10"},
-    {"\"start\":4,\"count\":6", "\"start\":4,\"count\":9223372036854775807", "ends behind element 10"},
-    {"\"start\":4,\"count\":6", "\"start\":9223372036854775807,\"count\":6", "no slice holds element 4"},
+    {"\"start\":4,\"count\":6", "\"start\":4,\"count\":9223372036854775807",
+     "ends behind element 10"},
+    {"\"start\":4,\"count\":6", "\"start\":9223372036854775807,\"count\":6",
+     "no slice holds element 4"},
     {"\"start\":4,\"count\":6", "\"start\":4,\"count\":0", "an empty slice"},
     {"\"start\":0,\"count\":4", "\"start\":1,\"count\":3", "no slice holds element 0"},
     {"\"start\":0,\"count\":4", "\"start\":-1,\"count\":5", "negative"},
     {"\"start\":0,\"count\":0", "\"start\":0,\"count\":1", "ends behind element 0"},
     {"\"start\":0,\"count\":0", "\"start\":1,\"count\":0", "no slice holds element 0"},
     {"{\"file\":2,\"key\":\"empty.exp_avg\",\"start\":0,\"count\":0}",
-     "{\"file\":2,\"key\":\"a\",\"start\":0,\"count\":0},{\"file\":2,\"key\":\"b\",\"start\":0,\"count\":0}",
+     "{\"file\":2,\"key\":\"a\",\"start\":0,\"count\":0},{\"file\":2,\"key\":\"b\",\"start\":0,"
+     "\"count\":0}",
      "an empty slice"},
     {"\"file\":2,\"key\"", "\"file\":9,\"key\"", "file 9 is none"},
     {"\"file\":2,\"key\"", "\"file\":3,\"key\"", "file 3 is none"},
@@ -273,9 +287,15 @@ TEST(Manifest, mutations_with_a_right_checksum_are_refused_or_consistent) {
     for (uint32_t i = random() % 2 + 1; i > 0; i--) {
       const size_t at = random() % mutant.size();
       switch (random() % 3) {
-        case 0: mutant[at] = "{}[]\",:0123456789abxp.-e\xff"[random() % 25]; break;
-        case 1: mutant.erase(at, random() % 6 + 1); break;
-        default: mutant.insert(at, mutant.substr(random() % mutant.size(), random() % 40)); break;
+        case 0:
+          mutant[at] = "{}[]\",:0123456789abxp.-e\xff"[random() % 25];
+          break;
+        case 1:
+          mutant.erase(at, random() % 6 + 1);
+          break;
+        default:
+          mutant.insert(at, mutant.substr(random() % mutant.size(), random() % 40));
+          break;
       }
     }
     const auto parsed = parse_manifest(mutant + manifest_trailer(mutant));
@@ -291,9 +311,18 @@ TEST(Manifest, mutations_with_a_right_checksum_are_refused_or_consistent) {
 
 TEST(Manifest, doubles_keep_their_bits) {
   std::mt19937_64 random(17);
-  std::vector<double> values = {0.0, -0.0, 1.0, -1.5, 5e-324, -5e-324, 2.2250738585072014e-308, 1e-3,
-                                std::numeric_limits<double>::max(), std::numeric_limits<double>::lowest(),
-                                std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+  std::vector<double> values = {0.0,
+                                -0.0,
+                                1.0,
+                                -1.5,
+                                5e-324,
+                                -5e-324,
+                                2.2250738585072014e-308,
+                                1e-3,
+                                std::numeric_limits<double>::max(),
+                                std::numeric_limits<double>::lowest(),
+                                std::numeric_limits<double>::infinity(),
+                                -std::numeric_limits<double>::infinity()};
   for (int i = 0; i < 20'000; i++) {
     const uint64_t bits = random();
     double value;
@@ -305,18 +334,22 @@ TEST(Manifest, doubles_keep_their_bits) {
     ASSERT_TRUE(parse_hex_double(hex_double(value), back)) << hex_double(value);
     EXPECT_EQ(std::memcmp(&back, &value, sizeof value), 0) << hex_double(value);
   }
-  EXPECT_EQ(hex_double(0.75), "0x1.8p-1");  // as printf's %a and Python's float.hex, but for trailing zeros
+  EXPECT_EQ(hex_double(0.75),
+            "0x1.8p-1");  // as printf's %a and Python's float.hex, but for trailing zeros
 }
 
 TEST(Manifest, only_names_that_a_save_gives_count_as_checkpoint_files) {
-  for (const char* name : {"zero.json", "model.safetensors.index.json", "model-00001-of-00001.safetensors",
-                           "optim-00012-of-99999.safetensors", "optim-100000-of-123456.safetensors"}) {
+  for (const char* name :
+       {"zero.json", "model.safetensors.index.json", "model-00001-of-00001.safetensors",
+        "optim-00012-of-99999.safetensors", "optim-100000-of-123456.safetensors"}) {
     EXPECT_TRUE(is_checkpoint_file(name)) << name;
   }
-  for (const char* name : {"", "zero.json~", "azero.json", "config.json", "model.safetensors", "model-1-of-1.safetensors",
-                           "model-00001-of-00001.safetensors.bak", "model-00001-of-00001", "xmodel-00001-of-00001.safetensors",
-                           "model-00001-of-.safetensors", "model--0001-of-00001.safetensors",
-                           "model-000001-of-00001.safetensors", "optim-00001-of-00001.safetensors/x"}) {
+  for (const char* name :
+       {"", "zero.json~", "azero.json", "config.json", "model.safetensors",
+        "model-1-of-1.safetensors", "model-00001-of-00001.safetensors.bak", "model-00001-of-00001",
+        "xmodel-00001-of-00001.safetensors", "model-00001-of-.safetensors",
+        "model--0001-of-00001.safetensors", "model-000001-of-00001.safetensors",
+        "optim-00001-of-00001.safetensors/x"}) {
     EXPECT_FALSE(is_checkpoint_file(name)) << name;
   }
   EXPECT_EQ(shard_name("optim", 1, 4), "optim-00002-of-00004.safetensors");

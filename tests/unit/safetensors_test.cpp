@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Headers of safetensors files: what is built parses back, and the rules of the format hold one by one.
+// Headers of safetensors files: what is built parses back, and the rules of the format hold one by
+// one.
 #include "state/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +37,8 @@ SafetensorsHeader random_header(std::mt19937& random) {
     TensorEntry& tensor = header.tensors.emplace_back();
     tensor.name = text("layer.", random() % 1000, ".w", i, random() % 2 ? "\u00e9\"\\" : "");
     tensor.dtype = random() % 2 ? "F32" : "BF16";
-    for (uint32_t d = random() % 4; d > 0; d--) tensor.shape.push_back(static_cast<int64_t>(random() % 6));
+    for (uint32_t d = random() % 4; d > 0; d--)
+      tensor.shape.push_back(static_cast<int64_t>(random() % 6));
   }
   return header;
 }
@@ -55,8 +57,9 @@ TEST(Safetensors, what_is_built_parses_back) {
     EXPECT_EQ(parsed->data_start, header.data_start);
     ASSERT_EQ(parsed->tensors.size(), header.tensors.size());
     for (const TensorEntry& tensor : parsed->tensors) {
-      const auto same = std::find_if(header.tensors.begin(), header.tensors.end(),
-                                     [&](const TensorEntry& one) { return one.name == tensor.name; });
+      const auto same =
+          std::find_if(header.tensors.begin(), header.tensors.end(),
+                       [&](const TensorEntry& one) { return one.name == tensor.name; });
       ASSERT_NE(same, header.tensors.end());
       EXPECT_EQ(tensor.dtype, same->dtype);
       EXPECT_EQ(tensor.shape, same->shape);
@@ -78,8 +81,10 @@ TEST(Safetensors, tensors_lie_one_behind_the_other_by_name) {
 }
 
 TEST(Safetensors, a_file_without_padding_metadata_or_order_is_read_too) {
-  auto parsed = parse(file_of("{\"x\":{\"data_offsets\":[2,6],\"shape\":[1],\"dtype\":\"F32\"},"
-                              "\"y\":{\"dtype\":\"BF16\",\"shape\":[1,1],\"data_offsets\":[0,2]}}", 6));
+  auto parsed =
+      parse(file_of("{\"x\":{\"data_offsets\":[2,6],\"shape\":[1],\"dtype\":\"F32\"},"
+                    "\"y\":{\"dtype\":\"BF16\",\"shape\":[1,1],\"data_offsets\":[0,2]}}",
+                    6));
   ASSERT_TRUE(parsed.ok()) << parsed.failure().text();
   EXPECT_EQ(parsed->tensors[0].name, "y");
   EXPECT_EQ(parsed->tensors[1].name, "x");
@@ -91,8 +96,10 @@ struct Bad {
   const char* says;
 };
 
-std::string tensor(std::string_view name, std::string_view dtype, std::string_view shape, std::string_view offsets) {
-  return text('"', name, "\":{\"dtype\":\"", dtype, "\",\"shape\":", shape, ",\"data_offsets\":", offsets, "}");
+std::string tensor(std::string_view name, std::string_view dtype, std::string_view shape,
+                   std::string_view offsets) {
+  return text('"', name, "\":{\"dtype\":\"", dtype, "\",\"shape\":", shape,
+              ",\"data_offsets\":", offsets, "}");
 }
 
 TEST(Safetensors, refuses_headers_that_break_a_rule) {
@@ -116,7 +123,8 @@ TEST(Safetensors, refuses_headers_that_break_a_rule) {
       {"{" + tensor("a", "F32", "[1.0]", "[0,4]") + "}", 4, "not an integer"},
       {"{" + tensor("a", "F32", "[1]", "[0,4e0]") + "}", 4, "not an integer"},
       {"{" + tensor("a", "F32", "[4294967296,4294967296]", "[0,4]") + "}", 4, "product overflows"},
-      {"{" + tensor("a", "F32", "[4294967296,4294967296,0]", "[0,0]") + "}", 0, "product overflows"},
+      {"{" + tensor("a", "F32", "[4294967296,4294967296,0]", "[0,0]") + "}", 0,
+       "product overflows"},
       {"{" + tensor("a", "F32", "[9223372036854775807]", "[0,4]") + "}", 4, "bytes overflow"},
       {"{" + tensor("a", "F32", "[9223372036854775808]", "[0,4]") + "}", 4, "not below 2^63"},
       {"{" + tensor("a", "F32", "[\"1\"]", "[0,4]") + "}", 4, "must be an integer"},
@@ -129,8 +137,10 @@ TEST(Safetensors, refuses_headers_that_break_a_rule) {
       {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "there is no \"dtype\""},
       {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "there is no \"shape\""},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "there is no \"data_offsets\""},
-      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", 4, "knows no such key"},
-      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "comes twice"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", 4,
+       "knows no such key"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+       "comes twice"},
       {"{" + a + "," + a + "}", 4, "\"a\" comes twice"},
       {"{\"a\":[]}", 0, "must be an object"},
       {"{\"a\":1}", 0, "must be an object"},
@@ -192,7 +202,8 @@ TEST(Safetensors, too_many_tensors_are_refused_both_ways) {
   EXPECT_EQ(build_safetensors_header(header).failure().code(), ZERO_ERR_UNSUPPORTED);
   std::string json = "{";
   for (int i = 0; i <= 1'000'000; i++) {
-    json += text(i ? "," : "", "\"", i, "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}");
+    json +=
+        text(i ? "," : "", "\"", i, "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}");
   }
   auto parsed = parse(file_of(json + "}", 0));
   ASSERT_FALSE(parsed.ok());
@@ -201,7 +212,8 @@ TEST(Safetensors, too_many_tensors_are_refused_both_ways) {
 
 TEST(Safetensors, a_header_that_would_be_too_long_is_not_built) {
   SafetensorsHeader header;
-  for (int i = 0; i < 13'000; i++) header.tensors.push_back({text(i, std::string(8000, 'n')), "F32", {1}, 0, 0});
+  for (int i = 0; i < 13'000; i++)
+    header.tensors.push_back({text(i, std::string(8000, 'n')), "F32", {1}, 0, 0});
   EXPECT_EQ(build_safetensors_header(header).failure().code(), ZERO_ERR_UNSUPPORTED);
 }
 
@@ -209,7 +221,8 @@ TEST(Safetensors, mutations_are_refused_or_consistent) {
   std::mt19937 random(5);
   SafetensorsHeader header;
   header.metadata = {{"format", "pt"}};
-  header.tensors = {{"a", "F32", {2, 3}, 0, 0}, {"b", "F32", {}, 0, 0}, {"c", "BF16", {0, 5}, 0, 0}};
+  header.tensors = {
+      {"a", "F32", {2, 3}, 0, 0}, {"b", "F32", {}, 0, 0}, {"c", "BF16", {0, 5}, 0, 0}};
   auto built = build_safetensors_header(header);
   ASSERT_TRUE(built.ok());
   const std::string json = built->substr(8, built->find_last_of('}') - 7);
@@ -219,9 +232,15 @@ TEST(Safetensors, mutations_are_refused_or_consistent) {
     for (uint32_t i = random() % 3 + 1; i > 0; i--) {
       const size_t at = random() % mutant.size();
       switch (random() % 3) {
-        case 0: mutant[at] = "{}[]\",:0123456789FU-e\\\xff"[random() % 24]; break;
-        case 1: mutant.erase(at, random() % 4 + 1); break;
-        default: mutant.insert(at, mutant.substr(random() % mutant.size(), random() % 12)); break;
+        case 0:
+          mutant[at] = "{}[]\",:0123456789FU-e\\\xff"[random() % 24];
+          break;
+        case 1:
+          mutant.erase(at, random() % 4 + 1);
+          break;
+        default:
+          mutant.insert(at, mutant.substr(random() % mutant.size(), random() % 12));
+          break;
       }
       if (mutant.empty()) mutant = "{";
     }
@@ -235,7 +254,8 @@ TEST(Safetensors, mutations_are_refused_or_consistent) {
       end = tensor.end;
       const auto elements = shape_elements(tensor.shape);
       ASSERT_TRUE(elements.has_value());
-      EXPECT_EQ(tensor.end - tensor.begin, static_cast<uint64_t>(*elements) * dtype_bytes(tensor.dtype));
+      EXPECT_EQ(tensor.end - tensor.begin,
+                static_cast<uint64_t>(*elements) * dtype_bytes(tensor.dtype));
     }
     EXPECT_EQ(parsed->data_start + end, file.size());
   }

@@ -157,7 +157,7 @@ class ArenaTest(unittest.TestCase):
 
 class PlanTest(unittest.TestCase):
     def test_plan_needs_no_ranks(self) -> None:
-        plan = partition_plan({"a": (300, 10), "b": 7, "c": ()}, 3)
+        plan = partition_plan({"a": (300, 10), "b": (7,), "c": ()}, 3)
         self.assertEqual(sum(plan.elements), 3008)
         self.assertEqual((len(plan.offsets), len(plan.elements)), (3, 3))
         self.assertEqual(plan.owners[0], OWNER_SPLIT)

@@ -5,6 +5,7 @@ import gc
 import math
 import tempfile
 import threading
+import time
 import unittest
 import weakref
 from pathlib import Path
@@ -24,8 +25,8 @@ from libzero import (
 from support import floats, needs_numpy, run_ranks
 
 
-def sgd(comm: Comm, **settings: float) -> Optimizer:
-    return Optimizer(comm, "sgd", lr=0.5, **settings)
+def sgd(comm: Comm) -> Optimizer:
+    return Optimizer(comm, "sgd", lr=0.5)
 
 
 class StepTest(unittest.TestCase):
@@ -125,9 +126,7 @@ class StepTest(unittest.TestCase):
                     return error.name
             raise AssertionError("no error")
 
-        self.assertEqual(
-            sorted(run_ranks(2, body)), ["ZERO_ERR_MISMATCH", "ZERO_ERR_PEER"]
-        )
+        self.assertEqual(sorted(run_ranks(2, body)), ["ZERO_ERR_MISMATCH", "ZERO_ERR_PEER"])
 
 
 class BuildTest(unittest.TestCase):
@@ -202,9 +201,7 @@ class BuildTest(unittest.TestCase):
                 return mine
 
         ranges = [entry for mine in run_ranks(2, body) for entry in mine]
-        elements = [
-            (param, at) for param, first, n in ranges for at in range(first, first + n)
-        ]
+        elements = [(param, at) for param, first, n in ranges for at in range(first, first + n)]
         wanted = [(0, at) for at in range(5000)] + [(1, 0), (1, 1)]
         self.assertEqual(sorted(elements), wanted)
 
@@ -269,7 +266,8 @@ class BuildTest(unittest.TestCase):
                     return names
                 stepping = threading.Thread(target=optimizer.step, args=([floats(1)],))
                 stepping.start()
-                for _ in range(2000):
+                deadline = time.monotonic() + 20
+                while time.monotonic() < deadline:
                     try:
                         optimizer.stats()
                     except ZeroError as error:
@@ -331,7 +329,7 @@ class CheckpointTest(unittest.TestCase):
                 with self.assertRaises(CheckpointError) as caught:
                     optimizer.load(f"{folder}/one")
                 self.assertEqual(caught.exception.name, "ZERO_ERR_CKPT_MISMATCH")
-                self.assertIn("'v'", caught.exception.message)
+                self.assertRegex(caught.exception.message, "v. is not in the checkpoint")
 
 
 @needs_numpy

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange number k ends by one compare-and-swap on the decision word, from (k-1, committed) to (k, committed)
-// or (k, aborted). Whoever sees all ranks arrived tries the one, whoever sees a death, a deadline or an abort
-// tries the other, and all obey what stands there.
+// Exchange number k ends by one compare-and-swap on the decision word, from (k-1, committed) to (k,
+// committed) or (k, aborted). Whoever sees all ranks arrived tries the one, whoever sees a death, a
+// deadline or an abort tries the other, and all obey what stands there.
 //
-// Two record areas a rank are enough: area k % 2 is written again for exchange k + 2, which its rank begins
-// after all arrived at k + 1, which each did after it had read the records of k.
+// Two record areas a rank are enough: area k % 2 is written again for exchange k + 2, which its
+// rank begins after all arrived at k + 1, which each did after it had read the records of k.
 #include "comm/local/control.h"
 
 #include <linux/futex.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -50,11 +51,8 @@ std::string get_text(const char (&from)[size]) {
 
 Control::Control(std::shared_ptr<Mapping> mapping, int32_t rank, int32_t world,
                  std::vector<std::shared_ptr<Peer>> peers)
-    : mapping_(std::move(mapping)),
-      rank_(rank),
-      world_(world),
-      peers_(std::move(peers)),
-      spin_ns_(world <= usable_cores() ? kSpinNs : 0) {
+    : mapping_(std::move(mapping)), rank_(rank), world_(world), peers_(std::move(peers)) {
+  publish_cores();
   slot(rank_).state.store(kJoined, std::memory_order_release);
 }
 
@@ -70,7 +68,8 @@ void Control::format(std::byte* segment, int32_t world, const Generation& genera
   header.generation = generation;
 }
 
-void Control::set_step(const std::atomic<int64_t>* steps_done, const std::atomic<bool>* publishing) {
+void Control::set_step(const std::atomic<int64_t>* steps_done,
+                       const std::atomic<bool>* publishing) {
   steps_done_ = steps_done;
   publishing_ = publishing;
 }
@@ -93,12 +92,14 @@ Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> a
   ZERO_TRY(await(k, patience));
   os().reached("exchange.decided");
   for (int32_t r = 0; r < world_; ++r) {
-    // The decision alone orders what came before it, but only by way of whoever made it, perhaps in another
-    // process; seen here as well, each rank's own word does so directly.
+    // The decision alone orders what came before it, but only by way of whoever made it, perhaps in
+    // another process; seen here as well, each rank's own word does so directly.
     (void)slot(r).arrived.load(std::memory_order_acquire);
     if (!all.empty())
-      std::memcpy(all.data() + static_cast<size_t>(r) * mine.size(), slot(r).record[k % 2], mine.size());
+      std::memcpy(all.data() + static_cast<size_t>(r) * mine.size(), slot(r).record[k % 2],
+                  mine.size());
   }
+  if (k == 1 && cores_for_all()) spin_ns_ = kSpinNs;
   os().reached("exchange.read");
   return {};
 }
@@ -203,7 +204,8 @@ void Control::doze(uint64_t k, int64_t nanoseconds) {
   // Counted before the last look: whoever decides after that look sees a sleeper, and rings.
   header().sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t bell = header().bell.load(std::memory_order_seq_cst);
-  const bool decided = Decision::of(header().decision.load(std::memory_order_seq_cst)).sequence >= k;
+  const bool decided =
+      Decision::of(header().decision.load(std::memory_order_seq_cst)).sequence >= k;
   if (!decided && !aborted() && !all_arrived(k)) {
     const timespec timeout{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
     if (os().futex(futex_word(header().bell), FUTEX_WAIT, bell, &timeout) != 0 && errno != EAGAIN &&
@@ -217,6 +219,26 @@ void Control::ring() {
   if (header().sleepers.load(std::memory_order_seq_cst) == 0) return;
   header().bell.fetch_add(1, std::memory_order_seq_cst);
   os().futex(futex_word(header().bell), FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+void Control::publish_cores() {
+  uint64_t mask[8 * kCoreWords] = {};  // the kernel refuses one that is too small for the machine
+  if (os().sched_getaffinity(0, sizeof mask, mask) < 0) return;
+  for (size_t i = 0; i < kCoreWords; ++i)
+    slot(rank_).cores[i].store(mask[i], std::memory_order_relaxed);
+}
+
+/// Spinning is for ranks that have a core each, be it that they share a set or are pinned one by
+/// one.
+bool Control::cores_for_all() const {
+  int count = 0;
+  for (size_t i = 0; i < kCoreWords; ++i) {
+    uint64_t together = 0;
+    for (int32_t r = 0; r < world_; ++r)
+      together |= slot(r).cores[i].load(std::memory_order_relaxed);
+    count += std::popcount(together);
+  }
+  return world_ <= count;
 }
 
 void Control::say_where(const char* operation, const char* phase) {
@@ -307,7 +329,8 @@ Failure Control::failure() const {
   if (word > static_cast<uint32_t>(world_)) {
     failure.code = ZERO_ERR_COMM;
     failure.params_consistent = !publishing;
-    failure.text = text("the memory that the ranks share was overwritten: rank ", word - 1, " of ", world_);
+    failure.text =
+        text("the memory that the ranks share was overwritten: rank ", word - 1, " of ", world_);
     return failure;
   }
   const Cause& cause = slot(static_cast<int32_t>(word) - 1).cause;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One seat's view of the control segment: exchanges that end the same way on every rank, the abort word, and
-// the watch over the other ranks.
+// One seat's view of the control segment: exchanges that end the same way on every rank, the abort
+// word, and the watch over the other ranks.
 #pragma once
 
 #include <memory>
@@ -34,9 +34,10 @@ class Control {
           std::vector<std::shared_ptr<Peer>> peers);
   ~Control();
 
-  /// Every rank's `mine` (at most kRecordRoom bytes, the same number everywhere) into `all`. Every rank
-  /// gets the same answer. `all` may be empty: then it only waits.
-  Status exchange(std::span<const std::byte> mine, std::span<std::byte> all, const Patience& patience);
+  /// Every rank's `mine` (at most kRecordRoom bytes, the same number everywhere) into `all`. Every
+  /// rank gets the same answer. `all` may be empty: then it only waits.
+  Status exchange(std::span<const std::byte> mine, std::span<std::byte> all,
+                  const Patience& patience);
 
   /// `data` of `root` into everybody's, by way of the segment.
   Status broadcast(std::span<std::byte> data, int32_t root, Patience first, const Patience& rest);
@@ -48,7 +49,8 @@ class Control {
   Failure failure() const;
   Status failure_status() const;
 
-  /// For waits on something else: the comm's failure, also if it is found here that a rank has died.
+  /// For waits on something else: the comm's failure, also if it is found here that a rank has
+  /// died.
   Status check(const Patience& where);
 
   /// What to tell about this seat in a cause of its making.
@@ -82,6 +84,8 @@ class Control {
   void doze(uint64_t k, int64_t nanoseconds);
   void ring();
 
+  void publish_cores();
+  bool cores_for_all() const;
   void say_where(const char* operation, const char* phase);
   std::string where_is(int32_t rank) const;
   std::string name_of(int32_t rank) const;
@@ -94,13 +98,14 @@ class Control {
   void abort_locked(const Failure& cause);
   Status damaged();
   Status damaged_locked();
-  Failure make_failure(Code code, int32_t rank, const Patience& where, std::string_view sentence) const;
+  Failure make_failure(Code code, int32_t rank, const Patience& where,
+                       std::string_view sentence) const;
 
   const std::shared_ptr<Mapping> mapping_;
   const int32_t rank_;
   const int32_t world_;
   const std::vector<std::shared_ptr<Peer>> peers_;
-  const int64_t spin_ns_;
+  int64_t spin_ns_ = 0;
   uint64_t sequence_ = 0;    // of this seat's last exchange
   uint64_t broadcasts_ = 0;  // pieces so far
   const std::atomic<int64_t>* steps_done_ = nullptr;

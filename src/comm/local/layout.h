@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control segment: what the ranks of one comm share besides arenas. Whatever is read from it is copied,
-// checked against its range, and only then used: a sick peer must not take others with it.
+// The control segment: what the ranks of one comm share besides arenas. Whatever is read from it is
+// copied, checked against its range, and only then used: a sick peer must not take others with it.
 #pragma once
 
 #include <array>
@@ -16,6 +16,7 @@ inline constexpr int32_t kMaxWorld = 1024;
 inline constexpr size_t kRecordRoom = 16384;      // Comm::kRecordBytes, checked in local.cpp
 inline constexpr size_t kBounceBytes = 1u << 20;  // for broadcasts, in two halves
 inline constexpr size_t kLine = 128;              // two cache lines: the prefetcher fetches pairs
+inline constexpr size_t kCoreWords = 16;          // of 64 cores; those beyond are not counted
 inline constexpr uint32_t kControlMagic = 0x7a65726f;
 
 using Generation = std::array<uint64_t, 2>;  // random: tells this comm from any other
@@ -38,8 +39,9 @@ struct Slot {
   alignas(kLine) std::atomic<uint64_t> progress;
   std::atomic<uint32_t> state;
   std::atomic<int32_t> pid;
-  std::atomic<uint32_t> process;                // its place in the table of processes
-  std::atomic<uint64_t> where[8];               // "zero_step: vote": the last exchange begun
+  std::atomic<uint32_t> process;            // its place in the table of processes
+  std::atomic<uint64_t> where[8];           // "zero_step: vote": the last exchange begun
+  std::atomic<uint64_t> cores[kCoreWords];  // that it may run on, as bits
   alignas(kLine) Cause cause;
   alignas(kLine) std::byte record[2][kRecordRoom];  // of even and odd exchanges
 };
@@ -58,8 +60,8 @@ struct Header {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 
-/// How exchange number `sequence` ended: committed, or aborted by a rank. One word, so that there is one
-/// answer. Starts as exchange 0, committed.
+/// How exchange number `sequence` ended: committed, or aborted by a rank. One word, so that there
+/// is one answer. Starts as exchange 0, committed.
 struct Decision {
   uint64_t sequence;
   uint32_t aborted_by;  // 0: committed; else 1 + rank

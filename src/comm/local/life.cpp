@@ -47,8 +47,8 @@ class LifeThread {
   bool stop_ = false;
   int error_ = 0;
 
-  // What the kernel walks when the thread dies: a ring of one entry, which lies here, while the word that
-  // belongs to it lies futex_offset further on, in the page.
+  // What the kernel walks when the thread dies: a ring of one entry, which lies here, while the
+  // word that belongs to it lies futex_offset further on, in the page.
   struct robust_list entry_ {};
   struct robust_list_head head_ {};
 };
@@ -66,7 +66,8 @@ Result<LifeThread*> LifeThread::start() {
   made->page_fd = ZERO_TRY(create_segment("zero.life", kLifePageBytes));
   made->page_ = ZERO_TRY(map_segment(made->page_fd.get(), kLifePageBytes, Access::hidden));
   ZERO_TRY(reserve(made->page_fd.get(), *made->page_, 0, kLifePageBytes));
-  // From here on the page can be written through this mapping only. Kernels before 5.1 cannot promise that.
+  // From here on the page can be written through this mapping only. Kernels before 5.1 cannot
+  // promise that.
   os().fcntl(made->page_fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
   made->pidfd.reset(os().pidfd_open(made->pid, 0));
 
@@ -161,8 +162,7 @@ Result<std::shared_ptr<Peer>> Peer::meet(int page, Fd pidfd, pid_t pid) {
   const PeerKey key(info.st_dev, info.st_ino);
   if (const auto found = peers->find(key); found != peers->end())
     if (std::shared_ptr<Peer> standing = found->second.lock()) return standing;
-  std::shared_ptr<Mapping> mapping =
-      ZERO_TRY(map_segment(page, kLifePageBytes, Access::read_only));
+  std::shared_ptr<Mapping> mapping = ZERO_TRY(map_segment(page, kLifePageBytes, Access::read_only));
   auto peer = std::make_shared<Peer>(std::move(mapping), std::move(pidfd), pid);
   (*peers)[key] = peer;
   return peer;
@@ -170,7 +170,8 @@ Result<std::shared_ptr<Peer>> Peer::meet(int page, Fd pidfd, pid_t pid) {
 
 bool Peer::ask() const {
   if (dead()) return true;
-  if (pidfd_.valid() && pidfd_ended(pidfd_.get(), 0)) exited_.store(true, std::memory_order_relaxed);
+  if (pidfd_.valid() && pidfd_ended(pidfd_.get(), 0))
+    exited_.store(true, std::memory_order_relaxed);
   return dead();
 }
 
@@ -183,18 +184,26 @@ const char* process_state(pid_t pid) {
   const std::string path = text("/proc/", pid, "/stat");
   Fd fd(os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC, 0));
   char content[256] = {};
-  if (!fd.valid() || os().pread(fd.get(), content, sizeof content - 1, 0) <= 0) return "state unknown";
+  if (!fd.valid() || os().pread(fd.get(), content, sizeof content - 1, 0) <= 0)
+    return "state unknown";
   // "pid (name) S ...", where the name may contain anything.
   const char* const end = std::strrchr(content, ')');
   switch (end != nullptr && end[1] == ' ' ? end[2] : '?') {
-    case 'R': return "running";
-    case 'S': return "sleeping";
-    case 'D': return "waiting for a device";
-    case 'T': return "stopped";
-    case 't': return "stopped by a debugger";
+    case 'R':
+      return "running";
+    case 'S':
+      return "sleeping";
+    case 'D':
+      return "waiting for a device";
+    case 'T':
+      return "stopped";
+    case 't':
+      return "stopped by a debugger";
     case 'Z':
-    case 'X': return "ended";
-    default: return "state unknown";
+    case 'X':
+      return "ended";
+    default:
+      return "state unknown";
   }
 }
 

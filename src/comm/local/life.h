@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is alive. Each process has a page that others map read-only, with a word that the kernel marks when the
-// process dies: a robust futex of a library thread. It is marked before the dead process's memory is freed,
-// so its size does not matter. A pidfd is the second witness.
+// Who is alive. Each process has a page that others map read-only, with a word that the kernel
+// marks when the process dies: a robust futex of a library thread. It is marked before the dead
+// process's memory is freed, so its size does not matter. A pidfd is the second witness.
 #pragma once
 
 #include <linux/futex.h>
@@ -17,7 +17,8 @@
 
 namespace zero::local {
 
-/// A share in this process's life: the page and its thread stand while there is one. Seats hold one each.
+/// A share in this process's life: the page and its thread stand while there is one. Seats hold one
+/// each.
 class Life {
  public:
   static Result<Life> begin();
@@ -25,7 +26,8 @@ class Life {
   Life& operator=(Life&&) = delete;
   ~Life();
 
-  /// The page, to be sent to other processes; and a pidfd of this one, invalid where there are none.
+  /// The page, to be sent to other processes; and a pidfd of this one, invalid where there are
+  /// none.
   int page() const;
   int pidfd() const;
 

@@ -19,19 +19,19 @@ Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, 
                   text("world is ", world, ": a local comm has 1 to ", local::kMaxWorld, " ranks"));
   if (rank < 0 || rank >= world)
     return Status(ZERO_ERR_ARGUMENT, text("rank is ", rank, " in a world of ", world));
-  return local::join(text("rendezvous '", name, "'"), local::address_of_comm(name), rank, world, options,
-                     [] { return Status(); });
+  return local::join(text("rendezvous '", name, "'"), local::address_of_comm(name), rank, world,
+                     options, [] { return Status(); });
 }
 
 namespace local {
 
-Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address, int32_t rank,
-                                   int32_t world, const CommOptions& options,
+Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address,
+                                   int32_t rank, int32_t world, const CommOptions& options,
                                    std::function<Status()> check) {
   const int64_t deadline_ns = now_ns() + options.rendezvous_ms * 1'000'000;
   Life life = ZERO_TRY(Life::begin());
-  const Meeting meeting{title, address, rank, world, options.rendezvous_ms, deadline_ns, &life,
-                        std::move(check)};
+  const Meeting meeting{title, address,         rank, world, options.rendezvous_ms, deadline_ns,
+                        &life, std::move(check)};
   Seat seat = ZERO_TRY(meet(meeting));
   return std::shared_ptr<Comm>(
       std::make_shared<LocalComm>(rank, world, options, std::move(life), std::move(seat)));
@@ -78,7 +78,8 @@ Status LocalComm::all_gather(Call& call, const void* send, void* recv, size_t by
   // `send` may lie inside `recv` at this rank's own place, which gets the same bytes again.
   for (size_t done = 0; done < bytes;) {
     const size_t part = std::min(bytes - done, kPieceBytes);
-    ZERO_TRY(call.exchange("all_gather", from.subspan(done, part), std::span(pieces).first(ranks * part)));
+    ZERO_TRY(call.exchange("all_gather", from.subspan(done, part),
+                           std::span(pieces).first(ranks * part)));
     for (size_t r = 0; r < ranks; ++r)
       if (to + r * bytes != from.data())
         std::memcpy(to + r * bytes + done, pieces.data() + r * part, part);
@@ -128,8 +129,10 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
   if (shared.empty())
     return Status(ZERO_ERR_PEER, text("rank ", members[0], " could not draw the child's name"));
   const auto place = std::find(members.begin(), members.end(), rank());
-  const local::Patience where{operation_name(call.operation()), "child", options().rendezvous_ms, false};
-  // The other members may die before they come: this comm sees that, the child's rendezvous could not.
+  const local::Patience where{operation_name(call.operation()), "child", options().rendezvous_ms,
+                              false};
+  // The other members may die before they come: this comm sees that, the child's rendezvous could
+  // not.
   return join(text("rendezvous of the child of a split"), address_of_comm(shared),
               static_cast<int32_t>(place - members.begin()), static_cast<int32_t>(members.size()),
               options(), [this, where] { return control_->check(where); });

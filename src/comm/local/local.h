@@ -59,8 +59,8 @@ class LocalComm final : public Comm {
 };
 
 /// A seat in the comm called `address`; `check` can end the rendezvous early.
-Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address, int32_t rank,
-                                   int32_t world, const CommOptions& options,
+Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address,
+                                   int32_t rank, int32_t world, const CommOptions& options,
                                    std::function<Status()> check);
 
 }  // namespace zero::local

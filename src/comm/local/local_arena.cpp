@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas: rank 0 makes the memory and hands it out, every rank maps it and reserves its own part. Each step
-// that can fail on one rank alone is voted, so that nobody waits for what will not come.
+// Arenas: rank 0 makes the memory and hands it out, every rank maps it and reserves its own part.
+// Each step that can fail on one rank alone is voted, so that nobody waits for what will not come.
 #include "comm/local/local_arena.h"
 
 #include <algorithm>
@@ -29,7 +29,8 @@ Result<ArenaLayout> ArenaLayout::of(size_t bytes, int32_t kind, int32_t world) {
 
 Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, size_t bytes, int32_t kind) {
   ++arena_attempts_;
-  const ArenaLayout layout = ZERO_TRY(ArenaLayout::of(bytes, kind, world()));  // the same on every rank
+  const ArenaLayout layout =
+      ZERO_TRY(ArenaLayout::of(bytes, kind, world()));  // the same on every rank
   Fd memory;
   Status made;
   if (rank() == 0) {
@@ -63,16 +64,17 @@ Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, size_t bytes, int
   return std::shared_ptr<Arena>(std::move(arena));
 }
 
-/// Rank 0: the memory to every rank. A connection that fails breaks the comm: the others wait for it.
+/// Rank 0: the memory to every rank. A connection that fails breaks the comm: the others wait for
+/// it.
 Status LocalComm::offer(int memory, size_t bytes) {
-  const local::Patience where{operation_name(Operation::arena_alloc), "hand out", options().timeout_ms,
-                              false};
+  const local::Patience where{operation_name(Operation::arena_alloc), "hand out",
+                              options().timeout_ms, false};
   ArenaOffer message;
   message.attempt = arena_attempts_;
   message.bytes = bytes;
   for (int32_t r = 1; r < world(); ++r) {
-    const Status sent = send_message(connections_[static_cast<size_t>(r)].get(), as_message(message),
-                                     {&memory, 1}, vigil(where));
+    const Status sent = send_message(connections_[static_cast<size_t>(r)].get(),
+                                     as_message(message), {&memory, 1}, vigil(where));
     os().reached("arena.offered");
     if (sent.ok()) continue;
     ZERO_TRY(control_->check(where));  // a dead process closes its end: its death is the cause
@@ -89,13 +91,13 @@ Status LocalComm::offer(int memory, size_t bytes) {
 }
 
 Result<Fd> LocalComm::take_offer(size_t bytes) {
-  const local::Patience where{operation_name(Operation::arena_alloc), "hand out", options().timeout_ms,
-                              false};
+  const local::Patience where{operation_name(Operation::arena_alloc), "hand out",
+                              options().timeout_ms, false};
   for (;;) {
     MessageBuffer buffer;
     std::vector<Fd> descriptors;
-    buffer.got = ZERO_TRY(
-        receive_message(connections_[0].get(), buffer.bytes, &descriptors, vigil(where)));
+    buffer.got =
+        ZERO_TRY(receive_message(connections_[0].get(), buffer.bytes, &descriptors, vigil(where)));
     ArenaOffer offered;
     if (!buffer.read(&offered) || descriptors.size() != 1 || offered.attempt > arena_attempts_)
       return Status(ZERO_ERR_COMM, "rank 0 sent something that is no arena");
@@ -140,12 +142,13 @@ Location LocalComm::locate(const void* data, size_t bytes) const {
 Result<std::byte*> LocalComm::resolve(int32_t rank, const Location& location, size_t bytes) const {
   const std::shared_ptr<LocalArena> arena = find(location);
   if (!arena)
-    return Status(ZERO_ERR_STATE,
-                  text("rank ", rank, " named arena ", location.arena, ", which is gone on rank ", this->rank()));
+    return Status(ZERO_ERR_STATE, text("rank ", rank, " named arena ", location.arena,
+                                       ", which is gone on rank ", this->rank()));
   if (rank < 0 || rank >= world() || location.offset > arena->bytes() ||
       bytes > arena->bytes() - location.offset)
-    return Status(ZERO_ERR_ARGUMENT, text("rank ", rank, " named ", bytes, " bytes at ", location.offset,
-                                          " of arena ", location.arena, ", which has ", arena->bytes()));
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("rank ", rank, " named ", bytes, " bytes at ", location.offset, " of arena ",
+                       location.arena, ", which has ", arena->bytes()));
   return arena->data_of(rank) + location.offset;
 }
 

@@ -11,7 +11,8 @@ namespace zero::local {
 namespace {
 
 constexpr size_t kPlainNameBytes = 64;
-constexpr int64_t kSettleMs = 100;  // between a connection's end and the kernel's word about a death
+constexpr int64_t kSettleMs =
+    100;  // between a connection's end and the kernel's word about a death
 
 Result<Seat> meet_alone(const Meeting& meeting) {
   ControlSegment segment = ZERO_TRY(make_control_segment(1));
@@ -35,11 +36,21 @@ int64_t Meeting::remaining_ms() const {
 
 Result<Seat> meet(const Meeting& meeting) {
   os().reached("rendezvous.begun");
-  Seat seat = ZERO_TRY(meeting.world == 1  ? meet_alone(meeting)
-                       : meeting.rank == 0 ? meet_as_root(meeting)
-                                           : meet_at_root(meeting));
+  Result<Seat> met = meeting.world == 1  ? meet_alone(meeting)
+                     : meeting.rank == 0 ? meet_as_root(meeting)
+                                         : meet_at_root(meeting);
+  switch (met.failure().code()) {
+    case ZERO_ERR_SYSTEM:
+    case ZERO_ERR_MEMORY:
+    case ZERO_ERR_COMM:
+      return std::move(met).status().within(meeting.title);
+    default:
+      break;
+  }
+  Seat seat = ZERO_TRY(std::move(met));
   os().reached("rendezvous.seated");
-  // Rank 0 may still be waiting for another one, and knows whom to name: the others give it time to.
+  // Rank 0 may still be waiting for another one, and knows whom to name: the others give it time
+  // to.
   const int64_t limit_ms = meeting.remaining_ms() + (meeting.rank == 0 ? 0 : kVerdictMs);
   ZERO_TRY(seat.control->exchange({}, {},
                                   {.operation = meeting.title.c_str(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks of one host find each other: rank 0 listens at a name, the others come to it, it makes the
-// control segment and gives everybody everybody's life page. All get their seats, or none does.
+// How ranks of one host find each other: rank 0 listens at a name, the others come to it, it makes
+// the control segment and gives everybody everybody's life page. All get their seats, or none does.
 #pragma once
 
 #include <functional>
@@ -32,8 +32,9 @@ struct Meeting {
   int64_t remaining_ms() const;
 };
 
-/// What a rank takes from the rendezvous: a place in the control segment, and its connections, which stay
-/// open for arenas: rank 0's to every rank (by rank), another's to rank 0 (the only one).
+/// What a rank takes from the rendezvous: a place in the control segment, and its connections,
+/// which stay open for arenas: rank 0's to every rank (by rank), another's to rank 0 (the only
+/// one).
 struct Seat {
   std::unique_ptr<Control> control;
   std::vector<Fd> connections;

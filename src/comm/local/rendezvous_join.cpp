@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kFirstRetryMs = 1;
 constexpr int kLastRetryMs = 20;
-constexpr int kDeathMs = 100;              // until a pidfd tells of a process whose socket is closed
+constexpr int kDeathMs = 100;  // until a pidfd tells of a process whose socket is closed
 
 class Joiner {
  public:
@@ -70,7 +70,7 @@ Status Joiner::find_root() {
       case EINTR:
         break;
       default:
-        return Status(ZERO_ERR_SYSTEM, text(meeting_.title, ": connecting: ", errno_text(error)));
+        return Status(ZERO_ERR_SYSTEM, text("connecting: ", errno_text(error)));
     }
     const int64_t left_ms = meeting_.remaining_ms();
     if (left_ms == 0) return never_came();
@@ -78,8 +78,8 @@ Status Joiner::find_root() {
   }
 }
 
-/// True once rank 0 has taken this rank's hello; false if it went away meanwhile, which an earlier comm's
-/// rank 0 does that was about to close.
+/// True once rank 0 has taken this rank's hello; false if it went away meanwhile, which an earlier
+/// comm's rank 0 does that was about to close.
 Result<bool> Joiner::introduce() {
   os().reached("rendezvous.connected");
   const Identity root = ZERO_TRY(identity_of(connection_.get()));
@@ -130,7 +130,9 @@ Status Joiner::take_welcome() {
 }
 
 Status Joiner::take_processes(const Processes& part, std::span<Fd> descriptors) {
-  const auto incomplete = [&] { return meeting_.failed("rank 0 sent an incomplete list of processes"); };
+  const auto incomplete = [&] {
+    return meeting_.failed("rank 0 sent an incomplete list of processes");
+  };
   if (part.first != processes_.size() || part.count == 0 || part.count > Processes::kMost ||
       part.count > welcome_.processes - part.first)
     return incomplete();
@@ -163,8 +165,8 @@ Result<Seat> Joiner::take_seat() {
   }
   os().reached("rendezvous.mapped");
   Seat seat;
-  seat.control =
-      std::make_unique<Control>(std::move(mapping), meeting_.rank, meeting_.world, std::move(peers));
+  seat.control = std::make_unique<Control>(std::move(mapping), meeting_.rank, meeting_.world,
+                                           std::move(peers));
   return seat;
 }
 
@@ -198,8 +200,8 @@ Status Joiner::hear() {
 Status Joiner::read_unexpected() const {
   Prefix prefix(Kind::refusal);
   if (buffer_.read_prefix(&prefix) && !prefix.same_version())
-    return meeting_.failed(text(root_name(), " has ", version_text(prefix), ", rank ", meeting_.rank,
-                                " has ", version_text(Prefix(Kind::hello))));
+    return meeting_.failed(text(root_name(), " has ", version_text(prefix), ", rank ",
+                                meeting_.rank, " has ", version_text(Prefix(Kind::hello))));
   return meeting_.failed(text(root_name(), " sent something that is no answer"));
 }
 

@@ -1,39 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rendezvous as rank 0 sees it: who connects is a stranger until its hello makes sense. Strangers are
-// dropped and end nothing; a rank that disagrees ends the rendezvous for all.
+// The rendezvous as rank 0 sees it: it takes the name, waits for the others
+// (rendezvous_guests.cpp), makes the comm and hands it out, or tells everybody why there will be
+// none.
+#include "comm/local/rendezvous_root.h"
+
 #include <fcntl.h>
 
 #include <algorithm>
 #include <cerrno>
 
-#include "base/log.h"
-#include "base/text.h"
-#include "comm/local/rendezvous.h"
-#include "comm/local/wire.h"
-
 namespace zero::local {
 namespace {
 
-constexpr int64_t kNameMs = 1'000;      // for another holder of the name to let go of it
-constexpr int64_t kStrangerMs = 5'000;  // for a hello
-constexpr int64_t kLingerMs = 1'000;      // to tell ranks that come after the rendezvous has failed
-constexpr int kAcceptsAtOnce = 64;
+constexpr int64_t kNameMs = 1'000;  // for another holder of the name to let go of it
 constexpr int kRetryMs = 2;
-
-struct Stranger {
-  Fd connection;
-  pid_t pid;
-  int64_t since_ms;
-};
-
-struct Member {
-  Fd connection;
-  pid_t pid = 0;
-  std::shared_ptr<Peer> peer;
-  Fd page;
-  Fd pidfd;
-  bool ready = false;
-};
 
 /// A connection that is closed over unread messages takes what was sent on it along.
 void drain(int connection) {
@@ -43,65 +23,7 @@ void drain(int connection) {
   }
 }
 
-class Root {
- public:
-  explicit Root(const Meeting& meeting)
-      : meeting_(meeting),
-        members_(static_cast<size_t>(meeting.world)),
-        expected_(meeting.world),
-        told_(kMaxWorld, false),
-        deadline_ns_(meeting.deadline_ns),
-        limit_ms_(meeting.limit_ms) {
-    members_[0].pid = os().getpid();
-  }
-
-  Result<Seat> run();
-
- private:
-  Status take_name();
-  Result<bool> contest_name(int64_t until_ms);
-
-  Status gather();
-  Status turn();
-  Status accept_strangers();
-  Status hear_strangers();
-  Status hear(Stranger& stranger, bool* keep);
-  Status seat(Stranger& stranger, const Hello& hello, std::vector<Fd> descriptors);
-  Status disagreement(const Stranger& stranger, const Hello& hello) const;
-  Status watch_members();
-  Status hear_members();
-  Status hear_member(int32_t rank);
-  Status gone(int32_t rank) const;
-
-  Status form();
-  Status welcome(int32_t rank);
-  Status send_processes(int32_t rank);
-  Status collect_ready();
-
-  Status dismiss(Status failure);
-  void linger(const std::string& sentence);
-  bool still_silent(const Stranger& stranger, const std::string& sentence);
-  void refuse(int connection, const std::string& sentence) const;
-
-  Vigil vigil();
-  Status deadline_passed() const;
-  std::string name_of(int32_t rank) const {
-    return text("rank ", rank, " (process ", members_[static_cast<size_t>(rank)].pid, ")");
-  }
-
-  const Meeting& meeting_;
-  Fd listener_;
-  std::vector<Stranger> strangers_;
-  std::vector<Member> members_;  // by rank
-  int32_t expected_;             // how many ranks there may be: some may say more than this one
-  std::vector<bool> told_;       // by rank: that there will be no comm
-  int32_t present_ = 1;
-  int64_t deadline_ns_;  // the earliest of all ranks', and how long that rank's whole limit was
-  int64_t limit_ms_;
-  ControlSegment segment_;
-  std::vector<const Member*> processes_;  // one member of each
-  std::unique_ptr<Control> control_;
-};
+}  // namespace
 
 Result<Seat> Root::run() {
   ZERO_TRY(take_name());
@@ -123,8 +45,7 @@ Status Root::take_name() {
     ZERO_TRY(meeting_.check());
     const int error = listen_at(meeting_.address, &listener_);
     if (error == 0) break;
-    if (error != EADDRINUSE)
-      return Status(ZERO_ERR_SYSTEM, text(meeting_.title, ": listening: ", errno_text(error)));
+    if (error != EADDRINUSE) return Status(ZERO_ERR_SYSTEM, text("listening: ", errno_text(error)));
     if (!ZERO_TRY(contest_name(until_ms)) || now_ms() >= until_ms)
       return meeting_.failed("another process holds this name");
     sleep_ms(kRetryMs);
@@ -133,8 +54,8 @@ Status Root::take_name() {
   return {};
 }
 
-/// Somebody else holds the name. If that is another rank 0, it hears that there are two of it, and says so.
-/// True if the holder went away.
+/// Somebody else holds the name. If that is another rank 0, it hears that there are two of it, and
+/// says so. True if the holder went away.
 Result<bool> Root::contest_name(int64_t until_ms) {
   Fd connection;
   if (connect_to(meeting_.address, &connection) != 0) return true;
@@ -165,181 +86,14 @@ Result<bool> Root::contest_name(int64_t until_ms) {
   return heard;
 }
 
-// ---- Who comes.
-
-Status Root::gather() {
-  while (present_ < meeting_.world) {
-    ZERO_TRY(turn());
-    ZERO_TRY(accept_strangers());
-    ZERO_TRY(hear_strangers());
-    ZERO_TRY(hear_members());
-    if (present_ < meeting_.world && now_ns() >= deadline_ns_) return deadline_passed();
-  }
-  strangers_.clear();
-  listener_.reset();
-  os().reached("rendezvous.gathered");
-  return {};
-}
-
-/// Sleep until something arrives, a slice at most; then see who has died.
-Status Root::turn() {
-  std::vector<pollfd> polls;
-  if (listener_.valid()) polls.push_back({listener_.get(), POLLIN, 0});
-  for (const Stranger& one : strangers_) polls.push_back({one.connection.get(), POLLIN, 0});
-  for (const Member& one : members_)
-    if (one.connection.valid()) polls.push_back({one.connection.get(), POLLIN, 0});
-  os().poll(polls.data(), polls.size(), kSliceMs);
-  return watch_members();
-}
-
-Status Root::watch_members() {
-  ZERO_TRY(meeting_.check());
-  for (int32_t r = 1; r < meeting_.world; ++r) {
-    const Member& member = members_[static_cast<size_t>(r)];
-    if (member.peer && member.peer->ask()) return meeting_.failed(text(name_of(r), " died"));
-  }
-  return {};
-}
-
-Status Root::accept_strangers() {
-  const size_t most = 4 * members_.size() + 16;
-  for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    Fd connection(os().accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!connection.valid()) {
-      if (errno == EAGAIN) return {};
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      return Status(ZERO_ERR_SYSTEM,
-                    text(meeting_.title, ": accepting a connection: ", errno_text(errno)));
-    }
-    const Identity who = ZERO_TRY(identity_of(connection.get()));
-    if (who.uid != os().geteuid()) {
-      log(ZERO_LOG_WARNING, text(meeting_.title, ": a process of user ", who.uid, " was turned away"));
-      continue;
-    }
-    if (strangers_.size() == most) strangers_.erase(strangers_.begin());
-    strangers_.push_back({std::move(connection), who.pid, now_ms()});
-  }
-  return {};
-}
-
-Status Root::hear_strangers() {
-  for (size_t i = 0; i < strangers_.size();) {
-    bool keep = false;
-    ZERO_TRY(hear(strangers_[i], &keep));
-    if (keep)
-      ++i;
-    else
-      strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-  return {};
-}
-
-Status Root::hear(Stranger& stranger, bool* keep) {
-  MessageBuffer buffer;
-  std::vector<Fd> descriptors;
-  const int error = try_receive(stranger.connection.get(), buffer.bytes, &buffer.got, &descriptors);
-  if (error == EAGAIN) {
-    *keep = now_ms() - stranger.since_ms < kStrangerMs;
-    return {};
-  }
-  Prefix prefix(Kind::hello);
-  if (error != 0 || !buffer.read_prefix(&prefix) || prefix.kind != Kind::hello) return {};
-  if (!prefix.same_version()) {
-    Status failure = meeting_.failed(text("process ", stranger.pid, " has ", version_text(prefix),
-                                          ", rank 0 (process ", members_[0].pid, ") has ",
-                                          version_text(Prefix(Kind::hello))));
-    refuse(stranger.connection.get(), failure.text());
-    return failure;
-  }
-  Hello hello;
-  if (!buffer.read(&hello) || descriptors.empty() || descriptors.size() > 2) return {};
-  if (stranger.pid == 0) stranger.pid = static_cast<pid_t>(hello.pid);  // of another pid name space
-  Status failure = disagreement(stranger, hello);
-  if (failure.ok()) return seat(stranger, hello, std::move(descriptors));
-  refuse(stranger.connection.get(), failure.text());
-  if (hello.world <= kMaxWorld) expected_ = std::max(expected_, hello.world);
-  if (hello.rank > 0 && hello.rank < expected_) told_[static_cast<size_t>(hello.rank)] = true;
-  return failure;
-}
-
-/// What is wrong with a sound hello, if anything is.
-Status Root::disagreement(const Stranger& stranger, const Hello& hello) const {
-  const std::string who = text("rank ", hello.rank, " (process ", stranger.pid, ")");
-  if (hello.world != meeting_.world)
-    return meeting_.failed(text(who, " says there are ", hello.world, " ranks, rank 0 (process ",
-                                members_[0].pid, ") says ", meeting_.world));
-  if (hello.rank < 0 || hello.rank >= meeting_.world)
-    return meeting_.failed(text(who, " came, but rank 0 (process ", members_[0].pid,
-                                ") knows of ranks 0 to ", meeting_.world - 1, " only"));
-  const Member& member = members_[static_cast<size_t>(hello.rank)];
-  if (hello.rank == 0 || member.peer)
-    return meeting_.failed(text("rank ", hello.rank, " came twice: as process ", member.pid,
-                                " and as process ", stranger.pid));
-  return {};
-}
-
-Status Root::seat(Stranger& stranger, const Hello& hello, std::vector<Fd> descriptors) {
-  Fd pidfd = descriptors.size() > 1 ? std::move(descriptors[1]) : Fd();
-  Fd copy(pidfd.valid() ? os().fcntl(pidfd.get(), F_DUPFD_CLOEXEC, 0) : -1);
-  Result<std::shared_ptr<Peer>> peer = Peer::meet(descriptors[0].get(), std::move(copy), stranger.pid);
-  if (!peer.ok()) {
-    log(ZERO_LOG_WARNING, text(meeting_.title, ": process ", stranger.pid, " was turned away: ",
-                               peer.failure().text()));
-    return {};
-  }
-  Member& member = members_[static_cast<size_t>(hello.rank)];
-  member.connection = std::move(stranger.connection);
-  member.pid = stranger.pid;
-  member.peer = *peer;
-  member.page = std::move(descriptors[0]);
-  member.pidfd = std::move(pidfd);
-  ++present_;
-  const int64_t remaining_ms = std::clamp<int64_t>(hello.remaining_ms, 0, meeting_.remaining_ms());
-  const int64_t deadline_ns = now_ns() + remaining_ms * 1'000'000;
-  if (deadline_ns < deadline_ns_) {
-    deadline_ns_ = deadline_ns;
-    limit_ms_ = hello.limit_ms;
-  }
-  os().reached("rendezvous.heard");
-  const Status sent = send_message(member.connection.get(), as_message(Ack()),
-                                   life_descriptors(*meeting_.life), vigil());
-  return sent.code() == ZERO_ERR_COMM ? gone(hello.rank) : sent;
-}
-
-Status Root::hear_members() {
-  for (int32_t r = 1; r < meeting_.world; ++r)
-    if (members_[static_cast<size_t>(r)].connection.valid()) ZERO_TRY(hear_member(r));
-  return {};
-}
-
-/// A member says nothing until it is welcome, and then that it is ready.
-Status Root::hear_member(int32_t rank) {
-  Member& member = members_[static_cast<size_t>(rank)];
-  MessageBuffer buffer;
-  std::vector<Fd> descriptors;
-  const int error = try_receive(member.connection.get(), buffer.bytes, &buffer.got, &descriptors);
-  if (error == EAGAIN) return {};
-  if (error != 0) return gone(rank);
-  Ready ready;
-  if (!control_ || member.ready || !buffer.read(&ready))
-    return meeting_.failed(text(name_of(rank), " sent something that is no answer"));
-  if (ready.code != ZERO_OK) return meeting_.failed(text(name_of(rank), ": ", wire_text(ready.text)));
-  member.ready = true;
-  return {};
-}
-
-Status Root::gone(int32_t rank) const {
-  const Member& member = members_[static_cast<size_t>(rank)];
-  return meeting_.failed(
-      text(name_of(rank), ended_by_now(*member.peer) ? " died" : " gave up its rendezvous"));
-}
-
 // ---- All are there.
 
 Status Root::form() {
   segment_ = ZERO_TRY(make_control_segment(meeting_.world));
   Member& self = members_[0];
   self.page.reset(os().fcntl(meeting_.life->page(), F_DUPFD_CLOEXEC, 0));
+  if (!self.page.valid())
+    return Status(ZERO_ERR_SYSTEM, text("copying a descriptor: ", errno_text(errno)));
   if (meeting_.life->pidfd() >= 0)
     self.pidfd.reset(os().fcntl(meeting_.life->pidfd(), F_DUPFD_CLOEXEC, 0));
   self.peer = ZERO_TRY(Peer::meet(self.page.get(), Fd(), self.pid));
@@ -435,30 +189,6 @@ Status Root::dismiss(Status failure) {
   return failure;
 }
 
-/// Ranks that have not come yet would wait for nothing until their deadline.
-void Root::linger(const std::string& sentence) {
-  const int64_t until_ms = now_ms() + std::min(kLingerMs, (deadline_ns_ - now_ns()) / 1'000'000);
-  while (std::count(told_.begin(), told_.end(), true) < expected_ - 1 && now_ms() < until_ms) {
-    (void)turn();
-    if (!meeting_.check().ok() || !accept_strangers().ok()) return;
-    std::erase_if(strangers_, [&](Stranger& stranger) { return !still_silent(stranger, sentence); });
-  }
-}
-
-bool Root::still_silent(const Stranger& stranger, const std::string& sentence) {
-  MessageBuffer buffer;
-  std::vector<Fd> descriptors;
-  if (try_receive(stranger.connection.get(), buffer.bytes, &buffer.got, &descriptors) == EAGAIN)
-    return true;
-  Hello hello;
-  if (!buffer.read(&hello) || hello.rank <= 0 || hello.rank >= expected_) return false;
-  // One that has been told and comes again means to begin anew: it tries on until this is over.
-  const size_t rank = static_cast<size_t>(hello.rank);
-  if (!told_[rank]) refuse(stranger.connection.get(), sentence);
-  told_[rank] = true;
-  return false;
-}
-
 void Root::refuse(int connection, const std::string& sentence) const {
   Refusal refusal;
   put_wire_text(refusal.text, sentence);
@@ -481,8 +211,6 @@ Status Root::deadline_passed() const {
   return meeting_.failed(
       text(late, control_ ? " did not answer within " : " never came within ", limit_ms_, " ms"));
 }
-
-}  // namespace
 
 Result<Seat> meet_as_root(const Meeting& meeting) {
   Root root(meeting);

@@ -85,8 +85,9 @@ uint64_t meminfo_bytes(const char* text, const char* key) {
   return std::strtoull(line + std::strlen(key), nullptr, 10) * 1024;
 }
 
-/// Huge pages for what is populated, also where shared memory gets none by itself (shmem_enabled is "never"
-/// by default): a step streams a tenth faster from them. Kernels before 6.1 refuse, which costs nothing else.
+/// Huge pages for what is populated, also where shared memory gets none by itself (shmem_enabled is
+/// "never" by default): a step streams a tenth faster from them. Kernels before 6.1 refuse, which
+/// costs nothing else.
 void collapse(std::byte* data, size_t first, size_t end) {
   constexpr int kMadvCollapse = 25;
   first = round_up(first, kHugePage);
@@ -99,7 +100,8 @@ void collapse(std::byte* data, size_t first, size_t end) {
 Mapping::~Mapping() {
   {
     const std::lock_guard lock(registry_mutex);
-    if (registry) std::erase_if(*registry, [](const auto& entry) { return entry.second.expired(); });
+    if (registry)
+      std::erase_if(*registry, [](const auto& entry) { return entry.second.expired(); });
   }
   os().munmap(data_, bytes_);
 }
@@ -107,7 +109,8 @@ Mapping::~Mapping() {
 Result<Fd> create_segment(const char* name, size_t bytes) {
   Fd fd(os().memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid())
-    return Status(ZERO_ERR_SYSTEM, text("creating shared memory '", name, "': ", errno_text(errno)));
+    return Status(ZERO_ERR_SYSTEM,
+                  text("creating shared memory '", name, "': ", errno_text(errno)));
   if (bytes > static_cast<size_t>(INT64_MAX)) return no_memory(bytes, EFBIG);
   if (os().ftruncate(fd.get(), static_cast<int64_t>(bytes)) != 0) return no_memory(bytes, errno);
   if (os().fcntl(fd.get(), F_ADD_SEALS, kSizeSeals) != 0)
@@ -134,7 +137,8 @@ Result<std::shared_ptr<Mapping>> map_segment(int fd, size_t bytes, Access access
   if (os().fstat(fd, &info) != 0)
     return Status(ZERO_ERR_SYSTEM, text("looking at shared memory: ", errno_text(errno)));
   if (static_cast<uint64_t>(info.st_size) != bytes)
-    return Status(ZERO_ERR_INTERNAL, text("shared memory has ", info.st_size, " bytes, not ", bytes));
+    return Status(ZERO_ERR_INTERNAL,
+                  text("shared memory has ", info.st_size, " bytes, not ", bytes));
   const std::lock_guard lock(registry_mutex);
   if (registry == nullptr) registry = new Registry;
   const Key key(info.st_dev, info.st_ino, access);
@@ -155,7 +159,8 @@ Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes) {
     collapse(mapping.data(), first, end);
     return {};
   }
-  if (const int error = errno; error != EINVAL) return no_memory(bytes, error == EFAULT ? ENOMEM : error);
+  if (const int error = errno; error != EINVAL)
+    return no_memory(bytes, error == EFAULT ? ENOMEM : error);
   do {  // Linux before 5.14
     if (os().fallocate(fd, 0, static_cast<int64_t>(first), static_cast<int64_t>(end - first)) == 0)
       return {};
@@ -170,8 +175,9 @@ Status check_available(uint64_t bytes) {
   const uint64_t available = meminfo_bytes(content, "MemAvailable:");
   const uint64_t swap = meminfo_bytes(content, "SwapFree:");
   if (available == 0 || bytes <= available + swap) return {};
-  return Status(ZERO_ERR_MEMORY, text("no memory for ", bytes, " bytes shared by ranks: this machine has ",
-                                      available + swap, " available"));
+  return Status(ZERO_ERR_MEMORY,
+                text("no memory for ", bytes, " bytes shared by ranks: this machine has ",
+                     available + swap, " available"));
 }
 
 size_t mapped_segments() {

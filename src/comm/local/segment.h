@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that processes share: sealed memfds without a name, checked before they are mapped, reserved before
-// they are used, and mapped once a process, however many of its threads are ranks.
+// Memory that processes share: sealed memfds without a name, checked before they are mapped,
+// reserved before they are used, and mapped once a process, however many of its threads are ranks.
 #pragma once
 
 #include <cstddef>
@@ -46,10 +46,12 @@ enum class Access {
 /// This process's mapping of the whole memfd: the one that stands, or a new one.
 Result<std::shared_ptr<Mapping>> map_segment(int fd, size_t bytes, Access access);
 
-/// Allocate the memory behind [offset, offset + bytes) now: ZERO_ERR_MEMORY here, or never a SIGBUS later.
+/// Allocate the memory behind [offset, offset + bytes) now: ZERO_ERR_MEMORY here, or never a SIGBUS
+/// later.
 Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes);
 
-/// ZERO_ERR_MEMORY if the machine plainly has not so much: reserving it would end processes, not fail.
+/// ZERO_ERR_MEMORY if the machine plainly has not so much: reserving it would end processes, not
+/// fail.
 Status check_available(uint64_t bytes);
 
 /// Mappings that stand in this process.

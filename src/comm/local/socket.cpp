@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/local/socket.h"
 
-#include <cerrno>
-#include <cstring>
-
 #include <sys/un.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "base/text.h"
 
@@ -21,7 +20,8 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&un); }
 };
 
-/// A leading zero byte is what makes the name abstract: it goes with the last descriptor, kill -9 or not.
+/// A leading zero byte is what makes the name abstract: it goes with the last descriptor, kill -9
+/// or not.
 Address address_of(std::string_view name) {
   Address address{};
   address.un.sun_family = AF_UNIX;
@@ -42,7 +42,8 @@ struct ControlBuffer {
 };
 
 void take_descriptors(msghdr& message, std::vector<Fd>* out) {
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
@@ -119,8 +120,8 @@ int try_receive(int connection, std::span<std::byte> bytes, size_t* got,
   return 0;
 }
 
-Status send_message(int connection, std::span<const std::byte> bytes, std::span<const int> descriptors,
-                    const Vigil& vigil) {
+Status send_message(int connection, std::span<const std::byte> bytes,
+                    std::span<const int> descriptors, const Vigil& vigil) {
   ControlBuffer control{};
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr message{};
@@ -172,8 +173,9 @@ Result<size_t> receive_message(int connection, std::span<std::byte> bytes,
       case ECONNRESET:
         return Status(ZERO_ERR_COMM, "the connection is closed");
       case EMFILE:
-        return Status(ZERO_ERR_SYSTEM,
-                      "this process may not open so many descriptors as the ranks need: raise ulimit -n");
+        return Status(
+            ZERO_ERR_SYSTEM,
+            "this process may not open so many descriptors as the ranks need: raise ulimit -n");
       default:
         return Status(ZERO_ERR_SYSTEM, text("receiving from a rank: ", errno_text(error)));
     }

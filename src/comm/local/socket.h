@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages with descriptors between processes of one host, over sockets that have no name in any file
-// system. Every wait has a deadline and keeps asking whether it still makes sense.
+// Messages with descriptors between processes of one host, over sockets that have no name in any
+// file system. Every wait has a deadline and keeps asking whether it still makes sense.
 #pragma once
 
 #include <sys/types.h>
@@ -40,14 +40,16 @@ struct Identity {
 };
 Result<Identity> identity_of(int connection);
 
-/// One message, if one is there. 0, or an errno: EAGAIN if none is, ECONNRESET if the other end is closed,
-/// EMSGSIZE if it is longer than `bytes`, EMFILE if its descriptors exceed this process's limit.
-int try_receive(int connection, std::span<std::byte> bytes, size_t* got, std::vector<Fd>* descriptors);
+/// One message, if one is there. 0, or an errno: EAGAIN if none is, ECONNRESET if the other end is
+/// closed, EMSGSIZE if it is longer than `bytes`, EMFILE if its descriptors exceed this process's
+/// limit.
+int try_receive(int connection, std::span<std::byte> bytes, size_t* got,
+                std::vector<Fd>* descriptors);
 
-/// One message, whole. ZERO_ERR_COMM if the other end is closed, ZERO_ERR_TIMEOUT at the deadline, what
-/// `vigil.check` says, or ZERO_ERR_SYSTEM.
-Status send_message(int connection, std::span<const std::byte> bytes, std::span<const int> descriptors,
-                    const Vigil& vigil);
+/// One message, whole. ZERO_ERR_COMM if the other end is closed, ZERO_ERR_TIMEOUT at the deadline,
+/// what `vigil.check` says, or ZERO_ERR_SYSTEM.
+Status send_message(int connection, std::span<const std::byte> bytes,
+                    std::span<const int> descriptors, const Vigil& vigil);
 Result<size_t> receive_message(int connection, std::span<std::byte> bytes,
                                std::vector<Fd>* descriptors, const Vigil& vigil);
 

@@ -42,7 +42,8 @@ std::optional<Failure> Control::Wait::find_cause(bool thoroughly) {
   return std::nullopt;
 }
 
-/// When this process itself was stopped (a job put to sleep as a whole), that time is held against nobody.
+/// When this process itself was stopped (a job put to sleep as a whole), that time is held against
+/// nobody.
 void Control::Wait::excuse_own_absence(int64_t now) {
   const int64_t absent = now - last_ns_;
   last_ns_ = now;
@@ -81,7 +82,8 @@ std::string Control::Wait::describe(const std::vector<int32_t>& ranks) const {
   std::string names;
   for (size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
     const pid_t pid = control_.slot(ranks[i]).pid.load(std::memory_order_relaxed);
-    names += text(i == 0 ? "" : ", ", "rank ", ranks[i], " (process ", pid, ", ", process_state(pid), ")");
+    names += text(i == 0 ? "" : ", ", "rank ", ranks[i], " (process ", pid, ", ",
+                  process_state(pid), ")");
   }
   if (ranks.size() > kNamed) names += text(" and ", ranks.size() - kNamed, " more");
   return names;
@@ -98,7 +100,8 @@ Failure Control::Wait::late(int64_t now) const {
   const std::string last = control_.where_is(ranks[0]);
   return control_.make_failure(
       ZERO_ERR_TIMEOUT, ranks[0], patience_,
-      text(describe(ranks), patience_.extended_by_progress ? " made no progress for " : " did not come within ",
+      text(describe(ranks),
+           patience_.extended_by_progress ? " made no progress for " : " did not come within ",
            patience_.limit_ms, " ms", last.empty() ? "" : "; last seen in ", last));
 }
 

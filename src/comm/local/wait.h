@@ -36,8 +36,8 @@ class Control::Wait {
   const uint64_t k_;
   const Patience& patience_;
   int64_t start_ns_;
-  int64_t last_ns_;   // the latest look
-  int64_t oldest_ns_; // since when nothing has come from the quietest of the missing
+  int64_t last_ns_;    // the latest look
+  int64_t oldest_ns_;  // since when nothing has come from the quietest of the missing
   bool warned_ = false;
   std::vector<Seen> seen_;
 };

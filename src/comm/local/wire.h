@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks say to each other over sockets. Fixed sizes, no pointers; every message starts with the same
-// words, so that versions that differ in everything else still understand that they do.
+// What ranks say to each other over sockets. Fixed sizes, no pointers; every message starts with
+// the same words, so that versions that differ in everything else still understand that they do.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ struct Hello {
   int32_t rank = 0;
   int32_t world = 0;
   int64_t pid = 0;
-  int64_t limit_ms = 0;      // of its rendezvous, and what is left of that
+  int64_t limit_ms = 0;  // of its rendezvous, and what is left of that
   int64_t remaining_ms = 0;
 };
 

@@ -1,1 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! ZeRO stage 1 for any training engine: the optimizer state is split over ranks, each rank updates its
+//! share, and the new parameters appear on every rank.
+//!
+//! ```
+//! # fn main() -> libzero::Result<()> {
+//! use libzero::{Comm, Deadlines, Optim, Options, Shape};
+//!
+//! let comm = Comm::solo(Deadlines::default())?;
+//! let mut optim = Optim::new(&comm, &Options::default().set("lr", 3e-4))?;
+//! optim.add(&[Shape::new("w", &[784, 10]), Shape::new("b", &[10])], &[])?;
+//! optim.initialize(0, |mut weights| weights[0].fill(0.01))?;
+//! for _ in 0..3 {
+//!     let (weights, mut grads) = optim.lend()?;
+//!     grads[1][0] = weights[0][0]; // forward and backward
+//!     optim.step()?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A rank is a [`Comm`], not a process: threads may be ranks. Calls named collective are made by every
+//! rank of a comm in the same order. `zero.h` says more about each call.
 
+mod arena;
+mod comm;
+mod error;
+mod log;
+mod optim;
+mod options;
+mod plan;
+mod user;
+
+pub use arena::{Arena, Memory};
+pub use comm::{Comm, Deadlines, Failure, Number, Operation, Plain, Watcher};
+pub use error::{Error, Result};
+pub use log::{Level, set_logger};
+pub use optim::{Group, MutSlices, Optim, OwnedRange, Slices, Step, StepResult};
+pub use options::{Nonfinite, Optimizer, Options, Partition, RawParam, Reduction, Shape};
+pub use plan::{Plan, partition_plan};
+pub use user::{Collectives, Failed};
+
+/// Bytes by kind, and seconds and bytes so far, of one rank; `zero.h` describes the fields.
+pub use libzero_sys::zero_statistics as Statistics;
+
+/// The version of the C library: major * 10000 + minor * 100 + patch.
+pub fn version() -> u32 {
+    libzero_sys::zero_version()
+}
+
+/// One line of "key: value; ...": comms, devices and instruction sets of the C library.
+pub fn build_info() -> &'static str {
+    error::static_text(libzero_sys::zero_build_info())
+}

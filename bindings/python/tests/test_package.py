@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding the library, its version, its log, and `python -m libzero`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import libzero
+from libzero import _abi, _load
+
+
+def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+    )
+
+
+class LoadTest(unittest.TestCase):
+    def test_version_and_path_are_of_the_library_that_was_loaded(self) -> None:
+        self.assertEqual(libzero.library_version(), libzero.__version__)
+        self.assertIn("libzero", libzero.library_path())
+        self.assertIn("local", libzero.build_info()["comms"])
+
+    def test_error_lists_each_place_tried(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            broken = Path(folder) / "libzero.so"
+            broken.write_text("not a library")
+            with (
+                mock.patch.dict(os.environ, {"LIBZERO_PATH": folder}),
+                self.assertRaises(libzero.LibraryNotFoundError) as caught,
+            ):
+                _load.load()
+            self.assertIn(f"{broken}: ", str(caught.exception))
+        with (
+            mock.patch.object(
+                _load, "_candidates", lambda: iter(["/nowhere/libzero.so", "libnosuchthing.so"])
+            ),
+            self.assertRaises(libzero.LibraryNotFoundError) as caught,
+        ):
+            _load.load()
+        self.assertIn("/nowhere/libzero.so: no such file", str(caught.exception))
+        self.assertIn("libnosuchthing.so: ", str(caught.exception))
+
+    def test_places_come_in_order(self) -> None:
+        with mock.patch.dict(os.environ):
+            os.environ.pop("LIBZERO_PATH", None)
+            places = list(_load._candidates())
+        package = Path(libzero.__file__).resolve().parent
+        self.assertEqual(places[0], str(package / "libzero.so"))
+        self.assertEqual(places[-2:], ["libzero.so.0", "libzero.so"])
+        with mock.patch.dict(os.environ, {"LIBZERO_PATH": "/some/libzero.so.9"}):
+            self.assertEqual(list(_load._candidates()), ["/some/libzero.so.9"])
+
+    def test_other_library_and_other_major_version_are_refused(self) -> None:
+        with (
+            mock.patch.object(_load, "_candidates", lambda: iter(["libc.so.6"])),
+            self.assertRaisesRegex(libzero.LibraryNotFoundError, "has no zero_version"),
+        ):
+            _load.load()
+        with (
+            mock.patch.object(_load, "MAJOR", 7),
+            mock.patch.object(_load, "_candidates", lambda: iter([libzero.library_path()])),
+            self.assertRaisesRegex(libzero.LibraryNotFoundError, r"is version 0\.1\.0, .* 7\.x"),
+        ):
+            _load.load()
+
+    def test_function_of_a_newer_library_says_that_this_one_is_older(self) -> None:
+        refuse = _abi._missing("zero_new", "/usr/lib/libzero.so")
+        with self.assertRaisesRegex(libzero.ZeroError, "libzero.so has no zero_new"):
+            refuse(1, 2)
+
+    def test_module_prints_what_it_found(self) -> None:
+        done = run_python("-m", "libzero", LIBZERO_PATH=libzero.library_path())
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(libzero.library_path(), done.stdout)
+        self.assertIn("comms: solo", done.stdout)
+        failed = run_python("-m", "libzero", LIBZERO_PATH="/nowhere/libzero.so")
+        self.assertEqual(failed.returncode, 1)
+        self.assertIn("/nowhere/libzero.so: no such file", failed.stderr)
+        self.assertNotIn("Traceback", failed.stderr)
+
+
+class ErrorTest(unittest.TestCase):
+    def test_each_code_has_its_class(self) -> None:
+        from libzero._errors import error_of
+
+        for code, kind in (
+            (-1, libzero.ArgumentError),
+            (-2, libzero.ZeroError),
+            (-7, libzero.MismatchError),
+            (-8, libzero.PeerError),
+            (-9, libzero.CheckpointError),
+            (-12, libzero.CheckpointError),
+            (-13, libzero.CommError),
+            (-18, libzero.CommError),
+            (-19, libzero.ZeroError),
+            (-12345, libzero.ZeroError),
+        ):
+            self.assertIs(type(error_of(code, "NAME", "text")), kind)
+        self.assertEqual(
+            str(error_of(-8, "ZERO_ERR_PEER", "rank 1 failed")), "rank 1 failed (ZERO_ERR_PEER)"
+        )
+        self.assertTrue(issubclass(libzero.ArgumentError, ValueError))
+
+
+class LogTest(unittest.TestCase):
+    def tearDown(self) -> None:
+        libzero.set_log_level(None)
+
+    def test_messages_go_to_logging_with_their_level(self) -> None:
+        from libzero import _log
+
+        with self.assertLogs("libzero", logging.INFO) as caught:
+            for level in (1, 2, 3):
+                _log._callback(None, level, b"rank 1 \xff died")
+        self.assertEqual(
+            [record.levelname for record in caught.records], ["ERROR", "WARNING", "INFO"]
+        )
+        self.assertEqual(caught.records[0].getMessage(), "rank 1 \ufffd died")
+
+    def test_level_is_what_c_is_told(self) -> None:
+        from libzero import _log
+
+        calls: list[tuple[bool, int]] = []
+
+        class Library:
+            def zero_set_log_callback(self, callback: object, _ctx: None, level: int) -> None:
+                calls.append((callback is _log._callback, level))
+
+        with mock.patch.object(_log, "lib", Library):
+            for level in (logging.DEBUG, logging.WARNING, logging.ERROR, logging.CRITICAL, None):
+                libzero.set_log_level(level)
+        self.assertEqual(calls, [(True, 3), (True, 2), (True, 1), (False, 0), (False, 0)])
+
+    def test_set_and_unset_really_reach_c(self) -> None:
+        libzero.set_log_level()
+        libzero.set_log_level(None)
+
+    def test_process_that_logs_ends_well(self) -> None:
+        done = run_python(
+            "-c",
+            "import libzero; libzero.set_log_level(); comm = libzero.Comm.solo(); comm.barrier()",
+            LIBZERO_PATH=libzero.library_path(),
+        )
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+
+if __name__ == "__main__":
+    unittest.main()

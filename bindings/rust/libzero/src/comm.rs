@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Comm: one rank's seat in a group of ranks.
+use std::cell::Cell;
+use std::ffi::{CStr, c_char};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use libzero_sys as sys;
+
+use crate::arena::{Arena, Memory};
+use crate::error::{Error, Result, c_text, check};
+use crate::options::init;
+use crate::user::{self, Collectives};
+
+/// How long calls wait, in milliseconds; 0 is the library's default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Deadlines {
+    /// Without progress, once all ranks are in the call.
+    pub timeout_ms: i64,
+    /// For a live rank that is not in the call yet.
+    pub late_ms: i64,
+    /// For all ranks to find each other.
+    pub rendezvous_ms: i64,
+}
+
+impl Deadlines {
+    fn to_c(self) -> sys::zero_comm_options {
+        let mut options: sys::zero_comm_options = init();
+        for (given, field) in [
+            (self.timeout_ms, &mut options.timeout_ms),
+            (self.late_ms, &mut options.late_ms),
+            (self.rendezvous_ms, &mut options.rendezvous_ms),
+        ] {
+            if given != 0 {
+                *field = given;
+            }
+        }
+        options
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Element types that are plain bytes.
+pub trait Plain: sealed::Sealed + Copy + Default {}
+
+/// Element types that the library can combine.
+pub trait Number: Plain {
+    /// One of `libzero_sys::ZERO_FLOAT32` and so on.
+    const DTYPE: i32;
+}
+
+macro_rules! number {
+    ($($type:ty = $dtype:ident),*) => {$(
+        impl sealed::Sealed for $type {}
+        impl Plain for $type {}
+        impl Number for $type {
+            const DTYPE: i32 = sys::$dtype;
+        }
+    )*};
+}
+number!(f32 = ZERO_FLOAT32, f64 = ZERO_FLOAT64, i32 = ZERO_INT32, i64 = ZERO_INT64);
+impl sealed::Sealed for u8 {}
+impl Plain for u8 {}
+
+/// How [`Comm::all_reduce`] combines. NaN wins over numbers in `Min` and `Max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// In rank order.
+    Sum,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+}
+
+/// The library's token for a seat; freed with the last Comm, Optim and Watcher that has it.
+#[derive(Debug)]
+pub(crate) struct Seat(NonNull<sys::zero_comm>);
+
+// SAFETY: a token is only a number to us. The library checks it on every call, and answers a second
+// thread with ZERO_ERR_BUSY.
+unsafe impl Send for Seat {}
+// SAFETY: as above.
+unsafe impl Sync for Seat {}
+
+impl Seat {
+    pub(crate) fn token(&self) -> *mut sys::zero_comm {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // SAFETY: this is the only owner of the token. A failure, as after a fork, has no one to hear it.
+        unsafe { sys::zero_comm_free(self.token()) };
+    }
+}
+
+/// One rank's seat in a group of ranks. It may move to another thread, but not be shared.
+#[derive(Debug)]
+pub struct Comm {
+    seat: Arc<Seat>,
+    _not_sync: PhantomData<Cell<()>>,
+}
+
+impl Comm {
+    /// A group of one.
+    pub fn solo(deadlines: Deadlines) -> Result<Comm> {
+        let mut out = ptr::null_mut();
+        // SAFETY: `out` and the options live for the call.
+        check(unsafe { sys::zero_comm_create_solo(&mut out, &deadlines.to_c()) })?;
+        Ok(Comm::from_token(out))
+    }
+
+    /// Join the `world` ranks of this host, processes or threads, that pass the same name. Collective.
+    pub fn local(name: &str, rank: i32, world: i32, deadlines: Deadlines) -> Result<Comm> {
+        let (mut out, name) = (ptr::null_mut(), c_text(name, "name")?);
+        let options = deadlines.to_c();
+        // SAFETY: `out`, name and options live for the call.
+        check(unsafe {
+            sys::zero_comm_create_local(&mut out, name.as_ptr(), rank, world, &options)
+        })?;
+        Ok(Comm::from_token(out))
+    }
+
+    /// Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them. Collective.
+    pub fn from_env(deadlines: Deadlines) -> Result<Comm> {
+        let mut out = ptr::null_mut();
+        // SAFETY: `out` and the options live for the call.
+        check(unsafe { sys::zero_comm_create_env(&mut out, &deadlines.to_c()) })?;
+        Ok(Comm::from_token(out))
+    }
+
+    /// A group whose ranks talk through `collectives`.
+    pub fn user(
+        collectives: Box<dyn Collectives>,
+        rank: i32,
+        world: i32,
+        deadlines: Deadlines,
+    ) -> Result<Comm> {
+        user::create(collectives, rank, world, &deadlines.to_c()).map(Comm::from_token)
+    }
+
+    fn from_token(token: *mut sys::zero_comm) -> Comm {
+        let token = NonNull::new(token).expect("the library returns a token with ZERO_OK");
+        Comm { seat: Arc::new(Seat(token)), _not_sync: PhantomData }
+    }
+
+    pub(crate) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
+    }
+
+    /// A comm of the ranks with this color, by `key`, then rank; None for a negative color. Collective.
+    pub fn split(&self, color: i32, key: i32) -> Result<Option<Comm>> {
+        let mut out = ptr::null_mut();
+        // SAFETY: `out` lives for the call.
+        check(unsafe { sys::zero_comm_split(&mut out, self.seat.token(), color, key) })?;
+        Ok(if out.is_null() { None } else { Some(Comm::from_token(out)) })
+    }
+
+    /// This seat's position in its group.
+    pub fn rank(&self) -> i32 {
+        // SAFETY: the token is checked.
+        unsafe { sys::zero_comm_rank(self.seat.token()) }
+    }
+
+    /// The number of ranks.
+    pub fn world(&self) -> i32 {
+        // SAFETY: the token is checked.
+        unsafe { sys::zero_comm_world(self.seat.token()) }
+    }
+
+    /// Return once every rank has called. Collective.
+    pub fn barrier(&self) -> Result<()> {
+        // SAFETY: the token is checked.
+        check(unsafe { sys::zero_comm_barrier(self.seat.token()) }).map(drop)
+    }
+
+    /// Copy `data` from `root` to every rank; for small values of your own. Collective.
+    pub fn broadcast<T: Plain>(&self, data: &mut [T], root: i32) -> Result<()> {
+        let (token, bytes) = (self.seat.token(), size_of_val(data));
+        // SAFETY: `data` is ours for the call, and any bytes are a value of a Plain type.
+        check(unsafe { sys::zero_comm_broadcast(token, data.as_mut_ptr().cast(), bytes, root) })
+            .map(drop)
+    }
+
+    /// Combine `data` over all ranks in place, with the same bits on every rank. Collective.
+    pub fn all_reduce<T: Number>(&self, data: &mut [T], operation: Operation) -> Result<()> {
+        let operation = match operation {
+            Operation::Sum => sys::ZERO_SUM,
+            Operation::Min => sys::ZERO_MIN,
+            Operation::Max => sys::ZERO_MAX,
+        };
+        let (token, memory, count) = (self.seat.token(), data.as_mut_ptr().cast(), data.len());
+        // SAFETY: `data` is ours for the call and has `count` elements of that dtype.
+        check(unsafe { sys::zero_comm_all_reduce(token, memory, count, T::DTYPE, operation) })
+            .map(drop)
+    }
+
+    /// Zeroed memory of `len` elements that the library reduces and updates in place. Collective.
+    pub fn arena<T: Plain>(&self, len: usize, memory: Memory) -> Result<Arena<T>> {
+        Arena::allocate(&self.seat, len, memory)
+    }
+
+    /// What other threads may do with this comm. It keeps the seat as long as it lives.
+    pub fn watcher(&self) -> Watcher {
+        Watcher { seat: Arc::clone(&self.seat) }
+    }
+}
+
+/// Aborts a comm and asks for its failure, from any thread.
+#[derive(Clone, Debug)]
+pub struct Watcher {
+    seat: Arc<Seat>,
+}
+
+impl Watcher {
+    /// Break the comm: every call on it, running or later, on every rank, fails with `reason`.
+    pub fn abort(&self, reason: &str) -> Result<()> {
+        let reason = c_text(reason, "reason")?;
+        // SAFETY: the token is checked, the text lives for the call.
+        check(unsafe { sys::zero_comm_abort(self.seat.token(), reason.as_ptr()) }).map(drop)
+    }
+
+    /// What broke the comm; None while it is sound.
+    pub fn failure(&self) -> Result<Option<Failure>> {
+        failure_of(&self.seat)
+    }
+}
+
+/// What broke a comm.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its status and text.
+    pub error: Error,
+    /// Whose death, absence or abort it was; None if nobody's.
+    pub rank: Option<i32>,
+    /// Optimizer steps completed on this seat by then.
+    pub step: i64,
+    /// False: parameters were being published; load before going on.
+    pub params_consistent: bool,
+    /// As "zero_step: publish".
+    pub phase: String,
+}
+
+pub(crate) fn failure_of(seat: &Seat) -> Result<Option<Failure>> {
+    let mut raw: sys::zero_failure = init();
+    // SAFETY: the token is checked, `raw` lives for the call and says how large it is.
+    check(unsafe { sys::zero_comm_failure(seat.token(), &mut raw) })?;
+    if raw.status == sys::ZERO_OK {
+        return Ok(None);
+    }
+    Ok(Some(Failure {
+        error: Error::new(raw.status, text_in(&raw.text)),
+        rank: (raw.rank >= 0).then_some(raw.rank),
+        step: raw.step,
+        params_consistent: raw.params_consistent != 0,
+        phase: text_in(&raw.phase),
+    }))
+}
+
+fn text_in(field: &[c_char]) -> String {
+    let bytes: Vec<u8> = field.iter().map(|&byte| byte as u8).collect();
+    CStr::from_bytes_until_nul(&bytes)
+        .map(|text| text.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}

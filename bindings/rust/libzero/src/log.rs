@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The library's messages, to a function of yours.
+use std::ffi::{CStr, c_char, c_void};
+use std::mem;
+use std::panic::catch_unwind;
+use std::ptr;
+
+use libzero_sys as sys;
+
+use crate::error::{Result, check};
+
+/// How bad a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Something failed.
+    Error,
+    /// Something is not as it should be.
+    Warning,
+    /// Something happened.
+    Info,
+}
+
+/// Send messages up to `level` to `log`, for the whole process; None turns them off, which is the start.
+/// It runs on a thread that is inside a libzero call, and must not call libzero.
+pub fn set_logger(log: Option<fn(Level, &str)>, level: Level) -> Result<()> {
+    let max_level = match level {
+        Level::Error => sys::ZERO_LOG_ERROR,
+        Level::Warning => sys::ZERO_LOG_WARNING,
+        Level::Info => sys::ZERO_LOG_INFO,
+    };
+    let (callback, ctx): (sys::zero_log_fn, *mut c_void) = match log {
+        Some(log) => (Some(write), log as *mut c_void),
+        None => (None, ptr::null_mut()),
+    };
+    // SAFETY: `ctx` is a function, which lives for ever.
+    check(unsafe { sys::zero_set_log_callback(callback, ctx, max_level) }).map(drop)
+}
+
+unsafe extern "C" fn write(ctx: *mut c_void, level: i32, message: *const c_char) {
+    // SAFETY: set_logger made `ctx` of such a function.
+    let log: fn(Level, &str) = unsafe { mem::transmute(ctx) };
+    // SAFETY: the library's text, valid during the call.
+    let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    let level = match level {
+        sys::ZERO_LOG_ERROR => Level::Error,
+        sys::ZERO_LOG_WARNING => Level::Warning,
+        _ => Level::Info,
+    };
+    // A panic of a logger must not unwind into C, and there is nowhere to take it.
+    if let Err(payload) = catch_unwind(|| log(level, &text)) {
+        mem::forget(payload);
+    }
+}

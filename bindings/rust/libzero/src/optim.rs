@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Optim: one model's sharded optimizer state on one rank. What it allocates itself it lends as slices
+//! between calls, so that no rank can touch memory that another one is updating.
+use std::ffi::{CString, c_void};
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::Arc;
+
+use libzero_sys as sys;
+
+use crate::Statistics;
+use crate::arena::{Arena, Memory};
+use crate::comm::{Comm, Seat, failure_of};
+use crate::error::{Error, Result, c_text, check};
+use crate::options::{CParams, CSettings, Options, RawParam, Reduction, Shape, init};
+use crate::plan::partition_plan;
+
+/// A parameter group, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group(i32);
+
+impl Group {
+    /// All of them, for [`Optim::set`].
+    pub const ALL: Group = Group(sys::ZERO_ALL_GROUPS);
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// New parameters are on every rank.
+    Updated,
+    /// Gradients were not finite, and all ranks skipped the update.
+    Skipped,
+}
+
+/// What the ranks agreed in the last step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepResult {
+    /// Steps done, skipped ones not counted; saved with the state.
+    pub step: i64,
+    /// Steps skipped.
+    pub skipped: i64,
+    /// Elements of the last step's reduced gradients that were not finite.
+    pub nonfinite: i64,
+    /// Norm before clipping of the last step that took one.
+    pub grad_norm: Option<f64>,
+    /// That clipping multiplied with.
+    pub clip_factor: f64,
+    /// The status of the last step.
+    pub status: i32,
+}
+
+/// `count` elements from `first` on, of the parameter with that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnedRange {
+    /// In order of registration.
+    pub param: i64,
+    /// Its first element.
+    pub first: i64,
+    /// How many.
+    pub count: i64,
+}
+
+/// Where a parameter lies in an arena of ours; null and of no length for one in memory of the caller.
+#[derive(Debug)]
+struct Slot {
+    weights: *mut f32,
+    grads: *mut f32,
+    len: usize,
+}
+
+/// One model's sharded optimizer state on one rank. It may move to another thread, but not be shared.
+///
+/// Calls that take `&mut self` and are named collective are made by every rank in the same order. Slices
+/// that [`lend`](Optim::lend) gave end before the next such call: while the library writes parameters, on
+/// whatever rank, no slice of them exists on any.
+#[derive(Debug)]
+pub struct Optim {
+    // Dropped in this order; the library takes any.
+    token: Token,
+    slots: Vec<Slot>,
+    arenas: Vec<Arena<f32>>,
+    options: Options,
+    seat: Arc<Seat>,
+}
+
+// SAFETY: the slots point into the arenas, which belong to no thread.
+unsafe impl Send for Optim {}
+
+#[derive(Debug)]
+struct Token(NonNull<sys::zero_optim>);
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        // SAFETY: this is the only owner. A failure, as after a fork, has no one to hear it.
+        unsafe { sys::zero_free(self.0.as_ptr()) };
+    }
+}
+
+impl Optim {
+    /// An empty optimizer. Every rank makes its optimizers in the same order.
+    pub fn new(comm: &Comm, options: &Options) -> Result<Optim> {
+        let settings = CSettings::new(&options.settings)?;
+        let (mut out, seat) = (ptr::null_mut(), Arc::clone(comm.seat()));
+        // SAFETY: `out` and the options live for the call.
+        check(unsafe { sys::zero_create(&mut out, seat.token(), &options.to_c(&settings)) })?;
+        Ok(Optim {
+            token: Token(NonNull::new(out).expect("the library returns a token with ZERO_OK")),
+            slots: Vec::new(),
+            arenas: Vec::new(),
+            options: options.clone(),
+            seat,
+        })
+    }
+
+    /// Add parameters as one group, with memory of the optimizer's own: parameters shared by the ranks
+    /// of a host, gradients one a rank, both zero and laid out so that nothing is ever copied.
+    /// Collective.
+    pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
+        // SAFETY: the token is checked.
+        let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
+        let plan = partition_plan(shapes, world, &self.options)?;
+        let len = usize::try_from(plan.arena_bytes).unwrap_or(usize::MAX) / size_of::<f32>();
+        let weights = Arena::<f32>::allocate(&self.seat, len.max(16), Memory::Shared)?;
+        let grads = Arena::<f32>::allocate(&self.seat, len.max(16), Memory::PerRank)?;
+        let mut slots = Vec::with_capacity(shapes.len());
+        for (shape, &offset) in shapes.iter().zip(&plan.offsets) {
+            let (first, len) = (offset as usize / size_of::<f32>(), shape.elements()?);
+            assert!(first.checked_add(len).is_some_and(|end| end <= weights.len()));
+            slots.push(Slot {
+                weights: weights.as_ptr().wrapping_add(first),
+                grads: grads.as_ptr().wrapping_add(first),
+                len,
+            });
+        }
+        let given =
+            shapes.iter().zip(&slots).map(|(shape, slot)| (shape, slot.weights, slot.grads));
+        let params = CParams::new(given, |_| true)?;
+        let group = self.register(&params, settings)?;
+        drop(params);
+        self.slots.extend(slots);
+        self.arenas.extend([weights, grads]);
+        Ok(group)
+    }
+
+    /// Add parameters in memory of your own as one group. Local.
+    ///
+    /// # Safety
+    ///
+    /// Until the optimizer is dropped, or has other addresses by [`bind_raw`](Optim::bind_raw):
+    /// - `data` and `grad`, where not null, are valid for reads and writes of the shape's elements, and
+    ///   where `padded` up to the next multiple of 64 bytes;
+    /// - nothing else reads or writes them while a collective call of this optimizer is under way.
+    pub unsafe fn register_raw(
+        &mut self,
+        params: &[RawParam],
+        settings: &[(&str, f64)],
+    ) -> Result<Group> {
+        let given = params.iter().map(|param| (&param.shape, param.data, param.grad));
+        let c_params = CParams::new(given, |at| params[at].padded)?;
+        let group = self.register(&c_params, settings)?;
+        let nowhere = || Slot { weights: ptr::null_mut(), grads: ptr::null_mut(), len: 0 };
+        self.slots.extend(params.iter().map(|_| nowhere()));
+        Ok(group)
+    }
+
+    fn register(&mut self, params: &CParams<'_>, settings: &[(&str, f64)]) -> Result<Group> {
+        let settings = CSettings::new(settings)?;
+        let (options, mut group) = (settings.to_group(), 0);
+        // SAFETY: names, shapes and settings live for the call; memory is our arenas', or what the
+        // caller of register_raw promised.
+        check(unsafe {
+            sys::zero_register_params(
+                self.token(),
+                &options,
+                params.as_ptr(),
+                params.len(),
+                &mut group,
+            )
+        })?;
+        Ok(Group(group))
+    }
+
+    /// Give new addresses to all parameters, gradients or both, in order of registration; contents are
+    /// not copied. A null in `data` leaves that one as it is. Local.
+    ///
+    /// # Safety
+    ///
+    /// As [`register_raw`](Optim::register_raw).
+    pub unsafe fn bind_raw(
+        &mut self,
+        data: Option<&[*mut f32]>,
+        grads: Option<&[*mut f32]>,
+    ) -> Result<()> {
+        let count = self.slots.len();
+        for given in [data, grads].into_iter().flatten() {
+            if given.len() != count {
+                let text = format!("{} addresses given for {count} parameters", given.len());
+                return Err(Error::argument(text));
+            }
+        }
+        let (data, grads) = (addresses(data), addresses(grads));
+        // SAFETY: both arrays have `count` entries; the rest is the caller's promise.
+        check(unsafe { sys::zero_bind_params(self.token(), data, grads, count) }).map(drop)
+    }
+
+    /// Parameters to read and gradients to write, by their number in order of registration, until the
+    /// next call. An error once the comm is broken: another rank may then be still at work in there.
+    pub fn lend(&mut self) -> Result<(Slices<'_>, MutSlices<'_>)> {
+        self.refuse_broken()?;
+        let weights = Slices { slots: &self.slots };
+        let grads =
+            MutSlices { slots: &self.slots, pick: |slot| slot.grads, _exclusive: PhantomData };
+        Ok((weights, grads))
+    }
+
+    /// Parameters to read, as of [`lend`](Optim::lend).
+    pub fn params(&self) -> Result<Slices<'_>> {
+        self.refuse_broken()?;
+        Ok(Slices { slots: &self.slots })
+    }
+
+    /// Let `write` set the parameters on rank `root`, and give them to all. Collective.
+    pub fn initialize(&mut self, root: i32, write: impl FnOnce(MutSlices<'_>)) -> Result<()> {
+        // With all ranks in here, none has a slice of shared parameters.
+        // SAFETY: the token is checked.
+        check(unsafe { sys::zero_comm_barrier(self.seat.token()) })?;
+        // SAFETY: as above.
+        if unsafe { sys::zero_comm_rank(self.seat.token()) } == root {
+            write(MutSlices {
+                slots: &self.slots,
+                pick: |slot| slot.weights,
+                _exclusive: PhantomData,
+            });
+        }
+        self.broadcast_params(Some(root))
+    }
+
+    fn refuse_broken(&self) -> Result<()> {
+        failure_of(&self.seat)?.map_or(Ok(()), |failure| Err(failure.error))
+    }
+
+    fn token(&self) -> *mut sys::zero_optim {
+        self.token.0.as_ptr()
+    }
+
+    /// Fix owners, compare the registration over all ranks and allocate the state; implied by the first
+    /// collective call. Collective.
+    pub fn seal(&mut self) -> Result<()> {
+        // SAFETY: the token is checked.
+        check(unsafe { sys::zero_seal(self.token()) }).map(drop)
+    }
+
+    /// Set one setting of a group, the same on every rank before the next step. Local.
+    pub fn set(&mut self, group: Group, name: &str, value: f64) -> Result<()> {
+        let name = c_text(name, "setting")?;
+        // SAFETY: the token is checked, the name lives for the call.
+        check(unsafe { sys::zero_group_set(self.token(), group.0, name.as_ptr(), value) }).map(drop)
+    }
+
+    /// Read one setting of a group. Local.
+    pub fn get(&self, group: Group, name: &str) -> Result<f64> {
+        let (name, mut value) = (c_text(name, "setting")?, 0.0);
+        // SAFETY: the token is checked, name and value live for the call.
+        check(unsafe { sys::zero_group_get(self.token(), group.0, name.as_ptr(), &mut value) })?;
+        Ok(value)
+    }
+
+    /// Copy every parameter from `root` to all ranks; None says that all wrote the same. Collective.
+    pub fn broadcast_params(&mut self, root: Option<i32>) -> Result<()> {
+        let root = root.unwrap_or(sys::ZERO_ROOT_NONE);
+        // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.
+        check(unsafe { sys::zero_broadcast_params(self.token(), root, ptr::null_mut()) }).map(drop)
+    }
+
+    /// Sum the registered gradients over the ranks, to their owners. Collective.
+    pub fn reduce_grads(&mut self, reduction: Reduction) -> Result<()> {
+        // SAFETY: no addresses are given.
+        unsafe { self.reduce(None, reduction) }
+    }
+
+    /// The same with other gradients, in order of registration; null is "no gradient on this rank".
+    ///
+    /// # Safety
+    ///
+    /// Each address is null, or valid for reads of its parameter's elements, which nothing writes
+    /// during the call.
+    pub unsafe fn reduce_raw_grads(
+        &mut self,
+        grads: &[*mut f32],
+        reduction: Reduction,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.reduce(Some(grads), reduction) }
+    }
+
+    unsafe fn reduce(&mut self, grads: Option<&[*mut f32]>, reduction: Reduction) -> Result<()> {
+        let (addresses, count) = (addresses(grads), grads.map_or(0, <[_]>::len));
+        // SAFETY: C compares `count` with the number of parameters; the rest is the caller's promise.
+        check(unsafe {
+            sys::zero_reduce_grads(
+                self.token(),
+                addresses,
+                count,
+                reduction.flags(),
+                ptr::null_mut(),
+            )
+        })
+        .map(drop)
+    }
+
+    /// Scale the gradients so that their norm is at most `max_norm`; returns it from before. Collective.
+    pub fn clip_grad_norm(&mut self, max_norm: f64, norm_type: f64) -> Result<f64> {
+        let mut norm = 0.0;
+        // SAFETY: the token is checked, `norm` lives for the call.
+        check(unsafe {
+            sys::zero_clip_grad_norm(self.token(), max_norm, norm_type, &mut norm, ptr::null_mut())
+        })?;
+        Ok(norm)
+    }
+
+    /// Reduce the mean of the registered gradients unless that is done, update the owned share, and put
+    /// the new parameters on every rank. Collective.
+    pub fn step(&mut self) -> Result<Step> {
+        self.run_step(&init())
+    }
+
+    /// The same with other gradients, in order of registration; null is "no gradient on this rank".
+    ///
+    /// # Safety
+    ///
+    /// As [`reduce_raw_grads`](Optim::reduce_raw_grads).
+    pub unsafe fn step_raw(&mut self, grads: &[*mut f32], reduction: Reduction) -> Result<Step> {
+        self.run_step(&sys::zero_step_options {
+            grads: grads.as_ptr().cast(),
+            grad_count: grads.len(),
+            reduce_flags: reduction.flags(),
+            ..init()
+        })
+    }
+
+    fn run_step(&mut self, options: &sys::zero_step_options) -> Result<Step> {
+        // SAFETY: parameters and gradients are ours for the call, by `&mut self` on every rank, or by
+        // what callers of the unsafe methods promised.
+        let status = check(unsafe { sys::zero_step(self.token(), options) })?;
+        Ok(if status == sys::ZERO_SKIPPED { Step::Skipped } else { Step::Updated })
+    }
+
+    /// What the ranks agreed in the last step. Local.
+    pub fn result(&self) -> Result<StepResult> {
+        let mut raw: sys::zero_result = init();
+        // SAFETY: the token is checked, `raw` lives for the call.
+        let status = unsafe { sys::zero_step_result(self.token(), &mut raw) };
+        // The status of the last step comes back; an error of this call leaves `raw` as it was.
+        if status != raw.status {
+            check(status)?;
+        }
+        Ok(StepResult {
+            step: raw.step,
+            skipped: raw.skipped,
+            nonfinite: raw.nonfinite,
+            grad_norm: (raw.grad_norm != -1.0).then_some(raw.grad_norm),
+            clip_factor: raw.clip_factor,
+            status: raw.status,
+        })
+    }
+
+    /// Forget what is reduced; writes no gradient. Local.
+    pub fn drop_grads(&mut self) -> Result<()> {
+        // SAFETY: the token is checked.
+        check(unsafe { sys::zero_drop_grads(self.token()) }).map(drop)
+    }
+
+    /// Save parameters, state, settings and step as the checkpoint `directory`. Collective.
+    pub fn save(&mut self, directory: impl AsRef<Path>, replace: bool) -> Result<()> {
+        let path = c_path(directory.as_ref())?;
+        let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };
+        let options = sys::zero_save_options { flags, ..init() };
+        // SAFETY: the token is checked, path and options live for the call.
+        check(unsafe { sys::zero_state_save(self.token(), path.as_ptr(), &options) }).map(drop)
+    }
+
+    /// Load a checkpoint, or the latest sound one of a folder of them. Collective.
+    pub fn load(&mut self, directory: impl AsRef<Path>, keep_settings: bool) -> Result<()> {
+        let path = c_path(directory.as_ref())?;
+        let flags = if keep_settings { sys::ZERO_LOAD_KEEP_SETTINGS } else { 0 };
+        let options = sys::zero_load_options { flags, ..init() };
+        // SAFETY: as in save; parameters are ours for the call, by `&mut self` on every rank.
+        check(unsafe { sys::zero_state_load(self.token(), path.as_ptr(), &options) }).map(drop)
+    }
+
+    /// The number of a parameter in order of registration. Local.
+    pub fn param_index(&self, name: &str) -> Result<usize> {
+        let (name, mut index) = (c_text(name, "parameter")?, 0);
+        // SAFETY: the token is checked, name and index live for the call.
+        check(unsafe { sys::zero_param_index(self.token(), name.as_ptr(), &mut index) })?;
+        Ok(index as usize)
+    }
+
+    /// What `rank` owns, of what is sealed. Local.
+    pub fn owned_ranges(&self, rank: i32) -> Result<Vec<OwnedRange>> {
+        let mut count = 0;
+        // SAFETY: the token is checked; with a capacity of 0 only `count` is written.
+        check(unsafe {
+            sys::zero_owned_ranges(self.token(), rank, ptr::null_mut(), 0, &mut count)
+        })?;
+        let mut triples = vec![[0i64; 3]; count];
+        let (room, memory) = (triples.len(), triples.as_mut_ptr().cast());
+        // SAFETY: there is room for that many triples.
+        check(unsafe { sys::zero_owned_ranges(self.token(), rank, memory, room, &mut count) })?;
+        let range = |[param, first, count]: [i64; 3]| OwnedRange { param, first, count };
+        Ok(triples.into_iter().map(range).collect())
+    }
+
+    /// Bytes by kind, seconds and bytes so far, of this rank. Local.
+    pub fn stats(&self) -> Result<Statistics> {
+        let mut statistics: Statistics = init();
+        // SAFETY: the token is checked, `statistics` lives for the call.
+        check(unsafe { sys::zero_stats(self.token(), &mut statistics) })?;
+        Ok(statistics)
+    }
+}
+
+fn addresses(given: Option<&[*mut f32]>) -> *const *mut c_void {
+    given.map_or(ptr::null(), |given| given.as_ptr().cast())
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::argument(format!("{} has a NUL character in it", path.display())))
+}
+
+fn in_arena(slots: &[Slot], at: usize) -> &Slot {
+    let slot = slots.get(at).unwrap_or_else(|| panic!("there is no parameter {at}"));
+    assert!(!slot.weights.is_null(), "parameter {at} is in memory of the caller's own");
+    slot
+}
+
+/// The parameters of an [`Optim`], by their number.
+#[derive(Clone, Copy, Debug)]
+pub struct Slices<'a> {
+    slots: &'a [Slot],
+}
+
+impl<'a> Slices<'a> {
+    /// One parameter. Panics where there is none, or one in memory of the caller.
+    pub fn get(self, at: usize) -> &'a [f32] {
+        let slot = in_arena(self.slots, at);
+        // SAFETY: the slot is inside an arena of the optimizer, which `'a` borrows; nothing writes
+        // parameters as long as that borrow lasts.
+        unsafe { slice::from_raw_parts(slot.weights, slot.len) }
+    }
+}
+
+impl Index<usize> for Slices<'_> {
+    type Output = [f32];
+
+    fn index(&self, at: usize) -> &[f32] {
+        self.get(at)
+    }
+}
+
+/// The gradients of an [`Optim`], or its parameters where they may be written, by their number.
+#[derive(Debug)]
+pub struct MutSlices<'a> {
+    slots: &'a [Slot],
+    pick: fn(&Slot) -> *mut f32,
+    _exclusive: PhantomData<&'a mut [f32]>,
+}
+
+impl<'a> MutSlices<'a> {
+    /// All that are in arenas, each to write at the same time as the others.
+    pub fn split(self) -> Vec<&'a mut [f32]> {
+        let pick = self.pick;
+        self.slots
+            .iter()
+            .filter(|slot| !slot.weights.is_null())
+            // SAFETY: as in Index; slots do not overlap, and each is given once, for `self` is gone.
+            .map(|slot| unsafe { slice::from_raw_parts_mut(pick(slot), slot.len) })
+            .collect()
+    }
+}
+
+impl Index<usize> for MutSlices<'_> {
+    type Output = [f32];
+
+    fn index(&self, at: usize) -> &[f32] {
+        let slot = in_arena(self.slots, at);
+        // SAFETY: the slot is inside an arena of the optimizer, which `'a` borrows exclusively.
+        unsafe { slice::from_raw_parts((self.pick)(slot), slot.len) }
+    }
+}
+
+impl IndexMut<usize> for MutSlices<'_> {
+    fn index_mut(&mut self, at: usize) -> &mut [f32] {
+        let slot = in_arena(self.slots, at);
+        // SAFETY: as in Index, and `self` is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut((self.pick)(slot), slot.len) }
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an optimizer is made with, and its way into the C structs.
+use std::ffi::{CString, c_char};
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use libzero_sys as sys;
+
+use crate::error::{Error, Result, c_text};
+
+/// The update rule, by the formula of torch.optim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Optimizer {
+    /// lr, beta1, beta2, eps, weight_decay, amsgrad, maximize.
+    #[default]
+    AdamW,
+    /// The same, with weight decay added to the gradient.
+    Adam,
+    /// lr, momentum, dampening, weight_decay, nesterov, maximize.
+    Sgd,
+}
+
+/// Who owns what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Partition {
+    /// Buckets split evenly in blocks of 1,024 elements.
+    #[default]
+    Even,
+    /// Whole tensors, largest first, to the least loaded rank.
+    Greedy,
+    /// The same without the sort.
+    GreedyInOrder,
+    /// Whole tensors, to [`Shape::owner`].
+    Manual,
+}
+
+/// What a step does with infinities and NaNs in the reduced gradient.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nonfinite {
+    /// They reach the parameters, as in torch.optim.
+    #[default]
+    Ignore,
+    /// All ranks skip the update.
+    Skip,
+}
+
+/// What becomes of the sum of the ranks' gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reduction {
+    /// It is divided by the number of ranks.
+    #[default]
+    Mean,
+    /// Nothing.
+    Sum,
+}
+
+impl Reduction {
+    pub(crate) fn flags(self) -> i32 {
+        match self {
+            Reduction::Mean => sys::ZERO_REDUCE_MEAN,
+            Reduction::Sum => sys::ZERO_REDUCE_SUM,
+        }
+    }
+}
+
+/// How an optimizer works; the same on every rank. Numbers that are 0 mean the library's default.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The update rule.
+    pub optimizer: Optimizer,
+    /// Who owns what.
+    pub partition: Partition,
+    /// Size of one transfer.
+    pub bucket_bytes: i64,
+    /// [`Optim::step`](crate::Optim::step) clips the total norm to this.
+    pub max_grad_norm: f64,
+    /// The p of that norm.
+    pub grad_norm_type: f64,
+    /// What to do with gradients that are not finite.
+    pub nonfinite: Nonfinite,
+    /// That update on this rank.
+    pub threads: i32,
+    /// Settings of every group, as `("lr", 3e-4)`.
+    pub settings: Vec<(String, f64)>,
+}
+
+impl Options {
+    /// With one more setting.
+    pub fn set(mut self, name: &str, value: f64) -> Options {
+        self.settings.push((name.to_owned(), value));
+        self
+    }
+
+    /// `settings` must be made of this one's, and live as long as the result is used.
+    pub(crate) fn to_c(&self, settings: &CSettings) -> sys::zero_options {
+        sys::zero_options {
+            optimizer: match self.optimizer {
+                Optimizer::AdamW => sys::ZERO_OPTIMIZER_ADAMW,
+                Optimizer::Adam => sys::ZERO_OPTIMIZER_ADAM,
+                Optimizer::Sgd => sys::ZERO_OPTIMIZER_SGD,
+            },
+            partition: match self.partition {
+                Partition::Even => sys::ZERO_PARTITION_EVEN,
+                Partition::Greedy => sys::ZERO_PARTITION_GREEDY,
+                Partition::GreedyInOrder => sys::ZERO_PARTITION_GREEDY_IN_ORDER,
+                Partition::Manual => sys::ZERO_PARTITION_MANUAL,
+            },
+            bucket_bytes: self.bucket_bytes,
+            max_grad_norm: self.max_grad_norm,
+            grad_norm_type: self.grad_norm_type,
+            nonfinite: match self.nonfinite {
+                Nonfinite::Ignore => sys::ZERO_NONFINITE_IGNORE,
+                Nonfinite::Skip => sys::ZERO_NONFINITE_SKIP,
+            },
+            threads: self.threads,
+            names: settings.names(),
+            values: settings.values.as_ptr(),
+            setting_count: settings.values.len(),
+            ..init()
+        }
+    }
+}
+
+/// A parameter without memory.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Unique in the optimizer.
+    pub name: String,
+    /// Empty for a scalar.
+    pub dims: Vec<i64>,
+    /// Position in the forward pass; None is that of registration.
+    pub order: Option<i64>,
+    /// Its rank, with [`Partition::Manual`].
+    pub owner: i32,
+}
+
+impl Shape {
+    /// One that is registered in the order of its forward pass.
+    pub fn new(name: &str, dims: &[i64]) -> Shape {
+        Shape { name: name.to_owned(), dims: dims.to_vec(), order: None, owner: 0 }
+    }
+
+    pub(crate) fn elements(&self) -> Result<usize> {
+        let too_large = || Error::argument(format!("parameter '{}' is too large", self.name));
+        self.dims.iter().try_fold(1usize, |product, &size| {
+            let size = usize::try_from(size).map_err(|_| {
+                Error::argument(format!("parameter '{}' has a dimension of {size}", self.name))
+            })?;
+            product.checked_mul(size).ok_or_else(too_large)
+        })
+    }
+}
+
+/// A parameter in memory of your own; see [`Optim::register_raw`](crate::Optim::register_raw).
+#[derive(Clone, Debug)]
+pub struct RawParam {
+    /// Name and shape.
+    pub shape: Shape,
+    /// The parameter; null where it is bound later.
+    pub data: *mut f32,
+    /// Its gradient; null where it is given per call.
+    pub grad: *mut f32,
+    /// Both may be read and written up to the next multiple of 64 bytes behind their end.
+    pub padded: bool,
+}
+
+/// Settings in C's form.
+pub(crate) struct CSettings {
+    _names: Vec<CString>,
+    pointers: Vec<*const c_char>,
+    values: Vec<f64>,
+}
+
+impl CSettings {
+    pub(crate) fn new<N: AsRef<str>>(settings: &[(N, f64)]) -> Result<CSettings> {
+        let names = settings
+            .iter()
+            .map(|(name, _)| c_text(name.as_ref(), "setting"))
+            .collect::<Result<Vec<_>>>()?;
+        let pointers = names.iter().map(|name| name.as_ptr()).collect();
+        let values = settings.iter().map(|&(_, value)| value).collect();
+        Ok(CSettings { _names: names, pointers, values })
+    }
+
+    fn names(&self) -> *const *const c_char {
+        self.pointers.as_ptr()
+    }
+
+    pub(crate) fn to_group(&self) -> sys::zero_group_options {
+        sys::zero_group_options {
+            names: self.names(),
+            values: self.values.as_ptr(),
+            setting_count: self.values.len(),
+            ..init()
+        }
+    }
+}
+
+/// Parameters in C's form.
+pub(crate) struct CParams<'a> {
+    _names: Vec<CString>,
+    params: Vec<sys::zero_param>,
+    _shapes: std::marker::PhantomData<&'a [i64]>,
+}
+
+impl<'a> CParams<'a> {
+    /// Of shapes, each with its data and gradient.
+    pub(crate) fn new(
+        given: impl Iterator<Item = (&'a Shape, *mut f32, *mut f32)>,
+        padded: impl Fn(usize) -> bool,
+    ) -> Result<CParams<'a>> {
+        let (mut names, mut params) = (Vec::new(), Vec::new());
+        for (at, (shape, data, grad)) in given.enumerate() {
+            let name = c_text(&shape.name, "parameter")?;
+            let ndim = i32::try_from(shape.dims.len()).unwrap_or(i32::MAX);
+            let mut param = sys::zero_param {
+                name: name.as_ptr(),
+                data: data.cast(),
+                grad: grad.cast(),
+                shape: if ndim == 0 { ptr::null() } else { shape.dims.as_ptr() },
+                ndim,
+                owner: shape.owner,
+                order: shape.order.unwrap_or(0),
+                ..init()
+            };
+            if shape.order.is_some() {
+                param.flags |= sys::ZERO_PARAM_ORDER;
+            }
+            if padded(at) {
+                param.flags |= sys::ZERO_PARAM_PADDED;
+            }
+            names.push(name);
+            params.push(param);
+        }
+        Ok(CParams { _names: names, params, _shapes: std::marker::PhantomData })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const sys::zero_param {
+        self.params.as_ptr()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.params.len()
+    }
+}
+
+/// A struct of zero.h with an _init function.
+///
+/// # Safety
+///
+/// Zero bytes are a value of it, and INIT writes no more than its second argument says.
+pub(crate) unsafe trait CStruct: Sized {
+    const INIT: unsafe extern "C" fn(*mut Self, usize) -> sys::zero_status;
+}
+
+macro_rules! c_struct {
+    ($($name:ident = $init:ident),* $(,)?) => {$(
+        // SAFETY: numbers and pointers only; zero.h says what the function writes.
+        unsafe impl CStruct for sys::$name {
+            const INIT: unsafe extern "C" fn(*mut Self, usize) -> sys::zero_status = sys::$init;
+        }
+    )*};
+}
+c_struct!(
+    zero_comm_options = zero_comm_options_init,
+    zero_failure = zero_failure_init,
+    zero_options = zero_options_init,
+    zero_group_options = zero_group_options_init,
+    zero_param = zero_param_init,
+    zero_step_options = zero_step_options_init,
+    zero_result = zero_result_init,
+    zero_save_options = zero_save_options_init,
+    zero_load_options = zero_load_options_init,
+    zero_plan = zero_plan_init,
+    zero_statistics = zero_statistics_init,
+    zero_comm_functions = zero_comm_functions_init,
+);
+
+/// One with the library's defaults in it.
+pub(crate) fn init<T: CStruct>() -> T {
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: `value` has room for a T.
+    let status = unsafe { T::INIT(value.as_mut_ptr(), size_of::<T>()) };
+    assert!(status == sys::ZERO_OK, "the C library is older than this crate");
+    // SAFETY: zero bytes are a value, and so is what the library wrote.
+    unsafe { value.assume_init() }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Collectives of your own, behind the C library's vtable.
+use std::error;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::slice;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libzero_sys as sys;
+
+use crate::error::{Ending, Result, check, keep, set_pending, take_pending};
+use crate::options::init;
+
+/// Why one of your functions failed: the source of the [`Error`](crate::Error) that comes out.
+pub type Failed = Box<dyn error::Error + Send + Sync>;
+
+/// What a comm of your own is made of, on host memory. The functions must return: libzero cannot
+/// interrupt them. A failure or a panic breaks the comm; a panic goes on in the call that ran it.
+pub trait Collectives: Send {
+    /// `pieces` has `world` pieces of equal size in rank order. This rank's own is filled in: fill in
+    /// the others. For small bytes that steer.
+    fn exchange(&mut self, pieces: &mut [u8]) -> std::result::Result<(), Failed>;
+
+    /// The same, for parameters.
+    fn all_gather(&mut self, pieces: &mut [u8]) -> std::result::Result<(), Failed>;
+
+    /// `send` and `recv` have `world` pieces of equal size: send the r-th to rank r, and receive one of
+    /// each rank, in rank order.
+    fn all_to_all(&mut self, send: &[u8], recv: &mut [u8]) -> std::result::Result<(), Failed>;
+
+    /// Whether [`split`](Collectives::split) works; the same on every rank.
+    fn can_split(&self) -> bool {
+        false
+    }
+
+    /// The collectives of the sub-group of the ranks that pass the same color, None for a negative one.
+    /// Called on every rank of the parent.
+    fn split(
+        &mut self,
+        _color: i32,
+        _rank: i32,
+        _world: i32,
+    ) -> std::result::Result<Option<Box<dyn Collectives>>, Failed> {
+        Err("split is not implemented".into())
+    }
+}
+
+/// What the `ctx` of C is a counted pointer to. The lock is never contended: libzero calls one function
+/// of a comm at a time.
+struct Context {
+    collectives: Mutex<Box<dyn Collectives>>,
+    rank: usize,
+    world: usize,
+}
+
+impl Context {
+    fn into_raw(collectives: Box<dyn Collectives>, rank: i32, world: i32) -> *const Context {
+        // A rank or world that makes no sense is refused by C, before any function runs.
+        let (rank, world) = (rank.max(0) as usize, world.max(0) as usize);
+        Arc::into_raw(Arc::new(Context { collectives: Mutex::new(collectives), rank, world }))
+    }
+}
+
+pub(crate) fn create(
+    collectives: Box<dyn Collectives>,
+    rank: i32,
+    world: i32,
+    options: &sys::zero_comm_options,
+) -> Result<*mut sys::zero_comm> {
+    let functions = sys::zero_comm_functions {
+        exchange: Some(exchange),
+        all_gather: Some(all_gather),
+        all_to_all: Some(all_to_all),
+        reduce_scatter: None,
+        split: if collectives.can_split() { Some(split) } else { None },
+        free: Some(free),
+        ..init()
+    };
+    let raw = Context::into_raw(collectives, rank, world);
+    // SAFETY: into_raw made it; this count is ours, the other one is C's.
+    let ours = unsafe {
+        Arc::increment_strong_count(raw);
+        Arc::from_raw(raw)
+    };
+    let mut out = ptr::null_mut();
+    // SAFETY: `out`, functions and options live for the call, the context until `free`.
+    let status = unsafe {
+        sys::zero_comm_create_user(
+            &mut out,
+            &functions,
+            raw.cast_mut().cast(),
+            rank,
+            world,
+            options,
+        )
+    };
+    if status < 0 && Arc::strong_count(&ours) > 1 {
+        // SAFETY: the comm was refused before it took the context.
+        unsafe { Arc::decrement_strong_count(raw) };
+    }
+    check(status).map(|_| out)
+}
+
+/// Run a callback with its context. What goes wrong is kept for the call that is under way.
+///
+/// # Safety
+///
+/// `ctx` came out of Context::into_raw and its comm is not freed yet.
+unsafe fn guarded(
+    ctx: *mut c_void,
+    run: impl FnOnce(&Context, &mut dyn Collectives) -> std::result::Result<(), Failed>,
+) -> sys::zero_status {
+    // SAFETY: the caller's promise.
+    let context = unsafe { &*ctx.cast::<Context>() };
+    // Calls of libzero inside the callback have endings of their own.
+    let before = take_pending();
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let mut collectives = context.collectives.lock().unwrap_or_else(PoisonError::into_inner);
+        run(context, &mut **collectives)
+    }));
+    set_pending(before);
+    match ended {
+        Ok(Ok(())) => return sys::ZERO_OK,
+        Ok(Err(failed)) => keep(Ending::Failed(failed)),
+        Err(payload) => keep(Ending::Panicked(payload)),
+    }
+    sys::ZERO_ERR_COMM
+}
+
+/// # Safety
+///
+/// `data` is NULL with `len` 0, or `len` bytes that nothing writes as long as the slice lives.
+unsafe fn bytes<'a>(data: *const c_void, len: usize) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(data.cast(), len) }
+}
+
+/// # Safety
+///
+/// `data` is NULL with `len` 0, or `len` bytes that nothing else uses as long as the slice lives.
+unsafe fn bytes_mut<'a>(data: *mut c_void, len: usize) -> &'a mut [u8] {
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts_mut(data.cast(), len) }
+}
+
+/// Puts `send` to its place in `recv`, where it may be already, so that no two slices overlap.
+///
+/// # Safety
+///
+/// `send` has `size` bytes and `recv` that for each rank.
+unsafe fn gathered<'a>(
+    context: &Context,
+    send: *const c_void,
+    recv: *mut c_void,
+    size: usize,
+) -> &'a mut [u8] {
+    // SAFETY: the rank is below the world; copy() allows an overlap.
+    unsafe {
+        let own = recv.cast::<u8>().add(context.rank * size);
+        ptr::copy(send.cast(), own, size);
+        bytes_mut(recv, context.world * size)
+    }
+}
+
+unsafe extern "C" fn exchange(
+    ctx: *mut c_void,
+    send: *const c_void,
+    recv: *mut c_void,
+    size: usize,
+) -> sys::zero_status {
+    // SAFETY: zero.h says what the arguments are.
+    unsafe {
+        guarded(ctx, |context, collectives| {
+            collectives.exchange(gathered(context, send, recv, size))
+        })
+    }
+}
+
+unsafe extern "C" fn all_gather(
+    ctx: *mut c_void,
+    send: *const c_void,
+    recv: *mut c_void,
+    size: usize,
+    _stream: *mut c_void,
+) -> sys::zero_status {
+    // SAFETY: zero.h says what the arguments are.
+    unsafe {
+        guarded(ctx, |context, collectives| {
+            collectives.all_gather(gathered(context, send, recv, size))
+        })
+    }
+}
+
+unsafe extern "C" fn all_to_all(
+    ctx: *mut c_void,
+    send: *const c_void,
+    recv: *mut c_void,
+    size: usize,
+    _stream: *mut c_void,
+) -> sys::zero_status {
+    // SAFETY: zero.h says what the arguments are, and that these two never overlap.
+    unsafe {
+        guarded(ctx, |context, collectives| {
+            let len = context.world * size;
+            collectives.all_to_all(bytes(send, len), bytes_mut(recv, len))
+        })
+    }
+}
+
+unsafe extern "C" fn split(
+    ctx: *mut c_void,
+    color: i32,
+    rank: i32,
+    world: i32,
+    child: *mut *mut c_void,
+) -> sys::zero_status {
+    // SAFETY: zero.h says what the arguments are.
+    unsafe {
+        guarded(ctx, |_, collectives| {
+            match collectives.split(color, rank, world)? {
+                Some(made) => *child = Context::into_raw(made, rank, world).cast_mut().cast(),
+                None if color >= 0 => return Err("split returned None for a seat".into()),
+                None => {}
+            }
+            Ok(())
+        })
+    }
+}
+
+unsafe extern "C" fn free(ctx: *mut c_void) {
+    // SAFETY: C's count of what Context::into_raw made; called once.
+    let context = unsafe { Arc::from_raw(ctx.cast::<Context>().cast_const()) };
+    // Whoever drops a comm is not the one to hear of a panic in here.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(context))) {
+        std::mem::forget(payload);
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Optimizers: in memory they lend, and in memory of the caller's.
+mod common;
+
+use std::{env, fs, process, ptr};
+
+use common::run_ranks;
+use libzero::{
+    Comm, Deadlines, Group, Level, Nonfinite, Optim, Optimizer, Options, Partition, RawParam,
+    Reduction, Shape, Step, partition_plan, set_logger,
+};
+use libzero_sys as sys;
+
+fn sgd() -> Options {
+    Options { optimizer: Optimizer::Sgd, ..Options::default().set("lr", 0.5) }
+}
+
+fn solo() -> Comm {
+    Comm::solo(Deadlines::default()).unwrap()
+}
+
+fn is_send<T: Send>() {}
+
+#[test]
+fn seats_and_optimizers_move_between_threads() {
+    is_send::<Comm>();
+    is_send::<Optim>();
+    is_send::<libzero::Arena<f32>>();
+    is_send::<libzero::Error>();
+    let comm = solo();
+    let mut optim = Optim::new(&comm, &sgd()).unwrap();
+    drop(comm);
+    optim.add(&[Shape::new("w", &[3])], &[]).unwrap();
+    let optim = std::thread::spawn(move || {
+        optim.lend().unwrap().1[0].fill(2.0);
+        optim.step().unwrap();
+        optim
+    });
+    assert_eq!(optim.join().unwrap().lend().unwrap().0[0], [-1.0; 3]);
+}
+
+#[test]
+fn ranks_step_on_the_mean_of_their_gradients() {
+    let results = run_ranks(3, |comm| {
+        let mut optim = Optim::new(&comm, &sgd()).unwrap();
+        let shapes = [Shape::new("w", &[40, 50]), Shape::new("b", &[7]), Shape::new("s", &[])];
+        optim.add(&shapes, &[]).unwrap();
+        optim
+            .initialize(1, |weights| {
+                for (at, weight) in weights.split().into_iter().enumerate() {
+                    weight.fill(at as f32);
+                }
+            })
+            .unwrap();
+        for _ in 0..2 {
+            let (weights, mut grads) = optim.lend().unwrap();
+            assert_eq!((weights[0].len(), weights[1].len(), weights[2].len()), (2000, 7, 1));
+            for at in 0..3 {
+                grads[at].fill(comm.rank() as f32);
+            }
+            assert_eq!(optim.step().unwrap(), Step::Updated);
+        }
+        let weights = optim.params().unwrap();
+        assert_eq!(optim.stats().unwrap().copied_bytes, 0);
+        (weights[0][1999], weights[1].to_vec(), weights[2][0])
+    });
+    assert_eq!(results, vec![(-1.0, vec![0.0; 7], 1.0); 3]);
+}
+
+#[test]
+fn owned_ranges_cover_every_element_once() {
+    let ranges = run_ranks(2, |comm| {
+        let mut optim = Optim::new(&comm, &Options::default()).unwrap();
+        optim.add(&[Shape::new("a", &[5000]), Shape::new("b", &[2])], &[]).unwrap();
+        assert!(optim.owned_ranges(0).is_err());
+        optim.seal().unwrap();
+        assert_eq!(optim.param_index("b").unwrap(), 1);
+        assert!(optim.param_index("c").is_err());
+        optim.owned_ranges(comm.rank()).unwrap()
+    });
+    let mut elements: Vec<(i64, i64)> = ranges
+        .concat()
+        .iter()
+        .flat_map(|range| (0..range.count).map(|at| (range.param, range.first + at)))
+        .collect();
+    elements.sort_unstable();
+    let wanted: Vec<_> = (0..5000).map(|at| (0, at)).chain([(1, 0), (1, 1)]).collect();
+    assert_eq!(elements, wanted);
+}
+
+#[test]
+fn settings_are_read_and_written_by_group() {
+    let mut optim = Optim::new(&solo(), &Options::default().set("lr", 0.1)).unwrap();
+    let first = optim.add(&[Shape::new("a", &[1])], &[]).unwrap();
+    let second = optim.add(&[Shape::new("b", &[1])], &[("lr", 0.2)]).unwrap();
+    assert_eq!((optim.get(first, "lr"), optim.get(second, "lr")).0.unwrap(), 0.1);
+    optim.set(Group::ALL, "lr", 0.3).unwrap();
+    assert_eq!(optim.get(second, "lr").unwrap(), 0.3);
+    let error = optim.set(first, "momentum", 1.0).unwrap_err();
+    assert!(error.message().contains("momentum"), "{error}");
+    let error = Optim::new(&solo(), &Options::default().set("momentum", 1.0)).unwrap_err();
+    assert_eq!(error.code(), sys::ZERO_ERR_ARGUMENT);
+}
+
+#[test]
+fn clip_and_result_agree() {
+    let mut optim = Optim::new(&solo(), &sgd()).unwrap();
+    optim.add(&[Shape::new("w", &[2])], &[]).unwrap();
+    optim.lend().unwrap().1[0].copy_from_slice(&[3.0, 4.0]);
+    optim.reduce_grads(Reduction::Sum).unwrap();
+    assert!(optim.reduce_grads(Reduction::Sum).is_err());
+    assert_eq!(optim.clip_grad_norm(1.0, 2.0).unwrap(), 5.0);
+    optim.step().unwrap();
+    let result = optim.result().unwrap();
+    assert_eq!((result.step, result.grad_norm, result.status), (1, Some(5.0), 0));
+    assert!((result.clip_factor - 0.2).abs() < 1e-6);
+    optim.drop_grads().unwrap();
+}
+
+#[test]
+fn nonfinite_gradients_skip_where_asked() {
+    let options = Options { nonfinite: Nonfinite::Skip, ..Options::default() };
+    let mut optim = Optim::new(&solo(), &options).unwrap();
+    optim.add(&[Shape::new("w", &[2])], &[]).unwrap();
+    optim.lend().unwrap().1[0][1] = f32::NAN;
+    assert_eq!(optim.step().unwrap(), Step::Skipped);
+    let result = optim.result().unwrap();
+    assert_eq!((result.step, result.skipped, result.nonfinite), (0, 1, 1));
+}
+
+#[test]
+fn raw_memory_trains_in_place() {
+    let results = run_ranks(2, |comm| {
+        let (mut weight, mut other) = (vec![1.0f32; 4], vec![5.0f32; 4]);
+        let mut grad = vec![comm.rank() as f32 * 2.0; 4];
+        let mut optim = Optim::new(&comm, &sgd()).unwrap();
+        let param = RawParam {
+            shape: Shape::new("w", &[2, 2]),
+            data: weight.as_mut_ptr(),
+            grad: ptr::null_mut(),
+            padded: false,
+        };
+        // SAFETY: the vectors outlive the optimizer, and nothing touches them inside its calls.
+        unsafe {
+            optim.register_raw(&[param], &[]).unwrap();
+            optim.step_raw(&[grad.as_mut_ptr()], Reduction::Sum).unwrap();
+            optim.bind_raw(Some(&[other.as_mut_ptr()]), Some(&[grad.as_mut_ptr()])).unwrap();
+            optim.step().unwrap();
+            assert!(optim.bind_raw(Some(&[]), None).is_err());
+            assert!(optim.step_raw(&[], Reduction::Mean).is_err());
+            optim.reduce_raw_grads(&[grad.as_mut_ptr()], Reduction::Mean).unwrap();
+        }
+        optim.drop_grads().unwrap();
+        drop(optim);
+        (weight[3], other[0])
+    });
+    assert_eq!(results, [(0.0, 4.5); 2]);
+}
+
+#[test]
+#[should_panic(expected = "parameter 0 is in memory of the caller's own")]
+fn raw_memory_is_not_lent() {
+    let mut weight = [0.0f32];
+    let mut optim = Optim::new(&solo(), &sgd()).unwrap();
+    let (shape, grad) = (Shape::new("w", &[1]), ptr::null_mut());
+    let param = RawParam { shape, data: weight.as_mut_ptr(), grad, padded: false };
+    // SAFETY: the array outlives the optimizer.
+    unsafe { optim.register_raw(&[param], &[]) }.unwrap();
+    let _ = optim.params().unwrap()[0];
+}
+
+#[test]
+fn nothing_is_lent_of_a_broken_comm() {
+    let comm = solo();
+    let mut optim = Optim::new(&comm, &sgd()).unwrap();
+    optim.add(&[Shape::new("w", &[1])], &[]).unwrap();
+    comm.watcher().abort("enough").unwrap();
+    assert_eq!(optim.lend().unwrap_err().name(), "ZERO_ERR_ABORTED");
+}
+
+#[test]
+fn different_settings_are_told_to_all() {
+    let mut names = run_ranks(2, |comm| {
+        let mut optim = Optim::new(&comm, &sgd()).unwrap();
+        let lr = 0.25 * (1.0 + f64::from(comm.rank()));
+        optim.add(&[Shape::new("w", &[1])], &[("lr", lr)]).unwrap();
+        let error = optim.step().unwrap_err();
+        assert!(error.message().contains("lr"), "{error}");
+        error.name()
+    });
+    names.sort_unstable();
+    assert_eq!(names, ["ZERO_ERR_MISMATCH", "ZERO_ERR_PEER"]);
+}
+
+#[test]
+fn what_two_ranks_saved_one_loads() {
+    let folder = env::temp_dir().join(format!("libzero-rust-{}", process::id()));
+    let path = folder.join("step-2");
+    let shapes = [Shape::new("w", &[2000]), Shape::new("b", &[])];
+    let saved = run_ranks(2, |comm| {
+        let mut optim = Optim::new(&comm, &Options::default().set("lr", 0.125)).unwrap();
+        optim.add(&shapes, &[]).unwrap();
+        for _ in 0..2 {
+            optim.lend().unwrap().1[0][5] = 1.0 + comm.rank() as f32;
+            optim.step().unwrap();
+        }
+        optim.save(&path, false).unwrap();
+        let error = optim.save(&path, false).unwrap_err();
+        assert!(error.is_peer() || error.code() == sys::ZERO_ERR_STATE, "{error}");
+        optim.save(&path, true).unwrap();
+        optim.params().unwrap()[0].to_vec()
+    });
+    let mut optim = Optim::new(&solo(), &Options::default()).unwrap();
+    let group = optim.add(&shapes, &[]).unwrap();
+    optim.load(&folder, false).unwrap();
+    assert_eq!(optim.params().unwrap()[0], saved[0]);
+    assert_eq!((optim.result().unwrap().step, optim.get(group, "lr").unwrap()), (2, 0.125));
+    let error = optim.load(folder.join("none"), true).unwrap_err();
+    assert_eq!(error.name(), "ZERO_ERR_CKPT_INVALID");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn plan_needs_no_ranks() {
+    let mut shapes = [Shape::new("a", &[1]), Shape::new("b", &[5]), Shape::new("c", &[4])];
+    let greedy = Options { partition: Partition::Greedy, ..Options::default() };
+    let plan = partition_plan(&shapes, 2, &greedy).unwrap();
+    assert_eq!((plan.owners, plan.elements), (vec![Some(1), Some(0), Some(1)], vec![5, 5]));
+    let large = partition_plan(&[Shape::new("a", &[5000])], 2, &Options::default()).unwrap();
+    assert_eq!(large.owners, [None]);
+    shapes[1].dims[0] = -1;
+    assert!(partition_plan(&shapes, 2, &greedy).is_err());
+    assert!(partition_plan(&shapes, 0, &greedy).is_err());
+}
+
+#[test]
+fn logger_is_set_and_unset() {
+    set_logger(Some(|level, text| assert!(level <= Level::Info && !text.is_empty())), Level::Info)
+        .unwrap();
+    set_logger(None, Level::Error).unwrap();
+}

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A character-level language model, trained by any number of ranks with libzero and numpy.
+
+    PYTHONPATH=bindings/python zero-run -n 4 python3 examples/python/char_lm.py --steps 300
+
+The last CONTEXT characters are embedded, go through one tanh layer, and a softmax predicts the next
+one: the model, the data and the options of examples/c/char_lm.c.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+# Ranks are processes that share the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np  # noqa: E402
+
+import libzero  # noqa: E402
+
+CONTEXT, EMBED, HIDDEN, SYMBOLS = 8, 16, 384, 256
+INPUT = CONTEXT * EMBED
+
+SHAPES = {
+    "embedding": (SYMBOLS, EMBED),
+    "hidden.weight": (INPUT, HIDDEN),
+    "hidden.bias": (HIDDEN,),
+    "output.weight": (HIDDEN, SYMBOLS),
+    "output.bias": (SYMBOLS,),
+}
+FAN_IN = {"embedding": 1, "hidden.weight": INPUT, "output.weight": HIDDEN}
+
+Arrays = dict[str, Any]
+
+
+def mix(x: Any) -> Any:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def draw(seed: int, a: int, b: Any) -> Any:
+    """64 random bits for each number in `b`, the same on every rank and in every language."""
+    start = np.array([(seed + 0x9E3779B97F4A7C15) % (1 << 64)], np.uint64)
+    return mix(mix(mix(start) + np.uint64(a)) + b.astype(np.uint64))
+
+
+def initialize(params: Arrays, seed: int) -> None:
+    """Uniform in +-1/sqrt(fan in), biases zero."""
+    for number, (name, param) in enumerate(params.items()):
+        fan_in = FAN_IN.get(name)
+        if fan_in is None:
+            param[...] = 0
+            continue
+        unit = (draw(seed, number, np.arange(param.size)) >> np.uint64(11)) / 9007199254740992.0
+        param[...] = ((2 * unit - 1) / np.sqrt(fan_in)).reshape(param.shape)
+
+
+def forward_backward(params: Arrays, grads: Arrays, text: Any, at: Any, weight: float) -> float:
+    """The sum of losses of the examples that begin at `at`; gradients times `weight` into `grads`."""
+    context, target = text[at[:, None] + np.arange(CONTEXT)], text[at + CONTEXT]
+    count = len(at)
+    inputs = params["embedding"][context].reshape(count, INPUT)
+    hidden = np.tanh(inputs @ params["hidden.weight"] + params["hidden.bias"])
+    out = hidden @ params["output.weight"] + params["output.bias"]
+    out = np.exp(out - out.max(axis=1, keepdims=True))
+    out /= out.sum(axis=1, keepdims=True)
+    rows = np.arange(count)
+    loss = -np.log(out[rows, target].astype(np.float64) + 1e-30).sum()
+
+    out[rows, target] -= 1  # from here on: the gradient of the loss by the logits
+    out *= np.float32(weight)
+    slope = (out @ params["output.weight"].T) * (1 - hidden * hidden)
+    grads["output.bias"][...] = out.sum(axis=0)
+    np.matmul(hidden.T, out, out=grads["output.weight"])
+    grads["hidden.bias"][...] = slope.sum(axis=0)
+    np.matmul(inputs.T, slope, out=grads["hidden.weight"])
+    grads["embedding"][...] = 0
+    by_input = (slope @ params["hidden.weight"].T).reshape(count, CONTEXT, EMBED)
+    np.add.at(grads["embedding"], context, by_input)
+    return float(loss)
+
+
+def train(options: argparse.Namespace) -> None:
+    text = np.frombuffer(Path(options.text).read_bytes(), np.uint8)
+    if len(text) <= CONTEXT:
+        raise SystemExit(f"char_lm: {options.text}: is too short to train on")
+    with libzero.Comm.from_env() as comm:
+        memory = libzero.allocate(comm, SHAPES)
+        with libzero.Optimizer(comm, lr=options.lr) as optimizer:
+            optimizer.register(memory.params)
+            if options.load:
+                optimizer.load(options.load)
+                if comm.rank == 0:
+                    step = optimizer.result().step
+                    print(f"loaded={options.load} step={step} world={comm.world}", flush=True)
+            else:
+                if comm.rank == 0:
+                    initialize(memory.data, options.seed)
+                optimizer.broadcast_params()
+            run(options, text, comm, optimizer, memory)
+
+
+def run(
+    options: argparse.Namespace,
+    text: Any,
+    comm: libzero.Comm,
+    optimizer: libzero.Optimizer,
+    memory: libzero.Allocation,
+) -> None:
+    # This rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean
+    # over the batch, also where the number of ranks does not divide it.
+    rank, world, batch = comm.rank, comm.world, options.batch
+    mine = np.arange(batch * rank // world, batch * (rank + 1) // world)
+    every = 1 if options.progress else (options.steps + 9) // 10
+    for step in range(optimizer.result().step + 1, options.steps + 1):
+        chance = draw(options.seed + 1, step, mine)
+        at = (chance % np.uint64(len(text) - CONTEXT)).astype(np.int64)
+        loss = forward_backward(memory.data, memory.grads, text, at, world / batch)
+        optimizer.step()
+        loss = comm.all_reduce(loss / batch)
+        if rank == 0 and (step % every == 0 or step == options.steps):
+            print(f"step={step} loss={loss:.4f}", flush=True)
+    if options.save:
+        optimizer.save(options.save, replace=True)
+    if rank == 0 and options.dump:
+        Path(options.dump).write_bytes(b"".join(array.tobytes() for array in memory.data.values()))
+    stats = optimizer.stats()
+    print(
+        f"stats rank={rank} world={world} parameters={stats.parameter_elements} "
+        f"owned={stats.owned_elements} state_bytes={stats.state_bytes} "
+        f"staging_bytes={stats.staging_bytes} copied_bytes={stats.copied_bytes}",
+        flush=True,
+    )
+    comm.barrier()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train a character-level language model.")
+    parser.add_argument("--text", default="LICENSE", metavar="FILE")
+    parser.add_argument("--steps", type=int, default=200, help="also counts those of --load")
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=192)
+    parser.add_argument("--save", metavar="DIR")
+    parser.add_argument("--load", metavar="DIR")
+    parser.add_argument("--dump", metavar="FILE", help="write the final parameters")
+    parser.add_argument("--progress", action="store_true", help="print the loss of every step")
+    options = parser.parse_args()
+    if options.batch < 1 or options.steps < 0:
+        parser.error("--batch is at least 1, --steps at least 0")
+    train(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who comes to rank 0 is a stranger until its hello makes sense. Strangers are dropped and end
+// nothing; a rank that disagrees ends the rendezvous for all.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/local/rendezvous_root.h"
+
+namespace zero::local {
+namespace {
+
+constexpr int64_t kStrangerMs = 5'000;  // for a hello
+constexpr int64_t kLingerMs = 1'000;    // to tell ranks that come after the rendezvous has failed
+constexpr int kAcceptsAtOnce = 64;
+
+}  // namespace
+
+Status Root::gather() {
+  while (present_ < meeting_.world) {
+    ZERO_TRY(turn());
+    ZERO_TRY(accept_strangers());
+    ZERO_TRY(hear_strangers());
+    ZERO_TRY(hear_members());
+    if (present_ < meeting_.world && now_ns() >= deadline_ns_) return deadline_passed();
+  }
+  strangers_.clear();
+  listener_.reset();
+  os().reached("rendezvous.gathered");
+  return {};
+}
+
+/// Sleep until something arrives, a slice at most; then see who has died.
+Status Root::turn() {
+  std::vector<pollfd> polls;
+  if (listener_.valid()) polls.push_back({listener_.get(), POLLIN, 0});
+  for (const Stranger& one : strangers_) polls.push_back({one.connection.get(), POLLIN, 0});
+  for (const Member& one : members_)
+    if (one.connection.valid()) polls.push_back({one.connection.get(), POLLIN, 0});
+  os().poll(polls.data(), polls.size(), kSliceMs);
+  return watch_members();
+}
+
+Status Root::watch_members() {
+  ZERO_TRY(meeting_.check());
+  for (int32_t r = 1; r < meeting_.world; ++r) {
+    const Member& member = members_[static_cast<size_t>(r)];
+    if (member.peer && member.peer->ask()) return meeting_.failed(text(name_of(r), " died"));
+  }
+  return {};
+}
+
+Status Root::accept_strangers() {
+  const size_t most = 4 * members_.size() + 16;
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    Fd connection(os().accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!connection.valid()) {
+      if (errno == EAGAIN) return {};
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return Status(ZERO_ERR_SYSTEM, text("accepting a connection: ", errno_text(errno)));
+    }
+    const Identity who = ZERO_TRY(identity_of(connection.get()));
+    if (who.uid != os().geteuid()) {
+      log(ZERO_LOG_WARNING,
+          text(meeting_.title, ": a process of user ", who.uid, " was turned away"));
+      continue;
+    }
+    if (strangers_.size() == most) strangers_.erase(strangers_.begin());
+    strangers_.push_back({std::move(connection), who.pid, now_ms()});
+  }
+  return {};
+}
+
+Status Root::hear_strangers() {
+  for (size_t i = 0; i < strangers_.size();) {
+    bool keep = false;
+    ZERO_TRY(hear(strangers_[i], &keep));
+    if (keep)
+      ++i;
+    else
+      strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return {};
+}
+
+Status Root::hear(Stranger& stranger, bool* keep) {
+  MessageBuffer buffer;
+  std::vector<Fd> descriptors;
+  const int error = try_receive(stranger.connection.get(), buffer.bytes, &buffer.got, &descriptors);
+  if (error == EAGAIN) {
+    *keep = now_ms() - stranger.since_ms < kStrangerMs;
+    return {};
+  }
+  Prefix prefix(Kind::hello);
+  if (error != 0 || !buffer.read_prefix(&prefix) || prefix.kind != Kind::hello) return {};
+  if (!prefix.same_version()) {
+    Status failure = meeting_.failed(text("process ", stranger.pid, " has ", version_text(prefix),
+                                          ", rank 0 (process ", members_[0].pid, ") has ",
+                                          version_text(Prefix(Kind::hello))));
+    refuse(stranger.connection.get(), failure.text());
+    return failure;
+  }
+  Hello hello;
+  if (!buffer.read(&hello) || descriptors.empty() || descriptors.size() > 2) return {};
+  if (stranger.pid == 0) stranger.pid = static_cast<pid_t>(hello.pid);  // of another pid name space
+  Status failure = disagreement(stranger, hello);
+  if (failure.ok()) return seat(stranger, hello, std::move(descriptors));
+  refuse(stranger.connection.get(), failure.text());
+  if (hello.world <= kMaxWorld) expected_ = std::max(expected_, hello.world);
+  if (hello.rank > 0 && hello.rank < expected_) told_[static_cast<size_t>(hello.rank)] = true;
+  return failure;
+}
+
+/// What is wrong with a sound hello, if anything is.
+Status Root::disagreement(const Stranger& stranger, const Hello& hello) const {
+  const std::string who = text("rank ", hello.rank, " (process ", stranger.pid, ")");
+  if (hello.world != meeting_.world)
+    return meeting_.failed(text(who, " says there are ", hello.world, " ranks, rank 0 (process ",
+                                members_[0].pid, ") says ", meeting_.world));
+  if (hello.rank < 0 || hello.rank >= meeting_.world)
+    return meeting_.failed(text(who, " came, but rank 0 (process ", members_[0].pid,
+                                ") knows of ranks 0 to ", meeting_.world - 1, " only"));
+  const Member& member = members_[static_cast<size_t>(hello.rank)];
+  if (hello.rank == 0 || member.peer)
+    return meeting_.failed(text("rank ", hello.rank, " came twice: as process ", member.pid,
+                                " and as process ", stranger.pid));
+  return {};
+}
+
+Status Root::seat(Stranger& stranger, const Hello& hello, std::vector<Fd> descriptors) {
+  Fd pidfd = descriptors.size() > 1 ? std::move(descriptors[1]) : Fd();
+  Fd copy(pidfd.valid() ? os().fcntl(pidfd.get(), F_DUPFD_CLOEXEC, 0) : -1);
+  Result<std::shared_ptr<Peer>> peer =
+      Peer::meet(descriptors[0].get(), std::move(copy), stranger.pid);
+  if (!peer.ok()) {
+    log(ZERO_LOG_WARNING, text(meeting_.title, ": process ", stranger.pid,
+                               " was turned away: ", peer.failure().text()));
+    return {};
+  }
+  Member& member = members_[static_cast<size_t>(hello.rank)];
+  member.connection = std::move(stranger.connection);
+  member.pid = stranger.pid;
+  member.peer = *peer;
+  member.page = std::move(descriptors[0]);
+  member.pidfd = std::move(pidfd);
+  ++present_;
+  const int64_t remaining_ms = std::clamp<int64_t>(hello.remaining_ms, 0, meeting_.remaining_ms());
+  const int64_t deadline_ns = now_ns() + remaining_ms * 1'000'000;
+  if (deadline_ns < deadline_ns_) {
+    deadline_ns_ = deadline_ns;
+    limit_ms_ = hello.limit_ms;
+  }
+  os().reached("rendezvous.heard");
+  const Status sent = send_message(member.connection.get(), as_message(Ack()),
+                                   life_descriptors(*meeting_.life), vigil());
+  return sent.code() == ZERO_ERR_COMM ? gone(hello.rank) : sent;
+}
+
+Status Root::hear_members() {
+  for (int32_t r = 1; r < meeting_.world; ++r)
+    if (members_[static_cast<size_t>(r)].connection.valid()) ZERO_TRY(hear_member(r));
+  return {};
+}
+
+/// A member says nothing until it is welcome, and then that it is ready.
+Status Root::hear_member(int32_t rank) {
+  Member& member = members_[static_cast<size_t>(rank)];
+  MessageBuffer buffer;
+  std::vector<Fd> descriptors;
+  const int error = try_receive(member.connection.get(), buffer.bytes, &buffer.got, &descriptors);
+  if (error == EAGAIN) return {};
+  if (error == ECONNRESET) return gone(rank);
+  if (error != 0)
+    return Status(ZERO_ERR_SYSTEM, text("receiving from rank ", rank, ": ", errno_text(error)));
+  Ready ready;
+  if (!control_ || member.ready || !buffer.read(&ready))
+    return meeting_.failed(text(name_of(rank), " sent something that is no answer"));
+  if (ready.code != ZERO_OK)
+    return meeting_.failed(text(name_of(rank), ": ", wire_text(ready.text)));
+  member.ready = true;
+  return {};
+}
+
+Status Root::gone(int32_t rank) const {
+  const Member& member = members_[static_cast<size_t>(rank)];
+  return meeting_.failed(
+      text(name_of(rank), ended_by_now(*member.peer) ? " died" : " gave up its rendezvous"));
+}
+
+/// Ranks that have not come yet would wait for nothing until their deadline.
+void Root::linger(const std::string& sentence) {
+  const int64_t until_ms = now_ms() + std::min(kLingerMs, (deadline_ns_ - now_ns()) / 1'000'000);
+  while (std::count(told_.begin(), told_.end(), true) < expected_ - 1 && now_ms() < until_ms) {
+    (void)turn();
+    if (!meeting_.check().ok() || !accept_strangers().ok()) return;
+    std::erase_if(strangers_,
+                  [&](Stranger& stranger) { return !still_silent(stranger, sentence); });
+  }
+}
+
+bool Root::still_silent(const Stranger& stranger, const std::string& sentence) {
+  MessageBuffer buffer;
+  std::vector<Fd> descriptors;
+  if (try_receive(stranger.connection.get(), buffer.bytes, &buffer.got, &descriptors) == EAGAIN)
+    return true;
+  Hello hello;
+  if (!buffer.read(&hello) || hello.rank <= 0 || hello.rank >= expected_) return false;
+  // One that has been told and comes again means to begin anew: it tries on until this is over.
+  const size_t rank = static_cast<size_t>(hello.rank);
+  if (!told_[rank]) refuse(stranger.connection.get(), sentence);
+  told_[rank] = true;
+  return false;
+}
+
+}  // namespace zero::local

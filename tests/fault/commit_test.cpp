@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a checkpoint gets its name: durable before it is seen, never over anything that is not a
+// checkpoint, and in peace with other saves in the same folder, live or dead.
+#include "state/commit.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "support/failing_calls.h"
+#include "support/place.h"
+#include "support/ranks.h"
+
+namespace zero::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Commit, is_on_stable_storage_when_it_returns) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  FailingCalls calls;
+  ASSERT_EQ(told(model->save(folder + "/new")), "");
+  // After its last write each file is synced; after the last file is, the directory; only then the
+  // manifest's directory gets its name; and after that the parent is synced.
+  std::map<std::string, size_t> written, synced;
+  size_t renamed = 0, parent_synced = 0;
+  const std::vector<FileCall> log = calls.log();
+  std::string temporary;
+  for (size_t i = 0; i < log.size(); i++) {
+    const FileCall& call = log[i];
+    if (call.operation == "pwrite") written[call.name] = i;
+    if (call.operation == "fsync") synced[call.name] = i;
+    if (call.operation == "mkdirat") temporary = call.name;
+    if (call.operation == "renameat2") {
+      EXPECT_EQ(renamed, 0u);
+      EXPECT_EQ(call.name, temporary + ">new");
+      renamed = i;
+    }
+    if (call.operation == "fsync" && call.name == folder) parent_synced = i;
+  }
+  EXPECT_EQ(written.size(), 4u);
+  for (const auto& [name, at] : written) {
+    EXPECT_LT(at, synced[name]) << name;
+    EXPECT_LT(synced[name], synced[temporary]) << name;
+    EXPECT_LE(at, written["zero.json"]) << "the manifest is last, not " << name;
+  }
+  EXPECT_LT(synced[temporary], renamed);
+  EXPECT_LT(renamed, parent_synced);
+}
+
+TEST(Commit, says_so_when_it_is_complete_but_maybe_not_durable) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  int64_t syncs = 0;
+  {
+    FailingCalls counting({.operation = "fsync"});
+    ASSERT_EQ(told(model->save(folder + "/first")), "");
+    syncs = counting.calls();
+  }
+  fs::remove_all(folder + "/first");
+  FailingCalls failing({.kind = Fault::error, .at = syncs - 1, .operation = "fsync"});
+  const Status status = model->save(folder + "/new");
+  EXPECT_EQ(status.code(), ZERO_ERR_CKPT_IO);
+  EXPECT_EQ(status.text(), text("the checkpoint '", folder,
+                                "/new' is complete, but after a power failure it may be "
+                                "gone: '",
+                                folder, "': fsync: Input/output error (EIO)"));
+  EXPECT_TRUE(loaded(folder + "/new", run.spec()) == model->state());
+}
+
+TEST(Commit, an_existing_checkpoint_is_refused_and_untouched) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  const Status status = model->save(folder + "/old");
+  EXPECT_EQ(status.code(), ZERO_ERR_STATE);
+  EXPECT_NE(status.text().find("/old' exists: save elsewhere, or with ZERO_SAVE_REPLACE"),
+            std::string::npos);
+  EXPECT_TRUE(loaded(folder + "/old", run.spec()) == run.old_state());
+  EXPECT_EQ(names_in(folder), std::vector<std::string>{"old"});
+}
+
+TEST(Commit, a_replacement_leaves_only_the_new_one) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  for (int i = 0; i < 3; i++) ASSERT_EQ(told(model->save(folder + "/old", ZERO_SAVE_REPLACE)), "");
+  ASSERT_EQ(told(model->save(folder + "/fresh/deep/er", ZERO_SAVE_REPLACE)), "");
+  EXPECT_TRUE(loaded(folder + "/old", run.spec()) == model->state());
+  EXPECT_EQ(names_in(folder), (std::vector<std::string>{"fresh", "old"}));
+}
+
+TEST(Commit, only_a_checkpoint_is_ever_replaced) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  write_file(folder + "/old/config.json", "{}");
+  write_file(folder + "/file", "precious");
+  fs::create_directories(folder + "/home/me");
+  fs::create_symlink("home", folder + "/link");
+  const struct {
+    const char *name, *says;
+  } cases[] = {{"old", "\"config.json\", which is no file of a checkpoint"},
+               {"file", "is not a directory"},
+               {"home", "\"me\", which is no file"},
+               {"link", "is not a directory"}};
+  for (const auto& one : cases) {
+    const Status status = model->save(folder + "/" + one.name, ZERO_SAVE_REPLACE);
+    EXPECT_EQ(status.code(), ZERO_ERR_STATE) << one.name;
+    EXPECT_NE(status.text().find(one.says), std::string::npos) << told(status);
+  }
+  EXPECT_TRUE(loaded(folder + "/old", run.spec()) == run.old_state());
+  EXPECT_EQ(read_file(folder + "/file"), "precious");
+  EXPECT_TRUE(fs::exists(folder + "/home/me"));
+  EXPECT_EQ(temporary_in(folder), 0);
+}
+
+TEST(Commit, names_that_cannot_be_a_checkpoint_are_arguments) {
+  Scratch scratch;
+  auto model = solo_model(small_model());
+  for (const std::string name :
+       {"", "/", ".", "..", "/..", "/.tmp-0123456789abcdef0123456789abcdef"}) {
+    const Status status = model->save(name.empty() ? name : scratch.path() + "/x/" + name);
+    if (name == "/") continue;  // "x" itself: a good name
+    EXPECT_EQ(status.code(), ZERO_ERR_ARGUMENT) << name << ": " << told(status);
+  }
+}
+
+TEST(Commit, removes_what_dead_saves_left_and_nothing_else) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  const std::string id = "0123456789abcdef0123456789abcdef";
+  for (const std::string& name :
+       {".tmp-" + id, ".tmp-" + id + "0", ".tmp-" + id.substr(1), ".tmp-" + id.substr(1) + "A",
+        "tmp-" + id, std::string(".tmp-mine")}) {
+    fs::create_directories(folder + "/" + name);
+    write_file(folder + "/" + name + "/optim-00001-of-00001.safetensors", "left");
+  }
+  const std::string locked = ".tmp-" + std::string(32, 'a'), mixed = ".tmp-" + std::string(32, 'b');
+  for (const std::string& name : {locked, mixed}) {
+    fs::create_directories(folder + "/" + name);
+    write_file(folder + "/" + name + "/model-00001-of-00001.safetensors", "left");
+  }
+  write_file(folder + "/" + mixed + "/notes.txt", "mine");
+  write_file(folder + "/.tmp-" + std::string(32, 'c'), "a file");
+  fs::create_directory_symlink("old", folder + "/.tmp-" + std::string(32, 'd'));
+  const int lock = open((folder + "/" + locked).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(lock, LOCK_EX | LOCK_NB), 0);
+
+  ASSERT_EQ(told(model->save(folder + "/new")), "");
+  const std::vector<std::string> names = names_in(folder);
+  const std::set<std::string> left(names.begin(), names.end());
+  EXPECT_EQ(left.count(".tmp-" + id), 0u);
+  EXPECT_EQ(left.count(locked), 1u) << "a live save was removed";
+  EXPECT_TRUE(fs::exists(folder + "/" + locked + "/model-00001-of-00001.safetensors"));
+  for (const std::string& name :
+       {".tmp-" + id + "0", ".tmp-" + id.substr(1), ".tmp-" + id.substr(1) + "A", "tmp-" + id,
+        std::string(".tmp-mine"), ".tmp-" + std::string(32, 'c'), ".tmp-" + std::string(32, 'd')}) {
+    EXPECT_EQ(left.count(name), 1u) << name;
+  }
+  EXPECT_TRUE(loaded(folder + "/old", run.spec()) == run.old_state());
+  bool notes = false;  // where they are now, their directory may have another name
+  for (const std::string& name : names)
+    notes = notes || fs::exists(folder + "/" + name + "/notes.txt");
+  EXPECT_TRUE(notes) << "somebody's file was removed";
+  close(lock);
+}
+
+SystemCalls late_calls;
+std::string published_from, published_to;
+bool pending = false, exchange = false;
+int publish_before_flock(int fd, int operation) {
+  if (pending) {
+    EXPECT_EQ(renameat2(AT_FDCWD, published_from.c_str(), AT_FDCWD, published_to.c_str(),
+                        exchange ? RENAME_EXCHANGE : RENAME_NOREPLACE),
+              0);
+  }
+  pending = false;
+  return real_system_calls().flock(fd, operation);
+}
+
+TEST(Commit, a_checkpoint_that_is_published_while_another_save_looks_at_it_is_kept) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  // The other save ends, and with it its lock, between the open and the flock of this one's sweep.
+  published_from = folder + "/.tmp-0123456789abcdef0123456789abcdef";
+  published_to = folder + "/published";
+  late_calls = real_system_calls();
+  late_calls.flock = publish_before_flock;
+  for (const bool replaces : {false, true}) {
+    fs::copy(folder + "/old", published_from);
+    if (replaces) fs::rename(published_to, folder + "/before");
+    if (replaces) fs::copy(folder + "/before", published_to);
+    exchange = replaces;
+    pending = true;
+    replace_system_calls(&late_calls);
+    EXPECT_EQ(told(model->save(folder + "/new", ZERO_SAVE_REPLACE)), "");
+    replace_system_calls(nullptr);
+    EXPECT_FALSE(pending);
+    EXPECT_TRUE(loaded(published_to, run.spec()) == run.old_state()) << replaces;
+  }
+}
+
+TEST(Commit, a_rename_that_took_place_although_it_failed_is_a_success) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  for (const int32_t flags : {int32_t{0}, int32_t{ZERO_SAVE_REPLACE}}) {
+    const FailingCalls failing(
+        {.kind = Fault::error, .done_first = true, .operation = "renameat2"});
+    EXPECT_EQ(told(model->save(folder + "/new", flags)), "");
+    EXPECT_EQ(failing.hits(), 1);
+    EXPECT_EQ(names_in(folder), (std::vector<std::string>{"new", "old"}));
+  }
+  EXPECT_TRUE(loaded(folder + "/new", run.spec()) == model->state());
+}
+
+TEST(Commit, filesystems_without_locks_or_rename_flags_are_used_as_far_as_they_go) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  {
+    const FailingCalls failing(
+        {.kind = Fault::error, .error_number = EOPNOTSUPP, .for_ever = true, .operation = "flock"});
+    EXPECT_EQ(told(model->save(folder + "/unlocked")), "");
+  }
+  {
+    const FailingCalls failing(
+        {.kind = Fault::error, .error_number = EINVAL, .operation = "renameat2"});
+    EXPECT_EQ(told(model->save(folder + "/unflagged")), "");
+  }
+  {
+    const FailingCalls failing(
+        {.kind = Fault::error, .error_number = EINVAL, .operation = "renameat2"});
+    const Status status = model->save(folder + "/old", ZERO_SAVE_REPLACE);
+    EXPECT_EQ(status.code(), ZERO_ERR_CKPT_IO);
+    EXPECT_NE(status.text().find("cannot exchange two directories in one step"), std::string::npos)
+        << told(status);
+  }
+  EXPECT_TRUE(loaded(folder + "/unlocked", run.spec()) == model->state());
+  EXPECT_TRUE(loaded(folder + "/unflagged", run.spec()) == model->state());
+  EXPECT_TRUE(loaded(folder + "/old", run.spec()) == run.old_state());
+  EXPECT_EQ(names_in(folder), (std::vector<std::string>{"old", "unflagged", "unlocked"}));
+}
+
+TEST(Commit, of_two_jobs_one_wins_and_nothing_is_lost) {
+  Place run(small_model());
+  auto reference = run.solo();
+  const std::string new_state = reference->state();
+  for (int round = 0; round < (full_run() ? 1000 : 40); round++) {
+    const std::string folder = run.folder();
+    const int32_t flags = round % 2 ? ZERO_SAVE_REPLACE : 0;
+    const char* const target = round % 4 < 2 ? "new" : "old";
+    const auto ends = run_ranks(RankKind::processes, 3, [&](int) {
+      auto model = run.solo();
+      std::string results;
+      for (int i = 0; i < 3; i++)
+        results += std::to_string(model->save(folder + "/" + target, flags).code()) + " ";
+      return results;
+    });
+    int won = 0;
+    for (const RankEnd& end : ends) {
+      ASSERT_TRUE(end.returned);
+      for (size_t at = end.result.find("0 "); at != std::string::npos;
+           at = end.result.find("0 ", at + 1)) {
+        won += at == 0 || end.result[at - 1] == ' ';
+      }
+    }
+    const int most = flags != 0 ? 9 : std::string_view(target) == "new" ? 1 : 0;
+    EXPECT_GE(won, std::min(most, 1));
+    EXPECT_LE(won, most);
+    const bool replaced = std::string_view(target) == "new" || flags != 0;
+    EXPECT_TRUE(loaded(folder + "/" + target, run.spec()) ==
+                (replaced ? new_state : run.old_state()));
+    run.check_after(folder, new_state, "two jobs");
+  }
+}
+
+TEST(Commit, ranks_that_disagree_are_told_so) {
+  Place run(small_model());
+  const std::string folder = run.folder(), name = unique_name();
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    auto model = local_model(run.spec(), name, rank, 2);
+    const Status paths = model->save(folder + "/" + std::to_string(rank));
+    EXPECT_EQ(paths.code(), rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH) << told(paths);
+    EXPECT_EQ(told(model->optim().set(0, "lr", 0.5 + rank)), "");
+    const Status settings = model->save(folder + "/new");
+    EXPECT_EQ(settings.code(), rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH) << told(settings);
+    EXPECT_NE(settings.text().find("lr"), std::string::npos) << told(settings);
+    EXPECT_EQ(told(model->optim().set(0, "lr", 0.5)), "");
+    EXPECT_EQ(told(model->save(folder + "/new")), "");
+    return "";
+  });
+  EXPECT_EQ(names_in(folder), (std::vector<std::string>{"new", "old"}));
+}
+
+TEST(Commit, a_parameter_with_the_formats_own_name_is_refused) {
+  Scratch scratch;
+  ModelSpec spec;
+  spec.groups = {{{"__metadata__", {3}}}};
+  auto model = solo_model(spec);
+  EXPECT_EQ(model->save(scratch / "x").code(), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(names_in(scratch.path()).empty());
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Damaged and lying checkpoints: whatever is wrong with whatever file is refused before anything
+// changes, with the file's name.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "state/manifest.h"
+#include "support/place.h"
+
+namespace zero::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A small checkpoint, and a model into which nothing of it may get.
+class Damage : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto saver = solo_model(tiny_model());
+    ASSERT_EQ(told(saver->step()), "");
+    ASSERT_EQ(told(saver->save(directory_)), "");
+    saved_ = saver->state();
+    ASSERT_EQ(told(saver->step()), "");
+    ASSERT_EQ(told(saver->save(scratch_ / "other")), "");
+    model_ = solo_model(tiny_model());
+    before_ = model_->state();
+  }
+  void expect_refused(const std::string& says, const std::string& what,
+                      Code code = ZERO_ERR_CKPT_INVALID) {
+    const Status status = model_->load(directory_);
+    ASSERT_EQ(status.code(), code) << what << ": " << told(status);
+    ASSERT_NE(status.text().find(says), std::string::npos) << what << ": " << told(status);
+    ASSERT_FALSE(model_->optim().not_loaded) << what;
+    ASSERT_TRUE(model_->state() == before_) << what;
+  }
+  void expect_sound() {
+    auto fresh = solo_model(tiny_model());
+    ASSERT_EQ(told(fresh->load(directory_)), "");
+    ASSERT_TRUE(fresh->state() == saved_);
+  }
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory_))
+      names.push_back(entry.path().filename());
+    return names;
+  }
+  Manifest manifest() const {
+    return ZeroTry(parse_manifest(read_file(directory_ + "/zero.json")));
+  }
+  void put_manifest(const Manifest& changed) {
+    write_file(directory_ + "/zero.json", write_manifest(changed));
+  }
+
+  static Manifest ZeroTry(Result<Manifest> result) {
+    EXPECT_TRUE(result.ok());
+    return std::move(*result);
+  }
+
+  Scratch scratch_;
+  const std::string directory_ = scratch_ / "checkpoint";
+  std::unique_ptr<Model> model_;
+  std::string before_, saved_;
+};
+
+TEST_F(Damage, every_flipped_byte_of_every_file_is_refused_with_its_name) {
+  ASSERT_EQ(files().size(), 4u);
+  for (const std::string& name : files()) {
+    const std::string path = directory_ + "/" + name, sound = read_file(path);
+    for (size_t i = 0; i < sound.size(); i++) {
+      std::string bytes = sound;
+      bytes[i] = static_cast<char>(bytes[i] ^ (1 << i % 8));
+      write_file(path, bytes);
+      ASSERT_NO_FATAL_FAILURE(expect_refused(name, text(name, " byte ", i)));
+    }
+    write_file(path, sound);
+  }
+  expect_sound();
+}
+
+TEST_F(Damage, every_truncation_of_every_file_is_refused_with_its_name) {
+  for (const std::string& name : files()) {
+    const std::string path = directory_ + "/" + name, sound = read_file(path);
+    for (size_t bytes = sound.size(); bytes-- > 0;) {
+      ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(bytes)), 0);
+      ASSERT_NO_FATAL_FAILURE(expect_refused(name, text(name, " cut at ", bytes)));
+    }
+    write_file(path, sound + "x");
+    ASSERT_NO_FATAL_FAILURE(expect_refused(name, name + " longer"));
+    write_file(path, sound);
+  }
+  expect_sound();
+}
+
+TEST_F(Damage, files_that_are_missing_links_pipes_or_directories_are_refused) {
+  for (const std::string& name : files()) {
+    const std::string path = directory_ + "/" + name, aside = scratch_ / "aside";
+    fs::rename(path, aside);
+    // Without its manifest a directory is no checkpoint at all.
+    ASSERT_NO_FATAL_FAILURE(
+        expect_refused(name == "zero.json" ? directory_ : name, name + " missing"));
+    fs::create_symlink(aside, path);
+    ASSERT_NO_FATAL_FAILURE(expect_refused(name, name + " a link"));
+    fs::remove(path);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    ASSERT_NO_FATAL_FAILURE(expect_refused(name, name + " a pipe"));
+    fs::remove(path);
+    fs::create_directory(path);
+    ASSERT_NO_FATAL_FAILURE(expect_refused(name, name + " a directory"));
+    fs::remove(path);
+    fs::rename(aside, path);
+  }
+  expect_sound();
+}
+
+TEST_F(Damage, files_of_two_saves_do_not_mix) {
+  for (const std::string& name : files()) {
+    if (name == kIndexName) continue;  // the same in both
+    const std::string path = directory_ + "/" + name, sound = read_file(path);
+    write_file(path, read_file(scratch_ / "other/" + name));
+    ASSERT_NO_FATAL_FAILURE(expect_refused(name == "zero.json" ? "safetensors" : name, name));
+    write_file(path, sound);
+  }
+  expect_sound();
+}
+
+TEST_F(Damage, a_foreign_file_with_a_matching_checksum_is_refused_by_its_save_id) {
+  // As if somebody had repaired the manifest for a file of another save.
+  const std::string name = "optim-00001-of-00001.safetensors";
+  Manifest changed = manifest();
+  const Manifest other = ZeroTry(parse_manifest(read_file(scratch_ / "other/zero.json")));
+  changed.files = other.files;
+  fs::copy_file(scratch_ / "other/" + name, directory_ + "/" + name,
+                fs::copy_options::overwrite_existing);
+  fs::copy_file(scratch_ / "other/model-00001-of-00001.safetensors",
+                directory_ + "/model-00001-of-00001.safetensors",
+                fs::copy_options::overwrite_existing);
+  put_manifest(changed);
+  expect_refused("it is of another save", "other save");
+}
+
+TEST_F(Damage, files_that_are_not_listed_are_ignored) {
+  write_file(directory_ + "/config.json", "{}");
+  write_file(directory_ + "/optim-00002-of-00002.safetensors", "garbage");
+  expect_sound();
+}
+
+struct Lie {
+  const char* what;
+  void (*tell)(Manifest&);
+  const char* says;
+  Code code = ZERO_ERR_CKPT_INVALID;
+};
+
+const Lie kLies[] = {
+    {"a path", [](Manifest& m) { m.files[0].name = "../other/model-00001-of-00001.safetensors"; },
+     "not a name"},
+    {"an absolute path", [](Manifest& m) { m.files[0].name = "/dev/zero"; }, "not a name"},
+    {"a hidden name", [](Manifest& m) { m.files[0].name = ".model.safetensors"; }, "not a name"},
+    {"an own name", [](Manifest& m) { m.files[0].name = "zero.json"; }, "not a name"},
+    {"a missing file",
+     [](Manifest& m) {
+       m.files.push_back({"more.safetensors", 100, {7}});
+     },
+     "missing"},
+    {"a file twice", [](Manifest& m) { m.files.push_back(m.files[0]); }, "listed twice"},
+    {"swapped files", [](Manifest& m) { std::swap(m.files[0].name, m.files[1].name); },
+     "the manifest says"},
+    {"another size", [](Manifest& m) { m.files[0].bytes++; }, "the manifest says"},
+    {"a huge size", [](Manifest& m) { m.files[0].bytes = INT64_MAX; }, "checksums for"},
+    {"another checksum", [](Manifest& m) { m.files[1].blocks[0]++; }, "do not have the checksum"},
+    {"another save", [](Manifest& m) { m.save_id[1]++; }, "of another save"},
+    {"another key", [](Manifest& m) { m.params[0].slots[0].slices[0].key = "x"; }, "has a tensor"},
+    {"a key that another slot has",
+     [](Manifest& m) {
+       std::swap(m.params[0].slots[0].slices[0].key, m.params[1].slots[0].slices[0].key);
+     },
+     "another shape"},
+    {"a tensor that is not there",
+     [](Manifest& m) {
+       m.params[1].slots.push_back({"max_exp_avg_sq", {{1, "b.max_exp_avg_sq", 0, 7}}});
+     },
+     "has no tensor \"b.max_exp_avg_sq\""},
+    {"a tensor less", [](Manifest& m) { m.params[1].slots.pop_back(); },
+     "has a tensor \"b.exp_avg_sq\""},
+    {"another file", [](Manifest& m) { m.params[0].file = 1; }, "\"w\""},
+    {"the index", [](Manifest& m) { m.params[0].file = 2; }, "none that holds tensors"},
+    {"no such file", [](Manifest& m) { m.params[0].file = 3; }, "none that holds tensors"},
+    {"a hole", [](Manifest& m) { m.params[0].slots[0].slices[0].start = 1; },
+     "no slice holds element 0"},
+    {"an overlap",
+     [](Manifest& m) {
+       m.params[0].slots[0].slices = {{1, "w.exp_avg", 0, 15}, {1, "x", 14, 1}};
+     },
+     "two slices hold element 14"},
+    {"half", [](Manifest& m) { m.params[0].slots[0].slices[0].count = 7; },
+     "no slice holds element 7"},
+    {"another shape of as many",
+     [](Manifest& m) {
+       m.params[0].shape = {5, 3};
+     },
+     "has shape [5, 3]", ZERO_ERR_CKPT_MISMATCH},
+    {"a huge count", [](Manifest& m) { m.params[0].shape = {INT64_MAX / 16}; },
+     "no slice holds element 15"},
+    {"a setting out of range", [](Manifest& m) { m.groups[0][1].second = 1.5; },
+     "setting 'beta1' is 1.5; it must be"},
+    {"an infinite setting", [](Manifest& m) { m.groups[0][0].second = HUGE_VAL; },
+     "setting 'lr' is inf"},
+    {"a setting of the future", [](Manifest& m) { m.groups[0].emplace_back("warp", 9); },
+     "a setting \"warp\"", ZERO_ERR_CKPT_MISMATCH},
+    {"another rule", [](Manifest& m) { m.rule = "sgd"; },
+     "the checkpoint is of optimizer \"sgd\", created is adamw", ZERO_ERR_CKPT_MISMATCH},
+    {"a state of another rule", [](Manifest& m) { m.params[0].slots[0].name = "momentum_buffer"; },
+     "has state \"momentum_buffer\" in the checkpoint, which adamw does not have",
+     ZERO_ERR_CKPT_MISMATCH},
+    {"one group more", [](Manifest& m) { m.groups.push_back(m.groups[0]); },
+     "has 2 groups, registered are 1", ZERO_ERR_CKPT_MISMATCH},
+};
+
+TEST_F(Damage, a_manifest_that_lies_is_refused_although_its_checksum_is_right) {
+  const Manifest sound = manifest();
+  for (const Lie& lie : kLies) {
+    Manifest changed = sound;
+    lie.tell(changed);
+    put_manifest(changed);
+    ASSERT_NO_FATAL_FAILURE(expect_refused(lie.says, lie.what, lie.code));
+  }
+  put_manifest(sound);
+  expect_sound();
+}
+
+TEST_F(Damage, a_missing_setting_has_its_default) {
+  Manifest changed = manifest();
+  changed.groups[0].erase(changed.groups[0].begin() + 3);  // eps
+  put_manifest(changed);
+  expect_sound();
+}
+
+/// A sound checkpoint with another header of its optim file.
+TEST_F(Damage, a_header_that_lies_is_refused_although_all_checksums_are_right) {
+  const std::string name = "optim-00001-of-00001.safetensors", path = directory_ + "/" + name;
+  const std::string sound = read_file(path);
+  const Manifest honest = manifest();
+  const struct {
+    const char *from, *to, *says;
+  } lies[] = {{"\"dtype\":\"F32\"", "\"dtype\":\"I32\"", "has dtype \"I32\""},
+              {"\"shape\":[7]", "\"shape\":[8]", "do not span"},
+              {"\"shape\":[3,5]", "\"shape\":[5,3]", "another shape"},
+              {"\"shape\":[3,5]", "\"shape\":[15] ", "another shape"},
+              {"zero.format\":\"1\"", "zero.format\":\"2\"", "zero.format"},
+              {"zero.save_id", "zero.save_ie", "has no zero.save_id"},
+              {"w.exp_avg\"", "v.exp_avg\"", "has a tensor \"v.exp_avg\""},
+              {"[0,28]", "[4,32]", "behind a gap"},
+              {"\"b.exp_avg\"", "\"b.exp_av \"", "has a tensor \"b.exp_av \""}};
+  for (const auto& lie : lies) {
+    std::string bytes = sound;
+    const size_t at = bytes.find(lie.from);
+    ASSERT_NE(at, std::string::npos) << lie.from;
+    bytes.replace(at, std::string_view(lie.from).size(), lie.to);
+    ASSERT_EQ(bytes.size(), sound.size()) << lie.from;
+    write_file(path, bytes);
+    Manifest changed = honest;
+    changed.files[1].blocks = {hash64(bytes_of(bytes))};
+    put_manifest(changed);
+    ASSERT_NO_FATAL_FAILURE(expect_refused(lie.says, lie.from));
+    ASSERT_NO_FATAL_FAILURE(expect_refused(name, lie.from));
+  }
+}
+
+TEST_F(Damage, what_is_no_checkpoint_is_invalid) {
+  fs::create_directories(scratch_ / "empty");
+  write_file(scratch_ / "file", "x");
+  for (const std::string name : {"nothing", "empty", "file", "file/x"}) {
+    const Status status = model_->load(scratch_ / name);
+    EXPECT_EQ(status.code(), ZERO_ERR_CKPT_INVALID) << told(status);
+    EXPECT_NE(status.text().find(scratch_ / name), std::string::npos) << told(status);
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

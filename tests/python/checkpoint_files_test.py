@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Others read what libzero saves: the safetensors package, and a reader written from docs/checkpoint-format.md.
+
+Needs the library (LIBZERO_PATH, else the loader's search). Without the safetensors and numpy packages only
+the specification's own reader runs.
+"""
+
+import ctypes
+import json
+import os
+import struct
+import tempfile
+import unittest
+
+try:
+    import numpy
+    import safetensors
+    from safetensors.numpy import load_file
+except ImportError:
+    safetensors = None
+
+
+class Param(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("data", ctypes.c_void_p),
+                ("grad", ctypes.c_void_p), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("ndim", ctypes.c_int32), ("dtype", ctypes.c_int32), ("owner", ctypes.c_int32),
+                ("flags", ctypes.c_int32), ("order", ctypes.c_int64)]
+
+
+SHAPES = {"wte.weight": [5, 7], "none": [0], "scalar": [], "h.0.\u00e9\"q\"": [2, 3, 4], "bias": [1300]}
+
+
+def library():
+    lib = ctypes.CDLL(os.environ.get("LIBZERO_PATH", "libzero.so"))
+    lib.zero_last_error.restype = ctypes.c_char_p
+    return lib
+
+
+def elements(shape):
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def save(directory):
+    """One step of a small model, saved; its parameters by name."""
+    lib = library()
+
+    def check(status):
+        if status != 0:
+            raise RuntimeError(f"{status}: {lib.zero_last_error().decode()}")
+
+    comm, optim = ctypes.c_void_p(), ctypes.c_void_p()
+    check(lib.zero_comm_create_solo(ctypes.byref(comm), None))
+    check(lib.zero_create(ctypes.byref(optim), comm, None))
+    params, kept = (Param * len(SHAPES))(), {}
+    for number, (param, (name, shape)) in enumerate(zip(params, SHAPES.items())):
+        check(lib.zero_param_init(ctypes.byref(param), ctypes.c_size_t(ctypes.sizeof(Param))))
+        count = elements(shape)
+        data = (ctypes.c_float * count)(*[number + i / 8 for i in range(count)])
+        grad = (ctypes.c_float * count)(*[(i % 9 - 4) / 4 for i in range(count)])
+        dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+        kept[name] = (data, grad, dims, name.encode())
+        param.name, param.shape, param.ndim = kept[name][3], dims, len(shape)
+        param.data, param.grad = ctypes.cast(data, ctypes.c_void_p), ctypes.cast(grad, ctypes.c_void_p)
+    check(lib.zero_register_params(optim, None, params, ctypes.c_size_t(len(SHAPES)), None))
+    check(lib.zero_step(optim, None))
+    check(lib.zero_state_save(optim, os.fsencode(directory), None))
+    check(lib.zero_free(optim))
+    check(lib.zero_comm_free(comm))
+    return {name: list(values[0]) for name, values in kept.items()}
+
+
+def read_tensor(path, key):
+    """A tensor of a safetensors file, as the specification says."""
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        entry = json.loads(file.read(length))[key]
+        begin, end = entry["data_offsets"]
+        file.seek(8 + length + begin)
+        assert entry["dtype"] == "F32"
+        return entry["shape"], list(struct.unpack(f"<{(end - begin) // 4}f", file.read(end - begin)))
+
+
+class CheckpointFiles(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.directory = os.path.join(cls.folder.name, "step-1")
+        cls.params = save(cls.directory)
+        with open(os.path.join(cls.directory, "zero.json"), encoding="utf-8") as file:
+            cls.manifest = json.load(file)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def path(self, number):
+        return os.path.join(self.directory, self.manifest["files"][number]["name"])
+
+    def test_the_manifest_says_what_was_saved(self):
+        manifest = self.manifest
+        self.assertEqual((manifest["zero_format"], manifest["step"], manifest["world"]), (1, 1, 1))
+        self.assertEqual([p["name"] for p in manifest["params"]], list(SHAPES))
+        self.assertEqual([p["shape"] for p in manifest["params"]], list(SHAPES.values()))
+        settings = manifest["optimizer"]["groups"][0]["settings"]
+        self.assertEqual(float.fromhex(settings["lr"]), 1e-3)
+        self.assertEqual(float.fromhex(settings["beta2"]), 0.999)
+        for file in manifest["files"]:
+            self.assertEqual(os.path.getsize(os.path.join(self.directory, file["name"])), file["bytes"])
+            self.assertEqual(len(file["blocks"]), -(-file["bytes"] // manifest["block_bytes"]))
+
+    def test_a_reader_of_the_specification_finds_parameters_and_state(self):
+        for param in self.manifest["params"]:
+            shape, values = read_tensor(self.path(param["file"]), param["name"])
+            self.assertEqual(shape, param["shape"])
+            self.assertEqual(values, self.params[param["name"]])
+            for slot in param["slots"]:
+                self.assertEqual(sum(s["count"] for s in slot["slices"]), elements(shape))
+                for piece in slot["slices"]:
+                    _, part = read_tensor(self.path(piece["file"]), piece["key"])
+                    self.assertEqual(len(part), piece["count"])
+        moments = {p["name"]: {s["name"]: s for s in p["slots"]} for p in self.manifest["params"]}
+        piece = moments["bias"]["exp_avg"]["slices"][0]
+        _, first = read_tensor(self.path(piece["file"]), piece["key"])
+        # beta1 is 0.9, so the first moment is a tenth of the gradient.
+        for i in (0, 1, 5, 1299):
+            self.assertAlmostEqual(first[i], (i % 9 - 4) / 40, places=6)
+
+    def test_the_index_leads_hugging_face_readers_to_every_parameter(self):
+        with open(os.path.join(self.directory, "model.safetensors.index.json"), encoding="utf-8") as file:
+            index = json.load(file)
+        self.assertEqual(set(index["weight_map"]), set(SHAPES))
+        self.assertEqual(index["metadata"]["total_size"], 4 * sum(elements(s) for s in SHAPES.values()))
+        for name, file in index["weight_map"].items():
+            self.assertEqual(read_tensor(os.path.join(self.directory, file), name)[1], self.params[name])
+
+    def test_data_begins_on_a_page(self):
+        for file in self.manifest["files"]:
+            if file["name"].endswith(".safetensors"):
+                with open(os.path.join(self.directory, file["name"]), "rb") as opened:
+                    self.assertEqual((8 + struct.unpack("<Q", opened.read(8))[0]) % 4096, 0)
+
+    @unittest.skipIf(safetensors is None, "the safetensors package is not installed")
+    def test_the_safetensors_package_opens_every_file(self):
+        found = {}
+        for file in self.manifest["files"]:
+            if not file["name"].endswith(".safetensors"):
+                continue
+            path = os.path.join(self.directory, file["name"])
+            found.update(load_file(path))
+            with safetensors.safe_open(path, framework="numpy") as opened:
+                self.assertEqual(opened.metadata()["zero.save_id"], self.manifest["save_id"])
+                self.assertEqual(opened.metadata()["zero.rank"], "1/1")
+        for name, shape in SHAPES.items():
+            self.assertEqual(list(found[name].shape), shape)
+            self.assertEqual(found[name].dtype, numpy.float32)
+            self.assertEqual(found[name].ravel().tolist(), self.params[name])
+        self.assertEqual(list(found["wte.weight.exp_avg_sq"].shape), [5, 7])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -351,6 +351,9 @@ static void train_reference(const struct settings *set) {
     report(set, step, loss);
   }
   dump(set->dump, params);
+  for (int p = 0; p < PARAMS; p++) {
+    free(params[p]), free(grads[p]), free(sums[p]), free(exp_avg[p]), free(exp_avg_sq[p]);
+  }
 }
 
 static void usage(void) {

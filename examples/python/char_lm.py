@@ -18,9 +18,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import numpy as np  # noqa: E402
-
-import libzero  # noqa: E402
+import libzero
+import numpy as np
 
 CONTEXT, EMBED, HIDDEN, SYMBOLS = 8, 16, 384, 256
 INPUT = CONTEXT * EMBED
@@ -61,7 +60,7 @@ def initialize(params: Arrays, seed: int) -> None:
 
 
 def forward_backward(params: Arrays, grads: Arrays, text: Any, at: Any, weight: float) -> float:
-    """The sum of losses of the examples that begin at `at`; gradients times `weight` into `grads`."""
+    """The summed loss of the examples that begin at `at`; its gradient by `weight` to `grads`."""
     context, target = text[at[:, None] + np.arange(CONTEXT)], text[at + CONTEXT]
     count = len(at)
     inputs = params["embedding"][context].reshape(count, INPUT)
@@ -112,8 +111,8 @@ def run(
     optimizer: libzero.Optimizer,
     memory: libzero.Allocation,
 ) -> None:
-    # This rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean
-    # over the batch, also where the number of ranks does not divide it.
+    # This rank's part of the batch. Gradients are weighted so that their mean over ranks is that over
+    # the batch, also where the number of ranks does not divide it.
     rank, world, batch = comm.rank, comm.world, options.batch
     mine = np.arange(batch * rank // world, batch * (rank + 1) // world)
     every = 1 if options.progress else (options.steps + 9) // 10
@@ -128,7 +127,8 @@ def run(
     if options.save:
         optimizer.save(options.save, replace=True)
     if rank == 0 and options.dump:
-        Path(options.dump).write_bytes(b"".join(array.tobytes() for array in memory.data.values()))
+        arrays = memory.data.values()
+        Path(options.dump).write_bytes(b"".join(array.tobytes() for array in arrays))
     stats = optimizer.stats()
     print(
         f"stats rank={rank} world={world} parameters={stats.parameter_elements} "

@@ -53,14 +53,15 @@ Location staged(const Optimizer& optim, const StepMemory& memory, int64_t param)
 }
 
 /// Where the layout begins if every parameter's `address` is its layout position from there, in one arena of
-/// this comm that holds the whole layout, padding included; else null.
+/// this comm that holds the whole layout, with padding that is libzero's; else null.
 template <class Address>
 float* layout_base(const Optimizer& optim, const Address& address) {
   float* base = nullptr;
   for (size_t i = 0; i < optim.sealed_params(); i++) {
     if (optim.params[i].count == 0) continue;
     float* at = address(i);
-    if (at == nullptr) return nullptr;
+    const bool gap = optim.params[i].count % kAlignment != 0;
+    if (at == nullptr || (gap && (optim.params[i].flags & ZERO_PARAM_PADDED) == 0)) return nullptr;
     float* from = at - optim.plan.layout(static_cast<int64_t>(i));
     if (base != nullptr && from != base) return nullptr;
     base = from;

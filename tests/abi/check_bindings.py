@@ -37,7 +37,11 @@ faults: list[str] = []
 
 
 def expect(what: str, header: object, binding: object) -> None:
-    if header != binding:
+    if isinstance(header, dict) and isinstance(binding, dict):
+        expect(f"{what}, in order", list(header), list(binding))
+        for name in header.keys() & binding.keys():
+            expect(f"{what}, {name}", header[name], binding[name])
+    elif header != binding:
         faults.append(f"{what}: zero.h has {header}, the binding has {binding}")
 
 
@@ -61,8 +65,8 @@ constants |= {
 
 
 def words_of(declaration: str) -> tuple[str, str]:
-    """("char const * const *", "names") of "const char *const *names": const after what it makes so,
-    and without a name where there is none."""
+    """("char const * const *", "names") of "const char *const *names": each const stands behind what
+    it is about. Without a name, "" is the name."""
     declaration = re.sub(r"\[(\w+)\]", "", declaration).replace("*", " * ")
     words = declaration.split()
     name = ""
@@ -107,7 +111,7 @@ def ctypes_of(kind: str) -> Any:
     """The ctypes type for a C type."""
     kind = typedefs.get(kind, kind)
     if kind.startswith("fn("):
-        arguments, result = re.fullmatch(r"fn\((.*)\) (\w+)", kind).groups()  # type: ignore[union-attr]
+        arguments, result = kind[3:].split(") ")
         return (ctypes_of(result), *map(ctypes_of, arguments.split(", ")))
     array = re.fullmatch(r"(\w+)\[(\d+)\]", kind)
     if array:
@@ -189,7 +193,7 @@ def check_python_constants() -> None:
 def rust_of(kind: str) -> str:
     kind = typedefs.get(kind, kind)
     if kind.startswith("fn("):
-        arguments, result = re.fullmatch(r"fn\((.*)\) (\w+)", kind).groups()  # type: ignore[union-attr]
+        arguments, result = kind[3:].split(") ")
         types = ", ".join(map(rust_of, arguments.split(", ")))
         arrow = "" if result == "void" else f" -> {rust_of(result)}"
         return f'Option<unsafe extern "C" fn({types}){arrow}>'

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import ctypes as c
 import gc
 import math
 import tempfile
@@ -168,6 +169,18 @@ class BuildTest(unittest.TestCase):
             self.assertEqual(optimizer.names, ("a",))
             self.assertEqual(len(optimizer.groups), 1)
 
+    def test_padding_belongs_to_the_parameter_where_it_says_so(self) -> None:
+        memory = floats(*[0.0] * 64)
+        start = (c.addressof(memory) + 63) // 64 * 64
+        for padded in (False, True):
+            with Comm.solo() as comm, sgd(comm) as optimizer:
+                optimizer.register([Param("a", (start, (3,)), padded=padded)])
+                if padded:
+                    with self.assertRaisesRegex(ArgumentError, "overlap"):
+                        optimizer.register([Param("b", (start + 12, (2,)))])
+                else:
+                    optimizer.register([Param("b", (start + 12, (2,)))])
+
     def test_bind_gives_new_memory(self) -> None:
         with Comm.solo() as comm, sgd(comm) as optimizer:
             optimizer.register([Param("a", shape=(2,)), Param("b", shape=())])
@@ -212,8 +225,6 @@ class BuildTest(unittest.TestCase):
 
             @property
             def __array_interface__(self) -> dict[str, Any]:
-                import ctypes as c
-
                 address = c.addressof(c.c_char.from_buffer(self.memory.cast("B")))
                 return {"data": (address, False), "shape": (2,), "typestr": "<f4", "version": 3}
 

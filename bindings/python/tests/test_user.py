@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from libzero import ArgumentError, Collectives, Comm, CommError, Optimizer, ZeroError
+from libzero import ArgumentError, Collectives, Comm, CommError, Optimizer, ZeroError, allocate
 from support import floats
 
 
@@ -116,6 +116,18 @@ class UserCommTest(unittest.TestCase):
         )
         self.assertEqual(sorted(board.freed), [0, 1])
         self.assertEqual(run_board(board, by_reduce_scatter), wanted)
+
+    def test_allocated_memory_travels_unpacked(self) -> None:
+        board = Board(2)
+
+        def body(rank: int) -> int:
+            with Comm.user(board.collectives(rank), rank, 2) as comm, Optimizer(comm) as optim:
+                memory = allocate(comm, {"a": (3001,), "b": (7,)})
+                optim.register(memory.params)
+                optim.step()
+                return optim.stats().copied_bytes
+
+        self.assertEqual(run_board(board, body), [0, 0])
 
     def test_split_makes_a_group_of_its_own(self) -> None:
         board = Board(3)

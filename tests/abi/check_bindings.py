@@ -261,7 +261,7 @@ def main() -> None:
     if (BINDINGS / "rust").is_dir():
         check_rust()
     print(f"{len(functions)} functions, {len(bodies)} structs, {len(constants)} constants")
-    sys.exit("\n".join(faults))
+    sys.exit("\n".join(faults) or 0)
 
 
 main()

@@ -39,11 +39,12 @@ Result<std::string> read_manifest(const Fd& directory, const std::string& direct
 /// A candidate's manifest and its step.
 struct Candidate {
   std::string manifest;
-  int64_t step;
+  int64_t step = 0;
 };
 
 Result<Candidate> read_candidate(const Fd& directory, const std::string& path) {
-  Candidate candidate{ZERO_TRY(read_manifest(directory, path)), 0};
+  Candidate candidate;
+  candidate.manifest = ZERO_TRY(read_manifest(directory, path));
   const auto manifest = parse_manifest(candidate.manifest);
   if (!manifest.ok())
     return Status(manifest.failure()).within(text("'", path, "/", kManifestName, "'"));
@@ -91,7 +92,8 @@ Result<FoundCheckpoint> find_checkpoint(const std::string& path,
     return io_error(path, "open", errno);
   }
   if (!ZERO_TRY(has_manifest(directory, path))) return find_newest(directory, path, progress);
-  return FoundCheckpoint{path, std::move(ZERO_TRY(read_candidate(directory, path)).manifest)};
+  Candidate found = ZERO_TRY(read_candidate(directory, path));
+  return FoundCheckpoint{path, std::move(found.manifest)};
 }
 
 }  // namespace zero

@@ -211,6 +211,68 @@ TEST(Exchange, a_rank_that_stops_at_any_point_ends_it_alike_for_all_and_itself) 
   }
 }
 
+/// A child of the dead rank lives on with all its descriptors: no socket will ever be closed.
+TEST(Exchange, a_living_child_does_not_hide_a_death) {
+  const std::string name = fresh_name();
+  SharedMemory memory(sizeof(Toll));
+  toll = memory.as<Toll>();
+  const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) {
+    const Seat seat = join(name, rank, 2);
+    EXPECT_EQ(step(seat), "ok");
+    if (rank == 1) {
+      leave_child_behind();
+      die_noticed();
+    }
+    const std::string said = step(seat);
+    toll->back_ns[rank] = now_ns();
+    return said;
+  });
+  expect_one_answer(ends, 1, {"ZERO_ERR_PEER_DEAD", "rank 1 (process "});
+  EXPECT_LT(toll->back_ns[0] - toll->dead_ns, 1'000'000'000);
+}
+
+/// A death must not wait to be noticed until a slow third rank has come.
+TEST(Exchange, a_death_is_told_while_another_rank_is_still_busy) {
+  const std::string name = fresh_name();
+  SharedMemory memory(sizeof(Toll));
+  toll = memory.as<Toll>();
+  const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 3, [&](int rank) {
+    const Seat seat = join(name, rank, 3);
+    EXPECT_EQ(step(seat), "ok");
+    if (rank == 1) watch_points({"exchange.arrived", 1}, die_noticed);
+    if (rank == 2) usleep(1'500'000);
+    const std::string said = step(seat);
+    toll->back_ns[rank] = now_ns();
+    return said;
+  });
+  expect_one_answer(ends, 1, {"ZERO_ERR_PEER_DEAD", "rank 1 (process "});
+  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR")) << ends[0].result;
+  EXPECT_LT(toll->back_ns[0] - toll->dead_ns, 1'000'000'000);
+}
+
+TEST(Exchange, a_job_that_is_stopped_as_a_whole_goes_on_where_it_was) {
+  const std::string name = fresh_name();
+  SharedMemory memory(4096);
+  auto* const pids = reinterpret_cast<std::atomic<pid_t>*>(memory.data());
+  const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
+    if (rank == 2) {  // not a rank, but who stops them
+      while (pids[0] == 0 || pids[1] == 0) usleep(1'000);
+      usleep(100'000);
+      for (const int signal : {SIGSTOP, SIGCONT}) {
+        for (int r = 0; r < 2; ++r) kill(pids[r], signal);
+        usleep(2'500'000);
+      }
+      return "ok";
+    }
+    const Seat seat = join(name, rank, 2, limits(1'200, 1'200));
+    EXPECT_EQ(step(seat), "ok");
+    pids[rank] = getpid();
+    if (rank == 1) usleep(500'000);
+    return step(seat);
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.result, "ok");
+}
+
 // ---- The deadline.
 
 /// Seats on one control segment without a rendezvous, so that each try can have its own.
@@ -435,24 +497,31 @@ TEST(Exchange, the_log_says_after_10_seconds_for_whom_it_waits) {
 TEST(Exchange, an_abort_from_another_thread_ends_a_wait_at_once) {
   for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
     const std::string name = fresh_name();
-    const int64_t start = now_ms();
+    SharedMemory memory(sizeof(Toll));
+    Toll* const times = memory.as<Toll>();
     const Ranks results = run_sound_ranks(kind, 3, [&](int rank) {
       const Seat seat = join(name, rank, 3);
       EXPECT_EQ(step(seat), "ok");
-      if (rank != 1) return step(seat);
-      std::thread([seat] {
-        usleep(50'000);
+      if (rank != 1) {
+        const std::string said = step(seat);
+        times->back_ns[rank] = now_ns();
+        return said;
+      }
+      usleep(50'000);
+      std::thread([&] {
         Failure cause;
         cause.code = ZERO_ERR_ABORTED;
         cause.rank = 1;
         cause.text = "no more";
+        times->dead_ns = now_ns();
         seat->abort(cause);
       }).join();
       EXPECT_TRUE(seat->aborted());
+      usleep(1'000'000);  // its seat stays, so that only the abort can have ended the others' wait
       return step(seat);
     });
     EXPECT_EQ(results, Ranks(3, "ZERO_ERR_ABORTED: no more"));
-    EXPECT_LT(now_ms() - start, 5'000);
+    for (const int rank : {0, 2}) EXPECT_LT(times->back_ns[rank] - times->dead_ns, 900'000'000);
   }
 }
 
@@ -546,6 +615,33 @@ TEST(Exchange, two_processes_of_two_threads_are_one_group) {
       EXPECT_EQ(ends[1].result, "ok");
     }
   }
+}
+
+/// What a rank reads late must not have been written anew meanwhile.
+TEST(Exchange, a_slow_reader_reads_what_was_sent) {
+  const std::string name = fresh_name();
+  run_sound_ranks(RankKind::processes, 2, [&](int rank) {
+    const Seat seat = join(name, rank, 2);
+    static SystemCalls slow;
+    slow = real_system_calls();
+    slow.reached = [](const char* point) {
+      if (std::string_view(point) == "exchange.decided") usleep(2'000);
+      if (std::string_view(point) == "exchange.read") usleep(2'000);
+    };
+    if (rank == 1) replace_system_calls(&slow);
+    Result<Call> call = seat->begin(Operation::broadcast);
+    for (int i = 0; i < 20; ++i) {
+      const std::vector<int> all = *call->exchange("records", 100 * i + rank);
+      EXPECT_EQ(all, std::vector<int>({100 * i, 100 * i + 1}));
+    }
+    std::vector<uint32_t> data(size_t{1} << 20);
+    for (size_t i = 0; i < data.size(); ++i) data[i] = rank == 0 ? static_cast<uint32_t>(i) : 0;
+    EXPECT_EQ(outcome(call->broadcast("data", std::as_writable_bytes(std::span(data)), 0)), "ok");
+    size_t wrong = 0;
+    for (size_t i = 0; i < data.size(); ++i) wrong += data[i] != i;
+    EXPECT_EQ(wrong, 0u);
+    return "";
+  });
 }
 
 TEST(Exchange, large_broadcasts_from_changing_roots_arrive_whole) {

@@ -170,7 +170,9 @@ TEST(Rendezvous, more_strangers_than_ranks_may_wait_without_a_word) {
   std::vector<Fd> silent;
   std::thread root([&] { EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs))), "ok"); });
   for (int i = 0; i < 100; ++i) silent.push_back(dial(name));
+  const int64_t start = now_ms();
   EXPECT_EQ(outcome(create_local(name, 1, 2, within(kLongMs))), "ok");
+  EXPECT_LT(now_ms() - start, 4'000);  // the silent ones have 5 s to speak
   root.join();
 }
 
@@ -254,22 +256,25 @@ TEST(Rendezvous, a_rank_that_comes_twice_is_named_at_once) {
   EXPECT_LT(now_ms() - start, kLongMs / 2);
 }
 
-TEST(Rendezvous, another_version_is_named_at_once) {
+TEST(Rendezvous, another_version_is_named_at_once_also_to_those_who_come_later) {
   const std::string name = fresh_name();
-  std::string answer;
+  std::string answer, later;
   const int64_t start = now_ms();
-  const Ranks results = join_with(name, 2, [&] {
+  std::thread others([&] {
     Hello hello;
     hello.prefix.library = 30201;
     hello.prefix.protocol = 9;
     const Fd old = dial(name);
     say(old, local::as_message(hello));
     answer = hear_refusal(old);
+    later = outcome(create_local(name, 1, 2, within(kLongMs)));
   });
-  if (results[0] == "ok") return;  // it came too late to matter
-  for (const std::string& said : results)
-    EXPECT_TRUE(contains(said, "libzero 3.2.1 (protocol 9)") && contains(said, "rank 0 ")) << said;
-  EXPECT_TRUE(contains(answer, "libzero 3.2.1 (protocol 9)")) << answer;
+  const std::string said = outcome(create_local(name, 0, 2, within(kLongMs)));
+  others.join();
+  EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS")) << said;
+  EXPECT_TRUE(contains(said, "libzero 3.2.1 (protocol 9)") && contains(said, "rank 0 ")) << said;
+  EXPECT_EQ(later, said);
+  EXPECT_EQ("ZERO_ERR_RENDEZVOUS: " + answer, said);
   EXPECT_LT(now_ms() - start, kLongMs / 2);
 }
 
@@ -513,6 +518,33 @@ TEST(Rendezvous, a_rank_that_dies_at_any_point_ends_it_for_all) {
   std::printf("%zu survivors told of a death after %.1f ms (median), %.1f ms (99%%)\n",
               waits.size(), static_cast<double>(waits[waits.size() / 2]) / 1e6,
               static_cast<double>(waits[waits.size() * 99 / 100]) / 1e6);
+}
+
+/// A child of the dead rank lives on with all its descriptors: no socket will ever be closed.
+TEST(Rendezvous, a_living_child_does_not_hide_a_death) {
+  for (int victim = 0; victim < 2; ++victim) {
+    const std::string name = fresh_name();
+    SharedMemory memory(sizeof(Toll));
+    toll = memory.as<Toll>();
+    const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) {
+      const auto leave = [] {
+        leave_child_behind();
+        die_noticed();
+      };
+      if (rank == victim)
+        watch_points({victim == 0 ? "rendezvous.gathered" : "rendezvous.accepted", 1}, leave);
+      // Rank 2 never comes, so that rank 0 waits on.
+      const std::string said =
+          outcome(create_local(name, rank, victim == 0 ? 2 : 3, within(5'000)));
+      toll->back_ns[rank] = now_ns();
+      return said;
+    });
+    const int survivor = 1 - victim;
+    EXPECT_TRUE(contains(ends[survivor].result, text("rank ", victim, " (process ")) &&
+                contains(ends[survivor].result, " died"))
+        << ends[survivor].result;
+    EXPECT_LT(toll->back_ns[survivor] - toll->dead_ns, 1'900'000'000);
+  }
 }
 
 /// Stopped ranks are named by the deadline, and find it out for themselves when they go on.

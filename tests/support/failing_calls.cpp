@@ -31,8 +31,7 @@ struct State {
 };
 
 std::mutex mutex;
-State* state = nullptr;
-SystemCalls table;
+State* state = nullptr;  // a thread may still be on its way through the table when it is gone
 
 enum class Verdict { pass, fail, fail_after, shorten };
 
@@ -41,6 +40,7 @@ bool fails(Verdict verdict) { return verdict == Verdict::fail || verdict == Verd
 /// Count a call and decide what becomes of it. `fd` names it if `name` is null.
 Verdict judge(const char* operation, int fd, const char* name) {
   const std::lock_guard lock(mutex);
+  if (!state) return Verdict::pass;
   const Fault& fault = state->fault;
   FileCall call{operation, name ? name : state->names[fd], this_rank, false};
   const bool matches = (fault.rank < 0 || fault.rank == this_rank) &&
@@ -67,7 +67,7 @@ Verdict judge(const char* operation, int fd, const char* name) {
 
 int fault_errno() {
   const std::lock_guard lock(mutex);
-  return state->fault.error_number;
+  return state ? state->fault.error_number : EIO;
 }
 
 /// The call's own answer, or `failed` with the fault's errno.
@@ -87,6 +87,8 @@ int f_openat(int directory, const char* path, int flags, unsigned mode) {
   const int fd = real().openat(directory, path, flags, mode);
   const int error = errno;
   const std::lock_guard lock(mutex);
+  errno = error;
+  if (!state) return fd;
   if (fd >= 0) state->names[fd] = path;
   state->failed_syncs.erase(fd);
   errno = error;
@@ -156,19 +158,13 @@ void f_reached(const char* point) {
   std::function<void(const char*)> call;
   {
     const std::lock_guard lock(mutex);
-    call = state->on_point;
+    if (state) call = state->on_point;
   }
   if (call) call(point);
 }
 
-}  // namespace
-
-FailingCalls::FailingCalls(Fault fault) {
-  const std::lock_guard lock(mutex);
-  if (state) std::abort();
-  state = new State;
-  state->fault = std::move(fault);
-  table = real();
+SystemCalls make_table() {
+  SystemCalls table = real();
   table.openat = f_openat;
   table.close = f_close;
   table.pread = f_pread;
@@ -185,6 +181,17 @@ FailingCalls::FailingCalls(Fault fault) {
   table.readdir = f_readdir;
   table.closedir = f_closedir;
   table.reached = f_reached;
+  return table;
+}
+
+}  // namespace
+
+FailingCalls::FailingCalls(Fault fault) {
+  static const SystemCalls table = make_table();
+  const std::lock_guard lock(mutex);
+  if (state) std::abort();
+  state = new State;
+  state->fault = std::move(fault);
   replace_system_calls(&table);
 }
 

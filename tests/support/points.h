@@ -63,6 +63,13 @@ inline std::vector<Point> passed_points() {
 inline void stop_watching_points() { replace_system_calls(nullptr); }
 
 inline void die() { kill(getpid(), SIGKILL); }
+/// A forked child that lives on for two seconds, with all descriptors of its parent.
+inline void leave_child_behind() {
+  if (fork() != 0) return;
+  usleep(2'000'000);
+  _exit(0);
+}
+
 inline void stop() { kill(getpid(), SIGSTOP); }
 
 }  // namespace zero::test

@@ -245,10 +245,10 @@ TEST(Json, mutations_of_a_sound_document_never_crash_and_give_only_utf8) {
     std::string mutant = sound;
     for (uint32_t i = random() % 3 + 1; i > 0; i--) {
       const size_t at = random() % mutant.size();
-      const char* const bits = "{}[]\",:\\0-e.\xff\x80";
+      constexpr std::string_view bits = "{}[]\",:\\0-e.\xff\x80";
       switch (random() % 3) {
         case 0:
-          mutant[at] = bits[random() % 16];
+          mutant[at] = bits[random() % bits.size()];
           break;
         case 1:
           mutant.erase(at, random() % 4 + 1);

@@ -3,8 +3,9 @@
  *
  *     zero-run -n 4 char_lm --text LICENSE --steps 300 --save run/a
  *
- * The last CONTEXT characters are embedded, go through one tanh layer, and a softmax predicts the next
- * one. --reference trains in one process without libzero, to show that the bits are the same. */
+ * The last CONTEXT characters are embedded, go through one tanh layer, and a softmax predicts the
+ * next one. --reference trains in one process without libzero, to show that the bits are the same.
+ */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,8 +22,8 @@ static const struct {
   int64_t shape[2];
   int32_t ndim;
 } kModel[PARAMS] = {
-    {"embedding", {SYMBOLS, EMBED}, 2},   {"hidden.weight", {INPUT, HIDDEN}, 2},
-    {"hidden.bias", {HIDDEN, 0}, 1},      {"output.weight", {HIDDEN, SYMBOLS}, 2},
+    {"embedding", {SYMBOLS, EMBED}, 2}, {"hidden.weight", {INPUT, HIDDEN}, 2},
+    {"hidden.bias", {HIDDEN, 0}, 1},    {"output.weight", {HIDDEN, SYMBOLS}, 2},
     {"output.bias", {SYMBOLS, 0}, 1},
 };
 
@@ -156,10 +157,11 @@ static double example(float *const *params, float *const *grads, const unsigned 
   return loss;
 }
 
-/* This rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean over
- * the batch, also where `world` does not divide it. Returns the sum of losses over the batch size. */
-static double forward_backward(const struct settings *set, float *const *params, float *const *grads,
-                               long step, int rank, int world) {
+/* This rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean
+ * over the batch, also where `world` does not divide it. Returns the sum of losses over the batch
+ * size. */
+static double forward_backward(const struct settings *set, float *const *params,
+                               float *const *grads, long step, int rank, int world) {
   const long first = set->batch * rank / world, end = set->batch * (rank + 1) / world;
   double loss = 0;
   for (int p = 0; p < PARAMS; p++) memset(grads[p], 0, elements(p) * sizeof(float));
@@ -239,11 +241,12 @@ static void print_stats(const struct rank *self) {
   zero_statistics stats;
   CHECK(zero_statistics_init(&stats, sizeof stats));
   CHECK(zero_stats(self->optim, &stats));
-  printf("stats rank=%d world=%d parameters=%lld owned=%lld state_bytes=%lld staging_bytes=%lld "
-         "copied_bytes=%lld\n",
-         (int)zero_comm_rank(self->comm), (int)zero_comm_world(self->comm),
-         (long long)stats.parameter_elements, (long long)stats.owned_elements,
-         (long long)stats.state_bytes, (long long)stats.staging_bytes, (long long)stats.copied_bytes);
+  printf(
+      "stats rank=%d world=%d parameters=%lld owned=%lld state_bytes=%lld staging_bytes=%lld "
+      "copied_bytes=%lld\n",
+      (int)zero_comm_rank(self->comm), (int)zero_comm_world(self->comm),
+      (long long)stats.parameter_elements, (long long)stats.owned_elements,
+      (long long)stats.state_bytes, (long long)stats.staging_bytes, (long long)stats.copied_bytes);
 }
 
 static void train(const struct settings *set) {
@@ -257,7 +260,8 @@ static void train(const struct settings *set) {
   if (set->load != NULL) {
     CHECK(zero_state_load(self.optim, set->load, NULL));
     CHECK(zero_step_result(self.optim, &result));
-    if (rank == 0) printf("loaded=%s step=%lld world=%d\n", set->load, (long long)result.step, world);
+    if (rank == 0)
+      printf("loaded=%s step=%lld world=%d\n", set->load, (long long)result.step, world);
   } else {
     if (rank == 0) initialize(self.params, set->seed);
     CHECK(zero_broadcast_params(self.optim, 0, NULL));
@@ -285,8 +289,8 @@ static void train(const struct settings *set) {
   CHECK(zero_comm_free(self.comm));
 }
 
-/* ---- Without libzero: one process plays all ranks, sums their gradients in rank order, and updates
- * everything by the formulas of AdamW. */
+/* ---- Without libzero: one process plays all ranks, sums their gradients in rank order, and
+ * updates everything by the formulas of AdamW. */
 
 static double power(double base, long exponent) {
   double result = 1;
@@ -299,7 +303,8 @@ static double power(double base, long exponent) {
 static void adamw(float *param, const float *sum, float *exp_avg, float *exp_avg_sq, size_t count,
                   int world, long step, double lr) {
   const double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
-  const float b1 = (float)beta1, c1 = (float)(1 - beta1), b2 = (float)beta2, c2 = (float)(1 - beta2);
+  const float b1 = (float)beta1, c1 = (float)(1 - beta1), b2 = (float)beta2,
+              c2 = (float)(1 - beta2);
   const float step_size = (float)(lr / (1 - power(beta1, step)));
   const float root_scale = (float)(1 / sqrt(1 - power(beta2, step)));
   const float decay = (float)(1 - lr * weight_decay), epsilon = (float)eps;
@@ -314,13 +319,15 @@ static void adamw(float *param, const float *sum, float *exp_avg, float *exp_avg
   }
 }
 
-/* The world of a step: `worlds` is "4", or "4:60,3" for 4 ranks up to step 60 and 3 from there on. */
+/* The world of a step: `worlds` is "4", or "4:60,3" for 4 ranks up to step 60 and 3 from there on.
+ */
 static int world_of(const char *worlds, long step) {
   for (;;) {
     char *end;
     const long world = strtol(worlds, &end, 10);
     const long until = *end == ':' ? strtol(end + 1, &end, 10) : 0;
-    if (world < 1 || (*end != '\0' && *end != ',')) fail("--reference", "is not WORLD[:STEP,WORLD...]");
+    if (world < 1 || (*end != '\0' && *end != ','))
+      fail("--reference", "is not WORLD[:STEP,WORLD...]");
     if (until == 0 || step <= until || *end == '\0') return (int)world;
     worlds = end + 1;
   }
@@ -357,10 +364,11 @@ static void train_reference(const struct settings *set) {
 }
 
 static void usage(void) {
-  fprintf(stderr,
-          "usage: char_lm [--text FILE] [--steps N] [--lr X] [--seed N] [--batch N] [--save DIR]\n"
-          "               [--load DIR] [--dump FILE] [--reference WORLD[:STEP,WORLD...]] [--progress]\n"
-          "--steps counts those of a loaded checkpoint. --dump writes the final parameters.\n");
+  fprintf(
+      stderr,
+      "usage: char_lm [--text FILE] [--steps N] [--lr X] [--seed N] [--batch N] [--save DIR]\n"
+      "               [--load DIR] [--dump FILE] [--reference WORLD[:STEP,WORLD...]] [--progress]\n"
+      "--steps counts those of a loaded checkpoint. --dump writes the final parameters.\n");
   exit(2);
 }
 
@@ -373,16 +381,26 @@ static void parse(struct settings *set, int argc, char **argv) {
     }
     if (i + 1 == argc) usage();
     value = argv[++i];
-    if (strcmp(flag, "--text") == 0) set->text = value;
-    else if (strcmp(flag, "--steps") == 0) set->steps = atol(value);
-    else if (strcmp(flag, "--lr") == 0) set->lr = atof(value);
-    else if (strcmp(flag, "--seed") == 0) set->seed = strtoull(value, NULL, 10);
-    else if (strcmp(flag, "--batch") == 0) set->batch = atol(value);
-    else if (strcmp(flag, "--save") == 0) set->save = value;
-    else if (strcmp(flag, "--load") == 0) set->load = value;
-    else if (strcmp(flag, "--dump") == 0) set->dump = value;
-    else if (strcmp(flag, "--reference") == 0) set->reference = value;
-    else usage();
+    if (strcmp(flag, "--text") == 0)
+      set->text = value;
+    else if (strcmp(flag, "--steps") == 0)
+      set->steps = atol(value);
+    else if (strcmp(flag, "--lr") == 0)
+      set->lr = atof(value);
+    else if (strcmp(flag, "--seed") == 0)
+      set->seed = strtoull(value, NULL, 10);
+    else if (strcmp(flag, "--batch") == 0)
+      set->batch = atol(value);
+    else if (strcmp(flag, "--save") == 0)
+      set->save = value;
+    else if (strcmp(flag, "--load") == 0)
+      set->load = value;
+    else if (strcmp(flag, "--dump") == 0)
+      set->dump = value;
+    else if (strcmp(flag, "--reference") == 0)
+      set->reference = value;
+    else
+      usage();
   }
   if (set->batch < 1 || set->steps < 0) usage();
 }

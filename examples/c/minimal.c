@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop of the README as a whole program: every rank pulls one parameter towards its own number, and
- * the mean wins. Run it alone, or as `zero-run -n 4 minimal run`. */
+/* The loop of the README as a whole program: every rank pulls one parameter towards its own number,
+ * and the mean wins. Run it alone, or as `zero-run -n 4 minimal run`. */
 #include <math.h>
 #include <stdio.h>
 
@@ -20,6 +20,7 @@ int main(int argc, char **argv) {
   const size_t bytes = COUNT * sizeof(float);
   float *weights = NULL, *grads = NULL;
 
+  /* clang-format off */
   zero_comm *comm;   zero_comm_create_env(&comm, NULL);   /* torchrun, mpirun, srun, zero-run, or alone */
   zero_optim *optim; zero_create(&optim, comm, NULL);     /* AdamW, state split evenly over the ranks   */
   zero_arena_alloc(comm, bytes, ZERO_MEMORY_SHARED, (void **)&weights);
@@ -33,9 +34,10 @@ int main(int argc, char **argv) {
     zero_step(optim, NULL);                               /* reduce, agree, update the own share, share */
   }
   zero_state_save(optim, directory, NULL);                /* loads again on any number of ranks         */
+  /* clang-format on */
 
-  printf("rank %d of %d: weights[0] is %.4f\n", (int)zero_comm_rank(comm), (int)zero_comm_world(comm),
-         (double)weights[0]);
+  printf("rank %d of %d: weights[0] is %.4f\n", (int)zero_comm_rank(comm),
+         (int)zero_comm_world(comm), (double)weights[0]);
   zero_free(optim);
   zero_arena_free(weights);
   zero_arena_free(grads);

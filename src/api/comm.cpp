@@ -15,7 +15,8 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr zero_comm_options kCommDefaults = {sizeof(zero_comm_options), 300'000, 1'800'000, 120'000};
+constexpr zero_comm_options kCommDefaults = {sizeof(zero_comm_options), 300'000, 1'800'000,
+                                             120'000};
 constexpr size_t kCommOldest = sizeof(zero_comm_options);
 constexpr size_t kFunctionsOldest = sizeof(zero_comm_functions);
 constexpr size_t kFailureOldest = sizeof(zero_failure);
@@ -35,7 +36,8 @@ Result<CommOptions> read_comm_options(const zero_comm_options* given, const Comm
               {"rendezvous_ms", read.rendezvous_ms, options.rendezvous_ms}};
   for (const auto& row : rows) {
     if (row.value < 0 || row.value > int64_t{1} << 40) {
-      return Status(ZERO_ERR_ARGUMENT, text(row.name, " is ", row.value, "; it must be a number of milliseconds"));
+      return Status(ZERO_ERR_ARGUMENT,
+                    text(row.name, " is ", row.value, "; it must be a number of milliseconds"));
     }
     if (row.value > 0) row.out = row.value;
   }
@@ -74,10 +76,13 @@ zero_status on_comm(zero_comm* comm, Operation operation, const Body& body) {
 size_t element_bytes(int32_t dtype) {
   switch (dtype) {
     case ZERO_FLOAT32:
-    case ZERO_INT32: return 4;
+    case ZERO_INT32:
+      return 4;
     case ZERO_FLOAT64:
-    case ZERO_INT64: return 8;
-    default: return 0;
+    case ZERO_INT64:
+      return 8;
+    default:
+      return 0;
   }
 }
 
@@ -109,21 +114,28 @@ void fold(void* data, const char* other, size_t count, int32_t dtype, int32_t op
     }
   };
   switch (dtype) {
-    case ZERO_FLOAT32: return loop(float{});
-    case ZERO_FLOAT64: return loop(double{});
-    case ZERO_INT32: return loop(int32_t{});
-    default: return loop(int64_t{});
+    case ZERO_FLOAT32:
+      return loop(float{});
+    case ZERO_FLOAT64:
+      return loop(double{});
+    case ZERO_INT32:
+      return loop(int32_t{});
+    default:
+      return loop(int64_t{});
   }
 }
 
 Status all_reduce(Call& call, void* data, size_t count, int32_t dtype, int32_t operation) {
   Status local;
   const auto bytes = checked_multiply(count, element_bytes(dtype));
-  if (element_bytes(dtype) == 0) local = Status(ZERO_ERR_ARGUMENT, text("dtype ", dtype, " is unknown"));
+  if (element_bytes(dtype) == 0)
+    local = Status(ZERO_ERR_ARGUMENT, text("dtype ", dtype, " is unknown"));
   else if (operation < ZERO_SUM || operation > ZERO_MAX)
     local = Status(ZERO_ERR_ARGUMENT, text("operation ", operation, " is unknown"));
-  else if (!bytes) local = Status(ZERO_ERR_ARGUMENT, text("count ", count, " is too large"));
-  else if (data == nullptr && count > 0) local = Status(ZERO_ERR_ARGUMENT, "data is NULL");
+  else if (!bytes)
+    local = Status(ZERO_ERR_ARGUMENT, text("count ", count, " is too large"));
+  else if (data == nullptr && count > 0)
+    local = Status(ZERO_ERR_ARGUMENT, "data is NULL");
   ZERO_TRY(call.vote("arguments", local));
   ZERO_TRY(call.agree("arguments", "zero_comm_all_reduce",
                       text("count ", count, ", dtype ", dtype, ", operation ", operation)));
@@ -131,7 +143,8 @@ Status all_reduce(Call& call, void* data, size_t count, int32_t dtype, int32_t o
       ZERO_TRY(call.gather("values", std::string_view(static_cast<const char*>(data), *bytes)));
   if (*bytes == 0) return Status();
   std::memcpy(data, all[0].data(), *bytes);
-  for (size_t rank = 1; rank < all.size(); rank++) fold(data, all[rank].data(), count, dtype, operation);
+  for (size_t rank = 1; rank < all.size(); rank++)
+    fold(data, all[rank].data(), count, dtype, operation);
   return Status();
 }
 
@@ -176,8 +189,8 @@ zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* fu
                                   int32_t rank, int32_t world, const zero_comm_options* options) {
   return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
     ZERO_TRY(check_out(functions, "functions"));
-    const zero_comm_functions read =
-        ZERO_TRY(read_struct(functions, zero_comm_functions{}, kFunctionsOldest, "zero_comm_functions"));
+    const zero_comm_functions read = ZERO_TRY(
+        read_struct(functions, zero_comm_functions{}, kFunctionsOldest, "zero_comm_functions"));
     const UserFunctions own{.exchange = read.exchange,
                             .all_gather = read.all_gather,
                             .all_to_all = read.all_to_all,
@@ -216,19 +229,22 @@ int32_t zero_comm_world(const zero_comm* comm) {
 }
 
 zero_status zero_comm_barrier(zero_comm* comm) {
-  return on_comm(comm, Operation::barrier, [&](Call& call) { return call.vote("barrier", Status()); });
+  return on_comm(comm, Operation::barrier,
+                 [&](Call& call) { return call.vote("barrier", Status()); });
 }
 
 zero_status zero_comm_broadcast(zero_comm* comm, void* data, size_t bytes, int32_t root) {
   return on_comm(comm, Operation::broadcast, [&](Call& call) -> Status {
     Status local;
     if (root < 0 || root >= call.world()) {
-      local = Status(ZERO_ERR_ARGUMENT, text("root ", root, " is no rank of a world of ", call.world()));
+      local = Status(ZERO_ERR_ARGUMENT,
+                     text("root ", root, " is no rank of a world of ", call.world()));
     } else if (data == nullptr && bytes > 0) {
       local = Status(ZERO_ERR_ARGUMENT, "data is NULL");
     }
     ZERO_TRY(call.vote("arguments", local));
-    ZERO_TRY(call.agree("arguments", "zero_comm_broadcast", text("bytes ", bytes, ", root ", root)));
+    ZERO_TRY(
+        call.agree("arguments", "zero_comm_broadcast", text("bytes ", bytes, ", root ", root)));
     if (bytes == 0) return Status();
     return call.broadcast("values", std::span(static_cast<std::byte*>(data), bytes), root);
   });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boundary: what every C function does around its body. The only try of the library's own calls.
+// The boundary: what every C function does around its body. The only try of the library's own
+// calls.
 #pragma once
 
 #include <exception>

@@ -25,11 +25,13 @@ std::vector<Entry>* table = nullptr;
 std::atomic<size_t> open_handles{0};
 std::atomic<pid_t> process{0};
 
-// {type: 8, generation: 32, place: 24}: the type makes the token an address that cannot be dereferenced.
+// {type: 8, generation: 32, place: 24}: the type makes the token an address that cannot be
+// dereferenced.
 constexpr int kPlaceBits = 24;
 
 uint64_t token_of(Type type, uint32_t generation, size_t place) {
-  return static_cast<uint64_t>(type) << 56 | static_cast<uint64_t>(generation) << kPlaceBits | place;
+  return static_cast<uint64_t>(type) << 56 | static_cast<uint64_t>(generation) << kPlaceBits |
+         place;
 }
 
 uint64_t add(Type type, std::shared_ptr<void> object) {
@@ -47,7 +49,8 @@ uint64_t add(Type type, std::shared_ptr<void> object) {
 }
 
 Status bad_handle(Type type, const char* why) {
-  return Status(ZERO_ERR_ARGUMENT, text(type == Type::comm ? "the comm" : "the optimizer", " handle ", why));
+  return Status(ZERO_ERR_ARGUMENT,
+                text(type == Type::comm ? "the comm" : "the optimizer", " handle ", why));
 }
 
 Result<std::shared_ptr<void>> find(Type type, const void* handle, bool take) {
@@ -61,7 +64,8 @@ Result<std::shared_ptr<void>> find(Type type, const void* handle, bool take) {
     return bad_handle(type, other ? "is of another kind" : "is none of libzero's");
   }
   Entry& entry = (*table)[place];
-  if (entry.object == nullptr || entry.type != type || token != token_of(type, entry.generation, place)) {
+  if (entry.object == nullptr || entry.type != type ||
+      token != token_of(type, entry.generation, place)) {
     return bad_handle(type, "was freed already");
   }
   if (!take) return entry.object;

@@ -20,7 +20,8 @@ struct OptimHandle {
 zero_comm* add_handle(std::shared_ptr<Comm> comm);
 zero_optim* add_handle(std::shared_ptr<OptimHandle> optim);
 
-/// ZERO_ERR_ARGUMENT for NULL, closed and foreign handles. What is found stays alive while it is held.
+/// ZERO_ERR_ARGUMENT for NULL, closed and foreign handles. What is found stays alive while it is
+/// held.
 Result<std::shared_ptr<Comm>> find_handle(const zero_comm* handle);
 Result<std::shared_ptr<OptimHandle>> find_handle(const zero_optim* handle);
 

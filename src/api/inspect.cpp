@@ -20,7 +20,8 @@ Result<PlanParam> plan_param(const Optimizer::NewParam& param, size_t index) {
   out.count = 1;
   for (const int64_t size : param.shape) {
     const auto product = size < 0 ? std::nullopt : checked_multiply(out.count, size);
-    if (!product) return Status(ZERO_ERR_ARGUMENT, text("parameter ", index, " has an impossible shape"));
+    if (!product)
+      return Status(ZERO_ERR_ARGUMENT, text("parameter ", index, " has an impossible shape"));
     out.count = *product;
   }
   out.owner = param.owner;
@@ -28,8 +29,8 @@ Result<PlanParam> plan_param(const Optimizer::NewParam& param, size_t index) {
   return out;
 }
 
-Status write_plan(const Plan& plan, const OptimizerOptions& options, std::span<const double> settings,
-                  size_t count, zero_plan& out) {
+Status write_plan(const Plan& plan, const OptimizerOptions& options,
+                  std::span<const double> settings, size_t count, zero_plan& out) {
   int64_t longest = 0;
   for (int32_t rank = 0; rank < plan.options().world; rank++) {
     longest = std::max(longest, plan.share_elements(rank));
@@ -37,7 +38,8 @@ Status write_plan(const Plan& plan, const OptimizerOptions& options, std::span<c
   }
   for (size_t i = 0; i < count; i++) {
     const auto index = static_cast<int64_t>(i);
-    if (out.offsets != nullptr) out.offsets[i] = plan.layout(index) * static_cast<int64_t>(sizeof(float));
+    if (out.offsets != nullptr)
+      out.offsets[i] = plan.layout(index) * static_cast<int64_t>(sizeof(float));
     if (out.owners != nullptr) out.owners[i] = plan.owner(index);
   }
   int64_t slots = 0;
@@ -58,14 +60,15 @@ zero_status zero_param_index(const zero_optim* optim, const char* name, int64_t*
   });
 }
 
-zero_status zero_owned_ranges(const zero_optim* optim, int32_t rank, int64_t* ranges, size_t capacity,
-                              size_t* count) {
+zero_status zero_owned_ranges(const zero_optim* optim, int32_t rank, int64_t* ranges,
+                              size_t capacity, size_t* count) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(count, "count"));
     if (ranges == nullptr && capacity > 0) return Status(ZERO_ERR_ARGUMENT, "ranges is NULL");
     if (found.sealed_params() == 0) return Status(ZERO_ERR_STATE, "nothing is sealed yet");
     if (rank < 0 || rank >= found.world()) {
-      return Status(ZERO_ERR_ARGUMENT, text("rank ", rank, " is none of a world of ", found.world()));
+      return Status(ZERO_ERR_ARGUMENT,
+                    text("rank ", rank, " is none of a world of ", found.world()));
     }
     std::vector<Segment> segments = found.plan.segments(rank);
     std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {

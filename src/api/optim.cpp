@@ -15,42 +15,53 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr zero_options kOptionsDefaults = {sizeof(zero_options), ZERO_OPTIMIZER_ADAMW, ZERO_PARTITION_EVEN,
-                                           33'554'432, 0, 2, ZERO_NONFINITE_IGNORE, 0, nullptr, nullptr, 0};
+constexpr zero_options kOptionsDefaults = {sizeof(zero_options),
+                                           ZERO_OPTIMIZER_ADAMW,
+                                           ZERO_PARTITION_EVEN,
+                                           33'554'432,
+                                           0,
+                                           2,
+                                           ZERO_NONFINITE_IGNORE,
+                                           0,
+                                           nullptr,
+                                           nullptr,
+                                           0};
 constexpr size_t kOptionsOldest = sizeof(zero_options);
 constexpr zero_group_options kGroupDefaults = {sizeof(zero_group_options), nullptr, nullptr, 0};
 constexpr size_t kGroupOldest = sizeof(zero_group_options);
 constexpr zero_param kParamDefaults = {sizeof(zero_param), nullptr, nullptr, nullptr, nullptr, 0,
-                                       ZERO_FLOAT32, 0, 0, 0};
+                                       ZERO_FLOAT32,       0,       0,       0};
 constexpr size_t kParamOldest = sizeof(zero_param);
 
 Status apply_settings(const Rule& rule, std::vector<double>& settings, const char* const* names,
                       const double* values, size_t count) {
   if (count == 0) return Status();
   if (names == nullptr || values == nullptr) {
-    return Status(ZERO_ERR_ARGUMENT, text("setting_count is ", count, ", but names or values is NULL"));
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("setting_count is ", count, ", but names or values is NULL"));
   }
   for (size_t i = 0; i < count; i++) {
-    if (names[i] == nullptr) return Status(ZERO_ERR_ARGUMENT, text("the name of setting ", i, " is NULL"));
+    if (names[i] == nullptr)
+      return Status(ZERO_ERR_ARGUMENT, text("the name of setting ", i, " is NULL"));
     const int at = find_setting(rule, names[i]);
-    if (at < 0) return Status(ZERO_ERR_ARGUMENT, text(rule.name, " has no setting '", names[i], "'"));
+    if (at < 0)
+      return Status(ZERO_ERR_ARGUMENT, text(rule.name, " has no setting '", names[i], "'"));
     const Setting& setting = rule.settings[static_cast<size_t>(at)];
     if (!setting_allows(setting, values[i])) {
-      return Status(ZERO_ERR_ARGUMENT, text("setting '", names[i], "' is ", values[i], "; it must be ",
-                                            setting_range_text(setting)));
+      return Status(ZERO_ERR_ARGUMENT, text("setting '", names[i], "' is ", values[i],
+                                            "; it must be ", setting_range_text(setting)));
     }
     settings[static_cast<size_t>(at)] = values[i];
   }
   return Status();
 }
 
-int default_threads(int32_t world) {
-  return std::clamp(usable_cores() / std::max(world, 1), 1, 4);
-}
+int default_threads(int32_t world) { return std::clamp(usable_cores() / std::max(world, 1), 1, 4); }
 
 Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names) {
   const zero_param param = ZERO_TRY(read_struct(given, kParamDefaults, kParamOldest, "zero_param"));
-  if (with_names && param.name == nullptr) return Status(ZERO_ERR_ARGUMENT, "a parameter's name is NULL");
+  if (with_names && param.name == nullptr)
+    return Status(ZERO_ERR_ARGUMENT, "a parameter's name is NULL");
   const char* name = with_names ? param.name : "";
   if (param.dtype != ZERO_FLOAT32) {
     const bool known = param.dtype >= ZERO_FLOAT32 && param.dtype <= ZERO_INT64;
@@ -59,11 +70,13 @@ Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names)
                        known ? " is not supported yet: ZERO_FLOAT32 is" : " is unknown"));
   }
   if (param.ndim < 0 || param.ndim > 16 || (param.ndim > 0 && param.shape == nullptr)) {
-    return Status(ZERO_ERR_ARGUMENT, text("parameter '", name, "': ndim is ", param.ndim,
-                                          param.shape == nullptr ? " and shape is NULL" : "; 0 to 16 are allowed"));
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("parameter '", name, "': ndim is ", param.ndim,
+                       param.shape == nullptr ? " and shape is NULL" : "; 0 to 16 are allowed"));
   }
   if ((param.flags & ~(ZERO_PARAM_ORDER | ZERO_PARAM_PADDED)) != 0) {
-    return Status(ZERO_ERR_ARGUMENT, text("parameter '", name, "': flags ", param.flags, " are unknown"));
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("parameter '", name, "': flags ", param.flags, " are unknown"));
   }
   return Optimizer::NewParam{.name = name,
                              .shape = {param.shape, param.shape + param.ndim},
@@ -79,11 +92,13 @@ Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names)
 
 namespace zero::api {
 
-Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, size_t count, bool with_names) {
+Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, size_t count,
+                                                     bool with_names) {
   if (params == nullptr || count == 0) return Status(ZERO_ERR_ARGUMENT, "no parameters are given");
   const size_t stride = params->struct_size;
   if (stride < kParamOldest || stride > 65536 || stride % alignof(zero_param) != 0) {
-    return Status(ZERO_ERR_ARGUMENT, text("zero_param.struct_size is ", stride, ", which no version has: call its _init"));
+    return Status(ZERO_ERR_ARGUMENT, text("zero_param.struct_size is ", stride,
+                                          ", which no version has: call its _init"));
   }
   std::vector<Optimizer::NewParam> read;
   const auto* bytes = reinterpret_cast<const std::byte*>(params);
@@ -99,7 +114,8 @@ Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, s
 }
 
 Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world) {
-  const zero_options read = ZERO_TRY(read_struct(given, kOptionsDefaults, kOptionsOldest, "zero_options"));
+  const zero_options read =
+      ZERO_TRY(read_struct(given, kOptionsDefaults, kOptionsOldest, "zero_options"));
   ReadOptions out;
   OptimizerOptions& options = out.options;
   const auto bad = [](const char* what, auto value, const char* rule) {
@@ -107,7 +123,8 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
   };
   options.rule = find_rule(read.optimizer);
   options.optimizer = read.optimizer;
-  if (options.rule == nullptr) return bad("optimizer", read.optimizer, "no ZERO_OPTIMIZER_* has that number");
+  if (options.rule == nullptr)
+    return bad("optimizer", read.optimizer, "no ZERO_OPTIMIZER_* has that number");
   options.partition = read.partition;
   if (read.partition < ZERO_PARTITION_EVEN || read.partition > ZERO_PARTITION_MANUAL) {
     return bad("partition", read.partition, "no ZERO_PARTITION_* has that number");
@@ -128,10 +145,12 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
   if (read.nonfinite != ZERO_NONFINITE_IGNORE && read.nonfinite != ZERO_NONFINITE_SKIP) {
     return bad("nonfinite", read.nonfinite, "no ZERO_NONFINITE_* has that number");
   }
-  if (read.threads < 0 || read.threads > 64) return bad("threads", read.threads, "1 to 64 are allowed");
+  if (read.threads < 0 || read.threads > 64)
+    return bad("threads", read.threads, "1 to 64 are allowed");
   options.threads = read.threads > 0 ? read.threads : default_threads(world);
   for (const Setting& setting : options.rule->settings) out.settings.push_back(setting.initial);
-  ZERO_TRY(apply_settings(*options.rule, out.settings, read.names, read.values, read.setting_count));
+  ZERO_TRY(
+      apply_settings(*options.rule, out.settings, read.names, read.values, read.setting_count));
   return out;
 }
 
@@ -155,7 +174,8 @@ zero_status zero_create(zero_optim** out, zero_comm* comm, const zero_options* o
     ZERO_TRY(check_out(out, "out"));
     ReadOptions read = ZERO_TRY(read_optim_options(options, seat->world()));
     auto pool = ZERO_TRY(ThreadPool::create(read.options.threads));
-    auto optim = std::make_unique<Optimizer>(seat, read.options, std::move(read.settings), std::move(pool));
+    auto optim =
+        std::make_unique<Optimizer>(seat, read.options, std::move(read.settings), std::move(pool));
     *out = add_handle(std::make_shared<OptimHandle>(std::move(optim)));
     return Status();
   });
@@ -170,7 +190,8 @@ zero_status zero_register_params(zero_optim* optim, const zero_group_options* op
     const zero_group_options read =
         ZERO_TRY(read_struct(options, kGroupDefaults, kGroupOldest, "zero_group_options"));
     std::vector<double> settings = found.settings;
-    ZERO_TRY(apply_settings(*found.options.rule, settings, read.names, read.values, read.setting_count));
+    ZERO_TRY(
+        apply_settings(*found.options.rule, settings, read.names, read.values, read.setting_count));
     const std::vector<Optimizer::NewParam> added = ZERO_TRY(read_params(params, count, true));
     const int32_t number = ZERO_TRY(found.register_params(std::move(settings), added));
     if (group != nullptr) *group = number;
@@ -178,21 +199,23 @@ zero_status zero_register_params(zero_optim* optim, const zero_group_options* op
   });
 }
 
-zero_status zero_bind_params(zero_optim* optim, void* const* data, void* const* grads, size_t count) {
+zero_status zero_bind_params(zero_optim* optim, void* const* data, void* const* grads,
+                             size_t count) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     if (found.phase != Phase::open) {
       return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
     }
     if (count != found.params.size()) {
-      return Status(ZERO_ERR_ARGUMENT,
-                    text(count, " addresses given for ", found.params.size(), " registered parameters"));
+      return Status(ZERO_ERR_ARGUMENT, text(count, " addresses given for ", found.params.size(),
+                                            " registered parameters"));
     }
     return found.bind({data, data == nullptr ? 0 : count}, {grads, grads == nullptr ? 0 : count});
   });
 }
 
 zero_status zero_seal(zero_optim* optim) {
-  return on_all(optim, Operation::seal, [](Call& call, Optimizer& found) { return seal_params(call, found); });
+  return on_all(optim, Operation::seal,
+                [](Call& call, Optimizer& found) { return seal_params(call, found); });
 }
 
 zero_status zero_free(zero_optim* optim) {
@@ -210,7 +233,8 @@ zero_status zero_group_set(zero_optim* optim, int32_t group, const char* name, d
   });
 }
 
-zero_status zero_group_get(const zero_optim* optim, int32_t group, const char* name, double* value) {
+zero_status zero_group_get(const zero_optim* optim, int32_t group, const char* name,
+                           double* value) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(name, "name"));
     ZERO_TRY(check_out(value, "value"));

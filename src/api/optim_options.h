@@ -14,6 +14,7 @@ struct ReadOptions {
 };
 
 Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world);
-Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, size_t count, bool with_names);
+Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, size_t count,
+                                                     bool with_names);
 
 }  // namespace zero::api

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sized structs cross the boundary: an older caller's missing tail keeps its defaults, a newer caller's
-// unknown tail must be zero.
+// How sized structs cross the boundary: an older caller's missing tail keeps its defaults, a newer
+// caller's unknown tail must be zero.
 #pragma once
 
 #include <algorithm>
@@ -24,19 +24,23 @@ Status init_struct(Struct* out, size_t size, const Struct& defaults, const char*
   return Status();
 }
 
-/// The caller's struct as this version knows it; NULL gives `defaults`. `oldest`: its first version's size.
+/// The caller's struct as this version knows it; NULL gives `defaults`. `oldest`: its first
+/// version's size.
 template <class Struct>
-Result<Struct> read_struct(const Struct* given, const Struct& defaults, size_t oldest, const char* name) {
+Result<Struct> read_struct(const Struct* given, const Struct& defaults, size_t oldest,
+                           const char* name) {
   Struct known = defaults;
   if (given == nullptr) return known;
   const size_t size = given->struct_size;
   if (size < oldest || size > 65536) {
-    return Status(ZERO_ERR_ARGUMENT, text(name, ".struct_size is ", size, ", which no version has: call its _init"));
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(name, ".struct_size is ", size, ", which no version has: call its _init"));
   }
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(Struct); i < size; i++) {
     if (bytes[i] != 0) {
-      return Status(ZERO_ERR_UNSUPPORTED, text(name, " sets a field that this version does not know"));
+      return Status(ZERO_ERR_UNSUPPORTED,
+                    text(name, " sets a field that this version does not know"));
     }
   }
   std::memcpy(&known, given, std::min(size, sizeof(Struct)));
@@ -50,7 +54,8 @@ Status write_struct(Struct* out, Struct value, size_t oldest, const char* name) 
   if (out == nullptr) return Status(ZERO_ERR_ARGUMENT, text(name, " is NULL"));
   const size_t size = out->struct_size;
   if (size < oldest || size > 65536) {
-    return Status(ZERO_ERR_ARGUMENT, text(name, ".struct_size is ", size, ", which no version has: call its _init"));
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(name, ".struct_size is ", size, ", which no version has: call its _init"));
   }
   value.struct_size = size;
   std::memcpy(out, &value, std::min(size, sizeof(Struct)));

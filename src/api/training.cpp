@@ -12,7 +12,8 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr zero_step_options kStepDefaults = {sizeof(zero_step_options), nullptr, 0, ZERO_REDUCE_MEAN, 0, nullptr};
+constexpr zero_step_options kStepDefaults = {sizeof(zero_step_options), nullptr, 0,
+                                             ZERO_REDUCE_MEAN,          0,       nullptr};
 constexpr size_t kStepOldest = sizeof(zero_step_options);
 constexpr zero_save_options kSaveDefaults = {sizeof(zero_save_options), 0, 0};
 constexpr size_t kSaveOldest = sizeof(zero_save_options);
@@ -34,10 +35,11 @@ struct Path {
 };
 
 template <class Options>
-Result<Path> read_path(const char* directory, const Options* options, const Options& defaults, size_t oldest,
-                       int32_t known, const char* name) {
+Result<Path> read_path(const char* directory, const Options* options, const Options& defaults,
+                       size_t oldest, int32_t known, const char* name) {
   const Options read = ZERO_TRY(read_struct(options, defaults, oldest, name));
-  if (directory == nullptr || *directory == '\0') return Status(ZERO_ERR_ARGUMENT, "directory is empty");
+  if (directory == nullptr || *directory == '\0')
+    return Status(ZERO_ERR_ARGUMENT, "directory is empty");
   if ((read.flags & ~known) != 0) {
     return Status(ZERO_ERR_ARGUMENT, text(name, ".flags ", read.flags, " are unknown"));
   }
@@ -66,7 +68,8 @@ zero_status zero_broadcast_params(zero_optim* optim, int32_t root, void* stream)
   });
 }
 
-zero_status zero_reduce_grads(zero_optim* optim, void* const* grads, size_t count, int32_t flags, void* stream) {
+zero_status zero_reduce_grads(zero_optim* optim, void* const* grads, size_t count, int32_t flags,
+                              void* stream) {
   return on_all(optim, Operation::reduce_grads, [&](Call& call, Optimizer& found) -> Status {
     const Status bad = check_stream(stream);
     return bad.ok() ? reduce_grads(call, found, {grads, count, flags}) : refuse(call, bad);
@@ -87,14 +90,15 @@ zero_status zero_step_options_init(zero_step_options* options, size_t struct_siz
 
 zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
   zero_status news = ZERO_OK;
-  const zero_status status = on_all(optim, Operation::step, [&](Call& call, Optimizer& found) -> Status {
-    auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
-    if (!read.ok()) return refuse(call, read.failure());
-    const Status bad = check_stream(read->stream);
-    if (!bad.ok()) return refuse(call, bad);
-    news = ZERO_TRY(step(call, found, {read->grads, read->grad_count, read->reduce_flags}));
-    return Status();
-  });
+  const zero_status status =
+      on_all(optim, Operation::step, [&](Call& call, Optimizer& found) -> Status {
+        auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
+        if (!read.ok()) return refuse(call, read.failure());
+        const Status bad = check_stream(read->stream);
+        if (!bad.ok()) return refuse(call, bad);
+        news = ZERO_TRY(step(call, found, {read->grads, read->grad_count, read->reduce_flags}));
+        return Status();
+      });
   return status == ZERO_OK ? news : status;
 }
 
@@ -128,9 +132,11 @@ zero_status zero_save_options_init(zero_save_options* options, size_t struct_siz
   return report(init_struct(options, struct_size, kSaveDefaults, "zero_save_options"));
 }
 
-zero_status zero_state_save(zero_optim* optim, const char* directory, const zero_save_options* options) {
+zero_status zero_state_save(zero_optim* optim, const char* directory,
+                            const zero_save_options* options) {
   return on_all(optim, Operation::save, [&](Call& call, Optimizer& found) -> Status {
-    auto path = read_path(directory, options, kSaveDefaults, kSaveOldest, ZERO_SAVE_REPLACE, "zero_save_options");
+    auto path = read_path(directory, options, kSaveDefaults, kSaveOldest, ZERO_SAVE_REPLACE,
+                          "zero_save_options");
     Status local = path.ok() ? Status() : path.failure();
     if (local.ok() && found.not_loaded) {
       local = Status(ZERO_ERR_NOT_LOADED, "a load failed half way: there is no state to save");
@@ -144,9 +150,11 @@ zero_status zero_load_options_init(zero_load_options* options, size_t struct_siz
   return report(init_struct(options, struct_size, kLoadDefaults, "zero_load_options"));
 }
 
-zero_status zero_state_load(zero_optim* optim, const char* directory, const zero_load_options* options) {
+zero_status zero_state_load(zero_optim* optim, const char* directory,
+                            const zero_load_options* options) {
   return on_all(optim, Operation::load, [&](Call& call, Optimizer& found) -> Status {
-    auto path = read_path(directory, options, kLoadDefaults, kLoadOldest, ZERO_LOAD_KEEP_SETTINGS, "zero_load_options");
+    auto path = read_path(directory, options, kLoadDefaults, kLoadOldest, ZERO_LOAD_KEEP_SETTINGS,
+                          "zero_load_options");
     ZERO_TRY(enter_state(call, found, path.ok() ? Status() : path.failure()));
     return load_state(call, found, path->directory, path->flags);
   });

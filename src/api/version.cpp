@@ -35,9 +35,12 @@ uint32_t zero_version(void) {
 
 const char* zero_build_info(void) {
   switch (zero::best_isa()) {
-    case zero::Isa::avx512: return "comms: solo, local, user; devices: host; isa: avx512 of scalar, avx2, avx512";
-    case zero::Isa::avx2: return "comms: solo, local, user; devices: host; isa: avx2 of scalar, avx2, avx512";
-    case zero::Isa::scalar: break;
+    case zero::Isa::avx512:
+      return "comms: solo, local, user; devices: host; isa: avx512 of scalar, avx2, avx512";
+    case zero::Isa::avx2:
+      return "comms: solo, local, user; devices: host; isa: avx2 of scalar, avx2, avx512";
+    case zero::Isa::scalar:
+      break;
   }
   return "comms: solo, local, user; devices: host; isa: scalar";
 }

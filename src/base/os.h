@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every system call of the library goes through this table, so that a test can make the n-th one fail.
+// Every system call of the library goes through this table, so that a test can make the n-th one
+// fail.
 #pragma once
 
 #include <dirent.h>
@@ -68,15 +69,16 @@ struct SystemCalls {
   int (*clock_gettime)(clockid_t clock, struct timespec* time);
   ssize_t (*getrandom)(void* data, size_t bytes, unsigned flags);
 
-  /// Called where the protocol passes a numbered point ("vote.before"): does nothing, except in tests
-  /// that stop or kill a rank there.
+  /// Called where the protocol passes a numbered point ("vote.before"): does nothing, except in
+  /// tests that stop or kill a rank there.
   void (*reached)(const char* point);
 };
 
 /// The table in force: the system's own, unless a test has put in another.
 const SystemCalls& os();
 
-/// For tests: use `calls` (which must outlive its use) from now on; nullptr restores the system's own.
+/// For tests: use `calls` (which must outlive its use) from now on; nullptr restores the system's
+/// own.
 void replace_system_calls(const SystemCalls* calls);
 
 /// The system's own table, for a test to copy and change.

@@ -63,9 +63,9 @@ const char* code_name(Code code);
 }  // namespace zero
 
 /// The value of a Result (nothing, for a Status), or a return of its failure from this function.
-#define ZERO_TRY(expression)                                    \
-  (__extension__({                                              \
-    auto zero_try_result = (expression);                        \
+#define ZERO_TRY(expression)                                               \
+  (__extension__({                                                         \
+    auto zero_try_result = (expression);                                   \
     if (!zero_try_result.ok()) return std::move(zero_try_result).status(); \
-    std::move(zero_try_result).value();                         \
+    std::move(zero_try_result).value();                                    \
   }))

@@ -9,7 +9,11 @@ bool is_utf8(std::string_view text) {
   size_t i = 0;
   while (i < text.size()) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    const int length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : lead >> 3 == 30 ? 4 : 0;
+    const int length = lead < 0x80       ? 1
+                       : lead >> 5 == 6  ? 2
+                       : lead >> 4 == 14 ? 3
+                       : lead >> 3 == 30 ? 4
+                                         : 0;
     if (length == 0 || text.size() - i < static_cast<size_t>(length)) return false;
     uint32_t point = length == 1 ? lead : lead & (0x7Fu >> length);
     for (int k = 1; k < length; k++) {
@@ -18,7 +22,8 @@ bool is_utf8(std::string_view text) {
       point = point << 6 | (next & 0x3Fu);
     }
     constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (point < kSmallest[length] || point > 0x10FFFF || (point >= 0xD800 && point <= 0xDFFF)) return false;
+    if (point < kSmallest[length] || point > 0x10FFFF || (point >= 0xD800 && point <= 0xDFFF))
+      return false;
     i += static_cast<size_t>(length);
   }
   return true;

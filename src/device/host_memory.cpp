@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 
 Status out_of_memory(size_t bytes, std::string_view what) {
-  return Status(ZERO_ERR_MEMORY, text("no memory for ", bytes, " bytes of ", what, ": ", errno_text(errno)));
+  return Status(ZERO_ERR_MEMORY,
+                text("no memory for ", bytes, " bytes of ", what, ": ", errno_text(errno)));
 }
 
 }  // namespace

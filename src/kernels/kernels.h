@@ -20,8 +20,9 @@ struct UpdateRun {
   float* slots[kMaxSlots];  // state, in the order of Rule::slots; not touched, and may be null,
                             // where the settings use none
   size_t count;
-  const float* const* others = nullptr;  // the gradients of ranks 1, 2, ..., added to `grad` in this
-  int other_count = 0;                   // order; Scalars::factor turns the sum into the gradient
+  const float* const* others =
+      nullptr;          // the gradients of ranks 1, 2, ..., added to `grad` in this
+  int other_count = 0;  // order; Scalars::factor turns the sum into the gradient
 };
 
 /// Updates the run and returns how many of the sums are infinite or NaN.

@@ -8,8 +8,9 @@
 #error "libzero's kernels promise bits: compile them without -ffast-math"
 #endif
 
-// ---- Streams: loops take a cache line of each at a time, and ask for it ahead of its use, each stream at
-// a distance of its own: at equal distances all of them would cross a page in the same turn.
+// ---- Streams: loops take a cache line of each at a time, and ask for it ahead of its use, each
+// stream at a distance of its own: at equal distances all of them would cross a page in the same
+// turn.
 
 inline constexpr size_t kLine = 16;    // floats in a cache line
 inline constexpr size_t kAhead = 512;  // bytes; past the end of an array this asks for nothing
@@ -19,10 +20,11 @@ static inline __attribute__((always_inline)) void ask_for(const void* stream, si
   __builtin_prefetch(static_cast<const char*>(stream) + kAhead + kStagger * number, 0, 2);
 }
 
-/// The sum of a line in rank order. `out` may be any input, so a line is summed before it is stored.
+/// The sum of a line in rank order. `out` may be any input, so a line is summed before it is
+/// stored.
 static inline __attribute__((always_inline)) void sum_line(float* sum, const float* first,
-                                                           const float* const* others, int other_count,
-                                                           size_t i) {
+                                                           const float* const* others,
+                                                           int other_count, size_t i) {
   ask_for(first + i, 0);
   for (size_t k = 0; k < kLine; ++k) sum[k] = first[i + k];
   for (int r = 0; r < other_count; ++r) {
@@ -112,7 +114,8 @@ static double max_abs(const float* data, size_t count) {
   return value;
 }
 
-// ---- Updates: one loop for all rules, which sums, counts, updates and stores a cache line at a time.
+// ---- Updates: one loop for all rules, which sums, counts, updates and stores a cache line at a
+// time.
 
 // A rule's formula on copies of one element's values; `a`, `b`, `c` are its slots.
 
@@ -143,7 +146,8 @@ struct SgdElement {
   }
 };
 
-// The runs of an update never overlap. Compilers believe that of parameters only, so the slots are such.
+// The runs of an update never overlap. Compilers believe that of parameters only, so the slots are
+// such.
 template <class Element>
 static inline __attribute__((always_inline)) void update_one(float* __restrict params,
                                                              float* __restrict as,
@@ -200,8 +204,8 @@ static uint64_t update_loop(float* __restrict params, float* __restrict as, floa
 
 template <class Element>
 static uint64_t walk(const UpdateRun& run, const Scalars& scalars) {
-  return update_loop<Element>(run.param, run.slots[0], run.slots[1], run.slots[2], run.grad, run.others,
-                              run.other_count, run.count, scalars);
+  return update_loop<Element>(run.param, run.slots[0], run.slots[1], run.slots[2], run.grad,
+                              run.others, run.other_count, run.count, scalars);
 }
 
 static uint64_t update_adamw(const UpdateRun& run, const Scalars& scalars) {
@@ -232,7 +236,8 @@ static uint64_t walk_sgd(const UpdateRun& run, const Scalars& scalars) {
 }
 
 static uint64_t update_sgd(const UpdateRun& run, const Scalars& scalars) {
-  return scalars.flag[rules::Sgd::decays] ? walk_sgd<true>(run, scalars) : walk_sgd<false>(run, scalars);
+  return scalars.flag[rules::Sgd::decays] ? walk_sgd<true>(run, scalars)
+                                          : walk_sgd<false>(run, scalars);
 }
 
 // In the order of KernelTable, after its name; updates in the order of ZERO_OPTIMIZER_*.

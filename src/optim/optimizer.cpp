@@ -45,8 +45,8 @@ Status Optimizer::set(int32_t group, std::string_view name, double value) {
                   text("group ", group, " does not exist: there are ", groups.size()));
   }
   if (row.fixed) {
-    return Status(ZERO_ERR_STATE,
-                  text("setting '", name, "' decides which state there is: give it at registration"));
+    return Status(ZERO_ERR_STATE, text("setting '", name,
+                                       "' decides which state there is: give it at registration"));
   }
   for (size_t i = 0; i < groups.size(); i++) {
     if (group == ZERO_ALL_GROUPS || static_cast<size_t>(group) == i) {
@@ -88,8 +88,8 @@ Result<Optimizer::Seal> Optimizer::prepare_seal() const {
   const uint32_t used = slots_used();
   for (size_t slot = 0; slot < slots_.size(); slot++) {
     if ((used >> slot & 1) == 0 && slots_[slot].bytes() == 0) continue;
-    seal.slots[slot] = ZERO_TRY(
-        HostMemory::allocate(elements * sizeof(float), text("state '", options.rule->slots[slot], "'")));
+    seal.slots[slot] = ZERO_TRY(HostMemory::allocate(
+        elements * sizeof(float), text("state '", options.rule->slots[slot], "'")));
   }
   return seal;
 }
@@ -124,8 +124,8 @@ Status Optimizer::allocate_slots(uint32_t also) {
   const auto elements = static_cast<size_t>(share_elements());
   for (size_t slot = 0; slot < slots_.size(); slot++) {
     if ((used >> slot & 1) == 0 || slots_[slot].bytes() > 0) continue;
-    slots_[slot] = ZERO_TRY(
-        HostMemory::allocate(elements * sizeof(float), text("state '", options.rule->slots[slot], "'")));
+    slots_[slot] = ZERO_TRY(HostMemory::allocate(elements * sizeof(float),
+                                                 text("state '", options.rule->slots[slot], "'")));
   }
   return Status();
 }

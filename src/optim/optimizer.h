@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank's optimizer is made of: parameters, groups, the plan, and its share of the state. It
-// communicates nothing; src/step and src/state do, on what stands here.
+// What one rank's optimizer is made of: parameters, groups, the plan, and its share of the state.
+// It communicates nothing; src/step and src/state do, on what stands here.
 #pragma once
 
 #include <cstdint>
@@ -83,8 +83,8 @@ class Optimizer {
     bool has_order;
   };
 
-  Optimizer(std::shared_ptr<Comm> comm, const OptimizerOptions& options, std::vector<double> settings,
-            std::unique_ptr<ThreadPool> pool);
+  Optimizer(std::shared_ptr<Comm> comm, const OptimizerOptions& options,
+            std::vector<double> settings, std::unique_ptr<ThreadPool> pool);
   ~Optimizer();
 
   // ---- Registration: local, all or nothing.
@@ -98,8 +98,8 @@ class Optimizer {
   bool sealed() const { return sealed_params_ == params.size(); }
   size_t sealed_params() const { return sealed_params_; }
 
-  /// What a seal will change, made before anything changes: a failure leaves the optimizer as it was, and
-  /// commit_seal cannot fail.
+  /// What a seal will change, made before anything changes: a failure leaves the optimizer as it
+  /// was, and commit_seal cannot fail.
   struct Seal {
     Plan plan;
     std::vector<Segment> segments;
@@ -111,8 +111,8 @@ class Optimizer {
   // ---- The share.
   /// Slot `slot` at share position `share`; nullptr where no settings use it.
   float* slot(int slot, int64_t share) const;
-  /// Give memory to every slot that settings use and that has none (momentum switched on later), and to
-  /// the slots in the bit mask `also`.
+  /// Give memory to every slot that settings use and that has none (momentum switched on later),
+  /// and to the slots in the bit mask `also`.
   Status allocate_slots(uint32_t also = 0);
   /// The slots that the settings of any group use, as bits.
   uint32_t slots_used() const;
@@ -155,8 +155,9 @@ class Optimizer {
   void vacate(const Param& param, int64_t index);
 
   std::unordered_map<std::string, int64_t> index_;
-  std::map<uintptr_t, Occupied> occupied_;  // memory of parameters and registered gradients, by address
-  std::vector<int64_t> group_ends_;         // parameters up to the end of each registration
+  std::map<uintptr_t, Occupied>
+      occupied_;                     // memory of parameters and registered gradients, by address
+  std::vector<int64_t> group_ends_;  // parameters up to the end of each registration
   size_t sealed_params_ = 0;
   std::vector<Segment> segments_;
   std::vector<HostMemory> slots_;  // one block a slot, of share_elements; empty where unused

@@ -35,7 +35,8 @@ Result<Param> Optimizer::checked_param(const NewParam& added) const {
   if (added.name.empty()) return bad_name(added.name, "is empty");
   if (added.name.size() > kMaxNameBytes) return bad_name(added.name, "is longer than 4096 bytes");
   if (!is_utf8(added.name)) return bad_name(added.name, "is not UTF-8");
-  if (added.shape.size() > kMaxDimensions) return bad_name(added.name, "has more than 16 dimensions");
+  if (added.shape.size() > kMaxDimensions)
+    return bad_name(added.name, "has more than 16 dimensions");
   Param param;
   param.count = 1;
   for (const int64_t size : added.shape) {
@@ -49,7 +50,8 @@ Result<Param> Optimizer::checked_param(const NewParam& added) const {
       return bad_name(added.name, "has memory that is not aligned to its elements");
     }
   }
-  if (options.partition == ZERO_PARTITION_MANUAL && (added.owner < 0 || added.owner >= comm->world())) {
+  if (options.partition == ZERO_PARTITION_MANUAL &&
+      (added.owner < 0 || added.owner >= comm->world())) {
     return Status(ZERO_ERR_ARGUMENT, text("parameter '", added.name, "': owner ", added.owner,
                                           " is no rank of a world of ", comm->world()));
   }
@@ -68,11 +70,13 @@ Status Optimizer::occupy(uintptr_t begin, const Occupied& what) {
       return text(o.grad ? "the gradient of parameter '" : "parameter '",
                   params[static_cast<size_t>(o.param)].name, "'");
     };
-    return Status(ZERO_ERR_ARGUMENT, text("the memory of ", name(what), " overlaps that of ", name(other)));
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("the memory of ", name(what), " overlaps that of ", name(other)));
   };
   const auto next = occupied_.lower_bound(begin);
   if (next != occupied_.end() && next->first < what.end) return clash(next->second);
-  if (next != occupied_.begin() && std::prev(next)->second.end > begin) return clash(std::prev(next)->second);
+  if (next != occupied_.begin() && std::prev(next)->second.end > begin)
+    return clash(std::prev(next)->second);
   occupied_.emplace_hint(next, begin, what);
   return Status();
 }

@@ -11,36 +11,20 @@
 namespace zero {
 namespace {
 
-/// A run of one parameter's elements, owned by one rank.
-struct Piece {
-  int64_t param, first, count;
-};
-
-/// What `rank` owns, by parameter and element, neighbours joined wherever they lie in its share. A
-/// parameter without elements is an empty piece of its owner.
-std::vector<Piece> owned_pieces(const Optimizer& optim, int32_t rank) {
-  std::vector<Piece> pieces;
-  for (const Segment& segment : optim.plan.segments(rank)) {
-    pieces.push_back({segment.param, segment.first, segment.count});
-  }
+/// What `rank` owns, by parameter and element. A parameter without elements is an empty segment of
+/// its owner.
+std::vector<Segment> owned_segments(const Optimizer& optim, int32_t rank) {
+  std::vector<Segment> segments = optim.plan.segments(rank);
   for (size_t i = 0; i < optim.params.size(); i++) {
     const auto param = static_cast<int64_t>(i);
-    if (optim.params[i].count == 0 && optim.plan.owner(param) == rank)
-      pieces.push_back({param, 0, 0});
-  }
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-    return a.param != b.param ? a.param < b.param : a.first < b.first;
-  });
-  std::vector<Piece> joined;
-  for (const Piece& piece : pieces) {
-    if (!joined.empty() && joined.back().param == piece.param &&
-        joined.back().first + joined.back().count == piece.first) {
-      joined.back().count += piece.count;
-    } else {
-      joined.push_back(piece);
+    if (optim.params[i].count == 0 && optim.plan.owner(param) == rank) {
+      segments.push_back({.param = param, .first = 0, .count = 0, .share = 0});
     }
   }
-  return joined;
+  std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
+    return a.param != b.param ? a.param < b.param : a.first < b.first;
+  });
+  return segments;
 }
 
 void sort_by_key(std::vector<StoredTensor>& tensors) {
@@ -104,6 +88,7 @@ std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vecto
                        .slot = kParameterItself,
                        .start = 0,
                        .count = optim.params[i].count,
+                       .share = 0,
                        .whole = true});
   }
   sort_by_key(tensors);
@@ -111,10 +96,10 @@ std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vecto
 }
 
 std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank) {
-  const std::vector<Piece> pieces = owned_pieces(optim, rank);
+  const std::vector<Segment> pieces = owned_segments(optim, rank);
   std::vector<StoredTensor> tensors;
   for (size_t i = 0; i < pieces.size(); i++) {
-    const Piece& piece = pieces[i];
+    const Segment& piece = pieces[i];
     const Param& param = optim.params[static_cast<size_t>(piece.param)];
     const bool alone = (i == 0 || pieces[i - 1].param != piece.param) &&
                        (i + 1 == pieces.size() || pieces[i + 1].param != piece.param);
@@ -127,6 +112,7 @@ std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank) {
                          .slot = static_cast<int>(slot),
                          .start = piece.first,
                          .count = piece.count,
+                         .share = piece.share,
                          .whole = piece.count == param.count});
     }
   }

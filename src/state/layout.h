@@ -24,6 +24,7 @@ struct StoredTensor {
   int slot = kParameterItself;
   int64_t start = 0;
   int64_t count = 0;
+  int64_t share = 0;  // of state: where it begins in its owner's share
   bool whole = true;  // stored with the parameter's shape, otherwise [count]
 };
 

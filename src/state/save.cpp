@@ -3,7 +3,6 @@
 // and has them on stable storage; vote; rank 0 writes index and manifest and renames; vote.
 #include "state/save.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <optional>
 
@@ -42,12 +41,7 @@ class RankWriter {
         save_id_(save_id),
         directory_(directory),
         path_(path),
-        buffer_(buffer) {
-    for (const Segment& segment : optim.segments()) segments_.push_back(segment);
-    std::sort(segments_.begin(), segments_.end(), [](const Segment& a, const Segment& b) {
-      return a.param != b.param ? a.param < b.param : a.first < b.first;
-    });
-  }
+        buffer_(buffer) {}
 
   Result<FileRecord> write(std::string name, const std::vector<StoredTensor>& tensors) {
     SafetensorsHeader header = file_header(optim_, tensors, save_id_, call_.rank(), call_.world());
@@ -75,18 +69,10 @@ class RankWriter {
       return file.append(
           bytes_of(optim_.params[static_cast<size_t>(tensor.param)].data, tensor.count));
     }
-    // A piece may be several segments: neighbours in the parameter that lie apart in the share.
-    auto segment = std::lower_bound(
-        segments_.begin(), segments_.end(), tensor, [](const Segment& a, const StoredTensor& b) {
-          return a.param != b.param ? a.param < b.param : a.first < b.start;
-        });
-    for (int64_t done = 0; done < tensor.count; ++segment) {
-      const float* values = optim_.slot(tensor.slot, segment->share);
-      if (!values) return {ZERO_ERR_INTERNAL, text("no memory of live state '", tensor.key, "'")};
-      ZERO_TRY(file.append(bytes_of(values, segment->count)));
-      done += segment->count;
-    }
-    return {};
+    if (tensor.count == 0) return {};
+    const float* values = optim_.slot(tensor.slot, tensor.share);
+    if (!values) return {ZERO_ERR_INTERNAL, text("no memory of live state '", tensor.key, "'")};
+    return file.append(bytes_of(values, tensor.count));
   }
 
   Call& call_;
@@ -95,7 +81,6 @@ class RankWriter {
   const Fd& directory_;
   const std::string path_;
   BlockBuffer& buffer_;
-  std::vector<Segment> segments_;  // this rank's, by parameter and element
 };
 
 /// One save on one rank.

@@ -32,7 +32,8 @@ void share_out(ThreadPool& pool, int64_t total, int64_t step,
 }
 
 /// Scalars of every class for the step about to be made.
-std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory, double factor) {
+std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory,
+                                     double factor) {
   std::vector<Scalars> scalars;
   for (const UpdateClass& cls : memory.classes) {
     const Param& param = optim.params[static_cast<size_t>(cls.param)];
@@ -103,11 +104,12 @@ class Updater {
 
   /// Padding between parameters may hold anything: the count of the tile in `in_` without it.
   uint64_t count_in_params(int64_t share, int64_t count) {
-    kernels().sum_in_rank_order(sum_, in_.data(), static_cast<int>(in_.size()), static_cast<size_t>(count));
+    kernels().sum_in_rank_order(sum_, in_.data(), static_cast<int>(in_.size()),
+                                static_cast<size_t>(count));
     uint64_t found = 0;
-    auto view = std::partition_point(memory_.views.begin(), memory_.views.end(), [share](const View& v) {
-      return v.segment.share + v.segment.count <= share;
-    });
+    auto view = std::partition_point(
+        memory_.views.begin(), memory_.views.end(),
+        [share](const View& v) { return v.segment.share + v.segment.count <= share; });
     for (; view != memory_.views.end() && view->segment.share < share + count; ++view) {
       const int64_t begin = std::max<int64_t>(view->segment.share - share, 0);
       const int64_t end = std::min(view->segment.share + view->segment.count - share, count);
@@ -128,8 +130,8 @@ class Updater {
   alignas(64) float sum_[kTile];
 };
 
-/// Walk the pieces of elements [begin, end) of the views with a gradient; a piece belongs to whom its first
-/// element does.
+/// Walk the pieces of elements [begin, end) of the views with a gradient; a piece belongs to whom
+/// its first element does.
 template <class Piece>
 void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin, int64_t end,
                  const Piece& piece) {
@@ -163,20 +165,23 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
     std::vector<const float*> in(world);
     int pieces = 0;
     bool aborted = false;
-    walk_pieces(optim, memory, begin, end, [&](size_t v, const View& view, int64_t first, int64_t count) {
-      if (aborted) return;
-      const float* const* sources = &memory.view_sources[v * world];
-      for (size_t i = 0; i < world; i++) in[i] = sources[i] == nullptr ? kZeros : sources[i] + first;
-      float* out = view.reduced + first;
-      if (world > 1 || out != in[0]) {
-        kernels().sum_in_rank_order(out, in.data(), static_cast<int>(world), static_cast<size_t>(count));
-      }
-      norm.add(out, static_cast<size_t>(count));
-      if (++pieces % 128 == 0) {
-        aborted = call.comm().aborted();
-        if (thread == 0) call.progress();
-      }
-    });
+    walk_pieces(optim, memory, begin, end,
+                [&](size_t v, const View& view, int64_t first, int64_t count) {
+                  if (aborted) return;
+                  const float* const* sources = &memory.view_sources[v * world];
+                  for (size_t i = 0; i < world; i++)
+                    in[i] = sources[i] == nullptr ? kZeros : sources[i] + first;
+                  float* out = view.reduced + first;
+                  if (world > 1 || out != in[0]) {
+                    kernels().sum_in_rank_order(out, in.data(), static_cast<int>(world),
+                                                static_cast<size_t>(count));
+                  }
+                  norm.add(out, static_cast<size_t>(count));
+                  if (++pieces % 128 == 0) {
+                    aborted = call.comm().aborted();
+                    if (thread == 0) call.progress();
+                  }
+                });
     records[static_cast<size_t>(thread)] = norm.record();
   });
   NormRecord total;
@@ -190,9 +195,10 @@ NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p) {
   std::vector<NormRecord> records(static_cast<size_t>(optim.pool->threads()));
   share_out(*optim.pool, elements, kBlock, [&](int thread, int64_t begin, int64_t end) {
     NormTaker norm(kernels(), p);
-    walk_pieces(optim, memory, begin, end, [&](size_t, const View& view, int64_t first, int64_t count) {
-      norm.add(view.reduced + first, static_cast<size_t>(count));
-    });
+    walk_pieces(optim, memory, begin, end,
+                [&](size_t, const View& view, int64_t first, int64_t count) {
+                  norm.add(view.reduced + first, static_cast<size_t>(count));
+                });
     records[static_cast<size_t>(thread)] = norm.record();
   });
   NormRecord total;

@@ -19,7 +19,8 @@ std::vector<std::vector<Segment>> all_segments(const Optimizer& optim) {
 
 /// Call part(chunk position, segment) for the parts of `transfer` that `rank` owns.
 template <class Part>
-void for_each_part(const Transfer& transfer, const std::vector<Segment>& segments, const Part& part) {
+void for_each_part(const Transfer& transfer, const std::vector<Segment>& segments,
+                   const Part& part) {
   for (const Segment& segment : Plan::within(segments, transfer.share, transfer.chunk)) {
     part(segment.share - transfer.share, segment);
   }
@@ -27,7 +28,8 @@ void for_each_part(const Transfer& transfer, const std::vector<Segment>& segment
 
 int64_t longest_chunk(const Optimizer& optim, bool in_place) {
   int64_t longest = 0;
-  for (const Transfer& transfer : optim.plan.transfers(in_place)) longest = std::max(longest, transfer.chunk);
+  for (const Transfer& transfer : optim.plan.transfers(in_place))
+    longest = std::max(longest, transfer.chunk);
   return longest;
 }
 
@@ -50,7 +52,8 @@ Status make_room(const Optimizer& optim, StepMemory& memory) {
 
 /// What a transfer reads and writes at the least: this rank's buffer once out and once in.
 void count_moved(Optimizer& optim, const Transfer& transfer) {
-  optim.counters.moved_bytes += 2 * transfer.chunk * optim.world() * static_cast<int64_t>(sizeof(float));
+  optim.counters.moved_bytes +=
+      2 * transfer.chunk * optim.world() * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace
@@ -76,9 +79,11 @@ Result<NormRecord> gather(Call& call, Optimizer& optim, StepMemory& memory, doub
     return send;
   };
   for (const Transfer& transfer : transfers) {
-    const float* send = memory.grads_in_place ? memory.grads_base + transfer.layout : pack(transfer);
+    const float* send =
+        memory.grads_in_place ? memory.grads_base + transfer.layout : pack(transfer);
     ZERO_TRY(optim.comm->reduce_scatter(call, send, memory.reduced.floats() + transfer.share,
-                                        static_cast<size_t>(transfer.chunk), memory.scratch.floats()));
+                                        static_cast<size_t>(transfer.chunk),
+                                        memory.scratch.floats()));
     count_moved(optim, transfer);
     call.progress();
     os().reached("gather.transfer");
@@ -92,12 +97,13 @@ Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfi
   const auto segments = all_segments(optim);
   ZERO_TRY(call.vote("publish: buffers", make_room(optim, memory)));
   const auto copy = [&](const Transfer& transfer, int32_t rank, float* chunk, bool pack) {
-    for_each_part(transfer, segments[static_cast<size_t>(rank)], [&](int64_t at, const Segment& segment) {
-      float* param = optim.params[static_cast<size_t>(segment.param)].data + segment.first;
-      const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
-      pack ? std::memcpy(chunk + at, param, bytes) : std::memcpy(param, chunk + at, bytes);
-      optim.counters.copied_bytes += static_cast<int64_t>(bytes);
-    });
+    for_each_part(
+        transfer, segments[static_cast<size_t>(rank)], [&](int64_t at, const Segment& segment) {
+          float* param = optim.params[static_cast<size_t>(segment.param)].data + segment.first;
+          const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
+          pack ? std::memcpy(chunk + at, param, bytes) : std::memcpy(param, chunk + at, bytes);
+          optim.counters.copied_bytes += static_cast<int64_t>(bytes);
+        });
   };
   const int32_t own = optim.comm->rank();
   for (const Transfer& transfer : transfers) {
@@ -109,7 +115,8 @@ Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfi
       copy(transfer, own, memory.send.floats(), true);
       ZERO_TRY(optim.comm->all_gather(call, memory.send.data(), memory.receive.data(), bytes));
       for (int32_t rank = 0; rank < optim.world(); rank++) {
-        if (rank != own) copy(transfer, rank, memory.receive.floats() + rank * transfer.chunk, false);
+        if (rank != own)
+          copy(transfer, rank, memory.receive.floats() + rank * transfer.chunk, false);
       }
     }
     count_moved(optim, transfer);

@@ -50,16 +50,17 @@ std::string agreed_lines(const Optimizer& optim, const std::string& args) {
 
 std::string registration_lines(const Optimizer& optim) {
   const OptimizerOptions& o = optim.options;
-  std::string lines = text("optimizer ", o.rule->name, ", partition ", o.partition, ", bucket_bytes ",
-                           o.bucket_bytes, ", max_grad_norm ", exact(o.max_grad_norm), ", grad_norm_type ",
-                           exact(o.grad_norm_type), ", nonfinite ", o.nonfinite, "\n");
+  std::string lines =
+      text("optimizer ", o.rule->name, ", partition ", o.partition, ", bucket_bytes ",
+           o.bucket_bytes, ", max_grad_norm ", exact(o.max_grad_norm), ", grad_norm_type ",
+           exact(o.grad_norm_type), ", nonfinite ", o.nonfinite, "\n");
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
     const Param& param = optim.params[i];
     std::string shape;
     for (const int64_t size : param.shape) shape += text(shape.empty() ? "" : "x", size);
     lines += text("parameter '", param.name, "' with ", param.count, " elements (float32 [", shape,
-                  "], group ", param.group, ", order ", param.order, ", owner ", param.owner, ", flags ",
-                  param.flags, ")\n");
+                  "], group ", param.group, ", order ", param.order, ", owner ", param.owner,
+                  ", flags ", param.flags, ")\n");
   }
   return lines;
 }
@@ -67,8 +68,8 @@ std::string registration_lines(const Optimizer& optim) {
 Status check_bound(const Optimizer& optim) {
   for (const Param& param : optim.params) {
     if (param.count > 0 && param.data == nullptr) {
-      return Status(ZERO_ERR_STATE,
-                    text("parameter '", param.name, "' has no memory yet: zero_bind_params comes first"));
+      return Status(ZERO_ERR_STATE, text("parameter '", param.name,
+                                         "' has no memory yet: zero_bind_params comes first"));
     }
   }
   return Status();
@@ -87,9 +88,10 @@ Status check_arenas(const Optimizer& optim) {
                       text("the memory of parameter '", param.name, "' reaches beyond its arena"));
       }
       if (arena->comm()->aborted()) {
-        return Status(ZERO_ERR_STATE, text("parameter '", param.name,
-                                           "' lies in an arena of an aborted comm: a stopped rank may "
-                                           "still write there"));
+        return Status(ZERO_ERR_STATE,
+                      text("parameter '", param.name,
+                           "' lies in an arena of an aborted comm: a stopped rank may "
+                           "still write there"));
       }
     }
   }
@@ -160,7 +162,8 @@ Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bo
   memory.present.assign(optim.params.size(), false);
   bool any = false;
   for (const std::string& rank : all) {
-    if (rank.size() != bits.size()) return call.abort(Status(ZERO_ERR_DESYNC, "presence bits differ in size"), "presence");
+    if (rank.size() != bits.size())
+      return call.abort(Status(ZERO_ERR_DESYNC, "presence bits differ in size"), "presence");
     for (size_t i = 0; i < optim.params.size(); i++) {
       if ((static_cast<unsigned char>(rank[i / 8]) >> i % 8 & 1) == 0) continue;
       memory.present[i] = true;
@@ -173,7 +176,8 @@ Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bo
 }
 
 uint32_t in_place_flags(const StepMemory& memory) {
-  return (memory.grads_base != nullptr ? kGradsInPlace : 0u) | (memory.data_base != nullptr ? kDataInPlace : 0u);
+  return (memory.grads_base != nullptr ? kGradsInPlace : 0u) |
+         (memory.data_base != nullptr ? kDataInPlace : 0u);
 }
 
 /// What holds on every rank.
@@ -195,8 +199,8 @@ EntryRecord record_of(const Optimizer& optim, const StepMemory& memory, const En
   return record;
 }
 
-/// In the steady state placements are written before the vote, so that one exchange does it all. False if
-/// something is lacking that only all ranks together can make.
+/// In the steady state placements are written before the vote, so that one exchange does it all.
+/// False if something is lacking that only all ranks together can make.
 bool place_early(Optimizer& optim, StepMemory& memory, const Entry& entry) {
   if (!optim.sealed()) return false;
   const bool shares = optim.comm->direct() && optim.world() > 1;
@@ -225,22 +229,24 @@ Agreement compare(std::span<const EntryRecord> all) {
     agreement.unsealed = agreement.unsealed || record.sealed != record.registered ||
                          record.registered != all[0].registered;
     agreement.all_present = agreement.all_present && (record.flags & kAllPresent) != 0;
-    agreement.same = agreement.same && record.phase == all[0].phase && record.agreed == all[0].agreed;
+    agreement.same =
+        agreement.same && record.phase == all[0].phase && record.agreed == all[0].agreed;
     agreement.wanted |= record.flags & (kWantsStaging | kWantsOutbox);
   }
   return agreement;
 }
 
 /// What was lacking is made by all ranks together, and then every rank's placements can be read.
-Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry, uint32_t wanted,
-                  EntryRecord& mine, std::span<EntryRecord> all) {
+Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry,
+                  uint32_t wanted, EntryRecord& mine, std::span<EntryRecord> all) {
   ZERO_TRY(allocate_wanted(call, optim, memory, wanted));
   Status placed;
   if (!place(optim, memory)) placed = Status(ZERO_ERR_INTERNAL, "staging is missing");
   if (entry.grads) stage_grads(optim, memory);
   mine.version = memory.version;
   mine.flags |= in_place_flags(memory);
-  return call.vote("placements", placed, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(all));
+  return call.vote("placements", placed, std::as_bytes(std::span(&mine, 1)),
+                   std::as_writable_bytes(all));
 }
 
 /// Keep of the records what the walks ask for.
@@ -286,7 +292,8 @@ Status seal(Call& call, Optimizer& optim) {
 Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   os().reached("enter.begin");
   if (entry.local.ok()) entry.local = check_bound(optim);
-  if (entry.local.ok() && memory.data_addresses != optim.addresses) entry.local = check_arenas(optim);
+  if (entry.local.ok() && memory.data_addresses != optim.addresses)
+    entry.local = check_arenas(optim);
   const std::string lines = agreed_lines(optim, entry.args);
   const bool placed = entry.local.ok() && place_early(optim, memory, entry);
   EntryRecord mine = record_of(optim, memory, entry, lines);
@@ -303,8 +310,9 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   const Agreement agreement = compare(all);
   if (agreement.unsealed) ZERO_TRY(seal(call, optim));
   if (!agreement.same) {
-    ZERO_TRY(call.agree("settings", "settings or arguments differ",
-                        text("phase ", optim.phase == Phase::open ? "open" : "reduced", "\n", lines)));
+    ZERO_TRY(
+        call.agree("settings", "settings or arguments differ",
+                   text("phase ", optim.phase == Phase::open ? "open" : "reduced", "\n", lines)));
   }
   if (agreement.unsealed || agreement.wanted != 0) {
     ZERO_TRY(place_late(call, optim, memory, entry, agreement.wanted, mine, all));
@@ -319,8 +327,8 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
 }
 
 Status sync_placements(Call& call, Optimizer& optim, StepMemory& memory) {
-  const std::vector<uint32_t> wanted =
-      ZERO_TRY(call.exchange("placements wanted", uint32_t{wants_outbox(optim, memory) ? kWantsOutbox : 0u}));
+  const std::vector<uint32_t> wanted = ZERO_TRY(call.exchange(
+      "placements wanted", uint32_t{wants_outbox(optim, memory) ? kWantsOutbox : 0u}));
   uint32_t any = 0;
   for (const uint32_t flags : wanted) any |= flags;
   memory.grads.assign(optim.params.size(), nullptr);

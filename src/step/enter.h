@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a collective call on an optimizer begins: everybody is here, agrees, and knows where things are.
+// How a collective call on an optimizer begins: everybody is here, agrees, and knows where things
+// are.
 #pragma once
 
 #include <string>
@@ -17,11 +18,12 @@ struct Entry {
   bool keeps = false;  // it returns before they are used, so foreign memory cannot hold the sums
 };
 
-/// Vote, seal what is not sealed, compare phases, settings and arguments, and see to it that every rank's
-/// placements can be read. On success nothing of the optimizer has changed but for the seal.
+/// Vote, seal what is not sealed, compare phases, settings and arguments, and see to it that every
+/// rank's placements can be read. On success nothing of the optimizer has changed but for the seal.
 Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry);
 
-/// Compare the registration over all ranks, fix the plan, and allocate state and tables. All ranks or none.
+/// Compare the registration over all ranks, fix the plan, and allocate state and tables. All ranks
+/// or none.
 Status seal(Call& call, Optimizer& optim);
 
 /// Make every rank's parameter placements readable, inside a call that has entered otherwise.

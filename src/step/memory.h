@@ -36,12 +36,12 @@ struct Run {
   int64_t share;
   int64_t count;
   int32_t cls;
-  bool gaps;       // has padding between parameters, whose content means nothing
-  size_t view;     // the first view in it
+  bool gaps;    // has padding between parameters, whose content means nothing
+  size_t view;  // the first view in it
 };
 
-/// Runs with their addresses: `width` sources and targets for each run, in rank order. A null source counts
-/// as zeros. Target 0 is this rank's own parameter.
+/// Runs with their addresses: `width` sources and targets for each run, in rank order. A null
+/// source counts as zeros. Target 0 is this rank's own parameter.
 struct Runs {
   std::vector<Run> runs;
   std::vector<const float*> sources;
@@ -62,22 +62,24 @@ struct StepMemory {
   // Arenas of libzero's own, on direct comms of more than one rank.
   std::shared_ptr<Arena> tables;   // every rank's placements
   std::shared_ptr<Arena> staging;  // gradients that are in no arena, at layout positions
-  std::shared_ptr<Arena> outbox;   // owned parameters, by share, for ranks whose own are in no arena
+  std::shared_ptr<Arena> outbox;  // owned parameters, by share, for ranks whose own are in no arena
 
-  HostMemory reduced;    // of this rank's share, for what is not reduced in place
+  HostMemory reduced;                 // of this rank's share, for what is not reduced in place
   HostMemory send, receive, scratch;  // collective transfers
 
   // This rank's gradients of the call: null where absent.
   std::vector<float*> grads;
   bool all_present = false;
-  uint64_t grads_from_addresses = 0;  // Optimizer::addresses when `grads` are the registered ones, else 0
+  uint64_t grads_from_addresses =
+      0;  // Optimizer::addresses when `grads` are the registered ones, else 0
 
   std::vector<Placement> placements;  // this rank's
   std::vector<int64_t> foreign_grads, foreign_data;
-  float* grads_base = nullptr;     // where the layout begins, if all of them lie in an arena as it says
+  float* grads_base =
+      nullptr;  // where the layout begins, if all of them lie in an arena as it says
   float* data_base = nullptr;
-  uint64_t version = 0;            // of this rank's placements
-  uint64_t data_addresses = 0;     // Optimizer::addresses when data placements were made
+  uint64_t version = 0;                      // of this rank's placements
+  uint64_t data_addresses = 0;               // Optimizer::addresses when data placements were made
   std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped
 
   // Agreed with all ranks in the entry of the call.
@@ -101,10 +103,10 @@ struct StepMemory {
   std::vector<Pull> pulls;
 
   // The reduced gradients: valid in Phase::reduced and inside a step.
-  double factor = 1;         // turns the sums into gradients
-  double norm_type = 0;      // p of `raw_norm`, 0: not taken
-  double raw_norm = 0;       // of the sums
-  double grad_norm = -1;     // before clipping, of the latest clip
+  double factor = 1;      // turns the sums into gradients
+  double norm_type = 0;   // p of `raw_norm`, 0: not taken
+  double raw_norm = 0;    // of the sums
+  double grad_norm = -1;  // before clipping, of the latest clip
   double clip_factor = 1;
   uint64_t nonfinite = 0;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms by pieces of the grid: the same bits whoever owns a piece and in whatever order pieces come.
+// Norms by pieces of the grid: the same bits whoever owns a piece and in whatever order pieces
+// come.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,8 @@ class NormTaker {
   NormRecord record_;
 };
 
-/// Call piece(first, count) for the parts of `segment` (elements of the segment) that are pieces of the grid.
+/// Call piece(first, count) for the parts of `segment` (elements of the segment) that are pieces of
+/// the grid.
 template <class Piece>
 void for_each_piece(const Plan& plan, const Segment& segment, const Piece& piece) {
   const int64_t begin = plan.grid(segment.param) + segment.first;

@@ -69,7 +69,8 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool k
   return enter(call, optim, memory, std::move(entry));
 }
 
-/// Sum gradients to their owners and agree on what was found. `in_place`: the call uses the sums itself.
+/// Sum gradients to their owners and agree on what was found. `in_place`: the call uses the sums
+/// itself.
 Status gather(Call& call, Optimizer& optim, const Grads& grads, double p, bool in_place) {
   StepMemory& memory = step_memory(optim);
   ZERO_TRY(call.vote("views", make_views(optim, memory, in_place, true)));
@@ -123,7 +124,8 @@ void count_step(Optimizer& optim, const StepMemory& memory) {
     param.live_slots |=
         optim.options.rule->slots_used(optim.groups[static_cast<size_t>(param.group)].settings);
   }
-  // Views stay, but a class is found by its steps: a first update also changes which slots are live.
+  // Views stay, but a class is found by its steps: a first update also changes which slots are
+  // live.
   optim.step++;
   optim.comm->steps_done = optim.step;
 }
@@ -163,7 +165,8 @@ Status run_step(Call& call, Optimizer& optim, const Grads& grads, bool* skip) {
     Status ready = make_views(optim, memory, true, true);
     if (ready.ok()) ready = optim.allocate_slots();
     os().reached("vote.before");
-    // The entry was the vote; only ranks whose addresses changed can fail here, and then all must know.
+    // The entry was the vote; only ranks whose addresses changed can fail here, and then all must
+    // know.
     ZERO_TRY(call.vote("vote", ready));
     os().reached("vote.after");
     memory.factor = grads.flags == ZERO_REDUCE_SUM ? 1.0 : 1.0 / optim.world();
@@ -208,7 +211,8 @@ Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
   return Status();
 }
 
-Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm) {
+Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type,
+                      double* norm) {
   Status local = check_norm_type(norm_type);
   if (local.ok() && !(max_norm > 0)) {
     local = Status(ZERO_ERR_ARGUMENT, text("max_norm is ", max_norm, "; it must be positive"));
@@ -249,7 +253,8 @@ Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
     entry.local = Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
   }
   if (entry.local.ok() && (root < ZERO_ROOT_NONE || root >= optim.world())) {
-    entry.local = Status(ZERO_ERR_ARGUMENT, text("root ", root, " is no rank of a world of ", optim.world()));
+    entry.local =
+        Status(ZERO_ERR_ARGUMENT, text("root ", root, " is no rank of a world of ", optim.world()));
   }
   ZERO_TRY(enter(call, optim, memory, std::move(entry)));
   if (root == ZERO_ROOT_NONE || optim.world() == 1) return Status();
@@ -262,16 +267,17 @@ Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
     mine += shared ? text(here.arena, "+", here.offset, ";") : text(";");
   }
   const std::vector<std::string> all = ZERO_TRY(call.gather("placements", mine));
-  const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& s) { return s == mine; });
+  const bool same =
+      std::all_of(all.begin(), all.end(), [&](const std::string& s) { return s == mine; });
   size_t at = 0;
   for (Param& param : optim.params) {
     const bool shared = same && at < mine.size() && mine[at] != ';';
     at = mine.find(';', at) + 1;
     if (shared || param.count == 0) continue;
     os().reached("broadcast.param");
-    ZERO_TRY(call.broadcast(param.name,
-                            std::as_writable_bytes(std::span(param.data, static_cast<size_t>(param.count))),
-                            root));
+    ZERO_TRY(call.broadcast(
+        param.name, std::as_writable_bytes(std::span(param.data, static_cast<size_t>(param.count))),
+        root));
   }
   return Status();
 }

@@ -17,7 +17,8 @@ struct Grads {
 Status seal_params(Call& call, Optimizer& optim);
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root);
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads);
-Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm);
+Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type,
+                      double* norm);
 /// Returns ZERO_SKIPPED as a code with ok() false when all ranks skipped.
 Result<Code> step(Call& call, Optimizer& optim, const Grads& grads);
 Status drop_grads(Optimizer& optim);

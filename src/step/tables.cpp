@@ -11,7 +11,8 @@ namespace {
 
 size_t bytes_of(const Param& param) { return static_cast<size_t>(param.count) * sizeof(float); }
 
-/// Gradients given per call are checked like registered ones: aligned, and no two overlap, nor a parameter.
+/// Gradients given per call are checked like registered ones: aligned, and no two overlap, nor a
+/// parameter.
 Status check_given(const Optimizer& optim, std::span<void* const> given) {
   struct Interval {
     uintptr_t begin, end;
@@ -43,17 +44,19 @@ Status check_given(const Optimizer& optim, std::span<void* const> given) {
       return text(i.grad ? "the gradient of parameter '" : "parameter '",
                   optim.params[static_cast<size_t>(i.param)].name, "'");
     };
-    return Status(ZERO_ERR_ARGUMENT, text("the memory of ", name(a), " overlaps that of ", name(b)));
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("the memory of ", name(a), " overlaps that of ", name(b)));
   }
   return Status();
 }
 
 Location staged(const Optimizer& optim, const StepMemory& memory, int64_t param) {
-  return {memory.staging->number(), 0, static_cast<uint64_t>(optim.plan.layout(param)) * sizeof(float)};
+  return {memory.staging->number(), 0,
+          static_cast<uint64_t>(optim.plan.layout(param)) * sizeof(float)};
 }
 
-/// Where the layout begins if every parameter's `address` is its layout position from there, in one arena of
-/// this comm that holds the whole layout, with padding that is libzero's; else null.
+/// Where the layout begins if every parameter's `address` is its layout position from there, in one
+/// arena of this comm that holds the whole layout, with padding that is libzero's; else null.
 template <class Address>
 float* layout_base(const Optimizer& optim, const Address& address) {
   float* base = nullptr;
@@ -96,7 +99,8 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
     for (size_t i = 0; i < params; i++) memory.grads[i] = static_cast<float*>(given[i]);
     memory.grads_from_addresses = 0;
   }
-  memory.all_present = std::find(memory.grads.begin(), memory.grads.end(), nullptr) == memory.grads.end();
+  memory.all_present =
+      std::find(memory.grads.begin(), memory.grads.end(), nullptr) == memory.grads.end();
   memory.placements.clear();
   return Status();
 }
@@ -119,8 +123,8 @@ bool wants_outbox(const Optimizer& optim, const StepMemory&) {
 }
 
 bool place(Optimizer& optim, StepMemory& memory) {
-  const bool current = memory.placements.size() == optim.params.size() &&
-                       memory.data_addresses == optim.addresses;
+  const bool current =
+      memory.placements.size() == optim.params.size() && memory.data_addresses == optim.addresses;
   if (current) return true;
   const Comm& comm = *optim.comm;
   std::vector<Placement> placements(optim.params.size());
@@ -162,7 +166,8 @@ bool place(Optimizer& optim, StepMemory& memory) {
   }
   if (!comm.direct()) {
     const bool grads = memory.grads.size() == optim.params.size();
-    memory.grads_base = grads ? layout_base(optim, [&](size_t i) { return memory.grads[i]; }) : nullptr;
+    memory.grads_base =
+        grads ? layout_base(optim, [&](size_t i) { return memory.grads[i]; }) : nullptr;
     memory.data_base = layout_base(optim, [&](size_t i) { return optim.params[i].data; });
   }
   memory.placements = std::move(placements);
@@ -178,8 +183,9 @@ void stage_grads(Optimizer& optim, StepMemory& memory) {
   for (const int64_t index : memory.foreign_grads) {
     const auto i = static_cast<size_t>(index);
     const size_t bytes = bytes_of(optim.params[i]);
-    std::memcpy(memory.staging->data() + optim.plan.layout(index) * static_cast<int64_t>(sizeof(float)),
-                memory.grads[i], bytes);
+    std::memcpy(
+        memory.staging->data() + optim.plan.layout(index) * static_cast<int64_t>(sizeof(float)),
+        memory.grads[i], bytes);
     optim.counters.copied_bytes += static_cast<int64_t>(bytes);
   }
 }

@@ -9,16 +9,16 @@
 
 namespace zero {
 
-/// Take this call's gradients: `given` (one per parameter), or the registered ones when it is null. Local;
-/// ZERO_ERR_ARGUMENT without effect.
+/// Take this call's gradients: `given` (one per parameter), or the registered ones when it is null.
+/// Local; ZERO_ERR_ARGUMENT without effect.
 Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count);
 
 /// What this rank lacks for its foreign memory; allocation is collective.
 bool wants_staging(const Optimizer& optim, const StepMemory& memory);
 bool wants_outbox(const Optimizer& optim, const StepMemory& memory);
 
-/// Work out this rank's placements and write them into its table, raising `version` if one changed. False if
-/// staging is lacking; nothing is written then. Local.
+/// Work out this rank's placements and write them into its table, raising `version` if one changed.
+/// False if staging is lacking; nothing is written then. Local.
 bool place(Optimizer& optim, StepMemory& memory);
 
 /// Copy gradients that are in no arena to staging. Local.

@@ -43,14 +43,15 @@ class Classes {
   std::map<std::tuple<int32_t, int64_t, uint32_t>, int32_t> numbers_;
 };
 
-/// Where this rank, as owner of `segment`, writes its new parameters: its own first, then every other copy
-/// that it can reach, then the outbox.
+/// Where this rank, as owner of `segment`, writes its new parameters: its own first, then every
+/// other copy that it can reach, then the outbox.
 Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& segment) {
   const Comm& comm = *optim.comm;
   const size_t begin = memory.view_targets.size();
   const size_t offset = static_cast<size_t>(segment.first) * sizeof(float);
   const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
-  memory.view_targets.push_back(optim.params[static_cast<size_t>(segment.param)].data + segment.first);
+  memory.view_targets.push_back(optim.params[static_cast<size_t>(segment.param)].data +
+                                segment.first);
   if (comm.direct()) {
     for (int32_t rank = 0; rank < comm.world(); rank++) {
       if (rank == comm.rank()) continue;
@@ -64,7 +65,8 @@ Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& se
       }
     }
     if (memory.outbox_used) {
-      memory.view_targets.push_back(reinterpret_cast<float*>(memory.outbox->data()) + segment.share);
+      memory.view_targets.push_back(reinterpret_cast<float*>(memory.outbox->data()) +
+                                    segment.share);
     }
   }
   memory.view_targets.resize(begin + memory.target_width, nullptr);
@@ -90,19 +92,22 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
   return Status();
 }
 
-/// Where the sum of this segment's gradients goes: over this rank's own gradient if that stays ours.
+/// Where the sum of this segment's gradients goes: over this rank's own gradient if that stays
+/// ours.
 float* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
                      const float* own, bool in_place) {
-  const bool ours = own != nullptr && (in_place || optim.world() > 1 ||
-                                       find_arena(own, sizeof(float), optim.comm.get(), nullptr) != nullptr);
+  const bool ours =
+      own != nullptr && (in_place || optim.world() > 1 ||
+                         find_arena(own, sizeof(float), optim.comm.get(), nullptr) != nullptr);
   if (ours) return const_cast<float*>(own);
   return memory.reduced.bytes() > 0 ? memory.reduced.floats() + segment.share : nullptr;
 }
 
-/// True if `next` may be walked together with what ends in `last`: neighbours in the share and in every
-/// memory, with no gap that is not libzero's.
+/// True if `next` may be walked together with what ends in `last`: neighbours in the share and in
+/// every memory, with no gap that is not libzero's.
 template <class Pointers>
-bool neighbours(const Optimizer& optim, const View& last, const View& next, const Pointers& pointers) {
+bool neighbours(const Optimizer& optim, const View& last, const View& next,
+                const Pointers& pointers) {
   const int64_t distance = next.segment.share - last.segment.share;
   if (next.cls != last.cls || distance < last.segment.count) return false;
   if (distance > last.segment.count) {
@@ -159,8 +164,8 @@ void join(const Optimizer& optim, StepMemory& memory, bool sources, Runs& out) {
   }
 }
 
-/// Parameters of this rank in no arena are pulled from the owner's arena, or from its outbox: only those
-/// that are updated, as nothing else is put there.
+/// Parameters of this rank in no arena are pulled from the owner's arena, or from its outbox: only
+/// those that are updated, as nothing else is put there.
 Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   memory.pulls.clear();
   const Comm& comm = *optim.comm;

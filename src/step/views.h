@@ -7,9 +7,9 @@
 
 namespace zero {
 
-/// Derive views and runs from what the entry agreed on; nothing to do when nothing has changed. `in_place`:
-/// gradients outside arenas may be overwritten too, because the call does not return before they are used.
-/// `sources`: false when only parameters move. Local.
+/// Derive views and runs from what the entry agreed on; nothing to do when nothing has changed.
+/// `in_place`: gradients outside arenas may be overwritten too, because the call does not return
+/// before they are used. `sources`: false when only parameters move. Local.
 Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sources);
 
 /// Forget what make_views derived.

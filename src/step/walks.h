@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ways to walk a step. Both leave reduced gradients where views say, and new parameters everywhere.
+// The two ways to walk a step. Both leave reduced gradients where views say, and new parameters
+// everywhere.
 #pragma once
 
 #include "comm/comm.h"
@@ -10,8 +11,8 @@ namespace zero::direct {
 
 /// Owners read every rank's gradients and write every rank's parameters.
 NormRecord gather(Call& call, Optimizer& optim, StepMemory& memory, double p);
-/// Owners have stored their parameters: ranks whose own are in no arena fetch theirs; then all are done.
-/// `nonfinite` is summed over ranks.
+/// Owners have stored their parameters: ranks whose own are in no arena fetch theirs; then all are
+/// done. `nonfinite` is summed over ranks.
 Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfinite);
 
 }  // namespace zero::direct

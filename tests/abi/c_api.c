@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One program in real C through the public header only: the life of an optimizer, phase by phase, and the
- * mistakes a caller can make in each. */
+/* One program in real C through the public header only: the life of an optimizer, phase by phase,
+ * and the mistakes a caller can make in each. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "zero.h"
 #include "tap.h"
+#include "zero.h"
 
 enum { ROWS = 33, COLUMNS = 65, WEIGHTS = ROWS * COLUMNS, BIASES = COLUMNS };
 
@@ -17,7 +17,8 @@ static float *g_params, *g_grads;
 static char g_directory[64];
 
 static void version(void) {
-  CHECK(zero_version() == ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH);
+  CHECK(zero_version() ==
+        ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH);
   CHECK(strstr(zero_build_info(), "local") != NULL);
   CHECK(strcmp(zero_status_name(ZERO_OK), "ZERO_OK") == 0);
   CHECK(strcmp(zero_status_name(ZERO_ERR_PEER_DEAD), "ZERO_ERR_PEER_DEAD") == 0);
@@ -29,7 +30,8 @@ static void comm(void) {
   zero_comm_options options;
   CHECK_STATUS(ZERO_OK, zero_comm_options_init(&options, sizeof options));
   CHECK(options.struct_size == sizeof options);
-  CHECK(options.timeout_ms == 300000 && options.late_ms == 1800000 && options.rendezvous_ms == 120000);
+  CHECK(options.timeout_ms == 300000 && options.late_ms == 1800000 &&
+        options.rendezvous_ms == 120000);
   CHECK_STATUS(ZERO_OK, zero_comm_create_solo(&g_comm, &options));
   CHECK(zero_comm_rank(g_comm) == 0 && zero_comm_world(g_comm) == 1);
   CHECK_STATUS(ZERO_OK, zero_comm_barrier(g_comm));
@@ -65,8 +67,8 @@ static void handles(void) {
 
 static void arenas(void) {
   void *params = NULL, *grads = NULL;
-  CHECK_STATUS(ZERO_OK, zero_arena_alloc(g_comm, (WEIGHTS + BIASES) * sizeof(float), ZERO_MEMORY_SHARED,
-                                         &params));
+  CHECK_STATUS(ZERO_OK, zero_arena_alloc(g_comm, (WEIGHTS + BIASES) * sizeof(float),
+                                         ZERO_MEMORY_SHARED, &params));
   CHECK_STATUS(ZERO_OK, zero_arena_alloc(g_comm, (WEIGHTS + BIASES) * sizeof(float),
                                          ZERO_MEMORY_PER_RANK, &grads));
   CHECK(params != NULL && (uintptr_t)params % 64 == 0 && (uintptr_t)grads % 64 == 0);
@@ -122,7 +124,8 @@ static void add(void) {
   int64_t index = -1;
   model(params);
   params[1].name = "weight";
-  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "weight", zero_register_params(g_optim, NULL, params, 2, &group));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "weight",
+                zero_register_params(g_optim, NULL, params, 2, &group));
   params[1].name = "bias";
   params[1].data = g_params + WEIGHTS - 1;
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "bias", zero_register_params(g_optim, NULL, params, 2, &group));

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints size, alignment, offsets and field sizes of every struct of zero.h as JSON: the one truth that
- * the bindings' tests compare their own declarations with. check_layout.py keeps it complete. */
+/* Prints size, alignment, offsets and field sizes of every struct of zero.h as JSON: the one truth
+ * that the bindings' tests compare their own declarations with. check_layout.py keeps it complete.
+ */
 #include <stddef.h>
 #include <stdio.h>
 
 #include "zero.h"
 
+/* clang-format off */
 static const char *g_between = "";
 
 #define STRUCT(type)                                                                             \

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A caller that was compiled with zero.h 0.1.0 and runs with today's library. The structs below are copies
- * that never change: today's begin with them, field by field, and the library neither reads nor writes
- * behind their ends. A release that adds fields adds a file like this one with its own. */
+/* A caller that was compiled with zero.h 0.1.0 and runs with today's library. The structs below are
+ * copies that never change: today's begin with them, field by field, and the library neither reads
+ * nor writes behind their ends. A release that adds fields adds a file like this one with its own.
+ */
 #include <stdlib.h>
 #include <string.h>
 
-#include "zero.h"
 #include "tap.h"
+#include "zero.h"
 
 struct old_comm_options {
   size_t struct_size;
@@ -132,8 +133,8 @@ struct old_statistics {
 
 #define PREFIX(type) \
   _Static_assert(sizeof(struct old_##type) <= sizeof(zero_##type), #type " has shrunk")
-#define SAME(type, field)                                                                  \
-  _Static_assert(offsetof(struct old_##type, field) == offsetof(zero_##type, field) &&     \
+#define SAME(type, field)                                                                          \
+  _Static_assert(offsetof(struct old_##type, field) == offsetof(zero_##type, field) &&             \
                      sizeof(((struct old_##type *)0)->field) == sizeof(((zero_##type *)0)->field), \
                  #type "." #field " has moved")
 
@@ -236,8 +237,8 @@ SAME(statistics, publish_seconds);
 SAME(statistics, save_seconds);
 SAME(statistics, load_seconds);
 
-/* An old struct at the very end of its memory: canaries tell who writes behind it, and sanitizers who
- * reads there. */
+/* An old struct at the very end of its memory: canaries tell who writes behind it, and sanitizers
+ * who reads there. */
 enum { CANARY = 0xa5, CANARIES = 256 };
 
 static void *with_canaries(size_t bytes) {
@@ -255,9 +256,9 @@ static int unharmed(const void *memory, size_t bytes) {
 }
 
 /* The struct as the old caller's _init call leaves it. */
-#define INIT(type, name)                                                             \
-  struct old_##type *name = with_canaries(sizeof *name);                             \
-  CHECK_STATUS(ZERO_OK, zero_##type##_init((zero_##type *)name, sizeof *name));      \
+#define INIT(type, name)                                                        \
+  struct old_##type *name = with_canaries(sizeof *name);                        \
+  CHECK_STATUS(ZERO_OK, zero_##type##_init((zero_##type *)name, sizeof *name)); \
   CHECK(name->struct_size == sizeof *name && unharmed(name, sizeof *name))
 
 static void inits(void) {
@@ -267,7 +268,8 @@ static void inits(void) {
   CHECK(functions->exchange == NULL && functions->free == NULL);
   INIT(failure, failure);
   INIT(options, options);
-  CHECK(options->optimizer == 0 && options->bucket_bytes == 33554432 && options->setting_count == 0);
+  CHECK(options->optimizer == 0 && options->bucket_bytes == 33554432 &&
+        options->setting_count == 0);
   INIT(group_options, group);
   CHECK(group->setting_count == 0);
   INIT(param, param);

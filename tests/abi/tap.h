@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The little that a C test needs: named phases, each one line of TAP, and checks that name themselves. */
+/* The little that a C test needs: named phases, each one line of TAP, and checks that name
+ * themselves. */
 #ifndef TAP_H
 #define TAP_H
 
@@ -10,23 +11,25 @@
 
 static int g_phases, g_failures, g_failed_here;
 
-#define CHECK(condition)                                                  \
-  do {                                                                    \
-    if (!(condition)) {                                                   \
-      printf("# %s:%d: %s\n", __FILE__, __LINE__, #condition);            \
-      g_failed_here++;                                                    \
-    }                                                                     \
+#define CHECK(condition)                                       \
+  do {                                                         \
+    if (!(condition)) {                                        \
+      printf("# %s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      g_failed_here++;                                         \
+    }                                                          \
   } while (0)
 
 /* The status is the expected one, and a failure has left a sentence that holds `words`. */
 #define CHECK_STATUS(expected, call) check_status((expected), (call), NULL, #call, __LINE__)
-#define CHECK_REFUSED(expected, words, call) check_status((expected), (call), (words), #call, __LINE__)
+#define CHECK_REFUSED(expected, words, call) \
+  check_status((expected), (call), (words), #call, __LINE__)
 
 static inline void check_status(zero_status expected, zero_status got, const char *words,
                                 const char *call, int line) {
   if (got == expected && (words == NULL || strstr(zero_last_error(), words) != NULL)) return;
   printf("# line %d: %s: %s, wanted %s%s%s; last error: %s\n", line, call, zero_status_name(got),
-         zero_status_name(expected), words ? " saying " : "", words ? words : "", zero_last_error());
+         zero_status_name(expected), words ? " saying " : "", words ? words : "",
+         zero_last_error());
   g_failed_here++;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever callers hand over wrongly is a status and a sentence, without effect; inside a collective call the
-// culprit gets its own code, the others ZERO_ERR_PEER with the same sentence, and the comm stays usable.
+// Whatever callers hand over wrongly is a status and a sentence, without effect; inside a
+// collective call the culprit gets its own code, the others ZERO_ERR_PEER with the same sentence,
+// and the comm stays usable.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,7 +45,9 @@ class BadInput : public ::testing::Test {
     out.ndim = ndim;
     return out;
   }
-  zero_status add(const zero_param& one) { return zero_register_params(optim, nullptr, &one, 1, nullptr); }
+  zero_status add(const zero_param& one) {
+    return zero_register_params(optim, nullptr, &one, 1, nullptr);
+  }
   void add_one() {
     zero_param one = param("w", data, &shape);
     one.grad = grad;
@@ -147,12 +150,13 @@ TEST_F(BadInput, settings_out_of_range_or_unknown_are_named) {
   const struct {
     const char* name;
     double value;
-  } cases[] = {{"lr", -1},   {"lr", NAN},    {"lr", INFINITY}, {"beta1", 1},     {"beta1", -0.1},
-               {"beta2", 2}, {"eps", -1e-8}, {"amsgrad", 0.5}, {"momentum", 0.9}, {"nonsense", 0},
-               {"", 0},      {"weight_decay", -1}};
+  } cases[] = {{"lr", -1},        {"lr", NAN},     {"lr", INFINITY}, {"beta1", 1},
+               {"beta1", -0.1},   {"beta2", 2},    {"eps", -1e-8},   {"amsgrad", 0.5},
+               {"momentum", 0.9}, {"nonsense", 0}, {"", 0},          {"weight_decay", -1}};
   add_one();
   for (const auto& one : cases) {
-    EXPECT_EQ(zero_group_set(optim, 0, one.name, one.value), ZERO_ERR_ARGUMENT) << one.name << " " << one.value;
+    EXPECT_EQ(zero_group_set(optim, 0, one.name, one.value), ZERO_ERR_ARGUMENT)
+        << one.name << " " << one.value;
     EXPECT_TRUE(says(one.name));
     zero_group_options group;
     zero_group_options_init(&group, sizeof group);
@@ -161,7 +165,8 @@ TEST_F(BadInput, settings_out_of_range_or_unknown_are_named) {
     group.setting_count = 1;
     float other[8];
     const zero_param more = param("more", other, &shape);
-    EXPECT_EQ(zero_register_params(optim, &group, &more, 1, nullptr), ZERO_ERR_ARGUMENT) << one.name;
+    EXPECT_EQ(zero_register_params(optim, &group, &more, 1, nullptr), ZERO_ERR_ARGUMENT)
+        << one.name;
   }
   EXPECT_EQ(zero_group_set(optim, 1, "lr", 0.1), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(zero_group_set(optim, -2, "lr", 0.1), ZERO_ERR_ARGUMENT);
@@ -184,7 +189,8 @@ TEST_F(BadInput, parameters_that_make_no_sense_are_named_and_none_is_added) {
   EXPECT_EQ(add(param("w", data, nullptr)), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(add(param("w", data, &shape, -1)), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(add(param("w", data, &shape, 17)), ZERO_ERR_ARGUMENT);
-  EXPECT_EQ(add(param("w", reinterpret_cast<float*>(reinterpret_cast<char*>(data) + 2), &shape)), ZERO_ERR_ARGUMENT);
+  EXPECT_EQ(add(param("w", reinterpret_cast<float*>(reinterpret_cast<char*>(data) + 2), &shape)),
+            ZERO_ERR_ARGUMENT);
   zero_param one = param("w", data, &shape);
   one.dtype = 99;
   EXPECT_EQ(add(one), ZERO_ERR_ARGUMENT);
@@ -276,7 +282,9 @@ TEST_F(BadInput, arguments_of_the_loop_are_checked) {
   EXPECT_EQ(zero_arena_alloc(comm, 0, ZERO_MEMORY_SHARED, &arena), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(zero_arena_alloc(comm, 64, 0, &arena), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(zero_arena_alloc(comm, 64, ZERO_MEMORY_SHARED, nullptr), ZERO_ERR_ARGUMENT);
-  EXPECT_EQ(zero_arena_alloc(comm, std::numeric_limits<size_t>::max() / 2, ZERO_MEMORY_SHARED, &arena), ZERO_ERR_MEMORY);
+  EXPECT_EQ(
+      zero_arena_alloc(comm, std::numeric_limits<size_t>::max() / 2, ZERO_MEMORY_SHARED, &arena),
+      ZERO_ERR_MEMORY);
   EXPECT_EQ(zero_comm_create_local(&comm, "x", 2, 2, nullptr), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(zero_comm_create_local(&comm, "", 0, 1, nullptr), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(zero_comm_create_local(&comm, nullptr, 0, 1, nullptr), ZERO_ERR_ARGUMENT);
@@ -293,8 +301,10 @@ TEST_F(BadInput, a_forked_child_is_refused_everything) {
   if (child == 0) {
     zero_comm* other = nullptr;
     const bool refused = zero_comm_create_solo(&other, nullptr) == ZERO_ERR_FORKED &&
-                         zero_comm_barrier(comm) == ZERO_ERR_FORKED && zero_step(optim, nullptr) == ZERO_ERR_FORKED &&
-                         zero_free(optim) == ZERO_ERR_FORKED && zero_comm_free(comm) == ZERO_ERR_FORKED &&
+                         zero_comm_barrier(comm) == ZERO_ERR_FORKED &&
+                         zero_step(optim, nullptr) == ZERO_ERR_FORKED &&
+                         zero_free(optim) == ZERO_ERR_FORKED &&
+                         zero_comm_free(comm) == ZERO_ERR_FORKED &&
                          zero_comm_abort(comm, "no") == ZERO_ERR_FORKED && says("forked");
     _exit(refused ? 0 : 1);
   }
@@ -322,7 +332,8 @@ void join(Seat& seat, const std::string& name, int rank, int world) {
   zero_comm_options options;
   zero_comm_options_init(&options, sizeof options);
   options.timeout_ms = options.late_ms = options.rendezvous_ms = 30'000;
-  ASSERT_EQ(zero_comm_create_local(&seat.comm, name.c_str(), rank, world, &options), ZERO_OK) << last();
+  ASSERT_EQ(zero_comm_create_local(&seat.comm, name.c_str(), rank, world, &options), ZERO_OK)
+      << last();
 }
 
 std::string fresh_name() {
@@ -367,7 +378,9 @@ void register_on(Seat& seat, const Registration& registration) {
     params[i].order = registration.order;
     if (registration.order != 0) params[i].flags |= ZERO_PARAM_ORDER;
   }
-  ASSERT_EQ(zero_register_params(seat.optim, nullptr, params.data(), params.size(), nullptr), ZERO_OK) << last();
+  ASSERT_EQ(zero_register_params(seat.optim, nullptr, params.data(), params.size(), nullptr),
+            ZERO_OK)
+      << last();
 }
 
 TEST(BadInputOfRanks, a_registration_that_differs_is_named_on_every_rank_and_the_comm_stays) {
@@ -377,11 +390,18 @@ TEST(BadInputOfRanks, a_registration_that_differs_is_named_on_every_rank_and_the
   } cases[] = {
       {"'B'", [](Registration& r) { r.names[1] = "B"; }},
       {"'a'", [](Registration& r) { std::swap(r.names[0], r.names[1]); }},
-      {"'c'", [](Registration& r) { r.shapes[2] = {4, 5}; }},
+      {"'c'",
+       [](Registration& r) {
+         r.shapes[2] = {4, 5};
+       }},
       {"'c'", [](Registration& r) { r.shapes[2] = {20}; }},
       {"'b' with 11 elements", [](Registration& r) { r.shapes[1] = {11}; }},
       {"'c'", [](Registration& r) { r.names.pop_back(); }},
-      {"'d'", [](Registration& r) { r.names.push_back("d"); r.shapes.push_back({1}); }},
+      {"'d'",
+       [](Registration& r) {
+         r.names.push_back("d");
+         r.shapes.push_back({1});
+       }},
       {"sgd", [](Registration& r) { r.optimizer = ZERO_OPTIMIZER_SGD; }},
       {"partition 1", [](Registration& r) { r.partition = ZERO_PARTITION_GREEDY; }},
       {"bucket_bytes 4096", [](Registration& r) { r.bucket_bytes = 4096; }},
@@ -393,25 +413,27 @@ TEST(BadInputOfRanks, a_registration_that_differs_is_named_on_every_rank_and_the
   for (int world = 2; world <= 4; world++) {
     for (int odd = 0; odd < world; odd++) {
       const std::string name = fresh_name();
-      const std::vector<std::string> texts = run_sound_ranks(RankKind::threads, world, [&](int rank) {
-        Seat seat;
-        join(seat, name, rank, world);
-        std::string all;
-        for (const auto& one : cases) {
-          Registration registration;
-          if (rank == odd) one.change(registration);
-          register_on(seat, registration);
-          const zero_status status = zero_step(seat.optim, nullptr);
-          const bool culprit = world == 2 ? rank == 1 : rank == odd;
-          EXPECT_EQ(status, culprit ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER) << one.words << ": " << last();
-          EXPECT_TRUE(says(one.words));
-          all += last() + "\n";
-          zero_free(seat.optim);
-          seat.optim = nullptr;
-          EXPECT_EQ(zero_comm_barrier(seat.comm), ZERO_OK) << last();
-        }
-        return all;
-      });
+      const std::vector<std::string> texts =
+          run_sound_ranks(RankKind::threads, world, [&](int rank) {
+            Seat seat;
+            join(seat, name, rank, world);
+            std::string all;
+            for (const auto& one : cases) {
+              Registration registration;
+              if (rank == odd) one.change(registration);
+              register_on(seat, registration);
+              const zero_status status = zero_step(seat.optim, nullptr);
+              const bool culprit = world == 2 ? rank == 1 : rank == odd;
+              EXPECT_EQ(status, culprit ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER)
+                  << one.words << ": " << last();
+              EXPECT_TRUE(says(one.words));
+              all += last() + "\n";
+              zero_free(seat.optim);
+              seat.optim = nullptr;
+              EXPECT_EQ(zero_comm_barrier(seat.comm), ZERO_OK) << last();
+            }
+            return all;
+          });
       if (::testing::Test::HasFailure()) return;
     }
   }
@@ -422,18 +444,29 @@ TEST(BadInputOfRanks, one_ranks_mistake_in_a_collective_call_is_told_to_all_at_o
     zero_status code;
     std::function<zero_status(Seat&)> mistake, right;
   } cases[] = {
-      {ZERO_ERR_ARGUMENT, [](Seat& s) { return zero_reduce_grads(s.optim, nullptr, 0, 99, nullptr); },
+      {ZERO_ERR_ARGUMENT,
+       [](Seat& s) { return zero_reduce_grads(s.optim, nullptr, 0, 99, nullptr); },
        [](Seat& s) { return zero_reduce_grads(s.optim, nullptr, 0, 0, nullptr); }},
-      {ZERO_ERR_ARGUMENT, [](Seat& s) { return zero_clip_grad_norm(s.optim, -1, 2, nullptr, nullptr); },
+      {ZERO_ERR_ARGUMENT,
+       [](Seat& s) { return zero_clip_grad_norm(s.optim, -1, 2, nullptr, nullptr); },
        [](Seat& s) { return zero_clip_grad_norm(s.optim, 1, 2, nullptr, nullptr); }},
       {ZERO_ERR_ARGUMENT, [](Seat& s) { return zero_broadcast_params(s.optim, 9, nullptr); },
        [](Seat& s) { return zero_broadcast_params(s.optim, 0, nullptr); }},
       {ZERO_ERR_ARGUMENT, [](Seat& s) { return zero_state_save(s.optim, "", nullptr); },
-       [](Seat& s) { return zero_state_save(s.optim, "/nonexistent-directory-of-libzero-tests/x", nullptr); }},
+       [](Seat& s) {
+         return zero_state_save(s.optim, "/nonexistent-directory-of-libzero-tests/x", nullptr);
+       }},
       {ZERO_ERR_ARGUMENT, [](Seat& s) { return zero_comm_broadcast(s.comm, nullptr, 4, 0); },
        [](Seat& s) { return zero_comm_broadcast(s.comm, s.data.data(), 4, 0); }},
-      {ZERO_ERR_ARGUMENT, [](Seat& s) { void* p; return zero_arena_alloc(s.comm, 0, ZERO_MEMORY_SHARED, &p); },
-       [](Seat& s) { void* p; return zero_arena_alloc(s.comm, 64, ZERO_MEMORY_SHARED, &p); }},
+      {ZERO_ERR_ARGUMENT,
+       [](Seat& s) {
+         void* p;
+         return zero_arena_alloc(s.comm, 0, ZERO_MEMORY_SHARED, &p);
+       },
+       [](Seat& s) {
+         void* p;
+         return zero_arena_alloc(s.comm, 64, ZERO_MEMORY_SHARED, &p);
+       }},
   };
   const std::string name = fresh_name();
   run_sound_ranks(RankKind::threads, 3, [&](int rank) {
@@ -485,9 +518,17 @@ TEST(BadInputOfRanks, different_calls_name_both_sides_at_once) {
       [](Seat& s) { return zero_state_save(s.optim, "/tmp/x", nullptr); },
       [](Seat& s) { return zero_state_load(s.optim, "/tmp/x", nullptr); },
       [](Seat& s) { return zero_comm_broadcast(s.comm, s.data.data(), 4, 0); },
-      [](Seat& s) { return zero_comm_all_reduce(s.comm, s.data.data(), 1, ZERO_FLOAT32, ZERO_SUM); },
-      [](Seat& s) { zero_comm* child = nullptr; return zero_comm_split(&child, s.comm, 0, 0); },
-      [](Seat& s) { void* p; return zero_arena_alloc(s.comm, 64, ZERO_MEMORY_SHARED, &p); },
+      [](Seat& s) {
+        return zero_comm_all_reduce(s.comm, s.data.data(), 1, ZERO_FLOAT32, ZERO_SUM);
+      },
+      [](Seat& s) {
+        zero_comm* child = nullptr;
+        return zero_comm_split(&child, s.comm, 0, 0);
+      },
+      [](Seat& s) {
+        void* p;
+        return zero_arena_alloc(s.comm, 64, ZERO_MEMORY_SHARED, &p);
+      },
   };
   for (size_t a = 0; a < std::size(calls); a++) {
     for (size_t b = 0; b < std::size(calls); b++) {
@@ -497,7 +538,8 @@ TEST(BadInputOfRanks, different_calls_name_both_sides_at_once) {
         Seat seat;
         join(seat, name, rank, 2);
         register_on(seat, Registration{});
-        EXPECT_EQ(calls[rank == 0 ? a : b](seat), ZERO_ERR_DESYNC) << a << ", " << b << ": " << last();
+        EXPECT_EQ(calls[rank == 0 ? a : b](seat), ZERO_ERR_DESYNC)
+            << a << ", " << b << ": " << last();
         EXPECT_TRUE(says("rank 0"));
         EXPECT_TRUE(says("rank 1"));
         EXPECT_EQ(zero_comm_barrier(seat.comm), ZERO_ERR_DESYNC);

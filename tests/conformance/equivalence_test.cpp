@@ -86,10 +86,13 @@ std::vector<Rank> run(const Training& training, RankKind ranks, CommKind kind = 
 }
 
 std::vector<Rank> as_threads(const Training& training) { return run(training, RankKind::threads); }
-std::vector<Rank> as_processes(const Training& training) { return run(training, RankKind::processes); }
+std::vector<Rank> as_processes(const Training& training) {
+  return run(training, RankKind::processes);
+}
 
 /// The bits of -0 and +0 differ, and NaN never appears: plain byte comparison.
-void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b, const std::string& what) {
+void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b,
+                      const std::string& what) {
   ASSERT_EQ(a.size(), b.size()) << what;
   if (a.empty() || std::memcmp(a.data(), b.data(), a.size() * 4) == 0) return;
   size_t at = 0;
@@ -97,15 +100,19 @@ void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b, 
   FAIL() << what << ": element " << at << " is " << a[at] << " and " << b[at];
 }
 
-void expect_equals_reference(const Training& training, const std::vector<Rank>& ranks, const std::string& what) {
+void expect_equals_reference(const Training& training, const std::vector<Rank>& ranks,
+                             const std::string& what) {
   const Outcome expected = reference(training);
   for (size_t rank = 0; rank < ranks.size(); rank++) {
-    const std::string which = what + ", rank " + std::to_string(rank) + " of " + std::to_string(training.world);
+    const std::string which =
+        what + ", rank " + std::to_string(rank) + " of " + std::to_string(training.world);
     ASSERT_EQ(ranks[rank].error, "") << which;
     expect_same_bits(ranks[rank].outcome.params, expected.params, which);
     ASSERT_EQ(ranks[rank].outcome.norms.size(), expected.norms.size()) << which;
     for (size_t s = 0; s < expected.norms.size(); s++) {
-      EXPECT_NEAR(ranks[rank].outcome.norms[s], expected.norms[s], std::fabs(expected.norms[s]) * 1e-12) << which;
+      EXPECT_NEAR(ranks[rank].outcome.norms[s], expected.norms[s],
+                  std::fabs(expected.norms[s]) * 1e-12)
+          << which;
       EXPECT_EQ(ranks[rank].outcome.norms[s], ranks[0].outcome.norms[s]) << which;
     }
   }
@@ -122,12 +129,21 @@ struct Optimizer {
 
 const std::vector<Optimizer> kOptimizers = {
     {"adamw", ZERO_OPTIMIZER_ADAMW, {"lr"}, {0.01}},
-    {"adamw amsgrad maximize", ZERO_OPTIMIZER_ADAMW, {"amsgrad", "maximize", "weight_decay"}, {1, 1, 0.1}},
+    {"adamw amsgrad maximize",
+     ZERO_OPTIMIZER_ADAMW,
+     {"amsgrad", "maximize", "weight_decay"},
+     {1, 1, 0.1}},
     {"adam", ZERO_OPTIMIZER_ADAM, {"lr", "eps"}, {0.003, 1e-6}},
     {"adam decay amsgrad", ZERO_OPTIMIZER_ADAM, {"weight_decay", "amsgrad"}, {0.05, 1}},
     {"sgd", ZERO_OPTIMIZER_SGD, {"lr"}, {0.1}},
-    {"sgd momentum", ZERO_OPTIMIZER_SGD, {"lr", "momentum", "dampening", "weight_decay"}, {0.1, 0.9, 0.1, 0.01}},
-    {"sgd nesterov maximize", ZERO_OPTIMIZER_SGD, {"momentum", "nesterov", "maximize"}, {0.9, 1, 1}},
+    {"sgd momentum",
+     ZERO_OPTIMIZER_SGD,
+     {"lr", "momentum", "dampening", "weight_decay"},
+     {0.1, 0.9, 0.1, 0.01}},
+    {"sgd nesterov maximize",
+     ZERO_OPTIMIZER_SGD,
+     {"momentum", "nesterov", "maximize"},
+     {0.9, 1, 1}},
 };
 
 constexpr const char* kPartitions[] = {"even", "greedy", "in order", "manual"};
@@ -147,7 +163,8 @@ TEST(Equivalence, ranks_as_threads_equal_one_process) {
   for (int world = 1; world <= max_world(); world++) {
     for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
       for (const Optimizer& optimizer : kOptimizers) {
-        for (const Where where : {Where::arenas, Where::foreign, Where::mixed, Where::per_rank_arenas}) {
+        for (const Where where :
+             {Where::arenas, Where::foreign, Where::mixed, Where::per_rank_arenas}) {
           Training training = base(world);
           training.partition = partition;
           training.optimizer = optimizer.number;
@@ -156,8 +173,8 @@ TEST(Equivalence, ranks_as_threads_equal_one_process) {
           training.where = where;
           training.padded = where != Where::foreign && partition % 2 == 0;
           training.max_grad_norm = (world + partition) % 2 == 0 ? 0.5 : 0;
-          const std::string what = std::string(optimizer.name) + ", " + kPartitions[partition] + ", " +
-                                   kWheres[static_cast<int>(where)];
+          const std::string what = std::string(optimizer.name) + ", " + kPartitions[partition] +
+                                   ", " + kWheres[static_cast<int>(where)];
           expect_equals_reference(training, as_threads(training), what);
           if (::testing::Test::HasFatalFailure()) return;
         }
@@ -195,7 +212,8 @@ TEST(Equivalence, ranks_on_the_engines_own_collectives_equal_one_process) {
           training.padded = where == Where::arenas;
           training.missing = world == 3;
           training.max_grad_norm = partition % 2 == 0 ? 0.5 : 0;
-          expect_equals_reference(training, run(training, RankKind::threads, CommKind::user), optimizer.name);
+          expect_equals_reference(training, run(training, RankKind::threads, CommKind::user),
+                                  optimizer.name);
           if (::testing::Test::HasFatalFailure()) return;
         }
       }
@@ -217,7 +235,8 @@ TEST(Equivalence, norms_have_the_same_bits_for_every_world_and_rule) {
   for (const double p : {1.0, 2.0, 3.5, static_cast<double>(INFINITY)}) {
     std::vector<double> first;
     for (int world = 1; world <= max_world(); world++) {
-      for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
+      for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL;
+           partition++) {
         // One rank has the gradient of all, so that the sum does not depend on the world.
         Training training = base(world);
         training.partition = partition;
@@ -231,7 +250,8 @@ TEST(Equivalence, norms_have_the_same_bits_for_every_world_and_rule) {
         const std::vector<Rank> ranks = as_threads(training);
         ASSERT_EQ(ranks[0].error, "");
         if (first.empty()) first = ranks[0].outcome.norms;
-        EXPECT_EQ(ranks[0].outcome.norms, first) << "p " << p << ", world " << world << ", " << kPartitions[partition];
+        EXPECT_EQ(ranks[0].outcome.norms, first)
+            << "p " << p << ", world " << world << ", " << kPartitions[partition];
       }
     }
   }
@@ -265,7 +285,8 @@ TEST(Equivalence, missing_gradients_count_as_zeros_or_not_at_all) {
         training.missing = true;
         training.max_grad_norm = clip;
         training.where = world % 2 == 0 ? Where::mixed : Where::arenas;
-        expect_equals_reference(training, as_threads(training), std::string("missing, ") + optimizer.name);
+        expect_equals_reference(training, as_threads(training),
+                                std::string("missing, ") + optimizer.name);
         if (::testing::Test::HasFatalFailure()) return;
       }
     }

@@ -49,7 +49,8 @@ struct Unsharded {
     return result;
   }
 
-  void adam(const Training& run, std::vector<float>& p, const std::vector<float>& grad, bool decoupled) {
+  void adam(const Training& run, std::vector<float>& p, const std::vector<float>& grad,
+            bool decoupled) {
     const double lr = setting(run, "lr", 1e-3), b1 = setting(run, "beta1", 0.9);
     const double b2 = setting(run, "beta2", 0.999), eps = setting(run, "eps", 1e-8);
     const double wd = setting(run, "weight_decay", decoupled ? 0.01 : 0);
@@ -98,8 +99,9 @@ struct Unsharded {
   }
 };
 
-/// The norm as documented: fp64 lanes of pieces would need the plan; any exact sum of squares rounds alike
-/// here only to within a few bits, so the reference takes long double and tests compare with tolerance.
+/// The norm as documented: fp64 lanes of pieces would need the plan; any exact sum of squares
+/// rounds alike here only to within a few bits, so the reference takes long double and tests
+/// compare with tolerance.
 double reference_norm(const std::vector<std::vector<float>>& sums, double p) {
   long double total = 0;
   double largest = 0;
@@ -136,7 +138,8 @@ class Failed {
   std::string* error_;
 };
 
-std::vector<zero_param> describe(const Training& run, const Memory& memory, std::vector<std::string>& names) {
+std::vector<zero_param> describe(const Training& run, const Memory& memory,
+                                 std::vector<std::string>& names) {
   std::vector<zero_param> params(run.sizes.size());
   names.resize(run.sizes.size());
   for (size_t i = 0; i < params.size(); i++) {
@@ -146,7 +149,8 @@ std::vector<zero_param> describe(const Training& run, const Memory& memory, std:
     params[i].shape = &run.sizes[i];
     params[i].ndim = 1;
     params[i].owner = manual_owner(run, i);
-    if (run.padded && run.where != Where::foreign && run.where != Where::mixed) params[i].flags |= ZERO_PARAM_PADDED;
+    if (run.padded && run.where != Where::foreign && run.where != Where::mixed)
+      params[i].flags |= ZERO_PARAM_PADDED;
     if (!memory.data.empty()) {
       params[i].data = memory.data[i];
       params[i].grad = memory.grads[i];
@@ -155,14 +159,16 @@ std::vector<zero_param> describe(const Training& run, const Memory& memory, std:
   return params;
 }
 
-bool allocate(const Training& run, zero_comm* comm, const zero_options& options, Memory& memory, const Failed& failed) {
+bool allocate(const Training& run, zero_comm* comm, const zero_options& options, Memory& memory,
+              const Failed& failed) {
   std::vector<std::string> names;
   std::vector<int64_t> offsets(run.sizes.size());
   zero_plan plan;
   zero_plan_init(&plan, sizeof plan);
   plan.offsets = offsets.data();
   const std::vector<zero_param> params = describe(run, memory, names);
-  if (failed(zero_partition_plan(params.data(), params.size(), run.world, &options, &plan), "plan")) return false;
+  if (failed(zero_partition_plan(params.data(), params.size(), run.world, &options, &plan), "plan"))
+    return false;
   size_t bytes = static_cast<size_t>(plan.arena_bytes) + 64;
   if (!run.padded) {  // registration order, tight, a float apart
     bytes = 0;
@@ -175,18 +181,24 @@ bool allocate(const Training& run, zero_comm* comm, const zero_options& options,
   void* base[2] = {nullptr, nullptr};
   const bool uses_arenas = run.where != Where::foreign;
   if (uses_arenas) {
-    const int32_t kind = run.where == Where::per_rank_arenas ? ZERO_MEMORY_PER_RANK : ZERO_MEMORY_SHARED;
+    const int32_t kind =
+        run.where == Where::per_rank_arenas ? ZERO_MEMORY_PER_RANK : ZERO_MEMORY_SHARED;
     if (failed(zero_arena_alloc(comm, bytes, kind, &base[0]), "arena")) return false;
     memory.arenas.push_back(base[0]);
-    if (failed(zero_arena_alloc(comm, bytes, ZERO_MEMORY_PER_RANK, &base[1]), "arena")) return false;
+    if (failed(zero_arena_alloc(comm, bytes, ZERO_MEMORY_PER_RANK, &base[1]), "arena"))
+      return false;
     memory.arenas.push_back(base[1]);
   }
   const int rank = zero_comm_rank(comm);
   memory.own.resize(2 * run.sizes.size());
   for (size_t i = 0; i < run.sizes.size(); i++) {
     // Mixed: every rank has other parameters and gradients in arenas.
-    const bool foreign_data = run.where == Where::foreign || (run.where == Where::mixed && (i + static_cast<size_t>(rank)) % 3 == 0);
-    const bool foreign_grad = run.where == Where::foreign || (run.where == Where::mixed && (i + static_cast<size_t>(rank)) % 2 == 0);
+    const bool foreign_data =
+        run.where == Where::foreign ||
+        (run.where == Where::mixed && (i + static_cast<size_t>(rank)) % 3 == 0);
+    const bool foreign_grad =
+        run.where == Where::foreign ||
+        (run.where == Where::mixed && (i + static_cast<size_t>(rank)) % 2 == 0);
     const auto place = [&](size_t which, bool foreign) -> float* {
       if (!foreign) return reinterpret_cast<float*>(static_cast<char*>(base[which]) + offsets[i]);
       std::vector<float>& own = memory.own[2 * i + which];
@@ -211,8 +223,10 @@ std::vector<float> initial(const Training& run, size_t param) {
 }
 
 std::vector<float> gradient(const Training& run, size_t param, int rank, int step) {
-  if (run.only_rank_0 && rank != 0) return std::vector<float>(static_cast<size_t>(run.sizes[param]));
-  return numbers(run.seed * 1000003 + param * 1009 + static_cast<uint64_t>(rank) * 31 + static_cast<uint64_t>(step) * 100000007,
+  if (run.only_rank_0 && rank != 0)
+    return std::vector<float>(static_cast<size_t>(run.sizes[param]));
+  return numbers(run.seed * 1000003 + param * 1009 + static_cast<uint64_t>(rank) * 31 +
+                     static_cast<uint64_t>(step) * 100000007,
                  static_cast<size_t>(run.sizes[param]), 0.1f);
 }
 
@@ -220,7 +234,7 @@ bool has_gradient(const Training& run, size_t param, int rank, int step) {
   if (!run.missing || param == 0) return true;
   if (param == 9) return false;  // never, on any rank
   const size_t key = param * 5 + static_cast<size_t>(step);
-  if (key % 4 == 0) return false;                                         // absent everywhere
+  if (key % 4 == 0) return false;                                       // absent everywhere
   return (key + static_cast<size_t>(rank)) % 3 != 0 || run.world == 1;  // absent on some
 }
 
@@ -256,7 +270,9 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   if (failed(zero_create(&handles.optim, comm, &options), "create")) return out;
   std::vector<std::string> param_names;
   const std::vector<zero_param> params = describe(run, memory, param_names);
-  if (failed(zero_register_params(handles.optim, nullptr, params.data(), params.size(), nullptr), "register")) return out;
+  if (failed(zero_register_params(handles.optim, nullptr, params.data(), params.size(), nullptr),
+             "register"))
+    return out;
   for (size_t i = 0; i < run.sizes.size(); i++) {
     std::vector<float> values = initial(run, i);
     if (zero_comm_rank(comm) != 0 && run.where != Where::arenas && run.where != Where::mixed) {
@@ -270,15 +286,20 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
     for (size_t i = 0; i < run.sizes.size(); i++) {
       const std::vector<float> values = gradient(run, i, zero_comm_rank(comm), step);
       std::memcpy(memory.grads[i], values.data(), values.size() * 4);
-      pointers.push_back(has_gradient(run, i, zero_comm_rank(comm), step) ? memory.grads[i] : nullptr);
+      pointers.push_back(has_gradient(run, i, zero_comm_rank(comm), step) ? memory.grads[i]
+                                                                          : nullptr);
     }
     void* const* given = run.missing ? pointers.data() : nullptr;
     const size_t count = run.missing ? pointers.size() : 0;
     const int32_t flags = run.sum ? ZERO_REDUCE_SUM : ZERO_REDUCE_MEAN;
     const bool reduces = run.explicit_reduce || (run.explicit_clip && (run.missing || run.sum));
-    if (reduces && failed(zero_reduce_grads(handles.optim, given, count, flags, nullptr), "reduce")) return out;
+    if (reduces && failed(zero_reduce_grads(handles.optim, given, count, flags, nullptr), "reduce"))
+      return out;
     double norm = -1;
-    if (run.explicit_clip && failed(zero_clip_grad_norm(handles.optim, run.max_grad_norm, run.norm_type, &norm, nullptr), "clip")) return out;
+    if (run.explicit_clip &&
+        failed(zero_clip_grad_norm(handles.optim, run.max_grad_norm, run.norm_type, &norm, nullptr),
+               "clip"))
+      return out;
     zero_step_options step_options;
     zero_step_options_init(&step_options, sizeof step_options);
     if (!reduces && !run.explicit_clip) {
@@ -315,8 +336,10 @@ Outcome reference(const Training& run) {
         } else {
           std::fill(g.begin(), g.end(), 0.0f);
         }
-        if (rank == 0) sums[i] = g;
-        else for (size_t k = 0; k < g.size(); k++) sums[i][k] = sums[i][k] + g[k];
+        if (rank == 0)
+          sums[i] = g;
+        else
+          for (size_t k = 0; k < g.size(); k++) sums[i][k] = sums[i][k] + g[k];
       }
       if (!present[i]) sums[i].clear();
     }
@@ -333,8 +356,10 @@ Outcome reference(const Training& run) {
     for (size_t i = 0; i < run.sizes.size(); i++) {
       if (!present[i]) continue;
       for (float& x : sums[i]) x = x * scale;
-      if (run.optimizer == ZERO_OPTIMIZER_SGD) states[i].sgd(run, params[i], sums[i]);
-      else states[i].adam(run, params[i], sums[i], run.optimizer == ZERO_OPTIMIZER_ADAMW);
+      if (run.optimizer == ZERO_OPTIMIZER_SGD)
+        states[i].sgd(run, params[i], sums[i]);
+      else
+        states[i].adam(run, params[i], sums[i], run.optimizer == ZERO_OPTIMIZER_ADAMW);
     }
   }
   for (const auto& param : params) out.params.insert(out.params.end(), param.begin(), param.end());

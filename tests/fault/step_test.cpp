@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank is killed, or stopped, at every numbered point of a whole training run: rendezvous, arenas,
-// registration, broadcast, step, reduce, clip, save, load. The others return, say who, and leave nothing.
+// A rank is killed, or stopped, at every numbered point of a whole training run: rendezvous,
+// arenas, registration, broadcast, step, reduce, clip, save, load. The others return, say who, and
+// leave nothing.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -24,12 +25,12 @@ constexpr int64_t kDeadlineMs = 400;
 
 /// What ranks and the test tell each other, in memory that forked ranks share.
 struct Board {
-  std::atomic<int64_t> struck_ns;         // when the victim was about to go
-  std::atomic<int> points[kMostRanks];    // passed so far
+  std::atomic<int64_t> struck_ns;       // when the victim was about to go
+  std::atomic<int> points[kMostRanks];  // passed so far
   std::atomic<int64_t> failed_ns[kMostRanks];
-  std::atomic<int> victim;                // its process
-  std::atomic<int> ended;                 // survivors that are through
-  char point[64];                         // the name of the point the victim went at
+  std::atomic<int> victim;  // its process
+  std::atomic<int> ended;   // survivors that are through
+  char point[64];           // the name of the point the victim went at
 };
 
 struct Strike {
@@ -76,9 +77,12 @@ class TrainingRun {
     zero_comm_options_init(&options, sizeof options);
     options.timeout_ms = options.late_ms = kDeadlineMs;
     options.rendezvous_ms = 800;
-    if (failed("create", zero_comm_create_local(&comm_, name_.c_str(), rank_, world_, &options))) return out_;
-    if (failed("arena", zero_arena_alloc(comm_, 40000, ZERO_MEMORY_SHARED, &model_.data))) return out_;
-    if (failed("arena", zero_arena_alloc(comm_, 40000, ZERO_MEMORY_PER_RANK, &model_.grads))) return out_;
+    if (failed("create", zero_comm_create_local(&comm_, name_.c_str(), rank_, world_, &options)))
+      return out_;
+    if (failed("arena", zero_arena_alloc(comm_, 40000, ZERO_MEMORY_SHARED, &model_.data)))
+      return out_;
+    if (failed("arena", zero_arena_alloc(comm_, 40000, ZERO_MEMORY_PER_RANK, &model_.grads)))
+      return out_;
     if (!build()) return out_;
     if (failed("broadcast", zero_broadcast_params(optim_, 0, nullptr))) return out_;
     if (failed("step", zero_step(optim_, nullptr))) return out_;
@@ -162,7 +166,8 @@ class FaultTest : public ::testing::Test {
     std::ifstream list("/proc/net/unix");
     const std::string mine = "/fault-" + std::to_string(getpid()) + "-";
     int found = 0;
-    for (std::string line; std::getline(list, line);) found += line.find(mine) != std::string::npos ? 1 : 0;
+    for (std::string line; std::getline(list, line);)
+      found += line.find(mine) != std::string::npos ? 1 : 0;
     return found;
   }
 
@@ -175,7 +180,8 @@ class FaultTest : public ::testing::Test {
   }
 
   void clean() {
-    for (const auto& entry : std::filesystem::directory_iterator(root_)) std::filesystem::remove_all(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(root_))
+      std::filesystem::remove_all(entry.path());
   }
 
   /// How many points each rank passes when nobody is struck.
@@ -194,13 +200,17 @@ class FaultTest : public ::testing::Test {
   int next_ = 0;
 };
 
-/// The survivor's sentence names the victim and has the right code; `stopped` decides between two codes.
+/// The survivor's sentence names the victim and has the right code; `stopped` decides between two
+/// codes.
 void expect_told(const std::string& result, int victim, bool stopped, const std::string& where) {
   if (result == "done") return;  // it no longer needed the victim
   const bool forming = result.rfind("create|", 0) == 0;
-  const std::string code = forming ? "|ZERO_ERR_RENDEZVOUS|" : stopped ? "|ZERO_ERR_TIMEOUT|" : "|ZERO_ERR_PEER_DEAD|";
+  const std::string code = forming   ? "|ZERO_ERR_RENDEZVOUS|"
+                           : stopped ? "|ZERO_ERR_TIMEOUT|"
+                                     : "|ZERO_ERR_PEER_DEAD|";
   EXPECT_NE(result.find(code), std::string::npos) << where << ": " << result;
-  EXPECT_NE(result.find("rank " + std::to_string(victim)), std::string::npos) << where << ": " << result;
+  EXPECT_NE(result.find("rank " + std::to_string(victim)), std::string::npos)
+      << where << ": " << result;
 }
 
 TEST_F(FaultTest, a_rank_killed_at_any_point_is_named_by_all_others_at_once) {
@@ -209,17 +219,21 @@ TEST_F(FaultTest, a_rank_killed_at_any_point_is_named_by_all_others_at_once) {
     const std::vector<int> points = count_points(world);
     for (int victim = 0; victim < world; victim++) {
       const int stride = full() ? 1 : 5;
-      for (int point = victim % stride; point < points[static_cast<size_t>(victim)]; point += stride) {
+      for (int point = victim % stride; point < points[static_cast<size_t>(victim)];
+           point += stride) {
         const std::vector<RankEnd> ends = run(world, {victim, point, SIGKILL});
-        const std::string where = "world " + std::to_string(world) + ", rank " + std::to_string(victim) + " killed at " + board->point;
+        const std::string where = "world " + std::to_string(world) + ", rank " +
+                                  std::to_string(victim) + " killed at " + board->point;
         for (int rank = 0; rank < world; rank++) {
           const RankEnd& end = ends[static_cast<size_t>(rank)];
           ASSERT_FALSE(end.hung) << where << ": rank " << rank << " hung";
           if (rank == victim) continue;
-          ASSERT_TRUE(end.returned) << where << ": rank " << rank << " ended with signal " << end.signal;
+          ASSERT_TRUE(end.returned)
+              << where << ": rank " << rank << " ended with signal " << end.signal;
           expect_told(end.result, victim, false, where + ", rank " + std::to_string(rank));
           if (end.result != "done" && end.result.rfind("create|", 0) != 0) {
-            milliseconds.push_back(static_cast<double>(board->failed_ns[rank] - board->struck_ns) * 1e-6);
+            milliseconds.push_back(static_cast<double>(board->failed_ns[rank] - board->struck_ns) *
+                                   1e-6);
           }
         }
         EXPECT_LE(directories_left(), 1) << where;
@@ -233,8 +247,8 @@ TEST_F(FaultTest, a_rank_killed_at_any_point_is_named_by_all_others_at_once) {
   ASSERT_FALSE(milliseconds.empty());
   const double p99 = milliseconds[milliseconds.size() * 99 / 100];
   RecordProperty("survivors", static_cast<int>(milliseconds.size()));
-  std::printf("%zu survivors told after %.2f ms (median), %.2f ms (p99), %.2f ms (worst)\n", milliseconds.size(),
-              milliseconds[milliseconds.size() / 2], p99, milliseconds.back());
+  std::printf("%zu survivors told after %.2f ms (median), %.2f ms (p99), %.2f ms (worst)\n",
+              milliseconds.size(), milliseconds[milliseconds.size() / 2], p99, milliseconds.back());
   EXPECT_LE(p99, 100);
 }
 
@@ -245,14 +259,16 @@ TEST_F(FaultTest, a_rank_stopped_at_any_point_is_named_at_the_deadline) {
       const int stride = full() ? 1 : 61;
       for (int point = victim; point < points[static_cast<size_t>(victim)]; point += stride) {
         const std::vector<RankEnd> ends = run(world, {victim, point, SIGSTOP});
-        const std::string where = "world " + std::to_string(world) + ", rank " + std::to_string(victim) + " stopped at " + board->point;
+        const std::string where = "world " + std::to_string(world) + ", rank " +
+                                  std::to_string(victim) + " stopped at " + board->point;
         for (int rank = 0; rank < world; rank++) {
           const RankEnd& end = ends[static_cast<size_t>(rank)];
           ASSERT_TRUE(end.returned) << where << ": rank " << rank;
           if (rank == victim) continue;
           expect_told(end.result, victim, true, where + ", rank " + std::to_string(rank));
           if (end.result == "done" || end.result.rfind("create|", 0) == 0) continue;
-          const double waited = static_cast<double>(board->failed_ns[rank] - board->struck_ns) * 1e-6;
+          const double waited =
+              static_cast<double>(board->failed_ns[rank] - board->struck_ns) * 1e-6;
           EXPECT_GE(waited, kDeadlineMs * 0.9) << where;
           EXPECT_LE(waited, kDeadlineMs * 3 + 500) << where;
         }

@@ -316,7 +316,8 @@ Status Control::damaged() {
 Status Control::damaged_locked() {
   Failure cause;
   cause.code = ZERO_ERR_COMM;
-  cause.text = "the memory that the ranks share was overwritten: another rank is out of its mind";
+  cause.text =
+      "the memory that the ranks share was overwritten: a rank has written where it must not";
   abort_locked(cause);
   return failure_status();
 }

@@ -31,7 +31,8 @@ Status Meeting::failed(std::string_view sentence) const {
 }
 
 int64_t Meeting::remaining_ms() const {
-  return std::max<int64_t>(0, (deadline_ns - now_ns() + 999'999) / 1'000'000);  // never a moment early
+  return std::max<int64_t>(0,
+                           (deadline_ns - now_ns() + 999'999) / 1'000'000);  // never a moment early
 }
 
 Result<Seat> meet(const Meeting& meeting) {

@@ -40,31 +40,25 @@ void finish(benchmark::State& state, size_t count, double bytes_per_element) {
   state.SetBytesProcessed(static_cast<int64_t>(elements * bytes_per_element));
 }
 
-void sum_in_rank_order(benchmark::State& state, const KernelTable& kernels, int ranks) {
+/// Sums into one of the inputs, as steps do.
+void reduce(benchmark::State& state, const KernelTable& kernels, zero::Norm norm, int ranks) {
   const auto count = static_cast<size_t>(state.range(0));
   std::vector<Array> arrays;
   std::vector<const float*> in;
   for (int rank = 0; rank < ranks; rank++) {
-    arrays.push_back(make_array(count, 1, static_cast<uint64_t>(rank)));
+    arrays.push_back(make_array(count, 1e-3f, static_cast<uint64_t>(rank)));
     in.push_back(arrays.back().get());
   }
-  const Array out = make_array(count, 1, 99);
   for (auto _ : state) {
-    kernels.sum_in_rank_order(out.get(), in.data(), ranks, count);
+    benchmark::DoNotOptimize(
+        kernels.reduce[static_cast<int>(norm)](arrays[0].get(), in.data(), ranks, count));
     benchmark::ClobberMemory();
   }
-  finish(state, count, 4.0 * (ranks + 1));
+  finish(state, count, 4.0 * (ranks + (ranks > 1 ? 1 : 0)));
 }
 
-template <class Function>
-void reduction(benchmark::State& state, Function function) {
-  const auto count = static_cast<size_t>(state.range(0));
-  const Array data = make_array(count, 1, 1);
-  for (auto _ : state) benchmark::DoNotOptimize(function(data.get(), count));
-  finish(state, count, 4);
-}
-
-void update(benchmark::State& state, const KernelTable& kernels, int32_t optimizer) {
+/// `ranks` gradients are summed on the way.
+void update(benchmark::State& state, const KernelTable& kernels, int32_t optimizer, int ranks) {
   const auto count = static_cast<size_t>(state.range(0));
   const zero::Rule& rule = *zero::find_rule(optimizer);
   std::vector<double> settings;
@@ -80,8 +74,16 @@ void update(benchmark::State& state, const KernelTable& kernels, int32_t optimiz
   run.param = param.get();
   run.grad = grad.get();
   run.count = count;
+  std::vector<Array> arrays;
+  std::vector<const float*> others;
+  for (int rank = 1; rank < ranks; rank++) {
+    arrays.push_back(make_array(count, 1e-2f, static_cast<uint64_t>(10 + rank)));
+    others.push_back(arrays.back().get());
+  }
+  run.others = others.data();
+  run.other_count = ranks - 1;
   run.slots[0] = first.get();
-  double streams = 5;  // param and one slot, read and written, and the gradient
+  double streams = 4 + ranks;  // param and one slot, read and written, and the gradients
   if (rule.slots.size() > 1) {
     run.slots[1] = second.get();
     streams += 2;
@@ -104,19 +106,26 @@ void register_table(zero::Isa isa) {
   const auto add = [&](const std::string& name, auto function) {
     benchmark::RegisterBenchmark((name + suffix).c_str(), function)->Apply(sizes);
   };
+  const std::pair<const char*, zero::Norm> kNorms[] = {{"none", zero::Norm::none},
+                                                       {"abs", zero::Norm::abs},
+                                                       {"squares", zero::Norm::squares},
+                                                       {"largest", zero::Norm::largest}};
   for (const int ranks : {1, 2, 4, 8}) {
-    add("sum_in_rank_order/" + std::to_string(ranks),
-        [&kernels, ranks](benchmark::State& state) { sum_in_rank_order(state, kernels, ranks); });
+    for (const auto& [name, norm] : kNorms) {
+      add("reduce_" + std::to_string(ranks) + "/" + name,
+          [&kernels, norm = norm, ranks](benchmark::State& state) {
+            reduce(state, kernels, norm, ranks);
+          });
+    }
   }
-  add("count_nonfinite",
-      [&](benchmark::State& state) { reduction(state, kernels.count_nonfinite); });
-  add("sum_abs", [&](benchmark::State& state) { reduction(state, kernels.sum_abs); });
-  add("sum_squares", [&](benchmark::State& state) { reduction(state, kernels.sum_squares); });
-  add("max_abs", [&](benchmark::State& state) { reduction(state, kernels.max_abs); });
   constexpr int32_t kOptimizers[] = {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_ADAM, ZERO_OPTIMIZER_SGD};
   for (const int32_t optimizer : kOptimizers) {
-    add(std::string("update_") + zero::find_rule(optimizer)->name,
-        [&kernels, optimizer](benchmark::State& state) { update(state, kernels, optimizer); });
+    for (const int ranks : {1, 2, 4}) {
+      add("update_" + std::to_string(ranks) + "/" + zero::find_rule(optimizer)->name,
+          [&kernels, optimizer, ranks](benchmark::State& state) {
+            update(state, kernels, optimizer, ranks);
+          });
+    }
   }
 }
 

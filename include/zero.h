@@ -20,7 +20,7 @@
  *  1. Every call that can fail returns a zero_status: 0 is ZERO_OK, positive is done with news,
  *     negative failed. zero_last_error() then says what, which and what to do.
  *  2. A call that failed changed nothing, unless its comment says so. Out-parameters are written
- *     only on success.
+ *     only on success. A call that aborted its comm may have written a part.
  *  3. Handles are opaque tokens, checked on entry; a closed, foreign or NULL handle is
  *     ZERO_ERR_ARGUMENT. Who gets one by `**out` frees it with its _free, which ignores NULL.
  *     Frees are local, never wait for another rank, and may come in any order: a comm lives on
@@ -29,18 +29,20 @@
  *     is zero means its default. An array of structs has the stride of its first struct_size.
  *  5. "Collective" calls are made by every rank of the comm, in the same order. A comm takes one
  *     collective call at a time, whichever of its optimizers makes it.
- *  6. One thread at a time per handle: a second one gets ZERO_ERR_BUSY, without effect.
- *     zero_comm_abort, zero_comm_failure and zero_last_error may come from any thread.
+ *  6. One thread at a time per handle: a second one gets ZERO_ERR_BUSY, without effect. So does a
+ *     collective call on a comm that another thread is in. zero_comm_abort, zero_comm_failure and
+ *     zero_last_error may come from any thread.
  *  7. Pointers passed in are borrowed for the call, unless the comment says longer. Names, shapes
  *     and arrays are copied.
- *  8. No call waits without a deadline (zero_comm_options). On the host a call is done on return;
- *     `stream` is for devices with streams and must be NULL on the host.
+ *  8. No call waits without a deadline (zero_comm_options), except inside your own functions. On
+ *     the host a call is done on return; `stream` is for devices with streams and must be NULL.
  *  9. A rank is a handle, not a process: threads may be ranks. After a fork every call in the
  *     child returns ZERO_ERR_FORKED while the parent held handles; fork and exec is safe.
  * 10. Inside a collective call the rank that is at fault gets its own code and all others get
  *     ZERO_ERR_PEER with the same sentence; nothing has changed and the comm stays usable. Only a
- *     death, a deadline, a broken order of calls or a broken transport aborts a comm; the first
- *     cause wins, is returned by every later call, and an aborted comm stays aborted.
+ *     death, a deadline, a broken order of calls, a broken transport, or memory that runs out where
+ *     the others already wait, aborts a comm; the first cause wins, is returned by every later
+ *     collective call, and an aborted comm stays aborted. zero_comm_failure tells the two apart.
  */
 
 #include <stddef.h>
@@ -97,6 +99,8 @@ enum {
     ZERO_ERR_DESYNC = -16,         /* the ranks made different calls                              */
     ZERO_ERR_COMM = -17,           /* the transport, or a user comm's function, failed            */
     ZERO_ERR_ABORTED = -18,        /* zero_comm_abort was called                                  */
+
+    /* The machine's side, and libzero's own. */
     ZERO_ERR_SYSTEM = -19,         /* the operating system refused something                      */
     ZERO_ERR_INTERNAL = -99        /* a bug in libzero: please report it                          */
 };
@@ -135,25 +139,29 @@ ZERO_API zero_status zero_comm_options_init(zero_comm_options *options, size_t s
 /* A group of one: no communication, and the same code path and files as any other comm. */
 ZERO_API zero_status zero_comm_create_solo(zero_comm **out, const zero_comm_options *options);
 
-/* Join the `world` ranks of this host that pass the same `name` (1 to 64 characters), as processes
+/* Join the `world` ranks (1 to 1,024) of this host that pass the same `name` (not empty), as processes
  * or threads of one user. Collective. ZERO_ERR_RENDEZVOUS, naming the ranks that never came, when they
- * are not all there after rendezvous_ms, or at once when a rank comes twice, disagrees about `world`,
- * or is of another libzero version; nothing is left behind. */
+ * are not all there after rendezvous_ms, or at once when a rank dies, comes twice, disagrees about
+ * `world`, or is of another libzero version. A rank whose own machine refuses gets ZERO_ERR_SYSTEM or
+ * ZERO_ERR_MEMORY, the others ZERO_ERR_RENDEZVOUS. Nothing is left behind. */
 ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, int32_t rank,
                                             int32_t world, const zero_comm_options *options);
 
 /* Join the ranks that the launcher started. Reads, first complete set wins: ZERO_RANK and
  * ZERO_WORLD_SIZE (zero-run); RANK and WORLD_SIZE (torchrun); OMPI_COMM_WORLD_RANK and _SIZE;
- * PMI_RANK and PMI_SIZE (MPICH, Hydra); SLURM_PROCID and SLURM_NTASKS. None set: a solo comm. All ranks
- * on this host: a local comm, whose name comes from the launcher's job, or from ZERO_JOB. Ranks on
- * several hosts: ZERO_ERR_UNSUPPORTED. ZERO_TIMEOUT_MS, ZERO_LATE_MS and ZERO_RENDEZVOUS_MS are read
- * for what `options` leaves at its default. Collective. */
+ * PMI_RANK and PMI_SIZE (MPICH, Hydra); SLURM_PROCID and SLURM_NTASKS. None set, or a world of one: a
+ * solo comm. All ranks on this host: a local comm, whose name is ZERO_JOB, or comes from the launcher's
+ * job. Ranks on several hosts: ZERO_ERR_UNSUPPORTED. ZERO_ERR_ARGUMENT names a variable that is half of
+ * a set or no number, or says that nothing tells this job from others. ZERO_TIMEOUT_MS, ZERO_LATE_MS and
+ * ZERO_RENDEZVOUS_MS are read for what `options` leaves at its default. Collective. */
 ZERO_API zero_status zero_comm_create_env(zero_comm **out, const zero_comm_options *options);
 
-/* Collectives of your own. Each gets `ctx` first, returns ZERO_OK or any negative code (the caller of
- * libzero then gets ZERO_ERR_COMM with that code in the text), must not throw, and must return: libzero
- * cannot interrupt it. They are called from the thread that is inside the collective call, with no lock
- * held. Buffers never overlap, except where `send` lies inside `recv` at its own rank's place. */
+/* Collectives of your own. Each gets `ctx` first, returns ZERO_OK or any negative code, must not throw,
+ * and must return: libzero cannot interrupt it, so deadlines are yours. A failure aborts this rank's comm:
+ * the caller of libzero gets ZERO_ERR_COMM with that code in the text, and the other ranks find out when
+ * their own function fails. They are called from the thread that is inside the collective call, with no
+ * lock held, in the same order with the same sizes on every rank, never with 0 bytes; `stream` is NULL.
+ * Buffers never overlap, except where `send` lies inside `recv` at its own rank's place. */
 typedef struct zero_comm_functions {
     size_t struct_size;
     /* Required. Gather `bytes` bytes of host memory of every rank into `recv`, in rank order. */
@@ -163,36 +171,44 @@ typedef struct zero_comm_functions {
     /* One of the next two. Send the r-th `bytes` of `send` to rank r; `recv` gets one piece of each
      * rank, in rank order. libzero then sums in rank order, so bits equal those of other comms. */
     zero_status (*all_to_all)(void *ctx, const void *send, void *recv, size_t bytes, void *stream);
-    /* Sum over ranks; this rank's `count` elements of the sum into `recv`. Order of sums is yours. */
+    /* Sum over ranks; this rank's `count` elements of the sum into `recv`. `send` has as many for each
+     * rank, in rank order; `dtype` is ZERO_FLOAT32. Order of sums is yours. */
     zero_status (*reduce_scatter)(void *ctx, const void *send, void *recv, size_t count, int32_t dtype,
                                   void *stream);
-    /* Optional. Make the ctx of a sub-group of the ranks that pass the same `color`, ordered by `rank`;
-     * called on every rank of the parent. NULL: zero_comm_split is ZERO_ERR_UNSUPPORTED. */
+    /* Optional. Make the ctx of a sub-group of the ranks that pass the same `color`, in which this one is
+     * `rank` of `world`; called on every rank of the parent, with 0 of 0 where the color is negative and
+     * no ctx is wanted. A failure on one rank aborts the parent on all. NULL: zero_comm_split is
+     * ZERO_ERR_UNSUPPORTED. */
     zero_status (*split)(void *ctx, int32_t color, int32_t rank, int32_t world, void **child_ctx);
-    /* Optional. Called once for each ctx, when its comm is gone. */
+    /* Optional. Called once for each ctx, when its comm and all that lives on it is gone, on the thread
+     * that freed the last of that. Not called when zero_comm_create_user fails. */
     void (*free)(void *ctx);
 } zero_comm_functions;
 
 ZERO_API zero_status zero_comm_functions_init(zero_comm_functions *functions, size_t struct_size);
 
-/* Use your own collectives on host memory. `functions` is copied; `ctx` must live until `free`. */
+/* Use your own collectives on host memory. `functions` is copied; `ctx` must live until `free`. Local:
+ * the first collective call meets the other ranks. The deadlines of `options` have no effect here. */
 ZERO_API zero_status zero_comm_create_user(zero_comm **out, const zero_comm_functions *functions,
                                            void *ctx, int32_t rank, int32_t world,
                                            const zero_comm_options *options);
 
 /* Split `parent` into sub-groups of the ranks that pass the same `color`, ordered by `key`, then by
  * rank. A negative color takes no seat: ZERO_OK and `*out` is NULL. The child has its own ranks,
- * deadlines and failures; `parent` may be freed first. Collective on the parent. */
+ * deadlines and failures; `parent` may be freed first. All seats are taken or none: where one child does
+ * not form (ZERO_ERR_RENDEZVOUS), `parent` stays usable. Collective on the parent. */
 ZERO_API zero_status zero_comm_split(zero_comm **out, zero_comm *parent, int32_t color, int32_t key);
 
-/* This seat's position in its group, and the group's size; a negative zero_status on a bad handle. */
+/* This seat's position in its group, and the group's size; a negative zero_status on a bad handle.
+ * Local, also on an aborted comm. */
 ZERO_API int32_t zero_comm_rank(const zero_comm *comm);
 ZERO_API int32_t zero_comm_world(const zero_comm *comm);
 
 /* Return once every rank has called. Collective. */
 ZERO_API zero_status zero_comm_barrier(zero_comm *comm);
 
-/* Copy `bytes` bytes at `data` from `root` to every rank. For small values of your own. Collective. */
+/* Copy `bytes` bytes at `data` from `root` to every rank; `bytes` and `root` are the same on all of them.
+ * For small values of your own. Collective. */
 ZERO_API zero_status zero_comm_broadcast(zero_comm *comm, void *data, size_t bytes, int32_t root);
 
 /* Element types. In this version parameters and gradients are ZERO_FLOAT32; zero_comm_all_reduce takes
@@ -201,19 +217,22 @@ enum { ZERO_FLOAT32 = 1, ZERO_FLOAT64 = 2, ZERO_INT32 = 3, ZERO_INT64 = 4 };
 enum { ZERO_SUM = 1, ZERO_MIN = 2, ZERO_MAX = 3 };
 
 /* Combine `count` elements at `data` over all ranks, in rank order, in place; the same bits on every
- * rank. NaN wins over numbers in ZERO_MIN and ZERO_MAX. For small values of your own. Collective. */
+ * rank. NaN wins over numbers in ZERO_MIN and ZERO_MAX; sums of integers wrap. For small values of your
+ * own. Collective. */
 ZERO_API zero_status zero_comm_all_reduce(zero_comm *comm, void *data, size_t count, int32_t dtype,
                                           int32_t operation);
 
-/* Break the comm: every call on it, running or later, on every rank, returns ZERO_ERR_ABORTED with
- * `reason` (NULL is allowed). Local, from any thread, at any time; no effect on an aborted comm. */
+/* Break the comm: every collective call on it, running or later, on every rank, returns ZERO_ERR_ABORTED
+ * with `reason` (NULL is allowed). On a user comm this rank's alone, and a function of yours that runs has
+ * to come back first. Local, from any thread, at any time; no effect on an aborted comm. */
 ZERO_API zero_status zero_comm_abort(zero_comm *comm, const char *reason);
 
 typedef struct zero_failure {
     size_t struct_size;
     zero_status status;        /* ZERO_OK while the comm is sound                                  */
     int32_t rank;              /* whose death, absence or abort broke it, -1 if nobody's           */
-    int64_t step;              /* optimizer steps completed on this seat by then                   */
+    int64_t step;              /* steps that the optimizer which stepped last had done by then, on
+                                  the rank that found out                                          */
     int32_t params_consistent; /* 0: it broke while parameters were being published; load before
                                   going on. 1: nothing or everything of the last step has happened */
     char phase[32];            /* "zero_step: publish"                                             */
@@ -222,9 +241,12 @@ typedef struct zero_failure {
 
 ZERO_API zero_status zero_failure_init(zero_failure *failure, size_t struct_size);
 
-/* What broke the comm. Local, from any thread; only the first failure->struct_size bytes are written. */
+/* What broke the comm: the same on every rank of a local comm, but for params_consistent, which counts
+ * this rank too. Local, from any thread; only the first failure->struct_size bytes are written. */
 ZERO_API zero_status zero_comm_failure(const zero_comm *comm, zero_failure *failure);
 
+/* Give up this seat. It ends when its optimizers and arenas are freed too; then a collective call of the
+ * other ranks is ZERO_ERR_DESYNC on a local comm, which names this one. Local. */
 ZERO_API zero_status zero_comm_free(zero_comm *comm);
 
 /* ---- Memory -------------------------------------------------------------------------- */
@@ -237,13 +259,15 @@ enum {
 
 /* Allocate `bytes` zeroed bytes (same number on every rank), aligned to 64 bytes or more, that libzero
  * reduces and updates in place; on a local comm the other ranks read and write them directly. The
- * memory is reserved here, not at first touch. Outside calls, SHARED memory is written by one rank, or
- * by all with the same bytes, and zero_broadcast_params is then the barrier. Memory of your own
- * (malloc, numpy) works too, at the price of copies that zero_stats shows. Collective. */
+ * memory is reserved here, not at first touch: ZERO_ERR_MEMORY, and no rank has an arena. 0 bytes are
+ * ZERO_ERR_ARGUMENT. Outside calls, SHARED memory is written by one rank, or by all with the same bytes,
+ * and zero_broadcast_params is then the barrier. Memory of your own (malloc, numpy) works too, at the
+ * price of copies that zero_stats shows. Collective. */
 ZERO_API zero_status zero_arena_alloc(zero_comm *comm, size_t bytes, int32_t kind, void **out);
 
 /* Give up this rank's claim on an arena, by the pointer that zero_arena_alloc returned. The memory goes
- * once no optimizer has parameters or gradients in it. NULL is ignored. Local. */
+ * once no optimizer has parameters or gradients registered in it. Ranks that are threads each give up
+ * their own claim. NULL is ignored. Local. */
 ZERO_API zero_status zero_arena_free(void *arena);
 
 /* ---- Build an optimizer -------------------------------------------------------------- */
@@ -290,8 +314,9 @@ typedef struct zero_options {
 ZERO_API zero_status zero_options_init(zero_options *options, size_t struct_size);
 
 /* Start an empty optimizer on `comm`. NULL options mean the defaults. Local, but every rank creates its
- * optimizers in the same order; options and settings must be the same on every rank, which is checked
- * at the seal. ZERO_ERR_ARGUMENT names a setting that is unknown or out of range. */
+ * optimizers in the same order; options (but for `threads`) and settings must be the same on every rank,
+ * which is checked at the seal. ZERO_ERR_ARGUMENT names a setting that is unknown or out of range,
+ * ZERO_ERR_SYSTEM says that a thread did not start. */
 ZERO_API zero_status zero_create(zero_optim **out, zero_comm *comm, const zero_options *options);
 
 typedef struct zero_group_options {
@@ -317,7 +342,7 @@ typedef struct zero_param {
     void *grad;           /* its gradient, same shape; NULL: given per call, or none                */
     const int64_t *shape; /* `ndim` dimensions, each >= 0; NULL with ndim 0 is a scalar             */
     int32_t ndim;         /* at most 16                                                             */
-    int32_t dtype;        /* ZERO_FLOAT32                                                           */
+    int32_t dtype;        /* ZERO_FLOAT32, which is also the default                                */
     int32_t owner;        /* its rank, with ZERO_PARTITION_MANUAL                                   */
     int32_t flags;        /* ZERO_PARAM_*                                                           */
     int64_t order;        /* position in the forward pass (registration); later ones travel first   */
@@ -329,18 +354,22 @@ ZERO_API zero_status zero_param_init(zero_param *param, size_t struct_size);
  * and order on every rank. May be called again, also after steps: owners of what is registered never
  * move. Local. ZERO_ERR_ARGUMENT names a parameter whose name, shape, dtype or memory is wrong (empty
  * or duplicate name, overflowing count, overlap with another parameter or gradient), and then none of
- * them is added. */
+ * them is added. ZERO_ERR_UNSUPPORTED: a dtype for later versions. ZERO_ERR_STATE while gradients are
+ * reduced. What is registered stays until zero_free. */
 ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_options *options,
                                           const zero_param *params, size_t count, int32_t *group);
 
 /* Give new addresses to all `count` registered parameters, in order of registration: `data`, `grads` or
- * both (NULL: as they are; a NULL entry in `data` too). Contents are not copied. Local. */
+ * both (NULL: as they are; a NULL entry in `data` too, one in `grads` is none). Contents are not copied.
+ * ZERO_ERR_ARGUMENT as at registration, and then none is changed; ZERO_ERR_STATE while gradients are
+ * reduced. Local. */
 ZERO_API zero_status zero_bind_params(zero_optim *optim, void *const *data, void *const *grads,
                                       size_t count);
 
 /* Fix buckets and owners of what is registered, compare the registration over all ranks and allocate the
  * state. Implied by the first collective call after a registration. ZERO_ERR_MISMATCH (ZERO_ERR_PEER
- * elsewhere) names the first parameter or setting that differs, with both sides. Collective. */
+ * elsewhere) names the first parameter or setting that differs, with both sides. ZERO_ERR_STATE when nothing
+ * is registered, or a parameter has no memory yet. Collective. */
 ZERO_API zero_status zero_seal(zero_optim *optim);
 
 /* Local. Parameters keep their values; the state is gone. */
@@ -350,8 +379,9 @@ ZERO_API zero_status zero_free(zero_optim *optim);
 
 #define ZERO_ALL_GROUPS (-1)
 
-/* Set one setting of one group, or of all, from the next step on. Every rank sets the same before that
- * step: a difference is ZERO_ERR_MISMATCH there. amsgrad is fixed at registration. Local. */
+/* Set one setting of one group, or of all (and of groups to come), from the next step on. Every rank sets
+ * the same before that step: a difference is ZERO_ERR_MISMATCH there. ZERO_ERR_STATE for amsgrad, which is
+ * fixed at registration. zero_group_get tells for ZERO_ALL_GROUPS what a new group gets. Local. */
 ZERO_API zero_status zero_group_set(zero_optim *optim, int32_t group, const char *name, double value);
 ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, const char *name,
                                     double *value);
@@ -361,7 +391,8 @@ ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, cons
 #define ZERO_ROOT_NONE (-1)
 
 /* Copy every parameter from `root` to all ranks. ZERO_ROOT_NONE copies nothing: it says that all ranks
- * wrote the same parameters. Collective; only between steps. */
+ * wrote the same parameters. Parameters are unspecified (but root's) if it aborts the comm. Collective;
+ * ZERO_ERR_STATE while gradients are reduced. */
 ZERO_API zero_status zero_broadcast_params(zero_optim *optim, int32_t root, void *stream);
 
 enum {
@@ -383,8 +414,8 @@ ZERO_API zero_status zero_reduce_grads(zero_optim *optim, void *const *grads, si
 /* The p-norm of all reduced gradients as one vector, into `*norm` unless it is NULL; where it exceeds
  * `max_norm`, they will be scaled by max_norm / (norm + 1e-6). Every element counts once; the norm has
  * the same bits on every rank, for every partition, number of threads and instruction set. An infinite
- * or NaN norm scales nothing. Reduces first if nothing is reduced. A second call sees the clipped norm.
- * Collective. */
+ * or NaN norm scales nothing, and neither does a `max_norm` of INFINITY. Reduces first, as a mean of the
+ * registered gradients, if nothing is reduced. A second call sees the clipped norm. Collective. */
 ZERO_API zero_status zero_clip_grad_norm(zero_optim *optim, double max_norm, double norm_type,
                                          double *norm, void *stream);
 
@@ -405,7 +436,8 @@ ZERO_API zero_status zero_step_options_init(zero_step_options *options, size_t s
  *
  * ZERO_SKIPPED: not finite, and all ranks skipped. A failure before the ranks agreed leaves parameters
  * and state as they were, and a later zero_step may go on; a failure after that aborts the comm, and
- * zero_comm_failure tells whether parameters are consistent. Collective. */
+ * zero_comm_failure tells whether parameters are consistent. ZERO_ERR_STATE when gradients are given
+ * although they are reduced already, or when no rank has any. Collective. */
 ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *options);
 
 typedef struct zero_result {
@@ -415,16 +447,19 @@ typedef struct zero_result {
     int64_t nonfinite;     /* elements that were not finite in the last step's reduced gradients    */
     double grad_norm;      /* norm before clipping of the last step that took one, else -1          */
     double clip_factor;    /* that clipping multiplied with, 1 if it did not                        */
-    zero_status status;    /* of the last step: ZERO_OK, ZERO_SKIPPED, or its error                 */
+    zero_status status;    /* of the latest zero_step: ZERO_OK, ZERO_SKIPPED, or its error           */
     int32_t reserved;
 } zero_result;
 
 ZERO_API zero_status zero_result_init(zero_result *result, size_t struct_size);
 
-/* What the ranks agreed in the last step; the same on every rank. Returns the last step's status. */
+/* What the ranks agreed in the last step that was done or skipped; the same on every rank. `status` alone
+ * is of the latest zero_step that began (on a sound comm, with sound options), is this rank's own, and is
+ * returned, with `*result` written; zero_last_error stays as it is. Before any step it is ZERO_OK. Local. */
 ZERO_API zero_status zero_step_result(const zero_optim *optim, zero_result *result);
 
-/* Forget what is reduced and go back to where gradients can be reduced. Writes no gradient. Local. */
+/* Forget what is reduced and go back to where gradients can be reduced. Writes no gradient. Local; but
+ * every rank does it, or the next collective call fails. */
 ZERO_API zero_status zero_drop_grads(zero_optim *optim);
 
 /* ---- State --------------------------------------------------------------------------- */
@@ -444,8 +479,9 @@ ZERO_API zero_status zero_save_options_init(zero_save_options *options, size_t s
  * returns ZERO_OK: safetensors files and a manifest, readable by any number of ranks.
  *
  * ZERO_ERR_CKPT_IO names the file, the operation and the system's reason; the group goes on and a
- * checkpoint that was there is untouched. ZERO_ERR_STATE while gradients are reduced, or when
- * `directory` exists and ZERO_SAVE_REPLACE is not set. Collective. */
+ * checkpoint that was there is untouched, unless the text says that the new one is complete and only its
+ * last sync failed. ZERO_ERR_STATE while gradients are reduced, or when `directory` exists and
+ * ZERO_SAVE_REPLACE is not set, or it holds more than a checkpoint's files. Collective. */
 ZERO_API zero_status zero_state_save(zero_optim *optim, const char *directory,
                                      const zero_save_options *options);
 
@@ -463,15 +499,16 @@ ZERO_API zero_status zero_load_options_init(zero_load_options *options, size_t s
  * among those whose manifest verifies. Any world size, any partition, bit for bit.
  *
  * All files are verified before anything changes: ZERO_ERR_CKPT_INVALID names the file and place of
- * damage, ZERO_ERR_CKPT_MISMATCH lists every difference from what is registered. Should reading fail
- * after that, parameters and state are undefined and steps return ZERO_ERR_NOT_LOADED until a load
- * succeeds. Collective. */
+ * damage, or says that there is no checkpoint, ZERO_ERR_CKPT_MISMATCH lists every difference from what is
+ * registered. Should reading fail after that, the load returns why, parameters and state are undefined, and
+ * steps and saves return ZERO_ERR_NOT_LOADED until a load succeeds. ZERO_ERR_STATE while gradients are
+ * reduced. Collective. */
 ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
                                      const zero_load_options *options);
 
 /* ---- Look inside --------------------------------------------------------------------- */
 
-/* The number of a parameter in order of registration. */
+/* The number of a parameter in order of registration. Local. */
 ZERO_API zero_status zero_param_index(const zero_optim *optim, const char *name, int64_t *index);
 
 /* The element ranges that `rank` owns, as triples (parameter, first element, count) by parameter and
@@ -494,10 +531,10 @@ typedef struct zero_plan {
 
 ZERO_API zero_status zero_plan_init(zero_plan *plan, size_t struct_size);
 
-/* What an optimizer of these options would do with these parameters, without any rank: owners, sizes, and
- * a layout in which parameters (and gradients) travel unpacked on every comm: put parameter i at
- * offsets[i] of an arena of arena_bytes and register it with ZERO_PARAM_PADDED. `data`, `grad` and `name`
- * are not read. Local. */
+/* What an optimizer of these options would do with these parameters, registered as one group, without any
+ * rank: owners, sizes, and a layout in which parameters (and gradients) travel unpacked on every comm: put
+ * parameter i at offsets[i] of an arena of arena_bytes and register it with ZERO_PARAM_PADDED. `data`,
+ * `grad` and `name` are not read. Local. */
 ZERO_API zero_status zero_partition_plan(const zero_param *params, size_t count, int32_t world,
                                          const zero_options *options, zero_plan *plan);
 

@@ -74,7 +74,7 @@ zero_status on_optim(const zero_optim* optim, const Body& body) noexcept {
   });
 }
 
-/// A collective call: body(Call&, Optimizer&) -> Status. `positive` is what to return on success.
+/// A collective call: body(Call&, Optimizer&) -> Status.
 template <class Body>
 zero_status on_all(zero_optim* optim, Operation operation, const Body& body) noexcept {
   return on_optim(optim, [&](Optimizer& found) -> Status {

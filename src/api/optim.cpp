@@ -63,7 +63,7 @@ Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names)
   if (with_names && param.name == nullptr)
     return Status(ZERO_ERR_ARGUMENT, "a parameter's name is NULL");
   const char* name = with_names ? param.name : "";
-  if (param.dtype != ZERO_FLOAT32) {
+  if (param.dtype != ZERO_FLOAT32 && param.dtype != 0) {
     const bool known = param.dtype >= ZERO_FLOAT32 && param.dtype <= ZERO_INT64;
     return Status(known ? ZERO_ERR_UNSUPPORTED : ZERO_ERR_ARGUMENT,
                   text("parameter '", name, "': dtype ", param.dtype,

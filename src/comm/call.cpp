@@ -319,7 +319,8 @@ Status Call::broadcast(std::string_view phase, std::span<std::byte> data, int32_
   ZERO_TRY(
       meet(phase, {.kind = kBroadcast, .bytes = data.size(), .root = root, .payload = payload}));
   if (!inside) return comm_->broadcast_bytes(data, root, patience());
-  if (root != rank()) copy_bytes(data.data(), records()[root].payload, data.size());
+  if (root != rank() && data.data() != nullptr)
+    copy_bytes(data.data(), records()[root].payload, data.size());
   return {};
 }
 

@@ -133,7 +133,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// aborted.
   virtual Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                 const Patience& patience) = 0;
-  /// `data` of `root` into every rank's `data`.
+  /// `data` of `root` into every rank's `data`. On direct comms it may be null, with its size, on a
+  /// rank that needs nothing of it.
   virtual Status broadcast_bytes(std::span<std::byte> data, int32_t root,
                                  const Patience& patience) = 0;
   /// Collective, inside a Call: the arena, or this rank's failure (the caller votes). `bytes` and
@@ -201,7 +202,7 @@ class Call {
   Result<std::vector<std::string>> gather(std::string_view phase, std::string_view mine);
 
   /// `data` of `root` into every rank's; ZERO_ERR_DESYNC if ranks differ about its size or the
-  /// root.
+  /// root. On direct comms it may be null, as in Comm::broadcast_bytes.
   Status broadcast(std::string_view phase, std::span<std::byte> data, int32_t root);
 
   /// Find out whether every rank passed the same `mine`. If not, the ranks that differ from the

@@ -63,7 +63,7 @@ class UserComm final : public Comm {
     }));
     for (size_t r = 0; r < pieces_.size(); ++r) pieces_[r] = scratch + r * count;
     const FloatEnvironment environment;
-    kernels_.sum_in_rank_order(recv, pieces_.data(), world(), count);
+    kernels_.reduce[static_cast<int>(Norm::none)](recv, pieces_.data(), world(), count);
     return {};
   }
 
@@ -105,7 +105,10 @@ class UserComm final : public Comm {
     void* child = nullptr;
     const std::string problem =
         stopped([&] { return functions_.split(ctx_, color, child_rank, child_world, &child); });
-    if (!problem.empty()) return Status(ZERO_ERR_COMM, text("the engine's split ", problem));
+    if (Status told = tell_split(call, problem); !told.ok()) {
+      if (problem.empty() && child != nullptr) release(child);
+      return told;
+    }
     if (seated)
       return std::shared_ptr<Comm>(
           std::make_shared<UserComm>(functions_, child, child_rank, child_world, options()));
@@ -131,17 +134,32 @@ class UserComm final : public Comm {
   Status run(const char* name, const Patience& patience, Function&& function) {
     if (aborted()) return failure_status();
     const std::string problem = stopped(function);
-    if (!problem.empty()) {
-      Failure cause;
-      cause.code = ZERO_ERR_COMM;
-      cause.step = steps_done.load();
-      cause.params_consistent = !publishing.load();
-      cause.phase = text(patience.operation, ": ", patience.phase);
-      cause.text = text(cause.phase, ": the engine's ", name, " ", problem,
-                        "; the outcome on other ranks is unknown");
-      cause_.set(cause);
-    }
+    if (!problem.empty())
+      return broken(patience, text("the engine's ", name, " ", problem,
+                                   "; the outcome on other ranks is unknown"));
     return aborted() ? failure_status() : Status();
+  }
+
+  Status broken(const Patience& patience, std::string_view sentence) {
+    Failure cause;
+    cause.code = ZERO_ERR_COMM;
+    cause.step = steps_done.load();
+    cause.params_consistent = !publishing.load();
+    cause.phase = text(patience.operation, ": ", patience.phase);
+    cause.text = text(cause.phase, ": ", sentence);
+    cause_.set(cause);
+    return failure_status();
+  }
+
+  /// After a split that failed somewhere the exchange still works, so all seats break at once, with
+  /// one sentence.
+  Status tell_split(Call& call, const std::string& problem) {
+    const std::vector<std::string> problems = ZERO_TRY(call.gather("split", problem));
+    for (size_t r = 0; r < problems.size(); ++r)
+      if (!problems[r].empty())
+        return broken(data_plane(call, "split"),
+                      text("the engine's split ", problems[r], " on rank ", r));
+    return {};
   }
 
   static Patience data_plane(const Call& call, const char* phase) {

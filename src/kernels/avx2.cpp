@@ -16,6 +16,7 @@
 #endif
 
 namespace zero::avx2 {
+inline constexpr size_t kVectorBytes = 32;
 #include "kernels/loops.h"
 }  // namespace zero::avx2
 

@@ -17,6 +17,7 @@
 #endif
 
 namespace zero::avx512 {
+inline constexpr size_t kVectorBytes = 64;
 #include "kernels/loops.h"
 }  // namespace zero::avx512
 

@@ -28,22 +28,24 @@ struct UpdateRun {
 /// Updates the run and returns how many of the sums are infinite or NaN.
 using UpdateKernel = uint64_t (*)(const UpdateRun& run, const Scalars& scalars);
 
+/// What a reduction takes of a piece beside its sums: terms in fp64, element i in lane i % 8, lanes
+/// combined as ((0+4)+(2+6)) + ((1+5)+(3+7)); or the largest absolute value, NaN if there is one.
+enum class Norm { none, abs, squares, largest };
+inline constexpr int kNormCount = 4;
+
+struct Reduction {
+  double norm;         // 0 for Norm::none
+  uint64_t nonfinite;  // how many of the sums are infinite or NaN
+};
+
+/// out[i] = ((in[0][i] + in[1][i]) + in[2][i]) + ... ; `out` may be any of the inputs, and is left
+/// alone if it is the only one.
+using ReduceKernel = Reduction (*)(float* out, const float* const* in, int ranks, size_t count);
+
 struct KernelTable {
   const char* name;
-
-  /// out[i] = ((in[0][i] + in[1][i]) + in[2][i]) + ... ; `out` may be any of the inputs.
-  void (*sum_in_rank_order)(float* out, const float* const* in, int ranks, size_t count);
-
-  /// How many of the elements are infinite or NaN.
-  uint64_t (*count_nonfinite)(const float* data, size_t count);
-
-  // Piece sums for norms, in fp64: element i goes to lane i % 8, lanes are then combined as
-  // ((0+4)+(2+6)) + ((1+5)+(3+7)). max_abs gives NaN if there is one.
-  double (*sum_abs)(const float* data, size_t count);
-  double (*sum_squares)(const float* data, size_t count);
-  double (*sum_powers)(const float* data, size_t count, double p);
-  double (*max_abs)(const float* data, size_t count);
-
+  ReduceKernel reduce[kNormCount];
+  double (*sum_powers)(const float* data, size_t count, double p);  // of |x|^p, in lanes likewise
   UpdateKernel update[kRuleCount];
 };
 

@@ -9,17 +9,20 @@
 
 namespace zero {
 namespace scalar {
+inline constexpr size_t kVectorBytes = 16;
 #include "kernels/loops.h"
 }  // namespace scalar
 
 constinit const KernelTable kScalarKernels = scalar::table("scalar");
 
 double powers::sum_powers(const float* data, size_t count, double p) {
-  double lanes[scalar::kLanes] = {};
+  scalar::LanesNorm<false> norm;
   for (size_t i = 0; i < count; ++i) {
-    lanes[i % scalar::kLanes] += std::pow(std::fabs(static_cast<double>(data[i])), p);
+    const size_t lane = i % norm.kLanes;
+    norm.lanes[lane / norm.kLanesInOne][lane % norm.kLanesInOne] +=
+        std::pow(std::fabs(static_cast<double>(data[i])), p);
   }
-  return scalar::combine(lanes);
+  return norm.value();
 }
 
 }  // namespace zero

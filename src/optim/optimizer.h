@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -46,7 +47,10 @@ struct Param {
   int32_t group = 0;
   float* data = nullptr;
   float* grad = nullptr;
+};
 
+/// What every step changes of a parameter: apart from the rest, which no step reads.
+struct ParamProgress {
   int64_t step = 0;         // updates so far
   uint32_t live_slots = 0;  // bit s: slot s holds values
 };
@@ -116,6 +120,8 @@ class Optimizer {
   Status allocate_slots(uint32_t also = 0);
   /// The slots that the settings of any group use, as bits.
   uint32_t slots_used() const;
+  /// One past the last parameter of a group; the first follows the group before.
+  int64_t group_end(size_t group) const { return group_ends_[group]; }
   const std::vector<Segment>& segments() const { return segments_; }
   int32_t world() const { return comm->world(); }
   int64_t share_elements() const { return plan.share_elements(comm->rank()); }
@@ -128,6 +134,7 @@ class Optimizer {
   std::unique_ptr<ThreadPool> pool;
   std::vector<Group> groups;
   std::vector<Param> params;
+  std::vector<ParamProgress> progress;  // of each parameter
   Plan plan;
 
   Phase phase = Phase::open;
@@ -153,11 +160,13 @@ class Optimizer {
   Status occupy(uintptr_t begin, const Occupied& what);
   Status occupy(const Param& param, int64_t index);
   void vacate(const Param& param, int64_t index);
+  void hold_arenas(size_t first_param);
 
   std::unordered_map<std::string, int64_t> index_;
   std::map<uintptr_t, Occupied>
-      occupied_;                     // memory of parameters and registered gradients, by address
-  std::vector<int64_t> group_ends_;  // parameters up to the end of each registration
+      occupied_;  // memory of parameters and registered gradients, by address
+  std::set<std::shared_ptr<Arena>> arenas_;  // that registered memory lies in: they stay mapped
+  std::vector<int64_t> group_ends_;          // parameters up to the end of each registration
   size_t sealed_params_ = 0;
   std::vector<Segment> segments_;
   std::vector<HostMemory> slots_;  // one block a slot, of share_elements; empty where unused

@@ -100,6 +100,16 @@ void Optimizer::vacate(const Param& param, int64_t index) {
   }
 }
 
+void Optimizer::hold_arenas(size_t first_param) {
+  for (size_t i = first_param; i < params.size(); i++) {
+    for (const float* memory : {params[i].data, params[i].grad}) {
+      if (memory == nullptr || params[i].count == 0) continue;
+      std::shared_ptr<Arena> arena = find_arena(memory, sizeof(float), comm.get(), nullptr);
+      if (arena != nullptr) arenas_.insert(std::move(arena));
+    }
+  }
+}
+
 Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
                                            std::span<const NewParam> added) {
   if (added.empty()) return Status(ZERO_ERR_ARGUMENT, "no parameters to register");
@@ -125,6 +135,8 @@ Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
     params.resize(before);
     return status;
   }
+  progress.resize(params.size());
+  hold_arenas(before);
   groups.push_back(Group{std::move(group_settings)});
   group_ends_.push_back(static_cast<int64_t>(params.size()));
   addresses++;
@@ -152,6 +164,8 @@ Status Optimizer::bind(std::span<void* const> data, std::span<void* const> grads
     for (size_t i = 0; i < params.size(); i++) std::tie(params[i].data, params[i].grad) = saved[i];
     return status;
   }
+  arenas_.clear();
+  hold_arenas(0);
   addresses++;
   return Status();
 }

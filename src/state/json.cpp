@@ -179,6 +179,23 @@ class Events {
   Status status_;
 };
 
+std::string quoted(std::string_view value, char quote) {
+  std::string out(1, quote);
+  for (const char c : value) {
+    if (c == quote || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
+      out += escape;
+    } else {
+      out += c;
+    }
+  }
+  return out += quote;
+}
+
 }  // namespace
 
 Status parse_json(std::string_view bytes, const JsonSchema& schema, JsonHandler& handler) {
@@ -193,29 +210,14 @@ Status parse_json(std::string_view bytes, const JsonSchema& schema, JsonHandler&
   return status.ok() ? invalid("not valid JSON") : std::move(status);
 }
 
-std::string json_quote(std::string_view value) {
-  std::string out = "\"";
-  for (const char c : value) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out += '"';
-}
+std::string json_quote(std::string_view value) { return quoted(value, '"'); }
 
 std::string shown(std::string_view name) {
   constexpr size_t kLongest = 120;
-  if (name.size() <= kLongest) return json_quote(name);
+  if (name.size() <= kLongest) return quoted(name, '\'');
   size_t end = kLongest;
   while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) end--;
-  return json_quote(name.substr(0, end)) + "...";
+  return quoted(name.substr(0, end), '\'') + "...";
 }
 
 void JsonWriter::separate() {

@@ -52,7 +52,7 @@ Status parse_json(std::string_view bytes, const JsonSchema& schema, JsonHandler&
 /// `value` as a JSON string, with its quotes.
 std::string json_quote(std::string_view value);
 
-/// A name from a file as error texts show it: quoted, escaped, cut to a bearable length.
+/// A name from a file as error texts show it: in single quotes, escaped, cut to a bearable length.
 std::string shown(std::string_view name);
 
 /// Puts a document together; commas come by themselves.

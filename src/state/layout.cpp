@@ -46,11 +46,11 @@ std::vector<ManifestParam> describe_params(const Optimizer& optim,
                  .shape = param.shape,
                  .count = param.count,
                  .group = param.group,
-                 .step = param.step,
+                 .step = optim.progress[i].step,
                  .file = writers[i],
                  .slots = {}};
     for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
-      if (param.live_slots >> slot & 1)
+      if (optim.progress[i].live_slots >> slot & 1)
         params[i].slots.push_back({optim.options.rule->slots[slot], {}});
     }
   }
@@ -101,10 +101,11 @@ std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank) {
   for (size_t i = 0; i < pieces.size(); i++) {
     const Segment& piece = pieces[i];
     const Param& param = optim.params[static_cast<size_t>(piece.param)];
+    const uint32_t live_slots = optim.progress[static_cast<size_t>(piece.param)].live_slots;
     const bool alone = (i == 0 || pieces[i - 1].param != piece.param) &&
                        (i + 1 == pieces.size() || pieces[i + 1].param != piece.param);
     for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
-      if (!(param.live_slots >> slot & 1)) continue;
+      if (!(live_slots >> slot & 1)) continue;
       std::string key = text(param.name, ".", optim.options.rule->slots[slot]);
       if (!alone) key += text("@", piece.first);
       tensors.push_back({.key = std::move(key),
@@ -170,7 +171,7 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   for (int32_t rank = 0; rank < world; rank++) {
     for (StoredTensor& tensor : optim_tensors(optim, rank)) {
       ManifestParam& param = manifest.params[static_cast<size_t>(tensor.param)];
-      const uint32_t live = optim.params[static_cast<size_t>(tensor.param)].live_slots;
+      const uint32_t live = optim.progress[static_cast<size_t>(tensor.param)].live_slots;
       const uint32_t before = live & ((1u << tensor.slot) - 1);
       ManifestSlot& slot = param.slots[static_cast<size_t>(__builtin_popcount(before))];
       slot.slices.push_back({world + rank, std::move(tensor.key), tensor.start, tensor.count});

@@ -109,8 +109,8 @@ class Load {
   void take_over() {
     for (size_t i = 0; i < optim_.params.size(); i++) {
       const ManifestParam& saved = manifest_.params[places_[i]];
-      optim_.params[i].step = saved.step;
-      optim_.params[i].live_slots = saved_slots(saved, *optim_.options.rule);
+      optim_.progress[i].step = saved.step;
+      optim_.progress[i].live_slots = saved_slots(saved, *optim_.options.rule);
     }
     if (!keep_settings_) optim_.groups = std::move(groups_);
     optim_.step = manifest_.step;

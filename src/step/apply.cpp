@@ -36,11 +36,11 @@ std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& m
                                      double factor) {
   std::vector<Scalars> scalars;
   for (const UpdateClass& cls : memory.classes) {
-    const Param& param = optim.params[static_cast<size_t>(cls.param)];
+    const auto param = static_cast<size_t>(cls.param);
     scalars.push_back(optim.options.rule->prepare(
-        {.settings = optim.groups[static_cast<size_t>(param.group)].settings,
-         .step = param.step + 1,
-         .live_slots = param.live_slots,
+        {.settings = optim.groups[static_cast<size_t>(optim.params[param].group)].settings,
+         .step = optim.progress[param].step + 1,
+         .live_slots = optim.progress[param].live_slots,
          .factor = factor}));
   }
   return scalars;
@@ -104,18 +104,18 @@ class Updater {
 
   /// Padding between parameters may hold anything: the count of the tile in `in_` without it.
   uint64_t count_in_params(int64_t share, int64_t count) {
-    kernels().sum_in_rank_order(sum_, in_.data(), static_cast<int>(in_.size()),
-                                static_cast<size_t>(count));
-    uint64_t found = 0;
+    Reducer reducer(kernels(), 0);
+    std::vector<const float*> sources(in_.size());
     auto view = std::partition_point(
         memory_.views.begin(), memory_.views.end(),
         [share](const View& v) { return v.segment.share + v.segment.count <= share; });
     for (; view != memory_.views.end() && view->segment.share < share + count; ++view) {
       const int64_t begin = std::max<int64_t>(view->segment.share - share, 0);
       const int64_t end = std::min(view->segment.share + view->segment.count - share, count);
-      found += kernels().count_nonfinite(sum_ + begin, static_cast<size_t>(end - begin));
+      for (size_t i = 0; i < in_.size(); i++) sources[i] = in_[i] + begin;
+      reducer.reduce(sum_, sources, static_cast<size_t>(end - begin));
     }
-    return found;
+    return reducer.record().nonfinite;
   }
 
   Call& call_;
@@ -161,7 +161,7 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
   const int64_t elements = elements_with_gradient(memory);
   std::vector<NormRecord> records(static_cast<size_t>(optim.pool->threads()));
   share_out(*optim.pool, elements, kBlock, [&](int thread, int64_t begin, int64_t end) {
-    NormTaker norm(kernels(), p);
+    Reducer reducer(kernels(), p);
     std::vector<const float*> in(world);
     int pieces = 0;
     bool aborted = false;
@@ -172,17 +172,13 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
                   for (size_t i = 0; i < world; i++)
                     in[i] = sources[i] == nullptr ? kZeros : sources[i] + first;
                   float* out = view.reduced + first;
-                  if (world > 1 || out != in[0]) {
-                    kernels().sum_in_rank_order(out, in.data(), static_cast<int>(world),
-                                                static_cast<size_t>(count));
-                  }
-                  norm.add(out, static_cast<size_t>(count));
+                  reducer.reduce(out, in, static_cast<size_t>(count));
                   if (++pieces % 128 == 0) {
                     aborted = call.comm().aborted();
                     if (thread == 0) call.progress();
                   }
                 });
-    records[static_cast<size_t>(thread)] = norm.record();
+    records[static_cast<size_t>(thread)] = reducer.record();
   });
   NormRecord total;
   for (const NormRecord& record : records) total.add(record);
@@ -194,12 +190,13 @@ NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p) {
   const int64_t elements = elements_with_gradient(memory);
   std::vector<NormRecord> records(static_cast<size_t>(optim.pool->threads()));
   share_out(*optim.pool, elements, kBlock, [&](int thread, int64_t begin, int64_t end) {
-    NormTaker norm(kernels(), p);
+    Reducer reducer(kernels(), p);
     walk_pieces(optim, memory, begin, end,
                 [&](size_t, const View& view, int64_t first, int64_t count) {
-                  norm.add(view.reduced + first, static_cast<size_t>(count));
+                  const float* const sum = view.reduced + first;
+                  reducer.reduce(view.reduced + first, {&sum, 1}, static_cast<size_t>(count));
                 });
-    records[static_cast<size_t>(thread)] = norm.record();
+    records[static_cast<size_t>(thread)] = reducer.record();
   });
   NormRecord total;
   for (const NormRecord& record : records) total.add(record);

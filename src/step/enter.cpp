@@ -291,9 +291,9 @@ Status seal(Call& call, Optimizer& optim) {
 
 Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   os().reached("enter.begin");
-  if (entry.local.ok()) entry.local = check_bound(optim);
-  if (entry.local.ok() && memory.data_addresses != optim.addresses)
-    entry.local = check_arenas(optim);
+  const bool moved = memory.data_addresses != optim.addresses;
+  if (entry.local.ok() && moved) entry.local = check_bound(optim);
+  if (entry.local.ok() && moved) entry.local = check_arenas(optim);
   const std::string lines = agreed_lines(optim, entry.args);
   const bool placed = entry.local.ok() && place_early(optim, memory, entry);
   EntryRecord mine = record_of(optim, memory, entry, lines);

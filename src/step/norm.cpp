@@ -11,6 +11,13 @@ double larger(double a, double b) {
   return a < b ? b : a;
 }
 
+/// What the reduction itself takes; powers other than these are summed afterwards.
+Norm norm_for(double p) {
+  if (std::isinf(p)) return Norm::largest;
+  if (p == 1) return Norm::abs;
+  return p == 2 ? Norm::squares : Norm::none;
+}
+
 }  // namespace
 
 void NormRecord::add(const NormRecord& other) {
@@ -27,17 +34,19 @@ double norm_of(const NormRecord& record, double p) {
   return std::pow(sum, 1 / p);
 }
 
-void NormTaker::add(const float* data, size_t count) {
-  record_.nonfinite += kernels_.count_nonfinite(data, count);
-  if (p_ == 0) return;
-  if (std::isinf(p_)) {
-    record_.max = larger(record_.max, kernels_.max_abs(data, count));
-  } else if (p_ == 1) {
-    record_.sum.add(kernels_.sum_abs(data, count));
-  } else if (p_ == 2) {
-    record_.sum.add(kernels_.sum_squares(data, count));
-  } else {
-    record_.sum.add(kernels_.sum_powers(data, count, p_));
+Reducer::Reducer(const KernelTable& kernels, double p)
+    : kernels_(kernels), p_(p), norm_(norm_for(p)) {}
+
+void Reducer::reduce(float* out, std::span<const float* const> in, size_t count) {
+  const Reduction piece =
+      kernels_.reduce[static_cast<int>(norm_)](out, in.data(), static_cast<int>(in.size()), count);
+  record_.nonfinite += piece.nonfinite;
+  if (norm_ == Norm::largest) {
+    record_.max = larger(record_.max, piece.norm);
+  } else if (norm_ != Norm::none) {
+    record_.sum.add(piece.norm);
+  } else if (p_ != 0) {
+    record_.sum.add(kernels_.sum_powers(out, count, p_));
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/exact_sum.h"
 #include "kernels/kernels.h"
@@ -23,16 +24,18 @@ struct NormRecord {
 /// The p-norm from the record of all pieces: p-th root of the sum, or the maximum for p = infinity.
 double norm_of(const NormRecord& record, double p);
 
-/// Adds pieces to a record; p = 0 takes no norm.
-class NormTaker {
+/// Sums pieces over ranks and adds what they come to, to a record; p = 0 takes no norm.
+class Reducer {
  public:
-  NormTaker(const KernelTable& kernels, double p) : kernels_(kernels), p_(p) {}
-  void add(const float* data, size_t count);
+  Reducer(const KernelTable& kernels, double p);
+  /// out = in[0] + in[1] + ... ; `out` may be any of the inputs.
+  void reduce(float* out, std::span<const float* const> in, size_t count);
   const NormRecord& record() const { return record_; }
 
  private:
   const KernelTable& kernels_;
-  double p_;
+  const double p_;
+  const Norm norm_;
   NormRecord record_;
 };
 

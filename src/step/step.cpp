@@ -69,11 +69,22 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool k
   return enter(call, optim, memory, std::move(entry));
 }
 
-/// Sum gradients to their owners and agree on what was found. `in_place`: the call uses the sums
-/// itself.
-Status gather(Call& call, Optimizer& optim, const Grads& grads, double p, bool in_place) {
+/// Whatever may fail on one rank alone, before any gradient is touched. `updates`: the call also
+/// updates, and uses the sums itself.
+Status get_ready(Call& call, Optimizer& optim, bool updates) {
+  const Stopwatch watch(optim.counters.vote_seconds);
+  Status ready;
+  if (optim.phase == Phase::open) ready = make_views(optim, step_memory(optim), updates, true);
+  if (ready.ok() && updates) ready = optim.allocate_slots();
+  os().reached("ready.before");
+  ZERO_TRY(call.vote("ready", ready));
+  os().reached("ready.after");
+  return Status();
+}
+
+/// Sum gradients to their owners and agree on what was found.
+Status gather(Call& call, Optimizer& optim, const Grads& grads, double p) {
   StepMemory& memory = step_memory(optim);
-  ZERO_TRY(call.vote("views", make_views(optim, memory, in_place, true)));
   NormRecord mine;
   {
     const Stopwatch watch(optim.counters.gather_seconds);
@@ -117,12 +128,15 @@ Status clip(Call& call, Optimizer& optim, double max_norm, double p) {
 
 /// Every parameter with a gradient has made one more update.
 void count_step(Optimizer& optim, const StepMemory& memory) {
-  for (size_t i = 0; i < optim.params.size(); i++) {
-    if (!memory.present.empty() && !memory.present[i]) continue;
-    Param& param = optim.params[i];
-    param.step++;
-    param.live_slots |=
-        optim.options.rule->slots_used(optim.groups[static_cast<size_t>(param.group)].settings);
+  int64_t i = 0;
+  for (size_t group = 0; group < optim.groups.size(); group++) {
+    const uint32_t used = optim.options.rule->slots_used(optim.groups[group].settings);
+    for (; i < optim.group_end(group); i++) {
+      const auto param = static_cast<size_t>(i);
+      if (!memory.present.empty() && !memory.present[param]) continue;
+      optim.progress[param].step++;
+      optim.progress[param].live_slots |= used;
+    }
   }
   // Views stay, but a class is found by its steps: a first update also changes which slots are
   // live.
@@ -161,22 +175,15 @@ Status run_step(Call& call, Optimizer& optim, const Grads& grads, bool* skip) {
   const OptimizerOptions& options = optim.options;
   const bool fused = one_pass(optim);
   const bool clips = options.max_grad_norm > 0;
+  ZERO_TRY(get_ready(call, optim, true));
   if (fused) {
-    Status ready = make_views(optim, memory, true, true);
-    if (ready.ok()) ready = optim.allocate_slots();
-    os().reached("vote.before");
-    // The entry was the vote; only ranks whose addresses changed can fail here, and then all must
-    // know.
-    ZERO_TRY(call.vote("vote", ready));
-    os().reached("vote.after");
     memory.factor = grads.flags == ZERO_REDUCE_SUM ? 1.0 : 1.0 / optim.world();
     memory.grad_norm = -1;
     memory.clip_factor = 1;
   } else {
     if (optim.phase == Phase::open) {
-      ZERO_TRY(gather(call, optim, grads, clips ? options.grad_norm_type : 0, true));
+      ZERO_TRY(gather(call, optim, grads, clips ? options.grad_norm_type : 0));
     }
-    ZERO_TRY(call.vote("state", optim.allocate_slots()));
     *skip = options.nonfinite == ZERO_NONFINITE_SKIP && memory.nonfinite > 0;
     if (!*skip && clips) ZERO_TRY(clip(call, optim, options.max_grad_norm, options.grad_norm_type));
   }
@@ -206,7 +213,8 @@ Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
   }
   ZERO_TRY(enter_with_grads(call, optim, grads, true, std::move(local), {}));
   const double p = optim.options.max_grad_norm > 0 ? optim.options.grad_norm_type : 0;
-  ZERO_TRY(gather(call, optim, grads, p, false));
+  ZERO_TRY(get_ready(call, optim, false));
+  ZERO_TRY(gather(call, optim, grads, p));
   optim.phase = Phase::reduced;
   return Status();
 }
@@ -221,7 +229,8 @@ Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm
   const bool reduces = optim.phase == Phase::open;
   ZERO_TRY(enter_with_grads(call, optim, Grads{}, true, std::move(local), args));
   if (reduces) {
-    ZERO_TRY(gather(call, optim, Grads{}, norm_type, false));
+    ZERO_TRY(get_ready(call, optim, false));
+    ZERO_TRY(gather(call, optim, Grads{}, norm_type));
     optim.phase = Phase::reduced;
   }
   ZERO_TRY(clip(call, optim, max_norm, norm_type));
@@ -241,44 +250,6 @@ Result<Code> step(Call& call, Optimizer& optim, const Grads& grads) {
 
 Status drop_grads(Optimizer& optim) {
   optim.phase = Phase::open;
-  return Status();
-}
-
-Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
-  StepMemory& memory = step_memory(optim);
-  Entry entry;
-  entry.local = check_params(optim);
-  entry.args = text("root ", root, "\n");
-  if (entry.local.ok() && optim.phase != Phase::open) {
-    entry.local = Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
-  }
-  if (entry.local.ok() && (root < ZERO_ROOT_NONE || root >= optim.world())) {
-    entry.local =
-        Status(ZERO_ERR_ARGUMENT, text("root ", root, " is no rank of a world of ", optim.world()));
-  }
-  ZERO_TRY(enter(call, optim, memory, std::move(entry)));
-  if (root == ZERO_ROOT_NONE || optim.world() == 1) return Status();
-  // What all ranks hold in the same shared memory is there already.
-  std::string mine;
-  for (size_t i = 0; i < optim.params.size() && optim.comm->direct(); i++) {
-    const Location here = optim.comm->locate(optim.params[i].data, 1);
-    const std::shared_ptr<Arena> arena = optim.comm->arena(here);
-    const bool shared = arena != nullptr && arena->kind() == ZERO_MEMORY_SHARED;
-    mine += shared ? text(here.arena, "+", here.offset, ";") : text(";");
-  }
-  const std::vector<std::string> all = ZERO_TRY(call.gather("placements", mine));
-  const bool same =
-      std::all_of(all.begin(), all.end(), [&](const std::string& s) { return s == mine; });
-  size_t at = 0;
-  for (Param& param : optim.params) {
-    const bool shared = same && at < mine.size() && mine[at] != ';';
-    at = mine.find(';', at) + 1;
-    if (shared || param.count == 0) continue;
-    os().reached("broadcast.param");
-    ZERO_TRY(call.broadcast(
-        param.name, std::as_writable_bytes(std::span(param.data, static_cast<size_t>(param.count))),
-        root));
-  }
   return Status();
 }
 

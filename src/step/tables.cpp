@@ -150,7 +150,7 @@ bool place(Optimizer& optim, StepMemory& memory) {
     hold(placements[i].grad);
     if (placements[i].grad.arena == 0) {
       foreign_grads.push_back(index);
-      if (!comm.direct()) continue;
+      if (!comm.direct() || optim.world() == 1) continue;
       if (memory.staging == nullptr) return false;
       placements[i].grad = staged(optim, memory, index);
     }

@@ -30,10 +30,11 @@ class Classes {
 
   int32_t of(const Optimizer& optim, int64_t index, bool sources) {
     if (sources && !grad_anywhere(memory_, index)) return -1;
-    const Param& param = optim.params[static_cast<size_t>(index)];
+    const int32_t group = optim.params[static_cast<size_t>(index)].group;
+    const ParamProgress& progress = optim.progress[static_cast<size_t>(index)];
     const auto next = static_cast<int32_t>(memory_.classes.size());
     const auto [found, added] =
-        numbers_.emplace(std::tuple(param.group, param.step, param.live_slots), next);
+        numbers_.emplace(std::tuple(group, progress.step, progress.live_slots), next);
     if (added) memory_.classes.push_back({index});
     return found->second;
   }

@@ -82,6 +82,28 @@ TEST_F(BadInput, handles_that_are_null_closed_or_foreign_are_refused) {
   EXPECT_EQ(zero_arena_free(&somewhere), ZERO_ERR_ARGUMENT);
 }
 
+TEST_F(BadInput, an_arena_given_up_stays_while_parameters_are_in_it) {
+  float *params = nullptr, *grads = nullptr;
+  const size_t bytes = size_t{64} << 20;  // freed, it would be unmapped at once
+  ASSERT_EQ(zero_arena_alloc(comm, bytes, ZERO_MEMORY_SHARED, reinterpret_cast<void**>(&params)),
+            ZERO_OK);
+  ASSERT_EQ(zero_arena_alloc(comm, bytes, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&grads)),
+            ZERO_OK);
+  zero_param one = param("w", params, &shape);
+  one.grad = grads;
+  grads[0] = 1;
+  ASSERT_EQ(add(one), ZERO_OK);
+  EXPECT_EQ(zero_arena_free(params), ZERO_OK);
+  EXPECT_EQ(zero_arena_free(grads), ZERO_OK);
+  EXPECT_EQ(zero_arena_free(grads), ZERO_ERR_ARGUMENT);
+  EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK);
+  EXPECT_LT(params[0], 0);
+  void* const elsewhere = data;
+  void* const grads_elsewhere = grad;
+  ASSERT_EQ(zero_bind_params(optim, &elsewhere, &grads_elsewhere, 1), ZERO_OK);
+  EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK);
+}
+
 TEST_F(BadInput, a_new_handle_is_never_an_old_one) {
   zero_comm* first = nullptr;
   zero_comm* second = nullptr;
@@ -174,6 +196,12 @@ TEST_F(BadInput, settings_out_of_range_or_unknown_are_named) {
   double lr = 0;
   EXPECT_EQ(zero_group_get(optim, 0, "lr", &lr), ZERO_OK);
   EXPECT_EQ(lr, 1e-3);
+}
+
+TEST_F(BadInput, a_dtype_of_zero_is_the_default) {
+  zero_param one = param("w", data, &shape);
+  one.dtype = 0;
+  EXPECT_EQ(add(one), ZERO_OK);
 }
 
 TEST_F(BadInput, parameters_that_make_no_sense_are_named_and_none_is_added) {

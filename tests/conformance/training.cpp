@@ -120,6 +120,7 @@ struct Memory {
   std::vector<float*> data, grads;
   std::vector<std::vector<float>> own;
   std::vector<void*> arenas;
+  std::vector<bool> in_arena;  // of each parameter's data
   ~Memory() {
     for (void* arena : arenas) zero_arena_free(arena);
   }
@@ -206,6 +207,7 @@ bool allocate(const Training& run, zero_comm* comm, const zero_options& options,
       return own.data();
     };
     memory.data.push_back(place(0, foreign_data));
+    memory.in_arena.push_back(!foreign_data);
     memory.grads.push_back(place(1, foreign_grad));
   }
   return true;
@@ -275,7 +277,9 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
     return out;
   for (size_t i = 0; i < run.sizes.size(); i++) {
     std::vector<float> values = initial(run, i);
-    if (zero_comm_rank(comm) != 0 && run.where != Where::arenas && run.where != Where::mixed) {
+    if (zero_comm_rank(comm) != 0) {
+      if (run.where == Where::arenas) continue;  // rank 0's memory is everybody's
+      if (run.where == Where::mixed && memory.in_arena[i]) continue;  // somebody else may fill it
       std::fill(values.begin(), values.end(), -7.0f);  // the broadcast must replace it
     }
     std::memcpy(memory.data[i], values.data(), values.size() * 4);

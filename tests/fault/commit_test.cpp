@@ -112,9 +112,9 @@ TEST(Commit, only_a_checkpoint_is_ever_replaced) {
   fs::create_symlink("home", folder + "/link");
   const struct {
     const char *name, *says;
-  } cases[] = {{"old", "\"config.json\", which is no file of a checkpoint"},
+  } cases[] = {{"old", "'config.json', which is no file of a checkpoint"},
                {"file", "is not a directory"},
-               {"home", "\"me\", which is no file"},
+               {"home", "'me', which is no file"},
                {"link", "is not a directory"}};
   for (const auto& one : cases) {
     const Status status = model->save(folder + "/" + one.name, ZERO_SAVE_REPLACE);

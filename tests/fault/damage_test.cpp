@@ -188,10 +188,10 @@ const Lie kLies[] = {
      [](Manifest& m) {
        m.params[1].slots.push_back({"max_exp_avg_sq", {{1, "b.max_exp_avg_sq", 0, 7}}});
      },
-     "has no tensor \"b.max_exp_avg_sq\""},
+     "has no tensor 'b.max_exp_avg_sq'"},
     {"a tensor less", [](Manifest& m) { m.params[1].slots.pop_back(); },
-     "has a tensor \"b.exp_avg_sq\""},
-    {"another file", [](Manifest& m) { m.params[0].file = 1; }, "\"w\""},
+     "has a tensor 'b.exp_avg_sq'"},
+    {"another file", [](Manifest& m) { m.params[0].file = 1; }, "'w'"},
     {"the index", [](Manifest& m) { m.params[0].file = 2; }, "none that holds tensors"},
     {"no such file", [](Manifest& m) { m.params[0].file = 3; }, "none that holds tensors"},
     {"a hole", [](Manifest& m) { m.params[0].slots[0].slices[0].start = 1; },
@@ -215,11 +215,11 @@ const Lie kLies[] = {
     {"an infinite setting", [](Manifest& m) { m.groups[0][0].second = HUGE_VAL; },
      "setting 'lr' is inf"},
     {"a setting of the future", [](Manifest& m) { m.groups[0].emplace_back("warp", 9); },
-     "a setting \"warp\"", ZERO_ERR_CKPT_MISMATCH},
+     "a setting 'warp'", ZERO_ERR_CKPT_MISMATCH},
     {"another rule", [](Manifest& m) { m.rule = "sgd"; },
-     "the checkpoint is of optimizer \"sgd\", created is adamw", ZERO_ERR_CKPT_MISMATCH},
+     "the checkpoint is of optimizer 'sgd', created is adamw", ZERO_ERR_CKPT_MISMATCH},
     {"a state of another rule", [](Manifest& m) { m.params[0].slots[0].name = "momentum_buffer"; },
-     "has state \"momentum_buffer\" in the checkpoint, which adamw does not have",
+     "has state 'momentum_buffer' in the checkpoint, which adamw does not have",
      ZERO_ERR_CKPT_MISMATCH},
     {"one group more", [](Manifest& m) { m.groups.push_back(m.groups[0]); },
      "has 2 groups, registered are 1", ZERO_ERR_CKPT_MISMATCH},
@@ -251,15 +251,15 @@ TEST_F(Damage, a_header_that_lies_is_refused_although_all_checksums_are_right) {
   const Manifest honest = manifest();
   const struct {
     const char *from, *to, *says;
-  } lies[] = {{"\"dtype\":\"F32\"", "\"dtype\":\"I32\"", "has dtype \"I32\""},
+  } lies[] = {{"\"dtype\":\"F32\"", "\"dtype\":\"I32\"", "has dtype 'I32'"},
               {"\"shape\":[7]", "\"shape\":[8]", "do not span"},
               {"\"shape\":[3,5]", "\"shape\":[5,3]", "another shape"},
               {"\"shape\":[3,5]", "\"shape\":[15] ", "another shape"},
               {"zero.format\":\"1\"", "zero.format\":\"2\"", "zero.format"},
               {"zero.save_id", "zero.save_ie", "has no zero.save_id"},
-              {"w.exp_avg\"", "v.exp_avg\"", "has a tensor \"v.exp_avg\""},
+              {"w.exp_avg\"", "v.exp_avg\"", "has a tensor 'v.exp_avg'"},
               {"[0,28]", "[4,32]", "behind a gap"},
-              {"\"b.exp_avg\"", "\"b.exp_av \"", "has a tensor \"b.exp_av \""}};
+              {"\"b.exp_avg\"", "\"b.exp_av \"", "has a tensor 'b.exp_av '"}};
   for (const auto& lie : lies) {
     std::string bytes = sound;
     const size_t at = bytes.find(lie.from);

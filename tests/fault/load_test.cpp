@@ -201,15 +201,14 @@ TEST(Load, all_differences_from_the_registration_are_told_at_once) {
     const Status status = model->load(scratch / "a");
     EXPECT_EQ(status.code(), ZERO_ERR_CKPT_MISMATCH);
     for (const char* says :
-         {"\"shape\" has shape [2, 3] in the checkpoint, is registered with [3, 2]",
-          "parameter \"new\" is not in the checkpoint",
-          "parameter \"more\" is not in the checkpoint",
-          "parameter \"gone\" of the checkpoint is not registered",
-          "\"moved\" is in group 1 in the checkpoint, is registered in group 0",
+         {"'shape' has shape [2, 3] in the checkpoint, is registered with [3, 2]",
+          "parameter 'new' is not in the checkpoint", "parameter 'more' is not in the checkpoint",
+          "parameter 'gone' of the checkpoint is not registered",
+          "'moved' is in group 1 in the checkpoint, is registered in group 0",
           "group 0 has amsgrad 1 in the checkpoint, is registered with 0"}) {
       EXPECT_NE(status.text().find(says), std::string::npos) << says << ": " << told(status);
     }
-    EXPECT_EQ(status.text().find("\"same\""), std::string::npos);
+    EXPECT_EQ(status.text().find("'same'"), std::string::npos);
     EXPECT_TRUE(model->state() == before);
     EXPECT_EQ(told(model->step()), "");
     return "";
@@ -255,7 +254,7 @@ TEST(Load, state_that_current_settings_do_not_use_comes_back_too) {
   // And the other way round: state that the checkpoint does not have is gone.
   save_on(2, spec, scratch / "b", 3);
   ASSERT_EQ(told(model->load(scratch / "b")), "");
-  for (const Param& param : model->optim().params) EXPECT_EQ(param.live_slots, 0u);
+  for (const ParamProgress& progress : model->optim().progress) EXPECT_EQ(progress.live_slots, 0u);
   for (const Segment& segment : model->optim().segments()) {
     for (int64_t i = 0; i < segment.count; i++)
       ASSERT_EQ(model->optim().slot(0, segment.share)[i], 0.0f);

@@ -66,9 +66,8 @@ struct OwnedRun {
 std::string owned_state(const Optimizer& optim) {
   std::string out;
   for (const Segment& segment : optim.segments()) {
-    const Param& param = optim.params[static_cast<size_t>(segment.param)];
     for (int slot = 0; slot < static_cast<int>(optim.options.rule->slots.size()); slot++) {
-      if (!(param.live_slots >> slot & 1)) continue;
+      if (!(optim.progress[static_cast<size_t>(segment.param)].live_slots >> slot & 1)) continue;
       append_bits(out, OwnedRun{segment.param, segment.first, segment.count, slot});
       append_floats(out, optim.slot(slot, segment.share), segment.count);
     }
@@ -174,7 +173,8 @@ std::string Model::state() {
   }
   for (size_t i = 0; i < optim_.params.size(); i++) {
     const Param& param = optim_.params[i];
-    out += text(param.name, " step ", param.step, " live ", param.live_slots, "\n");
+    const ParamProgress& progress = optim_.progress[i];
+    out += text(param.name, " step ", progress.step, " live ", progress.live_slots, "\n");
     append_floats(out, param.data, param.count);
     for (const auto& slot : slots[i]) append_floats(out, slot.data(), param.count);
   }

@@ -128,31 +128,30 @@ const Bad kBad[] = {
     {"{\"name\":\"n\0\"}"sv, "not valid JSON"},
     {"{\"name\":\"n\\u0000\"}"sv, "a string holds a NUL"},
     {"{\"name\\u0000\":\"n\"}"sv, "a key holds a NUL"},
-    {"{\"name\":\"n\",\"name\":\"m\"}"sv, "\"name\" comes twice"},
-    {"{\"name\":\"n\",\"na\\u006de\":\"m\"}"sv, "\"name\" comes twice"},
-    {"{\"name\":\"n\",\"inner\":{\"x\":1,\"x\":1}}"sv, "\"inner\": the key \"x\" comes twice"},
-    {"{\"size\":1}"sv, "there is no \"name\""},
-    {"{}"sv, "there is no \"name\""},
-    {"{\"name\":\"n\",\"list\":[{}]}"sv, "\"list\"[0]: there is no \"name\""},
-    {"{\"name\":\"n\",\"list\":[{\"name\":\"a\"},{}]}"sv, "\"list\"[1]: there is no \"name\""},
-    {"{\"name\":\"n\",\"extra\":1}"sv, "\"extra\": the format knows no such key"},
-    {"{\"name\":1}"sv, "\"name\": is an integer, must be a string"},
-    {"{\"name\":null}"sv, "\"name\": is null, must be a string"},
-    {"{\"name\":true}"sv, "\"name\": is a boolean, must be a string"},
-    {"{\"name\":[]}"sv, "\"name\": is an array, must be a string"},
-    {"{\"name\":{}}"sv, "\"name\": is an object, must be a string"},
-    {"{\"name\":\"n\",\"size\":\"1\"}"sv, "\"size\": is a string, must be an integer"},
-    {"{\"name\":\"n\",\"size\":false}"sv, "\"size\": is a boolean, must be an integer"},
-    {"{\"name\":\"n\",\"size\":null}"sv, "\"size\": is null, must be an integer"},
-    {"{\"name\":\"n\",\"inner\":[]}"sv, "\"inner\": is an array, must be an object"},
-    {"{\"name\":\"n\",\"inner\":{\"x\":\"1\"}}"sv,
-     "\"inner\".\"x\": is a string, must be an integer"},
-    {"{\"name\":\"n\",\"list\":{}}"sv, "\"list\": is an object, must be an array"},
-    {"{\"name\":\"n\",\"list\":[1]}"sv, "\"list\"[0]: is an integer, must be an object"},
+    {"{\"name\":\"n\",\"name\":\"m\"}"sv, "'name' comes twice"},
+    {"{\"name\":\"n\",\"na\\u006de\":\"m\"}"sv, "'name' comes twice"},
+    {"{\"name\":\"n\",\"inner\":{\"x\":1,\"x\":1}}"sv, "'inner': the key 'x' comes twice"},
+    {"{\"size\":1}"sv, "there is no 'name'"},
+    {"{}"sv, "there is no 'name'"},
+    {"{\"name\":\"n\",\"list\":[{}]}"sv, "'list'[0]: there is no 'name'"},
+    {"{\"name\":\"n\",\"list\":[{\"name\":\"a\"},{}]}"sv, "'list'[1]: there is no 'name'"},
+    {"{\"name\":\"n\",\"extra\":1}"sv, "'extra': the format knows no such key"},
+    {"{\"name\":1}"sv, "'name': is an integer, must be a string"},
+    {"{\"name\":null}"sv, "'name': is null, must be a string"},
+    {"{\"name\":true}"sv, "'name': is a boolean, must be a string"},
+    {"{\"name\":[]}"sv, "'name': is an array, must be a string"},
+    {"{\"name\":{}}"sv, "'name': is an object, must be a string"},
+    {"{\"name\":\"n\",\"size\":\"1\"}"sv, "'size': is a string, must be an integer"},
+    {"{\"name\":\"n\",\"size\":false}"sv, "'size': is a boolean, must be an integer"},
+    {"{\"name\":\"n\",\"size\":null}"sv, "'size': is null, must be an integer"},
+    {"{\"name\":\"n\",\"inner\":[]}"sv, "'inner': is an array, must be an object"},
+    {"{\"name\":\"n\",\"inner\":{\"x\":\"1\"}}"sv, "'inner'.'x': is a string, must be an integer"},
+    {"{\"name\":\"n\",\"list\":{}}"sv, "'list': is an object, must be an array"},
+    {"{\"name\":\"n\",\"list\":[1]}"sv, "'list'[0]: is an integer, must be an object"},
     {"{\"name\":\"n\",\"list\":[{\"name\":\"a\"},[]]}"sv,
-     "\"list\"[1]: is an array, must be an object"},
-    {"{\"name\":\"n\",\"size\":-1}"sv, "\"size\": a number is negative"},
-    {"{\"name\":\"n\",\"size\":-0}"sv, "\"size\": a number is negative"},
+     "'list'[1]: is an array, must be an object"},
+    {"{\"name\":\"n\",\"size\":-1}"sv, "'size': a number is negative"},
+    {"{\"name\":\"n\",\"size\":-0}"sv, "'size': a number is negative"},
     {"{\"name\":\"n\",\"size\":1.0}"sv, "not an integer below 2^63"},
     {"{\"name\":\"n\",\"size\":1e3}"sv, "not an integer below 2^63"},
     {"{\"name\":\"n\",\"size\":9223372036854775808}"sv, "not below 2^63"},
@@ -180,8 +179,8 @@ TEST(Json, refuses_the_same_inside_unknown_keys) {
   const Bad bad[] = {
       {"{\"name\":\"n\",\"new\":-1}", "a number is negative"},
       {"{\"name\":\"n\",\"new\":[0.5]}", "not an integer"},
-      {"{\"name\":\"n\",\"new\":{\"a\":1,\"a\":1}}", "\"a\" comes twice"},
-      {"{\"name\":\"n\",\"new\":1,\"new\":1}", "\"new\" comes twice"},
+      {"{\"name\":\"n\",\"new\":{\"a\":1,\"a\":1}}", "'a' comes twice"},
+      {"{\"name\":\"n\",\"new\":1,\"new\":1}", "'new' comes twice"},
       {"{\"name\":\"n\",\"new\":[[[{}]]]}", "nested deeper than 4"},
       {"{\"name\":\"n\",\"new\":{\"a\":{\"a\":{\"a\":[]}}}}", "nested deeper than 4"},
   };
@@ -202,14 +201,14 @@ TEST(Json, a_handlers_failure_ends_the_parse_with_its_code_and_place) {
   const Outcome got =
       parse("{\"name\":\"n\",\"list\":[{\"name\":\"a\"},{\"name\":\"refuse me\"}],\"size\":1}");
   EXPECT_EQ(got.status.code(), ZERO_ERR_UNSUPPORTED);
-  EXPECT_EQ(got.status.text(), "\"list\"[1].\"name\": not that one");
+  EXPECT_EQ(got.status.text(), "'list'[1].'name': not that one");
   EXPECT_EQ(got.seen.find("size"), std::string::npos);
 }
 
 TEST(Json, long_and_dirty_names_are_shown_short_and_clean) {
-  EXPECT_EQ(shown("a\x1b[31m\"\\"), "\"a\\u001b[31m\\\"\\\\\"");
+  EXPECT_EQ(shown("a\x1b[31m'\"\\"), "'a\\u001b[31m\\'\"\\\\'");
   const std::string cut = shown(std::string(119, 'x') + "\u00e9" + std::string(50, 'y'));
-  EXPECT_EQ(cut, "\"" + std::string(119, 'x') + "\"...");
+  EXPECT_EQ(cut, "'" + std::string(119, 'x') + "'...");
 }
 
 TEST(Json, every_name_comes_back_from_its_quotes) {

@@ -133,6 +133,18 @@ void for_each_case(Body body) {
   }
 }
 
+Reduction reduce(const KernelTable& table, Norm norm, float* out,
+                 const std::vector<const float*>& in, size_t count) {
+  return table.reduce[static_cast<int>(norm)](out, in.data(), static_cast<int>(in.size()), count);
+}
+
+/// What `array` comes to; it is not written.
+Reduction reduce(const KernelTable& table, Norm norm, Array& array) {
+  return reduce(table, norm, array.data(), {array.data()}, array.count());
+}
+
+constexpr Norm kNorms[] = {Norm::none, Norm::abs, Norm::squares, Norm::largest};
+
 class EveryIsa : public ::testing::TestWithParam<Isa> {
  protected:
   const KernelTable& table_ = kernel_table(GetParam());
@@ -171,8 +183,11 @@ TEST_P(EveryIsa, sums_add_in_rank_order) {
     }
     const HostileCaller caller;
     const FloatEnvironment environment;
-    table_.sum_in_rank_order(out.data(), pointers.data(), ranks, c.count);
-    ASSERT_TRUE(out.equals(expected));
+    for (const Norm norm : kNorms) {
+      Array sums(out);
+      reduce(table_, norm, sums.data(), pointers, c.count);
+      ASSERT_TRUE(sums.equals(expected));
+    }
   });
 }
 
@@ -186,9 +201,9 @@ TEST_P(EveryIsa, sums_may_replace_any_of_their_inputs) {
         std::vector<const float*> pointers;
         for (const Array& array : in) pointers.push_back(array.data());
         Array expected(in[static_cast<size_t>(place)]);
-        table_.sum_in_rank_order(expected.data(), pointers.data(), ranks, count);
+        reduce(table_, Norm::none, expected.data(), pointers, count);
         float* out = in[static_cast<size_t>(place)].data();
-        table_.sum_in_rank_order(out, pointers.data(), ranks, count);
+        reduce(table_, Norm::squares, out, pointers, count);
         ASSERT_TRUE(in[static_cast<size_t>(place)].equals(expected))
             << "place " << place << " of " << ranks;
       }
@@ -207,15 +222,15 @@ double in_eight_lanes(const Array& array, Term term) {
 
 TEST_P(EveryIsa, piece_sums_have_the_bits_of_eight_lanes) {
   for_each_case([&](const Case& c) {
-    const Array array(random_, c.count, c.offset, c.kind);
+    Array array(random_, c.count, c.offset, c.kind);
     const double expected_abs = in_eight_lanes(array, [](double x) { return std::fabs(x); });
     const double expected_squares = in_eight_lanes(array, [](double x) { return x * x; });
     const double expected_powers =
         in_eight_lanes(array, [](double x) { return std::pow(std::fabs(x), 3.5); });
     const HostileCaller caller;
     const FloatEnvironment environment;
-    ASSERT_EQ(bits(table_.sum_abs(array.data(), c.count)), bits(expected_abs));
-    ASSERT_EQ(bits(table_.sum_squares(array.data(), c.count)), bits(expected_squares));
+    ASSERT_EQ(bits(reduce(table_, Norm::abs, array).norm), bits(expected_abs));
+    ASSERT_EQ(bits(reduce(table_, Norm::squares, array).norm), bits(expected_squares));
     ASSERT_EQ(bits(table_.sum_powers(array.data(), c.count, 3.5)), bits(expected_powers));
   });
 }
@@ -232,24 +247,24 @@ TEST_P(EveryIsa, the_largest_absolute_value_is_found_anywhere_and_nan_wins) {
     }
     const HostileCaller caller;
     const FloatEnvironment environment;
-    ASSERT_EQ(bits(table_.max_abs(array.data(), c.count)), bits(nan ? double{kNan} : expected));
+    ASSERT_EQ(bits(reduce(table_, Norm::largest, array).norm), bits(nan ? double{kNan} : expected));
     if (c.count == 0) return;
     const size_t place = random_() % c.count;
     array.data()[place] = -kInfinity;
     if (!nan) {
-      ASSERT_EQ(table_.max_abs(array.data(), c.count), double{kInfinity});
+      ASSERT_EQ(reduce(table_, Norm::largest, array).norm, double{kInfinity});
     }
     array.data()[(place * 7) % c.count] = -kNan;
-    ASSERT_TRUE(std::isnan(table_.max_abs(array.data(), c.count)));
+    ASSERT_TRUE(std::isnan(reduce(table_, Norm::largest, array).norm));
   });
 }
 
 TEST_P(EveryIsa, every_infinity_and_nan_is_counted) {
   for_each_case([&](const Case& c) {
-    const Array array(random_, c.count, c.offset, c.kind);
+    Array array(random_, c.count, c.offset, c.kind);
     uint64_t expected = 0;
     for (size_t i = 0; i < c.count; ++i) expected += !std::isfinite(array.data()[i]);
-    ASSERT_EQ(table_.count_nonfinite(array.data(), c.count), expected);
+    for (const Norm norm : kNorms) ASSERT_EQ(reduce(table_, norm, array).nonfinite, expected);
   });
 }
 
@@ -364,10 +379,9 @@ TEST_P(EveryUpdate, sums_the_ranks_on_the_way_and_counts_what_is_not_finite) {
 
     const FloatEnvironment environment;
     Array sum(expected.grad);
-    table.sum_in_rank_order(sum.data(), in.data(), static_cast<int>(in.size()), c.count);
+    const uint64_t nonfinite = reduce(table, Norm::none, sum.data(), in, c.count).nonfinite;
     UpdateRun summed = expected.run(rule_, used);
     summed.grad = sum.data();
-    const uint64_t nonfinite = table.count_nonfinite(sum.data(), c.count);
     ASSERT_EQ(update(summed, scalars), nonfinite);
 
     UpdateRun fused = actual.run(rule_, used);

@@ -54,7 +54,8 @@ TEST(Layout, every_element_is_written_once_whatever_the_world_and_the_rule) {
         }
         for (size_t p = 0; p < optim.params.size(); p++) {
           for (int slot = kParameterItself; slot < 2; slot++) {
-            const bool live = slot == kParameterItself || (optim.params[p].live_slots >> slot & 1);
+            const bool live =
+                slot == kParameterItself || (optim.progress[p].live_slots >> slot & 1);
             ASSERT_EQ(written.count({static_cast<int64_t>(p), slot}), live ? 1u : 0u)
                 << optim.params[p].name;
             for (const int times : written[{static_cast<int64_t>(p), slot}]) ASSERT_EQ(times, 1);

@@ -113,7 +113,8 @@ Status Control::broadcast(std::span<std::byte> data, int32_t root, Patience firs
     std::byte* const bounce = header().bounce[broadcasts_++ % 2];  // halves alternate as records do
     if (rank_ == root && part > 0) std::memcpy(bounce, data.data() + done, part);
     ZERO_TRY(exchange({}, {}, patience));
-    if (rank_ != root && part > 0) std::memcpy(data.data() + done, bounce, part);
+    if (rank_ != root && part > 0 && data.data() != nullptr)
+      std::memcpy(data.data() + done, bounce, part);
     done += part;
     patience = rest;
   } while (done < data.size());

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs so small that their numbers can be checked by hand, through the public header: every world
+// up to five, the local comm and an engine's own collectives, and the same bits on every rank.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "support/ranks.h"
+#include "support/scratch.h"
+#include "support/user_comm.h"
+#include "zero.h"
+
+namespace zero::test {
+namespace {
+
+constexpr int kMaxWorld = 5;
+constexpr int32_t kPartitions[] = {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY,
+                                   ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL};
+
+enum class CommKind { local, user };
+
+zero_comm* join(CommKind kind, const std::string& name, Engine& engine, int rank) {
+  zero_comm_options options;
+  zero_comm_options_init(&options, sizeof options);
+  options.timeout_ms = options.late_ms = options.rendezvous_ms = 30'000;
+  zero_comm* comm = nullptr;
+  if (kind == CommKind::local) {
+    zero_comm_create_local(&comm, name.c_str(), rank, engine.world(), &options);
+    return comm;
+  }
+  const UserFunctions own = Engine::functions();
+  zero_comm_functions functions;
+  zero_comm_functions_init(&functions, sizeof functions);
+  functions.exchange = own.exchange;
+  functions.all_gather = own.all_gather;
+  functions.all_to_all = own.all_to_all;
+  functions.free = own.free;
+  zero_comm_create_user(&comm, &functions, engine.seat(rank), rank, engine.world(), &options);
+  return comm;
+}
+
+struct Choices {
+  int32_t partition = ZERO_PARTITION_EVEN;
+  double lr = 0.1;
+  double momentum = 0;
+  double max_grad_norm = 0;
+  double norm_type = 2;
+};
+
+struct Tensor {
+  std::string name;
+  std::vector<float> data;
+  int32_t owner = 0;
+  std::vector<float> grad = {};
+  bool has_grad = true;
+  int64_t size = 0;
+};
+
+/// One rank that trains a few tensors with SGD. Every call must succeed.
+class Rank {
+ public:
+  Rank(zero_comm* comm, const Choices& choices) : comm_(comm) {
+    zero_options options;
+    zero_options_init(&options, sizeof options);
+    options.optimizer = ZERO_OPTIMIZER_SGD;
+    options.partition = choices.partition;
+    options.max_grad_norm = choices.max_grad_norm;
+    options.grad_norm_type = choices.norm_type;
+    const char* const names[] = {"lr", "momentum"};
+    const double values[] = {choices.lr, choices.momentum};
+    options.names = names;
+    options.values = values;
+    options.setting_count = 2;
+    must(zero_create(&optim_, comm, &options), "zero_create");
+  }
+  ~Rank() {
+    zero_free(optim_);
+    zero_comm_free(comm_);
+  }
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+
+  /// Register `tensors`, which stay where they are, as one group.
+  void add(std::vector<Tensor>& tensors) {
+    std::vector<zero_param> params(tensors.size());
+    for (size_t i = 0; i < tensors.size(); i++) {
+      Tensor& tensor = tensors[i];
+      tensor.grad.resize(tensor.data.size());
+      tensor.size = static_cast<int64_t>(tensor.data.size());
+      zero_param_init(&params[i], sizeof params[i]);
+      params[i].name = tensor.name.c_str();
+      params[i].data = tensor.data.data();
+      params[i].shape = &tensor.size;
+      params[i].ndim = 1;
+      params[i].owner = tensor.owner;
+    }
+    must(zero_register_params(optim_, nullptr, params.data(), params.size(), nullptr), "register");
+  }
+
+  void reduce(const std::vector<Tensor>& tensors, int32_t flags = ZERO_REDUCE_MEAN) {
+    std::vector<void*> grads;
+    for (const Tensor& tensor : tensors)
+      grads.push_back(tensor.has_grad ? const_cast<float*>(tensor.grad.data()) : nullptr);
+    must(zero_reduce_grads(optim_, grads.data(), grads.size(), flags, nullptr), "reduce");
+  }
+  double clip(double max_norm, double p) {
+    double norm = -1;
+    must(zero_clip_grad_norm(optim_, max_norm, p, &norm, nullptr), "clip");
+    return norm;
+  }
+  void step() { must(zero_step(optim_, nullptr), "zero_step"); }
+  void save(const std::string& to) { must(zero_state_save(optim_, to.c_str(), nullptr), "save"); }
+  void load(const std::string& from) {
+    must(zero_state_load(optim_, from.c_str(), nullptr), "load");
+  }
+  void seal() { must(zero_seal(optim_), "zero_seal"); }
+
+  zero_result result() {
+    zero_result result;
+    zero_result_init(&result, sizeof result);
+    must(zero_step_result(optim_, &result), "zero_step_result");
+    return result;
+  }
+  /// Elements that `rank` owns.
+  int64_t owned(int32_t rank) {
+    size_t count = 0;
+    must(zero_owned_ranges(optim_, rank, nullptr, 0, &count), "zero_owned_ranges");
+    std::vector<int64_t> ranges(3 * count);
+    must(zero_owned_ranges(optim_, rank, ranges.data(), count, &count), "zero_owned_ranges");
+    int64_t elements = 0;
+    for (size_t i = 0; i < count; i++) elements += ranges[3 * i + 2];
+    return elements;
+  }
+
+ private:
+  static void must(zero_status status, const char* what) {
+    EXPECT_EQ(status, ZERO_OK) << what << ": " << zero_last_error();
+  }
+
+  zero_comm* comm_;
+  zero_optim* optim_ = nullptr;
+};
+
+/// Let `body` train on `world` ranks and tell what it ended with; all ranks must tell the same
+/// bits.
+void train(CommKind kind, int world, const Choices& choices,
+           const std::function<std::vector<float>(Rank&, int rank)>& body) {
+  const std::string what = std::string(kind == CommKind::local ? "local" : "user") + ", world " +
+                           std::to_string(world) + ", partition " +
+                           std::to_string(choices.partition);
+  static int count = 0;
+  const std::string name = "vectors-" + std::to_string(getpid()) + "-" + std::to_string(count++);
+  Engine engine(world);
+  const std::vector<std::string> ends = run_sound_ranks(RankKind::threads, world, [&](int rank) {
+    SCOPED_TRACE(what + ", rank " + std::to_string(rank));
+    zero_comm* const comm = join(kind, name, engine, rank);
+    EXPECT_NE(comm, nullptr) << zero_last_error();
+    Rank one(comm, choices);
+    const std::vector<float> values = body(one, rank);
+    return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  });
+  for (const std::string& end : ends)
+    EXPECT_EQ(end, ends[0]) << what << ": ranks end with different bits";
+}
+
+/// The numbers that the optimizer files of a checkpoint hold as the tensor `key`.
+std::vector<float> stored(const std::string& checkpoint, const std::string& key) {
+  std::vector<float> values;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
+    if (entry.path().filename().string().rfind("optim-", 0) != 0) continue;
+    const std::string file = read_file(entry.path());
+    uint64_t head = 0;
+    std::memcpy(&head, file.data(), sizeof head);
+    const size_t at = file.substr(8, head).find("\"" + key + "\":");
+    if (at == std::string::npos) continue;
+    const std::string offsets = "\"data_offsets\":[";
+    const char* from = file.c_str() + file.find(offsets, 8 + at) + offsets.size();
+    char* comma = nullptr;
+    const uint64_t begin = std::strtoull(from, &comma, 10);
+    const uint64_t end = std::strtoull(comma + 1, nullptr, 10);
+    values.resize((end - begin) / sizeof(float));
+    std::memcpy(values.data(), file.data() + 8 + head + begin, end - begin);
+  }
+  return values;
+}
+
+// The momentum buffer is 1, then 0.9 + 1 = 1.9: 1 -> 1 - 0.1 = 0.9 -> 0.9 - 0.19 = 0.71.
+TEST(Vectors, momentum_goes_on_after_a_reload_on_another_number_of_ranks) {
+  const auto step = [](Rank& rank, std::vector<Tensor>& w) {
+    w[0].grad = {1, 1, 1};
+    rank.reduce(w);
+    rank.step();
+  };
+  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+    for (int world = 1; world <= kMaxWorld; world++) {
+      const Choices choices{.partition = kPartitions[world % 4], .lr = 0.1, .momentum = 0.9};
+      const Scratch scratch;
+      train(kind, world, choices, [&](Rank& rank, int) {
+        std::vector<Tensor> w = {{.name = "w", .data = {1, 1, 1}}};
+        rank.add(w);
+        step(rank, w);
+        EXPECT_EQ(w[0].data, std::vector<float>(3, 0.9f));
+        rank.save(scratch / "first");
+        step(rank, w);
+        EXPECT_FLOAT_EQ(w[0].data[2], 0.71f);
+        return w[0].data;
+      });
+      const Choices later{.partition = kPartitions[(world + 1) % 4], .lr = 0.1, .momentum = 0.9};
+      train(kind, world % kMaxWorld + 1, later, [&](Rank& rank, int) {
+        std::vector<Tensor> w = {{.name = "w", .data = {-7, -7, -7}}};
+        rank.add(w);
+        rank.load(scratch / "first");
+        EXPECT_EQ(w[0].data, std::vector<float>(3, 0.9f));
+        step(rank, w);
+        for (const float x : w[0].data) EXPECT_FLOAT_EQ(x, 0.71f);
+        EXPECT_EQ(rank.result().step, 2);
+        rank.save(scratch / "second");
+        return w[0].data;
+      });
+      EXPECT_EQ(stored(scratch / "first", "w.momentum_buffer"), std::vector<float>(3, 1.0f));
+      EXPECT_EQ(stored(scratch / "second", "w.momentum_buffer"), std::vector<float>(3, 1.9f));
+    }
+  }
+}
+
+// Two ranks: gradients of w are 1 and 4, of b 1 and 2; their means 2.5 and 1.5 move 1 to 0.75 and
+// 2 to 1.85. More ranks lie evenly between the two, one rank has the mean.
+TEST(Vectors, every_rank_moves_by_the_mean_gradient) {
+  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+    for (int world = 1; world <= kMaxWorld; world++) {
+      for (const int32_t partition : kPartitions) {
+        train(kind, world, {.partition = partition}, [&](Rank& rank, int me) {
+          std::vector<Tensor> model = {{.name = "w", .data = {1}},
+                                       {.name = "b", .data = {2}, .owner = world - 1}};
+          rank.add(model);
+          const float place = world == 1 ? 0.5f : static_cast<float>(me) / (world - 1);
+          model[0].grad[0] = 1 + 3 * place;
+          model[1].grad[0] = 1 + place;
+          rank.reduce(model);
+          rank.step();
+          EXPECT_FLOAT_EQ(model[0].data[0], 0.75f);
+          EXPECT_FLOAT_EQ(model[1].data[0], 1.85f);
+          return std::vector<float>{model[0].data[0], model[1].data[0]};
+        });
+      }
+    }
+  }
+}
+
+TEST(Vectors, late_parameters_find_the_rank_that_has_room_for_them) {
+  for (int world = 1; world <= kMaxWorld; world++) {
+    train(CommKind::local, world, {.partition = ZERO_PARTITION_GREEDY}, [&](Rank& rank, int) {
+      std::vector<Tensor> early, late;
+      for (int i = 0; i < 4 * world; i++) {
+        const size_t sizes[] = {9, 7, 5, 3};
+        auto& group = i == 4 * world - 1 ? late : early;
+        group.push_back({.name = std::to_string(i), .data = std::vector<float>(sizes[i % 4])});
+      }
+      rank.add(early);
+      rank.seal();
+      rank.add(late);
+      rank.seal();
+      for (int32_t r = 0; r < world; r++) EXPECT_EQ(rank.owned(r), 24) << "rank " << r;
+      return std::vector<float>();
+    });
+  }
+}
+
+struct Norm {
+  double p;
+  double norm;
+};
+// Of the gradients {3, 4}, {12} and {}: 3 + 4 + 12, the root of 9 + 16 + 144, and 12.
+constexpr Norm kNorms[] = {{1, 19}, {2, 13}, {INFINITY, 12}};
+
+double norm_of(const std::vector<float>& values, double p) {
+  double sum = 0, largest = 0;
+  for (const float x : values) {
+    sum += std::pow(std::fabs(double{x}), p);
+    largest = std::max(largest, std::fabs(double{x}));
+  }
+  return std::isinf(p) ? largest : std::pow(sum, 1 / p);
+}
+
+/// Rank 0 owns the gradients 3 and 4, rank 1 owns 12, all ranks behind them own none.
+std::vector<Tensor> clipped_model(int world) {
+  return {{.name = "a", .data = {0, 0}, .owner = 0},
+          {.name = "b", .data = {0}, .owner = world > 1 ? 1 : 0}};
+}
+
+std::vector<float> all_of(const std::vector<Tensor>& model) {
+  std::vector<float> values = model[0].data;
+  values.insert(values.end(), model[1].data.begin(), model[1].data.end());
+  return values;
+}
+
+TEST(Vectors, a_norm_counts_each_gradient_once_whoever_owns_it) {
+  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+    for (int world = 1; world <= kMaxWorld; world++) {
+      for (const Norm& one : kNorms) {
+        const Choices choices{.partition = ZERO_PARTITION_MANUAL, .lr = 1};
+        train(kind, world, choices, [&](Rank& rank, int me) {
+          std::vector<Tensor> model = clipped_model(world);
+          rank.add(model);
+          // One rank has the whole gradient, the last: so the sum is exact in every world.
+          model[0].grad = {3, 4};
+          model[1].grad = {12};
+          for (Tensor& tensor : model) tensor.has_grad = me == world - 1;
+          rank.reduce(model, ZERO_REDUCE_SUM);
+          EXPECT_EQ(rank.owned(world - 1), world > 2 ? 0 : world == 2 ? 1 : 3);
+          EXPECT_EQ(rank.clip(0.3, one.p), one.norm);
+          EXPECT_NEAR(rank.clip(100, one.p), 0.3, 1e-6) << "not the clipped norm";
+          rank.step();
+          // From 0 with a rate of 1, parameters are the negative gradients.
+          const std::vector<float> moved = all_of(model);
+          EXPECT_NEAR(norm_of(moved, one.p), 0.3, 1e-6);
+          EXPECT_NEAR(moved[0] / moved[2], 3.0 / 12, 1e-6) << "not the same direction";
+          EXPECT_NEAR(moved[1] / moved[2], 4.0 / 12, 1e-6);
+          return moved;
+        });
+      }
+    }
+  }
+}
+
+TEST(Vectors, the_clip_of_the_step_itself_is_that_of_the_mean) {
+  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+    for (int world = 1; world <= kMaxWorld; world++) {
+      for (const Norm& one : kNorms) {
+        const Choices choices{
+            .partition = ZERO_PARTITION_MANUAL, .lr = 1, .max_grad_norm = 0.3, .norm_type = one.p};
+        train(kind, world, choices, [&](Rank& rank, int) {
+          std::vector<Tensor> model = clipped_model(world);
+          rank.add(model);
+          model[0].grad = {3, 4};  // on every rank, so this is the mean too
+          model[1].grad = {12};
+          rank.reduce(model);
+          rank.step();
+          EXPECT_DOUBLE_EQ(rank.result().grad_norm, one.norm);
+          EXPECT_DOUBLE_EQ(rank.result().clip_factor, 0.3 / (one.norm + 1e-6));
+          EXPECT_NEAR(norm_of(all_of(model), one.p), 0.3, 1e-6);
+          return all_of(model);
+        });
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

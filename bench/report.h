@@ -23,6 +23,7 @@ struct Row {
   std::string reference;     // what the floor was measured with
   double reference_rate;     // bytes a second
   double read_rate;          // of reading alone, for comparison; 0: not measured
+  double mix_rate;           // of five streams read, three of them written, likewise
 
   double floor() const { return modelled * static_cast<double>(elements) / reference_rate; }
   double of_floor() const { return floor() / seconds.median; }

@@ -92,6 +92,7 @@ void take_reference(const Board& board, const Settings& settings, int ranks, Row
     const double bytes = Streams::bytes(static_cast<Stream>(i), settings.stream_mib << 18, ranks);
     const double rate = bytes / spread(board.series[kFirstStream + i]).median;
     if (i == kRead) row.read_rate = rate;
+    if (i == kMix) row.mix_rate = rate;
     if (!kStreamInfo[i].is_reference || rate <= row.reference_rate) continue;
     row.reference_rate = rate;
     row.reference = kStreamInfo[i].name;

@@ -9,16 +9,16 @@
 
 namespace bench {
 
-enum Stream { kStreamingCopy, kCopy, kScale, kTriad, kRead, kStreams };
+enum Stream { kStreamingCopy, kCopy, kScale, kTriad, kRead, kMix, kStreams };
 
 struct StreamInfo {
   const char* name;
   double bytes_per_element;
-  bool is_reference;  // reading alone is shown, but no step could be as fast as it
+  bool is_reference;  // the others are only shown beside it
 };
 inline constexpr StreamInfo kStreamInfo[kStreams] = {
     {"streaming copy", 8, true},  {"copy", 8, true},       {"in-place scale", 8, true},
-    {"triad in place", 12, true}, {"read only", 4, false},
+    {"triad in place", 12, true}, {"read only", 4, false}, {"five in, three out", 32.0 / 3, false},
 };
 
 /// One rank's arrays, and its threads' walks over them.

@@ -11,8 +11,11 @@
 namespace zero {
 namespace {
 
-// A tile of every stream fits the first-level cache beside the sums.
+// A tile of every stream fits the first-level cache, for what is read a second time. Where nothing
+// is, a tile only bounds the time between two looks at the abort word, and ends cost a little.
 constexpr int64_t kTile = 2048;
+constexpr int64_t kLongTile = 32768;
+constexpr int64_t kLook = 131072;  // elements
 constexpr float kZeros[kTile] = {};
 
 const KernelTable& kernels() { return kernel_table(best_isa()); }
@@ -62,15 +65,18 @@ class Updater {
 
   /// Elements [begin, end) of all runs, counted in order.
   uint64_t walk(int64_t begin, int64_t end, bool reports_progress) {
-    int64_t passed = 0;
-    int tiles = 0;
+    int64_t passed = 0, unlooked = 0;
     for (size_t r = 0; r < runs_.runs.size() && passed < end; r++) {
       const Run& run = runs_.runs[r];
       const int64_t first = std::max<int64_t>(0, begin - passed);
       const int64_t last = std::min(run.count, end - passed);
-      for (int64_t at = first; at < last; at += kTile) {
-        tile(r, run, at, std::min(kTile, last - at));
-        if (++tiles % 64 != 0) continue;
+      const int64_t length = tile_length(r);
+      for (int64_t at = first; at < last; at += length) {
+        const int64_t count = std::min(length, last - at);
+        tile(r, run, at, count);
+        unlooked += count;
+        if (unlooked < kLook) continue;
+        unlooked = 0;
         if (call_.comm().aborted()) return nonfinite_;
         if (reports_progress) call_.progress();
       }
@@ -80,6 +86,15 @@ class Updater {
   }
 
  private:
+  int64_t tile_length(size_t r) const {
+    const float* const* sources = &runs_.sources[r * runs_.source_width];
+    const bool zeros =
+        std::find(sources, sources + runs_.source_width, nullptr) != sources + runs_.source_width;
+    const bool copies =
+        runs_.target_width > 1 && runs_.targets[r * runs_.target_width + 1] != nullptr;
+    return zeros || copies ? kTile : kLongTile;
+  }
+
   void tile(size_t r, const Run& run, int64_t at, int64_t count) {
     const auto elements = static_cast<size_t>(count);
     const float* const* sources = &runs_.sources[r * runs_.source_width];
@@ -112,8 +127,10 @@ class Updater {
     for (; view != memory_.views.end() && view->segment.share < share + count; ++view) {
       const int64_t begin = std::max<int64_t>(view->segment.share - share, 0);
       const int64_t end = std::min(view->segment.share + view->segment.count - share, count);
-      for (size_t i = 0; i < in_.size(); i++) sources[i] = in_[i] + begin;
-      reducer.reduce(sum_, sources, static_cast<size_t>(end - begin));
+      for (int64_t at = begin; at < end; at += kTile) {
+        for (size_t i = 0; i < in_.size(); i++) sources[i] = in_[i] + at;
+        reducer.reduce(sum_, sources, static_cast<size_t>(std::min(kTile, end - at)));
+      }
     }
     return reducer.record().nonfinite;
   }

@@ -445,7 +445,7 @@ typedef struct zero_result {
     int64_t step;          /* steps done, skipped ones not counted; saved with the state            */
     int64_t skipped;       /* steps skipped since zero_create                                       */
     int64_t nonfinite;     /* elements that were not finite in the last step's reduced gradients    */
-    double grad_norm;      /* norm before clipping of the last step that took one, else -1          */
+    double grad_norm;      /* norm before clipping, of the last step; -1 if it took none            */
     double clip_factor;    /* that clipping multiplied with, 1 if it did not                        */
     zero_status status;    /* of the latest zero_step: ZERO_OK, ZERO_SKIPPED, or its error           */
     int32_t reserved;

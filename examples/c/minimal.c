@@ -3,6 +3,7 @@
  * and the mean wins. Run it alone, or as `zero-run -n 4 minimal run`. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "zero.h"
 
@@ -13,6 +14,12 @@ static void forward_backward(const float *weights, float *grads, int step, int r
   for (int i = 0; i < COUNT; i++) grads[i] = weights[i] - (float)(rank + 1);
 }
 
+static void check(zero_status status) {
+  if (status >= ZERO_OK) return;
+  fprintf(stderr, "%s\n", zero_last_error());
+  exit(1);
+}
+
 int main(int argc, char **argv) {
   const int steps = 100;
   const char *directory = argc > 1 ? argv[1] : "minimal-checkpoint";
@@ -21,27 +28,25 @@ int main(int argc, char **argv) {
   float *weights = NULL, *grads = NULL;
 
   /* clang-format off */
-  zero_comm *comm;   zero_comm_create_env(&comm, NULL);   /* torchrun, mpirun, srun, zero-run, or alone */
-  zero_optim *optim; zero_create(&optim, comm, NULL);     /* AdamW, state split evenly over the ranks   */
-  zero_arena_alloc(comm, bytes, ZERO_MEMORY_SHARED, (void **)&weights);
-  zero_arena_alloc(comm, bytes, ZERO_MEMORY_PER_RANK, (void **)&grads);
+  zero_comm *comm;   check(zero_comm_create_env(&comm, NULL));  /* torchrun, mpirun, srun, zero-run, or alone */
+  zero_optim *optim; check(zero_create(&optim, comm, NULL));    /* AdamW, state split evenly over the ranks   */
+  check(zero_arena_alloc(comm, bytes, ZERO_MEMORY_SHARED, (void **)&weights));
+  check(zero_arena_alloc(comm, bytes, ZERO_MEMORY_PER_RANK, (void **)&grads));
   zero_param param;  zero_param_init(&param, sizeof param);
   param.name = "weights"; param.data = weights; param.grad = grads; param.shape = shape; param.ndim = 1;
-  zero_register_params(optim, NULL, &param, 1, NULL);
-  zero_broadcast_params(optim, 0, NULL);                  /* all ranks start from rank 0's parameters   */
+  check(zero_register_params(optim, NULL, &param, 1, NULL));
+  check(zero_broadcast_params(optim, 0, NULL));                 /* all ranks start from rank 0's parameters   */
   for (int step = 0; step < steps; step++) {
     forward_backward(weights, grads, step, zero_comm_rank(comm));
-    zero_step(optim, NULL);                               /* reduce, agree, update the own share, share */
+    check(zero_step(optim, NULL));                              /* reduce, agree, update the own share, share */
   }
-  zero_state_save(optim, directory, NULL);                /* loads again on any number of ranks         */
+  check(zero_state_save(optim, directory, NULL));               /* loads again on any number of ranks         */
   /* clang-format on */
 
   printf("rank %d of %d: weights[0] is %.4f\n", (int)zero_comm_rank(comm),
          (int)zero_comm_world(comm), (double)weights[0]);
-  zero_free(optim);
-  zero_arena_free(weights);
-  zero_arena_free(grads);
-  zero_comm_free(comm);
-  if (zero_last_error()[0] != '\0') fprintf(stderr, "%s\n", zero_last_error());
-  return zero_last_error()[0] != '\0';
+  check(zero_free(optim));
+  check(zero_arena_free(weights));
+  check(zero_arena_free(grads));
+  check(zero_comm_free(comm));
 }

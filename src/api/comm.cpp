@@ -7,6 +7,7 @@
 #include "api/guard.h"
 #include "api/options.h"
 #include "base/checked.h"
+#include "base/utf8.h"
 #include "comm/arena.h"
 #include "comm/create.h"
 
@@ -259,6 +260,7 @@ zero_status zero_comm_all_reduce(zero_comm* comm, void* data, size_t count, int3
 zero_status zero_comm_abort(zero_comm* comm, const char* reason) {
   return guard([&]() -> Status {
     const std::shared_ptr<Comm> found = ZERO_TRY(find_handle(comm));
+    if (reason != nullptr && !is_utf8(reason)) reason = "the reason given is not UTF-8";
     found->abort(Failure{.code = ZERO_ERR_ABORTED,
                          .rank = found->rank(),
                          .step = found->steps_done,

@@ -8,6 +8,7 @@
 
 #include "api/handles.h"
 #include "base/status.h"
+#include "kernels/float_environment.h"
 
 namespace zero::api {
 
@@ -20,9 +21,11 @@ inline zero_status report(const Status& status) noexcept {
   return status.code();
 }
 
-/// Run a body that returns Status; exceptions of the standard library become codes.
+/// Run a body that returns Status; exceptions of the standard library become codes. Whatever the
+/// caller's thread rounds like, libzero's numbers are the same on every rank.
 template <class Body>
 zero_status guard(const Body& body) noexcept {
+  const FloatEnvironment environment;
   try {
     Status forked = check_fork();
     return report(forked.ok() ? body() : forked);

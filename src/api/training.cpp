@@ -26,6 +26,13 @@ Status check_stream(const void* stream) {
   return Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host");
 }
 
+Status check_step_options(const zero_step_options& options) {
+  if (options.reserved != 0)
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("zero_step_options.reserved is ", options.reserved, ", not 0"));
+  return check_stream(options.stream);
+}
+
 /// Fail this rank's part of a collective call: the others learn why.
 Status refuse(Call& call, const Status& status) { return call.vote("enter", status); }
 
@@ -38,8 +45,10 @@ template <class Options>
 Result<Path> read_path(const char* directory, const Options* options, const Options& defaults,
                        size_t oldest, int32_t known, const char* name) {
   const Options read = ZERO_TRY(read_struct(options, defaults, oldest, name));
-  if (directory == nullptr || *directory == '\0')
-    return Status(ZERO_ERR_ARGUMENT, "directory is empty");
+  if (directory == nullptr) return Status(ZERO_ERR_ARGUMENT, "directory is NULL");
+  if (*directory == '\0') return Status(ZERO_ERR_ARGUMENT, "directory is empty");
+  if (read.reserved != 0)
+    return Status(ZERO_ERR_ARGUMENT, text(name, ".reserved is ", read.reserved, ", not 0"));
   if ((read.flags & ~known) != 0) {
     return Status(ZERO_ERR_ARGUMENT, text(name, ".flags ", read.flags, " are unknown"));
   }
@@ -94,7 +103,7 @@ zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
       on_all(optim, Operation::step, [&](Call& call, Optimizer& found) -> Status {
         auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
         if (!read.ok()) return refuse(call, read.failure());
-        const Status bad = check_stream(read->stream);
+        const Status bad = check_step_options(*read);
         if (!bad.ok()) return refuse(call, bad);
         news = ZERO_TRY(step(call, found, {read->grads, read->grad_count, read->reduce_flags}));
         return Status();

@@ -3,6 +3,8 @@
 #include "base/text.h"
 
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <cstring>
 
 namespace zero {
@@ -52,6 +54,21 @@ std::string errno_name(int error) {
 }
 
 }  // namespace
+
+void append_text(std::string& out, double part) {
+  char digits[40];
+  out.append(digits, std::to_chars(digits, digits + sizeof digits, part).ptr);
+}
+
+std::string hex_double(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  char digits[64];
+  const auto end =
+      std::to_chars(digits, digits + sizeof digits, std::fabs(value), std::chars_format::hex);
+  return text(std::signbit(value) ? "-0x" : "0x",
+              std::string_view(digits, static_cast<size_t>(end.ptr - digits)));
+}
 
 std::string errno_text(int error) {
   char buffer[256] = "";

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <concepts>
-#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -15,11 +14,7 @@ template <std::integral Number>
 void append_text(std::string& out, Number part) {
   out += std::to_string(part);
 }
-inline void append_text(std::string& out, double part) {
-  char digits[40];
-  std::snprintf(digits, sizeof digits, "%.17g", part);
-  out += digits;
-}
+void append_text(std::string& out, double part);  // the shortest text that reads back the same
 
 /// text("rank ", 2, " registered ", 1000, " elements")
 template <class... Parts>
@@ -28,6 +23,9 @@ std::string text(const Parts&... parts) {
   (append_text(out, parts), ...);
   return out;
 }
+
+/// The exact bits of a double as "0x1.8p+1", "inf", "-inf" or "nan"; the same in every locale.
+std::string hex_double(double value);
 
 /// The system's words for an errno: "No space left on device (ENOSPC)".
 std::string errno_text(int error);

@@ -108,6 +108,18 @@ void Optimizer::commit_seal(Seal seal) {
   addresses++;
 }
 
+std::string Optimizer::agreed_lines() const {
+  std::string lines = text("step ", step, "\n");
+  for (size_t g = 0; g < groups.size(); g++) {
+    for (size_t s = 0; s < options.rule->settings.size(); s++) {
+      const double value = groups[g].settings[s];
+      lines += text("group ", g, " ", options.rule->settings[s].name, " = ", hex_double(value),
+                    " (", value, ")\n");
+    }
+  }
+  return lines;
+}
+
 float* Optimizer::slot(int slot, int64_t share) const {
   const HostMemory& memory = slots_[static_cast<size_t>(slot)];
   return memory.bytes() == 0 ? nullptr : memory.floats() + share;

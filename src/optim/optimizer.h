@@ -120,6 +120,8 @@ class Optimizer {
   Status allocate_slots(uint32_t also = 0);
   /// The slots that the settings of any group use, as bits.
   uint32_t slots_used() const;
+  /// Step count and settings, to the bit, a line each: they must be the same on every rank.
+  std::string agreed_lines() const;
   /// One past the last parameter of a group; the first follows the group before.
   int64_t group_end(size_t group) const { return group_ends_[group]; }
   const std::vector<Segment>& segments() const { return segments_; }

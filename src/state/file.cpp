@@ -48,8 +48,8 @@ bool is_file_name(std::string_view name) {
 }
 
 Result<SplitPath> split_path(std::string_view path) {
-  const auto bad = [&](const char* why) {
-    return Status(ZERO_ERR_ARGUMENT, text("the checkpoint directory '", path, "' ", why));
+  const auto bad = [whole = path](const char* why) {
+    return Status(ZERO_ERR_ARGUMENT, text("the checkpoint directory '", whole, "' ", why));
   };
   while (!path.empty() && path.back() == '/') path.remove_suffix(1);
   if (path.empty()) return bad("has no name");

@@ -138,15 +138,6 @@ bool is_tensor_file(std::string_view name) {
   return name.size() > kEnding.size() && name.substr(name.size() - kEnding.size()) == kEnding;
 }
 
-std::string hex_double(double value) {
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char digits[64];
-  const auto end =
-      std::to_chars(digits, digits + sizeof digits, std::fabs(value), std::chars_format::hex);
-  return text(std::signbit(value) ? "-0x" : "0x",
-              std::string_view(digits, static_cast<size_t>(end.ptr - digits)));
-}
-
 bool parse_hex_double(std::string_view text, double& value) {
   const bool negative = take_prefix(text, "-");
   double parsed = 0;

@@ -82,8 +82,7 @@ bool is_checkpoint_file(std::string_view name);
 /// Others are listed and verified, but hold no tensor that is loaded.
 bool is_tensor_file(std::string_view name);
 
-/// The exact bits of a double as "0x1.8p+1", "inf" or "-inf"; the same in every locale.
-std::string hex_double(double value);
+/// What hex_double wrote, unless it was a NaN.
 bool parse_hex_double(std::string_view text, double& value);
 
 /// 32 or 16 lower-case hexadecimal digits.

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "state/blocks.h"
 #include "state/commit.h"
+#include "state/file_size_signal.h"
 #include "state/layout.h"
 
 namespace zero {
@@ -17,14 +18,7 @@ namespace {
 
 /// What must be the same on every rank.
 std::string agreed_text(const Optimizer& optim, std::string_view directory, int32_t flags) {
-  std::string out = text("directory '", directory, "'\nflags ", flags, "\nstep ", optim.step, "\n");
-  for (size_t g = 0; g < optim.groups.size(); g++) {
-    for (size_t s = 0; s < optim.options.rule->settings.size(); s++) {
-      out += text("group ", g, " ", optim.options.rule->settings[s].name, " = ",
-                  hex_double(optim.groups[g].settings[s]), "\n");
-    }
-  }
-  return out;
+  return text("directory '", directory, "'\nflags ", flags, "\n", optim.agreed_lines());
 }
 
 std::span<const std::byte> bytes_of(const float* values, int64_t count) {
@@ -230,6 +224,7 @@ class Save {
 
 Status save_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {
   const int64_t began = now_ns();
+  const FileSizeSignal held;
   os().reached("save.begin");
   ZERO_TRY(call.agree("arguments", "zero_state_save", agreed_text(optim, directory, flags)));
   Status status = Save(call, optim, directory, flags).run();

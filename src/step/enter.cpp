@@ -30,23 +30,8 @@ struct EntryRecord {
   Digest agreed{};  // of settings, step and arguments
 };
 
-/// Exact: a difference of one bit must show.
-std::string exact(double value) {
-  char digits[40];
-  std::snprintf(digits, sizeof digits, "%a", value);
-  return text(digits, " (", value, ")");
-}
-
-std::string agreed_lines(const Optimizer& optim, const std::string& args) {
-  std::string lines = text("step ", optim.step, "\n");
-  for (size_t g = 0; g < optim.groups.size(); g++) {
-    for (size_t s = 0; s < optim.options.rule->settings.size(); s++) {
-      lines += text("group ", g, " ", optim.options.rule->settings[s].name, " = ",
-                    exact(optim.groups[g].settings[s]), "\n");
-    }
-  }
-  return lines + args;
-}
+/// A difference of one bit must show.
+std::string exact(double value) { return text(hex_double(value), " (", value, ")"); }
 
 std::string registration_lines(const Optimizer& optim) {
   const OptimizerOptions& o = optim.options;
@@ -294,7 +279,7 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   const bool moved = memory.data_addresses != optim.addresses;
   if (entry.local.ok() && moved) entry.local = check_bound(optim);
   if (entry.local.ok() && moved) entry.local = check_arenas(optim);
-  const std::string lines = agreed_lines(optim, entry.args);
+  const std::string lines = optim.agreed_lines() + entry.args;
   const bool placed = entry.local.ok() && place_early(optim, memory, entry);
   EntryRecord mine = record_of(optim, memory, entry, lines);
   if (placed) {

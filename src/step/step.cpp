@@ -185,6 +185,7 @@ Status run_step(Call& call, Optimizer& optim, const Grads& grads, bool* skip) {
       ZERO_TRY(gather(call, optim, grads, clips ? options.grad_norm_type : 0));
     }
     *skip = options.nonfinite == ZERO_NONFINITE_SKIP && memory.nonfinite > 0;
+    if (*skip && clips) memory.grad_norm = memory.raw_norm * memory.factor;
     if (!*skip && clips) ZERO_TRY(clip(call, optim, options.max_grad_norm, options.grad_norm_type));
   }
   if (!*skip) ZERO_TRY(apply_and_publish(call, optim, fused));

@@ -81,6 +81,9 @@ float* layout_base(const Optimizer& optim, const Address& address) {
 Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count) {
   const size_t params = optim.params.size();
   if (given == nullptr) {
+    if (count != 0)
+      return Status(ZERO_ERR_ARGUMENT,
+                    text(count, " gradient pointers are announced, but grads is NULL"));
     if (memory.grads_from_addresses == optim.addresses) return Status();
     memory.grads.resize(params);
     for (size_t i = 0; i < params; i++) memory.grads[i] = optim.params[i].grad;

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 
 #include "base/hash.h"
 #include "state/blocks.h"
+#include "state/file_size_signal.h"
 #include "support/failing_calls.h"
 #include "support/scratch.h"
 
@@ -316,6 +318,28 @@ TEST(Blocks, no_failure_leaks_a_descriptor) {
     EXPECT_EQ(test::open_descriptors(), before) << "call " << at;
   }
   EXPECT_GT(calls, 15);
+}
+
+TEST(File, a_write_past_the_size_limit_is_an_error_and_no_signal) {
+  Scratch scratch;
+  const Fd file(open((scratch / "long").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{4096, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  ssize_t first, second;
+  int error;
+  {
+    const FileSizeSignal held;
+    const std::string bytes(5000, 'x');
+    first = write(file.get(), bytes.data(), bytes.size());
+    second = write(file.get(), bytes.data(), bytes.size());
+    error = errno;
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(first, 4096);
+  EXPECT_EQ(second, -1);
+  EXPECT_EQ(error, EFBIG);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-from ._abi import CommHandle, lib
+from ._abi import CommHandle, int64, lib
 
 _ITEM_BYTES = {"float32": 4, "float64": 8, "int32": 4, "int64": 8}
 _ARRAY_TYPES = {"f4": "float32", "f8": "float64", "i4": "int32", "i8": "int64"}
@@ -153,7 +153,7 @@ class ArenaMemory:
 
     def __init__(self, comm: CommHandle, size: int, kind: int) -> None:
         out = c.c_void_p()
-        lib().zero_arena_alloc(comm, size, kind, c.byref(out))
+        lib().zero_arena_alloc(comm, int64(size, "bytes"), kind, c.byref(out))
         self.address = out.value or 0
         self.bytes = size
         weakref.finalize(self, _free_arena, self.address).atexit = False

@@ -68,6 +68,11 @@ pending = _Pending()
 def raise_failure(error: ZeroError) -> None:
     """Raise `error`, or in its place the callback's exception that caused it."""
     cause, pending.exception = pending.exception, None
-    if cause is None:
-        raise error
-    raise cause from error
+    try:
+        if cause is None:
+            raise error
+        raise cause from error
+    finally:
+        # The traceback has this frame: a local that is the exception would be a cycle, and keep the
+        # callers' frames, with all that they refer to, until the garbage collector comes.
+        del error, cause

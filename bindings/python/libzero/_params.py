@@ -90,14 +90,16 @@ def c_params(params: Sequence[Prepared]) -> Any:
         entry.name = _abi.text(param.name, "parameter")
         entry.data = address(prepared.data)
         entry.grad = address(prepared.grad)
-        entry.shape = (c.c_int64 * len(prepared.shape))(*prepared.shape)
-        entry.ndim = len(prepared.shape)
-        entry.owner = param.owner
+        what = f"parameter {param.name!r}:"
+        dimensions = [_abi.int64(size, f"{what} dimension") for size in prepared.shape]
+        entry.shape = (c.c_int64 * len(dimensions))(*dimensions)
+        entry.ndim = len(dimensions)
+        entry.owner = _abi.int32(param.owner, f"{what} owner")
         if param.padded:
             entry.flags |= _abi.PARAM_PADDED
         if param.order is not None:
             entry.flags |= _abi.PARAM_ORDER
-            entry.order = param.order
+            entry.order = _abi.int64(param.order, f"{what} order")
     return array
 
 
@@ -129,10 +131,10 @@ def c_options(
     options = _abi.create(_abi.Options)
     options.optimizer = _abi.choice(_abi.OPTIMIZERS, optimizer, "optimizer")
     options.partition = _abi.choice(_abi.PARTITIONS, partition, "partition")
-    options.bucket_bytes = bucket_bytes
-    options.max_grad_norm = max_grad_norm
-    options.grad_norm_type = grad_norm_type
+    options.bucket_bytes = _abi.int64(bucket_bytes, "bucket_bytes")
+    options.max_grad_norm = _abi.double(max_grad_norm, "max_grad_norm")
+    options.grad_norm_type = _abi.double(grad_norm_type, "grad_norm_type")
     options.nonfinite = _abi.choice(_abi.NONFINITES, nonfinite, "nonfinite")
-    options.threads = threads
+    options.threads = _abi.int32(threads, "threads")
     options.names, options.values, options.setting_count = _abi.settings(settings)
     return options

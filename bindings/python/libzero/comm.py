@@ -11,12 +11,10 @@ from types import TracebackType
 from typing import Any, Union, overload
 
 from . import _abi, _user
-from ._abi import CommHandle, lib
+from ._abi import CommHandle, int32, lib
 from ._buffers import ArenaMemory, Shape, buffer_of, shape_of
 from ._errors import ZeroError
 from ._user import Collectives
-
-_INT64 = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,9 @@ class Comm:
         """Join the `world` ranks of this host, processes or threads, that pass the same name."""
         handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
         encoded = _abi.text(name, "name")
-        lib().zero_comm_create_local(c.byref(handle), encoded, _int32(rank), _int32(world), options)
+        lib().zero_comm_create_local(
+            c.byref(handle), encoded, int32(rank, "rank"), int32(world, "world"), options
+        )
         return cls(handle)
 
     @classmethod
@@ -88,13 +88,15 @@ class Comm:
         """A group whose collectives are Python functions. What one of them raises comes out of the
         call that ran it, and the comm is broken, as after a failure of any transport."""
         handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
-        _user.create(handle, collectives, _int32(rank), _int32(world), options)
+        _user.create(handle, collectives, int32(rank, "rank"), int32(world, "world"), options)
         return cls(handle)
 
     def split(self, color: int, key: int = 0) -> Comm | None:
         """A comm of the ranks with this color, by key, then rank; None for a negative color."""
         handle = CommHandle()
-        lib().zero_comm_split(c.byref(handle), self._handle.open(), _int32(color), _int32(key))
+        lib().zero_comm_split(
+            c.byref(handle), self._handle.open(), int32(color, "color"), int32(key, "key")
+        )
         return Comm(handle) if handle.value else None
 
     @property
@@ -112,7 +114,9 @@ class Comm:
     def broadcast(self, data: Any, root: int = 0) -> None:
         """Copy the bytes of `data`, an array or writable buffer, from `root` to every rank."""
         buffer = buffer_of(data, "data")
-        lib().zero_comm_broadcast(self._handle.open(), buffer.address, buffer.bytes, _int32(root))
+        lib().zero_comm_broadcast(
+            self._handle.open(), buffer.address, buffer.bytes, int32(root, "root")
+        )
 
     @overload
     def all_reduce(self, data: float, operation: str = "sum") -> float: ...
@@ -138,9 +142,7 @@ class Comm:
     def _all_reduce_number(self, number: float, operation: int) -> float:
         value: Union[c.c_int64, c.c_double]
         if isinstance(number, int):
-            if not -_INT64 <= number < _INT64:
-                raise OverflowError(f"{number} does not fit into 64 bits")
-            value, dtype = c.c_int64(number), _abi.DTYPES["int64"]
+            value, dtype = c.c_int64(_abi.int64(number, "data")), _abi.DTYPES["int64"]
         else:
             value, dtype = c.c_double(number), _abi.DTYPES["float64"]
         lib().zero_comm_all_reduce(self._handle.open(), c.addressof(value), 1, dtype, operation)
@@ -216,13 +218,6 @@ class Comm:
         return f"<Comm, rank {self.rank} of {self.world}>"
 
 
-def _int32(value: int) -> int:
-    """ctypes would cut a wide number to 32 bits without a word."""
-    if not -(1 << 31) <= value < 1 << 31:
-        raise OverflowError(f"{value} does not fit into 32 bits")
-    return value
-
-
 def _options(timeout_ms: int, late_ms: int, rendezvous_ms: int) -> Any:
     options = _abi.create(_abi.CommOptions)
     for name, value in (
@@ -231,5 +226,5 @@ def _options(timeout_ms: int, late_ms: int, rendezvous_ms: int) -> Any:
         ("rendezvous_ms", rendezvous_ms),
     ):
         if value:
-            setattr(options, name, value)
+            setattr(options, name, _abi.int64(value, name))
     return c.byref(options)

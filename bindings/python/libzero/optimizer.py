@@ -80,7 +80,8 @@ class Group:
         return value.value
 
     def __setitem__(self, name: str, value: float) -> None:
-        lib().zero_group_set(self._handle.open(), self.number, _abi.text(name, "setting"), value)
+        encoded, number = _abi.text(name, "setting"), _abi.double(value, f"setting {name!r}")
+        lib().zero_group_set(self._handle.open(), self.number, encoded, number)
 
     def update(self, **settings: float) -> None:
         for name, value in settings.items():
@@ -203,7 +204,7 @@ class Optimizer:
 
     def broadcast_params(self, root: int | None = 0) -> None:
         """Copy every parameter from `root` to all ranks; None says that all wrote the same."""
-        chosen = _abi.ROOT_NONE if root is None else root
+        chosen = _abi.ROOT_NONE if root is None else _abi.int32(root, "root")
         lib().zero_broadcast_params(self._handle.open(), chosen, None)
 
     def reduce_grads(self, grads: Arrays | None = None, reduction: str = "mean") -> None:
@@ -218,8 +219,9 @@ class Optimizer:
     def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> float:
         """Scale the gradients so that their norm is at most `max_norm`; returns it from before.
         Reduces first if nothing is reduced."""
+        most, kind = _abi.double(max_norm, "max_norm"), _abi.double(norm_type, "norm_type")
         norm = c.c_double()
-        lib().zero_clip_grad_norm(self._handle.open(), max_norm, norm_type, c.byref(norm), None)
+        lib().zero_clip_grad_norm(self._handle.open(), most, kind, c.byref(norm), None)
         return norm.value
 
     def step(self, grads: Arrays | None = None, reduction: str = "mean") -> bool:
@@ -281,7 +283,7 @@ class Optimizer:
 
     def owned_ranges(self, rank: int | None = None) -> list[OwnedRange]:
         """What `rank`, or this one, owns; of what is sealed."""
-        chosen = self._comm.rank if rank is None else rank
+        chosen = self._comm.rank if rank is None else _abi.int32(rank, "rank")
         count = c.c_size_t()
         lib().zero_owned_ranges(self._handle.open(), chosen, None, 0, c.byref(count))
         triples = (c.c_int64 * (3 * count.value))()

@@ -45,6 +45,7 @@ def partition_plan(
     prepared = [_params.prepare(param) for param in _shaped(shapes)]
     offsets = (c.c_int64 * len(prepared))()
     owners = (c.c_int32 * len(prepared))()
+    world = _abi.int32(world, "world")
     elements = (c.c_int64 * max(world, 0))()
     plan = _abi.create(_abi.Plan)
     plan.offsets, plan.owners, plan.elements = offsets, owners, elements

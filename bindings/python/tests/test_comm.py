@@ -3,9 +3,12 @@ from __future__ import annotations
 
 import array
 import ctypes as c
+import gc
 import os
 import threading
 import unittest
+import weakref
+from typing import Any
 from unittest import mock
 
 from libzero import ArgumentError, Comm, CommError, MismatchError, PeerError, ZeroError
@@ -50,8 +53,40 @@ class SoloTest(unittest.TestCase):
     def test_wide_numbers_and_nul_do_not_reach_c(self) -> None:
         with self.assertRaises(OverflowError):
             Comm.local(new_name(), 1 << 32, 2)
+        with self.assertRaisesRegex(OverflowError, "late_ms"):
+            Comm.solo(late_ms=1 << 64)
+        with Comm.solo() as comm, self.assertRaisesRegex(OverflowError, "bytes"):
+            comm.arena((1 << 64) + 64)
         with self.assertRaisesRegex(ValueError, "NUL"):
             Comm.local("a\0b", 0, 1)
+
+    def test_arguments_of_a_wrong_type_are_named(self) -> None:
+        wrong: Any = "0"
+        with Comm.solo() as comm:
+            for what, call in (
+                ("root", lambda: comm.broadcast(bytearray(4), wrong)),
+                ("color", lambda: comm.split(wrong)),
+                ("name", lambda: Comm.local(5, 0, 1)),  # type: ignore[arg-type]
+                ("timeout_ms", lambda: Comm.solo(timeout_ms=wrong)),
+            ):
+                with self.subTest(what), self.assertRaisesRegex(TypeError, f"^{what} must be a"):
+                    call()
+
+    def test_failure_is_no_cycle_that_keeps_the_callers_frames(self) -> None:
+        class Local:
+            pass
+
+        def fail() -> weakref.ref[Local]:
+            local = Local()
+            try:
+                Comm.local(new_name(), 2, 2)
+            except ArgumentError:
+                return weakref.ref(local)
+            raise AssertionError("no error")
+
+        gc.disable()
+        self.addCleanup(gc.enable)
+        self.assertIsNone(fail()())
 
     def test_deadlines_reach_c(self) -> None:
         with self.assertRaisesRegex(ArgumentError, "timeout_ms"):

@@ -22,12 +22,49 @@ from libzero import (
     PeerError,
     ZeroError,
     allocate,
+    partition_plan,
 )
 from support import floats, needs_numpy, run_ranks
 
 
 def sgd(comm: Comm) -> Optimizer:
     return Optimizer(comm, "sgd", lr=0.5)
+
+
+class ArgumentTest(unittest.TestCase):
+    def test_wide_numbers_do_not_reach_c(self) -> None:
+        with Comm.solo() as comm, sgd(comm) as optimizer:
+            optimizer.register({"w": floats(1)})
+            optimizer.seal()
+            for what, call in (
+                ("root", lambda: optimizer.broadcast_params(1 << 32)),
+                ("rank", lambda: optimizer.owned_ranges(1 << 32)),
+                ("threads", lambda: Optimizer(comm, threads=(1 << 32) + 3)),
+                ("bucket_bytes", lambda: Optimizer(comm, bucket_bytes=1 << 64)),
+                ("owner", lambda: optimizer.register([Param("a", floats(1), owner=1 << 33)])),
+                ("order", lambda: optimizer.register([Param("b", floats(1), order=1 << 64)])),
+                ("dimension", lambda: partition_plan({"a": ((1 << 64) + 1,)}, 1)),
+                ("world", lambda: partition_plan({"a": 1}, (1 << 32) + 1)),
+            ):
+                with self.subTest(what), self.assertRaisesRegex(OverflowError, what):
+                    call()
+
+    def test_wrong_types_are_named(self) -> None:
+        wrong: Any = "1"
+        with Comm.solo() as comm, sgd(comm) as optimizer:
+            group = optimizer.register({"w": floats(1)})
+            for what, call in (
+                ("root", lambda: optimizer.broadcast_params(wrong)),
+                ("rank", lambda: optimizer.owned_ranges(wrong)),
+                ("threads", lambda: Optimizer(comm, threads=wrong)),
+                ("setting 'lr'", lambda: Optimizer(comm, lr=wrong)),
+                ("setting 'lr'", lambda: group.update(lr=wrong)),
+                ("max_norm", lambda: optimizer.clip_grad_norm(wrong)),
+                ("norm_type", lambda: optimizer.clip_grad_norm(1, wrong)),
+                ("max_grad_norm", lambda: Optimizer(comm, max_grad_norm=wrong)),
+            ):
+                with self.subTest(what), self.assertRaisesRegex(TypeError, f"^{what} must be a"):
+                    call()
 
 
 class StepTest(unittest.TestCase):

@@ -191,6 +191,8 @@ impl Comm {
     /// Combine `data` over all ranks in place, with the same bits on every rank. Collective.
     pub fn all_reduce<T: Number>(&self, data: &mut [T], operation: Operation) -> Result<()> {
         let operation = match operation {
+            // Of nothing, all are the same, and this one must not be Optim::initialize's own.
+            _ if data.is_empty() => sys::ZERO_SUM,
             Operation::Sum => sys::ZERO_SUM,
             Operation::Min => sys::ZERO_MIN,
             Operation::Max => sys::ZERO_MAX,

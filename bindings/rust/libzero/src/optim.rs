@@ -226,10 +226,8 @@ impl Optim {
 
     /// Let `write` set the parameters on rank `root`, and give them to all. Collective.
     pub fn initialize(&mut self, root: i32, write: impl FnOnce(MutSlices<'_>)) -> Result<()> {
-        // With all ranks in here, none has a slice of shared parameters.
+        self.meet_in_initialize(root)?;
         // SAFETY: the token is checked.
-        check(unsafe { sys::zero_comm_barrier(self.seat.token()) })?;
-        // SAFETY: as above.
         if unsafe { sys::zero_comm_rank(self.seat.token()) } == root {
             write(MutSlices {
                 slots: &self.slots,
@@ -238,6 +236,26 @@ impl Optim {
             });
         }
         self.broadcast_params(Some(root))
+    }
+
+    /// Return once every rank is in here, for this optimizer and this root, and an error on every rank
+    /// otherwise. Then no rank has a slice of the parameters, nor gets one before the broadcast that
+    /// follows, and one rank writes them.
+    ///
+    /// A barrier would not do: it meets any rank's Comm::barrier, made with slices in hand. So first
+    /// comes a call that nothing else in this crate makes: a minimum of no numbers, which
+    /// Comm::all_reduce turns into a sum. After it, all ranks are in some optimizer's `initialize`.
+    fn meet_in_initialize(&mut self, root: i32) -> Result<()> {
+        let comm = self.seat.token();
+        // SAFETY: the token is checked, and there is nothing at the null address.
+        check(unsafe {
+            sys::zero_comm_all_reduce(comm, ptr::null_mut(), 0, sys::ZERO_INT32, sys::ZERO_MIN)
+        })?;
+        // The same root.
+        // SAFETY: as above.
+        check(unsafe { sys::zero_comm_broadcast(comm, ptr::null_mut(), 0, root) })?;
+        // The same optimizer, which may be written now.
+        self.broadcast_params(None)
     }
 
     fn refuse_broken(&self) -> Result<()> {

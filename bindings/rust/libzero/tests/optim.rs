@@ -6,8 +6,8 @@ use std::{env, fs, process, ptr};
 
 use common::run_ranks;
 use libzero::{
-    Comm, Deadlines, Group, Level, Nonfinite, Optim, Optimizer, Options, Partition, RawParam,
-    Reduction, Shape, Step, partition_plan, set_logger,
+    Comm, Deadlines, Group, Level, Nonfinite, Operation, Optim, Optimizer, Options, Partition,
+    RawParam, Reduction, Shape, Step, partition_plan, set_logger,
 };
 use libzero_sys as sys;
 
@@ -65,6 +65,41 @@ fn ranks_step_on_the_mean_of_their_gradients() {
         (weights[0][1999], weights[1].to_vec(), weights[2][0])
     });
     assert_eq!(results, vec![(-1.0, vec![0.0; 7], 1.0); 3]);
+}
+
+/// Rank 0 initializes, rank 1 does something else: nothing is written, and both are told.
+fn nothing_is_initialized_when(other: impl Fn(&Comm, &mut [Optim; 2]) -> libzero::Result<()> + Sync) {
+    run_ranks(2, |comm| {
+        let mut optims = [(); 2].map(|()| {
+            let mut optim = Optim::new(&comm, &sgd()).unwrap();
+            optim.add(&[Shape::new("w", &[40])], &[]).unwrap();
+            optim
+        });
+        let ended = if comm.rank() == 0 {
+            optims[0].initialize(0, |_| panic!("another rank may be reading"))
+        } else {
+            other(&comm, &mut optims)
+        };
+        assert!(ended.is_err());
+    });
+}
+
+#[test]
+fn parameters_that_another_rank_may_hold_are_not_written() {
+    nothing_is_initialized_when(|comm, optims| {
+        let weights = optims[0].params()?;
+        let met = comm.barrier();
+        assert_eq!(weights[0], [0.0; 40]);
+        met
+    });
+    for operation in [Operation::Sum, Operation::Min, Operation::Max] {
+        nothing_is_initialized_when(|comm, _| comm.all_reduce::<i32>(&mut [], operation));
+    }
+    nothing_is_initialized_when(|comm, _| comm.broadcast::<u8>(&mut [], 0));
+    nothing_is_initialized_when(|_, optims| optims[0].broadcast_params(None));
+    nothing_is_initialized_when(|_, optims| optims[0].broadcast_params(Some(0)));
+    nothing_is_initialized_when(|_, optims| optims[1].initialize(0, |_| ()));
+    nothing_is_initialized_when(|_, optims| optims[0].initialize(1, |_| panic!("two write")));
 }
 
 #[test]

@@ -3,8 +3,10 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "kernels/float_environment.h"
 #include "kernels/kernels.h"
@@ -69,7 +71,10 @@ void update(benchmark::State& state, const KernelTable& kernels, int32_t optimiz
       rule.prepare({.settings = settings, .step = 10, .live_slots = 7, .factor = 0.5});
 
   const Array param = make_array(count, 1, 1), grad = make_array(count, 1e-2f, 2);
-  const Array first = make_array(count, 1e-2f, 3), second = make_squares(count, 4);
+  const Array second = make_squares(count, 4);
+  const std::string_view kind = rule.slots[0];
+  const Array first =
+      kind == "square_avg" || kind == "sum" ? make_squares(count, 3) : make_array(count, 1e-2f, 3);
   zero::UpdateRun run{};
   run.param = param.get();
   run.grad = grad.get();
@@ -82,10 +87,11 @@ void update(benchmark::State& state, const KernelTable& kernels, int32_t optimiz
   }
   run.others = others.data();
   run.other_count = ranks - 1;
-  run.slots[0] = first.get();
-  double streams = 4 + ranks;  // param and one slot, read and written, and the gradients
-  if (rule.slots.size() > 1) {
-    run.slots[1] = second.get();
+  double streams = 2 + ranks;  // param, read and written, and the gradients
+  const Array* const slots[] = {&first, &second};
+  for (size_t slot = 0; slot < std::size(slots); slot++) {
+    if ((rule.slots_used(settings) >> slot & 1) == 0) continue;
+    run.slots[slot] = slots[slot]->get();
     streams += 2;
   }
   for (auto _ : state) {
@@ -118,8 +124,7 @@ void register_table(zero::Isa isa) {
           });
     }
   }
-  constexpr int32_t kOptimizers[] = {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_ADAM, ZERO_OPTIMIZER_SGD};
-  for (const int32_t optimizer : kOptimizers) {
+  for (int32_t optimizer = 0; optimizer < zero::kRuleCount; optimizer++) {
     for (const int ranks : {1, 2, 4}) {
       add("update_" + std::to_string(ranks) + "/" + zero::find_rule(optimizer)->name,
           [&kernels, optimizer, ranks](benchmark::State& state) {

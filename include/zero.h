@@ -275,11 +275,34 @@ ZERO_API zero_status zero_arena_free(void *arena);
 /* One model's sharded optimizer state on one rank. */
 typedef struct zero_optim zero_optim;
 
-/* The update rules and their settings (name: default), by the formulas of torch.optim.
- * ADAMW  lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, amsgrad: 0, maximize: 0
- * ADAM   the same, weight_decay: 0 and added to the gradient
- * SGD    lr: 1e-3, momentum: 0, dampening: 0, weight_decay: 0, nesterov: 0, maximize: 0 */
-enum { ZERO_OPTIMIZER_ADAMW = 0, ZERO_OPTIMIZER_ADAM = 1, ZERO_OPTIMIZER_SGD = 2 };
+/* The update rules and their settings (name: default), by the formulas of torch.optim; LION by its paper.
+ * weight_decay is added to the gradient, except in ADAMW, LION and where decoupled_weight_decay is 1.
+ * ADAMW     lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, amsgrad: 0, maximize: 0
+ * ADAM      the same, weight_decay: 0
+ * SGD       lr: 1e-3, momentum: 0, dampening: 0, weight_decay: 0, nesterov: 0, maximize: 0
+ * RMSPROP   lr: 1e-2, alpha: 0.99, eps: 1e-8, weight_decay: 0, momentum: 0, centered: 0, maximize: 0
+ * ADAGRAD   lr: 1e-2, lr_decay: 0, weight_decay: 0, initial_accumulator_value: 0, eps: 1e-10, maximize: 0
+ * LION      lr: 1e-4, beta1: 0.9, beta2: 0.99, weight_decay: 0, maximize: 0
+ * ADAMAX    lr: 2e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0, maximize: 0
+ * ADADELTA  lr: 1, rho: 0.9, eps: 1e-6, weight_decay: 0, maximize: 0
+ * RADAM     lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0, decoupled_weight_decay: 0,
+ *           maximize: 0
+ * NADAM     lr: 2e-3, then as RADAM, with momentum_decay: 4e-3 behind weight_decay
+ * RPROP     lr: 1e-2 (a parameter's first step size, later unused), eta_minus: 0.5, eta_plus: 1.2,
+ *           step_size_min: 1e-6, step_size_max: 50, maximize: 0; a NaN gradient moves nothing, as in torch */
+enum {
+    ZERO_OPTIMIZER_ADAMW = 0,
+    ZERO_OPTIMIZER_ADAM = 1,
+    ZERO_OPTIMIZER_SGD = 2,
+    ZERO_OPTIMIZER_RMSPROP = 3,
+    ZERO_OPTIMIZER_ADAGRAD = 4,
+    ZERO_OPTIMIZER_LION = 5,
+    ZERO_OPTIMIZER_ADAMAX = 6,
+    ZERO_OPTIMIZER_ADADELTA = 7,
+    ZERO_OPTIMIZER_RADAM = 8,
+    ZERO_OPTIMIZER_NADAM = 9,
+    ZERO_OPTIMIZER_RPROP = 10
+};
 
 /* Who owns what. The state of an element lives on its owner, which updates it. */
 enum {
@@ -380,8 +403,9 @@ ZERO_API zero_status zero_free(zero_optim *optim);
 #define ZERO_ALL_GROUPS (-1)
 
 /* Set one setting of one group, or of all (and of groups to come), from the next step on. Every rank sets
- * the same before that step: a difference is ZERO_ERR_MISMATCH there. ZERO_ERR_STATE for amsgrad, which is
- * fixed at registration. zero_group_get tells for ZERO_ALL_GROUPS what a new group gets. Local. */
+ * the same before that step: a difference is ZERO_ERR_MISMATCH there. ZERO_ERR_STATE for amsgrad and
+ * centered, which are fixed at registration. zero_group_get tells for ZERO_ALL_GROUPS what a new group
+ * gets. Local. */
 ZERO_API zero_status zero_group_set(zero_optim *optim, int32_t group, const char *name, double value);
 ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, const char *name,
                                     double *value);

@@ -18,6 +18,7 @@
 namespace zero::avx2 {
 inline constexpr size_t kVectorBytes = 32;
 #include "kernels/loops.h"
+#include "kernels/updates.h"
 }  // namespace zero::avx2
 
 #if defined(__clang__)

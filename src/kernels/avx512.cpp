@@ -19,6 +19,7 @@
 namespace zero::avx512 {
 inline constexpr size_t kVectorBytes = 64;
 #include "kernels/loops.h"
+#include "kernels/updates.h"
 }  // namespace zero::avx512
 
 #if defined(__clang__)

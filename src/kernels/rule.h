@@ -10,11 +10,19 @@ namespace zero {
 
 inline constexpr int kMaxSlots = 3;
 inline constexpr int kMaxSettings = 8;
-inline constexpr int kRuleCount = 3;
+inline constexpr int kRuleCount = 11;
 
 /// A hyper-parameter: its name, default and the values it may take.
 struct Setting {
-  enum Range { positive_or_zero, unit_interval, flag, any_finite };  // unit_interval: [0, 1)
+  enum Range {
+    positive_or_zero,
+    unit_interval,         // [0, 1)
+    closed_unit_interval,  // [0, 1]
+    open_unit_interval,    // (0, 1)
+    above_one,
+    flag,
+    any_finite
+  };
   const char* name;
   double initial;
   Range range;
@@ -25,7 +33,7 @@ struct Setting {
 /// places.
 struct Scalars {
   float factor = 1;  // multiplies the sum over ranks; negative when the rule maximizes
-  float value[8] = {};
+  float value[9] = {};
   bool flag[4] = {};
 };
 
@@ -35,6 +43,7 @@ struct StepContext {
   int64_t step;                      // of this parameter, counting from 1
   uint32_t live_slots;               // bit s: slot s holds values of an earlier step
   double factor;                     // 1/world, clip: without maximize
+  double product = 1;                // what Rule::next_product made of the earlier steps
 };
 
 struct Rule {
@@ -44,6 +53,9 @@ struct Rule {
   /// Which slots these settings use, as bits.
   uint32_t (*slots_used)(std::span<const double> settings);
   Scalars (*prepare)(const StepContext& context);
+  /// One number that each parameter keeps beside its slots, 1 before its first step: its value
+  /// after the step of `context`. nullptr where a rule has none.
+  double (*next_product)(const StepContext& context) = nullptr;
 };
 
 /// The rule of a ZERO_OPTIMIZER_* number, or nullptr.

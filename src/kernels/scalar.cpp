@@ -11,6 +11,7 @@ namespace zero {
 namespace scalar {
 inline constexpr size_t kVectorBytes = 16;
 #include "kernels/loops.h"
+#include "kernels/updates.h"
 }  // namespace scalar
 
 constinit const KernelTable kScalarKernels = scalar::table("scalar");

@@ -53,6 +53,7 @@ struct Param {
 struct ParamProgress {
   int64_t step = 0;         // updates so far
   uint32_t live_slots = 0;  // bit s: slot s holds values
+  double product = 1;       // of Rule::next_product
 };
 
 enum class Phase { open, reduced };

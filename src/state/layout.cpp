@@ -47,6 +47,7 @@ std::vector<ManifestParam> describe_params(const Optimizer& optim,
                  .count = param.count,
                  .group = param.group,
                  .step = optim.progress[i].step,
+                 .mu_product = optim.progress[i].product,
                  .file = writers[i],
                  .slots = {}};
     for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {

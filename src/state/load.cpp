@@ -110,6 +110,7 @@ class Load {
     for (size_t i = 0; i < optim_.params.size(); i++) {
       const ManifestParam& saved = manifest_.params[places_[i]];
       optim_.progress[i].step = saved.step;
+      optim_.progress[i].product = saved.mu_product;
       optim_.progress[i].live_slots = saved_slots(saved, *optim_.options.rule);
     }
     if (!keep_settings_) optim_.groups = std::move(groups_);

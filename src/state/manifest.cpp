@@ -51,6 +51,7 @@ void write_params(JsonWriter& json, const Manifest& manifest) {
     json.key("shape").open('[');
     for (const int64_t dimension : param.shape) json.value(dimension);
     json.close(']').key("group").value(param.group).key("step").value(param.step);
+    if (param.mu_product != 1) json.key("mu_product").value(hex_double(param.mu_product));
     json.key("file").value(param.file);
     write_slots(json, param);
     json.close('}');

@@ -43,7 +43,8 @@ struct ManifestParam {
   int64_t count = 0;  // not in the file: the product of the shape
   int32_t group = 0;
   int64_t step = 0;
-  int32_t file = 0;  // that holds it whole, under its name
+  double mu_product = 1;  // NAdam's; only in the file where it is not 1
+  int32_t file = 0;       // that holds it whole, under its name
   std::vector<ManifestSlot> slots;
   bool operator==(const ManifestParam&) const = default;
 };

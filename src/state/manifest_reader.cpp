@@ -53,6 +53,7 @@ enum Place : int {
   kDimension,
   kParamGroup,
   kParamStep,
+  kMuProduct,
   kParamFile,
   kSlots,
   kSlot,
@@ -95,6 +96,7 @@ constexpr JsonField kFields[] = {
     {kDimension, kShape, kAnyKey, JsonField::integer},
     {kParamGroup, kParam, "group", JsonField::integer},
     {kParamStep, kParam, "step", JsonField::integer},
+    {kMuProduct, kParam, "mu_product", JsonField::string, false},
     {kParamFile, kParam, "file", JsonField::integer},
     {kSlots, kParam, "slots", JsonField::array},
     {kSlot, kSlots, kAnyKey, JsonField::object},
@@ -205,6 +207,8 @@ class ManifestReader final : public JsonHandler {
       case kDtype:
         param().dtype = value;
         break;
+      case kMuProduct:
+        return mu_product(value);
       case kSlotName:
         slot().name = value;
         break;
@@ -242,6 +246,11 @@ class ManifestReader final : public JsonHandler {
     if (!parse_hex_double(value, number)) return invalid("is not a hexadecimal number");
     settings.emplace_back(key, number);
     return {};
+  }
+  Status mu_product(std::string_view value) {
+    double& product = param().mu_product;
+    if (!parse_hex_double(value, product)) return invalid("is not a hexadecimal number");
+    return product >= 0 && product <= 1 ? Status() : invalid("is not in [0, 1]");
   }
   Status checksum(std::string_view value) {
     uint64_t block = 0;

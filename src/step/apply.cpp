@@ -44,7 +44,8 @@ std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& m
         {.settings = optim.groups[static_cast<size_t>(optim.params[param].group)].settings,
          .step = optim.progress[param].step + 1,
          .live_slots = optim.progress[param].live_slots,
-         .factor = factor}));
+         .factor = factor,
+         .product = optim.progress[param].product}));
   }
   return scalars;
 }

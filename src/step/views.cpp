@@ -23,7 +23,7 @@ bool grad_anywhere(const StepMemory& memory, int64_t param) {
   return memory.present.empty() || memory.present[static_cast<size_t>(param)];
 }
 
-/// Numbers the combinations of group, step and live slots that have a gradient.
+/// Numbers the combinations of group and progress that have a gradient.
 class Classes {
  public:
   explicit Classes(StepMemory& memory) : memory_(memory) { memory.classes.clear(); }
@@ -31,17 +31,16 @@ class Classes {
   int32_t of(const Optimizer& optim, int64_t index, bool sources) {
     if (sources && !grad_anywhere(memory_, index)) return -1;
     const int32_t group = optim.params[static_cast<size_t>(index)].group;
-    const ParamProgress& progress = optim.progress[static_cast<size_t>(index)];
+    const auto& [step, live, product] = optim.progress[static_cast<size_t>(index)];
     const auto next = static_cast<int32_t>(memory_.classes.size());
-    const auto [found, added] =
-        numbers_.emplace(std::tuple(group, progress.step, progress.live_slots), next);
+    const auto [found, added] = numbers_.emplace(std::tuple(group, step, live, product), next);
     if (added) memory_.classes.push_back({index});
     return found->second;
   }
 
  private:
   StepMemory& memory_;
-  std::map<std::tuple<int32_t, int64_t, uint32_t>, int32_t> numbers_;
+  std::map<std::tuple<int32_t, int64_t, uint32_t, double>, int32_t> numbers_;
 };
 
 /// Where this rank, as owner of `segment`, writes its new parameters: its own first, then every

@@ -20,10 +20,10 @@ ONLY = {
     r"mpi\.h": r"mpi/.*",
     r"sys/(?!types\.h|stat\.h|socket\.h|un\.h|mman\.h|file\.h|syscall\.h).*": r"base/os\.cpp",
     r"thread|future|mutex|atomic": r"(?!plan/|kernels/).*",
-    r"iostream|fstream|filesystem|regex|csignal|signal\.h": r"base/os\.cpp|comm/local/life\.cpp|device/.*",
+    r"iostream|fstream|filesystem|regex|csignal|signal\.h": r"base/os\.cpp|comm/local/life\.cpp|state/file_size_signal\..*|device/.*",
 }
 # Included once by each instruction set.
-MANY_TIMES = {"kernels/loops.h"}
+MANY_TIMES = {"kernels/loops.h", "kernels/updates.h"}
 
 
 def without_comments(text: str) -> str:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -146,6 +147,42 @@ const std::vector<Optimizer> kOptimizers = {
      {0.9, 1, 1}},
 };
 
+const std::vector<Optimizer> kMoreOptimizers = {
+    {"rmsprop", ZERO_OPTIMIZER_RMSPROP, {"lr"}, {0.02}},
+    {"rmsprop centered",
+     ZERO_OPTIMIZER_RMSPROP,
+     {"centered", "weight_decay", "maximize", "eps"},
+     {1, 0.05, 1, 1e-4}},
+    {"rmsprop centered momentum",
+     ZERO_OPTIMIZER_RMSPROP,
+     {"centered", "momentum", "alpha", "eps"},
+     {1, 0.9, 0.9, 1e-4}},
+    {"adagrad", ZERO_OPTIMIZER_ADAGRAD, {"lr", "lr_decay"}, {0.1, 0.01}},
+    {"adagrad initial decay",
+     ZERO_OPTIMIZER_ADAGRAD,
+     {"initial_accumulator_value", "weight_decay"},
+     {0.2, 0.1}},
+    {"lion", ZERO_OPTIMIZER_LION, {"lr"}, {0.003}},
+    {"lion decay maximize",
+     ZERO_OPTIMIZER_LION,
+     {"weight_decay", "maximize", "lr"},
+     {0.1, 1, 0.01}},
+    {"adamax", ZERO_OPTIMIZER_ADAMAX, {"weight_decay"}, {0.1}},
+    {"adadelta", ZERO_OPTIMIZER_ADADELTA, {"rho", "weight_decay"}, {0.8, 0.01}},
+    {"radam", ZERO_OPTIMIZER_RADAM, {"weight_decay"}, {0.1}},
+    {"radam decoupled",
+     ZERO_OPTIMIZER_RADAM,
+     {"weight_decay", "decoupled_weight_decay", "beta2"},
+     {0.1, 1, 0.9}},
+    {"nadam", ZERO_OPTIMIZER_NADAM, {"weight_decay", "momentum_decay"}, {0.1, 0.2}},
+    {"nadam decoupled", ZERO_OPTIMIZER_NADAM, {"weight_decay", "decoupled_weight_decay"}, {0.1, 1}},
+    {"rprop", ZERO_OPTIMIZER_RPROP, {"lr"}, {0.003}},
+    {"rprop narrow",
+     ZERO_OPTIMIZER_RPROP,
+     {"step_size_max", "eta_plus", "maximize"},
+     {0.02, 1.5, 1}},
+};
+
 constexpr const char* kPartitions[] = {"even", "greedy", "in order", "manual"};
 constexpr const char* kWheres[] = {"arenas", "per-rank arenas", "foreign", "mixed"};
 
@@ -179,6 +216,32 @@ TEST(Equivalence, ranks_as_threads_equal_one_process) {
           if (::testing::Test::HasFatalFailure()) return;
         }
       }
+    }
+  }
+}
+
+/// Whose loops differ, but nothing around them: they take turns with worlds, partitions, kinds of
+/// memory and comms, so that every two of these meet some rule.
+TEST(Equivalence, ranks_with_any_other_rule_equal_one_process) {
+  for (size_t number = 0; number < kMoreOptimizers.size(); number++) {
+    const Optimizer& optimizer = kMoreOptimizers[number];
+    for (int world = 1; world <= max_world(); world++) {
+      const size_t turn = number + static_cast<size_t>(world);
+      Training training = base(world);
+      training.optimizer = optimizer.number;
+      training.names = optimizer.names;
+      training.values = optimizer.values;
+      training.partition = static_cast<int32_t>(turn % 4);
+      training.where = std::array{Where::arenas, Where::foreign, Where::mixed}[turn % 3];
+      training.padded = turn % 2 == 0;
+      training.missing = turn % 5 < 2;
+      training.max_grad_norm = turn % 7 < 3 ? 0.5 : 0;
+      const CommKind comm = turn % 6 == 1 ? CommKind::user : CommKind::local;
+      const std::string what = std::string(optimizer.name) + ", " +
+                               kPartitions[training.partition] + ", " +
+                               kWheres[static_cast<int>(training.where)];
+      expect_equals_reference(training, run(training, RankKind::threads, comm), what);
+      if (::testing::Test::HasFatalFailure()) return;
     }
   }
 }
@@ -291,6 +354,64 @@ TEST(Equivalence, missing_gradients_count_as_zeros_or_not_at_all) {
       }
     }
   }
+}
+
+/// NAdam on parameters of one element, all 1, in one group: the rule that keeps most of the past.
+struct Lone {
+  explicit Lone(size_t count) : data(count, 1.0f), grad(count) {
+    zero_comm_create_solo(&comm, nullptr);
+    zero_options options;
+    zero_options_init(&options, sizeof options);
+    options.optimizer = ZERO_OPTIMIZER_NADAM;
+    zero_create(&optim, comm, &options);
+    std::vector<std::string> names;
+    for (size_t i = 0; i < count; i++) names.push_back("p" + std::to_string(i));
+    std::vector<zero_param> params(count);
+    for (size_t i = 0; i < count; i++) {
+      zero_param_init(&params[i], sizeof params[i]);
+      params[i].name = names[i].c_str();
+      params[i].data = &data[i];
+    }
+    EXPECT_EQ(zero_register_params(optim, nullptr, params.data(), count, nullptr), ZERO_OK);
+  }
+  ~Lone() {
+    zero_free(optim);
+    zero_comm_free(comm);
+  }
+  Lone(const Lone&) = delete;
+  Lone& operator=(const Lone&) = delete;
+
+  void step(double beta1, const std::vector<bool>& present) {
+    EXPECT_EQ(zero_group_set(optim, ZERO_ALL_GROUPS, "beta1", beta1), ZERO_OK);
+    std::vector<void*> grads;
+    for (size_t i = 0; i < grad.size(); i++) {
+      grad[i] = 0.25f;
+      grads.push_back(present[i] ? &grad[i] : nullptr);
+    }
+    zero_step_options options;
+    zero_step_options_init(&options, sizeof options);
+    options.grads = grads.data();
+    options.grad_count = grads.size();
+    EXPECT_EQ(zero_step(optim, &options), ZERO_OK) << zero_last_error();
+  }
+
+  std::vector<float> data, grad;
+  zero_comm* comm = nullptr;
+  zero_optim* optim = nullptr;
+};
+
+TEST(Equivalence, parameters_with_as_many_steps_but_another_past_are_updated_apart) {
+  Lone both(2), first(1), second(1);
+  both.step(0.9, {true, false});
+  first.step(0.9, {true});
+  both.step(0.5, {false, true});
+  second.step(0.5, {true});
+  both.step(0.8, {true, true});
+  first.step(0.8, {true});
+  second.step(0.8, {true});
+  EXPECT_EQ(both.data[0], first.data[0]);
+  EXPECT_EQ(both.data[1], second.data[0]);
+  EXPECT_NE(both.data[0], both.data[1]);
 }
 
 TEST(Equivalence, threads_of_a_rank_change_no_bit) {

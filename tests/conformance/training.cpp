@@ -11,6 +11,8 @@
 #include <xmmintrin.h>
 #endif
 
+#include "unsharded.h"
+
 namespace zero::test {
 namespace {
 
@@ -27,77 +29,6 @@ std::vector<float> numbers(uint64_t seed, size_t count, float scale) {
   }
   return out;
 }
-
-double setting(const Training& run, const char* name, double initial_value) {
-  for (size_t i = 0; i < run.names.size(); i++) {
-    if (run.names[i] == name) return run.values[i];
-  }
-  return initial_value;
-}
-
-/// Unsharded update of one parameter by the published formulas, in single precision as documented.
-struct Unsharded {
-  std::vector<float> m, v, vmax;
-  int64_t step = 0;
-
-  double power(double base) const {
-    double result = 1;
-    for (int64_t bit = int64_t{1} << 40; bit > 0; bit >>= 1) {
-      result *= result;
-      if ((step & bit) != 0) result *= base;
-    }
-    return result;
-  }
-
-  void adam(const Training& run, std::vector<float>& p, const std::vector<float>& grad,
-            bool decoupled) {
-    const double lr = setting(run, "lr", 1e-3), b1 = setting(run, "beta1", 0.9);
-    const double b2 = setting(run, "beta2", 0.999), eps = setting(run, "eps", 1e-8);
-    const double wd = setting(run, "weight_decay", decoupled ? 0.01 : 0);
-    const bool amsgrad = setting(run, "amsgrad", 0) != 0;
-    m.resize(p.size());
-    v.resize(p.size());
-    vmax.resize(p.size());
-    step++;
-    const auto keep = static_cast<float>(1 - lr * wd);
-    const auto decay = static_cast<float>(wd);
-    const auto f1 = static_cast<float>(b1), r1 = static_cast<float>(1 - b1);
-    const auto f2 = static_cast<float>(b2), r2 = static_cast<float>(1 - b2);
-    const auto feps = static_cast<float>(eps);
-    const auto size = static_cast<float>(lr / (1 - power(b1)));
-    const auto root = static_cast<float>(1 / std::sqrt(1 - power(b2)));
-    for (size_t i = 0; i < p.size(); i++) {
-      float g = grad[i];
-      if (decoupled) p[i] = p[i] * keep;
-      if (!decoupled && wd != 0) g = g + p[i] * decay;
-      m[i] = m[i] * f1 + g * r1;
-      v[i] = v[i] * f2 + (g * r2) * g;
-      float second = v[i];
-      if (amsgrad) second = vmax[i] = std::max(vmax[i], v[i]);
-      p[i] = p[i] - (m[i] * size) / (std::sqrt(second) * root + feps);
-    }
-  }
-
-  void sgd(const Training& run, std::vector<float>& p, const std::vector<float>& grad) {
-    const auto lr = static_cast<float>(setting(run, "lr", 1e-3));
-    const double momentum = setting(run, "momentum", 0);
-    const auto mu = static_cast<float>(momentum);
-    const auto rest = static_cast<float>(1 - setting(run, "dampening", 0));
-    const double wd = setting(run, "weight_decay", 0);
-    const bool first = m.empty();
-    m.resize(p.size());
-    step++;
-    for (size_t i = 0; i < p.size(); i++) {
-      float g = grad[i];
-      if (wd != 0) g = g + static_cast<float>(wd) * p[i];
-      if (momentum != 0) {
-        m[i] = first ? g : mu * m[i] + rest * g;
-        g = setting(run, "nesterov", 0) != 0 ? g + mu * m[i] : m[i];
-      }
-      p[i] = p[i] - lr * g;
-    }
-  }
-};
 
 /// The norm as documented: fp64 lanes of pieces would need the plan; any exact sum of squares
 /// rounds alike here only to within a few bits, so the reference takes long double and tests
@@ -360,10 +291,7 @@ Outcome reference(const Training& run) {
     for (size_t i = 0; i < run.sizes.size(); i++) {
       if (!present[i]) continue;
       for (float& x : sums[i]) x = x * scale;
-      if (run.optimizer == ZERO_OPTIMIZER_SGD)
-        states[i].sgd(run, params[i], sums[i]);
-      else
-        states[i].adam(run, params[i], sums[i], run.optimizer == ZERO_OPTIMIZER_ADAMW);
+      states[i].update(run, params[i], sums[i]);
     }
   }
   for (const auto& param : params) out.params.insert(out.params.end(), param.begin(), param.end());

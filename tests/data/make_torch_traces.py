@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/torch_traces: what torch.optim does with 64 parameters over 20 random gradients.
+"""Writes tests/data/torch_traces: what torch.optim does with 64 parameters over 20 random gradients, and
+what Lion's paper does, which torch does not have.
 
     python tests/data/make_torch_traces.py        # needs torch 2.13.0, a CPU build is enough
 
@@ -11,15 +12,34 @@ of each step, and then the rows of each case: parameters after each step, state 
 import itertools
 import pathlib
 
+import numpy
 import torch
 
 PARAMETERS, STEPS = 64, 20
 OUT = pathlib.Path(__file__).parent / "torch_traces"
-SLOTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
+SLOTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "square_avg", "momentum_buffer", "grad_avg")
+SLOTS += ("sum", "exp_inf", "acc_delta", "prev", "step_size")
 
 # Settings of torch that the library spells differently.
-BETAS = ("beta1", "beta2")
-FLAGS = ("amsgrad", "maximize", "nesterov")
+TUPLES = {
+    "betas": (("beta1", "beta2"), (0.9, 0.999)),
+    "etas": (("eta_minus", "eta_plus"), (0.5, 1.2)),
+    "step_sizes": (("step_size_min", "step_size_max"), (1e-6, 50)),
+}
+SPLIT = [key for keys, _ in TUPLES.values() for key in keys]
+FLAGS = ("amsgrad", "maximize", "nesterov", "centered", "decoupled_weight_decay")
+OPTIMIZERS = {
+    "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+    "rmsprop": torch.optim.RMSprop,
+    "adagrad": torch.optim.Adagrad,
+    "adamax": torch.optim.Adamax,
+    "adadelta": torch.optim.Adadelta,
+    "radam": torch.optim.RAdam,
+    "nadam": torch.optim.NAdam,
+    "rprop": torch.optim.Rprop,
+}
 
 
 def adam_cases(optimizer):
@@ -54,28 +74,122 @@ def sgd_cases():
     yield "sgd_paused_momentum", {"lr": 0.05, "momentum": 0.9}, pause
 
 
-def to_torch(settings, betas):
+def decay_cases(optimizer, defaults, *flags):
+    """All combinations of weight decay, maximize and the flags."""
+    for switches in itertools.product((0, 1), repeat=len(flags) + 2):
+        case, tags = dict(defaults), []
+        for (key, value), on in zip((*flags, ("maximize", 1), ("weight_decay", 0.1)), switches):
+            case[key] = value * on
+            tags += [key.removesuffix("_weight_decay").replace("weight_", "")] * on
+        if case["weight_decay"] or not case.get("decoupled_weight_decay"):
+            yield "_".join((optimizer, *tags)), case, {}
+
+
+def rmsprop_cases():
+    defaults = {"lr": 0.01}
+    yield from decay_cases("rmsprop", defaults, ("centered", 1), ("momentum", 0.9))
+    yield "rmsprop_alpha", dict(defaults, alpha=0.6, eps=1e-4), {}
+    yield "rmsprop_alpha_centered", dict(defaults, alpha=0.9, eps=1e-3, centered=1), {}
+    pause = {6: {"momentum": 0.0, "lr": 0.002}, 10: {"momentum": 0.5, "alpha": 0.9}}
+    yield "rmsprop_paused_momentum", dict(defaults, momentum=0.9), pause
+
+
+def adagrad_cases():
+    defaults = {"lr": 0.05}
+    yield from decay_cases("adagrad", defaults)
+    yield "adagrad_initial", dict(defaults, initial_accumulator_value=0.3), {}
+    slower = dict(defaults, lr_decay=0.1, initial_accumulator_value=0.01, eps=1e-3)
+    yield "adagrad_lr_decay", slower, {}
+    yield "adagrad_schedule", slower, {5: {"lr": 0.01}, 11: {"lr_decay": 0.5, "weight_decay": 0.2}}
+
+
+def lion_cases():
+    defaults = {"lr": 0.01}
+    yield from decay_cases("lion", defaults)
+    yield "lion_betas", dict(defaults, beta1=0.5, beta2=0.8), {}
+    yield "lion_no_betas", dict(defaults, beta1=0.0, beta2=0.0), {}
+    yield "lion_schedule", defaults, {5: {"lr": 0.002}, 11: {"beta1": 0.8, "weight_decay": 0.2}}
+
+
+def adamax_cases():
+    defaults = {"lr": 0.01}
+    yield from decay_cases("adamax", defaults)
+    yield "adamax_betas", dict(defaults, beta1=0.6, beta2=0.5, eps=1e-3), {}
+    yield "adamax_schedule", defaults, {5: {"lr": 0.002}, 11: {"beta1": 0.8, "weight_decay": 0.2}}
+
+
+def adadelta_cases():
+    yield from decay_cases("adadelta", {})
+    yield "adadelta_rho", {"lr": 0.5, "rho": 0.6, "eps": 1e-4}, {}
+    yield "adadelta_schedule", {}, {5: {"lr": 0.2}, 11: {"rho": 0.8, "weight_decay": 0.2}}
+
+
+def radam_cases(optimizer):
+    defaults = {"lr": 0.01}
+    yield from decay_cases(optimizer, defaults, ("decoupled_weight_decay", 1))
+    # Of the second moment's averages the first is long enough early, and the second never.
+    yield f"{optimizer}_short", dict(defaults, beta1=0.6, beta2=0.9, eps=1e-4), {}
+    yield f"{optimizer}_shorter", dict(defaults, beta2=0.5), {}
+    changes = {5: {"lr": 0.002}, 11: {"lr": 0.03, "weight_decay": 0.2, "beta1": 0.8}}
+    yield f"{optimizer}_schedule", defaults, changes
+
+
+def nadam_cases():
+    yield from radam_cases("nadam")
+    yield "nadam_momentum_decay", {"lr": 0.01, "momentum_decay": 2.5}, {}
+    yield "nadam_no_momentum_decay", {"lr": 0.01, "momentum_decay": 0.0}, {}
+    yield "nadam_momentum_schedule", {"lr": 0.01}, {7: {"momentum_decay": 0.1, "beta1": 0.5}}
+
+
+def rprop_cases():
+    for maximize in (0, 1):
+        yield "rprop" + "_maximize" * maximize, {"lr": 0.01, "maximize": maximize}, {}
+    yield "rprop_etas", {"lr": 0.02, "eta_minus": 0.3, "eta_plus": 1.5}, {}
+    yield "rprop_step_sizes", {"lr": 0.01, "step_size_min": 0.008, "step_size_max": 0.012}, {}
+    yield "rprop_schedule", {"lr": 0.01}, {4: {"eta_plus": 1.7}, 9: {"step_size_max": 0.005}}
+
+
+def to_torch(settings, group):
     """torch's names, for the constructor or for a parameter group."""
-    out = {k: bool(v) if k in FLAGS else v for k, v in settings.items() if k not in BETAS}
-    if any(k in settings for k in BETAS):
-        out["betas"] = tuple(settings.get(k, old) for k, old in zip(BETAS, betas))
+    out = {k: bool(v) if k in FLAGS else v for k, v in settings.items() if k not in SPLIT}
+    for name, (keys, defaults) in TUPLES.items():
+        if any(k in settings for k in keys):
+            olds = group.get(name, defaults)
+            out[name] = tuple(settings.get(k, old) for k, old in zip(keys, olds))
     return out
 
 
 def trace(optimizer, settings, changes, start, gradients):
     parameter = torch.nn.Parameter(start.clone())
-    kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}[optimizer]
-    torch_settings = to_torch(settings, (0.9, 0.999))
-    instance = kind([parameter], foreach=False, fused=False, **torch_settings)
+    instance = OPTIMIZERS[optimizer]([parameter], foreach=False, **to_torch(settings, {}))
     group = instance.param_groups[0]
+    assert not group.get("fused")
     rows = []
     for step in range(1, STEPS + 1):
-        group.update(to_torch(changes.get(step, {}), group.get("betas")))
+        group.update(to_torch(changes.get(step, {}), group))
         parameter.grad = gradients[step - 1].clone()
         instance.step()
         rows.append(parameter.detach().clone())
     state = instance.state[parameter]
     return rows + [state[slot] for slot in SLOTS if state.get(slot) is not None]
+
+
+def trace_lion(settings, changes, start, gradients):
+    """Each step in fp64, of numbers kept in fp32."""
+    settings = {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "maximize": 0, **settings}
+    parameter, exp_avg = start.numpy(), numpy.zeros(PARAMETERS, numpy.float32)
+    rows = []
+    for step in range(1, STEPS + 1):
+        settings.update(changes.get(step, {}))
+        lr, beta1, beta2 = (settings[key] for key in ("lr", "beta1", "beta2"))
+        gradient = gradients[step - 1].numpy().astype(numpy.float64)
+        gradient *= -1 if settings["maximize"] else 1
+        old, average = parameter.astype(numpy.float64), exp_avg.astype(numpy.float64)
+        direction = numpy.sign(beta1 * average + (1 - beta1) * gradient)
+        parameter = (old - lr * (direction + settings["weight_decay"] * old)).astype(numpy.float32)
+        exp_avg = (beta2 * average + (1 - beta2) * gradient).astype(numpy.float32)
+        rows.append(torch.from_numpy(parameter))
+    return rows + [torch.from_numpy(exp_avg)]
 
 
 def main():
@@ -86,9 +200,23 @@ def main():
     gradients = torch.randn(STEPS, PARAMETERS) * torch.logspace(-3, 1, PARAMETERS)
     gradients[7] = 0
     rows, lines = [start, *gradients], []
-    for optimizer in ("adamw", "adam", "sgd"):
-        for name, settings, changes in sgd_cases() if optimizer == "sgd" else adam_cases(optimizer):
-            traced = trace(optimizer, settings, changes, start, gradients)
+    cases = {
+        "adamw": adam_cases("adamw"),
+        "adam": adam_cases("adam"),
+        "sgd": sgd_cases(),
+        "rmsprop": rmsprop_cases(),
+        "adagrad": adagrad_cases(),
+        "lion": lion_cases(),
+        "adamax": adamax_cases(),
+        "adadelta": adadelta_cases(),
+        "radam": radam_cases("radam"),
+        "nadam": nadam_cases(),
+        "rprop": rprop_cases(),
+    }
+    for optimizer, of_optimizer in cases.items():
+        for name, settings, changes in of_optimizer:
+            given = (settings, changes, start, gradients)
+            traced = trace_lion(*given) if optimizer == "lion" else trace(optimizer, *given)
             rows += traced
             words = [f"{key}={float(value)!r}" for key, value in settings.items()]
             words += [f"{s}:{k}={float(v)!r}" for s, c in changes.items() for k, v in c.items()]

@@ -90,20 +90,33 @@ TEST(Load, any_world_and_rule_reads_what_any_other_saved_bit_for_bit) {
 
 TEST(Load, training_goes_on_as_if_it_had_never_stopped) {
   Scratch scratch;
-  for (const char* rule : {"adamw", "adam", "sgd"}) {
-    for (const int world : {1, 2, 4}) {
+  const struct {
+    const char* rule;
+    std::vector<std::pair<std::string, double>> settings;
+    std::vector<int> worlds;
+  } rows[] = {{"adamw", {{"amsgrad", 1}, {"lr", 0.25}}, {1, 2, 4}},
+              {"adam", {{"amsgrad", 1}, {"lr", 0.25}}, {1, 2, 4}},
+              {"sgd", {{"momentum", 0.9}}, {1, 2, 4}},
+              {"rmsprop", {{"centered", 1}, {"momentum", 0.5}}, {2}},
+              {"rmsprop", {{"centered", 1}}, {3}},
+              {"adagrad", {{"lr_decay", 0.1}, {"initial_accumulator_value", 0.5}}, {1}},
+              {"lion", {{"weight_decay", 0.1}}, {2}},
+              {"adamax", {}, {4}},
+              {"adadelta", {{"rho", 0.5}}, {2}},
+              {"radam", {{"decoupled_weight_decay", 1}, {"weight_decay", 0.1}}, {3}},
+              {"nadam", {{"momentum_decay", 0.1}}, {1, 2}},
+              {"rprop", {{"lr", 0.25}}, {2}}};
+  for (const auto& row : rows) {
+    for (const int world : row.worlds) {
       ModelSpec spec = odd_model();
-      spec.rule = rule;
+      spec.rule = row.rule;
       spec.missing_from = 6;  // two parameters have no state
-      if (spec.rule == "sgd")
-        spec.settings = {{"momentum", 0.9}};
-      else
-        spec.settings = {{"amsgrad", 1}, {"lr", 0.25}};
-      const std::string directory = scratch / text(rule, world);
+      spec.settings = row.settings;
+      const std::string directory = scratch / text(row.rule, row.settings.size(), world);
       const std::string saved = save_on(world, spec, directory, 3);
       const auto [loaded, next] = load_on(world, spec, directory);
-      EXPECT_TRUE(loaded == saved) << rule << " " << world;
-      EXPECT_TRUE(next == save_on(world, spec, directory + "-4", 4)) << rule << " " << world;
+      EXPECT_TRUE(loaded == saved) << row.rule << " " << world;
+      EXPECT_TRUE(next == save_on(world, spec, directory + "-4", 4)) << row.rule << " " << world;
     }
   }
 }

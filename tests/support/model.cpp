@@ -175,6 +175,7 @@ std::string Model::state() {
     const Param& param = optim_.params[i];
     const ParamProgress& progress = optim_.progress[i];
     out += text(param.name, " step ", progress.step, " live ", progress.live_slots, "\n");
+    append_bits(out, progress.product);
     append_floats(out, param.data, param.count);
     for (const auto& slot : slots[i]) append_floats(out, slot.data(), param.count);
   }

@@ -287,7 +287,7 @@ Updated random_run(std::mt19937_64& random, const Rule& rule, const Case& c) {
   Updated made{
       Array(random, c.count, c.offset, c.kind), Array(random, c.count, random() % 16, c.kind), {}};
   for (const char* slot : rule.slots) {
-    const bool positive = std::string_view(slot).ends_with("_sq");
+    const bool positive = std::string_view(slot).find("sq") != std::string_view::npos;
     made.slots.emplace_back(random, c.count, random() % 16, c.kind, positive);
   }
   return made;
@@ -305,7 +305,8 @@ std::vector<std::vector<double>> flag_combinations(const Rule& rule) {
   std::vector<std::vector<double>> all(1);
   for (const Setting& setting : rule.settings) all[0].push_back(setting.initial);
   for (const char* name :
-       {"weight_decay", "amsgrad", "maximize", "momentum", "dampening", "nesterov"}) {
+       {"weight_decay", "amsgrad", "maximize", "momentum", "dampening", "nesterov", "centered",
+        "decoupled_weight_decay", "initial_accumulator_value", "lr_decay"}) {
     const int place = find_setting(rule, name);
     if (place < 0) continue;
     for (size_t i = all.size(); i-- > 0;) {

@@ -70,6 +70,21 @@ TEST(Manifest, what_is_written_reads_back) {
   EXPECT_TRUE(*parsed == sample());
 }
 
+TEST(Manifest, a_product_of_momenta_is_written_where_there_is_one_and_reads_back) {
+  EXPECT_EQ(write_manifest(sample()).find("mu_product"), std::string::npos);
+  Manifest m = sample();
+  m.params[0].mu_product = 0.1 + 0.2;
+  m.params[1].mu_product = 0;
+  const auto parsed = parse_manifest(write_manifest(m));
+  ASSERT_TRUE(parsed.ok()) << parsed.failure().text();
+  EXPECT_TRUE(*parsed == m);
+  for (const char* bad : {"0x1.8p+0", "-0x1p-1", "inf", "0.5", ""}) {
+    const auto refused = parse_manifest(edited(
+        "\"step\":1200,\"file\"", text("\"step\":1200,\"mu_product\":\"", bad, "\",\"file\"")));
+    EXPECT_FALSE(refused.ok()) << bad;
+  }
+}
+
 TEST(Manifest, without_files_groups_or_parameters_reads_back) {
   Manifest m = sample();
   m.groups.clear();

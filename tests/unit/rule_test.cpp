@@ -10,6 +10,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -32,11 +33,18 @@ struct Change {
   double value;
 };
 
+/// The defaults but for `changes`.
 std::vector<double> with(const Rule& rule, const std::vector<Change>& changes) {
   std::vector<double> settings = defaults(rule);
   for (const Change& change : changes)
     settings.at(size_t(find_setting(rule, change.name))) = change.value;
   return settings;
+}
+
+/// Those of `changes` that the rule knows.
+std::vector<Change> known(const Rule& rule, std::vector<Change> changes) {
+  std::erase_if(changes, [&](const Change& c) { return find_setting(rule, c.name) < 0; });
+  return changes;
 }
 
 // ---- The table
@@ -46,32 +54,92 @@ TEST(Rule, names_settings_and_defaults_are_those_of_the_header) {
     int32_t optimizer;
     const char* name;
     std::vector<Change> settings;
-  } expected[] = {{ZERO_OPTIMIZER_ADAMW,
-                   "adamw",
-                   {{"lr", 1e-3},
-                    {"beta1", 0.9},
-                    {"beta2", 0.999},
-                    {"eps", 1e-8},
-                    {"weight_decay", 0.01},
-                    {"amsgrad", 0},
-                    {"maximize", 0}}},
-                  {ZERO_OPTIMIZER_ADAM,
-                   "adam",
-                   {{"lr", 1e-3},
-                    {"beta1", 0.9},
-                    {"beta2", 0.999},
-                    {"eps", 1e-8},
-                    {"weight_decay", 0},
-                    {"amsgrad", 0},
-                    {"maximize", 0}}},
-                  {ZERO_OPTIMIZER_SGD,
-                   "sgd",
-                   {{"lr", 1e-3},
-                    {"momentum", 0},
-                    {"dampening", 0},
-                    {"weight_decay", 0},
-                    {"nesterov", 0},
-                    {"maximize", 0}}}};
+  } expected[] = {
+      {ZERO_OPTIMIZER_ADAMW,
+       "adamw",
+       {{"lr", 1e-3},
+        {"beta1", 0.9},
+        {"beta2", 0.999},
+        {"eps", 1e-8},
+        {"weight_decay", 0.01},
+        {"amsgrad", 0},
+        {"maximize", 0}}},
+      {ZERO_OPTIMIZER_ADAM,
+       "adam",
+       {{"lr", 1e-3},
+        {"beta1", 0.9},
+        {"beta2", 0.999},
+        {"eps", 1e-8},
+        {"weight_decay", 0},
+        {"amsgrad", 0},
+        {"maximize", 0}}},
+      {ZERO_OPTIMIZER_SGD,
+       "sgd",
+       {{"lr", 1e-3},
+        {"momentum", 0},
+        {"dampening", 0},
+        {"weight_decay", 0},
+        {"nesterov", 0},
+        {"maximize", 0}}},
+      {ZERO_OPTIMIZER_RMSPROP,
+       "rmsprop",
+       {{"lr", 1e-2},
+        {"alpha", 0.99},
+        {"eps", 1e-8},
+        {"weight_decay", 0},
+        {"momentum", 0},
+        {"centered", 0},
+        {"maximize", 0}}},
+      {ZERO_OPTIMIZER_ADAGRAD,
+       "adagrad",
+       {{"lr", 1e-2},
+        {"lr_decay", 0},
+        {"weight_decay", 0},
+        {"initial_accumulator_value", 0},
+        {"eps", 1e-10},
+        {"maximize", 0}}},
+      {ZERO_OPTIMIZER_LION,
+       "lion",
+       {{"lr", 1e-4}, {"beta1", 0.9}, {"beta2", 0.99}, {"weight_decay", 0}, {"maximize", 0}}},
+      {ZERO_OPTIMIZER_ADAMAX,
+       "adamax",
+       {{"lr", 2e-3},
+        {"beta1", 0.9},
+        {"beta2", 0.999},
+        {"eps", 1e-8},
+        {"weight_decay", 0},
+        {"maximize", 0}}},
+      {ZERO_OPTIMIZER_ADADELTA,
+       "adadelta",
+       {{"lr", 1}, {"rho", 0.9}, {"eps", 1e-6}, {"weight_decay", 0}, {"maximize", 0}}},
+      {ZERO_OPTIMIZER_RADAM,
+       "radam",
+       {{"lr", 1e-3},
+        {"beta1", 0.9},
+        {"beta2", 0.999},
+        {"eps", 1e-8},
+        {"weight_decay", 0},
+        {"decoupled_weight_decay", 0},
+        {"maximize", 0}}},
+      {ZERO_OPTIMIZER_NADAM,
+       "nadam",
+       {{"lr", 2e-3},
+        {"beta1", 0.9},
+        {"beta2", 0.999},
+        {"eps", 1e-8},
+        {"weight_decay", 0},
+        {"momentum_decay", 4e-3},
+        {"decoupled_weight_decay", 0},
+        {"maximize", 0}}},
+      {ZERO_OPTIMIZER_RPROP,
+       "rprop",
+       {{"lr", 1e-2},
+        {"eta_minus", 0.5},
+        {"eta_plus", 1.2},
+        {"step_size_min", 1e-6},
+        {"step_size_max", 50},
+        {"maximize", 0}}}};
+  ASSERT_EQ(std::size(expected), size_t{kRuleCount});
   for (const auto& row : expected) {
     const Rule* rule = find_rule(row.optimizer);
     ASSERT_NE(rule, nullptr);
@@ -84,13 +152,14 @@ TEST(Rule, names_settings_and_defaults_are_those_of_the_header) {
       EXPECT_STREQ(rule->settings[i].name, row.settings[i].name);
       EXPECT_EQ(rule->settings[i].initial, row.settings[i].value);
       EXPECT_TRUE(setting_allows(rule->settings[i], rule->settings[i].initial));
-      EXPECT_EQ(rule->settings[i].fixed, std::string_view(row.settings[i].name) == "amsgrad");
+      const std::string_view name = row.settings[i].name;
+      EXPECT_EQ(rule->settings[i].fixed, name == "amsgrad" || name == "centered");
       EXPECT_EQ(find_setting(*rule, row.settings[i].name), static_cast<int>(i));
     }
   }
   EXPECT_EQ(find_rule(-1), nullptr);
   EXPECT_EQ(find_rule(kRuleCount), nullptr);
-  EXPECT_EQ(find_rule(std::string_view("lion")), nullptr);
+  EXPECT_EQ(find_rule(std::string_view("lamb")), nullptr);
   EXPECT_EQ(find_setting(rule_of(ZERO_OPTIMIZER_SGD), "beta1"), -1);
 }
 
@@ -99,6 +168,8 @@ TEST(Rule, settings_refuse_what_their_range_excludes) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Rule& adamw = rule_of(ZERO_OPTIMIZER_ADAMW);
   const Rule& sgd = rule_of(ZERO_OPTIMIZER_SGD);
+  const Rule& adadelta = rule_of(ZERO_OPTIMIZER_ADADELTA);
+  const Rule& rprop = rule_of(ZERO_OPTIMIZER_RPROP);
   const struct {
     const Rule& rule;
     const char* name;
@@ -112,7 +183,10 @@ TEST(Rule, settings_refuse_what_their_range_excludes) {
               {adamw, "amsgrad", {0, 1}, {0.5, 2, -1, nan}, "0 or 1"},
               {sgd, "momentum", {0, 0.9, 1}, {-0.9, infinity}, "finite and at least 0"},
               {sgd, "dampening", {0, -3, 1e9}, {nan, infinity, -infinity}, "finite"},
-              {sgd, "nesterov", {0, 1}, {3}, "0 or 1"}};
+              {sgd, "nesterov", {0, 1}, {3}, "0 or 1"},
+              {adadelta, "rho", {0, 0.9, 1}, {-0.1, 1.01, nan}, "in [0, 1]"},
+              {rprop, "eta_minus", {1e-9, 0.5}, {0, 1, -1, nan}, "in (0, 1)"},
+              {rprop, "eta_plus", {1.01, 30}, {1, 0, infinity, nan}, "finite and above 1"}};
   for (const auto& row : rows) {
     const Setting& setting = row.rule.settings[size_t(find_setting(row.rule, row.name))];
     for (const double value : row.allowed)
@@ -138,6 +212,29 @@ TEST(Rule, slots_are_torchs_and_used_only_where_settings_ask) {
   EXPECT_STREQ(sgd.slots[0], "momentum_buffer");
   EXPECT_EQ(sgd.slots_used(defaults(sgd)), 0u);
   EXPECT_EQ(sgd.slots_used(with(sgd, {{"momentum", 1e-300}})), 1u);
+  const Rule& rmsprop = rule_of(ZERO_OPTIMIZER_RMSPROP);
+  EXPECT_EQ(rmsprop.slots_used(defaults(rmsprop)), 0b001u);
+  EXPECT_EQ(rmsprop.slots_used(with(rmsprop, {{"momentum", 0.1}})), 0b011u);
+  EXPECT_EQ(rmsprop.slots_used(with(rmsprop, {{"centered", 1}})), 0b101u);
+  const struct {
+    int32_t optimizer;
+    std::vector<std::string_view> slots;
+  } rows[] = {{ZERO_OPTIMIZER_RMSPROP, {"square_avg", "momentum_buffer", "grad_avg"}},
+              {ZERO_OPTIMIZER_ADAGRAD, {"sum"}},
+              {ZERO_OPTIMIZER_LION, {"exp_avg"}},
+              {ZERO_OPTIMIZER_ADAMAX, {"exp_avg", "exp_inf"}},
+              {ZERO_OPTIMIZER_ADADELTA, {"square_avg", "acc_delta"}},
+              {ZERO_OPTIMIZER_RADAM, {"exp_avg", "exp_avg_sq"}},
+              {ZERO_OPTIMIZER_NADAM, {"exp_avg", "exp_avg_sq"}},
+              {ZERO_OPTIMIZER_RPROP, {"prev", "step_size"}}};
+  for (const auto& row : rows) {
+    const Rule& rule = rule_of(row.optimizer);
+    EXPECT_TRUE(
+        std::equal(rule.slots.begin(), rule.slots.end(), row.slots.begin(), row.slots.end()))
+        << rule.name;
+    if (row.optimizer == ZERO_OPTIMIZER_RMSPROP) continue;
+    EXPECT_EQ(rule.slots_used(defaults(rule)), (1u << rule.slots.size()) - 1) << rule.name;
+  }
 }
 
 // ---- The formulas
@@ -216,6 +313,181 @@ Expected sgd_in_double(const Element& e, const Values& s, bool first) {
 constexpr double kTolerance = 1e-6;
 constexpr size_t kElements = 257;
 
+/// A number and what fp32 may have lost of it so far, in roundings of 2^-24 to first order.
+struct Fuzzy {
+  double value;
+  double error = 0;
+};
+
+/// A constant, rounded once.
+Fuzzy c(double value) { return {value, std::fabs(value)}; }
+Fuzzy operator+(Fuzzy a, Fuzzy b) {
+  const double value = a.value + b.value;
+  return {value, a.error + b.error + std::fabs(value)};
+}
+Fuzzy operator-(Fuzzy a, Fuzzy b) { return a + Fuzzy{-b.value, b.error}; }
+Fuzzy operator*(Fuzzy a, Fuzzy b) {
+  const double value = a.value * b.value;
+  return {value, a.error * std::fabs(b.value) + b.error * std::fabs(a.value) + std::fabs(value)};
+}
+Fuzzy operator/(Fuzzy a, Fuzzy b) {
+  const double value = a.value / b.value;
+  return {value, (a.error + b.error * std::fabs(value)) / std::fabs(b.value) + std::fabs(value)};
+}
+Fuzzy root(Fuzzy a) {
+  const double value = std::sqrt(a.value);
+  return {value, a.error / (2 * value) + value};
+}
+Fuzzy larger(Fuzzy a, Fuzzy b) { return {std::max(a.value, b.value), std::max(a.error, b.error)}; }
+double sign(double value) { return value > 0 ? 1 : value < 0 ? -1 : 0; }
+
+/// What a rule makes of one element, in the words of its paper.
+struct Model {
+  const Element& e;
+  const Values& s;
+  const int64_t step;
+  const bool first;
+  Fuzzy theta{e.param}, slots[kMaxSlots] = {{e.slots[0]}, {e.slots[1]}, {e.slots[2]}};
+
+  bool is(const char* name) const { return find_setting(s.rule, name) >= 0 && s[name] != 0; }
+  double corrected(const char* beta) const { return 1 - std::pow(s[beta], double(step)); }
+  static void mix(Fuzzy& average, double rate, Fuzzy with) {
+    average = c(rate) * average + c(1 - rate) * with;
+  }
+  /// The gradient, with weight decay unless that is decoupled, which shrinks theta.
+  Fuzzy gradient() {
+    Fuzzy g{is("maximize") ? -e.grad : e.grad, 2 * std::fabs(e.grad)};
+    if (!is("weight_decay")) return g;
+    if (!is("decoupled_weight_decay")) return g + c(s["weight_decay"]) * theta;
+    theta = c(1 - s["lr"] * s["weight_decay"]) * theta;
+    return g;
+  }
+
+  void rmsprop() {
+    const Fuzzy g = gradient();
+    mix(slots[0], s["alpha"], g * g);
+    Fuzzy variance = slots[0];
+    if (is("centered")) {
+      mix(slots[2], s["alpha"], g);
+      variance = slots[0] - slots[2] * slots[2];
+    }
+    Fuzzy step_taken = g / (root(variance) + c(s["eps"]));
+    if (is("momentum")) step_taken = slots[1] = c(s["momentum"]) * slots[1] + step_taken;
+    theta = theta - c(s["lr"]) * step_taken;
+  }
+  void adagrad() {
+    const Fuzzy g = gradient();
+    slots[0] = (first ? c(s["initial_accumulator_value"]) : slots[0]) + g * g;
+    const double rate = s["lr"] / (1 + double(step - 1) * s["lr_decay"]);
+    theta = theta - c(rate) * g / (root(slots[0]) + c(s["eps"]));
+  }
+  void lion() {
+    const double g = is("maximize") ? -e.grad : e.grad;
+    const double direction = sign(s["beta1"] * e.slots[0] + (1 - s["beta1"]) * g);
+    theta = c(1 - s["lr"] * s["weight_decay"]) * theta - c(s["lr"] * direction);
+    mix(slots[0], s["beta2"], {g, 2 * std::fabs(g)});
+  }
+  void adamax() {
+    const Fuzzy g = gradient();
+    mix(slots[0], s["beta1"], g);
+    const Fuzzy size{std::fabs(g.value), g.error};
+    slots[1] = larger(c(s["beta2"]) * slots[1], size + c(s["eps"]));
+    theta = theta - c(s["lr"] / corrected("beta1")) * slots[0] / slots[1];
+  }
+  void adadelta() {
+    const Fuzzy g = gradient();
+    mix(slots[0], s["rho"], g * g);
+    const Fuzzy delta = root(slots[1] + c(s["eps"])) / root(slots[0] + c(s["eps"])) * g;
+    mix(slots[1], s["rho"], delta * delta);
+    theta = theta - c(s["lr"]) * delta;
+  }
+  void moments(Fuzzy g) {
+    mix(slots[0], s["beta1"], g);
+    mix(slots[1], s["beta2"], g * g);
+  }
+  void radam() {
+    moments(gradient());
+    const Fuzzy m_hat = slots[0] / c(corrected("beta1"));
+    const double t = double(step), end = 2 / (1 - s["beta2"]) - 1;
+    const double rho = end - 2 * t * std::pow(s["beta2"], t) / corrected("beta2");
+    if (rho > 5) {
+      const double r = std::sqrt((rho - 4) * (rho - 2) * end / ((end - 4) * (end - 2) * rho));
+      const Fuzzy l = c(std::sqrt(corrected("beta2"))) / (root(slots[1]) + c(s["eps"]));
+      theta = theta - c(s["lr"]) * c(r) * m_hat * l;
+    } else {
+      theta = theta - c(s["lr"]) * m_hat;
+    }
+  }
+  double mu(int64_t t) const {
+    return s["beta1"] * (1 - 0.5 * std::pow(0.96, double(t) * s["momentum_decay"]));
+  }
+  void nadam() {
+    const Fuzzy g = gradient();
+    moments(g);
+    double product = 1;
+    for (int64_t t = 1; t <= step; ++t) product *= mu(t);
+    const Fuzzy m_hat = c(mu(step + 1) / (1 - product * mu(step + 1))) * slots[0] +
+                        c((1 - mu(step)) / (1 - product)) * g;
+    const Fuzzy v_hat = slots[1] / c(corrected("beta2"));
+    theta = theta - c(s["lr"]) * m_hat / (root(v_hat) + c(s["eps"]));
+  }
+  void rprop() {
+    double g = is("maximize") ? -e.grad : e.grad;
+    const double agreement = first ? 0 : sign(g * e.slots[0]);
+    const double eta = agreement > 0 ? s["eta_plus"] : agreement < 0 ? s["eta_minus"] : 1;
+    const Fuzzy wanted = c(eta) * (first ? c(s["lr"]) : slots[1]);
+    const double clamped = std::clamp(wanted.value, s["step_size_min"], s["step_size_max"]);
+    slots[1] = {clamped, std::max(wanted.error, clamped)};
+    if (agreement < 0) g = 0;
+    theta = theta - Fuzzy{sign(g)} * slots[1];
+    slots[0] = {g, 2 * std::fabs(g)};
+  }
+
+  /// In the terms of kTolerance, at twice what one rounding may lose.
+  Expected expected() const {
+    constexpr double kScale = 0x1p-23 / kTolerance;
+    Expected made{};
+    made.param = theta.value;
+    made.param_size = theta.error * kScale;
+    for (int i = 0; i < kMaxSlots; ++i) {
+      made.slots[i] = slots[i].value;
+      made.slot_size[i] = slots[i].error * kScale;
+    }
+    return made;
+  }
+};
+
+Expected expect(int32_t optimizer, const Element& e, const Values& values, int64_t step,
+                bool first) {
+  if (optimizer == ZERO_OPTIMIZER_SGD) return sgd_in_double(e, values, first);
+  if (optimizer <= ZERO_OPTIMIZER_ADAM) {
+    return adam_in_double(e, values, step, optimizer == ZERO_OPTIMIZER_ADAMW);
+  }
+  constexpr void (Model::*kModels[])() = {&Model::rmsprop, &Model::adagrad,  &Model::lion,
+                                          &Model::adamax,  &Model::adadelta, &Model::radam,
+                                          &Model::nadam,   &Model::rprop};
+  Model model{e, values, step, first};
+  (model.*kModels[optimizer - ZERO_OPTIMIZER_RMSPROP])();
+  return model.expected();
+}
+
+/// Rule::next_product of all steps before this one.
+double product_before(const Rule& rule, const std::vector<double>& settings, int64_t step) {
+  double product = 1;
+  if (rule.next_product == nullptr) return product;
+  for (int64_t t = 1; t < step; ++t) product = rule.next_product({settings, t, ~0u, 1, product});
+  return product;
+}
+
+/// Values that a slot of that name can have.
+float random_state(std::string_view slot, float square_avg, std::mt19937_64& random) {
+  std::normal_distribution<float> normal;
+  const float value = normal(random);
+  if (slot == "grad_avg") return std::tanh(value) * 0.7f * std::sqrt(square_avg);
+  const bool any_sign = slot == "exp_avg" || slot == "momentum_buffer" || slot == "prev";
+  return any_sign ? value : value * value + 1e-6f;
+}
+
 void check_rule(int32_t optimizer, const std::vector<double>& settings, int64_t step, bool first,
                 std::mt19937_64& random) {
   const Rule& rule = rule_of(optimizer);
@@ -225,14 +497,15 @@ void check_rule(int32_t optimizer, const std::vector<double>& settings, int64_t 
   for (size_t i = 0; i < kElements; ++i) {
     param[i] = normal(random);
     grad[i] = normal(random) * std::pow(10.0f, float(random() % 7) - 4);
-    slots[0][i] = normal(random);
-    slots[1][i] = std::pow(normal(random), 2.0f) + 1e-6f;
-    slots[2][i] = std::pow(normal(random), 2.0f) + 1e-6f;
+    for (size_t s = 0; s < rule.slots.size(); ++s) {
+      slots[s][i] = random_state(rule.slots[s], slots[0][i], random);
+    }
   }
   const auto old_param = param;
   const std::vector<float> old_slots[] = {slots[0], slots[1], slots[2]};
   const double factor = 1.0 / 3;
-  const Scalars scalars = rule.prepare({settings, step, first ? 0u : ~0u, factor});
+  const Scalars scalars = rule.prepare(
+      {settings, step, first ? 0u : ~0u, factor, product_before(rule, settings, step)});
   const UpdateRun run{
       param.data(), grad.data(), {slots[0].data(), slots[1].data(), slots[2].data()}, kElements};
   kernel_table(Isa::scalar).update[optimizer](run, scalars);
@@ -241,10 +514,7 @@ void check_rule(int32_t optimizer, const std::vector<double>& settings, int64_t 
   for (size_t i = 0; i < kElements; ++i) {
     const Element e{
         old_param[i], grad[i] * factor, {old_slots[0][i], old_slots[1][i], old_slots[2][i]}};
-    const Expected expected =
-        optimizer == ZERO_OPTIMIZER_SGD
-            ? sgd_in_double(e, values, first)
-            : adam_in_double(e, values, step, optimizer == ZERO_OPTIMIZER_ADAMW);
+    const Expected expected = expect(optimizer, e, values, step, first);
     ASSERT_NEAR(param[i], expected.param, kTolerance * expected.param_size) << "param " << i;
     for (int s = 0; s < kMaxSlots; ++s) {
       ASSERT_NEAR(slots[s][i], expected.slots[s], kTolerance * expected.slot_size[s])
@@ -298,6 +568,37 @@ TEST(Rule, sgd_follows_the_published_formula) {
   }
 }
 
+TEST(Rule, all_others_follow_their_published_formulas) {
+  std::mt19937_64 random(6);
+  for (int32_t optimizer = ZERO_OPTIMIZER_RMSPROP; optimizer < kRuleCount; ++optimizer) {
+    const Rule& rule = rule_of(optimizer);
+    for (int combination = 0; combination < 64; ++combination) {
+      const auto bit = [&](int place) -> double { return combination >> place & 1; };
+      for (const int64_t step : {1, 2, 5, 6, 7, 1000}) {
+        SCOPED_TRACE(std::string(rule.name) + " combination " + std::to_string(combination) +
+                     " step " + std::to_string(step));
+        const std::vector<Change> changes = {{"lr", 0.02},
+                                             {"eps", bit(5) != 0 ? 1e-6 : 1e-3},
+                                             {"weight_decay", bit(0) * 0.1},
+                                             {"maximize", bit(1)},
+                                             {"momentum", bit(2) * 0.9},
+                                             {"decoupled_weight_decay", bit(2)},
+                                             {"centered", bit(3)},
+                                             {"lr_decay", bit(3) * 0.1},
+                                             {"momentum_decay", bit(3) * 0.3},
+                                             {"initial_accumulator_value", bit(2) * 0.5},
+                                             {"beta1", bit(4) != 0 ? 0.3 : 0.9},
+                                             {"beta2", bit(4) != 0 ? 0.8 : 0.999},
+                                             {"alpha", bit(4) != 0 ? 0.8 : 0.99},
+                                             {"rho", bit(4) != 0 ? 0.5 : 0.9},
+                                             {"step_size_min", bit(3) * 0.1}};
+        check_rule(optimizer, with(rule, known(rule, changes)), step, bit(5) != 0, random);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 // ---- What the formulas imply, bit for bit
 
 struct Trained {
@@ -326,7 +627,8 @@ Trained train(int32_t optimizer, const std::vector<double>& settings, float scal
   state.param[0] = first_param;
   for (int64_t step = 1; step <= 5; ++step) {
     for (float& value : grad) value = normal(random) * scale;
-    const Scalars scalars = rule.prepare({settings, step, step > 1 ? ~0u : 0u, factor});
+    const Scalars scalars = rule.prepare(
+        {settings, step, step > 1 ? ~0u : 0u, factor, product_before(rule, settings, step)});
     kernel_table(Isa::scalar)
         .update[optimizer]({state.param.data(),
                             grad.data(),
@@ -339,8 +641,8 @@ Trained train(int32_t optimizer, const std::vector<double>& settings, float scal
 
 TEST(Rule, maximizing_is_minimizing_the_negated_gradient) {
   for (int32_t optimizer = 0; optimizer < kRuleCount; ++optimizer) {
-    std::vector<Change> changes = {{"weight_decay", 0.1}};
-    if (optimizer == ZERO_OPTIMIZER_SGD) changes.push_back({"momentum", 0.9});
+    std::vector<Change> changes =
+        known(rule_of(optimizer), {{"weight_decay", 0.1}, {"momentum", 0.9}});
     const std::vector<double> minimize = with(rule_of(optimizer), changes);
     changes.push_back({"maximize", 1});
     EXPECT_TRUE(train(optimizer, with(rule_of(optimizer), changes), 1, 1) ==
@@ -350,19 +652,21 @@ TEST(Rule, maximizing_is_minimizing_the_negated_gradient) {
 
 TEST(Rule, the_factor_multiplies_the_sum_before_anything_else) {
   for (int32_t optimizer = 0; optimizer < kRuleCount; ++optimizer) {
-    const std::vector<double> settings = with(rule_of(optimizer), {{"weight_decay", 0.1}});
+    const Rule& rule = rule_of(optimizer);
+    const std::vector<double> settings = with(rule, known(rule, {{"weight_decay", 0.1}}));
     EXPECT_TRUE(train(optimizer, settings, 1, 0.125) == train(optimizer, settings, 0.125f, 1));
   }
 }
 
 TEST(Rule, without_decay_a_parameter_never_reaches_its_state) {
   const float infinity = std::numeric_limits<float>::infinity();
-  const Trained adam =
-      train(ZERO_OPTIMIZER_ADAM, defaults(rule_of(ZERO_OPTIMIZER_ADAM)), 1, 1, infinity);
-  EXPECT_TRUE(std::isfinite(adam.slots[0][0]) && std::isfinite(adam.slots[1][0]));
-  const Trained sgd = train(ZERO_OPTIMIZER_SGD,
-                            with(rule_of(ZERO_OPTIMIZER_SGD), {{"momentum", 0.9}}), 1, 1, infinity);
-  EXPECT_TRUE(std::isfinite(sgd.slots[0][0]));
+  for (int32_t optimizer = 0; optimizer < kRuleCount; ++optimizer) {
+    const Rule& rule = rule_of(optimizer);
+    const std::vector<double> settings =
+        with(rule, known(rule, {{"momentum", 0.9}, {"weight_decay", 0}}));
+    const Trained trained = train(optimizer, settings, 1, 1, infinity);
+    for (const auto& slot : trained.slots) EXPECT_TRUE(std::isfinite(slot[0])) << rule.name;
+  }
 }
 
 TEST(Rule, a_momentum_buffer_that_holds_nothing_becomes_the_gradient) {
@@ -378,6 +682,60 @@ TEST(Rule, a_momentum_buffer_that_holds_nothing_becomes_the_gradient) {
   kernel_table(best_isa()).update[ZERO_OPTIMIZER_SGD](run, sgd.prepare({settings, 1, 1, 1}));
   EXPECT_EQ(buffer, 0.5f * 4 + 0.5f * 4);
   EXPECT_EQ(param, -8);
+}
+
+TEST(Rule, a_sum_that_holds_nothing_starts_at_its_initial_value) {
+  const Rule& adagrad = rule_of(ZERO_OPTIMIZER_ADAGRAD);
+  const std::vector<double> settings =
+      with(adagrad, {{"lr", 1}, {"initial_accumulator_value", 9}, {"eps", 0}});
+  float param = 0, sum = std::numeric_limits<float>::quiet_NaN();
+  const float grad = 4;
+  const UpdateRun run{&param, &grad, {&sum}, 1};
+  const UpdateKernel update = kernel_table(best_isa()).update[ZERO_OPTIMIZER_ADAGRAD];
+  update(run, adagrad.prepare({settings, 3, 0, 1}));
+  EXPECT_EQ(sum, 25);
+  EXPECT_EQ(param, -4.0f / 5);
+  update(run, adagrad.prepare({settings, 1, 1, 1}));
+  EXPECT_EQ(sum, 41);
+}
+
+TEST(Rule, step_sizes_that_hold_nothing_start_at_the_rate_and_later_rates_change_nothing) {
+  const Rule& rprop = rule_of(ZERO_OPTIMIZER_RPROP);
+  float param = 0, prev = -1, step_size = 7;
+  float grad = 4;
+  const UpdateRun run{&param, &grad, {&prev, &step_size}, 1};
+  const UpdateKernel update = kernel_table(best_isa()).update[ZERO_OPTIMIZER_RPROP];
+  update(run, rprop.prepare({with(rprop, {{"lr", 0.25}}), 1, 0, 1}));
+  EXPECT_EQ(param, -0.25f);
+  EXPECT_EQ(step_size, 0.25f);
+  const Scalars later =
+      rprop.prepare({with(rprop, {{"lr", 8}, {"eta_plus", 2}, {"eta_minus", 0.25}}), 2, 0b11, 1});
+  update(run, later);
+  EXPECT_EQ(param, -0.75f);
+  grad = -1;  // a change of sign is no step, and is forgotten
+  update(run, later);
+  EXPECT_EQ(param, -0.75f);
+  EXPECT_EQ(step_size, 0.125f);
+  EXPECT_EQ(prev, 0);
+  update(run, later);
+  EXPECT_EQ(param, -0.625f);
+  EXPECT_EQ(step_size, 0.125f);
+}
+
+TEST(Rule, a_nan_reaches_the_parameter_unless_only_its_sign_counts_in_torch) {
+  for (int32_t optimizer = 0; optimizer < kRuleCount; ++optimizer) {
+    const Rule& rule = rule_of(optimizer);
+    float param = 1, slots[kMaxSlots] = {0.5f, 0.5f, 0.5f};
+    const float grad = std::numeric_limits<float>::quiet_NaN();
+    const UpdateRun run{&param, &grad, {&slots[0], &slots[1], &slots[2]}, 1};
+    const Scalars scalars = rule.prepare({defaults(rule), 2, ~0u, 1, 0.5});
+    EXPECT_EQ(kernel_table(best_isa()).update[optimizer](run, scalars), 1u) << rule.name;
+    if (optimizer == ZERO_OPTIMIZER_RPROP) {
+      EXPECT_EQ(param, 1) << rule.name;
+    } else {
+      EXPECT_TRUE(std::isnan(param)) << rule.name;
+    }
+  }
 }
 
 TEST(Rule, amsgrad_keeps_a_nan_that_reached_it) {
@@ -403,6 +761,42 @@ TEST(Rule, bias_corrections_hold_from_the_first_step_to_the_billionth) {
     EXPECT_FLOAT_EQ(scalars.value[rules::Adam::step_size], float(1e-3L / (1 - power1))) << step;
     EXPECT_FLOAT_EQ(scalars.value[rules::Adam::root_scale], float(1 / std::sqrt(1 - power2)))
         << step;
+  }
+}
+
+TEST(Rule, rectification_begins_where_the_average_is_long_enough) {
+  const Rule& radam = rule_of(ZERO_OPTIMIZER_RADAM);
+  for (const double beta2 : {0.0, 0.5, 0.7, 0.9, 0.99, 0.999, 0.99999}) {
+    const std::vector<double> settings = with(radam, {{"beta2", beta2}});
+    int64_t first = 0;
+    for (int64_t step = 1; step <= 3000; ++step) {
+      const long double power = std::pow(static_cast<long double>(beta2), step);
+      const long double length =
+          2 / (1 - static_cast<long double>(beta2)) - 1 - 2 * step * power / (1 - power);
+      const Scalars scalars = radam.prepare({settings, step, ~0u, 1});
+      EXPECT_EQ(scalars.flag[rules::Radam::rectified], length > 5) << beta2 << " " << step;
+      EXPECT_TRUE(std::isfinite(scalars.value[rules::Radam::step_size])) << beta2 << " " << step;
+      if (first == 0 && length > 5) first = step;
+    }
+    if (beta2 == 0.999) {
+      EXPECT_EQ(first, 6);
+    }
+    if (beta2 < 0.6) {
+      EXPECT_EQ(first, 0);
+    }
+  }
+}
+
+TEST(Rule, the_momentum_of_nadam_grows_as_published_from_the_first_step_to_the_billionth) {
+  const Rule& nadam = rule_of(ZERO_OPTIMIZER_NADAM);
+  for (const double decay : {0.0, 1e-9, 4e-3, 0.3, 1.6, 77.0, 1e9}) {
+    const std::vector<double> settings = with(nadam, {{"momentum_decay", decay}});
+    for (const int64_t step : {1, 2, 3, 10, 999, 123'457, 1'000'000'000}) {
+      const long double power = std::pow(0.96L, static_cast<long double>(decay) * step);
+      EXPECT_NEAR(nadam.next_product({settings, step, ~0u, 1, 0.75}),
+                  double(0.75L * 0.9L * (1 - power / 2)), 1e-13)
+          << decay << " " << step;
+    }
   }
 }
 

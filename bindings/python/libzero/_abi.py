@@ -32,7 +32,19 @@ LOG_ERROR, LOG_WARNING, LOG_INFO = 1, 2, 3
 DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 4}
 OPERATIONS = {"sum": 1, "min": 2, "max": 3}
 MEMORIES = {"per_rank": 1, "shared": 2}
-OPTIMIZERS = {"adamw": 0, "adam": 1, "sgd": 2}
+OPTIMIZERS = {
+    "adamw": 0,
+    "adam": 1,
+    "sgd": 2,
+    "rmsprop": 3,
+    "adagrad": 4,
+    "lion": 5,
+    "adamax": 6,
+    "adadelta": 7,
+    "radam": 8,
+    "nadam": 9,
+    "rprop": 10,
+}
 PARTITIONS = {"even": 0, "greedy": 1, "greedy_in_order": 2, "manual": 3}
 NONFINITES = {"ignore": 0, "skip": 1}
 REDUCTIONS = {"mean": 0, "sum": 1}

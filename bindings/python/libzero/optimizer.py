@@ -103,8 +103,9 @@ class Optimizer:
 
     Memory is float32 in C order: a numpy array or anything with __array_interface__, a torch tensor
     on the host, an object with the buffer protocol, or (address, shape). It is kept alive and must
-    not move until close() or a new bind(). The arguments are those of zero_options; 0 is the
-    library's default; **settings are those of every group, as lr.
+    not move until close() or a new bind(). The arguments are those of zero_options (optimizer:
+    ZERO_OPTIMIZER_* in lower case, as "rmsprop"); 0 is the library's default; **settings are those
+    of every group, as lr.
 
     Methods that talk to other ranks are called by every rank in the same order. Errors that Python
     finds, as TypeError, are raised before anything is sent; the other ranks then wait for this one.

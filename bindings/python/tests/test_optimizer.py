@@ -184,8 +184,8 @@ class BuildTest(unittest.TestCase):
 
     def test_unknown_choices_name_what_there_is(self) -> None:
         with Comm.solo() as comm:
-            with self.assertRaisesRegex(ValueError, "optimizer 'lion' is unknown; there are adamw"):
-                Optimizer(comm, "lion")
+            with self.assertRaisesRegex(ValueError, "optimizer 'lamb' is unknown; there are adamw"):
+                Optimizer(comm, "lamb")
             with self.assertRaisesRegex(ValueError, "partition 'odd'"):
                 Optimizer(comm, partition="odd")
             with self.assertRaisesRegex(ArgumentError, "'momentum'"):

@@ -8,7 +8,7 @@ use libzero_sys as sys;
 
 use crate::error::{Error, Result, c_text};
 
-/// The update rule, by the formula of torch.optim.
+/// The update rule, by the formula of torch.optim (Lion by its paper), and its settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Optimizer {
     /// lr, beta1, beta2, eps, weight_decay, amsgrad, maximize.
@@ -18,6 +18,22 @@ pub enum Optimizer {
     Adam,
     /// lr, momentum, dampening, weight_decay, nesterov, maximize.
     Sgd,
+    /// lr, alpha, eps, weight_decay, momentum, centered, maximize.
+    RmsProp,
+    /// lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize.
+    Adagrad,
+    /// lr, beta1, beta2, weight_decay (decoupled), maximize.
+    Lion,
+    /// lr, beta1, beta2, eps, weight_decay, maximize.
+    Adamax,
+    /// lr, rho, eps, weight_decay, maximize.
+    Adadelta,
+    /// lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize.
+    RAdam,
+    /// The same, and momentum_decay.
+    NAdam,
+    /// lr (the first step size), eta_minus, eta_plus, step_size_min, step_size_max, maximize.
+    Rprop,
 }
 
 /// Who owns what.
@@ -98,6 +114,14 @@ impl Options {
                 Optimizer::AdamW => sys::ZERO_OPTIMIZER_ADAMW,
                 Optimizer::Adam => sys::ZERO_OPTIMIZER_ADAM,
                 Optimizer::Sgd => sys::ZERO_OPTIMIZER_SGD,
+                Optimizer::RmsProp => sys::ZERO_OPTIMIZER_RMSPROP,
+                Optimizer::Adagrad => sys::ZERO_OPTIMIZER_ADAGRAD,
+                Optimizer::Lion => sys::ZERO_OPTIMIZER_LION,
+                Optimizer::Adamax => sys::ZERO_OPTIMIZER_ADAMAX,
+                Optimizer::Adadelta => sys::ZERO_OPTIMIZER_ADADELTA,
+                Optimizer::RAdam => sys::ZERO_OPTIMIZER_RADAM,
+                Optimizer::NAdam => sys::ZERO_OPTIMIZER_NADAM,
+                Optimizer::Rprop => sys::ZERO_OPTIMIZER_RPROP,
             },
             partition: match self.partition {
                 Partition::Even => sys::ZERO_PARTITION_EVEN,

@@ -68,7 +68,9 @@ fn ranks_step_on_the_mean_of_their_gradients() {
 }
 
 /// Rank 0 initializes, rank 1 does something else: nothing is written, and both are told.
-fn nothing_is_initialized_when(other: impl Fn(&Comm, &mut [Optim; 2]) -> libzero::Result<()> + Sync) {
+fn nothing_is_initialized_when(
+    other: impl Fn(&Comm, &mut [Optim; 2]) -> libzero::Result<()> + Sync,
+) {
     run_ranks(2, |comm| {
         let mut optims = [(); 2].map(|()| {
             let mut optim = Optim::new(&comm, &sgd()).unwrap();

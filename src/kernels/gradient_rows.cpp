@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of optimizers that scale the gradient itself: SGD, RMSprop, Adagrad, Adadelta, Rprop.
+#include "kernels/rows.h"
+#include "kernels/rules.h"
+
+namespace zero {
+namespace {
+
+using namespace rows;
+
+constexpr Setting kMomentum = {"momentum", 0, Setting::positive_or_zero};
+
+// ---- SGD
+
+struct SgdSettings {
+  enum { lr, momentum, dampening, weight_decay, nesterov, maximize };
+};
+
+constexpr Setting kSgdSettings[] = {rate(1e-3),
+                                    kMomentum,
+                                    {"dampening", 0, Setting::any_finite},
+                                    decay(0),
+                                    {"nesterov", 0, Setting::flag},
+                                    kMaximize};
+
+constexpr const char* kSgdSlots[] = {"momentum_buffer"};
+
+uint32_t sgd_slots_used(std::span<const double> settings) {
+  return settings[SgdSettings::momentum] != 0 ? 0b1 : 0b0;
+}
+
+Scalars prepare_sgd(const StepContext& context) {
+  using rules::Sgd;
+  const std::span<const double> setting = context.settings;
+  Scalars scalars;
+  scalars.factor = signed_factor(context, setting[SgdSettings::maximize] != 0);
+  scalars.value[Sgd::lr] = static_cast<float>(setting[SgdSettings::lr]);
+  scalars.value[Sgd::momentum] = static_cast<float>(setting[SgdSettings::momentum]);
+  scalars.value[Sgd::one_minus_dampening] = static_cast<float>(1 - setting[SgdSettings::dampening]);
+  scalars.value[Sgd::weight_decay] = static_cast<float>(setting[SgdSettings::weight_decay]);
+  scalars.flag[Sgd::decays] = setting[SgdSettings::weight_decay] != 0;
+  scalars.flag[Sgd::has_momentum] = setting[SgdSettings::momentum] != 0;
+  scalars.flag[Sgd::first] = (context.live_slots & (1u << Sgd::momentum_buffer)) == 0;
+  scalars.flag[Sgd::nesterov] = setting[SgdSettings::nesterov] != 0;
+  return scalars;
+}
+
+// ---- RMSprop
+
+struct RmspropSettings {
+  enum { lr, alpha, eps, weight_decay, momentum, centered, maximize };
+};
+
+constexpr Setting kRmspropSettings[] = {
+    rate(1e-2), {"alpha", 0.99, Setting::closed_unit_interval}, epsilon(1e-8), decay(0),
+    kMomentum,  {"centered", 0, Setting::flag, true},           kMaximize};
+
+constexpr const char* kRmspropSlots[] = {"square_avg", "momentum_buffer", "grad_avg"};
+
+uint32_t rmsprop_slots_used(std::span<const double> settings) {
+  return 0b001u | (settings[RmspropSettings::momentum] != 0 ? 0b010u : 0u) |
+         (settings[RmspropSettings::centered] != 0 ? 0b100u : 0u);
+}
+
+Scalars prepare_rmsprop(const StepContext& context) {
+  using rules::Rmsprop;
+  const std::span<const double> setting = context.settings;
+  Scalars scalars;
+  scalars.factor = signed_factor(context, setting[RmspropSettings::maximize] != 0);
+  scalars.value[Rmsprop::lr] = static_cast<float>(setting[RmspropSettings::lr]);
+  scalars.value[Rmsprop::alpha] = static_cast<float>(setting[RmspropSettings::alpha]);
+  scalars.value[Rmsprop::one_minus_alpha] = static_cast<float>(1 - setting[RmspropSettings::alpha]);
+  scalars.value[Rmsprop::eps] = static_cast<float>(setting[RmspropSettings::eps]);
+  scalars.value[Rmsprop::weight_decay] = static_cast<float>(setting[RmspropSettings::weight_decay]);
+  scalars.value[Rmsprop::momentum] = static_cast<float>(setting[RmspropSettings::momentum]);
+  scalars.flag[Rmsprop::decays] = setting[RmspropSettings::weight_decay] != 0;
+  scalars.flag[Rmsprop::has_momentum] = setting[RmspropSettings::momentum] != 0;
+  scalars.flag[Rmsprop::centered] = setting[RmspropSettings::centered] != 0;
+  return scalars;
+}
+
+// ---- Adagrad
+
+struct AdagradSettings {
+  enum { lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize };
+};
+
+constexpr Setting kAdagradSettings[] = {
+    rate(1e-2),     {"lr_decay", 0, Setting::positive_or_zero},
+    decay(0),       {"initial_accumulator_value", 0, Setting::positive_or_zero},
+    epsilon(1e-10), kMaximize};
+
+constexpr const char* kAdagradSlots[] = {"sum"};
+
+Scalars prepare_adagrad(const StepContext& context) {
+  using rules::Adagrad;
+  const std::span<const double> setting = context.settings;
+  const double slower =
+      1 + static_cast<double>(context.step - 1) * setting[AdagradSettings::lr_decay];
+  Scalars scalars;
+  scalars.factor = signed_factor(context, setting[AdagradSettings::maximize] != 0);
+  scalars.value[Adagrad::step_size] = static_cast<float>(setting[AdagradSettings::lr] / slower);
+  scalars.value[Adagrad::eps] = static_cast<float>(setting[AdagradSettings::eps]);
+  scalars.value[Adagrad::weight_decay] = static_cast<float>(setting[AdagradSettings::weight_decay]);
+  scalars.value[Adagrad::initial] =
+      static_cast<float>(setting[AdagradSettings::initial_accumulator_value]);
+  scalars.flag[Adagrad::decays] = setting[AdagradSettings::weight_decay] != 0;
+  scalars.flag[Adagrad::first] = (context.live_slots & (1u << Adagrad::sum)) == 0;
+  return scalars;
+}
+
+// ---- Adadelta
+
+struct AdadeltaSettings {
+  enum { lr, rho, eps, weight_decay, maximize };
+};
+
+constexpr Setting kAdadeltaSettings[] = {
+    rate(1), {"rho", 0.9, Setting::closed_unit_interval}, epsilon(1e-6), decay(0), kMaximize};
+
+constexpr const char* kAdadeltaSlots[] = {"square_avg", "acc_delta"};
+
+Scalars prepare_adadelta(const StepContext& context) {
+  using rules::Adadelta;
+  const std::span<const double> setting = context.settings;
+  Scalars scalars;
+  scalars.factor = signed_factor(context, setting[AdadeltaSettings::maximize] != 0);
+  scalars.value[Adadelta::lr] = static_cast<float>(setting[AdadeltaSettings::lr]);
+  scalars.value[Adadelta::rho] = static_cast<float>(setting[AdadeltaSettings::rho]);
+  scalars.value[Adadelta::one_minus_rho] = static_cast<float>(1 - setting[AdadeltaSettings::rho]);
+  scalars.value[Adadelta::eps] = static_cast<float>(setting[AdadeltaSettings::eps]);
+  scalars.value[Adadelta::weight_decay] =
+      static_cast<float>(setting[AdadeltaSettings::weight_decay]);
+  scalars.flag[Adadelta::decays] = setting[AdadeltaSettings::weight_decay] != 0;
+  return scalars;
+}
+
+// ---- Rprop
+
+struct RpropSettings {
+  enum { lr, eta_minus, eta_plus, step_size_min, step_size_max, maximize };
+};
+
+constexpr Setting kRpropSettings[] = {rate(1e-2),
+                                      {"eta_minus", 0.5, Setting::open_unit_interval},
+                                      {"eta_plus", 1.2, Setting::above_one},
+                                      {"step_size_min", 1e-6, Setting::positive_or_zero},
+                                      {"step_size_max", 50, Setting::positive_or_zero},
+                                      kMaximize};
+
+constexpr const char* kRpropSlots[] = {"prev", "step_size"};
+
+Scalars prepare_rprop(const StepContext& context) {
+  using rules::Rprop;
+  const std::span<const double> setting = context.settings;
+  Scalars scalars;
+  scalars.factor = signed_factor(context, setting[RpropSettings::maximize] != 0);
+  scalars.value[Rprop::eta_minus] = static_cast<float>(setting[RpropSettings::eta_minus]);
+  scalars.value[Rprop::eta_plus] = static_cast<float>(setting[RpropSettings::eta_plus]);
+  scalars.value[Rprop::step_size_min] = static_cast<float>(setting[RpropSettings::step_size_min]);
+  scalars.value[Rprop::step_size_max] = static_cast<float>(setting[RpropSettings::step_size_max]);
+  scalars.value[Rprop::initial] = static_cast<float>(setting[RpropSettings::lr]);
+  scalars.flag[Rprop::first] = (context.live_slots & (1u << Rprop::step_size)) == 0;
+  return scalars;
+}
+
+}  // namespace
+
+constinit const Rule kSgdRule = {"sgd", kSgdSettings, kSgdSlots, sgd_slots_used, prepare_sgd};
+constinit const Rule kRmspropRule = {"rmsprop", kRmspropSettings, kRmspropSlots, rmsprop_slots_used,
+                                     prepare_rmsprop};
+constinit const Rule kAdagradRule = {"adagrad", kAdagradSettings, kAdagradSlots, always_uses<1>,
+                                     prepare_adagrad};
+constinit const Rule kAdadeltaRule = {"adadelta", kAdadeltaSettings, kAdadeltaSlots, always_uses<2>,
+                                      prepare_adadelta};
+constinit const Rule kRpropRule = {"rprop", kRpropSettings, kRpropSlots, always_uses<2>,
+                                   prepare_rprop};
+
+}  // namespace zero

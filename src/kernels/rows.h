@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rows of all optimizers are made of. Scalars are formed in fp64 and rounded once, with no
+// call into libm but the square root, so that they are the same on every machine.
+#pragma once
+
+#include "kernels/rule.h"
+
+namespace zero {
+
+extern const Rule kAdamwRule, kAdamRule, kSgdRule, kRmspropRule, kAdagradRule, kLionRule,
+    kAdamaxRule, kAdadeltaRule, kRadamRule, kNadamRule, kRpropRule;
+
+namespace rows {
+
+// ---- Settings that several rules have.
+
+constexpr Setting rate(double initial) { return {"lr", initial, Setting::positive_or_zero}; }
+constexpr Setting epsilon(double initial) { return {"eps", initial, Setting::positive_or_zero}; }
+constexpr Setting decay(double initial) {
+  return {"weight_decay", initial, Setting::positive_or_zero};
+}
+inline constexpr Setting kMaximize = {"maximize", 0, Setting::flag};
+
+// ---- Slots and scalars.
+
+constexpr uint32_t first_slots(int count) { return (1u << count) - 1; }
+
+template <int count>
+uint32_t always_uses(std::span<const double>) {
+  return first_slots(count);
+}
+
+inline float signed_factor(const StepContext& context, bool maximize) {
+  return static_cast<float>(maximize ? -context.factor : context.factor);
+}
+
+}  // namespace rows
+}  // namespace zero

@@ -194,7 +194,7 @@ Training base(int world) {
   return training;
 }
 
-int max_world() { return std::getenv("ZERO_TEST_FULL") != nullptr ? 8 : 5; }
+int max_world() { return full_run() ? 8 : 5; }
 
 TEST(Equivalence, ranks_as_threads_equal_one_process) {
   for (int world = 1; world <= max_world(); world++) {
@@ -284,13 +284,55 @@ TEST(Equivalence, ranks_on_the_engines_own_collectives_equal_one_process) {
   }
 }
 
+struct Denormal {
+  const char* what;
+  int32_t optimizer;
+  std::vector<std::string> names;
+  std::vector<double> values;
+  float param_scale, grad_scale;
+  double max_grad_norm = 0;
+};
+
+/// Runs in which something matters that is a denormal.
+const std::vector<Denormal> kDenormals = {
+    {"parameters and gradients", ZERO_OPTIMIZER_SGD, {"lr"}, {1}, 1e-39f, 1e-39f},
+    {"momentum", ZERO_OPTIMIZER_SGD, {"lr", "momentum"}, {1, 0.9}, 1e-39f, 1e-39f},
+    {"lr", ZERO_OPTIMIZER_SGD, {"lr"}, {1e-39}, 1e-38f, 1},
+    {"eps and exp_avg", ZERO_OPTIMIZER_ADAM, {"eps"}, {1e-39}, 1, 1e-39f},
+    {"clip factor", ZERO_OPTIMIZER_SGD, {"lr"}, {1}, 1e-39f, 1, 1e-37},
+};
+
 TEST(Equivalence, flushed_denormals_of_the_caller_change_nothing) {
-  for (const double clip : {0.0, 0.3}) {
-    Training training = base(2);
-    training.flush_denormals = true;
-    training.max_grad_norm = clip;
-    training.threads = 2;
-    expect_equals_reference(training, as_processes(training), "flush to zero");
+  for (const Denormal& denormal : kDenormals) {
+    for (const Flushes flushes : {Flushes::last_rank, Flushes::all_ranks}) {
+      for (const int threads : {1, 2}) {
+        for (const CommKind kind : {CommKind::local, CommKind::user}) {
+          Training training = base(2);
+          training.flushes = flushes;
+          training.threads = threads;
+          training.optimizer = denormal.optimizer;
+          training.names = denormal.names;
+          training.values = denormal.values;
+          training.param_scale = denormal.param_scale;
+          training.grad_scale = denormal.grad_scale;
+          training.max_grad_norm = denormal.max_grad_norm;
+          training.steps = 5;
+          training.where = threads == 1 ? Where::arenas : Where::foreign;
+          const Outcome still = reference([&] {
+            Training none = training;
+            none.steps = 0;
+            return none;
+          }());
+          EXPECT_NE(still.params, reference(training).params) << denormal.what;
+          const auto ranks = kind == CommKind::local ? RankKind::processes : RankKind::threads;
+          expect_equals_reference(training, run(training, ranks, kind),
+                                  std::string(denormal.what) + ", threads " +
+                                      std::to_string(threads) + ", flushed on " +
+                                      (flushes == Flushes::all_ranks ? "all ranks" : "one rank"));
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
   }
 }
 

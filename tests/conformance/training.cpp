@@ -16,7 +16,26 @@
 namespace zero::test {
 namespace {
 
+/// The treatment of denormals by this thread; what it was before comes back at the end.
+class Denormals {
+ public:
+#if defined(__x86_64__)
+  explicit Denormals(bool flushed) : before_(_mm_getcsr()) {
+    _mm_setcsr(flushed ? before_ | kFlushed : before_ & ~kFlushed);
+  }
+  ~Denormals() { _mm_setcsr(before_); }
+
+ private:
+  static constexpr unsigned kFlushed = 0x8040;  // FTZ and DAZ
+  const unsigned before_;
+#else
+  explicit Denormals(bool) {}
+  ~Denormals() {}
+#endif
+};
+
 std::vector<float> numbers(uint64_t seed, size_t count, float scale) {
+  const Denormals kept(false);
   std::mt19937_64 random(seed);
   std::vector<float> out(count);
   for (float& value : out) {
@@ -152,7 +171,7 @@ struct Handles {
 }  // namespace
 
 std::vector<float> initial(const Training& run, size_t param) {
-  return numbers(run.seed * 7919 + param, static_cast<size_t>(run.sizes[param]), 1.0f);
+  return numbers(run.seed * 7919 + param, static_cast<size_t>(run.sizes[param]), run.param_scale);
 }
 
 std::vector<float> gradient(const Training& run, size_t param, int rank, int step) {
@@ -160,7 +179,7 @@ std::vector<float> gradient(const Training& run, size_t param, int rank, int ste
     return std::vector<float>(static_cast<size_t>(run.sizes[param]));
   return numbers(run.seed * 1000003 + param * 1009 + static_cast<uint64_t>(rank) * 31 +
                      static_cast<uint64_t>(step) * 100000007,
-                 static_cast<size_t>(run.sizes[param]), 0.1f);
+                 static_cast<size_t>(run.sizes[param]), run.grad_scale);
 }
 
 bool has_gradient(const Training& run, size_t param, int rank, int step) {
@@ -177,9 +196,9 @@ int32_t manual_owner(const Training& run, size_t param) {
 
 Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   const Failed failed(error);
-#if defined(__x86_64__)
-  if (run.flush_denormals) _mm_setcsr(_mm_getcsr() | 0x8040);
-#endif
+  const Denormals flushed(
+      run.flushes == Flushes::all_ranks ||
+      (run.flushes == Flushes::last_rank && zero_comm_rank(comm) == zero_comm_world(comm) - 1));
   zero_options options;
   zero_options_init(&options, sizeof options);
   options.optimizer = run.optimizer;

@@ -10,6 +10,9 @@
 
 namespace zero::test {
 
+/// Whose calling thread takes denormals for zeros, and makes zeros of them.
+enum class Flushes { none, last_rank, all_ranks };
+
 enum class Where { arenas, per_rank_arenas, foreign, mixed };
 
 struct Training {
@@ -28,7 +31,9 @@ struct Training {
   bool padded = false;       // laid out by zero_partition_plan
   bool missing = false;      // some gradients are absent, on some or all ranks
   bool only_rank_0 = false;  // the gradients of all other ranks are zero
-  bool flush_denormals = false;
+  Flushes flushes = Flushes::none;
+  float param_scale = 1;  // of the initial values
+  float grad_scale = 0.1f;
   int threads = 1;
   int64_t bucket_bytes = 8192;
   int steps = 20;

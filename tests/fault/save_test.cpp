@@ -6,8 +6,10 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -282,6 +284,73 @@ TEST(Save, a_kill_of_any_rank_at_any_point_leaves_a_complete_checkpoint) {
         kill_one_of_a_group(run, new_state, world, victim, at, "", &reached);
         kills += reached;
       }
+    }
+    EXPECT_GT(kills, world * (full_run() ? 20 : 8));
+  }
+}
+
+/// Kill all `world` processes of a save at once, when `trigger` comes to its `at`-th file call, or
+/// to a point. False if it comes to none.
+bool kill_all_of_a_group(Place& run, const std::string& new_state, int world, int trigger,
+                         int64_t at, const std::string& point) {
+  const std::string what =
+      text("all of ", world, " killed as rank ", trigger, " comes to call ", at, " or ", point);
+  const std::string folder = run.folder(), name = unique_name();
+  const SharedMemory memory(sizeof(std::atomic<pid_t>) * 8);
+  auto* const pids = memory.as<std::atomic<pid_t>>();
+  const auto kill_others = [&] {
+    for (int rank = 0; rank < world; rank++)
+      if (rank != trigger) kill(pids[rank], SIGKILL);
+  };
+  const auto ends = run_ranks(RankKind::processes, world, [&](int rank) -> std::string {
+    pids[rank] = getpid();
+    auto model = local_model(run.spec(), name, rank, world);
+    if (!model || !model->step().ok() || !model->step().ok()) return "no model";
+    const bool by_call = rank == trigger && point.empty();
+    const FailingCalls failing(by_call ? Fault{.kind = Fault::kill, .at = at} : Fault{});
+    FailingCalls::on_kill(kill_others);
+    FailingCalls::on_point([&](const char* passed) {
+      if (rank != trigger || point != passed) return;
+      kill_others();
+      raise(SIGKILL);
+    });
+    return told(model->save(folder + "/new"));
+  });
+  const bool reached = ends[static_cast<size_t>(trigger)].signal == SIGKILL;
+  bool saved = true;
+  for (const RankEnd& end : ends) {
+    // Whoever was through before it came to that had saved.
+    EXPECT_TRUE(end.signal == SIGKILL || (end.returned && end.result.empty()))
+        << what << ": " << end.result;
+    EXPECT_TRUE(reached || end.returned) << what;
+    saved = saved && end.returned;
+  }
+  const std::string found = run.check_after(folder, new_state, what);
+  EXPECT_TRUE(!saved || found == new_state) << what;
+  return reached;
+}
+
+TEST(Save, a_kill_of_all_ranks_at_once_leaves_a_complete_checkpoint) {
+  Place run(small_model());
+  const std::vector<std::string> points = points_of_a_save(run);
+  for (const int world : {2, 3}) {
+    const std::string new_state =
+        run_sound_ranks(RankKind::threads, world, [&, name = unique_name()](int rank) {
+          auto model = local_model(run.spec(), name, rank, world);
+          return model && model->step().ok() && model->step().ok() ? model->state() : "no model";
+        })[0];
+    int kills = 0;
+    for (int trigger = 0; trigger < world; trigger++) {
+      for (const std::string& point : points) {
+        kills += kill_all_of_a_group(run, new_state, world, trigger, 0, point);
+      }
+      const int64_t stride = full_run() ? 1 : 5;
+      int64_t at = trigger;
+      while (kill_all_of_a_group(run, new_state, world, trigger, at, "")) {
+        at += stride;
+        kills++;
+      }
+      if (testing::Test::HasFailure()) return;
     }
     EXPECT_GT(kills, world * (full_run() ? 20 : 8));
   }

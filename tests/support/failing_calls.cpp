@@ -28,6 +28,7 @@ struct State {
   std::set<int> failed_syncs;
   bool synced_again = false;
   std::function<void(const char*)> on_point;
+  std::function<void()> on_kill;
 };
 
 std::mutex mutex;
@@ -51,6 +52,7 @@ Verdict judge(const char* operation, int fd, const char* name) {
   if (hit) {
     state->hits++;
     if (fault.kind == Fault::kill) {
+      if (state->on_kill) state->on_kill();
       ::kill(::getpid(), SIGKILL);
       ::pause();
     }
@@ -225,6 +227,11 @@ bool FailingCalls::synced_again() const {
 void FailingCalls::on_point(std::function<void(const char*)> call) {
   const std::lock_guard lock(mutex);
   state->on_point = std::move(call);
+}
+
+void FailingCalls::on_kill(std::function<void()> call) {
+  const std::lock_guard lock(mutex);
+  state->on_kill = std::move(call);
 }
 
 void set_rank(int rank) { this_rank = rank; }

@@ -48,6 +48,8 @@ class FailingCalls {
 
   /// Called at every numbered point, on the thread that passes it.
   static void on_point(std::function<void(const char* point)> call);
+  /// Called where Fault::kill is about to kill this process.
+  static void on_kill(std::function<void()> call);
 };
 
 /// Which rank this thread is, from now on; -1 at first.

@@ -210,9 +210,4 @@ std::string told(const Status& status) {
   return text(name ? name : "?", ": ", status.text());
 }
 
-bool full_run() {
-  const char* const value = std::getenv("ZERO_TEST_FULL");
-  return value && std::string_view(value) == "1";
-}
-
 }  // namespace zero::test

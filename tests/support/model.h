@@ -67,7 +67,4 @@ std::string unique_name();
 /// "" for success, else "ZERO_ERR_...: text".
 std::string told(const Status& status);
 
-/// True where ZERO_TEST_FULL=1 asks for the exhaustive run.
-bool full_run();
-
 }  // namespace zero::test

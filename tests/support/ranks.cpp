@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 namespace zero::test {
@@ -175,6 +176,11 @@ std::vector<std::string> run_sound_ranks(RankKind kind, int world, const Body& b
     results.push_back(std::move(end.result));
   }
   return results;
+}
+
+bool full_run() {
+  const char* const value = std::getenv("ZERO_TEST_FULL");
+  return value != nullptr && std::string_view(value) == "1";
 }
 
 SharedMemory::SharedMemory(size_t bytes) : bytes_(bytes) {

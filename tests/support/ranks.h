@@ -34,6 +34,9 @@ std::vector<std::string> run_sound_ranks(RankKind kind, int world,
                                          const std::function<std::string(int rank)>& body,
                                          int64_t deadline_ms = 60'000);
 
+/// True where ZERO_TEST_FULL=1 asks for the exhaustive run.
+bool full_run();
+
 /// Zeroed memory that forked children share with their parent.
 class SharedMemory {
  public:

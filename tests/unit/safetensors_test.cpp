@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "support/model.h"
+#include "support/ranks.h"
 
 namespace zero {
 namespace {

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that one rank alone does not get, in the seal and in the middle of training: all ranks are
+// told, nothing has changed, and training goes on as if nothing had been.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "support/ranks.h"
+#include "zero.h"
+
+namespace zero::test {
+namespace {
+
+int left_to_pass = -1;  // mmaps before the one that fails; -1: none does
+bool failed_one = false;
+SystemCalls table;
+
+void* refuse(void* address, size_t bytes, int protection, int flags, int fd, int64_t offset) {
+  if (left_to_pass < 0 || left_to_pass-- > 0)
+    return real_system_calls().mmap(address, bytes, protection, flags, fd, offset);
+  failed_one = true;
+  errno = ENOMEM;
+  return MAP_FAILED;
+}
+
+struct Plot {
+  const char* what;
+  int32_t optimizer;
+  bool at_seal;  // else in a step that needs memory for a momentum switched on before it
+  bool foreign;  // memory in no arena
+  double max_grad_norm;
+  bool reduces;        // by a call of its own
+  bool seals = false;  // by a call of its own
+};
+
+const std::vector<Plot> kPlots = {
+    {"seal in zero_step", ZERO_OPTIMIZER_ADAMW, true, false, 0, false},
+    {"seal in zero_step, foreign memory", ZERO_OPTIMIZER_ADAMW, true, true, 0, false},
+    {"seal in zero_seal", ZERO_OPTIMIZER_ADAMW, true, false, 0, false, true},
+    {"seal in zero_step that clips", ZERO_OPTIMIZER_ADAM, true, true, 0.1, false},
+    {"step", ZERO_OPTIMIZER_SGD, false, false, 0, false},
+    {"step, foreign memory", ZERO_OPTIMIZER_SGD, false, true, 0, false},
+    {"step that clips", ZERO_OPTIMIZER_SGD, false, false, 0.1, false},
+    {"step on reduced gradients", ZERO_OPTIMIZER_SGD, false, false, 0, true},
+};
+
+constexpr int64_t kSizes[] = {3001, 1, 70'000};
+constexpr size_t kElements = 73'002;
+const char* const kNames[] = {"a", "b", "c"};
+
+/// One rank's training, in which the victim's memory fails.
+class Trainee {
+ public:
+  Trainee(const Plot& plot, std::string name, int rank, int world, int victim)
+      : plot_(plot), name_(std::move(name)), rank_(rank), world_(world), victim_(victim) {}
+  ~Trainee() {
+    zero_free(optim_);
+    zero_arena_free(arena_);
+    zero_arena_free(grad_arena_);
+    zero_comm_free(comm_);
+  }
+
+  /// The sentences of the calls that failed, a line each, an empty one, and the parameters.
+  std::string go() {
+    table = real_system_calls();
+    table.mmap = refuse;
+    replace_system_calls(&table);
+    open();
+    int step = 0;
+    if (!plot_.at_seal) {
+      while (step < 2) ok(take(step++));
+      ok(zero_group_set(optim_, ZERO_ALL_GROUPS, "momentum", 0.9));
+    }
+    fill(step);
+    if (plot_.reduces) ok(zero_reduce_grads(optim_, nullptr, 0, ZERO_REDUCE_MEAN, nullptr));
+    until_it_succeeds(
+        [this] { return plot_.seals ? zero_seal(optim_) : zero_step(optim_, nullptr); });
+    if (!plot_.seals) step++;
+    while (step < 5) ok(take(step++));
+    return text(said_, "\n", bytes(data_));
+  }
+
+ private:
+  static void ok(zero_status status) { EXPECT_EQ(status, ZERO_OK) << zero_last_error(); }
+  static std::string bytes(const float* from) {
+    return std::string(reinterpret_cast<const char*>(from), kElements * sizeof(float));
+  }
+
+  void open() {
+    ok(zero_comm_create_local(&comm_, name_.c_str(), rank_, world_, nullptr));
+    own_.resize(2 * kElements);
+    data_ = own_.data();
+    grads_ = own_.data() + kElements;
+    if (!plot_.foreign) {
+      ok(zero_arena_alloc(comm_, kElements * 4, ZERO_MEMORY_SHARED, &arena_));
+      ok(zero_arena_alloc(comm_, kElements * 4, ZERO_MEMORY_PER_RANK, &grad_arena_));
+      data_ = static_cast<float*>(arena_);
+      grads_ = static_cast<float*>(grad_arena_);
+    }
+    zero_options options;
+    zero_options_init(&options, sizeof options);
+    options.optimizer = plot_.optimizer;
+    options.max_grad_norm = plot_.max_grad_norm;
+    options.threads = 1;
+    ok(zero_create(&optim_, comm_, &options));
+    zero_param params[3];
+    size_t at = 0;
+    for (size_t i = 0; i < 3; at += static_cast<size_t>(kSizes[i++])) {
+      zero_param_init(&params[i], sizeof params[i]);
+      params[i].name = kNames[i];
+      params[i].shape = &kSizes[i];
+      params[i].ndim = 1;
+      params[i].data = data_ + at;
+      params[i].grad = grads_ + at;
+    }
+    ok(zero_register_params(optim_, nullptr, params, 3, nullptr));
+    for (size_t i = 0; i < kElements; i++) data_[i] = 1.0f + static_cast<float>(i % 13);
+  }
+
+  void fill(int step) {
+    for (size_t i = 0; i < kElements; i++) {
+      grads_[i] = 0.01f * static_cast<float>((i + 7) % 11 + static_cast<size_t>(3 * step + rank_));
+    }
+  }
+
+  zero_status take(int step) {
+    fill(step);
+    return zero_step(optim_, nullptr);
+  }
+
+  int64_t steps_done() const {
+    zero_result result;
+    zero_result_init(&result, sizeof result);
+    zero_step_result(optim_, &result);
+    return result.step;
+  }
+
+  /// The call again and again, in which the victim's first mmap fails, its second, and so on.
+  template <class Call>
+  void until_it_succeeds(const Call& call) {
+    const std::string data = bytes(data_), grads = bytes(grads_);
+    const int64_t steps = steps_done();
+    for (int n = 0; n < 50; n++) {
+      ok(zero_comm_barrier(comm_));  // shared memory has been looked at
+      left_to_pass = rank_ == victim_ ? n : -1;
+      failed_one = false;
+      const zero_status status = call();
+      left_to_pass = -1;
+      if (rank_ == victim_) {
+        EXPECT_EQ(status != ZERO_OK, failed_one);
+      }
+      if (status == ZERO_OK) return;
+      said_ += text(zero_status_name(status), ": ", zero_last_error(), "\n");
+      ok(zero_comm_barrier(comm_));
+      EXPECT_TRUE(bytes(data_) == data) << zero_last_error();
+      EXPECT_TRUE(bytes(grads_) == grads) << zero_last_error();
+      EXPECT_EQ(steps_done(), steps);
+    }
+    ADD_FAILURE() << "it never succeeds";
+  }
+
+  const Plot& plot_;
+  const std::string name_;
+  const int rank_, world_, victim_;
+  std::string said_;
+  zero_comm* comm_ = nullptr;
+  zero_optim* optim_ = nullptr;
+  void* arena_ = nullptr;
+  void* grad_arena_ = nullptr;
+  std::vector<float> own_;
+  float* data_ = nullptr;
+  float* grads_ = nullptr;
+};
+
+struct Outcome {
+  std::vector<std::string> said;
+  std::string params;
+};
+
+std::vector<Outcome> train(const Plot& plot, int world, int victim) {
+  static int count = 0;
+  const std::string name = text("memory-", getpid(), "-", count++);
+  std::vector<Outcome> outcomes;
+  for (std::string& result : run_sound_ranks(RankKind::processes, world, [&](int rank) {
+         return Trainee(plot, name, rank, world, victim).go();
+       })) {
+    Outcome outcome;
+    size_t at = 0;
+    for (size_t end; (end = result.find('\n', at)) != std::string::npos && end > at; at = end + 1)
+      outcome.said.push_back(result.substr(at, end - at));
+    outcome.params = result.substr(std::min(at + 1, result.size()));
+    outcomes.push_back(std::move(outcome));
+  }
+  return outcomes;
+}
+
+TEST(Memory, that_one_rank_does_not_get_changes_nothing_and_all_are_told) {
+  for (const Plot& plot : kPlots) {
+    for (const int world : {2, 3}) {
+      const std::vector<Outcome> sound = train(plot, world, -1);
+      for (int victim = 0; victim < world; victim++) {
+        const std::string what = text(plot.what, ", rank ", victim, " of ", world);
+        const std::vector<Outcome> ranks = train(plot, world, victim);
+        const std::vector<std::string>& own = ranks[static_cast<size_t>(victim)].said;
+        EXPECT_GE(own.size(), plot.at_seal ? 2u : 1u) << what;
+        for (int rank = 0; rank < world; rank++) {
+          const Outcome& outcome = ranks[static_cast<size_t>(rank)];
+          EXPECT_TRUE(outcome.params == sound[static_cast<size_t>(rank)].params) << what;
+          EXPECT_EQ(outcome.params.size(), kElements * sizeof(float)) << what;
+          ASSERT_EQ(outcome.said.size(), own.size()) << what;
+          for (size_t i = 0; i < own.size(); i++) {
+            const std::string told = text("ZERO_ERR_PEER: rank ", victim, " in ",
+                                          plot.seals ? "zero_seal" : "zero_step", ": ", own[i]);
+            EXPECT_EQ(own[i].rfind("ZERO_ERR_MEMORY: ", 0), 0u) << what << ": " << own[i];
+            if (rank != victim) {
+              EXPECT_EQ(outcome.said[i], told) << what;
+            }
+          }
+        }
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

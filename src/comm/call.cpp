@@ -58,38 +58,6 @@ struct Call::Message {
   std::span<const std::byte> payload = {};
 };
 
-const char* operation_name(Operation operation) {
-  switch (operation) {
-    case Operation::create:
-      return "zero_comm_create";
-    case Operation::barrier:
-      return "zero_comm_barrier";
-    case Operation::broadcast:
-      return "zero_comm_broadcast";
-    case Operation::all_reduce:
-      return "zero_comm_all_reduce";
-    case Operation::split:
-      return "zero_comm_split";
-    case Operation::arena_alloc:
-      return "zero_arena_alloc";
-    case Operation::seal:
-      return "zero_seal";
-    case Operation::broadcast_params:
-      return "zero_broadcast_params";
-    case Operation::reduce_grads:
-      return "zero_reduce_grads";
-    case Operation::clip_grad_norm:
-      return "zero_clip_grad_norm";
-    case Operation::step:
-      return "zero_step";
-    case Operation::save:
-      return "zero_state_save";
-    case Operation::load:
-      return "zero_state_load";
-  }
-  return "an unknown call";
-}
-
 // ---- Comm.
 
 // Scratch: this rank's record, every rank's records, every rank's chunks, this rank's chunk.

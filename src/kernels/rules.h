@@ -55,8 +55,8 @@ struct Lion {
     beta2,
     one_minus_beta2,
     lr,
-    decay
-  };  // 1 - lr * weight_decay
+    decay  // 1 - lr * weight_decay
+  };
   enum Slot { exp_avg };
 };
 

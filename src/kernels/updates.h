@@ -51,6 +51,7 @@ struct AdagradElement {
   }
 };
 
+template <bool...>
 struct LionElement {
   static constexpr unsigned used = 0b1;
   static inline __attribute__((always_inline)) void update(float& param, float gradient, float& a,
@@ -158,68 +159,47 @@ static uint64_t update_loop(float* __restrict params, float* __restrict as, floa
   return total;
 }
 
-template <class Element>
+/// Flags that are known at run time, one after the other, become the arguments of an Element.
+template <template <bool...> class Element, bool... known>
 static uint64_t walk(const UpdateRun& run, const Scalars& scalars) {
-  return update_loop<Element>(run.param, run.slots[0], run.slots[1], run.slots[2], run.grad,
-                              run.others, run.other_count, run.count, scalars);
+  return update_loop<Element<known...>>(run.param, run.slots[0], run.slots[1], run.slots[2],
+                                        run.grad, run.others, run.other_count, run.count, scalars);
+}
+
+template <template <bool...> class Element, bool... known, class... Rest>
+static uint64_t walk(const UpdateRun& run, const Scalars& scalars, bool flag, Rest... rest) {
+  return flag ? walk<Element, known..., true>(run, scalars, rest...)
+              : walk<Element, known..., false>(run, scalars, rest...);
 }
 
 static uint64_t update_adamw(const UpdateRun& run, const Scalars& scalars) {
-  return scalars.flag[rules::Adam::amsgrad] ? walk<AdamwElement<true>>(run, scalars)
-                                            : walk<AdamwElement<false>>(run, scalars);
+  return walk<AdamwElement>(run, scalars, scalars.flag[rules::Adam::amsgrad]);
 }
 
 static uint64_t update_adam(const UpdateRun& run, const Scalars& scalars) {
-  if (scalars.flag[rules::Adam::decays]) {
-    return scalars.flag[rules::Adam::amsgrad] ? walk<AdamElement<true, true>>(run, scalars)
-                                              : walk<AdamElement<false, true>>(run, scalars);
-  }
-  return scalars.flag[rules::Adam::amsgrad] ? walk<AdamElement<true, false>>(run, scalars)
-                                            : walk<AdamElement<false, false>>(run, scalars);
-}
-
-template <bool decays>
-static uint64_t walk_sgd(const UpdateRun& run, const Scalars& scalars) {
-  using rules::Sgd;
+  using rules::Adam;
   const bool* flag = scalars.flag;
-  if (!flag[Sgd::has_momentum]) return walk<SgdElement<decays, false, false, false>>(run, scalars);
-  if (flag[Sgd::nesterov]) {
-    return flag[Sgd::first] ? walk<SgdElement<decays, true, true, true>>(run, scalars)
-                            : walk<SgdElement<decays, true, false, true>>(run, scalars);
-  }
-  return flag[Sgd::first] ? walk<SgdElement<decays, true, true, false>>(run, scalars)
-                          : walk<SgdElement<decays, true, false, false>>(run, scalars);
+  return walk<AdamElement>(run, scalars, flag[Adam::amsgrad], flag[Adam::decays]);
 }
 
 static uint64_t update_sgd(const UpdateRun& run, const Scalars& scalars) {
-  return scalars.flag[rules::Sgd::decays] ? walk_sgd<true>(run, scalars)
-                                          : walk_sgd<false>(run, scalars);
-}
-
-template <bool decays>
-static uint64_t walk_rmsprop(const UpdateRun& run, const Scalars& scalars) {
-  using rules::Rmsprop;
-  if (scalars.flag[Rmsprop::has_momentum]) {
-    return scalars.flag[Rmsprop::centered]
-               ? walk<RmspropElement<decays, true, true>>(run, scalars)
-               : walk<RmspropElement<decays, true, false>>(run, scalars);
-  }
-  return scalars.flag[Rmsprop::centered] ? walk<RmspropElement<decays, false, true>>(run, scalars)
-                                         : walk<RmspropElement<decays, false, false>>(run, scalars);
+  using rules::Sgd;
+  const bool* flag = scalars.flag;
+  return walk<SgdElement>(run, scalars, flag[Sgd::decays], flag[Sgd::has_momentum],
+                          flag[Sgd::first], flag[Sgd::nesterov]);
 }
 
 static uint64_t update_rmsprop(const UpdateRun& run, const Scalars& scalars) {
-  return scalars.flag[rules::Rmsprop::decays] ? walk_rmsprop<true>(run, scalars)
-                                              : walk_rmsprop<false>(run, scalars);
+  using rules::Rmsprop;
+  const bool* flag = scalars.flag;
+  return walk<RmspropElement>(run, scalars, flag[Rmsprop::decays], flag[Rmsprop::has_momentum],
+                              flag[Rmsprop::centered]);
 }
 
 static uint64_t update_adagrad(const UpdateRun& run, const Scalars& scalars) {
-  if (scalars.flag[rules::Adagrad::decays]) {
-    return scalars.flag[rules::Adagrad::first] ? walk<AdagradElement<true, true>>(run, scalars)
-                                               : walk<AdagradElement<true, false>>(run, scalars);
-  }
-  return scalars.flag[rules::Adagrad::first] ? walk<AdagradElement<false, true>>(run, scalars)
-                                             : walk<AdagradElement<false, false>>(run, scalars);
+  using rules::Adagrad;
+  const bool* flag = scalars.flag;
+  return walk<AdagradElement>(run, scalars, flag[Adagrad::decays], flag[Adagrad::first]);
 }
 
 static uint64_t update_lion(const UpdateRun& run, const Scalars& scalars) {
@@ -227,32 +207,25 @@ static uint64_t update_lion(const UpdateRun& run, const Scalars& scalars) {
 }
 
 static uint64_t update_adamax(const UpdateRun& run, const Scalars& scalars) {
-  return scalars.flag[rules::Adamax::decays] ? walk<AdamaxElement<true>>(run, scalars)
-                                             : walk<AdamaxElement<false>>(run, scalars);
+  return walk<AdamaxElement>(run, scalars, scalars.flag[rules::Adamax::decays]);
 }
 
 static uint64_t update_adadelta(const UpdateRun& run, const Scalars& scalars) {
-  return scalars.flag[rules::Adadelta::decays] ? walk<AdadeltaElement<true>>(run, scalars)
-                                               : walk<AdadeltaElement<false>>(run, scalars);
+  return walk<AdadeltaElement>(run, scalars, scalars.flag[rules::Adadelta::decays]);
 }
 
 static uint64_t update_radam(const UpdateRun& run, const Scalars& scalars) {
-  if (scalars.flag[rules::Radam::decays]) {
-    return scalars.flag[rules::Radam::rectified] ? walk<RadamElement<true, true>>(run, scalars)
-                                                 : walk<RadamElement<true, false>>(run, scalars);
-  }
-  return scalars.flag[rules::Radam::rectified] ? walk<RadamElement<false, true>>(run, scalars)
-                                               : walk<RadamElement<false, false>>(run, scalars);
+  using rules::Radam;
+  const bool* flag = scalars.flag;
+  return walk<RadamElement>(run, scalars, flag[Radam::decays], flag[Radam::rectified]);
 }
 
 static uint64_t update_nadam(const UpdateRun& run, const Scalars& scalars) {
-  return scalars.flag[rules::Nadam::decays] ? walk<NadamElement<true>>(run, scalars)
-                                            : walk<NadamElement<false>>(run, scalars);
+  return walk<NadamElement>(run, scalars, scalars.flag[rules::Nadam::decays]);
 }
 
 static uint64_t update_rprop(const UpdateRun& run, const Scalars& scalars) {
-  return scalars.flag[rules::Rprop::first] ? walk<RpropElement<true>>(run, scalars)
-                                           : walk<RpropElement<false>>(run, scalars);
+  return walk<RpropElement>(run, scalars, scalars.flag[rules::Rprop::first]);
 }
 
 // Reductions in the order of Norm, updates in the order of ZERO_OPTIMIZER_*.

@@ -137,4 +137,15 @@ Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& 
   return groups;
 }
 
+Status check_products(const Manifest& manifest, const Rule& rule) {
+  for (const ManifestParam& param : manifest.params) {
+    const bool made = rule.next_product != nullptr && param.step > 0;
+    if (made == (param.mu_product != 1)) continue;
+    return Status(ZERO_ERR_CKPT_INVALID,
+                  text("parameter '", param.name, "' has ", made ? "no" : "a", " mu_product after ",
+                       param.step, " steps of ", rule.name));
+  }
+  return Status();
+}
+
 }  // namespace zero

@@ -19,4 +19,7 @@ Result<std::vector<size_t>> match_params(const Manifest& manifest, const Optimiz
 /// not have gets its default. ZERO_ERR_CKPT_INVALID if one is out of its range.
 Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& rule);
 
+/// ZERO_ERR_CKPT_INVALID unless a parameter has a mu_product exactly where its rule made one.
+Status check_products(const Manifest& manifest, const Rule& rule);
+
 }  // namespace zero

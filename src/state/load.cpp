@@ -94,6 +94,7 @@ class Load {
     manifest_ = std::move(*manifest);
     places_ = ZERO_TRY(match_params(manifest_, optim_));
     groups_ = ZERO_TRY(saved_settings(manifest_, *optim_.options.rule));
+    ZERO_TRY(check_products(manifest_, *optim_.options.rule));
     for (const ManifestParam& param : manifest_.params)
       slots_ |= saved_slots(param, *optim_.options.rule);
     for (const Group& group : groups_) slots_ |= optim_.options.rule->slots_used(group.settings);

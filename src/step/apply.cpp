@@ -24,7 +24,7 @@ const KernelTable& kernels() { return kernel_table(best_isa()); }
 void share_out(ThreadPool& pool, int64_t total, int64_t step,
                const std::function<void(int thread, int64_t begin, int64_t end)>& walk) {
   const int threads = pool.threads();
-  const FloatEnvironment environment;
+  const FloatEnvironment environment;  // an engine's collective may have left another
   if (threads == 1) return walk(0, 0, total);
   const int64_t part = round_up(total / threads + 1, step);
   pool.run([&](int thread) {

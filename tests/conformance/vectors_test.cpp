@@ -35,13 +35,7 @@ zero_comm* join(CommKind kind, const std::string& name, Engine& engine, int rank
     zero_comm_create_local(&comm, name.c_str(), rank, engine.world(), &options);
     return comm;
   }
-  const UserFunctions own = Engine::functions();
-  zero_comm_functions functions;
-  zero_comm_functions_init(&functions, sizeof functions);
-  functions.exchange = own.exchange;
-  functions.all_gather = own.all_gather;
-  functions.all_to_all = own.all_to_all;
-  functions.free = own.free;
+  const zero_comm_functions functions = as_public(Engine::functions());
   zero_comm_create_user(&comm, &functions, engine.seat(rank), rank, engine.world(), &options);
   return comm;
 }

@@ -91,6 +91,18 @@ Engine::Engine(int32_t world)
   shared_->groups = 1;
 }
 
+zero_comm_functions as_public(const UserFunctions& functions) {
+  zero_comm_functions out;
+  zero_comm_functions_init(&out, sizeof out);
+  out.exchange = functions.exchange;
+  out.all_gather = functions.all_gather;
+  out.all_to_all = functions.all_to_all;
+  out.reduce_scatter = functions.reduce_scatter;
+  out.split = functions.split;
+  out.free = functions.free;
+  return out;
+}
+
 UserFunctions Engine::functions(bool sums) {
   UserFunctions functions;
   functions.exchange = engine_exchange;

@@ -10,10 +10,14 @@
 
 #include "comm/create.h"
 #include "support/ranks.h"
+#include "zero.h"
 
 namespace zero::test {
 
 class Engine;
+
+/// The same functions as the public header takes them.
+zero_comm_functions as_public(const UserFunctions& functions);
 
 /// The ctx of one rank. `before`, if set, runs at the start of each of its functions, and what it
 /// returns, unless it is ZERO_OK, is the function's answer; it may also throw.

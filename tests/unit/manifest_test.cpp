@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "state/compare.h"
 
 namespace zero {
 namespace {
@@ -83,6 +84,25 @@ TEST(Manifest, a_product_of_momenta_is_written_where_there_is_one_and_reads_back
         "\"step\":1200,\"file\"", text("\"step\":1200,\"mu_product\":\"", bad, "\",\"file\"")));
     EXPECT_FALSE(refused.ok()) << bad;
   }
+}
+
+TEST(Manifest, a_product_of_momenta_stands_exactly_where_the_rule_made_one) {
+  const Rule& nadam = *find_rule("nadam");
+  const Rule& adamw = *find_rule("adamw");
+  Manifest m = sample();
+  m.params.resize(1);
+  m.params[0].step = 3;
+  EXPECT_TRUE(check_products(m, adamw).ok());
+  const Status missing = check_products(m, nadam);
+  EXPECT_EQ(missing.code(), ZERO_ERR_CKPT_INVALID);
+  EXPECT_NE(missing.text().find(m.params[0].name), std::string::npos) << missing.text();
+  m.params[0].mu_product = 0.5;
+  EXPECT_TRUE(check_products(m, nadam).ok());
+  EXPECT_EQ(check_products(m, adamw).code(), ZERO_ERR_CKPT_INVALID);
+  m.params[0].step = 0;
+  EXPECT_EQ(check_products(m, nadam).code(), ZERO_ERR_CKPT_INVALID);
+  m.params[0].mu_product = 1;
+  EXPECT_TRUE(check_products(m, nadam).ok());
 }
 
 TEST(Manifest, without_files_groups_or_parameters_reads_back) {

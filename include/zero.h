@@ -213,7 +213,14 @@ ZERO_API zero_status zero_comm_broadcast(zero_comm *comm, void *data, size_t byt
 
 /* Element types. In this version parameters and gradients are ZERO_FLOAT32; zero_comm_all_reduce takes
  * all four. */
-enum { ZERO_FLOAT32 = 1, ZERO_FLOAT64 = 2, ZERO_INT32 = 3, ZERO_INT64 = 4 };
+enum {
+    ZERO_FLOAT32 = 1,
+    ZERO_FLOAT64 = 2,
+    ZERO_INT32 = 3,
+    ZERO_INT64 = 4,
+    ZERO_BFLOAT16 = 5,
+    ZERO_FLOAT16 = 6
+};
 enum { ZERO_SUM = 1, ZERO_MIN = 2, ZERO_MAX = 3 };
 
 /* Combine `count` elements at `data` over all ranks, in rank order, in place; the same bits on every

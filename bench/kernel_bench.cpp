@@ -46,14 +46,14 @@ void finish(benchmark::State& state, size_t count, double bytes_per_element) {
 void reduce(benchmark::State& state, const KernelTable& kernels, zero::Norm norm, int ranks) {
   const auto count = static_cast<size_t>(state.range(0));
   std::vector<Array> arrays;
-  std::vector<const float*> in;
+  std::vector<const void*> in;
   for (int rank = 0; rank < ranks; rank++) {
     arrays.push_back(make_array(count, 1e-3f, static_cast<uint64_t>(rank)));
     in.push_back(arrays.back().get());
   }
+  const zero::ReduceKernel sum = kernels.reduction(zero::DType::f32, zero::DType::f32, norm);
   for (auto _ : state) {
-    benchmark::DoNotOptimize(
-        kernels.reduce[static_cast<int>(norm)](arrays[0].get(), in.data(), ranks, count));
+    benchmark::DoNotOptimize(sum(arrays[0].get(), in.data(), ranks, count));
     benchmark::ClobberMemory();
   }
   finish(state, count, 4.0 * (ranks + (ranks > 1 ? 1 : 0)));

@@ -63,7 +63,7 @@ class UserComm final : public Comm {
     }));
     for (size_t r = 0; r < pieces_.size(); ++r) pieces_[r] = scratch + r * count;
     const FloatEnvironment environment;
-    kernels_.reduce[static_cast<int>(Norm::none)](recv, pieces_.data(), world(), count);
+    kernels_.reduction(DType::f32, DType::f32, Norm::none)(recv, pieces_.data(), world(), count);
     return {};
   }
 
@@ -177,7 +177,7 @@ class UserComm final : public Comm {
   const UserFunctions functions_;
   void* const ctx_;
   const KernelTable& kernels_;
-  std::vector<const float*> pieces_;
+  std::vector<const void*> pieces_;
   FirstCause cause_;
   uint32_t arenas_ = 0;
 };

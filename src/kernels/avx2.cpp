@@ -18,6 +18,8 @@
 namespace zero::avx2 {
 inline constexpr size_t kVectorBytes = 32;
 #include "kernels/loops.h"
+#include "kernels/narrow_types.h"
+#include "kernels/reductions.h"
 #include "kernels/updates.h"
 }  // namespace zero::avx2
 

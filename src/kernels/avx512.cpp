@@ -19,6 +19,8 @@
 namespace zero::avx512 {
 inline constexpr size_t kVectorBytes = 64;
 #include "kernels/loops.h"
+#include "kernels/narrow_types.h"
+#include "kernels/reductions.h"
 #include "kernels/updates.h"
 }  // namespace zero::avx512
 

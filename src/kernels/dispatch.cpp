@@ -19,6 +19,23 @@ bool machine_has(Isa isa) {
 
 }  // namespace
 
+ReduceKernel KernelTable::reduction(DType sum, DType from, Norm norm) const {
+  const Sums& sums = sum == DType::f64 ? double_sums : float_sums;
+  const auto of = [&]() -> const Reductions& {
+    switch (from) {
+      case DType::f64:
+        return sums.of_f64;
+      case DType::bf16:
+        return sums.of_bf16;
+      case DType::f16:
+        return sums.of_f16;
+      default:
+        return sums.of_f32;
+    }
+  };
+  return of().kernels[static_cast<int>(norm)];
+}
+
 const KernelTable& kernel_table(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::avx2) return kAvx2Kernels;

@@ -34,10 +34,10 @@ Scalars prepare_sgd(const StepContext& context) {
   const std::span<const double> setting = context.settings;
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[SgdSettings::maximize] != 0);
-  scalars.value[Sgd::lr] = static_cast<float>(setting[SgdSettings::lr]);
-  scalars.value[Sgd::momentum] = static_cast<float>(setting[SgdSettings::momentum]);
-  scalars.value[Sgd::one_minus_dampening] = static_cast<float>(1 - setting[SgdSettings::dampening]);
-  scalars.value[Sgd::weight_decay] = static_cast<float>(setting[SgdSettings::weight_decay]);
+  scalars.value[Sgd::lr] = setting[SgdSettings::lr];
+  scalars.value[Sgd::momentum] = setting[SgdSettings::momentum];
+  scalars.value[Sgd::one_minus_dampening] = 1 - setting[SgdSettings::dampening];
+  scalars.value[Sgd::weight_decay] = setting[SgdSettings::weight_decay];
   scalars.flag[Sgd::decays] = setting[SgdSettings::weight_decay] != 0;
   scalars.flag[Sgd::has_momentum] = setting[SgdSettings::momentum] != 0;
   scalars.flag[Sgd::first] = (context.live_slots & (1u << Sgd::momentum_buffer)) == 0;
@@ -67,12 +67,12 @@ Scalars prepare_rmsprop(const StepContext& context) {
   const std::span<const double> setting = context.settings;
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[RmspropSettings::maximize] != 0);
-  scalars.value[Rmsprop::lr] = static_cast<float>(setting[RmspropSettings::lr]);
-  scalars.value[Rmsprop::alpha] = static_cast<float>(setting[RmspropSettings::alpha]);
-  scalars.value[Rmsprop::one_minus_alpha] = static_cast<float>(1 - setting[RmspropSettings::alpha]);
-  scalars.value[Rmsprop::eps] = static_cast<float>(setting[RmspropSettings::eps]);
-  scalars.value[Rmsprop::weight_decay] = static_cast<float>(setting[RmspropSettings::weight_decay]);
-  scalars.value[Rmsprop::momentum] = static_cast<float>(setting[RmspropSettings::momentum]);
+  scalars.value[Rmsprop::lr] = setting[RmspropSettings::lr];
+  scalars.value[Rmsprop::alpha] = setting[RmspropSettings::alpha];
+  scalars.value[Rmsprop::one_minus_alpha] = 1 - setting[RmspropSettings::alpha];
+  scalars.value[Rmsprop::eps] = setting[RmspropSettings::eps];
+  scalars.value[Rmsprop::weight_decay] = setting[RmspropSettings::weight_decay];
+  scalars.value[Rmsprop::momentum] = setting[RmspropSettings::momentum];
   scalars.flag[Rmsprop::decays] = setting[RmspropSettings::weight_decay] != 0;
   scalars.flag[Rmsprop::has_momentum] = setting[RmspropSettings::momentum] != 0;
   scalars.flag[Rmsprop::centered] = setting[RmspropSettings::centered] != 0;
@@ -99,11 +99,10 @@ Scalars prepare_adagrad(const StepContext& context) {
       1 + static_cast<double>(context.step - 1) * setting[AdagradSettings::lr_decay];
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[AdagradSettings::maximize] != 0);
-  scalars.value[Adagrad::step_size] = static_cast<float>(setting[AdagradSettings::lr] / slower);
-  scalars.value[Adagrad::eps] = static_cast<float>(setting[AdagradSettings::eps]);
-  scalars.value[Adagrad::weight_decay] = static_cast<float>(setting[AdagradSettings::weight_decay]);
-  scalars.value[Adagrad::initial] =
-      static_cast<float>(setting[AdagradSettings::initial_accumulator_value]);
+  scalars.value[Adagrad::step_size] = setting[AdagradSettings::lr] / slower;
+  scalars.value[Adagrad::eps] = setting[AdagradSettings::eps];
+  scalars.value[Adagrad::weight_decay] = setting[AdagradSettings::weight_decay];
+  scalars.value[Adagrad::initial] = setting[AdagradSettings::initial_accumulator_value];
   scalars.flag[Adagrad::decays] = setting[AdagradSettings::weight_decay] != 0;
   scalars.flag[Adagrad::first] = (context.live_slots & (1u << Adagrad::sum)) == 0;
   return scalars;
@@ -125,12 +124,11 @@ Scalars prepare_adadelta(const StepContext& context) {
   const std::span<const double> setting = context.settings;
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[AdadeltaSettings::maximize] != 0);
-  scalars.value[Adadelta::lr] = static_cast<float>(setting[AdadeltaSettings::lr]);
-  scalars.value[Adadelta::rho] = static_cast<float>(setting[AdadeltaSettings::rho]);
-  scalars.value[Adadelta::one_minus_rho] = static_cast<float>(1 - setting[AdadeltaSettings::rho]);
-  scalars.value[Adadelta::eps] = static_cast<float>(setting[AdadeltaSettings::eps]);
-  scalars.value[Adadelta::weight_decay] =
-      static_cast<float>(setting[AdadeltaSettings::weight_decay]);
+  scalars.value[Adadelta::lr] = setting[AdadeltaSettings::lr];
+  scalars.value[Adadelta::rho] = setting[AdadeltaSettings::rho];
+  scalars.value[Adadelta::one_minus_rho] = 1 - setting[AdadeltaSettings::rho];
+  scalars.value[Adadelta::eps] = setting[AdadeltaSettings::eps];
+  scalars.value[Adadelta::weight_decay] = setting[AdadeltaSettings::weight_decay];
   scalars.flag[Adadelta::decays] = setting[AdadeltaSettings::weight_decay] != 0;
   return scalars;
 }
@@ -155,11 +153,11 @@ Scalars prepare_rprop(const StepContext& context) {
   const std::span<const double> setting = context.settings;
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[RpropSettings::maximize] != 0);
-  scalars.value[Rprop::eta_minus] = static_cast<float>(setting[RpropSettings::eta_minus]);
-  scalars.value[Rprop::eta_plus] = static_cast<float>(setting[RpropSettings::eta_plus]);
-  scalars.value[Rprop::step_size_min] = static_cast<float>(setting[RpropSettings::step_size_min]);
-  scalars.value[Rprop::step_size_max] = static_cast<float>(setting[RpropSettings::step_size_max]);
-  scalars.value[Rprop::initial] = static_cast<float>(setting[RpropSettings::lr]);
+  scalars.value[Rprop::eta_minus] = setting[RpropSettings::eta_minus];
+  scalars.value[Rprop::eta_plus] = setting[RpropSettings::eta_plus];
+  scalars.value[Rprop::step_size_min] = setting[RpropSettings::step_size_min];
+  scalars.value[Rprop::step_size_max] = setting[RpropSettings::step_size_max];
+  scalars.value[Rprop::initial] = setting[RpropSettings::lr];
   scalars.flag[Rprop::first] = (context.live_slots & (1u << Rprop::step_size)) == 0;
   return scalars;
 }

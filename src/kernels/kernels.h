@@ -7,26 +7,38 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/dtype.h"
 #include "kernels/rule.h"
 
 namespace zero {
 
 enum class Isa { scalar, avx2, avx512 };
 
-/// One contiguous run of elements that share their scalars.
-struct UpdateRun {
-  float* param;
-  const float* grad;        // rank 0's gradients, or the sum over ranks
-  float* slots[kMaxSlots];  // state, in the order of Rule::slots; not touched, and may be null,
-                            // where the settings use none
+/// One contiguous run of elements that share their scalars; Real is float or double, the type of
+/// its arithmetic.
+template <class Real>
+struct UpdateRunOf {
+  Real* param;
+  const Real* grad;        // rank 0's gradients, or the sum over ranks
+  Real* slots[kMaxSlots];  // state, in the order of Rule::slots; not touched, and may be null,
+                           // where the settings use none
   size_t count;
-  const float* const* others =
-      nullptr;          // the gradients of ranks 1, 2, ..., added to `grad` in this
-  int other_count = 0;  // order; Scalars::factor turns the sum into the gradient
+  const Real* const* others = nullptr;  // the gradients of ranks 1, 2, ..., added to `grad` in this
+  int other_count = 0;                  // order; Scalars::factor turns the sum into the gradient
 };
+using UpdateRun = UpdateRunOf<float>;
 
 /// Updates the run and returns how many of the sums are infinite or NaN.
-using UpdateKernel = uint64_t (*)(const UpdateRun& run, const Scalars& scalars);
+template <class Real>
+using UpdateKernelOf = uint64_t (*)(const UpdateRunOf<Real>& run, const Scalars& scalars);
+using UpdateKernel = UpdateKernelOf<float>;
+
+/// By ZERO_OPTIMIZER_*.
+template <class Real>
+struct Updates {
+  UpdateKernelOf<Real> kernels[kRuleCount];
+  UpdateKernelOf<Real> operator[](int32_t optimizer) const { return kernels[optimizer]; }
+};
 
 /// What a reduction takes of a piece beside its sums: terms in fp64, element i in lane i % 8, lanes
 /// combined as ((0+4)+(2+6)) + ((1+5)+(3+7)); or the largest absolute value, NaN if there is one.
@@ -38,15 +50,49 @@ struct Reduction {
   uint64_t nonfinite;  // how many of the sums are infinite or NaN
 };
 
-/// out[i] = ((in[0][i] + in[1][i]) + in[2][i]) + ... ; `out` may be any of the inputs, and is left
-/// alone if it is the only one.
-using ReduceKernel = Reduction (*)(float* out, const float* const* in, int ranks, size_t count);
+/// out[i] = ((in[0][i] + in[1][i]) + in[2][i]) + ... ; each input is converted to the type of the
+/// sums before it is added, exactly but for double to float, which is rounded. If the types are the
+/// same, `out` may be any of the inputs, and is left alone if it is the only one.
+using ReduceKernel = Reduction (*)(void* out, const void* const* in, int ranks, size_t count);
+
+/// In the order of Norm.
+struct Reductions {
+  ReduceKernel kernels[kNormCount];
+};
+
+/// Reductions to one type of sums, by the type of the inputs.
+struct Sums {
+  Reductions of_f32, of_f64, of_bf16, of_f16;
+};
+
+/// Conversions of arrays that do not overlap.
+using WidenKernel = void (*)(float* to, const uint16_t* from, size_t count);
+using NarrowKernel = void (*)(uint16_t* to, const float* from, size_t count);
+using RoundKernel = void (*)(float* to, const float* from, size_t count);
 
 struct KernelTable {
   const char* name;
-  ReduceKernel reduce[kNormCount];
+  Sums float_sums, double_sums;
   double (*sum_powers)(const float* data, size_t count, double p);  // of |x|^p, in lanes likewise
-  UpdateKernel update[kRuleCount];
+  double (*sum_powers_wide)(const double* data, size_t count, double p);
+  Updates<float> update;
+  Updates<double> update_wide;
+
+  /// Exact.
+  WidenKernel widen_bf16, widen_f16;
+  /// To nearest, ties to even, beyond the range to infinity; every NaN becomes 0x7FC0 or 0x7E00.
+  NarrowKernel narrow_bf16, narrow_f16;
+  /// What values become that travel in 16 bits: narrowed and widened. `to` may be `from`.
+  RoundKernel round_bf16, round_f16;
+
+  /// A bf16 parameter is its fp32 master rounded half away from zero; with a remainder of 16 bits
+  /// it is the whole master again, whose only NaN is 0x7FC00000.
+  void (*join_remainder)(float* master, const uint16_t* param, const uint16_t* remainder,
+                         size_t count);
+  void (*split_remainder)(uint16_t* param, uint16_t* remainder, const float* master, size_t count);
+
+  /// From inputs of a floating type to sums of f32 or f64.
+  ReduceKernel reduction(DType sum, DType from, Norm norm) const;
 };
 
 /// The table of an instruction set that this machine has.

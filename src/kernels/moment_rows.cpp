@@ -32,10 +32,10 @@ void set_betas(Scalars& scalars, double beta1, double beta2) {
   static_assert(int{Lion::one_minus_beta2} == Adam::one_minus_beta2);
   static_assert(int{Radam::one_minus_beta2} == Adam::one_minus_beta2);
   static_assert(int{Nadam::one_minus_beta2} == Adam::one_minus_beta2);
-  scalars.value[Adam::beta1] = static_cast<float>(beta1);
-  scalars.value[Adam::one_minus_beta1] = static_cast<float>(1 - beta1);
-  scalars.value[Adam::beta2] = static_cast<float>(beta2);
-  scalars.value[Adam::one_minus_beta2] = static_cast<float>(1 - beta2);
+  scalars.value[Adam::beta1] = beta1;
+  scalars.value[Adam::one_minus_beta1] = 1 - beta1;
+  scalars.value[Adam::beta2] = beta2;
+  scalars.value[Adam::one_minus_beta2] = 1 - beta2;
 }
 
 // ---- AdamW and Adam: the same settings and slots.
@@ -65,9 +65,9 @@ Scalars adam_scalars(const StepContext& context) {
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[AdamSettings::maximize] != 0);
   set_betas(scalars, beta1, beta2);
-  scalars.value[Adam::step_size] = static_cast<float>(setting[AdamSettings::lr] / correction1);
-  scalars.value[Adam::root_scale] = static_cast<float>(1 / std::sqrt(correction2));
-  scalars.value[Adam::eps] = static_cast<float>(setting[AdamSettings::eps]);
+  scalars.value[Adam::step_size] = setting[AdamSettings::lr] / correction1;
+  scalars.value[Adam::root_scale] = 1 / std::sqrt(correction2);
+  scalars.value[Adam::eps] = setting[AdamSettings::eps];
   scalars.flag[Adam::amsgrad] = setting[AdamSettings::amsgrad] != 0;
   return scalars;
 }
@@ -76,14 +76,14 @@ Scalars prepare_adamw(const StepContext& context) {
   const double lr = context.settings[AdamSettings::lr];
   const double weight_decay = context.settings[AdamSettings::weight_decay];
   Scalars scalars = adam_scalars(context);
-  scalars.value[rules::Adam::decay] = static_cast<float>(1 - lr * weight_decay);
+  scalars.value[rules::Adam::decay] = 1 - lr * weight_decay;
   return scalars;
 }
 
 Scalars prepare_adam(const StepContext& context) {
   const double weight_decay = context.settings[AdamSettings::weight_decay];
   Scalars scalars = adam_scalars(context);
-  scalars.value[rules::Adam::decay] = static_cast<float>(weight_decay);
+  scalars.value[rules::Adam::decay] = weight_decay;
   scalars.flag[rules::Adam::decays] = weight_decay != 0;
   return scalars;
 }
@@ -106,12 +106,12 @@ Scalars prepare_adamax(const StepContext& context) {
   const double correction = 1 - power(beta1, context.step);
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[AdamaxSettings::maximize] != 0);
-  scalars.value[Adamax::beta1] = static_cast<float>(beta1);
-  scalars.value[Adamax::one_minus_beta1] = static_cast<float>(1 - beta1);
-  scalars.value[Adamax::beta2] = static_cast<float>(setting[AdamaxSettings::beta2]);
-  scalars.value[Adamax::step_size] = static_cast<float>(setting[AdamaxSettings::lr] / correction);
-  scalars.value[Adamax::eps] = static_cast<float>(setting[AdamaxSettings::eps]);
-  scalars.value[Adamax::weight_decay] = static_cast<float>(setting[AdamaxSettings::weight_decay]);
+  scalars.value[Adamax::beta1] = beta1;
+  scalars.value[Adamax::one_minus_beta1] = 1 - beta1;
+  scalars.value[Adamax::beta2] = setting[AdamaxSettings::beta2];
+  scalars.value[Adamax::step_size] = setting[AdamaxSettings::lr] / correction;
+  scalars.value[Adamax::eps] = setting[AdamaxSettings::eps];
+  scalars.value[Adamax::weight_decay] = setting[AdamaxSettings::weight_decay];
   scalars.flag[Adamax::decays] = setting[AdamaxSettings::weight_decay] != 0;
   return scalars;
 }
@@ -119,8 +119,8 @@ Scalars prepare_adamax(const StepContext& context) {
 // ---- RAdam and NAdam: either kind of weight decay.
 
 /// The scalar that rules::Radam and rules::Nadam call `decay`.
-float decay_of_either_kind(double lr, double weight_decay, bool decoupled) {
-  return static_cast<float>(decoupled || weight_decay == 0 ? 1 - lr * weight_decay : weight_decay);
+double decay_of_either_kind(double lr, double weight_decay, bool decoupled) {
+  return decoupled || weight_decay == 0 ? 1 - lr * weight_decay : weight_decay;
 }
 
 struct RadamSettings {
@@ -155,8 +155,8 @@ Scalars prepare_radam(const StepContext& context) {
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[RadamSettings::maximize] != 0);
   set_betas(scalars, beta1, beta2);
-  scalars.value[Radam::step_size] = static_cast<float>(step_size);
-  scalars.value[Radam::eps] = static_cast<float>(setting[RadamSettings::eps]);
+  scalars.value[Radam::step_size] = step_size;
+  scalars.value[Radam::eps] = setting[RadamSettings::eps];
   scalars.value[Radam::decay] = decay_of_either_kind(lr, weight_decay, decoupled);
   scalars.flag[Radam::decays] = weight_decay != 0 && !decoupled;
   scalars.flag[Radam::rectified] = rectified;
@@ -208,11 +208,10 @@ Scalars prepare_nadam(const StepContext& context) {
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[NadamSettings::maximize] != 0);
   set_betas(scalars, setting[NadamSettings::beta1], beta2);
-  scalars.value[Nadam::grad_size] = static_cast<float>(lr * (1 - mu) / (1 - product));
-  scalars.value[Nadam::avg_size] = static_cast<float>(lr * next_mu / (1 - product * next_mu));
-  scalars.value[Nadam::root_scale] =
-      static_cast<float>(1 / std::sqrt(1 - power(beta2, context.step)));
-  scalars.value[Nadam::eps] = static_cast<float>(setting[NadamSettings::eps]);
+  scalars.value[Nadam::grad_size] = lr * (1 - mu) / (1 - product);
+  scalars.value[Nadam::avg_size] = lr * next_mu / (1 - product * next_mu);
+  scalars.value[Nadam::root_scale] = 1 / std::sqrt(1 - power(beta2, context.step));
+  scalars.value[Nadam::eps] = setting[NadamSettings::eps];
   scalars.value[Nadam::decay] = decay_of_either_kind(lr, weight_decay, decoupled);
   scalars.flag[Nadam::decays] = weight_decay != 0 && !decoupled;
   return scalars;
@@ -236,8 +235,8 @@ Scalars prepare_lion(const StepContext& context) {
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[LionSettings::maximize] != 0);
   set_betas(scalars, setting[LionSettings::beta1], setting[LionSettings::beta2]);
-  scalars.value[Lion::lr] = static_cast<float>(lr);
-  scalars.value[Lion::decay] = static_cast<float>(1 - lr * setting[LionSettings::weight_decay]);
+  scalars.value[Lion::lr] = lr;
+  scalars.value[Lion::decay] = 1 - lr * setting[LionSettings::weight_decay];
   return scalars;
 }
 

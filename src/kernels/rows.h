@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rows of all optimizers are made of. Scalars are formed in fp64 and rounded once, with no
-// call into libm but the square root, so that they are the same on every machine.
+// What the rows of all optimizers are made of. Scalars are formed in fp64, with no call into libm
+// but the square root, so that they are the same on every machine.
 #pragma once
 
 #include "kernels/rule.h"
@@ -30,8 +30,8 @@ uint32_t always_uses(std::span<const double>) {
   return first_slots(count);
 }
 
-inline float signed_factor(const StepContext& context, bool maximize) {
-  return static_cast<float>(maximize ? -context.factor : context.factor);
+inline double signed_factor(const StepContext& context, bool maximize) {
+  return maximize ? -context.factor : context.factor;
 }
 
 }  // namespace rows

@@ -10,6 +10,7 @@ namespace zero {
 
 inline constexpr int kMaxSlots = 3;
 inline constexpr int kMaxSettings = 8;
+inline constexpr int kScalars = 9;
 inline constexpr int kRuleCount = 11;
 
 /// A hyper-parameter: its name, default and the values it may take.
@@ -29,12 +30,22 @@ struct Setting {
   bool fixed = false;  // decides which state there is, so it cannot change after registration
 };
 
-/// What one run of elements shares, computed once in fp64 and rounded to fp32. rules.h names the
-/// places.
+/// What one run of elements shares, computed in fp64. rules.h names the places.
 struct Scalars {
-  float factor = 1;  // multiplies the sum over ranks; negative when the rule maximizes
-  float value[9] = {};
+  double factor = 1;  // multiplies the sum over ranks; negative when the rule maximizes
+  double value[kScalars] = {};
   bool flag[4] = {};
+};
+
+/// The numbers of Scalars in the type of a run's arithmetic: this is where they are rounded, once.
+template <class Real>
+struct RoundedScalars {
+  __attribute__((always_inline)) explicit RoundedScalars(const Scalars& scalars)
+      : factor(static_cast<Real>(scalars.factor)) {
+    for (int i = 0; i < kScalars; ++i) value[i] = static_cast<Real>(scalars.value[i]);
+  }
+  Real factor;
+  Real value[kScalars];
 };
 
 /// What the scalars of one parameter depend on.

@@ -13,7 +13,7 @@
 
 namespace zero::rules {
 
-// The places of Scalars::value and Scalars::flag, as rule.cpp fills them.
+// The places of Scalars::value and Scalars::flag, as the rows fill them.
 
 struct Adam {  // and AdamW
   enum Value {
@@ -108,42 +108,52 @@ struct Rprop {
   enum Slot { prev, step_size };
 };
 
+/// IEEE's own, one instruction each: exact to the bit.
+ZERO_HOST_DEVICE inline float root(float a) { return sqrtf(a); }
+ZERO_HOST_DEVICE inline double root(double a) { return sqrt(a); }
+ZERO_HOST_DEVICE inline float magnitude(float a) { return fabsf(a); }
+ZERO_HOST_DEVICE inline double magnitude(double a) { return fabs(a); }
+
 /// The larger one; NaN if either is.
-ZERO_HOST_DEVICE inline float maximum(float a, float b) {
-  const float larger = a > b ? a : b;
+template <class Real>
+ZERO_HOST_DEVICE inline Real maximum(Real a, Real b) {
+  const Real larger = a > b ? a : b;
   return a != a ? a : larger;
 }
 
 /// Both moments and the step along them; AdamW and Adam share it.
-ZERO_HOST_DEVICE inline float adam_step(float param, float gradient, float& exp_avg,
-                                        float& exp_avg_sq, float* max_exp_avg_sq,
-                                        const float* value) {
+template <class Real>
+ZERO_HOST_DEVICE inline Real adam_step(Real param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                                       Real* max_exp_avg_sq, const Real* value) {
   exp_avg = exp_avg * value[Adam::beta1] + gradient * value[Adam::one_minus_beta1];
   exp_avg_sq =
       exp_avg_sq * value[Adam::beta2] + (gradient * value[Adam::one_minus_beta2]) * gradient;
-  float second = exp_avg_sq;
+  Real second = exp_avg_sq;
   if (max_exp_avg_sq != nullptr) second = *max_exp_avg_sq = maximum(*max_exp_avg_sq, second);
-  const float denominator = sqrtf(second) * value[Adam::root_scale] + value[Adam::eps];
+  const Real denominator = root(second) * value[Adam::root_scale] + value[Adam::eps];
   return param - (exp_avg * value[Adam::step_size]) / denominator;
 }
 
 /// Decoupled decay: the parameter shrinks, the gradient does not know. `max_exp_avg_sq` is null
 /// without amsgrad.
-ZERO_HOST_DEVICE inline void adamw(float& param, float gradient, float& exp_avg, float& exp_avg_sq,
-                                   float* max_exp_avg_sq, const float* value) {
+template <class Real>
+ZERO_HOST_DEVICE inline void adamw(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                                   Real* max_exp_avg_sq, const Real* value) {
   param =
       adam_step(param * value[Adam::decay], gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, value);
 }
 
 /// Decay as part of the gradient; without any, the parameter must not reach it (0 * inf).
-ZERO_HOST_DEVICE inline void adam(float& param, float gradient, float& exp_avg, float& exp_avg_sq,
-                                  float* max_exp_avg_sq, const float* value, bool decays) {
+template <class Real>
+ZERO_HOST_DEVICE inline void adam(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                                  Real* max_exp_avg_sq, const Real* value, bool decays) {
   if (decays) gradient = gradient + param * value[Adam::decay];
   param = adam_step(param, gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, value);
 }
 
 /// `buffer` is null without momentum. The first gradient becomes the buffer as it is, undampened.
-ZERO_HOST_DEVICE inline void sgd(float& param, float gradient, float* buffer, const float* value,
+template <class Real>
+ZERO_HOST_DEVICE inline void sgd(Real& param, Real gradient, Real* buffer, const Real* value,
                                  bool decays, bool first, bool nesterov) {
   if (decays) gradient = gradient + param * value[Sgd::weight_decay];
   if (buffer != nullptr) {
@@ -155,17 +165,18 @@ ZERO_HOST_DEVICE inline void sgd(float& param, float gradient, float* buffer, co
 }
 
 /// `buffer` is null without momentum, `grad_avg` unless centered.
-ZERO_HOST_DEVICE inline void rmsprop(float& param, float gradient, float& square_avg, float* buffer,
-                                     float* grad_avg, const float* value, bool decays) {
+template <class Real>
+ZERO_HOST_DEVICE inline void rmsprop(Real& param, Real gradient, Real& square_avg, Real* buffer,
+                                     Real* grad_avg, const Real* value, bool decays) {
   if (decays) gradient = gradient + param * value[Rmsprop::weight_decay];
   square_avg =
       square_avg * value[Rmsprop::alpha] + (gradient * value[Rmsprop::one_minus_alpha]) * gradient;
-  float second = square_avg;
+  Real second = square_avg;
   if (grad_avg != nullptr) {
     *grad_avg = *grad_avg * value[Rmsprop::alpha] + gradient * value[Rmsprop::one_minus_alpha];
     second = square_avg - *grad_avg * *grad_avg;
   }
-  const float denominator = sqrtf(second) + value[Rmsprop::eps];
+  const Real denominator = root(second) + value[Rmsprop::eps];
   if (buffer != nullptr) {
     *buffer = *buffer * value[Rmsprop::momentum] + gradient / denominator;
     param = param - *buffer * value[Rmsprop::lr];
@@ -174,76 +185,82 @@ ZERO_HOST_DEVICE inline void rmsprop(float& param, float gradient, float& square
   }
 }
 
-ZERO_HOST_DEVICE inline void adagrad(float& param, float gradient, float& sum, const float* value,
+template <class Real>
+ZERO_HOST_DEVICE inline void adagrad(Real& param, Real gradient, Real& sum, const Real* value,
                                      bool decays, bool first) {
   if (decays) gradient = gradient + param * value[Adagrad::weight_decay];
   sum = (first ? value[Adagrad::initial] : sum) + gradient * gradient;
-  param = param - (gradient * value[Adagrad::step_size]) / (sqrtf(sum) + value[Adagrad::eps]);
+  param = param - (gradient * value[Adagrad::step_size]) / (root(sum) + value[Adagrad::eps]);
 }
 
 /// The sign of a mixture steps; a NaN has no sign and stays one. Decay is decoupled.
-ZERO_HOST_DEVICE inline void lion(float& param, float gradient, float& exp_avg,
-                                  const float* value) {
-  const float mix = exp_avg * value[Lion::beta1] + gradient * value[Lion::one_minus_beta1];
-  const float sign = mix > 0 ? 1.0f : mix < 0 ? -1.0f : mix;
+template <class Real>
+ZERO_HOST_DEVICE inline void lion(Real& param, Real gradient, Real& exp_avg, const Real* value) {
+  const Real mix = exp_avg * value[Lion::beta1] + gradient * value[Lion::one_minus_beta1];
+  const Real sign = mix > 0 ? Real{1} : mix < 0 ? -Real{1} : mix;
   param = param * value[Lion::decay] - sign * value[Lion::lr];
   exp_avg = exp_avg * value[Lion::beta2] + gradient * value[Lion::one_minus_beta2];
 }
 
-ZERO_HOST_DEVICE inline void adamax(float& param, float gradient, float& exp_avg, float& exp_inf,
-                                    const float* value, bool decays) {
+template <class Real>
+ZERO_HOST_DEVICE inline void adamax(Real& param, Real gradient, Real& exp_avg, Real& exp_inf,
+                                    const Real* value, bool decays) {
   if (decays) gradient = gradient + param * value[Adamax::weight_decay];
   exp_avg = exp_avg * value[Adamax::beta1] + gradient * value[Adamax::one_minus_beta1];
-  exp_inf = maximum(exp_inf * value[Adamax::beta2], fabsf(gradient) + value[Adamax::eps]);
+  exp_inf = maximum(exp_inf * value[Adamax::beta2], magnitude(gradient) + value[Adamax::eps]);
   param = param - (exp_avg * value[Adamax::step_size]) / exp_inf;
 }
 
-ZERO_HOST_DEVICE inline void adadelta(float& param, float gradient, float& square_avg,
-                                      float& acc_delta, const float* value, bool decays) {
+template <class Real>
+ZERO_HOST_DEVICE inline void adadelta(Real& param, Real gradient, Real& square_avg, Real& acc_delta,
+                                      const Real* value, bool decays) {
   if (decays) gradient = gradient + param * value[Adadelta::weight_decay];
-  const float eps = value[Adadelta::eps];
+  const Real eps = value[Adadelta::eps];
   square_avg =
       square_avg * value[Adadelta::rho] + (gradient * value[Adadelta::one_minus_rho]) * gradient;
-  const float delta = sqrtf(acc_delta + eps) / sqrtf(square_avg + eps) * gradient;
+  const Real delta = root(acc_delta + eps) / root(square_avg + eps) * gradient;
   acc_delta = acc_delta * value[Adadelta::rho] + (delta * value[Adadelta::one_minus_rho]) * delta;
   param = param - delta * value[Adadelta::lr];
 }
 
 /// While the variance of the second moment is unknown (not `rectified`) it is left out.
-ZERO_HOST_DEVICE inline void radam(float& param, float gradient, float& exp_avg, float& exp_avg_sq,
-                                   const float* value, bool decays, bool rectified) {
-  const float old = decays ? param : param * value[Radam::decay];
+template <class Real>
+ZERO_HOST_DEVICE inline void radam(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                                   const Real* value, bool decays, bool rectified) {
+  const Real old = decays ? param : param * value[Radam::decay];
   if (decays) gradient = gradient + param * value[Radam::decay];
   exp_avg = exp_avg * value[Radam::beta1] + gradient * value[Radam::one_minus_beta1];
   exp_avg_sq =
       exp_avg_sq * value[Radam::beta2] + (gradient * value[Radam::one_minus_beta2]) * gradient;
-  const float step = exp_avg * value[Radam::step_size];
-  param = old - (rectified ? step / (sqrtf(exp_avg_sq) + value[Radam::eps]) : step);
+  const Real step = exp_avg * value[Radam::step_size];
+  param = old - (rectified ? step / (root(exp_avg_sq) + value[Radam::eps]) : step);
 }
 
-ZERO_HOST_DEVICE inline void nadam(float& param, float gradient, float& exp_avg, float& exp_avg_sq,
-                                   const float* value, bool decays) {
-  const float old = decays ? param : param * value[Nadam::decay];
+template <class Real>
+ZERO_HOST_DEVICE inline void nadam(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                                   const Real* value, bool decays) {
+  const Real old = decays ? param : param * value[Nadam::decay];
   if (decays) gradient = gradient + param * value[Nadam::decay];
   exp_avg = exp_avg * value[Nadam::beta1] + gradient * value[Nadam::one_minus_beta1];
   exp_avg_sq =
       exp_avg_sq * value[Nadam::beta2] + (gradient * value[Nadam::one_minus_beta2]) * gradient;
-  const float denominator = sqrtf(exp_avg_sq) * value[Nadam::root_scale] + value[Nadam::eps];
+  const Real denominator = root(exp_avg_sq) * value[Nadam::root_scale] + value[Nadam::eps];
   param =
       old - (gradient * value[Nadam::grad_size] + exp_avg * value[Nadam::avg_size]) / denominator;
 }
 
 /// Where the gradient changes its sign, the step shrinks and is not made. As in torch, a NaN has
 /// sign 0: it moves nothing.
-ZERO_HOST_DEVICE inline void rprop(float& param, float gradient, float& prev, float& step_size,
-                                   const float* value, bool first) {
-  const float same = first ? 0.0f : gradient * prev;
-  const float eta = same > 0 ? value[Rprop::eta_plus] : same < 0 ? value[Rprop::eta_minus] : 1.0f;
-  const float wanted = (first ? value[Rprop::initial] : step_size) * eta;
-  const float raised = wanted < value[Rprop::step_size_min] ? value[Rprop::step_size_min] : wanted;
+template <class Real>
+ZERO_HOST_DEVICE inline void rprop(Real& param, Real gradient, Real& prev, Real& step_size,
+                                   const Real* value, bool first) {
+  const Real same = first ? Real{0} : gradient * prev;
+  const Real eta = same > 0 ? value[Rprop::eta_plus] : same < 0 ? value[Rprop::eta_minus] : Real{1};
+  const Real wanted = (first ? value[Rprop::initial] : step_size) * eta;
+  const Real raised = wanted < value[Rprop::step_size_min] ? value[Rprop::step_size_min] : wanted;
   step_size = raised > value[Rprop::step_size_max] ? value[Rprop::step_size_max] : raised;
-  prev = same < 0 ? 0.0f : gradient;
-  const float sign = prev > 0 ? 1.0f : prev < 0 ? -1.0f : 0.0f;
+  prev = same < 0 ? Real{0} : gradient;
+  const Real sign = prev > 0 ? Real{1} : prev < 0 ? -Real{1} : Real{0};
   param = param - sign * step_size;
 }
 

@@ -14,8 +14,10 @@ extern const KernelTable kAvx512Kernels;
 
 namespace powers {
 
-/// KernelTable::sum_powers of every table: libm's pow is the same function on each level.
+/// KernelTable::sum_powers and sum_powers_wide of every table: libm's pow is the same function on
+/// each level.
 double sum_powers(const float* data, size_t count, double p);
+double sum_powers(const double* data, size_t count, double p);
 
 }  // namespace powers
 }  // namespace zero

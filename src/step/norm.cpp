@@ -38,8 +38,8 @@ Reducer::Reducer(const KernelTable& kernels, double p)
     : kernels_(kernels), p_(p), norm_(norm_for(p)) {}
 
 void Reducer::reduce(float* out, std::span<const float* const> in, size_t count) {
-  const Reduction piece =
-      kernels_.reduce[static_cast<int>(norm_)](out, in.data(), static_cast<int>(in.size()), count);
+  const Reduction piece = kernels_.reduction(DType::f32, DType::f32, norm_)(
+      out, reinterpret_cast<const void* const*>(in.data()), static_cast<int>(in.size()), count);
   record_.nonfinite += piece.nonfinite;
   if (norm_ == Norm::largest) {
     record_.max = larger(record_.max, piece.norm);

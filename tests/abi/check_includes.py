@@ -23,7 +23,7 @@ ONLY = {
     r"iostream|fstream|filesystem|regex|csignal|signal\.h": r"base/os\.cpp|comm/local/life\.cpp|state/file_size_signal\..*|device/.*",
 }
 # Included once by each instruction set.
-MANY_TIMES = {"kernels/loops.h", "kernels/updates.h"}
+MANY_TIMES = {"kernels/loops.h", "kernels/narrow_types.h", "kernels/reductions.h", "kernels/updates.h"}
 
 
 def without_comments(text: str) -> str:

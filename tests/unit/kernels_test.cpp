@@ -135,7 +135,9 @@ void for_each_case(Body body) {
 
 Reduction reduce(const KernelTable& table, Norm norm, float* out,
                  const std::vector<const float*>& in, size_t count) {
-  return table.reduce[static_cast<int>(norm)](out, in.data(), static_cast<int>(in.size()), count);
+  const std::vector<const void*> inputs(in.begin(), in.end());
+  return table.reduction(DType::f32, DType::f32, norm)(out, inputs.data(),
+                                                       static_cast<int>(in.size()), count);
 }
 
 /// What `array` comes to; it is not written.

@@ -106,17 +106,6 @@ std::string hear_refusal(const Fd& connection) {
   }
 }
 
-/// Ranks 0 ... world - 1 join as threads, while `meddle` does what it does.
-Ranks join_with(const std::string& name, int world, const std::function<void()>& meddle,
-                int64_t limit_ms = kLongMs) {
-  std::thread meddler(meddle);
-  Ranks results = run_sound_ranks(RankKind::threads, world, [&](int rank) {
-    return outcome(create_local(name, rank, world, within(limit_ms)));
-  });
-  meddler.join();
-  return results;
-}
-
 // ---- Strangers.
 
 TEST(Rendezvous, strangers_are_dropped_and_end_nothing) {
@@ -145,24 +134,38 @@ TEST(Rendezvous, strangers_are_dropped_and_end_nothing) {
   }
 }
 
-TEST(Rendezvous, a_hello_without_a_sound_life_page_is_a_strangers) {
-  const std::string name = fresh_name();
+/// Says hello as rank 1 of 3 with no page, with something else, and with a page of another size.
+void say_hello_unsoundly(const std::string& name) {
   Hello hello;
   hello.rank = 1;
-  hello.world = 2;
+  hello.world = 3;
   hello.remaining_ms = 1;
-  const Ranks results = join_with(name, 2, [&] {
-    const Fd none = dial(name);
-    say(none, local::as_message(hello));
-    const Fd odd = dial(name);
-    const int console = STDERR_FILENO;
-    say(odd, local::as_message(hello), {&console, 1});
-    Result<Fd> large = local::create_segment("zero.test", 8192);
-    const int descriptor = large->get();
-    const Fd wrong = dial(name);
-    say(wrong, local::as_message(hello), {&descriptor, 1});
-  });
-  EXPECT_EQ(results, Ranks({"ok", "ok"}));
+  const Fd none = dial(name);
+  say(none, local::as_message(hello));
+  const Fd odd = dial(name);
+  const int console = STDERR_FILENO;
+  say(odd, local::as_message(hello), {&console, 1});
+  Result<Fd> large = local::create_segment("zero.test", 8192);
+  const int descriptor = large->get();
+  const Fd wrong = dial(name);
+  say(wrong, local::as_message(hello), {&descriptor, 1});
+}
+
+/// Also when the rank it says to be sits already, which would else have come twice.
+TEST(Rendezvous, a_hello_without_a_sound_life_page_is_a_strangers) {
+  const std::string name = fresh_name();
+  std::vector<std::thread> ranks;
+  std::vector<std::string> results(3);
+  for (size_t rank : {size_t{0}, size_t{1}, size_t{2}}) {
+    ranks.emplace_back([&, rank] {
+      results[rank] = outcome(create_local(name, static_cast<int32_t>(rank), 3, within(kLongMs)));
+    });
+    if (rank == 2) break;  // then the rendezvous ends
+    if (rank == 1) usleep(50'000);
+    say_hello_unsoundly(name);
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(results, Ranks({"ok", "ok", "ok"}));
 }
 
 TEST(Rendezvous, more_strangers_than_ranks_may_wait_without_a_word) {

@@ -106,8 +106,14 @@ Status Root::hear(Stranger& stranger, bool* keep) {
   Hello hello;
   if (!buffer.read(&hello) || descriptors.empty() || descriptors.size() > 2) return {};
   if (stranger.pid == 0) stranger.pid = static_cast<pid_t>(hello.pid);  // of another pid name space
+  Result<Guest> guest = meet(stranger, std::move(descriptors));
+  if (!guest.ok()) {
+    log(ZERO_LOG_WARNING, text(meeting_.title, ": process ", stranger.pid,
+                               " was turned away: ", guest.failure().text()));
+    return {};
+  }
   Status failure = disagreement(stranger, hello);
-  if (failure.ok()) return seat(stranger, hello, std::move(descriptors));
+  if (failure.ok()) return seat(stranger, hello, std::move(guest).value());
   refuse(stranger.connection.get(), failure.text());
   if (hello.world <= kMaxWorld) expected_ = std::max(expected_, hello.world);
   if (hello.rank > 0 && hello.rank < expected_) told_[static_cast<size_t>(hello.rank)] = true;
@@ -130,22 +136,23 @@ Status Root::disagreement(const Stranger& stranger, const Hello& hello) const {
   return {};
 }
 
-Status Root::seat(Stranger& stranger, const Hello& hello, std::vector<Fd> descriptors) {
-  Fd pidfd = descriptors.size() > 1 ? std::move(descriptors[1]) : Fd();
-  Fd copy(pidfd.valid() ? os().fcntl(pidfd.get(), F_DUPFD_CLOEXEC, 0) : -1);
-  Result<std::shared_ptr<Peer>> peer =
-      Peer::meet(descriptors[0].get(), std::move(copy), stranger.pid);
-  if (!peer.ok()) {
-    log(ZERO_LOG_WARNING, text(meeting_.title, ": process ", stranger.pid,
-                               " was turned away: ", peer.failure().text()));
-    return {};
-  }
+/// Only who has a life page is a rank, and may end the rendezvous by what it says.
+Result<Root::Guest> Root::meet(const Stranger& stranger, std::vector<Fd> descriptors) const {
+  Guest guest;
+  guest.page = std::move(descriptors[0]);
+  if (descriptors.size() > 1) guest.pidfd = std::move(descriptors[1]);
+  Fd copy(guest.pidfd.valid() ? os().fcntl(guest.pidfd.get(), F_DUPFD_CLOEXEC, 0) : -1);
+  guest.peer = ZERO_TRY(Peer::meet(guest.page.get(), std::move(copy), stranger.pid));
+  return guest;
+}
+
+Status Root::seat(Stranger& stranger, const Hello& hello, Guest guest) {
   Member& member = members_[static_cast<size_t>(hello.rank)];
   member.connection = std::move(stranger.connection);
   member.pid = stranger.pid;
-  member.peer = *peer;
-  member.page = std::move(descriptors[0]);
-  member.pidfd = std::move(pidfd);
+  member.peer = std::move(guest.peer);
+  member.page = std::move(guest.page);
+  member.pidfd = std::move(guest.pidfd);
   ++present_;
   const int64_t remaining_ms = std::clamp<int64_t>(hello.remaining_ms, 0, meeting_.remaining_ms());
   const int64_t deadline_ns = now_ns() + remaining_ms * 1'000'000;

@@ -52,7 +52,13 @@ class Root {
   Status accept_strangers();
   Status hear_strangers();
   Status hear(Stranger& stranger, bool* keep);
-  Status seat(Stranger& stranger, const Hello& hello, std::vector<Fd> descriptors);
+  /// What a stranger's hello came with, checked.
+  struct Guest {
+    Fd page, pidfd;
+    std::shared_ptr<Peer> peer;
+  };
+  Result<Guest> meet(const Stranger& stranger, std::vector<Fd> descriptors) const;
+  Status seat(Stranger& stranger, const Hello& hello, Guest guest);
   Status disagreement(const Stranger& stranger, const Hello& hello) const;
   Status watch_members();
   Status hear_members();

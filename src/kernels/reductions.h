@@ -12,7 +12,7 @@ struct NoNorm {
   double value() const { return 0; }
 };
 
-typedef float HalfVector __attribute__((vector_size(kVectorBytes / 2)));
+typedef Few<kWidth<double>>::Floats HalfVector;
 typedef Vectors<double>::Vector WideVector;
 
 /// The lower (0) or upper half of a vector in fp64.

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -23,6 +24,10 @@ constexpr size_t kChunk = 1 << 16;
 
 uint32_t bits(float value) { return std::bit_cast<uint32_t>(value); }
 float number(uint32_t bits) { return std::bit_cast<float>(bits); }
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
 struct Type {
   const char* name;
@@ -122,6 +127,7 @@ TEST_P(NarrowTypes, floats_become_the_nearest_half_ties_to_even) {
       (table.*type.narrow)(halves.data(), floats.data(), floats.size());
       rounded = floats;
       (table.*type.round)(rounded.data(), rounded.data(), floats.size());
+      if (halves == expected && same_bits(rounded, wide)) continue;
       for (size_t i = 0; i < floats.size(); ++i) {
         ASSERT_EQ(halves[i], expected[i]) << table.name << std::hexfloat << " " << floats[i];
         ASSERT_EQ(bits(rounded[i]), bits(wide[i])) << table.name << std::hexfloat << floats[i];
@@ -170,14 +176,18 @@ TEST(Remainder, a_master_is_split_by_rounding_half_away_from_zero_and_joined_exa
     for (size_t i = 0; i < count; ++i) {
       expected[i] = std::isnan(floats[i]) ? 0x7FC0 : format.nearest(floats[i], Ties::away);
     }
-    std::vector<float> joined(count);
+    std::vector<float> joined(count), masters = floats;
+    for (float& master : masters) {
+      if (std::isnan(master)) master = number(0x7FC00000);
+    }
     for (const Isa isa : available_isas()) {
       const KernelTable& table = kernel_table(isa);
       table.split_remainder(param.data(), remainder.data(), floats.data(), count);
       table.join_remainder(joined.data(), param.data(), remainder.data(), count);
+      if (param == expected && same_bits(joined, masters)) continue;
       for (size_t i = 0; i < count; ++i) {
         ASSERT_EQ(param[i], expected[i]) << table.name << std::hexfloat << " " << floats[i];
-        ASSERT_EQ(bits(joined[i]), std::isnan(floats[i]) ? 0x7FC00000u : bits(floats[i]))
+        ASSERT_EQ(bits(joined[i]), bits(masters[i]))
             << table.name << std::hexfloat << " " << floats[i];
       }
     }

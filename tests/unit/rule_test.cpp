@@ -480,47 +480,73 @@ double product_before(const Rule& rule, const std::vector<double>& settings, int
 }
 
 /// Values that a slot of that name can have.
-float random_state(std::string_view slot, float square_avg, std::mt19937_64& random) {
-  std::normal_distribution<float> normal;
-  const float value = normal(random);
-  if (slot == "grad_avg") return std::tanh(value) * 0.7f * std::sqrt(square_avg);
+template <class Real>
+Real random_state(std::string_view slot, Real square_avg, std::mt19937_64& random) {
+  std::normal_distribution<Real> normal;
+  const Real value = normal(random);
+  if (slot == "grad_avg") return std::tanh(value) * Real(0.7) * std::sqrt(square_avg);
   const bool any_sign = slot == "exp_avg" || slot == "momentum_buffer" || slot == "prev";
-  return any_sign ? value : value * value + 1e-6f;
+  return any_sign ? value : value * value + Real(1e-6);
 }
 
-void check_rule(int32_t optimizer, const std::vector<double>& settings, int64_t step, bool first,
-                std::mt19937_64& random) {
+/// How much more than fp32's the error of a type may be. An fp64 one is that of the scalars too:
+/// 1 - beta^step cancels, which one rounding to fp32 hides.
+template <class Real>
+constexpr double kShare = 1;
+template <>
+constexpr double kShare<double> = 1e-4;
+
+UpdateKernelOf<float> kernel_for(const KernelTable& table, int32_t optimizer, float) {
+  return table.update[optimizer];
+}
+UpdateKernelOf<double> kernel_for(const KernelTable& table, int32_t optimizer, double) {
+  return table.update_wide[optimizer];
+}
+
+template <class Real>
+void check_rule_in(int32_t optimizer, const std::vector<double>& settings, int64_t step, bool first,
+                   std::mt19937_64& random) {
   const Rule& rule = rule_of(optimizer);
-  std::normal_distribution<float> normal;
-  std::vector<float> param(kElements), grad(kElements), slots[kMaxSlots];
+  std::normal_distribution<Real> normal;
+  std::vector<Real> param(kElements), grad(kElements), slots[kMaxSlots];
   for (auto& slot : slots) slot.resize(kElements);
   for (size_t i = 0; i < kElements; ++i) {
     param[i] = normal(random);
-    grad[i] = normal(random) * std::pow(10.0f, float(random() % 7) - 4);
+    grad[i] = normal(random) * std::pow(Real(10), Real(random() % 7) - 4);
     for (size_t s = 0; s < rule.slots.size(); ++s) {
       slots[s][i] = random_state(rule.slots[s], slots[0][i], random);
     }
   }
   const auto old_param = param;
-  const std::vector<float> old_slots[] = {slots[0], slots[1], slots[2]};
+  const std::vector<Real> old_slots[] = {slots[0], slots[1], slots[2]};
   const double factor = 1.0 / 3;
   const Scalars scalars = rule.prepare(
       {settings, step, first ? 0u : ~0u, factor, product_before(rule, settings, step)});
-  const UpdateRun run{
+  const UpdateRunOf<Real> run{
       param.data(), grad.data(), {slots[0].data(), slots[1].data(), slots[2].data()}, kElements};
-  kernel_table(Isa::scalar).update[optimizer](run, scalars);
+  kernel_for(kernel_table(Isa::scalar), optimizer, Real{})(run, scalars);
 
+  constexpr double tolerance = kTolerance * kShare<Real>;
   const Values values{rule, settings};
   for (size_t i = 0; i < kElements; ++i) {
     const Element e{
         old_param[i], grad[i] * factor, {old_slots[0][i], old_slots[1][i], old_slots[2][i]}};
     const Expected expected = expect(optimizer, e, values, step, first);
-    ASSERT_NEAR(param[i], expected.param, kTolerance * expected.param_size) << "param " << i;
+    ASSERT_NEAR(param[i], expected.param, tolerance * expected.param_size) << "param " << i;
     for (int s = 0; s < kMaxSlots; ++s) {
-      ASSERT_NEAR(slots[s][i], expected.slots[s], kTolerance * expected.slot_size[s])
+      ASSERT_NEAR(slots[s][i], expected.slots[s], tolerance * expected.slot_size[s])
           << "slot " << s << " element " << i;
     }
   }
+}
+
+/// In fp32 and in fp64.
+void check_rule(int32_t optimizer, const std::vector<double>& settings, int64_t step, bool first,
+                std::mt19937_64& random) {
+  check_rule_in<float>(optimizer, settings, step, first, random);
+  if (::testing::Test::HasFatalFailure()) return;
+  SCOPED_TRACE("in fp64");
+  check_rule_in<double>(optimizer, settings, step, first, random);
 }
 
 TEST(Rule, adam_and_adamw_follow_the_published_formula) {

@@ -48,7 +48,8 @@ Input random_input(std::mt19937_64& random, DType type, Kind kind, size_t count,
     unsigned char* const place = input.first + i * size;
     double value = normal(random);
     if (kind == Kind::special && random() % 16 == 0) {
-      const double specials[] = {kInfinity, -kInfinity, std::nan(""), -0.0, 0.0};
+      const double large = type == DType::f64 ? 1.7e308 : 3.4e38;
+      const double specials[] = {kInfinity, -kInfinity, std::nan(""), -0.0, 0.0, large, -large};
       value = specials[random() % std::size(specials)];
     } else if (kind == Kind::any) {
       value = std::ldexp(value, static_cast<int>(random() % 280) - 150);

@@ -172,7 +172,8 @@ typedef struct zero_comm_functions {
      * rank, in rank order. libzero then sums in rank order, so bits equal those of other comms. */
     zero_status (*all_to_all)(void *ctx, const void *send, void *recv, size_t bytes, void *stream);
     /* Sum over ranks; this rank's `count` elements of the sum into `recv`. `send` has as many for each
-     * rank, in rank order; `dtype` is ZERO_FLOAT32. Order of sums is yours. */
+     * rank, in rank order; `dtype` is ZERO_FLOAT32, or ZERO_FLOAT64 for parameters of that type. Order of
+     * sums is yours. */
     zero_status (*reduce_scatter)(void *ctx, const void *send, void *recv, size_t count, int32_t dtype,
                                   void *stream);
     /* Optional. Make the ctx of a sub-group of the ranks that pass the same `color`, in which this one is
@@ -211,8 +212,8 @@ ZERO_API zero_status zero_comm_barrier(zero_comm *comm);
  * For small values of your own. Collective. */
 ZERO_API zero_status zero_comm_broadcast(zero_comm *comm, void *data, size_t bytes, int32_t root);
 
-/* Element types. In this version parameters and gradients are ZERO_FLOAT32; zero_comm_all_reduce takes
- * all four. */
+/* Element types. Parameters and gradients are of a floating type; zero_comm_all_reduce takes the first
+ * four. */
 enum {
     ZERO_FLOAT32 = 1,
     ZERO_FLOAT64 = 2,
@@ -326,6 +327,16 @@ enum {
     ZERO_NONFINITE_SKIP = 1    /* all ranks skip the update and zero_step returns ZERO_SKIPPED     */
 };
 
+/* Parameters of 16 bits are the rounding of an fp32 master, which is what a step updates: it is part of
+ * the state. Masters are taken from the parameters at the seal, by zero_broadcast_params (whoever writes
+ * parameters later calls it), and by a load of a checkpoint that has none. */
+enum {
+    ZERO_MASTER_FLOAT32 = 0,  /* kept whole; the parameter is rounded to nearest, ties to even     */
+    ZERO_MASTER_REMAINDER = 1 /* ZERO_BFLOAT16 parameters: only the 16 bits that the parameter lacks are
+                                 kept, so the state is 2 bytes smaller an element. The parameter is
+                                 rounded to nearest, ties away from zero                           */
+};
+
 typedef struct zero_options {
     size_t struct_size;
     int32_t optimizer;             /* ZERO_OPTIMIZER_*                            (ADAMW)      */
@@ -339,6 +350,8 @@ typedef struct zero_options {
     const char *const *names;      /* settings for every group: names ...                      */
     const double *values;          /* ... and values                                           */
     size_t setting_count;
+    int32_t master;                /* ZERO_MASTER_*                               (FLOAT32)    */
+    int32_t reserved;              /* zero                                                     */
 } zero_options;
 
 ZERO_API zero_status zero_options_init(zero_options *options, size_t struct_size);
@@ -360,8 +373,8 @@ ZERO_API zero_status zero_group_options_init(zero_group_options *options, size_t
 
 enum {
     ZERO_PARAM_ORDER = 1, /* `order` is given                                                       */
-    ZERO_PARAM_PADDED = 2 /* data and grad may be read and written up to the next multiple of 64 bytes
-                             behind their end, as zero_partition_plan lays them out                 */
+    ZERO_PARAM_PADDED = 2 /* data and grad may be read and written up to the next multiple of 16
+                             elements behind their end, as zero_partition_plan lays them out        */
 };
 
 typedef struct zero_param {
@@ -372,10 +385,12 @@ typedef struct zero_param {
     void *grad;           /* its gradient, same shape; NULL: given per call, or none                */
     const int64_t *shape; /* `ndim` dimensions, each >= 0; NULL with ndim 0 is a scalar             */
     int32_t ndim;         /* at most 16                                                             */
-    int32_t dtype;        /* ZERO_FLOAT32, which is also the default                                */
+    int32_t dtype;        /* ZERO_FLOAT32 (default), _FLOAT64, _BFLOAT16 or _FLOAT16                */
     int32_t owner;        /* its rank, with ZERO_PARTITION_MANUAL                                   */
     int32_t flags;        /* ZERO_PARAM_*                                                           */
     int64_t order;        /* position in the forward pass (registration); later ones travel first   */
+    int32_t grad_dtype;   /* of the gradient, any floating type (that of the parameter)             */
+    int32_t reserved;     /* zero                                                                   */
 } zero_param;
 
 ZERO_API zero_status zero_param_init(zero_param *param, size_t struct_size);
@@ -384,7 +399,7 @@ ZERO_API zero_status zero_param_init(zero_param *param, size_t struct_size);
  * and order on every rank. May be called again, also after steps: owners of what is registered never
  * move. Local. ZERO_ERR_ARGUMENT names a parameter whose name, shape, dtype or memory is wrong (empty
  * or duplicate name, overflowing count, overlap with another parameter or gradient), and then none of
- * them is added. ZERO_ERR_UNSUPPORTED: a dtype for later versions. ZERO_ERR_STATE while gradients are
+ * them is added. ZERO_ERR_UNSUPPORTED: a dtype that cannot be trained. ZERO_ERR_STATE while gradients are
  * reduced. What is registered stays until zero_free. */
 ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_options *options,
                                           const zero_param *params, size_t count, int32_t *group);
@@ -431,7 +446,8 @@ enum {
     ZERO_REDUCE_SUM = 1
 };
 
-/* Sum every gradient over the ranks, in rank order, to its owners. `grads`: one pointer per parameter in
+/* Sum every gradient over the ranks, in rank order, to its owners: in fp64 for ZERO_FLOAT64 parameters,
+ * in fp32 for all others, whatever the gradient's type. `grads`: one pointer per parameter in
  * order of registration (`count` of them); NULL means the registered ones. A NULL entry is "no gradient
  * on this rank": absent on every rank, the parameter is not updated, not decayed, and its step count
  * stands; absent on some, it counts as zeros there. No gradient at all on any rank is ZERO_ERR_STATE.
@@ -558,14 +574,18 @@ typedef struct zero_plan {
     int64_t *elements;    /* in:  NULL, or room for one count of owned elements per rank           */
     int64_t arena_bytes;  /* out: size of an arena with that layout                                */
     int64_t state_bytes;  /* out: of the busiest rank                                              */
+    int64_t *grad_offsets;    /* in:  NULL, or room for one byte offset per parameter: of its gradient,
+                                      which differs from `offsets` where dtypes do                  */
+    int64_t grad_arena_bytes; /* out: size of an arena of gradients with that layout               */
 } zero_plan;
 
 ZERO_API zero_status zero_plan_init(zero_plan *plan, size_t struct_size);
 
 /* What an optimizer of these options would do with these parameters, registered as one group, without any
- * rank: owners, sizes, and a layout in which parameters (and gradients) travel unpacked on every comm: put
- * parameter i at offsets[i] of an arena of arena_bytes and register it with ZERO_PARAM_PADDED. `data`,
- * `grad` and `name` are not read. Local. */
+ * rank: owners, sizes, and a layout in which parameters and gradients travel unpacked on every comm: put
+ * parameter i at offsets[i] of an arena of arena_bytes, its gradient at grad_offsets[i] of one of
+ * grad_arena_bytes, and register it with ZERO_PARAM_PADDED. `data`, `grad` and `name` are not read.
+ * Local. */
 ZERO_API zero_status zero_partition_plan(const zero_param *params, size_t count, int32_t world,
                                          const zero_options *options, zero_plan *plan);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looking inside: ownership, plans without ranks, statistics.
 #include <algorithm>
+#include <cstddef>
 
 #include "api/guard.h"
 #include "api/optim_options.h"
@@ -12,7 +13,7 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr size_t kPlanOldest = sizeof(zero_plan);
+constexpr size_t kPlanOldest = offsetof(zero_plan, grad_offsets);
 constexpr size_t kStatisticsOldest = sizeof(zero_statistics);
 
 Result<PlanParam> plan_param(const Optimizer::NewParam& param, size_t index) {
@@ -25,28 +26,44 @@ Result<PlanParam> plan_param(const Optimizer::NewParam& param, size_t index) {
     out.count = *product;
   }
   out.owner = param.owner;
+  out.dtype = param.dtype;
+  out.grad_dtype = param.grad_dtype;
   out.order = param.has_order ? param.order : static_cast<int64_t>(index);
   return out;
 }
 
-Status write_plan(const Plan& plan, const OptimizerOptions& options,
-                  std::span<const double> settings, size_t count, zero_plan& out) {
+/// Bytes of state of the busiest rank.
+int64_t longest_state(const Plan& plan, const OptimizerOptions& options,
+                      std::span<const double> settings) {
+  const auto slots = static_cast<size_t>(__builtin_popcount(options.rule->slots_used(settings)));
   int64_t longest = 0;
   for (int32_t rank = 0; rank < plan.options().world; rank++) {
-    longest = std::max(longest, plan.share_elements(rank));
-    if (out.elements != nullptr) out.elements[rank] = plan.owned_elements(rank);
+    int64_t bytes = 0;
+    for (size_t s = 0; s < plan.sections().size(); s++) {
+      const Section& section = plan.sections()[s];
+      const size_t element =
+          slots * size_of(section.sum()) + master_bytes(master_of(section.dtype, options));
+      bytes += plan.share_elements(s, rank) * static_cast<int64_t>(element);
+    }
+    longest = std::max(longest, bytes);
   }
+  return longest;
+}
+
+void write_plan(const Plan& plan, const OptimizerOptions& options, std::span<const double> settings,
+                size_t count, zero_plan& out) {
+  for (int32_t rank = 0; out.elements != nullptr && rank < plan.options().world; rank++)
+    out.elements[rank] = plan.owned_elements(rank);
   for (size_t i = 0; i < count; i++) {
     const auto index = static_cast<int64_t>(i);
-    if (out.offsets != nullptr)
-      out.offsets[i] = plan.layout(index) * static_cast<int64_t>(sizeof(float));
+    const Section& section = plan.section_of(index);
+    if (out.offsets != nullptr) out.offsets[i] = section.data_at(plan.layout(index));
+    if (out.grad_offsets != nullptr) out.grad_offsets[i] = section.grad_at(plan.layout(index));
     if (out.owners != nullptr) out.owners[i] = plan.owner(index);
   }
-  int64_t slots = 0;
-  for (uint32_t used = options.rule->slots_used(settings); used != 0; used &= used - 1) slots++;
-  out.arena_bytes = plan.layout_elements() * static_cast<int64_t>(sizeof(float));
-  out.state_bytes = longest * slots * static_cast<int64_t>(sizeof(float));
-  return Status();
+  out.arena_bytes = plan.data_bytes();
+  out.grad_arena_bytes = plan.grad_bytes();
+  out.state_bytes = longest_state(plan, options, settings);
 }
 
 }  // namespace
@@ -101,12 +118,11 @@ zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t 
     std::vector<PlanParam> added;
     added.reserve(count);
     for (size_t i = 0; i < count; i++) added.push_back(ZERO_TRY(plan_param(given[i], i)));
-    Plan made(PlanOptions{.world = world,
-                          .rule = read.options.partition,
-                          .bucket_elements = read.options.bucket_bytes / 4});
+    Plan made(PlanOptions{
+        .world = world, .rule = read.options.partition, .bucket_bytes = read.options.bucket_bytes});
     const auto end = static_cast<int64_t>(count);
     ZERO_TRY(made.add(added, std::span(&end, 1)));
-    ZERO_TRY(write_plan(made, read.options, read.settings, count, out));
+    write_plan(made, read.options, read.settings, count, out);
     return write_struct(plan, out, kPlanOldest, "zero_plan");
   });
 }

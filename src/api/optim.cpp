@@ -2,6 +2,7 @@
 // Building an optimizer, and its settings.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 #include "api/guard.h"
 #include "api/optim_options.h"
@@ -25,13 +26,15 @@ constexpr zero_options kOptionsDefaults = {sizeof(zero_options),
                                            0,
                                            nullptr,
                                            nullptr,
+                                           0,
+                                           ZERO_MASTER_FLOAT32,
                                            0};
-constexpr size_t kOptionsOldest = sizeof(zero_options);
+constexpr size_t kOptionsOldest = offsetof(zero_options, master);
 constexpr zero_group_options kGroupDefaults = {sizeof(zero_group_options), nullptr, nullptr, 0};
 constexpr size_t kGroupOldest = sizeof(zero_group_options);
 constexpr zero_param kParamDefaults = {sizeof(zero_param), nullptr, nullptr, nullptr, nullptr, 0,
-                                       ZERO_FLOAT32,       0,       0,       0};
-constexpr size_t kParamOldest = sizeof(zero_param);
+                                       ZERO_FLOAT32,       0,       0,       0,       0,       0};
+constexpr size_t kParamOldest = offsetof(zero_param, grad_dtype);
 
 Status apply_settings(const Rule& rule, std::vector<double>& settings, const char* const* names,
                       const double* values, size_t count) {
@@ -58,17 +61,27 @@ Status apply_settings(const Rule& rule, std::vector<double>& settings, const cha
 
 int default_threads(int32_t world) { return std::clamp(usable_cores() / std::max(world, 1), 1, 4); }
 
+/// A floating type; 0 stands for `initial`.
+Result<DType> read_dtype(int32_t number, DType initial, const char* name, const char* what) {
+  const DType dtype = number == 0 ? initial : static_cast<DType>(number);
+  if (is_floating(dtype)) return dtype;
+  if (size_of(dtype) == 0)
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("parameter '", name, "': ", what, ' ', number, " is unknown"));
+  return Status(ZERO_ERR_UNSUPPORTED, text("parameter '", name, "': ", what, ' ', dtype_name(dtype),
+                                           " cannot be trained: it must be a floating type"));
+}
+
 Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names) {
   const zero_param param = ZERO_TRY(read_struct(given, kParamDefaults, kParamOldest, "zero_param"));
   if (with_names && param.name == nullptr)
     return Status(ZERO_ERR_ARGUMENT, "a parameter's name is NULL");
   const char* name = with_names ? param.name : "";
-  if (param.dtype != ZERO_FLOAT32 && param.dtype != 0) {
-    const bool known = param.dtype >= ZERO_FLOAT32 && param.dtype <= ZERO_INT64;
-    return Status(known ? ZERO_ERR_UNSUPPORTED : ZERO_ERR_ARGUMENT,
-                  text("parameter '", name, "': dtype ", param.dtype,
-                       known ? " is not supported yet: ZERO_FLOAT32 is" : " is unknown"));
-  }
+  if (param.reserved != 0)
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("parameter '", name, "': reserved is ", param.reserved, ", not 0"));
+  const DType dtype = ZERO_TRY(read_dtype(param.dtype, DType::f32, name, "dtype"));
+  const DType grad_dtype = ZERO_TRY(read_dtype(param.grad_dtype, dtype, name, "grad_dtype"));
   if (param.ndim < 0 || param.ndim > 16 || (param.ndim > 0 && param.shape == nullptr)) {
     return Status(ZERO_ERR_ARGUMENT,
                   text("parameter '", name, "': ndim is ", param.ndim,
@@ -85,7 +98,9 @@ Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names)
                              .owner = param.owner,
                              .flags = param.flags,
                              .order = param.order,
-                             .has_order = (param.flags & ZERO_PARAM_ORDER) != 0};
+                             .has_order = (param.flags & ZERO_PARAM_ORDER) != 0,
+                             .dtype = dtype,
+                             .grad_dtype = grad_dtype};
 }
 
 }  // namespace
@@ -145,6 +160,10 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
   if (read.nonfinite != ZERO_NONFINITE_IGNORE && read.nonfinite != ZERO_NONFINITE_SKIP) {
     return bad("nonfinite", read.nonfinite, "no ZERO_NONFINITE_* has that number");
   }
+  if (read.reserved != 0) return bad("reserved", read.reserved, "it must be 0");
+  options.master = read.master;
+  if (read.master != ZERO_MASTER_FLOAT32 && read.master != ZERO_MASTER_REMAINDER)
+    return bad("master", read.master, "no ZERO_MASTER_* has that number");
   if (read.threads < 0 || read.threads > 64)
     return bad("threads", read.threads, "1 to 64 are allowed");
   options.threads = read.threads > 0 ? read.threads : default_threads(world);

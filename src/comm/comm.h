@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/status.h"
 #include "comm/arena.h"
 
@@ -60,6 +61,12 @@ struct Location {
   uint32_t unused = 0;
   uint64_t offset = 0;
   bool operator==(const Location&) const = default;
+};
+
+/// What a reduction reads and makes: f32 or f64 of any floating type.
+struct SumTypes {
+  DType from = DType::f32;
+  DType sum = DType::f32;
 };
 
 class Call;
@@ -112,10 +119,13 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // inside a Call; failures have aborted the comm.
 
   virtual Status all_gather(Call& call, const void* send, void* recv, size_t bytes) = 0;
-  /// recv = the sum over ranks of this rank's chunk of `send` (world chunks of `count` floats). In
-  /// rank order wherever libzero sums itself. `scratch` has room for world * count floats.
-  virtual Status reduce_scatter(Call& call, const float* send, float* recv, size_t count,
-                                float* scratch) = 0;
+  /// recv = the sum over ranks of this rank's chunk of `send` (world chunks of `count` elements).
+  /// In rank order wherever libzero sums itself. `scratch` has room for as much as `send`.
+  virtual Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv,
+                                size_t count, void* scratch) = 0;
+  /// True if libzero sums itself, from any floating type. Otherwise what is sent must have the
+  /// sum's type.
+  virtual bool sums_itself() const { return true; }
 
  protected:
   friend class Call;

@@ -6,6 +6,7 @@
 #include "comm/create.h"
 #include "comm/first_cause.h"
 #include "comm/private_arena.h"
+#include "kernels/kernels.h"
 
 namespace zero {
 namespace {
@@ -47,8 +48,11 @@ class SoloComm final : public Comm {
     return copy(send, recv, bytes);
   }
 
-  Status reduce_scatter(Call&, const float* send, float* recv, size_t count, float*) override {
-    return copy(send, recv, count * sizeof(float));
+  Status reduce_scatter(Call&, SumTypes types, const void* send, void* recv, size_t count,
+                        void*) override {
+    if (aborted()) return failure_status();
+    kernels_.reduction(types.sum, types.from, Norm::none)(recv, &send, 1, count);
+    return {};
   }
 
  protected:
@@ -78,6 +82,7 @@ class SoloComm final : public Comm {
     return {};
   }
 
+  const KernelTable& kernels_ = kernel_table(best_isa());
   FirstCause cause_;
   uint32_t arenas_ = 0;
 };

@@ -50,20 +50,24 @@ class UserComm final : public Comm {
                [&] { return functions_.all_gather(ctx_, send, recv, bytes, nullptr); });
   }
 
-  Status reduce_scatter(Call& call, const float* send, float* recv, size_t count,
-                        float* scratch) override {
+  bool sums_itself() const override { return functions_.all_to_all != nullptr; }
+
+  Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv, size_t count,
+                        void* scratch) override {
     if (count == 0) return {};
     const Patience patience = data_plane(call, "reduce_scatter");
-    if (functions_.all_to_all == nullptr)
+    if (!sums_itself())
       return run("reduce_scatter", patience, [&] {
-        return functions_.reduce_scatter(ctx_, send, recv, count, ZERO_FLOAT32, nullptr);
+        return functions_.reduce_scatter(ctx_, send, recv, count, static_cast<int32_t>(types.sum),
+                                         nullptr);
       });
-    ZERO_TRY(run("all_to_all", patience, [&] {
-      return functions_.all_to_all(ctx_, send, scratch, count * sizeof(float), nullptr);
-    }));
-    for (size_t r = 0; r < pieces_.size(); ++r) pieces_[r] = scratch + r * count;
+    const size_t bytes = count * size_of(types.from);
+    ZERO_TRY(run("all_to_all", patience,
+                 [&] { return functions_.all_to_all(ctx_, send, scratch, bytes, nullptr); }));
+    for (size_t r = 0; r < pieces_.size(); ++r)
+      pieces_[r] = static_cast<const std::byte*>(scratch) + r * bytes;
     const FloatEnvironment environment;
-    kernels_.reduction(DType::f32, DType::f32, Norm::none)(recv, pieces_.data(), world(), count);
+    kernels_.reduction(types.sum, types.from, Norm::none)(recv, pieces_.data(), world(), count);
     return {};
   }
 

@@ -3,10 +3,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "base/text.h"
 
 namespace zero {
+
+Master master_of(DType dtype, const OptimizerOptions& options) {
+  if (size_of(dtype) != 2) return Master::param;
+  const bool remainder = dtype == DType::bf16 && options.master == ZERO_MASTER_REMAINDER;
+  return remainder ? Master::remainder : Master::full;
+}
 
 Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
                      std::vector<double> initial, std::unique_ptr<ThreadPool> workers)
@@ -15,10 +22,8 @@ Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
       options(given),
       settings(std::move(initial)),
       pool(std::move(workers)),
-      plan(PlanOptions{.world = comm->world(),
-                       .rule = given.partition,
-                       .bucket_elements = given.bucket_bytes / 4}),
-      slots_(given.rule->slots.size()) {}
+      plan(PlanOptions{
+          .world = comm->world(), .rule = given.partition, .bucket_bytes = given.bucket_bytes}) {}
 
 Optimizer::~Optimizer() = default;
 
@@ -71,10 +76,14 @@ Result<double> Optimizer::get(int32_t group, std::string_view name) const {
 }
 
 Result<Optimizer::Seal> Optimizer::prepare_seal() const {
-  Seal seal{.plan = plan, .segments = {}, .slots = std::vector<HostMemory>(slots_.size())};
+  Seal seal{.plan = plan, .segments = {}, .added = {}};
   std::vector<PlanParam> added;
   for (size_t i = sealed_params_; i < params.size(); i++) {
-    added.push_back({.count = params[i].count, .order = params[i].order, .owner = params[i].owner});
+    added.push_back({.count = params[i].count,
+                     .order = params[i].order,
+                     .owner = params[i].owner,
+                     .dtype = params[i].dtype,
+                     .grad_dtype = params[i].grad_dtype});
   }
   std::vector<int64_t> ends;
   for (const int64_t end : group_ends_) {
@@ -84,28 +93,25 @@ Result<Optimizer::Seal> Optimizer::prepare_seal() const {
   }
   ZERO_TRY(seal.plan.add(added, ends));
   seal.segments = seal.plan.segments(comm->rank());
-  const auto elements = static_cast<size_t>(seal.plan.share_elements(comm->rank()));
-  const uint32_t used = slots_used();
-  for (size_t slot = 0; slot < slots_.size(); slot++) {
-    if ((used >> slot & 1) == 0 && slots_[slot].bytes() == 0) continue;
-    seal.slots[slot] = ZERO_TRY(HostMemory::allocate(
-        elements * sizeof(float), text("state '", options.rule->slots[slot], "'")));
+  const uint32_t used = slots_used() | 1u << kMasterSlot;
+  for (size_t s = state_.size(); s < seal.plan.sections().size(); s++) {
+    SectionState& state = seal.added.emplace_back();
+    for (int slot = 0; slot < kSlotCount; slot++) {
+      if ((used >> slot & 1) != 0)
+        state[static_cast<size_t>(slot)] = ZERO_TRY(allocate_slot(slot, seal.plan, s));
+    }
   }
   return seal;
 }
 
 void Optimizer::commit_seal(Seal seal) {
-  // A later seal only appends to the share, so what stands keeps its place.
-  for (size_t slot = 0; slot < slots_.size(); slot++) {
-    if (slots_[slot].bytes() > 0) {
-      std::memcpy(seal.slots[slot].data(), slots_[slot].data(), slots_[slot].bytes());
-    }
-  }
-  slots_ = std::move(seal.slots);
+  const size_t before = state_.size();
+  std::move(seal.added.begin(), seal.added.end(), std::back_inserter(state_));
   plan = std::move(seal.plan);
   segments_ = std::move(seal.segments);
   sealed_params_ = params.size();
   addresses++;
+  take_masters(before);
 }
 
 std::string Optimizer::agreed_lines() const {
@@ -120,9 +126,16 @@ std::string Optimizer::agreed_lines() const {
   return lines;
 }
 
-float* Optimizer::slot(int slot, int64_t share) const {
-  const HostMemory& memory = slots_[static_cast<size_t>(slot)];
-  return memory.bytes() == 0 ? nullptr : memory.floats() + share;
+std::byte* Optimizer::slot(int slot, int32_t section, int64_t share) const {
+  const auto index = static_cast<size_t>(section);
+  const HostMemory& memory = state_[index][static_cast<size_t>(slot)];
+  if (memory.bytes() == 0) return nullptr;
+  const Section& in = plan.sections()[index];
+  return memory.data() + static_cast<size_t>(share - in.share) * slot_size(slot, in);
+}
+
+size_t Optimizer::slot_size(int slot, const Section& section) const {
+  return slot == kMasterSlot ? master_bytes(master_of(section)) : size_of(section.sum());
 }
 
 uint32_t Optimizer::slots_used() const {
@@ -131,21 +144,65 @@ uint32_t Optimizer::slots_used() const {
   return used;
 }
 
+Result<HostMemory> Optimizer::allocate_slot(int slot, const Plan& from, size_t section) const {
+  const auto elements = static_cast<size_t>(from.share_elements(section, comm->rank()));
+  const char* name =
+      slot == kMasterSlot ? "master" : options.rule->slots[static_cast<size_t>(slot)];
+  return HostMemory::allocate(elements * slot_size(slot, from.sections()[section]),
+                              text("state '", name, "'"));
+}
+
 Status Optimizer::allocate_slots(uint32_t also) {
   const uint32_t used = slots_used() | also;
-  const auto elements = static_cast<size_t>(share_elements());
-  for (size_t slot = 0; slot < slots_.size(); slot++) {
-    if ((used >> slot & 1) == 0 || slots_[slot].bytes() > 0) continue;
-    slots_[slot] = ZERO_TRY(HostMemory::allocate(elements * sizeof(float),
-                                                 text("state '", options.rule->slots[slot], "'")));
+  for (size_t s = 0; s < state_.size(); s++) {
+    for (int slot = 0; slot < kMaxSlots; slot++) {
+      HostMemory& memory = state_[s][static_cast<size_t>(slot)];
+      if ((used >> slot & 1) == 0 || memory.bytes() > 0) continue;
+      memory = ZERO_TRY(allocate_slot(slot, plan, s));
+    }
   }
   return Status();
 }
 
 int64_t Optimizer::state_bytes() const {
   int64_t bytes = 0;
-  for (const HostMemory& slot : slots_) bytes += static_cast<int64_t>(slot.bytes());
+  for (const SectionState& state : state_) {
+    for (const HostMemory& slot : state) bytes += static_cast<int64_t>(slot.bytes());
+  }
   return bytes;
+}
+
+bool Optimizer::has_masters() const {
+  const std::vector<Section>& sections = plan.sections();
+  return std::any_of(sections.begin(), sections.end(), [this](const Section& section) {
+    return master_of(section) != Master::param;
+  });
+}
+
+void Optimizer::take_masters(size_t first_section) {
+  for (const Segment& segment : segments_) {
+    if (static_cast<size_t>(segment.section) >= first_section) take_master(segment);
+  }
+}
+
+void Optimizer::take_master(const Segment& segment) {
+  const Section& section = plan.sections()[static_cast<size_t>(segment.section)];
+  const auto count = static_cast<size_t>(segment.count);
+  std::byte* const to = slot(kMasterSlot, segment.section, segment.share);
+  const std::byte* const from = params[static_cast<size_t>(segment.param)].data +
+                                static_cast<size_t>(segment.first) * size_of(section.dtype);
+  switch (master_of(section)) {
+    case Master::param:
+      break;
+    case Master::full:
+      kernel_table(best_isa())
+          .widen(section.dtype)(reinterpret_cast<float*>(to),
+                                reinterpret_cast<const uint16_t*>(from), count);
+      break;
+    case Master::remainder:
+      std::memset(to, 0, count * sizeof(uint16_t));
+      break;
+  }
 }
 
 }  // namespace zero

@@ -3,6 +3,7 @@
 // It communicates nothing; src/step and src/state do, on what stands here.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/hash.h"
 #include "base/status.h"
 #include "comm/comm.h"
@@ -30,8 +32,23 @@ struct OptimizerOptions {
   double max_grad_norm = 0;  // 0: off
   double grad_norm_type = 2;
   int32_t nonfinite = ZERO_NONFINITE_IGNORE;
+  int32_t master = ZERO_MASTER_FLOAT32;
   int threads = 1;
 };
+
+/// Where the values that are updated stand: in the parameter itself; in fp32 beside a parameter of
+/// 16 bits; or in a bf16 parameter and the 16 bits that its rounding cut off.
+enum class Master { param, full, remainder };
+Master master_of(DType dtype, const OptimizerOptions& options);
+constexpr size_t master_bytes(Master master) {
+  return master == Master::full        ? sizeof(float)
+         : master == Master::remainder ? sizeof(uint16_t)
+                                       : 0;
+}
+
+/// The slot behind those of the rule: masters, or remainders.
+inline constexpr int kMasterSlot = kMaxSlots;
+inline constexpr int kSlotCount = kMaxSlots + 1;
 
 struct Group {
   std::vector<double> settings;  // in the order of Rule::settings
@@ -45,9 +62,17 @@ struct Param {
   int32_t owner = 0;
   int32_t flags = 0;
   int32_t group = 0;
-  float* data = nullptr;
-  float* grad = nullptr;
+  DType dtype = DType::f32;
+  DType grad_dtype = DType::f32;
+  std::byte* data = nullptr;
+  std::byte* grad = nullptr;
+
+  size_t bytes() const { return static_cast<size_t>(count) * size_of(dtype); }
+  size_t grad_bytes() const { return static_cast<size_t>(count) * size_of(grad_dtype); }
 };
+
+/// This rank's state of one section: a block a slot, of share_elements; empty where unused.
+using SectionState = std::array<HostMemory, kSlotCount>;
 
 /// What every step changes of a parameter: apart from the rest, which no step reads.
 struct ParamProgress {
@@ -86,6 +111,8 @@ class Optimizer {
     int32_t flags;
     int64_t order;
     bool has_order;
+    DType dtype = DType::f32;
+    DType grad_dtype = DType::f32;
   };
 
   Optimizer(std::shared_ptr<Comm> comm, const OptimizerOptions& options,
@@ -108,14 +135,21 @@ class Optimizer {
   struct Seal {
     Plan plan;
     std::vector<Segment> segments;
-    std::vector<HostMemory> slots;
+    std::vector<SectionState> added;
   };
   Result<Seal> prepare_seal() const;
   void commit_seal(Seal seal);
 
   // ---- The share.
-  /// Slot `slot` at share position `share`; nullptr where no settings use it.
-  float* slot(int slot, int64_t share) const;
+  /// Slot `slot` of a section at share position `share`; nullptr where no settings use it.
+  std::byte* slot(int slot, int32_t section, int64_t share) const;
+  /// Bytes of an element there.
+  size_t slot_size(int slot, const Section& section) const;
+  Master master_of(const Section& section) const { return zero::master_of(section.dtype, options); }
+  bool has_masters() const;
+  /// Make the parameters, as they stand, the masters of this rank's share, or of a part of it.
+  void take_masters(size_t first_section = 0);
+  void take_master(const Segment& segment);
   /// Give memory to every slot that settings use and that has none (momentum switched on later),
   /// and to the slots in the bit mask `also`.
   Status allocate_slots(uint32_t also = 0);
@@ -127,7 +161,6 @@ class Optimizer {
   int64_t group_end(size_t group) const { return group_ends_[group]; }
   const std::vector<Segment>& segments() const { return segments_; }
   int32_t world() const { return comm->world(); }
-  int64_t share_elements() const { return plan.share_elements(comm->rank()); }
   int64_t state_bytes() const;
 
   std::shared_ptr<Comm> comm;
@@ -162,6 +195,7 @@ class Optimizer {
   Result<Param> checked_param(const NewParam& added) const;
   Status occupy(uintptr_t begin, const Occupied& what);
   Status occupy(const Param& param, int64_t index);
+  Result<HostMemory> allocate_slot(int slot, const Plan& from, size_t section) const;
   void vacate(const Param& param, int64_t index);
   void hold_arenas(size_t first_param);
 
@@ -172,7 +206,7 @@ class Optimizer {
   std::vector<int64_t> group_ends_;          // parameters up to the end of each registration
   size_t sealed_params_ = 0;
   std::vector<Segment> segments_;
-  std::vector<HostMemory> slots_;  // one block a slot, of share_elements; empty where unused
+  std::vector<SectionState> state_;  // by section
 };
 
 }  // namespace zero

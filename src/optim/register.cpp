@@ -13,12 +13,15 @@ namespace {
 constexpr size_t kMaxNameBytes = 4096;
 constexpr size_t kMaxDimensions = 16;
 
-/// Bytes from a parameter's address that are libzero's to touch.
-uintptr_t touched_bytes(const Param& param) {
-  const auto bytes = static_cast<uintptr_t>(param.count) * sizeof(float);
-  return (param.flags & ZERO_PARAM_PADDED) != 0
-             ? round_up(bytes, uintptr_t{kAlignment * sizeof(float)})
-             : bytes;
+/// Bytes from the address of a parameter or its gradient that are libzero's to touch.
+uintptr_t touched_bytes(const Param& param, bool grad) {
+  const bool padded = (param.flags & ZERO_PARAM_PADDED) != 0;
+  const int64_t count = padded ? round_up(param.count, kAlignment) : param.count;
+  return static_cast<uintptr_t>(count) * size_of(grad ? param.grad_dtype : param.dtype);
+}
+
+bool is_aligned(const void* memory, DType dtype) {
+  return reinterpret_cast<uintptr_t>(memory) % size_of(dtype) == 0;
 }
 
 Status bad_name(std::string_view name, const char* why) {
@@ -45,11 +48,8 @@ Result<Param> Optimizer::checked_param(const NewParam& added) const {
     if (!product || *product > INT64_MAX / 64) return bad_name(added.name, "has too many elements");
     param.count = *product;
   }
-  for (const void* memory : {added.data, added.grad}) {
-    if (reinterpret_cast<uintptr_t>(memory) % sizeof(float) != 0) {
-      return bad_name(added.name, "has memory that is not aligned to its elements");
-    }
-  }
+  if (!is_aligned(added.data, added.dtype) || !is_aligned(added.grad, added.grad_dtype))
+    return bad_name(added.name, "has memory that is not aligned to its elements");
   if (options.partition == ZERO_PARTITION_MANUAL &&
       (added.owner < 0 || added.owner >= comm->world())) {
     return Status(ZERO_ERR_ARGUMENT, text("parameter '", added.name, "': owner ", added.owner,
@@ -59,8 +59,10 @@ Result<Param> Optimizer::checked_param(const NewParam& added) const {
   param.shape = added.shape;
   param.owner = added.owner;
   param.flags = added.flags;
-  param.data = static_cast<float*>(added.data);
-  param.grad = static_cast<float*>(added.grad);
+  param.dtype = added.dtype;
+  param.grad_dtype = added.grad_dtype;
+  param.data = static_cast<std::byte*>(added.data);
+  param.grad = static_cast<std::byte*>(added.grad);
   return param;
 }
 
@@ -82,9 +84,9 @@ Status Optimizer::occupy(uintptr_t begin, const Occupied& what) {
 }
 
 Status Optimizer::occupy(const Param& param, int64_t index) {
-  const uintptr_t bytes = touched_bytes(param);
-  if (bytes == 0) return Status();
+  if (param.count == 0) return Status();
   for (const bool grad : {false, true}) {
+    const uintptr_t bytes = touched_bytes(param, grad);
     const auto begin = reinterpret_cast<uintptr_t>(grad ? param.grad : param.data);
     if (begin == 0) continue;
     if (begin + bytes < begin) return bad_name(param.name, "has memory that wraps around");
@@ -94,7 +96,7 @@ Status Optimizer::occupy(const Param& param, int64_t index) {
 }
 
 void Optimizer::vacate(const Param& param, int64_t index) {
-  for (const float* memory : {param.data, param.grad}) {
+  for (const std::byte* memory : {param.data, param.grad}) {
     const auto found = occupied_.find(reinterpret_cast<uintptr_t>(memory));
     if (found != occupied_.end() && found->second.param == index) occupied_.erase(found);
   }
@@ -102,9 +104,9 @@ void Optimizer::vacate(const Param& param, int64_t index) {
 
 void Optimizer::hold_arenas(size_t first_param) {
   for (size_t i = first_param; i < params.size(); i++) {
-    for (const float* memory : {params[i].data, params[i].grad}) {
+    for (const std::byte* memory : {params[i].data, params[i].grad}) {
       if (memory == nullptr || params[i].count == 0) continue;
-      std::shared_ptr<Arena> arena = find_arena(memory, sizeof(float), comm.get(), nullptr);
+      std::shared_ptr<Arena> arena = find_arena(memory, 1, comm.get(), nullptr);
       if (arena != nullptr) arenas_.insert(std::move(arena));
     }
   }
@@ -145,17 +147,16 @@ Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
 
 Status Optimizer::bind(std::span<void* const> data, std::span<void* const> grads) {
   const auto saved_memory = occupied_;
-  std::vector<std::pair<float*, float*>> saved;
+  std::vector<std::pair<std::byte*, std::byte*>> saved;
   for (const Param& param : params) saved.emplace_back(param.data, param.grad);
   occupied_.clear();
   Status status;
   for (size_t i = 0; i < params.size() && status.ok(); i++) {
-    if (!data.empty() && data[i] != nullptr) params[i].data = static_cast<float*>(data[i]);
-    if (!grads.empty()) params[i].grad = static_cast<float*>(grads[i]);
-    for (const void* memory : {params[i].data, params[i].grad}) {
-      if (reinterpret_cast<uintptr_t>(memory) % sizeof(float) != 0) {
-        status = bad_name(params[i].name, "is bound to memory that is not aligned to its elements");
-      }
+    if (!data.empty() && data[i] != nullptr) params[i].data = static_cast<std::byte*>(data[i]);
+    if (!grads.empty()) params[i].grad = static_cast<std::byte*>(grads[i]);
+    if (!is_aligned(params[i].data, params[i].dtype) ||
+        !is_aligned(params[i].grad, params[i].grad_dtype)) {
+      status = bad_name(params[i].name, "is bound to memory that is not aligned to its elements");
     }
     if (status.ok()) status = occupy(params[i], static_cast<int64_t>(i));
   }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One seal becomes part of the plan: its place on the grid, its owners, its layout. All of it is
-// drafted first and appended when nothing can fail any more.
+// One seal becomes part of the plan: its sections, their place on the grid, their owners, their
+// layout. All of it is drafted first and appended when nothing can fail any more.
 #include <algorithm>
 #include <functional>
 #include <numeric>
 #include <queue>
+#include <tuple>
 #include <utility>
 
 #include "base/checked.h"
@@ -46,6 +47,11 @@ LeastLoaded loads_of(std::span<const int64_t> owned) {
   return LeastLoaded(std::greater<>(), std::move(loads));
 }
 
+std::span<int64_t> travel_in(const Section& section, std::vector<int64_t>& travel) {
+  return std::span(travel).subspan(static_cast<size_t>(section.first_travel),
+                                   static_cast<size_t>(section.params));
+}
+
 Status check_groups(size_t params, std::span<const int64_t> group_ends) {
   int64_t end = 0;
   for (const int64_t next : group_ends) {
@@ -62,45 +68,79 @@ Status Plan::add(std::span<const PlanParam> params, std::span<const int64_t> gro
   ZERO_TRY(check_groups(params.size(), group_ends));
   if (params.empty()) return {};
   Draft draft;
-  draft.section = next_section(static_cast<int64_t>(params.size()));
   draft.owned = owned_;
-  ZERO_TRY(place_on_grid(params, draft));
-  if (even()) {
-    ZERO_TRY(cut_evenly(params, draft));
-  } else {
+  draft.grid.resize(params.size());
+  sort_into_sections(params, draft);
+  if (!even()) {
+    draft.layout.resize(params.size());
     ZERO_TRY(assign_owners(params, group_ends, draft));
-    ZERO_TRY(lay_out_by_owner(params, draft));
   }
-  append(params, std::move(draft));
+  Section end = end_;
+  for (Section& section : draft.sections) {
+    begin_behind(section, end);
+    ZERO_TRY(place_on_grid(params, section, draft));
+    ZERO_TRY(even() ? cut_evenly(params, section, draft)
+                    : lay_out_by_owner(params, section, draft));
+    move_behind(section, end);
+  }
+  append(params, std::move(draft), end);
   return {};
 }
 
-Plan::Section Plan::next_section(int64_t params) const {
-  Section section;
-  section.first_param = this->params();
-  section.params = params;
-  if (sections_.empty()) return section;
-  const Section& before = sections_.back();
-  section.grid = round_up(before.grid + before.grid_elements, kBlock);
-  section.layout = before.layout + before.layout_elements;
-  section.share = before.share + before.share_elements;
-  return section;
-}
-
-/// Sets draft.grid (by parameter), draft.travel (falling order) and the section's grid_elements.
-Status Plan::place_on_grid(std::span<const PlanParam> params, Draft& draft) const {
-  Section& section = draft.section;
+/// Sections by rising numbers of their dtypes, and in draft.travel each section's parameters in
+/// falling order.
+void Plan::sort_into_sections(std::span<const PlanParam> params, Draft& draft) const {
+  const auto kind = [&](int64_t index) {
+    const PlanParam& param = params[static_cast<size_t>(index)];
+    return std::pair(param.dtype, param.grad_dtype);
+  };
   draft.travel.resize(params.size());
+  draft.section_of.resize(params.size());
   // From the last to the first, so that a stable sort leaves the later one first on ties.
   std::iota(draft.travel.rbegin(), draft.travel.rend(), int64_t{0});
   std::stable_sort(draft.travel.begin(), draft.travel.end(), [&](int64_t a, int64_t b) {
+    if (kind(a) != kind(b)) return kind(a) < kind(b);
     return params[static_cast<size_t>(a)].order > params[static_cast<size_t>(b)].order;
   });
+  for (size_t i = 0; i < draft.travel.size(); ++i) {
+    const int64_t index = draft.travel[i];
+    if (i == 0 || kind(draft.travel[i - 1]) != kind(index)) {
+      Section& section = draft.sections.emplace_back();
+      std::tie(section.dtype, section.grad_dtype) = kind(index);
+      section.first_travel = static_cast<int64_t>(i);
+    }
+    draft.sections.back().params++;
+    draft.section_of[static_cast<size_t>(index)] = static_cast<int32_t>(draft.sections.size()) - 1;
+  }
+}
 
-  draft.grid.resize(params.size());
+void Plan::begin_behind(Section& section, const Section& end) const {
+  section.grid = end.grid;
+  section.layout = end.layout;
+  section.share = end.share;
+  section.data_bytes = end.data_bytes;
+  section.grad_bytes = end.grad_bytes;
+  section.owned_bytes = end.owned_bytes;
+  section.sum_bytes = end.sum_bytes;
+}
+
+void Plan::move_behind(const Section& section, Section& end) const {
+  constexpr int64_t kLine = 64;
+  end.grid = round_up(section.grid + section.grid_elements, kBlock);
+  end.layout = section.layout + section.layout_elements;
+  end.share = section.share + section.share_elements;
+  end.data_bytes = round_up(section.data_at(end.layout), kLine);
+  end.grad_bytes = round_up(section.grad_at(end.layout), kLine);
+  end.owned_bytes = round_up(section.owned_at(end.share), kLine);
+  end.sum_bytes = round_up(section.sum_at(end.share), kLine);
+}
+
+/// Sets draft.grid (by parameter) and the section's grid_elements.
+Status Plan::place_on_grid(std::span<const PlanParam> params, Section& section,
+                           Draft& draft) const {
   int64_t end = section.grid;
-  for (const int64_t index : draft.travel) {
-    const int64_t number = section.first_param + index;
+  for (const int64_t index : travel_in(section, draft.travel)) {
+    const int64_t number = this->params() + index;
     const int64_t count = params[static_cast<size_t>(index)].count;
     if (count < 0) {
       return {ZERO_ERR_ARGUMENT, text("parameter ", number, ": negative count ", count)};
@@ -110,22 +150,21 @@ Status Plan::place_on_grid(std::span<const PlanParam> params, Draft& draft) cons
     end = round_up(end, kAlignment);
   }
   if (round_up(end, kBlock) > kMaxElements) {
-    return padded_too_large(section.first_param, params.size(), options_.world);
+    return padded_too_large(this->params(), params.size(), options_.world);
   }
   section.grid_elements = end - section.grid;
   return {};
 }
 
 /// Sets the section's buckets and adds to draft.owned.
-Status Plan::cut_evenly(std::span<const PlanParam> params, Draft& draft) const {
-  Section& section = draft.section;
+Status Plan::cut_evenly(std::span<const PlanParam> params, Section& section, Draft& draft) const {
   const int64_t blocks = round_up(section.grid_elements, kBlock) / kBlock;
-  section.buckets = Buckets(blocks, options_.world, options_.bucket_elements);
+  section.buckets = Buckets(blocks, options_.world, bucket_elements(section));
   section.share_elements = section.buckets.share_elements();
   section.layout_elements = section.buckets.layout_elements();
   int64_t end = section.layout;
   if (!extend(end, section.layout_elements)) {
-    return padded_too_large(section.first_param, params.size(), options_.world);
+    return padded_too_large(this->params(), params.size(), options_.world);
   }
   if (blocks == 0) return {};
 
@@ -139,8 +178,9 @@ Status Plan::cut_evenly(std::span<const PlanParam> params, Draft& draft) const {
     const int32_t rank = section.buckets.find(padding_end - 1 - section.grid).rank;
     draft.owned[static_cast<size_t>(rank)] -= padding;
   };
-  for (size_t index = 0; index < params.size(); ++index) {
-    const int64_t end_of_param = draft.grid[index] + params[index].count;
+  for (const int64_t index : travel_in(section, draft.travel)) {
+    const auto param = static_cast<size_t>(index);
+    const int64_t end_of_param = draft.grid[param] + params[param].count;
     const int64_t padded = round_up(end_of_param, kAlignment);
     subtract(padded, padded - end_of_param);
   }
@@ -161,8 +201,8 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
       const int32_t owner = params[index].owner;
       if (owner < 0 || owner >= options_.world) {
         return {ZERO_ERR_ARGUMENT,
-                text("parameter ", draft.section.first_param + static_cast<int64_t>(index),
-                     ": owner ", owner, " is no rank of 0 to ", options_.world - 1)};
+                text("parameter ", this->params() + static_cast<int64_t>(index), ": owner ", owner,
+                     " is no rank of 0 to ", options_.world - 1)};
       }
       give(index, owner);
     }
@@ -190,18 +230,19 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
   return {};
 }
 
-/// Whole-tensor rules: sets draft.layout and the section's chunk, and sorts draft.travel by owner.
-Status Plan::lay_out_by_owner(std::span<const PlanParam> params, Draft& draft) const {
-  Section& section = draft.section;
+/// Whole-tensor rules: sets draft.layout and the section's chunk, and sorts the section's part of
+/// draft.travel by owner.
+Status Plan::lay_out_by_owner(std::span<const PlanParam> params, Section& section,
+                              Draft& draft) const {
   const auto owner = [&](int64_t index) { return draft.owners[static_cast<size_t>(index)]; };
-  std::stable_sort(draft.travel.begin(), draft.travel.end(),
+  const std::span<int64_t> travel = travel_in(section, draft.travel);
+  std::stable_sort(travel.begin(), travel.end(),
                    [&](int64_t a, int64_t b) { return owner(a) < owner(b); });
 
-  draft.layout.resize(params.size());
   int64_t end = 0;
-  for (size_t i = 0; i < draft.travel.size(); ++i) {
-    const int64_t index = draft.travel[i];
-    if (i > 0 && owner(draft.travel[i - 1]) != owner(index)) end = 0;
+  for (size_t i = 0; i < travel.size(); ++i) {
+    const int64_t index = travel[i];
+    if (i > 0 && owner(travel[i - 1]) != owner(index)) end = 0;
     draft.layout[static_cast<size_t>(index)] = end;
     end = round_up(end + params[static_cast<size_t>(index)].count, kAlignment);
     section.chunk = std::max(section.chunk, end);
@@ -210,34 +251,42 @@ Status Plan::lay_out_by_owner(std::span<const PlanParam> params, Draft& draft) c
   int64_t layout_end = section.layout;
   const auto elements = checked_multiply<int64_t>(section.chunk, options_.world);
   if (!elements || !extend(layout_end, *elements)) {
-    return padded_too_large(section.first_param, params.size(), options_.world);
+    return padded_too_large(this->params(), params.size(), options_.world);
   }
   section.layout_elements = *elements;
-  for (size_t index = 0; index < params.size(); ++index) {
-    draft.layout[index] += section.layout + draft.owners[index] * section.chunk;
-  }
+  for (const int64_t index : travel)
+    draft.layout[static_cast<size_t>(index)] += section.layout + owner(index) * section.chunk;
   return {};
 }
 
-void Plan::append(std::span<const PlanParam> params, Draft draft) {
+void Plan::append(std::span<const PlanParam> params, Draft draft, const Section& end) {
   const size_t total = counts_.size() + params.size();
-  sections_.reserve(sections_.size() + 1);
+  sections_.reserve(sections_.size() + draft.sections.size());
   counts_.reserve(total);
   grid_.reserve(total);
   travel_.reserve(total);
+  section_of_.reserve(total);
   if (!even()) {
     layout_.reserve(total);
     owners_.reserve(total);
   }
   // Nothing below can fail.
-  for (int64_t& index : draft.travel) index += draft.section.first_param;
+  const int64_t before = this->params();
+  const auto sections = static_cast<int32_t>(sections_.size());
+  for (int64_t& index : draft.travel) index += before;
+  for (int32_t& section : draft.section_of) section += sections;
+  for (Section& section : draft.sections) {
+    section.first_travel += before;
+    sections_.push_back(section);
+  }
   for (const PlanParam& param : params) counts_.push_back(param.count);
   grid_.insert(grid_.end(), draft.grid.begin(), draft.grid.end());
   travel_.insert(travel_.end(), draft.travel.begin(), draft.travel.end());
+  section_of_.insert(section_of_.end(), draft.section_of.begin(), draft.section_of.end());
   layout_.insert(layout_.end(), draft.layout.begin(), draft.layout.end());
   owners_.insert(owners_.end(), draft.owners.begin(), draft.owners.end());
   owned_ = std::move(draft.owned);
-  sections_.push_back(draft.section);
+  end_ = end;
 }
 
 }  // namespace zero

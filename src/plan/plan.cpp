@@ -28,12 +28,7 @@ void append_segment(std::vector<Segment>& out, const Segment& next) {
 
 Plan::Plan(const PlanOptions& options) : options_(options), owned_(at(options.world), 0) {}
 
-const Plan::Section& Plan::section_of(int64_t param) const {
-  const auto after = std::upper_bound(
-      sections_.begin(), sections_.end(), param,
-      [](int64_t number, const Section& section) { return number < section.first_param; });
-  return *(after - 1);
-}
+size_t Plan::section_index(int64_t param) const { return at(section_of_[at(param)]); }
 
 int64_t Plan::grid(int64_t param) const { return grid_[at(param)]; }
 
@@ -49,12 +44,8 @@ int64_t Plan::layout_elements() const {
 
 int64_t Plan::owned_elements(int32_t rank) const { return owned_[at(rank)]; }
 
-int64_t Plan::share_elements(int32_t rank) const {
-  for (auto section = sections_.rbegin(); section != sections_.rend(); ++section) {
-    const int64_t end = share_end(*section, rank);
-    if (end > 0) return end;
-  }
-  return 0;
+int64_t Plan::share_elements(size_t section, int32_t rank) const {
+  return share_end(sections_[section], rank);
 }
 
 int32_t Plan::owner(int64_t param) const {
@@ -70,10 +61,10 @@ int32_t Plan::owner(int64_t param) const {
 }
 
 std::span<const int64_t> Plan::travel(const Section& section) const {
-  return std::span(travel_).subspan(at(section.first_param), at(section.params));
+  return std::span(travel_).subspan(at(section.first_travel), at(section.params));
 }
 
-/// Whole-tensor rules: the parameters of `rank` in this seal, in falling order.
+/// Whole-tensor rules: the parameters of `rank` in this section, in falling order.
 std::span<const int64_t> Plan::owned_by(const Section& section, int32_t rank) const {
   const std::span<const int64_t> all = travel(section);
   const auto begin = std::partition_point(all.begin(), all.end(),
@@ -88,38 +79,35 @@ int64_t Plan::share_in(const Section& section, int64_t param) const {
   return layout_[at(param)] - section.layout - owners_[at(param)] * section.chunk + section.share;
 }
 
-/// The aligned end, in its share, of what `rank` owns in this seal; 0 if that is nothing.
+/// The aligned end, from where the section begins in its share, of what `rank` owns there.
 int64_t Plan::share_end(const Section& section, int32_t rank) const {
   if (!even()) {
     const std::span<const int64_t> owned = owned_by(section, rank);
     for (auto param = owned.rbegin(); param != owned.rend(); ++param) {
       if (counts_[at(*param)] == 0) continue;
-      return round_up(share_in(section, *param) + counts_[at(*param)], kAlignment);
+      const int64_t begin = share_in(section, *param) - section.share;
+      return round_up(begin + counts_[at(*param)], kAlignment);
     }
     return 0;
   }
   for (int64_t index = section.buckets.size() - 1; index >= 0; --index) {
     const Buckets::Bucket bucket = section.buckets[index];
     const int64_t owned = section.grid_elements - bucket.begin - rank * bucket.chunk;
-    if (owned > 0) return section.share + bucket.share + std::min(owned, bucket.chunk);
+    if (owned > 0) return bucket.share + std::min(owned, bucket.chunk);
   }
   return 0;
 }
 
 std::vector<Segment> Plan::segments(int32_t rank) const {
   std::vector<Segment> out;
-  for (const Section& section : sections_) {
-    if (even()) {
-      add_even_segments(section, rank, out);
-    } else {
-      add_whole_segments(section, rank, out);
-    }
+  for (size_t index = 0; index < sections_.size(); ++index) {
+    even() ? add_even_segments(index, rank, out) : add_whole_segments(index, rank, out);
   }
   return out;
 }
 
-void Plan::add_even_segments(const Section& section, int32_t rank,
-                             std::vector<Segment>& out) const {
+void Plan::add_even_segments(size_t number, int32_t rank, std::vector<Segment>& out) const {
+  const Section& section = sections_[number];
   const std::span<const int64_t> all = travel(section);
   for (int64_t index = 0; index < section.buckets.size(); ++index) {
     const Buckets::Bucket bucket = section.buckets[index];
@@ -134,37 +122,42 @@ void Plan::add_even_segments(const Section& section, int32_t rank,
       const int64_t from = std::max(begin, grid(*param));
       const int64_t to = std::min(end, grid(*param) + counts_[at(*param)]);
       if (from >= to) continue;
-      append_segment(out, {*param, from - grid(*param), to - from,
-                           section.share + bucket.share + from - begin});
+      append_segment(
+          out, {*param, from - grid(*param), to - from, section.share + bucket.share + from - begin,
+                static_cast<int32_t>(number)});
     }
   }
 }
 
-void Plan::add_whole_segments(const Section& section, int32_t rank,
-                              std::vector<Segment>& out) const {
+void Plan::add_whole_segments(size_t number, int32_t rank, std::vector<Segment>& out) const {
+  const Section& section = sections_[number];
   for (const int64_t param : owned_by(section, rank)) {
     if (counts_[at(param)] == 0) continue;
-    out.push_back({param, 0, counts_[at(param)], share_in(section, param)});
+    out.push_back(
+        {param, 0, counts_[at(param)], share_in(section, param), static_cast<int32_t>(number)});
   }
 }
 
 std::vector<Transfer> Plan::transfers(bool in_place) const {
   std::vector<Transfer> out;
-  const int64_t limit =
-      std::max(kBlock, options_.bucket_elements / options_.world / kAlignment * kAlignment);
-  for (const Section& section : sections_) {
+  for (size_t number = 0; number < sections_.size(); ++number) {
+    const Section& section = sections_[number];
+    const auto add = [&](int64_t chunk, int64_t layout, int64_t share) {
+      out.push_back({chunk, layout, section.share + share, static_cast<int32_t>(number)});
+    };
     for (int64_t index = 0; even() && index < section.buckets.size(); ++index) {
       const Buckets::Bucket bucket = section.buckets[index];
-      out.push_back({bucket.chunk, section.layout + bucket.begin, section.share + bucket.share});
+      add(bucket.chunk, section.layout + bucket.begin, bucket.share);
     }
     if (even() || section.chunk == 0) continue;
     if (in_place) {
-      out.push_back({section.chunk, section.layout, section.share});
+      add(section.chunk, section.layout, 0);
       continue;
     }
-    for (int64_t done = 0; done < section.chunk; done += limit) {
-      out.push_back({std::min(limit, section.chunk - done), -1, section.share + done});
-    }
+    const int64_t limit =
+        std::max(kBlock, bucket_elements(section) / options_.world / kAlignment * kAlignment);
+    for (int64_t done = 0; done < section.chunk; done += limit)
+      add(std::min(limit, section.chunk - done), -1, done);
   }
   return out;
 }
@@ -178,7 +171,8 @@ std::vector<Segment> Plan::within(std::span<const Segment> segments, int64_t fir
   for (; segment != segments.end() && segment->share < end; ++segment) {
     const int64_t skipped = std::max<int64_t>(0, first - segment->share);
     const int64_t kept = std::min(segment->count, end - segment->share) - skipped;
-    out.push_back({segment->param, segment->first + skipped, kept, segment->share + skipped});
+    out.push_back({segment->param, segment->first + skipped, kept, segment->share + skipped,
+                   segment->section});
   }
   return out;
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who owns what, where it lies, and what travels together: a pure function of sizes, orders, rule,
-// world and bucket size. No I/O, no threads, no device.
+// Who owns what, where it lies, and what travels together: a pure function of sizes, dtypes,
+// orders, rule, world and bucket size. No I/O, no threads, no device.
 //
-// Coordinates, all in elements:
+// Parameters of one seal with the same dtypes make a section: they travel together. Coordinates,
+// all in elements, run on from section to section:
 //   grid    parameters one behind the other by falling order, each start a multiple of
-//           kAlignment, each seal's start a multiple of kBlock. Depends on neither world nor rule:
-//           norms are summed by pieces of this grid, a piece being one parameter's part of one
-//           block.
+//           kAlignment, each section's start a multiple of kBlock. Depends on neither world nor
+//           rule: norms are summed by pieces of this grid, a piece being one parameter's part of
+//           one block.
 //   layout  where parameters lie in an arena that travels unpacked. EVEN: the grid, cut into
 //           buckets, each padded to world equal chunks. Whole-tensor rules: by owner, each owner's
 //           part padded to the longest.
@@ -17,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/status.h"
 #include "plan/buckets.h"
 
@@ -25,18 +27,60 @@ namespace zero {
 inline constexpr int64_t kAlignment = 16;
 
 /// No coordinate passes this, so that positions in bytes fit an int64_t.
-inline constexpr int64_t kMaxElements = INT64_MAX / 8;
+inline constexpr int64_t kMaxElements = INT64_MAX / 16;
 
 struct PlanParam {
   int64_t count = 0;
   int64_t order = 0;  // falling order is the order of travel; ties by falling position
   int32_t owner = 0;  // manual rule only
+  DType dtype = DType::f32;
+  DType grad_dtype = DType::f32;
 };
 
 struct PlanOptions {
   int32_t world = 1;
   int32_t rule = ZERO_PARTITION_EVEN;
-  int64_t bucket_elements = 8388608;
+  int64_t bucket_bytes = 33'554'432;  // of parameters
+};
+
+/// What sums and state of a parameter are: fp64 for fp64, fp32 for all others.
+constexpr DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+/// The parameters of one seal that have the same dtypes.
+struct Section {
+  DType dtype = DType::f32;
+  DType grad_dtype = DType::f32;
+  int64_t first_travel = 0;
+  int64_t params = 0;
+  int64_t grid = 0;
+  int64_t grid_elements = 0;  // to the end of the last parameter, rounded up to kAlignment
+  int64_t layout = 0;
+  int64_t layout_elements = 0;
+  int64_t share = 0;
+  int64_t share_elements = 0;  // of every rank, trailing padding included
+  int64_t chunk = 0;           // whole-tensor rules: the longest rank's part
+  Buckets buckets;             // EVEN
+
+  // Where it begins, in bytes: in an arena of parameters and in one of gradients, which are laid
+  // out; in a share of parameters, and in a share of sums.
+  int64_t data_bytes = 0;
+  int64_t grad_bytes = 0;
+  int64_t owned_bytes = 0;
+  int64_t sum_bytes = 0;
+
+  DType sum() const { return sum_dtype(dtype); }
+  int64_t data_at(int64_t layout_position) const {
+    return data_bytes + (layout_position - layout) * static_cast<int64_t>(size_of(dtype));
+  }
+  int64_t grad_at(int64_t layout_position) const {
+    return grad_bytes + (layout_position - layout) * static_cast<int64_t>(size_of(grad_dtype));
+  }
+  int64_t owned_at(int64_t share_position) const {
+    return owned_bytes + (share_position - share) * static_cast<int64_t>(size_of(dtype));
+  }
+  int64_t sum_at(int64_t share_position) const {
+    return sum_bytes + (share_position - share) * static_cast<int64_t>(size_of(sum()));
+  }
 };
 
 /// A part of one parameter that one rank owns.
@@ -45,6 +89,7 @@ struct Segment {
   int64_t first;  // element of the parameter
   int64_t count;
   int64_t share;  // where its state lies in the owner's share
+  int32_t section = 0;
 };
 
 /// One reduce-scatter or all-gather: `chunk` elements for each rank.
@@ -53,6 +98,7 @@ struct Transfer {
   int64_t layout;  // EVEN, and whole tensors in place: the layout position of rank 0's chunk;
                    // -1: packed only
   int64_t share;   // where each rank's chunk begins in its share
+  int32_t section = 0;
 };
 
 class Plan {
@@ -72,11 +118,21 @@ class Plan {
   int64_t grid(int64_t param) const;
   int64_t layout(int64_t param) const;
 
-  /// Of all seals, padding included.
+  const std::vector<Section>& sections() const { return sections_; }
+  const Section& section_of(int64_t param) const { return sections_[section_index(param)]; }
+
+  /// Of all sections, padding included.
   int64_t layout_elements() const;
-  /// To the end of the last element that a rank owns, rounded up to kAlignment: padding behind
-  /// that, which transfers carry, needs no state.
-  int64_t share_elements(int32_t rank) const;
+  /// The bytes of arenas with this layout, of memory for the share of parameters of any rank, and
+  /// of that for its sums. Sections begin at multiples of 64 bytes.
+  int64_t data_bytes() const { return end_.data_bytes; }
+  int64_t grad_bytes() const { return end_.grad_bytes; }
+  int64_t owned_bytes() const { return end_.owned_bytes; }
+  int64_t sum_bytes() const { return end_.sum_bytes; }
+
+  /// Of a section, to the end of the last element that a rank owns there, rounded up to kAlignment:
+  /// padding behind that, which transfers carry, needs no state.
+  int64_t share_elements(size_t section, int32_t rank) const;
   /// Elements of parameters in a rank's share.
   int64_t owned_elements(int32_t rank) const;
 
@@ -88,7 +144,7 @@ class Plan {
 
   /// What moves together, in the fixed order of travel. `in_place`: the list to use when parameters
   /// lie as layout() says on every rank; otherwise each transfer is packed, and chunks stay near
-  /// bucket_elements / world. The last ones may end behind a rank's share_elements.
+  /// bucket_bytes / world. A section's last one may end behind a rank's share_elements.
   std::vector<Transfer> transfers(bool in_place) const;
 
   /// The part of `segments` (as segments() gives them) within share range [first, first + count).
@@ -96,53 +152,47 @@ class Plan {
                                      int64_t count);
 
  private:
-  /// One seal: where it begins in each coordinate, and how long it is there.
-  struct Section {
-    int64_t first_param = 0;
-    int64_t params = 0;
-    int64_t grid = 0;
-    int64_t grid_elements = 0;  // to the end of the last parameter, rounded up to kAlignment
-    int64_t layout = 0;
-    int64_t layout_elements = 0;
-    int64_t share = 0;
-    int64_t share_elements = 0;  // of every rank, trailing padding included
-    int64_t chunk = 0;           // whole-tensor rules: the longest rank's part
-    Buckets buckets;             // EVEN
-  };
-
-  /// A seal in the making.
+  /// A seal in the making: by parameter of the seal, but `travel`, which is by section, and
+  /// `owned`, which is by rank.
   struct Draft {
-    Section section;
+    std::vector<Section> sections;
     std::vector<int64_t> grid, layout, travel, owned;
-    std::vector<int32_t> owners;
+    std::vector<int32_t> owners, section_of;
   };
 
   bool even() const { return options_.rule == ZERO_PARTITION_EVEN; }
-  Section next_section(int64_t params) const;
-  Status place_on_grid(std::span<const PlanParam> params, Draft& draft) const;
-  Status cut_evenly(std::span<const PlanParam> params, Draft& draft) const;
+  int64_t bucket_elements(const Section& section) const {
+    return options_.bucket_bytes / static_cast<int64_t>(size_of(section.dtype));
+  }
+  void sort_into_sections(std::span<const PlanParam> params, Draft& draft) const;
+  void begin_behind(Section& section, const Section& end) const;
+  void move_behind(const Section& section, Section& end) const;
+  Status place_on_grid(std::span<const PlanParam> params, Section& section, Draft& draft) const;
+  Status cut_evenly(std::span<const PlanParam> params, Section& section, Draft& draft) const;
   Status assign_owners(std::span<const PlanParam> params, std::span<const int64_t> group_ends,
                        Draft& draft) const;
-  Status lay_out_by_owner(std::span<const PlanParam> params, Draft& draft) const;
-  void append(std::span<const PlanParam> params, Draft draft);
+  Status lay_out_by_owner(std::span<const PlanParam> params, Section& section, Draft& draft) const;
+  void append(std::span<const PlanParam> params, Draft draft, const Section& end);
 
-  const Section& section_of(int64_t param) const;
+  size_t section_index(int64_t param) const;
   std::span<const int64_t> travel(const Section& section) const;
   std::span<const int64_t> owned_by(const Section& section, int32_t rank) const;
   int64_t share_in(const Section& section, int64_t param) const;
   int64_t share_end(const Section& section, int32_t rank) const;
-  void add_even_segments(const Section& section, int32_t rank, std::vector<Segment>& out) const;
-  void add_whole_segments(const Section& section, int32_t rank, std::vector<Segment>& out) const;
+  void add_even_segments(size_t index, int32_t rank, std::vector<Segment>& out) const;
+  void add_whole_segments(size_t index, int32_t rank, std::vector<Segment>& out) const;
 
   PlanOptions options_;
   std::vector<Section> sections_;
-  std::vector<int64_t> counts_;  // by parameter
-  std::vector<int64_t> grid_;    // by parameter
-  std::vector<int64_t> layout_;  // by parameter; whole-tensor rules only
-  std::vector<int32_t> owners_;  // by parameter; whole-tensor rules only
-  std::vector<int64_t> travel_;  // the parameters of each section in falling order; under
-                                 // whole-tensor rules by owner first
-  std::vector<int64_t> owned_;   // elements by rank; the greedy rules' running totals
+  Section end_;                      // where the next one would begin
+  std::vector<int32_t> section_of_;  // by parameter
+  std::vector<int64_t> counts_;      // by parameter
+  std::vector<int64_t> grid_;        // by parameter
+  std::vector<int64_t> layout_;      // by parameter; whole-tensor rules only
+  std::vector<int32_t> owners_;      // by parameter; whole-tensor rules only
+  std::vector<int64_t> travel_;      // the parameters of each section in falling order; under
+                                     // whole-tensor rules by owner first
+  std::vector<int64_t> owned_;       // elements by rank; the greedy rules' running totals
 };
 
 }  // namespace zero

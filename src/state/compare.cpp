@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "state/json.h"
+#include "state/layout.h"
 
 namespace zero {
 namespace {
@@ -39,8 +40,13 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return out + "]";
 }
 
-void compare_param(const Param& param, const ManifestParam& saved, const Rule& rule,
+void compare_param(const Optimizer& optim, const Param& param, const ManifestParam& saved,
                    Differences& differences) {
+  const Rule& rule = *optim.options.rule;
+  if (saved.dtype != dtype_code(param.dtype)) {
+    differences.add("parameter ", shown(param.name), " is ", saved.dtype,
+                    " in the checkpoint, is registered as ", dtype_code(param.dtype));
+  }
   if (saved.shape != param.shape) {
     differences.add("parameter ", shown(param.name), " has shape ", shape_text(saved.shape),
                     " in the checkpoint, is registered with ", shape_text(param.shape));
@@ -50,7 +56,8 @@ void compare_param(const Param& param, const ManifestParam& saved, const Rule& r
                     " in the checkpoint, is registered in group ", param.group);
   }
   for (const ManifestSlot& slot : saved.slots) {
-    bool known = false;
+    bool known = slot.name == slot_name(rule, kMasterSlot) &&
+                 master_of(param.dtype, optim.options) != Master::param;
     for (const char* name : rule.slots) known = known || slot.name == name;
     if (!known) {
       differences.add("parameter ", shown(param.name), " has state ", shown(slot.name),
@@ -106,7 +113,7 @@ Result<std::vector<size_t>> match_params(const Manifest& manifest, const Optimiz
     }
     matched[i] = found->second;
     used[found->second] = true;
-    compare_param(optim.params[i], manifest.params[found->second], rule, differences);
+    compare_param(optim, optim.params[i], manifest.params[found->second], differences);
   }
   for (size_t i = 0; i < used.size(); i++) {
     if (used[i]) continue;

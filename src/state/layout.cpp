@@ -18,7 +18,7 @@ std::vector<Segment> owned_segments(const Optimizer& optim, int32_t rank) {
   for (size_t i = 0; i < optim.params.size(); i++) {
     const auto param = static_cast<int64_t>(i);
     if (optim.params[i].count == 0 && optim.plan.owner(param) == rank) {
-      segments.push_back({.param = param, .first = 0, .count = 0, .share = 0});
+      segments.push_back({.param = param, .first = 0, .count = 0, .share = 0, .section = 0});
     }
   }
   std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
@@ -27,9 +27,12 @@ std::vector<Segment> owned_segments(const Optimizer& optim, int32_t rank) {
   return segments;
 }
 
-void sort_by_key(std::vector<StoredTensor>& tensors) {
-  std::sort(tensors.begin(), tensors.end(),
-            [](const StoredTensor& a, const StoredTensor& b) { return a.key < b.key; });
+/// As build_safetensors_header does.
+void sort_for_file(std::vector<StoredTensor>& tensors) {
+  std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    const size_t size_a = size_of(a.dtype), size_b = size_of(b.dtype);
+    return size_a != size_b ? size_a > size_b : a.key < b.key;
+  });
 }
 
 std::string version_text() {
@@ -43,6 +46,7 @@ std::vector<ManifestParam> describe_params(const Optimizer& optim,
   for (size_t i = 0; i < params.size(); i++) {
     const Param& param = optim.params[i];
     params[i] = {.name = param.name,
+                 .dtype = std::string(dtype_code(param.dtype)),
                  .shape = param.shape,
                  .count = param.count,
                  .group = param.group,
@@ -50,15 +54,25 @@ std::vector<ManifestParam> describe_params(const Optimizer& optim,
                  .mu_product = optim.progress[i].product,
                  .file = writers[i],
                  .slots = {}};
-    for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
-      if (optim.progress[i].live_slots >> slot & 1)
-        params[i].slots.push_back({optim.options.rule->slots[slot], {}});
+    const uint32_t stored = stored_slots(optim, static_cast<int64_t>(i));
+    for (int slot = 0; slot < kSlotCount; slot++) {
+      if (stored >> slot & 1) params[i].slots.push_back({slot_name(*optim.options.rule, slot), {}});
     }
   }
   return params;
 }
 
 }  // namespace
+
+const char* slot_name(const Rule& rule, int slot) {
+  return slot == kMasterSlot ? "master" : rule.slots[static_cast<size_t>(slot)];
+}
+
+uint32_t stored_slots(const Optimizer& optim, int64_t param) {
+  const auto index = static_cast<size_t>(param);
+  const bool master = master_of(optim.params[index].dtype, optim.options) != Master::param;
+  return optim.progress[index].live_slots | (master ? 1u << kMasterSlot : 0);
+}
 
 std::vector<int32_t> param_writers(const Optimizer& optim) {
   std::vector<size_t> order(optim.params.size());
@@ -85,14 +99,16 @@ std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vecto
   for (size_t i = 0; i < optim.params.size(); i++) {
     if (writers[i] != rank) continue;
     tensors.push_back({.key = optim.params[i].name,
+                       .dtype = optim.params[i].dtype,
                        .param = static_cast<int64_t>(i),
                        .slot = kParameterItself,
                        .start = 0,
                        .count = optim.params[i].count,
+                       .section = 0,
                        .share = 0,
                        .whole = true});
   }
-  sort_by_key(tensors);
+  sort_for_file(tensors);
   return tensors;
 }
 
@@ -102,23 +118,25 @@ std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank) {
   for (size_t i = 0; i < pieces.size(); i++) {
     const Segment& piece = pieces[i];
     const Param& param = optim.params[static_cast<size_t>(piece.param)];
-    const uint32_t live_slots = optim.progress[static_cast<size_t>(piece.param)].live_slots;
+    const uint32_t stored = stored_slots(optim, piece.param);
     const bool alone = (i == 0 || pieces[i - 1].param != piece.param) &&
                        (i + 1 == pieces.size() || pieces[i + 1].param != piece.param);
-    for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
-      if (!(live_slots >> slot & 1)) continue;
-      std::string key = text(param.name, ".", optim.options.rule->slots[slot]);
+    for (int slot = 0; slot < kSlotCount; slot++) {
+      if (!(stored >> slot & 1)) continue;
+      std::string key = text(param.name, ".", slot_name(*optim.options.rule, slot));
       if (!alone) key += text("@", piece.first);
       tensors.push_back({.key = std::move(key),
+                         .dtype = sum_dtype(param.dtype),
                          .param = piece.param,
-                         .slot = static_cast<int>(slot),
+                         .slot = slot,
                          .start = piece.first,
                          .count = piece.count,
+                         .section = piece.section,
                          .share = piece.share,
                          .whole = piece.count == param.count});
     }
   }
-  sort_by_key(tensors);
+  sort_for_file(tensors);
   return tensors;
 }
 
@@ -132,7 +150,7 @@ SafetensorsHeader file_header(const Optimizer& optim, const std::vector<StoredTe
   for (const StoredTensor& tensor : tensors) {
     TensorEntry& entry = header.tensors.emplace_back();
     entry.name = tensor.key;
-    entry.dtype = "F32";
+    entry.dtype = dtype_code(tensor.dtype);
     if (tensor.whole) {
       entry.shape = optim.params[static_cast<size_t>(tensor.param)].shape;
     } else {
@@ -172,8 +190,7 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   for (int32_t rank = 0; rank < world; rank++) {
     for (StoredTensor& tensor : optim_tensors(optim, rank)) {
       ManifestParam& param = manifest.params[static_cast<size_t>(tensor.param)];
-      const uint32_t live = optim.progress[static_cast<size_t>(tensor.param)].live_slots;
-      const uint32_t before = live & ((1u << tensor.slot) - 1);
+      const uint32_t before = stored_slots(optim, tensor.param) & ((1u << tensor.slot) - 1);
       ManifestSlot& slot = param.slots[static_cast<size_t>(__builtin_popcount(before))];
       slot.slices.push_back({world + rank, std::move(tensor.key), tensor.start, tensor.count});
     }

@@ -20,10 +20,12 @@ inline constexpr int kParameterItself = -1;
 /// slots.
 struct StoredTensor {
   std::string key;
+  DType dtype = DType::f32;
   int64_t param = 0;
   int slot = kParameterItself;
   int64_t start = 0;
   int64_t count = 0;
+  int32_t section = 0;
   int64_t share = 0;  // of state: where it begins in its owner's share
   bool whole = true;  // stored with the parameter's shape, otherwise [count]
 };
@@ -31,7 +33,12 @@ struct StoredTensor {
 /// The rank that writes each parameter: largest first, to the rank with the fewest bytes so far.
 std::vector<int32_t> param_writers(const Optimizer& optim);
 
-/// What `rank` writes to its model file and to its optim file, sorted by key.
+/// Slots of the rule and kMasterSlot, which is stored as fp32 however it is kept.
+const char* slot_name(const Rule& rule, int slot);
+/// The slots of a parameter that hold values, as bits.
+uint32_t stored_slots(const Optimizer& optim, int64_t param);
+
+/// What `rank` writes to its model file and to its optim file, in the order of the file.
 std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vector<int32_t>& writers,
                                         int32_t rank);
 std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank);

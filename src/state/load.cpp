@@ -112,7 +112,8 @@ class Load {
       const ManifestParam& saved = manifest_.params[places_[i]];
       optim_.progress[i].step = saved.step;
       optim_.progress[i].product = saved.mu_product;
-      optim_.progress[i].live_slots = saved_slots(saved, *optim_.options.rule);
+      optim_.progress[i].live_slots =
+          saved_slots(saved, *optim_.options.rule) & ~(1u << kMasterSlot);
     }
     if (!keep_settings_) optim_.groups = std::move(groups_);
     optim_.step = manifest_.step;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/dtype.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "state/json.h"
@@ -321,7 +322,8 @@ Status check_param(const Manifest& manifest, ManifestParam& param) {
   };
   if (param.name.empty() || param.name.size() > kLongestName)
     return bad("a name of ", param.name.size(), " bytes");
-  if (param.dtype != "F32") return bad("dtype ", shown(param.dtype), ", must be F32");
+  if (!is_floating(dtype_of_code(param.dtype)))
+    return bad("dtype ", shown(param.dtype), ", must be F32, F64, BF16 or F16");
   if (param.shape.size() > kMostDimensions)
     return bad("more than ", kMostDimensions, " dimensions");
   const auto elements = shape_elements(param.shape);

@@ -2,10 +2,12 @@
 #include "state/read.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 
 #include "base/text.h"
 #include "state/json.h"
+#include "state/layout.h"
 #include "state/verify.h"
 
 namespace zero {
@@ -18,12 +20,14 @@ struct Job {
   int64_t tensor_count;  // elements of the whole tensor
   int64_t element;       // the first one wanted
   int64_t count;
-  float* to;
-  uint64_t offset = 0;  // byte of the file, once its header is read
+  size_t element_bytes;
+  std::byte* to;
+  uint16_t* split = nullptr;  // parameters: what is read are masters, and `to` their remainders
+  uint64_t offset = 0;        // byte of the file, once its header is read
 };
 
-/// What of one slot lies in a segment, slice by slice.
-void add_slot_jobs(const ManifestSlot& slot, const Segment& segment, float* to,
+/// What of one slot lies in a segment, slice by slice. `whole` is the job for all of the segment.
+void add_slot_jobs(const ManifestSlot& slot, const Segment& segment, const Job& whole,
                    std::vector<Job>& jobs) {
   const int64_t end = segment.first + segment.count;
   auto slice =
@@ -33,38 +37,86 @@ void add_slot_jobs(const ManifestSlot& slot, const Segment& segment, float* to,
        ++slice) {  // the first one starts at 0
     const int64_t from = std::max(slice->start, segment.first);
     const int64_t until = std::min(slice->start + slice->count, end);
-    jobs.push_back({slice->file, slice->key, slice->count, from - slice->start, until - from,
-                    to + (from - segment.first)});
+    Job job = whole;
+    const auto skipped = static_cast<size_t>(from - segment.first);
+    job.file = slice->file;
+    job.key = slice->key;
+    job.tensor_count = slice->count;
+    job.element = from - slice->start;
+    job.count = until - from;
+    job.to += skipped * (job.split != nullptr ? sizeof(uint16_t) : job.element_bytes);
+    if (job.split != nullptr) job.split += skipped;
+    jobs.push_back(job);
   }
 }
 
-Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const std::vector<size_t>& places,
-                                   Optimizer& optim) {
+/// The job for all of a segment's slot `slot`.
+Job slot_job(const Optimizer& optim, const Segment& segment, int slot) {
+  const Param& param = optim.params[static_cast<size_t>(segment.param)];
+  Job job{};
+  job.element_bytes = size_of(sum_dtype(param.dtype));
+  job.to = optim.slot(slot, segment.section, segment.share);
+  if (slot == kMasterSlot && master_of(param.dtype, optim.options) == Master::remainder)
+    job.split = reinterpret_cast<uint16_t*>(param.data) + segment.first;
+  return job;
+}
+
+Status add_state_jobs(const Optimizer& optim, const ManifestParam& saved, const Segment& segment,
+                      std::vector<Job>& jobs) {
   const Rule& rule = *optim.options.rule;
+  const uint32_t live = saved_slots(saved, rule);
+  const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
+  const int rule_slots = static_cast<int>(rule.slots.size());
+  for (int s = 0; s < kSlotCount; s++) {
+    if (s >= rule_slots && s != kMasterSlot) continue;
+    const Job whole = slot_job(optim, segment, s);
+    if (!(live >> s & 1)) {
+      const auto count = static_cast<size_t>(segment.count);
+      if (whole.to && s != kMasterSlot)
+        std::memset(whole.to, 0, count * optim.slot_size(s, section));
+      continue;
+    }
+    if (!whole.to)
+      return Status(ZERO_ERR_INTERNAL, text("no memory for state '", slot_name(rule, s), "'"));
+    const auto slot =
+        std::find_if(saved.slots.begin(), saved.slots.end(),
+                     [&](const ManifestSlot& one) { return one.name == slot_name(rule, s); });
+    add_slot_jobs(*slot, segment, whole, jobs);
+  }
+  return {};
+}
+
+Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const std::vector<size_t>& places,
+                                   const Optimizer& optim) {
   std::vector<Job> jobs;
   for (const Segment& segment : optim.segments()) {
     const auto index = static_cast<size_t>(segment.param);
     const Param& param = optim.params[index];
     const ManifestParam& saved = manifest.params[places[index]];
-    jobs.push_back({saved.file, saved.name, saved.count, segment.first, segment.count,
-                    param.data + segment.first});
-    const uint32_t live = saved_slots(saved, rule);
-    for (size_t s = 0; s < rule.slots.size(); s++) {
-      float* const to = optim.slot(static_cast<int>(s), segment.share);
-      if (!(live >> s & 1)) {
-        if (to) std::fill_n(to, segment.count, 0.0f);
-        continue;
-      }
-      if (!to) return Status(ZERO_ERR_INTERNAL, text("no memory for state '", rule.slots[s], "'"));
-      const auto slot =
-          std::find_if(saved.slots.begin(), saved.slots.end(),
-                       [&](const ManifestSlot& one) { return one.name == rule.slots[s]; });
-      add_slot_jobs(*slot, segment, to, jobs);
-    }
+    const size_t element = size_of(param.dtype);
+    jobs.push_back({saved.file, saved.name, saved.count, segment.first, segment.count, element,
+                    param.data + static_cast<size_t>(segment.first) * element});
+    ZERO_TRY(add_state_jobs(optim, saved, segment, jobs));
   }
   std::stable_sort(jobs.begin(), jobs.end(),
                    [](const Job& a, const Job& b) { return a.file < b.file; });
   return jobs;
+}
+
+/// Read a job's elements, from the place that locate found.
+Status run(BlockReader& reader, const Job& job) {
+  const auto count = static_cast<size_t>(job.count);
+  if (job.split == nullptr) return reader.read(job.offset, {job.to, count * job.element_bytes});
+  constexpr size_t kMasters = 1024;
+  float masters[kMasters];
+  for (size_t done = 0; done < count; done += kMasters) {
+    const std::span part(masters, std::min(kMasters, count - done));
+    ZERO_TRY(reader.read(job.offset + done * sizeof(float), std::as_writable_bytes(part)));
+    kernel_table(best_isa())
+        .split_remainder(job.split + done, reinterpret_cast<uint16_t*>(job.to) + done, masters,
+                         part.size());
+  }
+  return {};
 }
 
 /// Each job's place in the file, and the jobs in the order of the file.
@@ -76,13 +128,14 @@ Status locate(const BlockReader& reader, SafetensorsHeader header, std::span<Job
         std::lower_bound(header.tensors.begin(), header.tensors.end(), job.key,
                          [](const TensorEntry& a, std::string_view key) { return a.name < key; });
     if (tensor == header.tensors.end() || tensor->name != job.key ||
-        tensor->end - tensor->begin != static_cast<uint64_t>(job.tensor_count) * sizeof(float)) {
+        tensor->end - tensor->begin !=
+            static_cast<uint64_t>(job.tensor_count) * job.element_bytes) {
       return {ZERO_ERR_CKPT_INVALID,
               text("'", reader.path(), "': has changed since it was verified: tensor ",
                    shown(job.key), " is not what the manifest says")};
     }
     job.offset =
-        header.data_start + tensor->begin + static_cast<uint64_t>(job.element) * sizeof(float);
+        header.data_start + tensor->begin + static_cast<uint64_t>(job.element) * job.element_bytes;
   }
   std::sort(jobs.begin(), jobs.end(),
             [](const Job& a, const Job& b) { return a.offset < b.offset; });
@@ -97,6 +150,7 @@ uint32_t saved_slots(const ManifestParam& param, const Rule& rule) {
     for (size_t s = 0; s < rule.slots.size(); s++) {
       if (slot.name == rule.slots[s]) live |= 1u << s;
     }
+    if (slot.name == slot_name(rule, kMasterSlot)) live |= 1u << kMasterSlot;
   }
   return live;
 }
@@ -113,11 +167,12 @@ Status read_share(const Fd& directory, const std::string& path, const Manifest& 
     BlockReader reader = ZERO_TRY(BlockReader::open(directory, path, file, buffer, progress));
     SafetensorsHeader header = ZERO_TRY(read_header(reader, file.bytes));
     ZERO_TRY(locate(reader, std::move(header), of_file));
-    for (const Job& job : of_file) {
-      ZERO_TRY(reader.read(
-          job.offset, std::as_writable_bytes(std::span(job.to, static_cast<size_t>(job.count)))));
-    }
+    for (const Job& job : of_file) ZERO_TRY(run(reader, job));
     begin = end;
+  }
+  for (const Segment& segment : optim.segments()) {
+    const ManifestParam& saved = manifest.params[places[static_cast<size_t>(segment.param)]];
+    if (!(saved_slots(saved, *optim.options.rule) >> kMasterSlot & 1)) optim.take_master(segment);
   }
   return {};
 }

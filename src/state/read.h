@@ -12,12 +12,12 @@
 
 namespace zero {
 
-/// The slots that a parameter has in the checkpoint, as bits of the rule's.
+/// The slots that a parameter has in the checkpoint, kMasterSlot among them, as bits.
 uint32_t saved_slots(const ManifestParam& param, const Rule& rule);
 
 /// Fill this rank's share of parameters and state; slots that the checkpoint does not have become
-/// zeros. `places` is where the manifest has each parameter. Every byte is verified once more
-/// before it is used.
+/// zeros, masters the parameters. `places` is where the manifest has each parameter. Every byte is
+/// verified once more before it is used.
 Status read_share(const Fd& directory, const std::string& path, const Manifest& manifest,
                   const std::vector<size_t>& places, Optimizer& optim, BlockBuffer& buffer,
                   const std::function<void()>& progress);

@@ -156,7 +156,10 @@ Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
                   text(header.tensors.size(), " tensors for one file, at most ", kMostTensors));
   }
   std::sort(header.tensors.begin(), header.tensors.end(),
-            [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
+            [](const TensorEntry& a, const TensorEntry& b) {
+              const uint64_t size_a = dtype_bytes(a.dtype), size_b = dtype_bytes(b.dtype);
+              return size_a != size_b ? size_a > size_b : a.name < b.name;
+            });
   JsonWriter json;
   json.open('{').key(kMetadataKey).open('{');
   for (const auto& [key, value] : header.metadata) json.key(key).value(value);

@@ -3,6 +3,7 @@
 // and has them on stable storage; vote; rank 0 writes index and manifest and renames; vote.
 #include "state/save.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 
@@ -19,10 +20,6 @@ namespace {
 /// What must be the same on every rank.
 std::string agreed_text(const Optimizer& optim, std::string_view directory, int32_t flags) {
   return text("directory '", directory, "'\nflags ", flags, "\n", optim.agreed_lines());
-}
-
-std::span<const std::byte> bytes_of(const float* values, int64_t count) {
-  return std::as_bytes(std::span(values, static_cast<size_t>(count)));
 }
 
 /// Writes the files of one rank.
@@ -59,14 +56,31 @@ class RankWriter {
   }
 
   Status append(BlockWriter& file, const StoredTensor& tensor) {
-    if (tensor.slot == kParameterItself) {
-      return file.append(
-          bytes_of(optim_.params[static_cast<size_t>(tensor.param)].data, tensor.count));
-    }
+    const Param& param = optim_.params[static_cast<size_t>(tensor.param)];
+    const size_t bytes = static_cast<size_t>(tensor.count) * size_of(tensor.dtype);
+    if (tensor.slot == kParameterItself) return file.append({param.data, bytes});
     if (tensor.count == 0) return {};
-    const float* values = optim_.slot(tensor.slot, tensor.share);
+    const std::byte* values = optim_.slot(tensor.slot, tensor.section, tensor.share);
     if (!values) return {ZERO_ERR_INTERNAL, text("no memory of live state '", tensor.key, "'")};
-    return file.append(bytes_of(values, tensor.count));
+    const bool joins =
+        tensor.slot == kMasterSlot && master_of(param.dtype, optim_.options) == Master::remainder;
+    return joins ? append_joined(file, tensor, values) : file.append({values, bytes});
+  }
+
+  /// Parameter and remainder, as the fp32 master that they are.
+  Status append_joined(BlockWriter& file, const StoredTensor& tensor, const std::byte* remainders) {
+    const Param& param = optim_.params[static_cast<size_t>(tensor.param)];
+    const auto* const params = reinterpret_cast<const uint16_t*>(param.data) + tensor.start;
+    constexpr int64_t kJoined = 1024;
+    float masters[kJoined];
+    for (int64_t done = 0; done < tensor.count; done += kJoined) {
+      const auto count = static_cast<size_t>(std::min(kJoined, tensor.count - done));
+      kernel_table(best_isa())
+          .join_remainder(masters, params + done,
+                          reinterpret_cast<const uint16_t*>(remainders) + done, count);
+      ZERO_TRY(file.append(std::as_bytes(std::span(masters, count))));
+    }
+    return {};
   }
 
   Call& call_;

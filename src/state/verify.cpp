@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/plan.h"
 #include "state/json.h"
 
 namespace zero {
@@ -16,6 +17,7 @@ Status invalid(const std::string& path, std::string what) {
 /// A tensor that the manifest says is in a file.
 struct Expected {
   std::string_view key;
+  std::string_view dtype;
   const ManifestParam* param;
   int64_t count;
 };
@@ -23,10 +25,11 @@ struct Expected {
 std::vector<Expected> expected_in(const Manifest& manifest, int32_t file) {
   std::vector<Expected> expected;
   for (const ManifestParam& param : manifest.params) {
-    if (param.file == file) expected.push_back({param.name, &param, param.count});
+    if (param.file == file) expected.push_back({param.name, param.dtype, &param, param.count});
+    const std::string_view state = dtype_code(sum_dtype(dtype_of_code(param.dtype)));
     for (const ManifestSlot& slot : param.slots) {
       for (const ManifestSlice& slice : slot.slices) {
-        if (slice.file == file) expected.push_back({slice.key, &param, slice.count});
+        if (slice.file == file) expected.push_back({slice.key, state, &param, slice.count});
       }
     }
   }
@@ -52,9 +55,9 @@ Status check_metadata(const std::string& path, const SafetensorsHeader& header,
 }
 
 Status check_tensor(const std::string& path, const TensorEntry& tensor, const Expected& expected) {
-  if (tensor.dtype != expected.param->dtype) {
+  if (tensor.dtype != expected.dtype) {
     return invalid(path, text("tensor ", shown(tensor.name), " has dtype ", shown(tensor.dtype),
-                              ", the manifest says ", expected.param->dtype));
+                              ", the manifest says ", expected.dtype));
   }
   const bool whole = expected.count == expected.param->count;
   if (whole ? tensor.shape == expected.param->shape

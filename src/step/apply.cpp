@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "base/checked.h"
 #include "device/thread_pool.h"
@@ -14,9 +15,10 @@ namespace {
 // A tile of every stream fits the first-level cache, for what is read a second time. Where nothing
 // is, a tile only bounds the time between two looks at the abort word, and ends cost a little.
 constexpr int64_t kTile = 2048;
+constexpr int64_t kShortTile = 512;  // where values are converted, more streams share the cache
 constexpr int64_t kLongTile = 32768;
 constexpr int64_t kLook = 131072;  // elements
-constexpr float kZeros[kTile] = {};
+alignas(64) constexpr std::byte kZeros[kTile * sizeof(double)] = {};
 
 const KernelTable& kernels() { return kernel_table(best_isa()); }
 
@@ -61,7 +63,6 @@ class Updater {
         runs_(runs),
         scalars_(scalars),
         fused_(fused),
-        update_(kernels().update[optim.options.optimizer]),
         in_(runs.source_width) {}
 
   /// Elements [begin, end) of all runs, counted in order.
@@ -71,10 +72,12 @@ class Updater {
       const Run& run = runs_.runs[r];
       const int64_t first = std::max<int64_t>(0, begin - passed);
       const int64_t last = std::min(run.count, end - passed);
-      const int64_t length = tile_length(r);
+      const Section& section = optim_.plan.sections()[static_cast<size_t>(run.section)];
+      const int64_t length = tile_length(r, section);
       for (int64_t at = first; at < last; at += length) {
         const int64_t count = std::min(length, last - at);
-        tile(r, run, at, count);
+        section.sum() == DType::f64 ? tile<double>(r, section, at, count)
+                                    : tile<float>(r, section, at, count);
         unlooked += count;
         if (unlooked < kLook) continue;
         unlooked = 0;
@@ -87,41 +90,119 @@ class Updater {
   }
 
  private:
-  int64_t tile_length(size_t r) const {
-    const float* const* sources = &runs_.sources[r * runs_.source_width];
+  DType source_dtype(const Section& section) const {
+    return fused_ ? section.grad_dtype : section.sum();
+  }
+
+  int64_t tile_length(size_t r, const Section& section) const {
+    const std::byte* const* sources = &runs_.sources[r * runs_.source_width];
     const bool zeros =
         std::find(sources, sources + runs_.source_width, nullptr) != sources + runs_.source_width;
     const bool copies =
         runs_.target_width > 1 && runs_.targets[r * runs_.target_width + 1] != nullptr;
+    const bool converts = section.dtype != section.sum() || source_dtype(section) != section.sum();
+    if (converts) return kShortTile;
     return zeros || copies ? kTile : kLongTile;
   }
 
-  void tile(size_t r, const Run& run, int64_t at, int64_t count) {
-    const auto elements = static_cast<size_t>(count);
-    const float* const* sources = &runs_.sources[r * runs_.source_width];
-    float* const* targets = &runs_.targets[r * runs_.target_width];
-    for (size_t i = 0; i < runs_.source_width; i++) {
-      in_[i] = sources[i] == nullptr ? kZeros : sources[i] + at;
-    }
-    UpdateRun update{.param = targets[0] + at, .grad = in_[0], .slots = {}, .count = elements};
-    update.others = in_.data() + 1;
-    update.other_count = static_cast<int>(runs_.source_width) - 1;
+  /// Sum, update, store: elements [at, at + count) of run `r`.
+  template <class Real>
+  void tile(size_t r, const Section& section, int64_t at, int64_t count) {
+    const Run& run = runs_.runs[r];
+    UpdateRunOf<Real> update{};
+    update.count = static_cast<size_t>(count);
+    sum_tile(r, section, at, update);
+    std::byte* const own =
+        runs_.targets[r * runs_.target_width] + at * static_cast<int64_t>(size_of(section.dtype));
+    std::byte* const kept = optim_.slot(kMasterSlot, run.section, run.share + at);
+    update.param = load_master<Real>(section, own, kept, count);
     for (size_t slot = 0; slot < optim_.options.rule->slots.size(); slot++) {
-      update.slots[slot] = optim_.slot(static_cast<int>(slot), run.share + at);
+      update.slots[slot] =
+          reinterpret_cast<Real*>(optim_.slot(static_cast<int>(slot), run.section, run.share + at));
     }
-    const uint64_t found = update_(update, scalars_[static_cast<size_t>(run.cls)]);
+    const Scalars& scalars = scalars_[static_cast<size_t>(run.cls)];
+    const uint64_t found = update_kernel<Real>()(update, scalars);
     if (fused_ && found > 0) [[unlikely]] {
-      nonfinite_ += run.gaps ? count_in_params(run.share + at, count) : found;
+      nonfinite_ += run.gaps ? count_in_params(section, run.share + at, count) : found;
     }
-    for (size_t i = 1; i < runs_.target_width && targets[i] != nullptr; i++) {
-      std::memcpy(targets[i] + at, update.param, elements * sizeof(float));
+    store_master(section, own, kept, update.param, count);
+    for (size_t i = 1; i < runs_.target_width; i++) {
+      std::byte* const target = runs_.targets[r * runs_.target_width + i];
+      if (target == nullptr) break;
+      std::memcpy(target + at * static_cast<int64_t>(size_of(section.dtype)), own,
+                  update.count * size_of(section.dtype));
+    }
+  }
+
+  /// The gradients of all ranks, for the update to sum; gradients of another type than the sum's
+  /// are summed here.
+  template <class Real>
+  void sum_tile(size_t r, const Section& section, int64_t at, UpdateRunOf<Real>& update) {
+    const DType from = source_dtype(section);
+    for (size_t i = 0; i < in_.size(); i++) {
+      const std::byte* source = runs_.sources[r * runs_.source_width + i];
+      in_[i] = source == nullptr ? kZeros : source + at * static_cast<int64_t>(size_of(from));
+    }
+    if (from == section.sum()) {
+      const auto* const reals = reinterpret_cast<const Real* const*>(in_.data());
+      update.grad = reals[0];
+      update.others = reals + 1;
+      update.other_count = static_cast<int>(in_.size()) - 1;
+      return;
+    }
+    kernels().reduction(section.sum(), from, Norm::none)(
+        sum_, in_.data(), static_cast<int>(in_.size()), update.count);
+    update.grad = reinterpret_cast<const Real*>(sum_);
+  }
+
+  /// The values to update: the parameter itself, or what is kept of its master.
+  template <class Real>
+  Real* load_master(const Section& section, std::byte* own, std::byte* kept, int64_t count) {
+    switch (optim_.master_of(section)) {
+      case Master::param:
+        break;
+      case Master::full:
+        return reinterpret_cast<Real*>(kept);
+      case Master::remainder:
+        kernels().join_remainder(
+            reinterpret_cast<float*>(master_), reinterpret_cast<const uint16_t*>(own),
+            reinterpret_cast<const uint16_t*>(kept), static_cast<size_t>(count));
+        return reinterpret_cast<Real*>(master_);
+    }
+    return reinterpret_cast<Real*>(own);
+  }
+
+  void store_master(const Section& section, std::byte* own, std::byte* kept, const void* updated,
+                    int64_t count) const {
+    const auto* const values = static_cast<const float*>(updated);
+    auto* const param = reinterpret_cast<uint16_t*>(own);
+    switch (optim_.master_of(section)) {
+      case Master::param:
+        break;
+      case Master::full:
+        kernels().narrow(section.dtype)(param, values, static_cast<size_t>(count));
+        break;
+      case Master::remainder:
+        kernels().split_remainder(param, reinterpret_cast<uint16_t*>(kept), values,
+                                  static_cast<size_t>(count));
+        break;
+    }
+  }
+
+  template <class Real>
+  UpdateKernelOf<Real> update_kernel() const {
+    if constexpr (std::is_same_v<Real, double>) {
+      return kernels().update_wide[optim_.options.optimizer];
+    } else {
+      return kernels().update[optim_.options.optimizer];
     }
   }
 
   /// Padding between parameters may hold anything: the count of the tile in `in_` without it.
-  uint64_t count_in_params(int64_t share, int64_t count) {
+  uint64_t count_in_params(const Section& section, int64_t share, int64_t count) {
     Reducer reducer(kernels(), 0);
-    std::vector<const float*> sources(in_.size());
+    const DType from = source_dtype(section);
+    std::vector<const void*> sources(in_.size());
     auto view = std::partition_point(
         memory_.views.begin(), memory_.views.end(),
         [share](const View& v) { return v.segment.share + v.segment.count <= share; });
@@ -129,8 +210,11 @@ class Updater {
       const int64_t begin = std::max<int64_t>(view->segment.share - share, 0);
       const int64_t end = std::min(view->segment.share + view->segment.count - share, count);
       for (int64_t at = begin; at < end; at += kTile) {
-        for (size_t i = 0; i < in_.size(); i++) sources[i] = in_[i] + at;
-        reducer.reduce(sum_, sources, static_cast<size_t>(std::min(kTile, end - at)));
+        for (size_t i = 0; i < in_.size(); i++)
+          sources[i] =
+              static_cast<const std::byte*>(in_[i]) + at * static_cast<int64_t>(size_of(from));
+        reducer.reduce(section.sum(), from, sum_, sources,
+                       static_cast<size_t>(std::min(kTile, end - at)));
       }
     }
     return reducer.record().nonfinite;
@@ -142,10 +226,10 @@ class Updater {
   const Runs& runs_;
   const std::vector<Scalars>& scalars_;
   const bool fused_;
-  const UpdateKernel update_;
-  std::vector<const float*> in_;
+  std::vector<const void*> in_;
   uint64_t nonfinite_ = 0;
-  alignas(64) float sum_[kTile];
+  alignas(64) std::byte sum_[kTile * sizeof(double)];
+  alignas(64) std::byte master_[kTile * sizeof(float)];
 };
 
 /// Walk the pieces of elements [begin, end) of the views with a gradient; a piece belongs to whom
@@ -166,6 +250,16 @@ void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin
   }
 }
 
+const Section& section_of(const Optimizer& optim, const View& view) {
+  return optim.plan.sections()[static_cast<size_t>(view.segment.section)];
+}
+
+NormRecord total(const std::vector<NormRecord>& records) {
+  NormRecord total;
+  for (const NormRecord& record : records) total.add(record);
+  return total;
+}
+
 int64_t elements_with_gradient(const StepMemory& memory) {
   int64_t elements = 0;
   for (const View& view : memory.views) elements += view.cls < 0 ? 0 : view.segment.count;
@@ -180,28 +274,35 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
   std::vector<NormRecord> records(static_cast<size_t>(optim.pool->threads()));
   share_out(*optim.pool, elements, kBlock, [&](int thread, int64_t begin, int64_t end) {
     Reducer reducer(kernels(), p);
-    std::vector<const float*> in(world);
+    std::vector<const void*> in(world);
     int pieces = 0;
     bool aborted = false;
-    walk_pieces(optim, memory, begin, end,
-                [&](size_t v, const View& view, int64_t first, int64_t count) {
-                  if (aborted) return;
-                  const float* const* sources = &memory.view_sources[v * world];
-                  for (size_t i = 0; i < world; i++)
-                    in[i] = sources[i] == nullptr ? kZeros : sources[i] + first;
-                  float* out = view.reduced + first;
-                  reducer.reduce(out, in, static_cast<size_t>(count));
-                  if (++pieces % 128 == 0) {
-                    aborted = call.comm().aborted();
-                    if (thread == 0) call.progress();
-                  }
-                });
+    walk_pieces(
+        optim, memory, begin, end, [&](size_t v, const View& view, int64_t first, int64_t count) {
+          if (aborted) return;
+          const Section& section = section_of(optim, view);
+          const auto skipped = static_cast<size_t>(first);
+          for (size_t i = 0; i < world; i++) {
+            const std::byte* source = memory.view_sources[v * world + i];
+            in[i] = source == nullptr ? kZeros : source + skipped * size_of(section.grad_dtype);
+          }
+          reducer.reduce(section.sum(), section.grad_dtype,
+                         view.reduced + skipped * size_of(section.sum()), in,
+                         static_cast<size_t>(count));
+          if (++pieces % 128 == 0) {
+            aborted = call.comm().aborted();
+            if (thread == 0) call.progress();
+          }
+        });
     records[static_cast<size_t>(thread)] = reducer.record();
   });
-  NormRecord total;
-  for (const NormRecord& record : records) total.add(record);
-  optim.counters.moved_bytes += elements * static_cast<int64_t>(4 * (world + 1));
-  return total;
+  for (const View& view : memory.views) {
+    if (view.cls < 0) continue;
+    const Section& section = section_of(optim, view);
+    const size_t bytes = world * size_of(section.grad_dtype) + size_of(section.sum());
+    optim.counters.moved_bytes += view.segment.count * static_cast<int64_t>(bytes);
+  }
+  return total(records);
 }
 
 NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p) {
@@ -211,15 +312,19 @@ NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p) {
     Reducer reducer(kernels(), p);
     walk_pieces(optim, memory, begin, end,
                 [&](size_t, const View& view, int64_t first, int64_t count) {
-                  const float* const sum = view.reduced + first;
-                  reducer.reduce(view.reduced + first, {&sum, 1}, static_cast<size_t>(count));
+                  const DType sum = section_of(optim, view).sum();
+                  std::byte* const at = view.reduced + static_cast<size_t>(first) * size_of(sum);
+                  const void* const in = at;
+                  reducer.reduce(sum, sum, at, {&in, 1}, static_cast<size_t>(count));
                 });
     records[static_cast<size_t>(thread)] = reducer.record();
   });
-  NormRecord total;
-  for (const NormRecord& record : records) total.add(record);
-  optim.counters.moved_bytes += elements * 4;
-  return total;
+  for (const View& view : memory.views) {
+    if (view.cls < 0) continue;
+    optim.counters.moved_bytes +=
+        view.segment.count * static_cast<int64_t>(size_of(section_of(optim, view).sum()));
+  }
+  return total(records);
 }
 
 uint64_t update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor, bool fused) {
@@ -230,22 +335,31 @@ uint64_t update_share(Call& call, Optimizer& optim, StepMemory& memory, double f
     Updater updater(call, optim, memory, runs, scalars, fused);
     nonfinite[static_cast<size_t>(thread)] = updater.walk(begin, end, thread == 0);
   });
-  int slots = 0;
-  for (uint32_t used = optim.slots_used(); used != 0; used &= used - 1) slots++;
-  const auto floats = static_cast<int64_t>(runs.source_width) + 2 + 2 * slots;
-  optim.counters.moved_bytes += runs.elements * 4 * floats;
+  const uint32_t used = optim.slots_used();
+  for (const Run& run : runs.runs) {
+    const Section& section = optim.plan.sections()[static_cast<size_t>(run.section)];
+    const bool keeps = optim.master_of(section) == Master::full;  // then the parameter is not read
+    size_t bytes = runs.source_width * size_of(fused ? section.grad_dtype : section.sum()) +
+                   size_of(section.dtype) * (keeps ? 1 : 2) +
+                   2 * optim.slot_size(kMasterSlot, section);
+    for (int slot = 0; slot < kMaxSlots; slot++) {
+      if (used >> slot & 1) bytes += 2 * optim.slot_size(slot, section);
+    }
+    optim.counters.moved_bytes += run.count * static_cast<int64_t>(bytes);
+  }
   uint64_t total = 0;
   for (const uint64_t found : nonfinite) total += found;
   return total;
 }
 
-void copy_share(const StepMemory& memory) {
+void copy_share(const Optimizer& optim, const StepMemory& memory) {
   for (size_t v = 0; v < memory.views.size(); v++) {
     const View& view = memory.views[v];
-    float* const* targets = &memory.view_targets[v * memory.target_width];
-    for (size_t i = 1; i < memory.target_width && targets[i] != nullptr; i++) {
-      std::memcpy(targets[i], targets[0], static_cast<size_t>(view.segment.count) * sizeof(float));
-    }
+    const size_t bytes =
+        static_cast<size_t>(view.segment.count) * size_of(section_of(optim, view).dtype);
+    std::byte* const* targets = &memory.view_targets[v * memory.target_width];
+    for (size_t i = 1; i < memory.target_width && targets[i] != nullptr; i++)
+      std::memcpy(targets[i], targets[0], bytes);
   }
 }
 

@@ -22,6 +22,6 @@ NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p);
 uint64_t update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor, bool fused);
 
 /// Store this rank's owned parameters as they are to every other target.
-void copy_share(const StepMemory& memory);
+void copy_share(const Optimizer& optim, const StepMemory& memory);
 
 }  // namespace zero

@@ -57,9 +57,7 @@ Result<std::vector<Writers>> find_writers(const Optimizer& optim, const StepMemo
   return writers;
 }
 
-}  // namespace
-
-Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
+Status broadcast(Call& call, Optimizer& optim, int32_t root) {
   StepMemory& memory = step_memory(optim);
   Entry entry;
   entry.local = check(optim, root);
@@ -74,14 +72,23 @@ Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
     const Param& param = optim.params[i];
     if (!writers[i].any || param.count == 0) continue;
     os().reached("broadcast.param");
-    const auto bytes = static_cast<size_t>(param.count) * sizeof(float);
-    float* const to = writers[i].mine ? param.data : nullptr;
-    ZERO_TRY(call.broadcast(param.name, {reinterpret_cast<std::byte*>(to), bytes}, root));
+    std::byte* const to = writers[i].mine ? param.data : nullptr;
+    ZERO_TRY(call.broadcast(param.name, {to, param.bytes()}, root));
   }
   // Who did not write must not read before the writer has.
   ZERO_TRY(call.vote("written", Status()));
   optim.comm->publishing = false;
   return Status();
+}
+
+}  // namespace
+
+Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
+  ZERO_TRY(broadcast(call, optim, root));
+  if (!optim.has_masters()) return Status();
+  optim.take_masters();
+  // Who has returned may write shared parameters, so all have read them.
+  return call.vote("masters", Status());
 }
 
 }  // namespace zero

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/os.h"
+#include "kernels/float_environment.h"
 #include "step/apply.h"
 #include "step/walks.h"
 
@@ -26,65 +27,104 @@ void for_each_part(const Transfer& transfer, const std::vector<Segment>& segment
   }
 }
 
-int64_t longest_chunk(const Optimizer& optim, bool in_place) {
-  int64_t longest = 0;
-  for (const Transfer& transfer : optim.plan.transfers(in_place))
-    longest = std::max(longest, transfer.chunk);
-  return longest;
+const Section& section_of(const Optimizer& optim, const Transfer& transfer) {
+  return optim.plan.sections()[static_cast<size_t>(transfer.section)];
+}
+
+/// The type in which a section's gradients travel.
+DType wire(const Optimizer& optim, const Section& section) {
+  return optim.comm->sums_itself() ? section.grad_dtype : section.sum();
+}
+
+/// Gradients travel as they are, where they are.
+bool travels_in_place(const Optimizer& optim, const StepMemory& memory) {
+  const std::vector<Section>& sections = optim.plan.sections();
+  return memory.grads_in_place &&
+         std::all_of(sections.begin(), sections.end(), [&](const Section& section) {
+           return wire(optim, section) == section.grad_dtype;
+         });
+}
+
+size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype) {
+  return static_cast<size_t>(elements * optim.world()) * size_of(dtype);
 }
 
 /// Buffers for the whole step, made before the vote: after it nothing local may fail.
 Status make_room(const Optimizer& optim, StepMemory& memory) {
-  const auto bytes = [&](int64_t chunk) {
-    return static_cast<size_t>(chunk) * static_cast<size_t>(optim.world()) * sizeof(float);
-  };
-  const size_t summed = bytes(longest_chunk(optim, memory.grads_in_place));
-  const bool packs = !memory.grads_in_place || !memory.data_in_place;
-  const size_t packed = packs ? bytes(longest_chunk(optim, false)) : 0;
+  size_t gathered = 0, packed = 0;
+  for (const Transfer& transfer : optim.plan.transfers(travels_in_place(optim, memory))) {
+    const DType dtype = wire(optim, section_of(optim, transfer));
+    gathered = std::max(gathered, bytes_of(optim, transfer.chunk, dtype));
+  }
+  if (!travels_in_place(optim, memory)) packed = gathered;
+  if (!memory.data_in_place) {
+    for (const Transfer& transfer : optim.plan.transfers(false)) {
+      const DType dtype = section_of(optim, transfer).dtype;
+      packed = std::max(packed, bytes_of(optim, transfer.chunk, dtype));
+    }
+  }
   const auto grow = [](HostMemory& buffer, size_t size) -> Status {
     if (buffer.bytes() < size) buffer = ZERO_TRY(HostMemory::allocate(size, "transfer buffers"));
     return Status();
   };
-  ZERO_TRY(grow(memory.scratch, summed));
+  ZERO_TRY(grow(memory.scratch, gathered));
   ZERO_TRY(grow(memory.send, packed));
   return grow(memory.receive, packed);
 }
 
 /// What a transfer reads and writes at the least: this rank's buffer once out and once in.
-void count_moved(Optimizer& optim, const Transfer& transfer) {
-  optim.counters.moved_bytes +=
-      2 * transfer.chunk * optim.world() * static_cast<int64_t>(sizeof(float));
+void count_moved(Optimizer& optim, const Transfer& transfer, DType dtype) {
+  optim.counters.moved_bytes += 2 * static_cast<int64_t>(bytes_of(optim, transfer.chunk, dtype));
+}
+
+/// This rank's gradients of a transfer, in the type of the wire, a chunk for each rank.
+void pack_gradients(Optimizer& optim, const StepMemory& memory, const Transfer& transfer,
+                    const std::vector<std::vector<Segment>>& segments) {
+  const Section& section = section_of(optim, transfer);
+  const DType to = wire(optim, section);
+  const ReduceKernel convert =
+      to == section.grad_dtype
+          ? nullptr
+          : kernel_table(best_isa()).reduction(to, section.grad_dtype, Norm::none);
+  const FloatEnvironment environment;  // the engine's collective may have left another
+  std::byte* const send = memory.send.data();
+  std::memset(send, 0, bytes_of(optim, transfer.chunk, to));
+  for (size_t rank = 0; rank < segments.size(); rank++) {
+    const int64_t chunk = static_cast<int64_t>(rank) * transfer.chunk;
+    for_each_part(transfer, segments[rank], [&](int64_t at, const Segment& segment) {
+      const std::byte* grad = memory.grads[static_cast<size_t>(segment.param)];
+      if (grad == nullptr) return;
+      const void* const from =
+          grad + static_cast<size_t>(segment.first) * size_of(section.grad_dtype);
+      std::byte* const place = send + static_cast<size_t>(chunk + at) * size_of(to);
+      const auto count = static_cast<size_t>(segment.count);
+      convert != nullptr ? (void)convert(place, &from, 1, count)
+                         : (void)std::memcpy(place, from, count * size_of(to));
+      optim.counters.copied_bytes += static_cast<int64_t>(count * size_of(to));
+    });
+  }
 }
 
 }  // namespace
 
 Result<NormRecord> gather(Call& call, Optimizer& optim, StepMemory& memory, double p) {
   os().reached("gather.begin");
-  const std::vector<Transfer> transfers = optim.plan.transfers(memory.grads_in_place);
+  const bool in_place = travels_in_place(optim, memory);
   const auto segments = all_segments(optim);
   ZERO_TRY(call.vote("gather: buffers", make_room(optim, memory)));
-  const auto pack = [&](const Transfer& transfer) {
-    float* send = memory.send.floats();
-    std::memset(send, 0, static_cast<size_t>(transfer.chunk * optim.world()) * sizeof(float));
-    for (size_t rank = 0; rank < segments.size(); rank++) {
-      float* chunk = send + static_cast<int64_t>(rank) * transfer.chunk;
-      for_each_part(transfer, segments[rank], [&](int64_t at, const Segment& segment) {
-        const float* grad = memory.grads[static_cast<size_t>(segment.param)];
-        if (grad == nullptr) return;
-        const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
-        std::memcpy(chunk + at, grad + segment.first, bytes);
-        optim.counters.copied_bytes += static_cast<int64_t>(bytes);
-      });
+  for (const Transfer& transfer : optim.plan.transfers(in_place)) {
+    const Section& section = section_of(optim, transfer);
+    const std::byte* send = memory.send.data();
+    if (in_place) {
+      send = memory.grads_base + section.grad_at(transfer.layout);
+    } else {
+      pack_gradients(optim, memory, transfer, segments);
     }
-    return send;
-  };
-  for (const Transfer& transfer : transfers) {
-    const float* send =
-        memory.grads_in_place ? memory.grads_base + transfer.layout : pack(transfer);
-    ZERO_TRY(optim.comm->reduce_scatter(call, send, memory.reduced.floats() + transfer.share,
+    ZERO_TRY(optim.comm->reduce_scatter(call, {wire(optim, section), section.sum()}, send,
+                                        memory.reduced.data() + section.sum_at(transfer.share),
                                         static_cast<size_t>(transfer.chunk),
-                                        memory.scratch.floats()));
-    count_moved(optim, transfer);
+                                        memory.scratch.data()));
+    count_moved(optim, transfer, wire(optim, section));
     call.progress();
     os().reached("gather.transfer");
   }
@@ -93,33 +133,36 @@ Result<NormRecord> gather(Call& call, Optimizer& optim, StepMemory& memory, doub
 
 Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfinite) {
   os().reached("publish.begin");
-  const std::vector<Transfer> transfers = optim.plan.transfers(memory.data_in_place);
   const auto segments = all_segments(optim);
   ZERO_TRY(call.vote("publish: buffers", make_room(optim, memory)));
-  const auto copy = [&](const Transfer& transfer, int32_t rank, float* chunk, bool pack) {
-    for_each_part(
-        transfer, segments[static_cast<size_t>(rank)], [&](int64_t at, const Segment& segment) {
-          float* param = optim.params[static_cast<size_t>(segment.param)].data + segment.first;
-          const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
-          pack ? std::memcpy(chunk + at, param, bytes) : std::memcpy(param, chunk + at, bytes);
-          optim.counters.copied_bytes += static_cast<int64_t>(bytes);
-        });
+  const auto copy = [&](const Transfer& transfer, int32_t rank, std::byte* chunk, bool pack) {
+    const size_t element = size_of(section_of(optim, transfer).dtype);
+    for_each_part(transfer, segments[static_cast<size_t>(rank)],
+                  [&](int64_t at, const Segment& segment) {
+                    std::byte* const param = optim.params[static_cast<size_t>(segment.param)].data +
+                                             static_cast<size_t>(segment.first) * element;
+                    std::byte* const place = chunk + static_cast<size_t>(at) * element;
+                    const size_t bytes = static_cast<size_t>(segment.count) * element;
+                    pack ? std::memcpy(place, param, bytes) : std::memcpy(param, place, bytes);
+                    optim.counters.copied_bytes += static_cast<int64_t>(bytes);
+                  });
   };
   const int32_t own = optim.comm->rank();
-  for (const Transfer& transfer : transfers) {
-    const auto bytes = static_cast<size_t>(transfer.chunk) * sizeof(float);
+  for (const Transfer& transfer : optim.plan.transfers(memory.data_in_place)) {
+    const Section& section = section_of(optim, transfer);
+    const auto bytes = static_cast<size_t>(transfer.chunk) * size_of(section.dtype);
     if (memory.data_in_place) {
-      float* recv = memory.data_base + transfer.layout;
-      ZERO_TRY(optim.comm->all_gather(call, recv + own * transfer.chunk, recv, bytes));
+      std::byte* const recv = memory.data_base + section.data_at(transfer.layout);
+      ZERO_TRY(optim.comm->all_gather(call, recv + static_cast<size_t>(own) * bytes, recv, bytes));
     } else {
-      copy(transfer, own, memory.send.floats(), true);
+      copy(transfer, own, memory.send.data(), true);
       ZERO_TRY(optim.comm->all_gather(call, memory.send.data(), memory.receive.data(), bytes));
       for (int32_t rank = 0; rank < optim.world(); rank++) {
         if (rank != own)
-          copy(transfer, rank, memory.receive.floats() + rank * transfer.chunk, false);
+          copy(transfer, rank, memory.receive.data() + static_cast<size_t>(rank) * bytes, false);
       }
     }
-    count_moved(optim, transfer);
+    count_moved(optim, transfer, section.dtype);
     call.progress();
     os().reached("publish.transfer");
   }

@@ -38,14 +38,15 @@ std::string registration_lines(const Optimizer& optim) {
   std::string lines =
       text("optimizer ", o.rule->name, ", partition ", o.partition, ", bucket_bytes ",
            o.bucket_bytes, ", max_grad_norm ", exact(o.max_grad_norm), ", grad_norm_type ",
-           exact(o.grad_norm_type), ", nonfinite ", o.nonfinite, "\n");
+           exact(o.grad_norm_type), ", nonfinite ", o.nonfinite, ", master ", o.master, "\n");
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
     const Param& param = optim.params[i];
     std::string shape;
     for (const int64_t size : param.shape) shape += text(shape.empty() ? "" : "x", size);
-    lines += text("parameter '", param.name, "' with ", param.count, " elements (float32 [", shape,
-                  "], group ", param.group, ", order ", param.order, ", owner ", param.owner,
-                  ", flags ", param.flags, ")\n");
+    lines += text("parameter '", param.name, "' with ", param.count, " elements (",
+                  dtype_name(param.dtype), " [", shape, "], gradient ",
+                  dtype_name(param.grad_dtype), ", group ", param.group, ", order ", param.order,
+                  ", owner ", param.owner, ", flags ", param.flags, ")\n");
   }
   return lines;
 }
@@ -62,11 +63,12 @@ Status check_bound(const Optimizer& optim) {
 
 Status check_arenas(const Optimizer& optim) {
   for (const Param& param : optim.params) {
-    for (const float* memory : {param.data, param.grad}) {
+    for (const bool grad : {false, true}) {
+      const std::byte* const memory = grad ? param.grad : param.data;
       if (memory == nullptr || param.count == 0) continue;
       bool whole = false;
-      const auto bytes = static_cast<size_t>(param.count) * sizeof(float);
-      const std::shared_ptr<Arena> arena = find_arena(memory, bytes, optim.comm.get(), &whole);
+      const std::shared_ptr<Arena> arena =
+          find_arena(memory, grad ? param.grad_bytes() : param.bytes(), optim.comm.get(), &whole);
       if (arena == nullptr) continue;
       if (!whole) {
         return Status(ZERO_ERR_ARGUMENT,
@@ -90,18 +92,9 @@ Status allocate_tables(Call& call, const Optimizer& optim, std::shared_ptr<Arena
   return Status();
 }
 
-/// Bytes of the share as transfers fill it: their trailing padding has no state.
-size_t reduced_bytes(const Optimizer& optim) {
-  int64_t elements = 0;
-  for (const Transfer& transfer : optim.plan.transfers(false)) {
-    elements = std::max(elements, transfer.share + transfer.chunk);
-  }
-  return static_cast<size_t>(elements) * sizeof(float);
-}
-
 /// On all ranks or on none: whether there is room must be the same everywhere.
 Status allocate_reduced(Call& call, const Optimizer& optim, StepMemory& memory) {
-  const size_t bytes = reduced_bytes(optim);
+  const auto bytes = static_cast<size_t>(optim.plan.sum_bytes());
   if (memory.reduced.bytes() >= bytes) return Status();
   Result<HostMemory> made = HostMemory::allocate(bytes, "reduced gradients");
   ZERO_TRY(call.vote("reduced gradients", made.ok() ? Status() : made.failure()));
@@ -111,8 +104,8 @@ Status allocate_reduced(Call& call, const Optimizer& optim, StepMemory& memory) 
 }
 
 Status allocate_wanted(Call& call, Optimizer& optim, StepMemory& memory, uint32_t wanted) {
-  const auto allocate = [&](int64_t elements, std::shared_ptr<Arena>& arena) -> Status {
-    const size_t bytes = static_cast<size_t>(std::max<int64_t>(elements, 1)) * sizeof(float);
+  const auto allocate = [&](int64_t at_least, std::shared_ptr<Arena>& arena) -> Status {
+    const auto bytes = static_cast<size_t>(std::max<int64_t>(at_least, 64));
     if (arena != nullptr && arena->bytes() >= bytes) return Status();
     arena = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
     optim.counters.staging_bytes += static_cast<int64_t>(bytes);
@@ -120,14 +113,10 @@ Status allocate_wanted(Call& call, Optimizer& optim, StepMemory& memory, uint32_
     return Status();
   };
   if ((wanted & kWantsStaging) != 0) {
-    ZERO_TRY(allocate(optim.plan.layout_elements(), memory.staging));
+    ZERO_TRY(allocate(optim.plan.grad_bytes(), memory.staging));
   }
   if ((wanted & kWantsOutbox) != 0) {
-    int64_t longest = 0;
-    for (int32_t rank = 0; rank < optim.world(); rank++) {
-      longest = std::max(longest, optim.plan.share_elements(rank));
-    }
-    ZERO_TRY(allocate(longest, memory.outbox));
+    ZERO_TRY(allocate(optim.plan.owned_bytes(), memory.outbox));
     memory.outbox_used = true;
     drop_views(memory);
   }
@@ -221,6 +210,13 @@ Agreement compare(std::span<const EntryRecord> all) {
   return agreement;
 }
 
+/// True if every sum has room where a gradient was.
+bool sums_fit_gradients(const Optimizer& optim) {
+  const std::vector<Section>& sections = optim.plan.sections();
+  return std::all_of(sections.begin(), sections.end(),
+                     [](const Section& one) { return one.grad_dtype == one.sum(); });
+}
+
 /// What was lacking is made by all ranks together, and then every rank's placements can be read.
 Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry,
                   uint32_t wanted, EntryRecord& mine, std::span<EntryRecord> all) {
@@ -271,7 +267,8 @@ Status seal(Call& call, Optimizer& optim) {
   optim.counters.staging_bytes = 0;
   drop_views(memory);
   os().reached("seal.done");
-  return Status();
+  // Who has returned may write shared parameters, so all have read them.
+  return optim.has_masters() ? call.vote("seal: masters", Status()) : Status();
 }
 
 Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
@@ -306,8 +303,9 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   if (!entry.grads) return Status();
   memory.grads_in_place = memory.grads_in_place && agreement.all_present;
   ZERO_TRY(agree_presence(call, optim, memory, agreement.all_present));
-  const bool needs_reduced =
-      !optim.comm->direct() || !agreement.all_present || (optim.world() == 1 && entry.keeps);
+  const bool needs_reduced = !optim.comm->direct() || !agreement.all_present ||
+                             (optim.world() == 1 && entry.keeps) ||
+                             (entry.sums && !sums_fit_gradients(optim));
   return needs_reduced ? allocate_reduced(call, optim, memory) : Status();
 }
 

@@ -16,6 +16,7 @@ struct Entry {
   std::string args;    // lines that must be the same on every rank
   bool grads = false;  // the call uses gradients: `memory.grads` are this rank's
   bool keeps = false;  // it returns before they are used, so foreign memory cannot hold the sums
+  bool sums = false;   // it writes sums down before it uses them
 };
 
 /// Vote, seal what is not sealed, compare phases, settings and arguments, and see to it that every

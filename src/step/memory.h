@@ -22,8 +22,8 @@ struct Placement {
 /// A segment that this rank owns, with addresses.
 struct View {
   Segment segment;
-  int32_t cls;     // into StepMemory::classes; -1: no rank has a gradient
-  float* reduced;  // where its reduced gradient stands
+  int32_t cls;         // into StepMemory::classes; -1: no rank has a gradient
+  std::byte* reduced;  // where its reduced gradient stands
 };
 
 /// Parameters that share their scalars.
@@ -33,6 +33,7 @@ struct UpdateClass {
 
 /// Views that are neighbours in every memory, walked as one.
 struct Run {
+  int32_t section;
   int64_t share;
   int64_t count;
   int32_t cls;
@@ -40,12 +41,12 @@ struct Run {
   size_t view;  // the first view in it
 };
 
-/// Runs with their addresses: `width` sources and targets for each run, in rank order. A null
-/// source counts as zeros. Target 0 is this rank's own parameter.
+/// Runs with their addresses: `width` sources and targets for each run, in rank order. Sources are
+/// gradients, or sums. A null source counts as zeros. Target 0 is this rank's own parameter.
 struct Runs {
   std::vector<Run> runs;
-  std::vector<const float*> sources;
-  std::vector<float*> targets;
+  std::vector<const std::byte*> sources;
+  std::vector<std::byte*> targets;
   size_t source_width = 0;
   size_t target_width = 0;
   int64_t elements = 0;
@@ -64,20 +65,20 @@ struct StepMemory {
   std::shared_ptr<Arena> staging;  // gradients that are in no arena, at layout positions
   std::shared_ptr<Arena> outbox;  // owned parameters, by share, for ranks whose own are in no arena
 
-  HostMemory reduced;                 // of this rank's share, for what is not reduced in place
+  HostMemory reduced;                 // sums of this rank's share, where they are not in place
   HostMemory send, receive, scratch;  // collective transfers
 
   // This rank's gradients of the call: null where absent.
-  std::vector<float*> grads;
+  std::vector<std::byte*> grads;
   bool all_present = false;
   uint64_t grads_from_addresses =
       0;  // Optimizer::addresses when `grads` are the registered ones, else 0
 
   std::vector<Placement> placements;  // this rank's
   std::vector<int64_t> foreign_grads, foreign_data;
-  float* grads_base =
+  std::byte* grads_base =
       nullptr;  // where the layout begins, if all of them lie in an arena as it says
-  float* data_base = nullptr;
+  std::byte* data_base = nullptr;
   uint64_t version = 0;                      // of this rank's placements
   uint64_t data_addresses = 0;               // Optimizer::addresses when data placements were made
   std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped
@@ -96,8 +97,8 @@ struct StepMemory {
   bool views_in_place = false;
   std::vector<View> views;
   std::vector<UpdateClass> classes;
-  std::vector<const float*> view_sources;  // world a view
-  std::vector<float*> view_targets;        // target_width a view
+  std::vector<const std::byte*> view_sources;  // world a view
+  std::vector<std::byte*> view_targets;        // target_width a view
   size_t target_width = 1;
   Runs fused, from_reduced;
   std::vector<Pull> pulls;

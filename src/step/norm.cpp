@@ -37,16 +37,19 @@ double norm_of(const NormRecord& record, double p) {
 Reducer::Reducer(const KernelTable& kernels, double p)
     : kernels_(kernels), p_(p), norm_(norm_for(p)) {}
 
-void Reducer::reduce(float* out, std::span<const float* const> in, size_t count) {
-  const Reduction piece = kernels_.reduction(DType::f32, DType::f32, norm_)(
-      out, reinterpret_cast<const void* const*>(in.data()), static_cast<int>(in.size()), count);
+void Reducer::reduce(DType sum, DType from, void* out, std::span<const void* const> in,
+                     size_t count) {
+  const Reduction piece =
+      kernels_.reduction(sum, from, norm_)(out, in.data(), static_cast<int>(in.size()), count);
   record_.nonfinite += piece.nonfinite;
   if (norm_ == Norm::largest) {
     record_.max = larger(record_.max, piece.norm);
   } else if (norm_ != Norm::none) {
     record_.sum.add(piece.norm);
   } else if (p_ != 0) {
-    record_.sum.add(kernels_.sum_powers(out, count, p_));
+    record_.sum.add(sum == DType::f64
+                        ? kernels_.sum_powers_wide(static_cast<const double*>(out), count, p_)
+                        : kernels_.sum_powers(static_cast<const float*>(out), count, p_));
   }
 }
 

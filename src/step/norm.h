@@ -28,8 +28,8 @@ double norm_of(const NormRecord& record, double p);
 class Reducer {
  public:
   Reducer(const KernelTable& kernels, double p);
-  /// out = in[0] + in[1] + ... ; `out` may be any of the inputs.
-  void reduce(float* out, std::span<const float* const> in, size_t count);
+  /// out = in[0] + in[1] + ... ; where the types are the same, `out` may be any of the inputs.
+  void reduce(DType sum, DType from, void* out, std::span<const void* const> in, size_t count);
   const NormRecord& record() const { return record_; }
 
  private:

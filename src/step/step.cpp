@@ -48,13 +48,14 @@ Status check_norm_type(double p) {
 }
 
 /// The beginning of every call that needs reduced gradients.
-Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool keeps, Status local,
-                        std::string args) {
+Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool keeps, bool sums,
+                        Status local, std::string args) {
   StepMemory& memory = step_memory(optim);
   Entry entry;
   entry.local = std::move(local);
   entry.grads = optim.phase == Phase::open;
   entry.keeps = keeps;
+  entry.sums = sums;
   entry.args = std::move(args);
   if (entry.local.ok()) entry.local = check_params(optim);
   if (entry.local.ok()) entry.local = check_loaded(optim);
@@ -181,7 +182,7 @@ bool one_pass(const Optimizer& optim) {
 
 Status run_step(Call& call, Optimizer& optim, const Grads& grads, bool* skip) {
   StepMemory& memory = step_memory(optim);
-  ZERO_TRY(enter_with_grads(call, optim, grads, false, Status(), {}));
+  ZERO_TRY(enter_with_grads(call, optim, grads, false, !one_pass(optim), Status(), {}));
   const OptimizerOptions& options = optim.options;
   const bool fused = one_pass(optim);
   const bool clips = options.max_grad_norm > 0;
@@ -222,7 +223,7 @@ Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
   if (optim.phase == Phase::reduced) {
     local = Status(ZERO_ERR_STATE, "gradients are reduced already: step, or drop them first");
   }
-  ZERO_TRY(enter_with_grads(call, optim, grads, true, std::move(local), {}));
+  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, std::move(local), {}));
   const double p = optim.options.max_grad_norm > 0 ? optim.options.grad_norm_type : 0;
   ZERO_TRY(get_ready(call, optim, false));
   ZERO_TRY(gather(call, optim, grads, p));
@@ -238,7 +239,7 @@ Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm
   }
   const std::string args = text("max_norm ", max_norm, "\nnorm_type ", norm_type, "\n");
   const bool reduces = optim.phase == Phase::open;
-  ZERO_TRY(enter_with_grads(call, optim, Grads{}, true, std::move(local), args));
+  ZERO_TRY(enter_with_grads(call, optim, Grads{}, true, true, std::move(local), args));
   if (reduces) {
     ZERO_TRY(get_ready(call, optim, false));
     ZERO_TRY(gather(call, optim, Grads{}, norm_type));
@@ -268,7 +269,7 @@ Status share_params(Call& call, Optimizer& optim) {
   StepMemory& memory = step_memory(optim);
   ZERO_TRY(sync_placements(call, optim, memory));
   ZERO_TRY(call.vote("views", make_views(optim, memory, false, false)));
-  copy_share(memory);
+  copy_share(optim, memory);
   uint64_t none = 0;
   return optim.comm->direct() ? direct::publish(call, optim, memory, &none)
                               : collective::publish(call, optim, memory, &none);

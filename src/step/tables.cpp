@@ -9,8 +9,6 @@
 namespace zero {
 namespace {
 
-size_t bytes_of(const Param& param) { return static_cast<size_t>(param.count) * sizeof(float); }
-
 /// Gradients given per call are checked like registered ones: aligned, and no two overlap, nor a
 /// parameter.
 Status check_given(const Optimizer& optim, std::span<void* const> given) {
@@ -24,15 +22,15 @@ Status check_given(const Optimizer& optim, std::span<void* const> given) {
   for (size_t i = 0; i < given.size(); i++) {
     const Param& param = optim.params[i];
     const auto begin = reinterpret_cast<uintptr_t>(given[i]);
-    if (begin % sizeof(float) != 0) {
+    if (begin % size_of(param.grad_dtype) != 0) {
       return Status(ZERO_ERR_ARGUMENT, text("the gradient of parameter '", param.name,
                                             "' is not aligned to its elements"));
     }
-    const size_t bytes = bytes_of(param);
-    if (bytes == 0) continue;
-    if (begin != 0) intervals.push_back({begin, begin + bytes, static_cast<int64_t>(i), true});
+    const auto index = static_cast<int64_t>(i);
+    if (param.count == 0) continue;
+    if (begin != 0) intervals.push_back({begin, begin + param.grad_bytes(), index, true});
     const auto data = reinterpret_cast<uintptr_t>(param.data);
-    if (data != 0) intervals.push_back({data, data + bytes, static_cast<int64_t>(i), false});
+    if (data != 0) intervals.push_back({data, data + param.bytes(), index, false});
   }
   std::sort(intervals.begin(), intervals.end(),
             [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
@@ -50,29 +48,34 @@ Status check_given(const Optimizer& optim, std::span<void* const> given) {
   return Status();
 }
 
-Location staged(const Optimizer& optim, const StepMemory& memory, int64_t param) {
-  return {memory.staging->number(), 0,
-          static_cast<uint64_t>(optim.plan.layout(param)) * sizeof(float)};
+uint64_t data_at(const Plan& plan, int64_t param) {
+  return static_cast<uint64_t>(plan.section_of(param).data_at(plan.layout(param)));
 }
 
-/// Where the layout begins if every parameter's `address` is its layout position from there, in one
-/// arena of this comm that holds the whole layout, with padding that is libzero's; else null.
-template <class Address>
-float* layout_base(const Optimizer& optim, const Address& address) {
-  float* base = nullptr;
+uint64_t grad_at(const Plan& plan, int64_t param) {
+  return static_cast<uint64_t>(plan.section_of(param).grad_at(plan.layout(param)));
+}
+
+/// Where the layout of `layout_bytes` begins if every parameter's `address` is `place` bytes from
+/// there, in one arena of this comm that holds the whole layout, with padding that is libzero's;
+/// else null.
+template <class Address, class Place>
+std::byte* layout_base(const Optimizer& optim, int64_t layout_bytes, const Address& address,
+                       const Place& place) {
+  std::byte* base = nullptr;
   for (size_t i = 0; i < optim.sealed_params(); i++) {
     if (optim.params[i].count == 0) continue;
-    float* at = address(i);
+    std::byte* at = address(i);
     const bool gap = optim.params[i].count % kAlignment != 0;
     if (at == nullptr || (gap && (optim.params[i].flags & ZERO_PARAM_PADDED) == 0)) return nullptr;
-    float* from = at - optim.plan.layout(static_cast<int64_t>(i));
+    std::byte* from = at - place(optim.plan, static_cast<int64_t>(i));
     if (base != nullptr && from != base) return nullptr;
     base = from;
   }
   if (base == nullptr) return nullptr;
   bool whole = false;
-  const auto bytes = static_cast<size_t>(optim.plan.layout_elements()) * sizeof(float);
-  const std::shared_ptr<Arena> arena = find_arena(base, bytes, optim.comm.get(), &whole);
+  const std::shared_ptr<Arena> arena =
+      find_arena(base, static_cast<size_t>(layout_bytes), optim.comm.get(), &whole);
   return arena != nullptr && whole && arena->comm() == optim.comm ? base : nullptr;
 }
 
@@ -99,7 +102,7 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
     }
     ZERO_TRY(check_given(optim, {given, count}));
     memory.grads.resize(params);
-    for (size_t i = 0; i < params; i++) memory.grads[i] = static_cast<float*>(given[i]);
+    for (size_t i = 0; i < params; i++) memory.grads[i] = static_cast<std::byte*>(given[i]);
     memory.grads_from_addresses = 0;
   }
   memory.all_present =
@@ -112,7 +115,7 @@ bool wants_staging(const Optimizer& optim, const StepMemory& memory) {
   if (!optim.comm->direct() || optim.world() == 1) return false;
   for (size_t i = 0; i < memory.grads.size(); i++) {
     if (memory.grads[i] == nullptr || optim.params[i].count == 0) continue;
-    if (optim.comm->locate(memory.grads[i], bytes_of(optim.params[i])).arena == 0) return true;
+    if (optim.comm->locate(memory.grads[i], optim.params[i].grad_bytes()).arena == 0) return true;
   }
   return false;
 }
@@ -120,7 +123,7 @@ bool wants_staging(const Optimizer& optim, const StepMemory& memory) {
 bool wants_outbox(const Optimizer& optim, const StepMemory&) {
   if (!optim.comm->direct() || optim.world() == 1) return false;
   for (const Param& param : optim.params) {
-    if (param.count > 0 && optim.comm->locate(param.data, bytes_of(param)).arena == 0) return true;
+    if (param.count > 0 && optim.comm->locate(param.data, param.bytes()).arena == 0) return true;
   }
   return false;
 }
@@ -144,18 +147,18 @@ bool place(Optimizer& optim, StepMemory& memory) {
     const Param& param = optim.params[i];
     if (param.count == 0) continue;
     const auto index = static_cast<int64_t>(i);
-    placements[i].data = comm.locate(param.data, bytes_of(param));
+    placements[i].data = comm.locate(param.data, param.bytes());
     if (placements[i].data.arena == 0) foreign_data.push_back(index);
     hold(placements[i].data);
-    const float* grad = i < memory.grads.size() ? memory.grads[i] : nullptr;
+    const std::byte* grad = i < memory.grads.size() ? memory.grads[i] : nullptr;
     if (grad == nullptr) continue;
-    placements[i].grad = comm.locate(grad, bytes_of(param));
+    placements[i].grad = comm.locate(grad, param.grad_bytes());
     hold(placements[i].grad);
     if (placements[i].grad.arena == 0) {
       foreign_grads.push_back(index);
       if (!comm.direct() || optim.world() == 1) continue;
       if (memory.staging == nullptr) return false;
-      placements[i].grad = staged(optim, memory, index);
+      placements[i].grad = {memory.staging->number(), 0, grad_at(optim.plan, index)};
     }
   }
   if (memory.tables != nullptr && !placements.empty()) {
@@ -169,9 +172,12 @@ bool place(Optimizer& optim, StepMemory& memory) {
   }
   if (!comm.direct()) {
     const bool grads = memory.grads.size() == optim.params.size();
-    memory.grads_base =
-        grads ? layout_base(optim, [&](size_t i) { return memory.grads[i]; }) : nullptr;
-    memory.data_base = layout_base(optim, [&](size_t i) { return optim.params[i].data; });
+    memory.grads_base = grads ? layout_base(
+                                    optim, optim.plan.grad_bytes(),
+                                    [&](size_t i) { return memory.grads[i]; }, grad_at)
+                              : nullptr;
+    memory.data_base = layout_base(
+        optim, optim.plan.data_bytes(), [&](size_t i) { return optim.params[i].data; }, data_at);
   }
   memory.placements = std::move(placements);
   memory.foreign_grads = std::move(foreign_grads);
@@ -185,10 +191,8 @@ void stage_grads(Optimizer& optim, StepMemory& memory) {
   if (!optim.comm->direct() || memory.staging == nullptr) return;
   for (const int64_t index : memory.foreign_grads) {
     const auto i = static_cast<size_t>(index);
-    const size_t bytes = bytes_of(optim.params[i]);
-    std::memcpy(
-        memory.staging->data() + optim.plan.layout(index) * static_cast<int64_t>(sizeof(float)),
-        memory.grads[i], bytes);
+    const size_t bytes = optim.params[i].grad_bytes();
+    std::memcpy(memory.staging->data() + grad_at(optim.plan, index), memory.grads[i], bytes);
     optim.counters.copied_bytes += static_cast<int64_t>(bytes);
   }
 }

@@ -48,25 +48,24 @@ class Classes {
 Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& segment) {
   const Comm& comm = *optim.comm;
   const size_t begin = memory.view_targets.size();
-  const size_t offset = static_cast<size_t>(segment.first) * sizeof(float);
-  const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
-  memory.view_targets.push_back(optim.params[static_cast<size_t>(segment.param)].data +
-                                segment.first);
+  const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
+  const size_t offset = static_cast<size_t>(segment.first) * size_of(section.dtype);
+  const size_t bytes = static_cast<size_t>(segment.count) * size_of(section.dtype);
+  memory.view_targets.push_back(optim.params[static_cast<size_t>(segment.param)].data + offset);
   if (comm.direct()) {
     for (int32_t rank = 0; rank < comm.world(); rank++) {
       if (rank == comm.rank()) continue;
       Location location = ZERO_TRY(placement_of(optim, memory, rank, segment.param)).data;
       if (location.arena == 0) continue;
       location.offset += offset;
-      auto* target = reinterpret_cast<float*>(ZERO_TRY(comm.resolve(rank, location, bytes)));
+      std::byte* const target = ZERO_TRY(comm.resolve(rank, location, bytes));
       const auto known = memory.view_targets.begin() + static_cast<ptrdiff_t>(begin);
       if (std::find(known, memory.view_targets.end(), target) == memory.view_targets.end()) {
         memory.view_targets.push_back(target);
       }
     }
     if (memory.outbox_used) {
-      memory.view_targets.push_back(reinterpret_cast<float*>(memory.outbox->data()) +
-                                    segment.share);
+      memory.view_targets.push_back(memory.outbox->data() + section.owned_at(segment.share));
     }
   }
   memory.view_targets.resize(begin + memory.target_width, nullptr);
@@ -76,31 +75,34 @@ Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& se
 Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& segment) {
   const Comm& comm = *optim.comm;
   if (!comm.direct()) return Status();
-  const size_t offset = static_cast<size_t>(segment.first) * sizeof(float);
-  const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
+  const size_t element = size_of(optim.params[static_cast<size_t>(segment.param)].grad_dtype);
+  const size_t offset = static_cast<size_t>(segment.first) * element;
+  const size_t bytes = static_cast<size_t>(segment.count) * element;
   for (int32_t rank = 0; rank < comm.world(); rank++) {
-    const float* source = nullptr;
+    const std::byte* source = nullptr;
     if (comm.world() == 1 && grad_on(memory, rank, segment.param)) {
-      source = memory.grads[static_cast<size_t>(segment.param)] + segment.first;
+      source = memory.grads[static_cast<size_t>(segment.param)] + offset;
     } else if (grad_on(memory, rank, segment.param)) {
       Location location = ZERO_TRY(placement_of(optim, memory, rank, segment.param)).grad;
       location.offset += offset;
-      source = reinterpret_cast<float*>(ZERO_TRY(comm.resolve(rank, location, bytes)));
+      source = ZERO_TRY(comm.resolve(rank, location, bytes));
     }
     memory.view_sources.push_back(source);
   }
   return Status();
 }
 
-/// Where the sum of this segment's gradients goes: over this rank's own gradient if that stays
-/// ours.
-float* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
-                     const float* own, bool in_place) {
+/// Where the sum of this segment's gradients goes: over this rank's own gradient if that has the
+/// sum's type and stays ours.
+std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
+                         const std::byte* own, bool in_place) {
+  const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
   const bool ours =
-      own != nullptr && (in_place || optim.world() > 1 ||
-                         find_arena(own, sizeof(float), optim.comm.get(), nullptr) != nullptr);
-  if (ours) return const_cast<float*>(own);
-  return memory.reduced.bytes() > 0 ? memory.reduced.floats() + segment.share : nullptr;
+      own != nullptr && section.grad_dtype == section.sum() &&
+      (in_place || optim.world() > 1 || find_arena(own, 1, optim.comm.get(), nullptr) != nullptr);
+  if (ours) return const_cast<std::byte*>(own);
+  return memory.reduced.bytes() > 0 ? memory.reduced.data() + section.sum_at(segment.share)
+                                    : nullptr;
 }
 
 /// True if `next` may be walked together with what ends in `last`: neighbours in the share and in
@@ -109,6 +111,7 @@ template <class Pointers>
 bool neighbours(const Optimizer& optim, const View& last, const View& next,
                 const Pointers& pointers) {
   const int64_t distance = next.segment.share - last.segment.share;
+  if (next.segment.section != last.segment.section) return false;
   if (next.cls != last.cls || distance < last.segment.count) return false;
   if (distance > last.segment.count) {
     const Param& param = optim.params[static_cast<size_t>(last.segment.param)];
@@ -129,23 +132,27 @@ void join(const Optimizer& optim, StepMemory& memory, bool sources, Runs& out) {
   for (size_t v = 0; v < memory.views.size(); v++) {
     const View& view = memory.views[v];
     if (view.cls < 0) continue;
-    const float* const reduced = view.reduced;
-    const float* const* from = sources ? &memory.view_sources[v * out.source_width] : &reduced;
-    float* const* to = &memory.view_targets[v * out.target_width];
+    const Section& section = optim.plan.sections()[static_cast<size_t>(view.segment.section)];
+    const auto source_bytes =
+        static_cast<int64_t>(size_of(sources ? section.grad_dtype : section.sum()));
+    const auto target_bytes = static_cast<int64_t>(size_of(section.dtype));
+    const std::byte* const reduced = view.reduced;
+    const std::byte* const* from = sources ? &memory.view_sources[v * out.source_width] : &reduced;
+    std::byte* const* to = &memory.view_targets[v * out.target_width];
     const auto adjacent = [&](int64_t distance) {
       const View& last = memory.views[v - 1];
-      const float* const last_reduced = last.reduced;
-      const float* const* last_from =
+      const std::byte* const last_reduced = last.reduced;
+      const std::byte* const* last_from =
           sources ? &memory.view_sources[(v - 1) * out.source_width] : &last_reduced;
-      float* const* last_to = &memory.view_targets[(v - 1) * out.target_width];
-      const auto follows = [distance](const float* before, const float* after) {
-        return before == nullptr ? after == nullptr : after == before + distance;
+      std::byte* const* last_to = &memory.view_targets[(v - 1) * out.target_width];
+      const auto follows = [](const std::byte* before, const std::byte* after, int64_t bytes) {
+        return before == nullptr ? after == nullptr : after == before + bytes;
       };
       for (size_t i = 0; i < out.source_width; i++) {
-        if (!follows(last_from[i], from[i])) return false;
+        if (!follows(last_from[i], from[i], distance * source_bytes)) return false;
       }
       for (size_t i = 0; i < out.target_width; i++) {
-        if (!follows(last_to[i], to[i])) return false;
+        if (!follows(last_to[i], to[i], distance * target_bytes)) return false;
       }
       return true;
     };
@@ -157,7 +164,8 @@ void join(const Optimizer& optim, StepMemory& memory, bool sources, Runs& out) {
       run.count = end;
       continue;
     }
-    out.runs.push_back({view.segment.share, view.segment.count, view.cls, false, v});
+    out.runs.push_back(
+        {view.segment.section, view.segment.share, view.segment.count, view.cls, false, v});
     out.sources.insert(out.sources.end(), from, from + out.source_width);
     out.targets.insert(out.targets.end(), to, to + out.target_width);
     out.elements += view.segment.count;
@@ -177,15 +185,17 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
     for (const Segment& segment : optim.plan.segments(owner)) {
       if (!foreign[static_cast<size_t>(segment.param)]) continue;
       if (sources && !grad_anywhere(memory, segment.param)) continue;
-      const size_t bytes = static_cast<size_t>(segment.count) * sizeof(float);
+      const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
+      const size_t offset = static_cast<size_t>(segment.first) * size_of(section.dtype);
+      const size_t bytes = static_cast<size_t>(segment.count) * size_of(section.dtype);
       Location from = ZERO_TRY(placement_of(optim, memory, owner, segment.param)).data;
-      from.offset += static_cast<size_t>(segment.first) * sizeof(float);
+      from.offset += offset;
       if (from.arena == 0) {
-        from = {memory.outbox->number(), 0, static_cast<uint64_t>(segment.share) * sizeof(float)};
+        const auto at = static_cast<uint64_t>(section.owned_at(segment.share));
+        from = {memory.outbox->number(), 0, at};
       }
-      float* to = optim.params[static_cast<size_t>(segment.param)].data + segment.first;
-      memory.pulls.push_back(
-          {ZERO_TRY(comm.resolve(owner, from, bytes)), reinterpret_cast<std::byte*>(to), bytes});
+      std::byte* to = optim.params[static_cast<size_t>(segment.param)].data + offset;
+      memory.pulls.push_back({ZERO_TRY(comm.resolve(owner, from, bytes)), to, bytes});
     }
   }
   return Status();
@@ -213,9 +223,10 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
     if (sources) {
       const size_t before = memory.view_sources.size();
       ZERO_TRY(add_sources(optim, memory, segment));
-      const float* own = optim.comm->direct()
-                             ? memory.view_sources[before + static_cast<size_t>(optim.comm->rank())]
-                             : nullptr;
+      const std::byte* own =
+          optim.comm->direct()
+              ? memory.view_sources[before + static_cast<size_t>(optim.comm->rank())]
+              : nullptr;
       view.reduced = reduced_place(optim, memory, segment, own, in_place);
     }
     memory.views.push_back(view);

@@ -130,7 +130,7 @@ static void add(void) {
   params[1].data = g_params + WEIGHTS - 1;
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "bias", zero_register_params(g_optim, NULL, params, 2, &group));
   params[1].data = g_params + WEIGHTS;
-  params[1].dtype = 5;
+  params[1].dtype = 99;
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "bias", zero_register_params(g_optim, NULL, params, 2, &group));
   params[1].dtype = ZERO_FLOAT32;
   CHECK(group == -1);

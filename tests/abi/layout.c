@@ -66,6 +66,8 @@ int main(void) {
   FIELD(zero_options, names)
   FIELD(zero_options, values)
   FIELD(zero_options, setting_count)
+  FIELD(zero_options, master)
+  FIELD(zero_options, reserved)
   END()
 
   STRUCT(zero_group_options)
@@ -86,6 +88,8 @@ int main(void) {
   FIELD(zero_param, owner)
   FIELD(zero_param, flags)
   FIELD(zero_param, order)
+  FIELD(zero_param, grad_dtype)
+  FIELD(zero_param, reserved)
   END()
 
   STRUCT(zero_step_options)
@@ -127,6 +131,8 @@ int main(void) {
   FIELD(zero_plan, elements)
   FIELD(zero_plan, arena_bytes)
   FIELD(zero_plan, state_bytes)
+  FIELD(zero_plan, grad_offsets)
+  FIELD(zero_plan, grad_arena_bytes)
   END()
 
   STRUCT(zero_statistics)

@@ -223,8 +223,17 @@ TEST_F(BadInput, parameters_that_make_no_sense_are_named_and_none_is_added) {
   one.dtype = 99;
   EXPECT_EQ(add(one), ZERO_ERR_ARGUMENT);
   EXPECT_TRUE(says("dtype 99 is unknown"));
-  one.dtype = ZERO_FLOAT64;
+  one.dtype = ZERO_INT32;
   EXPECT_EQ(add(one), ZERO_ERR_UNSUPPORTED);
+  EXPECT_TRUE(says("dtype int32 cannot be trained"));
+  one = param("w", data, &shape);
+  one.grad_dtype = 7;
+  EXPECT_EQ(add(one), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(says("grad_dtype 7 is unknown"));
+  one = param("w", data + 1, &shape);
+  one.dtype = ZERO_FLOAT64;
+  EXPECT_EQ(add(one), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(says("not aligned"));
   one = param("w", data, &shape);
   one.flags = 1 << 20;
   EXPECT_EQ(add(one), ZERO_ERR_ARGUMENT);

@@ -394,7 +394,8 @@ TEST_P(Conformance, reduce_scatter_sums_in_rank_order) {
         for (size_t r = 1; r < n; ++r) expected[i] += send[r][own * count + i];
       }
       Call call = begin(seat, Operation::step, 1);
-      EXPECT_OK(seat->reduce_scatter(call, send[own].data(), sum.data(), count, scratch.data()));
+      EXPECT_OK(
+          seat->reduce_scatter(call, {}, send[own].data(), sum.data(), count, scratch.data()));
       EXPECT_TRUE(count == 0 || memcmp(sum.data(), expected.data(), count * sizeof(float)) == 0)
           << count;
     }

@@ -6,11 +6,13 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <variant>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
 
+#include "stored.h"
 #include "unsharded.h"
 
 namespace zero::test {
@@ -34,17 +36,19 @@ class Denormals {
 #endif
 };
 
-std::vector<float> numbers(uint64_t seed, size_t count, float scale) {
+std::vector<double> numbers(uint64_t seed, size_t count, float scale, int32_t dtype) {
   const Denormals kept(false);
   std::mt19937_64 random(seed);
-  std::vector<float> out(count);
-  for (float& value : out) {
+  std::vector<double> out(count);
+  for (double& number : out) {
     // Uniform in (-scale, scale), with now and then a zero, a large one and a denormal.
     const uint64_t bits = random();
-    value = (static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f) * scale;
+    float value = (static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f) * scale;
     if (bits % 97 == 0) value = 0;
     if (bits % 101 == 0) value *= 1000;
     if (bits % 103 == 0) value *= 1e-38f;
+    // fp64 has digits that no other type can hold.
+    number = dtype == ZERO_FLOAT64 ? value * (1 + 0x1.fp-30) : rounded(dtype, value);
   }
   return out;
 }
@@ -52,13 +56,13 @@ std::vector<float> numbers(uint64_t seed, size_t count, float scale) {
 /// The norm as documented: fp64 lanes of pieces would need the plan; any exact sum of squares
 /// rounds alike here only to within a few bits, so the reference takes long double and tests
 /// compare with tolerance.
-double reference_norm(const std::vector<std::vector<float>>& sums, double p) {
+double reference_norm(const std::vector<std::vector<double>>& sums, double p) {
   long double total = 0;
   double largest = 0;
   for (const auto& sum : sums) {
-    for (const float x : sum) {
+    for (const double x : sum) {
       total += std::pow(std::fabs(static_cast<long double>(x)), static_cast<long double>(p));
-      largest = std::max(largest, std::fabs(static_cast<double>(x)));
+      largest = std::max(largest, std::fabs(x));
     }
   }
   if (std::isinf(p)) return largest;
@@ -67,8 +71,8 @@ double reference_norm(const std::vector<std::vector<float>>& sums, double p) {
 
 /// Memory of one rank for all parameters.
 struct Memory {
-  std::vector<float*> data, grads;
-  std::vector<std::vector<float>> own;
+  std::vector<std::byte*> data, grads;
+  std::vector<std::vector<double>> own;  // aligned for any type
   std::vector<void*> arenas;
   std::vector<bool> in_arena;  // of each parameter's data
   ~Memory() {
@@ -100,6 +104,8 @@ std::vector<zero_param> describe(const Training& run, const Memory& memory,
     params[i].shape = &run.sizes[i];
     params[i].ndim = 1;
     params[i].owner = manual_owner(run, i);
+    params[i].dtype = dtypes_of(run, i).param;
+    params[i].grad_dtype = dtypes_of(run, i).grad;
     if (run.padded && run.where != Where::foreign && run.where != Where::mixed)
       params[i].flags |= ZERO_PARAM_PADDED;
     if (!memory.data.empty()) {
@@ -110,35 +116,52 @@ std::vector<zero_param> describe(const Training& run, const Memory& memory,
   return params;
 }
 
-bool allocate(const Training& run, zero_comm* comm, const zero_options& options, Memory& memory,
-              const Failed& failed) {
+/// Where parameters (0) and gradients (1) lie in arenas, and how large these are.
+struct Places {
+  std::vector<int64_t> offsets[2];
+  size_t bytes[2] = {64, 64};
+};
+
+bool find_places(const Training& run, const zero_options& options, Places& places,
+                 const Failed& failed) {
   std::vector<std::string> names;
-  std::vector<int64_t> offsets(run.sizes.size());
+  for (auto& offsets : places.offsets) offsets.resize(run.sizes.size());
   zero_plan plan;
   zero_plan_init(&plan, sizeof plan);
-  plan.offsets = offsets.data();
-  const std::vector<zero_param> params = describe(run, memory, names);
+  plan.offsets = places.offsets[0].data();
+  plan.grad_offsets = places.offsets[1].data();
+  const std::vector<zero_param> params = describe(run, {}, names);
   if (failed(zero_partition_plan(params.data(), params.size(), run.world, &options, &plan), "plan"))
     return false;
-  size_t bytes = static_cast<size_t>(plan.arena_bytes) + 64;
-  if (!run.padded) {  // registration order, tight, a float apart
-    bytes = 0;
-    for (size_t i = 0; i < offsets.size(); i++) {
-      offsets[i] = static_cast<int64_t>(bytes);
-      bytes += static_cast<size_t>(run.sizes[i]) * 4 + 4;
+  places.bytes[0] += static_cast<size_t>(plan.arena_bytes);
+  places.bytes[1] += static_cast<size_t>(plan.grad_arena_bytes);
+  if (run.padded) return true;
+  for (const size_t which : {0, 1}) {  // registration order, tight, something apart
+    size_t end = 0;
+    for (size_t i = 0; i < run.sizes.size(); i++) {
+      const Dtypes dtypes = dtypes_of(run, i);
+      const size_t element = element_bytes(which == 0 ? dtypes.param : dtypes.grad);
+      end = (end + element - 1) / element * element;
+      places.offsets[which][i] = static_cast<int64_t>(end);
+      end += (static_cast<size_t>(run.sizes[i]) + 1) * element;
     }
-    bytes += 64;
+    places.bytes[which] = end + 64;
   }
+  return true;
+}
+
+bool allocate(const Training& run, zero_comm* comm, const zero_options& options, Memory& memory,
+              const Failed& failed) {
+  Places places;
+  if (!find_places(run, options, places, failed)) return false;
   void* base[2] = {nullptr, nullptr};
-  const bool uses_arenas = run.where != Where::foreign;
-  if (uses_arenas) {
-    const int32_t kind =
-        run.where == Where::per_rank_arenas ? ZERO_MEMORY_PER_RANK : ZERO_MEMORY_SHARED;
-    if (failed(zero_arena_alloc(comm, bytes, kind, &base[0]), "arena")) return false;
-    memory.arenas.push_back(base[0]);
-    if (failed(zero_arena_alloc(comm, bytes, ZERO_MEMORY_PER_RANK, &base[1]), "arena"))
+  for (const size_t which : {0, 1}) {
+    if (run.where == Where::foreign) break;
+    const bool shared = which == 0 && run.where != Where::per_rank_arenas;
+    const int32_t kind = shared ? ZERO_MEMORY_SHARED : ZERO_MEMORY_PER_RANK;
+    if (failed(zero_arena_alloc(comm, places.bytes[which], kind, &base[which]), "arena"))
       return false;
-    memory.arenas.push_back(base[1]);
+    memory.arenas.push_back(base[which]);
   }
   const int rank = zero_comm_rank(comm);
   memory.own.resize(2 * run.sizes.size());
@@ -150,17 +173,23 @@ bool allocate(const Training& run, zero_comm* comm, const zero_options& options,
     const bool foreign_grad =
         run.where == Where::foreign ||
         (run.where == Where::mixed && (i + static_cast<size_t>(rank)) % 2 == 0);
-    const auto place = [&](size_t which, bool foreign) -> float* {
-      if (!foreign) return reinterpret_cast<float*>(static_cast<char*>(base[which]) + offsets[i]);
-      std::vector<float>& own = memory.own[2 * i + which];
+    const auto place = [&](size_t which, bool foreign) -> std::byte* {
+      if (!foreign) return static_cast<std::byte*>(base[which]) + places.offsets[which][i];
+      std::vector<double>& own = memory.own[2 * i + which];
       own.resize(static_cast<size_t>(run.sizes[i]) + 1);
-      return own.data();
+      return reinterpret_cast<std::byte*>(own.data());
     };
     memory.data.push_back(place(0, foreign_data));
     memory.in_arena.push_back(!foreign_data);
     memory.grads.push_back(place(1, foreign_grad));
   }
   return true;
+}
+
+void store(int32_t dtype, const std::vector<double>& values, std::byte* to) {
+  const Denormals kept(false);
+  const std::vector<std::byte> stored = encode(dtype, values);
+  std::memcpy(to, stored.data(), stored.size());
 }
 
 struct Handles {
@@ -170,16 +199,21 @@ struct Handles {
 
 }  // namespace
 
-std::vector<float> initial(const Training& run, size_t param) {
-  return numbers(run.seed * 7919 + param, static_cast<size_t>(run.sizes[param]), run.param_scale);
+Dtypes dtypes_of(const Training& run, size_t param) {
+  return run.dtypes[param % run.dtypes.size()];
 }
 
-std::vector<float> gradient(const Training& run, size_t param, int rank, int step) {
+std::vector<double> initial(const Training& run, size_t param) {
+  return numbers(run.seed * 7919 + param, static_cast<size_t>(run.sizes[param]), run.param_scale,
+                 dtypes_of(run, param).param);
+}
+
+std::vector<double> gradient(const Training& run, size_t param, int rank, int step) {
   if (run.only_rank_0 && rank != 0)
-    return std::vector<float>(static_cast<size_t>(run.sizes[param]));
+    return std::vector<double>(static_cast<size_t>(run.sizes[param]));
   return numbers(run.seed * 1000003 + param * 1009 + static_cast<uint64_t>(rank) * 31 +
                      static_cast<uint64_t>(step) * 100000007,
-                 static_cast<size_t>(run.sizes[param]), run.grad_scale);
+                 static_cast<size_t>(run.sizes[param]), run.grad_scale, dtypes_of(run, param).grad);
 }
 
 bool has_gradient(const Training& run, size_t param, int rank, int step) {
@@ -205,6 +239,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   options.partition = run.partition;
   options.bucket_bytes = run.bucket_bytes;
   options.threads = run.threads;
+  options.master = run.master;
   if (!run.explicit_clip) {
     options.max_grad_norm = run.max_grad_norm;
     options.grad_norm_type = run.norm_type;
@@ -226,20 +261,19 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
              "register"))
     return out;
   for (size_t i = 0; i < run.sizes.size(); i++) {
-    std::vector<float> values = initial(run, i);
+    std::vector<double> values = initial(run, i);
     if (zero_comm_rank(comm) != 0) {
       if (run.where == Where::arenas) continue;  // rank 0's memory is everybody's
       if (run.where == Where::mixed && memory.in_arena[i]) continue;  // somebody else may fill it
-      std::fill(values.begin(), values.end(), -7.0f);  // the broadcast must replace it
+      std::fill(values.begin(), values.end(), -7.0);  // the broadcast must replace it
     }
-    std::memcpy(memory.data[i], values.data(), values.size() * 4);
+    store(dtypes_of(run, i).param, values, memory.data[i]);
   }
   if (failed(zero_broadcast_params(handles.optim, 0, nullptr), "broadcast")) return out;
   for (int step = 0; step < run.steps; step++) {
     std::vector<void*> pointers;
     for (size_t i = 0; i < run.sizes.size(); i++) {
-      const std::vector<float> values = gradient(run, i, zero_comm_rank(comm), step);
-      std::memcpy(memory.grads[i], values.data(), values.size() * 4);
+      store(dtypes_of(run, i).grad, gradient(run, i, zero_comm_rank(comm), step), memory.grads[i]);
       pointers.push_back(has_gradient(run, i, zero_comm_rank(comm), step) ? memory.grads[i]
                                                                           : nullptr);
     }
@@ -268,52 +302,113 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
     out.norms.push_back(run.explicit_clip ? norm : result.grad_norm);
   }
   for (size_t i = 0; i < run.sizes.size(); i++) {
-    out.params.insert(out.params.end(), memory.data[i], memory.data[i] + run.sizes[i]);
+    const Denormals kept(false);
+    const std::vector<double> values =
+        decode(dtypes_of(run, i).param, memory.data[i], static_cast<size_t>(run.sizes[i]));
+    out.params.insert(out.params.end(), values.begin(), values.end());
   }
   if (failed(zero_comm_barrier(comm), "barrier")) out.params.clear();
   return out;
 }
 
-Outcome reference(const Training& run) {
-  Outcome out;
-  std::vector<std::vector<float>> params;
-  std::vector<Unsharded> states(run.sizes.size());
-  for (size_t i = 0; i < run.sizes.size(); i++) params.push_back(initial(run, i));
-  for (int step = 0; step < run.steps; step++) {
-    std::vector<std::vector<float>> sums(run.sizes.size());
-    std::vector<bool> present(run.sizes.size(), false);
-    for (size_t i = 0; i < run.sizes.size(); i++) {
-      for (int rank = 0; rank < run.world; rank++) {
-        std::vector<float> g = gradient(run, i, rank, step);
-        if (has_gradient(run, i, rank, step)) {
-          present[i] = true;
-        } else {
-          std::fill(g.begin(), g.end(), 0.0f);
-        }
-        if (rank == 0)
-          sums[i] = g;
-        else
-          for (size_t k = 0; k < g.size(); k++) sums[i][k] = sums[i][k] + g[k];
+namespace {
+
+/// One parameter of the unsharded run, in the type of its arithmetic.
+template <class Real>
+class Alone {
+ public:
+  Alone(const Training& run, size_t param)
+      : run_(run), param_(param), values_(all(initial(run, param))) {}
+
+  /// Sums over ranks in rank order; nothing if no rank has a gradient.
+  const std::vector<Real>& gather(int step) {
+    bool present = false;
+    for (int rank = 0; rank < run_.world; rank++) {
+      std::vector<Real> g = all(gradient(run_, param_, rank, step));
+      const bool has = has_gradient(run_, param_, rank, step);
+      if (!has) std::fill(g.begin(), g.end(), Real{0});
+      present = present || has;
+      if (rank == 0) {
+        sum_ = std::move(g);
+      } else {
+        for (size_t k = 0; k < g.size(); k++) sum_[k] = sum_[k] + g[k];
       }
-      if (!present[i]) sums[i].clear();
+    }
+    if (!present) sum_.clear();
+    return sum_;
+  }
+
+  void apply(double factor) {
+    if (sum_.empty()) return;
+    for (Real& x : sum_) x = x * static_cast<Real>(factor);
+    state_.update(run_, values_, sum_);
+  }
+
+  /// What is in memory: masters are rounded to the parameter's type.
+  std::vector<double> stored() const {
+    const int32_t dtype = dtypes_of(run_, param_).param;
+    const bool ties_away = dtype == ZERO_BFLOAT16 && run_.master == ZERO_MASTER_REMAINDER;
+    std::vector<double> out;
+    for (const Real value : values_)
+      out.push_back(rounded(dtype, static_cast<double>(value), ties_away));
+    return out;
+  }
+
+ private:
+  static std::vector<Real> all(const std::vector<double>& values) {
+    std::vector<Real> out;
+    for (const double value : values) out.push_back(static_cast<Real>(value));
+    return out;
+  }
+
+  const Training& run_;
+  const size_t param_;
+  std::vector<Real> values_, sum_;
+  Unsharded<Real> state_;
+};
+
+using Single = Alone<float>;
+using Double = Alone<double>;
+
+}  // namespace
+
+Outcome reference(const Training& run, const std::vector<double>& norms) {
+  Outcome out;
+  std::vector<std::variant<Single, Double>> params;
+  for (size_t i = 0; i < run.sizes.size(); i++) {
+    if (dtypes_of(run, i).param == ZERO_FLOAT64) {
+      params.emplace_back(std::in_place_type<Double>, run, i);
+    } else {
+      params.emplace_back(std::in_place_type<Single>, run, i);
+    }
+  }
+  const bool maximize = setting(run, "maximize", 0) != 0;
+  for (int step = 0; step < run.steps; step++) {
+    std::vector<std::vector<double>> sums;
+    for (auto& param : params) {
+      std::visit(
+          [&](auto& alone) {
+            const auto& sum = alone.gather(step);
+            sums.emplace_back(sum.begin(), sum.end());
+          },
+          param);
     }
     double factor = run.sum ? 1.0 : 1.0 / run.world;
     double norm = -1;
     if (run.max_grad_norm > 0) {
       norm = reference_norm(sums, run.norm_type) * factor;
-      const double clip = run.max_grad_norm / (norm + 1e-6);
+      const double exact = norms.empty() ? norm : norms[static_cast<size_t>(step)];
+      const double clip = run.max_grad_norm / (exact + 1e-6);
       if (clip < 1) factor *= clip;
     }
     out.norms.push_back(norm);
-    const bool maximize = setting(run, "maximize", 0) != 0;
-    const auto scale = static_cast<float>(maximize ? -factor : factor);
-    for (size_t i = 0; i < run.sizes.size(); i++) {
-      if (!present[i]) continue;
-      for (float& x : sums[i]) x = x * scale;
-      states[i].update(run, params[i], sums[i]);
-    }
+    for (auto& param : params)
+      std::visit([&](auto& alone) { alone.apply(maximize ? -factor : factor); }, param);
   }
-  for (const auto& param : params) out.params.insert(out.params.end(), param.begin(), param.end());
+  for (const auto& param : params) {
+    const auto stored = std::visit([](const auto& alone) { return alone.stored(); }, param);
+    out.params.insert(out.params.end(), stored.begin(), stored.end());
+  }
   return out;
 }
 

@@ -15,12 +15,20 @@ enum class Flushes { none, last_rank, all_ranks };
 
 enum class Where { arenas, per_rank_arenas, foreign, mixed };
 
+/// Of a parameter and of its gradient: ZERO_FLOAT32 and so on.
+struct Dtypes {
+  int32_t param = ZERO_FLOAT32;
+  int32_t grad = ZERO_FLOAT32;
+};
+
 struct Training {
   int world = 1;
   int32_t optimizer = ZERO_OPTIMIZER_ADAMW;
   int32_t partition = ZERO_PARTITION_EVEN;
   Where where = Where::arenas;
   std::vector<int64_t> sizes;
+  std::vector<Dtypes> dtypes = {{}};  // parameters take turns
+  int32_t master = ZERO_MASTER_FLOAT32;
   std::vector<std::string> names;  // settings
   std::vector<double> values;
   double max_grad_norm = 0;
@@ -42,20 +50,22 @@ struct Training {
 
 /// What a rank ends with: every parameter one behind the other, and the norm of each step.
 struct Outcome {
-  std::vector<float> params;
+  std::vector<double> params;
   std::vector<double> norms;
 };
 
-/// Deterministic contents: gradient of `param` on `rank` at `step`.
-std::vector<float> initial(const Training& run, size_t param);
-std::vector<float> gradient(const Training& run, size_t param, int rank, int step);
+/// Deterministic contents, as the dtypes can hold them: gradient of `param` on `rank` at `step`.
+std::vector<double> initial(const Training& run, size_t param);
+std::vector<double> gradient(const Training& run, size_t param, int rank, int step);
 bool has_gradient(const Training& run, size_t param, int rank, int step);
+Dtypes dtypes_of(const Training& run, size_t param);
 int32_t manual_owner(const Training& run, size_t param);
 
 /// One rank's part of the run. Empty params and a message in `error` on failure.
 Outcome train(const Training& run, zero_comm* comm, std::string* error);
 
-/// The same by one process: sums in rank order and unsharded updates, written out.
-Outcome reference(const Training& run);
+/// The same by one process: sums in rank order and unsharded updates, written out. Its norms are
+/// right to some bits only, which fp64 parameters show: `norms`, where given, are clipped by.
+Outcome reference(const Training& run, const std::vector<double>& norms = {});
 
 }  // namespace zero::test

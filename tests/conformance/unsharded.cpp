@@ -3,18 +3,26 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace zero::test {
 namespace {
 
-float once(double value) { return static_cast<float>(value); }
-
-float sign(float value) { return value > 0 ? 1.0f : value < 0 ? -1.0f : 0.0f; }
+template <class Real>
+Real sign(Real value) {
+  return value > 0 ? Real{1} : value < 0 ? Real{-1} : Real{0};
+}
 
 /// a * keep + b * rest
-void mix(float& a, double keep, float b) { a = a * once(keep) + b * once(1 - keep); }
+template <class Real>
+void mix(Real& a, double keep, Real b) {
+  a = a * static_cast<Real>(keep) + b * static_cast<Real>(1 - keep);
+}
 /// The same with the square of b.
-void mix_square(float& a, double keep, float b) { a = a * once(keep) + (b * once(1 - keep)) * b; }
+template <class Real>
+void mix_square(Real& a, double keep, Real b) {
+  a = a * static_cast<Real>(keep) + (b * static_cast<Real>(1 - keep)) * b;
+}
 
 }  // namespace
 
@@ -25,23 +33,27 @@ double setting(const Training& run, const char* name, double initial_value) {
   return initial_value;
 }
 
-double Unsharded::power(double base) const {
+template <class Real>
+double Unsharded<Real>::power(double base) const {
+  // By squaring, from the lowest bit: in fp64 the order of the products shows.
   double result = 1;
-  for (int64_t bit = int64_t{1} << 40; bit > 0; bit >>= 1) {
-    result *= result;
-    if ((step_ & bit) != 0) result *= base;
+  for (int64_t rest = step_; rest > 0; rest /= 2, base = base * base) {
+    if (rest % 2 == 1) result = result * base;
   }
   return result;
 }
 
 /// The gradient with weight decay in it.
-float Unsharded::decayed(const Training& run, float p, float g) const {
+template <class Real>
+Real Unsharded<Real>::decayed(const Training& run, Real p, Real g) const {
   const double decay = setting(run, "weight_decay", 0);
   if (decay == 0 || setting(run, "decoupled_weight_decay", 0) != 0) return g;
-  return g + once(decay) * p;
+  return g + Real(decay) * p;
 }
 
-void Unsharded::update(const Training& run, std::vector<float>& p, const std::vector<float>& grad) {
+template <class Real>
+void Unsharded<Real>::update(const Training& run, std::vector<Real>& p,
+                             const std::vector<Real>& grad) {
   m_.resize(p.size());
   v_.resize(p.size());
   more_.resize(p.size());
@@ -69,36 +81,40 @@ void Unsharded::update(const Training& run, std::vector<float>& p, const std::ve
     case ZERO_OPTIMIZER_RPROP:
       return rprop(run, p, grad);
     default:
-      std::fill(p.begin(), p.end(), std::nanf(""));
+      std::fill(p.begin(), p.end(), std::numeric_limits<Real>::quiet_NaN());
   }
 }
 
-void Unsharded::adam(const Training& run, std::vector<float>& p, const std::vector<float>& grad) {
+template <class Real>
+void Unsharded<Real>::adam(const Training& run, std::vector<Real>& p,
+                           const std::vector<Real>& grad) {
   const bool decoupled = run.optimizer == ZERO_OPTIMIZER_ADAMW;
   const double lr = setting(run, "lr", 1e-3), b1 = setting(run, "beta1", 0.9);
   const double b2 = setting(run, "beta2", 0.999), eps = setting(run, "eps", 1e-8);
   const bool amsgrad = setting(run, "amsgrad", 0) != 0;
-  const float keep = once(1 - lr * setting(run, "weight_decay", 0.01));
-  const float size = once(lr / (1 - power(b1)));
-  const float root = once(1 / std::sqrt(1 - power(b2)));
+  const Real keep = Real(1 - lr * setting(run, "weight_decay", 0.01));
+  const Real size = Real(lr / (1 - power(b1)));
+  const Real root = Real(1 / std::sqrt(1 - power(b2)));
   for (size_t i = 0; i < p.size(); i++) {
     if (decoupled) p[i] = p[i] * keep;
-    const float g = decoupled ? grad[i] : decayed(run, p[i], grad[i]);
+    const Real g = decoupled ? grad[i] : decayed(run, p[i], grad[i]);
     mix(m_[i], b1, g);
     mix_square(v_[i], b2, g);
-    float second = v_[i];
+    Real second = v_[i];
     if (amsgrad) second = more_[i] = std::max(more_[i], v_[i]);
-    p[i] = p[i] - (m_[i] * size) / (std::sqrt(second) * root + once(eps));
+    p[i] = p[i] - (m_[i] * size) / (std::sqrt(second) * root + Real(eps));
   }
 }
 
-void Unsharded::sgd(const Training& run, std::vector<float>& p, const std::vector<float>& grad) {
-  const float lr = once(setting(run, "lr", 1e-3));
+template <class Real>
+void Unsharded<Real>::sgd(const Training& run, std::vector<Real>& p,
+                          const std::vector<Real>& grad) {
+  const Real lr = Real(setting(run, "lr", 1e-3));
   const double momentum = setting(run, "momentum", 0);
-  const float mu = once(momentum), rest = once(1 - setting(run, "dampening", 0));
+  const Real mu = Real(momentum), rest = Real(1 - setting(run, "dampening", 0));
   const bool nesterov = setting(run, "nesterov", 0) != 0;
   for (size_t i = 0; i < p.size(); i++) {
-    float g = decayed(run, p[i], grad[i]);
+    Real g = decayed(run, p[i], grad[i]);
     if (momentum != 0) {
       m_[i] = has_momentum_ ? mu * m_[i] + rest * g : g;
       g = nesterov ? g + mu * m_[i] : m_[i];
@@ -108,76 +124,85 @@ void Unsharded::sgd(const Training& run, std::vector<float>& p, const std::vecto
   has_momentum_ = momentum != 0;
 }
 
-void Unsharded::rmsprop(const Training& run, std::vector<float>& p,
-                        const std::vector<float>& grad) {
-  const float lr = once(setting(run, "lr", 1e-2)), eps = once(setting(run, "eps", 1e-8));
+template <class Real>
+void Unsharded<Real>::rmsprop(const Training& run, std::vector<Real>& p,
+                              const std::vector<Real>& grad) {
+  const Real lr = Real(setting(run, "lr", 1e-2)), eps = Real(setting(run, "eps", 1e-8));
   const double alpha = setting(run, "alpha", 0.99), momentum = setting(run, "momentum", 0);
   const bool centered = setting(run, "centered", 0) != 0;
   for (size_t i = 0; i < p.size(); i++) {
-    const float g = decayed(run, p[i], grad[i]);
+    const Real g = decayed(run, p[i], grad[i]);
     mix_square(v_[i], alpha, g);
     if (centered) mix(more_[i], alpha, g);
-    const float denominator = std::sqrt(v_[i] - more_[i] * more_[i]) + eps;
+    const Real denominator = std::sqrt(v_[i] - more_[i] * more_[i]) + eps;
     if (momentum == 0) {
       p[i] = p[i] - (g * lr) / denominator;
     } else {
-      m_[i] = m_[i] * once(momentum) + g / denominator;
+      m_[i] = m_[i] * Real(momentum) + g / denominator;
       p[i] = p[i] - m_[i] * lr;
     }
   }
 }
 
-void Unsharded::adagrad(const Training& run, std::vector<float>& p,
-                        const std::vector<float>& grad) {
+template <class Real>
+void Unsharded<Real>::adagrad(const Training& run, std::vector<Real>& p,
+                              const std::vector<Real>& grad) {
   const double slower = 1 + static_cast<double>(step_ - 1) * setting(run, "lr_decay", 0);
-  const float lr = once(setting(run, "lr", 1e-2) / slower), eps = once(setting(run, "eps", 1e-10));
+  const Real lr = Real(setting(run, "lr", 1e-2) / slower), eps = Real(setting(run, "eps", 1e-10));
   if (step_ == 1) {
-    std::fill(v_.begin(), v_.end(), once(setting(run, "initial_accumulator_value", 0)));
+    std::fill(v_.begin(), v_.end(), Real(setting(run, "initial_accumulator_value", 0)));
   }
   for (size_t i = 0; i < p.size(); i++) {
-    const float g = decayed(run, p[i], grad[i]);
+    const Real g = decayed(run, p[i], grad[i]);
     v_[i] = v_[i] + g * g;
     p[i] = p[i] - (g * lr) / (std::sqrt(v_[i]) + eps);
   }
 }
 
-void Unsharded::lion(const Training& run, std::vector<float>& p, const std::vector<float>& grad) {
+template <class Real>
+void Unsharded<Real>::lion(const Training& run, std::vector<Real>& p,
+                           const std::vector<Real>& grad) {
   const double lr = setting(run, "lr", 1e-4), b1 = setting(run, "beta1", 0.9);
-  const float keep = once(1 - lr * setting(run, "weight_decay", 0));
+  const Real keep = Real(1 - lr * setting(run, "weight_decay", 0));
   for (size_t i = 0; i < p.size(); i++) {
-    float direction = m_[i];
+    Real direction = m_[i];
     mix(direction, b1, grad[i]);
-    p[i] = p[i] * keep - once(lr) * sign(direction);
+    p[i] = p[i] * keep - Real(lr) * sign(direction);
     mix(m_[i], setting(run, "beta2", 0.99), grad[i]);
   }
 }
 
-void Unsharded::adamax(const Training& run, std::vector<float>& p, const std::vector<float>& grad) {
+template <class Real>
+void Unsharded<Real>::adamax(const Training& run, std::vector<Real>& p,
+                             const std::vector<Real>& grad) {
   const double b1 = setting(run, "beta1", 0.9);
-  const float b2 = once(setting(run, "beta2", 0.999)), eps = once(setting(run, "eps", 1e-8));
-  const float size = once(setting(run, "lr", 2e-3) / (1 - power(b1)));
+  const Real b2 = Real(setting(run, "beta2", 0.999)), eps = Real(setting(run, "eps", 1e-8));
+  const Real size = Real(setting(run, "lr", 2e-3) / (1 - power(b1)));
   for (size_t i = 0; i < p.size(); i++) {
-    const float g = decayed(run, p[i], grad[i]);
+    const Real g = decayed(run, p[i], grad[i]);
     mix(m_[i], b1, g);
     v_[i] = std::max(v_[i] * b2, std::fabs(g) + eps);
     p[i] = p[i] - (m_[i] * size) / v_[i];
   }
 }
 
-void Unsharded::adadelta(const Training& run, std::vector<float>& p,
-                         const std::vector<float>& grad) {
-  const float lr = once(setting(run, "lr", 1)), eps = once(setting(run, "eps", 1e-6));
+template <class Real>
+void Unsharded<Real>::adadelta(const Training& run, std::vector<Real>& p,
+                               const std::vector<Real>& grad) {
+  const Real lr = Real(setting(run, "lr", 1)), eps = Real(setting(run, "eps", 1e-6));
   const double rho = setting(run, "rho", 0.9);
   for (size_t i = 0; i < p.size(); i++) {
-    const float g = decayed(run, p[i], grad[i]);
+    const Real g = decayed(run, p[i], grad[i]);
     mix_square(v_[i], rho, g);
-    const float delta = std::sqrt(m_[i] + eps) / std::sqrt(v_[i] + eps) * g;
+    const Real delta = std::sqrt(m_[i] + eps) / std::sqrt(v_[i] + eps) * g;
     mix_square(m_[i], rho, delta);
     p[i] = p[i] - lr * delta;
   }
 }
 
-void Unsharded::radam(const Training& run, std::vector<float>& p, const std::vector<float>& grad) {
+template <class Real>
+void Unsharded<Real>::radam(const Training& run, std::vector<Real>& p,
+                            const std::vector<Real>& grad) {
   const double lr = setting(run, "lr", 1e-3), b1 = setting(run, "beta1", 0.9);
   const double b2 = setting(run, "beta2", 0.999), t = static_cast<double>(step_);
   const double end = 2 / (1 - b2) - 1;
@@ -188,18 +213,20 @@ void Unsharded::radam(const Training& run, std::vector<float>& p, const std::vec
     size *= std::sqrt(1 - power(b2)) * std::sqrt(variance);
   }
   const bool decoupled = setting(run, "decoupled_weight_decay", 0) != 0;
-  const float keep = once(1 - lr * setting(run, "weight_decay", 0));
+  const Real keep = Real(1 - lr * setting(run, "weight_decay", 0));
   for (size_t i = 0; i < p.size(); i++) {
-    const float g = decayed(run, p[i], grad[i]);
+    const Real g = decayed(run, p[i], grad[i]);
     if (decoupled) p[i] = p[i] * keep;
     mix(m_[i], b1, g);
     mix_square(v_[i], b2, g);
-    const float divisor = rho > 5 ? std::sqrt(v_[i]) + once(setting(run, "eps", 1e-8)) : 1;
-    p[i] = p[i] - (m_[i] * once(size)) / divisor;
+    const Real divisor = rho > 5 ? std::sqrt(v_[i]) + Real(setting(run, "eps", 1e-8)) : Real{1};
+    p[i] = p[i] - (m_[i] * Real(size)) / divisor;
   }
 }
 
-void Unsharded::nadam(const Training& run, std::vector<float>& p, const std::vector<float>& grad) {
+template <class Real>
+void Unsharded<Real>::nadam(const Training& run, std::vector<Real>& p,
+                            const std::vector<Real>& grad) {
   const double lr = setting(run, "lr", 2e-3), b1 = setting(run, "beta1", 0.9);
   const double b2 = setting(run, "beta2", 0.999);
   const auto mu = [&](int64_t step) {
@@ -207,13 +234,13 @@ void Unsharded::nadam(const Training& run, std::vector<float>& p, const std::vec
     return b1 * (1 - 0.5 * std::pow(0.96, static_cast<double>(step) * decay));
   };
   product_ *= mu(step_);
-  const float of_grad = once(lr * (1 - mu(step_)) / (1 - product_));
-  const float of_average = once(lr * mu(step_ + 1) / (1 - product_ * mu(step_ + 1)));
-  const float root = once(1 / std::sqrt(1 - power(b2))), eps = once(setting(run, "eps", 1e-8));
+  const Real of_grad = Real(lr * (1 - mu(step_)) / (1 - product_));
+  const Real of_average = Real(lr * mu(step_ + 1) / (1 - product_ * mu(step_ + 1)));
+  const Real root = Real(1 / std::sqrt(1 - power(b2))), eps = Real(setting(run, "eps", 1e-8));
   const bool decoupled = setting(run, "decoupled_weight_decay", 0) != 0;
-  const float keep = once(1 - lr * setting(run, "weight_decay", 0));
+  const Real keep = Real(1 - lr * setting(run, "weight_decay", 0));
   for (size_t i = 0; i < p.size(); i++) {
-    const float g = decayed(run, p[i], grad[i]);
+    const Real g = decayed(run, p[i], grad[i]);
     if (decoupled) p[i] = p[i] * keep;
     mix(m_[i], b1, g);
     mix_square(v_[i], b2, g);
@@ -221,20 +248,25 @@ void Unsharded::nadam(const Training& run, std::vector<float>& p, const std::vec
   }
 }
 
-void Unsharded::rprop(const Training& run, std::vector<float>& p, const std::vector<float>& grad) {
-  const float minus = once(setting(run, "eta_minus", 0.5));
-  const float plus = once(setting(run, "eta_plus", 1.2));
-  const float least = once(setting(run, "step_size_min", 1e-6));
-  const float most = once(setting(run, "step_size_max", 50));
-  if (step_ == 1) std::fill(v_.begin(), v_.end(), once(setting(run, "lr", 1e-2)));
+template <class Real>
+void Unsharded<Real>::rprop(const Training& run, std::vector<Real>& p,
+                            const std::vector<Real>& grad) {
+  const Real minus = Real(setting(run, "eta_minus", 0.5));
+  const Real plus = Real(setting(run, "eta_plus", 1.2));
+  const Real least = Real(setting(run, "step_size_min", 1e-6));
+  const Real most = Real(setting(run, "step_size_max", 50));
+  if (step_ == 1) std::fill(v_.begin(), v_.end(), Real(setting(run, "lr", 1e-2)));
   for (size_t i = 0; i < p.size(); i++) {
-    const float agreement = grad[i] * m_[i];
+    const Real agreement = grad[i] * m_[i];
     if (agreement > 0) v_[i] = v_[i] * plus;
     if (agreement < 0) v_[i] = v_[i] * minus;
     v_[i] = std::clamp(v_[i], least, most);
-    m_[i] = agreement < 0 ? 0 : grad[i];
+    m_[i] = agreement < 0 ? Real{0} : grad[i];
     p[i] = p[i] - v_[i] * sign(m_[i]);
   }
 }
+
+template class Unsharded<float>;
+template class Unsharded<double>;
 
 }  // namespace zero::test

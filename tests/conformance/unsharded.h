@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One parameter's whole state and its updates in plain loops: every rule, in single precision as
-// documented.
+// One parameter's whole state and its updates in plain loops: every rule, in single or double
+// precision as documented.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,28 @@ namespace zero::test {
 /// What the run sets `name` to.
 double setting(const Training& run, const char* name, double initial_value);
 
+template <class Real>  // float or double
 class Unsharded {
  public:
   /// One step of the run's rule; `grad` is what `maximize` made of it.
-  void update(const Training& run, std::vector<float>& p, const std::vector<float>& grad);
+  void update(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
 
  private:
   double power(double base) const;  // to the step
-  float decayed(const Training& run, float p, float g) const;
+  Real decayed(const Training& run, Real p, Real g) const;
 
-  void adam(const Training& run, std::vector<float>& p, const std::vector<float>& grad);
-  void sgd(const Training& run, std::vector<float>& p, const std::vector<float>& grad);
-  void rmsprop(const Training& run, std::vector<float>& p, const std::vector<float>& grad);
-  void adagrad(const Training& run, std::vector<float>& p, const std::vector<float>& grad);
-  void lion(const Training& run, std::vector<float>& p, const std::vector<float>& grad);
-  void adamax(const Training& run, std::vector<float>& p, const std::vector<float>& grad);
-  void adadelta(const Training& run, std::vector<float>& p, const std::vector<float>& grad);
-  void radam(const Training& run, std::vector<float>& p, const std::vector<float>& grad);
-  void nadam(const Training& run, std::vector<float>& p, const std::vector<float>& grad);
-  void rprop(const Training& run, std::vector<float>& p, const std::vector<float>& grad);
+  void adam(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void sgd(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void rmsprop(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void adagrad(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void lion(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void adamax(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void adadelta(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void radam(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void nadam(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void rprop(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
 
-  std::vector<float> m_, v_, more_;
+  std::vector<Real> m_, v_, more_;
   double product_ = 1;
   int64_t step_ = 0;
   bool has_momentum_ = false;

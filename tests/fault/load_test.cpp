@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <string>
@@ -68,6 +69,7 @@ TEST(Load, any_world_and_rule_reads_what_any_other_saved_bit_for_bit) {
     for (size_t rule = 0; rule < std::size(kRules); rule++) {
       ModelSpec spec = odd_model();
       spec.partition = kRules[rule];
+      spec.master = rule % 2 == 0 ? ZERO_MASTER_FLOAT32 : ZERO_MASTER_REMAINDER;
       const std::string directory = scratch / text(saving, "-", rule);
       const std::string saved = save_on(saving, spec, directory);
       ASSERT_NE(saved.find("step 2"), std::string::npos) << start_of(saved);
@@ -86,6 +88,31 @@ TEST(Load, any_world_and_rule_reads_what_any_other_saved_bit_for_bit) {
     }
   }
   EXPECT_EQ(pairs, full_run() ? 576 : 144);
+}
+
+TEST(Load, masters_are_stored_whole_however_they_are_kept) {
+  Scratch scratch;
+  ModelSpec whole = odd_model(), halves = odd_model();
+  halves.master = ZERO_MASTER_REMAINDER;
+  const std::string saved = save_on(2, whole, scratch / "whole", 3);
+  auto model = solo_model(halves);
+  ASSERT_EQ(told(model->load(scratch / "whole")), "");
+  ASSERT_EQ(told(model->save(scratch / "halves")), "");
+  auto back = solo_model(whole);
+  ASSERT_EQ(told(back->load(scratch / "halves")), "");
+  ASSERT_EQ(told(back->save(scratch / "back")), "");
+  auto again = solo_model(whole);
+  ASSERT_EQ(told(again->load(scratch / "whole")), "");
+  ASSERT_EQ(told(again->save(scratch / "again")), "");
+  const std::string name = "/optim-00001-of-00001.safetensors";
+  const auto values = [&](const std::string& folder) {
+    const std::string file = read_file(scratch / (folder + name));
+    uint64_t header = 0;
+    std::memcpy(&header, file.data(), sizeof header);
+    return file.substr(8 + header);
+  };
+  EXPECT_FALSE(values("again").empty());
+  EXPECT_TRUE(values("again") == values("back"));
 }
 
 TEST(Load, training_goes_on_as_if_it_had_never_stopped) {
@@ -269,8 +296,10 @@ TEST(Load, state_that_current_settings_do_not_use_comes_back_too) {
   ASSERT_EQ(told(model->load(scratch / "b")), "");
   for (const ParamProgress& progress : model->optim().progress) EXPECT_EQ(progress.live_slots, 0u);
   for (const Segment& segment : model->optim().segments()) {
-    for (int64_t i = 0; i < segment.count; i++)
-      ASSERT_EQ(model->optim().slot(0, segment.share)[i], 0.0f);
+    const std::byte* const values = model->optim().slot(0, segment.section, segment.share);
+    const size_t bytes = static_cast<size_t>(segment.count) *
+                         size_of(model->optim().plan.section_of(segment.param).sum());
+    for (size_t i = 0; i < bytes; i++) ASSERT_EQ(values[i], std::byte{0});
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "kernels/rule.h"
+#include "state/layout.h"
 #include "state/load.h"
 #include "state/save.h"
 #include "step/step.h"
@@ -23,6 +25,7 @@ OptimizerOptions options_of(const ModelSpec& spec) {
   options.rule = find_rule(options.optimizer);
   options.partition = spec.partition;
   options.bucket_bytes = spec.bucket_bytes;
+  options.master = spec.master;
   return options;
 }
 
@@ -34,6 +37,17 @@ std::vector<double> settings_of(const ModelSpec& spec) {
     values[static_cast<size_t>(find_setting(rule, name))] = value;
   }
   return values;
+}
+
+/// Element `i` of memory of a floating dtype.
+void put(DType dtype, void* memory, size_t i, float value) {
+  if (dtype == DType::f64) {
+    static_cast<double*>(memory)[i] = value;
+  } else if (dtype == DType::f32) {
+    static_cast<float*>(memory)[i] = value;
+  } else {
+    kernel_table(Isa::scalar).narrow(dtype)(static_cast<uint16_t*>(memory) + i, &value, 1);
+  }
 }
 
 int64_t elements_of(const std::vector<int64_t>& shape) {
@@ -53,37 +67,44 @@ void append_bits(std::string& out, const T& value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-void append_floats(std::string& out, const float* values, int64_t count) {
-  out.append(reinterpret_cast<const char*>(values), static_cast<size_t>(count) * sizeof(float));
+void append_bytes(std::string& out, const void* values, size_t bytes) {
+  out.append(static_cast<const char*>(values), bytes);
 }
 
 struct OwnedRun {
   int64_t param, first, count;
-  int32_t slot;
+  int32_t slot, element_bytes;
 };
 
 /// What this rank owns of the live slots: runs with their values.
 std::string owned_state(const Optimizer& optim) {
   std::string out;
   for (const Segment& segment : optim.segments()) {
-    for (int slot = 0; slot < static_cast<int>(optim.options.rule->slots.size()); slot++) {
-      if (!(optim.progress[static_cast<size_t>(segment.param)].live_slots >> slot & 1)) continue;
-      append_bits(out, OwnedRun{segment.param, segment.first, segment.count, slot});
-      append_floats(out, optim.slot(slot, segment.share), segment.count);
+    const Section& section = optim.plan.section_of(segment.param);
+    for (int slot = 0; slot < kSlotCount; slot++) {
+      if (!(stored_slots(optim, segment.param) >> slot & 1)) continue;
+      const auto element = static_cast<int32_t>(optim.slot_size(slot, section));
+      append_bits(out, OwnedRun{segment.param, segment.first, segment.count, slot, element});
+      append_bytes(out, optim.slot(slot, segment.section, segment.share),
+                   static_cast<size_t>(segment.count * element));
     }
   }
   return out;
 }
 
-void place_runs(std::string_view record, std::vector<std::vector<std::vector<float>>>& slots) {
+using Slots = std::vector<std::array<std::string, kSlotCount>>;  // by parameter; empty: not live
+
+void place_runs(const Optimizer& optim, std::string_view record, Slots& slots) {
   while (!record.empty()) {
     OwnedRun run;
     std::memcpy(&run, record.data(), sizeof run);
     record.remove_prefix(sizeof run);
-    const size_t bytes = static_cast<size_t>(run.count) * sizeof(float);
-    std::memcpy(
-        slots[static_cast<size_t>(run.param)][static_cast<size_t>(run.slot)].data() + run.first,
-        record.data(), bytes);
+    const auto param = static_cast<size_t>(run.param);
+    const auto element = static_cast<size_t>(run.element_bytes);
+    const size_t bytes = static_cast<size_t>(run.count) * element;
+    std::string& slot = slots[param][static_cast<size_t>(run.slot)];
+    slot.resize(static_cast<size_t>(optim.params[param].count) * element);
+    std::memcpy(slot.data() + static_cast<size_t>(run.first) * element, record.data(), bytes);
     record.remove_prefix(bytes);
   }
 }
@@ -92,9 +113,14 @@ void place_runs(std::string_view record, std::vector<std::vector<std::vector<flo
 
 ModelSpec odd_model() {
   ModelSpec spec;
-  spec.groups = {
-      {{"wte.weight", {67, 31}}, {"none", {0}}, {"one", {1}}, {"h.0.\u00e9 \"quoted\"", {3, 5, 7}}},
-      {{"scalar", {}}, {"none.2", {4, 0, 2}}, {"bias", {1025}}, {"cut", {9001}}}};
+  spec.groups = {{{"wte.weight", {67, 31}},
+                  {"none", {0}},
+                  {"one", {1}, DType::f16, DType::f16},
+                  {"h.0.\u00e9 \"quoted\"", {3, 5, 7}, DType::bf16, DType::bf16}},
+                 {{"scalar", {}},
+                  {"none.2", {4, 0, 2}},
+                  {"bias", {1025}, DType::f64, DType::f64},
+                  {"cut", {9001}, DType::bf16, DType::f32}}};
   return spec;
 }
 
@@ -106,10 +132,12 @@ Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
     for (const ModelParam& param : group) {
       const auto count = static_cast<size_t>(elements_of(param.shape));
       const auto number = static_cast<int32_t>(data_.size());
-      std::vector<float>& data = data_.emplace_back(count);
-      for (size_t i = 0; i < count; i++)
-        data[i] = static_cast<float>((i * 37 + data_.size() * 11) % 101) / 64;
+      data_.emplace_back(count);
       grad_.emplace_back(count);
+      for (size_t i = 0; i < count; i++) {
+        const auto value = static_cast<float>((i * 37 + data_.size() * 11) % 101) / 64;
+        put(param.dtype, data_.back().data(), i, value);
+      }
       added.push_back({.name = param.name,
                        .shape = param.shape,
                        .data = data_.back().data(),
@@ -117,7 +145,9 @@ Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
                        .owner = number % optim_.world(),
                        .flags = 0,
                        .order = 0,
-                       .has_order = false});
+                       .has_order = false,
+                       .dtype = param.dtype,
+                       .grad_dtype = param.grad_dtype});
     }
     auto registered = optim_.register_params(settings_of(spec), added);
     if (!registered.ok()) std::abort();
@@ -134,7 +164,8 @@ Status Model::step() {
   for (size_t p = 0; p < grad_.size(); p++) {
     for (size_t i = 0; i < grad_[p].size(); i++) {
       const auto seed = static_cast<uint64_t>(optim_.step) * 7919 + p * 104729 + i * 31;
-      grad_[p][i] = static_cast<float>(static_cast<int>(seed % 257) - 128) / 256;
+      put(optim_.params[p].grad_dtype, grad_[p].data(), i,
+          static_cast<float>(static_cast<int>(seed % 257) - 128) / 256);
     }
     pointers.push_back(p < missing_from_ ? grad_[p].data() : nullptr);
   }
@@ -160,12 +191,8 @@ std::string Model::state() {
   const auto records = call->gather("state", owned_state(optim_));
   if (!records.ok()) return "failed: " + records.failure().text();
 
-  std::vector<std::vector<std::vector<float>>> slots;
-  for (const Param& param : optim_.params) {
-    slots.emplace_back(optim_.options.rule->slots.size(),
-                       std::vector<float>(static_cast<size_t>(param.count)));
-  }
-  for (const std::string& record : *records) place_runs(record, slots);
+  Slots slots(optim_.params.size());
+  for (const std::string& record : *records) place_runs(optim_, record, slots);
 
   std::string out = text(optim_.options.rule->name, " step ", optim_.step, "\n");
   for (const Group& group : optim_.groups) {
@@ -176,8 +203,8 @@ std::string Model::state() {
     const ParamProgress& progress = optim_.progress[i];
     out += text(param.name, " step ", progress.step, " live ", progress.live_slots, "\n");
     append_bits(out, progress.product);
-    append_floats(out, param.data, param.count);
-    for (const auto& slot : slots[i]) append_floats(out, slot.data(), param.count);
+    append_bytes(out, param.data, param.bytes());
+    for (const std::string& slot : slots[i]) out += slot;
   }
   return out;
 }

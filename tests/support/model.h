@@ -17,6 +17,8 @@ namespace zero::test {
 struct ModelParam {
   std::string name;
   std::vector<int64_t> shape;
+  DType dtype = DType::f32;
+  DType grad_dtype = DType::f32;
 };
 
 struct ModelSpec {
@@ -25,10 +27,11 @@ struct ModelSpec {
   std::vector<std::pair<std::string, double>> settings = {};  // of every group
   int32_t partition = ZERO_PARTITION_EVEN;
   int64_t bucket_bytes = 16'384;
+  int32_t master = ZERO_MASTER_FLOAT32;
   uint32_t missing_from = UINT32_MAX;  // parameters from this number on never get a gradient
 };
 
-/// Some odd shapes, among them none, one and cut ones.
+/// Some odd shapes, among them none, one and cut ones, of several dtypes.
 ModelSpec odd_model();
 
 class Model {
@@ -36,7 +39,6 @@ class Model {
   Model(std::shared_ptr<Comm> comm, const ModelSpec& spec);
 
   Optimizer& optim() { return optim_; }
-  std::vector<std::vector<float>>& data() { return data_; }
 
   Status seal();
   /// Gradients depend on parameter, element and step count only.
@@ -50,7 +52,8 @@ class Model {
 
  private:
   Optimizer optim_;
-  std::vector<std::vector<float>> data_, grad_;
+  std::vector<std::vector<double>> data_, grad_;  // room, aligned for any dtype
+  int32_t master = ZERO_MASTER_FLOAT32;
   uint32_t missing_from_;
 };
 

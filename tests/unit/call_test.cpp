@@ -40,7 +40,9 @@ class EchoComm : public Comm {
   Result<std::byte*> resolve(int32_t, const Location&, size_t) const override { return nothing(); }
   std::shared_ptr<Arena> arena(const Location&) const override { return nullptr; }
   Status all_gather(Call&, const void*, void*, size_t) override { return nothing(); }
-  Status reduce_scatter(Call&, const float*, float*, size_t, float*) override { return nothing(); }
+  Status reduce_scatter(Call&, SumTypes, const void*, void*, size_t, void*) override {
+    return nothing();
+  }
 
   static constexpr size_t kMostBytes = kRecordBytes;
 

@@ -241,7 +241,7 @@ const Bad kBad[] = {
     {"\"name\":\"h.0.w\"", "\"name\":\"\"", "a name of 0 bytes"},
     {"\"name\":\"h.0.w\"", "\"name\":\"empty \\\"\u00e9\\\"\"", "is listed twice"},
     {"\"name\":\"h.0.w\",", "", "there is no 'name'"},
-    {"\"dtype\":\"F32\"", "\"dtype\":\"F16\"", "dtype 'F16', must be F32"},
+    {"\"dtype\":\"F32\"", "\"dtype\":\"I32\"", "dtype 'I32', must be F32"},
     {"\"dtype\":\"F32\"", "\"dtype\":\"\"", "must be F32"},
     {"\"shape\":[2,5]", "\"shape\":[2,-5]", "negative"},
     {"\"shape\":[2,5]", "\"shape\":[2,5.0]", "not an integer"},

@@ -21,6 +21,13 @@ namespace {
 constexpr int32_t kRules[] = {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY,
                               ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL};
 
+using Kind = std::pair<DType, DType>;
+constexpr Kind kKinds[] = {{DType::f32, DType::f32},
+                           {DType::bf16, DType::bf16},
+                           {DType::bf16, DType::f32},
+                           {DType::f16, DType::bf16},
+                           {DType::f64, DType::f64}};
+
 using Groups = std::vector<std::vector<PlanParam>>;
 
 struct Case {
@@ -98,8 +105,9 @@ Case random_case(uint64_t seed) {
   Case made;
   made.options.rule = kRules[random.below(4)];
   made.options.world = random.one_of<int32_t>({1, 2, 3, 4, 5, 7, 8, 16, 61});
-  made.options.bucket_elements =
-      random.one_of<int64_t>({1, 1024, 5000, 20'000, 64 * 1024, 8'388'608});
+  made.options.bucket_bytes =
+      4 * random.one_of<int64_t>({1, 1024, 5000, 20'000, 64 * 1024, 8'388'608});
+  const bool one_dtype = random.below(2) == 0;
   const int64_t seals = 1 + random.below(4);
   int64_t order = 0;
   for (int64_t s = 0; s < seals; ++s) {
@@ -108,13 +116,25 @@ Case random_case(uint64_t seed) {
       const int64_t params = random.below(14);
       for (int64_t i = 0; i < params; ++i) {
         const int64_t position = random.below(3) == 0 ? random.below(10) : order++;
+        const Kind kind = one_dtype ? kKinds[0] : kKinds[random.below(std::size(kKinds))];
         group.push_back({random_count(random), position,
-                         static_cast<int32_t>(random.below(made.options.world))});
+                         static_cast<int32_t>(random.below(made.options.world)), kind.first,
+                         kind.second});
       }
     }
     made.seals.push_back(groups);
   }
   return made;
+}
+
+/// To the end of what `rank` owns in the last section where it owns something.
+int64_t share_end(const Plan& plan, int32_t rank) {
+  int64_t end = 0;
+  for (size_t s = 0; s < plan.sections().size(); ++s) {
+    const int64_t elements = plan.share_elements(s, rank);
+    if (elements > 0) end = plan.sections()[s].share + elements;
+  }
+  return end;
 }
 
 void for_random_cases(const std::function<void(const Case&, const Plan&)>& check) {
@@ -187,7 +207,7 @@ TEST(Plan, share_positions_are_aligned_rise_and_fit) {
         end = segment.share + segment.count;
       }
       // As small as it can be, up to alignment.
-      EXPECT_EQ(plan.share_elements(rank), (end + kAlignment - 1) / kAlignment * kAlignment);
+      EXPECT_EQ(share_end(plan, rank), (end + kAlignment - 1) / kAlignment * kAlignment);
     }
   });
 }
@@ -210,12 +230,12 @@ TEST(Plan, layout_positions_are_aligned_apart_and_fit) {
 /// Follows every element from the layout through the transfers into its owner's share.
 void expect_transfers_carry_everything(const Case& given, const Plan& plan, bool in_place) {
   std::map<int64_t, Transfer> by_share;
-  int64_t share_end = 0;
+  int64_t carried_end = 0;
   int64_t layout_end = 0;
   for (const Transfer& transfer : plan.transfers(in_place)) {
     EXPECT_GT(transfer.chunk, 0);
-    EXPECT_EQ(transfer.share, share_end) << "in order of travel, without gaps";
-    share_end += transfer.chunk;
+    EXPECT_EQ(transfer.share, carried_end) << "in order of travel, without gaps";
+    carried_end += transfer.chunk;
     by_share[transfer.share] = transfer;
     if (in_place) {
       EXPECT_EQ(transfer.layout, layout_end);
@@ -227,7 +247,7 @@ void expect_transfers_carry_everything(const Case& given, const Plan& plan, bool
   }
 
   for (int32_t rank = 0; rank < given.options.world; ++rank) {
-    EXPECT_LE(plan.share_elements(rank), share_end);
+    EXPECT_LE(share_end(plan, rank), carried_end);
     int64_t carried = 0;
     for (const auto& [share, transfer] : by_share) {
       for (const Segment& part : Plan::within(plan.segments(rank), share, transfer.chunk)) {
@@ -251,15 +271,17 @@ TEST(Plan, packed_transfers_carry_everything_in_bounded_pieces) {
   for_random_cases([](const Case& given, const Plan& plan) {
     expect_transfers_carry_everything(given, plan, false);
     for (const Transfer& transfer : plan.transfers(false)) {
-      EXPECT_LE(transfer.chunk,
-                std::max(kBlock, given.options.bucket_elements / given.options.world));
+      const Section& section = plan.sections()[static_cast<size_t>(transfer.section)];
+      const int64_t elements_of_bucket =
+          given.options.bucket_bytes / static_cast<int64_t>(size_of(section.dtype));
+      EXPECT_LE(transfer.chunk, std::max(kBlock, elements_of_bucket / given.options.world));
       EXPECT_EQ(transfer.chunk % kAlignment, 0);
     }
   });
 }
 
 TEST(Plan, even_buckets_travel_in_place_even_when_packed) {
-  Case given{{3, ZERO_PARTITION_EVEN, 9000}, {one_group({30'000, 500, 70'000})}};
+  Case given{{3, ZERO_PARTITION_EVEN, 4 * 9000}, {one_group({30'000, 500, 70'000})}};
   const Plan plan = make(given);
   const std::vector<Transfer> packed = plan.transfers(false);
   const std::vector<Transfer> in_place = plan.transfers(true);
@@ -313,10 +335,10 @@ TEST(Plan, blocks_have_one_owner_under_even) {
   });
 }
 
-TEST(Plan, even_shares_differ_by_at_most_a_block_a_seal) {
+TEST(Plan, even_shares_differ_by_at_most_a_block_a_section) {
   for_random_cases([](const Case& given, const Plan& plan) {
     if (given.options.rule != ZERO_PARTITION_EVEN) return;
-    const auto seals = static_cast<int64_t>(given.seals.size());
+    const auto sections = static_cast<int64_t>(plan.sections().size());
     int64_t least = INT64_MAX;
     int64_t most = 0;
     for (int32_t rank = 0; rank < given.options.world; ++rank) {
@@ -327,21 +349,22 @@ TEST(Plan, even_shares_differ_by_at_most_a_block_a_seal) {
       }
       least = std::min(least, static_cast<int64_t>(blocks.size()));
       most = std::max(most, static_cast<int64_t>(blocks.size()));
-      EXPECT_LE(plan.share_elements(rank),
-                static_cast<int64_t>(blocks.size()) * kBlock + (seals - 1) * kBlock);
+      EXPECT_LE(share_end(plan, rank),
+                static_cast<int64_t>(blocks.size()) * kBlock + (sections - 1) * kBlock);
     }
-    EXPECT_LE(most - least, seals);
+    EXPECT_LE(most - least, sections);
   });
 }
 
-TEST(Plan, even_layout_is_padded_by_less_than_a_block_a_rank_and_seal) {
+TEST(Plan, even_layout_is_padded_by_less_than_a_block_a_rank_and_section) {
   for_random_cases([](const Case& given, const Plan& plan) {
     if (given.options.rule != ZERO_PARTITION_EVEN) return;
     const std::vector<PlanParam> params = given.params();
     int64_t elements = 0;
     for (const PlanParam& param : params) elements += param.count;
-    const int64_t slack = static_cast<int64_t>(params.size()) * kAlignment +
-                          static_cast<int64_t>(given.seals.size()) * kBlock * given.options.world;
+    const int64_t slack =
+        static_cast<int64_t>(params.size()) * kAlignment +
+        static_cast<int64_t>(plan.sections().size()) * kBlock * given.options.world;
     EXPECT_LE(plan.layout_elements(), elements + slack);
   });
 }
@@ -460,9 +483,9 @@ TEST(Plan, whole_tensor_layout_is_by_owner_each_padded_to_the_longest) {
   EXPECT_EQ(plan.layout(1), 16);
   EXPECT_EQ(plan.layout(2), 128);
   EXPECT_EQ(plan.layout(0), 128 + 32);
-  EXPECT_EQ(plan.share_elements(0), 64);
-  EXPECT_EQ(plan.share_elements(1), 0);
-  EXPECT_EQ(plan.share_elements(2), 48);
+  EXPECT_EQ(share_end(plan, 0), 64);
+  EXPECT_EQ(share_end(plan, 1), 0);
+  EXPECT_EQ(share_end(plan, 2), 48);
   ASSERT_EQ(plan.transfers(true).size(), 1u);
   EXPECT_EQ(plan.transfers(true)[0].chunk, 64);
   EXPECT_EQ(plan.transfers(false)[0].layout, -1);
@@ -471,7 +494,7 @@ TEST(Plan, whole_tensor_layout_is_by_owner_each_padded_to_the_longest) {
 TEST(Plan, even_buckets_are_full_ones_then_what_is_left_for_all_then_single_blocks) {
   // 2 ranks, buckets of 4 blocks, 11 blocks: two full, one of 2, one of a block for rank 0 alone.
   const Plan plan =
-      make({{2, ZERO_PARTITION_EVEN, 4 * kBlock + 100}, {one_group({11 * kBlock - 7})}});
+      make({{2, ZERO_PARTITION_EVEN, 4 * (4 * kBlock + 100)}, {one_group({11 * kBlock - 7})}});
   const std::vector<Transfer> transfers = plan.transfers(true);
   ASSERT_EQ(transfers.size(), 4u);
   const int64_t chunks[] = {2 * kBlock, 2 * kBlock, kBlock, kBlock};
@@ -479,7 +502,60 @@ TEST(Plan, even_buckets_are_full_ones_then_what_is_left_for_all_then_single_bloc
   EXPECT_EQ(plan.layout_elements(), 12 * kBlock);
   EXPECT_EQ(plan.owned_elements(0), 6 * kBlock - 7);
   EXPECT_EQ(plan.owned_elements(1), 5 * kBlock);
-  EXPECT_EQ(plan.share_elements(1), 5 * kBlock);
+  EXPECT_EQ(share_end(plan, 1), 5 * kBlock);
+}
+
+TEST(Plan, dtypes_of_a_seal_travel_apart) {
+  for_random_cases([](const Case& given, const Plan& plan) {
+    const std::vector<PlanParam> params = given.params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      const Section& section = plan.section_of(static_cast<int64_t>(i));
+      EXPECT_EQ(section.dtype, params[i].dtype);
+      EXPECT_EQ(section.grad_dtype, params[i].grad_dtype);
+      const int64_t begin = plan.layout(static_cast<int64_t>(i));
+      EXPECT_GE(begin, section.layout);
+      EXPECT_LE(begin + params[i].count, section.layout + section.layout_elements);
+    }
+    for (int32_t rank = 0; rank < given.options.world; ++rank) {
+      for (const Segment& segment : plan.segments(rank)) {
+        EXPECT_EQ(&plan.sections()[static_cast<size_t>(segment.section)],
+                  &plan.section_of(segment.param));
+      }
+    }
+  });
+}
+
+TEST(Plan, places_in_bytes_are_apart_aligned_and_inside) {
+  for_random_cases([](const Case& given, const Plan& plan) {
+    std::vector<std::pair<int64_t, int64_t>> data, grads;
+    const std::vector<PlanParam> params = given.params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      const auto index = static_cast<int64_t>(i);
+      const Section& section = plan.section_of(index);
+      const int64_t padded = (params[i].count + kAlignment - 1) / kAlignment * kAlignment;
+      const auto bytes = [&](DType dtype) { return padded * static_cast<int64_t>(size_of(dtype)); };
+      const int64_t at = section.data_at(plan.layout(index));
+      const int64_t grad_at = section.grad_at(plan.layout(index));
+      EXPECT_EQ(section.data_bytes % 64, 0);
+      EXPECT_EQ(section.grad_bytes % 64, 0);
+      data.emplace_back(at, at + bytes(section.dtype));
+      grads.emplace_back(grad_at, grad_at + bytes(section.grad_dtype));
+    }
+    expect_disjoint(data, plan.data_bytes());
+    expect_disjoint(grads, plan.grad_bytes());
+    for (int32_t rank = 0; rank < given.options.world; ++rank) {
+      std::vector<std::pair<int64_t, int64_t>> owned, sums;
+      for (const Segment& segment : plan.segments(rank)) {
+        const Section& section = plan.section_of(segment.param);
+        owned.emplace_back(section.owned_at(segment.share),
+                           section.owned_at(segment.share + segment.count));
+        sums.emplace_back(section.sum_at(segment.share),
+                          section.sum_at(segment.share + segment.count));
+      }
+      expect_disjoint(owned, plan.owned_bytes());
+      expect_disjoint(sums, plan.sum_bytes());
+    }
+  });
 }
 
 TEST(Plan, one_rank_owns_each_parameter_as_one_segment) {
@@ -492,7 +568,7 @@ TEST(Plan, fewer_elements_than_ranks_leave_ranks_without_any) {
   for (const int32_t rule : kRules) {
     const Plan plan = make({{10'000, rule, 8'388'608}, {one_group({1, 0, 2})}});
     EXPECT_EQ(plan.segments(9'999).size(), 0u);
-    EXPECT_EQ(plan.share_elements(9'999), 0);
+    EXPECT_EQ(share_end(plan, 9'999), 0);
     int64_t owned = 0;
     for (int32_t rank = 0; rank < 10'000; ++rank) owned += plan.owned_elements(rank);
     EXPECT_EQ(owned, 3);
@@ -520,7 +596,7 @@ TEST(Plan, an_empty_plan_answers) {
   const Plan plan({5, ZERO_PARTITION_EVEN, 4096});
   EXPECT_EQ(plan.params(), 0);
   EXPECT_EQ(plan.layout_elements(), 0);
-  EXPECT_EQ(plan.share_elements(4), 0);
+  EXPECT_EQ(share_end(plan, 4), 0);
   EXPECT_EQ(plan.owned_elements(4), 0);
   EXPECT_TRUE(plan.segments(4).empty());
 }

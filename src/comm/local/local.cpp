@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "comm/create.h"
 #include "kernels/float_environment.h"
+#include "kernels/kernels.h"
 
 namespace zero {
 
@@ -88,23 +89,25 @@ Status LocalComm::all_gather(Call& call, const void* send, void* recv, size_t by
   return {};
 }
 
-Status LocalComm::reduce_scatter(Call& call, const float* send, float* recv, size_t count, float*) {
-  const size_t ranks = static_cast<size_t>(world());
-  const size_t piece = std::max(kPieceBytes / sizeof(float) / ranks, size_t{1});
-  std::vector<float> mine(ranks * piece), all(ranks * ranks * piece);
+Status LocalComm::reduce_scatter(Call& call, SumTypes types, const void* send, void* recv,
+                                 size_t count, void*) {
+  const size_t ranks = static_cast<size_t>(world()), element = size_of(types.from);
+  const size_t piece = std::max(kPieceBytes / element / ranks, size_t{1});
+  std::vector<std::byte> mine(ranks * piece * element), all(ranks * mine.size());
+  std::vector<const void*> parts(ranks);
+  const ReduceKernel reduce = kernel_table(best_isa()).reduction(types.sum, types.from, Norm::none);
   const FloatEnvironment environment;
   for (size_t done = 0; done < count;) {
     const size_t part = std::min(count - done, piece);
+    const size_t bytes = part * element;
     for (size_t r = 0; r < ranks; ++r)
-      std::memcpy(mine.data() + r * part, send + r * count + done, part * sizeof(float));
-    ZERO_TRY(call.exchange("reduce_scatter", std::as_bytes(std::span(mine).first(ranks * part)),
-                           std::as_writable_bytes(std::span(all).first(ranks * ranks * part))));
-    for (size_t i = 0; i < part; ++i) {
-      const float* const first = all.data() + static_cast<size_t>(rank()) * part + i;
-      float sum = first[0];
-      for (size_t r = 1; r < ranks; ++r) sum += first[r * ranks * part];
-      recv[done + i] = sum;
-    }
+      std::memcpy(mine.data() + r * bytes,
+                  static_cast<const std::byte*>(send) + (r * count + done) * element, bytes);
+    ZERO_TRY(call.exchange("reduce_scatter", std::span(mine).first(ranks * bytes),
+                           std::span(all).first(ranks * ranks * bytes)));
+    for (size_t r = 0; r < ranks; ++r)
+      parts[r] = all.data() + (r * ranks + static_cast<size_t>(rank())) * bytes;
+    reduce(static_cast<std::byte*>(recv) + done * size_of(types.sum), parts.data(), world(), part);
     done += part;
   }
   return {};

@@ -28,8 +28,8 @@ class LocalComm final : public Comm {
   std::shared_ptr<Arena> arena(const Location& location) const override;
 
   Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override;
-  Status reduce_scatter(Call& call, const float* send, float* recv, size_t count,
-                        float* scratch) override;
+  Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv, size_t count,
+                        void* scratch) override;
 
  protected:
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,

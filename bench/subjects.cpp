@@ -2,6 +2,7 @@
 #include "subjects.h"
 
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "random_fill.h"
@@ -9,9 +10,11 @@
 namespace bench {
 namespace {
 
-constexpr std::array<CaseInfo, 7> kCases = {{
+constexpr std::array<CaseInfo, 9> kCases = {{
     {"direct", "zero_step, arenas, local comm"},
     {"direct-clip", "the same with max_grad_norm"},
+    {"bf16-master", "zero_step, arenas, local comm; bf16 with fp32 masters"},
+    {"bf16-remainder", "the same with remainders"},
     {"foreign", "zero_step, malloc'd memory, local comm"},
     {"collective", "zero_step, user comm (copy in, copy out)"},
     {"reduce", "zero_reduce_grads, arenas, local comm"},
@@ -19,11 +22,25 @@ constexpr std::array<CaseInfo, 7> kCases = {{
     {"save", "zero_state_save, likewise"},
 }};
 
+int32_t dtype_of(Case which) {
+  const bool halves = which == Case::direct_master || which == Case::direct_remainder;
+  return halves ? ZERO_BFLOAT16 : ZERO_FLOAT32;
+}
+
+void fill_as(int32_t dtype, char* to, size_t count, float scale, uint64_t seed) {
+  if (dtype == ZERO_FLOAT32) return random_fill(reinterpret_cast<float*>(to), count, scale, seed);
+  std::vector<float> values(count);
+  random_fill(values.data(), count, scale, seed);
+  for (size_t i = 0; i < count; i++)  // the upper halves
+    std::memcpy(to + 2 * i, reinterpret_cast<const char*>(&values[i]) + 2, 2);
+}
+
 zero_options make_options(const Rank& rank, Case which) {
   zero_options options;
   zero_options_init(&options, sizeof options);
   options.threads = rank.threads;
   if (which == Case::direct_clip) options.max_grad_norm = 1;
+  if (which == Case::direct_remainder) options.master = ZERO_MASTER_REMAINDER;
   return options;
 }
 
@@ -44,6 +61,11 @@ double modelled_bytes(Case which, int world) {
       return 4 * n + 24;
     case Case::direct_clip:
       return 4 * n + 32;
+    // Gradients 2n; moments 16; the parameter written 2 and its master 8, or both halves 8.
+    case Case::direct_master:
+      return 2 * n + 26;
+    case Case::direct_remainder:
+      return 2 * n + 24;
     // Into staging 8n, the step 4n + 24, into the outbox 4, out of it 8(n - 1).
     case Case::foreign:
       return n == 1 ? 28 : 20 * n + 20;
@@ -59,7 +81,7 @@ double modelled_bytes(Case which, int world) {
   return 0;
 }
 
-std::vector<zero_param> make_params(const Workload& work) {
+std::vector<zero_param> make_params(const Workload& work, int32_t dtype) {
   std::vector<zero_param> params(work.tensors.size());
   for (size_t i = 0; i < params.size(); i++) {
     zero_param_init(&params[i], sizeof params[i]);
@@ -67,7 +89,7 @@ std::vector<zero_param> make_params(const Workload& work) {
     params[i].name = tensor.name.c_str();
     params[i].shape = tensor.shape.data();
     params[i].ndim = static_cast<int32_t>(tensor.shape.size());
-    params[i].dtype = ZERO_FLOAT32;
+    params[i].dtype = dtype;
     params[i].flags = ZERO_PARAM_PADDED;
   }
   return params;
@@ -108,7 +130,7 @@ void Subject::create_comm(const BounceMemory& bounce, int serial) {
 
 void Subject::allocate() {
   const zero_options options = make_options(rank_, case_);
-  const std::vector<zero_param> params = make_params(work_);
+  const std::vector<zero_param> params = make_params(work_, dtype_of(case_));
   zero_plan plan;
   zero_plan_init(&plan, sizeof plan);
   offsets_.resize(params.size());
@@ -132,7 +154,7 @@ void Subject::allocate() {
 void Subject::register_all() {
   const zero_options options = make_options(rank_, case_);
   check(zero_create(&optim_, comm_, &options), "zero_create");
-  std::vector<zero_param> params = make_params(work_);
+  std::vector<zero_param> params = make_params(work_, dtype_of(case_));
   for (size_t i = 0; i < params.size(); i++) {
     params[i].data = data_ + offsets_[i];
     params[i].grad = grads_ + offsets_[i];
@@ -145,9 +167,9 @@ void Subject::fill() {
   const bool writes_params = !shares_arenas_ || case_ == Case::foreign || rank_.rank == 0;
   for (size_t i = 0; i < offsets_.size(); i++) {
     const auto count = static_cast<size_t>(work_.tensors[i].count);
-    random_fill(reinterpret_cast<float*>(grads_ + offsets_[i]), count, 0.01f,
-                i * kMaxRanks + static_cast<size_t>(rank_.rank));
-    if (writes_params) random_fill(reinterpret_cast<float*>(data_ + offsets_[i]), count, 0.1f, i);
+    fill_as(dtype_of(case_), grads_ + offsets_[i], count, 0.01f,
+            i * kMaxRanks + static_cast<size_t>(rank_.rank));
+    if (writes_params) fill_as(dtype_of(case_), data_ + offsets_[i], count, 0.1f, i);
   }
 }
 

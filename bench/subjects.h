@@ -13,7 +13,17 @@
 
 namespace bench {
 
-enum class Case { direct, direct_clip, foreign, collective, reduce, clip, save };
+enum class Case {
+  direct,
+  direct_clip,
+  direct_master,
+  direct_remainder,
+  foreign,
+  collective,
+  reduce,
+  clip,
+  save
+};
 
 struct CaseInfo {
   const char* name;
@@ -60,6 +70,6 @@ class Subject {
 /// End this rank with the library's reason unless `status` is ZERO_OK.
 void check(zero_status status, const char* call);
 
-std::vector<zero_param> make_params(const Workload& work);
+std::vector<zero_param> make_params(const Workload& work, int32_t dtype = ZERO_FLOAT32);
 
 }  // namespace bench

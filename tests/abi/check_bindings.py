@@ -19,7 +19,7 @@ HEADER, PROGRAM, BINDINGS = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(BINDINGS / "python"))
 
-from libzero import _abi  # noqa: E402
+from libzero import _abi, _structs  # noqa: E402
 
 SCALARS: dict[str, tuple[Any, str]] = {
     "int32_t": (c.c_int32, "i32"),
@@ -31,8 +31,8 @@ SCALARS: dict[str, tuple[Any, str]] = {
     "void": (None, "c_void"),
     "zero_status": (c.c_int32, "zero_status"),
 }
-HANDLES = {"zero_comm": _abi.CommHandle, "zero_optim": _abi.OptimHandle}
-STRUCTS = {struct.c_name: struct for struct in _abi.STRUCTS}
+HANDLES = {"zero_comm": _structs.CommHandle, "zero_optim": _structs.OptimHandle}
+STRUCTS = {struct.c_name: struct for struct in _structs.STRUCTS}
 faults: list[str] = []
 
 
@@ -174,6 +174,7 @@ def check_python_constants() -> None:
         "ZERO_OPTIMIZER_": _abi.OPTIMIZERS,
         "ZERO_PARTITION_": _abi.PARTITIONS,
         "ZERO_NONFINITE_": _abi.NONFINITES,
+        "ZERO_MASTER_": _abi.MASTERS,
         "ZERO_REDUCE_": _abi.REDUCTIONS,
     }
     for prefix, table in tables.items():
@@ -182,6 +183,8 @@ def check_python_constants() -> None:
         if prefix != "ZERO_":
             there = [name for name in constants if name.startswith(prefix)]
             expect(f"Python's number of {prefix}*", len(there), len(table))
+    dtypes = [name for name in constants if re.fullmatch(r"ZERO_B?(FLOAT|INT)\d+", name)]
+    expect("Python's number of dtypes", len(dtypes), len(_abi.DTYPES))
     for name, value in vars(_abi).items():
         if isinstance(value, int) and name.isupper():
             expect(f"Python {name}", constants.get(f"ZERO_{name}"), value)

@@ -8,21 +8,28 @@ import math
 import numbers
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Union
+from dataclasses import dataclass, replace
+from typing import Any, Optional, Union
 
-from ._abi import CommHandle, int64, lib
-
-_ITEM_BYTES = {"float32": 4, "float64": 8, "int32": 4, "int64": 8}
-_ARRAY_TYPES = {"f4": "float32", "f8": "float64", "i4": "int32", "i8": "int64"}
-_BUFFER_KINDS = {"f": "f", "d": "f", "i": "i", "l": "i", "q": "i", "n": "i"}
+from ._abi import lib
+from ._dtypes import (
+    ARRAY_TYPES,
+    BUFFER_KINDS,
+    FLOATING,
+    HALF_FORMAT,
+    ITEM_BYTES,
+    VIEW_FORMATS,
+    typestr_of,
+)
+from ._structs import CommHandle
+from ._values import int64
 
 Shape = Union[int, Sequence[int]]
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Dense writable memory. `dtype` is "" when nobody said; `keep` keeps the memory alive."""
+    """Dense writable memory; `keep` keeps it alive."""
 
     address: int
     shape: tuple[int, ...]
@@ -42,9 +49,10 @@ def shape_of(shape: Shape) -> tuple[int, ...]:
     return dimensions
 
 
-def buffer_of(value: Any, what: str) -> Buffer:
+def buffer_of(value: Any, what: str, untyped: str = "float32") -> Buffer:
     """What `value` is: a numpy array or anything with its interface, a torch tensor on the host, an
-    object with the buffer protocol (ctypes, array, memoryview), or (address, shape) of float32."""
+    object with the buffer protocol (ctypes, array, memoryview), or (address, shape), whose elements
+    are `untyped`."""
     # A numpy scalar shows the memory of a temporary.
     if isinstance(value, numbers.Number):
         raise TypeError(f"{what} is a number; an array is needed")
@@ -53,14 +61,21 @@ def buffer_of(value: Any, what: str) -> Buffer:
     if hasattr(value, "__array_interface__"):
         return _from_array(value, what)
     if isinstance(value, tuple):
-        return _from_address(value, what)
+        return _from_address(value, what, untyped)
     return _from_protocol(value, what)
 
 
-def float32_of(value: Any, what: str) -> Buffer:
-    buffer = buffer_of(value, what)
-    if buffer.dtype != "float32":
-        raise TypeError(f"{what} is {buffer.dtype or 'of no known dtype'}; float32 is needed")
+def floating_of(value: Any, what: str, wanted: Optional[str], untyped: str) -> Buffer:
+    """Memory of a floating type: of the `wanted` one, unless that is None. What does not say its
+    type is of `untyped`; uint16 says no more than that its elements are 16 bits."""
+    buffer = buffer_of(value, what, untyped)
+    if buffer.dtype == "uint16" and ITEM_BYTES[untyped] == ITEM_BYTES["uint16"]:
+        buffer = replace(buffer, dtype=untyped)
+    if buffer.dtype not in FLOATING:
+        hint = "; for its 16 bits say which by dtype" if buffer.dtype == "uint16" else ""
+        raise TypeError(f"{what} is {buffer.dtype}; there are {', '.join(FLOATING)}{hint}")
+    if wanted is not None and buffer.dtype != wanted:
+        raise TypeError(f"{what} is {buffer.dtype}; {wanted} is needed")
     return buffer
 
 
@@ -103,18 +118,21 @@ def _from_array(value: Any, what: str) -> Buffer:
     if strides is not None and not _dense(shape, strides, item):
         raise _not_dense(what)
     # ">" is the byte order of other machines.
-    dtype = typestr if typestr[0] == ">" else _ARRAY_TYPES.get(typestr[1:], typestr)
+    dtype = typestr if typestr[0] == ">" else ARRAY_TYPES.get(typestr[1:], typestr)
+    # To numpy an element of ml_dtypes is two bytes; only the dtype knows more.
+    if item == 2 and getattr(getattr(value, "dtype", None), "name", "") == "bfloat16":
+        dtype = "bfloat16"
     return Buffer(address, shape, dtype, math.prod(shape) * item, value)
 
 
-def _from_address(value: tuple[Any, ...], what: str) -> Buffer:
+def _from_address(value: tuple[Any, ...], what: str, dtype: str) -> Buffer:
     if len(value) != 2 or not isinstance(value[0], int):
         raise TypeError(f"{what}: a tuple must be (address, shape), not {value!r}")
     address, shape = value[0], shape_of(value[1])
     elements = math.prod(shape)
     if address <= 0 and elements:
         raise ValueError(f"{what}: address {address} is none")
-    return Buffer(address, shape, "float32", elements * 4, None)
+    return Buffer(address, shape, dtype, elements * ITEM_BYTES[dtype], None)
 
 
 def _from_protocol(value: Any, what: str) -> Buffer:
@@ -130,8 +148,8 @@ def _from_protocol(value: Any, what: str) -> Buffer:
     if view.readonly:
         raise ValueError(f"{what} is read-only")
     code = view.format.lstrip("@=<")
-    kind = _BUFFER_KINDS.get(code, code)
-    dtype = _ARRAY_TYPES.get(f"{kind}{view.itemsize}", view.format)
+    kind = BUFFER_KINDS.get(code, code)
+    dtype = ARRAY_TYPES.get(f"{kind}{view.itemsize}", view.format)
     shape = tuple(view.shape or ())
     if view.nbytes == 0:
         return Buffer(0, shape, dtype, 0, value)
@@ -159,7 +177,8 @@ class ArenaMemory:
         weakref.finalize(self, _free_arena, self.address).atexit = False
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any:
-        """Part of the arena as a numpy array, or as a memoryview where there is no numpy."""
+        """Part of the arena as a numpy array, or as a memoryview where there is no numpy. A type
+        that these do not have is shown as uint16."""
         try:
             import numpy
         except ImportError:
@@ -167,8 +186,8 @@ class ArenaMemory:
         return numpy.asarray(_Exporter(self, self.address + offset, shape, dtype))
 
     def _memoryview(self, offset: int, shape: tuple[int, ...], dtype: str) -> memoryview:
-        code = {"float32": "f", "float64": "d", "int32": "i", "int64": "q"}.get(dtype, "B")
-        size = math.prod(shape) * _ITEM_BYTES.get(dtype, 1)
+        code = VIEW_FORMATS.get(dtype, HALF_FORMAT)
+        size = math.prod(shape) * ITEM_BYTES[dtype]
         memory = (c.c_char * size).from_address(self.address + offset)
         memory.owner = self  # type: ignore[attr-defined]
         view = memoryview(memory).cast("B")
@@ -181,11 +200,10 @@ class _Exporter:
     def __init__(
         self, owner: ArenaMemory, address: int, shape: tuple[int, ...], dtype: str
     ) -> None:
-        typestr = {name: f"<{code}" for code, name in _ARRAY_TYPES.items()}.get(dtype, "|u1")
         self.owner = owner
         self.__array_interface__ = {
             "data": (address, False),
             "shape": shape,
-            "typestr": typestr,
+            "typestr": typestr_of(dtype),
             "version": 3,
         }

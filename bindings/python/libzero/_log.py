@@ -8,7 +8,8 @@ import logging
 import sys
 
 from . import _abi
-from ._abi import LogFn, lib
+from ._abi import lib
+from ._structs import LogFn
 
 _LEVELS = {
     _abi.LOG_ERROR: logging.ERROR,

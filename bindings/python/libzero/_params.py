@@ -8,17 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
-from . import _abi
-from ._buffers import Buffer, Shape, float32_of, shape_of
+from . import _abi, _structs, _values
+from ._buffers import Buffer, Shape, floating_of, shape_of
+from ._dtypes import FLOATING
 
 
 @dataclass
 class Param:
     """A parameter: its memory (see Optimizer), or its shape where the memory comes later.
 
+    `dtype` is "float32", "float64", "bfloat16" or "float16". Memory says it by itself, but for
+    uint16 (numpy has no bfloat16) and (address, shape); where nobody says it, it is float32.
+    `grad_dtype` is for gradients that come later and are of another dtype than the parameter.
     `order` is the position in the forward pass (default: that of registration), `owner` its rank
     with partition "manual". `padded` says that data and grad may be read and written up to the next
-    multiple of 64 bytes behind their end, as allocate() lays them out.
+    multiple of 16 elements behind their end, as allocate() lays them out.
     """
 
     name: str
@@ -28,6 +32,8 @@ class Param:
     order: Optional[int] = None
     owner: int = 0
     padded: bool = False
+    dtype: Optional[str] = None
+    grad_dtype: Optional[str] = None
 
 
 # Name to array, Params, or (name, data) and (name, data, grad).
@@ -40,6 +46,8 @@ class Prepared:
 
     param: Param
     shape: tuple[int, ...]
+    dtype: str
+    grad_dtype: str
     data: Optional[Buffer]
     grad: Optional[Buffer]
 
@@ -51,55 +59,72 @@ def params_of(params: Params) -> list[Param]:
 
 
 def prepare(param: Param) -> Prepared:
-    data = None if param.data is None else float32_of(param.data, f"parameter {param.name!r}")
-    if data is not None:
+    what, dtype, grad_dtype = f"parameter {param.name!r}", param.dtype, param.grad_dtype
+    for given, of in ((dtype, "dtype"), (grad_dtype, "grad_dtype")):
+        if given is not None:
+            _values.choice(FLOATING, given, f"{what}: {of}")
+    data = None
+    if param.data is not None:
+        data = floating_of(param.data, what, dtype, dtype or "float32")
+        dtype = data.dtype
         shape = data.shape
         if param.shape is not None and shape_of(param.shape) != shape:
-            raise ValueError(
-                f"parameter {param.name!r} has shape {shape}, and {shape_of(param.shape)} was given"
-            )
+            raise ValueError(f"{what} has shape {shape}, and {shape_of(param.shape)} was given")
     elif param.shape is None:
-        raise ValueError(f"parameter {param.name!r} has neither data nor a shape")
+        raise ValueError(f"{what} has neither data nor a shape")
     else:
         shape = shape_of(param.shape)
-    return Prepared(param, shape, data, grad_of(param.grad, param.name, shape))
+    dtype = dtype or "float32"
+    grad = memory_of(
+        param.grad, f"gradient of {param.name!r}", shape, grad_dtype, grad_dtype or dtype
+    )
+    if grad is not None:
+        grad_dtype = grad.dtype
+    return Prepared(param, shape, dtype, grad_dtype or dtype, data, grad)
 
 
-def grad_of(value: Any, name: str, shape: tuple[int, ...]) -> Optional[Buffer]:
-    return memory_of(value, f"gradient of {name!r}", shape)
-
-
-def memory_of(value: Any, what: str, shape: tuple[int, ...]) -> Optional[Buffer]:
-    """The memory of `value`, which must have the elements of `shape`; None is none."""
+def memory_of(
+    value: Any, what: str, shape: tuple[int, ...], wanted: Optional[str], untyped: str
+) -> Optional[Buffer]:
+    """The memory of `value`, which must have the elements of `shape`; None is none. For `wanted`
+    and `untyped` see floating_of."""
     if value is None:
         return None
-    buffer = float32_of(value, what)
+    buffer = floating_of(value, what, wanted, untyped)
     # The same number of elements is not enough: a transposed gradient would train nonsense.
     if buffer.shape != shape:
         raise ValueError(f"{what} has shape {buffer.shape}, the parameter has {shape}")
     return buffer
 
 
+def refuse_unknown(given: Mapping[str, Any] | None, known: set[str]) -> None:
+    unknown = [name for name in given or () if name not in known]
+    if unknown:
+        raise KeyError(f"{', '.join(map(repr, unknown))}: no parameter has that name")
+
+
 def c_params(params: Sequence[Prepared]) -> Any:
     """The array for C. It keeps names and shapes; the memory is kept by `params`."""
-    array = (_abi.Param * len(params))()
-    default = _abi.create(_abi.Param)
+    array = (_structs.Param * len(params))()
+    default = _abi.create(_structs.Param)
     for entry, prepared in zip(array, params):
         param = prepared.param
         c.pointer(entry)[0] = default
-        entry.name = _abi.text(param.name, "parameter")
+        entry.name = _values.text(param.name, "parameter")
         entry.data = address(prepared.data)
         entry.grad = address(prepared.grad)
         what = f"parameter {param.name!r}:"
-        dimensions = [_abi.int64(size, f"{what} dimension") for size in prepared.shape]
+        dimensions = [_values.int64(size, f"{what} dimension") for size in prepared.shape]
         entry.shape = (c.c_int64 * len(dimensions))(*dimensions)
         entry.ndim = len(dimensions)
-        entry.owner = _abi.int32(param.owner, f"{what} owner")
+        entry.dtype = FLOATING[prepared.dtype]
+        entry.grad_dtype = FLOATING[prepared.grad_dtype]
+        entry.owner = _values.int32(param.owner, f"{what} owner")
         if param.padded:
             entry.flags |= _abi.PARAM_PADDED
         if param.order is not None:
             entry.flags |= _abi.PARAM_ORDER
-            entry.order = _abi.int64(param.order, f"{what} order")
+            entry.order = _values.int64(param.order, f"{what} order")
     return array
 
 
@@ -126,15 +151,17 @@ def c_options(
     grad_norm_type: float = 0.0,
     nonfinite: str = "ignore",
     threads: int = 0,
+    master: str = "float32",
     settings: Mapping[str, float],
 ) -> Any:
-    options = _abi.create(_abi.Options)
-    options.optimizer = _abi.choice(_abi.OPTIMIZERS, optimizer, "optimizer")
-    options.partition = _abi.choice(_abi.PARTITIONS, partition, "partition")
-    options.bucket_bytes = _abi.int64(bucket_bytes, "bucket_bytes")
-    options.max_grad_norm = _abi.double(max_grad_norm, "max_grad_norm")
-    options.grad_norm_type = _abi.double(grad_norm_type, "grad_norm_type")
-    options.nonfinite = _abi.choice(_abi.NONFINITES, nonfinite, "nonfinite")
-    options.threads = _abi.int32(threads, "threads")
-    options.names, options.values, options.setting_count = _abi.settings(settings)
+    options = _abi.create(_structs.Options)
+    options.optimizer = _values.choice(_abi.OPTIMIZERS, optimizer, "optimizer")
+    options.partition = _values.choice(_abi.PARTITIONS, partition, "partition")
+    options.bucket_bytes = _values.int64(bucket_bytes, "bucket_bytes")
+    options.max_grad_norm = _values.double(max_grad_norm, "max_grad_norm")
+    options.grad_norm_type = _values.double(grad_norm_type, "grad_norm_type")
+    options.nonfinite = _values.choice(_abi.NONFINITES, nonfinite, "nonfinite")
+    options.threads = _values.int32(threads, "threads")
+    options.master = _values.choice(_abi.MASTERS, master, "master")
+    options.names, options.values, options.setting_count = _values.settings(settings)
     return options

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Optional
 
-from . import _abi
-from ._abi import CommHandle, lib
+from . import _abi, _structs
+from ._abi import lib
+from ._dtypes import ITEM_BYTES, name_of
 from ._errors import pending
-
-_ITEM_BYTES = {1: 4, 2: 8, 3: 4, 4: 8}
-_DTYPE_NAMES = {number: name for name, number in _abi.DTYPES.items()}
+from ._structs import CommHandle
 
 # send (read-only) and recv (writable), as bytes; neither may be used after the return.
 Move = Callable[[memoryview, memoryview], object]
@@ -30,7 +29,8 @@ class Collectives:
     exchange    gather `send` of every rank into `recv`, in rank order; host memory
     all_gather  the same, for parameters
     all_to_all  the r-th piece of `send` goes to rank r; `recv` gets one piece of each rank
-    reduce_scatter  (send, recv, dtype): this rank's part of the sum over ranks into `recv`
+    reduce_scatter  (send, recv, dtype): this rank's part of the sum over ranks into `recv`;
+                "float32", or "float64" for parameters of that dtype
     split       (color, rank, world) -> the collectives of that sub-group, None for a negative color
     free        called once, when the comm is gone
 
@@ -62,7 +62,7 @@ _numbers = itertools.count(1)
 def create(
     handle: CommHandle, collectives: Collectives, rank: int, world: int, options: Any
 ) -> None:
-    functions = _abi.create(_abi.CommFunctions)
+    functions = _abi.create(_structs.CommFunctions)
     functions.exchange = _thunks.exchange
     functions.all_gather = _thunks.all_gather
     for name in _OPTIONAL:
@@ -144,8 +144,8 @@ def _reduce_scatter(ctx: int, send: int, recv: int, count: int, dtype: int, _str
         seat = _seats[ctx]
         use = seat.collectives.reduce_scatter
         assert use is not None
-        size = count * _ITEM_BYTES[dtype]
-        name = _DTYPE_NAMES[dtype]
+        name = name_of(dtype)
+        size = count * ITEM_BYTES[name]
         _lend(
             _bytes_at(send, size * seat.world),
             _bytes_at(recv, size),
@@ -188,10 +188,10 @@ def _free(ctx: int) -> None:
 
 # Made once and never freed: C may call them as long as any user comm lives.
 _thunks = SimpleNamespace(
-    exchange=_abi.ExchangeFn(_gather("exchange")),
-    all_gather=_abi.MoveFn(_gather("all_gather")),
-    all_to_all=_abi.MoveFn(_all_to_all),
-    reduce_scatter=_abi.ReduceScatterFn(_reduce_scatter),
-    split=_abi.SplitFn(_split),
-    free=_abi.FreeFn(_free),
+    exchange=_structs.ExchangeFn(_gather("exchange")),
+    all_gather=_structs.MoveFn(_gather("all_gather")),
+    all_to_all=_structs.MoveFn(_all_to_all),
+    reduce_scatter=_structs.ReduceScatterFn(_reduce_scatter),
+    split=_structs.SplitFn(_split),
+    free=_structs.FreeFn(_free),
 )

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Union, overload
 
-from . import _abi, _user
-from ._abi import CommHandle, int32, lib
+from . import _abi, _structs, _user, _values
+from ._abi import lib
 from ._buffers import ArenaMemory, Shape, buffer_of, shape_of
+from ._dtypes import ITEM_BYTES
 from ._errors import ZeroError
+from ._structs import CommHandle
 from ._user import Collectives
+from ._values import int32
+
+_REDUCIBLE = ("float32", "float64", "int32", "int64")
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Comm:
     ) -> Comm:
         """Join the `world` ranks of this host, processes or threads, that pass the same name."""
         handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
-        encoded = _abi.text(name, "name")
+        encoded = _values.text(name, "name")
         lib().zero_comm_create_local(
             c.byref(handle), encoded, int32(rank, "rank"), int32(world, "world"), options
         )
@@ -125,15 +130,15 @@ class Comm:
     def all_reduce(self, data: Any, operation: str = "sum") -> Any:
         """Combine over all ranks, "sum", "min" or "max": an array in place, or a number, which is
         returned. A number must be an int on every rank or a float on every rank."""
-        chosen = _abi.choice(_abi.OPERATIONS, operation, "operation")
+        chosen = _values.choice(_abi.OPERATIONS, operation, "operation")
         if isinstance(data, numbers.Integral):
             return self._all_reduce_number(int(data), chosen)
         if isinstance(data, numbers.Real):
             return self._all_reduce_number(float(data), chosen)
         buffer = buffer_of(data, "data")
-        dtype = _abi.DTYPES.get(buffer.dtype)
-        if dtype is None:
-            raise TypeError(f"data is {buffer.dtype}; there are {', '.join(_abi.DTYPES)}")
+        if buffer.dtype not in _REDUCIBLE:
+            raise TypeError(f"data is {buffer.dtype}; there are {', '.join(_REDUCIBLE)}")
+        dtype = _abi.DTYPES[buffer.dtype]
         lib().zero_comm_all_reduce(
             self._handle.open(), buffer.address, buffer.elements, dtype, chosen
         )
@@ -142,7 +147,7 @@ class Comm:
     def _all_reduce_number(self, number: float, operation: int) -> float:
         value: Union[c.c_int64, c.c_double]
         if isinstance(number, int):
-            value, dtype = c.c_int64(_abi.int64(number, "data")), _abi.DTYPES["int64"]
+            value, dtype = c.c_int64(_values.int64(number, "data")), _abi.DTYPES["int64"]
         else:
             value, dtype = c.c_double(number), _abi.DTYPES["float64"]
         lib().zero_comm_all_reduce(self._handle.open(), c.addressof(value), 1, dtype, operation)
@@ -150,11 +155,11 @@ class Comm:
 
     def abort(self, reason: str = "") -> None:
         """Break the comm on every rank, from any thread, at any time."""
-        lib().zero_comm_abort(self._handle.open(), _abi.text(reason, "reason") or None)
+        lib().zero_comm_abort(self._handle.open(), _values.text(reason, "reason") or None)
 
     def failure(self) -> Failure | None:
         """What broke the comm, None while it is sound; from any thread."""
-        failure = _abi.create(_abi.Failure)
+        failure = _abi.create(_structs.Failure)
         lib().zero_comm_failure(self._handle.open(), c.byref(failure))
         if failure.status == _abi.OK:
             return None
@@ -171,16 +176,18 @@ class Comm:
     def arena(self, shape: Shape, kind: str = "shared", dtype: str = "float32") -> Any:
         """Zeroed memory that libzero reduces and updates in place: a numpy array, or a memoryview
         where there is no numpy. A plain int is a number of bytes. `kind` is "shared" (one copy for
-        all ranks, for parameters) or "per_rank" (for gradients). Freed with its last view.
+        all ranks, for parameters) or "per_rank" (for gradients). `dtype` is "float32", "float64",
+        "int32", "int64", "float16", or "bfloat16", which numpy lacks: its array is uint16, and
+        torch.from_numpy(array).view(torch.bfloat16) is a tensor there. Freed with its last view.
         Collective."""
-        chosen = _abi.choice(_abi.MEMORIES, kind, "kind")
+        chosen = _values.choice(_abi.MEMORIES, kind, "kind")
         if isinstance(shape, int):
             dtype = "uint8"
         else:
-            _abi.choice(_abi.DTYPES, dtype, "dtype")
+            _values.choice(_abi.DTYPES, dtype, "dtype")
         dimensions = shape_of(shape)
-        item = {"uint8": 1, "float32": 4, "int32": 4}.get(dtype, 8)
-        memory = ArenaMemory(self._handle.open(), math.prod(dimensions) * item, chosen)
+        size = math.prod(dimensions) * ITEM_BYTES[dtype]
+        memory = ArenaMemory(self._handle.open(), size, chosen)
         return memory.view(0, dimensions, dtype)
 
     def close(self) -> None:
@@ -219,12 +226,12 @@ class Comm:
 
 
 def _options(timeout_ms: int, late_ms: int, rendezvous_ms: int) -> Any:
-    options = _abi.create(_abi.CommOptions)
+    options = _abi.create(_structs.CommOptions)
     for name, value in (
         ("timeout_ms", timeout_ms),
         ("late_ms", late_ms),
         ("rendezvous_ms", rendezvous_ms),
     ):
         if value:
-            setattr(options, name, _abi.int64(value, name))
+            setattr(options, name, _values.int64(value, name))
     return c.byref(options)

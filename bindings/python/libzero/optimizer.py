@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Optional, Union
 
-from . import _abi, _params
-from ._abi import OptimHandle, lib
+from . import _abi, _params, _structs, _values
+from ._abi import lib
 from ._buffers import Buffer
 from ._errors import ZeroError
 from ._params import Params
+from ._structs import OptimHandle
 from .comm import Comm
 
 # One entry per parameter in order of registration, or by name. None, or a name that is missing, is
@@ -75,12 +76,12 @@ class Group:
     def __getitem__(self, name: str) -> float:
         value = c.c_double()
         lib().zero_group_get(
-            self._handle.open(), self.number, _abi.text(name, "setting"), c.byref(value)
+            self._handle.open(), self.number, _values.text(name, "setting"), c.byref(value)
         )
         return value.value
 
     def __setitem__(self, name: str, value: float) -> None:
-        encoded, number = _abi.text(name, "setting"), _abi.double(value, f"setting {name!r}")
+        encoded, number = _values.text(name, "setting"), _values.double(value, f"setting {name!r}")
         lib().zero_group_set(self._handle.open(), self.number, encoded, number)
 
     def update(self, **settings: float) -> None:
@@ -101,11 +102,17 @@ class Optimizer:
             forward_backward(batch)
             optimizer.step()
 
-    Memory is float32 in C order: a numpy array or anything with __array_interface__, a torch tensor
-    on the host, an object with the buffer protocol, or (address, shape). It is kept alive and must
-    not move until close() or a new bind(). The arguments are those of zero_options (optimizer:
-    ZERO_OPTIMIZER_* in lower case, as "rmsprop"); 0 is the library's default; **settings are those
-    of every group, as lr.
+    Memory is float32, float64, bfloat16 or float16 in C order: a numpy array or anything with
+    __array_interface__, a torch tensor on the host, an object with the buffer protocol, or
+    (address, shape). Where it cannot say its dtype, as uint16 or by its address, Param does. A
+    gradient may be of another of these dtypes. Memory is kept alive and must not move until close()
+    or a new bind().
+
+    The arguments are those of zero_options (optimizer: ZERO_OPTIMIZER_* in lower case, as
+    "rmsprop"); 0 is the library's default; **settings are those of every group, as lr. What a step
+    updates of bfloat16 and float16 parameters are float32 masters, which are part of the state.
+    master="remainder" keeps only the 16 bits that a bfloat16 parameter lacks of its master: less
+    state, and ties are rounded away from zero instead of to even.
 
     Methods that talk to other ranks are called by every rank in the same order. Errors that Python
     finds, as TypeError, are raised before anything is sent; the other ranks then wait for this one.
@@ -122,6 +129,7 @@ class Optimizer:
         grad_norm_type: float = 0.0,
         nonfinite: str = "ignore",
         threads: int = 0,
+        master: str = "float32",
         **settings: float,
     ) -> None:
         self._handle = OptimHandle()
@@ -133,12 +141,15 @@ class Optimizer:
             grad_norm_type=grad_norm_type,
             nonfinite=nonfinite,
             threads=threads,
+            master=master,
             settings=settings,
         )
         lib().zero_create(c.byref(self._handle), comm._handle.open(), c.byref(options))
         self._comm = comm
         self._names: list[str] = []
         self._shapes: list[tuple[int, ...]] = []
+        self._dtypes: list[str] = []
+        self._grad_dtypes: list[str] = []
         self._data: list[Optional[Buffer]] = []
         self._grads: list[Optional[Buffer]] = []
         self.groups: list[Group] = []
@@ -151,14 +162,14 @@ class Optimizer:
         """Add parameters as one group, `settings` being where it differs from the others. `params`
         is name to array, or Params, (name, data), (name, data, grad); `grads` is name to array."""
         given = _params.params_of(params)
-        _refuse_unknown(grads, {param.name for param in given})
+        _params.refuse_unknown(grads, {param.name for param in given})
         chosen = grads or {}
         prepared = [
             _params.prepare(replace(param, grad=chosen.get(param.name, param.grad)))
             for param in given
         ]
-        options = _abi.create(_abi.GroupOptions)
-        options.names, options.values, options.setting_count = _abi.settings(settings)
+        options = _abi.create(_structs.GroupOptions)
+        options.names, options.values, options.setting_count = _values.settings(settings)
         number = c.c_int32()
         lib().zero_register_params(
             self._handle.open(),
@@ -169,6 +180,8 @@ class Optimizer:
         )
         self._names += [entry.param.name for entry in prepared]
         self._shapes += [entry.shape for entry in prepared]
+        self._dtypes += [entry.dtype for entry in prepared]
+        self._grad_dtypes += [entry.grad_dtype for entry in prepared]
         self._data += [entry.data for entry in prepared]
         self._grads += [entry.grad for entry in prepared]
         group = Group(self._handle, number.value)
@@ -178,8 +191,8 @@ class Optimizer:
     def bind(self, data: Arrays | None = None, grads: Arrays | None = None) -> None:
         """Give all parameters, gradients or both new memory; contents are not copied. A None in
         `data` leaves that one as it is."""
-        new_data = None if data is None else self._memory(data, "parameter")
-        new_grads = None if grads is None else self._memory(grads, "gradient of")
+        new_data = None if data is None else self._memory(data, "parameter", self._dtypes)
+        new_grads = None if grads is None else self._gradients(grads)
         lib().zero_bind_params(
             self._handle.open(),
             None if new_data is None else _params.pointers(new_data),
@@ -205,14 +218,14 @@ class Optimizer:
 
     def broadcast_params(self, root: int | None = 0) -> None:
         """Copy every parameter from `root` to all ranks; None says that all wrote the same."""
-        chosen = _abi.ROOT_NONE if root is None else _abi.int32(root, "root")
+        chosen = _abi.ROOT_NONE if root is None else _values.int32(root, "root")
         lib().zero_broadcast_params(self._handle.open(), chosen, None)
 
     def reduce_grads(self, grads: Arrays | None = None, reduction: str = "mean") -> None:
         """Sum every gradient over the ranks, to its owners; "mean" divides by their number. None
         means the registered gradients."""
-        flags = _abi.choice(_abi.REDUCTIONS, reduction, "reduction")
-        memory = None if grads is None else self._memory(grads, "gradient of")
+        flags = _values.choice(_abi.REDUCTIONS, reduction, "reduction")
+        memory = None if grads is None else self._gradients(grads)
         addresses = None if memory is None else _params.pointers(memory)
         count = 0 if memory is None else len(memory)
         lib().zero_reduce_grads(self._handle.open(), addresses, count, flags, None)
@@ -220,7 +233,7 @@ class Optimizer:
     def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> float:
         """Scale the gradients so that their norm is at most `max_norm`; returns it from before.
         Reduces first if nothing is reduced."""
-        most, kind = _abi.double(max_norm, "max_norm"), _abi.double(norm_type, "norm_type")
+        most, kind = _values.double(max_norm, "max_norm"), _values.double(norm_type, "norm_type")
         norm = c.c_double()
         lib().zero_clip_grad_norm(self._handle.open(), most, kind, c.byref(norm), None)
         return norm.value
@@ -228,9 +241,9 @@ class Optimizer:
     def step(self, grads: Arrays | None = None, reduction: str = "mean") -> bool:
         """Reduce unless that is done, update the owned share, put the new parameters on every rank.
         False: gradients were not finite, and all ranks skipped the update."""
-        options = _abi.create(_abi.StepOptions)
-        options.reduce_flags = _abi.choice(_abi.REDUCTIONS, reduction, "reduction")
-        memory = None if grads is None else self._memory(grads, "gradient of")
+        options = _abi.create(_structs.StepOptions)
+        options.reduce_flags = _values.choice(_abi.REDUCTIONS, reduction, "reduction")
+        memory = None if grads is None else self._gradients(grads)
         if memory is not None:
             options.grads, options.grad_count = _params.pointers(memory), len(memory)
         status: int = lib().zero_step(self._handle.open(), c.byref(options))
@@ -238,7 +251,7 @@ class Optimizer:
 
     def result(self) -> Result:
         """What the ranks agreed in the last step. Does not raise that step's error: see status."""
-        result = _abi.create(_abi.Result)
+        result = _abi.create(_structs.Result)
         try:
             lib().zero_step_result(self._handle.open(), c.byref(result))
         except ZeroError as error:
@@ -255,14 +268,14 @@ class Optimizer:
     def save(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Save parameters, state, settings and step as the checkpoint `directory`: complete and on
         stable storage, or not there."""
-        options = _abi.create(_abi.SaveOptions)
+        options = _abi.create(_structs.SaveOptions)
         options.flags = _abi.SAVE_REPLACE if replace else 0
         lib().zero_state_save(self._handle.open(), _path(directory), c.byref(options))
 
     def load(self, directory: str | os.PathLike[str], *, keep_settings: bool = False) -> None:
         """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
         saved it."""
-        options = _abi.create(_abi.LoadOptions)
+        options = _abi.create(_structs.LoadOptions)
         options.flags = _abi.LOAD_KEEP_SETTINGS if keep_settings else 0
         lib().zero_state_load(self._handle.open(), _path(directory), c.byref(options))
 
@@ -279,12 +292,12 @@ class Optimizer:
 
     def param_index(self, name: str) -> int:
         index = c.c_int64()
-        lib().zero_param_index(self._handle.open(), _abi.text(name, "parameter"), c.byref(index))
+        lib().zero_param_index(self._handle.open(), _values.text(name, "parameter"), c.byref(index))
         return index.value
 
     def owned_ranges(self, rank: int | None = None) -> list[OwnedRange]:
         """What `rank`, or this one, owns; of what is sealed."""
-        chosen = self._comm.rank if rank is None else _abi.int32(rank, "rank")
+        chosen = self._comm.rank if rank is None else _values.int32(rank, "rank")
         count = c.c_size_t()
         lib().zero_owned_ranges(self._handle.open(), chosen, None, 0, c.byref(count))
         triples = (c.c_int64 * (3 * count.value))()
@@ -292,7 +305,7 @@ class Optimizer:
         return [OwnedRange(*triples[at : at + 3]) for at in range(0, len(triples), 3)]
 
     def stats(self) -> Statistics:
-        statistics = _abi.create(_abi.Statistics)
+        statistics = _abi.create(_structs.Statistics)
         lib().zero_stats(self._handle.open(), c.byref(statistics))
         return Statistics(**_fields(statistics))
 
@@ -326,26 +339,23 @@ class Optimizer:
         except Exception:  # noqa: S110
             pass
 
-    def _memory(self, arrays: Arrays, what: str) -> list[Optional[Buffer]]:
+    def _gradients(self, arrays: Arrays) -> list[Optional[Buffer]]:
+        return self._memory(arrays, "gradient of", self._grad_dtypes)
+
+    def _memory(self, arrays: Arrays, what: str, dtypes: Sequence[str]) -> list[Optional[Buffer]]:
         """One checked buffer per registered parameter."""
         if isinstance(arrays, Mapping):
-            _refuse_unknown(arrays, set(self._names))
+            _params.refuse_unknown(arrays, set(self._names))
             arrays = [arrays.get(name) for name in self._names]
         if len(arrays) != len(self._names):
             raise ValueError(f"{len(arrays)} arrays given for {len(self._names)} parameters")
         return [
-            _params.memory_of(array, f"{what} {name!r}", shape)
-            for array, name, shape in zip(arrays, self._names, self._shapes)
+            _params.memory_of(array, f"{what} {name!r}", shape, dtype, dtype)
+            for array, name, shape, dtype in zip(arrays, self._names, self._shapes, dtypes)
         ]
 
 
-def _refuse_unknown(arrays: Mapping[str, Any] | None, known: set[str]) -> None:
-    unknown = [name for name in arrays or () if name not in known]
-    if unknown:
-        raise KeyError(f"{', '.join(map(repr, unknown))}: no parameter has that name")
-
-
-def _fields(struct: _abi.Struct, *left_out: str) -> dict[str, Any]:
+def _fields(struct: _structs.Struct, *left_out: str) -> dict[str, Any]:
     names = [field[0] for field in struct._fields_]
     return {name: getattr(struct, name) for name in names if name not in ("struct_size", *left_out)}
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import ctypes as c
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Union
+from typing import Any, Optional, Union
 
-from . import _abi, _params
+from . import _abi, _params, _structs, _values
 from ._abi import lib
 from ._buffers import ArenaMemory, Shape
 from ._params import Param
@@ -18,18 +18,23 @@ OWNER_SPLIT = _abi.OWNER_SPLIT
 
 # Name to shape, or Params with a shape.
 Shapes = Union[Mapping[str, Shape], Iterable[Param]]
+# One for all, or name to dtype.
+Dtypes = Optional[Union[str, Mapping[str, str]]]
 
 
 @dataclass(frozen=True)
 class Plan:
     """Byte offset and owner of each parameter (OWNER_SPLIT: several ranks), owned elements of each
-    rank, the size of an arena with that layout, and the state bytes of the busiest rank."""
+    rank, the size of an arena with that layout, and the state bytes of the busiest rank. Gradients
+    have a layout of their own, which differs where dtypes do."""
 
     offsets: tuple[int, ...]
     owners: tuple[int, ...]
     elements: tuple[int, ...]
     arena_bytes: int
     state_bytes: int
+    grad_offsets: tuple[int, ...]
+    grad_arena_bytes: int
 
 
 def partition_plan(
@@ -39,23 +44,41 @@ def partition_plan(
     partition: str = "even",
     *,
     bucket_bytes: int = 0,
+    dtype: Dtypes = None,
+    grad_dtype: Dtypes = None,
+    master: str = "float32",
     **settings: float,
 ) -> Plan:
-    """What an Optimizer of these arguments would do with parameters of these shapes."""
-    prepared = [_params.prepare(param) for param in _shaped(shapes)]
-    offsets = (c.c_int64 * len(prepared))()
+    """What an Optimizer of these arguments would do with parameters of these shapes. `dtype`, one
+    for all or by name, is for parameters that do not say theirs (float32), `grad_dtype` for their
+    gradients (that of the parameter)."""
+    prepared = [_params.prepare(param) for param in _shaped(shapes, dtype, grad_dtype)]
+    offsets, grad_offsets = (c.c_int64 * len(prepared))(), (c.c_int64 * len(prepared))()
     owners = (c.c_int32 * len(prepared))()
-    world = _abi.int32(world, "world")
+    world = _values.int32(world, "world")
     elements = (c.c_int64 * max(world, 0))()
-    plan = _abi.create(_abi.Plan)
-    plan.offsets, plan.owners, plan.elements = offsets, owners, elements
+    plan = _abi.create(_structs.Plan)
+    plan.offsets, plan.grad_offsets = offsets, grad_offsets
+    plan.owners, plan.elements = owners, elements
     options = _params.c_options(
-        optimizer=optimizer, partition=partition, bucket_bytes=bucket_bytes, settings=settings
+        optimizer=optimizer,
+        partition=partition,
+        bucket_bytes=bucket_bytes,
+        master=master,
+        settings=settings,
     )
     lib().zero_partition_plan(
         _params.c_params(prepared), len(prepared), world, c.byref(options), c.byref(plan)
     )
-    return Plan(tuple(offsets), tuple(owners), tuple(elements), plan.arena_bytes, plan.state_bytes)
+    return Plan(
+        tuple(offsets),
+        tuple(owners),
+        tuple(elements),
+        plan.arena_bytes,
+        plan.state_bytes,
+        tuple(grad_offsets),
+        plan.grad_arena_bytes,
+    )
 
 
 @dataclass(frozen=True)
@@ -74,29 +97,67 @@ def allocate(
     partition: str = "even",
     *,
     bucket_bytes: int = 0,
+    dtype: Dtypes = None,
+    grad_dtype: Dtypes = None,
 ) -> Allocation:
     """Parameters in a shared arena and gradients in one a rank, laid out as an Optimizer with these
     arguments wants them: every comm reduces and updates them in place. Parameters start as zeros;
     one rank writes them, then Optimizer.broadcast_params tells the others. Collective.
 
-        memory = allocate(comm, {"w": (784, 10), "b": (10,)})
+        memory = allocate(comm, {"w": (784, 10), "b": (10,)}, dtype="bfloat16")
         optimizer.register(memory.params)
+
+    `dtype` and `grad_dtype` are as in partition_plan; the Params carry them. Arrays of bfloat16 are
+    uint16 (see Comm.arena).
     """
-    given = _shaped(shapes)
+    given = _shaped(shapes, dtype, grad_dtype)
     plan = partition_plan(given, comm.world, optimizer, partition, bucket_bytes=bucket_bytes)
-    size = max(plan.arena_bytes, 64)
-    shared = ArenaMemory(comm._handle.open(), size, _abi.MEMORIES["shared"])
-    own = ArenaMemory(comm._handle.open(), size, _abi.MEMORIES["per_rank"])
+    shared = _arena(comm, plan.arena_bytes, "shared")
+    own = _arena(comm, plan.grad_arena_bytes, "per_rank")
     data, grads, params = {}, {}, []
-    for param, offset in zip(given, plan.offsets):
-        shape = _params.prepare(param).shape
-        data[param.name] = shared.view(offset, shape, "float32")
-        grads[param.name] = own.view(offset, shape, "float32")
-        params.append(replace(param, data=data[param.name], grad=grads[param.name], padded=True))
+    for param, offset, grad_offset in zip(given, plan.offsets, plan.grad_offsets):
+        of = _params.prepare(param)
+        data[param.name] = shared.view(offset, of.shape, of.dtype)
+        grads[param.name] = own.view(grad_offset, of.shape, of.grad_dtype)
+        params.append(
+            replace(
+                param,
+                data=data[param.name],
+                grad=grads[param.name],
+                padded=True,
+                dtype=of.dtype,
+                grad_dtype=of.grad_dtype,
+            )
+        )
     return Allocation(data, grads, params)
 
 
-def _shaped(shapes: Shapes) -> list[Param]:
+def _arena(comm: Comm, size: int, kind: str) -> ArenaMemory:
+    # A model of no elements has arenas, too.
+    return ArenaMemory(comm._handle.open(), max(size, 64), _abi.MEMORIES[kind])
+
+
+def _shaped(shapes: Shapes, dtype: Dtypes, grad_dtype: Dtypes) -> list[Param]:
     if isinstance(shapes, Mapping):
-        return [Param(name, shape=shape) for name, shape in shapes.items()]
-    return list(shapes)
+        params = [Param(name, shape=shape) for name, shape in shapes.items()]
+    else:
+        params = list(shapes)
+    names = {param.name for param in params}
+    for given in (dtype, grad_dtype):
+        if isinstance(given, Mapping):
+            _params.refuse_unknown(given, names)
+    return [
+        replace(
+            param,
+            dtype=param.dtype or _of(dtype, param.name, param.data),
+            grad_dtype=param.grad_dtype or _of(grad_dtype, param.name, param.grad),
+        )
+        for param in params
+    ]
+
+
+def _of(dtypes: Dtypes, name: str, memory: Any) -> str | None:
+    """What the caller says about one parameter; nothing where its memory may say it."""
+    if isinstance(dtypes, Mapping):
+        return dtypes.get(name)
+    return dtypes if memory is None else None

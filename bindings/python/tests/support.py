@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks as threads, memory of every kind, and names that no other test uses."""
+"""Ranks as threads and processes, memory of every kind, and names that no other test uses."""
 
 from __future__ import annotations
 
 import ctypes as c
 import importlib.util
 import itertools
+import multiprocessing
 import os
 import threading
 import unittest
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from libzero import Comm
 
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_numpy = unittest.skipUnless(HAS_NUMPY, "numpy is not installed")
+needs_torch = unittest.skipUnless(HAS_NUMPY and HAS_TORCH, "torch is not installed")
 DEADLINES = {"timeout_ms": 20_000, "late_ms": 20_000, "rendezvous_ms": 20_000}
 
 T = TypeVar("T")
@@ -55,6 +59,25 @@ def run_ranks(world: int, body: Callable[[Comm], T]) -> list[T]:
     found.sort(key=lambda error: "a test failed" in str(error))
     if found:
         raise found[0]
+    return results
+
+
+def run_processes(target: Callable[..., None], world: int = 2) -> list[Any]:
+    """What each process sends that runs target(name, rank, connection) of a module."""
+    name, context = new_name("processes"), multiprocessing.get_context("spawn")
+    started: list[tuple[Any, Connection]] = []
+    for rank in range(world):
+        receiving, sending = context.Pipe(duplex=False)
+        process = context.Process(target=target, args=(name, rank, sending))
+        process.start()
+        sending.close()
+        started.append((process, receiving))
+    results: list[Any] = []
+    for rank, (process, receiving) in enumerate(started):
+        if not receiving.poll(60):
+            raise AssertionError(f"rank {rank} hangs")
+        results.append(receiving.recv())
+        process.join(60)
     return results
 
 

@@ -403,7 +403,7 @@ class NumpyTest(unittest.TestCase):
         readonly = good.copy()
         readonly.flags.writeable = False
         cases: list[tuple[Any, type[Exception], str]] = [
-            (np.zeros(3), TypeError, "parameter 'w' is float64; float32 is needed"),
+            (np.zeros(3, np.int64), TypeError, "parameter 'w' is int64; there are float32, "),
             (np.zeros(3, ">f4"), TypeError, "is >f4"),
             (good[:, :1], ValueError, "parameter 'w' is not contiguous"),
             (good.T, ValueError, "not contiguous"),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -11,7 +10,7 @@ import unittest
 from multiprocessing.connection import Connection
 
 from libzero import Comm, CommError, Optimizer, ZeroError, allocate
-from support import DEADLINES, new_name
+from support import DEADLINES, run_processes
 
 
 def train(name: str, rank: int, out: Connection) -> None:
@@ -40,24 +39,6 @@ def die_in_step(name: str, rank: int, out: Connection) -> None:
     except CommError as error:
         failure = comm.failure()
         out.send((error.name, failure.rank if failure else -1))
-
-
-def run_processes(target: object, world: int = 2) -> list[tuple[object, object]]:
-    name, context = new_name("processes"), multiprocessing.get_context("spawn")
-    started = []
-    for rank in range(world):
-        receiving, sending = context.Pipe(duplex=False)
-        process = context.Process(target=target, args=(name, rank, sending))  # type: ignore[arg-type]
-        process.start()
-        sending.close()
-        started.append((process, receiving))
-    results = []
-    for rank, (process, receiving) in enumerate(started):
-        if not receiving.poll(60):
-            raise AssertionError(f"rank {rank} hangs")
-        results.append(receiving.recv())
-        process.join(60)
-    return results
 
 
 class ProcessTest(unittest.TestCase):

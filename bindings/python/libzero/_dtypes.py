@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element types: their sizes, and what numpy and the buffer protocol call them."""
+
+from __future__ import annotations
+
+from ._abi import DTYPES
+
+ITEM_BYTES = {
+    "float32": 4,
+    "float64": 8,
+    "int32": 4,
+    "int64": 8,
+    "bfloat16": 2,
+    "float16": 2,
+    "uint16": 2,
+    "uint8": 1,
+}
+
+# Parameters and gradients are of one of these.
+FLOATING = {name: DTYPES[name] for name in ("float32", "float64", "bfloat16", "float16")}
+
+# Kind and size, as in numpy's typestr.
+ARRAY_TYPES = {
+    "f4": "float32",
+    "f8": "float64",
+    "i4": "int32",
+    "i8": "int64",
+    "f2": "float16",
+    "u2": "uint16",
+    "u1": "uint8",
+}
+
+# Kinds of the buffer protocol's format letters.
+BUFFER_KINDS = {"e": "f", "f": "f", "d": "f", "i": "i", "l": "i", "q": "i", "n": "i", "H": "u"}
+
+# Format letters of a memoryview. Not every Python's can show half floats.
+VIEW_FORMATS = {"float32": "f", "float64": "d", "int32": "i", "int64": "q", "uint8": "B"}
+HALF_FORMAT = "H"
+
+_NAMES = {number: name for name, number in DTYPES.items()}
+
+
+def name_of(number: int) -> str:
+    return _NAMES[number]
+
+
+def typestr_of(name: str) -> str:
+    """As numpy calls it; bfloat16, which it lacks, is uint16."""
+    known = {name: code for code, name in ARRAY_TYPES.items()}
+    code = known.get(name, "u2")
+    return f"{'|' if code == 'u1' else '<'}{code}"

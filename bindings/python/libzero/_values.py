@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python's values on their way into C: what does not fit is named, never cut."""
+
+from __future__ import annotations
+
+import ctypes as c
+import math
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+
+def int32(value: int, what: str) -> int:
+    """`value` for an int32_t. ctypes would cut a wide number without a word."""
+    return _integer(value, what, 32)
+
+
+def int64(value: int, what: str) -> int:
+    return _integer(value, what, 64)
+
+
+def _integer(value: int, what: str, bits: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} must be an int, not {type(value).__name__}") from None
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise OverflowError(f"{what} {number} does not fit into {bits} bits")
+    return number
+
+
+def double(value: float, what: str) -> float:
+    """`value` for a double; what is no number is named, and text is not parsed."""
+    try:
+        return math.ldexp(value, 0)
+    except TypeError:
+        raise TypeError(f"{what} must be a number, not {type(value).__name__}") from None
+
+
+def text(value: str, what: str) -> bytes:
+    """`value` for a `const char *`, which would end at a NUL."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
+    encoded = value.encode()
+    if b"\0" in encoded:
+        raise ValueError(f"{what} {value!r} has a NUL character in it")
+    return encoded
+
+
+def choice(table: dict[str, int], value: str, what: str) -> int:
+    try:
+        return table[value]
+    except KeyError:
+        known = ", ".join(table)
+        raise ValueError(f"{what} {value!r} is unknown; there are {known}") from None
+
+
+def settings(values: Mapping[str, float]) -> tuple[Any, Any, int]:
+    """(names, values, count) for the fields of a struct, which then keeps the arrays alive."""
+    names = (c.c_char_p * len(values))(*[text(name, "setting") for name in values])
+    numbers = (c.c_double * len(values))(
+        *[double(value, f"setting {name!r}") for name, value in values.items()]
+    )
+    return names, numbers, len(values)

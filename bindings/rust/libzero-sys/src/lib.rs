@@ -38,6 +38,8 @@ pub const ZERO_FLOAT32: i32 = 1;
 pub const ZERO_FLOAT64: i32 = 2;
 pub const ZERO_INT32: i32 = 3;
 pub const ZERO_INT64: i32 = 4;
+pub const ZERO_BFLOAT16: i32 = 5;
+pub const ZERO_FLOAT16: i32 = 6;
 pub const ZERO_SUM: i32 = 1;
 pub const ZERO_MIN: i32 = 2;
 pub const ZERO_MAX: i32 = 3;
@@ -60,6 +62,8 @@ pub const ZERO_PARTITION_GREEDY_IN_ORDER: i32 = 2;
 pub const ZERO_PARTITION_MANUAL: i32 = 3;
 pub const ZERO_NONFINITE_IGNORE: i32 = 0;
 pub const ZERO_NONFINITE_SKIP: i32 = 1;
+pub const ZERO_MASTER_FLOAT32: i32 = 0;
+pub const ZERO_MASTER_REMAINDER: i32 = 1;
 pub const ZERO_PARAM_ORDER: i32 = 1;
 pub const ZERO_PARAM_PADDED: i32 = 2;
 pub const ZERO_REDUCE_MEAN: i32 = 0;
@@ -177,6 +181,8 @@ pub struct zero_options {
     pub names: *const *const c_char,
     pub values: *const f64,
     pub setting_count: usize,
+    pub master: i32,
+    pub reserved: i32,
 }
 
 #[repr(C)]
@@ -201,6 +207,8 @@ pub struct zero_param {
     pub owner: i32,
     pub flags: i32,
     pub order: i64,
+    pub grad_dtype: i32,
+    pub reserved: i32,
 }
 
 #[repr(C)]
@@ -252,6 +260,8 @@ pub struct zero_plan {
     pub elements: *mut i64,
     pub arena_bytes: i64,
     pub state_bytes: i64,
+    pub grad_offsets: *mut i64,
+    pub grad_arena_bytes: i64,
 }
 
 #[repr(C)]
@@ -471,12 +481,12 @@ mod layout {
     );
     const _: () = assert!(size_of::<zero_failure>() == 576 && offset_of!(zero_failure, text) == 60);
     const _: () =
-        assert!(size_of::<zero_options>() == 72 && offset_of!(zero_options, setting_count) == 64);
+        assert!(size_of::<zero_options>() == 80 && offset_of!(zero_options, reserved) == 76);
     const _: () = assert!(
         size_of::<zero_group_options>() == 32
             && offset_of!(zero_group_options, setting_count) == 24
     );
-    const _: () = assert!(size_of::<zero_param>() == 64 && offset_of!(zero_param, order) == 56);
+    const _: () = assert!(size_of::<zero_param>() == 72 && offset_of!(zero_param, reserved) == 68);
     const _: () = assert!(
         size_of::<zero_step_options>() == 40 && offset_of!(zero_step_options, stream) == 32
     );
@@ -488,7 +498,8 @@ mod layout {
     const _: () = assert!(
         size_of::<zero_load_options>() == 16 && offset_of!(zero_load_options, reserved) == 12
     );
-    const _: () = assert!(size_of::<zero_plan>() == 48 && offset_of!(zero_plan, state_bytes) == 40);
+    const _: () =
+        assert!(size_of::<zero_plan>() == 64 && offset_of!(zero_plan, grad_arena_bytes) == 56);
     const _: () = assert!(
         size_of::<zero_statistics>() == 136 && offset_of!(zero_statistics, load_seconds) == 128
     );

@@ -38,14 +38,14 @@ fn rust_layout() -> String {
         zero_comm_options { struct_size, timeout_ms, late_ms, rendezvous_ms },
         zero_comm_functions { struct_size, exchange, all_gather, all_to_all, reduce_scatter, split, free },
         zero_failure { struct_size, status, rank, step, params_consistent, phase, text },
-        zero_options { struct_size, optimizer, partition, bucket_bytes, max_grad_norm, grad_norm_type, nonfinite, threads, names, values, setting_count },
+        zero_options { struct_size, optimizer, partition, bucket_bytes, max_grad_norm, grad_norm_type, nonfinite, threads, names, values, setting_count, master, reserved },
         zero_group_options { struct_size, names, values, setting_count },
-        zero_param { struct_size, name, data, grad, shape, ndim, dtype, owner, flags, order },
+        zero_param { struct_size, name, data, grad, shape, ndim, dtype, owner, flags, order, grad_dtype, reserved },
         zero_step_options { struct_size, grads, grad_count, reduce_flags, reserved, stream },
         zero_result { struct_size, step, skipped, nonfinite, grad_norm, clip_factor, status, reserved },
         zero_save_options { struct_size, flags, reserved },
         zero_load_options { struct_size, flags, reserved },
-        zero_plan { struct_size, offsets, owners, elements, arena_bytes, state_bytes },
+        zero_plan { struct_size, offsets, owners, elements, arena_bytes, state_bytes, grad_offsets, grad_arena_bytes },
         zero_statistics { struct_size, parameter_elements, owned_elements, state_bytes, staging_bytes, control_bytes, copied_bytes, moved_bytes, steps, skipped, nonfinite_elements, gather_seconds, vote_seconds, apply_seconds, publish_seconds, save_seconds, load_seconds },
     }
 }

@@ -6,7 +6,8 @@ use std::slice;
 
 use libzero_sys as sys;
 
-use crate::comm::{Plain, Seat};
+use crate::comm::Seat;
+use crate::dtype::Plain;
 use crate::error::{Error, Result, check};
 
 /// How many copies of an arena there are.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use libzero_sys as sys;
 
 use crate::arena::{Arena, Memory};
+use crate::dtype::{Number, Plain};
 use crate::error::{Error, Result, c_text, check};
 use crate::options::init;
 use crate::user::{self, Collectives};
@@ -39,32 +40,6 @@ impl Deadlines {
         options
     }
 }
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-/// Element types that are plain bytes.
-pub trait Plain: sealed::Sealed + Copy + Default {}
-
-/// Element types that the library can combine.
-pub trait Number: Plain {
-    /// One of `libzero_sys::ZERO_FLOAT32` and so on.
-    const DTYPE: i32;
-}
-
-macro_rules! number {
-    ($($type:ty = $dtype:ident),*) => {$(
-        impl sealed::Sealed for $type {}
-        impl Plain for $type {}
-        impl Number for $type {
-            const DTYPE: i32 = sys::$dtype;
-        }
-    )*};
-}
-number!(f32 = ZERO_FLOAT32, f64 = ZERO_FLOAT64, i32 = ZERO_INT32, i64 = ZERO_INT64);
-impl sealed::Sealed for u8 {}
-impl Plain for u8 {}
 
 /// How [`Comm::all_reduce`] combines. NaN wins over numbers in `Min` and `Max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,25 +19,51 @@
 //! # }
 //! ```
 //!
+//! Parameters and gradients are of [`f32`], [`f64`], [`Bf16`] or [`F16`], in any mixture:
+//!
+//! ```
+//! # fn main() -> libzero::Result<()> {
+//! use libzero::{Bf16, Comm, Deadlines, Dtype, Master, Optim, Options, Shape};
+//!
+//! let comm = Comm::solo(Deadlines::default())?;
+//! let options = Options { master: Master::Remainder, ..Options::default() };
+//! let mut optim = Optim::new(&comm, &options)?;
+//! optim.add(&[Shape::new("w", &[784, 10]).of(Dtype::Bf16).with_grads(Dtype::F32)], &[])?;
+//! let (weights, mut grads) = optim.lend()?;
+//! grads[0][0] = weights.get::<Bf16>(0)[0].to_f32() + 1.0;
+//! optim.step()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A rank is a [`Comm`], not a process: threads may be ranks. Calls named collective are made by every
 //! rank of a comm in the same order. `zero.h` says more about each call.
 
 mod arena;
 mod comm;
+mod dtype;
 mod error;
+mod half;
 mod log;
 mod optim;
 mod options;
+mod params;
 mod plan;
+mod register;
+mod slices;
 mod user;
 
 pub use arena::{Arena, Memory};
-pub use comm::{Comm, Deadlines, Failure, Number, Operation, Plain, Watcher};
+pub use comm::{Comm, Deadlines, Failure, Operation, Watcher};
+pub use dtype::{Dtype, Element, Number, Plain};
 pub use error::{Error, Result};
+pub use half::{Bf16, F16};
 pub use log::{Level, set_logger};
-pub use optim::{Group, MutSlices, Optim, OwnedRange, Slices, Step, StepResult};
-pub use options::{Nonfinite, Optimizer, Options, Partition, RawParam, Reduction, Shape};
+pub use optim::{Group, Optim, OwnedRange, Step, StepResult};
+pub use options::{Master, Nonfinite, Optimizer, Options, Partition, Reduction};
+pub use params::{RawParam, Shape};
 pub use plan::{Plan, partition_plan};
+pub use slices::{AnyMut, MutSlices, Slices};
 pub use user::{Collectives, Failed};
 
 /// Bytes by kind, and seconds and bytes so far, of one rank; `zero.h` describes the fields.

@@ -2,26 +2,23 @@
 //! Optim: one model's sharded optimizer state on one rank. What it allocates itself it lends as slices
 //! between calls, so that no rank can touch memory that another one is updating.
 use std::ffi::{CString, c_void};
-use std::marker::PhantomData;
-use std::ops::{Index, IndexMut};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
-use std::slice;
 use std::sync::Arc;
 
 use libzero_sys as sys;
 
 use crate::Statistics;
-use crate::arena::{Arena, Memory};
+use crate::arena::Arena;
 use crate::comm::{Comm, Seat, failure_of};
 use crate::error::{Error, Result, c_text, check};
-use crate::options::{CParams, CSettings, Options, RawParam, Reduction, Shape, init};
-use crate::plan::partition_plan;
+use crate::options::{CSettings, Options, Reduction, init};
+use crate::slices::{GRADS, MutSlices, Slices, Slot, WEIGHTS};
 
 /// A parameter group, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Group(i32);
+pub struct Group(pub(crate) i32);
 
 impl Group {
     /// All of them, for [`Optim::set`].
@@ -65,14 +62,6 @@ pub struct OwnedRange {
     pub count: i64,
 }
 
-/// Where a parameter lies in an arena of ours; null and of no length for one in memory of the caller.
-#[derive(Debug)]
-struct Slot {
-    weights: *mut f32,
-    grads: *mut f32,
-    len: usize,
-}
-
 /// One model's sharded optimizer state on one rank. It may move to another thread, but not be shared.
 ///
 /// Calls that take `&mut self` and are named collective are made by every rank in the same order. Slices
@@ -82,10 +71,10 @@ struct Slot {
 pub struct Optim {
     // Dropped in this order; the library takes any.
     token: Token,
-    slots: Vec<Slot>,
-    arenas: Vec<Arena<f32>>,
-    options: Options,
-    seat: Arc<Seat>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) arenas: Vec<Arena<u8>>,
+    pub(crate) options: Options,
+    pub(crate) seat: Arc<Seat>,
 }
 
 // SAFETY: the slots point into the arenas, which belong to no thread.
@@ -117,111 +106,17 @@ impl Optim {
         })
     }
 
-    /// Add parameters as one group, with memory of the optimizer's own: parameters shared by the ranks
-    /// of a host, gradients one a rank, both zero and laid out so that nothing is ever copied.
-    /// Collective.
-    pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
-        // SAFETY: the token is checked.
-        let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
-        let plan = partition_plan(shapes, world, &self.options)?;
-        let len = usize::try_from(plan.arena_bytes).unwrap_or(usize::MAX) / size_of::<f32>();
-        let weights = Arena::<f32>::allocate(&self.seat, len.max(16), Memory::Shared)?;
-        let grads = Arena::<f32>::allocate(&self.seat, len.max(16), Memory::PerRank)?;
-        let mut slots = Vec::with_capacity(shapes.len());
-        for (shape, &offset) in shapes.iter().zip(&plan.offsets) {
-            let (first, len) = (offset as usize / size_of::<f32>(), shape.elements()?);
-            assert!(first.checked_add(len).is_some_and(|end| end <= weights.len()));
-            slots.push(Slot {
-                weights: weights.as_ptr().wrapping_add(first),
-                grads: grads.as_ptr().wrapping_add(first),
-                len,
-            });
-        }
-        let given =
-            shapes.iter().zip(&slots).map(|(shape, slot)| (shape, slot.weights, slot.grads));
-        let params = CParams::new(given, |_| true)?;
-        let group = self.register(&params, settings)?;
-        drop(params);
-        self.slots.extend(slots);
-        self.arenas.extend([weights, grads]);
-        Ok(group)
-    }
-
-    /// Add parameters in memory of your own as one group. Local.
-    ///
-    /// # Safety
-    ///
-    /// Until the optimizer is dropped, or has other addresses by [`bind_raw`](Optim::bind_raw):
-    /// - `data` and `grad`, where not null, are valid for reads and writes of the shape's elements, and
-    ///   where `padded` up to the next multiple of 64 bytes;
-    /// - nothing else reads or writes them while a collective call of this optimizer is under way.
-    pub unsafe fn register_raw(
-        &mut self,
-        params: &[RawParam],
-        settings: &[(&str, f64)],
-    ) -> Result<Group> {
-        let given = params.iter().map(|param| (&param.shape, param.data, param.grad));
-        let c_params = CParams::new(given, |at| params[at].padded)?;
-        let group = self.register(&c_params, settings)?;
-        let nowhere = || Slot { weights: ptr::null_mut(), grads: ptr::null_mut(), len: 0 };
-        self.slots.extend(params.iter().map(|_| nowhere()));
-        Ok(group)
-    }
-
-    fn register(&mut self, params: &CParams<'_>, settings: &[(&str, f64)]) -> Result<Group> {
-        let settings = CSettings::new(settings)?;
-        let (options, mut group) = (settings.to_group(), 0);
-        // SAFETY: names, shapes and settings live for the call; memory is our arenas', or what the
-        // caller of register_raw promised.
-        check(unsafe {
-            sys::zero_register_params(
-                self.token(),
-                &options,
-                params.as_ptr(),
-                params.len(),
-                &mut group,
-            )
-        })?;
-        Ok(Group(group))
-    }
-
-    /// Give new addresses to all parameters, gradients or both, in order of registration; contents are
-    /// not copied. A null in `data` leaves that one as it is. Local.
-    ///
-    /// # Safety
-    ///
-    /// As [`register_raw`](Optim::register_raw).
-    pub unsafe fn bind_raw(
-        &mut self,
-        data: Option<&[*mut f32]>,
-        grads: Option<&[*mut f32]>,
-    ) -> Result<()> {
-        let count = self.slots.len();
-        for given in [data, grads].into_iter().flatten() {
-            if given.len() != count {
-                let text = format!("{} addresses given for {count} parameters", given.len());
-                return Err(Error::argument(text));
-            }
-        }
-        let (data, grads) = (addresses(data), addresses(grads));
-        // SAFETY: both arrays have `count` entries; the rest is the caller's promise.
-        check(unsafe { sys::zero_bind_params(self.token(), data, grads, count) }).map(drop)
-    }
-
     /// Parameters to read and gradients to write, by their number in order of registration, until the
     /// next call. An error once the comm is broken: another rank may then be still at work in there.
     pub fn lend(&mut self) -> Result<(Slices<'_>, MutSlices<'_>)> {
         self.refuse_broken()?;
-        let weights = Slices { slots: &self.slots };
-        let grads =
-            MutSlices { slots: &self.slots, pick: |slot| slot.grads, _exclusive: PhantomData };
-        Ok((weights, grads))
+        Ok((Slices::new(&self.slots), MutSlices::new(&self.slots, GRADS)))
     }
 
     /// Parameters to read, as of [`lend`](Optim::lend).
     pub fn params(&self) -> Result<Slices<'_>> {
         self.refuse_broken()?;
-        Ok(Slices { slots: &self.slots })
+        Ok(Slices::new(&self.slots))
     }
 
     /// Let `write` set the parameters on rank `root`, and give them to all. Collective.
@@ -229,11 +124,7 @@ impl Optim {
         self.meet_in_initialize(root)?;
         // SAFETY: the token is checked.
         if unsafe { sys::zero_comm_rank(self.seat.token()) } == root {
-            write(MutSlices {
-                slots: &self.slots,
-                pick: |slot| slot.weights,
-                _exclusive: PhantomData,
-            });
+            write(MutSlices::new(&self.slots, WEIGHTS));
         }
         self.broadcast_params(Some(root))
     }
@@ -262,7 +153,7 @@ impl Optim {
         failure_of(&self.seat)?.map_or(Ok(()), |failure| Err(failure.error))
     }
 
-    fn token(&self) -> *mut sys::zero_optim {
+    pub(crate) fn token(&self) -> *mut sys::zero_optim {
         self.token.0.as_ptr()
     }
 
@@ -305,18 +196,18 @@ impl Optim {
     ///
     /// # Safety
     ///
-    /// Each address is null, or valid for reads of its parameter's elements, which nothing writes
+    /// Each address is null, or valid for reads of its parameter's gradient (of its `grad_dtype`), which nothing writes
     /// during the call.
     pub unsafe fn reduce_raw_grads(
         &mut self,
-        grads: &[*mut f32],
+        grads: &[*mut c_void],
         reduction: Reduction,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.reduce(Some(grads), reduction) }
     }
 
-    unsafe fn reduce(&mut self, grads: Option<&[*mut f32]>, reduction: Reduction) -> Result<()> {
+    unsafe fn reduce(&mut self, grads: Option<&[*mut c_void]>, reduction: Reduction) -> Result<()> {
         let (addresses, count) = (addresses(grads), grads.map_or(0, <[_]>::len));
         // SAFETY: C compares `count` with the number of parameters; the rest is the caller's promise.
         check(unsafe {
@@ -352,9 +243,9 @@ impl Optim {
     /// # Safety
     ///
     /// As [`reduce_raw_grads`](Optim::reduce_raw_grads).
-    pub unsafe fn step_raw(&mut self, grads: &[*mut f32], reduction: Reduction) -> Result<Step> {
+    pub unsafe fn step_raw(&mut self, grads: &[*mut c_void], reduction: Reduction) -> Result<Step> {
         self.run_step(&sys::zero_step_options {
-            grads: grads.as_ptr().cast(),
+            grads: grads.as_ptr(),
             grad_count: grads.len(),
             reduce_flags: reduction.flags(),
             ..init()
@@ -443,80 +334,11 @@ impl Optim {
     }
 }
 
-fn addresses(given: Option<&[*mut f32]>) -> *const *mut c_void {
-    given.map_or(ptr::null(), |given| given.as_ptr().cast())
+pub(crate) fn addresses(given: Option<&[*mut c_void]>) -> *const *mut c_void {
+    given.map_or(ptr::null(), <[_]>::as_ptr)
 }
 
 fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes())
         .map_err(|_| Error::argument(format!("{} has a NUL character in it", path.display())))
-}
-
-fn in_arena(slots: &[Slot], at: usize) -> &Slot {
-    let slot = slots.get(at).unwrap_or_else(|| panic!("there is no parameter {at}"));
-    assert!(!slot.weights.is_null(), "parameter {at} is in memory of the caller's own");
-    slot
-}
-
-/// The parameters of an [`Optim`], by their number.
-#[derive(Clone, Copy, Debug)]
-pub struct Slices<'a> {
-    slots: &'a [Slot],
-}
-
-impl<'a> Slices<'a> {
-    /// One parameter. Panics where there is none, or one in memory of the caller.
-    pub fn get(self, at: usize) -> &'a [f32] {
-        let slot = in_arena(self.slots, at);
-        // SAFETY: the slot is inside an arena of the optimizer, which `'a` borrows; nothing writes
-        // parameters as long as that borrow lasts.
-        unsafe { slice::from_raw_parts(slot.weights, slot.len) }
-    }
-}
-
-impl Index<usize> for Slices<'_> {
-    type Output = [f32];
-
-    fn index(&self, at: usize) -> &[f32] {
-        self.get(at)
-    }
-}
-
-/// The gradients of an [`Optim`], or its parameters where they may be written, by their number.
-#[derive(Debug)]
-pub struct MutSlices<'a> {
-    slots: &'a [Slot],
-    pick: fn(&Slot) -> *mut f32,
-    _exclusive: PhantomData<&'a mut [f32]>,
-}
-
-impl<'a> MutSlices<'a> {
-    /// All that are in arenas, each to write at the same time as the others.
-    pub fn split(self) -> Vec<&'a mut [f32]> {
-        let pick = self.pick;
-        self.slots
-            .iter()
-            .filter(|slot| !slot.weights.is_null())
-            // SAFETY: as in Index; slots do not overlap, and each is given once, for `self` is gone.
-            .map(|slot| unsafe { slice::from_raw_parts_mut(pick(slot), slot.len) })
-            .collect()
-    }
-}
-
-impl Index<usize> for MutSlices<'_> {
-    type Output = [f32];
-
-    fn index(&self, at: usize) -> &[f32] {
-        let slot = in_arena(self.slots, at);
-        // SAFETY: the slot is inside an arena of the optimizer, which `'a` borrows exclusively.
-        unsafe { slice::from_raw_parts((self.pick)(slot), slot.len) }
-    }
-}
-
-impl IndexMut<usize> for MutSlices<'_> {
-    fn index_mut(&mut self, at: usize) -> &mut [f32] {
-        let slot = in_arena(self.slots, at);
-        // SAFETY: as in Index, and `self` is borrowed exclusively.
-        unsafe { slice::from_raw_parts_mut((self.pick)(slot), slot.len) }
-    }
 }

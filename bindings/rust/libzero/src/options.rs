@@ -2,11 +2,10 @@
 //! What an optimizer is made with, and its way into the C structs.
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
-use std::ptr;
 
 use libzero_sys as sys;
 
-use crate::error::{Error, Result, c_text};
+use crate::error::{Result, c_text};
 
 /// The update rule, by the formula of torch.optim (Lion by its paper), and its settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +45,7 @@ pub enum Partition {
     Greedy,
     /// The same without the sort.
     GreedyInOrder,
-    /// Whole tensors, to [`Shape::owner`].
+    /// Whole tensors, to [`Shape::owner`](crate::Shape::owner).
     Manual,
 }
 
@@ -58,6 +57,17 @@ pub enum Nonfinite {
     Ignore,
     /// All ranks skip the update.
     Skip,
+}
+
+/// What a step updates of 16-bit parameters, which are the rounding of it. It is part of the state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Master {
+    /// An f32, kept whole; ties are rounded to even.
+    #[default]
+    Float32,
+    /// Of [`Bf16`](crate::Bf16) parameters only the 16 bits that they lack: the state is 2 bytes smaller
+    /// an element, and ties are rounded away from zero.
+    Remainder,
 }
 
 /// What becomes of the sum of the ranks' gradients.
@@ -96,6 +106,8 @@ pub struct Options {
     pub nonfinite: Nonfinite,
     /// That update on this rank.
     pub threads: i32,
+    /// How parameters of 16 bits are kept.
+    pub master: Master,
     /// Settings of every group, as `("lr", 3e-4)`.
     pub settings: Vec<(String, f64)>,
 }
@@ -140,52 +152,13 @@ impl Options {
             names: settings.names(),
             values: settings.values.as_ptr(),
             setting_count: settings.values.len(),
+            master: match self.master {
+                Master::Float32 => sys::ZERO_MASTER_FLOAT32,
+                Master::Remainder => sys::ZERO_MASTER_REMAINDER,
+            },
             ..init()
         }
     }
-}
-
-/// A parameter without memory.
-#[derive(Clone, Debug)]
-pub struct Shape {
-    /// Unique in the optimizer.
-    pub name: String,
-    /// Empty for a scalar.
-    pub dims: Vec<i64>,
-    /// Position in the forward pass; None is that of registration.
-    pub order: Option<i64>,
-    /// Its rank, with [`Partition::Manual`].
-    pub owner: i32,
-}
-
-impl Shape {
-    /// One that is registered in the order of its forward pass.
-    pub fn new(name: &str, dims: &[i64]) -> Shape {
-        Shape { name: name.to_owned(), dims: dims.to_vec(), order: None, owner: 0 }
-    }
-
-    pub(crate) fn elements(&self) -> Result<usize> {
-        let too_large = || Error::argument(format!("parameter '{}' is too large", self.name));
-        self.dims.iter().try_fold(1usize, |product, &size| {
-            let size = usize::try_from(size).map_err(|_| {
-                Error::argument(format!("parameter '{}' has a dimension of {size}", self.name))
-            })?;
-            product.checked_mul(size).ok_or_else(too_large)
-        })
-    }
-}
-
-/// A parameter in memory of your own; see [`Optim::register_raw`](crate::Optim::register_raw).
-#[derive(Clone, Debug)]
-pub struct RawParam {
-    /// Name and shape.
-    pub shape: Shape,
-    /// The parameter; null where it is bound later.
-    pub data: *mut f32,
-    /// Its gradient; null where it is given per call.
-    pub grad: *mut f32,
-    /// Both may be read and written up to the next multiple of 64 bytes behind their end.
-    pub padded: bool,
 }
 
 /// Settings in C's form.
@@ -217,54 +190,6 @@ impl CSettings {
             setting_count: self.values.len(),
             ..init()
         }
-    }
-}
-
-/// Parameters in C's form.
-pub(crate) struct CParams<'a> {
-    _names: Vec<CString>,
-    params: Vec<sys::zero_param>,
-    _shapes: std::marker::PhantomData<&'a [i64]>,
-}
-
-impl<'a> CParams<'a> {
-    /// Of shapes, each with its data and gradient.
-    pub(crate) fn new(
-        given: impl Iterator<Item = (&'a Shape, *mut f32, *mut f32)>,
-        padded: impl Fn(usize) -> bool,
-    ) -> Result<CParams<'a>> {
-        let (mut names, mut params) = (Vec::new(), Vec::new());
-        for (at, (shape, data, grad)) in given.enumerate() {
-            let name = c_text(&shape.name, "parameter")?;
-            let ndim = i32::try_from(shape.dims.len()).unwrap_or(i32::MAX);
-            let mut param = sys::zero_param {
-                name: name.as_ptr(),
-                data: data.cast(),
-                grad: grad.cast(),
-                shape: if ndim == 0 { ptr::null() } else { shape.dims.as_ptr() },
-                ndim,
-                owner: shape.owner,
-                order: shape.order.unwrap_or(0),
-                ..init()
-            };
-            if shape.order.is_some() {
-                param.flags |= sys::ZERO_PARAM_ORDER;
-            }
-            if padded(at) {
-                param.flags |= sys::ZERO_PARAM_PADDED;
-            }
-            names.push(name);
-            params.push(param);
-        }
-        Ok(CParams { _names: names, params, _shapes: std::marker::PhantomData })
-    }
-
-    pub(crate) fn as_ptr(&self) -> *const sys::zero_param {
-        self.params.as_ptr()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.params.len()
     }
 }
 

@@ -5,7 +5,8 @@ use std::ptr;
 use libzero_sys as sys;
 
 use crate::error::{Result, check};
-use crate::options::{CParams, CSettings, Options, Shape, init};
+use crate::options::{CSettings, Options, init};
+use crate::params::{CParams, Shape};
 
 /// What an optimizer would do with some parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,24 +21,29 @@ pub struct Plan {
     pub arena_bytes: i64,
     /// Optimizer state of the busiest rank.
     pub state_bytes: i64,
+    /// Byte offset of each gradient, in an arena of its own; differs from `offsets` where dtypes do.
+    pub grad_offsets: Vec<i64>,
+    /// Size of that arena.
+    pub grad_arena_bytes: i64,
 }
 
 /// What an optimizer of these options would do with these parameters on `world` ranks. Local.
 pub fn partition_plan(shapes: &[Shape], world: i32, options: &Options) -> Result<Plan> {
-    let null = ptr::null_mut();
-    let params = CParams::new(shapes.iter().map(|shape| (shape, null, null)), |_| false)?;
+    let nowhere = (ptr::null_mut(), ptr::null_mut());
+    let params = CParams::new(shapes.iter().map(|shape| (shape, nowhere)), |_| false)?;
     let settings = CSettings::new(&options.settings)?;
     let c_options = options.to_c(&settings);
-    let mut offsets = vec![0; shapes.len()];
+    let (mut offsets, mut grad_offsets) = (vec![0; shapes.len()], vec![0; shapes.len()]);
     let mut owners = vec![0; shapes.len()];
     let mut elements = vec![0; usize::try_from(world).unwrap_or(0)];
     let mut plan = sys::zero_plan {
         offsets: offsets.as_mut_ptr(),
+        grad_offsets: grad_offsets.as_mut_ptr(),
         owners: owners.as_mut_ptr(),
         elements: elements.as_mut_ptr(),
         ..init()
     };
-    // SAFETY: parameters, options and the plan's three arrays live for the call and have that room.
+    // SAFETY: parameters, options and the plan's four arrays live for the call and have that room.
     check(unsafe {
         sys::zero_partition_plan(params.as_ptr(), params.len(), world, &c_options, &mut plan)
     })?;
@@ -48,5 +54,7 @@ pub fn partition_plan(shapes: &[Shape], world: i32, options: &Options) -> Result
         elements,
         arena_bytes: plan.arena_bytes,
         state_bytes: plan.state_bytes,
+        grad_offsets,
+        grad_arena_bytes: plan.grad_arena_bytes,
     })
 }

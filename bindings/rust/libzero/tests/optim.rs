@@ -47,7 +47,7 @@ fn ranks_step_on_the_mean_of_their_gradients() {
         optim.add(&shapes, &[]).unwrap();
         optim
             .initialize(1, |weights| {
-                for (at, weight) in weights.split().into_iter().enumerate() {
+                for (at, mut weight) in weights.split().into_iter().enumerate() {
                     weight.fill(at as f32);
                 }
             })
@@ -171,21 +171,18 @@ fn raw_memory_trains_in_place() {
         let (mut weight, mut other) = (vec![1.0f32; 4], vec![5.0f32; 4]);
         let mut grad = vec![comm.rank() as f32 * 2.0; 4];
         let mut optim = Optim::new(&comm, &sgd()).unwrap();
-        let param = RawParam {
-            shape: Shape::new("w", &[2, 2]),
-            data: weight.as_mut_ptr(),
-            grad: ptr::null_mut(),
-            padded: false,
-        };
+        let none = ptr::null_mut::<f32>();
+        let param = RawParam::new("w", &[2, 2], weight.as_mut_ptr(), none);
+        let grad = grad.as_mut_ptr().cast();
         // SAFETY: the vectors outlive the optimizer, and nothing touches them inside its calls.
         unsafe {
             optim.register_raw(&[param], &[]).unwrap();
-            optim.step_raw(&[grad.as_mut_ptr()], Reduction::Sum).unwrap();
-            optim.bind_raw(Some(&[other.as_mut_ptr()]), Some(&[grad.as_mut_ptr()])).unwrap();
+            optim.step_raw(&[grad], Reduction::Sum).unwrap();
+            optim.bind_raw(Some(&[other.as_mut_ptr().cast()]), Some(&[grad])).unwrap();
             optim.step().unwrap();
             assert!(optim.bind_raw(Some(&[]), None).is_err());
             assert!(optim.step_raw(&[], Reduction::Mean).is_err());
-            optim.reduce_raw_grads(&[grad.as_mut_ptr()], Reduction::Mean).unwrap();
+            optim.reduce_raw_grads(&[grad], Reduction::Mean).unwrap();
         }
         optim.drop_grads().unwrap();
         drop(optim);
@@ -199,8 +196,7 @@ fn raw_memory_trains_in_place() {
 fn raw_memory_is_not_lent() {
     let mut weight = [0.0f32];
     let mut optim = Optim::new(&solo(), &sgd()).unwrap();
-    let (shape, grad) = (Shape::new("w", &[1]), ptr::null_mut());
-    let param = RawParam { shape, data: weight.as_mut_ptr(), grad, padded: false };
+    let param = RawParam::new("w", &[1], weight.as_mut_ptr(), ptr::null_mut::<f32>());
     // SAFETY: the array outlives the optimizer.
     unsafe { optim.register_raw(&[param], &[]) }.unwrap();
     let _ = optim.params().unwrap()[0];

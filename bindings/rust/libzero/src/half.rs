@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Numbers of 16 bits: to f32, which has all of them, and back by rounding to nearest, ties to even.
+//! Two are equal where their bits are: a NaN is equal to itself, and -0 is not 0.
+use std::fmt;
+
+const SIGN: u16 = 0x8000;
+
+/// bfloat16: the upper half of an [`f32`], with its range and 8 bits of precision.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Bf16(u16);
+
+/// IEEE 754's binary16: 11 bits of precision, at most 65504, steps of 2^-24 around zero.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct F16(u16);
+
+impl Bf16 {
+    /// The nearest one; the even one of two.
+    pub const fn from_f32(value: f32) -> Bf16 {
+        let bits = value.to_bits();
+        let upper = (bits >> 16) as u16;
+        if value.is_nan() {
+            // What makes it a NaN may be in the lower half.
+            return Bf16(upper | 0x0040);
+        }
+        let (rest, odd) = (bits & 0xFFFF, upper & 1 == 1);
+        let up = rest > 0x8000 || (rest == 0x8000 && odd);
+        // A carry goes into the exponent, and behind the largest number lies infinity.
+        Bf16(upper + up as u16)
+    }
+
+    /// The same number.
+    pub const fn to_f32(self) -> f32 {
+        f32::from_bits((self.0 as u32) << 16)
+    }
+}
+
+impl F16 {
+    /// The nearest one; the even one of two. From 65520 on that is infinity.
+    pub fn from_f32(value: f32) -> F16 {
+        let sign = (value.to_bits() >> 16) as u16 & SIGN;
+        let magnitude = value.abs();
+        let bits = if magnitude.is_nan() {
+            0x7E00
+        } else if magnitude >= 65520.0 {
+            0x7C00
+        } else if magnitude < f32::from_bits((127 - 14) << 23) {
+            // No normal number: a count of 2^-24, of which 1024 are the first normal one.
+            (magnitude * f32::from_bits((127 + 24) << 23)).round_ties_even() as u16
+        } else {
+            // 10 of 23 bits of the fraction stay, and the exponent counts from 15 below 0, not 127.
+            let wide = magnitude.to_bits() - ((127 - 15) << 23);
+            let (upper, rest) = ((wide >> 13) as u16, wide & 0x1FFF);
+            upper + u16::from(rest > 0x1000 || (rest == 0x1000 && upper & 1 == 1))
+        };
+        F16(bits | sign)
+    }
+
+    /// The same number.
+    pub fn to_f32(self) -> f32 {
+        let (exponent, fraction) = (u32::from(self.0 >> 10 & 0x1F), u32::from(self.0 & 0x3FF));
+        let magnitude = match exponent {
+            0 => fraction as f32 * f32::from_bits((127 - 24) << 23),
+            0x1F => f32::from_bits(0xFF << 23 | fraction << 13),
+            _ => f32::from_bits((exponent + 127 - 15) << 23 | fraction << 13),
+        };
+        if self.0 & SIGN == 0 { magnitude } else { -magnitude }
+    }
+}
+
+macro_rules! bits_and_text {
+    ($($type:ident),*) => {$(
+        impl $type {
+            /// The number with these bits.
+            pub const fn from_bits(bits: u16) -> $type {
+                $type(bits)
+            }
+
+            /// Its bits.
+            pub const fn to_bits(self) -> u16 {
+                self.0
+            }
+        }
+
+        impl From<$type> for f32 {
+            fn from(value: $type) -> f32 {
+                value.to_f32()
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(to, "{:?}{}", self.to_f32(), stringify!($type))
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.to_f32().fmt(to)
+            }
+        }
+    )*};
+}
+bits_and_text!(Bf16, F16);

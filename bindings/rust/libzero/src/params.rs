@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Parameters, with and without memory, and their way into the C structs.
+use std::ffi::{CString, c_void};
+use std::marker::PhantomData;
+use std::ptr;
+
+use libzero_sys as sys;
+
+use crate::dtype::{Dtype, Element};
+use crate::error::{Error, Result, c_text};
+use crate::options::init;
+
+/// A parameter without memory.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Unique in the optimizer.
+    pub name: String,
+    /// Empty for a scalar.
+    pub dims: Vec<i64>,
+    /// Position in the forward pass; None is that of registration.
+    pub order: Option<i64>,
+    /// Its rank, with [`Partition::Manual`](crate::Partition::Manual).
+    pub owner: i32,
+    /// Of its elements.
+    pub dtype: Dtype,
+    /// Of its gradient; None is that of the parameter.
+    pub grad_dtype: Option<Dtype>,
+}
+
+impl Shape {
+    /// One of [`f32`] that is registered in the order of its forward pass.
+    pub fn new(name: &str, dims: &[i64]) -> Shape {
+        Shape {
+            name: name.to_owned(),
+            dims: dims.to_vec(),
+            order: None,
+            owner: 0,
+            dtype: Dtype::F32,
+            grad_dtype: None,
+        }
+    }
+
+    /// The same of another element type, as `Shape::new("w", &[3]).of(Dtype::Bf16)`.
+    pub fn of(mut self, dtype: Dtype) -> Shape {
+        self.dtype = dtype;
+        self
+    }
+
+    /// The same with gradients of another element type than the parameter's.
+    pub fn with_grads(mut self, dtype: Dtype) -> Shape {
+        self.grad_dtype = Some(dtype);
+        self
+    }
+
+    pub(crate) fn grads(&self) -> Dtype {
+        self.grad_dtype.unwrap_or(self.dtype)
+    }
+
+    pub(crate) fn elements(&self) -> Result<usize> {
+        let too_large = || Error::argument(format!("parameter '{}' is too large", self.name));
+        self.dims.iter().try_fold(1usize, |product, &size| {
+            let size = usize::try_from(size).map_err(|_| {
+                Error::argument(format!("parameter '{}' has a dimension of {size}", self.name))
+            })?;
+            product.checked_mul(size).ok_or_else(too_large)
+        })
+    }
+}
+
+/// A parameter in memory of your own; see [`Optim::register_raw`](crate::Optim::register_raw).
+#[derive(Clone, Debug)]
+pub struct RawParam {
+    /// Name, shape and element types.
+    pub shape: Shape,
+    /// The parameter; null where it is bound later.
+    pub data: *mut c_void,
+    /// Its gradient; null where it is given per call.
+    pub grad: *mut c_void,
+    /// Both may be read and written up to the next multiple of 16 elements behind their end.
+    pub padded: bool,
+}
+
+impl RawParam {
+    /// One whose element types are those of its pointers.
+    pub fn new<T: Element, G: Element>(
+        name: &str,
+        dims: &[i64],
+        data: *mut T,
+        grad: *mut G,
+    ) -> RawParam {
+        let shape = Shape::new(name, dims).of(T::TYPE).with_grads(G::TYPE);
+        RawParam { shape, data: data.cast(), grad: grad.cast(), padded: false }
+    }
+}
+
+/// Parameters in C's form.
+pub(crate) struct CParams<'a> {
+    _names: Vec<CString>,
+    params: Vec<sys::zero_param>,
+    _shapes: PhantomData<&'a [i64]>,
+}
+
+impl<'a> CParams<'a> {
+    /// Of shapes, each with its data and gradient.
+    pub(crate) fn new(
+        given: impl Iterator<Item = (&'a Shape, (*mut c_void, *mut c_void))>,
+        padded: impl Fn(usize) -> bool,
+    ) -> Result<CParams<'a>> {
+        let (mut names, mut params) = (Vec::new(), Vec::new());
+        for (at, (shape, (data, grad))) in given.enumerate() {
+            let name = c_text(&shape.name, "parameter")?;
+            let ndim = i32::try_from(shape.dims.len()).unwrap_or(i32::MAX);
+            let mut param = sys::zero_param {
+                name: name.as_ptr(),
+                data,
+                grad,
+                shape: if ndim == 0 { ptr::null() } else { shape.dims.as_ptr() },
+                ndim,
+                dtype: shape.dtype.to_c(),
+                grad_dtype: shape.grads().to_c(),
+                owner: shape.owner,
+                order: shape.order.unwrap_or(0),
+                ..init()
+            };
+            if shape.order.is_some() {
+                param.flags |= sys::ZERO_PARAM_ORDER;
+            }
+            if padded(at) {
+                param.flags |= sys::ZERO_PARAM_PADDED;
+            }
+            names.push(name);
+            params.push(param);
+        }
+        Ok(CParams { _names: names, params, _shapes: PhantomData })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const sys::zero_param {
+        self.params.as_ptr()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.params.len()
+    }
+}

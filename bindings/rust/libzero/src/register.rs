@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Optim: adding parameters, in arenas of its own and in memory of the caller's.
+use std::ffi::c_void;
+
+use libzero_sys as sys;
+
+use crate::arena::{Arena, Memory};
+use crate::dtype::Dtype;
+use crate::error::{Error, Result, check};
+use crate::optim::{Group, Optim, addresses};
+use crate::options::CSettings;
+use crate::params::{CParams, RawParam, Shape};
+use crate::plan::partition_plan;
+use crate::slices::{Place, Slot};
+
+impl Optim {
+    /// Add parameters as one group, with memory of the optimizer's own: parameters shared by the ranks
+    /// of a host, gradients one a rank, both zero and laid out so that nothing is ever copied.
+    /// Collective.
+    pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
+        // SAFETY: the token is checked.
+        let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
+        let plan = partition_plan(shapes, world, &self.options)?;
+        let weights = self.arena(plan.arena_bytes, Memory::Shared)?;
+        let grads = self.arena(plan.grad_arena_bytes, Memory::PerRank)?;
+        let mut slots = Vec::with_capacity(shapes.len());
+        for (at, shape) in shapes.iter().enumerate() {
+            let len = shape.elements()?;
+            let weights = place(&weights, plan.offsets[at], shape.dtype, len);
+            let grads = place(&grads, plan.grad_offsets[at], shape.grads(), len);
+            slots.push(Slot { weights, grads, len });
+        }
+        let memory = |slot: &Slot| (slot.weights.memory, slot.grads.memory);
+        let given = shapes.iter().zip(&slots).map(|(shape, slot)| (shape, memory(slot)));
+        let params = CParams::new(given, |_| true)?;
+        let group = self.register(&params, settings)?;
+        drop(params);
+        self.slots.extend(slots);
+        self.arenas.extend([weights, grads]);
+        Ok(group)
+    }
+
+    /// Add parameters in memory of your own as one group. Local.
+    ///
+    /// # Safety
+    ///
+    /// Until the optimizer is dropped, or has other addresses by [`bind_raw`](Optim::bind_raw):
+    /// - `data` and `grad`, where not null, are valid for reads and writes of the shape's elements of its
+    ///   `dtype` and `grad_dtype`, and where `padded` up to the next multiple of 16 elements;
+    /// - nothing else reads or writes them while a collective call of this optimizer is under way.
+    pub unsafe fn register_raw(
+        &mut self,
+        params: &[RawParam],
+        settings: &[(&str, f64)],
+    ) -> Result<Group> {
+        let given = params.iter().map(|param| (&param.shape, (param.data, param.grad)));
+        let c_params = CParams::new(given, |at| params[at].padded)?;
+        let group = self.register(&c_params, settings)?;
+        self.slots.extend(params.iter().map(|_| Slot::elsewhere()));
+        Ok(group)
+    }
+
+    fn arena(&self, bytes: i64, memory: Memory) -> Result<Arena<u8>> {
+        // A model of no elements has arenas, too.
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX).max(64);
+        Arena::allocate(&self.seat, len, memory)
+    }
+
+    fn register(&mut self, params: &CParams<'_>, settings: &[(&str, f64)]) -> Result<Group> {
+        let settings = CSettings::new(settings)?;
+        let (options, mut group) = (settings.to_group(), 0);
+        // SAFETY: names, shapes and settings live for the call; memory is our arenas', or what the
+        // caller of register_raw promised.
+        check(unsafe {
+            sys::zero_register_params(
+                self.token(),
+                &options,
+                params.as_ptr(),
+                params.len(),
+                &mut group,
+            )
+        })?;
+        Ok(Group(group))
+    }
+
+    /// Give new addresses to all parameters, gradients or both, in order of registration; contents are
+    /// not copied. A null in `data` leaves that one as it is. Local.
+    ///
+    /// # Safety
+    ///
+    /// As [`register_raw`](Optim::register_raw), with the element types given there.
+    pub unsafe fn bind_raw(
+        &mut self,
+        data: Option<&[*mut c_void]>,
+        grads: Option<&[*mut c_void]>,
+    ) -> Result<()> {
+        let count = self.slots.len();
+        for given in [data, grads].into_iter().flatten() {
+            if given.len() != count {
+                let text = format!("{} addresses given for {count} parameters", given.len());
+                return Err(Error::argument(text));
+            }
+        }
+        let (data, grads) = (addresses(data), addresses(grads));
+        // SAFETY: both arrays have `count` entries; the rest is the caller's promise.
+        check(unsafe { sys::zero_bind_params(self.token(), data, grads, count) }).map(drop)
+    }
+}
+
+/// `len` elements from byte `offset` of an arena, all of them inside and aligned.
+fn place(arena: &Arena<u8>, offset: i64, dtype: Dtype, len: usize) -> Place {
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    let end = len.checked_mul(dtype.bytes()).and_then(|bytes| bytes.checked_add(offset));
+    assert!(end.is_some_and(|end| end <= arena.len()) && offset % dtype.bytes() == 0);
+    Place { memory: arena.as_ptr().wrapping_add(offset).cast(), dtype }
+}

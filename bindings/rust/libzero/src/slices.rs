@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Parameters and gradients in an optimizer's own arenas, as slices that it lends.
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+use std::ptr;
+use std::slice;
+
+use crate::dtype::{Dtype, Element};
+use crate::half::{Bf16, F16};
+
+/// Where elements of some type lie in an arena of the optimizer's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) memory: *mut c_void,
+    pub(crate) dtype: Dtype,
+}
+
+/// A parameter and its gradient; null and of no length for one in memory of the caller.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) weights: Place,
+    pub(crate) grads: Place,
+    pub(crate) len: usize,
+}
+
+impl Slot {
+    pub(crate) fn elsewhere() -> Slot {
+        let nowhere = Place { memory: ptr::null_mut(), dtype: Dtype::F32 };
+        Slot { weights: nowhere, grads: nowhere, len: 0 }
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        self.weights.memory.is_null()
+    }
+}
+
+type Pick = fn(&Slot) -> Place;
+
+pub(crate) const WEIGHTS: Pick = |slot| slot.weights;
+pub(crate) const GRADS: Pick = |slot| slot.grads;
+
+/// The elements of one slot. Panics where there are none of type T.
+fn elements<T: Element>(slots: &[Slot], at: usize, pick: Pick) -> (*mut T, usize) {
+    let slot = slots.get(at).unwrap_or_else(|| panic!("there is no parameter {at}"));
+    assert!(!slot.is_elsewhere(), "parameter {at} is in memory of the caller's own");
+    let place = pick(slot);
+    let (found, asked) = (place.dtype, T::TYPE);
+    assert!(found == asked, "elements of parameter {at} are {found}; {asked} was asked for");
+    (place.memory.cast(), slot.len)
+}
+
+/// The parameters of an [`Optim`](crate::Optim), by their number; as an index, those of [`f32`].
+#[derive(Clone, Copy, Debug)]
+pub struct Slices<'a> {
+    slots: &'a [Slot],
+}
+
+impl<'a> Slices<'a> {
+    /// The slots are of an optimizer that `'a` borrows, and nothing writes parameters meanwhile.
+    pub(crate) fn new(slots: &'a [Slot]) -> Slices<'a> {
+        Slices { slots }
+    }
+
+    /// The element type of one parameter. Panics where there is none.
+    pub fn dtype(self, at: usize) -> Dtype {
+        self.slots[at].weights.dtype
+    }
+
+    /// One parameter. Panics where there is none, one of another element type, or one in memory of the
+    /// caller.
+    pub fn get<T: Element>(self, at: usize) -> &'a [T] {
+        let (memory, len) = elements(self.slots, at, WEIGHTS);
+        // SAFETY: the slot is inside an arena of the optimizer, which `'a` borrows, and has elements of
+        // type T; nothing writes parameters as long as that borrow lasts.
+        unsafe { slice::from_raw_parts(memory, len) }
+    }
+}
+
+impl Index<usize> for Slices<'_> {
+    type Output = [f32];
+
+    fn index(&self, at: usize) -> &[f32] {
+        self.get(at)
+    }
+}
+
+/// The gradients of an [`Optim`](crate::Optim), or its parameters where they may be written, by their
+/// number; as an index, those of [`f32`].
+#[derive(Debug)]
+pub struct MutSlices<'a> {
+    slots: &'a [Slot],
+    pick: Pick,
+    _exclusive: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> MutSlices<'a> {
+    /// The slots are of an optimizer that `'a` borrows exclusively, and nothing else uses what `pick`
+    /// picks meanwhile.
+    pub(crate) fn new(slots: &'a [Slot], pick: Pick) -> MutSlices<'a> {
+        MutSlices { slots, pick, _exclusive: PhantomData }
+    }
+
+    /// The element type of one. Panics where there is none.
+    pub fn dtype(&self, at: usize) -> Dtype {
+        (self.pick)(&self.slots[at]).dtype
+    }
+
+    /// One of them. Panics as [`Slices::get`].
+    pub fn get<T: Element>(&self, at: usize) -> &[T] {
+        let (memory, len) = elements(self.slots, at, self.pick);
+        // SAFETY: the slot is inside an arena of the optimizer, which `'a` borrows exclusively, and has
+        // elements of type T.
+        unsafe { slice::from_raw_parts(memory, len) }
+    }
+
+    /// One of them, to write. Panics as [`Slices::get`].
+    pub fn get_mut<T: Element>(&mut self, at: usize) -> &mut [T] {
+        let (memory, len) = elements(self.slots, at, self.pick);
+        // SAFETY: as in get, and `self` is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(memory, len) }
+    }
+
+    /// All that are in arenas, each to write at the same time as the others.
+    pub fn split(self) -> Vec<AnyMut<'a>> {
+        let pick = self.pick;
+        let own = self.slots.iter().enumerate().filter(|(_, slot)| !slot.is_elsewhere());
+        // SAFETY: as in get_mut; slots do not overlap, and each is given once, for `self` is gone.
+        own.map(|(at, slot)| unsafe {
+            match pick(slot).dtype {
+                Dtype::F32 => AnyMut::F32(whole(elements(self.slots, at, pick))),
+                Dtype::F64 => AnyMut::F64(whole(elements(self.slots, at, pick))),
+                Dtype::Bf16 => AnyMut::Bf16(whole(elements(self.slots, at, pick))),
+                Dtype::F16 => AnyMut::F16(whole(elements(self.slots, at, pick))),
+            }
+        })
+        .collect()
+    }
+}
+
+/// # Safety
+///
+/// As long as the slice lives, these elements do, and nothing else uses them.
+unsafe fn whole<'a, T: Element>((memory, len): (*mut T, usize)) -> &'a mut [T] {
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts_mut(memory, len) }
+}
+
+impl Index<usize> for MutSlices<'_> {
+    type Output = [f32];
+
+    fn index(&self, at: usize) -> &[f32] {
+        self.get(at)
+    }
+}
+
+impl IndexMut<usize> for MutSlices<'_> {
+    fn index_mut(&mut self, at: usize) -> &mut [f32] {
+        self.get_mut(at)
+    }
+}
+
+/// Elements to write, of whatever type.
+#[derive(Debug)]
+pub enum AnyMut<'a> {
+    /// Of [`Dtype::F32`].
+    F32(&'a mut [f32]),
+    /// Of [`Dtype::F64`].
+    F64(&'a mut [f64]),
+    /// Of [`Dtype::Bf16`].
+    Bf16(&'a mut [Bf16]),
+    /// Of [`Dtype::F16`].
+    F16(&'a mut [F16]),
+}
+
+impl AnyMut<'_> {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            AnyMut::F32(elements) => elements.len(),
+            AnyMut::F64(elements) => elements.len(),
+            AnyMut::Bf16(elements) => elements.len(),
+            AnyMut::F16(elements) => elements.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Each becomes `value`, rounded to its type.
+    pub fn fill(&mut self, value: f32) {
+        match self {
+            AnyMut::F32(elements) => elements.fill(value),
+            AnyMut::F64(elements) => elements.fill(value.into()),
+            AnyMut::Bf16(elements) => elements.fill(Bf16::from_f32(value)),
+            AnyMut::F16(elements) => elements.fill(F16::from_f32(value)),
+        }
+    }
+}

@@ -102,6 +102,10 @@ enum {
 
     /* The machine's side, and libzero's own. */
     ZERO_ERR_SYSTEM = -19,         /* the operating system refused something                      */
+
+    /* The numbers. */
+    ZERO_ERR_NONFINITE = -20,      /* gradients are not finite, and ZERO_NONFINITE_ERROR is set   */
+
     ZERO_ERR_INTERNAL = -99        /* a bug in libzero: please report it                          */
 };
 
@@ -324,7 +328,8 @@ enum {
 /* What a step does with infinities and NaNs in the reduced gradient. */
 enum {
     ZERO_NONFINITE_IGNORE = 0, /* as torch.optim: they reach the parameters; they are counted      */
-    ZERO_NONFINITE_SKIP = 1    /* all ranks skip the update and zero_step returns ZERO_SKIPPED     */
+    ZERO_NONFINITE_SKIP = 1,   /* all ranks skip the update and zero_step returns ZERO_SKIPPED     */
+    ZERO_NONFINITE_ERROR = 2   /* all ranks skip it, and zero_step returns ZERO_ERR_NONFINITE      */
 };
 
 /* Parameters of 16 bits are the rounding of an fp32 master, which is what a step updates: it is part of
@@ -352,6 +357,10 @@ typedef struct zero_options {
     size_t setting_count;
     int32_t master;                /* ZERO_MASTER_*                               (FLOAT32)    */
     int32_t reserved;              /* zero                                                     */
+    double loss_scale;             /* > 0: dynamic loss scaling, from this scale  (0: off)     */
+    double growth_factor;          /* what the scale is multiplied with, at least 1 (2), ...   */
+    double backoff_factor;         /* ... and after a skipped step, in (0, 1]       (0.5)      */
+    int64_t growth_interval;       /* steps without a skip after which it grows     (2,000)    */
 } zero_options;
 
 ZERO_API zero_status zero_options_init(zero_options *options, size_t struct_size);
@@ -441,9 +450,25 @@ ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, cons
  * ZERO_ERR_STATE while gradients are reduced. */
 ZERO_API zero_status zero_broadcast_params(zero_optim *optim, int32_t root, void *stream);
 
+/* Loss scaling. Gradients of a loss that was multiplied by a scale are divided by it when they are reduced,
+ * before any norm is taken. With zero_options.loss_scale the scale is dynamic, as torch's GradScaler: a step
+ * whose reduced gradients are not all finite is skipped by all ranks (ZERO_SKIPPED) and the scale multiplied
+ * by backoff_factor; after growth_interval steps in a row without that it is multiplied by growth_factor.
+ * zero_step_result tells the scale for the next loss. It is saved and loaded with the state. */
+
+/* Set the scale of the gradients that are reduced next, for engines with a scaler of their own (with
+ * ZERO_NONFINITE_SKIP they see the skip), or to restart a dynamic one. Every rank sets the same before the
+ * next reduction: a difference is ZERO_ERR_MISMATCH there. `scale` is finite and above 0; 1 is no scaling.
+ * ZERO_ERR_STATE while gradients are reduced. Local. */
+ZERO_API zero_status zero_loss_scale_set(zero_optim *optim, double scale);
+ZERO_API zero_status zero_loss_scale_get(const zero_optim *optim, double *scale);
+
 enum {
-    ZERO_REDUCE_MEAN = 0, /* divide the sum by the number of ranks */
-    ZERO_REDUCE_SUM = 1
+    ZERO_REDUCE_MEAN = 0, /* divide the sum by the number of ranks                                 */
+    ZERO_REDUCE_SUM = 1,
+    ZERO_REDUCE_NONE = 2  /* gradients are reduced already, as after an all-reduce: each owner uses its own,
+                             and none is overwritten. A gradient that is absent on its owner and present
+                             elsewhere counts as zeros                                             */
 };
 
 /* Sum every gradient over the ranks, in rank order, to its owners: in fp64 for ZERO_FLOAT64 parameters,
@@ -457,6 +482,11 @@ enum {
  * twice is ZERO_ERR_STATE, never a double count. Collective. */
 ZERO_API zero_status zero_reduce_grads(zero_optim *optim, void *const *grads, size_t count,
                                        int32_t flags, void *stream);
+
+/* Bring every element of the reduced gradients, unscaled and averaged, into [-max_value, max_value]; NaN stays.
+ * Reduces first, as a mean of the registered gradients, if nothing is reduced. A norm taken afterwards is of
+ * what it left, and a clip factor of before is in it. Collective. */
+ZERO_API zero_status zero_clip_grad_value(zero_optim *optim, double max_value, void *stream);
 
 /* The p-norm of all reduced gradients as one vector, into `*norm` unless it is NULL; where it exceeds
  * `max_norm`, they will be scaled by max_norm / (norm + 1e-6). Every element counts once; the norm has
@@ -481,7 +511,7 @@ ZERO_API zero_status zero_step_options_init(zero_step_options *options, size_t s
  * the new parameters on every rank. NULL options mean the defaults. Until it returns, gradients and
  * parameters are libzero's.
  *
- * ZERO_SKIPPED: not finite, and all ranks skipped. A failure before the ranks agreed leaves parameters
+ * ZERO_SKIPPED: not finite, and all ranks skipped; ZERO_ERR_NONFINITE likewise, by ZERO_NONFINITE_ERROR. A failure before the ranks agreed leaves parameters
  * and state as they were, and a later zero_step may go on; a failure after that aborts the comm, and
  * zero_comm_failure tells whether parameters are consistent. ZERO_ERR_STATE when gradients are given
  * although they are reduced already, or when no rank has any. Collective. */
@@ -496,6 +526,7 @@ typedef struct zero_result {
     double clip_factor;    /* that clipping multiplied with, 1 if it did not                        */
     zero_status status;    /* of the latest zero_step: ZERO_OK, ZERO_SKIPPED, or its error           */
     int32_t reserved;
+    double loss_scale;     /* for the next loss; 1 without loss scaling                             */
 } zero_result;
 
 ZERO_API zero_status zero_result_init(zero_result *result, size_t struct_size);

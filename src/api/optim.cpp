@@ -28,7 +28,11 @@ constexpr zero_options kOptionsDefaults = {sizeof(zero_options),
                                            nullptr,
                                            0,
                                            ZERO_MASTER_FLOAT32,
-                                           0};
+                                           0,
+                                           0,
+                                           2,
+                                           0.5,
+                                           2000};
 constexpr size_t kOptionsOldest = offsetof(zero_options, master);
 constexpr zero_group_options kGroupDefaults = {sizeof(zero_group_options), nullptr, nullptr, 0};
 constexpr size_t kGroupOldest = sizeof(zero_group_options);
@@ -103,6 +107,28 @@ Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names)
                              .grad_dtype = grad_dtype};
 }
 
+Result<LossScaleOptions> read_loss_scale(const zero_options& read) {
+  LossScaleOptions options;
+  options.initial = read.loss_scale;
+  if (read.growth_factor != 0) options.growth_factor = read.growth_factor;
+  if (read.backoff_factor != 0) options.backoff_factor = read.backoff_factor;
+  if (read.growth_interval != 0) options.growth_interval = read.growth_interval;
+  const auto bad = [](const char* what, auto value, const char* rule) {
+    return Status(ZERO_ERR_ARGUMENT, text(what, " is ", value, "; ", rule));
+  };
+  if (!(read.loss_scale >= 0) || std::isinf(read.loss_scale))
+    return bad("loss_scale", read.loss_scale, "it must be positive, or 0 for off");
+  if (!(options.growth_factor >= 1) || std::isinf(options.growth_factor))
+    return bad("growth_factor", read.growth_factor, "it must be at least 1");
+  if (!(options.backoff_factor > 0 && options.backoff_factor <= 1))
+    return bad("backoff_factor", read.backoff_factor, "it must be in (0, 1]");
+  if (options.growth_interval < 1)
+    return bad("growth_interval", read.growth_interval, "it must be positive");
+  if (options.dynamic() && read.nonfinite == ZERO_NONFINITE_ERROR)
+    return bad("nonfinite", read.nonfinite, "with loss_scale such steps are skipped");
+  return options;
+}
+
 }  // namespace
 
 namespace zero::api {
@@ -157,13 +183,14 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
     return bad("grad_norm_type", read.grad_norm_type, "it must be positive or infinite");
   }
   options.nonfinite = read.nonfinite;
-  if (read.nonfinite != ZERO_NONFINITE_IGNORE && read.nonfinite != ZERO_NONFINITE_SKIP) {
+  if (read.nonfinite < ZERO_NONFINITE_IGNORE || read.nonfinite > ZERO_NONFINITE_ERROR) {
     return bad("nonfinite", read.nonfinite, "no ZERO_NONFINITE_* has that number");
   }
   if (read.reserved != 0) return bad("reserved", read.reserved, "it must be 0");
   options.master = read.master;
   if (read.master != ZERO_MASTER_FLOAT32 && read.master != ZERO_MASTER_REMAINDER)
     return bad("master", read.master, "no ZERO_MASTER_* has that number");
+  options.loss_scale = ZERO_TRY(read_loss_scale(read));
   if (read.threads < 0 || read.threads > 64)
     return bad("threads", read.threads, "1 to 64 are allowed");
   options.threads = read.threads > 0 ? read.threads : default_threads(world);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training loop and checkpoints.
+#include <cmath>
+#include <cstddef>
+
 #include "api/guard.h"
 #include "api/options.h"
 #include "state/load.h"
@@ -19,7 +22,7 @@ constexpr zero_save_options kSaveDefaults = {sizeof(zero_save_options), 0, 0};
 constexpr size_t kSaveOldest = sizeof(zero_save_options);
 constexpr zero_load_options kLoadDefaults = {sizeof(zero_load_options), 0, 0};
 constexpr size_t kLoadOldest = sizeof(zero_load_options);
-constexpr size_t kResultOldest = sizeof(zero_result);
+constexpr size_t kResultOldest = offsetof(zero_result, loss_scale);
 
 Status check_stream(const void* stream) {
   if (stream == nullptr) return Status();
@@ -93,6 +96,33 @@ zero_status zero_clip_grad_norm(zero_optim* optim, double max_norm, double norm_
   });
 }
 
+zero_status zero_clip_grad_value(zero_optim* optim, double max_value, void* stream) {
+  return on_all(optim, Operation::clip_grad_value, [&](Call& call, Optimizer& found) -> Status {
+    const Status bad = check_stream(stream);
+    return bad.ok() ? clip_grad_value(call, found, max_value) : refuse(call, bad);
+  });
+}
+
+zero_status zero_loss_scale_set(zero_optim* optim, double scale) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    if (!(scale > 0) || std::isinf(scale))
+      return Status(ZERO_ERR_ARGUMENT,
+                    text("the loss scale is ", scale, "; it must be finite and above 0"));
+    if (found.phase != Phase::open)
+      return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
+    found.loss_scale = {.scale = scale, .good_steps = 0};
+    return Status();
+  });
+}
+
+zero_status zero_loss_scale_get(const zero_optim* optim, double* scale) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    ZERO_TRY(check_out(scale, "scale"));
+    *scale = found.loss_scale.scale;
+    return Status();
+  });
+}
+
 zero_status zero_step_options_init(zero_step_options* options, size_t struct_size) {
   return report(init_struct(options, struct_size, kStepDefaults, "zero_step_options"));
 }
@@ -115,6 +145,7 @@ zero_status zero_result_init(zero_result* result, size_t struct_size) {
   zero_result none{};
   none.grad_norm = -1;
   none.clip_factor = 1;
+  none.loss_scale = 1;
   return report(init_struct(result, struct_size, none, "zero_result"));
 }
 
@@ -128,6 +159,7 @@ zero_status zero_step_result(const zero_optim* optim, zero_result* result) {
     out.grad_norm = found.outcome.grad_norm;
     out.clip_factor = found.outcome.clip_factor;
     out.status = last = found.outcome.status;
+    out.loss_scale = found.loss_scale.scale;
     return write_struct(result, out, kResultOldest, "zero_result");
   });
   return status == ZERO_OK ? last : status;

@@ -40,6 +40,7 @@ enum class Operation : uint32_t {
   step,
   save,
   load,
+  clip_grad_value,
 };
 /// "zero_step" and so on, as callers know it.
 const char* operation_name(Operation operation);

@@ -24,6 +24,8 @@ const char* operation_name(Operation operation) {
       return "zero_broadcast_params";
     case Operation::reduce_grads:
       return "zero_reduce_grads";
+    case Operation::clip_grad_value:
+      return "zero_clip_grad_value";
     case Operation::clip_grad_norm:
       return "zero_clip_grad_norm";
     case Operation::step:

@@ -23,7 +23,9 @@ Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
       settings(std::move(initial)),
       pool(std::move(workers)),
       plan(PlanOptions{
-          .world = comm->world(), .rule = given.partition, .bucket_bytes = given.bucket_bytes}) {}
+          .world = comm->world(), .rule = given.partition, .bucket_bytes = given.bucket_bytes}) {
+  if (options.loss_scale.dynamic()) loss_scale.scale = options.loss_scale.initial;
+}
 
 Optimizer::~Optimizer() = default;
 
@@ -116,6 +118,10 @@ void Optimizer::commit_seal(Seal seal) {
 
 std::string Optimizer::agreed_lines() const {
   std::string lines = text("step ", step, "\n");
+  if (loss_scale.scale != 1) {
+    lines += text("loss scale ", hex_double(loss_scale.scale), " (", loss_scale.scale, ") after ",
+                  loss_scale.good_steps, " good steps\n");
+  }
   for (size_t g = 0; g < groups.size(); g++) {
     for (size_t s = 0; s < options.rule->settings.size(); s++) {
       const double value = groups[g].settings[s];

@@ -20,6 +20,7 @@
 #include "device/host_memory.h"
 #include "device/thread_pool.h"
 #include "kernels/kernels.h"
+#include "optim/loss_scale.h"
 #include "plan/plan.h"
 
 namespace zero {
@@ -33,6 +34,7 @@ struct OptimizerOptions {
   double grad_norm_type = 2;
   int32_t nonfinite = ZERO_NONFINITE_IGNORE;
   int32_t master = ZERO_MASTER_FLOAT32;
+  LossScaleOptions loss_scale;
   int threads = 1;
 };
 
@@ -177,6 +179,7 @@ class Optimizer {
   bool not_loaded = false;  // a load failed half way
   int64_t step = 0;         // steps done
   int64_t skipped = 0;
+  LossScale loss_scale;
   StepOutcome outcome;
   Counters counters;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "state/compare.h"
 
+#include <cmath>
 #include <unordered_map>
 
 #include "base/text.h"
@@ -142,6 +143,21 @@ Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& 
     }
   }
   return groups;
+}
+
+Result<LossScale> saved_loss_scale(const Manifest& manifest, const LossScale& current) {
+  LossScale saved = current;
+  double good_steps = static_cast<double>(current.good_steps);
+  for (const auto& [name, value] : manifest.options) {
+    if (name == kLossScale) saved.scale = value;
+    if (name == kGoodSteps) good_steps = value;
+  }
+  if (!(saved.scale > 0) || std::isinf(saved.scale))
+    return Status(ZERO_ERR_CKPT_INVALID, text("the loss scale is ", saved.scale));
+  if (!(good_steps >= 0 && good_steps < 0x1p53))
+    return Status(ZERO_ERR_CKPT_INVALID, text("there were ", good_steps, " good steps"));
+  saved.good_steps = static_cast<int64_t>(good_steps);
+  return saved;
 }
 
 Status check_products(const Manifest& manifest, const Rule& rule) {

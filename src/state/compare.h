@@ -19,6 +19,9 @@ Result<std::vector<size_t>> match_params(const Manifest& manifest, const Optimiz
 /// not have gets its default. ZERO_ERR_CKPT_INVALID if one is out of its range.
 Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& rule);
 
+/// The loss scale as it was saved, `current` where none was. ZERO_ERR_CKPT_INVALID if it is none.
+Result<LossScale> saved_loss_scale(const Manifest& manifest, const LossScale& current);
+
 /// ZERO_ERR_CKPT_INVALID unless a parameter has a mu_product exactly where its rule made one.
 Status check_products(const Manifest& manifest, const Rule& rule);
 

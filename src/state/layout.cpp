@@ -173,7 +173,9 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   manifest.rule = options.rule->name;
   manifest.options = {{"max_grad_norm", options.max_grad_norm},
                       {"grad_norm_type", options.grad_norm_type},
-                      {"nonfinite", options.nonfinite}};
+                      {"nonfinite", options.nonfinite},
+                      {kLossScale, optim.loss_scale.scale},
+                      {kGoodSteps, static_cast<double>(optim.loss_scale.good_steps)}};
   for (const Group& group : optim.groups) {
     Settings& settings = manifest.groups.emplace_back();
     for (size_t s = 0; s < group.settings.size(); s++) {

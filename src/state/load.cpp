@@ -94,6 +94,7 @@ class Load {
     manifest_ = std::move(*manifest);
     places_ = ZERO_TRY(match_params(manifest_, optim_));
     groups_ = ZERO_TRY(saved_settings(manifest_, *optim_.options.rule));
+    loss_scale_ = ZERO_TRY(saved_loss_scale(manifest_, optim_.loss_scale));
     ZERO_TRY(check_products(manifest_, *optim_.options.rule));
     for (const ManifestParam& param : manifest_.params)
       slots_ |= saved_slots(param, *optim_.options.rule);
@@ -116,6 +117,7 @@ class Load {
           saved_slots(saved, *optim_.options.rule) & ~(1u << kMasterSlot);
     }
     if (!keep_settings_) optim_.groups = std::move(groups_);
+    if (optim_.options.loss_scale.dynamic()) optim_.loss_scale = loss_scale_;
     optim_.step = manifest_.step;
     optim_.phase = Phase::open;
     optim_.not_loaded = false;
@@ -135,6 +137,7 @@ class Load {
   Manifest manifest_;
   std::vector<size_t> places_;
   std::vector<Group> groups_;
+  LossScale loss_scale_;
   uint32_t slots_ = 0;  // that need memory
 };
 

@@ -51,6 +51,9 @@ struct ManifestParam {
 
 using Settings = std::vector<std::pair<std::string, double>>;
 
+inline constexpr const char* kLossScale = "loss_scale";
+inline constexpr const char* kGoodSteps = "good_steps";
+
 struct Manifest {
   Digest save_id{};
   int64_t step = 0;
@@ -58,7 +61,7 @@ struct Manifest {
   int32_t world = 1;
   std::string created_by;
   std::string rule;
-  Settings options;  // of the optimizer as a whole: information, not loaded
+  Settings options;  // of the optimizer as a whole: only kLossScale and kGoodSteps are loaded
   std::vector<Settings> groups;
   std::vector<FileRecord> files;
   std::vector<ManifestParam> params;

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "device/thread_pool.h"
+#include "kernels/clamp.h"
 #include "kernels/float_environment.h"
 
 namespace zero {
@@ -269,12 +270,12 @@ int64_t elements_with_gradient(const StepMemory& memory) {
 }  // namespace
 
 NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p) {
-  const auto world = static_cast<size_t>(optim.world());
+  const size_t width = memory.source_width;
   const int64_t elements = elements_with_gradient(memory);
   std::vector<NormRecord> records(static_cast<size_t>(optim.pool->threads()));
   share_out(*optim.pool, elements, kBlock, [&](int thread, int64_t begin, int64_t end) {
     Reducer reducer(kernels(), p);
-    std::vector<const void*> in(world);
+    std::vector<const void*> in(width);
     int pieces = 0;
     bool aborted = false;
     walk_pieces(
@@ -282,8 +283,8 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
           if (aborted) return;
           const Section& section = section_of(optim, view);
           const auto skipped = static_cast<size_t>(first);
-          for (size_t i = 0; i < world; i++) {
-            const std::byte* source = memory.view_sources[v * world + i];
+          for (size_t i = 0; i < width; i++) {
+            const std::byte* source = memory.view_sources[v * width + i];
             in[i] = source == nullptr ? kZeros : source + skipped * size_of(section.grad_dtype);
           }
           reducer.reduce(section.sum(), section.grad_dtype,
@@ -299,7 +300,7 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
   for (const View& view : memory.views) {
     if (view.cls < 0) continue;
     const Section& section = section_of(optim, view);
-    const size_t bytes = world * size_of(section.grad_dtype) + size_of(section.sum());
+    const size_t bytes = width * size_of(section.grad_dtype) + size_of(section.sum());
     optim.counters.moved_bytes += view.segment.count * static_cast<int64_t>(bytes);
   }
   return total(records);
@@ -325,6 +326,21 @@ NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p) {
         view.segment.count * static_cast<int64_t>(size_of(section_of(optim, view).sum()));
   }
   return total(records);
+}
+
+void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, double limit) {
+  const int64_t elements = elements_with_gradient(memory);
+  share_out(*optim.pool, elements, kBlock, [&](int, int64_t begin, int64_t end) {
+    walk_pieces(
+        optim, memory, begin, end, [&](size_t, const View& view, int64_t first, int64_t count) {
+          const DType sum = section_of(optim, view).sum();
+          std::byte* const at = view.reduced + static_cast<size_t>(first) * size_of(sum);
+          const auto values = static_cast<size_t>(count);
+          sum == DType::f64 ? clamp_scaled(reinterpret_cast<double*>(at), values, factor, limit)
+                            : clamp_scaled(reinterpret_cast<float*>(at), values,
+                                           static_cast<float>(factor), static_cast<float>(limit));
+        });
+  });
 }
 
 uint64_t update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor, bool fused) {

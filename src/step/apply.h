@@ -12,6 +12,9 @@ namespace zero {
 /// norm on the way (p = 0: none). Ends early when the comm is aborted.
 NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p);
 
+/// Turn the sums of the share into gradients by `factor`, and bring them into [-limit, limit].
+void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, double limit);
+
 /// The norm of the share as it is reduced.
 NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p);
 

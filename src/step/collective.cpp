@@ -105,10 +105,33 @@ void pack_gradients(Optimizer& optim, const StepMemory& memory, const Transfer& 
   }
 }
 
+/// This rank's own gradients of what it owns, as if they were the sums.
+void take_own(Optimizer& optim, const StepMemory& memory) {
+  const FloatEnvironment environment;
+  for (const Segment& segment : optim.segments()) {
+    const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
+    const std::byte* grad = memory.grads[static_cast<size_t>(segment.param)];
+    std::byte* const to = memory.reduced.data() + section.sum_at(segment.share);
+    const auto count = static_cast<size_t>(segment.count);
+    if (grad == nullptr) {
+      std::memset(to, 0, count * size_of(section.sum()));
+      continue;
+    }
+    const void* const from =
+        grad + static_cast<size_t>(segment.first) * size_of(section.grad_dtype);
+    kernel_table(best_isa())
+        .reduction(section.sum(), section.grad_dtype, Norm::none)(to, &from, 1, count);
+  }
+}
+
 }  // namespace
 
 Result<NormRecord> gather(Call& call, Optimizer& optim, StepMemory& memory, double p) {
   os().reached("gather.begin");
+  if (memory.none) {
+    take_own(optim, memory);
+    return norm_of_share(optim, memory, p);
+  }
   const bool in_place = travels_in_place(optim, memory);
   const auto segments = all_segments(optim);
   ZERO_TRY(call.vote("gather: buffers", make_room(optim, memory)));

@@ -38,7 +38,10 @@ std::string registration_lines(const Optimizer& optim) {
   std::string lines =
       text("optimizer ", o.rule->name, ", partition ", o.partition, ", bucket_bytes ",
            o.bucket_bytes, ", max_grad_norm ", exact(o.max_grad_norm), ", grad_norm_type ",
-           exact(o.grad_norm_type), ", nonfinite ", o.nonfinite, ", master ", o.master, "\n");
+           exact(o.grad_norm_type), ", nonfinite ", o.nonfinite, ", master ", o.master,
+           ", growth_factor ", exact(o.loss_scale.growth_factor), ", backoff_factor ",
+           exact(o.loss_scale.backoff_factor), ", growth_interval ", o.loss_scale.growth_interval,
+           o.loss_scale.dynamic() ? ", dynamic loss scale\n" : "\n");
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
     const Param& param = optim.params[i];
     std::string shape;
@@ -304,7 +307,7 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   memory.grads_in_place = memory.grads_in_place && agreement.all_present;
   ZERO_TRY(agree_presence(call, optim, memory, agreement.all_present));
   const bool needs_reduced = !optim.comm->direct() || !agreement.all_present ||
-                             (optim.world() == 1 && entry.keeps) ||
+                             (reduces_alone(optim, memory) && entry.keeps) ||
                              (entry.sums && !sums_fit_gradients(optim));
   return needs_reduced ? allocate_reduced(call, optim, memory) : Status();
 }

@@ -71,6 +71,7 @@ struct StepMemory {
   // This rank's gradients of the call: null where absent.
   std::vector<std::byte*> grads;
   bool all_present = false;
+  bool none = false;  // ZERO_REDUCE_NONE: each owner's own is all, and is not overwritten
   uint64_t grads_from_addresses =
       0;  // Optimizer::addresses when `grads` are the registered ones, else 0
 
@@ -95,10 +96,12 @@ struct StepMemory {
   std::vector<std::string> views_presence;
   uint64_t views_addresses = 0;
   bool views_in_place = false;
+  bool views_none = false;
   std::vector<View> views;
   std::vector<UpdateClass> classes;
-  std::vector<const std::byte*> view_sources;  // world a view
+  std::vector<const std::byte*> view_sources;  // source_width a view
   std::vector<std::byte*> view_targets;        // target_width a view
+  size_t source_width = 1;
   size_t target_width = 1;
   Runs fused, from_reduced;
   std::vector<Pull> pulls;
@@ -113,5 +116,10 @@ struct StepMemory {
 };
 
 StepMemory& step_memory(Optimizer& optim);
+
+/// True if nobody reads the others' gradients.
+inline bool reduces_alone(const Optimizer& optim, const StepMemory& memory) {
+  return memory.none || optim.world() == 1;
+}
 
 }  // namespace zero

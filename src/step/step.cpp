@@ -38,13 +38,19 @@ Status check_params(const Optimizer& optim) {
 }
 
 Status check_flags(int32_t flags) {
-  if (flags == ZERO_REDUCE_MEAN || flags == ZERO_REDUCE_SUM) return Status();
+  if (flags >= ZERO_REDUCE_MEAN && flags <= ZERO_REDUCE_NONE) return Status();
   return Status(ZERO_ERR_ARGUMENT, text("reduce flags ", flags, " are unknown"));
 }
 
 Status check_norm_type(double p) {
   if (p > 0) return Status();
   return Status(ZERO_ERR_ARGUMENT, text("norm_type is ", p, "; it must be positive or infinite"));
+}
+
+/// What turns the sums that a reduction makes into gradients.
+double factor_of(const Optimizer& optim, int32_t flags) {
+  const double mean = flags == ZERO_REDUCE_MEAN ? 1.0 / optim.world() : 1.0;
+  return mean / optim.loss_scale.scale;
 }
 
 /// The beginning of every call that needs reduced gradients.
@@ -61,6 +67,9 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool k
   if (entry.local.ok()) entry.local = check_loaded(optim);
   if (entry.grads) {
     if (entry.local.ok()) entry.local = check_flags(grads.flags);
+    const bool none = grads.flags == ZERO_REDUCE_NONE;
+    if (memory.none != none) memory.placements.clear();
+    memory.none = none;
     if (entry.local.ok()) entry.local = take_grads(optim, memory, grads.pointers, grads.count);
     entry.args += text("reduce flags ", grads.flags, "\n");
   } else if (entry.local.ok() && grads.pointers != nullptr) {
@@ -98,7 +107,7 @@ Status gather(Call& call, Optimizer& optim, const Grads& grads, double p) {
   os().reached("vote.after");
   NormRecord total;
   for (const NormRecord& record : all) total.add(record);
-  memory.factor = grads.flags == ZERO_REDUCE_SUM ? 1.0 : 1.0 / optim.world();
+  memory.factor = factor_of(optim, grads.flags);
   memory.norm_type = p;
   memory.raw_norm = p == 0 ? 0 : norm_of(total, p);
   memory.nonfinite = total.nonfinite;
@@ -177,7 +186,21 @@ Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
 /// Clipping and skipping must know all gradients before any update; otherwise one pass does.
 bool one_pass(const Optimizer& optim) {
   return optim.comm->direct() && optim.phase == Phase::open && optim.options.max_grad_norm == 0 &&
-         optim.options.nonfinite == ZERO_NONFINITE_IGNORE;
+         optim.options.nonfinite == ZERO_NONFINITE_IGNORE && !optim.options.loss_scale.dynamic();
+}
+
+/// After a step that was made or skipped: what it found, and the next loss scale.
+void conclude(Optimizer& optim, const StepMemory& memory, bool skipped) {
+  const OptimizerOptions& options = optim.options;
+  if (skipped) optim.skipped++;
+  if (options.loss_scale.dynamic())
+    optim.loss_scale.update(options.loss_scale, memory.nonfinite > 0);
+  optim.phase = Phase::open;
+  optim.outcome = {.nonfinite = static_cast<int64_t>(memory.nonfinite),
+                   .grad_norm = memory.grad_norm,
+                   .clip_factor = memory.clip_factor,
+                   .status = skipped ? ZERO_SKIPPED : ZERO_OK};
+  optim.counters.nonfinite_elements += static_cast<int64_t>(memory.nonfinite);
 }
 
 Status run_step(Call& call, Optimizer& optim, const Grads& grads, bool* skip) {
@@ -188,25 +211,26 @@ Status run_step(Call& call, Optimizer& optim, const Grads& grads, bool* skip) {
   const bool clips = options.max_grad_norm > 0;
   ZERO_TRY(get_ready(call, optim, true));
   if (fused) {
-    memory.factor = grads.flags == ZERO_REDUCE_SUM ? 1.0 : 1.0 / optim.world();
+    memory.factor = factor_of(optim, grads.flags);
     memory.grad_norm = -1;
     memory.clip_factor = 1;
   } else {
     if (optim.phase == Phase::open) {
       ZERO_TRY(gather(call, optim, grads, clips ? options.grad_norm_type : 0));
     }
-    *skip = options.nonfinite == ZERO_NONFINITE_SKIP && memory.nonfinite > 0;
+    if (options.nonfinite == ZERO_NONFINITE_ERROR && memory.nonfinite > 0) {
+      optim.phase = Phase::open;
+      return Status(ZERO_ERR_NONFINITE,
+                    text(memory.nonfinite, " elements of the reduced gradients ",
+                         "are not finite: step ", optim.step + 1, " was not made"));
+    }
+    const bool skips = options.nonfinite == ZERO_NONFINITE_SKIP || options.loss_scale.dynamic();
+    *skip = skips && memory.nonfinite > 0;
     if (*skip && clips) memory.grad_norm = memory.raw_norm * memory.factor;
     if (!*skip && clips) ZERO_TRY(clip(call, optim, options.max_grad_norm, options.grad_norm_type));
   }
   if (!*skip) ZERO_TRY(apply_and_publish(call, optim, fused));
-  if (*skip) optim.skipped++;
-  optim.phase = Phase::open;
-  optim.outcome = {.nonfinite = static_cast<int64_t>(memory.nonfinite),
-                   .grad_norm = memory.grad_norm,
-                   .clip_factor = memory.clip_factor,
-                   .status = *skip ? ZERO_SKIPPED : ZERO_OK};
-  optim.counters.nonfinite_elements += static_cast<int64_t>(memory.nonfinite);
+  conclude(optim, memory, *skip);
   return Status();
 }
 
@@ -247,6 +271,25 @@ Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm
   }
   ZERO_TRY(clip(call, optim, max_norm, norm_type));
   if (norm != nullptr) *norm = step_memory(optim).grad_norm;
+  return Status();
+}
+
+Status clip_grad_value(Call& call, Optimizer& optim, double max_value) {
+  Status local;
+  if (!(max_value > 0))
+    local = Status(ZERO_ERR_ARGUMENT, text("max_value is ", max_value, "; it must be positive"));
+  const bool reduces = optim.phase == Phase::open;
+  ZERO_TRY(enter_with_grads(call, optim, Grads{}, true, true, std::move(local),
+                            text("max_value ", hex_double(max_value), "\n")));
+  if (reduces) {
+    ZERO_TRY(get_ready(call, optim, false));
+    ZERO_TRY(gather(call, optim, Grads{}, 0));
+    optim.phase = Phase::reduced;
+  }
+  StepMemory& memory = step_memory(optim);
+  clamp_share(optim, memory, memory.factor, max_value);
+  memory.factor = 1;
+  memory.norm_type = 0;  // of the sums, which are no more
   return Status();
 }
 

@@ -19,6 +19,7 @@ Status broadcast_params(Call& call, Optimizer& optim, int32_t root);
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads);
 Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type,
                       double* norm);
+Status clip_grad_value(Call& call, Optimizer& optim, double max_value);
 /// Returns ZERO_SKIPPED as a code with ok() false when all ranks skipped.
 Result<Code> step(Call& call, Optimizer& optim, const Grads& grads);
 Status drop_grads(Optimizer& optim);

@@ -112,7 +112,7 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
 }
 
 bool wants_staging(const Optimizer& optim, const StepMemory& memory) {
-  if (!optim.comm->direct() || optim.world() == 1) return false;
+  if (!optim.comm->direct() || reduces_alone(optim, memory)) return false;
   for (size_t i = 0; i < memory.grads.size(); i++) {
     if (memory.grads[i] == nullptr || optim.params[i].count == 0) continue;
     if (optim.comm->locate(memory.grads[i], optim.params[i].grad_bytes()).arena == 0) return true;
@@ -156,7 +156,7 @@ bool place(Optimizer& optim, StepMemory& memory) {
     hold(placements[i].grad);
     if (placements[i].grad.arena == 0) {
       foreign_grads.push_back(index);
-      if (!comm.direct() || optim.world() == 1) continue;
+      if (!comm.direct() || reduces_alone(optim, memory)) continue;
       if (memory.staging == nullptr) return false;
       placements[i].grad = {memory.staging->number(), 0, grad_at(optim.plan, index)};
     }
@@ -188,7 +188,7 @@ bool place(Optimizer& optim, StepMemory& memory) {
 }
 
 void stage_grads(Optimizer& optim, StepMemory& memory) {
-  if (!optim.comm->direct() || memory.staging == nullptr) return;
+  if (!optim.comm->direct() || reduces_alone(optim, memory) || memory.staging == nullptr) return;
   for (const int64_t index : memory.foreign_grads) {
     const auto i = static_cast<size_t>(index);
     const size_t bytes = optim.params[i].grad_bytes();

@@ -78,9 +78,11 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
   const size_t element = size_of(optim.params[static_cast<size_t>(segment.param)].grad_dtype);
   const size_t offset = static_cast<size_t>(segment.first) * element;
   const size_t bytes = static_cast<size_t>(segment.count) * element;
+  const bool alone = reduces_alone(optim, memory);
   for (int32_t rank = 0; rank < comm.world(); rank++) {
+    if (alone && rank != comm.rank()) continue;
     const std::byte* source = nullptr;
-    if (comm.world() == 1 && grad_on(memory, rank, segment.param)) {
+    if (alone && grad_on(memory, rank, segment.param)) {
       source = memory.grads[static_cast<size_t>(segment.param)] + offset;
     } else if (grad_on(memory, rank, segment.param)) {
       Location location = ZERO_TRY(placement_of(optim, memory, rank, segment.param)).grad;
@@ -93,13 +95,14 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
 }
 
 /// Where the sum of this segment's gradients goes: over this rank's own gradient if that has the
-/// sum's type and stays ours.
+/// sum's type and stays ours until the step.
 std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
                          const std::byte* own, bool in_place) {
   const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
   const bool ours =
       own != nullptr && section.grad_dtype == section.sum() &&
-      (in_place || optim.world() > 1 || find_arena(own, 1, optim.comm.get(), nullptr) != nullptr);
+      (in_place || (!memory.none && (optim.world() > 1 ||
+                                     find_arena(own, 1, optim.comm.get(), nullptr) != nullptr)));
   if (ours) return const_cast<std::byte*>(own);
   return memory.reduced.bytes() > 0 ? memory.reduced.data() + section.sum_at(segment.share)
                                     : nullptr;
@@ -127,7 +130,7 @@ bool neighbours(const Optimizer& optim, const View& last, const View& next,
 /// Join views into runs. `sources`: every rank's gradients; otherwise the reduced ones.
 void join(const Optimizer& optim, StepMemory& memory, bool sources, Runs& out) {
   out = Runs{};
-  out.source_width = sources ? static_cast<size_t>(optim.world()) : 1;
+  out.source_width = sources ? memory.source_width : 1;
   out.target_width = memory.target_width;
   for (size_t v = 0; v < memory.views.size(); v++) {
     const View& view = memory.views[v];
@@ -207,7 +210,8 @@ void drop_views(StepMemory& memory) { memory.views_addresses = 0; }
 
 Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sources) {
   if (memory.views_addresses == optim.addresses && memory.views_versions == memory.versions &&
-      memory.views_presence == memory.presence && memory.views_in_place == in_place && sources) {
+      memory.views_presence == memory.presence && memory.views_in_place == in_place &&
+      memory.views_none == memory.none && sources) {
     return Status();
   }
   drop_views(memory);
@@ -216,6 +220,8 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
   memory.view_targets.clear();
   memory.target_width =
       optim.comm->direct() ? static_cast<size_t>(optim.world()) + (memory.outbox_used ? 1 : 0) : 1;
+  memory.source_width = reduces_alone(optim, memory) ? 1 : static_cast<size_t>(optim.world());
+  const size_t own_source = memory.source_width == 1 ? 0 : static_cast<size_t>(optim.comm->rank());
   Classes classes(memory);
   for (const Segment& segment : optim.segments()) {
     View view{segment, classes.of(optim, segment.param, sources), nullptr};
@@ -224,9 +230,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
       const size_t before = memory.view_sources.size();
       ZERO_TRY(add_sources(optim, memory, segment));
       const std::byte* own =
-          optim.comm->direct()
-              ? memory.view_sources[before + static_cast<size_t>(optim.comm->rank())]
-              : nullptr;
+          optim.comm->direct() ? memory.view_sources[before + own_source] : nullptr;
       view.reduced = reduced_place(optim, memory, segment, own, in_place);
     }
     memory.views.push_back(view);
@@ -239,6 +243,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
   memory.views_versions = memory.versions;
   memory.views_presence = memory.presence;
   memory.views_in_place = in_place;
+  memory.views_none = memory.none;
   return Status();
 }
 

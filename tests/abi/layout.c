@@ -68,6 +68,10 @@ int main(void) {
   FIELD(zero_options, setting_count)
   FIELD(zero_options, master)
   FIELD(zero_options, reserved)
+  FIELD(zero_options, loss_scale)
+  FIELD(zero_options, growth_factor)
+  FIELD(zero_options, backoff_factor)
+  FIELD(zero_options, growth_interval)
   END()
 
   STRUCT(zero_group_options)
@@ -110,6 +114,7 @@ int main(void) {
   FIELD(zero_result, clip_factor)
   FIELD(zero_result, status)
   FIELD(zero_result, reserved)
+  FIELD(zero_result, loss_scale)
   END()
 
   STRUCT(zero_save_options)

@@ -303,6 +303,41 @@ TEST(Equivalence, ranks_with_any_dtypes_equal_one_process) {
   }
 }
 
+TEST(Equivalence, scaled_clipped_and_already_reduced_gradients_equal_one_process) {
+  size_t turn = 0;
+  for (const Kind& kind : kKinds) {
+    for (const double value : {0.0, 0.05}) {
+      for (const double norm : {0.0, 0.5}) {
+        for (const CommKind comm : {CommKind::local, CommKind::user}) {
+          for (const bool reduced : {false, true}) {
+            turn++;
+            Training training = base(1 + static_cast<int>(turn % 4));
+            training.dtypes = kind.dtypes;
+            training.master = kind.master;
+            training.partition = static_cast<int32_t>(turn % 4);
+            training.where = std::array{Where::arenas, Where::foreign, Where::mixed}[turn % 3];
+            training.padded = turn % 2 == 0;
+            training.missing = turn % 5 == 0 && !reduced;
+            training.explicit_reduce = turn % 7 < 2;
+            training.reduced = reduced;
+            training.loss_scale = turn % 3 == 0 ? 1 : 12.5;
+            training.clip_value = value;
+            training.max_grad_norm = norm;
+            training.explicit_clip = norm > 0 && turn / 2 % 2 == 0;
+            training.steps = 8;
+            const std::string what =
+                std::string(kind.name) + ", value " + std::to_string(value) + ", norm " +
+                std::to_string(norm) + ", " + kPartitions[training.partition] + ", " +
+                kWheres[static_cast<int>(training.where)] + (reduced ? ", reduced" : "");
+            expect_equals_reference(training, run(training, RankKind::threads, comm), what);
+            if (::testing::Test::HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Equivalence, ranks_as_processes_equal_one_process) {
   for (int world = 2; world <= max_world(); world++) {
     for (const Where where : {Where::arenas, Where::foreign}) {

@@ -192,6 +192,17 @@ void store(int32_t dtype, const std::vector<double>& values, std::byte* to) {
   std::memcpy(to, stored.data(), stored.size());
 }
 
+/// What was handed over is still there.
+bool grads_stand(const Training& run, const Memory& memory, int rank, int step) {
+  const Denormals kept(false);
+  for (size_t i = 0; i < run.sizes.size(); i++) {
+    const std::vector<std::byte> given =
+        encode(dtypes_of(run, i).grad, gradient(run, i, rank, step));
+    if (!std::equal(given.begin(), given.end(), memory.grads[i])) return false;
+  }
+  return true;
+}
+
 struct Handles {
   zero_optim* optim = nullptr;
   ~Handles() { zero_free(optim); }
@@ -209,6 +220,7 @@ std::vector<double> initial(const Training& run, size_t param) {
 }
 
 std::vector<double> gradient(const Training& run, size_t param, int rank, int step) {
+  if (run.reduced) rank = 0;
   if (run.only_rank_0 && rank != 0)
     return std::vector<double>(static_cast<size_t>(run.sizes[param]));
   return numbers(run.seed * 1000003 + param * 1009 + static_cast<uint64_t>(rank) * 31 +
@@ -270,6 +282,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
     store(dtypes_of(run, i).param, values, memory.data[i]);
   }
   if (failed(zero_broadcast_params(handles.optim, 0, nullptr), "broadcast")) return out;
+  if (failed(zero_loss_scale_set(handles.optim, run.loss_scale), "loss scale")) return out;
   for (int step = 0; step < run.steps; step++) {
     std::vector<void*> pointers;
     for (size_t i = 0; i < run.sizes.size(); i++) {
@@ -279,9 +292,15 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
     }
     void* const* given = run.missing ? pointers.data() : nullptr;
     const size_t count = run.missing ? pointers.size() : 0;
-    const int32_t flags = run.sum ? ZERO_REDUCE_SUM : ZERO_REDUCE_MEAN;
-    const bool reduces = run.explicit_reduce || (run.explicit_clip && (run.missing || run.sum));
+    const int32_t flags = run.reduced ? ZERO_REDUCE_NONE
+                          : run.sum   ? ZERO_REDUCE_SUM
+                                      : ZERO_REDUCE_MEAN;
+    const bool clips = run.explicit_clip || run.clip_value > 0;
+    const bool reduces = run.explicit_reduce || (clips && (run.missing || flags != 0));
     if (reduces && failed(zero_reduce_grads(handles.optim, given, count, flags, nullptr), "reduce"))
+      return out;
+    if (run.clip_value > 0 &&
+        failed(zero_clip_grad_value(handles.optim, run.clip_value, nullptr), "clip value"))
       return out;
     double norm = -1;
     if (run.explicit_clip &&
@@ -290,12 +309,14 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
       return out;
     zero_step_options step_options;
     zero_step_options_init(&step_options, sizeof step_options);
-    if (!reduces && !run.explicit_clip) {
+    if (!reduces && !clips) {
       step_options.grads = given;
       step_options.grad_count = count;
       step_options.reduce_flags = flags;
     }
     if (failed(zero_step(handles.optim, &step_options), "step")) return out;
+    if (run.reduced && !grads_stand(run, memory, zero_comm_rank(comm), step))
+      return *error = "gradients that were reduced already have changed", out;
     zero_result result;
     zero_result_init(&result, sizeof result);
     zero_step_result(handles.optim, &result);
@@ -323,7 +344,7 @@ class Alone {
   /// Sums over ranks in rank order; nothing if no rank has a gradient.
   const std::vector<Real>& gather(int step) {
     bool present = false;
-    for (int rank = 0; rank < run_.world; rank++) {
+    for (int rank = 0; rank < (run_.reduced ? 1 : run_.world); rank++) {
       std::vector<Real> g = all(gradient(run_, param_, rank, step));
       const bool has = has_gradient(run_, param_, rank, step);
       if (!has) std::fill(g.begin(), g.end(), Real{0});
@@ -337,6 +358,16 @@ class Alone {
     if (!present) sum_.clear();
     return sum_;
   }
+
+  /// Sums become gradients within a limit.
+  void clip(double factor, double limit) {
+    for (Real& x : sum_) {
+      x = x * static_cast<Real>(factor);
+      if (std::fabs(x) > static_cast<Real>(limit)) x = std::copysign(static_cast<Real>(limit), x);
+    }
+  }
+
+  const std::vector<Real>& sum() const { return sum_; }
 
   void apply(double factor) {
     if (sum_.empty()) return;
@@ -393,7 +424,19 @@ Outcome reference(const Training& run, const std::vector<double>& norms) {
           },
           param);
     }
-    double factor = run.sum ? 1.0 : 1.0 / run.world;
+    double factor = (run.sum || run.reduced ? 1.0 : 1.0 / run.world) / run.loss_scale;
+    if (run.clip_value > 0) {
+      sums.clear();
+      for (auto& param : params) {
+        std::visit(
+            [&](auto& alone) {
+              alone.clip(factor, run.clip_value);
+              sums.emplace_back(alone.sum().begin(), alone.sum().end());
+            },
+            param);
+      }
+      factor = 1;
+    }
     double norm = -1;
     if (run.max_grad_norm > 0) {
       norm = reference_norm(sums, run.norm_type) * factor;

@@ -36,6 +36,9 @@ struct Training {
   bool explicit_clip = false;  // zero_clip_grad_norm instead of the option
   bool explicit_reduce = false;
   bool sum = false;
+  bool reduced = false;      // every rank has the same gradient, handed over as reduced already
+  double loss_scale = 1;     // that gradients are divided by
+  double clip_value = 0;     // > 0: zero_clip_grad_value before the norm
   bool padded = false;       // laid out by zero_partition_plan
   bool missing = false;      // some gradients are absent, on some or all ranks
   bool only_rank_0 = false;  // the gradients of all other ranks are zero

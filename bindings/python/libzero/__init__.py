@@ -10,6 +10,7 @@ from ._errors import (
     CommError,
     LibraryNotFoundError,
     MismatchError,
+    NonfiniteError,
     PeerError,
     ZeroError,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Group",
     "LibraryNotFoundError",
     "MismatchError",
+    "NonfiniteError",
     "Optimizer",
     "OwnedRange",
     "Param",

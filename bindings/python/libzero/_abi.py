@@ -69,9 +69,9 @@ OPTIMIZERS = {
     "rprop": 10,
 }
 PARTITIONS = {"even": 0, "greedy": 1, "greedy_in_order": 2, "manual": 3}
-NONFINITES = {"ignore": 0, "skip": 1}
+NONFINITES = {"ignore": 0, "skip": 1, "error": 2}
 MASTERS = {"float32": 0, "remainder": 1}
-REDUCTIONS = {"mean": 0, "sum": 1}
+REDUCTIONS = {"mean": 0, "sum": 1, "none": 2}
 
 
 class Status:
@@ -136,7 +136,10 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "zero_group_get": (Status, [OptimHandle, c.c_int32, c.c_char_p, c.POINTER(c.c_double)]),
     # Training loop
     "zero_broadcast_params": (Status, [OptimHandle, c.c_int32, c.c_void_p]),
+    "zero_loss_scale_set": (Status, [OptimHandle, c.c_double]),
+    "zero_loss_scale_get": (Status, [OptimHandle, c.POINTER(c.c_double)]),
     "zero_reduce_grads": (Status, [OptimHandle, _POINTERS, c.c_size_t, c.c_int32, c.c_void_p]),
+    "zero_clip_grad_value": (Status, [OptimHandle, c.c_double, c.c_void_p]),
     "zero_clip_grad_norm": (
         Status,
         [OptimHandle, c.c_double, c.c_double, c.POINTER(c.c_double), c.c_void_p],

@@ -31,6 +31,10 @@ class PeerError(ZeroError):
     """Another rank failed in this call; nothing has changed and the comm stays usable."""
 
 
+class NonfiniteError(ZeroError, ArithmeticError):
+    """Gradients were not finite, and nonfinite="error"; nothing has changed."""
+
+
 class CheckpointError(ZeroError):
     """A checkpoint could not be written, is damaged, or is of another model."""
 
@@ -43,6 +47,7 @@ _CLASSES: dict[int, type[ZeroError]] = {
     -1: ArgumentError,
     -7: MismatchError,
     -8: PeerError,
+    -20: NonfiniteError,
     **dict.fromkeys(range(-12, -8), CheckpointError),
     **dict.fromkeys(range(-18, -12), CommError),
 }

@@ -152,6 +152,10 @@ def c_options(
     nonfinite: str = "ignore",
     threads: int = 0,
     master: str = "float32",
+    loss_scale: float = 0.0,
+    growth_factor: float = 0.0,
+    backoff_factor: float = 0.0,
+    growth_interval: int = 0,
     settings: Mapping[str, float],
 ) -> Any:
     options = _abi.create(_structs.Options)
@@ -163,5 +167,9 @@ def c_options(
     options.nonfinite = _values.choice(_abi.NONFINITES, nonfinite, "nonfinite")
     options.threads = _values.int32(threads, "threads")
     options.master = _values.choice(_abi.MASTERS, master, "master")
+    options.loss_scale = _values.double(loss_scale, "loss_scale")
+    options.growth_factor = _values.double(growth_factor, "growth_factor")
+    options.backoff_factor = _values.double(backoff_factor, "backoff_factor")
+    options.growth_interval = _values.int64(growth_interval, "growth_interval")
     options.names, options.values, options.setting_count = _values.settings(settings)
     return options

@@ -105,6 +105,10 @@ class Options(Struct):
         ("setting_count", c.c_size_t),
         ("master", c.c_int32),
         ("reserved", c.c_int32),
+        ("loss_scale", c.c_double),
+        ("growth_factor", c.c_double),
+        ("backoff_factor", c.c_double),
+        ("growth_interval", c.c_int64),
     ]
 
 
@@ -159,6 +163,7 @@ class Result(Struct):
         ("clip_factor", c.c_double),
         ("status", c.c_int32),
         ("reserved", c.c_int32),
+        ("loss_scale", c.c_double),
     ]
 
 

@@ -41,6 +41,7 @@ class Result:
     grad_norm: float
     clip_factor: float
     status: int
+    loss_scale: float
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,10 @@ class Optimizer:
         nonfinite: str = "ignore",
         threads: int = 0,
         master: str = "float32",
+        loss_scale: float = 0.0,
+        growth_factor: float = 0.0,
+        backoff_factor: float = 0.0,
+        growth_interval: int = 0,
         **settings: float,
     ) -> None:
         self._handle = OptimHandle()
@@ -142,6 +147,10 @@ class Optimizer:
             nonfinite=nonfinite,
             threads=threads,
             master=master,
+            loss_scale=loss_scale,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            growth_interval=growth_interval,
             settings=settings,
         )
         lib().zero_create(c.byref(self._handle), comm._handle.open(), c.byref(options))
@@ -222,8 +231,8 @@ class Optimizer:
         lib().zero_broadcast_params(self._handle.open(), chosen, None)
 
     def reduce_grads(self, grads: Arrays | None = None, reduction: str = "mean") -> None:
-        """Sum every gradient over the ranks, to its owners; "mean" divides by their number. None
-        means the registered gradients."""
+        """Sum every gradient over the ranks, to its owners; "mean" divides by their number, "none"
+        says that they are reduced already. No `grads` means the registered ones."""
         flags = _values.choice(_abi.REDUCTIONS, reduction, "reduction")
         memory = None if grads is None else self._gradients(grads)
         addresses = None if memory is None else _params.pointers(memory)
@@ -237,6 +246,25 @@ class Optimizer:
         norm = c.c_double()
         lib().zero_clip_grad_norm(self._handle.open(), most, kind, c.byref(norm), None)
         return norm.value
+
+    def clip_grad_value(self, max_value: float) -> None:
+        """Bring every element of the gradients into [-max_value, max_value]. Reduces first if
+        nothing is reduced."""
+        limit = _values.double(max_value, "max_value")
+        lib().zero_clip_grad_value(self._handle.open(), limit, None)
+
+    @property
+    def loss_scale(self) -> float:
+        """What the next loss is to be multiplied with, and its gradients are divided by. Setting it
+        is for scalers of one's own, or restarts the one that `loss_scale=` made; local, and the
+        same on every rank."""
+        scale = c.c_double()
+        lib().zero_loss_scale_get(self._handle.open(), c.byref(scale))
+        return scale.value
+
+    @loss_scale.setter
+    def loss_scale(self, scale: float) -> None:
+        lib().zero_loss_scale_set(self._handle.open(), _values.double(scale, "loss_scale"))
 
     def step(self, grads: Arrays | None = None, reduction: str = "mean") -> bool:
         """Reduce unless that is done, update the owned share, put the new parameters on every rank.

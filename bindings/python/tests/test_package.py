@@ -105,6 +105,7 @@ class ErrorTest(unittest.TestCase):
             (-13, libzero.CommError),
             (-18, libzero.CommError),
             (-19, libzero.ZeroError),
+            (-20, libzero.NonfiniteError),
             (-12345, libzero.ZeroError),
         ):
             self.assertIs(type(error_of(code, "NAME", "text")), kind)

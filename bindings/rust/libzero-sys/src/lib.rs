@@ -30,6 +30,7 @@ pub const ZERO_ERR_DESYNC: zero_status = -16;
 pub const ZERO_ERR_COMM: zero_status = -17;
 pub const ZERO_ERR_ABORTED: zero_status = -18;
 pub const ZERO_ERR_SYSTEM: zero_status = -19;
+pub const ZERO_ERR_NONFINITE: zero_status = -20;
 pub const ZERO_ERR_INTERNAL: zero_status = -99;
 pub const ZERO_LOG_ERROR: i32 = 1;
 pub const ZERO_LOG_WARNING: i32 = 2;
@@ -62,12 +63,14 @@ pub const ZERO_PARTITION_GREEDY_IN_ORDER: i32 = 2;
 pub const ZERO_PARTITION_MANUAL: i32 = 3;
 pub const ZERO_NONFINITE_IGNORE: i32 = 0;
 pub const ZERO_NONFINITE_SKIP: i32 = 1;
+pub const ZERO_NONFINITE_ERROR: i32 = 2;
 pub const ZERO_MASTER_FLOAT32: i32 = 0;
 pub const ZERO_MASTER_REMAINDER: i32 = 1;
 pub const ZERO_PARAM_ORDER: i32 = 1;
 pub const ZERO_PARAM_PADDED: i32 = 2;
 pub const ZERO_REDUCE_MEAN: i32 = 0;
 pub const ZERO_REDUCE_SUM: i32 = 1;
+pub const ZERO_REDUCE_NONE: i32 = 2;
 pub const ZERO_SAVE_REPLACE: i32 = 1;
 pub const ZERO_LOAD_KEEP_SETTINGS: i32 = 1;
 pub const ZERO_VERSION_MAJOR: u32 = 0;
@@ -183,6 +186,10 @@ pub struct zero_options {
     pub setting_count: usize,
     pub master: i32,
     pub reserved: i32,
+    pub loss_scale: f64,
+    pub growth_factor: f64,
+    pub backoff_factor: f64,
+    pub growth_interval: i64,
 }
 
 #[repr(C)]
@@ -233,6 +240,7 @@ pub struct zero_result {
     pub clip_factor: f64,
     pub status: zero_status,
     pub reserved: i32,
+    pub loss_scale: f64,
 }
 
 #[repr(C)]
@@ -407,6 +415,13 @@ unsafe extern "C" {
         flags: i32,
         stream: *mut c_void,
     ) -> zero_status;
+    pub fn zero_loss_scale_set(optim: *mut zero_optim, scale: f64) -> zero_status;
+    pub fn zero_loss_scale_get(optim: *const zero_optim, scale: *mut f64) -> zero_status;
+    pub fn zero_clip_grad_value(
+        optim: *mut zero_optim,
+        max_value: f64,
+        stream: *mut c_void,
+    ) -> zero_status;
     pub fn zero_clip_grad_norm(
         optim: *mut zero_optim,
         max_norm: f64,
@@ -480,8 +495,9 @@ mod layout {
         size_of::<zero_comm_functions>() == 56 && offset_of!(zero_comm_functions, free) == 48
     );
     const _: () = assert!(size_of::<zero_failure>() == 576 && offset_of!(zero_failure, text) == 60);
-    const _: () =
-        assert!(size_of::<zero_options>() == 80 && offset_of!(zero_options, reserved) == 76);
+    const _: () = assert!(
+        size_of::<zero_options>() == 112 && offset_of!(zero_options, growth_interval) == 104
+    );
     const _: () = assert!(
         size_of::<zero_group_options>() == 32
             && offset_of!(zero_group_options, setting_count) == 24
@@ -491,7 +507,7 @@ mod layout {
         size_of::<zero_step_options>() == 40 && offset_of!(zero_step_options, stream) == 32
     );
     const _: () =
-        assert!(size_of::<zero_result>() == 56 && offset_of!(zero_result, reserved) == 52);
+        assert!(size_of::<zero_result>() == 64 && offset_of!(zero_result, loss_scale) == 56);
     const _: () = assert!(
         size_of::<zero_save_options>() == 16 && offset_of!(zero_save_options, reserved) == 12
     );

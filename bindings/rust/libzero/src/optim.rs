@@ -49,6 +49,8 @@ pub struct StepResult {
     pub clip_factor: f64,
     /// The status of the last step.
     pub status: i32,
+    /// What the next loss is to be multiplied with.
+    pub loss_scale: f64,
 }
 
 /// `count` elements from `first` on, of the parameter with that number.
@@ -232,6 +234,19 @@ impl Optim {
         Ok(norm)
     }
 
+    /// Bring every element of the gradients into [-max_value, max_value]. Collective.
+    pub fn clip_grad_value(&mut self, max_value: f64) -> Result<()> {
+        // SAFETY: the token is checked.
+        check(unsafe { sys::zero_clip_grad_value(self.token(), max_value, ptr::null_mut()) })
+            .map(drop)
+    }
+
+    /// Set what gradients are divided by that are reduced next; the same on every rank. Local.
+    pub fn set_loss_scale(&mut self, scale: f64) -> Result<()> {
+        // SAFETY: the token is checked.
+        check(unsafe { sys::zero_loss_scale_set(self.token(), scale) }).map(drop)
+    }
+
     /// Reduce the mean of the registered gradients unless that is done, update the owned share, and put
     /// the new parameters on every rank. Collective.
     pub fn step(&mut self) -> Result<Step> {
@@ -275,6 +290,7 @@ impl Optim {
             grad_norm: (raw.grad_norm != -1.0).then_some(raw.grad_norm),
             clip_factor: raw.clip_factor,
             status: raw.status,
+            loss_scale: raw.loss_scale,
         })
     }
 

@@ -57,6 +57,8 @@ pub enum Nonfinite {
     Ignore,
     /// All ranks skip the update.
     Skip,
+    /// All ranks skip it, and the step is an error.
+    Error,
 }
 
 /// What a step updates of 16-bit parameters, which are the rounding of it. It is part of the state.
@@ -78,6 +80,8 @@ pub enum Reduction {
     Mean,
     /// Nothing.
     Sum,
+    /// There is none: gradients are reduced already, and each owner uses its own.
+    None,
 }
 
 impl Reduction {
@@ -85,6 +89,7 @@ impl Reduction {
         match self {
             Reduction::Mean => sys::ZERO_REDUCE_MEAN,
             Reduction::Sum => sys::ZERO_REDUCE_SUM,
+            Reduction::None => sys::ZERO_REDUCE_NONE,
         }
     }
 }
@@ -108,6 +113,14 @@ pub struct Options {
     pub threads: i32,
     /// How parameters of 16 bits are kept.
     pub master: Master,
+    /// Above 0, dynamic loss scaling from this scale on, as torch's GradScaler.
+    pub loss_scale: f64,
+    /// What that scale is multiplied with ...
+    pub growth_factor: f64,
+    /// ... after this many steps without a skip; ...
+    pub growth_interval: i64,
+    /// ... and after a skipped one.
+    pub backoff_factor: f64,
     /// Settings of every group, as `("lr", 3e-4)`.
     pub settings: Vec<(String, f64)>,
 }
@@ -147,6 +160,7 @@ impl Options {
             nonfinite: match self.nonfinite {
                 Nonfinite::Ignore => sys::ZERO_NONFINITE_IGNORE,
                 Nonfinite::Skip => sys::ZERO_NONFINITE_SKIP,
+                Nonfinite::Error => sys::ZERO_NONFINITE_ERROR,
             },
             threads: self.threads,
             names: settings.names(),
@@ -156,6 +170,10 @@ impl Options {
                 Master::Float32 => sys::ZERO_MASTER_FLOAT32,
                 Master::Remainder => sys::ZERO_MASTER_REMAINDER,
             },
+            loss_scale: self.loss_scale,
+            growth_factor: self.growth_factor,
+            backoff_factor: self.backoff_factor,
+            growth_interval: self.growth_interval,
             ..init()
         }
     }

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss scaling, clipping by value and gradients that are reduced already, through the binding."""
+
+from __future__ import annotations
+
+import ctypes as c
+import math
+import unittest
+
+import libzero
+
+
+class Model:
+    def __init__(self, **options: object) -> None:
+        self.data = (c.c_float * 4)(1, 1, 1, 1)
+        self.grad = (c.c_float * 4)()
+        self.optimizer = libzero.Optimizer(libzero.Comm.solo(), "sgd", lr=1.0, **options)
+        self.optimizer.register([("w", self.data, self.grad)])
+
+    def step(self, *gradient: float, **arguments: object) -> bool:
+        self.grad[:] = gradient
+        return self.optimizer.step(**arguments)
+
+
+class ScaleTest(unittest.TestCase):
+    def test_a_skipped_step_backs_off_and_good_ones_grow(self) -> None:
+        model = Model(loss_scale=8.0, growth_factor=4.0, backoff_factor=0.25, growth_interval=2)
+        self.assertTrue(model.step(8, 8, 8, 8))
+        self.assertEqual(list(model.data), [0, 0, 0, 0])
+        self.assertFalse(model.step(8, math.inf, 8, 8))
+        self.assertEqual(model.optimizer.loss_scale, 2.0)
+        self.assertTrue(model.step(2, 2, 2, 2))
+        self.assertTrue(model.step(2, 2, 2, 2))
+        self.assertEqual(model.optimizer.result().loss_scale, 8.0)
+        self.assertEqual(list(model.data), [-2, -2, -2, -2])
+        model.optimizer.loss_scale = 16
+        self.assertEqual(model.optimizer.loss_scale, 16.0)
+
+    def test_clipping_by_value_limits_every_element(self) -> None:
+        model = Model()
+        model.grad[:] = (3, -3, 0.25, 0)
+        model.optimizer.clip_grad_value(0.5)
+        model.optimizer.step()
+        self.assertEqual(list(model.data), [0.5, 1.5, 0.75, 1])
+
+    def test_gradients_that_are_reduced_stay_as_they_are(self) -> None:
+        model = Model()
+        self.assertTrue(model.step(1, 2, 3, 4, reduction="none"))
+        self.assertEqual(list(model.data), [0, -1, -2, -3])
+        self.assertEqual(list(model.grad), [1, 2, 3, 4])
+
+    def test_nonfinite_gradients_are_an_error_if_asked_for(self) -> None:
+        model = Model(nonfinite="error")
+        with self.assertRaisesRegex(libzero.NonfiniteError, "1 elements"):
+            model.step(1, math.nan, 1, 1)
+        self.assertEqual(list(model.data), [1, 1, 1, 1])
+
+
+if __name__ == "__main__":
+    unittest.main()

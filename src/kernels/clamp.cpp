@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/clamp.h"
+
+namespace zero {
+namespace {
+
+template <class Real>
+void clamp_all(Real* values, size_t count, Real factor, Real limit) {
+  for (size_t i = 0; i < count; ++i) {
+    const Real scaled = values[i] * factor;
+    const Real below = scaled > limit ? limit : scaled;
+    values[i] = below < -limit ? -limit : below;
+  }
+}
+
+}  // namespace
+
+void clamp_scaled(float* values, size_t count, float factor, float limit) {
+  clamp_all(values, count, factor, limit);
+}
+
+void clamp_scaled(double* values, size_t count, double factor, double limit) {
+  clamp_all(values, count, factor, limit);
+}
+
+}  // namespace zero

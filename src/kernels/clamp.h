@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clipping by value.
+#pragma once
+
+#include <cstddef>
+
+namespace zero {
+
+/// values[i] = values[i] * factor, but not above `limit` nor below its negative; NaN stays NaN.
+void clamp_scaled(float* values, size_t count, float factor, float limit);
+void clamp_scaled(double* values, size_t count, double factor, double limit);
+
+}  // namespace zero

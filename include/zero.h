@@ -356,7 +356,8 @@ typedef struct zero_options {
     const double *values;          /* ... and values                                           */
     size_t setting_count;
     int32_t master;                /* ZERO_MASTER_*                               (FLOAT32)    */
-    int32_t reserved;              /* zero                                                     */
+    int32_t wire_dtype;            /* gradients travel as ZERO_BFLOAT16 or ZERO_FLOAT16, rounded to
+                                      nearest; fp64 parameters' do not (0: as they are)        */
     double loss_scale;             /* > 0: dynamic loss scaling, from this scale  (0: off)     */
     double growth_factor;          /* what the scale is multiplied with, at least 1 (2), ...   */
     double backoff_factor;         /* ... and after a skipped step, in (0, 1]       (0.5)      */

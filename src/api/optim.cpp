@@ -186,7 +186,9 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
   if (read.nonfinite < ZERO_NONFINITE_IGNORE || read.nonfinite > ZERO_NONFINITE_ERROR) {
     return bad("nonfinite", read.nonfinite, "no ZERO_NONFINITE_* has that number");
   }
-  if (read.reserved != 0) return bad("reserved", read.reserved, "it must be 0");
+  options.wire = static_cast<DType>(read.wire_dtype);
+  if (read.wire_dtype != 0 && size_of(options.wire) != 2)
+    return bad("wire_dtype", read.wire_dtype, "ZERO_BFLOAT16 and ZERO_FLOAT16 are allowed");
   options.master = read.master;
   if (read.master != ZERO_MASTER_FLOAT32 && read.master != ZERO_MASTER_REMAINDER)
     return bad("master", read.master, "no ZERO_MASTER_* has that number");

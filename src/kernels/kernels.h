@@ -92,6 +92,7 @@ struct KernelTable {
   void (*split_remainder)(uint16_t* param, uint16_t* remainder, const float* master, size_t count);
 
   WidenKernel widen(DType from) const { return from == DType::bf16 ? widen_bf16 : widen_f16; }
+  RoundKernel round(DType to) const { return to == DType::bf16 ? round_bf16 : round_f16; }
   NarrowKernel narrow(DType to) const { return to == DType::bf16 ? narrow_bf16 : narrow_f16; }
 
   /// From inputs of a floating type to sums of f32 or f64.

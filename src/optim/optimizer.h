@@ -34,6 +34,7 @@ struct OptimizerOptions {
   double grad_norm_type = 2;
   int32_t nonfinite = ZERO_NONFINITE_IGNORE;
   int32_t master = ZERO_MASTER_FLOAT32;
+  DType wire = DType::none;  // what gradients are rounded to before they are summed
   LossScaleOptions loss_scale;
   int threads = 1;
 };
@@ -42,6 +43,11 @@ struct OptimizerOptions {
 /// 16 bits; or in a bf16 parameter and the 16 bits that its rounding cut off.
 enum class Master { param, full, remainder };
 Master master_of(DType dtype, const OptimizerOptions& options);
+/// What gradients of such parameters are rounded to; DType::none if that changes none.
+constexpr DType rounding_of(const OptimizerOptions& options, DType param, DType grad) {
+  return param == DType::f64 || grad == options.wire ? DType::none : options.wire;
+}
+
 constexpr size_t master_bytes(Master master) {
   return master == Master::full        ? sizeof(float)
          : master == Master::remainder ? sizeof(uint16_t)
@@ -149,6 +155,9 @@ class Optimizer {
   size_t slot_size(int slot, const Section& section) const;
   Master master_of(const Section& section) const { return zero::master_of(section.dtype, options); }
   bool has_masters() const;
+  DType rounding_of(const Section& section) const {
+    return zero::rounding_of(options, section.dtype, section.grad_dtype);
+  }
   /// Make the parameters, as they stand, the masters of this rank's share, or of a part of it.
   void take_masters(size_t first_section = 0);
   void take_master(const Segment& segment);

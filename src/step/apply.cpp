@@ -53,6 +53,11 @@ std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& m
   return scalars;
 }
 
+/// What gradients are rounded to before they are summed; what was reduced already is not.
+DType rounding(const Optimizer& optim, const StepMemory& memory, const Section& section) {
+  return memory.none ? DType::none : optim.rounding_of(section);
+}
+
 /// One thread's walk over its part of the runs.
 class Updater {
  public:
@@ -101,7 +106,9 @@ class Updater {
         std::find(sources, sources + runs_.source_width, nullptr) != sources + runs_.source_width;
     const bool copies =
         runs_.target_width > 1 && runs_.targets[r * runs_.target_width + 1] != nullptr;
-    const bool converts = section.dtype != section.sum() || source_dtype(section) != section.sum();
+    const bool rounds = fused_ && rounding(optim_, memory_, section) != DType::none;
+    const bool converts =
+        rounds || section.dtype != section.sum() || source_dtype(section) != section.sum();
     if (converts) return kShortTile;
     return zeros || copies ? kTile : kLongTile;
   }
@@ -144,15 +151,21 @@ class Updater {
       const std::byte* source = runs_.sources[r * runs_.source_width + i];
       in_[i] = source == nullptr ? kZeros : source + at * static_cast<int64_t>(size_of(from));
     }
-    if (from == section.sum()) {
+    const DType rounded = fused_ ? rounding(optim_, memory_, section) : DType::none;
+    if (from == section.sum() && rounded == DType::none) {
       const auto* const reals = reinterpret_cast<const Real* const*>(in_.data());
       update.grad = reals[0];
       update.others = reals + 1;
       update.other_count = static_cast<int>(in_.size()) - 1;
       return;
     }
-    kernels().reduction(section.sum(), from, Norm::none)(
-        sum_, in_.data(), static_cast<int>(in_.size()), update.count);
+    if (rounded == DType::none) {
+      kernels().reduction(section.sum(), from, Norm::none)(
+          sum_, in_.data(), static_cast<int>(in_.size()), update.count);
+    } else {
+      reduce_rounded(kernels(), rounded, from, Norm::none, reinterpret_cast<float*>(sum_), in_,
+                     update.count, reinterpret_cast<float*>(scratch_));
+    }
     update.grad = reinterpret_cast<const Real*>(sum_);
   }
 
@@ -203,6 +216,7 @@ class Updater {
   uint64_t count_in_params(const Section& section, int64_t share, int64_t count) {
     Reducer reducer(kernels(), 0);
     const DType from = source_dtype(section);
+    const DType rounded = fused_ ? rounding(optim_, memory_, section) : DType::none;
     std::vector<const void*> sources(in_.size());
     auto view = std::partition_point(
         memory_.views.begin(), memory_.views.end(),
@@ -215,7 +229,7 @@ class Updater {
           sources[i] =
               static_cast<const std::byte*>(in_[i]) + at * static_cast<int64_t>(size_of(from));
         reducer.reduce(section.sum(), from, sum_, sources,
-                       static_cast<size_t>(std::min(kTile, end - at)));
+                       static_cast<size_t>(std::min(kTile, end - at)), rounded);
       }
     }
     return reducer.record().nonfinite;
@@ -230,6 +244,7 @@ class Updater {
   std::vector<const void*> in_;
   uint64_t nonfinite_ = 0;
   alignas(64) std::byte sum_[kTile * sizeof(double)];
+  alignas(64) std::byte scratch_[kShortTile * sizeof(float)];
   alignas(64) std::byte master_[kTile * sizeof(float)];
 };
 
@@ -289,7 +304,7 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
           }
           reducer.reduce(section.sum(), section.grad_dtype,
                          view.reduced + skipped * size_of(section.sum()), in,
-                         static_cast<size_t>(count));
+                         static_cast<size_t>(count), rounding(optim, memory, section));
           if (++pieces % 128 == 0) {
             aborted = call.comm().aborted();
             if (thread == 0) call.progress();

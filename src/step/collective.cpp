@@ -31,9 +31,12 @@ const Section& section_of(const Optimizer& optim, const Transfer& transfer) {
   return optim.plan.sections()[static_cast<size_t>(transfer.section)];
 }
 
-/// The type in which a section's gradients travel.
+/// The type in which a section's gradients travel. What an engine sums itself has the sum's, though
+/// its values are rounded.
 DType wire(const Optimizer& optim, const Section& section) {
-  return optim.comm->sums_itself() ? section.grad_dtype : section.sum();
+  if (!optim.comm->sums_itself()) return section.sum();
+  const DType rounding = optim.rounding_of(section);
+  return rounding == DType::none ? section.grad_dtype : rounding;
 }
 
 /// Gradients travel as they are, where they are.
@@ -41,7 +44,8 @@ bool travels_in_place(const Optimizer& optim, const StepMemory& memory) {
   const std::vector<Section>& sections = optim.plan.sections();
   return memory.grads_in_place &&
          std::all_of(sections.begin(), sections.end(), [&](const Section& section) {
-           return wire(optim, section) == section.grad_dtype;
+           return wire(optim, section) == section.grad_dtype &&
+                  optim.rounding_of(section) == DType::none;
          });
 }
 
@@ -77,30 +81,51 @@ void count_moved(Optimizer& optim, const Transfer& transfer, DType dtype) {
   optim.counters.moved_bytes += 2 * static_cast<int64_t>(bytes_of(optim, transfer.chunk, dtype));
 }
 
-/// This rank's gradients of a transfer, in the type of the wire, a chunk for each rank.
+/// `count` gradients of a section, as they travel.
+void convert(const Optimizer& optim, const Section& section, const void* from, std::byte* to,
+             size_t count) {
+  const KernelTable& kernels = kernel_table(best_isa());
+  const DType travels = wire(optim, section), rounding = optim.rounding_of(section);
+  if (rounding == DType::none) {
+    if (travels == section.grad_dtype) {
+      std::memcpy(to, from, count * size_of(travels));
+    } else {
+      kernels.reduction(travels, section.grad_dtype, Norm::none)(to, &from, 1, count);
+    }
+    return;
+  }
+  float values[kRounded];
+  for (size_t done = 0; done < count; done += kRounded) {
+    const size_t part = std::min(kRounded, count - done);
+    const void* const at = static_cast<const std::byte*>(from) + done * size_of(section.grad_dtype);
+    kernels.reduction(DType::f32, section.grad_dtype, Norm::none)(values, &at, 1, part);
+    std::byte* const place = to + done * size_of(travels);
+    if (travels == rounding) {
+      kernels.narrow(rounding)(reinterpret_cast<uint16_t*>(place), values, part);
+    } else {
+      kernels.round(rounding)(reinterpret_cast<float*>(place), values, part);
+    }
+  }
+}
+
+/// This rank's gradients of a transfer, a chunk for each rank.
 void pack_gradients(Optimizer& optim, const StepMemory& memory, const Transfer& transfer,
                     const std::vector<std::vector<Segment>>& segments) {
   const Section& section = section_of(optim, transfer);
-  const DType to = wire(optim, section);
-  const ReduceKernel convert =
-      to == section.grad_dtype
-          ? nullptr
-          : kernel_table(best_isa()).reduction(to, section.grad_dtype, Norm::none);
+  const size_t element = size_of(wire(optim, section));
   const FloatEnvironment environment;  // the engine's collective may have left another
   std::byte* const send = memory.send.data();
-  std::memset(send, 0, bytes_of(optim, transfer.chunk, to));
+  std::memset(send, 0, bytes_of(optim, transfer.chunk, wire(optim, section)));
   for (size_t rank = 0; rank < segments.size(); rank++) {
     const int64_t chunk = static_cast<int64_t>(rank) * transfer.chunk;
     for_each_part(transfer, segments[rank], [&](int64_t at, const Segment& segment) {
       const std::byte* grad = memory.grads[static_cast<size_t>(segment.param)];
       if (grad == nullptr) return;
-      const void* const from =
-          grad + static_cast<size_t>(segment.first) * size_of(section.grad_dtype);
-      std::byte* const place = send + static_cast<size_t>(chunk + at) * size_of(to);
       const auto count = static_cast<size_t>(segment.count);
-      convert != nullptr ? (void)convert(place, &from, 1, count)
-                         : (void)std::memcpy(place, from, count * size_of(to));
-      optim.counters.copied_bytes += static_cast<int64_t>(count * size_of(to));
+      convert(optim, section,
+              grad + static_cast<size_t>(segment.first) * size_of(section.grad_dtype),
+              send + static_cast<size_t>(chunk + at) * element, count);
+      optim.counters.copied_bytes += static_cast<int64_t>(count * element);
     });
   }
 }

@@ -2,6 +2,7 @@
 #include "step/norm.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace zero {
 namespace {
@@ -37,10 +38,33 @@ double norm_of(const NormRecord& record, double p) {
 Reducer::Reducer(const KernelTable& kernels, double p)
     : kernels_(kernels), p_(p), norm_(norm_for(p)) {}
 
+Reduction reduce_rounded(const KernelTable& kernels, DType rounding, DType from, Norm norm,
+                         float* out, std::span<const void* const> in, size_t count,
+                         float* scratch) {
+  const ReduceKernel widen = kernels.reduction(DType::f32, from, Norm::none);
+  widen(out, in.data(), 1, count);
+  kernels.round(rounding)(out, out, count);
+  const void* const both[2] = {out, scratch};
+  for (size_t i = 1; i < in.size(); i++) {
+    widen(scratch, &in[i], 1, count);
+    kernels.round(rounding)(scratch, scratch, count);
+    if (i + 1 == in.size())
+      return kernels.reduction(DType::f32, DType::f32, norm)(out, both, 2, count);
+    kernels.reduction(DType::f32, DType::f32, Norm::none)(out, both, 2, count);
+  }
+  return kernels.reduction(DType::f32, DType::f32, norm)(out, both, 1, count);
+}
+
 void Reducer::reduce(DType sum, DType from, void* out, std::span<const void* const> in,
-                     size_t count) {
-  const Reduction piece =
-      kernels_.reduction(sum, from, norm_)(out, in.data(), static_cast<int>(in.size()), count);
+                     size_t count, DType rounding) {
+  Reduction piece;
+  if (rounding == DType::none) {
+    piece =
+        kernels_.reduction(sum, from, norm_)(out, in.data(), static_cast<int>(in.size()), count);
+  } else {  // `out` may be an input
+    piece = reduce_rounded(kernels_, rounding, from, norm_, sum_, in, count, scratch_);
+    std::memcpy(out, sum_, count * sizeof(float));
+  }
   record_.nonfinite += piece.nonfinite;
   if (norm_ == Norm::largest) {
     record_.max = larger(record_.max, piece.norm);

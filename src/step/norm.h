@@ -25,11 +25,20 @@ struct NormRecord {
 double norm_of(const NormRecord& record, double p);
 
 /// Sums pieces over ranks and adds what they come to, to a record; p = 0 takes no norm.
+inline constexpr size_t kRounded = 2048;
+
+/// out = in[0] + in[1] + ... in fp32, each first rounded to `rounding` (of 16 bits), of at most
+/// kRounded elements. `scratch` has room for as many floats; `out` is no input.
+Reduction reduce_rounded(const KernelTable& kernels, DType rounding, DType from, Norm norm,
+                         float* out, std::span<const void* const> in, size_t count, float* scratch);
+
 class Reducer {
  public:
   Reducer(const KernelTable& kernels, double p);
-  /// out = in[0] + in[1] + ... ; where the types are the same, `out` may be any of the inputs.
-  void reduce(DType sum, DType from, void* out, std::span<const void* const> in, size_t count);
+  /// out = in[0] + in[1] + ... , each rounded to `rounding` first unless that is none; where the
+  /// types are the same, `out` may be any of the inputs.
+  void reduce(DType sum, DType from, void* out, std::span<const void* const> in, size_t count,
+              DType rounding = DType::none);
   const NormRecord& record() const { return record_; }
 
  private:
@@ -37,6 +46,8 @@ class Reducer {
   const double p_;
   const Norm norm_;
   NormRecord record_;
+  alignas(64) float sum_[kRounded];
+  alignas(64) float scratch_[kRounded];
 };
 
 /// Call piece(first, count) for the parts of `segment` (elements of the segment) that are pieces of

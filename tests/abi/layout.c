@@ -67,7 +67,7 @@ int main(void) {
   FIELD(zero_options, values)
   FIELD(zero_options, setting_count)
   FIELD(zero_options, master)
-  FIELD(zero_options, reserved)
+  FIELD(zero_options, wire_dtype)
   FIELD(zero_options, loss_scale)
   FIELD(zero_options, growth_factor)
   FIELD(zero_options, backoff_factor)

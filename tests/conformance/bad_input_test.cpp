@@ -146,6 +146,9 @@ TEST_F(BadInput, options_out_of_range_are_named) {
   } cases[] = {
       {[](zero_options& o) { o.optimizer = 77; }, "optimizer is 77"},
       {[](zero_options& o) { o.partition = -1; }, "partition is -1"},
+      {[](zero_options& o) { o.master = 2; }, "master is 2"},
+      {[](zero_options& o) { o.wire_dtype = ZERO_FLOAT32; }, "wire_dtype is 1"},
+      {[](zero_options& o) { o.nonfinite = 3; }, "nonfinite is 3"},
       {[](zero_options& o) { o.bucket_bytes = 100; }, "bucket_bytes is 100"},
       {[](zero_options& o) { o.bucket_bytes = -4096; }, "bucket_bytes"},
       {[](zero_options& o) { o.max_grad_norm = -1; }, "max_grad_norm"},
@@ -387,6 +390,9 @@ struct Registration {
   std::vector<std::vector<int64_t>> shapes = {{10}, {10}, {5, 4}};
   int32_t owner = 0;
   int64_t order = 0;
+  int32_t dtype = ZERO_FLOAT32, grad_dtype = ZERO_FLOAT32;  // of "c"
+  int32_t master = ZERO_MASTER_FLOAT32, wire_dtype = 0;
+  double loss_scale = 0, growth_factor = 2;
 };
 
 void register_on(Seat& seat, const Registration& registration) {
@@ -396,6 +402,10 @@ void register_on(Seat& seat, const Registration& registration) {
   options.partition = registration.partition;
   options.bucket_bytes = registration.bucket_bytes;
   options.max_grad_norm = registration.max_grad_norm;
+  options.master = registration.master;
+  options.wire_dtype = registration.wire_dtype;
+  options.loss_scale = registration.loss_scale;
+  options.growth_factor = registration.growth_factor;
   const char* name = "lr";
   options.names = &name;
   options.values = &registration.lr;
@@ -407,6 +417,10 @@ void register_on(Seat& seat, const Registration& registration) {
   for (size_t i = 0; i < params.size(); i++) {
     zero_param_init(&params[i], sizeof params[i]);
     params[i].name = registration.names[i].c_str();
+    if (registration.names[i] == "c") {
+      params[i].dtype = registration.dtype;
+      params[i].grad_dtype = registration.grad_dtype;
+    }
     params[i].shape = registration.shapes[i].data();
     params[i].ndim = static_cast<int32_t>(registration.shapes[i].size());
     params[i].data = seat.data.data() + i * 512;
@@ -446,6 +460,12 @@ TEST(BadInputOfRanks, a_registration_that_differs_is_named_on_every_rank_and_the
       {"lr", [](Registration& r) { r.lr = std::nextafter(1e-3, 1); }},
       {"order 5", [](Registration& r) { r.order = 5; }},
       {"owner 1", [](Registration& r) { r.owner = 1; }},
+      {"bfloat16 [5x4]", [](Registration& r) { r.dtype = ZERO_BFLOAT16; }},
+      {"gradient float16", [](Registration& r) { r.grad_dtype = ZERO_FLOAT16; }},
+      {"master 1", [](Registration& r) { r.master = ZERO_MASTER_REMAINDER; }},
+      {"wire_dtype bfloat16", [](Registration& r) { r.wire_dtype = ZERO_BFLOAT16; }},
+      {"dynamic loss scale", [](Registration& r) { r.loss_scale = 8; }},
+      {"growth_factor", [](Registration& r) { r.growth_factor = std::nextafter(2, 3); }},
   };
   for (int world = 2; world <= 4; world++) {
     for (int odd = 0; odd < world; odd++) {

@@ -321,6 +321,8 @@ TEST(Equivalence, scaled_clipped_and_already_reduced_gradients_equal_one_process
             training.explicit_reduce = turn % 7 < 2;
             training.reduced = reduced;
             training.loss_scale = turn % 3 == 0 ? 1 : 12.5;
+            training.wire_dtype =
+                std::array<int32_t, 3>{0, ZERO_BFLOAT16, ZERO_FLOAT16}[turn / 2 % 3];
             training.clip_value = value;
             training.max_grad_norm = norm;
             training.explicit_clip = norm > 0 && turn / 2 % 2 == 0;

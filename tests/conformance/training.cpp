@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <type_traits>
 #include <variant>
 
 #if defined(__x86_64__)
@@ -252,6 +253,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   options.bucket_bytes = run.bucket_bytes;
   options.threads = run.threads;
   options.master = run.master;
+  options.wire_dtype = run.wire_dtype;
   if (!run.explicit_clip) {
     options.max_grad_norm = run.max_grad_norm;
     options.grad_norm_type = run.norm_type;
@@ -346,6 +348,7 @@ class Alone {
     bool present = false;
     for (int rank = 0; rank < (run_.reduced ? 1 : run_.world); rank++) {
       std::vector<Real> g = all(gradient(run_, param_, rank, step));
+      for (Real& x : g) x = travelled(x);
       const bool has = has_gradient(run_, param_, rank, step);
       if (!has) std::fill(g.begin(), g.end(), Real{0});
       present = present || has;
@@ -386,6 +389,12 @@ class Alone {
   }
 
  private:
+  /// Rounded as on the wire, which nothing is that was reduced already.
+  Real travelled(Real x) const {
+    if (run_.wire_dtype == 0 || run_.reduced || std::is_same_v<Real, double>) return x;
+    return static_cast<Real>(rounded(run_.wire_dtype, static_cast<double>(x)));
+  }
+
   static std::vector<Real> all(const std::vector<double>& values) {
     std::vector<Real> out;
     for (const double value : values) out.push_back(static_cast<Real>(value));

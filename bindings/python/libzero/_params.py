@@ -152,6 +152,7 @@ def c_options(
     nonfinite: str = "ignore",
     threads: int = 0,
     master: str = "float32",
+    wire_dtype: str | None = None,
     loss_scale: float = 0.0,
     growth_factor: float = 0.0,
     backoff_factor: float = 0.0,
@@ -167,6 +168,8 @@ def c_options(
     options.nonfinite = _values.choice(_abi.NONFINITES, nonfinite, "nonfinite")
     options.threads = _values.int32(threads, "threads")
     options.master = _values.choice(_abi.MASTERS, master, "master")
+    if wire_dtype is not None:
+        options.wire_dtype = _values.choice(_abi.WIRE_DTYPES, wire_dtype, "wire_dtype")
     options.loss_scale = _values.double(loss_scale, "loss_scale")
     options.growth_factor = _values.double(growth_factor, "growth_factor")
     options.backoff_factor = _values.double(backoff_factor, "backoff_factor")

@@ -104,7 +104,7 @@ class Options(Struct):
         ("values", c.POINTER(c.c_double)),
         ("setting_count", c.c_size_t),
         ("master", c.c_int32),
-        ("reserved", c.c_int32),
+        ("wire_dtype", c.c_int32),
         ("loss_scale", c.c_double),
         ("growth_factor", c.c_double),
         ("backoff_factor", c.c_double),

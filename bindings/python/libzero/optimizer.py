@@ -112,6 +112,7 @@ class Optimizer:
     The arguments are those of zero_options (optimizer: ZERO_OPTIMIZER_* in lower case, as
     "rmsprop"); 0 is the library's default; **settings are those of every group, as lr. What a step
     updates of bfloat16 and float16 parameters are float32 masters, which are part of the state.
+    wire_dtype="bfloat16" or "float16" rounds gradients to that before they are summed in float32.
     master="remainder" keeps only the 16 bits that a bfloat16 parameter lacks of its master: less
     state, and ties are rounded away from zero instead of to even.
 
@@ -131,6 +132,7 @@ class Optimizer:
         nonfinite: str = "ignore",
         threads: int = 0,
         master: str = "float32",
+        wire_dtype: str | None = None,
         loss_scale: float = 0.0,
         growth_factor: float = 0.0,
         backoff_factor: float = 0.0,
@@ -147,6 +149,7 @@ class Optimizer:
             nonfinite=nonfinite,
             threads=threads,
             master=master,
+            wire_dtype=wire_dtype,
             loss_scale=loss_scale,
             growth_factor=growth_factor,
             backoff_factor=backoff_factor,

@@ -49,6 +49,13 @@ class ScaleTest(unittest.TestCase):
         self.assertEqual(list(model.data), [0, -1, -2, -3])
         self.assertEqual(list(model.grad), [1, 2, 3, 4])
 
+    def test_gradients_are_rounded_to_the_type_of_the_wire(self) -> None:
+        model = Model(wire_dtype="bfloat16")
+        self.assertTrue(model.step(1 + 2**-12, 2**-40, -3, 0))
+        self.assertEqual(list(model.data), [0, 1, 4, 1])
+        with self.assertRaisesRegex(ValueError, "wire_dtype"):
+            Model(wire_dtype="float32")
+
     def test_nonfinite_gradients_are_an_error_if_asked_for(self) -> None:
         model = Model(nonfinite="error")
         with self.assertRaisesRegex(libzero.NonfiniteError, "1 elements"):

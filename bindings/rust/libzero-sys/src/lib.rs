@@ -185,7 +185,7 @@ pub struct zero_options {
     pub values: *const f64,
     pub setting_count: usize,
     pub master: i32,
-    pub reserved: i32,
+    pub wire_dtype: i32,
     pub loss_scale: f64,
     pub growth_factor: f64,
     pub backoff_factor: f64,

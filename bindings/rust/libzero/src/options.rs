@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 
 use libzero_sys as sys;
 
+use crate::dtype::Dtype;
 use crate::error::{Result, c_text};
 
 /// The update rule, by the formula of torch.optim (Lion by its paper), and its settings.
@@ -113,6 +114,8 @@ pub struct Options {
     pub threads: i32,
     /// How parameters of 16 bits are kept.
     pub master: Master,
+    /// What gradients are rounded to before they are summed: [`Dtype::Bf16`] or [`Dtype::F16`].
+    pub wire_dtype: Option<Dtype>,
     /// Above 0, dynamic loss scaling from this scale on, as torch's GradScaler.
     pub loss_scale: f64,
     /// What that scale is multiplied with ...
@@ -170,6 +173,7 @@ impl Options {
                 Master::Float32 => sys::ZERO_MASTER_FLOAT32,
                 Master::Remainder => sys::ZERO_MASTER_REMAINDER,
             },
+            wire_dtype: self.wire_dtype.map_or(0, Dtype::to_c),
             loss_scale: self.loss_scale,
             growth_factor: self.growth_factor,
             backoff_factor: self.backoff_factor,

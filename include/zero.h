@@ -383,8 +383,11 @@ ZERO_API zero_status zero_group_options_init(zero_group_options *options, size_t
 
 enum {
     ZERO_PARAM_ORDER = 1, /* `order` is given                                                       */
-    ZERO_PARAM_PADDED = 2 /* data and grad may be read and written up to the next multiple of 16
+    ZERO_PARAM_PADDED = 2, /* data and grad may be read and written up to the next multiple of 16
                              elements behind their end, as zero_partition_plan lays them out        */
+    ZERO_PARAM_FROZEN = 4, /* not trained until zero_set_trainable says so                          */
+    ZERO_PARAM_LR_SCALE = 8,     /* `lr_scale` is given                                             */
+    ZERO_PARAM_WEIGHT_DECAY = 16 /* `weight_decay` is given                                         */
 };
 
 typedef struct zero_param {
@@ -401,6 +404,9 @@ typedef struct zero_param {
     int64_t order;        /* position in the forward pass (registration); later ones travel first   */
     int32_t grad_dtype;   /* of the gradient, any floating type (that of the parameter)             */
     int32_t reserved;     /* zero                                                                   */
+    double lr_scale;      /* with its flag: multiplies the group's lr, whatever that is set to (1);
+                             in RPROP, whose lr is a first step size, only that                     */
+    double weight_decay;  /* with its flag: instead of the group's                                  */
 } zero_param;
 
 ZERO_API zero_status zero_param_init(zero_param *param, size_t struct_size);
@@ -408,8 +414,9 @@ ZERO_API zero_status zero_param_init(zero_param *param, size_t struct_size);
 /* Add `count` parameters as one group and, if `group` is not NULL, write its number. Same names, shapes
  * and order on every rank. May be called again, also after steps: owners of what is registered never
  * move. Local. ZERO_ERR_ARGUMENT names a parameter whose name, shape, dtype or memory is wrong (empty
- * or duplicate name, overflowing count, overlap with another parameter or gradient), and then none of
- * them is added. ZERO_ERR_UNSUPPORTED: a dtype that cannot be trained. ZERO_ERR_STATE while gradients are
+ * or duplicate name, overflowing count, overlap with another parameter or gradient) or which has a
+ * setting of its own that is out of range or that the update rule lacks, and then none of them is added.
+ * Settings of their own are not in checkpoints: they come from here. ZERO_ERR_UNSUPPORTED: a dtype that cannot be trained. ZERO_ERR_STATE while gradients are
  * reduced. What is registered stays until zero_free. */
 ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_options *options,
                                           const zero_param *params, size_t count, int32_t *group);
@@ -441,6 +448,15 @@ ZERO_API zero_status zero_free(zero_optim *optim);
 ZERO_API zero_status zero_group_set(zero_optim *optim, int32_t group, const char *name, double value);
 ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, const char *name,
                                     double *value);
+
+/* Freeze parameter number `param` (`trainable` 0), or train it again (1), from the next step on. Every rank
+ * says the same before its next collective call: a difference is ZERO_ERR_MISMATCH there, which names the
+ * parameter. The gradient of a frozen one is ignored, whatever the pointers say, as if absent on every
+ * rank: no update, no decay, no step count, no part in the norm. Its owner and its state stay, and training
+ * goes on where it stopped. zero_broadcast_params copies it and checkpoints hold it as any other; they do
+ * not say what is frozen, so whoever loads one says it again. ZERO_ERR_ARGUMENT: no such parameter;
+ * ZERO_ERR_STATE while gradients are reduced. Local. */
+ZERO_API zero_status zero_set_trainable(zero_optim *optim, int64_t param, int32_t trainable);
 
 /* ---- Training loop ------------------------------------------------------------------- */
 
@@ -476,7 +492,8 @@ enum {
  * in fp32 for all others, whatever the gradient's type. `grads`: one pointer per parameter in
  * order of registration (`count` of them); NULL means the registered ones. A NULL entry is "no gradient
  * on this rank": absent on every rank, the parameter is not updated, not decayed, and its step count
- * stands; absent on some, it counts as zeros there. No gradient at all on any rank is ZERO_ERR_STATE.
+ * stands; absent on some, it counts as zeros there. No gradient at all on any rank, or nothing that is not
+ * frozen, is ZERO_ERR_STATE.
  *
  * From here until zero_step or zero_drop_grads the content of gradients in arenas is libzero's;
  * afterwards it is unspecified. Gradients elsewhere are free again when the call returns. Reducing

@@ -36,8 +36,10 @@ constexpr zero_options kOptionsDefaults = {sizeof(zero_options),
 constexpr size_t kOptionsOldest = offsetof(zero_options, master);
 constexpr zero_group_options kGroupDefaults = {sizeof(zero_group_options), nullptr, nullptr, 0};
 constexpr size_t kGroupOldest = sizeof(zero_group_options);
-constexpr zero_param kParamDefaults = {sizeof(zero_param), nullptr, nullptr, nullptr, nullptr, 0,
-                                       ZERO_FLOAT32,       0,       0,       0,       0,       0};
+constexpr zero_param kParamDefaults = {
+    sizeof(zero_param), nullptr, nullptr, nullptr, nullptr, 0, ZERO_FLOAT32, 0, 0, 0, 0, 0, 0, 0};
+constexpr int32_t kParamFlags = ZERO_PARAM_ORDER | ZERO_PARAM_PADDED | ZERO_PARAM_FROZEN |
+                                ZERO_PARAM_LR_SCALE | ZERO_PARAM_WEIGHT_DECAY;
 constexpr size_t kParamOldest = offsetof(zero_param, grad_dtype);
 
 Status apply_settings(const Rule& rule, std::vector<double>& settings, const char* const* names,
@@ -91,10 +93,13 @@ Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names)
                   text("parameter '", name, "': ndim is ", param.ndim,
                        param.shape == nullptr ? " and shape is NULL" : "; 0 to 16 are allowed"));
   }
-  if ((param.flags & ~(ZERO_PARAM_ORDER | ZERO_PARAM_PADDED)) != 0) {
+  if ((param.flags & ~kParamFlags) != 0) {
     return Status(ZERO_ERR_ARGUMENT,
                   text("parameter '", name, "': flags ", param.flags, " are unknown"));
   }
+  const auto given_by = [&param](int32_t flag, double value) -> std::optional<double> {
+    return (param.flags & flag) != 0 ? std::optional(value) : std::nullopt;
+  };
   return Optimizer::NewParam{.name = name,
                              .shape = {param.shape, param.shape + param.ndim},
                              .data = param.data,
@@ -104,7 +109,9 @@ Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names)
                              .order = param.order,
                              .has_order = (param.flags & ZERO_PARAM_ORDER) != 0,
                              .dtype = dtype,
-                             .grad_dtype = grad_dtype};
+                             .grad_dtype = grad_dtype,
+                             .lr_scale = given_by(ZERO_PARAM_LR_SCALE, param.lr_scale),
+                             .weight_decay = given_by(ZERO_PARAM_WEIGHT_DECAY, param.weight_decay)};
 }
 
 Result<LossScaleOptions> read_loss_scale(const zero_options& read) {
@@ -288,5 +295,13 @@ zero_status zero_group_get(const zero_optim* optim, int32_t group, const char* n
     ZERO_TRY(check_out(value, "value"));
     *value = ZERO_TRY(found.get(group, name));
     return Status();
+  });
+}
+
+zero_status zero_set_trainable(zero_optim* optim, int64_t param, int32_t trainable) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    if (trainable != 0 && trainable != 1)
+      return Status(ZERO_ERR_ARGUMENT, text("trainable is ", trainable, "; it must be 0 or 1"));
+    return found.set_trainable(param, trainable == 1);
   });
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -72,6 +73,8 @@ struct Param {
   int32_t group = 0;
   DType dtype = DType::f32;
   DType grad_dtype = DType::f32;
+  double lr_scale = 1;
+  std::optional<double> weight_decay;  // instead of the group's
   std::byte* data = nullptr;
   std::byte* grad = nullptr;
 
@@ -121,6 +124,8 @@ class Optimizer {
     bool has_order;
     DType dtype = DType::f32;
     DType grad_dtype = DType::f32;
+    std::optional<double> lr_scale = {};
+    std::optional<double> weight_decay = {};
   };
 
   Optimizer(std::shared_ptr<Comm> comm, const OptimizerOptions& options,
@@ -133,6 +138,16 @@ class Optimizer {
   Result<int64_t> find(std::string_view name) const;
   Status set(int32_t group, std::string_view name, double value);
   Result<double> get(int32_t group, std::string_view name) const;
+  Status set_trainable(int64_t param, bool trains);
+  bool trains(size_t param) const { return trainable_[param]; }
+  const std::vector<bool>& trainable() const { return trainable_; }
+  size_t frozen() const { return frozen_; }
+  /// Of the set of frozen parameters, which must be the same on every rank; the lines name them.
+  uint64_t frozen_hash() const { return frozen_hash_; }
+  std::string trainable_lines() const;
+  /// What a parameter is updated with: its group's settings with its own in them. Which slots are
+  /// used, and Rule::next_product, depend on none of its own.
+  std::array<double, kMaxSettings> settings_of(size_t param) const;
 
   /// True unless parameters were registered since the last seal.
   bool sealed() const { return sealed_params_ == params.size(); }
@@ -192,7 +207,7 @@ class Optimizer {
   StepOutcome outcome;
   Counters counters;
 
-  /// Changes whenever an address does: src/step caches what it derives from them.
+  /// Changes whenever an address or what is frozen does: src/step caches what it derives from them.
   uint64_t addresses = 1;
 
   /// What src/step keeps between calls: tables, staging, the reduced gradients.
@@ -205,6 +220,9 @@ class Optimizer {
     bool grad;
   };
   Result<Param> checked_param(const NewParam& added) const;
+  Status check_own_setting(const NewParam& added, const char* name, double value) const;
+  Status take_own_settings(const NewParam& added, Param& param) const;
+  void freeze(size_t param, bool frozen);
   Status occupy(uintptr_t begin, const Occupied& what);
   Status occupy(const Param& param, int64_t index);
   Result<HostMemory> allocate_slot(int slot, const Plan& from, size_t section) const;
@@ -217,6 +235,9 @@ class Optimizer {
   std::set<std::shared_ptr<Arena>> arenas_;  // that registered memory lies in: they stay mapped
   std::vector<int64_t> group_ends_;          // parameters up to the end of each registration
   size_t sealed_params_ = 0;
+  std::vector<bool> trainable_;  // by parameter
+  size_t frozen_ = 0;            // parameters that are not
+  uint64_t frozen_hash_ = 0;
   std::vector<Segment> segments_;
   std::vector<SectionState> state_;  // by section
 };

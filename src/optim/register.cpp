@@ -55,6 +55,7 @@ Result<Param> Optimizer::checked_param(const NewParam& added) const {
     return Status(ZERO_ERR_ARGUMENT, text("parameter '", added.name, "': owner ", added.owner,
                                           " is no rank of a world of ", comm->world()));
   }
+  ZERO_TRY(take_own_settings(added, param));
   param.name = added.name;
   param.shape = added.shape;
   param.owner = added.owner;
@@ -138,6 +139,9 @@ Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
     return status;
   }
   progress.resize(params.size());
+  trainable_.resize(params.size(), true);
+  for (size_t i = before; i < params.size(); i++)
+    freeze(i, (params[i].flags & ZERO_PARAM_FROZEN) != 0);
   hold_arenas(before);
   groups.push_back(Group{std::move(group_settings)});
   group_ends_.push_back(static_cast<int64_t>(params.size()));

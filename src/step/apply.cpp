@@ -43,8 +43,9 @@ std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& m
   std::vector<Scalars> scalars;
   for (const UpdateClass& cls : memory.classes) {
     const auto param = static_cast<size_t>(cls.param);
+    const std::array<double, kMaxSettings> settings = optim.settings_of(param);
     scalars.push_back(optim.options.rule->prepare(
-        {.settings = optim.groups[static_cast<size_t>(optim.params[param].group)].settings,
+        {.settings = std::span(settings).first(optim.options.rule->settings.size()),
          .step = optim.progress[param].step + 1,
          .live_slots = optim.progress[param].live_slots,
          .factor = factor,

@@ -76,6 +76,18 @@ Status make_room(const Optimizer& optim, StepMemory& memory) {
   return grow(memory.receive, packed);
 }
 
+/// False if no rank has a gradient of anything in it, all of it being frozen: it stays as it is.
+bool changes(const StepMemory& memory, const Transfer& transfer,
+             const std::vector<std::vector<Segment>>& segments) {
+  bool any = memory.present.empty();
+  for (size_t rank = 0; rank < segments.size() && !any; rank++) {
+    for_each_part(transfer, segments[rank], [&](int64_t, const Segment& segment) {
+      any = any || memory.present[static_cast<size_t>(segment.param)];
+    });
+  }
+  return any;
+}
+
 /// What a transfer reads and writes at the least: this rank's buffer once out and once in.
 void count_moved(Optimizer& optim, const Transfer& transfer, DType dtype) {
   optim.counters.moved_bytes += 2 * static_cast<int64_t>(bytes_of(optim, transfer.chunk, dtype));
@@ -161,6 +173,7 @@ Result<NormRecord> gather(Call& call, Optimizer& optim, StepMemory& memory, doub
   const auto segments = all_segments(optim);
   ZERO_TRY(call.vote("gather: buffers", make_room(optim, memory)));
   for (const Transfer& transfer : optim.plan.transfers(in_place)) {
+    if (!changes(memory, transfer, segments)) continue;
     const Section& section = section_of(optim, transfer);
     const std::byte* send = memory.send.data();
     if (in_place) {
@@ -197,6 +210,7 @@ Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfi
   };
   const int32_t own = optim.comm->rank();
   for (const Transfer& transfer : optim.plan.transfers(memory.data_in_place)) {
+    if (!changes(memory, transfer, segments)) continue;
     const Section& section = section_of(optim, transfer);
     const auto bytes = static_cast<size_t>(transfer.chunk) * size_of(section.dtype);
     if (memory.data_in_place) {

@@ -27,7 +27,8 @@ struct EntryRecord {
   uint64_t version = 0;
   uint32_t phase = 0;
   uint32_t flags = 0;
-  Digest agreed{};  // of settings, step and arguments
+  uint64_t frozen = 0;  // hash of what is frozen
+  Digest agreed{};      // of settings, step and arguments
 };
 
 /// A difference of one bit must show.
@@ -49,7 +50,10 @@ std::string registration_lines(const Optimizer& optim) {
     lines += text("parameter '", param.name, "' with ", param.count, " elements (",
                   dtype_name(param.dtype), " [", shape, "], gradient ",
                   dtype_name(param.grad_dtype), ", group ", param.group, ", order ", param.order,
-                  ", owner ", param.owner, ", flags ", param.flags, ")\n");
+                  ", owner ", param.owner, ", flags ", param.flags);
+    if (param.lr_scale != 1) lines += text(", lr_scale ", exact(param.lr_scale));
+    if (param.weight_decay) lines += text(", weight_decay ", exact(*param.weight_decay));
+    lines += ")\n";
   }
   return lines;
 }
@@ -126,11 +130,16 @@ Status allocate_wanted(Call& call, Optimizer& optim, StepMemory& memory, uint32_
   return Status();
 }
 
-/// Gradients may be missing: find out who has which.
+/// Gradients may be missing: find out who has which. What is frozen is agreed upon already.
 Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bool all_present) {
   memory.presence.clear();
   memory.present.clear();
-  if (all_present) return Status();
+  if (optim.frozen() == optim.params.size())
+    return Status(ZERO_ERR_STATE, "every parameter is frozen: there is nothing to train");
+  if (all_present) {
+    if (optim.frozen() > 0) memory.present = optim.trainable();
+    return Status();
+  }
   std::string bits((optim.params.size() + 7) / 8, '\0');
   for (size_t i = 0; i < optim.params.size(); i++) {
     if (memory.grads[i] != nullptr) bits[i / 8] = static_cast<char>(bits[i / 8] | 1 << i % 8);
@@ -171,6 +180,7 @@ EntryRecord record_of(const Optimizer& optim, const StepMemory& memory, const En
   record.sealed = optim.sealed_params();
   record.version = memory.version;
   record.phase = static_cast<uint32_t>(optim.phase);
+  record.frozen = optim.frozen_hash();
   if (!entry.grads || memory.all_present) record.flags |= kAllPresent;
   record.agreed = hash128(bytes_of(lines));
   return record;
@@ -196,7 +206,7 @@ uint32_t wanted_flags(const Optimizer& optim, const StepMemory& memory, const En
 struct Agreement {
   bool unsealed = false;
   bool all_present = true;
-  bool same = true;  // phase, settings, arguments
+  bool same = true;  // phase, what is frozen, settings, arguments
   uint32_t wanted = 0;
 };
 
@@ -206,8 +216,8 @@ Agreement compare(std::span<const EntryRecord> all) {
     agreement.unsealed = agreement.unsealed || record.sealed != record.registered ||
                          record.registered != all[0].registered;
     agreement.all_present = agreement.all_present && (record.flags & kAllPresent) != 0;
-    agreement.same =
-        agreement.same && record.phase == all[0].phase && record.agreed == all[0].agreed;
+    agreement.same = agreement.same && record.phase == all[0].phase &&
+                     record.frozen == all[0].frozen && record.agreed == all[0].agreed;
     agreement.wanted |= record.flags & (kWantsStaging | kWantsOutbox);
   }
   return agreement;
@@ -295,9 +305,9 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   const Agreement agreement = compare(all);
   if (agreement.unsealed) ZERO_TRY(seal(call, optim));
   if (!agreement.same) {
-    ZERO_TRY(
-        call.agree("settings", "settings or arguments differ",
-                   text("phase ", optim.phase == Phase::open ? "open" : "reduced", "\n", lines)));
+    ZERO_TRY(call.agree("settings", "settings or arguments differ",
+                        text("phase ", optim.phase == Phase::open ? "open" : "reduced", "\n", lines,
+                             optim.trainable_lines())));
   }
   if (agreement.unsealed || agreement.wanted != 0) {
     ZERO_TRY(place_late(call, optim, memory, entry, agreement.wanted, mine, all));

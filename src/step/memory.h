@@ -68,12 +68,12 @@ struct StepMemory {
   HostMemory reduced;                 // sums of this rank's share, where they are not in place
   HostMemory send, receive, scratch;  // collective transfers
 
-  // This rank's gradients of the call: null where absent.
+  // This rank's gradients of the call: null where absent, or where the parameter is frozen.
   std::vector<std::byte*> grads;
-  bool all_present = false;
-  bool none = false;  // ZERO_REDUCE_NONE: each owner's own is all, and is not overwritten
-  uint64_t grads_from_addresses =
-      0;  // Optimizer::addresses when `grads` are the registered ones, else 0
+  bool all_present = false;           // of what is trained
+  bool none = false;                  // ZERO_REDUCE_NONE: each owner's own is all, and stays
+  std::vector<void*> given;           // what the call gave; empty: the registered ones
+  uint64_t grads_from_addresses = 0;  // Optimizer::addresses when they were taken, 0: none were
 
   std::vector<Placement> placements;  // this rank's
   std::vector<int64_t> foreign_grads, foreign_data;
@@ -88,8 +88,8 @@ struct StepMemory {
   std::vector<uint64_t> versions;
   bool outbox_used = false;
   bool grads_in_place = false, data_in_place = false;  // collective transfers need no packing
-  std::vector<std::string> presence;  // a bit per parameter and rank; empty: all present everywhere
-  std::vector<bool> present;          // on any rank; empty likewise
+  std::vector<std::string> presence;  // a bit per parameter and rank; empty: `present` on each
+  std::vector<bool> present;          // on any rank; empty: all
 
   // Derived from the above.
   std::vector<uint64_t> views_versions;

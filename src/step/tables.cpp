@@ -11,7 +11,7 @@ namespace {
 
 /// Gradients given per call are checked like registered ones: aligned, and no two overlap, nor a
 /// parameter.
-Status check_given(const Optimizer& optim, std::span<void* const> given) {
+Status check_given(const Optimizer& optim, std::span<std::byte* const> given) {
   struct Interval {
     uintptr_t begin, end;
     int64_t param;
@@ -56,15 +56,15 @@ uint64_t grad_at(const Plan& plan, int64_t param) {
   return static_cast<uint64_t>(plan.section_of(param).grad_at(plan.layout(param)));
 }
 
-/// Where the layout of `layout_bytes` begins if every parameter's `address` is `place` bytes from
-/// there, in one arena of this comm that holds the whole layout, with padding that is libzero's;
-/// else null.
-template <class Address, class Place>
-std::byte* layout_base(const Optimizer& optim, int64_t layout_bytes, const Address& address,
-                       const Place& place) {
+/// Where the layout of `layout_bytes` begins if the `address` of every parameter that is `used` is
+/// `place` bytes from there, in one arena of this comm that holds the whole layout, with padding
+/// that is libzero's; else null.
+template <class Used, class Address, class Place>
+std::byte* layout_base(const Optimizer& optim, int64_t layout_bytes, const Used& used,
+                       const Address& address, const Place& place) {
   std::byte* base = nullptr;
   for (size_t i = 0; i < optim.sealed_params(); i++) {
-    if (optim.params[i].count == 0) continue;
+    if (optim.params[i].count == 0 || !used(i)) continue;
     std::byte* at = address(i);
     const bool gap = optim.params[i].count % kAlignment != 0;
     if (at == nullptr || (gap && (optim.params[i].flags & ZERO_PARAM_PADDED) == 0)) return nullptr;
@@ -83,30 +83,30 @@ std::byte* layout_base(const Optimizer& optim, int64_t layout_bytes, const Addre
 
 Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count) {
   const size_t params = optim.params.size();
-  if (given == nullptr) {
-    if (count != 0)
-      return Status(ZERO_ERR_ARGUMENT,
-                    text(count, " gradient pointers are announced, but grads is NULL"));
-    if (memory.grads_from_addresses == optim.addresses) return Status();
-    memory.grads.resize(params);
-    for (size_t i = 0; i < params; i++) memory.grads[i] = optim.params[i].grad;
-    memory.grads_from_addresses = optim.addresses;
-  } else {
-    if (count != params) {
-      return Status(ZERO_ERR_ARGUMENT,
-                    text(count, " gradient pointers given for ", params, " registered parameters"));
-    }
-    if (memory.grads_from_addresses == 0 && memory.grads.size() == params &&
-        std::memcmp(memory.grads.data(), given, params * sizeof(void*)) == 0) {
-      return Status();
-    }
-    ZERO_TRY(check_given(optim, {given, count}));
-    memory.grads.resize(params);
-    for (size_t i = 0; i < params; i++) memory.grads[i] = static_cast<std::byte*>(given[i]);
-    memory.grads_from_addresses = 0;
+  if (given == nullptr && count != 0) {
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(count, " gradient pointers are announced, but grads is NULL"));
   }
-  memory.all_present =
-      std::find(memory.grads.begin(), memory.grads.end(), nullptr) == memory.grads.end();
+  if (given != nullptr && count != params) {
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(count, " gradient pointers given for ", params, " registered parameters"));
+  }
+  if (memory.grads_from_addresses == optim.addresses &&
+      std::equal(given, given + count, memory.given.begin(), memory.given.end())) {
+    return Status();
+  }
+  std::vector<std::byte*> grads(params, nullptr);
+  bool all_present = true;
+  for (size_t i = 0; i < params; i++) {
+    if (!optim.trains(i)) continue;
+    grads[i] = given == nullptr ? optim.params[i].grad : static_cast<std::byte*>(given[i]);
+    all_present = all_present && grads[i] != nullptr;
+  }
+  if (given != nullptr) ZERO_TRY(check_given(optim, grads));
+  memory.grads = std::move(grads);
+  memory.all_present = all_present;
+  memory.given.assign(given, given + count);
+  memory.grads_from_addresses = optim.addresses;
   memory.placements.clear();
   return Status();
 }
@@ -172,12 +172,14 @@ bool place(Optimizer& optim, StepMemory& memory) {
   }
   if (!comm.direct()) {
     const bool grads = memory.grads.size() == optim.params.size();
-    memory.grads_base = grads ? layout_base(
-                                    optim, optim.plan.grad_bytes(),
-                                    [&](size_t i) { return memory.grads[i]; }, grad_at)
-                              : nullptr;
+    memory.grads_base =
+        grads ? layout_base(
+                    optim, optim.plan.grad_bytes(), [&](size_t i) { return optim.trains(i); },
+                    [&](size_t i) { return memory.grads[i]; }, grad_at)
+              : nullptr;
     memory.data_base = layout_base(
-        optim, optim.plan.data_bytes(), [&](size_t i) { return optim.params[i].data; }, data_at);
+        optim, optim.plan.data_bytes(), [](size_t) { return true; },
+        [&](size_t i) { return optim.params[i].data; }, data_at);
   }
   memory.placements = std::move(placements);
   memory.foreign_grads = std::move(foreign_grads);

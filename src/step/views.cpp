@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "base/checked.h"
@@ -15,32 +16,37 @@ bool has_bit(const std::string& bits, int64_t i) {
   return (static_cast<unsigned char>(bits[static_cast<size_t>(i / 8)]) >> (i % 8) & 1) != 0;
 }
 
-bool grad_on(const StepMemory& memory, int32_t rank, int64_t param) {
-  return memory.presence.empty() || has_bit(memory.presence[static_cast<size_t>(rank)], param);
-}
-
 bool grad_anywhere(const StepMemory& memory, int64_t param) {
   return memory.present.empty() || memory.present[static_cast<size_t>(param)];
 }
 
-/// Numbers the combinations of group and progress that have a gradient.
+bool grad_on(const StepMemory& memory, int32_t rank, int64_t param) {
+  return memory.presence.empty() ? grad_anywhere(memory, param)
+                                 : has_bit(memory.presence[static_cast<size_t>(rank)], param);
+}
+
+/// Numbers the combinations of settings and progress that have a gradient.
 class Classes {
  public:
   explicit Classes(StepMemory& memory) : memory_(memory) { memory.classes.clear(); }
 
   int32_t of(const Optimizer& optim, int64_t index, bool sources) {
     if (sources && !grad_anywhere(memory_, index)) return -1;
-    const int32_t group = optim.params[static_cast<size_t>(index)].group;
-    const auto& [step, live, product] = optim.progress[static_cast<size_t>(index)];
+    const Param& param = optim.params[static_cast<size_t>(index)];
+    const ParamProgress& progress = optim.progress[static_cast<size_t>(index)];
     const auto next = static_cast<int32_t>(memory_.classes.size());
-    const auto [found, added] = numbers_.emplace(std::tuple(group, step, live, product), next);
+    const Key key(param.group, param.lr_scale, param.weight_decay, progress.step,
+                  progress.live_slots, progress.product);
+    const auto [found, added] = numbers_.emplace(key, next);
     if (added) memory_.classes.push_back({index});
     return found->second;
   }
 
  private:
+  using Key = std::tuple<int32_t, double, std::optional<double>, int64_t, uint32_t, double>;
+
   StepMemory& memory_;
-  std::map<std::tuple<int32_t, int64_t, uint32_t, double>, int32_t> numbers_;
+  std::map<Key, int32_t> numbers_;
 };
 
 /// Where this rank, as owner of `segment`, writes its new parameters: its own first, then every

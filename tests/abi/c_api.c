@@ -265,6 +265,13 @@ static void load_elsewhere(void) {
   free(memory);
 }
 
+static void freeze(void) {
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "parameter 2", zero_set_trainable(g_optim, 2, 0));
+  for (int64_t i = 0; i < 2; i++) CHECK_STATUS(ZERO_OK, zero_set_trainable(g_optim, i, 0));
+  CHECK_REFUSED(ZERO_ERR_STATE, "frozen", zero_step(g_optim, NULL));
+  for (int64_t i = 0; i < 2; i++) CHECK_STATUS(ZERO_OK, zero_set_trainable(g_optim, i, 1));
+}
+
 static void plan(void) {
   zero_param params[2];
   zero_plan out;
@@ -364,6 +371,7 @@ int main(void) {
   phase("save", save);
   phase("load", load);
   phase("load elsewhere", load_elsewhere);
+  phase("freeze", freeze);
   phase("plan", plan);
   phase("longer structs", longer_structs);
   phase("log", log_callback);

@@ -94,6 +94,8 @@ int main(void) {
   FIELD(zero_param, order)
   FIELD(zero_param, grad_dtype)
   FIELD(zero_param, reserved)
+  FIELD(zero_param, lr_scale)
+  FIELD(zero_param, weight_decay)
   END()
 
   STRUCT(zero_step_options)

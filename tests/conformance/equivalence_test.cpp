@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -486,6 +487,45 @@ TEST(Equivalence, missing_gradients_count_as_zeros_or_not_at_all) {
         training.where = world % 2 == 0 ? Where::mixed : Where::arenas;
         expect_equals_reference(training, as_threads(training),
                                 std::string("missing, ") + optimizer.name);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+/// Frozen parameters and settings of their own meet every rule, partition and comm; worlds, memory
+/// and dtypes take turns.
+TEST(Equivalence, frozen_parameters_and_settings_of_their_own_equal_one_process) {
+  std::vector<Optimizer> optimizers = kOptimizers;
+  optimizers.insert(optimizers.end(), kMoreOptimizers.begin(), kMoreOptimizers.end());
+  size_t turn = 0;
+  for (Optimizer& optimizer : optimizers) {
+    if (std::find(optimizer.names.begin(), optimizer.names.end(), "lr") == optimizer.names.end()) {
+      optimizer.names.push_back("lr");
+      optimizer.values.push_back(0.01);
+    }
+    for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
+      for (const CommKind comm : {CommKind::local, CommKind::user}) {
+        turn++;
+        Training training = base(1 + static_cast<int>(turn * 7 / 2 % 5));
+        training.optimizer = optimizer.number;
+        training.names = optimizer.names;
+        training.values = optimizer.values;
+        training.partition = partition;
+        training.toggled = turn % 5 != 0;
+        training.own_settings = turn % 3 != 0;
+        training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
+                                    Where::per_rank_arenas}[turn / 3 % 4];
+        training.padded = turn / 2 % 2 == 0;
+        training.missing = turn % 7 < 3;
+        training.max_grad_norm = turn % 4 == 1 ? 0.5 : 0;
+        training.explicit_reduce = turn % 9 == 0;
+        if (turn % 5 == 2) training.dtypes = kKinds[turn % kKinds.size()].dtypes;
+        training.threads = turn % 11 == 0 ? 3 : 1;
+        const std::string what = std::string(optimizer.name) + ", " + kPartitions[partition] +
+                                 ", " + kWheres[static_cast<int>(training.where)] + ", turn " +
+                                 std::to_string(turn);
+        expect_equals_reference(training, run(training, RankKind::threads, comm), what);
         if (::testing::Test::HasFatalFailure()) return;
       }
     }

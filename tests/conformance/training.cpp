@@ -109,6 +109,15 @@ std::vector<zero_param> describe(const Training& run, const Memory& memory,
     params[i].grad_dtype = dtypes_of(run, i).grad;
     if (run.padded && run.where != Where::foreign && run.where != Where::mixed)
       params[i].flags |= ZERO_PARAM_PADDED;
+    if (frozen(run, i, 0)) params[i].flags |= ZERO_PARAM_FROZEN;
+    if (const auto scale = own_lr_scale(run, i)) {
+      params[i].flags |= ZERO_PARAM_LR_SCALE;
+      params[i].lr_scale = *scale;
+    }
+    if (const auto decay = own_weight_decay(run, i)) {
+      params[i].flags |= ZERO_PARAM_WEIGHT_DECAY;
+      params[i].weight_decay = *decay;
+    }
     if (!memory.data.empty()) {
       params[i].data = memory.data[i];
       params[i].grad = memory.grads[i];
@@ -237,6 +246,24 @@ bool has_gradient(const Training& run, size_t param, int rank, int step) {
   return (key + static_cast<size_t>(rank)) % 3 != 0 || run.world == 1;  // absent on some
 }
 
+bool frozen(const Training& run, size_t param, int step) {
+  if (!run.toggled || param == 0) return false;
+  if (param == 3) return true;                                      // always
+  if (param == 4) return step < 7;                                  // from the start
+  return (param + static_cast<size_t>(step)) / 5 % 3 == param % 3;  // for five steps at a time
+}
+
+std::optional<double> own_lr_scale(const Training& run, size_t param) {
+  if (!run.own_settings || param % 3 != 1) return std::nullopt;
+  return 0.3 * static_cast<double>(param % 5);
+}
+
+std::optional<double> own_weight_decay(const Training& run, size_t param) {
+  if (!run.own_settings || param % 4 > 1 || run.optimizer == ZERO_OPTIMIZER_RPROP)
+    return std::nullopt;
+  return param % 4 == 0 ? 0.3 : 0.0;
+}
+
 int32_t manual_owner(const Training& run, size_t param) {
   return static_cast<int32_t>((param * 7 + 3) % static_cast<size_t>(run.world));
 }
@@ -288,7 +315,13 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   for (int step = 0; step < run.steps; step++) {
     std::vector<void*> pointers;
     for (size_t i = 0; i < run.sizes.size(); i++) {
-      store(dtypes_of(run, i).grad, gradient(run, i, zero_comm_rank(comm), step), memory.grads[i]);
+      std::vector<double> values = gradient(run, i, zero_comm_rank(comm), step);
+      if (frozen(run, i, step)) std::fill(values.begin(), values.end(), INFINITY);
+      store(dtypes_of(run, i).grad, values, memory.grads[i]);
+      if (step > 0 && frozen(run, i, step) != frozen(run, i, step - 1) &&
+          failed(zero_set_trainable(handles.optim, static_cast<int64_t>(i), !frozen(run, i, step)),
+                 "set_trainable"))
+        return out;
       pointers.push_back(has_gradient(run, i, zero_comm_rank(comm), step) ? memory.grads[i]
                                                                           : nullptr);
     }
@@ -341,7 +374,7 @@ template <class Real>
 class Alone {
  public:
   Alone(const Training& run, size_t param)
-      : run_(run), param_(param), values_(all(initial(run, param))) {}
+      : run_(with_own_settings(run, param)), param_(param), values_(all(initial(run, param))) {}
 
   /// Sums over ranks in rank order; nothing if no rank has a gradient.
   const std::vector<Real>& gather(int step) {
@@ -351,7 +384,7 @@ class Alone {
       for (Real& x : g) x = travelled(x);
       const bool has = has_gradient(run_, param_, rank, step);
       if (!has) std::fill(g.begin(), g.end(), Real{0});
-      present = present || has;
+      present = present || (has && !frozen(run_, param_, step));
       if (rank == 0) {
         sum_ = std::move(g);
       } else {
@@ -395,13 +428,24 @@ class Alone {
     return static_cast<Real>(rounded(run_.wire_dtype, static_cast<double>(x)));
   }
 
+  static Training with_own_settings(Training run, size_t param) {
+    for (size_t i = 0; i < run.names.size(); i++) {
+      if (run.names[i] == "lr") run.values[i] *= own_lr_scale(run, param).value_or(1);
+    }
+    const auto decay = own_weight_decay(run, param);
+    if (!decay) return run;
+    run.names.insert(run.names.begin(), "weight_decay");
+    run.values.insert(run.values.begin(), *decay);
+    return run;
+  }
+
   static std::vector<Real> all(const std::vector<double>& values) {
     std::vector<Real> out;
     for (const double value : values) out.push_back(static_cast<Real>(value));
     return out;
   }
 
-  const Training& run_;
+  const Training run_;
   const size_t param_;
   std::vector<Real> values_, sum_;
   Unsharded<Real> state_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,8 @@ struct Training {
   bool padded = false;       // laid out by zero_partition_plan
   bool missing = false;      // some gradients are absent, on some or all ranks
   bool only_rank_0 = false;  // the gradients of all other ranks are zero
+  bool toggled = false;  // parameters freeze and thaw; the gradients of frozen ones are infinite
+  bool own_settings = false;  // some parameters scale lr, or have another weight_decay; lr is set
   Flushes flushes = Flushes::none;
   float param_scale = 1;  // of the initial values
   float grad_scale = 0.1f;
@@ -62,6 +65,9 @@ struct Outcome {
 std::vector<double> initial(const Training& run, size_t param);
 std::vector<double> gradient(const Training& run, size_t param, int rank, int step);
 bool has_gradient(const Training& run, size_t param, int rank, int step);
+bool frozen(const Training& run, size_t param, int step);
+std::optional<double> own_lr_scale(const Training& run, size_t param);
+std::optional<double> own_weight_decay(const Training& run, size_t param);
 Dtypes dtypes_of(const Training& run, size_t param);
 int32_t manual_owner(const Training& run, size_t param);
 

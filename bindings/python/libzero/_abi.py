@@ -41,6 +41,9 @@ ROOT_NONE = -1
 OWNER_SPLIT = -1
 PARAM_ORDER = 1
 PARAM_PADDED = 2
+PARAM_FROZEN = 4
+PARAM_LR_SCALE = 8
+PARAM_WEIGHT_DECAY = 16
 SAVE_REPLACE = 1
 LOAD_KEEP_SETTINGS = 1
 LOG_ERROR, LOG_WARNING, LOG_INFO = 1, 2, 3
@@ -135,6 +138,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     # Settings
     "zero_group_set": (Status, [OptimHandle, c.c_int32, c.c_char_p, c.c_double]),
     "zero_group_get": (Status, [OptimHandle, c.c_int32, c.c_char_p, c.POINTER(c.c_double)]),
+    "zero_set_trainable": (Status, [OptimHandle, c.c_int64, c.c_int32]),
     # Training loop
     "zero_broadcast_params": (Status, [OptimHandle, c.c_int32, c.c_void_p]),
     "zero_loss_scale_set": (Status, [OptimHandle, c.c_double]),

@@ -22,7 +22,9 @@ class Param:
     `grad_dtype` is for gradients that come later and are of another dtype than the parameter.
     `order` is the position in the forward pass (default: that of registration), `owner` its rank
     with partition "manual". `padded` says that data and grad may be read and written up to the next
-    multiple of 16 elements behind their end, as allocate() lays them out.
+    multiple of 16 elements behind their end, as allocate() lays them out. `frozen`: not trained
+    until Optimizer.set_trainable says so. `lr_scale` multiplies the group's lr, `weight_decay`
+    stands instead of the group's; neither is saved.
     """
 
     name: str
@@ -34,6 +36,9 @@ class Param:
     padded: bool = False
     dtype: Optional[str] = None
     grad_dtype: Optional[str] = None
+    frozen: bool = False
+    lr_scale: Optional[float] = None
+    weight_decay: Optional[float] = None
 
 
 # Name to array, Params, or (name, data) and (name, data, grad).
@@ -125,6 +130,14 @@ def c_params(params: Sequence[Prepared]) -> Any:
         if param.order is not None:
             entry.flags |= _abi.PARAM_ORDER
             entry.order = _values.int64(param.order, f"{what} order")
+        if param.frozen:
+            entry.flags |= _abi.PARAM_FROZEN
+        if param.lr_scale is not None:
+            entry.flags |= _abi.PARAM_LR_SCALE
+            entry.lr_scale = _values.double(param.lr_scale, f"{what} lr_scale")
+        if param.weight_decay is not None:
+            entry.flags |= _abi.PARAM_WEIGHT_DECAY
+            entry.weight_decay = _values.double(param.weight_decay, f"{what} weight_decay")
     return array
 
 

@@ -137,6 +137,8 @@ class Param(Struct):
         ("order", c.c_int64),
         ("grad_dtype", c.c_int32),
         ("reserved", c.c_int32),
+        ("lr_scale", c.c_double),
+        ("weight_decay", c.c_double),
     ]
 
 

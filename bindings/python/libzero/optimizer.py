@@ -226,6 +226,14 @@ class Optimizer:
         """The settings of all groups together."""
         return Group(self._handle, _abi.ALL_GROUPS)
 
+    def set_trainable(self, param: Union[str, int], trainable: bool) -> None:
+        """Freeze a parameter, by name or number, or train it again, from the next step on. The same
+        on every rank, and anew after a load. The gradient of a frozen one is ignored; its state
+        stays."""
+        number = self.param_index(param) if isinstance(param, str) else param
+        chosen = _values.int64(number, "parameter")
+        lib().zero_set_trainable(self._handle.open(), chosen, 1 if trainable else 0)
+
     # ---- Train ----
 
     def broadcast_params(self, root: int | None = 0) -> None:

@@ -113,6 +113,33 @@ class StepTest(unittest.TestCase):
                 optimizer.step({})
             self.assertEqual(caught.exception.name, "ZERO_ERR_STATE")
 
+    def test_frozen_parameters_stay_until_they_are_trained_again(self) -> None:
+        def body(comm: Comm) -> list[float]:
+            a, b = floats(1), floats(1)
+            with sgd(comm) as optimizer:
+                optimizer.register([Param("a", a, floats(1)), Param("b", b, floats(1), frozen=True)])
+                optimizer.step()
+                optimizer.set_trainable("b", True)
+                optimizer.set_trainable(0, False)
+                optimizer.step()
+                for wrong in (2, -1):
+                    with self.assertRaisesRegex(ArgumentError, "does not exist"):
+                        optimizer.set_trainable(wrong, False)
+            return [a[0], b[0]]
+
+        self.assertEqual(run_ranks(2, body), [[0.5, 0.5]] * 2)
+
+    def test_parameters_have_settings_of_their_own(self) -> None:
+        with Comm.solo() as comm, sgd(comm) as optimizer:
+            a, b = floats(1), floats(1)
+            optimizer.register(
+                [Param("a", a, floats(1), lr_scale=0.5), Param("b", b, floats(0), weight_decay=1)]
+            )
+            optimizer.step()
+            self.assertEqual((a[0], b[0]), (0.75, 0.5))
+            with self.assertRaisesRegex(ArgumentError, "'c': lr_scale"):
+                optimizer.register([Param("c", floats(1), lr_scale=-1)])
+
     def test_clip_returns_the_norm_before(self) -> None:
         with Comm.solo() as comm, sgd(comm) as optimizer:
             weight = floats(0, 0)

@@ -68,6 +68,9 @@ pub const ZERO_MASTER_FLOAT32: i32 = 0;
 pub const ZERO_MASTER_REMAINDER: i32 = 1;
 pub const ZERO_PARAM_ORDER: i32 = 1;
 pub const ZERO_PARAM_PADDED: i32 = 2;
+pub const ZERO_PARAM_FROZEN: i32 = 4;
+pub const ZERO_PARAM_LR_SCALE: i32 = 8;
+pub const ZERO_PARAM_WEIGHT_DECAY: i32 = 16;
 pub const ZERO_REDUCE_MEAN: i32 = 0;
 pub const ZERO_REDUCE_SUM: i32 = 1;
 pub const ZERO_REDUCE_NONE: i32 = 2;
@@ -216,6 +219,8 @@ pub struct zero_param {
     pub order: i64,
     pub grad_dtype: i32,
     pub reserved: i32,
+    pub lr_scale: f64,
+    pub weight_decay: f64,
 }
 
 #[repr(C)]
@@ -403,6 +408,7 @@ unsafe extern "C" {
         name: *const c_char,
         value: *mut f64,
     ) -> zero_status;
+    pub fn zero_set_trainable(optim: *mut zero_optim, param: i64, trainable: i32) -> zero_status;
     pub fn zero_broadcast_params(
         optim: *mut zero_optim,
         root: i32,
@@ -502,7 +508,8 @@ mod layout {
         size_of::<zero_group_options>() == 32
             && offset_of!(zero_group_options, setting_count) == 24
     );
-    const _: () = assert!(size_of::<zero_param>() == 72 && offset_of!(zero_param, reserved) == 68);
+    const _: () =
+        assert!(size_of::<zero_param>() == 88 && offset_of!(zero_param, weight_decay) == 80);
     const _: () = assert!(
         size_of::<zero_step_options>() == 40 && offset_of!(zero_step_options, stream) == 32
     );

@@ -181,6 +181,14 @@ impl Optim {
         Ok(value)
     }
 
+    /// Freeze a parameter, by its number, or train it again, from the next step on: the same on every
+    /// rank, and anew after a load. The gradient of a frozen one is ignored; its state stays. Local.
+    pub fn set_trainable(&mut self, param: usize, trainable: bool) -> Result<()> {
+        let param = i64::try_from(param).unwrap_or(i64::MAX);
+        // SAFETY: the token is checked.
+        check(unsafe { sys::zero_set_trainable(self.token(), param, trainable.into()) }).map(drop)
+    }
+
     /// Copy every parameter from `root` to all ranks; None says that all wrote the same. Collective.
     pub fn broadcast_params(&mut self, root: Option<i32>) -> Result<()> {
         let root = root.unwrap_or(sys::ZERO_ROOT_NONE);

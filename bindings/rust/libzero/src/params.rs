@@ -25,6 +25,12 @@ pub struct Shape {
     pub dtype: Dtype,
     /// Of its gradient; None is that of the parameter.
     pub grad_dtype: Option<Dtype>,
+    /// Not trained until [`Optim::set_trainable`](crate::Optim::set_trainable) says so.
+    pub frozen: bool,
+    /// Multiplies the group's lr; not saved.
+    pub lr_scale: Option<f64>,
+    /// Instead of the group's; not saved.
+    pub weight_decay: Option<f64>,
 }
 
 impl Shape {
@@ -37,6 +43,9 @@ impl Shape {
             owner: 0,
             dtype: Dtype::F32,
             grad_dtype: None,
+            frozen: false,
+            lr_scale: None,
+            weight_decay: None,
         }
     }
 
@@ -49,6 +58,24 @@ impl Shape {
     /// The same with gradients of another element type than the parameter's.
     pub fn with_grads(mut self, dtype: Dtype) -> Shape {
         self.grad_dtype = Some(dtype);
+        self
+    }
+
+    /// The same, not trained yet.
+    pub fn frozen(mut self) -> Shape {
+        self.frozen = true;
+        self
+    }
+
+    /// The same with its group's lr times `scale`.
+    pub fn with_lr_scale(mut self, scale: f64) -> Shape {
+        self.lr_scale = Some(scale);
+        self
+    }
+
+    /// The same with a weight decay of its own.
+    pub fn with_weight_decay(mut self, decay: f64) -> Shape {
+        self.weight_decay = Some(decay);
         self
     }
 
@@ -120,13 +147,18 @@ impl<'a> CParams<'a> {
                 grad_dtype: shape.grads().to_c(),
                 owner: shape.owner,
                 order: shape.order.unwrap_or(0),
+                lr_scale: shape.lr_scale.unwrap_or(0.0),
+                weight_decay: shape.weight_decay.unwrap_or(0.0),
                 ..init()
             };
-            if shape.order.is_some() {
-                param.flags |= sys::ZERO_PARAM_ORDER;
-            }
-            if padded(at) {
-                param.flags |= sys::ZERO_PARAM_PADDED;
+            for (flag, given) in [
+                (sys::ZERO_PARAM_ORDER, shape.order.is_some()),
+                (sys::ZERO_PARAM_PADDED, padded(at)),
+                (sys::ZERO_PARAM_FROZEN, shape.frozen),
+                (sys::ZERO_PARAM_LR_SCALE, shape.lr_scale.is_some()),
+                (sys::ZERO_PARAM_WEIGHT_DECAY, shape.weight_decay.is_some()),
+            ] {
+                param.flags |= if given { flag } else { 0 };
             }
             names.push(name);
             params.push(param);

@@ -272,3 +272,36 @@ fn logger_is_set_and_unset() {
         .unwrap();
     set_logger(None, Level::Error).unwrap();
 }
+
+#[test]
+fn frozen_parameters_stay_and_own_settings_count() {
+    let results = run_ranks(2, |comm| {
+        let mut optim = Optim::new(&comm, &sgd()).unwrap();
+        let shapes = [
+            Shape::new("a", &[3]).with_lr_scale(0.5),
+            Shape::new("b", &[3]).frozen(),
+            Shape::new("c", &[3]).with_weight_decay(1.0),
+        ];
+        optim.add(&shapes, &[]).unwrap();
+        optim
+            .initialize(0, |weights| weights.split().into_iter().for_each(|mut w| w.fill(1.0)))
+            .unwrap();
+        for (frozen, trained) in [(0, 0), (0, 1)] {
+            let (_, mut grads) = optim.lend().unwrap();
+            (0..3).for_each(|at| grads[at].fill(if at == 2 { 0.0 } else { 1.0 }));
+            optim.step().unwrap();
+            optim.set_trainable(frozen, false).unwrap();
+            optim.set_trainable(trained, trained == 1).unwrap();
+        }
+        let (_, mut grads) = optim.lend().unwrap();
+        (0..3).for_each(|at| grads[at].fill(1.0));
+        optim.step().unwrap();
+        assert!(optim.set_trainable(3, true).is_err());
+        let (weights, _) = optim.lend().unwrap();
+        [weights[0][2], weights[1][2], weights[2][2]]
+    });
+    for values in results {
+        // b was frozen for two steps, a for the last two; c decays by a half, then also steps.
+        assert_eq!(values, [0.75, 0.5, -0.375]);
+    }
+}

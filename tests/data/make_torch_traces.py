@@ -7,6 +7,11 @@ what Lion's paper does, which torch does not have.
 cases.txt has one line a case: name, optimizer, rows, settings; "step:name=value" changes a setting from
 that step on. traces.f32 holds rows of 64 little-endian fp32 numbers: the first parameters, the gradients
 of each step, and then the rows of each case: parameters after each step, state slots after the last.
+
+params.txt and params.f32 are four tensors of 16 numbers that freeze and thaw ("frozen=tensor:first-last",
+in steps) and that have settings of their own ("tensor:lr_scale=", "tensor:weight_decay="), in torch by
+requires_grad and by groups. Rows: the first tensors, their gradients of each step, and for each case the
+tensors after each step.
 """
 
 import itertools
@@ -192,6 +197,51 @@ def trace_lion(settings, changes, start, gradients):
     return rows + [torch.from_numpy(exp_avg)]
 
 
+TENSORS, NUMBERS = 4, 16
+FROZEN = {0: [(11, 19)], 1: [(1, 6)], 2: [(3, 3), (5, 8), (20, 20)]}
+OWN = {1: {"lr_scale": 0.5, "weight_decay": 0.3}, 2: {"weight_decay": 0.0}, 3: {"lr_scale": 3.0}}
+PARAM_CASES = {
+    "adamw": {"lr": 0.01, "weight_decay": 0.1},
+    "sgd": {"lr": 0.05, "momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1},
+    "rmsprop": {"lr": 0.01, "momentum": 0.5, "centered": 1, "weight_decay": 0.1},
+}
+
+
+def trace_params(optimizer, settings, frozen, own, start, gradients):
+    tensors = [torch.nn.Parameter(row.clone()) for row in start]
+    groups = []
+    for tensor, parameter in enumerate(tensors):
+        group = {"params": [parameter], **to_torch(settings, {}), **own.get(tensor, {})}
+        group["lr"] *= group.pop("lr_scale", 1)
+        groups.append(group)
+    instance = OPTIMIZERS[optimizer](groups, foreach=False)
+    rows = []
+    for step in range(1, STEPS + 1):
+        for tensor, parameter in enumerate(tensors):
+            still = any(first <= step <= last for first, last in frozen.get(tensor, []))
+            parameter.requires_grad_(not still)
+            parameter.grad = None if still else gradients[step - 1][tensor].clone()
+        instance.step()
+        rows += [parameter.detach().clone() for parameter in tensors]
+    return rows
+
+
+def write_params():
+    torch.manual_seed(21)
+    start = torch.randn(TENSORS, NUMBERS)
+    gradients = torch.randn(STEPS, TENSORS, NUMBERS) * torch.logspace(-2, 1, NUMBERS)
+    rows, lines = [*start, *gradients.reshape(-1, NUMBERS)], []
+    for optimizer, settings in PARAM_CASES.items():
+        for frozen, own, tag in ((FROZEN, {}, "frozen"), ({}, OWN, "own"), (FROZEN, OWN, "both")):
+            rows += trace_params(optimizer, settings, frozen, own, start, gradients)
+            words = [f"{key}={float(value)!r}" for key, value in settings.items()]
+            words += [f"{t}:{k}={v!r}" for t, of in own.items() for k, v in of.items()]
+            words += [f"frozen={t}:{a}-{b}" for t, spans in frozen.items() for a, b in spans]
+            lines.append(" ".join((f"{optimizer}_{tag}", optimizer, *words)))
+    (OUT / "params.txt").write_text("\n".join(lines) + "\n")
+    (OUT / "params.f32").write_bytes(torch.stack(rows).numpy().astype("<f4").tobytes())
+
+
 def main():
     assert torch.__version__.split("+")[0] == "2.13.0", torch.__version__
     torch.manual_seed(20)
@@ -224,6 +274,7 @@ def main():
     OUT.mkdir(exist_ok=True)
     (OUT / "cases.txt").write_text("\n".join(lines) + "\n")
     (OUT / "traces.f32").write_bytes(torch.stack(rows).numpy().astype("<f4").tobytes())
+    write_params()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters that freeze and thaw, and that have settings of their own, against recorded runs of
+// torch.optim (tests/data/make_torch_traces.py), through the public header, by two ranks.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/ranks.h"
+#include "zero.h"
+
+namespace zero::test {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr size_t kTensors = 4;
+constexpr int64_t kNumbers = 16;
+constexpr int kSteps = 20;
+constexpr double kRelative = 1.3e-6;  // torch's own for fp32
+constexpr double kAbsolute = 1e-8;
+
+using Row = std::array<float, kNumbers>;
+using Rows = std::vector<Row>;
+
+struct Span {
+  int first = 0, last = 0;
+};
+
+struct Case {
+  std::string name;
+  int32_t optimizer = 0;
+  std::vector<std::string> settings;
+  std::vector<double> values;
+  std::array<zero_param, kTensors> params;  // settings of their own
+  std::array<std::vector<Span>, kTensors> frozen;
+
+  bool is_frozen(size_t tensor, int step) const {
+    return std::any_of(frozen[tensor].begin(), frozen[tensor].end(),
+                       [step](Span span) { return span.first <= step && step <= span.last; });
+  }
+};
+
+int32_t number_of(const std::string& optimizer) {
+  if (optimizer == "sgd") return ZERO_OPTIMIZER_SGD;
+  return optimizer == "adamw" ? ZERO_OPTIMIZER_ADAMW : ZERO_OPTIMIZER_RMSPROP;
+}
+
+Case parse(const std::string& line) {
+  Case made;
+  for (zero_param& param : made.params) zero_param_init(&param, sizeof param);
+  std::istringstream words(line);
+  std::string optimizer, word;
+  words >> made.name >> optimizer;
+  made.optimizer = number_of(optimizer);
+  while (words >> word) {
+    const size_t equals = word.find('='), colon = word.find(':');
+    const std::string key = word.substr(0, equals);
+    const char* const value = word.c_str() + equals + 1;
+    if (key == "frozen") {
+      size_t tensor = 0;
+      Span span;
+      EXPECT_EQ(std::sscanf(value, "%zu:%d-%d", &tensor, &span.first, &span.last), 3) << word;
+      made.frozen.at(tensor).push_back(span);
+    } else if (colon < equals) {
+      zero_param& param = made.params.at(std::strtoul(word.c_str(), nullptr, 10));
+      const bool scale = key.substr(colon + 1) == "lr_scale";
+      (scale ? param.lr_scale : param.weight_decay) = std::strtod(value, nullptr);
+      param.flags |= scale ? ZERO_PARAM_LR_SCALE : ZERO_PARAM_WEIGHT_DECAY;
+    } else {
+      made.settings.push_back(key);
+      made.values.push_back(std::strtod(value, nullptr));
+    }
+  }
+  return made;
+}
+
+std::filesystem::path data_directory() {
+  return std::filesystem::path(__FILE__).parent_path().parent_path() / "data" / "torch_traces";
+}
+
+std::vector<Case> read_cases() {
+  std::vector<Case> cases;
+  std::ifstream file(data_directory() / "params.txt");
+  for (std::string line; std::getline(file, line);) cases.push_back(parse(line));
+  return cases;
+}
+
+Rows read_rows() {
+  Rows rows;
+  std::ifstream file(data_directory() / "params.f32", std::ios::binary);
+  for (Row row; file.read(reinterpret_cast<char*>(row.data()), sizeof row);) rows.push_back(row);
+  return rows;
+}
+
+/// One rank's run of a case: `rows` begin with the tensors and the gradients, `expected` is the
+/// case's part of them. Both ranks have the same gradients, so the mean is exact.
+void follow(const Case& c, zero_comm* comm, const Rows& rows, const Row* expected) {
+  zero_options options;
+  zero_options_init(&options, sizeof options);
+  options.optimizer = c.optimizer;
+  std::vector<const char*> names;
+  for (const std::string& name : c.settings) names.push_back(name.c_str());
+  options.names = names.data();
+  options.values = c.values.data();
+  options.setting_count = names.size();
+  zero_optim* optim = nullptr;
+  ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << zero_last_error();
+  std::array<Row, kTensors> data, largest{};
+  Row grads[kTensors];
+  std::array<zero_param, kTensors> params = c.params;
+  const char* const called[] = {"a", "b", "c", "d"};
+  for (size_t t = 0; t < kTensors; t++) {
+    data[t] = rows[t];
+    params[t].name = called[t];
+    params[t].data = data[t].data();
+    params[t].grad = grads[t].data();
+    params[t].shape = &kNumbers;
+    params[t].ndim = 1;
+    if (c.is_frozen(t, 1)) params[t].flags |= ZERO_PARAM_FROZEN;
+  }
+  EXPECT_EQ(zero_register_params(optim, nullptr, params.data(), kTensors, nullptr), ZERO_OK)
+      << zero_last_error();
+  for (int step = 1; step <= kSteps; step++) {
+    for (size_t t = 0; t < kTensors; t++) {
+      grads[t] = rows[kTensors * static_cast<size_t>(step) + t];
+      EXPECT_EQ(zero_set_trainable(optim, static_cast<int64_t>(t), !c.is_frozen(t, step)), ZERO_OK);
+    }
+    EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << zero_last_error();
+    for (size_t t = 0; t < kTensors; t++) {
+      const Row& torch = expected[kTensors * static_cast<size_t>(step - 1) + t];
+      for (size_t i = 0; i < kNumbers; i++) {
+        // What rounding errors scale with once values cancel.
+        largest[t][i] = std::max({largest[t][i], std::fabs(rows[t][i]), std::fabs(data[t][i])});
+        EXPECT_NEAR(data[t][i], torch[i], kAbsolute + kRelative * largest[t][i])
+            << c.name << " step " << step << " tensor " << t << "[" << i << "]";
+      }
+    }
+  }
+  zero_free(optim);
+}
+
+TEST(TorchParams, frozen_parameters_and_settings_of_their_own_follow_torch_step_by_step) {
+  const std::vector<Case> cases = read_cases();
+  const Rows rows = read_rows();
+  constexpr size_t kFirst = kTensors * (kSteps + 1), kOfCase = kTensors * kSteps;
+  ASSERT_EQ(cases.size(), 9u) << "in " << data_directory();
+  ASSERT_EQ(rows.size(), kFirst + cases.size() * kOfCase);
+  const std::string name = "torch-params-" + std::to_string(getpid());
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) {
+    zero_comm* comm = nullptr;
+    EXPECT_EQ(zero_comm_create_local(&comm, name.c_str(), rank, 2, nullptr), ZERO_OK);
+    for (size_t c = 0; c < cases.size(); c++)
+      follow(cases[c], comm, rows, &rows[kFirst + c * kOfCase]);
+    zero_comm_free(comm);
+    return std::string();
+  });
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -216,8 +216,8 @@ ZERO_API zero_status zero_comm_barrier(zero_comm *comm);
  * For small values of your own. Collective. */
 ZERO_API zero_status zero_comm_broadcast(zero_comm *comm, void *data, size_t bytes, int32_t root);
 
-/* Element types. Parameters and gradients are of a floating type; zero_comm_all_reduce takes the first
- * four. */
+/* Element types. Gradients and what is trained are of a floating type; zero_comm_all_reduce takes the
+ * first four. */
 enum {
     ZERO_FLOAT32 = 1,
     ZERO_FLOAT64 = 2,
@@ -398,7 +398,8 @@ typedef struct zero_param {
     void *grad;           /* its gradient, same shape; NULL: given per call, or none                */
     const int64_t *shape; /* `ndim` dimensions, each >= 0; NULL with ndim 0 is a scalar             */
     int32_t ndim;         /* at most 16                                                             */
-    int32_t dtype;        /* ZERO_FLOAT32 (default), _FLOAT64, _BFLOAT16 or _FLOAT16                */
+    int32_t dtype;        /* ZERO_FLOAT32 (default), _FLOAT64, _BFLOAT16 or _FLOAT16; with
+                             ZERO_PARAM_FROZEN also _INT32 or _INT64: without state, never trained   */
     int32_t owner;        /* its rank, with ZERO_PARTITION_MANUAL                                   */
     int32_t flags;        /* ZERO_PARAM_*                                                           */
     int64_t order;        /* position in the forward pass (registration); later ones travel first   */
@@ -455,7 +456,8 @@ ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, cons
  * rank: no update, no decay, no step count, no part in the norm. Its owner and its state stay, and training
  * goes on where it stopped. zero_broadcast_params copies it and checkpoints hold it as any other; they do
  * not say what is frozen, so whoever loads one says it again. ZERO_ERR_ARGUMENT: no such parameter;
- * ZERO_ERR_STATE while gradients are reduced. Local. */
+ * ZERO_ERR_UNSUPPORTED: one of integers is to be trained; ZERO_ERR_STATE while gradients are reduced.
+ * Local. */
 ZERO_API zero_status zero_set_trainable(zero_optim *optim, int64_t param, int32_t trainable);
 
 /* ---- Training loop ------------------------------------------------------------------- */

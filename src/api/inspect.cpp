@@ -42,7 +42,7 @@ int64_t longest_state(const Plan& plan, const OptimizerOptions& options,
     for (size_t s = 0; s < plan.sections().size(); s++) {
       const Section& section = plan.sections()[s];
       const size_t element =
-          slots * size_of(section.sum()) + master_bytes(master_of(section.dtype, options));
+          slots * state_bytes_of(section.dtype) + master_bytes(master_of(section.dtype, options));
       bytes += plan.share_elements(s, rank) * static_cast<int64_t>(element);
     }
     longest = std::max(longest, bytes);

@@ -67,10 +67,11 @@ Status apply_settings(const Rule& rule, std::vector<double>& settings, const cha
 
 int default_threads(int32_t world) { return std::clamp(usable_cores() / std::max(world, 1), 1, 4); }
 
-/// A floating type; 0 stands for `initial`.
-Result<DType> read_dtype(int32_t number, DType initial, const char* name, const char* what) {
+/// A floating type, or any if `kept`; 0 stands for `initial`.
+Result<DType> read_dtype(int32_t number, DType initial, bool kept, const char* name,
+                         const char* what) {
   const DType dtype = number == 0 ? initial : static_cast<DType>(number);
-  if (is_floating(dtype)) return dtype;
+  if (is_floating(dtype) || (kept && size_of(dtype) > 0)) return dtype;
   if (size_of(dtype) == 0)
     return Status(ZERO_ERR_ARGUMENT,
                   text("parameter '", name, "': ", what, ' ', number, " is unknown"));
@@ -86,8 +87,11 @@ Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names)
   if (param.reserved != 0)
     return Status(ZERO_ERR_ARGUMENT,
                   text("parameter '", name, "': reserved is ", param.reserved, ", not 0"));
-  const DType dtype = ZERO_TRY(read_dtype(param.dtype, DType::f32, name, "dtype"));
-  const DType grad_dtype = ZERO_TRY(read_dtype(param.grad_dtype, dtype, name, "grad_dtype"));
+  const bool frozen = (param.flags & ZERO_PARAM_FROZEN) != 0;
+  const DType dtype = ZERO_TRY(read_dtype(param.dtype, DType::f32, frozen, name, "dtype"));
+  const DType trained = is_floating(dtype) ? dtype : DType::f32;
+  const DType grad_dtype =
+      ZERO_TRY(read_dtype(param.grad_dtype, trained, false, name, "grad_dtype"));
   if (param.ndim < 0 || param.ndim > 16 || (param.ndim > 0 && param.shape == nullptr)) {
     return Status(ZERO_ERR_ARGUMENT,
                   text("parameter '", name, "': ndim is ", param.ndim,

@@ -141,7 +141,7 @@ std::byte* Optimizer::slot(int slot, int32_t section, int64_t share) const {
 }
 
 size_t Optimizer::slot_size(int slot, const Section& section) const {
-  return slot == kMasterSlot ? master_bytes(master_of(section)) : size_of(section.sum());
+  return slot == kMasterSlot ? master_bytes(master_of(section)) : state_bytes_of(section.dtype);
 }
 
 uint32_t Optimizer::slots_used() const {

@@ -55,6 +55,11 @@ constexpr size_t master_bytes(Master master) {
                                        : 0;
 }
 
+/// Of one element of one of the rule's slots: what cannot be trained has no state.
+constexpr size_t state_bytes_of(DType dtype) {
+  return is_floating(dtype) ? size_of(sum_dtype(dtype)) : 0;
+}
+
 /// The slot behind those of the rule: masters, or remainders.
 inline constexpr int kMasterSlot = kMaxSlots;
 inline constexpr int kSlotCount = kMaxSlots + 1;

@@ -58,6 +58,11 @@ Status Optimizer::set_trainable(int64_t param, bool trains) {
   }
   if (phase != Phase::open)
     return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
+  const Param& of = params[static_cast<size_t>(param)];
+  if (trains && !is_floating(of.dtype)) {
+    return Status(ZERO_ERR_UNSUPPORTED, text("parameter '", of.name, "' is ", dtype_name(of.dtype),
+                                             " and cannot be trained: it stays frozen"));
+  }
   freeze(static_cast<size_t>(param), !trains);
   return Status();
 }

@@ -322,8 +322,11 @@ Status check_param(const Manifest& manifest, ManifestParam& param) {
   };
   if (param.name.empty() || param.name.size() > kLongestName)
     return bad("a name of ", param.name.size(), " bytes");
-  if (!is_floating(dtype_of_code(param.dtype)))
-    return bad("dtype ", shown(param.dtype), ", must be F32, F64, BF16 or F16");
+  const DType dtype = dtype_of_code(param.dtype);
+  if (dtype == DType::none)
+    return bad("dtype ", shown(param.dtype), ", must be F32, F64, BF16, F16, I32 or I64");
+  if (!is_floating(dtype) && (!param.slots.empty() || param.step != 0))
+    return bad("dtype ", param.dtype, " cannot be trained, but it has state");
   if (param.shape.size() > kMostDimensions)
     return bad("more than ", kMostDimensions, " dimensions");
   const auto elements = shape_elements(param.shape);

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
-from ._abi import lib
+from ._abi import DTYPES, lib
 from ._dtypes import (
     ARRAY_TYPES,
     BUFFER_KINDS,
@@ -66,12 +66,12 @@ def buffer_of(value: Any, what: str, untyped: str = "float32") -> Buffer:
 
 
 def floating_of(value: Any, what: str, wanted: Optional[str], untyped: str) -> Buffer:
-    """Memory of a floating type: of the `wanted` one, unless that is None. What does not say its
+    """Memory of a floating type, or of the `wanted` one, unless that is None. What does not say its
     type is of `untyped`; uint16 says no more than that its elements are 16 bits."""
     buffer = buffer_of(value, what, untyped)
     if buffer.dtype == "uint16" and ITEM_BYTES[untyped] == ITEM_BYTES["uint16"]:
         buffer = replace(buffer, dtype=untyped)
-    if buffer.dtype not in FLOATING:
+    if buffer.dtype not in FLOATING and not (buffer.dtype == wanted and wanted in DTYPES):
         hint = "; for its 16 bits say which by dtype" if buffer.dtype == "uint16" else ""
         raise TypeError(f"{what} is {buffer.dtype}; there are {', '.join(FLOATING)}{hint}")
     if wanted is not None and buffer.dtype != wanted:

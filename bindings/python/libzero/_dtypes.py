@@ -16,7 +16,7 @@ ITEM_BYTES = {
     "uint8": 1,
 }
 
-# Parameters and gradients are of one of these.
+# Gradients and what is trained are of one of these, frozen parameters of any in DTYPES.
 FLOATING = {name: DTYPES[name] for name in ("float32", "float64", "bfloat16", "float16")}
 
 # Kind and size, as in numpy's typestr.

@@ -19,6 +19,7 @@ class Param:
 
     `dtype` is "float32", "float64", "bfloat16" or "float16". Memory says it by itself, but for
     uint16 (numpy has no bfloat16) and (address, shape); where nobody says it, it is float32.
+    A `frozen` one may also be "int32" or "int64", which is never trained; its dtype must be given.
     `grad_dtype` is for gradients that come later and are of another dtype than the parameter.
     `order` is the position in the forward pass (default: that of registration), `owner` its rank
     with partition "manual". `padded` says that data and grad may be read and written up to the next
@@ -65,9 +66,10 @@ def params_of(params: Params) -> list[Param]:
 
 def prepare(param: Param) -> Prepared:
     what, dtype, grad_dtype = f"parameter {param.name!r}", param.dtype, param.grad_dtype
-    for given, of in ((dtype, "dtype"), (grad_dtype, "grad_dtype")):
+    known = _abi.DTYPES if param.frozen else FLOATING
+    for given, of, choices in ((dtype, "dtype", known), (grad_dtype, "grad_dtype", FLOATING)):
         if given is not None:
-            _values.choice(FLOATING, given, f"{what}: {of}")
+            _values.choice(choices, given, f"{what}: {of}")
     data = None
     if param.data is not None:
         data = floating_of(param.data, what, dtype, dtype or "float32")
@@ -80,12 +82,11 @@ def prepare(param: Param) -> Prepared:
     else:
         shape = shape_of(param.shape)
     dtype = dtype or "float32"
-    grad = memory_of(
-        param.grad, f"gradient of {param.name!r}", shape, grad_dtype, grad_dtype or dtype
-    )
+    default = grad_dtype or (dtype if dtype in FLOATING else "float32")
+    grad = memory_of(param.grad, f"gradient of {param.name!r}", shape, grad_dtype, default)
     if grad is not None:
-        grad_dtype = grad.dtype
-    return Prepared(param, shape, dtype, grad_dtype or dtype, data, grad)
+        default = grad.dtype
+    return Prepared(param, shape, dtype, default, data, grad)
 
 
 def memory_of(
@@ -122,7 +123,7 @@ def c_params(params: Sequence[Prepared]) -> Any:
         dimensions = [_values.int64(size, f"{what} dimension") for size in prepared.shape]
         entry.shape = (c.c_int64 * len(dimensions))(*dimensions)
         entry.ndim = len(dimensions)
-        entry.dtype = FLOATING[prepared.dtype]
+        entry.dtype = _abi.DTYPES[prepared.dtype]
         entry.grad_dtype = FLOATING[prepared.grad_dtype]
         entry.owner = _values.int32(param.owner, f"{what} owner")
         if param.padded:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import array
 import ctypes as c
 import gc
 import math
@@ -128,6 +129,26 @@ class StepTest(unittest.TestCase):
             return [a[0], b[0]]
 
         self.assertEqual(run_ranks(2, body), [[0.5, 0.5]] * 2)
+
+    def test_integers_are_registered_frozen_and_broadcast(self) -> None:
+        def body(comm: Comm) -> list[float]:
+            ids, weight = array.array("q", [comm.rank, 1 << 60]), floats(1)
+            with sgd(comm) as optimizer:
+                optimizer.register(
+                    [Param("w", weight, floats(1)), Param("ids", ids, dtype="int64", frozen=True)]
+                )
+                optimizer.broadcast_params(1)
+                optimizer.step()
+                optimizer.bind([None, ids])
+                with self.assertRaisesRegex(ZeroError, "'ids' is int64"):
+                    optimizer.set_trainable("ids", True)
+                with self.assertRaisesRegex(ValueError, "dtype 'int64'"):
+                    optimizer.register([Param("more", ids, dtype="int64")])
+                with self.assertRaisesRegex(TypeError, "'more' is int64"):
+                    optimizer.register([Param("more", ids, frozen=True)])
+            return [*ids, weight[0]]
+
+        self.assertEqual(run_ranks(2, body), [[1, 1 << 60, 0.5]] * 2)
 
     def test_parameters_have_settings_of_their_own(self) -> None:
         with Comm.solo() as comm, sgd(comm) as optimizer:

@@ -6,7 +6,7 @@ use libzero_sys as sys;
 
 use crate::half::{Bf16, F16};
 
-/// The element type of a parameter or gradient.
+/// The element type of a parameter or gradient. Integers are only of parameters that stay frozen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// [`f32`].
@@ -18,14 +18,18 @@ pub enum Dtype {
     Bf16,
     /// [`F16`].
     F16,
+    /// [`i32`].
+    I32,
+    /// [`i64`].
+    I64,
 }
 
 impl Dtype {
     /// Of one element.
     pub fn bytes(self) -> usize {
         match self {
-            Dtype::F32 => 4,
-            Dtype::F64 => 8,
+            Dtype::F32 | Dtype::I32 => 4,
+            Dtype::F64 | Dtype::I64 => 8,
             Dtype::Bf16 | Dtype::F16 => 2,
         }
     }
@@ -36,6 +40,8 @@ impl Dtype {
             Dtype::F64 => sys::ZERO_FLOAT64,
             Dtype::Bf16 => sys::ZERO_BFLOAT16,
             Dtype::F16 => sys::ZERO_FLOAT16,
+            Dtype::I32 => sys::ZERO_INT32,
+            Dtype::I64 => sys::ZERO_INT64,
         }
     }
 }
@@ -48,6 +54,8 @@ impl fmt::Display for Dtype {
             Dtype::F64 => "float64",
             Dtype::Bf16 => "bfloat16",
             Dtype::F16 => "float16",
+            Dtype::I32 => "int32",
+            Dtype::I64 => "int64",
         })
     }
 }
@@ -95,4 +103,4 @@ macro_rules! element {
         }
     )*};
 }
-element!(f32 = F32, f64 = F64, Bf16 = Bf16, F16 = F16);
+element!(f32 = F32, f64 = F64, Bf16 = Bf16, F16 = F16, i32 = I32, i64 = I64);

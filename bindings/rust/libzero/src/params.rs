@@ -80,7 +80,10 @@ impl Shape {
     }
 
     pub(crate) fn grads(&self) -> Dtype {
-        self.grad_dtype.unwrap_or(self.dtype)
+        self.grad_dtype.unwrap_or(match self.dtype {
+            Dtype::I32 | Dtype::I64 => Dtype::F32, // has none, but room for one
+            trained => trained,
+        })
     }
 
     pub(crate) fn elements(&self) -> Result<usize> {

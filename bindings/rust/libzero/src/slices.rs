@@ -132,6 +132,8 @@ impl<'a> MutSlices<'a> {
                 Dtype::F64 => AnyMut::F64(whole(elements(self.slots, at, pick))),
                 Dtype::Bf16 => AnyMut::Bf16(whole(elements(self.slots, at, pick))),
                 Dtype::F16 => AnyMut::F16(whole(elements(self.slots, at, pick))),
+                Dtype::I32 => AnyMut::I32(whole(elements(self.slots, at, pick))),
+                Dtype::I64 => AnyMut::I64(whole(elements(self.slots, at, pick))),
             }
         })
         .collect()
@@ -171,6 +173,10 @@ pub enum AnyMut<'a> {
     Bf16(&'a mut [Bf16]),
     /// Of [`Dtype::F16`].
     F16(&'a mut [F16]),
+    /// Of [`Dtype::I32`].
+    I32(&'a mut [i32]),
+    /// Of [`Dtype::I64`].
+    I64(&'a mut [i64]),
 }
 
 impl AnyMut<'_> {
@@ -181,6 +187,8 @@ impl AnyMut<'_> {
             AnyMut::F64(elements) => elements.len(),
             AnyMut::Bf16(elements) => elements.len(),
             AnyMut::F16(elements) => elements.len(),
+            AnyMut::I32(elements) => elements.len(),
+            AnyMut::I64(elements) => elements.len(),
         }
     }
 
@@ -196,6 +204,8 @@ impl AnyMut<'_> {
             AnyMut::F64(elements) => elements.fill(value.into()),
             AnyMut::Bf16(elements) => elements.fill(Bf16::from_f32(value)),
             AnyMut::F16(elements) => elements.fill(F16::from_f32(value)),
+            AnyMut::I32(elements) => elements.fill(value as i32),
+            AnyMut::I64(elements) => elements.fill(value as i64),
         }
     }
 }

@@ -6,8 +6,8 @@ use std::{env, fs, process, ptr};
 
 use common::run_ranks;
 use libzero::{
-    Comm, Deadlines, Group, Level, Nonfinite, Operation, Optim, Optimizer, Options, Partition,
-    RawParam, Reduction, Shape, Step, partition_plan, set_logger,
+    Comm, Deadlines, Dtype, Group, Level, Nonfinite, Operation, Optim, Optimizer, Options,
+    Partition, RawParam, Reduction, Shape, Step, partition_plan, set_logger,
 };
 use libzero_sys as sys;
 
@@ -281,6 +281,7 @@ fn frozen_parameters_stay_and_own_settings_count() {
             Shape::new("a", &[3]).with_lr_scale(0.5),
             Shape::new("b", &[3]).frozen(),
             Shape::new("c", &[3]).with_weight_decay(1.0),
+            Shape::new("ids", &[2]).of(Dtype::I64).frozen(),
         ];
         optim.add(&shapes, &[]).unwrap();
         optim
@@ -298,6 +299,7 @@ fn frozen_parameters_stay_and_own_settings_count() {
         optim.step().unwrap();
         assert!(optim.set_trainable(3, true).is_err());
         let (weights, _) = optim.lend().unwrap();
+        assert_eq!(weights.get::<i64>(3), [1, 1]);
         [weights[0][2], weights[1][2], weights[2][2]]
     });
     for values in results {

@@ -382,10 +382,10 @@ typedef struct zero_group_options {
 ZERO_API zero_status zero_group_options_init(zero_group_options *options, size_t struct_size);
 
 enum {
-    ZERO_PARAM_ORDER = 1, /* `order` is given                                                       */
-    ZERO_PARAM_PADDED = 2, /* data and grad may be read and written up to the next multiple of 16
-                             elements behind their end, as zero_partition_plan lays them out        */
-    ZERO_PARAM_FROZEN = 4, /* not trained until zero_set_trainable says so                          */
+    ZERO_PARAM_ORDER = 1,        /* `order` is given                                                */
+    ZERO_PARAM_PADDED = 2,       /* data and grad may be read and written up to the next multiple of 16
+                                    elements behind their end, as zero_partition_plan lays them out */
+    ZERO_PARAM_FROZEN = 4,       /* not trained until zero_set_trainable says so                    */
     ZERO_PARAM_LR_SCALE = 8,     /* `lr_scale` is given                                             */
     ZERO_PARAM_WEIGHT_DECAY = 16 /* `weight_decay` is given                                         */
 };
@@ -417,8 +417,9 @@ ZERO_API zero_status zero_param_init(zero_param *param, size_t struct_size);
  * move. Local. ZERO_ERR_ARGUMENT names a parameter whose name, shape, dtype or memory is wrong (empty
  * or duplicate name, overflowing count, overlap with another parameter or gradient) or which has a
  * setting of its own that is out of range or that the update rule lacks, and then none of them is added.
- * Settings of their own are not in checkpoints: they come from here. ZERO_ERR_UNSUPPORTED: a dtype that cannot be trained. ZERO_ERR_STATE while gradients are
- * reduced. What is registered stays until zero_free. */
+ * Settings of their own are not in checkpoints: they come from here. ZERO_ERR_UNSUPPORTED: a dtype that
+ * cannot be trained, of what is not frozen. ZERO_ERR_STATE while gradients are reduced. What is registered
+ * stays until zero_free. */
 ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_options *options,
                                           const zero_param *params, size_t count, int32_t *group);
 

@@ -106,6 +106,35 @@ std::vector<Segment> Plan::segments(int32_t rank) const {
   return out;
 }
 
+std::vector<OwnedSegment> Plan::segments_of(int64_t param) const {
+  std::vector<OwnedSegment> out;
+  const int64_t count = counts_[at(param)];
+  const int32_t number = section_of_[at(param)];
+  const Section& section = section_of(param);
+  if (!even()) {
+    if (count > 0)
+      out.push_back({owners_[at(param)], {param, 0, count, share_in(section, param), number}});
+    return out;
+  }
+  const int64_t begin = grid(param) - section.grid;
+  for (int64_t done = 0; done < count;) {
+    const Buckets::Place place = section.buckets.find(begin + done);
+    const Buckets::Bucket bucket = section.buckets[place.bucket];
+    const int64_t chunk = bucket.begin + place.rank * bucket.chunk;
+    const int64_t part = std::min(count - done, chunk + bucket.chunk - (begin + done));
+    const int64_t share = section.share + bucket.share + begin + done - chunk;
+    const bool joins = !out.empty() && out.back().owner == place.rank &&
+                       out.back().segment.share + out.back().segment.count == share;
+    if (joins) {
+      out.back().segment.count += part;
+    } else {
+      out.push_back({place.rank, {param, done, part, share, number}});
+    }
+    done += part;
+  }
+  return out;
+}
+
 void Plan::add_even_segments(size_t number, int32_t rank, std::vector<Segment>& out) const {
   const Section& section = sections_[number];
   const std::span<const int64_t> all = travel(section);

@@ -92,6 +92,12 @@ struct Segment {
   int32_t section = 0;
 };
 
+/// A segment and who owns it.
+struct OwnedSegment {
+  int32_t owner;
+  Segment segment;
+};
+
 /// One reduce-scatter or all-gather: `chunk` elements for each rank.
 struct Transfer {
   int64_t chunk;
@@ -141,6 +147,9 @@ class Plan {
 
   /// What `rank` owns, by rising share position. Segments without elements are left out.
   std::vector<Segment> segments(int32_t rank) const;
+
+  /// One parameter's elements by who owns them, by rising element.
+  std::vector<OwnedSegment> segments_of(int64_t param) const;
 
   /// What moves together, in the fixed order of travel. `in_place`: the list to use when parameters
   /// lie as layout() says on every rank; otherwise each transfer is packed, and chunks stay near

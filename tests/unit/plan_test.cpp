@@ -12,6 +12,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -193,6 +194,23 @@ TEST(Plan, shards_cover_every_element_once) {
                          static_cast<int64_t>(elements.size());
       EXPECT_EQ(owner, whole ? elements[0] : ZERO_OWNER_SPLIT);
     }
+  });
+}
+
+TEST(Plan, the_segments_of_a_parameter_are_those_of_its_owners) {
+  for_random_cases([](const Case& given, const Plan& plan) {
+    using Row = std::tuple<int64_t, int64_t, int64_t, int64_t, int32_t, int32_t>;
+    const auto row = [](int32_t owner, const Segment& s) {
+      return Row{s.param, s.first, s.count, s.share, s.section, owner};
+    };
+    std::vector<Row> by_rank, by_param;
+    for (int32_t rank = 0; rank < given.options.world; ++rank)
+      for (const Segment& segment : plan.segments(rank)) by_rank.push_back(row(rank, segment));
+    for (int64_t param = 0; param < plan.params(); ++param)
+      for (const auto& [owner, segment] : plan.segments_of(param))
+        by_param.push_back(row(owner, segment));
+    std::sort(by_rank.begin(), by_rank.end());
+    EXPECT_EQ(by_param, by_rank);
   });
 }
 

@@ -561,6 +561,26 @@ ZERO_API zero_status zero_step_result(const zero_optim *optim, zero_result *resu
  * every rank does it, or the next collective call fails. */
 ZERO_API zero_status zero_drop_grads(zero_optim *optim);
 
+/* An update rule of your own: zero_reduce_grads, zero_grad_get, write the new values of what this rank
+ * owns (zero_owned_ranges) into its own parameters, and zero_share_params in place of zero_step. */
+
+/* Copy elements `first` to first + count - 1 of a parameter's reduced gradient, as a step would use it,
+ * into `values`: the sum times the factor of mean and clipping so far; double for ZERO_FLOAT64 parameters,
+ * float for all others. ZERO_ERR_STATE unless gradients are reduced, or when no rank had one for this
+ * parameter. ZERO_ERR_ARGUMENT when the range is not all this rank's. Local. */
+ZERO_API zero_status zero_grad_get(const zero_optim *optim, int64_t param, int64_t first, int64_t count,
+                                   void *values);
+
+enum {
+    ZERO_SHARE_KEEP_MASTERS = 1 /* masters were set by zero_state_set: keep them. Otherwise they are
+                                   taken from the parameters                                       */
+};
+
+/* Put what this rank's own parameters hold in the ranges that it owns into the parameters of every rank.
+ * No state changes but masters, and no step is counted. What is reduced is forgotten, as zero_drop_grads
+ * does, once the ranks agreed on the call. Parameters are unspecified if it aborts the comm. Collective. */
+ZERO_API zero_status zero_share_params(zero_optim *optim, int32_t flags, void *stream);
+
 /* ---- State --------------------------------------------------------------------------- */
 
 enum { ZERO_SAVE_REPLACE = 1 }; /* replace a checkpoint that is there, in one atomic exchange */
@@ -604,6 +624,59 @@ ZERO_API zero_status zero_load_options_init(zero_load_options *options, size_t s
  * reduced. Collective. */
 ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
                                      const zero_load_options *options);
+
+/* Single tensors of the state, by parameter (its number in order of registration) and by torch's name:
+ * "exp_avg", "momentum_buffer" and so on, as docs/checkpoint-format.md lists them; "master" for parameters
+ * of 16 bits. NULL names the values that are updated: the master, or the parameter itself where it has
+ * none. Elements are double for ZERO_FLOAT64 parameters and float for all others, row-major; masters are
+ * whole with ZERO_MASTER_REMAINDER, too. All calls are ZERO_ERR_ARGUMENT for a parameter or name that
+ * does not exist, and ZERO_ERR_NOT_LOADED where steps are. The local ones are ZERO_ERR_STATE for
+ * what is not sealed. */
+
+/* The names of the state that a parameter has so far, which is what a save would write: at most `capacity`
+ * into `names`, in static storage, and the number there are into `*count`, 0 before its first step. Unless
+ * `dtype` is NULL, that of the elements into `*dtype`: ZERO_FLOAT32 or ZERO_FLOAT64. The same on every
+ * rank. Local. */
+ZERO_API zero_status zero_state_info(const zero_optim *optim, int64_t param, int32_t *dtype,
+                                     const char **names, size_t capacity, size_t *count);
+
+/* Copy elements `first` to first + count - 1 into `values`. ZERO_ERR_ARGUMENT when they are not all this
+ * rank's, ZERO_ERR_STATE when the parameter has no state of that name yet. Local. */
+ZERO_API zero_status zero_state_get(const zero_optim *optim, int64_t param, const char *name,
+                                    int64_t first, int64_t count, void *values);
+
+/* Set what this rank owns of elements `first` to first + count - 1 from `values`, and nothing elsewhere:
+ * every rank may pass the whole tensor, or any part, or no elements (and NULL) where it owns none. A state
+ * that the parameter does not have yet begins to exist, with zeros where nobody sets it; so every rank
+ * makes this call for the same parameters and names, and the next collective call is
+ * ZERO_ERR_MISMATCH, naming the first that differs, until they all have.
+ *
+ * Masters, and the values of NULL, go to this rank's own parameter as well, rounded; zero_share_params with
+ * ZERO_SHARE_KEEP_MASTERS then puts them on all ranks. ZERO_ERR_STATE while gradients are reduced. Local. */
+ZERO_API zero_status zero_state_set(zero_optim *optim, int64_t param, const char *name, int64_t first,
+                                    int64_t count, const void *values);
+
+#define ZERO_ALL_PARAMS (-1)
+
+/* The numbers that a parameter has one of, on every rank: "step", how often it was updated, and with NADAM
+ * "mu_product". With ZERO_ALL_PARAMS "step" is the optimizer's own count, that of zero_step_result, and to
+ * set it sets every parameter's too. Every rank sets the same, which is compared as by zero_state_set.
+ * ZERO_ERR_ARGUMENT for a step that is negative or no whole number, or a product outside of [0, 1]; the next
+ * collective call is ZERO_ERR_STATE where step and product do not belong together (0 steps and 1, or
+ * more and less). Setting is ZERO_ERR_STATE while gradients are reduced. Local. */
+ZERO_API zero_status zero_state_get_scalar(const zero_optim *optim, int64_t param, const char *name,
+                                           double *value);
+ZERO_API zero_status zero_state_set_scalar(zero_optim *optim, int64_t param, const char *name,
+                                           double value);
+
+#define ZERO_ALL_RANKS (-1)
+
+/* Copy a whole tensor from its owners into `values` on rank `to`, or on all of ZERO_ALL_RANKS, with room for
+ * `count` elements: as many as the parameter has. Elsewhere `values` and `count` are not looked at.
+ * Beside it no rank needs more than a MiB. ZERO_ERR_STATE on all ranks when the parameter has no state of
+ * that name yet; zero_state_info tells before. In any phase; collective. */
+ZERO_API zero_status zero_state_gather(zero_optim *optim, int64_t param, const char *name, int32_t to,
+                                       void *values, size_t count);
 
 /* ---- Look inside --------------------------------------------------------------------- */
 

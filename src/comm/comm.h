@@ -41,6 +41,8 @@ enum class Operation : uint32_t {
   save,
   load,
   clip_grad_value,
+  state_gather,
+  share_params,
 };
 /// "zero_step" and so on, as callers know it.
 const char* operation_name(Operation operation);

@@ -34,6 +34,10 @@ const char* operation_name(Operation operation) {
       return "zero_state_save";
     case Operation::load:
       return "zero_state_load";
+    case Operation::state_gather:
+      return "zero_state_gather";
+    case Operation::share_params:
+      return "zero_share_params";
   }
   return "an unknown call";
 }

@@ -132,6 +132,22 @@ std::string Optimizer::agreed_lines() const {
   return lines;
 }
 
+std::string Optimizer::state_set_lines() const {
+  std::string lines;
+  for (const auto& [param, slots] : state_sets) {
+    const ParamProgress& now = progress[static_cast<size_t>(param)];
+    lines += text("state set of parameter '", params[static_cast<size_t>(param)].name, "':");
+    for (int slot = 0; slot < kSlotCount; slot++) {
+      if (slots >> slot & 1) lines += text(" ", slot_name(*options.rule, slot));
+    }
+    lines += text(", step ", now.step);
+    if (options.rule->next_product != nullptr)
+      lines += text(", mu_product ", hex_double(now.product), " (", now.product, ")");
+    lines += "\n";
+  }
+  return lines;
+}
+
 std::byte* Optimizer::slot(int slot, int32_t section, int64_t share) const {
   const auto index = static_cast<size_t>(section);
   const HostMemory& memory = state_[index][static_cast<size_t>(slot)];
@@ -152,10 +168,8 @@ uint32_t Optimizer::slots_used() const {
 
 Result<HostMemory> Optimizer::allocate_slot(int slot, const Plan& from, size_t section) const {
   const auto elements = static_cast<size_t>(from.share_elements(section, comm->rank()));
-  const char* name =
-      slot == kMasterSlot ? "master" : options.rule->slots[static_cast<size_t>(slot)];
   return HostMemory::allocate(elements * slot_size(slot, from.sections()[section]),
-                              text("state '", name, "'"));
+                              text("state '", slot_name(*options.rule, slot), "'"));
 }
 
 Status Optimizer::allocate_slots(uint32_t also) {

@@ -64,6 +64,11 @@ constexpr size_t state_bytes_of(DType dtype) {
 inline constexpr int kMasterSlot = kMaxSlots;
 inline constexpr int kSlotCount = kMaxSlots + 1;
 
+/// "exp_avg" and so on, as torch calls them; "master".
+inline const char* slot_name(const Rule& rule, int slot) {
+  return slot == kMasterSlot ? "master" : rule.slots[static_cast<size_t>(slot)];
+}
+
 struct Group {
   std::vector<double> settings;  // in the order of Rule::settings
 };
@@ -188,6 +193,8 @@ class Optimizer {
   uint32_t slots_used() const;
   /// Step count and settings, to the bit, a line each: they must be the same on every rank.
   std::string agreed_lines() const;
+  /// The same of state_sets and the progress they belong to.
+  std::string state_set_lines() const;
   /// One past the last parameter of a group; the first follows the group before.
   int64_t group_end(size_t group) const { return group_ends_[group]; }
   const std::vector<Segment>& segments() const { return segments_; }
@@ -202,6 +209,9 @@ class Optimizer {
   std::vector<Group> groups;
   std::vector<Param> params;
   std::vector<ParamProgress> progress;  // of each parameter
+  /// What zero_state_set changed since the ranks last agreed: slots by parameter, as bits. The next
+  /// call compares it, so that a rank that set something else is found before it matters.
+  std::map<int64_t, uint32_t> state_sets;
   Plan plan;
 
   Phase phase = Phase::open;

@@ -64,10 +64,6 @@ std::vector<ManifestParam> describe_params(const Optimizer& optim,
 
 }  // namespace
 
-const char* slot_name(const Rule& rule, int slot) {
-  return slot == kMasterSlot ? "master" : rule.slots[static_cast<size_t>(slot)];
-}
-
 uint32_t stored_slots(const Optimizer& optim, int64_t param) {
   const auto index = static_cast<size_t>(param);
   const bool master = master_of(optim.params[index].dtype, optim.options) != Master::param;

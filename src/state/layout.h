@@ -33,9 +33,8 @@ struct StoredTensor {
 /// The rank that writes each parameter: largest first, to the rank with the fewest bytes so far.
 std::vector<int32_t> param_writers(const Optimizer& optim);
 
-/// Slots of the rule and kMasterSlot, which is stored as fp32 however it is kept.
-const char* slot_name(const Rule& rule, int slot);
-/// The slots of a parameter that hold values, as bits.
+/// The slots of a parameter that hold values, as bits: those of the rule and kMasterSlot, which is
+/// stored as fp32 however it is kept.
 uint32_t stored_slots(const Optimizer& optim, int64_t param);
 
 /// What `rank` writes to its model file and to its optim file, in the order of the file.

@@ -68,6 +68,19 @@ Status check_bound(const Optimizer& optim) {
   return Status();
 }
 
+/// A rule's product and its steps belong together; zero_state_set_scalar sets one at a time.
+Status check_products(const Optimizer& optim) {
+  if (optim.options.rule->next_product == nullptr) return Status();
+  for (const auto& [param, slots] : optim.state_sets) {
+    const auto& [step, live, product] = optim.progress[static_cast<size_t>(param)];
+    if ((step > 0) == (product != 1)) continue;
+    return Status(ZERO_ERR_STATE, text("parameter '", optim.params[static_cast<size_t>(param)].name,
+                                       "' was set to step ", step, " with mu_product ", product,
+                                       ": set both, the product is 1 before the first step only"));
+  }
+  return Status();
+}
+
 Status check_arenas(const Optimizer& optim) {
   for (const Param& param : optim.params) {
     for (const bool grad : {false, true}) {
@@ -289,7 +302,8 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   const bool moved = memory.data_addresses != optim.addresses;
   if (entry.local.ok() && moved) entry.local = check_bound(optim);
   if (entry.local.ok() && moved) entry.local = check_arenas(optim);
-  const std::string lines = optim.agreed_lines() + entry.args;
+  if (entry.local.ok()) entry.local = check_products(optim);
+  const std::string lines = optim.agreed_lines() + entry.args + optim.state_set_lines();
   const bool placed = entry.local.ok() && place_early(optim, memory, entry);
   EntryRecord mine = record_of(optim, memory, entry, lines);
   if (placed) {
@@ -309,6 +323,7 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
                         text("phase ", optim.phase == Phase::open ? "open" : "reduced", "\n", lines,
                              optim.trainable_lines())));
   }
+  optim.state_sets.clear();
   if (agreement.unsealed || agreement.wanted != 0) {
     ZERO_TRY(place_late(call, optim, memory, entry, agreement.wanted, mine, all));
   }

@@ -209,6 +209,39 @@ static void given_gradients(void) {
   for (int i = 0; i < BIASES; i++) CHECK(g_params[WEIGHTS + i] == 1);
 }
 
+/* SGD with a momentum that is set, taken and gathered. */
+static void single_tensors(void) {
+  static float values[WEIGHTS], back[WEIGHTS];
+  const char *names[4];
+  int32_t dtype = 0;
+  size_t count = 9;
+  double number = 0;
+  for (int i = 0; i < WEIGHTS; i++) values[i] = (float)i;
+  CHECK_STATUS(ZERO_OK, zero_state_info(g_optim, 0, &dtype, names, 4, &count));
+  CHECK(count == 0 && dtype == ZERO_FLOAT32);
+  CHECK_REFUSED(ZERO_ERR_STATE, "holds nothing yet",
+                zero_state_get(g_optim, 0, "momentum_buffer", 0, WEIGHTS, back));
+  CHECK_STATUS(ZERO_OK, zero_state_get(g_optim, 0, NULL, 0, WEIGHTS, back));
+  CHECK(memcmp(back, g_params, sizeof back) == 0);
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "exp_avg", zero_state_set(g_optim, 0, "exp_avg", 0, 1, values));
+  CHECK_STATUS(ZERO_OK, zero_state_set(g_optim, 0, "momentum_buffer", 0, WEIGHTS, values));
+  CHECK_STATUS(ZERO_OK, zero_state_info(g_optim, 0, NULL, names, 4, &count));
+  CHECK(count == 1 && strcmp(names[0], "momentum_buffer") == 0);
+  CHECK_STATUS(ZERO_OK,
+               zero_state_gather(g_optim, 0, "momentum_buffer", ZERO_ALL_RANKS, back, WEIGHTS));
+  CHECK(memcmp(back, values, sizeof back) == 0);
+  CHECK_STATUS(ZERO_OK, zero_state_get_scalar(g_optim, ZERO_ALL_PARAMS, "step", &number));
+  CHECK(number == 4);
+  CHECK_STATUS(ZERO_OK, zero_state_set_scalar(g_optim, 0, "step", 3));
+  gradients(2);
+  CHECK_REFUSED(ZERO_ERR_STATE, "reduced", zero_grad_get(g_optim, 0, 0, 1, back));
+  CHECK_STATUS(ZERO_OK, zero_reduce_grads(g_optim, NULL, 0, ZERO_REDUCE_MEAN, NULL));
+  CHECK_STATUS(ZERO_OK, zero_grad_get(g_optim, 1, 0, BIASES, back));
+  CHECK(back[0] == 2 && back[BIASES - 1] == 2);
+  CHECK_STATUS(ZERO_OK, zero_share_params(g_optim, 0, NULL));
+  CHECK_STATUS(ZERO_ERR_STATE, zero_grad_get(g_optim, 1, 0, BIASES, back));
+}
+
 static void save(void) {
   CHECK_STATUS(ZERO_OK, zero_state_save(g_optim, g_directory, NULL));
   CHECK_REFUSED(ZERO_ERR_STATE, g_directory, zero_state_save(g_optim, g_directory, NULL));
@@ -368,6 +401,7 @@ int main(void) {
   phase("register", add);
   phase("step", step);
   phase("given gradients", given_gradients);
+  phase("single tensors", single_tensors);
   phase("save", save);
   phase("load", load);
   phase("load elsewhere", load_elsewhere);

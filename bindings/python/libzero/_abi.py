@@ -39,6 +39,8 @@ ERR_UNSUPPORTED = -5
 ALL_GROUPS = -1
 ROOT_NONE = -1
 OWNER_SPLIT = -1
+ALL_PARAMS = -1
+ALL_RANKS = -1
 PARAM_ORDER = 1
 PARAM_PADDED = 2
 PARAM_FROZEN = 4
@@ -46,6 +48,7 @@ PARAM_LR_SCALE = 8
 PARAM_WEIGHT_DECAY = 16
 SAVE_REPLACE = 1
 LOAD_KEEP_SETTINGS = 1
+SHARE_KEEP_MASTERS = 1
 LOG_ERROR, LOG_WARNING, LOG_INFO = 1, 2, 3
 
 DTYPES = {
@@ -152,9 +155,39 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "zero_step": (Status, [OptimHandle, c.POINTER(StepOptions)]),
     "zero_step_result": (Status, [OptimHandle, c.POINTER(Result)]),
     "zero_drop_grads": (Status, [OptimHandle]),
+    "zero_grad_get": (Status, [OptimHandle, c.c_int64, c.c_int64, c.c_int64, c.c_void_p]),
+    "zero_share_params": (Status, [OptimHandle, c.c_int32, c.c_void_p]),
     # State
     "zero_state_save": (Status, [OptimHandle, c.c_char_p, c.POINTER(SaveOptions)]),
     "zero_state_load": (Status, [OptimHandle, c.c_char_p, c.POINTER(LoadOptions)]),
+    "zero_state_info": (
+        Status,
+        [
+            OptimHandle,
+            c.c_int64,
+            c.POINTER(c.c_int32),
+            c.POINTER(c.c_char_p),
+            c.c_size_t,
+            c.POINTER(c.c_size_t),
+        ],
+    ),
+    "zero_state_get": (
+        Status,
+        [OptimHandle, c.c_int64, c.c_char_p, c.c_int64, c.c_int64, c.c_void_p],
+    ),
+    "zero_state_set": (
+        Status,
+        [OptimHandle, c.c_int64, c.c_char_p, c.c_int64, c.c_int64, c.c_void_p],
+    ),
+    "zero_state_get_scalar": (
+        Status,
+        [OptimHandle, c.c_int64, c.c_char_p, c.POINTER(c.c_double)],
+    ),
+    "zero_state_set_scalar": (Status, [OptimHandle, c.c_int64, c.c_char_p, c.c_double]),
+    "zero_state_gather": (
+        Status,
+        [OptimHandle, c.c_int64, c.c_char_p, c.c_int32, c.c_void_p, c.c_size_t],
+    ),
     # Look inside
     "zero_param_index": (Status, [OptimHandle, c.c_char_p, c.POINTER(c.c_int64)]),
     "zero_owned_ranges": (

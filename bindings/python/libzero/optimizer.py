@@ -15,6 +15,7 @@ from ._abi import lib
 from ._buffers import Buffer
 from ._errors import ZeroError
 from ._params import Params
+from ._state import StateAccess
 from ._structs import OptimHandle
 from .comm import Comm
 
@@ -93,7 +94,7 @@ class Group:
         return f"<Group {self.number}>"
 
 
-class Optimizer:
+class Optimizer(StateAccess):
     """One model's optimizer state, sharded over the ranks of `comm`.
 
         optimizer = Optimizer(comm, "adamw", lr=3e-4)
@@ -328,11 +329,6 @@ class Optimizer:
     def names(self) -> tuple[str, ...]:
         """The registered parameters, in order."""
         return tuple(self._names)
-
-    def param_index(self, name: str) -> int:
-        index = c.c_int64()
-        lib().zero_param_index(self._handle.open(), _values.text(name, "parameter"), c.byref(index))
-        return index.value
 
     def owned_ranges(self, rank: int | None = None) -> list[OwnedRange]:
         """What `rank`, or this one, owns; of what is sealed."""

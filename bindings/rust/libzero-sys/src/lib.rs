@@ -76,12 +76,15 @@ pub const ZERO_REDUCE_SUM: i32 = 1;
 pub const ZERO_REDUCE_NONE: i32 = 2;
 pub const ZERO_SAVE_REPLACE: i32 = 1;
 pub const ZERO_LOAD_KEEP_SETTINGS: i32 = 1;
+pub const ZERO_SHARE_KEEP_MASTERS: i32 = 1;
 pub const ZERO_VERSION_MAJOR: u32 = 0;
 pub const ZERO_VERSION_MINOR: u32 = 1;
 pub const ZERO_VERSION_PATCH: u32 = 0;
 pub const ZERO_ALL_GROUPS: i32 = -1;
 pub const ZERO_ROOT_NONE: i32 = -1;
 pub const ZERO_OWNER_SPLIT: i32 = -1;
+pub const ZERO_ALL_PARAMS: i32 = -1;
+pub const ZERO_ALL_RANKS: i32 = -1;
 
 /// A token of the library, never dereferenced.
 #[repr(C)]
@@ -443,6 +446,18 @@ unsafe extern "C" {
     pub fn zero_result_init(result: *mut zero_result, struct_size: usize) -> zero_status;
     pub fn zero_step_result(optim: *const zero_optim, result: *mut zero_result) -> zero_status;
     pub fn zero_drop_grads(optim: *mut zero_optim) -> zero_status;
+    pub fn zero_grad_get(
+        optim: *const zero_optim,
+        param: i64,
+        first: i64,
+        count: i64,
+        values: *mut c_void,
+    ) -> zero_status;
+    pub fn zero_share_params(
+        optim: *mut zero_optim,
+        flags: i32,
+        stream: *mut c_void,
+    ) -> zero_status;
     pub fn zero_save_options_init(
         options: *mut zero_save_options,
         struct_size: usize,
@@ -460,6 +475,50 @@ unsafe extern "C" {
         optim: *mut zero_optim,
         directory: *const c_char,
         options: *const zero_load_options,
+    ) -> zero_status;
+    pub fn zero_state_info(
+        optim: *const zero_optim,
+        param: i64,
+        dtype: *mut i32,
+        names: *mut *const c_char,
+        capacity: usize,
+        count: *mut usize,
+    ) -> zero_status;
+    pub fn zero_state_get(
+        optim: *const zero_optim,
+        param: i64,
+        name: *const c_char,
+        first: i64,
+        count: i64,
+        values: *mut c_void,
+    ) -> zero_status;
+    pub fn zero_state_set(
+        optim: *mut zero_optim,
+        param: i64,
+        name: *const c_char,
+        first: i64,
+        count: i64,
+        values: *const c_void,
+    ) -> zero_status;
+    pub fn zero_state_get_scalar(
+        optim: *const zero_optim,
+        param: i64,
+        name: *const c_char,
+        value: *mut f64,
+    ) -> zero_status;
+    pub fn zero_state_set_scalar(
+        optim: *mut zero_optim,
+        param: i64,
+        name: *const c_char,
+        value: f64,
+    ) -> zero_status;
+    pub fn zero_state_gather(
+        optim: *mut zero_optim,
+        param: i64,
+        name: *const c_char,
+        to: i32,
+        values: *mut c_void,
+        count: usize,
     ) -> zero_status;
     pub fn zero_param_index(
         optim: *const zero_optim,

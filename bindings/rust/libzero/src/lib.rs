@@ -51,6 +51,7 @@ mod params;
 mod plan;
 mod register;
 mod slices;
+mod state;
 mod user;
 
 pub use arena::{Arena, Memory};

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single tensors of the state, and steps by hand: what Optimizer has of these. Needs numpy."""
+
+from __future__ import annotations
+
+import ctypes as c
+import math
+from typing import Any, Callable, Optional, Union
+
+from . import _abi, _values
+from ._abi import lib
+from ._structs import OptimHandle
+from .comm import Comm
+
+# A parameter by its number in order of registration, or by name.
+Which = Union[int, str]
+
+_MOST_NAMES = 8
+
+
+class StateAccess:
+    """Tensors go by torch's names ("exp_avg", "momentum_buffer"), and "master" for parameters of 16
+    bits; None names the values that are updated: the master, or the parameter itself. Arrays are
+    float64 for float64 parameters and float32 for all others."""
+
+    _handle: OptimHandle
+    _comm: Comm
+    _shapes: list[tuple[int, ...]]
+    _dtypes: list[str]
+
+    def state_names(self, param: Which) -> tuple[str, ...]:
+        """The state that a parameter has so far, which is what a save would write."""
+        names, count = (c.c_char_p * _MOST_NAMES)(), c.c_size_t()
+        number = self._number(param)
+        lib().zero_state_info(
+            self._handle.open(), number, None, names, _MOST_NAMES, c.byref(count)
+        )
+        return tuple(name.decode() for name in names[: count.value] if name is not None)
+
+    def state_get(
+        self, param: Which, name: str | None = None, first: int = 0, count: int | None = None
+    ) -> Any:
+        """`count` elements from `first` on, all of which this rank owns; to the end by default."""
+        return self._read(lib().zero_state_get, param, (_name(name),), first, count)
+
+    def state_set(self, param: Which, name: str | None, values: Any = None, first: int = 0) -> None:
+        """Set what this rank owns of the elements from `first` on. Every rank calls it for the same
+        parameters and names, with the whole tensor, any part, or None where it owns nothing."""
+        import numpy
+
+        number = self._number(param)
+        given = numpy.ascontiguousarray([] if values is None else values, self._type(number))
+        lib().zero_state_set(
+            self._handle.open(),
+            number,
+            _name(name),
+            _values.int64(first, "first"),
+            given.size,
+            given.ctypes.data if given.size else None,
+        )
+
+    def state_get_scalar(self, param: Which | None, name: str) -> float:
+        """ "step", or with nadam "mu_product", of a parameter; of None, the optimizer's own."""
+        value = c.c_double()
+        lib().zero_state_get_scalar(
+            self._handle.open(), self._number(param), _values.text(name, "name"), c.byref(value)
+        )
+        return value.value
+
+    def state_set_scalar(self, param: Which | None, name: str, value: float) -> None:
+        """Set it, the same on every rank; None is every parameter, and the optimizer's own."""
+        lib().zero_state_set_scalar(
+            self._handle.open(),
+            self._number(param),
+            _values.text(name, "name"),
+            _values.double(value, name),
+        )
+
+    def state_gather(self, param: Which, name: str | None = None, to: int | None = None) -> Any:
+        """A whole tensor in the parameter's shape, on rank `to` or on all; None on other ranks.
+        Every rank calls it."""
+        import numpy
+
+        number = self._number(param)
+        target = _abi.ALL_RANKS if to is None else _values.int32(to, "to")
+        out = None
+        if to is None or target == self._comm.rank:
+            out = numpy.empty(self._shapes[number], self._type(number))
+        lib().zero_state_gather(
+            self._handle.open(),
+            number,
+            _name(name),
+            target,
+            out.ctypes.data if out is not None and out.size else None,
+            0 if out is None else out.size,
+        )
+        return out
+
+    def grad_get(self, param: Which, first: int = 0, count: int | None = None) -> Any:
+        """The reduced gradient of elements that this rank owns, as a step would use it."""
+        return self._read(lib().zero_grad_get, param, (), first, count)
+
+    def share_params(self, *, keep_masters: bool = False) -> None:
+        """In place of step(): put what this rank wrote into its own parameters, in the ranges that
+        it owns, on every rank. `keep_masters` after state_set of masters."""
+        flags = _abi.SHARE_KEEP_MASTERS if keep_masters else 0
+        lib().zero_share_params(self._handle.open(), flags, None)
+
+    def param_index(self, name: str) -> int:
+        """The number of a parameter in order of registration."""
+        index = c.c_int64()
+        lib().zero_param_index(self._handle.open(), _values.text(name, "parameter"), c.byref(index))
+        return index.value
+
+    def _number(self, param: Which | None) -> int:
+        if param is None:
+            return _abi.ALL_PARAMS
+        if isinstance(param, str):
+            return self.param_index(param)
+        number = _values.int64(param, "parameter")
+        if not 0 <= number < len(self._shapes):
+            raise IndexError(f"parameter {number}: {len(self._shapes)} are registered")
+        return number
+
+    def _type(self, number: int) -> str:
+        return "float64" if self._dtypes[number] == "float64" else "float32"
+
+    def _read(
+        self,
+        function: Callable[..., Any],
+        param: Which,
+        name: tuple[Optional[bytes], ...],
+        first: int,
+        count: int | None,
+    ) -> Any:
+        import numpy
+
+        number, start = self._number(param), _values.int64(first, "first")
+        if count is None:
+            count = max(0, math.prod(self._shapes[number]) - start)
+        out = numpy.empty(_values.int64(count, "count"), self._type(number))
+        address = out.ctypes.data if out.size else None
+        function(self._handle.open(), number, *name, start, out.size, address)
+        return out
+
+
+def _name(name: str | None) -> bytes | None:
+    return None if name is None else _values.text(name, "name")

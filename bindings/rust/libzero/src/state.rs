@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Optim: single tensors of the state, and steps by hand. Parameters go by their number in order of
+//! registration; state by torch's names, and "master" for parameters of 16 bits. None names the values that
+//! are updated: the master, or the parameter itself. Elements are f64 for parameters of f64, and f32 for
+//! all others.
+use std::ffi::{CString, c_char};
+use std::ptr;
+
+use libzero_sys as sys;
+
+use crate::dtype::Element;
+use crate::error::{Error, Result, c_text, check, static_text};
+use crate::optim::Optim;
+
+const MOST_NAMES: usize = 8;
+
+impl Optim {
+    /// The state that a parameter has so far, which is what a save would write. Local.
+    pub fn state_names(&self, param: usize) -> Result<Vec<&'static str>> {
+        let (mut names, mut count) = ([ptr::null(); MOST_NAMES], 0);
+        let room = names.as_mut_ptr();
+        // SAFETY: the token is checked, and there is room for that many names.
+        check(unsafe {
+            let token = self.token();
+            sys::zero_state_info(
+                token,
+                number(param),
+                ptr::null_mut(),
+                room,
+                MOST_NAMES,
+                &mut count,
+            )
+        })?;
+        Ok(names[..count].iter().map(|name| static_text(*name)).collect())
+    }
+
+    /// The elements of `out.len()` from `first` on, all of which this rank owns. Local.
+    pub fn state_get<T: Element>(
+        &self,
+        param: usize,
+        name: Option<&str>,
+        first: i64,
+        out: &mut [T],
+    ) -> Result<()> {
+        self.check_elements::<T>(param)?;
+        let (name, count, memory) = (c_name(name)?, length(out), out.as_mut_ptr().cast());
+        // SAFETY: the token is checked, the name lives for the call, `out` has room for `count` elements of
+        // the state's type.
+        check(unsafe {
+            let token = self.token();
+            sys::zero_state_get(token, number(param), pointer(&name), first, count, memory)
+        })
+        .map(drop)
+    }
+
+    /// Set what this rank owns of the elements from `first` on. Every rank does so for the same parameters
+    /// and names, with the whole tensor, any part, or nothing. Masters are set by
+    /// [`set_values`](Optim::set_values). Local.
+    pub fn state_set<T: Element>(
+        &mut self,
+        param: usize,
+        name: &str,
+        first: i64,
+        values: &[T],
+    ) -> Result<()> {
+        if name == "master" {
+            return Err(Error::argument("masters are set by set_values".to_owned()));
+        }
+        // SAFETY: only state is written, which nobody else sees.
+        unsafe { self.set_tensor(param, Some(name), first, values) }
+    }
+
+    /// Set what this rank owns of the values that are updated: masters, and the parameters in its own
+    /// memory. [`share_params`](Optim::share_params) then puts them on all ranks. Local.
+    ///
+    /// # Safety
+    ///
+    /// Until that is done no rank has a slice of the parameters.
+    pub unsafe fn set_values<T: Element>(
+        &mut self,
+        param: usize,
+        first: i64,
+        values: &[T],
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.set_tensor(param, None, first, values) }
+    }
+
+    unsafe fn set_tensor<T: Element>(
+        &mut self,
+        param: usize,
+        name: Option<&str>,
+        first: i64,
+        values: &[T],
+    ) -> Result<()> {
+        self.check_elements::<T>(param)?;
+        let (name, count, memory) = (c_name(name)?, length(values), values.as_ptr().cast());
+        // SAFETY: the token is checked, the name lives for the call, `values` has `count` elements of the
+        // state's type; what is written is the caller's promise.
+        check(unsafe {
+            let token = self.token();
+            sys::zero_state_set(token, number(param), pointer(&name), first, count, memory)
+        })
+        .map(drop)
+    }
+
+    /// "step", or with NAdam "mu_product", of a parameter; of None, the optimizer's own. Local.
+    pub fn state_scalar(&self, param: Option<usize>, name: &str) -> Result<f64> {
+        let (name, mut value) = (c_text(name, "name")?, 0.0);
+        let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
+        // SAFETY: the token is checked, name and value live for the call.
+        check(unsafe {
+            sys::zero_state_get_scalar(self.token(), param, name.as_ptr(), &mut value)
+        })?;
+        Ok(value)
+    }
+
+    /// Set it, the same on every rank; None is every parameter, and the optimizer's own. Local.
+    pub fn set_state_scalar(&mut self, param: Option<usize>, name: &str, value: f64) -> Result<()> {
+        let name = c_text(name, "name")?;
+        let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
+        // SAFETY: the token is checked, the name lives for the call.
+        check(unsafe { sys::zero_state_set_scalar(self.token(), param, name.as_ptr(), value) })
+            .map(drop)
+    }
+
+    /// Copy a whole tensor into `out` on rank `to`, or on all of None; on other ranks `out` may be empty.
+    /// Of what is sealed. Collective.
+    pub fn state_gather<T: Element>(
+        &mut self,
+        param: usize,
+        name: Option<&str>,
+        to: Option<i32>,
+        out: &mut [T],
+    ) -> Result<()> {
+        self.check_elements::<T>(param)?;
+        let (name, to) = (c_name(name)?, to.unwrap_or(sys::ZERO_ALL_RANKS));
+        let (count, memory) = (out.len(), out.as_mut_ptr().cast());
+        // SAFETY: the token is checked, the name lives for the call, `out` has room for `count` elements of
+        // the state's type, and C compares `count` with the parameter's where it writes.
+        check(unsafe {
+            let token = self.token();
+            sys::zero_state_gather(token, number(param), pointer(&name), to, memory, count)
+        })
+        .map(drop)
+    }
+
+    /// The reduced gradient of the `out.len()` elements from `first` on, all of which this rank owns, as a
+    /// step would use it. Local.
+    pub fn grad_get<T: Element>(&self, param: usize, first: i64, out: &mut [T]) -> Result<()> {
+        self.check_elements::<T>(param)?;
+        let (count, memory) = (length(out), out.as_mut_ptr().cast());
+        // SAFETY: as in state_get.
+        check(unsafe { sys::zero_grad_get(self.token(), number(param), first, count, memory) })
+            .map(drop)
+    }
+
+    /// In place of [`step`](Optim::step): put what this rank's parameters hold in the ranges that it owns on
+    /// every rank. `keep_masters`: after [`set_values`](Optim::set_values). Collective.
+    pub fn share_params(&mut self, keep_masters: bool) -> Result<()> {
+        let flags = if keep_masters { sys::ZERO_SHARE_KEEP_MASTERS } else { 0 };
+        // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.
+        check(unsafe { sys::zero_share_params(self.token(), flags, ptr::null_mut()) }).map(drop)
+    }
+
+    /// That T is the type of a parameter's state.
+    fn check_elements<T: Element>(&self, param: usize) -> Result<()> {
+        let (mut dtype, mut count) = (0, 0);
+        // SAFETY: the token is checked, `dtype` and `count` live for the call.
+        check(unsafe {
+            let (token, names) = (self.token(), ptr::null_mut());
+            sys::zero_state_info(token, number(param), &mut dtype, names, 0, &mut count)
+        })?;
+        if dtype == T::TYPE.to_c() {
+            return Ok(());
+        }
+        let right = if dtype == sys::ZERO_FLOAT64 { "f64" } else { "f32" };
+        Err(Error::argument(format!("the state of parameter {param} is {right}, not {}", T::TYPE)))
+    }
+}
+
+/// One that does not fit is none, as C will say.
+fn number(param: usize) -> i64 {
+    i64::try_from(param).unwrap_or(i64::MAX)
+}
+
+fn length<T>(slice: &[T]) -> i64 {
+    i64::try_from(slice.len()).unwrap_or(i64::MAX)
+}
+
+fn c_name(name: Option<&str>) -> Result<Option<CString>> {
+    name.map(|name| c_text(name, "name")).transpose()
+}
+
+fn pointer(name: &Option<CString>) -> *const c_char {
+    name.as_ref().map_or(ptr::null(), |name| name.as_ptr())
+}

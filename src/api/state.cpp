@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Single tensors of the state, and steps by hand.
+#include <algorithm>
+
+#include "api/guard.h"
+#include "base/text.h"
+#include "state/access.h"
+#include "state/gather.h"
+#include "state/layout.h"
+#include "step/by_hand.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::api;
+
+Status get_grads(Optimizer& optim, int64_t param, int64_t first, int64_t count, void* values) {
+  ZERO_TRY(check_sealed(optim, param));
+  if (optim.phase != Phase::reduced)
+    return Status(ZERO_ERR_STATE, "no gradients are reduced: zero_reduce_grads comes first");
+  ZERO_TRY(check_range(optim, param, first, count, values));
+  ZERO_TRY(check_owned(optim, param, first, count));
+  const Param& of = optim.params[static_cast<size_t>(param)];
+  const size_t element = size_of(sum_dtype(of.dtype));
+  bool present = true;
+  for_owned(optim, param, first, count, [&](const Segment& part, int64_t skipped) {
+    auto* const to = static_cast<std::byte*>(values) + static_cast<size_t>(skipped) * element;
+    present = copy_grads(optim, part, to) && present;
+  });
+  if (present) return Status();
+  return Status(ZERO_ERR_STATE, text("no rank had a gradient for parameter '", of.name, "'"));
+}
+
+}  // namespace
+
+zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dtype,
+                            const char** names, size_t capacity, size_t* count) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    ZERO_TRY(check_out(count, "count"));
+    if (names == nullptr && capacity > 0) return Status(ZERO_ERR_ARGUMENT, "names is NULL");
+    ZERO_TRY(check_sealed(found, param));
+    const uint32_t stored = stored_slots(found, param);
+    size_t there = 0;
+    for (int slot = 0; slot < kSlotCount; slot++) {
+      if (!(stored >> slot & 1)) continue;
+      if (there < capacity) names[there] = slot_name(*found.options.rule, slot);
+      there++;
+    }
+    *count = there;
+    if (dtype != nullptr) {
+      *dtype = static_cast<int32_t>(sum_dtype(found.params[static_cast<size_t>(param)].dtype));
+    }
+    return Status();
+  });
+}
+
+zero_status zero_state_get(const zero_optim* optim, int64_t param, const char* name, int64_t first,
+                           int64_t count, void* values) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    return get_state(found, param, name, first, count, values);
+  });
+}
+
+zero_status zero_state_set(zero_optim* optim, int64_t param, const char* name, int64_t first,
+                           int64_t count, const void* values) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    return set_state(found, param, name, first, count, values);
+  });
+}
+
+zero_status zero_state_get_scalar(const zero_optim* optim, int64_t param, const char* name,
+                                  double* value) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    ZERO_TRY(check_out(name, "name"));
+    ZERO_TRY(check_out(value, "value"));
+    *value = ZERO_TRY(get_scalar(found, param, name));
+    return Status();
+  });
+}
+
+zero_status zero_state_set_scalar(zero_optim* optim, int64_t param, const char* name,
+                                  double value) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    ZERO_TRY(check_out(name, "name"));
+    return set_scalar(found, param, name, value);
+  });
+}
+
+zero_status zero_state_gather(zero_optim* optim, int64_t param, const char* name, int32_t to,
+                              void* values, size_t count) {
+  return on_all(optim, Operation::state_gather, [&](Call& call, Optimizer& found) -> Status {
+    return gather_state(call, found, param, name, to, values, count);
+  });
+}
+
+zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first, int64_t count,
+                          void* values) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    return get_grads(found, param, first, count, values);
+  });
+}
+
+zero_status zero_share_params(zero_optim* optim, int32_t flags, void* stream) {
+  return on_all(optim, Operation::share_params, [&](Call& call, Optimizer& found) -> Status {
+    if (stream != nullptr)
+      return call.vote("enter", Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host"));
+    return share_by_hand(call, found, flags);
+  });
+}

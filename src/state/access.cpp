@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/access.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/text.h"
+#include "state/layout.h"
+
+namespace zero {
+namespace {
+
+constexpr double kMostSteps = 9007199254740992;  // 2^53: up to there a double is exact
+
+const Param& param_of(const Optimizer& optim, int64_t param) {
+  return optim.params[static_cast<size_t>(param)];
+}
+
+bool keeps_remainders(const Optimizer& optim, const StateTensor& tensor) {
+  return tensor.slot == kMasterSlot &&
+         master_of(param_of(optim, tensor.param).dtype, optim.options) == Master::remainder;
+}
+
+/// This rank's own copy of the part of a parameter.
+std::byte* own_copy(const Optimizer& optim, const Segment& part) {
+  const Param& param = param_of(optim, part.param);
+  return param.data + static_cast<size_t>(part.first) * size_of(param.dtype);
+}
+
+uint16_t* halves(std::byte* memory) { return reinterpret_cast<uint16_t*>(memory); }
+
+void copy_in(const Optimizer& optim, const StateTensor& tensor, const Segment& part,
+             const std::byte* values) {
+  const Param& param = param_of(optim, part.param);
+  const auto count = static_cast<size_t>(part.count);
+  std::byte* const own = own_copy(optim, part);
+  if (tensor.slot == kParameterItself) {
+    std::memcpy(own, values, count * size_of(param.dtype));
+    return;
+  }
+  std::byte* const to = optim.slot(tensor.slot, part.section, part.share);
+  const auto* const masters = reinterpret_cast<const float*>(values);
+  const KernelTable& kernels = kernel_table(best_isa());
+  if (keeps_remainders(optim, tensor))
+    return kernels.split_remainder(halves(own), halves(to), masters, count);
+  std::memcpy(to, values, count * size_of(sum_dtype(param.dtype)));
+  if (tensor.slot == kMasterSlot) kernels.narrow(param.dtype)(halves(own), masters, count);
+}
+
+/// Give a slot to a parameter that had none: memory, and zeros where nobody sets anything.
+Status make_live(Optimizer& optim, const StateTensor& tensor) {
+  if (tensor.slot == kMasterSlot || tensor.slot == kParameterItself) return {};
+  uint32_t& live = optim.progress[static_cast<size_t>(tensor.param)].live_slots;
+  if (live >> tensor.slot & 1) return {};
+  ZERO_TRY(optim.allocate_slots(1u << tensor.slot));
+  const int64_t all = param_of(optim, tensor.param).count;
+  for_owned(optim, tensor.param, 0, all, [&](const Segment& part, int64_t) {
+    const size_t element = size_of(sum_dtype(param_of(optim, part.param).dtype));
+    std::memset(optim.slot(tensor.slot, part.section, part.share), 0,
+                static_cast<size_t>(part.count) * element);
+  });
+  live |= 1u << tensor.slot;
+  return {};
+}
+
+Status check_loaded(const Optimizer& optim) {
+  if (!optim.not_loaded) return {};
+  return {ZERO_ERR_NOT_LOADED, "a load failed half way: load a checkpoint first"};
+}
+
+Status check_settable(const Optimizer& optim) {
+  ZERO_TRY(check_loaded(optim));
+  if (optim.phase == Phase::open) return {};
+  return {ZERO_ERR_STATE, "gradients are reduced: step, or drop them first"};
+}
+
+Status unknown_scalar(const Optimizer& optim, std::string_view name) {
+  return {ZERO_ERR_ARGUMENT, text(optim.options.rule->name, " has no number '", name,
+                                  "' for each parameter: there is step",
+                                  optim.options.rule->next_product ? ", and mu_product" : "")};
+}
+
+}  // namespace
+
+Status check_sealed(const Optimizer& optim, int64_t param) {
+  const auto registered = static_cast<int64_t>(optim.params.size());
+  if (param < 0 || param >= registered)
+    return {ZERO_ERR_ARGUMENT,
+            text("parameter ", param, " does not exist: ", registered, " are registered")};
+  if (param < static_cast<int64_t>(optim.sealed_params())) return {};
+  return {ZERO_ERR_STATE, text("parameter '", param_of(optim, param).name,
+                               "' is not sealed yet: zero_seal comes first")};
+}
+
+Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const char* name) {
+  if (param < 0 || param >= static_cast<int64_t>(optim.params.size()))
+    return check_sealed(optim, param);
+  const Param& of = param_of(optim, param);
+  const bool has_master = master_of(of.dtype, optim.options) != Master::param;
+  if (name == nullptr) return StateTensor{param, has_master ? kMasterSlot : kParameterItself};
+  const Rule& rule = *optim.options.rule;
+  for (size_t slot = 0; slot < rule.slots.size(); slot++) {
+    if (std::string_view(name) == rule.slots[slot])
+      return StateTensor{param, static_cast<int>(slot)};
+  }
+  if (std::string_view(name) != slot_name(rule, kMasterSlot))
+    return Status(ZERO_ERR_ARGUMENT, text(rule.name, " has no state '", name, "'"));
+  if (has_master) return StateTensor{param, kMasterSlot};
+  return Status(ZERO_ERR_ARGUMENT,
+                text("parameter '", of.name, "' is ", dtype_name(of.dtype), ": it has no master"));
+}
+
+Status check_live(const Optimizer& optim, const StateTensor& tensor) {
+  if (tensor.slot == kParameterItself || (stored_slots(optim, tensor.param) >> tensor.slot & 1))
+    return {};
+  return {ZERO_ERR_STATE,
+          text("state '", slot_name(*optim.options.rule, tensor.slot), "' of parameter '",
+               param_of(optim, tensor.param).name, "' holds nothing yet")};
+}
+
+Status check_range(const Optimizer& optim, int64_t param, int64_t first, int64_t count,
+                   const void* values) {
+  const Param& of = param_of(optim, param);
+  if (first < 0 || count < 0 || first > of.count || count > of.count - first)
+    return {ZERO_ERR_ARGUMENT, text(count, " elements from ", first, " on of parameter '", of.name,
+                                    "', which has ", of.count)};
+  if (count == 0) return {};
+  if (values == nullptr) return {ZERO_ERR_ARGUMENT, "values is NULL"};
+  if (reinterpret_cast<uintptr_t>(values) % size_of(sum_dtype(of.dtype)) == 0) return {};
+  return {ZERO_ERR_ARGUMENT, text("values is not aligned to ", dtype_name(sum_dtype(of.dtype)))};
+}
+
+Status check_owned(const Optimizer& optim, int64_t param, int64_t first, int64_t count) {
+  const int64_t owned = for_owned(optim, param, first, count, [](const Segment&, int64_t) {});
+  if (owned == count) return {};
+  return {ZERO_ERR_ARGUMENT, text("of ", count, " elements from ", first, " on of parameter '",
+                                  param_of(optim, param).name, "' rank ", optim.comm->rank(),
+                                  " owns ", owned, ": zero_owned_ranges tells which")};
+}
+
+void copy_out(const Optimizer& optim, const StateTensor& tensor, const Segment& part,
+              std::byte* out) {
+  const auto count = static_cast<size_t>(part.count);
+  std::byte* const own = own_copy(optim, part);
+  const std::byte* const from =
+      tensor.slot == kParameterItself ? own : optim.slot(tensor.slot, part.section, part.share);
+  if (keeps_remainders(optim, tensor)) {
+    kernel_table(best_isa())
+        .join_remainder(reinterpret_cast<float*>(out), halves(own),
+                        reinterpret_cast<const uint16_t*>(from), count);
+    return;
+  }
+  std::memcpy(out, from, count * size_of(sum_dtype(param_of(optim, part.param).dtype)));
+}
+
+Status get_state(const Optimizer& optim, int64_t param, const char* name, int64_t first,
+                 int64_t count, void* values) {
+  ZERO_TRY(check_sealed(optim, param));
+  const StateTensor tensor = ZERO_TRY(find_tensor(optim, param, name));
+  ZERO_TRY(check_loaded(optim));
+  ZERO_TRY(check_range(optim, param, first, count, values));
+  ZERO_TRY(check_live(optim, tensor));
+  ZERO_TRY(check_owned(optim, param, first, count));
+  const size_t element = size_of(sum_dtype(param_of(optim, param).dtype));
+  for_owned(optim, param, first, count, [&](const Segment& part, int64_t skipped) {
+    copy_out(optim, tensor, part,
+             static_cast<std::byte*>(values) + static_cast<size_t>(skipped) * element);
+  });
+  return {};
+}
+
+Status set_state(Optimizer& optim, int64_t param, const char* name, int64_t first, int64_t count,
+                 const void* values) {
+  ZERO_TRY(check_sealed(optim, param));
+  const StateTensor tensor = ZERO_TRY(find_tensor(optim, param, name));
+  ZERO_TRY(check_settable(optim));
+  ZERO_TRY(check_range(optim, param, first, count, values));
+  const auto [sets, added] = optim.state_sets.try_emplace(param, 0);
+  Status live = make_live(optim, tensor);
+  if (!live.ok() && added) optim.state_sets.erase(sets);
+  ZERO_TRY(std::move(live));
+  const size_t element = size_of(sum_dtype(param_of(optim, param).dtype));
+  for_owned(optim, param, first, count, [&](const Segment& part, int64_t skipped) {
+    copy_in(optim, tensor, part,
+            static_cast<const std::byte*>(values) + static_cast<size_t>(skipped) * element);
+  });
+  if (tensor.slot != kParameterItself) sets->second |= 1u << tensor.slot;
+  optim.addresses++;  // classes are made of what is live
+  return {};
+}
+
+Result<double> get_scalar(const Optimizer& optim, int64_t param, std::string_view name) {
+  const bool all = param == ZERO_ALL_PARAMS;
+  if (!all) ZERO_TRY(check_sealed(optim, param));
+  ZERO_TRY(check_loaded(optim));
+  if (all && name == "step") return static_cast<double>(optim.step);
+  if (all) return Status(ZERO_ERR_ARGUMENT, text("'", name, "' belongs to single parameters"));
+  const ParamProgress& progress = optim.progress[static_cast<size_t>(param)];
+  if (name == "step") return static_cast<double>(progress.step);
+  if (name == "mu_product" && optim.options.rule->next_product) return progress.product;
+  return unknown_scalar(optim, name);
+}
+
+Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double value) {
+  const bool all = param == ZERO_ALL_PARAMS, step = name == "step";
+  if (!all) ZERO_TRY(check_sealed(optim, param));
+  if (!step && !(name == "mu_product" && optim.options.rule->next_product))
+    return unknown_scalar(optim, name);
+  ZERO_TRY(check_settable(optim));
+  if (step && !(value >= 0 && value <= kMostSteps && value == std::floor(value)))
+    return {ZERO_ERR_ARGUMENT,
+            text("step is ", value, "; it must be a whole number from 0 to 2^53")};
+  if (!step && !(value >= 0 && value <= 1))
+    return {ZERO_ERR_ARGUMENT, text("mu_product is ", value, "; it must be in [0, 1]")};
+  const auto sealed = static_cast<int64_t>(optim.sealed_params());
+  for (int64_t i = all ? 0 : param; i < (all ? sealed : param + 1); i++) {
+    optim.state_sets.try_emplace(i, 0);
+    ParamProgress& progress = optim.progress[static_cast<size_t>(i)];
+    step ? (void)(progress.step = static_cast<int64_t>(value)) : (void)(progress.product = value);
+  }
+  if (all && step) optim.comm->steps_done = optim.step = static_cast<int64_t>(value);
+  optim.addresses++;  // classes are made of steps
+  return {};
+}
+
+}  // namespace zero

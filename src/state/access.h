@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// One tensor of the state at a time, in and out of the caller's memory: what this rank owns of it,
+// as fp32, or fp64 for parameters of fp64.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "optim/optimizer.h"
+
+namespace zero {
+
+/// A state tensor: a slot of a parameter, or kParameterItself where that is what is updated.
+struct StateTensor {
+  int64_t param = 0;
+  int slot = 0;
+};
+
+/// The tensor `name` of a registered parameter; null: the values that are updated.
+Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const char* name);
+/// ZERO_ERR_STATE if the tensor holds nothing yet.
+Status check_live(const Optimizer& optim, const StateTensor& tensor);
+Status check_sealed(const Optimizer& optim, int64_t param);
+/// That there are elements [first, first + count), and memory for them.
+Status check_range(const Optimizer& optim, int64_t param, int64_t first, int64_t count,
+                   const void* values);
+
+/// This rank's part of the tensor to `out`; `part` is owned.
+void copy_out(const Optimizer& optim, const StateTensor& tensor, const Segment& part,
+              std::byte* out);
+
+/// Call part(segment, elements skipped) for what this rank owns of elements [first, first + count),
+/// and return how many elements that is.
+template <class Part>
+int64_t for_owned(const Optimizer& optim, int64_t param, int64_t first, int64_t count,
+                  const Part& part) {
+  int64_t owned = 0;
+  for (const OwnedSegment& one : optim.plan.segments_of(param)) {
+    if (one.owner != optim.comm->rank()) continue;
+    const Segment& all = one.segment;
+    const int64_t from = all.first > first ? all.first : first;
+    const int64_t all_end = all.first + all.count, end = first + count;
+    const int64_t to = all_end < end ? all_end : end;
+    if (from >= to) continue;
+    part(Segment{param, from, to - from, all.share + from - all.first, all.section}, from - first);
+    owned += to - from;
+  }
+  return owned;
+}
+/// ZERO_ERR_ARGUMENT if `owned` of elements [first, first + count) are not all.
+Status check_owned(const Optimizer& optim, int64_t param, int64_t first, int64_t count);
+
+Status get_state(const Optimizer& optim, int64_t param, const char* name, int64_t first,
+                 int64_t count, void* values);
+Status set_state(Optimizer& optim, int64_t param, const char* name, int64_t first, int64_t count,
+                 const void* values);
+Result<double> get_scalar(const Optimizer& optim, int64_t param, std::string_view name);
+Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double value);
+
+}  // namespace zero

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/gather.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "state/access.h"
+#include "step/enter.h"
+
+namespace zero {
+namespace {
+
+constexpr int64_t kChunkBytes = 1 << 20;
+
+/// One gather on one rank.
+class Gather {
+ public:
+  Gather(Call& call, Optimizer& optim, int32_t to, void* values)
+      : call_(call),
+        optim_(optim),
+        to_(to),
+        receives_(to == ZERO_ALL_RANKS || to == call.rank()),
+        values_(static_cast<std::byte*>(values)) {}
+
+  /// What this rank can refuse by itself.
+  Status check(int64_t param, const char* name, size_t count) {
+    tensor_ = ZERO_TRY(find_tensor(optim_, param, name));
+    if (to_ < ZERO_ALL_RANKS || to_ >= call_.world())
+      return {ZERO_ERR_ARGUMENT,
+              text("to is rank ", to_, ", which a world of ", call_.world(), " does not have")};
+    if (optim_.not_loaded)
+      return {ZERO_ERR_NOT_LOADED, "a load failed half way: load a checkpoint first"};
+    if (!receives_) return {};
+    const Param& of = optim_.params[static_cast<size_t>(param)];
+    if (count != static_cast<size_t>(of.count))
+      return {ZERO_ERR_ARGUMENT, text("values has room for ", count, " elements, parameter '",
+                                      of.name, "' has ", of.count)};
+    return check_range(optim_, param, 0, of.count, values_);
+  }
+
+  Status run() {
+    ZERO_TRY(check_live(optim_, tensor_));  // agreed, so the same on every rank
+    const Param& of = optim_.params[static_cast<size_t>(tensor_.param)];
+    element_ = static_cast<int64_t>(size_of(sum_dtype(of.dtype)));
+    ZERO_TRY(call_.vote("ready", make_room(of.count * element_)));
+    for (const OwnedSegment& part : optim_.plan.segments_of(tensor_.param)) {
+      const int64_t most = kChunkBytes / element_;
+      for (int64_t done = 0; done < part.segment.count; done += most) {
+        Segment chunk = part.segment;
+        chunk.first += done;
+        chunk.share += done;
+        chunk.count = std::min(most, part.segment.count - done);
+        ZERO_TRY(pass(part.owner, chunk));
+        call_.progress();
+      }
+    }
+    return {};
+  }
+
+ private:
+  /// On every rank, though not all use it: whether there is memory is voted.
+  Status make_room(int64_t tensor_bytes) {
+    const auto bytes = static_cast<size_t>(std::min(kChunkBytes, tensor_bytes));
+    scratch_.reset(new (std::nothrow) std::byte[bytes + 1]);
+    if (scratch_) return {};
+    return {ZERO_ERR_MEMORY, text("no memory for a chunk of ", bytes, " bytes")};
+  }
+
+  Status pass(int32_t owner, const Segment& chunk) {
+    const bool mine = owner == call_.rank();
+    const bool needs_none = !receives_ && !mine && optim_.comm->direct();
+    std::byte* const at = receives_    ? values_ + chunk.first * element_
+                          : needs_none ? nullptr
+                                       : scratch_.get();
+    if (mine && (receives_ || owner != to_)) copy_out(optim_, tensor_, chunk, at);
+    if (owner == to_ || call_.world() == 1) return {};
+    return call_.broadcast("chunk", {at, static_cast<size_t>(chunk.count * element_)}, owner);
+  }
+
+  Call& call_;
+  Optimizer& optim_;
+  const int32_t to_;
+  const bool receives_;
+  std::byte* const values_;
+  StateTensor tensor_;
+  int64_t element_ = 0;
+  std::unique_ptr<std::byte[]> scratch_;
+};
+
+}  // namespace
+
+Status gather_state(Call& call, Optimizer& optim, int64_t param, const char* name, int32_t to,
+                    void* values, size_t count) {
+  Gather gather(call, optim, to, values);
+  Entry entry;
+  entry.local = gather.check(param, name, count);
+  entry.args = text("parameter ", param, "\nstate ", name ? name : "NULL", "\nto ", to, "\n");
+  ZERO_TRY(enter(call, optim, step_memory(optim), std::move(entry)));
+  return gather.run();
+}
+
+}  // namespace zero

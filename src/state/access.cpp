@@ -47,18 +47,13 @@ void copy_in(const Optimizer& optim, const StateTensor& tensor, const Segment& p
   if (tensor.slot == kMasterSlot) kernels.narrow(param.dtype)(halves(own), masters, count);
 }
 
-/// Give a slot to a parameter that had none: memory, and zeros where nobody sets anything.
+/// Give a slot to a parameter that had none. It holds zeros: what is not live is never written, and
+/// a load clears it.
 Status make_live(Optimizer& optim, const StateTensor& tensor) {
   if (tensor.slot == kMasterSlot || tensor.slot == kParameterItself) return {};
   uint32_t& live = optim.progress[static_cast<size_t>(tensor.param)].live_slots;
   if (live >> tensor.slot & 1) return {};
   ZERO_TRY(optim.allocate_slots(1u << tensor.slot));
-  const int64_t all = param_of(optim, tensor.param).count;
-  for_owned(optim, tensor.param, 0, all, [&](const Segment& part, int64_t) {
-    const size_t element = size_of(sum_dtype(param_of(optim, part.param).dtype));
-    std::memset(optim.slot(tensor.slot, part.section, part.share), 0,
-                static_cast<size_t>(part.count) * element);
-  });
   live |= 1u << tensor.slot;
   return {};
 }

@@ -360,6 +360,60 @@ TEST(StateSet, what_was_taken_trains_on_as_if_it_had_been_there) {
   });
 }
 
+TEST(StateSet, parameters_that_were_updated_alike_part_when_their_steps_do) {
+  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+    on_ranks(kind, 2, [](zero_comm* comm, int) {
+      Rank early(comm, {}), late(comm, {});
+      for (int step = 0; step < 2; step++) ASSERT_EQ(early.step(step), ZERO_OK);
+      Rank::must(zero_state_set_scalar(early.optim, 0, "step", 500), "set_scalar");
+      move_state(early, late);  // where no step has been made that could be remembered
+      for (int step = 2; step < 4; step++) {
+        ASSERT_EQ(early.step(step), ZERO_OK);
+        ASSERT_EQ(late.step(step), ZERO_OK);
+      }
+      for (size_t p = 0; p < tensors().size(); p++)
+        EXPECT_EQ(early.data(p), late.data(p)) << tensors()[p].name;
+      EXPECT_EQ(early.scalar(0, "step"), 502);
+      EXPECT_EQ(early.scalar(1, "step"), 4);
+    });
+  }
+}
+
+TEST(StateGather, passes_large_tensors_in_chunks_and_seals_first) {
+  constexpr int64_t kSize = 800'011;  // a rank's part is more than a chunk
+  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+    for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY}) {
+      on_ranks(kind, 2, [&](zero_comm* comm, int rank) {
+        zero_options options;
+        zero_options_init(&options, sizeof options);
+        options.partition = partition;
+        options.master = ZERO_MASTER_REMAINDER;
+        zero_optim* optim = nullptr;
+        Rank::must(zero_create(&optim, comm, &options), "zero_create");
+        std::vector<uint16_t> data(kSize, 0x3F80);  // 1
+        zero_param param;
+        zero_param_init(&param, sizeof param);
+        param.name = "large";
+        param.data = data.data();
+        param.shape = &kSize;
+        param.ndim = 1;
+        param.dtype = ZERO_BFLOAT16;
+        Rank::must(zero_register_params(optim, nullptr, &param, 1, nullptr), "register");
+        std::vector<float> values(kSize), got(kSize, -1);
+        EXPECT_EQ(zero_state_get(optim, 0, nullptr, 0, 1, got.data()), ZERO_ERR_STATE);
+        Rank::must(zero_state_gather(optim, 0, nullptr, ZERO_ALL_RANKS, got.data(), kSize),
+                   "gather");
+        EXPECT_EQ(got, std::vector<float>(kSize, 1));
+        for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(i) + 0.25f;
+        Rank::must(zero_state_set(optim, 0, "master", 0, kSize, values.data()), "set");
+        Rank::must(zero_state_gather(optim, 0, "master", 1, got.data(), kSize), "gather");
+        EXPECT_EQ(got, rank == 1 ? values : std::vector<float>(kSize, 1));
+        zero_free(optim);
+      });
+    }
+  }
+}
+
 TEST(StateSet, takes_what_is_owned_of_a_range_and_zeros_the_rest) {
   in_every_world([](zero_comm* comm, const Choices& choices, int) {
     Rank rank(comm, choices);

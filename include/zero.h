@@ -629,9 +629,9 @@ ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
  * "exp_avg", "momentum_buffer" and so on, as docs/checkpoint-format.md lists them; "master" for parameters
  * of 16 bits. NULL names the values that are updated: the master, or the parameter itself where it has
  * none. Elements are double for ZERO_FLOAT64 parameters and float for all others, row-major; masters are
- * whole with ZERO_MASTER_REMAINDER, too. All calls are ZERO_ERR_ARGUMENT for a parameter or name that
- * does not exist, and ZERO_ERR_NOT_LOADED where steps are. The local ones are ZERO_ERR_STATE for
- * what is not sealed. */
+ * whole with ZERO_MASTER_REMAINDER, too. A parameter or name that does not exist is ZERO_ERR_ARGUMENT, in
+ * local calls one that is not sealed ZERO_ERR_STATE. After a load that failed half way values are
+ * ZERO_ERR_NOT_LOADED. */
 
 /* The names of the state that a parameter has so far, which is what a save would write: at most `capacity`
  * into `names`, in static storage, and the number there are into `*count`, 0 before its first step. Unless

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -84,7 +85,7 @@ class Rank {
     options.values = values;
     options.setting_count = choices.momentum < 0 ? 1 : 2;
     must(zero_create(&optim, comm, &options), "zero_create");
-    for (size_t p = 0; p < tensors().size(); p++) add(p);
+    add_all();
     must(zero_broadcast_params(optim, 0, nullptr), "broadcast");
   }
   ~Rank() { zero_free(optim); }
@@ -100,8 +101,9 @@ class Rank {
     for (size_t p = 0; p < tensors().size(); p++) {
       std::vector<double> values = made_up(p, 10 + step);
       for (double& value : values) value *= 1 + zero_comm_rank(comm_);
-      grads_[p] = encode(tensors()[p].grad_dtype, values);
-      grads_[p].resize(grads_[p].size() + 8);
+      const std::vector<std::byte> bytes = encode(tensors()[p].grad_dtype, values);
+      grads_[p].resize(bytes.size() + 8);  // stays where it is from then on
+      std::copy(bytes.begin(), bytes.end(), grads_[p].begin());
       pointers.push_back(p < kTrained ? grads_[p].data() : nullptr);
     }
     return pointers;
@@ -171,21 +173,24 @@ class Rank {
   zero_optim* optim = nullptr;
 
  private:
-  void add(size_t p) {
-    const Tensor& tensor = tensors()[p];
-    data_.push_back(encode(tensor.dtype, made_up(p, 0)));
-    data_.back().resize(data_.back().size() + 8);  // memory, also for no elements
-    grads_.emplace_back();
-    zero_param param;
-    zero_param_init(&param, sizeof param);
-    param.name = tensor.name.c_str();
-    param.data = data_.back().data();
-    param.shape = &tensor.size;
-    param.ndim = 1;
-    param.dtype = tensor.dtype;
-    param.grad_dtype = tensor.grad_dtype;
-    param.owner = static_cast<int32_t>(p) % zero_comm_world(comm_);
-    must(zero_register_params(optim, nullptr, &param, 1, nullptr), "register");
+  /// One group: parameters are updated together.
+  void add_all() {
+    std::vector<zero_param> params(tensors().size());
+    for (size_t p = 0; p < params.size(); p++) {
+      const Tensor& tensor = tensors()[p];
+      data_.push_back(encode(tensor.dtype, made_up(p, 0)));
+      data_.back().resize(data_.back().size() + 8);  // memory, also for no elements
+      grads_.emplace_back();
+      zero_param_init(&params[p], sizeof params[p]);
+      params[p].name = tensor.name.c_str();
+      params[p].data = data_.back().data();
+      params[p].shape = &tensor.size;
+      params[p].ndim = 1;
+      params[p].dtype = tensor.dtype;
+      params[p].grad_dtype = tensor.grad_dtype;
+      params[p].owner = static_cast<int32_t>(p) % zero_comm_world(comm_);
+    }
+    must(zero_register_params(optim, nullptr, params.data(), params.size(), nullptr), "register");
   }
 
   zero_comm* comm_;

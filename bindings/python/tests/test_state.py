@@ -193,6 +193,7 @@ class StateTest(unittest.TestCase):
                 with self.assertRaises(MismatchError if comm.rank == 1 else PeerError) as caught:
                     optimizer.state_gather("w")
                 self.assertIn("'w':, step 1", str(caught.exception))
+                comm.barrier()
 
         run_ranks(2, body)
 

@@ -43,8 +43,11 @@ struct PlanOptions {
   int64_t bucket_bytes = 33'554'432;  // of parameters
 };
 
-/// What sums and state of a parameter are: fp64 for fp64, fp32 for all others.
-constexpr DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+/// What sums and state of a parameter are: fp64 for fp64, fp32 for the other floating types. What
+/// cannot be trained has neither; its values stay what they are.
+constexpr DType sum_dtype(DType dtype) {
+  return dtype == DType::f64 || !is_floating(dtype) ? dtype : DType::f32;
+}
 
 /// The parameters of one seal that have the same dtypes.
 struct Section {

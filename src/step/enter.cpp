@@ -239,8 +239,9 @@ Agreement compare(std::span<const EntryRecord> all) {
 /// True if every sum has room where a gradient was.
 bool sums_fit_gradients(const Optimizer& optim) {
   const std::vector<Section>& sections = optim.plan.sections();
-  return std::all_of(sections.begin(), sections.end(),
-                     [](const Section& one) { return one.grad_dtype == one.sum(); });
+  return std::all_of(sections.begin(), sections.end(), [](const Section& one) {
+    return one.grad_dtype == one.sum() || !is_floating(one.dtype);
+  });
 }
 
 /// What was lacking is made by all ranks together, and then every rank's placements can be read.
@@ -320,8 +321,8 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   if (agreement.unsealed) ZERO_TRY(seal(call, optim));
   if (!agreement.same) {
     ZERO_TRY(call.agree("settings", "settings or arguments differ",
-                        text("phase ", optim.phase == Phase::open ? "open" : "reduced", "\n", lines,
-                             optim.trainable_lines())));
+                        text("phase ", optim.phase == Phase::open ? "open" : "reduced", "\n",
+                             optim.trainable_lines(), lines)));
   }
   optim.state_sets.clear();
   if (agreement.unsealed || agreement.wanted != 0) {

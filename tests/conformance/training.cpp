@@ -199,7 +199,7 @@ bool allocate(const Training& run, zero_comm* comm, const zero_options& options,
 void store(int32_t dtype, const std::vector<double>& values, std::byte* to) {
   const Denormals kept(false);
   const std::vector<std::byte> stored = encode(dtype, values);
-  std::memcpy(to, stored.data(), stored.size());
+  std::copy(stored.begin(), stored.end(), to);
 }
 
 /// What was handed over is still there.

@@ -504,9 +504,9 @@ enum {
 ZERO_API zero_status zero_reduce_grads(zero_optim *optim, void *const *grads, size_t count,
                                        int32_t flags, void *stream);
 
-/* Bring every element of the reduced gradients, unscaled and averaged, into [-max_value, max_value]; NaN stays.
- * Reduces first, as a mean of the registered gradients, if nothing is reduced. A norm taken afterwards is of
- * what it left, and a clip factor of before is in it. Collective. */
+/* Bring every element of the reduced gradients, unscaled and averaged, into [-max_value, max_value]; NaN
+ * stays. Reduces first, as a mean of the registered gradients, if nothing is reduced. A norm taken
+ * afterwards is of what it left, and a clip factor of before is in it. Collective. */
 ZERO_API zero_status zero_clip_grad_value(zero_optim *optim, double max_value, void *stream);
 
 /* The p-norm of all reduced gradients as one vector, into `*norm` unless it is NULL; where it exceeds
@@ -532,10 +532,11 @@ ZERO_API zero_status zero_step_options_init(zero_step_options *options, size_t s
  * the new parameters on every rank. NULL options mean the defaults. Until it returns, gradients and
  * parameters are libzero's.
  *
- * ZERO_SKIPPED: not finite, and all ranks skipped; ZERO_ERR_NONFINITE likewise, by ZERO_NONFINITE_ERROR. A failure before the ranks agreed leaves parameters
- * and state as they were, and a later zero_step may go on; a failure after that aborts the comm, and
- * zero_comm_failure tells whether parameters are consistent. ZERO_ERR_STATE when gradients are given
- * although they are reduced already, or when no rank has any. Collective. */
+ * ZERO_SKIPPED: not finite, and all ranks skipped; ZERO_ERR_NONFINITE likewise, by ZERO_NONFINITE_ERROR.
+ * A failure before the ranks agreed leaves parameters and state as they were, and a later zero_step may
+ * go on; a failure after that aborts the comm, and zero_comm_failure tells whether parameters are
+ * consistent. ZERO_ERR_STATE when gradients are given although they are reduced already, or when no rank
+ * has any. Collective. */
 ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *options);
 
 typedef struct zero_result {
@@ -628,15 +629,14 @@ ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
 /* Single tensors of the state, by parameter (its number in order of registration) and by torch's name:
  * "exp_avg", "momentum_buffer" and so on, as docs/checkpoint-format.md lists them; "master" for parameters
  * of 16 bits. NULL names the values that are updated: the master, or the parameter itself where it has
- * none. Elements are double for ZERO_FLOAT64 parameters and float for all others, row-major; masters are
- * whole with ZERO_MASTER_REMAINDER, too. A parameter or name that does not exist is ZERO_ERR_ARGUMENT, in
- * local calls one that is not sealed ZERO_ERR_STATE. After a load that failed half way values are
- * ZERO_ERR_NOT_LOADED. */
+ * none. Elements are double for ZERO_FLOAT64 parameters, integers for integers and float for all others,
+ * row-major; masters are whole with ZERO_MASTER_REMAINDER, too. A parameter or name that does not exist is
+ * ZERO_ERR_ARGUMENT, in local calls one that is not sealed ZERO_ERR_STATE. After a load that failed half
+ * way values are ZERO_ERR_NOT_LOADED. */
 
 /* The names of the state that a parameter has so far, which is what a save would write: at most `capacity`
  * into `names`, in static storage, and the number there are into `*count`, 0 before its first step. Unless
- * `dtype` is NULL, that of the elements into `*dtype`: ZERO_FLOAT32 or ZERO_FLOAT64. The same on every
- * rank. Local. */
+ * `dtype` is NULL, that of the elements into `*dtype`. The same on every rank. Local. */
 ZERO_API zero_status zero_state_info(const zero_optim *optim, int64_t param, int32_t *dtype,
                                      const char **names, size_t capacity, size_t *count);
 
@@ -673,7 +673,8 @@ ZERO_API zero_status zero_state_set_scalar(zero_optim *optim, int64_t param, con
 
 /* Copy a whole tensor from its owners into `values` on rank `to`, or on all of ZERO_ALL_RANKS, with room for
  * `count` elements: as many as the parameter has. Elsewhere `values` and `count` are not looked at.
- * Beside it no rank needs more than a MiB. ZERO_ERR_STATE on all ranks when the parameter has no state of
+ * It passes in pieces: beside it a rank needs a MiB, and on a user comm 256 KiB more for each rank.
+ * ZERO_ERR_STATE on all ranks when the parameter has no state of
  * that name yet; zero_state_info tells before. In any phase; collective. */
 ZERO_API zero_status zero_state_gather(zero_optim *optim, int64_t param, const char *name, int32_t to,
                                        void *values, size_t count);

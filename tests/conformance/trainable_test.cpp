@@ -446,6 +446,12 @@ TEST(Trainable, integers_are_broadcast_saved_and_loaded_but_never_trained) {
         EXPECT_TRUE(model.holds(1));
         EXPECT_EQ(zero_step(model.optim, nullptr), ZERO_OK) << last();
         EXPECT_TRUE(model.holds(1));
+        std::vector<int64_t> gathered(kSize);
+        EXPECT_EQ(
+            zero_state_gather(model.optim, 0, nullptr, ZERO_ALL_RANKS, gathered.data(), kSize),
+            ZERO_OK)
+            << last();
+        EXPECT_EQ(gathered, model.ids);
         if (world == 3) {
           EXPECT_EQ(zero_state_save(model.optim, (scratch / "c").c_str(), nullptr), ZERO_OK)
               << last();

@@ -478,7 +478,7 @@ ZERO_API zero_status zero_broadcast_params(zero_optim *optim, int32_t root, void
 
 /* Set the scale of the gradients that are reduced next, for engines with a scaler of their own (with
  * ZERO_NONFINITE_SKIP they see the skip), or to restart a dynamic one. Every rank sets the same before the
- * next reduction: a difference is ZERO_ERR_MISMATCH there. `scale` is finite and above 0; 1 is no scaling.
+ * next reduction: a difference is ZERO_ERR_MISMATCH there. `scale` is from 2^-100 to 2^100; 1 is no scaling.
  * ZERO_ERR_STATE while gradients are reduced. Local. */
 ZERO_API zero_status zero_loss_scale_set(zero_optim *optim, double scale);
 ZERO_API zero_status zero_loss_scale_get(const zero_optim *optim, double *scale);

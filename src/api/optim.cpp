@@ -127,8 +127,8 @@ Result<LossScaleOptions> read_loss_scale(const zero_options& read) {
   const auto bad = [](const char* what, auto value, const char* rule) {
     return Status(ZERO_ERR_ARGUMENT, text(what, " is ", value, "; ", rule));
   };
-  if (!(read.loss_scale >= 0) || std::isinf(read.loss_scale))
-    return bad("loss_scale", read.loss_scale, "it must be positive, or 0 for off");
+  if (read.loss_scale != 0 && !LossScale::allowed(read.loss_scale))
+    return bad("loss_scale", read.loss_scale, "2^-100 to 2^100 are allowed, and 0 for off");
   if (!(options.growth_factor >= 1) || std::isinf(options.growth_factor))
     return bad("growth_factor", read.growth_factor, "it must be at least 1");
   if (!(options.backoff_factor > 0 && options.backoff_factor <= 1))

@@ -105,9 +105,9 @@ zero_status zero_clip_grad_value(zero_optim* optim, double max_value, void* stre
 
 zero_status zero_loss_scale_set(zero_optim* optim, double scale) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    if (!(scale > 0) || std::isinf(scale))
+    if (!LossScale::allowed(scale))
       return Status(ZERO_ERR_ARGUMENT,
-                    text("the loss scale is ", scale, "; it must be finite and above 0"));
+                    text("the loss scale is ", scale, "; 2^-100 to 2^100 are allowed"));
     if (found.phase != Phase::open)
       return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
     found.loss_scale = {.scale = scale, .good_steps = 0};

@@ -3,7 +3,6 @@
 // how it follows what the steps find. Every rank has the same one, as it sees the same counts.
 #pragma once
 
-#include <cfloat>
 #include <cstdint>
 
 namespace zero {
@@ -21,6 +20,9 @@ struct LossScale {
   double scale = 1;
   int64_t good_steps = 0;  // since the scale last changed
 
+  /// Its inverse, times 1/world and a clip factor, is an fp32 number.
+  static bool allowed(double scale) { return scale >= 0x1p-100 && scale <= 0x1p100; }
+
   /// torch.amp.GradScaler.update: back off after a step with a value that was not finite, grow
   /// after so many steps without.
   void update(const LossScaleOptions& options, bool nonfinite) {
@@ -35,7 +37,7 @@ struct LossScale {
   /// By `factor`, unless no gradient could be divided by what comes out.
   void multiply(double factor) {
     const double next = scale * factor;
-    if (next >= DBL_MIN && next <= DBL_MAX) scale = next;
+    if (allowed(next)) scale = next;
     good_steps = 0;
   }
 };

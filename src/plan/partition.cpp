@@ -52,6 +52,19 @@ std::span<int64_t> travel_in(const Section& section, std::vector<int64_t>& trave
                                    static_cast<size_t>(section.params));
 }
 
+/// Of the seal that begins with parameter `first`: after this, sums of counts do not overflow.
+Status check_counts(std::span<const PlanParam> params, int64_t first) {
+  int64_t total = 0;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const int64_t number = first + static_cast<int64_t>(i), count = params[i].count;
+    if (count < 0) {
+      return {ZERO_ERR_ARGUMENT, text("parameter ", number, ": negative count ", count)};
+    }
+    if (!extend(total, count)) return too_large(number, count);
+  }
+  return {};
+}
+
 Status check_groups(size_t params, std::span<const int64_t> group_ends) {
   int64_t end = 0;
   for (const int64_t next : group_ends) {
@@ -67,6 +80,7 @@ Status check_groups(size_t params, std::span<const int64_t> group_ends) {
 Status Plan::add(std::span<const PlanParam> params, std::span<const int64_t> group_ends) {
   ZERO_TRY(check_groups(params.size(), group_ends));
   if (params.empty()) return {};
+  ZERO_TRY(check_counts(params, this->params()));
   Draft draft;
   draft.owned = owned_;
   draft.grid.resize(params.size());
@@ -142,9 +156,6 @@ Status Plan::place_on_grid(std::span<const PlanParam> params, Section& section,
   for (const int64_t index : travel_in(section, draft.travel)) {
     const int64_t number = this->params() + index;
     const int64_t count = params[static_cast<size_t>(index)].count;
-    if (count < 0) {
-      return {ZERO_ERR_ARGUMENT, text("parameter ", number, ": negative count ", count)};
-    }
     draft.grid[static_cast<size_t>(index)] = end;
     if (!extend(end, count)) return too_large(number, count);
     end = round_up(end, kAlignment);

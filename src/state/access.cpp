@@ -93,6 +93,9 @@ Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const cha
   const Param& of = param_of(optim, param);
   const bool has_master = master_of(of.dtype, optim.options) != Master::param;
   if (name == nullptr) return StateTensor{param, has_master ? kMasterSlot : kParameterItself};
+  if (!is_floating(of.dtype))
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("parameter '", of.name, "' is ", dtype_name(of.dtype), ": it has no state"));
   const Rule& rule = *optim.options.rule;
   for (size_t slot = 0; slot < rule.slots.size(); slot++) {
     if (std::string_view(name) == rule.slots[slot])
@@ -207,8 +210,14 @@ Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double
             text("step is ", value, "; it must be a whole number from 0 to 2^53")};
   if (!step && !(value >= 0 && value <= 1))
     return {ZERO_ERR_ARGUMENT, text("mu_product is ", value, "; it must be in [0, 1]")};
-  const auto sealed = static_cast<int64_t>(optim.sealed_params());
-  for (int64_t i = all ? 0 : param; i < (all ? sealed : param + 1); i++) {
+  if (all && !optim.sealed())
+    return {ZERO_ERR_STATE, "not every parameter is sealed yet: zero_seal comes first"};
+  if (!all && !is_floating(param_of(optim, param).dtype))
+    return {ZERO_ERR_ARGUMENT, text("parameter '", param_of(optim, param).name,
+                                    "' is of integers and makes no steps")};
+  const auto end = all ? static_cast<int64_t>(optim.params.size()) : param + 1;
+  for (int64_t i = all ? 0 : param; i < end; i++) {
+    if (!is_floating(param_of(optim, i).dtype)) continue;
     optim.state_sets.try_emplace(i, 0);
     ParamProgress& progress = optim.progress[static_cast<size_t>(i)];
     step ? (void)(progress.step = static_cast<int64_t>(value)) : (void)(progress.product = value);

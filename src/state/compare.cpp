@@ -152,7 +152,7 @@ Result<LossScale> saved_loss_scale(const Manifest& manifest, const LossScale& cu
     if (name == kLossScale) saved.scale = value;
     if (name == kGoodSteps) good_steps = value;
   }
-  if (!(saved.scale > 0) || std::isinf(saved.scale))
+  if (!LossScale::allowed(saved.scale))
     return Status(ZERO_ERR_CKPT_INVALID, text("the loss scale is ", saved.scale));
   if (!(good_steps >= 0 && good_steps < 0x1p53))
     return Status(ZERO_ERR_CKPT_INVALID, text("there were ", good_steps, " good steps"));

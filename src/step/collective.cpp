@@ -61,7 +61,7 @@ Status make_room(const Optimizer& optim, StepMemory& memory) {
     gathered = std::max(gathered, bytes_of(optim, transfer.chunk, dtype));
   }
   if (!travels_in_place(optim, memory)) packed = gathered;
-  if (!memory.data_in_place) {
+  if (!memory.data_in_place || !memory.present.empty()) {
     for (const Transfer& transfer : optim.plan.transfers(false)) {
       const DType dtype = section_of(optim, transfer).dtype;
       packed = std::max(packed, bytes_of(optim, transfer.chunk, dtype));
@@ -86,6 +86,11 @@ bool changes(const StepMemory& memory, const Transfer& transfer,
     });
   }
   return any;
+}
+
+/// Only what a step changes is published: gathered in place, all that lies between would be too.
+bool publishes_in_place(const StepMemory& memory) {
+  return memory.data_in_place && memory.present.empty();
 }
 
 /// What a transfer reads and writes at the least: this rank's buffer once out and once in.
@@ -200,8 +205,10 @@ Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfi
     const size_t element = size_of(section_of(optim, transfer).dtype);
     for_each_part(transfer, segments[static_cast<size_t>(rank)],
                   [&](int64_t at, const Segment& segment) {
-                    std::byte* const param = optim.params[static_cast<size_t>(segment.param)].data +
-                                             static_cast<size_t>(segment.first) * element;
+                    const auto index = static_cast<size_t>(segment.param);
+                    if (!memory.present.empty() && !memory.present[index]) return;
+                    std::byte* const param =
+                        optim.params[index].data + static_cast<size_t>(segment.first) * element;
                     std::byte* const place = chunk + static_cast<size_t>(at) * element;
                     const size_t bytes = static_cast<size_t>(segment.count) * element;
                     pack ? std::memcpy(place, param, bytes) : std::memcpy(param, place, bytes);
@@ -209,11 +216,12 @@ Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfi
                   });
   };
   const int32_t own = optim.comm->rank();
-  for (const Transfer& transfer : optim.plan.transfers(memory.data_in_place)) {
+  const bool in_place = publishes_in_place(memory);
+  for (const Transfer& transfer : optim.plan.transfers(in_place)) {
     if (!changes(memory, transfer, segments)) continue;
     const Section& section = section_of(optim, transfer);
     const auto bytes = static_cast<size_t>(transfer.chunk) * size_of(section.dtype);
-    if (memory.data_in_place) {
+    if (in_place) {
       std::byte* const recv = memory.data_base + section.data_at(transfer.layout);
       ZERO_TRY(optim.comm->all_gather(call, recv + static_cast<size_t>(own) * bytes, recv, bytes));
     } else {

@@ -332,9 +332,11 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   if (!entry.grads) return Status();
   memory.grads_in_place = memory.grads_in_place && agreement.all_present;
   ZERO_TRY(agree_presence(call, optim, memory, agreement.all_present));
-  const bool needs_reduced = !optim.comm->direct() || !agreement.all_present ||
-                             (reduces_alone(optim, memory) && entry.keeps) ||
-                             (entry.sums && !sums_fit_gradients(optim));
+  const bool needs_reduced =
+      !optim.comm->direct() || !agreement.all_present ||
+      (reduces_alone(optim, memory) && entry.keeps) ||
+      (entry.sums &&
+       (!sums_fit_gradients(optim) || (optim.world() == 1 && optim.options.wire != DType::none)));
   return needs_reduced ? allocate_reduced(call, optim, memory) : Status();
 }
 

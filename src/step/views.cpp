@@ -105,10 +105,10 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
 std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
                          const std::byte* own, bool in_place) {
   const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
-  const bool ours =
-      own != nullptr && section.grad_dtype == section.sum() &&
-      (in_place || (!memory.none && (optim.world() > 1 ||
-                                     find_arena(own, 1, optim.comm.get(), nullptr) != nullptr)));
+  const bool ours = own != nullptr && section.grad_dtype == section.sum() &&
+                    ((in_place && !(optim.world() == 1 && optim.options.wire != DType::none)) ||
+                     (!memory.none && (optim.world() > 1 ||
+                                       find_arena(own, 1, optim.comm.get(), nullptr) != nullptr)));
   if (ours) return const_cast<std::byte*>(own);
   return memory.reduced.bytes() > 0 ? memory.reduced.data() + section.sum_at(segment.share)
                                     : nullptr;

@@ -217,7 +217,7 @@ TEST(LossScale, settings_that_make_no_sense_are_refused) {
   {
     const zero_options options = plain_sgd();
     Rank rank(comm, options);
-    for (const double scale : {0.0, -1.0, static_cast<double>(INFINITY), std::nan("")})
+    for (const double scale : {0.0, -1.0, 1e-40, 1e40, static_cast<double>(INFINITY), std::nan("")})
       EXPECT_EQ(zero_loss_scale_set(rank.optim(), scale), ZERO_ERR_ARGUMENT);
     EXPECT_EQ(zero_reduce_grads(rank.optim(), nullptr, 0, ZERO_REDUCE_MEAN, nullptr), ZERO_OK);
     EXPECT_EQ(zero_loss_scale_set(rank.optim(), 2), ZERO_ERR_STATE);

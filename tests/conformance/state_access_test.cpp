@@ -287,10 +287,8 @@ TEST(StateGather, equals_what_a_save_writes) {
           Rank::must(zero_state_get(rank.optim, Rank::number(p), name, range.first, range.count,
                                     part.data()),
                      "get");
-          EXPECT_EQ(
-              std::memcmp(part.data(), wanted.data() + static_cast<size_t>(range.first) * element,
-                          part.size()),
-              0);
+          EXPECT_TRUE(std::equal(part.begin(), part.end(),
+                                 wanted.begin() + range.first * static_cast<int64_t>(element)));
         }
         if (++to == zero_comm_world(comm)) to = ZERO_ALL_RANKS;
       }
@@ -298,7 +296,7 @@ TEST(StateGather, equals_what_a_save_writes) {
       if (element_bytes(tensor.dtype) == 2) {
         EXPECT_EQ(values, saved.at(tensor.name + ".master"));
       } else {
-        EXPECT_EQ(std::memcmp(values.data(), rank.data(p).data(), values.size()), 0);
+        EXPECT_TRUE(std::equal(values.begin(), values.end(), rank.data(p).begin()));
       }
     }
     EXPECT_EQ(told, saved.size());  // nothing else is saved

@@ -358,7 +358,7 @@ typedef struct zero_options {
     int32_t master;                /* ZERO_MASTER_*                               (FLOAT32)    */
     int32_t wire_dtype;            /* gradients travel as ZERO_BFLOAT16 or ZERO_FLOAT16, rounded to
                                       nearest; fp64 parameters' do not (0: as they are)        */
-    double loss_scale;             /* > 0: dynamic loss scaling, from this scale  (0: off)     */
+    double loss_scale;             /* dynamic loss scaling, from 2^-100 to 2^100   (0: off)     */
     double growth_factor;          /* what the scale is multiplied with, at least 1 (2), ...   */
     double backoff_factor;         /* ... and after a skipped step, in (0, 1]       (0.5)      */
     int64_t growth_interval;       /* steps without a skip after which it grows     (2,000)    */
@@ -661,9 +661,10 @@ ZERO_API zero_status zero_state_set(zero_optim *optim, int64_t param, const char
 /* The numbers that a parameter has one of, on every rank: "step", how often it was updated, and with NADAM
  * "mu_product". With ZERO_ALL_PARAMS "step" is the optimizer's own count, that of zero_step_result, and to
  * set it sets every parameter's too. Every rank sets the same, which is compared as by zero_state_set.
- * ZERO_ERR_ARGUMENT for a step that is negative or no whole number, or a product outside of [0, 1]; the next
- * collective call is ZERO_ERR_STATE where step and product do not belong together (0 steps and 1, or
- * more and less). Setting is ZERO_ERR_STATE while gradients are reduced. Local. */
+ * ZERO_ERR_ARGUMENT for a step that is negative or no whole number, a product outside of [0, 1], or a
+ * parameter of integers; the next collective call is ZERO_ERR_STATE where step and product do not belong
+ * together (0 steps and 1, or more and less). Setting is ZERO_ERR_STATE while gradients are reduced, or
+ * where something that it would set is not sealed. Local. */
 ZERO_API zero_status zero_state_get_scalar(const zero_optim *optim, int64_t param, const char *name,
                                            double *value);
 ZERO_API zero_status zero_state_set_scalar(zero_optim *optim, int64_t param, const char *name,

@@ -243,9 +243,7 @@ zero_status zero_create(zero_optim** out, zero_comm* comm, const zero_options* o
 zero_status zero_register_params(zero_optim* optim, const zero_group_options* options,
                                  const zero_param* params, size_t count, int32_t* group) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    if (found.phase != Phase::open) {
-      return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
-    }
+    ZERO_TRY(found.check_open());
     const zero_group_options read =
         ZERO_TRY(read_struct(options, kGroupDefaults, kGroupOldest, "zero_group_options"));
     std::vector<double> settings = found.settings;
@@ -261,9 +259,7 @@ zero_status zero_register_params(zero_optim* optim, const zero_group_options* op
 zero_status zero_bind_params(zero_optim* optim, void* const* data, void* const* grads,
                              size_t count) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    if (found.phase != Phase::open) {
-      return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
-    }
+    ZERO_TRY(found.check_open());
     if (count != found.params.size()) {
       return Status(ZERO_ERR_ARGUMENT, text(count, " addresses given for ", found.params.size(),
                                             " registered parameters"));

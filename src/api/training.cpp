@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training loop and checkpoints.
-#include <cmath>
 #include <cstddef>
 
 #include "api/guard.h"
@@ -62,12 +61,8 @@ Result<Path> read_path(const char* directory, const Options* options, const Opti
 Status enter_state(Call& call, Optimizer& optim, Status local) {
   Entry entry;
   entry.local = std::move(local);
-  if (entry.local.ok() && optim.params.empty()) {
-    entry.local = Status(ZERO_ERR_STATE, "no parameters are registered");
-  }
-  if (entry.local.ok() && optim.phase != Phase::open) {
-    entry.local = Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
-  }
+  if (entry.local.ok()) entry.local = optim.check_params();
+  if (entry.local.ok()) entry.local = optim.check_open();
   return enter(call, optim, step_memory(optim), std::move(entry));
 }
 
@@ -108,8 +103,7 @@ zero_status zero_loss_scale_set(zero_optim* optim, double scale) {
     if (!LossScale::allowed(scale))
       return Status(ZERO_ERR_ARGUMENT,
                     text("the loss scale is ", scale, "; 2^-100 to 2^100 are allowed"));
-    if (found.phase != Phase::open)
-      return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
+    ZERO_TRY(found.check_open());
     found.loss_scale = {.scale = scale, .good_steps = 0};
     return Status();
   });

@@ -148,11 +148,26 @@ std::string Optimizer::state_set_lines() const {
   return lines;
 }
 
+Status Optimizer::check_params() const {
+  if (!params.empty()) return Status();
+  return Status(ZERO_ERR_STATE, "no parameters are registered");
+}
+
+Status Optimizer::check_open() const {
+  if (phase == Phase::open) return Status();
+  return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
+}
+
+Status Optimizer::check_loaded() const {
+  if (!not_loaded) return Status();
+  return Status(ZERO_ERR_NOT_LOADED, "a load failed half way: load a checkpoint first");
+}
+
 std::byte* Optimizer::slot(int slot, int32_t section, int64_t share) const {
   const auto index = static_cast<size_t>(section);
   const HostMemory& memory = state_[index][static_cast<size_t>(slot)];
   if (memory.bytes() == 0) return nullptr;
-  const Section& in = plan.sections()[index];
+  const Section& in = plan.section(section);
   return memory.data() + static_cast<size_t>(share - in.share) * slot_size(slot, in);
 }
 
@@ -206,11 +221,10 @@ void Optimizer::take_masters(size_t first_section) {
 }
 
 void Optimizer::take_master(const Segment& segment) {
-  const Section& section = plan.sections()[static_cast<size_t>(segment.section)];
+  const Section& section = plan.section(segment.section);
   const auto count = static_cast<size_t>(segment.count);
   std::byte* const to = slot(kMasterSlot, segment.section, segment.share);
-  const std::byte* const from = params[static_cast<size_t>(segment.param)].data +
-                                static_cast<size_t>(segment.first) * size_of(section.dtype);
+  const std::byte* const from = params[static_cast<size_t>(segment.param)].element(segment.first);
   switch (master_of(section)) {
     case Master::param:
       break;

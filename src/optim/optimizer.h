@@ -88,6 +88,9 @@ struct Param {
   std::byte* data = nullptr;
   std::byte* grad = nullptr;
 
+  std::byte* element(int64_t number) const {
+    return data + static_cast<size_t>(number) * size_of(dtype);
+  }
   size_t bytes() const { return static_cast<size_t>(count) * size_of(dtype); }
   size_t grad_bytes() const { return static_cast<size_t>(count) * size_of(grad_dtype); }
 };
@@ -158,6 +161,11 @@ class Optimizer {
   /// What a parameter is updated with: its group's settings with its own in them. Which slots are
   /// used, and Rule::next_product, depend on none of its own.
   std::array<double, kMaxSettings> settings_of(size_t param) const;
+
+  // ---- What calls ask before they do anything.
+  Status check_params() const;  // there are some
+  Status check_open() const;    // nothing is reduced
+  Status check_loaded() const;  // no load failed half way
 
   /// True unless parameters were registered since the last seal.
   bool sealed() const { return sealed_params_ == params.size(); }

@@ -56,8 +56,7 @@ Status Optimizer::set_trainable(int64_t param, bool trains) {
     return Status(ZERO_ERR_ARGUMENT,
                   text("parameter ", param, " does not exist: there are ", params.size()));
   }
-  if (phase != Phase::open)
-    return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
+  ZERO_TRY(check_open());
   const Param& of = params[static_cast<size_t>(param)];
   if (trains && !is_floating(of.dtype)) {
     return Status(ZERO_ERR_UNSUPPORTED, text("parameter '", of.name, "' is ", dtype_name(of.dtype),

@@ -128,6 +128,7 @@ class Plan {
   int64_t layout(int64_t param) const;
 
   const std::vector<Section>& sections() const { return sections_; }
+  const Section& section(int32_t number) const { return sections_[static_cast<size_t>(number)]; }
   const Section& section_of(int64_t param) const { return sections_[section_index(param)]; }
 
   /// Of all sections, padding included.

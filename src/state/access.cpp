@@ -58,15 +58,9 @@ Status make_live(Optimizer& optim, const StateTensor& tensor) {
   return {};
 }
 
-Status check_loaded(const Optimizer& optim) {
-  if (!optim.not_loaded) return {};
-  return {ZERO_ERR_NOT_LOADED, "a load failed half way: load a checkpoint first"};
-}
-
 Status check_settable(const Optimizer& optim) {
-  ZERO_TRY(check_loaded(optim));
-  if (optim.phase == Phase::open) return {};
-  return {ZERO_ERR_STATE, "gradients are reduced: step, or drop them first"};
+  ZERO_TRY(optim.check_loaded());
+  return optim.check_open();
 }
 
 Status unknown_scalar(const Optimizer& optim, std::string_view name) {
@@ -155,7 +149,7 @@ Status get_state(const Optimizer& optim, int64_t param, const char* name, int64_
                  int64_t count, void* values) {
   ZERO_TRY(check_sealed(optim, param));
   const StateTensor tensor = ZERO_TRY(find_tensor(optim, param, name));
-  ZERO_TRY(check_loaded(optim));
+  ZERO_TRY(optim.check_loaded());
   ZERO_TRY(check_range(optim, param, first, count, values));
   ZERO_TRY(check_live(optim, tensor));
   ZERO_TRY(check_owned(optim, param, first, count));
@@ -190,7 +184,7 @@ Status set_state(Optimizer& optim, int64_t param, const char* name, int64_t firs
 Result<double> get_scalar(const Optimizer& optim, int64_t param, std::string_view name) {
   const bool all = param == ZERO_ALL_PARAMS;
   if (!all) ZERO_TRY(check_sealed(optim, param));
-  ZERO_TRY(check_loaded(optim));
+  ZERO_TRY(optim.check_loaded());
   if (all && name == "step") return static_cast<double>(optim.step);
   if (all) return Status(ZERO_ERR_ARGUMENT, text("'", name, "' belongs to single parameters"));
   const ParamProgress& progress = optim.progress[static_cast<size_t>(param)];

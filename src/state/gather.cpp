@@ -31,8 +31,7 @@ class Gather {
     if (to_ < ZERO_ALL_RANKS || to_ >= call_.world())
       return {ZERO_ERR_ARGUMENT,
               text("to is rank ", to_, ", which a world of ", call_.world(), " does not have")};
-    if (optim_.not_loaded)
-      return {ZERO_ERR_NOT_LOADED, "a load failed half way: load a checkpoint first"};
+    ZERO_TRY(optim_.check_loaded());
     if (!receives_) return {};
     const Param& of = optim_.params[static_cast<size_t>(param)];
     if (count != static_cast<size_t>(of.count))

@@ -65,7 +65,7 @@ Status add_state_jobs(const Optimizer& optim, const ManifestParam& saved, const 
                       std::vector<Job>& jobs) {
   const Rule& rule = *optim.options.rule;
   const uint32_t live = saved_slots(saved, rule);
-  const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
+  const Section& section = optim.plan.section(segment.section);
   const int rule_slots = static_cast<int>(rule.slots.size());
   for (int s = 0; s < kSlotCount; s++) {
     if (s >= rule_slots && s != kMasterSlot) continue;

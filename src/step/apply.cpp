@@ -5,37 +5,19 @@
 #include <cstring>
 #include <type_traits>
 
-#include "base/checked.h"
-#include "device/thread_pool.h"
-#include "kernels/clamp.h"
-#include "kernels/float_environment.h"
+#include "step/reduce.h"
+#include "step/share.h"
 
 namespace zero {
 namespace {
 
-// A tile of every stream fits the first-level cache, for what is read a second time. Where nothing
-// is, a tile only bounds the time between two looks at the abort word, and ends cost a little.
-constexpr int64_t kTile = 2048;
+// Where nothing is read a second time, a tile only bounds the time between two looks at the abort
+// word, and ends cost a little.
 constexpr int64_t kShortTile = 512;  // where values are converted, more streams share the cache
 constexpr int64_t kLongTile = 32768;
 constexpr int64_t kLook = 131072;  // elements
-alignas(64) constexpr std::byte kZeros[kTile * sizeof(double)] = {};
 
 const KernelTable& kernels() { return kernel_table(best_isa()); }
-
-/// Let thread t of the pool walk its part of `total` elements, cut at multiples of `step`.
-void share_out(ThreadPool& pool, int64_t total, int64_t step,
-               const std::function<void(int thread, int64_t begin, int64_t end)>& walk) {
-  const int threads = pool.threads();
-  const FloatEnvironment environment;  // an engine's collective may have left another
-  if (threads == 1) return walk(0, 0, total);
-  const int64_t part = round_up(total / threads + 1, step);
-  pool.run([&](int thread) {
-    const int64_t begin = std::min(total, part * thread);
-    const int64_t end = std::min(total, begin + part);
-    if (begin < end) walk(thread, begin, end);
-  });
-}
 
 /// Scalars of every class for the step about to be made.
 std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory,
@@ -52,11 +34,6 @@ std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& m
          .product = optim.progress[param].product}));
   }
   return scalars;
-}
-
-/// What gradients are rounded to before they are summed; what was reduced already is not.
-DType rounding(const Optimizer& optim, const StepMemory& memory, const Section& section) {
-  return memory.none ? DType::none : optim.rounding_of(section);
 }
 
 /// One thread's walk over its part of the runs.
@@ -79,7 +56,7 @@ class Updater {
       const Run& run = runs_.runs[r];
       const int64_t first = std::max<int64_t>(0, begin - passed);
       const int64_t last = std::min(run.count, end - passed);
-      const Section& section = optim_.plan.sections()[static_cast<size_t>(run.section)];
+      const Section& section = optim_.plan.section(run.section);
       const int64_t length = tile_length(r, section);
       for (int64_t at = first; at < last; at += length) {
         const int64_t count = std::min(length, last - at);
@@ -101,13 +78,18 @@ class Updater {
     return fused_ ? section.grad_dtype : section.sum();
   }
 
+  /// Sums were rounded when they were made.
+  DType rounding_of(const Section& section) const {
+    return fused_ ? rounding(optim_, memory_, section) : DType::none;
+  }
+
   int64_t tile_length(size_t r, const Section& section) const {
     const std::byte* const* sources = &runs_.sources[r * runs_.source_width];
     const bool zeros =
         std::find(sources, sources + runs_.source_width, nullptr) != sources + runs_.source_width;
     const bool copies =
         runs_.target_width > 1 && runs_.targets[r * runs_.target_width + 1] != nullptr;
-    const bool rounds = fused_ && rounding(optim_, memory_, section) != DType::none;
+    const bool rounds = rounding_of(section) != DType::none;
     const bool converts =
         rounds || section.dtype != section.sum() || source_dtype(section) != section.sum();
     if (converts) return kShortTile;
@@ -152,7 +134,7 @@ class Updater {
       const std::byte* source = runs_.sources[r * runs_.source_width + i];
       in_[i] = source == nullptr ? kZeros : source + at * static_cast<int64_t>(size_of(from));
     }
-    const DType rounded = fused_ ? rounding(optim_, memory_, section) : DType::none;
+    const DType rounded = rounding_of(section);
     if (from == section.sum() && rounded == DType::none) {
       const auto* const reals = reinterpret_cast<const Real* const*>(in_.data());
       update.grad = reals[0];
@@ -217,7 +199,7 @@ class Updater {
   uint64_t count_in_params(const Section& section, int64_t share, int64_t count) {
     Reducer reducer(kernels(), 0);
     const DType from = source_dtype(section);
-    const DType rounded = fused_ ? rounding(optim_, memory_, section) : DType::none;
+    const DType rounded = rounding_of(section);
     std::vector<const void*> sources(in_.size());
     auto view = std::partition_point(
         memory_.views.begin(), memory_.views.end(),
@@ -249,115 +231,7 @@ class Updater {
   alignas(64) std::byte master_[kTile * sizeof(float)];
 };
 
-/// Walk the pieces of elements [begin, end) of the views with a gradient; a piece belongs to whom
-/// its first element does.
-template <class Piece>
-void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin, int64_t end,
-                 const Piece& piece) {
-  int64_t passed = 0;
-  for (size_t v = 0; v < memory.views.size() && passed < end; v++) {
-    const View& view = memory.views[v];
-    if (view.cls < 0) continue;
-    if (passed + view.segment.count > begin) {
-      for_each_piece(optim.plan, view.segment, [&](int64_t first, int64_t count) {
-        if (passed + first >= begin && passed + first < end) piece(v, view, first, count);
-      });
-    }
-    passed += view.segment.count;
-  }
-}
-
-const Section& section_of(const Optimizer& optim, const View& view) {
-  return optim.plan.sections()[static_cast<size_t>(view.segment.section)];
-}
-
-NormRecord total(const std::vector<NormRecord>& records) {
-  NormRecord total;
-  for (const NormRecord& record : records) total.add(record);
-  return total;
-}
-
-int64_t elements_with_gradient(const StepMemory& memory) {
-  int64_t elements = 0;
-  for (const View& view : memory.views) elements += view.cls < 0 ? 0 : view.segment.count;
-  return elements;
-}
-
 }  // namespace
-
-NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p) {
-  const size_t width = memory.source_width;
-  const int64_t elements = elements_with_gradient(memory);
-  std::vector<NormRecord> records(static_cast<size_t>(optim.pool->threads()));
-  share_out(*optim.pool, elements, kBlock, [&](int thread, int64_t begin, int64_t end) {
-    Reducer reducer(kernels(), p);
-    std::vector<const void*> in(width);
-    int pieces = 0;
-    bool aborted = false;
-    walk_pieces(
-        optim, memory, begin, end, [&](size_t v, const View& view, int64_t first, int64_t count) {
-          if (aborted) return;
-          const Section& section = section_of(optim, view);
-          const auto skipped = static_cast<size_t>(first);
-          for (size_t i = 0; i < width; i++) {
-            const std::byte* source = memory.view_sources[v * width + i];
-            in[i] = source == nullptr ? kZeros : source + skipped * size_of(section.grad_dtype);
-          }
-          reducer.reduce(section.sum(), section.grad_dtype,
-                         view.reduced + skipped * size_of(section.sum()), in,
-                         static_cast<size_t>(count), rounding(optim, memory, section));
-          if (++pieces % 128 == 0) {
-            aborted = call.comm().aborted();
-            if (thread == 0) call.progress();
-          }
-        });
-    records[static_cast<size_t>(thread)] = reducer.record();
-  });
-  for (const View& view : memory.views) {
-    if (view.cls < 0) continue;
-    const Section& section = section_of(optim, view);
-    const size_t bytes = width * size_of(section.grad_dtype) + size_of(section.sum());
-    optim.counters.moved_bytes += view.segment.count * static_cast<int64_t>(bytes);
-  }
-  return total(records);
-}
-
-NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p) {
-  const int64_t elements = elements_with_gradient(memory);
-  std::vector<NormRecord> records(static_cast<size_t>(optim.pool->threads()));
-  share_out(*optim.pool, elements, kBlock, [&](int thread, int64_t begin, int64_t end) {
-    Reducer reducer(kernels(), p);
-    walk_pieces(optim, memory, begin, end,
-                [&](size_t, const View& view, int64_t first, int64_t count) {
-                  const DType sum = section_of(optim, view).sum();
-                  std::byte* const at = view.reduced + static_cast<size_t>(first) * size_of(sum);
-                  const void* const in = at;
-                  reducer.reduce(sum, sum, at, {&in, 1}, static_cast<size_t>(count));
-                });
-    records[static_cast<size_t>(thread)] = reducer.record();
-  });
-  for (const View& view : memory.views) {
-    if (view.cls < 0) continue;
-    optim.counters.moved_bytes +=
-        view.segment.count * static_cast<int64_t>(size_of(section_of(optim, view).sum()));
-  }
-  return total(records);
-}
-
-void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, double limit) {
-  const int64_t elements = elements_with_gradient(memory);
-  share_out(*optim.pool, elements, kBlock, [&](int, int64_t begin, int64_t end) {
-    walk_pieces(
-        optim, memory, begin, end, [&](size_t, const View& view, int64_t first, int64_t count) {
-          const DType sum = section_of(optim, view).sum();
-          std::byte* const at = view.reduced + static_cast<size_t>(first) * size_of(sum);
-          const auto values = static_cast<size_t>(count);
-          sum == DType::f64 ? clamp_scaled(reinterpret_cast<double*>(at), values, factor, limit)
-                            : clamp_scaled(reinterpret_cast<float*>(at), values,
-                                           static_cast<float>(factor), static_cast<float>(limit));
-        });
-  });
-}
 
 uint64_t update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor, bool fused) {
   const Runs& runs = fused ? memory.fused : memory.from_reduced;
@@ -369,7 +243,7 @@ uint64_t update_share(Call& call, Optimizer& optim, StepMemory& memory, double f
   });
   const uint32_t used = optim.slots_used();
   for (const Run& run : runs.runs) {
-    const Section& section = optim.plan.sections()[static_cast<size_t>(run.section)];
+    const Section& section = optim.plan.section(run.section);
     const bool keeps = optim.master_of(section) == Master::full;  // then the parameter is not read
     size_t bytes = runs.source_width * size_of(fused ? section.grad_dtype : section.sum()) +
                    size_of(section.dtype) * (keeps ? 1 : 2) +
@@ -387,8 +261,8 @@ uint64_t update_share(Call& call, Optimizer& optim, StepMemory& memory, double f
 void copy_share(const Optimizer& optim, const StepMemory& memory) {
   for (size_t v = 0; v < memory.views.size(); v++) {
     const View& view = memory.views[v];
-    const size_t bytes =
-        static_cast<size_t>(view.segment.count) * size_of(section_of(optim, view).dtype);
+    const size_t bytes = static_cast<size_t>(view.segment.count) *
+                         size_of(optim.plan.section(view.segment.section).dtype);
     std::byte* const* targets = &memory.view_targets[v * memory.target_width];
     for (size_t i = 1; i < memory.target_width && targets[i] != nullptr; i++)
       std::memcpy(targets[i], targets[0], bytes);

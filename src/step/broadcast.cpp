@@ -13,9 +13,8 @@ namespace zero {
 namespace {
 
 Status check(const Optimizer& optim, int32_t root) {
-  if (optim.params.empty()) return Status(ZERO_ERR_STATE, "no parameters are registered");
-  if (optim.phase != Phase::open)
-    return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
+  ZERO_TRY(optim.check_params());
+  ZERO_TRY(optim.check_open());
   if (root < ZERO_ROOT_NONE || root >= optim.world())
     return Status(ZERO_ERR_ARGUMENT,
                   text("root ", root, " is no rank of a world of ", optim.world()));
@@ -85,10 +84,7 @@ Status broadcast(Call& call, Optimizer& optim, int32_t root) {
 
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
   ZERO_TRY(broadcast(call, optim, root));
-  if (!optim.has_masters()) return Status();
-  optim.take_masters();
-  // Who has returned may write shared parameters, so all have read them.
-  return call.vote("masters", Status());
+  return retake_masters(call, optim);
 }
 
 }  // namespace zero

@@ -21,10 +21,8 @@ void scale(const std::byte* from, std::byte* to, int64_t count, double factor) {
 Status check(const Optimizer& optim, int32_t flags) {
   if ((flags & ~ZERO_SHARE_KEEP_MASTERS) != 0)
     return {ZERO_ERR_ARGUMENT, text("share flags ", flags, " are unknown")};
-  if (optim.params.empty()) return {ZERO_ERR_STATE, "no parameters are registered"};
-  if (optim.not_loaded)
-    return {ZERO_ERR_NOT_LOADED, "a load failed half way: load a checkpoint first"};
-  return {};
+  ZERO_TRY(optim.check_params());
+  return optim.check_loaded();
 }
 
 }  // namespace
@@ -52,11 +50,7 @@ Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
   optim.phase = Phase::open;  // sharing forgets where reduced gradients stand
   optim.comm->publishing = true;
   Status status = share_params(call, optim);
-  if (status.ok() && optim.has_masters() && (flags & ZERO_SHARE_KEEP_MASTERS) == 0) {
-    optim.take_masters();
-    // Who has returned may write shared parameters, so all have read them.
-    status = call.vote("masters", Status());
-  }
+  if (status.ok() && (flags & ZERO_SHARE_KEEP_MASTERS) == 0) status = retake_masters(call, optim);
   optim.comm->publishing = optim.comm->aborted();
   return status;
 }

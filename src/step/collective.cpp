@@ -5,7 +5,7 @@
 
 #include "base/os.h"
 #include "kernels/float_environment.h"
-#include "step/apply.h"
+#include "step/reduce.h"
 #include "step/walks.h"
 
 namespace zero::collective {
@@ -28,7 +28,7 @@ void for_each_part(const Transfer& transfer, const std::vector<Segment>& segment
 }
 
 const Section& section_of(const Optimizer& optim, const Transfer& transfer) {
-  return optim.plan.sections()[static_cast<size_t>(transfer.section)];
+  return optim.plan.section(transfer.section);
 }
 
 /// The type in which a section's gradients travel. What an engine sums itself has the sum's, though
@@ -151,7 +151,7 @@ void pack_gradients(Optimizer& optim, const StepMemory& memory, const Transfer& 
 void take_own(Optimizer& optim, const StepMemory& memory) {
   const FloatEnvironment environment;
   for (const Segment& segment : optim.segments()) {
-    const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
+    const Section& section = optim.plan.section(segment.section);
     const std::byte* grad = memory.grads[static_cast<size_t>(segment.param)];
     std::byte* const to = memory.reduced.data() + section.sum_at(segment.share);
     const auto count = static_cast<size_t>(segment.count);

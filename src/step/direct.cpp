@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "base/os.h"
-#include "step/apply.h"
+#include "step/reduce.h"
 #include "step/walks.h"
 
 namespace zero::direct {

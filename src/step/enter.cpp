@@ -266,6 +266,11 @@ void adopt(StepMemory& memory, std::span<const EntryRecord> all) {
   for (const EntryRecord& record : all) memory.versions.push_back(record.version);
 }
 
+/// Who has returned may write shared parameters, so all have read them.
+Status all_have_masters(Call& call, const Optimizer& optim) {
+  return optim.has_masters() ? call.vote("masters", Status()) : Status();
+}
+
 }  // namespace
 
 StepMemory& step_memory(Optimizer& optim) {
@@ -294,8 +299,12 @@ Status seal(Call& call, Optimizer& optim) {
   optim.counters.staging_bytes = 0;
   drop_views(memory);
   os().reached("seal.done");
-  // Who has returned may write shared parameters, so all have read them.
-  return optim.has_masters() ? call.vote("seal: masters", Status()) : Status();
+  return all_have_masters(call, optim);
+}
+
+Status retake_masters(Call& call, Optimizer& optim) {
+  if (optim.has_masters()) optim.take_masters();
+  return all_have_masters(call, optim);
 }
 
 Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {

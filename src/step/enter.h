@@ -27,6 +27,9 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry);
 /// or none.
 Status seal(Call& call, Optimizer& optim);
 
+/// Make the parameters, as they stand, every rank's masters, if there are any.
+Status retake_masters(Call& call, Optimizer& optim);
+
 /// Make every rank's parameter placements readable, inside a call that has entered otherwise.
 Status sync_placements(Call& call, Optimizer& optim, StepMemory& memory);
 

@@ -9,6 +9,7 @@
 #include "step/apply.h"
 #include "step/enter.h"
 #include "step/publish.h"
+#include "step/reduce.h"
 #include "step/tables.h"
 #include "step/views.h"
 #include "step/walks.h"
@@ -26,16 +27,6 @@ class Stopwatch {
   double& seconds_;
   int64_t start_;
 };
-
-Status check_loaded(const Optimizer& optim) {
-  if (!optim.not_loaded) return Status();
-  return Status(ZERO_ERR_NOT_LOADED, "a load failed half way: load a checkpoint first");
-}
-
-Status check_params(const Optimizer& optim) {
-  if (!optim.params.empty()) return Status();
-  return Status(ZERO_ERR_STATE, "no parameters are registered");
-}
 
 Status check_flags(int32_t flags) {
   if (flags >= ZERO_REDUCE_MEAN && flags <= ZERO_REDUCE_NONE) return Status();
@@ -63,8 +54,8 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool k
   entry.keeps = keeps;
   entry.sums = sums;
   entry.args = std::move(args);
-  if (entry.local.ok()) entry.local = check_params(optim);
-  if (entry.local.ok()) entry.local = check_loaded(optim);
+  if (entry.local.ok()) entry.local = optim.check_params();
+  if (entry.local.ok()) entry.local = optim.check_loaded();
   if (entry.grads) {
     if (entry.local.ok()) entry.local = check_flags(grads.flags);
     const bool none = grads.flags == ZERO_REDUCE_NONE;
@@ -73,7 +64,7 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool k
     if (entry.local.ok()) entry.local = take_grads(optim, memory, grads.pointers, grads.count);
     entry.args += text("reduce flags ", grads.flags, "\n");
   } else if (entry.local.ok() && grads.pointers != nullptr) {
-    entry.local = Status(ZERO_ERR_STATE, "gradients are reduced already: step, or drop them first");
+    entry.local = optim.check_open();
   }
   const Stopwatch watch(optim.counters.vote_seconds);
   return enter(call, optim, memory, std::move(entry));
@@ -238,16 +229,12 @@ Status run_step(Call& call, Optimizer& optim, const Grads& grads, bool* skip) {
 
 Status seal_params(Call& call, Optimizer& optim) {
   Entry entry;
-  entry.local = check_params(optim);
+  entry.local = optim.check_params();
   return enter(call, optim, step_memory(optim), std::move(entry));
 }
 
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
-  Status local;
-  if (optim.phase == Phase::reduced) {
-    local = Status(ZERO_ERR_STATE, "gradients are reduced already: step, or drop them first");
-  }
-  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, std::move(local), {}));
+  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, optim.check_open(), {}));
   const double p = optim.options.max_grad_norm > 0 ? optim.options.grad_norm_type : 0;
   ZERO_TRY(get_ready(call, optim, false));
   ZERO_TRY(gather(call, optim, grads, p));

@@ -54,7 +54,7 @@ class Classes {
 Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& segment) {
   const Comm& comm = *optim.comm;
   const size_t begin = memory.view_targets.size();
-  const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
+  const Section& section = optim.plan.section(segment.section);
   const size_t offset = static_cast<size_t>(segment.first) * size_of(section.dtype);
   const size_t bytes = static_cast<size_t>(segment.count) * size_of(section.dtype);
   memory.view_targets.push_back(optim.params[static_cast<size_t>(segment.param)].data + offset);
@@ -104,7 +104,7 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
 /// sum's type and stays ours until the step.
 std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
                          const std::byte* own, bool in_place) {
-  const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
+  const Section& section = optim.plan.section(segment.section);
   const bool ours = own != nullptr && section.grad_dtype == section.sum() &&
                     ((in_place && !(optim.world() == 1 && optim.options.wire != DType::none)) ||
                      (!memory.none && (optim.world() > 1 ||
@@ -141,7 +141,7 @@ void join(const Optimizer& optim, StepMemory& memory, bool sources, Runs& out) {
   for (size_t v = 0; v < memory.views.size(); v++) {
     const View& view = memory.views[v];
     if (view.cls < 0) continue;
-    const Section& section = optim.plan.sections()[static_cast<size_t>(view.segment.section)];
+    const Section& section = optim.plan.section(view.segment.section);
     const auto source_bytes =
         static_cast<int64_t>(size_of(sources ? section.grad_dtype : section.sum()));
     const auto target_bytes = static_cast<int64_t>(size_of(section.dtype));
@@ -194,7 +194,7 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
     for (const Segment& segment : optim.plan.segments(owner)) {
       if (!foreign[static_cast<size_t>(segment.param)]) continue;
       if (sources && !grad_anywhere(memory, segment.param)) continue;
-      const Section& section = optim.plan.sections()[static_cast<size_t>(segment.section)];
+      const Section& section = optim.plan.section(segment.section);
       const size_t offset = static_cast<size_t>(segment.first) * size_of(section.dtype);
       const size_t bytes = static_cast<size_t>(segment.count) * size_of(section.dtype);
       Location from = ZERO_TRY(placement_of(optim, memory, owner, segment.param)).data;

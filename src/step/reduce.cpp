@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/reduce.h"
+
+#include "kernels/clamp.h"
+#include "step/share.h"
+
+namespace zero {
+namespace {
+
+const KernelTable& kernels() { return kernel_table(best_isa()); }
+
+/// A part of a view that lies in one block of the grid.
+struct Piece {
+  size_t view;
+  const Section& section;
+  size_t first;  // element of the view
+  size_t count;
+  std::byte* sums;
+};
+
+/// Walk the pieces of elements [begin, end) of the views with a gradient; a piece belongs to whom
+/// its first element does.
+template <class Walk>
+void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin, int64_t end,
+                 const Walk& walk) {
+  int64_t passed = 0;
+  for (size_t v = 0; v < memory.views.size() && passed < end; v++) {
+    const View& view = memory.views[v];
+    if (view.cls < 0) continue;
+    if (passed + view.segment.count > begin) {
+      const Section& section = optim.plan.section(view.segment.section);
+      for_each_piece(optim.plan, view.segment, [&](int64_t first, int64_t count) {
+        if (passed + first < begin || passed + first >= end) return;
+        const auto skipped = static_cast<size_t>(first);
+        walk(Piece{v, section, skipped, static_cast<size_t>(count),
+                   view.reduced + skipped * size_of(section.sum())});
+      });
+    }
+    passed += view.segment.count;
+  }
+}
+
+/// Deal the views with a gradient over the threads, at ends of blocks: on each, `walk` gets its
+/// elements.
+void share_out_views(const Optimizer& optim, const StepMemory& memory,
+                     const std::function<void(int thread, int64_t begin, int64_t end)>& walk) {
+  int64_t elements = 0;
+  for (const View& view : memory.views) elements += view.cls < 0 ? 0 : view.segment.count;
+  share_out(*optim.pool, elements, kBlock, walk);
+}
+
+/// Let a reducer of each thread work on its pieces; the record of all.
+template <class Work>
+NormRecord reduce_pieces(const Optimizer& optim, const StepMemory& memory, double p,
+                         const Work& work) {
+  std::vector<NormRecord> records(static_cast<size_t>(optim.pool->threads()));
+  share_out_views(optim, memory, [&](int thread, int64_t begin, int64_t end) {
+    Reducer reducer(kernels(), p);
+    walk_pieces(optim, memory, begin, end,
+                [&](const Piece& piece) { work(thread, reducer, piece); });
+    records[static_cast<size_t>(thread)] = reducer.record();
+  });
+  NormRecord total;
+  for (const NormRecord& record : records) total.add(record);
+  return total;
+}
+
+/// Of every element that has a gradient, bytes_of(its section) were read or written.
+template <class Bytes>
+void count_moved(Optimizer& optim, const StepMemory& memory, const Bytes& bytes_of) {
+  for (const View& view : memory.views) {
+    if (view.cls < 0) continue;
+    const size_t bytes = bytes_of(optim.plan.section(view.segment.section));
+    optim.counters.moved_bytes += view.segment.count * static_cast<int64_t>(bytes);
+  }
+}
+
+}  // namespace
+
+NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p) {
+  const size_t width = memory.source_width;
+  struct Walker {
+    std::vector<const void*> in;
+    int pieces = 0;
+    bool aborted = false;
+  };
+  std::vector<Walker> walkers(static_cast<size_t>(optim.pool->threads()),
+                              Walker{std::vector<const void*>(width)});
+  const NormRecord record =
+      reduce_pieces(optim, memory, p, [&](int thread, Reducer& reducer, const Piece& piece) {
+        Walker& walker = walkers[static_cast<size_t>(thread)];
+        if (walker.aborted) return;
+        const DType from = piece.section.grad_dtype;
+        for (size_t i = 0; i < width; i++) {
+          const std::byte* source = memory.view_sources[piece.view * width + i];
+          walker.in[i] = source == nullptr ? kZeros : source + piece.first * size_of(from);
+        }
+        reducer.reduce(piece.section.sum(), from, piece.sums, walker.in, piece.count,
+                       rounding(optim, memory, piece.section));
+        if (++walker.pieces % 128 == 0) {
+          walker.aborted = call.comm().aborted();
+          if (thread == 0) call.progress();
+        }
+      });
+  count_moved(optim, memory, [&](const Section& section) {
+    return width * size_of(section.grad_dtype) + size_of(section.sum());
+  });
+  return record;
+}
+
+NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p) {
+  const NormRecord record =
+      reduce_pieces(optim, memory, p, [](int, Reducer& reducer, const Piece& piece) {
+        const DType sum = piece.section.sum();
+        const void* const in = piece.sums;
+        reducer.reduce(sum, sum, piece.sums, {&in, 1}, piece.count);
+      });
+  count_moved(optim, memory, [](const Section& section) { return size_of(section.sum()); });
+  return record;
+}
+
+void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, double limit) {
+  share_out_views(optim, memory, [&](int, int64_t begin, int64_t end) {
+    walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
+      if (piece.section.sum() == DType::f64) {
+        clamp_scaled(reinterpret_cast<double*>(piece.sums), piece.count, factor, limit);
+      } else {
+        clamp_scaled(reinterpret_cast<float*>(piece.sums), piece.count, static_cast<float>(factor),
+                     static_cast<float>(limit));
+      }
+    });
+  });
+}
+
+}  // namespace zero

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sums of gradients of this rank's share: made, measured, brought into limits.
+#pragma once
+
+#include "comm/comm.h"
+#include "step/memory.h"
+#include "step/norm.h"
+
+namespace zero {
+
+/// What gradients are rounded to before they are summed; what was reduced already is not.
+inline DType rounding(const Optimizer& optim, const StepMemory& memory, const Section& section) {
+  return memory.none ? DType::none : optim.rounding_of(section);
+}
+
+/// Sum every rank's gradients of this rank's share, in rank order, to where views say, and take the
+/// norm on the way (p = 0: none). Ends early when the comm is aborted.
+NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p);
+
+/// Turn the sums of the share into gradients by `factor`, and bring them into [-limit, limit].
+void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, double limit);
+
+/// The norm of the share as it is reduced.
+NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p);
+
+}  // namespace zero

@@ -1,45 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // N ranks equal one process, bit for bit: every rule, partition, kind of memory and comm.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 
-#include "support/ranks.h"
-#include "support/user_comm.h"
+#include "support/comms.h"
 #include "training.h"
 
 namespace zero::test {
 namespace {
 
-enum class CommKind { local, user };
-
 struct Rank {
   Outcome outcome;
   std::string error;
 };
-
-std::string fresh_name() {
-  static int next = 0;
-  return "equivalence-" + std::to_string(getpid()) + "-" + std::to_string(next++);
-}
-
-zero_comm* create(CommKind kind, const std::string& name, Engine* engine, int rank, int world) {
-  zero_comm_options options;
-  zero_comm_options_init(&options, sizeof options);
-  options.timeout_ms = options.late_ms = options.rendezvous_ms = 60'000;
-  zero_comm* comm = nullptr;
-  if (kind == CommKind::local) {
-    zero_comm_create_local(&comm, name.c_str(), rank, world, &options);
-    return comm;
-  }
-  const zero_comm_functions functions = as_public(Engine::functions());
-  zero_comm_create_user(&comm, &functions, engine->seat(rank), rank, world, &options);
-  return comm;
-}
 
 /// 'E' and an error, or 'P', the parameters and the norms.
 std::string run_rank(const Training& training, zero_comm* comm) {
@@ -70,11 +47,10 @@ Rank parse(const Training& training, const std::string& bytes) {
 }
 
 std::vector<Rank> run(const Training& training, RankKind ranks, CommKind kind = CommKind::local) {
-  const std::string name = fresh_name();
-  Engine engine(training.world);
+  const Meeting meeting(kind, training.world, 60'000);
   std::vector<Rank> out;
   for (const std::string& bytes : run_sound_ranks(ranks, training.world, [&](int rank) {
-         return run_rank(training, create(kind, name, &engine, rank, training.world));
+         return run_rank(training, meeting.join(rank));
        })) {
     out.push_back(parse(training, bytes));
   }
@@ -278,7 +254,7 @@ TEST(Equivalence, ranks_with_any_dtypes_equal_one_process) {
   size_t turn = 0;
   for (const Kind& kind : kKinds) {
     for (const Optimizer& optimizer : optimizers) {
-      for (const CommKind comm : {CommKind::local, CommKind::user}) {
+      for (const CommKind comm : kCommKinds) {
         turn++;
         Training training = base(1 + static_cast<int>(turn % static_cast<size_t>(max_world())));
         training.dtypes = kind.dtypes;
@@ -309,7 +285,7 @@ TEST(Equivalence, scaled_clipped_and_already_reduced_gradients_equal_one_process
   for (const Kind& kind : kKinds) {
     for (const double value : {0.0, 0.05}) {
       for (const double norm : {0.0, 0.5}) {
-        for (const CommKind comm : {CommKind::local, CommKind::user}) {
+        for (const CommKind comm : kCommKinds) {
           for (const bool reduced : {false, true}) {
             turn++;
             Training training = base(1 + static_cast<int>(turn % 4));
@@ -401,7 +377,7 @@ TEST(Equivalence, flushed_denormals_of_the_caller_change_nothing) {
   for (const Denormal& denormal : kDenormals) {
     for (const Flushes flushes : {Flushes::last_rank, Flushes::all_ranks}) {
       for (const int threads : {1, 2}) {
-        for (const CommKind kind : {CommKind::local, CommKind::user}) {
+        for (const CommKind kind : kCommKinds) {
           Training training = base(2);
           training.flushes = flushes;
           training.threads = threads;
@@ -505,7 +481,7 @@ TEST(Equivalence, frozen_parameters_and_settings_of_their_own_equal_one_process)
       optimizer.values.push_back(0.01);
     }
     for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
-      for (const CommKind comm : {CommKind::local, CommKind::user}) {
+      for (const CommKind comm : kCommKinds) {
         turn++;
         Training training = base(1 + static_cast<int>(turn * 7 / 2 % 5));
         training.optimizer = optimizer.number;
@@ -535,7 +511,6 @@ TEST(Equivalence, frozen_parameters_and_settings_of_their_own_equal_one_process)
 /// NAdam on parameters of one element, all 1, in one group: the rule that keeps most of the past.
 struct Lone {
   explicit Lone(size_t count) : data(count, 1.0f), grad(count) {
-    zero_comm_create_solo(&comm, nullptr);
     zero_options options;
     zero_options_init(&options, sizeof options);
     options.optimizer = ZERO_OPTIMIZER_NADAM;
@@ -572,7 +547,7 @@ struct Lone {
   }
 
   std::vector<float> data, grad;
-  zero_comm* comm = nullptr;
+  zero_comm* const comm = solo();
   zero_optim* optim = nullptr;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loss scaling, and what is done about gradients that are not finite: all ranks decide the same.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -11,15 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "support/ranks.h"
+#include "support/comms.h"
 #include "support/scratch.h"
-#include "support/user_comm.h"
 #include "zero.h"
 
 namespace zero::test {
 namespace {
-
-enum class CommKind { local, user };
 
 constexpr int64_t kElements = 3000;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -27,9 +23,9 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// One rank with one tensor of ones and plain SGD.
 class Rank {
  public:
-  Rank(zero_comm* comm, const zero_options& options) : comm_(comm), data_(kElements, 1.0f) {
+  Rank(zero_comm* comm, const zero_options& options) : data_(kElements, 1.0f) {
     grad_.resize(kElements);
-    EXPECT_EQ(zero_create(&optim_, comm_, &options), ZERO_OK) << zero_last_error();
+    EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << zero_last_error();
     zero_param param;
     zero_param_init(&param, sizeof param);
     param.name = "w";
@@ -39,10 +35,7 @@ class Rank {
     param.ndim = 1;
     EXPECT_EQ(zero_register_params(optim_, nullptr, &param, 1, nullptr), ZERO_OK);
   }
-  ~Rank() {
-    zero_free(optim_);
-    zero_comm_free(comm_);
-  }
+  ~Rank() { zero_free(optim_); }
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
@@ -61,7 +54,6 @@ class Rank {
   const std::vector<float>& data() const { return data_; }
 
  private:
-  zero_comm* comm_;
   zero_optim* optim_ = nullptr;
   std::vector<float> data_, grad_;
 };
@@ -81,24 +73,9 @@ zero_options plain_sgd() {
 /// Run `body` on every rank, as threads.
 void on_ranks(CommKind kind, int world, const zero_options& options,
               const std::function<void(Rank&, int)>& body) {
-  static int number = 0;
-  const std::string name = "scale-" + std::to_string(getpid()) + "-" + std::to_string(number++);
-  Engine engine(world);
-  run_sound_ranks(RankKind::threads, world, [&](int rank) -> std::string {
-    zero_comm_options patience;
-    zero_comm_options_init(&patience, sizeof patience);
-    patience.timeout_ms = patience.late_ms = patience.rendezvous_ms = 30'000;
-    zero_comm* comm = nullptr;
-    if (kind == CommKind::local) {
-      zero_comm_create_local(&comm, name.c_str(), rank, world, &patience);
-    } else {
-      const zero_comm_functions functions = as_public(Engine::functions());
-      zero_comm_create_user(&comm, &functions, engine.seat(rank), rank, world, &patience);
-    }
-    EXPECT_NE(comm, nullptr) << zero_last_error();
+  on_ranks(kind, world, [&](zero_comm* comm, int rank) {
     Rank self(comm, options);
     body(self, rank);
-    return "";
   });
 }
 
@@ -121,7 +98,7 @@ struct Scaler {
 };
 
 TEST(LossScale, follows_torchs_rule_on_every_rank_and_skipped_steps_change_nothing) {
-  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+  for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= 3; world++) {
       zero_options options = plain_sgd();
       options.loss_scale = 1024;
@@ -230,7 +207,7 @@ TEST(LossScale, settings_that_make_no_sense_are_refused) {
 }
 
 TEST(Nonfinite, gradients_are_an_error_on_every_rank_if_asked_for_and_change_nothing) {
-  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+  for (const CommKind kind : kCommKinds) {
     zero_options options = plain_sgd();
     options.nonfinite = ZERO_NONFINITE_ERROR;
     on_ranks(kind, 3, options, [](Rank& self, int rank) {

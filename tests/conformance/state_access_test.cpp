@@ -2,7 +2,6 @@
 // Single tensors of the state, and steps by hand: what a gather gives is what a save writes, what
 // is set is what was taken, and ranks that set different things are told.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -14,9 +13,8 @@
 #include "state/manifest.h"
 #include "state/safetensors.h"
 #include "stored.h"
-#include "support/ranks.h"
+#include "support/comms.h"
 #include "support/scratch.h"
-#include "support/user_comm.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -24,8 +22,6 @@ namespace {
 
 constexpr int32_t kPartitions[] = {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY,
                                    ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL};
-
-enum class CommKind { local, user };
 
 struct Tensor {
   std::string name;
@@ -197,31 +193,9 @@ class Rank {
   std::vector<std::vector<std::byte>> data_, grads_;
 };
 
-/// body(comm, rank) on `world` threads.
-void on_ranks(CommKind kind, int world, const std::function<void(zero_comm*, int rank)>& body) {
-  static int runs = 0;
-  const std::string name = "access-" + std::to_string(getpid()) + "-" + std::to_string(runs++);
-  Engine engine(world);
-  run_sound_ranks(RankKind::threads, world, [&](int rank) {
-    zero_comm_options options;
-    zero_comm_options_init(&options, sizeof options);
-    options.timeout_ms = options.late_ms = options.rendezvous_ms = 30'000;
-    zero_comm* comm = nullptr;
-    if (kind == CommKind::local) {
-      zero_comm_create_local(&comm, name.c_str(), rank, world, &options);
-    } else {
-      const zero_comm_functions functions = as_public(Engine::functions());
-      zero_comm_create_user(&comm, &functions, engine.seat(rank), rank, world, &options);
-    }
-    body(comm, rank);
-    zero_comm_free(comm);
-    return std::string();
-  });
-}
-
 void in_every_world(const std::function<void(zero_comm*, const Choices&, int turn)>& body) {
   int turn = 0;
-  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+  for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= 4; world++) {
       for (const int32_t partition : kPartitions) {
         const int32_t master = ++turn % 2 ? ZERO_MASTER_FLOAT32 : ZERO_MASTER_REMAINDER;
@@ -305,7 +279,7 @@ TEST(StateGather, equals_what_a_save_writes) {
 }
 
 TEST(StateGather, what_a_parameter_does_not_have_yet_is_told_on_all_ranks) {
-  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+  for (const CommKind kind : kCommKinds) {
     on_ranks(kind, 2, [](zero_comm* comm, int) {
       Rank rank(comm, {});
       float values[1] = {7};
@@ -371,7 +345,7 @@ TEST(StateSet, what_was_taken_trains_on_as_if_it_had_been_there) {
 }
 
 TEST(StateSet, parameters_that_were_updated_alike_part_when_their_steps_do) {
-  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+  for (const CommKind kind : kCommKinds) {
     on_ranks(kind, 2, [](zero_comm* comm, int) {
       Rank kept(comm, {}), bound(comm, {});
       for (Rank* const one : {&kept, &bound}) {
@@ -390,7 +364,7 @@ TEST(StateSet, parameters_that_were_updated_alike_part_when_their_steps_do) {
 
 TEST(StateGather, passes_large_tensors_in_chunks_and_seals_first) {
   constexpr int64_t kSize = 800'011;  // a rank's part is more than a chunk
-  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+  for (const CommKind kind : kCommKinds) {
     for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY}) {
       on_ranks(kind, 2, [&](zero_comm* comm, int rank) {
         zero_options options;
@@ -451,7 +425,7 @@ TEST(StateSet, takes_what_is_owned_of_a_range_and_zeros_the_rest) {
 }
 
 TEST(StateSet, ranks_that_set_other_state_are_told_by_name_and_may_make_up_for_it) {
-  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+  for (const CommKind kind : kCommKinds) {
     on_ranks(kind, 3, [](zero_comm* comm, int rank_number) {
       Rank rank(comm, {});
       const auto differs = [&](const char* words) {

@@ -2,7 +2,6 @@
 // Parameters that freeze and thaw, and that have settings of their own, against recorded runs of
 // torch.optim (tests/data/make_torch_traces.py), through the public header, by two ranks.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "support/ranks.h"
+#include "support/comms.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -156,14 +155,9 @@ TEST(TorchParams, frozen_parameters_and_settings_of_their_own_follow_torch_step_
   constexpr size_t kFirst = kTensors * (kSteps + 1), kOfCase = kTensors * kSteps;
   ASSERT_EQ(cases.size(), 9u) << "in " << data_directory();
   ASSERT_EQ(rows.size(), kFirst + cases.size() * kOfCase);
-  const std::string name = "torch-params-" + std::to_string(getpid());
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) {
-    zero_comm* comm = nullptr;
-    EXPECT_EQ(zero_comm_create_local(&comm, name.c_str(), rank, 2, nullptr), ZERO_OK);
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
     for (size_t c = 0; c < cases.size(); c++)
       follow(cases[c], comm, rows, &rows[kFirst + c * kOfCase]);
-    zero_comm_free(comm);
-    return std::string();
   });
 }
 

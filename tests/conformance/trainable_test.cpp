@@ -2,32 +2,18 @@
 // What a parameter has of its own: whether it is trained, its factor of lr, its weight decay. That
 // runs with all of it equal one process is in equivalence_test.cpp.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
 #include <cmath>
 #include <functional>
 #include <map>
 
-#include "support/ranks.h"
+#include "support/comms.h"
 #include "support/scratch.h"
-#include "support/user_comm.h"
 #include "zero.h"
 
 namespace zero::test {
 namespace {
-
-std::string last() { return zero_last_error(); }
-
-::testing::AssertionResult says(const std::string& words) {
-  if (last().find(words) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "'" << last() << "' does not say '" << words << "'";
-}
-
-std::string fresh_name() {
-  static int next = 0;
-  return "trainable-" + std::to_string(getpid()) + "-" + std::to_string(next++);
-}
 
 constexpr size_t kParams = 4;
 constexpr int64_t kSize = 3000;
@@ -111,21 +97,6 @@ struct Model {
   std::array<size_t, kParams> offsets;
 };
 
-zero_comm* solo() {
-  zero_comm* comm = nullptr;
-  EXPECT_EQ(zero_comm_create_solo(&comm, nullptr), ZERO_OK);
-  return comm;
-}
-
-zero_comm* local(const std::string& name, int rank, int world) {
-  zero_comm_options options;
-  zero_comm_options_init(&options, sizeof options);
-  options.timeout_ms = options.late_ms = options.rendezvous_ms = 30'000;
-  zero_comm* comm = nullptr;
-  EXPECT_EQ(zero_comm_create_local(&comm, name.c_str(), rank, world, &options), ZERO_OK) << last();
-  return comm;
-}
-
 void flag(zero_param& param, int32_t flag) { param.flags |= flag; }
 
 TEST(Trainable, what_a_frozen_gradient_holds_is_neither_counted_nor_in_the_norm) {
@@ -201,11 +172,11 @@ TEST(Trainable, freezing_never_moves_an_owner) {
   for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
     std::array<std::vector<std::string>, 2> owners;
     for (const bool freezes : {false, true}) {
-      const std::string name = fresh_name();
+      const Meeting meeting(CommKind::local, 3);
       owners[freezes] = run_sound_ranks(RankKind::threads, 3, [&](int rank) {
         Model model;
         model.build(
-            local(name, rank, 3), ZERO_OPTIMIZER_SGD,
+            meeting.join(rank), ZERO_OPTIMIZER_SGD,
             [&](auto& params) {
               if (freezes) flag(params[3], ZERO_PARAM_FROZEN);
             },
@@ -239,10 +210,10 @@ TEST(Trainable, freezing_never_moves_an_owner) {
 }
 
 TEST(Trainable, ranks_that_freeze_differently_are_told_the_parameter) {
-  const std::string name = fresh_name();
+  const Meeting meeting(CommKind::local, 3);
   run_sound_ranks(RankKind::threads, 3, [&](int rank) {
     Model model;
-    model.build(local(name, rank, 3), ZERO_OPTIMIZER_SGD);
+    model.build(meeting.join(rank), ZERO_OPTIMIZER_SGD);
     EXPECT_EQ(model.step(), ZERO_OK) << last();
     const float before = model.value(2);
     const std::function<zero_status()> calls[] = {
@@ -273,10 +244,10 @@ TEST(Trainable, registrations_that_differ_in_what_is_the_parameters_own_are_name
       {"lr_scale", [](auto& params) { params[0].lr_scale = std::nextafter(0.5, 1); }},
       {"weight_decay", [](auto& params) { params[0].weight_decay = 0.25; }}};
   for (const auto& [words, change] : cases) {
-    const std::string name = fresh_name();
+    const Meeting meeting(CommKind::local, 2);
     run_sound_ranks(RankKind::threads, 2, [&, words = words, &change = change](int rank) {
       Model model;
-      model.build(local(name, rank, 2), ZERO_OPTIMIZER_SGD, [&](auto& params) {
+      model.build(meeting.join(rank), ZERO_OPTIMIZER_SGD, [&](auto& params) {
         params[0].lr_scale = 0.5;
         params[0].weight_decay = 0.125;
         flag(params[0], ZERO_PARAM_LR_SCALE | ZERO_PARAM_WEIGHT_DECAY);
@@ -292,21 +263,16 @@ TEST(Trainable, registrations_that_differ_in_what_is_the_parameters_own_are_name
 TEST(Trainable, a_steady_step_with_frozen_parameters_costs_no_call_more) {
   // Of the engine's functions, calls in one steady step: all trained, one frozen, three of them.
   std::array<std::map<std::string, int>, 3> calls;
-  Engine engine(2);
+  const Meeting meeting(CommKind::user, 2);
   run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     std::map<std::string, int> counted;
-    EngineSeat* seat = engine.seat(rank);
-    seat->before = [&](const char* function) {
-      counted[function]++;
-      return ZERO_OK;
-    };
-    zero_comm* comm = nullptr;
-    const zero_comm_functions functions = as_public(Engine::functions());
-    zero_comm_options options;
-    zero_comm_options_init(&options, sizeof options);
-    EXPECT_EQ(zero_comm_create_user(&comm, &functions, seat, rank, 2, &options), ZERO_OK);
     Model model;
-    model.build(comm, ZERO_OPTIMIZER_ADAMW);
+    model.build(meeting.join(rank,
+                             [&](const char* function) {
+                               counted[function]++;
+                               return ZERO_OK;
+                             }),
+                ZERO_OPTIMIZER_ADAMW);
     for (size_t frozen = 0; frozen < 3; frozen++) {
       if (frozen == 1) {
         EXPECT_EQ(zero_set_trainable(model.optim, 1, 0), ZERO_OK);
@@ -357,119 +323,6 @@ TEST(Trainable, checkpoints_hold_frozen_parameters_and_leave_frozen_what_is) {
   EXPECT_EQ(model.step(), ZERO_OK) << last();
   EXPECT_EQ(model.value(0), 7);
   EXPECT_EQ(model.value(1), expected);  // its second update, of the state after its first
-}
-
-/// Two parameters of integers around one that is trained, in memory of the rank's own.
-struct Mixed {
-  explicit Mixed(zero_comm* seat, int32_t partition) : comm(seat) {
-    zero_options options;
-    zero_options_init(&options, sizeof options);
-    options.optimizer = ZERO_OPTIMIZER_ADAM;
-    options.partition = partition;
-    EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
-    const int64_t size = kSize, one = 1;
-    std::array<zero_param, 3> params;
-    for (zero_param& param : params) {
-      zero_param_init(&param, sizeof param);
-      param.shape = &size;
-      param.ndim = 1;
-      param.flags = ZERO_PARAM_FROZEN;
-    }
-    params[0].name = "ids";
-    params[0].data = ids.data();
-    params[0].dtype = ZERO_INT64;
-    params[1].name = "w";
-    params[1].data = w.data();
-    params[1].grad = grad.data();
-    params[1].flags = 0;
-    params[2].name = "count";
-    params[2].data = &count;
-    params[2].shape = &one;
-    params[2].dtype = ZERO_INT32;
-    EXPECT_EQ(zero_register_params(optim, nullptr, params.data(), 3, nullptr), ZERO_OK) << last();
-  }
-  ~Mixed() {
-    zero_free(optim);
-    zero_comm_free(comm);
-  }
-  void fill(int rank) {
-    for (size_t i = 0; i < ids.size(); i++)
-      ids[i] = (int64_t{1} << 60) + static_cast<int64_t>(i) * (rank + 1);
-    count = INT32_MAX - rank;
-  }
-  bool holds(int rank) {
-    for (size_t i = 0; i < ids.size(); i++) {
-      if (ids[i] != (int64_t{1} << 60) + static_cast<int64_t>(i) * (rank + 1)) return false;
-    }
-    return count == INT32_MAX - rank;
-  }
-
-  zero_comm* comm;
-  zero_optim* optim = nullptr;
-  std::vector<int64_t> ids = std::vector<int64_t>(kSize);
-  std::vector<float> w = std::vector<float>(kSize, 1), grad = std::vector<float>(kSize, 1);
-  int32_t count = 0;
-};
-
-TEST(Trainable, integers_are_broadcast_saved_and_loaded_but_never_trained) {
-  for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
-    const Scratch scratch;
-    std::vector<float> trained;
-    for (const int world : {3, 2}) {  // the first saves, the second loads and goes on
-      Engine engine(world);
-      const std::string name = fresh_name();
-      run_sound_ranks(RankKind::threads, world, [&](int rank) {
-        zero_comm* comm = nullptr;
-        const zero_comm_functions functions = as_public(Engine::functions());
-        if (world == 2) {
-          EXPECT_EQ(zero_comm_create_user(&comm, &functions, engine.seat(rank), rank, 2, nullptr),
-                    ZERO_OK);
-        }
-        Mixed model(world == 2 ? comm : local(name, rank, world), partition);
-        model.fill(rank);
-        EXPECT_EQ(zero_set_trainable(model.optim, 0, 1), ZERO_ERR_UNSUPPORTED);
-        EXPECT_TRUE(says("'ids' is int64"));
-        EXPECT_EQ(zero_set_trainable(model.optim, 0, 0), ZERO_OK);
-        if (world == 3) {
-          EXPECT_EQ(zero_broadcast_params(model.optim, 1, nullptr), ZERO_OK) << last();
-        } else {
-          EXPECT_EQ(zero_state_load(model.optim, (scratch / "c").c_str(), nullptr), ZERO_OK)
-              << last();
-        }
-        EXPECT_TRUE(model.holds(1));
-        const int32_t count = std::exchange(model.count, 100 + rank);
-        EXPECT_EQ(zero_step(model.optim, nullptr), ZERO_OK) << last();
-        EXPECT_EQ(model.count, 100 + rank);  // a step writes nothing that is frozen
-        model.count = count;
-        EXPECT_TRUE(model.holds(1));
-        std::vector<int64_t> gathered(kSize);
-        EXPECT_EQ(
-            zero_state_gather(model.optim, 0, nullptr, ZERO_ALL_RANKS, gathered.data(), kSize),
-            ZERO_OK)
-            << last();
-        EXPECT_EQ(gathered, model.ids);
-        EXPECT_EQ(zero_state_set(model.optim, 0, "exp_avg", 0, kSize, gathered.data()),
-                  ZERO_ERR_ARGUMENT);
-        EXPECT_EQ(zero_state_set_scalar(model.optim, 0, "step", 5), ZERO_ERR_ARGUMENT);
-        EXPECT_EQ(zero_state_set_scalar(model.optim, ZERO_ALL_PARAMS, "step", world == 3 ? 1 : 2),
-                  ZERO_OK)
-            << last();
-        if (world == 3) {
-          EXPECT_EQ(zero_state_save(model.optim, (scratch / "c").c_str(), nullptr), ZERO_OK)
-              << last();
-          EXPECT_EQ(zero_step(model.optim, nullptr), ZERO_OK) << last();
-          if (rank == 0) trained = model.w;
-        } else {
-          EXPECT_EQ(model.w, trained);
-        }
-        zero_statistics statistics;
-        zero_statistics_init(&statistics, sizeof statistics);
-        zero_stats(model.optim, &statistics);
-        EXPECT_LE(statistics.state_bytes, (kSize + 1024) * 2 * int64_t{sizeof(float)});
-        return std::string();
-      });
-    }
-  }
 }
 
 TEST(Trainable, own_settings_scale_the_groups_lr_and_replace_its_weight_decay) {

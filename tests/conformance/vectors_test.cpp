@@ -2,7 +2,6 @@
 // Runs so small that their numbers can be checked by hand, through the public header: every world
 // up to five, the local comm and an engine's own collectives, and the same bits on every rank.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,9 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "support/ranks.h"
+#include "support/comms.h"
 #include "support/scratch.h"
-#include "support/user_comm.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -23,22 +21,6 @@ namespace {
 constexpr int kMaxWorld = 5;
 constexpr int32_t kPartitions[] = {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY,
                                    ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL};
-
-enum class CommKind { local, user };
-
-zero_comm* join(CommKind kind, const std::string& name, Engine& engine, int rank) {
-  zero_comm_options options;
-  zero_comm_options_init(&options, sizeof options);
-  options.timeout_ms = options.late_ms = options.rendezvous_ms = 30'000;
-  zero_comm* comm = nullptr;
-  if (kind == CommKind::local) {
-    zero_comm_create_local(&comm, name.c_str(), rank, engine.world(), &options);
-    return comm;
-  }
-  const zero_comm_functions functions = as_public(Engine::functions());
-  zero_comm_create_user(&comm, &functions, engine.seat(rank), rank, engine.world(), &options);
-  return comm;
-}
 
 struct Choices {
   int32_t partition = ZERO_PARTITION_EVEN;
@@ -146,17 +128,12 @@ class Rank {
 /// bits.
 void train(CommKind kind, int world, const Choices& choices,
            const std::function<std::vector<float>(Rank&, int rank)>& body) {
-  const std::string what = std::string(kind == CommKind::local ? "local" : "user") + ", world " +
-                           std::to_string(world) + ", partition " +
-                           std::to_string(choices.partition);
-  static int count = 0;
-  const std::string name = "vectors-" + std::to_string(getpid()) + "-" + std::to_string(count++);
-  Engine engine(world);
+  const std::string what = std::string(name_of(kind)) + ", world " + std::to_string(world) +
+                           ", partition " + std::to_string(choices.partition);
+  const Meeting meeting(kind, world);
   const std::vector<std::string> ends = run_sound_ranks(RankKind::threads, world, [&](int rank) {
     SCOPED_TRACE(what + ", rank " + std::to_string(rank));
-    zero_comm* const comm = join(kind, name, engine, rank);
-    EXPECT_NE(comm, nullptr) << zero_last_error();
-    Rank one(comm, choices);
+    Rank one(meeting.join(rank), choices);
     const std::vector<float> values = body(one, rank);
     return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   });
@@ -192,7 +169,7 @@ TEST(Vectors, momentum_goes_on_after_a_reload_on_another_number_of_ranks) {
     rank.reduce(w);
     rank.step();
   };
-  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+  for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= kMaxWorld; world++) {
       const Choices choices{.partition = kPartitions[world % 4], .lr = 0.1, .momentum = 0.9};
       const Scratch scratch;
@@ -227,7 +204,7 @@ TEST(Vectors, momentum_goes_on_after_a_reload_on_another_number_of_ranks) {
 // Two ranks: gradients of w are 1 and 4, of b 1 and 2; their means 2.5 and 1.5 move 1 to 0.75 and
 // 2 to 1.85. More ranks lie evenly between the two, one rank has the mean.
 TEST(Vectors, every_rank_moves_by_the_mean_gradient) {
-  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+  for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= kMaxWorld; world++) {
       for (const int32_t partition : kPartitions) {
         train(kind, world, {.partition = partition}, [&](Rank& rank, int me) {
@@ -296,7 +273,7 @@ std::vector<float> all_of(const std::vector<Tensor>& model) {
 }
 
 TEST(Vectors, a_norm_counts_each_gradient_once_whoever_owns_it) {
-  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+  for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= kMaxWorld; world++) {
       for (const Norm& one : kNorms) {
         const Choices choices{.partition = ZERO_PARTITION_MANUAL, .lr = 1};
@@ -325,7 +302,7 @@ TEST(Vectors, a_norm_counts_each_gradient_once_whoever_owns_it) {
 }
 
 TEST(Vectors, the_clip_of_the_step_itself_is_that_of_the_mean) {
-  for (const CommKind kind : {CommKind::local, CommKind::user}) {
+  for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= kMaxWorld; world++) {
       for (const Norm& one : kNorms) {
         const Choices choices{

@@ -26,11 +26,6 @@ namespace {
 using Seat = std::shared_ptr<Comm>;
 using Ranks = std::vector<std::string>;
 
-std::string fresh_name() {
-  static int count = 0;
-  return text("exchange-test-", getpid(), "-", ++count);
-}
-
 CommOptions limits(int64_t timeout_ms, int64_t late_ms) {
   CommOptions options;
   options.timeout_ms = timeout_ms;
@@ -48,10 +43,6 @@ Seat join(const std::string& name, int rank, int world,
 
 std::string outcome(const Status& status) {
   return status.ok() ? "ok" : text(code_name(status.code()), ": ", status.text());
-}
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
 }
 
 /// One call with two votes, so that a rank can fail at its entry and inside it.
@@ -77,39 +68,14 @@ std::string live(const Seat& seat) {
 }
 
 std::vector<std::vector<Point>> points_of(int world) {
-  constexpr size_t kListBytes = 65536;
-  const std::string name = fresh_name();
-  SharedMemory lists(static_cast<size_t>(world) * kListBytes);
-  run_sound_ranks(RankKind::processes, world, [&](int rank) {
+  const std::string name = unique_name();
+  const auto points = points_of_ranks(world, [&](int rank) {
     const Seat seat = join(name, rank, world);
     watch_points();
-    const std::string said = live(seat);
-    std::string list;
-    for (const Point& point : passed_points())
-      list += text(point.name, " ", point.occurrence, "\n");
-    std::strcpy(lists.as<char>() + static_cast<size_t>(rank) * kListBytes, list.c_str());
-    return said;
+    return live(seat);
   });
-  std::vector<std::vector<Point>> points;
-  for (int rank = 0; rank < world; ++rank) {
-    std::istringstream list(lists.as<char>() + static_cast<size_t>(rank) * kListBytes);
-    points.emplace_back();
-    Point point;
-    while (list >> point.name >> point.occurrence) points.back().push_back(point);
-    EXPECT_GE(points.back().size(), 16u);
-  }
+  for (const auto& of_rank : points) EXPECT_GE(of_rank.size(), 16u);
   return points;
-}
-
-struct Toll {
-  volatile int64_t dead_ns;
-  volatile int64_t back_ns[8];
-};
-Toll* toll = nullptr;  // shared with the ranks
-
-void die_noticed() {
-  toll->dead_ns = now_ns();
-  die();
 }
 
 /// All ranks say the same; what they say of a failure has `parts`.
@@ -136,7 +102,7 @@ TEST(Exchange, a_rank_that_dies_at_any_point_ends_it_alike_for_all) {
       for (const Point& point : points[static_cast<size_t>(victim)]) {
         SCOPED_TRACE(text("world ", world, ", rank ", victim, " dies at ", point.name, " ",
                           point.occurrence));
-        const std::string name = fresh_name();
+        const std::string name = unique_name();
         SharedMemory memory(sizeof(Toll));
         toll = memory.as<Toll>();
         const std::vector<RankEnd> ends = run_ranks(RankKind::processes, world, [&](int rank) {
@@ -178,7 +144,7 @@ TEST(Exchange, a_rank_that_stops_at_any_point_ends_it_alike_for_all_and_itself) 
         const Point& point = points[static_cast<size_t>(victim)][i];
         SCOPED_TRACE(text("world ", world, ", rank ", victim, " stops at ", point.name, " ",
                           point.occurrence));
-        const std::string name = fresh_name();
+        const std::string name = unique_name();
         SharedMemory memory(4096);
         volatile pid_t* const stopped = memory.as<pid_t>();
         auto* const done = reinterpret_cast<std::atomic<int>*>(memory.data() + 64);
@@ -211,7 +177,7 @@ TEST(Exchange, a_rank_that_stops_at_any_point_ends_it_alike_for_all_and_itself) 
 
 /// A child of the dead rank lives on with all its descriptors: no socket will ever be closed.
 TEST(Exchange, a_living_child_does_not_hide_a_death) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   SharedMemory memory(sizeof(Toll));
   toll = memory.as<Toll>();
   const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) {
@@ -231,7 +197,7 @@ TEST(Exchange, a_living_child_does_not_hide_a_death) {
 
 /// A death must not wait to be noticed until a slow third rank has come.
 TEST(Exchange, a_death_is_told_while_another_rank_is_still_busy) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   SharedMemory memory(sizeof(Toll));
   toll = memory.as<Toll>();
   const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 3, [&](int rank) {
@@ -249,7 +215,7 @@ TEST(Exchange, a_death_is_told_while_another_rank_is_still_busy) {
 }
 
 TEST(Exchange, a_job_that_is_stopped_as_a_whole_goes_on_where_it_was) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   SharedMemory memory(4096);
   auto* const pids = reinterpret_cast<std::atomic<pid_t>*>(memory.data());
   const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
@@ -431,7 +397,7 @@ TEST(Exchange, the_cause_of_a_failure_is_its_own) {
 }
 
 TEST(Exchange, a_rank_that_does_not_enter_is_late_after_late_ms_and_one_inside_after_timeout_ms) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   const Ranks results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     const Seat seat = join(name, rank, 2, limits(150, 600));
     EXPECT_EQ(step(seat), "ok");
@@ -459,7 +425,7 @@ TEST(Exchange, a_rank_that_does_not_enter_is_late_after_late_ms_and_one_inside_a
 }
 
 TEST(Exchange, a_rank_that_works_on_is_waited_for) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   const Ranks results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     const Seat seat = join(name, rank, 2, limits(200, 200));
     Result<Call> call = seat->begin(Operation::step);
@@ -478,7 +444,7 @@ TEST(Exchange, the_log_says_after_10_seconds_for_whom_it_waits) {
   static std::string logged;
   set_log([](void*, int32_t, const char* message) { logged += message; }, nullptr,
           ZERO_LOG_WARNING);
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     const Seat seat = join(name, rank, 2);
     if (rank == 1) usleep(10'500'000);
@@ -494,7 +460,7 @@ TEST(Exchange, the_log_says_after_10_seconds_for_whom_it_waits) {
 
 TEST(Exchange, an_abort_from_another_thread_ends_a_wait_at_once) {
   for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
-    const std::string name = fresh_name();
+    const std::string name = unique_name();
     SharedMemory memory(sizeof(Toll));
     Toll* const times = memory.as<Toll>();
     const Ranks results = run_sound_ranks(kind, 3, [&](int rank) {
@@ -525,7 +491,7 @@ TEST(Exchange, an_abort_from_another_thread_ends_a_wait_at_once) {
 
 TEST(Exchange, a_rank_that_frees_its_comm_is_named) {
   for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
-    const std::string name = fresh_name();
+    const std::string name = unique_name();
     const Ranks results = run_sound_ranks(kind, 3, [&](int rank) -> std::string {
       const Seat seat = join(name, rank, 3);
       EXPECT_EQ(step(seat), "ok");
@@ -541,7 +507,7 @@ TEST(Exchange, a_rank_that_frees_its_comm_is_named) {
 TEST(Exchange, seats_freed_after_the_last_exchange_are_no_failure) {
   for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
     for (int i = 0; i < 30; ++i) {
-      const std::string name = fresh_name();
+      const std::string name = unique_name();
       EXPECT_EQ(run_sound_ranks(kind, 3, [&](int rank) { return step(join(name, rank, 3)); }),
                 Ranks(3, "ok"));
     }
@@ -551,8 +517,8 @@ TEST(Exchange, seats_freed_after_the_last_exchange_are_no_failure) {
 // ---- Several comms, several threads.
 
 TEST(Exchange, comms_of_one_process_fail_apart) {
-  const std::string one = fresh_name();
-  const std::string other = fresh_name();
+  const std::string one = unique_name();
+  const std::string other = unique_name();
   run_sound_ranks(RankKind::processes, 2, [&](int rank) {
     const Seat first = join(one, rank, 2, limits(150, 150));
     const Seat second = join(other, 1 - rank, 2);
@@ -567,8 +533,8 @@ TEST(Exchange, comms_of_one_process_fail_apart) {
 }
 
 TEST(Exchange, a_death_breaks_every_comm_of_the_dead) {
-  const std::string one = fresh_name();
-  const std::string other = fresh_name();
+  const std::string one = unique_name();
+  const std::string other = unique_name();
   const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
     const Seat first = join(one, rank, 3);
     const Seat second = rank == 0 ? nullptr : join(other, rank - 1, 2);
@@ -585,7 +551,7 @@ TEST(Exchange, a_death_breaks_every_comm_of_the_dead) {
 
 TEST(Exchange, two_processes_of_two_threads_are_one_group) {
   for (const bool death : {false, true}) {
-    const std::string name = fresh_name();
+    const std::string name = unique_name();
     const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int process) {
       Ranks results = run_sound_ranks(RankKind::threads, 2, [&](int thread) {
         const int rank = 2 * thread + process;
@@ -617,7 +583,7 @@ TEST(Exchange, two_processes_of_two_threads_are_one_group) {
 
 /// What a rank reads late must not have been written anew meanwhile.
 TEST(Exchange, a_slow_reader_reads_what_was_sent) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   run_sound_ranks(RankKind::processes, 2, [&](int rank) {
     const Seat seat = join(name, rank, 2);
     static SystemCalls slow;
@@ -644,7 +610,7 @@ TEST(Exchange, a_slow_reader_reads_what_was_sent) {
 
 TEST(Exchange, large_broadcasts_from_changing_roots_arrive_whole) {
   for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
-    const std::string name = fresh_name();
+    const std::string name = unique_name();
     run_sound_ranks(kind, 3, [&](int rank) {
       const Seat seat = join(name, rank, 3);
       for (int i = 0; i < 12; ++i) {
@@ -673,7 +639,7 @@ TEST(Exchange, large_broadcasts_from_changing_roots_arrive_whole) {
 
 TEST(Split, a_rank_that_dies_at_any_point_of_it_ends_it_for_the_parent) {
   const int step_size = full_run() ? 1 : 5;
-  const std::string counted = fresh_name();
+  const std::string counted = unique_name();
   SharedMemory count(4096);
   run_sound_ranks(RankKind::processes, 3, [&](int rank) {
     const Seat seat = join(counted, rank, 3);
@@ -686,7 +652,7 @@ TEST(Split, a_rank_that_dies_at_any_point_of_it_ends_it_for_the_parent) {
   for (int victim = 0; victim < 3; ++victim) {
     for (int n = 1 + victim; n <= count.as<int>()[victim]; n += step_size) {
       SCOPED_TRACE(text("rank ", victim, " dies at its point ", n));
-      const std::string name = fresh_name();
+      const std::string name = unique_name();
       SharedMemory memory(sizeof(Toll));
       toll = memory.as<Toll>();
       const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 3, [&](int rank) {

@@ -123,7 +123,7 @@ TEST_P(LocalCalls, whichever_fails_all_ranks_return_alike_and_leave_nothing_open
   for (int victim = 0; victim < 2; ++victim) {
     int reached_end = 0;
     for (int n = 1; reached_end < 3 && n < 400; ++n) {
-      const std::string name = text("local-calls-", getpid(), "-", victim, "-", n);
+      const std::string name = unique_name();
       SharedMemory count(4096);
       SCOPED_TRACE(text("call ", n, ever ? " and later ones" : "", " of rank ", victim));
       const std::vector<RankEnd> ends = run_ranks(

@@ -183,8 +183,7 @@ struct Outcome {
 };
 
 std::vector<Outcome> train(const Plot& plot, int world, int victim) {
-  static int count = 0;
-  const std::string name = text("memory-", getpid(), "-", count++);
+  const std::string name = unique_name();
   std::vector<Outcome> outcomes;
   for (std::string& result : run_sound_ranks(RankKind::processes, world, [&](int rank) {
          return Trainee(plot, name, rank, world, victim).go();

@@ -36,11 +36,6 @@ using Ranks = std::vector<std::string>;
 
 constexpr int64_t kLongMs = 20'000;
 
-std::string fresh_name() {
-  static int count = 0;
-  return text("rendezvous-test-", getpid(), "-", ++count);
-}
-
 CommOptions within(int64_t rendezvous_ms) {
   CommOptions options;
   options.rendezvous_ms = rendezvous_ms;
@@ -54,10 +49,6 @@ std::string outcome(const Result<Seat>& seat) {
   if (!call.ok()) return call.failure().text();
   const Status status = call->vote("test", {});
   return status.ok() ? "ok" : status.text();
-}
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
 }
 
 bool name_is_taken(const std::string& name) {
@@ -111,7 +102,7 @@ std::string hear_refusal(const Fd& connection) {
 TEST(Rendezvous, strangers_are_dropped_and_end_nothing) {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
-    const std::string name = fresh_name();
+    const std::string name = unique_name();
     std::vector<Fd> silent;
     std::thread last([&] { EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs))), "ok"); });
     for (int i = 0; i < 10; ++i) {
@@ -153,7 +144,7 @@ void say_hello_unsoundly(const std::string& name) {
 
 /// Also when the rank it says to be sits already, which would else have come twice.
 TEST(Rendezvous, a_hello_without_a_sound_life_page_is_a_strangers) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   std::vector<std::thread> ranks;
   std::vector<std::string> results(3);
   for (size_t rank : {size_t{0}, size_t{1}, size_t{2}}) {
@@ -169,7 +160,7 @@ TEST(Rendezvous, a_hello_without_a_sound_life_page_is_a_strangers) {
 }
 
 TEST(Rendezvous, more_strangers_than_ranks_may_wait_without_a_word) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   std::vector<Fd> silent;
   std::thread root([&] { EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs))), "ok"); });
   for (int i = 0; i < 100; ++i) silent.push_back(dial(name));
@@ -181,7 +172,7 @@ TEST(Rendezvous, more_strangers_than_ranks_may_wait_without_a_word) {
 
 TEST(Rendezvous, processes_of_other_users_are_turned_away) {
   if (geteuid() != 0) GTEST_SKIP() << "needs to become another user";
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   const pid_t pid = fork();
   if (pid == 0) {  // an intruder with a perfect hello
     if (setuid(65534) != 0) _exit(1);
@@ -206,7 +197,7 @@ TEST(Rendezvous, processes_of_other_users_are_turned_away) {
 
 TEST(Rendezvous, a_name_that_another_user_holds_is_reported) {
   if (geteuid() != 0) GTEST_SKIP() << "needs to become another user";
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   SharedMemory ready(4096);
   const pid_t pid = fork();
   if (pid == 0) {
@@ -229,7 +220,7 @@ TEST(Rendezvous, a_name_that_another_user_holds_is_reported) {
 
 /// Each rank joins with its own idea of its rank and of the world.
 Ranks join_as(const std::vector<std::pair<int, int>>& ideas, int64_t limit_ms = kLongMs) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   return run_sound_ranks(RankKind::processes, static_cast<int>(ideas.size()), [&](int i) {
     const auto [rank, world] = ideas[static_cast<size_t>(i)];
     return outcome(create_local(name, rank, world, within(limit_ms)));
@@ -260,7 +251,7 @@ TEST(Rendezvous, a_rank_that_comes_twice_is_named_at_once) {
 }
 
 TEST(Rendezvous, another_version_is_named_at_once_also_to_those_who_come_later) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   std::string answer, later;
   const int64_t start = now_ms();
   std::thread others([&] {
@@ -282,7 +273,7 @@ TEST(Rendezvous, another_version_is_named_at_once_also_to_those_who_come_later) 
 }
 
 TEST(Rendezvous, a_rank_0_of_another_version_is_named) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   Fd listener;
   ASSERT_EQ(local::listen_at(local::address_of_comm(name), &listener), 0);
   std::thread root([&] {
@@ -303,7 +294,7 @@ TEST(Rendezvous, a_rank_0_of_another_version_is_named) {
 
 TEST(Rendezvous, a_rank_out_of_range_is_named_at_once) {
   for (const int32_t rank : {-1, 2, 1 << 30}) {
-    const std::string name = fresh_name();
+    const std::string name = unique_name();
     std::string answer;
     std::thread odd([&] {
       Hello hello;
@@ -334,7 +325,7 @@ TEST(Rendezvous, senseless_arguments_are_refused) {
 
 TEST(Rendezvous, ranks_that_never_come_are_named_at_the_deadline) {
   for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
-    const std::string name = fresh_name();
+    const std::string name = unique_name();
     const int64_t start = now_ms();
     const Ranks results = run_sound_ranks(
         kind, 2, [&](int rank) { return outcome(create_local(name, 2 * rank, 4, within(300))); });
@@ -346,7 +337,7 @@ TEST(Rendezvous, ranks_that_never_come_are_named_at_the_deadline) {
 }
 
 TEST(Rendezvous, a_rank_0_that_never_comes_is_named_at_the_deadline) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   const int64_t start = now_ms();
   const std::string said = outcome(create_local(name, 1, 2, within(200)));
   EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS") &&
@@ -356,7 +347,7 @@ TEST(Rendezvous, a_rank_0_that_never_comes_is_named_at_the_deadline) {
 }
 
 TEST(Rendezvous, the_shortest_patience_of_any_rank_counts_for_all) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   const int64_t start = now_ms();
   expect_all_say(run_sound_ranks(RankKind::threads, 2,
                                  [&](int rank) {
@@ -368,7 +359,7 @@ TEST(Rendezvous, the_shortest_patience_of_any_rank_counts_for_all) {
 }
 
 TEST(Rendezvous, rank_0_may_come_last) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   const Ranks results = run_sound_ranks(RankKind::processes, 3, [&](int rank) {
     if (rank == 0) usleep(200'000);
     return outcome(create_local(name, rank, 3, within(kLongMs)));
@@ -377,7 +368,7 @@ TEST(Rendezvous, rank_0_may_come_last) {
 }
 
 TEST(Rendezvous, the_name_is_free_again_for_the_next_group) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
     const Ranks results = run_sound_ranks(kind, 3, [&](int rank) {
       std::string said;
@@ -398,7 +389,7 @@ TEST(Rendezvous, names_of_any_length_tell_groups_apart) {
 }
 
 TEST(Rendezvous, sixty_four_threads_are_one_group) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   EXPECT_EQ(run_sound_ranks(
                 RankKind::threads, 64,
                 [&](int rank) { return outcome(create_local(name, rank, 64, within(kLongMs))); }),
@@ -411,7 +402,7 @@ TEST(Rendezvous, nothing_is_left_behind) {
                 " threads, ", local::mapped_segments(), " mappings");
   };
   const std::string before = left();
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   const auto join = [&](int rank, int world, int64_t limit_ms) {
     return outcome(create_local(name, rank, world, within(limit_ms)));
   };
@@ -429,38 +420,13 @@ TEST(Rendezvous, nothing_is_left_behind) {
 
 /// The points of a rendezvous of `world` ranks, by rank.
 std::vector<std::vector<Point>> points_of(int world) {
-  const std::string name = fresh_name();
-  SharedMemory lists(static_cast<size_t>(world) * 65536);
-  run_sound_ranks(RankKind::processes, world, [&](int rank) {
+  const std::string name = unique_name();
+  const auto points = points_of_ranks(world, [&](int rank) {
     watch_points();
-    const Result<Seat> seat = create_local(name, rank, world, within(kLongMs));
-    std::string list;
-    for (const Point& point : passed_points())
-      list += text(point.name, " ", point.occurrence, "\n");
-    std::strcpy(lists.as<char>() + rank * 65536, list.c_str());
-    return outcome(seat);
+    return outcome(create_local(name, rank, world, within(kLongMs)));
   });
-  std::vector<std::vector<Point>> points;
-  for (int rank = 0; rank < world; ++rank) {
-    std::istringstream list(lists.as<char>() + rank * 65536);
-    points.emplace_back();
-    Point point;
-    while (list >> point.name >> point.occurrence) points.back().push_back(point);
-    EXPECT_GT(points.back().size(), 8u);
-  }
+  for (const auto& of_rank : points) EXPECT_GT(of_rank.size(), 8u);
   return points;
-}
-
-struct Toll {
-  volatile int64_t dead_ns;     // when the victim went
-  volatile int64_t back_ns[8];  // when each rank's create returned
-};
-
-Toll* toll = nullptr;  // shared with the ranks
-
-void die_noticed() {
-  toll->dead_ns = now_ns();
-  die();
 }
 
 /// Before this point nobody, or not everybody, knows of the victim: it is merely missing.
@@ -481,7 +447,7 @@ TEST(Rendezvous, a_rank_that_dies_at_any_point_ends_it_for_all) {
       for (const Point& point : points[static_cast<size_t>(victim)]) {
         SCOPED_TRACE(text("world ", world, ", rank ", victim, " dies at ", point.name, " ",
                           point.occurrence));
-        const std::string name = fresh_name();
+        const std::string name = unique_name();
         SharedMemory memory(sizeof(Toll));
         toll = memory.as<Toll>();
         const std::vector<RankEnd> ends = run_ranks(RankKind::processes, world, [&](int rank) {
@@ -526,7 +492,7 @@ TEST(Rendezvous, a_rank_that_dies_at_any_point_ends_it_for_all) {
 /// A child of the dead rank lives on with all its descriptors: no socket will ever be closed.
 TEST(Rendezvous, a_living_child_does_not_hide_a_death) {
   for (int victim = 0; victim < 2; ++victim) {
-    const std::string name = fresh_name();
+    const std::string name = unique_name();
     SharedMemory memory(sizeof(Toll));
     toll = memory.as<Toll>();
     const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) {
@@ -559,7 +525,7 @@ TEST(Rendezvous, a_rank_that_stops_at_any_point_leaves_no_half_group) {
       for (const Point& point : points[static_cast<size_t>(victim)]) {
         SCOPED_TRACE(text("world ", world, ", rank ", victim, " stops at ", point.name, " ",
                           point.occurrence));
-        const std::string name = fresh_name();
+        const std::string name = unique_name();
         SharedMemory memory(4096);
         volatile pid_t* const stopped = memory.as<pid_t>();
         std::atomic<int>* const done = reinterpret_cast<std::atomic<int>*>(memory.data() + 64);

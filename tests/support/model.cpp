@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/model.h"
 
-#include <unistd.h>
-
 #include <array>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
-#include "base/os.h"
 #include "base/text.h"
 #include "kernels/rule.h"
 #include "state/layout.h"
@@ -224,11 +220,6 @@ std::unique_ptr<Model> local_model(const ModelSpec& spec, std::string_view name,
   auto model = std::make_unique<Model>(std::move(*comm), spec);
   if (!model->seal().ok()) return nullptr;
   return model;
-}
-
-std::string unique_name() {
-  static std::atomic<int> count{0};
-  return text("state-", getpid(), "-", now_ns(), "-", count++);
 }
 
 std::string told(const Status& status) {

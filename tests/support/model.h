@@ -64,9 +64,6 @@ std::unique_ptr<Model> solo_model(const ModelSpec& spec);
 std::unique_ptr<Model> local_model(const ModelSpec& spec, std::string_view name, int rank,
                                    int world, const CommOptions& options = {});
 
-/// A name that no other test uses.
-std::string unique_name();
-
 /// "" for success, else "ZERO_ERR_...: text".
 std::string told(const Status& status);
 

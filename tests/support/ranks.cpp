@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -176,6 +177,12 @@ std::vector<std::string> run_sound_ranks(RankKind kind, int world, const Body& b
     results.push_back(std::move(end.result));
   }
   return results;
+}
+
+std::string unique_name() {
+  static std::atomic<int> count{0};
+  return "test-" + std::to_string(getpid()) + "-" +
+         std::to_string(Clock::now().time_since_epoch().count()) + "-" + std::to_string(count++);
 }
 
 bool full_run() {

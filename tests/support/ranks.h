@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace zero::test {
@@ -33,6 +34,14 @@ std::vector<RankEnd> run_ranks(RankKind kind, int world,
 std::vector<std::string> run_sound_ranks(RankKind kind, int world,
                                          const std::function<std::string(int rank)>& body,
                                          int64_t deadline_ms = 60'000);
+
+/// A name that no other group of this machine has, in this run or another. For ranks that are
+/// processes, ask before they are forked.
+std::string unique_name();
+
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
 /// True where ZERO_TEST_FULL=1 asks for the exhaustive run.
 bool full_run();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls ask of a backend; what ranks see of each other is in conformance/comm_test.cpp.
+// What calls ask of a backend; what ranks see of each other is in conformance/comm*_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cstring>

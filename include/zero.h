@@ -486,9 +486,11 @@ ZERO_API zero_status zero_loss_scale_get(const zero_optim *optim, double *scale)
 enum {
     ZERO_REDUCE_MEAN = 0, /* divide the sum by the number of ranks                                 */
     ZERO_REDUCE_SUM = 1,
-    ZERO_REDUCE_NONE = 2  /* gradients are reduced already, as after an all-reduce: each owner uses its own,
+    ZERO_REDUCE_NONE = 2, /* gradients are reduced already, as after an all-reduce: each owner uses its own,
                              and none is overwritten. A gradient that is absent on its owner and present
                              elsewhere counts as zeros                                             */
+    ZERO_REDUCE_ACCUMULATE = 4 /* with one of the above: the owners keep the sums in memory of their own,
+                             and add to what earlier calls with the same flags left there          */
 };
 
 /* Sum every gradient over the ranks, in rank order, to its owners: in fp64 for ZERO_FLOAT64 parameters,
@@ -500,7 +502,14 @@ enum {
  *
  * From here until zero_step or zero_drop_grads the content of gradients in arenas is libzero's;
  * afterwards it is unspecified. Gradients elsewhere are free again when the call returns. Reducing
- * twice is ZERO_ERR_STATE, never a double count. Collective. */
+ * twice is ZERO_ERR_STATE, never a double count.
+ *
+ * With ZERO_REDUCE_ACCUMULATE on each call, the gradient of a step is the sum over micro-batches: reduce
+ * after each, or all but the last, whose gradients zero_step takes with the same flags. Gradients, also in
+ * arenas, stay as they are and are free again when the call returns. A parameter is absent if it is in all
+ * micro-batches. Nothing divides by their number; a mean divides by the number of ranks once. ZERO_ERR_STATE
+ * when the flags differ from those of the calls before, or after clipping; the sums so far stay.
+ * Engines that add up in their own gradients need none of this: they reduce once. Collective. */
 ZERO_API zero_status zero_reduce_grads(zero_optim *optim, void *const *grads, size_t count,
                                        int32_t flags, void *stream);
 
@@ -521,7 +530,7 @@ typedef struct zero_step_options {
     size_t struct_size;
     void *const *grads;   /* as in zero_reduce_grads, when this step reduces (the registered ones)  */
     size_t grad_count;
-    int32_t reduce_flags; /* likewise                                                               */
+    int32_t reduce_flags; /* likewise. ZERO_REDUCE_ACCUMULATE: add them to what is reduced            */
     int32_t reserved;     /* zero                                                                   */
     void *stream;
 } zero_step_options;

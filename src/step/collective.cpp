@@ -148,12 +148,12 @@ void pack_gradients(Optimizer& optim, const StepMemory& memory, const Transfer& 
 }
 
 /// This rank's own gradients of what it owns, as if they were the sums.
-void take_own(Optimizer& optim, const StepMemory& memory) {
+void take_own(Optimizer& optim, const StepMemory& memory, std::byte* sums) {
   const FloatEnvironment environment;
   for (const Segment& segment : optim.segments()) {
     const Section& section = optim.plan.section(segment.section);
     const std::byte* grad = memory.grads[static_cast<size_t>(segment.param)];
-    std::byte* const to = memory.reduced.data() + section.sum_at(segment.share);
+    std::byte* const to = sums + section.sum_at(segment.share);
     const auto count = static_cast<size_t>(segment.count);
     if (grad == nullptr) {
       std::memset(to, 0, count * size_of(section.sum()));
@@ -170,9 +170,13 @@ void take_own(Optimizer& optim, const StepMemory& memory) {
 
 Result<NormRecord> gather(Call& call, Optimizer& optim, StepMemory& memory, double p) {
   os().reached("gather.begin");
+  std::byte* const sums = (memory.adds ? memory.incoming : memory.reduced).data();
+  const auto conclude = [&] {
+    return memory.adds ? add_to_share(optim, memory, sums, p) : norm_of_share(optim, memory, p);
+  };
   if (memory.none) {
-    take_own(optim, memory);
-    return norm_of_share(optim, memory, p);
+    take_own(optim, memory, sums);
+    return conclude();
   }
   const bool in_place = travels_in_place(optim, memory);
   const auto segments = all_segments(optim);
@@ -186,15 +190,14 @@ Result<NormRecord> gather(Call& call, Optimizer& optim, StepMemory& memory, doub
     } else {
       pack_gradients(optim, memory, transfer, segments);
     }
-    ZERO_TRY(optim.comm->reduce_scatter(call, {wire(optim, section), section.sum()}, send,
-                                        memory.reduced.data() + section.sum_at(transfer.share),
-                                        static_cast<size_t>(transfer.chunk),
-                                        memory.scratch.data()));
+    ZERO_TRY(optim.comm->reduce_scatter(
+        call, {wire(optim, section), section.sum()}, send, sums + section.sum_at(transfer.share),
+        static_cast<size_t>(transfer.chunk), memory.scratch.data()));
     count_moved(optim, transfer, wire(optim, section));
     call.progress();
     os().reached("gather.transfer");
   }
-  return norm_of_share(optim, memory, p);
+  return conclude();
 }
 
 Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfinite) {

@@ -113,12 +113,12 @@ Status allocate_tables(Call& call, const Optimizer& optim, std::shared_ptr<Arena
 }
 
 /// On all ranks or on none: whether there is room must be the same everywhere.
-Status allocate_reduced(Call& call, const Optimizer& optim, StepMemory& memory) {
+Status allocate_sums(Call& call, const Optimizer& optim, StepMemory& memory, HostMemory& sums) {
   const auto bytes = static_cast<size_t>(optim.plan.sum_bytes());
-  if (memory.reduced.bytes() >= bytes) return Status();
+  if (sums.bytes() >= bytes) return Status();
   Result<HostMemory> made = HostMemory::allocate(bytes, "reduced gradients");
   ZERO_TRY(call.vote("reduced gradients", made.ok() ? Status() : made.failure()));
-  memory.reduced = std::move(made).value();
+  sums = std::move(made).value();
   drop_views(memory);
   return Status();
 }
@@ -172,6 +172,13 @@ Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bo
   memory.presence = std::move(all);
   if (!any) return Status(ZERO_ERR_STATE, "no rank has a gradient for any parameter");
   return Status();
+}
+
+/// A parameter has a gradient if a call before had one for it.
+void add_presence(StepMemory& memory, const std::vector<bool>& before) {
+  if (before.empty()) memory.present.clear();
+  for (size_t i = 0; i < memory.present.size(); i++)
+    memory.present[i] = memory.present[i] || before[i];
 }
 
 uint32_t in_place_flags(const StepMemory& memory) {
@@ -247,6 +254,7 @@ bool sums_fit_gradients(const Optimizer& optim) {
 /// What was lacking is made by all ranks together, and then every rank's placements can be read.
 Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry,
                   uint32_t wanted, EntryRecord& mine, std::span<EntryRecord> all) {
+  if (!entry.grads) forget_grads(optim, memory);  // of a call before, whose staging may be gone
   ZERO_TRY(allocate_wanted(call, optim, memory, wanted));
   Status placed;
   if (!place(optim, memory)) placed = Status(ZERO_ERR_INTERNAL, "staging is missing");
@@ -340,13 +348,18 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   adopt(memory, all);
   if (!entry.grads) return Status();
   memory.grads_in_place = memory.grads_in_place && agreement.all_present;
+  const std::vector<bool> before = memory.present;
   ZERO_TRY(agree_presence(call, optim, memory, agreement.all_present));
+  if (entry.adds) add_presence(memory, before);
   const bool needs_reduced =
-      !optim.comm->direct() || !agreement.all_present ||
+      !optim.comm->direct() || !agreement.all_present || memory.accumulates ||
       (reduces_alone(optim, memory) && entry.keeps) ||
       (entry.sums &&
        (!sums_fit_gradients(optim) || (optim.world() == 1 && optim.options.wire != DType::none)));
-  return needs_reduced ? allocate_reduced(call, optim, memory) : Status();
+  if (needs_reduced) ZERO_TRY(allocate_sums(call, optim, memory, memory.reduced));
+  if (entry.adds && !optim.comm->direct())
+    ZERO_TRY(allocate_sums(call, optim, memory, memory.incoming));
+  return Status();
 }
 
 Status sync_placements(Call& call, Optimizer& optim, StepMemory& memory) {
@@ -354,9 +367,7 @@ Status sync_placements(Call& call, Optimizer& optim, StepMemory& memory) {
       "placements wanted", uint32_t{wants_outbox(optim, memory) ? kWantsOutbox : 0u}));
   uint32_t any = 0;
   for (const uint32_t flags : wanted) any |= flags;
-  memory.grads.assign(optim.params.size(), nullptr);
-  memory.grads_from_addresses = 0;
-  memory.placements.clear();
+  forget_grads(optim, memory);
   ZERO_TRY(allocate_wanted(call, optim, memory, any));
   place(optim, memory);
   EntryRecord mine;

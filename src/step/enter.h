@@ -17,6 +17,7 @@ struct Entry {
   bool grads = false;  // the call uses gradients: `memory.grads` are this rank's
   bool keeps = false;  // it returns before they are used, so foreign memory cannot hold the sums
   bool sums = false;   // it writes sums down before it uses them
+  bool adds = false;   // to the sums of calls before
 };
 
 /// Vote, seal what is not sealed, compare phases, settings and arguments, and see to it that every

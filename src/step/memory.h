@@ -59,19 +59,49 @@ struct Pull {
   size_t bytes;
 };
 
-struct StepMemory {
+/// What the ranks agreed on in the entry of the latest call that uses gradients, and where its data
+/// lies: kept together, so that a call that adds to sums can be undone.
+struct StepLayout {
+  std::vector<uint64_t> versions;
+  bool outbox_used = false;
+  bool grads_in_place = false, data_in_place = false;  // collective transfers need no packing
+  std::vector<std::string> presence;  // a bit per parameter and rank; empty: `present` on each
+  std::vector<bool> present;          // on any rank, in any call that was added up; empty: all
+  bool none = false;                  // ZERO_REDUCE_NONE: each owner's own is all, and stays
+  bool accumulates = false;           // ZERO_REDUCE_ACCUMULATE: sums stand where more can come
+  bool adds = false;                  // to sums of calls before
+
+  // Derived from the above.
+  std::vector<uint64_t> views_versions;
+  std::vector<std::string> views_presence;
+  std::vector<bool> views_present;
+  uint64_t views_addresses = 0;
+  bool views_in_place = false;
+  bool views_none = false;
+  bool views_accumulates = false;
+  std::vector<View> views;
+  std::vector<UpdateClass> classes;
+  std::vector<const std::byte*> view_sources;  // source_width a view
+  std::vector<std::byte*> view_targets;        // target_width a view
+  size_t source_width = 1;
+  size_t target_width = 1;
+  Runs fused, from_reduced;
+  std::vector<Pull> pulls;
+};
+
+struct StepMemory : StepLayout {
   // Arenas of libzero's own, on direct comms of more than one rank.
   std::shared_ptr<Arena> tables;   // every rank's placements
   std::shared_ptr<Arena> staging;  // gradients that are in no arena, at layout positions
   std::shared_ptr<Arena> outbox;  // owned parameters, by share, for ranks whose own are in no arena
 
   HostMemory reduced;                 // sums of this rank's share, where they are not in place
+  HostMemory incoming;                // sums to add to them, on comms that are not direct
   HostMemory send, receive, scratch;  // collective transfers
 
   // This rank's gradients of the call: null where absent, or where the parameter is frozen.
   std::vector<std::byte*> grads;
   bool all_present = false;           // of what is trained
-  bool none = false;                  // ZERO_REDUCE_NONE: each owner's own is all, and stays
   std::vector<void*> given;           // what the call gave; empty: the registered ones
   uint64_t grads_from_addresses = 0;  // Optimizer::addresses when they were taken, 0: none were
 
@@ -84,34 +114,14 @@ struct StepMemory {
   uint64_t data_addresses = 0;               // Optimizer::addresses when data placements were made
   std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped
 
-  // Agreed with all ranks in the entry of the call.
-  std::vector<uint64_t> versions;
-  bool outbox_used = false;
-  bool grads_in_place = false, data_in_place = false;  // collective transfers need no packing
-  std::vector<std::string> presence;  // a bit per parameter and rank; empty: `present` on each
-  std::vector<bool> present;          // on any rank; empty: all
-
-  // Derived from the above.
-  std::vector<uint64_t> views_versions;
-  std::vector<std::string> views_presence;
-  uint64_t views_addresses = 0;
-  bool views_in_place = false;
-  bool views_none = false;
-  std::vector<View> views;
-  std::vector<UpdateClass> classes;
-  std::vector<const std::byte*> view_sources;  // source_width a view
-  std::vector<std::byte*> view_targets;        // target_width a view
-  size_t source_width = 1;
-  size_t target_width = 1;
-  Runs fused, from_reduced;
-  std::vector<Pull> pulls;
-
   // The reduced gradients: valid in Phase::reduced and inside a step.
   double factor = 1;      // turns the sums into gradients
   double norm_type = 0;   // p of `raw_norm`, 0: not taken
   double raw_norm = 0;    // of the sums
   double grad_norm = -1;  // before clipping, of the latest clip
   double clip_factor = 1;
+  bool clipped = false;  // `factor` has more in it than it began with, or the sums have
+  int32_t flags = 0;     // of the reduction
   uint64_t nonfinite = 0;
 };
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step/reduce.h"
 
+#include <array>
+#include <cstring>
+
 #include "kernels/clamp.h"
 #include "step/share.h"
 
@@ -81,11 +84,13 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
   const size_t width = memory.source_width;
   struct Walker {
     std::vector<const void*> in;
+    Reducer ranks{kernels(), 0};
     int pieces = 0;
     bool aborted = false;
+    alignas(64) std::byte sum[kBlock * sizeof(double)];
   };
-  std::vector<Walker> walkers(static_cast<size_t>(optim.pool->threads()),
-                              Walker{std::vector<const void*>(width)});
+  std::vector<Walker> walkers(static_cast<size_t>(optim.pool->threads()));
+  for (Walker& walker : walkers) walker.in.resize(width);
   const NormRecord record =
       reduce_pieces(optim, memory, p, [&](int thread, Reducer& reducer, const Piece& piece) {
         Walker& walker = walkers[static_cast<size_t>(thread)];
@@ -95,15 +100,21 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
           const std::byte* source = memory.view_sources[piece.view * width + i];
           walker.in[i] = source == nullptr ? kZeros : source + piece.first * size_of(from);
         }
-        reducer.reduce(piece.section.sum(), from, piece.sums, walker.in, piece.count,
-                       rounding(optim, memory, piece.section));
+        const DType sum = piece.section.sum(), rounded = rounding(optim, memory, piece.section);
+        if (memory.adds) {
+          walker.ranks.reduce(sum, from, walker.sum, walker.in, piece.count, rounded);
+          const std::array<const void*, 2> both = {piece.sums, walker.sum};
+          reducer.reduce(sum, sum, piece.sums, both, piece.count);
+        } else {
+          reducer.reduce(sum, from, piece.sums, walker.in, piece.count, rounded);
+        }
         if (++walker.pieces % 128 == 0) {
           walker.aborted = call.comm().aborted();
           if (thread == 0) call.progress();
         }
       });
   count_moved(optim, memory, [&](const Section& section) {
-    return width * size_of(section.grad_dtype) + size_of(section.sum());
+    return width * size_of(section.grad_dtype) + size_of(section.sum()) * (memory.adds ? 2 : 1);
   });
   return record;
 }
@@ -117,6 +128,28 @@ NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p) {
       });
   count_moved(optim, memory, [](const Section& section) { return size_of(section.sum()); });
   return record;
+}
+
+NormRecord add_to_share(Optimizer& optim, const StepMemory& memory, const std::byte* sums,
+                        double p) {
+  const NormRecord record =
+      reduce_pieces(optim, memory, p, [&](int, Reducer& reducer, const Piece& piece) {
+        const DType sum = piece.section.sum();
+        const int64_t share =
+            memory.views[piece.view].segment.share + static_cast<int64_t>(piece.first);
+        const std::array<const void*, 2> both = {piece.sums, sums + piece.section.sum_at(share)};
+        reducer.reduce(sum, sum, piece.sums, both, piece.count);
+      });
+  count_moved(optim, memory, [](const Section& section) { return 3 * size_of(section.sum()); });
+  return record;
+}
+
+void clear_absent(const Optimizer& optim, const StepMemory& memory) {
+  for (const View& view : memory.views) {
+    const Section& section = optim.plan.section(view.segment.section);
+    if (view.cls >= 0 || !is_floating(section.dtype)) continue;
+    std::memset(view.reduced, 0, static_cast<size_t>(view.segment.count) * size_of(section.sum()));
+  }
 }
 
 void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, double limit) {

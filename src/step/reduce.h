@@ -13,8 +13,9 @@ inline DType rounding(const Optimizer& optim, const StepMemory& memory, const Se
   return memory.none ? DType::none : optim.rounding_of(section);
 }
 
-/// Sum every rank's gradients of this rank's share, in rank order, to where views say, and take the
-/// norm on the way (p = 0: none). Ends early when the comm is aborted.
+/// Sum every rank's gradients of this rank's share, in rank order, to where views say, or add the
+/// sum to what is there, and take the norm on the way (p = 0: none). Ends early when the comm is
+/// aborted.
 NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p);
 
 /// Turn the sums of the share into gradients by `factor`, and bring them into [-limit, limit].
@@ -22,5 +23,12 @@ void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, doub
 
 /// The norm of the share as it is reduced.
 NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p);
+
+/// Add `sums`, which lie as the share does, to those of the share; the norm of what comes of it.
+NormRecord add_to_share(Optimizer& optim, const StepMemory& memory, const std::byte* sums,
+                        double p);
+
+/// Zeros where no rank has a gradient: a later one may, and is added.
+void clear_absent(const Optimizer& optim, const StepMemory& memory);
 
 }  // namespace zero

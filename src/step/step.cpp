@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/os.h"
 #include "base/text.h"
@@ -29,7 +30,8 @@ class Stopwatch {
 };
 
 Status check_flags(int32_t flags) {
-  if (flags >= ZERO_REDUCE_MEAN && flags <= ZERO_REDUCE_NONE) return Status();
+  const int32_t how = flags & ~ZERO_REDUCE_ACCUMULATE;
+  if (how >= ZERO_REDUCE_MEAN && how <= ZERO_REDUCE_NONE) return Status();
   return Status(ZERO_ERR_ARGUMENT, text("reduce flags ", flags, " are unknown"));
 }
 
@@ -40,8 +42,41 @@ Status check_norm_type(double p) {
 
 /// What turns the sums that a reduction makes into gradients.
 double factor_of(const Optimizer& optim, int32_t flags) {
-  const double mean = flags == ZERO_REDUCE_MEAN ? 1.0 / optim.world() : 1.0;
+  const bool averages = (flags & ~ZERO_REDUCE_ACCUMULATE) == ZERO_REDUCE_MEAN;
+  const double mean = averages ? 1.0 / optim.world() : 1.0;
   return mean / optim.loss_scale.scale;
+}
+
+/// True if a call with these gradients reduces them; otherwise it goes on with what is reduced.
+bool reduces(const Optimizer& optim, const Grads& grads) {
+  return optim.phase == Phase::open || grads.accumulate();
+}
+
+/// Sums can be added to what earlier calls left, if those meant it.
+Status check_adding(const StepMemory& memory, const Grads& grads) {
+  if (!memory.accumulates)
+    return Status(ZERO_ERR_STATE,
+                  "gradients are reduced already, without ZERO_REDUCE_ACCUMULATE: step, or drop "
+                  "them first");
+  if (memory.flags != grads.flags)
+    return Status(ZERO_ERR_STATE, text("reduce flags are ", grads.flags, "; the sums so far were ",
+                                       "made with ", memory.flags));
+  if (memory.clipped)
+    return Status(ZERO_ERR_STATE, "the sums so far are clipped already: step, or drop them first");
+  return Status();
+}
+
+/// This call's gradients, and how they are to be reduced.
+Status take(Optimizer& optim, StepMemory& memory, const Grads& grads, bool keeps) {
+  ZERO_TRY(check_flags(grads.flags));
+  const bool adds = optim.phase == Phase::reduced;
+  if (adds) ZERO_TRY(check_adding(memory, grads));
+  const bool none = (grads.flags & ~ZERO_REDUCE_ACCUMULATE) == ZERO_REDUCE_NONE;
+  if (memory.none != none) memory.placements.clear();
+  memory.none = none;
+  memory.adds = adds;
+  memory.accumulates = grads.accumulate() && (adds || keeps);
+  return take_grads(optim, memory, grads.pointers, grads.count);
 }
 
 /// The beginning of every call that needs reduced gradients.
@@ -50,18 +85,15 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool k
   StepMemory& memory = step_memory(optim);
   Entry entry;
   entry.local = std::move(local);
-  entry.grads = optim.phase == Phase::open;
+  entry.grads = reduces(optim, grads);
   entry.keeps = keeps;
   entry.sums = sums;
+  entry.adds = entry.grads && optim.phase == Phase::reduced;
   entry.args = std::move(args);
   if (entry.local.ok()) entry.local = optim.check_params();
   if (entry.local.ok()) entry.local = optim.check_loaded();
   if (entry.grads) {
-    if (entry.local.ok()) entry.local = check_flags(grads.flags);
-    const bool none = grads.flags == ZERO_REDUCE_NONE;
-    if (memory.none != none) memory.placements.clear();
-    memory.none = none;
-    if (entry.local.ok()) entry.local = take_grads(optim, memory, grads.pointers, grads.count);
+    if (entry.local.ok()) entry.local = take(optim, memory, grads, keeps);
     entry.args += text("reduce flags ", grads.flags, "\n");
   } else if (entry.local.ok() && grads.pointers != nullptr) {
     entry.local = optim.check_open();
@@ -72,10 +104,10 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool k
 
 /// Whatever may fail on one rank alone, before any gradient is touched. `updates`: the call also
 /// updates, and uses the sums itself.
-Status get_ready(Call& call, Optimizer& optim, bool updates) {
+Status get_ready(Call& call, Optimizer& optim, bool updates, bool reduces) {
   const Stopwatch watch(optim.counters.vote_seconds);
   Status ready;
-  if (optim.phase == Phase::open) ready = make_views(optim, step_memory(optim), updates, true);
+  if (reduces) ready = make_views(optim, step_memory(optim), updates, true);
   if (ready.ok() && updates) ready = optim.allocate_slots();
   os().reached("ready.before");
   ZERO_TRY(call.vote("ready", ready));
@@ -83,9 +115,29 @@ Status get_ready(Call& call, Optimizer& optim, bool updates) {
   return Status();
 }
 
+/// Puts things back as they were, unless they have come to stay: a call that would have added to
+/// sums and failed leaves those that it found.
+class Rollback {
+ public:
+  explicit Rollback(Optimizer& optim) : memory_(step_memory(optim)) {
+    if (optim.phase == Phase::reduced) before_ = memory_;
+  }
+  Rollback(const Rollback&) = delete;
+  Rollback& operator=(const Rollback&) = delete;
+  ~Rollback() {
+    if (before_) static_cast<StepLayout&>(memory_) = std::move(*before_);
+  }
+  void keep() { before_.reset(); }
+
+ private:
+  StepMemory& memory_;
+  std::optional<StepLayout> before_;
+};
+
 /// Sum gradients to their owners and agree on what was found.
 Status gather(Call& call, Optimizer& optim, const Grads& grads, double p) {
   StepMemory& memory = step_memory(optim);
+  if (memory.accumulates && !memory.adds) clear_absent(optim, memory);
   NormRecord mine;
   {
     const Stopwatch watch(optim.counters.gather_seconds);
@@ -104,6 +156,8 @@ Status gather(Call& call, Optimizer& optim, const Grads& grads, double p) {
   memory.nonfinite = total.nonfinite;
   memory.grad_norm = -1;
   memory.clip_factor = 1;
+  memory.clipped = false;
+  memory.flags = grads.flags;
   return Status();
 }
 
@@ -196,19 +250,20 @@ void conclude(Optimizer& optim, const StepMemory& memory, bool skipped) {
 
 Status run_step(Call& call, Optimizer& optim, const Grads& grads, bool* skip) {
   StepMemory& memory = step_memory(optim);
-  ZERO_TRY(enter_with_grads(call, optim, grads, false, !one_pass(optim), Status(), {}));
   const OptimizerOptions& options = optim.options;
   const bool fused = one_pass(optim);
   const bool clips = options.max_grad_norm > 0;
-  ZERO_TRY(get_ready(call, optim, true));
+  const bool gathers = reduces(optim, grads);
+  Rollback rollback(optim);
+  ZERO_TRY(enter_with_grads(call, optim, grads, false, !fused, Status(), {}));
+  ZERO_TRY(get_ready(call, optim, true, gathers));
+  rollback.keep();
   if (fused) {
     memory.factor = factor_of(optim, grads.flags);
     memory.grad_norm = -1;
     memory.clip_factor = 1;
   } else {
-    if (optim.phase == Phase::open) {
-      ZERO_TRY(gather(call, optim, grads, clips ? options.grad_norm_type : 0));
-    }
+    if (gathers) ZERO_TRY(gather(call, optim, grads, clips ? options.grad_norm_type : 0));
     if (options.nonfinite == ZERO_NONFINITE_ERROR && memory.nonfinite > 0) {
       optim.phase = Phase::open;
       return Status(ZERO_ERR_NONFINITE,
@@ -225,6 +280,15 @@ Status run_step(Call& call, Optimizer& optim, const Grads& grads, bool* skip) {
   return Status();
 }
 
+/// What a clip by itself begins with, after its entry.
+Status reduce_unless_done(Call& call, Optimizer& optim, double p) {
+  if (optim.phase == Phase::reduced) return Status();
+  ZERO_TRY(get_ready(call, optim, false, true));
+  ZERO_TRY(gather(call, optim, Grads{}, p));
+  optim.phase = Phase::reduced;
+  return Status();
+}
+
 }  // namespace
 
 Status seal_params(Call& call, Optimizer& optim) {
@@ -234,9 +298,13 @@ Status seal_params(Call& call, Optimizer& optim) {
 }
 
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
-  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, optim.check_open(), {}));
+  const bool gathers = reduces(optim, grads);
+  Rollback rollback(optim);
+  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, gathers ? Status() : optim.check_open(),
+                            {}));
   const double p = optim.options.max_grad_norm > 0 ? optim.options.grad_norm_type : 0;
-  ZERO_TRY(get_ready(call, optim, false));
+  ZERO_TRY(get_ready(call, optim, false, true));
+  rollback.keep();
   ZERO_TRY(gather(call, optim, grads, p));
   optim.phase = Phase::reduced;
   return Status();
@@ -249,13 +317,9 @@ Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm
     local = Status(ZERO_ERR_ARGUMENT, text("max_norm is ", max_norm, "; it must be positive"));
   }
   const std::string args = text("max_norm ", max_norm, "\nnorm_type ", norm_type, "\n");
-  const bool reduces = optim.phase == Phase::open;
   ZERO_TRY(enter_with_grads(call, optim, Grads{}, true, true, std::move(local), args));
-  if (reduces) {
-    ZERO_TRY(get_ready(call, optim, false));
-    ZERO_TRY(gather(call, optim, Grads{}, norm_type));
-    optim.phase = Phase::reduced;
-  }
+  ZERO_TRY(reduce_unless_done(call, optim, norm_type));
+  step_memory(optim).clipped = true;
   ZERO_TRY(clip(call, optim, max_norm, norm_type));
   if (norm != nullptr) *norm = step_memory(optim).grad_norm;
   return Status();
@@ -265,15 +329,11 @@ Status clip_grad_value(Call& call, Optimizer& optim, double max_value) {
   Status local;
   if (!(max_value > 0))
     local = Status(ZERO_ERR_ARGUMENT, text("max_value is ", max_value, "; it must be positive"));
-  const bool reduces = optim.phase == Phase::open;
   ZERO_TRY(enter_with_grads(call, optim, Grads{}, true, true, std::move(local),
                             text("max_value ", hex_double(max_value), "\n")));
-  if (reduces) {
-    ZERO_TRY(get_ready(call, optim, false));
-    ZERO_TRY(gather(call, optim, Grads{}, 0));
-    optim.phase = Phase::reduced;
-  }
+  ZERO_TRY(reduce_unless_done(call, optim, 0));
   StepMemory& memory = step_memory(optim);
+  memory.clipped = true;
   clamp_share(optim, memory, memory.factor, max_value);
   memory.factor = 1;
   memory.norm_type = 0;  // of the sums, which are no more

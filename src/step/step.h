@@ -12,6 +12,8 @@ struct Grads {
   void* const* pointers = nullptr;
   size_t count = 0;
   int32_t flags = ZERO_REDUCE_MEAN;
+
+  bool accumulate() const { return (flags & ZERO_REDUCE_ACCUMULATE) != 0; }
 };
 
 Status seal_params(Call& call, Optimizer& optim);

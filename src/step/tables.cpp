@@ -111,6 +111,12 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
   return Status();
 }
 
+void forget_grads(const Optimizer& optim, StepMemory& memory) {
+  memory.grads.assign(optim.params.size(), nullptr);
+  memory.grads_from_addresses = 0;
+  memory.placements.clear();
+}
+
 bool wants_staging(const Optimizer& optim, const StepMemory& memory) {
   if (!optim.comm->direct() || reduces_alone(optim, memory)) return false;
   for (size_t i = 0; i < memory.grads.size(); i++) {

@@ -13,6 +13,9 @@ namespace zero {
 /// Local; ZERO_ERR_ARGUMENT without effect.
 Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count);
 
+/// No gradient is in use: nothing of them is placed.
+void forget_grads(const Optimizer& optim, StepMemory& memory);
+
 /// What this rank lacks for its foreign memory; allocation is collective.
 bool wants_staging(const Optimizer& optim, const StepMemory& memory);
 bool wants_outbox(const Optimizer& optim, const StepMemory& memory);

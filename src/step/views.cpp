@@ -101,11 +101,11 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
 }
 
 /// Where the sum of this segment's gradients goes: over this rank's own gradient if that has the
-/// sum's type and stays ours until the step.
+/// sum's type and stays ours until the step, and no more is to come.
 std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
                          const std::byte* own, bool in_place) {
   const Section& section = optim.plan.section(segment.section);
-  const bool ours = own != nullptr && section.grad_dtype == section.sum() &&
+  const bool ours = own != nullptr && !memory.accumulates && section.grad_dtype == section.sum() &&
                     ((in_place && !(optim.world() == 1 && optim.options.wire != DType::none)) ||
                      (!memory.none && (optim.world() > 1 ||
                                        find_arena(own, 1, optim.comm.get(), nullptr) != nullptr)));
@@ -216,8 +216,9 @@ void drop_views(StepMemory& memory) { memory.views_addresses = 0; }
 
 Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sources) {
   if (memory.views_addresses == optim.addresses && memory.views_versions == memory.versions &&
-      memory.views_presence == memory.presence && memory.views_in_place == in_place &&
-      memory.views_none == memory.none && sources) {
+      memory.views_presence == memory.presence && memory.views_present == memory.present &&
+      memory.views_in_place == in_place && memory.views_none == memory.none &&
+      memory.views_accumulates == memory.accumulates && sources) {
     return Status();
   }
   drop_views(memory);
@@ -248,7 +249,9 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
   memory.views_addresses = optim.addresses;
   memory.views_versions = memory.versions;
   memory.views_presence = memory.presence;
+  memory.views_present = memory.present;
   memory.views_in_place = in_place;
+  memory.views_accumulates = memory.accumulates;
   memory.views_none = memory.none;
   return Status();
 }

@@ -181,7 +181,8 @@ def check_python_constants() -> None:
         for name, value in table.items():
             expect(f"Python {name}", constants.get(prefix + name.upper()), value)
         if prefix != "ZERO_":
-            there = [name for name in constants if name.startswith(prefix)]
+            alone = {f"ZERO_{name}" for name in vars(_abi)}  # constants of their own, see below
+            there = [name for name in constants if name.startswith(prefix) and name not in alone]
             expect(f"Python's number of {prefix}*", len(there), len(table))
     dtypes = [name for name in constants if re.fullmatch(r"ZERO_B?(FLOAT|INT)\d+", name)]
     expect("Python's number of dtypes", len(dtypes), len(_abi.DTYPES))

@@ -203,11 +203,12 @@ void store(int32_t dtype, const std::vector<double>& values, std::byte* to) {
 }
 
 /// What was handed over is still there.
-bool grads_stand(const Training& run, const Memory& memory, int rank, int step) {
+bool grads_stand(const Training& run, const Memory& memory, int rank, int step, int batch) {
   const Denormals kept(false);
   for (size_t i = 0; i < run.sizes.size(); i++) {
+    if (frozen(run, i, step)) continue;
     const std::vector<std::byte> given =
-        encode(dtypes_of(run, i).grad, gradient(run, i, rank, step));
+        encode(dtypes_of(run, i).grad, gradient(run, i, rank, batch));
     if (!std::equal(given.begin(), given.end(), memory.grads[i])) return false;
   }
   return true;
@@ -268,6 +269,34 @@ int32_t manual_owner(const Training& run, size_t param) {
   return static_cast<int32_t>((param * 7 + 3) % static_cast<size_t>(run.world));
 }
 
+namespace {
+
+/// Fill the gradients of a batch; what a call is given of them.
+std::vector<void*> backward(const Training& run, const Memory& memory, int rank, int step,
+                            int batch) {
+  std::vector<void*> pointers;
+  for (size_t i = 0; i < run.sizes.size(); i++) {
+    std::vector<double> values = gradient(run, i, rank, batch);
+    if (frozen(run, i, step)) std::fill(values.begin(), values.end(), INFINITY);
+    store(dtypes_of(run, i).grad, values, memory.grads[i]);
+    pointers.push_back(has_gradient(run, i, rank, batch) ? memory.grads[i] : nullptr);
+  }
+  return pointers;
+}
+
+/// Freeze and thaw what this step wants otherwise than the one before.
+zero_status toggle(const Training& run, zero_optim* optim, int step) {
+  for (size_t i = 0; i < run.sizes.size(); i++) {
+    if (step == 0 || frozen(run, i, step) == frozen(run, i, step - 1)) continue;
+    const zero_status status =
+        zero_set_trainable(optim, static_cast<int64_t>(i), !frozen(run, i, step));
+    if (status != ZERO_OK) return status;
+  }
+  return ZERO_OK;
+}
+
+}  // namespace
+
 Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   const Failed failed(error);
   const Denormals flushed(
@@ -313,23 +342,23 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   if (failed(zero_broadcast_params(handles.optim, 0, nullptr), "broadcast")) return out;
   if (failed(zero_loss_scale_set(handles.optim, run.loss_scale), "loss scale")) return out;
   for (int step = 0; step < run.steps; step++) {
+    if (failed(toggle(run, handles.optim, step), "set_trainable")) return out;
+    const int32_t how = run.reduced ? ZERO_REDUCE_NONE
+                        : run.sum   ? ZERO_REDUCE_SUM
+                                    : ZERO_REDUCE_MEAN;
+    const int32_t flags = how | (run.micro_batches > 1 ? ZERO_REDUCE_ACCUMULATE : 0);
+    const int last = (step + 1) * run.micro_batches - 1;
     std::vector<void*> pointers;
-    for (size_t i = 0; i < run.sizes.size(); i++) {
-      std::vector<double> values = gradient(run, i, zero_comm_rank(comm), step);
-      if (frozen(run, i, step)) std::fill(values.begin(), values.end(), INFINITY);
-      store(dtypes_of(run, i).grad, values, memory.grads[i]);
-      if (step > 0 && frozen(run, i, step) != frozen(run, i, step - 1) &&
-          failed(zero_set_trainable(handles.optim, static_cast<int64_t>(i), !frozen(run, i, step)),
-                 "set_trainable"))
+    void* const* given = nullptr;
+    size_t count = 0;
+    for (int batch = step * run.micro_batches; batch <= last; batch++) {
+      pointers = backward(run, memory, zero_comm_rank(comm), step, batch);
+      given = run.missing ? pointers.data() : nullptr;
+      count = run.missing ? pointers.size() : 0;
+      if (batch < last &&
+          failed(zero_reduce_grads(handles.optim, given, count, flags, nullptr), "accumulate"))
         return out;
-      pointers.push_back(has_gradient(run, i, zero_comm_rank(comm), step) ? memory.grads[i]
-                                                                          : nullptr);
     }
-    void* const* given = run.missing ? pointers.data() : nullptr;
-    const size_t count = run.missing ? pointers.size() : 0;
-    const int32_t flags = run.reduced ? ZERO_REDUCE_NONE
-                          : run.sum   ? ZERO_REDUCE_SUM
-                                      : ZERO_REDUCE_MEAN;
     const bool clips = run.explicit_clip || run.clip_value > 0;
     const bool reduces = run.explicit_reduce || (clips && (run.missing || flags != 0));
     if (reduces && failed(zero_reduce_grads(handles.optim, given, count, flags, nullptr), "reduce"))
@@ -350,8 +379,9 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
       step_options.reduce_flags = flags;
     }
     if (failed(zero_step(handles.optim, &step_options), "step")) return out;
-    if (run.reduced && !grads_stand(run, memory, zero_comm_rank(comm), step))
-      return *error = "gradients that were reduced already have changed", out;
+    if ((run.reduced || run.micro_batches > 1) &&
+        !grads_stand(run, memory, zero_comm_rank(comm), step, last))
+      return *error = "gradients that are not libzero's have changed", out;
     zero_result result;
     zero_result_init(&result, sizeof result);
     zero_step_result(handles.optim, &result);
@@ -376,22 +406,20 @@ class Alone {
   Alone(const Training& run, size_t param)
       : run_(with_own_settings(run, param)), param_(param), values_(all(initial(run, param))) {}
 
-  /// Sums over ranks in rank order; nothing if no rank has a gradient.
+  /// Sums over ranks in rank order, and of micro-batches one after the other; nothing if no rank
+  /// has a gradient in any.
   const std::vector<Real>& gather(int step) {
     bool present = false;
-    for (int rank = 0; rank < (run_.reduced ? 1 : run_.world); rank++) {
-      std::vector<Real> g = all(gradient(run_, param_, rank, step));
-      for (Real& x : g) x = travelled(x);
-      const bool has = has_gradient(run_, param_, rank, step);
-      if (!has) std::fill(g.begin(), g.end(), Real{0});
-      present = present || (has && !frozen(run_, param_, step));
-      if (rank == 0) {
-        sum_ = std::move(g);
+    const int first = step * run_.micro_batches;
+    for (int batch = first; batch < first + run_.micro_batches; batch++) {
+      const std::vector<Real> sum = sum_of_ranks(batch, present);
+      if (batch == first) {
+        sum_ = sum;
       } else {
-        for (size_t k = 0; k < g.size(); k++) sum_[k] = sum_[k] + g[k];
+        for (size_t k = 0; k < sum.size(); k++) sum_[k] = sum_[k] + sum[k];
       }
     }
-    if (!present) sum_.clear();
+    if (!present || frozen(run_, param_, step)) sum_.clear();
     return sum_;
   }
 
@@ -422,6 +450,23 @@ class Alone {
   }
 
  private:
+  std::vector<Real> sum_of_ranks(int batch, bool& present) const {
+    std::vector<Real> sum;
+    for (int rank = 0; rank < (run_.reduced ? 1 : run_.world); rank++) {
+      std::vector<Real> g = all(gradient(run_, param_, rank, batch));
+      for (Real& x : g) x = travelled(x);
+      const bool has = has_gradient(run_, param_, rank, batch);
+      if (!has) std::fill(g.begin(), g.end(), Real{0});
+      present = present || has;
+      if (rank == 0) {
+        sum = std::move(g);
+      } else {
+        for (size_t k = 0; k < g.size(); k++) sum[k] = sum[k] + g[k];
+      }
+    }
+    return sum;
+  }
+
   /// Rounded as on the wire, which nothing is that was reduced already.
   Real travelled(Real x) const {
     if (run_.wire_dtype == 0 || run_.reduced || std::is_same_v<Real, double>) return x;

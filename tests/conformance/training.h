@@ -38,6 +38,7 @@ struct Training {
   bool explicit_clip = false;  // zero_clip_grad_norm instead of the option
   bool explicit_reduce = false;
   bool sum = false;
+  int micro_batches = 1;     // more: accumulated by the owners
   bool reduced = false;      // every rank has the same gradient, handed over as reduced already
   double loss_scale = 1;     // that gradients are divided by
   double clip_value = 0;     // > 0: zero_clip_grad_value before the norm
@@ -61,10 +62,11 @@ struct Outcome {
   std::vector<double> norms;
 };
 
-/// Deterministic contents, as the dtypes can hold them: gradient of `param` on `rank` at `step`.
+/// Deterministic contents, as the dtypes can hold them: gradient of `param` on `rank` in a `batch`,
+/// of which a step has micro_batches.
 std::vector<double> initial(const Training& run, size_t param);
-std::vector<double> gradient(const Training& run, size_t param, int rank, int step);
-bool has_gradient(const Training& run, size_t param, int rank, int step);
+std::vector<double> gradient(const Training& run, size_t param, int rank, int batch);
+bool has_gradient(const Training& run, size_t param, int rank, int batch);
 bool frozen(const Training& run, size_t param, int step);
 std::optional<double> own_lr_scale(const Training& run, size_t param);
 std::optional<double> own_weight_decay(const Training& run, size_t param);

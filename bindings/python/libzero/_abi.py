@@ -79,6 +79,7 @@ NONFINITES = {"ignore": 0, "skip": 1, "error": 2}
 WIRE_DTYPES = {"bfloat16": 5, "float16": 6}
 MASTERS = {"float32": 0, "remainder": 1}
 REDUCTIONS = {"mean": 0, "sum": 1, "none": 2}
+REDUCE_ACCUMULATE = 4
 
 
 class Status:

@@ -242,10 +242,13 @@ class Optimizer(StateAccess):
         chosen = _abi.ROOT_NONE if root is None else _values.int32(root, "root")
         lib().zero_broadcast_params(self._handle.open(), chosen, None)
 
-    def reduce_grads(self, grads: Arrays | None = None, reduction: str = "mean") -> None:
+    def reduce_grads(
+        self, grads: Arrays | None = None, reduction: str = "mean", accumulate: bool = False
+    ) -> None:
         """Sum every gradient over the ranks, to its owners; "mean" divides by their number, "none"
-        says that they are reduced already. No `grads` means the registered ones."""
-        flags = _values.choice(_abi.REDUCTIONS, reduction, "reduction")
+        says that they are reduced already. No `grads` means the registered ones. `accumulate`: the
+        owners keep the sum and add to what such calls before left, one call for each micro-batch."""
+        flags = _reduce_flags(reduction, accumulate)
         memory = None if grads is None else self._gradients(grads)
         addresses = None if memory is None else _params.pointers(memory)
         count = 0 if memory is None else len(memory)
@@ -278,11 +281,14 @@ class Optimizer(StateAccess):
     def loss_scale(self, scale: float) -> None:
         lib().zero_loss_scale_set(self._handle.open(), _values.double(scale, "loss_scale"))
 
-    def step(self, grads: Arrays | None = None, reduction: str = "mean") -> bool:
+    def step(
+        self, grads: Arrays | None = None, reduction: str = "mean", accumulate: bool = False
+    ) -> bool:
         """Reduce unless that is done, update the owned share, put the new parameters on every rank.
-        False: gradients were not finite, and all ranks skipped the update."""
+        `accumulate`: reduce, and add to what reduce_grads accumulated. False: gradients were not
+        finite, and all ranks skipped the update."""
         options = _abi.create(_structs.StepOptions)
-        options.reduce_flags = _values.choice(_abi.REDUCTIONS, reduction, "reduction")
+        options.reduce_flags = _reduce_flags(reduction, accumulate)
         memory = None if grads is None else self._gradients(grads)
         if memory is not None:
             options.grads, options.grad_count = _params.pointers(memory), len(memory)
@@ -388,6 +394,11 @@ class Optimizer(StateAccess):
             _params.memory_of(array, f"{what} {name!r}", shape, dtype, dtype)
             for array, name, shape, dtype in zip(arrays, self._names, self._shapes, dtypes)
         ]
+
+
+def _reduce_flags(reduction: str, accumulate: bool) -> int:
+    flags = _values.choice(_abi.REDUCTIONS, reduction, "reduction")
+    return flags | (_abi.REDUCE_ACCUMULATE if accumulate else 0)
 
 
 def _fields(struct: _structs.Struct, *left_out: str) -> dict[str, Any]:

@@ -49,6 +49,16 @@ class ScaleTest(unittest.TestCase):
         self.assertEqual(list(model.data), [0, -1, -2, -3])
         self.assertEqual(list(model.grad), [1, 2, 3, 4])
 
+    def test_the_owner_adds_up_micro_batches(self) -> None:
+        model = Model()
+        model.grad[:] = (1, 2, 3, 4)
+        model.optimizer.reduce_grads(accumulate=True)
+        with self.assertRaisesRegex(libzero.ZeroError, "reduce flags are 5"):
+            model.optimizer.reduce_grads(reduction="sum", accumulate=True)
+        self.assertTrue(model.step(1, 1, 1, 1, accumulate=True))
+        self.assertEqual(list(model.data), [-1, -2, -3, -4])
+        self.assertEqual(list(model.grad), [1, 1, 1, 1])
+
     def test_gradients_are_rounded_to_the_type_of_the_wire(self) -> None:
         model = Model(wire_dtype="bfloat16")
         self.assertTrue(model.step(1 + 2**-12, 2**-40, -3, 0))

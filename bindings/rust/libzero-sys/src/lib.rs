@@ -74,6 +74,7 @@ pub const ZERO_PARAM_WEIGHT_DECAY: i32 = 16;
 pub const ZERO_REDUCE_MEAN: i32 = 0;
 pub const ZERO_REDUCE_SUM: i32 = 1;
 pub const ZERO_REDUCE_NONE: i32 = 2;
+pub const ZERO_REDUCE_ACCUMULATE: i32 = 4;
 pub const ZERO_SAVE_REPLACE: i32 = 1;
 pub const ZERO_LOAD_KEEP_SETTINGS: i32 = 1;
 pub const ZERO_SHARE_KEEP_MASTERS: i32 = 1;

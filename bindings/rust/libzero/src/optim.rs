@@ -13,7 +13,7 @@ use crate::Statistics;
 use crate::arena::Arena;
 use crate::comm::{Comm, Seat, failure_of};
 use crate::error::{Error, Result, c_text, check};
-use crate::options::{CSettings, Options, Reduction, init};
+use crate::options::{CSettings, Options, Reduce, Reduction, init};
 use crate::slices::{GRADS, MutSlices, Slices, Slot, WEIGHTS};
 
 /// A parameter group, by its number.
@@ -197,9 +197,9 @@ impl Optim {
     }
 
     /// Sum the registered gradients over the ranks, to their owners. Collective.
-    pub fn reduce_grads(&mut self, reduction: Reduction) -> Result<()> {
+    pub fn reduce_grads(&mut self, how: impl Into<Reduce>) -> Result<()> {
         // SAFETY: no addresses are given.
-        unsafe { self.reduce(None, reduction) }
+        unsafe { self.reduce(None, how.into()) }
     }
 
     /// The same with other gradients, in order of registration; null is "no gradient on this rank".
@@ -211,23 +211,17 @@ impl Optim {
     pub unsafe fn reduce_raw_grads(
         &mut self,
         grads: &[*mut c_void],
-        reduction: Reduction,
+        how: impl Into<Reduce>,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.reduce(Some(grads), reduction) }
+        unsafe { self.reduce(Some(grads), how.into()) }
     }
 
-    unsafe fn reduce(&mut self, grads: Option<&[*mut c_void]>, reduction: Reduction) -> Result<()> {
+    unsafe fn reduce(&mut self, grads: Option<&[*mut c_void]>, how: Reduce) -> Result<()> {
         let (addresses, count) = (addresses(grads), grads.map_or(0, <[_]>::len));
         // SAFETY: C compares `count` with the number of parameters; the rest is the caller's promise.
         check(unsafe {
-            sys::zero_reduce_grads(
-                self.token(),
-                addresses,
-                count,
-                reduction.flags(),
-                ptr::null_mut(),
-            )
+            sys::zero_reduce_grads(self.token(), addresses, count, how.flags(), ptr::null_mut())
         })
         .map(drop)
     }
@@ -258,7 +252,12 @@ impl Optim {
     /// Reduce the mean of the registered gradients unless that is done, update the owned share, and put
     /// the new parameters on every rank. Collective.
     pub fn step(&mut self) -> Result<Step> {
-        self.run_step(&init())
+        self.step_with(Reduction::Mean)
+    }
+
+    /// The same with another reduction of the registered gradients.
+    pub fn step_with(&mut self, how: impl Into<Reduce>) -> Result<Step> {
+        self.run_step(&sys::zero_step_options { reduce_flags: how.into().flags(), ..init() })
     }
 
     /// The same with other gradients, in order of registration; null is "no gradient on this rank".
@@ -266,11 +265,15 @@ impl Optim {
     /// # Safety
     ///
     /// As [`reduce_raw_grads`](Optim::reduce_raw_grads).
-    pub unsafe fn step_raw(&mut self, grads: &[*mut c_void], reduction: Reduction) -> Result<Step> {
+    pub unsafe fn step_raw(
+        &mut self,
+        grads: &[*mut c_void],
+        how: impl Into<Reduce>,
+    ) -> Result<Step> {
         self.run_step(&sys::zero_step_options {
             grads: grads.as_ptr(),
             grad_count: grads.len(),
-            reduce_flags: reduction.flags(),
+            reduce_flags: how.into().flags(),
             ..init()
         })
     }

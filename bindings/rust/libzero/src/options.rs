@@ -86,12 +86,35 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    pub(crate) fn flags(self) -> i32 {
+    /// The owners keep the sum, and add to what earlier calls with the same reduction left: one call
+    /// for each micro-batch, or for all but the last, which [`Optim::step_with`](crate::Optim::step_with)
+    /// takes.
+    pub fn accumulate(self) -> Reduce {
+        Reduce(self.flags() | sys::ZERO_REDUCE_ACCUMULATE)
+    }
+
+    fn flags(self) -> i32 {
         match self {
             Reduction::Mean => sys::ZERO_REDUCE_MEAN,
             Reduction::Sum => sys::ZERO_REDUCE_SUM,
             Reduction::None => sys::ZERO_REDUCE_NONE,
         }
+    }
+}
+
+/// How gradients are reduced: a [`Reduction`], once or [accumulated](Reduction::accumulate).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reduce(i32);
+
+impl Reduce {
+    pub(crate) fn flags(self) -> i32 {
+        self.0
+    }
+}
+
+impl From<Reduction> for Reduce {
+    fn from(reduction: Reduction) -> Reduce {
+        Reduce(reduction.flags())
     }
 }
 

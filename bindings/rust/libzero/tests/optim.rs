@@ -155,6 +155,22 @@ fn clip_and_result_agree() {
 }
 
 #[test]
+fn the_owner_adds_up_micro_batches() {
+    let mut optim = Optim::new(&solo(), &sgd()).unwrap();
+    optim.add(&[Shape::new("w", &[2])], &[]).unwrap();
+    for gradient in [[1.0, 2.0], [2.0, 2.0]] {
+        optim.lend().unwrap().1[0].copy_from_slice(&gradient);
+        optim.reduce_grads(Reduction::Mean.accumulate()).unwrap();
+    }
+    assert!(optim.reduce_grads(Reduction::Sum.accumulate()).is_err());
+    assert_eq!(optim.clip_grad_norm(f64::INFINITY, 2.0).unwrap(), 5.0);
+    optim.drop_grads().unwrap();
+    optim.reduce_grads(Reduction::Mean.accumulate()).unwrap();
+    optim.step_with(Reduction::Mean.accumulate()).unwrap();
+    assert_eq!(optim.result().unwrap().step, 1);
+}
+
+#[test]
 fn nonfinite_gradients_skip_where_asked() {
     let options = Options { nonfinite: Nonfinite::Skip, ..Options::default() };
     let mut optim = Optim::new(&solo(), &options).unwrap();

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many bytes of a model travel in a step, counted where an engine's own collectives are called.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "few_tensors.h"
+#include "support/comms.h"
+#include "zero.h"
+
+namespace zero::test {
+namespace {
+
+/// One rank's engine, and what went through it: bytes for each other rank.
+struct Counted {
+  zero_comm_functions real;
+  void* ctx;
+  int64_t to_all = 0, gathered = 0;
+};
+
+zero_status exchange(void* ctx, const void* send, void* recv, size_t bytes) {
+  const auto* const self = static_cast<Counted*>(ctx);
+  return self->real.exchange(self->ctx, send, recv, bytes);
+}
+zero_status all_gather(void* ctx, const void* send, void* recv, size_t bytes, void* stream) {
+  auto* const self = static_cast<Counted*>(ctx);
+  self->gathered += static_cast<int64_t>(bytes);
+  return self->real.all_gather(self->ctx, send, recv, bytes, stream);
+}
+zero_status all_to_all(void* ctx, const void* send, void* recv, size_t bytes, void* stream) {
+  auto* const self = static_cast<Counted*>(ctx);
+  self->to_all += static_cast<int64_t>(bytes);
+  return self->real.all_to_all(self->ctx, send, recv, bytes, stream);
+}
+
+/// body(comm, counted) on `world` threads.
+void counting(int world, const std::function<void(zero_comm*, Counted&)>& body) {
+  Engine engine(world);
+  run_sound_ranks(RankKind::threads, world, [&](int rank) {
+    Counted counted{as_public(Engine::functions()), engine.seat(rank)};
+    zero_comm_functions functions;
+    zero_comm_functions_init(&functions, sizeof functions);
+    functions.exchange = exchange;
+    functions.all_gather = all_gather;
+    functions.all_to_all = all_to_all;
+    zero_comm* comm = nullptr;
+    EXPECT_EQ(zero_comm_create_user(&comm, &functions, &counted, rank, world, nullptr), ZERO_OK)
+        << last();
+    body(comm, counted);
+    zero_comm_free(comm);
+    counted.real.free(counted.ctx);
+    return std::string();
+  });
+}
+
+constexpr int64_t kSize = 4096;  // a tensor's
+constexpr size_t kTensors = 12;
+
+/// Tensors of one size, in turn of rank 0, 1 and so on.
+struct Model {
+  Model(zero_comm* comm, int32_t partition) : data(kTensors, std::vector<float>(kSize, 1)) {
+    grad = data;
+    zero_options options;
+    zero_options_init(&options, sizeof options);
+    options.partition = partition;
+    options.bucket_bytes = 65'536;
+    EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
+    std::array<std::string, kTensors> names;
+    std::array<zero_param, kTensors> params;
+    for (size_t i = 0; i < kTensors; i++) {
+      names[i] = std::to_string(i);
+      zero_param_init(&params[i], sizeof params[i]);
+      params[i].name = names[i].c_str();
+      params[i].data = data[i].data();
+      params[i].grad = grad[i].data();
+      params[i].shape = &kSize;
+      params[i].ndim = 1;
+      params[i].owner = static_cast<int32_t>(i) % zero_comm_world(comm);
+    }
+    EXPECT_EQ(zero_register_params(optim, nullptr, params.data(), kTensors, nullptr), ZERO_OK);
+  }
+  ~Model() { zero_free(optim); }
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  std::vector<std::vector<float>> data, grad;
+  zero_optim* optim = nullptr;
+};
+
+// Plain data parallel sends 2 (W - 1) / W of the model from each rank in a step, and so does this:
+// one half to reduce, the other to gather.
+TEST(Traffic, of_a_step_is_that_of_one_all_reduce) {
+  for (int world = 2; world <= 4; world++) {
+    for (const int32_t partition : kPartitions) {
+      counting(world, [&](zero_comm* comm, Counted& counted) {
+        const Model model(comm, partition);
+        for (int step = 0; step < 3; step++) {
+          counted.to_all = counted.gathered = 0;
+          EXPECT_EQ(zero_step(model.optim, nullptr), ZERO_OK) << last();
+          const int64_t once = kSize * int64_t{kTensors} * 4 / world;
+          EXPECT_EQ(counted.to_all, once) << "world " << world << ", partition " << partition;
+          EXPECT_EQ(counted.gathered, once) << "world " << world << ", partition " << partition;
+        }
+      });
+    }
+  }
+}
+
+TEST(Traffic, of_what_is_frozen_is_none) {
+  counting(2, [](zero_comm* comm, Counted& counted) {
+    const Model model(comm, ZERO_PARTITION_MANUAL);
+    for (const int64_t trained : {12, 6, 2}) {
+      for (int64_t param = trained; param < int64_t{kTensors}; param++)
+        EXPECT_EQ(zero_set_trainable(model.optim, param, 0), ZERO_OK);
+      counted.to_all = counted.gathered = 0;
+      EXPECT_EQ(zero_step(model.optim, nullptr), ZERO_OK) << last();
+      // In whole buckets, of which one has two tensors of each rank.
+      const int64_t tensors = trained == 6 ? 8 : trained == 2 ? 4 : trained;
+      EXPECT_EQ(counted.to_all, tensors * kSize * 4 / 2);
+      EXPECT_EQ(counted.gathered, tensors * kSize * 4 / 2);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace zero::test

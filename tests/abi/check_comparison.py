@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What docs/comparison.md claims: each row names a test or says why it has none, and every file, test and
+function that it names exists.
+
+usage: check_comparison.py SOURCE_ROOT
+"""
+import pathlib
+import re
+import sys
+
+NO_TEST = {"**not yet**", "adapter", "no need"}
+
+
+def pattern_of(test: str) -> str:
+    """How a test of that name begins: Suite.name in C++, test_name in Python, or a phase of a C program."""
+    if "." in test:
+        suite, name = test.split(".", 1)
+        return rf"^TEST(_F|_P)?\({suite}, {name}\)"
+    return rf"^ +def {test}\(" if test.startswith("test_") else rf"^static void {test}\(void\)"
+
+
+def faults_of_link(page: pathlib.Path, text: str, target: str) -> list[str]:
+    file = (page.parent / target).resolve()
+    if not file.is_file():
+        return [f"{target} does not exist"]
+    if re.search(pattern_of(text), file.read_text(encoding="utf-8"), flags=re.M):
+        return []
+    return [f"{target} has no test {text}"]
+
+
+def faults_of_row(cells: list[str], columns: int) -> list[str]:
+    faults = []
+    if len(cells) != columns:
+        faults.append(f"{len(cells)} cells under {columns} headings")
+    for part in cells[-1].split(", "):
+        if part not in NO_TEST and not re.fullmatch(r"\[[^\]]+\]\([^)]+\)", part):
+            faults.append(f"'{part}' is neither a linked test nor one of {sorted(NO_TEST)}")
+    return faults
+
+
+def main(root: pathlib.Path) -> int:
+    page = root / "docs/comparison.md"
+    header = set(re.findall(r"\w+", (root / "include/zero.h").read_text(encoding="utf-8")))
+    faults, rows, links = [], 0, 0
+    heading: list[str] = []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        found = []
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        heading = (heading or cells) if cells else []
+        for text, target in re.findall(r"\[([^\]]+)\]\(([^)]+)\)", line):
+            links += 1
+            found += faults_of_link(page, text, target)
+        ours = cells[-1] if heading[-1:] == ["zero.h"] else re.sub(r"\]\([^)]+\)", "]", line)
+        for name in re.findall(r"\bzero_\w+|\bZERO_\w+", ours):
+            if name not in header:
+                found.append(f"{name} is not in zero.h")
+        if heading[-1:] == ["test"] and cells != heading and not line.startswith("| ---"):
+            rows += 1
+            found += faults_of_row(cells, len(heading))
+        faults += [f"comparison.md:{number}: {fault}" for fault in found]
+    print("\n".join(faults + [f"{rows} rows, {links} links, {len(faults)} faults"]))
+    return bool(faults) or rows < 100 or links < rows // 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))

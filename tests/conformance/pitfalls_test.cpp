@@ -199,6 +199,23 @@ TEST(Pitfalls, gathered_state_is_of_its_moment_and_is_not_touched_by_later_steps
   }
 }
 
+TEST(Pitfalls, a_group_that_comes_after_a_step_can_be_sealed_and_gathered_before_the_next) {
+  everywhere(2, {.momentum = 0.5}, [](Rank& self, int) {
+    std::vector<Tensor> model = tensors({1500, 40}), late = tensors({3});
+    late[0].name = "late";
+    self.add(model);
+    self.reduce(model);
+    self.step();
+    self.add(late);
+    std::vector<float> out(1500, -1);
+    EXPECT_EQ(zero_state_gather(self.optim(), 0, "momentum_buffer", ZERO_ALL_RANKS, out.data(),
+                                out.size()),
+              ZERO_OK)
+        << last();
+    return out;
+  });
+}
+
 TEST(Pitfalls, a_load_takes_no_memory_that_a_run_without_it_does_not) {
   const Scratch scratch;
   int place = 0;

@@ -493,6 +493,20 @@ enum {
                              and add to what earlier calls with the same flags left there          */
 };
 
+/* Announce, during the backward, that this rank's gradient of a parameter is final: `grad`, or NULL for none
+ * on this rank. On local comms of several ranks a thread of libzero sums it as soon as every rank has
+ * announced it, into memory of its own (4 bytes for each owned element, 8 for ZERO_FLOAT64), so that
+ * less is left to the call that reduces; the bits are the same. Elsewhere, and where ranks have not sealed
+ * yet, it does nothing but remember `grad`. There is no warm-up, and ranks may announce in any order, some
+ * of the parameters, or none.
+ *
+ * The next zero_reduce_grads, zero_clip_* or zero_step takes what is announced, and for all else the pointers
+ * that it is given, or the registered ones. Until that call returns, or zero_drop_grads, the gradient stays
+ * as it is; the parameter does not change. A frozen parameter's is ignored. ZERO_ERR_STATE when it is
+ * announced already, or gradients are reduced. Local; from any thread, several at once; beside another call
+ * on this optimizer ZERO_ERR_BUSY. */
+ZERO_API zero_status zero_grad_ready(zero_optim *optim, int64_t param, void *grad, void *stream);
+
 /* Sum every gradient over the ranks, in rank order, to its owners: in fp64 for ZERO_FLOAT64 parameters,
  * in fp32 for all others, whatever the gradient's type. `grads`: one pointer per parameter in
  * order of registration (`count` of them); NULL means the registered ones. A NULL entry is "no gradient
@@ -743,6 +757,7 @@ typedef struct zero_statistics {
     double publish_seconds;
     double save_seconds;
     double load_seconds;
+    int64_t early_elements;      /* of gradients, summed before the call that needed them   */
 } zero_statistics;
 
 ZERO_API zero_status zero_statistics_init(zero_statistics *statistics, size_t struct_size);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 
 #include "base/status.h"
 #include "optim/optimizer.h"
@@ -15,6 +16,7 @@ struct OptimHandle {
   explicit OptimHandle(std::unique_ptr<Optimizer> made) : optim(std::move(made)) {}
   std::unique_ptr<Optimizer> optim;
   std::atomic<bool> busy{false};
+  std::mutex announcing;  // threads that announce gradients wait for each other
 };
 
 zero_comm* add_handle(std::shared_ptr<Comm> comm);

@@ -7,6 +7,7 @@
 #include "api/optim_options.h"
 #include "api/options.h"
 #include "base/checked.h"
+#include "step/backward.h"
 
 namespace {
 
@@ -14,7 +15,7 @@ using namespace zero;
 using namespace zero::api;
 
 constexpr size_t kPlanOldest = offsetof(zero_plan, grad_offsets);
-constexpr size_t kStatisticsOldest = sizeof(zero_statistics);
+constexpr size_t kStatisticsOldest = offsetof(zero_statistics, early_elements);
 
 Result<PlanParam> plan_param(const Optimizer::NewParam& param, size_t index) {
   PlanParam out;
@@ -150,6 +151,7 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
     out.publish_seconds = found.counters.publish_seconds;
     out.save_seconds = found.counters.save_seconds;
     out.load_seconds = found.counters.load_seconds;
+    out.early_elements = early_elements(found);
     return write_struct(statistics, out, kStatisticsOldest, "zero_statistics");
   });
 }

@@ -6,6 +6,7 @@
 #include "api/options.h"
 #include "state/load.h"
 #include "state/save.h"
+#include "step/backward.h"
 #include "step/enter.h"
 #include "step/step.h"
 
@@ -72,6 +73,17 @@ zero_status zero_broadcast_params(zero_optim* optim, int32_t root, void* stream)
   return on_all(optim, Operation::broadcast_params, [&](Call& call, Optimizer& found) -> Status {
     const Status bad = check_stream(stream);
     return bad.ok() ? broadcast_params(call, found, root) : refuse(call, bad);
+  });
+}
+
+zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* stream) {
+  return guard([&]() -> Status {
+    const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
+    const std::lock_guard announcing(handle->announcing);
+    const Turn turn(*handle);
+    ZERO_TRY(turn.check());
+    ZERO_TRY(check_stream(stream));
+    return grad_ready(*handle->optim, param, static_cast<std::byte*>(grad));
   });
 }
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -117,6 +118,15 @@ int64_t now_ns() {
 }
 
 int64_t now_ms() { return now_ns() / 1'000'000; }
+
+int start_thread(pthread_t& thread, void* (*main)(void*), void* argument) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
+  const int error = os().pthread_create(&thread, nullptr, main, argument);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
 
 int usable_cores() {
   alignas(uint64_t) std::byte mask[1024] = {};

@@ -88,6 +88,9 @@ const SystemCalls& real_system_calls();
 int64_t now_ms();
 int64_t now_ns();
 
+/// Start a thread that blocks all signals; an errno, 0 if it runs.
+int start_thread(pthread_t& thread, void* (*main)(void*), void* argument);
+
 /// The cores that this thread may run on, at least 1.
 int usable_cores();
 

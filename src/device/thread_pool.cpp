@@ -90,22 +90,17 @@ class Workers final : public ThreadPool {
 };
 
 Status Workers::start() {
-  sigset_t all;
-  sigset_t callers;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &callers);  // workers inherit it
   Status status;
   for (size_t i = 1; i < seats_.size() && status.ok(); ++i) {
     seats_[i].thread = static_cast<int>(i);
     status = start_worker(seats_[i]);
   }
-  pthread_sigmask(SIG_SETMASK, &callers, nullptr);
   return status;
 }
 
 Status Workers::start_worker(Seat& seat) {
   seat.pool = this;
-  const int error = os().pthread_create(&seat.handle, nullptr, work_in, &seat);
+  const int error = start_thread(seat.handle, work_in, &seat);
   if (error == 0) {
     seat.started = true;
     return {};

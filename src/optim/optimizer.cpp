@@ -27,7 +27,9 @@ Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
   if (options.loss_scale.dynamic()) loss_scale.scale = options.loss_scale.initial;
 }
 
-Optimizer::~Optimizer() = default;
+Optimizer::~Optimizer() {
+  step_memory.reset();  // it may have a thread that reads the rest
+}
 
 Result<int64_t> Optimizer::find(std::string_view name) const {
   const auto found = index_.find(std::string(name));
@@ -155,6 +157,8 @@ Status Optimizer::check_params() const {
 
 Status Optimizer::check_open() const {
   if (phase == Phase::open) return Status();
+  if (phase == Phase::reducing)
+    return Status(ZERO_ERR_STATE, "gradients are announced: step, or drop them first");
   return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
 }
 

@@ -105,7 +105,7 @@ struct ParamProgress {
   double product = 1;       // of Rule::next_product
 };
 
-enum class Phase { open, reduced };
+enum class Phase { open, reducing, reduced };
 
 /// Seconds and bytes so far, as zero_stats tells them.
 struct Counters {

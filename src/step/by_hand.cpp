@@ -22,6 +22,7 @@ Status check(const Optimizer& optim, int32_t flags) {
   if ((flags & ~ZERO_SHARE_KEEP_MASTERS) != 0)
     return {ZERO_ERR_ARGUMENT, text("share flags ", flags, " are unknown")};
   ZERO_TRY(optim.check_params());
+  if (optim.phase == Phase::reducing) return optim.check_open();
   return optim.check_loaded();
 }
 

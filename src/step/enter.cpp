@@ -6,6 +6,7 @@
 
 #include "base/os.h"
 #include "base/text.h"
+#include "step/backward.h"
 #include "step/tables.h"
 #include "step/views.h"
 
@@ -25,7 +26,8 @@ struct EntryRecord {
   uint64_t registered = 0;
   uint64_t sealed = 0;
   uint64_t version = 0;
-  uint32_t phase = 0;
+  uint64_t round = 0;  // of announcements
+  uint32_t reduced = 0;
   uint32_t flags = 0;
   uint64_t frozen = 0;  // hash of what is frozen
   Digest agreed{};      // of settings, step and arguments
@@ -107,7 +109,7 @@ Status check_arenas(const Optimizer& optim) {
 
 Status allocate_tables(Call& call, const Optimizer& optim, std::shared_ptr<Arena>& out) {
   if (!optim.comm->direct() || optim.world() == 1) return Status();
-  const size_t bytes = std::max<size_t>(1, optim.params.size()) * sizeof(Placement);
+  const size_t bytes = table_bytes(std::max<size_t>(1, optim.params.size()));
   out = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
   return Status();
 }
@@ -199,7 +201,8 @@ EntryRecord record_of(const Optimizer& optim, const StepMemory& memory, const En
   record.registered = optim.params.size();
   record.sealed = optim.sealed_params();
   record.version = memory.version;
-  record.phase = static_cast<uint32_t>(optim.phase);
+  record.round = memory.round;
+  record.reduced = optim.phase == Phase::reduced;
   record.frozen = optim.frozen_hash();
   if (!entry.grads || memory.all_present) record.flags |= kAllPresent;
   record.agreed = hash128(bytes_of(lines));
@@ -236,7 +239,7 @@ Agreement compare(std::span<const EntryRecord> all) {
     agreement.unsealed = agreement.unsealed || record.sealed != record.registered ||
                          record.registered != all[0].registered;
     agreement.all_present = agreement.all_present && (record.flags & kAllPresent) != 0;
-    agreement.same = agreement.same && record.phase == all[0].phase &&
+    agreement.same = agreement.same && record.reduced == all[0].reduced &&
                      record.frozen == all[0].frozen && record.agreed == all[0].agreed;
     agreement.wanted |= record.flags & (kWantsStaging | kWantsOutbox);
   }
@@ -263,6 +266,15 @@ Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry&
   mine.flags |= in_place_flags(memory);
   return call.vote("placements", placed, std::as_bytes(std::span(&mine, 1)),
                    std::as_writable_bytes(all));
+}
+
+/// Ranks that dropped announcements, each when it liked, may have summed what others took back.
+void agree_round(StepMemory& memory, std::span<const EntryRecord> all) {
+  for (const EntryRecord& record : all) {
+    if (record.round == memory.round) continue;
+    if (memory.backward != nullptr) memory.backward->distrust();
+    memory.round = std::max(memory.round, record.round);
+  }
 }
 
 /// Keep of the records what the walks ask for.
@@ -317,6 +329,7 @@ Status retake_masters(Call& call, Optimizer& optim) {
 
 Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   os().reached("enter.begin");
+  if (memory.backward != nullptr) memory.backward->settle();
   const bool moved = memory.data_addresses != optim.addresses;
   if (entry.local.ok() && moved) entry.local = check_bound(optim);
   if (entry.local.ok() && moved) entry.local = check_arenas(optim);
@@ -333,12 +346,13 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   ZERO_TRY(call.vote("enter", entry.local, std::as_bytes(std::span(&mine, 1)),
                      std::as_writable_bytes(std::span(all))));
   os().reached("enter.voted");
+  agree_round(memory, all);
 
   const Agreement agreement = compare(all);
   if (agreement.unsealed) ZERO_TRY(seal(call, optim));
   if (!agreement.same) {
     ZERO_TRY(call.agree("settings", "settings or arguments differ",
-                        text("phase ", optim.phase == Phase::open ? "open" : "reduced", "\n",
+                        text("phase ", optim.phase == Phase::reduced ? "reduced" : "open", "\n",
                              optim.trainable_lines(), lines)));
   }
   optim.state_sets.clear();

@@ -19,6 +19,16 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
+/// One parameter's gradient on one rank, final in `round`, in the table behind the placements.
+/// Other ranks read it while it changes, so every word is atomic; `round` is written last.
+struct Ready {
+  uint64_t round;
+  uint64_t arena;  // 0: absent
+  uint64_t offset;
+};
+
+class Backward;
+
 /// A segment that this rank owns, with addresses.
 struct View {
   Segment segment;
@@ -79,6 +89,7 @@ struct StepLayout {
   bool views_in_place = false;
   bool views_none = false;
   bool views_accumulates = false;
+  bool views_early = false;
   std::vector<View> views;
   std::vector<UpdateClass> classes;
   std::vector<const std::byte*> view_sources;  // source_width a view
@@ -90,6 +101,9 @@ struct StepLayout {
 };
 
 struct StepMemory : StepLayout {
+  StepMemory();
+  ~StepMemory();
+
   // Arenas of libzero's own, on direct comms of more than one rank.
   std::shared_ptr<Arena> tables;   // every rank's placements
   std::shared_ptr<Arena> staging;  // gradients that are in no arena, at layout positions
@@ -98,6 +112,9 @@ struct StepMemory : StepLayout {
   HostMemory reduced;                 // sums of this rank's share, where they are not in place
   HostMemory incoming;                // sums to add to them, on comms that are not direct
   HostMemory send, receive, scratch;  // collective transfers
+
+  std::unique_ptr<Backward> backward;  // null until the engine announces a gradient
+  uint64_t round = 1;  // of announcements: the same on every rank, or they are not used
 
   // This rank's gradients of the call: null where absent, or where the parameter is frozen.
   std::vector<std::byte*> grads;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/clamp.h"
+#include "step/backward.h"
 #include "step/share.h"
 
 namespace zero {
@@ -20,6 +21,15 @@ struct Piece {
   size_t count;
   std::byte* sums;
 };
+
+int64_t share_of(const StepMemory& memory, const Piece& piece) {
+  return memory.views[piece.view].segment.share + static_cast<int64_t>(piece.first);
+}
+
+/// True if the piece lies in the first `count` elements of its view.
+bool ends_within(const Piece& piece, int64_t count) {
+  return static_cast<int64_t>(piece.first + piece.count) <= count;
+}
 
 /// Walk the pieces of elements [begin, end) of the views with a gradient; a piece belongs to whom
 /// its first element does.
@@ -91,16 +101,26 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
   };
   std::vector<Walker> walkers(static_cast<size_t>(optim.pool->threads()));
   for (Walker& walker : walkers) walker.in.resize(width);
-  const NormRecord record =
+  const Backward* const made = early(memory);
+  const bool measured = made != nullptr && !memory.accumulates && p == made->norm_type();
+  NormRecord record =
       reduce_pieces(optim, memory, p, [&](int thread, Reducer& reducer, const Piece& piece) {
         Walker& walker = walkers[static_cast<size_t>(thread)];
         if (walker.aborted) return;
-        const DType from = piece.section.grad_dtype;
-        for (size_t i = 0; i < width; i++) {
-          const std::byte* source = memory.view_sources[piece.view * width + i];
-          walker.in[i] = source == nullptr ? kZeros : source + piece.first * size_of(from);
+        const bool done = made != nullptr && ends_within(piece, made->done(piece.view));
+        if (done && measured) return;
+        const DType sum = piece.section.sum();
+        const DType from = done ? sum : piece.section.grad_dtype;
+        const DType rounded = done ? DType::none : rounding(optim, memory, piece.section);
+        walker.in.resize(done ? 1 : width);
+        if (done) {
+          walker.in[0] = made->sums() + piece.section.sum_at(share_of(memory, piece));
+        } else {
+          for (size_t i = 0; i < width; i++) {
+            const std::byte* source = memory.view_sources[piece.view * width + i];
+            walker.in[i] = source == nullptr ? kZeros : source + piece.first * size_of(from);
+          }
         }
-        const DType sum = piece.section.sum(), rounded = rounding(optim, memory, piece.section);
         if (memory.adds) {
           walker.ranks.reduce(sum, from, walker.sum, walker.in, piece.count, rounded);
           const std::array<const void*, 2> both = {piece.sums, walker.sum};
@@ -113,6 +133,7 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
           if (thread == 0) call.progress();
         }
       });
+  if (measured) record.add(made->record());
   count_moved(optim, memory, [&](const Section& section) {
     return width * size_of(section.grad_dtype) + size_of(section.sum()) * (memory.adds ? 2 : 1);
   });
@@ -135,9 +156,8 @@ NormRecord add_to_share(Optimizer& optim, const StepMemory& memory, const std::b
   const NormRecord record =
       reduce_pieces(optim, memory, p, [&](int, Reducer& reducer, const Piece& piece) {
         const DType sum = piece.section.sum();
-        const int64_t share =
-            memory.views[piece.view].segment.share + static_cast<int64_t>(piece.first);
-        const std::array<const void*, 2> both = {piece.sums, sums + piece.section.sum_at(share)};
+        const std::byte* const more = sums + piece.section.sum_at(share_of(memory, piece));
+        const std::array<const void*, 2> both = {piece.sums, more};
         reducer.reduce(sum, sum, piece.sums, both, piece.count);
       });
   count_moved(optim, memory, [](const Section& section) { return 3 * size_of(section.sum()); });

@@ -8,6 +8,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/apply.h"
+#include "step/backward.h"
 #include "step/enter.h"
 #include "step/publish.h"
 #include "step/reduce.h"
@@ -49,7 +50,7 @@ double factor_of(const Optimizer& optim, int32_t flags) {
 
 /// True if a call with these gradients reduces them; otherwise it goes on with what is reduced.
 bool reduces(const Optimizer& optim, const Grads& grads) {
-  return optim.phase == Phase::open || grads.accumulate();
+  return optim.phase != Phase::reduced || grads.accumulate();
 }
 
 /// Sums can be added to what earlier calls left, if those meant it.
@@ -158,6 +159,7 @@ Status gather(Call& call, Optimizer& optim, const Grads& grads, double p) {
   memory.clip_factor = 1;
   memory.clipped = false;
   memory.flags = grads.flags;
+  end_round(memory);
   return Status();
 }
 
@@ -209,14 +211,25 @@ void count_step(Optimizer& optim, const StepMemory& memory) {
   optim.comm->steps_done = optim.step;
 }
 
+/// What was not summed during the backward is, where no other rank needs to know. Returns how many
+/// sums are not finite.
+uint64_t sum_the_rest(Call& call, Optimizer& optim) {
+  StepMemory& memory = step_memory(optim);
+  const Stopwatch watch(optim.counters.gather_seconds);
+  return reduce_share(call, optim, memory, 0).nonfinite;
+}
+
 Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
   StepMemory& memory = step_memory(optim);
   uint64_t nonfinite = 0;
+  const bool sums = !fused || early(memory) != nullptr;
+  if (fused && sums) nonfinite = sum_the_rest(call, optim);
+  if (fused) end_round(memory);
   optim.comm->publishing = true;
   {
     const Stopwatch watch(optim.counters.apply_seconds);
     os().reached("apply.begin");
-    nonfinite = update_share(call, optim, memory, memory.factor, fused);
+    nonfinite += update_share(call, optim, memory, memory.factor, !sums);
     os().reached("apply.done");
   }
   const Stopwatch watch(optim.counters.publish_seconds);
@@ -230,8 +243,9 @@ Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
 
 /// Clipping and skipping must know all gradients before any update; otherwise one pass does.
 bool one_pass(const Optimizer& optim) {
-  return optim.comm->direct() && optim.phase == Phase::open && optim.options.max_grad_norm == 0 &&
-         optim.options.nonfinite == ZERO_NONFINITE_IGNORE && !optim.options.loss_scale.dynamic();
+  return optim.comm->direct() && optim.phase != Phase::reduced &&
+         optim.options.max_grad_norm == 0 && optim.options.nonfinite == ZERO_NONFINITE_IGNORE &&
+         !optim.options.loss_scale.dynamic();
 }
 
 /// After a step that was made or skipped: what it found, and the next loss scale.
@@ -351,6 +365,11 @@ Result<Code> step(Call& call, Optimizer& optim, const Grads& grads) {
 }
 
 Status drop_grads(Optimizer& optim) {
+  if (optim.phase == Phase::reducing) {
+    StepMemory& memory = step_memory(optim);
+    memory.backward->settle();
+    end_round(memory);
+  }
   optim.phase = Phase::open;
   return Status();
 }

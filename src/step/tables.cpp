@@ -2,9 +2,11 @@
 #include "step/tables.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "base/text.h"
+#include "step/backward.h"
 
 namespace zero {
 namespace {
@@ -56,6 +58,11 @@ uint64_t grad_at(const Plan& plan, int64_t param) {
   return static_cast<uint64_t>(plan.section_of(param).grad_at(plan.layout(param)));
 }
 
+/// Behind the placements of all that is sealed.
+size_t ready_at(const Optimizer& optim, int64_t param) {
+  return optim.sealed_params() * sizeof(Placement) + static_cast<size_t>(param) * sizeof(Ready);
+}
+
 /// Where the layout of `layout_bytes` begins if the `address` of every parameter that is `used` is
 /// `place` bytes from there, in one arena of this comm that holds the whole layout, with padding
 /// that is libzero's; else null.
@@ -91,7 +98,8 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
     return Status(ZERO_ERR_ARGUMENT,
                   text(count, " gradient pointers given for ", params, " registered parameters"));
   }
-  if (memory.grads_from_addresses == optim.addresses &&
+  const bool reducing = optim.phase == Phase::reducing;
+  if (!reducing && memory.grads_from_addresses == optim.addresses &&
       std::equal(given, given + count, memory.given.begin(), memory.given.end())) {
     return Status();
   }
@@ -99,10 +107,15 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
   bool all_present = true;
   for (size_t i = 0; i < params; i++) {
     if (!optim.trains(i)) continue;
-    grads[i] = given == nullptr ? optim.params[i].grad : static_cast<std::byte*>(given[i]);
+    const bool announced = memory.backward != nullptr && memory.backward->announced(i);
+    grads[i] = announced          ? memory.backward->grad(i)
+               : given == nullptr ? optim.params[i].grad
+                                  : static_cast<std::byte*>(given[i]);
     all_present = all_present && grads[i] != nullptr;
   }
-  if (given != nullptr) ZERO_TRY(check_given(optim, grads));
+  if (given != nullptr || reducing) ZERO_TRY(check_given(optim, grads));
+  if (reducing && grads == memory.grads && memory.grads_from_addresses == optim.addresses)
+    return Status();
   memory.grads = std::move(grads);
   memory.all_present = all_present;
   memory.given.assign(given, given + count);
@@ -164,7 +177,7 @@ bool place(Optimizer& optim, StepMemory& memory) {
       foreign_grads.push_back(index);
       if (!comm.direct() || reduces_alone(optim, memory)) continue;
       if (memory.staging == nullptr) return false;
-      placements[i].grad = {memory.staging->number(), 0, grad_at(optim.plan, index)};
+      placements[i].grad = staging_of(optim, memory, index);
     }
   }
   if (memory.tables != nullptr && !placements.empty()) {
@@ -199,10 +212,32 @@ void stage_grads(Optimizer& optim, StepMemory& memory) {
   if (!optim.comm->direct() || reduces_alone(optim, memory) || memory.staging == nullptr) return;
   for (const int64_t index : memory.foreign_grads) {
     const auto i = static_cast<size_t>(index);
+    if (memory.backward != nullptr && memory.backward->staged(i)) continue;
     const size_t bytes = optim.params[i].grad_bytes();
     std::memcpy(memory.staging->data() + grad_at(optim.plan, index), memory.grads[i], bytes);
     optim.counters.copied_bytes += static_cast<int64_t>(bytes);
   }
+}
+
+Location staging_of(const Optimizer& optim, const StepMemory& memory, int64_t param) {
+  return {memory.staging->number(), 0, grad_at(optim.plan, param)};
+}
+
+size_t table_bytes(size_t params) { return params * (sizeof(Placement) + sizeof(Ready)); }
+
+Ready* own_ready(const Optimizer& optim, const StepMemory& memory, int64_t param) {
+  return reinterpret_cast<Ready*>(memory.tables->data() + ready_at(optim, param));
+}
+
+Result<Ready> ready_on(const Optimizer& optim, const StepMemory& memory, int32_t rank,
+                       int64_t param) {
+  auto* const at = reinterpret_cast<Ready*>(ZERO_TRY(optim.comm->resolve(
+      rank, {memory.tables->number(), 0, ready_at(optim, param)}, sizeof(Ready))));
+  Ready ready;
+  ready.round = std::atomic_ref(at->round).load(std::memory_order_acquire);
+  ready.arena = std::atomic_ref(at->arena).load(std::memory_order_relaxed);
+  ready.offset = std::atomic_ref(at->offset).load(std::memory_order_relaxed);
+  return ready;
 }
 
 Result<Placement> placement_of(const Optimizer& optim, const StepMemory& memory, int32_t rank,

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/checked.h"
+#include "step/backward.h"
 #include "step/tables.h"
 
 namespace zero {
@@ -101,7 +102,7 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
 }
 
 /// Where the sum of this segment's gradients goes: over this rank's own gradient if that has the
-/// sum's type and stays ours until the step, and no more is to come.
+/// sum's type and stays ours until the step, and no more is to come, nor was any of it made early.
 std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
                          const std::byte* own, bool in_place) {
   const Section& section = optim.plan.section(segment.section);
@@ -109,6 +110,8 @@ std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const
                     ((in_place && !(optim.world() == 1 && optim.options.wire != DType::none)) ||
                      (!memory.none && (optim.world() > 1 ||
                                        find_arena(own, 1, optim.comm.get(), nullptr) != nullptr)));
+  if (const Backward* const sums = memory.accumulates ? nullptr : early(memory))
+    return sums->sums() + section.sum_at(segment.share);
   if (ours) return const_cast<std::byte*>(own);
   return memory.reduced.bytes() > 0 ? memory.reduced.data() + section.sum_at(segment.share)
                                     : nullptr;
@@ -218,7 +221,8 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
   if (memory.views_addresses == optim.addresses && memory.views_versions == memory.versions &&
       memory.views_presence == memory.presence && memory.views_present == memory.present &&
       memory.views_in_place == in_place && memory.views_none == memory.none &&
-      memory.views_accumulates == memory.accumulates && sources) {
+      memory.views_accumulates == memory.accumulates &&
+      memory.views_early == (early(memory) != nullptr) && sources) {
     return Status();
   }
   drop_views(memory);
@@ -252,6 +256,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
   memory.views_present = memory.present;
   memory.views_in_place = in_place;
   memory.views_accumulates = memory.accumulates;
+  memory.views_early = early(memory) != nullptr;
   memory.views_none = memory.none;
   return Status();
 }

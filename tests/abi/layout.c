@@ -160,6 +160,7 @@ int main(void) {
   FIELD(zero_statistics, publish_seconds)
   FIELD(zero_statistics, save_seconds)
   FIELD(zero_statistics, load_seconds)
+  FIELD(zero_statistics, early_elements)
   END()
 
   printf("\n}\n");

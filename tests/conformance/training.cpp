@@ -2,10 +2,13 @@
 #include "training.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <random>
+#include <thread>
 #include <type_traits>
 #include <variant>
 
@@ -284,6 +287,25 @@ std::vector<void*> backward(const Training& run, const Memory& memory, int rank,
   return pointers;
 }
 
+/// Announce some of them, each rank others and in its own order.
+zero_status announce(const Training& run, zero_optim* optim, const std::vector<void*>& pointers,
+                     int rank, int step) {
+  if (run.announces == 0) return ZERO_OK;
+  std::vector<size_t> order(pointers.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937_64 random(run.seed * 1000 + static_cast<uint64_t>(step * 10 + rank));
+  std::shuffle(order.begin(), order.end(), random);
+  for (const size_t i : order) {
+    if (random() % static_cast<uint64_t>(run.announces) == 0) continue;
+    const zero_status status =
+        zero_grad_ready(optim, static_cast<int64_t>(i), pointers[i], nullptr);
+    if (status != ZERO_OK) return status;
+    if (run.delays && random() % 4 == 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+  }
+  return ZERO_OK;
+}
+
 /// Freeze and thaw what this step wants otherwise than the one before.
 zero_status toggle(const Training& run, zero_optim* optim, int step) {
   for (size_t i = 0; i < run.sizes.size(); i++) {
@@ -353,6 +375,9 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
     size_t count = 0;
     for (int batch = step * run.micro_batches; batch <= last; batch++) {
       pointers = backward(run, memory, zero_comm_rank(comm), step, batch);
+      if (batch == step * run.micro_batches &&
+          failed(announce(run, handles.optim, pointers, zero_comm_rank(comm), step), "announce"))
+        return out;
       given = run.missing ? pointers.data() : nullptr;
       count = run.missing ? pointers.size() : 0;
       if (batch < last &&

@@ -147,6 +147,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "zero_broadcast_params": (Status, [OptimHandle, c.c_int32, c.c_void_p]),
     "zero_loss_scale_set": (Status, [OptimHandle, c.c_double]),
     "zero_loss_scale_get": (Status, [OptimHandle, c.POINTER(c.c_double)]),
+    "zero_grad_ready": (Status, [OptimHandle, c.c_int64, c.c_void_p, c.c_void_p]),
     "zero_reduce_grads": (Status, [OptimHandle, _POINTERS, c.c_size_t, c.c_int32, c.c_void_p]),
     "zero_clip_grad_value": (Status, [OptimHandle, c.c_double, c.c_void_p]),
     "zero_clip_grad_norm": (

@@ -213,6 +213,7 @@ class Statistics(Struct):
         ("publish_seconds", c.c_double),
         ("save_seconds", c.c_double),
         ("load_seconds", c.c_double),
+        ("early_elements", c.c_int64),
     ]
 
 

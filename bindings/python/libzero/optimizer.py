@@ -24,6 +24,9 @@ from .comm import Comm
 Arrays = Union[Sequence[Any], Mapping[str, Any]]
 
 
+_REGISTERED = object()
+
+
 class OwnedRange(NamedTuple):
     """`count` elements from `first` on, of the parameter with that number."""
 
@@ -65,6 +68,7 @@ class Statistics:
     publish_seconds: float
     save_seconds: float
     load_seconds: float
+    early_elements: int
 
 
 class Group:
@@ -165,6 +169,7 @@ class Optimizer(StateAccess):
         self._grad_dtypes: list[str] = []
         self._data: list[Optional[Buffer]] = []
         self._grads: list[Optional[Buffer]] = []
+        self._announced: dict[int, Optional[Buffer]] = {}  # kept alive until they are taken
         self.groups: list[Group] = []
 
     # ---- Build ----
@@ -242,6 +247,26 @@ class Optimizer(StateAccess):
         chosen = _abi.ROOT_NONE if root is None else _values.int32(root, "root")
         lib().zero_broadcast_params(self._handle.open(), chosen, None)
 
+    def grad_ready(self, param: Union[str, int], grad: Any = _REGISTERED) -> None:
+        """Announce, during the backward, that this rank's gradient of a parameter is final: the
+        registered one, or `grad`, of which None says that there is none. It stays as it is until
+        the next reduce_grads, clip or step returns, which takes it; on a local comm it may be
+        summed before. Local; from any thread."""
+        number = self.param_index(param) if isinstance(param, str) else param
+        chosen = _values.int64(number, "parameter")
+        if not 0 <= chosen < len(self._names):
+            raise IndexError(f"parameter {chosen} of {len(self._names)}")
+        if grad is _REGISTERED:
+            memory = self._grads[chosen]
+            if memory is None:
+                raise ValueError(f"parameter {self._names[chosen]!r} has no registered gradient")
+        else:
+            what, dtype = f"gradient of {self._names[chosen]!r}", self._grad_dtypes[chosen]
+            memory = _params.memory_of(grad, what, self._shapes[chosen], dtype, dtype)
+        address = _params.address(memory)
+        lib().zero_grad_ready(self._handle.open(), chosen, address, None)
+        self._announced[chosen] = memory
+
     def reduce_grads(
         self, grads: Arrays | None = None, reduction: str = "mean", accumulate: bool = False
     ) -> None:
@@ -253,6 +278,7 @@ class Optimizer(StateAccess):
         addresses = None if memory is None else _params.pointers(memory)
         count = 0 if memory is None else len(memory)
         lib().zero_reduce_grads(self._handle.open(), addresses, count, flags, None)
+        self._announced.clear()
 
     def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> float:
         """Scale the gradients so that their norm is at most `max_norm`; returns it from before.
@@ -293,6 +319,7 @@ class Optimizer(StateAccess):
         if memory is not None:
             options.grads, options.grad_count = _params.pointers(memory), len(memory)
         status: int = lib().zero_step(self._handle.open(), c.byref(options))
+        self._announced.clear()
         return status != _abi.SKIPPED
 
     def result(self) -> Result:
@@ -308,6 +335,7 @@ class Optimizer(StateAccess):
     def drop_grads(self) -> None:
         """Forget what is reduced; local, writes no gradient."""
         lib().zero_drop_grads(self._handle.open())
+        self._announced.clear()
 
     # ---- State ----
 
@@ -360,7 +388,7 @@ class Optimizer(StateAccess):
         except ZeroError:
             self._handle.value = token
             raise
-        self._data, self._grads = [], []
+        self._data, self._grads, self._announced = [], [], {}
 
     def __enter__(self) -> Optimizer:
         return self

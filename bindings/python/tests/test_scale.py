@@ -49,6 +49,20 @@ class ScaleTest(unittest.TestCase):
         self.assertEqual(list(model.data), [0, -1, -2, -3])
         self.assertEqual(list(model.grad), [1, 2, 3, 4])
 
+    def test_an_announced_gradient_is_the_one_that_counts(self) -> None:
+        model = Model()
+        model.grad[:] = (9, 9, 9, 9)
+        model.optimizer.grad_ready("w", (c.c_float * 4)(1, 2, 3, 4))
+        with self.assertRaisesRegex(libzero.ZeroError, "announced already"):
+            model.optimizer.grad_ready(0)
+        self.assertTrue(model.optimizer.step())
+        self.assertEqual(list(model.data), [0, -1, -2, -3])
+        model.optimizer.grad_ready(0)
+        self.assertTrue(model.optimizer.step())
+        self.assertEqual(list(model.data), [-9, -10, -11, -12])
+        with self.assertRaisesRegex(ValueError, "shape"):
+            model.optimizer.grad_ready(0, (c.c_float * 3)())
+
     def test_the_owner_adds_up_micro_batches(self) -> None:
         model = Model()
         model.grad[:] = (1, 2, 3, 4)

@@ -71,11 +71,7 @@ Result<LifeThread*> LifeThread::start() {
   os().fcntl(made->page_fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
   made->pidfd.reset(os().pidfd_open(made->pid, 0));
 
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = os().pthread_create(&made->thread_, nullptr, main, made.get());
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int error = start_thread(made->thread_, main, made.get());
   if (error != 0) return life_failure("starting the thread that shows this process alive", error);
 
   std::unique_lock lock(made->mutex_);

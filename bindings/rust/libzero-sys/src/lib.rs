@@ -301,6 +301,7 @@ pub struct zero_statistics {
     pub publish_seconds: f64,
     pub save_seconds: f64,
     pub load_seconds: f64,
+    pub early_elements: i64,
 }
 
 unsafe extern "C" {
@@ -416,6 +417,12 @@ unsafe extern "C" {
     pub fn zero_broadcast_params(
         optim: *mut zero_optim,
         root: i32,
+        stream: *mut c_void,
+    ) -> zero_status;
+    pub fn zero_grad_ready(
+        optim: *mut zero_optim,
+        param: i64,
+        grad: *mut c_void,
         stream: *mut c_void,
     ) -> zero_status;
     pub fn zero_reduce_grads(
@@ -584,6 +591,6 @@ mod layout {
     const _: () =
         assert!(size_of::<zero_plan>() == 64 && offset_of!(zero_plan, grad_arena_bytes) == 56);
     const _: () = assert!(
-        size_of::<zero_statistics>() == 136 && offset_of!(zero_statistics, load_seconds) == 128
+        size_of::<zero_statistics>() == 144 && offset_of!(zero_statistics, early_elements) == 136
     );
 }

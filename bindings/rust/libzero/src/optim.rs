@@ -196,6 +196,18 @@ impl Optim {
         check(unsafe { sys::zero_broadcast_params(self.token(), root, ptr::null_mut()) }).map(drop)
     }
 
+    /// Announce, during the backward, that this rank's gradient of a parameter is final; null is "no gradient on
+    /// this rank". The next call that reduces takes it, and on local comms it may be summed before. Local.
+    ///
+    /// # Safety
+    ///
+    /// The address is null, or valid for reads of the parameter's gradient (of its `grad_dtype`), which nothing
+    /// writes until that call, or [`drop_grads`](Optim::drop_grads), has returned.
+    pub unsafe fn grad_ready(&self, param: i64, grad: *mut c_void) -> Result<()> {
+        // SAFETY: the token is checked, and the rest is the caller's promise.
+        check(unsafe { sys::zero_grad_ready(self.token(), param, grad, ptr::null_mut()) }).map(drop)
+    }
+
     /// Sum the registered gradients over the ranks, to their owners. Collective.
     pub fn reduce_grads(&mut self, how: impl Into<Reduce>) -> Result<()> {
         // SAFETY: no addresses are given.

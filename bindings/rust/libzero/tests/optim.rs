@@ -155,6 +155,20 @@ fn clip_and_result_agree() {
 }
 
 #[test]
+fn an_announced_gradient_is_the_one_that_counts() {
+    let mut optim = Optim::new(&solo(), &sgd()).unwrap();
+    optim.add(&[Shape::new("w", &[2])], &[]).unwrap();
+    optim.lend().unwrap().1[0].copy_from_slice(&[9.0, 9.0]);
+    let mut announced = [3.0f32, 4.0];
+    let address = announced.as_mut_ptr().cast();
+    // SAFETY: nothing writes `announced` until the clip has returned.
+    unsafe { optim.grad_ready(0, address) }.unwrap();
+    assert!(unsafe { optim.grad_ready(0, address) }.is_err());
+    assert_eq!(optim.clip_grad_norm(f64::INFINITY, 2.0).unwrap(), 5.0);
+    optim.step().unwrap();
+}
+
+#[test]
 fn the_owner_adds_up_micro_batches() {
     let mut optim = Optim::new(&solo(), &sgd()).unwrap();
     optim.add(&[Shape::new("w", &[2])], &[]).unwrap();

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/backward.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "kernels/float_environment.h"
+#include "step/share.h"
+#include "step/tables.h"
+#include "step/views.h"
+
+namespace zero {
+namespace {
+
+using std::chrono::microseconds;
+
+// Between two looks at what other ranks have announced.
+constexpr microseconds kSoon{50};
+constexpr microseconds kLate{2000};
+
+}  // namespace
+
+Backward::~Backward() {
+  settle();
+  if (!thread_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  wake_.notify_one();
+  pthread_join(*thread_, nullptr);
+}
+
+Status Backward::announce(int64_t param, std::byte* grad) {
+  const auto index = static_cast<size_t>(param);
+  const Param& of = optim_.params[index];
+  if (announced(index))
+    return Status(ZERO_ERR_STATE, text("the gradient of parameter '", of.name,
+                                       "' is announced already: step, or drop it first"));
+  if (reinterpret_cast<uintptr_t>(grad) % size_of(of.grad_dtype) != 0)
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("the gradient of parameter '", of.name, "' is not aligned to its elements"));
+  announced_.resize(optim_.params.size());
+  staged_.resize(optim_.params.size());
+  grads_.resize(optim_.params.size());
+  if (!begun_) ZERO_TRY(begin());
+  announced_[index] = true;
+  grads_[index] = grad;
+  if (!begun_ || of.count == 0) return Status();
+  const Location at = grad == nullptr ? Location{} : optim_.comm->locate(grad, of.grad_bytes());
+  const bool foreign = grad != nullptr && at.arena == 0;
+  if (!foreign) publish(param, at);
+  {
+    const std::lock_guard lock(mutex_);
+    if (foreign && memory_.staging != nullptr) to_stage_.push_back(param);
+    running_ = true;
+    stop_ = false;
+  }
+  wake_.notify_one();
+  return Status();
+}
+
+/// Whatever the first announcement of a round needs, if anything can be done before the call.
+Status Backward::begin() {
+  const bool can = optim_.comm->direct() && optim_.world() > 1 && optim_.sealed();
+  if (!can) return Status();
+  const auto bytes = static_cast<size_t>(optim_.plan.sum_bytes());
+  if (sums_.bytes() < bytes) {
+    sums_ = ZERO_TRY(HostMemory::allocate(bytes, "gradients reduced during the backward"));
+    drop_views(memory_);
+  }
+  if (!thread_) {
+    pthread_t thread;
+    if (const int error = start_thread(thread, main, this); error != 0)
+      return Status(ZERO_ERR_SYSTEM, text("starting the thread that reduces during the backward: ",
+                                          errno_text(error)));
+    thread_ = thread;
+  }
+  const std::vector<Segment>& segments = optim_.segments();
+  done_.assign(segments.size(), 0);
+  pending_.clear();
+  for (size_t i = 0; i < segments.size(); i++) {
+    if (optim_.trains(static_cast<size_t>(segments[i].param))) pending_.push_back(i);
+  }
+  norm_type_ = optim_.options.max_grad_norm > 0 ? optim_.options.grad_norm_type : 0;
+  reducer_.emplace(kernel_table(best_isa()), norm_type_);
+  in_.resize(static_cast<size_t>(optim_.world()));
+  begun_ = true;
+  return Status();
+}
+
+void Backward::publish(int64_t param, const Location& grad) {
+  Ready& mine = *own_ready(optim_, memory_, param);
+  std::atomic_ref(mine.arena).store(grad.arena, std::memory_order_relaxed);
+  std::atomic_ref(mine.offset).store(grad.offset, std::memory_order_relaxed);
+  std::atomic_ref(mine.round).store(memory_.round, std::memory_order_release);
+}
+
+void Backward::settle() {
+  if (!thread_) return;
+  std::unique_lock lock(mutex_);
+  stop_ = true;
+  running_ = false;
+  idle_.wait(lock, [this] { return !busy_; });
+  optim_.counters.moved_bytes += std::exchange(moved_bytes_, 0);
+  optim_.counters.copied_bytes += std::exchange(copied_bytes_, 0);
+}
+
+void Backward::forget() {
+  announced_.clear();
+  staged_.clear();
+  grads_.clear();
+  to_stage_.clear();
+  pending_.clear();
+  done_.clear();
+  reducer_.reset();
+  begun_ = false;
+}
+
+void Backward::distrust() {
+  pending_.clear();
+  std::fill(done_.begin(), done_.end(), 0);
+  if (reducer_) reducer_.emplace(kernel_table(best_isa()), norm_type_);
+}
+
+void* Backward::main(void* self) {
+  const FloatEnvironment environment;
+  static_cast<Backward*>(self)->work();
+  return nullptr;
+}
+
+void Backward::work() {
+  std::unique_lock lock(mutex_);
+  microseconds pause = kSoon;
+  while (!leaving_) {
+    if (!running_) {
+      wake_.wait(lock, [this] { return running_ || leaving_; });
+      pause = kSoon;
+      continue;
+    }
+    busy_ = true;
+    lock.unlock();
+    const bool moved = pass();
+    lock.lock();
+    busy_ = false;
+    idle_.notify_all();
+    pause = moved ? kSoon : std::min(2 * pause, kLate);
+    if (pending_.empty() && to_stage_.empty()) {
+      running_ = false;
+    } else if (running_ && !moved) {
+      wake_.wait_for(lock, pause);
+    }
+  }
+}
+
+/// Look at everything once. True if something was done.
+bool Backward::pass() {
+  if (optim_.comm->aborted()) {
+    pending_.clear();
+    return false;
+  }
+  bool moved = false;
+  for (;;) {
+    int64_t param = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (to_stage_.empty() || stopped()) break;
+      param = to_stage_.front();
+      to_stage_.pop_front();
+    }
+    stage(param);
+    moved = true;
+  }
+  std::vector<size_t> left;
+  for (const size_t segment : pending_) {
+    const Outcome outcome = stopped() ? Outcome::waits : sum(segment);
+    if (outcome == Outcome::waits) left.push_back(segment);
+    moved = moved || outcome == Outcome::done;
+  }
+  pending_ = std::move(left);
+  return moved;
+}
+
+void Backward::stage(int64_t param) {
+  const auto index = static_cast<size_t>(param);
+  const size_t bytes = optim_.params[index].grad_bytes();
+  const Location place = staging_of(optim_, memory_, param);
+  std::memcpy(memory_.staging->data() + place.offset, grads_[index], bytes);
+  copied_bytes_ += static_cast<int64_t>(bytes);
+  staged_[index] = true;
+  publish(param, place);
+}
+
+/// Sum a segment as far as nobody stops it, if every rank has its gradient.
+Backward::Outcome Backward::sum(size_t number) {
+  const Segment& segment = optim_.segments()[number];
+  const Section& section = optim_.plan.section(segment.section);
+  const size_t element = size_of(section.grad_dtype);
+  std::vector<std::shared_ptr<Arena>> held;
+  for (int32_t rank = 0; rank < optim_.world(); rank++) {
+    Result<Ready> ready = ready_on(optim_, memory_, rank, segment.param);
+    if (!ready.ok()) return Outcome::never;
+    if (ready->round != memory_.round) return Outcome::waits;
+    in_[static_cast<size_t>(rank)] = nullptr;
+    if (ready->arena == 0) continue;
+    const Location at = {static_cast<uint32_t>(ready->arena), 0,
+                         ready->offset + static_cast<size_t>(segment.first) * element};
+    held.push_back(optim_.comm->arena(at));
+    const auto found = optim_.comm->resolve(rank, at, static_cast<size_t>(segment.count) * element);
+    if (!found.ok()) return Outcome::never;
+    in_[static_cast<size_t>(rank)] = *found;
+  }
+  std::vector<const void*> in(in_.size());
+  std::byte* const sums = sums_.data() + section.sum_at(segment.share);
+  int64_t& done = done_[number];
+  for_each_piece(optim_.plan, segment, [&](int64_t first, int64_t count) {
+    if (first < done || stopped()) return;
+    for (size_t i = 0; i < in.size(); i++) {
+      const auto* const from = static_cast<const std::byte*>(in_[i]);
+      in[i] = from == nullptr ? kZeros : from + static_cast<size_t>(first) * element;
+    }
+    reducer_->reduce(section.sum(), section.grad_dtype,
+                     sums + static_cast<size_t>(first) * size_of(section.sum()), in,
+                     static_cast<size_t>(count), optim_.rounding_of(section));
+    done = first + count;
+    elements_.fetch_add(count, std::memory_order_relaxed);
+    moved_bytes_ += count * static_cast<int64_t>(in.size() * element + size_of(section.sum()));
+  });
+  return done == segment.count ? Outcome::done : Outcome::waits;
+}
+
+StepMemory::StepMemory() = default;
+StepMemory::~StepMemory() = default;
+
+Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad) {
+  if (param < 0 || static_cast<size_t>(param) >= optim.params.size())
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("parameter ", param, " does not exist: there are ", optim.params.size()));
+  if (optim.phase == Phase::reduced) return optim.check_open();
+  if (!optim.trains(static_cast<size_t>(param))) return Status();
+  StepMemory& memory = step_memory(optim);
+  if (memory.backward == nullptr) memory.backward = std::make_unique<Backward>(optim, memory);
+  ZERO_TRY(memory.backward->announce(param, grad));
+  optim.phase = Phase::reducing;
+  return Status();
+}
+
+int64_t early_elements(const Optimizer& optim) {
+  const auto* const memory = static_cast<const StepMemory*>(optim.step_memory.get());
+  return memory == nullptr || memory->backward == nullptr ? 0 : memory->backward->elements();
+}
+
+void end_round(StepMemory& memory) {
+  memory.round++;
+  if (memory.backward != nullptr) memory.backward->forget();
+}
+
+}  // namespace zero

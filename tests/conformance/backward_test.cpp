@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// zero_grad_ready: gradients that are announced one by one, and what is summed before the call.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "equivalence.h"
+#include "support/scratch.h"
+
+namespace zero::test {
+namespace {
+
+TEST(Backward, announced_gradients_equal_one_process) {
+  size_t turn = 0;
+  for (const Kind& kind : kKinds) {
+    for (int world = 1; world <= max_world(); world++) {
+      for (const CommKind comm : kCommKinds) {
+        for (const int announces : {2, 1000}) {
+          turn++;
+          Training training = base(world);
+          training.announces = announces;
+          training.dtypes = kind.dtypes;
+          training.master = kind.master;
+          training.partition = static_cast<int32_t>(turn / 2 % 4);
+          training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
+                                      Where::per_rank_arenas}[turn / 3 % 4];
+          training.padded = turn % 2 == 0;
+          training.missing = turn % 3 == 0;
+          training.toggled = turn % 5 == 0;
+          training.sum = turn % 7 == 0;
+          training.reduced = turn % 11 == 0 && !training.missing;
+          training.micro_batches = turn % 8 == 1 ? 2 : 1;
+          training.explicit_reduce = turn % 4 == 0;
+          training.max_grad_norm = turn / 2 % 2 == 0 ? 0.5 : 0;
+          training.norm_type = turn % 6 == 0 ? 1 : 2;
+          training.explicit_clip = turn % 10 < 3;
+          training.clip_value = turn % 13 == 0 ? 0.05 : 0;
+          training.wire_dtype = turn % 5 == 1 ? ZERO_BFLOAT16 : 0;
+          training.threads = turn % 9 == 0 ? 3 : 1;
+          training.steps = 8;
+          if (training.explicit_clip && training.max_grad_norm == 0) training.max_grad_norm = 0.2;
+          expect_equals_reference(training, run(training, RankKind::threads, comm),
+                                  std::string(kind.name) + ", turn " + std::to_string(turn));
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+/// A thousand orders and rhythms of legal announcements, and not a bit differs.
+TEST(Backward, no_order_of_announcements_and_no_delay_changes_a_bit) {
+  Training training = base(3);
+  training.sizes = {5, 1100, 64, 2049};
+  training.steps = 2;
+  training.max_grad_norm = 0.5;
+  for (uint64_t seed = 0; seed < 1000; seed++) {
+    training.where = seed % 3 == 0 ? Where::mixed : Where::arenas;
+    training.partition = static_cast<int32_t>(seed % 4);
+    training.announces = seed % 2 == 0 ? 1000 : 3;
+    training.delays = true;
+    training.missing = seed % 5 == 0;
+    training.seed = seed;
+    if (seed % 7 == 0) training.max_grad_norm = seed % 2 == 0 ? 0 : 0.5;
+    expect_equals_reference(training, as_threads(training), "seed " + std::to_string(seed));
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+constexpr size_t kElements = 5000;
+
+/// Two parameters, plain SGD with lr 1, on a comm of its own.
+class Rank2 {
+ public:
+  explicit Rank2(zero_comm* comm, bool arenas = true) : comm_(comm) {
+    static const char* const names[] = {"lr"};
+    static const double values[] = {1};
+    zero_options options;
+    zero_options_init(&options, sizeof options);
+    options.optimizer = ZERO_OPTIMIZER_SGD;
+    options.names = names;
+    options.values = values;
+    options.setting_count = 1;
+    EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
+    if (arenas) {
+      void* memory = nullptr;
+      EXPECT_EQ(
+          zero_arena_alloc(comm, 2 * kElements * sizeof(float), ZERO_MEMORY_PER_RANK, &memory),
+          ZERO_OK);
+      arena_ = static_cast<float*>(memory);
+    }
+    std::array<zero_param, 2> params;
+    const int64_t shape = kElements;
+    for (size_t i = 0; i < 2; i++) {
+      zero_param_init(&params[i], sizeof params[i]);
+      data[i].assign(kElements, 0);
+      own_[i].assign(kElements, 0);
+      params[i].name = i == 0 ? "a" : "b";
+      params[i].data = data[i].data();
+      params[i].grad = grad(i);
+      params[i].shape = &shape;
+      params[i].ndim = 1;
+    }
+    EXPECT_EQ(zero_register_params(optim_, nullptr, params.data(), 2, nullptr), ZERO_OK) << last();
+    EXPECT_EQ(zero_seal(optim_), ZERO_OK) << last();
+  }
+  ~Rank2() {
+    zero_free(optim_);
+    if (arena_ != nullptr) zero_arena_free(arena_);
+  }
+  Rank2(const Rank2&) = delete;
+  Rank2& operator=(const Rank2&) = delete;
+
+  float* grad(size_t i) { return arena_ == nullptr ? own_[i].data() : arena_ + i * kElements; }
+  void fill(size_t i, float value) { std::fill_n(grad(i), kElements, value); }
+  zero_status ready(int64_t i) {
+    return zero_grad_ready(optim_, i, grad(static_cast<size_t>(i)), nullptr);
+  }
+  zero_status step() { return zero_step(optim_, nullptr); }
+  zero_optim* optim() { return optim_; }
+  void barrier() { EXPECT_EQ(zero_comm_barrier(comm_), ZERO_OK) << last(); }
+
+  zero_statistics statistics() {
+    zero_statistics statistics;
+    zero_statistics_init(&statistics, sizeof statistics);
+    EXPECT_EQ(zero_stats(optim_, &statistics), ZERO_OK);
+    return statistics;
+  }
+  /// True once libzero's thread has summed all that this rank owns, of `steps` steps so far.
+  bool sums_all(int64_t steps) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::chrono::steady_clock::now() < deadline) {
+      const zero_statistics now = statistics();
+      if (now.early_elements == steps * now.owned_elements) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
+  std::array<std::vector<float>, 2> data;
+
+ private:
+  zero_comm* const comm_;
+  zero_optim* optim_ = nullptr;
+  float* arena_ = nullptr;
+  std::array<std::vector<float>, 2> own_;
+};
+
+void on_two(CommKind kind, const std::function<void(Rank2&, int)>& body, bool arenas = true) {
+  on_ranks(kind, 2, [&](zero_comm* comm, int rank) {
+    Rank2 self(comm, arenas);
+    body(self, rank);
+  });
+}
+
+TEST(Backward, sums_stand_before_the_call_that_needs_them_from_the_first_step_on) {
+  on_two(CommKind::local, [](Rank2& self, int rank) {
+    for (int step = 1; step <= 3; step++) {
+      for (const size_t i : {size_t{1}, size_t{0}}) {
+        self.fill(i, static_cast<float>(rank + 1));
+        EXPECT_EQ(self.ready(static_cast<int64_t>(i)), ZERO_OK) << last();
+      }
+      EXPECT_TRUE(self.sums_all(step)) << "step " << step;
+      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_EQ(self.data[0][kElements - 1], -1.5f * static_cast<float>(step));
+      EXPECT_EQ(self.data[1][0], -1.5f * static_cast<float>(step));
+    }
+  });
+}
+
+TEST(Backward, gradients_outside_of_arenas_are_staged_meanwhile) {
+  on_two(
+      CommKind::local,
+      [](Rank2& self, int) {
+        self.fill(0, 1);
+        self.fill(1, 1);
+        EXPECT_EQ(self.step(), ZERO_OK) << last();  // makes the staging
+        for (int step = 1; step <= 2; step++) {
+          EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+          EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+          EXPECT_TRUE(self.sums_all(step));
+          EXPECT_EQ(self.step(), ZERO_OK) << last();
+        }
+        EXPECT_EQ(self.data[0][17], -3.0f);
+      },
+      false);
+}
+
+TEST(Backward, a_sub_group_sums_its_own_during_the_backward) {
+  on_ranks(CommKind::local, 4, [](zero_comm* comm, int rank) {
+    zero_comm* half = nullptr;
+    ASSERT_EQ(zero_comm_split(&half, comm, rank % 2, 0), ZERO_OK) << last();
+    {
+      Rank2 self(half);
+      for (int step = 1; step <= 2; step++) {
+        self.fill(0, static_cast<float>(rank));
+        self.fill(1, 1);
+        EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+        EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+        EXPECT_TRUE(self.sums_all(step));
+        EXPECT_EQ(self.step(), ZERO_OK) << last();
+      }
+      EXPECT_EQ(self.data[0][7], rank % 2 == 0 ? -2.0f : -4.0f);
+      EXPECT_EQ(self.data[1][7], -2.0f);
+    }
+    zero_comm_free(half);
+  });
+}
+
+/// What one rank summed of gradients that another took back is not used.
+TEST(Backward, sums_of_dropped_gradients_are_never_used) {
+  on_two(CommKind::local, [](Rank2& self, int rank) {
+    self.fill(0, 100);
+    self.fill(1, 100);
+    EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+    EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+    EXPECT_TRUE(self.sums_all(1));
+    self.barrier();
+    if (rank == 0) {
+      EXPECT_EQ(zero_drop_grads(self.optim()), ZERO_OK);
+    }
+    self.fill(0, rank == 0 ? 1.0f : 100.0f);
+    if (rank == 0) {
+      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+    }
+    EXPECT_EQ(self.step(), ZERO_OK) << last();
+    EXPECT_EQ(self.data[0][0], -50.5f);
+    EXPECT_EQ(self.data[1][0], -100.0f);
+    // And the ranks are together again.
+    const int64_t before = self.statistics().early_elements;
+    self.fill(0, 1);
+    self.fill(1, 1);
+    self.barrier();
+    EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+    EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+    const int64_t owned = self.statistics().owned_elements;
+    while (self.statistics().early_elements < before + owned)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(self.step(), ZERO_OK) << last();
+    EXPECT_EQ(self.data[0][0], -51.5f);
+  });
+}
+
+TEST(Backward, several_threads_may_announce_at_once) {
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
+    constexpr size_t kParams = 64;
+    zero_optim* optim = nullptr;
+    ASSERT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK) << last();
+    std::vector<float> data(kParams, 1), grad(kParams, static_cast<float>(rank));
+    std::vector<std::string> names;
+    for (size_t i = 0; i < kParams; i++) names.push_back("p" + std::to_string(i));
+    std::vector<zero_param> params(kParams);
+    for (size_t i = 0; i < kParams; i++) {
+      zero_param_init(&params[i], sizeof params[i]);
+      params[i].name = names[i].c_str();
+      params[i].data = &data[i];
+    }
+    ASSERT_EQ(zero_register_params(optim, nullptr, params.data(), kParams, nullptr), ZERO_OK);
+    for (int step = 0; step < 3; step++) {
+      std::vector<std::thread> threads;
+      for (size_t t = 0; t < 4; t++) {
+        threads.emplace_back([&, t] {
+          for (size_t i = t; i < kParams; i += 4)
+            EXPECT_EQ(zero_grad_ready(optim, static_cast<int64_t>(i), &grad[i], nullptr), ZERO_OK)
+                << last();
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();  // nothing is registered
+    }
+    for (const float value : data) EXPECT_EQ(value, data[0]);
+    EXPECT_NE(data[0], 1);
+    zero_free(optim);
+  });
+}
+
+TEST(Backward, an_announcement_of_nothing_is_an_absent_gradient) {
+  for (const CommKind kind : kCommKinds) {
+    on_two(kind, [](Rank2& self, int rank) {
+      self.fill(0, 4);
+      self.fill(1, 4);
+      EXPECT_EQ(zero_grad_ready(self.optim(), 0, nullptr, nullptr), ZERO_OK) << last();
+      EXPECT_EQ(zero_grad_ready(self.optim(), 1, rank == 0 ? nullptr : self.grad(1), nullptr),
+                ZERO_OK);
+      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_EQ(self.data[0][1], 0);
+      EXPECT_EQ(self.data[1][1], -2);
+    });
+  }
+}
+
+TEST(Backward, what_cannot_be_announced_is_refused_and_changes_nothing) {
+  for (const CommKind kind : kCommKinds) {
+    on_two(kind, [](Rank2& self, int rank) {
+      zero_optim* const optim = self.optim();
+      self.fill(0, 2);
+      self.fill(1, 2);
+      EXPECT_EQ(zero_grad_ready(optim, 2, self.grad(0), nullptr), ZERO_ERR_ARGUMENT);
+      EXPECT_TRUE(says("parameter 2 does not exist"));
+      EXPECT_EQ(zero_grad_ready(optim, -1, self.grad(0), nullptr), ZERO_ERR_ARGUMENT);
+      auto* const crooked = reinterpret_cast<char*>(self.grad(0)) + 1;
+      EXPECT_EQ(zero_grad_ready(optim, 0, crooked, nullptr), ZERO_ERR_ARGUMENT);
+      EXPECT_TRUE(says("not aligned"));
+      EXPECT_EQ(zero_grad_ready(optim, 0, self.grad(0), &self), ZERO_ERR_ARGUMENT);
+      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+      EXPECT_EQ(self.ready(0), ZERO_ERR_STATE);
+      EXPECT_TRUE(says("'a' is announced already"));
+      EXPECT_EQ(zero_set_trainable(optim, 1, 0), ZERO_ERR_STATE);
+      EXPECT_TRUE(says("gradients are announced"));
+      EXPECT_EQ(zero_broadcast_params(optim, 0, nullptr), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_share_params(optim, 0, nullptr), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_reduce_grads(optim, nullptr, rank == 0 ? 7 : 0, 0, nullptr),
+                rank == 0 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
+      EXPECT_EQ(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_OK) << last();
+      EXPECT_EQ(self.ready(1), ZERO_ERR_STATE);
+      EXPECT_TRUE(says("gradients are reduced"));
+      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_EQ(self.data[0][3], -2);
+      EXPECT_EQ(self.data[1][3], -2);
+    });
+  }
+}
+
+TEST(Backward, an_optimizer_can_be_freed_while_its_gradients_are_summed) {
+  for (int i = 0; i < 50; i++) {
+    on_two(CommKind::local, [&](Rank2& self, int) {
+      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+      EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+      if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20 * i));
+    });
+  }
+}
+
+TEST(Backward, an_abort_while_gradients_are_summed_is_an_error_of_the_step) {
+  on_ranks(CommKind::local, 2, [](zero_comm* comm, int rank) {
+    Rank2 self(comm);
+    EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+    if (rank == 0) {
+      EXPECT_EQ(zero_comm_abort(comm, "enough"), ZERO_OK);
+    }
+    EXPECT_EQ(self.step(), ZERO_ERR_ABORTED);
+  });
+}
+
+}  // namespace
+}  // namespace zero::test

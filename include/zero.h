@@ -278,7 +278,7 @@ enum {
 ZERO_API zero_status zero_arena_alloc(zero_comm *comm, size_t bytes, int32_t kind, void **out);
 
 /* Give up this rank's claim on an arena, by the pointer that zero_arena_alloc returned. The memory goes
- * once no optimizer has parameters or gradients registered in it. Ranks that are threads each give up
+ * once no optimizer has parameters, gradients or buffers registered in it. Ranks that are threads each give up
  * their own claim. NULL is ignored. Local. */
 ZERO_API zero_status zero_arena_free(void *arena);
 
@@ -430,9 +430,28 @@ ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_op
 ZERO_API zero_status zero_bind_params(zero_optim *optim, void *const *data, void *const *grads,
                                       size_t count);
 
+/* A tensor of the model that is not trained: a running statistic, a counter. A step does not touch it.
+ * zero_broadcast_buffers copies it, and checkpoints hold it. */
+typedef struct zero_buffer {
+    size_t struct_size;
+    const char *name;     /* unique among the optimizer's buffers and parameters, UTF-8, 1 to 4,096 bytes */
+    void *data;           /* dense; borrowed until zero_free                                          */
+    const int64_t *shape; /* `ndim` dimensions, each >= 0; NULL with ndim 0 is a scalar               */
+    int32_t ndim;         /* at most 16                                                               */
+    int32_t dtype;        /* ZERO_FLOAT32 (default), _FLOAT64, _INT32, _INT64, _BFLOAT16 or _FLOAT16  */
+} zero_buffer;
+
+ZERO_API zero_status zero_buffer_init(zero_buffer *buffer, size_t struct_size);
+
+/* Add `count` buffers: same names, shapes, dtypes and order on every rank, which the next collective call
+ * compares as a seal does. May be called again, before and after parameters and steps. All or none:
+ * ZERO_ERR_ARGUMENT names a buffer whose name, shape, dtype or memory is wrong (as a parameter's, or none
+ * where it has elements). ZERO_ERR_STATE while gradients are reduced. Local. */
+ZERO_API zero_status zero_register_buffers(zero_optim *optim, const zero_buffer *buffers, size_t count);
+
 /* Fix buckets and owners of what is registered, compare the registration over all ranks and allocate the
  * state. Implied by the first collective call after a registration. ZERO_ERR_MISMATCH (ZERO_ERR_PEER
- * elsewhere) names the first parameter or setting that differs, with both sides. ZERO_ERR_STATE when nothing
+ * elsewhere) names the first parameter, buffer or setting that differs, with both sides. ZERO_ERR_STATE when nothing
  * is registered, or a parameter has no memory yet. Collective. */
 ZERO_API zero_status zero_seal(zero_optim *optim);
 
@@ -469,6 +488,13 @@ ZERO_API zero_status zero_set_trainable(zero_optim *optim, int64_t param, int32_
  * wrote the same parameters. Parameters are unspecified (but root's) if it aborts the comm. Collective;
  * ZERO_ERR_STATE while gradients are reduced. */
 ZERO_API zero_status zero_broadcast_params(zero_optim *optim, int32_t root, void *stream);
+
+/* Copy every buffer, bit for bit, from `root` to all ranks: at the start, before an evaluation or a save,
+ * or in every forward pass, as an engine wants it. Buffers in memory that ranks share are written once.
+ * They pass in pieces: beside them a rank needs 256 KiB, and on a user comm as much again for each rank.
+ * ZERO_ERR_STATE when no buffer is registered. Buffers are unspecified (but root's) if it aborts the comm.
+ * In any phase; collective. */
+ZERO_API zero_status zero_broadcast_buffers(zero_optim *optim, int32_t root, void *stream);
 
 /* Loss scaling. Gradients of a loss that was multiplied by a scale are divided by it when they are reduced,
  * before any norm is taken. With zero_options.loss_scale the scale is dynamic, as torch's GradScaler: a step
@@ -617,9 +643,9 @@ typedef struct zero_save_options {
 
 ZERO_API zero_status zero_save_options_init(zero_save_options *options, size_t struct_size);
 
-/* Save parameters, state, settings and step as the checkpoint `directory` (same path on every rank; a
- * missing parent is created). It appears complete or not at all, and is on stable storage when the call
- * returns ZERO_OK: safetensors files and a manifest, readable by any number of ranks.
+/* Save parameters, rank 0's buffers, state, settings and step as the checkpoint `directory` (same path on
+ * every rank; a missing parent is created). It appears complete or not at all, and is on stable storage
+ * when the call returns ZERO_OK: safetensors files and a manifest, readable by any number of ranks.
  *
  * ZERO_ERR_CKPT_IO names the file, the operation and the system's reason; the group goes on and a
  * checkpoint that was there is untouched, unless the text says that the new one is complete and only its
@@ -639,13 +665,14 @@ typedef struct zero_load_options {
 ZERO_API zero_status zero_load_options_init(zero_load_options *options, size_t struct_size);
 
 /* Load the checkpoint `directory`, or, if that is a folder of checkpoints, the one with the highest step
- * among those whose manifest verifies. Any world size, any partition, bit for bit.
+ * among those whose manifest verifies. Any world size, any partition, bit for bit; buffers come back on
+ * every rank.
  *
  * All files are verified before anything changes: ZERO_ERR_CKPT_INVALID names the file and place of
  * damage, or says that there is no checkpoint, ZERO_ERR_CKPT_MISMATCH lists every difference from what is
- * registered. Should reading fail after that, the load returns why, parameters and state are undefined, and
- * steps and saves return ZERO_ERR_NOT_LOADED until a load succeeds. ZERO_ERR_STATE while gradients are
- * reduced. Collective. */
+ * registered. Should reading fail after that, the load returns why, parameters, buffers and state are
+ * undefined, and steps and saves return ZERO_ERR_NOT_LOADED until a load succeeds. ZERO_ERR_STATE while
+ * gradients are reduced. Collective. */
 ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
                                      const zero_load_options *options);
 

@@ -147,22 +147,9 @@ namespace zero::api {
 Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, size_t count,
                                                      bool with_names) {
   if (params == nullptr || count == 0) return Status(ZERO_ERR_ARGUMENT, "no parameters are given");
-  const size_t stride = params->struct_size;
-  if (stride < kParamOldest || stride > 65536 || stride % alignof(zero_param) != 0) {
-    return Status(ZERO_ERR_ARGUMENT, text("zero_param.struct_size is ", stride,
-                                          ", which no version has: call its _init"));
-  }
-  std::vector<Optimizer::NewParam> read;
-  const auto* bytes = reinterpret_cast<const std::byte*>(params);
-  for (size_t i = 0; i < count; i++) {
-    const auto* param = reinterpret_cast<const zero_param*>(bytes + i * stride);
-    if (param->struct_size != stride) {
-      return Status(ZERO_ERR_ARGUMENT, text("parameter ", i, " of the array has struct_size ",
-                                            param->struct_size, ", the first has ", stride));
-    }
-    read.push_back(ZERO_TRY(read_param(param, with_names)));
-  }
-  return read;
+  return read_array<Optimizer::NewParam>(
+      params, count, kParamOldest, "zero_param", "parameter",
+      [with_names](const zero_param* param) { return read_param(param, with_names); });
 }
 
 Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/status.h"
 #include "base/text.h"
@@ -46,6 +47,29 @@ Result<Struct> read_struct(const Struct* given, const Struct& defaults, size_t o
   std::memcpy(&known, given, std::min(size, sizeof(Struct)));
   known.struct_size = sizeof(Struct);
   return known;
+}
+
+/// What `read` makes of each struct of an array, whose stride is the first one's size. `noun` is
+/// for texts.
+template <class Item, class Struct, class Read>
+Result<std::vector<Item>> read_array(const Struct* given, size_t count, size_t oldest,
+                                     const char* name, const char* noun, const Read& read) {
+  const size_t stride = given->struct_size;
+  if (stride < oldest || stride > 65536 || stride % alignof(Struct) != 0) {
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(name, ".struct_size is ", stride, ", which no version has: call its _init"));
+  }
+  std::vector<Item> items;
+  const auto* bytes = reinterpret_cast<const std::byte*>(given);
+  for (size_t i = 0; i < count; i++) {
+    const auto* one = reinterpret_cast<const Struct*>(bytes + i * stride);
+    if (one->struct_size != stride) {
+      return Status(ZERO_ERR_ARGUMENT, text(noun, " ", i, " of the array has struct_size ",
+                                            one->struct_size, ", the first has ", stride));
+    }
+    items.push_back(ZERO_TRY(read(one)));
+  }
+  return items;
 }
 
 /// Write `value` into a caller's out-struct, as much as it has room for.

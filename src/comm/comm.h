@@ -43,6 +43,7 @@ enum class Operation : uint32_t {
   clip_grad_value,
   state_gather,
   share_params,
+  broadcast_buffers,
 };
 /// "zero_step" and so on, as callers know it.
 const char* operation_name(Operation operation);

@@ -38,6 +38,8 @@ const char* operation_name(Operation operation) {
       return "zero_state_gather";
     case Operation::share_params:
       return "zero_share_params";
+    case Operation::broadcast_buffers:
+      return "zero_broadcast_buffers";
   }
   return "an unknown call";
 }

@@ -114,6 +114,7 @@ void Optimizer::commit_seal(Seal seal) {
   plan = std::move(seal.plan);
   segments_ = std::move(seal.segments);
   sealed_params_ = params.size();
+  sealed_buffers_ = buffers.size();
   addresses++;
   take_masters(before);
 }

@@ -95,6 +95,17 @@ struct Param {
   size_t grad_bytes() const { return static_cast<size_t>(count) * size_of(grad_dtype); }
 };
 
+/// A tensor of the model that is not trained: a running statistic, a counter.
+struct Buffer {
+  std::string name;
+  std::vector<int64_t> shape;
+  DType dtype = DType::f32;
+  std::byte* data = nullptr;
+  int64_t count = 0;  // set by register_buffers
+
+  size_t bytes() const { return static_cast<size_t>(count) * size_of(dtype); }
+};
+
 /// This rank's state of one section: a block a slot, of share_elements; empty where unused.
 using SectionState = std::array<HostMemory, kSlotCount>;
 
@@ -147,6 +158,7 @@ class Optimizer {
 
   // ---- Registration: local, all or nothing.
   Result<int32_t> register_params(std::vector<double> settings, std::span<const NewParam> added);
+  Status register_buffers(std::span<const Buffer> added);
   Status bind(std::span<void* const> data, std::span<void* const> grads);
   Result<int64_t> find(std::string_view name) const;
   Status set(int32_t group, std::string_view name, double value);
@@ -167,9 +179,12 @@ class Optimizer {
   Status check_open() const;    // nothing is reduced
   Status check_loaded() const;  // no load failed half way
 
-  /// True unless parameters were registered since the last seal.
-  bool sealed() const { return sealed_params_ == params.size(); }
+  /// True unless parameters or buffers were registered since the last seal.
+  bool sealed() const {
+    return sealed_params_ == params.size() && sealed_buffers_ == buffers.size();
+  }
   size_t sealed_params() const { return sealed_params_; }
+  size_t sealed_buffers() const { return sealed_buffers_; }
 
   /// What a seal will change, made before anything changes: a failure leaves the optimizer as it
   /// was, and commit_seal cannot fail.
@@ -217,6 +232,7 @@ class Optimizer {
   std::vector<Group> groups;
   std::vector<Param> params;
   std::vector<ParamProgress> progress;  // of each parameter
+  std::vector<Buffer> buffers;
   /// What zero_state_set changed since the ranks last agreed: slots by parameter, as bits. The next
   /// call compares it, so that a rank that set something else is found before it matters.
   std::map<int64_t, uint32_t> state_sets;
@@ -238,9 +254,10 @@ class Optimizer {
 
  private:
   struct Occupied {
+    enum Kind { param, grad, buffer };
     uintptr_t end;
-    int64_t param;
-    bool grad;
+    int64_t index;  // of a parameter, or of a buffer
+    Kind kind;
   };
   Result<Param> checked_param(const NewParam& added) const;
   Status check_own_setting(const NewParam& added, const char* name, double value) const;
@@ -250,14 +267,19 @@ class Optimizer {
   Status occupy(const Param& param, int64_t index);
   Result<HostMemory> allocate_slot(int slot, const Plan& from, size_t section) const;
   void vacate(const Param& param, int64_t index);
-  void hold_arenas(size_t first_param);
+  Status add_buffer(const Buffer& added);
+  void forget_buffers(size_t first);
+  void hold_arena(const std::byte* memory, int64_t count);
+  bool is_used(const Arena& arena) const;
+  void hold_arenas(size_t first_param, size_t first_buffer);
 
   std::unordered_map<std::string, int64_t> index_;
+  std::set<std::string, std::less<>> buffer_names_;
   std::map<uintptr_t, Occupied>
-      occupied_;  // memory of parameters and registered gradients, by address
+      occupied_;  // memory of parameters, registered gradients and buffers, by address
   std::set<std::shared_ptr<Arena>> arenas_;  // that registered memory lies in: they stay mapped
   std::vector<int64_t> group_ends_;          // parameters up to the end of each registration
-  size_t sealed_params_ = 0;
+  size_t sealed_params_ = 0, sealed_buffers_ = 0;
   std::vector<bool> trainable_;  // by parameter
   size_t frozen_ = 0;            // parameters that are not
   uint64_t frozen_hash_ = 0;

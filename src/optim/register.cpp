@@ -4,14 +4,11 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "optim/optimizer.h"
+#include "optim/tensor_checks.h"
 
 namespace zero {
 namespace {
-
-constexpr size_t kMaxNameBytes = 4096;
-constexpr size_t kMaxDimensions = 16;
 
 /// Bytes from the address of a parameter or its gradient that are libzero's to touch.
 uintptr_t touched_bytes(const Param& param, bool grad) {
@@ -20,36 +17,17 @@ uintptr_t touched_bytes(const Param& param, bool grad) {
   return static_cast<uintptr_t>(count) * size_of(grad ? param.grad_dtype : param.dtype);
 }
 
-bool is_aligned(const void* memory, DType dtype) {
-  return reinterpret_cast<uintptr_t>(memory) % size_of(dtype) == 0;
-}
-
-Status bad_name(std::string_view name, const char* why) {
-  std::string shown(name.substr(0, 60));
-  for (char& c : shown) {
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7F) c = '?';
-  }
-  return Status(ZERO_ERR_ARGUMENT, text("parameter name '", shown, "' ", why));
+Status bad_param(std::string_view name, const char* why) {
+  return bad_tensor("parameter", name, why);
 }
 
 }  // namespace
 
 Result<Param> Optimizer::checked_param(const NewParam& added) const {
-  if (added.name.empty()) return bad_name(added.name, "is empty");
-  if (added.name.size() > kMaxNameBytes) return bad_name(added.name, "is longer than 4096 bytes");
-  if (!is_utf8(added.name)) return bad_name(added.name, "is not UTF-8");
-  if (added.shape.size() > kMaxDimensions)
-    return bad_name(added.name, "has more than 16 dimensions");
   Param param;
-  param.count = 1;
-  for (const int64_t size : added.shape) {
-    if (size < 0) return bad_name(added.name, "has a negative dimension");
-    const auto product = checked_multiply(param.count, size);
-    if (!product || *product > INT64_MAX / 64) return bad_name(added.name, "has too many elements");
-    param.count = *product;
-  }
+  param.count = ZERO_TRY(count_elements("parameter", added.name, added.shape));
   if (!is_aligned(added.data, added.dtype) || !is_aligned(added.grad, added.grad_dtype))
-    return bad_name(added.name, "has memory that is not aligned to its elements");
+    return bad_param(added.name, "has memory that is not aligned to its elements");
   if (options.partition == ZERO_PARTITION_MANUAL &&
       (added.owner < 0 || added.owner >= comm->world())) {
     return Status(ZERO_ERR_ARGUMENT, text("parameter '", added.name, "': owner ", added.owner,
@@ -70,8 +48,10 @@ Result<Param> Optimizer::checked_param(const NewParam& added) const {
 Status Optimizer::occupy(uintptr_t begin, const Occupied& what) {
   const auto clash = [&](const Occupied& other) {
     const auto name = [&](const Occupied& o) {
-      return text(o.grad ? "the gradient of parameter '" : "parameter '",
-                  params[static_cast<size_t>(o.param)].name, "'");
+      const auto index = static_cast<size_t>(o.index);
+      if (o.kind == Occupied::buffer) return text("buffer '", buffers[index].name, "'");
+      return text(o.kind == Occupied::grad ? "the gradient of parameter '" : "parameter '",
+                  params[index].name, "'");
     };
     return Status(ZERO_ERR_ARGUMENT,
                   text("the memory of ", name(what), " overlaps that of ", name(other)));
@@ -90,8 +70,9 @@ Status Optimizer::occupy(const Param& param, int64_t index) {
     const uintptr_t bytes = touched_bytes(param, grad);
     const auto begin = reinterpret_cast<uintptr_t>(grad ? param.grad : param.data);
     if (begin == 0) continue;
-    if (begin + bytes < begin) return bad_name(param.name, "has memory that wraps around");
-    ZERO_TRY(occupy(begin, Occupied{begin + bytes, index, grad}));
+    if (begin + bytes < begin) return bad_param(param.name, "has memory that wraps around");
+    ZERO_TRY(
+        occupy(begin, Occupied{begin + bytes, index, grad ? Occupied::grad : Occupied::param}));
   }
   return Status();
 }
@@ -99,18 +80,31 @@ Status Optimizer::occupy(const Param& param, int64_t index) {
 void Optimizer::vacate(const Param& param, int64_t index) {
   for (const std::byte* memory : {param.data, param.grad}) {
     const auto found = occupied_.find(reinterpret_cast<uintptr_t>(memory));
-    if (found != occupied_.end() && found->second.param == index) occupied_.erase(found);
+    if (found != occupied_.end() && found->second.index == index &&
+        found->second.kind != Occupied::buffer)
+      occupied_.erase(found);
   }
 }
 
-void Optimizer::hold_arenas(size_t first_param) {
+void Optimizer::hold_arena(const std::byte* memory, int64_t count) {
+  if (memory == nullptr || count == 0) return;
+  std::shared_ptr<Arena> arena = find_arena(memory, 1, comm.get(), nullptr);
+  if (arena != nullptr) arenas_.insert(std::move(arena));
+}
+
+bool Optimizer::is_used(const Arena& arena) const {
+  const auto begin = reinterpret_cast<uintptr_t>(arena.data());
+  const auto behind = occupied_.lower_bound(begin + arena.bytes());
+  return behind != occupied_.begin() && std::prev(behind)->second.end > begin;
+}
+
+void Optimizer::hold_arenas(size_t first_param, size_t first_buffer) {
   for (size_t i = first_param; i < params.size(); i++) {
-    for (const std::byte* memory : {params[i].data, params[i].grad}) {
-      if (memory == nullptr || params[i].count == 0) continue;
-      std::shared_ptr<Arena> arena = find_arena(memory, 1, comm.get(), nullptr);
-      if (arena != nullptr) arenas_.insert(std::move(arena));
-    }
+    hold_arena(params[i].data, params[i].count);
+    hold_arena(params[i].grad, params[i].count);
   }
+  for (size_t i = first_buffer; i < buffers.size(); i++)
+    hold_arena(buffers[i].data, buffers[i].count);
 }
 
 Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
@@ -122,6 +116,8 @@ Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
     Param param = ZERO_TRY(checked_param(given));
     param.group = static_cast<int32_t>(groups.size());
     param.order = given.has_order ? given.order : index;
+    if (buffer_names_.count(param.name) != 0)
+      return Status(ZERO_ERR_ARGUMENT, text("parameter '", param.name, "' is a buffer already"));
     if (!index_.emplace(param.name, index).second) {
       return Status(ZERO_ERR_ARGUMENT, text("parameter '", param.name, "' is registered twice"));
     }
@@ -142,7 +138,7 @@ Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
   trainable_.resize(params.size(), true);
   for (size_t i = before; i < params.size(); i++)
     freeze(i, (params[i].flags & ZERO_PARAM_FROZEN) != 0);
-  hold_arenas(before);
+  hold_arenas(before, buffers.size());
   groups.push_back(Group{std::move(group_settings)});
   group_ends_.push_back(static_cast<int64_t>(params.size()));
   addresses++;
@@ -153,14 +149,14 @@ Status Optimizer::bind(std::span<void* const> data, std::span<void* const> grads
   const auto saved_memory = occupied_;
   std::vector<std::pair<std::byte*, std::byte*>> saved;
   for (const Param& param : params) saved.emplace_back(param.data, param.grad);
-  occupied_.clear();
+  std::erase_if(occupied_, [](const auto& one) { return one.second.kind != Occupied::buffer; });
   Status status;
   for (size_t i = 0; i < params.size() && status.ok(); i++) {
     if (!data.empty() && data[i] != nullptr) params[i].data = static_cast<std::byte*>(data[i]);
     if (!grads.empty()) params[i].grad = static_cast<std::byte*>(grads[i]);
     if (!is_aligned(params[i].data, params[i].dtype) ||
         !is_aligned(params[i].grad, params[i].grad_dtype)) {
-      status = bad_name(params[i].name, "is bound to memory that is not aligned to its elements");
+      status = bad_param(params[i].name, "is bound to memory that is not aligned to its elements");
     }
     if (status.ok()) status = occupy(params[i], static_cast<int64_t>(i));
   }
@@ -169,8 +165,9 @@ Status Optimizer::bind(std::span<void* const> data, std::span<void* const> grads
     for (size_t i = 0; i < params.size(); i++) std::tie(params[i].data, params[i].grad) = saved[i];
     return status;
   }
-  arenas_.clear();
-  hold_arenas(0);
+  // Arenas that were given up cannot be found again: what is still in use stays.
+  std::erase_if(arenas_, [this](const auto& arena) { return !is_used(*arena); });
+  hold_arenas(0, 0);
   addresses++;
   return Status();
 }

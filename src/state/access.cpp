@@ -204,7 +204,7 @@ Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double
             text("step is ", value, "; it must be a whole number from 0 to 2^53")};
   if (!step && !(value >= 0 && value <= 1))
     return {ZERO_ERR_ARGUMENT, text("mu_product is ", value, "; it must be in [0, 1]")};
-  if (all && !optim.sealed())
+  if (all && optim.sealed_params() < optim.params.size())
     return {ZERO_ERR_STATE, "not every parameter is sealed yet: zero_seal comes first"};
   if (!all && !is_floating(param_of(optim, param).dtype))
     return {ZERO_ERR_ARGUMENT, text("parameter '", param_of(optim, param).name,

@@ -41,17 +41,23 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return out + "]";
 }
 
+/// What a parameter and a buffer have alike.
+template <class Tensor, class Saved>
+void compare_tensor(const char* kind, const Tensor& tensor, const Saved& saved,
+                    Differences& differences) {
+  if (saved.dtype != dtype_code(tensor.dtype)) {
+    differences.add(kind, " ", shown(tensor.name), " is ", saved.dtype,
+                    " in the checkpoint, is registered as ", dtype_code(tensor.dtype));
+  }
+  if (saved.shape != tensor.shape) {
+    differences.add(kind, " ", shown(tensor.name), " has shape ", shape_text(saved.shape),
+                    " in the checkpoint, is registered with ", shape_text(tensor.shape));
+  }
+}
+
 void compare_param(const Optimizer& optim, const Param& param, const ManifestParam& saved,
                    Differences& differences) {
   const Rule& rule = *optim.options.rule;
-  if (saved.dtype != dtype_code(param.dtype)) {
-    differences.add("parameter ", shown(param.name), " is ", saved.dtype,
-                    " in the checkpoint, is registered as ", dtype_code(param.dtype));
-  }
-  if (saved.shape != param.shape) {
-    differences.add("parameter ", shown(param.name), " has shape ", shape_text(saved.shape),
-                    " in the checkpoint, is registered with ", shape_text(param.shape));
-  }
   if (saved.group != param.group) {
     differences.add("parameter ", shown(param.name), " is in group ", saved.group,
                     " in the checkpoint, is registered in group ", param.group);
@@ -90,9 +96,36 @@ void compare_groups(const Manifest& manifest, const Optimizer& optim, Difference
   }
 }
 
+/// Where among `saved` each of `registered` stands, by name; `compare` looks at each pair.
+template <class Tensor, class Saved, class Compare>
+std::vector<size_t> match(const char* kind, const std::vector<Tensor>& registered,
+                          const std::vector<Saved>& saved, Differences& differences,
+                          const Compare& compare) {
+  std::unordered_map<std::string_view, size_t> places;
+  for (size_t i = 0; i < saved.size(); i++) places.emplace(saved[i].name, i);
+  std::vector<size_t> matched(registered.size());
+  std::vector<bool> used(saved.size());
+  for (size_t i = 0; i < registered.size(); i++) {
+    const auto found = places.find(registered[i].name);
+    if (found == places.end()) {
+      differences.add(kind, " ", shown(registered[i].name), " is not in the checkpoint");
+      continue;
+    }
+    matched[i] = found->second;
+    used[found->second] = true;
+    compare_tensor(kind, registered[i], saved[found->second], differences);
+    compare(registered[i], saved[found->second]);
+  }
+  for (size_t i = 0; i < used.size(); i++) {
+    if (used[i]) continue;
+    differences.add(kind, " ", shown(saved[i].name), " of the checkpoint is not registered");
+  }
+  return matched;
+}
+
 }  // namespace
 
-Result<std::vector<size_t>> match_params(const Manifest& manifest, const Optimizer& optim) {
+Result<Places> match_registered(const Manifest& manifest, const Optimizer& optim) {
   const Rule& rule = *optim.options.rule;
   Differences differences;
   if (manifest.rule != rule.name) {
@@ -101,28 +134,15 @@ Result<std::vector<size_t>> match_params(const Manifest& manifest, const Optimiz
   } else {
     compare_groups(manifest, optim, differences);
   }
-  std::unordered_map<std::string_view, size_t> places;
-  for (size_t i = 0; i < manifest.params.size(); i++) places.emplace(manifest.params[i].name, i);
-
-  std::vector<size_t> matched(optim.params.size());
-  std::vector<bool> used(manifest.params.size());
-  for (size_t i = 0; i < optim.params.size(); i++) {
-    const auto found = places.find(optim.params[i].name);
-    if (found == places.end()) {
-      differences.add("parameter ", shown(optim.params[i].name), " is not in the checkpoint");
-      continue;
-    }
-    matched[i] = found->second;
-    used[found->second] = true;
-    compare_param(optim, optim.params[i], manifest.params[found->second], differences);
-  }
-  for (size_t i = 0; i < used.size(); i++) {
-    if (used[i]) continue;
-    differences.add("parameter ", shown(manifest.params[i].name),
-                    " of the checkpoint is not registered");
-  }
+  Places places;
+  places.params = match("parameter", optim.params, manifest.params, differences,
+                        [&](const Param& param, const ManifestParam& saved) {
+                          compare_param(optim, param, saved, differences);
+                        });
+  places.buffers = match("buffer", optim.buffers, manifest.buffers, differences,
+                         [](const Buffer&, const ManifestBuffer&) {});
   ZERO_TRY(differences.status());
-  return matched;
+  return places;
 }
 
 Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& rule) {
@@ -132,7 +152,7 @@ Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& 
     for (const Setting& setting : rule.settings) group.settings.push_back(setting.initial);
     for (const auto& [name, value] : saved) {
       const int at = find_setting(rule, name);
-      if (at < 0) continue;  // a difference that match_params tells
+      if (at < 0) continue;  // a difference that match_registered tells
       const Setting& setting = rule.settings[static_cast<size_t>(at)];
       if (!setting_allows(setting, value)) {
         return Status(ZERO_ERR_CKPT_INVALID,

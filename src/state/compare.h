@@ -11,9 +11,13 @@
 
 namespace zero {
 
-/// Where in a manifest each registered parameter stands, or ZERO_ERR_CKPT_MISMATCH with every
-/// difference.
-Result<std::vector<size_t>> match_params(const Manifest& manifest, const Optimizer& optim);
+/// Where in a manifest each registered parameter and buffer stands.
+struct Places {
+  std::vector<size_t> params, buffers;
+};
+
+/// The places, or ZERO_ERR_CKPT_MISMATCH with every difference.
+Result<Places> match_registered(const Manifest& manifest, const Optimizer& optim);
 
 /// Each group's settings as saved, in the order of the rule's. A setting that the checkpoint does
 /// not have gets its default. ZERO_ERR_CKPT_INVALID if one is out of its range.

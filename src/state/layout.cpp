@@ -104,6 +104,15 @@ std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vecto
                        .share = 0,
                        .whole = true});
   }
+  for (size_t i = 0; i < optim.buffers.size() && rank == 0; i++) {
+    const Buffer& buffer = optim.buffers[i];
+    StoredTensor& tensor = tensors.emplace_back();
+    tensor.key = buffer.name;
+    tensor.dtype = buffer.dtype;
+    tensor.param = static_cast<int64_t>(i);
+    tensor.slot = kBufferItself;
+    tensor.count = buffer.count;
+  }
   sort_for_file(tensors);
   return tensors;
 }
@@ -147,7 +156,9 @@ SafetensorsHeader file_header(const Optimizer& optim, const std::vector<StoredTe
     TensorEntry& entry = header.tensors.emplace_back();
     entry.name = tensor.key;
     entry.dtype = dtype_code(tensor.dtype);
-    if (tensor.whole) {
+    if (tensor.slot == kBufferItself) {
+      entry.shape = optim.buffers[static_cast<size_t>(tensor.param)].shape;
+    } else if (tensor.whole) {
       entry.shape = optim.params[static_cast<size_t>(tensor.param)].shape;
     } else {
       entry.shape = {tensor.count};
@@ -185,6 +196,13 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   }
   manifest.files.push_back({kIndexName, 0, {}});
   manifest.params = describe_params(optim, writers);
+  for (const Buffer& buffer : optim.buffers) {
+    manifest.buffers.push_back({.name = buffer.name,
+                                .dtype = std::string(dtype_code(buffer.dtype)),
+                                .shape = buffer.shape,
+                                .count = buffer.count,
+                                .file = 0});
+  }
   for (int32_t rank = 0; rank < world; rank++) {
     for (StoredTensor& tensor : optim_tensors(optim, rank)) {
       ManifestParam& param = manifest.params[static_cast<size_t>(tensor.param)];
@@ -203,9 +221,11 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
 }
 
 Status check_saveable(const Optimizer& optim) {
-  if (!optim.find(kMetadataKey).ok()) return {};
-  return {ZERO_ERR_ARGUMENT, text("parameter '", kMetadataKey,
-                                  "' cannot be saved: safetensors keeps that name for itself")};
+  bool taken = optim.find(kMetadataKey).ok();
+  for (const Buffer& buffer : optim.buffers) taken = taken || buffer.name == kMetadataKey;
+  if (!taken) return {};
+  return {ZERO_ERR_ARGUMENT,
+          text("'", kMetadataKey, "' cannot be saved: safetensors keeps that name for itself")};
 }
 
 }  // namespace zero

@@ -15,13 +15,14 @@
 namespace zero {
 
 inline constexpr int kParameterItself = -1;
+inline constexpr int kBufferItself = -2;
 
 /// A tensor of a checkpoint's file: elements [start, start + count) of a parameter or of one of its
-/// slots.
+/// slots, or a buffer.
 struct StoredTensor {
   std::string key;
   DType dtype = DType::f32;
-  int64_t param = 0;
+  int64_t param = 0;  // or number of the buffer
   int slot = kParameterItself;
   int64_t start = 0;
   int64_t count = 0;
@@ -37,7 +38,8 @@ std::vector<int32_t> param_writers(const Optimizer& optim);
 /// stored as fp32 however it is kept.
 uint32_t stored_slots(const Optimizer& optim, int64_t param);
 
-/// What `rank` writes to its model file and to its optim file, in the order of the file.
+/// What `rank` writes to its model file and to its optim file, in the order of the file. Buffers
+/// are rank 0's.
 std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vector<int32_t>& writers,
                                         int32_t rank);
 std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank);
@@ -51,7 +53,7 @@ SafetensorsHeader file_header(const Optimizer& optim, const std::vector<StoredTe
 Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
                              const std::vector<int32_t>& writers);
 
-/// ZERO_ERR_ARGUMENT if a parameter cannot be saved because its name is the format's own.
+/// ZERO_ERR_ARGUMENT if a tensor cannot be saved because its name is the format's own.
 Status check_saveable(const Optimizer& optim);
 
 }  // namespace zero

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The load, in order: agree; rank 0 finds the checkpoint and hands its manifest to all; compare;
-// verify every byte; vote; read the owned ranges; vote; share the parameters; take over step and
-// settings.
+// verify every byte; vote; read the owned ranges; vote; share the parameters and rank 0's
+// buffers; take over step and settings.
 #include "state/load.h"
 
 #include <fcntl.h>
@@ -12,6 +12,7 @@
 #include "state/find.h"
 #include "state/read.h"
 #include "state/verify.h"
+#include "step/buffers.h"
 #include "step/publish.h"
 
 namespace zero {
@@ -31,7 +32,7 @@ class Load {
     ZERO_TRY(call_.vote("compared", compare()));
     ZERO_TRY(call_.vote("verified", verify()));
     os().reached("load.verified");
-    ZERO_TRY(call_.vote("allocated", optim_.allocate_slots(slots_)));
+    ZERO_TRY(call_.vote("allocated", allocate()));
     os().reached("load.voted");
 
     optim_.not_loaded = true;
@@ -40,6 +41,7 @@ class Load {
     os().reached("load.read");
     ZERO_TRY(call_.vote("read", read));
     ZERO_TRY(share_params(call_, optim_));
+    ZERO_TRY(copy_buffers(call_, optim_, 0));
     take_over();
     return {};
   }
@@ -92,7 +94,7 @@ class Load {
     if (!manifest.ok())
       return std::move(manifest).status().within(text("'", path, "/", kManifestName, "'"));
     manifest_ = std::move(*manifest);
-    places_ = ZERO_TRY(match_params(manifest_, optim_));
+    places_ = ZERO_TRY(match_registered(manifest_, optim_));
     groups_ = ZERO_TRY(saved_settings(manifest_, *optim_.options.rule));
     loss_scale_ = ZERO_TRY(saved_loss_scale(manifest_, optim_.loss_scale));
     ZERO_TRY(check_products(manifest_, *optim_.options.rule));
@@ -107,10 +109,15 @@ class Load {
     return verify_files(fd_, path_, manifest_, call_.rank(), call_.world(), buffer_, progress());
   }
 
+  Status allocate() {
+    ZERO_TRY(optim_.allocate_slots(slots_));
+    return make_batch(step_memory(optim_));
+  }
+
   /// From here on nothing can fail.
   void take_over() {
     for (size_t i = 0; i < optim_.params.size(); i++) {
-      const ManifestParam& saved = manifest_.params[places_[i]];
+      const ManifestParam& saved = manifest_.params[places_.params[i]];
       optim_.progress[i].step = saved.step;
       optim_.progress[i].product = saved.mu_product;
       optim_.progress[i].live_slots =
@@ -135,7 +142,7 @@ class Load {
   std::string path_, bytes_;
   Fd fd_;
   Manifest manifest_;
-  std::vector<size_t> places_;
+  Places places_;
   std::vector<Group> groups_;
   LossScale loss_scale_;
   uint32_t slots_ = 0;  // that need memory

@@ -44,17 +44,32 @@ void write_slots(JsonWriter& json, const ManifestParam& param) {
   json.close(']');
 }
 
+void write_shape(JsonWriter& json, const std::vector<int64_t>& shape) {
+  json.key("shape").open('[');
+  for (const int64_t dimension : shape) json.value(dimension);
+  json.close(']');
+}
+
 void write_params(JsonWriter& json, const Manifest& manifest) {
   json.key("params").open('[');
   for (const ManifestParam& param : manifest.params) {
     json.line().open('{').key("name").value(param.name).key("dtype").value(param.dtype);
-    json.key("shape").open('[');
-    for (const int64_t dimension : param.shape) json.value(dimension);
-    json.close(']').key("group").value(param.group).key("step").value(param.step);
+    write_shape(json, param.shape);
+    json.key("group").value(param.group).key("step").value(param.step);
     if (param.mu_product != 1) json.key("mu_product").value(hex_double(param.mu_product));
     json.key("file").value(param.file);
     write_slots(json, param);
     json.close('}');
+  }
+  json.close(']');
+}
+
+void write_buffers(JsonWriter& json, const Manifest& manifest) {
+  json.key("buffers").open('[');
+  for (const ManifestBuffer& buffer : manifest.buffers) {
+    json.line().open('{').key("name").value(buffer.name).key("dtype").value(buffer.dtype);
+    write_shape(json, buffer.shape);
+    json.key("file").value(buffer.file).close('}');
   }
   json.close(']');
 }
@@ -96,6 +111,7 @@ std::string write_manifest(const Manifest& manifest) {
   json.close(']').close('}').line();
   write_files(json, manifest);
   write_params(json.line(), manifest);
+  if (!manifest.buffers.empty()) write_buffers(json.line(), manifest);
   json.line().key("end");  // the comma and line break before it belong to the bytes it speaks of
   std::string out = json.take();
   out.resize(out.size() - std::string_view("\"end\":").size());
@@ -108,16 +124,22 @@ std::string manifest_trailer(std::string_view body) {
 }
 
 std::string write_index(const Manifest& manifest) {
-  int64_t bytes = 0;
-  for (const ManifestParam& param : manifest.params) {
-    bytes += param.count * static_cast<int64_t>(dtype_bytes(param.dtype));
-  }
+  const auto bytes_of_all = [](const auto& tensors) {
+    int64_t bytes = 0;
+    for (const auto& tensor : tensors)
+      bytes += tensor.count * static_cast<int64_t>(dtype_bytes(tensor.dtype));
+    return bytes;
+  };
   JsonWriter json;
-  json.open('{').key("metadata").open('{').key("total_size").value(bytes).close('}');
+  const auto map = [&](const auto& tensors) {
+    for (const auto& tensor : tensors)
+      json.line().key(tensor.name).value(manifest.files[static_cast<size_t>(tensor.file)].name);
+  };
+  json.open('{').key("metadata").open('{').key("total_size");
+  json.value(bytes_of_all(manifest.params) + bytes_of_all(manifest.buffers)).close('}');
   json.line().key("weight_map").open('{');
-  for (const ManifestParam& param : manifest.params) {
-    json.line().key(param.name).value(manifest.files[static_cast<size_t>(param.file)].name);
-  }
+  map(manifest.params);
+  map(manifest.buffers);
   return json.close('}').close('}').take() += '\n';
 }
 

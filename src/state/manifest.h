@@ -49,6 +49,15 @@ struct ManifestParam {
   bool operator==(const ManifestParam&) const = default;
 };
 
+struct ManifestBuffer {
+  std::string name;
+  std::string dtype = "F32";
+  std::vector<int64_t> shape;
+  int64_t count = 0;  // not in the file: the product of the shape
+  int32_t file = 0;   // that holds it, under its name
+  bool operator==(const ManifestBuffer&) const = default;
+};
+
 using Settings = std::vector<std::pair<std::string, double>>;
 
 inline constexpr const char* kLossScale = "loss_scale";
@@ -65,6 +74,7 @@ struct Manifest {
   std::vector<Settings> groups;
   std::vector<FileRecord> files;
   std::vector<ManifestParam> params;
+  std::vector<ManifestBuffer> buffers;  // in the file only where there are any
   bool operator==(const Manifest&) const = default;
 };
 
@@ -76,6 +86,10 @@ std::string manifest_trailer(std::string_view body);
 /// ZERO_ERR_CKPT_INVALID for anything that write_manifest would not have written, except keys it
 /// does not know; ZERO_ERR_UNSUPPORTED for another format number.
 Result<Manifest> parse_manifest(std::string_view bytes);
+
+/// ZERO_ERR_CKPT_INVALID unless the manifest is consistent in itself. Sets what is not in the file,
+/// and sorts slices.
+Status check_manifest(Manifest& manifest);
 
 /// "optim-00002-of-00004.safetensors" for rank 1 of 4; `kind` is "optim" or "model".
 std::string shard_name(std::string_view kind, int32_t rank, int32_t world);
@@ -93,7 +107,7 @@ bool parse_hex_double(std::string_view text, double& value);
 bool parse_hex(std::string_view text, Digest& digest);
 bool parse_hex(std::string_view text, uint64_t& value);
 
-/// The Hugging Face index of the parameters.
+/// The Hugging Face index of parameters and buffers.
 std::string write_index(const Manifest& manifest);
 
 }  // namespace zero

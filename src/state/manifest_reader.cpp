@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading zero.json: its own checksum, then its events into a Manifest, then what no single event
-// shows.
+// Reading zero.json: its own checksum, then its events into a Manifest. What no single event shows
+// is in manifest_check.cpp.
 #include <algorithm>
-#include <unordered_set>
 
-#include "base/dtype.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "state/json.h"
 #include "state/manifest.h"
-#include "state/safetensors.h"
 
 namespace zero {
 namespace {
 
-constexpr size_t kMostDimensions = 16;
-constexpr size_t kLongestName = 4096;
 constexpr int kMaxDepth = 16;
 
 Status invalid(std::string what) { return {ZERO_ERR_CKPT_INVALID, std::move(what)}; }
@@ -65,6 +59,13 @@ enum Place : int {
   kSliceKey,
   kSliceStart,
   kSliceCount,
+  kBuffers,
+  kBuffer,
+  kBufferName,
+  kBufferDtype,
+  kBufferShape,
+  kBufferDimension,
+  kBufferFile,
 };
 
 constexpr JsonField kFields[] = {
@@ -108,11 +109,18 @@ constexpr JsonField kFields[] = {
     {kSliceKey, kSlice, "key", JsonField::string},
     {kSliceStart, kSlice, "start", JsonField::integer},
     {kSliceCount, kSlice, "count", JsonField::integer},
+    {kBuffers, kRoot, "buffers", JsonField::array, false},
+    {kBuffer, kBuffers, kAnyKey, JsonField::object},
+    {kBufferName, kBuffer, "name", JsonField::string},
+    {kBufferDtype, kBuffer, "dtype", JsonField::string},
+    {kBufferShape, kBuffer, "shape", JsonField::array},
+    {kBufferDimension, kBufferShape, kAnyKey, JsonField::integer},
+    {kBufferFile, kBuffer, "file", JsonField::integer},
     {kEnd, kRoot, "end", JsonField::object},
     {kEndBytes, kEnd, "bytes", JsonField::integer},
     {kEndHash, kEnd, "xxh3", JsonField::string},
 };
-static_assert(kSliceCount < 64);  // as JsonField::id wants it
+static_assert(kBufferFile < 64);  // as JsonField::id wants it
 
 class ManifestReader final : public JsonHandler {
  public:
@@ -134,6 +142,9 @@ class ManifestReader final : public JsonHandler {
         break;
       case kSlice:
         slot().slices.emplace_back();
+        break;
+      case kBuffer:
+        manifest_.buffers.emplace_back();
         break;
       default:
         break;
@@ -176,6 +187,11 @@ class ManifestReader final : public JsonHandler {
       case kSliceCount:
         slice().count = value;
         break;
+      case kBufferDimension:
+        buffer().shape.push_back(value);
+        break;
+      case kBufferFile:
+        return index(value, buffer().file);
       default:
         break;  // of the end, which is checked as bytes
     }
@@ -216,6 +232,12 @@ class ManifestReader final : public JsonHandler {
       case kSliceKey:
         slice().key = value;
         break;
+      case kBufferName:
+        buffer().name = value;
+        break;
+      case kBufferDtype:
+        buffer().dtype = value;
+        break;
       default:
         break;
     }
@@ -227,6 +249,7 @@ class ManifestReader final : public JsonHandler {
   ManifestParam& param() { return manifest_.params.back(); }
   ManifestSlot& slot() { return param().slots.back(); }
   ManifestSlice& slice() { return slot().slices.back(); }
+  ManifestBuffer& buffer() { return manifest_.buffers.back(); }
 
   static Status check_format(int64_t value) {
     if (value == kFormat) return {};
@@ -263,119 +286,6 @@ class ManifestReader final : public JsonHandler {
   Manifest& manifest_;
 };
 
-// ---- What no single event shows.
-
-Status check_files(const Manifest& manifest) {
-  std::unordered_set<std::string_view> names;
-  for (const FileRecord& file : manifest.files) {
-    if (!is_file_name(file.name) || file.name == kManifestName) {
-      return invalid(
-          text("file ", shown(file.name), ": not a name that a file of a checkpoint can have"));
-    }
-    if (!names.insert(file.name).second)
-      return invalid(text("file ", shown(file.name), " is listed twice"));
-    if (file.bytes == 0) return invalid(text("file ", shown(file.name), " has no bytes"));
-    if (file.blocks.size() != block_count(file.bytes)) {
-      return invalid(text("file ", shown(file.name), ": ", file.blocks.size(), " checksums for ",
-                          file.bytes, " bytes, which are ", block_count(file.bytes), " blocks"));
-    }
-  }
-  return {};
-}
-
-bool holds_tensors(const Manifest& manifest, int32_t file) {
-  const auto index = static_cast<size_t>(file);
-  return index < manifest.files.size() && is_tensor_file(manifest.files[index].name);
-}
-
-/// The slices cover the parameter exactly once.
-Status check_slices(const Manifest& manifest, const ManifestParam& param, ManifestSlot& slot) {
-  const auto bad = [&](const auto&... parts) {
-    return invalid(text("parameter ", shown(param.name), ", ", shown(slot.name), ": ", parts...));
-  };
-  std::sort(slot.slices.begin(), slot.slices.end(),
-            [](const ManifestSlice& a, const ManifestSlice& b) { return a.start < b.start; });
-  int64_t end = 0;
-  for (const ManifestSlice& slice : slot.slices) {
-    if (!holds_tensors(manifest, slice.file))
-      return bad("file ", slice.file, " is none that holds tensors");
-    if (slice.key.empty()) return bad("a slice without a key");
-    if (slice.count == 0 && (param.count != 0 || slot.slices.size() != 1))
-      return bad("an empty slice");
-    if (slice.start != end) {
-      return bad(slice.start < end ? "two slices hold element " : "no slice holds element ",
-                 std::min(slice.start, end));
-    }
-    if (slice.count > param.count - end) {
-      return bad("a slice ends behind element ", param.count, ", where the parameter ends");
-    }
-    end += slice.count;
-  }
-  if (slot.slices.empty()) return bad("no slices");
-  if (end != param.count) return bad("no slice holds element ", end);
-  return {};
-}
-
-Status check_param(const Manifest& manifest, ManifestParam& param) {
-  const auto bad = [&](const auto&... parts) {
-    return invalid(text("parameter ", shown(param.name), ": ", parts...));
-  };
-  if (param.name.empty() || param.name.size() > kLongestName)
-    return bad("a name of ", param.name.size(), " bytes");
-  const DType dtype = dtype_of_code(param.dtype);
-  if (dtype == DType::none)
-    return bad("dtype ", shown(param.dtype), ", must be F32, F64, BF16, F16, I32 or I64");
-  if (!is_floating(dtype) && (!param.slots.empty() || param.step != 0))
-    return bad("dtype ", param.dtype, " cannot be trained, but it has state");
-  if (param.shape.size() > kMostDimensions)
-    return bad("more than ", kMostDimensions, " dimensions");
-  const auto elements = shape_elements(param.shape);
-  if (!elements || *elements > INT64_MAX / 8) return bad("the shape's product overflows");
-  param.count = *elements;
-  if (static_cast<size_t>(param.group) >= manifest.groups.size()) {
-    return bad("group ", param.group, " of ", manifest.groups.size());
-  }
-  if (!holds_tensors(manifest, param.file))
-    return bad("file ", param.file, " is none that holds tensors");
-  std::unordered_set<std::string_view> names;
-  for (ManifestSlot& slot : param.slots) {
-    if (slot.name.empty() || !names.insert(slot.name).second) {
-      return bad("slot ", shown(slot.name), " is nameless or comes twice");
-    }
-    ZERO_TRY(check_slices(manifest, param, slot));
-  }
-  return {};
-}
-
-/// No tensor of a file is used twice.
-Status check_keys(const Manifest& manifest) {
-  std::vector<std::pair<int32_t, std::string_view>> keys;
-  for (const ManifestParam& param : manifest.params) {
-    keys.emplace_back(param.file, param.name);
-    for (const ManifestSlot& slot : param.slots) {
-      for (const ManifestSlice& slice : slot.slices) keys.emplace_back(slice.file, slice.key);
-    }
-  }
-  std::sort(keys.begin(), keys.end());
-  const auto twice = std::adjacent_find(keys.begin(), keys.end());
-  if (twice == keys.end()) return {};
-  return invalid(
-      text("tensor ", shown(twice->second), " of file ", twice->first, " is used twice"));
-}
-
-Status check(Manifest& manifest) {
-  if (manifest.world < 1) return invalid("the world is 0");
-  ZERO_TRY(check_files(manifest));
-  std::unordered_set<std::string_view> names;
-  for (ManifestParam& param : manifest.params) {
-    ZERO_TRY(check_param(manifest, param));
-    if (!names.insert(param.name).second) {
-      return invalid(text("parameter ", shown(param.name), " is listed twice"));
-    }
-  }
-  return check_keys(manifest);
-}
-
 /// The trailer is found where write_manifest puts it, and is byte for byte what its body asks for.
 Status check_trailer(std::string_view bytes) {
   constexpr size_t kLongestTrailer = 80;
@@ -398,7 +308,7 @@ Result<Manifest> parse_manifest(std::string_view bytes) {
   Manifest manifest;
   ManifestReader reader(manifest);
   ZERO_TRY(parse_json(bytes, {kFields, kMaxDepth, true}, reader));
-  ZERO_TRY(check(manifest));
+  ZERO_TRY(check_manifest(manifest));
   return manifest;
 }
 

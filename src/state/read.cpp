@@ -86,17 +86,22 @@ Status add_state_jobs(const Optimizer& optim, const ManifestParam& saved, const 
   return {};
 }
 
-Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const std::vector<size_t>& places,
+Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const Places& places,
                                    const Optimizer& optim) {
   std::vector<Job> jobs;
   for (const Segment& segment : optim.segments()) {
     const auto index = static_cast<size_t>(segment.param);
     const Param& param = optim.params[index];
-    const ManifestParam& saved = manifest.params[places[index]];
+    const ManifestParam& saved = manifest.params[places.params[index]];
     const size_t element = size_of(param.dtype);
     jobs.push_back({saved.file, saved.name, saved.count, segment.first, segment.count, element,
                     param.data + static_cast<size_t>(segment.first) * element});
     ZERO_TRY(add_state_jobs(optim, saved, segment, jobs));
+  }
+  for (size_t i = 0; i < optim.buffers.size() && optim.comm->rank() == 0; i++) {
+    const ManifestBuffer& saved = manifest.buffers[places.buffers[i]];
+    jobs.push_back({saved.file, saved.name, saved.count, 0, saved.count,
+                    size_of(optim.buffers[i].dtype), optim.buffers[i].data});
   }
   std::stable_sort(jobs.begin(), jobs.end(),
                    [](const Job& a, const Job& b) { return a.file < b.file; });
@@ -156,7 +161,7 @@ uint32_t saved_slots(const ManifestParam& param, const Rule& rule) {
 }
 
 Status read_share(const Fd& directory, const std::string& path, const Manifest& manifest,
-                  const std::vector<size_t>& places, Optimizer& optim, BlockBuffer& buffer,
+                  const Places& places, Optimizer& optim, BlockBuffer& buffer,
                   const std::function<void()>& progress) {
   std::vector<Job> jobs = ZERO_TRY(plan_jobs(manifest, places, optim));
   for (size_t begin = 0; begin < jobs.size();) {
@@ -171,7 +176,7 @@ Status read_share(const Fd& directory, const std::string& path, const Manifest& 
     begin = end;
   }
   for (const Segment& segment : optim.segments()) {
-    const ManifestParam& saved = manifest.params[places[static_cast<size_t>(segment.param)]];
+    const ManifestParam& saved = manifest.params[places.params[static_cast<size_t>(segment.param)]];
     if (!(saved_slots(saved, *optim.options.rule) >> kMasterSlot & 1)) optim.take_master(segment);
   }
   return {};

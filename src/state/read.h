@@ -8,6 +8,7 @@
 
 #include "optim/optimizer.h"
 #include "state/blocks.h"
+#include "state/compare.h"
 #include "state/manifest.h"
 
 namespace zero {
@@ -16,10 +17,10 @@ namespace zero {
 uint32_t saved_slots(const ManifestParam& param, const Rule& rule);
 
 /// Fill this rank's share of parameters and state; slots that the checkpoint does not have become
-/// zeros, masters the parameters. `places` is where the manifest has each parameter. Every byte is
-/// verified once more before it is used.
+/// zeros, masters the parameters; on rank 0 buffers, too. Every byte is verified once more before
+/// it is used.
 Status read_share(const Fd& directory, const std::string& path, const Manifest& manifest,
-                  const std::vector<size_t>& places, Optimizer& optim, BlockBuffer& buffer,
+                  const Places& places, Optimizer& optim, BlockBuffer& buffer,
                   const std::function<void()>& progress);
 
 }  // namespace zero

@@ -56,8 +56,10 @@ class RankWriter {
   }
 
   Status append(BlockWriter& file, const StoredTensor& tensor) {
-    const Param& param = optim_.params[static_cast<size_t>(tensor.param)];
+    const auto index = static_cast<size_t>(tensor.param);
     const size_t bytes = static_cast<size_t>(tensor.count) * size_of(tensor.dtype);
+    if (tensor.slot == kBufferItself) return file.append({optim_.buffers[index].data, bytes});
+    const Param& param = optim_.params[index];
     if (tensor.slot == kParameterItself) return file.append({param.data, bytes});
     if (tensor.count == 0) return {};
     const std::byte* values = optim_.slot(tensor.slot, tensor.section, tensor.share);

@@ -18,20 +18,28 @@ Status invalid(const std::string& path, std::string what) {
 struct Expected {
   std::string_view key;
   std::string_view dtype;
-  const ManifestParam* param;
+  const std::vector<int64_t>* shape;  // of the whole tensor
+  bool whole;
   int64_t count;
 };
 
 std::vector<Expected> expected_in(const Manifest& manifest, int32_t file) {
   std::vector<Expected> expected;
   for (const ManifestParam& param : manifest.params) {
-    if (param.file == file) expected.push_back({param.name, param.dtype, &param, param.count});
+    if (param.file == file)
+      expected.push_back({param.name, param.dtype, &param.shape, true, param.count});
     const std::string_view state = dtype_code(sum_dtype(dtype_of_code(param.dtype)));
     for (const ManifestSlot& slot : param.slots) {
       for (const ManifestSlice& slice : slot.slices) {
-        if (slice.file == file) expected.push_back({slice.key, state, &param, slice.count});
+        if (slice.file != file) continue;
+        const bool whole = slice.count == param.count;
+        expected.push_back({slice.key, state, &param.shape, whole, slice.count});
       }
     }
+  }
+  for (const ManifestBuffer& buffer : manifest.buffers) {
+    if (buffer.file == file)
+      expected.push_back({buffer.name, buffer.dtype, &buffer.shape, true, buffer.count});
   }
   std::sort(expected.begin(), expected.end(),
             [](const Expected& a, const Expected& b) { return a.key < b.key; });
@@ -59,9 +67,8 @@ Status check_tensor(const std::string& path, const TensorEntry& tensor, const Ex
     return invalid(path, text("tensor ", shown(tensor.name), " has dtype ", shown(tensor.dtype),
                               ", the manifest says ", expected.dtype));
   }
-  const bool whole = expected.count == expected.param->count;
-  if (whole ? tensor.shape == expected.param->shape
-            : tensor.shape == std::vector<int64_t>{expected.count})
+  if (expected.whole ? tensor.shape == *expected.shape
+                     : tensor.shape == std::vector<int64_t>{expected.count})
     return {};
   return invalid(path,
                  text("tensor ", shown(tensor.name), " has another shape than the manifest says"));

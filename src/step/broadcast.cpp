@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // zero_broadcast_params. Where several ranks hold a parameter in the same shared memory, one of
 // them writes it, or none if it is the root's own.
-#include <algorithm>
-
 #include "base/os.h"
 #include "base/text.h"
 #include "step/enter.h"
 #include "step/step.h"
 #include "step/tables.h"
+#include "step/writers.h"
 
 namespace zero {
 namespace {
@@ -21,11 +20,6 @@ Status check(const Optimizer& optim, int32_t root) {
   return Status();
 }
 
-bool in_shared_memory(const Comm& comm, const Location& location) {
-  const std::shared_ptr<Arena> arena = comm.arena(location);
-  return arena != nullptr && arena->kind() == ZERO_MEMORY_SHARED;
-}
-
 /// A parameter's place on every rank.
 Result<std::vector<Location>> locations_of(const Optimizer& optim, const StepMemory& memory,
                                            int64_t param) {
@@ -35,23 +29,12 @@ Result<std::vector<Location>> locations_of(const Optimizer& optim, const StepMem
   return locations;
 }
 
-struct Writers {
-  bool mine = true;  // this rank writes its memory, or is the root
-  bool any = true;   // some rank does not hold the root's own memory
-};
-
-/// Of the ranks that hold the same bytes, the root writes, else the lowest.
-Result<std::vector<Writers>> find_writers(const Optimizer& optim, const StepMemory& memory,
-                                          int32_t root) {
+Result<std::vector<Writers>> writers_of_all(const Optimizer& optim, const StepMemory& memory,
+                                            int32_t root) {
   std::vector<Writers> writers(optim.params.size());
   for (size_t i = 0; i < writers.size() && optim.comm->direct(); i++) {
     const auto locations = ZERO_TRY(locations_of(optim, memory, static_cast<int64_t>(i)));
-    const Location at_root = locations[static_cast<size_t>(root)];
-    const auto own = locations.begin() + optim.comm->rank();
-    if (in_shared_memory(*optim.comm, at_root))
-      writers[i].any = std::count(locations.begin(), locations.end(), at_root) != optim.world();
-    if (optim.comm->rank() == root || !in_shared_memory(*optim.comm, *own)) continue;
-    writers[i].mine = *own != at_root && std::find(locations.begin(), own, *own) == own;
+    writers[i] = find_writers(*optim.comm, locations, root);
   }
   return writers;
 }
@@ -63,7 +46,7 @@ Status broadcast(Call& call, Optimizer& optim, int32_t root) {
   entry.args = text("root ", root, "\n");
   ZERO_TRY(enter(call, optim, memory, std::move(entry)));
   if (root == ZERO_ROOT_NONE || optim.world() == 1) return Status();
-  Result<std::vector<Writers>> found = find_writers(optim, memory, root);
+  Result<std::vector<Writers>> found = writers_of_all(optim, memory, root);
   ZERO_TRY(call.vote("placements", found.ok() ? Status() : found.failure()));
   const std::vector<Writers> writers = std::move(found).value();
   optim.comm->publishing = true;

@@ -23,7 +23,7 @@ enum Flag : uint32_t {
 
 /// One rank's part of the entry vote.
 struct EntryRecord {
-  uint64_t registered = 0;
+  uint64_t registered = 0;  // parameters and buffers
   uint64_t sealed = 0;
   uint64_t version = 0;
   uint64_t round = 0;  // of announcements
@@ -36,6 +36,12 @@ struct EntryRecord {
 /// A difference of one bit must show.
 std::string exact(double value) { return text(hex_double(value), " (", value, ")"); }
 
+std::string shape_text(std::span<const int64_t> shape) {
+  std::string sizes;
+  for (const int64_t size : shape) sizes += text(sizes.empty() ? "" : "x", size);
+  return text("[", sizes, "]");
+}
+
 std::string registration_lines(const Optimizer& optim) {
   const OptimizerOptions& o = optim.options;
   std::string lines = text(
@@ -47,15 +53,18 @@ std::string registration_lines(const Optimizer& optim) {
       o.loss_scale.dynamic() ? ", dynamic loss scale\n" : "\n");
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
     const Param& param = optim.params[i];
-    std::string shape;
-    for (const int64_t size : param.shape) shape += text(shape.empty() ? "" : "x", size);
     lines += text("parameter '", param.name, "' with ", param.count, " elements (",
-                  dtype_name(param.dtype), " [", shape, "], gradient ",
+                  dtype_name(param.dtype), " ", shape_text(param.shape), ", gradient ",
                   dtype_name(param.grad_dtype), ", group ", param.group, ", order ", param.order,
                   ", owner ", param.owner, ", flags ", param.flags);
     if (param.lr_scale != 1) lines += text(", lr_scale ", exact(param.lr_scale));
     if (param.weight_decay) lines += text(", weight_decay ", exact(*param.weight_decay));
     lines += ")\n";
+  }
+  for (size_t i = optim.sealed_buffers(); i < optim.buffers.size(); i++) {
+    const Buffer& buffer = optim.buffers[i];
+    lines += text("buffer '", buffer.name, "' with ", buffer.count, " elements (",
+                  dtype_name(buffer.dtype), " ", shape_text(buffer.shape), ")\n");
   }
   return lines;
 }
@@ -83,27 +92,29 @@ Status check_products(const Optimizer& optim) {
   return Status();
 }
 
+Status check_arena(const Optimizer& optim, const char* kind, std::string_view name,
+                   const std::byte* memory, size_t bytes) {
+  if (memory == nullptr || bytes == 0) return Status();
+  bool whole = false;
+  const std::shared_ptr<Arena> arena = find_arena(memory, bytes, optim.comm.get(), &whole);
+  if (arena == nullptr) return Status();
+  if (!whole) {
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("the memory of ", kind, " '", name, "' reaches beyond its arena"));
+  }
+  if (!arena->comm()->aborted()) return Status();
+  return Status(ZERO_ERR_STATE, text(kind, " '", name,
+                                     "' lies in an arena of an aborted comm: a stopped rank may "
+                                     "still write there"));
+}
+
 Status check_arenas(const Optimizer& optim) {
   for (const Param& param : optim.params) {
-    for (const bool grad : {false, true}) {
-      const std::byte* const memory = grad ? param.grad : param.data;
-      if (memory == nullptr || param.count == 0) continue;
-      bool whole = false;
-      const std::shared_ptr<Arena> arena =
-          find_arena(memory, grad ? param.grad_bytes() : param.bytes(), optim.comm.get(), &whole);
-      if (arena == nullptr) continue;
-      if (!whole) {
-        return Status(ZERO_ERR_ARGUMENT,
-                      text("the memory of parameter '", param.name, "' reaches beyond its arena"));
-      }
-      if (arena->comm()->aborted()) {
-        return Status(ZERO_ERR_STATE,
-                      text("parameter '", param.name,
-                           "' lies in an arena of an aborted comm: a stopped rank may "
-                           "still write there"));
-      }
-    }
+    ZERO_TRY(check_arena(optim, "parameter", param.name, param.data, param.bytes()));
+    ZERO_TRY(check_arena(optim, "parameter", param.name, param.grad, param.grad_bytes()));
   }
+  for (const Buffer& buffer : optim.buffers)
+    ZERO_TRY(check_arena(optim, "buffer", buffer.name, buffer.data, buffer.bytes()));
   return Status();
 }
 
@@ -198,8 +209,8 @@ uint32_t common_flags(std::span<const EntryRecord> all) {
 EntryRecord record_of(const Optimizer& optim, const StepMemory& memory, const Entry& entry,
                       const std::string& lines) {
   EntryRecord record;
-  record.registered = optim.params.size();
-  record.sealed = optim.sealed_params();
+  record.registered = optim.params.size() + optim.buffers.size();
+  record.sealed = optim.sealed_params() + optim.sealed_buffers();
   record.version = memory.version;
   record.round = memory.round;
   record.reduced = optim.phase == Phase::reduced;

@@ -109,6 +109,10 @@ struct StepMemory : StepLayout {
   std::shared_ptr<Arena> staging;  // gradients that are in no arena, at layout positions
   std::shared_ptr<Arena> outbox;  // owned parameters, by share, for ranks whose own are in no arena
 
+  // Of buffers.
+  std::vector<Location> buffer_places;  // on direct comms: of each buffer on every rank
+  std::unique_ptr<std::byte[]> batch;   // room to pack some
+
   HostMemory reduced;                 // sums of this rank's share, where they are not in place
   HostMemory incoming;                // sums to add to them, on comms that are not direct
   HostMemory send, receive, scratch;  // collective transfers

@@ -16,11 +16,16 @@ namespace {
 Status check_given(const Optimizer& optim, std::span<std::byte* const> given) {
   struct Interval {
     uintptr_t begin, end;
-    int64_t param;
-    bool grad;
+    const char* what;
+    const std::string* name;
   };
   std::vector<Interval> intervals;
-  intervals.reserve(2 * given.size());
+  intervals.reserve(2 * given.size() + optim.buffers.size());
+  for (const Buffer& buffer : optim.buffers) {
+    const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
+    if (buffer.count > 0)
+      intervals.push_back({begin, begin + buffer.bytes(), "buffer '", &buffer.name});
+  }
   for (size_t i = 0; i < given.size(); i++) {
     const Param& param = optim.params[i];
     const auto begin = reinterpret_cast<uintptr_t>(given[i]);
@@ -28,11 +33,12 @@ Status check_given(const Optimizer& optim, std::span<std::byte* const> given) {
       return Status(ZERO_ERR_ARGUMENT, text("the gradient of parameter '", param.name,
                                             "' is not aligned to its elements"));
     }
-    const auto index = static_cast<int64_t>(i);
     if (param.count == 0) continue;
-    if (begin != 0) intervals.push_back({begin, begin + param.grad_bytes(), index, true});
+    if (begin != 0)
+      intervals.push_back(
+          {begin, begin + param.grad_bytes(), "the gradient of parameter '", &param.name});
     const auto data = reinterpret_cast<uintptr_t>(param.data);
-    if (data != 0) intervals.push_back({data, data + param.bytes(), index, false});
+    if (data != 0) intervals.push_back({data, data + param.bytes(), "parameter '", &param.name});
   }
   std::sort(intervals.begin(), intervals.end(),
             [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
@@ -40,12 +46,8 @@ Status check_given(const Optimizer& optim, std::span<std::byte* const> given) {
     const Interval& a = intervals[k - 1];
     const Interval& b = intervals[k];
     if (a.end <= b.begin) continue;
-    const auto name = [&](const Interval& i) {
-      return text(i.grad ? "the gradient of parameter '" : "parameter '",
-                  optim.params[static_cast<size_t>(i.param)].name, "'");
-    };
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("the memory of ", name(a), " overlaps that of ", name(b)));
+    return Status(ZERO_ERR_ARGUMENT, text("the memory of ", a.what, *a.name, "' overlaps that of ",
+                                          b.what, *b.name, "'"));
   }
   return Status();
 }

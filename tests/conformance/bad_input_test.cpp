@@ -83,6 +83,9 @@ TEST_F(BadInput, an_arena_given_up_stays_while_parameters_are_in_it) {
   EXPECT_EQ(zero_arena_free(params), ZERO_OK);
   EXPECT_EQ(zero_arena_free(grads), ZERO_OK);
   EXPECT_EQ(zero_arena_free(grads), ZERO_ERR_ARGUMENT);
+  void* const same = grads;
+  ASSERT_EQ(zero_bind_params(optim, nullptr, &same, 1), ZERO_OK);
+  grads[0] = 1;
   EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK);
   EXPECT_LT(params[0], 0);
   void* const elsewhere = data;

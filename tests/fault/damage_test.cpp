@@ -221,6 +221,28 @@ const Lie kLies[] = {
     {"a state of another rule", [](Manifest& m) { m.params[0].slots[0].name = "momentum_buffer"; },
      "has state 'momentum_buffer' in the checkpoint, which adamw does not have",
      ZERO_ERR_CKPT_MISMATCH},
+    {"a buffer less", [](Manifest& m) { m.buffers.pop_back(); },
+     "buffer 'mean' is not in the checkpoint", ZERO_ERR_CKPT_MISMATCH},
+    {"a buffer that is not there",
+     [](Manifest& m) {
+       m.buffers.push_back({"x", "F32", {3}, 3, 0});
+     },
+     "buffer 'x' of the checkpoint is not registered", ZERO_ERR_CKPT_MISMATCH},
+    {"a buffer in another file", [](Manifest& m) { m.buffers[0].file = 1; }, "'seen'"},
+    {"a buffer in the index", [](Manifest& m) { m.buffers[0].file = 2; },
+     "none that holds tensors"},
+    {"a buffer of another dtype", [](Manifest& m) { m.buffers[0].dtype = "F64"; },
+     "buffer 'seen' is F64 in the checkpoint, is registered as I64", ZERO_ERR_CKPT_MISMATCH},
+    {"a buffer of another shape",
+     [](Manifest& m) {
+       m.buffers[1].shape = {3, 1};
+     },
+     "buffer 'mean' has shape [3, 1] in the checkpoint, is registered with [3]",
+     ZERO_ERR_CKPT_MISMATCH},
+    {"a huge buffer", [](Manifest& m) { m.buffers[1].shape = {INT64_MAX / 4}; },
+     "product overflows"},
+    {"a buffer with a parameter's name", [](Manifest& m) { m.buffers[0].name = "w"; },
+     "is a parameter"},
     {"one group more", [](Manifest& m) { m.groups.push_back(m.groups[0]); },
      "has 2 groups, registered are 1", ZERO_ERR_CKPT_MISMATCH},
 };
@@ -244,23 +266,28 @@ TEST_F(Damage, a_missing_setting_has_its_default) {
   expect_sound();
 }
 
-/// A sound checkpoint with another header of its optim file.
+/// A sound checkpoint with another header of one of its files.
 TEST_F(Damage, a_header_that_lies_is_refused_although_all_checksums_are_right) {
-  const std::string name = "optim-00001-of-00001.safetensors", path = directory_ + "/" + name;
-  const std::string sound = read_file(path);
-  const Manifest honest = manifest();
   const struct {
+    size_t file;
     const char *from, *to, *says;
-  } lies[] = {{"\"dtype\":\"F32\"", "\"dtype\":\"I32\"", "has dtype 'I32'"},
-              {"\"shape\":[7]", "\"shape\":[8]", "do not span"},
-              {"\"shape\":[3,5]", "\"shape\":[5,3]", "another shape"},
-              {"\"shape\":[3,5]", "\"shape\":[15] ", "another shape"},
-              {"zero.format\":\"1\"", "zero.format\":\"2\"", "zero.format"},
-              {"zero.save_id", "zero.save_ie", "has no zero.save_id"},
-              {"w.exp_avg\"", "v.exp_avg\"", "has a tensor 'v.exp_avg'"},
-              {"[0,28]", "[4,32]", "behind a gap"},
-              {"\"b.exp_avg\"", "\"b.exp_av \"", "has a tensor 'b.exp_av '"}};
+  } lies[] = {{1, "\"dtype\":\"F32\"", "\"dtype\":\"I32\"", "has dtype 'I32'"},
+              {1, "\"shape\":[7]", "\"shape\":[8]", "do not span"},
+              {1, "\"shape\":[3,5]", "\"shape\":[5,3]", "another shape"},
+              {1, "\"shape\":[3,5]", "\"shape\":[15] ", "another shape"},
+              {1, "zero.format\":\"1\"", "zero.format\":\"2\"", "zero.format"},
+              {1, "zero.save_id", "zero.save_ie", "has no zero.save_id"},
+              {1, "w.exp_avg\"", "v.exp_avg\"", "has a tensor 'v.exp_avg'"},
+              {1, "[0,28]", "[4,32]", "behind a gap"},
+              {1, "\"b.exp_avg\"", "\"b.exp_av \"", "has a tensor 'b.exp_av '"},
+              {0, "\"dtype\":\"I64\"", "\"dtype\":\"F64\"", "tensor 'seen' has dtype 'F64'"},
+              {0, "\"shape\":[3]", "\"shape\":[4]", "do not span"},
+              {0, "\"seen\"", "\"sewn\"", "has no tensor 'seen'"},
+              {0, "\"mean\"", "\"lean\"", "has a tensor 'lean'"}};
+  const Manifest honest = manifest();
   for (const auto& lie : lies) {
+    const std::string name = honest.files[lie.file].name, path = directory_ + "/" + name;
+    const std::string sound = read_file(path);
     std::string bytes = sound;
     const size_t at = bytes.find(lie.from);
     ASSERT_NE(at, std::string::npos) << lie.from;
@@ -268,11 +295,23 @@ TEST_F(Damage, a_header_that_lies_is_refused_although_all_checksums_are_right) {
     ASSERT_EQ(bytes.size(), sound.size()) << lie.from;
     write_file(path, bytes);
     Manifest changed = honest;
-    changed.files[1].blocks = {hash64(bytes_of(bytes))};
+    changed.files[lie.file].blocks = {hash64(bytes_of(bytes))};
     put_manifest(changed);
     ASSERT_NO_FATAL_FAILURE(expect_refused(lie.says, lie.from));
     ASSERT_NO_FATAL_FAILURE(expect_refused(name, lie.from));
+    write_file(path, sound);
   }
+}
+
+TEST_F(Damage, a_manifest_that_conceals_buffers_is_refused_where_none_are_registered) {
+  Manifest changed = manifest();
+  changed.buffers.clear();
+  put_manifest(changed);
+  ModelSpec spec = tiny_model();
+  spec.buffers.clear();
+  model_ = solo_model(spec);
+  before_ = model_->state();
+  expect_refused("has a tensor 'mean', which the manifest does not", "concealed");
 }
 
 TEST_F(Damage, what_is_no_checkpoint_is_invalid) {

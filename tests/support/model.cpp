@@ -117,6 +117,13 @@ ModelSpec odd_model() {
                   {"none.2", {4, 0, 2}},
                   {"bias", {1025}, DType::f64, DType::f64},
                   {"cut", {9001}, DType::bf16, DType::f32}}};
+  spec.buffers = {{"mean", {67}},
+                  {"tracked", {}, DType::i64},
+                  {"nothing", {0, 3}, DType::f64},
+                  {"mask", {5, 1001}, DType::bf16},
+                  {"a.first", {3}, DType::i32},
+                  {"var", {2, 2}, DType::f64},
+                  {"half", {1}, DType::f16}};
   return spec;
 }
 
@@ -148,6 +155,26 @@ Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
     auto registered = optim_.register_params(settings_of(spec), added);
     if (!registered.ok()) std::abort();
   }
+  std::vector<Buffer> added;
+  for (const ModelBuffer& buffer : spec.buffers) {
+    buffers_.emplace_back(static_cast<size_t>(elements_of(buffer.shape)));
+    added.push_back({.name = buffer.name,
+                     .shape = buffer.shape,
+                     .dtype = buffer.dtype,
+                     .data = reinterpret_cast<std::byte*>(buffers_.back().data())});
+  }
+  if (!optim_.register_buffers(added).ok()) std::abort();
+  fill_buffers();
+}
+
+void Model::fill_buffers() {
+  for (size_t b = 0; b < optim_.buffers.size(); b++) {
+    const Buffer& buffer = optim_.buffers[b];
+    for (size_t i = 0; i < buffer.bytes(); i++) {
+      const auto seed = static_cast<size_t>(optim_.step) * 101 + b * 37 + i * 7;
+      buffer.data[i] = static_cast<std::byte>(seed % 251);
+    }
+  }
 }
 
 Status Model::seal() {
@@ -168,7 +195,9 @@ Status Model::step() {
   Call call = ZERO_TRY(optim_.comm->begin(Operation::step, optim_.object));
   const Grads grads{
       .pointers = pointers.data(), .count = pointers.size(), .flags = ZERO_REDUCE_MEAN};
-  return std::move(zero::step(call, optim_, grads)).status();
+  Status status = std::move(zero::step(call, optim_, grads)).status();
+  if (status.ok()) fill_buffers();
+  return status;
 }
 
 Status Model::save(const std::string& directory, int32_t flags) {
@@ -202,6 +231,7 @@ std::string Model::state() {
     append_bytes(out, param.data, param.bytes());
     for (const std::string& slot : slots[i]) out += slot;
   }
+  for (const Buffer& buffer : optim_.buffers) append_bytes(out, buffer.data, buffer.bytes());
   return out;
 }
 

@@ -21,8 +21,15 @@ struct ModelParam {
   DType grad_dtype = DType::f32;
 };
 
+struct ModelBuffer {
+  std::string name;
+  std::vector<int64_t> shape;
+  DType dtype = DType::f32;
+};
+
 struct ModelSpec {
   std::vector<std::vector<ModelParam>> groups;  // one registration each
+  std::vector<ModelBuffer> buffers = {};
   std::string rule = "adamw";
   std::vector<std::pair<std::string, double>> settings = {};  // of every group
   int32_t partition = ZERO_PARTITION_EVEN;
@@ -31,7 +38,7 @@ struct ModelSpec {
   uint32_t missing_from = UINT32_MAX;  // parameters from this number on never get a gradient
 };
 
-/// Some odd shapes, among them none, one and cut ones, of several dtypes.
+/// Some odd shapes, among them none, one and cut ones, of several dtypes, and buffers of all.
 ModelSpec odd_model();
 
 class Model {
@@ -41,18 +48,21 @@ class Model {
   Optimizer& optim() { return optim_; }
 
   Status seal();
-  /// Gradients depend on parameter, element and step count only.
+  /// Gradients depend on parameter, element and step count only. Buffers become what they are at
+  /// that step count.
   Status step();
   Status save(const std::string& directory, int32_t flags = 0);
   Status load(const std::string& directory, int32_t flags = 0);
 
-  /// Collective: settings, step counts, parameters of this rank and the state of all ranks, with
-  /// exact bits. "failed: ..." instead if the group is broken.
+  /// Collective: settings, step counts, parameters and buffers of this rank and the state of all
+  /// ranks, with exact bits. "failed: ..." instead if the group is broken.
   std::string state();
 
  private:
   Optimizer optim_;
-  std::vector<std::vector<double>> data_, grad_;  // room, aligned for any dtype
+  void fill_buffers();
+
+  std::vector<std::vector<double>> data_, grad_, buffers_;  // room, aligned for any dtype
   int32_t master = ZERO_MASTER_FLOAT32;
   uint32_t missing_from_;
 };

@@ -18,6 +18,7 @@ namespace zero::test {
 inline ModelSpec small_model() {
   ModelSpec spec;
   spec.groups = {{{"w", {33, 40}}, {"b", {1}}}, {{"none", {0}}, {"cut", {2500}}}};
+  spec.buffers = {{"mean", {40}}, {"seen", {}, DType::i64}};
   return spec;
 }
 
@@ -25,6 +26,7 @@ inline ModelSpec small_model() {
 inline ModelSpec tiny_model() {
   ModelSpec spec;
   spec.groups = {{{"w", {3, 5}}, {"b", {7}}}};
+  spec.buffers = {{"seen", {}, DType::i64}, {"mean", {3}}};
   return spec;
 }
 

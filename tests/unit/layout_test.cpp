@@ -45,7 +45,9 @@ TEST(Layout, every_element_is_written_once_whatever_the_world_and_the_rule) {
           tensors.insert(tensors.end(), states.begin(), states.end());
           for (const StoredTensor& tensor : tensors) {
             auto& times = written[{tensor.param, tensor.slot}];
-            const int64_t count = optim.params[static_cast<size_t>(tensor.param)].count;
+            const auto number = static_cast<size_t>(tensor.param);
+            const int64_t count = tensor.slot == kBufferItself ? optim.buffers[number].count
+                                                               : optim.params[number].count;
             times.resize(static_cast<size_t>(count));
             ASSERT_LE(tensor.start + tensor.count, count);
             for (int64_t i = 0; i < tensor.count; i++)
@@ -60,6 +62,11 @@ TEST(Layout, every_element_is_written_once_whatever_the_world_and_the_rule) {
                 << optim.params[p].name;
             for (const int times : written[{static_cast<int64_t>(p), slot}]) ASSERT_EQ(times, 1);
           }
+        }
+        for (size_t b = 0; b < optim.buffers.size(); b++) {
+          const auto times = written.find({static_cast<int64_t>(b), kBufferItself});
+          ASSERT_NE(times, written.end()) << optim.buffers[b].name;
+          for (const int once : times->second) ASSERT_EQ(once, 1);
         }
       });
     }

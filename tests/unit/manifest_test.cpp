@@ -47,6 +47,7 @@ Manifest sample() {
                .step = 0,
                .file = 0,
                .slots = {{"exp_avg", {{2, "empty.exp_avg", 0, 0}}}}}};
+  m.buffers = {{"seen", "I64", {}, 1, 0}, {"running.mean", "BF16", {3, 7}, 21, 0}};
   return m;
 }
 
@@ -110,6 +111,7 @@ TEST(Manifest, without_files_groups_or_parameters_reads_back) {
   m.groups.clear();
   m.files.clear();
   m.params.clear();
+  m.buffers.clear();
   m.options.clear();
   const auto parsed = parse_manifest(write_manifest(m));
   ASSERT_TRUE(parsed.ok()) << parsed.failure().text();
@@ -122,6 +124,17 @@ TEST(Manifest, keys_may_come_in_any_order_and_new_ones_are_ignored) {
       "\"count\":4,\"news\":[1,{\"a\":\"b\"}],\"start\":0,\"file\":1,\"key\":\"h.0.w.exp_avg\""));
   ASSERT_TRUE(reordered.ok()) << reordered.failure().text();
   EXPECT_TRUE(*reordered == sample());
+}
+
+TEST(Manifest, without_buffers_it_says_nothing_of_them_and_none_are_needed) {
+  Manifest m = sample();
+  m.buffers.clear();
+  const std::string bytes = write_manifest(m);
+  EXPECT_EQ(bytes.find("buffers"), std::string::npos);
+  const auto parsed = parse_manifest(bytes);
+  ASSERT_TRUE(parsed.ok()) << parsed.failure().text();
+  EXPECT_TRUE((*parsed).buffers.empty());
+  EXPECT_TRUE(*parsed == m);
 }
 
 TEST(Manifest, slices_may_be_listed_in_any_order) {
@@ -290,6 +303,28 @@ const Bad kBad[] = {
     {"\"key\":\"empty.exp_avg\"", "\"key\":\"h.0.w.exp_avg\"", "is used twice"},
     {"\"key\":\"h.0.w.exp_avg\"", "\"key\":3", "must be a string"},
     {"\"key\":\"h.0.w.exp_avg\",", "", "there is no 'key'"},
+    // Buffers.
+    {"\"buffers\":[", "\"buffers\":[],\"buffers\":[", "'buffers' comes twice"},
+    {"\"buffers\":[", "\"buffers\":[3,", "must be an object"},
+    {"\"buffers\":[", "\"buffers\":\"\",\"x\":[", "must be an array"},
+    {"\"name\":\"seen\"", "\"name\":\"\"", "buffer '': a name of 0 bytes"},
+    {"\"name\":\"seen\",", "", "there is no 'name'"},
+    {"\"name\":\"seen\"", "\"name\":\"running.mean\"", "buffer 'running.mean' is listed twice"},
+    {"\"name\":\"seen\"", "\"name\":\"h.0.w\"",
+     "buffer 'h.0.w' is listed twice, or is a parameter"},
+    {"\"dtype\":\"I64\"", "\"dtype\":\"BOOL\"", "buffer 'seen': dtype 'BOOL', must be F32"},
+    {"\"dtype\":\"I64\",", "", "there is no 'dtype'"},
+    {"\"dtype\":\"I64\"", "\"dtype\":64", "must be a string"},
+    {"\"shape\":[3,7]", "\"shape\":[3,-7]", "negative"},
+    {"\"shape\":[3,7]", "\"shape\":[4294967296,4294967296]", "product overflows"},
+    {"\"shape\":[3,7]", "\"shape\":[9223372036854775807]", "product overflows"},
+    {"\"shape\":[3,7]", "\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,3,7]", "more than 16 dimensions"},
+    {"\"shape\":[3,7]", "\"shape\":21", "must be an array"},
+    {"\"shape\":[3,7],", "", "there is no 'shape'"},
+    {"\"shape\":[3,7],\"file\":0", "\"shape\":[3,7],\"file\":3", "file 3 is none"},
+    {"\"shape\":[3,7],\"file\":0", "\"shape\":[3,7],\"file\":9", "file 9 is none"},
+    {"\"shape\":[3,7],\"file\":0", "\"shape\":[3,7],\"file\":2147483648", "must be below 2^31"},
+    {"\"shape\":[3,7],\"file\":0", "\"shape\":[3,7]", "there is no 'file'"},
     // Another end, and depth.
     {"\"params\":[", "\"end\":{\"bytes\":1,\"xxh3\":\"\"},\"params\":[", "'end' comes twice"},
     {"\"params\":[", "\"x\":[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]],\"params\":[", "nested deeper"},
@@ -312,6 +347,12 @@ TEST(Manifest, a_tensor_of_one_file_is_not_used_by_two_parameters) {
   EXPECT_FALSE(parse_manifest(write_manifest(m)).ok());
   m.params[1].slots[0].slices[0] = {0, "h.0.w", 0, 0};
   EXPECT_FALSE(parse_manifest(write_manifest(m)).ok());
+  m.params[1].slots[0].slices[0] = {0, "seen", 0, 0};
+  const auto parsed = parse_manifest(write_manifest(m));
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_NE(parsed.failure().text().find("tensor 'seen' of file 0 is used twice"),
+            std::string::npos)
+      << parsed.failure().text();
 }
 
 TEST(Manifest, mutations_with_a_right_checksum_are_refused_or_consistent) {
@@ -392,11 +433,13 @@ TEST(Manifest, only_names_that_a_save_gives_count_as_checkpoint_files) {
   EXPECT_TRUE(is_checkpoint_file(shard_name("model", 123455, 123456)));
 }
 
-TEST(Manifest, the_index_maps_every_parameter_to_its_file) {
+TEST(Manifest, the_index_maps_every_parameter_and_buffer_to_its_file) {
   EXPECT_EQ(write_index(sample()),
-            "{\"metadata\":{\"total_size\":40},\n\"weight_map\":{\n"
+            "{\"metadata\":{\"total_size\":90},\n\"weight_map\":{\n"
             "\"h.0.w\":\"model-00001-of-00002.safetensors\",\n"
-            "\"empty \\\"\u00e9\\\"\":\"model-00001-of-00002.safetensors\"}}\n");
+            "\"empty \\\"\u00e9\\\"\":\"model-00001-of-00002.safetensors\",\n"
+            "\"seen\":\"model-00001-of-00002.safetensors\",\n"
+            "\"running.mean\":\"model-00001-of-00002.safetensors\"}}\n");
 }
 
 }  // namespace

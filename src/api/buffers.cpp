@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors of the model that are not trained.
+#include "step/buffers.h"
+
+#include "api/guard.h"
+#include "api/options.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::api;
+
+constexpr zero_buffer kBufferDefaults = {sizeof(zero_buffer), nullptr, nullptr, nullptr, 0,
+                                         ZERO_FLOAT32};
+constexpr size_t kBufferOldest = sizeof(zero_buffer);
+
+Result<Buffer> read_buffer(const zero_buffer* given) {
+  const zero_buffer buffer =
+      ZERO_TRY(read_struct(given, kBufferDefaults, kBufferOldest, "zero_buffer"));
+  if (buffer.name == nullptr) return Status(ZERO_ERR_ARGUMENT, "a buffer's name is NULL");
+  const auto bad = [&](const auto&... parts) {
+    return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "': ", parts...));
+  };
+  const DType dtype = buffer.dtype == 0 ? DType::f32 : static_cast<DType>(buffer.dtype);
+  if (size_of(dtype) == 0) return bad("dtype ", buffer.dtype, " is unknown");
+  if (buffer.ndim < 0 || buffer.ndim > 16)
+    return bad("ndim is ", buffer.ndim, "; 0 to 16 are allowed");
+  if (buffer.ndim > 0 && buffer.shape == nullptr)
+    return bad("ndim is ", buffer.ndim, " and shape is NULL");
+  return Buffer{.name = buffer.name,
+                .shape = {buffer.shape, buffer.shape + buffer.ndim},
+                .dtype = dtype,
+                .data = static_cast<std::byte*>(buffer.data)};
+}
+
+}  // namespace
+
+zero_status zero_buffer_init(zero_buffer* buffer, size_t struct_size) {
+  return report(init_struct(buffer, struct_size, kBufferDefaults, "zero_buffer"));
+}
+
+zero_status zero_register_buffers(zero_optim* optim, const zero_buffer* buffers, size_t count) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    ZERO_TRY(found.check_open());
+    if (buffers == nullptr || count == 0) return Status(ZERO_ERR_ARGUMENT, "no buffers are given");
+    return found.register_buffers(ZERO_TRY(
+        read_array<Buffer>(buffers, count, kBufferOldest, "zero_buffer", "buffer", read_buffer)));
+  });
+}
+
+zero_status zero_broadcast_buffers(zero_optim* optim, int32_t root, void* stream) {
+  return on_all(optim, Operation::broadcast_buffers, [&](Call& call, Optimizer& found) -> Status {
+    Status local;
+    if (stream != nullptr) local = Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host");
+    return broadcast_buffers(call, found, root, std::move(local));
+  });
+}

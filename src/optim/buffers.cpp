@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registration of buffers: checked like parameters, all or nothing.
+#include "base/text.h"
+#include "optim/optimizer.h"
+#include "optim/tensor_checks.h"
+
+namespace zero {
+
+Status Optimizer::add_buffer(const Buffer& added) {
+  Buffer buffer = added;
+  const auto bad = [&](const char* why) { return bad_tensor("buffer", buffer.name, why); };
+  buffer.count = ZERO_TRY(count_elements("buffer", buffer.name, buffer.shape));
+  if (buffer.count > 0 && buffer.data == nullptr) return bad("has no memory");
+  if (!is_aligned(buffer.data, buffer.dtype))
+    return bad("has memory that is not aligned to its elements");
+  if (index_.count(buffer.name) != 0)
+    return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "' is a parameter already"));
+  const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
+  const uintptr_t end = begin + buffer.bytes();
+  if (end < begin) return bad("has memory that wraps around");
+  if (!buffer_names_.insert(buffer.name).second)
+    return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "' is registered twice"));
+  buffers.push_back(std::move(buffer));
+  if (begin == end) return Status();
+  return occupy(begin, {end, static_cast<int64_t>(buffers.size()) - 1, Occupied::buffer});
+}
+
+/// Take back what was added from `first` on.
+void Optimizer::forget_buffers(size_t first) {
+  std::erase_if(occupied_, [first](const auto& one) {
+    return one.second.kind == Occupied::buffer && static_cast<size_t>(one.second.index) >= first;
+  });
+  for (size_t i = first; i < buffers.size(); i++) buffer_names_.erase(buffers[i].name);
+  buffers.resize(first);
+}
+
+Status Optimizer::register_buffers(std::span<const Buffer> added) {
+  const size_t before = buffers.size();
+  for (const Buffer& buffer : added) {
+    Status status = add_buffer(buffer);
+    if (status.ok()) continue;
+    // A name that is there already belongs to a buffer that stays.
+    forget_buffers(before);
+    return status;
+  }
+  hold_arenas(params.size(), before);
+  addresses++;
+  return Status();
+}
+
+}  // namespace zero

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/tensor_checks.h"
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "base/utf8.h"
+
+namespace zero {
+namespace {
+
+constexpr size_t kMaxNameBytes = 4096;
+constexpr size_t kMaxDimensions = 16;
+
+}  // namespace
+
+Status bad_tensor(std::string_view kind, std::string_view name, const char* why) {
+  std::string shown(name.substr(0, 60));
+  for (char& c : shown) {
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7F) c = '?';
+  }
+  return Status(ZERO_ERR_ARGUMENT, text(kind, " name '", shown, "' ", why));
+}
+
+Result<int64_t> count_elements(std::string_view kind, std::string_view name,
+                               std::span<const int64_t> shape) {
+  const auto bad = [&](const char* why) { return bad_tensor(kind, name, why); };
+  if (name.empty()) return bad("is empty");
+  if (name.size() > kMaxNameBytes) return bad("is longer than 4096 bytes");
+  if (!is_utf8(name)) return bad("is not UTF-8");
+  if (shape.size() > kMaxDimensions) return bad("has more than 16 dimensions");
+  int64_t count = 1;
+  for (const int64_t size : shape) {
+    if (size < 0) return bad("has a negative dimension");
+    const auto product = checked_multiply(count, size);
+    if (!product || *product > INT64_MAX / 64) return bad("has too many elements");
+    count = *product;
+  }
+  return count;
+}
+
+bool is_aligned(const void* memory, DType dtype) {
+  return reinterpret_cast<uintptr_t>(memory) % size_of(dtype) == 0;
+}
+
+}  // namespace zero

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers travel whole from one rank to all; no step touches them.
+#pragma once
+
+#include "comm/comm.h"
+#include "step/memory.h"
+
+namespace zero {
+
+/// zero_broadcast_buffers. `local`: this rank's own reason to refuse.
+Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root, Status local);
+
+/// The memory that copy_buffers needs. Local, to be voted on.
+Status make_batch(StepMemory& memory);
+
+/// The copy itself, inside a call that has entered.
+Status copy_buffers(Call& call, Optimizer& optim, int32_t root);
+
+}  // namespace zero

@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers: registered beside parameters, copied from any root on every comm wherever they lie, in
+// checkpoints of any world.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/comms.h"
+#include "support/scratch.h"
+#include "zero.h"
+
+namespace zero::test {
+namespace {
+
+constexpr int32_t kDtypes[] = {ZERO_FLOAT32, ZERO_INT64,   ZERO_BFLOAT16,
+                               ZERO_INT32,   ZERO_FLOAT64, ZERO_FLOAT16};
+
+size_t bytes_of(int32_t dtype) {
+  return dtype == ZERO_FLOAT64 || dtype == ZERO_INT64      ? 8
+         : dtype == ZERO_BFLOAT16 || dtype == ZERO_FLOAT16 ? 2
+                                                           : 4;
+}
+
+struct Tensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  int32_t dtype = ZERO_FLOAT32;
+
+  size_t bytes() const {
+    size_t elements = 1;
+    for (const int64_t size : shape) elements *= static_cast<size_t>(size);
+    return elements * bytes_of(dtype);
+  }
+};
+
+/// Where a rank's buffers lie: memory of its own, an arena, shared memory; by the number of buffer
+/// and rank, each of these in turn, or shared memory by all but one in three.
+enum class Where { foreign, arena, shared, turns, most_share };
+
+/// One rank's buffers, each between bytes that nobody may touch, and one parameter.
+class Seat {
+ public:
+  Seat(zero_comm* joined, const std::vector<Tensor>& tensors, Where where, bool with_param = true)
+      : comm(joined), tensors_(tensors) {
+    EXPECT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
+    size_t bytes = kGap;
+    for (const Tensor& tensor : tensors_) {
+      at_.push_back(bytes);
+      bytes += room_for(tensor);
+    }
+    own_.assign(bytes / sizeof(double) + 8, 0);
+    for (const int32_t kind : {ZERO_MEMORY_PER_RANK, ZERO_MEMORY_SHARED}) {
+      void* arena = nullptr;
+      EXPECT_LE(bytes, kArenaBytes);
+      EXPECT_EQ(zero_arena_alloc(comm, kArenaBytes, kind, &arena), ZERO_OK) << last();
+      arenas_.push_back(static_cast<std::byte*>(arena));
+    }
+    auto* const own = reinterpret_cast<std::byte*>(own_.data());
+    const auto rank = static_cast<size_t>(zero_comm_rank(comm));
+    std::vector<zero_buffer> buffers;
+    for (size_t i = 0; i < tensors_.size(); i++) {
+      std::byte* const bases[] = {own, arenas_[0], arenas_[1]};
+      const size_t turn = (i + rank) % 3;
+      const size_t chosen = where == Where::turns        ? turn
+                            : where == Where::most_share ? (turn == 0 ? 0 : 2)
+                                                         : static_cast<size_t>(where);
+      data.push_back(bases[chosen] + at_[i]);
+      shared.push_back(chosen == 2);
+      buffers.push_back(entry(tensors_[i], data.back()));
+    }
+    if (with_param) add_param();
+    EXPECT_EQ(zero_register_buffers(optim, buffers.data(), buffers.size()), ZERO_OK) << last();
+  }
+  ~Seat() {
+    zero_free(optim);
+    for (std::byte* arena : arenas_) zero_arena_free(arena);
+    zero_comm_free(comm);
+  }
+
+  /// It borrows the tensor.
+  static zero_buffer entry(Tensor&&, void*) = delete;
+  static zero_buffer entry(const Tensor& tensor, void* data) {
+    zero_buffer buffer;
+    zero_buffer_init(&buffer, sizeof buffer);
+    buffer.name = tensor.name.c_str();
+    buffer.data = data;
+    buffer.shape = tensor.shape.data();
+    buffer.ndim = static_cast<int32_t>(tensor.shape.size());
+    buffer.dtype = tensor.dtype;
+    return buffer;
+  }
+  void add_param() {
+    zero_param param;
+    zero_param_init(&param, sizeof param);
+    param.name = "w";
+    param.data = &weight;
+    param.grad = &grad;
+    EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK) << last();
+  }
+
+  /// Any bits, which depend on buffer, element, `round` and whose they are.
+  static std::byte value(size_t tensor, size_t i, int round, int rank) {
+    return static_cast<std::byte>((tensor * 131 + i * 29 + static_cast<size_t>(round) * 57 +
+                                   static_cast<size_t>(rank) * 83 + i / 251) %
+                                  256);
+  }
+  void fill(int round, int rank) {
+    for (size_t b = 0; b < data.size(); b++) {
+      for (size_t i = 0; i < tensors_[b].bytes(); i++) data[b][i] = value(b, i, round, rank);
+    }
+  }
+  ::testing::AssertionResult hold(int round, int rank) const {
+    for (size_t b = 0; b < data.size(); b++) {
+      for (size_t i = 0; i < tensors_[b].bytes(); i++) {
+        if (data[b][i] != value(b, i, round, rank))
+          return ::testing::AssertionFailure() << tensors_[b].name << ", byte " << i;
+      }
+    }
+    return ::testing::AssertionSuccess();
+  }
+  ::testing::AssertionResult gaps_are_untouched() const {
+    for (size_t b = 0; b < data.size(); b++) {
+      for (size_t i = tensors_[b].bytes(); i < room_for(tensors_[b]); i++) {
+        if (data[b][i] != std::byte{kUntouched})
+          return ::testing::AssertionFailure() << "behind " << tensors_[b].name;
+      }
+    }
+    return ::testing::AssertionSuccess();
+  }
+  zero_status broadcast(int root) { return zero_broadcast_buffers(optim, root, nullptr); }
+
+  zero_comm* comm;
+  zero_optim* optim = nullptr;
+  std::vector<std::byte*> data;
+  std::vector<bool> shared;
+  float weight = 1, grad = 1;
+
+ private:
+  static constexpr size_t kArenaBytes = 3 << 20;  // also where ranks have different tensors
+  static constexpr size_t kGap = 64;
+  static constexpr int kUntouched = 0;  // as memory comes
+  static size_t room_for(const Tensor& tensor) {
+    return (tensor.bytes() + 2 * kGap - 1) / kGap * kGap;
+  }
+  const std::vector<Tensor> tensors_;
+  std::vector<size_t> at_;
+  std::vector<double> own_;
+  std::vector<std::byte*> arenas_;
+};
+
+/// All dtypes, no elements, a scalar, and more than a batch.
+std::vector<Tensor> some_tensors() {
+  return {{"bn.mean", {64}, ZERO_FLOAT32},   {"bn.tracked", {}, ZERO_INT64},
+          {"none", {3, 0}, ZERO_FLOAT64},    {"mask", {3, 7, 11}, ZERO_BFLOAT16},
+          {"table", {70'001}, ZERO_FLOAT32},  // goes alone
+          {"ids", {13}, ZERO_INT32},         {"wide", {2, 2}, ZERO_FLOAT64},
+          {"half", {5}, ZERO_FLOAT16},       {"big", {600'000}, ZERO_INT32},  // and this in pieces
+          {"last", {1}, ZERO_FLOAT16}};
+}
+
+class Buffers : public ::testing::TestWithParam<CommKind> {};
+INSTANTIATE_TEST_SUITE_P(OnEach, Buffers, ::testing::ValuesIn(kCommKinds),
+                         [](const auto& of) { return name_of(of.param); });
+
+TEST_P(Buffers, all_ranks_have_the_roots_bits_wherever_buffers_lie) {
+  for (const Where where :
+       {Where::foreign, Where::arena, Where::shared, Where::turns, Where::most_share}) {
+    const int world = 3;
+    const Meeting meeting(GetParam(), world);
+    run_sound_ranks(RankKind::threads, world, [&](int rank) {
+      Seat seat(meeting.join(rank), some_tensors(), where);
+      for (int root = 0; root < world; root++) {
+        for (size_t b = 0; b < seat.data.size(); b++) {
+          // What ranks share is written by the root alone, or, where it lies elsewhere, by nobody.
+          if (seat.shared[b] && rank != root) continue;
+          const size_t bytes = some_tensors()[b].bytes();
+          for (size_t i = 0; i < bytes; i++) seat.data[b][i] = Seat::value(b, i, root, rank);
+        }
+        EXPECT_EQ(seat.broadcast(root), ZERO_OK) << last();
+        EXPECT_TRUE(seat.hold(root, root)) << "root " << root << ", rank " << rank;
+        EXPECT_TRUE(seat.gaps_are_untouched());
+        zero_comm_barrier(seat.comm);
+      }
+      return std::string();
+    });
+  }
+}
+
+TEST_P(Buffers, random_models_arrive_whole) {
+  std::mt19937 random(29);
+  for (int round = 0; round < 30; round++) {
+    const int world = 2 + static_cast<int>(random() % 3);
+    std::vector<Tensor> tensors;
+    for (uint32_t i = random() % 40 + 1; i > 0; i--) {
+      Tensor tensor{"b" + std::to_string(i), {}, kDtypes[random() % 6]};
+      for (uint32_t d = random() % 4; d > 0; d--)
+        tensor.shape.push_back(static_cast<int64_t>(random() % (i % 9 == 0 ? 120 : 9)));
+      tensors.push_back(std::move(tensor));
+    }
+    const int root = static_cast<int>(random() % static_cast<uint32_t>(world));
+    const Meeting meeting(GetParam(), world);
+    run_sound_ranks(RankKind::threads, world, [&](int rank) {
+      Seat seat(meeting.join(rank), tensors, round % 2 == 0 ? Where::foreign : Where::arena,
+                round % 3 != 0);
+      seat.fill(round, rank);
+      EXPECT_EQ(seat.broadcast(root), ZERO_OK) << last();
+      EXPECT_TRUE(seat.hold(round, root)) << "round " << round;
+      EXPECT_TRUE(seat.gaps_are_untouched());
+      return std::string();
+    });
+  }
+}
+
+TEST_P(Buffers, more_may_come_at_any_time_and_steps_and_reduced_gradients_are_untouched) {
+  const Meeting meeting(GetParam(), 2);
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) {
+    Seat seat(meeting.join(rank), some_tensors(), Where::turns);
+    EXPECT_EQ(zero_step(seat.optim, nullptr), ZERO_OK) << last();
+    const float once = seat.weight;
+    int64_t more = 10 + rank;
+    const Tensor late{"late", {}, ZERO_INT64};
+    const zero_buffer entry = Seat::entry(late, &more);
+    EXPECT_EQ(zero_register_buffers(seat.optim, &entry, 1), ZERO_OK) << last();
+    double set = 1;
+    EXPECT_EQ(zero_state_set_scalar(seat.optim, ZERO_ALL_PARAMS, "step", set), ZERO_OK) << last();
+    seat.grad = 1;
+    EXPECT_EQ(zero_reduce_grads(seat.optim, nullptr, 0, ZERO_REDUCE_MEAN, nullptr), ZERO_OK)
+        << last();
+    EXPECT_EQ(zero_register_buffers(seat.optim, &entry, 1), ZERO_ERR_STATE);
+    EXPECT_TRUE(says("reduced"));
+    EXPECT_EQ(seat.broadcast(1), ZERO_OK) << last();
+    EXPECT_EQ(more, 11);
+    EXPECT_EQ(zero_step(seat.optim, nullptr), ZERO_OK) << last();
+    EXPECT_NEAR(seat.weight, 2 * once - 1, 1e-4);  // AdamW's second step is about as long
+    return std::string();
+  });
+}
+
+TEST_P(Buffers, a_root_that_differs_or_is_none_is_told_to_all) {
+  const Meeting meeting(GetParam(), 2);
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) {
+    Seat seat(meeting.join(rank), some_tensors(), Where::foreign);
+    seat.fill(0, rank);
+    EXPECT_EQ(seat.broadcast(rank), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER);
+    EXPECT_TRUE(says("root 1"));
+    for (const int wrong : {-1, 2, INT32_MAX, INT32_MIN}) {
+      EXPECT_EQ(seat.broadcast(rank == 1 ? wrong : 0),
+                rank == 1 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
+      EXPECT_TRUE(says("root " + std::to_string(wrong) + " is no rank of a world of 2"));
+    }
+    int stream = 0;
+    EXPECT_EQ(zero_broadcast_buffers(seat.optim, 0, rank == 1 ? &stream : nullptr),
+              rank == 1 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
+    EXPECT_TRUE(seat.hold(0, rank));
+    EXPECT_EQ(seat.broadcast(1), ZERO_OK) << last();
+    EXPECT_TRUE(seat.hold(0, 1));
+    return std::string();
+  });
+}
+
+TEST_P(Buffers, registrations_that_differ_are_named_by_any_collective_call) {
+  const struct {
+    const char* words;
+    std::function<void(std::vector<Tensor>&)> change;
+  } cases[] = {
+      {"buffer 'bn.mean' with 65 elements (float32 [65])", [](auto& t) { t[0].shape = {65}; }},
+      {"buffer 'bn.tracked' with 1 elements (int32 [])", [](auto& t) { t[1].dtype = ZERO_INT32; }},
+      {"buffer 'other'", [](auto& t) { t[3].name = "other"; }},
+      {"bfloat16 [3x77]",
+       [](auto& t) {
+         t[3].shape = {3, 77};
+       }},
+      {"buffer 'ids'", [](auto& t) { std::swap(t[5], t[6]); }},
+      {"has nothing", [](auto& t) { t.pop_back(); }}};
+  const std::function<zero_status(zero_optim*)> calls[] = {
+      [](zero_optim* optim) { return zero_broadcast_buffers(optim, 0, nullptr); },
+      [](zero_optim* optim) { return zero_seal(optim); },
+      [](zero_optim* optim) { return zero_step(optim, nullptr); },
+      [](zero_optim* optim) { return zero_state_save(optim, "/nonexistent/x", nullptr); }};
+  size_t turn = 0;
+  for (const auto& [words, change] : cases) {
+    const auto& call = calls[turn++ % std::size(calls)];
+    const Meeting meeting(GetParam(), 3);
+    run_sound_ranks(RankKind::threads, 3, [&, words = words, &change = change](int rank) {
+      std::vector<Tensor> tensors = some_tensors();
+      if (rank == 1) change(tensors);
+      Seat seat(meeting.join(rank), tensors, Where::foreign);
+      EXPECT_EQ(call(seat.optim), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER) << last();
+      EXPECT_TRUE(says(words));
+      EXPECT_EQ(zero_comm_barrier(seat.comm), ZERO_OK);
+      return std::string();
+    });
+  }
+}
+
+TEST_P(Buffers, checkpoints_hold_rank_0s_and_every_rank_of_any_world_gets_them) {
+  const std::pair<int, int> cases[] = {{3, 2}, {1, 3}, {2, 1}};
+  for (const std::pair<int, int>& worlds : cases) {
+    const Scratch scratch;
+    const std::string path = scratch / "c";
+    const Meeting savers(GetParam(), worlds.first);
+    run_sound_ranks(RankKind::threads, worlds.first, [&](int rank) {
+      Seat seat(savers.join(rank), some_tensors(), Where::foreign);
+      seat.fill(4, rank);
+      EXPECT_EQ(zero_state_save(seat.optim, path.c_str(), nullptr), ZERO_OK) << last();
+      EXPECT_TRUE(seat.hold(4, rank));
+      return std::string();
+    });
+    for (const Where where : {Where::foreign, Where::most_share, Where::shared}) {
+      const Meeting loaders(GetParam(), worlds.second);
+      run_sound_ranks(RankKind::threads, worlds.second, [&](int rank) {
+        // In another order: checkpoints find tensors by name.
+        std::vector<Tensor> tensors = some_tensors();
+        std::reverse(tensors.begin(), tensors.end());
+        Seat seat(loaders.join(rank), tensors, where);
+        EXPECT_EQ(zero_state_load(seat.optim, path.c_str(), nullptr), ZERO_OK) << last();
+        std::reverse(seat.data.begin(), seat.data.end());
+        for (size_t b = 0; b < seat.data.size(); b++) {
+          const size_t bytes = some_tensors()[b].bytes();
+          for (size_t i = 0; i < bytes; i++) {
+            if (seat.data[b][i] == Seat::value(b, i, 4, 0)) continue;
+            ADD_FAILURE() << some_tensors()[b].name << ", byte " << i;
+            break;
+          }
+        }
+        return std::string();
+      });
+    }
+  }
+}
+
+TEST(BufferFiles, all_differences_of_a_checkpoint_are_in_one_error_and_nothing_changes) {
+  const Scratch scratch;
+  const std::string with = scratch / "with";
+  {
+    Seat seat(solo(), {{"same", {3}}, {"gone", {2}}, {"shape", {4}}, {"kind", {}, ZERO_INT64}},
+              Where::foreign);
+    seat.weight = 9;
+    ASSERT_EQ(zero_state_save(seat.optim, with.c_str(), nullptr), ZERO_OK) << last();
+  }
+  Seat seat(solo(), {{"same", {3}}, {"shape", {2, 2}}, {"kind", {}, ZERO_FLOAT64}, {"new", {1}}},
+            Where::foreign);
+  seat.fill(1, 0);
+  EXPECT_EQ(zero_state_load(seat.optim, with.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
+  for (const char* words : {"buffer 'gone' of the checkpoint is not registered",
+                            "buffer 'shape' has shape [4] in the checkpoint, is registered with "
+                            "[2, 2]",
+                            "buffer 'kind' is I64 in the checkpoint, is registered as F64",
+                            "buffer 'new' is not in the checkpoint"})
+    EXPECT_TRUE(says(words));
+  EXPECT_EQ(last().find("'same'"), std::string::npos);
+  EXPECT_TRUE(seat.hold(1, 0));
+  EXPECT_EQ(seat.weight, 1);
+  EXPECT_EQ(zero_step(seat.optim, nullptr), ZERO_OK) << last();
+}
+
+/// An optimizer of the parameter "w" alone.
+struct Bare {
+  Bare() {
+    EXPECT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
+    zero_param param;
+    zero_param_init(&param, sizeof param);
+    param.name = "w";
+    param.data = &weight;
+    param.grad = &grad;
+    EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
+  }
+  ~Bare() {
+    zero_free(optim);
+    zero_comm_free(comm);
+  }
+  zero_status add(const zero_buffer& buffer) { return zero_register_buffers(optim, &buffer, 1); }
+
+  zero_comm* comm = solo();
+  zero_optim* optim = nullptr;
+  float weight = 1, grad = 1;
+};
+
+TEST(BufferFiles, a_checkpoint_without_buffers_suits_an_optimizer_without_and_no_other) {
+  const Scratch scratch;
+  const std::string with = scratch / "with", without = scratch / "without";
+  Bare bare;
+  ASSERT_EQ(zero_state_save(bare.optim, without.c_str(), nullptr), ZERO_OK) << last();
+  EXPECT_EQ(read_file(without + "/zero.json").find("buffers"), std::string::npos);
+  EXPECT_EQ(zero_state_load(bare.optim, without.c_str(), nullptr), ZERO_OK) << last();
+
+  Seat seat(solo(), {{"mean", {3}}, {"seen", {}, ZERO_INT64}}, Where::arena);
+  seat.fill(1, 0);
+  EXPECT_EQ(zero_state_load(seat.optim, without.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
+  EXPECT_TRUE(says("buffer 'mean' is not in the checkpoint; buffer 'seen' is not"));
+  EXPECT_TRUE(seat.hold(1, 0));
+  ASSERT_EQ(zero_state_save(seat.optim, with.c_str(), nullptr), ZERO_OK) << last();
+  EXPECT_EQ(zero_state_load(bare.optim, with.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
+  EXPECT_TRUE(says("buffer 'mean' of the checkpoint is not registered"));
+}
+
+TEST(BufferFiles, the_formats_own_name_cannot_be_saved) {
+  const Scratch scratch;
+  Seat seat(solo(), {{"__metadata__", {3}}}, Where::foreign);
+  EXPECT_EQ(zero_state_save(seat.optim, (scratch / "c").c_str(), nullptr), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(says("'__metadata__'"));
+}
+
+TEST(BufferInput, what_makes_no_sense_is_named_and_none_is_added) {
+  Bare bare;
+  alignas(8) static std::byte room[4096];
+  const int64_t negative = -1, huge[] = {int64_t{1} << 40, int64_t{1} << 40};
+  const Tensor first{"first", {2}, ZERO_INT64}, sound{"b", {4}, ZERO_INT64};
+  const std::string long_name(4097, 'x');
+  const struct {
+    const char* words;
+    std::function<void(zero_buffer&)> change;
+    zero_status status = ZERO_ERR_ARGUMENT;
+  } cases[] = {{"name is NULL", [](auto& b) { b.name = nullptr; }},
+               {"is empty", [](auto& b) { b.name = ""; }},
+               {"longer than 4096", [&](auto& b) { b.name = long_name.c_str(); }},
+               {"not UTF-8", [](auto& b) { b.name = "\xff"; }},
+               {"'w' is a parameter already", [](auto& b) { b.name = "w"; }},
+               {"'first' is registered twice", [](auto& b) { b.name = "first"; }},
+               {"dtype 7 is unknown", [](auto& b) { b.dtype = 7; }},
+               {"dtype -1 is unknown", [](auto& b) { b.dtype = -1; }},
+               {"ndim is 17", [](auto& b) { b.ndim = 17; }},
+               {"ndim is -1", [](auto& b) { b.ndim = -1; }},
+               {"shape is NULL", [](auto& b) { b.shape = nullptr; }},
+               {"negative dimension", [&](auto& b) { b.shape = &negative; }},
+               {"too many elements",
+                [&](auto& b) {
+                  b.shape = huge;
+                  b.ndim = 2;
+                }},
+               {"has no memory", [](auto& b) { b.data = nullptr; }},
+               {"not aligned", [](auto& b) { b.data = room + 1028; }},
+               {"wraps around",
+                [](auto& b) { b.data = reinterpret_cast<void*>(~uintptr_t{0} - 7); }},  // NOLINT
+               {"buffer 'b' overlaps that of buffer 'first'", [](auto& b) { b.data = room + 8; }},
+               {"buffer 'b' overlaps that of parameter 'w'",
+                [&](auto& b) {
+                  b.data = &bare.weight;
+                  b.dtype = ZERO_FLOAT32;
+                }},
+               {"buffer 'b' overlaps that of the gradient of parameter 'w'",
+                [&](auto& b) {
+                  b.data = &bare.grad;
+                  b.dtype = ZERO_FLOAT32;
+                }},
+               {"struct_size is 8", [](auto& b) { b.struct_size = 8; }}};
+  for (const auto& one : cases) {
+    zero_buffer both[2] = {Seat::entry(first, room), Seat::entry(sound, room + 1024)};
+    one.change(both[1]);
+    if (one.words[0] == 's' && both[1].struct_size == 8) both[0].struct_size = 8;
+    EXPECT_EQ(zero_register_buffers(bare.optim, both, 2), one.status) << one.words;
+    EXPECT_TRUE(says(one.words));
+  }
+  EXPECT_EQ(zero_register_buffers(bare.optim, nullptr, 1), ZERO_ERR_ARGUMENT);
+  zero_buffer one = Seat::entry(sound, room);
+  EXPECT_EQ(zero_register_buffers(bare.optim, &one, 0), ZERO_ERR_ARGUMENT);
+  EXPECT_EQ(zero_broadcast_buffers(bare.optim, 0, nullptr), ZERO_ERR_STATE);
+  EXPECT_TRUE(says("no buffers are registered"));
+  EXPECT_EQ(bare.add(one), ZERO_OK) << last();  // nothing of the others was left
+  EXPECT_EQ(zero_broadcast_buffers(bare.optim, 0, nullptr), ZERO_OK) << last();
+}
+
+TEST(BufferInput, a_dtype_of_zero_is_float32_and_no_elements_need_no_memory) {
+  Bare bare;
+  alignas(8) float room[4] = {};
+  const Tensor some{"b", {4}, 0}, none{"none", {0}};
+  EXPECT_EQ(bare.add(Seat::entry(some, room)), ZERO_OK) << last();
+  EXPECT_EQ(bare.add(Seat::entry(none, nullptr)), ZERO_OK) << last();
+  const Scratch scratch;
+  ASSERT_EQ(zero_state_save(bare.optim, (scratch / "c").c_str(), nullptr), ZERO_OK) << last();
+  EXPECT_EQ(zero_state_load(bare.optim, (scratch / "c").c_str(), nullptr), ZERO_OK) << last();
+}
+
+TEST(BufferInput, later_parameters_gradients_and_binds_keep_off_buffers) {
+  Bare bare;
+  alignas(8) float room[8] = {};
+  const Tensor buffer{"b", {8}};
+  ASSERT_EQ(bare.add(Seat::entry(buffer, room)), ZERO_OK);
+  zero_param param;
+  zero_param_init(&param, sizeof param);
+  param.name = "b";
+  float elsewhere = 0;
+  param.data = &elsewhere;
+  EXPECT_EQ(zero_register_params(bare.optim, nullptr, &param, 1, nullptr), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(says("parameter 'b' is a buffer already"));
+  // At the buffer's own address, where taking the refused parameter back must leave the buffer.
+  for (int twice = 0; twice < 2; twice++) {
+    param.name = "v";
+    param.data = room;
+    EXPECT_EQ(zero_register_params(bare.optim, nullptr, &param, 1, nullptr), ZERO_ERR_ARGUMENT);
+    EXPECT_TRUE(says("parameter 'v' overlaps that of buffer 'b'"));
+  }
+  void *data = &elsewhere, *inside = room + 3;
+  EXPECT_EQ(zero_bind_params(bare.optim, &inside, nullptr, 1), ZERO_ERR_ARGUMENT);
+  EXPECT_EQ(zero_bind_params(bare.optim, nullptr, &inside, 1), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(says("the gradient of parameter 'w' overlaps that of buffer 'b'"));
+  EXPECT_EQ(zero_bind_params(bare.optim, &data, nullptr, 1), ZERO_OK) << last();
+  EXPECT_EQ(zero_bind_params(bare.optim, &inside, nullptr, 1), ZERO_ERR_ARGUMENT);
+  zero_step_options options;
+  zero_step_options_init(&options, sizeof options);
+  options.grads = &inside;
+  options.grad_count = 1;
+  EXPECT_EQ(zero_step(bare.optim, &options), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(says("overlaps that of"));
+  EXPECT_TRUE(says("buffer 'b'"));
+  EXPECT_EQ(zero_step(bare.optim, nullptr), ZERO_OK) << last();
+}
+
+TEST(BufferInput, an_arena_given_up_stays_while_buffers_are_in_it) {
+  Bare bare;
+  const size_t bytes = size_t{64} << 20;  // freed, it would be unmapped at once
+  float* arena = nullptr;
+  ASSERT_EQ(
+      zero_arena_alloc(bare.comm, bytes, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&arena)),
+      ZERO_OK);
+  const Tensor buffer{"b", {1000}};
+  ASSERT_EQ(bare.add(Seat::entry(buffer, arena)), ZERO_OK);
+  EXPECT_EQ(zero_arena_free(arena), ZERO_OK);
+  arena[999] = 5;
+  float other = 2, grad = 1;
+  void *data = &other, *grads = &grad;
+  ASSERT_EQ(zero_bind_params(bare.optim, &data, &grads, 1), ZERO_OK);
+  EXPECT_EQ(zero_broadcast_buffers(bare.optim, 0, nullptr), ZERO_OK) << last();
+  EXPECT_EQ(arena[999], 5);
+}
+
+TEST(BufferInput, one_that_reaches_beyond_its_arena_is_named) {
+  Bare bare;
+  std::byte* arena = nullptr;
+  ASSERT_EQ(
+      zero_arena_alloc(bare.comm, 4096, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&arena)),
+      ZERO_OK);
+  const Tensor buffer{"b", {int64_t{1} << 22}};
+  ASSERT_EQ(bare.add(Seat::entry(buffer, arena + 64)), ZERO_OK);
+  EXPECT_EQ(zero_step(bare.optim, nullptr), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(says("the memory of buffer 'b' reaches beyond its arena"));
+  zero_arena_free(arena);
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -451,8 +451,8 @@ ZERO_API zero_status zero_register_buffers(zero_optim *optim, const zero_buffer 
 
 /* Fix buckets and owners of what is registered, compare the registration over all ranks and allocate the
  * state. Implied by the first collective call after a registration. ZERO_ERR_MISMATCH (ZERO_ERR_PEER
- * elsewhere) names the first parameter, buffer or setting that differs, with both sides. ZERO_ERR_STATE when nothing
- * is registered, or a parameter has no memory yet. Collective. */
+ * elsewhere) names the first parameter, buffer or setting that differs, with both sides. ZERO_ERR_STATE
+ * when no parameter is registered, or one has no memory yet. Collective. */
 ZERO_API zero_status zero_seal(zero_optim *optim);
 
 /* Local. Parameters keep their values; the state is gone. */

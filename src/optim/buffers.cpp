@@ -35,15 +35,18 @@ void Optimizer::forget_buffers(size_t first) {
 }
 
 Status Optimizer::register_buffers(std::span<const Buffer> added) {
-  const size_t before = buffers.size();
-  for (const Buffer& buffer : added) {
-    Status status = add_buffer(buffer);
-    if (status.ok()) continue;
-    // A name that is there already belongs to a buffer that stays.
-    forget_buffers(before);
-    return status;
-  }
-  hold_arenas(params.size(), before);
+  // However this ends early, out of memory included, what was added is taken back.
+  struct Undo {
+    Optimizer* optim;
+    const size_t first;
+    ~Undo() {
+      if (optim != nullptr) optim->forget_buffers(first);
+    }
+  } undo{this, buffers.size()};
+  buffers.reserve(buffers.size() + added.size());  // so that no name is noted without its buffer
+  for (const Buffer& buffer : added) ZERO_TRY(add_buffer(buffer));
+  hold_arenas(params.size(), undo.first);
+  undo.optim = nullptr;
   addresses++;
   return Status();
 }

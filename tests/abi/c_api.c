@@ -242,6 +242,33 @@ static void single_tensors(void) {
   CHECK_STATUS(ZERO_ERR_STATE, zero_grad_get(g_optim, 1, 0, BIASES, back));
 }
 
+static float g_mean[3];
+static int64_t g_seen;
+
+static void buffers(void) {
+  static const int64_t shape[] = {3};
+  zero_buffer buffers[2];
+  CHECK_REFUSED(ZERO_ERR_STATE, "no buffers", zero_broadcast_buffers(g_optim, 0, NULL));
+  for (int i = 0; i < 2; i++)
+    CHECK_STATUS(ZERO_OK, zero_buffer_init(&buffers[i], sizeof buffers[i]));
+  CHECK(buffers[0].dtype == ZERO_FLOAT32);
+  buffers[0].name = "mean";
+  buffers[0].data = g_mean;
+  buffers[0].shape = shape;
+  buffers[0].ndim = 1;
+  buffers[1].name = "weight";
+  buffers[1].data = &g_seen;
+  buffers[1].dtype = ZERO_INT64;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "weight", zero_register_buffers(g_optim, buffers, 2));
+  buffers[1].name = "seen";
+  CHECK_STATUS(ZERO_OK, zero_register_buffers(g_optim, buffers, 2));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "root 1", zero_broadcast_buffers(g_optim, 1, NULL));
+  g_mean[2] = 0.5f;
+  g_seen = 12;
+  CHECK_STATUS(ZERO_OK, zero_broadcast_buffers(g_optim, 0, NULL));
+  CHECK(g_mean[2] == 0.5f && g_seen == 12);
+}
+
 static void save(void) {
   CHECK_STATUS(ZERO_OK, zero_state_save(g_optim, g_directory, NULL));
   CHECK_REFUSED(ZERO_ERR_STATE, g_directory, zero_state_save(g_optim, g_directory, NULL));
@@ -257,12 +284,15 @@ static void load(void) {
   double lr = 0;
   zero_result result;
   for (int i = 0; i < WEIGHTS + BIASES; i++) g_params[i] = 77;
+  g_mean[2] = 0;
+  g_seen = 0;
   CHECK_STATUS(ZERO_OK, zero_group_set(g_optim, 0, "lr", 0.5));
   CHECK_STATUS(ZERO_ERR_CKPT_INVALID, zero_state_load(g_optim, "/nonexistent/checkpoint", NULL));
-  CHECK(g_params[0] == 77);
+  CHECK(g_params[0] == 77 && g_seen == 0);
   CHECK_STATUS(ZERO_OK, zero_state_load(g_optim, g_directory, NULL));
   for (int i = 0; i < WEIGHTS; i++) CHECK(g_params[i] == 0);
   for (int i = WEIGHTS; i < WEIGHTS + BIASES; i++) CHECK(g_params[i] == 1);
+  CHECK(g_mean[2] == 0.5f && g_seen == 12);
   CHECK_STATUS(ZERO_OK, zero_group_get(g_optim, 0, "lr", &lr));
   CHECK(lr == 0.25);
   CHECK_STATUS(ZERO_OK, zero_result_init(&result, sizeof result));
@@ -293,6 +323,7 @@ static void load_elsewhere(void) {
   CHECK_STATUS(ZERO_OK, zero_register_params(other, NULL, params, 2, NULL));
   CHECK_REFUSED(ZERO_ERR_CKPT_MISMATCH, "bias", zero_state_load(other, g_directory, NULL));
   CHECK_REFUSED(ZERO_ERR_CKPT_MISMATCH, "sgd", zero_state_load(other, g_directory, NULL));
+  CHECK_REFUSED(ZERO_ERR_CKPT_MISMATCH, "buffer 'mean'", zero_state_load(other, g_directory, NULL));
   CHECK(memory[WEIGHTS] == 0);
   CHECK_STATUS(ZERO_OK, zero_free(other));
   free(memory);
@@ -402,6 +433,7 @@ int main(void) {
   phase("step", step);
   phase("given gradients", given_gradients);
   phase("single tensors", single_tensors);
+  phase("buffers", buffers);
   phase("save", save);
   phase("load", load);
   phase("load elsewhere", load_elsewhere);

@@ -98,6 +98,15 @@ int main(void) {
   FIELD(zero_param, weight_decay)
   END()
 
+  STRUCT(zero_buffer)
+  FIELD(zero_buffer, struct_size)
+  FIELD(zero_buffer, name)
+  FIELD(zero_buffer, data)
+  FIELD(zero_buffer, shape)
+  FIELD(zero_buffer, ndim)
+  FIELD(zero_buffer, dtype)
+  END()
+
   STRUCT(zero_step_options)
   FIELD(zero_step_options, struct_size)
   FIELD(zero_step_options, grads)

@@ -229,13 +229,18 @@ TEST_P(Buffers, more_may_come_at_any_time_and_steps_and_reduced_gradients_are_un
     EXPECT_EQ(zero_register_buffers(seat.optim, &entry, 1), ZERO_OK) << last();
     double set = 1;
     EXPECT_EQ(zero_state_set_scalar(seat.optim, ZERO_ALL_PARAMS, "step", set), ZERO_OK) << last();
-    seat.grad = 1;
-    EXPECT_EQ(zero_reduce_grads(seat.optim, nullptr, 0, ZERO_REDUCE_MEAN, nullptr), ZERO_OK)
-        << last();
-    EXPECT_EQ(zero_register_buffers(seat.optim, &entry, 1), ZERO_ERR_STATE);
-    EXPECT_TRUE(says("reduced"));
-    EXPECT_EQ(seat.broadcast(1), ZERO_OK) << last();
-    EXPECT_EQ(more, 11);
+    const int32_t flags = ZERO_REDUCE_MEAN | ZERO_REDUCE_ACCUMULATE;
+    for (int batch = 0; batch < 2; batch++) {
+      seat.grad = 0.5f;
+      EXPECT_EQ(zero_reduce_grads(seat.optim, nullptr, 0, flags, nullptr), ZERO_OK) << last();
+      EXPECT_EQ(zero_register_buffers(seat.optim, &entry, 1), ZERO_ERR_STATE);
+      EXPECT_TRUE(says("reduced"));
+      EXPECT_EQ(seat.broadcast(1 - batch), ZERO_OK) << last();
+      EXPECT_EQ(more, 11);
+    }
+    float sum = 1;  // where this rank does not own it
+    (void)zero_grad_get(seat.optim, 0, 0, 1, &sum);
+    EXPECT_EQ(sum, 1);
     EXPECT_EQ(zero_step(seat.optim, nullptr), ZERO_OK) << last();
     EXPECT_NEAR(seat.weight, 2 * once - 1, 1e-4);  // AdamW's second step is about as long
     return std::string();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank is killed, or stopped, at every numbered point of a whole training run: rendezvous,
-// arenas, registration, broadcast, step, reduce, clip, save, load. The others return, say who, and
+// arenas, registration, broadcasts, step, reduce, clip, save, load. The others return, say who, and
 // leave nothing.
 #include <dirent.h>
 #include <gtest/gtest.h>
@@ -66,6 +66,7 @@ struct Model {
   void* data = nullptr;
   void* grads = nullptr;
   float foreign[300] = {}, foreign_grad[300] = {};
+  float small[30] = {}, large[70'000] = {};
 };
 
 /// The run: each call's name, made by one function so that a failing call is known by its place.
@@ -94,6 +95,7 @@ class TrainingRun {
       return out_;
     if (!build()) return out_;
     if (failed("broadcast", zero_broadcast_params(optim_, 0, nullptr))) return out_;
+    if (failed("buffers", zero_broadcast_buffers(optim_, world_ - 1, nullptr))) return out_;
     in_first_step = true;
     if (failed("step", zero_step(optim_, nullptr))) return out_;
     in_first_step = false;
@@ -138,7 +140,24 @@ class TrainingRun {
       for (int64_t k = 0; k < sizes[i]; k++) static_cast<float*>(params[i].grad)[k] = 0.25f;
       at += i == 2 ? 0 : static_cast<size_t>(sizes[i]);
     }
-    return !failed("register", zero_register_params(optim_, nullptr, params, 4, nullptr));
+    if (failed("register", zero_register_params(optim_, nullptr, params, 4, nullptr))) return false;
+    return !failed("register", register_buffers(static_cast<float*>(model_.data) + at));
+  }
+
+  /// One shared, one foreign and packed with it, and one that goes alone.
+  zero_status register_buffers(float* shared) {
+    const int64_t sizes[] = {20, 30, 70'000};
+    zero_buffer buffers[3];
+    const char* names[] = {"shared", "small", "large"};
+    float* const memory[] = {shared, model_.small, model_.large};
+    for (int i = 0; i < 3; i++) {
+      zero_buffer_init(&buffers[i], sizeof buffers[i]);
+      buffers[i].name = names[i];
+      buffers[i].shape = &sizes[i];
+      buffers[i].ndim = 1;
+      buffers[i].data = memory[i];
+    }
+    return zero_register_buffers(optim_, buffers, 3);
   }
 
   int rank_, world_;

@@ -27,6 +27,19 @@ class Param(ctypes.Structure):
                 ("flags", ctypes.c_int32), ("order", ctypes.c_int64)]
 
 
+class Buffer(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("data", ctypes.c_void_p),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("ndim", ctypes.c_int32),
+                ("dtype", ctypes.c_int32)]
+
+
+# Of buffers: dtype in zero.h, in safetensors and in struct, shape, values.
+BUFFERS = {"bn.mean": (1, "F32", "f", [2, 3], [0.5, -1.0, 2.0, 0.0, 8.25, -0.125]),
+           "bn.tracked": (4, "I64", "q", [], [-(1 << 62)]),
+           "ids": (3, "I32", "i", [3], [7, -8, 9]),
+           "wide": (2, "F64", "d", [1, 2], [1e300, -0.1]),
+           "nothing": (6, "F16", "e", [0, 4], []),
+           "half": (6, "F16", "e", [2], [1.5, -65504.0])}
 SHAPES = {"wte.weight": [5, 7], "none": [0], "scalar": [], "h.0.\u00e9\"q\"": [2, 3, 4], "bias": [1300]}
 
 
@@ -54,7 +67,7 @@ def save(directory):
     comm, optim = ctypes.c_void_p(), ctypes.c_void_p()
     check(lib.zero_comm_create_solo(ctypes.byref(comm), None))
     check(lib.zero_create(ctypes.byref(optim), comm, None))
-    params, kept = (Param * len(SHAPES))(), {}
+    params, kept, keep = (Param * len(SHAPES))(), {}, []
     for number, (param, (name, shape)) in enumerate(zip(params, SHAPES.items())):
         check(lib.zero_param_init(ctypes.byref(param), ctypes.c_size_t(ctypes.sizeof(Param))))
         count = elements(shape)
@@ -65,6 +78,15 @@ def save(directory):
         param.name, param.shape, param.ndim = kept[name][3], dims, len(shape)
         param.data, param.grad = ctypes.cast(data, ctypes.c_void_p), ctypes.cast(grad, ctypes.c_void_p)
     check(lib.zero_register_params(optim, None, params, ctypes.c_size_t(len(SHAPES)), None))
+    buffers = (Buffer * len(BUFFERS))()
+    for buffer, (name, (dtype, _, code, shape, values)) in zip(buffers, BUFFERS.items()):
+        check(lib.zero_buffer_init(ctypes.byref(buffer), ctypes.c_size_t(ctypes.sizeof(Buffer))))
+        data = ctypes.create_string_buffer(struct.pack(f"<{len(values)}{code}", *values))
+        dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+        keep.append((data, dims, name.encode()))
+        buffer.name, buffer.shape, buffer.ndim = keep[-1][2], dims, len(shape)
+        buffer.data, buffer.dtype = ctypes.addressof(data), dtype
+    check(lib.zero_register_buffers(optim, buffers, ctypes.c_size_t(len(BUFFERS))))
     check(lib.zero_step(optim, None))
     check(lib.zero_state_save(optim, os.fsencode(directory), None))
     check(lib.zero_free(optim))
@@ -72,15 +94,16 @@ def save(directory):
     return {name: list(values[0]) for name, values in kept.items()}
 
 
-def read_tensor(path, key):
+def read_tensor(path, key, dtype="F32", code="f"):
     """A tensor of a safetensors file, as the specification says."""
     with open(path, "rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         entry = json.loads(file.read(length))[key]
         begin, end = entry["data_offsets"]
         file.seek(8 + length + begin)
-        assert entry["dtype"] == "F32"
-        return entry["shape"], list(struct.unpack(f"<{(end - begin) // 4}f", file.read(end - begin)))
+        assert entry["dtype"] == dtype
+        count = (end - begin) // struct.calcsize("<" + code)
+        return entry["shape"], list(struct.unpack(f"<{count}{code}", file.read(end - begin)))
 
 
 class CheckpointFiles(unittest.TestCase):
@@ -128,12 +151,25 @@ class CheckpointFiles(unittest.TestCase):
         for i in (0, 1, 5, 1299):
             self.assertAlmostEqual(first[i], (i % 9 - 4) / 40, places=6)
 
+    def test_a_reader_of_the_specification_finds_buffers(self):
+        found = {buffer["name"]: buffer for buffer in self.manifest["buffers"]}
+        self.assertEqual(list(found), list(BUFFERS))
+        for name, (_, dtype, code, shape, values) in BUFFERS.items():
+            self.assertEqual((found[name]["dtype"], found[name]["shape"]), (dtype, shape))
+            path = self.path(found[name]["file"])
+            self.assertEqual(read_tensor(path, name, dtype, code), (shape, values))
+
     def test_the_index_leads_hugging_face_readers_to_every_parameter(self):
         with open(os.path.join(self.directory, "model.safetensors.index.json"), encoding="utf-8") as file:
             index = json.load(file)
-        self.assertEqual(set(index["weight_map"]), set(SHAPES))
-        self.assertEqual(index["metadata"]["total_size"], 4 * sum(elements(s) for s in SHAPES.values()))
+        self.assertEqual(set(index["weight_map"]), {*SHAPES, *BUFFERS})
+        buffer_bytes = sum(struct.calcsize("<" + code) * len(values) for _, _, code, _, values in BUFFERS.values())
+        self.assertEqual(index["metadata"]["total_size"],
+                         4 * sum(elements(s) for s in SHAPES.values()) + buffer_bytes)
         for name, file in index["weight_map"].items():
+            if name in BUFFERS:
+                read_tensor(os.path.join(self.directory, file), name, *BUFFERS[name][1:3])
+                continue
             self.assertEqual(read_tensor(os.path.join(self.directory, file), name)[1], self.params[name])
 
     def test_data_begins_on_a_page(self):
@@ -158,6 +194,9 @@ class CheckpointFiles(unittest.TestCase):
             self.assertEqual(found[name].dtype, numpy.float32)
             self.assertEqual(found[name].ravel().tolist(), self.params[name])
         self.assertEqual(list(found["wte.weight.exp_avg_sq"].shape), [5, 7])
+        for name, (_, _, _, shape, values) in BUFFERS.items():
+            self.assertEqual(list(found[name].shape), shape)
+            self.assertEqual(found[name].ravel().tolist(), values)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from ._errors import (
     ZeroError,
 )
 from ._log import set_log_level
+from ._model_buffers import ModelBuffer
 from ._params import Param
 from ._user import Collectives
 from .comm import Comm, Failure
@@ -35,6 +36,7 @@ __all__ = [
     "Group",
     "LibraryNotFoundError",
     "MismatchError",
+    "ModelBuffer",
     "NonfiniteError",
     "Optimizer",
     "OwnedRange",

@@ -20,6 +20,7 @@ from ._structs import (
     GroupOptions,
     LoadOptions,
     LogFn,
+    ModelBuffer,
     OptimHandle,
     Options,
     Param,
@@ -136,6 +137,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
             c.POINTER(c.c_int32),
         ],
     ),
+    "zero_register_buffers": (Status, [OptimHandle, c.POINTER(ModelBuffer), c.c_size_t]),
     "zero_bind_params": (Status, [OptimHandle, _POINTERS, _POINTERS, c.c_size_t]),
     "zero_seal": (Status, [OptimHandle]),
     "zero_free": (Status, [OptimHandle]),
@@ -145,6 +147,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "zero_set_trainable": (Status, [OptimHandle, c.c_int64, c.c_int32]),
     # Training loop
     "zero_broadcast_params": (Status, [OptimHandle, c.c_int32, c.c_void_p]),
+    "zero_broadcast_buffers": (Status, [OptimHandle, c.c_int32, c.c_void_p]),
     "zero_loss_scale_set": (Status, [OptimHandle, c.c_double]),
     "zero_loss_scale_get": (Status, [OptimHandle, c.POINTER(c.c_double)]),
     "zero_grad_ready": (Status, [OptimHandle, c.c_int64, c.c_void_p, c.c_void_p]),

@@ -7,7 +7,7 @@ import ctypes as c
 import math
 import numbers
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
@@ -65,15 +65,21 @@ def buffer_of(value: Any, what: str, untyped: str = "float32") -> Buffer:
     return _from_protocol(value, what)
 
 
-def floating_of(value: Any, what: str, wanted: Optional[str], untyped: str) -> Buffer:
-    """Memory of a floating type, or of the `wanted` one, unless that is None. What does not say its
+def typed_of(
+    value: Any,
+    what: str,
+    wanted: Optional[str],
+    untyped: str,
+    known: Mapping[str, int] = FLOATING,
+) -> Buffer:
+    """Memory of a `known` type, or of the `wanted` one, unless that is None. What does not say its
     type is of `untyped`; uint16 says no more than that its elements are 16 bits."""
     buffer = buffer_of(value, what, untyped)
     if buffer.dtype == "uint16" and ITEM_BYTES[untyped] == ITEM_BYTES["uint16"]:
         buffer = replace(buffer, dtype=untyped)
-    if buffer.dtype not in FLOATING and not (buffer.dtype == wanted and wanted in DTYPES):
+    if buffer.dtype not in known and not (buffer.dtype == wanted and wanted in DTYPES):
         hint = "; for its 16 bits say which by dtype" if buffer.dtype == "uint16" else ""
-        raise TypeError(f"{what} is {buffer.dtype}; there are {', '.join(FLOATING)}{hint}")
+        raise TypeError(f"{what} is {buffer.dtype}; there are {', '.join(known)}{hint}")
     if wanted is not None and buffer.dtype != wanted:
         raise TypeError(f"{what} is {buffer.dtype}; {wanted} is needed")
     return buffer

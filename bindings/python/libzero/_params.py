@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 from . import _abi, _structs, _values
-from ._buffers import Buffer, Shape, floating_of, shape_of
+from ._buffers import Buffer, Shape, typed_of, shape_of
 from ._dtypes import FLOATING
 
 
@@ -72,7 +72,7 @@ def prepare(param: Param) -> Prepared:
             _values.choice(choices, given, f"{what}: {of}")
     data = None
     if param.data is not None:
-        data = floating_of(param.data, what, dtype, dtype or "float32")
+        data = typed_of(param.data, what, dtype, dtype or "float32")
         dtype = data.dtype
         shape = data.shape
         if param.shape is not None and shape_of(param.shape) != shape:
@@ -93,10 +93,10 @@ def memory_of(
     value: Any, what: str, shape: tuple[int, ...], wanted: Optional[str], untyped: str
 ) -> Optional[Buffer]:
     """The memory of `value`, which must have the elements of `shape`; None is none. For `wanted`
-    and `untyped` see floating_of."""
+    and `untyped` see typed_of."""
     if value is None:
         return None
-    buffer = floating_of(value, what, wanted, untyped)
+    buffer = typed_of(value, what, wanted, untyped)
     # The same number of elements is not enough: a transposed gradient would train nonsense.
     if buffer.shape != shape:
         raise ValueError(f"{what} has shape {buffer.shape}, the parameter has {shape}")

@@ -142,6 +142,18 @@ class Param(Struct):
     ]
 
 
+class ModelBuffer(Struct):
+    c_name = "zero_buffer"
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("name", c.c_char_p),
+        ("data", c.c_void_p),
+        ("shape", c.POINTER(c.c_int64)),
+        ("ndim", c.c_int32),
+        ("dtype", c.c_int32),
+    ]
+
+
 class StepOptions(Struct):
     c_name = "zero_step_options"
     _fields_ = [
@@ -224,6 +236,7 @@ STRUCTS: tuple[type[Struct], ...] = (
     Options,
     GroupOptions,
     Param,
+    ModelBuffer,
     StepOptions,
     Result,
     SaveOptions,

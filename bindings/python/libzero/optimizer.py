@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Optional, Union
 
-from . import _abi, _params, _structs, _values
+from . import _abi, _model_buffers, _params, _structs, _values
 from ._abi import lib
 from ._buffers import Buffer
 from ._errors import ZeroError
+from ._model_buffers import ModelBuffers
 from ._params import Params
 from ._state import StateAccess
 from ._structs import OptimHandle
@@ -170,6 +171,7 @@ class Optimizer(StateAccess):
         self._data: list[Optional[Buffer]] = []
         self._grads: list[Optional[Buffer]] = []
         self._announced: dict[int, Optional[Buffer]] = {}  # kept alive until they are taken
+        self._buffers: list[Buffer] = []
         self.groups: list[Group] = []
 
     # ---- Build ----
@@ -205,6 +207,19 @@ class Optimizer(StateAccess):
         group = Group(self._handle, number.value)
         self.groups.append(group)
         return group
+
+    def register_buffers(self, buffers: ModelBuffers) -> None:
+        """Add tensors of the model that are not trained, as running statistics and counters: name
+        to array, or ModelBuffers, (name, data), (name, data, dtype). They may be of any shape, of
+        the dtypes of parameters, int32 and int64, and are kept alive until close(). Steps do not
+        touch them: broadcast_buffers() copies them, and checkpoints hold rank 0's. The same names,
+        shapes and dtypes on every rank; local, all or none. ArgumentError: a name that a parameter
+        or buffer has, memory that overlaps; TypeError: another dtype."""
+        given = _model_buffers.buffers_of(buffers)
+        memory = [_model_buffers.memory_of(buffer) for buffer in given]
+        array = _model_buffers.c_buffers(given, memory)
+        lib().zero_register_buffers(self._handle.open(), array, len(given))
+        self._buffers += memory
 
     def bind(self, data: Arrays | None = None, grads: Arrays | None = None) -> None:
         """Give all parameters, gradients or both new memory; contents are not copied. A None in
@@ -266,6 +281,12 @@ class Optimizer(StateAccess):
         address = _params.address(memory)
         lib().zero_grad_ready(self._handle.open(), chosen, address, None)
         self._announced[chosen] = memory
+
+    def broadcast_buffers(self, root: int = 0) -> None:
+        """Copy every buffer, bit for bit, from `root` to all ranks, whenever the engine wants it;
+        ZERO_ERR_STATE when none is registered."""
+        chosen = _values.int32(root, "root")
+        lib().zero_broadcast_buffers(self._handle.open(), chosen, None)
 
     def reduce_grads(
         self, grads: Arrays | None = None, reduction: str = "mean", accumulate: bool = False
@@ -340,8 +361,8 @@ class Optimizer(StateAccess):
     # ---- State ----
 
     def save(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
-        """Save parameters, state, settings and step as the checkpoint `directory`: complete and on
-        stable storage, or not there."""
+        """Save parameters, rank 0's buffers, state, settings and step as the checkpoint
+        `directory`: complete and on stable storage, or not there."""
         options = _abi.create(_structs.SaveOptions)
         options.flags = _abi.SAVE_REPLACE if replace else 0
         lib().zero_state_save(self._handle.open(), _path(directory), c.byref(options))
@@ -388,7 +409,8 @@ class Optimizer(StateAccess):
         except ZeroError:
             self._handle.value = token
             raise
-        self._data, self._grads, self._announced = [], [], {}
+        self._data, self._grads, self._buffers = [], [], []
+        self._announced = {}
 
     def __enter__(self) -> Optimizer:
         return self

@@ -17,6 +17,7 @@ from libzero import (
     ArgumentError,
     CheckpointError,
     Comm,
+    ModelBuffer,
     Optimizer,
     OwnedRange,
     Param,
@@ -25,7 +26,7 @@ from libzero import (
     allocate,
     partition_plan,
 )
-from support import floats, needs_numpy, run_ranks
+from support import floats, needs_numpy, needs_torch, run_ranks
 
 
 def sgd(comm: Comm) -> Optimizer:
@@ -149,6 +150,80 @@ class StepTest(unittest.TestCase):
             return [*ids, weight[0]]
 
         self.assertEqual(run_ranks(2, body), [[1, 1 << 60, 0.5]] * 2)
+
+    def test_buffers_come_from_any_rank_and_return_with_a_checkpoint(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "c"
+
+            def body(comm: Comm) -> list[float]:
+                weight, mean = floats(1), floats(comm.rank, comm.rank)
+                seen, half = array.array("q", [comm.rank]), array.array("H", [comm.rank])
+                with sgd(comm) as optimizer:
+                    optimizer.register([Param("w", weight, floats(1))])
+                    with self.assertRaises(ZeroError) as none:
+                        optimizer.broadcast_buffers()
+                    self.assertEqual(none.exception.name, "ZERO_ERR_STATE")
+                    optimizer.register_buffers({"mean": mean, "seen": seen})
+                    optimizer.register_buffers([ModelBuffer("half", half, "bfloat16")])
+                    optimizer.broadcast_buffers(1)
+                    self.assertEqual([*mean, *seen, *half], [1, 1, 1, 1])
+                    seen[0], mean[1] = 7 + comm.rank, comm.rank
+                    optimizer.save(path)
+                    seen[0] = 0
+                    optimizer.load(path)
+                    optimizer.step()
+                return [*mean, *seen, *half, weight[0]]
+
+            self.assertEqual(run_ranks(2, body), [[1, 0, 7, 1, 0.5]] * 2)
+
+    def test_buffers_that_cannot_be_are_refused_without_effect(self) -> None:
+        with Comm.solo() as comm, sgd(comm) as optimizer:
+            weight, mean = floats(1), floats(1, 2)
+            optimizer.register({"w": weight})
+            words = array.array("H", [1])
+            for error, buffers, says in (
+                (ArgumentError, {"w": mean}, "'w' is a parameter already"),
+                (ArgumentError, {"fine": mean, "b": weight}, "overlaps"),
+                (ArgumentError, [], "no buffers"),
+                (TypeError, {"b": array.array("b", [1])}, "int64"),
+                (TypeError, {"b": words}, "16 bits"),
+                (TypeError, [("b", mean, "int32")], "int32 is needed"),
+                (ValueError, [("b", words, "half")], "dtype 'half'"),
+                (TypeError, {"b": 3.0}, "number"),
+            ):
+                with self.assertRaisesRegex(error, says):
+                    optimizer.register_buffers(buffers)  # type: ignore[arg-type]
+            with self.assertRaisesRegex(ArgumentError, "root 1"):
+                optimizer.register_buffers([("fine", mean, "float32")])
+                optimizer.broadcast_buffers(1)
+
+    def test_buffers_are_kept_alive_until_close(self) -> None:
+        with Comm.solo() as comm:
+            optimizer = sgd(comm)
+            memory = (c.c_float * 3)()
+            alive = weakref.ref(memory)
+            optimizer.register_buffers({"b": memory})
+            del memory
+            gc.collect()
+            self.assertIsNotNone(alive())
+            optimizer.broadcast_buffers()
+            optimizer.close()
+            gc.collect()
+            self.assertIsNone(alive())
+
+    @needs_torch
+    def test_the_buffers_of_a_torch_module_are_registered_as_they_are(self) -> None:
+        import torch
+
+        with Comm.solo() as comm, sgd(comm) as optimizer:
+            norm = torch.nn.BatchNorm1d(4)
+            optimizer.register([(name, p.detach()) for name, p in norm.named_parameters()])
+            optimizer.register_buffers(dict(norm.named_buffers()))
+            norm(torch.rand(8, 4))
+            optimizer.broadcast_buffers()
+            self.assertEqual(int(norm.num_batches_tracked), 1)
+            with self.assertRaisesRegex(TypeError, "bool"):
+                optimizer.register_buffers({"mask": torch.zeros(3, dtype=torch.bool)})
 
     def test_parameters_have_settings_of_their_own(self) -> None:
         with Comm.solo() as comm, sgd(comm) as optimizer:

@@ -229,6 +229,17 @@ pub struct zero_param {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
+pub struct zero_buffer {
+    pub struct_size: usize,
+    pub name: *const c_char,
+    pub data: *mut c_void,
+    pub shape: *const i64,
+    pub ndim: i32,
+    pub dtype: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub struct zero_step_options {
     pub struct_size: usize,
     pub grads: *const *mut c_void,
@@ -393,6 +404,12 @@ unsafe extern "C" {
         count: usize,
         group: *mut i32,
     ) -> zero_status;
+    pub fn zero_buffer_init(buffer: *mut zero_buffer, struct_size: usize) -> zero_status;
+    pub fn zero_register_buffers(
+        optim: *mut zero_optim,
+        buffers: *const zero_buffer,
+        count: usize,
+    ) -> zero_status;
     pub fn zero_bind_params(
         optim: *mut zero_optim,
         data: *const *mut c_void,
@@ -423,6 +440,11 @@ unsafe extern "C" {
         optim: *mut zero_optim,
         param: i64,
         grad: *mut c_void,
+        stream: *mut c_void,
+    ) -> zero_status;
+    pub fn zero_broadcast_buffers(
+        optim: *mut zero_optim,
+        root: i32,
         stream: *mut c_void,
     ) -> zero_status;
     pub fn zero_reduce_grads(
@@ -577,6 +599,7 @@ mod layout {
     );
     const _: () =
         assert!(size_of::<zero_param>() == 88 && offset_of!(zero_param, weight_decay) == 80);
+    const _: () = assert!(size_of::<zero_buffer>() == 40 && offset_of!(zero_buffer, dtype) == 36);
     const _: () = assert!(
         size_of::<zero_step_options>() == 40 && offset_of!(zero_step_options, stream) == 32
     );

@@ -41,6 +41,7 @@ fn rust_layout() -> String {
         zero_options { struct_size, optimizer, partition, bucket_bytes, max_grad_norm, grad_norm_type, nonfinite, threads, names, values, setting_count, master, wire_dtype, loss_scale, growth_factor, backoff_factor, growth_interval },
         zero_group_options { struct_size, names, values, setting_count },
         zero_param { struct_size, name, data, grad, shape, ndim, dtype, owner, flags, order, grad_dtype, reserved, lr_scale, weight_decay },
+        zero_buffer { struct_size, name, data, shape, ndim, dtype },
         zero_step_options { struct_size, grads, grad_count, reduce_flags, reserved, stream },
         zero_result { struct_size, step, skipped, nonfinite, grad_norm, clip_factor, status, reserved, loss_scale },
         zero_save_options { struct_size, flags, reserved },

@@ -40,6 +40,7 @@
 //! rank of a comm in the same order. `zero.h` says more about each call.
 
 mod arena;
+mod buffers;
 mod comm;
 mod dtype;
 mod error;
@@ -55,6 +56,7 @@ mod state;
 mod user;
 
 pub use arena::{Arena, Memory};
+pub use buffers::{Buffer, RawBuffer};
 pub use comm::{Comm, Deadlines, Failure, Operation, Watcher};
 pub use dtype::{Dtype, Element, Number, Plain};
 pub use error::{Error, Result};

@@ -74,6 +74,7 @@ pub struct Optim {
     // Dropped in this order; the library takes any.
     token: Token,
     pub(crate) slots: Vec<Slot>,
+    pub(crate) buffers: Vec<Slot>,
     pub(crate) arenas: Vec<Arena<u8>>,
     pub(crate) options: Options,
     pub(crate) seat: Arc<Seat>,
@@ -102,6 +103,7 @@ impl Optim {
         Ok(Optim {
             token: Token(NonNull::new(out).expect("the library returns a token with ZERO_OK")),
             slots: Vec::new(),
+            buffers: Vec::new(),
             arenas: Vec::new(),
             options: options.clone(),
             seat,
@@ -151,7 +153,7 @@ impl Optim {
         self.broadcast_params(None)
     }
 
-    fn refuse_broken(&self) -> Result<()> {
+    pub(crate) fn refuse_broken(&self) -> Result<()> {
         failure_of(&self.seat)?.map_or(Ok(()), |failure| Err(failure.error))
     }
 
@@ -323,7 +325,8 @@ impl Optim {
         check(unsafe { sys::zero_drop_grads(self.token()) }).map(drop)
     }
 
-    /// Save parameters, state, settings and step as the checkpoint `directory`. Collective.
+    /// Save parameters, rank 0's buffers, state, settings and step as the checkpoint `directory`.
+    /// Collective.
     pub fn save(&mut self, directory: impl AsRef<Path>, replace: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };

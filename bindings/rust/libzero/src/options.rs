@@ -261,6 +261,7 @@ c_struct!(
     zero_options = zero_options_init,
     zero_group_options = zero_group_options_init,
     zero_param = zero_param_init,
+    zero_buffer = zero_buffer_init,
     zero_step_options = zero_step_options_init,
     zero_result = zero_result_init,
     zero_save_options = zero_save_options_init,

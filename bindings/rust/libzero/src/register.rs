@@ -108,7 +108,7 @@ impl Optim {
 }
 
 /// `len` elements from byte `offset` of an arena, all of them inside and aligned.
-fn place(arena: &Arena<u8>, offset: i64, dtype: Dtype, len: usize) -> Place {
+pub(crate) fn place(arena: &Arena<u8>, offset: i64, dtype: Dtype, len: usize) -> Place {
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     let end = len.checked_mul(dtype.bytes()).and_then(|bytes| bytes.checked_add(offset));
     assert!(end.is_some_and(|end| end <= arena.len()) && offset % dtype.bytes() == 0);

@@ -16,7 +16,7 @@ pub(crate) struct Place {
     pub(crate) dtype: Dtype,
 }
 
-/// A parameter and its gradient; null and of no length for one in memory of the caller.
+/// A parameter and its gradient, or a buffer, which has none; null and of no length for one in memory of the caller.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) weights: Place,
@@ -42,15 +42,16 @@ pub(crate) const GRADS: Pick = |slot| slot.grads;
 
 /// The elements of one slot. Panics where there are none of type T.
 fn elements<T: Element>(slots: &[Slot], at: usize, pick: Pick) -> (*mut T, usize) {
-    let slot = slots.get(at).unwrap_or_else(|| panic!("there is no parameter {at}"));
-    assert!(!slot.is_elsewhere(), "parameter {at} is in memory of the caller's own");
+    let slot = slots.get(at).unwrap_or_else(|| panic!("there is no tensor {at}"));
+    assert!(!slot.is_elsewhere(), "tensor {at} is in memory of the caller's own");
     let place = pick(slot);
     let (found, asked) = (place.dtype, T::TYPE);
-    assert!(found == asked, "elements of parameter {at} are {found}; {asked} was asked for");
+    assert!(found == asked, "elements of tensor {at} are {found}; {asked} was asked for");
     (place.memory.cast(), slot.len)
 }
 
-/// The parameters of an [`Optim`](crate::Optim), by their number; as an index, those of [`f32`].
+/// The parameters, or buffers, of an [`Optim`](crate::Optim), by their number; as an index, those of
+/// [`f32`].
 #[derive(Clone, Copy, Debug)]
 pub struct Slices<'a> {
     slots: &'a [Slot],
@@ -85,8 +86,8 @@ impl Index<usize> for Slices<'_> {
     }
 }
 
-/// The gradients of an [`Optim`](crate::Optim), or its parameters where they may be written, by their
-/// number; as an index, those of [`f32`].
+/// The gradients of an [`Optim`](crate::Optim), or its buffers, or its parameters where they may be
+/// written, by their number; as an index, those of [`f32`].
 #[derive(Debug)]
 pub struct MutSlices<'a> {
     slots: &'a [Slot],

@@ -179,7 +179,7 @@ fn raw_memory_has_the_types_of_its_pointers() {
 }
 
 #[test]
-#[should_panic(expected = "elements of parameter 0 are bfloat16; float32 was asked for")]
+#[should_panic(expected = "elements of tensor 0 are bfloat16; float32 was asked for")]
 fn another_type_is_not_lent() {
     let mut optim = Optim::new(&solo(), &sgd()).unwrap();
     optim.add(&[Shape::new("w", &[1]).of(Dtype::Bf16)], &[]).unwrap();
@@ -187,7 +187,7 @@ fn another_type_is_not_lent() {
 }
 
 #[test]
-#[should_panic(expected = "elements of parameter 0 are float64; float16 was asked for")]
+#[should_panic(expected = "elements of tensor 0 are float64; float16 was asked for")]
 fn another_type_of_gradient_is_not_lent() {
     let mut optim = Optim::new(&solo(), &sgd()).unwrap();
     optim.add(&[Shape::new("w", &[1]).of(Dtype::F16).with_grads(Dtype::F64)], &[]).unwrap();

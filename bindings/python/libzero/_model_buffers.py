@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buffers of the model in Python's words, and their way into the C structs."""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+from . import _abi, _structs, _values
+from ._buffers import Buffer, typed_of
+
+
+@dataclass
+class ModelBuffer:
+    """A tensor of the model that is not trained, in memory as Optimizer says. `dtype`, where the
+    memory does not say it, is "float32" (default), "float64", "int32", "int64", "bfloat16" or
+    "float16"."""
+
+    name: str
+    data: Any
+    dtype: Optional[str] = None
+
+
+# Name to array, ModelBuffers, or (name, data) and (name, data, dtype).
+ModelBuffers = Union[Mapping[str, Any], Iterable[Union[ModelBuffer, tuple[Any, ...]]]]
+
+
+def buffers_of(buffers: ModelBuffers) -> list[ModelBuffer]:
+    if isinstance(buffers, Mapping):
+        return [ModelBuffer(name, data) for name, data in buffers.items()]
+    return [one if isinstance(one, ModelBuffer) else ModelBuffer(*one) for one in buffers]
+
+
+def memory_of(buffer: ModelBuffer) -> Buffer:
+    what = f"buffer {buffer.name!r}"
+    if buffer.dtype is not None:
+        _values.choice(_abi.DTYPES, buffer.dtype, f"{what}: dtype")
+    return typed_of(buffer.data, what, buffer.dtype, buffer.dtype or "float32", _abi.DTYPES)
+
+
+def c_buffers(buffers: Sequence[ModelBuffer], memory: Sequence[Buffer]) -> Any:
+    """The array for C. It keeps names and shapes."""
+    array = (_structs.ModelBuffer * len(buffers))()
+    default = _abi.create(_structs.ModelBuffer)
+    for entry, buffer, found in zip(array, buffers, memory):
+        c.pointer(entry)[0] = default
+        entry.name = _values.text(buffer.name, "buffer")
+        entry.data = found.address or None
+        what = f"buffer {buffer.name!r}: dimension"
+        dimensions = [_values.int64(size, what) for size in found.shape]
+        entry.shape = (c.c_int64 * len(dimensions))(*dimensions)
+        entry.ndim = len(dimensions)
+        entry.dtype = _abi.DTYPES[found.dtype]
+    return array

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Buffers: tensors of the model that are not trained, as running statistics and counters.
+use std::ffi::{CString, c_void};
+use std::ptr;
+
+use libzero_sys as sys;
+
+use crate::arena::{Arena, Memory};
+use crate::dtype::{Dtype, Element};
+use crate::error::{Error, Result, c_text, check};
+use crate::optim::Optim;
+use crate::options::init;
+use crate::register::place;
+use crate::slices::{GRADS, MutSlices, Slices, Slot, WEIGHTS};
+
+/// What a new buffer begins at a multiple of, in bytes.
+const ALIGNMENT: usize = 64;
+
+/// A buffer without memory.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// Unique among the optimizer's buffers and parameters.
+    pub name: String,
+    /// Empty for a scalar.
+    pub dims: Vec<i64>,
+    /// Of its elements.
+    pub dtype: Dtype,
+}
+
+impl Buffer {
+    /// One of [`f32`].
+    pub fn new(name: &str, dims: &[i64]) -> Buffer {
+        Buffer { name: name.to_owned(), dims: dims.to_vec(), dtype: Dtype::F32 }
+    }
+
+    /// The same of another element type, as `Buffer::new("seen", &[]).of(Dtype::I64)`.
+    pub fn of(mut self, dtype: Dtype) -> Buffer {
+        self.dtype = dtype;
+        self
+    }
+
+    fn elements(&self) -> Result<usize> {
+        let wrong =
+            || Error::argument(format!("buffer '{}' has dimensions {:?}", self.name, self.dims));
+        self.dims.iter().try_fold(1usize, |product, &size| {
+            usize::try_from(size).ok().and_then(|size| product.checked_mul(size)).ok_or_else(wrong)
+        })
+    }
+}
+
+/// A buffer in memory of your own; see [`Optim::register_raw_buffers`].
+#[derive(Clone, Debug)]
+pub struct RawBuffer {
+    /// Name, shape and element type.
+    pub buffer: Buffer,
+    /// Its elements.
+    pub data: *mut c_void,
+}
+
+impl RawBuffer {
+    /// One whose element type is that of its pointer.
+    pub fn new<T: Element>(name: &str, dims: &[i64], data: *mut T) -> RawBuffer {
+        RawBuffer { buffer: Buffer::new(name, dims).of(T::TYPE), data: data.cast() }
+    }
+}
+
+impl Optim {
+    /// Add buffers with memory of the optimizer's own, one copy a rank, zero. Collective.
+    pub fn add_buffers(&mut self, buffers: &[Buffer]) -> Result<()> {
+        let (mut offsets, mut bytes) = (Vec::with_capacity(buffers.len()), 0usize);
+        for buffer in buffers {
+            let len = buffer.elements()?;
+            let end = len
+                .checked_mul(buffer.dtype.bytes())
+                .and_then(|size| size.checked_add(bytes))
+                .and_then(|end| end.checked_next_multiple_of(ALIGNMENT))
+                .filter(|&end| i64::try_from(end).is_ok())
+                .ok_or_else(|| Error::argument(format!("buffer '{}' is too large", buffer.name)))?;
+            offsets.push((bytes as i64, len));
+            bytes = end;
+        }
+        let arena = Arena::allocate(&self.seat, bytes.max(ALIGNMENT), Memory::PerRank)?;
+        let nowhere = Slot::elsewhere();
+        let slots: Vec<Slot> = buffers
+            .iter()
+            .zip(offsets)
+            .map(|(buffer, (offset, len))| {
+                let weights = place(&arena, offset, buffer.dtype, len);
+                Slot { weights, grads: nowhere.grads, len }
+            })
+            .collect();
+        self.register_buffers(buffers.iter().zip(slots.iter().map(|slot| slot.weights.memory)))?;
+        self.buffers.extend(slots);
+        self.arenas.push(arena);
+        Ok(())
+    }
+
+    /// Add buffers in memory of your own. Local.
+    ///
+    /// # Safety
+    ///
+    /// Until the optimizer is dropped:
+    /// - `data` is valid for reads and writes of the buffer's elements of its `dtype`;
+    /// - nothing else reads or writes them while a collective call of this optimizer is under way.
+    pub unsafe fn register_raw_buffers(&mut self, buffers: &[RawBuffer]) -> Result<()> {
+        self.register_buffers(buffers.iter().map(|raw| (&raw.buffer, raw.data)))?;
+        self.buffers.extend(buffers.iter().map(|_| Slot::elsewhere()));
+        Ok(())
+    }
+
+    /// The memory is our arenas', or what the caller of register_raw_buffers promised.
+    fn register_buffers<'a>(
+        &mut self,
+        given: impl Iterator<Item = (&'a Buffer, *mut c_void)>,
+    ) -> Result<()> {
+        let (mut names, mut entries) = (Vec::<CString>::new(), Vec::new());
+        for (buffer, data) in given {
+            let name = c_text(&buffer.name, "buffer")?;
+            let ndim = i32::try_from(buffer.dims.len()).unwrap_or(i32::MAX);
+            entries.push(sys::zero_buffer {
+                name: name.as_ptr(),
+                data,
+                shape: if ndim == 0 { ptr::null() } else { buffer.dims.as_ptr() },
+                ndim,
+                dtype: buffer.dtype.to_c(),
+                ..init()
+            });
+            names.push(name);
+        }
+        // SAFETY: the token is checked; names and shapes live for the call.
+        check(unsafe { sys::zero_register_buffers(self.token(), entries.as_ptr(), entries.len()) })
+            .map(drop)
+    }
+
+    /// Copy every buffer from `root` to all ranks. Collective.
+    pub fn broadcast_buffers(&mut self, root: i32) -> Result<()> {
+        // SAFETY: the token is checked; buffers are ours for the call, by `&mut self`, and no other
+        // rank writes this one's.
+        check(unsafe { sys::zero_broadcast_buffers(self.token(), root, ptr::null_mut()) }).map(drop)
+    }
+
+    /// Buffers to read, by their number in order of registration.
+    pub fn buffers(&self) -> Slices<'_> {
+        Slices::new(&self.buffers)
+    }
+
+    /// Buffers to write, until the next call.
+    pub fn buffers_mut(&mut self) -> MutSlices<'_> {
+        MutSlices::new(&self.buffers, WEIGHTS)
+    }
+
+    /// What [`lend`](Optim::lend) gives, and buffers to write.
+    pub fn lend_all(&mut self) -> Result<(Slices<'_>, MutSlices<'_>, MutSlices<'_>)> {
+        self.refuse_broken()?;
+        let buffers = MutSlices::new(&self.buffers, WEIGHTS);
+        Ok((Slices::new(&self.slots), MutSlices::new(&self.slots, GRADS), buffers))
+    }
+}

@@ -124,6 +124,7 @@ class UserComm final : public Comm {
   /// What went wrong, empty if nothing: an exception of the engine's must not unwind libzero.
   template <class Function>
   static std::string stopped(Function&& function) {
+    const FloatEnvironment environment;  // whatever the engine leaves behind ends here
     try {
       const Code code = function();
       return code == ZERO_OK ? std::string() : text("returned ", code);

@@ -287,8 +287,9 @@ ZERO_API zero_status zero_arena_free(void *arena);
 /* One model's sharded optimizer state on one rank. */
 typedef struct zero_optim zero_optim;
 
-/* The update rules and their settings (name: default), by the formulas of torch.optim; LION by its paper.
- * weight_decay is added to the gradient, except in ADAMW, LION and where decoupled_weight_decay is 1.
+/* The update rules and their settings (name: default), by the formulas of torch.optim; LION, LAMB
+ * and LARS by their papers. weight_decay is added to the gradient, except in ADAMW, LION, LAMB and where
+ * decoupled_weight_decay is 1.
  * ADAMW     lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, amsgrad: 0, maximize: 0
  * ADAM      the same, weight_decay: 0
  * SGD       lr: 1e-3, momentum: 0, dampening: 0, weight_decay: 0, nesterov: 0, maximize: 0
@@ -301,7 +302,14 @@ typedef struct zero_optim zero_optim;
  *           maximize: 0
  * NADAM     lr: 2e-3, then as RADAM, with momentum_decay: 4e-3 behind weight_decay
  * RPROP     lr: 1e-2 (a parameter's first step size, later unused), eta_minus: 0.5, eta_plus: 1.2,
- *           step_size_min: 1e-6, step_size_max: 50, maximize: 0; a NaN gradient moves nothing, as in torch */
+ *           step_size_min: 1e-6, step_size_max: 50, maximize: 0; a NaN gradient moves nothing, as in torch
+ * LAMB      lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-6, weight_decay: 0.01, always_adapt: 0, maximize: 0
+ * LARS      lr: 1, momentum: 0, weight_decay: 0, nesterov: 0, trust_coefficient: 1e-3, eps: 1e-8,
+ *           always_adapt: 0, maximize: 0
+ * LAMB and LARS scale the step of each parameter by a trust ratio of norms (p = 2) of the whole tensor,
+ * whoever owns its parts: LAMB by |p| / |u|, u being Adam's direction with weight_decay * p in it; LARS what
+ * enters its momentum by trust_coefficient * |p| / (|g| + weight_decay * |p| + eps). The ratio is 1 where a
+ * norm is 0, and where weight_decay is 0 unless always_adapt is 1. p is the master where there is one. */
 enum {
     ZERO_OPTIMIZER_ADAMW = 0,
     ZERO_OPTIMIZER_ADAM = 1,
@@ -313,7 +321,9 @@ enum {
     ZERO_OPTIMIZER_ADADELTA = 7,
     ZERO_OPTIMIZER_RADAM = 8,
     ZERO_OPTIMIZER_NADAM = 9,
-    ZERO_OPTIMIZER_RPROP = 10
+    ZERO_OPTIMIZER_RPROP = 10,
+    ZERO_OPTIMIZER_LAMB = 11,
+    ZERO_OPTIMIZER_LARS = 12
 };
 
 /* Who owns what. The state of an element lives on its owner, which updates it. */

@@ -13,7 +13,20 @@ void clamp_all(Real* values, size_t count, Real factor, Real limit) {
   }
 }
 
+template <class Real>
+void scale_all(Real* to, const Real* from, size_t count, Real factor) {
+  for (size_t i = 0; i < count; ++i) to[i] = from[i] * factor;
+}
+
 }  // namespace
+
+void scale(float* to, const float* from, size_t count, float factor) {
+  scale_all(to, from, count, factor);
+}
+
+void scale(double* to, const double* from, size_t count, double factor) {
+  scale_all(to, from, count, factor);
+}
 
 void clamp_scaled(float* values, size_t count, float factor, float limit) {
   clamp_all(values, count, factor, limit);

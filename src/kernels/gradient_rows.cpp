@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of optimizers that scale the gradient itself: SGD, RMSprop, Adagrad, Adadelta, Rprop.
+// The rows of optimizers that scale the gradient itself: SGD, RMSprop, Adagrad, Adadelta, Rprop,
+// LARS.
 #include "kernels/rows.h"
 #include "kernels/rules.h"
 
@@ -162,6 +163,51 @@ Scalars prepare_rprop(const StepContext& context) {
   return scalars;
 }
 
+// ---- LARS
+
+struct LarsSettings {
+  enum { lr, momentum, weight_decay, nesterov, trust_coefficient, eps, always_adapt, maximize };
+};
+
+constexpr Setting kLarsSettings[] = {rate(1),
+                                     kMomentum,
+                                     decay(0),
+                                     {"nesterov", 0, Setting::flag},
+                                     {"trust_coefficient", 1e-3, Setting::positive_or_zero},
+                                     epsilon(1e-8),
+                                     kAlwaysAdapt,
+                                     kMaximize};
+
+uint32_t lars_slots_used(std::span<const double> settings) {
+  return settings[LarsSettings::momentum] != 0 ? 0b1 : 0b0;
+}
+
+Scalars prepare_lars(const StepContext& context) {
+  using rules::Lars;
+  const std::span<const double> setting = context.settings;
+  Scalars scalars;
+  scalars.factor = signed_factor(context, setting[LarsSettings::maximize] != 0);
+  scalars.value[Lars::lr] = setting[LarsSettings::lr];
+  scalars.value[Lars::momentum] = setting[LarsSettings::momentum];
+  scalars.value[Lars::weight_decay] = setting[LarsSettings::weight_decay];
+  scalars.value[Lars::trust] = 1;
+  scalars.flag[Lars::decays] = setting[LarsSettings::weight_decay] != 0;
+  scalars.flag[Lars::has_momentum] = setting[LarsSettings::momentum] != 0;
+  scalars.flag[Lars::first] = (context.live_slots & (1u << Lars::momentum_buffer)) == 0;
+  scalars.flag[Lars::nesterov] = setting[LarsSettings::nesterov] != 0;
+  return scalars;
+}
+
+double lars_ratio(std::span<const double> setting, double param, double gradient) {
+  const double weight_decay = setting[LarsSettings::weight_decay];
+  if (!adapts(weight_decay, setting[LarsSettings::always_adapt])) return 1;
+  if (param == 0 || gradient == 0) return 1;
+  return setting[LarsSettings::trust_coefficient] * param /
+         (gradient + weight_decay * param + setting[LarsSettings::eps]);
+}
+
+constexpr Trust kLarsTrust = {lars_ratio, false};
+
 }  // namespace
 
 constinit const Rule kSgdRule = {"sgd", kSgdSettings, kSgdSlots, sgd_slots_used, prepare_sgd};
@@ -173,5 +219,7 @@ constinit const Rule kAdadeltaRule = {"adadelta", kAdadeltaSettings, kAdadeltaSl
                                       prepare_adadelta};
 constinit const Rule kRpropRule = {"rprop", kRpropSettings, kRpropSlots, always_uses<2>,
                                    prepare_rprop};
+constinit const Rule kLarsRule = {"lars",       kLarsSettings, kSgdSlots,  lars_slots_used,
+                                  prepare_lars, nullptr,       &kLarsTrust};
 
 }  // namespace zero

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "base/dtype.h"
@@ -32,6 +33,10 @@ using UpdateRun = UpdateRunOf<float>;
 template <class Real>
 using UpdateKernelOf = uint64_t (*)(const UpdateRunOf<Real>& run, const Scalars& scalars);
 using UpdateKernel = UpdateKernelOf<float>;
+
+/// Updates the run's parameters from its slots, which stay as they are; it has no gradients.
+template <class Real>
+using StepKernelOf = void (*)(const UpdateRunOf<Real>& run, const Scalars& scalars);
 
 /// By ZERO_OPTIMIZER_*.
 template <class Real>
@@ -77,6 +82,9 @@ struct KernelTable {
   double (*sum_powers_wide)(const double* data, size_t count, double p);
   Updates<float> update;
   Updates<double> update_wide;
+  /// LAMB's step along the direction that its update made of the same parameters.
+  StepKernelOf<float> step_lamb;
+  StepKernelOf<double> step_lamb_wide;
 
   /// Exact.
   WidenKernel widen_bf16, widen_f16;
@@ -94,6 +102,24 @@ struct KernelTable {
   WidenKernel widen(DType from) const { return from == DType::bf16 ? widen_bf16 : widen_f16; }
   RoundKernel round(DType to) const { return to == DType::bf16 ? round_bf16 : round_f16; }
   NarrowKernel narrow(DType to) const { return to == DType::bf16 ? narrow_bf16 : narrow_f16; }
+
+  /// In the arithmetic of float or double.
+  template <class Real>
+  UpdateKernelOf<Real> update_of(int32_t optimizer) const {
+    if constexpr (std::is_same_v<Real, double>) {
+      return update_wide[optimizer];
+    } else {
+      return update[optimizer];
+    }
+  }
+  template <class Real>
+  StepKernelOf<Real> step_lamb_of() const {
+    if constexpr (std::is_same_v<Real, double>) {
+      return step_lamb_wide;
+    } else {
+      return step_lamb;
+    }
+  }
 
   /// From inputs of a floating type to sums of f32 or f64.
   ReduceKernel reduction(DType sum, DType from, Norm norm) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of optimizers that average gradients: AdamW, Adam, Adamax, RAdam, NAdam, Lion.
+// The rows of optimizers that average gradients: AdamW, Adam, Adamax, RAdam, NAdam, Lion, LAMB.
 #include <cmath>
 
 #include "kernels/rows.h"
@@ -240,6 +240,42 @@ Scalars prepare_lion(const StepContext& context) {
   return scalars;
 }
 
+// ---- LAMB
+
+struct LambSettings {
+  enum { lr, beta1, beta2, eps, weight_decay, always_adapt, maximize };
+};
+
+constexpr Setting kLambSettings[] = {rate(1e-3),  kBeta1,       kBeta2,   epsilon(1e-6),
+                                     decay(0.01), kAlwaysAdapt, kMaximize};
+
+constexpr const char* kLambSlots[] = {"exp_avg", "exp_avg_sq"};
+
+Scalars prepare_lamb(const StepContext& context) {
+  using rules::Lamb;
+  static_assert(int{Lamb::one_minus_beta2} == rules::Adam::one_minus_beta2);
+  const std::span<const double> setting = context.settings;
+  const double beta1 = setting[LambSettings::beta1];
+  const double beta2 = setting[LambSettings::beta2];
+  Scalars scalars;
+  scalars.factor = signed_factor(context, setting[LambSettings::maximize] != 0);
+  set_betas(scalars, beta1, beta2);
+  scalars.value[Lamb::avg_scale] = 1 / (1 - power(beta1, context.step));
+  scalars.value[Lamb::root_scale] = 1 / std::sqrt(1 - power(beta2, context.step));
+  scalars.value[Lamb::eps] = setting[LambSettings::eps];
+  scalars.value[Lamb::weight_decay] = setting[LambSettings::weight_decay];
+  scalars.value[Lamb::rate] = setting[LambSettings::lr];
+  scalars.flag[Lamb::decays] = setting[LambSettings::weight_decay] != 0;
+  return scalars;
+}
+
+double lamb_ratio(std::span<const double> setting, double param, double direction) {
+  if (!adapts(setting[LambSettings::weight_decay], setting[LambSettings::always_adapt])) return 1;
+  return param == 0 || direction == 0 ? 1 : param / direction;
+}
+
+constexpr Trust kLambTrust = {lamb_ratio, true};
+
 }  // namespace
 
 constinit const Rule kAdamwRule = {"adamw", kAdamwSettings, kAdamSlots, adam_slots_used,
@@ -252,5 +288,7 @@ constinit const Rule kRadamRule = {"radam", kRadamSettings, kRadamSlots, always_
 constinit const Rule kNadamRule = {"nadam",        kNadamSettings, kRadamSlots,
                                    always_uses<2>, prepare_nadam,  nadam_product};
 constinit const Rule kLionRule = {"lion", kLionSettings, kLionSlots, always_uses<1>, prepare_lion};
+constinit const Rule kLambRule = {"lamb",       kLambSettings, kLambSlots, always_uses<2>,
+                                  prepare_lamb, nullptr,       &kLambTrust};
 
 }  // namespace zero

@@ -8,7 +8,7 @@
 namespace zero {
 
 extern const Rule kAdamwRule, kAdamRule, kSgdRule, kRmspropRule, kAdagradRule, kLionRule,
-    kAdamaxRule, kAdadeltaRule, kRadamRule, kNadamRule, kRpropRule;
+    kAdamaxRule, kAdadeltaRule, kRadamRule, kNadamRule, kRpropRule, kLambRule, kLarsRule;
 
 namespace rows {
 
@@ -20,6 +20,8 @@ constexpr Setting decay(double initial) {
   return {"weight_decay", initial, Setting::positive_or_zero};
 }
 inline constexpr Setting kMaximize = {"maximize", 0, Setting::flag};
+/// Trust ratios also where nothing decays: biases and scales are usually left as they are.
+inline constexpr Setting kAlwaysAdapt = {"always_adapt", 0, Setting::flag};
 
 // ---- Slots and scalars.
 
@@ -28,6 +30,10 @@ constexpr uint32_t first_slots(int count) { return (1u << count) - 1; }
 template <int count>
 uint32_t always_uses(std::span<const double>) {
   return first_slots(count);
+}
+
+inline bool adapts(double weight_decay, double always_adapt) {
+  return weight_decay != 0 || always_adapt != 0;
 }
 
 inline double signed_factor(const StepContext& context, bool maximize) {

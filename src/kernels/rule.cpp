@@ -14,10 +14,12 @@ static_assert(ZERO_OPTIMIZER_ADAMW == 0 && ZERO_OPTIMIZER_ADAM == 1 && ZERO_OPTI
 static_assert(ZERO_OPTIMIZER_RMSPROP == 3 && ZERO_OPTIMIZER_ADAGRAD == 4 &&
               ZERO_OPTIMIZER_LION == 5 && ZERO_OPTIMIZER_ADAMAX == 6 &&
               ZERO_OPTIMIZER_ADADELTA == 7 && ZERO_OPTIMIZER_RADAM == 8 &&
-              ZERO_OPTIMIZER_NADAM == 9 && ZERO_OPTIMIZER_RPROP == 10);
+              ZERO_OPTIMIZER_NADAM == 9 && ZERO_OPTIMIZER_RPROP == 10 &&
+              ZERO_OPTIMIZER_LAMB == 11 && ZERO_OPTIMIZER_LARS == 12);
 constexpr const Rule* kRules[kRuleCount] = {
-    &kAdamwRule,  &kAdamRule,     &kSgdRule,   &kRmspropRule, &kAdagradRule, &kLionRule,
-    &kAdamaxRule, &kAdadeltaRule, &kRadamRule, &kNadamRule,   &kRpropRule};
+    &kAdamwRule, &kAdamRule,   &kSgdRule,      &kRmspropRule, &kAdagradRule,
+    &kLionRule,  &kAdamaxRule, &kAdadeltaRule, &kRadamRule,   &kNadamRule,
+    &kRpropRule, &kLambRule,   &kLarsRule};
 
 }  // namespace
 

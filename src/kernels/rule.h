@@ -11,7 +11,9 @@ namespace zero {
 inline constexpr int kMaxSlots = 3;
 inline constexpr int kMaxSettings = 8;
 inline constexpr int kScalars = 9;
-inline constexpr int kRuleCount = 11;
+inline constexpr int kRuleCount = 13;
+/// The place in Scalars::value that Trust::ratio multiplies.
+inline constexpr int kTrusted = kScalars - 1;
 
 /// A hyper-parameter: its name, default and the values it may take.
 struct Setting {
@@ -57,6 +59,15 @@ struct StepContext {
   double product = 1;                // what Rule::next_product made of the earlier steps
 };
 
+/// Of rules whose step is scaled, for each tensor, by norms of the whole tensor.
+struct Trust {
+  /// From the norms (p = 2) of the parameter before the step and of its direction.
+  double (*ratio)(std::span<const double> settings, double param, double direction);
+  /// The direction is what the update kernel turns the parameter into, beside its slots, and
+  /// KernelTable::step_lamb makes the step. Otherwise it is the gradient, and the update makes it.
+  bool of_update;
+};
+
 struct Rule {
   const char* name;  // "adamw", as it stands in checkpoints
   std::span<const Setting> settings;
@@ -67,6 +78,7 @@ struct Rule {
   /// One number that each parameter keeps beside its slots, 1 before its first step: its value
   /// after the step of `context`. nullptr where a rule has none.
   double (*next_product)(const StepContext& context) = nullptr;
+  const Trust* trust = nullptr;  // nullptr: every element is updated by itself
 };
 
 /// The rule of a ZERO_OPTIMIZER_* number, or nullptr.

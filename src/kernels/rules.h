@@ -108,6 +108,28 @@ struct Rprop {
   enum Slot { prev, step_size };
 };
 
+struct Lamb {
+  enum Value {
+    beta1,
+    one_minus_beta1,
+    beta2,
+    one_minus_beta2,
+    avg_scale,   // 1 / (1 - beta1^step)
+    root_scale,  // 1 / sqrt(1 - beta2^step)
+    eps,
+    weight_decay,
+    rate = kTrusted  // lr, and then with the trust ratio in it
+  };
+  enum Flag { decays };
+  enum Slot { exp_avg, exp_avg_sq };
+};
+
+struct Lars {
+  enum Value { lr, momentum, weight_decay, trust = kTrusted };  // trust: 1, and then the ratio
+  enum Flag { decays, has_momentum, first, nesterov };          // first: the buffer holds nothing
+  enum Slot { momentum_buffer };
+};
+
 /// IEEE's own, one instruction each: exact to the bit.
 ZERO_HOST_DEVICE inline float root(float a) { return sqrtf(a); }
 ZERO_HOST_DEVICE inline double root(double a) { return sqrt(a); }
@@ -262,6 +284,45 @@ ZERO_HOST_DEVICE inline void rprop(Real& param, Real gradient, Real& prev, Real&
   prev = same < 0 ? Real{0} : gradient;
   const Real sign = prev > 0 ? Real{1} : prev < 0 ? -Real{1} : Real{0};
   param = param - sign * step_size;
+}
+
+/// Adam's step and decoupled decay, of length 1.
+template <class Real>
+ZERO_HOST_DEVICE inline Real lamb_direction(Real param, Real exp_avg, Real exp_avg_sq,
+                                            const Real* value, bool decays) {
+  const Real denominator = root(exp_avg_sq) * value[Lamb::root_scale] + value[Lamb::eps];
+  const Real direction = (exp_avg * value[Lamb::avg_scale]) / denominator;
+  return decays ? direction + param * value[Lamb::weight_decay] : direction;
+}
+
+/// Both moments; `param` becomes the direction, whose norm the step depends on.
+template <class Real>
+ZERO_HOST_DEVICE inline void lamb(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                                  const Real* value, bool decays) {
+  exp_avg = exp_avg * value[Lamb::beta1] + gradient * value[Lamb::one_minus_beta1];
+  exp_avg_sq =
+      exp_avg_sq * value[Lamb::beta2] + (gradient * value[Lamb::one_minus_beta2]) * gradient;
+  param = lamb_direction(param, exp_avg, exp_avg_sq, value, decays);
+}
+
+/// The step along that direction: the same bits again, from the parameter before and its moments.
+template <class Real>
+ZERO_HOST_DEVICE inline Real lamb_step(Real param, Real exp_avg, Real exp_avg_sq, const Real* value,
+                                       bool decays) {
+  return param - lamb_direction(param, exp_avg, exp_avg_sq, value, decays) * value[Lamb::rate];
+}
+
+/// SGD with the ratio in what enters the buffer, which is null without momentum.
+template <class Real>
+ZERO_HOST_DEVICE inline void lars(Real& param, Real gradient, Real* buffer, const Real* value,
+                                  bool decays, bool first, bool nesterov) {
+  if (decays) gradient = gradient + param * value[Lars::weight_decay];
+  gradient = gradient * value[Lars::trust];
+  if (buffer != nullptr) {
+    *buffer = first ? gradient : *buffer * value[Lars::momentum] + gradient;
+    gradient = nesterov ? gradient + *buffer * value[Lars::momentum] : *buffer;
+  }
+  param = param - gradient * value[Lars::lr];
 }
 
 }  // namespace zero::rules

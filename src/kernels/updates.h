@@ -117,6 +117,26 @@ struct RpropElement {
   }
 };
 
+template <bool decays>
+struct LambElement {
+  static constexpr unsigned used = 0b11;
+  template <class Real>
+  static inline __attribute__((always_inline)) void update(Real& param, Real gradient, Real& a,
+                                                           Real& b, Real&, const Real* value) {
+    rules::lamb(param, gradient, a, b, value, decays);
+  }
+};
+
+template <bool decays, bool has_momentum, bool first, bool nesterov>
+struct LarsElement {
+  static constexpr unsigned used = has_momentum ? 0b1 : 0b0;
+  template <class Real>
+  static inline __attribute__((always_inline)) void update(Real& param, Real gradient, Real& a,
+                                                           Real&, Real&, const Real* value) {
+    rules::lars(param, gradient, has_momentum ? &a : nullptr, value, decays, first, nesterov);
+  }
+};
+
 // The runs of an update never overlap. Compilers believe that of parameters only, so the slots are
 // such.
 template <class Element, class Real>
@@ -248,12 +268,56 @@ static uint64_t update_rprop(const UpdateRunOf<Real>& run, const Scalars& scalar
   return walk<RpropElement>(run, scalars, scalars.flag[rules::Rprop::first]);
 }
 
+template <class Real>
+static uint64_t update_lamb(const UpdateRunOf<Real>& run, const Scalars& scalars) {
+  return walk<LambElement>(run, scalars, scalars.flag[rules::Lamb::decays]);
+}
+
+template <class Real>
+static uint64_t update_lars(const UpdateRunOf<Real>& run, const Scalars& scalars) {
+  using rules::Lars;
+  const bool* flag = scalars.flag;
+  return walk<LarsElement>(run, scalars, flag[Lars::decays], flag[Lars::has_momentum],
+                           flag[Lars::first], flag[Lars::nesterov]);
+}
+
+template <bool decays, class Real>
+static inline __attribute__((always_inline)) void step_lamb_one(
+    Real* __restrict params, const Real* __restrict averages, const Real* __restrict squares,
+    size_t i, const RoundedScalars<Real>& scalars) {
+  params[i] = rules::lamb_step(params[i], averages[i], squares[i], scalars.value, decays);
+}
+
+template <bool decays, class Real>
+static void step_lamb_loop(Real* __restrict params, const Real* __restrict averages,
+                           const Real* __restrict squares, size_t count, const Scalars& shared) {
+  const RoundedScalars<Real> scalars(shared);
+  size_t i = 0;
+  for (; i + kLine<Real> <= count; i += kLine<Real>) {
+    ask_for(params + i, 0);
+    ask_for(averages + i, 1);
+    ask_for(squares + i, 2);
+    ZERO_ROLLED
+    for (size_t k = 0; k < kLine<Real>; ++k)
+      step_lamb_one<decays>(params, averages, squares, i + k, scalars);
+  }
+  for (; i < count; ++i) step_lamb_one<decays>(params, averages, squares, i, scalars);
+}
+
+template <class Real>
+static void step_lamb(const UpdateRunOf<Real>& run, const Scalars& scalars) {
+  scalars.flag[rules::Lamb::decays]
+      ? step_lamb_loop<true>(run.param, run.slots[0], run.slots[1], run.count, scalars)
+      : step_lamb_loop<false>(run.param, run.slots[0], run.slots[1], run.count, scalars);
+}
+
 /// In the order of ZERO_OPTIMIZER_*.
 template <class Real>
 static constexpr Updates<Real> updates() {
   return {{update_adamw<Real>, update_adam<Real>, update_sgd<Real>, update_rmsprop<Real>,
            update_adagrad<Real>, update_lion<Real>, update_adamax<Real>, update_adadelta<Real>,
-           update_radam<Real>, update_nadam<Real>, update_rprop<Real>}};
+           update_radam<Real>, update_nadam<Real>, update_rprop<Real>, update_lamb<Real>,
+           update_lars<Real>}};
 }
 
 static constexpr KernelTable table(const char* name) {
@@ -265,6 +329,8 @@ static constexpr KernelTable table(const char* name) {
       .sum_powers_wide = powers::sum_powers,
       .update = updates<float>(),
       .update_wide = updates<double>(),
+      .step_lamb = step_lamb<float>,
+      .step_lamb_wide = step_lamb<double>,
       .widen_bf16 = widen<Bf16>,
       .widen_f16 = widen<F16>,
       .narrow_bf16 = narrow<Bf16>,

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
-#include "step/reduce.h"
-#include "step/share.h"
+#include "step/tiles.h"
+#include "step/trust.h"
 
 namespace zero {
 namespace {
@@ -19,35 +18,20 @@ constexpr int64_t kLook = 131072;  // elements
 
 const KernelTable& kernels() { return kernel_table(best_isa()); }
 
-/// Scalars of every class for the step about to be made.
-std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory,
-                                     double factor) {
-  std::vector<Scalars> scalars;
-  for (const UpdateClass& cls : memory.classes) {
-    const auto param = static_cast<size_t>(cls.param);
-    const std::array<double, kMaxSettings> settings = optim.settings_of(param);
-    scalars.push_back(optim.options.rule->prepare(
-        {.settings = std::span(settings).first(optim.options.rule->settings.size()),
-         .step = optim.progress[param].step + 1,
-         .live_slots = optim.progress[param].live_slots,
-         .factor = factor,
-         .product = optim.progress[param].product}));
-  }
-  return scalars;
-}
-
 /// One thread's walk over its part of the runs.
 class Updater {
  public:
   Updater(Call& call, const Optimizer& optim, const StepMemory& memory, const Runs& runs,
-          const std::vector<Scalars>& scalars, bool fused)
+          const std::vector<Scalars>& scalars, const std::vector<double>& ratios, bool fused)
       : call_(call),
         optim_(optim),
         memory_(memory),
         runs_(runs),
         scalars_(scalars),
+        ratios_(ratios),
         fused_(fused),
-        in_(runs.source_width) {}
+        steps_(optim.options.rule->trust != nullptr && optim.options.rule->trust->of_update),
+        gradients_(optim, memory, fused) {}
 
   /// Elements [begin, end) of all runs, counted in order.
   uint64_t walk(int64_t begin, int64_t end, bool reports_progress) {
@@ -74,25 +58,13 @@ class Updater {
   }
 
  private:
-  DType source_dtype(const Section& section) const {
-    return fused_ ? section.grad_dtype : section.sum();
-  }
-
-  /// Sums were rounded when they were made.
-  DType rounding_of(const Section& section) const {
-    return fused_ ? rounding(optim_, memory_, section) : DType::none;
-  }
-
   int64_t tile_length(size_t r, const Section& section) const {
     const std::byte* const* sources = &runs_.sources[r * runs_.source_width];
     const bool zeros =
         std::find(sources, sources + runs_.source_width, nullptr) != sources + runs_.source_width;
     const bool copies =
         runs_.target_width > 1 && runs_.targets[r * runs_.target_width + 1] != nullptr;
-    const bool rounds = rounding_of(section) != DType::none;
-    const bool converts =
-        rounds || section.dtype != section.sum() || source_dtype(section) != section.sum();
-    if (converts) return kShortTile;
+    if (gradients_.converts(section) || section.dtype != section.sum()) return kShortTile;
     return zeros || copies ? kTile : kLongTile;
   }
 
@@ -102,21 +74,27 @@ class Updater {
     const Run& run = runs_.runs[r];
     UpdateRunOf<Real> update{};
     update.count = static_cast<size_t>(count);
-    sum_tile(r, section, at, update);
     std::byte* const own =
         runs_.targets[r * runs_.target_width] + at * static_cast<int64_t>(size_of(section.dtype));
     std::byte* const kept = optim_.slot(kMasterSlot, run.section, run.share + at);
-    update.param = load_master<Real>(section, own, kept, count);
+    std::byte* const master = load_master(optim_, section, own, kept, master_, update.count);
+    update.param = reinterpret_cast<Real*>(master);
     for (size_t slot = 0; slot < optim_.options.rule->slots.size(); slot++) {
       update.slots[slot] =
           reinterpret_cast<Real*>(optim_.slot(static_cast<int>(slot), run.section, run.share + at));
     }
-    const Scalars& scalars = scalars_[static_cast<size_t>(run.cls)];
-    const uint64_t found = update_kernel<Real>()(update, scalars);
-    if (fused_ && found > 0) [[unlikely]] {
-      nonfinite_ += run.gaps ? count_in_params(section, run.share + at, count) : found;
+    Scalars scalars = scalars_[static_cast<size_t>(run.cls)];
+    if (!ratios_.empty()) scalars.value[kTrusted] *= ratios_[run.view];
+    if (steps_) {
+      kernels().step_lamb_of<Real>()(update, scalars);
+    } else {
+      gradients_.take(section, &runs_.sources[r * runs_.source_width], at, update);
+      const uint64_t found = kernels().update_of<Real>(optim_.options.optimizer)(update, scalars);
+      if (fused_ && found > 0) [[unlikely]] {
+        nonfinite_ += run.gaps ? count_in_params(section, run.share + at, count) : found;
+      }
     }
-    store_master(section, own, kept, update.param, count);
+    store_master(optim_, section, own, kept, master, update.count);
     for (size_t i = 1; i < runs_.target_width; i++) {
       std::byte* const target = runs_.targets[r * runs_.target_width + i];
       if (target == nullptr) break;
@@ -125,97 +103,18 @@ class Updater {
     }
   }
 
-  /// The gradients of all ranks, for the update to sum; gradients of another type than the sum's
-  /// are summed here.
-  template <class Real>
-  void sum_tile(size_t r, const Section& section, int64_t at, UpdateRunOf<Real>& update) {
-    const DType from = source_dtype(section);
-    for (size_t i = 0; i < in_.size(); i++) {
-      const std::byte* source = runs_.sources[r * runs_.source_width + i];
-      in_[i] = source == nullptr ? kZeros : source + at * static_cast<int64_t>(size_of(from));
-    }
-    const DType rounded = rounding_of(section);
-    if (from == section.sum() && rounded == DType::none) {
-      const auto* const reals = reinterpret_cast<const Real* const*>(in_.data());
-      update.grad = reals[0];
-      update.others = reals + 1;
-      update.other_count = static_cast<int>(in_.size()) - 1;
-      return;
-    }
-    if (rounded == DType::none) {
-      kernels().reduction(section.sum(), from, Norm::none)(
-          sum_, in_.data(), static_cast<int>(in_.size()), update.count);
-    } else {
-      reduce_rounded(kernels(), rounded, from, Norm::none, reinterpret_cast<float*>(sum_), in_,
-                     update.count, reinterpret_cast<float*>(scratch_));
-    }
-    update.grad = reinterpret_cast<const Real*>(sum_);
-  }
-
-  /// The values to update: the parameter itself, or what is kept of its master.
-  template <class Real>
-  Real* load_master(const Section& section, std::byte* own, std::byte* kept, int64_t count) {
-    switch (optim_.master_of(section)) {
-      case Master::param:
-        break;
-      case Master::full:
-        return reinterpret_cast<Real*>(kept);
-      case Master::remainder:
-        kernels().join_remainder(
-            reinterpret_cast<float*>(master_), reinterpret_cast<const uint16_t*>(own),
-            reinterpret_cast<const uint16_t*>(kept), static_cast<size_t>(count));
-        return reinterpret_cast<Real*>(master_);
-    }
-    return reinterpret_cast<Real*>(own);
-  }
-
-  void store_master(const Section& section, std::byte* own, std::byte* kept, const void* updated,
-                    int64_t count) const {
-    const auto* const values = static_cast<const float*>(updated);
-    auto* const param = reinterpret_cast<uint16_t*>(own);
-    switch (optim_.master_of(section)) {
-      case Master::param:
-        break;
-      case Master::full:
-        kernels().narrow(section.dtype)(param, values, static_cast<size_t>(count));
-        break;
-      case Master::remainder:
-        kernels().split_remainder(param, reinterpret_cast<uint16_t*>(kept), values,
-                                  static_cast<size_t>(count));
-        break;
-    }
-  }
-
-  template <class Real>
-  UpdateKernelOf<Real> update_kernel() const {
-    if constexpr (std::is_same_v<Real, double>) {
-      return kernels().update_wide[optim_.options.optimizer];
-    } else {
-      return kernels().update[optim_.options.optimizer];
-    }
-  }
-
-  /// Padding between parameters may hold anything: the count of the tile in `in_` without it.
+  /// Padding between parameters may hold anything: the count of the tile at hand without it.
   uint64_t count_in_params(const Section& section, int64_t share, int64_t count) {
-    Reducer reducer(kernels(), 0);
-    const DType from = source_dtype(section);
-    const DType rounded = rounding_of(section);
-    std::vector<const void*> sources(in_.size());
+    uint64_t found = 0;
     auto view = std::partition_point(
         memory_.views.begin(), memory_.views.end(),
         [share](const View& v) { return v.segment.share + v.segment.count <= share; });
     for (; view != memory_.views.end() && view->segment.share < share + count; ++view) {
       const int64_t begin = std::max<int64_t>(view->segment.share - share, 0);
       const int64_t end = std::min(view->segment.share + view->segment.count - share, count);
-      for (int64_t at = begin; at < end; at += kTile) {
-        for (size_t i = 0; i < in_.size(); i++)
-          sources[i] =
-              static_cast<const std::byte*>(in_[i]) + at * static_cast<int64_t>(size_of(from));
-        reducer.reduce(section.sum(), from, sum_, sources,
-                       static_cast<size_t>(std::min(kTile, end - at)), rounded);
-      }
+      found += gradients_.nonfinite(section, begin, end);
     }
-    return reducer.record().nonfinite;
+    return found;
   }
 
   Call& call_;
@@ -223,36 +122,48 @@ class Updater {
   const StepMemory& memory_;
   const Runs& runs_;
   const std::vector<Scalars>& scalars_;
+  const std::vector<double>& ratios_;  // by view; empty: the rule has none
   const bool fused_;
-  std::vector<const void*> in_;
+  const bool steps_;  // the gradients are in the slots already
+  TileGradients gradients_;
   uint64_t nonfinite_ = 0;
-  alignas(64) std::byte sum_[kTile * sizeof(double)];
-  alignas(64) std::byte scratch_[kShortTile * sizeof(float)];
-  alignas(64) std::byte master_[kTile * sizeof(float)];
+  alignas(64) std::byte master_[kShortTile * sizeof(float)];
 };
 
-}  // namespace
-
-uint64_t update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor, bool fused) {
-  const Runs& runs = fused ? memory.fused : memory.from_reduced;
-  const std::vector<Scalars> scalars = prepare_classes(optim, memory, factor);
-  std::vector<uint64_t> nonfinite(static_cast<size_t>(optim.pool->threads()));
-  share_out(*optim.pool, runs.elements, kAlignment, [&](int thread, int64_t begin, int64_t end) {
-    Updater updater(call, optim, memory, runs, scalars, fused);
-    nonfinite[static_cast<size_t>(thread)] = updater.walk(begin, end, thread == 0);
-  });
+/// What the walk read and wrote.
+void count_updated(Optimizer& optim, const Runs& runs, bool fused) {
   const uint32_t used = optim.slots_used();
+  const Trust* const trust = optim.options.rule->trust;
+  const bool steps = trust != nullptr && trust->of_update;  // it reads slots, and no gradients
   for (const Run& run : runs.runs) {
     const Section& section = optim.plan.section(run.section);
     const bool keeps = optim.master_of(section) == Master::full;  // then the parameter is not read
-    size_t bytes = runs.source_width * size_of(fused ? section.grad_dtype : section.sum()) +
-                   size_of(section.dtype) * (keeps ? 1 : 2) +
-                   2 * optim.slot_size(kMasterSlot, section);
+    size_t bytes =
+        size_of(section.dtype) * (keeps ? 1 : 2) + 2 * optim.slot_size(kMasterSlot, section);
+    if (!steps) bytes += runs.source_width * size_of(fused ? section.grad_dtype : section.sum());
     for (int slot = 0; slot < kMaxSlots; slot++) {
-      if (used >> slot & 1) bytes += 2 * optim.slot_size(slot, section);
+      if (used >> slot & 1) bytes += (steps ? 1 : 2) * optim.slot_size(slot, section);
     }
     optim.counters.moved_bytes += run.count * static_cast<int64_t>(bytes);
   }
+}
+
+}  // namespace
+
+Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor,
+                              bool fused) {
+  const Runs& runs = fused ? memory.fused : memory.from_reduced;
+  const std::vector<Scalars> scalars = prepare_classes(optim, memory, factor);
+  const Trust* const trust = optim.options.rule->trust;
+  std::vector<uint64_t> nonfinite(static_cast<size_t>(optim.pool->threads()));
+  std::vector<double> ratios;
+  if (trust != nullptr)
+    ratios = ZERO_TRY(trust_ratios(call, optim, memory, scalars, fused, &nonfinite[0]));
+  share_out(*optim.pool, runs.elements, kAlignment, [&](int thread, int64_t begin, int64_t end) {
+    Updater updater(call, optim, memory, runs, scalars, ratios, fused);
+    nonfinite[static_cast<size_t>(thread)] += updater.walk(begin, end, thread == 0);
+  });
+  count_updated(optim, runs, fused);
   uint64_t total = 0;
   for (const uint64_t found : nonfinite) total += found;
   return total;

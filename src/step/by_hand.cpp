@@ -4,19 +4,12 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "kernels/clamp.h"
 #include "step/enter.h"
 #include "step/publish.h"
 
 namespace zero {
 namespace {
-
-template <class Real>
-void scale(const std::byte* from, std::byte* to, int64_t count, double factor) {
-  const auto* const sums = reinterpret_cast<const Real*>(from);
-  auto* const grads = reinterpret_cast<Real*>(to);
-  const auto rounded = static_cast<Real>(factor);
-  for (int64_t i = 0; i < count; i++) grads[i] = sums[i] * rounded;
-}
 
 Status check(const Optimizer& optim, int32_t flags) {
   if ((flags & ~ZERO_SHARE_KEEP_MASTERS) != 0)
@@ -38,8 +31,14 @@ bool copy_grads(Optimizer& optim, const Segment& part, std::byte* out) {
   const DType sum = optim.plan.section_of(part.param).sum();
   const std::byte* const sums =
       view.reduced + static_cast<size_t>(part.share - view.segment.share) * size_of(sum);
-  sum == DType::f64 ? scale<double>(sums, out, part.count, memory.factor)
-                    : scale<float>(sums, out, part.count, memory.factor);
+  const auto count = static_cast<size_t>(part.count);
+  if (sum == DType::f64) {
+    scale(reinterpret_cast<double*>(out), reinterpret_cast<const double*>(sums), count,
+          memory.factor);
+  } else {
+    scale(reinterpret_cast<float*>(out), reinterpret_cast<const float*>(sums), count,
+          static_cast<float>(memory.factor));
+  }
   return true;
 }
 

@@ -98,6 +98,7 @@ struct StepLayout {
   size_t target_width = 1;
   Runs fused, from_reduced;
   std::vector<Pull> pulls;
+  std::vector<int64_t> cut;  // for trust ratios: parameters of more than one owner
 };
 
 struct StepMemory : StepLayout {

@@ -6,21 +6,13 @@
 
 #include "kernels/clamp.h"
 #include "step/backward.h"
+#include "step/pieces.h"
 #include "step/share.h"
 
 namespace zero {
 namespace {
 
 const KernelTable& kernels() { return kernel_table(best_isa()); }
-
-/// A part of a view that lies in one block of the grid.
-struct Piece {
-  size_t view;
-  const Section& section;
-  size_t first;  // element of the view
-  size_t count;
-  std::byte* sums;
-};
 
 int64_t share_of(const StepMemory& memory, const Piece& piece) {
   return memory.views[piece.view].segment.share + static_cast<int64_t>(piece.first);
@@ -29,37 +21,6 @@ int64_t share_of(const StepMemory& memory, const Piece& piece) {
 /// True if the piece lies in the first `count` elements of its view.
 bool ends_within(const Piece& piece, int64_t count) {
   return static_cast<int64_t>(piece.first + piece.count) <= count;
-}
-
-/// Walk the pieces of elements [begin, end) of the views with a gradient; a piece belongs to whom
-/// its first element does.
-template <class Walk>
-void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin, int64_t end,
-                 const Walk& walk) {
-  int64_t passed = 0;
-  for (size_t v = 0; v < memory.views.size() && passed < end; v++) {
-    const View& view = memory.views[v];
-    if (view.cls < 0) continue;
-    if (passed + view.segment.count > begin) {
-      const Section& section = optim.plan.section(view.segment.section);
-      for_each_piece(optim.plan, view.segment, [&](int64_t first, int64_t count) {
-        if (passed + first < begin || passed + first >= end) return;
-        const auto skipped = static_cast<size_t>(first);
-        walk(Piece{v, section, skipped, static_cast<size_t>(count),
-                   view.reduced + skipped * size_of(section.sum())});
-      });
-    }
-    passed += view.segment.count;
-  }
-}
-
-/// Deal the views with a gradient over the threads, at ends of blocks: on each, `walk` gets its
-/// elements.
-void share_out_views(const Optimizer& optim, const StepMemory& memory,
-                     const std::function<void(int thread, int64_t begin, int64_t end)>& walk) {
-  int64_t elements = 0;
-  for (const View& view : memory.views) elements += view.cls < 0 ? 0 : view.segment.count;
-  share_out(*optim.pool, elements, kBlock, walk);
 }
 
 /// Let a reducer of each thread work on its pieces; the record of all.
@@ -76,16 +37,6 @@ NormRecord reduce_pieces(const Optimizer& optim, const StepMemory& memory, doubl
   NormRecord total;
   for (const NormRecord& record : records) total.add(record);
   return total;
-}
-
-/// Of every element that has a gradient, bytes_of(its section) were read or written.
-template <class Bytes>
-void count_moved(Optimizer& optim, const StepMemory& memory, const Bytes& bytes_of) {
-  for (const View& view : memory.views) {
-    if (view.cls < 0) continue;
-    const size_t bytes = bytes_of(optim.plan.section(view.segment.section));
-    optim.counters.moved_bytes += view.segment.count * static_cast<int64_t>(bytes);
-  }
 }
 
 }  // namespace

@@ -229,7 +229,7 @@ Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
   {
     const Stopwatch watch(optim.counters.apply_seconds);
     os().reached("apply.begin");
-    nonfinite += update_share(call, optim, memory, memory.factor, !sums);
+    nonfinite += ZERO_TRY(update_share(call, optim, memory, memory.factor, !sums));
     os().reached("apply.done");
   }
   const Stopwatch watch(optim.counters.publish_seconds);
@@ -241,11 +241,13 @@ Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
   return Status();
 }
 
-/// Clipping and skipping must know all gradients before any update; otherwise one pass does.
+/// Clipping, skipping and norms of gradients must know all of them before any update; otherwise one
+/// pass does.
 bool one_pass(const Optimizer& optim) {
-  return optim.comm->direct() && optim.phase != Phase::reduced &&
-         optim.options.max_grad_norm == 0 && optim.options.nonfinite == ZERO_NONFINITE_IGNORE &&
-         !optim.options.loss_scale.dynamic();
+  const Trust* const trust = optim.options.rule->trust;
+  return (trust == nullptr || trust->of_update) && optim.comm->direct() &&
+         optim.phase != Phase::reduced && optim.options.max_grad_norm == 0 &&
+         optim.options.nonfinite == ZERO_NONFINITE_IGNORE && !optim.options.loss_scale.dynamic();
 }
 
 /// After a step that was made or skipped: what it found, and the next loss scale.

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "step/backward.h"
 #include "step/tables.h"
+#include "step/trust.h"
 
 namespace zero {
 namespace {
@@ -125,6 +126,8 @@ bool neighbours(const Optimizer& optim, const View& last, const View& next,
   const int64_t distance = next.segment.share - last.segment.share;
   if (next.segment.section != last.segment.section) return false;
   if (next.cls != last.cls || distance < last.segment.count) return false;
+  if (optim.options.rule->trust != nullptr && next.segment.param != last.segment.param)
+    return false;  // each tensor has its own ratio
   if (distance > last.segment.count) {
     const Param& param = optim.params[static_cast<size_t>(last.segment.param)];
     const bool at_end = last.segment.first + last.segment.count == param.count;
@@ -250,6 +253,8 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
   if (!sources) return Status();
   if (optim.comm->direct()) join(optim, memory, true, memory.fused);
   join(optim, memory, false, memory.from_reduced);
+  memory.cut =
+      optim.options.rule->trust != nullptr ? cut_params(optim, memory) : std::vector<int64_t>();
   memory.views_addresses = optim.addresses;
   memory.views_versions = memory.versions;
   memory.views_presence = memory.presence;

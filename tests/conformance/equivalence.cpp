@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -37,9 +38,12 @@ Rank parse(const Training& training, const std::string& bytes) {
   return rank;
 }
 
-/// The reference's NAdam calls pow, whose last bits are its own; only fp64 parameters show them.
+/// The reference's NAdam calls pow and its norms are long doubles, whose last bits are its own;
+/// only fp64 parameters show them.
 double slack_of(const Training& training) {
-  return training.optimizer == ZERO_OPTIMIZER_NADAM ? 1e-12 : 0;
+  const bool has_norms =
+      training.optimizer == ZERO_OPTIMIZER_LAMB || training.optimizer == ZERO_OPTIMIZER_LARS;
+  return training.optimizer == ZERO_OPTIMIZER_NADAM || has_norms ? 1e-12 : 0;
 }
 
 const std::vector<int64_t> kSizes = {1, 0, 7, 1024, 4097, 16, 33, 2048, 1, 5000, 0, 3, 999};
@@ -67,7 +71,7 @@ void expect_same_bits(const std::vector<double>& a, const std::vector<double>& b
   ASSERT_EQ(a.size(), b.size()) << what;
   for (size_t at = 0; at < a.size(); at++) {
     if (std::memcmp(&a[at], &b[at], sizeof a[at]) == 0) continue;
-    if (std::fabs(a[at] - b[at]) < slack * std::fabs(b[at])) continue;
+    if (std::fabs(a[at] - b[at]) < slack * std::max(std::fabs(b[at]), 1.0)) continue;
     FAIL() << what << ": element " << at << " is " << a[at] << " and " << b[at];
   }
 }
@@ -144,6 +148,19 @@ const std::vector<Optimizer> kMoreOptimizers = {
      ZERO_OPTIMIZER_RPROP,
      {"step_size_max", "eta_plus", "maximize"},
      {0.02, 1.5, 1}},
+    {"lamb", ZERO_OPTIMIZER_LAMB, {"lr"}, {0.01}},
+    {"lamb always maximize",
+     ZERO_OPTIMIZER_LAMB,
+     {"weight_decay", "always_adapt", "maximize", "beta1"},
+     {0, 1, 1, 0.8}},
+    {"lars",
+     ZERO_OPTIMIZER_LARS,
+     {"weight_decay", "momentum", "trust_coefficient"},
+     {0.1, 0.9, 0.1}},
+    {"lars nesterov maximize",
+     ZERO_OPTIMIZER_LARS,
+     {"momentum", "nesterov", "always_adapt", "maximize", "lr"},
+     {0.9, 1, 1, 1, 0.5}},
 };
 
 Training base(int world) {

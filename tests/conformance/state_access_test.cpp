@@ -318,12 +318,14 @@ void move_state(Rank& from, Rank& to) {
 }
 
 TEST(StateSet, what_was_taken_trains_on_as_if_it_had_been_there) {
-  const int32_t optimizers[] = {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_SGD, ZERO_OPTIMIZER_NADAM,
-                                ZERO_OPTIMIZER_RPROP, ZERO_OPTIMIZER_ADAGRAD};
+  const int32_t optimizers[] = {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_SGD,     ZERO_OPTIMIZER_NADAM,
+                                ZERO_OPTIMIZER_RPROP, ZERO_OPTIMIZER_ADAGRAD, ZERO_OPTIMIZER_LAMB,
+                                ZERO_OPTIMIZER_LARS};
   in_every_world([&](zero_comm* comm, const Choices& given, int turn) {
     Choices choices = given;
-    choices.optimizer = optimizers[turn % 5];
-    if (choices.optimizer == ZERO_OPTIMIZER_SGD) choices.momentum = 0.5;
+    choices.optimizer = optimizers[turn % 7];
+    if (choices.optimizer == ZERO_OPTIMIZER_SGD || choices.optimizer == ZERO_OPTIMIZER_LARS)
+      choices.momentum = 0.5;
     Rank source(comm, choices);
     for (int step = 0; step < 3; step++) ASSERT_EQ(source.step(step), ZERO_OK);
     choices.partition = kPartitions[(turn + 1) % 4];

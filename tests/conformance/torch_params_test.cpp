@@ -52,6 +52,8 @@ struct Case {
 
 int32_t number_of(const std::string& optimizer) {
   if (optimizer == "sgd") return ZERO_OPTIMIZER_SGD;
+  if (optimizer == "lamb") return ZERO_OPTIMIZER_LAMB;
+  if (optimizer == "lars") return ZERO_OPTIMIZER_LARS;
   return optimizer == "adamw" ? ZERO_OPTIMIZER_ADAMW : ZERO_OPTIMIZER_RMSPROP;
 }
 
@@ -153,7 +155,7 @@ TEST(TorchParams, frozen_parameters_and_settings_of_their_own_follow_torch_step_
   const std::vector<Case> cases = read_cases();
   const Rows rows = read_rows();
   constexpr size_t kFirst = kTensors * (kSteps + 1), kOfCase = kTensors * kSteps;
-  ASSERT_EQ(cases.size(), 9u) << "in " << data_directory();
+  ASSERT_EQ(cases.size(), 15u) << "in " << data_directory();
   ASSERT_EQ(rows.size(), kFirst + cases.size() * kOfCase);
   on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
     for (size_t c = 0; c < cases.size(); c++)

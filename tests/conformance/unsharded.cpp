@@ -24,6 +24,14 @@ void mix_square(Real& a, double keep, Real b) {
   a = a * static_cast<Real>(keep) + (b * static_cast<Real>(1 - keep)) * b;
 }
 
+/// To more bits than a double has, so that its bits depend on no order.
+template <class Real>
+double norm(const std::vector<Real>& values) {
+  long double sum = 0;
+  for (const Real x : values) sum += static_cast<long double>(x) * static_cast<long double>(x);
+  return static_cast<double>(std::sqrt(sum));
+}
+
 }  // namespace
 
 double setting(const Training& run, const char* name, double initial_value) {
@@ -80,6 +88,10 @@ void Unsharded<Real>::update(const Training& run, std::vector<Real>& p,
       return nadam(run, p, grad);
     case ZERO_OPTIMIZER_RPROP:
       return rprop(run, p, grad);
+    case ZERO_OPTIMIZER_LAMB:
+      return lamb(run, p, grad);
+    case ZERO_OPTIMIZER_LARS:
+      return lars(run, p, grad);
     default:
       std::fill(p.begin(), p.end(), std::numeric_limits<Real>::quiet_NaN());
   }
@@ -264,6 +276,46 @@ void Unsharded<Real>::rprop(const Training& run, std::vector<Real>& p,
     m_[i] = agreement < 0 ? Real{0} : grad[i];
     p[i] = p[i] - v_[i] * sign(m_[i]);
   }
+}
+
+template <class Real>
+void Unsharded<Real>::lamb(const Training& run, std::vector<Real>& p,
+                           const std::vector<Real>& grad) {
+  const double b1 = setting(run, "beta1", 0.9), b2 = setting(run, "beta2", 0.999);
+  const double decay = setting(run, "weight_decay", 0.01);
+  const Real scale = Real(1 / (1 - power(b1))), root = Real(1 / std::sqrt(1 - power(b2)));
+  std::vector<Real> direction(p.size());
+  for (size_t i = 0; i < p.size(); i++) {
+    mix(m_[i], b1, grad[i]);
+    mix_square(v_[i], b2, grad[i]);
+    direction[i] = (m_[i] * scale) / (std::sqrt(v_[i]) * root + Real(setting(run, "eps", 1e-6)));
+    if (decay != 0) direction[i] = direction[i] + Real(decay) * p[i];
+  }
+  const double from = norm(p), to = norm(direction);
+  const bool adapts = (decay != 0 || setting(run, "always_adapt", 0) != 0) && from > 0 && to > 0;
+  const Real rate = Real(setting(run, "lr", 1e-3) * (adapts ? from / to : 1));
+  for (size_t i = 0; i < p.size(); i++) p[i] = p[i] - rate * direction[i];
+}
+
+template <class Real>
+void Unsharded<Real>::lars(const Training& run, std::vector<Real>& p,
+                           const std::vector<Real>& grad) {
+  const double decay = setting(run, "weight_decay", 0), momentum = setting(run, "momentum", 0);
+  const double of_param = norm(p), of_grad = norm(grad);
+  double trust = 1;
+  if ((decay != 0 || setting(run, "always_adapt", 0) != 0) && of_param > 0 && of_grad > 0) {
+    trust = setting(run, "trust_coefficient", 1e-3) * of_param /
+            (of_grad + decay * of_param + setting(run, "eps", 1e-8));
+  }
+  for (size_t i = 0; i < p.size(); i++) {
+    Real step = decayed(run, p[i], grad[i]) * Real(trust);
+    if (momentum != 0) {
+      m_[i] = has_momentum_ ? Real(momentum) * m_[i] + step : step;
+      step = setting(run, "nesterov", 0) != 0 ? step + Real(momentum) * m_[i] : m_[i];
+    }
+    p[i] = p[i] - Real(setting(run, "lr", 1)) * step;
+  }
+  has_momentum_ = momentum != 0;
 }
 
 template class Unsharded<float>;

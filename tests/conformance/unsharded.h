@@ -33,6 +33,8 @@ class Unsharded {
   void radam(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
   void nadam(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
   void rprop(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void lamb(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void lars(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
 
   std::vector<Real> m_, v_, more_;
   double product_ = 1;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/data/torch_traces: what torch.optim does with 64 parameters over 20 random gradients, and
-what Lion's paper does, which torch does not have.
+what the papers of Lion, LAMB and LARS do, which torch does not have.
 
     python tests/data/make_torch_traces.py        # needs torch 2.13.0, a CPU build is enough
 
@@ -32,7 +32,69 @@ TUPLES = {
     "step_sizes": (("step_size_min", "step_size_max"), (1e-6, 50)),
 }
 SPLIT = [key for keys, _ in TUPLES.values() for key in keys]
-FLAGS = ("amsgrad", "maximize", "nesterov", "centered", "decoupled_weight_decay")
+FLAGS = ("amsgrad", "maximize", "nesterov", "centered", "decoupled_weight_decay", "always_adapt")
+
+
+class Paper(torch.optim.Optimizer):
+    """A rule by its paper: each step in fp64, of numbers kept in fp32; a tensor is a layer."""
+
+    def __init__(self, params, foreach=False, **settings):
+        super().__init__(params, {**self.DEFAULTS, **settings})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    gradient = parameter.grad.double() * (-1 if group["maximize"] else 1)
+                    new = self.update(group, self.state[parameter], parameter.double(), gradient)
+                    parameter.copy_(new)
+
+    def kept(self, state, slot, parameter):
+        """The slot as it was kept, zeros at first."""
+        return state.get(slot, torch.zeros_like(parameter)).double()
+
+    def ratio(self, group, size, by, *norms):
+        adapts = group["weight_decay"] != 0 or group["always_adapt"]
+        return size / by if adapts and all(norm > 0 for norm in norms) else 1.0
+
+
+class Lamb(Paper):
+    DEFAULTS = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01}
+    DEFAULTS |= {"always_adapt": False, "maximize": False}
+
+    def update(self, group, state, parameter, gradient):
+        beta1, beta2 = group["betas"]
+        state["step"] = state.get("step", 0) + 1
+        average = beta1 * self.kept(state, "exp_avg", parameter) + (1 - beta1) * gradient
+        square = beta2 * self.kept(state, "exp_avg_sq", parameter) + (1 - beta2) * gradient**2
+        state["exp_avg"], state["exp_avg_sq"] = average.float(), square.float()
+        m_hat = average / (1 - beta1 ** state["step"])
+        v_hat = square / (1 - beta2 ** state["step"])
+        direction = m_hat / (v_hat.sqrt() + group["eps"]) + group["weight_decay"] * parameter
+        norms = parameter.norm(), direction.norm()
+        return parameter - group["lr"] * self.ratio(group, *norms, *norms) * direction
+
+
+class Lars(Paper):
+    DEFAULTS = {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0, "nesterov": False}
+    DEFAULTS |= {"trust_coefficient": 1e-3, "eps": 1e-8, "always_adapt": False, "maximize": False}
+
+    def update(self, group, state, parameter, gradient):
+        norm, of_gradient = parameter.norm(), gradient.norm()
+        by = of_gradient + group["weight_decay"] * norm + group["eps"]
+        ratio = self.ratio(group, group["trust_coefficient"] * norm, by, norm, of_gradient)
+        step = ratio * (gradient + group["weight_decay"] * parameter)
+        if group["momentum"]:
+            if "momentum_buffer" in state:
+                buffer = group["momentum"] * state["momentum_buffer"].double() + step
+            else:
+                buffer = step
+            state["momentum_buffer"] = buffer.float()
+            step = step + group["momentum"] * buffer if group["nesterov"] else buffer
+        return parameter - group["lr"] * step
+
+
 OPTIMIZERS = {
     "adamw": torch.optim.AdamW,
     "adam": torch.optim.Adam,
@@ -44,6 +106,8 @@ OPTIMIZERS = {
     "radam": torch.optim.RAdam,
     "nadam": torch.optim.NAdam,
     "rprop": torch.optim.Rprop,
+    "lamb": Lamb,
+    "lars": Lars,
 }
 
 
@@ -154,6 +218,24 @@ def rprop_cases():
     yield "rprop_schedule", {"lr": 0.01}, {4: {"eta_plus": 1.7}, 9: {"step_size_max": 0.005}}
 
 
+def lamb_cases():
+    defaults = {"lr": 0.01, "weight_decay": 0.0}
+    yield from decay_cases("lamb", defaults, ("always_adapt", 1))
+    yield "lamb_betas", dict(defaults, beta1=0.6, beta2=0.95, eps=1e-4, weight_decay=0.1), {}
+    changes = {5: {"lr": 0.002}, 11: {"lr": 0.03, "weight_decay": 0.2, "beta1": 0.8}}
+    yield "lamb_schedule", defaults, changes
+
+
+def lars_cases():
+    defaults = {"lr": 0.5, "trust_coefficient": 0.02}
+    yield from decay_cases("lars", defaults, ("always_adapt", 1), ("momentum", 0.9))
+    steep = dict(defaults, momentum=0.8, weight_decay=0.1, nesterov=1)
+    yield "lars_nesterov", steep, {}
+    yield "lars_schedule", dict(steep, eps=0.1), {4: {"lr": 0.1}, 9: {"trust_coefficient": 0.1}}
+    pause = {6: {"momentum": 0.0}, 10: {"momentum": 0.9}}
+    yield "lars_paused_momentum", dict(defaults, momentum=0.9, weight_decay=0.1), pause
+
+
 def to_torch(settings, group):
     """torch's names, for the constructor or for a parameter group."""
     out = {k: bool(v) if k in FLAGS else v for k, v in settings.items() if k not in SPLIT}
@@ -204,6 +286,8 @@ PARAM_CASES = {
     "adamw": {"lr": 0.01, "weight_decay": 0.1},
     "sgd": {"lr": 0.05, "momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1},
     "rmsprop": {"lr": 0.01, "momentum": 0.5, "centered": 1, "weight_decay": 0.1},
+    "lamb": {"lr": 0.01, "weight_decay": 0.1},
+    "lars": {"lr": 0.5, "momentum": 0.9, "trust_coefficient": 0.02, "weight_decay": 0.1},
 }
 
 
@@ -262,6 +346,8 @@ def main():
         "radam": radam_cases("radam"),
         "nadam": nadam_cases(),
         "rprop": rprop_cases(),
+        "lamb": lamb_cases(),
+        "lars": lars_cases(),
     }
     for optimizer, of_optimizer in cases.items():
         for name, settings, changes in of_optimizer:

@@ -132,7 +132,9 @@ TEST(Load, training_goes_on_as_if_it_had_never_stopped) {
               {"adadelta", {{"rho", 0.5}}, {2}},
               {"radam", {{"decoupled_weight_decay", 1}, {"weight_decay", 0.1}}, {3}},
               {"nadam", {{"momentum_decay", 0.1}}, {1, 2}},
-              {"rprop", {{"lr", 0.25}}, {2}}};
+              {"rprop", {{"lr", 0.25}}, {2}},
+              {"lamb", {{"lr", 0.25}}, {1, 3}},
+              {"lars", {{"momentum", 0.9}, {"weight_decay", 0.1}}, {2}}};
   for (const auto& row : rows) {
     for (const int world : row.worlds) {
       ModelSpec spec = odd_model();

@@ -46,6 +46,7 @@ const std::vector<Plot> kPlots = {
     {"step", ZERO_OPTIMIZER_SGD, false, false, 0, false},
     {"step, foreign memory", ZERO_OPTIMIZER_SGD, false, true, 0, false},
     {"step that clips", ZERO_OPTIMIZER_SGD, false, false, 0.1, false},
+    {"step with norms of tensors", ZERO_OPTIMIZER_LARS, false, false, 0, false},
     {"step on reduced gradients", ZERO_OPTIMIZER_SGD, false, false, 0, true},
 };
 

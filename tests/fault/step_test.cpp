@@ -42,6 +42,7 @@ struct Strike {
   int signal;
   const char* first = nullptr;  // instead of `point`: where the first step passes this one first
   double max_grad_norm = 0;
+  int32_t optimizer = ZERO_OPTIMIZER_ADAMW;
 };
 
 Board* board = nullptr;
@@ -125,6 +126,7 @@ class TrainingRun {
     zero_options options;
     zero_options_init(&options, sizeof options);
     options.max_grad_norm = strike.max_grad_norm;
+    options.optimizer = strike.optimizer;
     if (failed("create", zero_create(&optim_, comm_, &options))) return false;
     const int64_t sizes[] = {5000, 1, 300, 2500};
     zero_param params[4];
@@ -318,9 +320,17 @@ constexpr StepPoint kClips[] = {
     {"vote.after", true},    {"apply.begin", true},        {"apply.done", true},
     {"publish.begin", true}, {"publish.done", false, true}};
 
+constexpr StepPoint kHasNorms[] = {{"ready.after", true},
+                                   {"apply.begin", true},
+                                   {"trust.before", true},
+                                   {"trust.after", true},
+                                   {"publish.begin", true}};
+
 TEST_F(FaultTest, a_death_tells_every_survivor_whether_parameters_were_being_published) {
-  const auto kill_at = [&](int world, int victim, const StepPoint& point, double max_grad_norm) {
-    const std::vector<RankEnd> ends = run(world, {victim, -1, SIGKILL, point.name, max_grad_norm});
+  const auto kill_at = [&](int world, int victim, const StepPoint& point, double max_grad_norm,
+                           int32_t optimizer = ZERO_OPTIMIZER_ADAMW) {
+    const std::vector<RankEnd> ends =
+        run(world, {victim, -1, SIGKILL, point.name, max_grad_norm, optimizer});
     const std::string where = "world " + std::to_string(world) + ", rank " +
                               std::to_string(victim) + " killed at " + point.name;
     EXPECT_EQ(ends[static_cast<size_t>(victim)].signal, SIGKILL) << where;
@@ -338,6 +348,8 @@ TEST_F(FaultTest, a_death_tells_every_survivor_whether_parameters_were_being_pub
     for (int victim = 0; victim < world; victim++) {
       for (const StepPoint& point : kOnePass) kill_at(world, victim, point, 0);
       for (const StepPoint& point : kClips) kill_at(world, victim, point, 0.5);
+      for (const StepPoint& point : kHasNorms)
+        kill_at(world, victim, point, 0, ZERO_OPTIMIZER_LAMB);
       if (HasFailure()) return;
     }
   }

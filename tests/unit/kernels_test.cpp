@@ -412,6 +412,51 @@ TEST_P(EveryUpdate, every_element_gets_the_same_update_wherever_it_lies) {
   }
 }
 
+// ---- The second walk of LAMB
+
+TEST_P(EveryIsa, the_step_of_lamb_has_the_scalar_bits_and_writes_the_parameter_alone) {
+  const Rule& lamb = *find_rule(int32_t{ZERO_OPTIMIZER_LAMB});
+  std::vector<double> settings;
+  for (const Setting& setting : lamb.settings) settings.push_back(setting.initial);
+  size_t turn = 0;
+  for_each_case([&](const Case& c) {
+    settings[static_cast<size_t>(find_setting(lamb, "weight_decay"))] = turn++ % 2 == 0 ? 0.1 : 0;
+    Scalars scalars = lamb.prepare({settings, 1 + int64_t(random_() % 50), ~0u, 0.25});
+    scalars.value[kTrusted] *= 7.25;
+    Updated expected = random_run(random_, lamb, c);
+    Updated actual = expected;
+    const HostileCaller caller;
+    const FloatEnvironment environment;
+    table_.step_lamb(actual.run(lamb, 0b11), scalars);
+    scalar_.step_lamb(expected.run(lamb, 0b11), scalars);
+    expect_same(actual, expected);
+  });
+}
+
+/// What the update turned the parameter into is what the step goes along, bit for bit.
+TEST_P(EveryIsa, the_step_of_lamb_goes_along_the_direction_of_its_update) {
+  const Rule& lamb = *find_rule(int32_t{ZERO_OPTIMIZER_LAMB});
+  for (const double decay : {0.0, 0.1}) {
+    std::vector<double> settings;
+    for (const Setting& setting : lamb.settings) settings.push_back(setting.initial);
+    settings[static_cast<size_t>(find_setting(lamb, "weight_decay"))] = decay;
+    Scalars scalars = lamb.prepare({settings, 3, ~0u, 0.25});
+    scalars.value[kTrusted] = 0.37;
+    Updated updated = random_run(random_, lamb, {1000, 3, Kind::ordinary});
+    Updated stepped = updated;
+    const Updated before = updated;
+    const FloatEnvironment environment;
+    table_.update[ZERO_OPTIMIZER_LAMB](updated.run(lamb, 0b11), scalars);
+    UpdateRun run = stepped.run(lamb, 0b11);
+    for (int slot : {0, 1}) run.slots[slot] = updated.run(lamb, 0b11).slots[slot];
+    table_.step_lamb(run, scalars);
+    for (size_t i = 0; i < 1000; ++i) {
+      const volatile float length = updated.param.data()[i] * 0.37f;
+      ASSERT_EQ(stepped.param.data()[i], before.param.data()[i] - length) << i;
+    }
+  }
+}
+
 // Both results are contracted away by a fused multiply-add: 1 - x * x is 0 only where x * x was
 // rounded.
 TEST_P(EveryIsa, products_are_rounded_before_they_are_added) {

@@ -15,10 +15,13 @@
 
 #include "kernels/kernels.h"
 #include "kernels/rules.h"
+#include "whole_step.h"
 #include "zero.h"
 
 namespace zero {
 namespace {
+
+using test::whole_step;
 
 const Rule& rule_of(int32_t optimizer) { return *find_rule(optimizer); }
 
@@ -138,6 +141,25 @@ TEST(Rule, names_settings_and_defaults_are_those_of_the_header) {
         {"eta_plus", 1.2},
         {"step_size_min", 1e-6},
         {"step_size_max", 50},
+        {"maximize", 0}}},
+      {ZERO_OPTIMIZER_LAMB,
+       "lamb",
+       {{"lr", 1e-3},
+        {"beta1", 0.9},
+        {"beta2", 0.999},
+        {"eps", 1e-6},
+        {"weight_decay", 0.01},
+        {"always_adapt", 0},
+        {"maximize", 0}}},
+      {ZERO_OPTIMIZER_LARS,
+       "lars",
+       {{"lr", 1},
+        {"momentum", 0},
+        {"weight_decay", 0},
+        {"nesterov", 0},
+        {"trust_coefficient", 1e-3},
+        {"eps", 1e-8},
+        {"always_adapt", 0},
         {"maximize", 0}}}};
   ASSERT_EQ(std::size(expected), size_t{kRuleCount});
   for (const auto& row : expected) {
@@ -159,7 +181,7 @@ TEST(Rule, names_settings_and_defaults_are_those_of_the_header) {
   }
   EXPECT_EQ(find_rule(-1), nullptr);
   EXPECT_EQ(find_rule(kRuleCount), nullptr);
-  EXPECT_EQ(find_rule(std::string_view("lamb")), nullptr);
+  EXPECT_EQ(find_rule(std::string_view("muon")), nullptr);
   EXPECT_EQ(find_setting(rule_of(ZERO_OPTIMIZER_SGD), "beta1"), -1);
 }
 
@@ -170,6 +192,7 @@ TEST(Rule, settings_refuse_what_their_range_excludes) {
   const Rule& sgd = rule_of(ZERO_OPTIMIZER_SGD);
   const Rule& adadelta = rule_of(ZERO_OPTIMIZER_ADADELTA);
   const Rule& rprop = rule_of(ZERO_OPTIMIZER_RPROP);
+  const Rule& lars = rule_of(ZERO_OPTIMIZER_LARS);
   const struct {
     const Rule& rule;
     const char* name;
@@ -185,6 +208,8 @@ TEST(Rule, settings_refuse_what_their_range_excludes) {
               {sgd, "dampening", {0, -3, 1e9}, {nan, infinity, -infinity}, "finite"},
               {sgd, "nesterov", {0, 1}, {3}, "0 or 1"},
               {adadelta, "rho", {0, 0.9, 1}, {-0.1, 1.01, nan}, "in [0, 1]"},
+              {lars, "trust_coefficient", {0, 1e-3, 2}, {-1, nan}, "finite and at least 0"},
+              {lars, "always_adapt", {0, 1}, {2, nan}, "0 or 1"},
               {rprop, "eta_minus", {1e-9, 0.5}, {0, 1, -1, nan}, "in (0, 1)"},
               {rprop, "eta_plus", {1.01, 30}, {1, 0, infinity, nan}, "finite and above 1"}};
   for (const auto& row : rows) {
@@ -207,11 +232,13 @@ TEST(Rule, slots_are_torchs_and_used_only_where_settings_ask) {
     EXPECT_EQ(rule.slots_used(defaults(rule)), 0b011u);
     EXPECT_EQ(rule.slots_used(with(rule, {{"amsgrad", 1}})), 0b111u);
   }
-  const Rule& sgd = rule_of(ZERO_OPTIMIZER_SGD);
-  ASSERT_EQ(sgd.slots.size(), 1u);
-  EXPECT_STREQ(sgd.slots[0], "momentum_buffer");
-  EXPECT_EQ(sgd.slots_used(defaults(sgd)), 0u);
-  EXPECT_EQ(sgd.slots_used(with(sgd, {{"momentum", 1e-300}})), 1u);
+  for (const int32_t optimizer : {ZERO_OPTIMIZER_SGD, ZERO_OPTIMIZER_LARS}) {
+    const Rule& rule = rule_of(optimizer);
+    ASSERT_EQ(rule.slots.size(), 1u);
+    EXPECT_STREQ(rule.slots[0], "momentum_buffer");
+    EXPECT_EQ(rule.slots_used(defaults(rule)), 0u);
+    EXPECT_EQ(rule.slots_used(with(rule, {{"momentum", 1e-300}})), 1u);
+  }
   const Rule& rmsprop = rule_of(ZERO_OPTIMIZER_RMSPROP);
   EXPECT_EQ(rmsprop.slots_used(defaults(rmsprop)), 0b001u);
   EXPECT_EQ(rmsprop.slots_used(with(rmsprop, {{"momentum", 0.1}})), 0b011u);
@@ -226,7 +253,8 @@ TEST(Rule, slots_are_torchs_and_used_only_where_settings_ask) {
               {ZERO_OPTIMIZER_ADADELTA, {"square_avg", "acc_delta"}},
               {ZERO_OPTIMIZER_RADAM, {"exp_avg", "exp_avg_sq"}},
               {ZERO_OPTIMIZER_NADAM, {"exp_avg", "exp_avg_sq"}},
-              {ZERO_OPTIMIZER_RPROP, {"prev", "step_size"}}};
+              {ZERO_OPTIMIZER_RPROP, {"prev", "step_size"}},
+              {ZERO_OPTIMIZER_LAMB, {"exp_avg", "exp_avg_sq"}}};
   for (const auto& row : rows) {
     const Rule& rule = rule_of(row.optimizer);
     EXPECT_TRUE(
@@ -336,7 +364,7 @@ Fuzzy operator/(Fuzzy a, Fuzzy b) {
 }
 Fuzzy root(Fuzzy a) {
   const double value = std::sqrt(a.value);
-  return {value, a.error / (2 * value) + value};
+  return {value, value == 0 ? 0 : a.error / (2 * value) + value};
 }
 Fuzzy larger(Fuzzy a, Fuzzy b) { return {std::max(a.value, b.value), std::max(a.error, b.error)}; }
 double sign(double value) { return value > 0 ? 1 : value < 0 ? -1 : 0; }
@@ -496,13 +524,6 @@ constexpr double kShare = 1;
 template <>
 constexpr double kShare<double> = 1e-4;
 
-UpdateKernelOf<float> kernel_for(const KernelTable& table, int32_t optimizer, float) {
-  return table.update[optimizer];
-}
-UpdateKernelOf<double> kernel_for(const KernelTable& table, int32_t optimizer, double) {
-  return table.update_wide[optimizer];
-}
-
 template <class Real>
 void check_rule_in(int32_t optimizer, const std::vector<double>& settings, int64_t step, bool first,
                    std::mt19937_64& random) {
@@ -524,7 +545,7 @@ void check_rule_in(int32_t optimizer, const std::vector<double>& settings, int64
       {settings, step, first ? 0u : ~0u, factor, product_before(rule, settings, step)});
   const UpdateRunOf<Real> run{
       param.data(), grad.data(), {slots[0].data(), slots[1].data(), slots[2].data()}, kElements};
-  kernel_for(kernel_table(Isa::scalar), optimizer, Real{})(run, scalars);
+  kernel_table(Isa::scalar).update_of<Real>(optimizer)(run, scalars);
 
   constexpr double tolerance = kTolerance * kShare<Real>;
   const Values values{rule, settings};
@@ -596,7 +617,7 @@ TEST(Rule, sgd_follows_the_published_formula) {
 
 TEST(Rule, all_others_follow_their_published_formulas) {
   std::mt19937_64 random(6);
-  for (int32_t optimizer = ZERO_OPTIMIZER_RMSPROP; optimizer < kRuleCount; ++optimizer) {
+  for (int32_t optimizer = ZERO_OPTIMIZER_RMSPROP; optimizer < ZERO_OPTIMIZER_LAMB; ++optimizer) {
     const Rule& rule = rule_of(optimizer);
     for (int combination = 0; combination < 64; ++combination) {
       const auto bit = [&](int place) -> double { return combination >> place & 1; };
@@ -623,6 +644,140 @@ TEST(Rule, all_others_follow_their_published_formulas) {
       }
     }
   }
+}
+
+/// The norm of what fp32 made, in first order.
+Fuzzy norm_of(const std::vector<Fuzzy>& values) {
+  double squares = 0, error = 0;
+  for (const Fuzzy& one : values) {
+    squares += one.value * one.value;
+    error += std::fabs(one.value) * one.error;
+  }
+  const double norm = std::sqrt(squares);
+  return {norm, norm == 0 ? 0 : error / norm};
+}
+
+/// A whole tensor's step by the papers of LAMB and LARS. `first`: the slots hold nothing.
+struct TensorModel {
+  const Values& s;
+  std::vector<Fuzzy> theta, g, slots[2];
+
+  Fuzzy ratio(Fuzzy size, Fuzzy by) const {
+    const bool adapts = s["weight_decay"] != 0 || s["always_adapt"] != 0;
+    return adapts && size.value > 0 && by.value > 0 ? size / by : Fuzzy{1};
+  }
+  void lamb(int64_t step) {
+    const Fuzzy norm = norm_of(theta);
+    std::vector<Fuzzy> u;
+    for (size_t i = 0; i < theta.size(); ++i) {
+      Model::mix(slots[0][i], s["beta1"], g[i]);
+      Model::mix(slots[1][i], s["beta2"], g[i] * g[i]);
+      const Fuzzy m_hat = slots[0][i] / c(1 - std::pow(s["beta1"], double(step)));
+      const Fuzzy v_hat = slots[1][i] / c(1 - std::pow(s["beta2"], double(step)));
+      u.push_back(m_hat / (root(v_hat) + c(s["eps"])) + c(s["weight_decay"]) * theta[i]);
+    }
+    const Fuzzy scale = c(s["lr"]) * ratio(norm, norm_of(u));
+    for (size_t i = 0; i < theta.size(); ++i) theta[i] = theta[i] - scale * u[i];
+  }
+  void lars(bool first) {
+    const Fuzzy norm = norm_of(theta), of_grad = norm_of(g);
+    Fuzzy local = ratio(c(s["trust_coefficient"]) * norm,
+                        of_grad + c(s["weight_decay"]) * norm + c(s["eps"]));
+    if (of_grad.value == 0) local = {1};
+    for (size_t i = 0; i < theta.size(); ++i) {
+      Fuzzy step = local * (g[i] + c(s["weight_decay"]) * theta[i]);
+      if (s["momentum"] != 0) {
+        slots[0][i] = first ? step : c(s["momentum"]) * slots[0][i] + step;
+        step = s["nesterov"] != 0 ? step + c(s["momentum"]) * slots[0][i] : slots[0][i];
+      }
+      theta[i] = theta[i] - c(s["lr"]) * step;
+    }
+  }
+};
+
+/// `zeros`: 1: the parameter is all zeros, 2: the gradient is, and with it all state.
+template <class Real>
+void check_tensor(int32_t optimizer, const std::vector<double>& settings, int64_t step, int zeros,
+                  std::mt19937_64& random) {
+  const Rule& rule = rule_of(optimizer);
+  std::normal_distribution<Real> normal;
+  const Values values{rule, settings};
+  TensorModel model{values, {}, {}, {}};
+  const double factor = 1.0 / 3;
+  std::vector<Real> param(kElements), grad(kElements), slots[2];
+  for (auto& slot : slots) slot.resize(kElements);
+  for (size_t i = 0; i < kElements; ++i) {
+    param[i] = zeros == 1 ? 0 : normal(random);
+    grad[i] = zeros == 2 ? 0 : normal(random) * std::pow(Real(10), Real(random() % 7) - 4);
+    for (size_t s = 0; s < rule.slots.size() && zeros != 2; ++s)
+      slots[s][i] = random_state(rule.slots[s], slots[0][i], random);
+    const double g = grad[i] * factor;
+    model.theta.push_back({param[i]});
+    model.g.push_back({values["maximize"] != 0 ? -g : g, 2 * std::fabs(g)});
+    for (size_t s = 0; s < 2; ++s) model.slots[s].push_back({slots[s][i]});
+  }
+  const UpdateRunOf<Real> run{
+      param.data(), grad.data(), {slots[0].data(), slots[1].data()}, kElements};
+  const StepContext context{settings, step, step == 1 ? 0u : ~0u, factor};
+  whole_step(kernel_table(Isa::scalar), optimizer, run, context);
+  optimizer == ZERO_OPTIMIZER_LAMB ? model.lamb(step) : model.lars(step == 1);
+  constexpr double kOne = 0x1p-23 * kShare<Real>;
+  for (size_t i = 0; i < kElements; ++i) {
+    ASSERT_NEAR(param[i], model.theta[i].value, kOne * model.theta[i].error) << "param " << i;
+    for (size_t s = 0; s < 2; ++s)
+      ASSERT_NEAR(slots[s][i], model.slots[s][i].value, kOne * model.slots[s][i].error)
+          << "slot " << s << " element " << i;
+  }
+}
+
+TEST(Rule, lamb_and_lars_follow_their_published_formulas) {
+  std::mt19937_64 random(8);
+  for (const int32_t optimizer : {ZERO_OPTIMIZER_LAMB, ZERO_OPTIMIZER_LARS}) {
+    const Rule& rule = rule_of(optimizer);
+    for (int combination = 0; combination < 64; ++combination) {
+      const auto bit = [&](int place) -> double { return combination >> place & 1; };
+      for (const int64_t step : {1, 2, 1000}) {
+        SCOPED_TRACE(std::string(rule.name) + " combination " + std::to_string(combination) +
+                     " step " + std::to_string(step));
+        const std::vector<Change> changes = {{"lr", 0.02},
+                                             {"eps", bit(5) != 0 ? 1e-6 : 1e-2},
+                                             {"weight_decay", bit(0) * 0.1},
+                                             {"always_adapt", bit(1)},
+                                             {"maximize", bit(2)},
+                                             {"momentum", bit(3) * 0.9},
+                                             {"nesterov", bit(4)},
+                                             {"trust_coefficient", bit(5) != 0 ? 0.7 : 0.01},
+                                             {"beta1", bit(3) != 0 ? 0.3 : 0.9},
+                                             {"beta2", bit(3) != 0 ? 0.8 : 0.999}};
+        for (const int zeros : {0, 1, 2}) {
+          check_tensor<float>(optimizer, with(rule, known(rule, changes)), step, zeros, random);
+          check_tensor<double>(optimizer, with(rule, known(rule, changes)), step, zeros, random);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(Rule, trust_ratios_are_1_where_a_norm_is_0_or_nothing_decays_and_keep_a_nan) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const int32_t optimizer : {ZERO_OPTIMIZER_LAMB, ZERO_OPTIMIZER_LARS}) {
+    const Rule& rule = rule_of(optimizer);
+    const auto ratio = [&](double decay, double always, double param, double direction) {
+      return rule.trust->ratio(with(rule, {{"weight_decay", decay}, {"always_adapt", always}}),
+                               param, direction);
+    };
+    EXPECT_EQ(ratio(0, 0, 3, 2), 1) << rule.name;
+    for (const double decay : {0.0, 0.5}) {
+      EXPECT_EQ(ratio(decay, 1, 0, 2), 1) << rule.name;
+      EXPECT_EQ(ratio(decay, 1, 3, 0), 1) << rule.name;
+      EXPECT_TRUE(std::isnan(ratio(decay, 1, 3, nan))) << rule.name;
+      EXPECT_TRUE(std::isnan(ratio(decay, 1, nan, 3))) << rule.name;
+    }
+    EXPECT_EQ(ratio(0.5, 0, 3, 2), ratio(0.5, 1, 3, 2)) << rule.name;
+    EXPECT_NE(ratio(0.5, 0, 3, 2), 1) << rule.name;
+  }
+  EXPECT_EQ(rule_of(ZERO_OPTIMIZER_ADAMW).trust, nullptr);
 }
 
 // ---- What the formulas imply, bit for bit
@@ -653,14 +808,12 @@ Trained train(int32_t optimizer, const std::vector<double>& settings, float scal
   state.param[0] = first_param;
   for (int64_t step = 1; step <= 5; ++step) {
     for (float& value : grad) value = normal(random) * scale;
-    const Scalars scalars = rule.prepare(
-        {settings, step, step > 1 ? ~0u : 0u, factor, product_before(rule, settings, step)});
-    kernel_table(Isa::scalar)
-        .update[optimizer]({state.param.data(),
-                            grad.data(),
-                            {state.slots[0].data(), state.slots[1].data(), state.slots[2].data()},
-                            grad.size()},
-                           scalars);
+    const UpdateRun run{state.param.data(),
+                        grad.data(),
+                        {state.slots[0].data(), state.slots[1].data(), state.slots[2].data()},
+                        grad.size()};
+    whole_step(kernel_table(Isa::scalar), optimizer, run,
+               {settings, step, step > 1 ? ~0u : 0u, factor, product_before(rule, settings, step)});
   }
   return state;
 }
@@ -754,8 +907,9 @@ TEST(Rule, a_nan_reaches_the_parameter_unless_only_its_sign_counts_in_torch) {
     float param = 1, slots[kMaxSlots] = {0.5f, 0.5f, 0.5f};
     const float grad = std::numeric_limits<float>::quiet_NaN();
     const UpdateRun run{&param, &grad, {&slots[0], &slots[1], &slots[2]}, 1};
-    const Scalars scalars = rule.prepare({defaults(rule), 2, ~0u, 1, 0.5});
-    EXPECT_EQ(kernel_table(best_isa()).update[optimizer](run, scalars), 1u) << rule.name;
+    const std::vector<double> settings = defaults(rule);
+    EXPECT_EQ(whole_step(kernel_table(best_isa()), optimizer, run, {settings, 2, ~0u, 1, 0.5}), 1u)
+        << rule.name;
     if (optimizer == ZERO_OPTIMIZER_RPROP) {
       EXPECT_EQ(param, 1) << rule.name;
     } else {

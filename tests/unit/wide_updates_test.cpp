@@ -74,6 +74,14 @@ struct WideRun {
     return kernel(run, scalars);
   }
 
+  void step(StepKernelOf<double> kernel, const Scalars& scalars) {
+    kernel({param.data() + kMargin,
+            nullptr,
+            {slots[0].data() + kMargin - 1, slots[1].data() + kMargin - 2},
+            count},
+           scalars);
+  }
+
   /// Gradients become their sum.
   uint64_t sum() {
     uint64_t nonfinite = 0;
@@ -145,6 +153,29 @@ TEST_P(EveryWideUpdate, sums_the_ranks_and_has_the_bits_of_the_scalar_one_on_the
           expect_same(actual.slots[s], expected.slots[s], "slot");
         }
         if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(WideUpdates, the_step_of_lamb_has_the_bits_of_the_scalar_one) {
+  const Rule& lamb = *find_rule(int32_t{ZERO_OPTIMIZER_LAMB});
+  const FloatEnvironment environment;
+  std::mt19937_64 random(18);
+  for (const Isa isa : available_isas()) {
+    for (const Kind kind : {Kind::ordinary, Kind::any_exponent, Kind::denormal, Kind::special}) {
+      for (const size_t count : {1, 7, 8, 9, 31, 100}) {
+        for (const uint64_t choice : {0, 1}) {
+          Scalars scalars = lamb.prepare({choose(lamb, choice), 5, ~0u, 1});
+          scalars.value[kTrusted] *= 1.0 / 3;
+          WideRun actual(random, lamb, count, kind, 1);
+          WideRun expected = actual;
+          actual.step(kernel_table(isa).step_lamb_wide, scalars);
+          expected.step(kernel_table(Isa::scalar).step_lamb_wide, scalars);
+          expect_same(actual.param, expected.param, "param");
+          for (size_t s : {0, 1}) expect_same(actual.slots[s], expected.slots[s], "slot");
+          if (HasFatalFailure()) return;
+        }
       }
     }
   }

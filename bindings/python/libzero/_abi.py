@@ -74,6 +74,8 @@ OPTIMIZERS = {
     "radam": 8,
     "nadam": 9,
     "rprop": 10,
+    "lamb": 11,
+    "lars": 12,
 }
 PARTITIONS = {"even": 0, "greedy": 1, "greedy_in_order": 2, "manual": 3}
 NONFINITES = {"ignore": 0, "skip": 1, "error": 2}

@@ -34,6 +34,11 @@ pub enum Optimizer {
     NAdam,
     /// lr (the first step size), eta_minus, eta_plus, step_size_min, step_size_max, maximize.
     Rprop,
+    /// lr, beta1, beta2, eps, weight_decay (in the direction), always_adapt, maximize. Each tensor's step
+    /// is scaled by the norms of the whole tensor.
+    Lamb,
+    /// lr, momentum, weight_decay, nesterov, trust_coefficient, eps, always_adapt, maximize; likewise.
+    Lars,
 }
 
 /// Who owns what.
@@ -173,6 +178,8 @@ impl Options {
                 Optimizer::RAdam => sys::ZERO_OPTIMIZER_RADAM,
                 Optimizer::NAdam => sys::ZERO_OPTIMIZER_NADAM,
                 Optimizer::Rprop => sys::ZERO_OPTIMIZER_RPROP,
+                Optimizer::Lamb => sys::ZERO_OPTIMIZER_LAMB,
+                Optimizer::Lars => sys::ZERO_OPTIMIZER_LARS,
             },
             partition: match self.partition {
                 Partition::Even => sys::ZERO_PARTITION_EVEN,

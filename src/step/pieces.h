@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walks over this rank's share by pieces: a piece is one parameter's part of one block of the grid.
+#pragma once
+
+#include "step/memory.h"
+#include "step/norm.h"
+#include "step/share.h"
+
+namespace zero {
+
+struct Piece {
+  size_t view;
+  const Section& section;
+  size_t first;  // element of the view
+  size_t count;
+  std::byte* sums;
+};
+
+/// Walk the pieces of elements [begin, end) of the views with a gradient; a piece belongs to whom
+/// its first element does.
+template <class Walk>
+void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin, int64_t end,
+                 const Walk& walk) {
+  int64_t passed = 0;
+  for (size_t v = 0; v < memory.views.size() && passed < end; v++) {
+    const View& view = memory.views[v];
+    if (view.cls < 0) continue;
+    if (passed + view.segment.count > begin) {
+      const Section& section = optim.plan.section(view.segment.section);
+      for_each_piece(optim.plan, view.segment, [&](int64_t first, int64_t count) {
+        if (passed + first < begin || passed + first >= end) return;
+        const auto skipped = static_cast<size_t>(first);
+        std::byte* const sums =
+            view.reduced == nullptr ? nullptr : view.reduced + skipped * size_of(section.sum());
+        walk(Piece{v, section, skipped, static_cast<size_t>(count), sums});
+      });
+    }
+    passed += view.segment.count;
+  }
+}
+
+/// Deal the views with a gradient over the threads, at ends of blocks: on each, `walk` gets its
+/// elements.
+inline void share_out_views(
+    const Optimizer& optim, const StepMemory& memory,
+    const std::function<void(int thread, int64_t begin, int64_t end)>& walk) {
+  int64_t elements = 0;
+  for (const View& view : memory.views) elements += view.cls < 0 ? 0 : view.segment.count;
+  share_out(*optim.pool, elements, kBlock, walk);
+}
+
+/// Of every element that has a gradient, bytes_of(its section) were read or written.
+template <class Bytes>
+void count_moved(Optimizer& optim, const StepMemory& memory, const Bytes& bytes_of) {
+  for (const View& view : memory.views) {
+    if (view.cls < 0) continue;
+    const size_t bytes = bytes_of(optim.plan.section(view.segment.section));
+    optim.counters.moved_bytes += view.segment.count * static_cast<int64_t>(bytes);
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/tiles.h"
+
+#include <algorithm>
+
+#include "step/reduce.h"
+
+namespace zero {
+namespace {
+
+const KernelTable& kernels() { return kernel_table(best_isa()); }
+
+}  // namespace
+
+std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory,
+                                     double factor) {
+  std::vector<Scalars> scalars;
+  for (const UpdateClass& cls : memory.classes) {
+    const auto param = static_cast<size_t>(cls.param);
+    const std::array<double, kMaxSettings> settings = optim.settings_of(param);
+    scalars.push_back(optim.options.rule->prepare(
+        {.settings = std::span(settings).first(optim.options.rule->settings.size()),
+         .step = optim.progress[param].step + 1,
+         .live_slots = optim.progress[param].live_slots,
+         .factor = factor,
+         .product = optim.progress[param].product}));
+  }
+  return scalars;
+}
+
+TileGradients::TileGradients(const Optimizer& optim, const StepMemory& memory, bool fused)
+    : optim_(optim), memory_(memory), fused_(fused), in_(fused ? memory.source_width : 1) {}
+
+/// Sums were rounded when they were made.
+DType TileGradients::rounding_of(const Section& section) const {
+  return fused_ ? rounding(optim_, memory_, section) : DType::none;
+}
+
+template <class Real>
+void TileGradients::take(const Section& section, const std::byte* const* sources, int64_t at,
+                         UpdateRunOf<Real>& update) {
+  const DType from = dtype(section);
+  for (size_t i = 0; i < in_.size(); i++)
+    in_[i] = sources[i] == nullptr ? kZeros : sources[i] + at * static_cast<int64_t>(size_of(from));
+  const DType rounded = rounding_of(section);
+  if (from == section.sum() && rounded == DType::none) {
+    const auto* const reals = reinterpret_cast<const Real* const*>(in_.data());
+    update.grad = reals[0];
+    update.others = reals + 1;
+    update.other_count = static_cast<int>(in_.size()) - 1;
+    return;
+  }
+  if (rounded == DType::none) {
+    kernels().reduction(section.sum(), from, Norm::none)(
+        sum_, in_.data(), static_cast<int>(in_.size()), update.count);
+  } else {
+    reduce_rounded(kernels(), rounded, from, Norm::none, reinterpret_cast<float*>(sum_), in_,
+                   update.count, reinterpret_cast<float*>(scratch_));
+  }
+  update.grad = reinterpret_cast<const Real*>(sum_);
+}
+
+template void TileGradients::take(const Section&, const std::byte* const*, int64_t,
+                                  UpdateRunOf<float>&);
+template void TileGradients::take(const Section&, const std::byte* const*, int64_t,
+                                  UpdateRunOf<double>&);
+
+uint64_t TileGradients::nonfinite(const Section& section, int64_t begin, int64_t end) {
+  Reducer reducer(kernels(), 0);
+  const DType from = dtype(section);
+  std::vector<const void*> part(in_.size());
+  for (int64_t at = begin; at < end; at += kTile) {
+    for (size_t i = 0; i < in_.size(); i++)
+      part[i] = static_cast<const std::byte*>(in_[i]) + at * static_cast<int64_t>(size_of(from));
+    reducer.reduce(section.sum(), from, sum_, part, static_cast<size_t>(std::min(kTile, end - at)),
+                   rounding_of(section));
+  }
+  return reducer.record().nonfinite;
+}
+
+std::byte* load_master(const Optimizer& optim, const Section& section, std::byte* param,
+                       std::byte* kept, std::byte* room, size_t count) {
+  switch (optim.master_of(section)) {
+    case Master::param:
+      break;
+    case Master::full:
+      return kept;
+    case Master::remainder:
+      kernels().join_remainder(reinterpret_cast<float*>(room),
+                               reinterpret_cast<const uint16_t*>(param),
+                               reinterpret_cast<const uint16_t*>(kept), count);
+      return room;
+  }
+  return param;
+}
+
+void store_master(const Optimizer& optim, const Section& section, std::byte* param, std::byte* kept,
+                  const std::byte* master, size_t count) {
+  const auto* const values = reinterpret_cast<const float*>(master);
+  auto* const rounded = reinterpret_cast<uint16_t*>(param);
+  switch (optim.master_of(section)) {
+    case Master::param:
+      break;
+    case Master::full:
+      kernels().narrow(section.dtype)(rounded, values, count);
+      break;
+    case Master::remainder:
+      kernels().split_remainder(rounded, reinterpret_cast<uint16_t*>(kept), values, count);
+      break;
+  }
+}
+
+}  // namespace zero

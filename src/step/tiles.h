@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What walks over a share do with a tile of it: sum its gradients, find its masters and put them
+// back.
+#pragma once
+
+#include "step/memory.h"
+#include "step/norm.h"
+#include "step/share.h"
+
+namespace zero {
+
+/// Scalars of every class for the step about to be made.
+std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory,
+                                     double factor);
+
+/// One thread's gradients, a tile at a time: of all ranks (`fused`), or the reduced ones.
+class TileGradients {
+ public:
+  TileGradients(const Optimizer& optim, const StepMemory& memory, bool fused);
+
+  /// Whether values must be converted before an update can take them; then a tile has at most
+  /// kBlock elements.
+  bool converts(const Section& section) const {
+    return dtype(section) != section.sum() || rounding_of(section) != DType::none;
+  }
+
+  /// Give `update` the gradients of its tile, which begins at element `at` of every source. They
+  /// are summed by the update itself, or here where their type is not the sum's.
+  template <class Real>
+  void take(const Section& section, const std::byte* const* sources, int64_t at,
+            UpdateRunOf<Real>& update);
+
+  /// How many of the sums of elements [begin, end) of the tile last taken are not finite.
+  uint64_t nonfinite(const Section& section, int64_t begin, int64_t end);
+
+ private:
+  DType dtype(const Section& section) const { return fused_ ? section.grad_dtype : section.sum(); }
+  DType rounding_of(const Section& section) const;
+
+  const Optimizer& optim_;
+  const StepMemory& memory_;
+  const bool fused_;
+  std::vector<const void*> in_;
+  alignas(64) std::byte sum_[kTile * sizeof(double)];
+  alignas(64) std::byte scratch_[kBlock * sizeof(float)];
+};
+
+/// The values to update: the parameter itself, or what is kept of its master, or the master made of
+/// both in `room`.
+std::byte* load_master(const Optimizer& optim, const Section& section, std::byte* param,
+                       std::byte* kept, std::byte* room, size_t count);
+void store_master(const Optimizer& optim, const Section& section, std::byte* param, std::byte* kept,
+                  const std::byte* master, size_t count);
+
+}  // namespace zero

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/trust.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "base/os.h"
+#include "kernels/clamp.h"
+#include "step/pieces.h"
+#include "step/tiles.h"
+
+namespace zero {
+namespace {
+
+const KernelTable& kernels() { return kernel_table(best_isa()); }
+
+/// Of one piece: sums of squares.
+struct Squares {
+  double param = 0;
+  double direction = 0;
+};
+
+/// Of one tensor, or what one rank has of it. Trivially copyable: ranks exchange it as bytes.
+struct TensorNorms {
+  ExactSum param, direction;
+
+  void add(const Squares& piece) {
+    param.add(piece.param);
+    direction.add(piece.direction);
+  }
+  void add(const TensorNorms& other) {
+    param.add(other.param);
+    direction.add(other.direction);
+  }
+};
+
+Squares value_of(const TensorNorms& norms) {
+  return {norms.param.value(), norms.direction.value()};
+}
+
+/// The exact sum of a whole tensor's pieces, rounded; of two, their sum is that itself.
+Squares total(std::span<const Squares> pieces) {
+  if (pieces.empty()) return {};
+  if (pieces.size() == 1) return pieces[0];
+  if (pieces.size() == 2)
+    return {pieces[0].param + pieces[1].param, pieces[0].direction + pieces[1].direction};
+  TensorNorms norms;
+  for (const Squares& piece : pieces) norms.add(piece);
+  return value_of(norms);
+}
+
+/// One thread's walk: takes the squares of pieces, and updates moments where the rule says so.
+class Measurer {
+ public:
+  Measurer(const Optimizer& optim, const StepMemory& memory, const std::vector<Scalars>& scalars,
+           bool fused)
+      : optim_(optim),
+        memory_(memory),
+        scalars_(scalars),
+        fused_(fused),
+        of_update_(optim.options.rule->trust->of_update),
+        gradients_(optim, memory, fused) {}
+
+  Squares measure(const Piece& piece) {
+    return piece.section.sum() == DType::f64 ? measure_as<double>(piece) : measure_as<float>(piece);
+  }
+  uint64_t nonfinite() const { return nonfinite_; }
+
+ private:
+  template <class Real>
+  Squares measure_as(const Piece& piece) {
+    const View& view = memory_.views[piece.view];
+    const int64_t share = view.segment.share + static_cast<int64_t>(piece.first);
+    std::byte* const own = memory_.view_targets[piece.view * memory_.target_width] +
+                           piece.first * size_of(piece.section.dtype);
+    const std::byte* const param =
+        load_master(optim_, piece.section, own,
+                    optim_.slot(kMasterSlot, view.segment.section, share), room_, piece.count);
+    Real* const direction = reinterpret_cast<Real*>(room_);
+    Squares squares;
+    squares.param = take(piece, param);  // which is in room_ then
+    const Scalars& scalars = scalars_[static_cast<size_t>(view.cls)];
+    if (of_update_) {
+      update(piece, share, direction, scalars);
+    } else {
+      scale(direction, reinterpret_cast<const Real*>(piece.sums), piece.count,
+            static_cast<Real>(scalars.factor));
+    }
+    squares.direction = take(piece, room_);
+    return squares;
+  }
+
+  /// The sum of squares of `values`, which are copied to room_.
+  double take(const Piece& piece, const std::byte* values) {
+    const DType type = piece.section.sum();
+    const void* const in = values;
+    return kernels().reduction(type, type, Norm::squares)(room_, &in, 1, piece.count).norm;
+  }
+
+  /// Turn the parameter in `direction` into the direction of its update.
+  template <class Real>
+  void update(const Piece& piece, int64_t share, Real* direction, const Scalars& scalars) {
+    const View& view = memory_.views[piece.view];
+    UpdateRunOf<Real> run{};
+    run.param = direction;
+    run.count = piece.count;
+    for (size_t slot = 0; slot < optim_.options.rule->slots.size(); slot++) {
+      run.slots[slot] =
+          reinterpret_cast<Real*>(optim_.slot(static_cast<int>(slot), view.segment.section, share));
+    }
+    const std::byte* const reduced = view.reduced;
+    const std::byte* const* sources =
+        fused_ ? &memory_.view_sources[piece.view * memory_.source_width] : &reduced;
+    gradients_.take(piece.section, sources, static_cast<int64_t>(piece.first), run);
+    const uint64_t found = kernels().update_of<Real>(optim_.options.optimizer)(run, scalars);
+    if (fused_) nonfinite_ += found;
+  }
+
+  const Optimizer& optim_;
+  const StepMemory& memory_;
+  const std::vector<Scalars>& scalars_;
+  const bool fused_, of_update_;
+  TileGradients gradients_;
+  uint64_t nonfinite_ = 0;
+  alignas(64) std::byte room_[kBlock * sizeof(double)];
+};
+
+/// The place of every view's first piece among all.
+std::vector<size_t> number_pieces(const Optimizer& optim, const StepMemory& memory) {
+  std::vector<size_t> firsts;
+  size_t pieces = 0;
+  for (const View& view : memory.views) {
+    firsts.push_back(pieces);
+    if (view.cls >= 0)
+      for_each_piece(optim.plan, view.segment, [&](int64_t, int64_t) { pieces++; });
+  }
+  firsts.push_back(pieces);
+  return firsts;
+}
+
+/// The squares of all pieces, in order.
+std::vector<Squares> measure_share(Call& call, const Optimizer& optim, const StepMemory& memory,
+                                   const std::vector<Scalars>& scalars, bool fused,
+                                   const std::vector<size_t>& firsts, uint64_t* nonfinite) {
+  std::vector<Squares> squares(firsts.back());
+  std::atomic<uint64_t> found = 0;
+  share_out_views(optim, memory, [&](int thread, int64_t begin, int64_t end) {
+    Measurer measurer(optim, memory, scalars, fused);
+    int pieces = 0;
+    bool aborted = false;
+    walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
+      if (aborted) return;
+      const Segment& segment = memory.views[piece.view].segment;
+      const int64_t at = (optim.plan.grid(segment.param) + segment.first) % kBlock;
+      const auto number = static_cast<size_t>((at + static_cast<int64_t>(piece.first)) / kBlock);
+      squares[firsts[piece.view] + number] = measurer.measure(piece);
+      if (++pieces % 128 == 0) {
+        aborted = call.comm().aborted();
+        if (thread == 0) call.progress();
+      }
+    });
+    found += measurer.nonfinite();
+  });
+  *nonfinite += found;
+  return squares;
+}
+
+/// What the walk read and wrote.
+void count_read(Optimizer& optim, const StepMemory& memory, bool fused) {
+  const bool of_update = optim.options.rule->trust->of_update;
+  const uint32_t used = optim.slots_used();
+  count_moved(optim, memory, [&](const Section& section) {
+    const bool keeps = optim.master_of(section) == Master::full;
+    size_t bytes =
+        optim.slot_size(kMasterSlot, section) + (keeps ? 0 : size_of(section.dtype)) +
+        (fused ? memory.source_width * size_of(section.grad_dtype) : size_of(section.sum()));
+    for (int slot = 0; of_update && slot < kMaxSlots; slot++) {
+      if (used >> slot & 1) bytes += 2 * optim.slot_size(slot, section);
+    }
+    return bytes;
+  });
+}
+
+/// The place of a parameter in StepMemory::cut, or its end.
+size_t place_in_cut(const StepMemory& memory, int64_t param) {
+  const auto found = std::lower_bound(memory.cut.begin(), memory.cut.end(), param);
+  const bool is_cut = found != memory.cut.end() && *found == param;
+  return is_cut ? static_cast<size_t>(found - memory.cut.begin()) : memory.cut.size();
+}
+
+/// Every rank's part of the cut tensors, added up.
+Result<std::vector<TensorNorms>> exchange_norms(Call& call, const std::vector<TensorNorms>& mine) {
+  if (mine.empty()) return mine;
+  const auto ranks = static_cast<size_t>(call.world());
+  std::vector<TensorNorms> all(ranks * mine.size()), total(mine.size());
+  os().reached("trust.before");
+  ZERO_TRY(call.exchange("norms of tensors", std::as_bytes(std::span(mine)),
+                         std::as_writable_bytes(std::span(all))));
+  os().reached("trust.after");
+  for (size_t i = 0; i < all.size(); i++) total[i % mine.size()].add(all[i]);
+  return total;
+}
+
+}  // namespace
+
+std::vector<int64_t> cut_params(const Optimizer& optim, const StepMemory& memory) {
+  std::vector<int64_t> cut;
+  for (int64_t param = 0; param < optim.plan.params(); param++) {
+    const bool present = memory.present.empty() || memory.present[static_cast<size_t>(param)];
+    if (present && optim.plan.owner(param) == ZERO_OWNER_SPLIT) cut.push_back(param);
+  }
+  return cut;
+}
+
+Result<std::vector<double>> trust_ratios(Call& call, Optimizer& optim, const StepMemory& memory,
+                                         const std::vector<Scalars>& scalars, bool fused,
+                                         uint64_t* nonfinite) {
+  const std::vector<size_t> firsts = number_pieces(optim, memory);
+  const std::vector<Squares> squares =
+      measure_share(call, optim, memory, scalars, fused, firsts, nonfinite);
+  count_read(optim, memory, fused);
+  const std::span<const Squares> all = squares;
+  std::vector<TensorNorms> cut(memory.cut.size());
+  for (size_t v = 0; v < memory.views.size(); v++) {
+    const size_t place = place_in_cut(memory, memory.views[v].segment.param);
+    if (place == cut.size()) continue;
+    for (const Squares& piece : all.subspan(firsts[v], firsts[v + 1] - firsts[v]))
+      cut[place].add(piece);
+  }
+  cut = ZERO_TRY(exchange_norms(call, cut));
+
+  std::vector<double> ratios;
+  for (size_t v = 0; v < memory.views.size(); v++) {
+    const auto param = static_cast<size_t>(memory.views[v].segment.param);
+    const size_t place = place_in_cut(memory, memory.views[v].segment.param);
+    // What is not cut is one view.
+    const Squares sums = place < cut.size()
+                             ? value_of(cut[place])
+                             : total(all.subspan(firsts[v], firsts[v + 1] - firsts[v]));
+    ratios.push_back(optim.options.rule->trust->ratio(
+        optim.settings_of(param), std::sqrt(sums.param), std::sqrt(sums.direction)));
+  }
+  return ratios;
+}
+
+}  // namespace zero

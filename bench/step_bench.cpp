@@ -20,9 +20,9 @@ constexpr int kFirstStream = 16, kPlainWrite = 31;  // series; subjects come bef
 
 struct Settings {
   std::vector<int> ranks = {1, 2};
-  std::vector<Case> cases = {Case::direct,           Case::direct_clip, Case::direct_master,
-                             Case::direct_remainder, Case::foreign,     Case::collective,
-                             Case::reduce,           Case::clip,        Case::save};
+  std::vector<Case> cases = {
+      Case::direct,  Case::direct_clip, Case::lamb,   Case::direct_master, Case::direct_remainder,
+      Case::foreign, Case::collective,  Case::reduce, Case::clip,          Case::save};
   std::vector<std::string> workloads = {"gpt2", "small", "flat"};
   int steps = 20;
   int warmup = 5;
@@ -177,7 +177,7 @@ std::vector<std::string> split(const std::string& list) {
 
 constexpr const char* kUsage =
     "step_bench [--ranks 1,2] [--cases "
-    "direct,direct-clip,bf16-master,bf16-remainder,foreign,collective,reduce,clip,save]\n"
+    "direct,direct-clip,lamb,bf16-master,bf16-remainder,foreign,collective,reduce,clip,save]\n"
     "           [--workloads gpt2,small,flat] [--steps 20] [--warmup 5] [--saves 5] [--threads 0]\n"
     "           [--stream-mib 256] [--directory DIR] [--json FILE]\n";
 

@@ -10,9 +10,10 @@
 namespace bench {
 namespace {
 
-constexpr std::array<CaseInfo, 9> kCases = {{
+constexpr std::array<CaseInfo, 10> kCases = {{
     {"direct", "zero_step, arenas, local comm"},
     {"direct-clip", "the same with max_grad_norm"},
+    {"lamb", "zero_step, arenas, local comm; LAMB"},
     {"bf16-master", "zero_step, arenas, local comm; bf16 with fp32 masters"},
     {"bf16-remainder", "the same with remainders"},
     {"foreign", "zero_step, malloc'd memory, local comm"},
@@ -40,6 +41,7 @@ zero_options make_options(const Rank& rank, Case which) {
   zero_options_init(&options, sizeof options);
   options.threads = rank.threads;
   if (which == Case::direct_clip) options.max_grad_norm = 1;
+  if (which == Case::lamb) options.optimizer = ZERO_OPTIMIZER_LAMB;
   if (which == Case::direct_remainder) options.master = ZERO_MASTER_REMAINDER;
   return options;
 }
@@ -61,6 +63,8 @@ double modelled_bytes(Case which, int world) {
       return 4 * n + 24;
     case Case::direct_clip:
       return 4 * n + 32;
+    case Case::lamb:
+      return 4 * n + 36;
     // Gradients 2n; moments 16; the parameter written 2 and its master 8, or both halves 8.
     case Case::direct_master:
       return 2 * n + 26;

@@ -16,6 +16,7 @@ namespace bench {
 enum class Case {
   direct,
   direct_clip,
+  lamb,
   direct_master,
   direct_remainder,
   foreign,

@@ -4,6 +4,7 @@
 
 #include "api/guard.h"
 #include "api/options.h"
+#include "step/enter.h"
 
 namespace {
 
@@ -50,8 +51,8 @@ zero_status zero_register_buffers(zero_optim* optim, const zero_buffer* buffers,
 
 zero_status zero_broadcast_buffers(zero_optim* optim, int32_t root, void* stream) {
   return on_all(optim, Operation::broadcast_buffers, [&](Call& call, Optimizer& found) -> Status {
-    Status local;
-    if (stream != nullptr) local = Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host");
-    return broadcast_buffers(call, found, root, std::move(local));
+    if (stream != nullptr)
+      return refuse(call, found, Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host"));
+    return broadcast_buffers(call, found, root);
   });
 }

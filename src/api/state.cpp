@@ -8,6 +8,7 @@
 #include "state/gather.h"
 #include "state/layout.h"
 #include "step/by_hand.h"
+#include "step/enter.h"
 
 namespace {
 
@@ -103,7 +104,7 @@ zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first,
 zero_status zero_share_params(zero_optim* optim, int32_t flags, void* stream) {
   return on_all(optim, Operation::share_params, [&](Call& call, Optimizer& found) -> Status {
     if (stream != nullptr)
-      return call.vote("enter", Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host"));
+      return refuse(call, found, Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host"));
     return share_by_hand(call, found, flags);
   });
 }

@@ -36,9 +36,6 @@ Status check_step_options(const zero_step_options& options) {
   return check_stream(options.stream);
 }
 
-/// Fail this rank's part of a collective call: the others learn why.
-Status refuse(Call& call, const Status& status) { return call.vote("enter", status); }
-
 struct Path {
   std::string_view directory;
   int32_t flags;
@@ -72,7 +69,7 @@ Status enter_state(Call& call, Optimizer& optim, Status local) {
 zero_status zero_broadcast_params(zero_optim* optim, int32_t root, void* stream) {
   return on_all(optim, Operation::broadcast_params, [&](Call& call, Optimizer& found) -> Status {
     const Status bad = check_stream(stream);
-    return bad.ok() ? broadcast_params(call, found, root) : refuse(call, bad);
+    return bad.ok() ? broadcast_params(call, found, root) : refuse(call, found, bad);
   });
 }
 
@@ -91,7 +88,7 @@ zero_status zero_reduce_grads(zero_optim* optim, void* const* grads, size_t coun
                               void* stream) {
   return on_all(optim, Operation::reduce_grads, [&](Call& call, Optimizer& found) -> Status {
     const Status bad = check_stream(stream);
-    return bad.ok() ? reduce_grads(call, found, {grads, count, flags}) : refuse(call, bad);
+    return bad.ok() ? reduce_grads(call, found, {grads, count, flags}) : refuse(call, found, bad);
   });
 }
 
@@ -99,14 +96,15 @@ zero_status zero_clip_grad_norm(zero_optim* optim, double max_norm, double norm_
                                 void* stream) {
   return on_all(optim, Operation::clip_grad_norm, [&](Call& call, Optimizer& found) -> Status {
     const Status bad = check_stream(stream);
-    return bad.ok() ? clip_grad_norm(call, found, max_norm, norm_type, norm) : refuse(call, bad);
+    return bad.ok() ? clip_grad_norm(call, found, max_norm, norm_type, norm)
+                    : refuse(call, found, bad);
   });
 }
 
 zero_status zero_clip_grad_value(zero_optim* optim, double max_value, void* stream) {
   return on_all(optim, Operation::clip_grad_value, [&](Call& call, Optimizer& found) -> Status {
     const Status bad = check_stream(stream);
-    return bad.ok() ? clip_grad_value(call, found, max_value) : refuse(call, bad);
+    return bad.ok() ? clip_grad_value(call, found, max_value) : refuse(call, found, bad);
   });
 }
 
@@ -138,9 +136,9 @@ zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
   const zero_status status =
       on_all(optim, Operation::step, [&](Call& call, Optimizer& found) -> Status {
         auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
-        if (!read.ok()) return refuse(call, read.failure());
+        if (!read.ok()) return refuse(call, found, read.failure());
         const Status bad = check_step_options(*read);
-        if (!bad.ok()) return refuse(call, bad);
+        if (!bad.ok()) return refuse(call, found, bad);
         news = ZERO_TRY(step(call, found, {read->grads, read->grad_count, read->reduce_flags}));
         return Status();
       });

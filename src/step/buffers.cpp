@@ -118,11 +118,10 @@ Status copy_buffers(Call& call, Optimizer& optim, int32_t root) {
   return call.vote("buffers written", Status());
 }
 
-Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root, Status local) {
+Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root) {
   StepMemory& memory = step_memory(optim);
   Entry entry;
-  entry.local = std::move(local);
-  if (entry.local.ok()) entry.local = check(optim, root);
+  entry.local = check(optim, root);
   if (entry.local.ok()) entry.local = make_batch(memory);
   entry.args = text("root ", root, "\n");
   ZERO_TRY(enter(call, optim, memory, std::move(entry)));

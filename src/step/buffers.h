@@ -7,8 +7,8 @@
 
 namespace zero {
 
-/// zero_broadcast_buffers. `local`: this rank's own reason to refuse.
-Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root, Status local);
+/// zero_broadcast_buffers.
+Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root);
 
 /// The memory that copy_buffers needs. Local, to be voted on.
 Status make_batch(StepMemory& memory);

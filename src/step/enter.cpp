@@ -387,6 +387,12 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   return Status();
 }
 
+Status refuse(Call& call, Optimizer& optim, Status why) {
+  Entry entry;
+  entry.local = std::move(why);
+  return enter(call, optim, step_memory(optim), std::move(entry));
+}
+
 Status sync_placements(Call& call, Optimizer& optim, StepMemory& memory) {
   const std::vector<uint32_t> wanted = ZERO_TRY(call.exchange(
       "placements wanted", uint32_t{wants_outbox(optim, memory) ? kWantsOutbox : 0u}));

@@ -24,6 +24,9 @@ struct Entry {
 /// rank's placements can be read. On success nothing of the optimizer has changed but for the seal.
 Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry);
 
+/// Fail this rank's part of a call that the others enter: they learn why.
+Status refuse(Call& call, Optimizer& optim, Status why);
+
 /// Compare the registration over all ranks, fix the plan, and allocate state and tables. All ranks
 /// or none.
 Status seal(Call& call, Optimizer& optim);

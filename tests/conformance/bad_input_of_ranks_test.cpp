@@ -157,6 +157,18 @@ TEST(BadInputOfRanks, one_ranks_mistake_in_a_collective_call_is_told_to_all_at_o
        [](Seat& s) { return zero_clip_grad_norm(s.optim, 1, 2, nullptr, nullptr); }},
       {ZERO_ERR_ARGUMENT, [](Seat& s) { return zero_broadcast_params(s.optim, 9, nullptr); },
        [](Seat& s) { return zero_broadcast_params(s.optim, 0, nullptr); }},
+      {ZERO_ERR_ARGUMENT, [](Seat& s) { return zero_broadcast_params(s.optim, 0, s.data.data()); },
+       [](Seat& s) { return zero_broadcast_params(s.optim, 0, nullptr); }},
+      {ZERO_ERR_ARGUMENT, [](Seat& s) { return zero_share_params(s.optim, 0, s.data.data()); },
+       [](Seat& s) { return zero_share_params(s.optim, 0, nullptr); }},
+      {ZERO_ERR_ARGUMENT,
+       [](Seat& s) {
+         zero_step_options options;
+         zero_step_options_init(&options, sizeof options);
+         options.reserved = 1;
+         return zero_step(s.optim, &options);
+       },
+       [](Seat& s) { return zero_step(s.optim, nullptr); }},
       {ZERO_ERR_ARGUMENT, [](Seat& s) { return zero_state_save(s.optim, "", nullptr); },
        [](Seat& s) {
          return zero_state_save(s.optim, "/nonexistent-directory-of-libzero-tests/x", nullptr);

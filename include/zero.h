@@ -352,6 +352,14 @@ enum {
                                  rounded to nearest, ties away from zero                           */
 };
 
+/* Ranks with more and with fewer batches: see zero_join. */
+enum {
+    ZERO_UNEVEN_OFF = 0,    /* every rank makes every call                                          */
+    ZERO_UNEVEN_WORLD = 1,  /* a mean divides by the number of ranks, as ever                       */
+    ZERO_UNEVEN_ACTIVE = 2, /* a mean divides by the number of ranks that still have inputs         */
+    ZERO_UNEVEN_ERROR = 3   /* all ranks stop with an error where the first one has no more inputs  */
+};
+
 typedef struct zero_options {
     size_t struct_size;
     int32_t optimizer;             /* ZERO_OPTIMIZER_*                            (ADAMW)      */
@@ -372,6 +380,8 @@ typedef struct zero_options {
     double growth_factor;          /* what the scale is multiplied with, at least 1 (2), ...   */
     double backoff_factor;         /* ... and after a skipped step, in (0, 1]       (0.5)      */
     int64_t growth_interval;       /* steps without a skip after which it grows     (2,000)    */
+    int32_t uneven_inputs;         /* ZERO_UNEVEN_*: whether ranks may zero_join    (OFF)      */
+    int32_t reserved;              /* zero                                                     */
 } zero_options;
 
 ZERO_API zero_status zero_options_init(zero_options *options, size_t struct_size);
@@ -640,6 +650,42 @@ enum {
  * No state changes but masters, and no step is counted. What is reduced is forgotten, as zero_drop_grads
  * does, once the ranks agreed on the call. Parameters are unspecified if it aborts the comm. Collective. */
 ZERO_API zero_status zero_share_params(zero_optim *optim, int32_t flags, void *stream);
+
+typedef struct zero_join_options {
+    size_t struct_size;
+    void *const *grads; /* one pointer per parameter, as in zero_reduce_grads, to what this rank added
+                           up for a step that it cannot finish: part of the first reduction that is
+                           made from here. NULL: none                                              */
+    size_t grad_count;
+    void *stream;
+} zero_join_options;
+
+ZERO_API zero_status zero_join_options_init(zero_join_options *options, size_t struct_size);
+
+/* This rank has no more inputs, maybe from the start: make the others' collective calls on this optimizer
+ * with them until every rank has called this. It still owns its share, so gradients are reduced to it and
+ * it updates and shares as before, but its own gradients count as zeros. Then, on every rank at once,
+ * write the rank that the others should follow in what libzero does not hold (the highest of those that
+ * joined last) into `*last_rank`, unless that is NULL. Training goes on as before, and zero_join may be
+ * called again after the next epoch. It needs zero_options.uneven_inputs, or is ZERO_ERR_STATE. A comm's
+ * own calls and another optimizer's are not made here: ZERO_ERR_DESYNC.
+ *
+ * With ZERO_UNEVEN_ACTIVE a mean divides by the number of ranks that had not joined when its reduction (of
+ * several with ZERO_REDUCE_ACCUMULATE: the first) was called; one whose `grads` are in it counts. `grads`
+ * that no reduction took before all joined are not used.
+ *
+ * A rank that joined takes over what the lowest rank with inputs sets meanwhile: settings of groups, what is
+ * frozen, the loss scale, and zero_drop_grads. It cannot follow zero_state_set, zero_state_set_scalar or a
+ * registration: the others' next call is ZERO_ERR_MISMATCH. While some ranks have joined, calls that
+ * need something of theirs are ZERO_ERR_STATE on all ranks, without effect: a reduction with
+ * ZERO_REDUCE_NONE, zero_share_params while gradients are reduced, and zero_state_gather to a rank that
+ * joined or to ZERO_ALL_RANKS. With ZERO_UNEVEN_ERROR every call is, zero_join too, and names who has no
+ * more inputs; where all ranks join at once it is ZERO_OK.
+ *
+ * What fails in a call of the others is told to them alone, naming this rank where it was at fault, and
+ * zero_join goes on; a comm that is aborted ends it. Wrong options are ZERO_ERR_ARGUMENT, the others' call
+ * is ZERO_ERR_PEER, and this rank has not joined. Collective with any call on this optimizer. */
+ZERO_API zero_status zero_join(zero_optim *optim, const zero_join_options *options, int32_t *last_rank);
 
 /* ---- State --------------------------------------------------------------------------- */
 

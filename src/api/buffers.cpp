@@ -50,9 +50,11 @@ zero_status zero_register_buffers(zero_optim* optim, const zero_buffer* buffers,
 }
 
 zero_status zero_broadcast_buffers(zero_optim* optim, int32_t root, void* stream) {
-  return on_all(optim, Operation::broadcast_buffers, [&](Call& call, Optimizer& found) -> Status {
-    if (stream != nullptr)
-      return refuse(call, found, Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host"));
-    return broadcast_buffers(call, found, root);
-  });
+  return on_all(optim, Operation::broadcast_buffers, {.rank = root},
+                [&](Call& call, Optimizer& found) -> Status {
+                  if (stream != nullptr)
+                    return refuse(call, found,
+                                  Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host"));
+                  return broadcast_buffers(call, found, buffer_root(found, root));
+                });
 }

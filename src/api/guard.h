@@ -9,6 +9,7 @@
 #include "api/handles.h"
 #include "base/status.h"
 #include "kernels/float_environment.h"
+#include "step/roll_call.h"
 
 namespace zero::api {
 
@@ -77,11 +78,14 @@ zero_status on_optim(const zero_optim* optim, const Body& body) noexcept {
   });
 }
 
-/// A collective call: body(Call&, Optimizer&) -> Status.
+/// A collective call: body(Call&, Optimizer&) -> Status. `arguments`: those that are the same on
+/// every rank, from which a rank that has joined makes the call.
 template <class Body>
-zero_status on_all(zero_optim* optim, Operation operation, const Body& body) noexcept {
+zero_status on_all(zero_optim* optim, Operation operation, const Arguments& arguments,
+                   const Body& body) noexcept {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     Call call = ZERO_TRY(found.comm->begin(operation, found.object));
+    ZERO_TRY(call_roll(call, found, arguments));
     return body(call, found);
   });
 }

@@ -32,7 +32,9 @@ constexpr zero_options kOptionsDefaults = {sizeof(zero_options),
                                            0,
                                            2,
                                            0.5,
-                                           2000};
+                                           2000,
+                                           ZERO_UNEVEN_OFF,
+                                           0};
 constexpr size_t kOptionsOldest = offsetof(zero_options, master);
 constexpr zero_group_options kGroupDefaults = {sizeof(zero_group_options), nullptr, nullptr, 0};
 constexpr size_t kGroupOldest = sizeof(zero_group_options);
@@ -190,6 +192,10 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
   options.master = read.master;
   if (read.master != ZERO_MASTER_FLOAT32 && read.master != ZERO_MASTER_REMAINDER)
     return bad("master", read.master, "no ZERO_MASTER_* has that number");
+  options.uneven_inputs = read.uneven_inputs;
+  if (read.uneven_inputs < ZERO_UNEVEN_OFF || read.uneven_inputs > ZERO_UNEVEN_ERROR)
+    return bad("uneven_inputs", read.uneven_inputs, "no ZERO_UNEVEN_* has that number");
+  if (read.reserved != 0) return bad("reserved", read.reserved, "it must be 0");
   options.loss_scale = ZERO_TRY(read_loss_scale(read));
   if (read.threads < 0 || read.threads > 64)
     return bad("threads", read.threads, "1 to 64 are allowed");
@@ -256,7 +262,7 @@ zero_status zero_bind_params(zero_optim* optim, void* const* data, void* const* 
 }
 
 zero_status zero_seal(zero_optim* optim) {
-  return on_all(optim, Operation::seal,
+  return on_all(optim, Operation::seal, {},
                 [](Call& call, Optimizer& found) { return seal_params(call, found); });
 }
 

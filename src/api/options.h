@@ -72,6 +72,13 @@ Result<std::vector<Item>> read_array(const Struct* given, size_t count, size_t o
   return items;
 }
 
+/// A field of the caller's struct, which read_struct is yet to check; 0 where there is none.
+template <class Struct>
+int32_t peek(const Struct* given, int32_t Struct::*field, size_t oldest) noexcept {
+  if (given == nullptr || given->struct_size < oldest || given->struct_size > 65536) return 0;
+  return given->*field;
+}
+
 /// Write `value` into a caller's out-struct, as much as it has room for.
 template <class Struct>
 Status write_struct(Struct* out, Struct value, size_t oldest, const char* name) {

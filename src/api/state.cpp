@@ -89,9 +89,11 @@ zero_status zero_state_set_scalar(zero_optim* optim, int64_t param, const char* 
 
 zero_status zero_state_gather(zero_optim* optim, int64_t param, const char* name, int32_t to,
                               void* values, size_t count) {
-  return on_all(optim, Operation::state_gather, [&](Call& call, Optimizer& found) -> Status {
-    return gather_state(call, found, param, name, to, values, count);
-  });
+  const Arguments arguments{.rank = to, .param = param, .words = name};
+  return on_all(optim, Operation::state_gather, arguments,
+                [&](Call& call, Optimizer& found) -> Status {
+                  return gather_state(call, found, param, name, to, values, count);
+                });
 }
 
 zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first, int64_t count,
@@ -102,9 +104,11 @@ zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first,
 }
 
 zero_status zero_share_params(zero_optim* optim, int32_t flags, void* stream) {
-  return on_all(optim, Operation::share_params, [&](Call& call, Optimizer& found) -> Status {
-    if (stream != nullptr)
-      return refuse(call, found, Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host"));
-    return share_by_hand(call, found, flags);
-  });
+  return on_all(optim, Operation::share_params, {.flags = flags},
+                [&](Call& call, Optimizer& found) -> Status {
+                  if (stream != nullptr)
+                    return refuse(call, found,
+                                  Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host"));
+                  return share_by_hand(call, found, flags);
+                });
 }

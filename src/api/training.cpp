@@ -2,6 +2,7 @@
 // The training loop and checkpoints.
 #include <cstddef>
 
+#include "api/checkpoint.h"
 #include "api/guard.h"
 #include "api/options.h"
 #include "state/load.h"
@@ -66,11 +67,34 @@ Status enter_state(Call& call, Optimizer& optim, Status local) {
 
 }  // namespace
 
+namespace zero::api {
+
+Status save(Call& call, Optimizer& optim, const char* directory, const zero_save_options* options) {
+  auto path = read_path(directory, options, kSaveDefaults, kSaveOldest, ZERO_SAVE_REPLACE,
+                        "zero_save_options");
+  Status local = path.ok() ? Status() : path.failure();
+  if (local.ok() && optim.not_loaded) {
+    local = Status(ZERO_ERR_NOT_LOADED, "a load failed half way: there is no state to save");
+  }
+  ZERO_TRY(enter_state(call, optim, std::move(local)));
+  return save_state(call, optim, path->directory, path->flags);
+}
+
+Status load(Call& call, Optimizer& optim, const char* directory, const zero_load_options* options) {
+  auto path = read_path(directory, options, kLoadDefaults, kLoadOldest, ZERO_LOAD_KEEP_SETTINGS,
+                        "zero_load_options");
+  ZERO_TRY(enter_state(call, optim, path.ok() ? Status() : path.failure()));
+  return load_state(call, optim, path->directory, path->flags);
+}
+
+}  // namespace zero::api
+
 zero_status zero_broadcast_params(zero_optim* optim, int32_t root, void* stream) {
-  return on_all(optim, Operation::broadcast_params, [&](Call& call, Optimizer& found) -> Status {
-    const Status bad = check_stream(stream);
-    return bad.ok() ? broadcast_params(call, found, root) : refuse(call, found, bad);
-  });
+  return on_all(optim, Operation::broadcast_params, {.rank = root},
+                [&](Call& call, Optimizer& found) -> Status {
+                  const Status bad = check_stream(stream);
+                  return bad.ok() ? broadcast_params(call, found, root) : refuse(call, found, bad);
+                });
 }
 
 zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* stream) {
@@ -86,26 +110,31 @@ zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* 
 
 zero_status zero_reduce_grads(zero_optim* optim, void* const* grads, size_t count, int32_t flags,
                               void* stream) {
-  return on_all(optim, Operation::reduce_grads, [&](Call& call, Optimizer& found) -> Status {
-    const Status bad = check_stream(stream);
-    return bad.ok() ? reduce_grads(call, found, {grads, count, flags}) : refuse(call, found, bad);
-  });
+  return on_all(optim, Operation::reduce_grads, {.flags = flags},
+                [&](Call& call, Optimizer& found) -> Status {
+                  const Status bad = check_stream(stream);
+                  return bad.ok() ? reduce_grads(call, found, {grads, count, flags})
+                                  : refuse(call, found, bad);
+                });
 }
 
 zero_status zero_clip_grad_norm(zero_optim* optim, double max_norm, double norm_type, double* norm,
                                 void* stream) {
-  return on_all(optim, Operation::clip_grad_norm, [&](Call& call, Optimizer& found) -> Status {
-    const Status bad = check_stream(stream);
-    return bad.ok() ? clip_grad_norm(call, found, max_norm, norm_type, norm)
-                    : refuse(call, found, bad);
-  });
+  return on_all(optim, Operation::clip_grad_norm, {.limit = max_norm, .norm_type = norm_type},
+                [&](Call& call, Optimizer& found) -> Status {
+                  const Status bad = check_stream(stream);
+                  return bad.ok() ? clip_grad_norm(call, found, max_norm, norm_type, norm)
+                                  : refuse(call, found, bad);
+                });
 }
 
 zero_status zero_clip_grad_value(zero_optim* optim, double max_value, void* stream) {
-  return on_all(optim, Operation::clip_grad_value, [&](Call& call, Optimizer& found) -> Status {
-    const Status bad = check_stream(stream);
-    return bad.ok() ? clip_grad_value(call, found, max_value) : refuse(call, found, bad);
-  });
+  return on_all(optim, Operation::clip_grad_value, {.limit = max_value},
+                [&](Call& call, Optimizer& found) -> Status {
+                  const Status bad = check_stream(stream);
+                  return bad.ok() ? clip_grad_value(call, found, max_value)
+                                  : refuse(call, found, bad);
+                });
 }
 
 zero_status zero_loss_scale_set(zero_optim* optim, double scale) {
@@ -133,8 +162,9 @@ zero_status zero_step_options_init(zero_step_options* options, size_t struct_siz
 
 zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
   zero_status news = ZERO_OK;
+  const int32_t flags = peek(options, &zero_step_options::reduce_flags, kStepOldest);
   const zero_status status =
-      on_all(optim, Operation::step, [&](Call& call, Optimizer& found) -> Status {
+      on_all(optim, Operation::step, {.flags = flags}, [&](Call& call, Optimizer& found) -> Status {
         auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
         if (!read.ok()) return refuse(call, found, read.failure());
         const Status bad = check_step_options(*read);
@@ -179,16 +209,10 @@ zero_status zero_save_options_init(zero_save_options* options, size_t struct_siz
 
 zero_status zero_state_save(zero_optim* optim, const char* directory,
                             const zero_save_options* options) {
-  return on_all(optim, Operation::save, [&](Call& call, Optimizer& found) -> Status {
-    auto path = read_path(directory, options, kSaveDefaults, kSaveOldest, ZERO_SAVE_REPLACE,
-                          "zero_save_options");
-    Status local = path.ok() ? Status() : path.failure();
-    if (local.ok() && found.not_loaded) {
-      local = Status(ZERO_ERR_NOT_LOADED, "a load failed half way: there is no state to save");
-    }
-    ZERO_TRY(enter_state(call, found, std::move(local)));
-    return save_state(call, found, path->directory, path->flags);
-  });
+  const int32_t flags = peek(options, &zero_save_options::flags, kSaveOldest);
+  return on_all(
+      optim, Operation::save, {.flags = flags, .words = directory},
+      [&](Call& call, Optimizer& found) { return save(call, found, directory, options); });
 }
 
 zero_status zero_load_options_init(zero_load_options* options, size_t struct_size) {
@@ -197,10 +221,8 @@ zero_status zero_load_options_init(zero_load_options* options, size_t struct_siz
 
 zero_status zero_state_load(zero_optim* optim, const char* directory,
                             const zero_load_options* options) {
-  return on_all(optim, Operation::load, [&](Call& call, Optimizer& found) -> Status {
-    auto path = read_path(directory, options, kLoadDefaults, kLoadOldest, ZERO_LOAD_KEEP_SETTINGS,
-                          "zero_load_options");
-    ZERO_TRY(enter_state(call, found, path.ok() ? Status() : path.failure()));
-    return load_state(call, found, path->directory, path->flags);
-  });
+  const int32_t flags = peek(options, &zero_load_options::flags, kLoadOldest);
+  return on_all(
+      optim, Operation::load, {.flags = flags, .words = directory},
+      [&](Call& call, Optimizer& found) { return load(call, found, directory, options); });
 }

@@ -97,6 +97,7 @@ Call::Call(Call&& other) noexcept
       operation_(other.operation_),
       object_(other.object_),
       exchanges_(other.exchanges_),
+      calling_roll_(other.calling_roll_),
       exceptions_(other.exceptions_) {}
 
 Call::~Call() {
@@ -124,12 +125,13 @@ Comm::Patience Call::patience() const {
 /// The first exchange of every kind: afterwards records() are those of all ranks, and they agree.
 Status Call::meet(std::string_view phase, const Message& message) {
   if (exchanges_ == 0) ++comm_->calls_;
+  const Operation shown = calling_roll_ ? Operation::roll_call : operation_;
   Record& record = *mine();
   Header& header = record.header;
   header = Header{.magic = kMagic,
                   .rank = static_cast<uint32_t>(rank()),
                   .agreed = {.world = static_cast<uint32_t>(world()),
-                             .operation = static_cast<uint32_t>(operation_),
+                             .operation = static_cast<uint32_t>(shown),
                              .object = object_,
                              .exchange = exchanges_,
                              .call = comm_->calls_,

@@ -44,6 +44,8 @@ enum class Operation : uint32_t {
   state_gather,
   share_params,
   broadcast_buffers,
+  join,
+  roll_call,  // in front of one of the others, with uneven inputs
 };
 /// "zero_step" and so on, as callers know it.
 const char* operation_name(Operation operation);
@@ -234,6 +236,15 @@ class Call {
 
   void progress() { comm_->note_progress(); }
 
+  /// From here to take_up(), exchanges pair with those of any call on this optimizer that calls the
+  /// roll.
+  void call_roll() { calling_roll_ = true; }
+  /// What follows is `operation`.
+  void take_up(Operation operation) {
+    calling_roll_ = false;
+    operation_ = operation;
+  }
+
   /// Abort the comm with `status` (of this rank's making) and return the cause that stands.
   Status abort(const Status& status, std::string_view phase);
 
@@ -260,7 +271,8 @@ class Call {
   Operation operation_;
   uint32_t object_ = 0;
   uint32_t exchanges_ = 0;  // so far
-  int exceptions_;          // in flight when the call began
+  bool calling_roll_ = false;
+  int exceptions_;  // in flight when the call began
 };
 
 }  // namespace zero

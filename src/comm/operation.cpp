@@ -40,6 +40,10 @@ const char* operation_name(Operation operation) {
       return "zero_share_params";
     case Operation::broadcast_buffers:
       return "zero_broadcast_buffers";
+    case Operation::join:
+      return "zero_join";
+    case Operation::roll_call:
+      return "an optimizer with uneven_inputs";
   }
   return "an unknown call";
 }

@@ -23,7 +23,8 @@ Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
       settings(std::move(initial)),
       pool(std::move(workers)),
       plan(PlanOptions{
-          .world = comm->world(), .rule = given.partition, .bucket_bytes = given.bucket_bytes}) {
+          .world = comm->world(), .rule = given.partition, .bucket_bytes = given.bucket_bytes}),
+      contributors(comm->world()) {
   if (options.loss_scale.dynamic()) loss_scale.scale = options.loss_scale.initial;
 }
 

@@ -36,6 +36,7 @@ struct OptimizerOptions {
   int32_t nonfinite = ZERO_NONFINITE_IGNORE;
   int32_t master = ZERO_MASTER_FLOAT32;
   DType wire = DType::none;  // what gradients are rounded to before they are summed
+  int32_t uneven_inputs = ZERO_UNEVEN_OFF;
   LossScaleOptions loss_scale;
   int threads = 1;
 };
@@ -244,6 +245,11 @@ class Optimizer {
   int64_t skipped = 0;
   LossScale loss_scale;
   StepOutcome outcome;
+
+  /// By rank, who has joined, as the latest roll call told; empty if nobody has.
+  std::vector<bool> joined;
+  int32_t contributors;  // a mean divides by: set where a reduction may begin
+
   Counters counters;
 
   /// Changes whenever an address or what is frozen does: src/step caches what it derives from them.

@@ -44,13 +44,8 @@ Status check_norm_type(double p) {
 /// What turns the sums that a reduction makes into gradients.
 double factor_of(const Optimizer& optim, int32_t flags) {
   const bool averages = (flags & ~ZERO_REDUCE_ACCUMULATE) == ZERO_REDUCE_MEAN;
-  const double mean = averages ? 1.0 / optim.world() : 1.0;
+  const double mean = averages ? 1.0 / optim.contributors : 1.0;
   return mean / optim.loss_scale.scale;
-}
-
-/// True if a call with these gradients reduces them; otherwise it goes on with what is reduced.
-bool reduces(const Optimizer& optim, const Grads& grads) {
-  return optim.phase != Phase::reduced || grads.accumulate();
 }
 
 /// Sums can be added to what earlier calls left, if those meant it.
@@ -297,10 +292,10 @@ Status run_step(Call& call, Optimizer& optim, const Grads& grads, bool* skip) {
 }
 
 /// What a clip by itself begins with, after its entry.
-Status reduce_unless_done(Call& call, Optimizer& optim, double p) {
+Status reduce_unless_done(Call& call, Optimizer& optim, const Grads& grads, double p) {
   if (optim.phase == Phase::reduced) return Status();
   ZERO_TRY(get_ready(call, optim, false, true));
-  ZERO_TRY(gather(call, optim, Grads{}, p));
+  ZERO_TRY(gather(call, optim, grads, p));
   optim.phase = Phase::reduced;
   return Status();
 }
@@ -326,28 +321,28 @@ Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
   return Status();
 }
 
-Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type,
-                      double* norm) {
+Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm,
+                      const Grads& grads) {
   Status local = check_norm_type(norm_type);
   if (local.ok() && !(max_norm > 0)) {
     local = Status(ZERO_ERR_ARGUMENT, text("max_norm is ", max_norm, "; it must be positive"));
   }
   const std::string args = text("max_norm ", max_norm, "\nnorm_type ", norm_type, "\n");
-  ZERO_TRY(enter_with_grads(call, optim, Grads{}, true, true, std::move(local), args));
-  ZERO_TRY(reduce_unless_done(call, optim, norm_type));
+  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, std::move(local), args));
+  ZERO_TRY(reduce_unless_done(call, optim, grads, norm_type));
   step_memory(optim).clipped = true;
   ZERO_TRY(clip(call, optim, max_norm, norm_type));
   if (norm != nullptr) *norm = step_memory(optim).grad_norm;
   return Status();
 }
 
-Status clip_grad_value(Call& call, Optimizer& optim, double max_value) {
+Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Grads& grads) {
   Status local;
   if (!(max_value > 0))
     local = Status(ZERO_ERR_ARGUMENT, text("max_value is ", max_value, "; it must be positive"));
-  ZERO_TRY(enter_with_grads(call, optim, Grads{}, true, true, std::move(local),
+  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, std::move(local),
                             text("max_value ", hex_double(max_value), "\n")));
-  ZERO_TRY(reduce_unless_done(call, optim, 0));
+  ZERO_TRY(reduce_unless_done(call, optim, grads, 0));
   StepMemory& memory = step_memory(optim);
   memory.clipped = true;
   clamp_share(optim, memory, memory.factor, max_value);

@@ -16,12 +16,17 @@ struct Grads {
   bool accumulate() const { return (flags & ZERO_REDUCE_ACCUMULATE) != 0; }
 };
 
+/// True if a call with these gradients reduces them; otherwise it goes on with what is reduced.
+inline bool reduces(const Optimizer& optim, const Grads& grads) {
+  return optim.phase != Phase::reduced || grads.accumulate();
+}
+
 Status seal_params(Call& call, Optimizer& optim);
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root);
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads);
-Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type,
-                      double* norm);
-Status clip_grad_value(Call& call, Optimizer& optim, double max_value);
+Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm,
+                      const Grads& grads = {});
+Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Grads& grads = {});
 /// Returns ZERO_SKIPPED as a code with ok() false when all ranks skipped.
 Result<Code> step(Call& call, Optimizer& optim, const Grads& grads);
 Status drop_grads(Optimizer& optim);

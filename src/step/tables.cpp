@@ -13,7 +13,7 @@ namespace {
 
 /// Gradients given per call are checked like registered ones: aligned, and no two overlap, nor a
 /// parameter.
-Status check_given(const Optimizer& optim, std::span<std::byte* const> given) {
+Status check_memory(const Optimizer& optim, std::span<std::byte* const> given) {
   struct Interval {
     uintptr_t begin, end;
     const char* what;
@@ -48,6 +48,19 @@ Status check_given(const Optimizer& optim, std::span<std::byte* const> given) {
     if (a.end <= b.begin) continue;
     return Status(ZERO_ERR_ARGUMENT, text("the memory of ", a.what, *a.name, "' overlaps that of ",
                                           b.what, *b.name, "'"));
+  }
+  return Status();
+}
+
+Status check_count(const Optimizer& optim, void* const* given, size_t count) {
+  const size_t params = optim.params.size();
+  if (given == nullptr && count != 0) {
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(count, " gradient pointers are announced, but grads is NULL"));
+  }
+  if (given != nullptr && count != params) {
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(count, " gradient pointers given for ", params, " registered parameters"));
   }
   return Status();
 }
@@ -90,16 +103,17 @@ std::byte* layout_base(const Optimizer& optim, int64_t layout_bytes, const Used&
 
 }  // namespace
 
+Status check_given(const Optimizer& optim, void* const* given, size_t count) {
+  ZERO_TRY(check_count(optim, given, count));
+  std::vector<std::byte*> grads(count, nullptr);
+  for (size_t i = 0; i < count; i++)
+    if (optim.trains(i)) grads[i] = static_cast<std::byte*>(given[i]);
+  return check_memory(optim, grads);
+}
+
 Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count) {
   const size_t params = optim.params.size();
-  if (given == nullptr && count != 0) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text(count, " gradient pointers are announced, but grads is NULL"));
-  }
-  if (given != nullptr && count != params) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text(count, " gradient pointers given for ", params, " registered parameters"));
-  }
+  ZERO_TRY(check_count(optim, given, count));
   const bool reducing = optim.phase == Phase::reducing;
   if (!reducing && memory.grads_from_addresses == optim.addresses &&
       std::equal(given, given + count, memory.given.begin(), memory.given.end())) {
@@ -115,7 +129,7 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
                                   : static_cast<std::byte*>(given[i]);
     all_present = all_present && grads[i] != nullptr;
   }
-  if (given != nullptr || reducing) ZERO_TRY(check_given(optim, grads));
+  if (given != nullptr || reducing) ZERO_TRY(check_memory(optim, grads));
   if (reducing && grads == memory.grads && memory.grads_from_addresses == optim.addresses)
     return Status();
   memory.grads = std::move(grads);

@@ -9,6 +9,9 @@
 
 namespace zero {
 
+/// Whether take_grads would take these, which are not null. Local, without effect.
+Status check_given(const Optimizer& optim, void* const* given, size_t count);
+
 /// Take this call's gradients: `given` (one per parameter), or the registered ones when it is null.
 /// Local; ZERO_ERR_ARGUMENT without effect.
 Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count);

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// zero_join: a rank whose data has ended makes the calls of those that go on.
+#include <vector>
+
+#include "api/checkpoint.h"
+#include "api/guard.h"
+#include "api/options.h"
+#include "state/gather.h"
+#include "step/buffers.h"
+#include "step/by_hand.h"
+#include "step/enter.h"
+#include "step/step.h"
+#include "step/tables.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::api;
+
+constexpr zero_join_options kJoinDefaults = {sizeof(zero_join_options), nullptr, 0, nullptr};
+constexpr size_t kJoinOldest = sizeof(zero_join_options);
+
+/// What a rank that has joined brings to the calls of the others.
+class Service {
+ public:
+  explicit Service(Optimizer& optim) : optim_(optim), absent_(optim.params.size(), nullptr) {}
+
+  /// Gradients of a window that was cut short.
+  Status take(const zero_join_options* given) {
+    const zero_join_options options =
+        ZERO_TRY(read_struct(given, kJoinDefaults, kJoinOldest, "zero_join_options"));
+    if (options.stream != nullptr) return {ZERO_ERR_ARGUMENT, "stream must be NULL on the host"};
+    if (options.grads == nullptr && options.grad_count == 0) return {};
+    ZERO_TRY(check_given(optim_, options.grads, options.grad_count));
+    cut_short_.assign(options.grads, options.grads + options.grad_count);
+    return {};
+  }
+
+  /// What `call`, which nobody has opened, becomes.
+  Result<Told> hear(Call& call, const Status& local) {
+    Told told = ZERO_TRY(
+        zero::hear(call, optim_, {.fresh = fresh_, .contributes = !cut_short_.empty()}, local));
+    fresh_ = false;
+    return told;
+  }
+
+  /// The call of the others, with no gradient but those of a window cut short, which are used once.
+  Status serve(Call& call, const Told& told) {
+    ZERO_TRY(refused(call, told));
+    const bool reduces = zero::reduces(optim_, {nullptr, 0, told.arguments.flags});
+    Status status = make(call, told);
+    const bool used = status.ok() || status.code() == ZERO_ERR_NONFINITE;
+    if (used && reduces && takes_grads(told.operation)) cut_short_.clear();
+    return status;
+  }
+
+ private:
+  Status refused(Call& call, const Told& told) {
+    const Status status = check_served(optim_, told.operation, told.arguments);
+    return status.ok() ? Status() : refuse(call, optim_, status);
+  }
+
+  static bool takes_grads(Operation operation) {
+    return operation == Operation::reduce_grads || operation == Operation::step ||
+           operation == Operation::clip_grad_norm || operation == Operation::clip_grad_value;
+  }
+
+  Grads grads(int32_t flags) {
+    const Grads none{nullptr, 0, flags};
+    if (!reduces(optim_, none)) return none;
+    const std::vector<void*>& given = cut_short_.empty() ? absent_ : cut_short_;
+    return {given.data(), given.size(), flags};
+  }
+
+  Status make(Call& call, const Told& told) {
+    const Arguments& with = told.arguments;
+    const char* const words = told.has_words ? told.words.c_str() : nullptr;
+    switch (told.operation) {
+      case Operation::seal:
+        return seal_params(call, optim_);
+      case Operation::broadcast_params:
+        return broadcast_params(call, optim_, with.rank);
+      case Operation::broadcast_buffers:
+        return broadcast_buffers(call, optim_, buffer_root(optim_, with.rank));
+      case Operation::reduce_grads:
+        return reduce_grads(call, optim_, grads(with.flags));
+      case Operation::clip_grad_norm:
+        return clip_grad_norm(call, optim_, with.limit, with.norm_type, nullptr,
+                              grads(ZERO_REDUCE_MEAN));
+      case Operation::clip_grad_value:
+        return clip_grad_value(call, optim_, with.limit, grads(ZERO_REDUCE_MEAN));
+      case Operation::step:
+        return step(call, optim_, grads(with.flags)).failure();
+      case Operation::share_params:
+        return share_by_hand(call, optim_, with.flags);
+      case Operation::state_gather:
+        return gather_state(call, optim_, with.param, words, with.rank, nullptr, 0);
+      case Operation::save: {
+        const zero_save_options options{sizeof options, with.flags, 0};
+        return save(call, optim_, words, &options);
+      }
+      case Operation::load: {
+        const zero_load_options options{sizeof options, with.flags, 0};
+        return load(call, optim_, words, &options);
+      }
+      default:
+        return call.abort({ZERO_ERR_DESYNC, "another rank called what is no call on an optimizer"},
+                          "roll call");
+    }
+  }
+
+  Optimizer& optim_;
+  std::vector<void*> absent_;     // a null for each parameter
+  std::vector<void*> cut_short_;  // empty once used
+  bool fresh_ = true;
+};
+
+Status check_option(const Optimizer& optim) {
+  if (optim.options.uneven_inputs != ZERO_UNEVEN_OFF) return {};
+  return {ZERO_ERR_STATE, "zero_join needs zero_options.uneven_inputs, which is ZERO_UNEVEN_OFF"};
+}
+
+/// Make the calls of the others until none is left to make one. A failure that leaves the comm
+/// sound is theirs to handle; they know of it.
+Status join(Optimizer& optim, const zero_join_options* options, int32_t* last_rank) {
+  ZERO_TRY(check_option(optim));
+  Service service(optim);
+  Status local = optim.check_params();
+  if (local.ok() && optim.phase == Phase::reducing) local = optim.check_open();
+  if (local.ok()) local = service.take(options);
+  if (!local.ok()) local = std::move(local).within("zero_join");
+  for (;;) {
+    Call call = ZERO_TRY(optim.comm->begin(Operation::join, optim.object));
+    auto told = service.hear(call, local);
+    if (!told.ok()) {
+      if (told.failure().code() != ZERO_ERR_PEER) return told.failure();
+      continue;  // another rank could not join
+    }
+    if (told->operation != Operation::join) {
+      (void)service.serve(call, *told);
+      continue;
+    }
+    if (!optim.buffers.empty()) ZERO_TRY(broadcast_buffers(call, optim, told->last_rank));
+    if (last_rank != nullptr) *last_rank = told->last_rank;
+    return {};
+  }
+}
+
+}  // namespace
+
+zero_status zero_join_options_init(zero_join_options* options, size_t struct_size) {
+  return report(init_struct(options, struct_size, kJoinDefaults, "zero_join_options"));
+}
+
+zero_status zero_join(zero_optim* optim, const zero_join_options* options, int32_t* last_rank) {
+  return on_optim(optim, [&](Optimizer& found) { return join(found, options, last_rank); });
+}

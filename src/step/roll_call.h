@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Uneven inputs: before each collective call a roll is called. Ranks answer that they have come to
+// make the call, or that they have joined and make whatever the others make.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "comm/comm.h"
+#include "optim/optimizer.h"
+
+namespace zero {
+
+/// Of any collective call, as far as they are the same on every rank.
+struct Arguments {
+  int32_t flags = 0;
+  int32_t rank = 0;  // root, to
+  int64_t param = 0;
+  double limit = 0;
+  double norm_type = 0;
+  const char* words = nullptr;  // a directory, or the name of a state
+};
+
+/// Open `call` on a rank that has inputs. Without the option nothing happens. ZERO_ERR_STATE on all
+/// ranks if some have joined and the option stops all, or if the call needs those that have.
+Status call_roll(Call& call, Optimizer& optim, const Arguments& arguments);
+
+/// A rank that has joined.
+struct Guest {
+  bool fresh = true;         // since the last roll call
+  bool contributes = false;  // has gradients for the next reduction
+};
+
+/// What a guest heard: the call that it is in now, or that all ranks have joined.
+struct Told {
+  Operation operation = Operation::join;  // that, where all ranks have
+  Arguments arguments;                    // but for `words`
+  bool has_words = false;
+  std::string words;
+  int32_t last_rank = -1;  // the highest of those that came last
+};
+
+/// Open `call` as a guest, and take over the settings of the lowest rank with inputs. `local`: this
+/// rank's own reason to refuse.
+Result<Told> hear(Call& call, Optimizer& optim, const Guest& guest, const Status& local);
+
+/// Who gives the buffers where `root` should: what it has is old if it joined.
+int32_t buffer_root(const Optimizer& optim, int32_t root);
+
+/// Why a call that needs all ranks is refused while some have joined.
+Status check_served(const Optimizer& optim, Operation operation, const Arguments& arguments);
+
+}  // namespace zero

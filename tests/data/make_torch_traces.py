@@ -11,7 +11,7 @@ of each step, and then the rows of each case: parameters after each step, state 
 params.txt and params.f32 are four tensors of 16 numbers that freeze and thaw ("frozen=tensor:first-last",
 in steps) and that have settings of their own ("tensor:lr_scale=", "tensor:weight_decay="), in torch by
 requires_grad and by groups. Rows: the first tensors, their gradients of each step, and for each case the
-tensors after each step.
+tensors after every fifth step.
 """
 
 import itertools
@@ -57,6 +57,17 @@ class Paper(torch.optim.Optimizer):
     def ratio(self, group, size, by, *norms):
         adapts = group["weight_decay"] != 0 or group["always_adapt"]
         return size / by if adapts and all(norm > 0 for norm in norms) else 1.0
+
+
+class Lion(Paper):
+    DEFAULTS = {"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.0, "maximize": False}
+
+    def update(self, group, state, parameter, gradient):
+        beta1, beta2 = group["betas"]
+        average = self.kept(state, "exp_avg", parameter)
+        direction = (beta1 * average + (1 - beta1) * gradient).sign()
+        state["exp_avg"] = (beta2 * average + (1 - beta2) * gradient).float()
+        return parameter - group["lr"] * (direction + group["weight_decay"] * parameter)
 
 
 class Lamb(Paper):
@@ -106,6 +117,7 @@ OPTIMIZERS = {
     "radam": torch.optim.RAdam,
     "nadam": torch.optim.NAdam,
     "rprop": torch.optim.Rprop,
+    "lion": Lion,
     "lamb": Lamb,
     "lars": Lars,
 }
@@ -236,6 +248,24 @@ def lars_cases():
     yield "lars_paused_momentum", dict(defaults, momentum=0.9, weight_decay=0.1), pause
 
 
+CASES = {
+    "adamw": adam_cases("adamw"),
+    "adam": adam_cases("adam"),
+    "sgd": sgd_cases(),
+    "rmsprop": rmsprop_cases(),
+    "adagrad": adagrad_cases(),
+    "lion": lion_cases(),
+    "adamax": adamax_cases(),
+    "adadelta": adadelta_cases(),
+    "radam": radam_cases("radam"),
+    "nadam": nadam_cases(),
+    "rprop": rprop_cases(),
+    "lamb": lamb_cases(),
+    "lars": lars_cases(),
+}
+CASES = [(o, *case) for o, cases in CASES.items() for case in cases]
+
+
 def to_torch(settings, group):
     """torch's names, for the constructor or for a parameter group."""
     out = {k: bool(v) if k in FLAGS else v for k, v in settings.items() if k not in SPLIT}
@@ -261,28 +291,10 @@ def trace(optimizer, settings, changes, start, gradients):
     return rows + [state[slot] for slot in SLOTS if state.get(slot) is not None]
 
 
-def trace_lion(settings, changes, start, gradients):
-    """Each step in fp64, of numbers kept in fp32."""
-    settings = {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "maximize": 0, **settings}
-    parameter, exp_avg = start.numpy(), numpy.zeros(PARAMETERS, numpy.float32)
-    rows = []
-    for step in range(1, STEPS + 1):
-        settings.update(changes.get(step, {}))
-        lr, beta1, beta2 = (settings[key] for key in ("lr", "beta1", "beta2"))
-        gradient = gradients[step - 1].numpy().astype(numpy.float64)
-        gradient *= -1 if settings["maximize"] else 1
-        old, average = parameter.astype(numpy.float64), exp_avg.astype(numpy.float64)
-        direction = numpy.sign(beta1 * average + (1 - beta1) * gradient)
-        parameter = (old - lr * (direction + settings["weight_decay"] * old)).astype(numpy.float32)
-        exp_avg = (beta2 * average + (1 - beta2) * gradient).astype(numpy.float32)
-        rows.append(torch.from_numpy(parameter))
-    return rows + [torch.from_numpy(exp_avg)]
-
-
-TENSORS, NUMBERS = 4, 16
+TENSORS, NUMBERS, EVERY = 4, 16, 5
 FROZEN = {0: [(11, 19)], 1: [(1, 6)], 2: [(3, 3), (5, 8), (20, 20)]}
 OWN = {1: {"lr_scale": 0.5, "weight_decay": 0.3}, 2: {"weight_decay": 0.0}, 3: {"lr_scale": 3.0}}
-PARAM_CASES = {
+OWN_CASES = {
     "adamw": {"lr": 0.01, "weight_decay": 0.1},
     "sgd": {"lr": 0.05, "momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1},
     "rmsprop": {"lr": 0.01, "momentum": 0.5, "centered": 1, "weight_decay": 0.1},
@@ -295,10 +307,11 @@ def trace_params(optimizer, settings, frozen, own, start, gradients):
     tensors = [torch.nn.Parameter(row.clone()) for row in start]
     groups = []
     for tensor, parameter in enumerate(tensors):
-        group = {"params": [parameter], **to_torch(settings, {}), **own.get(tensor, {})}
-        group["lr"] *= group.pop("lr_scale", 1)
+        group = {"params": [parameter], **own.get(tensor, {})}
+        if "lr_scale" in group:
+            group["lr"] = settings["lr"] * group.pop("lr_scale")
         groups.append(group)
-    instance = OPTIMIZERS[optimizer](groups, foreach=False)
+    instance = OPTIMIZERS[optimizer](groups, foreach=False, **to_torch(settings, {}))
     rows = []
     for step in range(1, STEPS + 1):
         for tensor, parameter in enumerate(tensors):
@@ -306,8 +319,19 @@ def trace_params(optimizer, settings, frozen, own, start, gradients):
             parameter.requires_grad_(not still)
             parameter.grad = None if still else gradients[step - 1][tensor].clone()
         instance.step()
-        rows += [parameter.detach().clone() for parameter in tensors]
+        if step % EVERY == 0:
+            rows += [parameter.detach().clone() for parameter in tensors]
     return rows
+
+
+def param_cases():
+    """Settings without a schedule, what is frozen, and settings of tensors' own."""
+    for optimizer, name, settings, changes in CASES:
+        if not changes:
+            yield f"{name}_frozen", optimizer, settings, FROZEN, {}
+    for optimizer, settings in OWN_CASES.items():
+        yield f"{optimizer}_own", optimizer, settings, {}, OWN
+        yield f"{optimizer}_both", optimizer, settings, FROZEN, OWN
 
 
 def write_params():
@@ -315,13 +339,12 @@ def write_params():
     start = torch.randn(TENSORS, NUMBERS)
     gradients = torch.randn(STEPS, TENSORS, NUMBERS) * torch.logspace(-2, 1, NUMBERS)
     rows, lines = [*start, *gradients.reshape(-1, NUMBERS)], []
-    for optimizer, settings in PARAM_CASES.items():
-        for frozen, own, tag in ((FROZEN, {}, "frozen"), ({}, OWN, "own"), (FROZEN, OWN, "both")):
-            rows += trace_params(optimizer, settings, frozen, own, start, gradients)
-            words = [f"{key}={float(value)!r}" for key, value in settings.items()]
-            words += [f"{t}:{k}={v!r}" for t, of in own.items() for k, v in of.items()]
-            words += [f"frozen={t}:{a}-{b}" for t, spans in frozen.items() for a, b in spans]
-            lines.append(" ".join((f"{optimizer}_{tag}", optimizer, *words)))
+    for name, optimizer, settings, frozen, own in param_cases():
+        rows += trace_params(optimizer, settings, frozen, own, start, gradients)
+        words = [f"{key}={float(value)!r}" for key, value in settings.items()]
+        words += [f"{t}:{k}={v!r}" for t, of in own.items() for k, v in of.items()]
+        words += [f"frozen={t}:{a}-{b}" for t, spans in frozen.items() for a, b in spans]
+        lines.append(" ".join((name, optimizer, *words)))
     (OUT / "params.txt").write_text("\n".join(lines) + "\n")
     (OUT / "params.f32").write_bytes(torch.stack(rows).numpy().astype("<f4").tobytes())
 
@@ -334,29 +357,12 @@ def main():
     gradients = torch.randn(STEPS, PARAMETERS) * torch.logspace(-3, 1, PARAMETERS)
     gradients[7] = 0
     rows, lines = [start, *gradients], []
-    cases = {
-        "adamw": adam_cases("adamw"),
-        "adam": adam_cases("adam"),
-        "sgd": sgd_cases(),
-        "rmsprop": rmsprop_cases(),
-        "adagrad": adagrad_cases(),
-        "lion": lion_cases(),
-        "adamax": adamax_cases(),
-        "adadelta": adadelta_cases(),
-        "radam": radam_cases("radam"),
-        "nadam": nadam_cases(),
-        "rprop": rprop_cases(),
-        "lamb": lamb_cases(),
-        "lars": lars_cases(),
-    }
-    for optimizer, of_optimizer in cases.items():
-        for name, settings, changes in of_optimizer:
-            given = (settings, changes, start, gradients)
-            traced = trace_lion(*given) if optimizer == "lion" else trace(optimizer, *given)
-            rows += traced
-            words = [f"{key}={float(value)!r}" for key, value in settings.items()]
-            words += [f"{s}:{k}={float(v)!r}" for s, c in changes.items() for k, v in c.items()]
-            lines.append(" ".join((name, optimizer, str(len(traced)), *words)))
+    for optimizer, name, settings, changes in CASES:
+        traced = trace(optimizer, settings, changes, start, gradients)
+        rows += traced
+        words = [f"{key}={float(value)!r}" for key, value in settings.items()]
+        words += [f"{s}:{k}={float(v)!r}" for s, c in changes.items() for k, v in c.items()]
+        lines.append(" ".join((name, optimizer, str(len(traced)), *words)))
     OUT.mkdir(exist_ok=True)
     (OUT / "cases.txt").write_text("\n".join(lines) + "\n")
     (OUT / "traces.f32").write_bytes(torch.stack(rows).numpy().astype("<f4").tobytes())

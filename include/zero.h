@@ -344,12 +344,15 @@ enum {
 
 /* Parameters of 16 bits are the rounding of an fp32 master, which is what a step updates: it is part of
  * the state. Masters are taken from the parameters at the seal, by zero_broadcast_params (whoever writes
- * parameters later calls it), and by a load of a checkpoint that has none. */
+ * parameters later calls it), and by a load of a checkpoint that has none. With
+ * zero_options.share_dtype fp32 parameters have one, too: a step leaves the same rounded values on
+ * every rank, its owner included. */
 enum {
-    ZERO_MASTER_FLOAT32 = 0,  /* kept whole; the parameter is rounded to nearest, ties to even     */
-    ZERO_MASTER_REMAINDER = 1 /* ZERO_BFLOAT16 parameters: only the 16 bits that the parameter lacks are
-                                 kept, so the state is 2 bytes smaller an element. The parameter is
-                                 rounded to nearest, ties away from zero                           */
+    ZERO_MASTER_FLOAT32 = 0,   /* kept whole; the parameter is rounded to nearest, ties to even    */
+    ZERO_MASTER_REMAINDER = 1, /* ZERO_BFLOAT16 parameters: only the 16 bits that the parameter lacks
+                                  are kept, so the state is 2 bytes smaller an element. The parameter
+                                  is rounded to nearest, ties away from zero                       */
+    ZERO_MASTER_NONE = 2       /* there is none: what rounding cuts off is lost in each step       */
 };
 
 /* Ranks with more and with fewer batches: see zero_join. */
@@ -381,7 +384,10 @@ typedef struct zero_options {
     double backoff_factor;         /* ... and after a skipped step, in (0, 1]       (0.5)      */
     int64_t growth_interval;       /* steps without a skip after which it grows     (2,000)    */
     int32_t uneven_inputs;         /* ZERO_UNEVEN_*: whether ranks may zero_join    (OFF)      */
-    int32_t reserved;              /* zero                                                     */
+    int32_t share_dtype;           /* fp32 parameters are shared as ZERO_BFLOAT16 or ZERO_FLOAT16,
+                                      see ZERO_MASTER_*                             (0: as they are) */
+    double predivide_factor;       /* a power of two by which gradients are divided before they are
+                                      rounded to wire_dtype; their sum is multiplied with it (1)  */
 } zero_options;
 
 ZERO_API zero_status zero_options_init(zero_options *options, size_t struct_size);

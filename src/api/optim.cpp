@@ -34,7 +34,8 @@ constexpr zero_options kOptionsDefaults = {sizeof(zero_options),
                                            0.5,
                                            2000,
                                            ZERO_UNEVEN_OFF,
-                                           0};
+                                           0,
+                                           1};
 constexpr size_t kOptionsOldest = offsetof(zero_options, master);
 constexpr zero_group_options kGroupDefaults = {sizeof(zero_group_options), nullptr, nullptr, 0};
 constexpr size_t kGroupOldest = sizeof(zero_group_options);
@@ -189,13 +190,20 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
   options.wire = static_cast<DType>(read.wire_dtype);
   if (read.wire_dtype != 0 && size_of(options.wire) != 2)
     return bad("wire_dtype", read.wire_dtype, "ZERO_BFLOAT16 and ZERO_FLOAT16 are allowed");
+  if (read.predivide_factor != 0) options.predivide_factor = read.predivide_factor;
+  int exponent = 0;
+  if (std::frexp(options.predivide_factor, &exponent) != 0.5 || std::abs(exponent) > 64)
+    return bad("predivide_factor", read.predivide_factor,
+               "powers of two from 2^-64 to 2^63 are allowed");
+  options.share = static_cast<DType>(read.share_dtype);
+  if (read.share_dtype != 0 && size_of(options.share) != 2)
+    return bad("share_dtype", read.share_dtype, "ZERO_BFLOAT16 and ZERO_FLOAT16 are allowed");
   options.master = read.master;
-  if (read.master != ZERO_MASTER_FLOAT32 && read.master != ZERO_MASTER_REMAINDER)
+  if (read.master < ZERO_MASTER_FLOAT32 || read.master > ZERO_MASTER_NONE)
     return bad("master", read.master, "no ZERO_MASTER_* has that number");
   options.uneven_inputs = read.uneven_inputs;
   if (read.uneven_inputs < ZERO_UNEVEN_OFF || read.uneven_inputs > ZERO_UNEVEN_ERROR)
     return bad("uneven_inputs", read.uneven_inputs, "no ZERO_UNEVEN_* has that number");
-  if (read.reserved != 0) return bad("reserved", read.reserved, "it must be 0");
   options.loss_scale = ZERO_TRY(read_loss_scale(read));
   if (read.threads < 0 || read.threads > 64)
     return bad("threads", read.threads, "1 to 64 are allowed");

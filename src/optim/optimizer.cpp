@@ -9,12 +9,6 @@
 
 namespace zero {
 
-Master master_of(DType dtype, const OptimizerOptions& options) {
-  if (size_of(dtype) != 2) return Master::param;
-  const bool remainder = dtype == DType::bf16 && options.master == ZERO_MASTER_REMAINDER;
-  return remainder ? Master::remainder : Master::full;
-}
-
 Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
                      std::vector<double> initial, std::unique_ptr<ThreadPool> workers)
     : comm(std::move(seat)),
@@ -215,9 +209,8 @@ int64_t Optimizer::state_bytes() const {
 
 bool Optimizer::has_masters() const {
   const std::vector<Section>& sections = plan.sections();
-  return std::any_of(sections.begin(), sections.end(), [this](const Section& section) {
-    return master_of(section) != Master::param;
-  });
+  return std::any_of(sections.begin(), sections.end(),
+                     [this](const Section& section) { return is_kept(master_of(section)); });
 }
 
 void Optimizer::take_masters(size_t first_section) {
@@ -231,18 +224,9 @@ void Optimizer::take_master(const Segment& segment) {
   const auto count = static_cast<size_t>(segment.count);
   std::byte* const to = slot(kMasterSlot, segment.section, segment.share);
   const std::byte* const from = params[static_cast<size_t>(segment.param)].element(segment.first);
-  switch (master_of(section)) {
-    case Master::param:
-      break;
-    case Master::full:
-      kernel_table(best_isa())
-          .widen(section.dtype)(reinterpret_cast<float*>(to),
-                                reinterpret_cast<const uint16_t*>(from), count);
-      break;
-    case Master::remainder:
-      std::memset(to, 0, count * sizeof(uint16_t));
-      break;
-  }
+  const Master master = master_of(section);
+  if (master == Master::full) read_values(section.dtype, reinterpret_cast<float*>(to), from, count);
+  if (master == Master::remainder) std::memset(to, 0, count * sizeof(uint16_t));
 }
 
 }  // namespace zero

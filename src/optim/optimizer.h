@@ -22,6 +22,7 @@
 #include "device/thread_pool.h"
 #include "kernels/kernels.h"
 #include "optim/loss_scale.h"
+#include "optim/master.h"
 #include "plan/plan.h"
 
 namespace zero {
@@ -35,26 +36,21 @@ struct OptimizerOptions {
   double grad_norm_type = 2;
   int32_t nonfinite = ZERO_NONFINITE_IGNORE;
   int32_t master = ZERO_MASTER_FLOAT32;
-  DType wire = DType::none;  // what gradients are rounded to before they are summed
+  DType wire = DType::none;     // what gradients are rounded to before they are summed
+  double predivide_factor = 1;  // a power of two, by which they are divided for that
+  DType share = DType::none;    // what fp32 parameters are rounded to
   int32_t uneven_inputs = ZERO_UNEVEN_OFF;
   LossScaleOptions loss_scale;
   int threads = 1;
 };
 
-/// Where the values that are updated stand: in the parameter itself; in fp32 beside a parameter of
-/// 16 bits; or in a bf16 parameter and the 16 bits that its rounding cut off.
-enum class Master { param, full, remainder };
-Master master_of(DType dtype, const OptimizerOptions& options);
-/// What gradients of such parameters are rounded to; DType::none if that changes none.
-constexpr DType rounding_of(const OptimizerOptions& options, DType param, DType grad) {
-  return param == DType::f64 || grad == options.wire ? DType::none : options.wire;
-}
-
-constexpr size_t master_bytes(Master master) {
-  return master == Master::full        ? sizeof(float)
-         : master == Master::remainder ? sizeof(uint16_t)
-                                       : 0;
-}
+/// How gradients are rounded before they are summed: divided by `divisor` first, which their sum is
+/// multiplied with.
+struct Rounding {
+  DType to = DType::none;  // none: they are not
+  float divisor = 1;       // a power of two
+  bool any() const { return to != DType::none; }
+};
 
 /// Of one element of one of the rule's slots: what cannot be trained has no state.
 constexpr size_t state_bytes_of(DType dtype) {
@@ -203,9 +199,13 @@ class Optimizer {
   /// Bytes of an element there.
   size_t slot_size(int slot, const Section& section) const;
   Master master_of(const Section& section) const { return zero::master_of(section.dtype, options); }
+  /// The type of the values that parameters of a section hold.
+  DType shared(const Section& section) const { return shared_dtype(section.dtype, options); }
   bool has_masters() const;
-  DType rounding_of(const Section& section) const {
-    return zero::rounding_of(options, section.dtype, section.grad_dtype);
+  Rounding rounding_of(const Section& section) const {
+    const bool travels_as_it_is = options.wire == DType::none || section.grad_dtype == options.wire;
+    if (travels_as_it_is || section.dtype == DType::f64) return {};
+    return {options.wire, static_cast<float>(options.predivide_factor)};
   }
   /// Make the parameters, as they stand, the masters of this rank's share, or of a part of it.
   void take_masters(size_t first_section = 0);

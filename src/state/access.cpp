@@ -34,17 +34,19 @@ void copy_in(const Optimizer& optim, const StateTensor& tensor, const Segment& p
   const Param& param = param_of(optim, part.param);
   const auto count = static_cast<size_t>(part.count);
   std::byte* const own = own_copy(optim, part);
+  const auto* const masters = reinterpret_cast<const float*>(values);
   if (tensor.slot == kParameterItself) {
+    if (master_of(param.dtype, optim.options) == Master::rounded)
+      return write_values(param.dtype, optim.options, own, masters, count);
     std::memcpy(own, values, count * size_of(param.dtype));
     return;
   }
   std::byte* const to = optim.slot(tensor.slot, part.section, part.share);
-  const auto* const masters = reinterpret_cast<const float*>(values);
   const KernelTable& kernels = kernel_table(best_isa());
   if (keeps_remainders(optim, tensor))
     return kernels.split_remainder(halves(own), halves(to), masters, count);
   std::memcpy(to, values, count * size_of(sum_dtype(param.dtype)));
-  if (tensor.slot == kMasterSlot) kernels.narrow(param.dtype)(halves(own), masters, count);
+  if (tensor.slot == kMasterSlot) write_values(param.dtype, optim.options, own, masters, count);
 }
 
 /// Give a slot to a parameter that had none. It holds zeros: what is not live is never written, and
@@ -85,7 +87,7 @@ Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const cha
   if (param < 0 || param >= static_cast<int64_t>(optim.params.size()))
     return check_sealed(optim, param);
   const Param& of = param_of(optim, param);
-  const bool has_master = master_of(of.dtype, optim.options) != Master::param;
+  const bool has_master = is_kept(master_of(of.dtype, optim.options));
   if (name == nullptr) return StateTensor{param, has_master ? kMasterSlot : kParameterItself};
   if (!is_floating(of.dtype))
     return Status(ZERO_ERR_ARGUMENT,
@@ -142,7 +144,10 @@ void copy_out(const Optimizer& optim, const StateTensor& tensor, const Segment& 
                         reinterpret_cast<const uint16_t*>(from), count);
     return;
   }
-  std::memcpy(out, from, count * size_of(sum_dtype(param_of(optim, part.param).dtype)));
+  const DType dtype = param_of(optim, part.param).dtype;
+  if (tensor.slot == kParameterItself && size_of(dtype) == 2)
+    return read_values(dtype, reinterpret_cast<float*>(out), own, count);
+  std::memcpy(out, from, count * size_of(sum_dtype(dtype)));
 }
 
 Status get_state(const Optimizer& optim, int64_t param, const char* name, int64_t first,

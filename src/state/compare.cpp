@@ -63,8 +63,8 @@ void compare_param(const Optimizer& optim, const Param& param, const ManifestPar
                     " in the checkpoint, is registered in group ", param.group);
   }
   for (const ManifestSlot& slot : saved.slots) {
-    bool known = slot.name == slot_name(rule, kMasterSlot) &&
-                 master_of(param.dtype, optim.options) != Master::param;
+    bool known =
+        slot.name == slot_name(rule, kMasterSlot) && is_kept(master_of(param.dtype, optim.options));
     for (const char* name : rule.slots) known = known || slot.name == name;
     if (!known) {
       differences.add("parameter ", shown(param.name), " has state ", shown(slot.name),

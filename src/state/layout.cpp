@@ -66,7 +66,7 @@ std::vector<ManifestParam> describe_params(const Optimizer& optim,
 
 uint32_t stored_slots(const Optimizer& optim, int64_t param) {
   const auto index = static_cast<size_t>(param);
-  const bool master = master_of(optim.params[index].dtype, optim.options) != Master::param;
+  const bool master = is_kept(master_of(optim.params[index].dtype, optim.options));
   return optim.progress[index].live_slots | (master ? 1u << kMasterSlot : 0);
 }
 

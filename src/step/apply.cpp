@@ -64,7 +64,8 @@ class Updater {
         std::find(sources, sources + runs_.source_width, nullptr) != sources + runs_.source_width;
     const bool copies =
         runs_.target_width > 1 && runs_.targets[r * runs_.target_width + 1] != nullptr;
-    if (gradients_.converts(section) || section.dtype != section.sum()) return kShortTile;
+    if (gradients_.converts(section) || optim_.master_of(section) != Master::param)
+      return kShortTile;
     return zeros || copies ? kTile : kLongTile;
   }
 
@@ -167,6 +168,16 @@ Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, 
   uint64_t total = 0;
   for (const uint64_t found : nonfinite) total += found;
   return total;
+}
+
+void round_share(Optimizer& optim) {
+  for (const Segment& segment : optim.segments()) {
+    const Section& section = optim.plan.section(segment.section);
+    if (optim.shared(section) == section.dtype) continue;
+    std::byte* const own = optim.params[static_cast<size_t>(segment.param)].element(segment.first);
+    write_values(section.dtype, optim.options, own, reinterpret_cast<const float*>(own),
+                 static_cast<size_t>(segment.count));
+  }
 }
 
 void copy_share(const Optimizer& optim, const StepMemory& memory) {

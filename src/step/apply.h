@@ -15,6 +15,9 @@ namespace zero {
 Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor,
                               bool fused);
 
+/// Round this rank's owned parameters where they travel in fewer bits than they have.
+void round_share(Optimizer& optim);
+
 /// Store this rank's owned parameters as they are to every other target.
 void copy_share(const Optimizer& optim, const StepMemory& memory);
 

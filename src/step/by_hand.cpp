@@ -49,8 +49,8 @@ Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
   ZERO_TRY(enter(call, optim, step_memory(optim), std::move(entry)));
   optim.phase = Phase::open;  // sharing forgets where reduced gradients stand
   optim.comm->publishing = true;
+  if ((flags & ZERO_SHARE_KEEP_MASTERS) == 0) optim.take_masters();  // sharing may round
   Status status = share_params(call, optim);
-  if (status.ok() && (flags & ZERO_SHARE_KEEP_MASTERS) == 0) status = retake_masters(call, optim);
   optim.comm->publishing = optim.comm->aborted();
   return status;
 }

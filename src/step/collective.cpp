@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/os.h"
+#include "kernels/clamp.h"
 #include "kernels/float_environment.h"
 #include "step/reduce.h"
 #include "step/walks.h"
@@ -35,8 +36,8 @@ const Section& section_of(const Optimizer& optim, const Transfer& transfer) {
 /// its values are rounded.
 DType wire(const Optimizer& optim, const Section& section) {
   if (!optim.comm->sums_itself()) return section.sum();
-  const DType rounding = optim.rounding_of(section);
-  return rounding == DType::none ? section.grad_dtype : rounding;
+  const Rounding rounding = optim.rounding_of(section);
+  return rounding.any() ? rounding.to : section.grad_dtype;
 }
 
 /// Gradients travel as they are, where they are.
@@ -44,13 +45,24 @@ bool travels_in_place(const Optimizer& optim, const StepMemory& memory) {
   const std::vector<Section>& sections = optim.plan.sections();
   return memory.grads_in_place &&
          std::all_of(sections.begin(), sections.end(), [&](const Section& section) {
-           return wire(optim, section) == section.grad_dtype &&
-                  optim.rounding_of(section) == DType::none;
+           return wire(optim, section) == section.grad_dtype && !optim.rounding_of(section).any();
          });
 }
 
 size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype) {
   return static_cast<size_t>(elements * optim.world()) * size_of(dtype);
+}
+
+bool all_travel_whole(const Optimizer& optim) {
+  const std::vector<Section>& sections = optim.plan.sections();
+  return std::all_of(sections.begin(), sections.end(), [&](const Section& section) {
+    return optim.shared(section) == section.dtype;
+  });
+}
+
+/// Only what a step changes is published: gathered in place, all that lies between would be too.
+bool publishes_in_place(const Optimizer& optim, const StepMemory& memory) {
+  return memory.data_in_place && memory.present.empty() && all_travel_whole(optim);
 }
 
 /// Buffers for the whole step, made before the vote: after it nothing local may fail.
@@ -61,9 +73,9 @@ Status make_room(const Optimizer& optim, StepMemory& memory) {
     gathered = std::max(gathered, bytes_of(optim, transfer.chunk, dtype));
   }
   if (!travels_in_place(optim, memory)) packed = gathered;
-  if (!memory.data_in_place || !memory.present.empty()) {
+  if (!publishes_in_place(optim, memory)) {
     for (const Transfer& transfer : optim.plan.transfers(false)) {
-      const DType dtype = section_of(optim, transfer).dtype;
+      const DType dtype = optim.shared(section_of(optim, transfer));
       packed = std::max(packed, bytes_of(optim, transfer.chunk, dtype));
     }
   }
@@ -88,9 +100,20 @@ bool changes(const StepMemory& memory, const Transfer& transfer,
   return any;
 }
 
-/// Only what a step changes is published: gathered in place, all that lies between would be too.
-bool publishes_in_place(const StepMemory& memory) {
-  return memory.data_in_place && memory.present.empty();
+/// A parameter's values, which are rounded already, to the place where they travel, or from there.
+void copy_values(DType param, DType travels, std::byte* values, std::byte* place, size_t count,
+                 bool pack) {
+  const KernelTable& kernels = kernel_table(best_isa());
+  if (travels == param) {
+    const size_t bytes = count * size_of(param);
+    pack ? std::memcpy(place, values, bytes) : std::memcpy(values, place, bytes);
+  } else if (pack) {
+    kernels.narrow(travels)(reinterpret_cast<uint16_t*>(place),
+                            reinterpret_cast<const float*>(values), count);
+  } else {
+    kernels.widen(travels)(reinterpret_cast<float*>(values),
+                           reinterpret_cast<const uint16_t*>(place), count);
+  }
 }
 
 /// What a transfer reads and writes at the least: this rank's buffer once out and once in.
@@ -102,8 +125,9 @@ void count_moved(Optimizer& optim, const Transfer& transfer, DType dtype) {
 void convert(const Optimizer& optim, const Section& section, const void* from, std::byte* to,
              size_t count) {
   const KernelTable& kernels = kernel_table(best_isa());
-  const DType travels = wire(optim, section), rounding = optim.rounding_of(section);
-  if (rounding == DType::none) {
+  const DType travels = wire(optim, section);
+  const Rounding rounding = optim.rounding_of(section);
+  if (!rounding.any()) {
     if (travels == section.grad_dtype) {
       std::memcpy(to, from, count * size_of(travels));
     } else {
@@ -116,11 +140,12 @@ void convert(const Optimizer& optim, const Section& section, const void* from, s
     const size_t part = std::min(kRounded, count - done);
     const void* const at = static_cast<const std::byte*>(from) + done * size_of(section.grad_dtype);
     kernels.reduction(DType::f32, section.grad_dtype, Norm::none)(values, &at, 1, part);
+    if (rounding.divisor != 1) scale(values, values, part, 1 / rounding.divisor);
     std::byte* const place = to + done * size_of(travels);
-    if (travels == rounding) {
-      kernels.narrow(rounding)(reinterpret_cast<uint16_t*>(place), values, part);
+    if (travels == rounding.to) {
+      kernels.narrow(rounding.to)(reinterpret_cast<uint16_t*>(place), values, part);
     } else {
-      kernels.round(rounding)(reinterpret_cast<float*>(place), values, part);
+      kernels.round(rounding.to)(reinterpret_cast<float*>(place), values, part);
     }
   }
 }
@@ -193,6 +218,10 @@ Result<NormRecord> gather(Call& call, Optimizer& optim, StepMemory& memory, doub
     ZERO_TRY(optim.comm->reduce_scatter(
         call, {wire(optim, section), section.sum()}, send, sums + section.sum_at(transfer.share),
         static_cast<size_t>(transfer.chunk), memory.scratch.data()));
+    if (const float divisor = optim.rounding_of(section).divisor; divisor != 1) {
+      auto* const divided = reinterpret_cast<float*>(sums + section.sum_at(transfer.share));
+      scale(divided, divided, static_cast<size_t>(transfer.chunk), divisor);
+    }
     count_moved(optim, transfer, wire(optim, section));
     call.progress();
     os().reached("gather.transfer");
@@ -205,25 +234,25 @@ Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfi
   const auto segments = all_segments(optim);
   ZERO_TRY(call.vote("publish: buffers", make_room(optim, memory)));
   const auto copy = [&](const Transfer& transfer, int32_t rank, std::byte* chunk, bool pack) {
-    const size_t element = size_of(section_of(optim, transfer).dtype);
+    const Section& section = section_of(optim, transfer);
+    const DType travels = optim.shared(section);
     for_each_part(transfer, segments[static_cast<size_t>(rank)],
                   [&](int64_t at, const Segment& segment) {
                     const auto index = static_cast<size_t>(segment.param);
                     if (!memory.present.empty() && !memory.present[index]) return;
-                    std::byte* const param =
-                        optim.params[index].data + static_cast<size_t>(segment.first) * element;
-                    std::byte* const place = chunk + static_cast<size_t>(at) * element;
-                    const size_t bytes = static_cast<size_t>(segment.count) * element;
-                    pack ? std::memcpy(place, param, bytes) : std::memcpy(param, place, bytes);
-                    optim.counters.copied_bytes += static_cast<int64_t>(bytes);
+                    std::byte* const place = chunk + static_cast<size_t>(at) * size_of(travels);
+                    const auto count = static_cast<size_t>(segment.count);
+                    copy_values(section.dtype, travels, optim.params[index].element(segment.first),
+                                place, count, pack);
+                    optim.counters.copied_bytes += static_cast<int64_t>(count * size_of(travels));
                   });
   };
   const int32_t own = optim.comm->rank();
-  const bool in_place = publishes_in_place(memory);
+  const bool in_place = publishes_in_place(optim, memory);
   for (const Transfer& transfer : optim.plan.transfers(in_place)) {
     if (!changes(memory, transfer, segments)) continue;
     const Section& section = section_of(optim, transfer);
-    const auto bytes = static_cast<size_t>(transfer.chunk) * size_of(section.dtype);
+    const auto bytes = static_cast<size_t>(transfer.chunk) * size_of(optim.shared(section));
     if (in_place) {
       std::byte* const recv = memory.data_base + section.data_at(transfer.layout);
       ZERO_TRY(optim.comm->all_gather(call, recv + static_cast<size_t>(own) * bytes, recv, bytes));
@@ -235,7 +264,7 @@ Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfi
           copy(transfer, rank, memory.receive.data() + static_cast<size_t>(rank) * bytes, false);
       }
     }
-    count_moved(optim, transfer, section.dtype);
+    count_moved(optim, transfer, optim.shared(section));
     call.progress();
     os().reached("publish.transfer");
   }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/clamp.h"
+
 namespace zero {
 namespace {
 
@@ -38,27 +40,32 @@ double norm_of(const NormRecord& record, double p) {
 Reducer::Reducer(const KernelTable& kernels, double p)
     : kernels_(kernels), p_(p), norm_(norm_for(p)) {}
 
-Reduction reduce_rounded(const KernelTable& kernels, DType rounding, DType from, Norm norm,
+Reduction reduce_rounded(const KernelTable& kernels, Rounding rounding, DType from, Norm norm,
                          float* out, std::span<const void* const> in, size_t count,
                          float* scratch) {
   const ReduceKernel widen = kernels.reduction(DType::f32, from, Norm::none);
-  widen(out, in.data(), 1, count);
-  kernels.round(rounding)(out, out, count);
+  const ReduceKernel last = kernels.reduction(DType::f32, DType::f32, norm);
+  const bool divides = rounding.divisor != 1;
+  const auto take = [&](float* to, size_t i) {
+    widen(to, &in[i], 1, count);
+    if (divides) scale(to, to, count, 1 / rounding.divisor);
+    kernels.round(rounding.to)(to, to, count);
+  };
+  take(out, 0);
   const void* const both[2] = {out, scratch};
   for (size_t i = 1; i < in.size(); i++) {
-    widen(scratch, &in[i], 1, count);
-    kernels.round(rounding)(scratch, scratch, count);
-    if (i + 1 == in.size())
-      return kernels.reduction(DType::f32, DType::f32, norm)(out, both, 2, count);
+    take(scratch, i);
+    if (i + 1 == in.size() && !divides) return last(out, both, 2, count);
     kernels.reduction(DType::f32, DType::f32, Norm::none)(out, both, 2, count);
   }
-  return kernels.reduction(DType::f32, DType::f32, norm)(out, both, 1, count);
+  if (divides) scale(out, out, count, rounding.divisor);
+  return last(out, both, 1, count);
 }
 
 void Reducer::reduce(DType sum, DType from, void* out, std::span<const void* const> in,
-                     size_t count, DType rounding) {
+                     size_t count, Rounding rounding) {
   Reduction piece;
-  if (rounding == DType::none) {
+  if (!rounding.any()) {
     piece =
         kernels_.reduction(sum, from, norm_)(out, in.data(), static_cast<int>(in.size()), count);
   } else {  // `out` may be an input

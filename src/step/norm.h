@@ -8,6 +8,7 @@
 
 #include "kernels/exact_sum.h"
 #include "kernels/kernels.h"
+#include "optim/optimizer.h"
 #include "plan/plan.h"
 
 namespace zero {
@@ -27,18 +28,18 @@ double norm_of(const NormRecord& record, double p);
 /// Sums pieces over ranks and adds what they come to, to a record; p = 0 takes no norm.
 inline constexpr size_t kRounded = 2048;
 
-/// out = in[0] + in[1] + ... in fp32, each first rounded to `rounding` (of 16 bits), of at most
-/// kRounded elements. `scratch` has room for as many floats; `out` is no input.
-Reduction reduce_rounded(const KernelTable& kernels, DType rounding, DType from, Norm norm,
+/// out = in[0] + in[1] + ... in fp32, each rounded first, of at most kRounded elements. `scratch`
+/// has room for as many floats; `out` is no input.
+Reduction reduce_rounded(const KernelTable& kernels, Rounding rounding, DType from, Norm norm,
                          float* out, std::span<const void* const> in, size_t count, float* scratch);
 
 class Reducer {
  public:
   Reducer(const KernelTable& kernels, double p);
-  /// out = in[0] + in[1] + ... , each rounded to `rounding` first unless that is none; where the
-  /// types are the same, `out` may be any of the inputs.
+  /// out = in[0] + in[1] + ... , each rounded first if need be; where the types are the same, `out`
+  /// may be any of the inputs.
   void reduce(DType sum, DType from, void* out, std::span<const void* const> in, size_t count,
-              DType rounding = DType::none);
+              Rounding rounding = {});
   const NormRecord& record() const { return record_; }
 
  private:

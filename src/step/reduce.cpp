@@ -62,7 +62,7 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
         if (done && measured) return;
         const DType sum = piece.section.sum();
         const DType from = done ? sum : piece.section.grad_dtype;
-        const DType rounded = done ? DType::none : rounding(optim, memory, piece.section);
+        const Rounding rounded = done ? Rounding{} : rounding(optim, memory, piece.section);
         walker.in.resize(done ? 1 : width);
         if (done) {
           walker.in[0] = made->sums() + piece.section.sum_at(share_of(memory, piece));

@@ -9,8 +9,8 @@
 namespace zero {
 
 /// What gradients are rounded to before they are summed; what was reduced already is not.
-inline DType rounding(const Optimizer& optim, const StepMemory& memory, const Section& section) {
-  return memory.none ? DType::none : optim.rounding_of(section);
+inline Rounding rounding(const Optimizer& optim, const StepMemory& memory, const Section& section) {
+  return memory.none ? Rounding{} : optim.rounding_of(section);
 }
 
 /// Sum every rank's gradients of this rank's share, in rank order, to where views say, or add the

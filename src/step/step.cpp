@@ -375,6 +375,7 @@ Status share_params(Call& call, Optimizer& optim) {
   StepMemory& memory = step_memory(optim);
   ZERO_TRY(sync_placements(call, optim, memory));
   ZERO_TRY(call.vote("views", make_views(optim, memory, false, false)));
+  round_share(optim);
   copy_share(optim, memory);
   uint64_t none = 0;
   return optim.comm->direct() ? direct::publish(call, optim, memory, &none)

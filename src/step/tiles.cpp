@@ -32,8 +32,8 @@ TileGradients::TileGradients(const Optimizer& optim, const StepMemory& memory, b
     : optim_(optim), memory_(memory), fused_(fused), in_(fused ? memory.source_width : 1) {}
 
 /// Sums were rounded when they were made.
-DType TileGradients::rounding_of(const Section& section) const {
-  return fused_ ? rounding(optim_, memory_, section) : DType::none;
+Rounding TileGradients::rounding_of(const Section& section) const {
+  return fused_ ? rounding(optim_, memory_, section) : Rounding{};
 }
 
 template <class Real>
@@ -42,15 +42,15 @@ void TileGradients::take(const Section& section, const std::byte* const* sources
   const DType from = dtype(section);
   for (size_t i = 0; i < in_.size(); i++)
     in_[i] = sources[i] == nullptr ? kZeros : sources[i] + at * static_cast<int64_t>(size_of(from));
-  const DType rounded = rounding_of(section);
-  if (from == section.sum() && rounded == DType::none) {
+  const Rounding rounded = rounding_of(section);
+  if (from == section.sum() && !rounded.any()) {
     const auto* const reals = reinterpret_cast<const Real* const*>(in_.data());
     update.grad = reals[0];
     update.others = reals + 1;
     update.other_count = static_cast<int>(in_.size()) - 1;
     return;
   }
-  if (rounded == DType::none) {
+  if (!rounded.any()) {
     kernels().reduction(section.sum(), from, Norm::none)(
         sum_, in_.data(), static_cast<int>(in_.size()), update.count);
   } else {
@@ -80,15 +80,19 @@ uint64_t TileGradients::nonfinite(const Section& section, int64_t begin, int64_t
 
 std::byte* load_master(const Optimizer& optim, const Section& section, std::byte* param,
                        std::byte* kept, std::byte* room, size_t count) {
+  auto* const values = reinterpret_cast<float*>(room);
   switch (optim.master_of(section)) {
     case Master::param:
       break;
     case Master::full:
       return kept;
     case Master::remainder:
-      kernels().join_remainder(reinterpret_cast<float*>(room),
-                               reinterpret_cast<const uint16_t*>(param),
+      kernels().join_remainder(values, reinterpret_cast<const uint16_t*>(param),
                                reinterpret_cast<const uint16_t*>(kept), count);
+      return room;
+    case Master::rounded:
+      if (section.dtype == DType::f32) break;
+      read_values(section.dtype, values, param, count);
       return room;
   }
   return param;
@@ -97,15 +101,16 @@ std::byte* load_master(const Optimizer& optim, const Section& section, std::byte
 void store_master(const Optimizer& optim, const Section& section, std::byte* param, std::byte* kept,
                   const std::byte* master, size_t count) {
   const auto* const values = reinterpret_cast<const float*>(master);
-  auto* const rounded = reinterpret_cast<uint16_t*>(param);
   switch (optim.master_of(section)) {
     case Master::param:
       break;
     case Master::full:
-      kernels().narrow(section.dtype)(rounded, values, count);
+    case Master::rounded:
+      write_values(section.dtype, optim.options, param, values, count);
       break;
     case Master::remainder:
-      kernels().split_remainder(rounded, reinterpret_cast<uint16_t*>(kept), values, count);
+      kernels().split_remainder(reinterpret_cast<uint16_t*>(param),
+                                reinterpret_cast<uint16_t*>(kept), values, count);
       break;
   }
 }

@@ -21,7 +21,7 @@ class TileGradients {
   /// Whether values must be converted before an update can take them; then a tile has at most
   /// kBlock elements.
   bool converts(const Section& section) const {
-    return dtype(section) != section.sum() || rounding_of(section) != DType::none;
+    return dtype(section) != section.sum() || rounding_of(section).any();
   }
 
   /// Give `update` the gradients of its tile, which begins at element `at` of every source. They
@@ -35,7 +35,7 @@ class TileGradients {
 
  private:
   DType dtype(const Section& section) const { return fused_ ? section.grad_dtype : section.sum(); }
-  DType rounding_of(const Section& section) const;
+  Rounding rounding_of(const Section& section) const;
 
   const Optimizer& optim_;
   const StepMemory& memory_;

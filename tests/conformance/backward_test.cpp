@@ -28,6 +28,7 @@ TEST(Backward, announced_gradients_equal_one_process) {
           training.announces = announces;
           training.dtypes = kind.dtypes;
           training.master = kind.master;
+          training.share_dtype = kind.share_dtype;
           training.partition = static_cast<int32_t>(turn / 2 % 4);
           training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
                                       Where::per_rank_arenas}[turn / 3 % 4];

@@ -174,12 +174,16 @@ Training base(int world) {
 int max_world() { return full_run() ? 8 : 5; }
 
 const std::vector<Kind> kKinds = {
+    {"fp32", {{ZERO_FLOAT32, ZERO_FLOAT32}}},
     {"bf16", {{ZERO_BFLOAT16, ZERO_BFLOAT16}}},
     {"bf16 remainder", {{ZERO_BFLOAT16, ZERO_BFLOAT16}}, ZERO_MASTER_REMAINDER},
     {"fp16", {{ZERO_FLOAT16, ZERO_FLOAT16}}},
     {"fp64", {{ZERO_FLOAT64, ZERO_FLOAT64}}},
     {"fp32 from bf16", {{ZERO_FLOAT32, ZERO_BFLOAT16}}},
     {"bf16 from fp32", {{ZERO_BFLOAT16, ZERO_FLOAT32}}, ZERO_MASTER_REMAINDER},
+    {"bf16 alone", {{ZERO_BFLOAT16, ZERO_BFLOAT16}}, ZERO_MASTER_NONE},
+    {"fp32 shared as bf16", {{ZERO_FLOAT32, ZERO_FLOAT32}}, ZERO_MASTER_FLOAT32, ZERO_BFLOAT16},
+    {"fp32 shared as fp16", {{}, {ZERO_FLOAT16}, {ZERO_FLOAT64}}, ZERO_MASTER_NONE, ZERO_FLOAT16},
     {"all mixed",
      {{ZERO_BFLOAT16, ZERO_BFLOAT16},
       {ZERO_FLOAT32, ZERO_FLOAT32},

@@ -39,6 +39,7 @@ struct Kind {
   const char* name;
   std::vector<Dtypes> dtypes;
   int32_t master = ZERO_MASTER_FLOAT32;
+  int32_t share_dtype = 0;
 };
 
 extern const std::vector<Kind> kKinds;

@@ -64,7 +64,33 @@ TEST(Equivalence, ranks_with_any_other_rule_equal_one_process) {
   }
 }
 
-/// Every dtype meets every partition, comm and rule; worlds and memory take turns.
+/// What differs from run to run beside dtypes and rule.
+Training varied(size_t turn, int world, int32_t partition) {
+  Training training = base(world);
+  training.partition = partition;
+  training.where =
+      std::array{Where::arenas, Where::foreign, Where::mixed, Where::per_rank_arenas}[turn / 3 % 4];
+  training.padded = turn % 2 == 0;
+  training.missing = turn % 5 < 2;
+  training.max_grad_norm = turn % 3 == 0 ? 0.5 : 0;
+  training.explicit_reduce = turn % 7 == 0;
+  training.threads = turn % 11 == 0 ? 3 : 1;
+  return training;
+}
+
+/// The worlds and partitions of one turn: all of them, or one where time is short.
+std::vector<std::pair<int, int32_t>> places(size_t turn) {
+  if (!full_run())
+    return {{1 + static_cast<int>(turn % static_cast<size_t>(max_world())),
+             static_cast<int32_t>(turn / 2 % 4)}};
+  std::vector<std::pair<int, int32_t>> all;
+  for (int world = 1; world <= 5; world++) {
+    for (int32_t partition = 0; partition < 4; partition++) all.emplace_back(world, partition);
+  }
+  return all;
+}
+
+/// Every dtype meets every comm and rule; in full runs on every world and partition, too.
 TEST(Equivalence, ranks_with_any_dtypes_equal_one_process) {
   std::vector<Optimizer> optimizers = kOptimizers;
   optimizers.insert(optimizers.end(), kMoreOptimizers.begin(), kMoreOptimizers.end());
@@ -73,25 +99,20 @@ TEST(Equivalence, ranks_with_any_dtypes_equal_one_process) {
     for (const Optimizer& optimizer : optimizers) {
       for (const CommKind comm : kCommKinds) {
         turn++;
-        Training training = base(1 + static_cast<int>(turn % static_cast<size_t>(max_world())));
-        training.dtypes = kind.dtypes;
-        training.master = kind.master;
-        training.optimizer = optimizer.number;
-        training.names = optimizer.names;
-        training.values = optimizer.values;
-        training.partition = static_cast<int32_t>(turn / 2 % 4);
-        training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
-                                    Where::per_rank_arenas}[turn / 3 % 4];
-        training.padded = turn % 2 == 0;
-        training.missing = turn % 5 < 2;
-        training.max_grad_norm = turn % 3 == 0 ? 0.5 : 0;
-        training.explicit_reduce = turn % 7 == 0;
-        training.threads = turn % 11 == 0 ? 3 : 1;
-        const std::string what = std::string(kind.name) + ", " + optimizer.name + ", " +
-                                 kPartitions[training.partition] + ", " +
-                                 kWheres[static_cast<int>(training.where)];
-        expect_equals_reference(training, run(training, RankKind::threads, comm), what);
-        if (::testing::Test::HasFatalFailure()) return;
+        for (const auto& [world, partition] : places(turn)) {
+          Training training = varied(turn, world, partition);
+          training.dtypes = kind.dtypes;
+          training.master = kind.master;
+          training.share_dtype = kind.share_dtype;
+          training.optimizer = optimizer.number;
+          training.names = optimizer.names;
+          training.values = optimizer.values;
+          const std::string what = std::string(kind.name) + ", " + optimizer.name + ", " +
+                                   kPartitions[training.partition] + ", " +
+                                   kWheres[static_cast<int>(training.where)];
+          expect_equals_reference(training, run(training, RankKind::threads, comm), what);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
       }
     }
   }
@@ -108,6 +129,7 @@ TEST(Equivalence, scaled_clipped_and_already_reduced_gradients_equal_one_process
             Training training = base(1 + static_cast<int>(turn % 4));
             training.dtypes = kind.dtypes;
             training.master = kind.master;
+            training.share_dtype = kind.share_dtype;
             training.partition = static_cast<int32_t>(turn % 4);
             training.where = std::array{Where::arenas, Where::foreign, Where::mixed}[turn % 3];
             training.padded = turn % 2 == 0;
@@ -117,6 +139,7 @@ TEST(Equivalence, scaled_clipped_and_already_reduced_gradients_equal_one_process
             training.loss_scale = turn % 3 == 0 ? 1 : 12.5;
             training.wire_dtype =
                 std::array<int32_t, 3>{0, ZERO_BFLOAT16, ZERO_FLOAT16}[turn / 2 % 3];
+            training.predivide_factor = turn % 5 < 2 ? 8 : 1;
             training.clip_value = value;
             training.max_grad_norm = norm;
             training.explicit_clip = norm > 0 && turn / 2 % 2 == 0;

@@ -332,6 +332,8 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   options.threads = run.threads;
   options.master = run.master;
   options.wire_dtype = run.wire_dtype;
+  options.predivide_factor = run.predivide_factor;
+  options.share_dtype = run.share_dtype;
   if (!run.explicit_clip) {
     options.max_grad_norm = run.max_grad_norm;
     options.grad_norm_type = run.norm_type;
@@ -462,19 +464,27 @@ class Alone {
     if (sum_.empty()) return;
     for (Real& x : sum_) x = x * static_cast<Real>(factor);
     state_.update(run_, values_, sum_);
+    updated_ = true;
+    if (run_.master != ZERO_MASTER_NONE) return;
+    for (Real& value : values_) value = static_cast<Real>(held(value));
   }
 
   /// What is in memory: masters are rounded to the parameter's type.
   std::vector<double> stored() const {
-    const int32_t dtype = dtypes_of(run_, param_).param;
-    const bool ties_away = dtype == ZERO_BFLOAT16 && run_.master == ZERO_MASTER_REMAINDER;
     std::vector<double> out;
-    for (const Real value : values_)
-      out.push_back(rounded(dtype, static_cast<double>(value), ties_away));
+    for (const Real value : values_) out.push_back(held(value));
     return out;
   }
 
  private:
+  /// What a parameter of this value holds; before the first update nothing but its own type rounds.
+  double held(Real value) const {
+    int32_t dtype = dtypes_of(run_, param_).param;
+    const bool ties_away = dtype == ZERO_BFLOAT16 && run_.master == ZERO_MASTER_REMAINDER;
+    if (dtype == ZERO_FLOAT32 && run_.share_dtype != 0 && updated_) dtype = run_.share_dtype;
+    return rounded(dtype, static_cast<double>(value), ties_away);
+  }
+
   std::vector<Real> sum_of_ranks(int batch, bool& present) const {
     std::vector<Real> sum;
     for (int rank = 0; rank < (run_.reduced ? 1 : run_.world); rank++) {
@@ -495,7 +505,8 @@ class Alone {
   /// Rounded as on the wire, which nothing is that was reduced already.
   Real travelled(Real x) const {
     if (run_.wire_dtype == 0 || run_.reduced || std::is_same_v<Real, double>) return x;
-    return static_cast<Real>(rounded(run_.wire_dtype, static_cast<double>(x)));
+    const double divided = static_cast<double>(x) / run_.predivide_factor;
+    return static_cast<Real>(rounded(run_.wire_dtype, divided) * run_.predivide_factor);
   }
 
   static Training with_own_settings(Training run, size_t param) {
@@ -518,6 +529,7 @@ class Alone {
   const Training run_;
   const size_t param_;
   std::vector<Real> values_, sum_;
+  bool updated_ = false;
   Unsharded<Real> state_;
 };
 

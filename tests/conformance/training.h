@@ -31,6 +31,8 @@ struct Training {
   std::vector<Dtypes> dtypes = {{}};  // parameters take turns
   int32_t master = ZERO_MASTER_FLOAT32;
   int32_t wire_dtype = 0;
+  double predivide_factor = 1;
+  int32_t share_dtype = 0;
   std::vector<std::string> names;  // settings
   std::vector<double> values;
   double max_grad_norm = 0;

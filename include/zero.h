@@ -671,10 +671,12 @@ ZERO_API zero_status zero_join_options_init(zero_join_options *options, size_t s
 /* This rank has no more inputs, maybe from the start: make the others' collective calls on this optimizer
  * with them until every rank has called this. It still owns its share, so gradients are reduced to it and
  * it updates and shares as before, but its own gradients count as zeros. Then, on every rank at once,
- * write the rank that the others should follow in what libzero does not hold (the highest of those that
- * joined last) into `*last_rank`, unless that is NULL. Training goes on as before, and zero_join may be
- * called again after the next epoch. It needs zero_options.uneven_inputs, or is ZERO_ERR_STATE. A comm's
- * own calls and another optimizer's are not made here: ZERO_ERR_DESYNC.
+ * copy the buffers of one rank, the highest of those that joined last, to all, and write that rank, which
+ * the others should follow in what libzero does not hold, into `*last_rank`, unless that is NULL. Training
+ * goes on as before, and zero_join may be called again after the next epoch. It needs
+ * zero_options.uneven_inputs, or is ZERO_ERR_STATE. A comm's own calls and another optimizer's are not made
+ * here: ZERO_ERR_DESYNC. zero_broadcast_buffers from a rank that joined copies those of the highest rank
+ * with inputs; a save has rank 0's, so broadcast before it.
  *
  * With ZERO_UNEVEN_ACTIVE a mean divides by the number of ranks that had not joined when its reduction (of
  * several with ZERO_REDUCE_ACCUMULATE: the first) was called; one whose `grads` are in it counts. `grads`

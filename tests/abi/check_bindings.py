@@ -175,6 +175,7 @@ def check_python_constants() -> None:
         "ZERO_PARTITION_": _abi.PARTITIONS,
         "ZERO_NONFINITE_": _abi.NONFINITES,
         "ZERO_MASTER_": _abi.MASTERS,
+        "ZERO_UNEVEN_": _abi.UNEVENS,
         "ZERO_REDUCE_": _abi.REDUCTIONS,
     }
     for prefix, table in tables.items():

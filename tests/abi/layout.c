@@ -72,6 +72,8 @@ int main(void) {
   FIELD(zero_options, growth_factor)
   FIELD(zero_options, backoff_factor)
   FIELD(zero_options, growth_interval)
+  FIELD(zero_options, uneven_inputs)
+  FIELD(zero_options, reserved)
   END()
 
   STRUCT(zero_group_options)
@@ -126,6 +128,13 @@ int main(void) {
   FIELD(zero_result, status)
   FIELD(zero_result, reserved)
   FIELD(zero_result, loss_scale)
+  END()
+
+  STRUCT(zero_join_options)
+  FIELD(zero_join_options, struct_size)
+  FIELD(zero_join_options, grads)
+  FIELD(zero_join_options, grad_count)
+  FIELD(zero_join_options, stream)
   END()
 
   STRUCT(zero_save_options)

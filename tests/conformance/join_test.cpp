@@ -148,7 +148,7 @@ void expect_equal_at_every_step(CommKind kind, const Uneven& run, const std::vec
 }
 
 // A replayed run of torch's: rank r has 3 + r batches in each of two epochs.
-TEST(Join, zero_join_of_torch_equals_the_unsharded_run_at_every_iteration) {
+TEST(Join, torchs_zero_join_equals_the_unsharded_run_at_every_iteration) {
   for (const CommKind kind : kCommKinds) {
     for (const int world : {2, 4}) {
       std::vector<int> counts;

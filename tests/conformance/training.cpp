@@ -243,6 +243,7 @@ std::vector<double> gradient(const Training& run, size_t param, int rank, int st
 }
 
 bool has_gradient(const Training& run, size_t param, int rank, int step) {
+  if (joined(run, rank, step / run.micro_batches)) return false;
   if (!run.missing || param == 0) return true;
   if (param == 9) return false;  // never, on any rank
   const size_t key = param * 5 + static_cast<size_t>(step);
@@ -255,6 +256,15 @@ bool frozen(const Training& run, size_t param, int step) {
   if (param == 3) return true;                                      // always
   if (param == 4) return step < 7;                                  // from the start
   return (param + static_cast<size_t>(step)) / 5 % 3 == param % 3;  // for five steps at a time
+}
+
+int epoch_steps(const Training& run) {
+  return run.epoch.empty() ? 0 : *std::max_element(run.epoch.begin(), run.epoch.end());
+}
+
+bool joined(const Training& run, int rank, int step) {
+  if (run.epoch.empty()) return false;
+  return step >= run.epoch[static_cast<size_t>(rank)] && step < epoch_steps(run);
 }
 
 std::optional<double> own_lr_scale(const Training& run, size_t param) {
@@ -334,6 +344,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   options.wire_dtype = run.wire_dtype;
   options.predivide_factor = run.predivide_factor;
   options.share_dtype = run.share_dtype;
+  options.uneven_inputs = run.uneven_inputs;
   if (!run.explicit_clip) {
     options.max_grad_norm = run.max_grad_norm;
     options.grad_norm_type = run.norm_type;
@@ -366,6 +377,11 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   if (failed(zero_broadcast_params(handles.optim, 0, nullptr), "broadcast")) return out;
   if (failed(zero_loss_scale_set(handles.optim, run.loss_scale), "loss scale")) return out;
   for (int step = 0; step < run.steps; step++) {
+    if (!run.epoch.empty() && step == run.epoch[static_cast<size_t>(zero_comm_rank(comm))]) {
+      if (failed(zero_join(handles.optim, nullptr, nullptr), "join")) return out;
+      step = epoch_steps(run);
+      out.norms.resize(static_cast<size_t>(step), -2);
+    }
     if (failed(toggle(run, handles.optim, step), "set_trainable")) return out;
     const int32_t how = run.reduced ? ZERO_REDUCE_NONE
                         : run.sum   ? ZERO_REDUCE_SUM
@@ -533,6 +549,14 @@ class Alone {
   Unsharded<Real> state_;
 };
 
+/// What a mean divides by.
+int divisor(const Training& run, int step) {
+  int ranks = run.world;
+  for (int rank = 0; rank < run.world && run.uneven_inputs == ZERO_UNEVEN_ACTIVE; rank++)
+    ranks -= joined(run, rank, step);
+  return ranks;
+}
+
 using Single = Alone<float>;
 using Double = Alone<double>;
 
@@ -559,7 +583,7 @@ Outcome reference(const Training& run, const std::vector<double>& norms) {
           },
           param);
     }
-    double factor = (run.sum || run.reduced ? 1.0 : 1.0 / run.world) / run.loss_scale;
+    double factor = (run.sum || run.reduced ? 1.0 : 1.0 / divisor(run, step)) / run.loss_scale;
     if (run.clip_value > 0) {
       sums.clear();
       for (auto& param : params) {

@@ -51,6 +51,10 @@ struct Training {
   bool only_rank_0 = false;  // the gradients of all other ranks are zero
   bool toggled = false;  // parameters freeze and thaw; the gradients of frozen ones are infinite
   bool own_settings = false;  // some parameters scale lr, or have another weight_decay; lr is set
+  /// By rank, the steps that it makes in an epoch, the longest of which all wait for in zero_join.
+  /// Steps behind that are made by all. Empty: nobody joins.
+  std::vector<int> epoch;
+  int32_t uneven_inputs = ZERO_UNEVEN_OFF;
   Flushes flushes = Flushes::none;
   float param_scale = 1;  // of the initial values
   float grad_scale = 0.1f;
@@ -60,7 +64,8 @@ struct Training {
   uint64_t seed = 1;
 };
 
-/// What a rank ends with: every parameter one behind the other, and the norm of each step.
+/// What a rank ends with: every parameter one behind the other, and the norm of each step, which is
+/// -2 while it had joined.
 struct Outcome {
   std::vector<double> params;
   std::vector<double> norms;
@@ -72,6 +77,9 @@ std::vector<double> initial(const Training& run, size_t param);
 std::vector<double> gradient(const Training& run, size_t param, int rank, int batch);
 bool has_gradient(const Training& run, size_t param, int rank, int batch);
 bool frozen(const Training& run, size_t param, int step);
+/// The steps of the epoch's longest rank.
+int epoch_steps(const Training& run);
+bool joined(const Training& run, int rank, int step);
 std::optional<double> own_lr_scale(const Training& run, size_t param);
 std::optional<double> own_weight_decay(const Training& run, size_t param);
 Dtypes dtypes_of(const Training& run, size_t param);

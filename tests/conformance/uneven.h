@@ -25,6 +25,8 @@ struct Uneven {
   double momentum = 0;  // of SGD
   int32_t partition = ZERO_PARTITION_EVEN;
   std::vector<size_t> sizes = {1500, 3, 700, 1};
+  double loss_scale = 0;  // at the start; 0: off
+  int64_t growth_interval = 0;
 
   /// As the plain loops take it.
   Training rule() const;

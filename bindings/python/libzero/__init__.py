@@ -17,9 +17,10 @@ from ._errors import (
 from ._log import set_log_level
 from ._model_buffers import ModelBuffer
 from ._params import Param
+from ._ranks import OwnedRange
 from ._user import Collectives
 from .comm import Comm, Failure
-from .optimizer import Group, Optimizer, OwnedRange, Result, Statistics
+from .optimizer import Group, Optimizer, Result, Statistics
 from .plan import OWNER_SPLIT, Allocation, Plan, allocate, partition_plan
 
 __version__ = "0.1.0"

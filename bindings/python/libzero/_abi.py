@@ -18,6 +18,7 @@ from ._structs import (
     CommOptions,
     Failure,
     GroupOptions,
+    JoinOptions,
     LoadOptions,
     LogFn,
     ModelBuffer,
@@ -81,6 +82,7 @@ PARTITIONS = {"even": 0, "greedy": 1, "greedy_in_order": 2, "manual": 3}
 NONFINITES = {"ignore": 0, "skip": 1, "error": 2}
 WIRE_DTYPES = {"bfloat16": 5, "float16": 6}
 MASTERS = {"float32": 0, "remainder": 1}
+UNEVENS = {"off": 0, "world": 1, "active": 2, "error": 3}
 REDUCTIONS = {"mean": 0, "sum": 1, "none": 2}
 REDUCE_ACCUMULATE = 4
 
@@ -164,6 +166,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "zero_drop_grads": (Status, [OptimHandle]),
     "zero_grad_get": (Status, [OptimHandle, c.c_int64, c.c_int64, c.c_int64, c.c_void_p]),
     "zero_share_params": (Status, [OptimHandle, c.c_int32, c.c_void_p]),
+    "zero_join": (Status, [OptimHandle, c.POINTER(JoinOptions), c.POINTER(c.c_int32)]),
     # State
     "zero_state_save": (Status, [OptimHandle, c.c_char_p, c.POINTER(SaveOptions)]),
     "zero_state_load": (Status, [OptimHandle, c.c_char_p, c.POINTER(LoadOptions)]),

@@ -171,6 +171,7 @@ def c_options(
     growth_factor: float = 0.0,
     backoff_factor: float = 0.0,
     growth_interval: int = 0,
+    uneven_inputs: str = "off",
     settings: Mapping[str, float],
 ) -> Any:
     options = _abi.create(_structs.Options)
@@ -188,5 +189,6 @@ def c_options(
     options.growth_factor = _values.double(growth_factor, "growth_factor")
     options.backoff_factor = _values.double(backoff_factor, "backoff_factor")
     options.growth_interval = _values.int64(growth_interval, "growth_interval")
+    options.uneven_inputs = _values.choice(_abi.UNEVENS, uneven_inputs, "uneven_inputs")
     options.names, options.values, options.setting_count = _values.settings(settings)
     return options

@@ -109,6 +109,8 @@ class Options(Struct):
         ("growth_factor", c.c_double),
         ("backoff_factor", c.c_double),
         ("growth_interval", c.c_int64),
+        ("uneven_inputs", c.c_int32),
+        ("reserved", c.c_int32),
     ]
 
 
@@ -181,6 +183,16 @@ class Result(Struct):
     ]
 
 
+class JoinOptions(Struct):
+    c_name = "zero_join_options"
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("grads", c.POINTER(c.c_void_p)),
+        ("grad_count", c.c_size_t),
+        ("stream", c.c_void_p),
+    ]
+
+
 class SaveOptions(Struct):
     c_name = "zero_save_options"
     _fields_ = [("struct_size", c.c_size_t), ("flags", c.c_int32), ("reserved", c.c_int32)]
@@ -239,6 +251,7 @@ STRUCTS: tuple[type[Struct], ...] = (
     ModelBuffer,
     StepOptions,
     Result,
+    JoinOptions,
     SaveOptions,
     LoadOptions,
     Plan,

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Optional, Union
 
 from . import _abi, _model_buffers, _params, _structs, _values
 from ._abi import lib
@@ -16,24 +16,12 @@ from ._buffers import Buffer
 from ._errors import ZeroError
 from ._model_buffers import ModelBuffers
 from ._params import Params
+from ._ranks import Arrays, Ranks
 from ._state import StateAccess
 from ._structs import OptimHandle
 from .comm import Comm
 
-# One entry per parameter in order of registration, or by name. None, or a name that is missing, is
-# "no gradient on this rank".
-Arrays = Union[Sequence[Any], Mapping[str, Any]]
-
-
 _REGISTERED = object()
-
-
-class OwnedRange(NamedTuple):
-    """`count` elements from `first` on, of the parameter with that number."""
-
-    param: int
-    first: int
-    count: int  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -99,7 +87,7 @@ class Group:
         return f"<Group {self.number}>"
 
 
-class Optimizer(StateAccess):
+class Optimizer(Ranks, StateAccess):
     """One model's optimizer state, sharded over the ranks of `comm`.
 
         optimizer = Optimizer(comm, "adamw", lr=3e-4)
@@ -120,7 +108,7 @@ class Optimizer(StateAccess):
     updates of bfloat16 and float16 parameters are float32 masters, which are part of the state.
     wire_dtype="bfloat16" or "float16" rounds gradients to that before they are summed in float32.
     master="remainder" keeps only the 16 bits that a bfloat16 parameter lacks of its master: less
-    state, and ties are rounded away from zero instead of to even.
+    state, and ties are rounded away from zero instead of to even. uneven_inputs: see join().
 
     Methods that talk to other ranks are called by every rank in the same order. Errors that Python
     finds, as TypeError, are raised before anything is sent; the other ranks then wait for this one.
@@ -143,6 +131,7 @@ class Optimizer(StateAccess):
         growth_factor: float = 0.0,
         backoff_factor: float = 0.0,
         growth_interval: int = 0,
+        uneven_inputs: str = "off",
         **settings: float,
     ) -> None:
         self._handle = OptimHandle()
@@ -160,6 +149,7 @@ class Optimizer(StateAccess):
             growth_factor=growth_factor,
             backoff_factor=backoff_factor,
             growth_interval=growth_interval,
+            uneven_inputs=uneven_inputs,
             settings=settings,
         )
         lib().zero_create(c.byref(self._handle), comm._handle.open(), c.byref(options))
@@ -384,15 +374,6 @@ class Optimizer(StateAccess):
     def names(self) -> tuple[str, ...]:
         """The registered parameters, in order."""
         return tuple(self._names)
-
-    def owned_ranges(self, rank: int | None = None) -> list[OwnedRange]:
-        """What `rank`, or this one, owns; of what is sealed."""
-        chosen = self._comm.rank if rank is None else _values.int32(rank, "rank")
-        count = c.c_size_t()
-        lib().zero_owned_ranges(self._handle.open(), chosen, None, 0, c.byref(count))
-        triples = (c.c_int64 * (3 * count.value))()
-        lib().zero_owned_ranges(self._handle.open(), chosen, triples, count.value, c.byref(count))
-        return [OwnedRange(*triples[at : at + 3]) for at in range(0, len(triples), 3)]
 
     def stats(self) -> Statistics:
         statistics = _abi.create(_structs.Statistics)

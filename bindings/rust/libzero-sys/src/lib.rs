@@ -68,6 +68,10 @@ pub const ZERO_NONFINITE_SKIP: i32 = 1;
 pub const ZERO_NONFINITE_ERROR: i32 = 2;
 pub const ZERO_MASTER_FLOAT32: i32 = 0;
 pub const ZERO_MASTER_REMAINDER: i32 = 1;
+pub const ZERO_UNEVEN_OFF: i32 = 0;
+pub const ZERO_UNEVEN_WORLD: i32 = 1;
+pub const ZERO_UNEVEN_ACTIVE: i32 = 2;
+pub const ZERO_UNEVEN_ERROR: i32 = 3;
 pub const ZERO_PARAM_ORDER: i32 = 1;
 pub const ZERO_PARAM_PADDED: i32 = 2;
 pub const ZERO_PARAM_FROZEN: i32 = 4;
@@ -199,6 +203,8 @@ pub struct zero_options {
     pub growth_factor: f64,
     pub backoff_factor: f64,
     pub growth_interval: i64,
+    pub uneven_inputs: i32,
+    pub reserved: i32,
 }
 
 #[repr(C)]
@@ -263,6 +269,15 @@ pub struct zero_result {
     pub status: zero_status,
     pub reserved: i32,
     pub loss_scale: f64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_join_options {
+    pub struct_size: usize,
+    pub grads: *const *mut c_void,
+    pub grad_count: usize,
+    pub stream: *mut c_void,
 }
 
 #[repr(C)]
@@ -490,6 +505,15 @@ unsafe extern "C" {
         flags: i32,
         stream: *mut c_void,
     ) -> zero_status;
+    pub fn zero_join_options_init(
+        options: *mut zero_join_options,
+        struct_size: usize,
+    ) -> zero_status;
+    pub fn zero_join(
+        optim: *mut zero_optim,
+        options: *const zero_join_options,
+        last_rank: *mut i32,
+    ) -> zero_status;
     pub fn zero_save_options_init(
         options: *mut zero_save_options,
         struct_size: usize,
@@ -592,9 +616,8 @@ mod layout {
         size_of::<zero_comm_functions>() == 56 && offset_of!(zero_comm_functions, free) == 48
     );
     const _: () = assert!(size_of::<zero_failure>() == 576 && offset_of!(zero_failure, text) == 60);
-    const _: () = assert!(
-        size_of::<zero_options>() == 112 && offset_of!(zero_options, growth_interval) == 104
-    );
+    const _: () =
+        assert!(size_of::<zero_options>() == 120 && offset_of!(zero_options, reserved) == 116);
     const _: () = assert!(
         size_of::<zero_group_options>() == 32
             && offset_of!(zero_group_options, setting_count) == 24
@@ -607,6 +630,9 @@ mod layout {
     );
     const _: () =
         assert!(size_of::<zero_result>() == 64 && offset_of!(zero_result, loss_scale) == 56);
+    const _: () = assert!(
+        size_of::<zero_join_options>() == 32 && offset_of!(zero_join_options, stream) == 24
+    );
     const _: () = assert!(
         size_of::<zero_save_options>() == 16 && offset_of!(zero_save_options, reserved) == 12
     );

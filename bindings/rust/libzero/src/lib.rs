@@ -45,6 +45,7 @@ mod comm;
 mod dtype;
 mod error;
 mod half;
+mod join;
 mod log;
 mod optim;
 mod options;
@@ -63,7 +64,9 @@ pub use error::{Error, Result};
 pub use half::{Bf16, F16};
 pub use log::{Level, set_logger};
 pub use optim::{Group, Optim, OwnedRange, Step, StepResult};
-pub use options::{Master, Nonfinite, Optimizer, Options, Partition, Reduce, Reduction};
+pub use options::{
+    Master, Nonfinite, Optimizer, Options, Partition, Reduce, Reduction, UnevenInputs,
+};
 pub use params::{RawParam, Shape};
 pub use plan::{Plan, partition_plan};
 pub use slices::{AnyMut, MutSlices, Slices};

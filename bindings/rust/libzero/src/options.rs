@@ -78,6 +78,20 @@ pub enum Master {
     Remainder,
 }
 
+/// Whether ranks may run out of inputs before others; see [`Optim::join`](crate::Optim::join).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnevenInputs {
+    /// No: every rank makes every call.
+    #[default]
+    Off,
+    /// Yes, and a mean divides by the number of ranks, as ever.
+    World,
+    /// Yes, and a mean divides by the number of ranks that still have inputs.
+    Active,
+    /// All ranks stop with an error where the first one has no more inputs.
+    Error,
+}
+
 /// What becomes of the sum of the ranks' gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduction {
@@ -152,6 +166,8 @@ pub struct Options {
     pub growth_interval: i64,
     /// ... and after a skipped one.
     pub backoff_factor: f64,
+    /// Whether ranks may [join](crate::Optim::join).
+    pub uneven_inputs: UnevenInputs,
     /// Settings of every group, as `("lr", 3e-4)`.
     pub settings: Vec<(String, f64)>,
 }
@@ -208,6 +224,12 @@ impl Options {
             growth_factor: self.growth_factor,
             backoff_factor: self.backoff_factor,
             growth_interval: self.growth_interval,
+            uneven_inputs: match self.uneven_inputs {
+                UnevenInputs::Off => sys::ZERO_UNEVEN_OFF,
+                UnevenInputs::World => sys::ZERO_UNEVEN_WORLD,
+                UnevenInputs::Active => sys::ZERO_UNEVEN_ACTIVE,
+                UnevenInputs::Error => sys::ZERO_UNEVEN_ERROR,
+            },
             ..init()
         }
     }
@@ -271,6 +293,7 @@ c_struct!(
     zero_buffer = zero_buffer_init,
     zero_step_options = zero_step_options_init,
     zero_result = zero_result_init,
+    zero_join_options = zero_join_options_init,
     zero_save_options = zero_save_options_init,
     zero_load_options = zero_load_options_init,
     zero_plan = zero_plan_init,

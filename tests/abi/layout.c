@@ -73,7 +73,8 @@ int main(void) {
   FIELD(zero_options, backoff_factor)
   FIELD(zero_options, growth_interval)
   FIELD(zero_options, uneven_inputs)
-  FIELD(zero_options, reserved)
+  FIELD(zero_options, share_dtype)
+  FIELD(zero_options, predivide_factor)
   END()
 
   STRUCT(zero_group_options)

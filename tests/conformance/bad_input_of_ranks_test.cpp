@@ -41,7 +41,8 @@ struct Registration {
   int64_t order = 0;
   int32_t dtype = ZERO_FLOAT32, grad_dtype = ZERO_FLOAT32;  // of "c"
   int32_t master = ZERO_MASTER_FLOAT32, wire_dtype = 0;
-  double loss_scale = 0, growth_factor = 2;
+  double loss_scale = 0, growth_factor = 2, predivide_factor = 1;
+  int32_t share_dtype = 0;
 };
 
 void register_on(Seat& seat, const Registration& registration) {
@@ -53,6 +54,8 @@ void register_on(Seat& seat, const Registration& registration) {
   options.max_grad_norm = registration.max_grad_norm;
   options.master = registration.master;
   options.wire_dtype = registration.wire_dtype;
+  options.predivide_factor = registration.predivide_factor;
+  options.share_dtype = registration.share_dtype;
   options.loss_scale = registration.loss_scale;
   options.growth_factor = registration.growth_factor;
   const char* name = "lr";
@@ -113,6 +116,8 @@ TEST(BadInputOfRanks, a_registration_that_differs_is_named_on_every_rank_and_the
       {"gradient float16", [](Registration& r) { r.grad_dtype = ZERO_FLOAT16; }},
       {"master 1", [](Registration& r) { r.master = ZERO_MASTER_REMAINDER; }},
       {"wire_dtype bfloat16", [](Registration& r) { r.wire_dtype = ZERO_BFLOAT16; }},
+      {"predivide_factor", [](Registration& r) { r.predivide_factor = 2; }},
+      {"share_dtype float16", [](Registration& r) { r.share_dtype = ZERO_FLOAT16; }},
       {"dynamic loss scale", [](Registration& r) { r.loss_scale = 8; }},
       {"growth_factor", [](Registration& r) { r.growth_factor = std::nextafter(2, 3); }},
   };

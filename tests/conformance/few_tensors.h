@@ -22,6 +22,8 @@ struct Choices {
   double momentum = 0;
   double max_grad_norm = 0;
   double norm_type = 2;
+  int32_t share_dtype = 0;
+  int32_t master = ZERO_MASTER_FLOAT32;
 };
 
 struct Tensor {
@@ -43,6 +45,8 @@ class Rank {
     options.partition = choices.partition;
     options.max_grad_norm = choices.max_grad_norm;
     options.grad_norm_type = choices.norm_type;
+    options.share_dtype = choices.share_dtype;
+    options.master = choices.master;
     const char* const names[] = {"lr", "momentum"};
     const double values[] = {choices.lr, choices.momentum};
     options.names = names;

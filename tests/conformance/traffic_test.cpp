@@ -62,12 +62,14 @@ constexpr size_t kTensors = 12;
 
 /// Tensors of one size, in turn of rank 0, 1 and so on.
 struct Model {
-  Model(zero_comm* comm, int32_t partition) : data(kTensors, std::vector<float>(kSize, 1)) {
+  Model(zero_comm* comm, int32_t partition, int32_t share_dtype = 0)
+      : data(kTensors, std::vector<float>(kSize, 1)) {
     grad = data;
     zero_options options;
     zero_options_init(&options, sizeof options);
     options.partition = partition;
     options.bucket_bytes = 65'536;
+    options.share_dtype = share_dtype;
     EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
     std::array<std::string, kTensors> names;
     std::array<zero_param, kTensors> params;
@@ -124,6 +126,19 @@ TEST(Traffic, of_what_is_frozen_is_none) {
       EXPECT_EQ(counted.gathered, tensors * kSize * 4 / 2);
     }
   });
+}
+
+TEST(Traffic, of_parameters_shared_in_16_bits_is_half_of_that) {
+  for (const int32_t partition : kPartitions) {
+    counting(3, [&](zero_comm* comm, Counted& counted) {
+      const Model model(comm, partition, ZERO_BFLOAT16);
+      for (int step = 0; step < 2; step++) {
+        counted.gathered = 0;
+        EXPECT_EQ(zero_step(model.optim, nullptr), ZERO_OK) << last();
+        EXPECT_EQ(counted.gathered, kSize * int64_t{kTensors} * 2 / 3) << "partition " << partition;
+      }
+    });
+  }
 }
 
 }  // namespace

@@ -80,8 +80,8 @@ OPTIMIZERS = {
 }
 PARTITIONS = {"even": 0, "greedy": 1, "greedy_in_order": 2, "manual": 3}
 NONFINITES = {"ignore": 0, "skip": 1, "error": 2}
-WIRE_DTYPES = {"bfloat16": 5, "float16": 6}
-MASTERS = {"float32": 0, "remainder": 1}
+HALF_DTYPES = {"bfloat16": 5, "float16": 6}
+MASTERS = {"float32": 0, "remainder": 1, "none": 2}
 UNEVENS = {"off": 0, "world": 1, "active": 2, "error": 3}
 REDUCTIONS = {"mean": 0, "sum": 1, "none": 2}
 REDUCE_ACCUMULATE = 4

@@ -172,6 +172,8 @@ def c_options(
     backoff_factor: float = 0.0,
     growth_interval: int = 0,
     uneven_inputs: str = "off",
+    share_dtype: str | None = None,
+    predivide_factor: float = 0.0,
     settings: Mapping[str, float],
 ) -> Any:
     options = _abi.create(_structs.Options)
@@ -184,11 +186,14 @@ def c_options(
     options.threads = _values.int32(threads, "threads")
     options.master = _values.choice(_abi.MASTERS, master, "master")
     if wire_dtype is not None:
-        options.wire_dtype = _values.choice(_abi.WIRE_DTYPES, wire_dtype, "wire_dtype")
+        options.wire_dtype = _values.choice(_abi.HALF_DTYPES, wire_dtype, "wire_dtype")
     options.loss_scale = _values.double(loss_scale, "loss_scale")
     options.growth_factor = _values.double(growth_factor, "growth_factor")
     options.backoff_factor = _values.double(backoff_factor, "backoff_factor")
     options.growth_interval = _values.int64(growth_interval, "growth_interval")
     options.uneven_inputs = _values.choice(_abi.UNEVENS, uneven_inputs, "uneven_inputs")
+    if share_dtype is not None:
+        options.share_dtype = _values.choice(_abi.HALF_DTYPES, share_dtype, "share_dtype")
+    options.predivide_factor = _values.double(predivide_factor, "predivide_factor")
     options.names, options.values, options.setting_count = _values.settings(settings)
     return options

@@ -110,7 +110,8 @@ class Options(Struct):
         ("backoff_factor", c.c_double),
         ("growth_interval", c.c_int64),
         ("uneven_inputs", c.c_int32),
-        ("reserved", c.c_int32),
+        ("share_dtype", c.c_int32),
+        ("predivide_factor", c.c_double),
     ]
 
 

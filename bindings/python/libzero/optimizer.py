@@ -106,9 +106,12 @@ class Optimizer(Ranks, StateAccess):
     The arguments are those of zero_options (optimizer: ZERO_OPTIMIZER_* in lower case, as
     "rmsprop"); 0 is the library's default; **settings are those of every group, as lr. What a step
     updates of bfloat16 and float16 parameters are float32 masters, which are part of the state.
-    wire_dtype="bfloat16" or "float16" rounds gradients to that before they are summed in float32.
-    master="remainder" keeps only the 16 bits that a bfloat16 parameter lacks of its master: less
-    state, and ties are rounded away from zero instead of to even. uneven_inputs: see join().
+    wire_dtype="bfloat16" or "float16" rounds gradients to that before they are summed in float32,
+    divided by predivide_factor (a power of two) first, which their sum is multiplied with.
+    share_dtype, likewise, is what a step rounds float32 parameters to on every rank; they have
+    masters, too. master="remainder" keeps only the 16 bits that a bfloat16 parameter lacks of its
+    master: less state, and ties are rounded away from zero instead of to even; "none" keeps no
+    master, and what rounding cuts off is lost. uneven_inputs: see join().
 
     Methods that talk to other ranks are called by every rank in the same order. Errors that Python
     finds, as TypeError, are raised before anything is sent; the other ranks then wait for this one.
@@ -132,6 +135,8 @@ class Optimizer(Ranks, StateAccess):
         backoff_factor: float = 0.0,
         growth_interval: int = 0,
         uneven_inputs: str = "off",
+        share_dtype: str | None = None,
+        predivide_factor: float = 0.0,
         **settings: float,
     ) -> None:
         self._handle = OptimHandle()
@@ -150,6 +155,8 @@ class Optimizer(Ranks, StateAccess):
             backoff_factor=backoff_factor,
             growth_interval=growth_interval,
             uneven_inputs=uneven_inputs,
+            share_dtype=share_dtype,
+            predivide_factor=predivide_factor,
             settings=settings,
         )
         lib().zero_create(c.byref(self._handle), comm._handle.open(), c.byref(options))

@@ -80,6 +80,21 @@ class ScaleTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "wire_dtype"):
             Model(wire_dtype="float32")
 
+    def test_parameters_are_rounded_to_the_type_that_they_are_shared_in(self) -> None:
+        for master, left in (("float32", -1 - 2**-11), ("none", -1)):
+            model = Model(share_dtype="bfloat16", master=master)
+            for _ in range(2):
+                self.assertTrue(model.step(1 + 2**-12, 0, -3, 0))
+            self.assertEqual(list(model.data), [-1, 1, 7, 1])
+            self.assertEqual(model.optimizer.state_get(0, None)[0], left)
+
+    def test_gradients_are_divided_before_they_are_rounded(self) -> None:
+        model = Model(wire_dtype="float16", predivide_factor=4)
+        self.assertTrue(model.step(2.0**17, 1, 2, 3))
+        self.assertEqual(list(model.data), [1 - 2**17, 0, -1, -2])
+        with self.assertRaisesRegex(libzero.ZeroError, "predivide_factor is 3"):
+            Model(predivide_factor=3)
+
     def test_nonfinite_gradients_are_an_error_if_asked_for(self) -> None:
         model = Model(nonfinite="error")
         with self.assertRaisesRegex(libzero.NonfiniteError, "1 elements"):

@@ -68,6 +68,7 @@ pub const ZERO_NONFINITE_SKIP: i32 = 1;
 pub const ZERO_NONFINITE_ERROR: i32 = 2;
 pub const ZERO_MASTER_FLOAT32: i32 = 0;
 pub const ZERO_MASTER_REMAINDER: i32 = 1;
+pub const ZERO_MASTER_NONE: i32 = 2;
 pub const ZERO_UNEVEN_OFF: i32 = 0;
 pub const ZERO_UNEVEN_WORLD: i32 = 1;
 pub const ZERO_UNEVEN_ACTIVE: i32 = 2;
@@ -204,7 +205,8 @@ pub struct zero_options {
     pub backoff_factor: f64,
     pub growth_interval: i64,
     pub uneven_inputs: i32,
-    pub reserved: i32,
+    pub share_dtype: i32,
+    pub predivide_factor: f64,
 }
 
 #[repr(C)]
@@ -617,7 +619,7 @@ mod layout {
     );
     const _: () = assert!(size_of::<zero_failure>() == 576 && offset_of!(zero_failure, text) == 60);
     const _: () =
-        assert!(size_of::<zero_options>() == 120 && offset_of!(zero_options, reserved) == 116);
+        assert!(size_of::<zero_options>() == 128 && offset_of!(zero_options, predivide_factor) == 120);
     const _: () = assert!(
         size_of::<zero_group_options>() == 32
             && offset_of!(zero_group_options, setting_count) == 24

@@ -38,7 +38,7 @@ fn rust_layout() -> String {
         zero_comm_options { struct_size, timeout_ms, late_ms, rendezvous_ms },
         zero_comm_functions { struct_size, exchange, all_gather, all_to_all, reduce_scatter, split, free },
         zero_failure { struct_size, status, rank, step, params_consistent, phase, text },
-        zero_options { struct_size, optimizer, partition, bucket_bytes, max_grad_norm, grad_norm_type, nonfinite, threads, names, values, setting_count, master, wire_dtype, loss_scale, growth_factor, backoff_factor, growth_interval, uneven_inputs, reserved },
+        zero_options { struct_size, optimizer, partition, bucket_bytes, max_grad_norm, grad_norm_type, nonfinite, threads, names, values, setting_count, master, wire_dtype, loss_scale, growth_factor, backoff_factor, growth_interval, uneven_inputs, share_dtype, predivide_factor },
         zero_group_options { struct_size, names, values, setting_count },
         zero_param { struct_size, name, data, grad, shape, ndim, dtype, owner, flags, order, grad_dtype, reserved, lr_scale, weight_decay },
         zero_buffer { struct_size, name, data, shape, ndim, dtype },

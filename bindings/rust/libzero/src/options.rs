@@ -76,6 +76,8 @@ pub enum Master {
     /// Of [`Bf16`](crate::Bf16) parameters only the 16 bits that they lack: the state is 2 bytes smaller
     /// an element, and ties are rounded away from zero.
     Remainder,
+    /// Nothing: what rounding to nearest cuts off is lost.
+    None,
 }
 
 /// Whether ranks may run out of inputs before others; see [`Optim::join`](crate::Optim::join).
@@ -158,6 +160,11 @@ pub struct Options {
     pub master: Master,
     /// What gradients are rounded to before they are summed: [`Dtype::Bf16`] or [`Dtype::F16`].
     pub wire_dtype: Option<Dtype>,
+    /// A power of two by which they are divided for that; their sum is multiplied with it.
+    pub predivide_factor: f64,
+    /// What a step rounds f32 parameters to on every rank, which have masters then:
+    /// [`Dtype::Bf16`] or [`Dtype::F16`].
+    pub share_dtype: Option<Dtype>,
     /// Above 0, dynamic loss scaling from this scale on, as torch's GradScaler.
     pub loss_scale: f64,
     /// What that scale is multiplied with ...
@@ -218,8 +225,11 @@ impl Options {
             master: match self.master {
                 Master::Float32 => sys::ZERO_MASTER_FLOAT32,
                 Master::Remainder => sys::ZERO_MASTER_REMAINDER,
+                Master::None => sys::ZERO_MASTER_NONE,
             },
             wire_dtype: self.wire_dtype.map_or(0, Dtype::to_c),
+            predivide_factor: self.predivide_factor,
+            share_dtype: self.share_dtype.map_or(0, Dtype::to_c),
             loss_scale: self.loss_scale,
             growth_factor: self.growth_factor,
             backoff_factor: self.backoff_factor,

@@ -307,8 +307,8 @@ class BuildTest(unittest.TestCase):
 
     def test_unknown_choices_name_what_there_is(self) -> None:
         with Comm.solo() as comm:
-            with self.assertRaisesRegex(ValueError, "optimizer 'lamb' is unknown; there are adamw"):
-                Optimizer(comm, "lamb")
+            with self.assertRaisesRegex(ValueError, "optimizer 'lanb' is unknown; there are adamw"):
+                Optimizer(comm, "lanb")
             with self.assertRaisesRegex(ValueError, "partition 'odd'"):
                 Optimizer(comm, partition="odd")
             with self.assertRaisesRegex(ArgumentError, "'momentum'"):

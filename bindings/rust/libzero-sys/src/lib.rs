@@ -618,8 +618,9 @@ mod layout {
         size_of::<zero_comm_functions>() == 56 && offset_of!(zero_comm_functions, free) == 48
     );
     const _: () = assert!(size_of::<zero_failure>() == 576 && offset_of!(zero_failure, text) == 60);
-    const _: () =
-        assert!(size_of::<zero_options>() == 128 && offset_of!(zero_options, predivide_factor) == 120);
+    const _: () = assert!(
+        size_of::<zero_options>() == 128 && offset_of!(zero_options, predivide_factor) == 120
+    );
     const _: () = assert!(
         size_of::<zero_group_options>() == 32
             && offset_of!(zero_group_options, setting_count) == 24

@@ -156,8 +156,7 @@ void follow(const Case& c, zero_comm* comm, const Rows& rows, const Row* expecte
   zero_free(optim);
 }
 
-TEST(TorchParams,
-     frozen_parameters_and_settings_of_their_own_follow_torch_with_every_rule_and_flag) {
+TEST(TorchParams, parameters_that_freeze_or_have_settings_of_their_own_follow_torch) {
   const std::vector<Case> cases = read_cases();
   const Rows rows = read_rows();
   constexpr size_t kFirst = kTensors * (kSteps + 1), kOfCase = kTensors * kSteps / kEvery;

@@ -506,6 +506,22 @@ ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, cons
  * Local. */
 ZERO_API zero_status zero_set_trainable(zero_optim *optim, int64_t param, int32_t trainable);
 
+/* Deal out all that is registered anew, as of one registration: by the partition rule, first over the
+ * parameters that are trained now, then over the frozen ones, so that ranks have as much to update and as
+ * much to keep. With ZERO_PARTITION_MANUAL `owners` decides, one rank per parameter in order of registration
+ * (`count` of them); NULL there means as they are, and is the only choice under other rules. Nothing but this
+ * call moves owners; zero_owned_ranges tells the new ones.
+ *
+ * State moves to its new owners bit for bit, parameters stay where they are, and training has the same bits
+ * as without the call, norms too. Share what zero_state_set put into parameters before (zero_share_params).
+ * Beside old and new state a rank needs a MiB, and on a user comm 256 KiB more for each rank. There,
+ * parameters that moved no longer lie as they travel, and are packed.
+ *
+ * ZERO_ERR_ARGUMENT: owners under another rule, not one for each parameter, or one that is no rank;
+ * ZERO_ERR_MISMATCH: ranks pass different ones; ZERO_ERR_MEMORY: no room for the new state. Each leaves all
+ * as it was. ZERO_ERR_STATE while gradients are reduced or announced. Collective. */
+ZERO_API zero_status zero_rebalance(zero_optim *optim, const int32_t *owners, size_t count, void *stream);
+
 /* ---- Training loop ------------------------------------------------------------------- */
 
 #define ZERO_ROOT_NONE (-1)

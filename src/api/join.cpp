@@ -6,6 +6,7 @@
 #include "api/guard.h"
 #include "api/options.h"
 #include "state/gather.h"
+#include "state/rebalance.h"
 #include "step/buffers.h"
 #include "step/by_hand.h"
 #include "step/enter.h"
@@ -95,6 +96,9 @@ class Service {
         return share_by_hand(call, optim_, with.flags);
       case Operation::state_gather:
         return gather_state(call, optim_, with.param, words, with.rank, nullptr, 0);
+      case Operation::rebalance:
+        return rebalance(call, optim_, told.owners.empty() ? nullptr : told.owners.data(),
+                         told.owners.size());
       case Operation::save: {
         const zero_save_options options{sizeof options, with.flags, 0};
         return save(call, optim_, words, &options);

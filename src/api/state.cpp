@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single tensors of the state, and steps by hand.
+// Single tensors of the state, steps by hand, and who owns what.
 #include <algorithm>
 
 #include "api/guard.h"
@@ -7,6 +7,7 @@
 #include "state/access.h"
 #include "state/gather.h"
 #include "state/layout.h"
+#include "state/rebalance.h"
 #include "step/by_hand.h"
 #include "step/enter.h"
 
@@ -101,6 +102,16 @@ zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first,
   return on_optim(optim, [&](Optimizer& found) -> Status {
     return get_grads(found, param, first, count, values);
   });
+}
+
+zero_status zero_rebalance(zero_optim* optim, const int32_t* owners, size_t count, void* stream) {
+  const Arguments arguments{.owners = {owners, owners == nullptr ? 0 : count}};
+  return on_all(
+      optim, Operation::rebalance, arguments, [&](Call& call, Optimizer& found) -> Status {
+        if (stream != nullptr)
+          return refuse(call, found, Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host"));
+        return rebalance(call, found, owners, count);
+      });
 }
 
 zero_status zero_share_params(zero_optim* optim, int32_t flags, void* stream) {

@@ -45,6 +45,7 @@ enum class Operation : uint32_t {
   share_params,
   broadcast_buffers,
   join,
+  rebalance,
   roll_call,  // in front of one of the others, with uneven inputs
 };
 /// "zero_step" and so on, as callers know it.

@@ -42,6 +42,8 @@ const char* operation_name(Operation operation) {
       return "zero_broadcast_buffers";
     case Operation::join:
       return "zero_join";
+    case Operation::rebalance:
+      return "zero_rebalance";
     case Operation::roll_call:
       return "an optimizer with uneven_inputs";
   }

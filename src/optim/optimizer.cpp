@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 
 #include "base/text.h"
 
@@ -74,46 +73,6 @@ Result<double> Optimizer::get(int32_t group, std::string_view name) const {
   return groups[static_cast<size_t>(group)].settings[static_cast<size_t>(setting)];
 }
 
-Result<Optimizer::Seal> Optimizer::prepare_seal() const {
-  Seal seal{.plan = plan, .segments = {}, .added = {}};
-  std::vector<PlanParam> added;
-  for (size_t i = sealed_params_; i < params.size(); i++) {
-    added.push_back({.count = params[i].count,
-                     .order = params[i].order,
-                     .owner = params[i].owner,
-                     .dtype = params[i].dtype,
-                     .grad_dtype = params[i].grad_dtype});
-  }
-  std::vector<int64_t> ends;
-  for (const int64_t end : group_ends_) {
-    if (end > static_cast<int64_t>(sealed_params_)) {
-      ends.push_back(end - static_cast<int64_t>(sealed_params_));
-    }
-  }
-  ZERO_TRY(seal.plan.add(added, ends));
-  seal.segments = seal.plan.segments(comm->rank());
-  const uint32_t used = slots_used() | 1u << kMasterSlot;
-  for (size_t s = state_.size(); s < seal.plan.sections().size(); s++) {
-    SectionState& state = seal.added.emplace_back();
-    for (int slot = 0; slot < kSlotCount; slot++) {
-      if ((used >> slot & 1) != 0)
-        state[static_cast<size_t>(slot)] = ZERO_TRY(allocate_slot(slot, seal.plan, s));
-    }
-  }
-  return seal;
-}
-
-void Optimizer::commit_seal(Seal seal) {
-  const size_t before = state_.size();
-  std::move(seal.added.begin(), seal.added.end(), std::back_inserter(state_));
-  plan = std::move(seal.plan);
-  segments_ = std::move(seal.segments);
-  sealed_params_ = params.size();
-  sealed_buffers_ = buffers.size();
-  addresses++;
-  take_masters(before);
-}
-
 std::string Optimizer::agreed_lines() const {
   std::string lines = text("step ", step, "\n");
   if (loss_scale.scale != 1) {
@@ -163,11 +122,11 @@ Status Optimizer::check_loaded() const {
   return Status(ZERO_ERR_NOT_LOADED, "a load failed half way: load a checkpoint first");
 }
 
-std::byte* Optimizer::slot(int slot, int32_t section, int64_t share) const {
-  const auto index = static_cast<size_t>(section);
-  const HostMemory& memory = state_[index][static_cast<size_t>(slot)];
+std::byte* Optimizer::slot_in(const Plan& of, std::span<const SectionState> state, int slot,
+                              int32_t section, int64_t share) const {
+  const HostMemory& memory = state[static_cast<size_t>(section)][static_cast<size_t>(slot)];
   if (memory.bytes() == 0) return nullptr;
-  const Section& in = plan.section(section);
+  const Section& in = of.section(section);
   return memory.data() + static_cast<size_t>(share - in.share) * slot_size(slot, in);
 }
 
@@ -179,12 +138,6 @@ uint32_t Optimizer::slots_used() const {
   uint32_t used = 0;
   for (const Group& group : groups) used |= options.rule->slots_used(group.settings);
   return used;
-}
-
-Result<HostMemory> Optimizer::allocate_slot(int slot, const Plan& from, size_t section) const {
-  const auto elements = static_cast<size_t>(from.share_elements(section, comm->rank()));
-  return HostMemory::allocate(elements * slot_size(slot, from.sections()[section]),
-                              text("state '", slot_name(*options.rule, slot), "'"));
 }
 
 Status Optimizer::allocate_slots(uint32_t also) {

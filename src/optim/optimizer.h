@@ -193,9 +193,26 @@ class Optimizer {
   Result<Seal> prepare_seal() const;
   void commit_seal(Seal seal);
 
+  /// What dealing out anew will change, likewise: parameters that are frozen come behind the
+  /// others. `owners`: the manual rule's, empty for those that it has. The new state holds zeros;
+  /// there is none if everything has its place already.
+  struct Deal {
+    Plan plan;
+    std::vector<Segment> segments;
+    std::vector<SectionState> state;
+    std::vector<int32_t> owners;
+  };
+  Result<Deal> prepare_deal(std::span<const int32_t> owners) const;
+  void commit_deal(Deal deal);
+
   // ---- The share.
   /// Slot `slot` of a section at share position `share`; nullptr where no settings use it.
-  std::byte* slot(int slot, int32_t section, int64_t share) const;
+  std::byte* slot(int slot, int32_t section, int64_t share) const {
+    return slot_in(plan, state_, slot, section, share);
+  }
+  /// The same of a share by another plan.
+  std::byte* slot_in(const Plan& of, std::span<const SectionState> state, int slot, int32_t section,
+                     int64_t share) const;
   /// Bytes of an element there.
   size_t slot_size(int slot, const Section& section) const;
   Master master_of(const Section& section) const { return zero::master_of(section.dtype, options); }
@@ -271,7 +288,9 @@ class Optimizer {
   void freeze(size_t param, bool frozen);
   Status occupy(uintptr_t begin, const Occupied& what);
   Status occupy(const Param& param, int64_t index);
+  std::vector<PlanParam> plan_params(size_t first) const;
   Result<HostMemory> allocate_slot(int slot, const Plan& from, size_t section) const;
+  Result<SectionState> allocate_section(uint32_t slots, const Plan& from, size_t section) const;
   void vacate(const Param& param, int64_t index);
   Status add_buffer(const Buffer& added);
   void forget_buffers(size_t first);

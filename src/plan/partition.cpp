@@ -78,22 +78,40 @@ Status check_groups(size_t params, std::span<const int64_t> group_ends) {
 }  // namespace
 
 Status Plan::add(std::span<const PlanParam> params, std::span<const int64_t> group_ends) {
+  Draft draft;
+  draft.owned = owned_;
+  draft.grid_end = grid_end_;
+  return deal(params, group_ends, std::move(draft));
+}
+
+Result<Plan> Plan::anew(std::span<const PlanParam> params,
+                        std::span<const int64_t> group_ends) const {
+  Plan made(options_);
+  Draft draft;
+  draft.owned = made.owned_;
+  draft.grid = grid_;
+  draft.grid_end = grid_end_;
+  ZERO_TRY(made.deal(params, group_ends, std::move(draft)));
+  made.in_place_ = false;
+  return made;
+}
+
+/// Where the draft has a grid, parameters keep it.
+Status Plan::deal(std::span<const PlanParam> params, std::span<const int64_t> group_ends,
+                  Draft draft) {
   ZERO_TRY(check_groups(params.size(), group_ends));
   if (params.empty()) return {};
   ZERO_TRY(check_counts(params, this->params()));
-  Draft draft;
-  draft.owned = owned_;
-  draft.grid.resize(params.size());
+  const bool placed = !draft.grid.empty();
   sort_into_sections(params, draft);
-  if (!even()) {
-    draft.layout.resize(params.size());
-    ZERO_TRY(assign_owners(params, group_ends, draft));
-  }
+  draft.grid.resize(params.size());
+  draft.layout.resize(params.size());
+  if (!even()) ZERO_TRY(assign_owners(params, group_ends, draft));
   Section end = end_;
   for (Section& section : draft.sections) {
     begin_behind(section, end);
-    ZERO_TRY(place_on_grid(params, section, draft));
-    ZERO_TRY(even() ? cut_evenly(params, section, draft)
+    if (!placed) ZERO_TRY(place_on_grid(params, section, draft));
+    ZERO_TRY(even() ? lay_out_evenly(params, section, draft)
                     : lay_out_by_owner(params, section, draft));
     move_behind(section, end);
   }
@@ -101,12 +119,15 @@ Status Plan::add(std::span<const PlanParam> params, std::span<const int64_t> gro
   return {};
 }
 
-/// Sections by rising numbers of their dtypes, and in draft.travel each section's parameters in
-/// falling order.
-void Plan::sort_into_sections(std::span<const PlanParam> params, Draft& draft) const {
+/// Sections by rising numbers of their dtypes, those that rest behind the others, and in
+/// draft.travel each section's parameters in falling order, or as they are on the grid.
+void Plan::sort_into_sections(std::span<const PlanParam> params, Draft& draft) {
   const auto kind = [&](int64_t index) {
     const PlanParam& param = params[static_cast<size_t>(index)];
-    return std::pair(param.dtype, param.grad_dtype);
+    return std::tuple(param.rests, param.dtype, param.grad_dtype);
+  };
+  const auto comes_first = [&](size_t a, size_t b) {
+    return draft.grid.empty() ? params[a].order > params[b].order : draft.grid[a] < draft.grid[b];
   };
   draft.travel.resize(params.size());
   draft.section_of.resize(params.size());
@@ -114,13 +135,14 @@ void Plan::sort_into_sections(std::span<const PlanParam> params, Draft& draft) c
   std::iota(draft.travel.rbegin(), draft.travel.rend(), int64_t{0});
   std::stable_sort(draft.travel.begin(), draft.travel.end(), [&](int64_t a, int64_t b) {
     if (kind(a) != kind(b)) return kind(a) < kind(b);
-    return params[static_cast<size_t>(a)].order > params[static_cast<size_t>(b)].order;
+    return comes_first(static_cast<size_t>(a), static_cast<size_t>(b));
   });
   for (size_t i = 0; i < draft.travel.size(); ++i) {
     const int64_t index = draft.travel[i];
     if (i == 0 || kind(draft.travel[i - 1]) != kind(index)) {
       Section& section = draft.sections.emplace_back();
-      std::tie(section.dtype, section.grad_dtype) = kind(index);
+      section.dtype = params[static_cast<size_t>(index)].dtype;
+      section.grad_dtype = params[static_cast<size_t>(index)].grad_dtype;
       section.first_travel = static_cast<int64_t>(i);
     }
     draft.sections.back().params++;
@@ -129,7 +151,6 @@ void Plan::sort_into_sections(std::span<const PlanParam> params, Draft& draft) c
 }
 
 void Plan::begin_behind(Section& section, const Section& end) const {
-  section.grid = end.grid;
   section.layout = end.layout;
   section.share = end.share;
   section.data_bytes = end.data_bytes;
@@ -140,7 +161,6 @@ void Plan::begin_behind(Section& section, const Section& end) const {
 
 void Plan::move_behind(const Section& section, Section& end) const {
   constexpr int64_t kLine = 64;
-  end.grid = round_up(section.grid + section.grid_elements, kBlock);
   end.layout = section.layout + section.layout_elements;
   end.share = section.share + section.share_elements;
   end.data_bytes = round_up(section.data_at(end.layout), kLine);
@@ -149,53 +169,70 @@ void Plan::move_behind(const Section& section, Section& end) const {
   end.sum_bytes = round_up(section.sum_at(end.share), kLine);
 }
 
-/// Sets draft.grid (by parameter) and the section's grid_elements.
-Status Plan::place_on_grid(std::span<const PlanParam> params, Section& section,
+/// Sets draft.grid of the section's parameters and moves draft.grid_end.
+Status Plan::place_on_grid(std::span<const PlanParam> params, const Section& section,
                            Draft& draft) const {
-  int64_t end = section.grid;
+  int64_t end = draft.grid_end;
   for (const int64_t index : travel_in(section, draft.travel)) {
-    const int64_t number = this->params() + index;
     const int64_t count = params[static_cast<size_t>(index)].count;
     draft.grid[static_cast<size_t>(index)] = end;
-    if (!extend(end, count)) return too_large(number, count);
+    if (!extend(end, count)) return too_large(this->params() + index, count);
     end = round_up(end, kAlignment);
   }
-  if (round_up(end, kBlock) > kMaxElements) {
-    return padded_too_large(this->params(), params.size(), options_.world);
+  draft.grid_end = round_up(end, kBlock);
+  if (draft.grid_end <= kMaxElements) return {};
+  return padded_too_large(this->params(), params.size(), options_.world);
+}
+
+/// Sets draft.layout and the section's end: one behind the other, each where it lies in its blocks
+/// of the grid, so that it covers as many here.
+Status Plan::lay_out_evenly(std::span<const PlanParam> params, Section& section,
+                            Draft& draft) const {
+  int64_t end = 0;
+  for (const int64_t index : travel_in(section, draft.travel)) {
+    const auto param = static_cast<size_t>(index);
+    const int64_t distance = draft.grid[param] - end;
+    if (!extend(end, (distance % kBlock + kBlock) % kBlock)) end = kMaxElements;
+    draft.layout[param] = section.layout + end;
+    if (!extend(end, params[param].count))
+      return too_large(this->params() + index, params[param].count);
+    end = round_up(end, kAlignment);
   }
-  section.grid_elements = end - section.grid;
-  return {};
+  section.end = end;
+  return cut_evenly(params, section, draft);
 }
 
 /// Sets the section's buckets and adds to draft.owned.
 Status Plan::cut_evenly(std::span<const PlanParam> params, Section& section, Draft& draft) const {
-  const int64_t blocks = round_up(section.grid_elements, kBlock) / kBlock;
+  const int64_t blocks = round_up(section.end, kBlock) / kBlock;
   section.buckets = Buckets(blocks, options_.world, bucket_elements(section));
   section.share_elements = section.buckets.share_elements();
   section.layout_elements = section.buckets.layout_elements();
-  int64_t end = section.layout;
-  if (!extend(end, section.layout_elements)) {
+  int64_t layout_end = section.layout;
+  if (!extend(layout_end, section.layout_elements)) {
     return padded_too_large(this->params(), params.size(), options_.world);
   }
   if (blocks == 0) return {};
 
-  // All of a rank's blocks, less the padding in them. Padding behind a parameter ends at a multiple
-  // of kAlignment, so it lies in one block.
+  // All of a rank's blocks, less what in them is no parameter's.
   for (int32_t rank = 0; rank < options_.world; ++rank) {
     draft.owned[static_cast<size_t>(rank)] += section.buckets.owned_blocks(rank) * kBlock;
   }
-  const auto subtract = [&](int64_t padding_end, int64_t padding) {
-    if (padding == 0) return;
-    const int32_t rank = section.buckets.find(padding_end - 1 - section.grid).rank;
-    draft.owned[static_cast<size_t>(rank)] -= padding;
+  int64_t passed = 0;
+  const auto subtract_to = [&](int64_t end) {
+    while (passed < end) {
+      const int64_t next = std::min(end, round_up(passed + 1, kBlock));
+      const int32_t rank = section.buckets.find(passed).rank;
+      draft.owned[static_cast<size_t>(rank)] -= next - passed;
+      passed = next;
+    }
   };
   for (const int64_t index : travel_in(section, draft.travel)) {
     const auto param = static_cast<size_t>(index);
-    const int64_t end_of_param = draft.grid[param] + params[param].count;
-    const int64_t padded = round_up(end_of_param, kAlignment);
-    subtract(padded, padded - end_of_param);
+    subtract_to(draft.layout[param] - section.layout);
+    passed += params[param].count;
   }
-  subtract(section.grid + blocks * kBlock, blocks * kBlock - section.grid_elements);
+  subtract_to(blocks * kBlock);
   return {};
 }
 
@@ -232,6 +269,8 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
     }
     group = next_group;
   }
+  std::stable_partition(turn.begin(), turn.end(),
+                        [&](size_t index) { return !params[index].rests; });
   for (const size_t index : turn) {
     const auto [load, rank] = loads.top();
     loads.pop();
@@ -277,10 +316,8 @@ void Plan::append(std::span<const PlanParam> params, Draft draft, const Section&
   grid_.reserve(total);
   travel_.reserve(total);
   section_of_.reserve(total);
-  if (!even()) {
-    layout_.reserve(total);
-    owners_.reserve(total);
-  }
+  layout_.reserve(total);
+  if (!even()) owners_.reserve(total);
   // Nothing below can fail.
   const int64_t before = this->params();
   const auto sections = static_cast<int32_t>(sections_.size());
@@ -297,6 +334,7 @@ void Plan::append(std::span<const PlanParam> params, Draft draft, const Section&
   layout_.insert(layout_.end(), draft.layout.begin(), draft.layout.end());
   owners_.insert(owners_.end(), draft.owners.begin(), draft.owners.end());
   owned_ = std::move(draft.owned);
+  grid_end_ = draft.grid_end;
   end_ = end;
 }
 

@@ -32,11 +32,7 @@ size_t Plan::section_index(int64_t param) const { return at(section_of_[at(param
 
 int64_t Plan::grid(int64_t param) const { return grid_[at(param)]; }
 
-int64_t Plan::layout(int64_t param) const {
-  if (!even()) return layout_[at(param)];
-  const Section& section = section_of(param);
-  return grid(param) - section.grid + section.layout;
-}
+int64_t Plan::layout(int64_t param) const { return layout_[at(param)]; }
 
 int64_t Plan::layout_elements() const {
   return sections_.empty() ? 0 : sections_.back().layout + sections_.back().layout_elements;
@@ -53,7 +49,7 @@ int32_t Plan::owner(int64_t param) const {
   const Section& section = section_of(param);
   if (section.buckets.size() == 0) return 0;
   // A parameter without elements may stand behind the last block.
-  const int64_t begin = std::min(grid(param) - section.grid, section.grid_elements - 1);
+  const int64_t begin = std::min(layout(param) - section.layout, section.end - 1);
   const Buckets::Place first = section.buckets.find(begin);
   if (options_.world == 1 || counts_[at(param)] <= 1) return first.rank;
   const Buckets::Place last = section.buckets.find(begin + counts_[at(param)] - 1);
@@ -92,10 +88,19 @@ int64_t Plan::share_end(const Section& section, int32_t rank) const {
   }
   for (int64_t index = section.buckets.size() - 1; index >= 0; --index) {
     const Buckets::Bucket bucket = section.buckets[index];
-    const int64_t owned = section.grid_elements - bucket.begin - rank * bucket.chunk;
+    const int64_t owned = section.end - bucket.begin - rank * bucket.chunk;
     if (owned > 0) return bucket.share + std::min(owned, bucket.chunk);
   }
   return 0;
+}
+
+bool Plan::places_as(const Plan& other) const {
+  const auto same = [](const Section& a, const Section& b) {
+    return a.layout == b.layout && a.layout_elements == b.layout_elements && a.share == b.share;
+  };
+  return layout_ == other.layout_ && owners_ == other.owners_ && section_of_ == other.section_of_ &&
+         std::equal(sections_.begin(), sections_.end(), other.sections_.begin(),
+                    other.sections_.end(), same);
 }
 
 std::vector<Segment> Plan::segments(int32_t rank) const {
@@ -116,7 +121,7 @@ std::vector<OwnedSegment> Plan::segments_of(int64_t param) const {
       out.push_back({owners_[at(param)], {param, 0, count, share_in(section, param), number}});
     return out;
   }
-  const int64_t begin = grid(param) - section.grid;
+  const int64_t begin = layout(param) - section.layout;
   for (int64_t done = 0; done < count;) {
     const Buckets::Place place = section.buckets.find(begin + done);
     const Buckets::Bucket bucket = section.buckets[place.bucket];
@@ -140,20 +145,21 @@ void Plan::add_even_segments(size_t number, int32_t rank, std::vector<Segment>& 
   const std::span<const int64_t> all = travel(section);
   for (int64_t index = 0; index < section.buckets.size(); ++index) {
     const Buckets::Bucket bucket = section.buckets[index];
-    const int64_t begin = section.grid + bucket.begin + rank * bucket.chunk;
-    const int64_t end = std::min(begin + bucket.chunk, section.grid + section.grid_elements);
+    const int64_t begin = section.layout + bucket.begin + rank * bucket.chunk;
+    const int64_t end = std::min(begin + bucket.chunk, section.layout + section.end);
     if (begin >= end) continue;
-    // A chunk begins at a multiple of kAlignment, so in the last parameter that starts by there.
-    const auto behind = std::partition_point(all.begin(), all.end(),
-                                             [&](int64_t number) { return grid(number) <= begin; });
-    auto param = behind - 1;
-    for (; param != all.end() && grid(*param) < end; ++param) {
-      const int64_t from = std::max(begin, grid(*param));
-      const int64_t to = std::min(end, grid(*param) + counts_[at(*param)]);
+    // If a parameter reaches into the chunk from before, it is the last one that starts by there.
+    auto param = std::partition_point(all.begin(), all.end(),
+                                      [&](int64_t number) { return layout(number) <= begin; });
+    if (param != all.begin()) --param;
+    for (; param != all.end() && layout(*param) < end; ++param) {
+      const int64_t first = layout(*param);
+      const int64_t from = std::max(begin, first);
+      const int64_t to = std::min(end, first + counts_[at(*param)]);
       if (from >= to) continue;
-      append_segment(
-          out, {*param, from - grid(*param), to - from, section.share + bucket.share + from - begin,
-                static_cast<int32_t>(number)});
+      append_segment(out,
+                     {*param, from - first, to - from, section.share + bucket.share + from - begin,
+                      static_cast<int32_t>(number)});
     }
   }
 }

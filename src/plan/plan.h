@@ -6,12 +6,15 @@
 // all in elements, run on from section to section:
 //   grid    parameters one behind the other by falling order, each start a multiple of
 //           kAlignment, each section's start a multiple of kBlock. Depends on neither world nor
-//           rule: norms are summed by pieces of this grid, a piece being one parameter's part of
-//           one block.
-//   layout  where parameters lie in an arena that travels unpacked. EVEN: the grid, cut into
+//           rule, and never changes: norms are summed by pieces of this grid, a piece being one
+//           parameter's part of one block.
+//   layout  where parameters lie in an arena that travels unpacked. EVEN: as on the grid, cut into
 //           buckets, each padded to world equal chunks. Whole-tensor rules: by owner, each owner's
 //           part padded to the longest.
 //   share   the state of one rank: its chunks of the layout one behind the other.
+//
+// What is dealt out anew gets other sections, and with EVEN lies in them without the blocks that
+// have gone elsewhere; in a block each parameter stays where it was, so a piece has one owner.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +38,7 @@ struct PlanParam {
   int32_t owner = 0;  // manual rule only
   DType dtype = DType::f32;
   DType grad_dtype = DType::f32;
+  bool rests = false;  // dealt out behind the others, in sections of its own
 };
 
 struct PlanOptions {
@@ -55,9 +59,8 @@ struct Section {
   DType grad_dtype = DType::f32;
   int64_t first_travel = 0;
   int64_t params = 0;
-  int64_t grid = 0;
-  int64_t grid_elements = 0;  // to the end of the last parameter, rounded up to kAlignment
   int64_t layout = 0;
+  int64_t end = 0;  // EVEN: from there to that of the last parameter, rounded up to kAlignment
   int64_t layout_elements = 0;
   int64_t share = 0;
   int64_t share_elements = 0;  // of every rank, trailing padding included
@@ -120,6 +123,16 @@ class Plan {
   /// kMaxElements; nothing is added then.
   Status add(std::span<const PlanParam> params, std::span<const int64_t> group_ends);
 
+  /// All parameters of this plan, described as in add(), dealt out as those of one seal, but with
+  /// the grid that they have. Another seal may be added to it.
+  Result<Plan> anew(std::span<const PlanParam> params, std::span<const int64_t> group_ends) const;
+
+  /// True if both give everything the same place.
+  bool places_as(const Plan& other) const;
+
+  /// False once dealt out anew: behind a parameter there may be more room than its padding.
+  bool in_place() const { return in_place_; }
+
   const PlanOptions& options() const { return options_; }
   int64_t params() const { return static_cast<int64_t>(counts_.size()); }
 
@@ -171,16 +184,20 @@ class Plan {
     std::vector<Section> sections;
     std::vector<int64_t> grid, layout, travel, owned;
     std::vector<int32_t> owners, section_of;
+    int64_t grid_end = 0;
   };
 
   bool even() const { return options_.rule == ZERO_PARTITION_EVEN; }
   int64_t bucket_elements(const Section& section) const {
     return options_.bucket_bytes / static_cast<int64_t>(size_of(section.dtype));
   }
-  void sort_into_sections(std::span<const PlanParam> params, Draft& draft) const;
+  static void sort_into_sections(std::span<const PlanParam> params, Draft& draft);
   void begin_behind(Section& section, const Section& end) const;
   void move_behind(const Section& section, Section& end) const;
-  Status place_on_grid(std::span<const PlanParam> params, Section& section, Draft& draft) const;
+  Status deal(std::span<const PlanParam> params, std::span<const int64_t> group_ends, Draft draft);
+  Status place_on_grid(std::span<const PlanParam> params, const Section& section,
+                       Draft& draft) const;
+  Status lay_out_evenly(std::span<const PlanParam> params, Section& section, Draft& draft) const;
   Status cut_evenly(std::span<const PlanParam> params, Section& section, Draft& draft) const;
   Status assign_owners(std::span<const PlanParam> params, std::span<const int64_t> group_ends,
                        Draft& draft) const;
@@ -201,11 +218,13 @@ class Plan {
   std::vector<int32_t> section_of_;  // by parameter
   std::vector<int64_t> counts_;      // by parameter
   std::vector<int64_t> grid_;        // by parameter
-  std::vector<int64_t> layout_;      // by parameter; whole-tensor rules only
+  std::vector<int64_t> layout_;      // by parameter
   std::vector<int32_t> owners_;      // by parameter; whole-tensor rules only
   std::vector<int64_t> travel_;      // the parameters of each section in falling order; under
                                      // whole-tensor rules by owner first
   std::vector<int64_t> owned_;       // elements by rank; the greedy rules' running totals
+  int64_t grid_end_ = 0;             // where the next section would begin
+  bool in_place_ = true;
 };
 
 }  // namespace zero

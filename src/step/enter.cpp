@@ -324,14 +324,18 @@ Status seal(Call& call, Optimizer& optim) {
     memory.tables = std::move(tables);
     optim.counters.control_bytes = static_cast<int64_t>(memory.tables->bytes());
   }
+  forget_places(optim, memory);
+  os().reached("seal.done");
+  return all_have_masters(call, optim);
+}
+
+void forget_places(Optimizer& optim, StepMemory& memory) {
   memory.placements.clear();
-  memory.staging.reset();  // its layout has grown
+  memory.staging.reset();
   memory.outbox.reset();
   memory.outbox_used = false;
   optim.counters.staging_bytes = 0;
   drop_views(memory);
-  os().reached("seal.done");
-  return all_have_masters(call, optim);
 }
 
 Status retake_masters(Call& call, Optimizer& optim) {

@@ -31,6 +31,9 @@ Status refuse(Call& call, Optimizer& optim, Status why);
 /// or none.
 Status seal(Call& call, Optimizer& optim);
 
+/// After the plan has changed: nothing lies where it did.
+void forget_places(Optimizer& optim, StepMemory& memory);
+
 /// Make the parameters, as they stand, every rank's masters, if there are any.
 Status retake_masters(Call& call, Optimizer& optim);
 

@@ -21,13 +21,15 @@ struct Record {
   uint32_t contributes = 0;  // has gradients for a reduction that begins here
 };
 
-/// What the rank that guests follow sends them, in front of words, frozen parameters and settings.
+/// What the rank that guests follow sends them, in front of words, frozen parameters, settings and
+/// owners.
 struct Terms {
-  Arguments arguments;  // `words` means nothing to another rank
+  Arguments arguments;  // words and owners mean nothing to another rank
   uint64_t has_words;
   uint64_t words_bytes;
   uint64_t params;
   uint64_t settings;
+  uint64_t owners;
   uint64_t reduced;
   LossScale loss_scale;
 };
@@ -44,13 +46,17 @@ std::string pack(const Optimizer& optim, const Arguments& arguments) {
               .words_bytes = words.size(),
               .params = frozen.size(),
               .settings = settings.size(),
+              .owners = arguments.owners.size(),
               .reduced = optim.phase == Phase::reduced,
               .loss_scale = optim.loss_scale};
   terms.arguments.words = nullptr;
+  terms.arguments.owners = {};
   std::string packed(reinterpret_cast<const char*>(&terms), sizeof terms);
   packed += words;
   packed += frozen;
   packed.append(reinterpret_cast<const char*>(settings.data()), settings.size() * sizeof(double));
+  packed.append(reinterpret_cast<const char*>(arguments.owners.data()),
+                arguments.owners.size_bytes());
   return packed;
 }
 
@@ -80,15 +86,23 @@ Status unpack(Call& call, Optimizer& optim, const std::string& packed, Told& tol
   Terms terms;
   if (packed.size() < sizeof terms) return call.abort(broken, "arguments");
   std::memcpy(&terms, packed.data(), sizeof terms);
-  const size_t rest = packed.size() - sizeof terms;
-  if (terms.words_bytes > rest || terms.params > rest - terms.words_bytes ||
-      terms.settings != (rest - terms.words_bytes - terms.params) / sizeof(double))
+  size_t rest = packed.size() - sizeof terms;
+  const auto holds = [&](uint64_t count, size_t element) {
+    if (count > rest / element) return false;
+    rest -= count * element;
+    return true;
+  };
+  if (!holds(terms.words_bytes, 1) || !holds(terms.params, 1) ||
+      !holds(terms.settings, sizeof(double)) || !holds(terms.owners, sizeof(int32_t)) || rest != 0)
     return call.abort(broken, "arguments");
   const char* const words = packed.data() + sizeof terms;
   const char* const frozen = words + terms.words_bytes;
   told.arguments = terms.arguments;
   told.has_words = terms.has_words != 0;
   told.words.assign(words, terms.words_bytes);
+  told.owners.resize(terms.owners);
+  std::memcpy(told.owners.data(), packed.data() + packed.size() - terms.owners * sizeof(int32_t),
+              terms.owners * sizeof(int32_t));
   adopt(optim, terms, frozen, frozen + terms.params);
   return {};
 }

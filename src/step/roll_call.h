@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "comm/comm.h"
 #include "optim/optimizer.h"
@@ -19,6 +21,7 @@ struct Arguments {
   double limit = 0;
   double norm_type = 0;
   const char* words = nullptr;  // a directory, or the name of a state
+  std::span<const int32_t> owners = {};
 };
 
 /// Open `call` on a rank that has inputs. Without the option nothing happens. ZERO_ERR_STATE on all
@@ -34,9 +37,10 @@ struct Guest {
 /// What a guest heard: the call that it is in now, or that all ranks have joined.
 struct Told {
   Operation operation = Operation::join;  // that, where all ranks have
-  Arguments arguments;                    // but for `words`
+  Arguments arguments;                    // but for words and owners
   bool has_words = false;
   std::string words;
+  std::vector<int32_t> owners;
   int32_t last_rank = -1;  // the highest of those that came last
 };
 

@@ -84,6 +84,7 @@ size_t ready_at(const Optimizer& optim, int64_t param) {
 template <class Used, class Address, class Place>
 std::byte* layout_base(const Optimizer& optim, int64_t layout_bytes, const Used& used,
                        const Address& address, const Place& place) {
+  if (!optim.plan.in_place()) return nullptr;
   std::byte* base = nullptr;
   for (size_t i = 0; i < optim.sealed_params(); i++) {
     if (optim.params[i].count == 0 || !used(i)) continue;

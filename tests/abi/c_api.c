@@ -269,6 +269,23 @@ static void buffers(void) {
   CHECK(g_mean[2] == 0.5f && g_seen == 12);
 }
 
+static void owners(void) {
+  const int32_t owner[] = {0, 0};
+  CHECK_STATUS(ZERO_OK, zero_rebalance(g_optim, NULL, 0, NULL));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "ZERO_PARTITION_MANUAL",
+                zero_rebalance(g_optim, owner, 2, NULL));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_rebalance(NULL, NULL, 0, NULL));
+}
+
+static void join(void) {
+  zero_join_options options;
+  int32_t last = 7;
+  CHECK_STATUS(ZERO_OK, zero_join_options_init(&options, sizeof options));
+  CHECK(options.grads == NULL && options.grad_count == 0);
+  CHECK_REFUSED(ZERO_ERR_STATE, "uneven_inputs", zero_join(g_optim, &options, &last));
+  CHECK(last == 7);
+}
+
 static void save(void) {
   CHECK_STATUS(ZERO_OK, zero_state_save(g_optim, g_directory, NULL));
   CHECK_REFUSED(ZERO_ERR_STATE, g_directory, zero_state_save(g_optim, g_directory, NULL));
@@ -434,6 +451,8 @@ int main(void) {
   phase("given gradients", given_gradients);
   phase("single tensors", single_tensors);
   phase("buffers", buffers);
+  phase("owners", owners);
+  phase("join", join);
   phase("save", save);
   phase("load", load);
   phase("load elsewhere", load_elsewhere);

@@ -278,8 +278,9 @@ std::optional<double> own_weight_decay(const Training& run, size_t param) {
   return param % 4 == 0 ? 0.3 : 0.0;
 }
 
-int32_t manual_owner(const Training& run, size_t param) {
-  return static_cast<int32_t>((param * 7 + 3) % static_cast<size_t>(run.world));
+int32_t manual_owner(const Training& run, size_t param, int deals) {
+  const size_t turned = param * 7 + 3 + static_cast<size_t>(deals) * (param % 3);
+  return static_cast<int32_t>(turned % static_cast<size_t>(run.world));
 }
 
 namespace {
@@ -325,6 +326,15 @@ zero_status toggle(const Training& run, zero_optim* optim, int step) {
     if (status != ZERO_OK) return status;
   }
   return ZERO_OK;
+}
+
+zero_status deal(const Training& run, zero_optim* optim, int step) {
+  const auto due = std::find(run.deals.begin(), run.deals.end(), step);
+  if (due == run.deals.end()) return ZERO_OK;
+  std::vector<int32_t> owners;
+  for (size_t i = 0; run.partition == ZERO_PARTITION_MANUAL && i < run.sizes.size(); i++)
+    owners.push_back(manual_owner(run, i, static_cast<int>(due - run.deals.begin()) + 1));
+  return zero_rebalance(optim, owners.empty() ? nullptr : owners.data(), owners.size(), nullptr);
 }
 
 }  // namespace
@@ -383,6 +393,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
       out.norms.resize(static_cast<size_t>(step), -2);
     }
     if (failed(toggle(run, handles.optim, step), "set_trainable")) return out;
+    if (failed(deal(run, handles.optim, step), "rebalance")) return out;
     const int32_t how = run.reduced ? ZERO_REDUCE_NONE
                         : run.sum   ? ZERO_REDUCE_SUM
                                     : ZERO_REDUCE_MEAN;

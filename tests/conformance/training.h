@@ -55,6 +55,8 @@ struct Training {
   /// Steps behind that are made by all. Empty: nobody joins.
   std::vector<int> epoch;
   int32_t uneven_inputs = ZERO_UNEVEN_OFF;
+  /// Steps before which all is dealt out anew; by hand to other owners each time.
+  std::vector<int> deals;
   Flushes flushes = Flushes::none;
   float param_scale = 1;  // of the initial values
   float grad_scale = 0.1f;
@@ -83,7 +85,7 @@ bool joined(const Training& run, int rank, int step);
 std::optional<double> own_lr_scale(const Training& run, size_t param);
 std::optional<double> own_weight_decay(const Training& run, size_t param);
 Dtypes dtypes_of(const Training& run, size_t param);
-int32_t manual_owner(const Training& run, size_t param);
+int32_t manual_owner(const Training& run, size_t param, int deals = 0);
 
 /// One rank's part of the run. Empty params and a message in `error` on failure.
 Outcome train(const Training& run, zero_comm* comm, std::string* error);

@@ -34,16 +34,27 @@ using Groups = std::vector<std::vector<PlanParam>>;
 struct Case {
   PlanOptions options;
   std::vector<Groups> seals;
+  size_t dealt = 0;  // all that the first so many sealed is dealt out anew behind them; 0: nothing
 
-  std::vector<PlanParam> params() const {
+  std::vector<PlanParam> params() const { return params(seals.size()); }
+  std::vector<PlanParam> params(size_t sealed) const {
     std::vector<PlanParam> all;
-    for (const Groups& groups : seals) {
-      for (const auto& group : groups) all.insert(all.end(), group.begin(), group.end());
+    for (size_t s = 0; s < sealed; ++s) {
+      for (const auto& group : seals[s]) all.insert(all.end(), group.begin(), group.end());
     }
     return all;
   }
+  std::vector<int64_t> group_ends(size_t sealed) const {
+    std::vector<int64_t> ends;
+    int64_t end = 0;
+    for (size_t s = 0; s < sealed; ++s) {
+      for (const auto& group : seals[s]) ends.push_back(end += static_cast<int64_t>(group.size()));
+    }
+    return ends;
+  }
 };
 
+/// What rests makes a difference only where all is dealt out anew.
 Status add(Plan& plan, const Groups& groups) {
   std::vector<PlanParam> params;
   std::vector<int64_t> ends;
@@ -51,16 +62,29 @@ Status add(Plan& plan, const Groups& groups) {
     params.insert(params.end(), group.begin(), group.end());
     ends.push_back(static_cast<int64_t>(params.size()));
   }
+  for (PlanParam& param : params) param.rests = false;
   return plan.add(params, ends);
+}
+
+Plan anew(const Plan& plan, const Case& given, size_t sealed) {
+  const Result<Plan> dealt = plan.anew(given.params(sealed), given.group_ends(sealed));
+  EXPECT_TRUE(dealt.ok()) << dealt.failure().text();
+  return *dealt;
 }
 
 Plan make(const Case& given) {
   Plan plan(given.options);
-  for (const Groups& groups : given.seals) {
-    const Status status = add(plan, groups);
+  for (size_t s = 0; s < given.seals.size(); ++s) {
+    const Status status = add(plan, given.seals[s]);
     EXPECT_TRUE(status.ok()) << status.text();
+    if (s + 1 == given.dealt) plan = anew(plan, given, given.dealt);
   }
   return plan;
+}
+
+Case undealt(Case given) {
+  given.dealt = 0;
+  return given;
 }
 
 Groups one_group(const std::vector<int64_t>& counts) {
@@ -125,6 +149,14 @@ Case random_case(uint64_t seed) {
     }
     made.seals.push_back(groups);
   }
+  if (random.below(2) == 0) return made;
+  made.dealt = static_cast<size_t>(1 + random.below(seals));
+  const int64_t resting = random.below(4);  // none, or one in two, three, four
+  for (Groups& groups : made.seals) {
+    for (auto& group : groups) {
+      for (PlanParam& param : group) param.rests = resting > 0 && random.below(resting + 1) == 0;
+    }
+  }
   return made;
 }
 
@@ -142,7 +174,8 @@ void for_random_cases(const std::function<void(const Case&, const Plan&)>& check
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     const Case given = random_case(seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + ", rule " + std::to_string(given.options.rule) +
-                 ", world " + std::to_string(given.options.world));
+                 ", world " + std::to_string(given.options.world) + ", dealt after " +
+                 std::to_string(given.dealt));
     check(given, make(given));
     if (testing::Test::HasFailure()) return;
   }
@@ -336,16 +369,18 @@ TEST(Plan, grid_is_by_falling_order_with_later_ones_first_on_ties) {
   EXPECT_EQ(plan.grid(5), kBlock);
 }
 
-/// Under EVEN a norm's piece, one parameter's part of one block, has one owner.
+/// Under EVEN a norm's piece, one parameter's part of one block, has one owner, and before anything
+/// is dealt out anew a whole block has.
 TEST(Plan, blocks_have_one_owner_under_even) {
   for_random_cases([](const Case& given, const Plan& plan) {
     if (given.options.rule != ZERO_PARTITION_EVEN) return;
-    std::map<int64_t, int32_t> owners;
+    std::map<std::pair<int64_t, int64_t>, int32_t> owners;
     for (int32_t rank = 0; rank < given.options.world; ++rank) {
       for (const Segment& segment : plan.segments(rank)) {
         const int64_t begin = plan.grid(segment.param) + segment.first;
         for (int64_t block = begin / kBlock; block * kBlock < begin + segment.count; ++block) {
-          const auto [known, added] = owners.emplace(block, rank);
+          const int64_t param = given.dealt > 0 ? segment.param : 0;
+          const auto [known, added] = owners.emplace(std::pair(param, block), rank);
           EXPECT_EQ(known->second, rank) << "block " << block;
         }
       }
@@ -362,7 +397,7 @@ TEST(Plan, even_shares_differ_by_at_most_a_block_a_section) {
     for (int32_t rank = 0; rank < given.options.world; ++rank) {
       std::map<int64_t, int64_t> blocks;
       for (const Segment& segment : plan.segments(rank)) {
-        const int64_t begin = plan.grid(segment.param) + segment.first;
+        const int64_t begin = plan.layout(segment.param) + segment.first;
         for (int64_t b = begin / kBlock; b * kBlock < begin + segment.count; ++b) ++blocks[b];
       }
       least = std::min(least, static_cast<int64_t>(blocks.size()));
@@ -376,7 +411,7 @@ TEST(Plan, even_shares_differ_by_at_most_a_block_a_section) {
 
 TEST(Plan, even_layout_is_padded_by_less_than_a_block_a_rank_and_section) {
   for_random_cases([](const Case& given, const Plan& plan) {
-    if (given.options.rule != ZERO_PARTITION_EVEN) return;
+    if (given.options.rule != ZERO_PARTITION_EVEN || given.dealt > 0) return;
     const std::vector<PlanParam> params = given.params();
     int64_t elements = 0;
     for (const PlanParam& param : params) elements += param.count;
@@ -441,12 +476,94 @@ std::vector<int32_t> naive_greedy(const Case& given) {
 
 TEST(Plan, greedy_rules_equal_a_naive_model) {
   for_random_cases([](const Case& given, const Plan& plan) {
-    if (given.options.rule == ZERO_PARTITION_EVEN || given.options.rule == ZERO_PARTITION_MANUAL)
-      return;
+    const int32_t rule = given.options.rule;
+    if (rule == ZERO_PARTITION_EVEN || rule == ZERO_PARTITION_MANUAL || given.dealt > 0) return;
     const std::vector<int32_t> owners = naive_greedy(given);
     for (int64_t i = 0; i < plan.params(); ++i) {
       EXPECT_EQ(plan.owner(i), owners[static_cast<size_t>(i)]) << "parameter " << i;
     }
+  });
+}
+
+TEST(Plan, dealt_anew_moves_nothing_where_one_seal_is_all_trained) {
+  for_random_cases([](const Case& given, const Plan&) {
+    Case one = undealt(given);
+    one.seals.resize(1);
+    for (auto& group : one.seals[0]) {
+      for (PlanParam& param : group) param.rests = false;
+    }
+    const Plan plan = make(one);
+    const Plan again = anew(plan, one, 1);
+    EXPECT_TRUE(again.places_as(plan));
+    EXPECT_TRUE(plan.in_place());
+    EXPECT_FALSE(again.in_place());
+  });
+}
+
+TEST(Plan, dealt_anew_keeps_the_grid_and_takes_no_more_room) {
+  for_random_cases([](const Case& given, const Plan& plan) {
+    if (given.dealt == 0) return;
+    const Plan before = make(undealt(given));
+    for (int64_t i = 0; i < plan.params(); ++i) EXPECT_EQ(plan.grid(i), before.grid(i));
+    if (given.options.rule != ZERO_PARTITION_EVEN) return;
+    const auto sections = static_cast<int64_t>(plan.sections().size());
+    EXPECT_LE(plan.layout_elements(),
+              before.layout_elements() + sections * kBlock * given.options.world);
+  });
+}
+
+/// What rests comes behind what does not, so the greedy rules deal it out as if it were a group
+/// that came later; and the even rule gives every rank as much of both.
+TEST(Plan, dealt_anew_balances_what_is_trained_by_itself) {
+  for_random_cases([](const Case& given, const Plan&) {
+    Case dealt = given;
+    dealt.dealt = dealt.seals.size();
+    const Plan plan = make(dealt);
+    const std::vector<PlanParam> params = dealt.params();
+    Case in_turn = undealt(dealt);
+    in_turn.seals = {{}};
+    std::vector<size_t> numbers;
+    for (const bool rests : {false, true}) {
+      size_t number = 0;
+      for (const Groups& groups : dealt.seals) {
+        for (const auto& group : groups) {
+          auto& chosen = in_turn.seals[0].emplace_back();
+          for (const PlanParam& param : group) {
+            if (param.rests == rests) {
+              chosen.push_back(param);
+              numbers.push_back(number);
+            }
+            number++;
+          }
+        }
+      }
+    }
+    const int32_t rule = given.options.rule;
+    if (rule == ZERO_PARTITION_GREEDY || rule == ZERO_PARTITION_GREEDY_IN_ORDER) {
+      const std::vector<int32_t> owners = naive_greedy(in_turn);
+      for (size_t i = 0; i < owners.size(); ++i)
+        EXPECT_EQ(plan.owner(static_cast<int64_t>(numbers[i])), owners[i]) << numbers[i];
+    }
+    if (rule == ZERO_PARTITION_MANUAL) {
+      for (size_t i = 0; i < params.size(); ++i)
+        EXPECT_EQ(plan.owner(static_cast<int64_t>(i)), params[i].owner);
+    }
+    if (rule != ZERO_PARTITION_EVEN) return;
+    std::map<const Section*, bool> sections;
+    for (size_t i = 0; i < params.size(); ++i)
+      if (!params[i].rests) sections[&plan.section_of(static_cast<int64_t>(i))] = true;
+    std::vector<int64_t> blocks;
+    for (int32_t rank = 0; rank < given.options.world; ++rank) {
+      std::map<int64_t, bool> trained;
+      for (const Segment& segment : plan.segments(rank)) {
+        if (params[static_cast<size_t>(segment.param)].rests) continue;
+        const int64_t begin = plan.layout(segment.param) + segment.first;
+        for (int64_t b = begin / kBlock; b * kBlock < begin + segment.count; ++b) trained[b] = true;
+      }
+      blocks.push_back(static_cast<int64_t>(trained.size()));
+    }
+    const auto [least, most] = std::minmax_element(blocks.begin(), blocks.end());
+    EXPECT_LE(*most - *least, static_cast<int64_t>(sections.size()));
   });
 }
 

@@ -149,6 +149,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "zero_group_set": (Status, [OptimHandle, c.c_int32, c.c_char_p, c.c_double]),
     "zero_group_get": (Status, [OptimHandle, c.c_int32, c.c_char_p, c.POINTER(c.c_double)]),
     "zero_set_trainable": (Status, [OptimHandle, c.c_int64, c.c_int32]),
+    "zero_rebalance": (Status, [OptimHandle, c.POINTER(c.c_int32), c.c_size_t, c.c_void_p]),
     # Training loop
     "zero_broadcast_params": (Status, [OptimHandle, c.c_int32, c.c_void_p]),
     "zero_broadcast_buffers": (Status, [OptimHandle, c.c_int32, c.c_void_p]),

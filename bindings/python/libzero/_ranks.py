@@ -31,6 +31,7 @@ class Ranks:
 
     _handle: OptimHandle
     _comm: Comm
+    _names: list[str]
 
     def _gradients(self, arrays: Arrays) -> list[Optional[Buffer]]:
         raise NotImplementedError
@@ -43,6 +44,21 @@ class Ranks:
         triples = (c.c_int64 * (3 * count.value))()
         lib().zero_owned_ranges(self._handle.open(), chosen, triples, count.value, c.byref(count))
         return [OwnedRange(*triples[at : at + 3]) for at in range(0, len(triples), 3)]
+
+    def rebalance(self, owners: Sequence[int] | Mapping[str, int] | None = None) -> None:
+        """Deal out all parameters anew, by the partition rule: first those that are trained now,
+        then the frozen ones. State moves with ownership, bit for bit, and training has the same
+        bits as without the call; nothing else ever moves owners.
+
+        `owners` is for partition="manual" (ArgumentError otherwise): a rank for each parameter in
+        order of registration, or by name for all of them. Collective, between steps; MismatchError
+        where ranks pass different ones. A call that fails leaves all as it was."""
+        if isinstance(owners, Mapping):
+            _params.refuse_unknown(owners, set(self._names))
+            owners = [owners[name] for name in self._names]
+        numbers = [_values.int32(owner, "owner") for owner in owners or ()]
+        array = None if owners is None else (c.c_int32 * len(numbers))(*numbers)
+        lib().zero_rebalance(self._handle.open(), array, len(numbers), None)
 
     def join(self, grads: Arrays | None = None) -> int:
         """This rank has no more inputs, maybe from the start: make the others' calls on this

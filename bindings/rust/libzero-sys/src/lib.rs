@@ -450,6 +450,12 @@ unsafe extern "C" {
         value: *mut f64,
     ) -> zero_status;
     pub fn zero_set_trainable(optim: *mut zero_optim, param: i64, trainable: i32) -> zero_status;
+    pub fn zero_rebalance(
+        optim: *mut zero_optim,
+        owners: *const i32,
+        count: usize,
+        stream: *mut c_void,
+    ) -> zero_status;
     pub fn zero_broadcast_params(
         optim: *mut zero_optim,
         root: i32,

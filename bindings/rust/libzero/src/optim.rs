@@ -191,6 +191,17 @@ impl Optim {
         check(unsafe { sys::zero_set_trainable(self.token(), param, trainable.into()) }).map(drop)
     }
 
+    /// Deal out all parameters anew by the partition rule: first those that are trained now, then the
+    /// frozen ones. With [`Partition::Manual`](crate::Partition::Manual) `owners` decides, one rank for
+    /// each parameter in order of registration. State moves with ownership, and training has the same
+    /// bits as without the call; nothing else ever moves owners. An error leaves all as it was.
+    /// Collective.
+    pub fn rebalance(&mut self, owners: Option<&[i32]>) -> Result<()> {
+        let (first, count) = owners.map_or((ptr::null(), 0), |all| (all.as_ptr(), all.len()));
+        // SAFETY: the token is checked, and there are `count` owners.
+        check(unsafe { sys::zero_rebalance(self.token(), first, count, ptr::null_mut()) }).map(drop)
+    }
+
     /// Copy every parameter from `root` to all ranks; None says that all wrote the same. Collective.
     pub fn broadcast_params(&mut self, root: Option<i32>) -> Result<()> {
         let root = root.unwrap_or(sys::ZERO_ROOT_NONE);

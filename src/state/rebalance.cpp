@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/rebalance.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "step/enter.h"
+
+namespace zero {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{1} << 20;
+constexpr size_t kMostPieces = 4096;  // in a chunk, of tensors that are small
+
+Status check_owners(const Optimizer& optim, const int32_t* owners, size_t count) {
+  if (owners == nullptr && count == 0) return {};
+  if (owners == nullptr)
+    return {ZERO_ERR_ARGUMENT, text(count, " owners are announced, but owners is NULL")};
+  if (optim.options.partition != ZERO_PARTITION_MANUAL)
+    return {ZERO_ERR_ARGUMENT,
+            "owners are given, but the partition is not ZERO_PARTITION_MANUAL: pass NULL"};
+  if (count != optim.params.size())
+    return {ZERO_ERR_ARGUMENT,
+            text(count, " owners given for ", optim.params.size(), " registered parameters")};
+  for (size_t i = 0; i < count; i++) {
+    if (owners[i] >= 0 && owners[i] < optim.world()) continue;
+    return {ZERO_ERR_ARGUMENT, text("parameter '", optim.params[i].name, "': owner ", owners[i],
+                                    " is no rank of a world of ", optim.world())};
+  }
+  return {};
+}
+
+Entry entry_of(const Optimizer& optim, const int32_t* owners, size_t count) {
+  Entry entry;
+  entry.local = optim.check_params();
+  if (entry.local.ok()) entry.local = optim.check_open();
+  if (entry.local.ok()) entry.local = optim.check_loaded();
+  if (entry.local.ok()) entry.local = check_owners(optim, owners, count);
+  if (!entry.local.ok()) return entry;
+  if (count == 0) entry.args = "owners by the rule\n";
+  for (size_t i = 0; i < count; i++)
+    entry.args += text("owner of parameter '", optim.params[i].name, "': ", owners[i], "\n");
+  return entry;
+}
+
+/// Elements of one parameter that stay together.
+struct Move {
+  int32_t from, to;  // owners
+  Segment before, after;
+};
+
+/// Call visit(move) for all elements of a parameter, by rising element.
+template <class Visit>
+void for_each_move(const Plan& before, const Plan& after, int64_t param, const Visit& visit) {
+  const std::vector<OwnedSegment> froms = before.segments_of(param), tos = after.segments_of(param);
+  size_t from = 0, to = 0;
+  while (from < froms.size() && to < tos.size()) {
+    Segment a = froms[from].segment, b = tos[to].segment;
+    const int64_t begin = std::max(a.first, b.first);
+    const int64_t a_end = a.first + a.count, b_end = b.first + b.count;
+    a.share += begin - a.first;
+    b.share += begin - b.first;
+    a.first = b.first = begin;
+    a.count = b.count = std::min(a_end, b_end) - begin;
+    visit(Move{froms[from].owner, tos[to].owner, a, b});
+    from += a_end <= b_end;
+    to += b_end <= a_end;
+  }
+}
+
+/// Takes the state from its old places to its new ones, of which nobody sees anything yet.
+class Removal {
+ public:
+  Removal(Call& call, Optimizer& optim, const Optimizer::Deal& deal, std::byte* chunk)
+      : call_(call), optim_(optim), deal_(deal), chunk_(chunk) {}
+
+  Status run() {
+    std::vector<std::vector<Move>> leaving(static_cast<size_t>(call_.world()));
+    for (int64_t param = 0; param < optim_.plan.params(); param++) {
+      for_each_move(optim_.plan, deal_.plan, param, [&](const Move& move) {
+        if (move.from != move.to) return leaving[static_cast<size_t>(move.from)].push_back(move);
+        if (move.from == call_.rank()) keep(move);
+      });
+    }
+    for (int32_t rank = 0; rank < call_.world(); rank++) {
+      for (const Move& move : leaving[static_cast<size_t>(rank)]) ZERO_TRY(send(move));
+      ZERO_TRY(flush(rank));
+    }
+    return {};
+  }
+
+ private:
+  /// A part of a chunk.
+  struct Piece {
+    int slot;
+    Move move;
+    size_t at, bytes;
+  };
+
+  /// Call visit(slot, bytes of an element) for the state that a parameter has.
+  template <class Visit>
+  Status for_each_slot(int64_t param, const Visit& visit) const {
+    const Section& section = optim_.plan.section_of(param);
+    const uint32_t live =
+        optim_.progress[static_cast<size_t>(param)].live_slots | 1u << kMasterSlot;
+    for (int slot = 0; slot < kSlotCount; slot++) {
+      const size_t element = live >> slot & 1 ? optim_.slot_size(slot, section) : 0;
+      if (element > 0) ZERO_TRY(visit(slot, element));
+    }
+    return {};
+  }
+
+  std::byte* old_place(int slot, const Segment& at) const {
+    return optim_.slot(slot, at.section, at.share);
+  }
+  std::byte* new_place(int slot, const Segment& at) const {
+    return optim_.slot_in(deal_.plan, deal_.state, slot, at.section, at.share);
+  }
+
+  void keep(const Move& move) {
+    (void)for_each_slot(move.before.param, [&](int slot, size_t element) -> Status {
+      std::memcpy(new_place(slot, move.after), old_place(slot, move.before),
+                  static_cast<size_t>(move.before.count) * element);
+      return {};
+    });
+  }
+
+  /// Into the chunk, which leaves whenever it is full.
+  Status send(const Move& move) {
+    return for_each_slot(move.before.param, [&](int slot, size_t element) -> Status {
+      for (int64_t done = 0; done < move.before.count;) {
+        if (kChunkBytes - filled_ < element || pieces_.size() == kMostPieces)
+          ZERO_TRY(flush(move.from));
+        const auto room = static_cast<int64_t>((kChunkBytes - filled_) / element);
+        Piece piece{slot, move, filled_, 0};
+        piece.move.before.share += done;
+        piece.move.after.share += done;
+        const int64_t count = std::min(room, move.before.count - done);
+        piece.bytes = static_cast<size_t>(count) * element;
+        pieces_.push_back(piece);
+        filled_ += piece.bytes;
+        done += count;
+      }
+      return {};
+    });
+  }
+
+  Status flush(int32_t from) {
+    if (pieces_.empty()) return {};
+    const bool mine = from == call_.rank();
+    bool needed = mine || !optim_.comm->direct();
+    for (const Piece& piece : pieces_) {
+      needed = needed || piece.move.to == call_.rank();
+      if (mine)
+        std::memcpy(chunk_ + piece.at, old_place(piece.slot, piece.move.before), piece.bytes);
+    }
+    ZERO_TRY(call_.broadcast("state", {needed ? chunk_ : nullptr, filled_}, from));
+    for (const Piece& piece : pieces_) {
+      if (piece.move.to == call_.rank())
+        std::memcpy(new_place(piece.slot, piece.move.after), chunk_ + piece.at, piece.bytes);
+    }
+    pieces_.clear();
+    filled_ = 0;
+    call_.progress();
+    os().reached("rebalance.chunk");
+    return {};
+  }
+
+  Call& call_;
+  Optimizer& optim_;
+  const Optimizer::Deal& deal_;
+  std::byte* const chunk_;
+  std::vector<Piece> pieces_;
+  size_t filled_ = 0;
+};
+
+}  // namespace
+
+Status rebalance(Call& call, Optimizer& optim, const int32_t* owners, size_t count) {
+  StepMemory& memory = step_memory(optim);
+  ZERO_TRY(enter(call, optim, memory, entry_of(optim, owners, count)));
+  os().reached("rebalance.begin");
+  auto deal = optim.prepare_deal({owners, count});
+  const std::unique_ptr<std::byte[]> chunk(new (std::nothrow) std::byte[kChunkBytes]);
+  Status ready = deal.ok() ? Status() : deal.failure();
+  if (ready.ok() && !chunk)
+    ready = Status(ZERO_ERR_MEMORY, text("no memory for a chunk of ", kChunkBytes, " bytes"));
+  ZERO_TRY(call.vote("rebalance: allocate", ready));
+  if (!deal->state.empty()) ZERO_TRY(Removal(call, optim, *deal, chunk.get()).run());
+  // Until everybody has everything, all stays as it is.
+  ZERO_TRY(call.vote("rebalance: moved", Status()));
+  os().reached("rebalance.moved");
+  if (!deal->state.empty()) forget_places(optim, memory);
+  optim.commit_deal(std::move(deal).value());
+  os().reached("rebalance.done");
+  return {};
+}
+
+}  // namespace zero

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank that dies or gets no memory while state moves: the others are told, and every one of them
+// still has what it owned.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "support/comms.h"
+#include "support/points.h"
+#include "zero.h"
+
+namespace zero::test {
+namespace {
+
+constexpr int kWorld = 3;
+constexpr int64_t kDeadlineMs = 5'000;
+constexpr int64_t kSizes[] = {3000, 5, 400'000, 1000, 7};
+constexpr size_t kParams = std::size(kSizes);
+const char* const kNames[] = {"a", "b", "c", "d", "e"};
+
+/// One rank of a model whose owners are about to change.
+class Model {
+ public:
+  Model(zero_comm* comm, int32_t partition) : comm_(comm), rank_(zero_comm_rank(comm)) {
+    zero_options options;
+    zero_options_init(&options, sizeof options);
+    options.partition = partition;
+    options.threads = 1;
+    EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
+    zero_param params[kParams];
+    for (size_t i = 0; i < kParams; i++) {
+      data_.emplace_back(static_cast<size_t>(kSizes[i]), 1.0f);
+      grads_.emplace_back(static_cast<size_t>(kSizes[i]), 0.5f);
+      zero_param_init(&params[i], sizeof params[i]);
+      params[i].name = kNames[i];
+      params[i].data = data_[i].data();
+      params[i].grad = grads_[i].data();
+      params[i].shape = &kSizes[i];
+      params[i].ndim = 1;
+      params[i].owner = static_cast<int32_t>(i) % kWorld;
+    }
+    EXPECT_EQ(zero_register_params(optim_, nullptr, params, kParams, nullptr), ZERO_OK) << last();
+    EXPECT_EQ(step(), ZERO_OK) << last();
+    for (const int64_t frozen : {0, 1, 4})
+      EXPECT_EQ(zero_set_trainable(optim_, frozen, 0), ZERO_OK) << last();
+  }
+  ~Model() {
+    zero_free(optim_);
+    zero_comm_free(comm_);
+  }
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  zero_status step() {
+    for (auto& grad : grads_) std::iota(grad.begin(), grad.end(), static_cast<float>(rank_));
+    return zero_step(optim_, nullptr);
+  }
+  zero_status move(int32_t partition) {
+    const int32_t owners[kParams] = {1, 2, 0, 0, 2};
+    const bool manual = partition == ZERO_PARTITION_MANUAL;
+    return zero_rebalance(optim_, manual ? owners : nullptr, manual ? kParams : 0, nullptr);
+  }
+
+  /// What this rank owns, and the state it has there; local.
+  std::string owned() const {
+    size_t count = 0;
+    EXPECT_EQ(zero_owned_ranges(optim_, rank_, nullptr, 0, &count), ZERO_OK) << last();
+    std::vector<int64_t> triples(3 * count);
+    EXPECT_EQ(zero_owned_ranges(optim_, rank_, triples.data(), count, &count), ZERO_OK) << last();
+    std::string all;
+    for (size_t i = 0; i < triples.size(); i += 3) {
+      all += text(triples[i], ' ', triples[i + 1], ' ', triples[i + 2], '\n');
+      std::vector<float> values(static_cast<size_t>(triples[i + 2]));
+      for (const char* name : {"exp_avg", "exp_avg_sq"}) {
+        EXPECT_EQ(
+            zero_state_get(optim_, triples[i], name, triples[i + 1], triples[i + 2], values.data()),
+            ZERO_OK)
+            << last();
+        all.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+      }
+    }
+    return all;
+  }
+  std::string params() const {
+    std::string all;
+    for (const auto& one : data_)
+      all.append(reinterpret_cast<const char*>(one.data()), one.size() * sizeof(float));
+    return all;
+  }
+  bool consistent() const {
+    zero_failure failure;
+    zero_failure_init(&failure, sizeof failure);
+    EXPECT_EQ(zero_comm_failure(comm_, &failure), ZERO_OK);
+    return failure.params_consistent != 0;
+  }
+
+ private:
+  zero_comm* const comm_;
+  const int rank_;
+  zero_optim* optim_ = nullptr;
+  std::vector<std::vector<float>> data_, grads_;
+};
+
+std::vector<RankEnd> moves(int32_t partition, int victim, const Point& point) {
+  const Meeting meeting(CommKind::local, kWorld, kDeadlineMs);
+  return run_ranks(RankKind::processes, kWorld, [&](int rank) {
+    Model model(meeting.join(rank), partition);
+    const std::string before = model.owned();
+    rank == victim ? watch_points(point, die) : watch_points();
+    const zero_status status = model.move(partition);
+    const std::string said = text(zero_status_name(status), ' ', last());
+    stop_watching_points();
+    const std::string now = model.owned();
+    return text(status == ZERO_OK ? "moved"
+                : now == before   ? "stayed"
+                                  : "torn",
+                model.consistent() ? " consistent " : " torn parameters ", said);
+  });
+}
+
+TEST(RebalanceFaults, a_rank_that_dies_while_state_moves_leaves_the_others_with_what_they_owned) {
+  int deaths = 0;
+  for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_MANUAL}) {
+    std::vector<std::vector<Point>> points;
+    {
+      const Meeting meeting(CommKind::local, kWorld, kDeadlineMs);
+      points = points_of_ranks(kWorld, [&](int rank) {
+        Model model(meeting.join(rank), partition);
+        const std::string before = model.owned();
+        watch_points();
+        EXPECT_EQ(model.move(partition), ZERO_OK) << last();
+        stop_watching_points();
+        EXPECT_NE(model.owned(), before) << rank;
+        return std::string();
+      });
+    }
+    for (int victim = 0; victim < kWorld; victim++) {
+      const std::vector<Point>& passed = points[static_cast<size_t>(victim)];
+      ASSERT_GT(passed.size(), 10u);
+      for (size_t i = static_cast<size_t>(victim); i < passed.size(); i += 3) {
+        SCOPED_TRACE(text("rank ", victim, " dies at ", passed[i].name, ' ', passed[i].occurrence));
+        const std::vector<RankEnd> ends = moves(partition, victim, passed[i]);
+        deaths += ends[static_cast<size_t>(victim)].signal != 0;
+        std::string first;
+        for (int rank = 0; rank < kWorld; rank++) {
+          if (rank == victim) continue;
+          const RankEnd& end = ends[static_cast<size_t>(rank)];
+          EXPECT_TRUE(end.returned && !end.hung) << rank;
+          const bool stayed = contains(end.result, "stayed consistent ZERO_ERR_PEER_DEAD");
+          EXPECT_TRUE(stayed || contains(end.result, "moved")) << end.result;
+          if (stayed) {
+            EXPECT_TRUE(contains(end.result, text("rank ", victim))) << end.result;
+          }
+          const std::string what = end.result.substr(0, 5);
+          if (first.empty()) first = what;
+          EXPECT_EQ(what, first) << "all move or none does";
+        }
+      }
+    }
+  }
+  EXPECT_GT(deaths, 20);
+}
+
+int left_to_pass = -1;  // mmaps before the one that fails; -1: none does
+SystemCalls table;
+
+void* refuse(void* address, size_t bytes, int protection, int flags, int fd, int64_t offset) {
+  if (left_to_pass < 0 || left_to_pass-- > 0)
+    return real_system_calls().mmap(address, bytes, protection, flags, fd, offset);
+  errno = ENOMEM;
+  return MAP_FAILED;
+}
+
+/// One rank's training, in which the victim's first mmap of the call fails, then its second and so
+/// on. The parameters that it ends with.
+std::string train(const Meeting& meeting, int32_t partition, int rank, int victim) {
+  Model model(meeting.join(rank), partition);
+  table = real_system_calls();
+  table.mmap = refuse;
+  replace_system_calls(&table);
+  const std::string before = model.owned();
+  int failures = 0;
+  for (;; failures++) {
+    left_to_pass = rank == victim ? failures : -1;
+    const zero_status status = model.move(partition);
+    left_to_pass = -1;
+    if (status == ZERO_OK) break;
+    EXPECT_EQ(status, rank == victim ? ZERO_ERR_MEMORY : ZERO_ERR_PEER) << last();
+    EXPECT_TRUE(says("no memory for"));
+    EXPECT_TRUE(rank == victim || says(text("rank ", victim, " in zero_rebalance")));
+    EXPECT_TRUE(model.owned() == before);
+    EXPECT_TRUE(model.consistent());
+  }
+  EXPECT_EQ(failures >= 2, victim >= 0) << failures;
+  EXPECT_NE(model.owned(), before);
+  EXPECT_EQ(model.step(), ZERO_OK) << last();
+  return model.params();
+}
+
+TEST(RebalanceFaults, memory_that_one_rank_does_not_get_leaves_all_as_it_was_and_training_goes_on) {
+  for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_MANUAL}) {
+    std::string sound;
+    for (int victim = -1; victim < kWorld; victim++) {
+      SCOPED_TRACE(victim);
+      const Meeting meeting(CommKind::local, kWorld);
+      for (const std::string& params : run_sound_ranks(RankKind::processes, kWorld, [&](int rank) {
+             return train(meeting, partition, rank, victim);
+           })) {
+        if (sound.empty()) sound = params;
+        EXPECT_FALSE(params.empty());
+        EXPECT_TRUE(params == sound);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -126,8 +126,11 @@ void Plan::sort_into_sections(std::span<const PlanParam> params, Draft& draft) {
     const PlanParam& param = params[static_cast<size_t>(index)];
     return std::tuple(param.rests, param.dtype, param.grad_dtype);
   };
+  // Parameters without elements share a place on the grid with what comes behind them.
   const auto comes_first = [&](size_t a, size_t b) {
-    return draft.grid.empty() ? params[a].order > params[b].order : draft.grid[a] < draft.grid[b];
+    if (draft.grid.empty()) return params[a].order > params[b].order;
+    return std::pair(draft.grid[a], params[a].count > 0) <
+           std::pair(draft.grid[b], params[b].count > 0);
   };
   draft.travel.resize(params.size());
   draft.section_of.resize(params.size());
@@ -191,11 +194,11 @@ Status Plan::lay_out_evenly(std::span<const PlanParam> params, Section& section,
   int64_t end = 0;
   for (const int64_t index : travel_in(section, draft.travel)) {
     const auto param = static_cast<size_t>(index);
-    const int64_t distance = draft.grid[param] - end;
-    if (!extend(end, (distance % kBlock + kBlock) % kBlock)) end = kMaxElements;
+    const int64_t count = params[param].count, distance = draft.grid[param] - end;
+    const int64_t gap = count == 0 ? 0 : (distance % kBlock + kBlock) % kBlock;
+    if (!extend(end, gap)) end = kMaxElements;
     draft.layout[param] = section.layout + end;
-    if (!extend(end, params[param].count))
-      return too_large(this->params() + index, params[param].count);
+    if (!extend(end, count)) return too_large(this->params() + index, count);
     end = round_up(end, kAlignment);
   }
   section.end = end;

@@ -153,8 +153,8 @@ class Plan {
   int64_t owned_bytes() const { return end_.owned_bytes; }
   int64_t sum_bytes() const { return end_.sum_bytes; }
 
-  /// Of a section, to the end of the last element that a rank owns there, rounded up to kAlignment:
-  /// padding behind that, which transfers carry, needs no state.
+  /// Of a section, to the end of the last element that a rank owns there, rounded up to kAlignment,
+  /// or, dealt out anew, to the end of its block: what transfers carry behind that needs no state.
   int64_t share_elements(size_t section, int32_t rank) const;
   /// Elements of parameters in a rank's share.
   int64_t owned_elements(int32_t rank) const;

@@ -64,7 +64,10 @@ TEST(Rebalance, leaves_training_of_every_dtype_equal_to_one_process) {
         training.partition = static_cast<int32_t>(turn % 4);
         training.threads = turn % 6 == 0 ? 3 : 1;
         training.own_settings = turn % 3 == 0;
-        training.explicit_clip = training.max_grad_norm = turn % 5 == 0 ? 0.5 : 0;
+        training.names = {"lr"};
+        training.values = {0.01};
+        training.max_grad_norm = turn % 5 == 0 ? 0.5 : 0;
+        training.explicit_clip = training.max_grad_norm > 0;
         turn++;
         expect_equals_reference(training, run(training, RankKind::threads, comm),
                                 std::string(kind.name) + ", " + name_of(comm));

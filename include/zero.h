@@ -106,6 +106,9 @@ enum {
     /* The numbers. */
     ZERO_ERR_NONFINITE = -20,      /* gradients are not finite, and ZERO_NONFINITE_ERROR is set   */
 
+    /* Your own functions. */
+    ZERO_ERR_CALLBACK = -21,       /* zero_custom_optimizer.update failed; nothing has changed    */
+
     ZERO_ERR_INTERNAL = -99        /* a bug in libzero: please report it                          */
 };
 
@@ -323,7 +326,8 @@ enum {
     ZERO_OPTIMIZER_NADAM = 9,
     ZERO_OPTIMIZER_RPROP = 10,
     ZERO_OPTIMIZER_LAMB = 11,
-    ZERO_OPTIMIZER_LARS = 12
+    ZERO_OPTIMIZER_LARS = 12,
+    ZERO_OPTIMIZER_CUSTOM = 100 /* zero_options.custom: a function of yours */
 };
 
 /* Who owns what. The state of an element lives on its owner, which updates it. */
@@ -363,6 +367,81 @@ enum {
     ZERO_UNEVEN_ERROR = 3   /* all ranks stop with an error where the first one has no more inputs  */
 };
 
+/* What an update rule of your own is given in one call: elements `first` to first + count - 1, row-major, of
+ * one parameter. Values, gradient and slots are arrays of `count` elements each, aligned to 64 bytes: copies,
+ * of which values and slots are stored once the functions of all ranks are through. All of it is the
+ * function's until it returns, and no longer. */
+typedef struct zero_update {
+    size_t struct_size;
+    int64_t param;                /* its number in order of registration                            */
+    const char *name;
+    const int64_t *shape;         /* of the whole parameter, `ndim` dimensions                      */
+    int32_t ndim;
+    int32_t dtype;                /* of the arrays: ZERO_FLOAT64 for parameters of that type, ZERO_FLOAT32
+                                     for all others                                                 */
+    int64_t first;
+    int64_t count;                /* at least 1                                                     */
+    void *values;                 /* in and out: what is updated, the master where there is one     */
+    void *gradient;               /* in: averaged, unscaled, clipped; may be written over           */
+    void *const *slots;           /* in and out: its state, in the order of declaration; zeros at first */
+    size_t slot_count;
+    int64_t step;                 /* of this parameter: 1 for its first                             */
+    double lr;                    /* of its group, times its lr_scale                               */
+    double weight_decay;          /* its own, or its group's                                        */
+    const char *const *setting_names; /* all settings: lr and weight_decay, as above, and the declared ones */
+    const double *setting_values;
+    size_t setting_count;
+    char *message;                /* out: why it fails, UTF-8 with a NUL; "" at first               */
+    size_t message_bytes;         /* room for it, the NUL included                                  */
+} zero_update;
+
+enum { ZERO_CUSTOM_WHOLE_TENSORS = 1 }; /* each call gets a whole parameter                          */
+
+/* An update rule of your own. zero_step calls `update` once the gradients are reduced and the ranks agreed to
+ * make the step, for each range of elements that this rank owns and that has a gradient: not for frozen
+ * parameters, absent gradients and skipped steps. Calls come from the thread that is inside zero_step (or
+ * zero_join), one after the other, in no promised order.
+ *
+ * A range is any part of a tensor, and the function sees nothing of the rest. Where one ends depends on world,
+ * partition and bucket_bytes; results do not, if each element's update looks at that element alone. A rule
+ * that looks at more, as at a norm or a matrix, sets ZERO_CUSTOM_WHOLE_TENSORS, which needs a partition that
+ * never cuts: GREEDY, GREEDY_IN_ORDER or MANUAL (ZERO_ERR_ARGUMENT with EVEN, also in a world of one).
+ *
+ * The state that it declares lives on the owners, moves with them, and is saved, loaded, gathered, read and
+ * set under its names as that of any rule. Checkpoints name the rule "custom:" and its name; one of another
+ * rule, or with other state, is ZERO_ERR_CKPT_MISMATCH. Ranks that declare different names, slots, settings or
+ * flags are told so by the seal (ZERO_ERR_MISMATCH).
+ *
+ * It returns ZERO_OK, or anything else to fail; then, and where it throws a C++ exception or has written
+ * outside of its arrays (64 bytes on either side are looked at), this rank's zero_step is ZERO_ERR_CALLBACK
+ * with its words, the parameter and the range, the others' ZERO_ERR_PEER. Parameters, state and step counts
+ * are then on every rank as they were. What it stores, NaN too, is its own business.
+ *
+ * It must come back: other ranks wait for each range as long as timeout_ms. It leaves the memory of parameters
+ * and gradients alone. Inside it, zero_group_get, zero_loss_scale_get, zero_param_index, zero_owned_ranges,
+ * zero_step_result, zero_stats and zero_last_error work; any other call on this optimizer, and collective ones
+ * on its comm, are ZERO_ERR_BUSY.
+ *
+ * The copies, (1 + slot_count) values for each owned element that has a gradient and one range's gradient,
+ * are allocated by the first step and stay; zero_statistics.staging_bytes counts them. */
+typedef struct zero_custom_optimizer {
+    size_t struct_size;
+    const char *name;                 /* 1 to 64 of A-Z a-z 0-9 _ - .                               */
+    zero_status (*update)(void *ctx, const zero_update *update);
+    void *ctx;                        /* given to `update`; what it points to lives until zero_free */
+    const char *const *slots;         /* names of its state: 1 to 64 of A-Z a-z 0-9 _, not "master" */
+    size_t slot_count;                /* at most 8                                                  */
+    const char *const *setting_names; /* 1 to 64 of A-Z a-z 0-9 _: settings beside lr (1e-3) and
+                                         weight_decay (0), at most 14, or these two for other defaults */
+    const double *setting_values;     /* their defaults: any finite value, but lr and weight_decay
+                                         at least 0                                                 */
+    size_t setting_count;
+    int32_t flags;                    /* ZERO_CUSTOM_*                                              */
+    int32_t reserved;                 /* zero                                                       */
+} zero_custom_optimizer;
+
+ZERO_API zero_status zero_custom_optimizer_init(zero_custom_optimizer *custom, size_t struct_size);
+
 typedef struct zero_options {
     size_t struct_size;
     int32_t optimizer;             /* ZERO_OPTIMIZER_*                            (ADAMW)      */
@@ -388,6 +467,8 @@ typedef struct zero_options {
                                       see ZERO_MASTER_*                             (0: as they are) */
     double predivide_factor;       /* a power of two by which gradients are divided before they are
                                       rounded to wire_dtype; their sum is multiplied with it (1)  */
+    const zero_custom_optimizer *custom; /* with ZERO_OPTIMIZER_CUSTOM, otherwise NULL; copied with
+                                      what it points to, but for ctx                        */
 } zero_options;
 
 ZERO_API zero_status zero_options_init(zero_options *options, size_t struct_size);
@@ -626,8 +707,9 @@ ZERO_API zero_status zero_step_options_init(zero_step_options *options, size_t s
  * ZERO_SKIPPED: not finite, and all ranks skipped; ZERO_ERR_NONFINITE likewise, by ZERO_NONFINITE_ERROR.
  * A failure before the ranks agreed leaves parameters and state as they were, and a later zero_step may
  * go on; a failure after that aborts the comm, and zero_comm_failure tells whether parameters are
- * consistent. ZERO_ERR_STATE when gradients are given although they are reduced already, or when no rank
- * has any. Collective. */
+ * consistent. ZERO_ERR_CALLBACK, where an update rule of your own failed, forgets what was reduced, as
+ * zero_drop_grads does. ZERO_ERR_STATE when gradients are given although they are reduced already, or when
+ * no rank has any. Collective. */
 ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *options);
 
 typedef struct zero_result {
@@ -653,8 +735,9 @@ ZERO_API zero_status zero_step_result(const zero_optim *optim, zero_result *resu
  * every rank does it, or the next collective call fails. */
 ZERO_API zero_status zero_drop_grads(zero_optim *optim);
 
-/* An update rule of your own: zero_reduce_grads, zero_grad_get, write the new values of what this rank
- * owns (zero_owned_ranges) into its own parameters, and zero_share_params in place of zero_step. */
+/* A step by hand, where an update rule of your own (zero_custom_optimizer) does not fit: zero_reduce_grads,
+ * zero_grad_get, write the new values of what this rank owns (zero_owned_ranges) into its own parameters,
+ * and zero_share_params in place of zero_step. */
 
 /* Copy elements `first` to first + count - 1 of a parameter's reduced gradient, as a step would use it,
  * into `values`: the sum times the factor of mean and clipping so far; double for ZERO_FLOAT64 parameters,
@@ -765,8 +848,9 @@ ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
  * way values are ZERO_ERR_NOT_LOADED. */
 
 /* The names of the state that a parameter has so far, which is what a save would write: at most `capacity`
- * into `names`, in static storage, and the number there are into `*count`, 0 before its first step. Unless
- * `dtype` is NULL, that of the elements into `*dtype`. The same on every rank. Local. */
+ * into `names`, in storage that lives as long as the optimizer, and the number there are into `*count`, 0
+ * before its first step. Unless `dtype` is NULL, that of the elements into `*dtype`. The same on every
+ * rank. Local. */
 ZERO_API zero_status zero_state_info(const zero_optim *optim, int64_t param, int32_t *dtype,
                                      const char **names, size_t capacity, size_t *count);
 
@@ -851,7 +935,8 @@ typedef struct zero_statistics {
     int64_t parameter_elements;  /* registered                                              */
     int64_t owned_elements;      /* of them, this rank's                                    */
     int64_t state_bytes;         /* optimizer state on this rank                            */
-    int64_t staging_bytes;       /* memory for what is not in arenas, and for reduction     */
+    int64_t staging_bytes;       /* memory for what is not in arenas, for reduction, and for the
+                                    copies that an update rule of your own works on         */
     int64_t control_bytes;       /* tables that ranks read of each other                    */
     int64_t copied_bytes;        /* into and out of staging, by this rank, so far           */
     int64_t moved_bytes;         /* that reducing, updating and sharing read and wrote, so far */

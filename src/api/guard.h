@@ -45,21 +45,28 @@ zero_status guard(const Body& body) noexcept {
 /// One thread at a time inside an optimizer.
 class Turn {
  public:
-  explicit Turn(OptimHandle& handle) : handle_(handle), taken_(!handle.busy.exchange(true)) {}
+  explicit Turn(OptimHandle& handle) : handle_(handle) {
+    taken_ = handle.inside.compare_exchange_strong(found_, std::this_thread::get_id());
+  }
   ~Turn() {
-    if (taken_) handle_.busy = false;
+    if (taken_) handle_.inside = std::thread::id();
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
+  /// This thread is in there already: inside a function of the caller's that the library called.
+  bool again() const { return !taken_ && found_ == std::this_thread::get_id(); }
+
   Status check() const {
     if (taken_) return Status();
-    return Status(ZERO_ERR_BUSY, "another thread is inside this optimizer");
+    return Status(ZERO_ERR_BUSY, again() ? "this optimizer is in the call that called this function"
+                                         : "another thread is inside this optimizer");
   }
 
  private:
   OptimHandle& handle_;
-  const bool taken_;
+  std::thread::id found_;
+  bool taken_;
 };
 
 inline Status check_out(const void* out, const char* what) {
@@ -74,6 +81,18 @@ zero_status on_optim(const zero_optim* optim, const Body& body) noexcept {
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
     const Turn turn(*handle);
     ZERO_TRY(turn.check());
+    return body(*handle->optim);
+  });
+}
+
+/// A local call that only reads what stands still while a function of the caller's runs, and so may
+/// come out of one.
+template <class Body>
+zero_status on_query(const zero_optim* optim, const Body& body) noexcept {
+  return guard([&]() -> Status {
+    const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
+    const Turn turn(*handle);
+    if (!turn.again()) ZERO_TRY(turn.check());
     return body(*handle->optim);
   });
 }

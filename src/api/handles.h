@@ -5,18 +5,19 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "base/status.h"
 #include "optim/optimizer.h"
 
 namespace zero::api {
 
-/// Behind a zero_optim: the optimizer, and whether a thread is inside it.
+/// Behind a zero_optim: the optimizer, and which thread is inside it.
 struct OptimHandle {
   explicit OptimHandle(std::unique_ptr<Optimizer> made) : optim(std::move(made)) {}
   std::unique_ptr<Optimizer> optim;
-  std::atomic<bool> busy{false};
-  std::mutex announcing;  // threads that announce gradients wait for each other
+  std::atomic<std::thread::id> inside{};  // the thread that is; none
+  std::mutex announcing;                  // threads that announce gradients wait for each other
 };
 
 zero_comm* add_handle(std::shared_ptr<Comm> comm);

@@ -70,7 +70,7 @@ void write_plan(const Plan& plan, const OptimizerOptions& options, std::span<con
 }  // namespace
 
 zero_status zero_param_index(const zero_optim* optim, const char* name, int64_t* index) {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
+  return on_query(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(name, "name"));
     ZERO_TRY(check_out(index, "index"));
     *index = ZERO_TRY(found.find(name));
@@ -80,7 +80,7 @@ zero_status zero_param_index(const zero_optim* optim, const char* name, int64_t*
 
 zero_status zero_owned_ranges(const zero_optim* optim, int32_t rank, int64_t* ranges,
                               size_t capacity, size_t* count) {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
+  return on_query(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(count, "count"));
     if (ranges == nullptr && capacity > 0) return Status(ZERO_ERR_ARGUMENT, "ranges is NULL");
     if (found.sealed_params() == 0) return Status(ZERO_ERR_STATE, "nothing is sealed yet");
@@ -133,12 +133,12 @@ zero_status zero_statistics_init(zero_statistics* statistics, size_t struct_size
 }
 
 zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
+  return on_query(optim, [&](Optimizer& found) -> Status {
     zero_statistics out{};
     for (const Param& param : found.params) out.parameter_elements += param.count;
     out.owned_elements = found.plan.owned_elements(found.comm->rank());
     out.state_bytes = found.state_bytes();
-    out.staging_bytes = found.counters.staging_bytes;
+    out.staging_bytes = found.counters.staging_bytes + found.counters.shadow_bytes;
     out.control_bytes = found.counters.control_bytes;
     out.copied_bytes = found.counters.copied_bytes;
     out.moved_bytes = found.counters.moved_bytes;

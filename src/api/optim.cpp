@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "api/custom.h"
 #include "api/guard.h"
 #include "api/optim_options.h"
 #include "api/options.h"
@@ -35,7 +36,8 @@ constexpr zero_options kOptionsDefaults = {sizeof(zero_options),
                                            2000,
                                            ZERO_UNEVEN_OFF,
                                            0,
-                                           1};
+                                           1,
+                                           nullptr};
 constexpr size_t kOptionsOldest = offsetof(zero_options, master);
 constexpr zero_group_options kGroupDefaults = {sizeof(zero_group_options), nullptr, nullptr, 0};
 constexpr size_t kGroupOldest = sizeof(zero_group_options);
@@ -121,6 +123,26 @@ Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names)
                              .weight_decay = given_by(ZERO_PARAM_WEIGHT_DECAY, param.weight_decay)};
 }
 
+/// The update rule, compiled in or the caller's.
+Status read_rule(const zero_options& read, OptimizerOptions& options) {
+  options.optimizer = read.optimizer;
+  if (read.optimizer != ZERO_OPTIMIZER_CUSTOM) {
+    options.rule = find_rule(read.optimizer);
+    if (options.rule == nullptr)
+      return {ZERO_ERR_ARGUMENT,
+              text("optimizer is ", read.optimizer, "; no ZERO_OPTIMIZER_* has that number")};
+    if (read.custom == nullptr) return {};
+    return {ZERO_ERR_ARGUMENT, text("custom is given, but optimizer is ", read.optimizer, " (",
+                                    options.rule->name, "), not ZERO_OPTIMIZER_CUSTOM")};
+  }
+  options.custom = ZERO_TRY(read_custom(read.custom));
+  options.rule = &options.custom->rule();
+  if (!options.custom->whole_tensors() || read.partition != ZERO_PARTITION_EVEN) return {};
+  return {ZERO_ERR_ARGUMENT,
+          text(options.rule->name, " updates whole tensors, which ZERO_PARTITION_EVEN cuts: take ",
+               "ZERO_PARTITION_GREEDY, _GREEDY_IN_ORDER or _MANUAL")};
+}
+
 Result<LossScaleOptions> read_loss_scale(const zero_options& read) {
   LossScaleOptions options;
   options.initial = read.loss_scale;
@@ -163,10 +185,7 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
   const auto bad = [](const char* what, auto value, const char* rule) {
     return Status(ZERO_ERR_ARGUMENT, text(what, " is ", value, "; ", rule));
   };
-  options.rule = find_rule(read.optimizer);
-  options.optimizer = read.optimizer;
-  if (options.rule == nullptr)
-    return bad("optimizer", read.optimizer, "no ZERO_OPTIMIZER_* has that number");
+  ZERO_TRY(read_rule(read, options));
   options.partition = read.partition;
   if (read.partition < ZERO_PARTITION_EVEN || read.partition > ZERO_PARTITION_MANUAL) {
     return bad("partition", read.partition, "no ZERO_PARTITION_* has that number");
@@ -277,6 +296,9 @@ zero_status zero_seal(zero_optim* optim) {
 zero_status zero_free(zero_optim* optim) {
   if (optim == nullptr) return ZERO_OK;
   return guard([&]() -> Status {
+    const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
+    const Turn turn(*handle);
+    if (turn.again()) return turn.check();  // the call would go on with a rule whose ctx may go
     ZERO_TRY(take_handle(optim));
     return Status();
   });
@@ -291,7 +313,7 @@ zero_status zero_group_set(zero_optim* optim, int32_t group, const char* name, d
 
 zero_status zero_group_get(const zero_optim* optim, int32_t group, const char* name,
                            double* value) {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
+  return on_query(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(name, "name"));
     ZERO_TRY(check_out(value, "value"));
     *value = ZERO_TRY(found.get(group, name));

@@ -149,7 +149,7 @@ zero_status zero_loss_scale_set(zero_optim* optim, double scale) {
 }
 
 zero_status zero_loss_scale_get(const zero_optim* optim, double* scale) {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
+  return on_query(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(scale, "scale"));
     *scale = found.loss_scale.scale;
     return Status();
@@ -185,7 +185,7 @@ zero_status zero_result_init(zero_result* result, size_t struct_size) {
 
 zero_status zero_step_result(const zero_optim* optim, zero_result* result) {
   zero_status last = ZERO_OK;
-  const zero_status status = on_optim(optim, [&](Optimizer& found) -> Status {
+  const zero_status status = on_query(optim, [&](Optimizer& found) -> Status {
     zero_result out{};
     out.step = found.step;
     out.skipped = found.skipped;

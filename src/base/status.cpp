@@ -31,6 +31,7 @@ const char* code_name(Code code) {
     ZERO_NAME(ZERO_ERR_ABORTED);
     ZERO_NAME(ZERO_ERR_SYSTEM);
     ZERO_NAME(ZERO_ERR_NONFINITE);
+    ZERO_NAME(ZERO_ERR_CALLBACK);
     ZERO_NAME(ZERO_ERR_INTERNAL);
     default:
       return nullptr;

@@ -9,7 +9,7 @@
 namespace zero {
 
 inline constexpr int kMaxSlots = 3;
-inline constexpr int kMaxSettings = 8;
+inline constexpr int kMaxSettings = 16;
 inline constexpr int kScalars = 9;
 inline constexpr int kRuleCount = 13;
 /// The place in Scalars::value that Trust::ratio multiplies.

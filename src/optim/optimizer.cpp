@@ -143,7 +143,7 @@ uint32_t Optimizer::slots_used() const {
 Status Optimizer::allocate_slots(uint32_t also) {
   const uint32_t used = slots_used() | also;
   for (size_t s = 0; s < state_.size(); s++) {
-    for (int slot = 0; slot < kMaxSlots; slot++) {
+    for (int slot = 0; slot < kMaxStateSlots; slot++) {
       HostMemory& memory = state_[s][static_cast<size_t>(slot)];
       if ((used >> slot & 1) == 0 || memory.bytes() > 0) continue;
       memory = ZERO_TRY(allocate_slot(slot, plan, s));

@@ -21,6 +21,7 @@
 #include "device/host_memory.h"
 #include "device/thread_pool.h"
 #include "kernels/kernels.h"
+#include "optim/custom.h"
 #include "optim/loss_scale.h"
 #include "optim/master.h"
 #include "plan/plan.h"
@@ -30,6 +31,7 @@ namespace zero {
 struct OptimizerOptions {
   const Rule* rule = nullptr;
   int32_t optimizer = ZERO_OPTIMIZER_ADAMW;  // its number: the kernel's place in the table
+  std::shared_ptr<const CustomRule> custom;  // whose rule it is, with ZERO_OPTIMIZER_CUSTOM
   int32_t partition = ZERO_PARTITION_EVEN;
   int64_t bucket_bytes = 33'554'432;
   double max_grad_norm = 0;  // 0: off
@@ -58,12 +60,13 @@ constexpr size_t state_bytes_of(DType dtype) {
 }
 
 /// The slot behind those of the rule: masters, or remainders.
-inline constexpr int kMasterSlot = kMaxSlots;
-inline constexpr int kSlotCount = kMaxSlots + 1;
+inline constexpr int kMasterSlot = kMaxStateSlots;
+inline constexpr int kSlotCount = kMaxStateSlots + 1;
+static_assert(kMaxStateSlots >= kMaxSlots);
 
 /// "exp_avg" and so on, as torch calls them; "master".
 inline const char* slot_name(const Rule& rule, int slot) {
-  return slot == kMasterSlot ? "master" : rule.slots[static_cast<size_t>(slot)];
+  return slot == kMasterSlot ? kMasterName : rule.slots[static_cast<size_t>(slot)];
 }
 
 struct Group {
@@ -119,6 +122,7 @@ enum class Phase { open, reducing, reduced };
 struct Counters {
   int64_t staging_bytes = 0, control_bytes = 0, copied_bytes = 0, moved_bytes = 0;
   int64_t nonfinite_elements = 0;
+  int64_t shadow_bytes = 0;  // that a custom rule works on
   double gather_seconds = 0, vote_seconds = 0, apply_seconds = 0, publish_seconds = 0;
   double save_seconds = 0, load_seconds = 0;
 };

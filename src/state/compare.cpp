@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "state/compare.h"
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_map>
 
@@ -73,6 +74,23 @@ void compare_param(const Optimizer& optim, const Param& param, const ManifestPar
   }
 }
 
+/// What a rule of the caller's declares is not what another one of that name does.
+void compare_declared(const Manifest& manifest, const Optimizer& optim, Differences& differences) {
+  if (optim.options.custom == nullptr) return;
+  const auto& slots = optim.options.rule->slots;
+  const std::vector<std::string>& saved = manifest.slots;
+  for (const std::string& slot : saved) {
+    if (std::find(slots.begin(), slots.end(), slot) == slots.end())
+      differences.add("the checkpoint's ", shown(manifest.rule), " has state ", shown(slot),
+                      ", which is not declared");
+  }
+  for (const char* slot : slots) {
+    if (std::find(saved.begin(), saved.end(), slot) == saved.end())
+      differences.add("state ", shown(slot), " is declared, which the checkpoint's ",
+                      shown(manifest.rule), " does not have");
+  }
+}
+
 void compare_groups(const Manifest& manifest, const Optimizer& optim, Differences& differences) {
   const Rule& rule = *optim.options.rule;
   if (manifest.groups.size() != optim.groups.size()) {
@@ -132,6 +150,7 @@ Result<Places> match_registered(const Manifest& manifest, const Optimizer& optim
     differences.add("the checkpoint is of optimizer ", shown(manifest.rule), ", created is ",
                     rule.name);
   } else {
+    compare_declared(manifest, optim, differences);
     compare_groups(manifest, optim, differences);
   }
   Places places;

@@ -108,7 +108,13 @@ std::string write_manifest(const Manifest& manifest) {
     write_settings(json, group);
     json.close('}');
   }
-  json.close(']').close('}').line();
+  json.close(']');
+  if (!manifest.slots.empty()) {
+    json.key("slots").open('[');
+    for (const std::string& slot : manifest.slots) json.value(slot);
+    json.close(']');
+  }
+  json.close('}').line();
   write_files(json, manifest);
   write_params(json.line(), manifest);
   if (!manifest.buffers.empty()) write_buffers(json.line(), manifest);

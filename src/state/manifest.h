@@ -70,6 +70,7 @@ struct Manifest {
   int32_t world = 1;
   std::string created_by;
   std::string rule;
+  std::vector<std::string> slots;  // that a rule of the caller's declares; of no other
   Settings options;  // of the optimizer as a whole: only kLossScale and kGoodSteps are loaded
   std::vector<Settings> groups;
   std::vector<FileRecord> files;

@@ -34,6 +34,8 @@ enum Place : int {
   kGroup,
   kSettings,
   kSetting,
+  kRuleSlots,
+  kRuleSlot,
   kFiles,
   kFile,
   kFileName,
@@ -84,6 +86,8 @@ constexpr JsonField kFields[] = {
     {kGroup, kGroups, kAnyKey, JsonField::object},
     {kSettings, kGroup, "settings", JsonField::object},
     {kSetting, kSettings, kAnyKey, JsonField::string},
+    {kRuleSlots, kOptimizer, "slots", JsonField::array, false},
+    {kRuleSlot, kRuleSlots, kAnyKey, JsonField::string},
     {kFiles, kRoot, "files", JsonField::array},
     {kFile, kFiles, kAnyKey, JsonField::object},
     {kFileName, kFile, "name", JsonField::string},
@@ -208,6 +212,9 @@ class ManifestReader final : public JsonHandler {
         break;
       case kRule:
         manifest_.rule = value;
+        break;
+      case kRuleSlot:
+        manifest_.slots.emplace_back(value);
         break;
       case kOption:
         return setting(manifest_.options, key, value);

@@ -52,6 +52,7 @@ std::string registration_lines(const Optimizer& optim) {
       ", share_dtype ", dtype_name(o.share), ", growth_factor ", exact(o.loss_scale.growth_factor),
       ", backoff_factor ", exact(o.loss_scale.backoff_factor), ", growth_interval ",
       o.loss_scale.growth_interval, o.loss_scale.dynamic() ? ", dynamic loss scale\n" : "\n");
+  if (o.custom != nullptr) lines += o.custom->line();
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
     const Param& param = optim.params[i];
     lines += text("parameter '", param.name, "' with ", param.count, " elements (",

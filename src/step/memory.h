@@ -101,6 +101,15 @@ struct StepLayout {
   std::vector<int64_t> cut;  // for trust ratios: parameters of more than one owner
 };
 
+/// Copies that a custom rule works on until the ranks agree to keep them. Each array has a zone on
+/// either side, where nothing may be written.
+struct Shadow {
+  HostMemory memory;
+  std::byte* message = nullptr;
+  std::byte* gradient = nullptr;   // of the range at hand
+  std::vector<std::byte*> arrays;  // of each view with a gradient, in order: values, then slots
+};
+
 struct StepMemory : StepLayout {
   StepMemory();
   ~StepMemory();
@@ -117,6 +126,7 @@ struct StepMemory : StepLayout {
   HostMemory reduced;                 // sums of this rank's share, where they are not in place
   HostMemory incoming;                // sums to add to them, on comms that are not direct
   HostMemory send, receive, scratch;  // collective transfers
+  Shadow shadow;
 
   std::unique_ptr<Backward> backward;  // null until the engine announces a gradient
   uint64_t round = 1;  // of announcements: the same on every rank, or they are not used

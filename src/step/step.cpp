@@ -9,26 +9,17 @@
 #include "base/text.h"
 #include "step/apply.h"
 #include "step/backward.h"
+#include "step/custom.h"
 #include "step/enter.h"
 #include "step/publish.h"
 #include "step/reduce.h"
+#include "step/stopwatch.h"
 #include "step/tables.h"
 #include "step/views.h"
 #include "step/walks.h"
 
 namespace zero {
 namespace {
-
-/// Adds the time until it goes to a counter.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds), start_(now_ns()) {}
-  ~Stopwatch() { seconds_ += static_cast<double>(now_ns() - start_) * 1e-9; }
-
- private:
-  double& seconds_;
-  int64_t start_;
-};
 
 Status check_flags(int32_t flags) {
   const int32_t how = flags & ~ZERO_REDUCE_ACCUMULATE;
@@ -105,6 +96,8 @@ Status get_ready(Call& call, Optimizer& optim, bool updates, bool reduces) {
   Status ready;
   if (reduces) ready = make_views(optim, step_memory(optim), updates, true);
   if (ready.ok() && updates) ready = optim.allocate_slots();
+  if (ready.ok() && updates && optim.options.custom != nullptr)
+    ready = make_shadow(optim, step_memory(optim));
   os().reached("ready.before");
   ZERO_TRY(call.vote("ready", ready));
   os().reached("ready.after");
@@ -220,11 +213,17 @@ Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
   const bool sums = !fused || early(memory) != nullptr;
   if (fused && sums) nonfinite = sum_the_rest(call, optim);
   if (fused) end_round(memory);
+  const bool custom = optim.options.custom != nullptr;
+  if (custom) ZERO_TRY(update_shadow(call, optim, memory, memory.factor));
   optim.comm->publishing = true;
   {
     const Stopwatch watch(optim.counters.apply_seconds);
     os().reached("apply.begin");
-    nonfinite += ZERO_TRY(update_share(call, optim, memory, memory.factor, !sums));
+    if (custom) {
+      store_shadow(optim, memory);
+    } else {
+      nonfinite += ZERO_TRY(update_share(call, optim, memory, memory.factor, !sums));
+    }
     os().reached("apply.done");
   }
   const Stopwatch watch(optim.counters.publish_seconds);
@@ -240,9 +239,10 @@ Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
 /// pass does.
 bool one_pass(const Optimizer& optim) {
   const Trust* const trust = optim.options.rule->trust;
-  return (trust == nullptr || trust->of_update) && optim.comm->direct() &&
-         optim.phase != Phase::reduced && optim.options.max_grad_norm == 0 &&
-         optim.options.nonfinite == ZERO_NONFINITE_IGNORE && !optim.options.loss_scale.dynamic();
+  return optim.options.custom == nullptr && (trust == nullptr || trust->of_update) &&
+         optim.comm->direct() && optim.phase != Phase::reduced &&
+         optim.options.max_grad_norm == 0 && optim.options.nonfinite == ZERO_NONFINITE_IGNORE &&
+         !optim.options.loss_scale.dynamic();
 }
 
 /// After a step that was made or skipped: what it found, and the next loss scale.

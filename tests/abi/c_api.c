@@ -353,6 +353,62 @@ static void freeze(void) {
   for (int64_t i = 0; i < 2; i++) CHECK_STATUS(ZERO_OK, zero_set_trainable(g_optim, i, 1));
 }
 
+/* As docs/integrate.md has it. */
+static zero_status signs(void *ctx, const zero_update *u) {
+  float *p = u->values, *g = u->gradient, *m = u->slots[0];
+  (void)ctx;
+  if (u->dtype != ZERO_FLOAT32) {
+    snprintf(u->message, u->message_bytes, "only fp32 is written");
+    return ZERO_ERR_UNSUPPORTED;
+  }
+  for (int64_t i = 0; i < u->count; i++) {
+    m[i] = 0.9f * m[i] + 0.1f * g[i];
+    p[i] -= (float)u->lr * ((m[i] > 0) - (m[i] < 0));
+  }
+  return ZERO_OK;
+}
+
+static void own_rule(void) {
+  double wide = 1, wide_grad = 1;
+  float single = 1, single_grad = -1;
+  const char *slots[] = {"momentum"}, *names[2];
+  zero_param params[2];
+  zero_custom_optimizer custom;
+  zero_options options;
+  zero_comm *comm = NULL;
+  zero_optim *optim = NULL;
+  size_t count = 0;
+  CHECK_STATUS(ZERO_OK, zero_comm_create_solo(&comm, NULL));
+  CHECK_STATUS(ZERO_OK, zero_custom_optimizer_init(&custom, sizeof custom));
+  CHECK_STATUS(ZERO_OK, zero_options_init(&options, sizeof options));
+  custom.name = "signs";
+  custom.update = signs;
+  custom.slots = slots;
+  custom.slot_count = 1;
+  options.optimizer = ZERO_OPTIMIZER_CUSTOM;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "custom is NULL", zero_create(&optim, comm, &options));
+  options.custom = &custom;
+  CHECK_STATUS(ZERO_OK, zero_create(&optim, comm, &options));
+  for (int i = 0; i < 2; i++) CHECK_STATUS(ZERO_OK, zero_param_init(&params[i], sizeof params[i]));
+  params[0].name = "single";
+  params[0].data = &single;
+  params[0].grad = &single_grad;
+  params[1].name = "wide";
+  params[1].dtype = ZERO_FLOAT64;
+  params[1].data = &wide;
+  params[1].grad = &wide_grad;
+  CHECK_STATUS(ZERO_OK, zero_register_params(optim, NULL, params, 2, NULL));
+  CHECK_REFUSED(ZERO_ERR_CALLBACK, "only fp32 is written", zero_step(optim, NULL));
+  CHECK(single == 1 && wide == 1);
+  CHECK_STATUS(ZERO_OK, zero_set_trainable(optim, 1, 0));
+  CHECK_STATUS(ZERO_OK, zero_step(optim, NULL));
+  CHECK(single == 1 + 1e-3f && wide == 1);
+  CHECK_STATUS(ZERO_OK, zero_state_info(optim, 0, NULL, names, 2, &count));
+  CHECK(count == 1 && strcmp(names[0], "momentum") == 0);
+  CHECK_STATUS(ZERO_OK, zero_free(optim));
+  CHECK_STATUS(ZERO_OK, zero_comm_free(comm));
+}
+
 static void plan(void) {
   zero_param params[2];
   zero_plan out;
@@ -457,6 +513,7 @@ int main(void) {
   phase("load", load);
   phase("load elsewhere", load_elsewhere);
   phase("freeze", freeze);
+  phase("own rule", own_rule);
   phase("plan", plan);
   phase("longer structs", longer_structs);
   phase("log", log_callback);

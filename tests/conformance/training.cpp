@@ -16,6 +16,7 @@
 #include <xmmintrin.h>
 #endif
 
+#include "own_rules.h"
 #include "stored.h"
 #include "unsharded.h"
 
@@ -364,6 +365,10 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   options.names = names.data();
   options.values = run.values.data();
   options.setting_count = names.size();
+
+  const OwnRule rule = run.optimizer == ZERO_OPTIMIZER_LARS ? own_lars() : own_adamw();
+  const Declared declared(rule);
+  if (run.own_rule) declared.put_into(options);
 
   Memory memory;
   Handles handles;

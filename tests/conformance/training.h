@@ -25,6 +25,7 @@ struct Dtypes {
 struct Training {
   int world = 1;
   int32_t optimizer = ZERO_OPTIMIZER_ADAMW;
+  bool own_rule = false;  // of the caller's own making; ADAMW or LARS
   int32_t partition = ZERO_PARTITION_EVEN;
   Where where = Where::arenas;
   std::vector<int64_t> sizes;

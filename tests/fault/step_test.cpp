@@ -62,6 +62,14 @@ void reached(const char* name) {
   kill(getpid(), strike.signal);
 }
 
+/// A rule of the caller's own.
+zero_status descend(void*, const zero_update* update) {
+  auto* const values = static_cast<float*>(update->values);
+  const auto* const gradient = static_cast<const float*>(update->gradient);
+  for (int64_t i = 0; i < update->count; i++) values[i] -= gradient[i];
+  return ZERO_OK;
+}
+
 /// Parameters and gradients of one rank.
 struct Model {
   void* data = nullptr;
@@ -127,6 +135,11 @@ class TrainingRun {
     zero_options_init(&options, sizeof options);
     options.max_grad_norm = strike.max_grad_norm;
     options.optimizer = strike.optimizer;
+    zero_custom_optimizer custom;
+    zero_custom_optimizer_init(&custom, sizeof custom);
+    custom.name = "descend";
+    custom.update = descend;
+    if (strike.optimizer == ZERO_OPTIMIZER_CUSTOM) options.custom = &custom;
     if (failed("create", zero_create(&optim_, comm_, &options))) return false;
     const int64_t sizes[] = {5000, 1, 300, 2500};
     zero_param params[4];
@@ -326,6 +339,11 @@ constexpr StepPoint kHasNorms[] = {{"ready.after", true},
                                    {"trust.after", true},
                                    {"publish.begin", true}};
 
+constexpr StepPoint kOwnRule[] = {{"vote.after", false},   {"update.begin", false},
+                                  {"update.done", false},  {"update.voted", true},
+                                  {"apply.begin", true},   {"apply.done", true},
+                                  {"publish.begin", true}, {"publish.done", false, true}};
+
 TEST_F(FaultTest, a_death_tells_every_survivor_whether_parameters_were_being_published) {
   const auto kill_at = [&](int world, int victim, const StepPoint& point, double max_grad_norm,
                            int32_t optimizer = ZERO_OPTIMIZER_ADAMW) {
@@ -350,6 +368,8 @@ TEST_F(FaultTest, a_death_tells_every_survivor_whether_parameters_were_being_pub
       for (const StepPoint& point : kClips) kill_at(world, victim, point, 0.5);
       for (const StepPoint& point : kHasNorms)
         kill_at(world, victim, point, 0, ZERO_OPTIMIZER_LAMB);
+      for (const StepPoint& point : kOwnRule)
+        kill_at(world, victim, point, 0, ZERO_OPTIMIZER_CUSTOM);
       if (HasFailure()) return;
     }
   }

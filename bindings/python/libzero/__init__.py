@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from . import _abi, _load
+from ._custom import CustomOptimizer, Update
 from ._errors import (
     ArgumentError,
+    CallbackError,
     CheckpointError,
     CommError,
     LibraryNotFoundError,
@@ -29,10 +31,12 @@ __all__ = [
     "OWNER_SPLIT",
     "Allocation",
     "ArgumentError",
+    "CallbackError",
     "CheckpointError",
     "Collectives",
     "Comm",
     "CommError",
+    "CustomOptimizer",
     "Failure",
     "Group",
     "LibraryNotFoundError",
@@ -46,6 +50,7 @@ __all__ = [
     "Plan",
     "Result",
     "Statistics",
+    "Update",
     "ZeroError",
     "allocate",
     "build_info",

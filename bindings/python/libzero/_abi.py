@@ -16,6 +16,7 @@ from ._structs import (
     CommFunctions,
     CommHandle,
     CommOptions,
+    CustomOptimizer,
     Failure,
     GroupOptions,
     JoinOptions,
@@ -31,12 +32,14 @@ from ._structs import (
     Statistics,
     StepOptions,
     Struct,
+    Update,
 )
 
 OK = 0
 SKIPPED = 1
 ERR_COMM = -17
 ERR_UNSUPPORTED = -5
+ERR_CALLBACK = -21
 
 ALL_GROUPS = -1
 ROOT_NONE = -1
@@ -48,6 +51,7 @@ PARAM_PADDED = 2
 PARAM_FROZEN = 4
 PARAM_LR_SCALE = 8
 PARAM_WEIGHT_DECAY = 16
+CUSTOM_WHOLE_TENSORS = 1
 SAVE_REPLACE = 1
 LOAD_KEEP_SETTINGS = 1
 SHARE_KEEP_MASTERS = 1
@@ -78,6 +82,7 @@ OPTIMIZERS = {
     "lamb": 11,
     "lars": 12,
 }
+OPTIMIZER_CUSTOM = 100
 PARTITIONS = {"even": 0, "greedy": 1, "greedy_in_order": 2, "manual": 3}
 NONFINITES = {"ignore": 0, "skip": 1, "error": 2}
 HALF_DTYPES = {"bfloat16": 5, "float16": 6}
@@ -210,8 +215,12 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         [c.POINTER(Param), c.c_size_t, c.c_int32, c.POINTER(Options), c.POINTER(Plan)],
     ),
     "zero_stats": (Status, [OptimHandle, c.POINTER(Statistics)]),
-    # Defaults, one for each struct.
-    **{f"{struct.c_name}_init": (Status, [c.POINTER(struct), c.c_size_t]) for struct in STRUCTS},
+    # Defaults, one for each struct that a caller fills.
+    **{
+        f"{struct.c_name}_init": (Status, [c.POINTER(struct), c.c_size_t])
+        for struct in STRUCTS
+        if struct is not Update
+    },
 }
 
 _lock = threading.Lock()

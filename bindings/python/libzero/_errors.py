@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 
 class ZeroError(Exception):
@@ -35,6 +36,11 @@ class NonfiniteError(ZeroError, ArithmeticError):
     """Gradients were not finite, and nonfinite="error"; nothing has changed."""
 
 
+class CallbackError(ZeroError):
+    """The update function of a CustomOptimizer wrote outside of its arrays; nothing has changed.
+    (What such a function raises comes out as it is.)"""
+
+
 class CheckpointError(ZeroError):
     """A checkpoint could not be written, is damaged, or is of another model."""
 
@@ -48,6 +54,7 @@ _CLASSES: dict[int, type[ZeroError]] = {
     -7: MismatchError,
     -8: PeerError,
     -20: NonfiniteError,
+    -21: CallbackError,
     **dict.fromkeys(range(-12, -8), CheckpointError),
     **dict.fromkeys(range(-18, -12), CommError),
 }
@@ -68,6 +75,19 @@ class _Pending(threading.local):
 # What a callback of this thread raised. C cannot carry it, so it waits here until the call that
 # ran the callback returns.
 pending = _Pending()
+
+
+def guarded(run: Callable[[], object], failure: int) -> int:
+    """Run a callback; keep what it raises for the call that is under way on this thread, and give
+    C the status `failure` then."""
+    before, pending.exception = pending.exception, None
+    try:
+        run()
+    except BaseException as error:
+        pending.exception = before or error
+        return failure
+    pending.exception = before
+    return 0
 
 
 def raise_failure(error: ZeroError) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
-from . import _abi, _structs, _values
+from . import _abi, _custom, _structs, _values
 from ._buffers import Buffer, Shape, typed_of, shape_of
+from ._custom import Rule
 from ._dtypes import FLOATING
 
 
@@ -158,7 +159,7 @@ def pointers(buffers: Sequence[Optional[Buffer]]) -> Any:
 
 def c_options(
     *,
-    optimizer: str,
+    optimizer: Rule,
     partition: str,
     bucket_bytes: int,
     max_grad_norm: float = 0.0,
@@ -177,7 +178,7 @@ def c_options(
     settings: Mapping[str, float],
 ) -> Any:
     options = _abi.create(_structs.Options)
-    options.optimizer = _values.choice(_abi.OPTIMIZERS, optimizer, "optimizer")
+    _custom.set_rule(options, optimizer)
     options.partition = _values.choice(_abi.PARTITIONS, partition, "partition")
     options.bucket_bytes = _values.int64(bucket_bytes, "bucket_bytes")
     options.max_grad_norm = _values.double(max_grad_norm, "max_grad_norm")

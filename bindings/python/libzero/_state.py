@@ -15,7 +15,7 @@ from .comm import Comm
 # A parameter by its number in order of registration, or by name.
 Which = Union[int, str]
 
-_MOST_NAMES = 8
+_MOST_NAMES = 16
 
 
 class StateAccess:

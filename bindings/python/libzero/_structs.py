@@ -89,6 +89,52 @@ class Failure(Struct):
     ]
 
 
+class Update(Struct):
+    c_name = "zero_update"
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("param", c.c_int64),
+        ("name", c.c_char_p),
+        ("shape", c.POINTER(c.c_int64)),
+        ("ndim", c.c_int32),
+        ("dtype", c.c_int32),
+        ("first", c.c_int64),
+        ("count", c.c_int64),
+        ("values", c.c_void_p),
+        ("gradient", c.c_void_p),
+        ("slots", c.POINTER(c.c_void_p)),
+        ("slot_count", c.c_size_t),
+        ("step", c.c_int64),
+        ("lr", c.c_double),
+        ("weight_decay", c.c_double),
+        ("setting_names", c.POINTER(c.c_char_p)),
+        ("setting_values", c.POINTER(c.c_double)),
+        ("setting_count", c.c_size_t),
+        ("message", c.c_char_p),
+        ("message_bytes", c.c_size_t),
+    ]
+
+
+UpdateFn = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.POINTER(Update))
+
+
+class CustomOptimizer(Struct):
+    c_name = "zero_custom_optimizer"
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("name", c.c_char_p),
+        ("update", UpdateFn),
+        ("ctx", c.c_void_p),
+        ("slots", c.POINTER(c.c_char_p)),
+        ("slot_count", c.c_size_t),
+        ("setting_names", c.POINTER(c.c_char_p)),
+        ("setting_values", c.POINTER(c.c_double)),
+        ("setting_count", c.c_size_t),
+        ("flags", c.c_int32),
+        ("reserved", c.c_int32),
+    ]
+
+
 class Options(Struct):
     c_name = "zero_options"
     _fields_ = [
@@ -112,6 +158,7 @@ class Options(Struct):
         ("uneven_inputs", c.c_int32),
         ("share_dtype", c.c_int32),
         ("predivide_factor", c.c_double),
+        ("custom", c.POINTER(CustomOptimizer)),
     ]
 
 
@@ -246,6 +293,8 @@ STRUCTS: tuple[type[Struct], ...] = (
     CommOptions,
     CommFunctions,
     Failure,
+    Update,
+    CustomOptimizer,
     Options,
     GroupOptions,
     Param,

@@ -14,7 +14,7 @@ from typing import Any, Optional
 from . import _abi, _structs
 from ._abi import lib
 from ._dtypes import ITEM_BYTES, name_of
-from ._errors import pending
+from ._errors import guarded
 from ._structs import CommHandle
 
 # send (read-only) and recv (writable), as bytes; neither may be used after the return.
@@ -84,18 +84,6 @@ def _enter(collectives: Collectives, world: int) -> int:
     return number
 
 
-def _guarded(run: Callable[[], object]) -> int:
-    """Run a callback; keep what it raises for the call that is under way on this thread."""
-    before, pending.exception = pending.exception, None
-    try:
-        run()
-    except BaseException as error:
-        pending.exception = before or error
-        return _abi.ERR_COMM
-    pending.exception = before
-    return _abi.OK
-
-
 def _bytes_at(address: int | None, size: int) -> memoryview:
     if not address or size == 0:
         return memoryview(bytearray())
@@ -124,7 +112,7 @@ def _gather(name: str) -> Any:
             own, all_ranks = _bytes_at(send, size), _bytes_at(recv, size * seat.world)
             _lend(own, all_ranks, getattr(seat.collectives, name))
 
-        return _guarded(run)
+        return guarded(run, _abi.ERR_COMM)
 
     return thunk
 
@@ -136,7 +124,7 @@ def _all_to_all(ctx: int, send: int, recv: int, size: int, _stream: object) -> i
         assert use is not None
         _lend(_bytes_at(send, size * seat.world), _bytes_at(recv, size * seat.world), use)
 
-    return _guarded(run)
+    return guarded(run, _abi.ERR_COMM)
 
 
 def _reduce_scatter(ctx: int, send: int, recv: int, count: int, dtype: int, _stream: object) -> int:
@@ -152,7 +140,7 @@ def _reduce_scatter(ctx: int, send: int, recv: int, count: int, dtype: int, _str
             lambda readable, writable: use(readable, writable, name),
         )
 
-    return _guarded(run)
+    return guarded(run, _abi.ERR_COMM)
 
 
 def _split(ctx: int, color: int, rank: int, world: int, child: Any) -> int:
@@ -172,7 +160,7 @@ def _split(ctx: int, color: int, rank: int, world: int, child: Any) -> int:
                 )
         child[0] = _enter(collectives, world)
 
-    return _guarded(run)
+    return guarded(run, _abi.ERR_COMM)
 
 
 def _free(ctx: int) -> None:

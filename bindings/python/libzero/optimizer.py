@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Optional, Union
 
-from . import _abi, _model_buffers, _params, _structs, _values
+from . import _abi, _custom, _model_buffers, _params, _structs, _values
 from ._abi import lib
 from ._buffers import Buffer
+from ._custom import Rule
 from ._errors import ZeroError
 from ._model_buffers import ModelBuffers
 from ._params import Params
@@ -104,14 +105,14 @@ class Optimizer(Ranks, StateAccess):
     or a new bind().
 
     The arguments are those of zero_options (optimizer: ZERO_OPTIMIZER_* in lower case, as
-    "rmsprop"); 0 is the library's default; **settings are those of every group, as lr. What a step
-    updates of bfloat16 and float16 parameters are float32 masters, which are part of the state.
-    wire_dtype="bfloat16" or "float16" rounds gradients to that before they are summed in float32,
-    divided by predivide_factor (a power of two) first, which their sum is multiplied with.
-    share_dtype, likewise, is what a step rounds float32 parameters to on every rank; they have
-    masters, too. master="remainder" keeps only the 16 bits that a bfloat16 parameter lacks of its
-    master: less state, and ties are rounded away from zero instead of to even; "none" keeps no
-    master, and what rounding cuts off is lost. uneven_inputs: see join().
+    "rmsprop", or a CustomOptimizer); 0 is the library's default; **settings are those of every
+    group, as lr. What a step updates of bfloat16 and float16 parameters are float32 masters, which
+    are part of the state. wire_dtype="bfloat16" or "float16" rounds gradients to that before they
+    are summed in float32, divided by predivide_factor (a power of two) first, which their sum is
+    multiplied with. share_dtype, likewise, is what a step rounds float32 parameters to on every
+    rank; they have masters, too. master="remainder" keeps only the 16 bits that a bfloat16
+    parameter lacks of its master: less state, and ties are rounded away from zero instead of to
+    even; "none" keeps no master, and what rounding cuts off is lost. uneven_inputs: see join().
 
     Methods that talk to other ranks are called by every rank in the same order. Errors that Python
     finds, as TypeError, are raised before anything is sent; the other ranks then wait for this one.
@@ -120,7 +121,7 @@ class Optimizer(Ranks, StateAccess):
     def __init__(
         self,
         comm: Comm,
-        optimizer: str = "adamw",
+        optimizer: Rule = "adamw",
         partition: str = "even",
         *,
         bucket_bytes: int = 0,
@@ -159,7 +160,12 @@ class Optimizer(Ranks, StateAccess):
             predivide_factor=predivide_factor,
             settings=settings,
         )
-        lib().zero_create(c.byref(self._handle), comm._handle.open(), c.byref(options))
+        self._rule = _custom.enter(options, optimizer)
+        try:
+            lib().zero_create(c.byref(self._handle), comm._handle.open(), c.byref(options))
+        except BaseException:
+            _custom.leave(self._rule)
+            raise
         self._comm = comm
         self._names: list[str] = []
         self._shapes: list[tuple[int, ...]] = []
@@ -397,6 +403,7 @@ class Optimizer(Ranks, StateAccess):
         except ZeroError:
             self._handle.value = token
             raise
+        _custom.leave(self._rule)
         self._data, self._grads, self._buffers = [], [], []
         self._announced = {}
 

@@ -11,6 +11,7 @@ from typing import Any, Optional, Union
 from . import _abi, _params, _structs, _values
 from ._abi import lib
 from ._buffers import ArenaMemory, Shape
+from ._custom import Rule
 from ._params import Param
 from .comm import Comm
 
@@ -40,7 +41,7 @@ class Plan:
 def partition_plan(
     shapes: Shapes,
     world: int,
-    optimizer: str = "adamw",
+    optimizer: Rule = "adamw",
     partition: str = "even",
     *,
     bucket_bytes: int = 0,
@@ -93,7 +94,7 @@ class Allocation:
 def allocate(
     comm: Comm,
     shapes: Shapes,
-    optimizer: str = "adamw",
+    optimizer: Rule = "adamw",
     partition: str = "even",
     *,
     bucket_bytes: int = 0,

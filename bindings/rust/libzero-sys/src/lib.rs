@@ -31,6 +31,7 @@ pub const ZERO_ERR_COMM: zero_status = -17;
 pub const ZERO_ERR_ABORTED: zero_status = -18;
 pub const ZERO_ERR_SYSTEM: zero_status = -19;
 pub const ZERO_ERR_NONFINITE: zero_status = -20;
+pub const ZERO_ERR_CALLBACK: zero_status = -21;
 pub const ZERO_ERR_INTERNAL: zero_status = -99;
 pub const ZERO_LOG_ERROR: i32 = 1;
 pub const ZERO_LOG_WARNING: i32 = 2;
@@ -59,6 +60,8 @@ pub const ZERO_OPTIMIZER_NADAM: i32 = 9;
 pub const ZERO_OPTIMIZER_RPROP: i32 = 10;
 pub const ZERO_OPTIMIZER_LAMB: i32 = 11;
 pub const ZERO_OPTIMIZER_LARS: i32 = 12;
+pub const ZERO_OPTIMIZER_CUSTOM: i32 = 100;
+pub const ZERO_CUSTOM_WHOLE_TENSORS: i32 = 1;
 pub const ZERO_PARTITION_EVEN: i32 = 0;
 pub const ZERO_PARTITION_GREEDY: i32 = 1;
 pub const ZERO_PARTITION_GREEDY_IN_ORDER: i32 = 2;
@@ -186,6 +189,48 @@ pub struct zero_failure {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
+pub struct zero_update {
+    pub struct_size: usize,
+    pub param: i64,
+    pub name: *const c_char,
+    pub shape: *const i64,
+    pub ndim: i32,
+    pub dtype: i32,
+    pub first: i64,
+    pub count: i64,
+    pub values: *mut c_void,
+    pub gradient: *mut c_void,
+    pub slots: *const *mut c_void,
+    pub slot_count: usize,
+    pub step: i64,
+    pub lr: f64,
+    pub weight_decay: f64,
+    pub setting_names: *const *const c_char,
+    pub setting_values: *const f64,
+    pub setting_count: usize,
+    pub message: *mut c_char,
+    pub message_bytes: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_custom_optimizer {
+    pub struct_size: usize,
+    pub name: *const c_char,
+    pub update:
+        Option<unsafe extern "C" fn(ctx: *mut c_void, update: *const zero_update) -> zero_status>,
+    pub ctx: *mut c_void,
+    pub slots: *const *const c_char,
+    pub slot_count: usize,
+    pub setting_names: *const *const c_char,
+    pub setting_values: *const f64,
+    pub setting_count: usize,
+    pub flags: i32,
+    pub reserved: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub struct zero_options {
     pub struct_size: usize,
     pub optimizer: i32,
@@ -207,6 +252,7 @@ pub struct zero_options {
     pub uneven_inputs: i32,
     pub share_dtype: i32,
     pub predivide_factor: f64,
+    pub custom: *const zero_custom_optimizer,
 }
 
 #[repr(C)]
@@ -405,6 +451,10 @@ unsafe extern "C" {
         out: *mut *mut c_void,
     ) -> zero_status;
     pub fn zero_arena_free(arena: *mut c_void) -> zero_status;
+    pub fn zero_custom_optimizer_init(
+        custom: *mut zero_custom_optimizer,
+        struct_size: usize,
+    ) -> zero_status;
     pub fn zero_options_init(options: *mut zero_options, struct_size: usize) -> zero_status;
     pub fn zero_create(
         out: *mut *mut zero_optim,
@@ -624,9 +674,14 @@ mod layout {
         size_of::<zero_comm_functions>() == 56 && offset_of!(zero_comm_functions, free) == 48
     );
     const _: () = assert!(size_of::<zero_failure>() == 576 && offset_of!(zero_failure, text) == 60);
+    const _: () =
+        assert!(size_of::<zero_update>() == 152 && offset_of!(zero_update, message_bytes) == 144);
     const _: () = assert!(
-        size_of::<zero_options>() == 128 && offset_of!(zero_options, predivide_factor) == 120
+        size_of::<zero_custom_optimizer>() == 80
+            && offset_of!(zero_custom_optimizer, reserved) == 76
     );
+    const _: () =
+        assert!(size_of::<zero_options>() == 136 && offset_of!(zero_options, custom) == 128);
     const _: () = assert!(
         size_of::<zero_group_options>() == 32
             && offset_of!(zero_group_options, setting_count) == 24

@@ -15,10 +15,11 @@ use crate::user::Failed;
 /// What a fallible call returns.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A call of the C library failed. `source()` is what the caller's own [`Collectives`] said, if it was
-/// theirs.
+/// A call of the C library failed. `source()` is what the caller's own [`Collectives`] or [`CustomRule`]
+/// said, if it was theirs.
 ///
 /// [`Collectives`]: crate::Collectives
+/// [`CustomRule`]: crate::CustomRule
 #[derive(Clone, Debug)]
 pub struct Error {
     code: i32,

@@ -42,6 +42,7 @@
 mod arena;
 mod buffers;
 mod comm;
+mod custom;
 mod dtype;
 mod error;
 mod half;
@@ -59,6 +60,7 @@ mod user;
 pub use arena::{Arena, Memory};
 pub use buffers::{Buffer, RawBuffer};
 pub use comm::{Comm, Deadlines, Failure, Operation, Watcher};
+pub use custom::{Arrays, CustomRule, Update};
 pub use dtype::{Dtype, Element, Number, Plain};
 pub use error::{Error, Result};
 pub use half::{Bf16, F16};

@@ -12,6 +12,7 @@ use libzero_sys as sys;
 use crate::Statistics;
 use crate::arena::Arena;
 use crate::comm::{Comm, Seat, failure_of};
+use crate::custom::{CustomRule, Declared};
 use crate::error::{Error, Result, c_text, check};
 use crate::options::{CSettings, Options, Reduce, Reduction, init};
 use crate::slices::{GRADS, MutSlices, Slices, Slot, WEIGHTS};
@@ -71,8 +72,9 @@ pub struct OwnedRange {
 /// whatever rank, no slice of them exists on any.
 #[derive(Debug)]
 pub struct Optim {
-    // Dropped in this order; the library takes any.
+    // Dropped in this order; the library takes any, but for a rule, which it calls until then.
     token: Token,
+    _rule: Option<Declared>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) buffers: Vec<Slot>,
     pub(crate) arenas: Vec<Arena<u8>>,
@@ -96,12 +98,29 @@ impl Drop for Token {
 impl Optim {
     /// An empty optimizer. Every rank makes its optimizers in the same order.
     pub fn new(comm: &Comm, options: &Options) -> Result<Optim> {
+        Optim::create(comm, options, None)
+    }
+
+    /// The same, with an update rule of your own in place of `options.optimizer`.
+    pub fn with_rule(comm: &Comm, options: &Options, rule: CustomRule) -> Result<Optim> {
+        Optim::create(comm, options, Some(Declared::new(rule)?))
+    }
+
+    fn create(comm: &Comm, options: &Options, rule: Option<Declared>) -> Result<Optim> {
         let settings = CSettings::new(&options.settings)?;
         let (mut out, seat) = (ptr::null_mut(), Arc::clone(comm.seat()));
-        // SAFETY: `out` and the options live for the call.
-        check(unsafe { sys::zero_create(&mut out, seat.token(), &options.to_c(&settings)) })?;
+        let custom = rule.as_ref().map(Declared::to_c);
+        let mut c_options = options.to_c(&settings);
+        if let Some(custom) = &custom {
+            c_options.optimizer = sys::ZERO_OPTIMIZER_CUSTOM;
+            c_options.custom = custom;
+        }
+        // SAFETY: `out`, the options and what they point to live for the call, and the rule until the
+        // token is dropped.
+        check(unsafe { sys::zero_create(&mut out, seat.token(), &c_options) })?;
         Ok(Optim {
             token: Token(NonNull::new(out).expect("the library returns a token with ZERO_OK")),
+            _rule: rule,
             slots: Vec::new(),
             buffers: Vec::new(),
             arenas: Vec::new(),

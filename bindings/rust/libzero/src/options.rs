@@ -263,8 +263,12 @@ impl CSettings {
         Ok(CSettings { _names: names, pointers, values })
     }
 
-    fn names(&self) -> *const *const c_char {
+    pub(crate) fn names(&self) -> *const *const c_char {
         self.pointers.as_ptr()
+    }
+
+    pub(crate) fn values(&self) -> &[f64] {
+        &self.values
     }
 
     pub(crate) fn to_group(&self) -> sys::zero_group_options {
@@ -297,6 +301,7 @@ macro_rules! c_struct {
 c_struct!(
     zero_comm_options = zero_comm_options_init,
     zero_failure = zero_failure_init,
+    zero_custom_optimizer = zero_custom_optimizer_init,
     zero_options = zero_options_init,
     zero_group_options = zero_group_options_init,
     zero_param = zero_param_init,

@@ -12,7 +12,7 @@ use crate::dtype::Element;
 use crate::error::{Error, Result, c_text, check, static_text};
 use crate::optim::Optim;
 
-const MOST_NAMES: usize = 8;
+const MOST_NAMES: usize = 16;
 
 impl Optim {
     /// The state that a parameter has so far, which is what a save would write. Local.

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Update rules written in Python, behind the C library's function pointer."""
+
+from __future__ import annotations
+
+import ctypes as c
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
+
+from . import _abi, _structs, _values
+from ._dtypes import ITEM_BYTES, VIEW_FORMATS, name_of
+from ._errors import guarded
+
+
+def _check_same(place: str, held: Any, given: Any) -> None:
+    """`array -= x` ends in an assignment of the same array; another one would be lost."""
+    if given is not held:
+        raise TypeError(f"{place} is lent by the library: write into it, {place}[:] = ...")
+
+
+class Slots(dict[str, Any]):
+    """The state by name."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_same(f"slots[{name!r}]", self.get(name), value)
+
+
+@dataclass(eq=False)
+class Update:
+    """What one call of a rule is given: elements `first` to first + count - 1, row-major, of one
+    parameter.
+
+    `values` (in and out: what is updated; of 16-bit parameters the float32 masters), `gradient`
+    (averaged, unscaled, clipped; may be written over) and each of `slots` (in and out: the state by
+    name, zeros at first) are arrays of `count` elements, with whole_tensors of the parameter's
+    shape: numpy arrays, or memoryviews where there is no numpy. Their dtype is "float64" for
+    parameters of that, and "float32" for all others. They show memory of the library's that is
+    theirs during the call alone: copy what is to last. Write into them, as `values -= ...` and
+    `values[:] = ...` do; another array in their place is a TypeError.
+
+    `step` is this parameter's own count, 1 for its first. `lr` has its lr_scale in it;
+    `weight_decay` is its own, or its group's; `settings` are all of them by name.
+    """
+
+    param: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    first: int
+    count: int
+    values: Any
+    gradient: Any
+    slots: Slots
+    step: int
+    lr: float
+    weight_decay: float
+    settings: dict[str, float]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__:
+            _check_same(name, self.__dict__[name], value)
+        else:
+            super().__setattr__(name, value)
+
+
+@dataclass(frozen=True)
+class CustomOptimizer:
+    """An update rule of your own, for Optimizer(comm, rule).
+
+        def sgd(update):
+            update.slots["momentum"] *= 0.9
+            update.slots["momentum"] += update.gradient
+            update.values -= update.lr * update.slots["momentum"]
+
+        optimizer = Optimizer(comm, CustomOptimizer(sgd, slots=["momentum"]), lr=0.1)
+
+    `update` is called inside Optimizer.step, on its thread, for each range of elements that this
+    rank owns and that has a gradient, and works on copies (see Update). What it raises comes out of
+    that step as it is; the other ranks get PeerError with its words, and nothing has changed on any
+    rank. What it returns is not looked at. It may ask the optimizer for settings, result(),
+    stats(), owned_ranges() and param_index(); other calls of it are refused as busy.
+
+    Where ranges end depends on world, partition and bucket_bytes: what looks at more than single
+    elements needs `whole_tensors`, and a partition that never cuts ("greedy", "greedy_in_order",
+    "manual").
+
+    `slots` are the names of its state, at most 8, which is saved and loaded as any. `settings`, at
+    most 14, are names and defaults beside lr (1e-3) and weight_decay (0), or new defaults for these
+    two. Checkpoints know it as "custom:" and `name`, by default that of the function: letters,
+    digits and "_-.". Every rank declares the same.
+    """
+
+    update: Callable[[Update], object]
+    slots: Sequence[str] = ()
+    settings: Mapping[str, float] = field(default_factory=dict)
+    name: Optional[str] = None
+    whole_tensors: bool = False
+
+
+# What Optimizer and partition_plan take: ZERO_OPTIMIZER_* in lower case, or a rule of one's own.
+Rule = Union[str, CustomOptimizer]
+
+# The ctx that C passes back is a number in here: C never holds a Python object's address.
+_rules: dict[int, CustomOptimizer] = {}
+_numbers = itertools.count(1)
+
+
+def set_rule(options: Any, rule: Rule) -> None:
+    """Fill `optimizer` and `custom` of zero_options; `ctx` is yet to be set, by `enter`."""
+    if not isinstance(rule, CustomOptimizer):
+        options.optimizer = _values.choice(_abi.OPTIMIZERS, rule, "optimizer")
+        return
+    name = rule.name
+    if name is None:
+        name = getattr(rule.update, "__name__", type(rule.update).__name__)
+    custom = _abi.create(_structs.CustomOptimizer)
+    custom.name = _values.text(name, "name")
+    custom.update = _thunk
+    if isinstance(rule.slots, str):
+        raise TypeError("slots is a str, not a sequence of names")
+    slots = [_values.text(slot, "slot") for slot in rule.slots]
+    custom.slots, custom.slot_count = (c.c_char_p * len(slots))(*slots), len(slots)
+    settings = _values.settings(rule.settings)
+    custom.setting_names, custom.setting_values, custom.setting_count = settings
+    custom.flags = _abi.CUSTOM_WHOLE_TENSORS if rule.whole_tensors else 0
+    options.optimizer = _abi.OPTIMIZER_CUSTOM
+    options.custom = c.pointer(custom)
+
+
+def enter(options: Any, rule: Rule) -> int:
+    """Let C find the rule under the number that this returns, until `leave`; 0 for none."""
+    if not isinstance(rule, CustomOptimizer):
+        return 0
+    number = next(_numbers)
+    _rules[number] = rule
+    options.custom.contents.ctx = number
+    return number
+
+
+def leave(number: int) -> None:
+    _rules.pop(number, None)
+
+
+def _update_of(given: Any, rule: CustomOptimizer) -> Update:
+    dtype = name_of(given.dtype)
+    shape = tuple(given.shape[: given.ndim])
+    views = shape if rule.whole_tensors else (given.count,)
+    settings = {
+        given.setting_names[i].decode(): given.setting_values[i] for i in range(given.setting_count)
+    }
+    return Update(
+        param=given.param,
+        name=given.name.decode(),
+        shape=shape,
+        dtype=dtype,
+        first=given.first,
+        count=given.count,
+        values=_view(given.values, views, dtype, given.count),
+        gradient=_view(given.gradient, views, dtype, given.count),
+        slots=Slots(
+            (name, _view(given.slots[i], views, dtype, given.count))
+            for i, name in enumerate(rule.slots)
+        ),
+        step=given.step,
+        lr=given.lr,
+        weight_decay=given.weight_decay,
+        settings=settings,
+    )
+
+
+def _view(address: int, shape: tuple[int, ...], dtype: str, count: int) -> Any:
+    memory = (c.c_char * (count * ITEM_BYTES[dtype])).from_address(address)
+    flat = memoryview(memory).cast("B")
+    view = flat.cast(VIEW_FORMATS[dtype], shape)  # type: ignore[call-overload]
+    try:
+        import numpy
+    except ImportError:
+        return view
+    return numpy.asarray(view)
+
+
+def _say(given: Any, error: BaseException) -> None:
+    """The words of `error`, for the other ranks."""
+    try:
+        said = str(error)
+    except Exception:
+        said = "str() of it fails"
+    words = f"{type(error).__name__}: {said}".encode("utf-8", "replace")[: given.message_bytes - 1]
+    # Not cut inside of a character.
+    words = words.decode("utf-8", "ignore").replace("\0", " ").encode()
+    # The field itself would be read as text.
+    place = c.addressof(given) + _structs.Update.message.offset
+    c.memmove(c.c_void_p.from_address(place).value, words + b"\0", len(words) + 1)
+
+
+def _call(ctx: int, pointer: Any) -> int:
+    given = pointer.contents
+
+    def run() -> None:
+        rule = _rules[ctx]
+        try:
+            rule.update(_update_of(given, rule))
+        except BaseException as error:
+            _say(given, error)
+            raise
+
+    return guarded(run, _abi.ERR_CALLBACK)
+
+
+# Made once and never freed: C may call it as long as any optimizer lives.
+_thunk = _structs.UpdateFn(_call)

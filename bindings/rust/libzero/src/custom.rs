@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Update rules of your own, behind the C library's function pointer.
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::slice;
+
+use libzero_sys as sys;
+
+use crate::dtype::{Dtype, Element};
+use crate::error::{Ending, Result, c_text, keep, set_pending, take_pending};
+use crate::options::{CSettings, init};
+use crate::user::Failed;
+
+type Function = Box<dyn FnMut(&mut Update<'_>) -> std::result::Result<(), Failed> + Send>;
+
+/// An update rule of your own, for [`Optim::with_rule`](crate::Optim::with_rule); every rank declares the
+/// same. Its state is saved and loaded as any rule's.
+///
+/// ```
+/// # fn main() -> libzero::Result<()> {
+/// use libzero::{Comm, CustomRule, Deadlines, Optim, Options, Shape};
+///
+/// let rule = CustomRule::new("momentum", |update| {
+///     let lr = update.lr() as f32;
+///     let mut arrays = update.arrays::<f32>().ok_or("only f32 is trained here")?;
+///     for (at, value) in arrays.values.iter_mut().enumerate() {
+///         arrays.slots[0][at] = 0.9 * arrays.slots[0][at] + arrays.gradient[at];
+///         *value -= lr * arrays.slots[0][at];
+///     }
+///     Ok(())
+/// });
+/// let comm = Comm::solo(Deadlines::default())?;
+/// let options = Options::default().set("lr", 0.1);
+/// let mut optim = Optim::with_rule(&comm, &options, rule.slot("buffer"))?;
+/// optim.add(&[Shape::new("w", &[10])], &[])?;
+/// optim.lend()?.1[0].fill(1.0);
+/// optim.step()?;
+/// assert_eq!(optim.params()?[0], [-0.1; 10]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct CustomRule {
+    name: String,
+    slots: Vec<String>,
+    settings: Vec<(String, f64)>,
+    whole_tensors: bool,
+    update: Function,
+}
+
+impl CustomRule {
+    /// A rule without state. `update` is called inside a step, on its thread, for each range of elements
+    /// that this rank owns and that has a gradient. An error of it is that of the step, whose `source()` it
+    /// is, and a panic goes on there; the other ranks get its words, and nothing has changed on any.
+    ///
+    /// Where ranges end depends on world, partition and bucket size: what looks at more than single elements
+    /// needs [`whole_tensors`](CustomRule::whole_tensors). `name` stands in checkpoints: letters, digits and
+    /// "_-.".
+    pub fn new(
+        name: &str,
+        update: impl FnMut(&mut Update<'_>) -> std::result::Result<(), Failed> + Send + 'static,
+    ) -> CustomRule {
+        CustomRule {
+            name: name.to_owned(),
+            slots: Vec::new(),
+            settings: Vec::new(),
+            whole_tensors: false,
+            update: Box::new(update),
+        }
+    }
+
+    /// With one more state of that name, zeros at first; at most 8.
+    pub fn slot(mut self, name: &str) -> CustomRule {
+        self.slots.push(name.to_owned());
+        self
+    }
+
+    /// With one more setting and its default, beside lr (1e-3) and weight_decay (0), or another default for
+    /// one of these.
+    pub fn setting(mut self, name: &str, value: f64) -> CustomRule {
+        self.settings.push((name.to_owned(), value));
+        self
+    }
+
+    /// Each call gets a whole parameter, which needs a [`Partition`](crate::Partition) that never cuts: any
+    /// but `Even`.
+    pub fn whole_tensors(mut self) -> CustomRule {
+        self.whole_tensors = true;
+        self
+    }
+}
+
+impl fmt::Debug for CustomRule {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("CustomRule")
+            .field("name", &self.name)
+            .field("slots", &self.slots)
+            .field("settings", &self.settings)
+            .field("whole_tensors", &self.whole_tensors)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one call of a rule is given: elements `first()` to `first() + count() - 1`, row-major, of one
+/// parameter.
+pub struct Update<'a> {
+    raw: &'a sys::zero_update,
+    // The arrays are lent by `&mut self`.
+    _arrays: PhantomData<&'a mut [u8]>,
+}
+
+/// The memory of an [`Update`]: copies, all of the same length.
+pub struct Arrays<'a, T> {
+    /// What is updated: of 16-bit parameters the masters. To read and write.
+    pub values: &'a mut [T],
+    /// Averaged, unscaled and clipped. To read; it may be written over.
+    pub gradient: &'a mut [T],
+    /// The state, in the order of declaration. To read and write.
+    pub slots: Vec<&'a mut [T]>,
+}
+
+impl Update<'_> {
+    /// The parameter's number in order of registration.
+    pub fn param(&self) -> usize {
+        self.raw.param as usize
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        text(self.raw.name)
+    }
+
+    /// The shape of the whole parameter.
+    pub fn shape(&self) -> &[i64] {
+        let ndim = self.raw.ndim as usize;
+        if ndim == 0 {
+            return &[];
+        }
+        // SAFETY: zero.h says that there are so many.
+        unsafe { slice::from_raw_parts(self.raw.shape, ndim) }
+    }
+
+    /// Of the arrays: [`Dtype::F64`] for parameters of that, [`Dtype::F32`] for all others.
+    pub fn dtype(&self) -> Dtype {
+        if self.raw.dtype == sys::ZERO_FLOAT64 { Dtype::F64 } else { Dtype::F32 }
+    }
+
+    /// The first element of the range.
+    pub fn first(&self) -> usize {
+        self.raw.first as usize
+    }
+
+    /// Elements of the range, and of each array; at least 1.
+    pub fn count(&self) -> usize {
+        self.raw.count as usize
+    }
+
+    /// Of this parameter: 1 for its first.
+    pub fn step(&self) -> i64 {
+        self.raw.step
+    }
+
+    /// The group's, times the parameter's `lr_scale`.
+    pub fn lr(&self) -> f64 {
+        self.raw.lr
+    }
+
+    /// The parameter's own, or its group's.
+    pub fn weight_decay(&self) -> f64 {
+        self.raw.weight_decay
+    }
+
+    /// Any setting by its name, these two among them.
+    pub fn setting(&self, name: &str) -> Option<f64> {
+        let count = self.raw.setting_count;
+        // SAFETY: zero.h says that there are so many.
+        let (names, values) = unsafe {
+            (
+                slice::from_raw_parts(self.raw.setting_names, count),
+                slice::from_raw_parts(self.raw.setting_values, count),
+            )
+        };
+        let at = names.iter().position(|&one| text(one) == name)?;
+        Some(values[at])
+    }
+
+    /// The arrays, if T is their type.
+    pub fn arrays<T: Element>(&mut self) -> Option<Arrays<'_, T>> {
+        if T::TYPE != self.dtype() {
+            return None;
+        }
+        let count = self.count();
+        // SAFETY: the library lends `count` elements of this type in each array, which are the function's
+        // alone as long as `self` is borrowed, and no two arrays overlap.
+        unsafe {
+            let slots = if self.raw.slot_count == 0 {
+                &[]
+            } else {
+                slice::from_raw_parts(self.raw.slots, self.raw.slot_count)
+            };
+            let array = |memory: *mut c_void| slice::from_raw_parts_mut(memory.cast::<T>(), count);
+            Some(Arrays {
+                values: array(self.raw.values),
+                gradient: array(self.raw.gradient),
+                slots: slots.iter().map(|&slot| array(slot)).collect(),
+            })
+        }
+    }
+}
+
+/// Names have been checked for UTF-8.
+fn text<'a>(name: *const c_char) -> &'a str {
+    // SAFETY: the library's own, NUL-terminated, and there as long as the call.
+    unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("")
+}
+
+/// A rule in C's form, and its function where C finds it.
+pub(crate) struct Declared {
+    name: CString,
+    _slot_names: Vec<CString>,
+    slots: Vec<*const c_char>,
+    settings: CSettings,
+    flags: i32,
+    // Ours. C calls it on one thread at a time, from inside calls that have the optimizer to themselves.
+    function: NonNull<Function>,
+}
+
+impl Drop for Declared {
+    fn drop(&mut self) {
+        // SAFETY: `new` made it, and nobody calls it any more.
+        drop(unsafe { Box::from_raw(self.function.as_ptr()) });
+    }
+}
+
+impl Declared {
+    pub(crate) fn new(rule: CustomRule) -> Result<Declared> {
+        let slot_names =
+            rule.slots.iter().map(|slot| c_text(slot, "slot")).collect::<Result<Vec<_>>>()?;
+        Ok(Declared {
+            name: c_text(&rule.name, "name")?,
+            slots: slot_names.iter().map(|name| name.as_ptr()).collect(),
+            _slot_names: slot_names,
+            settings: CSettings::new(&rule.settings)?,
+            flags: if rule.whole_tensors { sys::ZERO_CUSTOM_WHOLE_TENSORS } else { 0 },
+            function: NonNull::from(Box::leak(Box::new(rule.update))),
+        })
+    }
+
+    /// It points into this one.
+    pub(crate) fn to_c(&self) -> sys::zero_custom_optimizer {
+        sys::zero_custom_optimizer {
+            name: self.name.as_ptr(),
+            update: Some(call),
+            ctx: self.function.as_ptr().cast(),
+            slots: self.slots.as_ptr(),
+            slot_count: self.slots.len(),
+            setting_names: self.settings.names(),
+            setting_values: self.settings.values().as_ptr(),
+            setting_count: self.settings.values().len(),
+            flags: self.flags,
+            ..init()
+        }
+    }
+}
+
+impl fmt::Debug for Declared {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_tuple("Declared").field(&self.name).finish()
+    }
+}
+
+/// For the other ranks, as much as there is room for.
+///
+/// # Safety
+///
+/// `update` is what C has just given.
+unsafe fn say(update: &sys::zero_update, words: &str) {
+    let mut end = words.len().min(update.message_bytes - 1);
+    while !words.is_char_boundary(end) {
+        end -= 1;
+    }
+    let end = words.as_bytes()[..end].iter().position(|&byte| byte == 0).unwrap_or(end);
+    // SAFETY: there is room for message_bytes, the last of which is a zero already.
+    unsafe {
+        words.as_ptr().copy_to_nonoverlapping(update.message.cast(), end);
+        *update.message.add(end) = 0;
+    }
+}
+
+unsafe extern "C" fn call(ctx: *mut c_void, update: *const sys::zero_update) -> sys::zero_status {
+    // SAFETY: to_c gave the function, which nobody else uses meanwhile, and zero.h says what an update is.
+    let (function, update) = unsafe { (&mut *ctx.cast::<Function>(), &*update) };
+    // Calls of libzero inside the function have endings of their own.
+    let before = take_pending();
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        function(&mut Update { raw: update, _arrays: PhantomData })
+    }));
+    set_pending(before);
+    let (ending, words) = match ended {
+        Ok(Ok(())) => return sys::ZERO_OK,
+        Ok(Err(failed)) => {
+            let words = failed.to_string();
+            (Ending::Failed(failed), words)
+        }
+        Err(payload) => {
+            let said = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let said = said.or_else(|| payload.downcast_ref::<String>().cloned());
+            (Ending::Panicked(payload), format!("panic: {}", said.unwrap_or_default()))
+        }
+    };
+    keep(ending);
+    // SAFETY: the update of this call.
+    unsafe { say(update, &words) };
+    sys::ZERO_ERR_CALLBACK
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/custom.h"
+
+#include <exception>
+
+#include "api/guard.h"
+#include "api/options.h"
+#include "api/thrown.h"
+#include "base/utf8.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::api;
+
+constexpr zero_custom_optimizer kCustomDefaults = {sizeof(zero_custom_optimizer),
+                                                   nullptr,
+                                                   nullptr,
+                                                   nullptr,
+                                                   nullptr,
+                                                   0,
+                                                   nullptr,
+                                                   nullptr,
+                                                   0,
+                                                   0,
+                                                   0};
+constexpr size_t kCustomOldest = sizeof(zero_custom_optimizer);
+
+/// The function's own words, which may be anything.
+std::string words_of(std::span<char> message) {
+  const std::string_view all(message.data(), message.size());
+  const std::string_view words = all.substr(0, all.find('\0'));
+  return is_utf8(words) ? std::string(words) : "its message is not UTF-8";
+}
+
+zero_update header_of(const CustomRule& rule, const UpdateRange& range) {
+  zero_update update{};
+  update.struct_size = sizeof update;
+  update.param = range.param;
+  update.name = range.name;
+  update.shape = range.shape.data();
+  update.ndim = static_cast<int32_t>(range.shape.size());
+  update.dtype = static_cast<int32_t>(range.dtype);
+  update.first = range.first;
+  update.count = range.count;
+  update.values = range.values;
+  update.gradient = range.gradient;
+  static_assert(sizeof(std::byte*) == sizeof(void*));
+  update.slots = reinterpret_cast<void* const*>(range.slots.data());
+  update.slot_count = range.slots.size();
+  update.step = range.step;
+  update.lr = range.settings[CustomRule::kRate];
+  update.weight_decay = range.settings[CustomRule::kDecay];
+  update.setting_names = rule.setting_names().data();
+  update.setting_values = range.settings.data();
+  update.setting_count = range.settings.size();
+  update.message = range.message.data();
+  update.message_bytes = range.message.size();
+  return update;
+}
+
+/// One call of the caller's function: however it fails is one kind of failure.
+Status call_update(const zero_custom_optimizer& custom, const CustomRule& rule,
+                   const UpdateRange& range) {
+  const auto failed = [&](std::string_view how, std::string_view words) {
+    return Status(ZERO_ERR_CALLBACK,
+                  text(rule.rule().name, ' ', how, words.empty() ? "" : ": ", words));
+  };
+  const zero_update update = header_of(rule, range);
+  const ForeignExceptions exceptions;
+  zero_status status = ZERO_OK;
+  try {
+    status = custom.update(custom.ctx, &update);
+  } catch (const std::exception& error) {
+    exceptions.caught();
+    const char* const what = error.what();
+    return failed("threw", is_utf8(what) ? what : "an exception whose text is not UTF-8");
+  } catch (...) {
+    exceptions.caught();
+    return failed("threw", "something that is no std::exception");
+  }
+  if (status == ZERO_OK) return {};
+  const char* const name = code_name(status);
+  return failed(name != nullptr ? text("returned ", name) : text("returned ", status),
+                words_of(range.message));
+}
+
+Status check_given(const zero_custom_optimizer& read) {
+  const auto bad = [](const auto&... parts) {
+    return Status(ZERO_ERR_ARGUMENT, text("custom optimizer: ", parts...));
+  };
+  if (read.name == nullptr) return bad("name is NULL");
+  if (read.update == nullptr) return bad("update is NULL");
+  if (read.slots == nullptr && read.slot_count > 0)
+    return bad("slot_count is ", read.slot_count, ", but slots is NULL");
+  if ((read.setting_names == nullptr || read.setting_values == nullptr) && read.setting_count > 0)
+    return bad("setting_count is ", read.setting_count,
+               ", but setting_names or setting_values is NULL");
+  // Before anything is read of them; the rule counts again.
+  if (read.slot_count > size_t{kMaxStateSlots} || read.setting_count > size_t{kMaxSettings})
+    return bad(read.slot_count, " slots and ", read.setting_count, " settings; at most ",
+               kMaxStateSlots, " and ", kMaxSettings, " are allowed");
+  if ((read.flags & ~ZERO_CUSTOM_WHOLE_TENSORS) != 0)
+    return bad("flags ", read.flags, " are unknown");
+  if (read.reserved != 0) return bad("reserved is ", read.reserved, ", not 0");
+  return {};
+}
+
+}  // namespace
+
+namespace zero::api {
+
+Result<std::shared_ptr<const CustomRule>> read_custom(const zero_custom_optimizer* given) {
+  if (given == nullptr)
+    return Status(ZERO_ERR_ARGUMENT, "optimizer is ZERO_OPTIMIZER_CUSTOM, but custom is NULL");
+  const zero_custom_optimizer read =
+      ZERO_TRY(read_struct(given, kCustomDefaults, kCustomOldest, "zero_custom_optimizer"));
+  ZERO_TRY(check_given(read));
+  CustomRule::Declaration declared;
+  declared.name = read.name;
+  declared.whole_tensors = (read.flags & ZERO_CUSTOM_WHOLE_TENSORS) != 0;
+  for (size_t i = 0; i < read.slot_count; i++) {
+    if (read.slots[i] == nullptr)
+      return Status(ZERO_ERR_ARGUMENT, text("custom optimizer: the name of slot ", i, " is NULL"));
+    declared.slots.emplace_back(read.slots[i]);
+  }
+  for (size_t i = 0; i < read.setting_count; i++) {
+    if (read.setting_names[i] == nullptr)
+      return Status(ZERO_ERR_ARGUMENT,
+                    text("custom optimizer: the name of setting ", i, " is NULL"));
+    declared.settings.emplace_back(read.setting_names[i], read.setting_values[i]);
+  }
+  return CustomRule::create(std::move(declared),
+                            [read](const CustomRule& rule, const UpdateRange& range) {
+                              return call_update(read, rule, range);
+                            });
+}
+
+}  // namespace zero::api
+
+zero_status zero_custom_optimizer_init(zero_custom_optimizer* custom, size_t struct_size) {
+  return report(init_struct(custom, struct_size, kCustomDefaults, "zero_custom_optimizer"));
+}

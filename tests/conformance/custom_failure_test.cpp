@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// An update rule of the caller's own that fails, on whatever rank and however: all ranks are told,
+// and nothing has changed on any. What is declared wrongly, or otherwise than on other ranks.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <stdexcept>
+
+#include "own_model.h"
+
+namespace zero::test {
+namespace {
+
+/// AdamW until `failing` is set: then `fail` has the last word on the ranges of "matrix",
+/// of which every rank has some.
+struct Failing {
+  std::function<zero_status(const zero_update&)> fail;
+  bool failing = false;
+
+  OwnRule rule() {
+    OwnRule rule = own_adamw();
+    rule.update = [this, adamw = rule.update](const zero_update& update) -> zero_status {
+      EXPECT_STREQ(update.message, "");          // also behind a call that failed
+      const zero_status status = adamw(update);  // so that its copies differ from what stands
+      return failing && update.param == 0 ? fail(update) : status;
+    };
+    return rule;
+  }
+};
+
+/// Where a failure happens, and what it is called.
+struct Way {
+  std::function<zero_status(const zero_update&)> fail;
+  std::string words;
+};
+
+zero_status write_at(const zero_update& update, void* array, int64_t bytes) {
+  static_cast<unsigned char*>(array)[bytes] ^= 0x55;
+  (void)update;
+  return ZERO_OK;
+}
+
+std::vector<Way> ways_to_fail() {
+  const auto end = [](const zero_update& u) { return u.count * 4; };
+  return {
+      {[](const zero_update& u) {
+         std::snprintf(u.message, u.message_bytes, "matrix of %d is singular", 7);
+         return ZERO_ERR_STATE;
+       },
+       "custom:my-adamw returned ZERO_ERR_STATE: matrix of 7 is singular"},
+      {[](const zero_update&) { return -12345; }, "custom:my-adamw returned -12345"},
+      {[](const zero_update&) { return ZERO_SKIPPED; }, "returned ZERO_SKIPPED"},
+      {[](const zero_update& u) {
+         std::snprintf(u.message, u.message_bytes, "\xff\xfe");
+         return 5;
+       },
+       "returned 5: its message is not UTF-8"},
+      {[](const zero_update& u) {
+         std::memset(u.message, 'x', u.message_bytes);  // no NUL
+         return 5;
+       },
+       "returned 5: xxxx"},
+      {[](const zero_update&) -> zero_status { throw std::runtime_error("no such basis"); },
+       "custom:my-adamw threw: no such basis"},
+      {[](const zero_update&) -> zero_status { throw 42; }, "threw: something"},
+      {[](const zero_update& u) { return write_at(u, u.values, -1); }, "in front of 'values'"},
+      {[=](const zero_update& u) { return write_at(u, u.values, end(u)); }, "behind 'values'"},
+      {[](const zero_update& u) { return write_at(u, u.gradient, -64); }, "in front of 'gradient'"},
+      {[=](const zero_update& u) { return write_at(u, u.gradient, end(u) + 63); },
+       "behind 'gradient'"},
+      {[](const zero_update& u) { return write_at(u, u.slots[0], -8); }, "in front of 'exp_avg'"},
+      {[=](const zero_update& u) { return write_at(u, u.slots[1], end(u)); },
+       "behind 'exp_avg_sq'"},
+      {[](const zero_update& u) {
+         return write_at(u, u.message, static_cast<int64_t>(u.message_bytes));
+       },
+       "behind 'message'"},
+  };
+}
+
+/// Every way to fail on every rank: the step that failed has left no trace.
+TEST(OwnRuleFailure, a_failure_is_told_to_all_and_has_changed_nothing_anywhere) {
+  const std::vector<Way> ways = ways_to_fail();
+  for (const CommKind kind : kCommKinds) {
+    for (int world = 1; world <= 3; world++) {
+      on_ranks(kind, world, [&](zero_comm* comm, int rank) {
+        Failing failing;
+        const OwnRule rule = failing.rule();
+        OwnModel model(comm, rule, {});
+        ASSERT_EQ(model.step(), ZERO_OK) << last();
+        size_t turn = 0;
+        for (const Way& way : ways) {
+          const int culprit = static_cast<int>(turn++) % world;
+          const std::string before = model.state();
+          failing.fail = way.fail;
+          failing.failing = rank == culprit;
+          const zero_status status = model.step();
+          EXPECT_TRUE(says(way.words));
+          EXPECT_TRUE(says("parameter 'matrix', the update of elements "));
+          if (rank == culprit) {
+            EXPECT_EQ(status, ZERO_ERR_CALLBACK) << way.words;
+          } else {
+            EXPECT_EQ(status, ZERO_ERR_PEER) << way.words;
+            EXPECT_TRUE(
+                says("rank " + std::to_string(culprit) + " in zero_step: ZERO_ERR_CALLBACK: "));
+          }
+          zero_result result;
+          zero_result_init(&result, sizeof result);
+          EXPECT_EQ(zero_step_result(model.optim(), &result), status);
+          EXPECT_EQ(result.step, 1);
+          EXPECT_EQ(model.state(), before) << way.words;
+          failing.failing = false;
+          model.go_on_from(1);
+        }
+      });
+    }
+  }
+}
+
+TEST(OwnRuleFailure, training_goes_on_behind_a_failure_as_if_it_had_not_been) {
+  for (const CommKind kind : kCommKinds) {
+    std::string undisturbed;
+    for (const bool disturbed : {false, true}) {
+      on_ranks(kind, 3, [&](zero_comm* comm, int rank) {
+        Failing failing;
+        const OwnRule rule = failing.rule();
+        OwnModel model(comm, rule, {});
+        failing.fail = [](const zero_update&) { return -1; };
+        for (int step = 0; step < 6; step++) {
+          failing.failing = disturbed && step % 2 == 1 && rank == step % 3;
+          if (disturbed && step % 2 == 1) {
+            EXPECT_LT(model.step(), 0);
+            model.go_on_from(step);
+          }
+          failing.failing = false;
+          ASSERT_EQ(model.step(), ZERO_OK) << last();
+        }
+        const std::string state = model.state();
+        if (rank != 0) return;
+        if (!disturbed) undisturbed = state;
+        EXPECT_EQ(state, undisturbed);
+      });
+    }
+  }
+}
+
+TEST(OwnRuleFailure, failures_of_several_ranks_are_each_rank_s_own) {
+  on_ranks(CommKind::local, 3, [&](zero_comm* comm, int rank) {
+    Failing failing;
+    const OwnRule rule = failing.rule();
+    OwnModel model(comm, rule, {});
+    failing.fail = [rank](const zero_update& u) {
+      std::snprintf(u.message, u.message_bytes, "said rank %d", rank);
+      return -1;
+    };
+    failing.failing = rank > 0;
+    EXPECT_EQ(model.step(), rank > 0 ? ZERO_ERR_CALLBACK : ZERO_ERR_PEER);
+    EXPECT_TRUE(says(rank == 2 ? "said rank 2" : "said rank 1"));
+  });
+}
+
+TEST(OwnRuleFailure, gradients_are_forgotten_with_the_step_that_failed) {
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
+    Failing failing;
+    const OwnRule rule = failing.rule();
+    OwnModel model(comm, rule, {});
+    ASSERT_EQ(model.step(), ZERO_OK) << last();
+    ASSERT_EQ(zero_reduce_grads(model.optim(), nullptr, 0, ZERO_REDUCE_MEAN, nullptr), ZERO_OK)
+        << last();
+    failing.fail = [](const zero_update&) { return -1; };
+    failing.failing = rank == 1;
+    EXPECT_LT(zero_step(model.optim(), nullptr), 0);
+    double value = 0;
+    EXPECT_EQ(zero_grad_get(model.optim(), 0, 0, 0, &value), ZERO_ERR_STATE);
+    failing.failing = false;
+    EXPECT_EQ(zero_step(model.optim(), nullptr), ZERO_OK) << last();  // reduces anew
+  });
+}
+
+/// A rank without inputs serves the others: its function runs inside zero_join.
+TEST(OwnRuleFailure, a_rank_that_joined_updates_its_share_and_its_failure_is_the_others) {
+  for (const bool fails : {false, true}) {
+    on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
+      int calls = 0;
+      OwnRule rule = own_adamw();
+      rule.update = [&](const zero_update& u) -> zero_status {
+        calls++;
+        static_cast<float*>(u.values)[0] += 1;
+        return fails && rank == 1 ? ZERO_ERR_STATE : ZERO_OK;
+      };
+      const Declared declared(rule);
+      zero_options options;
+      zero_options_init(&options, sizeof options);
+      declared.put_into(options);
+      options.uneven_inputs = ZERO_UNEVEN_WORLD;
+      zero_optim* optim = nullptr;
+      ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
+      std::vector<float> data(4096), grad(4096);
+      const int64_t size = 4096;
+      zero_param param;
+      zero_param_init(&param, sizeof param);
+      param.name = "w";
+      param.data = data.data();
+      param.grad = grad.data();
+      param.shape = &size;
+      param.ndim = 1;
+      ASSERT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK) << last();
+      if (rank == 0) {
+        EXPECT_EQ(zero_step(optim, nullptr), fails ? ZERO_ERR_PEER : ZERO_OK) << last();
+        if (fails) {
+          EXPECT_TRUE(says("rank 1 in zero_step: ZERO_ERR_CALLBACK"));
+        }
+      }
+      EXPECT_EQ(zero_join(optim, nullptr, nullptr), ZERO_OK) << last();
+      EXPECT_EQ(calls, 1);
+      EXPECT_EQ(data[0], fails ? 0 : 1);
+      EXPECT_EQ(data[2048], fails ? 0 : 1);
+      zero_free(optim);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

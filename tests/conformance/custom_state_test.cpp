@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state that a rule of the caller's declares: its names, who has it, and checkpoints of it.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "own_model.h"
+#include "support/scratch.h"
+
+namespace zero::test {
+namespace {
+
+TEST(OwnRule, its_state_is_called_by_its_names_and_can_be_set) {
+  const OwnRule rule = own_adamw();
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
+    OwnModel model(comm, rule, {});
+    ASSERT_EQ(zero_seal(model.optim()), ZERO_OK) << last();
+    const char* names[4];
+    size_t count = 0;
+    ASSERT_EQ(zero_state_info(model.optim(), 2, nullptr, names, 4, &count), ZERO_OK);
+    ASSERT_EQ(count, 1u);  // no step yet
+    EXPECT_STREQ(names[0], "master");
+    ASSERT_EQ(model.step(), ZERO_OK) << last();
+    ASSERT_EQ(zero_state_info(model.optim(), 2, nullptr, names, 4, &count), ZERO_OK);
+    ASSERT_EQ(count, 3u);
+    EXPECT_STREQ(names[0], "exp_avg");
+    EXPECT_STREQ(names[1], "exp_avg_sq");
+    EXPECT_STREQ(names[2], "master");
+
+    std::vector<float> set(3300), got(3300);
+    for (size_t i = 0; i < set.size(); i++) set[i] = static_cast<float>(i) * 0.5f;
+    ASSERT_EQ(zero_state_set(model.optim(), 0, "exp_avg", 0, 3300, set.data()), ZERO_OK);
+    ASSERT_EQ(zero_state_gather(model.optim(), 0, "exp_avg", ZERO_ALL_RANKS, got.data(), 3300),
+              ZERO_OK)
+        << last();
+    EXPECT_EQ(set, got);
+    EXPECT_EQ(zero_state_gather(model.optim(), 0, "sum", 0, got.data(), 3300), ZERO_ERR_ARGUMENT);
+    EXPECT_TRUE(says("custom:my-adamw has no state 'sum'"));
+  });
+}
+
+/// AdamW with as many slots as a rule may have.
+OwnRule full_of_state() {
+  OwnRule rule = own_adamw();
+  for (char letter = 'a'; rule.slots.size() < 8; letter++) rule.slots.emplace_back(1, letter);
+  rule.update = [adamw = rule.update](const zero_update& u) {
+    for (size_t slot = 2; slot < u.slot_count; slot++) {
+      for (int64_t i = 0; i < u.count; i++) {
+        if (u.dtype == ZERO_FLOAT64) {
+          static_cast<double*>(u.slots[slot])[i] += static_cast<double>(slot);
+        } else {
+          static_cast<float*>(u.slots[slot])[i] += static_cast<float>(slot);
+        }
+      }
+    }
+    return adamw(u);
+  };
+  return rule;
+}
+
+/// What three ranks saved, others load and go on with, as if nobody had stopped.
+TEST(OwnRule, its_state_is_saved_and_loaded_by_any_number_of_ranks_and_any_partition) {
+  const OwnRule rule = full_of_state();
+  const Scratch scratch;
+  std::string saved, trained_on;
+  on_ranks(CommKind::local, 3, [&](zero_comm* comm, int rank) {
+    OwnModel model(comm, rule, {});
+    for (int step = 0; step < 4; step++) ASSERT_EQ(model.step(), ZERO_OK) << last();
+    const std::string state = model.state();
+    if (rank == 0) saved = state;
+    ASSERT_EQ(zero_state_save(model.optim(), (scratch / "three").c_str(), nullptr), ZERO_OK)
+        << last();
+    for (int step = 0; step < 3; step++) ASSERT_EQ(model.step(), ZERO_OK) << last();
+    const std::string end = model.state();
+    if (rank == 0) trained_on = end;
+  });
+  const std::string manifest = read_file(scratch / "three/zero.json");
+  EXPECT_TRUE(contains(manifest, R"("name":"custom:my-adamw")")) << manifest.substr(0, 900);
+  EXPECT_TRUE(contains(manifest, R"("slots":["exp_avg","exp_avg_sq","a","b","c","d","e","f"])"))
+      << manifest.substr(0, 900);
+  for (const int32_t partition : {0, 1, 2, 3}) {
+    for (const CommKind kind : kCommKinds) {
+      on_ranks(kind, 2, [&](zero_comm* comm, int) {
+        OwnModel model(comm, rule,
+                       {.partition = partition, .bucket_bytes = 4096, .master = partition % 2});
+        ASSERT_EQ(zero_state_load(model.optim(), (scratch / "three").c_str(), nullptr), ZERO_OK)
+            << last();
+        EXPECT_EQ(model.state(), saved);
+        model.go_on_from(4);
+        for (int step = 0; step < 3; step++) ASSERT_EQ(model.step(), ZERO_OK) << last();
+        EXPECT_EQ(model.state(), trained_on);
+      });
+    }
+  }
+}
+
+TEST(OwnRule, a_checkpoint_of_another_rule_or_of_other_state_is_refused_with_every_difference) {
+  const Scratch scratch;
+  const std::string path = scratch / "saved";
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
+    const OwnRule rule = own_adamw();
+    OwnModel model(comm, rule, {});
+    ASSERT_EQ(model.step(), ZERO_OK) << last();
+    ASSERT_EQ(zero_state_save(model.optim(), path.c_str(), nullptr), ZERO_OK) << last();
+  });
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
+    OwnRule rule = own_adamw();
+    rule.slots = {"exp_avg", "trace", "hessian"};
+    {
+      OwnModel model(comm, rule, {});
+      EXPECT_EQ(zero_state_load(model.optim(), path.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
+      EXPECT_TRUE(
+          says("the checkpoint's 'custom:my-adamw' has state 'exp_avg_sq', which is not "
+               "declared"));
+      EXPECT_TRUE(
+          says("state 'trace' is declared, which the checkpoint's 'custom:my-adamw' does "
+               "not have"));
+      EXPECT_TRUE(says("state 'hessian' is declared"));
+    }
+    rule = own_adamw();
+    rule.name = "adamw";
+    OwnModel model(comm, rule, {});
+    EXPECT_EQ(zero_state_load(model.optim(), path.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
+    EXPECT_TRUE(says("the checkpoint is of optimizer 'custom:my-adamw', created is custom:adamw"));
+  });
+}
+
+std::vector<int64_t> owned(const OwnModel& model, int rank) {
+  size_t count = 0;
+  EXPECT_EQ(zero_owned_ranges(model.optim(), rank, nullptr, 0, &count), ZERO_OK) << last();
+  std::vector<int64_t> ranges(3 * count);
+  EXPECT_EQ(zero_owned_ranges(model.optim(), rank, ranges.data(), count, &count), ZERO_OK);
+  return ranges;
+}
+
+/// By hand to the next rank each time; else "matrix", which freezes, is the last to get an owner.
+TEST(OwnRule, its_state_moves_whole_to_other_owners) {
+  const OwnRule rule = full_of_state();
+  const auto deal_out = [](OwnModel& model, int32_t partition, int32_t deal) {
+    std::vector<int32_t> owners;
+    for (int32_t i = 0; i < static_cast<int32_t>(OwnModel::kCount); i++)
+      owners.push_back((i + deal + 1) % 3);
+    if (partition != ZERO_PARTITION_MANUAL) owners.clear();
+    return zero_rebalance(model.optim(), owners.empty() ? nullptr : owners.data(), owners.size(),
+                          nullptr);
+  };
+  const auto train = [&](zero_comm* comm, int rank, int32_t partition, bool moves) {
+    OwnModel model(comm, rule, {.partition = partition});
+    for (int32_t deal = 0; deal < 3; deal++) {
+      for (const bool trains : {true, false}) {
+        EXPECT_EQ(zero_set_trainable(model.optim(), 0, trains), ZERO_OK) << last();
+        EXPECT_EQ(model.step(), ZERO_OK) << last();
+      }
+      if (!moves) continue;
+      const std::string before = model.state();
+      const std::vector<int64_t> held = owned(model, rank);
+      EXPECT_EQ(deal_out(model, partition, deal), ZERO_OK) << last();
+      EXPECT_EQ(model.state(), before);
+      if (partition == ZERO_PARTITION_MANUAL || deal == 0) {
+        EXPECT_NE(owned(model, rank), held);
+      }
+    }
+    return model.state();
+  };
+  for (const int32_t partition : {ZERO_PARTITION_GREEDY, ZERO_PARTITION_MANUAL}) {
+    for (const CommKind kind : kCommKinds) {
+      std::array<std::string, 2> trained;
+      for (const bool moves : {false, true}) {
+        on_ranks(kind, 3, [&](zero_comm* comm, int rank) {
+          const std::string state = train(comm, rank, partition, moves);
+          if (rank == 0) trained[moves ? 1 : 0] = state;
+        });
+      }
+      EXPECT_EQ(trained[0], trained[1]);
+    }
+  }
+}
+
+TEST(OwnRule, a_plan_counts_its_state) {
+  const OwnRule rule = own_adamw();
+  const Declared declared(rule);
+  zero_options options;
+  zero_options_init(&options, sizeof options);
+  declared.put_into(options);
+  zero_param param;
+  zero_param_init(&param, sizeof param);
+  const int64_t size = 4096;
+  param.shape = &size;
+  param.ndim = 1;
+  zero_plan plan;
+  zero_plan_init(&plan, sizeof plan);
+  ASSERT_EQ(zero_partition_plan(&param, 1, 2, &options, &plan), ZERO_OK) << last();
+  EXPECT_EQ(plan.state_bytes, 2048 * 2 * 4);
+}
+
+}  // namespace
+}  // namespace zero::test

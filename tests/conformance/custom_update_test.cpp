@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an update function of the caller's is told, what it may do, and when it is called.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cfenv>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "own_model.h"
+
+namespace zero::test {
+namespace {
+
+/// Declares two settings, one of them with the name of a built-in one.
+OwnRule looking_rule(std::function<zero_status(const zero_update&)> update, bool whole = false) {
+  return {.name = "look",
+          .slots = {"a", "b"},
+          .settings = {{"lr", 0.5}, {"own", -3}},
+          .whole_tensors = whole,
+          .update = std::move(update)};
+}
+
+/// Element `i` of an array of an update, whose type it tells.
+double element(const zero_update& u, const void* array, int64_t i) {
+  return u.dtype == ZERO_FLOAT64 ? static_cast<const double*>(array)[i]
+                                 : static_cast<double>(static_cast<const float*>(array)[i]);
+}
+void put(const zero_update& u, void* array, int64_t i, double value) {
+  if (u.dtype == ZERO_FLOAT64) {
+    static_cast<double*>(array)[i] = value;
+  } else {
+    static_cast<float*>(array)[i] = static_cast<float>(value);
+  }
+}
+
+void expect_range(const zero_update& u, bool whole) {
+  const auto param = static_cast<size_t>(u.param);
+  EXPECT_EQ(u.struct_size, sizeof u);
+  EXPECT_EQ(std::vector<int64_t>(u.shape, u.shape + u.ndim), OwnModel::kShapes[param]);
+  EXPECT_STREQ(u.name, (std::array{"matrix", "wide", "half", "scalar", "late"}[param]));
+  EXPECT_EQ(u.dtype, param == 1 ? ZERO_FLOAT64 : ZERO_FLOAT32);
+  EXPECT_GE(u.count, 1);
+  EXPECT_GE(u.first, 0);
+  EXPECT_LE(u.first + u.count, OwnModel::elements(param));
+  if (whole) {
+    EXPECT_EQ(u.count, OwnModel::elements(param));
+  }
+  EXPECT_EQ(u.slot_count, 2u);
+  for (const void* array : {u.values, u.gradient, u.slots[0], u.slots[1]})
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(array) % 64, 0u);
+  EXPECT_STREQ(u.message, "");
+  EXPECT_GE(u.message_bytes, 256u);
+}
+
+void expect_settings(const zero_update& u) {
+  EXPECT_EQ(u.lr, u.param == 1 ? 0.35 : 0.7);
+  EXPECT_EQ(u.weight_decay, u.param == 1 ? 0.25 : 0.0);
+  EXPECT_EQ(u.setting_count, 3u);
+  EXPECT_EQ(setting_of(u, "own"), -3);
+  EXPECT_EQ(setting_of(u, "lr"), u.lr);
+  EXPECT_EQ(setting_of(u, "weight_decay"), u.weight_decay);
+}
+
+/// The gradient of the range, as it was handed over, and the slots of the step before.
+void expect_contents(const zero_update& u, int step) {
+  const auto param = static_cast<size_t>(u.param);
+  for (int64_t i = 0; i < u.count; i++) {
+    const auto number = static_cast<size_t>(u.first + i);
+    const double wave =
+        static_cast<double>(number * 3 + param * 11 + static_cast<size_t>(step - 1));
+    EXPECT_EQ(element(u, u.gradient, i), rounded(OwnModel::kDtypes[param], std::cos(wave)));
+    const double mark = 1 + static_cast<double>(number);
+    EXPECT_EQ(element(u, u.slots[1], i), static_cast<double>(u.step - 1) * mark);
+    put(u, u.slots[1], i, static_cast<double>(u.step) * mark);
+  }
+}
+
+/// Of a rank, without those of "late" while it has no gradient.
+int64_t owned_elements(zero_optim* optim, int rank, bool late) {
+  size_t count = 0;
+  EXPECT_EQ(zero_owned_ranges(optim, rank, nullptr, 0, &count), ZERO_OK);
+  std::vector<int64_t> ranges(3 * count);
+  EXPECT_EQ(zero_owned_ranges(optim, rank, ranges.data(), count, &count), ZERO_OK);
+  int64_t owned = 0;
+  for (size_t i = 0; i < count; i++) owned += ranges[3 * i] < 4 || late ? ranges[3 * i + 2] : 0;
+  return owned;
+}
+
+void look(zero_comm* comm, int rank, bool whole) {
+  int step = 0;
+  std::set<int64_t> seen;
+  const OwnRule rule = looking_rule(
+      [&](const zero_update& u) {
+        expect_range(u, whole);
+        expect_settings(u);
+        expect_contents(u, step);
+        EXPECT_EQ(u.step, u.param == 4 ? step - 2 : step);
+        for (int64_t i = 0; i < u.count; i++)
+          EXPECT_TRUE(seen.insert(u.param << 32 | (u.first + i)).second) << "twice";
+        return ZERO_OK;
+      },
+      whole);
+  OwnModel model(comm, rule, {.partition = whole ? ZERO_PARTITION_GREEDY : ZERO_PARTITION_EVEN});
+  ASSERT_EQ(zero_group_set(model.optim(), ZERO_ALL_GROUPS, "lr", 0.7), ZERO_OK) << last();
+  for (step = 1; step <= 4; step++) {
+    seen.clear();
+    ASSERT_EQ(model.step(), ZERO_OK) << last();
+    EXPECT_EQ(static_cast<int64_t>(seen.size()), owned_elements(model.optim(), rank, step > 2));
+  }
+}
+
+TEST(OwnRule, the_function_is_told_where_its_range_is_and_what_to_do_there) {
+  for (const bool whole : {false, true}) {
+    for (int world = 1; world <= 3; world++)
+      on_ranks(CommKind::local, world, [&](zero_comm* comm, int rank) { look(comm, rank, whole); });
+  }
+}
+
+/// At run time, rounded as the thread does.
+float added(float a, float b) {
+  volatile float one = a, other = b;
+  return one + other;
+}
+
+/// It leaves every range with another rounding: the next ones, and the caller, have their own.
+TEST(OwnRule, what_it_does_to_rounding_ends_with_its_call) {
+  std::array<std::string, 2> states;
+  for (const bool changes : {false, true}) {
+    on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
+      OwnRule rule = own_adamw();
+      rule.update = [adamw = rule.update, changes](const zero_update& u) -> zero_status {
+        const zero_status status = adamw(u);
+        if (changes) std::fesetround(FE_UPWARD);
+        return status;
+      };
+      OwnModel model(comm, rule, {});
+      for (int step = 0; step < 3; step++) ASSERT_EQ(model.step(), ZERO_OK) << last();
+      EXPECT_EQ(added(1, 0x1p-30f), 1);
+      const std::string state = model.state();
+      if (rank == 0) states[changes ? 1 : 0] = state;
+    });
+  }
+  EXPECT_EQ(states[0], states[1]);
+}
+
+TEST(OwnRule, its_values_are_the_exact_masters) {
+  // bf16 loses these steps; masters do not, whole or as remainders.
+  for (const int32_t master : {ZERO_MASTER_FLOAT32, ZERO_MASTER_REMAINDER}) {
+    on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
+      std::map<int64_t, float> values;
+      const OwnRule rule = looking_rule([&](const zero_update& u) {
+        if (u.param != 2) return ZERO_OK;
+        for (int64_t i = 0; i < u.count; i++) {
+          float& value = static_cast<float*>(u.values)[i];
+          const auto [known, added] = values.emplace(u.first + i, value);
+          EXPECT_EQ(value, known->second);
+          known->second = value = value + 0x1p-16f;
+        }
+        return ZERO_OK;
+      });
+      OwnModel model(comm, rule, {.master = master});
+      for (int step = 0; step < 5; step++) ASSERT_EQ(model.step(), ZERO_OK) << last();
+      EXPECT_FALSE(values.empty());
+    });
+  }
+}
+
+TEST(OwnRule, a_function_may_ask_and_its_other_calls_are_busy) {
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
+    zero_optim* optim = nullptr;
+    int calls = 0;
+    OwnRule rule = own_adamw();
+    rule.update = [&](const zero_update& u) -> zero_status {
+      calls++;
+      double value = 0;
+      EXPECT_EQ(zero_group_get(optim, 0, "beta1", &value), ZERO_OK) << last();
+      EXPECT_EQ(value, 0.9);
+      EXPECT_EQ(zero_loss_scale_get(optim, &value), ZERO_OK);
+      int64_t index = -1;
+      EXPECT_EQ(zero_param_index(optim, u.name, &index), ZERO_OK);
+      EXPECT_EQ(index, u.param);
+      size_t count = 0;
+      EXPECT_EQ(zero_owned_ranges(optim, 0, nullptr, 0, &count), ZERO_OK);
+      zero_statistics statistics;
+      zero_statistics_init(&statistics, sizeof statistics);
+      EXPECT_EQ(zero_stats(optim, &statistics), ZERO_OK);
+      EXPECT_GT(statistics.staging_bytes, 0);
+      zero_result result;
+      zero_result_init(&result, sizeof result);
+      EXPECT_EQ(zero_step_result(optim, &result), ZERO_OK);
+
+      EXPECT_EQ(zero_group_set(optim, 0, "lr", 1), ZERO_ERR_BUSY);
+      EXPECT_TRUE(says("this optimizer is in the call that called this function"));
+      EXPECT_EQ(zero_step(optim, nullptr), ZERO_ERR_BUSY);
+      EXPECT_EQ(zero_drop_grads(optim), ZERO_ERR_BUSY);
+      EXPECT_EQ(zero_grad_ready(optim, 0, nullptr, nullptr), ZERO_ERR_BUSY);
+      EXPECT_EQ(zero_state_save(optim, "nowhere", nullptr), ZERO_ERR_BUSY);
+      EXPECT_EQ(zero_state_get(optim, u.param, nullptr, u.first, 1, &value), ZERO_ERR_BUSY);
+      EXPECT_EQ(zero_free(optim), ZERO_ERR_BUSY);
+      EXPECT_EQ(zero_comm_barrier(comm), ZERO_ERR_BUSY);
+      return ZERO_OK;
+    };
+    OwnModel model(comm, rule, {});
+    optim = model.optim();
+    ASSERT_EQ(model.step(), ZERO_OK) << last();
+    EXPECT_GT(calls, 0);
+    zero_comm* other = solo();  // of another comm everything is allowed
+    rule.update = [&](const zero_update&) -> zero_status { return zero_comm_barrier(other); };
+    EXPECT_EQ(model.step(), ZERO_OK) << last();
+    zero_comm_free(other);
+  });
+}
+
+TEST(OwnRule, what_it_stores_is_its_own_business) {
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
+    OwnRule rule = own_adamw();
+    rule.update = [](const zero_update& u) -> zero_status {
+      if (u.param == 3) *static_cast<float*>(u.values) = std::numeric_limits<float>::quiet_NaN();
+      return ZERO_OK;
+    };
+    OwnModel model(comm, rule, {});
+    ASSERT_EQ(model.step(), ZERO_OK) << last();
+    float value = 0;
+    ASSERT_EQ(zero_state_gather(model.optim(), 3, nullptr, ZERO_ALL_RANKS, &value, 1), ZERO_OK);
+    EXPECT_TRUE(std::isnan(value));
+  });
+}
+
+TEST(OwnRule, a_step_that_is_skipped_calls_no_function) {
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
+    int calls = 0;
+    OwnRule rule = own_adamw();
+    rule.update = [&](const zero_update&) -> zero_status { return calls++, ZERO_OK; };
+    const Declared declared(rule);
+    zero_options options;
+    zero_options_init(&options, sizeof options);
+    declared.put_into(options);
+    options.nonfinite = ZERO_NONFINITE_SKIP;
+    zero_optim* optim = nullptr;
+    ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
+    float data[2] = {1, 2}, grad[2] = {0, rank == 1 ? INFINITY : 0};
+    const int64_t size = 2;
+    zero_param param;
+    zero_param_init(&param, sizeof param);
+    param.name = "w";
+    param.data = data;
+    param.grad = grad;
+    param.shape = &size;
+    param.ndim = 1;
+    ASSERT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK) << last();
+    EXPECT_EQ(zero_step(optim, nullptr), ZERO_SKIPPED);
+    EXPECT_EQ(calls, 0);
+    zero_free(optim);
+  });
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -712,6 +712,26 @@ ZERO_API zero_status zero_step_options_init(zero_step_options *options, size_t s
  * no rank has any. Collective. */
 ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *options);
 
+/* Begin a step before the backward: its settings, scale and reduce flags are agreed and fixed here, and from
+ * now on an owner that finds a gradient announced by all ranks sums it, updates its part of the parameter and
+ * puts it on every rank, on a thread of libzero's. So the caller promises not to read a parameter, nor to write
+ * it, once it has announced its gradient by zero_grad_ready (of NULL, too), until zero_step returns. zero_step
+ * then does what is left, of parameters that some rank did not announce as well, and the bits are those of a
+ * zero_step alone. There is no warm-up: the first step updates like any other, with the settings of now.
+ *
+ * Of the options (NULL: the defaults) `grads` must be NULL; gradients are announced, or given to the zero_step
+ * that ends the step, whose reduce_flags are those of here, or 0. On comms that are not local nothing is done
+ * before that zero_step, and on all comms parameters outside of arenas are fetched in it.
+ *
+ * ZERO_ERR_STATE where something must know all gradients before the first update: max_grad_norm, dynamic loss
+ * scaling, ZERO_NONFINITE_SKIP and _ERROR, LAMB and LARS; when gradients are announced or reduced already, or
+ * everything is frozen. ZERO_ERR_ARGUMENT: ZERO_REDUCE_ACCUMULATE. Until zero_step, other calls that change the
+ * optimizer or read its state are ZERO_ERR_STATE, and so is zero_drop_grads once this rank has announced a
+ * gradient: parameters may be new by then, which is also what zero_comm_failure says if the comm breaks
+ * (params_consistent 0). A zero_step that fails otherwise leaves the step as it is, to be ended by another one;
+ * but where no rank had any gradient (ZERO_ERR_STATE) it is over and nothing has changed. Collective. */
+ZERO_API zero_status zero_step_begin(zero_optim *optim, const zero_step_options *options);
+
 typedef struct zero_result {
     size_t struct_size;
     int64_t step;          /* steps done, skipped ones not counted; saved with the state            */
@@ -950,6 +970,7 @@ typedef struct zero_statistics {
     double save_seconds;
     double load_seconds;
     int64_t early_elements;      /* of gradients, summed before the call that needed them   */
+    int64_t early_updates;       /* of parameters, made before the zero_step that ends their step */
 } zero_statistics;
 
 ZERO_API zero_status zero_statistics_init(zero_statistics *statistics, size_t struct_size);

@@ -264,7 +264,7 @@ zero_status zero_comm_abort(zero_comm* comm, const char* reason) {
     found->abort(Failure{.code = ZERO_ERR_ABORTED,
                          .rank = found->rank(),
                          .step = found->steps_done,
-                         .params_consistent = !found->publishing,
+                         .params_consistent = found->publishing == 0,
                          .phase = "zero_comm_abort",
                          .text = text("rank ", found->rank(), " aborted the comm: ",
                                       reason != nullptr ? reason : "no reason given")});

@@ -152,6 +152,7 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
     out.save_seconds = found.counters.save_seconds;
     out.load_seconds = found.counters.load_seconds;
     out.early_elements = early_elements(found);
+    out.early_updates = early_updates(found);
     return write_struct(statistics, out, kStatisticsOldest, "zero_statistics");
   });
 }

@@ -90,6 +90,8 @@ class Service {
                               grads(ZERO_REDUCE_MEAN));
       case Operation::clip_grad_value:
         return clip_grad_value(call, optim_, with.limit, grads(ZERO_REDUCE_MEAN));
+      case Operation::step_begin:
+        return step_begin(call, optim_, with.flags);
       case Operation::step:
         return step(call, optim_, grads(with.flags)).failure();
       case Operation::share_params:
@@ -130,7 +132,7 @@ Status join(Optimizer& optim, const zero_join_options* options, int32_t* last_ra
   ZERO_TRY(check_option(optim));
   Service service(optim);
   Status local = optim.check_params();
-  if (local.ok() && optim.phase == Phase::reducing) local = optim.check_open();
+  if (local.ok() && optim.announces()) local = optim.check_open();
   if (local.ok()) local = service.take(options);
   if (!local.ok()) local = std::move(local).within("zero_join");
   for (;;) {

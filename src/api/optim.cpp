@@ -307,6 +307,7 @@ zero_status zero_free(zero_optim* optim) {
 zero_status zero_group_set(zero_optim* optim, int32_t group, const char* name, double value) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(name, "name"));
+    ZERO_TRY(found.check_ended());
     return found.set(group, name, value);
   });
 }

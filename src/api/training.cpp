@@ -37,6 +37,14 @@ Status check_step_options(const zero_step_options& options) {
   return check_stream(options.stream);
 }
 
+Status check_begin_options(const zero_step_options& options) {
+  if (options.grads != nullptr || options.grad_count != 0)
+    return Status(ZERO_ERR_ARGUMENT,
+                  "zero_step_begin takes no gradients: zero_grad_ready announces them, and "
+                  "zero_step is given the rest");
+  return check_step_options(options);
+}
+
 struct Path {
   std::string_view directory;
   int32_t flags;
@@ -158,6 +166,16 @@ zero_status zero_loss_scale_get(const zero_optim* optim, double* scale) {
 
 zero_status zero_step_options_init(zero_step_options* options, size_t struct_size) {
   return report(init_struct(options, struct_size, kStepDefaults, "zero_step_options"));
+}
+
+zero_status zero_step_begin(zero_optim* optim, const zero_step_options* options) {
+  const int32_t flags = peek(options, &zero_step_options::reduce_flags, kStepOldest);
+  return on_all(optim, Operation::step_begin, {.flags = flags},
+                [&](Call& call, Optimizer& found) -> Status {
+                  auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
+                  if (!read.ok()) return refuse(call, found, read.failure());
+                  return step_begin(call, found, read->reduce_flags, check_begin_options(*read));
+                });
 }
 
 zero_status zero_step(zero_optim* optim, const zero_step_options* options) {

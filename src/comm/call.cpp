@@ -375,7 +375,7 @@ Status Call::abort_with(Code code, int32_t culprit, std::string_view phase, std:
   cause.code = code;
   cause.rank = culprit;
   cause.step = comm_->steps_done.load();
-  cause.params_consistent = !comm_->publishing.load();
+  cause.params_consistent = comm_->publishing == 0;
   cause.phase = text(operation_name(operation_), ": ", phase);
   cause.text = std::move(sentence);
   comm_->abort(cause);

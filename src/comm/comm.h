@@ -47,6 +47,7 @@ enum class Operation : uint32_t {
   join,
   rebalance,
   roll_call,  // in front of one of the others, with uneven inputs
+  step_begin,
 };
 /// "zero_step" and so on, as callers know it.
 const char* operation_name(Operation operation);
@@ -103,7 +104,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   /// Of the running step, for failure(): set by src/step.
   std::atomic<int64_t> steps_done{0};
-  std::atomic<bool> publishing{false};
+  /// How many optimizers of this comm have written some of their parameters and not all.
+  std::atomic<int32_t> publishing{0};
 
   // ---- Memory.
 

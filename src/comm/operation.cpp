@@ -28,6 +28,8 @@ const char* operation_name(Operation operation) {
       return "zero_clip_grad_value";
     case Operation::clip_grad_norm:
       return "zero_clip_grad_norm";
+    case Operation::step_begin:
+      return "zero_step_begin";
     case Operation::step:
       return "zero_step";
     case Operation::save:

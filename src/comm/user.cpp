@@ -149,7 +149,7 @@ class UserComm final : public Comm {
     Failure cause;
     cause.code = ZERO_ERR_COMM;
     cause.step = steps_done.load();
-    cause.params_consistent = !publishing.load();
+    cause.params_consistent = publishing == 0;
     cause.phase = text(patience.operation, ": ", patience.phase);
     cause.text = text(cause.phase, ": ", sentence);
     cause_.set(cause);

@@ -112,9 +112,17 @@ Status Optimizer::check_params() const {
 
 Status Optimizer::check_open() const {
   if (phase == Phase::open) return Status();
+  if (phase == Phase::begun) return check_ended();
   if (phase == Phase::reducing)
     return Status(ZERO_ERR_STATE, "gradients are announced: step, or drop them first");
   return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
+}
+
+Status Optimizer::check_ended() const {
+  if (phase != Phase::begun) return Status();
+  return Status(ZERO_ERR_STATE,
+                "a step has begun and some of its updates may be made: zero_step "
+                "ends it");
 }
 
 Status Optimizer::check_loaded() const {

@@ -116,7 +116,7 @@ struct ParamProgress {
   double product = 1;       // of Rule::next_product
 };
 
-enum class Phase { open, reducing, reduced };
+enum class Phase { open, reducing, begun, reduced };
 
 /// Seconds and bytes so far, as zero_stats tells them.
 struct Counters {
@@ -178,6 +178,7 @@ class Optimizer {
   // ---- What calls ask before they do anything.
   Status check_params() const;  // there are some
   Status check_open() const;    // nothing is reduced
+  Status check_ended() const;   // no step has begun that zero_step is still to end
   Status check_loaded() const;  // no load failed half way
 
   /// True unless parameters or buffers were registered since the last seal.
@@ -262,7 +263,9 @@ class Optimizer {
 
   Phase phase = Phase::open;
   bool not_loaded = false;  // a load failed half way
-  int64_t step = 0;         // steps done
+  /// Gradients come one by one, and are announced.
+  bool announces() const { return phase == Phase::reducing || phase == Phase::begun; }
+  int64_t step = 0;  // steps done
   int64_t skipped = 0;
   LossScale loss_scale;
   StepOutcome outcome;

@@ -155,6 +155,7 @@ Status get_state(const Optimizer& optim, int64_t param, const char* name, int64_
   ZERO_TRY(check_sealed(optim, param));
   const StateTensor tensor = ZERO_TRY(find_tensor(optim, param, name));
   ZERO_TRY(optim.check_loaded());
+  ZERO_TRY(optim.check_ended());
   ZERO_TRY(check_range(optim, param, first, count, values));
   ZERO_TRY(check_live(optim, tensor));
   ZERO_TRY(check_owned(optim, param, first, count));

@@ -32,6 +32,7 @@ class Gather {
       return {ZERO_ERR_ARGUMENT,
               text("to is rank ", to_, ", which a world of ", call_.world(), " does not have")};
     ZERO_TRY(optim_.check_loaded());
+    ZERO_TRY(optim_.check_ended());
     if (!receives_) return {};
     const Param& of = optim_.params[static_cast<size_t>(param)];
     if (count != static_cast<size_t>(of.count))

@@ -9,6 +9,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/enter.h"
+#include "step/seal.h"
 
 namespace zero {
 namespace {

@@ -21,7 +21,7 @@ const KernelTable& kernels() { return kernel_table(best_isa()); }
 /// One thread's walk over its part of the runs.
 class Updater {
  public:
-  Updater(Call& call, const Optimizer& optim, const StepMemory& memory, const Runs& runs,
+  Updater(Call* call, const Optimizer& optim, const StepMemory& memory, const Runs& runs,
           const std::vector<Scalars>& scalars, const std::vector<double>& ratios, bool fused)
       : call_(call),
         optim_(optim),
@@ -49,8 +49,8 @@ class Updater {
         unlooked += count;
         if (unlooked < kLook) continue;
         unlooked = 0;
-        if (call_.comm().aborted()) return nonfinite_;
-        if (reports_progress) call_.progress();
+        if (optim_.comm->aborted()) return nonfinite_;
+        if (reports_progress) call_->progress();
       }
       passed += run.count;
     }
@@ -118,7 +118,7 @@ class Updater {
     return found;
   }
 
-  Call& call_;
+  Call* const call_;  // whose progress is reported
   const Optimizer& optim_;
   const StepMemory& memory_;
   const Runs& runs_;
@@ -131,21 +131,28 @@ class Updater {
   alignas(64) std::byte master_[kShortTile * sizeof(float)];
 };
 
+/// What updating an element from so many bytes of gradients reads and writes.
+int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gradients) {
+  const Trust* const trust = optim.options.rule->trust;
+  const bool steps = trust != nullptr && trust->of_update;      // it reads slots, and no gradients
+  const bool keeps = optim.master_of(section) == Master::full;  // then the parameter is not read
+  size_t bytes =
+      size_of(section.dtype) * (keeps ? 1 : 2) + 2 * optim.slot_size(kMasterSlot, section);
+  if (!steps) bytes += gradients;
+  const uint32_t used = optim.slots_used();
+  for (int slot = 0; slot < kMaxSlots; slot++) {
+    if (used >> slot & 1) bytes += (steps ? 1 : 2) * optim.slot_size(slot, section);
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 /// What the walk read and wrote.
 void count_updated(Optimizer& optim, const Runs& runs, bool fused) {
-  const uint32_t used = optim.slots_used();
-  const Trust* const trust = optim.options.rule->trust;
-  const bool steps = trust != nullptr && trust->of_update;  // it reads slots, and no gradients
   for (const Run& run : runs.runs) {
     const Section& section = optim.plan.section(run.section);
-    const bool keeps = optim.master_of(section) == Master::full;  // then the parameter is not read
-    size_t bytes =
-        size_of(section.dtype) * (keeps ? 1 : 2) + 2 * optim.slot_size(kMasterSlot, section);
-    if (!steps) bytes += runs.source_width * size_of(fused ? section.grad_dtype : section.sum());
-    for (int slot = 0; slot < kMaxSlots; slot++) {
-      if (used >> slot & 1) bytes += (steps ? 1 : 2) * optim.slot_size(slot, section);
-    }
-    optim.counters.moved_bytes += run.count * static_cast<int64_t>(bytes);
+    const size_t gradient = size_of(fused ? section.grad_dtype : section.sum());
+    optim.counters.moved_bytes +=
+        run.count * bytes_updated(optim, section, runs.source_width * gradient);
   }
 }
 
@@ -161,7 +168,7 @@ Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, 
   if (trust != nullptr)
     ratios = ZERO_TRY(trust_ratios(call, optim, memory, scalars, fused, &nonfinite[0]));
   share_out(*optim.pool, runs.elements, kAlignment, [&](int thread, int64_t begin, int64_t end) {
-    Updater updater(call, optim, memory, runs, scalars, ratios, fused);
+    Updater updater(&call, optim, memory, runs, scalars, ratios, fused);
     nonfinite[static_cast<size_t>(thread)] += updater.walk(begin, end, thread == 0);
   });
   count_updated(optim, runs, fused);
@@ -178,6 +185,35 @@ void round_share(Optimizer& optim) {
     write_values(section.dtype, optim.options, own, reinterpret_cast<const float*>(own),
                  static_cast<size_t>(segment.count));
   }
+}
+
+SegmentUpdater::SegmentUpdater(const Optimizer& optim, const StepMemory& memory, double factor)
+    : optim_(optim),
+      memory_(memory),
+      scalars_(prepare_classes(optim, memory, factor)),
+      targets_(memory.view_targets) {
+  for (const View& view : memory.views) classes_.push_back(view.cls);
+  run_.source_width = memory.source_width;
+  run_.target_width = memory.target_width;
+  run_.runs.resize(1);
+  run_.sources.resize(run_.source_width);
+  run_.targets.resize(run_.target_width);
+}
+
+uint64_t SegmentUpdater::update(size_t number, std::span<const void* const> gradients,
+                                int64_t first, int64_t last) {
+  const Segment& segment = optim_.segments()[number];
+  run_.runs[0] = {segment.section, segment.share, segment.count, classes_[number], false, 0};
+  std::transform(gradients.begin(), gradients.end(), run_.sources.begin(),
+                 [](const void* from) { return static_cast<const std::byte*>(from); });
+  std::copy_n(targets_.begin() + static_cast<ptrdiff_t>(number * run_.target_width),
+              run_.target_width, run_.targets.begin());
+  Updater updater(nullptr, optim_, memory_, run_, scalars_, no_ratios_, true);
+  return updater.walk(first, last, false);
+}
+
+int64_t SegmentUpdater::moved_bytes(const Section& section) const {
+  return bytes_updated(optim_, section, run_.source_width * size_of(section.grad_dtype));
 }
 
 void copy_share(const Optimizer& optim, const StepMemory& memory) {

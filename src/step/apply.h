@@ -2,6 +2,9 @@
 // The loop over this rank's share that updates it and stores it on every rank.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "comm/comm.h"
 #include "step/memory.h"
 
@@ -17,6 +20,30 @@ Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, 
 
 /// Round this rank's owned parameters where they travel in fewer bits than they have.
 void round_share(Optimizer& optim);
+
+/// Updates owned segments one by one, as their gradients come, with the scalars of now.
+class SegmentUpdater {
+ public:
+  /// Of views without sources, whose targets it keeps.
+  SegmentUpdater(const Optimizer& optim, const StepMemory& memory, double factor);
+
+  /// Elements [first, last) of an owned segment, from gradients that begin with its first element,
+  /// one for each rank that is summed. Returns how many are not finite.
+  uint64_t update(size_t segment, std::span<const void* const> gradients, int64_t first,
+                  int64_t last);
+
+  /// That updating an element of a section reads and writes.
+  int64_t moved_bytes(const Section& section) const;
+
+ private:
+  const Optimizer& optim_;
+  const StepMemory& memory_;
+  std::vector<Scalars> scalars_;
+  std::vector<int32_t> classes_;     // of each segment
+  std::vector<std::byte*> targets_;  // target_width a segment
+  Runs run_;
+  const std::vector<double> no_ratios_;
+};
 
 /// Store this rank's owned parameters as they are to every other target.
 void copy_share(const Optimizer& optim, const StepMemory& memory);

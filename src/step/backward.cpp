@@ -21,6 +21,8 @@ using std::chrono::microseconds;
 constexpr microseconds kSoon{50};
 constexpr microseconds kLate{2000};
 
+constexpr int64_t kUpdated = 65536;  // elements between two looks at whether to stop
+
 }  // namespace
 
 Backward::~Backward() {
@@ -46,11 +48,11 @@ Status Backward::announce(int64_t param, std::byte* grad) {
   announced_.resize(optim_.params.size());
   staged_.resize(optim_.params.size());
   grads_.resize(optim_.params.size());
-  if (!begun_) ZERO_TRY(begin());
+  if (makes_ == Makes::nothing && optim_.phase != Phase::begun) ZERO_TRY(begin_sums());
   announced_[index] = true;
   grads_[index] = grad;
-  if (!begun_ || of.count == 0) return Status();
-  const Location at = grad == nullptr ? Location{} : optim_.comm->locate(grad, of.grad_bytes());
+  if (makes_ == Makes::nothing || of.count == 0) return Status();
+  const Location at = location_of(grad, of.grad_bytes());
   const bool foreign = grad != nullptr && at.arena == 0;
   if (!foreign) publish(param, at);
   {
@@ -63,8 +65,15 @@ Status Backward::announce(int64_t param, std::byte* grad) {
   return Status();
 }
 
+/// For the other ranks; where they read none it only says that there is one.
+Location Backward::location_of(const std::byte* grad, size_t bytes) const {
+  if (grad == nullptr) return {};
+  if (alone()) return {UINT32_MAX, 0, 0};
+  return optim_.comm->locate(grad, bytes);
+}
+
 /// Whatever the first announcement of a round needs, if anything can be done before the call.
-Status Backward::begin() {
+Status Backward::begin_sums() {
   const bool can = optim_.comm->direct() && optim_.world() > 1 && optim_.sealed();
   if (!can) return Status();
   const auto bytes = static_cast<size_t>(optim_.plan.sum_bytes());
@@ -72,24 +81,39 @@ Status Backward::begin() {
     sums_ = ZERO_TRY(HostMemory::allocate(bytes, "gradients reduced during the backward"));
     drop_views(memory_);
   }
-  if (!thread_) {
-    pthread_t thread;
-    if (const int error = start_thread(thread, main, this); error != 0)
-      return Status(ZERO_ERR_SYSTEM, text("starting the thread that reduces during the backward: ",
-                                          errno_text(error)));
-    thread_ = thread;
-  }
+  ZERO_TRY(start());
+  norm_type_ = optim_.options.max_grad_norm > 0 ? optim_.options.grad_norm_type : 0;
+  reducer_.emplace(kernel_table(best_isa()), norm_type_);
+  expect(Makes::sums);
+  return Status();
+}
+
+Status Backward::begin_updates(double factor) {
+  ZERO_TRY(start());
+  updater_.emplace(optim_, memory_, factor);
+  expect(Makes::updates);
+  return Status();
+}
+
+Status Backward::start() {
+  if (thread_) return Status();
+  pthread_t thread;
+  if (const int error = start_thread(thread, main, this); error != 0)
+    return Status(ZERO_ERR_SYSTEM,
+                  text("starting the thread that works during the backward: ", errno_text(error)));
+  thread_ = thread;
+  return Status();
+}
+
+/// Every owned segment that is trained is to come.
+void Backward::expect(Makes makes) {
   const std::vector<Segment>& segments = optim_.segments();
   done_.assign(segments.size(), 0);
   pending_.clear();
   for (size_t i = 0; i < segments.size(); i++) {
     if (optim_.trains(static_cast<size_t>(segments[i].param))) pending_.push_back(i);
   }
-  norm_type_ = optim_.options.max_grad_norm > 0 ? optim_.options.grad_norm_type : 0;
-  reducer_.emplace(kernel_table(best_isa()), norm_type_);
-  in_.resize(static_cast<size_t>(optim_.world()));
-  begun_ = true;
-  return Status();
+  makes_ = makes;
 }
 
 void Backward::publish(int64_t param, const Location& grad) {
@@ -117,7 +141,10 @@ void Backward::forget() {
   pending_.clear();
   done_.clear();
   reducer_.reset();
-  begun_ = false;
+  updater_.reset();
+  nonfinite_ = 0;
+  held_.clear();
+  makes_ = Makes::nothing;
 }
 
 void Backward::distrust() {
@@ -143,7 +170,7 @@ void Backward::work() {
     }
     busy_ = true;
     lock.unlock();
-    const bool moved = pass();
+    const bool moved = try_pass();
     lock.lock();
     busy_ = false;
     idle_.notify_all();
@@ -153,6 +180,16 @@ void Backward::work() {
     } else if (running_ && !moved) {
       wake_.wait_for(lock, pause);
     }
+  }
+}
+
+/// What needs memory that there is not is left to the call.
+bool Backward::try_pass() {
+  try {
+    return pass();
+  } catch (const std::bad_alloc&) {
+    pending_.clear();
+    return false;
   }
 }
 
@@ -176,7 +213,7 @@ bool Backward::pass() {
   }
   std::vector<size_t> left;
   for (const size_t segment : pending_) {
-    const Outcome outcome = stopped() ? Outcome::waits : sum(segment);
+    const Outcome outcome = stopped() ? Outcome::waits : work_on(segment);
     if (outcome == Outcome::waits) left.push_back(segment);
     moved = moved || outcome == Outcome::done;
   }
@@ -194,25 +231,54 @@ void Backward::stage(int64_t param) {
   publish(param, place);
 }
 
-/// Sum a segment as far as nobody stops it, if every rank has its gradient.
-Backward::Outcome Backward::sum(size_t number) {
+/// Sum or update a segment as far as nobody stops it, if every rank has announced its gradient.
+Backward::Outcome Backward::work_on(size_t number) {
   const Segment& segment = optim_.segments()[number];
-  const Section& section = optim_.plan.section(segment.section);
-  const size_t element = size_of(section.grad_dtype);
-  std::vector<std::shared_ptr<Arena>> held;
+  const Outcome found = find(segment);
+  if (found != Outcome::done) return found;
+  if (makes_ == Makes::sums) {
+    sum(number, optim_.plan.section(segment.section));
+  } else {
+    const bool absent =
+        std::all_of(in_.begin(), in_.end(), [](const void* from) { return from == nullptr; });
+    if (absent) return Outcome::done;
+    update(number);
+  }
+  return done_[number] == segment.count ? Outcome::done : Outcome::waits;
+}
+
+/// The gradients of a segment, if all ranks have announced them: null where there is none.
+Backward::Outcome Backward::find(const Segment& segment) {
+  const size_t element = size_of(optim_.plan.section(segment.section).grad_dtype);
+  const size_t offset = static_cast<size_t>(segment.first) * element;
+  in_.clear();
+  held_.clear();
+  bool anywhere = false;
   for (int32_t rank = 0; rank < optim_.world(); rank++) {
     Result<Ready> ready = ready_on(optim_, memory_, rank, segment.param);
     if (!ready.ok()) return Outcome::never;
     if (ready->round != memory_.round) return Outcome::waits;
-    in_[static_cast<size_t>(rank)] = nullptr;
+    anywhere = anywhere || ready->arena != 0;
+    if (alone()) continue;
+    in_.push_back(nullptr);
     if (ready->arena == 0) continue;
-    const Location at = {static_cast<uint32_t>(ready->arena), 0,
-                         ready->offset + static_cast<size_t>(segment.first) * element};
-    held.push_back(optim_.comm->arena(at));
-    const auto found = optim_.comm->resolve(rank, at, static_cast<size_t>(segment.count) * element);
-    if (!found.ok()) return Outcome::never;
-    in_[static_cast<size_t>(rank)] = *found;
+    const Location at = {static_cast<uint32_t>(ready->arena), 0, ready->offset + offset};
+    held_.push_back(optim_.comm->arena(at));
+    const auto from = optim_.comm->resolve(rank, at, static_cast<size_t>(segment.count) * element);
+    if (!from.ok()) return Outcome::never;
+    in_.back() = *from;
   }
+  if (alone()) {
+    const std::byte* const own = grads_[static_cast<size_t>(segment.param)];
+    if (anywhere && own == nullptr) return Outcome::never;  // zeros: left to the call
+    in_.push_back(own == nullptr ? nullptr : own + offset);
+  }
+  return Outcome::done;
+}
+
+void Backward::sum(size_t number, const Section& section) {
+  const Segment& segment = optim_.segments()[number];
+  const size_t element = size_of(section.grad_dtype);
   std::vector<const void*> in(in_.size());
   std::byte* const sums = sums_.data() + section.sum_at(segment.share);
   int64_t& done = done_[number];
@@ -229,7 +295,21 @@ Backward::Outcome Backward::sum(size_t number) {
     elements_.fetch_add(count, std::memory_order_relaxed);
     moved_bytes_ += count * static_cast<int64_t>(in.size() * element + size_of(section.sum()));
   });
-  return done == segment.count ? Outcome::done : Outcome::waits;
+}
+
+void Backward::update(size_t number) {
+  const Segment& segment = optim_.segments()[number];
+  int64_t& done = done_[number];
+  os().reached("early.update");
+  while (done < segment.count && !stopped() && !optim_.comm->aborted()) {
+    const int64_t last = std::min(segment.count, done + kUpdated);
+    nonfinite_ += updater_->update(number, in_, done, last);
+    elements_.fetch_add(last - done, std::memory_order_relaxed);
+    updates_.fetch_add(last - done, std::memory_order_relaxed);
+    moved_bytes_ += (last - done) * updater_->moved_bytes(optim_.plan.section(segment.section));
+    done = last;
+  }
+  os().reached("early.updated");
 }
 
 StepMemory::StepMemory() = default;
@@ -243,14 +323,31 @@ Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad) {
   if (!optim.trains(static_cast<size_t>(param))) return Status();
   StepMemory& memory = step_memory(optim);
   if (memory.backward == nullptr) memory.backward = std::make_unique<Backward>(optim, memory);
-  ZERO_TRY(memory.backward->announce(param, grad));
-  optim.phase = Phase::reducing;
+  Backward& backward = *memory.backward;
+  // No rank updates before this one has announced a gradient.
+  const bool first = backward.updates_here() && !backward.announced();
+  if (first) optim.comm->publishing++;
+  const Status status = backward.announce(param, grad);
+  if (first && !backward.announced()) optim.comm->publishing--;
+  ZERO_TRY(status);
+  if (optim.phase == Phase::open) optim.phase = Phase::reducing;
   return Status();
 }
 
 int64_t early_elements(const Optimizer& optim) {
   const auto* const memory = static_cast<const StepMemory*>(optim.step_memory.get());
   return memory == nullptr || memory->backward == nullptr ? 0 : memory->backward->elements();
+}
+
+int64_t early_updates(const Optimizer& optim) {
+  const auto* const memory = static_cast<const StepMemory*>(optim.step_memory.get());
+  return memory == nullptr || memory->backward == nullptr ? 0 : memory->backward->updates();
+}
+
+void give_up_begun(Optimizer& optim, StepMemory& memory) {
+  if (updates_announced(memory)) optim.comm->publishing--;
+  optim.phase = Phase::open;
+  end_round(memory);
 }
 
 void end_round(StepMemory& memory) {

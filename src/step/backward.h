@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine says during its backward, and the sums that are made meanwhile. They are never
-// needed: a call sums what it does not find done. So each rank begins by itself, where it can, and
-// nothing is agreed upon but the round.
+// What an engine says during its backward, and what is made of it meanwhile: sums, or, where a step
+// has begun, new parameters. None of it is needed: a call does what it does not find done. So each
+// rank begins by itself, where it can, and nothing is agreed upon but the round.
 #pragma once
 
 #include <pthread.h>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "comm/comm.h"
+#include "step/apply.h"
 #include "step/memory.h"
 #include "step/norm.h"
 
@@ -32,7 +33,11 @@ class Backward {
   /// no effect.
   Status announce(int64_t param, std::byte* grad);
 
-  /// Sum no more. What is done stands, and can be asked for until the next announcement.
+  /// From now on, gradients that all ranks have announced are not summed but make new parameters.
+  /// Views are made, without sources.
+  Status begin_updates(double factor);
+
+  /// Work no more. What is done stands, and can be asked for until the next announcement.
   void settle();
 
   /// Nothing is announced, and what is done is used up. Settled.
@@ -40,33 +45,49 @@ class Backward {
   /// What is done is wrong, though what is announced stands. Settled.
   void distrust();
 
+  bool announced() const { return !announced_.empty(); }
   bool announced(size_t param) const { return param < announced_.size() && announced_[param]; }
   std::byte* grad(size_t param) const { return grads_[param]; }
   /// Its gradient is in staging already.
   bool staged(size_t param) const { return param < staged_.size() && staged_[param]; }
 
   /// Sums of this round stand in `sums`, which lie as the share does, or will.
-  bool sums_here() const { return begun_; }
+  bool sums_here() const { return makes_ == Makes::sums; }
   std::byte* sums() const { return sums_.data(); }
   /// Elements of an owned segment, from its first one, that are summed.
   int64_t done(size_t segment) const { return segment < done_.size() ? done_[segment] : 0; }
+  /// Likewise, that are updated.
+  bool updates_here() const { return makes_ == Makes::updates; }
+  /// Gradients that were not finite, of those updated.
+  uint64_t nonfinite() const { return nonfinite_; }
   /// The norm of them, for this p.
   NormRecord record() const { return reducer_ ? reducer_->record() : NormRecord{}; }
   double norm_type() const { return norm_type_; }
 
   /// Elements that were summed before the call that needed them, so far.
   int64_t elements() const { return elements_.load(std::memory_order_relaxed); }
+  /// Of them, those that were updated.
+  int64_t updates() const { return updates_.load(std::memory_order_relaxed); }
 
  private:
+  enum class Makes { nothing, sums, updates };
   enum class Outcome { done, waits, never };
 
-  Status begin();
+  Status begin_sums();
+  Status start();
+  void expect(Makes makes);
+  bool alone() const { return updates_here() && reduces_alone(optim_, memory_); }
+  Location location_of(const std::byte* grad, size_t bytes) const;
   void publish(int64_t param, const Location& grad);
   static void* main(void* self);
   void work();
+  bool try_pass();
   bool pass();
   void stage(int64_t param);
-  Outcome sum(size_t segment);
+  Outcome work_on(size_t segment);
+  Outcome find(const Segment& segment);
+  void sum(size_t number, const Section& section);
+  void update(size_t number);
   bool stopped() const { return stop_.load(std::memory_order_relaxed); }
 
   Optimizer& optim_;
@@ -75,15 +96,18 @@ class Backward {
   // Of the engine's threads, one at a time.
   std::vector<bool> announced_, staged_;
   std::vector<std::byte*> grads_;
-  bool begun_ = false;
+  Makes makes_ = Makes::nothing;
 
-  // Of the thread that sums, unless it is settled.
+  // Of the thread that works, unless it is settled.
   HostMemory sums_;
   std::vector<size_t> pending_;  // owned segments
   std::vector<int64_t> done_;
   std::optional<Reducer> reducer_;
   double norm_type_ = 0;
-  std::vector<const void*> in_;
+  std::optional<SegmentUpdater> updater_;
+  uint64_t nonfinite_ = 0;
+  std::vector<const void*> in_;  // of every source of the segment at hand
+  std::vector<std::shared_ptr<Arena>> held_;
   int64_t moved_bytes_ = 0, copied_bytes_ = 0;
 
   std::mutex mutex_;
@@ -91,15 +115,19 @@ class Backward {
   std::deque<int64_t> to_stage_;
   bool running_ = false, busy_ = false, leaving_ = false;
   std::atomic<bool> stop_{false};
-  std::atomic<int64_t> elements_{0};
+  std::atomic<int64_t> elements_{0}, updates_{0};
   std::optional<pthread_t> thread_;
 };
 
 /// zero_grad_ready. Local; ZERO_ERR_STATE once gradients are reduced.
 Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad);
 
-/// Elements that were summed before the call that needed them, so far.
+/// Elements that were summed before the call that needed them, so far; and those updated.
 int64_t early_elements(const Optimizer& optim);
+int64_t early_updates(const Optimizer& optim);
+
+/// The step that has begun is none: nothing of it is made.
+void give_up_begun(Optimizer& optim, StepMemory& memory);
 
 /// What was announced is taken, or dropped: the next announcements are of another round.
 void end_round(StepMemory& memory);
@@ -108,6 +136,14 @@ void end_round(StepMemory& memory);
 inline const Backward* early(const StepMemory& memory) {
   const Backward* const backward = memory.backward.get();
   return backward != nullptr && backward->sums_here() && !memory.none ? backward : nullptr;
+}
+
+/// Parameters may be new already, of a step that has begun.
+inline bool updates_early(const StepMemory& memory) {
+  return memory.backward != nullptr && memory.backward->updates_here();
+}
+inline bool updates_announced(const StepMemory& memory) {
+  return updates_early(memory) && memory.backward->announced();
 }
 
 }  // namespace zero

@@ -4,6 +4,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/enter.h"
+#include "step/seal.h"
 #include "step/step.h"
 #include "step/tables.h"
 #include "step/writers.h"
@@ -49,7 +50,7 @@ Status broadcast(Call& call, Optimizer& optim, int32_t root) {
   Result<std::vector<Writers>> found = writers_of_all(optim, memory, root);
   ZERO_TRY(call.vote("placements", found.ok() ? Status() : found.failure()));
   const std::vector<Writers> writers = std::move(found).value();
-  optim.comm->publishing = true;
+  optim.comm->publishing++;
   for (size_t i = 0; i < optim.params.size(); i++) {
     const Param& param = optim.params[i];
     if (!writers[i].any || param.count == 0) continue;
@@ -59,7 +60,7 @@ Status broadcast(Call& call, Optimizer& optim, int32_t root) {
   }
   // Who did not write must not read before the writer has.
   ZERO_TRY(call.vote("written", Status()));
-  optim.comm->publishing = false;
+  optim.comm->publishing--;
   return Status();
 }
 

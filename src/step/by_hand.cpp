@@ -15,7 +15,7 @@ Status check(const Optimizer& optim, int32_t flags) {
   if ((flags & ~ZERO_SHARE_KEEP_MASTERS) != 0)
     return {ZERO_ERR_ARGUMENT, text("share flags ", flags, " are unknown")};
   ZERO_TRY(optim.check_params());
-  if (optim.phase == Phase::reducing) return optim.check_open();
+  if (optim.announces()) return optim.check_open();
   return optim.check_loaded();
 }
 
@@ -48,10 +48,10 @@ Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
   entry.args = text("share flags ", flags, "\n");
   ZERO_TRY(enter(call, optim, step_memory(optim), std::move(entry)));
   optim.phase = Phase::open;  // sharing forgets where reduced gradients stand
-  optim.comm->publishing = true;
+  optim.comm->publishing++;
   if ((flags & ZERO_SHARE_KEEP_MASTERS) == 0) optim.take_masters();  // sharing may round
   Status status = share_params(call, optim);
-  optim.comm->publishing = optim.comm->aborted();
+  if (!optim.comm->aborted()) optim.comm->publishing--;
   return status;
 }
 

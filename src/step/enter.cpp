@@ -7,6 +7,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/backward.h"
+#include "step/seal.h"
 #include "step/tables.h"
 #include "step/views.h"
 
@@ -27,49 +28,11 @@ struct EntryRecord {
   uint64_t sealed = 0;
   uint64_t version = 0;
   uint64_t round = 0;  // of announcements
-  uint32_t reduced = 0;
+  Phase phase = Phase::open;
   uint32_t flags = 0;
   uint64_t frozen = 0;  // hash of what is frozen
   Digest agreed{};      // of settings, step and arguments
 };
-
-/// A difference of one bit must show.
-std::string exact(double value) { return text(hex_double(value), " (", value, ")"); }
-
-std::string shape_text(std::span<const int64_t> shape) {
-  std::string sizes;
-  for (const int64_t size : shape) sizes += text(sizes.empty() ? "" : "x", size);
-  return text("[", sizes, "]");
-}
-
-std::string registration_lines(const Optimizer& optim) {
-  const OptimizerOptions& o = optim.options;
-  std::string lines = text(
-      "optimizer ", o.rule->name, ", partition ", o.partition, ", bucket_bytes ", o.bucket_bytes,
-      ", max_grad_norm ", exact(o.max_grad_norm), ", grad_norm_type ", exact(o.grad_norm_type),
-      ", nonfinite ", o.nonfinite, ", master ", o.master, ", uneven_inputs ", o.uneven_inputs,
-      ", wire_dtype ", dtype_name(o.wire), ", predivide_factor ", exact(o.predivide_factor),
-      ", share_dtype ", dtype_name(o.share), ", growth_factor ", exact(o.loss_scale.growth_factor),
-      ", backoff_factor ", exact(o.loss_scale.backoff_factor), ", growth_interval ",
-      o.loss_scale.growth_interval, o.loss_scale.dynamic() ? ", dynamic loss scale\n" : "\n");
-  if (o.custom != nullptr) lines += o.custom->line();
-  for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
-    const Param& param = optim.params[i];
-    lines += text("parameter '", param.name, "' with ", param.count, " elements (",
-                  dtype_name(param.dtype), " ", shape_text(param.shape), ", gradient ",
-                  dtype_name(param.grad_dtype), ", group ", param.group, ", order ", param.order,
-                  ", owner ", param.owner, ", flags ", param.flags);
-    if (param.lr_scale != 1) lines += text(", lr_scale ", exact(param.lr_scale));
-    if (param.weight_decay) lines += text(", weight_decay ", exact(*param.weight_decay));
-    lines += ")\n";
-  }
-  for (size_t i = optim.sealed_buffers(); i < optim.buffers.size(); i++) {
-    const Buffer& buffer = optim.buffers[i];
-    lines += text("buffer '", buffer.name, "' with ", buffer.count, " elements (",
-                  dtype_name(buffer.dtype), " ", shape_text(buffer.shape), ")\n");
-  }
-  return lines;
-}
 
 Status check_bound(const Optimizer& optim) {
   for (const Param& param : optim.params) {
@@ -117,13 +80,6 @@ Status check_arenas(const Optimizer& optim) {
   }
   for (const Buffer& buffer : optim.buffers)
     ZERO_TRY(check_arena(optim, "buffer", buffer.name, buffer.data, buffer.bytes()));
-  return Status();
-}
-
-Status allocate_tables(Call& call, const Optimizer& optim, std::shared_ptr<Arena>& out) {
-  if (!optim.comm->direct() || optim.world() == 1) return Status();
-  const size_t bytes = table_bytes(std::max<size_t>(1, optim.params.size()));
-  out = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
   return Status();
 }
 
@@ -208,6 +164,15 @@ uint32_t common_flags(std::span<const EntryRecord> all) {
   return flags;
 }
 
+/// Announcements are a rank's own, unless a step has begun.
+Phase agreed_phase(const Optimizer& optim) {
+  return optim.phase == Phase::reducing ? Phase::open : optim.phase;
+}
+
+const char* phase_name(Phase phase) {
+  return phase == Phase::reduced ? "reduced" : phase == Phase::begun ? "a step has begun" : "open";
+}
+
 EntryRecord record_of(const Optimizer& optim, const StepMemory& memory, const Entry& entry,
                       const std::string& lines) {
   EntryRecord record;
@@ -215,7 +180,7 @@ EntryRecord record_of(const Optimizer& optim, const StepMemory& memory, const En
   record.sealed = optim.sealed_params() + optim.sealed_buffers();
   record.version = memory.version;
   record.round = memory.round;
-  record.reduced = optim.phase == Phase::reduced;
+  record.phase = agreed_phase(optim);
   record.frozen = optim.frozen_hash();
   if (!entry.grads || memory.all_present) record.flags |= kAllPresent;
   record.agreed = hash128(bytes_of(lines));
@@ -234,7 +199,8 @@ bool place_early(Optimizer& optim, StepMemory& memory, const Entry& entry) {
 }
 
 uint32_t wanted_flags(const Optimizer& optim, const StepMemory& memory, const Entry& entry) {
-  return (entry.grads && wants_staging(optim, memory) ? kWantsStaging : 0u) |
+  const bool stages = entry.grads || entry.begins;
+  return (stages && wants_staging(optim, memory) ? kWantsStaging : 0u) |
          (wants_outbox(optim, memory) ? kWantsOutbox : 0u);
 }
 
@@ -252,7 +218,7 @@ Agreement compare(std::span<const EntryRecord> all) {
     agreement.unsealed = agreement.unsealed || record.sealed != record.registered ||
                          record.registered != all[0].registered;
     agreement.all_present = agreement.all_present && (record.flags & kAllPresent) != 0;
-    agreement.same = agreement.same && record.reduced == all[0].reduced &&
+    agreement.same = agreement.same && record.phase == all[0].phase &&
                      record.frozen == all[0].frozen && record.agreed == all[0].agreed;
     agreement.wanted |= record.flags & (kWantsStaging | kWantsOutbox);
   }
@@ -270,7 +236,8 @@ bool sums_fit_gradients(const Optimizer& optim) {
 /// What was lacking is made by all ranks together, and then every rank's placements can be read.
 Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry,
                   uint32_t wanted, EntryRecord& mine, std::span<EntryRecord> all) {
-  if (!entry.grads) forget_grads(optim, memory);  // of a call before, whose staging may be gone
+  if (!entry.grads && !entry.begins)
+    forget_grads(optim, memory);  // of a call before, whose staging may be gone
   ZERO_TRY(allocate_wanted(call, optim, memory, wanted));
   Status placed;
   if (!place(optim, memory)) placed = Status(ZERO_ERR_INTERNAL, "staging is missing");
@@ -299,49 +266,11 @@ void adopt(StepMemory& memory, std::span<const EntryRecord> all) {
   for (const EntryRecord& record : all) memory.versions.push_back(record.version);
 }
 
-/// Who has returned may write shared parameters, so all have read them.
-Status all_have_masters(Call& call, const Optimizer& optim) {
-  return optim.has_masters() ? call.vote("masters", Status()) : Status();
-}
-
 }  // namespace
 
 StepMemory& step_memory(Optimizer& optim) {
   if (optim.step_memory == nullptr) optim.step_memory = std::make_shared<StepMemory>();
   return *static_cast<StepMemory*>(optim.step_memory.get());
-}
-
-Status seal(Call& call, Optimizer& optim) {
-  os().reached("seal.begin");
-  ZERO_TRY(call.agree("seal", "the registration differs", registration_lines(optim)));
-  StepMemory& memory = step_memory(optim);
-  Result<Optimizer::Seal> prepared = optim.prepare_seal();
-  ZERO_TRY(call.vote("seal: allocate", prepared.ok() ? Status() : prepared.failure()));
-  std::shared_ptr<Arena> tables;
-  ZERO_TRY(allocate_tables(call, optim, tables));
-  os().reached("seal.prepared");
-  optim.commit_seal(std::move(prepared).value());
-  if (tables != nullptr) {
-    memory.tables = std::move(tables);
-    optim.counters.control_bytes = static_cast<int64_t>(memory.tables->bytes());
-  }
-  forget_places(optim, memory);
-  os().reached("seal.done");
-  return all_have_masters(call, optim);
-}
-
-void forget_places(Optimizer& optim, StepMemory& memory) {
-  memory.placements.clear();
-  memory.staging.reset();
-  memory.outbox.reset();
-  memory.outbox_used = false;
-  optim.counters.staging_bytes = 0;
-  drop_views(memory);
-}
-
-Status retake_masters(Call& call, Optimizer& optim) {
-  if (optim.has_masters()) optim.take_masters();
-  return all_have_masters(call, optim);
 }
 
 Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
@@ -368,9 +297,9 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   const Agreement agreement = compare(all);
   if (agreement.unsealed) ZERO_TRY(seal(call, optim));
   if (!agreement.same) {
-    ZERO_TRY(call.agree("settings", "settings or arguments differ",
-                        text("phase ", optim.phase == Phase::reduced ? "reduced" : "open", "\n",
-                             optim.trainable_lines(), lines)));
+    ZERO_TRY(call.agree(
+        "settings", "settings or arguments differ",
+        text("phase ", phase_name(agreed_phase(optim)), "\n", optim.trainable_lines(), lines)));
   }
   optim.state_sets.clear();
   if (agreement.unsealed || agreement.wanted != 0) {
@@ -380,7 +309,11 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   if (!entry.grads) return Status();
   memory.grads_in_place = memory.grads_in_place && agreement.all_present;
   const std::vector<bool> before = memory.present;
-  ZERO_TRY(agree_presence(call, optim, memory, agreement.all_present));
+  if (Status present = agree_presence(call, optim, memory, agreement.all_present); !present.ok()) {
+    // A step that began with no gradient to come was no step.
+    if (optim.phase == Phase::begun && !optim.comm->aborted()) give_up_begun(optim, memory);
+    return present;
+  }
   if (entry.adds) add_presence(memory, before);
   const bool needs_reduced =
       !optim.comm->direct() || !agreement.all_present || memory.accumulates ||

@@ -135,6 +135,7 @@ struct StepMemory : StepLayout {
   std::vector<std::byte*> grads;
   bool all_present = false;           // of what is trained
   std::vector<void*> given;           // what the call gave; empty: the registered ones
+  bool grads_announced = false;       // some may not be what was given
   uint64_t grads_from_addresses = 0;  // Optimizer::addresses when they were taken, 0: none were
 
   std::vector<Placement> placements;  // this rank's

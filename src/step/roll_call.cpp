@@ -30,7 +30,7 @@ struct Terms {
   uint64_t params;
   uint64_t settings;
   uint64_t owners;
-  uint64_t reduced;
+  Phase phase;
   LossScale loss_scale;
 };
 
@@ -47,7 +47,7 @@ std::string pack(const Optimizer& optim, const Arguments& arguments) {
               .params = frozen.size(),
               .settings = settings.size(),
               .owners = arguments.owners.size(),
-              .reduced = optim.phase == Phase::reduced,
+              .phase = optim.phase == Phase::reducing ? Phase::open : optim.phase,
               .loss_scale = optim.loss_scale};
   terms.arguments.words = nullptr;
   terms.arguments.owners = {};
@@ -63,7 +63,7 @@ std::string pack(const Optimizer& optim, const Arguments& arguments) {
 /// Settings as if this rank's caller had made the changes that the others made since it joined.
 /// What does not fit stays: the call itself then says what differs.
 void adopt(Optimizer& optim, const Terms& terms, const char* frozen, const char* settings) {
-  if (terms.reduced == 0) optim.phase = Phase::open;
+  if (terms.phase == Phase::open) (void)drop_grads(optim);
   optim.loss_scale = terms.loss_scale;
   if (terms.params == optim.params.size() && optim.phase == Phase::open) {
     for (size_t i = 0; i < optim.params.size(); i++) {
@@ -154,7 +154,8 @@ void count(Optimizer& optim, std::span<const Record> all) {
     optim.joined[rank] = all[rank].joined != 0;
     if (all[rank].joined == 0 || all[rank].contributes != 0) contributors++;
   }
-  if (optim.options.uneven_inputs == ZERO_UNEVEN_ACTIVE && optim.phase != Phase::reduced)
+  const bool begins = optim.phase == Phase::open || optim.phase == Phase::reducing;
+  if (optim.options.uneven_inputs == ZERO_UNEVEN_ACTIVE && begins)
     optim.contributors = contributors;
 }
 

@@ -27,8 +27,13 @@ Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads);
 Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm,
                       const Grads& grads = {});
 Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Grads& grads = {});
+/// Begin a step: its settings are fixed, and gradients that all ranks announce are used at once.
+/// `local`: this rank's own reason to refuse.
+Status step_begin(Call& call, Optimizer& optim, int32_t flags, Status local = {});
 /// Returns ZERO_SKIPPED as a code with ok() false when all ranks skipped.
 Result<Code> step(Call& call, Optimizer& optim, const Grads& grads);
+/// ZERO_ERR_STATE where a step has begun that may have made updates.
 Status drop_grads(Optimizer& optim);
+Status drop_begun(Optimizer& optim);
 
 }  // namespace zero

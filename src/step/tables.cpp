@@ -115,8 +115,8 @@ Status check_given(const Optimizer& optim, void* const* given, size_t count) {
 Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count) {
   const size_t params = optim.params.size();
   ZERO_TRY(check_count(optim, given, count));
-  const bool reducing = optim.phase == Phase::reducing;
-  if (!reducing && memory.grads_from_addresses == optim.addresses &&
+  const bool reducing = optim.announces();
+  if (!reducing && !memory.grads_announced && memory.grads_from_addresses == optim.addresses &&
       std::equal(given, given + count, memory.given.begin(), memory.given.end())) {
     return Status();
   }
@@ -134,6 +134,7 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
   if (reducing && grads == memory.grads && memory.grads_from_addresses == optim.addresses)
     return Status();
   memory.grads = std::move(grads);
+  memory.grads_announced = reducing;
   memory.all_present = all_present;
   memory.given.assign(given, given + count);
   memory.grads_from_addresses = optim.addresses;

@@ -220,11 +220,22 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
 
 void drop_views(StepMemory& memory) { memory.views_addresses = 0; }
 
+/// What the backward left of an owned segment to be updated.
+Segment rest_of(const StepMemory& memory, Segment segment, size_t number) {
+  if (!updates_early(memory)) return segment;
+  const int64_t done = memory.backward->done(number);
+  segment.first += done;
+  segment.share += done;
+  segment.count -= done;
+  return segment;
+}
+
 Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sources) {
-  if (memory.views_addresses == optim.addresses && memory.views_versions == memory.versions &&
-      memory.views_presence == memory.presence && memory.views_present == memory.present &&
-      memory.views_in_place == in_place && memory.views_none == memory.none &&
-      memory.views_accumulates == memory.accumulates &&
+  const bool all = !updates_early(memory);
+  if (all && memory.views_addresses == optim.addresses &&
+      memory.views_versions == memory.versions && memory.views_presence == memory.presence &&
+      memory.views_present == memory.present && memory.views_in_place == in_place &&
+      memory.views_none == memory.none && memory.views_accumulates == memory.accumulates &&
       memory.views_early == (early(memory) != nullptr) && sources) {
     return Status();
   }
@@ -237,7 +248,10 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
   memory.source_width = reduces_alone(optim, memory) ? 1 : static_cast<size_t>(optim.world());
   const size_t own_source = memory.source_width == 1 ? 0 : static_cast<size_t>(optim.comm->rank());
   Classes classes(memory);
-  for (const Segment& segment : optim.segments()) {
+  const std::vector<Segment>& segments = optim.segments();
+  for (size_t i = 0; i < segments.size(); i++) {
+    const Segment segment = rest_of(memory, segments[i], i);
+    if (segment.count == 0) continue;
     View view{segment, classes.of(optim, segment.param, sources), nullptr};
     ZERO_TRY(add_targets(optim, memory, segment));
     if (sources) {
@@ -255,6 +269,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
   join(optim, memory, false, memory.from_reduced);
   memory.cut =
       optim.options.rule->trust != nullptr ? cut_params(optim, memory) : std::vector<int64_t>();
+  if (!all) return Status();
   memory.views_addresses = optim.addresses;
   memory.views_versions = memory.versions;
   memory.views_presence = memory.presence;

@@ -191,6 +191,25 @@ static void step(void) {
   CHECK(result.step == 3 && result.skipped == 0 && result.clip_factor == 1);
 }
 
+static void begun_step(void) {
+  zero_statistics before, after;
+  zero_step_options options;
+  CHECK_STATUS(ZERO_OK, zero_statistics_init(&before, sizeof before));
+  CHECK_STATUS(ZERO_OK, zero_statistics_init(&after, sizeof after));
+  CHECK_STATUS(ZERO_OK, zero_stats(g_optim, &before));
+  CHECK_STATUS(ZERO_OK, zero_step_options_init(&options, sizeof options));
+  options.reduce_flags = ZERO_REDUCE_ACCUMULATE;
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_step_begin(g_optim, &options));
+  CHECK_STATUS(ZERO_OK, zero_step_begin(g_optim, NULL));
+  CHECK_REFUSED(ZERO_ERR_STATE, "a step has begun", zero_group_set(g_optim, 0, "lr", 1));
+  gradients(0);
+  CHECK_STATUS(ZERO_OK, zero_grad_ready(g_optim, 0, g_grads, NULL));
+  CHECK_STATUS(ZERO_ERR_STATE, zero_drop_grads(g_optim));
+  CHECK_STATUS(ZERO_OK, zero_step(g_optim, NULL));
+  CHECK_STATUS(ZERO_OK, zero_stats(g_optim, &after));
+  CHECK(after.steps == before.steps + 1 && after.early_updates >= before.early_updates);
+}
+
 static void given_gradients(void) {
   void *grads[2] = {NULL, NULL};
   zero_step_options options;
@@ -231,7 +250,7 @@ static void single_tensors(void) {
                zero_state_gather(g_optim, 0, "momentum_buffer", ZERO_ALL_RANKS, back, WEIGHTS));
   CHECK(memcmp(back, values, sizeof back) == 0);
   CHECK_STATUS(ZERO_OK, zero_state_get_scalar(g_optim, ZERO_ALL_PARAMS, "step", &number));
-  CHECK(number == 4);
+  CHECK(number == 5);
   CHECK_STATUS(ZERO_OK, zero_state_set_scalar(g_optim, 0, "step", 3));
   gradients(2);
   CHECK_REFUSED(ZERO_ERR_STATE, "reduced", zero_grad_get(g_optim, 0, 0, 1, back));
@@ -314,7 +333,7 @@ static void load(void) {
   CHECK(lr == 0.25);
   CHECK_STATUS(ZERO_OK, zero_result_init(&result, sizeof result));
   CHECK(zero_step_result(g_optim, &result) >= 0);
-  CHECK(result.step == 4);
+  CHECK(result.step == 5);
 
   zero_load_options options;
   CHECK_STATUS(ZERO_OK, zero_load_options_init(&options, sizeof options));
@@ -468,7 +487,7 @@ static void statistics(void) {
   CHECK_STATUS(ZERO_OK, zero_statistics_init(&stats, sizeof stats));
   CHECK_STATUS(ZERO_OK, zero_stats(g_optim, &stats));
   CHECK(stats.parameter_elements == WEIGHTS + BIASES && stats.owned_elements == WEIGHTS + BIASES);
-  CHECK(stats.steps == 4 && stats.skipped == 0);
+  CHECK(stats.steps == 5 && stats.skipped == 0);
 }
 
 static void aborted(void) {
@@ -478,7 +497,7 @@ static void aborted(void) {
   CHECK_STATUS(ZERO_ERR_ABORTED, zero_comm_barrier(g_comm));
   CHECK_STATUS(ZERO_OK, zero_failure_init(&failure, sizeof failure));
   CHECK_STATUS(ZERO_OK, zero_comm_failure(g_comm, &failure));
-  CHECK(failure.status == ZERO_ERR_ABORTED && failure.step == 4 && failure.params_consistent == 1);
+  CHECK(failure.status == ZERO_ERR_ABORTED && failure.step == 5 && failure.params_consistent == 1);
   CHECK(strstr(failure.text, "enough") != NULL);
 }
 
@@ -496,7 +515,7 @@ static void free_in_any_order(void) {
 int main(void) {
   char parent[] = "/tmp/zero-c-api-XXXXXX", command[128];
   if (mkdtemp(parent) == NULL) return 1;
-  snprintf(g_directory, sizeof g_directory, "%s/step-4", parent);
+  snprintf(g_directory, sizeof g_directory, "%s/step-5", parent);
   phase("version", version);
   phase("comm", comm);
   phase("handles", handles);
@@ -504,6 +523,7 @@ int main(void) {
   phase("create", create);
   phase("register", add);
   phase("step", step);
+  phase("begun step", begun_step);
   phase("given gradients", given_gradients);
   phase("single tensors", single_tensors);
   phase("buffers", buffers);

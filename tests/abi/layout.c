@@ -218,6 +218,7 @@ int main(void) {
   FIELD(zero_statistics, save_seconds)
   FIELD(zero_statistics, load_seconds)
   FIELD(zero_statistics, early_elements)
+  FIELD(zero_statistics, early_updates)
   END()
 
   printf("\n}\n");

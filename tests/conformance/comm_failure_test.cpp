@@ -165,7 +165,7 @@ TEST_P(Conformance, an_abort_inside_a_call_ends_it) {
   run([&](const Seat& seat) {
     EXPECT_OK(barrier(seat));
     seat->steps_done = 5;
-    seat->publishing = true;
+    seat->publishing = 1;
     Call call = begin(seat, Operation::step, 1);
     EXPECT_OK(call.vote("before", {}));  // all are inside
     const bool alone = GetParam().backend != Backend::local;

@@ -271,6 +271,27 @@ TEST(JoinCalls, a_rank_that_cannot_join_is_told_so_and_named_to_the_others) {
   }
 }
 
+TEST(JoinCalls, a_rank_cannot_join_between_the_begin_of_a_step_and_its_end) {
+  const Uneven run{.world = 3};
+  const Plain model = first_step(run);
+  for (const CommKind kind : kCommKinds) {
+    on_seats(kind, run, [&](Seat& seat, int rank) {
+      EXPECT_EQ(zero_step_begin(seat.optim(), nullptr), ZERO_OK) << last();
+      seat.fill(0);
+      if (rank == kJoined) {
+        EXPECT_EQ(zero_join(seat.optim(), nullptr, nullptr), ZERO_ERR_STATE);
+        EXPECT_TRUE(says("a step has begun"));
+      } else {
+        EXPECT_EQ(seat.step(), ZERO_ERR_PEER);
+        EXPECT_TRUE(says("zero_join: a step has begun"));
+      }
+      EXPECT_EQ(seat.step(), ZERO_OK) << last();
+      EXPECT_EQ(seat.join(), 2) << last();
+      EXPECT_TRUE(seat.equals(model.params()));
+    });
+  }
+}
+
 TEST(JoinCalls, a_rank_waits_in_zero_join_for_one_that_could_not_join) {
   const Uneven run{.world = 2};
   for (const CommKind kind : kCommKinds) {

@@ -95,6 +95,26 @@ TEST(JoinTraining, announced_gradients_and_micro_batches_equal_one_process) {
   }
 }
 
+// Without announcements of a rank that has joined nothing is updated before the step's end.
+TEST(JoinTraining, steps_that_begin_before_the_backward_equal_one_process) {
+  for (size_t turn = 0; turn < 30; turn++) {
+    for (const CommKind comm : kCommKinds) {
+      Training training = uneven(turn);
+      training.begins = true;
+      training.announces = turn % 3 == 0 ? 4 : 1000;
+      training.delays = turn % 4 == 0;
+      training.missing = turn % 7 == 0;
+      training.toggled = turn % 7 == 1;
+      training.loss_scale = turn % 5 == 0 ? 12.5 : 1;
+      training.dtypes = kKinds[turn % kKinds.size()].dtypes;
+      training.master = kKinds[turn % kKinds.size()].master;
+      expect_equals_reference(training, run(training, RankKind::threads, comm),
+                              "turn " + std::to_string(turn) + ", " + name_of(comm));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // What has joined agrees on skipping, and has the same scale when all go on.
 TEST(JoinTraining, a_dynamic_loss_scale_backs_off_and_grows_on_ranks_that_joined_too) {
   for (const CommKind kind : kCommKinds) {

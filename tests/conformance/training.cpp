@@ -299,6 +299,13 @@ std::vector<void*> backward(const Training& run, const Memory& memory, int rank,
   return pointers;
 }
 
+zero_status begin(zero_optim* optim, int32_t flags) {
+  zero_step_options options;
+  zero_step_options_init(&options, sizeof options);
+  options.reduce_flags = flags;
+  return zero_step_begin(optim, &options);
+}
+
 /// Announce some of them, each rank others and in its own order.
 zero_status announce(const Training& run, zero_optim* optim, const std::vector<void*>& pointers,
                      int rank, int step) {
@@ -404,6 +411,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
                                     : ZERO_REDUCE_MEAN;
     const int32_t flags = how | (run.micro_batches > 1 ? ZERO_REDUCE_ACCUMULATE : 0);
     const int last = (step + 1) * run.micro_batches - 1;
+    if (run.begins && failed(begin(handles.optim, flags), "begin")) return out;
     std::vector<void*> pointers;
     void* const* given = nullptr;
     size_t count = 0;

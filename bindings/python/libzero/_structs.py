@@ -286,6 +286,7 @@ class Statistics(Struct):
         ("save_seconds", c.c_double),
         ("load_seconds", c.c_double),
         ("early_elements", c.c_int64),
+        ("early_updates", c.c_int64),
     ]
 
 

@@ -59,6 +59,7 @@ class Statistics:
     save_seconds: float
     load_seconds: float
     early_elements: int
+    early_updates: int
 
 
 class Group:
@@ -317,6 +318,16 @@ class Optimizer(Ranks, StateAccess):
         nothing is reduced."""
         limit = _values.double(max_value, "max_value")
         lib().zero_clip_grad_value(self._handle.open(), limit, None)
+
+    def step_begin(self, reduction: str = "mean") -> None:
+        """Begin a step before the backward: settings are fixed now, and a parameter whose gradient
+        every rank has announced by grad_ready is updated at once, on a local comm. So it is neither
+        read nor written from its announcement until step() returns, which does the rest, with the
+        same bits. ZERO_ERR_STATE with max_grad_norm, a dynamic loss scale, nonfinite "skip" and
+        "error", LAMB and LARS, which need all gradients first."""
+        options = _abi.create(_structs.StepOptions)
+        options.reduce_flags = _reduce_flags(reduction, False)
+        lib().zero_step_begin(self._handle.open(), c.byref(options))
 
     @property
     def loss_scale(self) -> float:

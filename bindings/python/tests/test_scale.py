@@ -63,6 +63,23 @@ class ScaleTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "shape"):
             model.optimizer.grad_ready(0, (c.c_float * 3)())
 
+    def test_a_step_begins_before_its_gradients_come(self) -> None:
+        model = Model()
+        before = model.optimizer.stats()
+        model.optimizer.step_begin()
+        with self.assertRaisesRegex(libzero.ZeroError, "a step has begun"):
+            model.optimizer.step_begin()
+        model.optimizer.grad_ready("w", (c.c_float * 4)(1, 2, 3, 4))
+        with self.assertRaisesRegex(libzero.ZeroError, "announced"):
+            model.optimizer.drop_grads()
+        self.assertTrue(model.optimizer.step())
+        self.assertEqual(list(model.data), [0, -1, -2, -3])
+        after = model.optimizer.stats()
+        self.assertEqual(after.steps, before.steps + 1)
+        self.assertIn(after.early_updates, (0, 4))
+        with self.assertRaisesRegex(libzero.ZeroError, "max_grad_norm is 1"):
+            Model(max_grad_norm=1.0).optimizer.step_begin()
+
     def test_the_owner_adds_up_micro_batches(self) -> None:
         model = Model()
         model.grad[:] = (1, 2, 3, 4)

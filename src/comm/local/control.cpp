@@ -69,7 +69,7 @@ void Control::format(std::byte* segment, int32_t world, const Generation& genera
 }
 
 void Control::set_step(const std::atomic<int64_t>* steps_done,
-                       const std::atomic<bool>* publishing) {
+                       const std::atomic<int32_t>* publishing) {
   steps_done_ = steps_done;
   publishing_ = publishing;
 }
@@ -327,7 +327,7 @@ Failure Control::failure() const {
   const uint32_t word = header().abort.load(std::memory_order_acquire);
   Failure failure;
   if (word == 0) return failure;
-  const bool publishing = publishing_ && publishing_->load();
+  const bool publishing = publishing_ && publishing_->load() > 0;
   if (word > static_cast<uint32_t>(world_)) {
     failure.code = ZERO_ERR_COMM;
     failure.params_consistent = !publishing;
@@ -358,7 +358,7 @@ Failure Control::make_failure(Code code, int32_t rank, const Patience& where,
   failure.code = where.code != ZERO_OK ? where.code : code;
   failure.rank = rank;
   failure.step = steps_done_ ? steps_done_->load() : 0;
-  failure.params_consistent = !(publishing_ && publishing_->load());
+  failure.params_consistent = !(publishing_ && publishing_->load() > 0);
   failure.phase = text(where.operation, ": ", where.phase);
   failure.text = text(failure.phase, ": ", sentence);
   return failure;

@@ -54,7 +54,7 @@ class Control {
   Status check(const Patience& where);
 
   /// What to tell about this seat in a cause of its making.
-  void set_step(const std::atomic<int64_t>* steps_done, const std::atomic<bool>* publishing);
+  void set_step(const std::atomic<int64_t>* steps_done, const std::atomic<int32_t>* publishing);
 
   void note_progress() { slot(rank_).progress.fetch_add(1, std::memory_order_relaxed); }
 
@@ -109,7 +109,7 @@ class Control {
   uint64_t sequence_ = 0;    // of this seat's last exchange
   uint64_t broadcasts_ = 0;  // pieces so far
   const std::atomic<int64_t>* steps_done_ = nullptr;
-  const std::atomic<bool>* publishing_ = nullptr;
+  const std::atomic<int32_t>* publishing_ = nullptr;
 
   // This seat's cause: may be written anew until the abort word or a decision names it.
   std::mutex cause_mutex_;

@@ -378,6 +378,7 @@ pub struct zero_statistics {
     pub save_seconds: f64,
     pub load_seconds: f64,
     pub early_elements: i64,
+    pub early_updates: i64,
 }
 
 unsafe extern "C" {
@@ -547,6 +548,10 @@ unsafe extern "C" {
         options: *mut zero_step_options,
         struct_size: usize,
     ) -> zero_status;
+    pub fn zero_step_begin(
+        optim: *mut zero_optim,
+        options: *const zero_step_options,
+    ) -> zero_status;
     pub fn zero_step(optim: *mut zero_optim, options: *const zero_step_options) -> zero_status;
     pub fn zero_result_init(result: *mut zero_result, struct_size: usize) -> zero_status;
     pub fn zero_step_result(optim: *const zero_optim, result: *mut zero_result) -> zero_status;
@@ -706,6 +711,6 @@ mod layout {
     const _: () =
         assert!(size_of::<zero_plan>() == 64 && offset_of!(zero_plan, grad_arena_bytes) == 56);
     const _: () = assert!(
-        size_of::<zero_statistics>() == 144 && offset_of!(zero_statistics, early_elements) == 136
+        size_of::<zero_statistics>() == 152 && offset_of!(zero_statistics, early_updates) == 144
     );
 }

@@ -240,6 +240,20 @@ impl Optim {
         check(unsafe { sys::zero_grad_ready(self.token(), param, grad, ptr::null_mut()) }).map(drop)
     }
 
+    /// Begin a step before the backward: settings are fixed now, and a parameter whose gradient every rank has
+    /// announced is updated at once, on a local comm; [`step`](Optim::step) does the rest. Refused where all gradients
+    /// are needed before any update (norms, skips, trust ratios). Collective.
+    ///
+    /// # Safety
+    ///
+    /// From its announcement by [`grad_ready`](Optim::grad_ready) until the step has returned, a parameter is neither
+    /// read nor written, whoever has been lent it.
+    pub unsafe fn step_begin(&mut self, how: Reduction) -> Result<()> {
+        let options = sys::zero_step_options { reduce_flags: Reduce::from(how).flags(), ..init() };
+        // SAFETY: the token is checked, and the rest is the caller's promise.
+        check(unsafe { sys::zero_step_begin(self.token(), &options) }).map(drop)
+    }
+
     /// Sum the registered gradients over the ranks, to their owners. Collective.
     pub fn reduce_grads(&mut self, how: impl Into<Reduce>) -> Result<()> {
         // SAFETY: no addresses are given.

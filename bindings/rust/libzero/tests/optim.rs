@@ -169,6 +169,24 @@ fn an_announced_gradient_is_the_one_that_counts() {
 }
 
 #[test]
+fn a_step_begins_before_its_gradients_come() {
+    let mut optim = Optim::new(&solo(), &sgd()).unwrap();
+    optim.add(&[Shape::new("w", &[2])], &[]).unwrap();
+    let mut announced = [3.0f32, 4.0];
+    let address = announced.as_mut_ptr().cast();
+    // SAFETY: nothing reads parameters until the step has returned.
+    unsafe { optim.step_begin(Reduction::Sum) }.unwrap();
+    // SAFETY: likewise.
+    assert!(unsafe { optim.step_begin(Reduction::Sum) }.is_err());
+    // SAFETY: nothing writes `announced` until the step has returned.
+    unsafe { optim.grad_ready(0, address) }.unwrap();
+    assert!(optim.drop_grads().is_err());
+    optim.step().unwrap();
+    assert_eq!(optim.result().unwrap().step, 1);
+    assert_ne!(optim.lend().unwrap().0[0][0], 0.0);
+}
+
+#[test]
 fn the_owner_adds_up_micro_batches() {
     let mut optim = Optim::new(&solo(), &sgd()).unwrap();
     optim.add(&[Shape::new("w", &[2])], &[]).unwrap();

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// zero_step_begin: the first half of a step whose updates are made while gradients come.
+#include "base/os.h"
+#include "base/text.h"
+#include "step/backward.h"
+#include "step/enter.h"
+#include "step/take.h"
+#include "step/views.h"
+
+namespace zero {
+namespace {
+
+/// What must know all gradients before the first update is no part of such a step.
+Status check_options(const OptimizerOptions& options) {
+  const auto refused = [](const std::string& what) {
+    return Status(ZERO_ERR_STATE,
+                  what +
+                      ", which needs all gradients before the first update: zero_step without "
+                      "zero_step_begin does that");
+  };
+  if (options.max_grad_norm > 0) return refused(text("max_grad_norm is ", options.max_grad_norm));
+  if (options.loss_scale.dynamic()) return refused("the loss scale is dynamic");
+  if (options.nonfinite != ZERO_NONFINITE_IGNORE)
+    return refused(text("nonfinite is ", options.nonfinite, ", not ZERO_NONFINITE_IGNORE"));
+  if (options.custom != nullptr)
+    return refused(text(options.rule->name, " is a function of the caller's"));
+  if (options.rule->trust != nullptr)
+    return refused(text(options.rule->name, " takes norms of whole tensors"));
+  return Status();
+}
+
+Status check(const Optimizer& optim, int32_t flags) {
+  ZERO_TRY(optim.check_params());
+  ZERO_TRY(optim.check_loaded());
+  ZERO_TRY(optim.check_open());
+  ZERO_TRY(check_flags(flags));
+  if ((flags & ZERO_REDUCE_ACCUMULATE) != 0)
+    return Status(
+        ZERO_ERR_ARGUMENT,
+        "ZERO_REDUCE_ACCUMULATE adds up micro-batches before a step, and this one begins");
+  if (optim.frozen() == optim.params.size())
+    return Status(ZERO_ERR_STATE, "every parameter is frozen: there is nothing to train");
+  return check_options(optim.options);
+}
+
+/// Whatever may fail on one rank alone. On comms that are not direct nothing is done early.
+Status prepare(Optimizer& optim, StepMemory& memory, int32_t flags) {
+  ZERO_TRY(optim.allocate_slots());
+  if (!optim.comm->direct()) return Status();
+  ZERO_TRY(make_views(optim, memory, false, false));
+  if (memory.backward == nullptr) memory.backward = std::make_unique<Backward>(optim, memory);
+  return memory.backward->begin_updates(factor_of(optim, flags));
+}
+
+}  // namespace
+
+Status step_begin(Call& call, Optimizer& optim, int32_t flags, Status local) {
+  StepMemory& memory = step_memory(optim);
+  Entry entry;
+  entry.local = std::move(local);
+  entry.begins = true;
+  entry.args = text("reduce flags ", flags, "\n");
+  if (entry.local.ok()) entry.local = check(optim, flags);
+  if (entry.local.ok()) entry.local = take(optim, memory, {nullptr, 0, flags}, false);
+  ZERO_TRY(enter(call, optim, memory, std::move(entry)));
+  const Status ready = prepare(optim, memory, flags);
+  os().reached("begin.before");
+  const Status agreed = call.vote("ready", ready);
+  if (!agreed.ok()) {
+    if (memory.backward != nullptr) memory.backward->forget();
+    return agreed;
+  }
+  os().reached("begin.after");
+  memory.flags = flags;
+  optim.phase = Phase::begun;
+  return Status();
+}
+
+Status drop_begun(Optimizer& optim) {
+  StepMemory& memory = step_memory(optim);
+  if (memory.backward != nullptr && memory.backward->announced())
+    return Status(ZERO_ERR_STATE,
+                  "gradients of the step that has begun are announced, and updates may be made: "
+                  "zero_step ends it");
+  if (memory.backward != nullptr) memory.backward->settle();
+  give_up_begun(optim, memory);
+  return Status();
+}
+
+}  // namespace zero

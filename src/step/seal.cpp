@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/seal.h"
+
+#include "base/os.h"
+#include "base/text.h"
+#include "step/tables.h"
+#include "step/views.h"
+
+namespace zero {
+namespace {
+
+/// A difference of one bit must show.
+std::string exact(double value) { return text(hex_double(value), " (", value, ")"); }
+
+std::string shape_text(std::span<const int64_t> shape) {
+  std::string sizes;
+  for (const int64_t size : shape) sizes += text(sizes.empty() ? "" : "x", size);
+  return text("[", sizes, "]");
+}
+
+std::string registration_lines(const Optimizer& optim) {
+  const OptimizerOptions& o = optim.options;
+  std::string lines = text(
+      "optimizer ", o.rule->name, ", partition ", o.partition, ", bucket_bytes ", o.bucket_bytes,
+      ", max_grad_norm ", exact(o.max_grad_norm), ", grad_norm_type ", exact(o.grad_norm_type),
+      ", nonfinite ", o.nonfinite, ", master ", o.master, ", uneven_inputs ", o.uneven_inputs,
+      ", wire_dtype ", dtype_name(o.wire), ", predivide_factor ", exact(o.predivide_factor),
+      ", share_dtype ", dtype_name(o.share), ", growth_factor ", exact(o.loss_scale.growth_factor),
+      ", backoff_factor ", exact(o.loss_scale.backoff_factor), ", growth_interval ",
+      o.loss_scale.growth_interval, o.loss_scale.dynamic() ? ", dynamic loss scale\n" : "\n");
+  if (o.custom != nullptr) lines += o.custom->line();
+  for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
+    const Param& param = optim.params[i];
+    lines += text("parameter '", param.name, "' with ", param.count, " elements (",
+                  dtype_name(param.dtype), " ", shape_text(param.shape), ", gradient ",
+                  dtype_name(param.grad_dtype), ", group ", param.group, ", order ", param.order,
+                  ", owner ", param.owner, ", flags ", param.flags);
+    if (param.lr_scale != 1) lines += text(", lr_scale ", exact(param.lr_scale));
+    if (param.weight_decay) lines += text(", weight_decay ", exact(*param.weight_decay));
+    lines += ")\n";
+  }
+  for (size_t i = optim.sealed_buffers(); i < optim.buffers.size(); i++) {
+    const Buffer& buffer = optim.buffers[i];
+    lines += text("buffer '", buffer.name, "' with ", buffer.count, " elements (",
+                  dtype_name(buffer.dtype), " ", shape_text(buffer.shape), ")\n");
+  }
+  return lines;
+}
+
+Status allocate_tables(Call& call, const Optimizer& optim, std::shared_ptr<Arena>& out) {
+  if (!optim.comm->direct()) return Status();
+  const size_t bytes = table_bytes(std::max<size_t>(1, optim.params.size()));
+  out = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
+  return Status();
+}
+
+/// Who has returned may write shared parameters, so all have read them.
+Status all_have_masters(Call& call, const Optimizer& optim) {
+  return optim.has_masters() ? call.vote("masters", Status()) : Status();
+}
+
+}  // namespace
+
+Status seal(Call& call, Optimizer& optim) {
+  os().reached("seal.begin");
+  ZERO_TRY(call.agree("seal", "the registration differs", registration_lines(optim)));
+  StepMemory& memory = step_memory(optim);
+  Result<Optimizer::Seal> prepared = optim.prepare_seal();
+  ZERO_TRY(call.vote("seal: allocate", prepared.ok() ? Status() : prepared.failure()));
+  std::shared_ptr<Arena> tables;
+  ZERO_TRY(allocate_tables(call, optim, tables));
+  os().reached("seal.prepared");
+  optim.commit_seal(std::move(prepared).value());
+  if (tables != nullptr) {
+    memory.tables = std::move(tables);
+    optim.counters.control_bytes = static_cast<int64_t>(memory.tables->bytes());
+  }
+  forget_places(optim, memory);
+  os().reached("seal.done");
+  return all_have_masters(call, optim);
+}
+
+void forget_places(Optimizer& optim, StepMemory& memory) {
+  memory.placements.clear();
+  memory.staging.reset();
+  memory.outbox.reset();
+  memory.outbox_used = false;
+  optim.counters.staging_bytes = 0;
+  drop_views(memory);
+}
+
+Status retake_masters(Call& call, Optimizer& optim) {
+  if (optim.has_masters()) optim.take_masters();
+  return all_have_masters(call, optim);
+}
+
+}  // namespace zero

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is registered becomes a plan with state and tables, alike on every rank.
+#pragma once
+
+#include "comm/comm.h"
+#include "step/memory.h"
+
+namespace zero {
+
+/// Compare the registration over all ranks, fix the plan, and allocate state and tables. All ranks
+/// or none.
+Status seal(Call& call, Optimizer& optim);
+
+/// After the plan has changed: nothing lies where it did.
+void forget_places(Optimizer& optim, StepMemory& memory);
+
+/// Make the parameters, as they stand, every rank's masters, if there are any.
+Status retake_masters(Call& call, Optimizer& optim);
+
+}  // namespace zero

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+// zero_step_begin: parameters are updated while gradients come, and nobody can tell by their bits.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "equivalence.h"
+#include "support/scratch.h"
+#include "two_params.h"
+
+namespace zero::test {
+namespace {
+
+TEST(Begin, a_step_that_began_equals_one_process) {
+  size_t turn = 0;
+  for (const Kind& kind : kKinds) {
+    for (int world = 1; world <= max_world(); world++) {
+      for (const CommKind comm : kCommKinds) {
+        for (const int announces : {2, 1000}) {
+          turn++;
+          Training training = base(world);
+          training.begins = true;
+          training.announces = announces;
+          training.dtypes = kind.dtypes;
+          training.master = kind.master;
+          training.share_dtype = kind.share_dtype;
+          training.partition = static_cast<int32_t>(turn / 2 % 4);
+          training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
+                                      Where::per_rank_arenas}[turn / 3 % 4];
+          training.padded = turn % 2 == 0;
+          training.missing = turn % 3 == 0;
+          training.toggled = turn % 5 == 0;
+          training.own_settings = turn % 4 == 1;
+          training.names = {"lr"};
+          training.values = {0.003};
+          training.sum = turn % 7 == 0;
+          training.reduced = turn % 11 == 0 && !training.missing;
+          training.wire_dtype = turn % 5 == 1 ? ZERO_BFLOAT16 : 0;
+          training.loss_scale = turn % 6 == 0 ? 12.5 : 1;
+          training.predivide_factor = turn % 10 == 1 ? 8 : 1;
+          training.threads = turn % 9 == 0 ? 3 : 1;
+          if (turn % 4 < 2) training.deals = {0, 3, 4};
+          training.steps = 8;
+          expect_equals_reference(training, run(training, RankKind::threads, comm),
+                                  std::string(kind.name) + ", turn " + std::to_string(turn));
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+/// Orders and rhythms of legal announcements, while parameters change underneath.
+TEST(Begin, no_order_of_announcements_and_no_delay_changes_a_bit) {
+  Training training = base(3);
+  training.begins = true;
+  training.delays = true;
+  training.sizes = {5, 1100, 64, 2049};
+  training.steps = 3;
+  for (uint64_t seed = 0; seed < (full_run() ? 2000 : 400); seed++) {
+    training.world = 1 + static_cast<int>(seed % 4);
+    training.where = std::array{Where::arenas, Where::mixed, Where::per_rank_arenas}[seed % 3];
+    training.partition = static_cast<int32_t>(seed / 2 % 4);
+    training.announces = seed % 2 == 0 ? 1000 : 3;
+    training.missing = seed % 5 == 0;
+    training.seed = seed;
+    expect_equals_reference(training, as_threads(training), "seed " + std::to_string(seed));
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(Begin, every_rule_can_begin_but_those_that_need_whole_norms) {
+  for (const std::vector<Optimizer>& optimizers : {kOptimizers, kMoreOptimizers}) {
+    for (const Optimizer& optimizer : optimizers) {
+      Training training = base(2);
+      training.begins = true;
+      training.announces = 1000;
+      training.optimizer = optimizer.number;
+      training.names = optimizer.names;
+      training.values = optimizer.values;
+      training.steps = 5;
+      const bool whole =
+          optimizer.number == ZERO_OPTIMIZER_LAMB || optimizer.number == ZERO_OPTIMIZER_LARS;
+      const std::vector<Rank> ranks = as_threads(training);
+      if (whole) {
+        EXPECT_NE(ranks[0].error.find("takes norms of whole tensors"), std::string::npos)
+            << optimizer.name << ": " << ranks[0].error;
+      } else {
+        expect_equals_reference(training, ranks, optimizer.name);
+      }
+    }
+  }
+}
+
+TEST(Begin, parameters_are_new_on_every_rank_before_the_call_that_ends_the_first_step) {
+  on_two(CommKind::local, [](Rank2& self, int rank) {
+    for (int step = 1; step <= 3; step++) {
+      EXPECT_EQ(self.begin(), ZERO_OK) << last();
+      for (const size_t i : {size_t{1}, size_t{0}}) {
+        self.fill(i, static_cast<float>(rank + 1));
+        EXPECT_EQ(self.ready(static_cast<int64_t>(i)), ZERO_OK) << last();
+      }
+      EXPECT_TRUE(self.updates_all(step)) << "step " << step;
+      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_EQ(self.data[0][kElements - 1], -1.5f * static_cast<float>(step));
+      EXPECT_EQ(self.data[1][0], -1.5f * static_cast<float>(step));
+    }
+  });
+}
+
+TEST(Begin, a_sub_group_updates_its_own) {
+  on_ranks(CommKind::local, 4, [](zero_comm* comm, int rank) {
+    zero_comm* half = nullptr;
+    ASSERT_EQ(zero_comm_split(&half, comm, rank % 2, 0), ZERO_OK) << last();
+    {
+      Rank2 self(half);
+      EXPECT_EQ(self.begin(), ZERO_OK) << last();
+      self.fill(0, static_cast<float>(rank));
+      self.fill(1, 1);
+      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+      EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+      EXPECT_TRUE(self.updates_all(1));
+      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_EQ(self.data[0][7], rank % 2 == 0 ? -1.0f : -2.0f);
+      EXPECT_EQ(self.data[1][7], -1.0f);
+    }
+    zero_comm_free(half);
+  });
+}
+
+/// The rate is that of now, also after a load, and the first update is not lost.
+TEST(Begin, a_rate_that_is_set_or_loaded_holds_for_the_step_that_begins_next) {
+  const Scratch scratch;
+  on_two(CommKind::local, [&](Rank2& self, int) {
+    float at = 0;
+    const auto step = [&](float moves) {
+      EXPECT_EQ(self.begin(), ZERO_OK) << last();
+      self.fill(0, 1);
+      self.fill(1, 1);
+      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+      EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      at -= moves;
+      EXPECT_EQ(self.data[0][5], at);
+      EXPECT_EQ(self.data[1][5], at);
+    };
+    step(1);
+    EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "lr", 0), ZERO_OK);
+    step(0);
+    EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "lr", 0.25), ZERO_OK);
+    step(0.25f);
+    EXPECT_EQ(zero_state_save(self.optim(), (scratch / "saved").c_str(), nullptr), ZERO_OK);
+    EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "lr", 4), ZERO_OK);
+    step(4);
+    EXPECT_EQ(zero_state_load(self.optim(), (scratch / "saved").c_str(), nullptr), ZERO_OK);
+    at = -1.25f;
+    step(0.25f);
+  });
+}
+
+TEST(Begin, what_is_not_announced_or_absent_is_left_to_the_step) {
+  for (const CommKind kind : kCommKinds) {
+    on_two(kind, [](Rank2& self, int rank) {
+      EXPECT_EQ(self.begin(), ZERO_OK) << last();
+      self.fill(0, 4);
+      self.fill(1, 4);
+      if (rank == 0) {
+        EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+      }
+      EXPECT_EQ(zero_grad_ready(self.optim(), 1, nullptr, nullptr), ZERO_OK) << last();
+      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_EQ(self.data[0][1], -4);
+      EXPECT_EQ(self.data[1][1], 0);
+      double steps = 1;
+      EXPECT_EQ(zero_state_get_scalar(self.optim(), 1, "step", &steps), ZERO_OK);
+      EXPECT_EQ(steps, 0);
+    });
+  }
+}
+
+/// Gradients of infinity count, also those whose update was made early.
+TEST(Begin, elements_that_are_not_finite_are_counted) {
+  on_two(CommKind::local, [](Rank2& self, int) {
+    EXPECT_EQ(self.begin(), ZERO_OK) << last();
+    self.fill(0, 1);
+    self.fill(1, 1);
+    self.grad(0)[3] = self.grad(1)[4998] = INFINITY;
+    EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+    EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+    EXPECT_TRUE(self.updates_all(1));
+    EXPECT_EQ(self.step(), ZERO_OK) << last();
+    zero_result result;
+    zero_result_init(&result, sizeof result);
+    EXPECT_EQ(zero_step_result(self.optim(), &result), ZERO_OK);
+    EXPECT_EQ(result.nonfinite, 2);
+    EXPECT_EQ(result.step, 1);
+  });
+}
+
+TEST(Begin, whatever_needs_all_gradients_first_is_refused_with_its_name) {
+  const struct {
+    Rank2::Change change;
+    const char* says;
+  } cases[] = {
+      {[](zero_options& o) { o.max_grad_norm = 2; }, "max_grad_norm is 2"},
+      {[](zero_options& o) { o.nonfinite = ZERO_NONFINITE_SKIP; }, "nonfinite is 1"},
+      {[](zero_options& o) { o.nonfinite = ZERO_NONFINITE_ERROR; }, "nonfinite is 2"},
+      {[](zero_options& o) { o.loss_scale = 1024; }, "the loss scale is dynamic"},
+      {[](zero_options& o) { o.optimizer = ZERO_OPTIMIZER_LARS; }, "norms of whole tensors"},
+  };
+  for (const auto& one : cases) {
+    for (const CommKind kind : kCommKinds) {
+      on_two(
+          kind,
+          [&](Rank2& self, int) {
+            EXPECT_EQ(self.begin(), ZERO_ERR_STATE);
+            EXPECT_TRUE(says(one.says));
+            self.fill(0, 1);
+            self.fill(1, 1);
+            EXPECT_EQ(self.step(), ZERO_OK) << last();  // nothing has begun
+          },
+          true, one.change);
+    }
+  }
+}
+
+TEST(Begin, calls_at_the_wrong_moment_are_refused_and_change_nothing) {
+  const Scratch scratch;
+  for (const CommKind kind : kCommKinds) {
+    on_two(kind, [&](Rank2& self, int rank) {
+      zero_optim* const optim = self.optim();
+      zero_step_options options;
+      zero_step_options_init(&options, sizeof options);
+      self.fill(0, 2);
+      self.fill(1, 2);
+      void* const grads[] = {self.grad(0), self.grad(1)};
+      options.grads = grads;
+      options.grad_count = 2;
+      EXPECT_EQ(zero_step_begin(optim, &options), ZERO_ERR_ARGUMENT);
+      EXPECT_TRUE(says("takes no gradients"));
+      zero_step_options_init(&options, sizeof options);
+      options.reduce_flags = ZERO_REDUCE_ACCUMULATE;
+      EXPECT_EQ(zero_step_begin(optim, &options), ZERO_ERR_ARGUMENT);
+      EXPECT_TRUE(says("adds up micro-batches"));
+      options.reduce_flags = rank == 0 ? 77 : 0;
+      EXPECT_EQ(zero_step_begin(optim, &options), rank == 0 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
+      options.reduce_flags = rank == 0 ? ZERO_REDUCE_SUM : ZERO_REDUCE_MEAN;
+      EXPECT_EQ(zero_step_begin(optim, &options), rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
+      if (rank == 0) {
+        EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+      }
+      EXPECT_EQ(self.begin(), rank == 0 ? ZERO_ERR_STATE : ZERO_ERR_PEER);
+      EXPECT_TRUE(says("gradients are announced"));
+      EXPECT_EQ(zero_drop_grads(optim), ZERO_OK);
+      EXPECT_EQ(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_OK) << last();
+      EXPECT_EQ(self.begin(), ZERO_ERR_STATE);
+      EXPECT_TRUE(says("gradients are reduced"));
+      EXPECT_EQ(zero_drop_grads(optim), ZERO_OK);
+
+      options.reduce_flags = ZERO_REDUCE_SUM;
+      self.fill(0, 2);
+      self.fill(1, 2);
+      EXPECT_EQ(zero_step_begin(optim, &options), ZERO_OK) << last();
+      EXPECT_EQ(zero_step_begin(optim, &options), ZERO_ERR_STATE);
+      EXPECT_TRUE(says("a step has begun"));
+      EXPECT_EQ(zero_drop_grads(optim), ZERO_OK) << last();  // nothing is announced yet
+      EXPECT_EQ(zero_step_begin(optim, &options), ZERO_OK) << last();
+      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+      EXPECT_EQ(self.ready(0), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_drop_grads(optim), ZERO_ERR_STATE);
+      EXPECT_TRUE(says("updates may be made"));
+
+      double lr = 0;
+      float value = 0;
+      const std::string directory = scratch / "none";
+      EXPECT_EQ(zero_group_get(optim, 0, "lr", &lr), ZERO_OK);
+      EXPECT_EQ(zero_group_set(optim, 0, "lr", 3), ZERO_ERR_STATE);
+      EXPECT_TRUE(says("a step has begun"));
+      EXPECT_EQ(zero_loss_scale_set(optim, 3), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_set_trainable(optim, 1, 0), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_bind_params(optim, nullptr, nullptr, 2), ZERO_ERR_STATE);
+      zero_param param;
+      zero_param_init(&param, sizeof param);
+      param.name = "c";
+      param.data = &value;
+      EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_state_get(optim, 0, nullptr, 0, 0, &value), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_state_set(optim, 0, nullptr, 0, 0, &value), ZERO_ERR_STATE);
+      EXPECT_EQ(
+          zero_state_gather(optim, 0, nullptr, ZERO_ALL_RANKS, self.data[0].data(), kElements),
+          ZERO_ERR_STATE);
+      EXPECT_EQ(zero_broadcast_params(optim, 0, nullptr), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_share_params(optim, 0, nullptr), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_rebalance(optim, nullptr, 0, nullptr), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_ERR_STATE);
+      EXPECT_TRUE(says("a step has begun"));
+      EXPECT_EQ(zero_clip_grad_norm(optim, 1, 2, nullptr, nullptr), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_clip_grad_value(optim, 1, nullptr), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_state_save(optim, directory.c_str(), nullptr), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_state_load(optim, directory.c_str(), nullptr), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_seal(optim), ZERO_OK) << last();
+      self.barrier();
+
+      options.reduce_flags = ZERO_REDUCE_NONE;
+      EXPECT_EQ(zero_step(optim, &options), ZERO_ERR_ARGUMENT);
+      EXPECT_TRUE(says("the step began with 1"));
+      EXPECT_EQ(zero_step(optim, rank == 1 ? &options : nullptr),
+                rank == 1 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
+      EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_EQ(self.data[0][3], -4);
+      EXPECT_EQ(self.data[1][3], -4);
+    });
+  }
+}
+
+TEST(Begin, a_step_without_any_gradient_is_over_and_changes_nothing) {
+  for (const CommKind kind : kCommKinds) {
+    on_two(kind, [](Rank2& self, int) {
+      EXPECT_EQ(self.begin(), ZERO_OK) << last();
+      EXPECT_EQ(zero_grad_ready(self.optim(), 0, nullptr, nullptr), ZERO_OK) << last();
+      EXPECT_EQ(zero_grad_ready(self.optim(), 1, nullptr, nullptr), ZERO_OK) << last();
+      EXPECT_EQ(self.step(), ZERO_ERR_STATE);
+      EXPECT_TRUE(says("no rank has a gradient"));
+      self.fill(0, 1);
+      self.fill(1, 2);
+      EXPECT_EQ(self.begin(), ZERO_OK) << last();
+      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_EQ(self.data[0][0], -1);
+      EXPECT_EQ(self.data[1][0], -2);
+    });
+  }
+}
+
+zero_failure failure_of(zero_comm* comm) {
+  zero_failure failure;
+  zero_failure_init(&failure, sizeof failure);
+  EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
+  return failure;
+}
+
+TEST(Begin, an_abort_says_whether_parameters_may_be_new) {
+  for (const bool announces : {false, true}) {
+    on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
+      Rank2 self(comm);
+      EXPECT_EQ(self.begin(), ZERO_OK) << last();
+      if (announces) {
+        EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+        self.barrier();
+      }
+      if (rank == 0) {
+        EXPECT_EQ(zero_comm_abort(comm, "enough"), ZERO_OK);
+      }
+      EXPECT_EQ(self.step(), ZERO_ERR_ABORTED);
+      EXPECT_EQ(failure_of(comm).params_consistent, announces ? 0 : 1);
+    });
+  }
+}
+
+TEST(Begin, an_optimizer_can_be_freed_while_it_updates) {
+  for (int i = 0; i < 50; i++) {
+    on_two(CommKind::local, [&](Rank2& self, int) {
+      EXPECT_EQ(self.begin(), ZERO_OK) << last();
+      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+      EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+      if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20 * i));
+      self.barrier();  // memory of one rank that the other writes
+    });
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

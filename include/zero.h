@@ -23,19 +23,20 @@
  *     only on success. A call that aborted its comm may have written a part.
  *  3. Handles are opaque tokens, checked on entry; a closed, foreign or NULL handle is
  *     ZERO_ERR_ARGUMENT. Who gets one by `**out` frees it with its _free, which ignores NULL.
- *     Frees are local, never wait for another rank, and may come in any order: a comm lives on
- *     inside its optimizers and arenas.
+ *     Frees are local, never wait for another rank (but see zero_param_wait), and may come in any
+ *     order: a comm lives on inside its optimizers and arenas.
  *  4. Structs begin with struct_size. Call the matching _init first, then set fields. A field that
  *     is zero means its default. An array of structs has the stride of its first struct_size.
  *  5. "Collective" calls are made by every rank of the comm, in the same order. A comm takes one
  *     collective call at a time, whichever of its optimizers makes it.
  *  6. One thread at a time per handle: a second one gets ZERO_ERR_BUSY, without effect. So does a
- *     collective call on a comm that another thread is in. zero_comm_abort, zero_comm_failure and
- *     zero_last_error may come from any thread.
+ *     collective call on a comm that another thread is in. zero_comm_abort, zero_comm_failure,
+ *     zero_param_wait and zero_last_error may come from any thread.
  *  7. Pointers passed in are borrowed for the call, unless the comment says longer. Names, shapes
  *     and arrays are copied.
  *  8. No call waits without a deadline (zero_comm_options), except inside your own functions. On
- *     the host a call is done on return; `stream` is for devices with streams and must be NULL.
+ *     the host a call is done on return (zero_step unless overlap_gather is set); `stream` is for
+ *     devices with streams and must be NULL.
  *  9. A rank is a handle, not a process: threads may be ranks. After a fork every call in the
  *     child returns ZERO_ERR_FORKED while the parent held handles; fork and exec is safe.
  * 10. Inside a collective call the rank that is at fault gets its own code and all others get
@@ -400,7 +401,7 @@ enum { ZERO_CUSTOM_WHOLE_TENSORS = 1 }; /* each call gets a whole parameter     
 /* An update rule of your own. zero_step calls `update` once the gradients are reduced and the ranks agreed to
  * make the step, for each range of elements that this rank owns and that has a gradient: not for frozen
  * parameters, absent gradients and skipped steps. Calls come from the thread that is inside zero_step (or
- * zero_join), one after the other, in no promised order.
+ * zero_join; with overlap_gather, too), one after the other, in no promised order.
  *
  * A range is any part of a tensor, and the function sees nothing of the rest. Where one ends depends on world,
  * partition and bucket_bytes; results do not, if each element's update looks at that element alone. A rule
@@ -469,6 +470,9 @@ typedef struct zero_options {
                                       rounded to wire_dtype; their sum is multiplied with it (1)  */
     const zero_custom_optimizer *custom; /* with ZERO_OPTIMIZER_CUSTOM, otherwise NULL; copied with
                                       what it points to, but for ctx                        */
+    int32_t overlap_gather;        /* 1: zero_step returns before parameters are new, see
+                                      zero_param_wait                             (0)          */
+    int32_t reserved;              /* zero                                                     */
 } zero_options;
 
 ZERO_API zero_status zero_options_init(zero_options *options, size_t struct_size);
@@ -724,8 +728,8 @@ ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *optio
  * before that zero_step, and on all comms parameters outside of arenas are fetched in it.
  *
  * ZERO_ERR_STATE where something must know all gradients before the first update: max_grad_norm, dynamic loss
- * scaling, ZERO_NONFINITE_SKIP and _ERROR, LAMB and LARS; when gradients are announced or reduced already, or
- * everything is frozen. ZERO_ERR_ARGUMENT: ZERO_REDUCE_ACCUMULATE. Until zero_step, other calls that change the
+ * scaling, ZERO_NONFINITE_SKIP and _ERROR, LAMB, LARS and a rule of your own; when gradients are announced or
+ * reduced already, or everything is frozen. ZERO_ERR_ARGUMENT: ZERO_REDUCE_ACCUMULATE. Until zero_step, other calls that change the
  * optimizer or read its state are ZERO_ERR_STATE, and so is zero_drop_grads once this rank has announced a
  * gradient: parameters may be new by then, which is also what zero_comm_failure says if the comm breaks
  * (params_consistent 0). A zero_step that fails otherwise leaves the step as it is, to be ended by another one;
@@ -750,6 +754,21 @@ ZERO_API zero_status zero_result_init(zero_result *result, size_t struct_size);
  * is of the latest zero_step that began (on a sound comm, with sound options), is this rank's own, and is
  * returned, with `*result` written; zero_last_error stays as it is. Before any step it is ZERO_OK. Local. */
 ZERO_API zero_status zero_step_result(const zero_optim *optim, zero_result *result);
+
+#define ZERO_ALL_PARAMS (-1)
+
+/* Wait until parameter number `param` of the latest zero_step may be read (ZERO_ALL_PARAMS: all of them). With
+ * zero_options.overlap_gather zero_step returns, with ZERO_OK, when the ranks have agreed to make the step, and
+ * on local and solo comms a thread of libzero's updates and shares the parameters meanwhile, first those that are
+ * first in the forward pass. Until this returns for it, a parameter is neither read nor written, and neither is
+ * its gradient; one in no arena comes with the last. Every other call on this optimizer, zero_free too, and every
+ * collective one on its comm first waits for the whole step, so that this one is for the forward pass.
+ *
+ * What fails meanwhile breaks the comm, and is the status of this call, of zero_step_result and of the next
+ * collective call. It ends as a step does: by the comm's deadlines, or at once after a death or an abort.
+ * ZERO_OK at once where nothing is under way. ZERO_ERR_ARGUMENT: no such parameter. Local; from any thread,
+ * several at once. */
+ZERO_API zero_status zero_param_wait(zero_optim *optim, int64_t param, void *stream);
 
 /* Forget what is reduced and go back to where gradients can be reduced. Writes no gradient. Local; but
  * every rank does it, or the next collective call fails. */
@@ -889,8 +908,6 @@ ZERO_API zero_status zero_state_get(const zero_optim *optim, int64_t param, cons
  * ZERO_SHARE_KEEP_MASTERS then puts them on all ranks. ZERO_ERR_STATE while gradients are reduced. Local. */
 ZERO_API zero_status zero_state_set(zero_optim *optim, int64_t param, const char *name, int64_t first,
                                     int64_t count, const void *values);
-
-#define ZERO_ALL_PARAMS (-1)
 
 /* The numbers that a parameter has one of, on every rank: "step", how often it was updated, and with NADAM
  * "mu_product". With ZERO_ALL_PARAMS "step" is the optimizer's own count, that of zero_step_result, and to

@@ -74,6 +74,11 @@ inline Status check_out(const void* out, const char* what) {
   return Status(ZERO_ERR_ARGUMENT, std::string(what) + " is NULL");
 }
 
+/// A step that ends in the background ends first.
+inline void settle(OptimHandle& handle) {
+  if (handle.background != nullptr) (void)handle.background->complete();
+}
+
 /// A local call: body(Optimizer&) -> Status.
 template <class Body>
 zero_status on_optim(const zero_optim* optim, const Body& body) noexcept {
@@ -81,6 +86,7 @@ zero_status on_optim(const zero_optim* optim, const Body& body) noexcept {
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
     const Turn turn(*handle);
     ZERO_TRY(turn.check());
+    settle(*handle);
     return body(*handle->optim);
   });
 }
@@ -92,7 +98,10 @@ zero_status on_query(const zero_optim* optim, const Body& body) noexcept {
   return guard([&]() -> Status {
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
     const Turn turn(*handle);
-    if (!turn.again()) ZERO_TRY(turn.check());
+    if (!turn.again()) {
+      ZERO_TRY(turn.check());
+      settle(*handle);
+    }
     return body(*handle->optim);
   });
 }

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "optim/optimizer.h"
+#include "step/background.h"
 
 namespace zero::api {
 
@@ -16,6 +17,7 @@ namespace zero::api {
 struct OptimHandle {
   explicit OptimHandle(std::unique_ptr<Optimizer> made) : optim(std::move(made)) {}
   std::unique_ptr<Optimizer> optim;
+  std::unique_ptr<Background> background;  // where steps end, or null; gone before the optimizer
   std::atomic<std::thread::id> inside{};  // the thread that is; none
   std::mutex announcing;                  // threads that announce gradients wait for each other
 };

@@ -37,7 +37,9 @@ constexpr zero_options kOptionsDefaults = {sizeof(zero_options),
                                            ZERO_UNEVEN_OFF,
                                            0,
                                            1,
-                                           nullptr};
+                                           nullptr,
+                                           0,
+                                           0};
 constexpr size_t kOptionsOldest = offsetof(zero_options, master);
 constexpr zero_group_options kGroupDefaults = {sizeof(zero_group_options), nullptr, nullptr, 0};
 constexpr size_t kGroupOldest = sizeof(zero_group_options);
@@ -223,6 +225,10 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
   options.uneven_inputs = read.uneven_inputs;
   if (read.uneven_inputs < ZERO_UNEVEN_OFF || read.uneven_inputs > ZERO_UNEVEN_ERROR)
     return bad("uneven_inputs", read.uneven_inputs, "no ZERO_UNEVEN_* has that number");
+  if (read.overlap_gather != 0 && read.overlap_gather != 1)
+    return bad("overlap_gather", read.overlap_gather, "it must be 0 or 1");
+  options.overlap_gather = read.overlap_gather == 1;
+  if (read.reserved != 0) return bad("reserved", read.reserved, "it must be 0");
   options.loss_scale = ZERO_TRY(read_loss_scale(read));
   if (read.threads < 0 || read.threads > 64)
     return bad("threads", read.threads, "1 to 64 are allowed");
@@ -255,7 +261,12 @@ zero_status zero_create(zero_optim** out, zero_comm* comm, const zero_options* o
     auto pool = ZERO_TRY(ThreadPool::create(read.options.threads));
     auto optim =
         std::make_unique<Optimizer>(seat, read.options, std::move(read.settings), std::move(pool));
-    *out = add_handle(std::make_shared<OptimHandle>(std::move(optim)));
+    auto handle = std::make_shared<OptimHandle>(std::move(optim));
+    if (read.options.overlap_gather && seat->direct()) {
+      handle->background = ZERO_TRY(Background::create());
+      step_memory(*handle->optim).background = handle->background.get();
+    }
+    *out = add_handle(std::move(handle));
     return Status();
   });
 }

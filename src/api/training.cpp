@@ -111,6 +111,7 @@ zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* 
     const std::lock_guard announcing(handle->announcing);
     const Turn turn(*handle);
     ZERO_TRY(turn.check());
+    settle(*handle);
     ZERO_TRY(check_stream(stream));
     return grad_ready(*handle->optim, param, static_cast<std::byte*>(grad));
   });
@@ -215,6 +216,20 @@ zero_status zero_step_result(const zero_optim* optim, zero_result* result) {
     return write_struct(result, out, kResultOldest, "zero_result");
   });
   return status == ZERO_OK ? last : status;
+}
+
+zero_status zero_param_wait(zero_optim* optim, int64_t param, void* stream) {
+  return guard([&]() -> Status {
+    const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
+    ZERO_TRY(check_stream(stream));
+    const int64_t params = handle->optim->registered;
+    if (param < ZERO_ALL_PARAMS || param >= params)
+      return Status(ZERO_ERR_ARGUMENT,
+                    text("parameter ", param, " does not exist: there are ", params));
+    if (handle->background == nullptr) return Status();
+    return param == ZERO_ALL_PARAMS ? handle->background->complete()
+                                    : handle->background->wait(static_cast<size_t>(param));
+  });
 }
 
 zero_status zero_drop_grads(zero_optim* optim) {

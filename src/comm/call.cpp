@@ -72,6 +72,7 @@ Comm::Comm(int32_t rank, int32_t world, const CommOptions& options)
 }
 
 Result<Call> Comm::begin(Operation operation, uint32_t object) {
+  await_background();
   if (aborted()) return failure_status();
   if (in_call_.exchange(true, std::memory_order_acquire))
     return Status(ZERO_ERR_BUSY, text(operation_name(operation),
@@ -98,6 +99,7 @@ Call::Call(Call&& other) noexcept
       object_(other.object_),
       exchanges_(other.exchanges_),
       calling_roll_(other.calling_roll_),
+      in_background_(other.in_background_),
       exceptions_(other.exceptions_) {}
 
 Call::~Call() {
@@ -112,6 +114,7 @@ Call::~Call() {
     }
   }
   comm_->in_call_.store(false, std::memory_order_release);
+  if (in_background_) comm_->leave_background();
 }
 
 Call::Record* Call::mine() const { return reinterpret_cast<Record*>(comm_->scratch_.get()); }

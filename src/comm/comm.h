@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -89,6 +90,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   virtual const char* kind() const = 0;
 
   /// Enter a collective call: ZERO_ERR_BUSY if a thread is inside one, the first cause if aborted.
+  /// One that ends in the background is waited for.
   /// `object` tells optimizers of one comm apart (their number in order of creation; 0: the comm).
   Result<Call> begin(Operation operation, uint32_t object = 0);
 
@@ -171,10 +173,16 @@ class Comm : public std::enable_shared_from_this<Comm> {
   static constexpr size_t kRecordBytes = 16384;
 
  private:
+  void await_background();
+  void leave_background();
+
   const int32_t rank_;
   const int32_t world_;
   const CommOptions options_;
   std::atomic<bool> in_call_{false};
+  std::mutex background_mutex_;
+  std::condition_variable background_done_;
+  bool in_background_ = false;  // the call in progress has returned to its caller
   std::atomic<uint32_t> objects_{0};
   uint64_t calls_ = 0;        // of this seat that have exchanged something: must agree over ranks
   const size_t chunk_bytes_;  // of a payload too large for a record, a rank and exchange
@@ -239,6 +247,9 @@ class Call {
 
   void progress() { comm_->note_progress(); }
 
+  /// From here on the caller's thread is not in the call: another one ends it.
+  void go_to_background();
+
   /// From here to take_up(), exchanges pair with those of any call on this optimizer that calls the
   /// roll.
   void call_roll() { calling_roll_ = true; }
@@ -275,6 +286,7 @@ class Call {
   uint32_t object_ = 0;
   uint32_t exchanges_ = 0;  // so far
   bool calling_roll_ = false;
+  bool in_background_ = false;
   int exceptions_;  // in flight when the call began
 };
 

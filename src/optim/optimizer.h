@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -43,6 +44,7 @@ struct OptimizerOptions {
   DType share = DType::none;    // what fp32 parameters are rounded to
   int32_t uneven_inputs = ZERO_UNEVEN_OFF;
   LossScaleOptions loss_scale;
+  bool overlap_gather = false;
   int threads = 1;
 };
 
@@ -254,6 +256,7 @@ class Optimizer {
   std::unique_ptr<ThreadPool> pool;
   std::vector<Group> groups;
   std::vector<Param> params;
+  std::atomic<int64_t> registered{0};   // of them, for any thread
   std::vector<ParamProgress> progress;  // of each parameter
   std::vector<Buffer> buffers;
   /// What zero_state_set changed since the ranks last agreed: slots by parameter, as bits. The next

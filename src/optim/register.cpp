@@ -142,6 +142,7 @@ Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
   groups.push_back(Group{std::move(group_settings)});
   group_ends_.push_back(static_cast<int64_t>(params.size()));
   addresses++;
+  registered = static_cast<int64_t>(params.size());
   return static_cast<int32_t>(groups.size()) - 1;
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/os.h"
+#include "step/background.h"
 #include "step/tiles.h"
 #include "step/trust.h"
 
@@ -15,6 +17,8 @@ namespace {
 constexpr int64_t kShortTile = 512;  // where values are converted, more streams share the cache
 constexpr int64_t kLongTile = 32768;
 constexpr int64_t kLook = 131072;  // elements
+// What others are told of at once; a multiple of kAlignment, so that threads' parts are aligned.
+constexpr int64_t kSlice = 262144;
 
 const KernelTable& kernels() { return kernel_table(best_isa()); }
 
@@ -131,6 +135,13 @@ class Updater {
   alignas(64) std::byte master_[kShortTile * sizeof(float)];
 };
 
+/// The place in the share of an element of all runs, counted in order.
+int64_t share_at(const Runs& runs, int64_t element) {
+  size_t r = 0;
+  for (; element >= runs.runs[r].count; r++) element -= runs.runs[r].count;
+  return runs.runs[r].share + element;
+}
+
 /// What updating an element from so many bytes of gradients reads and writes.
 int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gradients) {
   const Trust* const trust = optim.options.rule->trust;
@@ -167,10 +178,21 @@ Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, 
   std::vector<double> ratios;
   if (trust != nullptr)
     ratios = ZERO_TRY(trust_ratios(call, optim, memory, scalars, fused, &nonfinite[0]));
-  share_out(*optim.pool, runs.elements, kAlignment, [&](int thread, int64_t begin, int64_t end) {
-    Updater updater(&call, optim, memory, runs, scalars, ratios, fused);
-    nonfinite[static_cast<size_t>(thread)] += updater.walk(begin, end, thread == 0);
-  });
+  // From the end of the share: what is first in the forward pass travels last, and is read first.
+  const int64_t slice = memory.background == nullptr ? runs.elements : kSlice;
+  for (int64_t begin = 0, end = runs.elements; end > 0; end = begin) {
+    begin = (end - 1) / slice * slice;
+    share_out(*optim.pool, end - begin, kAlignment, [&](int thread, int64_t first, int64_t last) {
+      Updater updater(&call, optim, memory, runs, scalars, ratios, fused);
+      nonfinite[static_cast<size_t>(thread)] +=
+          updater.walk(begin + first, begin + last, thread == 0);
+    });
+    if (memory.background == nullptr) continue;
+    if (optim.comm->aborted()) break;
+    memory.background->tell(begin == 0 ? 0 : share_at(runs, begin));
+    os().reached("apply.told");
+  }
+  if (memory.background != nullptr && runs.elements == 0) memory.background->tell(0);
   count_updated(optim, runs, fused);
   uint64_t total = 0;
   for (const uint64_t found : nonfinite) total += found;

@@ -12,9 +12,9 @@ namespace zero {
 
 /// Update the share: with every rank's gradients summed on the fly (`fused`), or from the reduced
 /// ones, and store new parameters to every target. `factor` turns sums into gradients. Returns how
-/// many gradients were not finite (0 when not fused: the reduction counted them). Ends early when
-/// the comm is aborted. Collective for rules with trust ratios: what ranks tell each other of norms
-/// may fail.
+/// many gradients were not finite (0 when not fused: the reduction counted them). Tells
+/// memory.background how far it is, if there is one. Ends early when the comm is aborted.
+/// Collective for rules with trust ratios: what ranks tell each other of norms may fail.
 Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor,
                               bool fused);
 

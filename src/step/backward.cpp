@@ -292,7 +292,7 @@ void Backward::sum(size_t number, const Section& section) {
                      sums + static_cast<size_t>(first) * size_of(section.sum()), in,
                      static_cast<size_t>(count), optim_.rounding_of(section));
     done = first + count;
-    elements_.fetch_add(count, std::memory_order_relaxed);
+    elements_.fetch_add(count, std::memory_order_release);
     moved_bytes_ += count * static_cast<int64_t>(in.size() * element + size_of(section.sum()));
   });
 }
@@ -304,8 +304,8 @@ void Backward::update(size_t number) {
   while (done < segment.count && !stopped() && !optim_.comm->aborted()) {
     const int64_t last = std::min(segment.count, done + kUpdated);
     nonfinite_ += updater_->update(number, in_, done, last);
-    elements_.fetch_add(last - done, std::memory_order_relaxed);
-    updates_.fetch_add(last - done, std::memory_order_relaxed);
+    elements_.fetch_add(last - done, std::memory_order_release);
+    updates_.fetch_add(last - done, std::memory_order_release);
     moved_bytes_ += (last - done) * updater_->moved_bytes(optim_.plan.section(segment.section));
     done = last;
   }

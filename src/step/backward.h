@@ -64,10 +64,10 @@ class Backward {
   NormRecord record() const { return reducer_ ? reducer_->record() : NormRecord{}; }
   double norm_type() const { return norm_type_; }
 
-  /// Elements that were summed before the call that needed them, so far.
-  int64_t elements() const { return elements_.load(std::memory_order_relaxed); }
+  /// Elements that were summed before the call that needed them, so far. What is counted is done.
+  int64_t elements() const { return elements_.load(std::memory_order_acquire); }
   /// Of them, those that were updated.
-  int64_t updates() const { return updates_.load(std::memory_order_relaxed); }
+  int64_t updates() const { return updates_.load(std::memory_order_acquire); }
 
  private:
   enum class Makes { nothing, sums, updates };

@@ -3,6 +3,7 @@
 
 #include "base/os.h"
 #include "base/text.h"
+#include "step/background.h"
 #include "step/backward.h"
 #include "step/custom.h"
 #include "step/enter.h"
@@ -17,6 +18,7 @@ namespace zero {
 Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool keeps, bool sums,
                         Status local, std::string args) {
   StepMemory& memory = step_memory(optim);
+  if (memory.backward != nullptr) memory.backward->settle();  // it reads what changes here
   Entry entry;
   entry.local = std::move(local);
   entry.grads = reduces(optim, grads);
@@ -44,6 +46,9 @@ Status get_ready(Call& call, Optimizer& optim, bool updates, bool reduces) {
   if (ready.ok() && updates) ready = optim.allocate_slots();
   if (ready.ok() && updates && optim.options.custom != nullptr)
     ready = make_shadow(optim, step_memory(optim));
+  Background* const background = step_memory(optim).background;
+  if (ready.ok() && updates && background != nullptr)
+    ready = background->watch(optim, step_memory(optim));
   os().reached("ready.before");
   ZERO_TRY(call.vote("ready", ready));
   os().reached("ready.after");

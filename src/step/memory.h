@@ -27,7 +27,15 @@ struct Ready {
   uint64_t offset;
 };
 
+/// How far one rank is with the end of a step, in the table behind those; as atomic. Everything
+/// from `share` of its share on is stored on every rank, in the step of this `number`.
+struct Stored {
+  uint64_t number;
+  uint64_t share;
+};
+
 class Backward;
+class Background;
 
 /// A segment that this rank owns, with addresses.
 struct View {
@@ -129,6 +137,7 @@ struct StepMemory : StepLayout {
   Shadow shadow;
 
   std::unique_ptr<Backward> backward;  // null until the engine announces a gradient
+  Background* background = nullptr;    // where steps end, with overlap_gather
   uint64_t round = 1;  // of announcements: the same on every rank, or they are not used
 
   // This rank's gradients of the call: null where absent, or where the parameter is frozen.

@@ -23,11 +23,12 @@ std::string registration_lines(const Optimizer& optim) {
   std::string lines = text(
       "optimizer ", o.rule->name, ", partition ", o.partition, ", bucket_bytes ", o.bucket_bytes,
       ", max_grad_norm ", exact(o.max_grad_norm), ", grad_norm_type ", exact(o.grad_norm_type),
-      ", nonfinite ", o.nonfinite, ", master ", o.master, ", uneven_inputs ", o.uneven_inputs,
-      ", wire_dtype ", dtype_name(o.wire), ", predivide_factor ", exact(o.predivide_factor),
-      ", share_dtype ", dtype_name(o.share), ", growth_factor ", exact(o.loss_scale.growth_factor),
-      ", backoff_factor ", exact(o.loss_scale.backoff_factor), ", growth_interval ",
-      o.loss_scale.growth_interval, o.loss_scale.dynamic() ? ", dynamic loss scale\n" : "\n");
+      ", nonfinite ", o.nonfinite, ", overlap_gather ", o.overlap_gather, ", master ", o.master,
+      ", uneven_inputs ", o.uneven_inputs, ", wire_dtype ", dtype_name(o.wire),
+      ", predivide_factor ", exact(o.predivide_factor), ", share_dtype ", dtype_name(o.share),
+      ", growth_factor ", exact(o.loss_scale.growth_factor), ", backoff_factor ",
+      exact(o.loss_scale.backoff_factor), ", growth_interval ", o.loss_scale.growth_interval,
+      o.loss_scale.dynamic() ? ", dynamic loss scale\n" : "\n");
   if (o.custom != nullptr) lines += o.custom->line();
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
     const Param& param = optim.params[i];

@@ -4,6 +4,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/apply.h"
+#include "step/background.h"
 #include "step/backward.h"
 #include "step/clip.h"
 #include "step/custom.h"
@@ -55,20 +56,18 @@ uint64_t sum_the_rest(Call& call, Optimizer& optim) {
   return reduce_share(call, optim, memory, 0).nonfinite;
 }
 
+/// Comm::publishing counts this optimizer already.
 Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
   StepMemory& memory = step_memory(optim);
   uint64_t nonfinite = 0;
   const bool sums = !fused || early(memory) != nullptr;
   if (fused && sums) nonfinite = sum_the_rest(call, optim);
-  const bool custom = optim.options.custom != nullptr;
-  if (custom) ZERO_TRY(update_shadow(call, optim, memory, memory.factor));
-  if (!updates_announced(memory)) optim.comm->publishing++;
   if (memory.backward != nullptr) nonfinite += memory.backward->nonfinite();
   if (fused) end_round(memory);
   {
     const Stopwatch watch(optim.counters.apply_seconds);
     os().reached("apply.begin");
-    if (custom) {
+    if (optim.options.custom != nullptr) {
       store_shadow(optim, memory);
     } else {
       nonfinite += ZERO_TRY(update_share(call, optim, memory, memory.factor, !sums));
@@ -108,12 +107,48 @@ void conclude(Optimizer& optim, const StepMemory& memory, bool skipped) {
   optim.counters.nonfinite_elements += static_cast<int64_t>(memory.nonfinite);
 }
 
-Status run_step(Call& call, Optimizer& optim, const Grads& grads, Status local, bool* skip) {
+/// What all ranks decide by the gradients: to clip them, to skip the step, or that there is none.
+Status decide(Call& call, Optimizer& optim, bool* skip) {
   StepMemory& memory = step_memory(optim);
   const OptimizerOptions& options = optim.options;
+  if (options.nonfinite == ZERO_NONFINITE_ERROR && memory.nonfinite > 0) {
+    optim.phase = Phase::open;
+    return Status(ZERO_ERR_NONFINITE,
+                  text(memory.nonfinite, " elements of the reduced gradients ",
+                       "are not finite: step ", optim.step + 1, " was not made"));
+  }
+  const bool skips = options.nonfinite == ZERO_NONFINITE_SKIP || options.loss_scale.dynamic();
+  *skip = skips && memory.nonfinite > 0;
+  if (options.max_grad_norm == 0) return Status();
+  if (!*skip) return clip(call, optim, options.max_grad_norm, options.grad_norm_type);
+  memory.grad_norm = memory.raw_norm * memory.factor;
+  return Status();
+}
+
+/// The end of a step that nothing refuses any more.
+Status end(Call& call, Optimizer& optim, bool fused) {
+  ZERO_TRY(apply_and_publish(call, optim, fused));
+  conclude(optim, step_memory(optim), false);
+  return Status();
+}
+
+/// The same on the optimizer's own thread, to which the call goes over.
+void end_in_background(Call& call, Optimizer& optim, bool fused) {
+  call.go_to_background();
+  auto rest = std::make_shared<Call>(std::move(call));
+  step_memory(optim).background->begin([rest = std::move(rest), &optim, fused]() -> Status {
+    Call own = std::move(*rest);
+    Status status = end(own, optim, fused);
+    if (!status.ok()) optim.outcome.status = status.code();
+    return status;
+  });
+}
+
+Status run_step(Call& call, Optimizer& optim, const Grads& grads, Status local, bool* skip) {
+  StepMemory& memory = step_memory(optim);
   const bool fused = one_pass(optim);
-  const bool clips = options.max_grad_norm > 0;
   const bool gathers = reduces(optim, grads);
+  const double p = optim.options.max_grad_norm > 0 ? optim.options.grad_norm_type : 0;
   Rollback rollback(optim);
   ZERO_TRY(enter_with_grads(call, optim, grads, false, !fused, std::move(local), {}));
   ZERO_TRY(get_ready(call, optim, true, gathers));
@@ -123,20 +158,18 @@ Status run_step(Call& call, Optimizer& optim, const Grads& grads, Status local, 
     memory.grad_norm = -1;
     memory.clip_factor = 1;
   } else {
-    if (gathers) ZERO_TRY(gather(call, optim, grads, clips ? options.grad_norm_type : 0));
-    if (options.nonfinite == ZERO_NONFINITE_ERROR && memory.nonfinite > 0) {
-      optim.phase = Phase::open;
-      return Status(ZERO_ERR_NONFINITE,
-                    text(memory.nonfinite, " elements of the reduced gradients ",
-                         "are not finite: step ", optim.step + 1, " was not made"));
-    }
-    const bool skips = options.nonfinite == ZERO_NONFINITE_SKIP || options.loss_scale.dynamic();
-    *skip = skips && memory.nonfinite > 0;
-    if (*skip && clips) memory.grad_norm = memory.raw_norm * memory.factor;
-    if (!*skip && clips) ZERO_TRY(clip(call, optim, options.max_grad_norm, options.grad_norm_type));
+    if (gathers) ZERO_TRY(gather(call, optim, grads, p));
+    ZERO_TRY(decide(call, optim, skip));
   }
-  if (!*skip) ZERO_TRY(apply_and_publish(call, optim, fused));
-  conclude(optim, memory, *skip);
+  if (*skip) {
+    conclude(optim, memory, true);
+    return Status();
+  }
+  if (optim.options.custom != nullptr)
+    ZERO_TRY(update_shadow(call, optim, memory, memory.factor));
+  if (!updates_announced(memory)) optim.comm->publishing++;
+  if (memory.background == nullptr) return end(call, optim, fused);
+  end_in_background(call, optim, fused);
   return Status();
 }
 

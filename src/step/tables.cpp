@@ -241,7 +241,9 @@ Location staging_of(const Optimizer& optim, const StepMemory& memory, int64_t pa
   return {memory.staging->number(), 0, grad_at(optim.plan, param)};
 }
 
-size_t table_bytes(size_t params) { return params * (sizeof(Placement) + sizeof(Ready)); }
+size_t table_bytes(size_t params) {
+  return params * (sizeof(Placement) + sizeof(Ready)) + sizeof(Stored);
+}
 
 Ready* own_ready(const Optimizer& optim, const StepMemory& memory, int64_t param) {
   return reinterpret_cast<Ready*>(memory.tables->data() + ready_at(optim, param));
@@ -256,6 +258,15 @@ Result<Ready> ready_on(const Optimizer& optim, const StepMemory& memory, int32_t
   ready.arena = std::atomic_ref(at->arena).load(std::memory_order_relaxed);
   ready.offset = std::atomic_ref(at->offset).load(std::memory_order_relaxed);
   return ready;
+}
+
+Result<Stored*> stored_of(const Optimizer& optim, const StepMemory& memory, int32_t rank) {
+  const size_t at = ready_at(optim, static_cast<int64_t>(optim.sealed_params()));
+  std::byte* const found =
+      rank == optim.comm->rank()
+          ? memory.tables->data() + at
+          : ZERO_TRY(optim.comm->resolve(rank, {memory.tables->number(), 0, at}, sizeof(Stored)));
+  return reinterpret_cast<Stored*>(found);
 }
 
 Result<Placement> placement_of(const Optimizer& optim, const StepMemory& memory, int32_t rank,

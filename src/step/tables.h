@@ -33,13 +33,16 @@ void stage_grads(Optimizer& optim, StepMemory& memory);
 /// Where a gradient in no arena is staged.
 Location staging_of(const Optimizer& optim, const StepMemory& memory, int64_t param);
 
-/// Bytes of a table of this many parameters: their placements, then who is ready.
+/// Bytes of a table of this many parameters: their placements, who is ready, and Stored.
 size_t table_bytes(size_t params);
 
 /// This rank's own word about a gradient, and any rank's, as they stand.
 Ready* own_ready(const Optimizer& optim, const StepMemory& memory, int64_t param);
 Result<Ready> ready_on(const Optimizer& optim, const StepMemory& memory, int32_t rank,
                        int64_t param);
+
+/// How far a rank is, as it stands.
+Result<Stored*> stored_of(const Optimizer& optim, const StepMemory& memory, int32_t rank);
 
 /// The placement of a parameter on any rank, from its table.
 Result<Placement> placement_of(const Optimizer& optim, const StepMemory& memory, int32_t rank,

@@ -206,6 +206,9 @@ static void begun_step(void) {
   CHECK_STATUS(ZERO_OK, zero_grad_ready(g_optim, 0, g_grads, NULL));
   CHECK_STATUS(ZERO_ERR_STATE, zero_drop_grads(g_optim));
   CHECK_STATUS(ZERO_OK, zero_step(g_optim, NULL));
+  CHECK_STATUS(ZERO_OK, zero_param_wait(g_optim, 1, NULL));
+  CHECK_STATUS(ZERO_OK, zero_param_wait(g_optim, ZERO_ALL_PARAMS, NULL));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_param_wait(g_optim, 2, NULL));
   CHECK_STATUS(ZERO_OK, zero_stats(g_optim, &after));
   CHECK(after.steps == before.steps + 1 && after.early_updates >= before.early_updates);
 }

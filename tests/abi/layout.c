@@ -113,6 +113,8 @@ int main(void) {
   FIELD(zero_options, share_dtype)
   FIELD(zero_options, predivide_factor)
   FIELD(zero_options, custom)
+  FIELD(zero_options, overlap_gather)
+  FIELD(zero_options, reserved)
   END()
 
   STRUCT(zero_group_options)

@@ -211,6 +211,23 @@ TEST(Backward, an_announcement_of_nothing_is_an_absent_gradient) {
   }
 }
 
+TEST(Backward, an_announcement_counts_for_one_call_only) {
+  for (const CommKind kind : kCommKinds) {
+    on_two(kind, [](Rank2& self, int) {
+      self.fill(0, 4);
+      self.fill(1, 4);
+      EXPECT_EQ(zero_grad_ready(self.optim(), 0, nullptr, nullptr), ZERO_OK) << last();
+      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_EQ(self.data[0][1], 0);
+      self.fill(0, 4);
+      self.fill(1, 4);
+      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_EQ(self.data[0][1], -4);
+      EXPECT_EQ(self.data[1][1], -8);
+    });
+  }
+}
+
 TEST(Backward, what_cannot_be_announced_is_refused_and_changes_nothing) {
   for (const CommKind kind : kCommKinds) {
     on_two(kind, [](Rank2& self, int rank) {

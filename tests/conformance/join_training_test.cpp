@@ -115,6 +115,26 @@ TEST(JoinTraining, steps_that_begin_before_the_backward_equal_one_process) {
   }
 }
 
+// A rank that has joined ends its steps in the background, too, and the epoch when they have ended.
+TEST(JoinTraining, steps_that_end_in_the_background_equal_one_process) {
+  for (size_t turn = 0; turn < 30; turn++) {
+    for (const CommKind comm : kCommKinds) {
+      Training training = uneven(turn);
+      training.overlaps = true;
+      training.begins = turn % 4 == 0;
+      training.announces = turn % 2 == 0 ? 1000 : 0;
+      training.micro_batches = turn % 4 == 1 ? 3 : 1;
+      training.max_grad_norm = turn % 4 == 3 ? 0.5 : 0;
+      training.toggled = turn % 7 == 1;
+      training.dtypes = kKinds[turn % kKinds.size()].dtypes;
+      training.master = kKinds[turn % kKinds.size()].master;
+      expect_equals_reference(training, run(training, RankKind::threads, comm),
+                              "turn " + std::to_string(turn) + ", " + name_of(comm));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // What has joined agrees on skipping, and has the same scale when all go on.
 TEST(JoinTraining, a_dynamic_loss_scale_backs_off_and_grows_on_ranks_that_joined_too) {
   for (const CommKind kind : kCommKinds) {

@@ -325,6 +325,42 @@ zero_status announce(const Training& run, zero_optim* optim, const std::vector<v
   return ZERO_OK;
 }
 
+/// A forward pass on two threads: what is read of a parameter after its wait is what stands there
+/// when all is done.
+bool read_one_by_one(const Training& run, zero_optim* optim, const Memory& memory, int step,
+                     std::string* error) {
+  std::mt19937_64 random(run.seed * 31 + static_cast<uint64_t>(step));
+  std::vector<size_t> order(run.sizes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (random() % 2 == 0) std::shuffle(order.begin(), order.end(), random);
+  const auto bytes_of = [&](size_t i) {
+    return static_cast<size_t>(run.sizes[i]) * element_bytes(dtypes_of(run, i).param);
+  };
+  std::vector<std::vector<std::byte>> seen(run.sizes.size());
+  const auto read = [&](size_t first) {
+    for (size_t k = first; k < order.size(); k += 2) {
+      const size_t i = order[k];
+      if (zero_param_wait(optim, static_cast<int64_t>(i), nullptr) != ZERO_OK) return false;
+      seen[i].assign(memory.data[i], memory.data[i] + bytes_of(i));
+    }
+    return true;
+  };
+  bool other = false;
+  std::thread thread([&] { other = read(1); });
+  const bool own = read(0);
+  thread.join();
+  if (!own || !other || zero_param_wait(optim, ZERO_ALL_PARAMS, nullptr) != ZERO_OK) {
+    *error = std::string("wait: ") + zero_last_error();
+    return false;
+  }
+  for (size_t i = 0; i < seen.size(); i++) {
+    if (std::equal(seen[i].begin(), seen[i].end(), memory.data[i])) continue;
+    *error = "parameter " + std::to_string(i) + " was not new after its wait";
+    return false;
+  }
+  return true;
+}
+
 /// Freeze and thaw what this step wants otherwise than the one before.
 zero_status toggle(const Training& run, zero_optim* optim, int step) {
   for (size_t i = 0; i < run.sizes.size(); i++) {
@@ -360,6 +396,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   options.threads = run.threads;
   options.master = run.master;
   options.wire_dtype = run.wire_dtype;
+  options.overlap_gather = run.overlaps;
   options.predivide_factor = run.predivide_factor;
   options.share_dtype = run.share_dtype;
   options.uneven_inputs = run.uneven_inputs;
@@ -446,6 +483,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
       step_options.reduce_flags = flags;
     }
     if (failed(zero_step(handles.optim, &step_options), "step")) return out;
+    if (run.overlaps && !read_one_by_one(run, handles.optim, memory, step, error)) return out;
     if ((run.reduced || run.micro_batches > 1) &&
         !grads_stand(run, memory, zero_comm_rank(comm), step, last))
       return *error = "gradients that are not libzero's have changed", out;

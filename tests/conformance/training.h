@@ -44,6 +44,7 @@ struct Training {
   int announces = 0;      // of so many gradients all but one are announced before the call; 0: none
   bool delays = false;    // between announcements
   bool begins = false;    // zero_step_begin before the backward
+  bool overlaps = false;  // parameters are read one by one, each after its wait
   int micro_batches = 1;  // more: accumulated by the owners
   bool reduced = false;   // every rank has the same gradient, handed over as reduced already
   double loss_scale = 1;  // that gradients are divided by

@@ -168,6 +168,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         [OptimHandle, c.c_double, c.c_double, c.POINTER(c.c_double), c.c_void_p],
     ),
     "zero_step_begin": (Status, [OptimHandle, c.POINTER(StepOptions)]),
+    "zero_param_wait": (Status, [OptimHandle, c.c_int64, c.c_void_p]),
     "zero_step": (Status, [OptimHandle, c.POINTER(StepOptions)]),
     "zero_step_result": (Status, [OptimHandle, c.POINTER(Result)]),
     "zero_drop_grads": (Status, [OptimHandle]),

@@ -175,6 +175,7 @@ def c_options(
     uneven_inputs: str = "off",
     share_dtype: str | None = None,
     predivide_factor: float = 0.0,
+    overlap_gather: bool = False,
     settings: Mapping[str, float],
 ) -> Any:
     options = _abi.create(_structs.Options)
@@ -196,5 +197,6 @@ def c_options(
     if share_dtype is not None:
         options.share_dtype = _values.choice(_abi.HALF_DTYPES, share_dtype, "share_dtype")
     options.predivide_factor = _values.double(predivide_factor, "predivide_factor")
+    options.overlap_gather = 1 if overlap_gather else 0
     options.names, options.values, options.setting_count = _values.settings(settings)
     return options

@@ -159,6 +159,8 @@ class Options(Struct):
         ("share_dtype", c.c_int32),
         ("predivide_factor", c.c_double),
         ("custom", c.POINTER(CustomOptimizer)),
+        ("overlap_gather", c.c_int32),
+        ("reserved", c.c_int32),
     ]
 
 

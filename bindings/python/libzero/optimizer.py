@@ -16,14 +16,11 @@ from ._buffers import Buffer
 from ._custom import Rule
 from ._errors import ZeroError
 from ._model_buffers import ModelBuffers
+from ._overlap import Overlap, reduce_flags
 from ._params import Params
 from ._ranks import Arrays, Ranks
-from ._state import StateAccess
 from ._structs import OptimHandle
 from .comm import Comm
-
-_REGISTERED = object()
-
 
 @dataclass(frozen=True)
 class Result:
@@ -89,7 +86,7 @@ class Group:
         return f"<Group {self.number}>"
 
 
-class Optimizer(Ranks, StateAccess):
+class Optimizer(Overlap, Ranks):
     """One model's optimizer state, sharded over the ranks of `comm`.
 
         optimizer = Optimizer(comm, "adamw", lr=3e-4)
@@ -113,7 +110,8 @@ class Optimizer(Ranks, StateAccess):
     multiplied with. share_dtype, likewise, is what a step rounds float32 parameters to on every
     rank; they have masters, too. master="remainder" keeps only the 16 bits that a bfloat16
     parameter lacks of its master: less state, and ties are rounded away from zero instead of to
-    even; "none" keeps no master, and what rounding cuts off is lost. uneven_inputs: see join().
+    even; "none" keeps no master, and what rounding cuts off is lost. uneven_inputs: see join();
+    overlap_gather: see param_wait().
 
     Methods that talk to other ranks are called by every rank in the same order. Errors that Python
     finds, as TypeError, are raised before anything is sent; the other ranks then wait for this one.
@@ -139,6 +137,7 @@ class Optimizer(Ranks, StateAccess):
         uneven_inputs: str = "off",
         share_dtype: str | None = None,
         predivide_factor: float = 0.0,
+        overlap_gather: bool = False,
         **settings: float,
     ) -> None:
         self._handle = OptimHandle()
@@ -159,6 +158,7 @@ class Optimizer(Ranks, StateAccess):
             uneven_inputs=uneven_inputs,
             share_dtype=share_dtype,
             predivide_factor=predivide_factor,
+            overlap_gather=overlap_gather,
             settings=settings,
         )
         self._rule = _custom.enter(options, optimizer)
@@ -175,6 +175,7 @@ class Optimizer(Ranks, StateAccess):
         self._data: list[Optional[Buffer]] = []
         self._grads: list[Optional[Buffer]] = []
         self._announced: dict[int, Optional[Buffer]] = {}  # kept alive until they are taken
+        self._ending: list[Optional[Buffer]] = []  # and until the step that took them has ended
         self._buffers: list[Buffer] = []
         self.groups: list[Group] = []
 
@@ -266,26 +267,6 @@ class Optimizer(Ranks, StateAccess):
         chosen = _abi.ROOT_NONE if root is None else _values.int32(root, "root")
         lib().zero_broadcast_params(self._handle.open(), chosen, None)
 
-    def grad_ready(self, param: Union[str, int], grad: Any = _REGISTERED) -> None:
-        """Announce, during the backward, that this rank's gradient of a parameter is final: the
-        registered one, or `grad`, of which None says that there is none. It stays as it is until
-        the next reduce_grads, clip or step returns, which takes it; on a local comm it may be
-        summed before. Local; from any thread."""
-        number = self.param_index(param) if isinstance(param, str) else param
-        chosen = _values.int64(number, "parameter")
-        if not 0 <= chosen < len(self._names):
-            raise IndexError(f"parameter {chosen} of {len(self._names)}")
-        if grad is _REGISTERED:
-            memory = self._grads[chosen]
-            if memory is None:
-                raise ValueError(f"parameter {self._names[chosen]!r} has no registered gradient")
-        else:
-            what, dtype = f"gradient of {self._names[chosen]!r}", self._grad_dtypes[chosen]
-            memory = _params.memory_of(grad, what, self._shapes[chosen], dtype, dtype)
-        address = _params.address(memory)
-        lib().zero_grad_ready(self._handle.open(), chosen, address, None)
-        self._announced[chosen] = memory
-
     def broadcast_buffers(self, root: int = 0) -> None:
         """Copy every buffer, bit for bit, from `root` to all ranks, whenever the engine wants it;
         ZERO_ERR_STATE when none is registered."""
@@ -298,7 +279,7 @@ class Optimizer(Ranks, StateAccess):
         """Sum every gradient over the ranks, to its owners; "mean" divides by their number, "none"
         says that they are reduced already. No `grads` means the registered ones. `accumulate`: the
         owners keep the sum and add to what such calls before left, one call for each micro-batch."""
-        flags = _reduce_flags(reduction, accumulate)
+        flags = reduce_flags(reduction, accumulate)
         memory = None if grads is None else self._gradients(grads)
         addresses = None if memory is None else _params.pointers(memory)
         count = 0 if memory is None else len(memory)
@@ -318,16 +299,6 @@ class Optimizer(Ranks, StateAccess):
         nothing is reduced."""
         limit = _values.double(max_value, "max_value")
         lib().zero_clip_grad_value(self._handle.open(), limit, None)
-
-    def step_begin(self, reduction: str = "mean") -> None:
-        """Begin a step before the backward: settings are fixed now, and a parameter whose gradient
-        every rank has announced by grad_ready is updated at once, on a local comm. So it is neither
-        read nor written from its announcement until step() returns, which does the rest, with the
-        same bits. ZERO_ERR_STATE with max_grad_norm, a dynamic loss scale, nonfinite "skip" and
-        "error", LAMB and LARS, which need all gradients first."""
-        options = _abi.create(_structs.StepOptions)
-        options.reduce_flags = _reduce_flags(reduction, False)
-        lib().zero_step_begin(self._handle.open(), c.byref(options))
 
     @property
     def loss_scale(self) -> float:
@@ -349,12 +320,12 @@ class Optimizer(Ranks, StateAccess):
         `accumulate`: reduce, and add to what reduce_grads accumulated. False: gradients were not
         finite, and all ranks skipped the update."""
         options = _abi.create(_structs.StepOptions)
-        options.reduce_flags = _reduce_flags(reduction, accumulate)
+        options.reduce_flags = reduce_flags(reduction, accumulate)
         memory = None if grads is None else self._gradients(grads)
         if memory is not None:
             options.grads, options.grad_count = _params.pointers(memory), len(memory)
         status: int = lib().zero_step(self._handle.open(), c.byref(options))
-        self._announced.clear()
+        self._keep_until_next_step(memory)
         return status != _abi.SKIPPED
 
     def result(self) -> Result:
@@ -416,7 +387,7 @@ class Optimizer(Ranks, StateAccess):
             raise
         _custom.leave(self._rule)
         self._data, self._grads, self._buffers = [], [], []
-        self._announced = {}
+        self._announced, self._ending = {}, []
 
     def __enter__(self) -> Optimizer:
         return self
@@ -450,11 +421,6 @@ class Optimizer(Ranks, StateAccess):
             _params.memory_of(array, f"{what} {name!r}", shape, dtype, dtype)
             for array, name, shape, dtype in zip(arrays, self._names, self._shapes, dtypes)
         ]
-
-
-def _reduce_flags(reduction: str, accumulate: bool) -> int:
-    flags = _values.choice(_abi.REDUCTIONS, reduction, "reduction")
-    return flags | (_abi.REDUCE_ACCUMULATE if accumulate else 0)
 
 
 def _fields(struct: _structs.Struct, *left_out: str) -> dict[str, Any]:

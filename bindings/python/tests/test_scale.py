@@ -80,6 +80,19 @@ class ScaleTest(unittest.TestCase):
         with self.assertRaisesRegex(libzero.ZeroError, "max_grad_norm is 1"):
             Model(max_grad_norm=1.0).optimizer.step_begin()
 
+    def test_a_step_may_end_in_the_background(self) -> None:
+        model = Model(overlap_gather=True)
+        for step in range(1, 4):
+            self.assertTrue(model.step(1, 1, 1, 1))
+            model.optimizer.param_wait("w")
+            self.assertEqual(list(model.data), [1 - step] * 4)
+            model.optimizer.param_wait()
+        self.assertEqual(model.optimizer.result().step, 3)
+        with self.assertRaisesRegex(KeyError, "no parameter"):
+            model.optimizer.param_wait("v")
+        with self.assertRaisesRegex(libzero.ZeroError, "parameter 1 does not exist"):
+            model.optimizer.param_wait(1)
+
     def test_the_owner_adds_up_micro_batches(self) -> None:
         model = Model()
         model.grad[:] = (1, 2, 3, 4)

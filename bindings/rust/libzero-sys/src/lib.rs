@@ -253,6 +253,8 @@ pub struct zero_options {
     pub share_dtype: i32,
     pub predivide_factor: f64,
     pub custom: *const zero_custom_optimizer,
+    pub overlap_gather: i32,
+    pub reserved: i32,
 }
 
 #[repr(C)]
@@ -548,6 +550,7 @@ unsafe extern "C" {
         options: *mut zero_step_options,
         struct_size: usize,
     ) -> zero_status;
+    pub fn zero_param_wait(optim: *mut zero_optim, param: i64, stream: *mut c_void) -> zero_status;
     pub fn zero_step_begin(
         optim: *mut zero_optim,
         options: *const zero_step_options,
@@ -685,8 +688,11 @@ mod layout {
         size_of::<zero_custom_optimizer>() == 80
             && offset_of!(zero_custom_optimizer, reserved) == 76
     );
-    const _: () =
-        assert!(size_of::<zero_options>() == 136 && offset_of!(zero_options, custom) == 128);
+    const _: () = assert!(
+        size_of::<zero_options>() == 144
+            && offset_of!(zero_options, custom) == 128
+            && offset_of!(zero_options, overlap_gather) == 136
+    );
     const _: () = assert!(
         size_of::<zero_group_options>() == 32
             && offset_of!(zero_group_options, setting_count) == 24

@@ -132,12 +132,14 @@ impl Optim {
     /// Parameters to read and gradients to write, by their number in order of registration, until the
     /// next call. An error once the comm is broken: another rank may then be still at work in there.
     pub fn lend(&mut self) -> Result<(Slices<'_>, MutSlices<'_>)> {
+        self.param_wait(None)?;
         self.refuse_broken()?;
         Ok((Slices::new(&self.slots), MutSlices::new(&self.slots, GRADS)))
     }
 
     /// Parameters to read, as of [`lend`](Optim::lend).
     pub fn params(&self) -> Result<Slices<'_>> {
+        self.param_wait(None)?;
         self.refuse_broken()?;
         Ok(Slices::new(&self.slots))
     }
@@ -361,6 +363,18 @@ impl Optim {
             status: raw.status,
             loss_scale: raw.loss_scale,
         })
+    }
+
+    /// Wait until a parameter, by its number, may be read (None: all of them), in memory of the caller: with
+    /// [`Options::overlap_gather`] a step returns before parameters are new. Until this returns for it, a parameter is
+    /// neither read nor written, and its gradient not written; [`lend`](Optim::lend) and all other calls wait for the
+    /// whole step. An error if the comm broke meanwhile. Local.
+    pub fn param_wait(&self, param: Option<usize>) -> Result<()> {
+        let param = param.map_or(i64::from(sys::ZERO_ALL_PARAMS), |number| {
+            i64::try_from(number).unwrap_or(i64::MAX)
+        });
+        // SAFETY: the token is checked.
+        check(unsafe { sys::zero_param_wait(self.token(), param, ptr::null_mut()) }).map(drop)
     }
 
     /// Forget what is reduced; writes no gradient. Local.

@@ -175,6 +175,9 @@ pub struct Options {
     pub backoff_factor: f64,
     /// Whether ranks may [join](crate::Optim::join).
     pub uneven_inputs: UnevenInputs,
+    /// [`Optim::step`](crate::Optim::step) returns before parameters are new: see
+    /// [`Optim::param_wait`](crate::Optim::param_wait).
+    pub overlap_gather: bool,
     /// Settings of every group, as `("lr", 3e-4)`.
     pub settings: Vec<(String, f64)>,
 }
@@ -240,6 +243,7 @@ impl Options {
                 UnevenInputs::Active => sys::ZERO_UNEVEN_ACTIVE,
                 UnevenInputs::Error => sys::ZERO_UNEVEN_ERROR,
             },
+            overlap_gather: self.overlap_gather.into(),
             ..init()
         }
     }

@@ -163,6 +163,7 @@ fn an_announced_gradient_is_the_one_that_counts() {
     let address = announced.as_mut_ptr().cast();
     // SAFETY: nothing writes `announced` until the clip has returned.
     unsafe { optim.grad_ready(0, address) }.unwrap();
+    // SAFETY: likewise.
     assert!(unsafe { optim.grad_ready(0, address) }.is_err());
     assert_eq!(optim.clip_grad_norm(f64::INFINITY, 2.0).unwrap(), 5.0);
     optim.step().unwrap();
@@ -184,6 +185,20 @@ fn a_step_begins_before_its_gradients_come() {
     optim.step().unwrap();
     assert_eq!(optim.result().unwrap().step, 1);
     assert_ne!(optim.lend().unwrap().0[0][0], 0.0);
+}
+
+#[test]
+fn a_step_may_end_in_the_background() {
+    let options = Options { overlap_gather: true, ..sgd() };
+    let mut optim = Optim::new(&solo(), &options).unwrap();
+    optim.add(&[Shape::new("w", &[2]), Shape::new("b", &[1])], &[]).unwrap();
+    optim.lend().unwrap().1[0].copy_from_slice(&[3.0, 4.0]);
+    optim.step().unwrap();
+    optim.param_wait(Some(1)).unwrap();
+    assert!(optim.param_wait(Some(2)).is_err());
+    assert_ne!(optim.lend().unwrap().0[0][0], 0.0);
+    optim.step().unwrap();
+    assert_eq!(optim.result().unwrap().step, 2);
 }
 
 #[test]

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/background.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include "base/os.h"
+#include "base/text.h"
+#include "kernels/float_environment.h"
+#include "step/tables.h"
+
+namespace zero {
+namespace {
+
+using std::chrono::microseconds;
+
+// Between two looks at how far the owners are.
+constexpr microseconds kSoon{20};
+constexpr microseconds kLate{500};
+
+}  // namespace
+
+/// Who has to have stored what before a parameter is new.
+struct Background::Watch {
+  struct Part {
+    Stored* owner;
+    uint64_t share;
+  };
+  std::vector<size_t> ends;  // of each parameter's parts
+  std::vector<Part> parts;
+  std::vector<bool> fetched;  // in no arena: it comes when all owners are done
+  std::shared_ptr<Arena> tables;
+  Stored* own = nullptr;
+
+  bool stored(size_t param, uint64_t number) const {
+    if (fetched[param]) return false;
+    return std::all_of(parts.begin() + begin(param), parts.begin() + end(param),
+                       [number](const Part& part) {
+                         return std::atomic_ref(part.owner->number).load() == number &&
+                                std::atomic_ref(part.owner->share).load() <= part.share;
+                       });
+  }
+
+ private:
+  ptrdiff_t end(size_t param) const { return static_cast<ptrdiff_t>(ends[param]); }
+  ptrdiff_t begin(size_t param) const { return param == 0 ? 0 : end(param - 1); }
+};
+
+Result<std::unique_ptr<Background>> Background::create() {
+  std::unique_ptr<Background> made(new Background);
+  if (const int error = start_thread(made->thread_, main, made.get()); error != 0)
+    return Status(ZERO_ERR_SYSTEM,
+                  text("starting the thread that ends steps: ", errno_text(error)));
+  made->started_ = true;
+  return Result<std::unique_ptr<Background>>(std::move(made));
+}
+
+Background::~Background() {
+  if (!started_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  wake_.notify_one();
+  pthread_join(thread_, nullptr);
+}
+
+Status Background::watch(const Optimizer& optim, const StepMemory& memory) {
+  if (watched_addresses_ == optim.addresses && watched_tables_ == memory.tables->number())
+    return Status();
+  auto made = std::make_shared<Watch>();
+  made->tables = memory.tables;
+  std::vector<Stored*> owners;
+  for (int32_t rank = 0; rank < optim.world(); rank++)
+    owners.push_back(ZERO_TRY(stored_of(optim, memory, rank)));
+  made->own = owners[static_cast<size_t>(optim.comm->rank())];
+  made->fetched.assign(optim.params.size(), false);
+  for (const int64_t param : memory.foreign_data)
+    made->fetched[static_cast<size_t>(param)] = optim.world() > 1;
+  for (size_t i = 0; i < optim.params.size(); i++) {
+    for (const OwnedSegment& part : optim.plan.segments_of(static_cast<int64_t>(i)))
+      made->parts.push_back(
+          {owners[static_cast<size_t>(part.owner)], static_cast<uint64_t>(part.segment.share)});
+    made->ends.push_back(made->parts.size());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    watch_ = std::move(made);
+  }
+  watched_addresses_ = optim.addresses;
+  watched_tables_ = memory.tables->number();
+  return Status();
+}
+
+void Background::begin(std::function<Status()> end) {
+  {
+    const std::lock_guard lock(mutex_);
+    number_++;
+    end_ = std::move(end);
+    running_ = true;
+    // In this order: who sees the new number must not see how far the step before was.
+    std::atomic_ref(watch_->own->share).store(UINT64_MAX);
+    std::atomic_ref(watch_->own->number).store(number_);
+  }
+  wake_.notify_one();
+}
+
+void Background::tell(int64_t share) {
+  std::atomic_ref(watch_->own->share).store(static_cast<uint64_t>(share));
+}
+
+Status Background::complete() {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [this] { return !running_; });
+  return status_;
+}
+
+/// The end of a step ends whatever happens, as its exchanges have deadlines; so does this.
+Status Background::wait(size_t param) {
+  std::unique_lock lock(mutex_);
+  const uint64_t number = number_;
+  const std::shared_ptr<const Watch> watch = watch_;
+  microseconds pause = kSoon;
+  while (running_ && number_ == number) {
+    // Of what was registered later nothing is under way.
+    if (param >= watch->ends.size() || watch->stored(param, number)) return Status();
+    done_.wait_for(lock, pause);
+    pause = std::min(2 * pause, kLate);
+  }
+  return number_ == number ? status_ : Status();
+}
+
+void* Background::main(void* self) {
+  const FloatEnvironment environment;
+  static_cast<Background*>(self)->work();
+  return nullptr;
+}
+
+void Background::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return running_ || leaving_; });
+    if (!running_) return;
+    const std::function<Status()> end = std::move(end_);
+    lock.unlock();
+    Status status;
+    try {
+      status = end();
+    } catch (const std::bad_alloc&) {  // the call that it is a part of has broken the comm
+      status = Status(ZERO_ERR_MEMORY, "out of host memory at the end of a step");
+    }
+    lock.lock();
+    status_ = std::move(status);
+    running_ = false;
+    done_.notify_all();
+  }
+}
+
+}  // namespace zero

@@ -693,6 +693,15 @@ ZERO_API zero_status zero_clip_grad_value(zero_optim *optim, double max_value, v
 ZERO_API zero_status zero_clip_grad_norm(zero_optim *optim, double max_norm, double norm_type,
                                          double *norm, void *stream);
 
+/* The same for some parameters, as those of one group: the norm is that of their gradients, and only these
+ * are scaled, at once. `params`: `count` of them by their numbers in order of registration, in any order,
+ * each once, the same on every rank; otherwise ZERO_ERR_ARGUMENT or ZERO_ERR_MISMATCH, and nothing is
+ * reduced. What is frozen or has no gradient counts nothing. A norm of all, max_grad_norm's too, is taken
+ * afterwards of what this left. Collective. */
+ZERO_API zero_status zero_clip_grad_norm_of(zero_optim *optim, const int64_t *params, size_t count,
+                                            double max_norm, double norm_type, double *norm,
+                                            void *stream);
+
 typedef struct zero_step_options {
     size_t struct_size;
     void *const *grads;   /* as in zero_reduce_grads, when this step reduces (the registered ones)  */

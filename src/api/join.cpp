@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // zero_join: a rank whose data has ended makes the calls of those that go on.
+#include <span>
 #include <vector>
 
 #include "api/checkpoint.h"
@@ -63,7 +64,14 @@ class Service {
 
   static bool takes_grads(Operation operation) {
     return operation == Operation::reduce_grads || operation == Operation::step ||
-           operation == Operation::clip_grad_norm || operation == Operation::clip_grad_value;
+           operation == Operation::clip_grad_norm || operation == Operation::clip_grad_value ||
+           operation == Operation::clip_grad_norm_of;
+  }
+
+  template <class Number>
+  static std::span<const Number> list_of(const Told& told) {
+    if (told.list.empty()) return {};
+    return {reinterpret_cast<const Number*>(told.list.data()), told.list.size() / sizeof(Number)};
   }
 
   Grads grads(int32_t flags) {
@@ -88,6 +96,9 @@ class Service {
       case Operation::clip_grad_norm:
         return clip_grad_norm(call, optim_, with.limit, with.norm_type, nullptr,
                               grads(ZERO_REDUCE_MEAN));
+      case Operation::clip_grad_norm_of:
+        return clip_grad_norm_of(call, optim_, list_of<int64_t>(told), with.limit, with.norm_type,
+                                 nullptr, grads(ZERO_REDUCE_MEAN));
       case Operation::clip_grad_value:
         return clip_grad_value(call, optim_, with.limit, grads(ZERO_REDUCE_MEAN));
       case Operation::step_begin:
@@ -98,9 +109,10 @@ class Service {
         return share_by_hand(call, optim_, with.flags);
       case Operation::state_gather:
         return gather_state(call, optim_, with.param, words, with.rank, nullptr, 0);
-      case Operation::rebalance:
-        return rebalance(call, optim_, told.owners.empty() ? nullptr : told.owners.data(),
-                         told.owners.size());
+      case Operation::rebalance: {
+        const std::span<const int32_t> owners = list_of<int32_t>(told);
+        return rebalance(call, optim_, owners.data(), owners.size());
+      }
       case Operation::save: {
         const zero_save_options options{sizeof options, with.flags, 0};
         return save(call, optim_, words, &options);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Single tensors of the state, steps by hand, and who owns what.
 #include <algorithm>
+#include <span>
 
 #include "api/guard.h"
 #include "base/text.h"
@@ -105,7 +106,8 @@ zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first,
 }
 
 zero_status zero_rebalance(zero_optim* optim, const int32_t* owners, size_t count, void* stream) {
-  const Arguments arguments{.owners = {owners, owners == nullptr ? 0 : count}};
+  const Arguments arguments{.list =
+                                std::as_bytes(std::span(owners, owners == nullptr ? 0 : count))};
   return on_all(
       optim, Operation::rebalance, arguments, [&](Call& call, Optimizer& found) -> Status {
         if (stream != nullptr)

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training loop and checkpoints.
 #include <cstddef>
+#include <span>
 
 #include "api/checkpoint.h"
 #include "api/guard.h"
 #include "api/options.h"
+#include "base/text.h"
 #include "state/load.h"
 #include "state/save.h"
 #include "step/backward.h"
@@ -134,6 +136,21 @@ zero_status zero_clip_grad_norm(zero_optim* optim, double max_norm, double norm_
                   const Status bad = check_stream(stream);
                   return bad.ok() ? clip_grad_norm(call, found, max_norm, norm_type, norm)
                                   : refuse(call, found, bad);
+                });
+}
+
+zero_status zero_clip_grad_norm_of(zero_optim* optim, const int64_t* params, size_t count,
+                                   double max_norm, double norm_type, double* norm, void* stream) {
+  const std::span<const int64_t> chosen(params, params == nullptr ? 0 : count);
+  return on_all(optim, Operation::clip_grad_norm_of,
+                {.limit = max_norm, .norm_type = norm_type, .list = std::as_bytes(chosen)},
+                [&](Call& call, Optimizer& found) -> Status {
+                  Status bad = check_stream(stream);
+                  if (bad.ok() && params == nullptr && count > 0)
+                    bad = Status(ZERO_ERR_ARGUMENT, text("params is NULL; count is ", count));
+                  return bad.ok()
+                             ? clip_grad_norm_of(call, found, chosen, max_norm, norm_type, norm)
+                             : refuse(call, found, bad);
                 });
 }
 

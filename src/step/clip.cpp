@@ -2,6 +2,7 @@
 #include "step/clip.h"
 
 #include <cmath>
+#include <optional>
 
 #include "base/text.h"
 #include "step/gather.h"
@@ -10,9 +11,45 @@
 namespace zero {
 namespace {
 
-Status check_norm_type(double p) {
-  if (p > 0) return Status();
-  return Status(ZERO_ERR_ARGUMENT, text("norm_type is ", p, "; it must be positive or infinite"));
+Status check_norm(double max_norm, double p) {
+  if (!(p > 0))
+    return Status(ZERO_ERR_ARGUMENT, text("norm_type is ", p, "; it must be positive or infinite"));
+  if (max_norm > 0) return Status();
+  return Status(ZERO_ERR_ARGUMENT, text("max_norm is ", max_norm, "; it must be positive"));
+}
+
+Result<Chosen> choose(const Optimizer& optim, std::span<const int64_t> params) {
+  Chosen chosen(optim.params.size());
+  for (const int64_t param : params) {
+    if (param < 0 || static_cast<size_t>(param) >= chosen.size())
+      return Status(ZERO_ERR_ARGUMENT,
+                    text("parameter ", param, " does not exist: there are ", chosen.size()));
+    const auto index = static_cast<size_t>(param);
+    if (chosen[index])
+      return Status(ZERO_ERR_ARGUMENT, text("parameter ", param, ", '", optim.params[index].name,
+                                            "', is listed twice"));
+    chosen[index] = true;
+  }
+  return chosen;
+}
+
+std::string lines(double max_norm, double p) {
+  return text("max_norm ", max_norm, "\nnorm_type ", p, "\n");
+}
+
+/// Of what all ranks found.
+Result<double> total_norm(Call& call, const char* phase, double p, const NormRecord& mine) {
+  NormRecord total;
+  const std::vector<NormRecord> all = ZERO_TRY(call.exchange(phase, mine));
+  for (const NormRecord& record : all) total.add(record);
+  return norm_of(total, p);
+}
+
+/// What limits gradients of this norm, unless they are within.
+std::optional<double> clip_factor(double max_norm, double norm) {
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor < 1 && std::isfinite(norm)) return factor;
+  return std::nullopt;
 }
 
 /// What a clip by itself begins with, after its entry.
@@ -29,34 +66,44 @@ Status reduce_unless_done(Call& call, Optimizer& optim, const Grads& grads, doub
 Status clip(Call& call, Optimizer& optim, double max_norm, double p) {
   StepMemory& memory = step_memory(optim);
   if (memory.norm_type != p) {
-    const NormRecord mine = norm_of_share(optim, memory, p);
-    const std::vector<NormRecord> all = ZERO_TRY(call.exchange("norm", mine));
-    NormRecord total;
-    for (const NormRecord& record : all) total.add(record);
-    memory.raw_norm = norm_of(total, p);
+    memory.raw_norm = ZERO_TRY(total_norm(call, "norm", p, norm_of_share(optim, memory, p)));
     memory.norm_type = p;
   }
   memory.grad_norm = memory.raw_norm * memory.factor;
-  const double clip_factor = max_norm / (memory.grad_norm + 1e-6);
-  if (clip_factor < 1 && std::isfinite(memory.grad_norm)) {
-    memory.factor *= clip_factor;
-    memory.clip_factor *= clip_factor;
-  }
+  const double factor = clip_factor(max_norm, memory.grad_norm).value_or(1);
+  memory.factor *= factor;
+  memory.clip_factor *= factor;
   return Status();
 }
 
 Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm,
                       const Grads& grads) {
-  Status local = check_norm_type(norm_type);
-  if (local.ok() && !(max_norm > 0)) {
-    local = Status(ZERO_ERR_ARGUMENT, text("max_norm is ", max_norm, "; it must be positive"));
-  }
-  const std::string args = text("max_norm ", max_norm, "\nnorm_type ", norm_type, "\n");
-  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, std::move(local), args));
+  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, check_norm(max_norm, norm_type),
+                            lines(max_norm, norm_type)));
   ZERO_TRY(reduce_unless_done(call, optim, grads, norm_type));
   step_memory(optim).clipped = true;
   ZERO_TRY(clip(call, optim, max_norm, norm_type));
   if (norm != nullptr) *norm = step_memory(optim).grad_norm;
+  return Status();
+}
+
+Status clip_grad_norm_of(Call& call, Optimizer& optim, std::span<const int64_t> params,
+                         double max_norm, double norm_type, double* norm, const Grads& grads) {
+  auto chosen = choose(optim, params);
+  Status local = chosen.ok() ? check_norm(max_norm, norm_type) : chosen.failure();
+  std::string args = lines(max_norm, norm_type);
+  for (const int64_t param : params) args += text("of parameter ", param, "\n");
+  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, std::move(local), std::move(args)));
+  ZERO_TRY(reduce_unless_done(call, optim, grads, 0));
+  StepMemory& memory = step_memory(optim);
+  memory.clipped = true;
+  const NormRecord mine = norm_of_share(optim, memory, norm_type, *chosen);
+  const double found = ZERO_TRY(total_norm(call, "norm of some", norm_type, mine)) * memory.factor;
+  if (const std::optional<double> factor = clip_factor(max_norm, found)) {
+    scale_share(optim, memory, *chosen, *factor);
+    memory.norm_type = 0;  // of the sums, which are no more
+  }
+  if (norm != nullptr) *norm = found;
   return Status();
 }
 

@@ -23,6 +23,10 @@ bool ends_within(const Piece& piece, int64_t count) {
   return static_cast<int64_t>(piece.first + piece.count) <= count;
 }
 
+bool is_chosen(const StepMemory& memory, const Piece& piece, const Chosen& chosen) {
+  return chosen.empty() || chosen[static_cast<size_t>(memory.views[piece.view].segment.param)];
+}
+
 /// Let a reducer of each thread work on its pieces; the record of all.
 template <class Work>
 NormRecord reduce_pieces(const Optimizer& optim, const StepMemory& memory, double p,
@@ -91,9 +95,11 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
   return record;
 }
 
-NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p) {
+NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p,
+                         const Chosen& chosen) {
   const NormRecord record =
-      reduce_pieces(optim, memory, p, [](int, Reducer& reducer, const Piece& piece) {
+      reduce_pieces(optim, memory, p, [&](int, Reducer& reducer, const Piece& piece) {
+        if (!is_chosen(memory, piece, chosen)) return;
         const DType sum = piece.section.sum();
         const void* const in = piece.sums;
         reducer.reduce(sum, sum, piece.sums, {&in, 1}, piece.count);
@@ -121,6 +127,21 @@ void clear_absent(const Optimizer& optim, const StepMemory& memory) {
     if (view.cls >= 0 || !is_floating(section.dtype)) continue;
     std::memset(view.reduced, 0, static_cast<size_t>(view.segment.count) * size_of(section.sum()));
   }
+}
+
+void scale_share(Optimizer& optim, const StepMemory& memory, const Chosen& chosen, double factor) {
+  share_out_views(optim, memory, [&](int, int64_t begin, int64_t end) {
+    walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
+      if (!is_chosen(memory, piece, chosen)) return;
+      if (piece.section.sum() == DType::f64) {
+        auto* const sums = reinterpret_cast<double*>(piece.sums);
+        scale(sums, sums, piece.count, factor);
+      } else {
+        auto* const sums = reinterpret_cast<float*>(piece.sums);
+        scale(sums, sums, piece.count, static_cast<float>(factor));
+      }
+    });
+  });
 }
 
 void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, double limit) {

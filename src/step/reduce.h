@@ -2,6 +2,8 @@
 // The sums of gradients of this rank's share: made, measured, brought into limits.
 #pragma once
 
+#include <vector>
+
 #include "comm/comm.h"
 #include "step/memory.h"
 #include "step/norm.h"
@@ -21,8 +23,15 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
 /// Turn the sums of the share into gradients by `factor`, and bring them into [-limit, limit].
 void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, double limit);
 
-/// The norm of the share as it is reduced.
-NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p);
+/// Some parameters, by their numbers; none given: all.
+using Chosen = std::vector<bool>;
+
+/// The norm of the share, or of what was chosen of it, as it is reduced.
+NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p,
+                         const Chosen& chosen = {});
+
+/// Multiply the sums of what was chosen.
+void scale_share(Optimizer& optim, const StepMemory& memory, const Chosen& chosen, double factor);
 
 /// Add `sums`, which lie as the share does, to those of the share; the norm of what comes of it.
 NormRecord add_to_share(Optimizer& optim, const StepMemory& memory, const std::byte* sums,

@@ -22,14 +22,14 @@ struct Record {
 };
 
 /// What the rank that guests follow sends them, in front of words, frozen parameters, settings and
-/// owners.
+/// list.
 struct Terms {
-  Arguments arguments;  // words and owners mean nothing to another rank
+  Arguments arguments;  // words and list mean nothing to another rank
   uint64_t has_words;
   uint64_t words_bytes;
   uint64_t params;
   uint64_t settings;
-  uint64_t owners;
+  uint64_t list_bytes;
   Phase phase;
   LossScale loss_scale;
 };
@@ -46,17 +46,16 @@ std::string pack(const Optimizer& optim, const Arguments& arguments) {
               .words_bytes = words.size(),
               .params = frozen.size(),
               .settings = settings.size(),
-              .owners = arguments.owners.size(),
+              .list_bytes = arguments.list.size(),
               .phase = optim.phase == Phase::reducing ? Phase::open : optim.phase,
               .loss_scale = optim.loss_scale};
   terms.arguments.words = nullptr;
-  terms.arguments.owners = {};
+  terms.arguments.list = {};
   std::string packed(reinterpret_cast<const char*>(&terms), sizeof terms);
   packed += words;
   packed += frozen;
   packed.append(reinterpret_cast<const char*>(settings.data()), settings.size() * sizeof(double));
-  packed.append(reinterpret_cast<const char*>(arguments.owners.data()),
-                arguments.owners.size_bytes());
+  packed.append(reinterpret_cast<const char*>(arguments.list.data()), arguments.list.size());
   return packed;
 }
 
@@ -93,16 +92,15 @@ Status unpack(Call& call, Optimizer& optim, const std::string& packed, Told& tol
     return true;
   };
   if (!holds(terms.words_bytes, 1) || !holds(terms.params, 1) ||
-      !holds(terms.settings, sizeof(double)) || !holds(terms.owners, sizeof(int32_t)) || rest != 0)
+      !holds(terms.settings, sizeof(double)) || !holds(terms.list_bytes, 1) || rest != 0)
     return call.abort(broken, "arguments");
   const char* const words = packed.data() + sizeof terms;
   const char* const frozen = words + terms.words_bytes;
   told.arguments = terms.arguments;
   told.has_words = terms.has_words != 0;
   told.words.assign(words, terms.words_bytes);
-  told.owners.resize(terms.owners);
-  std::memcpy(told.owners.data(), packed.data() + packed.size() - terms.owners * sizeof(int32_t),
-              terms.owners * sizeof(int32_t));
+  const auto list = std::as_bytes(std::span(packed)).last(terms.list_bytes);
+  told.list.assign(list.begin(), list.end());
   adopt(optim, terms, frozen, frozen + terms.params);
   return {};
 }

@@ -3,6 +3,7 @@
 // make the call, or that they have joined and make whatever the others make.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -20,8 +21,8 @@ struct Arguments {
   int64_t param = 0;
   double limit = 0;
   double norm_type = 0;
-  const char* words = nullptr;  // a directory, or the name of a state
-  std::span<const int32_t> owners = {};
+  const char* words = nullptr;           // a directory, or the name of a state
+  std::span<const std::byte> list = {};  // owners, or parameters
 };
 
 /// Open `call` on a rank that has inputs. Without the option nothing happens. ZERO_ERR_STATE on all
@@ -37,10 +38,10 @@ struct Guest {
 /// What a guest heard: the call that it is in now, or that all ranks have joined.
 struct Told {
   Operation operation = Operation::join;  // that, where all ranks have
-  Arguments arguments;                    // but for words and owners
+  Arguments arguments;                    // but for words and list
   bool has_words = false;
   std::string words;
-  std::vector<int32_t> owners;
+  std::vector<std::byte> list;
   int32_t last_rank = -1;  // the highest of those that came last
 };
 

@@ -2,6 +2,9 @@
 // The training loop's calls: gather, vote, apply, publish.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "comm/comm.h"
 #include "optim/optimizer.h"
 
@@ -26,6 +29,8 @@ Status broadcast_params(Call& call, Optimizer& optim, int32_t root);
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads);
 Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm,
                       const Grads& grads = {});
+Status clip_grad_norm_of(Call& call, Optimizer& optim, std::span<const int64_t> params,
+                         double max_norm, double norm_type, double* norm, const Grads& grads = {});
 Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Grads& grads = {});
 /// Begin a step: its settings are fixed, and gradients that all ranks announce are used at once.
 /// `local`: this rank's own reason to refuse.

@@ -167,6 +167,18 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         Status,
         [OptimHandle, c.c_double, c.c_double, c.POINTER(c.c_double), c.c_void_p],
     ),
+    "zero_clip_grad_norm_of": (
+        Status,
+        [
+            OptimHandle,
+            c.POINTER(c.c_int64),
+            c.c_size_t,
+            c.c_double,
+            c.c_double,
+            c.POINTER(c.c_double),
+            c.c_void_p,
+        ],
+    ),
     "zero_step_begin": (Status, [OptimHandle, c.POINTER(StepOptions)]),
     "zero_param_wait": (Status, [OptimHandle, c.c_int64, c.c_void_p]),
     "zero_step": (Status, [OptimHandle, c.POINTER(StepOptions)]),

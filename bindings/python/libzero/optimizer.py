@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Optional, Union
@@ -256,9 +256,7 @@ class Optimizer(Overlap, Ranks):
         """Freeze a parameter, by name or number, or train it again, from the next step on. The same
         on every rank, and anew after a load. The gradient of a frozen one is ignored; its state
         stays."""
-        number = self.param_index(param) if isinstance(param, str) else param
-        chosen = _values.int64(number, "parameter")
-        lib().zero_set_trainable(self._handle.open(), chosen, 1 if trainable else 0)
+        lib().zero_set_trainable(self._handle.open(), self._number(param), 1 if trainable else 0)
 
     # ---- Train ----
 
@@ -286,12 +284,25 @@ class Optimizer(Overlap, Ranks):
         lib().zero_reduce_grads(self._handle.open(), addresses, count, flags, None)
         self._announced.clear()
 
-    def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> float:
+    def clip_grad_norm(
+        self,
+        max_norm: float,
+        norm_type: float = 2.0,
+        params: Iterable[Union[str, int]] | None = None,
+    ) -> float:
         """Scale the gradients so that their norm is at most `max_norm`; returns it from before.
-        Reduces first if nothing is reduced."""
+        `params`: names or numbers, each once and the same on every rank, of which alone the norm is
+        taken, and which alone are scaled. Reduces first if nothing is reduced."""
         most, kind = _values.double(max_norm, "max_norm"), _values.double(norm_type, "norm_type")
         norm = c.c_double()
-        lib().zero_clip_grad_norm(self._handle.open(), most, kind, c.byref(norm), None)
+        if params is None:
+            lib().zero_clip_grad_norm(self._handle.open(), most, kind, c.byref(norm), None)
+        else:
+            numbers = [self._number(param) for param in params]
+            chosen = (c.c_int64 * len(numbers))(*numbers)
+            lib().zero_clip_grad_norm_of(
+                self._handle.open(), chosen, len(numbers), most, kind, c.byref(norm), None
+            )
         return norm.value
 
     def clip_grad_value(self, max_value: float) -> None:

@@ -248,6 +248,24 @@ class StepTest(unittest.TestCase):
             self.assertAlmostEqual(weight[1], -0.4, 6)
             self.assertEqual(optimizer.clip_grad_norm(9.0, math.inf), 4)
 
+    def test_clip_of_some_leaves_the_others(self) -> None:
+        with Comm.solo() as comm, sgd(comm) as optimizer:
+            a, b, d = floats(0, 0), floats(0), floats(0)
+            optimizer.register({"a": a, "b": b}, grads={"a": floats(3, 4), "b": floats(8)})
+            optimizer.register({"d": d}, grads={"d": floats(12)})
+            self.assertEqual(optimizer.clip_grad_norm(1.0, params=["d", 0]), 13)
+            self.assertAlmostEqual(optimizer.clip_grad_norm(math.inf, params=["d"]), 12 / 13, 6)
+            self.assertEqual(optimizer.clip_grad_norm(9.0, 1.0, params=[1]), 8)
+            self.assertEqual(optimizer.clip_grad_norm(1.0, params=[]), 0)
+            optimizer.step()
+            self.assertAlmostEqual(a[1], -0.5 * 4 / 13, 6)
+            self.assertEqual(b[0], -4)
+            for wrong in ([0, 0], ["a", 0], [None]):
+                with self.assertRaises(ArgumentError):
+                    optimizer.clip_grad_norm(1.0, params=wrong)
+            with self.assertRaises(IndexError):
+                optimizer.clip_grad_norm(1.0, params=[3])
+
     def test_nonfinite_gradients_skip_where_asked(self) -> None:
         with Comm.solo() as comm, Optimizer(comm, nonfinite="skip") as optimizer:
             weight = floats(1)

@@ -546,6 +546,15 @@ unsafe extern "C" {
         norm: *mut f64,
         stream: *mut c_void,
     ) -> zero_status;
+    pub fn zero_clip_grad_norm_of(
+        optim: *mut zero_optim,
+        params: *const i64,
+        count: usize,
+        max_norm: f64,
+        norm_type: f64,
+        norm: *mut f64,
+        stream: *mut c_void,
+    ) -> zero_status;
     pub fn zero_step_options_init(
         options: *mut zero_step_options,
         struct_size: usize,

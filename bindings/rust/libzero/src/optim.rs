@@ -296,6 +296,30 @@ impl Optim {
         Ok(norm)
     }
 
+    /// The same for the parameters of these numbers alone, each given once and the same on every rank: their
+    /// norm, and only they are scaled. Collective.
+    pub fn clip_grad_norm_of(
+        &mut self,
+        params: &[i64],
+        max_norm: f64,
+        norm_type: f64,
+    ) -> Result<f64> {
+        let mut norm = 0.0;
+        // SAFETY: the token is checked; `params` and `norm` live for the call.
+        check(unsafe {
+            sys::zero_clip_grad_norm_of(
+                self.token(),
+                params.as_ptr(),
+                params.len(),
+                max_norm,
+                norm_type,
+                &mut norm,
+                ptr::null_mut(),
+            )
+        })?;
+        Ok(norm)
+    }
+
     /// Bring every element of the gradients into [-max_value, max_value]. Collective.
     pub fn clip_grad_value(&mut self, max_value: f64) -> Result<()> {
         // SAFETY: the token is checked.

@@ -155,6 +155,21 @@ fn clip_and_result_agree() {
 }
 
 #[test]
+fn a_clip_of_some_leaves_the_others() {
+    let mut optim = Optim::new(&solo(), &sgd()).unwrap();
+    optim.add(&[Shape::new("a", &[2]), Shape::new("b", &[1])], &[]).unwrap();
+    let grads = optim.lend().unwrap().1;
+    grads[0].copy_from_slice(&[3.0, 4.0]);
+    grads[1].copy_from_slice(&[8.0]);
+    assert_eq!(optim.clip_grad_norm_of(&[0], 1.0, 2.0).unwrap(), 5.0);
+    assert!((optim.clip_grad_norm_of(&[0], 9.0, 2.0).unwrap() - 1.0).abs() < 1e-6);
+    assert_eq!(optim.clip_grad_norm_of(&[1], 9.0, 2.0).unwrap(), 8.0);
+    assert_eq!(optim.clip_grad_norm_of(&[], 9.0, 2.0).unwrap(), 0.0);
+    assert!(optim.clip_grad_norm_of(&[1, 1], 9.0, 2.0).is_err());
+    optim.step().unwrap();
+}
+
+#[test]
 fn an_announced_gradient_is_the_one_that_counts() {
     let mut optim = Optim::new(&solo(), &sgd()).unwrap();
     optim.add(&[Shape::new("w", &[2])], &[]).unwrap();

@@ -18,8 +18,8 @@ struct OptimHandle {
   explicit OptimHandle(std::unique_ptr<Optimizer> made) : optim(std::move(made)) {}
   std::unique_ptr<Optimizer> optim;
   std::unique_ptr<Background> background;  // where steps end, or null; gone before the optimizer
-  std::atomic<std::thread::id> inside{};  // the thread that is; none
-  std::mutex announcing;                  // threads that announce gradients wait for each other
+  std::atomic<std::thread::id> inside{};   // the thread that is; none
+  std::mutex announcing;                   // threads that announce gradients wait for each other
 };
 
 zero_comm* add_handle(std::shared_ptr<Comm> comm);

@@ -165,8 +165,7 @@ Status run_step(Call& call, Optimizer& optim, const Grads& grads, Status local, 
     conclude(optim, memory, true);
     return Status();
   }
-  if (optim.options.custom != nullptr)
-    ZERO_TRY(update_shadow(call, optim, memory, memory.factor));
+  if (optim.options.custom != nullptr) ZERO_TRY(update_shadow(call, optim, memory, memory.factor));
   if (!updates_announced(memory)) optim.comm->publishing++;
   if (memory.background == nullptr) return end(call, optim, fused);
   end_in_background(call, optim, fused);

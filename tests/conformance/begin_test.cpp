@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "equivalence.h"
+#include "own_rules.h"
 #include "support/scratch.h"
 #include "two_params.h"
 
@@ -203,17 +204,21 @@ TEST(Begin, elements_that_are_not_finite_are_counted) {
 }
 
 TEST(Begin, whatever_needs_all_gradients_first_is_refused_with_its_name) {
-  const struct {
+  struct Case {
     Rank2::Change change;
     const char* says;
-  } cases[] = {
+  };
+  const OwnRule own = own_adamw();
+  const Declared declared(own);
+  const std::vector<Case> cases = {
       {[](zero_options& o) { o.max_grad_norm = 2; }, "max_grad_norm is 2"},
       {[](zero_options& o) { o.nonfinite = ZERO_NONFINITE_SKIP; }, "nonfinite is 1"},
       {[](zero_options& o) { o.nonfinite = ZERO_NONFINITE_ERROR; }, "nonfinite is 2"},
       {[](zero_options& o) { o.loss_scale = 1024; }, "the loss scale is dynamic"},
       {[](zero_options& o) { o.optimizer = ZERO_OPTIMIZER_LARS; }, "norms of whole tensors"},
+      {[&](zero_options& o) { declared.put_into(o); }, "a function of the caller's"},
   };
-  for (const auto& one : cases) {
+  for (const Case& one : cases) {
     for (const CommKind kind : kCommKinds) {
       on_two(
           kind,

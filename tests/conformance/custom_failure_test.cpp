@@ -89,7 +89,7 @@ TEST(OwnRuleFailure, a_failure_is_told_to_all_and_has_changed_nothing_anywhere) 
       on_ranks(kind, world, [&](zero_comm* comm, int rank) {
         Failing failing;
         const OwnRule rule = failing.rule();
-        OwnModel model(comm, rule, {});
+        OwnModel model(comm, rule, {.overlap_gather = world == 2});
         ASSERT_EQ(model.step(), ZERO_OK) << last();
         size_t turn = 0;
         for (const Way& way : ways) {

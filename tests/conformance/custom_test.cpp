@@ -80,6 +80,7 @@ TEST(OwnRule, scaled_clipped_accumulated_announced_and_reduced_gradients_equal_o
     training.announces = turn % 4 == 2 ? 3 : 0;
     training.reduced = turn % 8 == 3;
     training.sum = turn % 9 == 0;
+    training.overlaps = turn % 7 < 3;
     training.steps = 6;
     const CommKind comm = turn / 3 % 2 == 0 ? CommKind::user : CommKind::local;
     expect_equals_reference(training, run(training, RankKind::threads, comm),

@@ -24,6 +24,7 @@ class OwnModel {
     int32_t partition = ZERO_PARTITION_EVEN;
     int64_t bucket_bytes = 8192;
     int32_t master = ZERO_MASTER_FLOAT32;
+    bool overlap_gather = false;
   };
 
   OwnModel(zero_comm* comm, const OwnRule& rule, const Choices& choices)
@@ -34,6 +35,7 @@ class OwnModel {
     options.partition = choices.partition;
     options.bucket_bytes = choices.bucket_bytes;
     options.master = choices.master;
+    options.overlap_gather = choices.overlap_gather ? 1 : 0;
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
     zero_param params[kCount];
     const char* const names[] = {"matrix", "wide", "half", "scalar", "late"};
@@ -65,6 +67,7 @@ class OwnModel {
 
   /// With the same gradients on every rank; "late" has none before the third step.
   zero_status step() {
+    EXPECT_EQ(zero_param_wait(optim_, ZERO_ALL_PARAMS, nullptr), ZERO_OK) << last();
     std::vector<void*> pointers;
     for (size_t i = 0; i < kCount; i++) {
       std::vector<double> values(grads_[i].size());

@@ -125,7 +125,7 @@ class StepTest(unittest.TestCase):
                 optimizer.set_trainable(0, False)
                 optimizer.step()
                 for wrong in (2, -1):
-                    with self.assertRaisesRegex(ArgumentError, "does not exist"):
+                    with self.assertRaisesRegex(IndexError, f"parameter {wrong}: 2 are registered"):
                         optimizer.set_trainable(wrong, False)
             return [a[0], b[0]]
 

@@ -158,7 +158,7 @@ fn clip_and_result_agree() {
 fn a_clip_of_some_leaves_the_others() {
     let mut optim = Optim::new(&solo(), &sgd()).unwrap();
     optim.add(&[Shape::new("a", &[2]), Shape::new("b", &[1])], &[]).unwrap();
-    let grads = optim.lend().unwrap().1;
+    let mut grads = optim.lend().unwrap().1;
     grads[0].copy_from_slice(&[3.0, 4.0]);
     grads[1].copy_from_slice(&[8.0]);
     assert_eq!(optim.clip_grad_norm_of(&[0], 1.0, 2.0).unwrap(), 5.0);
@@ -178,6 +178,7 @@ fn an_announced_gradient_is_the_one_that_counts() {
     let address = announced.as_mut_ptr().cast();
     // SAFETY: nothing writes `announced` until the clip has returned.
     unsafe { optim.grad_ready(0, address) }.unwrap();
+    // SAFETY: likewise.
     // SAFETY: likewise.
     assert!(unsafe { optim.grad_ready(0, address) }.is_err());
     assert_eq!(optim.clip_grad_norm(f64::INFINITY, 2.0).unwrap(), 5.0);

@@ -87,7 +87,8 @@ void update(benchmark::State& state, const KernelTable& kernels, int32_t optimiz
   }
   run.others = others.data();
   run.other_count = ranks - 1;
-  double streams = 2 + ranks;  // param, read and written, and the gradients
+  double streams = 2 + ranks;  // param, read and written, and the gradients; LAMB's first kernel
+                               // writes directions instead
   const Array* const slots[] = {&first, &second};
   for (size_t slot = 0; slot < std::size(slots); slot++) {
     if ((rule.slots_used(settings) >> slot & 1) == 0) continue;
@@ -95,7 +96,11 @@ void update(benchmark::State& state, const KernelTable& kernels, int32_t optimiz
     streams += 2;
   }
   for (auto _ : state) {
-    kernels.update[optimizer](run, scalars);
+    if (optimizer == ZERO_OPTIMIZER_LAMB) {
+      kernels.lamb.measure(run, grad.get(), scalars);
+    } else {
+      kernels.update[optimizer](run, scalars);
+    }
     benchmark::ClobberMemory();
   }
   finish(state, count, 4 * streams);

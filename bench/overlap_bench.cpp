@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much of a reduction, of a step and of the sharing of parameters is left to wait for when it
-// goes on beside a backward and a forward that leave the cores free, as those of a device do: they
-// sleep.
+// goes on beside a backward and a forward. Of most ranks these compute, each on a core of its own;
+// of the others they sleep, as if a device computed, so that one core is free.
 #include <cstring>
 #include <string_view>
 
@@ -13,9 +13,10 @@ namespace {
 
 struct Settings {
   int ranks = 2;
-  int steps = 10;
+  int steps = 20;
   int warmup = 3;
-  double busy = 2;  // how long a backward and a forward sleep, in times of a step alone
+  int busy_ranks = -1;  // that compute; -1: all cores but one
+  double busy = 2;      // how long a backward and a forward sleep, in times of a step alone
 };
 
 enum Mode { kReduce, kReduceAnnounced, kStep, kStepAnnounced, kStepBegun, kForward, kForwardWaits };
@@ -27,6 +28,11 @@ constexpr const char* kNames[kModes] = {
 // What each is compared with.
 constexpr Mode kAlone[kModes] = {kReduce, kReduce, kStep, kStep, kStep, kForward, kForward};
 
+void compute_seconds(double seconds) {
+  const double end = now() + seconds;
+  while (now() < end) pause_briefly();
+}
+
 void sleep_seconds(double seconds) {
   timespec time;
   time.tv_sec = static_cast<time_t>(seconds);
@@ -37,7 +43,8 @@ void sleep_seconds(double seconds) {
 /// A model whose backward and forward take `pass` seconds, tensor by tensor.
 class Model {
  public:
-  Model(const Rank& rank, const Workload& work, bool overlaps) : work_(work) {
+  Model(const Rank& rank, const Workload& work, bool computes, bool overlaps)
+      : work_(work), computes_(computes) {
     static int serial = 0;
     const std::string name =
         "overlap-" + std::to_string(getppid()) + "-" + std::to_string(serial++);
@@ -81,7 +88,7 @@ class Model {
   void step() { check(zero_step(optim_, nullptr), "zero_step"); }
 
   void backward(double pass, bool announces) {
-    Pace pace(pass, work_.elements);
+    Pace pace(pass, work_.elements, computes_);
     for (size_t i = work_.tensors.size(); i-- > 0;) {
       pace.work(work_.tensors[i].count);
       if (!announces) continue;
@@ -90,7 +97,7 @@ class Model {
     pace.finish();
   }
   void forward(double pass) {
-    Pace pace(pass, work_.elements);
+    Pace pace(pass, work_.elements, computes_);
     for (size_t i = 0; i < work_.tensors.size(); i++) {
       check(zero_param_wait(optim_, static_cast<int64_t>(i), nullptr), "zero_param_wait");
       pace.work(work_.tensors[i].count);
@@ -99,26 +106,29 @@ class Model {
   }
 
  private:
-  /// Sleeps in pieces that are long enough to be slept.
+  /// Sleeps, or computes, in pieces that are long enough to be slept.
   class Pace {
    public:
-    Pace(double seconds, int64_t elements) : each_(seconds / static_cast<double>(elements)) {}
+    Pace(double seconds, int64_t elements, bool computes)
+        : each_(seconds / static_cast<double>(elements)), computes_(computes) {}
     void work(int64_t elements) {
       owed_ += each_ * static_cast<double>(elements);
       if (owed_ > 1e-3) finish();
     }
     void finish() {
       const double start = now();
-      if (owed_ > 0) sleep_seconds(owed_);
+      if (owed_ > 0) computes_ ? compute_seconds(owed_) : sleep_seconds(owed_);
       owed_ -= now() - start;
     }
 
    private:
     const double each_;
+    const bool computes_;
     double owed_ = 0;
   };
 
   const Workload& work_;
+  const bool computes_;
   std::vector<void*> grad_;
   zero_comm* comm_ = nullptr;
   zero_optim* optim_ = nullptr;
@@ -126,7 +136,8 @@ class Model {
 };
 
 void measure(Rank& rank, const Settings& settings, const Workload& work) {
-  Model model(rank, work, false), overlapped(rank, work, true);
+  const bool computes = rank.rank < settings.busy_ranks;
+  Model model(rank, work, computes, false), overlapped(rank, work, computes, true);
   double pass = 0;
   for (int round = 0; round < settings.warmup; round++) {
     rank.time(kModes, true, [&] { model.step(); });
@@ -162,14 +173,15 @@ void measure(Rank& rank, const Settings& settings, const Workload& work) {
   }
 }
 
-int run(const Settings& settings) {
-  const Workload work = gpt2();
+bool run(const Settings& settings, const Workload& work) {
   auto* board = share<Board>();
-  std::printf("libzero; %s\n%s, %d ranks of one thread, a pass takes %.1f steps\n",
-              zero_build_info(), work.name.c_str(), settings.ranks, settings.busy);
   if (!fork_ranks(board, settings.ranks, 1, [&](Rank& rank) { measure(rank, settings, work); }))
-    return 1;
+    return false;
   const double pass = board->seconds[kMaxRanks - 1];
+  const double last =
+      static_cast<double>(work.tensors[0].count) / static_cast<double>(work.elements);
+  std::printf("\n%s, a pass of %.1f ms; the last of %zu gradients is %.1f%% of all\n",
+              work.name.c_str(), pass * 1e3, work.tensors.size(), last * 100);
   const auto exposed = [&](Mode mode) {
     const double median = spread(board->series[mode]).median;
     return mode == kForward || mode == kForwardWaits ? median - pass : median;
@@ -180,6 +192,19 @@ int run(const Settings& settings) {
     std::printf("%-30s %12.2f %9.1f%%\n", kNames[i], exposed(mode) * 1e3,
                 100 * exposed(mode) / exposed(kAlone[i]));
   }
+  return true;
+}
+
+int run(Settings settings) {
+  if (settings.busy_ranks < 0) {
+    const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+    settings.busy_ranks = std::min(settings.ranks, cores - 1);
+  }
+  std::printf(
+      "libzero; %s\n%d ranks of one thread, of %d a pass computes, a pass takes %.1f steps\n",
+      zero_build_info(), settings.ranks, settings.busy_ranks, settings.busy);
+  for (const Workload& work : {gpt2(), blocks()})
+    if (!run(settings, work)) return 1;
   return 0;
 }
 
@@ -193,10 +218,11 @@ int main(int count, char** words) {
     if (name == "--ranks") settings.ranks = std::atoi(words[i + 1]);
     if (name == "--steps") settings.steps = std::atoi(words[i + 1]);
     if (name == "--busy") settings.busy = std::atof(words[i + 1]);
+    if (name == "--busy-ranks") settings.busy_ranks = std::atoi(words[i + 1]);
   }
   if (settings.ranks < 1 || settings.ranks > 16 || settings.steps < 1 || settings.steps > 900 ||
       settings.busy <= 0) {
-    std::fprintf(stderr, "overlap_bench [--ranks 2] [--steps 10] [--busy 2]\n");
+    std::fprintf(stderr, "overlap_bench [--ranks 2] [--steps 20] [--busy 2] [--busy-ranks 1]\n");
     return 2;
   }
   return bench::run(settings);

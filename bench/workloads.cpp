@@ -15,29 +15,46 @@ void Workload::add(std::string tensor, std::vector<int64_t> shape) {
   elements += count;
 }
 
-Workload gpt2() {
-  constexpr int64_t width = 768;
-  Workload work{.name = "gpt2"};
-  const auto linear = [&](const std::string& name, int64_t in, int64_t out) {
-    work.add(name + ".weight", {in, out});
-    work.add(name + ".bias", {out});
-  };
-  const auto norm = [&](const std::string& name) {
-    work.add(name + ".weight", {width});
-    work.add(name + ".bias", {width});
-  };
-  work.add("wte.weight", {50257, width});
-  work.add("wpe.weight", {1024, width});
+namespace {
+
+constexpr int64_t kWidth = 768;
+
+void add_norm(Workload& work, const std::string& name) {
+  work.add(name + ".weight", {kWidth});
+  work.add(name + ".bias", {kWidth});
+}
+
+void add_linear(Workload& work, const std::string& name, int64_t in, int64_t out) {
+  work.add(name + ".weight", {in, out});
+  work.add(name + ".bias", {out});
+}
+
+void add_blocks(Workload& work) {
   for (int layer = 0; layer < 12; layer++) {
     const std::string block = "h." + std::to_string(layer) + ".";
-    norm(block + "ln_1");
-    linear(block + "attn.c_attn", width, 3 * width);
-    linear(block + "attn.c_proj", width, width);
-    norm(block + "ln_2");
-    linear(block + "mlp.c_fc", width, 4 * width);
-    linear(block + "mlp.c_proj", 4 * width, width);
+    add_norm(work, block + "ln_1");
+    add_linear(work, block + "attn.c_attn", kWidth, 3 * kWidth);
+    add_linear(work, block + "attn.c_proj", kWidth, kWidth);
+    add_norm(work, block + "ln_2");
+    add_linear(work, block + "mlp.c_fc", kWidth, 4 * kWidth);
+    add_linear(work, block + "mlp.c_proj", 4 * kWidth, kWidth);
   }
-  norm("ln_f");
+}
+
+}  // namespace
+
+Workload gpt2() {
+  Workload work{.name = "gpt2"};
+  work.add("wte.weight", {50257, kWidth});
+  work.add("wpe.weight", {1024, kWidth});
+  add_blocks(work);
+  add_norm(work, "ln_f");
+  return work;
+}
+
+Workload blocks() {
+  Workload work{.name = "blocks"};
+  add_blocks(work);
   return work;
 }
 

@@ -34,11 +34,22 @@ template <class Real>
 using UpdateKernelOf = uint64_t (*)(const UpdateRunOf<Real>& run, const Scalars& scalars);
 using UpdateKernel = UpdateKernelOf<float>;
 
-/// Updates the run's parameters from its slots, which stay as they are; it has no gradients.
-template <class Real>
-using StepKernelOf = void (*)(const UpdateRunOf<Real>& run, const Scalars& scalars);
+/// Sums of squares as reductions take them, and how many of the sums are not finite.
+struct Measured {
+  double param, direction;
+  uint64_t nonfinite;
+};
 
-/// By ZERO_OPTIMIZER_*.
+/// LAMB, whose step needs the norms of a whole tensor, in two kernels.
+template <class Real>
+struct LambOf {
+  /// Updates the run's moments and writes the directions of its parameters, which stay as they are.
+  /// `directions` may be any of the gradients.
+  Measured (*measure)(const UpdateRunOf<Real>& run, Real* directions, const Scalars& scalars);
+  void (*step)(Real* params, const Real* directions, size_t count, const Scalars& scalars);
+};
+
+/// By ZERO_OPTIMIZER_*; null for LAMB.
 template <class Real>
 struct Updates {
   UpdateKernelOf<Real> kernels[kRuleCount];
@@ -82,9 +93,8 @@ struct KernelTable {
   double (*sum_powers_wide)(const double* data, size_t count, double p);
   Updates<float> update;
   Updates<double> update_wide;
-  /// LAMB's step along the direction that its update made of the same parameters.
-  StepKernelOf<float> step_lamb;
-  StepKernelOf<double> step_lamb_wide;
+  LambOf<float> lamb;
+  LambOf<double> lamb_wide;
 
   /// Exact.
   WidenKernel widen_bf16, widen_f16;
@@ -113,11 +123,11 @@ struct KernelTable {
     }
   }
   template <class Real>
-  StepKernelOf<Real> step_lamb_of() const {
+  const LambOf<Real>& lamb_of() const {
     if constexpr (std::is_same_v<Real, double>) {
-      return step_lamb_wide;
+      return lamb_wide;
     } else {
-      return step_lamb;
+      return lamb;
     }
   }
 

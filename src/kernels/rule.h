@@ -64,7 +64,7 @@ struct Trust {
   /// From the norms (p = 2) of the parameter before the step and of its direction.
   double (*ratio)(std::span<const double> settings, double param, double direction);
   /// The direction is what the update kernel turns the parameter into, beside its slots, and
-  /// KernelTable::step_lamb makes the step. Otherwise it is the gradient, and the update makes it.
+  /// KernelTable::lamb makes the step. Otherwise it is the gradient, and the update makes it.
   bool of_update;
 };
 

@@ -286,30 +286,23 @@ ZERO_HOST_DEVICE inline void rprop(Real& param, Real gradient, Real& prev, Real&
   param = param - sign * step_size;
 }
 
-/// Adam's step and decoupled decay, of length 1.
+/// Both moments, and the direction whose norm the step depends on: Adam's step and decoupled decay,
+/// of length 1.
 template <class Real>
-ZERO_HOST_DEVICE inline Real lamb_direction(Real param, Real exp_avg, Real exp_avg_sq,
-                                            const Real* value, bool decays) {
+ZERO_HOST_DEVICE inline Real lamb_direction(Real param, Real gradient, Real& exp_avg,
+                                            Real& exp_avg_sq, const Real* value, bool decays) {
+  exp_avg = exp_avg * value[Lamb::beta1] + gradient * value[Lamb::one_minus_beta1];
+  exp_avg_sq =
+      exp_avg_sq * value[Lamb::beta2] + (gradient * value[Lamb::one_minus_beta2]) * gradient;
   const Real denominator = root(exp_avg_sq) * value[Lamb::root_scale] + value[Lamb::eps];
   const Real direction = (exp_avg * value[Lamb::avg_scale]) / denominator;
   return decays ? direction + param * value[Lamb::weight_decay] : direction;
 }
 
-/// Both moments; `param` becomes the direction, whose norm the step depends on.
+/// The step along that direction.
 template <class Real>
-ZERO_HOST_DEVICE inline void lamb(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
-                                  const Real* value, bool decays) {
-  exp_avg = exp_avg * value[Lamb::beta1] + gradient * value[Lamb::one_minus_beta1];
-  exp_avg_sq =
-      exp_avg_sq * value[Lamb::beta2] + (gradient * value[Lamb::one_minus_beta2]) * gradient;
-  param = lamb_direction(param, exp_avg, exp_avg_sq, value, decays);
-}
-
-/// The step along that direction: the same bits again, from the parameter before and its moments.
-template <class Real>
-ZERO_HOST_DEVICE inline Real lamb_step(Real param, Real exp_avg, Real exp_avg_sq, const Real* value,
-                                       bool decays) {
-  return param - lamb_direction(param, exp_avg, exp_avg_sq, value, decays) * value[Lamb::rate];
+ZERO_HOST_DEVICE inline Real lamb_step(Real param, Real direction, const Real* value) {
+  return param - direction * value[Lamb::rate];
 }
 
 /// SGD with the ratio in what enters the buffer, which is null without momentum.

@@ -117,16 +117,6 @@ struct RpropElement {
   }
 };
 
-template <bool decays>
-struct LambElement {
-  static constexpr unsigned used = 0b11;
-  template <class Real>
-  static inline __attribute__((always_inline)) void update(Real& param, Real gradient, Real& a,
-                                                           Real& b, Real&, const Real* value) {
-    rules::lamb(param, gradient, a, b, value, decays);
-  }
-};
-
 template <bool decays, bool has_momentum, bool first, bool nesterov>
 struct LarsElement {
   static constexpr unsigned used = has_momentum ? 0b1 : 0b0;
@@ -269,11 +259,6 @@ static uint64_t update_rprop(const UpdateRunOf<Real>& run, const Scalars& scalar
 }
 
 template <class Real>
-static uint64_t update_lamb(const UpdateRunOf<Real>& run, const Scalars& scalars) {
-  return walk<LambElement>(run, scalars, scalars.flag[rules::Lamb::decays]);
-}
-
-template <class Real>
 static uint64_t update_lars(const UpdateRunOf<Real>& run, const Scalars& scalars) {
   using rules::Lars;
   const bool* flag = scalars.flag;
@@ -281,34 +266,92 @@ static uint64_t update_lars(const UpdateRunOf<Real>& run, const Scalars& scalars
                            flag[Lars::first], flag[Lars::nesterov]);
 }
 
-template <bool decays, class Real>
-static inline __attribute__((always_inline)) void step_lamb_one(
-    Real* __restrict params, const Real* __restrict averages, const Real* __restrict squares,
-    size_t i, const RoundedScalars<Real>& scalars) {
-  params[i] = rules::lamb_step(params[i], averages[i], squares[i], scalars.value, decays);
+template <size_t v = 0, class Norm, class Real>
+static inline __attribute__((always_inline)) void add_line(Norm& norm, const Line<Real>& line) {
+  norm.template add<v>(line.part[v]);
+  if constexpr (v + 1 < kVectors) add_line<v + 1>(norm, line);
 }
 
+// One line, of which `width` elements exist: the others are zeros, which change no norm.
 template <bool decays, class Real>
-static void step_lamb_loop(Real* __restrict params, const Real* __restrict averages,
-                           const Real* __restrict squares, size_t count, const Scalars& shared) {
+struct LambMeasurer {
+  const RoundedScalars<Real> scalars;
+  LanesNorm<Real, true> param, direction;
+  uint32_t found[kLine<Real>] = {};
+
+  inline __attribute__((always_inline)) void line(const Real* params, const Real* sum,
+                                                  Real* __restrict as, Real* __restrict bs,
+                                                  Real* out, size_t width) {
+    Real directions[kLine<Real>] = {};
+    ZERO_ROLLED
+    for (size_t k = 0; k < width; ++k) {
+      found[k] += is_nonfinite(sum[k]);
+      directions[k] = rules::lamb_direction(params[k], sum[k] * scalars.factor, as[k], bs[k],
+                                            scalars.value, decays);
+    }
+    Line<Real> line;
+    load(line, directions);
+    add_line(direction, line);
+    if (width == kLine<Real>) {
+      store(out, line);
+      load(line, params);
+    } else {
+      __builtin_memcpy(out, directions, width * sizeof(Real));
+      Real last[kLine<Real>] = {};
+      __builtin_memcpy(last, params, width * sizeof(Real));
+      load(line, last);
+    }
+    add_line(param, line);
+  }
+};
+
+template <bool decays, class Real>
+static Measured measure_lamb_loop(const UpdateRunOf<Real>& run, Real* out, const Scalars& shared) {
+  LambMeasurer<decays, Real> measurer{RoundedScalars<Real>(shared), {}, {}};
+  Real *const as = run.slots[0], *const bs = run.slots[1];
+  size_t i = 0;
+  for (; i + kLine<Real> <= run.count; i += kLine<Real>) {
+    Line<Real> line;
+    sum_line(line, run.grad, run.others, run.other_count, i);
+    Real sum[kLine<Real>];
+    store(sum, line);
+    ask_for(run.param + i, 2);
+    ask_for(as + i, 3);
+    ask_for(bs + i, 4);
+    measurer.line(run.param + i, sum, as + i, bs + i, out + i, kLine<Real>);
+  }
+  if (i < run.count) {
+    Real sum[kLine<Real>] = {};
+    for (size_t k = 0; i + k < run.count; ++k) {
+      sum[k] = run.grad[i + k];
+      for (int r = 0; r < run.other_count; ++r) sum[k] = sum[k] + run.others[r][i + k];
+    }
+    measurer.line(run.param + i, sum, as + i, bs + i, out + i, run.count - i);
+  }
+  uint64_t total = 0;
+  for (size_t k = 0; k < kLine<Real>; ++k) total += measurer.found[k];
+  return {measurer.param.value(), measurer.direction.value(), total};
+}
+
+template <class Real>
+static Measured measure_lamb(const UpdateRunOf<Real>& run, Real* out, const Scalars& scalars) {
+  return scalars.flag[rules::Lamb::decays] ? measure_lamb_loop<true>(run, out, scalars)
+                                           : measure_lamb_loop<false>(run, out, scalars);
+}
+
+template <class Real>
+static void step_lamb(Real* __restrict params, const Real* __restrict directions, size_t count,
+                      const Scalars& shared) {
   const RoundedScalars<Real> scalars(shared);
   size_t i = 0;
   for (; i + kLine<Real> <= count; i += kLine<Real>) {
     ask_for(params + i, 0);
-    ask_for(averages + i, 1);
-    ask_for(squares + i, 2);
+    ask_for(directions + i, 1);
     ZERO_ROLLED
     for (size_t k = 0; k < kLine<Real>; ++k)
-      step_lamb_one<decays>(params, averages, squares, i + k, scalars);
+      params[i + k] = rules::lamb_step(params[i + k], directions[i + k], scalars.value);
   }
-  for (; i < count; ++i) step_lamb_one<decays>(params, averages, squares, i, scalars);
-}
-
-template <class Real>
-static void step_lamb(const UpdateRunOf<Real>& run, const Scalars& scalars) {
-  scalars.flag[rules::Lamb::decays]
-      ? step_lamb_loop<true>(run.param, run.slots[0], run.slots[1], run.count, scalars)
-      : step_lamb_loop<false>(run.param, run.slots[0], run.slots[1], run.count, scalars);
+  for (; i < count; ++i) params[i] = rules::lamb_step(params[i], directions[i], scalars.value);
 }
 
 /// In the order of ZERO_OPTIMIZER_*.
@@ -316,8 +359,7 @@ template <class Real>
 static constexpr Updates<Real> updates() {
   return {{update_adamw<Real>, update_adam<Real>, update_sgd<Real>, update_rmsprop<Real>,
            update_adagrad<Real>, update_lion<Real>, update_adamax<Real>, update_adadelta<Real>,
-           update_radam<Real>, update_nadam<Real>, update_rprop<Real>, update_lamb<Real>,
-           update_lars<Real>}};
+           update_radam<Real>, update_nadam<Real>, update_rprop<Real>, nullptr, update_lars<Real>}};
 }
 
 static constexpr KernelTable table(const char* name) {
@@ -329,8 +371,8 @@ static constexpr KernelTable table(const char* name) {
       .sum_powers_wide = powers::sum_powers,
       .update = updates<float>(),
       .update_wide = updates<double>(),
-      .step_lamb = step_lamb<float>,
-      .step_lamb_wide = step_lamb<double>,
+      .lamb = {measure_lamb<float>, step_lamb<float>},
+      .lamb_wide = {measure_lamb<double>, step_lamb<double>},
       .widen_bf16 = widen<Bf16>,
       .widen_f16 = widen<F16>,
       .narrow_bf16 = narrow<Bf16>,

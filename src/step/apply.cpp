@@ -34,7 +34,7 @@ class Updater {
         scalars_(scalars),
         ratios_(ratios),
         fused_(fused),
-        steps_(optim.options.rule->trust != nullptr && optim.options.rule->trust->of_update),
+        steps_(writes_directions(optim)),
         gradients_(optim, memory, fused) {}
 
   /// Elements [begin, end) of all runs, counted in order.
@@ -84,15 +84,16 @@ class Updater {
     std::byte* const kept = optim_.slot(kMasterSlot, run.section, run.share + at);
     std::byte* const master = load_master(optim_, section, own, kept, master_, update.count);
     update.param = reinterpret_cast<Real*>(master);
-    for (size_t slot = 0; slot < optim_.options.rule->slots.size(); slot++) {
-      update.slots[slot] =
-          reinterpret_cast<Real*>(optim_.slot(static_cast<int>(slot), run.section, run.share + at));
-    }
     Scalars scalars = scalars_[static_cast<size_t>(run.cls)];
     if (!ratios_.empty()) scalars.value[kTrusted] *= ratios_[run.view];
     if (steps_) {
-      kernels().step_lamb_of<Real>()(update, scalars);
+      const auto* const directions = reinterpret_cast<const Real*>(runs_.sources[r]) + at;
+      kernels().lamb_of<Real>().step(update.param, directions, update.count, scalars);
     } else {
+      for (size_t slot = 0; slot < optim_.options.rule->slots.size(); slot++) {
+        update.slots[slot] = reinterpret_cast<Real*>(
+            optim_.slot(static_cast<int>(slot), run.section, run.share + at));
+      }
       gradients_.take(section, &runs_.sources[r * runs_.source_width], at, update);
       const uint64_t found = kernels().update_of<Real>(optim_.options.optimizer)(update, scalars);
       if (fused_ && found > 0) [[unlikely]] {
@@ -129,7 +130,7 @@ class Updater {
   const std::vector<Scalars>& scalars_;
   const std::vector<double>& ratios_;  // by view; empty: the rule has none
   const bool fused_;
-  const bool steps_;  // the gradients are in the slots already
+  const bool steps_;  // along directions, which are in the place of sums
   TileGradients gradients_;
   uint64_t nonfinite_ = 0;
   alignas(64) std::byte master_[kShortTile * sizeof(float)];
@@ -144,15 +145,14 @@ int64_t share_at(const Runs& runs, int64_t element) {
 
 /// What updating an element from so many bytes of gradients reads and writes.
 int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gradients) {
-  const Trust* const trust = optim.options.rule->trust;
-  const bool steps = trust != nullptr && trust->of_update;      // it reads slots, and no gradients
+  const bool steps = writes_directions(optim);
   const bool keeps = optim.master_of(section) == Master::full;  // then the parameter is not read
   size_t bytes =
       size_of(section.dtype) * (keeps ? 1 : 2) + 2 * optim.slot_size(kMasterSlot, section);
-  if (!steps) bytes += gradients;
+  bytes += steps ? size_of(section.sum()) : gradients;
   const uint32_t used = optim.slots_used();
-  for (int slot = 0; slot < kMaxSlots; slot++) {
-    if (used >> slot & 1) bytes += (steps ? 1 : 2) * optim.slot_size(slot, section);
+  for (int slot = 0; !steps && slot < kMaxSlots; slot++) {
+    if (used >> slot & 1) bytes += 2 * optim.slot_size(slot, section);
   }
   return static_cast<int64_t>(bytes);
 }
@@ -171,9 +171,10 @@ void count_updated(Optimizer& optim, const Runs& runs, bool fused) {
 
 Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor,
                               bool fused) {
-  const Runs& runs = fused ? memory.fused : memory.from_reduced;
-  const std::vector<Scalars> scalars = prepare_classes(optim, memory, factor);
   const Trust* const trust = optim.options.rule->trust;
+  const bool from_reduced = !fused || writes_directions(optim);
+  const Runs& runs = from_reduced ? memory.from_reduced : memory.fused;
+  const std::vector<Scalars> scalars = prepare_classes(optim, memory, factor);
   std::vector<uint64_t> nonfinite(static_cast<size_t>(optim.pool->threads()));
   std::vector<double> ratios;
   if (trust != nullptr)

@@ -315,9 +315,10 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
     return present;
   }
   if (entry.adds) add_presence(memory, before);
+  const bool alone = reduces_alone(optim, memory);
   const bool needs_reduced =
       !optim.comm->direct() || !agreement.all_present || memory.accumulates ||
-      (reduces_alone(optim, memory) && entry.keeps) ||
+      (alone && (entry.keeps || writes_directions(optim))) ||
       (entry.sums &&
        (!sums_fit_gradients(optim) || (optim.world() == 1 && optim.options.wire != DType::none)));
   if (needs_reduced) ZERO_TRY(allocate_sums(call, optim, memory, memory.reduced));

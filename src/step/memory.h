@@ -169,6 +169,11 @@ struct StepMemory : StepLayout {
 
 StepMemory& step_memory(Optimizer& optim);
 
+/// True if directions of updates are kept between two walks, where sums of gradients are otherwise.
+inline bool writes_directions(const Optimizer& optim) {
+  return optim.options.rule->trust != nullptr && optim.options.rule->trust->of_update;
+}
+
 /// True if nobody reads the others' gradients.
 inline bool reduces_alone(const Optimizer& optim, const StepMemory& memory) {
   return memory.none || optim.world() == 1;

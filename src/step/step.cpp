@@ -150,7 +150,8 @@ Status run_step(Call& call, Optimizer& optim, const Grads& grads, Status local, 
   const bool gathers = reduces(optim, grads);
   const double p = optim.options.max_grad_norm > 0 ? optim.options.grad_norm_type : 0;
   Rollback rollback(optim);
-  ZERO_TRY(enter_with_grads(call, optim, grads, false, !fused, std::move(local), {}));
+  const bool writes = !fused || writes_directions(optim);
+  ZERO_TRY(enter_with_grads(call, optim, grads, false, writes, std::move(local), {}));
   ZERO_TRY(get_ready(call, optim, true, gathers));
   rollback.keep();
   if (fused) {

@@ -74,19 +74,15 @@ class Measurer {
     const int64_t share = view.segment.share + static_cast<int64_t>(piece.first);
     std::byte* const own = memory_.view_targets[piece.view * memory_.target_width] +
                            piece.first * size_of(piece.section.dtype);
-    const std::byte* const param =
+    std::byte* const param =
         load_master(optim_, piece.section, own,
                     optim_.slot(kMasterSlot, view.segment.section, share), room_, piece.count);
-    Real* const direction = reinterpret_cast<Real*>(room_);
-    Squares squares;
-    squares.param = take(piece, param);  // which is in room_ then
     const Scalars& scalars = scalars_[static_cast<size_t>(view.cls)];
-    if (of_update_) {
-      update(piece, share, direction, scalars);
-    } else {
-      scale(direction, reinterpret_cast<const Real*>(piece.sums), piece.count,
-            static_cast<Real>(scalars.factor));
-    }
+    if (of_update_) return update(piece, share, reinterpret_cast<Real*>(param), scalars);
+    Squares squares;
+    squares.param = take(piece, param);
+    scale(reinterpret_cast<Real*>(room_), reinterpret_cast<const Real*>(piece.sums), piece.count,
+          static_cast<Real>(scalars.factor));
     squares.direction = take(piece, room_);
     return squares;
   }
@@ -98,12 +94,12 @@ class Measurer {
     return kernels().reduction(type, type, Norm::squares)(room_, &in, 1, piece.count).norm;
   }
 
-  /// Turn the parameter in `direction` into the direction of its update.
+  /// Update moments and write the direction where the sum of gradients is, or would be.
   template <class Real>
-  void update(const Piece& piece, int64_t share, Real* direction, const Scalars& scalars) {
+  Squares update(const Piece& piece, int64_t share, Real* param, const Scalars& scalars) {
     const View& view = memory_.views[piece.view];
     UpdateRunOf<Real> run{};
-    run.param = direction;
+    run.param = param;
     run.count = piece.count;
     for (size_t slot = 0; slot < optim_.options.rule->slots.size(); slot++) {
       run.slots[slot] =
@@ -113,8 +109,10 @@ class Measurer {
     const std::byte* const* sources =
         fused_ ? &memory_.view_sources[piece.view * memory_.source_width] : &reduced;
     gradients_.take(piece.section, sources, static_cast<int64_t>(piece.first), run);
-    const uint64_t found = kernels().update_of<Real>(optim_.options.optimizer)(run, scalars);
-    if (fused_) nonfinite_ += found;
+    const Measured found =
+        kernels().lamb_of<Real>().measure(run, reinterpret_cast<Real*>(piece.sums), scalars);
+    if (fused_) nonfinite_ += found.nonfinite;
+    return {found.param, found.direction};
   }
 
   const Optimizer& optim_;
@@ -175,6 +173,7 @@ void count_read(Optimizer& optim, const StepMemory& memory, bool fused) {
     size_t bytes =
         optim.slot_size(kMasterSlot, section) + (keeps ? 0 : size_of(section.dtype)) +
         (fused ? memory.source_width * size_of(section.grad_dtype) : size_of(section.sum()));
+    if (of_update) bytes += size_of(section.sum());
     for (int slot = 0; of_update && slot < kMaxSlots; slot++) {
       if (used >> slot & 1) bytes += 2 * optim.slot_size(slot, section);
     }

@@ -102,13 +102,16 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
   return Status();
 }
 
-/// Where the sum of this segment's gradients goes: over this rank's own gradient if that has the
-/// sum's type and stays ours until the step, and no more is to come, nor was any of it made early.
+/// Where the sum of this segment's gradients goes, or the direction made of it: over this rank's
+/// own gradient if that has the sum's type and stays ours until the step, and no more is to come,
+/// nor was any of it made early. The sum of one gradient alone is that gradient, and is not
+/// written.
 std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
                          const std::byte* own, bool in_place) {
   const Section& section = optim.plan.section(segment.section);
   const bool ours = own != nullptr && !memory.accumulates && section.grad_dtype == section.sum() &&
-                    ((in_place && !(optim.world() == 1 && optim.options.wire != DType::none)) ||
+                    ((in_place && !writes_directions(optim) &&
+                      !(optim.world() == 1 && optim.options.wire != DType::none)) ||
                      (!memory.none && (optim.world() > 1 ||
                                        find_arena(own, 1, optim.comm.get(), nullptr) != nullptr)));
   if (const Backward* const sums = memory.accumulates ? nullptr : early(memory))

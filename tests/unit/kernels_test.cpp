@@ -18,6 +18,7 @@
 
 #include "kernels/float_environment.h"
 #include "kernels/rules.h"
+#include "whole_step.h"
 #include "zero.h"
 
 namespace zero {
@@ -336,8 +337,9 @@ INSTANTIATE_TEST_SUITE_P(Isa, EveryUpdate,
                          });
 
 TEST_P(EveryUpdate, has_the_bits_of_the_scalar_one_and_writes_nothing_else) {
-  const UpdateKernel update = kernel_table(std::get<0>(GetParam())).update[std::get<1>(GetParam())];
-  const UpdateKernel reference = kernel_table(Isa::scalar).update[std::get<1>(GetParam())];
+  const UpdateKernel update =
+      test::update_kernel<float>(std::get<0>(GetParam()), std::get<1>(GetParam()));
+  const UpdateKernel reference = test::update_kernel<float>(Isa::scalar, std::get<1>(GetParam()));
   const std::vector<std::vector<double>> combinations = flag_combinations(rule_);
   size_t turn = 0;
   for_each_case([&](const Case& c) {
@@ -364,7 +366,8 @@ TEST_P(EveryUpdate, has_the_bits_of_the_scalar_one_and_writes_nothing_else) {
 
 TEST_P(EveryUpdate, sums_the_ranks_on_the_way_and_counts_what_is_not_finite) {
   const KernelTable& table = kernel_table(std::get<0>(GetParam()));
-  const UpdateKernel update = table.update[std::get<1>(GetParam())];
+  const UpdateKernel update =
+      test::update_kernel<float>(std::get<0>(GetParam()), std::get<1>(GetParam()));
   const std::vector<std::vector<double>> combinations = flag_combinations(rule_);
   size_t turn = 0;
   for_each_case([&](const Case& c) {
@@ -396,7 +399,8 @@ TEST_P(EveryUpdate, sums_the_ranks_on_the_way_and_counts_what_is_not_finite) {
 }
 
 TEST_P(EveryUpdate, every_element_gets_the_same_update_wherever_it_lies) {
-  const UpdateKernel update = kernel_table(std::get<0>(GetParam())).update[std::get<1>(GetParam())];
+  const UpdateKernel update =
+      test::update_kernel<float>(std::get<0>(GetParam()), std::get<1>(GetParam()));
   for (const std::vector<double>& settings : flag_combinations(rule_)) {
     const Scalars scalars = rule_.prepare({settings, 3, ~0u, 0.5});
     Updated whole = random_run(random_, rule_, {100, 0, Kind::any_exponent});
@@ -412,49 +416,69 @@ TEST_P(EveryUpdate, every_element_gets_the_same_update_wherever_it_lies) {
   }
 }
 
-// ---- The second walk of LAMB
+// ---- LAMB's two kernels
 
-TEST_P(EveryIsa, the_step_of_lamb_has_the_scalar_bits_and_writes_the_parameter_alone) {
+Scalars prepare_lamb(double weight_decay, int64_t step) {
   const Rule& lamb = *find_rule(int32_t{ZERO_OPTIMIZER_LAMB});
   std::vector<double> settings;
   for (const Setting& setting : lamb.settings) settings.push_back(setting.initial);
+  settings[static_cast<size_t>(find_setting(lamb, "weight_decay"))] = weight_decay;
+  return lamb.prepare({settings, step, ~0u, 0.25});
+}
+
+/// Also where directions come to lie over the gradients.
+TEST_P(EveryIsa, lamb_measures_the_squares_that_reductions_take_and_writes_no_parameter) {
+  const Rule& lamb = *find_rule(int32_t{ZERO_OPTIMIZER_LAMB});
   size_t turn = 0;
   for_each_case([&](const Case& c) {
-    settings[static_cast<size_t>(find_setting(lamb, "weight_decay"))] = turn++ % 2 == 0 ? 0.1 : 0;
-    Scalars scalars = lamb.prepare({settings, 1 + int64_t(random_() % 50), ~0u, 0.25});
-    scalars.value[kTrusted] *= 7.25;
-    Updated expected = random_run(random_, lamb, c);
-    Updated actual = expected;
+    const Scalars scalars = prepare_lamb(turn++ % 2 == 0 ? 0.1 : 0, 1 + int64_t(random_() % 50));
+    Updated run = random_run(random_, lamb, c);
+    const Array before = run.param;
     const HostileCaller caller;
     const FloatEnvironment environment;
-    table_.step_lamb(actual.run(lamb, 0b11), scalars);
-    scalar_.step_lamb(expected.run(lamb, 0b11), scalars);
-    expect_same(actual, expected);
+    Array turned = run.param, moved = run.grad;
+    {
+      Updated other = run;
+      test::update_kernel<float>(Isa::scalar, ZERO_OPTIMIZER_LAMB)(other.run(lamb, 0b11), scalars);
+      turned = other.param;
+    }
+    const Measured found = table_.lamb.measure(run.run(lamb, 0b11), run.grad.data(), scalars);
+    EXPECT_TRUE(run.param.equals(before));
+    for (size_t i = 0; i < c.count; ++i)
+      ASSERT_EQ(std::memcmp(run.grad.data() + i, turned.data() + i, sizeof(float)) == 0 ||
+                    (std::isnan(run.grad.data()[i]) && std::isnan(turned.data()[i])),
+                true)
+          << i;
+    Array room(random_, c.count, 3, Kind::ordinary);
+    const auto squares = [&](const Array& values) {
+      return reduce(scalar_, Norm::squares, room.data(), {values.data()}, c.count).norm;
+    };
+    const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
+    EXPECT_TRUE(same(found.param, squares(run.param)));
+    EXPECT_TRUE(same(found.direction, squares(run.grad)));
+    EXPECT_EQ(found.nonfinite,
+              reduce(scalar_, Norm::none, room.data(), {moved.data()}, c.count).nonfinite);
   });
 }
 
-/// What the update turned the parameter into is what the step goes along, bit for bit.
-TEST_P(EveryIsa, the_step_of_lamb_goes_along_the_direction_of_its_update) {
+TEST_P(EveryIsa, the_step_of_lamb_goes_along_its_direction_and_writes_the_parameter_alone) {
+  size_t turn = 0;
   const Rule& lamb = *find_rule(int32_t{ZERO_OPTIMIZER_LAMB});
-  for (const double decay : {0.0, 0.1}) {
-    std::vector<double> settings;
-    for (const Setting& setting : lamb.settings) settings.push_back(setting.initial);
-    settings[static_cast<size_t>(find_setting(lamb, "weight_decay"))] = decay;
-    Scalars scalars = lamb.prepare({settings, 3, ~0u, 0.25});
+  for_each_case([&](const Case& c) {
+    Scalars scalars = prepare_lamb(turn++ % 2 == 0 ? 0.1 : 0, 3);
     scalars.value[kTrusted] = 0.37;
-    Updated updated = random_run(random_, lamb, {1000, 3, Kind::ordinary});
-    Updated stepped = updated;
-    const Updated before = updated;
+    Updated run = random_run(random_, lamb, c);
+    const Updated before = run;
+    const HostileCaller caller;
     const FloatEnvironment environment;
-    table_.update[ZERO_OPTIMIZER_LAMB](updated.run(lamb, 0b11), scalars);
-    UpdateRun run = stepped.run(lamb, 0b11);
-    for (int slot : {0, 1}) run.slots[slot] = updated.run(lamb, 0b11).slots[slot];
-    table_.step_lamb(run, scalars);
-    for (size_t i = 0; i < 1000; ++i) {
-      const volatile float length = updated.param.data()[i] * 0.37f;
-      ASSERT_EQ(stepped.param.data()[i], before.param.data()[i] - length) << i;
+    table_.lamb.step(run.param.data(), run.grad.data(), c.count, scalars);
+    Updated expected = before;
+    for (size_t i = 0; i < c.count; ++i) {
+      const volatile float length = before.grad.data()[i] * 0.37f;
+      expected.param.data()[i] = before.param.data()[i] - length;
     }
-  }
+    expect_same(run, expected);
+  });
 }
 
 // Both results are contracted away by a fused multiply-add: 1 - x * x is 0 only where x * x was

@@ -545,7 +545,7 @@ void check_rule_in(int32_t optimizer, const std::vector<double>& settings, int64
       {settings, step, first ? 0u : ~0u, factor, product_before(rule, settings, step)});
   const UpdateRunOf<Real> run{
       param.data(), grad.data(), {slots[0].data(), slots[1].data(), slots[2].data()}, kElements};
-  kernel_table(Isa::scalar).update_of<Real>(optimizer)(run, scalars);
+  test::update_kernel<Real>(Isa::scalar, optimizer)(run, scalars);
 
   constexpr double tolerance = kTolerance * kShare<Real>;
   const Values values{rule, settings};

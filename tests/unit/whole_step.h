@@ -2,6 +2,7 @@
 // A step of a whole tensor by the kernels, with its trust ratio where the rule has one.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -16,29 +17,49 @@ double plain_norm(const Real* values, size_t count) {
   return static_cast<double>(std::sqrt(sum));
 }
 
+/// LAMB's first kernel as if it were an update: the parameter becomes the direction.
+template <Isa isa, class Real>
+uint64_t turn_by_lamb(const UpdateRunOf<Real>& run, const Scalars& scalars) {
+  std::vector<Real> directions(run.count);
+  const Measured found = kernel_table(isa).lamb_of<Real>().measure(run, directions.data(), scalars);
+  std::copy(directions.begin(), directions.end(), run.param);
+  return found.nonfinite;
+}
+
+/// Of every rule, also of LAMB.
+template <class Real>
+UpdateKernelOf<Real> update_kernel(Isa isa, int32_t optimizer) {
+  if (optimizer != ZERO_OPTIMIZER_LAMB) return kernel_table(isa).update_of<Real>(optimizer);
+  switch (isa) {
+    case Isa::scalar:
+      return turn_by_lamb<Isa::scalar, Real>;
+    case Isa::avx2:
+      return turn_by_lamb<Isa::avx2, Real>;
+    case Isa::avx512:
+      return turn_by_lamb<Isa::avx512, Real>;
+  }
+  return nullptr;
+}
+
 /// `run` has the gradients of one rank, and is the whole tensor.
 template <class Real>
 uint64_t whole_step(const KernelTable& kernels, int32_t optimizer, const UpdateRunOf<Real>& run,
                     const StepContext& context) {
   const Rule& rule = *find_rule(optimizer);
   Scalars scalars = rule.prepare(context);
-  const auto update = [&](const UpdateRunOf<Real>& of) {
-    return kernels.update_of<Real>(optimizer)(of, scalars);
-  };
-  if (rule.trust == nullptr) return update(run);
+  const auto update = [&] { return kernels.update_of<Real>(optimizer)(run, scalars); };
+  if (rule.trust == nullptr) return update();
   const double norm = plain_norm(run.param, run.count);
   double direction = plain_norm(run.grad, run.count) * std::fabs(scalars.factor);
   uint64_t nonfinite = 0;
+  std::vector<Real> directions(run.count);
   if (rule.trust->of_update) {
-    std::vector<Real> turned(run.param, run.param + run.count);
-    UpdateRunOf<Real> moments = run;
-    moments.param = turned.data();
-    nonfinite = update(moments);
-    direction = plain_norm(turned.data(), run.count);
+    nonfinite = kernels.lamb_of<Real>().measure(run, directions.data(), scalars).nonfinite;
+    direction = plain_norm(directions.data(), run.count);
   }
   scalars.value[kTrusted] *= rule.trust->ratio(context.settings, norm, direction);
-  if (!rule.trust->of_update) return update(run);
-  kernels.step_lamb_of<Real>()(run, scalars);
+  if (!rule.trust->of_update) return update();
+  kernels.lamb_of<Real>().step(run.param, directions.data(), run.count, scalars);
   return nonfinite;
 }
 

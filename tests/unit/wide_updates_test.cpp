@@ -14,6 +14,7 @@
 #include "kernels/float_environment.h"
 #include "kernels/kernels.h"
 #include "kernels/rules.h"
+#include "whole_step.h"
 #include "zero.h"
 
 namespace zero {
@@ -74,12 +75,13 @@ struct WideRun {
     return kernel(run, scalars);
   }
 
-  void step(StepKernelOf<double> kernel, const Scalars& scalars) {
-    kernel({param.data() + kMargin,
-            nullptr,
-            {slots[0].data() + kMargin - 1, slots[1].data() + kMargin - 2},
-            count},
-           scalars);
+  /// Both kernels, with directions over the gradients of the only rank.
+  Measured run_lamb(const LambOf<double>& lamb, const Scalars& scalars) {
+    UpdateRunOf<double> run{param.data() + kMargin, grads[0].data(), {}, count};
+    for (size_t s : {0, 1}) run.slots[s] = slots[s].data() + kMargin - 1 - s;
+    const Measured found = lamb.measure(run, grads[0].data(), scalars);
+    lamb.step(run.param, grads[0].data(), count, scalars);
+    return found;
   }
 
   /// Gradients become their sum.
@@ -145,9 +147,8 @@ TEST_P(EveryWideUpdate, sums_the_ranks_and_has_the_bits_of_the_scalar_one_on_the
         WideRun actual(random, rule, count, kind, 1 + random() % 9);
         WideRun expected = actual;
         const uint64_t nonfinite = expected.sum();
-        expected.update(kernel_table(Isa::scalar).update_wide[optimizer], scalars, used);
-        ASSERT_EQ(actual.update(kernel_table(isa).update_wide[optimizer], scalars, used),
-                  nonfinite);
+        expected.update(test::update_kernel<double>(Isa::scalar, optimizer), scalars, used);
+        ASSERT_EQ(actual.update(test::update_kernel<double>(isa, optimizer), scalars, used), nonfinite);
         expect_same(actual.param, expected.param, "param");
         for (size_t s = 0; s < kMaxSlots; ++s) {
           expect_same(actual.slots[s], expected.slots[s], "slot");
@@ -158,7 +159,7 @@ TEST_P(EveryWideUpdate, sums_the_ranks_and_has_the_bits_of_the_scalar_one_on_the
   }
 }
 
-TEST(WideUpdates, the_step_of_lamb_has_the_bits_of_the_scalar_one) {
+TEST(WideUpdates, lamb_measures_and_steps_with_the_bits_of_the_scalar_one) {
   const Rule& lamb = *find_rule(int32_t{ZERO_OPTIMIZER_LAMB});
   const FloatEnvironment environment;
   std::mt19937_64 random(18);
@@ -170,9 +171,13 @@ TEST(WideUpdates, the_step_of_lamb_has_the_bits_of_the_scalar_one) {
           scalars.value[kTrusted] *= 1.0 / 3;
           WideRun actual(random, lamb, count, kind, 1);
           WideRun expected = actual;
-          actual.step(kernel_table(isa).step_lamb_wide, scalars);
-          expected.step(kernel_table(Isa::scalar).step_lamb_wide, scalars);
+          const Measured found = actual.run_lamb(kernel_table(isa).lamb_wide, scalars);
+          const Measured wanted = expected.run_lamb(kernel_table(Isa::scalar).lamb_wide, scalars);
+          EXPECT_EQ(bits(found.param), bits(wanted.param));
+          EXPECT_EQ(bits(found.direction), bits(wanted.direction));
+          EXPECT_EQ(found.nonfinite, wanted.nonfinite);
           expect_same(actual.param, expected.param, "param");
+          expect_same(actual.grads[0], expected.grads[0], "direction");
           for (size_t s : {0, 1}) expect_same(actual.slots[s], expected.slots[s], "slot");
           if (HasFatalFailure()) return;
         }

@@ -97,7 +97,8 @@ void update(benchmark::State& state, const KernelTable& kernels, int32_t optimiz
   }
   for (auto _ : state) {
     if (optimizer == ZERO_OPTIMIZER_LAMB) {
-      kernels.lamb.measure(run, grad.get(), scalars);
+      zero::Squares squares;
+      kernels.lamb.measure(run, grad.get(), scalars, count, count, &squares);
     } else {
       kernels.update[optimizer](run, scalars);
     }

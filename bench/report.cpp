@@ -29,15 +29,15 @@ void print_row(const Row& row) {
       row.modelled * static_cast<double>(row.elements) / row.seconds.median * 1e-9;
   char counted[16] = "-";
   if (row.counted > 0) std::snprintf(counted, sizeof counted, "%.1f", row.counted);
-  char reading[64] = "";
+  char others[96] = "";
   if (row.read_rate > 0)
-    std::snprintf(reading, sizeof reading, ", five in three out %.1f, read only %.1f",
-                  row.mix_rate * 1e-9, row.read_rate * 1e-9);
+    std::snprintf(others, sizeof others, ", copy %.1f, five in three out %.1f, read only %.1f",
+                  row.copy_rate * 1e-9, row.mix_rate * 1e-9, row.read_rate * 1e-9);
   std::printf("%-8s %5d %-12s %9.3f %9.3f %9.3f %8.1f %8s %7.1f %9.3f %5.0f%%  %s %.1f GB/s%s\n",
               row.workload.c_str(), row.ranks, row.name.c_str(), row.seconds.median * 1e3,
               row.seconds.p10 * 1e3, row.seconds.p90 * 1e3, row.modelled, counted, gigabytes,
               row.floor() * 1e3, row.of_floor() * 100, row.reference.c_str(),
-              row.reference_rate * 1e-9, reading);
+              row.reference_rate * 1e-9, others);
   std::fflush(stdout);
 }
 
@@ -53,13 +53,14 @@ bool write_json(const std::string& path, const std::string& library, const std::
         "%s\n    {\"workload\": \"%s\", \"ranks\": %d, \"case\": \"%s\", \"elements\": %lld, "
         "\"rounds\": %d, \"median_s\": %.9g, \"p10_s\": %.9g, \"p90_s\": %.9g, "
         "\"modelled_bytes_per_param\": %.6g, \"counted_bytes_per_param\": %.6g, "
-        "\"reference\": \"%s\", \"reference_bytes_per_s\": %.6g, \"mix_bytes_per_s\": %.6g, "
+        "\"reference\": \"%s\", \"reference_bytes_per_s\": %.6g, "
+        "\"copy_bytes_per_s\": %.6g, \"mix_bytes_per_s\": %.6g, "
         "\"read_bytes_per_s\": %.6g, "
         "\"floor_s\": %.9g, \"of_floor\": %.4g}",
         comma, row.workload.c_str(), row.ranks, row.name.c_str(),
         static_cast<long long>(row.elements), row.rounds, row.seconds.median, row.seconds.p10,
         row.seconds.p90, row.modelled, row.counted, row.reference.c_str(), row.reference_rate,
-        row.mix_rate, row.read_rate, row.floor(), row.of_floor());
+        row.copy_rate, row.mix_rate, row.read_rate, row.floor(), row.of_floor());
     comma = ",";
   }
   std::fprintf(

@@ -23,6 +23,7 @@ struct Row {
   std::string reference;     // what the floor was measured with
   double reference_rate;     // bytes a second
   double read_rate;          // of reading alone, for comparison; 0: not measured
+  double copy_rate;          // of the better of two copies, likewise
   double mix_rate;           // of five streams read, three of them written, likewise
 
   double floor() const { return modelled * static_cast<double>(elements) / reference_rate; }

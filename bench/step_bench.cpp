@@ -94,6 +94,7 @@ void take_reference(const Board& board, const Settings& settings, int ranks, Row
     const double rate = bytes / spread(board.series[kFirstStream + i]).median;
     if (i == kRead) row.read_rate = rate;
     if (i == kMix) row.mix_rate = rate;
+    if (i == kStreamingCopy || i == kCopy) row.copy_rate = std::max(row.copy_rate, rate);
     if (!kStreamInfo[i].is_reference || rate <= row.reference_rate) continue;
     row.reference_rate = rate;
     row.reference = kStreamInfo[i].name;

@@ -34,18 +34,20 @@ template <class Real>
 using UpdateKernelOf = uint64_t (*)(const UpdateRunOf<Real>& run, const Scalars& scalars);
 using UpdateKernel = UpdateKernelOf<float>;
 
-/// Sums of squares as reductions take them, and how many of the sums are not finite.
-struct Measured {
-  double param, direction;
-  uint64_t nonfinite;
+/// Sums of squares of one piece, as reductions take them.
+struct Squares {
+  double param = 0;
+  double direction = 0;
 };
 
 /// LAMB, whose step needs the norms of a whole tensor, in two kernels.
 template <class Real>
 struct LambOf {
   /// Updates the run's moments and writes the directions of its parameters, which stay as they are.
-  /// `directions` may be any of the gradients.
-  Measured (*measure)(const UpdateRunOf<Real>& run, Real* directions, const Scalars& scalars);
+  /// `directions` may be any of the gradients. `pieces`: the first has `head` elements, the others
+  /// `block`, and the last what is left. Returns how many of the sums are not finite.
+  uint64_t (*measure)(const UpdateRunOf<Real>& run, Real* directions, const Scalars& scalars,
+                      size_t head, size_t block, Squares* pieces);
   void (*step)(Real* params, const Real* directions, size_t count, const Scalars& scalars);
 };
 

@@ -272,16 +272,16 @@ static inline __attribute__((always_inline)) void add_line(Norm& norm, const Lin
   if constexpr (v + 1 < kVectors) add_line<v + 1>(norm, line);
 }
 
-// One line, of which `width` elements exist: the others are zeros, which change no norm.
+// Of one piece, line by line.
 template <bool decays, class Real>
-struct LambMeasurer {
-  const RoundedScalars<Real> scalars;
+struct LambSquares {
   LanesNorm<Real, true> param, direction;
-  uint32_t found[kLine<Real>] = {};
 
+  // A line of which `width` elements exist: the others are zeros, which change no norm.
   inline __attribute__((always_inline)) void line(const Real* params, const Real* sum,
                                                   Real* __restrict as, Real* __restrict bs,
-                                                  Real* out, size_t width) {
+                                                  Real* out, size_t width, uint32_t* found,
+                                                  const RoundedScalars<Real>& scalars) {
     Real directions[kLine<Real>] = {};
     ZERO_ROLLED
     for (size_t k = 0; k < width; ++k) {
@@ -306,11 +306,11 @@ struct LambMeasurer {
 };
 
 template <bool decays, class Real>
-static Measured measure_lamb_loop(const UpdateRunOf<Real>& run, Real* out, const Scalars& shared) {
-  LambMeasurer<decays, Real> measurer{RoundedScalars<Real>(shared), {}, {}};
+static Squares measure_lamb_piece(const UpdateRunOf<Real>& run, Real* out, size_t i, size_t end,
+                                  uint32_t* found, const RoundedScalars<Real>& scalars) {
+  LambSquares<decays, Real> squares;
   Real *const as = run.slots[0], *const bs = run.slots[1];
-  size_t i = 0;
-  for (; i + kLine<Real> <= run.count; i += kLine<Real>) {
+  for (; i + kLine<Real> <= end; i += kLine<Real>) {
     Line<Real> line;
     sum_line(line, run.grad, run.others, run.other_count, i);
     Real sum[kLine<Real>];
@@ -318,25 +318,39 @@ static Measured measure_lamb_loop(const UpdateRunOf<Real>& run, Real* out, const
     ask_for(run.param + i, 2);
     ask_for(as + i, 3);
     ask_for(bs + i, 4);
-    measurer.line(run.param + i, sum, as + i, bs + i, out + i, kLine<Real>);
+    squares.line(run.param + i, sum, as + i, bs + i, out + i, kLine<Real>, found, scalars);
   }
-  if (i < run.count) {
+  if (i < end) {
     Real sum[kLine<Real>] = {};
-    for (size_t k = 0; i + k < run.count; ++k) {
+    for (size_t k = 0; i + k < end; ++k) {
       sum[k] = run.grad[i + k];
       for (int r = 0; r < run.other_count; ++r) sum[k] = sum[k] + run.others[r][i + k];
     }
-    measurer.line(run.param + i, sum, as + i, bs + i, out + i, run.count - i);
+    squares.line(run.param + i, sum, as + i, bs + i, out + i, end - i, found, scalars);
+  }
+  return {squares.param.value(), squares.direction.value()};
+}
+
+template <bool decays, class Real>
+static uint64_t measure_lamb_loop(const UpdateRunOf<Real>& run, Real* out, const Scalars& shared,
+                                  size_t head, size_t block, Squares* pieces) {
+  const RoundedScalars<Real> scalars(shared);
+  uint32_t found[kLine<Real>] = {};
+  for (size_t begin = 0, end = head; begin < run.count; begin = end, end += block) {
+    if (end > run.count) end = run.count;
+    *pieces++ = measure_lamb_piece<decays>(run, out, begin, end, found, scalars);
   }
   uint64_t total = 0;
-  for (size_t k = 0; k < kLine<Real>; ++k) total += measurer.found[k];
-  return {measurer.param.value(), measurer.direction.value(), total};
+  for (size_t k = 0; k < kLine<Real>; ++k) total += found[k];
+  return total;
 }
 
 template <class Real>
-static Measured measure_lamb(const UpdateRunOf<Real>& run, Real* out, const Scalars& scalars) {
-  return scalars.flag[rules::Lamb::decays] ? measure_lamb_loop<true>(run, out, scalars)
-                                           : measure_lamb_loop<false>(run, out, scalars);
+static uint64_t measure_lamb(const UpdateRunOf<Real>& run, Real* out, const Scalars& scalars,
+                             size_t head, size_t block, Squares* pieces) {
+  return scalars.flag[rules::Lamb::decays]
+             ? measure_lamb_loop<true>(run, out, scalars, head, block, pieces)
+             : measure_lamb_loop<false>(run, out, scalars, head, block, pieces);
 }
 
 template <class Real>

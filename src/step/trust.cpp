@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <optional>
 
 #include "base/os.h"
 #include "kernels/clamp.h"
@@ -15,11 +16,8 @@ namespace {
 
 const KernelTable& kernels() { return kernel_table(best_isa()); }
 
-/// Of one piece: sums of squares.
-struct Squares {
-  double param = 0;
-  double direction = 0;
-};
+// What is measured between two looks at the abort word.
+constexpr size_t kBatch = 32 * static_cast<size_t>(kBlock);
 
 /// Of one tensor, or what one rank has of it. Trivially copyable: ranks exchange it as bytes.
 struct TensorNorms {
@@ -62,14 +60,38 @@ class Measurer {
         of_update_(optim.options.rule->trust->of_update),
         gradients_(optim, memory, fused) {}
 
-  Squares measure(const Piece& piece) {
-    return piece.section.sum() == DType::f64 ? measure_as<double>(piece) : measure_as<float>(piece);
+  /// Pieces one behind the other, of which the first has `head` elements.
+  void measure(const Piece& all, size_t head, Squares* out) {
+    if (of_update_ && is_plain(all)) return measure_as_one(all, head, out);
+    for (size_t done = 0, count = head; done < all.count; done += count, count = kBlock) {
+      count = std::min(count, all.count - done);
+      std::byte* const sums = all.sums + done * size_of(all.section.sum());
+      measure_as_one({all.view, all.section, all.first + done, count, sums}, count, out++);
+    }
   }
   uint64_t nonfinite() const { return nonfinite_; }
 
  private:
+  /// True if nothing is converted on the way, for which there would be too little room, nor stands
+  /// for a gradient.
+  bool is_plain(const Piece& piece) const {
+    const Master master = optim_.master_of(piece.section);
+    if (gradients_.converts(piece.section) || (master != Master::param && master != Master::full))
+      return false;
+    if (!fused_) return true;
+    const auto sources =
+        memory_.view_sources.begin() + static_cast<ptrdiff_t>(piece.view * memory_.source_width);
+    const auto end = sources + static_cast<ptrdiff_t>(memory_.source_width);
+    return std::find(sources, end, nullptr) == end;
+  }
+
+  void measure_as_one(const Piece& piece, size_t head, Squares* out) {
+    piece.section.sum() == DType::f64 ? measure_as<double>(piece, head, out)
+                                      : measure_as<float>(piece, head, out);
+  }
+
   template <class Real>
-  Squares measure_as(const Piece& piece) {
+  void measure_as(const Piece& piece, size_t head, Squares* out) {
     const View& view = memory_.views[piece.view];
     const int64_t share = view.segment.share + static_cast<int64_t>(piece.first);
     std::byte* const own = memory_.view_targets[piece.view * memory_.target_width] +
@@ -78,13 +100,11 @@ class Measurer {
         load_master(optim_, piece.section, own,
                     optim_.slot(kMasterSlot, view.segment.section, share), room_, piece.count);
     const Scalars& scalars = scalars_[static_cast<size_t>(view.cls)];
-    if (of_update_) return update(piece, share, reinterpret_cast<Real*>(param), scalars);
-    Squares squares;
-    squares.param = take(piece, param);
+    if (of_update_) return update(piece, share, reinterpret_cast<Real*>(param), scalars, head, out);
+    out->param = take(piece, param);
     scale(reinterpret_cast<Real*>(room_), reinterpret_cast<const Real*>(piece.sums), piece.count,
           static_cast<Real>(scalars.factor));
-    squares.direction = take(piece, room_);
-    return squares;
+    out->direction = take(piece, room_);
   }
 
   /// The sum of squares of `values`, which are copied to room_.
@@ -96,7 +116,8 @@ class Measurer {
 
   /// Update moments and write the direction where the sum of gradients is, or would be.
   template <class Real>
-  Squares update(const Piece& piece, int64_t share, Real* param, const Scalars& scalars) {
+  void update(const Piece& piece, int64_t share, Real* param, const Scalars& scalars, size_t head,
+              Squares* out) {
     const View& view = memory_.views[piece.view];
     UpdateRunOf<Real> run{};
     run.param = param;
@@ -109,10 +130,9 @@ class Measurer {
     const std::byte* const* sources =
         fused_ ? &memory_.view_sources[piece.view * memory_.source_width] : &reduced;
     gradients_.take(piece.section, sources, static_cast<int64_t>(piece.first), run);
-    const Measured found =
-        kernels().lamb_of<Real>().measure(run, reinterpret_cast<Real*>(piece.sums), scalars);
-    if (fused_) nonfinite_ += found.nonfinite;
-    return {found.param, found.direction};
+    const uint64_t found = kernels().lamb_of<Real>().measure(
+        run, reinterpret_cast<Real*>(piece.sums), scalars, head, kBlock, out);
+    if (fused_) nonfinite_ += found;
   }
 
   const Optimizer& optim_;
@@ -145,19 +165,28 @@ std::vector<Squares> measure_share(Call& call, const Optimizer& optim, const Ste
   std::atomic<uint64_t> found = 0;
   share_out_views(optim, memory, [&](int thread, int64_t begin, int64_t end) {
     Measurer measurer(optim, memory, scalars, fused);
-    int pieces = 0;
-    bool aborted = false;
+    std::optional<Piece> batch;
+    size_t head = 0;
+    Squares* out = nullptr;
+    const auto measure = [&] {
+      if (!batch || call.comm().aborted()) return;
+      measurer.measure(*batch, head, out);
+      if (thread == 0) call.progress();
+    };
     walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
-      if (aborted) return;
+      if (batch && batch->view == piece.view && batch->count < kBatch) {
+        batch->count += piece.count;
+        return;
+      }
+      measure();
+      batch.emplace(piece);
+      head = piece.count;
       const Segment& segment = memory.views[piece.view].segment;
       const int64_t at = (optim.plan.grid(segment.param) + segment.first) % kBlock;
       const auto number = static_cast<size_t>((at + static_cast<int64_t>(piece.first)) / kBlock);
-      squares[firsts[piece.view] + number] = measurer.measure(piece);
-      if (++pieces % 128 == 0) {
-        aborted = call.comm().aborted();
-        if (thread == 0) call.progress();
-      }
+      out = &squares[firsts[piece.view] + number];
     });
+    measure();
     found += measurer.nonfinite();
   });
   *nonfinite += found;

@@ -89,6 +89,29 @@ TEST(Trust, norms_of_more_tensors_than_a_record_holds_are_exchanged) {
   }
 }
 
+/// A walk looks at whether the comm was aborted 32 blocks apart.
+TEST(Trust, tensors_longer_than_what_is_walked_at_once_equal_one_process) {
+  int turn = 0;
+  for (const int32_t rule : kRules) {
+    for (const int32_t dtype : {ZERO_FLOAT32, ZERO_FLOAT64, ZERO_BFLOAT16}) {
+      for (int world = 1; world <= 3; world++, turn++) {
+        Training training = cut_tensors(rule, world);
+        training.sizes = {33, 150'001, 1000, 40'000};
+        training.bucket_bytes = turn % 2 == 0 ? 1 << 20 : 8192;
+        training.where = std::array{Where::arenas, Where::foreign, Where::mixed}[turn / 2 % 3];
+        training.dtypes = {{dtype, dtype}};
+        training.reduced = turn % 5 == 3;
+        training.max_grad_norm = turn % 4 == 1 ? 0.5 : 0;
+        training.missing = turn % 7 == 2;
+        training.threads = 1 + turn % 3;
+        training.steps = 3;
+        expect_equals_reference(training, as_threads(training), "turn " + std::to_string(turn));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 TEST(Trust, scaled_clipped_rounded_and_already_reduced_gradients_equal_one_process) {
   int turn = 0;
   for (const int32_t rule : kRules) {

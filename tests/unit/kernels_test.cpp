@@ -427,7 +427,7 @@ Scalars prepare_lamb(double weight_decay, int64_t step) {
 }
 
 /// Also where directions come to lie over the gradients.
-TEST_P(EveryIsa, lamb_measures_the_squares_that_reductions_take_and_writes_no_parameter) {
+TEST_P(EveryIsa, lamb_measures_in_pieces_as_reductions_do_and_writes_no_parameter) {
   const Rule& lamb = *find_rule(int32_t{ZERO_OPTIMIZER_LAMB});
   size_t turn = 0;
   for_each_case([&](const Case& c) {
@@ -442,22 +442,29 @@ TEST_P(EveryIsa, lamb_measures_the_squares_that_reductions_take_and_writes_no_pa
       test::update_kernel<float>(Isa::scalar, ZERO_OPTIMIZER_LAMB)(other.run(lamb, 0b11), scalars);
       turned = other.param;
     }
-    const Measured found = table_.lamb.measure(run.run(lamb, 0b11), run.grad.data(), scalars);
+    const size_t block = 16 * (1 + random_() % 8), head = 16 * (1 + random_() % (block / 16));
+    std::vector<Squares> pieces((c.count + block - 1) / block + 1);
+    const uint64_t found = table_.lamb.measure(run.run(lamb, 0b11), run.grad.data(), scalars, head,
+                                               block, pieces.data());
     EXPECT_TRUE(run.param.equals(before));
-    for (size_t i = 0; i < c.count; ++i)
-      ASSERT_EQ(std::memcmp(run.grad.data() + i, turned.data() + i, sizeof(float)) == 0 ||
-                    (std::isnan(run.grad.data()[i]) && std::isnan(turned.data()[i])),
-                true)
-          << i;
+    for (size_t i = 0; i < c.count; ++i) {
+      const float made = run.grad.data()[i], wanted = turned.data()[i];
+      ASSERT_TRUE(std::memcmp(&made, &wanted, sizeof made) == 0 ||
+                  (made != made && wanted != wanted));
+    }
     Array room(random_, c.count, 3, Kind::ordinary);
-    const auto squares = [&](const Array& values) {
-      return reduce(scalar_, Norm::squares, room.data(), {values.data()}, c.count).norm;
-    };
     const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
-    EXPECT_TRUE(same(found.param, squares(run.param)));
-    EXPECT_TRUE(same(found.direction, squares(run.grad)));
-    EXPECT_EQ(found.nonfinite,
-              reduce(scalar_, Norm::none, room.data(), {moved.data()}, c.count).nonfinite);
+    size_t piece = 0;
+    for (size_t begin = 0, end = head; begin < c.count; begin = end, end += block, ++piece) {
+      end = std::min(end, c.count);
+      const auto squares = [&](const Array& values) {
+        const float* const from = values.data() + begin;
+        return reduce(scalar_, Norm::squares, room.data(), {from}, end - begin).norm;
+      };
+      ASSERT_TRUE(same(pieces[piece].param, squares(run.param)));
+      ASSERT_TRUE(same(pieces[piece].direction, squares(run.grad)));
+    }
+    EXPECT_EQ(found, reduce(scalar_, Norm::none, room.data(), {moved.data()}, c.count).nonfinite);
   });
 }
 

@@ -21,9 +21,11 @@ double plain_norm(const Real* values, size_t count) {
 template <Isa isa, class Real>
 uint64_t turn_by_lamb(const UpdateRunOf<Real>& run, const Scalars& scalars) {
   std::vector<Real> directions(run.count);
-  const Measured found = kernel_table(isa).lamb_of<Real>().measure(run, directions.data(), scalars);
+  Squares squares;
+  const uint64_t found = kernel_table(isa).lamb_of<Real>().measure(run, directions.data(), scalars,
+                                                                   run.count, run.count, &squares);
   std::copy(directions.begin(), directions.end(), run.param);
-  return found.nonfinite;
+  return found;
 }
 
 /// Of every rule, also of LAMB.
@@ -54,7 +56,9 @@ uint64_t whole_step(const KernelTable& kernels, int32_t optimizer, const UpdateR
   uint64_t nonfinite = 0;
   std::vector<Real> directions(run.count);
   if (rule.trust->of_update) {
-    nonfinite = kernels.lamb_of<Real>().measure(run, directions.data(), scalars).nonfinite;
+    Squares squares;
+    nonfinite = kernels.lamb_of<Real>().measure(run, directions.data(), scalars, run.count,
+                                                run.count, &squares);
     direction = plain_norm(directions.data(), run.count);
   }
   scalars.value[kTrusted] *= rule.trust->ratio(context.settings, norm, direction);

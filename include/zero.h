@@ -31,7 +31,7 @@
  *     collective call at a time, whichever of its optimizers makes it.
  *  6. One thread at a time per handle: a second one gets ZERO_ERR_BUSY, without effect. So does a
  *     collective call on a comm that another thread is in. zero_comm_abort, zero_comm_failure,
- *     zero_param_wait and zero_last_error may come from any thread.
+ *     zero_param_wait, zero_grad_ready and zero_last_error may come from any thread.
  *  7. Pointers passed in are borrowed for the call, unless the comment says longer. Names, shapes
  *     and arrays are copied.
  *  8. No call waits without a deadline (zero_comm_options), except inside your own functions. On
@@ -463,7 +463,8 @@ typedef struct zero_options {
     double growth_factor;          /* what the scale is multiplied with, at least 1 (2), ...   */
     double backoff_factor;         /* ... and after a skipped step, in (0, 1]       (0.5)      */
     int64_t growth_interval;       /* steps without a skip after which it grows     (2,000)    */
-    int32_t uneven_inputs;         /* ZERO_UNEVEN_*: whether ranks may zero_join    (OFF)      */
+    int32_t uneven_inputs;         /* ZERO_UNEVEN_*: whether ranks may zero_join    (OFF). OFF on
+                                      some ranks only breaks the order of calls: ZERO_ERR_DESYNC */
     int32_t share_dtype;           /* fp32 parameters are shared as ZERO_BFLOAT16 or ZERO_FLOAT16,
                                       see ZERO_MASTER_*                             (0: as they are) */
     double predivide_factor;       /* a power of two by which gradients are divided before they are
@@ -694,9 +695,8 @@ ZERO_API zero_status zero_clip_grad_norm(zero_optim *optim, double max_norm, dou
                                          double *norm, void *stream);
 
 /* The same for some parameters, as those of one group: the norm is that of their gradients, and only these
- * are scaled, at once. `params`: `count` of them by their numbers in order of registration, in any order,
- * each once, the same on every rank; otherwise ZERO_ERR_ARGUMENT or ZERO_ERR_MISMATCH, and nothing is
- * reduced. What is frozen or has no gradient counts nothing. A norm of all, max_grad_norm's too, is taken
+ * are scaled, at once. `params`: `count` numbers in order of registration, each once, and the same list
+ * on every rank; otherwise ZERO_ERR_ARGUMENT or ZERO_ERR_MISMATCH, and nothing is reduced. What is frozen or has no gradient counts nothing. A norm of all, max_grad_norm's too, is taken
  * afterwards of what this left. Collective. */
 ZERO_API zero_status zero_clip_grad_norm_of(zero_optim *optim, const int64_t *params, size_t count,
                                             double max_norm, double norm_type, double *norm,
@@ -738,9 +738,9 @@ ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *optio
  *
  * ZERO_ERR_STATE where something must know all gradients before the first update: max_grad_norm, dynamic loss
  * scaling, ZERO_NONFINITE_SKIP and _ERROR, LAMB, LARS and a rule of your own; when gradients are announced or
- * reduced already, or everything is frozen. ZERO_ERR_ARGUMENT: ZERO_REDUCE_ACCUMULATE. Until zero_step, other calls that change the
- * optimizer or read its state are ZERO_ERR_STATE, and so is zero_drop_grads once this rank has announced a
- * gradient: parameters may be new by then, which is also what zero_comm_failure says if the comm breaks
+ * reduced already, or everything is frozen. ZERO_ERR_ARGUMENT: ZERO_REDUCE_ACCUMULATE. Until zero_step, other
+ * calls that change the optimizer or read tensors of its state are ZERO_ERR_STATE, and so is zero_drop_grads
+ * once this rank has announced a gradient: parameters may be new by then, which is also what zero_comm_failure says if the comm breaks
  * (params_consistent 0). A zero_step that fails otherwise leaves the step as it is, to be ended by another one;
  * but where no rank had any gradient (ZERO_ERR_STATE) it is over and nothing has changed. Collective. */
 ZERO_API zero_status zero_step_begin(zero_optim *optim, const zero_step_options *options);
@@ -751,7 +751,7 @@ typedef struct zero_result {
     int64_t skipped;       /* steps skipped since zero_create                                       */
     int64_t nonfinite;     /* elements that were not finite in the last step's reduced gradients    */
     double grad_norm;      /* norm before clipping, of the last step; -1 if it took none            */
-    double clip_factor;    /* that clipping multiplied with, 1 if it did not                        */
+    double clip_factor;    /* that clipping by the norm of all multiplied with, 1 if it did not     */
     zero_status status;    /* of the latest zero_step: ZERO_OK, ZERO_SKIPPED, or its error           */
     int32_t reserved;
     double loss_scale;     /* for the next loss; 1 without loss scaling                             */

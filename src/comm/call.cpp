@@ -102,6 +102,21 @@ Call::Call(Call&& other) noexcept
       in_background_(other.in_background_),
       exceptions_(other.exceptions_) {}
 
+/// Strings have room in themselves for words that are this short.
+void Call::abort_without_memory() noexcept {
+  try {
+    Failure cause;
+    cause.code = ZERO_ERR_MEMORY;
+    cause.rank = rank();
+    cause.step = comm_->steps_done.load();
+    cause.params_consistent = comm_->publishing == 0;
+    cause.phase = "memory";
+    cause.text = "out of memory";
+    comm_->abort(cause);
+  } catch (...) {  // a comm that needs more than that is left to its deadlines
+  }
+}
+
 Call::~Call() {
   if (!comm_) return;
   if (std::uncaught_exceptions() > exceptions_) {
@@ -110,7 +125,8 @@ Call::~Call() {
       (void)abort_with(
           ZERO_ERR_MEMORY, rank(), "memory",
           text("rank ", rank(), " ran out of memory inside ", operation_name(operation_)));
-    } catch (...) {  // not even for the sentence
+    } catch (...) {
+      abort_without_memory();
     }
   }
   comm_->in_call_.store(false, std::memory_order_release);

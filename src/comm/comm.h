@@ -267,6 +267,8 @@ class Call {
   friend class Comm;
   struct Header;
   struct Record;
+
+  void abort_without_memory() noexcept;
   struct Message;
   Call(std::shared_ptr<Comm> comm, Operation operation, uint32_t object);
 

@@ -74,11 +74,9 @@ Result<double> Optimizer::get(int32_t group, std::string_view name) const {
 }
 
 std::string Optimizer::agreed_lines() const {
-  std::string lines = text("step ", step, "\n");
-  if (loss_scale.scale != 1) {
-    lines += text("loss scale ", hex_double(loss_scale.scale), " (", loss_scale.scale, ") after ",
-                  loss_scale.good_steps, " good steps\n");
-  }
+  // Every rank has as many lines of each kind, so that a difference shows two that belong together.
+  std::string lines = text("step ", step, "\nloss scale ", hex_double(loss_scale.scale), " (",
+                           loss_scale.scale, ") after ", loss_scale.good_steps, " good steps\n");
   for (size_t g = 0; g < groups.size(); g++) {
     for (size_t s = 0; s < options.rule->settings.size(); s++) {
       const double value = groups[g].settings[s];

@@ -148,7 +148,7 @@ void Background::work() {
     try {
       status = end();
     } catch (const std::bad_alloc&) {  // the call that it is a part of has broken the comm
-      status = Status(ZERO_ERR_MEMORY, "out of host memory at the end of a step");
+      status = Status(ZERO_ERR_MEMORY, "out of memory");  // so short that a string has room for it
     }
     lock.lock();
     status_ = std::move(status);

@@ -92,7 +92,8 @@ Status clip_grad_norm_of(Call& call, Optimizer& optim, std::span<const int64_t> 
   auto chosen = choose(optim, params);
   Status local = chosen.ok() ? check_norm(max_norm, norm_type) : chosen.failure();
   std::string args = lines(max_norm, norm_type);
-  for (const int64_t param : params) args += text("of parameter ", param, "\n");
+  args += text(params.size(), " parameters listed\n");
+  for (const int64_t param : params) args += text("parameter ", param, " in its turn\n");
   ZERO_TRY(enter_with_grads(call, optim, grads, true, true, std::move(local), std::move(args)));
   ZERO_TRY(reduce_unless_done(call, optim, grads, 0));
   StepMemory& memory = step_memory(optim);

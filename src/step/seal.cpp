@@ -18,16 +18,18 @@ std::string shape_text(std::span<const int64_t> shape) {
   return text("[", sizes, "]");
 }
 
+const char* or_none(DType dtype) { return dtype == DType::none ? "none" : dtype_name(dtype); }
+
 std::string registration_lines(const Optimizer& optim) {
   const OptimizerOptions& o = optim.options;
   std::string lines = text(
       "optimizer ", o.rule->name, ", partition ", o.partition, ", bucket_bytes ", o.bucket_bytes,
       ", max_grad_norm ", exact(o.max_grad_norm), ", grad_norm_type ", exact(o.grad_norm_type),
       ", nonfinite ", o.nonfinite, ", overlap_gather ", o.overlap_gather, ", master ", o.master,
-      ", uneven_inputs ", o.uneven_inputs, ", wire_dtype ", dtype_name(o.wire),
-      ", predivide_factor ", exact(o.predivide_factor), ", share_dtype ", dtype_name(o.share),
-      ", growth_factor ", exact(o.loss_scale.growth_factor), ", backoff_factor ",
-      exact(o.loss_scale.backoff_factor), ", growth_interval ", o.loss_scale.growth_interval,
+      ", uneven_inputs ", o.uneven_inputs, ", wire_dtype ", or_none(o.wire), ", predivide_factor ",
+      exact(o.predivide_factor), ", share_dtype ", or_none(o.share), ", growth_factor ",
+      exact(o.loss_scale.growth_factor), ", backoff_factor ", exact(o.loss_scale.backoff_factor),
+      ", growth_interval ", o.loss_scale.growth_interval,
       o.loss_scale.dynamic() ? ", dynamic loss scale\n" : "\n");
   if (o.custom != nullptr) lines += o.custom->line();
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {

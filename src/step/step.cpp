@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step/step.h"
 
+#include <exception>
+
 #include "base/os.h"
 #include "base/text.h"
 #include "step/apply.h"
@@ -19,6 +21,22 @@
 
 namespace zero {
 namespace {
+
+/// Memory that runs out ends a step by an exception: its result says so.
+class ExceptionTold {
+ public:
+  explicit ExceptionTold(Optimizer& optim)
+      : optim_(optim), exceptions_(std::uncaught_exceptions()) {}
+  ~ExceptionTold() {
+    if (std::uncaught_exceptions() > exceptions_) optim_.outcome.status = ZERO_ERR_MEMORY;
+  }
+  ExceptionTold(const ExceptionTold&) = delete;
+  ExceptionTold& operator=(const ExceptionTold&) = delete;
+
+ private:
+  Optimizer& optim_;
+  const int exceptions_;
+};
 
 /// Every parameter with a gradient has made one more update.
 void count_step(Optimizer& optim, const StepMemory& memory) {
@@ -138,6 +156,7 @@ void end_in_background(Call& call, Optimizer& optim, bool fused) {
   auto rest = std::make_shared<Call>(std::move(call));
   step_memory(optim).background->begin([rest = std::move(rest), &optim, fused]() -> Status {
     Call own = std::move(*rest);
+    const ExceptionTold told(optim);
     Status status = end(own, optim, fused);
     if (!status.ok()) optim.outcome.status = status.code();
     return status;
@@ -192,6 +211,7 @@ Status seal_params(Call& call, Optimizer& optim) {
 
 Result<Code> step(Call& call, Optimizer& optim, const Grads& grads) {
   bool skip = false;
+  const ExceptionTold told(optim);
   Grads taken = grads;
   Status local = take_begun_flags(optim, taken);
   Status status = run_step(call, optim, taken, std::move(local), &skip);

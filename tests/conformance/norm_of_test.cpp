@@ -141,10 +141,13 @@ TEST(NormOf, a_norm_of_all_sees_what_clips_of_some_left) {
       EXPECT_NEAR(clip_of(self.optim(), {2, 1}, 4), 9.375, 1e-4);
       EXPECT_EQ(clip_of(self.optim(), {}, 1), 0);
       EXPECT_NEAR(self.clip(INFINITY, 2), 5, 1e-4);
+      EXPECT_NEAR(clip_of(self.optim(), {1, 2}, 2), 4, 1e-4);
+      EXPECT_NEAR(clip_of(self.optim(), {2, 1}, INFINITY), 2, 1e-4);
       self.step();
-      EXPECT_NEAR(self.result().grad_norm, 5, 1e-4);
-      EXPECT_NEAR(model[0].data[1], -0.24, 1e-4);  // a tenth of what is left: 3 of 31.25, of 25
-      EXPECT_NEAR(model[1].data[0], -0.32, 1e-4);  // 4 of 9.375, of 7.5
+      EXPECT_NEAR(self.result().grad_norm, std::sqrt(13.0), 1e-4);
+      const double factor = 0.5 / std::sqrt(13.0);
+      EXPECT_NEAR(model[0].data[1], -2.4 * factor, 1e-4);  // 3 of 31.25, of 25
+      EXPECT_NEAR(model[1].data[0], -1.6 * factor, 1e-4);  // 2 of 4, of 4 of 9.375, of 7.5
       return std::string();
     });
   }
@@ -275,7 +278,11 @@ TEST(NormOf, a_list_that_makes_no_sense_is_refused_and_nothing_is_reduced) {
       const Numbers other = {rank};
       EXPECT_EQ(zero_clip_grad_norm_of(self.optim(), other.data(), 1, 1, 2, nullptr, nullptr),
                 rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
-      EXPECT_TRUE(says("of parameter"));
+      EXPECT_TRUE(says("rank 1 has parameter 1 in its turn, rank 0 has parameter 0"));
+      EXPECT_EQ(zero_clip_grad_norm_of(self.optim(), other.data(), static_cast<size_t>(rank), 1, 2,
+                                       nullptr, nullptr),
+                rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
+      EXPECT_TRUE(says("rank 1 has 1 parameters listed, rank 0 has 0"));
       EXPECT_EQ(zero_clip_grad_norm_of(self.optim(), nullptr, 0, rank + 1, 2, nullptr, nullptr),
                 rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
       EXPECT_TRUE(says("max_norm"));

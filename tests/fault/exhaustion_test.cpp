@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that get no more memory at all, in the middle of a step: the comm breaks with a cause,
+// the step has a result, and nothing ends the process.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/os.h"
+#include "support/comms.h"
+
+namespace {
+
+thread_local int allocations_left = -1;  // then none; -1: all that it wants
+std::atomic<bool> refused{false};
+
+}  // namespace
+
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (allocations_left == 0) {
+    refused = true;
+    throw std::bad_alloc();
+  }
+  if (allocations_left > 0) allocations_left--;
+  void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace zero::test {
+namespace {
+
+int to_leave = -1;
+std::atomic<bool> armed{false};
+
+/// The thread that applies the step gets no more than that.
+void starve(const char* point) {
+  if (std::strcmp(point, "apply.begin") == 0 && armed.exchange(false)) allocations_left = to_leave;
+}
+
+TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
+  static SystemCalls calls = real_system_calls();
+  calls.reached = starve;
+  replace_system_calls(&calls);
+  for (const bool overlaps : {false, true}) {
+    for (const int left : {0, 1, 2, 3, 5, 8}) {
+      SCOPED_TRACE(std::to_string(overlaps) + ", " + std::to_string(left));
+      to_leave = left;
+      refused = false;
+      on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
+        zero_options options;
+        zero_options_init(&options, sizeof options);
+        options.overlap_gather = overlaps ? 1 : 0;
+        zero_optim* optim = nullptr;
+        EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
+        std::vector<float> data(5000, 1), grad(5000, 1);
+        const int64_t size = 5000;
+        zero_param param;
+        zero_param_init(&param, sizeof param);
+        param.name = "w";
+        param.data = data.data();
+        param.grad = grad.data();
+        param.shape = &size;
+        param.ndim = 1;
+        EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
+        EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();
+        EXPECT_EQ(zero_param_wait(optim, ZERO_ALL_PARAMS, nullptr), ZERO_OK);
+        EXPECT_EQ(zero_comm_barrier(comm), ZERO_OK);
+        if (rank == 0) armed = true;
+        EXPECT_EQ(zero_comm_barrier(comm), ZERO_OK);
+        zero_status status = zero_step(optim, nullptr);
+        allocations_left = -1;
+        if (status == ZERO_OK) status = zero_param_wait(optim, ZERO_ALL_PARAMS, nullptr);
+        if (status != ZERO_OK) {
+          EXPECT_EQ(status, ZERO_ERR_MEMORY) << last();
+          zero_result result;
+          zero_result_init(&result, sizeof result);
+          EXPECT_EQ(zero_step_result(optim, &result), ZERO_ERR_MEMORY);
+          EXPECT_EQ(result.status, ZERO_ERR_MEMORY);
+        }
+        EXPECT_EQ(zero_comm_barrier(comm), refused ? ZERO_ERR_MEMORY : ZERO_OK);
+        EXPECT_EQ(zero_step(optim, nullptr), refused ? ZERO_ERR_MEMORY : ZERO_OK) << last();
+        zero_failure failure;
+        zero_failure_init(&failure, sizeof failure);
+        EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
+        EXPECT_EQ(failure.status, refused ? ZERO_ERR_MEMORY : ZERO_OK);
+        EXPECT_EQ(failure.text[0] == '\0', !refused);
+        zero_free(optim);
+      });
+      EXPECT_TRUE(refused || left > 2);
+      if (HasFailure()) break;
+    }
+  }
+  replace_system_calls(nullptr);
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -74,9 +74,9 @@ void for_each_move(const Plan& before, const Plan& after, int64_t param, const V
 }
 
 /// Takes the state from its old places to its new ones, of which nobody sees anything yet.
-class Removal {
+class Transport {
  public:
-  Removal(Call& call, Optimizer& optim, const Optimizer::Deal& deal, std::byte* chunk)
+  Transport(Call& call, Optimizer& optim, const Optimizer::Deal& deal, std::byte* chunk)
       : call_(call), optim_(optim), deal_(deal), chunk_(chunk) {}
 
   Status run() {
@@ -191,7 +191,7 @@ Status rebalance(Call& call, Optimizer& optim, const int32_t* owners, size_t cou
   if (ready.ok() && !chunk)
     ready = Status(ZERO_ERR_MEMORY, text("no memory for a chunk of ", kChunkBytes, " bytes"));
   ZERO_TRY(call.vote("rebalance: allocate", ready));
-  if (!deal->state.empty()) ZERO_TRY(Removal(call, optim, *deal, chunk.get()).run());
+  if (!deal->state.empty()) ZERO_TRY(Transport(call, optim, *deal, chunk.get()).run());
   // Until everybody has everything, all stays as it is.
   ZERO_TRY(call.vote("rebalance: moved", Status()));
   os().reached("rebalance.moved");

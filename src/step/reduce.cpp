@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/clamp.h"
 #include "step/backward.h"
@@ -23,8 +24,24 @@ bool ends_within(const Piece& piece, int64_t count) {
   return static_cast<int64_t>(piece.first + piece.count) <= count;
 }
 
-bool is_chosen(const StepMemory& memory, const Piece& piece, const Chosen& chosen) {
-  return chosen.empty() || chosen[static_cast<size_t>(memory.views[piece.view].segment.param)];
+bool is_chosen(const StepMemory& memory, size_t view, const Chosen& chosen) {
+  return chosen.empty() || chosen[static_cast<size_t>(memory.views[view].segment.param)];
+}
+
+/// Call change(sums, count) for the pieces of what was chosen, by all threads.
+template <class Change>
+void for_each_sums(const Optimizer& optim, const StepMemory& memory, const Chosen& chosen,
+                   const Change& change) {
+  share_out_views(optim, memory, [&](int, int64_t begin, int64_t end) {
+    walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
+      if (!is_chosen(memory, piece.view, chosen)) return;
+      if (piece.section.sum() == DType::f64) {
+        change(reinterpret_cast<double*>(piece.sums), piece.count);
+      } else {
+        change(reinterpret_cast<float*>(piece.sums), piece.count);
+      }
+    });
+  });
 }
 
 /// Let a reducer of each thread work on its pieces; the record of all.
@@ -99,12 +116,17 @@ NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p,
                          const Chosen& chosen) {
   const NormRecord record =
       reduce_pieces(optim, memory, p, [&](int, Reducer& reducer, const Piece& piece) {
-        if (!is_chosen(memory, piece, chosen)) return;
+        if (!is_chosen(memory, piece.view, chosen)) return;
         const DType sum = piece.section.sum();
         const void* const in = piece.sums;
         reducer.reduce(sum, sum, piece.sums, {&in, 1}, piece.count);
       });
-  count_moved(optim, memory, [](const Section& section) { return size_of(section.sum()); });
+  for (size_t v = 0; v < memory.views.size(); v++) {
+    const View& view = memory.views[v];
+    if (view.cls < 0 || !is_chosen(memory, v, chosen)) continue;
+    const size_t bytes = size_of(optim.plan.section(view.segment.section).sum());
+    optim.counters.moved_bytes += view.segment.count * static_cast<int64_t>(bytes);
+  }
   return record;
 }
 
@@ -130,30 +152,15 @@ void clear_absent(const Optimizer& optim, const StepMemory& memory) {
 }
 
 void scale_share(Optimizer& optim, const StepMemory& memory, const Chosen& chosen, double factor) {
-  share_out_views(optim, memory, [&](int, int64_t begin, int64_t end) {
-    walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
-      if (!is_chosen(memory, piece, chosen)) return;
-      if (piece.section.sum() == DType::f64) {
-        auto* const sums = reinterpret_cast<double*>(piece.sums);
-        scale(sums, sums, piece.count, factor);
-      } else {
-        auto* const sums = reinterpret_cast<float*>(piece.sums);
-        scale(sums, sums, piece.count, static_cast<float>(factor));
-      }
-    });
+  for_each_sums(optim, memory, chosen, [factor](auto* sums, size_t count) {
+    scale(sums, sums, count, static_cast<std::remove_pointer_t<decltype(sums)>>(factor));
   });
 }
 
 void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, double limit) {
-  share_out_views(optim, memory, [&](int, int64_t begin, int64_t end) {
-    walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
-      if (piece.section.sum() == DType::f64) {
-        clamp_scaled(reinterpret_cast<double*>(piece.sums), piece.count, factor, limit);
-      } else {
-        clamp_scaled(reinterpret_cast<float*>(piece.sums), piece.count, static_cast<float>(factor),
-                     static_cast<float>(limit));
-      }
-    });
+  for_each_sums(optim, memory, {}, [=](auto* sums, size_t count) {
+    using Real = std::remove_pointer_t<decltype(sums)>;
+    clamp_scaled(sums, count, static_cast<Real>(factor), static_cast<Real>(limit));
   });
 }
 

@@ -66,8 +66,8 @@ void count_step(Optimizer& optim, const StepMemory& memory) {
   optim.comm->steps_done = optim.step;
 }
 
-/// What was not summed during the backward is, where no other rank needs to know. Returns how many
-/// sums are not finite.
+/// Sum what the backward left, where no rank decides anything by it. Returns how many of those sums
+/// are not finite.
 uint64_t sum_the_rest(Call& call, Optimizer& optim) {
   StepMemory& memory = step_memory(optim);
   const Stopwatch watch(optim.counters.gather_seconds);

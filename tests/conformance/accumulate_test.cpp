@@ -22,9 +22,7 @@ TEST(Accumulate, micro_batches_added_up_by_the_owners_equal_one_process) {
         for (const bool missing : {false, true}) {
           turn++;
           Training training = base(world);
-          training.dtypes = kind.dtypes;
-          training.master = kind.master;
-          training.share_dtype = kind.share_dtype;
+          set_kind(training, kind);
           training.partition = static_cast<int32_t>(turn / 2 % 4);
           training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
                                       Where::per_rank_arenas}[turn / 3 % 4];

@@ -26,9 +26,7 @@ TEST(Backward, announced_gradients_equal_one_process) {
           turn++;
           Training training = base(world);
           training.announces = announces;
-          training.dtypes = kind.dtypes;
-          training.master = kind.master;
-          training.share_dtype = kind.share_dtype;
+          set_kind(training, kind);
           training.partition = static_cast<int32_t>(turn / 2 % 4);
           training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
                                       Where::per_rank_arenas}[turn / 3 % 4];

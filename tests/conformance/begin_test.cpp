@@ -27,9 +27,7 @@ TEST(Begin, a_step_that_began_equals_one_process) {
           Training training = base(world);
           training.begins = true;
           training.announces = announces;
-          training.dtypes = kind.dtypes;
-          training.master = kind.master;
-          training.share_dtype = kind.share_dtype;
+          set_kind(training, kind);
           training.partition = static_cast<int32_t>(turn / 2 % 4);
           training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
                                       Where::per_rank_arenas}[turn / 3 % 4];

@@ -23,9 +23,7 @@ TEST(OwnRule, an_adamw_of_the_caller_equals_one_process_bit_for_bit) {
         Training training = base(world);
         training.own_rule = true;
         training.partition = partition;
-        training.dtypes = kind.dtypes;
-        training.master = kind.master;
-        training.share_dtype = kind.share_dtype;
+        set_kind(training, kind);
         training.names = {"lr", "beta1", "weight_decay"};
         training.values = {0.01, 0.8, 0.1};
         training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
@@ -66,9 +64,7 @@ TEST(OwnRule, scaled_clipped_accumulated_announced_and_reduced_gradients_equal_o
   for (size_t turn = 0; turn < 48; turn++) {
     Training training = base(1 + static_cast<int>(turn % 4));
     training.own_rule = true;
-    training.dtypes = kKinds[turn % kKinds.size()].dtypes;
-    training.master = kKinds[turn % kKinds.size()].master;
-    training.share_dtype = kKinds[turn % kKinds.size()].share_dtype;
+    set_kind(training, kKinds[turn % kKinds.size()]);
     training.partition = static_cast<int32_t>(turn / 2 % 4);
     training.where = std::array{Where::arenas, Where::foreign, Where::mixed}[turn % 3];
     training.loss_scale = turn % 3 == 0 ? 1 : 12.5;
@@ -118,9 +114,7 @@ TEST(OwnRule, a_rule_of_whole_tensors_equals_one_process) {
       for (const CommKind comm : kCommKinds) {
         Training training = whole_tensors(world, partition);
         const Kind& kind = kKinds[static_cast<size_t>(world) % kKinds.size()];
-        training.dtypes = kind.dtypes;
-        training.master = kind.master;
-        training.share_dtype = kind.share_dtype;
+        set_kind(training, kind);
         training.missing = world % 2 == 0;
         training.steps = 6;
         expect_equals_reference(training, run(training, RankKind::threads, comm),
@@ -139,9 +133,7 @@ TEST(OwnRule, its_state_moves_with_its_owners_and_training_equals_one_process) {
     training.own_rule = true;
     if (!whole) training.partition = static_cast<int32_t>(turn / 2 % 4);
     const Kind& kind = kKinds[turn / 2 % kKinds.size()];
-    training.dtypes = kind.dtypes;
-    training.master = kind.master;
-    training.share_dtype = kind.share_dtype;
+    set_kind(training, kind);
     training.where = std::array{Where::arenas, Where::foreign, Where::mixed}[turn / 4 % 3];
     training.toggled = true;
     training.deals = {0, 3, 6, 7, 12};
@@ -162,9 +154,7 @@ TEST(OwnRule, ranks_that_join_update_their_share_and_training_equals_one_process
     training.epoch = epoch;
     training.uneven_inputs = turn % 2 == 0 ? ZERO_UNEVEN_WORLD : ZERO_UNEVEN_ACTIVE;
     training.partition = static_cast<int32_t>(turn / 2 % 4);
-    training.dtypes = kKinds[turn % kKinds.size()].dtypes;
-    training.master = kKinds[turn % kKinds.size()].master;
-    training.share_dtype = kKinds[turn % kKinds.size()].share_dtype;
+    set_kind(training, kKinds[turn % kKinds.size()]);
     training.where = turn % 3 == 0 ? Where::foreign : Where::arenas;
     training.max_grad_norm = turn % 3 == 1 ? 0.5 : 0;
     training.micro_batches = turn % 4 == 3 ? 2 : 1;

@@ -175,6 +175,12 @@ Training base(int world) {
   return training;
 }
 
+void set_kind(Training& training, const Kind& kind) {
+  training.dtypes = kind.dtypes;
+  training.master = kind.master;
+  training.share_dtype = kind.share_dtype;
+}
+
 int max_world() { return full_run() ? 8 : 5; }
 
 const std::vector<Kind> kKinds = {

@@ -43,6 +43,7 @@ struct Kind {
 };
 
 extern const std::vector<Kind> kKinds;
+void set_kind(Training& training, const Kind& kind);
 
 constexpr const char* kPartitions[] = {"even", "greedy", "in order", "manual"};
 constexpr const char* kWheres[] = {"arenas", "per-rank arenas", "foreign", "mixed"};

@@ -101,9 +101,7 @@ TEST(Equivalence, ranks_with_any_dtypes_equal_one_process) {
         turn++;
         for (const auto& [world, partition] : places(turn)) {
           Training training = varied(turn, world, partition);
-          training.dtypes = kind.dtypes;
-          training.master = kind.master;
-          training.share_dtype = kind.share_dtype;
+          set_kind(training, kind);
           training.optimizer = optimizer.number;
           training.names = optimizer.names;
           training.values = optimizer.values;
@@ -127,9 +125,7 @@ TEST(Equivalence, scaled_clipped_and_already_reduced_gradients_equal_one_process
           for (const bool reduced : {false, true}) {
             turn++;
             Training training = base(1 + static_cast<int>(turn % 4));
-            training.dtypes = kind.dtypes;
-            training.master = kind.master;
-            training.share_dtype = kind.share_dtype;
+            set_kind(training, kind);
             training.partition = static_cast<int32_t>(turn % 4);
             training.where = std::array{Where::arenas, Where::foreign, Where::mixed}[turn % 3];
             training.padded = turn % 2 == 0;

@@ -58,8 +58,7 @@ TEST(JoinTraining, every_dtype_scaled_clipped_and_rounded_equals_one_process) {
     for (int repeat = 0; repeat < 5; repeat++) {
       for (const CommKind comm : kCommKinds) {
         Training training = uneven(turn);
-        training.dtypes = kind.dtypes;
-        training.master = kind.master;
+        set_kind(training, kind);
         training.loss_scale = turn % 3 == 0 ? 1 : 12.5;
         training.wire_dtype = std::array<int32_t, 3>{0, ZERO_BFLOAT16, ZERO_FLOAT16}[turn / 2 % 3];
         training.clip_value = turn % 4 == 0 ? 0.05 : 0;
@@ -106,8 +105,7 @@ TEST(JoinTraining, steps_that_begin_before_the_backward_equal_one_process) {
       training.missing = turn % 7 == 0;
       training.toggled = turn % 7 == 1;
       training.loss_scale = turn % 5 == 0 ? 12.5 : 1;
-      training.dtypes = kKinds[turn % kKinds.size()].dtypes;
-      training.master = kKinds[turn % kKinds.size()].master;
+      set_kind(training, kKinds[turn % kKinds.size()]);
       expect_equals_reference(training, run(training, RankKind::threads, comm),
                               "turn " + std::to_string(turn) + ", " + name_of(comm));
       if (HasFatalFailure()) return;
@@ -126,8 +124,7 @@ TEST(JoinTraining, steps_that_end_in_the_background_equal_one_process) {
       training.micro_batches = turn % 4 == 1 ? 3 : 1;
       training.max_grad_norm = turn % 4 == 3 ? 0.5 : 0;
       training.toggled = turn % 7 == 1;
-      training.dtypes = kKinds[turn % kKinds.size()].dtypes;
-      training.master = kKinds[turn % kKinds.size()].master;
+      set_kind(training, kKinds[turn % kKinds.size()]);
       expect_equals_reference(training, run(training, RankKind::threads, comm),
                               "turn " + std::to_string(turn) + ", " + name_of(comm));
       if (HasFatalFailure()) return;

@@ -13,110 +13,13 @@
 #include <thread>
 #include <vector>
 
-#include "base/os.h"
-#include "equivalence.h"
+#include "support/comms.h"
 #include "support/scratch.h"
+#include "support/watched.h"
 #include "two_params.h"
 
 namespace zero::test {
 namespace {
-
-TEST(ParamWait, steps_that_end_in_the_background_equal_one_process) {
-  size_t turn = 0;
-  for (const Kind& kind : kKinds) {
-    for (int world = 1; world <= max_world(); world++) {
-      for (const CommKind comm : kCommKinds) {
-        for (const bool announces : {false, true}) {
-          turn++;
-          Training training = base(world);
-          training.overlaps = true;
-          training.announces = announces ? 1000 : 0;
-          training.begins = announces && turn % 4 < 2;
-          training.dtypes = kind.dtypes;
-          training.master = kind.master;
-          training.share_dtype = kind.share_dtype;
-          training.partition = static_cast<int32_t>(turn / 2 % 4);
-          training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
-                                      Where::per_rank_arenas}[turn / 3 % 4];
-          training.padded = turn % 2 == 0;
-          training.missing = turn % 3 == 0;
-          training.toggled = turn % 5 == 0;
-          training.reduced = turn % 11 == 0 && !training.missing;
-          training.wire_dtype = turn % 5 == 1 ? ZERO_BFLOAT16 : 0;
-          training.threads = turn % 9 == 0 ? 3 : 1;
-          if (turn % 4 < 2) training.deals = {0, 3, 4};
-          training.steps = 6;
-          if (!training.begins) {
-            training.micro_batches = turn % 8 == 1 ? 2 : 1;
-            training.explicit_reduce = turn % 7 == 0;
-            training.max_grad_norm = turn / 2 % 2 == 0 ? 0.5 : 0;
-            training.explicit_clip = training.max_grad_norm > 0 && turn % 10 < 3;
-          }
-          expect_equals_reference(training, run(training, RankKind::threads, comm),
-                                  std::string(kind.name) + ", turn " + std::to_string(turn));
-          if (::testing::Test::HasFatalFailure()) return;
-        }
-      }
-    }
-  }
-}
-
-/// Every rule, LAMB's two walks and exchange of norms among them.
-TEST(ParamWait, every_rule_may_end_in_the_background) {
-  for (const std::vector<Optimizer>& optimizers : {kOptimizers, kMoreOptimizers}) {
-    for (const Optimizer& optimizer : optimizers) {
-      Training training = base(3);
-      training.overlaps = true;
-      training.optimizer = optimizer.number;
-      training.names = optimizer.names;
-      training.values = optimizer.values;
-      training.steps = 4;
-      expect_equals_reference(training, as_threads(training), optimizer.name);
-    }
-  }
-}
-
-/// Lets a function see every point of the library's that any thread passes.
-class Watched {
- public:
-  explicit Watched(void (*reached)(const char*)) {
-    static SystemCalls calls = real_system_calls();  // a thread may be inside it until the end
-    calls.reached = reached;
-    replace_system_calls(&calls);
-  }
-  ~Watched() { replace_system_calls(nullptr); }
-};
-
-/// Sleeps now and then, on whichever thread: owners fall behind.
-void dawdle(const char*) {
-  static std::atomic<uint32_t> turn{0};
-  if ((turn++ * 2654435761u >> 16) % 23 == 0)
-    std::this_thread::sleep_for(std::chrono::microseconds(300));
-}
-
-TEST(ParamWait, no_order_of_waits_and_no_delay_shows_an_old_parameter) {
-  const Watched dawdling(dawdle);
-  Training training = base(3);
-  training.overlaps = true;
-  training.steps = 3;
-  for (uint64_t seed = 0; seed < (full_run() ? 2000 : 400); seed++) {
-    // Now and then longer than what owners tell at once.
-    training.sizes = seed % 40 == 0 ? std::vector<int64_t>{5, 400'000, 64, 600'049}
-                                    : std::vector<int64_t>{5, 1100, 64, 2049, 0, 700};
-    training.bucket_bytes = seed % 80 == 0 ? 4'000'000 : 8192;
-    training.world = 1 + static_cast<int>(seed % 4);
-    training.where = std::array{Where::arenas, Where::mixed, Where::per_rank_arenas,
-                                Where::foreign}[seed / 4 % 4];
-    training.partition = static_cast<int32_t>(seed / 2 % 4);
-    training.announces = std::array{0, 1000, 3}[seed % 3];
-    training.begins = seed % 2 == 0;
-    training.delays = seed % 3 == 1;
-    training.missing = seed % 5 == 0;
-    training.seed = seed;
-    expect_equals_reference(training, as_threads(training), "seed " + std::to_string(seed));
-    if (::testing::Test::HasFatalFailure()) return;
-  }
-}
 
 const Rank2::Change kOverlaps = [](zero_options& options) { options.overlap_gather = 1; };
 

@@ -366,50 +366,5 @@ TEST(Pitfalls, an_owner_that_is_no_rank_is_refused_by_name) {
   });
 }
 
-/// A momentum that is switched off keeps its buffer, which moves as well.
-TEST(Pitfalls, state_that_current_settings_do_not_use_moves_to_other_owners) {
-  for (const CommKind kind : kCommKinds) {
-    std::vector<float> undisturbed;
-    for (const bool moves : {false, true}) {
-      const Meeting meeting(kind, 2);
-      run_sound_ranks(RankKind::threads, 2, [&](int rank) {
-        Rank self(meeting.join(rank), {.partition = ZERO_PARTITION_MANUAL, .momentum = 0.9});
-        std::vector<Tensor> model;
-        for (int i = 0; i < 3; i++)
-          model.push_back({.name = std::to_string(i),
-                           .data = std::vector<float>(700, 1),
-                           .owner = i % 2,
-                           .grad = std::vector<float>(700, 0.1f * static_cast<float>(i + 1))});
-        self.add(model);
-        const auto set = [&](double momentum) {
-          EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "momentum", momentum), ZERO_OK);
-        };
-        const auto step = [&] {
-          self.reduce(model);
-          self.step();
-        };
-        step();
-        step();
-        set(0);
-        step();
-        const int32_t owners[] = {1, 0, 1};
-        if (moves) {
-          EXPECT_EQ(zero_rebalance(self.optim(), owners, 3, nullptr), ZERO_OK) << last();
-        }
-        set(0.9);
-        step();
-        if (rank == 0) {
-          std::vector<float> all;
-          for (const Tensor& tensor : model)
-            all.insert(all.end(), tensor.data.begin(), tensor.data.end());
-          if (!moves) undisturbed = all;
-          EXPECT_TRUE(all == undisturbed) << name_of(kind);
-        }
-        return std::string();
-      });
-    }
-  }
-}
-
 }  // namespace
 }  // namespace zero::test

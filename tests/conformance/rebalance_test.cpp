@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero_rebalance moves state to other owners, and nothing that training computes changes by it.
+// zero_rebalance moves state to other owners, and refuses what makes no sense.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,104 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "equivalence.h"
+#include "few_tensors.h"
+#include "support/comms.h"
 #include "support/scratch.h"
 
 namespace zero::test {
 namespace {
-
-/// Parameters freeze and thaw, so that each deal gives tensors other owners.
-Training dealt(size_t turn) {
-  Training training = base(1 + static_cast<int>(turn % 5));
-  training.partition = static_cast<int32_t>(turn / 2 % 4);
-  training.where =
-      std::array{Where::arenas, Where::foreign, Where::mixed, Where::per_rank_arenas}[turn / 3 % 4];
-  training.padded = turn % 2 == 0;
-  training.toggled = true;
-  training.steps = 16;
-  training.deals = {0, 3, 6, 7, 12};
-  return training;
-}
-
-TEST(Rebalance, leaves_training_by_every_rule_equal_to_one_process) {
-  std::vector<Optimizer> optimizers = kOptimizers;
-  optimizers.insert(optimizers.end(), kMoreOptimizers.begin(), kMoreOptimizers.end());
-  size_t turn = 0;
-  for (const Optimizer& optimizer : optimizers) {
-    for (int repeat = 0; repeat < 2; repeat++) {
-      for (const CommKind comm : kCommKinds) {
-        Training training = dealt(turn);
-        training.optimizer = optimizer.number;
-        training.names = optimizer.names;
-        training.values = optimizer.values;
-        training.max_grad_norm = turn % 3 == 0 ? 0.5 : 0;
-        training.missing = turn % 4 == 1;
-        training.announces = turn % 5 == 2 ? 4 : 0;
-        training.micro_batches = turn % 7 == 3 ? 2 : 1;
-        turn++;
-        expect_equals_reference(training, run(training, RankKind::threads, comm),
-                                std::string(optimizer.name) + ", " + name_of(comm));
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
-}
-
-TEST(Rebalance, leaves_training_of_every_dtype_equal_to_one_process) {
-  size_t turn = 0;
-  for (const Kind& kind : kKinds) {
-    for (int world = 1; world <= 5; world++) {
-      for (const CommKind comm : kCommKinds) {
-        Training training = dealt(turn);
-        training.world = world;
-        training.dtypes = kind.dtypes;
-        training.master = kind.master;
-        training.partition = static_cast<int32_t>(turn % 4);
-        training.threads = turn % 6 == 0 ? 3 : 1;
-        training.own_settings = turn % 3 == 0;
-        training.names = {"lr"};
-        training.values = {0.01};
-        training.max_grad_norm = turn % 5 == 0 ? 0.5 : 0;
-        training.explicit_clip = training.max_grad_norm > 0;
-        turn++;
-        expect_equals_reference(training, run(training, RankKind::threads, comm),
-                                std::string(kind.name) + ", " + name_of(comm));
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
-}
-
-TEST(Rebalance, leaves_processes_equal_to_one) {
-  for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
-    Training training = dealt(2);
-    training.partition = partition;
-    training.dtypes = {{ZERO_BFLOAT16, ZERO_BFLOAT16}, {ZERO_FLOAT32, ZERO_FLOAT32}};
-    training.master = ZERO_MASTER_REMAINDER;
-    expect_equals_reference(training, as_processes(training), kPartitions[partition]);
-  }
-}
-
-// Norms are rounded sums of pieces, which may not change with what is dealt where.
-TEST(Rebalance, changes_no_bit_of_a_norm) {
-  for (const CommKind comm : kCommKinds) {
-    for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
-      for (const int32_t rule : {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LAMB}) {
-        Training training = dealt(2);
-        training.partition = partition;
-        training.optimizer = rule;
-        training.dtypes = {{ZERO_FLOAT64, ZERO_FLOAT64}};
-        training.max_grad_norm = 0.5;
-        const std::vector<Rank> moved = run(training, RankKind::threads, comm);
-        training.deals.clear();
-        const std::vector<Rank> still = run(training, RankKind::threads, comm);
-        ASSERT_EQ(moved[0].error, "");
-        expect_same_bits(moved[0].outcome.norms, still[0].outcome.norms, 0, "norms");
-        expect_same_bits(moved[0].outcome.params, still[0].outcome.params, 0, "parameters");
-      }
-    }
-  }
-}
 
 /// A model of bf16 and fp32 on one rank, trained a little.
 class Model {
@@ -237,7 +145,7 @@ class Model {
 void on_models(int32_t partition, const std::function<void(Model&)>& body) {
   for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= 4; world++) {
-      SCOPED_TRACE(std::string(name_of(kind)) + ", " + kPartitions[partition] + ", " +
+      SCOPED_TRACE(std::string(name_of(kind)) + ", " + std::to_string(partition) + ", " +
                    std::to_string(world) + " ranks");
       on_ranks(kind, world, [&](zero_comm* comm, int) {
         Model model(comm, partition);
@@ -474,6 +382,51 @@ TEST(Rebalance, a_rank_that_has_joined_deals_with_the_others) {
         EXPECT_NE(model.owned(), owned);
         EXPECT_TRUE(model.state() == state);
         model.train(1);
+      });
+    }
+  }
+}
+
+/// A momentum that is switched off keeps its buffer, which moves as well.
+TEST(Rebalance, moves_state_that_current_settings_do_not_use) {
+  for (const CommKind kind : kCommKinds) {
+    std::vector<float> undisturbed;
+    for (const bool moves : {false, true}) {
+      const Meeting meeting(kind, 2);
+      run_sound_ranks(RankKind::threads, 2, [&](int rank) {
+        Rank self(meeting.join(rank), {.partition = ZERO_PARTITION_MANUAL, .momentum = 0.9});
+        std::vector<Tensor> model;
+        for (int i = 0; i < 3; i++)
+          model.push_back({.name = std::to_string(i),
+                           .data = std::vector<float>(700, 1),
+                           .owner = i % 2,
+                           .grad = std::vector<float>(700, 0.1f * static_cast<float>(i + 1))});
+        self.add(model);
+        const auto set = [&](double momentum) {
+          EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "momentum", momentum), ZERO_OK);
+        };
+        const auto step = [&] {
+          self.reduce(model);
+          self.step();
+        };
+        step();
+        step();
+        set(0);
+        step();
+        const int32_t owners[] = {1, 0, 1};
+        if (moves) {
+          EXPECT_EQ(zero_rebalance(self.optim(), owners, 3, nullptr), ZERO_OK) << last();
+        }
+        set(0.9);
+        step();
+        if (rank == 0) {
+          std::vector<float> all;
+          for (const Tensor& tensor : model)
+            all.insert(all.end(), tensor.data.begin(), tensor.data.end());
+          if (!moves) undisturbed = all;
+          EXPECT_TRUE(all == undisturbed) << name_of(kind);
+        }
+        return std::string();
       });
     }
   }

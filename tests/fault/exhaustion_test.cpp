@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/os.h"
 #include "support/comms.h"
+#include "support/watched.h"
 
 namespace {
 
@@ -48,9 +48,7 @@ void starve(const char* point) {
 }
 
 TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
-  static SystemCalls calls = real_system_calls();
-  calls.reached = starve;
-  replace_system_calls(&calls);
+  const Watched starving(starve);
   for (const bool overlaps : {false, true}) {
     for (const int left : {0, 1, 2, 3, 5, 8}) {
       SCOPED_TRACE(std::to_string(overlaps) + ", " + std::to_string(left));
@@ -100,7 +98,6 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
       if (HasFailure()) break;
     }
   }
-  replace_system_calls(nullptr);
 }
 
 }  // namespace

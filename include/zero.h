@@ -696,8 +696,9 @@ ZERO_API zero_status zero_clip_grad_norm(zero_optim *optim, double max_norm, dou
 
 /* The same for some parameters, as those of one group: the norm is that of their gradients, and only these
  * are scaled, at once. `params`: `count` numbers in order of registration, each once, and the same list
- * on every rank; otherwise ZERO_ERR_ARGUMENT or ZERO_ERR_MISMATCH, and nothing is reduced. What is frozen or has no gradient counts nothing. A norm of all, max_grad_norm's too, is taken
- * afterwards of what this left. Collective. */
+ * on every rank; otherwise ZERO_ERR_ARGUMENT or ZERO_ERR_MISMATCH, and nothing is reduced. What is frozen or
+ * has no gradient counts nothing. A norm of all, max_grad_norm's too, is taken afterwards of what this left.
+ * Collective. */
 ZERO_API zero_status zero_clip_grad_norm_of(zero_optim *optim, const int64_t *params, size_t count,
                                             double max_norm, double norm_type, double *norm,
                                             void *stream);
@@ -740,9 +741,10 @@ ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *optio
  * scaling, ZERO_NONFINITE_SKIP and _ERROR, LAMB, LARS and a rule of your own; when gradients are announced or
  * reduced already, or everything is frozen. ZERO_ERR_ARGUMENT: ZERO_REDUCE_ACCUMULATE. Until zero_step, other
  * calls that change the optimizer or read tensors of its state are ZERO_ERR_STATE, and so is zero_drop_grads
- * once this rank has announced a gradient: parameters may be new by then, which is also what zero_comm_failure says if the comm breaks
- * (params_consistent 0). A zero_step that fails otherwise leaves the step as it is, to be ended by another one;
- * but where no rank had any gradient (ZERO_ERR_STATE) it is over and nothing has changed. Collective. */
+ * once this rank has announced a gradient: parameters may be new by then, which is also what
+ * zero_comm_failure says if the comm breaks (params_consistent 0). A zero_step that fails otherwise leaves
+ * the step as it is, to be ended by another one; but where no rank had any gradient (ZERO_ERR_STATE) it is
+ * over and nothing has changed. Collective. */
 ZERO_API zero_status zero_step_begin(zero_optim *optim, const zero_step_options *options);
 
 typedef struct zero_result {

@@ -61,10 +61,11 @@ struct Call::Message {
 // ---- Comm.
 
 // Scratch: this rank's record, every rank's records, every rank's chunks, this rank's chunk.
-Comm::Comm(int32_t rank, int32_t world, const CommOptions& options)
+Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device)
     : rank_(rank),
       world_(world),
       options_(options),
+      device_(std::move(device)),
       chunk_bytes_(chunk_bytes(world, kRecordBytes)),
       scratch_(
           new std::byte[(static_cast<size_t>(world) + 1) * (sizeof(Call::Record) + chunk_bytes_)]) {

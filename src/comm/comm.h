@@ -17,6 +17,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "comm/arena.h"
+#include "device/device.h"
 
 namespace zero {
 
@@ -79,6 +80,21 @@ struct SumTypes {
   DType sum = DType::f32;
 };
 
+/// The data plane of a comm on a device of its own: work is queued on a stream, in the same order
+/// on every rank, and the status says only that. What fails later aborts the comm.
+class QueuedPlane {
+ public:
+  virtual ~QueuedPlane() = default;
+
+  /// recv = the sum over ranks of this rank's chunk of `send` (world chunks of `count` elements),
+  /// of a floating type. The backend's order; `recv` may be this rank's chunk of `send`.
+  virtual Status reduce_scatter(DType dtype, const void* send, void* recv, size_t count,
+                                void* stream) = 0;
+  /// Every rank's `bytes` into `recv`, in rank order; `send` may be this rank's part of it.
+  virtual Status all_gather(const void* send, void* recv, size_t bytes, void* stream) = 0;
+  virtual Status broadcast(void* data, size_t bytes, int32_t root, void* stream) = 0;
+};
+
 class Call;
 
 class Comm : public std::enable_shared_from_this<Comm> {
@@ -89,6 +105,10 @@ class Comm : public std::enable_shared_from_this<Comm> {
   int32_t world() const { return world_; }
   const CommOptions& options() const { return options_; }
   virtual const char* kind() const = 0;
+  /// Where parameters and gradients are; nullptr: in the host's memory.
+  const std::shared_ptr<Device>& device() const { return device_; }
+  /// With a device and without direct(): how gradients and parameters travel.
+  virtual QueuedPlane* queued() { return nullptr; }
 
   /// Enter a collective call: ZERO_ERR_BUSY if a thread is inside one, the first cause if aborted.
   /// One that ends in the background is waited for.
@@ -141,7 +161,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
  protected:
   friend class Call;
-  Comm(int32_t rank, int32_t world, const CommOptions& options);
+  Comm(int32_t rank, int32_t world, const CommOptions& options,
+       std::shared_ptr<Device> device = nullptr);
 
   /// How long to wait, and for whom: `entry` is the first wait of a call, which late_ms bounds.
   struct Patience {
@@ -180,6 +201,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const int32_t rank_;
   const int32_t world_;
   const CommOptions options_;
+  const std::shared_ptr<Device> device_;
   std::atomic<bool> in_call_{false};
   std::mutex background_mutex_;
   std::condition_variable background_done_;

@@ -9,7 +9,9 @@
 
 namespace zero {
 
-Result<std::shared_ptr<Comm>> create_solo(const CommOptions& options);
+/// `device`: where parameters and gradients are; nullptr: in the host's memory.
+Result<std::shared_ptr<Comm>> create_solo(const CommOptions& options,
+                                          std::shared_ptr<Device> device = nullptr);
 
 Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, int32_t world,
                                            const CommOptions& options);

@@ -16,7 +16,8 @@ constexpr uint32_t kAnywhere =
 
 class SoloComm final : public Comm {
  public:
-  explicit SoloComm(const CommOptions& options) : Comm(0, 1, options) {}
+  SoloComm(const CommOptions& options, std::shared_ptr<Device> device)
+      : Comm(0, 1, options, std::move(device)) {}
 
   const char* kind() const override { return "solo"; }
 
@@ -66,13 +67,13 @@ class SoloComm final : public Comm {
   }
 
   Result<std::shared_ptr<Arena>> allocate(Call&, size_t bytes, int32_t kind) override {
-    return PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind);
+    return allocate_private(shared_from_this(), ++arenas_, bytes, kind);
   }
 
   Result<std::shared_ptr<Comm>> make_child(Call&, std::span<const int32_t> members,
                                            int32_t) override {
     if (members.empty()) return std::shared_ptr<Comm>();
-    return create_solo(options());
+    return create_solo(options(), device());
   }
 
  private:
@@ -89,8 +90,9 @@ class SoloComm final : public Comm {
 
 }  // namespace
 
-Result<std::shared_ptr<Comm>> create_solo(const CommOptions& options) {
-  return std::shared_ptr<Comm>(std::make_shared<SoloComm>(options));
+Result<std::shared_ptr<Comm>> create_solo(const CommOptions& options,
+                                          std::shared_ptr<Device> device) {
+  return std::shared_ptr<Comm>(std::make_shared<SoloComm>(options, std::move(device)));
 }
 
 }  // namespace zero

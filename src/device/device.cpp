@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device.h"
+
+#include "base/os.h"
+#include "base/text.h"
+
+namespace zero {
+
+Result<Stream> make_stream(const std::shared_ptr<Device>& device) {
+  return Stream(device, ZERO_TRY(device->make_stream()));
+}
+
+Result<Event> make_event(const std::shared_ptr<Device>& device) {
+  return Event(device, ZERO_TRY(device->make_event()));
+}
+
+Result<DeviceMemory> DeviceMemory::allocate(const std::shared_ptr<Device>& device, size_t bytes,
+                                            std::string_view what) {
+  if (bytes == 0) return DeviceMemory();
+  return DeviceMemory(device, ZERO_TRY(device->allocate(bytes, what)), bytes);
+}
+
+Result<DeviceMemory> DeviceMemory::allocate_zeroed(const std::shared_ptr<Device>& device,
+                                                   size_t bytes, std::string_view what) {
+  constexpr int64_t kTimeoutMs = 60'000;
+  DeviceMemory memory = ZERO_TRY(allocate(device, bytes, what));
+  if (bytes == 0) return memory;
+  const Stream stream = ZERO_TRY(zero::make_stream(device));
+  const Event filled = ZERO_TRY(zero::make_event(device));
+  ZERO_TRY(device->fill(stream.handle(), memory.data(), 0, bytes));
+  ZERO_TRY(device->record(filled.handle(), stream.handle()));
+  ZERO_TRY(await(*device, filled.handle(), kTimeoutMs, text("filling ", what)));
+  return memory;
+}
+
+Result<HostBuffer> HostBuffer::allocate(const std::shared_ptr<Device>& device, size_t bytes,
+                                        std::string_view what) {
+  if (bytes == 0) return HostBuffer();
+  return HostBuffer(device, ZERO_TRY(device->allocate_host(bytes, what)), bytes);
+}
+
+Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
+             const std::function<Status()>& stop) {
+  constexpr int64_t kSpinNs = 50'000;
+  const int64_t start_ns = now_ns();
+  while (!ZERO_TRY(device.done(event))) {
+    if (stop) ZERO_TRY(stop());
+    const int64_t waited_ns = now_ns() - start_ns;
+    if (waited_ns >= timeout_ms * 1'000'000)
+      return Status(ZERO_ERR_TIMEOUT,
+                    text("the device did not end ", what, " within ", timeout_ms, " ms"));
+    if (waited_ns >= kSpinNs) os().poll(nullptr, 0, waited_ns < 20 * kSpinNs ? 0 : 1);
+  }
+  return Status();
+}
+
+}  // namespace zero

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device: memory, streams, events and launches of a processor with queues of its own. A call queues
+// work and its status says only that; what fails later is told by the next wait.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/status.h"
+#include "kernels/launches.h"
+
+namespace zero {
+
+/// A queue whose work is done in order: a cudaStream_t. nullptr is the device's default stream.
+using StreamHandle = void*;
+using EventHandle = void*;
+
+class Device : public std::enable_shared_from_this<Device> {
+ public:
+  virtual ~Device() = default;
+
+  /// "cuda"
+  virtual const char* kind() const = 0;
+  virtual int32_t ordinal() const = 0;
+
+  // ---- Queued work. Pointers are to this device's memory, or to a HostBuffer of it.
+
+  virtual Status copy(StreamHandle stream, void* to, const void* from, size_t bytes) = 0;
+  virtual Status fill(StreamHandle stream, void* to, int byte, size_t bytes) = 0;
+  virtual Status launch(StreamHandle stream, const Launch& launch) = 0;
+
+  /// `event` is done when all that is queued on `stream` so far is.
+  virtual Status record(EventHandle event, StreamHandle stream) = 0;
+  /// What is queued on `stream` from here on begins when `event`, as last recorded, is done; at
+  /// once if it never was. `rule` names the order that this keeps: a test device can forget one.
+  virtual Status wait(StreamHandle stream, EventHandle event, const char* rule) = 0;
+
+  // ---- The host looks, and never blocks.
+
+  /// Whether an event, as last recorded, is done; an error if the work before it failed.
+  virtual Result<bool> done(EventHandle event) = 0;
+
+  /// OK if [data, data + bytes) is memory that this device's work can read and write where it is.
+  /// Otherwise ZERO_ERR_ARGUMENT says what it is instead; `what` names it: "gradient of 'wte'".
+  virtual Status check(const void* data, size_t bytes, std::string_view what) = 0;
+  /// OK if `stream` is one of this device.
+  virtual Status check_stream(StreamHandle stream) = 0;
+  /// Whether what is queued on `stream` now is captured, not done.
+  virtual Result<bool> capturing(StreamHandle stream) = 0;
+
+  // ---- What the classes below own. Memory is aligned to 256 bytes or more; its content is
+  // anything.
+
+  virtual Result<void*> allocate(size_t bytes, std::string_view what) = 0;
+  virtual void release(void* memory) noexcept = 0;
+  virtual Result<void*> allocate_host(size_t bytes, std::string_view what) = 0;
+  virtual void release_host(void* memory) noexcept = 0;
+  virtual Result<void*> make_stream() = 0;
+  virtual void free_stream(void* stream) noexcept = 0;
+  virtual Result<void*> make_event() = 0;
+  virtual void free_event(void* event) noexcept = 0;
+};
+
+namespace owned {
+
+/// Something of a device that is given back at the end; move-only.
+template <void (Device::*give_back)(void*) noexcept>
+class Owned {
+ public:
+  Owned() = default;
+  Owned(std::shared_ptr<Device> device, void* handle)
+      : device_(std::move(device)), handle_(handle) {}
+  Owned(Owned&& other) noexcept { swap(other); }
+  Owned& operator=(Owned&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~Owned() {
+    if (handle_ != nullptr) (device_.get()->*give_back)(handle_);
+  }
+
+  void* handle() const { return handle_; }
+
+ private:
+  void swap(Owned& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(handle_, other.handle_);
+  }
+
+  std::shared_ptr<Device> device_;
+  void* handle_ = nullptr;
+};
+
+}  // namespace owned
+
+using Stream = owned::Owned<&Device::free_stream>;
+using Event = owned::Owned<&Device::free_event>;
+
+/// Without what is wanted: an error. Streams do not wait for the default stream.
+Result<Stream> make_stream(const std::shared_ptr<Device>& device);
+Result<Event> make_event(const std::shared_ptr<Device>& device);
+
+/// Memory of the device.
+class DeviceMemory : public owned::Owned<&Device::release> {
+ public:
+  DeviceMemory() = default;
+  /// ZERO_ERR_MEMORY names `what` and the bytes. Zero bytes are an empty block.
+  static Result<DeviceMemory> allocate(const std::shared_ptr<Device>& device, size_t bytes,
+                                       std::string_view what);
+  /// The same, filled with zeros before it returns.
+  static Result<DeviceMemory> allocate_zeroed(const std::shared_ptr<Device>& device, size_t bytes,
+                                              std::string_view what);
+  std::byte* data() const { return static_cast<std::byte*>(handle()); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  DeviceMemory(std::shared_ptr<Device> device, void* data, size_t bytes)
+      : Owned(std::move(device), data), bytes_(bytes) {}
+
+  size_t bytes_ = 0;
+};
+
+/// Memory of the host from which and to which the device copies while the host goes on.
+class HostBuffer : public owned::Owned<&Device::release_host> {
+ public:
+  HostBuffer() = default;
+  static Result<HostBuffer> allocate(const std::shared_ptr<Device>& device, size_t bytes,
+                                     std::string_view what);
+  std::byte* data() const { return static_cast<std::byte*>(handle()); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  HostBuffer(std::shared_ptr<Device> device, void* data, size_t bytes)
+      : Owned(std::move(device), data), bytes_(bytes) {}
+
+  size_t bytes_ = 0;
+};
+
+/// Wait until `event` is done, no longer than `timeout_ms`: ZERO_ERR_TIMEOUT, which says `what` was
+/// waited for, is all that happens then. `stop`, which may be empty, is asked in between, and ends
+/// the wait with its error.
+Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
+             const std::function<Status()>& stop = {});
+
+/// The CUDA device of that number: ZERO_ERR_UNSUPPORTED where this build has none, or the machine
+/// no driver, or one that is too old; ZERO_ERR_ARGUMENT, saying how many there are, for a number
+/// beyond.
+Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal);
+/// What open_cuda could open, in a few words: "not built in", "no driver", "2 devices".
+std::string cuda_info();
+
+}  // namespace zero

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is launched on a device with streams: one launch for any number of tensors. Tables and
+// records stand in the device's memory and are trivially copyable; a launch is a few words.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+
+#include "base/dtype.h"
+#include "kernels/exact_sum.h"
+#include "kernels/kernels.h"
+#include "kernels/rule.h"
+
+namespace zero::launch {
+
+/// A block works on one tile at a time; the least that is worth a block's while.
+inline constexpr int64_t kTileElements = 4096;
+
+/// Elements [number * kTileElements, ...) of a run or a move.
+struct Tile {
+  uint32_t of;
+  uint32_t number;
+};
+
+/// Where the values that are updated stand; in the order of optim's Master.
+enum class Kept : int32_t { param, full, remainder, rounded };
+
+/// How a launch's elements lie in memory.
+struct Format {
+  DType param = DType::f32;
+  DType grad = DType::f32;      // of every source
+  DType sum = DType::f32;       // f32, or f64 for parameters of f64
+  DType rounded = DType::none;  // what each source is rounded to before it is added
+  float divisor = 1;            // and divided by before that; their sum is multiplied with it
+  DType share = DType::none;    // what values of f32 parameters are rounded to
+  Kept kept = Kept::param;
+};
+
+/// Neighbours in every array that share their scalars. Sources and targets stand in tables of
+/// pointers, of a launch's width for each run; a null source counts as zeros, a null target ends
+/// the targets.
+struct Run {
+  std::byte* param;             // this rank's own
+  std::byte* kept;              // master or remainder; null where the parameter is all
+  std::byte* slots[kMaxSlots];  // null where the settings use none
+  int64_t count;
+  uint32_t pointers;  // number of its first source, divided by the width; of its targets likewise
+  int32_t cls;        // into the scalars
+};
+
+/// What the sums of one parameter's part of one block of the norms' grid come to: at most kBlock
+/// elements.
+struct Piece {
+  uint32_t of;  // into the sums
+  uint32_t count;
+  int64_t first;
+};
+
+/// Where the sums of one segment stand.
+struct Sums {
+  std::byte* out;     // of Format::sum; may be any of the sources of that type
+  uint32_t pointers;  // number of its first source, divided by the width
+  uint32_t unused;
+};
+
+/// As step's NormRecord: ranks exchange it, and add those of all.
+struct NormSums {
+  ExactSum sum;
+  double max;
+  uint64_t nonfinite;
+};
+
+/// A parameter's progress, as optim's.
+struct Progress {
+  int64_t step;
+  uint32_t live_slots;
+  uint32_t unused;
+  double product;
+};
+
+/// What a step knows and decides, one for each optimizer and rank, the same on every rank.
+struct State {
+  // Kept from step to step.
+  double loss_scale;
+  int64_t good_steps;
+  int64_t steps;
+  int64_t skipped;
+  // Of the gradients at hand.
+  double factor;       // turns their sums into gradients: clipping and loss scale in it
+  double raw_norm;     // of the sums, 0 if not taken
+  double grad_norm;    // before clipping, -1 if not taken
+  double clip_factor;  // 1: not clipped
+  uint64_t nonfinite;
+  int32_t skip;     // 1: the update is not made
+  int32_t refused;  // 1: nor is it skipped: gradients are not finite and may not be
+};
+
+// ---- Launches
+
+/// Sums over ranks, in rank order, of all pieces, with what their norm needs and how many are not
+/// finite added to `record`. `adds`: to the sums that stand there. One source of the sums' own type
+/// and place is read alone.
+struct Reduce {
+  Format format;
+  Norm norm = Norm::none;
+  bool adds = false;
+  uint32_t width = 1;
+  uint32_t count = 0;  // of pieces
+  const Piece* pieces = nullptr;
+  const Sums* sums = nullptr;
+  const std::byte* const* sources = nullptr;
+  NormSums* record = nullptr;
+};
+
+/// What the ranks' records decide: the norm, the factor, whether the step is made.
+struct Decide {
+  uint32_t world = 1;
+  const NormSums* records = nullptr;  // one a rank; null: none were taken, nothing is skipped
+  Norm norm = Norm::none;
+  double factor = 1;                    // 1/contributors, or 1; the loss scale comes to it
+  double max_grad_norm = 0;             // 0: no clipping
+  bool skips = false, refuses = false;  // where gradients are not finite
+  State* state = nullptr;
+};
+
+/// Scalars of every class for the step about to be made, by the rule.
+struct Prepare {
+  int32_t optimizer = 0;
+  uint32_t count = 0;
+  const double* settings = nullptr;    // kMaxSettings a class
+  const int64_t* params = nullptr;     // any parameter of a class
+  const Progress* progress = nullptr;  // by parameter
+  const State* state = nullptr;
+  Scalars* out = nullptr;
+};
+
+/// Sum, update and store every element of the runs' tiles, unless State::skip or ::refused.
+struct Update {
+  Format format;  // with `reduced`, grad is not looked at: the one source is of Format::sum
+  int32_t optimizer = 0;
+  bool reduced = false;        // otherwise what is not finite is counted in State::nonfinite
+  uint32_t width = 1;          // of sources
+  uint32_t targets_width = 0;  // further copies of the parameter
+  uint32_t count = 0;          // of tiles
+  const Tile* tiles = nullptr;
+  const Run* runs = nullptr;
+  const std::byte* const* sources = nullptr;
+  std::byte* const* targets = nullptr;
+  const Scalars* scalars = nullptr;
+  State* state = nullptr;
+};
+
+/// Progress of every parameter that has a gradient, and the state's, after a step that was made or
+/// skipped.
+struct Advance {
+  int32_t optimizer = 0;
+  uint32_t count = 0;                // of parameters
+  const uint8_t* present = nullptr;  // null: all are
+  const int32_t* groups = nullptr;   // of each parameter
+  const uint32_t* used = nullptr;    // of each group: slots, as bits
+  const double* settings = nullptr;  // kMaxSettings a group
+  Progress* progress = nullptr;
+  // Loss scaling; growth_interval 0: the scale stays.
+  double growth_factor = 1, backoff_factor = 1;
+  int64_t growth_interval = 0;
+  State* state = nullptr;
+};
+
+/// Elements from one place to another of any floating types: rounded to nearest even, or exact.
+struct Move {
+  const std::byte* from;  // null: zeros
+  std::byte* to;
+  int64_t count;
+};
+struct Moves {
+  DType from = DType::f32, to = DType::f32;
+  DType rounded = DType::none;  // through this type, after the division
+  float divisor = 1;
+  uint32_t count = 0;  // of tiles
+  const Tile* tiles = nullptr;
+  const Move* moves = nullptr;
+  const State* unless_skipped = nullptr;  // not null: nothing moves if State::skip or ::refused
+};
+
+/// sums = min(max(sum * factor, -limit), limit), where `factor` is the state's, which becomes 1.
+struct Clamp {
+  DType sum = DType::f32;
+  double limit = 0;
+  uint32_t count = 0;  // of pieces
+  const Piece* pieces = nullptr;
+  const Sums* sums = nullptr;
+  State* state = nullptr;
+};
+
+}  // namespace zero::launch
+
+namespace zero {
+
+using Launch = std::variant<launch::Reduce, launch::Decide, launch::Prepare, launch::Update,
+                            launch::Advance, launch::Moves, launch::Clamp>;
+
+}  // namespace zero

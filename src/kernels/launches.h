@@ -118,9 +118,11 @@ struct Decide {
   uint32_t world = 1;
   const NormSums* records = nullptr;  // one a rank; null: none were taken, nothing is skipped
   Norm norm = Norm::none;
-  double factor = 1;                    // 1/contributors, or 1; the loss scale comes to it
+  double factor = 1;                    // 1/contributors, or 1
+  bool unscales = true;                 // the loss scale divides it
   double max_grad_norm = 0;             // 0: no clipping
   bool skips = false, refuses = false;  // where gradients are not finite
+  bool again = false;  // State::factor and ::clip_factor go on from decisions on the same sums
   State* state = nullptr;
 };
 
@@ -139,7 +141,7 @@ struct Prepare {
 struct Update {
   Format format;  // with `reduced`, grad is not looked at: the one source is of Format::sum
   int32_t optimizer = 0;
-  bool reduced = false;        // otherwise what is not finite is counted in State::nonfinite
+  bool reduced = false;
   uint32_t width = 1;          // of sources
   uint32_t targets_width = 0;  // further copies of the parameter
   uint32_t count = 0;          // of tiles
@@ -148,13 +150,16 @@ struct Update {
   const std::byte* const* sources = nullptr;
   std::byte* const* targets = nullptr;
   const Scalars* scalars = nullptr;
-  State* state = nullptr;
+  const State* state = nullptr;
+  uint64_t* nonfinite = nullptr;  // how many sums are not finite is added to it; null: not counted
 };
 
 /// Progress of every parameter that has a gradient, and the state's, after a step that was made or
-/// skipped.
+/// skipped. With `records`, one a rank, State::nonfinite becomes the sum of theirs first.
 struct Advance {
   int32_t optimizer = 0;
+  uint32_t world = 1;
+  const NormSums* records = nullptr;
   uint32_t count = 0;                // of parameters
   const uint8_t* present = nullptr;  // null: all are
   const int32_t* groups = nullptr;   // of each parameter
@@ -183,14 +188,15 @@ struct Moves {
   const State* unless_skipped = nullptr;  // not null: nothing moves if State::skip or ::refused
 };
 
-/// sums = min(max(sum * factor, -limit), limit), where `factor` is the state's, which becomes 1.
+/// sums = min(max(sum * State::factor, -limit), limit). What follows is a Decide with factor 1 that
+/// neither unscales nor goes on.
 struct Clamp {
   DType sum = DType::f32;
   double limit = 0;
   uint32_t count = 0;  // of pieces
   const Piece* pieces = nullptr;
   const Sums* sums = nullptr;
-  State* state = nullptr;
+  const State* state = nullptr;
 };
 
 }  // namespace zero::launch

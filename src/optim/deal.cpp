@@ -22,10 +22,10 @@ std::vector<PlanParam> Optimizer::plan_params(size_t first) const {
   return out;
 }
 
-Result<HostMemory> Optimizer::allocate_slot(int slot, const Plan& from, size_t section) const {
+Result<Memory> Optimizer::allocate_slot(int slot, const Plan& from, size_t section) const {
   const auto elements = static_cast<size_t>(from.share_elements(section, comm->rank()));
-  return HostMemory::allocate(elements * slot_size(slot, from.sections()[section]),
-                              text("state '", slot_name(*options.rule, slot), "'"));
+  return Memory::allocate(comm->device(), elements * slot_size(slot, from.sections()[section]),
+                          text("state '", slot_name(*options.rule, slot), "'"));
 }
 
 Result<SectionState> Optimizer::allocate_section(uint32_t slots, const Plan& from,

@@ -130,7 +130,7 @@ Status Optimizer::check_loaded() const {
 
 std::byte* Optimizer::slot_in(const Plan& of, std::span<const SectionState> state, int slot,
                               int32_t section, int64_t share) const {
-  const HostMemory& memory = state[static_cast<size_t>(section)][static_cast<size_t>(slot)];
+  const Memory& memory = state[static_cast<size_t>(section)][static_cast<size_t>(slot)];
   if (memory.bytes() == 0) return nullptr;
   const Section& in = of.section(section);
   return memory.data() + static_cast<size_t>(share - in.share) * slot_size(slot, in);
@@ -150,7 +150,7 @@ Status Optimizer::allocate_slots(uint32_t also) {
   const uint32_t used = slots_used() | also;
   for (size_t s = 0; s < state_.size(); s++) {
     for (int slot = 0; slot < kMaxStateSlots; slot++) {
-      HostMemory& memory = state_[s][static_cast<size_t>(slot)];
+      Memory& memory = state_[s][static_cast<size_t>(slot)];
       if ((used >> slot & 1) == 0 || memory.bytes() > 0) continue;
       memory = ZERO_TRY(allocate_slot(slot, plan, s));
     }
@@ -161,7 +161,7 @@ Status Optimizer::allocate_slots(uint32_t also) {
 int64_t Optimizer::state_bytes() const {
   int64_t bytes = 0;
   for (const SectionState& state : state_) {
-    for (const HostMemory& slot : state) bytes += static_cast<int64_t>(slot.bytes());
+    for (const Memory& slot : state) bytes += static_cast<int64_t>(slot.bytes());
   }
   return bytes;
 }

@@ -19,7 +19,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "comm/comm.h"
-#include "device/host_memory.h"
+#include "device/memory.h"
 #include "device/thread_pool.h"
 #include "kernels/kernels.h"
 #include "optim/custom.h"
@@ -109,7 +109,7 @@ struct Buffer {
 };
 
 /// This rank's state of one section: a block a slot, of share_elements; empty where unused.
-using SectionState = std::array<HostMemory, kSlotCount>;
+using SectionState = std::array<Memory, kSlotCount>;
 
 /// What every step changes of a parameter: apart from the rest, which no step reads.
 struct ParamProgress {
@@ -299,7 +299,7 @@ class Optimizer {
   Status occupy(uintptr_t begin, const Occupied& what);
   Status occupy(const Param& param, int64_t index);
   std::vector<PlanParam> plan_params(size_t first) const;
-  Result<HostMemory> allocate_slot(int slot, const Plan& from, size_t section) const;
+  Result<Memory> allocate_slot(int slot, const Plan& from, size_t section) const;
   Result<SectionState> allocate_section(uint32_t slots, const Plan& from, size_t section) const;
   void vacate(const Param& param, int64_t index);
   Status add_buffer(const Buffer& added);

@@ -79,8 +79,9 @@ Status make_room(const Optimizer& optim, StepMemory& memory) {
       packed = std::max(packed, bytes_of(optim, transfer.chunk, dtype));
     }
   }
-  const auto grow = [](HostMemory& buffer, size_t size) -> Status {
-    if (buffer.bytes() < size) buffer = ZERO_TRY(HostMemory::allocate(size, "transfer buffers"));
+  const auto grow = [&](Memory& buffer, size_t size) -> Status {
+    if (buffer.bytes() < size)
+      buffer = ZERO_TRY(Memory::allocate(optim.comm->device(), size, "transfer buffers"));
     return Status();
   };
   ZERO_TRY(grow(memory.scratch, gathered));

@@ -84,10 +84,10 @@ Status check_arenas(const Optimizer& optim) {
 }
 
 /// On all ranks or on none: whether there is room must be the same everywhere.
-Status allocate_sums(Call& call, const Optimizer& optim, StepMemory& memory, HostMemory& sums) {
+Status allocate_sums(Call& call, const Optimizer& optim, StepMemory& memory, Memory& sums) {
   const auto bytes = static_cast<size_t>(optim.plan.sum_bytes());
   if (sums.bytes() >= bytes) return Status();
-  Result<HostMemory> made = HostMemory::allocate(bytes, "reduced gradients");
+  Result<Memory> made = Memory::allocate(optim.comm->device(), bytes, "reduced gradients");
   ZERO_TRY(call.vote("reduced gradients", made.ok() ? Status() : made.failure()));
   sums = std::move(made).value();
   drop_views(memory);

@@ -131,9 +131,9 @@ struct StepMemory : StepLayout {
   std::vector<Location> buffer_places;  // on direct comms: of each buffer on every rank
   std::unique_ptr<std::byte[]> batch;   // room to pack some
 
-  HostMemory reduced;                 // sums of this rank's share, where they are not in place
-  HostMemory incoming;                // sums to add to them, on comms that are not direct
-  HostMemory send, receive, scratch;  // collective transfers
+  Memory reduced;                 // sums of this rank's share, where they are not in place
+  Memory incoming;                // sums to add to them, on comms that are not direct
+  Memory send, receive, scratch;  // collective transfers
   Shadow shadow;
 
   std::unique_ptr<Backward> backward;  // null until the engine announces a gradient

@@ -9,6 +9,7 @@
 #include "api/handles.h"
 #include "base/status.h"
 #include "kernels/float_environment.h"
+#include "step/queued/queue.h"
 #include "step/roll_call.h"
 
 namespace zero::api {
@@ -74,19 +75,25 @@ inline Status check_out(const void* out, const char* what) {
   return Status(ZERO_ERR_ARGUMENT, std::string(what) + " is NULL");
 }
 
+/// What a call does with steps that a device has still to make: wait, as it asks for or changes
+/// what they leave, or go behind them.
+enum class Steps { awaited, behind };
+
 /// A step that ends in the background ends first.
-inline void settle(OptimHandle& handle) {
+inline Status settle(OptimHandle& handle, Steps steps) {
   if (handle.background != nullptr) (void)handle.background->complete();
+  return steps == Steps::awaited ? queued::settle(*handle.optim) : Status();
 }
 
 /// A local call: body(Optimizer&) -> Status.
 template <class Body>
-zero_status on_optim(const zero_optim* optim, const Body& body) noexcept {
+zero_status on_optim(const zero_optim* optim, const Body& body,
+                     Steps steps = Steps::awaited) noexcept {
   return guard([&]() -> Status {
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
     const Turn turn(*handle);
     ZERO_TRY(turn.check());
-    settle(*handle);
+    ZERO_TRY(settle(*handle, steps));
     return body(*handle->optim);
   });
 }
@@ -94,16 +101,23 @@ zero_status on_optim(const zero_optim* optim, const Body& body) noexcept {
 /// A local call that only reads what stands still while a function of the caller's runs, and so may
 /// come out of one.
 template <class Body>
-zero_status on_query(const zero_optim* optim, const Body& body) noexcept {
+zero_status on_query(const zero_optim* optim, const Body& body,
+                     Steps steps = Steps::awaited) noexcept {
   return guard([&]() -> Status {
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
     const Turn turn(*handle);
     if (!turn.again()) {
       ZERO_TRY(turn.check());
-      settle(*handle);
+      ZERO_TRY(settle(*handle, steps));
     }
     return body(*handle->optim);
   });
+}
+
+/// The calls of the training loop, which follow each other without waiting.
+inline bool trains(Operation operation) {
+  return operation == Operation::step || operation == Operation::reduce_grads ||
+         operation == Operation::clip_grad_norm || operation == Operation::clip_grad_value;
 }
 
 /// A collective call: body(Call&, Optimizer&) -> Status. `arguments`: those that are the same on
@@ -111,11 +125,20 @@ zero_status on_query(const zero_optim* optim, const Body& body) noexcept {
 template <class Body>
 zero_status on_all(zero_optim* optim, Operation operation, const Arguments& arguments,
                    const Body& body) noexcept {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
+  const auto call_body = [&](Optimizer& found) -> Status {
     Call call = ZERO_TRY(found.comm->begin(operation, found.object));
     ZERO_TRY(call_roll(call, found, arguments));
     return body(call, found);
-  });
+  };
+  return on_optim(optim, call_body, trains(operation) ? Steps::behind : Steps::awaited);
+}
+
+/// A stream of the optimizer's device; NULL on the host.
+inline Status check_stream(const Optimizer& optim, void* stream) {
+  Device* const device = optim.comm->device().get();
+  if (device != nullptr) return device->check_stream(stream);
+  if (stream == nullptr) return Status();
+  return Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host");
 }
 
 }  // namespace zero::api

@@ -10,6 +10,7 @@
 #include "api/options.h"
 #include "base/os.h"
 #include "device/thread_pool.h"
+#include "step/queued/step.h"
 #include "step/step.h"
 
 namespace {
@@ -258,6 +259,7 @@ zero_status zero_create(zero_optim** out, zero_comm* comm, const zero_options* o
     const std::shared_ptr<Comm> seat = ZERO_TRY(find_handle(comm));
     ZERO_TRY(check_out(out, "out"));
     ReadOptions read = ZERO_TRY(read_optim_options(options, seat->world()));
+    if (seat->device() != nullptr) ZERO_TRY(queued::check_options(*seat, read.options));
     auto pool = ZERO_TRY(ThreadPool::create(read.options.threads));
     auto optim =
         std::make_unique<Optimizer>(seat, read.options, std::move(read.settings), std::move(pool));
@@ -316,21 +318,23 @@ zero_status zero_free(zero_optim* optim) {
 }
 
 zero_status zero_group_set(zero_optim* optim, int32_t group, const char* name, double value) {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
+  const auto set = [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(name, "name"));
     ZERO_TRY(found.check_ended());
     return found.set(group, name, value);
-  });
+  };
+  return on_optim(optim, set, Steps::behind);
 }
 
 zero_status zero_group_get(const zero_optim* optim, int32_t group, const char* name,
                            double* value) {
-  return on_query(optim, [&](Optimizer& found) -> Status {
+  const auto get = [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(name, "name"));
     ZERO_TRY(check_out(value, "value"));
     *value = ZERO_TRY(found.get(group, name));
     return Status();
-  });
+  };
+  return on_query(optim, get, Steps::behind);
 }
 
 zero_status zero_set_trainable(zero_optim* optim, int64_t param, int32_t trainable) {

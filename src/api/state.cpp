@@ -60,6 +60,7 @@ zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dty
 zero_status zero_state_get(const zero_optim* optim, int64_t param, const char* name, int64_t first,
                            int64_t count, void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
+    ZERO_TRY(found.check_host("zero_state_get"));
     return get_state(found, param, name, first, count, values);
   });
 }
@@ -67,6 +68,7 @@ zero_status zero_state_get(const zero_optim* optim, int64_t param, const char* n
 zero_status zero_state_set(zero_optim* optim, int64_t param, const char* name, int64_t first,
                            int64_t count, const void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
+    ZERO_TRY(found.check_host("zero_state_set"));
     return set_state(found, param, name, first, count, values);
   });
 }
@@ -94,6 +96,8 @@ zero_status zero_state_gather(zero_optim* optim, int64_t param, const char* name
   const Arguments arguments{.rank = to, .param = param, .words = name};
   return on_all(optim, Operation::state_gather, arguments,
                 [&](Call& call, Optimizer& found) -> Status {
+                  const Status bad = found.check_host("zero_state_gather");
+                  if (!bad.ok()) return refuse(call, found, bad);
                   return gather_state(call, found, param, name, to, values, count);
                 });
 }
@@ -101,6 +105,7 @@ zero_status zero_state_gather(zero_optim* optim, int64_t param, const char* name
 zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first, int64_t count,
                           void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
+    ZERO_TRY(found.check_host("zero_grad_get"));
     return get_grads(found, param, first, count, values);
   });
 }
@@ -108,20 +113,21 @@ zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first,
 zero_status zero_rebalance(zero_optim* optim, const int32_t* owners, size_t count, void* stream) {
   const Arguments arguments{.list =
                                 std::as_bytes(std::span(owners, owners == nullptr ? 0 : count))};
-  return on_all(
-      optim, Operation::rebalance, arguments, [&](Call& call, Optimizer& found) -> Status {
-        if (stream != nullptr)
-          return refuse(call, found, Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host"));
-        return rebalance(call, found, owners, count);
-      });
+  return on_all(optim, Operation::rebalance, arguments,
+                [&](Call& call, Optimizer& found) -> Status {
+                  Status bad = check_stream(found, stream);
+                  if (bad.ok()) bad = found.check_host("zero_rebalance");
+                  if (!bad.ok()) return refuse(call, found, bad);
+                  return rebalance(call, found, owners, count);
+                });
 }
 
 zero_status zero_share_params(zero_optim* optim, int32_t flags, void* stream) {
   return on_all(optim, Operation::share_params, {.flags = flags},
                 [&](Call& call, Optimizer& found) -> Status {
-                  if (stream != nullptr)
-                    return refuse(call, found,
-                                  Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host"));
+                  Status bad = check_stream(found, stream);
+                  if (bad.ok()) bad = found.check_host("zero_share_params");
+                  if (!bad.ok()) return refuse(call, found, bad);
                   return share_by_hand(call, found, flags);
                 });
 }

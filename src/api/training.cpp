@@ -27,24 +27,20 @@ constexpr zero_load_options kLoadDefaults = {sizeof(zero_load_options), 0, 0};
 constexpr size_t kLoadOldest = sizeof(zero_load_options);
 constexpr size_t kResultOldest = offsetof(zero_result, loss_scale);
 
-Status check_stream(const void* stream) {
-  if (stream == nullptr) return Status();
-  return Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host");
-}
-
-Status check_step_options(const zero_step_options& options) {
+Status check_step_options(const Optimizer& optim, const zero_step_options& options) {
   if (options.reserved != 0)
     return Status(ZERO_ERR_ARGUMENT,
                   text("zero_step_options.reserved is ", options.reserved, ", not 0"));
-  return check_stream(options.stream);
+  return check_stream(optim, options.stream);
 }
 
-Status check_begin_options(const zero_step_options& options) {
+Status check_begin_options(const Optimizer& optim, const zero_step_options& options) {
+  ZERO_TRY(optim.check_host("zero_step_begin"));
   if (options.grads != nullptr || options.grad_count != 0)
     return Status(ZERO_ERR_ARGUMENT,
                   "zero_step_begin takes no gradients: zero_grad_ready announces them, and "
                   "zero_step is given the rest");
-  return check_step_options(options);
+  return check_step_options(optim, options);
 }
 
 struct Path {
@@ -72,6 +68,7 @@ Status enter_state(Call& call, Optimizer& optim, Status local) {
   entry.local = std::move(local);
   if (entry.local.ok()) entry.local = optim.check_params();
   if (entry.local.ok()) entry.local = optim.check_open();
+  if (entry.local.ok()) entry.local = optim.check_host("a checkpoint");
   return enter(call, optim, step_memory(optim), std::move(entry));
 }
 
@@ -102,7 +99,8 @@ Status load(Call& call, Optimizer& optim, const char* directory, const zero_load
 zero_status zero_broadcast_params(zero_optim* optim, int32_t root, void* stream) {
   return on_all(optim, Operation::broadcast_params, {.rank = root},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = check_stream(stream);
+                  const Status bad = check_stream(found, stream);
+                  step_memory(found).stream = stream;
                   return bad.ok() ? broadcast_params(call, found, root) : refuse(call, found, bad);
                 });
 }
@@ -113,8 +111,9 @@ zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* 
     const std::lock_guard announcing(handle->announcing);
     const Turn turn(*handle);
     ZERO_TRY(turn.check());
-    settle(*handle);
-    ZERO_TRY(check_stream(stream));
+    ZERO_TRY(settle(*handle, Steps::behind));
+    ZERO_TRY(check_stream(*handle->optim, stream));
+    ZERO_TRY(handle->optim->check_host("zero_grad_ready"));
     return grad_ready(*handle->optim, param, static_cast<std::byte*>(grad));
   });
 }
@@ -123,8 +122,8 @@ zero_status zero_reduce_grads(zero_optim* optim, void* const* grads, size_t coun
                               void* stream) {
   return on_all(optim, Operation::reduce_grads, {.flags = flags},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = check_stream(stream);
-                  return bad.ok() ? reduce_grads(call, found, {grads, count, flags})
+                  const Status bad = check_stream(found, stream);
+                  return bad.ok() ? reduce_grads(call, found, {grads, count, flags, stream})
                                   : refuse(call, found, bad);
                 });
 }
@@ -133,8 +132,9 @@ zero_status zero_clip_grad_norm(zero_optim* optim, double max_norm, double norm_
                                 void* stream) {
   return on_all(optim, Operation::clip_grad_norm, {.limit = max_norm, .norm_type = norm_type},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = check_stream(stream);
-                  return bad.ok() ? clip_grad_norm(call, found, max_norm, norm_type, norm)
+                  const Status bad = check_stream(found, stream);
+                  return bad.ok() ? clip_grad_norm(call, found, max_norm, norm_type, norm,
+                                                   {.stream = stream})
                                   : refuse(call, found, bad);
                 });
 }
@@ -145,7 +145,7 @@ zero_status zero_clip_grad_norm_of(zero_optim* optim, const int64_t* params, siz
   return on_all(optim, Operation::clip_grad_norm_of,
                 {.limit = max_norm, .norm_type = norm_type, .list = std::as_bytes(chosen)},
                 [&](Call& call, Optimizer& found) -> Status {
-                  Status bad = check_stream(stream);
+                  Status bad = check_stream(found, stream);
                   if (bad.ok() && params == nullptr && count > 0)
                     bad = Status(ZERO_ERR_ARGUMENT, text("params is NULL; count is ", count));
                   return bad.ok()
@@ -157,8 +157,8 @@ zero_status zero_clip_grad_norm_of(zero_optim* optim, const int64_t* params, siz
 zero_status zero_clip_grad_value(zero_optim* optim, double max_value, void* stream) {
   return on_all(optim, Operation::clip_grad_value, {.limit = max_value},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = check_stream(stream);
-                  return bad.ok() ? clip_grad_value(call, found, max_value)
+                  const Status bad = check_stream(found, stream);
+                  return bad.ok() ? clip_grad_value(call, found, max_value, {.stream = stream})
                                   : refuse(call, found, bad);
                 });
 }
@@ -170,6 +170,7 @@ zero_status zero_loss_scale_set(zero_optim* optim, double scale) {
                     text("the loss scale is ", scale, "; 2^-100 to 2^100 are allowed"));
     ZERO_TRY(found.check_open());
     found.loss_scale = {.scale = scale, .good_steps = 0};
+    found.loss_scale_given = scale;
     return Status();
   });
 }
@@ -188,12 +189,12 @@ zero_status zero_step_options_init(zero_step_options* options, size_t struct_siz
 
 zero_status zero_step_begin(zero_optim* optim, const zero_step_options* options) {
   const int32_t flags = peek(options, &zero_step_options::reduce_flags, kStepOldest);
-  return on_all(optim, Operation::step_begin, {.flags = flags},
-                [&](Call& call, Optimizer& found) -> Status {
-                  auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
-                  if (!read.ok()) return refuse(call, found, read.failure());
-                  return step_begin(call, found, read->reduce_flags, check_begin_options(*read));
-                });
+  return on_all(
+      optim, Operation::step_begin, {.flags = flags}, [&](Call& call, Optimizer& found) -> Status {
+        auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
+        if (!read.ok()) return refuse(call, found, read.failure());
+        return step_begin(call, found, read->reduce_flags, check_begin_options(found, *read));
+      });
 }
 
 zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
@@ -203,9 +204,10 @@ zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
       on_all(optim, Operation::step, {.flags = flags}, [&](Call& call, Optimizer& found) -> Status {
         auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
         if (!read.ok()) return refuse(call, found, read.failure());
-        const Status bad = check_step_options(*read);
+        const Status bad = check_step_options(found, *read);
         if (!bad.ok()) return refuse(call, found, bad);
-        news = ZERO_TRY(step(call, found, {read->grads, read->grad_count, read->reduce_flags}));
+        news = ZERO_TRY(
+            step(call, found, {read->grads, read->grad_count, read->reduce_flags, read->stream}));
         return Status();
       });
   return status == ZERO_OK ? news : status;
@@ -238,7 +240,7 @@ zero_status zero_step_result(const zero_optim* optim, zero_result* result) {
 zero_status zero_param_wait(zero_optim* optim, int64_t param, void* stream) {
   return guard([&]() -> Status {
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
-    ZERO_TRY(check_stream(stream));
+    ZERO_TRY(check_stream(*handle->optim, stream));
     const int64_t params = handle->optim->registered;
     if (param < ZERO_ALL_PARAMS || param >= params)
       return Status(ZERO_ERR_ARGUMENT,

@@ -62,7 +62,7 @@ void Optimizer::commit_seal(Seal seal) {
   sealed_params_ = params.size();
   sealed_buffers_ = buffers.size();
   addresses++;
-  take_masters(before);
+  if (comm->device() == nullptr) take_masters(before);
 }
 
 Result<Optimizer::Deal> Optimizer::prepare_deal(std::span<const int32_t> owners) const {

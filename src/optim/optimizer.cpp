@@ -19,6 +19,7 @@ Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
           .world = comm->world(), .rule = given.partition, .bucket_bytes = given.bucket_bytes}),
       contributors(comm->world()) {
   if (options.loss_scale.dynamic()) loss_scale.scale = options.loss_scale.initial;
+  loss_scale_given = loss_scale.scale;
 }
 
 Optimizer::~Optimizer() {
@@ -75,8 +76,13 @@ Result<double> Optimizer::get(int32_t group, std::string_view name) const {
 
 std::string Optimizer::agreed_lines() const {
   // Every rank has as many lines of each kind, so that a difference shows two that belong together.
-  std::string lines = text("step ", step, "\nloss scale ", hex_double(loss_scale.scale), " (",
-                           loss_scale.scale, ") after ", loss_scale.good_steps, " good steps\n");
+  // Of what steps on a device found, ranks know as much as each has asked for.
+  std::string lines =
+      comm->device() != nullptr
+          ? text("step ", queued_steps, "\nloss scale given as ", hex_double(loss_scale_given),
+                 " (", loss_scale_given, ")\n")
+          : text("step ", step, "\nloss scale ", hex_double(loss_scale.scale), " (",
+                 loss_scale.scale, ") after ", loss_scale.good_steps, " good steps\n");
   for (size_t g = 0; g < groups.size(); g++) {
     for (size_t s = 0; s < options.rule->settings.size(); s++) {
       const double value = groups[g].settings[s];
@@ -126,6 +132,12 @@ Status Optimizer::check_ended() const {
 Status Optimizer::check_loaded() const {
   if (!not_loaded) return Status();
   return Status(ZERO_ERR_NOT_LOADED, "a load failed half way: load a checkpoint first");
+}
+
+Status Optimizer::check_host(std::string_view call) const {
+  if (comm->device() == nullptr) return Status();
+  return Status(ZERO_ERR_UNSUPPORTED,
+                text(call, " is not possible on a ", comm->device()->kind(), " device"));
 }
 
 std::byte* Optimizer::slot_in(const Plan& of, std::span<const SectionState> state, int slot,

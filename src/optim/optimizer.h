@@ -182,6 +182,8 @@ class Optimizer {
   Status check_open() const;    // nothing is reduced
   Status check_ended() const;   // no step has begun that zero_step is still to end
   Status check_loaded() const;  // no load failed half way
+  /// ZERO_ERR_UNSUPPORTED if tensors are on a device, where `call` cannot be made.
+  Status check_host(std::string_view call) const;
 
   /// True unless parameters or buffers were registered since the last seal.
   bool sealed() const {
@@ -268,9 +270,11 @@ class Optimizer {
   bool not_loaded = false;  // a load failed half way
   /// Gradients come one by one, and are announced.
   bool announces() const { return phase == Phase::reducing || phase == Phase::begun; }
-  int64_t step = 0;  // steps done
+  int64_t step = 0;  // steps done; on a device as far as the host has looked
   int64_t skipped = 0;
   LossScale loss_scale;
+  int64_t queued_steps = 0;     // on a device: made, skipped or to come
+  double loss_scale_given = 1;  // by the caller, not as it followed what steps found
   StepOutcome outcome;
 
   /// By rank, who has joined, as the latest roll call told; empty if nobody has.
@@ -296,6 +300,8 @@ class Optimizer {
   Status check_own_setting(const NewParam& added, const char* name, double value) const;
   Status take_own_settings(const NewParam& added, Param& param) const;
   void freeze(size_t param, bool frozen);
+  /// Its memory is what the comm's device can read and write.
+  Status check_on_device(const Param& param) const;
   Status occupy(uintptr_t begin, const Occupied& what);
   Status occupy(const Param& param, int64_t index);
   std::vector<PlanParam> plan_params(size_t first) const;

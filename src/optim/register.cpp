@@ -42,7 +42,18 @@ Result<Param> Optimizer::checked_param(const NewParam& added) const {
   param.grad_dtype = added.grad_dtype;
   param.data = static_cast<std::byte*>(added.data);
   param.grad = static_cast<std::byte*>(added.grad);
+  ZERO_TRY(check_on_device(param));
   return param;
+}
+
+Status Optimizer::check_on_device(const Param& param) const {
+  Device* const device = comm->device().get();
+  if (device == nullptr || param.count == 0) return Status();
+  if (param.data != nullptr)
+    ZERO_TRY(device->check(param.data, param.bytes(), text("parameter '", param.name, "'")));
+  if (param.grad == nullptr) return Status();
+  return device->check(param.grad, param.grad_bytes(),
+                       text("the gradient of parameter '", param.name, "'"));
 }
 
 Status Optimizer::occupy(uintptr_t begin, const Occupied& what) {
@@ -159,6 +170,7 @@ Status Optimizer::bind(std::span<void* const> data, std::span<void* const> grads
         !is_aligned(params[i].grad, params[i].grad_dtype)) {
       status = bad_param(params[i].name, "is bound to memory that is not aligned to its elements");
     }
+    if (status.ok()) status = check_on_device(params[i]);
     if (status.ok()) status = occupy(params[i], static_cast<int64_t>(i));
   }
   if (!status.ok()) {

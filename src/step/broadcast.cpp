@@ -4,6 +4,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/enter.h"
+#include "step/queued/step.h"
 #include "step/seal.h"
 #include "step/step.h"
 #include "step/tables.h"
@@ -47,6 +48,7 @@ Status broadcast(Call& call, Optimizer& optim, int32_t root) {
   entry.args = text("root ", root, "\n");
   ZERO_TRY(enter(call, optim, memory, std::move(entry)));
   if (root == ZERO_ROOT_NONE || optim.world() == 1) return Status();
+  if (optim.comm->device() != nullptr) return queued::broadcast_params(call, optim, root);
   Result<std::vector<Writers>> found = writers_of_all(optim, memory, root);
   ZERO_TRY(call.vote("placements", found.ok() ? Status() : found.failure()));
   const std::vector<Writers> writers = std::move(found).value();

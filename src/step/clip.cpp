@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "step/gather.h"
+#include "step/queued/step.h"
 #include "step/reduce.h"
 
 namespace zero {
@@ -78,6 +79,8 @@ Status clip(Call& call, Optimizer& optim, double max_norm, double p) {
 
 Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm,
                       const Grads& grads) {
+  if (optim.comm->device() != nullptr)
+    return queued::clip_grad_norm(call, optim, max_norm, norm_type, norm, grads);
   ZERO_TRY(enter_with_grads(call, optim, grads, true, true, check_norm(max_norm, norm_type),
                             lines(max_norm, norm_type)));
   ZERO_TRY(reduce_unless_done(call, optim, grads, norm_type));
@@ -91,6 +94,7 @@ Status clip_grad_norm_of(Call& call, Optimizer& optim, std::span<const int64_t> 
                          double max_norm, double norm_type, double* norm, const Grads& grads) {
   auto chosen = choose(optim, params);
   Status local = chosen.ok() ? check_norm(max_norm, norm_type) : chosen.failure();
+  if (local.ok()) local = optim.check_host("zero_clip_grad_norm_of");
   std::string args = lines(max_norm, norm_type);
   args += text(params.size(), " parameters listed\n");
   for (const int64_t param : params) args += text("parameter ", param, " in its turn\n");
@@ -109,6 +113,8 @@ Status clip_grad_norm_of(Call& call, Optimizer& optim, std::span<const int64_t> 
 }
 
 Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Grads& grads) {
+  if (optim.comm->device() != nullptr)
+    return queued::clip_grad_value(call, optim, max_value, grads);
   Status local;
   if (!(max_value > 0))
     local = Status(ZERO_ERR_ARGUMENT, text("max_value is ", max_value, "; it must be positive"));

@@ -7,72 +7,22 @@
 #include "kernels/clamp.h"
 #include "kernels/float_environment.h"
 #include "step/reduce.h"
+#include "step/travel.h"
 #include "step/walks.h"
 
 namespace zero::collective {
 namespace {
 
-/// Every rank's segments, in rank order.
-std::vector<std::vector<Segment>> all_segments(const Optimizer& optim) {
-  std::vector<std::vector<Segment>> all;
-  for (int32_t rank = 0; rank < optim.world(); rank++) all.push_back(optim.plan.segments(rank));
-  return all;
-}
-
-/// Call part(chunk position, segment) for the parts of `transfer` that `rank` owns.
-template <class Part>
-void for_each_part(const Transfer& transfer, const std::vector<Segment>& segments,
-                   const Part& part) {
-  for (const Segment& segment : Plan::within(segments, transfer.share, transfer.chunk)) {
-    part(segment.share - transfer.share, segment);
-  }
-}
-
-const Section& section_of(const Optimizer& optim, const Transfer& transfer) {
-  return optim.plan.section(transfer.section);
-}
-
-/// The type in which a section's gradients travel. What an engine sums itself has the sum's, though
-/// its values are rounded.
-DType wire(const Optimizer& optim, const Section& section) {
-  if (!optim.comm->sums_itself()) return section.sum();
-  const Rounding rounding = optim.rounding_of(section);
-  return rounding.any() ? rounding.to : section.grad_dtype;
-}
-
-/// Gradients travel as they are, where they are.
-bool travels_in_place(const Optimizer& optim, const StepMemory& memory) {
-  const std::vector<Section>& sections = optim.plan.sections();
-  return memory.grads_in_place &&
-         std::all_of(sections.begin(), sections.end(), [&](const Section& section) {
-           return wire(optim, section) == section.grad_dtype && !optim.rounding_of(section).any();
-         });
-}
-
-size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype) {
-  return static_cast<size_t>(elements * optim.world()) * size_of(dtype);
-}
-
-bool all_travel_whole(const Optimizer& optim) {
-  const std::vector<Section>& sections = optim.plan.sections();
-  return std::all_of(sections.begin(), sections.end(), [&](const Section& section) {
-    return optim.shared(section) == section.dtype;
-  });
-}
-
-/// Only what a step changes is published: gathered in place, all that lies between would be too.
-bool publishes_in_place(const Optimizer& optim, const StepMemory& memory) {
-  return memory.data_in_place && memory.present.empty() && all_travel_whole(optim);
-}
+using namespace travel;
 
 /// Buffers for the whole step, made before the vote: after it nothing local may fail.
 Status make_room(const Optimizer& optim, StepMemory& memory) {
   size_t gathered = 0, packed = 0;
-  for (const Transfer& transfer : optim.plan.transfers(travels_in_place(optim, memory))) {
+  for (const Transfer& transfer : optim.plan.transfers(reduces_in_place(optim, memory))) {
     const DType dtype = wire(optim, section_of(optim, transfer));
     gathered = std::max(gathered, bytes_of(optim, transfer.chunk, dtype));
   }
-  if (!travels_in_place(optim, memory)) packed = gathered;
+  if (!reduces_in_place(optim, memory)) packed = gathered;
   if (!publishes_in_place(optim, memory)) {
     for (const Transfer& transfer : optim.plan.transfers(false)) {
       const DType dtype = optim.shared(section_of(optim, transfer));
@@ -87,18 +37,6 @@ Status make_room(const Optimizer& optim, StepMemory& memory) {
   ZERO_TRY(grow(memory.scratch, gathered));
   ZERO_TRY(grow(memory.send, packed));
   return grow(memory.receive, packed);
-}
-
-/// False if no rank has a gradient of anything in it, all of it being frozen: it stays as it is.
-bool changes(const StepMemory& memory, const Transfer& transfer,
-             const std::vector<std::vector<Segment>>& segments) {
-  bool any = memory.present.empty();
-  for (size_t rank = 0; rank < segments.size() && !any; rank++) {
-    for_each_part(transfer, segments[rank], [&](int64_t, const Segment& segment) {
-      any = any || memory.present[static_cast<size_t>(segment.param)];
-    });
-  }
-  return any;
 }
 
 /// A parameter's values, which are rounded already, to the place where they travel, or from there.
@@ -204,7 +142,7 @@ Result<NormRecord> gather(Call& call, Optimizer& optim, StepMemory& memory, doub
     take_own(optim, memory, sums);
     return conclude();
   }
-  const bool in_place = travels_in_place(optim, memory);
+  const bool in_place = reduces_in_place(optim, memory);
   const auto segments = all_segments(optim);
   ZERO_TRY(call.vote("gather: buffers", make_room(optim, memory)));
   for (const Transfer& transfer : optim.plan.transfers(in_place)) {

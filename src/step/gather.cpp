@@ -7,6 +7,8 @@
 #include "step/backward.h"
 #include "step/custom.h"
 #include "step/enter.h"
+#include "step/queued/queue.h"
+#include "step/queued/step.h"
 #include "step/reduce.h"
 #include "step/stopwatch.h"
 #include "step/take.h"
@@ -49,6 +51,8 @@ Status get_ready(Call& call, Optimizer& optim, bool updates, bool reduces) {
   Background* const background = step_memory(optim).background;
   if (ready.ok() && updates && background != nullptr)
     ready = background->watch(optim, step_memory(optim));
+  if (ready.ok() && optim.comm->device() != nullptr)
+    ready = queued::prepare(optim, step_memory(optim));
   os().reached("ready.before");
   ZERO_TRY(call.vote("ready", ready));
   os().reached("ready.after");
@@ -83,6 +87,7 @@ Status gather(Call& call, Optimizer& optim, const Grads& grads, double p) {
 }
 
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
+  if (optim.comm->device() != nullptr) return queued::reduce_grads(call, optim, grads);
   const bool gathers = reduces(optim, grads);
   Rollback rollback(optim);
   ZERO_TRY(enter_with_grads(call, optim, grads, true, true, gathers ? Status() : optim.check_open(),

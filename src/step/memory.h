@@ -36,6 +36,9 @@ struct Stored {
 
 class Backward;
 class Background;
+namespace queued {
+struct Queue;
+}
 
 /// A segment that this rank owns, with addresses.
 struct View {
@@ -94,6 +97,7 @@ struct StepLayout {
   std::vector<std::string> views_presence;
   std::vector<bool> views_present;
   uint64_t views_addresses = 0;
+  uint64_t views_number = 0;  // which views these are, for who makes something of them
   bool views_in_place = false;
   bool views_none = false;
   bool views_accumulates = false;
@@ -136,8 +140,11 @@ struct StepMemory : StepLayout {
   Memory send, receive, scratch;  // collective transfers
   Shadow shadow;
 
-  std::unique_ptr<Backward> backward;  // null until the engine announces a gradient
-  Background* background = nullptr;    // where steps end, with overlap_gather
+  std::unique_ptr<Backward> backward;    // null until the engine announces a gradient
+  Background* background = nullptr;      // where steps end, with overlap_gather
+  uint64_t views_made = 0;               // so far
+  std::shared_ptr<queued::Queue> queue;  // on devices with streams
+  StreamHandle stream = nullptr;         // there, of the call at hand
   uint64_t round = 1;  // of announcements: the same on every rank, or they are not used
 
   // This rank's gradients of the call: null where absent, or where the parameter is frozen.

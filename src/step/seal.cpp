@@ -3,6 +3,7 @@
 
 #include "base/os.h"
 #include "base/text.h"
+#include "step/queued/step.h"
 #include "step/tables.h"
 #include "step/views.h"
 
@@ -62,6 +63,14 @@ Status all_have_masters(Call& call, const Optimizer& optim) {
   return optim.has_masters() ? call.vote("masters", Status()) : Status();
 }
 
+/// Of sections from this one on, on a device.
+Status take_masters(Call& call, Optimizer& optim, size_t first_section) {
+  if (!optim.has_masters()) return Status();
+  Status taken = queued::take_masters(optim, first_section);
+  if (!taken.ok()) taken = call.abort(taken, "masters");  // the share has none, and is sealed
+  return taken;
+}
+
 }  // namespace
 
 Status seal(Call& call, Optimizer& optim) {
@@ -73,12 +82,14 @@ Status seal(Call& call, Optimizer& optim) {
   std::shared_ptr<Arena> tables;
   ZERO_TRY(allocate_tables(call, optim, tables));
   os().reached("seal.prepared");
+  const size_t sections = optim.plan.sections().size();
   optim.commit_seal(std::move(prepared).value());
   if (tables != nullptr) {
     memory.tables = std::move(tables);
     optim.counters.control_bytes = static_cast<int64_t>(memory.tables->bytes());
   }
   forget_places(optim, memory);
+  if (optim.comm->device() != nullptr) ZERO_TRY(take_masters(call, optim, sections));
   os().reached("seal.done");
   return all_have_masters(call, optim);
 }
@@ -93,7 +104,8 @@ void forget_places(Optimizer& optim, StepMemory& memory) {
 }
 
 Status retake_masters(Call& call, Optimizer& optim) {
-  if (optim.has_masters()) optim.take_masters();
+  if (optim.comm->device() != nullptr) ZERO_TRY(take_masters(call, optim, 0));
+  if (optim.has_masters() && optim.comm->device() == nullptr) optim.take_masters();
   return all_have_masters(call, optim);
 }
 

@@ -12,7 +12,9 @@
 #include "step/custom.h"
 #include "step/enter.h"
 #include "step/gather.h"
+#include "step/progress.h"
 #include "step/publish.h"
+#include "step/queued/step.h"
 #include "step/reduce.h"
 #include "step/stopwatch.h"
 #include "step/take.h"
@@ -38,30 +40,8 @@ class ExceptionTold {
   const int exceptions_;
 };
 
-/// Every parameter with a gradient has made one more update.
 void count_step(Optimizer& optim, const StepMemory& memory) {
-  int64_t i = 0;
-  for (size_t group = 0; group < optim.groups.size(); group++) {
-    const Rule& rule = *optim.options.rule;
-    const std::span<const double> settings = optim.groups[group].settings;
-    const uint32_t used = rule.slots_used(settings);
-    for (; i < optim.group_end(group); i++) {
-      const auto param = static_cast<size_t>(i);
-      if (!memory.present.empty() && !memory.present[param]) continue;
-      ParamProgress& progress = optim.progress[param];
-      progress.step++;
-      if (rule.next_product != nullptr) {
-        progress.product = rule.next_product({.settings = settings,
-                                              .step = progress.step,
-                                              .live_slots = progress.live_slots,
-                                              .factor = 1,
-                                              .product = progress.product});
-      }
-      progress.live_slots |= used;
-    }
-  }
-  // Views stay, but a class is found by its steps: a first update also changes which slots are
-  // live.
+  count_updates(optim, memory);
   optim.step++;
   optim.comm->steps_done = optim.step;
 }
@@ -212,6 +192,10 @@ Status seal_params(Call& call, Optimizer& optim) {
 Result<Code> step(Call& call, Optimizer& optim, const Grads& grads) {
   bool skip = false;
   const ExceptionTold told(optim);
+  if (optim.comm->device() != nullptr) {
+    ZERO_TRY(queued::step(call, optim, grads));
+    return ZERO_OK;
+  }
   Grads taken = grads;
   Status local = take_begun_flags(optim, taken);
   Status status = run_step(call, optim, taken, std::move(local), &skip);

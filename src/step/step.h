@@ -15,6 +15,7 @@ struct Grads {
   void* const* pointers = nullptr;
   size_t count = 0;
   int32_t flags = ZERO_REDUCE_MEAN;
+  StreamHandle stream = nullptr;  // of the comm's device, if it has one
 
   bool accumulate() const { return (flags & ZERO_REDUCE_ACCUMULATE) != 0; }
 };

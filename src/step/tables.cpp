@@ -65,6 +65,17 @@ Status check_count(const Optimizer& optim, void* const* given, size_t count) {
   return Status();
 }
 
+Status check_on_device(const Optimizer& optim, std::span<std::byte* const> given) {
+  Device* const device = optim.comm->device().get();
+  for (size_t i = 0; i < given.size() && device != nullptr; i++) {
+    const Param& param = optim.params[i];
+    if (given[i] == nullptr || given[i] == param.grad || param.count == 0) continue;
+    ZERO_TRY(device->check(given[i], param.grad_bytes(),
+                           text("the gradient of parameter '", param.name, "'")));
+  }
+  return Status();
+}
+
 uint64_t data_at(const Plan& plan, int64_t param) {
   return static_cast<uint64_t>(plan.section_of(param).data_at(plan.layout(param)));
 }
@@ -131,6 +142,7 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
     all_present = all_present && grads[i] != nullptr;
   }
   if (given != nullptr || reducing) ZERO_TRY(check_memory(optim, grads));
+  ZERO_TRY(check_on_device(optim, grads));
   if (reducing && grads == memory.grads && memory.grads_from_addresses == optim.addresses)
     return Status();
   memory.grads = std::move(grads);

@@ -29,10 +29,13 @@ Status check_flags(int32_t flags) {
   return Status(ZERO_ERR_ARGUMENT, text("reduce flags ", flags, " are unknown"));
 }
 
-double factor_of(const Optimizer& optim, int32_t flags) {
+double mean_of(const Optimizer& optim, int32_t flags) {
   const bool averages = (flags & ~ZERO_REDUCE_ACCUMULATE) == ZERO_REDUCE_MEAN;
-  const double mean = averages ? 1.0 / optim.contributors : 1.0;
-  return mean / optim.loss_scale.scale;
+  return averages ? 1.0 / optim.contributors : 1.0;
+}
+
+double factor_of(const Optimizer& optim, int32_t flags) {
+  return mean_of(optim, flags) / optim.loss_scale.scale;
 }
 
 Status take(Optimizer& optim, StepMemory& memory, const Grads& grads, bool keeps) {

@@ -10,7 +10,10 @@ namespace zero {
 
 Status check_flags(int32_t flags);
 
-/// What turns the sums that a reduction with these flags makes into gradients.
+/// What turns the sums that a reduction with these flags makes into gradients of the loss as it was
+/// scaled.
+double mean_of(const Optimizer& optim, int32_t flags);
+/// What turns them into gradients.
 double factor_of(const Optimizer& optim, int32_t flags);
 
 /// This call's gradients, and how they are to be reduced. `keeps`: the call returns before they are

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "step/backward.h"
+#include "step/queued/queue.h"
 #include "step/tables.h"
 #include "step/trust.h"
 
@@ -242,7 +243,9 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
       memory.views_early == (early(memory) != nullptr) && sources) {
     return Status();
   }
+  if (queued::may_have_skipped(optim, memory)) ZERO_TRY(queued::settle(optim));  // classes
   drop_views(memory);
+  memory.views_number = ++memory.views_made;
   memory.views.clear();
   memory.view_sources.clear();
   memory.view_targets.clear();

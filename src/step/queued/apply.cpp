@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Updates of what this rank owns, each part published as soon as it is there.
+#include "step/queued/walk.h"
+#include "step/travel.h"
+
+namespace zero::queued {
+
+Status Walk::prepare_scalars() {
+  const Tables& tables = queue_.tables;
+  if (tables.classes == 0) return Status();
+  return launch(
+      stream_,
+      launch::Prepare{.optimizer = optim_.options.optimizer,
+                      .count = tables.classes,
+                      .settings = reinterpret_cast<const double*>(queue_.settings.data()),
+                      .params = table<int64_t>(tables.class_params),
+                      .progress = reinterpret_cast<const launch::Progress*>(queue_.progress.data()),
+                      .state = queue_.device_state(),
+                      .out = reinterpret_cast<Scalars*>(queue_.scalars.data())});
+}
+
+Status Walk::update(const Batch& batch, bool fused) {
+  if (batch.tiles.count == 0) return Status();
+  const Tables& tables = queue_.tables;
+  const bool from_gradients = fused && plane_ == nullptr;
+  return launch(
+      stream_,
+      launch::Update{
+          .format = format_of(optim_, section(batch.section), from_gradients && !memory_.none),
+          .optimizer = optim_.options.optimizer,
+          .reduced = !from_gradients,
+          .width = from_gradients ? tables.source_width : 1,
+          .targets_width = tables.target_width,
+          .count = batch.tiles.count,
+          .tiles = table<launch::Tile>(tables.tiles) + batch.tiles.first,
+          .runs = table<launch::Run>(tables.runs),
+          .sources = table<const std::byte*>(from_gradients ? tables.sources : tables.reduced),
+          .targets = table<std::byte*>(tables.targets),
+          .scalars = reinterpret_cast<const Scalars*>(queue_.scalars.data()),
+          .state = queue_.device_state(),
+          .nonfinite = fused ? &queue_.records_of_all()[optim_.comm->rank()].nonfinite : nullptr});
+}
+
+Status Walk::publish(const Travel& travel) {
+  const Transfer& transfer = travel.transfer;
+  const Section& of = section(transfer.section);
+  const StreamHandle stream = queue_.gathers.handle();
+  const DType shared = optim_.shared(of);
+  const size_t bytes = static_cast<size_t>(transfer.chunk) * size_of(shared);
+  if (travel.in_place) {
+    std::byte* const all = memory_.data_base + of.data_at(transfer.layout);
+    return plane_->all_gather(all + static_cast<size_t>(optim_.comm->rank()) * bytes, all, bytes,
+                              stream);
+  }
+  // A skipped step leaves values that were never rounded to what travels.
+  ZERO_TRY(move(stream, of.dtype, shared, {}, travel.pack, queue_.device_state()));
+  ZERO_TRY(plane_->all_gather(memory_.send.data(), memory_.receive.data(), bytes, stream));
+  optim_.counters.copied_bytes += static_cast<int64_t>(bytes) * optim_.world();
+  return move(stream, shared, of.dtype, {}, travel.unpack, queue_.device_state());
+}
+
+Status Walk::update_and_publish(bool fused) {
+  const Tables& tables = queue_.tables;
+  if (fused) {
+    launch::NormSums* const own = queue_.records_of_all() + optim_.comm->rank();
+    ZERO_TRY(device_.fill(stream_, own, 0, sizeof *own));
+  }
+  ZERO_TRY(prepare_scalars());
+  if (plane_ == nullptr) {
+    for (const Batch& batch : tables.batches) ZERO_TRY(update(batch, fused));
+    return Status();
+  }
+  const StreamHandle travels = queue_.gathers.handle();
+  // Kernels of two communicators at once may each wait for room that the other holds.
+  ZERO_TRY(order(queue_.reduces.handle(), queue_.reduced, travels, order::kReduced));
+  const bool as_they_come =
+      fused && !memory_.none && tables.reductions.size() == tables.gathers.size() &&
+      (tables.reductions.empty() || tables.reductions[0].in_place == tables.gathers[0].in_place);
+  if (fused && !as_they_come) ZERO_TRY(await_sums());
+  for (size_t i = 0; i < tables.gathers.size(); i++) {
+    if (as_they_come) ZERO_TRY(device_.wait(stream_, queue_.summed[i].handle(), order::kSummed));
+    ZERO_TRY(update(tables.batches[i], fused));
+    ZERO_TRY(order(stream_, queue_.updated[i], travels, order::kUpdated));
+    ZERO_TRY(publish(tables.gathers[i]));
+  }
+  return order(travels, queue_.gathered, stream_, order::kGathered);
+}
+
+Status Walk::advance(bool fused) {
+  const LossScaleOptions& scale = optim_.options.loss_scale;
+  const Tables& tables = queue_.tables;
+  if (fused) ZERO_TRY(share_records());
+  const std::byte* const settings = queue_.settings.data();
+  return launch(
+      stream_, launch::Advance{
+                   .optimizer = optim_.options.optimizer,
+                   .world = static_cast<uint32_t>(optim_.world()),
+                   .records = fused ? queue_.records_of_all() : nullptr,
+                   .count = static_cast<uint32_t>(optim_.params.size()),
+                   .present = tables.all_present ? nullptr : table<uint8_t>(tables.present),
+                   .groups = table<int32_t>(tables.groups),
+                   .used = reinterpret_cast<const uint32_t*>(settings + queue_.groups_used_at),
+                   .settings = reinterpret_cast<const double*>(settings + queue_.group_settings_at),
+                   .progress = reinterpret_cast<launch::Progress*>(queue_.progress.data()),
+                   .growth_factor = scale.growth_factor,
+                   .backoff_factor = scale.backoff_factor,
+                   .growth_interval = scale.dynamic() ? scale.growth_interval : 0,
+                   .state = queue_.device_state()});
+}
+
+}  // namespace zero::queued

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients to their owners, and what is found there.
+#include <cmath>
+
+#include "step/queued/walk.h"
+#include "step/travel.h"
+
+namespace zero::queued {
+namespace {
+
+Norm norm_of_power(double p) {
+  if (p == 0) return Norm::none;
+  if (std::isinf(p)) return Norm::largest;
+  return p == 1 ? Norm::abs : Norm::squares;
+}
+
+}  // namespace
+
+Walk::Walk(Optimizer& optim, StepMemory& memory, StreamHandle stream)
+    : optim_(optim),
+      memory_(memory),
+      queue_(*memory.queue),
+      device_(*queue_.device),
+      plane_(optim.comm->direct() ? nullptr : optim.comm->queued()),
+      stream_(stream) {}
+
+Status Walk::order(StreamHandle before, const Event& event, StreamHandle after, const char* why) {
+  ZERO_TRY(device_.record(event.handle(), before));
+  return device_.wait(after, event.handle(), why);
+}
+
+Status Walk::move(StreamHandle stream, DType from, DType to, const Rounding& rounding, Range tiles,
+                  const launch::State* unless_skipped) {
+  if (tiles.count == 0) return Status();
+  return launch(stream,
+                launch::Moves{.from = from,
+                              .to = to,
+                              .rounded = rounding.to,
+                              .divisor = rounding.divisor,
+                              .count = tiles.count,
+                              .tiles = table<launch::Tile>(queue_.tables.move_tiles) + tiles.first,
+                              .moves = table<launch::Move>(queue_.tables.moves),
+                              .unless_skipped = unless_skipped});
+}
+
+Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
+  const Transfer& transfer = travel.transfer;
+  const Section& of = section(transfer.section);
+  const DType wire = travel::wire(optim_, of);
+  const StreamHandle stream = queue_.reduces.handle();
+  const std::byte* send = memory_.send.data();
+  if (travel.in_place) {
+    send = memory_.grads_base + of.grad_at(transfer.layout);
+  } else {
+    const size_t bytes = travel::bytes_of(optim_, transfer.chunk, wire);
+    ZERO_TRY(device_.fill(stream, memory_.send.data(), 0, bytes));
+    ZERO_TRY(move(stream, of.grad_dtype, wire, optim_.rounding_of(of), travel.pack));
+    optim_.counters.copied_bytes += static_cast<int64_t>(bytes);
+  }
+  return plane_->reduce_scatter(wire, send, sums + of.sum_at(transfer.share),
+                                static_cast<size_t>(transfer.chunk), stream);
+}
+
+Status Walk::reduce() {
+  queue_.records_taken = false;
+  if (plane_ == nullptr) return Status();
+  std::byte* const sums = (memory_.adds ? memory_.incoming : memory_.reduced).data();
+  if (memory_.none) {
+    for (const Measured& own : queue_.tables.own) {
+      const Section& of = section(own.section);
+      ZERO_TRY(move(stream_, of.grad_dtype, of.sum(), {}, own.range));
+    }
+    return Status();
+  }
+  const StreamHandle stream = queue_.reduces.handle();
+  ZERO_TRY(order(stream_, queue_.given, stream, order::kGiven));
+  for (size_t i = 0; i < queue_.tables.reductions.size(); i++) {
+    ZERO_TRY(send_gradients(queue_.tables.reductions[i], sums));
+    ZERO_TRY(device_.record(queue_.summed[i].handle(), stream));
+  }
+  return Status();
+}
+
+Status Walk::await_sums() {
+  if (plane_ == nullptr || memory_.none || queue_.tables.reductions.empty()) return Status();
+  const Event& last = queue_.summed[queue_.tables.reductions.size() - 1];
+  return device_.wait(stream_, last.handle(), order::kSummed);
+}
+
+Status Walk::measure(double p, bool first) {
+  launch::NormSums* const own = queue_.records_of_all() + optim_.comm->rank();
+  const Tables& tables = queue_.tables;
+  ZERO_TRY(device_.fill(stream_, own, 0, sizeof *own));
+  const bool makes = first && plane_ == nullptr;  // of all ranks' gradients
+  const bool adds = first && memory_.adds;
+  const size_t sources = makes ? tables.sum_sources : adds ? tables.sum_incoming : tables.sum_self;
+  for (const Measured& one : tables.measured) {
+    const Section& of = section(one.section);
+    launch::Format format = format_of(optim_, of, makes && !memory_.none);
+    if (!makes) format.grad = of.sum();
+    ZERO_TRY(launch(stream_,
+                    launch::Reduce{.format = format,
+                                   .norm = norm_of_power(p),
+                                   .adds = adds,
+                                   .width = makes ? tables.source_width : 1,
+                                   .count = one.range.count,
+                                   .pieces = table<launch::Piece>(tables.pieces) + one.range.first,
+                                   .sums = table<launch::Sums>(tables.sums),
+                                   .sources = table<const std::byte*>(sources),
+                                   .record = own}));
+  }
+  queue_.records_taken = true;
+  memory_.norm_type = p;
+  return share_records();
+}
+
+/// Every rank's record to all.
+Status Walk::share_records() {
+  if (plane_ == nullptr) return Status();
+  const StreamHandle stream = queue_.reduces.handle();
+  launch::NormSums* const all = queue_.records_of_all();
+  ZERO_TRY(order(stream_, queue_.measured, stream, order::kMeasured));
+  ZERO_TRY(plane_->all_gather(all + optim_.comm->rank(), all, sizeof *all, stream));
+  return order(stream, queue_.decided, stream_, order::kDecided);
+}
+
+Status Walk::clamp(double limit) {
+  const Tables& tables = queue_.tables;
+  for (const Measured& one : tables.measured) {
+    ZERO_TRY(launch(stream_,
+                    launch::Clamp{.sum = section(one.section).sum(),
+                                  .limit = limit,
+                                  .count = one.range.count,
+                                  .pieces = table<launch::Piece>(tables.pieces) + one.range.first,
+                                  .sums = table<launch::Sums>(tables.sums),
+                                  .state = queue_.device_state()}));
+  }
+  return Status();
+}
+
+Status Walk::decide(const Decision& decision) {
+  return launch(stream_,
+                launch::Decide{.world = static_cast<uint32_t>(optim_.world()),
+                               .records = decision.records ? queue_.records_of_all() : nullptr,
+                               .norm = norm_of_power(decision.p),
+                               .factor = decision.factor,
+                               .unscales = decision.unscales,
+                               .max_grad_norm = decision.max_grad_norm,
+                               .skips = decision.skips,
+                               .refuses = decision.refuses,
+                               .again = decision.again,
+                               .state = queue_.device_state()});
+}
+
+}  // namespace zero::queued

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/queued/queue.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "step/norm.h"
+#include "step/travel.h"
+
+namespace zero::queued {
+namespace {
+
+static_assert(sizeof(launch::NormSums) == sizeof(NormRecord));
+
+/// Grow `memory` to hold `bytes`; what is queued may still use the old block, so it ends first.
+Status grow(Queue& queue, const std::shared_ptr<Device>& device, DeviceMemory& memory, size_t bytes,
+            std::string_view what) {
+  if (memory.bytes() >= bytes) return Status();
+  ZERO_TRY(await(*device, queue.ended.handle(), queue.timeout_ms, "the call before"));
+  memory = ZERO_TRY(DeviceMemory::allocate_zeroed(device, bytes, what));
+  return Status();
+}
+
+Status grow_host(const std::shared_ptr<Device>& device, HostBuffer& buffer, size_t bytes) {
+  if (buffer.bytes() < bytes)
+    buffer = ZERO_TRY(HostBuffer::allocate(device, bytes, "what a step found"));
+  return Status();
+}
+
+/// Buffers for what travels packed, and an event for each transfer.
+Status make_room(Optimizer& optim, StepMemory& memory, Queue& queue) {
+  const std::shared_ptr<Device>& device = optim.comm->device();
+  size_t packed = 0, received = 0, count = 0;
+  const bool reduces = travel::reduces_in_place(optim, memory);
+  for (const Transfer& transfer : optim.plan.transfers(reduces)) {
+    const DType wire = travel::wire(optim, travel::section_of(optim, transfer));
+    if (!reduces) packed = std::max(packed, travel::bytes_of(optim, transfer.chunk, wire));
+    count++;
+  }
+  const bool publishes = travel::publishes_in_place(optim, memory);
+  for (const Transfer& transfer : optim.plan.transfers(publishes)) {
+    const DType shared = optim.shared(travel::section_of(optim, transfer));
+    if (!publishes) received = std::max(received, travel::bytes_of(optim, transfer.chunk, shared));
+    count++;
+  }
+  packed = std::max(packed, received);
+  for (const auto& [buffer, bytes] :
+       {std::pair(&memory.send, packed), std::pair(&memory.receive, received)}) {
+    if (buffer->bytes() >= bytes) continue;
+    ZERO_TRY(await(*device, queue.ended.handle(), queue.timeout_ms, "the call before"));
+    *buffer = ZERO_TRY(Memory::allocate(device, bytes, "transfer buffers"));
+  }
+  while (queue.summed.size() < count) queue.summed.push_back(ZERO_TRY(make_event(device)));
+  while (queue.updated.size() < count) queue.updated.push_back(ZERO_TRY(make_event(device)));
+  return Status();
+}
+
+/// Settings of classes, of groups, and the slots that groups use, as they stand now.
+Blob settings_of_now(const Optimizer& optim, const StepMemory& memory, Queue& queue) {
+  std::vector<double> of_classes, of_groups;
+  for (const UpdateClass& cls : memory.classes) {
+    const auto settings = optim.settings_of(static_cast<size_t>(cls.param));
+    of_classes.insert(of_classes.end(), settings.begin(), settings.end());
+  }
+  std::vector<uint32_t> used;
+  for (const Group& group : optim.groups) {
+    std::array<double, kMaxSettings> settings{};
+    std::copy(group.settings.begin(), group.settings.end(), settings.begin());
+    of_groups.insert(of_groups.end(), settings.begin(), settings.end());
+    used.push_back(optim.options.rule->slots_used(group.settings));
+  }
+  Blob blob;
+  blob.add<double>(of_classes);
+  queue.group_settings_at = blob.add<double>(of_groups);
+  queue.groups_used_at = blob.add<uint32_t>(used);
+  return blob;
+}
+
+/// The host's progress, which counts, to the device.
+Status send_progress(const Optimizer& optim, Queue& queue, StreamHandle stream) {
+  std::vector<launch::Progress> rows;
+  for (const ParamProgress& one : optim.progress)
+    rows.push_back({one.step, one.live_slots, 0, one.product});
+  launch::State& state = queue.known;
+  state.loss_scale = optim.loss_scale.scale;
+  state.good_steps = optim.loss_scale.good_steps;
+  state.steps = optim.step;
+  state.skipped = optim.skipped;
+  ZERO_TRY(queue.progress_upload.put(stream, queue.progress.data(), std::as_bytes(std::span(rows)),
+                                     queue.timeout_ms));
+  return queue.progress_upload.put(stream, queue.state.data(), std::as_bytes(std::span(&state, 1)),
+                                   queue.timeout_ms);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
+  const std::shared_ptr<Device>& device = optim.comm->device();
+  auto queue = std::make_unique<Queue>();
+  queue->device = device.get();
+  queue->timeout_ms = optim.comm->options().timeout_ms;
+  queue->tables_upload = ZERO_TRY(Upload::create(device));
+  queue->settings_upload = ZERO_TRY(Upload::create(device));
+  queue->progress_upload = ZERO_TRY(Upload::create(device));
+  if (!optim.comm->direct()) {
+    queue->reduces = ZERO_TRY(make_stream(device));
+    queue->gathers = ZERO_TRY(make_stream(device));
+  }
+  for (Event* event : {&queue->given, &queue->measured, &queue->decided, &queue->reduced,
+                       &queue->gathered, &queue->ended})
+    *event = ZERO_TRY(make_event(device));
+  return queue;
+}
+
+Status prepare(Optimizer& optim, StepMemory& memory) {
+  const std::shared_ptr<Device>& device = optim.comm->device();
+  if (memory.queue == nullptr) memory.queue = ZERO_TRY(Queue::create(optim));
+  Queue& queue = *memory.queue;
+  if (!optim.comm->direct()) ZERO_TRY(make_room(optim, memory, queue));
+  Tables& tables = queue.tables;
+  if (tables.made_of_views != memory.views_number || tables.made_of_adds != memory.adds ||
+      tables.made_of_state != optim.state_bytes()) {
+    tables = make_tables(optim, memory);
+    queue.tables_uploaded = false;
+    ZERO_TRY(grow(queue, device, queue.table_memory, tables.bytes.size(), "tables of a step"));
+    ZERO_TRY(queue.tables_upload.reserve(tables.bytes.size()));
+  }
+  const size_t settings = settings_of_now(optim, memory, queue).bytes().size();
+  if (queue.settings.bytes() < settings) queue.settings_sent.clear();
+  ZERO_TRY(grow(queue, device, queue.settings, settings, "settings"));
+  ZERO_TRY(queue.settings_upload.reserve(settings));
+  const size_t progress = optim.progress.size() * sizeof(launch::Progress);
+  if (queue.progress.bytes() < progress) ZERO_TRY(settle(optim));
+  ZERO_TRY(grow(queue, device, queue.progress, progress, "steps of parameters"));
+  ZERO_TRY(grow(queue, device, queue.state, sizeof(launch::State), "the state of a step"));
+  ZERO_TRY(grow(queue, device, queue.scalars, tables.classes * sizeof(Scalars), "scalars"));
+  const size_t records = static_cast<size_t>(optim.world()) * sizeof(launch::NormSums);
+  ZERO_TRY(grow(queue, device, queue.records, records, "norms"));
+  ZERO_TRY(queue.progress_upload.reserve(std::max(progress, sizeof(launch::State))));
+  ZERO_TRY(grow_host(device, queue.progress_read, progress));
+  return grow_host(device, queue.state_read, sizeof(launch::State));
+}
+
+Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream) {
+  Queue& queue = *memory.queue;
+  Device& device = *queue.device;
+  if (stream != queue.last_stream)
+    ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kEnded));
+  queue.in_flight = true;
+  queue.last_stream = stream;
+  if (!queue.tables_uploaded) {
+    ZERO_TRY(queue.tables_upload.put(stream, queue.table_memory.data(), queue.tables.bytes,
+                                     queue.timeout_ms));
+    queue.tables_uploaded = true;
+  }
+  const Blob now = settings_of_now(optim, memory, queue);
+  if (!std::ranges::equal(now.bytes(), queue.settings_sent)) {
+    ZERO_TRY(
+        queue.settings_upload.put(stream, queue.settings.data(), now.bytes(), queue.timeout_ms));
+    queue.settings_sent.assign(now.bytes().begin(), now.bytes().end());
+  }
+  if (!queue.host_is_newer) return Status();
+  ZERO_TRY(send_progress(optim, queue, stream));
+  queue.host_is_newer = false;
+  return Status();
+}
+
+Status end(Queue& queue, StreamHandle stream) {
+  return queue.device->record(queue.ended.handle(), stream);
+}
+
+bool may_have_skipped(const Optimizer& optim, const StepMemory& memory) {
+  const OptimizerOptions& options = optim.options;
+  return memory.queue != nullptr && memory.queue->in_flight &&
+         (options.nonfinite != ZERO_NONFINITE_IGNORE || options.loss_scale.dynamic());
+}
+
+Status settle(Optimizer& optim) {
+  StepMemory& memory = step_memory(optim);
+  if (memory.queue == nullptr || !memory.queue->in_flight) {
+    if (memory.queue != nullptr) memory.queue->host_is_newer = true;
+    return Status();
+  }
+  Queue& queue = *memory.queue;
+  Device& device = *queue.device;
+  const StreamHandle stream = queue.last_stream;
+  const size_t bytes = std::min(queue.progress.bytes(), queue.progress_read.bytes());
+  ZERO_TRY(device.copy(stream, queue.progress_read.data(), queue.progress.data(), bytes));
+  ZERO_TRY(device.copy(stream, queue.state_read.data(), queue.state.data(), sizeof(launch::State)));
+  ZERO_TRY(device.record(queue.ended.handle(), stream));
+  const auto stop = [&] { return optim.comm->aborted() ? optim.comm->failure_status() : Status(); };
+  ZERO_TRY(await(device, queue.ended.handle(), queue.timeout_ms, "the steps so far", stop));
+  std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
+  const auto* const rows = reinterpret_cast<const launch::Progress*>(queue.progress_read.data());
+  const size_t count = std::min(optim.progress.size(), bytes / sizeof(launch::Progress));
+  for (size_t i = 0; i < count; i++)
+    optim.progress[i] = {rows[i].step, rows[i].live_slots, rows[i].product};
+  const launch::State& known = queue.known;
+  optim.step = known.steps;
+  optim.skipped = known.skipped;
+  optim.loss_scale.scale = known.loss_scale;
+  optim.loss_scale.good_steps = known.good_steps;
+  optim.outcome = {.nonfinite = static_cast<int64_t>(known.nonfinite),
+                   .grad_norm = known.grad_norm,
+                   .clip_factor = known.clip_factor,
+                   .status = known.refused != 0 ? ZERO_ERR_NONFINITE
+                             : known.skip != 0  ? ZERO_SKIPPED
+                                                : ZERO_OK};
+  queue.in_flight = false;
+  queue.host_is_newer = true;
+  return Status();
+}
+
+}  // namespace zero::queued

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step on a device with streams keeps between calls: its streams and events, the tables that
+// launches walk, and what the device knows of the progress.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "step/memory.h"
+#include "step/queued/tables.h"
+#include "step/queued/upload.h"
+
+namespace zero::queued {
+
+/// The orders that a step keeps between streams, by name.
+namespace order {
+inline constexpr const char* kGiven = "gradients are final before they are reduced";
+inline constexpr const char* kSummed = "sums have arrived before they are read";
+inline constexpr const char* kMeasured = "a record is whole before it travels";
+inline constexpr const char* kDecided = "the records of all have arrived before they are added";
+inline constexpr const char* kReduced = "reductions are over before parameters travel";
+inline constexpr const char* kUpdated = "parameters are updated before they travel";
+inline constexpr const char* kGathered = "parameters have arrived before they are read";
+inline constexpr const char* kEnded = "a call has ended before the next one on another stream";
+inline constexpr const char* kShared = "what a root sends is written before it travels";
+}  // namespace order
+
+struct Queue {
+  static Result<std::unique_ptr<Queue>> create(const Optimizer& optim);
+
+  Device* device;
+  int64_t timeout_ms;
+  Upload tables_upload, settings_upload, progress_upload;
+
+  // Of comms whose data travels through collectives: one stream for each direction.
+  Stream reduces, gathers;
+  Event given, measured, decided, reduced, gathered, ended;
+  std::vector<Event> summed, updated;  // by transfer
+
+  Tables tables;
+  DeviceMemory table_memory;
+  bool tables_uploaded = false;
+
+  // Behind each other: settings of classes, of groups, slots that groups use.
+  DeviceMemory settings;
+  std::vector<std::byte> settings_sent;
+  size_t group_settings_at = 0, groups_used_at = 0;
+
+  DeviceMemory progress, state, scalars, records;
+  HostBuffer progress_read, state_read;
+  launch::State known{};       // as last read or written
+  bool host_is_newer = true;   // the host's progress counts, and is written before the next step
+  bool in_flight = false;      // the device may be ahead of what is known
+  bool records_taken = false;  // of the reduction at hand
+  StreamHandle last_stream = nullptr;  // on which `ended` was recorded
+
+  launch::State* device_state() const { return reinterpret_cast<launch::State*>(state.data()); }
+  launch::NormSums* records_of_all() const {
+    return reinterpret_cast<launch::NormSums*>(records.data());
+  }
+};
+
+/// Whatever may fail on one rank alone before anything is queued: memory and tables for the views
+/// at hand.
+Status prepare(Optimizer& optim, StepMemory& memory);
+
+/// Begin a call on `stream`: behind the call before, with tables, settings and progress on the
+/// device.
+Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream);
+/// Everything of the call is queued; what comes after it on `stream` sees it.
+Status end(Queue& queue, StreamHandle stream);
+
+/// True if the host's progress may be ahead of the device's: steps in flight can have been skipped.
+bool may_have_skipped(const Optimizer& optim, const StepMemory& memory);
+
+/// Wait for what is queued, and let the host know the progress: it may change it then.
+Status settle(Optimizer& optim);
+
+}  // namespace zero::queued

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/queued/tables.h"
+
+#include <algorithm>
+
+#include "step/norm.h"
+#include "step/queued/upload.h"
+#include "step/travel.h"
+
+namespace zero::queued {
+namespace {
+
+using launch::kTileElements;
+using Sources = std::vector<const std::byte*>;
+
+size_t bytes_of(int64_t elements, DType dtype) {
+  return static_cast<size_t>(elements) * size_of(dtype);
+}
+
+template <class Byte>
+Byte* moved(Byte* from, int64_t elements, DType dtype) {
+  return from == nullptr ? nullptr : from + bytes_of(elements, dtype);
+}
+
+void add_tiles(std::vector<launch::Tile>& tiles, size_t of, int64_t count) {
+  for (int64_t at = 0; at < count; at += kTileElements)
+    tiles.push_back({static_cast<uint32_t>(of), static_cast<uint32_t>(at / kTileElements)});
+}
+
+Range range_from(size_t first, size_t end) {
+  return {static_cast<uint32_t>(first), static_cast<uint32_t>(end - first)};
+}
+
+/// Runs of views with a gradient, their addresses, and the tiles of each batch.
+class Updates {
+ public:
+  Updates(const Optimizer& optim, const StepMemory& memory) : optim_(optim), memory_(memory) {}
+
+  /// The elements of a section in share range [begin, end).
+  Batch add_batch(int32_t section, int64_t begin, int64_t end) {
+    const size_t first_run = runs.size();
+    const size_t first_tile = tiles.size();
+    for (size_t v = 0; v < memory_.views.size(); v++) {
+      const Segment& segment = memory_.views[v].segment;
+      const int64_t from = std::max(segment.share, begin);
+      const int64_t to = std::min(segment.share + segment.count, end);
+      if (segment.section != section || memory_.views[v].cls < 0 || from >= to) continue;
+      add(v, from - segment.share, to - from, first_run);
+    }
+    for (size_t r = first_run; r < runs.size(); r++) add_tiles(tiles, r, runs[r].count);
+    return {section, range_from(first_tile, tiles.size())};
+  }
+
+  std::vector<launch::Run> runs;
+  std::vector<launch::Tile> tiles;
+  Sources sources, reduced;
+  std::vector<std::byte*> targets;
+
+ private:
+  /// `count` elements of view `v`, behind `skipped`: a run of their own, unless they go on where
+  /// the last one of the batch ends in every array.
+  void add(size_t v, int64_t skipped, int64_t count, size_t first_run) {
+    const View& view = memory_.views[v];
+    const Section& section = optim_.plan.section(view.segment.section);
+    const int64_t share = view.segment.share + skipped;
+    launch::Run run{};
+    run.count = count;
+    run.cls = view.cls;
+    run.pointers = static_cast<uint32_t>(runs.size());
+    std::byte* const* const to = &memory_.view_targets[v * memory_.target_width];
+    run.param = moved(to[0], skipped, section.dtype);
+    run.kept = optim_.slot(kMasterSlot, view.segment.section, share);
+    const auto slots = static_cast<int>(optim_.options.rule->slots.size());
+    for (int slot = 0; slot < slots; slot++)
+      run.slots[slot] = optim_.slot(slot, view.segment.section, share);
+    Sources from;
+    for (size_t i = 0; i < memory_.source_width && optim_.comm->direct(); i++)
+      from.push_back(
+          moved(memory_.view_sources[v * memory_.source_width + i], skipped, section.grad_dtype));
+    const std::byte* const sums = moved(view.reduced, skipped, section.sum());
+    std::vector<std::byte*> others;
+    for (size_t i = 1; i < memory_.target_width; i++)
+      others.push_back(moved(to[i], skipped, section.dtype));
+    if (runs.size() > first_run && goes_on(section, run, from, sums, others)) {
+      runs.back().count += count;
+      return;
+    }
+    runs.push_back(run);
+    sources.insert(sources.end(), from.begin(), from.end());
+    reduced.push_back(sums);
+    targets.insert(targets.end(), others.begin(), others.end());
+  }
+
+  bool goes_on(const Section& section, const launch::Run& next, const Sources& from,
+               const std::byte* sums, const std::vector<std::byte*>& others) const {
+    const launch::Run& last = runs.back();
+    const auto follows = [&](const std::byte* before, const std::byte* after, size_t element) {
+      const size_t bytes = static_cast<size_t>(last.count) * element;
+      return before == nullptr ? after == nullptr : after == before + bytes;
+    };
+    const auto all_follow = [&](const auto& before, const auto& after, size_t element) {
+      auto at = before.end() - static_cast<ptrdiff_t>(after.size());
+      return std::all_of(after.begin(), after.end(),
+                         [&](const std::byte* one) { return follows(*at++, one, element); });
+    };
+    bool slots_follow = true;
+    for (int slot = 0; slot < kMaxSlots; slot++)
+      slots_follow = slots_follow &&
+                     follows(last.slots[slot], next.slots[slot], optim_.slot_size(slot, section));
+    return last.cls == next.cls && slots_follow &&
+           follows(last.param, next.param, size_of(section.dtype)) &&
+           follows(last.kept, next.kept, optim_.slot_size(kMasterSlot, section)) &&
+           follows(reduced.back(), sums, size_of(section.sum())) &&
+           all_follow(sources, from, size_of(section.grad_dtype)) &&
+           all_follow(targets, others, size_of(section.dtype));
+  }
+
+  const Optimizer& optim_;
+  const StepMemory& memory_;
+};
+
+/// Where sums of the views with a gradient stand, what they are made of, and their pieces.
+struct Reductions {
+  Reductions(const Optimizer& optim, const StepMemory& memory) {
+    int32_t section = -1;
+    for (size_t v = 0; v < memory.views.size(); v++) {
+      const View& view = memory.views[v];
+      if (view.cls < 0) continue;
+      if (view.segment.section != section) {
+        section = view.segment.section;
+        measured.push_back({section, range_from(pieces.size(), pieces.size())});
+      }
+      const auto number = static_cast<uint32_t>(sums.size());
+      sums.push_back({view.reduced, number, 0});
+      self.push_back(view.reduced);
+      const std::byte* const arrived = memory.incoming.data();
+      const Section& of = optim.plan.section(section);
+      if (arrived != nullptr) incoming.push_back(arrived + of.sum_at(view.segment.share));
+      for (size_t i = 0; i < memory.source_width && optim.comm->direct(); i++)
+        sources.push_back(memory.view_sources[v * memory.source_width + i]);
+      for_each_piece(optim.plan, view.segment, [&](int64_t first, int64_t count) {
+        pieces.push_back({number, static_cast<uint32_t>(count), first});
+      });
+      measured.back().range.count =
+          static_cast<uint32_t>(pieces.size()) - measured.back().range.first;
+    }
+  }
+
+  std::vector<launch::Sums> sums;
+  std::vector<launch::Piece> pieces;
+  Sources sources, self, incoming;
+  std::vector<Measured> measured;
+};
+
+/// What is copied on the way: all moves and their tiles.
+class Copies {
+ public:
+  Range add(const std::vector<launch::Move>& added) {
+    const size_t first = tiles.size();
+    for (const launch::Move& move : added) {
+      add_tiles(tiles, moves.size(), move.count);
+      moves.push_back(move);
+    }
+    return range_from(first, tiles.size());
+  }
+
+  std::vector<launch::Move> moves;
+  std::vector<launch::Tile> tiles;
+};
+
+/// This rank's gradients of a transfer, a chunk for each rank, to where they are sent.
+std::vector<launch::Move> packed_gradients(const Optimizer& optim, const StepMemory& memory,
+                                           const Transfer& transfer,
+                                           const std::vector<std::vector<Segment>>& segments) {
+  const Section& section = travel::section_of(optim, transfer);
+  const DType wire = travel::wire(optim, section);
+  std::vector<launch::Move> moves;
+  for (size_t rank = 0; rank < segments.size(); rank++) {
+    const int64_t chunk = static_cast<int64_t>(rank) * transfer.chunk;
+    travel::for_each_part(transfer, segments[rank], [&](int64_t at, const Segment& segment) {
+      const std::byte* const grad = memory.grads[static_cast<size_t>(segment.param)];
+      if (grad == nullptr) return;
+      moves.push_back({moved(grad, segment.first, section.grad_dtype),
+                       memory.send.data() + bytes_of(chunk + at, wire), segment.count});
+    });
+  }
+  return moves;
+}
+
+/// Parameters of one rank's chunk to where they are sent, or from where they arrived.
+std::vector<launch::Move> moved_params(const Optimizer& optim, const StepMemory& memory,
+                                       const Transfer& transfer,
+                                       const std::vector<Segment>& segments, std::byte* chunk,
+                                       bool pack) {
+  const Section& section = travel::section_of(optim, transfer);
+  std::vector<launch::Move> moves;
+  travel::for_each_part(transfer, segments, [&](int64_t at, const Segment& segment) {
+    const auto index = static_cast<size_t>(segment.param);
+    if (!memory.present.empty() && !memory.present[index]) return;
+    std::byte* const place = chunk + bytes_of(at, optim.shared(section));
+    std::byte* const values = optim.params[index].element(segment.first);
+    moves.push_back(pack ? launch::Move{values, place, segment.count}
+                         : launch::Move{place, values, segment.count});
+  });
+  return moves;
+}
+
+std::vector<Travel> make_reductions(const Optimizer& optim, const StepMemory& memory,
+                                    const std::vector<std::vector<Segment>>& segments,
+                                    Copies& copies) {
+  std::vector<Travel> all;
+  const bool in_place = travel::reduces_in_place(optim, memory);
+  for (const Transfer& transfer : optim.plan.transfers(in_place)) {
+    if (!travel::changes(memory, transfer, segments)) continue;
+    Travel one{transfer, in_place, {}, {}};
+    if (!in_place) one.pack = copies.add(packed_gradients(optim, memory, transfer, segments));
+    all.push_back(one);
+  }
+  return all;
+}
+
+std::vector<Travel> make_gathers(const Optimizer& optim, const StepMemory& memory,
+                                 const std::vector<std::vector<Segment>>& segments,
+                                 Copies& copies) {
+  std::vector<Travel> all;
+  const bool in_place = travel::publishes_in_place(optim, memory);
+  const auto own = static_cast<size_t>(optim.comm->rank());
+  for (const Transfer& transfer : optim.plan.transfers(in_place)) {
+    if (!travel::changes(memory, transfer, segments)) continue;
+    Travel one{transfer, in_place, {}, {}};
+    if (!in_place) {
+      one.pack = copies.add(
+          moved_params(optim, memory, transfer, segments[own], memory.send.data(), true));
+      const size_t chunk =
+          bytes_of(transfer.chunk, optim.shared(travel::section_of(optim, transfer)));
+      std::vector<launch::Move> arrived;
+      for (size_t rank = 0; rank < segments.size(); rank++) {
+        if (rank == own) continue;
+        const auto from = moved_params(optim, memory, transfer, segments[rank],
+                                       memory.receive.data() + rank * chunk, false);
+        arrived.insert(arrived.end(), from.begin(), from.end());
+      }
+      one.unpack = copies.add(arrived);
+    }
+    all.push_back(one);
+  }
+  return all;
+}
+
+/// This rank's own gradients of what it owns, as if they were the sums.
+std::vector<Measured> take_own(const Optimizer& optim, const StepMemory& memory, Copies& copies) {
+  std::vector<Measured> all;
+  if (!memory.none) return all;
+  for (const Segment& segment : optim.segments()) {
+    const Section& section = optim.plan.section(segment.section);
+    if (!is_floating(section.dtype)) continue;
+    const std::byte* const grad = memory.grads[static_cast<size_t>(segment.param)];
+    std::byte* const sums = (memory.adds ? memory.incoming : memory.reduced).data();
+    const Range range = copies.add({{moved(grad, segment.first, section.grad_dtype),
+                                     sums + section.sum_at(segment.share), segment.count}});
+    if (!all.empty() && all.back().section == segment.section) {
+      all.back().range.count += range.count;
+    } else {
+      all.push_back({segment.section, range});
+    }
+  }
+  return all;
+}
+
+void add_classes(const Optimizer& optim, const StepMemory& memory, Blob& blob, Tables& tables) {
+  std::vector<int64_t> of_classes;
+  for (const UpdateClass& cls : memory.classes) of_classes.push_back(cls.param);
+  std::vector<int32_t> groups;
+  for (const Param& param : optim.params) groups.push_back(param.group);
+  std::vector<uint8_t> present;
+  for (const bool one : memory.present) present.push_back(one ? 1 : 0);
+  tables.class_params = blob.add<int64_t>(of_classes);
+  tables.groups = blob.add<int32_t>(groups);
+  tables.present = blob.add<uint8_t>(present);
+  tables.classes = static_cast<uint32_t>(of_classes.size());
+  tables.all_present = present.empty();
+}
+
+}  // namespace
+
+launch::Format format_of(const Optimizer& optim, const Section& section, bool rounds) {
+  const Rounding rounding = rounds ? optim.rounding_of(section) : Rounding{};
+  const DType shared = optim.shared(section);
+  return {.param = section.dtype,
+          .grad = section.grad_dtype,
+          .sum = section.sum(),
+          .rounded = rounding.to,
+          .divisor = rounding.divisor,
+          .share = shared == section.dtype ? DType::none : shared,
+          .kept = static_cast<launch::Kept>(optim.master_of(section))};
+}
+
+Tables make_tables(const Optimizer& optim, const StepMemory& memory) {
+  Tables tables;
+  tables.made_of_views = memory.views_number;
+  tables.made_of_state = optim.state_bytes();
+  tables.made_of_adds = memory.adds;
+  tables.source_width = static_cast<uint32_t>(memory.source_width);
+  tables.target_width = static_cast<uint32_t>(memory.target_width) - 1;
+  Updates updates(optim, memory);
+  Copies copies;
+  const std::vector<Section>& sections = optim.plan.sections();
+  if (optim.comm->direct()) {
+    for (size_t s = 0; s < sections.size(); s++)
+      tables.batches.push_back(updates.add_batch(static_cast<int32_t>(s), 0, kMaxElements));
+  } else {
+    const auto segments = travel::all_segments(optim);
+    tables.reductions = make_reductions(optim, memory, segments, copies);
+    tables.gathers = make_gathers(optim, memory, segments, copies);
+    tables.own = take_own(optim, memory, copies);
+    for (const Travel& gather : tables.gathers) {
+      const Transfer& transfer = gather.transfer;
+      tables.batches.push_back(
+          updates.add_batch(transfer.section, transfer.share, transfer.share + transfer.chunk));
+    }
+  }
+  Reductions reductions(optim, memory);
+  tables.measured = std::move(reductions.measured);
+
+  Blob blob;
+  tables.runs = blob.add<launch::Run>(updates.runs);
+  tables.tiles = blob.add<launch::Tile>(updates.tiles);
+  tables.sources = blob.add<const std::byte*>(updates.sources);
+  tables.reduced = blob.add<const std::byte*>(updates.reduced);
+  tables.targets = blob.add<std::byte*>(updates.targets);
+  tables.sums = blob.add<launch::Sums>(reductions.sums);
+  tables.pieces = blob.add<launch::Piece>(reductions.pieces);
+  tables.sum_sources = blob.add<const std::byte*>(reductions.sources);
+  tables.sum_self = blob.add<const std::byte*>(reductions.self);
+  tables.sum_incoming = blob.add<const std::byte*>(reductions.incoming);
+  tables.moves = blob.add<launch::Move>(copies.moves);
+  tables.move_tiles = blob.add<launch::Tile>(copies.tiles);
+  add_classes(optim, memory, blob, tables);
+  tables.bytes.assign(blob.bytes().begin(), blob.bytes().end());
+  return tables;
+}
+
+}  // namespace zero::queued

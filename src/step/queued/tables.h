@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables that launches walk, made of the views of a step: on the device they are one block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/launches.h"
+#include "step/memory.h"
+
+namespace zero::queued {
+
+/// Some neighbours of a table.
+struct Range {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
+/// A part of the share that is updated by itself: a section's, or what one transfer publishes.
+struct Batch {
+  int32_t section = 0;
+  Range tiles;
+};
+
+/// The pieces of a section, or the tiles of its moves.
+struct Measured {
+  int32_t section = 0;
+  Range range;
+};
+
+/// One transfer, and what is copied for it: into the buffer that is sent, out of what is received.
+struct Travel {
+  Transfer transfer;
+  bool in_place = false;
+  Range pack, unpack;  // tiles of moves
+};
+
+struct Tables {
+  uint64_t made_of_views = 0;  // StepMemory::views_number
+  int64_t made_of_state = -1;  // Optimizer::state_bytes: another slot changes it
+  bool made_of_adds = false;   // StepMemory::adds
+
+  std::vector<std::byte> bytes;
+  // Where they begin there.
+  size_t runs = 0, tiles = 0, sources = 0, reduced = 0, targets = 0;
+  size_t sums = 0, pieces = 0, sum_sources = 0, sum_self = 0, sum_incoming = 0;
+  size_t moves = 0, move_tiles = 0;
+  size_t class_params = 0, groups = 0, present = 0;
+
+  uint32_t classes = 0;
+  uint32_t source_width = 1, target_width = 0;
+  bool all_present = true;
+  std::vector<Batch> batches;
+  std::vector<Measured> measured;
+  std::vector<Travel> reductions, gathers;
+  std::vector<Measured> own;  // tiles of moves: this rank's gradients to its sums
+};
+
+/// How the elements of a section lie. `rounds`: its gradients are rounded on the way.
+launch::Format format_of(const Optimizer& optim, const Section& section, bool rounds);
+
+/// Tables for the views of `memory`; of collectives, for transfers through its buffers too.
+Tables make_tables(const Optimizer& optim, const StepMemory& memory);
+
+}  // namespace zero::queued

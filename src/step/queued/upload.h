@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host writes and the device reads: tables and settings, copied in the order of a stream.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+
+namespace zero::queued {
+
+/// Copies that the host need not wait for, through a few buffers in turn: one is written again when
+/// the device has read it.
+class Upload {
+ public:
+  static Result<Upload> create(const std::shared_ptr<Device>& device);
+
+  /// Room for blocks of so many bytes, so that put() cannot fail for lack of memory.
+  Status reserve(size_t bytes);
+  Status put(StreamHandle stream, void* to, std::span<const std::byte> bytes, int64_t timeout_ms);
+
+ private:
+  struct Slot {
+    HostBuffer buffer;
+    Event read;
+  };
+
+  std::shared_ptr<Device> device_;
+  std::array<Slot, 3> slots_;
+  size_t next_ = 0;
+};
+
+/// Rows of several kinds laid out in one block of memory, so that one copy brings them all.
+class Blob {
+ public:
+  /// The offset of these rows from the start of the block.
+  template <class Row>
+  size_t add(std::span<const Row> rows) {
+    const size_t at = (bytes_.size() + kAlign - 1) / kAlign * kAlign;
+    bytes_.resize(at + rows.size_bytes());
+    if (!rows.empty()) std::memcpy(bytes_.data() + at, rows.data(), rows.size_bytes());
+    return at;
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  static constexpr size_t kAlign = 16;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace zero::queued

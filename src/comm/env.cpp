@@ -46,7 +46,7 @@ std::string hydra_job() {
 
 Result<std::shared_ptr<Comm>> create_env(CommOptions given) {
   const CommOptions options = ZERO_TRY(read_timeouts(variable, given));
-  Launch launch = ZERO_TRY(read_launch(variable));
+  Launched launch = ZERO_TRY(read_launch(variable));
   if (launch.world == 1) return create_solo(options);
   if (launch.hydra) {
     std::string job = hydra_job();

@@ -133,13 +133,13 @@ std::string job_of(const Lookup& lookup, const Source& source) {
 
 }  // namespace
 
-Result<Launch> read_launch(const Lookup& lookup) {
+Result<Launched> read_launch(const Lookup& lookup) {
   const Source* source = first_complete(lookup);
   if (source == nullptr) {
     ZERO_TRY(half_set(lookup));
-    return Launch{};
+    return Launched{};
   }
-  Launch launch;
+  Launched launch;
   launch.launcher = source->launcher;
   launch.world = static_cast<int32_t>(
       ZERO_TRY(number(source->world, value_of(lookup, source->world), 1, INT32_MAX)));

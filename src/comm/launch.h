@@ -16,7 +16,7 @@ namespace zero {
 /// The value of a variable, or nullptr.
 using Lookup = std::function<const char*(const char* name)>;
 
-struct Launch {
+struct Launched {
   const char* launcher = nullptr;  // nullptr: nobody launched this
   int32_t rank = 0;
   int32_t world = 1;
@@ -28,7 +28,7 @@ struct Launch {
 
 /// ZERO_ERR_ARGUMENT naming variable and value for sets that are half set or nonsense;
 /// ZERO_ERR_UNSUPPORTED if ranks are on several hosts.
-Result<Launch> read_launch(const Lookup& lookup);
+Result<Launched> read_launch(const Lookup& lookup);
 
 /// `given`, with ZERO_TIMEOUT_MS and the like, else the defaults, where it has -1.
 Result<CommOptions> read_timeouts(const Lookup& lookup, CommOptions given);

@@ -59,15 +59,15 @@ const Variables kSlurm = {{"SLURM_PROCID", "2"},      {"SLURM_NTASKS", "3"},
                           {"SLURM_JOB_ID", "200505"}, {"SLURM_STEP_ID", "7"},
                           {"SLURM_NNODES", "1"},      {"SLURM_STEP_NUM_NODES", "1"}};
 
-Launch launched(const Variables& variables) {
-  Result<Launch> launch = read_launch(lookup_in(variables));
+Launched launched(const Variables& variables) {
+  Result<Launched> launch = read_launch(lookup_in(variables));
   EXPECT_TRUE(launch.ok()) << launch.failure().text();
-  return launch.ok() ? *launch : Launch{};
+  return launch.ok() ? *launch : Launched{};
 }
 
 void expect_refused(const Variables& variables, Code code,
                     std::initializer_list<const char*> words) {
-  Result<Launch> launch = read_launch(lookup_in(variables));
+  Result<Launched> launch = read_launch(lookup_in(variables));
   ASSERT_FALSE(launch.ok());
   EXPECT_EQ(launch.failure().code(), code);
   for (const char* word : words) {
@@ -77,7 +77,7 @@ void expect_refused(const Variables& variables, Code code,
 }
 
 TEST(Env, nothing_set_is_one_rank) {
-  const Launch launch = launched({});
+  const Launched launch = launched({});
   EXPECT_EQ(launch.launcher, nullptr);
   EXPECT_EQ(launch.rank, 0);
   EXPECT_EQ(launch.world, 1);
@@ -97,7 +97,7 @@ TEST(Env, each_launcher_is_understood) {
       {"Slurm", kSlurm, 2, 3, "slurm:200505:7"},
   };
   for (const auto& one : cases) {
-    const Launch launch = launched(one.variables);
+    const Launched launch = launched(one.variables);
     EXPECT_STREQ(launch.launcher, one.launcher);
     EXPECT_EQ(launch.rank, one.rank) << one.launcher;
     EXPECT_EQ(launch.world, one.world) << one.launcher;
@@ -163,7 +163,7 @@ TEST(Env, a_step_on_one_host_of_a_larger_allocation_is_one_host) {
 }
 
 TEST(Env, one_rank_needs_no_name) {
-  const Launch launch = launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"SLURM_NNODES", "4"}});
+  const Launched launch = launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"SLURM_NNODES", "4"}});
   EXPECT_EQ(launch.world, 1);
   EXPECT_EQ(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}).world, 1);
 }
@@ -183,7 +183,7 @@ TEST(Env, jobs_of_one_launcher_get_different_names) {
 
 TEST(Env, ZERO_JOB_is_the_name_under_every_launcher) {
   for (const Variables& variables : {kZeroRun, kTorchrun, kOpenMpi, kHydra, kSlurm}) {
-    const Launch launch = launched(with(variables, {{"ZERO_JOB", "mine"}}));
+    const Launched launch = launched(with(variables, {{"ZERO_JOB", "mine"}}));
     EXPECT_EQ(launch.job, "mine");
     EXPECT_FALSE(launch.hydra);
   }

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// In place of cuda.cpp where CUDA is not built in.
+#include "device/device.h"
+
+namespace zero {
+
+Result<std::shared_ptr<Device>> open_cuda(int32_t) {
+  return Status(ZERO_ERR_UNSUPPORTED,
+                "this libzero was built without CUDA: build it where nvcc is, with -Dcuda=enabled");
+}
+
+std::string cuda_info() { return "not built in"; }
+
+}  // namespace zero

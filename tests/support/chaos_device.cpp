@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/chaos_device.h"
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/text.h"
+#include "support/chaos_world.h"
+
+namespace zero::test {
+
+ChaosDevice::ChaosDevice(std::shared_ptr<ChaosWorld> world, int32_t ordinal)
+    : world_(std::move(world)), ordinal_(ordinal) {
+  const std::lock_guard lock(world_->mutex_);
+  default_queue_ = world_->add_queue(this, ordinal);
+}
+
+ChaosDevice::~ChaosDevice() {
+  const std::lock_guard lock(world_->mutex_);
+  world_->settle(this);
+  std::erase_if(world_->queues_, [&](const auto& queue) { return queue->device == this; });
+}
+
+void ChaosDevice::fail(Status failure) {
+  const std::lock_guard lock(world_->mutex_);
+  failure_ = std::move(failure);
+}
+
+Status ChaosDevice::copy(StreamHandle stream, void* to, const void* from, size_t bytes) {
+  std::unique_lock lock(world_->mutex_);
+  ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
+  const auto read = [&](const std::function<void(const void*)>& body) -> std::function<void()> {
+    if (world_->block_of(from) != nullptr) return [=] { body(from); };
+    const auto* const start = static_cast<const std::byte*>(from);
+    auto staged = std::make_shared<std::vector<std::byte>>(start, start + bytes);
+    return [=] { body(staged->data()); };
+  };
+  world_->queue(queue,
+                {text("copy of ", bytes, " bytes"), nullptr, {}, read([=](const void* source) {
+                   std::memcpy(to, source, bytes);
+                 })});
+  if (world_->block_of(to) != nullptr) return {};
+  const auto point = std::make_shared<ChaosWorld::Point>();
+  world_->queue(queue,
+                {"the end of a copy to the host", nullptr, {}, [=] { point->passed = true; }});
+  return await_point(lock, *point);
+}
+
+Status ChaosDevice::fill(StreamHandle stream, void* to, int byte, size_t bytes) {
+  const std::lock_guard lock(world_->mutex_);
+  ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
+  world_->queue(queue, {text("fill of ", bytes, " bytes"), nullptr, {}, [=] {
+                          std::memset(to, byte, bytes);
+                        }});
+  return {};
+}
+
+Status ChaosDevice::launch(StreamHandle stream, const Launch& launch) {
+  const std::lock_guard lock(world_->mutex_);
+  ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
+  if (!world_->options_.emulate)
+    return {ZERO_ERR_UNSUPPORTED, "this chaos world was made without an emulation of launches"};
+  world_->queue(queue, {text("launch ", launch.index()), nullptr, {}, [this, launch] {
+                          world_->options_.emulate(launch);
+                        }});
+  return {};
+}
+
+Status ChaosDevice::record(EventHandle event, StreamHandle stream) {
+  const std::lock_guard lock(world_->mutex_);
+  ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
+  EventState& state = *ZERO_TRY(event_of(event));
+  const auto point = std::make_shared<ChaosWorld::Point>();
+  point->event = state.number;
+  state.last = point;
+  world_->queue(
+      queue, {text("record of event ", state.number), nullptr, {}, [=] { point->passed = true; }});
+  return {};
+}
+
+Status ChaosDevice::wait(StreamHandle stream, EventHandle event, const char* rule) {
+  const std::lock_guard lock(world_->mutex_);
+  ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
+  const EventState& state = *ZERO_TRY(event_of(event));
+  ++world_->waits_[rule];
+  if (state.last == nullptr || world_->forgotten_.count(rule) != 0) return {};
+  world_->queue(queue,
+                {text("wait for event ", state.number, ", rule '", rule, "'"), state.last, {}, {}});
+  return {};
+}
+
+Result<bool> ChaosDevice::done(EventHandle event) {
+  const std::lock_guard lock(world_->mutex_);
+  if (!failure_.ok()) return failure_;
+  const EventState& state = *ZERO_TRY(event_of(event));
+  if (state.last == nullptr) return true;
+  world_->run_some(*state.last);
+  if (!state.last->passed) ZERO_TRY(world_->note_standstill());
+  return state.last->passed;
+}
+
+Status ChaosDevice::check(const void* data, size_t bytes, std::string_view what) {
+  const std::lock_guard lock(world_->mutex_);
+  if (!failure_.ok()) return failure_;
+  if (bytes == 0) return {};
+  if (data == nullptr) return {ZERO_ERR_ARGUMENT, text(what, " is NULL")};
+  const auto* const block = world_->block_of(data);
+  if (block == nullptr) {
+    return {ZERO_ERR_ARGUMENT,
+            text(what, " is memory of the host, not of chaos ", ordinal_, ": allocate it there")};
+  }
+  const int32_t owner = block->second.ordinal;
+  if (owner != ChaosWorld::kHost && owner != ordinal_)
+    return {ZERO_ERR_ARGUMENT, text(what, " is memory of chaos ", owner, ", not of ", ordinal_)};
+  const size_t room = block->first + block->second.bytes - reinterpret_cast<uintptr_t>(data);
+  if (bytes <= room) return {};
+  return {ZERO_ERR_ARGUMENT,
+          text(what, " has ", bytes, " bytes, but its memory ends after ", room)};
+}
+
+Status ChaosDevice::check_stream(StreamHandle stream) {
+  const std::lock_guard lock(world_->mutex_);
+  return queue_of(stream).status();
+}
+
+Result<bool> ChaosDevice::capturing(StreamHandle stream) {
+  const std::lock_guard lock(world_->mutex_);
+  ZERO_TRY(queue_of(stream));
+  return false;
+}
+
+Result<void*> ChaosDevice::add(size_t bytes, int32_t ordinal, std::string_view what) {
+  constexpr size_t kMost = size_t{1} << 40;
+  const std::lock_guard lock(world_->mutex_);
+  if (!failure_.ok()) return failure_;
+  if (bytes > kMost) {
+    return Status(ZERO_ERR_MEMORY,
+                  text("no memory for ", bytes, " bytes of ", what, " on chaos ", ordinal_));
+  }
+  return world_->add_block(bytes, ordinal);
+}
+
+Result<void*> ChaosDevice::allocate(size_t bytes, std::string_view what) {
+  return add(bytes, ordinal_, what);
+}
+
+Result<void*> ChaosDevice::allocate_host(size_t bytes, std::string_view what) {
+  return add(bytes, ChaosWorld::kHost, what);
+}
+
+void ChaosDevice::remove(void* memory) {
+  const std::lock_guard lock(world_->mutex_);
+  if (world_->busy(this)) ++world_->released_under_work_;
+  world_->settle(this);
+  world_->remove_block(memory);
+}
+
+void ChaosDevice::release(void* memory) noexcept { remove(memory); }
+
+void ChaosDevice::release_host(void* memory) noexcept { remove(memory); }
+
+Result<void*> ChaosDevice::make_stream() {
+  const std::lock_guard lock(world_->mutex_);
+  if (!failure_.ok()) return failure_;
+  const std::shared_ptr<ChaosWorld::Queue> queue = world_->add_queue(this, ordinal_);
+  streams_.emplace(queue->handle(), queue);
+  ++world_->living_;
+  return queue->handle();
+}
+
+void ChaosDevice::free_stream(void* stream) noexcept {
+  const std::lock_guard lock(world_->mutex_);
+  const auto found = streams_.find(stream);
+  found->second->freed = true;
+  if (found->second->items.empty()) std::erase(world_->queues_, found->second);
+  streams_.erase(found);
+  --world_->living_;
+}
+
+Result<void*> ChaosDevice::make_event() {
+  const std::lock_guard lock(world_->mutex_);
+  if (!failure_.ok()) return failure_;
+  auto state = std::make_unique<EventState>(EventState{++world_->event_count_, nullptr});
+  void* const handle = state.get();
+  events_.emplace(handle, std::move(state));
+  ++world_->living_;
+  return handle;
+}
+
+void ChaosDevice::free_event(void* event) noexcept {
+  const std::lock_guard lock(world_->mutex_);
+  events_.erase(event);
+  --world_->living_;
+}
+
+Result<ChaosWorld::Queue*> ChaosDevice::queue_of(StreamHandle stream) const {
+  if (!failure_.ok()) return failure_;
+  if (stream == nullptr) return default_queue_.get();
+  const auto found = streams_.find(stream);
+  if (found != streams_.end()) return found->second.get();
+  return Status(ZERO_ERR_ARGUMENT, text("that is no stream of chaos ", ordinal_));
+}
+
+Result<ChaosDevice::EventState*> ChaosDevice::event_of(EventHandle event) const {
+  const auto found = events_.find(event);
+  if (found != events_.end()) return found->second.get();
+  return Status(ZERO_ERR_ARGUMENT, text("that is no event of chaos ", ordinal_));
+}
+
+Status ChaosDevice::await_point(std::unique_lock<std::mutex>& lock,
+                                const ChaosWorld::Point& point) {
+  while (!point.passed) {
+    if (world_->run_one()) continue;
+    ZERO_TRY(world_->note_standstill());
+    lock.unlock();  // others may queue what this waits for
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    lock.lock();
+  }
+  return {};
+}
+
+}  // namespace zero::test

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device on host memory whose streams run what is queued in a random legal order, drawn from a
+// seed: an event that is missing becomes a wrong result. Nothing runs until somebody asks.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace zero::test {
+
+/// What the handle of a stream points to. All is virtual: another shared library, which does not
+/// link this file, can queue work of its own.
+class ChaosStream {
+ public:
+  /// Work that runs once it is at the head and `ready` says so. Both are called with the world
+  /// locked, on any thread: they queue nothing, and take no lock that is held where queue is
+  /// called.
+  virtual void queue(std::string what, std::function<bool()> ready, std::function<void()> run) = 0;
+
+ protected:
+  ~ChaosStream() = default;
+};
+
+class ChaosDevice;
+
+/// The devices that run together, and their common order; ranks that are threads share one.
+class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
+ public:
+  using Emulate = std::function<void(const Launch&)>;
+  struct Options {
+    uint64_t seed = 1;
+    bool eager = false;         // work may run as soon as it is queued
+    int64_t patience = 20'000;  // questions to a world that stands still until it is an error
+    Emulate emulate = {};       // what a launch does
+  };
+  static std::shared_ptr<ChaosWorld> create(Options options);
+
+  std::shared_ptr<ChaosDevice> make_device(int32_t ordinal = 0);
+
+  /// From now on waits of this rule are dropped.
+  void forget(std::string rule);
+  /// How many waits of this rule there were, dropped or not.
+  int64_t waits(const std::string& rule);
+  /// The names of all rules so far.
+  std::set<std::string> rules();
+
+  /// Run until nothing is queued, or an error that lists what stands still.
+  Status run_all();
+
+  /// Blocks, streams and events that were not given back.
+  int64_t living();
+  /// Blocks that were given back while work was queued on their device: on CUDA that waits.
+  int64_t released_under_work();
+
+ private:
+  friend class ChaosDevice;
+  struct Point;
+  struct Item;
+  class Queue;
+  struct Block {
+    size_t bytes;
+    int32_t ordinal;  // kHost: of the host
+    std::unique_ptr<std::byte[]> owner;
+  };
+  static constexpr int32_t kHost = -1;
+
+  explicit ChaosWorld(Options options);
+
+  // All of these with the world locked.
+  std::shared_ptr<Queue> add_queue(const ChaosDevice* device, int32_t ordinal);
+  void queue(Queue& queue, Item item);
+  bool run_one();
+  void run_some(const Point& wanted);
+  void settle(const ChaosDevice* device);
+  bool busy(const ChaosDevice* device) const;
+  Status note_standstill();
+  std::string heads() const;
+  const std::pair<const uintptr_t, Block>* block_of(const void* data) const;
+  void* add_block(size_t bytes, int32_t ordinal);
+  void remove_block(void* memory);
+
+  const Options options_;
+  std::mutex mutex_;
+  std::mt19937_64 random_;
+  const uint64_t redraw_;  // priorities are drawn anew after about so many items
+  std::vector<std::shared_ptr<Queue>> queues_;
+  std::map<uintptr_t, Block> blocks_;
+  std::vector<Block> buried_;  // given back, but queued work may still know them
+  std::set<std::string> forgotten_;
+  std::map<std::string, int64_t> waits_;
+  int64_t queue_count_ = 0;
+  int64_t event_count_ = 0;
+  int64_t living_ = 0;
+  int64_t released_under_work_ = 0;
+  int64_t standstills_ = 0;  // questions since something ran or was queued
+};
+
+class ChaosDevice final : public Device {
+ public:
+  ~ChaosDevice() override;
+
+  ChaosWorld& world() const { return *world_; }
+  /// From now on every call fails so, as on a device that has met an error.
+  void fail(Status failure);
+
+  const char* kind() const override { return "chaos"; }
+  int32_t ordinal() const override { return ordinal_; }
+
+  /// Memory of the host that is no HostBuffer's is read at once, and written before this returns.
+  Status copy(StreamHandle stream, void* to, const void* from, size_t bytes) override;
+  Status fill(StreamHandle stream, void* to, int byte, size_t bytes) override;
+  Status launch(StreamHandle stream, const Launch& launch) override;
+  Status record(EventHandle event, StreamHandle stream) override;
+  Status wait(StreamHandle stream, EventHandle event, const char* rule) override;
+  Result<bool> done(EventHandle event) override;
+  Status check(const void* data, size_t bytes, std::string_view what) override;
+  Status check_stream(StreamHandle stream) override;
+  Result<bool> capturing(StreamHandle stream) override;
+
+  Result<void*> allocate(size_t bytes, std::string_view what) override;
+  void release(void* memory) noexcept override;
+  Result<void*> allocate_host(size_t bytes, std::string_view what) override;
+  void release_host(void* memory) noexcept override;
+  Result<void*> make_stream() override;
+  void free_stream(void* stream) noexcept override;
+  Result<void*> make_event() override;
+  void free_event(void* event) noexcept override;
+
+ private:
+  friend class ChaosWorld;
+  struct EventState;
+
+  ChaosDevice(std::shared_ptr<ChaosWorld> world, int32_t ordinal);
+
+  // All of these with the world locked.
+  Result<ChaosWorld::Queue*> queue_of(StreamHandle stream) const;
+  Result<EventState*> event_of(EventHandle event) const;
+  Status await_point(std::unique_lock<std::mutex>& lock, const ChaosWorld::Point& point);
+  Result<void*> add(size_t bytes, int32_t ordinal, std::string_view what);
+  void remove(void* memory);
+
+  const std::shared_ptr<ChaosWorld> world_;
+  const int32_t ordinal_;
+  std::shared_ptr<ChaosWorld::Queue> default_queue_;
+  std::map<void*, std::shared_ptr<ChaosWorld::Queue>> streams_;
+  std::map<void*, std::unique_ptr<EventState>> events_;
+  Status failure_;
+};
+
+}  // namespace zero::test

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which queue's head runs next.
+#include "support/chaos_world.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace zero::test {
+namespace {
+
+constexpr size_t kAlignment = 256;
+constexpr int kFresh = 0xFF;  // a NaN in every floating type
+
+}  // namespace
+
+std::shared_ptr<ChaosWorld> ChaosWorld::create(Options options) {
+  return std::shared_ptr<ChaosWorld>(new ChaosWorld(std::move(options)));
+}
+
+// Some seeds mix all streams, in others one stream runs far ahead of the rest.
+ChaosWorld::ChaosWorld(Options options)
+    : options_(std::move(options)), random_(options_.seed), redraw_(uint64_t{1} << random_() % 7) {}
+
+std::shared_ptr<ChaosDevice> ChaosWorld::make_device(int32_t ordinal) {
+  return std::shared_ptr<ChaosDevice>(new ChaosDevice(shared_from_this(), ordinal));
+}
+
+void ChaosWorld::forget(std::string rule) {
+  const std::lock_guard lock(mutex_);
+  forgotten_.insert(std::move(rule));
+}
+
+int64_t ChaosWorld::waits(const std::string& rule) {
+  const std::lock_guard lock(mutex_);
+  const auto found = waits_.find(rule);
+  return found == waits_.end() ? 0 : found->second;
+}
+
+std::set<std::string> ChaosWorld::rules() {
+  const std::lock_guard lock(mutex_);
+  std::set<std::string> names;
+  for (const auto& [name, count] : waits_) names.insert(name);
+  return names;
+}
+
+Status ChaosWorld::run_all() {
+  const std::lock_guard lock(mutex_);
+  while (run_one()) {
+  }
+  if (!busy(nullptr)) return {};
+  return {ZERO_ERR_INTERNAL, text("nothing can run: ", heads())};
+}
+
+int64_t ChaosWorld::living() {
+  const std::lock_guard lock(mutex_);
+  return living_;
+}
+
+int64_t ChaosWorld::released_under_work() {
+  const std::lock_guard lock(mutex_);
+  return released_under_work_;
+}
+
+std::shared_ptr<ChaosWorld::Queue> ChaosWorld::add_queue(const ChaosDevice* device,
+                                                         int32_t ordinal) {
+  auto queue = std::make_shared<Queue>(
+      *this, device, text("stream ", ++queue_count_, " of chaos ", ordinal), random_());
+  queues_.push_back(queue);
+  return queue;
+}
+
+void ChaosWorld::Queue::queue(std::string what, std::function<bool()> ready,
+                              std::function<void()> run) {
+  const std::lock_guard lock(world.mutex_);
+  world.queue(*this, Item{std::move(what), nullptr, std::move(ready), std::move(run)});
+}
+
+void ChaosWorld::queue(Queue& queue, Item item) {
+  queue.items.push_back(std::move(item));
+  standstills_ = 0;
+  if (!options_.eager) return;
+  for (uint64_t items = random_() % 4; items != 0 && run_one(); --items) {
+  }
+}
+
+bool ChaosWorld::run_one() {
+  if (random_() % redraw_ == 0) {
+    for (const auto& queue : queues_) queue->priority = random_();
+  }
+  const std::shared_ptr<Queue>* chosen = nullptr;
+  for (const auto& queue : queues_) {
+    if (queue->items.empty() || !queue->items.front().can_run()) continue;
+    if (chosen == nullptr || queue->priority > (*chosen)->priority) chosen = &queue;
+  }
+  if (chosen == nullptr) return false;
+  Queue& queue = **chosen;
+  const Item item = std::move(queue.items.front());
+  queue.items.pop_front();
+  if (item.run) item.run();
+  standstills_ = 0;
+  if (queue.items.empty()) {
+    if (queue.freed) queues_.erase(queues_.begin() + (chosen - queues_.data()));
+    if (!busy(nullptr)) buried_.clear();
+  }
+  return true;
+}
+
+/// Nothing, an item, some, or all that it takes to pass `wanted`.
+void ChaosWorld::run_some(const Point& wanted) {
+  const uint64_t drawn = random_();
+  const uint64_t most[] = {0, 1, 1 + drawn / 4 % 16, UINT64_MAX};
+  for (uint64_t items = most[drawn % 4]; items != 0 && !wanted.passed; --items) {
+    if (!run_one()) return;
+  }
+}
+
+void ChaosWorld::settle(const ChaosDevice* device) {
+  while (busy(device) && run_one()) {
+  }
+}
+
+/// Of one device, or of any (nullptr).
+bool ChaosWorld::busy(const ChaosDevice* device) const {
+  return std::any_of(queues_.begin(), queues_.end(), [&](const auto& queue) {
+    return !queue->items.empty() && (device == nullptr || queue->device == device);
+  });
+}
+
+/// Somebody asked. An error if the world has stood still for too many questions.
+Status ChaosWorld::note_standstill() {
+  for (const auto& queue : queues_) {
+    if (!queue->items.empty() && queue->items.front().can_run()) return {};
+  }
+  if (++standstills_ < options_.patience) return {};
+  return {ZERO_ERR_INTERNAL, text("nothing can run: ", heads())};
+}
+
+std::string ChaosWorld::heads() const {
+  std::string list;
+  for (const auto& queue : queues_) {
+    if (queue->items.empty()) continue;
+    if (!list.empty()) list += "; ";
+    list += text(queue->name, " (", queue->items.size(), " queued) at ", queue->items.front().what);
+  }
+  return list;
+}
+
+const std::pair<const uintptr_t, ChaosWorld::Block>* ChaosWorld::block_of(const void* data) const {
+  const auto at = reinterpret_cast<uintptr_t>(data);
+  const auto above = blocks_.upper_bound(at);
+  if (above == blocks_.begin()) return nullptr;
+  const auto found = std::prev(above);
+  return at - found->first < found->second.bytes ? &*found : nullptr;
+}
+
+void* ChaosWorld::add_block(size_t bytes, int32_t ordinal) {
+  auto owner = std::make_unique<std::byte[]>(bytes + kAlignment);
+  const auto start = reinterpret_cast<uintptr_t>(owner.get());
+  const uintptr_t aligned = (start + kAlignment - 1) / kAlignment * kAlignment;
+  std::byte* const data = owner.get() + (aligned - start);
+  std::memset(data, kFresh, bytes);
+  blocks_.emplace(aligned, Block{bytes, ordinal, std::move(owner)});
+  ++living_;
+  return data;
+}
+
+void ChaosWorld::remove_block(void* memory) {
+  const auto found = blocks_.find(reinterpret_cast<uintptr_t>(memory));
+  std::memset(memory, kFresh, found->second.bytes);
+  if (busy(nullptr)) buried_.push_back(std::move(found->second));
+  blocks_.erase(found);
+  --living_;
+}
+
+}  // namespace zero::test

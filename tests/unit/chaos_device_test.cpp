@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chaos device finds what it is there to find.
+#include "support/chaos_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace zero::test {
+namespace {
+
+template <class T>
+T made(Result<T> result) {
+  if (!result.ok()) ADD_FAILURE() << result.failure().text();
+  return result.ok() ? std::move(*result) : T();
+}
+
+/// A device of a world of its own, with two streams, an event and two blocks of a byte.
+struct Pair {
+  explicit Pair(ChaosWorld::Options options = {})
+      : world(ChaosWorld::create(std::move(options))), device(world->make_device()) {
+    a = made(make_stream(device));
+    b = made(make_stream(device));
+    event = made(make_event(device));
+    from = made(DeviceMemory::allocate(device, 1, "from"));
+    to = made(DeviceMemory::allocate(device, 1, "to"));
+  }
+
+  /// A writes `from`, B takes it: after A if `rule` is kept.
+  void hand_over(const char* rule) {
+    EXPECT_TRUE(device->fill(a.handle(), from.data(), 5, 1).ok());
+    EXPECT_TRUE(device->record(event.handle(), a.handle()).ok());
+    EXPECT_TRUE(device->wait(b.handle(), event.handle(), rule).ok());
+    EXPECT_TRUE(device->copy(b.handle(), to.data(), from.data(), 1).ok());
+  }
+  int result() {
+    const Status status = world->run_all();
+    EXPECT_TRUE(status.ok()) << status.text();
+    return static_cast<int>(*to.data());
+  }
+
+  std::shared_ptr<ChaosWorld> world;
+  std::shared_ptr<ChaosDevice> device;
+  Stream a, b;
+  Event event;
+  DeviceMemory from, to;
+};
+
+ChaosStream& chaos(const Stream& stream) { return *static_cast<ChaosStream*>(stream.handle()); }
+
+TEST(ChaosDevice, a_wait_that_is_kept_is_right_for_every_seed) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    for (const bool eager : {false, true}) {
+      Pair pair({.seed = seed, .eager = eager});
+      pair.hand_over("from is written");
+      ASSERT_EQ(pair.result(), 5) << seed;
+    }
+  }
+}
+
+TEST(ChaosDevice, a_forgotten_rule_becomes_a_wrong_result_for_many_seeds_and_is_counted) {
+  int wrong = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Pair pair({.seed = seed});
+    pair.world->forget("from is written");
+    pair.hand_over("from is written");
+    wrong += pair.result() != 5;
+    EXPECT_EQ(pair.world->waits("from is written"), 1);
+    EXPECT_EQ(pair.world->rules(), std::set<std::string>{"from is written"});
+  }
+  EXPECT_GT(wrong, 40);
+  EXPECT_LT(wrong, 200);
+}
+
+TEST(ChaosDevice, another_rule_is_kept_where_one_is_forgotten) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    Pair pair({.seed = seed});
+    pair.world->forget("another");
+    pair.hand_over("from is written");
+    ASSERT_EQ(pair.result(), 5);
+    EXPECT_EQ(pair.world->waits("another"), 0);
+  }
+}
+
+TEST(ChaosDevice, nothing_runs_until_somebody_asks) {
+  Pair pair;
+  pair.hand_over("from is written");
+  EXPECT_EQ(*pair.from.data(), std::byte{0xFF});
+  EXPECT_EQ(pair.result(), 5);
+}
+
+TEST(ChaosDevice, a_question_sometimes_runs_nothing_and_sometimes_all) {
+  std::set<int> seen;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    Pair pair({.seed = seed});
+    pair.hand_over("from is written");
+    EXPECT_TRUE(pair.device->done(pair.event.handle()).ok());
+    seen.insert(static_cast<int>(*pair.from.data()) * 1000 + static_cast<int>(*pair.to.data()));
+  }
+  EXPECT_TRUE(seen.count(255255) == 1 && seen.count(5255) == 1);
+}
+
+TEST(ChaosDevice, a_wait_is_for_the_record_that_was_there_when_it_was_queued) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    Pair pair({.seed = seed});
+    pair.hand_over("from is written");
+    bool open = false;
+    chaos(pair.a).queue(
+        "a gate", [&] { return open; }, [] {});
+    ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
+    const Event taken = made(make_event(pair.device));
+    ASSERT_TRUE(pair.device->record(taken.handle(), pair.b.handle()).ok());
+    const Status status = await(*pair.device, taken.handle(), 30'000, "what B took");
+    EXPECT_TRUE(status.ok()) << status.text();
+    EXPECT_FALSE(made(pair.device->done(pair.event.handle())));
+    open = true;
+    ASSERT_EQ(pair.result(), 5);
+  }
+}
+
+TEST(ChaosDevice, a_world_that_stands_still_names_what_is_at_its_heads) {
+  Pair pair({.patience = 50});
+  chaos(pair.a).queue(
+      "a gather of rank 1", [] { return false; }, [] {});
+  ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
+  ASSERT_TRUE(pair.device->wait(pair.b.handle(), pair.event.handle(), "gathered").ok());
+  const Status status = await(*pair.device, pair.event.handle(), 30'000, "the gather");
+  EXPECT_EQ(status.code(), ZERO_ERR_INTERNAL);
+  EXPECT_NE(status.text().find("stream 2 of chaos 0 (2 queued) at a gather of rank 1; stream 3 of "
+                               "chaos 0 (1 queued) at wait for event 1, rule 'gathered'"),
+            std::string::npos)
+      << status.text();
+  EXPECT_EQ(pair.world->run_all().code(), ZERO_ERR_INTERNAL);
+}
+
+TEST(ChaosDevice, a_wait_of_the_host_ends_at_its_deadline) {
+  Pair pair;
+  chaos(pair.a).queue(
+      "what never ends", [] { return false; }, [] {});
+  ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
+  const Status status = await(*pair.device, pair.event.handle(), 20, "the step");
+  EXPECT_EQ(status.code(), ZERO_ERR_TIMEOUT);
+  EXPECT_EQ(status.text(), "the device did not end the step within 20 ms");
+}
+
+TEST(ChaosDevice, queued_work_of_two_devices_meets) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    Pair first({.seed = seed});
+    const std::shared_ptr<ChaosDevice> second = first.world->make_device(1);
+    const Stream theirs = made(make_stream(second));
+    bool arrived[2] = {};
+    int met = 0;
+    const auto arrive = [&](int rank) {
+      return [&, rank] {
+        arrived[rank] = true;
+        return arrived[0] && arrived[1];
+      };
+    };
+    chaos(first.a).queue("a gather", arrive(0), [&] { ++met; });
+    chaos(theirs).queue("a gather", arrive(1), [&] { ++met; });
+    ASSERT_TRUE(first.world->run_all().ok());
+    EXPECT_EQ(met, 2);
+  }
+}
+
+TEST(ChaosDevice, a_copy_from_memory_of_the_host_is_read_at_once_and_one_to_it_is_done_on_return) {
+  Pair pair;
+  std::vector<uint8_t> values(1, 9), back(1, 0);
+  ASSERT_TRUE(pair.device->copy(pair.a.handle(), pair.from.data(), values.data(), 1).ok());
+  values[0] = 0;
+  ASSERT_TRUE(pair.device->copy(pair.a.handle(), back.data(), pair.from.data(), 1).ok());
+  EXPECT_EQ(back[0], 9);
+}
+
+TEST(ChaosDevice, what_is_given_back_under_queued_work_is_counted) {
+  Pair pair;
+  pair.hand_over("from is written");
+  pair.from = DeviceMemory();
+  EXPECT_EQ(pair.world->released_under_work(), 1);
+  EXPECT_EQ(pair.result(), 5);
+}
+
+TEST(ChaosDevice, memory_that_blocked_work_knows_is_no_longer_what_it_was) {
+  Pair pair;
+  bool open = false;
+  chaos(pair.a).queue(
+      "a gate", [&] { return open; }, [] {});
+  ASSERT_TRUE(pair.device->copy(pair.a.handle(), pair.to.data(), pair.from.data(), 1).ok());
+  std::memset(pair.from.data(), 5, 1);
+  pair.from = DeviceMemory();
+  open = true;
+  EXPECT_EQ(pair.result(), 0xFF);
+}
+
+TEST(ChaosDevice, all_is_given_back) {
+  std::shared_ptr<ChaosWorld> world;
+  {
+    Pair pair;
+    world = pair.world;
+    pair.hand_over("from is written");
+    EXPECT_EQ(world->living(), 5);
+  }
+  EXPECT_EQ(world->living(), 0);
+}
+
+TEST(ChaosDevice, a_failed_device_says_so_to_every_call) {
+  Pair pair;
+  pair.device->fail({ZERO_ERR_SYSTEM, "an illegal address"});
+  EXPECT_EQ(pair.device->fill(pair.a.handle(), pair.from.data(), 0, 1).text(),
+            "an illegal address");
+  EXPECT_EQ(pair.device->done(pair.event.handle()).failure().text(), "an illegal address");
+  EXPECT_EQ(make_stream(pair.device).failure().text(), "an illegal address");
+}
+
+TEST(ChaosDevice, launches_run_in_their_stream_s_order) {
+  std::vector<uint32_t> order;
+  const auto emulate = [&](const Launch& launch) {
+    order.push_back(std::get<launch::Moves>(launch).count);
+  };
+  Pair pair({.emulate = emulate});
+  for (uint32_t i = 0; i < 5; ++i) {
+    launch::Moves moves;
+    moves.count = i;
+    ASSERT_TRUE(pair.device->launch(pair.a.handle(), moves).ok());
+  }
+  EXPECT_TRUE(order.empty());
+  ASSERT_TRUE(pair.world->run_all().ok());
+  EXPECT_EQ(order, (std::vector<uint32_t>{0, 1, 2, 3, 4}));
+}
+
+}  // namespace
+}  // namespace zero::test

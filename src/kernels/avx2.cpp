@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/narrow_element.h"
 #include "kernels/rules.h"
 #include "kernels/tables.h"
 

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of non-negative doubles without rounding, so that neither order nor number of ranks matters.
+// Integer arithmetic only: no rounding mode and no flush of denormals reaches it.
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/host_device.h"
 
 namespace zero {
 
@@ -12,17 +18,37 @@ namespace zero {
 /// as bytes. Infinities and NaNs are remembered apart.
 class ExactSum {
  public:
-  void add(double value);  // value >= 0, or NaN
-  void add(const ExactSum& other);
+  /// value >= 0, or NaN
+  ZERO_HOST_DEVICE void add(double value) {
+    add_by(value, [](uint64_t& word, uint64_t number) { word += number; });
+    if (additions_ >= kMaxAdditions) carry();
+  }
+  ZERO_HOST_DEVICE void add(const ExactSum& other);
 
   /// The exact sum of all that was added, rounded to nearest, ties to even; NaN or infinity if one
   /// was added.
-  double value() const;
+  ZERO_HOST_DEVICE double value() const;
+
+  // ---- For many threads at a time. `adder(word, number)` adds to a word in one piece. Nothing is
+  // carried before value() or add(other) are called, so until then no more than 2^30 values may
+  // come together.
+
+  template <class Adder>
+  ZERO_HOST_DEVICE void add_by(double value, const Adder& adder);
+
+  /// What `other` has, in kWords parts.
+  template <class Adder>
+  ZERO_HOST_DEVICE void add_word_by(std::size_t word, const ExactSum& other, const Adder& adder);
 
  private:
-  void carry();
-  double rounded() const;  // of carried limbs
-  bool half_or_more_below(std::size_t shift, bool tie_rounds_up) const;
+  ZERO_HOST_DEVICE void carry();
+  ZERO_HOST_DEVICE double rounded() const;  // of carried limbs
+  ZERO_HOST_DEVICE bool half_or_more_below(std::size_t shift, bool tie_rounds_up) const;
+
+  static constexpr uint64_t kLimbMask = 0xFFFFFFFF;
+  static constexpr std::size_t kMantissaBits = 52;
+  static constexpr std::size_t kInfinityExponent = 2047;
+  static constexpr uint64_t kInfinityBits = 0x7FF0000000000000;
 
   // Limb i counts units of 2^(32 i - 1074): the smallest denormal is unit 0 of limb 0, and the
   // largest double times 2^32 still fits.
@@ -34,6 +60,103 @@ class ExactSum {
   uint64_t additions_ = 0;  // since the last carry
   uint32_t infinite_ = 0;   // 1 if an infinity was added
   uint32_t nan_ = 0;        // 1 if a NaN was added
+
+ public:
+  static constexpr std::size_t kWords = kLimbs + 1;
 };
+
+static_assert(std::is_trivially_copyable_v<ExactSum>);
+static_assert(sizeof(ExactSum) == 70 * 8);  // no padding: ranks exchange the bytes
+
+template <class Adder>
+ZERO_HOST_DEVICE void ExactSum::add_by(double value, const Adder& adder) {
+  const uint64_t bits = std::bit_cast<uint64_t>(value) & ~(1ull << 63);
+  if (bits >= kInfinityBits) {
+    (bits == kInfinityBits ? infinite_ : nan_) = 1;
+    return;
+  }
+  // value = mantissa * 2^(shift - 1074)
+  uint64_t mantissa = bits & ((1ull << kMantissaBits) - 1);
+  unsigned shift = static_cast<unsigned>(bits >> kMantissaBits);
+  if (shift != 0) {
+    mantissa |= 1ull << kMantissaBits;
+    --shift;
+  }
+  const std::size_t limb = shift / 32;
+  const unsigned offset = shift % 32;
+  const uint64_t low = (mantissa & kLimbMask) << offset;
+  const uint64_t high = (mantissa >> 32) << offset;  // below 2^53
+  adder(limbs_[limb], low & kLimbMask);
+  adder(limbs_[limb + 1], (low >> 32) + (high & kLimbMask));
+  adder(limbs_[limb + 2], high >> 32);
+  adder(additions_, 2);  // the middle limb took two parts
+}
+
+template <class Adder>
+ZERO_HOST_DEVICE void ExactSum::add_word_by(std::size_t word, const ExactSum& other,
+                                            const Adder& adder) {
+  if (word < kLimbs) {
+    if (other.limbs_[word] != 0) adder(limbs_[word], other.limbs_[word]);
+    return;
+  }
+  if (other.additions_ != 0) adder(additions_, other.additions_);
+  if (other.infinite_ != 0) infinite_ = 1;  // by many threads: the same
+  if (other.nan_ != 0) nan_ = 1;
+}
+
+ZERO_HOST_DEVICE inline void ExactSum::add(const ExactSum& other) {
+  for (std::size_t i = 0; i < kLimbs; ++i) limbs_[i] += other.limbs_[i];
+  additions_ += other.additions_;  // each side's is below 2^31, so no limb has wrapped
+  infinite_ |= other.infinite_;
+  nan_ |= other.nan_;
+  if (additions_ >= kMaxAdditions) carry();
+}
+
+ZERO_HOST_DEVICE inline void ExactSum::carry() {
+  for (std::size_t i = 0; i + 1 < kLimbs; ++i) {
+    limbs_[i + 1] += limbs_[i] >> 32;
+    limbs_[i] &= kLimbMask;
+  }
+  additions_ = 1;
+}
+
+ZERO_HOST_DEVICE inline double ExactSum::value() const {
+  if (nan_ != 0) return std::numeric_limits<double>::quiet_NaN();
+  if (infinite_ != 0) return std::numeric_limits<double>::infinity();
+  ExactSum sum = *this;
+  sum.carry();
+  return sum.rounded();
+}
+
+// With `shift` bits below the 53 that a double keeps, its bits are (shift << 52) + mantissa: the
+// leading one adds 1 to the exponent field. That holds for denormals (shift 0), and for a mantissa
+// that rounding lifts to 2^53.
+ZERO_HOST_DEVICE inline double ExactSum::rounded() const {
+  std::size_t top = kLimbs - 1;
+  while (top > 0 && limbs_[top] == 0) --top;
+  const std::size_t bits = 32 * top + static_cast<size_t>(std::bit_width(limbs_[top]));
+  if (bits <= kMantissaBits + 1) return std::bit_cast<double>(limbs_[0] | limbs_[1] << 32);
+  const std::size_t shift = bits - (kMantissaBits + 1);
+  if (shift >= kInfinityExponent - 1) return std::numeric_limits<double>::infinity();
+
+  const std::size_t limb = shift / 32;
+  const std::size_t offset = shift % 32;
+  uint64_t mantissa = limbs_[limb] >> offset | limbs_[limb + 1] << (32 - offset);
+  if (offset != 0) mantissa |= limbs_[limb + 2] << (64 - offset);
+  if (half_or_more_below(shift, (mantissa & 1) != 0)) ++mantissa;
+  return std::bit_cast<double>((uint64_t{shift} << kMantissaBits) + mantissa);
+}
+
+ZERO_HOST_DEVICE inline bool ExactSum::half_or_more_below(std::size_t shift,
+                                                          bool tie_rounds_up) const {
+  const std::size_t limb = (shift - 1) / 32;
+  const uint64_t half = 1ull << ((shift - 1) % 32);
+  if ((limbs_[limb] & half) == 0) return false;
+  if (tie_rounds_up || (limbs_[limb] & (half - 1)) != 0) return true;
+  for (std::size_t i = 0; i < limb; ++i) {
+    if (limbs_[i] != 0) return true;
+  }
+  return false;
+}
 
 }  // namespace zero

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of optimizers that scale the gradient itself: SGD, RMSprop, Adagrad, Adadelta, Rprop,
 // LARS.
+#include "kernels/gradient_scalars.h"
 #include "kernels/rows.h"
-#include "kernels/rules.h"
 
 namespace zero {
 namespace {
@@ -12,10 +12,6 @@ using namespace rows;
 constexpr Setting kMomentum = {"momentum", 0, Setting::positive_or_zero};
 
 // ---- SGD
-
-struct SgdSettings {
-  enum { lr, momentum, dampening, weight_decay, nesterov, maximize };
-};
 
 constexpr Setting kSgdSettings[] = {rate(1e-3),
                                     kMomentum,
@@ -30,27 +26,7 @@ uint32_t sgd_slots_used(std::span<const double> settings) {
   return settings[SgdSettings::momentum] != 0 ? 0b1 : 0b0;
 }
 
-Scalars prepare_sgd(const StepContext& context) {
-  using rules::Sgd;
-  const std::span<const double> setting = context.settings;
-  Scalars scalars;
-  scalars.factor = signed_factor(context, setting[SgdSettings::maximize] != 0);
-  scalars.value[Sgd::lr] = setting[SgdSettings::lr];
-  scalars.value[Sgd::momentum] = setting[SgdSettings::momentum];
-  scalars.value[Sgd::one_minus_dampening] = 1 - setting[SgdSettings::dampening];
-  scalars.value[Sgd::weight_decay] = setting[SgdSettings::weight_decay];
-  scalars.flag[Sgd::decays] = setting[SgdSettings::weight_decay] != 0;
-  scalars.flag[Sgd::has_momentum] = setting[SgdSettings::momentum] != 0;
-  scalars.flag[Sgd::first] = (context.live_slots & (1u << Sgd::momentum_buffer)) == 0;
-  scalars.flag[Sgd::nesterov] = setting[SgdSettings::nesterov] != 0;
-  return scalars;
-}
-
 // ---- RMSprop
-
-struct RmspropSettings {
-  enum { lr, alpha, eps, weight_decay, momentum, centered, maximize };
-};
 
 constexpr Setting kRmspropSettings[] = {
     rate(1e-2), {"alpha", 0.99, Setting::closed_unit_interval}, epsilon(1e-8), decay(0),
@@ -63,28 +39,7 @@ uint32_t rmsprop_slots_used(std::span<const double> settings) {
          (settings[RmspropSettings::centered] != 0 ? 0b100u : 0u);
 }
 
-Scalars prepare_rmsprop(const StepContext& context) {
-  using rules::Rmsprop;
-  const std::span<const double> setting = context.settings;
-  Scalars scalars;
-  scalars.factor = signed_factor(context, setting[RmspropSettings::maximize] != 0);
-  scalars.value[Rmsprop::lr] = setting[RmspropSettings::lr];
-  scalars.value[Rmsprop::alpha] = setting[RmspropSettings::alpha];
-  scalars.value[Rmsprop::one_minus_alpha] = 1 - setting[RmspropSettings::alpha];
-  scalars.value[Rmsprop::eps] = setting[RmspropSettings::eps];
-  scalars.value[Rmsprop::weight_decay] = setting[RmspropSettings::weight_decay];
-  scalars.value[Rmsprop::momentum] = setting[RmspropSettings::momentum];
-  scalars.flag[Rmsprop::decays] = setting[RmspropSettings::weight_decay] != 0;
-  scalars.flag[Rmsprop::has_momentum] = setting[RmspropSettings::momentum] != 0;
-  scalars.flag[Rmsprop::centered] = setting[RmspropSettings::centered] != 0;
-  return scalars;
-}
-
 // ---- Adagrad
-
-struct AdagradSettings {
-  enum { lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize };
-};
 
 constexpr Setting kAdagradSettings[] = {
     rate(1e-2),     {"lr_decay", 0, Setting::positive_or_zero},
@@ -93,52 +48,14 @@ constexpr Setting kAdagradSettings[] = {
 
 constexpr const char* kAdagradSlots[] = {"sum"};
 
-Scalars prepare_adagrad(const StepContext& context) {
-  using rules::Adagrad;
-  const std::span<const double> setting = context.settings;
-  const double slower =
-      1 + static_cast<double>(context.step - 1) * setting[AdagradSettings::lr_decay];
-  Scalars scalars;
-  scalars.factor = signed_factor(context, setting[AdagradSettings::maximize] != 0);
-  scalars.value[Adagrad::step_size] = setting[AdagradSettings::lr] / slower;
-  scalars.value[Adagrad::eps] = setting[AdagradSettings::eps];
-  scalars.value[Adagrad::weight_decay] = setting[AdagradSettings::weight_decay];
-  scalars.value[Adagrad::initial] = setting[AdagradSettings::initial_accumulator_value];
-  scalars.flag[Adagrad::decays] = setting[AdagradSettings::weight_decay] != 0;
-  scalars.flag[Adagrad::first] = (context.live_slots & (1u << Adagrad::sum)) == 0;
-  return scalars;
-}
-
 // ---- Adadelta
-
-struct AdadeltaSettings {
-  enum { lr, rho, eps, weight_decay, maximize };
-};
 
 constexpr Setting kAdadeltaSettings[] = {
     rate(1), {"rho", 0.9, Setting::closed_unit_interval}, epsilon(1e-6), decay(0), kMaximize};
 
 constexpr const char* kAdadeltaSlots[] = {"square_avg", "acc_delta"};
 
-Scalars prepare_adadelta(const StepContext& context) {
-  using rules::Adadelta;
-  const std::span<const double> setting = context.settings;
-  Scalars scalars;
-  scalars.factor = signed_factor(context, setting[AdadeltaSettings::maximize] != 0);
-  scalars.value[Adadelta::lr] = setting[AdadeltaSettings::lr];
-  scalars.value[Adadelta::rho] = setting[AdadeltaSettings::rho];
-  scalars.value[Adadelta::one_minus_rho] = 1 - setting[AdadeltaSettings::rho];
-  scalars.value[Adadelta::eps] = setting[AdadeltaSettings::eps];
-  scalars.value[Adadelta::weight_decay] = setting[AdadeltaSettings::weight_decay];
-  scalars.flag[Adadelta::decays] = setting[AdadeltaSettings::weight_decay] != 0;
-  return scalars;
-}
-
 // ---- Rprop
-
-struct RpropSettings {
-  enum { lr, eta_minus, eta_plus, step_size_min, step_size_max, maximize };
-};
 
 constexpr Setting kRpropSettings[] = {rate(1e-2),
                                       {"eta_minus", 0.5, Setting::open_unit_interval},
@@ -149,25 +66,7 @@ constexpr Setting kRpropSettings[] = {rate(1e-2),
 
 constexpr const char* kRpropSlots[] = {"prev", "step_size"};
 
-Scalars prepare_rprop(const StepContext& context) {
-  using rules::Rprop;
-  const std::span<const double> setting = context.settings;
-  Scalars scalars;
-  scalars.factor = signed_factor(context, setting[RpropSettings::maximize] != 0);
-  scalars.value[Rprop::eta_minus] = setting[RpropSettings::eta_minus];
-  scalars.value[Rprop::eta_plus] = setting[RpropSettings::eta_plus];
-  scalars.value[Rprop::step_size_min] = setting[RpropSettings::step_size_min];
-  scalars.value[Rprop::step_size_max] = setting[RpropSettings::step_size_max];
-  scalars.value[Rprop::initial] = setting[RpropSettings::lr];
-  scalars.flag[Rprop::first] = (context.live_slots & (1u << Rprop::step_size)) == 0;
-  return scalars;
-}
-
 // ---- LARS
-
-struct LarsSettings {
-  enum { lr, momentum, weight_decay, nesterov, trust_coefficient, eps, always_adapt, maximize };
-};
 
 constexpr Setting kLarsSettings[] = {rate(1),
                                      kMomentum,
@@ -180,22 +79,6 @@ constexpr Setting kLarsSettings[] = {rate(1),
 
 uint32_t lars_slots_used(std::span<const double> settings) {
   return settings[LarsSettings::momentum] != 0 ? 0b1 : 0b0;
-}
-
-Scalars prepare_lars(const StepContext& context) {
-  using rules::Lars;
-  const std::span<const double> setting = context.settings;
-  Scalars scalars;
-  scalars.factor = signed_factor(context, setting[LarsSettings::maximize] != 0);
-  scalars.value[Lars::lr] = setting[LarsSettings::lr];
-  scalars.value[Lars::momentum] = setting[LarsSettings::momentum];
-  scalars.value[Lars::weight_decay] = setting[LarsSettings::weight_decay];
-  scalars.value[Lars::trust] = 1;
-  scalars.flag[Lars::decays] = setting[LarsSettings::weight_decay] != 0;
-  scalars.flag[Lars::has_momentum] = setting[LarsSettings::momentum] != 0;
-  scalars.flag[Lars::first] = (context.live_slots & (1u << Lars::momentum_buffer)) == 0;
-  scalars.flag[Lars::nesterov] = setting[LarsSettings::nesterov] != 0;
-  return scalars;
 }
 
 double lars_ratio(std::span<const double> setting, double param, double gradient) {

@@ -1,53 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of 16 bits to fp32 and back, in integer arithmetic: hardware's own conversions flush
-// denormals or are missing. Included by each instruction set's file behind loops.h, and in the same
-// way.
-
-// ---- One element to 16 bits
-
-struct Bf16 {
-  uint16_t bits;
-};
-struct F16 {
-  uint16_t bits;
-};
-
-inline constexpr int32_t kMagnitude = 0x7FFFFFFF;
-inline constexpr int32_t kInfinityBits = 0x7F800000;
-inline constexpr int32_t kQuietNan = 0x7FC00000;
-
-static inline __attribute__((always_inline)) int32_t bits_of(float value) {
-  int32_t bits;
-  __builtin_memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-static inline __attribute__((always_inline)) float float_of(int32_t bits) {
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-// Every NaN becomes the same one: those that arithmetic makes differ between instruction sets.
-static inline __attribute__((always_inline)) void narrow(Bf16& to, float from) {
-  const int32_t bits = bits_of(from);
-  const uint32_t word = static_cast<uint32_t>(bits);
-  const uint32_t rounded = (word + 0x7FFF + (word >> 16 & 1)) >> 16;
-  to.bits = static_cast<uint16_t>((bits & kMagnitude) > kInfinityBits ? kQuietNan >> 16 : rounded);
-}
-
-// Adding 0.5, whose last place is 2^-24, rounds to fp16's denormals. Up to half of the least one
-// that gives zero, and what is denormal in fp32 need not reach the addition.
-static inline __attribute__((always_inline)) void narrow(F16& to, float from) {
-  const int32_t bits = bits_of(from);
-  const int32_t magnitude = bits & kMagnitude;
-  const int32_t moved = ((magnitude + 0x0FFF + (magnitude >> 13 & 1)) >> 13) - (112 << 10);
-  const int32_t normal = moved < 0x7C00 ? moved : 0x7C00;
-  const float reached = float_of(magnitude > (102 << 23) ? magnitude : 0);
-  const int32_t denormal = bits_of(reached + 0.5f) - bits_of(0.5f);
-  const int32_t number = (magnitude < (113 << 23) ? denormal : normal) | (bits >> 16 & 0x8000);
-  to.bits = static_cast<uint16_t>(magnitude > kInfinityBits ? 0x7E00 : number);
-}
+// Arrays and lines of numbers of 16 bits to fp32 and back: narrow_element.h by vectors. Included by
+// each instruction set's file behind loops.h, and in the same way.
 
 // ---- A vector from fewer bytes: n elements
 
@@ -209,14 +162,7 @@ static void round_through(float* to, const float* from, size_t count) {
   }
 }
 
-// ---- A bf16 parameter with the 16 bits that its fp32 master has beyond it. The parameter is the
-// master rounded half away from zero, so it lies one above the master's upper half where the lower
-// half, read as a signed number, is negative. Under ties to even that half would not tell.
-
-static inline __attribute__((always_inline)) float joined(uint16_t param, uint16_t remainder) {
-  const uint32_t upper = uint32_t{param} << 16;
-  return float_of(static_cast<int32_t>(upper + static_cast<uint32_t>(int16_t(remainder))));
-}
+// ---- bf16 parameters with remainders
 
 static void join_remainder(float* __restrict master, const uint16_t* __restrict param,
                            const uint16_t* __restrict remainder, size_t count) {
@@ -228,15 +174,6 @@ static void join_remainder(float* __restrict master, const uint16_t* __restrict 
     for (size_t k = 0; k < kBatch; ++k) master[i + k] = joined(param[i + k], remainder[i + k]);
   }
   for (; i < count; ++i) master[i] = joined(param[i], remainder[i]);
-}
-
-// The carry out of a NaN would make it a number.
-static inline __attribute__((always_inline)) void split(uint16_t& param, uint16_t& remainder,
-                                                        float master) {
-  const int32_t any = bits_of(master);
-  const int32_t bits = (any & kMagnitude) > kInfinityBits ? kQuietNan : any;
-  param = static_cast<uint16_t>((static_cast<uint32_t>(bits) + 0x8000) >> 16);
-  remainder = static_cast<uint16_t>(bits);
 }
 
 static void split_remainder(uint16_t* __restrict param, uint16_t* __restrict remainder,

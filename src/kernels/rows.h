@@ -36,7 +36,7 @@ inline bool adapts(double weight_decay, double always_adapt) {
   return weight_decay != 0 || always_adapt != 0;
 }
 
-inline double signed_factor(const StepContext& context, bool maximize) {
+ZERO_HOST_DEVICE inline double signed_factor(const StepContext& context, bool maximize) {
   return maximize ? -context.factor : context.factor;
 }
 

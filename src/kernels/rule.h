@@ -6,6 +6,8 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/host_device.h"
+
 namespace zero {
 
 inline constexpr int kMaxSlots = 3;
@@ -42,7 +44,7 @@ struct Scalars {
 /// The numbers of Scalars in the type of a run's arithmetic: this is where they are rounded, once.
 template <class Real>
 struct RoundedScalars {
-  __attribute__((always_inline)) explicit RoundedScalars(const Scalars& scalars)
+  ZERO_ELEMENT explicit RoundedScalars(const Scalars& scalars)
       : factor(static_cast<Real>(scalars.factor)) {
     for (int i = 0; i < kScalars; ++i) value[i] = static_cast<Real>(scalars.value[i]);
   }

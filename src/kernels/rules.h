@@ -5,11 +5,8 @@
 
 #include <math.h>
 
+#include "kernels/host_device.h"
 #include "kernels/rule.h"
-
-#ifndef ZERO_HOST_DEVICE
-#define ZERO_HOST_DEVICE __attribute__((always_inline))
-#endif
 
 namespace zero::rules {
 
@@ -131,22 +128,22 @@ struct Lars {
 };
 
 /// IEEE's own, one instruction each: exact to the bit.
-ZERO_HOST_DEVICE inline float root(float a) { return sqrtf(a); }
-ZERO_HOST_DEVICE inline double root(double a) { return sqrt(a); }
-ZERO_HOST_DEVICE inline float magnitude(float a) { return fabsf(a); }
-ZERO_HOST_DEVICE inline double magnitude(double a) { return fabs(a); }
+ZERO_ELEMENT float root(float a) { return sqrtf(a); }
+ZERO_ELEMENT double root(double a) { return sqrt(a); }
+ZERO_ELEMENT float magnitude(float a) { return fabsf(a); }
+ZERO_ELEMENT double magnitude(double a) { return fabs(a); }
 
 /// The larger one; NaN if either is.
 template <class Real>
-ZERO_HOST_DEVICE inline Real maximum(Real a, Real b) {
+ZERO_ELEMENT Real maximum(Real a, Real b) {
   const Real larger = a > b ? a : b;
   return a != a ? a : larger;
 }
 
 /// Both moments and the step along them; AdamW and Adam share it.
 template <class Real>
-ZERO_HOST_DEVICE inline Real adam_step(Real param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
-                                       Real* max_exp_avg_sq, const Real* value) {
+ZERO_ELEMENT Real adam_step(Real param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                            Real* max_exp_avg_sq, const Real* value) {
   exp_avg = exp_avg * value[Adam::beta1] + gradient * value[Adam::one_minus_beta1];
   exp_avg_sq =
       exp_avg_sq * value[Adam::beta2] + (gradient * value[Adam::one_minus_beta2]) * gradient;
@@ -159,24 +156,24 @@ ZERO_HOST_DEVICE inline Real adam_step(Real param, Real gradient, Real& exp_avg,
 /// Decoupled decay: the parameter shrinks, the gradient does not know. `max_exp_avg_sq` is null
 /// without amsgrad.
 template <class Real>
-ZERO_HOST_DEVICE inline void adamw(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
-                                   Real* max_exp_avg_sq, const Real* value) {
+ZERO_ELEMENT void adamw(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                        Real* max_exp_avg_sq, const Real* value) {
   param =
       adam_step(param * value[Adam::decay], gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, value);
 }
 
 /// Decay as part of the gradient; without any, the parameter must not reach it (0 * inf).
 template <class Real>
-ZERO_HOST_DEVICE inline void adam(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
-                                  Real* max_exp_avg_sq, const Real* value, bool decays) {
+ZERO_ELEMENT void adam(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                       Real* max_exp_avg_sq, const Real* value, bool decays) {
   if (decays) gradient = gradient + param * value[Adam::decay];
   param = adam_step(param, gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, value);
 }
 
 /// `buffer` is null without momentum. The first gradient becomes the buffer as it is, undampened.
 template <class Real>
-ZERO_HOST_DEVICE inline void sgd(Real& param, Real gradient, Real* buffer, const Real* value,
-                                 bool decays, bool first, bool nesterov) {
+ZERO_ELEMENT void sgd(Real& param, Real gradient, Real* buffer, const Real* value, bool decays,
+                      bool first, bool nesterov) {
   if (decays) gradient = gradient + param * value[Sgd::weight_decay];
   if (buffer != nullptr) {
     *buffer = first ? gradient
@@ -188,8 +185,8 @@ ZERO_HOST_DEVICE inline void sgd(Real& param, Real gradient, Real* buffer, const
 
 /// `buffer` is null without momentum, `grad_avg` unless centered.
 template <class Real>
-ZERO_HOST_DEVICE inline void rmsprop(Real& param, Real gradient, Real& square_avg, Real* buffer,
-                                     Real* grad_avg, const Real* value, bool decays) {
+ZERO_ELEMENT void rmsprop(Real& param, Real gradient, Real& square_avg, Real* buffer,
+                          Real* grad_avg, const Real* value, bool decays) {
   if (decays) gradient = gradient + param * value[Rmsprop::weight_decay];
   square_avg =
       square_avg * value[Rmsprop::alpha] + (gradient * value[Rmsprop::one_minus_alpha]) * gradient;
@@ -208,8 +205,8 @@ ZERO_HOST_DEVICE inline void rmsprop(Real& param, Real gradient, Real& square_av
 }
 
 template <class Real>
-ZERO_HOST_DEVICE inline void adagrad(Real& param, Real gradient, Real& sum, const Real* value,
-                                     bool decays, bool first) {
+ZERO_ELEMENT void adagrad(Real& param, Real gradient, Real& sum, const Real* value, bool decays,
+                          bool first) {
   if (decays) gradient = gradient + param * value[Adagrad::weight_decay];
   sum = (first ? value[Adagrad::initial] : sum) + gradient * gradient;
   param = param - (gradient * value[Adagrad::step_size]) / (root(sum) + value[Adagrad::eps]);
@@ -217,7 +214,7 @@ ZERO_HOST_DEVICE inline void adagrad(Real& param, Real gradient, Real& sum, cons
 
 /// The sign of a mixture steps; a NaN has no sign and stays one. Decay is decoupled.
 template <class Real>
-ZERO_HOST_DEVICE inline void lion(Real& param, Real gradient, Real& exp_avg, const Real* value) {
+ZERO_ELEMENT void lion(Real& param, Real gradient, Real& exp_avg, const Real* value) {
   const Real mix = exp_avg * value[Lion::beta1] + gradient * value[Lion::one_minus_beta1];
   const Real sign = mix > 0 ? Real{1} : mix < 0 ? -Real{1} : mix;
   param = param * value[Lion::decay] - sign * value[Lion::lr];
@@ -225,8 +222,8 @@ ZERO_HOST_DEVICE inline void lion(Real& param, Real gradient, Real& exp_avg, con
 }
 
 template <class Real>
-ZERO_HOST_DEVICE inline void adamax(Real& param, Real gradient, Real& exp_avg, Real& exp_inf,
-                                    const Real* value, bool decays) {
+ZERO_ELEMENT void adamax(Real& param, Real gradient, Real& exp_avg, Real& exp_inf,
+                         const Real* value, bool decays) {
   if (decays) gradient = gradient + param * value[Adamax::weight_decay];
   exp_avg = exp_avg * value[Adamax::beta1] + gradient * value[Adamax::one_minus_beta1];
   exp_inf = maximum(exp_inf * value[Adamax::beta2], magnitude(gradient) + value[Adamax::eps]);
@@ -234,8 +231,8 @@ ZERO_HOST_DEVICE inline void adamax(Real& param, Real gradient, Real& exp_avg, R
 }
 
 template <class Real>
-ZERO_HOST_DEVICE inline void adadelta(Real& param, Real gradient, Real& square_avg, Real& acc_delta,
-                                      const Real* value, bool decays) {
+ZERO_ELEMENT void adadelta(Real& param, Real gradient, Real& square_avg, Real& acc_delta,
+                           const Real* value, bool decays) {
   if (decays) gradient = gradient + param * value[Adadelta::weight_decay];
   const Real eps = value[Adadelta::eps];
   square_avg =
@@ -247,8 +244,8 @@ ZERO_HOST_DEVICE inline void adadelta(Real& param, Real gradient, Real& square_a
 
 /// While the variance of the second moment is unknown (not `rectified`) it is left out.
 template <class Real>
-ZERO_HOST_DEVICE inline void radam(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
-                                   const Real* value, bool decays, bool rectified) {
+ZERO_ELEMENT void radam(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                        const Real* value, bool decays, bool rectified) {
   const Real old = decays ? param : param * value[Radam::decay];
   if (decays) gradient = gradient + param * value[Radam::decay];
   exp_avg = exp_avg * value[Radam::beta1] + gradient * value[Radam::one_minus_beta1];
@@ -259,8 +256,8 @@ ZERO_HOST_DEVICE inline void radam(Real& param, Real gradient, Real& exp_avg, Re
 }
 
 template <class Real>
-ZERO_HOST_DEVICE inline void nadam(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
-                                   const Real* value, bool decays) {
+ZERO_ELEMENT void nadam(Real& param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                        const Real* value, bool decays) {
   const Real old = decays ? param : param * value[Nadam::decay];
   if (decays) gradient = gradient + param * value[Nadam::decay];
   exp_avg = exp_avg * value[Nadam::beta1] + gradient * value[Nadam::one_minus_beta1];
@@ -274,8 +271,8 @@ ZERO_HOST_DEVICE inline void nadam(Real& param, Real gradient, Real& exp_avg, Re
 /// Where the gradient changes its sign, the step shrinks and is not made. As in torch, a NaN has
 /// sign 0: it moves nothing.
 template <class Real>
-ZERO_HOST_DEVICE inline void rprop(Real& param, Real gradient, Real& prev, Real& step_size,
-                                   const Real* value, bool first) {
+ZERO_ELEMENT void rprop(Real& param, Real gradient, Real& prev, Real& step_size, const Real* value,
+                        bool first) {
   const Real same = first ? Real{0} : gradient * prev;
   const Real eta = same > 0 ? value[Rprop::eta_plus] : same < 0 ? value[Rprop::eta_minus] : Real{1};
   const Real wanted = (first ? value[Rprop::initial] : step_size) * eta;
@@ -289,8 +286,8 @@ ZERO_HOST_DEVICE inline void rprop(Real& param, Real gradient, Real& prev, Real&
 /// Both moments, and the direction whose norm the step depends on: Adam's step and decoupled decay,
 /// of length 1.
 template <class Real>
-ZERO_HOST_DEVICE inline Real lamb_direction(Real param, Real gradient, Real& exp_avg,
-                                            Real& exp_avg_sq, const Real* value, bool decays) {
+ZERO_ELEMENT Real lamb_direction(Real param, Real gradient, Real& exp_avg, Real& exp_avg_sq,
+                                 const Real* value, bool decays) {
   exp_avg = exp_avg * value[Lamb::beta1] + gradient * value[Lamb::one_minus_beta1];
   exp_avg_sq =
       exp_avg_sq * value[Lamb::beta2] + (gradient * value[Lamb::one_minus_beta2]) * gradient;
@@ -301,14 +298,14 @@ ZERO_HOST_DEVICE inline Real lamb_direction(Real param, Real gradient, Real& exp
 
 /// The step along that direction.
 template <class Real>
-ZERO_HOST_DEVICE inline Real lamb_step(Real param, Real direction, const Real* value) {
+ZERO_ELEMENT Real lamb_step(Real param, Real direction, const Real* value) {
   return param - direction * value[Lamb::rate];
 }
 
 /// SGD with the ratio in what enters the buffer, which is null without momentum.
 template <class Real>
-ZERO_HOST_DEVICE inline void lars(Real& param, Real gradient, Real* buffer, const Real* value,
-                                  bool decays, bool first, bool nesterov) {
+ZERO_ELEMENT void lars(Real& param, Real gradient, Real* buffer, const Real* value, bool decays,
+                       bool first, bool nesterov) {
   if (decays) gradient = gradient + param * value[Lars::weight_decay];
   gradient = gradient * value[Lars::trust];
   if (buffer != nullptr) {

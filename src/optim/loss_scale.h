@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/loss_scaling.h"
+
 namespace zero {
 
 struct LossScaleOptions {
@@ -20,25 +22,11 @@ struct LossScale {
   double scale = 1;
   int64_t good_steps = 0;  // since the scale last changed
 
-  /// Its inverse, times 1/world and a clip factor, is an fp32 number.
-  static bool allowed(double scale) { return scale >= 0x1p-100 && scale <= 0x1p100; }
+  static bool allowed(double scale) { return loss_scale_allowed(scale); }
 
-  /// torch.amp.GradScaler.update: back off after a step with a value that was not finite, grow
-  /// after so many steps without.
   void update(const LossScaleOptions& options, bool nonfinite) {
-    if (nonfinite) {
-      multiply(options.backoff_factor);
-    } else if (++good_steps == options.growth_interval) {
-      multiply(options.growth_factor);
-    }
-  }
-
- private:
-  /// By `factor`, unless no gradient could be divided by what comes out.
-  void multiply(double factor) {
-    const double next = scale * factor;
-    if (allowed(next)) scale = next;
-    good_steps = 0;
+    follow_loss_scale(scale, good_steps, nonfinite,
+                      {options.growth_factor, options.backoff_factor, options.growth_interval});
   }
 };
 

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions that nvcc compiles for devices too. Only headers have them.
+#pragma once
+
+#ifdef __CUDACC__
+#define ZERO_HOST_DEVICE __host__ __device__
+#else
+#define ZERO_HOST_DEVICE
+#endif
+
+/// What works on one element becomes part of its loop, and so of that loop's instruction set.
+#define ZERO_ELEMENT ZERO_HOST_DEVICE inline __attribute__((always_inline))

@@ -32,7 +32,8 @@ struct Format {
   DType grad = DType::f32;      // of every source
   DType sum = DType::f32;       // f32, or f64 for parameters of f64
   DType rounded = DType::none;  // what each source is rounded to before it is added
-  float divisor = 1;            // and divided by before that; their sum is multiplied with it
+  float divisor = 1;            // and divided by before that (not rounded: they were divided
+                                // already); their sum is multiplied with it
   DType share = DType::none;    // what values of f32 parameters are rounded to
   Kept kept = Kept::param;
 };

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups of elements on their way between memory and the registers of one thread of a launch. They
+// are read as bits first and become numbers later, so that a thread can ask for all it needs before
+// it waits for any of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "base/dtype.h"
+#include "kernels/launches.h"
+#include "kernels/narrow_element.h"
+
+namespace zero::launch {
+
+/// Elements that a thread works on at a time.
+template <class Real>
+inline constexpr int kGroup = 32 / static_cast<int>(sizeof(Real));
+
+/// Elements first, first + stride, ... of every array. `whole`: they are kGroup neighbours, on
+/// addresses divisible by 16 (8 where all of them take no more).
+struct Group {
+  int64_t first;
+  int64_t stride;
+  int32_t count;
+  bool whole;
+};
+
+/// Call work(group) for the groups of a tile that are one thread's: neighbours if arrays are
+/// `aligned`, or else such that threads beside each other have neighbours.
+template <class Real, class Work>
+ZERO_ELEMENT void for_each_group(uint32_t tile, int64_t count, bool aligned, uint32_t thread,
+                                 uint32_t threads, const Work& work) {
+  constexpr int64_t n = kGroup<Real>;
+  const int64_t begin = tile * kTileElements;
+  const int64_t end = count - begin < kTileElements ? count : begin + kTileElements;
+  const int64_t stride = aligned ? 1 : threads;
+  for (int64_t i = begin + (aligned ? n : 1) * thread; i < end; i += n * threads) {
+    const int64_t there = (end - i + stride - 1) / stride;
+    work(Group{i, stride, static_cast<int32_t>(there < n ? there : n), aligned && there >= n});
+  }
+}
+
+/// How memory is used: `once` a step, so that caches need not keep it, or soon again.
+enum class Use { once, soon };
+
+/// A group's bits: element j begins at byte j * size.
+struct alignas(16) Bits {
+  uint32_t words[8];
+};
+
+struct alignas(16) Quad {
+  uint32_t words[4];
+};
+
+template <class Word, Use use>
+ZERO_ELEMENT Word load_word(const std::byte* from) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Word) == sizeof(Quad)) {
+    const auto* const place = reinterpret_cast<const uint4*>(from);
+    const uint4 quad = use == Use::once ? __ldcs(place) : *place;
+    return {{quad.x, quad.y, quad.z, quad.w}};
+  } else {
+    const auto* const place = reinterpret_cast<const Word*>(from);
+    return use == Use::once ? __ldcs(place) : *place;
+  }
+#else
+  Word word;
+  __builtin_memcpy(&word, from, sizeof word);
+  return word;
+#endif
+}
+
+template <class Word, Use use>
+ZERO_ELEMENT void store_word(std::byte* to, Word word) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Word) == sizeof(Quad)) {
+    const uint4 quad = {word.words[0], word.words[1], word.words[2], word.words[3]};
+    auto* const place = reinterpret_cast<uint4*>(to);
+    if constexpr (use == Use::once) {
+      __stcs(place, quad);
+    } else {
+      *place = quad;
+    }
+  } else {
+    auto* const place = reinterpret_cast<Word*>(to);
+    if constexpr (use == Use::once) {
+      __stcs(place, word);
+    } else {
+      *place = word;
+    }
+  }
+#else
+  __builtin_memcpy(to, &word, sizeof word);
+#endif
+}
+
+// ---- Words of bits: with constant places these are moves between registers.
+
+template <class Word>
+ZERO_ELEMENT Word word_at(const Bits& bits, int place) {
+  if constexpr (sizeof(Word) == 2) {
+    return static_cast<Word>(bits.words[place / 2] >> (place % 2 * 16));
+  } else if constexpr (sizeof(Word) == 4) {
+    return bits.words[place];
+  } else if constexpr (sizeof(Word) == 8) {
+    return bits.words[2 * place] | Word{bits.words[2 * place + 1]} << 32;
+  } else {
+    const uint32_t* const words = bits.words + 4 * place;
+    return {{words[0], words[1], words[2], words[3]}};
+  }
+}
+
+template <class Word>
+ZERO_ELEMENT void set_word(Bits& bits, int place, Word word) {
+  if constexpr (sizeof(Word) == 2) {
+    const int shift = place % 2 * 16;
+    const uint32_t other = bits.words[place / 2] & ~(0xFFFFu << shift);
+    bits.words[place / 2] = other | static_cast<uint32_t>(word) << shift;
+  } else if constexpr (sizeof(Word) == 4) {
+    bits.words[place] = word;
+  } else if constexpr (sizeof(Word) == 8) {
+    bits.words[2 * place] = static_cast<uint32_t>(word);
+    bits.words[2 * place + 1] = static_cast<uint32_t>(word >> 32);
+  } else {
+    for (int i = 0; i < 4; i++) bits.words[4 * place + i] = word.words[i];
+  }
+}
+
+// ---- Groups of n elements of the size of Word
+
+template <int n, class Word, Use use>
+ZERO_ELEMENT void load_words(Bits& bits, const std::byte* from, const Group& group) {
+  constexpr int bytes = n * static_cast<int>(sizeof(Word));
+  static_assert(bytes <= static_cast<int>(sizeof(Bits)));
+  const std::byte* const first = from + group.first * static_cast<int64_t>(sizeof(Word));
+  if (group.whole) {
+    using Wide = std::conditional_t<bytes % 16 == 0, Quad, uint64_t>;
+    for (int i = 0; i < bytes / static_cast<int>(sizeof(Wide)); i++)
+      set_word(bits, i, load_word<Wide, use>(first + i * sizeof(Wide)));
+    return;
+  }
+  const int64_t step = group.stride * static_cast<int64_t>(sizeof(Word));
+  for (int j = 0; j < n; j++) {
+    if (j < group.count) set_word(bits, j, load_word<Word, use>(first + j * step));
+  }
+}
+
+template <int n, class Word, Use use>
+ZERO_ELEMENT void store_words(std::byte* to, const Bits& bits, const Group& group) {
+  constexpr int bytes = n * static_cast<int>(sizeof(Word));
+  std::byte* const first = to + group.first * static_cast<int64_t>(sizeof(Word));
+  if (group.whole) {
+    using Wide = std::conditional_t<bytes % 16 == 0, Quad, uint64_t>;
+    for (int i = 0; i < bytes / static_cast<int>(sizeof(Wide)); i++)
+      store_word<Wide, use>(first + i * sizeof(Wide), word_at<Wide>(bits, i));
+    return;
+  }
+  const int64_t step = group.stride * static_cast<int64_t>(sizeof(Word));
+  for (int j = 0; j < n; j++) {
+    if (j < group.count) store_word<Word, use>(first + j * step, word_at<Word>(bits, j));
+  }
+}
+
+template <class Real>
+using WordOf = std::conditional_t<sizeof(Real) == sizeof(float), uint32_t, uint64_t>;
+
+template <class Real>
+ZERO_ELEMENT Real real_of(WordOf<Real> word) {
+  Real real;
+  __builtin_memcpy(&real, &word, sizeof real);
+  return real;
+}
+
+template <class Real>
+ZERO_ELEMENT WordOf<Real> word_of(Real real) {
+  WordOf<Real> word;
+  __builtin_memcpy(&word, &real, sizeof word);
+  return word;
+}
+
+// ---- Groups of any floating type
+
+/// A group of `type` for arithmetic in Real. What is wider than Real is rounded here.
+template <class Real, Use use>
+ZERO_ELEMENT void load_group(Bits& bits, const std::byte* from, DType type, const Group& group) {
+  constexpr int n = kGroup<Real>;
+  if (type == DType::f32) {
+    load_words<n, uint32_t, use>(bits, from, group);
+  } else if (type == DType::f64) {
+    if constexpr (sizeof(Real) == sizeof(double)) {
+      load_words<n, uint64_t, use>(bits, from, group);
+    } else {
+      const std::byte* const first = from + group.first * static_cast<int64_t>(sizeof(double));
+      const int64_t step = group.stride * static_cast<int64_t>(sizeof(double));
+      for (int j = 0; j < n; j++) {
+        if (j >= group.count) continue;
+        const double wide = real_of<double>(load_word<uint64_t, use>(first + j * step));
+        bits.words[j] = word_of(static_cast<float>(wide));
+      }
+    }
+  } else {
+    load_words<n, uint16_t, use>(bits, from, group);
+  }
+}
+
+/// The numbers of a group that was loaded so.
+template <class Real>
+ZERO_ELEMENT void read_group(Real* values, const Bits& bits, DType type) {
+  constexpr int n = kGroup<Real>;
+  if (type == DType::bf16) {
+    for (int j = 0; j < n; j++) values[j] = widen(Bf16{word_at<uint16_t>(bits, j)});
+  } else if (type == DType::f16) {
+    for (int j = 0; j < n; j++) values[j] = widen(F16{word_at<uint16_t>(bits, j)});
+  } else if (type == DType::f32 || sizeof(Real) == sizeof(float)) {
+    for (int j = 0; j < n; j++) values[j] = real_of<float>(word_at<uint32_t>(bits, j));
+  } else {
+    for (int j = 0; j < n; j++)
+      values[j] = static_cast<Real>(real_of<double>(word_at<uint64_t>(bits, j)));
+  }
+}
+
+/// What a number becomes in a type of 16 bits and back.
+ZERO_ELEMENT float rounded(float value, DType type) {
+  if (type == DType::bf16) {
+    Bf16 half;
+    narrow(half, value);
+    return widen(half);
+  }
+  F16 half;
+  narrow(half, value);
+  return widen(half);
+}
+
+}  // namespace zero::launch

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one of the eight threads of a piece does in launch::Reduce, and how what they find comes to
+// the record: lanes of the norm as kernels.h has them.
+#pragma once
+
+#include "kernels/launch_sums.h"
+
+namespace zero::launch {
+
+inline constexpr uint32_t kLanes = 8;
+
+/// What a lane, or all lanes of a piece, come to.
+struct Found {
+  double norm = 0;         // terms of sums
+  uint64_t magnitude = 0;  // bits of the largest, in the sum's type: NaN lies above infinity
+  uint32_t nonfinite = 0;
+};
+
+/// Lanes are combined with those 4, 2 and 1 further: ((0+4)+(2+6)) + ((1+5)+(3+7)).
+ZERO_ELEMENT Found combined(const Found& a, const Found& b) {
+  return {a.norm + b.norm, a.magnitude < b.magnitude ? b.magnitude : a.magnitude,
+          a.nonfinite + b.nonfinite};
+}
+
+template <class Real>
+ZERO_ELEMENT void take_norm(Found& found, Real value, Norm norm) {
+  const WordOf<Real> magnitude = magnitude_word(value);
+  found.nonfinite += magnitude >= kInfinityWord<Real>;
+  if (norm == Norm::squares) {
+    const double wide = static_cast<double>(value);
+    found.norm = found.norm + wide * wide;
+  } else if (norm == Norm::abs) {
+    found.norm = found.norm + static_cast<double>(real_of<Real>(magnitude));
+  } else if (norm == Norm::largest) {
+    found.magnitude = found.magnitude < magnitude ? magnitude : found.magnitude;
+  }
+}
+
+/// Elements lane, lane + 8, ... of a piece.
+template <class Real>
+ZERO_HOST_DEVICE inline Found reduce_lane(const Reduce& launch, uint32_t number, uint32_t lane) {
+  constexpr int n = kGroup<Real>;
+  const Piece piece = launch.pieces[number];
+  const Sums& sums = launch.sums[piece.of];
+  const Summing how = summing(launch.format, launch.width, launch.sources, sums.pointers);
+  const bool stores = launch.adds || how.width > 1 || how.sources[0] != sums.out ||
+                      how.from != launch.format.sum || how.rounded != DType::none ||
+                      how.divisor != 1;
+  const int64_t end = piece.first + piece.count;
+  Found found;
+  for (int64_t i = piece.first + lane; i < end; i += n * kLanes) {
+    const int64_t there = (end - i + kLanes - 1) / kLanes;
+    const Group group = {i, kLanes, static_cast<int32_t>(there < n ? there : n), false};
+    Bits source, bits = {};
+    Real sum[n];
+    load_source<Real>(source, how, 0, group);
+    if (launch.adds) load_words<n, WordOf<Real>, Use::soon>(bits, sums.out, group);
+    sum_group(sum, source, how, group);
+    for (int j = 0; j < n; j++) {
+      if (launch.adds) sum[j] = real_of<Real>(word_at<WordOf<Real>>(bits, j)) + sum[j];
+      if (j < group.count) take_norm(found, sum[j], launch.norm);
+      set_word(bits, j, word_of(sum[j]));
+    }
+    if (stores) store_words<n, WordOf<Real>, Use::soon>(sums.out, bits, group);
+  }
+  return found;
+}
+
+// ---- Records, to which many threads add
+
+/// Adds to a word of memory that other threads add to.
+struct AddShared {
+  ZERO_ELEMENT void operator()(uint64_t& word, uint64_t number) const {
+#ifdef __CUDA_ARCH__
+    atomicAdd(reinterpret_cast<unsigned long long*>(&word),
+              static_cast<unsigned long long>(number));
+#else
+    word += number;
+#endif
+  }
+};
+
+/// The larger of two magnitudes: without their sign, doubles order like their bits.
+ZERO_ELEMENT void raise_shared(double& to, double magnitude) {
+#ifdef __CUDA_ARCH__
+  atomicMax(reinterpret_cast<unsigned long long*>(&to),
+            static_cast<unsigned long long>(word_of(magnitude)));
+#else
+  if (word_of(to) < word_of(magnitude)) to = magnitude;
+#endif
+}
+
+/// What all lanes of a piece found.
+template <class Real>
+ZERO_ELEMENT void add_piece(NormSums& record, const Found& found, Norm norm) {
+  if (found.nonfinite != 0) AddShared()(record.nonfinite, found.nonfinite);
+  if (norm == Norm::largest) {
+    const auto largest = real_of<Real>(static_cast<WordOf<Real>>(found.magnitude));
+    const double wide = static_cast<double>(largest);
+    raise_shared(record.max, real_of<double>(magnitude_word(wide)));
+  } else if (norm != Norm::none) {
+    record.sum.add_by(found.norm, AddShared());
+  }
+}
+
+/// Part `part` of kRecordParts of what a block found.
+inline constexpr uint32_t kRecordParts = static_cast<uint32_t>(ExactSum::kWords) + 1;
+ZERO_ELEMENT void add_record(NormSums& record, const NormSums& block, uint32_t part) {
+  if (part < ExactSum::kWords) {
+    record.sum.add_word_by(part, block.sum, AddShared());
+    return;
+  }
+  if (block.nonfinite != 0) AddShared()(record.nonfinite, block.nonfinite);
+  if (word_of(block.max) != 0) raise_shared(record.max, block.max);
+}
+
+}  // namespace zero::launch

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What threads of launch::Decide, ::Prepare and ::Advance do: a step's decisions, without the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/launch_sums.h"
+#include "kernels/loss_scaling.h"
+#include "kernels/scalars.h"
+
+namespace zero::launch {
+
+/// NaN if there is one, whatever its sign.
+ZERO_ELEMENT double larger_norm(double a, double b) {
+  if (a != a || b != b) return real_of<double>(0x7FF8000000000000);
+  return a < b ? b : a;
+}
+
+/// Of all ranks' records.
+ZERO_HOST_DEVICE inline double norm_of_records(const NormSums* records, uint32_t world, Norm norm) {
+  if (norm == Norm::largest) {
+    double largest = 0;
+    for (uint32_t i = 0; i < world; i++) largest = larger_norm(largest, records[i].max);
+    return largest;
+  }
+  ExactSum sum;
+  for (uint32_t i = 0; i < world; i++) sum.add(records[i].sum);
+  return norm == Norm::squares ? rules::root(sum.value()) : sum.value();
+}
+
+ZERO_ELEMENT uint64_t nonfinite_of(const NormSums* records, uint32_t world) {
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < world; i++) total += records[i].nonfinite;
+  return total;
+}
+
+/// One thread.
+ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
+  State& state = *launch.state;
+  const bool measures = launch.records != nullptr && launch.norm != Norm::none;
+  if (!launch.again) {
+    state.factor = launch.unscales ? launch.factor / state.loss_scale : launch.factor;
+    state.clip_factor = 1;
+    state.raw_norm = 0;
+    state.grad_norm = -1;
+    state.nonfinite = 0;
+  }
+  state.skip = 0;
+  state.refused = 0;
+  if (launch.records != nullptr) {
+    state.nonfinite = nonfinite_of(launch.records, launch.world);
+    state.refused = launch.refuses && state.nonfinite > 0;
+    state.skip = !state.refused && launch.skips && state.nonfinite > 0;
+  }
+  if (!measures || state.refused) return;
+  state.raw_norm = norm_of_records(launch.records, launch.world, launch.norm);
+  state.grad_norm = state.raw_norm * state.factor;
+  if (state.skip || launch.max_grad_norm == 0) return;
+  const double factor = launch.max_grad_norm / (state.grad_norm + 1e-6);
+  if (!(factor < 1) || is_nonfinite(state.grad_norm)) return;
+  state.factor *= factor;
+  state.clip_factor *= factor;
+}
+
+/// The thread of one class.
+ZERO_HOST_DEVICE inline void prepare_class(const Prepare& launch, uint32_t cls) {
+  const Progress& progress = launch.progress[launch.params[cls]];
+  const double* const settings = launch.settings + static_cast<size_t>(cls) * kMaxSettings;
+  launch.out[cls] = prepare_scalars(launch.optimizer, {.settings = {settings, kMaxSettings},
+                                                       .step = progress.step + 1,
+                                                       .live_slots = progress.live_slots,
+                                                       .factor = launch.state->factor,
+                                                       .product = progress.product});
+}
+
+ZERO_ELEMENT bool is_made(const State& state) { return state.skip == 0 && state.refused == 0; }
+
+/// The thread of one parameter.
+ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param) {
+  if (!is_made(*launch.state)) return;
+  if (launch.present != nullptr && launch.present[param] == 0) return;
+  const auto group = static_cast<size_t>(launch.groups[param]);
+  Progress& progress = launch.progress[param];
+  progress.step++;
+  progress.product = next_product(
+      launch.optimizer, {.settings = {launch.settings + group * kMaxSettings, kMaxSettings},
+                         .step = progress.step,
+                         .live_slots = progress.live_slots,
+                         .factor = 1,
+                         .product = progress.product});
+  progress.live_slots |= launch.used[group];
+}
+
+/// One thread. It changes nothing of the state that advance_param() looks at.
+ZERO_HOST_DEVICE inline void advance_state(const Advance& launch) {
+  State& state = *launch.state;
+  if (launch.records != nullptr) state.nonfinite = nonfinite_of(launch.records, launch.world);
+  if (state.refused != 0) return;
+  (state.skip != 0 ? state.skipped : state.steps)++;
+  if (launch.growth_interval == 0) return;
+  follow_loss_scale(state.loss_scale, state.good_steps, state.nonfinite > 0,
+                    {launch.growth_factor, launch.backoff_factor, launch.growth_interval});
+}
+
+}  // namespace zero::launch

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one thread of launch::Update does.
+#pragma once
+
+#include "kernels/launch_rules.h"
+#include "kernels/launch_sums.h"
+
+namespace zero::launch {
+
+/// Where the values to update are read, and with which type: behind them, what else they are made
+/// of.
+template <class Real>
+ZERO_ELEMENT void load_values(Bits& values, Bits& remainders, const Format& format, const Run& run,
+                              const Group& group) {
+  if (format.kept == Kept::full) {
+    load_words<kGroup<Real>, uint32_t, Use::once>(values, run.kept, group);
+    return;
+  }
+  load_group<Real, Use::soon>(values, run.param, format.param, group);
+  if (format.kept == Kept::remainder)
+    load_words<kGroup<Real>, uint16_t, Use::once>(remainders, run.kept, group);
+}
+
+template <class Real>
+ZERO_ELEMENT void read_values(Real* values, const Bits& bits, const Bits& remainders,
+                              const Format& format) {
+  if (format.kept == Kept::remainder) {
+    for (int j = 0; j < kGroup<Real>; j++)
+      values[j] = joined(word_at<uint16_t>(bits, j), word_at<uint16_t>(remainders, j));
+  } else {
+    read_group(values, bits, format.kept == Kept::full ? DType::f32 : format.param);
+  }
+}
+
+/// The parameters' bits, of values in fp32 that they do not hold as they are.
+template <int n>
+ZERO_ELEMENT void narrow_values(Bits& params, Bits& remainders, const float* values,
+                                const Format& format) {
+  for (int j = 0; j < n; j++) {
+    if (format.kept == Kept::remainder) {
+      uint16_t param, remainder;
+      split(param, remainder, values[j]);
+      set_word(params, j, param);
+      set_word(remainders, j, remainder);
+    } else if (format.param == DType::bf16) {
+      Bf16 half;
+      narrow(half, values[j]);
+      set_word(params, j, half.bits);
+    } else if (format.param == DType::f16) {
+      F16 half;
+      narrow(half, values[j]);
+      set_word(params, j, half.bits);
+    } else {
+      set_word(params, j, word_of(rounded(values[j], format.share)));
+    }
+  }
+}
+
+/// The parameters to every target, and what is kept beside them.
+template <class Real>
+ZERO_ELEMENT void store_values(const Real* values, const Update& launch, const Run& run,
+                               const Group& group) {
+  constexpr int n = kGroup<Real>;
+  const Format& format = launch.format;
+  Bits params = {};
+  if constexpr (sizeof(Real) == sizeof(float)) {
+    if (format.kept != Kept::param) {
+      Bits kept = {};
+      narrow_values<n>(params, kept, values, format);
+      if (format.kept == Kept::remainder) {
+        store_words<n, uint16_t, Use::once>(run.kept, kept, group);
+      } else if (format.kept == Kept::full) {
+        for (int j = 0; j < n; j++) set_word(kept, j, word_of(values[j]));
+        store_words<n, uint32_t, Use::once>(run.kept, kept, group);
+      }
+    }
+  }
+  if (format.kept == Kept::param) {
+    for (int j = 0; j < n; j++) set_word(params, j, word_of(values[j]));
+  }
+  const auto store = [&](std::byte* to) {
+    if (sizeof(Real) == sizeof(float) && size_of(format.param) == sizeof(uint16_t)) {
+      store_words<n, uint16_t, Use::soon>(to, params, group);
+    } else {
+      store_words<n, WordOf<Real>, Use::soon>(to, params, group);
+    }
+  };
+  store(run.param);
+  std::byte* const* const targets =
+      launch.targets + static_cast<size_t>(run.pointers) * launch.targets_width;
+  for (uint32_t i = 0; i < launch.targets_width && targets[i] != nullptr; i++) store(targets[i]);
+}
+
+template <class Pointer>
+ZERO_ELEMENT uint64_t address(Pointer* pointer) {
+  return reinterpret_cast<uint64_t>(pointer);
+}
+
+/// Whether all arrays of a run begin at addresses divisible by 16; then so do its tiles.
+ZERO_ELEMENT bool is_aligned(const Update& launch, const Run& run, const Summing& how,
+                             unsigned slots) {
+  uint64_t all = address(run.param) | address(run.kept);
+  for (int slot = 0; slot < kMaxSlots; slot++) {
+    if (slots >> slot & 1) all |= address(run.slots[slot]);
+  }
+  for (uint32_t i = 0; i < how.width; i++) all |= address(how.sources[i]);
+  const size_t first = static_cast<size_t>(run.pointers) * launch.targets_width;
+  for (uint32_t i = 0; i < launch.targets_width; i++) all |= address(launch.targets[first + i]);
+  return all % 16 == 0;
+}
+
+/// Returns how many sums are not finite.
+template <int32_t optimizer, class Real>
+ZERO_ELEMENT uint32_t update_group(const Update& launch, const Run& run, const Summing& how,
+                                   const RoundedScalars<Real>& scalars, const bool* flag,
+                                   const Group& group) {
+  using Rule = RuleOf<optimizer>;
+  using Word = WordOf<Real>;
+  constexpr int n = kGroup<Real>;
+  const unsigned used = Rule::used(flag);
+  Bits source, param = {}, remainder = {}, slots[kMaxSlots] = {};
+  load_source<Real>(source, how, 0, group);
+  load_values<Real>(param, remainder, launch.format, run, group);
+  for (int s = 0; s < kMaxSlots; s++) {
+    if ((Rule::slots & used) >> s & 1)
+      load_words<n, Word, Use::once>(slots[s], run.slots[s], group);
+  }
+
+  Real sum[n], values[n];
+  read_values(values, param, remainder, launch.format);
+  sum_group(sum, source, how, group);
+  uint32_t found = 0;
+  for (int j = 0; j < n; j++) {
+    found += j < group.count && is_nonfinite(sum[j]);
+    Real slot[kMaxSlots];
+    for (int s = 0; s < kMaxSlots; s++) slot[s] = real_of<Real>(word_at<Word>(slots[s], j));
+    Rule::update(values[j], sum[j] * scalars.factor, slot, scalars.value, flag);
+    for (int s = 0; s < kMaxSlots; s++) set_word(slots[s], j, word_of(slot[s]));
+  }
+
+  store_values(values, launch, run, group);
+  for (int s = 0; s < kMaxSlots; s++) {
+    if ((Rule::slots & used) >> s & 1)
+      store_words<n, Word, Use::once>(run.slots[s], slots[s], group);
+  }
+  return found;
+}
+
+/// One thread's part of a tile. Returns how many of its sums are not finite.
+template <int32_t optimizer, class Real>
+ZERO_HOST_DEVICE inline uint32_t update_tile(const Update& launch, uint32_t number, uint32_t thread,
+                                             uint32_t threads) {
+  const Tile tile = launch.tiles[number];
+  const Run& run = launch.runs[tile.of];
+  const Scalars& shared = launch.scalars[run.cls];
+  const RoundedScalars<Real> scalars(shared);
+  Summing how = summing(launch.format, launch.width, launch.sources, run.pointers);
+  if (launch.reduced) {
+    how.from = launch.format.sum;
+    how.rounded = DType::none;
+    how.divisor = 1;
+  }
+  const bool aligned = is_aligned(launch, run, how, RuleOf<optimizer>::used(shared.flag));
+  uint32_t found = 0;
+  for_each_group<Real>(tile.number, run.count, aligned, thread, threads, [&](const Group& group) {
+    found += update_group<optimizer>(launch, run, how, scalars, shared.flag, group);
+  });
+  return found;
+}
+
+}  // namespace zero::launch

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/emulated_launches.h"
+
+#include <variant>
+
+#include "kernels/launch_moves.h"
+#include "kernels/launch_update.h"
+
+namespace zero::test {
+namespace {
+
+using namespace launch;
+
+constexpr uint32_t kThreads = 32;  // of a block
+
+/// In the order in which a device's threads exchange what they found.
+Found of_all_lanes(Found (&lanes)[kLanes]) {
+  for (uint32_t further = kLanes / 2; further > 0; further /= 2) {
+    for (uint32_t i = 0; i < further; i++) lanes[i] = combined(lanes[i], lanes[i + further]);
+  }
+  return lanes[0];
+}
+
+template <class Real>
+void reduce(const Reduce& launch) {
+  NormSums block{};
+  for (uint32_t piece = 0; piece < launch.count; piece++) {
+    Found lanes[kLanes];
+    for (uint32_t i = 0; i < kLanes; i++) lanes[i] = reduce_lane<Real>(launch, piece, i);
+    add_piece<Real>(block, of_all_lanes(lanes), launch.norm);
+  }
+  for (uint32_t i = 0; i < kRecordParts; i++) add_record(*launch.record, block, i);
+}
+
+template <int32_t optimizer, class Real>
+void update(const Update& launch) {
+  uint32_t found = 0;
+  for (uint32_t tile = 0; tile < launch.count; tile++) {
+    for (uint32_t thread = 0; thread < kThreads; thread++)
+      found += update_tile<optimizer, Real>(launch, tile, thread, kThreads);
+  }
+  if (found != 0 && launch.nonfinite != nullptr) AddShared()(*launch.nonfinite, found);
+}
+
+template <class Real>
+void clamp(const Clamp& launch) {
+  for (uint32_t piece = 0; piece < launch.count; piece++) {
+    for (uint32_t lane = 0; lane < kLanes; lane++) clamp_lane<Real>(launch, piece, lane);
+  }
+}
+
+struct Emulation {
+  void operator()(const Reduce& launch) const {
+    if (launch.count == 0) return;
+    launch.format.sum == DType::f64 ? reduce<double>(launch) : reduce<float>(launch);
+  }
+  void operator()(const Decide& launch) const { decide(launch); }
+  void operator()(const Prepare& launch) const {
+    for (uint32_t cls = 0; cls < launch.count; cls++) prepare_class(launch, cls);
+  }
+  void operator()(const Update& launch) const {
+    if (launch.count == 0 || !is_made(*launch.state)) return;
+    with_rule(launch.optimizer, [&](auto optimizer) {
+      constexpr int32_t number = decltype(optimizer)::value;
+      launch.format.sum == DType::f64 ? update<number, double>(launch)
+                                      : update<number, float>(launch);
+    });
+  }
+  void operator()(const Advance& launch) const {
+    advance_state(launch);
+    for (uint32_t param = 0; param < launch.count; param++) advance_param(launch, param);
+  }
+  void operator()(const Moves& launch) const {
+    if (launch.unless_skipped != nullptr && !is_made(*launch.unless_skipped)) return;
+    for (uint32_t tile = 0; tile < launch.count; tile++) {
+      for (uint32_t thread = 0; thread < kThreads; thread++)
+        move_tile(launch, tile, thread, kThreads);
+    }
+  }
+  void operator()(const Clamp& launch) const {
+    if (launch.count == 0) return;
+    launch.sum == DType::f64 ? clamp<double>(launch) : clamp<float>(launch);
+  }
+};
+
+}  // namespace
+
+void emulate(const Launch& launch) { std::visit(Emulation(), launch); }
+
+}  // namespace zero::test

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// launch::Moves against conversions of whole arrays by the host.
+#include <string>
+
+#include "kernels/clamp.h"
+#include "launch_cases.h"
+#include "support/emulated_launches.h"
+
+namespace zero {
+namespace {
+
+using test::Elements;
+using test::Kind;
+using test::Random;
+
+constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
+constexpr size_t kCounts[] = {1, 6, 8, 4096, 4099};
+
+/// Through fp32, but for fp64 that stays so.
+void move_on_host(const Elements& from, Elements& to, DType rounded, float divisor) {
+  const KernelTable& kernels = kernel_table(Isa::scalar);
+  const size_t count = from.count();
+  if (from.type() == to.type() && rounded == DType::none && divisor == 1) {
+    std::memcpy(to.data(), from.data(), count * size_of(from.type()));
+    return;
+  }
+  std::vector<float> values(count);
+  const void* const in = from.data();
+  kernels.reduction(DType::f32, from.type(), Norm::none)(values.data(), &in, 1, count);
+  scale(values.data(), values.data(), count, 1 / divisor);
+  if (rounded != DType::none) kernels.round(rounded)(values.data(), values.data(), count);
+  if (size_of(to.type()) == 2) {
+    kernels.narrow(to.type())(to.as<uint16_t>(), values.data(), count);
+  } else {
+    for (size_t i = 0; i < count; i++) to.set(i, static_cast<double>(values[i]));
+  }
+}
+
+struct Pair {
+  Elements from, to;
+};
+
+void move(std::vector<Pair>& pairs, DType rounded, float divisor, const launch::State* state,
+          bool zeros = false) {
+  std::vector<launch::Move> moves;
+  std::vector<size_t> counts;
+  for (Pair& pair : pairs) {
+    counts.push_back(pair.from.count());
+    moves.push_back({zeros ? nullptr : pair.from.data(), pair.to.data(),
+                     static_cast<int64_t>(pair.from.count())});
+  }
+  const std::vector<launch::Tile> tiles = test::tiles_of(counts);
+  test::emulate(launch::Moves{.from = pairs[0].from.type(),
+                              .to = pairs[0].to.type(),
+                              .rounded = rounded,
+                              .divisor = divisor,
+                              .count = static_cast<uint32_t>(tiles.size()),
+                              .tiles = tiles.data(),
+                              .moves = moves.data(),
+                              .unless_skipped = state});
+}
+
+std::vector<Pair> make_pairs(Random& random, DType from, DType to, Kind kind) {
+  std::vector<Pair> pairs;
+  for (const size_t count : kCounts) {
+    const bool aligned = random() % 2 == 0;
+    pairs.push_back({Elements(random, from, count, aligned ? 0 : random() % 9, kind),
+                     Elements(random, to, count, aligned ? 0 : random() % 9, kind)});
+  }
+  return pairs;
+}
+
+TEST(LaunchMoves, convert_as_the_host_does) {
+  Random random(51);
+  for (const DType from : kAll) {
+    for (const DType to : kAll) {
+      for (const DType rounded : {DType::none, DType::bf16, DType::f16}) {
+        for (const Kind kind : test::kKinds) {
+          const float divisor = random() % 2 == 0 ? 1 : 4;
+          SCOPED_TRACE(std::string(dtype_name(from)) + " to " + dtype_name(to) + " by way of " +
+                       dtype_name(rounded) + ", divided by " + std::to_string(divisor));
+          std::vector<Pair> pairs = make_pairs(random, from, to, kind);
+          std::vector<Pair> host = pairs;
+          for (Pair& pair : host) move_on_host(pair.from, pair.to, rounded, divisor);
+          move(pairs, rounded, divisor, nullptr);
+          for (size_t i = 0; i < pairs.size(); i++)
+            ASSERT_TRUE(pairs[i].to.equals(host[i].to)) << "move " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(LaunchMoves, copies_keep_the_bits_of_nans) {
+  const uint32_t from[2] = {0x7F812345, 0xFFC00001};
+  uint32_t to[2] = {};
+  const launch::Tile tile{0, 0};
+  const launch::Move one{reinterpret_cast<const std::byte*>(from), reinterpret_cast<std::byte*>(to),
+                         2};
+  test::emulate(launch::Moves{.count = 1, .tiles = &tile, .moves = &one});
+  EXPECT_EQ(to[0], from[0]);
+  EXPECT_EQ(to[1], from[1]);
+}
+
+TEST(LaunchMoves, from_nowhere_come_zeros) {
+  Random random(52);
+  for (const DType from : kAll) {
+    for (const DType to : kAll) {
+      std::vector<Pair> pairs = make_pairs(random, from, to, Kind::special);
+      std::vector<Pair> host = pairs;
+      for (Pair& pair : host) std::memset(pair.to.data(), 0, pair.to.count() * size_of(to));
+      move(pairs, DType::none, 1, nullptr, true);
+      for (size_t i = 0; i < pairs.size(); i++) EXPECT_TRUE(pairs[i].to.equals(host[i].to));
+    }
+  }
+}
+
+TEST(LaunchMoves, nothing_moves_in_a_step_that_is_not_made) {
+  Random random(53);
+  launch::State state{};
+  std::vector<Pair> pairs = make_pairs(random, DType::f32, DType::bf16, Kind::ordinary);
+  const std::vector<Pair> before = pairs;
+  for (int32_t* const reason : {&state.skip, &state.refused}) {
+    *reason = 1;
+    move(pairs, DType::none, 1, &state);
+    for (size_t i = 0; i < pairs.size(); i++) EXPECT_TRUE(pairs[i].to.equals(before[i].to));
+    *reason = 0;
+  }
+  move(pairs, DType::none, 1, &state);
+  EXPECT_FALSE(pairs[0].to.equals(before[0].to));
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// launch::Reduce and launch::Clamp against the host's own reductions: sums bit for bit, and norms
+// and counts by their values.
+#include <string>
+
+#include "kernels/clamp.h"
+#include "launch_cases.h"
+#include "step/norm.h"
+#include "support/emulated_launches.h"
+
+namespace zero {
+namespace {
+
+using launch::Format;
+using test::Elements;
+using test::Kind;
+using test::Random;
+
+struct Segment {
+  Elements sums;
+  std::vector<Elements> sources;
+  std::vector<bool> present;
+  bool in_place;  // source 0 stands where sums do
+};
+
+constexpr size_t kBlock = 1024;  // elements of a block of the norms' grid
+constexpr size_t kCounts[] = {1, 5, 8, 63, 1024, 1025, 2500};
+
+struct Case {
+  Format format;
+  Norm norm;
+  double p;
+  bool adds;
+  uint32_t width;
+  Kind kind;
+};
+
+std::vector<Segment> make_segments(Random& random, const Case& of) {
+  std::vector<Segment> segments;
+  for (const size_t count : kCounts) {
+    const size_t shift = random() % 3;
+    Segment segment{Elements(random, of.format.sum, count, shift, of.kind), {}, {}, false};
+    for (uint32_t i = 0; i < of.width; i++) {
+      segment.sources.emplace_back(random, of.format.grad, count, random() % 3, of.kind);
+      segment.present.push_back(random() % 4 != 0);
+    }
+    segment.in_place = !of.adds && of.format.grad == of.format.sum && random() % 2 == 0;
+    segments.push_back(std::move(segment));
+  }
+  return segments;
+}
+
+/// Parts of a segment as they are cut by a grid that does not begin where it does.
+std::vector<launch::Piece> pieces_of(const std::vector<Segment>& segments) {
+  std::vector<launch::Piece> pieces;
+  for (size_t i = 0; i < segments.size(); i++) {
+    const size_t count = segments[i].sums.count();
+    size_t end = i % 2 == 0 ? kBlock : 1 + i * 100;
+    for (size_t first = 0; first < count; first = end, end += kBlock) {
+      const size_t part = std::min(end, count) - first;
+      pieces.push_back(
+          {static_cast<uint32_t>(i), static_cast<uint32_t>(part), static_cast<int64_t>(first)});
+    }
+  }
+  return pieces;
+}
+
+const std::byte* source_of(const Segment& segment, size_t i) {
+  if (i == 0 && segment.in_place) return segment.sums.data();
+  return segment.present[i] ? segment.sources[i].data() : nullptr;
+}
+
+NormRecord reduce_on_host(const Case& of, std::vector<Segment>& segments) {
+  Reducer parts(kernel_table(Isa::scalar), 0);
+  Reducer reducer(kernel_table(Isa::scalar), of.p);
+  const std::vector<double> zeros(kBlock);
+  const Format& format = of.format;
+  for (const launch::Piece& piece : pieces_of(segments)) {
+    Segment& segment = segments[piece.of];
+    std::vector<const void*> in;
+    for (size_t i = 0; i < of.width; i++) {
+      const std::byte* const source = source_of(segment, i);
+      in.push_back(source == nullptr
+                       ? static_cast<const void*>(zeros.data())
+                       : source + piece.first * static_cast<int64_t>(size_of(format.grad)));
+    }
+    std::byte* const out =
+        segment.sums.data() + piece.first * static_cast<int64_t>(size_of(format.sum));
+    const Rounding rounding{format.rounded, format.divisor};
+    if (of.adds) {
+      double fresh[kBlock];
+      parts.reduce(format.sum, format.grad, fresh, in, piece.count, rounding);
+      const void* const both[] = {out, fresh};
+      reducer.reduce(format.sum, format.sum, out, both, piece.count);
+    } else {
+      reducer.reduce(format.sum, format.grad, out, in, piece.count, rounding);
+    }
+  }
+  return reducer.record();
+}
+
+launch::NormSums reduce_by_launches(const Case& of, std::vector<Segment>& segments) {
+  std::vector<launch::Sums> sums;
+  std::vector<const std::byte*> sources;
+  for (size_t i = 0; i < segments.size(); i++) {
+    sums.push_back({segments[i].sums.data(), static_cast<uint32_t>(i), 0});
+    for (size_t k = 0; k < of.width; k++) sources.push_back(source_of(segments[i], k));
+  }
+  const std::vector<launch::Piece> pieces = pieces_of(segments);
+  launch::NormSums record{};
+  const size_t half = pieces.size() / 2;  // a record takes any number of launches
+  for (const auto& [first, count] :
+       {std::pair(half, pieces.size() - half), std::pair(size_t{0}, half)}) {
+    test::emulate(launch::Reduce{.format = of.format,
+                                 .norm = of.norm,
+                                 .adds = of.adds,
+                                 .width = of.width,
+                                 .count = static_cast<uint32_t>(count),
+                                 .pieces = pieces.data() + first,
+                                 .sums = sums.data(),
+                                 .sources = sources.data(),
+                                 .record = &record});
+  }
+  return record;
+}
+
+void expect_same(double a, double b) {
+  if (std::isnan(a) && std::isnan(b)) return;
+  EXPECT_EQ(std::bit_cast<uint64_t>(a), std::bit_cast<uint64_t>(b)) << a << " and " << b;
+}
+
+void check(Random& random, const Case& of) {
+  std::vector<Segment> device = make_segments(random, of);
+  std::vector<Segment> host = device;
+  const NormRecord expected = reduce_on_host(of, host);
+  const launch::NormSums record = reduce_by_launches(of, device);
+  for (size_t i = 0; i < host.size(); i++)
+    EXPECT_TRUE(device[i].sums.equals(host[i].sums)) << "segment " << i;
+  EXPECT_EQ(record.nonfinite, expected.nonfinite);
+  expect_same(record.max, expected.max);
+  expect_same(record.sum.value(), expected.sum.value());
+}
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct NormOf {
+  Norm norm;
+  double p;
+};
+constexpr NormOf kNorms[] = {
+    {Norm::none, 0}, {Norm::abs, 1}, {Norm::squares, 2}, {Norm::largest, kInfinity}};
+
+TEST(LaunchReduce, sums_and_measures_as_the_host_does) {
+  Random random(11);
+  const DType any[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
+  for (const DType sum : {DType::f32, DType::f64}) {
+    for (const DType grad : any) {
+      for (const NormOf& norm : kNorms) {
+        for (uint32_t turn = 0; turn < 12; turn++) {
+          Case of{Format(), norm.norm, norm.p, turn / 4 == 2, 1 + turn % 4, test::kKinds[turn % 3]};
+          of.format.sum = sum;
+          of.format.grad = grad;
+          SCOPED_TRACE(std::string(dtype_name(grad)) + " to " + dtype_name(sum) + ", norm " +
+                       std::to_string(norm.p) + ", turn " + std::to_string(turn));
+          check(random, of);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(LaunchReduce, rounds_and_divides_what_it_sums) {
+  Random random(12);
+  for (const DType grad : {DType::f32, DType::bf16, DType::f16}) {
+    for (const DType rounded : {DType::bf16, DType::f16}) {
+      for (uint32_t turn = 0; turn < 24; turn++) {
+        Case of{Format(), Norm::squares, 2, turn % 2 == 1, 1 + turn % 4, test::kKinds[turn % 3]};
+        of.format.grad = grad;
+        of.format.rounded = rounded;
+        of.format.divisor = turn % 5 == 0 ? 1 : 16;
+        check(random, of);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(LaunchReduce, multiplies_sums_of_what_was_divided_before) {
+  float sums[3], more[3] = {1, 2, 3};
+  const float from[3] = {0.5f, -2, 3e-45f};
+  const launch::Piece piece{0, 3, 0};
+  const launch::Sums out{reinterpret_cast<std::byte*>(sums), 0, 0};
+  const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(from),
+                                      reinterpret_cast<const std::byte*>(more)};
+  launch::NormSums record{};
+  Format format;
+  format.divisor = 4;
+  const launch::Reduce reduce{.format = format,
+                              .width = 2,
+                              .count = 1,
+                              .pieces = &piece,
+                              .sums = &out,
+                              .sources = sources,
+                              .record = &record};
+  test::emulate(reduce);
+  EXPECT_EQ(sums[0], 6);
+  EXPECT_EQ(sums[1], 0);
+  EXPECT_EQ(sums[2], 12);
+}
+
+TEST(LaunchClamp, scales_and_limits_as_the_host_does) {
+  Random random(13);
+  for (const DType sum : {DType::f32, DType::f64}) {
+    for (const Kind kind : test::kKinds) {
+      std::vector<Segment> device =
+          make_segments(random, {Format{.grad = sum, .sum = sum}, Norm::none, 0, true, 1, kind});
+      std::vector<Segment> host = device;
+      std::vector<launch::Sums> sums;
+      for (Segment& segment : device) sums.push_back({segment.sums.data(), 0, 0});
+      for (Segment& segment : host) {
+        if (sum == DType::f64) {
+          clamp_scaled(segment.sums.as<double>(), segment.sums.count(), 0.3, 0.1);
+        } else {
+          clamp_scaled(segment.sums.as<float>(), segment.sums.count(), 0.3f, 0.1f);
+        }
+      }
+      const std::vector<launch::Piece> pieces = pieces_of(device);
+      launch::State state{};
+      state.factor = 0.3;
+      test::emulate(launch::Clamp{.sum = sum,
+                                  .limit = 0.1,
+                                  .count = static_cast<uint32_t>(pieces.size()),
+                                  .pieces = pieces.data(),
+                                  .sums = sums.data(),
+                                  .state = &state});
+      for (size_t i = 0; i < host.size(); i++)
+        EXPECT_TRUE(device[i].sums.equals(host[i].sums)) << "segment " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// launch::Prepare, ::Decide and ::Advance against rules, records and loss scales of the host.
+#include <string>
+
+#include "launch_cases.h"
+#include "optim/loss_scale.h"
+#include "step/norm.h"
+#include "support/emulated_launches.h"
+#include "zero.h"
+
+namespace zero {
+namespace {
+
+using launch::State;
+using test::Random;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+class LaunchState : public ::testing::TestWithParam<int32_t> {};
+
+TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
+  constexpr size_t kParams = 70, kGroups = 3;
+  Random random(static_cast<uint64_t>(21 + GetParam()));
+  const Rule& rule = *find_rule(GetParam());
+  std::vector<double> settings;
+  std::vector<uint32_t> used;
+  for (size_t group = 0; group < kGroups; group++) {
+    const std::vector<double> more = test::random_settings(random, rule);
+    settings.insert(settings.end(), more.begin(), more.end());
+    used.push_back(rule.slots_used(more));
+  }
+  std::vector<launch::Progress> progress(kParams, {0, 0, 0, 1}), expected = progress;
+  std::vector<int32_t> groups;
+  for (size_t i = 0; i < kParams; i++) groups.push_back(static_cast<int32_t>(random() % kGroups));
+  State state{};
+  for (int step = 0; step < 40; step++) {
+    std::vector<uint8_t> present;
+    for (size_t i = 0; i < kParams; i++) present.push_back(random() % 3 != 0);
+    state.factor = 1.0 / (1 + step);
+    state.skip = step % 7 == 6;
+    std::vector<Scalars> scalars(kGroups);
+    std::vector<int64_t> params;
+    for (size_t group = 0; group < kGroups; group++)
+      params.push_back(static_cast<int64_t>(random() % kParams));
+    test::emulate(launch::Prepare{.optimizer = GetParam(),
+                                  .count = kGroups,
+                                  .settings = settings.data(),
+                                  .params = params.data(),
+                                  .progress = progress.data(),
+                                  .state = &state,
+                                  .out = scalars.data()});
+    const auto context = [&](size_t param, size_t group, int64_t number, double factor) {
+      return StepContext{
+          .settings = std::span(settings).subspan(group * kMaxSettings, rule.settings.size()),
+          .step = number,
+          .live_slots = expected[param].live_slots,
+          .factor = factor,
+          .product = expected[param].product};
+    };
+    for (size_t group = 0; group < kGroups; group++) {
+      const auto param = static_cast<size_t>(params[group]);
+      const Scalars own =
+          rule.prepare(context(param, group, expected[param].step + 1, state.factor));
+      EXPECT_EQ(std::memcmp(&scalars[group].factor, &own.factor, sizeof own.factor), 0);
+      EXPECT_EQ(std::memcmp(scalars[group].value, own.value, sizeof own.value), 0);
+      EXPECT_EQ(std::memcmp(scalars[group].flag, own.flag, sizeof own.flag), 0);
+    }
+
+    test::emulate(launch::Advance{.optimizer = GetParam(),
+                                  .count = kParams,
+                                  .present = step % 5 == 0 ? nullptr : present.data(),
+                                  .groups = groups.data(),
+                                  .used = used.data(),
+                                  .settings = settings.data(),
+                                  .progress = progress.data(),
+                                  .state = &state});
+    for (size_t i = 0; i < kParams && state.skip == 0; i++) {
+      if (step % 5 != 0 && present[i] == 0) continue;
+      const auto group = static_cast<size_t>(groups[i]);
+      expected[i].step++;
+      if (rule.next_product != nullptr)
+        expected[i].product = rule.next_product(context(i, group, expected[i].step, 1));
+      expected[i].live_slots |= used[group];
+    }
+    for (size_t i = 0; i < kParams; i++) {
+      EXPECT_EQ(progress[i].step, expected[i].step);
+      EXPECT_EQ(progress[i].live_slots, expected[i].live_slots);
+      EXPECT_EQ(progress[i].product, expected[i].product);
+    }
+  }
+  EXPECT_EQ(state.skipped, 5);
+  EXPECT_EQ(state.steps, 35);
+}
+
+INSTANTIATE_TEST_SUITE_P(, LaunchState, ::testing::Range(0, kRuleCount),
+                         [](const auto& rule) { return find_rule(rule.param)->name; });
+
+// ---- Decisions
+
+/// Of ranks that found these sums of squares, and these counts.
+std::vector<launch::NormSums> records_of(const std::vector<double>& sums,
+                                         std::vector<uint64_t> nonfinite = {}) {
+  nonfinite.resize(sums.size());
+  std::vector<launch::NormSums> records;
+  for (size_t i = 0; i < sums.size(); i++) {
+    launch::NormSums record{};
+    record.sum.add(sums[i]);
+    record.max = sums[i];
+    record.nonfinite = nonfinite[i];
+    records.push_back(record);
+  }
+  return records;
+}
+
+launch::Decide decision(const std::vector<launch::NormSums>& records, State& state) {
+  return {
+      .world = static_cast<uint32_t>(records.size()), .records = records.data(), .state = &state};
+}
+
+State state_with_scale(double scale) {
+  State state{};
+  state.loss_scale = scale;
+  state.skip = state.refused = 1;  // of an earlier step
+  state.factor = state.clip_factor = 77;
+  state.nonfinite = 5;
+  return state;
+}
+
+TEST(LaunchDecide, norms_are_those_of_all_records) {
+  Random random(31);
+  for (const auto& [norm, p] :
+       {std::pair(Norm::abs, 1.0), {Norm::squares, 2.0}, {Norm::largest, kInfinity}}) {
+    for (const test::Kind kind : test::kKinds) {
+      std::vector<double> sums;
+      for (int i = 0; i < 5; i++) sums.push_back(std::fabs(test::random_value(random, kind)));
+      const std::vector<launch::NormSums> records = records_of(sums);
+      NormRecord total;
+      for (const double sum : sums) {
+        NormRecord record;
+        record.sum.add(sum);
+        record.max = sum;
+        total.add(record);
+      }
+      State state = state_with_scale(4);
+      launch::Decide decide = decision(records, state);
+      decide.norm = norm;
+      decide.factor = 0.5;
+      test::emulate(decide);
+      const double expected = norm_of(total, p);
+      if (std::isnan(expected)) {
+        EXPECT_TRUE(std::isnan(state.raw_norm));
+      } else {
+        EXPECT_EQ(state.raw_norm, expected);
+        EXPECT_EQ(state.grad_norm, expected * 0.125);
+      }
+      EXPECT_EQ(state.factor, 0.125);
+      EXPECT_EQ(state.clip_factor, 1);
+    }
+  }
+}
+
+TEST(LaunchDecide, clips_above_the_limit_only_and_only_by_finite_norms) {
+  const auto clipped = [](double sum, double limit) {
+    const std::vector<launch::NormSums> records = records_of({sum, 0});
+    State state = state_with_scale(1);
+    launch::Decide decide = decision(records, state);
+    decide.norm = Norm::squares;
+    decide.max_grad_norm = limit;
+    test::emulate(decide);
+    EXPECT_EQ(state.factor, state.clip_factor);
+    EXPECT_EQ(state.skip + state.refused, 0);
+    return state.clip_factor;
+  };
+  EXPECT_EQ(clipped(16, 1), 1 / (4 + 1e-6));
+  EXPECT_EQ(clipped(16, 4), 4 / (4 + 1e-6));
+  EXPECT_EQ(clipped(16, 5), 1);
+  EXPECT_EQ(clipped(kInfinity, 1), 1);
+  EXPECT_EQ(clipped(std::nan(""), 1), 1);
+}
+
+TEST(LaunchDecide, skips_or_refuses_what_any_rank_found) {
+  for (const bool refuses : {false, true}) {
+    for (const uint64_t found : {0, 3}) {
+      const std::vector<launch::NormSums> records = records_of({1, 4}, {0, found});
+      State state = state_with_scale(1);
+      launch::Decide decide = decision(records, state);
+      decide.norm = Norm::abs;
+      decide.max_grad_norm = 1;
+      decide.skips = true;
+      decide.refuses = refuses;
+      test::emulate(decide);
+      EXPECT_EQ(state.nonfinite, found);
+      EXPECT_EQ(state.refused, refuses && found > 0);
+      EXPECT_EQ(state.skip, !refuses && found > 0);
+      EXPECT_EQ(state.clip_factor < 1, found == 0);
+      EXPECT_EQ(state.grad_norm, state.refused != 0 ? -1 : 5);
+    }
+  }
+}
+
+TEST(LaunchDecide, without_records_nothing_is_measured_and_nothing_skipped) {
+  State state = state_with_scale(8);
+  test::emulate(launch::Decide{.factor = 2, .skips = true, .refuses = true, .state = &state});
+  EXPECT_EQ(state.factor, 0.25);
+  EXPECT_EQ(state.raw_norm, 0);
+  EXPECT_EQ(state.grad_norm, -1);
+  EXPECT_EQ(state.nonfinite, 0u);
+  EXPECT_EQ(state.skip + state.refused, 0);
+}
+
+TEST(LaunchDecide, goes_on_from_decisions_on_the_same_sums) {
+  const std::vector<launch::NormSums> records = records_of({8});
+  State state = state_with_scale(2);
+  launch::Decide decide = decision(records, state);
+  decide.norm = Norm::abs;
+  decide.max_grad_norm = 1;
+  test::emulate(decide);
+  const double first = 1 / (4 + 1e-6);
+  EXPECT_EQ(state.factor, 0.5 * first);
+  decide.again = true;
+  decide.max_grad_norm = 0.25;
+  test::emulate(decide);
+  EXPECT_EQ(state.grad_norm, 8 * (0.5 * first));
+  const double second = 0.25 / (8 * (0.5 * first) + 1e-6);
+  EXPECT_EQ(state.factor, 0.5 * first * second);
+  EXPECT_EQ(state.clip_factor, first * second);
+  decide.norm = Norm::none;
+  decide.max_grad_norm = 0;
+  test::emulate(decide);
+  EXPECT_EQ(state.grad_norm, 8 * (0.5 * first));
+  EXPECT_EQ(state.clip_factor, first * second);
+  decide.again = false;
+  decide.unscales = false;
+  test::emulate(decide);
+  EXPECT_EQ(state.factor, 1);
+}
+
+// ---- The state after a step
+
+TEST(LaunchAdvance, the_loss_scale_follows_as_the_hosts_does) {
+  Random random(41);
+  const LossScaleOptions options{
+      .initial = 1, .growth_factor = 2, .backoff_factor = 0.5, .growth_interval = 3};
+  LossScale expected{.scale = 0x1p98, .good_steps = 0};
+  State state{};
+  state.loss_scale = expected.scale;
+  for (int step = 0; step < 600; step++) {
+    const bool nonfinite = step > 300 ? random() % 8 != 0 : random() % 9 == 0;
+    const std::vector<launch::NormSums> records =
+        records_of({0, 0}, {nonfinite ? 2u : 0u, nonfinite});
+    state.nonfinite = 99;
+    state.skip = nonfinite;
+    state.refused = !nonfinite && step % 10 == 0;
+    test::emulate(launch::Advance{.world = 2,
+                                  .records = records.data(),
+                                  .growth_factor = options.growth_factor,
+                                  .backoff_factor = options.backoff_factor,
+                                  .growth_interval = options.growth_interval,
+                                  .state = &state});
+    if (state.refused == 0) expected.update(options, nonfinite);
+    ASSERT_EQ(state.nonfinite, nonfinite ? 3u : 0u);
+    ASSERT_EQ(state.loss_scale, expected.scale);
+    ASSERT_EQ(state.good_steps, expected.good_steps);
+  }
+  EXPECT_EQ(state.loss_scale, 0x1p-100);
+}
+
+TEST(LaunchAdvance, a_scale_that_does_not_grow_stays) {
+  State state{};
+  state.loss_scale = 3;
+  state.nonfinite = 1;
+  test::emulate(launch::Advance{.state = &state});
+  EXPECT_EQ(state.loss_scale, 3);
+  EXPECT_EQ(state.nonfinite, 1u);
+  EXPECT_EQ(state.steps, 1);
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// launch::Update against the host's own sums, kernels and masters, bit for bit: what a thread of a
+// device does is here done by one thread after the other.
+#include <string>
+
+#include "kernels/clamp.h"
+#include "launch_cases.h"
+#include "optim/optimizer.h"
+#include "step/norm.h"
+#include "support/emulated_launches.h"
+#include "zero.h"
+
+namespace zero {
+namespace {
+
+using launch::Format;
+using launch::Kept;
+using test::Elements;
+using test::Kind;
+using test::Random;
+
+const KernelTable& kernels() { return kernel_table(Isa::scalar); }
+
+/// Everything that a run's elements are made of.
+struct Arrays {
+  Elements param;
+  std::vector<Elements> kept;  // one, or none
+  std::vector<Elements> slots, sources, targets;
+  std::vector<bool> present;  // sources that are there
+};
+
+struct Case {
+  Format format;
+  int32_t optimizer;
+  uint32_t width;
+  uint32_t targets;
+  Kind kind;
+  bool reduced;
+};
+
+Arrays make_arrays(Random& random, const Case& of, size_t count, size_t shift) {
+  const Format& format = of.format;
+  const Rule& rule = *find_rule(of.optimizer);
+  Arrays arrays{Elements(random, format.param, count, shift, of.kind), {}, {}, {}, {}, {}};
+  if (format.kept == Kept::full)
+    arrays.kept.emplace_back(random, DType::f32, count, shift, of.kind);
+  if (format.kept == Kept::remainder) {
+    arrays.kept.emplace_back(random, DType::bf16, count, shift, of.kind);
+    for (size_t i = 0; i < count; i++)
+      arrays.kept[0].as<uint16_t>()[i] = static_cast<uint16_t>(random());
+  }
+  for (size_t slot = 0; slot < rule.slots.size(); slot++)
+    arrays.slots.emplace_back(random, format.sum, count, shift, of.kind, slot > 0);
+  for (uint32_t i = 0; i < of.width; i++) {
+    arrays.sources.emplace_back(random, of.reduced ? format.sum : format.grad, count, shift,
+                                of.kind);
+    arrays.present.push_back(random() % 4 != 0);
+  }
+  for (uint32_t i = 0; i < of.targets; i++)
+    arrays.targets.emplace_back(random, format.param, count, shift, of.kind);
+  return arrays;
+}
+
+// ---- As the host does it
+
+template <class Real>
+std::vector<Real> sums_of(const Case& of, Arrays& arrays) {
+  const size_t count = arrays.param.count();
+  const std::vector<double> zeros(count);
+  std::vector<const void*> in;
+  for (size_t i = 0; i < arrays.sources.size(); i++)
+    in.push_back(arrays.present[i] ? static_cast<const void*>(arrays.sources[i].data())
+                                   : zeros.data());
+  std::vector<Real> sums(count);
+  const Format& format = of.format;
+  if (of.reduced || format.rounded == DType::none) {
+    kernels().reduction(format.sum, of.reduced ? format.sum : format.grad, Norm::none)(
+        sums.data(), in.data(), static_cast<int>(in.size()), count);
+    if (!of.reduced && format.divisor != 1)
+      scale(sums.data(), sums.data(), count, static_cast<Real>(format.divisor));
+    return sums;
+  }
+  if constexpr (sizeof(Real) == sizeof(float)) {
+    std::vector<float> scratch(count);
+    reduce_rounded(kernels(), {format.rounded, format.divisor}, format.grad, Norm::none,
+                   sums.data(), in, count, scratch.data());
+  }
+  return sums;
+}
+
+OptimizerOptions options_of(const Format& format) {
+  OptimizerOptions options;
+  options.share = format.share;
+  return options;
+}
+
+template <class Real>
+uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) {
+  const Format& format = of.format;
+  const size_t count = arrays.param.count();
+  std::vector<Real> sums = sums_of<Real>(of, arrays);
+  std::vector<float> room(count);
+  void* master = arrays.param.data();
+  auto* const halves = arrays.param.as<uint16_t>();
+  if (format.kept == Kept::full) {
+    master = arrays.kept[0].data();
+  } else if (format.kept == Kept::remainder) {
+    kernels().join_remainder(room.data(), halves, arrays.kept[0].as<uint16_t>(), count);
+    master = room.data();
+  } else if (format.kept == Kept::rounded) {
+    read_values(format.param, room.data(), arrays.param.data(), count);
+    master = room.data();
+  }
+  UpdateRunOf<Real> run{};
+  run.param = static_cast<Real*>(master);
+  run.grad = sums.data();
+  run.count = count;
+  for (size_t slot = 0; slot < arrays.slots.size(); slot++)
+    run.slots[slot] = arrays.slots[slot].as<Real>();
+  const uint64_t found = kernels().update_of<Real>(of.optimizer)(run, scalars);
+  if (format.kept == Kept::remainder) {
+    kernels().split_remainder(halves, arrays.kept[0].as<uint16_t>(), room.data(), count);
+  } else if (format.kept != Kept::param) {
+    write_values(format.param, options_of(format), arrays.param.data(),
+                 static_cast<const float*>(master), count);
+  }
+  for (Elements& target : arrays.targets)
+    std::memcpy(target.data(), arrays.param.data(), count * size_of(format.param));
+  return found;
+}
+
+// ---- As devices do it
+
+uint64_t update_by_launch(const Case& of, std::vector<Arrays>& all,
+                          const std::vector<Scalars>& scalars, const launch::State& state) {
+  std::vector<launch::Run> runs;
+  std::vector<const std::byte*> sources;
+  std::vector<std::byte*> targets;
+  std::vector<size_t> counts;
+  for (size_t i = 0; i < all.size(); i++) {
+    Arrays& arrays = all[i];
+    launch::Run run{};
+    run.param = arrays.param.data();
+    run.kept = arrays.kept.empty() ? nullptr : arrays.kept[0].data();
+    for (size_t slot = 0; slot < arrays.slots.size(); slot++)
+      run.slots[slot] = arrays.slots[slot].data();
+    run.count = static_cast<int64_t>(arrays.param.count());
+    run.pointers = static_cast<uint32_t>(i);
+    run.cls = static_cast<int32_t>(i);
+    runs.push_back(run);
+    counts.push_back(arrays.param.count());
+    for (size_t k = 0; k < arrays.sources.size(); k++)
+      sources.push_back(arrays.present[k] ? arrays.sources[k].data() : nullptr);
+    for (Elements& target : arrays.targets) targets.push_back(target.data());
+    targets.push_back(nullptr);
+  }
+  const std::vector<launch::Tile> tiles = test::tiles_of(counts);
+  uint64_t found = 0;
+  test::emulate(launch::Update{.format = of.format,
+                               .optimizer = of.optimizer,
+                               .reduced = of.reduced,
+                               .width = of.width,
+                               .targets_width = of.targets + 1,
+                               .count = static_cast<uint32_t>(tiles.size()),
+                               .tiles = tiles.data(),
+                               .runs = runs.data(),
+                               .sources = sources.data(),
+                               .targets = targets.data(),
+                               .scalars = scalars.data(),
+                               .state = &state,
+                               .nonfinite = &found});
+  return found;
+}
+
+void expect_same(const std::vector<Elements>& a, const std::vector<Elements>& b, const char* what) {
+  for (size_t i = 0; i < a.size(); i++) EXPECT_TRUE(a[i].equals(b[i])) << what << " " << i;
+}
+
+void expect_same(const Arrays& device, const Arrays& host) {
+  EXPECT_TRUE(device.param.equals(host.param)) << "parameters";
+  expect_same(device.kept, host.kept, "kept");
+  expect_same(device.slots, host.slots, "slot");
+  expect_same(device.sources, host.sources, "source");
+  expect_same(device.targets, host.targets, "target");
+}
+
+/// Counts around a group, a block's turn and a tile; some arrays begin where no vector may.
+constexpr size_t kCounts[] = {1, 7, 8, 9, 300, 4096, 4096 + 13};
+
+void check(Random& random, const Case& of) {
+  const Rule& rule = *find_rule(of.optimizer);
+  std::vector<Arrays> device;
+  std::vector<std::vector<double>> settings;
+  for (size_t i = 0; i < std::size(kCounts); i++) {
+    device.push_back(
+        make_arrays(random, of, kCounts[i], (random() + i) % 2 == 0 ? 0 : random() % 9));
+    settings.push_back(test::random_settings(random, rule));
+  }
+  std::vector<Arrays> host = device;
+  const launch::State state{};
+  for (int64_t step = 1; step <= 3; step++) {
+    std::vector<Scalars> scalars;
+    for (const std::vector<double>& setting : settings) {
+      scalars.push_back(rule.prepare({.settings = setting,
+                                      .step = step,
+                                      .live_slots = step == 1 ? 0u : 0b111u,
+                                      .factor = 0.25,
+                                      .product = 0.5}));
+    }
+    uint64_t expected = 0;
+    for (size_t i = 0; i < host.size(); i++) {
+      expected += of.format.sum == DType::f64 ? update_on_host<double>(of, host[i], scalars[i])
+                                              : update_on_host<float>(of, host[i], scalars[i]);
+    }
+    EXPECT_EQ(update_by_launch(of, device, scalars, state), expected);
+    for (size_t i = 0; i < host.size(); i++) {
+      SCOPED_TRACE("run " + std::to_string(i) + ", step " + std::to_string(step));
+      expect_same(device[i], host[i]);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+std::vector<Format> all_formats() {
+  std::vector<Format> formats;
+  const DType any[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
+  const auto add = [&](DType param, Kept kept, DType share = DType::none) {
+    for (const DType grad : any) {
+      Format format;
+      format.param = param;
+      format.grad = grad;
+      format.sum = param == DType::f64 ? DType::f64 : DType::f32;
+      format.kept = kept;
+      format.share = share;
+      formats.push_back(format);
+    }
+  };
+  add(DType::f32, Kept::param);
+  add(DType::f64, Kept::param);
+  add(DType::bf16, Kept::full);
+  add(DType::bf16, Kept::remainder);
+  add(DType::bf16, Kept::rounded);
+  add(DType::f16, Kept::full);
+  add(DType::f16, Kept::rounded);
+  add(DType::f32, Kept::full, DType::bf16);
+  add(DType::f32, Kept::rounded, DType::f16);
+  return formats;
+}
+
+class LaunchUpdate : public ::testing::TestWithParam<int32_t> {};
+
+TEST_P(LaunchUpdate, gives_the_bits_of_the_host_in_every_format) {
+  Random random(static_cast<uint64_t>(7 + GetParam()));
+  for (const Format& format : all_formats()) {
+    Case of{format,
+            GetParam(),
+            static_cast<uint32_t>(1 + random() % 4),
+            static_cast<uint32_t>(random() % 3),
+            test::kKinds[random() % 3],
+            false};
+    if (format.sum == DType::f32) {
+      const DType rounded[] = {DType::none, DType::bf16, DType::f16};
+      of.format.rounded = rounded[random() % 3];
+      of.format.divisor = random() % 2 == 0 ? 1 : 8;
+    }
+    SCOPED_TRACE(std::string("parameters of ") + dtype_name(format.param) + ", gradients of " +
+                 dtype_name(format.grad) + ", kept " +
+                 std::to_string(static_cast<int>(format.kept)) + ", rounded to " +
+                 dtype_name(of.format.rounded) + ", width " + std::to_string(of.width) + ", kind " +
+                 std::to_string(static_cast<int>(of.kind)));
+    check(random, of);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(LaunchUpdate, takes_reduced_sums_as_they_are) {
+  Random random(static_cast<uint64_t>(70 + GetParam()));
+  for (Format format : all_formats()) {
+    format.rounded = format.sum == DType::f32 ? DType::f16 : DType::none;
+    format.divisor = 4;
+    check(random, {format, GetParam(), 1, 1, test::kKinds[random() % 3], true});
+    if (HasFailure()) return;
+  }
+}
+
+std::vector<int32_t> rules_with_updates() {
+  std::vector<int32_t> all;
+  for (int32_t i = 0; i < kRuleCount; i++) {
+    if (i != ZERO_OPTIMIZER_LAMB) all.push_back(i);
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(, LaunchUpdate, ::testing::ValuesIn(rules_with_updates()),
+                         [](const auto& rule) { return find_rule(rule.param)->name; });
+
+TEST(LaunchUpdateOf, a_step_that_is_skipped_or_refused_changes_nothing) {
+  Random random(3);
+  const Case of{Format(), ZERO_OPTIMIZER_ADAMW, 1, 1, Kind::special, false};
+  for (const bool refused : {false, true}) {
+    std::vector<Arrays> arrays = {make_arrays(random, of, 500, 0)};
+    const std::vector<Arrays> before = arrays;
+    launch::State state{};
+    (refused ? state.refused : state.skip) = 1;
+    EXPECT_EQ(update_by_launch(of, arrays, {Scalars()}, state), 0u);
+    expect_same(arrays[0], before[0]);
+  }
+}
+
+}  // namespace
+}  // namespace zero

@@ -264,7 +264,7 @@ zero_status zero_create(zero_optim** out, zero_comm* comm, const zero_options* o
     auto optim =
         std::make_unique<Optimizer>(seat, read.options, std::move(read.settings), std::move(pool));
     auto handle = std::make_shared<OptimHandle>(std::move(optim));
-    if (read.options.overlap_gather && seat->direct()) {
+    if (read.options.overlap_gather && seat->direct() && seat->device() == nullptr) {
       handle->background = ZERO_TRY(Background::create());
       step_memory(*handle->optim).background = handle->background.get();
     }

@@ -245,6 +245,8 @@ zero_status zero_param_wait(zero_optim* optim, int64_t param, void* stream) {
     if (param < ZERO_ALL_PARAMS || param >= params)
       return Status(ZERO_ERR_ARGUMENT,
                     text("parameter ", param, " does not exist: there are ", params));
+    if (handle->optim->comm->device() != nullptr)
+      return queued::wait_for_param(*handle->optim, param, stream);
     if (handle->background == nullptr) return Status();
     return param == ZERO_ALL_PARAMS ? handle->background->complete()
                                     : handle->background->wait(static_cast<size_t>(param));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -56,15 +58,49 @@ std::vector<double> numbers(uint64_t seed, size_t count, float scale, int32_t dt
   return out;
 }
 
-/// Memory of one rank for all parameters.
-struct Memory {
-  std::vector<std::byte*> data, grads;
-  std::vector<std::vector<double>> own;  // aligned for any type
-  std::vector<void*> arenas;
-  std::vector<bool> in_arena;  // of each parameter's data
-  ~Memory() {
+/// Memory of one rank for all parameters, on the host or a device.
+struct Tensors {
+  explicit Tensors(std::shared_ptr<Device> where) : device(std::move(where)) {
+    if (device != nullptr) own_stream = make_stream(device).value();
+  }
+  ~Tensors() {
     for (void* arena : arenas) zero_arena_free(arena);
   }
+
+  std::byte* allocate(size_t count) {  // of any type
+    if (device == nullptr) {
+      own.emplace_back(count);
+      return reinterpret_cast<std::byte*>(own.back().data());
+    }
+    on_device.push_back(DeviceMemory::allocate(device, count * sizeof(double), "a tensor").value());
+    return on_device.back().data();
+  }
+  /// On a device in the order of the stream.
+  void write(std::byte* to, const std::vector<std::byte>& bytes) const {
+    if (device == nullptr) {
+      std::copy(bytes.begin(), bytes.end(), to);
+    } else if (!bytes.empty()) {
+      EXPECT_TRUE(device->copy(stream(), to, bytes.data(), bytes.size()).ok());
+    }
+  }
+  std::vector<std::byte> read(const std::byte* from, size_t bytes) const {
+    std::vector<std::byte> out(bytes);
+    if (device == nullptr) {
+      std::copy(from, from + bytes, out.begin());
+    } else if (bytes > 0) {
+      EXPECT_TRUE(device->copy(stream(), out.data(), from, bytes).ok());
+    }
+    return out;
+  }
+  void* stream() const { return own_stream.handle(); }
+
+  std::shared_ptr<Device> device;
+  Stream own_stream;
+  std::vector<std::byte*> data, grads;
+  std::vector<std::vector<double>> own;  // aligned for any type
+  std::vector<DeviceMemory> on_device;
+  std::vector<void*> arenas;
+  std::vector<bool> in_arena;  // of each parameter's data
 };
 
 class Failed {
@@ -80,7 +116,7 @@ class Failed {
   std::string* error_;
 };
 
-std::vector<zero_param> describe(const Training& run, const Memory& memory,
+std::vector<zero_param> describe(const Training& run, const Tensors& memory,
                                  std::vector<std::string>& names) {
   std::vector<zero_param> params(run.sizes.size());
   names.resize(run.sizes.size());
@@ -126,7 +162,7 @@ bool find_places(const Training& run, const zero_options& options, Places& place
   zero_plan_init(&plan, sizeof plan);
   plan.offsets = places.offsets[0].data();
   plan.grad_offsets = places.offsets[1].data();
-  const std::vector<zero_param> params = describe(run, {}, names);
+  const std::vector<zero_param> params = describe(run, Tensors(nullptr), names);
   if (failed(zero_partition_plan(params.data(), params.size(), run.world, &options, &plan), "plan"))
     return false;
   places.bytes[0] += static_cast<size_t>(plan.arena_bytes);
@@ -146,7 +182,7 @@ bool find_places(const Training& run, const zero_options& options, Places& place
   return true;
 }
 
-bool allocate(const Training& run, zero_comm* comm, const zero_options& options, Memory& memory,
+bool allocate(const Training& run, zero_comm* comm, const zero_options& options, Tensors& memory,
               const Failed& failed) {
   Places places;
   if (!find_places(run, options, places, failed)) return false;
@@ -160,7 +196,6 @@ bool allocate(const Training& run, zero_comm* comm, const zero_options& options,
     memory.arenas.push_back(base[which]);
   }
   const int rank = zero_comm_rank(comm);
-  memory.own.resize(2 * run.sizes.size());
   for (size_t i = 0; i < run.sizes.size(); i++) {
     // Mixed: every rank has other parameters and gradients in arenas.
     const bool foreign_data =
@@ -171,9 +206,7 @@ bool allocate(const Training& run, zero_comm* comm, const zero_options& options,
         (run.where == Where::mixed && (i + static_cast<size_t>(rank)) % 2 == 0);
     const auto place = [&](size_t which, bool foreign) -> std::byte* {
       if (!foreign) return static_cast<std::byte*>(base[which]) + places.offsets[which][i];
-      std::vector<double>& own = memory.own[2 * i + which];
-      own.resize(static_cast<size_t>(run.sizes[i]) + 1);
-      return reinterpret_cast<std::byte*>(own.data());
+      return memory.allocate(static_cast<size_t>(run.sizes[i]) + 1);
     };
     memory.data.push_back(place(0, foreign_data));
     memory.in_arena.push_back(!foreign_data);
@@ -182,20 +215,19 @@ bool allocate(const Training& run, zero_comm* comm, const zero_options& options,
   return true;
 }
 
-void store(int32_t dtype, const std::vector<double>& values, std::byte* to) {
+void store(const Tensors& memory, int32_t dtype, const std::vector<double>& values, std::byte* to) {
   const Denormals kept(false);
-  const std::vector<std::byte> stored = encode(dtype, values);
-  std::copy(stored.begin(), stored.end(), to);
+  memory.write(to, encode(dtype, values));
 }
 
 /// What was handed over is still there.
-bool grads_stand(const Training& run, const Memory& memory, int rank, int step, int batch) {
+bool grads_stand(const Training& run, const Tensors& memory, int rank, int step, int batch) {
   const Denormals kept(false);
   for (size_t i = 0; i < run.sizes.size(); i++) {
     if (frozen(run, i, step)) continue;
     const std::vector<std::byte> given =
         encode(dtypes_of(run, i).grad, gradient(run, i, rank, batch));
-    if (!std::equal(given.begin(), given.end(), memory.grads[i])) return false;
+    if (memory.read(memory.grads[i], given.size()) != given) return false;
   }
   return true;
 }
@@ -269,13 +301,13 @@ int32_t manual_owner(const Training& run, size_t param, int deals) {
 namespace {
 
 /// Fill the gradients of a batch; what a call is given of them.
-std::vector<void*> backward(const Training& run, const Memory& memory, int rank, int step,
+std::vector<void*> backward(const Training& run, const Tensors& memory, int rank, int step,
                             int batch) {
   std::vector<void*> pointers;
   for (size_t i = 0; i < run.sizes.size(); i++) {
     std::vector<double> values = gradient(run, i, rank, batch);
     if (frozen(run, i, step)) std::fill(values.begin(), values.end(), INFINITY);
-    store(dtypes_of(run, i).grad, values, memory.grads[i]);
+    store(memory, dtypes_of(run, i).grad, values, memory.grads[i]);
     pointers.push_back(has_gradient(run, i, rank, batch) ? memory.grads[i] : nullptr);
   }
   return pointers;
@@ -309,7 +341,7 @@ zero_status announce(const Training& run, zero_optim* optim, const std::vector<v
 
 /// A forward pass on two threads: what is read of a parameter after its wait is what stands there
 /// when all is done.
-bool read_one_by_one(const Training& run, zero_optim* optim, const Memory& memory, int step,
+bool read_one_by_one(const Training& run, zero_optim* optim, const Tensors& memory, int step,
                      std::string* error) {
   std::mt19937_64 random(run.seed * 31 + static_cast<uint64_t>(step));
   std::vector<size_t> order(run.sizes.size());
@@ -365,7 +397,8 @@ zero_status deal(const Training& run, zero_optim* optim, int step) {
 
 }  // namespace
 
-Outcome train(const Training& run, zero_comm* comm, std::string* error) {
+Outcome train(const Training& run, zero_comm* comm, std::string* error,
+              const std::shared_ptr<Device>& device) {
   const Failed failed(error);
   const Denormals flushed(
       run.flushes == Flushes::all_ranks ||
@@ -396,7 +429,8 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   const Declared declared(rule);
   if (run.own_rule) declared.put_into(options);
 
-  Memory memory;
+  Tensors memory(device);
+  void* const stream = memory.stream();
   Handles handles;
   Outcome out;
   if (!allocate(run, comm, options, memory, failed)) return out;
@@ -413,9 +447,9 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
       if (run.where == Where::mixed && memory.in_arena[i]) continue;  // somebody else may fill it
       std::fill(values.begin(), values.end(), -7.0);  // the broadcast must replace it
     }
-    store(dtypes_of(run, i).param, values, memory.data[i]);
+    store(memory, dtypes_of(run, i).param, values, memory.data[i]);
   }
-  if (failed(zero_broadcast_params(handles.optim, 0, nullptr), "broadcast")) return out;
+  if (failed(zero_broadcast_params(handles.optim, 0, stream), "broadcast")) return out;
   if (failed(zero_loss_scale_set(handles.optim, run.loss_scale), "loss scale")) return out;
   for (int step = 0; step < run.steps; step++) {
     if (!run.epoch.empty() && step == run.epoch[static_cast<size_t>(zero_comm_rank(comm))]) {
@@ -442,23 +476,25 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
       given = run.missing ? pointers.data() : nullptr;
       count = run.missing ? pointers.size() : 0;
       if (batch < last &&
-          failed(zero_reduce_grads(handles.optim, given, count, flags, nullptr), "accumulate"))
+          failed(zero_reduce_grads(handles.optim, given, count, flags, stream), "accumulate"))
         return out;
     }
     const bool clips = run.explicit_clip || run.clip_value > 0;
     const bool reduces = run.explicit_reduce || (clips && (run.missing || flags != 0));
-    if (reduces && failed(zero_reduce_grads(handles.optim, given, count, flags, nullptr), "reduce"))
+    if (reduces && failed(zero_reduce_grads(handles.optim, given, count, flags, stream), "reduce"))
       return out;
     if (run.clip_value > 0 &&
-        failed(zero_clip_grad_value(handles.optim, run.clip_value, nullptr), "clip value"))
+        failed(zero_clip_grad_value(handles.optim, run.clip_value, stream), "clip value"))
       return out;
     double norm = -1;
     if (run.explicit_clip &&
-        failed(zero_clip_grad_norm(handles.optim, run.max_grad_norm, run.norm_type, &norm, nullptr),
+        failed(zero_clip_grad_norm(handles.optim, run.max_grad_norm, run.norm_type,
+                                   run.asks ? &norm : nullptr, stream),
                "clip"))
       return out;
     zero_step_options step_options;
     zero_step_options_init(&step_options, sizeof step_options);
+    step_options.stream = stream;
     if (!reduces && !clips) {
       step_options.grads = given;
       step_options.grad_count = count;
@@ -469,6 +505,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
     if ((run.reduced || run.micro_batches > 1) &&
         !grads_stand(run, memory, zero_comm_rank(comm), step, last))
       return *error = "gradients that are not libzero's have changed", out;
+    if (!run.asks) continue;
     zero_result result;
     zero_result_init(&result, sizeof result);
     zero_step_result(handles.optim, &result);
@@ -476,8 +513,10 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error) {
   }
   for (size_t i = 0; i < run.sizes.size(); i++) {
     const Denormals kept(false);
-    const std::vector<double> values =
-        decode(dtypes_of(run, i).param, memory.data[i], static_cast<size_t>(run.sizes[i]));
+    const auto count = static_cast<size_t>(run.sizes[i]);
+    const int32_t dtype = dtypes_of(run, i).param;
+    const std::vector<std::byte> bytes = memory.read(memory.data[i], count * element_bytes(dtype));
+    const std::vector<double> values = decode(dtype, bytes.data(), count);
     out.params.insert(out.params.end(), values.begin(), values.end());
   }
   if (failed(zero_comm_barrier(comm), "barrier")) out.params.clear();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -67,6 +68,7 @@ struct Training {
   int64_t bucket_bytes = 8192;
   int steps = 20;
   uint64_t seed = 1;
+  bool asks = true;  // what each step found; on a device the host waits for that
 };
 
 /// What a rank ends with: every parameter one behind the other, and the norm of each step, which is
@@ -90,8 +92,10 @@ std::optional<double> own_weight_decay(const Training& run, size_t param);
 Dtypes dtypes_of(const Training& run, size_t param);
 int32_t manual_owner(const Training& run, size_t param, int deals = 0);
 
-/// One rank's part of the run. Empty params and a message in `error` on failure.
-Outcome train(const Training& run, zero_comm* comm, std::string* error);
+/// One rank's part of the run. Empty params and a message in `error` on failure. `device`: where
+/// the comm's tensors are; then all is queued on one stream, gradients too.
+Outcome train(const Training& run, zero_comm* comm, std::string* error,
+              const std::shared_ptr<Device>& device = nullptr);
 
 /// The same by one process: sums in rank order and unsharded updates, written out. Its norms are
 /// right to some bits only, which fp64 parameters show: `norms`, where given, are clipped by.

@@ -61,6 +61,7 @@ Status Walk::publish(const Travel& travel) {
 
 Status Walk::update_and_publish(bool fused) {
   const Tables& tables = queue_.tables;
+  const std::lock_guard lock(queue_.waiting);
   if (fused) {
     launch::NormSums* const own = queue_.records_of_all() + optim_.comm->rank();
     ZERO_TRY(device_.fill(stream_, own, 0, sizeof *own));
@@ -82,30 +83,42 @@ Status Walk::update_and_publish(bool fused) {
     ZERO_TRY(update(tables.batches[i], fused));
     ZERO_TRY(order(stream_, queue_.updated[i], travels, order::kUpdated));
     ZERO_TRY(publish(tables.gathers[i]));
+    ZERO_TRY(device_.record(queue_.arrived[i].handle(), travels));
   }
-  return order(travels, queue_.gathered, stream_, order::kGathered);
+  return Status();
 }
 
-Status Walk::advance(bool fused) {
+/// On the stream that gathers, where there is one: it ends last.
+Status Walk::finish(bool fused) {
+  if (plane_ == nullptr) return advance(stream_, fused);
+  const StreamHandle travels = queue_.gathers.handle();
+  if (fused) ZERO_TRY(share_records());
+  ZERO_TRY(advance(travels, fused));
+  if (!optim_.options.overlap_gather)
+    return order(travels, queue_.gathered, stream_, order::kGathered);
+  queue_.gathering = true;
+  return device_.record(queue_.gathered.handle(), travels);
+}
+
+Status Walk::advance(StreamHandle stream, bool fused) {
   const LossScaleOptions& scale = optim_.options.loss_scale;
   const Tables& tables = queue_.tables;
-  if (fused) ZERO_TRY(share_records());
   const std::byte* const settings = queue_.settings.data();
   return launch(
-      stream_, launch::Advance{
-                   .optimizer = optim_.options.optimizer,
-                   .world = static_cast<uint32_t>(optim_.world()),
-                   .records = fused ? queue_.records_of_all() : nullptr,
-                   .count = static_cast<uint32_t>(optim_.params.size()),
-                   .present = tables.all_present ? nullptr : table<uint8_t>(tables.present),
-                   .groups = table<int32_t>(tables.groups),
-                   .used = reinterpret_cast<const uint32_t*>(settings + queue_.groups_used_at),
-                   .settings = reinterpret_cast<const double*>(settings + queue_.group_settings_at),
-                   .progress = reinterpret_cast<launch::Progress*>(queue_.progress.data()),
-                   .growth_factor = scale.growth_factor,
-                   .backoff_factor = scale.backoff_factor,
-                   .growth_interval = scale.dynamic() ? scale.growth_interval : 0,
-                   .state = queue_.device_state()});
+      stream, launch::Advance{
+                  .optimizer = optim_.options.optimizer,
+                  .world = static_cast<uint32_t>(optim_.world()),
+                  .records = fused ? queue_.records_of_all() : nullptr,
+                  .count = static_cast<uint32_t>(optim_.params.size()),
+                  .present = tables.all_present ? nullptr : table<uint8_t>(tables.present),
+                  .groups = table<int32_t>(tables.groups),
+                  .used = reinterpret_cast<const uint32_t*>(settings + queue_.groups_used_at),
+                  .settings = reinterpret_cast<const double*>(settings + queue_.group_settings_at),
+                  .progress = reinterpret_cast<launch::Progress*>(queue_.progress.data()),
+                  .growth_factor = scale.growth_factor,
+                  .backoff_factor = scale.backoff_factor,
+                  .growth_interval = scale.dynamic() ? scale.growth_interval : 0,
+                  .state = queue_.device_state()});
 }
 
 }  // namespace zero::queued

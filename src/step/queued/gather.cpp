@@ -111,17 +111,16 @@ Status Walk::measure(double p, bool first) {
   }
   queue_.records_taken = true;
   memory_.norm_type = p;
-  return share_records();
+  if (plane_ == nullptr) return Status();
+  ZERO_TRY(share_records());
+  return order(queue_.gathers.handle(), queue_.decided, stream_, order::kDecided);
 }
 
-/// Every rank's record to all.
+/// Every rank's record to all, by what gathers, and behind what it has to do.
 Status Walk::share_records() {
-  if (plane_ == nullptr) return Status();
-  const StreamHandle stream = queue_.reduces.handle();
   launch::NormSums* const all = queue_.records_of_all();
-  ZERO_TRY(order(stream_, queue_.measured, stream, order::kMeasured));
-  ZERO_TRY(plane_->all_gather(all + optim_.comm->rank(), all, sizeof *all, stream));
-  return order(stream, queue_.decided, stream_, order::kDecided);
+  ZERO_TRY(order(stream_, queue_.measured, queue_.gathers.handle(), order::kMeasured));
+  return plane_->all_gather(all + optim_.comm->rank(), all, sizeof *all, queue_.gathers.handle());
 }
 
 Status Walk::clamp(double limit) {

@@ -53,6 +53,7 @@ Status make_room(Optimizer& optim, StepMemory& memory, Queue& queue) {
   }
   while (queue.summed.size() < count) queue.summed.push_back(ZERO_TRY(make_event(device)));
   while (queue.updated.size() < count) queue.updated.push_back(ZERO_TRY(make_event(device)));
+  while (queue.arrived.size() < count) queue.arrived.push_back(ZERO_TRY(make_event(device)));
   return Status();
 }
 
@@ -91,6 +92,14 @@ Status send_progress(const Optimizer& optim, Queue& queue, StreamHandle stream) 
                                      queue.timeout_ms));
   return queue.progress_upload.put(stream, queue.state.data(), std::as_bytes(std::span(&state, 1)),
                                    queue.timeout_ms);
+}
+
+/// Nothing of a step before travels any more.
+Status await_gathers(Queue& queue, StreamHandle stream) {
+  const std::lock_guard lock(queue.waiting);
+  if (!queue.gathering) return Status();
+  queue.gathering = false;
+  return queue.device->wait(stream, queue.gathered.handle(), order::kGathered);
 }
 
 }  // namespace
@@ -147,6 +156,7 @@ Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream) {
   Device& device = *queue.device;
   if (stream != queue.last_stream)
     ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kEnded));
+  ZERO_TRY(await_gathers(queue, stream));
   queue.in_flight = true;
   queue.last_stream = stream;
   if (!queue.tables_uploaded) {
@@ -176,6 +186,20 @@ bool may_have_skipped(const Optimizer& optim, const StepMemory& memory) {
          (options.nonfinite != ZERO_NONFINITE_IGNORE || options.loss_scale.dynamic());
 }
 
+Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream) {
+  const auto* const memory = static_cast<const StepMemory*>(optim.step_memory.get());
+  if (memory == nullptr || memory->queue == nullptr) return Status();
+  Queue& queue = *memory->queue;
+  const std::lock_guard lock(queue.waiting);
+  if (!queue.gathering) return Status();
+  if (param == ZERO_ALL_PARAMS)
+    return queue.device->wait(stream, queue.gathered.handle(), order::kArrived);
+  const int32_t last = queue.tables.last_gathers[static_cast<size_t>(param)];
+  if (last < 0) return Status();
+  return queue.device->wait(stream, queue.arrived[static_cast<size_t>(last)].handle(),
+                            order::kArrived);
+}
+
 Status settle(Optimizer& optim) {
   StepMemory& memory = step_memory(optim);
   if (memory.queue == nullptr || !memory.queue->in_flight) {
@@ -185,6 +209,7 @@ Status settle(Optimizer& optim) {
   Queue& queue = *memory.queue;
   Device& device = *queue.device;
   const StreamHandle stream = queue.last_stream;
+  ZERO_TRY(await_gathers(queue, stream));
   const size_t bytes = std::min(queue.progress.bytes(), queue.progress_read.bytes());
   ZERO_TRY(device.copy(stream, queue.progress_read.data(), queue.progress.data(), bytes));
   ZERO_TRY(device.copy(stream, queue.state_read.data(), queue.state.data(), sizeof(launch::State)));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "device/device.h"
@@ -23,6 +24,7 @@ inline constexpr const char* kDecided = "the records of all have arrived before 
 inline constexpr const char* kReduced = "reductions are over before parameters travel";
 inline constexpr const char* kUpdated = "parameters are updated before they travel";
 inline constexpr const char* kGathered = "parameters have arrived before they are read";
+inline constexpr const char* kArrived = "a parameter that is waited for has arrived";
 inline constexpr const char* kEnded = "a call has ended before the next one on another stream";
 inline constexpr const char* kShared = "what a root sends is written before it travels";
 }  // namespace order
@@ -37,7 +39,9 @@ struct Queue {
   // Of comms whose data travels through collectives: one stream for each direction.
   Stream reduces, gathers;
   Event given, measured, decided, reduced, gathered, ended;
-  std::vector<Event> summed, updated;  // by transfer
+  std::vector<Event> summed, updated, arrived;  // by transfer
+  bool gathering = false;  // parameters of the step before may still travel: overlap_gather
+  std::mutex waiting;      // zero_param_wait comes from any thread
 
   Tables tables;
   DeviceMemory table_memory;
@@ -74,6 +78,10 @@ Status end(Queue& queue, StreamHandle stream);
 
 /// True if the host's progress may be ahead of the device's: steps in flight can have been skipped.
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory);
+
+/// What comes on `stream` from here on sees the parameter's values of the latest step; all of them
+/// for ZERO_ALL_PARAMS. Any thread.
+Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream);
 
 /// Wait for what is queued, and let the host know the progress: it may change it then.
 Status settle(Optimizer& optim);

@@ -99,7 +99,6 @@ Status check_options(const Comm& comm, const OptimizerOptions& options) {
   if (options.custom != nullptr) return cannot("an update function of your own");
   if (options.rule->trust != nullptr) return cannot(text("optimizer ", options.rule->name));
   if (options.uneven_inputs != ZERO_UNEVEN_OFF) return cannot("uneven_inputs");
-  if (options.overlap_gather) return cannot("overlap_gather");
   if (options.predivide_factor != 1) return cannot("predivide_factor");
   if (options.max_grad_norm > 0) return check_norm(options.max_grad_norm, options.grad_norm_type);
   return Status();
@@ -200,7 +199,7 @@ Status step(Call& call, Optimizer& optim, const Grads& grads) {
            .again = true}));
     }
     ZERO_TRY(walk.update_and_publish(fused));
-    ZERO_TRY(walk.advance(fused));
+    ZERO_TRY(walk.finish(fused));
     return end(*memory.queue, grads.stream);
   };
   ZERO_TRY(abort_unless(call, queue()));

@@ -247,6 +247,21 @@ std::vector<Travel> make_gathers(const Optimizer& optim, const StepMemory& memor
   return all;
 }
 
+/// By parameter, the gather that brings the last of it, or -1.
+std::vector<int32_t> find_last_gathers(const Optimizer& optim,
+                                       const std::vector<std::vector<Segment>>& segments,
+                                       const std::vector<Travel>& gathers) {
+  std::vector<int32_t> last(optim.params.size(), -1);
+  for (size_t i = 0; i < gathers.size(); i++) {
+    for (const std::vector<Segment>& of_rank : segments) {
+      travel::for_each_part(gathers[i].transfer, of_rank, [&](int64_t, const Segment& segment) {
+        last[static_cast<size_t>(segment.param)] = static_cast<int32_t>(i);
+      });
+    }
+  }
+  return last;
+}
+
 /// This rank's own gradients of what it owns, as if they were the sums.
 std::vector<Measured> take_own(const Optimizer& optim, const StepMemory& memory, Copies& copies) {
   std::vector<Measured> all;
@@ -312,6 +327,7 @@ Tables make_tables(const Optimizer& optim, const StepMemory& memory) {
     const auto segments = travel::all_segments(optim);
     tables.reductions = make_reductions(optim, memory, segments, copies);
     tables.gathers = make_gathers(optim, memory, segments, copies);
+    tables.last_gathers = find_last_gathers(optim, segments, tables.gathers);
     tables.own = take_own(optim, memory, copies);
     for (const Travel& gather : tables.gathers) {
       const Transfer& transfer = gather.transfer;

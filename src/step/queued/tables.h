@@ -54,7 +54,8 @@ struct Tables {
   std::vector<Batch> batches;
   std::vector<Measured> measured;
   std::vector<Travel> reductions, gathers;
-  std::vector<Measured> own;  // tiles of moves: this rank's gradients to its sums
+  std::vector<int32_t> last_gathers;  // by parameter: what brings the last of it; -1: nothing does
+  std::vector<Measured> own;          // tiles of moves: this rank's gradients to its sums
 };
 
 /// How the elements of a section lie. `rounds`: its gradients are rounded on the way.

@@ -36,7 +36,8 @@ class Walk {
   /// Update what this rank owns and put it on all ranks. `fused`: from gradients, or from sums that
   /// have only been asked for, and what is not finite is counted here.
   Status update_and_publish(bool fused);
-  Status advance(bool fused);
+  /// Progress, behind all of it.
+  Status finish(bool fused);
 
  private:
   template <class Row>
@@ -55,6 +56,7 @@ class Walk {
   Status prepare_scalars();
   Status update(const Batch& batch, bool fused);
   Status publish(const Travel& travel);
+  Status advance(StreamHandle stream, bool fused);
 
   Optimizer& optim_;
   StepMemory& memory_;

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps on a device end with the bits of a process on the host, in whatever legal order their work
+// is done.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device_training.h"
+
+namespace zero::test {
+namespace {
+
+Training with(const Optimizer& optimizer) {
+  Training training = base(1);
+  training.optimizer = optimizer.number;
+  training.names = optimizer.names;
+  training.values = optimizer.values;
+  training.steps = 8;
+  return training;
+}
+
+std::vector<Optimizer> element_wise() {
+  std::vector<Optimizer> all = kOptimizers;
+  for (const Optimizer& one : kMoreOptimizers) {
+    if (one.number != ZERO_OPTIMIZER_LAMB && one.number != ZERO_OPTIMIZER_LARS) all.push_back(one);
+  }
+  return all;
+}
+
+void expect_right(const Training& training, uint64_t seed, const std::string& what) {
+  const auto world = chaos(seed);
+  const std::vector<Rank> ranks = {run_alone(training, world)};
+  expect_equals_reference(training, ranks, what + ", seed " + std::to_string(seed));
+  EXPECT_EQ(world->living(), 0) << what << ": memory, streams or events were not given back";
+}
+
+TEST(DeviceStep, every_rule_ends_with_the_bits_of_the_host) {
+  uint64_t seed = 1;
+  for (const Optimizer& optimizer : element_wise())
+    expect_right(with(optimizer), seed++, optimizer.name);
+}
+
+TEST(DeviceStep, every_kind_of_dtypes_ends_with_the_bits_of_the_host) {
+  uint64_t seed = 100;
+  for (const Kind& kind : kKinds) {
+    for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY}) {
+      for (const Where where : {Where::arenas, Where::foreign}) {
+        Training training = with(kOptimizers[partition == ZERO_PARTITION_EVEN ? 1 : 5]);
+        set_kind(training, kind);
+        training.partition = partition;
+        training.where = where;
+        training.padded = seed % 2 == 0;
+        expect_right(training, seed++, kind.name);
+      }
+    }
+  }
+}
+
+struct Feature {
+  const char* name;
+  std::function<void(Training&)> set;
+};
+
+const std::vector<Feature> kFeatures = {
+    {"plain", [](Training&) {}},
+    {"clip", [](Training& run) { run.max_grad_norm = 0.5; }},
+    {"clip by the largest",
+     [](Training& run) { run.max_grad_norm = 0.05, run.norm_type = INFINITY; }},
+    {"clip by p = 1", [](Training& run) { run.max_grad_norm = 20, run.norm_type = 1; }},
+    {"clip by hand", [](Training& run) { run.max_grad_norm = 0.5, run.explicit_clip = true; }},
+    {"reduce by hand", [](Training& run) { run.max_grad_norm = 0.5, run.explicit_reduce = true; }},
+    {"clip by value", [](Training& run) { run.clip_value = 0.05, run.max_grad_norm = 0.5; }},
+    {"loss scale", [](Training& run) { run.loss_scale = 3, run.max_grad_norm = 0.5; }},
+    {"accumulation", [](Training& run) { run.micro_batches = 3; }},
+    {"missing gradients", [](Training& run) { run.missing = true; }},
+    {"frozen", [](Training& run) { run.toggled = true; }},
+    {"reduced already", [](Training& run) { run.reduced = true; }},
+    {"sum", [](Training& run) { run.sum = true; }},
+    {"bf16 wire", [](Training& run) { run.wire_dtype = ZERO_BFLOAT16; }},
+    {"settings of its own", [](Training& run) { run.own_settings = true; }},
+    {"bf16 remainders clipped",
+     [](Training& run) {
+       run.dtypes = {{ZERO_BFLOAT16, ZERO_BFLOAT16}};
+       run.master = ZERO_MASTER_REMAINDER;
+       run.max_grad_norm = 0.5;
+     }},
+};
+
+TEST(DeviceStep, every_feature_ends_with_the_bits_of_the_host) {
+  uint64_t seed = 200;
+  for (const Feature& feature : kFeatures) {
+    for (const bool asks : {true, false}) {
+      Training training = with(kOptimizers[0]);
+      feature.set(training);
+      training.asks = asks;
+      expect_right(training, seed++, feature.name);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

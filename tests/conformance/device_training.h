@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training whose tensors are on a device that runs what is queued in a random legal order.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "equivalence.h"
+#include "support/chaos_device.h"
+#include "training.h"
+
+namespace zero::test {
+
+/// Devices that run their work in an order drawn from `seed`.
+std::shared_ptr<ChaosWorld> chaos(uint64_t seed);
+
+/// One rank on a device of its own.
+Rank run_alone(const Training& training, const std::shared_ptr<ChaosWorld>& world);
+
+}  // namespace zero::test

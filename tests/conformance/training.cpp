@@ -61,7 +61,9 @@ std::vector<double> numbers(uint64_t seed, size_t count, float scale, int32_t dt
 /// Memory of one rank for all parameters, on the host or a device.
 struct Tensors {
   explicit Tensors(std::shared_ptr<Device> where) : device(std::move(where)) {
-    if (device != nullptr) own_stream = make_stream(device).value();
+    if (device == nullptr) return;
+    own_stream = make_stream(device).value();
+    forward_stream = make_stream(device).value();
   }
   ~Tensors() {
     for (void* arena : arenas) zero_arena_free(arena);
@@ -84,18 +86,23 @@ struct Tensors {
     }
   }
   std::vector<std::byte> read(const std::byte* from, size_t bytes) const {
+    return read(from, bytes, stream());
+  }
+  std::vector<std::byte> read(const std::byte* from, size_t bytes, void* behind) const {
     std::vector<std::byte> out(bytes);
     if (device == nullptr) {
       std::copy(from, from + bytes, out.begin());
     } else if (bytes > 0) {
-      EXPECT_TRUE(device->copy(stream(), out.data(), from, bytes).ok());
+      EXPECT_TRUE(device->copy(behind, out.data(), from, bytes).ok());
     }
     return out;
   }
   void* stream() const { return own_stream.handle(); }
+  /// Where parameters are read that are waited for one by one.
+  void* forward() const { return forward_stream.handle(); }
 
   std::shared_ptr<Device> device;
-  Stream own_stream;
+  Stream own_stream, forward_stream;
   std::vector<std::byte*> data, grads;
   std::vector<std::vector<double>> own;  // aligned for any type
   std::vector<DeviceMemory> on_device;
@@ -354,8 +361,9 @@ bool read_one_by_one(const Training& run, zero_optim* optim, const Tensors& memo
   const auto read = [&](size_t first) {
     for (size_t k = first; k < order.size(); k += 2) {
       const size_t i = order[k];
-      if (zero_param_wait(optim, static_cast<int64_t>(i), nullptr) != ZERO_OK) return false;
-      seen[i].assign(memory.data[i], memory.data[i] + bytes_of(i));
+      if (zero_param_wait(optim, static_cast<int64_t>(i), memory.forward()) != ZERO_OK)
+        return false;
+      seen[i] = memory.read(memory.data[i], bytes_of(i), memory.forward());
     }
     return true;
   };
@@ -363,12 +371,12 @@ bool read_one_by_one(const Training& run, zero_optim* optim, const Tensors& memo
   std::thread thread([&] { other = read(1); });
   const bool own = read(0);
   thread.join();
-  if (!own || !other || zero_param_wait(optim, ZERO_ALL_PARAMS, nullptr) != ZERO_OK) {
+  if (!own || !other || zero_param_wait(optim, ZERO_ALL_PARAMS, memory.stream()) != ZERO_OK) {
     *error = std::string("wait: ") + zero_last_error();
     return false;
   }
   for (size_t i = 0; i < seen.size(); i++) {
-    if (std::equal(seen[i].begin(), seen[i].end(), memory.data[i])) continue;
+    if (seen[i] == memory.read(memory.data[i], bytes_of(i))) continue;
     *error = "parameter " + std::to_string(i) + " was not new after its wait";
     return false;
   }

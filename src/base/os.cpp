@@ -83,6 +83,10 @@ constexpr SystemCalls kRealCalls = {
     .sendmsg = ::sendmsg,
     .recvmsg = ::recvmsg,
     .getsockopt = ::getsockopt,
+    .setsockopt = ::setsockopt,
+    .getsockname = ::getsockname,
+    .getifaddrs = ::getifaddrs,
+    .freeifaddrs = ::freeifaddrs,
     .poll = ::poll,
 
     .pthread_create = ::pthread_create,

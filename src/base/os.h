@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dirent.h>
+#include <ifaddrs.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
@@ -53,6 +54,10 @@ struct SystemCalls {
   ssize_t (*sendmsg)(int fd, const struct msghdr* message, int flags);
   ssize_t (*recvmsg)(int fd, struct msghdr* message, int flags);
   int (*getsockopt)(int fd, int level, int name, void* value, socklen_t* bytes);
+  int (*setsockopt)(int fd, int level, int name, const void* value, socklen_t bytes);
+  int (*getsockname)(int fd, struct sockaddr* address, socklen_t* bytes);
+  int (*getifaddrs)(struct ifaddrs** addresses);
+  void (*freeifaddrs)(struct ifaddrs* addresses);
   int (*poll)(struct pollfd* fds, nfds_t count, int timeout_ms);
 
   // Processes, time, chance.

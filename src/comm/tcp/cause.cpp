@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/tcp/cause.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace zero::tcp {
+namespace {
+
+constexpr size_t kMostText = 4000;  // fits zero_last_error
+
+struct Fixed {
+  int32_t code;
+  int32_t rank;
+  int64_t step;
+  uint32_t params_consistent;
+  uint32_t phase_bytes;  // the phase follows, then the text
+};
+
+}  // namespace
+
+std::vector<std::byte> pack(const Failure& failure) {
+  const size_t phase = std::min(failure.phase.size(), kMostText);
+  const size_t text = std::min(failure.text.size(), kMostText);
+  const Fixed fixed{failure.code, failure.rank, failure.step, failure.params_consistent ? 1u : 0u,
+                    static_cast<uint32_t>(phase)};
+  std::vector<std::byte> bytes(sizeof fixed + phase + text);
+  memcpy(bytes.data(), &fixed, sizeof fixed);
+  if (phase != 0) memcpy(bytes.data() + sizeof fixed, failure.phase.data(), phase);
+  if (text != 0) memcpy(bytes.data() + sizeof fixed + phase, failure.text.data(), text);
+  return bytes;
+}
+
+Failure unpack(std::span<const std::byte> bytes) {
+  Failure failure;
+  failure.code = ZERO_ERR_COMM;
+  failure.text = "a rank aborted the comm for a cause that could not be read";
+  Fixed fixed;
+  if (bytes.size() < sizeof fixed) return failure;
+  memcpy(&fixed, bytes.data(), sizeof fixed);
+  const std::string_view words(reinterpret_cast<const char*>(bytes.data()) + sizeof fixed,
+                               bytes.size() - sizeof fixed);
+  if (fixed.code >= 0 || fixed.phase_bytes > words.size()) return failure;
+  failure.code = fixed.code;
+  failure.rank = fixed.rank;
+  failure.step = fixed.step;
+  failure.params_consistent = fixed.params_consistent != 0;
+  failure.phase = words.substr(0, fixed.phase_bytes);
+  failure.text = words.substr(fixed.phase_bytes);
+  return failure;
+}
+
+}  // namespace zero::tcp

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/tcp/socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace zero::tcp {
+namespace {
+
+constexpr int kBacklog = 4096;
+constexpr int kVanishedMs = 15'000;
+
+struct Place {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+Place place_of(const Address& address, uint16_t port) {
+  Place place;
+  if (address.version == 4) {
+    auto* const in = reinterpret_cast<sockaddr_in*>(&place.storage);
+    in->sin_family = AF_INET;
+    in->sin_port = htons(port);
+    memcpy(&in->sin_addr, address.bytes.data(), sizeof in->sin_addr);
+    place.bytes = sizeof *in;
+  } else {
+    auto* const in = reinterpret_cast<sockaddr_in6*>(&place.storage);
+    in->sin6_family = AF_INET6;
+    in->sin6_port = htons(port);
+    memcpy(&in->sin6_addr, address.bytes.data(), sizeof in->sin6_addr);
+    place.bytes = sizeof *in;
+  }
+  return place;
+}
+
+Status failed(const char* what) {
+  return Status(ZERO_ERR_SYSTEM, text(what, ": ", errno_text(errno)));
+}
+
+Result<Fd> open_socket(int family) {
+  Fd fd(os().socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return failed("opening a socket");
+  return fd;
+}
+
+/// One socket for both versions where the host has version 6.
+Result<Fd> bind_anywhere() {
+  Address any;
+  any.version = 6;
+  if (Result<Fd> fd = open_socket(AF_INET6); fd.ok()) {
+    const int off = 0;
+    Place place = place_of(any, 0);
+    if (os().setsockopt(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
+        os().bind(fd->get(), place.get(), place.bytes) == 0)
+      return fd;
+  }
+  any.version = 4;
+  Fd fd = ZERO_TRY(open_socket(AF_INET));
+  Place place = place_of(any, 0);
+  if (os().bind(fd.get(), place.get(), place.bytes) != 0) return failed("binding a socket");
+  return fd;
+}
+
+/// Nothing of an interface that is down, or of one whose addresses mean something on this link
+/// only.
+bool read_address(const ifaddrs& entry, Address& out) {
+  if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0) return false;
+  if (entry.ifa_addr->sa_family == AF_INET) {
+    out.version = 4;
+    memcpy(out.bytes.data(), &reinterpret_cast<const sockaddr_in*>(entry.ifa_addr)->sin_addr, 4);
+    return true;
+  }
+  if (entry.ifa_addr->sa_family != AF_INET6) return false;
+  const in6_addr& in = reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr)->sin6_addr;
+  if (IN6_IS_ADDR_LINKLOCAL(&in)) return false;
+  out.version = 6;
+  memcpy(out.bytes.data(), &in, 16);
+  return true;
+}
+
+}  // namespace
+
+std::string to_text(const Address& address) {
+  char words[INET6_ADDRSTRLEN] = "?";
+  inet_ntop(address.version == 4 ? AF_INET : AF_INET6, address.bytes.data(), words, sizeof words);
+  return words;
+}
+
+Result<Listener> listen_anywhere() {
+  Listener listener;
+  listener.fd = ZERO_TRY(bind_anywhere());
+  if (os().listen(listener.fd.get(), kBacklog) != 0) return failed("listening for the ranks");
+  Place place;
+  place.bytes = sizeof place.storage;
+  if (os().getsockname(listener.fd.get(), place.get(), &place.bytes) != 0)
+    return failed("asking for a socket's port");
+  listener.port = place.storage.ss_family == AF_INET6
+                      ? ntohs(reinterpret_cast<sockaddr_in6*>(&place.storage)->sin6_port)
+                      : ntohs(reinterpret_cast<sockaddr_in*>(&place.storage)->sin_port);
+  return listener;
+}
+
+Result<std::vector<Address>> own_addresses(size_t most) {
+  ifaddrs* all = nullptr;
+  if (os().getifaddrs(&all) != 0) return failed("asking for this host's addresses");
+  std::vector<Address> addresses, loopback;
+  for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
+    Address address;
+    if (!read_address(*entry, address)) continue;
+    ((entry->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : addresses).push_back(address);
+  }
+  os().freeifaddrs(all);
+  addresses.resize(std::min(addresses.size(), most - 1));
+  addresses.insert(addresses.end(), loopback.begin(), loopback.end());
+  addresses.resize(std::min(addresses.size(), most));
+  if (addresses.empty())
+    return Status(ZERO_ERR_SYSTEM, "this host has no network interface that is up");
+  return addresses;
+}
+
+Result<Fd> start_connect(const Address& address, uint16_t port) {
+  Fd fd = ZERO_TRY(open_socket(address.version == 4 ? AF_INET : AF_INET6));
+  Place place = place_of(address, port);
+  if (os().connect(fd.get(), place.get(), place.bytes) != 0 && errno != EINPROGRESS)
+    return failed("connecting");
+  return fd;
+}
+
+int connect_error(int fd) {
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  if (os().getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return errno;
+  return error;
+}
+
+Fd accept_guest(int listener) {
+  Fd guest(os().accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  return guest;
+}
+
+void tune(int fd) {
+  const struct {
+    int level, name, value;
+  } rows[] = {
+      {IPPROTO_TCP, TCP_NODELAY, 1},  {SOL_SOCKET, SO_KEEPALIVE, 1},
+      {IPPROTO_TCP, TCP_KEEPIDLE, 5}, {IPPROTO_TCP, TCP_KEEPINTVL, 2},
+      {IPPROTO_TCP, TCP_KEEPCNT, 5},  {IPPROTO_TCP, TCP_USER_TIMEOUT, kVanishedMs},
+  };
+  // Each makes the connection better, none is needed.
+  for (const auto& row : rows)
+    (void)os().setsockopt(fd, row.level, row.name, &row.value, sizeof row.value);
+}
+
+ssize_t send_some(int fd, std::span<const std::byte> bytes) {
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  for (;;) {
+    const ssize_t sent = os().sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0) return sent;
+    if (errno == EAGAIN || errno == ENOBUFS) return 0;
+    if (errno != EINTR) return -1;
+  }
+}
+
+ssize_t receive_some(int fd, std::span<std::byte> bytes) {
+  iovec part{bytes.data(), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  for (;;) {
+    const ssize_t got = os().recvmsg(fd, &message, MSG_DONTWAIT);
+    if (got > 0) return got;
+    if (got == 0) return -1;
+    if (errno == EAGAIN) return 0;
+    if (errno != EINTR) return -1;
+  }
+}
+
+}  // namespace zero::tcp

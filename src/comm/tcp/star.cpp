@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/tcp/star.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/tcp/cause.h"
+#include "comm/tcp/wait.h"
+
+namespace zero::tcp {
+namespace {
+
+constexpr int32_t kNobody = -1;
+constexpr int32_t kOfAll = -1;  // the source of an exchange
+constexpr int kPartingMs = 100;
+
+}  // namespace
+
+Star::Star(int32_t rank, int32_t world, std::vector<Peer> peers)
+    : rank_(rank), world_(world), peers_(std::move(peers)) {}
+
+Star::~Star() {
+  for (Peer& peer : peers_) peer.link->send(FrameKind::goodbye, sequence_);
+  const int64_t until = now_ms() + kPartingMs;
+  const auto unsent = [&] {
+    return std::any_of(peers_.begin(), peers_.end(), [](Peer& peer) {
+      peer.link->flush();
+      return peer.link->unsent();
+    });
+  };
+  while (unsent() && now_ms() < until) os().poll(nullptr, 0, 1);
+}
+
+void Star::set_step(const std::atomic<int64_t>* steps_done,
+                    const std::atomic<int32_t>* publishing) {
+  steps_done_ = steps_done;
+  publishing_ = publishing;
+}
+
+// ---- Exchange.
+
+Status Star::exchange(std::span<const std::byte> mine, std::span<std::byte> all,
+                      const Patience& patience) {
+  return round(mine, kOfAll, all, patience);
+}
+
+Status Star::broadcast(std::span<std::byte> data, int32_t root, Patience first,
+                       const Patience& rest) {
+  Patience patience = first;
+  size_t done = 0;
+  do {
+    const std::span<std::byte> part = data.subspan(done, std::min(data.size() - done, kPieceBytes));
+    const bool own = rank_ == root;
+    ZERO_TRY(round(own ? part : std::span<std::byte>(), root, own ? std::span<std::byte>() : part,
+                   patience));
+    done += part.size();
+    patience = rest;
+  } while (done < data.size());
+  return {};
+}
+
+/// What `source` sends, or all do, to all but a single source.
+Status Star::round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
+                   const Patience& patience) {
+  std::unique_lock lock(mutex_);
+  if (aborted()) return failure_status();
+  where_ = text(patience.operation, ": ", patience.phase);
+  ++sequence_;
+  awaited_.reset();
+  records_.reset();
+  if (rank_ != 0) peers_[0].link->send(FrameKind::record, sequence_, mine);
+  os().reached("exchange.arrived");
+  Wait wait(*this, patience);
+  for (;;) {
+    pump();
+    if (aborted() && !decided()) return failure_status();
+    if (advance(mine, source, out)) return {};
+    const std::string warning = wait.look();
+    if (aborted() && !decided()) return failure_status();
+    if (!warning.empty()) {  // the callback may call anything
+      lock.unlock();
+      log(ZERO_LOG_WARNING, warning);
+      lock.lock();
+    }
+    sleep(lock, wait.slice_ms());
+  }
+}
+
+/// Whether rank 0 has ended the exchange: then a cause that came behind that is the next one's.
+bool Star::decided() const { return rank_ == 0 ? answered_ == sequence_ : records_.has_value(); }
+
+bool Star::advance(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
+  if (rank_ != 0) return take_records(out);
+  if (answered_ != sequence_ && !collect(mine, source, out)) return false;
+  return aborted() || std::none_of(peers_.begin(), peers_.end(),
+                                   [](const Peer& peer) { return peer.link->unsent(); });
+}
+
+/// On rank 0, once all are there: everybody's bytes to everybody.
+bool Star::collect(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
+  for (const Peer& peer : peers_)
+    if (!peer.record) return false;
+  std::vector<std::byte> answer(mine.begin(), mine.end());
+  for (const Peer& peer : peers_)
+    answer.insert(answer.end(), peer.record->payload.begin(), peer.record->payload.end());
+  // Of a broadcast only the source has sent anything; all are to get what rank 0 expects.
+  const size_t expected = source == 0 ? mine.size() : out.size();
+  const bool odd = std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+    return peer.record->sequence != sequence_ ||
+           (source == kOfAll && peer.record->payload.size() != mine.size());
+  });
+  if (odd || answer.size() != expected) {
+    break_for(ZERO_ERR_COMM, kNobody, "the ranks sent records that do not fit together");
+    return false;
+  }
+  if (!out.empty()) memcpy(out.data(), answer.data(), answer.size());
+  answered_ = sequence_;
+  for (Peer& peer : peers_) {
+    peer.record.reset();
+    const bool sent_it = source == peer.rank;
+    peer.link->send(FrameKind::records, sequence_,
+                    sent_it ? std::span<std::byte>() : std::span(answer));
+  }
+  os().reached("exchange.settled");
+  return true;
+}
+
+bool Star::take_records(std::span<std::byte> out) {
+  if (!records_) return false;
+  if (records_->sequence != sequence_ || records_->payload.size() != out.size()) {
+    records_.reset();
+    break_for(ZERO_ERR_COMM, 0, "rank 0 sent records that do not fit");
+    return false;
+  }
+  if (!out.empty()) memcpy(out.data(), records_->payload.data(), out.size());
+  records_.reset();
+  return true;
+}
+
+void Star::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
+  std::vector<pollfd> polls;
+  for (const Peer& peer : peers_) {
+    if (peer.link->over()) continue;
+    const int events = POLLIN | (peer.link->unsent() ? POLLOUT : 0);
+    polls.push_back({peer.link->fd(), static_cast<short>(events), 0});
+  }
+  lock.unlock();
+  os().poll(polls.data(), polls.size(), milliseconds);
+  lock.lock();
+}
+
+// ---- What comes.
+
+void Star::pump() {
+  for (Peer& peer : peers_) {
+    peer.link->flush();
+    while (std::optional<Frame> frame = peer.link->take()) handle(peer, std::move(*frame));
+    if (peer.link->over() && !peer.left)
+      break_for(ZERO_ERR_PEER_DEAD, peer.rank, text(peer.name, " died: its connection has ended"));
+  }
+}
+
+void Star::handle(Peer& peer, Frame frame) {
+  switch (frame.kind) {
+    case FrameKind::record:
+      peer.record = std::move(frame);
+      break;
+    case FrameKind::records:
+      records_ = std::move(frame);
+      break;
+    case FrameKind::waiting:
+      handle_waiting(frame);
+      break;
+    case FrameKind::progress:
+      peer.sign_ns = now_ns();
+      break;
+    case FrameKind::cause:
+      // A deadline that passed while the answer was on its way.
+      if (rank_ == 0 && frame.sequence != 0 && frame.sequence <= answered_) break;
+      set_cause(unpack(frame.payload), peer.rank);
+      break;
+    case FrameKind::goodbye:
+      peer.left = true;
+      break;
+    case FrameKind::hello:
+    case FrameKind::welcome:
+      break_for(ZERO_ERR_COMM, peer.rank, text(peer.name, " introduced itself twice"));
+      break;
+  }
+}
+
+void Star::handle_waiting(const Frame& frame) {
+  int64_t words[2];
+  if (rank_ == 0 || frame.sequence != sequence_ || frame.payload.size() < sizeof words) return;
+  memcpy(words, frame.payload.data(), sizeof words);
+  const auto* const name = reinterpret_cast<const char*>(frame.payload.data()) + sizeof words;
+  awaited_ = Awaited{static_cast<int32_t>(words[0]),
+                     std::string(name, frame.payload.size() - sizeof words),
+                     now_ns() - words[1] * 1'000'000};
+}
+
+void Star::note_progress(int64_t timeout_ms) {
+  const int64_t interval_ns = std::clamp<int64_t>(timeout_ms / 8, 1, 1'000) * 1'000'000;
+  const std::lock_guard lock(mutex_);
+  const int64_t now = now_ns();
+  if (now - told_ns_ < interval_ns) return;
+  told_ns_ = now;
+  for (Peer& peer : peers_) peer.link->send(FrameKind::progress, sequence_);
+}
+
+Status Star::check() {
+  {
+    const std::lock_guard lock(mutex_);
+    pump();
+  }
+  return aborted() ? failure_status() : Status();
+}
+
+// ---- What breaks it.
+
+void Star::abort(const Failure& cause) {
+  const std::lock_guard lock(mutex_);
+  set_cause(cause, kNobody);
+}
+
+/// The first cause stands, and all hear of it.
+void Star::set_cause(const Failure& cause, int32_t told_by) {
+  if (aborted()) return;
+  cause_.set(cause);
+  const std::vector<std::byte> packed = pack(cause);
+  for (Peer& peer : peers_)
+    if (peer.rank != told_by) peer.link->send(FrameKind::cause, 0, packed);
+}
+
+void Star::break_for(Code code, int32_t rank, std::string_view sentence) {
+  set_cause(make_failure(code, rank, sentence), kNobody);
+}
+
+Failure Star::make_failure(Code code, int32_t rank, std::string_view sentence) const {
+  Failure failure;
+  failure.code = code;
+  failure.rank = rank;
+  failure.step = steps_done_ != nullptr ? steps_done_->load() : 0;
+  failure.params_consistent = publishing_ == nullptr || publishing_->load() == 0;
+  failure.phase = where_;
+  failure.text = text(failure.phase, where_.empty() ? "" : ": ", sentence);
+  return failure;
+}
+
+Failure Star::failure() const {
+  Failure failure = cause_.get();
+  if (publishing_ != nullptr && publishing_->load() > 0) failure.params_consistent = false;
+  return failure;
+}
+
+Status Star::failure_status() const {
+  Failure cause = cause_.get();
+  return Status(cause.code, std::move(cause.text));
+}
+
+}  // namespace zero::tcp

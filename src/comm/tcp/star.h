@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control plane between hosts: every rank has one connection to rank 0, which gathers what all
+// send and sends it to all. Rank 0 decides how an exchange ends and tells the others; who sees a
+// rank's connection end calls it dead, unless it has said goodbye.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/comm.h"
+#include "comm/first_cause.h"
+#include "comm/tcp/link.h"
+
+namespace zero::tcp {
+
+struct Patience {
+  std::string_view operation;
+  std::string_view phase;
+  int64_t limit_ms;
+  bool extended_by_progress;  // the limit counts since the last sign of life
+};
+
+/// The other end of a connection.
+struct Peer {
+  int32_t rank = 0;
+  std::string name;  // "rank 2 (process 1234 on host-b)"
+  std::unique_ptr<Link> link;
+  std::optional<Frame> record = {};  // of the exchange that comes, on rank 0
+  int64_t sign_ns = 0;               // when it last showed progress
+  bool left = false;                 // it has said goodbye
+};
+
+/// The most that one rank's record and a piece of a broadcast have.
+inline constexpr size_t kPieceBytes = 256u << 10;
+
+class Star {
+ public:
+  /// Rank 0 brings every other rank in order, another rank only rank 0.
+  Star(int32_t rank, int32_t world, std::vector<Peer> peers);
+  ~Star();
+
+  /// Of the running step, for causes.
+  void set_step(const std::atomic<int64_t>* steps_done, const std::atomic<int32_t>* publishing);
+
+  /// As Comm::exchange_bytes and Comm::broadcast_bytes; one thread at a time.
+  Status exchange(std::span<const std::byte> mine, std::span<std::byte> all,
+                  const Patience& patience);
+  Status broadcast(std::span<std::byte> data, int32_t root, Patience first, const Patience& rest);
+
+  // ---- Any thread.
+
+  /// The cause, if the comm is broken: whatever has come is read first.
+  Status check();
+  void note_progress(int64_t timeout_ms);
+  bool aborted() const { return cause_.is_set(); }
+  Failure failure() const;
+  Status failure_status() const;
+  void abort(const Failure& cause);
+
+ private:
+  class Wait;
+
+  Status round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
+               const Patience& patience);
+  bool decided() const;
+  bool advance(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out);
+  bool collect(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out);
+  bool take_records(std::span<std::byte> out);
+  void sleep(std::unique_lock<std::mutex>& lock, int milliseconds);
+
+  void pump();
+  void handle(Peer& peer, Frame frame);
+  void handle_waiting(const Frame& frame);
+  void set_cause(const Failure& cause, int32_t told_by);
+  void break_for(Code code, int32_t rank, std::string_view sentence);
+  Failure make_failure(Code code, int32_t rank, std::string_view sentence) const;
+
+  const int32_t rank_;
+  const int32_t world_;
+  const std::atomic<int64_t>* steps_done_ = nullptr;
+  const std::atomic<int32_t>* publishing_ = nullptr;
+  FirstCause cause_;
+
+  std::mutex mutex_;  // all below
+  std::vector<Peer> peers_;
+  uint64_t sequence_ = 0;  // of the last exchange begun
+  uint64_t answered_ = 0;  // the last that rank 0 has sent to all
+  std::string where_;      // "zero_step: vote"
+  std::optional<Frame> records_;
+  int64_t told_ns_ = 0;  // when this rank last told of its progress
+
+  // Whom rank 0 waits for in exchange `sequence_`, as it last said.
+  struct Awaited {
+    int32_t rank;
+    std::string name;
+    int64_t quiet_since_ns;
+  };
+  std::optional<Awaited> awaited_;
+};
+
+}  // namespace zero::tcp

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// One wait in an exchange: who is missing, since when, and whether that has been long enough.
+#pragma once
+
+#include "comm/tcp/star.h"
+
+namespace zero::tcp {
+
+class Star::Wait {
+ public:
+  Wait(Star& star, const Patience& patience);
+
+  /// Breaks the comm where there is a reason to: a rank that left, the deadline. A rank other than
+  /// 0 only asks rank 0 to, and does it alone if that does not answer. A wait that has become long
+  /// answers once with a warning.
+  std::string look();
+
+  int slice_ms() const;
+
+ private:
+  struct Missing {
+    int32_t rank;
+    std::string name;
+    int64_t since_ns;  // its last sign of life
+  };
+
+  void excuse_own_absence(int64_t now);
+  std::vector<Missing> missing() const;
+  void look_for_left();
+  void tell_guests(int64_t now, const std::vector<Missing>& ranks);
+  void be_late(int64_t now, const std::vector<Missing>& ranks);
+  std::string warning(int64_t now, const std::vector<Missing>& ranks);
+
+  Star& star_;
+  const Patience& patience_;
+  int64_t start_ns_;
+  int64_t last_ns_;
+  int64_t told_ns_;
+  int64_t asked_ns_ = 0;  // when this rank asked rank 0 to give up
+  bool warned_ = false;
+};
+
+}  // namespace zero::tcp

@@ -119,6 +119,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   uint32_t next_object() { return ++objects_; }
 
   virtual bool aborted() const = 0;
+  /// The cause, if the comm is broken: a look for what has broken it, asked while queued work is
+  /// waited for. Any thread.
+  virtual Status check() { return aborted() ? failure_status() : Status(); }
   virtual Failure failure() const = 0;
   /// What broke the comm, as later calls return it.
   Status failure_status() const;

@@ -2,6 +2,7 @@
 // How seats come to be: one function a backend, and the choice by the launcher's variables.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string_view>
 
@@ -30,6 +31,20 @@ struct UserFunctions {
   Code (*split)(void* ctx, int32_t color, int32_t rank, int32_t world, void** child) = nullptr;
   void (*free)(void* ctx) = nullptr;
 };
+
+/// An id that makes its ranks one group, drawn by one of them.
+using NcclId = std::array<std::byte, 128>;
+Result<NcclId> nccl_unique_id();
+
+/// Collective; every rank has a device of its own.
+Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const NcclId& id,
+                                          int32_t rank, int32_t world, const CommOptions& options);
+
+/// The same among the ranks of an engine's ncclComm_t, which stays the engine's.
+Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nccl_comm,
+                                        const CommOptions& options);
+/// The number of the CUDA device of an engine's ncclComm_t.
+Result<int32_t> nccl_device(void* nccl_comm);
 
 Result<std::shared_ptr<Comm>> create_user(const UserFunctions& functions, void* ctx, int32_t rank,
                                           int32_t world, const CommOptions& options);

@@ -52,6 +52,9 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual Status check_stream(StreamHandle stream) = 0;
   /// Whether what is queued on `stream` now is captured, not done.
   virtual Result<bool> capturing(StreamHandle stream) = 0;
+  /// `body` on this thread, with the device as the thread's current one: for libraries that take it
+  /// from there.
+  virtual Status run_current(const std::function<Status()>& body) { return body(); }
 
   // ---- What the classes below own. Memory is aligned to 256 bytes or more; its content is
   // anything.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every comm that there is, for tests of what all of them promise: solo, local and user, with ranks
-// as threads and as processes. A new backend joins by one line in `make` and one in the list of
-// cases at the end.
+// Every comm that there is, for tests of what all of them promise: solo, local, user and nccl,
+// with ranks as threads and as processes. A new backend joins by one line in `make` and one in the
+// list of cases at the end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,13 +16,14 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "comm/create.h"
+#include "support/nccl_ranks.h"
 #include "support/ranks.h"
 #include "support/user_comm.h"
 #include "zero.h"
 
 namespace zero::test {
 
-enum class Backend { solo, local, user, user_sums };
+enum class Backend { solo, local, user, user_sums, nccl };
 
 struct Case {
   Backend backend;
@@ -31,7 +32,7 @@ struct Case {
 };
 
 inline std::string name_of(const Case& c) {
-  const char* const backends[] = {"solo", "local", "user", "user_sums"};
+  const char* const backends[] = {"solo", "local", "user", "user_sums", "nccl"};
   return text(backends[static_cast<int>(c.backend)],
               c.ranks == RankKind::threads ? "_threads_" : "_processes_", c.world);
 }
@@ -47,6 +48,7 @@ class Seats {
   explicit Seats(const Case& c) : case_(c), name_(unique_name()) {
     if (c.backend == Backend::user || c.backend == Backend::user_sums)
       engine_ = std::make_unique<Engine>(c.world);
+    if (c.backend == Backend::nccl) nccl_ = std::make_unique<NcclRanks>(c.world);
   }
 
   /// The seat of `rank` in group `number`: groups with other numbers are other comms of the same
@@ -75,6 +77,8 @@ class Seats {
       case Backend::user_sums:
         return create_user(Engine::functions(true), engine_->seat(rank), rank, case_.world,
                            options);
+      case Backend::nccl:
+        return nccl_->join(rank, options, number);
     }
     return Status(ZERO_ERR_INTERNAL, "no such backend");
   }
@@ -91,6 +95,7 @@ class Seats {
   const Case case_;
   const std::string name_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<NcclRanks> nccl_;
 };
 
 class Conformance : public testing::TestWithParam<Case> {
@@ -181,6 +186,7 @@ inline std::vector<Case> cases() {
     for (RankKind ranks : {RankKind::threads, RankKind::processes})
       for (int32_t world = 1; world <= 5; ++world) all.push_back({backend, ranks, world});
   all.push_back({Backend::user_sums, RankKind::threads, 3});
+  for (const int32_t world : {1, 2, 4}) all.push_back({Backend::nccl, RankKind::threads, world});
   return all;
 }
 

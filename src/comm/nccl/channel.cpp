@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/channel.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <vector>
+
+#include "base/log.h"
+#include "base/os.h"
+#include "base/text.h"
+
+namespace zero::nccl {
+namespace {
+
+constexpr int64_t kSpinNs = 50'000;
+constexpr int64_t kEndMs = 2'000;
+constexpr int kReduceCtas = 16;  // as many as fill the links: more only take from the backward
+
+/// What a thread that may be left behind shares with who waits for it.
+struct Ending {
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t running = 0;
+};
+
+struct EndTask {
+  const Library& library;
+  Handle handle;
+  bool broken;
+  std::shared_ptr<Ending> ending;
+};
+
+int settled(const Library& library, Handle handle) {
+  const int64_t until = now_ms() + kEndMs / 2;
+  int outcome = kInProgress;
+  while (library.async_error(handle, &outcome) == kSuccess && outcome == kInProgress &&
+         now_ms() < until)
+    os().poll(nullptr, 0, 1);
+  return outcome;
+}
+
+void* end_one(void* argument) {
+  const std::unique_ptr<EndTask> task(static_cast<EndTask*>(argument));
+  const Library& library = task->library;
+  const int finalized = task->broken ? kRemoteError : library.finalize(task->handle);
+  const bool sound = (finalized == kSuccess || finalized == kInProgress) &&
+                     settled(library, task->handle) == kSuccess;
+  if (sound)
+    library.destroy(task->handle);
+  else
+    library.abort(task->handle);
+  const std::lock_guard lock(task->ending->mutex);
+  --task->ending->running;
+  task->ending->changed.notify_all();
+  return nullptr;
+}
+
+Config config(int max_ctas) {
+  Config config;
+  config.blocking = 0;
+  config.split_share = 0;
+  config.max_ctas = max_ctas;
+  return config;
+}
+
+/// NCCL may write to where it puts a new communicator until it has told how that ended: a place
+/// that it may still know is left to it.
+class Slot {
+ public:
+  ~Slot() {
+    if (!known_) (void)place_.release();
+  }
+  Handle* place() { return place_.get(); }
+  Handle take() {
+    known_ = true;
+    return *place_;
+  }
+
+ private:
+  std::unique_ptr<Handle> place_ = std::make_unique<Handle>(nullptr);
+  bool known_ = false;
+};
+
+/// A new communicator, or nullptr for a negative color.
+Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& parent, int color,
+                                           int rank, int max_ctas, const Bounds& bounds) {
+  Slot slot;
+  Config wanted = config(max_ctas);
+  ZERO_TRY(parent.run("ncclCommSplit", bounds, [&](Handle handle) {
+    return library.split(handle, color < 0 ? kNoColor : color, rank, slot.place(), &wanted);
+  }));
+  const Handle handle = slot.take();
+  if (color < 0 || handle == nullptr) return std::unique_ptr<Channel>();
+  auto child = std::make_unique<Channel>(library, handle);
+  Status ready = child->settle("ncclCommSplit", bounds);
+  if (ready.ok()) return child;
+  (void)Channels(library, std::move(child), nullptr).end(true);
+  return ready;
+}
+
+/// The gathers' communicator beside the reductions'.
+Result<std::unique_ptr<Channels>> pair(const Library& library, std::unique_ptr<Channel> reduce,
+                                       int rank, const Bounds& bounds) {
+  Result<std::unique_ptr<Channel>> gather = split_one(library, *reduce, 0, rank, kUnset, bounds);
+  auto channels = std::make_unique<Channels>(library, std::move(reduce),
+                                             gather.ok() ? std::move(*gather) : nullptr);
+  ZERO_TRY(std::move(gather).status());
+  return channels;
+}
+
+}  // namespace
+
+Status problem(const Library& library, Handle handle, std::string_view what, int outcome) {
+  const char* const name = library.error_string(outcome);
+  const char* const words = library.last_error(handle);
+  const bool more = words != nullptr && words[0] != 0;
+  return Status(outcome == kRemoteError ? ZERO_ERR_PEER_DEAD : ZERO_ERR_COMM,
+                text(what, ": NCCL says '", name != nullptr ? name : "?", "' (", outcome, ")",
+                     more ? ": " : "", more ? words : ""));
+}
+
+int Channel::poll(Handle handle) const {
+  int outcome = kSuccess;
+  const int asked = library_.async_error(handle, &outcome);
+  return asked == kSuccess ? outcome : asked;
+}
+
+Status Channel::settle(std::string_view what, const Bounds& bounds) {
+  return run(what, bounds, [&](Handle handle) { return poll(handle); });
+}
+
+Status Channel::run(std::string_view what, const Bounds& bounds,
+                    const std::function<int(Handle)>& call) {
+  const int64_t start_ns = now_ns();
+  for (bool first = true;; first = false) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (handle_ == nullptr)
+        return Status(ZERO_ERR_ABORTED, text(what, ": the communicator has ended"));
+      const int outcome = first ? call(handle_) : poll(handle_);
+      if (outcome != kSuccess && outcome != kInProgress)
+        return problem(library_, handle_, what, outcome);
+      // Success of the call itself says only that it was begun.
+      if (!first && outcome == kSuccess) return {};
+    }
+    if (first) continue;
+    ZERO_TRY(bounds.check());
+    const int64_t waited_ns = now_ns() - start_ns;
+    if (waited_ns >= bounds.limit_ms * 1'000'000)
+      return Status(ZERO_ERR_TIMEOUT,
+                    text(what, ": NCCL was still busy after ", bounds.limit_ms, " ms"));
+    if (waited_ns >= kSpinNs) os().poll(nullptr, 0, 1);
+  }
+}
+
+Status Channel::error() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || handle_ == nullptr) return {};
+  const int outcome = poll(handle_);
+  if (outcome == kSuccess || outcome == kInProgress) return {};
+  return problem(library_, handle_, "queued work", outcome);
+}
+
+Handle Channel::take(int64_t bound_ms) {
+  const std::unique_lock lock(mutex_, std::chrono::milliseconds(bound_ms));
+  if (!lock.owns_lock()) return nullptr;
+  return std::exchange(handle_, nullptr);
+}
+
+Channels::Channels(const Library& library, std::unique_ptr<Channel> reduce,
+                   std::unique_ptr<Channel> gather)
+    : library_(library), reduce_(std::move(reduce)), gather_(std::move(gather)) {}
+
+bool Channels::end(bool broken) {
+  bool all = true;
+  std::call_once(ended_, [&] {
+    const auto ending = std::make_shared<Ending>();
+    for (Channel* const channel : {reduce_.get(), gather_.get()}) {
+      if (channel == nullptr) continue;
+      const Handle handle = channel->take(kEndMs / 2);
+      if (handle == nullptr) {
+        all = false;
+        continue;
+      }
+      auto task = std::make_unique<EndTask>(EndTask{library_, handle, broken, ending});
+      {
+        const std::lock_guard lock(ending->mutex);
+        ++ending->running;
+      }
+      pthread_t thread;
+      if (start_thread(thread, end_one, task.get()) != 0) {
+        all = false;
+        const std::lock_guard lock(ending->mutex);
+        --ending->running;
+        continue;
+      }
+      (void)task.release();
+      pthread_detach(thread);
+    }
+    std::unique_lock lock(ending->mutex);
+    all &= ending->changed.wait_for(lock, std::chrono::milliseconds(kEndMs),
+                                    [&] { return ending->running == 0; });
+    lock.unlock();
+    if (!all)
+      log(ZERO_LOG_WARNING,
+          text("NCCL did not end a communicator within ", kEndMs, " ms: it is left behind"));
+  });
+  return all;
+}
+
+Result<std::unique_ptr<Channels>> split(const Library& library, Channel& parent, int color,
+                                        int rank, const Bounds& bounds) {
+  std::unique_ptr<Channel> reduce =
+      ZERO_TRY(split_one(library, parent, color, rank, kReduceCtas, bounds));
+  if (reduce == nullptr) return std::unique_ptr<Channels>();
+  return pair(library, std::move(reduce), rank, bounds);
+}
+
+Result<std::unique_ptr<Channels>> form(const Library& library, const UniqueId& id, int rank,
+                                       int world, const Bounds& bounds) {
+  Slot slot;
+  Config wanted = config(kReduceCtas);
+  const int outcome = library.init_rank(slot.place(), world, id, rank, &wanted);
+  if (outcome != kSuccess && outcome != kInProgress)
+    return problem(library, nullptr, "ncclCommInitRankConfig", outcome);
+  auto reduce = std::make_unique<Channel>(library, slot.take());
+  Status ready = reduce->settle("ncclCommInitRankConfig", bounds);
+  if (ready.ok()) return pair(library, std::move(reduce), rank, bounds);
+  (void)Channels(library, std::move(reduce), nullptr).end(true);
+  return ready;
+}
+
+}  // namespace zero::nccl

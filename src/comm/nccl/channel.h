@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators of NCCL, which are never left to wait inside NCCL: each call is polled until it has
+// been taken in, under a deadline and whoever else may end the wait.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+#include "comm/nccl/library.h"
+
+namespace zero::nccl {
+
+/// How long a call may take, and what else ends it.
+struct Bounds {
+  int64_t limit_ms;
+  std::function<Status()> check;
+};
+
+/// NCCL's own words for what went wrong: ZERO_ERR_PEER_DEAD where it puts that down to another
+/// rank, otherwise ZERO_ERR_COMM.
+Status problem(const Library& library, Handle handle, std::string_view what, int outcome);
+
+/// One communicator in non-blocking mode. Any thread; NCCL gets one call at a time.
+class Channel {
+ public:
+  Channel(const Library& library, Handle handle) : library_(library), handle_(handle) {}
+
+  /// `call` with the communicator, and a wait until that has taken it in: ZERO_ERR_TIMEOUT after
+  /// the limit.
+  Status run(std::string_view what, const Bounds& bounds, const std::function<int(Handle)>& call);
+  /// Wait until it has taken in what was begun before.
+  Status settle(std::string_view what, const Bounds& bounds);
+  /// What has failed since, as NCCL tells it now.
+  Status error();
+
+  /// The communicator, for its end: later calls fail. nullptr if it has been taken, or if a call
+  /// did not come back within `bound_ms`.
+  Handle take(int64_t bound_ms);
+
+ private:
+  int poll(Handle handle) const;
+
+  const Library& library_;
+  std::timed_mutex mutex_;
+  Handle handle_;
+};
+
+/// The two communicators of a seat: what flows in opposite directions need not wait for each other.
+class Channels {
+ public:
+  Channels(const Library& library, std::unique_ptr<Channel> reduce,
+           std::unique_ptr<Channel> gather);
+  ~Channels() { (void)end(true); }
+
+  Channel& reduce() { return *reduce_; }
+  Channel& gather() { return *gather_; }
+
+  /// Once. Broken ones are aborted, so that work of theirs on the device ends; both at the same
+  /// time, as each may wait for the other. False if NCCL did not come back in time: then threads
+  /// and communicators are left behind.
+  bool end(bool broken);
+
+ private:
+  const Library& library_;
+  const std::unique_ptr<Channel> reduce_, gather_;
+  std::once_flag ended_;
+};
+
+/// New communicators from `parent`, for reductions and for gathers, among the ranks of one `color`;
+/// nullptr for a negative one. Collective on the parent; `rank` is the place among the new ones.
+Result<std::unique_ptr<Channels>> split(const Library& library, Channel& parent, int color,
+                                        int rank, const Bounds& bounds);
+/// The communicators of a new group.
+Result<std::unique_ptr<Channels>> form(const Library& library, const UniqueId& id, int rank,
+                                       int world, const Bounds& bounds);
+
+}  // namespace zero::nccl

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/library.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+#include "base/os.h"
+#include "base/text.h"
+
+namespace zero::nccl {
+namespace {
+
+constexpr const char* kPlainNames[] = {"libnccl.so.2", "libnccl.so"};
+
+std::mutex opening;
+std::atomic<const Library*> opened{nullptr};
+std::atomic<const Library*> replaced{nullptr};
+
+std::string loader_words() {
+  const char* const words = dlerror();
+  return words != nullptr ? words : "no reason given";
+}
+
+Status take_functions(void* handle, Library& out) {
+  const struct {
+    const char* name;
+    void* function;
+  } rows[] = {
+      {"ncclGetVersion", &out.get_version},
+      {"ncclGetUniqueId", &out.get_unique_id},
+      {"ncclGetErrorString", &out.error_string},
+      {"ncclGetLastError", &out.last_error},
+      {"ncclCommInitRankConfig", &out.init_rank},
+      {"ncclCommSplit", &out.split},
+      {"ncclCommFinalize", &out.finalize},
+      {"ncclCommDestroy", &out.destroy},
+      {"ncclCommAbort", &out.abort},
+      {"ncclCommGetAsyncError", &out.async_error},
+      {"ncclCommCount", &out.count},
+      {"ncclCommUserRank", &out.user_rank},
+      {"ncclCommCuDevice", &out.device},
+      {"ncclReduceScatter", &out.reduce_scatter},
+      {"ncclAllGather", &out.all_gather},
+      {"ncclBroadcast", &out.broadcast},
+  };
+  for (const auto& row : rows) {
+    void* const found = dlsym(handle, row.name);
+    if (found == nullptr)
+      return Status(ZERO_ERR_UNSUPPORTED, text("it has no function ", row.name, ": is it NCCL?"));
+    memcpy(row.function, &found, sizeof found);
+  }
+  return {};
+}
+
+/// The version comes first: an older library may lack functions.
+Result<Library> take_library(void* handle, const std::string& name) {
+  Library found;
+  found.path = name;
+  void* const symbol = dlsym(handle, "ncclGetVersion");
+  if (symbol == nullptr)
+    return Status(ZERO_ERR_UNSUPPORTED, "it has no function ncclGetVersion: is it NCCL?");
+  memcpy(&found.get_version, &symbol, sizeof symbol);
+  if (found.get_version(&found.version) != kSuccess)
+    return Status(ZERO_ERR_UNSUPPORTED, "it does not tell its version");
+  if (found.version < kOldestVersion)
+    return Status(ZERO_ERR_UNSUPPORTED,
+                  text("it is version ", version_text(found.version), ", libzero needs ",
+                       version_text(kOldestVersion), " or later"));
+  ZERO_TRY(take_functions(handle, found));
+  return found;
+}
+
+/// lib/python3.*/site-packages/nvidia/nccl/lib of an environment.
+void add_package(const char* variable, std::vector<std::string>& names) {
+  const char* const prefix = std::getenv(variable);
+  if (prefix == nullptr || prefix[0] != '/') return;
+  const std::string libraries = text(prefix, "/lib");
+  const int fd = os().openat(AT_FDCWD, libraries.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  if (fd < 0) return;
+  DIR* const folder = os().fdopendir(fd);
+  if (folder == nullptr) {
+    os().close(fd);
+    return;
+  }
+  while (const dirent* const entry = os().readdir(folder))
+    if (std::strncmp(entry->d_name, "python3.", 8) == 0)
+      names.push_back(text(libraries, "/", static_cast<const char*>(entry->d_name),
+                           "/site-packages/nvidia/nccl/lib/libnccl.so.2"));
+  os().closedir(folder);
+}
+
+Result<Library> find_library() {
+  for (const char* name : kPlainNames)
+    if (void* const handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD))
+      return take_library(handle, name);
+  const std::vector<std::string> names = library_names();
+  return open_library(names);
+}
+
+}  // namespace
+
+std::string version_text(int version) {
+  return text(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+std::vector<std::string> library_names() {
+  std::vector<std::string> names(std::begin(kPlainNames), std::end(kPlainNames));
+  if (const char* const path = std::getenv("ZERO_NCCL_PATH"); path != nullptr && path[0] != 0)
+    names.emplace_back(path);
+  add_package("VIRTUAL_ENV", names);
+  add_package("CONDA_PREFIX", names);
+  return names;
+}
+
+Result<Library> open_library(std::span<const std::string> names) {
+  std::string tried;
+  for (const std::string& name : names) {
+    if (void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      Result<Library> taken = take_library(handle, name);
+      if (!taken.ok()) return std::move(taken).status().within(text("NCCL, found as ", name));
+      return taken;
+    }
+    tried += text("; ", name, ": ", loader_words());
+  }
+  return Status(
+      ZERO_ERR_UNSUPPORTED,
+      text("NCCL was not found: install it, or name libnccl.so.2 in ZERO_NCCL_PATH", tried));
+}
+
+Result<const Library*> library() {
+  if (const Library* const other = replaced.load(std::memory_order_acquire)) return other;
+  if (const Library* const ready = opened.load(std::memory_order_acquire)) return ready;
+  const std::lock_guard lock(opening);
+  if (const Library* const ready = opened.load(std::memory_order_acquire)) return ready;
+  auto made = std::make_unique<Library>(ZERO_TRY(find_library()));
+  opened.store(made.get(), std::memory_order_release);
+  return static_cast<const Library*>(made.release());
+}
+
+void replace_library(const Library* replacement) {
+  replaced.store(replacement, std::memory_order_release);
+}
+
+}  // namespace zero::nccl

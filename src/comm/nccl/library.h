@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL, opened while the program runs: never linked, never closed.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/nccl/abi.h"
+
+namespace zero::nccl {
+
+/// NCCL's functions. All but the words block as the communicator's Config says; none is given one
+/// communicator by two threads at once.
+struct Library {
+  int version = 0;
+  std::string path;
+
+  int (*get_version)(int* version);
+  int (*get_unique_id)(UniqueId* id);
+  const char* (*error_string)(int outcome);
+  const char* (*last_error)(Handle comm);
+  int (*init_rank)(Handle* out, int world, UniqueId id, int rank, Config* config);
+  int (*split)(Handle comm, int color, int key, Handle* out, Config* config);
+  int (*finalize)(Handle comm);
+  int (*destroy)(Handle comm);
+  int (*abort)(Handle comm);
+  int (*async_error)(Handle comm, int* outcome);
+  int (*count)(Handle comm, int* world);
+  int (*user_rank)(Handle comm, int* rank);
+  int (*device)(Handle comm, int* ordinal);
+  int (*reduce_scatter)(const void* send, void* recv, size_t count, int type, int reduction,
+                        Handle comm, void* stream);
+  int (*all_gather)(const void* send, void* recv, size_t count, int type, Handle comm,
+                    void* stream);
+  int (*broadcast)(const void* send, void* recv, size_t count, int type, int root, Handle comm,
+                   void* stream);
+};
+
+/// The NCCL of this process: one that is already loaded, else the first that opens of
+/// library_names(). Opened once; after a failure the next call tries anew. ZERO_ERR_UNSUPPORTED
+/// lists every name tried with the loader's words, or both versions if it is older than 2.27.3.
+Result<const Library*> library();
+
+/// Where NCCL is looked for, by the environment: libnccl.so.2 and libnccl.so as the loader finds
+/// them, $ZERO_NCCL_PATH, and the Python package nvidia-nccl of $VIRTUAL_ENV and $CONDA_PREFIX.
+std::vector<std::string> library_names();
+
+/// The first of `names` that opens, with all its functions.
+Result<Library> open_library(std::span<const std::string> names);
+
+/// "2.27.3"
+std::string version_text(int version);
+
+/// For tests: what library() answers from now on; nullptr for the process's own.
+void replace_library(const Library* replacement);
+
+}  // namespace zero::nccl

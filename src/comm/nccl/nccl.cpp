@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/nccl.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "comm/private_arena.h"
+
+namespace zero::nccl {
+namespace {
+
+constexpr int64_t kWitnessMs = 200;  // for a dead rank's connection to end as well
+
+int type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return kFloat32;
+    case DType::f64:
+      return kFloat64;
+    case DType::f16:
+      return kFloat16;
+    case DType::bf16:
+      return kBfloat16;
+    default:
+      return -1;
+  }
+}
+
+}  // namespace
+
+NcclComm::NcclComm(int32_t rank, int32_t world, const CommOptions& options,
+                   std::shared_ptr<Device> device, const Library& library,
+                   std::unique_ptr<Channels> channels, std::unique_ptr<tcp::Star> control)
+    : Comm(rank, world, options, std::move(device)),
+      library_(library),
+      control_(std::move(control)),
+      channels_(std::move(channels)) {
+  control_->set_step(&steps_done, &publishing);
+}
+
+NcclComm::~NcclComm() { (void)channels_->end(aborted()); }
+
+// ---- What breaks it.
+
+/// Work of an aborted comm must not hold up the device's queues.
+void NcclComm::end_channels() {
+  if (!channels_->end(true)) left_behind_ = true;
+}
+
+void NcclComm::abort(const Failure& cause) {
+  control_->abort(cause);
+  end_channels();
+}
+
+Failure NcclComm::failure() const {
+  Failure failure = control_->failure();
+  if (left_behind_)
+    failure.text +=
+        "; NCCL did not come back from ending its communicators: they are left behind, "
+        "and the device's queues may hang";
+  return failure;
+}
+
+Status NcclComm::told(Status status) {
+  if (aborted()) end_channels();
+  return status;
+}
+
+Status NcclComm::check() {
+  ZERO_TRY(told(control_->check()));
+  for (Channel* const channel : {&channels_->reduce(), &channels_->gather()})
+    if (Status error = channel->error(); !error.ok())
+      return broken(std::move(error), "queued work");
+  return {};
+}
+
+/// Where NCCL puts it down to another rank, that rank's connection may soon tell which.
+Status NcclComm::broken(Status problem, std::string_view phase) {
+  const bool remote = problem.code() == ZERO_ERR_PEER_DEAD;
+  for (const int64_t until = now_ms() + kWitnessMs; remote && now_ms() < until;) {
+    ZERO_TRY(told(control_->check()));
+    os().poll(nullptr, 0, 1);
+  }
+  Failure cause;
+  cause.code = remote ? ZERO_ERR_COMM : problem.code();
+  cause.step = steps_done.load();
+  cause.params_consistent = publishing == 0;
+  cause.phase = phase;
+  cause.text = text("rank ", rank(), ": ", problem.text());
+  abort(cause);
+  return failure_status();
+}
+
+// ---- The control plane.
+
+tcp::Patience NcclComm::limit(const Patience& patience) const {
+  return {.operation = patience.operation,
+          .phase = patience.phase,
+          .limit_ms = patience.entry ? options().late_ms : options().timeout_ms,
+          .extended_by_progress = !patience.entry};
+}
+
+Status NcclComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                                const Patience& patience) {
+  return told(control_->exchange(mine, all, limit(patience)));
+}
+
+Status NcclComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
+                                 const Patience& patience) {
+  return told(control_->broadcast(data, root, limit(patience),
+                                  limit({false, patience.operation, patience.phase})));
+}
+
+// ---- The data plane.
+
+Status NcclComm::queue(Channel& channel, const char* what, const std::function<int(Handle)>& call) {
+  if (aborted()) return failure_status();
+  Status status =
+      channel.run(what, {options().timeout_ms, [&] { return control_->check(); }}, call);
+  if (status.ok()) return {};
+  if (aborted()) return told(failure_status());
+  return broken(std::move(status), what);
+}
+
+Status NcclComm::reduce_scatter(DType dtype, const void* send, void* recv, size_t count,
+                                void* stream) {
+  const int type = type_of(dtype);
+  if (type < 0) return Status(ZERO_ERR_INTERNAL, "NCCL sums floating types only");
+  if (count == 0) return {};
+  return queue(channels_->reduce(), "ncclReduceScatter", [&](Handle handle) {
+    return library_.reduce_scatter(send, recv, count, type, kSum, handle, stream);
+  });
+}
+
+Status NcclComm::all_gather(const void* send, void* recv, size_t bytes, void* stream) {
+  if (bytes == 0) return {};
+  return queue(channels_->gather(), "ncclAllGather", [&](Handle handle) {
+    return library_.all_gather(send, recv, bytes, kUint8, handle, stream);
+  });
+}
+
+Status NcclComm::broadcast(void* data, size_t bytes, int32_t root, void* stream) {
+  if (bytes == 0) return {};
+  return queue(channels_->gather(), "ncclBroadcast", [&](Handle handle) {
+    return library_.broadcast(data, data, bytes, kUint8, root, handle, stream);
+  });
+}
+
+Status NcclComm::all_gather(Call&, const void*, void*, size_t) {
+  return Status(ZERO_ERR_INTERNAL, "all_gather of host memory on an nccl comm");
+}
+
+Status NcclComm::reduce_scatter(Call&, SumTypes, const void*, void*, size_t, void*) {
+  return Status(ZERO_ERR_INTERNAL, "reduce_scatter of host memory on an nccl comm");
+}
+
+// ---- Memory and children.
+
+Result<std::byte*> NcclComm::resolve(int32_t rank, const Location&, size_t) const {
+  return Status(ZERO_ERR_INTERNAL,
+                text("memory of rank ", rank, " is not addressable on an nccl comm"));
+}
+
+Result<std::shared_ptr<Arena>> NcclComm::allocate(Call&, size_t bytes, int32_t kind) {
+  return PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind);
+}
+
+Result<std::shared_ptr<Comm>> NcclComm::make_child(Call&, std::span<const int32_t> members,
+                                                   int32_t color) {
+  const auto place = std::find(members.begin(), members.end(), rank());
+  const auto child_rank = static_cast<int32_t>(place - members.begin());
+  const Bounds bounds{options().rendezvous_ms, [&] { return control_->check(); }};
+  Result<std::unique_ptr<Channels>> channels =
+      split(library_, channels_->gather(), members.empty() ? kNoColor : color,
+            members.empty() ? 0 : child_rank, bounds);
+  // What became of a split that failed on some ranks is unknown on the others.
+  if (!channels.ok()) return broken(std::move(channels).status(), "zero_comm_split");
+  if (*channels == nullptr) return std::shared_ptr<Comm>();
+  return take_seat(library_, std::move(*channels), device(), child_rank,
+                   static_cast<int32_t>(members.size()), options(), bounds);
+}
+
+}  // namespace zero::nccl

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The comm of ranks that have a GPU each, on any number of hosts: NCCL carries gradients and
+// parameters, connections to rank 0 carry the rest.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "comm/comm.h"
+#include "comm/nccl/channel.h"
+#include "comm/tcp/star.h"
+
+namespace zero::nccl {
+
+class NcclComm final : public Comm, private QueuedPlane {
+ public:
+  NcclComm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device,
+           const Library& library, std::unique_ptr<Channels> channels,
+           std::unique_ptr<tcp::Star> control);
+  ~NcclComm() override;
+
+  const char* kind() const override { return "nccl"; }
+  QueuedPlane* queued() override { return this; }
+
+  bool aborted() const override { return control_->aborted(); }
+  Status check() override;
+  Failure failure() const override;
+  void abort(const Failure& cause) override;
+
+  bool direct() const override { return false; }
+  Location locate(const void*, size_t) const override { return {}; }
+  Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const override;
+  std::shared_ptr<Arena> arena(const Location&) const override { return nullptr; }
+
+  // Nothing of a comm with a device lies in the host's memory.
+  Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override;
+  Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv, size_t count,
+                        void* scratch) override;
+
+ protected:
+  Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                        const Patience& patience) override;
+  Status broadcast_bytes(std::span<std::byte> data, int32_t root,
+                         const Patience& patience) override;
+  Result<std::shared_ptr<Arena>> allocate(Call& call, size_t bytes, int32_t kind) override;
+  Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
+                                           int32_t color) override;
+  void note_progress() override { control_->note_progress(options().timeout_ms); }
+
+ private:
+  Status reduce_scatter(DType dtype, const void* send, void* recv, size_t count,
+                        void* stream) override;
+  Status all_gather(const void* send, void* recv, size_t bytes, void* stream) override;
+  Status broadcast(void* data, size_t bytes, int32_t root, void* stream) override;
+
+  Status queue(Channel& channel, const char* what, const std::function<int(Handle)>& call);
+  Status broken(Status problem, std::string_view phase);
+  Status told(Status status);
+  tcp::Patience limit(const Patience& patience) const;
+  void end_channels();
+
+  const Library& library_;
+  const std::unique_ptr<tcp::Star> control_;
+  const std::unique_ptr<Channels> channels_;
+  std::atomic<bool> left_behind_{false};
+  uint32_t arenas_ = 0;
+};
+
+/// Collective over the ranks of `channels`: the connections between them, made known through NCCL
+/// itself, and the seat. A failure has ended the channels.
+Result<std::shared_ptr<Comm>> take_seat(const Library& library, std::unique_ptr<Channels> channels,
+                                        std::shared_ptr<Device> device, int32_t rank, int32_t world,
+                                        const CommOptions& options, const Bounds& bounds);
+
+}  // namespace zero::nccl

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a seat comes to be: NCCL's communicators first, then through them the place where rank 0
+// listens, then the connections.
+#include <cstring>
+
+#include "base/text.h"
+#include "comm/create.h"
+#include "comm/nccl/nccl.h"
+#include "comm/tcp/meeting.h"
+
+namespace zero {
+namespace nccl {
+namespace {
+
+constexpr uint32_t kMagic = 0x315a636e;  // changes with anything that ranks say to each other
+
+/// What every rank says first, through NCCL; the offer is rank 0's.
+struct Greeting {
+  uint32_t magic = kMagic;
+  int32_t code = ZERO_OK;  // of rank 0's listening
+  tcp::Offer offer;
+};
+
+/// Every rank's greeting, gathered on the device.
+Result<std::vector<Greeting>> gather_greetings(const Library& library, Channels& channels,
+                                               const std::shared_ptr<Device>& device,
+                                               const Greeting& mine, int32_t rank, int32_t world,
+                                               const Bounds& bounds) {
+  const size_t ranks = static_cast<size_t>(world);
+  const size_t bytes = sizeof mine;
+  const DeviceMemory memory = ZERO_TRY(
+      DeviceMemory::allocate(device, ranks * bytes, "the greetings of the ranks of an nccl comm"));
+  const HostBuffer host = ZERO_TRY(
+      HostBuffer::allocate(device, ranks * bytes, "the greetings of the ranks of an nccl comm"));
+  const Stream stream = ZERO_TRY(make_stream(device));
+  const Event done = ZERO_TRY(make_event(device));
+  const size_t own = static_cast<size_t>(rank) * bytes;
+  memcpy(host.data() + own, &mine, bytes);
+  const auto talk = [&]() -> Status {
+    ZERO_TRY(device->copy(stream.handle(), memory.data() + own, host.data() + own, bytes));
+    ZERO_TRY(channels.gather().run("ncclAllGather", bounds, [&](Handle handle) {
+      return library.all_gather(memory.data() + own, memory.data(), bytes, kUint8, handle,
+                                stream.handle());
+    }));
+    ZERO_TRY(device->copy(stream.handle(), host.data(), memory.data(), ranks * bytes));
+    ZERO_TRY(device->record(done.handle(), stream.handle()));
+    return await(*device, done.handle(), bounds.limit_ms, "the gathering of the ranks", [&] {
+      ZERO_TRY(bounds.check());
+      return channels.gather().error();
+    });
+  };
+  if (Status status = talk(); !status.ok()) {
+    (void)channels.end(true);  // before the memory that its work may still use goes
+    return status;
+  }
+  std::vector<Greeting> all(ranks);
+  memcpy(all.data(), host.data(), ranks * bytes);
+  return all;
+}
+
+Status check_greetings(const std::vector<Greeting>& all, const Status& listening) {
+  for (size_t r = 0; r < all.size(); ++r)
+    if (all[r].magic != kMagic)
+      return Status(ZERO_ERR_RENDEZVOUS, text("rank ", r, " has another libzero"));
+  ZERO_TRY(Status(listening));
+  if (all[0].code != ZERO_OK)
+    return Status(ZERO_ERR_PEER, "rank 0 could not listen for the other ranks");
+  return {};
+}
+
+Result<std::unique_ptr<tcp::Star>> connect(const Library& library, Channels& channels,
+                                           const std::shared_ptr<Device>& device, int32_t rank,
+                                           int32_t world, const Bounds& bounds) {
+  Result<tcp::Root> root = rank == 0 ? tcp::listen() : Result<tcp::Root>(tcp::Root());
+  Greeting mine;
+  mine.code = root.failure().code();
+  if (root.ok()) mine.offer = root->offer;
+  const std::vector<Greeting> all =
+      ZERO_TRY(gather_greetings(library, channels, device, mine, rank, world, bounds));
+  ZERO_TRY(check_greetings(all, root.failure()));
+  const tcp::Meeting meeting{rank, world, bounds.limit_ms, bounds.check};
+  std::unique_ptr<tcp::Star> star =
+      ZERO_TRY(rank == 0 ? tcp::seat_guests(*root, meeting) : tcp::visit(all[0].offer, meeting));
+  ZERO_TRY(star->exchange({}, {}, {"zero_comm_create_nccl", "seated", bounds.limit_ms, false}));
+  return star;
+}
+
+/// A group that never formed is ZERO_ERR_RENDEZVOUS, whatever did not come in time.
+Status never_formed(Status status, int32_t rank, int32_t world) {
+  if (status.code() == ZERO_ERR_TIMEOUT)
+    status = Status(ZERO_ERR_RENDEZVOUS,
+                    text(status.text(), ": have all ", world, " ranks come with the same id?"));
+  return std::move(status).within(text("rank ", rank, " of an nccl comm of ", world));
+}
+
+Bounds rendezvous(const CommOptions& options) {
+  return {options.rendezvous_ms, [] { return Status(); }};
+}
+
+Status outcome(const Library& library, const char* what, int code) {
+  return code == kSuccess ? Status() : problem(library, nullptr, what, code);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Comm>> take_seat(const Library& library, std::unique_ptr<Channels> channels,
+                                        std::shared_ptr<Device> device, int32_t rank, int32_t world,
+                                        const CommOptions& options, const Bounds& bounds) {
+  Result<std::unique_ptr<tcp::Star>> star =
+      connect(library, *channels, device, rank, world, bounds);
+  if (!star.ok()) return never_formed(std::move(star).status(), rank, world);
+  return std::shared_ptr<Comm>(std::make_shared<NcclComm>(
+      rank, world, options, std::move(device), library, std::move(channels), std::move(*star)));
+}
+
+}  // namespace nccl
+
+Result<NcclId> nccl_unique_id() {
+  const nccl::Library& library = *ZERO_TRY(nccl::library());
+  nccl::UniqueId id;
+  ZERO_TRY(nccl::outcome(library, "ncclGetUniqueId", library.get_unique_id(&id)));
+  NcclId bytes;
+  static_assert(sizeof bytes == sizeof id);
+  memcpy(bytes.data(), &id, sizeof id);
+  return bytes;
+}
+
+Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const NcclId& id,
+                                          int32_t rank, int32_t world, const CommOptions& options) {
+  if (world < 1 || rank < 0 || rank >= world)
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("rank ", rank, " of a world of ", world, " does not exist"));
+  const nccl::Library& library = *ZERO_TRY(nccl::library());
+  const nccl::Bounds bounds = nccl::rendezvous(options);
+  nccl::UniqueId own;
+  memcpy(&own, id.data(), sizeof own);
+  std::unique_ptr<nccl::Channels> channels;
+  Status formed = device->run_current([&]() -> Status {
+    channels = ZERO_TRY(nccl::form(library, own, rank, world, bounds));
+    return Status();
+  });
+  if (!formed.ok()) return nccl::never_formed(std::move(formed), rank, world);
+  return nccl::take_seat(library, std::move(channels), std::move(device), rank, world, options,
+                         bounds);
+}
+
+Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nccl_comm,
+                                        const CommOptions& options) {
+  const nccl::Library& library = *ZERO_TRY(nccl::library());
+  const auto handle = static_cast<nccl::Handle>(nccl_comm);
+  int rank = 0, world = 0;
+  ZERO_TRY(nccl::outcome(library, "ncclCommUserRank", library.user_rank(handle, &rank)));
+  ZERO_TRY(nccl::outcome(library, "ncclCommCount", library.count(handle, &world)));
+  const nccl::Bounds bounds = nccl::rendezvous(options);
+  nccl::Channel engines(library, handle);
+  Result<std::unique_ptr<nccl::Channels>> channels = nccl::split(library, engines, 0, rank, bounds);
+  if (!channels.ok()) return nccl::never_formed(std::move(channels).status(), rank, world);
+  return nccl::take_seat(library, std::move(*channels), std::move(device), rank, world, options,
+                         bounds);
+}
+
+Result<int32_t> nccl_device(void* nccl_comm) {
+  const nccl::Library& library = *ZERO_TRY(nccl::library());
+  int ordinal = 0;
+  ZERO_TRY(nccl::outcome(library, "ncclCommCuDevice",
+                         library.device(static_cast<nccl::Handle>(nccl_comm), &ordinal)));
+  return int32_t{ordinal};
+}
+
+}  // namespace zero

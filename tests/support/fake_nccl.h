@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A library with NCCL's names, for ranks that are threads, on streams of chaos devices. What it
+// does wrong is set by knobs that the test and the library share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace zero::test {
+
+struct FakeNcclKnobs {
+  std::atomic<int> version{22703};
+  std::atomic<int> busy_polls{2};  // until a call is taken in; negative: never
+
+  // The call of that number, from 0, of that rank (-1: any) fails at once.
+  std::atomic<int64_t> failing_call{-1};
+  std::atomic<int> failing_outcome{3};
+  // From that call of that rank on its communicators tell of an error.
+  std::atomic<int64_t> broken_from_call{-1};
+  std::atomic<int> broken_outcome{2};
+  std::atomic<int> rank{-1};
+
+  std::atomic<int> stuck_rank{-1};       // its part of a collective never ends, unless aborted
+  std::atomic<bool> abort_hangs{false};  // until this is false again
+  std::atomic<bool> finalize_fails{false};
+
+  // What happened.
+  std::atomic<int64_t> calls{0};  // since failing_call and broken_from_call count
+  std::atomic<int64_t> living{0};
+  std::atomic<int64_t> aborted{0}, destroyed{0};
+  std::atomic<int64_t> misused{0};  // calls on a communicator that was busy or had ended
+};
+
+}  // namespace zero::test

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/nccl_ranks.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/text.h"
+#include "support/ranks.h"
+
+namespace zero::test {
+
+nccl::Library open_fake_nccl(FakeNcclKnobs** knobs) {
+  const std::string path = FAKE_NCCL;
+  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const found = handle != nullptr ? dlsym(handle, "fake_nccl_knobs") : nullptr;
+  if (found == nullptr) {
+    std::fprintf(stderr, "%s: %s\n", path.c_str(), dlerror());
+    std::abort();
+  }
+  *knobs = reinterpret_cast<FakeNcclKnobs* (*)()>(found)();
+  (*knobs)->version = nccl::kOldestVersion;
+  Result<nccl::Library> library = nccl::open_library({&path, 1});
+  EXPECT_TRUE(library.ok()) << library.failure().text();
+  return std::move(library).value();
+}
+
+NcclRanks::NcclRanks(int32_t world, uint64_t seed)
+    : world_(world),
+      library_(open_fake_nccl(&knobs_)),
+      chaos_(ChaosWorld::create({.seed = seed, .patience = INT64_MAX})),
+      name_(unique_name()) {
+  knobs_->busy_polls = 2;
+  knobs_->failing_call = knobs_->broken_from_call = knobs_->rank = knobs_->stuck_rank = -1;
+  knobs_->abort_hangs = knobs_->finalize_fails = false;
+  knobs_->calls = knobs_->living = knobs_->aborted = knobs_->destroyed = knobs_->misused = 0;
+  nccl::replace_library(&library_);
+  for (int32_t r = 0; r < world; ++r) devices_.push_back(chaos_->make_device(r));
+}
+
+NcclRanks::~NcclRanks() {
+  nccl::replace_library(nullptr);
+  if (leaves_some_) return;
+  EXPECT_EQ(knobs_->living, 0);
+  EXPECT_EQ(knobs_->misused, 0);
+}
+
+NcclId NcclRanks::id(int number) const {
+  NcclId id{};
+  const std::string words = text(name_, " ", number);
+  memcpy(id.data(), words.data(), std::min(words.size(), id.size() - 1));
+  return id;
+}
+
+Result<std::shared_ptr<Comm>> NcclRanks::join(int32_t rank, const CommOptions& options,
+                                              int number) const {
+  return create_nccl(device(rank), id(number), rank, world_, options);
+}
+
+}  // namespace zero::test

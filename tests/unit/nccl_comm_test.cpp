@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the nccl comm does with NCCL: what it queues, what it asks for, and how it ends.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/text.h"
+#include "comm/nccl/nccl.h"
+#include "support/halves.h"
+#include "support/nccl_ranks.h"
+#include "support/ranks.h"
+
+namespace zero::test {
+namespace {
+
+using Seat = std::shared_ptr<Comm>;
+
+void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
+
+/// body(seat, rank) on every rank of one comm.
+void run(const NcclRanks& ranks, int32_t world,
+         const std::function<void(const Seat& seat, int rank)>& body) {
+  run_sound_ranks(RankKind::threads, world, [&](int rank) {
+    const Result<Seat> seat = ranks.join(rank);
+    EXPECT_TRUE(seat.ok()) << seat.failure().text();
+    if (seat.ok()) body(*seat, rank);
+    return "";
+  });
+}
+
+/// A stream of a seat's device, and memory that is filled and read through it.
+class Queue {
+ public:
+  explicit Queue(Device& device) : device_(device) {
+    stream_ = *device.make_stream();
+    event_ = *device.make_event();
+  }
+  ~Queue() {
+    for (void* const memory : memory_) device_.release(memory);
+    for (void* const memory : host_) device_.release_host(memory);
+    device_.free_event(event_);
+    device_.free_stream(stream_);
+  }
+  void* stream() const { return stream_; }
+
+  template <class T>
+  T* put(const std::vector<T>& values) {
+    const size_t bytes = std::max<size_t>(values.size() * sizeof(T), 1);
+    void* const host = *device_.allocate_host(bytes, "values");
+    host_.push_back(host);
+    memory_.push_back(*device_.allocate(bytes, "values"));
+    if (!values.empty()) memcpy(host, values.data(), values.size() * sizeof(T));
+    expect_ok(device_.copy(stream_, memory_.back(), host, bytes));
+    return static_cast<T*>(memory_.back());
+  }
+
+  template <class T>
+  std::vector<T> get(const T* data, size_t count) {
+    const size_t bytes = std::max<size_t>(count * sizeof(T), 1);
+    void* const host = *device_.allocate_host(bytes, "values");
+    host_.push_back(host);
+    expect_ok(device_.copy(stream_, host, data, bytes));
+    expect_ok(wait());
+    const T* const values = static_cast<const T*>(host);
+    return std::vector<T>(values, values + count);
+  }
+
+  Status wait(int64_t timeout_ms = 20'000, const std::function<Status()>& stop = {}) {
+    ZERO_TRY(device_.record(event_, stream_));
+    return await(device_, event_, timeout_ms, "the test's work", stop);
+  }
+
+ private:
+  Device& device_;
+  void* stream_;
+  void* event_;
+  std::vector<void*> memory_, host_;
+};
+
+// ---- What is queued.
+
+TEST(NcclComm, it_has_a_device_and_queues_what_travels) {
+  const NcclRanks ranks(2);
+  run(ranks, 2, [&](const Seat& seat, int rank) {
+    EXPECT_STREQ(seat->kind(), "nccl");
+    EXPECT_EQ(seat->device(), ranks.device(rank));
+    EXPECT_NE(seat->queued(), nullptr);
+    EXPECT_FALSE(seat->direct());
+    EXPECT_EQ(seat->locate(&rank, sizeof rank), Location{});
+  });
+}
+
+/// Whole numbers, which any order sums exactly, in each floating type.
+template <class T, class From, class To>
+void expect_sums(DType dtype, From from, To to) {
+  constexpr int32_t kWorld = 3;
+  const NcclRanks ranks(kWorld, 7);
+  run(ranks, kWorld, [&](const Seat& seat, int rank) {
+    for (const size_t count : {size_t{1}, size_t{5}, size_t{1000}}) {
+      Queue queue(*seat->device());
+      std::vector<T> send;
+      for (size_t i = 0; i < kWorld * count; ++i)
+        send.push_back(from(static_cast<float>((i * 7 + static_cast<size_t>(rank) * 3) % 40)));
+      T* const data = queue.put(send);
+      T* const own = data + static_cast<size_t>(rank) * count;
+      expect_ok(seat->queued()->reduce_scatter(dtype, data, own, count, queue.stream()));
+      const std::vector<T> sums = queue.get(own, count);
+      for (size_t i = 0; i < count; ++i) {
+        float expected = 0;
+        for (size_t r = 0; r < kWorld; ++r)
+          expected +=
+              static_cast<float>(((static_cast<size_t>(rank) * count + i) * 7 + r * 3) % 40);
+        ASSERT_EQ(to(sums[i]), expected) << i;
+      }
+    }
+  });
+}
+
+TEST(NcclComm, reduce_scatter_sums_floats_in_place) {
+  const auto same = [](float value) { return value; };
+  expect_sums<float>(DType::f32, same, same);
+}
+TEST(NcclComm, reduce_scatter_sums_doubles) {
+  expect_sums<double>(
+      DType::f64, [](float value) { return static_cast<double>(value); },
+      [](double value) { return static_cast<float>(value); });
+}
+TEST(NcclComm, reduce_scatter_sums_both_halves) {
+  const auto check = [](DType dtype, HalfFormat format) {
+    expect_sums<uint16_t>(
+        dtype,
+        [=](float value) {
+          HalfFormat own = format;
+          return own.nearest(value, HalfFormat::Ties::to_even);
+        },
+        [=](uint16_t bits) { return static_cast<float>(format.value(bits)); });
+  };
+  check(DType::f16, f16_format());
+  check(DType::bf16, bf16_format());
+}
+
+TEST(NcclComm, reduce_scatter_of_integers_is_refused) {
+  const NcclRanks ranks(1);
+  run(ranks, 1, [&](const Seat& seat, int) {
+    EXPECT_EQ(seat->queued()->reduce_scatter(DType::i64, nullptr, nullptr, 1, nullptr).code(),
+              ZERO_ERR_INTERNAL);
+    EXPECT_FALSE(seat->aborted());
+  });
+}
+
+TEST(NcclComm, all_gather_puts_every_ranks_bytes_in_rank_order) {
+  const NcclRanks ranks(4, 3);
+  run(ranks, 4, [&](const Seat& seat, int rank) {
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4099}}) {
+      Queue queue(*seat->device());
+      std::vector<uint8_t> all(4 * bytes), expected;
+      for (int r = 0; r < 4; ++r)
+        expected.insert(expected.end(), bytes, static_cast<uint8_t>(r + 9));
+      std::fill_n(all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(rank) * bytes), bytes,
+                  static_cast<uint8_t>(rank + 9));
+      uint8_t* const data = queue.put(all);
+      expect_ok(seat->queued()->all_gather(data + static_cast<size_t>(rank) * bytes, data, bytes,
+                                           queue.stream()));
+      EXPECT_EQ(queue.get(data, 4 * bytes), expected) << bytes;
+    }
+  });
+}
+
+TEST(NcclComm, broadcast_brings_the_roots_bytes_to_all) {
+  const NcclRanks ranks(3, 5);
+  run(ranks, 3, [&](const Seat& seat, int rank) {
+    for (int root = 0; root < 3; ++root) {
+      Queue queue(*seat->device());
+      int* const data = queue.put(std::vector<int>(100, rank * 1000));
+      expect_ok(seat->queued()->broadcast(data, 400, root, queue.stream()));
+      EXPECT_EQ(queue.get(data, 100), std::vector<int>(100, root * 1000));
+    }
+  });
+}
+
+TEST(NcclComm, reductions_and_gathers_do_not_wait_for_each_other) {
+  const NcclRanks ranks(2, 11);
+  run(ranks, 2, [&](const Seat& seat, int rank) {
+    Queue reductions(*seat->device()), gathers(*seat->device());
+    float* const sums = reductions.put(std::vector<float>{1, 2});
+    int* const all = gathers.put(std::vector<int>{rank + 1, rank + 1});
+    // The ranks queue the same order on each communicator, and the streams run in any.
+    expect_ok(
+        seat->queued()->reduce_scatter(DType::f32, sums, sums + rank, 1, reductions.stream()));
+    expect_ok(seat->queued()->all_gather(all + rank, all, sizeof(int), gathers.stream()));
+    EXPECT_EQ(gathers.get(all, 2), (std::vector<int>{1, 2}));
+    EXPECT_EQ(reductions.get(sums + rank, 1), (std::vector<float>{rank == 0 ? 2.f : 4.f}));
+  });
+}
+
+TEST(NcclComm, host_memory_does_not_travel_by_its_data_plane) {
+  const NcclRanks ranks(1);
+  run(ranks, 1, [&](const Seat& seat, int) {
+    Result<Call> call = seat->begin(Operation::step);
+    ASSERT_TRUE(call.ok());
+    float value = 1;
+    EXPECT_EQ(seat->all_gather(*call, &value, &value, sizeof value).code(), ZERO_ERR_INTERNAL);
+    EXPECT_EQ(seat->reduce_scatter(*call, {}, &value, &value, 1, nullptr).code(),
+              ZERO_ERR_INTERNAL);
+  });
+}
+
+// ---- Ends.
+
+TEST(NcclComm, a_sound_comm_is_destroyed_and_a_broken_one_aborted) {
+  const NcclRanks ranks(2);
+  run(ranks, 2, [](const Seat&, int) {});
+  EXPECT_EQ(ranks.knobs().destroyed, 4);
+  EXPECT_EQ(ranks.knobs().aborted, 0);
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) {
+    const Result<Seat> seat = ranks.join(rank, {}, 1);
+    EXPECT_TRUE(seat.ok()) << seat.failure().text();
+    Failure cause;
+    cause.code = ZERO_ERR_ABORTED;
+    cause.text = "enough";
+    if (seat.ok()) (*seat)->abort(cause);
+    return "";
+  });
+  EXPECT_EQ(ranks.knobs().destroyed, 4);
+  EXPECT_EQ(ranks.knobs().aborted, 4);
+}
+
+TEST(NcclComm, one_that_cannot_be_finalized_is_aborted) {
+  const NcclRanks ranks(1);
+  ranks.knobs().finalize_fails = true;
+  run(ranks, 1, [](const Seat&, int) {});
+  EXPECT_EQ(ranks.knobs().aborted, 2);
+}
+
+// ---- Children and an engine's own communicator.
+
+TEST(NcclComm, children_have_channels_of_their_own) {
+  const NcclRanks ranks(4, 2);
+  run(ranks, 4, [&](const Seat& seat, int rank) {
+    Result<Call> call = seat->begin(Operation::split);
+    ASSERT_TRUE(call.ok());
+    // Rank 3 takes no seat; rank 2 alone; ranks 1 and 0 in this order.
+    const int32_t color = rank == 3 ? -1 : rank == 2 ? 5 : 1;
+    Result<Seat> child = call->split(color, -rank);
+    ASSERT_TRUE(child.ok()) << child.failure().text();
+    if (rank == 3) {
+      EXPECT_EQ(*child, nullptr);
+      return;
+    }
+    ASSERT_NE(*child, nullptr);
+    EXPECT_EQ((*child)->world(), rank == 2 ? 1 : 2);
+    EXPECT_EQ((*child)->rank(), rank == 0 ? 1 : 0);
+    Queue queue(*seat->device());
+    std::vector<int> all(static_cast<size_t>((*child)->world()), rank);
+    int* const data = queue.put(all);
+    expect_ok(
+        (*child)->queued()->all_gather(data + (*child)->rank(), data, sizeof(int), queue.stream()));
+    EXPECT_EQ(queue.get(data, all.size()),
+              rank == 2 ? std::vector<int>{2} : (std::vector<int>{1, 0}));
+  });
+}
+
+TEST(NcclComm, a_wrapped_communicator_stays_the_engines) {
+  const NcclRanks ranks(3);
+  const nccl::Library& library = ranks.library();
+  run_sound_ranks(RankKind::threads, 3, [&](int rank) {
+    const nccl::Bounds bounds{20'000, [] { return Status(); }};
+    nccl::UniqueId id{};
+    memcpy(&id, ranks.id(9).data(), sizeof id);
+    nccl::Config config;
+    config.blocking = 0;
+    nccl::Handle engines = nullptr;
+    EXPECT_EQ(library.init_rank(&engines, 3, id, rank, &config), nccl::kInProgress);
+    nccl::Channel channel(library, engines);
+    expect_ok(channel.settle("init", bounds));
+    {
+      const Result<Seat> seat = wrap_nccl(ranks.device(rank), engines, {});
+      EXPECT_TRUE(seat.ok()) << seat.failure().text();
+      if (!seat.ok()) return "";
+      EXPECT_EQ((*seat)->rank(), rank);
+      EXPECT_EQ((*seat)->world(), 3);
+      Failure cause;
+      cause.code = ZERO_ERR_ABORTED;
+      cause.text = "enough";
+      (*seat)->abort(cause);
+    }
+    expect_ok(channel.error());
+    library.destroy(channel.take(1000));
+    return "";
+  });
+}
+
+TEST(NcclComm, a_rank_outside_the_world_is_refused) {
+  const NcclRanks ranks(2);
+  for (const auto& [rank, world] : {std::pair{2, 2}, {-1, 2}, {0, 0}}) {
+    const Result<Seat> seat = create_nccl(ranks.device(0), ranks.id(), rank, world, {});
+    ASSERT_FALSE(seat.ok());
+    EXPECT_EQ(seat.failure().code(), ZERO_ERR_ARGUMENT);
+    EXPECT_EQ(seat.failure().text(),
+              text("rank ", rank, " of a world of ", world, " does not exist"));
+  }
+}
+
+TEST(NcclComm, ids_differ) {
+  const NcclRanks ranks(1);
+  const Result<NcclId> one = nccl_unique_id(), other = nccl_unique_id();
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_NE(*one, *other);
+}
+
+}  // namespace
+}  // namespace zero::test

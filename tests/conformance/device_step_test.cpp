@@ -101,5 +101,23 @@ TEST(DeviceStep, every_feature_ends_with_the_bits_of_the_host) {
   }
 }
 
+TEST(DeviceStep, ranks_over_nccl_end_with_the_bits_of_one_process) {
+  uint64_t seed = 300;
+  for (const int world : {2, 3}) {
+    for (const Feature& feature : kFeatures) {
+      for (const Where where : {Where::per_rank_arenas, Where::foreign}) {
+        Training training = with(kOptimizers[0]);
+        training.world = world;
+        training.partition = seed % 3 == 0 ? ZERO_PARTITION_GREEDY : ZERO_PARTITION_EVEN;
+        training.where = where;
+        training.padded = where != Where::foreign && seed % 2 == 0;
+        feature.set(training);
+        const NcclRanks ranks(world, seed++);
+        expect_equals_reference(training, run_together(training, ranks), feature.name);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace zero::test

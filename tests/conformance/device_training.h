@@ -8,6 +8,7 @@
 
 #include "equivalence.h"
 #include "support/chaos_device.h"
+#include "support/nccl_ranks.h"
 #include "training.h"
 
 namespace zero::test {
@@ -17,5 +18,7 @@ std::shared_ptr<ChaosWorld> chaos(uint64_t seed);
 
 /// One rank on a device of its own.
 Rank run_alone(const Training& training, const std::shared_ptr<ChaosWorld>& world);
+/// Ranks that are threads, each on its device, over NCCL.
+std::vector<Rank> run_together(const Training& training, const NcclRanks& ranks);
 
 }  // namespace zero::test

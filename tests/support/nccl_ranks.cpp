@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "support/emulated_launches.h"
 #include "support/ranks.h"
 
 namespace zero::test {
@@ -30,7 +31,8 @@ nccl::Library open_fake_nccl(FakeNcclKnobs** knobs) {
 NcclRanks::NcclRanks(int32_t world, uint64_t seed)
     : world_(world),
       library_(open_fake_nccl(&knobs_)),
-      chaos_(ChaosWorld::create({.seed = seed, .patience = INT64_MAX})),
+      chaos_(ChaosWorld::create(
+          {.seed = seed, .eager = seed % 4 == 0, .patience = INT64_MAX, .emulate = emulate})),
       name_(unique_name()) {
   knobs_->busy_polls = 2;
   knobs_->failing_call = knobs_->broken_from_call = knobs_->rank = knobs_->stuck_rank = -1;

@@ -28,6 +28,7 @@ class NcclComm final : public Comm, private QueuedPlane {
   void abort(const Failure& cause) override;
 
   bool direct() const override { return false; }
+  bool sums_itself() const override { return false; }
   Location locate(const void*, size_t) const override { return {}; }
   Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const override;
   std::shared_ptr<Arena> arena(const Location&) const override { return nullptr; }

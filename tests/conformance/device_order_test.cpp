@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order that a step keeps between its streams: right in a thousand legal schedules, and each of
+// its rules is missed by one of them when it is forgotten.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "device_training.h"
+#include "step/queued/queue.h"
+
+namespace zero::test {
+namespace {
+
+/// Short runs of every way that gradients and parameters go.
+Training schedule(uint64_t seed) {
+  Training training = base(2);
+  training.sizes = {700, 3, 2100, 1, 1300};
+  training.bucket_bytes = 4096;
+  training.steps = 3;
+  training.asks = seed % 5 == 0;
+  training.where = seed % 2 == 0 ? Where::foreign : Where::per_rank_arenas;
+  training.padded = training.where != Where::foreign;
+  switch (seed % 7) {
+    case 1:
+      training.max_grad_norm = 0.1;
+      break;
+    case 2:
+      training.overlaps = true;
+      break;
+    case 3:
+      training.micro_batches = 2;
+      break;
+    case 4:
+      training.dtypes = {{ZERO_BFLOAT16, ZERO_BFLOAT16}};
+      training.master = ZERO_MASTER_REMAINDER;
+      break;
+    case 5:
+      training.missing = true;
+      break;
+    case 6:
+      training.explicit_reduce = true;
+      training.max_grad_norm = 0.1;
+      break;
+    default:
+      break;
+  }
+  return training;
+}
+
+/// What came out of a run, in few words; the same for the same schedule in any legal order.
+std::string outcome(const Training& training, const NcclRanks& ranks) {
+  std::string all;
+  for (const Rank& rank : run_together(training, ranks)) {
+    all += rank.error;
+    all.append(reinterpret_cast<const char*>(rank.outcome.params.data()),
+               rank.outcome.params.size() * sizeof(double));
+  }
+  return all;
+}
+
+/// The right outcome of each schedule: it depends on what it trains, not on the seed.
+class Right {
+ public:
+  const std::string& of(uint64_t seed) {
+    std::string& known = known_[seed % 70];
+    if (!known.empty()) return known;
+    Training training = schedule(seed);
+    const Outcome expected = reference(training);
+    for (int rank = 0; rank < training.world; rank++)
+      known.append(reinterpret_cast<const char*>(expected.params.data()),
+                   expected.params.size() * sizeof(double));
+    return known;
+  }
+
+ private:
+  std::map<uint64_t, std::string> known_;
+};
+
+const std::vector<const char*> kRules = {
+    queued::order::kGiven,    queued::order::kSummed,  queued::order::kMeasured,
+    queued::order::kDecided,  queued::order::kReduced, queued::order::kUpdated,
+    queued::order::kGathered, queued::order::kArrived, queued::order::kShared,
+};
+
+TEST(DeviceOrder, a_thousand_schedules_end_with_the_bits_of_one_process) {
+  Right right;
+  std::set<std::string> seen;
+  for (uint64_t seed = 1; seed <= 1000; seed++) {
+    const NcclRanks ranks(2, seed);
+    ASSERT_TRUE(outcome(schedule(seed), ranks) == right.of(seed)) << "seed " << seed;
+    seen.merge(ranks.chaos().rules());
+  }
+  for (const char* const rule : kRules) EXPECT_EQ(seen.count(rule), 1u) << rule;
+}
+
+TEST(DeviceOrder, each_rule_that_is_forgotten_is_missed_by_a_schedule) {
+  Right right;
+  for (const char* const rule : kRules) {
+    std::optional<uint64_t> found;
+    for (uint64_t seed = 1; seed <= 1000 && !found; seed++) {
+      const NcclRanks ranks(2, seed);
+      ranks.chaos().forget(rule);
+      if (outcome(schedule(seed), ranks) != right.of(seed)) found = seed;
+    }
+    EXPECT_TRUE(found.has_value()) << "nothing depends on: " << rule;
+    if (found) RecordProperty(rule, std::to_string(*found));
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

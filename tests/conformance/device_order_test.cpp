@@ -26,7 +26,7 @@ Training schedule(uint64_t seed) {
   training.asks = seed % 5 == 0;
   training.where = seed % 2 == 0 ? Where::foreign : Where::per_rank_arenas;
   training.padded = training.where != Where::foreign;
-  switch (seed % 7) {
+  switch (seed % 8) {
     case 1:
       training.max_grad_norm = 0.1;
       break;
@@ -46,6 +46,9 @@ Training schedule(uint64_t seed) {
     case 6:
       training.explicit_reduce = true;
       training.max_grad_norm = 0.1;
+      break;
+    case 7:
+      training.alternates = true;
       break;
     default:
       break;
@@ -68,7 +71,7 @@ std::string outcome(const Training& training, const NcclRanks& ranks) {
 class Right {
  public:
   const std::string& of(uint64_t seed) {
-    std::string& known = known_[seed % 70];
+    std::string& known = known_[seed % 40];
     if (!known.empty()) return known;
     Training training = schedule(seed);
     const Outcome expected = reference(training);
@@ -86,6 +89,7 @@ const std::vector<const char*> kRules = {
     queued::order::kGiven,    queued::order::kSummed,  queued::order::kMeasured,
     queued::order::kDecided,  queued::order::kReduced, queued::order::kUpdated,
     queued::order::kGathered, queued::order::kArrived, queued::order::kShared,
+    queued::order::kEnded,
 };
 
 TEST(DeviceOrder, a_thousand_schedules_end_with_the_bits_of_one_process) {
@@ -101,15 +105,22 @@ TEST(DeviceOrder, a_thousand_schedules_end_with_the_bits_of_one_process) {
 
 TEST(DeviceOrder, each_rule_that_is_forgotten_is_missed_by_a_schedule) {
   Right right;
+  // In a process of its own: what reads tables that are not there yet may end it.
+  const auto goes_wrong = [&](uint64_t seed, const char* forgotten) {
+    const std::string expected = right.of(seed);
+    const auto run = [&](int) -> std::string {
+      const NcclRanks ranks(2, seed);
+      ranks.chaos().forget(forgotten);
+      return outcome(schedule(seed), ranks) == expected ? "right" : "wrong";
+    };
+    return run_ranks(RankKind::processes, 1, run)[0].result != "right";
+  };
+  for (uint64_t seed = 1; seed <= 8; seed++) EXPECT_FALSE(goes_wrong(seed, "no rule")) << seed;
   for (const char* const rule : kRules) {
     std::optional<uint64_t> found;
-    for (uint64_t seed = 1; seed <= 1000 && !found; seed++) {
-      const NcclRanks ranks(2, seed);
-      ranks.chaos().forget(rule);
-      if (outcome(schedule(seed), ranks) != right.of(seed)) found = seed;
-    }
+    for (uint64_t seed = 1; seed <= 1000 && !found; seed++)
+      if (goes_wrong(seed, rule)) found = seed;
     EXPECT_TRUE(found.has_value()) << "nothing depends on: " << rule;
-    if (found) RecordProperty(rule, std::to_string(*found));
   }
 }
 

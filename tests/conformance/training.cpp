@@ -63,6 +63,7 @@ struct Tensors {
   explicit Tensors(std::shared_ptr<Device> where) : device(std::move(where)) {
     if (device == nullptr) return;
     own_stream = make_stream(device).value();
+    next_stream = make_stream(device).value();
     forward_stream = make_stream(device).value();
   }
   ~Tensors() {
@@ -102,8 +103,18 @@ struct Tensors {
   void* forward() const { return forward_stream.handle(); }
 
   std::shared_ptr<Device> device;
-  Stream own_stream, forward_stream;
-  std::vector<std::byte*> data, grads;
+  /// The next step has another stream, and gradients that the last one does not read.
+  void alternate(const Training& run) {
+    if (next_grads.empty()) {
+      for (const int64_t size : run.sizes)
+        next_grads.push_back(allocate(static_cast<size_t>(size) + 1));
+    }
+    std::swap(own_stream, next_stream);
+    grads.swap(next_grads);
+  }
+
+  Stream own_stream, next_stream, forward_stream;
+  std::vector<std::byte*> data, grads, next_grads;
   std::vector<std::vector<double>> own;  // aligned for any type
   std::vector<DeviceMemory> on_device;
   std::vector<void*> arenas;
@@ -438,7 +449,6 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
   if (run.own_rule) declared.put_into(options);
 
   Tensors memory(device);
-  void* const stream = memory.stream();
   Handles handles;
   Outcome out;
   if (!allocate(run, comm, options, memory, failed)) return out;
@@ -457,7 +467,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
     }
     store(memory, dtypes_of(run, i).param, values, memory.data[i]);
   }
-  if (failed(zero_broadcast_params(handles.optim, 0, stream), "broadcast")) return out;
+  if (failed(zero_broadcast_params(handles.optim, 0, memory.stream()), "broadcast")) return out;
   if (failed(zero_loss_scale_set(handles.optim, run.loss_scale), "loss scale")) return out;
   for (int step = 0; step < run.steps; step++) {
     if (!run.epoch.empty() && step == run.epoch[static_cast<size_t>(zero_comm_rank(comm))]) {
@@ -467,6 +477,9 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
     }
     if (failed(toggle(run, handles.optim, step), "set_trainable")) return out;
     if (failed(deal(run, handles.optim, step), "rebalance")) return out;
+    if (run.alternates) memory.alternate(run);
+    void* const stream = memory.stream();
+    const bool gives = run.missing || run.alternates;
     const int32_t how = run.reduced ? ZERO_REDUCE_NONE
                         : run.sum   ? ZERO_REDUCE_SUM
                                     : ZERO_REDUCE_MEAN;
@@ -481,14 +494,14 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
       if (batch == step * run.micro_batches &&
           failed(announce(run, handles.optim, pointers, zero_comm_rank(comm), step), "announce"))
         return out;
-      given = run.missing ? pointers.data() : nullptr;
-      count = run.missing ? pointers.size() : 0;
+      given = gives ? pointers.data() : nullptr;
+      count = gives ? pointers.size() : 0;
       if (batch < last &&
           failed(zero_reduce_grads(handles.optim, given, count, flags, stream), "accumulate"))
         return out;
     }
     const bool clips = run.explicit_clip || run.clip_value > 0;
-    const bool reduces = run.explicit_reduce || (clips && (run.missing || flags != 0));
+    const bool reduces = run.explicit_reduce || (clips && (gives || flags != 0));
     if (reduces && failed(zero_reduce_grads(handles.optim, given, count, flags, stream), "reduce"))
       return out;
     if (run.clip_value > 0 &&

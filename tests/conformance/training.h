@@ -68,7 +68,8 @@ struct Training {
   int64_t bucket_bytes = 8192;
   int steps = 20;
   uint64_t seed = 1;
-  bool asks = true;  // what each step found; on a device the host waits for that
+  bool asks = true;         // what each step found; on a device the host waits for that
+  bool alternates = false;  // on a device: between two streams, each with gradients of its own
 };
 
 /// What a rank ends with: every parameter one behind the other, and the norm of each step, which is

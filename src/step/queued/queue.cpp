@@ -107,6 +107,7 @@ Status await_gathers(Queue& queue, StreamHandle stream) {
 Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
   const std::shared_ptr<Device>& device = optim.comm->device();
   auto queue = std::make_unique<Queue>();
+  queue->comm = optim.comm;
   queue->device = device.get();
   queue->timeout_ms = optim.comm->options().timeout_ms;
   queue->tables_upload = ZERO_TRY(Upload::create(device));
@@ -120,6 +121,14 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
                        &queue->gathered, &queue->ended})
     *event = ZERO_TRY(make_event(device));
   return queue;
+}
+
+Queue::~Queue() {
+  if (!in_flight) return;
+  const auto stop = [&] { return comm->aborted() ? comm->failure_status() : Status(); };
+  (void)await_gathers(*this, last_stream);
+  (void)device->record(ended.handle(), last_stream);
+  (void)await(*device, ended.handle(), timeout_ms, "the steps so far", stop);
 }
 
 Status prepare(Optimizer& optim, StepMemory& memory) {

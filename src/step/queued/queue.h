@@ -31,7 +31,13 @@ inline constexpr const char* kShared = "what a root sends is written before it t
 
 struct Queue {
   static Result<std::unique_ptr<Queue>> create(const Optimizer& optim);
+  Queue() = default;
+  /// Waits, but not for ever, until the device has done with the memory of its optimizer.
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
 
+  std::shared_ptr<Comm> comm;
   Device* device;
   int64_t timeout_ms;
   Upload tables_upload, settings_upload, progress_upload;

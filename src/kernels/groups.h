@@ -42,7 +42,8 @@ ZERO_ELEMENT void for_each_group(uint32_t tile, int64_t count, bool aligned, uin
   }
 }
 
-/// How memory is used: `once` a step, so that caches need not keep it, or soon again.
+/// How memory is used: `once` a step, so that caches need not keep it, or soon again. On devices it
+/// is global memory.
 enum class Use { once, soon };
 
 /// A group's bits: element j begins at byte j * size.
@@ -57,6 +58,7 @@ struct alignas(16) Quad {
 template <class Word, Use use>
 ZERO_ELEMENT Word load_word(const std::byte* from) {
 #ifdef __CUDA_ARCH__
+  __builtin_assume(__isGlobal(from));
   if constexpr (sizeof(Word) == sizeof(Quad)) {
     const auto* const place = reinterpret_cast<const uint4*>(from);
     const uint4 quad = use == Use::once ? __ldcs(place) : *place;
@@ -75,6 +77,7 @@ ZERO_ELEMENT Word load_word(const std::byte* from) {
 template <class Word, Use use>
 ZERO_ELEMENT void store_word(std::byte* to, Word word) {
 #ifdef __CUDA_ARCH__
+  __builtin_assume(__isGlobal(to));
   if constexpr (sizeof(Word) == sizeof(Quad)) {
     const uint4 quad = {word.words[0], word.words[1], word.words[2], word.words[3]};
     auto* const place = reinterpret_cast<uint4*>(to);

@@ -20,14 +20,16 @@ ZERO_ELEMENT void convert_group(const Moves& launch, const Move& move, const Gro
   constexpr int n = kGroup<float>;
   Bits bits = {};
   float values[n];
+  const float inverse = 1 / launch.divisor;
   if (move.from != nullptr) load_group<float, Use::soon>(bits, move.from, launch.from, group);
   read_group(values, bits, launch.from);
   for (int j = 0; j < n; j++) {
-    if (launch.divisor != 1) values[j] = values[j] * (1 / launch.divisor);
+    if (launch.divisor != 1) values[j] = values[j] * inverse;
     if (launch.rounded != DType::none) values[j] = rounded(values[j], launch.rounded);
   }
   if (launch.to == DType::f64) {
-    for (int j = 0; j < group.count; j++) {
+    for (int j = 0; j < n; j++) {
+      if (j >= group.count) continue;
       const auto at = static_cast<int64_t>(sizeof(double)) * (group.first + j * group.stride);
       store_word<uint64_t, Use::soon>(move.to + at, word_of(static_cast<double>(values[j])));
     }

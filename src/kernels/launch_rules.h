@@ -11,6 +11,8 @@
 
 namespace zero::launch {
 
+// A pointer that is null or not would keep its slot in memory, so there is a branch instead.
+
 /// A rule has `slots`, those it may use, as bits; used(), which of them its flags ask for; and
 /// update(), which works on copies of one element's values.
 template <int32_t optimizer>
@@ -43,8 +45,11 @@ struct RuleOf<ZERO_OPTIMIZER_ADAMW> : AdamSlots {
   template <class Real>
   ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
                                   const bool* flag) {
-    rules::adamw(param, gradient, slot[0], slot[1], flag[rules::Adam::amsgrad] ? &slot[2] : nullptr,
-                 value);
+    if (flag[rules::Adam::amsgrad]) {
+      rules::adamw(param, gradient, slot[0], slot[1], &slot[2], value);
+    } else {
+      rules::adamw<Real>(param, gradient, slot[0], slot[1], nullptr, value);
+    }
   }
 };
 
@@ -53,8 +58,12 @@ struct RuleOf<ZERO_OPTIMIZER_ADAM> : AdamSlots {
   template <class Real>
   ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
                                   const bool* flag) {
-    rules::adam(param, gradient, slot[0], slot[1], flag[rules::Adam::amsgrad] ? &slot[2] : nullptr,
-                value, flag[rules::Adam::decays]);
+    const bool decays = flag[rules::Adam::decays];
+    if (flag[rules::Adam::amsgrad]) {
+      rules::adam(param, gradient, slot[0], slot[1], &slot[2], value, decays);
+    } else {
+      rules::adam<Real>(param, gradient, slot[0], slot[1], nullptr, value, decays);
+    }
   }
 };
 
@@ -64,8 +73,12 @@ struct RuleOf<ZERO_OPTIMIZER_SGD> : MomentumSlot {
   ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
                                   const bool* flag) {
     using rules::Sgd;
-    rules::sgd(param, gradient, flag[Sgd::has_momentum] ? &slot[0] : nullptr, value,
-               flag[Sgd::decays], flag[Sgd::first], flag[Sgd::nesterov]);
+    const bool decays = flag[Sgd::decays], first = flag[Sgd::first];
+    if (flag[Sgd::has_momentum]) {
+      rules::sgd(param, gradient, &slot[0], value, decays, first, flag[Sgd::nesterov]);
+    } else {
+      rules::sgd<Real>(param, gradient, nullptr, value, decays, first, flag[Sgd::nesterov]);
+    }
   }
 };
 
@@ -80,8 +93,15 @@ struct RuleOf<ZERO_OPTIMIZER_RMSPROP> {
   ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
                                   const bool* flag) {
     using rules::Rmsprop;
-    rules::rmsprop(param, gradient, slot[0], flag[Rmsprop::has_momentum] ? &slot[1] : nullptr,
-                   flag[Rmsprop::centered] ? &slot[2] : nullptr, value, flag[Rmsprop::decays]);
+    const bool decays = flag[Rmsprop::decays];
+    const auto with = [&](Real* buffer, Real* grad_avg) {
+      rules::rmsprop(param, gradient, slot[0], buffer, grad_avg, value, decays);
+    };
+    if (flag[Rmsprop::centered]) {
+      flag[Rmsprop::has_momentum] ? with(&slot[1], &slot[2]) : with(nullptr, &slot[2]);
+    } else {
+      flag[Rmsprop::has_momentum] ? with(&slot[1], nullptr) : with(nullptr, nullptr);
+    }
   }
 };
 
@@ -156,8 +176,12 @@ struct RuleOf<ZERO_OPTIMIZER_LARS> : MomentumSlot {
   ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
                                   const bool* flag) {
     using rules::Lars;
-    rules::lars(param, gradient, flag[Lars::has_momentum] ? &slot[0] : nullptr, value,
-                flag[Lars::decays], flag[Lars::first], flag[Lars::nesterov]);
+    const bool decays = flag[Lars::decays], first = flag[Lars::first];
+    if (flag[Lars::has_momentum]) {
+      rules::lars(param, gradient, &slot[0], value, decays, first, flag[Lars::nesterov]);
+    } else {
+      rules::lars<Real>(param, gradient, nullptr, value, decays, first, flag[Lars::nesterov]);
+    }
   }
 };
 

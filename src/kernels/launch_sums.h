@@ -11,15 +11,15 @@ namespace zero::launch {
 struct Summing {
   DType from;
   DType rounded;  // none: they are not
-  float divisor;
+  float divisor, inverse;
   uint32_t width;
   const std::byte* const* sources;  // of the run or segment at hand
 };
 
 ZERO_ELEMENT Summing summing(const Format& format, uint32_t width, const std::byte* const* sources,
                              uint32_t pointers) {
-  return {format.grad, format.rounded, format.divisor, width,
-          sources + static_cast<size_t>(pointers) * width};
+  return {format.grad,        format.rounded, format.divisor,
+          1 / format.divisor, width,          sources + static_cast<size_t>(pointers) * width};
 }
 
 /// Only sums of fp32 are rounded and divided.
@@ -27,7 +27,7 @@ template <class Real>
 ZERO_ELEMENT Real rounded_source(Real value, const Summing& how) {
   if constexpr (sizeof(Real) == sizeof(float)) {
     if (how.rounded == DType::none) return value;
-    return rounded(how.divisor != 1 ? value * (1 / how.divisor) : value, how.rounded);
+    return rounded(how.divisor != 1 ? value * how.inverse : value, how.rounded);
   } else {
     return value;
   }

@@ -19,7 +19,7 @@ constexpr uint32_t kThreads = 256;
 constexpr uint32_t kBlocksPerMultiprocessor = 2048 / kThreads;
 
 template <int32_t optimizer, class Real>
-__global__ void __launch_bounds__(kThreads) update_kernel(const Update launch) {
+__global__ void __launch_bounds__(kThreads, 2) update_kernel(const Update launch) {
   if (!is_made(*launch.state)) return;
   uint32_t found = 0;
   for (uint32_t tile = blockIdx.x; tile < launch.count; tile += gridDim.x)

@@ -158,7 +158,6 @@ ZERO_HOST_DEVICE inline uint32_t update_tile(const Update& launch, uint32_t numb
   if (launch.reduced) {
     how.from = launch.format.sum;
     how.rounded = DType::none;
-    how.divisor = 1;
   }
   const bool aligned = is_aligned(launch, run, how, RuleOf<optimizer>::used(shared.flag));
   uint32_t found = 0;

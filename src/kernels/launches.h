@@ -140,7 +140,7 @@ struct Prepare {
 
 /// Sum, update and store every element of the runs' tiles, unless State::skip or ::refused.
 struct Update {
-  Format format;  // with `reduced`, grad is not looked at: the one source is of Format::sum
+  Format format;  // with `reduced`, the one source is of Format::sum, and is not rounded
   int32_t optimizer = 0;
   bool reduced = false;
   uint32_t width = 1;          // of sources

@@ -5,6 +5,7 @@
 
 #include "api/guard.h"
 #include "base/log.h"
+#include "device/device.h"
 #include "kernels/kernels.h"
 
 namespace zero::api {
@@ -27,22 +28,45 @@ void remember(std::string_view text) noexcept {
 
 const char* remembered() noexcept { return last_error; }
 
+namespace {
+
+const char* isa_text() {
+  switch (best_isa()) {
+    case Isa::avx512:
+      return "avx512 of scalar, avx2, avx512";
+    case Isa::avx2:
+      return "avx2 of scalar, avx2, avx512";
+    case Isa::scalar:
+      break;
+  }
+  return "scalar";
+}
+
+struct BuildInfo {
+  char line[256];
+
+  BuildInfo() : line() {
+    const std::string cuda = cuda_info();
+    for (const char* const part : {"comms: solo, local, user; devices: host, cuda (", cuda.c_str(),
+                                   "); isa: ", isa_text()}) {
+      std::strncat(line, part, sizeof line - 1 - std::strlen(line));
+    }
+  }
+};
+
+}  // namespace
+
 }  // namespace zero::api
+
+using zero::api::BuildInfo;
 
 uint32_t zero_version(void) {
   return ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH;
 }
 
 const char* zero_build_info(void) {
-  switch (zero::best_isa()) {
-    case zero::Isa::avx512:
-      return "comms: solo, local, user; devices: host; isa: avx512 of scalar, avx2, avx512";
-    case zero::Isa::avx2:
-      return "comms: solo, local, user; devices: host; isa: avx2 of scalar, avx2, avx512";
-    case zero::Isa::scalar:
-      break;
-  }
-  return "comms: solo, local, user; devices: host; isa: scalar";
+  static const BuildInfo info;  // without a destructor: it outlives everybody
+  return info.line;
 }
 
 const char* zero_last_error(void) { return zero::api::remembered(); }

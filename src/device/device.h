@@ -154,7 +154,7 @@ Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_
 /// no driver, or one that is too old; ZERO_ERR_ARGUMENT, saying how many there are, for a number
 /// beyond.
 Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal);
-/// What open_cuda could open, in a few words: "not built in", "no driver", "2 devices".
+/// What open_cuda finds, in a few words: "not built in", "no driver", "driver 13.0".
 std::string cuda_info();
 
 }  // namespace zero

@@ -5,6 +5,7 @@ usage: check_install.py MESON BUILD_DIRECTORY PROGRAM.c CC...
 """
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -24,13 +25,15 @@ def run(*command: object, **options) -> str:
 def main(stage: pathlib.Path) -> None:
     run(meson, "install", "-C", build, "--destdir", stage, "--no-rebuild", "--quiet")
     package = next(stage.rglob("zero.pc"))
-    environment = os.environ | {"PKG_CONFIG_SYSROOT_DIR": str(stage),
-                                "PKG_CONFIG_LIBDIR": str(package.parent),
+    # Not by a system root: that would also move CUDA's runtime, which is not below it.
+    prefix = re.search(r"^prefix=(.*)$", package.read_text(encoding="utf-8"), re.M)[1]
+    environment = os.environ | {"PKG_CONFIG_LIBDIR": str(package.parent),
                                 "PKG_CONFIG_ALLOW_SYSTEM_CFLAGS": "1",
                                 "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1"}
 
     def flags(*options: str) -> list[str]:
-        return run("pkg-config", *options, "zero", env=environment).split()
+        return run("pkg-config", f"--define-variable=prefix={stage}{prefix}", *options, "zero",
+                   env=environment).split()
 
     shared, static = stage / "shared", stage / "static"
     run(*compiler, source, "-o", shared, *flags("--cflags", "--libs"))

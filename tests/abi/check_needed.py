@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library has its soname and needs nothing at run time but libc, libm and the loader.
 
-A libstdc++ in the list breaks host programs that carry another one.
-usage: check_needed.py libzero.so READELF
+A libstdc++ in the list breaks host programs that carry another one, and a libcuda or libcudart every machine
+without a GPU: with `cuda` the runtime must be inside.
+usage: check_needed.py libzero.so READELF [cuda]
 """
 import re
 import subprocess
 import sys
 
-library, readelf = sys.argv[1:3]
+library, readelf, *built_in = sys.argv[1:]
 dynamic = subprocess.run([readelf, "--dynamic", "--wide", library],
                          check=True, capture_output=True, text=True).stdout
 needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
@@ -20,6 +21,8 @@ faults = [f"needs {name}" for name in needed
           if not re.fullmatch(r"(libc|libm)\.so\.6|ld-linux[-\w]*\.so\.\d", name)]
 if "libc.so.6" not in needed:
     faults.append("does not need libc: was the list read?")
+if built_in == ["cuda"] and b"libcuda.so.1" not in open(library, "rb").read():
+    faults.append("has no CUDA runtime inside, which would open the driver by that name")
 if soname != ["libzero.so.0"]:
     faults.append(f"soname is {soname}")
 if "RUNPATH" in dynamic or "RPATH" in dynamic:

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Device of CUDA, through its runtime, which is linked statically: without a driver on the
+// machine everything but open_cuda works.
+#include <cuda_runtime_api.h>
+
+#include "base/text.h"
+#include "device/cuda_context.h"
+#include "device/cuda_error.h"
+#include "device/cuda_launch.h"
+#include "device/cuda_pointers.h"
+#include "device/device.h"
+
+namespace zero {
+namespace {
+
+cudaStream_t stream_of(StreamHandle stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t event_of(EventHandle event) { return static_cast<cudaEvent_t>(event); }
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(const CudaContext& context, int multiprocessors)
+      : context_(context), multiprocessors_(multiprocessors) {}
+
+  const char* kind() const override { return "cuda"; }
+  int32_t ordinal() const override { return context_.ordinal; }
+
+  Status copy(StreamHandle stream, void* to, const void* from, size_t bytes) override {
+    return here(text("copying ", bytes, " bytes"), [&] {
+      return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream));
+    });
+  }
+  Status fill(StreamHandle stream, void* to, int byte, size_t bytes) override {
+    return here(text("filling ", bytes, " bytes"),
+                [&] { return cudaMemsetAsync(to, byte, bytes, stream_of(stream)); });
+  }
+  Status launch(StreamHandle stream, const Launch& launch) override {
+    return here("launching a kernel", [&] {
+      return static_cast<cudaError_t>(launch_on_cuda(stream, launch, multiprocessors_));
+    });
+  }
+
+  Status record(EventHandle event, StreamHandle stream) override {
+    return here("recording an event",
+                [&] { return cudaEventRecord(event_of(event), stream_of(stream)); });
+  }
+  Status wait(StreamHandle stream, EventHandle event, const char* rule) override {
+    return here(rule, [&] { return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0); });
+  }
+  Result<bool> done(EventHandle event) override;
+
+  Status check(const void* data, size_t bytes, std::string_view what) override;
+  Status check_stream(StreamHandle stream) override;
+  Result<bool> capturing(StreamHandle stream) override;
+
+  Result<void*> allocate(size_t bytes, std::string_view what) override;
+  Result<void*> allocate_host(size_t bytes, std::string_view what) override;
+  Result<void*> make_stream() override;
+  Result<void*> make_event() override;
+
+  // An error here is one that work before it left behind; the next question of done() has it too.
+  void release(void* memory) noexcept override {
+    give_back([&] { return cudaFree(memory); });
+  }
+  void release_host(void* memory) noexcept override {
+    give_back([&] { return cudaFreeHost(memory); });
+  }
+  void free_stream(void* stream) noexcept override {
+    give_back([&] { return cudaStreamDestroy(stream_of(stream)); });
+  }
+  void free_event(void* event) noexcept override {
+    give_back([&] { return cudaEventDestroy(event_of(event)); });
+  }
+
+ private:
+  /// Calls CUDA with this device as the current one.
+  template <class Body>
+  Status here(std::string_view doing, const Body& body) {
+    const OnDevice on(context_);
+    ZERO_TRY(on.entered());
+    return cuda_status(body(), ordinal(), doing);
+  }
+  template <class Body>
+  void give_back(const Body& body) noexcept {
+    const OnDevice on(context_);
+    if (on.entered().ok() && body() != cudaSuccess) cudaGetLastError();
+  }
+  Result<void*> allocated(size_t bytes, std::string_view what, const char* where,
+                          cudaError_t (*allocate)(void** out, size_t bytes));
+
+  const CudaContext context_;
+  const int multiprocessors_;
+};
+
+Result<bool> CudaDevice::done(EventHandle event) {
+  bool done = true;
+  ZERO_TRY(here("waiting for what was queued", [&] {
+    const cudaError_t answer = cudaEventQuery(event_of(event));
+    if (answer != cudaErrorNotReady) return answer;
+    done = false;
+    cudaGetLastError();
+    return cudaSuccess;
+  }));
+  return done;
+}
+
+Status CudaDevice::check(const void* data, size_t bytes, std::string_view what) {
+  if (bytes == 0) return {};
+  const OnDevice on(context_);
+  ZERO_TRY(on.entered());
+  return check_cuda_pointer(context_, data, bytes, what);
+}
+
+Status CudaDevice::check_stream([[maybe_unused]] StreamHandle stream) {
+#if CUDART_VERSION >= 12080
+  int owner = ordinal();
+  ZERO_TRY(here("looking at a stream", [&] {
+    const cudaError_t answer = cudaStreamGetDevice(stream_of(stream), &owner);
+    if (answer != cudaErrorCallRequiresNewerDriver) return answer;
+    cudaGetLastError();
+    return cudaSuccess;
+  }));
+  if (owner != ordinal()) {
+    return {ZERO_ERR_ARGUMENT,
+            text("the stream is of CUDA device ", owner, ", the comm is on ", ordinal())};
+  }
+#endif
+  return {};
+}
+
+Result<bool> CudaDevice::capturing(StreamHandle stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  ZERO_TRY(here("looking for a capture",
+                [&] { return cudaStreamIsCapturing(stream_of(stream), &status); }));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+Result<void*> CudaDevice::allocated(size_t bytes, std::string_view what, const char* where,
+                                    cudaError_t (*allocate)(void** out, size_t bytes)) {
+  void* memory = nullptr;
+  size_t free_bytes = 0;
+  const Status status = here(text("allocating ", bytes, " bytes of ", what), [&] {
+    const cudaError_t error = allocate(&memory, bytes);
+    size_t all_bytes = 0;
+    if (error == cudaErrorMemoryAllocation) cudaMemGetInfo(&free_bytes, &all_bytes);
+    return error;
+  });
+  if (status.code() == ZERO_ERR_MEMORY) {
+    return Status(ZERO_ERR_MEMORY, text("no memory for ", bytes, " bytes of ", what, where,
+                                        ordinal(), ", which has ", free_bytes, " bytes free"));
+  }
+  ZERO_TRY(status);
+  return memory;
+}
+
+Result<void*> CudaDevice::allocate(size_t bytes, std::string_view what) {
+  return allocated(bytes, what, " on CUDA device ",
+                   [](void** out, size_t wanted) { return cudaMalloc(out, wanted); });
+}
+
+Result<void*> CudaDevice::allocate_host(size_t bytes, std::string_view what) {
+  return allocated(
+      bytes, what, " on the host, pinned for CUDA device ",
+      [](void** out, size_t wanted) { return cudaHostAlloc(out, wanted, cudaHostAllocPortable); });
+}
+
+Result<void*> CudaDevice::make_stream() {
+  cudaStream_t stream = nullptr;
+  ZERO_TRY(here("making a stream", [&] {
+    int least = 0, greatest = 0;
+    const cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (error != cudaSuccess) return error;
+    return cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
+  }));
+  return static_cast<void*>(stream);
+}
+
+Result<void*> CudaDevice::make_event() {
+  cudaEvent_t event = nullptr;
+  ZERO_TRY(here("making an event",
+                [&] { return cudaEventCreateWithFlags(&event, cudaEventDisableTiming); }));
+  return static_cast<void*>(event);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) return cuda_unavailable(error);
+  if (ordinal < 0 || ordinal >= count) {
+    return Status(ZERO_ERR_ARGUMENT, text("there is no CUDA device ", ordinal,
+                                          ": this process sees ", count, ", numbered from 0"));
+  }
+  const CudaContext context = ZERO_TRY(CudaContext::open(ordinal));
+  int multiprocessors = 0;
+  ZERO_TRY(
+      cuda_status(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ordinal),
+                  ordinal, "counting its multiprocessors"));
+  return std::shared_ptr<Device>(std::make_shared<CudaDevice>(context, multiprocessors));
+}
+
+// Asks for the version alone: counting devices would start CUDA, which no child of a fork could use
+// then.
+std::string cuda_info() {
+  int version = 0;
+  if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) return "no driver";
+  return text("driver ", version / 1000, '.', version % 1000 / 10);
+}
+
+}  // namespace zero

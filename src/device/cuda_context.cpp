@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda_context.h"
+
+#include "base/text.h"
+#include "device/cuda_error.h"
+
+namespace zero {
+namespace {
+
+/// Names of both sides are the same for the numbers that both have.
+cudaError_t as_runtime_error(CUresult error) { return static_cast<cudaError_t>(error); }
+
+/// `version`: the first of CUDA whose driver has the call in the form of our headers.
+template <class Function>
+Status find(const char* name, [[maybe_unused]] unsigned version, Function& out) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult answer = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &answer);
+#else
+  const cudaError_t error = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &answer);
+#endif
+  if (error != cudaSuccess) return cuda_unavailable(error);
+  if (found == nullptr || answer != cudaDriverEntryPointSuccess)
+    return {ZERO_ERR_UNSUPPORTED, text("the CUDA driver has no ", name)};
+  out = reinterpret_cast<Function>(found);
+  return {};
+}
+
+}  // namespace
+
+Result<CudaDriver> CudaDriver::find() {
+  CudaDriver driver;
+  ZERO_TRY(zero::find("cuCtxPushCurrent", 4000, driver.push));
+  ZERO_TRY(zero::find("cuCtxPopCurrent", 4000, driver.pop));
+  ZERO_TRY(zero::find("cuDeviceGet", 2000, driver.device));
+  ZERO_TRY(zero::find("cuDevicePrimaryCtxRetain", 7000, driver.retain));
+  ZERO_TRY(zero::find("cuMemGetAddressRange", 3020, driver.address_range));
+  return driver;
+}
+
+Result<CudaContext> CudaContext::open(int32_t ordinal) {
+  CudaContext context{ordinal, ZERO_TRY(CudaDriver::find())};
+  CUdevice device = 0;
+  ZERO_TRY(cuda_status(as_runtime_error(context.driver.device(&device, ordinal)), ordinal,
+                       "looking for it"));
+  ZERO_TRY(cuda_status(as_runtime_error(context.driver.retain(&context.handle, device)), ordinal,
+                       "opening its context"));
+  return context;
+}
+
+OnDevice::OnDevice(const CudaContext& context)
+    : context_(context), pushed_(as_runtime_error(context.driver.push(context.handle))) {
+  if (pushed_ == cudaSuccess) cudaThreadExchangeStreamCaptureMode(&capture_mode_);
+}
+
+OnDevice::~OnDevice() {
+  if (pushed_ != cudaSuccess) return;
+  cudaThreadExchangeStreamCaptureMode(&capture_mode_);
+  CUcontext popped = nullptr;
+  context_.driver.pop(&popped);
+}
+
+Status OnDevice::entered() const {
+  return cuda_status(pushed_, context_.ordinal, "making its context current");
+}
+
+}  // namespace zero

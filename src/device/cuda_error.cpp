@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda_error.h"
+
+#include <string>
+
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+/// Every call of this process on that device answers with the same error from then on.
+bool ends_device(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string words(cudaError_t error) {
+  return text(cudaGetErrorName(error), ": ", cudaGetErrorString(error));
+}
+
+std::string_view advice(cudaError_t error) {
+  if (ends_device(error))
+    return "; this process cannot use the device any more: end it, and load the last checkpoint";
+  if (error == cudaErrorNoKernelImageForDevice)
+    return "; this libzero was built for other GPUs: add yours to -Dgpu_architectures";
+  return "";
+}
+
+/// "12.4" of 12040.
+std::string version_text(int version) { return text(version / 1000, '.', version % 1000 / 10); }
+
+}  // namespace
+
+Status cuda_status(cudaError_t error, int32_t ordinal, std::string_view doing) {
+  if (error == cudaSuccess) return {};
+  cudaGetLastError();  // or the next launch would answer with it
+  const Code code = error == cudaErrorMemoryAllocation ? ZERO_ERR_MEMORY : ZERO_ERR_SYSTEM;
+  return {code, text("CUDA device ", ordinal, ", ", doing, ": ", words(error), advice(error))};
+}
+
+Status cuda_unavailable(cudaError_t error) {
+  cudaGetLastError();
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  std::string reason;
+  if (driver == 0) {
+    reason = "no CUDA driver is installed";
+  } else if (error == cudaErrorInsufficientDriver) {
+    reason = text("the CUDA driver serves CUDA ", version_text(driver), ", this libzero needs ",
+                  version_text(CUDART_VERSION));
+  } else if (error == cudaErrorNoDevice) {
+    reason = "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides all";
+  } else {
+    reason = "CUDA does not start";
+  }
+  return {ZERO_ERR_UNSUPPORTED, text(reason, ": ", words(error))};
+}
+
+}  // namespace zero

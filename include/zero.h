@@ -35,8 +35,10 @@
  *  7. Pointers passed in are borrowed for the call, unless the comment says longer. Names, shapes
  *     and arrays are copied.
  *  8. No call waits without a deadline (zero_comm_options), except inside your own functions. On
- *     the host a call is done on return (zero_step unless overlap_gather is set); `stream` is for
- *     devices with streams and must be NULL.
+ *     the host a call is done on return (zero_step unless overlap_gather is set), and `stream` must
+ *     be NULL. On a device with streams, what a call does to parameters and gradients is queued on
+ *     `stream` (a cudaStream_t of the comm's device; NULL is the default stream), behind what is
+ *     queued there already, and ZERO_OK says only that. The thread's current device stays what it is.
  *  9. A rank is a handle, not a process: threads may be ranks. After a fork every call in the
  *     child returns ZERO_ERR_FORKED while the parent held handles; fork and exec is safe.
  * 10. Inside a collective call the rank that is at fault gets its own code and all others get
@@ -102,7 +104,7 @@ enum {
     ZERO_ERR_ABORTED = -18,        /* zero_comm_abort was called                                  */
 
     /* The machine's side, and libzero's own. */
-    ZERO_ERR_SYSTEM = -19,         /* the operating system refused something                      */
+    ZERO_ERR_SYSTEM = -19,         /* the operating system, or a device, refused something        */
 
     /* The numbers. */
     ZERO_ERR_NONFINITE = -20,      /* gradients are not finite, and ZERO_NONFINITE_ERROR is set   */
@@ -134,24 +136,39 @@ ZERO_API zero_status zero_set_log_callback(zero_log_fn log, void *ctx, int32_t m
 
 typedef struct zero_comm zero_comm;
 
+/* Where a comm's arenas are, and the parameters, gradients and buffers of its optimizers, whose state
+ * stands there, too. A split inherits it. All else that calls read or write is memory of the host: names,
+ * numbers, values that are copied one tensor at a time, and what zero_comm_broadcast and
+ * zero_comm_all_reduce take. */
+enum {
+    ZERO_DEVICE_HOST = 0,
+    ZERO_DEVICE_CUDA = 1 /* one GPU. Pointers are to what any kernel of it can use: memory of that GPU,
+                            managed, or pinned and mapped                                          */
+};
+
 typedef struct zero_comm_options {
     size_t struct_size;
     int64_t timeout_ms;    /* without progress, once all ranks are in the call    (300,000)   */
     int64_t late_ms;       /* for a live rank that is not in the call yet         (1,800,000) */
     int64_t rendezvous_ms; /* for all ranks to find each other                    (120,000)   */
+    int32_t device;         /* ZERO_DEVICE_*                                       (HOST)     */
+    int32_t device_ordinal; /* which of them, as this process numbers them         (0)        */
 } zero_comm_options;
 
 /* Write the defaults into the first `struct_size` bytes of `*options`. Every _init does so. */
 ZERO_API zero_status zero_comm_options_init(zero_comm_options *options, size_t struct_size);
 
-/* A group of one: no communication, and the same code path and files as any other comm. */
+/* A group of one: no communication, and the same code path and files as any other comm. On the host or
+ * on a GPU: ZERO_ERR_UNSUPPORTED says why there is none, be it that this build is without CUDA or that
+ * the machine has no driver; an ordinal beyond those that there are is ZERO_ERR_ARGUMENT. */
 ZERO_API zero_status zero_comm_create_solo(zero_comm **out, const zero_comm_options *options);
 
 /* Join the `world` ranks (1 to 1,024) of this host that pass the same `name` (not empty), as processes
  * or threads of one user. Collective. ZERO_ERR_RENDEZVOUS, naming the ranks that never came, when they
  * are not all there after rendezvous_ms, or at once when a rank dies, comes twice, disagrees about
  * `world`, or is of another libzero version. A rank whose own machine refuses gets ZERO_ERR_SYSTEM or
- * ZERO_ERR_MEMORY, the others ZERO_ERR_RENDEZVOUS. Nothing is left behind. */
+ * ZERO_ERR_MEMORY, the others ZERO_ERR_RENDEZVOUS. Nothing is left behind. On the host only: another
+ * device is ZERO_ERR_UNSUPPORTED. */
 ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, int32_t rank,
                                             int32_t world, const zero_comm_options *options);
 
@@ -161,7 +178,8 @@ ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, i
  * solo comm. All ranks on this host: a local comm, whose name is ZERO_JOB, or comes from the launcher's
  * job. Ranks on several hosts: ZERO_ERR_UNSUPPORTED. ZERO_ERR_ARGUMENT names a variable that is half of
  * a set or no number, or says that nothing tells this job from others. ZERO_TIMEOUT_MS, ZERO_LATE_MS and
- * ZERO_RENDEZVOUS_MS are read for what `options` leaves at its default. Collective. */
+ * ZERO_RENDEZVOUS_MS are read for what `options` leaves at its default; the device is that of `options`,
+ * and several ranks on another than the host are ZERO_ERR_UNSUPPORTED. Collective. */
 ZERO_API zero_status zero_comm_create_env(zero_comm **out, const zero_comm_options *options);
 
 /* Collectives of your own. Each gets `ctx` first, returns ZERO_OK or any negative code, must not throw,
@@ -197,7 +215,8 @@ typedef struct zero_comm_functions {
 ZERO_API zero_status zero_comm_functions_init(zero_comm_functions *functions, size_t struct_size);
 
 /* Use your own collectives on host memory. `functions` is copied; `ctx` must live until `free`. Local:
- * the first collective call meets the other ranks. The deadlines of `options` have no effect here. */
+ * the first collective call meets the other ranks. The deadlines of `options` have no effect here, and a
+ * device other than the host is ZERO_ERR_UNSUPPORTED. */
 ZERO_API zero_status zero_comm_create_user(zero_comm **out, const zero_comm_functions *functions,
                                            void *ctx, int32_t rank, int32_t world,
                                            const zero_comm_options *options);

@@ -16,18 +16,50 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr zero_comm_options kCommDefaults = {sizeof(zero_comm_options), 300'000, 1'800'000,
-                                             120'000};
-constexpr size_t kCommOldest = sizeof(zero_comm_options);
+constexpr zero_comm_options kCommDefaults = {sizeof(zero_comm_options), 300'000, 1'800'000, 120'000,
+                                             ZERO_DEVICE_HOST,          0};
+constexpr size_t kCommOldest = offsetof(zero_comm_options, device);
 constexpr size_t kFunctionsOldest = sizeof(zero_comm_functions);
 constexpr size_t kFailureOldest = sizeof(zero_failure);
 
-/// `unset` stands for a field that is zero or not given.
-Result<CommOptions> read_comm_options(const zero_comm_options* given, const CommOptions& unset) {
-  CommOptions options = unset;
-  if (given == nullptr) return options;
+struct GivenOptions {
+  CommOptions deadlines;
+  int32_t device = ZERO_DEVICE_HOST;
+  int32_t ordinal = 0;
+
+  /// The device, opened; nullptr: the host.
+  Result<std::shared_ptr<Device>> open() const {
+    if (device == ZERO_DEVICE_HOST) return std::shared_ptr<Device>();
+    return open_cuda(ordinal);
+  }
+  /// For comms whose ranks meet in the host's memory.
+  Status on_host(const char* comm) const {
+    if (device == ZERO_DEVICE_HOST) return Status();
+    return Status(ZERO_ERR_UNSUPPORTED,
+                  text(comm, " is on the host, and device is ZERO_DEVICE_CUDA"));
+  }
+};
+
+Status check_device(int32_t device, int32_t ordinal) {
+  if (device != ZERO_DEVICE_HOST && device != ZERO_DEVICE_CUDA)
+    return Status(ZERO_ERR_ARGUMENT, text("device is ", device, ", which is no ZERO_DEVICE_*"));
+  if (ordinal < 0 || (device == ZERO_DEVICE_HOST && ordinal != 0)) {
+    return Status(ZERO_ERR_ARGUMENT, text("device_ordinal is ", ordinal,
+                                          device == ZERO_DEVICE_HOST ? "; of the host there is 0"
+                                                                     : "; they begin with 0"));
+  }
+  return Status();
+}
+
+Result<GivenOptions> read_comm_options(const zero_comm_options* given) {
+  GivenOptions all;
+  if (given == nullptr) return all;
   const zero_comm_options read =
       ZERO_TRY(read_struct(given, kCommDefaults, kCommOldest, "zero_comm_options"));
+  ZERO_TRY(check_device(read.device, read.device_ordinal));
+  all.device = read.device;
+  all.ordinal = read.device_ordinal;
+  CommOptions& options = all.deadlines;
   const struct {
     const char* name;
     int64_t value;
@@ -42,7 +74,7 @@ Result<CommOptions> read_comm_options(const zero_comm_options* given, const Comm
     }
     if (row.value > 0) row.out = row.value;
   }
-  return options;
+  return all;
 }
 
 /// A struct that _init filled has the defaults in it: for create_env these count as not set.
@@ -163,7 +195,8 @@ zero_status zero_comm_options_init(zero_comm_options* options, size_t struct_siz
 
 zero_status zero_comm_create_solo(zero_comm** out, const zero_comm_options* options) {
   return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
-    return create_solo(ZERO_TRY(read_comm_options(options, CommOptions{})));
+    const GivenOptions given = ZERO_TRY(read_comm_options(options));
+    return create_solo(given.deadlines, ZERO_TRY(given.open()));
   });
 }
 
@@ -171,13 +204,16 @@ zero_status zero_comm_create_local(zero_comm** out, const char* name, int32_t ra
                                    const zero_comm_options* options) {
   return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
     ZERO_TRY(check_out(name, "name"));
-    return create_local(name, rank, world, ZERO_TRY(read_comm_options(options, CommOptions{})));
+    const GivenOptions given = ZERO_TRY(read_comm_options(options));
+    ZERO_TRY(given.on_host("a local comm"));
+    return create_local(name, rank, world, given.deadlines);
   });
 }
 
 zero_status zero_comm_create_env(zero_comm** out, const zero_comm_options* options) {
   return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
-    return create_env(without_defaults(ZERO_TRY(read_comm_options(options, CommOptions{}))));
+    const GivenOptions given = ZERO_TRY(read_comm_options(options));
+    return create_env(without_defaults(given.deadlines), ZERO_TRY(given.open()));
   });
 }
 
@@ -198,7 +234,9 @@ zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* fu
                             .reduce_scatter = read.reduce_scatter,
                             .split = read.split,
                             .free = read.free};
-    return create_user(own, ctx, rank, world, ZERO_TRY(read_comm_options(options, CommOptions{})));
+    const GivenOptions given = ZERO_TRY(read_comm_options(options));
+    ZERO_TRY(given.on_host("a comm of your own collectives"));
+    return create_user(own, ctx, rank, world, given.deadlines);
   });
 }
 

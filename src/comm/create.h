@@ -18,7 +18,9 @@ Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, 
                                            const CommOptions& options);
 
 /// `given` has -1 where the caller left the default, which ZERO_*_MS variables may then change.
-Result<std::shared_ptr<Comm>> create_env(CommOptions given);
+/// On a device only a group of one.
+Result<std::shared_ptr<Comm>> create_env(CommOptions given,
+                                         std::shared_ptr<Device> device = nullptr);
 
 /// The engine's own collectives, in the library's own words; src/api makes them from zero.h's
 /// vtable. Each returns ZERO_OK or the engine's code.

@@ -44,10 +44,16 @@ std::string hydra_job() {
 
 }  // namespace
 
-Result<std::shared_ptr<Comm>> create_env(CommOptions given) {
+Result<std::shared_ptr<Comm>> create_env(CommOptions given, std::shared_ptr<Device> device) {
   const CommOptions options = ZERO_TRY(read_timeouts(variable, given));
   Launched launch = ZERO_TRY(read_launch(variable));
-  if (launch.world == 1) return create_solo(options);
+  if (launch.world == 1) return create_solo(options, std::move(device));
+  if (device != nullptr) {
+    return Status(ZERO_ERR_UNSUPPORTED,
+                  text(launch.launcher, " started ", launch.world,
+                       " ranks: this comm joins several on the host only, not on ", device->kind(),
+                       ' ', device->ordinal()));
+  }
   if (launch.hydra) {
     std::string job = hydra_job();
     if (!job.empty()) launch.job = std::move(job);

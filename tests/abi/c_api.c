@@ -49,6 +49,36 @@ static void comm(void) {
   CHECK(failure.status == ZERO_OK && failure.rank == -1);
 }
 
+/* What a comm on a GPU is refused with, on this build and machine; NULL: there may be one. */
+static const char *why_no_cuda(void) {
+  if (strstr(zero_build_info(), "cuda (driver") != NULL) return NULL;
+  if (strstr(zero_build_info(), "cuda (no driver)") != NULL) return "no CUDA driver is installed";
+  return "built without CUDA";
+}
+
+static void devices(void) {
+  zero_comm *seat = NULL;
+  zero_comm_options options;
+  CHECK_STATUS(ZERO_OK, zero_comm_options_init(&options, sizeof options));
+  CHECK(options.device == ZERO_DEVICE_HOST && options.device_ordinal == 0);
+  options.device_ordinal = 1;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "of the host there is 0",
+                zero_comm_create_solo(&seat, &options));
+  options.device = 2;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "device is 2", zero_comm_create_solo(&seat, &options));
+  options.device = ZERO_DEVICE_CUDA;
+  options.device_ordinal = -1;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "device_ordinal is -1", zero_comm_create_solo(&seat, &options));
+  options.device_ordinal = 0;
+  CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, "a local comm is on the host",
+                zero_comm_create_local(&seat, "devices", 0, 1, &options));
+  if (why_no_cuda() != NULL) {
+    CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, why_no_cuda(), zero_comm_create_solo(&seat, &options));
+    CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, why_no_cuda(), zero_comm_create_env(&seat, &options));
+  }
+  CHECK(seat == NULL);
+}
+
 static void handles(void) {
   zero_comm *closed = NULL, *out = (zero_comm *)&closed;
   CHECK_STATUS(ZERO_OK, zero_comm_create_solo(&closed, NULL));
@@ -521,6 +551,7 @@ int main(void) {
   snprintf(g_directory, sizeof g_directory, "%s/step-5", parent);
   phase("version", version);
   phase("comm", comm);
+  phase("devices", devices);
   phase("handles", handles);
   phase("arenas", arenas);
   phase("create", create);

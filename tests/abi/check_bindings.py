@@ -170,6 +170,7 @@ def check_python(layout: dict[str, Any]) -> None:
 def check_python_constants() -> None:
     tables = {
         "ZERO_": _abi.DTYPES | _abi.OPERATIONS,
+        "ZERO_DEVICE_": _abi.DEVICES,
         "ZERO_MEMORY_": _abi.MEMORIES,
         "ZERO_OPTIMIZER_": _abi.OPTIMIZERS,
         "ZERO_PARTITION_": _abi.PARTITIONS,

@@ -32,6 +32,8 @@ int main(void) {
   FIELD(zero_comm_options, timeout_ms)
   FIELD(zero_comm_options, late_ms)
   FIELD(zero_comm_options, rendezvous_ms)
+  FIELD(zero_comm_options, device)
+  FIELD(zero_comm_options, device_ordinal)
   END()
 
   STRUCT(zero_comm_functions)

@@ -66,6 +66,7 @@ DTYPES = {
     "float16": 6,
 }
 OPERATIONS = {"sum": 1, "min": 2, "max": 3}
+DEVICES = {"host": 0, "cuda": 1}
 MEMORIES = {"per_rank": 1, "shared": 2}
 OPTIMIZERS = {
     "adamw": 0,

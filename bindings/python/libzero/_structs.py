@@ -60,6 +60,8 @@ class CommOptions(Struct):
         ("timeout_ms", c.c_int64),
         ("late_ms", c.c_int64),
         ("rendezvous_ms", c.c_int64),
+        ("device", c.c_int32),
+        ("device_ordinal", c.c_int32),
     ]
 
 

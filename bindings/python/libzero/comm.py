@@ -41,17 +41,31 @@ class Comm:
     Every rank calls the collective methods in the same order, one thread at a time; abort() and
     failure() may come from any thread. A closed comm lives on inside its optimizers and arenas.
     All deadlines are in milliseconds, 0 is the library's default.
+
+    `device` is "host" or "cuda", and `device_ordinal` the number of the GPU, as CUDA_VISIBLE_DEVICES
+    leaves them: parameters, gradients and state of the comm's optimizers are there. ZeroError with
+    ZERO_ERR_UNSUPPORTED says why there is no GPU to be had, ArgumentError that there are fewer.
     """
 
-    def __init__(self, handle: CommHandle) -> None:
+    def __init__(self, handle: CommHandle, device: str = "host") -> None:
         self._handle = handle
+        self._device = device
 
     @classmethod
-    def solo(cls, *, timeout_ms: int = 0, late_ms: int = 0, rendezvous_ms: int = 0) -> Comm:
+    def solo(
+        cls,
+        *,
+        device: str = "host",
+        device_ordinal: int = 0,
+        timeout_ms: int = 0,
+        late_ms: int = 0,
+        rendezvous_ms: int = 0,
+    ) -> Comm:
         """A group of one."""
-        handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
+        handle = CommHandle()
+        options = _options(timeout_ms, late_ms, rendezvous_ms, device, device_ordinal)
         lib().zero_comm_create_solo(c.byref(handle), options)
-        return cls(handle)
+        return cls(handle, device)
 
     @classmethod
     def local(
@@ -73,11 +87,21 @@ class Comm:
         return cls(handle)
 
     @classmethod
-    def from_env(cls, *, timeout_ms: int = 0, late_ms: int = 0, rendezvous_ms: int = 0) -> Comm:
-        """Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them."""
-        handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
+    def from_env(
+        cls,
+        *,
+        device: str = "host",
+        device_ordinal: int = 0,
+        timeout_ms: int = 0,
+        late_ms: int = 0,
+        rendezvous_ms: int = 0,
+    ) -> Comm:
+        """Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them.
+        Several ranks are on the host only."""
+        handle = CommHandle()
+        options = _options(timeout_ms, late_ms, rendezvous_ms, device, device_ordinal)
         lib().zero_comm_create_env(c.byref(handle), options)
-        return cls(handle)
+        return cls(handle, device)
 
     @classmethod
     def user(
@@ -102,7 +126,12 @@ class Comm:
         lib().zero_comm_split(
             c.byref(handle), self._handle.open(), int32(color, "color"), int32(key, "key")
         )
-        return Comm(handle) if handle.value else None
+        return Comm(handle, self._device) if handle.value else None
+
+    @property
+    def device(self) -> str:
+        """Where its optimizers' parameters, gradients and state are: "host" or "cuda"."""
+        return self._device
 
     @property
     def rank(self) -> int:
@@ -179,6 +208,7 @@ class Comm:
         all ranks, for parameters) or "per_rank" (for gradients). `dtype` is "float32", "float64",
         "int32", "int64", "float16", or "bfloat16", which numpy lacks: its array is uint16, and
         torch.from_numpy(array).view(torch.bfloat16) is a tensor there. Freed with its last view.
+        ValueError on a GPU, whose memory is no array of the host: register tensors there.
         Collective."""
         chosen = _values.choice(_abi.MEMORIES, kind, "kind")
         if isinstance(shape, int):
@@ -187,8 +217,12 @@ class Comm:
             _values.choice(_abi.DTYPES, dtype, "dtype")
         dimensions = shape_of(shape)
         size = math.prod(dimensions) * ITEM_BYTES[dtype]
-        memory = ArenaMemory(self._handle.open(), size, chosen)
-        return memory.view(0, dimensions, dtype)
+        return self._arena_memory(size, chosen).view(0, dimensions, dtype)
+
+    def _arena_memory(self, size: int, kind: int) -> ArenaMemory:
+        if self._device != "host":
+            raise ValueError(f"an arena of a comm on {self._device} is no memory that Python can read")
+        return ArenaMemory(self._handle.open(), size, kind)
 
     def close(self) -> None:
         """Give the seat back; again is fine."""
@@ -225,8 +259,16 @@ class Comm:
         return f"<Comm, rank {self.rank} of {self.world}>"
 
 
-def _options(timeout_ms: int, late_ms: int, rendezvous_ms: int) -> Any:
+def _options(
+    timeout_ms: int,
+    late_ms: int,
+    rendezvous_ms: int,
+    device: str = "host",
+    device_ordinal: int = 0,
+) -> Any:
     options = _abi.create(_structs.CommOptions)
+    options.device = _values.choice(_abi.DEVICES, device, "device")
+    options.device_ordinal = int32(device_ordinal, "device_ordinal")
     for name, value in (
         ("timeout_ms", timeout_ms),
         ("late_ms", late_ms),

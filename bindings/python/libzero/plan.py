@@ -135,7 +135,7 @@ def allocate(
 
 def _arena(comm: Comm, size: int, kind: str) -> ArenaMemory:
     # A model of no elements has arenas, too.
-    return ArenaMemory(comm._handle.open(), max(size, 64), _abi.MEMORIES[kind])
+    return comm._arena_memory(max(size, 64), _abi.MEMORIES[kind])
 
 
 def _shaped(shapes: Shapes, dtype: Dtypes, grad_dtype: Dtypes) -> list[Param]:

@@ -11,7 +11,15 @@ import weakref
 from typing import Any
 from unittest import mock
 
-from libzero import ArgumentError, Comm, CommError, MismatchError, PeerError, ZeroError
+from libzero import (
+    ArgumentError,
+    Comm,
+    CommError,
+    MismatchError,
+    PeerError,
+    ZeroError,
+    build_info,
+)
 from support import DEADLINES, floats, needs_numpy, new_name, run_ranks
 
 
@@ -21,6 +29,26 @@ class SoloTest(unittest.TestCase):
             self.assertEqual((comm.rank, comm.world), (0, 1))
             comm.barrier()
             self.assertEqual(repr(comm), "<Comm, rank 0 of 1>")
+
+    def test_a_gpu_that_is_not_there_is_unsupported_and_says_why(self) -> None:
+        info = build_info()["devices"]
+        if "(driver" in info:
+            self.skipTest("this machine has a CUDA driver")
+        said = "no CUDA driver is installed" if "(no driver)" in info else "built without CUDA"
+        for create in (Comm.solo, Comm.from_env):
+            with self.assertRaisesRegex(ZeroError, said) as caught:
+                create(device="cuda")
+            self.assertEqual(caught.exception.name, "ZERO_ERR_UNSUPPORTED")
+
+    def test_devices_have_names_and_numbers(self) -> None:
+        with Comm.solo(device="host", device_ordinal=0) as comm:
+            self.assertEqual(comm.device, "host")
+        with self.assertRaisesRegex(ValueError, "device 'tpu' is unknown; there are host, cuda"):
+            Comm.solo(device="tpu")
+        with self.assertRaisesRegex(ArgumentError, "device_ordinal is 1; of the host there is 0"):
+            Comm.solo(device_ordinal=1)
+        with self.assertRaisesRegex(ArgumentError, "device_ordinal is -1"):
+            Comm.solo(device="cuda", device_ordinal=-1)
 
     def test_env_without_a_launcher_is_solo(self) -> None:
         names = ("ZERO_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")

@@ -45,6 +45,8 @@ pub const ZERO_FLOAT16: i32 = 6;
 pub const ZERO_SUM: i32 = 1;
 pub const ZERO_MIN: i32 = 2;
 pub const ZERO_MAX: i32 = 3;
+pub const ZERO_DEVICE_HOST: i32 = 0;
+pub const ZERO_DEVICE_CUDA: i32 = 1;
 pub const ZERO_MEMORY_PER_RANK: i32 = 1;
 pub const ZERO_MEMORY_SHARED: i32 = 2;
 pub const ZERO_OPTIMIZER_ADAMW: i32 = 0;
@@ -121,6 +123,8 @@ pub struct zero_comm_options {
     pub timeout_ms: i64,
     pub late_ms: i64,
     pub rendezvous_ms: i64,
+    pub device: i32,
+    pub device_ordinal: i32,
 }
 
 #[repr(C)]
@@ -685,7 +689,7 @@ mod layout {
     use core::mem::offset_of;
 
     const _: () = assert!(
-        size_of::<zero_comm_options>() == 32 && offset_of!(zero_comm_options, rendezvous_ms) == 24
+        size_of::<zero_comm_options>() == 40 && offset_of!(zero_comm_options, device_ordinal) == 36
     );
     const _: () = assert!(
         size_of::<zero_comm_functions>() == 56 && offset_of!(zero_comm_functions, free) == 48

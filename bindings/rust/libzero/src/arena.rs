@@ -6,7 +6,7 @@ use std::slice;
 
 use libzero_sys as sys;
 
-use crate::comm::Seat;
+use crate::comm::{Device, Seat};
 use crate::dtype::Plain;
 use crate::error::{Error, Result, check};
 
@@ -35,6 +35,10 @@ unsafe impl<T: Plain> Send for Arena<T> {}
 
 impl<T: Plain> Arena<T> {
     pub(crate) fn allocate(seat: &Seat, len: usize, memory: Memory) -> Result<Arena<T>> {
+        if seat.device() != Device::Host {
+            let message = format!("an arena on {:?} is no memory to lend slices of", seat.device());
+            return Err(Error::argument(message));
+        }
         let bytes = len
             .checked_mul(size_of::<T>())
             .filter(|&bytes| isize::try_from(bytes).is_ok())

@@ -25,9 +25,28 @@ pub struct Deadlines {
     pub rendezvous_ms: i64,
 }
 
+/// Where parameters, gradients and state of a comm's optimizers are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// In the host's memory.
+    #[default]
+    Host,
+    /// On one GPU, by its number as CUDA_VISIBLE_DEVICES leaves them. Parameters are registered by
+    /// pointers: arenas, which lend slices, are the host's.
+    Cuda(i32),
+}
+
 impl Deadlines {
     fn to_c(self) -> sys::zero_comm_options {
+        self.on(Device::Host)
+    }
+
+    fn on(self, device: Device) -> sys::zero_comm_options {
         let mut options: sys::zero_comm_options = init();
+        if let Device::Cuda(ordinal) = device {
+            options.device = sys::ZERO_DEVICE_CUDA;
+            options.device_ordinal = ordinal;
+        }
         for (given, field) in [
             (self.timeout_ms, &mut options.timeout_ms),
             (self.late_ms, &mut options.late_ms),
@@ -54,7 +73,10 @@ pub enum Operation {
 
 /// The library's token for a seat; freed with the last Comm, Optim and Watcher that has it.
 #[derive(Debug)]
-pub(crate) struct Seat(NonNull<sys::zero_comm>);
+pub(crate) struct Seat {
+    token: NonNull<sys::zero_comm>,
+    device: Device,
+}
 
 // SAFETY: a token is only a number to us. The library checks it on every call, and answers a second
 // thread with ZERO_ERR_BUSY.
@@ -64,7 +86,11 @@ unsafe impl Sync for Seat {}
 
 impl Seat {
     pub(crate) fn token(&self) -> *mut sys::zero_comm {
-        self.0.as_ptr()
+        self.token.as_ptr()
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.device
     }
 }
 
@@ -85,10 +111,15 @@ pub struct Comm {
 impl Comm {
     /// A group of one.
     pub fn solo(deadlines: Deadlines) -> Result<Comm> {
+        Comm::solo_on(Device::Host, deadlines)
+    }
+
+    /// A group of one on that device; ZERO_ERR_UNSUPPORTED says why there is none.
+    pub fn solo_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` and the options live for the call.
-        check(unsafe { sys::zero_comm_create_solo(&mut out, &deadlines.to_c()) })?;
-        Ok(Comm::from_token(out))
+        check(unsafe { sys::zero_comm_create_solo(&mut out, &deadlines.on(device)) })?;
+        Ok(Comm::from_token(out, device))
     }
 
     /// Join the `world` ranks of this host, processes or threads, that pass the same name. Collective.
@@ -99,15 +130,20 @@ impl Comm {
         check(unsafe {
             sys::zero_comm_create_local(&mut out, name.as_ptr(), rank, world, &options)
         })?;
-        Ok(Comm::from_token(out))
+        Ok(Comm::from_token(out, Device::Host))
     }
 
     /// Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them. Collective.
     pub fn from_env(deadlines: Deadlines) -> Result<Comm> {
+        Comm::from_env_on(Device::Host, deadlines)
+    }
+
+    /// The same on that device, where several ranks are ZERO_ERR_UNSUPPORTED. Collective.
+    pub fn from_env_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` and the options live for the call.
-        check(unsafe { sys::zero_comm_create_env(&mut out, &deadlines.to_c()) })?;
-        Ok(Comm::from_token(out))
+        check(unsafe { sys::zero_comm_create_env(&mut out, &deadlines.on(device)) })?;
+        Ok(Comm::from_token(out, device))
     }
 
     /// A group whose ranks talk through `collectives`.
@@ -117,12 +153,18 @@ impl Comm {
         world: i32,
         deadlines: Deadlines,
     ) -> Result<Comm> {
-        user::create(collectives, rank, world, &deadlines.to_c()).map(Comm::from_token)
+        let token = user::create(collectives, rank, world, &deadlines.to_c())?;
+        Ok(Comm::from_token(token, Device::Host))
     }
 
-    fn from_token(token: *mut sys::zero_comm) -> Comm {
+    fn from_token(token: *mut sys::zero_comm, device: Device) -> Comm {
         let token = NonNull::new(token).expect("the library returns a token with ZERO_OK");
-        Comm { seat: Arc::new(Seat(token)), _not_sync: PhantomData }
+        Comm { seat: Arc::new(Seat { token, device }), _not_sync: PhantomData }
+    }
+
+    /// Where its optimizers' parameters, gradients and state are.
+    pub fn device(&self) -> Device {
+        self.seat.device()
     }
 
     pub(crate) fn seat(&self) -> &Arc<Seat> {
@@ -134,7 +176,7 @@ impl Comm {
         let mut out = ptr::null_mut();
         // SAFETY: `out` lives for the call.
         check(unsafe { sys::zero_comm_split(&mut out, self.seat.token(), color, key) })?;
-        Ok(if out.is_null() { None } else { Some(Comm::from_token(out)) })
+        Ok(if out.is_null() { None } else { Some(Comm::from_token(out, self.device())) })
     }
 
     /// This seat's position in its group.

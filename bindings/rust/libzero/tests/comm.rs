@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{new_name, run_ranks};
 use libzero::{
-    Collectives, Comm, Deadlines, Failed, Memory, Operation, Optim, Options, Shape, Step,
+    Collectives, Comm, Deadlines, Device, Failed, Memory, Operation, Optim, Options, Shape, Step,
 };
 use libzero_sys as sys;
 
@@ -22,6 +22,28 @@ fn solo_is_rank_0_of_1() {
     comm.barrier().unwrap();
     assert!(libzero::build_info().contains("local"));
     assert_eq!(libzero::version(), 100);
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_unsupported_and_says_why() {
+    assert_eq!(Comm::solo(Deadlines::default()).unwrap().device(), Device::Host);
+    let info = libzero::build_info();
+    if info.contains("cuda (driver") {
+        return; // this machine may have one
+    }
+    let why = if info.contains("(no driver)") { "no CUDA driver" } else { "built without CUDA" };
+    for create in [Comm::solo_on, Comm::from_env_on] {
+        let error = create(Device::Cuda(0), Deadlines::default()).unwrap_err();
+        assert_eq!(error.name(), "ZERO_ERR_UNSUPPORTED");
+        assert!(error.message().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn devices_are_numbered_from_0() {
+    let error = Comm::solo_on(Device::Cuda(-1), Deadlines::default()).unwrap_err();
+    assert_eq!(error.code(), sys::ZERO_ERR_ARGUMENT);
+    assert!(error.message().contains("-1"), "{error}");
 }
 
 #[test]

@@ -187,21 +187,26 @@ class Guest {
 
   Result<std::unique_ptr<Star>> run() {
     const size_t count = std::min<size_t>(offer_.count, Offer::kAddresses);
+    obstacles_.assign(count, "not tried");
     for (;;) {
-      for (size_t i = 0; i < count; ++i) {
-        std::optional<Peer> root = ZERO_TRY(attempt(offer_.addresses[i]));
+      for (size_t i = 0; i < count && now_ms() < deadline_ms_; ++i) {
+        std::optional<Peer> root = ZERO_TRY(attempt(offer_.addresses[i], obstacles_[i]));
         if (!root) continue;
         std::vector<Peer> peers;
         peers.push_back(std::move(*root));
         return std::make_unique<Star>(meeting_.rank, meeting_.world, std::move(peers));
       }
-      if (now_ms() >= deadline_ms_) return unreached(count);
+      if (now_ms() >= deadline_ms_) return unreached();
       ZERO_TRY(wait_slice({}, meeting_));
     }
   }
 
  private:
-  Result<std::optional<Peer>> attempt(const Address& address) {
+  Result<std::optional<Peer>> attempt(const Address& address, std::string& obstacle) {
+    const auto nothing = [&](std::string why) {
+      obstacle = std::move(why);
+      return std::optional<Peer>();
+    };
     const int64_t until_ms = std::min(deadline_ms_, now_ms() + kAttemptMs);
     Result<Fd> started = start_connect(address, offer_.port);
     if (!started.ok()) return nothing(started.failure().text());
@@ -227,25 +232,19 @@ class Guest {
     return nothing(root.link->over() ? "the connection was closed" : "no answer");
   }
 
-  Result<std::optional<Peer>> nothing(std::string obstacle) {
-    obstacle_ = std::move(obstacle);
-    return std::optional<Peer>();
-  }
-
-  Status unreached(size_t count) const {
+  Status unreached() const {
     std::string places;
-    for (size_t i = 0; i < count; ++i)
-      places += text(i == 0 ? "" : ", ", to_text(offer_.addresses[i]));
-    return Status(ZERO_ERR_RENDEZVOUS,
-                  text("rank 0 was not reached within ", meeting_.limit_ms, " ms at port ",
-                       offer_.port, " of ", places, ": ", obstacle_));
+    for (size_t i = 0; i < obstacles_.size(); ++i)
+      places += text(i == 0 ? "" : ", ", to_text(offer_.addresses[i]), " (", obstacles_[i], ")");
+    return Status(ZERO_ERR_RENDEZVOUS, text("rank 0 was not reached within ", meeting_.limit_ms,
+                                            " ms at port ", offer_.port, " of ", places));
   }
 
   const Offer& offer_;
   const Meeting& meeting_;
   const Introduction mine_;
   const int64_t deadline_ms_;
-  std::string obstacle_;
+  std::vector<std::string> obstacles_;  // of each address, the last one
 };
 
 }  // namespace

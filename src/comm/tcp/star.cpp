@@ -230,8 +230,9 @@ void Star::set_cause(const Failure& cause, int32_t told_by) {
   if (aborted()) return;
   cause_.set(cause);
   const std::vector<std::byte> packed = pack(cause);
+  // Also to whom it came from: a rank that asks rank 0 to give up waits for the answer.
   for (Peer& peer : peers_)
-    if (peer.rank != told_by) peer.link->send(FrameKind::cause, 0, packed);
+    if (rank_ == 0 || told_by != 0) peer.link->send(FrameKind::cause, 0, packed);
 }
 
 void Star::break_for(Code code, int32_t rank, std::string_view sentence) {

@@ -145,6 +145,12 @@ struct StepMemory : StepLayout {
   uint64_t views_made = 0;               // so far
   std::shared_ptr<queued::Queue> queue;  // on devices with streams
   StreamHandle stream = nullptr;         // there, of the call at hand
+  struct Announcing {
+    StreamHandle stream;
+    Event event;
+    bool waited;  // for what it last announced
+  };
+  std::vector<Announcing> announcing;  // there, streams that make gradients
   uint64_t round = 1;  // of announcements: the same on every rank, or they are not used
 
   // This rank's gradients of the call: null where absent, or where the parameter is frozen.

@@ -26,7 +26,7 @@ Training schedule(uint64_t seed) {
   training.asks = seed % 5 == 0;
   training.where = seed % 2 == 0 ? Where::foreign : Where::per_rank_arenas;
   training.padded = training.where != Where::foreign;
-  switch (seed % 8) {
+  switch (seed % 9) {
     case 1:
       training.max_grad_norm = 0.1;
       break;
@@ -50,6 +50,9 @@ Training schedule(uint64_t seed) {
     case 7:
       training.alternates = true;
       break;
+    case 8:
+      training.announces = 4;
+      break;
     default:
       break;
   }
@@ -71,7 +74,7 @@ std::string outcome(const Training& training, const NcclRanks& ranks) {
 class Right {
  public:
   const std::string& of(uint64_t seed) {
-    std::string& known = known_[seed % 40];
+    std::string& known = known_[seed % 90];
     if (!known.empty()) return known;
     Training training = schedule(seed);
     const Outcome expected = reference(training);
@@ -86,10 +89,10 @@ class Right {
 };
 
 const std::vector<const char*> kRules = {
-    queued::order::kGiven,    queued::order::kSummed,  queued::order::kMeasured,
-    queued::order::kDecided,  queued::order::kReduced, queued::order::kUpdated,
-    queued::order::kGathered, queued::order::kArrived, queued::order::kShared,
-    queued::order::kEnded,
+    queued::order::kGiven,    queued::order::kSummed,    queued::order::kMeasured,
+    queued::order::kDecided,  queued::order::kReduced,   queued::order::kUpdated,
+    queued::order::kGathered, queued::order::kArrived,   queued::order::kShared,
+    queued::order::kEnded,    queued::order::kAnnounced,
 };
 
 TEST(DeviceOrder, a_thousand_schedules_end_with_the_bits_of_one_process) {

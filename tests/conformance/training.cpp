@@ -325,6 +325,8 @@ std::vector<void*> backward(const Training& run, const Tensors& memory, int rank
   for (size_t i = 0; i < run.sizes.size(); i++) {
     std::vector<double> values = gradient(run, i, rank, batch);
     if (frozen(run, i, step)) std::fill(values.begin(), values.end(), INFINITY);
+    // Made where they are announced.
+    if (run.announces > 0 && memory.device != nullptr) std::fill(values.begin(), values.end(), 0);
     store(memory, dtypes_of(run, i).grad, values, memory.grads[i]);
     pointers.push_back(has_gradient(run, i, rank, batch) ? memory.grads[i] : nullptr);
   }
@@ -339,17 +341,32 @@ zero_status begin(zero_optim* optim, int32_t flags) {
 }
 
 /// Announce some of them, each rank others and in its own order.
-zero_status announce(const Training& run, zero_optim* optim, const std::vector<void*>& pointers,
-                     int rank, int step) {
+zero_status announce(const Training& run, const Tensors& memory, zero_optim* optim,
+                     const std::vector<void*>& pointers, int rank, int step) {
   if (run.announces == 0) return ZERO_OK;
+  const auto make = [&](size_t i, void* stream) {
+    if (memory.device == nullptr) return;
+    const std::vector<std::byte> bytes =
+        encode(dtypes_of(run, i).grad, gradient(run, i, rank, step));
+    if (!bytes.empty())
+      EXPECT_TRUE(memory.device->copy(stream, memory.grads[i], bytes.data(), bytes.size()).ok());
+  };
+  Event cleared;
+  if (memory.device != nullptr) {
+    cleared = make_event(memory.device).value();
+    EXPECT_TRUE(memory.device->record(cleared.handle(), memory.stream()).ok());
+    EXPECT_TRUE(memory.device->wait(memory.forward(), cleared.handle(), "the engine's own").ok());
+  }
   std::vector<size_t> order(pointers.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::mt19937_64 random(run.seed * 1000 + static_cast<uint64_t>(step * 10 + rank));
   std::shuffle(order.begin(), order.end(), random);
   for (const size_t i : order) {
-    if (random() % static_cast<uint64_t>(run.announces) == 0) continue;
+    const bool announced = random() % static_cast<uint64_t>(run.announces) != 0;
+    make(i, announced ? memory.forward() : memory.stream());
+    if (!announced) continue;
     const zero_status status =
-        zero_grad_ready(optim, static_cast<int64_t>(i), pointers[i], nullptr);
+        zero_grad_ready(optim, static_cast<int64_t>(i), pointers[i], memory.forward());
     if (status != ZERO_OK) return status;
     if (run.delays && random() % 4 == 0)
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
@@ -492,7 +509,8 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
     for (int batch = step * run.micro_batches; batch <= last; batch++) {
       pointers = backward(run, memory, zero_comm_rank(comm), step, batch);
       if (batch == step * run.micro_batches &&
-          failed(announce(run, handles.optim, pointers, zero_comm_rank(comm), step), "announce"))
+          failed(announce(run, memory, handles.optim, pointers, zero_comm_rank(comm), step),
+                 "announce"))
         return out;
       given = gives ? pointers.data() : nullptr;
       count = gives ? pointers.size() : 0;

@@ -166,6 +166,10 @@ Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream) {
   if (stream != queue.last_stream)
     ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kEnded));
   ZERO_TRY(await_gathers(queue, stream));
+  for (StepMemory::Announcing& one : memory.announcing) {
+    if (std::exchange(one.waited, true)) continue;
+    ZERO_TRY(device.wait(stream, one.event.handle(), order::kAnnounced));
+  }
   queue.in_flight = true;
   queue.last_stream = stream;
   if (!queue.tables_uploaded) {
@@ -193,6 +197,20 @@ bool may_have_skipped(const Optimizer& optim, const StepMemory& memory) {
   const OptimizerOptions& options = optim.options;
   return memory.queue != nullptr && memory.queue->in_flight &&
          (options.nonfinite != ZERO_NONFINITE_IGNORE || options.loss_scale.dynamic());
+}
+
+Status note_announced(Optimizer& optim, StreamHandle stream) {
+  const std::shared_ptr<Device>& device = optim.comm->device();
+  std::vector<StepMemory::Announcing>& all = step_memory(optim).announcing;
+  auto found =
+      std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.stream == stream; });
+  if (found == all.end()) {
+    Event event = ZERO_TRY(make_event(device));
+    found = all.insert(all.end(), {stream, std::move(event), true});
+  }
+  ZERO_TRY(device->record(found->event.handle(), stream));
+  found->waited = false;
+  return Status();
 }
 
 Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream) {

@@ -17,6 +17,7 @@ namespace zero::queued {
 
 /// The orders that a step keeps between streams, by name.
 namespace order {
+inline constexpr const char* kAnnounced = "an announced gradient is final before it is reduced";
 inline constexpr const char* kGiven = "gradients are final before they are reduced";
 inline constexpr const char* kSummed = "sums have arrived before they are read";
 inline constexpr const char* kMeasured = "a record is whole before it travels";
@@ -84,6 +85,9 @@ Status end(Queue& queue, StreamHandle stream);
 
 /// True if the host's progress may be ahead of the device's: steps in flight can have been skipped.
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory);
+
+/// What `stream` holds so far makes gradients that were announced: the next call goes behind it.
+Status note_announced(Optimizer& optim, StreamHandle stream);
 
 /// What comes on `stream` from here on sees the parameter's values of the latest step; all of them
 /// for ZERO_ALL_PARAMS. Any thread.

@@ -55,6 +55,12 @@ struct alignas(16) Quad {
   uint32_t words[4];
 };
 
+/// A device faults at an address that its words do not have; so does a host that stands in for one.
+template <class Word>
+ZERO_ELEMENT void check_address(const std::byte* place) {
+  if (reinterpret_cast<uint64_t>(place) % sizeof(Word) != 0) __builtin_trap();
+}
+
 template <class Word, Use use>
 ZERO_ELEMENT Word load_word(const std::byte* from) {
 #ifdef __CUDA_ARCH__
@@ -68,6 +74,7 @@ ZERO_ELEMENT Word load_word(const std::byte* from) {
     return use == Use::once ? __ldcs(place) : *place;
   }
 #else
+  check_address<Word>(from);
   Word word;
   __builtin_memcpy(&word, from, sizeof word);
   return word;
@@ -95,6 +102,7 @@ ZERO_ELEMENT void store_word(std::byte* to, Word word) {
     }
   }
 #else
+  check_address<Word>(to);
   __builtin_memcpy(to, &word, sizeof word);
 #endif
 }

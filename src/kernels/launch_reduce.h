@@ -58,7 +58,7 @@ ZERO_HOST_DEVICE inline Found reduce_lane(const Reduce& launch, uint32_t number,
     sum_group(sum, source, how, group);
     for (int j = 0; j < n; j++) {
       if (launch.adds) sum[j] = real_of<Real>(word_at<WordOf<Real>>(bits, j)) + sum[j];
-      if (j < group.count) take_norm(found, sum[j], launch.norm);
+      take_norm(found, sum[j], launch.norm);  // what is not there is 0
       set_word(bits, j, word_of(sum[j]));
     }
     if (stores) store_words<n, WordOf<Real>, Use::soon>(sums.out, bits, group);

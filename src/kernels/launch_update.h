@@ -131,7 +131,7 @@ ZERO_ELEMENT uint32_t update_group(const Update& launch, const Run& run, const S
   sum_group(sum, source, how, group);
   uint32_t found = 0;
   for (int j = 0; j < n; j++) {
-    found += j < group.count && is_nonfinite(sum[j]);
+    found += is_nonfinite(sum[j]);  // what is not there is 0
     Real slot[kMaxSlots];
     for (int s = 0; s < kMaxSlots; s++) slot[s] = real_of<Real>(word_at<Word>(slots[s], j));
     Rule::update(values[j], sum[j] * scalars.factor, slot, scalars.value, flag);

@@ -207,6 +207,16 @@ TEST(LaunchReduce, multiplies_sums_of_what_was_divided_before) {
   EXPECT_EQ(sums[0], 6);
   EXPECT_EQ(sums[1], 0);
   EXPECT_EQ(sums[2], 12);
+
+  const std::byte* const in_place[] = {out.out};
+  test::emulate(launch::Reduce{.format = format,
+                               .width = 1,
+                               .count = 1,
+                               .pieces = &piece,
+                               .sums = &out,
+                               .sources = in_place,
+                               .record = &record});
+  EXPECT_EQ(sums[0], 24);
 }
 
 TEST(LaunchClamp, scales_and_limits_as_the_host_does) {

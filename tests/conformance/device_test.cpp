@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "device/memory.h"
 #include "support/chaos_device.h"
 
 namespace zero::test {

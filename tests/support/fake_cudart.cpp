@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/fake_cudart.h"
+
+#include <cuda.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "device/cuda_launch.h"
+#include "support/chaos_device.h"
+
+namespace zero::test::fake_cuda {
+namespace {
+
+struct Machine {
+  std::shared_ptr<ChaosWorld> world = ChaosWorld::create({.seed = 7});
+  std::vector<std::shared_ptr<ChaosDevice>> devices;
+  int driver_version = 0;
+  bool captures = false;
+  std::mutex mutex;
+  std::map<std::string, std::pair<cudaError_t, int>> failures;
+  std::map<const void*, int> owners;  // of device memory and streams
+  std::atomic<int64_t> strays{0};
+  std::atomic<unsigned> opened{0};
+};
+std::unique_ptr<Machine> machine;
+
+thread_local std::vector<int> contexts;  // the last is current
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t answer(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+/// What the test wants this call to answer.
+cudaError_t wanted(const char* function) {
+  const std::lock_guard lock(machine->mutex);
+  const auto found = machine->failures.find(function);
+  if (found == machine->failures.end() || found->second.second-- <= 0) return cudaSuccess;
+  return found->second.first;
+}
+
+/// body(device) on the current device; what fails there is an invalid value.
+template <class Body>
+cudaError_t here(const char* function, const Body& body) {
+  const cudaError_t error = wanted(function);
+  if (error != cudaSuccess) return answer(error);
+  if (contexts.empty()) {
+    ++machine->strays;
+    return answer(cudaErrorDeviceUninitialized);
+  }
+  const Status status = body(*machine->devices[static_cast<size_t>(contexts.back())]);
+  if (status.code() == ZERO_ERR_MEMORY) return answer(cudaErrorMemoryAllocation);
+  return answer(status.ok() ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+/// What `make` makes of the current device, into `out`, and whose it is.
+template <class Handle, class Make>
+cudaError_t make(const char* function, Handle* out, const Make& body) {
+  return here(function, [&](ChaosDevice& device) -> Status {
+    void* const made = ZERO_TRY(body(device));
+    const std::lock_guard lock(machine->mutex);
+    machine->owners[made] = device.ordinal();
+    *out = static_cast<Handle>(made);
+    return {};
+  });
+}
+
+}  // namespace
+
+void start(int driver_version, int devices) {
+  machine = std::make_unique<Machine>();
+  machine->driver_version = driver_version;
+  for (int i = 0; i < devices; ++i) machine->devices.push_back(machine->world->make_device(i));
+  contexts.clear();
+  last_error = cudaSuccess;
+}
+void fail(const std::string& function, cudaError_t error, int times) {
+  machine->failures[function] = {error, times};
+}
+void capture(bool on) { machine->captures = on; }
+void make_current(int ordinal) {
+  contexts.clear();
+  if (ordinal >= 0) contexts.push_back(ordinal);
+}
+int current() { return contexts.empty() ? -1 : contexts.back(); }
+cudaError_t left_behind() { return last_error; }
+int64_t strays() { return machine->strays; }
+unsigned opened() { return machine->opened; }
+int64_t living() { return machine->world->living(); }
+
+namespace {
+
+// ---- The driver. A context is the number of its device, plus one.
+
+CUresult push(CUcontext context) {
+  contexts.push_back(static_cast<int>(reinterpret_cast<intptr_t>(context)) - 1);
+  return CUDA_SUCCESS;
+}
+CUresult pop(CUcontext*) {
+  contexts.pop_back();
+  return CUDA_SUCCESS;
+}
+CUresult get_device(CUdevice* out, int ordinal) {
+  *out = ordinal;
+  return CUDA_SUCCESS;
+}
+CUresult retain(CUcontext* out, CUdevice device) {
+  machine->opened |= 1u << device;
+  *out = reinterpret_cast<CUcontext>(static_cast<intptr_t>(device) + 1);
+  return CUDA_SUCCESS;
+}
+/// Memory is known in pages of 64 bytes, as if each had been mapped by itself.
+CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
+  constexpr CUdeviceptr kPage = 64;
+  const auto& device = machine->devices[static_cast<size_t>(contexts.back())];
+  if (!device->check(reinterpret_cast<const void*>(address), 1, "").ok())
+    return CUDA_ERROR_NOT_FOUND;
+  *base = address / kPage * kPage;
+  *size = kPage;
+  while (!device->check(reinterpret_cast<const void*>(*base), *size, "").ok()) --*size;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+}  // namespace zero::test::fake_cuda
+
+namespace zero {
+
+int launch_on_cuda(void*, const Launch&, int multiprocessors) {
+  return multiprocessors == 132 ? cudaErrorNoKernelImageForDevice : cudaErrorInvalidValue;
+}
+
+}  // namespace zero
+
+// ---- The runtime
+
+using namespace zero;
+using namespace zero::test;
+using namespace zero::test::fake_cuda;
+
+cudaError_t cudaDriverGetVersion(int* out) {
+  *out = machine->driver_version;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* out) {
+  *out = static_cast<int>(machine->devices.size());
+  if (machine->driver_version < CUDART_VERSION) return answer(cudaErrorInsufficientDriver);
+  return answer(*out == 0 ? cudaErrorNoDevice : wanted("cudaGetDeviceCount"));
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** out, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+  const std::map<std::string, void*> known = {
+      {"cuCtxPushCurrent", reinterpret_cast<void*>(push)},
+      {"cuCtxPopCurrent", reinterpret_cast<void*>(pop)},
+      {"cuDeviceGet", reinterpret_cast<void*>(get_device)},
+      {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(retain)},
+      {"cuMemGetAddressRange", reinterpret_cast<void*>(address_range)}};
+  *out = known.at(symbol);
+  *result = cudaDriverEntryPointSuccess;
+  return answer(wanted("cudaGetDriverEntryPointByVersion"));
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaErrorIllegalAddress ? "cudaErrorIllegalAddress" : "cudaErrorOfAName";
+}
+const char* cudaGetErrorString(cudaError_t) { return "some words"; }
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  thread_local cudaStreamCaptureMode current_mode = cudaStreamCaptureModeGlobal;
+  std::swap(*mode, current_mode);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 132;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* all_bytes) {
+  *free_bytes = 12345;
+  *all_bytes = 99999;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** out, size_t bytes) {
+  return make("cudaMalloc", out, [&](ChaosDevice& d) { return d.allocate(bytes, ""); });
+}
+cudaError_t cudaFree(void* memory) {
+  return here("cudaFree", [&](ChaosDevice& device) {
+    device.release(memory);
+    return Status();
+  });
+}
+cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned) {
+  return here("cudaHostAlloc", [&](ChaosDevice& device) -> Status {
+    *out = ZERO_TRY(device.allocate_host(bytes, ""));
+    return {};
+  });
+}
+cudaError_t cudaFreeHost(void* memory) {
+  return here("cudaFreeHost", [&](ChaosDevice& device) {
+    device.release_host(memory);
+    return Status();
+  });
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int priority) {
+  if (flags != cudaStreamNonBlocking || priority != -5) return answer(cudaErrorInvalidValue);
+  return make("cudaStreamCreateWithPriority", out, [](ChaosDevice& d) { return d.make_stream(); });
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  return here("cudaStreamDestroy", [&](ChaosDevice& device) {
+    device.free_stream(stream);
+    return Status();
+  });
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
+  if (flags != cudaEventDisableTiming) return answer(cudaErrorInvalidValue);
+  return make("cudaEventCreateWithFlags", out, [](ChaosDevice& d) { return d.make_event(); });
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return here("cudaEventDestroy", [&](ChaosDevice& device) {
+    device.free_event(event);
+    return Status();
+  });
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  if (kind != cudaMemcpyDefault) return answer(cudaErrorInvalidValue);
+  return here("cudaMemcpyAsync",
+              [&](ChaosDevice& device) { return device.copy(stream, to, from, bytes); });
+}
+cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t stream) {
+  return here("cudaMemsetAsync",
+              [&](ChaosDevice& device) { return device.fill(stream, to, byte, bytes); });
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return here("cudaEventRecord", [&](ChaosDevice& device) { return device.record(event, stream); });
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return here("cudaStreamWaitEvent",
+              [&](ChaosDevice& device) { return device.wait(stream, event, ""); });
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  bool done = false;
+  const cudaError_t error = here("cudaEventQuery", [&](ChaosDevice& device) -> Status {
+    done = ZERO_TRY(device.done(event));
+    return {};
+  });
+  return error != cudaSuccess || done ? error : answer(cudaErrorNotReady);
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* data) {
+  return here("cudaPointerGetAttributes", [&](ChaosDevice& device) -> Status {
+    *out = {};
+    const std::lock_guard lock(machine->mutex);
+    const auto above = machine->owners.upper_bound(data);
+    const int owner = above == machine->owners.begin() ? -1 : std::prev(above)->second;
+    if (owner >= 0 && machine->devices[static_cast<size_t>(owner)]->check(data, 1, "").ok()) {
+      out->type = cudaMemoryTypeDevice;
+      out->device = owner;
+    } else if (device.check(data, 1, "").ok()) {
+      out->type = cudaMemoryTypeHost;
+      out->devicePointer = const_cast<void*>(data);
+    }
+    return {};
+  });
+}
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* out) {
+  return here("cudaStreamGetDevice", [&](ChaosDevice& device) {
+    const std::lock_guard lock(machine->mutex);
+    *out = stream == nullptr ? device.ordinal() : machine->owners.at(stream);
+    return Status();
+  });
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* out) {
+  return here("cudaStreamIsCapturing", [&](ChaosDevice&) {
+    *out = machine->captures ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return Status();
+  });
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA's device on a runtime that is not CUDA's: which context is current when, and what is said of
+// errors. conformance/device_test.cpp runs in this program, too.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "device/device.h"
+#include "support/fake_cudart.h"
+
+namespace zero::test {
+namespace {
+
+using DevicePtr = std::shared_ptr<Device>;
+
+class Cuda : public ::testing::Test {
+ protected:
+  void SetUp() override { fake_cuda::start(); }
+  static DevicePtr device(int32_t ordinal = 0) {
+    Result<DevicePtr> opened = open_cuda(ordinal);
+    EXPECT_TRUE(opened.ok()) << opened.failure().text();
+    return opened.ok() ? *opened : nullptr;
+  }
+  static Status refusal(int32_t ordinal = 0) { return open_cuda(ordinal).failure(); }
+};
+
+template <class T>
+T made(Result<T> result) {
+  EXPECT_TRUE(result.ok()) << result.failure().text();
+  return std::move(*result);
+}
+
+void expect(const Status& status, Code code, const std::string& text) {
+  EXPECT_EQ(status.code(), code);
+  EXPECT_EQ(status.text(), text);
+}
+
+TEST_F(Cuda, without_a_driver_is_unsupported_and_says_so) {
+  fake_cuda::start(0, 0);
+  expect(refusal(), ZERO_ERR_UNSUPPORTED,
+         "no CUDA driver is installed: cudaErrorOfAName: some words");
+  EXPECT_EQ(cuda_info(), "no driver");
+  EXPECT_EQ(fake_cuda::left_behind(), cudaSuccess);
+}
+
+TEST_F(Cuda, an_old_driver_is_unsupported_and_both_versions_are_named) {
+  fake_cuda::start(11040);
+  const std::string needed =
+      std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
+  expect(refusal(), ZERO_ERR_UNSUPPORTED,
+         "the CUDA driver serves CUDA 11.4, this libzero needs " + needed +
+             ": cudaErrorOfAName: some words");
+  EXPECT_EQ(cuda_info(), "driver 11.4");
+}
+
+TEST_F(Cuda, a_machine_without_a_gpu_is_unsupported) {
+  fake_cuda::start(CUDART_VERSION, 0);
+  expect(
+      refusal(), ZERO_ERR_UNSUPPORTED,
+      "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides all: cudaErrorOfAName: some words");
+}
+
+TEST_F(Cuda, an_ordinal_beyond_is_an_argument_error_that_says_how_many_there_are) {
+  expect(refusal(2), ZERO_ERR_ARGUMENT,
+         "there is no CUDA device 2: this process sees 2, numbered from 0");
+  EXPECT_EQ(refusal(-1).code(), ZERO_ERR_ARGUMENT);
+  EXPECT_EQ(fake_cuda::opened(), 0u);
+}
+
+TEST_F(Cuda, no_other_device_is_ever_opened_and_the_callers_stays_current) {
+  for (const int mine : {-1, 0}) {
+    fake_cuda::make_current(mine);
+    const DevicePtr gpu = device(1);
+    EXPECT_EQ(fake_cuda::current(), mine);
+    {
+      const Stream stream = made(make_stream(gpu));
+      const Event event = made(make_event(gpu));
+      const DeviceMemory memory = made(DeviceMemory::allocate_zeroed(gpu, 100, "memory"));
+      const HostBuffer buffer = made(HostBuffer::allocate(gpu, 100, "buffer"));
+      EXPECT_TRUE(gpu->copy(stream.handle(), buffer.data(), memory.data(), 100).ok());
+      EXPECT_TRUE(gpu->record(event.handle(), stream.handle()).ok());
+      EXPECT_TRUE(gpu->wait(nullptr, event.handle(), "a rule").ok());
+      EXPECT_TRUE(gpu->check(memory.data(), 100, "memory").ok());
+      EXPECT_FALSE(*gpu->capturing(stream.handle()));
+      EXPECT_TRUE(await(*gpu, event.handle(), 30'000, "work").ok());
+      EXPECT_EQ(fake_cuda::current(), mine);
+    }
+    EXPECT_EQ(fake_cuda::current(), mine);
+  }
+  EXPECT_EQ(fake_cuda::opened(), 2u);
+  EXPECT_EQ(fake_cuda::strays(), 0);
+  EXPECT_EQ(fake_cuda::living(), 0);
+}
+
+TEST_F(Cuda, the_callers_device_stays_current_where_a_call_fails) {
+  fake_cuda::make_current(0);
+  const DevicePtr gpu = device(1);
+  fake_cuda::fail("cudaMalloc", cudaErrorInvalidValue);
+  EXPECT_FALSE(DeviceMemory::allocate(gpu, 100, "memory").ok());
+  EXPECT_EQ(fake_cuda::current(), 0);
+}
+
+TEST_F(Cuda, an_error_names_the_device_and_what_was_done_and_is_not_left_behind) {
+  const DevicePtr gpu = device(1);
+  fake_cuda::fail("cudaMemsetAsync", cudaErrorInvalidValue);
+  expect(gpu->fill(nullptr, nullptr, 0, 16), ZERO_ERR_SYSTEM,
+         "CUDA device 1, filling 16 bytes: cudaErrorOfAName: some words");
+  EXPECT_EQ(fake_cuda::left_behind(), cudaSuccess);
+}
+
+TEST_F(Cuda, work_that_is_not_done_is_no_error_and_leaves_none_behind) {
+  const DevicePtr gpu = device();
+  const Event event = made(make_event(gpu));
+  fake_cuda::fail("cudaEventQuery", cudaErrorNotReady);
+  EXPECT_FALSE(*gpu->done(event.handle()));
+  EXPECT_EQ(fake_cuda::left_behind(), cudaSuccess);
+  EXPECT_TRUE(*gpu->done(event.handle()));
+}
+
+TEST_F(Cuda, an_error_that_ends_the_device_says_so) {
+  const DevicePtr gpu = device();
+  const Event event = made(make_event(gpu));
+  fake_cuda::fail("cudaEventQuery", cudaErrorIllegalAddress);
+  expect(gpu->done(event.handle()).failure(), ZERO_ERR_SYSTEM,
+         "CUDA device 0, waiting for what was queued: cudaErrorIllegalAddress: some words; this "
+         "process cannot use the device any more: end it, and load the last checkpoint");
+}
+
+TEST_F(Cuda, a_gpu_that_kernels_were_not_built_for_says_how_to_build_them) {
+  const Status status = device()->launch(nullptr, launch::Decide{});
+  EXPECT_NE(status.text().find("add yours to -Dgpu_architectures"), std::string::npos)
+      << status.text();
+}
+
+TEST_F(Cuda, memory_that_runs_out_names_what_it_was_for_and_what_is_free) {
+  const DevicePtr gpu = device();
+  fake_cuda::fail("cudaMalloc", cudaErrorMemoryAllocation);
+  expect(
+      DeviceMemory::allocate(gpu, 4096, "optimizer state").failure(), ZERO_ERR_MEMORY,
+      "no memory for 4096 bytes of optimizer state on CUDA device 0, which has 12345 bytes free");
+  fake_cuda::fail("cudaHostAlloc", cudaErrorMemoryAllocation);
+  EXPECT_EQ(HostBuffer::allocate(gpu, 64, "tables").failure().code(), ZERO_ERR_MEMORY);
+}
+
+TEST_F(Cuda, a_capture_is_seen) {
+  const DevicePtr gpu = device();
+  fake_cuda::capture(true);
+  EXPECT_TRUE(*gpu->capturing(nullptr));
+}
+
+TEST_F(Cuda, a_driver_that_cannot_tell_a_streams_device_is_believed) {
+  const DevicePtr gpu = device();
+  fake_cuda::fail("cudaStreamGetDevice", cudaErrorCallRequiresNewerDriver);
+  EXPECT_TRUE(gpu->check_stream(nullptr).ok());
+  EXPECT_EQ(fake_cuda::left_behind(), cudaSuccess);
+}
+
+// Before the suite of every device, which expects a machine that stands.
+class FakeMachine : public ::testing::Environment {
+  void SetUp() override { fake_cuda::start(); }
+};
+const auto* const fake_machine = ::testing::AddGlobalTestEnvironment(new FakeMachine);
+
+}  // namespace
+}  // namespace zero::test

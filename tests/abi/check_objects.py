@@ -52,8 +52,9 @@ def plain(name: str) -> str:
 
 # Allowed for their own reasons: in a destructor that throws, the language itself terminates.
 LANGUAGE = {"_ZSt9terminatev"}
-# The object in which nvcc's own additions are.
+# The object in which nvcc's own additions are. A function for the device alone ends the host that calls it.
 KERNELS = "cuda_kernels.o"
+ADDED = {"atexit", "exit"}
 
 faults = []
 objects = undefined_symbols()
@@ -62,7 +63,7 @@ for name, symbols in objects.items():
         used = sorted(s for s in symbols if plain(s) in calls)
         faults += [f"{name} calls {symbol} itself: take it from os()" for symbol in used]
     for what, names in FORBIDDEN.items():
-        used = sorted((symbols & names) - LANGUAGE - ({"atexit"} if name == KERNELS else set()))
+        used = sorted((symbols & names) - LANGUAGE - (ADDED if name == KERNELS else set()))
         faults += [f"{name} {what}: {symbol}" for symbol in used]
 sections = output(readelf, "--sections", "--wide", archive)
 for place, body in re.findall(r"^File: (.*?)$(.*?)(?=^File: |\Z)", sections, re.M | re.S):

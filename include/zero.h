@@ -221,10 +221,37 @@ ZERO_API zero_status zero_comm_create_user(zero_comm **out, const zero_comm_func
                                            void *ctx, int32_t rank, int32_t world,
                                            const zero_comm_options *options);
 
+/* Write an id that makes its ranks one group into the ZERO_NCCL_ID_BYTES bytes at `id`. One rank draws
+ * it and sends it to the others by a way of yours: a file, a socket, another comm. For one group: a
+ * second one needs another id. Local. ZERO_ERR_UNSUPPORTED where no NCCL of version 2.27.3 or later is
+ * found, with all that was tried: the one that is loaded already, libnccl.so.2 and libnccl.so as the
+ * loader finds them, $ZERO_NCCL_PATH, the Python package nvidia-nccl in $VIRTUAL_ENV and
+ * $CONDA_PREFIX. */
+enum { ZERO_NCCL_ID_BYTES = 128 };
+ZERO_API zero_status zero_nccl_unique_id(void *id);
+
+/* Join the `world` ranks, on any number of hosts, that pass the same `id`, each on a GPU of its own, as
+ * processes or threads: `options` says which, device must be ZERO_DEVICE_CUDA. Gradients and parameters
+ * travel by NCCL; all else goes through connections (TCP) of every rank to rank 0, whose addresses they
+ * learn by NCCL. Sums are in NCCL's order. Collective. ZERO_ERR_RENDEZVOUS when the ranks are not all
+ * there after rendezvous_ms; ZERO_ERR_UNSUPPORTED without a GPU, or without NCCL as in
+ * zero_nccl_unique_id; ZERO_ERR_COMM with NCCL's own words. A rank that dies, is late or aborts breaks the
+ * comm on all; work of NCCL's that is queued then ends without a result. */
+ZERO_API zero_status zero_comm_create_nccl(zero_comm **out, const void *id, int32_t rank,
+                                           int32_t world, const zero_comm_options *options);
+
+/* The same among the ranks of your ncclComm_t, on its GPU: two communicators are split off it, with
+ * nothing shared. It stays yours: libzero does not use it after this call, and never aborts or
+ * destroys it; you use it for nothing else during the call. ZERO_ERR_ARGUMENT where `options` names
+ * another GPU. Collective over all its ranks. */
+ZERO_API zero_status zero_comm_wrap_nccl(zero_comm **out, void *nccl_comm,
+                                         const zero_comm_options *options);
+
 /* Split `parent` into sub-groups of the ranks that pass the same `color`, ordered by `key`, then by
  * rank. A negative color takes no seat: ZERO_OK and `*out` is NULL. The child has its own ranks,
  * deadlines and failures; `parent` may be freed first. All seats are taken or none: where one child does
- * not form (ZERO_ERR_RENDEZVOUS), `parent` stays usable. Collective on the parent. */
+ * not form (ZERO_ERR_RENDEZVOUS), `parent` stays usable; where NCCL fails to split, it breaks. Collective on
+ * the parent. */
 ZERO_API zero_status zero_comm_split(zero_comm **out, zero_comm *parent, int32_t color, int32_t key);
 
 /* This seat's position in its group, and the group's size; a negative zero_status on a bad handle.
@@ -276,12 +303,12 @@ typedef struct zero_failure {
 
 ZERO_API zero_status zero_failure_init(zero_failure *failure, size_t struct_size);
 
-/* What broke the comm: the same on every rank of a local comm, but for params_consistent, which counts
+/* What broke the comm: the same on every rank of a local or nccl comm, but for params_consistent, which counts
  * this rank too. Local, from any thread; only the first failure->struct_size bytes are written. */
 ZERO_API zero_status zero_comm_failure(const zero_comm *comm, zero_failure *failure);
 
 /* Give up this seat. It ends when its optimizers and arenas are freed too; then a collective call of the
- * other ranks is ZERO_ERR_DESYNC on a local comm, which names this one. Local. */
+ * other ranks is ZERO_ERR_DESYNC on a local or nccl comm, which names this one. Local. */
 ZERO_API zero_status zero_comm_free(zero_comm *comm);
 
 /* ---- Memory -------------------------------------------------------------------------- */

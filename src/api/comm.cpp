@@ -240,6 +240,45 @@ zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* fu
   });
 }
 
+zero_status zero_nccl_unique_id(void* id) {
+  return guard([&]() -> Status {
+    ZERO_TRY(check_out(id, "id"));
+    const NcclId drawn = ZERO_TRY(nccl_unique_id());
+    static_assert(sizeof drawn == ZERO_NCCL_ID_BYTES);
+    std::memcpy(id, drawn.data(), sizeof drawn);
+    return Status();
+  });
+}
+
+zero_status zero_comm_create_nccl(zero_comm** out, const void* id, int32_t rank, int32_t world,
+                                  const zero_comm_options* options) {
+  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
+    ZERO_TRY(check_out(id, "id"));
+    const GivenOptions given = ZERO_TRY(read_comm_options(options));
+    if (given.device != ZERO_DEVICE_CUDA)
+      return Status(ZERO_ERR_ARGUMENT, "an nccl comm is on a GPU: device is not ZERO_DEVICE_CUDA");
+    ZERO_TRY(check_seat(rank, world));
+    NcclId own;
+    std::memcpy(own.data(), id, sizeof own);
+    return create_nccl(ZERO_TRY(given.open()), own, rank, world, given.deadlines);
+  });
+}
+
+zero_status zero_comm_wrap_nccl(zero_comm** out, void* nccl_comm,
+                                const zero_comm_options* options) {
+  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
+    ZERO_TRY(check_out(nccl_comm, "nccl_comm"));
+    GivenOptions given = ZERO_TRY(read_comm_options(options));
+    const int32_t ordinal = ZERO_TRY(nccl_device(nccl_comm));
+    if (given.device == ZERO_DEVICE_CUDA && given.ordinal != ordinal)
+      return Status(ZERO_ERR_ARGUMENT,
+                    text("device_ordinal is ", given.ordinal, "; nccl_comm is on GPU ", ordinal));
+    given.device = ZERO_DEVICE_CUDA;
+    given.ordinal = ordinal;
+    return wrap_nccl(ZERO_TRY(given.open()), nccl_comm, given.deadlines);
+  });
+}
+
 zero_status zero_comm_split(zero_comm** out, zero_comm* parent, int32_t color, int32_t key) {
   return on_comm(parent, Operation::split, [&](Call& call) -> Status {
     ZERO_TRY(call.vote("arguments", check_out(out, "out")));

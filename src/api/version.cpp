@@ -47,8 +47,8 @@ struct BuildInfo {
 
   BuildInfo() : line() {
     const std::string cuda = cuda_info();
-    for (const char* const part : {"comms: solo, local, user; devices: host, cuda (", cuda.c_str(),
-                                   "); isa: ", isa_text()}) {
+    for (const char* const part : {"comms: solo, local, user, nccl; devices: host, cuda (",
+                                   cuda.c_str(), "); isa: ", isa_text()}) {
       std::strncat(line, part, sizeof line - 1 - std::strlen(line));
     }
   }

@@ -38,6 +38,9 @@ struct UserFunctions {
 using NcclId = std::array<std::byte, 128>;
 Result<NcclId> nccl_unique_id();
 
+/// ZERO_ERR_ARGUMENT unless there is such a rank.
+Status check_seat(int32_t rank, int32_t world);
+
 /// Collective; every rank has a device of its own.
 Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const NcclId& id,
                                           int32_t rank, int32_t world, const CommOptions& options);

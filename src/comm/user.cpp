@@ -189,11 +189,15 @@ class UserComm final : public Comm {
 
 }  // namespace
 
+Status check_seat(int32_t rank, int32_t world) {
+  if (world >= 1 && rank >= 0 && rank < world) return {};
+  return Status(ZERO_ERR_ARGUMENT,
+                text("rank ", rank, " of a world of ", world, " does not exist"));
+}
+
 Result<std::shared_ptr<Comm>> create_user(const UserFunctions& functions, void* ctx, int32_t rank,
                                           int32_t world, const CommOptions& options) {
-  if (world < 1 || rank < 0 || rank >= world)
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("rank ", rank, " of a world of ", world, " does not exist"));
+  ZERO_TRY(check_seat(rank, world));
   const char* missing = functions.exchange == nullptr     ? "exchange"
                         : functions.all_gather == nullptr ? "all_gather"
                                                           : nullptr;

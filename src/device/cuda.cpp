@@ -51,6 +51,7 @@ class CudaDevice final : public Device {
   Status check(const void* data, size_t bytes, std::string_view what) override;
   Status check_stream(StreamHandle stream) override;
   Result<bool> capturing(StreamHandle stream) override;
+  Status run_current(const std::function<Status()>& body) override;
 
   Result<void*> allocate(size_t bytes, std::string_view what) override;
   Result<void*> allocate_host(size_t bytes, std::string_view what) override;
@@ -132,6 +133,12 @@ Result<bool> CudaDevice::capturing(StreamHandle stream) {
   ZERO_TRY(here("looking for a capture",
                 [&] { return cudaStreamIsCapturing(stream_of(stream), &status); }));
   return status != cudaStreamCaptureStatusNone;
+}
+
+Status CudaDevice::run_current(const std::function<Status()>& body) {
+  const OnDevice on(context_);
+  ZERO_TRY(on.entered());
+  return body();
 }
 
 Result<void*> CudaDevice::allocated(size_t bytes, std::string_view what, const char* where,

@@ -79,6 +79,26 @@ static void devices(void) {
   CHECK(seat == NULL);
 }
 
+static void nccl(void) {
+  char id[ZERO_NCCL_ID_BYTES] = {0};
+  zero_comm *seat = NULL;
+  zero_comm_options options;
+  CHECK_STATUS(ZERO_OK, zero_comm_options_init(&options, sizeof options));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "id", zero_nccl_unique_id(NULL));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "device is not ZERO_DEVICE_CUDA",
+                zero_comm_create_nccl(&seat, id, 0, 1, NULL));
+  options.device = ZERO_DEVICE_CUDA;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "id", zero_comm_create_nccl(&seat, NULL, 0, 1, &options));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "rank 1 of a world of 1",
+                zero_comm_create_nccl(&seat, id, 1, 1, &options));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "nccl_comm", zero_comm_wrap_nccl(&seat, NULL, NULL));
+  if (why_no_cuda() != NULL) {
+    CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, why_no_cuda(),
+                  zero_comm_create_nccl(&seat, id, 0, 1, &options));
+  }
+  CHECK(seat == NULL);
+}
+
 static void handles(void) {
   zero_comm *closed = NULL, *out = (zero_comm *)&closed;
   CHECK_STATUS(ZERO_OK, zero_comm_create_solo(&closed, NULL));
@@ -552,6 +572,7 @@ int main(void) {
   phase("version", version);
   phase("comm", comm);
   phase("devices", devices);
+  phase("nccl", nccl);
   phase("handles", handles);
   phase("arenas", arenas);
   phase("create", create);

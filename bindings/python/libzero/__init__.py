@@ -21,7 +21,7 @@ from ._model_buffers import ModelBuffer
 from ._params import Param
 from ._ranks import OwnedRange
 from ._user import Collectives
-from .comm import Comm, Failure
+from .comm import Comm, Failure, nccl_unique_id
 from .optimizer import Group, Optimizer, Result, Statistics
 from .plan import OWNER_SPLIT, Allocation, Plan, allocate, partition_plan
 
@@ -56,6 +56,7 @@ __all__ = [
     "build_info",
     "library_path",
     "library_version",
+    "nccl_unique_id",
     "partition_plan",
     "set_log_level",
 ]

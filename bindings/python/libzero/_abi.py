@@ -67,6 +67,7 @@ DTYPES = {
 }
 OPERATIONS = {"sum": 1, "min": 2, "max": 3}
 DEVICES = {"host": 0, "cuda": 1}
+NCCL_ID_BYTES = 128
 MEMORIES = {"per_rank": 1, "shared": 2}
 OPTIMIZERS = {
     "adamw": 0,
@@ -122,6 +123,15 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
             c.c_int32,
             c.POINTER(CommOptions),
         ],
+    ),
+    "zero_nccl_unique_id": (Status, [c.c_void_p]),
+    "zero_comm_create_nccl": (
+        Status,
+        [c.POINTER(CommHandle), c.c_void_p, c.c_int32, c.c_int32, c.POINTER(CommOptions)],
+    ),
+    "zero_comm_wrap_nccl": (
+        Status,
+        [c.POINTER(CommHandle), c.c_void_p, c.POINTER(CommOptions)],
     ),
     "zero_comm_split": (Status, [c.POINTER(CommHandle), CommHandle, c.c_int32, c.c_int32]),
     "zero_comm_rank": (Status, [CommHandle]),

@@ -120,6 +120,45 @@ class Comm:
         _user.create(handle, collectives, int32(rank, "rank"), int32(world, "world"), options)
         return cls(handle)
 
+    @classmethod
+    def nccl(
+        cls,
+        unique_id: bytes,
+        rank: int,
+        world: int,
+        *,
+        device_ordinal: int = 0,
+        timeout_ms: int = 0,
+        late_ms: int = 0,
+        rendezvous_ms: int = 0,
+    ) -> Comm:
+        """Join the `world` ranks, on any number of hosts, that pass the same id of nccl_unique_id(),
+        each on a GPU of its own. Collective. ZeroError with ZERO_ERR_UNSUPPORTED says why there is
+        no GPU or no NCCL to be had, CommError which ranks did not come."""
+        if len(unique_id) != _abi.NCCL_ID_BYTES:
+            raise ValueError(f"unique_id has {len(unique_id)} bytes, not {_abi.NCCL_ID_BYTES}")
+        handle = CommHandle()
+        options = _options(timeout_ms, late_ms, rendezvous_ms, "cuda", device_ordinal)
+        lib().zero_comm_create_nccl(
+            c.byref(handle), bytes(unique_id), int32(rank, "rank"), int32(world, "world"), options
+        )
+        return cls(handle, "cuda")
+
+    @classmethod
+    def wrap_nccl(
+        cls,
+        nccl_comm: int,
+        *,
+        timeout_ms: int = 0,
+        late_ms: int = 0,
+        rendezvous_ms: int = 0,
+    ) -> Comm:
+        """The ranks of an engine's ncclComm_t, given as its address, on its GPU. Two communicators
+        are split off it; it stays the engine's, which leaves it alone during the call. Collective."""
+        handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
+        lib().zero_comm_wrap_nccl(c.byref(handle), nccl_comm, options)
+        return cls(handle, "cuda")
+
     def split(self, color: int, key: int = 0) -> Comm | None:
         """A comm of the ranks with this color, by key, then rank; None for a negative color."""
         handle = CommHandle()
@@ -257,6 +296,14 @@ class Comm:
         if not self._handle.value:
             return "<Comm, closed>"
         return f"<Comm, rank {self.rank} of {self.world}>"
+
+
+def nccl_unique_id() -> bytes:
+    """128 bytes that make the ranks which pass them to Comm.nccl one group. One rank draws them and
+    sends them to the others. ZeroError with ZERO_ERR_UNSUPPORTED lists where NCCL was looked for."""
+    drawn = c.create_string_buffer(_abi.NCCL_ID_BYTES)
+    lib().zero_nccl_unique_id(drawn)
+    return drawn.raw
 
 
 def _options(

@@ -19,6 +19,7 @@ from libzero import (
     PeerError,
     ZeroError,
     build_info,
+    nccl_unique_id,
 )
 from support import DEADLINES, floats, needs_numpy, new_name, run_ranks
 
@@ -39,6 +40,31 @@ class SoloTest(unittest.TestCase):
             with self.assertRaisesRegex(ZeroError, said) as caught:
                 create(device="cuda")
             self.assertEqual(caught.exception.name, "ZERO_ERR_UNSUPPORTED")
+
+    def test_an_nccl_comm_without_a_gpu_says_why(self) -> None:
+        with self.assertRaisesRegex(ValueError, "unique_id has 3 bytes, not 128"):
+            Comm.nccl(b"abc", 0, 1)
+        with self.assertRaisesRegex(ArgumentError, "rank 2 of a world of 2 does not exist"):
+            Comm.nccl(bytes(128), 2, 2)
+        with self.assertRaisesRegex(ArgumentError, "nccl_comm"):
+            Comm.wrap_nccl(0)
+        if "(driver" in build_info()["devices"]:
+            self.skipTest("this machine has a CUDA driver")
+        with self.assertRaisesRegex(ZeroError, "no CUDA driver|built without CUDA") as caught:
+            Comm.nccl(bytes(128), 0, 1)
+        self.assertEqual(caught.exception.name, "ZERO_ERR_UNSUPPORTED")
+
+    def test_an_nccl_id_has_128_bytes_or_says_where_nccl_was_looked_for(self) -> None:
+        try:
+            drawn = nccl_unique_id()
+        except CommError:
+            self.skipTest("NCCL is here, and draws no id on this machine")
+        except ZeroError as error:
+            self.assertEqual(error.name, "ZERO_ERR_UNSUPPORTED")
+            self.assertRegex(str(error), "libnccl.so.2")
+        else:
+            self.assertEqual(len(drawn), 128)
+            self.assertNotEqual(drawn, nccl_unique_id())
 
     def test_devices_have_names_and_numbers(self) -> None:
         with Comm.solo(device="host", device_ordinal=0) as comm:

@@ -127,9 +127,7 @@ Result<NcclId> nccl_unique_id() {
 
 Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const NcclId& id,
                                           int32_t rank, int32_t world, const CommOptions& options) {
-  if (world < 1 || rank < 0 || rank >= world)
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("rank ", rank, " of a world of ", world, " does not exist"));
+  ZERO_TRY(check_seat(rank, world));
   const nccl::Library& library = *ZERO_TRY(nccl::library());
   const nccl::Bounds bounds = nccl::rendezvous(options);
   nccl::UniqueId own;

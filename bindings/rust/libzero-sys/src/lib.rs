@@ -47,6 +47,7 @@ pub const ZERO_MIN: i32 = 2;
 pub const ZERO_MAX: i32 = 3;
 pub const ZERO_DEVICE_HOST: i32 = 0;
 pub const ZERO_DEVICE_CUDA: i32 = 1;
+pub const ZERO_NCCL_ID_BYTES: i32 = 128;
 pub const ZERO_MEMORY_PER_RANK: i32 = 1;
 pub const ZERO_MEMORY_SHARED: i32 = 2;
 pub const ZERO_OPTIMIZER_ADAMW: i32 = 0;
@@ -423,6 +424,19 @@ unsafe extern "C" {
         ctx: *mut c_void,
         rank: i32,
         world: i32,
+        options: *const zero_comm_options,
+    ) -> zero_status;
+    pub fn zero_nccl_unique_id(id: *mut c_void) -> zero_status;
+    pub fn zero_comm_create_nccl(
+        out: *mut *mut zero_comm,
+        id: *const c_void,
+        rank: i32,
+        world: i32,
+        options: *const zero_comm_options,
+    ) -> zero_status;
+    pub fn zero_comm_wrap_nccl(
+        out: *mut *mut zero_comm,
+        nccl_comm: *mut c_void,
         options: *const zero_comm_options,
     ) -> zero_status;
     pub fn zero_comm_split(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Comm: one rank's seat in a group of ranks.
 use std::cell::Cell;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -34,6 +34,21 @@ pub enum Device {
     /// On one GPU, by its number as CUDA_VISIBLE_DEVICES leaves them. Parameters are registered by
     /// pointers: arenas, which lend slices, are the host's.
     Cuda(i32),
+}
+
+/// What makes the ranks that pass it one group on GPUs. One rank draws it and sends its bytes to the
+/// others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NcclId(pub [u8; sys::ZERO_NCCL_ID_BYTES as usize]);
+
+impl NcclId {
+    /// A new one; ZERO_ERR_UNSUPPORTED lists where NCCL was looked for.
+    pub fn draw() -> Result<NcclId> {
+        let mut id = NcclId([0; sys::ZERO_NCCL_ID_BYTES as usize]);
+        // SAFETY: there is room for that many bytes.
+        check(unsafe { sys::zero_nccl_unique_id(id.0.as_mut_ptr().cast()) })?;
+        Ok(id)
+    }
 }
 
 impl Deadlines {
@@ -155,6 +170,41 @@ impl Comm {
     ) -> Result<Comm> {
         let token = user::create(collectives, rank, world, &deadlines.to_c())?;
         Ok(Comm::from_token(token, Device::Host))
+    }
+
+    /// Join the `world` ranks, on any number of hosts, that pass the same id, each on the GPU of that
+    /// number. ZERO_ERR_UNSUPPORTED says why there is no GPU or no NCCL to be had. Collective.
+    pub fn nccl(
+        id: &NcclId,
+        rank: i32,
+        world: i32,
+        ordinal: i32,
+        deadlines: Deadlines,
+    ) -> Result<Comm> {
+        let (mut out, device) = (ptr::null_mut(), Device::Cuda(ordinal));
+        let options = deadlines.on(device);
+        // SAFETY: `out`, the id of 128 bytes and the options live for the call.
+        check(unsafe {
+            sys::zero_comm_create_nccl(&mut out, id.0.as_ptr().cast(), rank, world, &options)
+        })?;
+        Ok(Comm::from_token(out, device))
+    }
+
+    /// The ranks of an engine's `ncclComm_t`, which is on the GPU of that number: another one is
+    /// ZERO_ERR_ARGUMENT. Two communicators are split off it; it stays the engine's. Collective.
+    ///
+    /// # Safety
+    ///
+    /// `nccl_comm` is a live communicator, which nobody uses during the call.
+    pub unsafe fn wrap_nccl(
+        nccl_comm: *mut c_void,
+        ordinal: i32,
+        deadlines: Deadlines,
+    ) -> Result<Comm> {
+        let (mut out, device) = (ptr::null_mut(), Device::Cuda(ordinal));
+        // SAFETY: `out` and the options live for the call; the caller vouches for the communicator.
+        check(unsafe { sys::zero_comm_wrap_nccl(&mut out, nccl_comm, &deadlines.on(device)) })?;
+        Ok(Comm::from_token(out, device))
     }
 
     fn from_token(token: *mut sys::zero_comm, device: Device) -> Comm {

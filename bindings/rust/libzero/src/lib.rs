@@ -59,7 +59,7 @@ mod user;
 
 pub use arena::{Arena, Memory};
 pub use buffers::{Buffer, RawBuffer};
-pub use comm::{Comm, Deadlines, Device, Failure, Operation, Watcher};
+pub use comm::{Comm, Deadlines, Device, Failure, NcclId, Operation, Watcher};
 pub use custom::{Arrays, CustomRule, Update};
 pub use dtype::{Dtype, Element, Number, Plain};
 pub use error::{Error, Result};

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use common::{new_name, run_ranks};
 use libzero::{
-    Collectives, Comm, Deadlines, Device, Failed, Memory, Operation, Optim, Options, Shape, Step,
+    Collectives, Comm, Deadlines, Device, Failed, Memory, NcclId, Operation, Optim, Options, Shape,
+    Step,
 };
 use libzero_sys as sys;
 
@@ -37,6 +38,27 @@ fn a_gpu_that_is_not_there_is_unsupported_and_says_why() {
         assert_eq!(error.name(), "ZERO_ERR_UNSUPPORTED");
         assert!(error.message().contains(why), "{error}");
     }
+}
+
+#[test]
+fn an_nccl_comm_without_a_gpu_or_nccl_says_why() {
+    let id = NcclId([0; 128]);
+    let error = Comm::nccl(&id, 2, 2, 0, Deadlines::default()).unwrap_err();
+    assert_eq!(error.code(), sys::ZERO_ERR_ARGUMENT);
+    assert!(error.message().contains("rank 2 of a world of 2"), "{error}");
+    match NcclId::draw() {
+        Ok(id) => assert_ne!(id, NcclId::draw().unwrap()),
+        Err(error) if error.is_comm() => {} // NCCL is here, and draws none on this machine
+        Err(error) => {
+            assert_eq!(error.name(), "ZERO_ERR_UNSUPPORTED");
+            assert!(error.message().contains("libnccl.so.2"), "{error}");
+        }
+    }
+    if libzero::build_info().contains("cuda (driver") {
+        return;
+    }
+    let error = Comm::nccl(&id, 0, 1, 0, Deadlines::default()).unwrap_err();
+    assert_eq!(error.name(), "ZERO_ERR_UNSUPPORTED");
 }
 
 #[test]

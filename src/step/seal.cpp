@@ -52,7 +52,8 @@ std::string registration_lines(const Optimizer& optim) {
 }
 
 Status allocate_tables(Call& call, const Optimizer& optim, std::shared_ptr<Arena>& out) {
-  if (!optim.comm->direct()) return Status();
+  // Arenas of a device's comm are where the host cannot write, and nobody else is in it.
+  if (!optim.comm->direct() || optim.comm->device() != nullptr) return Status();
   const size_t bytes = table_bytes(std::max<size_t>(1, optim.params.size()));
   out = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
   return Status();

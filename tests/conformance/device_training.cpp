@@ -9,7 +9,8 @@
 namespace zero::test {
 
 std::shared_ptr<ChaosWorld> chaos(uint64_t seed) {
-  return ChaosWorld::create({.seed = seed, .eager = seed % 4 == 0, .emulate = emulate});
+  return ChaosWorld::create(
+      {.seed = seed, .eager = seed % 4 == 0, .emulate = emulate, .guarded = seed % 8 == 1});
 }
 
 Rank run_alone(const Training& training, const std::shared_ptr<ChaosWorld>& world) {

@@ -42,8 +42,10 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
     bool eager = false;         // work may run as soon as it is queued
     int64_t patience = 20'000;  // questions to a world that stands still until it is an error
     Emulate emulate = {};       // what a launch does
+    bool guarded = false;       // memory of devices can be touched by queued work only
   };
   static std::shared_ptr<ChaosWorld> create(Options options);
+  ~ChaosWorld();
 
   std::shared_ptr<ChaosDevice> make_device(int32_t ordinal = 0);
 
@@ -67,10 +69,12 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   struct Point;
   struct Item;
   class Queue;
+  class Vault;
+  class Opened;
   struct Block {
     size_t bytes;
-    int32_t ordinal;  // kHost: of the host
-    std::unique_ptr<std::byte[]> owner;
+    int32_t ordinal;                     // kHost: of the host
+    std::unique_ptr<std::byte[]> owner;  // null in the vault
   };
   static constexpr int32_t kHost = -1;
 
@@ -94,6 +98,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   std::mt19937_64 random_;
   const uint64_t redraw_;  // priorities are drawn anew after about so many items
   std::vector<std::shared_ptr<Queue>> queues_;
+  std::unique_ptr<Vault> vault_;  // where blocks of devices are, if they are guarded
   std::map<uintptr_t, Block> blocks_;
   std::vector<Block> buried_;  // given back, but queued work may still know them
   std::set<std::string> forgotten_;

@@ -2,7 +2,10 @@
 // Which queue's head runs next.
 #include "support/chaos_world.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/text.h"
@@ -12,6 +15,8 @@ namespace {
 
 constexpr size_t kAlignment = 256;
 constexpr int kFresh = 0xFF;  // a NaN in every floating type
+constexpr size_t kPage = 4096;
+constexpr size_t kVaultBytes = size_t{1} << 32;  // of addresses
 
 }  // namespace
 
@@ -21,7 +26,31 @@ std::shared_ptr<ChaosWorld> ChaosWorld::create(Options options) {
 
 // Some seeds mix all streams, in others one stream runs far ahead of the rest.
 ChaosWorld::ChaosWorld(Options options)
-    : options_(std::move(options)), random_(options_.seed), redraw_(uint64_t{1} << random_() % 7) {}
+    : options_(std::move(options)), random_(options_.seed), redraw_(uint64_t{1} << random_() % 7) {
+  if (options_.guarded) vault_ = std::make_unique<Vault>();
+}
+
+ChaosWorld::~ChaosWorld() = default;
+
+ChaosWorld::Vault::Vault()
+    : start_(static_cast<std::byte*>(mmap(nullptr, kVaultBytes, PROT_NONE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+  if (start_ == MAP_FAILED) std::abort();
+}
+
+ChaosWorld::Vault::~Vault() { munmap(start_, kVaultBytes); }
+
+std::byte* ChaosWorld::Vault::take(size_t bytes) {
+  std::byte* const taken = start_ + taken_;
+  taken_ += (bytes + kPage) / kPage * kPage;
+  if (taken_ > kVaultBytes) std::abort();
+  return taken;
+}
+
+void ChaosWorld::Vault::open(bool opens) {
+  if (taken_ != 0 && mprotect(start_, taken_, opens ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+    std::abort();
+}
 
 std::shared_ptr<ChaosDevice> ChaosWorld::make_device(int32_t ordinal) {
   return std::shared_ptr<ChaosDevice>(new ChaosDevice(shared_from_this(), ordinal));
@@ -86,6 +115,7 @@ void ChaosWorld::queue(Queue& queue, Item item) {
 }
 
 bool ChaosWorld::run_one() {
+  const Opened opened(*this);
   if (random_() % redraw_ == 0) {
     for (const auto& queue : queues_) queue->priority = random_();
   }
@@ -130,6 +160,7 @@ bool ChaosWorld::busy(const ChaosDevice* device) const {
 
 /// Somebody asked. An error if the world has stood still for too many questions.
 Status ChaosWorld::note_standstill() {
+  const Opened opened(*this);  // work may ask its memory whether it is ready
   for (const auto& queue : queues_) {
     if (!queue->items.empty() && queue->items.front().can_run()) return {};
   }
@@ -156,19 +187,28 @@ const std::pair<const uintptr_t, ChaosWorld::Block>* ChaosWorld::block_of(const 
 }
 
 void* ChaosWorld::add_block(size_t bytes, int32_t ordinal) {
-  auto owner = std::make_unique<std::byte[]>(bytes + kAlignment);
-  const auto start = reinterpret_cast<uintptr_t>(owner.get());
-  const uintptr_t aligned = (start + kAlignment - 1) / kAlignment * kAlignment;
-  std::byte* const data = owner.get() + (aligned - start);
+  std::unique_ptr<std::byte[]> owner;
+  std::byte* data = nullptr;
+  if (vault_ != nullptr && ordinal != kHost) {
+    data = vault_->take(bytes);
+  } else {
+    owner = std::make_unique<std::byte[]>(bytes + kAlignment);
+    const auto start = reinterpret_cast<uintptr_t>(owner.get());
+    data = owner.get() + ((start + kAlignment - 1) / kAlignment * kAlignment - start);
+  }
+  const Opened opened(*this);
   std::memset(data, kFresh, bytes);
-  blocks_.emplace(aligned, Block{bytes, ordinal, std::move(owner)});
+  blocks_.emplace(reinterpret_cast<uintptr_t>(data), Block{bytes, ordinal, std::move(owner)});
   ++living_;
   return data;
 }
 
 void ChaosWorld::remove_block(void* memory) {
   const auto found = blocks_.find(reinterpret_cast<uintptr_t>(memory));
-  std::memset(memory, kFresh, found->second.bytes);
+  {
+    const Opened opened(*this);
+    std::memset(memory, kFresh, found->second.bytes);
+  }
   if (busy(nullptr)) buried_.push_back(std::move(found->second));
   blocks_.erase(found);
   --living_;

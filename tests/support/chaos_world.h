@@ -39,6 +39,38 @@ class ChaosWorld::Queue final : public ChaosStream {
   std::deque<Item> items;
 };
 
+/// Addresses that are memory only while it is open: elsewhere a touch ends the program.
+class ChaosWorld::Vault {
+ public:
+  Vault();
+  ~Vault();
+  Vault(const Vault&) = delete;
+  Vault& operator=(const Vault&) = delete;
+
+  std::byte* take(size_t bytes);  // aligned to pages, and never given out again
+  void open(bool opens);
+
+ private:
+  std::byte* const start_;
+  size_t taken_ = 0;
+};
+
+/// Keeps the vault open, if there is one.
+class ChaosWorld::Opened {
+ public:
+  explicit Opened(const ChaosWorld& world) : vault_(world.vault_.get()) {
+    if (vault_ != nullptr) vault_->open(true);
+  }
+  ~Opened() {
+    if (vault_ != nullptr) vault_->open(false);
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+ private:
+  Vault* const vault_;
+};
+
 struct ChaosDevice::EventState {
   int64_t number;
   std::shared_ptr<ChaosWorld::Point> last;  // null: never recorded

@@ -28,11 +28,14 @@ nccl::Library open_fake_nccl(FakeNcclKnobs** knobs) {
   return std::move(library).value();
 }
 
-NcclRanks::NcclRanks(int32_t world, uint64_t seed)
+NcclRanks::NcclRanks(int32_t world, uint64_t seed, bool guarded)
     : world_(world),
       library_(open_fake_nccl(&knobs_)),
-      chaos_(ChaosWorld::create(
-          {.seed = seed, .eager = seed % 4 == 0, .patience = INT64_MAX, .emulate = emulate})),
+      chaos_(ChaosWorld::create({.seed = seed,
+                                 .eager = seed % 4 == 0,
+                                 .patience = INT64_MAX,
+                                 .emulate = emulate,
+                                 .guarded = guarded})),
       name_(unique_name()) {
   knobs_->busy_polls = 2;
   knobs_->failing_call = knobs_->broken_from_call = knobs_->rank = knobs_->stuck_rank = -1;

@@ -128,6 +128,7 @@ zero_status on_all(zero_optim* optim, Operation operation, const Arguments& argu
   const auto call_body = [&](Optimizer& found) -> Status {
     Call call = ZERO_TRY(found.comm->begin(operation, found.object));
     ZERO_TRY(call_roll(call, found, arguments));
+    step_memory(found).stream = nullptr;  // of the call before: it may be gone
     return body(call, found);
   };
   return on_optim(optim, call_body, trains(operation) ? Steps::behind : Steps::awaited);

@@ -25,13 +25,13 @@ Status get_grads(Optimizer& optim, int64_t param, int64_t first, int64_t count, 
   ZERO_TRY(check_owned(optim, param, first, count));
   const Param& of = optim.params[static_cast<size_t>(param)];
   const size_t element = size_of(sum_dtype(of.dtype));
-  bool present = true;
-  for_owned(optim, param, first, count, [&](const Segment& part, int64_t skipped) {
-    auto* const to = static_cast<std::byte*>(values) + static_cast<size_t>(skipped) * element;
-    present = copy_grads(optim, part, to) && present;
-  });
-  if (present) return Status();
-  return Status(ZERO_ERR_STATE, text("no rank had a gradient for parameter '", of.name, "'"));
+  Windows& windows = *ZERO_TRY(windows_of(optim));
+  for (const Segment& part : owned_parts(optim, param, first, count)) {
+    const size_t before = static_cast<size_t>(part.first - first) * element;
+    if (!ZERO_TRY(copy_grads(optim, windows, part, static_cast<std::byte*>(values) + before)))
+      return Status(ZERO_ERR_STATE, text("no rank had a gradient for parameter '", of.name, "'"));
+  }
+  return Status();
 }
 
 }  // namespace
@@ -60,7 +60,6 @@ zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dty
 zero_status zero_state_get(const zero_optim* optim, int64_t param, const char* name, int64_t first,
                            int64_t count, void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    ZERO_TRY(found.check_host("zero_state_get"));
     return get_state(found, param, name, first, count, values);
   });
 }
@@ -68,7 +67,6 @@ zero_status zero_state_get(const zero_optim* optim, int64_t param, const char* n
 zero_status zero_state_set(zero_optim* optim, int64_t param, const char* name, int64_t first,
                            int64_t count, const void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    ZERO_TRY(found.check_host("zero_state_set"));
     return set_state(found, param, name, first, count, values);
   });
 }
@@ -96,8 +94,6 @@ zero_status zero_state_gather(zero_optim* optim, int64_t param, const char* name
   const Arguments arguments{.rank = to, .param = param, .words = name};
   return on_all(optim, Operation::state_gather, arguments,
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = found.check_host("zero_state_gather");
-                  if (!bad.ok()) return refuse(call, found, bad);
                   return gather_state(call, found, param, name, to, values, count);
                 });
 }
@@ -105,7 +101,6 @@ zero_status zero_state_gather(zero_optim* optim, int64_t param, const char* name
 zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first, int64_t count,
                           void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    ZERO_TRY(found.check_host("zero_grad_get"));
     return get_grads(found, param, first, count, values);
   });
 }
@@ -115,8 +110,7 @@ zero_status zero_rebalance(zero_optim* optim, const int32_t* owners, size_t coun
                                 std::as_bytes(std::span(owners, owners == nullptr ? 0 : count))};
   return on_all(optim, Operation::rebalance, arguments,
                 [&](Call& call, Optimizer& found) -> Status {
-                  Status bad = check_stream(found, stream);
-                  if (bad.ok()) bad = found.check_host("zero_rebalance");
+                  const Status bad = check_stream(found, stream);
                   if (!bad.ok()) return refuse(call, found, bad);
                   return rebalance(call, found, owners, count);
                 });
@@ -125,9 +119,9 @@ zero_status zero_rebalance(zero_optim* optim, const int32_t* owners, size_t coun
 zero_status zero_share_params(zero_optim* optim, int32_t flags, void* stream) {
   return on_all(optim, Operation::share_params, {.flags = flags},
                 [&](Call& call, Optimizer& found) -> Status {
-                  Status bad = check_stream(found, stream);
-                  if (bad.ok()) bad = found.check_host("zero_share_params");
+                  const Status bad = check_stream(found, stream);
                   if (!bad.ok()) return refuse(call, found, bad);
+                  step_memory(found).stream = stream;
                   return share_by_hand(call, found, flags);
                 });
 }

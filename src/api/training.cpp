@@ -68,7 +68,6 @@ Status enter_state(Call& call, Optimizer& optim, Status local) {
   entry.local = std::move(local);
   if (entry.local.ok()) entry.local = optim.check_params();
   if (entry.local.ok()) entry.local = optim.check_open();
-  if (entry.local.ok()) entry.local = optim.check_host("a checkpoint");
   return enter(call, optim, step_memory(optim), std::move(entry));
 }
 

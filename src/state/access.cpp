@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "state/access.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -28,25 +29,89 @@ std::byte* own_copy(const Optimizer& optim, const Segment& part) {
 }
 
 uint16_t* halves(std::byte* memory) { return reinterpret_cast<uint16_t*>(memory); }
+const uint16_t* halves(const std::byte* memory) {
+  return reinterpret_cast<const uint16_t*>(memory);
+}
 
-void copy_in(const Optimizer& optim, const StateTensor& tensor, const Segment& part,
-             const std::byte* values) {
-  const Param& param = param_of(optim, part.param);
-  const auto count = static_cast<size_t>(part.count);
-  std::byte* const own = own_copy(optim, part);
-  const auto* const masters = reinterpret_cast<const float*>(values);
-  if (tensor.slot == kParameterItself) {
-    if (master_of(param.dtype, optim.options) == Master::rounded)
-      return write_values(param.dtype, optim.options, own, masters, count);
-    std::memcpy(own, values, count * size_of(param.dtype));
-    return;
+/// Bytes of an element as callers see it, which is no less than it has anywhere.
+size_t element_bytes(const Optimizer& optim, int64_t param) {
+  return size_of(sum_dtype(param_of(optim, param).dtype));
+}
+
+/// Call visit(piece, bytes before it in the caller's memory) for all of a part, as much at once as
+/// a window shows.
+template <class Visit>
+Status for_each_piece(const Optimizer& optim, const Windows& windows, const Segment& part,
+                      const Visit& visit) {
+  const size_t element = element_bytes(optim, part.param);
+  const int64_t most = windows.values.most(element);
+  for (int64_t done = 0; done < part.count;) {
+    Segment piece = part;
+    piece.first += done;
+    piece.share += done;
+    piece.count = std::min(most, part.count - done);
+    ZERO_TRY(visit(piece, static_cast<size_t>(done) * element));
+    done += piece.count;
   }
-  std::byte* const to = optim.slot(tensor.slot, part.section, part.share);
-  const KernelTable& kernels = kernel_table(best_isa());
-  if (keeps_remainders(optim, tensor))
-    return kernels.split_remainder(halves(own), halves(to), masters, count);
-  std::memcpy(to, values, count * size_of(sum_dtype(param.dtype)));
-  if (tensor.slot == kMasterSlot) write_values(param.dtype, optim.options, own, masters, count);
+  return {};
+}
+
+/// What a parameter holds of values that are updated elsewhere, or that it rounds.
+Status write_rounded(const Optimizer& optim, Window& window, const Segment& piece,
+                     const std::byte* values) {
+  const DType dtype = param_of(optim, piece.param).dtype;
+  const auto count = static_cast<size_t>(piece.count);
+  std::byte* const own = own_copy(optim, piece);
+  write_values(dtype, optim.options, ZERO_TRY(window.room(own)),
+               reinterpret_cast<const float*>(values), count);
+  return window.store(own, count * size_of(dtype));
+}
+
+Status copy_in(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
+               const Segment& piece, const std::byte* values) {
+  const DType dtype = param_of(optim, piece.param).dtype;
+  const auto count = static_cast<size_t>(piece.count);
+  std::byte* const own = own_copy(optim, piece);
+  if (tensor.slot == kParameterItself) {
+    if (master_of(dtype, optim.options) == Master::rounded)
+      return write_rounded(optim, windows.values, piece, values);
+    return windows.values.write(own, values, count * size_of(dtype));
+  }
+  std::byte* const to = optim.slot(tensor.slot, piece.section, piece.share);
+  if (!keeps_remainders(optim, tensor)) {
+    ZERO_TRY(windows.values.write(to, values, count * size_of(sum_dtype(dtype))));
+    if (tensor.slot != kMasterSlot) return {};
+    return write_rounded(optim, windows.values, piece, values);
+  }
+  kernel_table(best_isa())
+      .split_remainder(halves(ZERO_TRY(windows.values.room(own))),
+                       halves(ZERO_TRY(windows.remainders.room(to))),
+                       reinterpret_cast<const float*>(values), count);
+  ZERO_TRY(windows.values.store(own, count * sizeof(uint16_t)));
+  return windows.remainders.store(to, count * sizeof(uint16_t));
+}
+
+Status copy_out_piece(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
+                      const Segment& piece, std::byte* out) {
+  const DType dtype = param_of(optim, piece.param).dtype;
+  const auto count = static_cast<size_t>(piece.count);
+  const std::byte* const own = own_copy(optim, piece);
+  if (tensor.slot == kParameterItself) {
+    const size_t bytes = count * size_of(dtype);
+    if (size_of(dtype) != 2) return windows.values.read(out, own, bytes);
+    read_values(dtype, reinterpret_cast<float*>(out), ZERO_TRY(windows.values.show(own, bytes)),
+                count);
+    return {};
+  }
+  const std::byte* const from = optim.slot(tensor.slot, piece.section, piece.share);
+  if (!keeps_remainders(optim, tensor))
+    return windows.values.read(out, from, count * size_of(sum_dtype(dtype)));
+  const size_t bytes = count * sizeof(uint16_t);
+  kernel_table(best_isa())
+      .join_remainder(reinterpret_cast<float*>(out),
+                      halves(ZERO_TRY(windows.values.show(own, bytes))),
+                      halves(ZERO_TRY(windows.remainders.show(from, bytes))), count);
+  return {};
 }
 
 /// Give a slot to a parameter that had none. It holds zeros: what is not live is never written, and
@@ -125,33 +190,37 @@ Status check_range(const Optimizer& optim, int64_t param, int64_t first, int64_t
 }
 
 Status check_owned(const Optimizer& optim, int64_t param, int64_t first, int64_t count) {
-  const int64_t owned = for_owned(optim, param, first, count, [](const Segment&, int64_t) {});
+  int64_t owned = 0;
+  for (const Segment& part : owned_parts(optim, param, first, count)) owned += part.count;
   if (owned == count) return {};
   return {ZERO_ERR_ARGUMENT, text("of ", count, " elements from ", first, " on of parameter '",
                                   param_of(optim, param).name, "' rank ", optim.comm->rank(),
                                   " owns ", owned, ": zero_owned_ranges tells which")};
 }
 
-void copy_out(const Optimizer& optim, const StateTensor& tensor, const Segment& part,
-              std::byte* out) {
-  const auto count = static_cast<size_t>(part.count);
-  std::byte* const own = own_copy(optim, part);
-  const std::byte* const from =
-      tensor.slot == kParameterItself ? own : optim.slot(tensor.slot, part.section, part.share);
-  if (keeps_remainders(optim, tensor)) {
-    kernel_table(best_isa())
-        .join_remainder(reinterpret_cast<float*>(out), halves(own),
-                        reinterpret_cast<const uint16_t*>(from), count);
-    return;
+std::vector<Segment> owned_parts(const Optimizer& optim, int64_t param, int64_t first,
+                                 int64_t count) {
+  std::vector<Segment> parts;
+  for (const OwnedSegment& one : optim.plan.segments_of(param)) {
+    if (one.owner != optim.comm->rank()) continue;
+    const Segment& all = one.segment;
+    const int64_t from = std::max(all.first, first);
+    const int64_t to = std::min(all.first + all.count, first + count);
+    if (from >= to) continue;
+    parts.push_back({param, from, to - from, all.share + from - all.first, all.section});
   }
-  const DType dtype = param_of(optim, part.param).dtype;
-  if (tensor.slot == kParameterItself && size_of(dtype) == 2)
-    return read_values(dtype, reinterpret_cast<float*>(out), own, count);
-  std::memcpy(out, from, count * size_of(sum_dtype(dtype)));
+  return parts;
 }
 
-Status get_state(const Optimizer& optim, int64_t param, const char* name, int64_t first,
-                 int64_t count, void* values) {
+Status copy_out(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
+                const Segment& part, std::byte* out) {
+  return for_each_piece(optim, windows, part, [&](const Segment& piece, size_t before) {
+    return copy_out_piece(optim, windows, tensor, piece, out + before);
+  });
+}
+
+Status get_state(Optimizer& optim, int64_t param, const char* name, int64_t first, int64_t count,
+                 void* values) {
   ZERO_TRY(check_sealed(optim, param));
   const StateTensor tensor = ZERO_TRY(find_tensor(optim, param, name));
   ZERO_TRY(optim.check_loaded());
@@ -159,11 +228,13 @@ Status get_state(const Optimizer& optim, int64_t param, const char* name, int64_
   ZERO_TRY(check_range(optim, param, first, count, values));
   ZERO_TRY(check_live(optim, tensor));
   ZERO_TRY(check_owned(optim, param, first, count));
-  const size_t element = size_of(sum_dtype(param_of(optim, param).dtype));
-  for_owned(optim, param, first, count, [&](const Segment& part, int64_t skipped) {
-    copy_out(optim, tensor, part,
-             static_cast<std::byte*>(values) + static_cast<size_t>(skipped) * element);
-  });
+  Windows& windows = *ZERO_TRY(windows_of(optim));
+  auto* const out = static_cast<std::byte*>(values);
+  const size_t element = element_bytes(optim, param);
+  for (const Segment& part : owned_parts(optim, param, first, count)) {
+    const size_t before = static_cast<size_t>(part.first - first) * element;
+    ZERO_TRY(copy_out(optim, windows, tensor, part, out + before));
+  }
   return {};
 }
 
@@ -173,17 +244,21 @@ Status set_state(Optimizer& optim, int64_t param, const char* name, int64_t firs
   const StateTensor tensor = ZERO_TRY(find_tensor(optim, param, name));
   ZERO_TRY(check_settable(optim));
   ZERO_TRY(check_range(optim, param, first, count, values));
+  Windows& windows = *ZERO_TRY(windows_of(optim));
   const auto [sets, added] = optim.state_sets.try_emplace(param, 0);
   Status live = make_live(optim, tensor);
   if (!live.ok() && added) optim.state_sets.erase(sets);
   ZERO_TRY(std::move(live));
-  const size_t element = size_of(sum_dtype(param_of(optim, param).dtype));
-  for_owned(optim, param, first, count, [&](const Segment& part, int64_t skipped) {
-    copy_in(optim, tensor, part,
-            static_cast<const std::byte*>(values) + static_cast<size_t>(skipped) * element);
-  });
   if (tensor.slot != kParameterItself) sets->second |= 1u << tensor.slot;
   optim.addresses++;  // classes are made of what is live
+  const auto* const in = static_cast<const std::byte*>(values);
+  const size_t element = element_bytes(optim, param);
+  for (const Segment& part : owned_parts(optim, param, first, count)) {
+    const std::byte* const of_part = in + static_cast<size_t>(part.first - first) * element;
+    ZERO_TRY(for_each_piece(optim, windows, part, [&](const Segment& piece, size_t before) {
+      return copy_in(optim, windows, tensor, piece, of_part + before);
+    }));
+  }
   return {};
 }
 

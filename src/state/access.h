@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "optim/optimizer.h"
+#include "step/windows.h"
 
 namespace zero {
 
@@ -26,32 +28,17 @@ Status check_range(const Optimizer& optim, int64_t param, int64_t first, int64_t
                    const void* values);
 
 /// This rank's part of the tensor to `out`; `part` is owned.
-void copy_out(const Optimizer& optim, const StateTensor& tensor, const Segment& part,
-              std::byte* out);
+Status copy_out(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
+                const Segment& part, std::byte* out);
 
-/// Call part(segment, elements skipped) for what this rank owns of elements [first, first + count),
-/// and return how many elements that is.
-template <class Part>
-int64_t for_owned(const Optimizer& optim, int64_t param, int64_t first, int64_t count,
-                  const Part& part) {
-  int64_t owned = 0;
-  for (const OwnedSegment& one : optim.plan.segments_of(param)) {
-    if (one.owner != optim.comm->rank()) continue;
-    const Segment& all = one.segment;
-    const int64_t from = all.first > first ? all.first : first;
-    const int64_t all_end = all.first + all.count, end = first + count;
-    const int64_t to = all_end < end ? all_end : end;
-    if (from >= to) continue;
-    part(Segment{param, from, to - from, all.share + from - all.first, all.section}, from - first);
-    owned += to - from;
-  }
-  return owned;
-}
+/// What this rank owns of elements [first, first + count), by rising element.
+std::vector<Segment> owned_parts(const Optimizer& optim, int64_t param, int64_t first,
+                                 int64_t count);
 /// ZERO_ERR_ARGUMENT if `owned` of elements [first, first + count) are not all.
 Status check_owned(const Optimizer& optim, int64_t param, int64_t first, int64_t count);
 
-Status get_state(const Optimizer& optim, int64_t param, const char* name, int64_t first,
-                 int64_t count, void* values);
+Status get_state(Optimizer& optim, int64_t param, const char* name, int64_t first, int64_t count,
+                 void* values);
 Status set_state(Optimizer& optim, int64_t param, const char* name, int64_t first, int64_t count,
                  const void* values);
 Result<double> get_scalar(const Optimizer& optim, int64_t param, std::string_view name);

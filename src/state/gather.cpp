@@ -63,6 +63,7 @@ class Gather {
  private:
   /// On every rank, though not all use it: whether there is memory is voted.
   Status make_room(int64_t tensor_bytes) {
+    windows_ = ZERO_TRY(windows_of(optim_));
     const auto bytes = static_cast<size_t>(std::min(kChunkBytes, tensor_bytes));
     scratch_.reset(new (std::nothrow) std::byte[bytes + 1]);
     if (scratch_) return {};
@@ -75,7 +76,10 @@ class Gather {
     std::byte* const at = receives_    ? values_ + chunk.first * element_
                           : needs_none ? nullptr
                                        : scratch_.get();
-    if (mine && (receives_ || owner != to_)) copy_out(optim_, tensor_, chunk, at);
+    if (mine && (receives_ || owner != to_)) {
+      const Status copied = copy_out(optim_, *windows_, tensor_, chunk, at);
+      if (!copied.ok()) return call_.abort(copied, "chunk");  // the others wait for it
+    }
     if (owner == to_ || call_.world() == 1) return {};
     return call_.broadcast("chunk", {at, static_cast<size_t>(chunk.count * element_)}, owner);
   }
@@ -87,6 +91,7 @@ class Gather {
   std::byte* const values_;
   StateTensor tensor_;
   int64_t element_ = 0;
+  Windows* windows_ = nullptr;
   std::unique_ptr<std::byte[]> scratch_;
 };
 

@@ -37,7 +37,8 @@ class Load {
 
     optim_.not_loaded = true;
     optim_.addresses++;  // slots may have got memory
-    const Status read = read_share(fd_, path_, manifest_, places_, optim_, buffer_, progress());
+    const Status read =
+        read_share(fd_, path_, manifest_, places_, optim_, *windows_, buffer_, progress());
     os().reached("load.read");
     ZERO_TRY(call_.vote("read", read));
     ZERO_TRY(share_params(call_, optim_));
@@ -76,6 +77,7 @@ class Load {
   }
 
   Status prepare(FoundCheckpoint& found) {
+    windows_ = ZERO_TRY(windows_of(optim_));
     buffer_ = ZERO_TRY(BlockBuffer::create());
     if (call_.rank() == 0) found = ZERO_TRY(find_checkpoint(directory_, progress()));
     return {};
@@ -138,6 +140,7 @@ class Load {
   Optimizer& optim_;
   const std::string directory_;
   const bool keep_settings_;
+  Windows* windows_ = nullptr;
   BlockBuffer buffer_;
   std::string path_, bytes_;
   Fd fd_;

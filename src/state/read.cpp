@@ -2,7 +2,6 @@
 #include "state/read.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 
 #include "base/text.h"
@@ -61,8 +60,8 @@ Job slot_job(const Optimizer& optim, const Segment& segment, int slot) {
   return job;
 }
 
-Status add_state_jobs(const Optimizer& optim, const ManifestParam& saved, const Segment& segment,
-                      std::vector<Job>& jobs) {
+Status add_state_jobs(const Optimizer& optim, Window& window, const ManifestParam& saved,
+                      const Segment& segment, std::vector<Job>& jobs) {
   const Rule& rule = *optim.options.rule;
   const uint32_t live = saved_slots(saved, rule);
   const Section& section = optim.plan.section(segment.section);
@@ -73,7 +72,7 @@ Status add_state_jobs(const Optimizer& optim, const ManifestParam& saved, const 
     if (!(live >> s & 1)) {
       const auto count = static_cast<size_t>(segment.count);
       if (whole.to && s != kMasterSlot)
-        std::memset(whole.to, 0, count * optim.slot_size(s, section));
+        ZERO_TRY(window.clear(whole.to, count * optim.slot_size(s, section)));
       continue;
     }
     if (!whole.to)
@@ -87,7 +86,7 @@ Status add_state_jobs(const Optimizer& optim, const ManifestParam& saved, const 
 }
 
 Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const Places& places,
-                                   const Optimizer& optim) {
+                                   const Optimizer& optim, Window& window) {
   std::vector<Job> jobs;
   for (const Segment& segment : optim.segments()) {
     const auto index = static_cast<size_t>(segment.param);
@@ -96,7 +95,7 @@ Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const Places& place
     const size_t element = size_of(param.dtype);
     jobs.push_back({saved.file, saved.name, saved.count, segment.first, segment.count, element,
                     param.data + static_cast<size_t>(segment.first) * element});
-    ZERO_TRY(add_state_jobs(optim, saved, segment, jobs));
+    ZERO_TRY(add_state_jobs(optim, window, saved, segment, jobs));
   }
   for (size_t i = 0; i < optim.buffers.size() && optim.comm->rank() == 0; i++) {
     const ManifestBuffer& saved = manifest.buffers[places.buffers[i]];
@@ -108,18 +107,63 @@ Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const Places& place
   return jobs;
 }
 
-/// Read a job's elements, from the place that locate found.
-Status run(BlockReader& reader, const Job& job) {
-  const auto count = static_cast<size_t>(job.count);
-  if (job.split == nullptr) return reader.read(job.offset, {job.to, count * job.element_bytes});
+/// Masters from byte `offset` of the file on, to parameters and remainders in the host's memory.
+Status read_split(BlockReader& reader, uint64_t offset, uint16_t* params, uint16_t* remainders,
+                  size_t count) {
   constexpr size_t kMasters = 1024;
   float masters[kMasters];
   for (size_t done = 0; done < count; done += kMasters) {
     const std::span part(masters, std::min(kMasters, count - done));
-    ZERO_TRY(reader.read(job.offset + done * sizeof(float), std::as_writable_bytes(part)));
+    ZERO_TRY(reader.read(offset + done * sizeof(float), std::as_writable_bytes(part)));
     kernel_table(best_isa())
-        .split_remainder(job.split + done, reinterpret_cast<uint16_t*>(job.to) + done, masters,
-                         part.size());
+        .split_remainder(params + done, remainders + done, masters, part.size());
+  }
+  return {};
+}
+
+/// Read a job's elements, from the place that locate found.
+Status run(BlockReader& reader, Windows& windows, const Job& job) {
+  const size_t stored = job.split != nullptr ? sizeof(uint16_t) : job.element_bytes;
+  const int64_t most = windows.values.most(stored);
+  for (int64_t done = 0; done < job.count;) {
+    const auto at = static_cast<size_t>(done);
+    const auto count = static_cast<size_t>(std::min(most, job.count - done));
+    const uint64_t offset = job.offset + at * job.element_bytes;
+    std::byte* const to = job.to + at * stored;
+    std::byte* const room = ZERO_TRY(windows.values.room(to));
+    if (job.split == nullptr) {
+      ZERO_TRY(reader.read(offset, {room, count * stored}));
+    } else {
+      auto* const params = reinterpret_cast<std::byte*>(job.split + at);
+      ZERO_TRY(read_split(reader, offset,
+                          reinterpret_cast<uint16_t*>(ZERO_TRY(windows.remainders.room(params))),
+                          reinterpret_cast<uint16_t*>(room), count));
+      ZERO_TRY(windows.remainders.store(params, count * stored));
+    }
+    ZERO_TRY(windows.values.store(to, count * stored));
+    done += static_cast<int64_t>(count);
+  }
+  return {};
+}
+
+/// Make the parameter, as it stands, the master of a segment.
+Status take_master(const Optimizer& optim, Windows& windows, const Segment& segment) {
+  const Section& section = optim.plan.section(segment.section);
+  const Master master = optim.master_of(section);
+  std::byte* const all = optim.slot(kMasterSlot, segment.section, segment.share);
+  if (master == Master::remainder)
+    return windows.values.clear(all, static_cast<size_t>(segment.count) * sizeof(uint16_t));
+  if (master != Master::full) return {};
+  const int64_t most = windows.values.most(sizeof(float));
+  for (int64_t done = 0; done < segment.count;) {
+    const auto count = static_cast<size_t>(std::min(most, segment.count - done));
+    const std::byte* const from =
+        optim.params[static_cast<size_t>(segment.param)].element(segment.first + done);
+    std::byte* const to = all + static_cast<size_t>(done) * sizeof(float);
+    read_values(section.dtype, reinterpret_cast<float*>(ZERO_TRY(windows.remainders.room(to))),
+                ZERO_TRY(windows.values.show(from, count * size_of(section.dtype))), count);
+    ZERO_TRY(windows.remainders.store(to, count * sizeof(float)));
+    done += static_cast<int64_t>(count);
   }
   return {};
 }
@@ -161,9 +205,9 @@ uint32_t saved_slots(const ManifestParam& param, const Rule& rule) {
 }
 
 Status read_share(const Fd& directory, const std::string& path, const Manifest& manifest,
-                  const Places& places, Optimizer& optim, BlockBuffer& buffer,
-                  const std::function<void()>& progress) {
-  std::vector<Job> jobs = ZERO_TRY(plan_jobs(manifest, places, optim));
+                  const Places& places, const Optimizer& optim, Windows& windows,
+                  BlockBuffer& buffer, const std::function<void()>& progress) {
+  std::vector<Job> jobs = ZERO_TRY(plan_jobs(manifest, places, optim, windows.values));
   for (size_t begin = 0; begin < jobs.size();) {
     size_t end = begin;
     while (end < jobs.size() && jobs[end].file == jobs[begin].file) end++;
@@ -172,12 +216,13 @@ Status read_share(const Fd& directory, const std::string& path, const Manifest& 
     BlockReader reader = ZERO_TRY(BlockReader::open(directory, path, file, buffer, progress));
     SafetensorsHeader header = ZERO_TRY(read_header(reader, file.bytes));
     ZERO_TRY(locate(reader, std::move(header), of_file));
-    for (const Job& job : of_file) ZERO_TRY(run(reader, job));
+    for (const Job& job : of_file) ZERO_TRY(run(reader, windows, job));
     begin = end;
   }
   for (const Segment& segment : optim.segments()) {
     const ManifestParam& saved = manifest.params[places.params[static_cast<size_t>(segment.param)]];
-    if (!(saved_slots(saved, *optim.options.rule) >> kMasterSlot & 1)) optim.take_master(segment);
+    if (!(saved_slots(saved, *optim.options.rule) >> kMasterSlot & 1))
+      ZERO_TRY(take_master(optim, windows, segment));
   }
   return {};
 }

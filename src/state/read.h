@@ -10,6 +10,7 @@
 #include "state/blocks.h"
 #include "state/compare.h"
 #include "state/manifest.h"
+#include "step/windows.h"
 
 namespace zero {
 
@@ -20,7 +21,7 @@ uint32_t saved_slots(const ManifestParam& param, const Rule& rule);
 /// zeros, masters the parameters; on rank 0 buffers, too. Every byte is verified once more before
 /// it is used.
 Status read_share(const Fd& directory, const std::string& path, const Manifest& manifest,
-                  const Places& places, Optimizer& optim, BlockBuffer& buffer,
-                  const std::function<void()>& progress);
+                  const Places& places, const Optimizer& optim, Windows& windows,
+                  BlockBuffer& buffer, const std::function<void()>& progress);
 
 }  // namespace zero

@@ -2,7 +2,6 @@
 #include "state/rebalance.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <new>
 
@@ -10,6 +9,7 @@
 #include "base/text.h"
 #include "step/enter.h"
 #include "step/seal.h"
+#include "step/windows.h"
 
 namespace zero {
 namespace {
@@ -76,17 +76,19 @@ void for_each_move(const Plan& before, const Plan& after, int64_t param, const V
 /// Takes the state from its old places to its new ones, of which nobody sees anything yet.
 class Transport {
  public:
-  Transport(Call& call, Optimizer& optim, const Optimizer::Deal& deal, std::byte* chunk)
-      : call_(call), optim_(optim), deal_(deal), chunk_(chunk) {}
+  Transport(Call& call, Optimizer& optim, Window& window, const Optimizer::Deal& deal,
+            std::byte* chunk)
+      : call_(call), optim_(optim), window_(window), deal_(deal), chunk_(chunk) {}
 
   Status run() {
     std::vector<std::vector<Move>> leaving(static_cast<size_t>(call_.world()));
     for (int64_t param = 0; param < optim_.plan.params(); param++) {
       for_each_move(optim_.plan, deal_.plan, param, [&](const Move& move) {
         if (move.from != move.to) return leaving[static_cast<size_t>(move.from)].push_back(move);
-        if (move.from == call_.rank()) keep(move);
+        if (move.from == call_.rank()) staying_.push_back(move);
       });
     }
+    for (const Move& move : staying_) ZERO_TRY(or_abort(keep(move)));
     for (int32_t rank = 0; rank < call_.world(); rank++) {
       for (const Move& move : leaving[static_cast<size_t>(rank)]) ZERO_TRY(send(move));
       ZERO_TRY(flush(rank));
@@ -122,11 +124,13 @@ class Transport {
     return optim_.slot_in(deal_.plan, deal_.state, slot, at.section, at.share);
   }
 
-  void keep(const Move& move) {
-    (void)for_each_slot(move.before.param, [&](int slot, size_t element) -> Status {
-      std::memcpy(new_place(slot, move.after), old_place(slot, move.before),
-                  static_cast<size_t>(move.before.count) * element);
-      return {};
+  /// What fails here on this rank alone leaves the others waiting.
+  Status or_abort(Status status) { return status.ok() ? status : call_.abort(status, "state"); }
+
+  Status keep(const Move& move) {
+    return for_each_slot(move.before.param, [&](int slot, size_t element) {
+      return window_.copy(new_place(slot, move.after), old_place(slot, move.before),
+                          static_cast<size_t>(move.before.count) * element);
     });
   }
 
@@ -157,12 +161,14 @@ class Transport {
     for (const Piece& piece : pieces_) {
       needed = needed || piece.move.to == call_.rank();
       if (mine)
-        std::memcpy(chunk_ + piece.at, old_place(piece.slot, piece.move.before), piece.bytes);
+        ZERO_TRY(or_abort(window_.read(chunk_ + piece.at, old_place(piece.slot, piece.move.before),
+                                       piece.bytes)));
     }
     ZERO_TRY(call_.broadcast("state", {needed ? chunk_ : nullptr, filled_}, from));
     for (const Piece& piece : pieces_) {
       if (piece.move.to == call_.rank())
-        std::memcpy(new_place(piece.slot, piece.move.after), chunk_ + piece.at, piece.bytes);
+        ZERO_TRY(or_abort(window_.write(new_place(piece.slot, piece.move.after), chunk_ + piece.at,
+                                        piece.bytes)));
     }
     pieces_.clear();
     filled_ = 0;
@@ -173,8 +179,10 @@ class Transport {
 
   Call& call_;
   Optimizer& optim_;
+  Window& window_;
   const Optimizer::Deal& deal_;
   std::byte* const chunk_;
+  std::vector<Move> staying_;
   std::vector<Piece> pieces_;
   size_t filled_ = 0;
 };
@@ -187,11 +195,14 @@ Status rebalance(Call& call, Optimizer& optim, const int32_t* owners, size_t cou
   os().reached("rebalance.begin");
   auto deal = optim.prepare_deal({owners, count});
   const std::unique_ptr<std::byte[]> chunk(new (std::nothrow) std::byte[kChunkBytes]);
+  auto windows = windows_of(optim);
   Status ready = deal.ok() ? Status() : deal.failure();
+  if (ready.ok() && !windows.ok()) ready = windows.failure();
   if (ready.ok() && !chunk)
     ready = Status(ZERO_ERR_MEMORY, text("no memory for a chunk of ", kChunkBytes, " bytes"));
   ZERO_TRY(call.vote("rebalance: allocate", ready));
-  if (!deal->state.empty()) ZERO_TRY(Transport(call, optim, *deal, chunk.get()).run());
+  if (!deal->state.empty())
+    ZERO_TRY(Transport(call, optim, (*windows)->values, *deal, chunk.get()).run());
   // Until everybody has everything, all stays as it is.
   ZERO_TRY(call.vote("rebalance: moved", Status()));
   os().reached("rebalance.moved");

@@ -13,6 +13,7 @@
 #include "state/commit.h"
 #include "state/file_size_signal.h"
 #include "state/layout.h"
+#include "step/windows.h"
 
 namespace zero {
 namespace {
@@ -25,10 +26,11 @@ std::string agreed_text(const Optimizer& optim, std::string_view directory, int3
 /// Writes the files of one rank.
 class RankWriter {
  public:
-  RankWriter(Call& call, const Optimizer& optim, const Digest& save_id, const Fd& directory,
-             std::string_view path, BlockBuffer& buffer)
+  RankWriter(Call& call, const Optimizer& optim, Windows& windows, const Digest& save_id,
+             const Fd& directory, std::string_view path, BlockBuffer& buffer)
       : call_(call),
         optim_(optim),
+        windows_(windows),
         save_id_(save_id),
         directory_(directory),
         path_(path),
@@ -58,28 +60,52 @@ class RankWriter {
   Status append(BlockWriter& file, const StoredTensor& tensor) {
     const auto index = static_cast<size_t>(tensor.param);
     const size_t bytes = static_cast<size_t>(tensor.count) * size_of(tensor.dtype);
-    if (tensor.slot == kBufferItself) return file.append({optim_.buffers[index].data, bytes});
+    if (tensor.slot == kBufferItself) return append_all(file, optim_.buffers[index].data, bytes);
     const Param& param = optim_.params[index];
-    if (tensor.slot == kParameterItself) return file.append({param.data, bytes});
+    if (tensor.slot == kParameterItself) return append_all(file, param.data, bytes);
     if (tensor.count == 0) return {};
     const std::byte* values = optim_.slot(tensor.slot, tensor.section, tensor.share);
     if (!values) return {ZERO_ERR_INTERNAL, text("no memory of live state '", tensor.key, "'")};
     const bool joins =
         tensor.slot == kMasterSlot && master_of(param.dtype, optim_.options) == Master::remainder;
-    return joins ? append_joined(file, tensor, values) : file.append({values, bytes});
+    return joins ? append_joined(file, tensor, values) : append_all(file, values, bytes);
+  }
+
+  Status append_all(BlockWriter& file, const std::byte* values, size_t bytes) {
+    const auto most = static_cast<size_t>(windows_.values.most(1));
+    for (size_t done = 0; done < bytes;) {
+      const size_t part = std::min(most, bytes - done);
+      ZERO_TRY(file.append({ZERO_TRY(windows_.values.show(values + done, part)), part}));
+      done += part;
+    }
+    return {};
   }
 
   /// Parameter and remainder, as the fp32 master that they are.
   Status append_joined(BlockWriter& file, const StoredTensor& tensor, const std::byte* remainders) {
     const Param& param = optim_.params[static_cast<size_t>(tensor.param)];
-    const auto* const params = reinterpret_cast<const uint16_t*>(param.data) + tensor.start;
+    const int64_t most = windows_.values.most(sizeof(uint16_t));
+    for (int64_t done = 0; done < tensor.count;) {
+      const int64_t part = std::min(most, tensor.count - done);
+      const size_t bytes = static_cast<size_t>(part) * sizeof(uint16_t);
+      const std::byte* const rest = remainders + static_cast<size_t>(done) * sizeof(uint16_t);
+      const std::byte* const values = param.element(tensor.start + done);
+      ZERO_TRY(append_joined(
+          file, reinterpret_cast<const uint16_t*>(ZERO_TRY(windows_.values.show(values, bytes))),
+          reinterpret_cast<const uint16_t*>(ZERO_TRY(windows_.remainders.show(rest, bytes))),
+          part));
+      done += part;
+    }
+    return {};
+  }
+
+  Status append_joined(BlockWriter& file, const uint16_t* params, const uint16_t* remainders,
+                       int64_t all) {
     constexpr int64_t kJoined = 1024;
     float masters[kJoined];
-    for (int64_t done = 0; done < tensor.count; done += kJoined) {
-      const auto count = static_cast<size_t>(std::min(kJoined, tensor.count - done));
-      kernel_table(best_isa())
-          .join_remainder(masters, params + done,
-                          reinterpret_cast<const uint16_t*>(remainders) + done, count);
+    for (int64_t done = 0; done < all; done += kJoined) {
+      const auto count = static_cast<size_t>(std::min(kJoined, all - done));
+      kernel_table(best_isa()).join_remainder(masters, params + done, remainders + done, count);
       ZERO_TRY(file.append(std::as_bytes(std::span(masters, count))));
     }
     return {};
@@ -87,6 +113,7 @@ class RankWriter {
 
   Call& call_;
   const Optimizer& optim_;
+  Windows& windows_;
   const Digest save_id_;
   const Fd& directory_;
   const std::string path_;
@@ -96,7 +123,7 @@ class RankWriter {
 /// One save on one rank.
 class Save {
  public:
-  Save(Call& call, const Optimizer& optim, std::string_view directory, int32_t flags)
+  Save(Call& call, Optimizer& optim, std::string_view directory, int32_t flags)
       : call_(call),
         optim_(optim),
         target_(directory),
@@ -125,6 +152,7 @@ class Save {
   /// the id.
   Status begin(Digest& save_id) {
     ZERO_TRY(check_saveable(optim_));
+    windows_ = ZERO_TRY(windows_of(optim_));
     buffer_ = ZERO_TRY(BlockBuffer::create());
     if (call_.rank() != 0) return {};
     staging_.emplace(ZERO_TRY(Staging::begin(target_, replace_, progress())));
@@ -138,7 +166,7 @@ class Save {
     const Fd directory = ZERO_TRY(enter_staging(target_, save_id_));
     const int32_t rank = call_.rank(), world = call_.world();
     writers_ = param_writers(optim_);
-    RankWriter writer(call_, optim_, save_id_, directory, path, buffer_);
+    RankWriter writer(call_, optim_, *windows_, save_id_, directory, path, buffer_);
     model_ = ZERO_TRY(
         writer.write(shard_name("model", rank, world), model_tensors(optim_, writers_, rank)));
     optim_file_ =
@@ -201,7 +229,8 @@ class Save {
       ZERO_TRY(take_record(manifest, rank, records[static_cast<size_t>(rank)]));
     }
     ZERO_TRY(check_present(manifest));
-    RankWriter writer(call_, optim_, save_id_, staging_->directory(), staging_->path(), buffer_);
+    RankWriter writer(call_, optim_, *windows_, save_id_, staging_->directory(), staging_->path(),
+                      buffer_);
     manifest.files.back() = ZERO_TRY(writer.write_text(kIndexName, write_index(manifest)));
     const std::string bytes = write_manifest(manifest);
     if (bytes.size() > kLongestManifest) {
@@ -226,9 +255,10 @@ class Save {
   }
 
   Call& call_;
-  const Optimizer& optim_;
+  Optimizer& optim_;
   const std::string target_;
   const bool replace_;
+  Windows* windows_ = nullptr;
   BlockBuffer buffer_;
   std::optional<Staging> staging_;  // rank 0's: removed with this object unless it was published
   Digest save_id_{};

@@ -11,6 +11,7 @@
 #include "step/share.h"
 #include "step/tables.h"
 #include "step/views.h"
+#include "step/windows.h"
 
 namespace zero {
 namespace {

@@ -9,6 +9,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/enter.h"
+#include "step/queued/step.h"
 #include "step/writers.h"
 
 namespace zero {
@@ -100,6 +101,7 @@ Status make_batch(StepMemory& memory) {
 
 Status copy_buffers(Call& call, Optimizer& optim, int32_t root) {
   if (optim.world() == 1 || optim.buffers.empty()) return {};
+  if (optim.comm->device() != nullptr) return queued::broadcast_buffers(call, optim, root);
   StepMemory& memory = step_memory(optim);
   os().reached("buffers.begin");
   if (optim.comm->direct()) ZERO_TRY(share_places(call, optim, memory));

@@ -7,6 +7,8 @@
 #include "kernels/clamp.h"
 #include "step/enter.h"
 #include "step/publish.h"
+#include "step/queued/queue.h"
+#include "step/seal.h"
 
 namespace zero {
 namespace {
@@ -19,9 +21,14 @@ Status check(const Optimizer& optim, int32_t flags) {
   return optim.check_loaded();
 }
 
+/// What turns sums into gradients: on a device it is decided there.
+double factor_of_sums(const Optimizer& optim, const StepMemory& memory) {
+  return optim.comm->device() != nullptr ? memory.queue->known.factor : memory.factor;
+}
+
 }  // namespace
 
-bool copy_grads(Optimizer& optim, const Segment& part, std::byte* out) {
+Result<bool> copy_grads(Optimizer& optim, Windows& windows, const Segment& part, std::byte* out) {
   const StepMemory& memory = step_memory(optim);
   const auto behind =
       std::partition_point(memory.views.begin(), memory.views.end(),
@@ -29,15 +36,23 @@ bool copy_grads(Optimizer& optim, const Segment& part, std::byte* out) {
   const View& view = *(behind - 1);  // every owned segment has one
   if (view.cls < 0) return false;
   const DType sum = optim.plan.section_of(part.param).sum();
+  const size_t element = size_of(sum);
   const std::byte* const sums =
-      view.reduced + static_cast<size_t>(part.share - view.segment.share) * size_of(sum);
-  const auto count = static_cast<size_t>(part.count);
-  if (sum == DType::f64) {
-    scale(reinterpret_cast<double*>(out), reinterpret_cast<const double*>(sums), count,
-          memory.factor);
-  } else {
-    scale(reinterpret_cast<float*>(out), reinterpret_cast<const float*>(sums), count,
-          static_cast<float>(memory.factor));
+      view.reduced + static_cast<size_t>(part.share - view.segment.share) * element;
+  const double factor = factor_of_sums(optim, memory);
+  for (int64_t done = 0; done < part.count;) {
+    const size_t at = static_cast<size_t>(done) * element;
+    const auto count =
+        static_cast<size_t>(std::min(windows.values.most(element), part.count - done));
+    const std::byte* const from = ZERO_TRY(windows.values.show(sums + at, count * element));
+    if (sum == DType::f64) {
+      scale(reinterpret_cast<double*>(out + at), reinterpret_cast<const double*>(from), count,
+            factor);
+    } else {
+      scale(reinterpret_cast<float*>(out + at), reinterpret_cast<const float*>(from), count,
+            static_cast<float>(factor));
+    }
+    done += static_cast<int64_t>(count);
   }
   return true;
 }
@@ -49,7 +64,8 @@ Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
   ZERO_TRY(enter(call, optim, step_memory(optim), std::move(entry)));
   optim.phase = Phase::open;  // sharing forgets where reduced gradients stand
   optim.comm->publishing++;
-  if ((flags & ZERO_SHARE_KEEP_MASTERS) == 0) optim.take_masters();  // sharing may round
+  if ((flags & ZERO_SHARE_KEEP_MASTERS) == 0)  // sharing may round
+    ZERO_TRY(take_masters(call, optim, 0));
   Status status = share_params(call, optim);
   if (!optim.comm->aborted()) optim.comm->publishing--;
   return status;

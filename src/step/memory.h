@@ -36,6 +36,7 @@ struct Stored {
 
 class Backward;
 class Background;
+struct Windows;
 namespace queued {
 struct Queue;
 }
@@ -151,6 +152,7 @@ struct StepMemory : StepLayout {
     bool waited;  // for what it last announced
   };
   std::vector<Announcing> announcing;  // there, streams that make gradients
+  std::unique_ptr<Windows> windows;    // null until a call asks for them
   uint64_t round = 1;  // of announcements: the same on every rank, or they are not used
 
   // This rank's gradients of the call: null where absent, or where the parameter is frozen.

@@ -64,15 +64,18 @@ Status all_have_masters(Call& call, const Optimizer& optim) {
   return optim.has_masters() ? call.vote("masters", Status()) : Status();
 }
 
-/// Of sections from this one on, on a device.
+}  // namespace
+
 Status take_masters(Call& call, Optimizer& optim, size_t first_section) {
   if (!optim.has_masters()) return Status();
+  if (optim.comm->device() == nullptr) {
+    optim.take_masters(first_section);
+    return Status();
+  }
   Status taken = queued::take_masters(optim, first_section);
   if (!taken.ok()) taken = call.abort(taken, "masters");  // the share has none, and is sealed
   return taken;
 }
-
-}  // namespace
 
 Status seal(Call& call, Optimizer& optim) {
   os().reached("seal.begin");
@@ -105,8 +108,7 @@ void forget_places(Optimizer& optim, StepMemory& memory) {
 }
 
 Status retake_masters(Call& call, Optimizer& optim) {
-  if (optim.comm->device() != nullptr) ZERO_TRY(take_masters(call, optim, 0));
-  if (optim.has_masters() && optim.comm->device() == nullptr) optim.take_masters();
+  ZERO_TRY(take_masters(call, optim, 0));
   return all_have_masters(call, optim);
 }
 

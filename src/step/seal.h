@@ -14,6 +14,10 @@ Status seal(Call& call, Optimizer& optim);
 /// After the plan has changed: nothing lies where it did.
 void forget_places(Optimizer& optim, StepMemory& memory);
 
+/// Make the parameters, as they stand, the masters of this rank's share from `first_section` on. On
+/// the host it cannot fail.
+Status take_masters(Call& call, Optimizer& optim, size_t first_section);
+
 /// Make the parameters, as they stand, every rank's masters, if there are any.
 Status retake_masters(Call& call, Optimizer& optim);
 

@@ -218,6 +218,7 @@ Status drop_grads(Optimizer& optim) {
 }
 
 Status share_params(Call& call, Optimizer& optim) {
+  if (optim.comm->device() != nullptr) return queued::share_params(call, optim);
   StepMemory& memory = step_memory(optim);
   ZERO_TRY(sync_placements(call, optim, memory));
   ZERO_TRY(call.vote("views", make_views(optim, memory, false, false)));

@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is rare and waits until it is done: masters from parameters, parameters from a root.
+// What the share makes of its own parameters, rarely, and waits for: masters, rounded values.
 #include <algorithm>
 
+#include "step/queued/queue.h"
 #include "step/queued/step.h"
 #include "step/queued/upload.h"
-#include "step/queued/walk.h"
 
 namespace zero::queued {
 namespace {
 
-/// Moves of one kind, and where their tiles begin in the table.
+/// Moves of one kind to fp32, and where their tiles begin in the table.
 struct Kind {
   DType from;
+  DType rounded;
   std::vector<launch::Move> moves;
   std::vector<launch::Tile> tiles;
   size_t moves_at = 0, tiles_at = 0;
+
+  void add(const launch::Move& move) {
+    const auto number = static_cast<uint32_t>(moves.size());
+    for (int64_t at = 0; at < move.count; at += launch::kTileElements)
+      tiles.push_back({number, static_cast<uint32_t>(at / launch::kTileElements)});
+    moves.push_back(move);
+  }
 };
 
 /// The masters of a share in fp32, by the type of their parameters.
@@ -27,12 +35,9 @@ std::vector<Kind> full_masters(const Optimizer& optim, size_t first_section) {
       continue;
     auto kind = std::find_if(kinds.begin(), kinds.end(),
                              [&](const Kind& one) { return one.from == section.dtype; });
-    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), Kind{section.dtype, {}, {}});
-    const auto number = static_cast<uint32_t>(kind->moves.size());
-    for (int64_t at = 0; at < segment.count; at += launch::kTileElements)
-      kind->tiles.push_back({number, static_cast<uint32_t>(at / launch::kTileElements)});
-    kind->moves.push_back({optim.params[static_cast<size_t>(segment.param)].element(segment.first),
-                           optim.slot(kMasterSlot, segment.section, segment.share), segment.count});
+    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {section.dtype, DType::none, {}, {}});
+    kind->add({optim.params[static_cast<size_t>(segment.param)].element(segment.first),
+               optim.slot(kMasterSlot, segment.section, segment.share), segment.count});
   }
   return kinds;
 }
@@ -50,29 +55,18 @@ Status clear_remainders(const Optimizer& optim, Device& device, StreamHandle str
   return Status();
 }
 
-Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what) {
-  const std::shared_ptr<Device>& device = optim.comm->device();
-  const Event done = ZERO_TRY(make_event(device));
-  ZERO_TRY(device->record(done.handle(), stream));
-  const auto stop = [&] { return optim.comm->aborted() ? optim.comm->failure_status() : Status(); };
-  return await(*device, done.handle(), optim.comm->options().timeout_ms, what, stop);
-}
-
-}  // namespace
-
-Status take_masters(Optimizer& optim, size_t first_section) {
+/// Make these moves on the stream of the call, and wait for them.
+Status move(Optimizer& optim, std::vector<Kind> kinds, std::string_view what) {
   const std::shared_ptr<Device>& device = optim.comm->device();
   const StreamHandle stream = step_memory(optim).stream;
-  ZERO_TRY(clear_remainders(optim, *device, stream, first_section));
-  std::vector<Kind> kinds = full_masters(optim, first_section);
   Blob blob;
   for (Kind& kind : kinds) {
     kind.moves_at = blob.add<launch::Move>(kind.moves);
     kind.tiles_at = blob.add<launch::Tile>(kind.tiles);
   }
   const size_t bytes = blob.bytes().size();
-  const DeviceMemory table = ZERO_TRY(DeviceMemory::allocate(device, bytes, "a table of masters"));
-  const HostBuffer sent = ZERO_TRY(HostBuffer::allocate(device, bytes, "a table of masters"));
+  const DeviceMemory table = ZERO_TRY(DeviceMemory::allocate(device, bytes, "a table of moves"));
+  const HostBuffer sent = ZERO_TRY(HostBuffer::allocate(device, bytes, "a table of moves"));
   if (bytes > 0) {
     std::memcpy(sent.data(), blob.bytes().data(), bytes);
     ZERO_TRY(device->copy(stream, table.data(), sent.data(), bytes));
@@ -82,31 +76,32 @@ Status take_masters(Optimizer& optim, size_t first_section) {
         stream, launch::Moves{
                     .from = kind.from,
                     .to = DType::f32,
+                    .rounded = kind.rounded,
                     .count = static_cast<uint32_t>(kind.tiles.size()),
                     .tiles = reinterpret_cast<const launch::Tile*>(table.data() + kind.tiles_at),
                     .moves = reinterpret_cast<const launch::Move*>(table.data() + kind.moves_at)}));
   }
-  return finish(optim, stream, "taking masters");
+  return finish(optim, stream, what);
 }
 
-Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
-  StepMemory& memory = step_memory(optim);
-  QueuedPlane* const plane = optim.comm->queued();
-  const auto queue = [&]() -> Status {
-    const std::shared_ptr<Device>& device = optim.comm->device();
-    const Stream travels = ZERO_TRY(make_stream(device));
-    const Event given = ZERO_TRY(make_event(device));
-    ZERO_TRY(device->record(given.handle(), memory.stream));
-    ZERO_TRY(device->wait(travels.handle(), given.handle(), order::kShared));
-    for (const Param& param : optim.params) {
-      if (param.count == 0) continue;
-      ZERO_TRY(plane->broadcast(param.data, param.bytes(), root, travels.handle()));
-    }
-    ZERO_TRY(finish(optim, travels.handle(), "sharing the parameters of a root"));
-    return Status();
-  };
-  Status status = queue();
-  return status.ok() ? status : call.abort(status, "broadcast");
+}  // namespace
+
+Status take_masters(Optimizer& optim, size_t first_section) {
+  ZERO_TRY(
+      clear_remainders(optim, *optim.comm->device(), step_memory(optim).stream, first_section));
+  return move(optim, full_masters(optim, first_section), "taking masters");
+}
+
+Status round_share(Optimizer& optim) {
+  Kind rounds{DType::f32, optim.options.share, {}, {}};
+  for (const Segment& segment : optim.segments()) {
+    const Section& section = optim.plan.section(segment.section);
+    if (optim.shared(section) == section.dtype) continue;
+    std::byte* const own = optim.params[static_cast<size_t>(segment.param)].element(segment.first);
+    rounds.add({own, own, segment.count});
+  }
+  if (rounds.moves.empty()) return Status();
+  return move(optim, {std::move(rounds)}, "rounding parameters");
 }
 
 }  // namespace zero::queued

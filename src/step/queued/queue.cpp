@@ -193,6 +193,14 @@ Status end(Queue& queue, StreamHandle stream) {
   return queue.device->record(queue.ended.handle(), stream);
 }
 
+Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what) {
+  const std::shared_ptr<Device>& device = optim.comm->device();
+  const Event done = ZERO_TRY(make_event(device));
+  ZERO_TRY(device->record(done.handle(), stream));
+  const auto stop = [&] { return optim.comm->check(); };
+  return await(*device, done.handle(), optim.comm->options().timeout_ms, what, stop);
+}
+
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory) {
   const OptimizerOptions& options = optim.options;
   return memory.queue != nullptr && memory.queue->in_flight &&
@@ -241,7 +249,7 @@ Status settle(Optimizer& optim) {
   ZERO_TRY(device.copy(stream, queue.progress_read.data(), queue.progress.data(), bytes));
   ZERO_TRY(device.copy(stream, queue.state_read.data(), queue.state.data(), sizeof(launch::State)));
   ZERO_TRY(device.record(queue.ended.handle(), stream));
-  const auto stop = [&] { return optim.comm->aborted() ? optim.comm->failure_status() : Status(); };
+  const auto stop = [&] { return optim.comm->check(); };
   ZERO_TRY(await(device, queue.ended.handle(), queue.timeout_ms, "the steps so far", stop));
   std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
   const auto* const rows = reinterpret_cast<const launch::Progress*>(queue.progress_read.data());

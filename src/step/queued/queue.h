@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "device/device.h"
@@ -82,6 +83,9 @@ Status prepare(Optimizer& optim, StepMemory& memory);
 Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream);
 /// Everything of the call is queued; what comes after it on `stream` sees it.
 Status end(Queue& queue, StreamHandle stream);
+
+/// Wait for what is queued on `stream`, which is `what`.
+Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what);
 
 /// True if the host's progress may be ahead of the device's: steps in flight can have been skipped.
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory);

@@ -22,7 +22,16 @@ Status step(Call& call, Optimizer& optim, const Grads& grads);
 /// Make the parameters, as they stand, the masters of this rank's share from `first_section` on,
 /// and wait for it.
 Status take_masters(Optimizer& optim, size_t first_section);
-/// Every parameter of `root` to all ranks, and wait for it.
+/// Round the parameters of this rank's share to what they share, and wait for it.
+Status round_share(Optimizer& optim);
+
+// Behind what the call's stream holds, and done when they return.
+
+/// Every parameter of `root` to all ranks.
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root);
+/// Every buffer of `root` to all ranks.
+Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root);
+/// What each rank owns of the parameters to all ranks.
+Status share_params(Call& call, Optimizer& optim);
 
 }  // namespace zero::queued

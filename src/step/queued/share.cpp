@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What travels whole from the rank that has it to all others, and is waited for.
+#include <vector>
+
+#include "step/queued/queue.h"
+#include "step/queued/step.h"
+
+namespace zero::queued {
+namespace {
+
+struct Sent {
+  std::byte* data;
+  size_t bytes;
+  int32_t root;
+};
+
+Status queue_all(Optimizer& optim, const std::vector<Sent>& all, std::string_view what) {
+  const std::shared_ptr<Device>& device = optim.comm->device();
+  const Stream travels = ZERO_TRY(make_stream(device));
+  const Event given = ZERO_TRY(make_event(device));
+  ZERO_TRY(device->record(given.handle(), step_memory(optim).stream));
+  ZERO_TRY(device->wait(travels.handle(), given.handle(), order::kShared));
+  for (const Sent& one : all) {
+    if (one.bytes == 0) continue;
+    ZERO_TRY(optim.comm->queued()->broadcast(one.data, one.bytes, one.root, travels.handle()));
+  }
+  return finish(optim, travels.handle(), what);
+}
+
+Status send(Call& call, Optimizer& optim, const std::vector<Sent>& all, std::string_view what) {
+  const Status status = queue_all(optim, all, what);
+  return status.ok() ? status : call.abort(status, "broadcast");
+}
+
+}  // namespace
+
+Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
+  std::vector<Sent> all;
+  for (const Param& param : optim.params) all.push_back({param.data, param.bytes(), root});
+  return send(call, optim, all, "the parameters of a root");
+}
+
+Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root) {
+  std::vector<Sent> all;
+  for (const Buffer& buffer : optim.buffers) all.push_back({buffer.data, buffer.bytes(), root});
+  return send(call, optim, all, "the buffers of a root");
+}
+
+Status share_params(Call& call, Optimizer& optim) {
+  const Status rounded = round_share(optim);
+  if (!rounded.ok()) return call.abort(rounded, "broadcast");
+  if (optim.world() == 1) return Status();
+  std::vector<Sent> all;
+  for (int64_t param = 0; param < optim.plan.params(); param++) {
+    const Param& of = optim.params[static_cast<size_t>(param)];
+    for (const OwnedSegment& part : optim.plan.segments_of(param)) {
+      const size_t bytes = static_cast<size_t>(part.segment.count) * size_of(of.dtype);
+      all.push_back({of.element(part.segment.first), bytes, part.owner});
+    }
+  }
+  return send(call, optim, all, "the parameters of their owners");
+}
+
+}  // namespace zero::queued

@@ -693,6 +693,19 @@ enum {
                              and add to what earlier calls with the same flags left there          */
 };
 
+/* On a device with streams the calls of the training loop (zero_reduce_grads, zero_clip_grad_norm, _value and
+ * zero_step) agree with the other ranks on the host and then only queue: gradients and parameters are
+ * libzero's until `stream` has passed the call, and what is queued there later sees the new parameters. What
+ * gradients say, whether a step is skipped or an error, its norm and the next loss scale, is decided on the
+ * device: zero_step returns ZERO_OK, and zero_step_result tells. It waits for all steps so far, at most
+ * timeout_ms, and so does every other call that reads or changes what steps leave; zero_group_set and _get do
+ * not, nor zero_clip_grad_norm without `norm`. Of zero_grad_ready, what `stream` holds by then makes the
+ * gradient. What fails on the device is the status of the next call that waits.
+ *
+ * ZERO_ERR_UNSUPPORTED there: LAMB, LARS and update rules of your own, uneven_inputs, predivide_factor,
+ * zero_step_begin, zero_clip_grad_norm_of, and norms other than those for p = 1, 2 and INFINITY. Over NCCL
+ * sums are fp32 or fp64, in NCCL's order. */
+
 /* Announce, during the backward, that this rank's gradient of a parameter is final: `grad`, or NULL for none
  * on this rank. On local comms of several ranks a thread of libzero sums it as soon as every rank has
  * announced it, into memory of its own (4 bytes for each owned element, 8 for ZERO_FLOAT64), so that

@@ -263,6 +263,8 @@ zero_status zero_create(zero_optim** out, zero_comm* comm, const zero_options* o
     auto pool = ZERO_TRY(ThreadPool::create(read.options.threads));
     auto optim =
         std::make_unique<Optimizer>(seat, read.options, std::move(read.settings), std::move(pool));
+    if (seat->device() != nullptr)
+      step_memory(*optim).queue = ZERO_TRY(queued::Queue::create(*optim));
     auto handle = std::make_shared<OptimHandle>(std::move(optim));
     if (read.options.overlap_gather && seat->direct() && seat->device() == nullptr) {
       handle->background = ZERO_TRY(Background::create());

@@ -32,31 +32,9 @@ std::vector<Optimizer> element_wise() {
 
 void expect_right(const Training& training, uint64_t seed, const std::string& what) {
   const auto world = chaos(seed);
-  const std::vector<Rank> ranks = {run_alone(training, world)};
+  const std::vector<Rank> ranks = {run_alone(training, world->make_device())};
   expect_equals_reference(training, ranks, what + ", seed " + std::to_string(seed));
   EXPECT_EQ(world->living(), 0) << what << ": memory, streams or events were not given back";
-}
-
-TEST(DeviceStep, every_rule_ends_with_the_bits_of_the_host) {
-  uint64_t seed = 1;
-  for (const Optimizer& optimizer : element_wise())
-    expect_right(with(optimizer), seed++, optimizer.name);
-}
-
-TEST(DeviceStep, every_kind_of_dtypes_ends_with_the_bits_of_the_host) {
-  uint64_t seed = 100;
-  for (const Kind& kind : kKinds) {
-    for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY}) {
-      for (const Where where : {Where::arenas, Where::foreign}) {
-        Training training = with(kOptimizers[partition == ZERO_PARTITION_EVEN ? 1 : 5]);
-        set_kind(training, kind);
-        training.partition = partition;
-        training.where = where;
-        training.padded = seed % 2 == 0;
-        expect_right(training, seed++, kind.name);
-      }
-    }
-  }
 }
 
 struct Feature {
@@ -89,16 +67,76 @@ const std::vector<Feature> kFeatures = {
      }},
 };
 
-TEST(DeviceStep, every_feature_ends_with_the_bits_of_the_host) {
-  uint64_t seed = 200;
+using Expect = std::function<void(const Training&, const std::string& what)>;
+
+void try_rules(const Expect& expect) {
+  for (const Optimizer& optimizer : element_wise()) expect(with(optimizer), optimizer.name);
+}
+
+void try_dtypes(const Expect& expect) {
+  bool padded = false;
+  for (const Kind& kind : kKinds) {
+    for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY}) {
+      for (const Where where : {Where::arenas, Where::foreign}) {
+        Training training = with(kOptimizers[partition == ZERO_PARTITION_EVEN ? 1 : 5]);
+        set_kind(training, kind);
+        training.partition = partition;
+        training.where = where;
+        training.padded = padded = !padded;
+        expect(training, kind.name);
+      }
+    }
+  }
+}
+
+void try_features(const Expect& expect) {
   for (const Feature& feature : kFeatures) {
     for (const bool asks : {true, false}) {
       Training training = with(kOptimizers[0]);
       feature.set(training);
       training.asks = asks;
-      expect_right(training, seed++, feature.name);
+      expect(training, feature.name);
     }
   }
+}
+
+Expect in_any_order(uint64_t first_seed) {
+  return [seed = first_seed](const Training& training, const std::string& what) mutable {
+    expect_right(training, seed++, what);
+  };
+}
+
+TEST(DeviceStep, every_rule_ends_with_the_bits_of_the_host) { try_rules(in_any_order(1)); }
+
+TEST(DeviceStep, every_kind_of_dtypes_ends_with_the_bits_of_the_host) {
+  try_dtypes(in_any_order(100));
+}
+
+TEST(DeviceStep, every_feature_ends_with_the_bits_of_the_host) { try_features(in_any_order(200)); }
+
+TEST(DeviceStep, a_gpu_ends_with_the_bits_of_the_host) {
+  const Result<std::shared_ptr<Device>> gpu = open_cuda(0);
+  if (!gpu.ok()) GTEST_SKIP() << gpu.failure().text();
+  const auto expect = [&](const Training& training, const std::string& what) {
+    const std::vector<Rank> ranks = {run_alone(training, *gpu)};
+    expect_equals_reference(training, ranks, what);
+  };
+  try_rules(expect);
+  try_dtypes(expect);
+  try_features(expect);
+}
+
+TEST(DeviceStep, a_gpu_alone_over_nccl_ends_with_the_bits_of_the_host) {
+  const Result<std::shared_ptr<Device>> gpu = open_cuda(0);
+  if (!gpu.ok()) GTEST_SKIP() << gpu.failure().text();
+  try_features([&](const Training& training, const std::string& what) {
+    Rank rank;
+    Result<NcclId> id = nccl_unique_id();
+    ASSERT_TRUE(id.ok()) << id.failure().text();
+    Result<std::shared_ptr<Comm>> seat = create_nccl(*gpu, *id, 0, 1, {});
+    ASSERT_TRUE(seat.ok()) << seat.failure().text();
+    expect_equals_reference(training, {run_on(training, std::move(seat).value())}, what);
+  });
 }
 
 TEST(DeviceStep, ranks_over_nccl_end_with_the_bits_of_one_process) {

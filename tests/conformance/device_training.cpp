@@ -13,13 +13,17 @@ std::shared_ptr<ChaosWorld> chaos(uint64_t seed) {
       {.seed = seed, .eager = seed % 4 == 0, .emulate = emulate, .guarded = seed % 8 == 1});
 }
 
-Rank run_alone(const Training& training, const std::shared_ptr<ChaosWorld>& world) {
-  const std::shared_ptr<Device> device = world->make_device();
-  zero_comm* const comm = api::add_handle(create_solo({}, device).value());
+Rank run_on(const Training& training, std::shared_ptr<Comm> seat) {
+  const std::shared_ptr<Device> device = seat->device();
+  zero_comm* const comm = api::add_handle(std::move(seat));
   Rank rank;
   rank.outcome = train(training, comm, &rank.error, device);
   zero_comm_free(comm);
   return rank;
+}
+
+Rank run_alone(const Training& training, const std::shared_ptr<Device>& device) {
+  return run_on(training, create_solo({}, device).value());
 }
 
 std::vector<Rank> run_together(const Training& training, const NcclRanks& ranks) {
@@ -28,9 +32,7 @@ std::vector<Rank> run_together(const Training& training, const NcclRanks& ranks)
     Rank& own = all[static_cast<size_t>(rank)];
     Result<std::shared_ptr<Comm>> seat = ranks.join(rank);
     if (!seat.ok()) return own.error = seat.failure().text();
-    zero_comm* const comm = api::add_handle(std::move(seat).value());
-    own.outcome = train(training, comm, &own.error, ranks.device(rank));
-    zero_comm_free(comm);
+    own = run_on(training, std::move(seat).value());
     return own.error;
   });
   return all;

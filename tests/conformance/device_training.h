@@ -16,8 +16,10 @@ namespace zero::test {
 /// Devices that run their work in an order drawn from `seed`.
 std::shared_ptr<ChaosWorld> chaos(uint64_t seed);
 
-/// One rank on a device of its own.
-Rank run_alone(const Training& training, const std::shared_ptr<ChaosWorld>& world);
+/// One rank on the device of its seat.
+Rank run_on(const Training& training, std::shared_ptr<Comm> seat);
+/// The only rank.
+Rank run_alone(const Training& training, const std::shared_ptr<Device>& device);
 /// Ranks that are threads, each on its device, over NCCL.
 std::vector<Rank> run_together(const Training& training, const NcclRanks& ranks);
 

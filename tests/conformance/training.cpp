@@ -348,8 +348,8 @@ zero_status announce(const Training& run, const Tensors& memory, zero_optim* opt
     if (memory.device == nullptr) return;
     const std::vector<std::byte> bytes =
         encode(dtypes_of(run, i).grad, gradient(run, i, rank, step));
-    if (!bytes.empty())
-      EXPECT_TRUE(memory.device->copy(stream, memory.grads[i], bytes.data(), bytes.size()).ok());
+    if (bytes.empty()) return;
+    EXPECT_TRUE(memory.device->copy(stream, memory.grads[i], bytes.data(), bytes.size()).ok());
   };
   Event cleared;
   if (memory.device != nullptr) {

@@ -61,7 +61,6 @@ Status Walk::publish(const Travel& travel) {
 
 Status Walk::update_and_publish(bool fused) {
   const Tables& tables = queue_.tables;
-  const std::lock_guard lock(queue_.waiting);
   if (fused) {
     launch::NormSums* const own = queue_.records_of_all() + optim_.comm->rank();
     ZERO_TRY(device_.fill(stream_, own, 0, sizeof *own));
@@ -96,7 +95,9 @@ Status Walk::finish(bool fused) {
   ZERO_TRY(advance(travels, fused));
   if (!optim_.options.overlap_gather)
     return order(travels, queue_.gathered, stream_, order::kGathered);
+  const std::lock_guard lock(queue_.waiting);
   queue_.gathering = true;
+  queue_.last_gathers = queue_.tables.last_gathers;
   return device_.record(queue_.gathered.handle(), travels);
 }
 

@@ -17,7 +17,7 @@ static_assert(sizeof(launch::NormSums) == sizeof(NormRecord));
 Status grow(Queue& queue, const std::shared_ptr<Device>& device, DeviceMemory& memory, size_t bytes,
             std::string_view what) {
   if (memory.bytes() >= bytes) return Status();
-  ZERO_TRY(await(*device, queue.ended.handle(), queue.timeout_ms, "the call before"));
+  ZERO_TRY(queue.drain());
   memory = ZERO_TRY(DeviceMemory::allocate_zeroed(device, bytes, what));
   return Status();
 }
@@ -48,11 +48,12 @@ Status make_room(Optimizer& optim, StepMemory& memory, Queue& queue) {
   for (const auto& [buffer, bytes] :
        {std::pair(&memory.send, packed), std::pair(&memory.receive, received)}) {
     if (buffer->bytes() >= bytes) continue;
-    ZERO_TRY(await(*device, queue.ended.handle(), queue.timeout_ms, "the call before"));
+    ZERO_TRY(queue.drain());
     *buffer = ZERO_TRY(Memory::allocate(device, bytes, "transfer buffers"));
   }
   while (queue.summed.size() < count) queue.summed.push_back(ZERO_TRY(make_event(device)));
   while (queue.updated.size() < count) queue.updated.push_back(ZERO_TRY(make_event(device)));
+  const std::lock_guard lock(queue.waiting);
   while (queue.arrived.size() < count) queue.arrived.push_back(ZERO_TRY(make_event(device)));
   return Status();
 }
@@ -88,10 +89,9 @@ Status send_progress(const Optimizer& optim, Queue& queue, StreamHandle stream) 
   state.good_steps = optim.loss_scale.good_steps;
   state.steps = optim.step;
   state.skipped = optim.skipped;
-  ZERO_TRY(queue.progress_upload.put(stream, queue.progress.data(), std::as_bytes(std::span(rows)),
-                                     queue.timeout_ms));
-  return queue.progress_upload.put(stream, queue.state.data(), std::as_bytes(std::span(&state, 1)),
-                                   queue.timeout_ms);
+  ZERO_TRY(
+      queue.progress_upload.put(stream, queue.progress.data(), std::as_bytes(std::span(rows))));
+  return queue.progress_upload.put(stream, queue.state.data(), std::as_bytes(std::span(&state, 1)));
 }
 
 /// Nothing of a step before travels any more.
@@ -110,9 +110,9 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
   queue->comm = optim.comm;
   queue->device = device.get();
   queue->timeout_ms = optim.comm->options().timeout_ms;
-  queue->tables_upload = ZERO_TRY(Upload::create(device));
-  queue->settings_upload = ZERO_TRY(Upload::create(device));
-  queue->progress_upload = ZERO_TRY(Upload::create(device));
+  queue->tables_upload = ZERO_TRY(Upload::create(optim.comm));
+  queue->settings_upload = ZERO_TRY(Upload::create(optim.comm));
+  queue->progress_upload = ZERO_TRY(Upload::create(optim.comm));
   if (!optim.comm->direct()) {
     queue->reduces = ZERO_TRY(make_stream(device));
     queue->gathers = ZERO_TRY(make_stream(device));
@@ -124,11 +124,16 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
 }
 
 Queue::~Queue() {
-  if (!in_flight) return;
-  const auto stop = [&] { return comm->aborted() ? comm->failure_status() : Status(); };
-  (void)await_gathers(*this, last_stream);
-  (void)device->record(ended.handle(), last_stream);
-  (void)await(*device, ended.handle(), timeout_ms, "the steps so far", stop);
+  if (in_flight) (void)drain();
+}
+
+Status Queue::await(const Event& event, std::string_view what) const {
+  return zero::await(*device, event.handle(), timeout_ms, what, [this] { return comm->check(); });
+}
+
+Status Queue::drain() const {
+  ZERO_TRY(await(ended, "the steps so far"));
+  return await(gathered, "parameters on their way");
 }
 
 Status prepare(Optimizer& optim, StepMemory& memory) {
@@ -173,14 +178,12 @@ Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream) {
   queue.in_flight = true;
   queue.last_stream = stream;
   if (!queue.tables_uploaded) {
-    ZERO_TRY(queue.tables_upload.put(stream, queue.table_memory.data(), queue.tables.bytes,
-                                     queue.timeout_ms));
+    ZERO_TRY(queue.tables_upload.put(stream, queue.table_memory.data(), queue.tables.bytes));
     queue.tables_uploaded = true;
   }
   const Blob now = settings_of_now(optim, memory, queue);
   if (!std::ranges::equal(now.bytes(), queue.settings_sent)) {
-    ZERO_TRY(
-        queue.settings_upload.put(stream, queue.settings.data(), now.bytes(), queue.timeout_ms));
+    ZERO_TRY(queue.settings_upload.put(stream, queue.settings.data(), now.bytes()));
     queue.settings_sent.assign(now.bytes().begin(), now.bytes().end());
   }
   if (!queue.host_is_newer) return Status();
@@ -229,7 +232,7 @@ Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream) {
   if (!queue.gathering) return Status();
   if (param == ZERO_ALL_PARAMS)
     return queue.device->wait(stream, queue.gathered.handle(), order::kArrived);
-  const int32_t last = queue.tables.last_gathers[static_cast<size_t>(param)];
+  const int32_t last = (*queue.last_gathers)[static_cast<size_t>(param)];
   if (last < 0) return Status();
   return queue.device->wait(stream, queue.arrived[static_cast<size_t>(last)].handle(),
                             order::kArrived);
@@ -249,8 +252,7 @@ Status settle(Optimizer& optim) {
   ZERO_TRY(device.copy(stream, queue.progress_read.data(), queue.progress.data(), bytes));
   ZERO_TRY(device.copy(stream, queue.state_read.data(), queue.state.data(), sizeof(launch::State)));
   ZERO_TRY(device.record(queue.ended.handle(), stream));
-  const auto stop = [&] { return optim.comm->check(); };
-  ZERO_TRY(await(device, queue.ended.handle(), queue.timeout_ms, "the steps so far", stop));
+  ZERO_TRY(queue.await(queue.ended, "the steps so far"));
   std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
   const auto* const rows = reinterpret_cast<const launch::Progress*>(queue.progress_read.data());
   const size_t count = std::min(optim.progress.size(), bytes / sizeof(launch::Progress));

@@ -48,8 +48,11 @@ struct Queue {
   Stream reduces, gathers;
   Event given, measured, decided, reduced, gathered, ended;
   std::vector<Event> summed, updated, arrived;  // by transfer
-  bool gathering = false;  // parameters of the step before may still travel: overlap_gather
-  std::mutex waiting;      // zero_param_wait comes from any thread
+  // With overlap_gather parameters may travel behind the step, and zero_param_wait comes from any
+  // thread.
+  std::mutex waiting;
+  bool gathering = false;
+  std::shared_ptr<const std::vector<int32_t>> last_gathers;  // of that step, as in its tables
 
   Tables tables;
   DeviceMemory table_memory;
@@ -67,6 +70,11 @@ struct Queue {
   bool in_flight = false;      // the device may be ahead of what is known
   bool records_taken = false;  // of the reduction at hand
   StreamHandle last_stream = nullptr;  // on which `ended` was recorded
+
+  /// Until `event` is done, as long as the comm is sound.
+  Status await(const Event& event, std::string_view what) const;
+  /// Nothing that is queued uses its memory any more.
+  Status drain() const;
 
   launch::State* device_state() const { return reinterpret_cast<launch::State*>(state.data()); }
   launch::NormSums* records_of_all() const {

@@ -327,7 +327,8 @@ Tables make_tables(const Optimizer& optim, const StepMemory& memory) {
     const auto segments = travel::all_segments(optim);
     tables.reductions = make_reductions(optim, memory, segments, copies);
     tables.gathers = make_gathers(optim, memory, segments, copies);
-    tables.last_gathers = find_last_gathers(optim, segments, tables.gathers);
+    tables.last_gathers = std::make_shared<const std::vector<int32_t>>(
+        find_last_gathers(optim, segments, tables.gathers));
     tables.own = take_own(optim, memory, copies);
     for (const Travel& gather : tables.gathers) {
       const Transfer& transfer = gather.transfer;

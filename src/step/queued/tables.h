@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/launches.h"
@@ -54,8 +55,9 @@ struct Tables {
   std::vector<Batch> batches;
   std::vector<Measured> measured;
   std::vector<Travel> reductions, gathers;
-  std::vector<int32_t> last_gathers;  // by parameter: what brings the last of it; -1: nothing does
-  std::vector<Measured> own;          // tiles of moves: this rank's gradients to its sums
+  /// By parameter: what brings the last of it; -1: nothing does.
+  std::shared_ptr<const std::vector<int32_t>> last_gathers;
+  std::vector<Measured> own;  // tiles of moves: this rank's gradients to its sums
 };
 
 /// How the elements of a section lie. `rounds`: its gradients are rounded on the way.

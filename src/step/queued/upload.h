@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/comm.h"
 #include "device/device.h"
 
 namespace zero::queued {
@@ -17,11 +18,11 @@ namespace zero::queued {
 /// the device has read it.
 class Upload {
  public:
-  static Result<Upload> create(const std::shared_ptr<Device>& device);
+  static Result<Upload> create(const std::shared_ptr<Comm>& comm);
 
   /// Room for blocks of so many bytes, so that put() cannot fail for lack of memory.
   Status reserve(size_t bytes);
-  Status put(StreamHandle stream, void* to, std::span<const std::byte> bytes, int64_t timeout_ms);
+  Status put(StreamHandle stream, void* to, std::span<const std::byte> bytes);
 
  private:
   struct Slot {
@@ -29,7 +30,9 @@ class Upload {
     Event read;
   };
 
-  std::shared_ptr<Device> device_;
+  Status await(const Slot& slot) const;
+
+  std::shared_ptr<Comm> comm_;
   std::array<Slot, 3> slots_;
   size_t next_ = 0;
 };

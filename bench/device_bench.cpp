@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole zero_step of one rank on a GPU, next to the rate at which the same GPU copies in the same
+// run: 20 rounds and more in turn, on random numbers.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/os.h"
+#include "device/device.h"
+#include "random_fill.h"
+#include "report.h"
+#include "workloads.h"
+#include "zero.h"
+
+namespace bench {
+namespace {
+
+using zero::Device;
+using zero::DeviceMemory;
+
+constexpr int kRounds = 25;
+constexpr double kRoundSeconds = 4e-3;  // a round has as many steps as fill this
+constexpr int64_t kPatienceMs = 60'000;
+
+template <class Value>
+Value must(zero::Result<Value> result) {
+  if (!result.ok()) {
+    std::fprintf(stderr, "%s\n", result.failure().text().c_str());
+    std::exit(1);
+  }
+  return std::move(result).value();
+}
+
+void must(zero::Status status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.text().c_str());
+  std::exit(1);
+}
+
+void must(zero_status status, const char* what) {
+  if (status >= 0) return;
+  std::fprintf(stderr, "%s: %s: %s\n", what, zero_status_name(status), zero_last_error());
+  std::exit(1);
+}
+
+struct Kind {
+  const char* name;
+  int32_t dtype;
+  int32_t master;
+  double bytes;  // that AdamW reads and writes for an element
+};
+constexpr Kind kKinds[] = {
+    {"fp32", ZERO_FLOAT32, ZERO_MASTER_FLOAT32, 28},
+    {"bf16+master", ZERO_BFLOAT16, ZERO_MASTER_FLOAT32, 28},
+    {"bf16+rem", ZERO_BFLOAT16, ZERO_MASTER_REMAINDER, 26},
+};
+
+/// Seconds of one piece of work and of the host's part in it: of several in a row.
+struct Times {
+  double device, host;
+};
+
+class Clock {
+ public:
+  explicit Clock(std::shared_ptr<Device> device)
+      : device_(std::move(device)), done_(must(make_event(device_))) {}
+
+  template <class Work>
+  Times time(int repeats, const Work& work) {
+    wait();
+    const int64_t start = zero::now_ns();
+    for (int i = 0; i < repeats; i++) work();
+    const int64_t queued = zero::now_ns();
+    wait();
+    const int64_t end = zero::now_ns();
+    return {static_cast<double>(end - start) * 1e-9 / repeats,
+            static_cast<double>(queued - start) * 1e-9 / repeats};
+  }
+  void wait() {
+    must(device_->record(done_.handle(), nullptr));
+    must(await(*device_, done_.handle(), kPatienceMs, "a round"));
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+  zero::Event done_;
+};
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+/// Random bits of a floating type with its usual exponents.
+void fill(Device& device, std::byte* to, size_t bytes, uint64_t seed) {
+  std::vector<float> values(std::min<size_t>(bytes / 4 + 1, size_t{1} << 24));
+  random_fill(values.data(), values.size(), 1.0f, seed);
+  for (size_t at = 0; at < bytes; at += values.size() * 4) {
+    const size_t part = std::min(bytes - at, values.size() * 4);
+    must(device.copy(nullptr, to + at, values.data(), part));
+  }
+}
+
+class Subject {
+ public:
+  Subject(zero_comm* comm, const std::shared_ptr<Device>& device, const std::vector<int64_t>& sizes,
+          const Kind& kind)
+      : comm_(comm) {
+    const size_t element = kind.dtype == ZERO_FLOAT32 ? 4 : 2;
+    zero_options options;
+    zero_options_init(&options, sizeof options);
+    options.master = kind.master;
+    must(zero_create(&optim_, comm, &options), "zero_create");
+    std::vector<zero_param> params(sizes.size());
+    std::vector<std::string> names(sizes.size());
+    size_t end = 0;
+    for (size_t i = 0; i < sizes.size(); i++) {
+      zero_param_init(&params[i], sizeof params[i]);
+      names[i] = "p" + std::to_string(i);
+      params[i].name = names[i].c_str();
+      params[i].shape = &sizes[i];
+      params[i].ndim = 1;
+      params[i].dtype = kind.dtype;
+      params[i].flags = ZERO_PARAM_PADDED;
+      elements_ += sizes[i];
+      end += (static_cast<size_t>(sizes[i]) + 15) / 16 * 16 * element;
+    }
+    for (void** arena : {&data_, &grads_})
+      must(zero_arena_alloc(comm, end, ZERO_MEMORY_PER_RANK, arena), "zero_arena_alloc");
+    size_t at = 0;
+    for (size_t i = 0; i < sizes.size(); i++) {
+      params[i].data = static_cast<std::byte*>(data_) + at;
+      params[i].grad = static_cast<std::byte*>(grads_) + at;
+      at += (static_cast<size_t>(sizes[i]) + 15) / 16 * 16 * element;
+    }
+    fill(*device, static_cast<std::byte*>(data_), end, 1);
+    fill(*device, static_cast<std::byte*>(grads_), end, 2);
+    must(zero_register_params(optim_, nullptr, params.data(), params.size(), nullptr), "register");
+    must(zero_broadcast_params(optim_, 0, nullptr), "zero_broadcast_params");
+  }
+  ~Subject() {
+    zero_free(optim_);
+    zero_arena_free(data_);
+    zero_arena_free(grads_);
+  }
+  Subject(const Subject&) = delete;
+  Subject& operator=(const Subject&) = delete;
+
+  void step() { must(zero_step(optim_, nullptr), "zero_step"); }
+  double elements() const { return static_cast<double>(elements_); }
+
+ private:
+  zero_comm* const comm_;
+  zero_optim* optim_ = nullptr;
+  void *data_ = nullptr, *grads_ = nullptr;
+  int64_t elements_ = 0;
+};
+
+/// `looks`: only whether there is a GPU.
+int run(bool looks) {
+  zero::Result<std::shared_ptr<Device>> opened = zero::open_cuda(0);
+  if (!opened.ok()) {
+    std::printf("skipped: %s\n", opened.failure().text().c_str());
+    return 77;
+  }
+  if (looks) return 0;
+  const std::shared_ptr<Device> device = *opened;
+  std::printf("%s\n%-10s %-12s %10s %10s %9s %9s %8s %8s\n", zero_build_info(), "elements", "case",
+              "tensors", "ms", "host us", "GB/s", "copy", "of copy");
+  zero_comm_options where;
+  zero_comm_options_init(&where, sizeof where);
+  where.device = ZERO_DEVICE_CUDA;
+  zero_comm* comm = nullptr;
+  must(zero_comm_create_solo(&comm, &where), "zero_comm_create_solo");
+  constexpr size_t kCopied = size_t{1} << 30;
+  const DeviceMemory from = must(DeviceMemory::allocate(device, kCopied, "a copy"));
+  const DeviceMemory to = must(DeviceMemory::allocate(device, kCopied, "a copy"));
+  fill(*device, from.data(), kCopied, 3);
+  Clock clock(device);
+  std::vector<std::vector<int64_t>> lists = {{1 << 20}, {1 << 24}, {1 << 26}};
+  for (const Workload& work : {flat(), small(), gpt2()}) {
+    std::vector<int64_t> sizes;
+    for (const Tensor& tensor : work.tensors) sizes.push_back(tensor.count);
+    lists.push_back(std::move(sizes));
+  }
+  for (const std::vector<int64_t>& sizes : lists) {
+    for (const Kind& kind : kKinds) {
+      Subject subject(comm, device, sizes, kind);
+      const auto step = [&] { subject.step(); };
+      const double guess = clock.time(10, step).device;
+      const int repeats = std::clamp(static_cast<int>(kRoundSeconds / guess), 1, 1000);
+      std::vector<double> steps, hosts, copies;
+      for (int round = 0; round < kRounds; round++) {
+        const Times times = clock.time(repeats, step);
+        steps.push_back(times.device);
+        hosts.push_back(times.host);
+        copies.push_back(
+            clock.time(4, [&] { must(device->copy(nullptr, to.data(), from.data(), kCopied)); })
+                .device);
+      }
+      const double copy = 2.0 * kCopied / median(copies);
+      const double rate = kind.bytes * subject.elements() / median(steps);
+      std::printf("%-10.0f %-12s %10zu %10.4f %9.1f %9.0f %8.0f %7.0f%%\n", subject.elements(),
+                  kind.name, sizes.size(), median(steps) * 1e3, median(hosts) * 1e6, rate * 1e-9,
+                  copy * 1e-9, 100 * rate / copy);
+      std::fflush(stdout);
+    }
+  }
+  zero_comm_free(comm);
+  return 0;
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int count, char** words) {
+  return bench::run(count == 2 && std::string(words[1]) == "--look");
+}

@@ -71,9 +71,10 @@ Place alone(uint64_t seed) {
   return {create_solo({}, device).value(), device};
 }
 
+/// At first what every dtype holds: values that no step changes are never rounded to it.
 double made_up(size_t tensor, size_t i, int turn) {
-  return static_cast<double>((i * 37 + tensor * 11 + static_cast<size_t>(turn) * 101) % 257) / 256 -
-         0.5;
+  const size_t number = i * 37 + tensor * 11 + static_cast<size_t>(turn) * 101;
+  return static_cast<double>(number % 257) / (turn == 0 ? 256 : 259) - 0.5;
 }
 
 /// Tensors of one place, and an optimizer of them. Calls must succeed.

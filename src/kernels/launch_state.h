@@ -97,6 +97,10 @@ ZERO_HOST_DEVICE inline void advance_state(const Advance& launch) {
   State& state = *launch.state;
   if (launch.records != nullptr) state.nonfinite = nonfinite_of(launch.records, launch.world);
   if (state.refused != 0) return;
+  state.last_norm = state.grad_norm;
+  state.last_clip_factor = state.clip_factor;
+  state.last_nonfinite = state.nonfinite;
+  state.all_nonfinite += state.nonfinite;
   (state.skip != 0 ? state.skipped : state.steps)++;
   if (launch.growth_interval == 0) return;
   follow_loss_scale(state.loss_scale, state.good_steps, state.nonfinite > 0,

@@ -87,6 +87,11 @@ struct State {
   int64_t good_steps;
   int64_t steps;
   int64_t skipped;
+  // What the last step that was made or skipped found, and how many were not finite in all of them.
+  double last_norm;
+  double last_clip_factor;
+  uint64_t last_nonfinite;
+  uint64_t all_nonfinite;
   // Of the gradients at hand.
   double factor;       // turns their sums into gradients: clipping and loss scale in it
   double raw_norm;     // of the sums, 0 if not taken

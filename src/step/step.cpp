@@ -14,6 +14,7 @@
 #include "step/gather.h"
 #include "step/progress.h"
 #include "step/publish.h"
+#include "step/queued/queue.h"
 #include "step/queued/step.h"
 #include "step/reduce.h"
 #include "step/stopwatch.h"
@@ -193,8 +194,11 @@ Result<Code> step(Call& call, Optimizer& optim, const Grads& grads) {
   bool skip = false;
   const ExceptionTold told(optim);
   if (optim.comm->device() != nullptr) {
-    ZERO_TRY(queued::step(call, optim, grads));
-    return ZERO_OK;
+    Status queued = queued::step(call, optim, grads);
+    if (queued.ok()) return ZERO_OK;
+    (void)queued::settle(optim);  // what the steps before found would be told instead
+    optim.outcome.status = queued.code();
+    return queued;
   }
   Grads taken = grads;
   Status local = take_begun_flags(optim, taken);

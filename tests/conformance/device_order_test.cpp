@@ -89,10 +89,10 @@ class Right {
 };
 
 const std::vector<const char*> kRules = {
-    queued::order::kGiven,    queued::order::kSummed,    queued::order::kMeasured,
-    queued::order::kDecided,  queued::order::kReduced,   queued::order::kUpdated,
-    queued::order::kGathered, queued::order::kArrived,   queued::order::kShared,
-    queued::order::kEnded,    queued::order::kAnnounced,
+    queued::order::kGiven,    queued::order::kSummed,  queued::order::kMeasured,
+    queued::order::kDecided,  queued::order::kReduced, queued::order::kUpdated,
+    queued::order::kGathered, queued::order::kArrived, queued::order::kShared,
+    queued::order::kEnded,    queued::order::kLooked,  queued::order::kAnnounced,
 };
 
 TEST(DeviceOrder, a_thousand_schedules_end_with_the_bits_of_one_process) {

@@ -275,5 +275,24 @@ TEST(LaunchAdvance, a_scale_that_does_not_grow_stays) {
   EXPECT_EQ(state.steps, 1);
 }
 
+TEST(LaunchAdvance, what_a_step_found_stays_when_the_next_one_is_refused) {
+  State state{};
+  state.nonfinite = 5;
+  state.skip = 1;
+  state.grad_norm = 2;
+  state.clip_factor = 0.5;
+  test::emulate(launch::Advance{.state = &state});
+  state.nonfinite = 7;
+  state.refused = 1;
+  state.grad_norm = 3;
+  state.clip_factor = 1;
+  test::emulate(launch::Advance{.state = &state});
+  EXPECT_EQ(state.last_nonfinite, 5u);
+  EXPECT_EQ(state.all_nonfinite, 5u);
+  EXPECT_EQ(state.last_norm, 2);
+  EXPECT_EQ(state.last_clip_factor, 0.5);
+  EXPECT_EQ(state.skipped, 1);
+}
+
 }  // namespace
 }  // namespace zero

@@ -113,12 +113,15 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
   queue->tables_upload = ZERO_TRY(Upload::create(optim.comm));
   queue->settings_upload = ZERO_TRY(Upload::create(optim.comm));
   queue->progress_upload = ZERO_TRY(Upload::create(optim.comm));
+  queue->known.last_norm = -1;
+  queue->known.last_clip_factor = 1;
+  queue->looks = ZERO_TRY(make_stream(device));
   if (!optim.comm->direct()) {
     queue->reduces = ZERO_TRY(make_stream(device));
     queue->gathers = ZERO_TRY(make_stream(device));
   }
   for (Event* event : {&queue->given, &queue->measured, &queue->decided, &queue->reduced,
-                       &queue->gathered, &queue->ended})
+                       &queue->gathered, &queue->ended, &queue->looked})
     *event = ZERO_TRY(make_event(device));
   return queue;
 }
@@ -246,13 +249,14 @@ Status settle(Optimizer& optim) {
   }
   Queue& queue = *memory.queue;
   Device& device = *queue.device;
-  const StreamHandle stream = queue.last_stream;
-  ZERO_TRY(await_gathers(queue, stream));
+  const StreamHandle stream = queue.looks.handle();
+  ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kLooked));
+  ZERO_TRY(device.wait(stream, queue.gathered.handle(), order::kLooked));
   const size_t bytes = std::min(queue.progress.bytes(), queue.progress_read.bytes());
   ZERO_TRY(device.copy(stream, queue.progress_read.data(), queue.progress.data(), bytes));
   ZERO_TRY(device.copy(stream, queue.state_read.data(), queue.state.data(), sizeof(launch::State)));
-  ZERO_TRY(device.record(queue.ended.handle(), stream));
-  ZERO_TRY(queue.await(queue.ended, "the steps so far"));
+  ZERO_TRY(device.record(queue.looked.handle(), stream));
+  ZERO_TRY(queue.await(queue.looked, "the steps so far"));
   std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
   const auto* const rows = reinterpret_cast<const launch::Progress*>(queue.progress_read.data());
   const size_t count = std::min(optim.progress.size(), bytes / sizeof(launch::Progress));
@@ -263,12 +267,15 @@ Status settle(Optimizer& optim) {
   optim.skipped = known.skipped;
   optim.loss_scale.scale = known.loss_scale;
   optim.loss_scale.good_steps = known.good_steps;
-  optim.outcome = {.nonfinite = static_cast<int64_t>(known.nonfinite),
-                   .grad_norm = known.grad_norm,
-                   .clip_factor = known.clip_factor,
+  optim.counters.nonfinite_elements = static_cast<int64_t>(known.all_nonfinite);
+  optim.outcome = {.nonfinite = static_cast<int64_t>(known.last_nonfinite),
+                   .grad_norm = known.last_norm,
+                   .clip_factor = known.last_clip_factor,
                    .status = known.refused != 0 ? ZERO_ERR_NONFINITE
                              : known.skip != 0  ? ZERO_SKIPPED
                                                 : ZERO_OK};
+  const std::lock_guard lock(queue.waiting);
+  queue.gathering = false;
   queue.in_flight = false;
   queue.host_is_newer = true;
   return Status();

@@ -28,6 +28,7 @@ inline constexpr const char* kUpdated = "parameters are updated before they trav
 inline constexpr const char* kGathered = "parameters have arrived before they are read";
 inline constexpr const char* kArrived = "a parameter that is waited for has arrived";
 inline constexpr const char* kEnded = "a call has ended before the next one on another stream";
+inline constexpr const char* kLooked = "steps are made before the host looks";
 inline constexpr const char* kShared = "what a root sends is written before it travels";
 }  // namespace order
 
@@ -44,9 +45,10 @@ struct Queue {
   int64_t timeout_ms;
   Upload tables_upload, settings_upload, progress_upload;
 
+  Stream looks;  // by which the host reads: the caller's may be gone by then
   // Of comms whose data travels through collectives: one stream for each direction.
   Stream reduces, gathers;
-  Event given, measured, decided, reduced, gathered, ended;
+  Event given, measured, decided, reduced, gathered, ended, looked;
   std::vector<Event> summed, updated, arrived;  // by transfer
   // With overlap_gather parameters may travel behind the step, and zero_param_wait comes from any
   // thread.

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the calls of the training loop answer where tensors are on a device.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "api/handles.h"
+#include "device_training.h"
+
+namespace zero::test {
+namespace {
+
+/// One parameter of one rank, on a device or the host.
+class One {
+ public:
+  static constexpr int64_t kCount = 1500;
+
+  One(const zero_options& options, std::shared_ptr<Device> device) : device_(std::move(device)) {
+    comm_ = api::add_handle(create_solo({}, device_).value());
+    if (device_ != nullptr) stream_ = make_stream(device_).value();
+    for (float** memory : {&data_, &grad_}) {
+      host_.emplace_back(kCount);
+      *memory = host_.back().data();
+      if (device_ == nullptr) continue;
+      blocks_.push_back(
+          DeviceMemory::allocate(device_, kCount * sizeof(float), "a tensor").value());
+      *memory = reinterpret_cast<float*>(blocks_.back().data());
+    }
+    std::vector<float> values(kCount);
+    for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(i % 7) - 3;
+    put(data_, values);
+    EXPECT_EQ(zero_create(&optim_, comm_, &options), ZERO_OK) << zero_last_error();
+    zero_param param;
+    zero_param_init(&param, sizeof param);
+    param.name = "w";
+    param.shape = &kCount;
+    param.ndim = 1;
+    param.data = data_;
+    param.grad = grad_;
+    EXPECT_EQ(zero_register_params(optim_, nullptr, &param, 1, nullptr), ZERO_OK)
+        << zero_last_error();
+  }
+  ~One() {
+    zero_free(optim_);
+    zero_comm_free(comm_);
+  }
+  One(const One&) = delete;
+  One& operator=(const One&) = delete;
+
+  zero_status step(float gradient, float last) {
+    std::vector<float> values(kCount, gradient);
+    values.back() = last;
+    put(grad_, values);
+    zero_step_options options;
+    zero_step_options_init(&options, sizeof options);
+    options.stream = stream();
+    return zero_step(optim_, &options);
+  }
+  zero_result result() {
+    zero_result out;
+    zero_result_init(&out, sizeof out);
+    zero_step_result(optim_, &out);
+    return out;
+  }
+  std::vector<float> params() const {
+    std::vector<float> out(kCount);
+    if (device_ == nullptr) {
+      std::memcpy(out.data(), data_, kCount * sizeof(float));
+    } else {
+      EXPECT_TRUE(device_->copy(stream(), out.data(), data_, kCount * sizeof(float)).ok());
+    }
+    return out;
+  }
+  zero_optim* optim() const { return optim_; }
+  void* stream() const { return stream_.handle(); }
+
+ private:
+  void put(float* to, const std::vector<float>& values) const {
+    if (device_ == nullptr) {
+      std::memcpy(to, values.data(), kCount * sizeof(float));
+    } else {
+      EXPECT_TRUE(device_->copy(stream(), to, values.data(), kCount * sizeof(float)).ok());
+    }
+  }
+
+  std::shared_ptr<Device> device_;
+  Stream stream_;
+  zero_comm* comm_ = nullptr;
+  zero_optim* optim_ = nullptr;
+  std::vector<std::vector<float>> host_;
+  std::vector<DeviceMemory> blocks_;
+  float *data_ = nullptr, *grad_ = nullptr;
+};
+
+zero_options defaults() {
+  zero_options options;
+  zero_options_init(&options, sizeof options);
+  return options;
+}
+
+constexpr float kLast[] = {1, 2, INFINITY, 1, NAN, INFINITY, 3, 1, 1, -INFINITY, 2, 1};
+
+void expect_same_end(One& device, One& host) {
+  const zero_result a = device.result(), b = host.result();
+  EXPECT_EQ(a.step, b.step);
+  EXPECT_EQ(a.skipped, b.skipped);
+  EXPECT_EQ(a.nonfinite, b.nonfinite);
+  EXPECT_EQ(a.status, b.status);
+  EXPECT_EQ(a.loss_scale, b.loss_scale);
+  EXPECT_EQ(a.clip_factor, b.clip_factor);
+  const bool none = std::isnan(a.grad_norm) && std::isnan(b.grad_norm);
+  EXPECT_TRUE(none || a.grad_norm == b.grad_norm) << a.grad_norm << " and " << b.grad_norm;
+  EXPECT_EQ(device.params(), host.params());
+}
+
+/// The same steps on a device and on the host, asked for after each step or in the end only.
+void compare(const zero_options& options, bool asks, uint64_t seed) {
+  const auto world = chaos(seed);
+  One device(options, world->make_device()), host(options, nullptr);
+  for (size_t s = 0; s < std::size(kLast); s++) {
+    const float gradient = 0.01f * static_cast<float>(s + 1);
+    EXPECT_EQ(device.step(gradient, kLast[s]), ZERO_OK) << zero_last_error();
+    (void)host.step(gradient, kLast[s]);
+    if (asks) expect_same_end(device, host);
+  }
+  expect_same_end(device, host);
+}
+
+TEST(DeviceCalls, steps_are_skipped_and_the_scale_follows_as_on_the_host) {
+  uint64_t seed = 1;
+  for (const bool asks : {true, false}) {
+    zero_options options = defaults();
+    options.loss_scale = 8;
+    options.growth_interval = 2;
+    options.growth_factor = 3;
+    compare(options, asks, seed++);
+    options.max_grad_norm = 0.5;
+    compare(options, asks, seed++);
+    options = defaults();
+    options.nonfinite = ZERO_NONFINITE_SKIP;
+    compare(options, asks, seed++);
+    options.nonfinite = ZERO_NONFINITE_ERROR;
+    compare(options, asks, seed++);
+    options.optimizer = ZERO_OPTIMIZER_NADAM;
+    compare(options, asks, seed++);
+  }
+}
+
+TEST(DeviceCalls, a_learning_rate_set_between_steps_is_that_of_the_next_one) {
+  One device(defaults(), chaos(3)->make_device()), host(defaults(), nullptr);
+  for (int s = 0; s < 9; s++) {
+    for (One* const one : {&device, &host}) {
+      EXPECT_EQ(zero_group_set(one->optim(), ZERO_ALL_GROUPS, "lr", 0.01 / (1 + s)), ZERO_OK);
+      EXPECT_EQ(one->step(0.1f, 1), ZERO_OK);
+    }
+  }
+  expect_same_end(device, host);
+}
+
+TEST(DeviceCalls, what_a_device_cannot_do_is_refused_when_it_is_asked_for) {
+  const std::shared_ptr<Device> device = chaos(1)->make_device();
+  zero_comm* const comm = api::add_handle(create_solo({}, device).value());
+  const auto refused = [&](const zero_options& options, const char* word) {
+    zero_optim* optim = nullptr;
+    EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_ERR_UNSUPPORTED) << word;
+    EXPECT_TRUE(says(word));
+    EXPECT_TRUE(says("chaos device"));
+  };
+  zero_options options = defaults();
+  options.optimizer = ZERO_OPTIMIZER_LAMB;
+  refused(options, "lamb");
+  options.optimizer = ZERO_OPTIMIZER_LARS;
+  refused(options, "lars");
+  options = defaults();
+  options.uneven_inputs = ZERO_UNEVEN_WORLD;
+  refused(options, "uneven_inputs");
+  options = defaults();
+  options.wire_dtype = ZERO_FLOAT16;
+  options.predivide_factor = 4;
+  refused(options, "predivide_factor");
+  zero_comm_free(comm);
+
+  One one(defaults(), device);
+  EXPECT_EQ(zero_step_begin(one.optim(), nullptr), ZERO_ERR_UNSUPPORTED);
+  EXPECT_TRUE(says("zero_step_begin"));
+  const int64_t param = 0;
+  EXPECT_EQ(zero_clip_grad_norm_of(one.optim(), &param, 1, 1.0, 2.0, nullptr, nullptr),
+            ZERO_ERR_UNSUPPORTED);
+  EXPECT_EQ(zero_clip_grad_norm(one.optim(), 1.0, 3.0, nullptr, nullptr), ZERO_ERR_UNSUPPORTED);
+  EXPECT_TRUE(says("norm_type is 3"));
+  EXPECT_EQ(one.step(0.1f, 1), ZERO_OK) << zero_last_error();
+}
+
+TEST(DeviceCalls, memory_and_streams_of_elsewhere_are_refused_by_name) {
+  const std::shared_ptr<Device> device = chaos(1)->make_device();
+  One one(defaults(), device);
+  std::vector<float> on_host(One::kCount);
+  void* const grads[] = {on_host.data()};
+  zero_step_options options;
+  zero_step_options_init(&options, sizeof options);
+  options.grads = grads;
+  options.grad_count = 1;
+  options.stream = one.stream();
+  EXPECT_EQ(zero_step(one.optim(), &options), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(says("the gradient of parameter 'w'"));
+  EXPECT_EQ(one.result().status, ZERO_ERR_ARGUMENT);
+  EXPECT_EQ(zero_bind_params(one.optim(), grads, nullptr, 1), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(says("parameter 'w'"));
+  int no_stream = 0;
+  options.grads = nullptr;
+  options.grad_count = 0;
+  options.stream = &no_stream;
+  EXPECT_EQ(zero_step(one.optim(), &options), ZERO_ERR_ARGUMENT) << zero_last_error();
+  EXPECT_EQ(one.step(0.1f, 1), ZERO_OK) << zero_last_error();
+  EXPECT_EQ(one.result().status, ZERO_OK);
+  EXPECT_EQ(one.result().step, 1);
+}
+
+}  // namespace
+}  // namespace zero::test

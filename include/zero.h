@@ -839,8 +839,8 @@ ZERO_API zero_status zero_step_result(const zero_optim *optim, zero_result *resu
  *
  * What fails meanwhile breaks the comm, and is the status of this call, of zero_step_result and of the next
  * collective call. It ends as a step does: by the comm's deadlines, or at once after a death or an abort.
- * ZERO_OK at once where nothing is under way. ZERO_ERR_ARGUMENT: no such parameter. Local; from any thread,
- * several at once. */
+ * ZERO_OK at once where nothing is under way. ZERO_ERR_ARGUMENT: no such parameter. On a device it is `stream`
+ * that waits, and this call only queues that. Local; from any thread, several at once. */
 ZERO_API zero_status zero_param_wait(zero_optim *optim, int64_t param, void *stream);
 
 /* Forget what is reduced and go back to where gradients can be reduced. Writes no gradient. Local; but

@@ -143,7 +143,18 @@ int64_t share_at(const Runs& runs, int64_t element) {
   return runs.runs[r].share + element;
 }
 
-/// What updating an element from so many bytes of gradients reads and writes.
+/// What the walk read and wrote.
+void count_updated(Optimizer& optim, const Runs& runs, bool fused) {
+  for (const Run& run : runs.runs) {
+    const Section& section = optim.plan.section(run.section);
+    const size_t gradient = size_of(fused ? section.grad_dtype : section.sum());
+    optim.counters.moved_bytes +=
+        run.count * bytes_updated(optim, section, runs.source_width * gradient);
+  }
+}
+
+}  // namespace
+
 int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gradients) {
   const bool steps = writes_directions(optim);
   const bool keeps = optim.master_of(section) == Master::full;  // then the parameter is not read
@@ -156,18 +167,6 @@ int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gra
   }
   return static_cast<int64_t>(bytes);
 }
-
-/// What the walk read and wrote.
-void count_updated(Optimizer& optim, const Runs& runs, bool fused) {
-  for (const Run& run : runs.runs) {
-    const Section& section = optim.plan.section(run.section);
-    const size_t gradient = size_of(fused ? section.grad_dtype : section.sum());
-    optim.counters.moved_bytes +=
-        run.count * bytes_updated(optim, section, runs.source_width * gradient);
-  }
-}
-
-}  // namespace
 
 Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor,
                               bool fused) {

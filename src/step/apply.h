@@ -18,6 +18,9 @@ namespace zero {
 Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor,
                               bool fused);
 
+/// What updating an element from so many bytes of gradients reads and writes.
+int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gradients);
+
 /// Round this rank's owned parameters where they travel in fewer bits than they have.
 void round_share(Optimizer& optim);
 

@@ -65,6 +65,12 @@ class One {
     zero_step_result(optim_, &out);
     return out;
   }
+  int64_t moved() const {
+    zero_statistics out;
+    zero_statistics_init(&out, sizeof out);
+    EXPECT_EQ(zero_stats(optim_, &out), ZERO_OK) << zero_last_error();
+    return out.moved_bytes;
+  }
   std::vector<float> params() const {
     std::vector<float> out(kCount);
     if (device_ == nullptr) {
@@ -158,6 +164,7 @@ TEST(DeviceCalls, a_learning_rate_set_between_steps_is_that_of_the_next_one) {
     }
   }
   expect_same_end(device, host);
+  EXPECT_EQ(device.moved(), host.moved());
 }
 
 TEST(DeviceCalls, what_a_device_cannot_do_is_refused_when_it_is_asked_for) {

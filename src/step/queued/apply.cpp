@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Updates of what this rank owns, each part published as soon as it is there.
+#include "step/apply.h"
+
 #include "step/queued/walk.h"
 #include "step/travel.h"
 
@@ -23,10 +25,14 @@ Status Walk::update(const Batch& batch, bool fused) {
   if (batch.tiles.count == 0) return Status();
   const Tables& tables = queue_.tables;
   const bool from_gradients = fused && plane_ == nullptr;
+  const Section& of = section(batch.section);
+  const size_t gradients =
+      from_gradients ? tables.source_width * size_of(of.grad_dtype) : size_of(of.sum());
+  optim_.counters.moved_bytes += batch.elements * bytes_updated(optim_, of, gradients);
   return launch(
       stream_,
       launch::Update{
-          .format = format_of(optim_, section(batch.section), from_gradients && !memory_.none),
+          .format = format_of(optim_, of, from_gradients && !memory_.none),
           .optimizer = optim_.options.optimizer,
           .reduced = !from_gradients,
           .width = from_gradients ? tables.source_width : 1,
@@ -47,6 +53,7 @@ Status Walk::publish(const Travel& travel) {
   const StreamHandle stream = queue_.gathers.handle();
   const DType shared = optim_.shared(of);
   const size_t bytes = static_cast<size_t>(transfer.chunk) * size_of(shared);
+  count_moved(transfer, shared);
   if (travel.in_place) {
     std::byte* const all = memory_.data_base + of.data_at(transfer.layout);
     return plane_->all_gather(all + static_cast<size_t>(optim_.comm->rank()) * bytes, all, bytes,

@@ -43,6 +43,12 @@ Status Walk::move(StreamHandle stream, DType from, DType to, const Rounding& rou
                               .unless_skipped = unless_skipped});
 }
 
+/// What a transfer reads and writes at the least: this rank's buffer once out and once in.
+void Walk::count_moved(const Transfer& transfer, DType dtype) {
+  optim_.counters.moved_bytes +=
+      2 * static_cast<int64_t>(travel::bytes_of(optim_, transfer.chunk, dtype));
+}
+
 Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
   const Transfer& transfer = travel.transfer;
   const Section& of = section(transfer.section);
@@ -57,6 +63,7 @@ Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
     ZERO_TRY(move(stream, of.grad_dtype, wire, optim_.rounding_of(of), travel.pack));
     optim_.counters.copied_bytes += static_cast<int64_t>(bytes);
   }
+  count_moved(transfer, wire);
   return plane_->reduce_scatter(wire, send, sums + of.sum_at(transfer.share),
                                 static_cast<size_t>(transfer.chunk), stream);
 }
@@ -108,6 +115,9 @@ Status Walk::measure(double p, bool first) {
                                    .sums = table<launch::Sums>(tables.sums),
                                    .sources = table<const std::byte*>(sources),
                                    .record = own}));
+    const size_t made = of.sum() == format.grad && !makes ? 0 : size_of(of.sum());
+    const size_t read = size_of(format.grad) * (makes ? tables.source_width : 1);
+    optim_.counters.moved_bytes += one.elements * static_cast<int64_t>(read + made);
   }
   queue_.records_taken = true;
   memory_.norm_type = p;

@@ -47,8 +47,12 @@ class Updates {
       if (segment.section != section || memory_.views[v].cls < 0 || from >= to) continue;
       add(v, from - segment.share, to - from, first_run);
     }
-    for (size_t r = first_run; r < runs.size(); r++) add_tiles(tiles, r, runs[r].count);
-    return {section, range_from(first_tile, tiles.size())};
+    int64_t elements = 0;
+    for (size_t r = first_run; r < runs.size(); r++) {
+      add_tiles(tiles, r, runs[r].count);
+      elements += runs[r].count;
+    }
+    return {section, range_from(first_tile, tiles.size()), elements};
   }
 
   std::vector<launch::Run> runs;
@@ -128,7 +132,7 @@ struct Reductions {
       if (view.cls < 0) continue;
       if (view.segment.section != section) {
         section = view.segment.section;
-        measured.push_back({section, range_from(pieces.size(), pieces.size())});
+        measured.push_back({section, range_from(pieces.size(), pieces.size()), 0});
       }
       const auto number = static_cast<uint32_t>(sums.size());
       sums.push_back({view.reduced, number, 0});
@@ -141,6 +145,7 @@ struct Reductions {
       for_each_piece(optim.plan, view.segment, [&](int64_t first, int64_t count) {
         pieces.push_back({number, static_cast<uint32_t>(count), first});
       });
+      measured.back().elements += view.segment.count;
       measured.back().range.count =
           static_cast<uint32_t>(pieces.size()) - measured.back().range.first;
     }
@@ -276,7 +281,7 @@ std::vector<Measured> take_own(const Optimizer& optim, const StepMemory& memory,
     if (!all.empty() && all.back().section == segment.section) {
       all.back().range.count += range.count;
     } else {
-      all.push_back({segment.section, range});
+      all.push_back({segment.section, range, 0});
     }
   }
   return all;

@@ -22,12 +22,14 @@ struct Range {
 struct Batch {
   int32_t section = 0;
   Range tiles;
+  int64_t elements = 0;
 };
 
 /// The pieces of a section, or the tiles of its moves.
 struct Measured {
   int32_t section = 0;
   Range range;
+  int64_t elements = 0;
 };
 
 /// One transfer, and what is copied for it: into the buffer that is sent, out of what is received.

@@ -51,6 +51,7 @@ class Walk {
   }
   Status move(StreamHandle stream, DType from, DType to, const Rounding& rounding, Range tiles,
               const launch::State* unless_skipped = nullptr);
+  void count_moved(const Transfer& transfer, DType dtype);
   Status send_gradients(const Travel& travel, std::byte* sums);
   Status share_records();
   Status prepare_scalars();

@@ -706,8 +706,8 @@ enum {
  * gradient. What fails on the device is the status of the next call that waits.
  *
  * ZERO_ERR_UNSUPPORTED there: LAMB, LARS and update rules of your own, uneven_inputs, predivide_factor,
- * zero_step_begin, zero_clip_grad_norm_of, and norms other than those for p = 1, 2 and INFINITY. Over NCCL
- * sums are fp32 or fp64, in NCCL's order. */
+ * zero_step_begin, zero_clip_grad_norm_of, norms other than those for p = 1, 2 and INFINITY, and a stream that is
+ * being captured. Over NCCL sums are fp32 or fp64, in NCCL's order. */
 
 /* Announce, during the backward, that this rank's gradient of a parameter is final: `grad`, or NULL for none
  * on this rank. On local comms of several ranks a thread of libzero sums it as soon as every rank has

@@ -137,9 +137,14 @@ zero_status on_all(zero_optim* optim, Operation operation, const Arguments& argu
 /// A stream of the optimizer's device; NULL on the host.
 inline Status check_stream(const Optimizer& optim, void* stream) {
   Device* const device = optim.comm->device().get();
-  if (device != nullptr) return device->check_stream(stream);
-  if (stream == nullptr) return Status();
-  return Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host");
+  if (device == nullptr) {
+    if (stream == nullptr) return Status();
+    return Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host");
+  }
+  ZERO_TRY(device->check_stream(stream));
+  if (!ZERO_TRY(device->capturing(stream))) return Status();
+  return Status(ZERO_ERR_UNSUPPORTED,
+                "the stream is being captured: calls of libzero cannot be part of a graph");
 }
 
 }  // namespace zero::api

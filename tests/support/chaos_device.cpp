@@ -127,7 +127,7 @@ Status ChaosDevice::check_stream(StreamHandle stream) {
 Result<bool> ChaosDevice::capturing(StreamHandle stream) {
   const std::lock_guard lock(world_->mutex_);
   ZERO_TRY(queue_of(stream));
-  return false;
+  return captures_.load();
 }
 
 Result<void*> ChaosDevice::add(size_t bytes, int32_t ordinal, std::string_view what) {

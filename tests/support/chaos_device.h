@@ -3,6 +3,7 @@
 // seed: an event that is missing becomes a wrong result. Nothing runs until somebody asks.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -117,6 +118,8 @@ class ChaosDevice final : public Device {
   ChaosWorld& world() const { return *world_; }
   /// From now on every call fails so, as on a device that has met an error.
   void fail(Status failure);
+  /// From now on every stream says that it is captured, or none does.
+  void pretend_capture(bool captures) { captures_ = captures; }
 
   const char* kind() const override { return "chaos"; }
   int32_t ordinal() const override { return ordinal_; }
@@ -160,6 +163,7 @@ class ChaosDevice final : public Device {
   std::map<void*, std::shared_ptr<ChaosWorld::Queue>> streams_;
   std::map<void*, std::unique_ptr<EventState>> events_;
   Status failure_;
+  std::atomic<bool> captures_{false};
 };
 
 }  // namespace zero::test

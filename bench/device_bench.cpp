@@ -107,8 +107,7 @@ void fill(Device& device, std::byte* to, size_t bytes, uint64_t seed) {
 class Subject {
  public:
   Subject(zero_comm* comm, const std::shared_ptr<Device>& device, const std::vector<int64_t>& sizes,
-          const Kind& kind)
-      : comm_(comm) {
+          const Kind& kind) {
     const size_t element = kind.dtype == ZERO_FLOAT32 ? 4 : 2;
     zero_options options;
     zero_options_init(&options, sizeof options);
@@ -153,7 +152,6 @@ class Subject {
   double elements() const { return static_cast<double>(elements_); }
 
  private:
-  zero_comm* const comm_;
   zero_optim* optim_ = nullptr;
   void *data_ = nullptr, *grads_ = nullptr;
   int64_t elements_ = 0;

@@ -37,11 +37,11 @@
  *  8. No call waits without a deadline (zero_comm_options), except inside your own functions. On
  *     the host a call is done on return (zero_step unless overlap_gather is set), and `stream` must
  *     be NULL. On a device with streams, what a call does to parameters and gradients is queued on
- *     `stream` (a cudaStream_t of the comm's device; NULL is the default stream), behind what is
- *     queued there already, and ZERO_OK says only that. Calls without `stream` that read or write
- *     tensors, and zero_rebalance, zero_share_params and zero_broadcast_*, are done on return; what you
- *     queued on those tensors has ended before a call without `stream`. The thread's current device
- *     stays what it is.
+ *     `stream` (a cudaStream_t of the comm's device, not cudaStreamPerThread; NULL is the default
+ *     stream), behind what is queued there already, and ZERO_OK says only that. Calls without
+ *     `stream` that read or write tensors, and zero_rebalance, zero_share_params and
+ *     zero_broadcast_*, are done on return; what you queued on those tensors has ended before a call
+ *     without `stream`. The thread's current device stays what it is.
  *  9. A rank is a handle, not a process: threads may be ranks. After a fork every call in the
  *     child returns ZERO_ERR_FORKED while the parent held handles; fork and exec is safe.
  * 10. Inside a collective call the rank that is at fault gets its own code and all others get

@@ -93,6 +93,10 @@ class QueuedPlane {
   /// Every rank's `bytes` into `recv`, in rank order; `send` may be this rank's part of it.
   virtual Status all_gather(const void* send, void* recv, size_t bytes, void* stream) = 0;
   virtual Status broadcast(void* data, size_t bytes, int32_t root, void* stream) = 0;
+
+  /// The last reductions and the last gathers queued by any optimizer of the comm. The two never
+  /// run at once: each may wait for room on the device that the other holds.
+  Event reduced, gathered;
 };
 
 class Call;

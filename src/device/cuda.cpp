@@ -111,7 +111,11 @@ Status CudaDevice::check(const void* data, size_t bytes, std::string_view what) 
   return check_cuda_pointer(context_, data, bytes, what);
 }
 
-Status CudaDevice::check_stream([[maybe_unused]] StreamHandle stream) {
+Status CudaDevice::check_stream(StreamHandle stream) {
+  if (stream_of(stream) == cudaStreamPerThread) {
+    return {ZERO_ERR_ARGUMENT,
+            "cudaStreamPerThread is another stream on each thread: give a stream of your own"};
+  }
 #if CUDART_VERSION >= 12080
   int owner = ordinal();
   ZERO_TRY(here("looking at a stream", [&] {

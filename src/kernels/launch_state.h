@@ -38,22 +38,17 @@ ZERO_ELEMENT uint64_t nonfinite_of(const NormSums* records, uint32_t world) {
 /// One thread.
 ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
   State& state = *launch.state;
-  const bool measures = launch.records != nullptr && launch.norm != Norm::none;
   if (!launch.again) {
-    state.factor = launch.unscales ? launch.factor / state.loss_scale : launch.factor;
+    state.factor = launch.factor / state.loss_scale;
     state.clip_factor = 1;
     state.raw_norm = 0;
     state.grad_norm = -1;
-    state.nonfinite = 0;
+    state.nonfinite = launch.records != nullptr ? nonfinite_of(launch.records, launch.world) : 0;
   }
-  state.skip = 0;
-  state.refused = 0;
-  if (launch.records != nullptr) {
-    state.nonfinite = nonfinite_of(launch.records, launch.world);
-    state.refused = launch.refuses && state.nonfinite > 0;
-    state.skip = !state.refused && launch.skips && state.nonfinite > 0;
-  }
-  if (!measures || state.refused) return;
+  if (launch.gradients) state.factor = 1;
+  state.refused = launch.refuses && state.nonfinite > 0;
+  state.skip = !state.refused && launch.skips && state.nonfinite > 0;
+  if (launch.records == nullptr || launch.norm == Norm::none || state.refused) return;
   state.raw_norm = norm_of_records(launch.records, launch.world, launch.norm);
   state.grad_norm = state.raw_norm * state.factor;
   if (state.skip || launch.max_grad_norm == 0) return;
@@ -96,6 +91,9 @@ ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param
 ZERO_HOST_DEVICE inline void advance_state(const Advance& launch) {
   State& state = *launch.state;
   if (launch.records != nullptr) state.nonfinite = nonfinite_of(launch.records, launch.world);
+  state.last_ending = state.refused != 0 ? Ending::refused
+                      : state.skip != 0  ? Ending::skipped
+                                         : Ending::made;
   if (state.refused != 0) return;
   state.last_norm = state.grad_norm;
   state.last_clip_factor = state.clip_factor;

@@ -80,6 +80,9 @@ struct Progress {
   double product;
 };
 
+/// How a step ended.
+enum class Ending : int32_t { made, skipped, refused };
+
 /// What a step knows and decides, one for each optimizer and rank, the same on every rank.
 struct State {
   // Kept from step to step.
@@ -92,6 +95,8 @@ struct State {
   double last_clip_factor;
   uint64_t last_nonfinite;
   uint64_t all_nonfinite;
+  Ending last_ending;  // of the last step, refused ones too
+  int32_t unused;
   // Of the gradients at hand.
   double factor;       // turns their sums into gradients: clipping and loss scale in it
   double raw_norm;     // of the sums, 0 if not taken
@@ -125,10 +130,10 @@ struct Decide {
   const NormSums* records = nullptr;  // one a rank; null: none were taken, nothing is skipped
   Norm norm = Norm::none;
   double factor = 1;                    // 1/contributors, or 1
-  bool unscales = true;                 // the loss scale divides it
   double max_grad_norm = 0;             // 0: no clipping
   bool skips = false, refuses = false;  // where gradients are not finite
-  bool again = false;  // State::factor and ::clip_factor go on from decisions on the same sums
+  bool again = false;  // on sums that were decided on: factor, clipping and counts go on from there
+  bool gradients = false;  // with `again`: the sums are gradients by now, and their factor is 1
   State* state = nullptr;
 };
 
@@ -194,8 +199,7 @@ struct Moves {
   const State* unless_skipped = nullptr;  // not null: nothing moves if State::skip or ::refused
 };
 
-/// sums = min(max(sum * State::factor, -limit), limit). What follows is a Decide with factor 1 that
-/// neither unscales nor goes on.
+/// sums = min(max(sum * State::factor, -limit), limit). What follows is a Decide that is told so.
 struct Clamp {
   DType sum = DType::f32;
   double limit = 0;

@@ -64,13 +64,19 @@ Status reduce_unless_done(Call& call, Optimizer& optim, const Grads& grads, doub
 
 }  // namespace
 
-Status clip(Call& call, Optimizer& optim, double max_norm, double p) {
+Status take_norm(Call& call, Optimizer& optim, double p) {
   StepMemory& memory = step_memory(optim);
   if (memory.norm_type != p) {
     memory.raw_norm = ZERO_TRY(total_norm(call, "norm", p, norm_of_share(optim, memory, p)));
     memory.norm_type = p;
   }
   memory.grad_norm = memory.raw_norm * memory.factor;
+  return Status();
+}
+
+Status clip(Call& call, Optimizer& optim, double max_norm, double p) {
+  StepMemory& memory = step_memory(optim);
+  ZERO_TRY(take_norm(call, optim, p));
   const double factor = clip_factor(max_norm, memory.grad_norm).value_or(1);
   memory.factor *= factor;
   memory.clip_factor *= factor;

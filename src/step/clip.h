@@ -7,6 +7,8 @@
 
 namespace zero {
 
+/// The norm for this p of reduced gradients, unless it is known.
+Status take_norm(Call& call, Optimizer& optim, double p);
 /// Take the norm of what is reduced unless it is known, and fold the clip factor in.
 Status clip(Call& call, Optimizer& optim, double max_norm, double p);
 

@@ -119,9 +119,8 @@ Status decide(Call& call, Optimizer& optim, bool* skip) {
   const bool skips = options.nonfinite == ZERO_NONFINITE_SKIP || options.loss_scale.dynamic();
   *skip = skips && memory.nonfinite > 0;
   if (options.max_grad_norm == 0) return Status();
-  if (!*skip) return clip(call, optim, options.max_grad_norm, options.grad_norm_type);
-  memory.grad_norm = memory.raw_norm * memory.factor;
-  return Status();
+  if (*skip) return take_norm(call, optim, options.grad_norm_type);
+  return clip(call, optim, options.max_grad_norm, options.grad_norm_type);
 }
 
 /// The end of a step that nothing refuses any more.
@@ -195,8 +194,9 @@ Result<Code> step(Call& call, Optimizer& optim, const Grads& grads) {
   const ExceptionTold told(optim);
   if (optim.comm->device() != nullptr) {
     Status queued = queued::step(call, optim, grads);
+    StepMemory& memory = step_memory(optim);
+    if (memory.queue != nullptr) memory.queue->failed = queued.code();
     if (queued.ok()) return ZERO_OK;
-    (void)queued::settle(optim);  // what the steps before found would be told instead
     optim.outcome.status = queued.code();
     return queued;
   }

@@ -50,10 +50,20 @@ class One {
   One(const One&) = delete;
   One& operator=(const One&) = delete;
 
-  zero_status step(float gradient, float last) {
+  void give(float gradient, float last) {
     std::vector<float> values(kCount, gradient);
     values.back() = last;
     put(grad_, values);
+  }
+  zero_status step(float gradient, float last) {
+    give(gradient, last);
+    return step();
+  }
+  zero_status reduce(float gradient, float last) {
+    give(gradient, last);
+    return zero_reduce_grads(optim_, nullptr, 0, ZERO_REDUCE_MEAN, stream());
+  }
+  zero_status step() {
     zero_step_options options;
     zero_step_options_init(&options, sizeof options);
     options.stream = stream();
@@ -71,12 +81,13 @@ class One {
     EXPECT_EQ(zero_stats(optim_, &out), ZERO_OK) << zero_last_error();
     return out.moved_bytes;
   }
-  std::vector<float> params() const {
+  std::vector<float> params() const { return params(stream()); }
+  std::vector<float> params(void* stream) const {
     std::vector<float> out(kCount);
     if (device_ == nullptr) {
       std::memcpy(out.data(), data_, kCount * sizeof(float));
     } else {
-      EXPECT_TRUE(device_->copy(stream(), out.data(), data_, kCount * sizeof(float)).ok());
+      EXPECT_TRUE(device_->copy(stream, out.data(), data_, kCount * sizeof(float)).ok());
     }
     return out;
   }
@@ -119,7 +130,11 @@ void expect_same_end(One& device, One& host) {
   EXPECT_EQ(a.clip_factor, b.clip_factor);
   const bool none = std::isnan(a.grad_norm) && std::isnan(b.grad_norm);
   EXPECT_TRUE(none || a.grad_norm == b.grad_norm) << a.grad_norm << " and " << b.grad_norm;
-  EXPECT_EQ(device.params(), host.params());
+  const std::vector<float> ours = device.params(), theirs = host.params();
+  for (size_t i = 0; i < ours.size(); i++) {
+    if (std::isnan(ours[i]) && std::isnan(theirs[i])) continue;
+    ASSERT_EQ(ours[i], theirs[i]) << "element " << i;
+  }
 }
 
 /// The same steps on a device and on the host, asked for after each step or in the end only.
@@ -152,6 +167,99 @@ TEST(DeviceCalls, steps_are_skipped_and_the_scale_follows_as_on_the_host) {
     compare(options, asks, seed++);
     options.optimizer = ZERO_OPTIMIZER_NADAM;
     compare(options, asks, seed++);
+  }
+}
+
+TEST(DeviceCalls, limiting_values_hides_nothing_that_is_not_finite) {
+  uint64_t seed = 40;
+  for (const int32_t nonfinite :
+       {ZERO_NONFINITE_IGNORE, ZERO_NONFINITE_SKIP, ZERO_NONFINITE_ERROR}) {
+    for (const bool clips : {true, false}) {
+      zero_options options = defaults();
+      options.nonfinite = nonfinite;
+      options.max_grad_norm = clips ? 0.5 : 0;
+      One device(options, chaos(seed++)->make_device()), host(options, nullptr);
+      for (const float last : kLast) {
+        zero_status ends[2];
+        for (One* const one : {&device, &host}) {
+          EXPECT_EQ(one->reduce(0.1f, last), ZERO_OK) << zero_last_error();
+          EXPECT_EQ(zero_clip_grad_norm(one->optim(), 3, 2, nullptr, one->stream()), ZERO_OK);
+          EXPECT_EQ(zero_clip_grad_value(one->optim(), 0.25, one->stream()), ZERO_OK);
+          ends[one == &host] = one->step();
+        }
+        EXPECT_EQ(ends[0], ZERO_OK);
+        expect_same_end(device, host);
+      }
+    }
+  }
+}
+
+TEST(DeviceCalls, a_result_is_that_of_the_latest_step_whatever_came_after_it) {
+  for (const int32_t nonfinite : {ZERO_NONFINITE_SKIP, ZERO_NONFINITE_ERROR}) {
+    zero_options options = defaults();
+    options.nonfinite = nonfinite;
+    One device(options, chaos(60)->make_device()), host(options, nullptr);
+    for (One* const one : {&device, &host}) {
+      (void)one->step(0.1f, INFINITY);
+      EXPECT_EQ(one->reduce(0.1f, 1), ZERO_OK) << zero_last_error();
+    }
+    expect_same_end(device, host);
+    void* const grads[] = {nullptr};
+    zero_step_options wrong;
+    zero_step_options_init(&wrong, sizeof wrong);
+    wrong.grads = grads;
+    wrong.grad_count = 1;
+    for (One* const one : {&device, &host}) {
+      wrong.stream = one->stream();
+      EXPECT_EQ(zero_step(one->optim(), &wrong), ZERO_ERR_STATE) << zero_last_error();
+    }
+    expect_same_end(device, host);
+    EXPECT_EQ(device.result().status, ZERO_ERR_STATE);
+  }
+}
+
+TEST(DeviceCalls, a_parameter_that_is_waited_for_is_new_on_another_stream) {
+  for (uint64_t seed = 1; seed <= 40; seed++) {
+    for (const bool overlaps : {false, true}) {
+      for (const bool reduces : {false, true}) {
+        zero_options options = defaults();
+        options.overlap_gather = overlaps;
+        const std::shared_ptr<Device> device = chaos(seed)->make_device();
+        One one(options, device), host(defaults(), nullptr);
+        const Stream other = make_stream(device).value();
+        EXPECT_EQ(one.step(0.1f, 1), ZERO_OK);
+        EXPECT_EQ(host.step(0.1f, 1), ZERO_OK);
+        if (reduces) {
+          EXPECT_EQ(one.reduce(0.2f, 1), ZERO_OK);
+        }
+        EXPECT_EQ(zero_param_wait(one.optim(), 0, other.handle()), ZERO_OK);
+        ASSERT_EQ(one.params(other.handle()), host.params()) << seed;
+      }
+    }
+  }
+}
+
+TEST(DeviceCalls, a_call_of_the_device_that_fails_once_ends_one_call_and_tells_no_untruth) {
+  for (int64_t call = 0; call < 140; call++) {
+    const std::shared_ptr<ChaosDevice> device = chaos(1)->make_device();
+    zero_options options = defaults();
+    options.loss_scale = 8;
+    One one(options, device);
+    const bool begun = call % 2 == 0;
+    if (begun) {
+      EXPECT_EQ(one.step(0.1f, 1), ZERO_OK);
+    }
+    one.give(0.1f, 1);
+    device->fail_once(call, Status(ZERO_ERR_SYSTEM, "the device has failed once"));
+    const zero_status failed = one.step();
+    device->fail_once(-1, Status());
+    const zero_status next = one.step();
+    zero_result result;
+    zero_result_init(&result, sizeof result);
+    (void)zero_step_result(one.optim(), &result);
+    if (next != ZERO_OK) continue;  // the comm is broken
+    EXPECT_EQ(result.step, begun + (failed == ZERO_OK) + 1) << call;
+    EXPECT_EQ(result.loss_scale, 8) << call;
   }
 }
 

@@ -27,6 +27,17 @@ void ChaosDevice::fail(Status failure) {
   failure_ = std::move(failure);
 }
 
+void ChaosDevice::fail_once(int64_t call, Status failure) {
+  const std::lock_guard lock(world_->mutex_);
+  failing_call_ = calls_ + call;
+  failing_ = std::move(failure);
+}
+
+Status ChaosDevice::refusal() const {
+  if (calls_++ == failing_call_) return failing_;
+  return failure_;
+}
+
 Status ChaosDevice::copy(StreamHandle stream, void* to, const void* from, size_t bytes) {
   std::unique_lock lock(world_->mutex_);
   ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
@@ -92,7 +103,7 @@ Status ChaosDevice::wait(StreamHandle stream, EventHandle event, const char* rul
 
 Result<bool> ChaosDevice::done(EventHandle event) {
   const std::lock_guard lock(world_->mutex_);
-  if (!failure_.ok()) return failure_;
+  ZERO_TRY(refusal());
   const EventState& state = *ZERO_TRY(event_of(event));
   if (state.last == nullptr) return true;
   world_->run_some(*state.last);
@@ -102,7 +113,7 @@ Result<bool> ChaosDevice::done(EventHandle event) {
 
 Status ChaosDevice::check(const void* data, size_t bytes, std::string_view what) {
   const std::lock_guard lock(world_->mutex_);
-  if (!failure_.ok()) return failure_;
+  ZERO_TRY(refusal());
   if (bytes == 0) return {};
   if (data == nullptr) return {ZERO_ERR_ARGUMENT, text(what, " is NULL")};
   const auto* const block = world_->block_of(data);
@@ -133,7 +144,7 @@ Result<bool> ChaosDevice::capturing(StreamHandle stream) {
 Result<void*> ChaosDevice::add(size_t bytes, int32_t ordinal, std::string_view what) {
   constexpr size_t kMost = size_t{1} << 40;
   const std::lock_guard lock(world_->mutex_);
-  if (!failure_.ok()) return failure_;
+  ZERO_TRY(refusal());
   if (bytes > kMost) {
     return Status(ZERO_ERR_MEMORY,
                   text("no memory for ", bytes, " bytes of ", what, " on chaos ", ordinal_));
@@ -162,7 +173,7 @@ void ChaosDevice::release_host(void* memory) noexcept { remove(memory); }
 
 Result<void*> ChaosDevice::make_stream() {
   const std::lock_guard lock(world_->mutex_);
-  if (!failure_.ok()) return failure_;
+  ZERO_TRY(refusal());
   const std::shared_ptr<ChaosWorld::Queue> queue = world_->add_queue(this, ordinal_);
   streams_.emplace(queue->handle(), queue);
   ++world_->living_;
@@ -180,7 +191,7 @@ void ChaosDevice::free_stream(void* stream) noexcept {
 
 Result<void*> ChaosDevice::make_event() {
   const std::lock_guard lock(world_->mutex_);
-  if (!failure_.ok()) return failure_;
+  ZERO_TRY(refusal());
   auto state = std::make_unique<EventState>(EventState{++world_->event_count_, nullptr});
   void* const handle = state.get();
   events_.emplace(handle, std::move(state));
@@ -195,7 +206,7 @@ void ChaosDevice::free_event(void* event) noexcept {
 }
 
 Result<ChaosWorld::Queue*> ChaosDevice::queue_of(StreamHandle stream) const {
-  if (!failure_.ok()) return failure_;
+  ZERO_TRY(refusal());
   if (stream == nullptr) return default_queue_.get();
   const auto found = streams_.find(stream);
   if (found != streams_.end()) return found->second.get();

@@ -118,6 +118,8 @@ class ChaosDevice final : public Device {
   ChaosWorld& world() const { return *world_; }
   /// From now on every call fails so, as on a device that has met an error.
   void fail(Status failure);
+  /// The call of that number from now, from 0, fails so.
+  void fail_once(int64_t call, Status failure);
   /// From now on every stream says that it is captured, or none does.
   void pretend_capture(bool captures) { captures_ = captures; }
 
@@ -162,7 +164,11 @@ class ChaosDevice final : public Device {
   std::shared_ptr<ChaosWorld::Queue> default_queue_;
   std::map<void*, std::shared_ptr<ChaosWorld::Queue>> streams_;
   std::map<void*, std::unique_ptr<EventState>> events_;
-  Status failure_;
+  Status refusal() const;
+
+  Status failure_, failing_;
+  int64_t failing_call_ = -1;
+  mutable int64_t calls_ = 0;
   std::atomic<bool> captures_{false};
 };
 

@@ -234,7 +234,8 @@ int collective(const char* what, const void* send, void* recv, size_t count, int
                      std::vector<std::byte*>(ranks), std::vector<bool>(ranks)});
     one = entry;
     rank = static_cast<size_t>(communicator->rank);
-    if (one->what != what || one->bytes != count * size_of(type) || one->root != root) {
+    if (one->what != what || one->bytes != count * size_of(type) || one->type != type ||
+        one->root != root) {
       words = "the ranks made different calls";
       return nccl::kInvalidUsage;
     }

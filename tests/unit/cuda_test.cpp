@@ -152,6 +152,7 @@ TEST_F(Cuda, a_driver_that_cannot_tell_a_streams_device_is_believed) {
   const DevicePtr gpu = device();
   fake_cuda::fail("cudaStreamGetDevice", cudaErrorCallRequiresNewerDriver);
   EXPECT_TRUE(gpu->check_stream(nullptr).ok());
+  EXPECT_EQ(gpu->check_stream(cudaStreamPerThread).code(), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(fake_cuda::left_behind(), cudaSuccess);
 }
 

@@ -229,10 +229,25 @@ TEST(LaunchDecide, goes_on_from_decisions_on_the_same_sums) {
   test::emulate(decide);
   EXPECT_EQ(state.grad_norm, 8 * (0.5 * first));
   EXPECT_EQ(state.clip_factor, first * second);
-  decide.again = false;
-  decide.unscales = false;
+}
+
+TEST(LaunchDecide, sums_that_became_gradients_keep_what_was_found_of_them) {
+  const std::vector<launch::NormSums> records = records_of({8}, {3});
+  State state = state_with_scale(2);
+  launch::Decide decide = decision(records, state);
+  decide.norm = Norm::abs;
+  decide.max_grad_norm = 1;
   test::emulate(decide);
+  const double norm = state.grad_norm, clip_factor = state.clip_factor;
+  test::emulate(launch::Decide{.again = true, .gradients = true, .state = &state});
   EXPECT_EQ(state.factor, 1);
+  EXPECT_EQ(state.grad_norm, norm);
+  EXPECT_EQ(state.clip_factor, clip_factor);
+  EXPECT_EQ(state.nonfinite, 3u);
+  const std::vector<launch::NormSums> clamped = records_of({8});
+  test::emulate(
+      launch::Decide{.records = clamped.data(), .skips = true, .again = true, .state = &state});
+  EXPECT_EQ(state.skip, 1) << "limiting a value does not make it finite";
 }
 
 // ---- The state after a step

@@ -78,8 +78,7 @@ Status Walk::update_and_publish(bool fused) {
     return Status();
   }
   const StreamHandle travels = queue_.gathers.handle();
-  // Kernels of two communicators at once may each wait for room that the other holds.
-  ZERO_TRY(order(queue_.reduces.handle(), queue_.reduced, travels, order::kReduced));
+  ZERO_TRY(begin_gathers());
   const bool as_they_come =
       fused && !memory_.none && tables.reductions.size() == tables.gathers.size() &&
       (tables.reductions.empty() || tables.reductions[0].in_place == tables.gathers[0].in_place);
@@ -91,12 +90,15 @@ Status Walk::update_and_publish(bool fused) {
     ZERO_TRY(publish(tables.gathers[i]));
     ZERO_TRY(device_.record(queue_.arrived[i].handle(), travels));
   }
-  return Status();
+  return device_.record(plane_->gathered.handle(), travels);
 }
 
 /// On the stream that gathers, where there is one: it ends last.
 Status Walk::finish(bool fused) {
-  if (plane_ == nullptr) return advance(stream_, fused);
+  if (plane_ == nullptr) {
+    ZERO_TRY(advance(stream_, fused));
+    return device_.record(queue_.gathered.handle(), stream_);
+  }
   const StreamHandle travels = queue_.gathers.handle();
   if (fused) ZERO_TRY(share_records());
   ZERO_TRY(advance(travels, fused));

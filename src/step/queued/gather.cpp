@@ -81,11 +81,13 @@ Status Walk::reduce() {
   }
   const StreamHandle stream = queue_.reduces.handle();
   ZERO_TRY(order(stream_, queue_.given, stream, order::kGiven));
+  ZERO_TRY(device_.wait(stream, plane_->gathered.handle(), order::kApart));
+  ZERO_TRY(device_.wait(stream, plane_->reduced.handle(), order::kApart));
   for (size_t i = 0; i < queue_.tables.reductions.size(); i++) {
     ZERO_TRY(send_gradients(queue_.tables.reductions[i], sums));
     ZERO_TRY(device_.record(queue_.summed[i].handle(), stream));
   }
-  return Status();
+  return device_.record(plane_->reduced.handle(), stream);
 }
 
 Status Walk::await_sums() {
@@ -126,11 +128,19 @@ Status Walk::measure(double p, bool first) {
   return order(queue_.gathers.handle(), queue_.decided, stream_, order::kDecided);
 }
 
+Status Walk::begin_gathers() {
+  ZERO_TRY(device_.wait(queue_.gathers.handle(), plane_->reduced.handle(), order::kReduced));
+  return device_.wait(queue_.gathers.handle(), plane_->gathered.handle(), order::kApart);
+}
+
 /// Every rank's record to all, by what gathers, and behind what it has to do.
 Status Walk::share_records() {
   launch::NormSums* const all = queue_.records_of_all();
-  ZERO_TRY(order(stream_, queue_.measured, queue_.gathers.handle(), order::kMeasured));
-  return plane_->all_gather(all + optim_.comm->rank(), all, sizeof *all, queue_.gathers.handle());
+  const StreamHandle travels = queue_.gathers.handle();
+  ZERO_TRY(order(stream_, queue_.measured, travels, order::kMeasured));
+  ZERO_TRY(begin_gathers());
+  ZERO_TRY(plane_->all_gather(all + optim_.comm->rank(), all, sizeof *all, travels));
+  return device_.record(plane_->gathered.handle(), travels);
 }
 
 Status Walk::clamp(double limit) {
@@ -153,11 +163,11 @@ Status Walk::decide(const Decision& decision) {
                                .records = decision.records ? queue_.records_of_all() : nullptr,
                                .norm = norm_of_power(decision.p),
                                .factor = decision.factor,
-                               .unscales = decision.unscales,
                                .max_grad_norm = decision.max_grad_norm,
                                .skips = decision.skips,
                                .refuses = decision.refuses,
                                .again = decision.again,
+                               .gradients = decision.gradients,
                                .state = queue_.device_state()});
 }
 

@@ -102,6 +102,36 @@ Status await_gathers(Queue& queue, StreamHandle stream) {
   return queue.device->wait(stream, queue.gathered.handle(), order::kGathered);
 }
 
+/// As zero_step_result tells it.
+Code code_of(launch::Ending ending) {
+  switch (ending) {
+    case launch::Ending::skipped:
+      return ZERO_SKIPPED;
+    case launch::Ending::refused:
+      return ZERO_ERR_NONFINITE;
+    case launch::Ending::made:
+      break;
+  }
+  return ZERO_OK;
+}
+
+/// What the device found, as the host tells it and goes on from.
+void adopt(Optimizer& optim, const Queue& queue, size_t params) {
+  const launch::State& known = queue.known;
+  const auto* const rows = reinterpret_cast<const launch::Progress*>(queue.progress_read.data());
+  for (size_t i = 0; i < params; i++)
+    optim.progress[i] = {rows[i].step, rows[i].live_slots, rows[i].product};
+  optim.step = known.steps;
+  optim.skipped = known.skipped;
+  optim.loss_scale.scale = known.loss_scale;
+  optim.loss_scale.good_steps = known.good_steps;
+  optim.counters.nonfinite_elements = static_cast<int64_t>(known.all_nonfinite);
+  optim.outcome = {.nonfinite = static_cast<int64_t>(known.last_nonfinite),
+                   .grad_norm = known.last_norm,
+                   .clip_factor = known.last_clip_factor,
+                   .status = code_of(known.last_ending)};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
@@ -116,13 +146,14 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
   queue->known.last_norm = -1;
   queue->known.last_clip_factor = 1;
   queue->looks = ZERO_TRY(make_stream(device));
-  if (!optim.comm->direct()) {
-    queue->reduces = ZERO_TRY(make_stream(device));
-    queue->gathers = ZERO_TRY(make_stream(device));
-  }
-  for (Event* event : {&queue->given, &queue->measured, &queue->decided, &queue->reduced,
-                       &queue->gathered, &queue->ended, &queue->looked})
+  for (Event* event : {&queue->given, &queue->measured, &queue->decided, &queue->gathered,
+                       &queue->ended, &queue->looked})
     *event = ZERO_TRY(make_event(device));
+  if (optim.comm->direct()) return queue;
+  queue->reduces = ZERO_TRY(make_stream(device));
+  queue->gathers = ZERO_TRY(make_stream(device));
+  for (Event* event : {&optim.comm->queued()->reduced, &optim.comm->queued()->gathered})
+    if (event->handle() == nullptr) *event = ZERO_TRY(make_event(device));
   return queue;
 }
 
@@ -144,13 +175,14 @@ Status prepare(Optimizer& optim, StepMemory& memory) {
   if (memory.queue == nullptr) memory.queue = ZERO_TRY(Queue::create(optim));
   Queue& queue = *memory.queue;
   if (!optim.comm->direct()) ZERO_TRY(make_room(optim, memory, queue));
-  Tables& tables = queue.tables;
+  const Tables& tables = queue.tables;
   if (tables.made_of_views != memory.views_number || tables.made_of_adds != memory.adds ||
       tables.made_of_state != optim.state_bytes()) {
-    tables = make_tables(optim, memory);
+    Tables made = make_tables(optim, memory);
+    ZERO_TRY(grow(queue, device, queue.table_memory, made.bytes.size(), "tables of a step"));
+    ZERO_TRY(queue.tables_upload.reserve(made.bytes.size()));
+    queue.tables = std::move(made);
     queue.tables_uploaded = false;
-    ZERO_TRY(grow(queue, device, queue.table_memory, tables.bytes.size(), "tables of a step"));
-    ZERO_TRY(queue.tables_upload.reserve(tables.bytes.size()));
   }
   const size_t settings = settings_of_now(optim, memory, queue).bytes().size();
   if (queue.settings.bytes() < settings) queue.settings_sent.clear();
@@ -178,6 +210,8 @@ Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream) {
     if (std::exchange(one.waited, true)) continue;
     ZERO_TRY(device.wait(stream, one.event.handle(), order::kAnnounced));
   }
+  constexpr size_t kKnownStreams = 16;  // an engine may have a new one each step
+  if (memory.announcing.size() > kKnownStreams) memory.announcing.clear();
   queue.in_flight = true;
   queue.last_stream = stream;
   if (!queue.tables_uploaded) {
@@ -232,8 +266,7 @@ Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream) {
   if (memory == nullptr || memory->queue == nullptr) return Status();
   Queue& queue = *memory->queue;
   const std::lock_guard lock(queue.waiting);
-  if (!queue.gathering) return Status();
-  if (param == ZERO_ALL_PARAMS)
+  if (!queue.gathering || param == ZERO_ALL_PARAMS)
     return queue.device->wait(stream, queue.gathered.handle(), order::kArrived);
   const int32_t last = (*queue.last_gathers)[static_cast<size_t>(param)];
   if (last < 0) return Status();
@@ -243,41 +276,32 @@ Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream) {
 
 Status settle(Optimizer& optim) {
   StepMemory& memory = step_memory(optim);
-  if (memory.queue == nullptr || !memory.queue->in_flight) {
-    if (memory.queue != nullptr) memory.queue->host_is_newer = true;
-    return Status();
-  }
+  if (memory.queue == nullptr) return Status();
   Queue& queue = *memory.queue;
   Device& device = *queue.device;
   const StreamHandle stream = queue.looks.handle();
-  ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kLooked));
-  ZERO_TRY(device.wait(stream, queue.gathered.handle(), order::kLooked));
-  const size_t bytes = std::min(queue.progress.bytes(), queue.progress_read.bytes());
-  ZERO_TRY(device.copy(stream, queue.progress_read.data(), queue.progress.data(), bytes));
-  ZERO_TRY(device.copy(stream, queue.state_read.data(), queue.state.data(), sizeof(launch::State)));
-  ZERO_TRY(device.record(queue.looked.handle(), stream));
-  ZERO_TRY(queue.await(queue.looked, "the steps so far"));
-  std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
-  const auto* const rows = reinterpret_cast<const launch::Progress*>(queue.progress_read.data());
-  const size_t count = std::min(optim.progress.size(), bytes / sizeof(launch::Progress));
-  for (size_t i = 0; i < count; i++)
-    optim.progress[i] = {rows[i].step, rows[i].live_slots, rows[i].product};
-  const launch::State& known = queue.known;
-  optim.step = known.steps;
-  optim.skipped = known.skipped;
-  optim.loss_scale.scale = known.loss_scale;
-  optim.loss_scale.good_steps = known.good_steps;
-  optim.counters.nonfinite_elements = static_cast<int64_t>(known.all_nonfinite);
-  optim.outcome = {.nonfinite = static_cast<int64_t>(known.last_nonfinite),
-                   .grad_norm = known.last_norm,
-                   .clip_factor = known.last_clip_factor,
-                   .status = known.refused != 0 ? ZERO_ERR_NONFINITE
-                             : known.skip != 0  ? ZERO_SKIPPED
-                                                : ZERO_OK};
-  const std::lock_guard lock(queue.waiting);
-  queue.gathering = false;
-  queue.in_flight = false;
+  if (queue.in_flight) {
+    ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kLooked));
+    ZERO_TRY(device.wait(stream, queue.gathered.handle(), order::kLooked));
+    const bool reads = !queue.host_is_newer;  // what was queued never got the host's, if it is
+    const size_t bytes = std::min(queue.progress.bytes(), queue.progress_read.bytes());
+    if (reads) {
+      ZERO_TRY(device.copy(stream, queue.progress_read.data(), queue.progress.data(), bytes));
+      ZERO_TRY(
+          device.copy(stream, queue.state_read.data(), queue.state.data(), sizeof(launch::State)));
+    }
+    ZERO_TRY(device.record(queue.looked.handle(), stream));
+    ZERO_TRY(queue.await(queue.looked, "the steps so far"));
+    if (reads) {
+      std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
+      adopt(optim, queue, std::min(optim.progress.size(), bytes / sizeof(launch::Progress)));
+    }
+    const std::lock_guard lock(queue.waiting);
+    queue.gathering = false;
+    queue.in_flight = false;
+  }
   queue.host_is_newer = true;
+  if (queue.failed != ZERO_OK) optim.outcome.status = queue.failed;
   return Status();
 }
 

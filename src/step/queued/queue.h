@@ -24,6 +24,7 @@ inline constexpr const char* kSummed = "sums have arrived before they are read";
 inline constexpr const char* kMeasured = "a record is whole before it travels";
 inline constexpr const char* kDecided = "the records of all have arrived before they are added";
 inline constexpr const char* kReduced = "reductions are over before parameters travel";
+inline constexpr const char* kApart = "nothing else of the comm travels at the same time";
 inline constexpr const char* kUpdated = "parameters are updated before they travel";
 inline constexpr const char* kGathered = "parameters have arrived before they are read";
 inline constexpr const char* kArrived = "a parameter that is waited for has arrived";
@@ -48,7 +49,7 @@ struct Queue {
   Stream looks;  // by which the host reads: the caller's may be gone by then
   // Of comms whose data travels through collectives: one stream for each direction.
   Stream reduces, gathers;
-  Event given, measured, decided, reduced, gathered, ended, looked;
+  Event given, measured, decided, gathered, ended, looked;
   std::vector<Event> summed, updated, arrived;  // by transfer
   // With overlap_gather parameters may travel behind the step, and zero_param_wait comes from any
   // thread.
@@ -71,6 +72,7 @@ struct Queue {
   bool host_is_newer = true;   // the host's progress counts, and is written before the next step
   bool in_flight = false;      // the device may be ahead of what is known
   bool records_taken = false;  // of the reduction at hand
+  Code failed = ZERO_OK;       // of the latest zero_step, which was not queued
   StreamHandle last_stream = nullptr;  // on which `ended` was recorded
 
   /// Until `event` is done, as long as the comm is sound.

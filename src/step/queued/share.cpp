@@ -20,9 +20,14 @@ Status queue_all(Optimizer& optim, const std::vector<Sent>& all, std::string_vie
   const Event given = ZERO_TRY(make_event(device));
   ZERO_TRY(device->record(given.handle(), step_memory(optim).stream));
   ZERO_TRY(device->wait(travels.handle(), given.handle(), order::kShared));
+  QueuedPlane* const plane = optim.comm->queued();
+  for (const Event* other : {&plane->reduced, &plane->gathered}) {
+    if (other->handle() != nullptr)
+      ZERO_TRY(device->wait(travels.handle(), other->handle(), order::kApart));
+  }
   for (const Sent& one : all) {
     if (one.bytes == 0) continue;
-    ZERO_TRY(optim.comm->queued()->broadcast(one.data, one.bytes, one.root, travels.handle()));
+    ZERO_TRY(plane->broadcast(one.data, one.bytes, one.root, travels.handle()));
   }
   return finish(optim, travels.handle(), what);
 }

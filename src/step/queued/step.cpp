@@ -24,8 +24,19 @@ bool decides(const Optimizer& optim) {
          options.nonfinite != ZERO_NONFINITE_IGNORE || options.loss_scale.dynamic();
 }
 
-/// What cannot be queued on this rank cannot be taken back from the others.
-Status abort_unless(Call& call, Status status) {
+/// Let `work` queue this call's part. What cannot be queued on this rank cannot be taken back from
+/// the others.
+template <class Work>
+Status queue(Call& call, Optimizer& optim, StreamHandle stream, const Work& work) {
+  StepMemory& memory = step_memory(optim);
+  const auto queue_all = [&]() -> Status {
+    ZERO_TRY(begin(optim, memory, stream));
+    Walk walk(optim, memory, stream);
+    return work(walk);
+  };
+  Status status = queue_all();
+  Status ended = end(*memory.queue, stream);  // behind a part of it, too: its memory is in use
+  if (status.ok()) status = std::move(ended);
   return status.ok() ? status : call.abort(status, "queue");
 }
 
@@ -62,13 +73,10 @@ Status reduce_unless_done(Call& call, Optimizer& optim, const Grads& grads, doub
   StepMemory& memory = step_memory(optim);
   const bool done = optim.phase == Phase::reduced && !grads.accumulate();
   ZERO_TRY(get_ready(call, optim, false, !done));
-  const auto queue = [&]() -> Status {
-    ZERO_TRY(begin(optim, memory, grads.stream));
-    Walk walk(optim, memory, grads.stream);
-    if (!done) ZERO_TRY(gather(optim, memory, walk, grads, p));
-    return end(*memory.queue, grads.stream);
-  };
-  ZERO_TRY(abort_unless(call, queue()));
+  if (!done) {
+    ZERO_TRY(queue(call, optim, grads.stream,
+                   [&](Walk& walk) { return gather(optim, memory, walk, grads, p); }));
+  }
   optim.phase = Phase::reduced;
   return Status();
 }
@@ -113,13 +121,9 @@ Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
   StepMemory& memory = step_memory(optim);
   ZERO_TRY(get_ready(call, optim, false, true));
   rollback.keep();
-  const auto queue = [&]() -> Status {
-    ZERO_TRY(begin(optim, memory, grads.stream));
-    Walk walk(optim, memory, grads.stream);
-    ZERO_TRY(gather(optim, memory, walk, grads, power_of(optim.options)));
-    return end(*memory.queue, grads.stream);
-  };
-  ZERO_TRY(abort_unless(call, queue()));
+  ZERO_TRY(queue(call, optim, grads.stream, [&](Walk& walk) {
+    return gather(optim, memory, walk, grads, power_of(optim.options));
+  }));
   optim.phase = Phase::reduced;
   return Status();
 }
@@ -132,15 +136,10 @@ Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm
   ZERO_TRY(reduce_unless_done(call, optim, grads, norm_type));
   StepMemory& memory = step_memory(optim);
   memory.clipped = true;
-  const auto queue = [&]() -> Status {
-    ZERO_TRY(begin(optim, memory, grads.stream));
-    Walk walk(optim, memory, grads.stream);
+  ZERO_TRY(queue(call, optim, grads.stream, [&](Walk& walk) -> Status {
     ZERO_TRY(know_norm(memory, walk, norm_type));
-    ZERO_TRY(
-        walk.decide({.max_grad_norm = max_norm, .p = norm_type, .records = true, .again = true}));
-    return end(*memory.queue, grads.stream);
-  };
-  ZERO_TRY(abort_unless(call, queue()));
+    return walk.decide({.max_grad_norm = max_norm, .p = norm_type, .records = true, .again = true});
+  }));
   if (norm == nullptr) return Status();
   ZERO_TRY(settle(optim));
   *norm = memory.queue->known.grad_norm;
@@ -157,16 +156,11 @@ Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Gra
   ZERO_TRY(reduce_unless_done(call, optim, grads, 0));
   StepMemory& memory = step_memory(optim);
   memory.clipped = true;
-  const auto queue = [&]() -> Status {
-    ZERO_TRY(begin(optim, memory, grads.stream));
-    Walk walk(optim, memory, grads.stream);
-    ZERO_TRY(walk.clamp(max_value));
-    // The sums are gradients now.
-    ZERO_TRY(walk.decide({.unscales = false, .records = true}));
-    return end(*memory.queue, grads.stream);
-  };
   memory.norm_type = -1;  // of the sums, which are no more
-  return abort_unless(call, queue());
+  return queue(call, optim, grads.stream, [&](Walk& walk) -> Status {
+    ZERO_TRY(walk.clamp(max_value));
+    return walk.decide({.again = true, .gradients = true});
+  });
 }
 
 Status step(Call& call, Optimizer& optim, const Grads& grads) {
@@ -180,9 +174,7 @@ Status step(Call& call, Optimizer& optim, const Grads& grads) {
   ZERO_TRY(enter_with_grads(call, optim, grads, false, !fused, Status(), {}));
   ZERO_TRY(get_ready(call, optim, true, gathers));
   rollback.keep();
-  const auto queue = [&]() -> Status {
-    ZERO_TRY(begin(optim, memory, grads.stream));
-    Walk walk(optim, memory, grads.stream);
+  ZERO_TRY(queue(call, optim, grads.stream, [&](Walk& walk) -> Status {
     if (fused) {
       ZERO_TRY(walk.reduce());
       end_round(memory);
@@ -199,10 +191,8 @@ Status step(Call& call, Optimizer& optim, const Grads& grads) {
            .again = true}));
     }
     ZERO_TRY(walk.update_and_publish(fused));
-    ZERO_TRY(walk.finish(fused));
-    return end(*memory.queue, grads.stream);
-  };
-  ZERO_TRY(abort_unless(call, queue()));
+    return walk.finish(fused);
+  }));
   count_updates(optim, memory);
   count_step(optim);
   return Status();

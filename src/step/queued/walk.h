@@ -24,12 +24,12 @@ class Walk {
 
   struct Decision {
     double factor = 1;
-    bool unscales = true;
     double max_grad_norm = 0;
     double p = 0;  // of the records, 0: no norm in them
     bool records = false;
     bool skips = false, refuses = false;
     bool again = false;
+    bool gradients = false;
   };
   Status decide(const Decision& decision);
 
@@ -53,6 +53,8 @@ class Walk {
               const launch::State* unless_skipped = nullptr);
   void count_moved(const Transfer& transfer, DType dtype);
   Status send_gradients(const Travel& travel, std::byte* sums);
+  /// What is gathered from here on travels alone.
+  Status begin_gathers();
   Status share_records();
   Status prepare_scalars();
   Status update(const Batch& batch, bool fused);

@@ -69,7 +69,6 @@ Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
 }
 
 Status Walk::reduce() {
-  queue_.records_taken = false;
   if (plane_ == nullptr) return Status();
   std::byte* const sums = (memory_.adds ? memory_.incoming : memory_.reduced).data();
   if (memory_.none) {
@@ -121,7 +120,6 @@ Status Walk::measure(double p, bool first) {
     const size_t read = size_of(format.grad) * (makes ? tables.source_width : 1);
     optim_.counters.moved_bytes += one.elements * static_cast<int64_t>(read + made);
   }
-  queue_.records_taken = true;
   memory_.norm_type = p;
   if (plane_ == nullptr) return Status();
   ZERO_TRY(share_records());

@@ -71,7 +71,6 @@ struct Queue {
   launch::State known{};       // as last read or written
   bool host_is_newer = true;   // the host's progress counts, and is written before the next step
   bool in_flight = false;      // the device may be ahead of what is known
-  bool records_taken = false;  // of the reduction at hand
   Code failed = ZERO_OK;       // of the latest zero_step, which was not queued
   StreamHandle last_stream = nullptr;  // on which `ended` was recorded
 

@@ -194,27 +194,31 @@ TEST(DeviceCalls, limiting_values_hides_nothing_that_is_not_finite) {
   }
 }
 
+void expect_results_of_the_latest_step(int32_t nonfinite, bool asks) {
+  zero_options options = defaults();
+  options.nonfinite = nonfinite;
+  One device(options, chaos(60)->make_device()), host(options, nullptr);
+  for (One* const one : {&device, &host}) {
+    (void)one->step(0.1f, INFINITY);
+    EXPECT_EQ(one->reduce(0.1f, 1), ZERO_OK) << zero_last_error();
+  }
+  if (asks) expect_same_end(device, host);
+  void* const grads[] = {nullptr};
+  zero_step_options wrong;
+  zero_step_options_init(&wrong, sizeof wrong);
+  wrong.grads = grads;
+  wrong.grad_count = 1;
+  for (One* const one : {&device, &host}) {
+    wrong.stream = one->stream();
+    EXPECT_EQ(zero_step(one->optim(), &wrong), ZERO_ERR_STATE) << zero_last_error();
+  }
+  expect_same_end(device, host);
+  EXPECT_EQ(device.result().status, ZERO_ERR_STATE);
+}
+
 TEST(DeviceCalls, a_result_is_that_of_the_latest_step_whatever_came_after_it) {
   for (const int32_t nonfinite : {ZERO_NONFINITE_SKIP, ZERO_NONFINITE_ERROR}) {
-    zero_options options = defaults();
-    options.nonfinite = nonfinite;
-    One device(options, chaos(60)->make_device()), host(options, nullptr);
-    for (One* const one : {&device, &host}) {
-      (void)one->step(0.1f, INFINITY);
-      EXPECT_EQ(one->reduce(0.1f, 1), ZERO_OK) << zero_last_error();
-    }
-    expect_same_end(device, host);
-    void* const grads[] = {nullptr};
-    zero_step_options wrong;
-    zero_step_options_init(&wrong, sizeof wrong);
-    wrong.grads = grads;
-    wrong.grad_count = 1;
-    for (One* const one : {&device, &host}) {
-      wrong.stream = one->stream();
-      EXPECT_EQ(zero_step(one->optim(), &wrong), ZERO_ERR_STATE) << zero_last_error();
-    }
-    expect_same_end(device, host);
-    EXPECT_EQ(device.result().status, ZERO_ERR_STATE);
+    for (const bool asks : {true, false}) expect_results_of_the_latest_step(nonfinite, asks);
   }
 }
 

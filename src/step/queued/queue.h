@@ -68,10 +68,10 @@ struct Queue {
 
   DeviceMemory progress, state, scalars, records;
   HostBuffer progress_read, state_read;
-  launch::State known{};       // as last read or written
-  bool host_is_newer = true;   // the host's progress counts, and is written before the next step
-  bool in_flight = false;      // the device may be ahead of what is known
-  Code failed = ZERO_OK;       // of the latest zero_step, which was not queued
+  launch::State known{};      // as last read or written
+  bool host_is_newer = true;  // the host's progress counts, and is written before the next step
+  bool in_flight = false;     // the device may be ahead of what is known
+  Code failed = ZERO_OK;      // of the latest zero_step, which was not queued
   StreamHandle last_stream = nullptr;  // on which `ended` was recorded
 
   /// Until `event` is done, as long as the comm is sound.

@@ -179,6 +179,8 @@ Status prepare(Optimizer& optim, StepMemory& memory) {
   if (tables.made_of_views != memory.views_number || tables.made_of_adds != memory.adds ||
       tables.made_of_state != optim.state_bytes()) {
     Tables made = make_tables(optim, memory);
+    // What fails behind a new block leaves the old tables, which are then no longer there.
+    if (queue.table_memory.bytes() < made.bytes.size()) queue.tables_uploaded = false;
     ZERO_TRY(grow(queue, device, queue.table_memory, made.bytes.size(), "tables of a step"));
     ZERO_TRY(queue.tables_upload.reserve(made.bytes.size()));
     queue.tables = std::move(made);

@@ -104,7 +104,9 @@ def _not_dense(what: str) -> ValueError:
 def _from_tensor(value: Any, what: str) -> Buffer:
     device = getattr(getattr(value, "device", None), "type", "cpu")
     if device != "cpu":
-        raise ValueError(f"{what} is on device {device!r}; this comm is on the host")
+        raise ValueError(
+            f"{what} is on device {device!r}: pass (address, shape) where the comm is on a GPU"
+        )
     shape = tuple(int(size) for size in value.shape)
     dtype = str(value.dtype).rpartition(".")[2]
     if not value.is_contiguous():

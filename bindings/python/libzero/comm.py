@@ -43,7 +43,8 @@ class Comm:
     All deadlines are in milliseconds, 0 is the library's default.
 
     `device` is "host" or "cuda", and `device_ordinal` the number of the GPU, as CUDA_VISIBLE_DEVICES
-    leaves them: parameters, gradients and state of the comm's optimizers are there. ZeroError with
+    leaves them: parameters, gradients and state of the comm's optimizers are there. Such memory is
+    passed as (address, shape), and all work is queued on the default stream. ZeroError with
     ZERO_ERR_UNSUPPORTED says why there is no GPU to be had, ArgumentError that there are fewer.
     """
 

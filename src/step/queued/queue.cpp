@@ -102,36 +102,6 @@ Status await_gathers(Queue& queue, StreamHandle stream) {
   return queue.device->wait(stream, queue.gathered.handle(), order::kGathered);
 }
 
-/// As zero_step_result tells it.
-Code code_of(launch::Ending ending) {
-  switch (ending) {
-    case launch::Ending::skipped:
-      return ZERO_SKIPPED;
-    case launch::Ending::refused:
-      return ZERO_ERR_NONFINITE;
-    case launch::Ending::made:
-      break;
-  }
-  return ZERO_OK;
-}
-
-/// What the device found, as the host tells it and goes on from.
-void adopt(Optimizer& optim, const Queue& queue, size_t params) {
-  const launch::State& known = queue.known;
-  const auto* const rows = reinterpret_cast<const launch::Progress*>(queue.progress_read.data());
-  for (size_t i = 0; i < params; i++)
-    optim.progress[i] = {rows[i].step, rows[i].live_slots, rows[i].product};
-  optim.step = known.steps;
-  optim.skipped = known.skipped;
-  optim.loss_scale.scale = known.loss_scale;
-  optim.loss_scale.good_steps = known.good_steps;
-  optim.counters.nonfinite_elements = static_cast<int64_t>(known.all_nonfinite);
-  optim.outcome = {.nonfinite = static_cast<int64_t>(known.last_nonfinite),
-                   .grad_norm = known.last_norm,
-                   .clip_factor = known.last_clip_factor,
-                   .status = code_of(known.last_ending)};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
@@ -235,20 +205,6 @@ Status end(Queue& queue, StreamHandle stream) {
   return queue.device->record(queue.ended.handle(), stream);
 }
 
-Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what) {
-  const std::shared_ptr<Device>& device = optim.comm->device();
-  const Event done = ZERO_TRY(make_event(device));
-  ZERO_TRY(device->record(done.handle(), stream));
-  const auto stop = [&] { return optim.comm->check(); };
-  return await(*device, done.handle(), optim.comm->options().timeout_ms, what, stop);
-}
-
-bool may_have_skipped(const Optimizer& optim, const StepMemory& memory) {
-  const OptimizerOptions& options = optim.options;
-  return memory.queue != nullptr && memory.queue->in_flight &&
-         (options.nonfinite != ZERO_NONFINITE_IGNORE || options.loss_scale.dynamic());
-}
-
 Status note_announced(Optimizer& optim, StreamHandle stream) {
   const std::shared_ptr<Device>& device = optim.comm->device();
   std::vector<StepMemory::Announcing>& all = step_memory(optim).announcing;
@@ -274,37 +230,6 @@ Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream) {
   if (last < 0) return Status();
   return queue.device->wait(stream, queue.arrived[static_cast<size_t>(last)].handle(),
                             order::kArrived);
-}
-
-Status settle(Optimizer& optim) {
-  StepMemory& memory = step_memory(optim);
-  if (memory.queue == nullptr) return Status();
-  Queue& queue = *memory.queue;
-  Device& device = *queue.device;
-  const StreamHandle stream = queue.looks.handle();
-  if (queue.in_flight) {
-    ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kLooked));
-    ZERO_TRY(device.wait(stream, queue.gathered.handle(), order::kLooked));
-    const bool reads = !queue.host_is_newer;  // what was queued never got the host's, if it is
-    const size_t bytes = std::min(queue.progress.bytes(), queue.progress_read.bytes());
-    if (reads) {
-      ZERO_TRY(device.copy(stream, queue.progress_read.data(), queue.progress.data(), bytes));
-      ZERO_TRY(
-          device.copy(stream, queue.state_read.data(), queue.state.data(), sizeof(launch::State)));
-    }
-    ZERO_TRY(device.record(queue.looked.handle(), stream));
-    ZERO_TRY(queue.await(queue.looked, "the steps so far"));
-    if (reads) {
-      std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
-      adopt(optim, queue, std::min(optim.progress.size(), bytes / sizeof(launch::Progress)));
-    }
-    const std::lock_guard lock(queue.waiting);
-    queue.gathering = false;
-    queue.in_flight = false;
-  }
-  queue.host_is_newer = true;
-  if (queue.failed != ZERO_OK) optim.outcome.status = queue.failed;
-  return Status();
 }
 
 }  // namespace zero::queued

@@ -2,8 +2,10 @@
 // What the calls of the training loop answer where tensors are on a device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -13,34 +15,32 @@
 namespace zero::test {
 namespace {
 
-/// One parameter of one rank, on a device or the host.
+/// One rank, on a device or the host, with one parameter or some.
 class One {
  public:
   static constexpr int64_t kCount = 1500;
 
-  One(const zero_options& options, std::shared_ptr<Device> device) : device_(std::move(device)) {
+  One(const zero_options& options, std::shared_ptr<Device> device, size_t tensors = 1)
+      : device_(std::move(device)) {
     comm_ = api::add_handle(create_solo({}, device_).value());
     if (device_ != nullptr) stream_ = make_stream(device_).value();
-    for (float** memory : {&data_, &grad_}) {
-      host_.emplace_back(kCount);
-      *memory = host_.back().data();
-      if (device_ == nullptr) continue;
-      blocks_.push_back(
-          DeviceMemory::allocate(device_, kCount * sizeof(float), "a tensor").value());
-      *memory = reinterpret_cast<float*>(blocks_.back().data());
-    }
     std::vector<float> values(kCount);
     for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(i % 7) - 3;
-    put(data_, values);
     EXPECT_EQ(zero_create(&optim_, comm_, &options), ZERO_OK) << zero_last_error();
-    zero_param param;
-    zero_param_init(&param, sizeof param);
-    param.name = "w";
-    param.shape = &kCount;
-    param.ndim = 1;
-    param.data = data_;
-    param.grad = grad_;
-    EXPECT_EQ(zero_register_params(optim_, nullptr, &param, 1, nullptr), ZERO_OK)
+    const char* const names[] = {"w", "b"};
+    std::vector<zero_param> params(tensors);
+    for (size_t t = 0; t < tensors; t++) {
+      data_.push_back(allocate());
+      grads_.push_back(allocate());
+      put(data_[t], values);
+      zero_param_init(&params[t], sizeof params[t]);
+      params[t].name = names[t];
+      params[t].shape = &kCount;
+      params[t].ndim = 1;
+      params[t].data = data_[t];
+      params[t].grad = grads_[t];
+    }
+    EXPECT_EQ(zero_register_params(optim_, nullptr, params.data(), tensors, nullptr), ZERO_OK)
         << zero_last_error();
   }
   ~One() {
@@ -53,7 +53,7 @@ class One {
   void give(float gradient, float last) {
     std::vector<float> values(kCount, gradient);
     values.back() = last;
-    put(grad_, values);
+    for (float* const grad : grads_) put(grad, values);
   }
   zero_status step(float gradient, float last) {
     give(gradient, last);
@@ -62,6 +62,12 @@ class One {
   zero_status reduce(float gradient, float last) {
     give(gradient, last);
     return zero_reduce_grads(optim_, nullptr, 0, ZERO_REDUCE_MEAN, stream());
+  }
+  /// Gradients of the first `present` parameters, to be added to.
+  zero_status accumulate(size_t present) {
+    std::vector<void*> given(grads_.begin(), grads_.end());
+    std::fill(given.begin() + static_cast<ptrdiff_t>(present), given.end(), nullptr);
+    return zero_reduce_grads(optim_, given.data(), given.size(), ZERO_REDUCE_ACCUMULATE, stream());
   }
   zero_status step() {
     zero_step_options options;
@@ -83,18 +89,27 @@ class One {
   }
   std::vector<float> params() const { return params(stream()); }
   std::vector<float> params(void* stream) const {
-    std::vector<float> out(kCount);
-    if (device_ == nullptr) {
-      std::memcpy(out.data(), data_, kCount * sizeof(float));
-    } else {
-      EXPECT_TRUE(device_->copy(stream, out.data(), data_, kCount * sizeof(float)).ok());
+    std::vector<float> all;
+    for (const float* const data : data_) {
+      std::vector<float> out(kCount);
+      if (device_ == nullptr) {
+        std::memcpy(out.data(), data, kCount * sizeof(float));
+      } else {
+        EXPECT_TRUE(device_->copy(stream, out.data(), data, kCount * sizeof(float)).ok());
+      }
+      all.insert(all.end(), out.begin(), out.end());
     }
-    return out;
+    return all;
   }
   zero_optim* optim() const { return optim_; }
   void* stream() const { return stream_.handle(); }
 
  private:
+  float* allocate() {
+    if (device_ == nullptr) return host_.emplace_back(kCount).data();
+    blocks_.push_back(DeviceMemory::allocate(device_, kCount * sizeof(float), "a tensor").value());
+    return reinterpret_cast<float*>(blocks_.back().data());
+  }
   void put(float* to, const std::vector<float>& values) const {
     if (device_ == nullptr) {
       std::memcpy(to, values.data(), kCount * sizeof(float));
@@ -107,9 +122,9 @@ class One {
   Stream stream_;
   zero_comm* comm_ = nullptr;
   zero_optim* optim_ = nullptr;
-  std::vector<std::vector<float>> host_;
+  std::deque<std::vector<float>> host_;
   std::vector<DeviceMemory> blocks_;
-  float *data_ = nullptr, *grad_ = nullptr;
+  std::vector<float*> data_, grads_;
 };
 
 zero_options defaults() {
@@ -265,6 +280,27 @@ TEST(DeviceCalls, a_call_of_the_device_that_fails_once_ends_one_call_and_tells_n
     EXPECT_EQ(result.step, begun + (failed == ZERO_OK) + 1) << call;
     EXPECT_EQ(result.loss_scale, 8) << call;
   }
+}
+
+TEST(DeviceCalls, a_reduction_that_fails_leaves_the_sums_before_it_to_the_step) {
+  One host(defaults(), nullptr, 2);
+  host.give(0.1f, 1);
+  EXPECT_EQ(host.accumulate(1), ZERO_OK);
+  EXPECT_EQ(host.step(), ZERO_OK);
+  int failures = 0;
+  for (int64_t call = 0; call < 60; call++) {
+    const std::shared_ptr<ChaosDevice> device = chaos(1)->make_device();
+    One one(defaults(), device, 2);
+    one.give(0.1f, 1);
+    EXPECT_EQ(one.accumulate(1), ZERO_OK) << zero_last_error();
+    device->fail_once(call, Status(ZERO_ERR_MEMORY, "the device has failed once"));
+    const zero_status failed = one.accumulate(2);
+    device->fail_once(-1, Status());
+    if (failed == ZERO_OK || one.step() != ZERO_OK) continue;  // or the comm is broken
+    failures++;
+    EXPECT_EQ(one.params(), host.params()) << "call " << call;
+  }
+  EXPECT_GT(failures, 10);
 }
 
 TEST(DeviceCalls, a_learning_rate_set_between_steps_is_that_of_the_next_one) {

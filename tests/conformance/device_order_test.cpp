@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "api/handles.h"
 #include "device_training.h"
 #include "step/queued/queue.h"
 
@@ -67,6 +68,7 @@ std::string outcome(const Training& training, const NcclRanks& ranks) {
     all.append(reinterpret_cast<const char*>(rank.outcome.params.data()),
                rank.outcome.params.size() * sizeof(double));
   }
+  if (ranks.knobs().met > 0) all += "reductions and gathers could run at once";
   return all;
 }
 
@@ -125,6 +127,60 @@ TEST(DeviceOrder, each_rule_that_is_forgotten_is_missed_by_a_schedule) {
       if (goes_wrong(seed, rule)) found = seed;
     EXPECT_TRUE(found.has_value()) << "nothing depends on: " << rule;
   }
+}
+
+/// Two optimizers of each rank that step in turn, each on a stream of its own, with parameters that
+/// travel behind the steps. How many transfers could have run at once.
+int64_t transfers_that_meet(uint64_t seed, const char* forgotten) {
+  const NcclRanks ranks(2, seed);
+  ranks.chaos().forget(forgotten);
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    constexpr int64_t kCount = 3000;
+    const std::shared_ptr<Device> device = ranks.device(rank);
+    zero_comm* const comm = api::add_handle(ranks.join(rank).value());
+    struct Model {
+      zero_optim* optim = nullptr;
+      DeviceMemory data, grad;
+      Stream stream;
+    } models[2];
+    for (Model& model : models) {
+      for (DeviceMemory* const memory : {&model.data, &model.grad})
+        *memory = DeviceMemory::allocate_zeroed(device, kCount * sizeof(float), "a tensor").value();
+      model.stream = make_stream(device).value();
+      zero_options options;
+      zero_options_init(&options, sizeof options);
+      options.overlap_gather = 1;
+      EXPECT_EQ(zero_create(&model.optim, comm, &options), ZERO_OK) << zero_last_error();
+      zero_param param;
+      zero_param_init(&param, sizeof param);
+      param.name = "w";
+      param.shape = &kCount;
+      param.ndim = 1;
+      param.data = model.data.data();
+      param.grad = model.grad.data();
+      EXPECT_EQ(zero_register_params(model.optim, nullptr, &param, 1, nullptr), ZERO_OK);
+    }
+    for (int step = 0; step < 4; step++) {
+      Model& model = models[step % 2];
+      zero_step_options options;
+      zero_step_options_init(&options, sizeof options);
+      options.stream = model.stream.handle();
+      EXPECT_EQ(zero_step(model.optim, &options), ZERO_OK) << zero_last_error();
+    }
+    for (Model& model : models) zero_free(model.optim);
+    zero_comm_free(comm);
+    return {};
+  });
+  return ranks.knobs().met;
+}
+
+TEST(DeviceOrder, transfers_of_all_optimizers_of_a_comm_are_kept_apart) {
+  bool missed = false;
+  for (uint64_t seed = 1; seed <= 100; seed++) {
+    EXPECT_EQ(transfers_that_meet(seed, "no rule"), 0) << seed;
+    missed = missed || transfers_that_meet(seed, queued::order::kApart) > 0;
+  }
+  EXPECT_TRUE(missed) << "nothing depends on: " << queued::order::kApart;
 }
 
 }  // namespace

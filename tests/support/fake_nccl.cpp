@@ -62,6 +62,7 @@ struct Communicator {
   Handle* child = nullptr;  // where to put it
   int error = nccl::kSuccess;
   int64_t collectives = 0, splits = 0;
+  bool runs = false;  // its part of a collective is at the head of a stream, and has not ended
 };
 
 std::map<std::string, std::shared_ptr<Group>> groups;
@@ -206,12 +207,17 @@ void perform(Collective& one) {
 bool proceed(Communicator* communicator, size_t rank, Collective& one) {
   const std::lock_guard lock(mutex);
   if (communicators.count(communicator) == 0) return true;  // aborted
-  one.at_head[rank] = true;
+  if (!one.at_head[rank]) {
+    for (const Communicator* const other : communicators)
+      if (other != communicator && other->rank == communicator->rank && other->runs) ++knobs.met;
+  }
+  one.at_head[rank] = communicator->runs = true;
   if (!one.done && std::find(one.at_head.begin(), one.at_head.end(), false) == one.at_head.end()) {
     perform(one);
     one.done = true;
   }
-  return one.done && knobs.stuck_rank != static_cast<int>(rank);
+  communicator->runs = !one.done || knobs.stuck_rank == static_cast<int>(rank);
+  return !communicator->runs;
 }
 
 int collective(const char* what, const void* send, void* recv, size_t count, int type, int root,

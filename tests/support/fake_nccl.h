@@ -28,6 +28,7 @@ struct FakeNcclKnobs {
   std::atomic<int64_t> calls{0};  // since failing_call and broken_from_call count
   std::atomic<int64_t> living{0};
   std::atomic<int64_t> aborted{0}, destroyed{0};
+  std::atomic<int64_t> met{0};  // transfers of a rank on two communicators that could run at once
   std::atomic<int64_t> misused{0};  // calls on a communicator that was busy or had ended
 };
 

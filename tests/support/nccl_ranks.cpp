@@ -40,7 +40,8 @@ NcclRanks::NcclRanks(int32_t world, uint64_t seed, bool guarded)
   knobs_->busy_polls = 2;
   knobs_->failing_call = knobs_->broken_from_call = knobs_->rank = knobs_->stuck_rank = -1;
   knobs_->abort_hangs = knobs_->finalize_fails = false;
-  knobs_->calls = knobs_->living = knobs_->aborted = knobs_->destroyed = knobs_->misused = 0;
+  knobs_->calls = knobs_->living = knobs_->aborted = knobs_->destroyed = knobs_->met =
+      knobs_->misused = 0;
   nccl::replace_library(&library_);
   for (int32_t r = 0; r < world; ++r) devices_.push_back(chaos_->make_device(r));
 }

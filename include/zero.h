@@ -170,8 +170,14 @@ ZERO_API zero_status zero_comm_create_solo(zero_comm **out, const zero_comm_opti
  * or threads of one user. Collective. ZERO_ERR_RENDEZVOUS, naming the ranks that never came, when they
  * are not all there after rendezvous_ms, or at once when a rank dies, comes twice, disagrees about
  * `world`, or is of another libzero version. A rank whose own machine refuses gets ZERO_ERR_SYSTEM or
- * ZERO_ERR_MEMORY, the others ZERO_ERR_RENDEZVOUS. Nothing is left behind. On the host only: another
- * device is ZERO_ERR_UNSUPPORTED. */
+ * ZERO_ERR_MEMORY, the others ZERO_ERR_RENDEZVOUS. Nothing is left behind.
+ *
+ * All ranks are on the host, or all on GPUs: each on one of its own, or several on one, up to 64. GPUs read
+ * and write each other's arenas then, and their streams wait for each other without the host: what keeps one
+ * stream keeps those of the other ranks, until timeout_ms, or until a rank dies. What the GPUs cannot do
+ * (reach each other's memory, wait for words of the host's) is ZERO_ERR_SYSTEM or ZERO_ERR_UNSUPPORTED in
+ * CUDA's words. Ranks that are threads of one process on one GPU need a queue for each of their streams:
+ * set CUDA_DEVICE_MAX_CONNECTIONS to 32. */
 ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, int32_t rank,
                                             int32_t world, const zero_comm_options *options);
 
@@ -318,8 +324,8 @@ ZERO_API zero_status zero_comm_free(zero_comm *comm);
 
 enum {
     ZERO_MEMORY_PER_RANK = 1, /* one copy a rank: for gradients, or a private copy of parameters  */
-    ZERO_MEMORY_SHARED = 2    /* one copy for all ranks of a local comm: for parameters. Comms that
-                                 cannot share memory give one each                                 */
+    ZERO_MEMORY_SHARED = 2    /* one copy for all ranks of a local comm on the host: for parameters.
+                                 Other comms give one each                                         */
 };
 
 /* Allocate `bytes` zeroed bytes (same number on every rank), aligned to 64 bytes or more, that libzero
@@ -710,7 +716,7 @@ enum {
  * being captured. Over NCCL sums are fp32 or fp64, in NCCL's order. */
 
 /* Announce, during the backward, that this rank's gradient of a parameter is final: `grad`, or NULL for none
- * on this rank. On local comms of several ranks a thread of libzero sums it as soon as every rank has
+ * on this rank. On local comms on the host a thread of libzero sums it as soon as every rank has
  * announced it, into memory of its own (4 bytes for each owned element, 8 for ZERO_FLOAT64), so that
  * less is left to the call that reduces; the bits are the same. Elsewhere, and where ranks have not sealed
  * yet, it does nothing but remember `grad`. There is no warm-up, and ranks may announce in any order, some

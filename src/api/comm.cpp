@@ -205,8 +205,7 @@ zero_status zero_comm_create_local(zero_comm** out, const char* name, int32_t ra
   return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
     ZERO_TRY(check_out(name, "name"));
     const GivenOptions given = ZERO_TRY(read_comm_options(options));
-    ZERO_TRY(given.on_host("a local comm"));
-    return create_local(name, rank, world, given.deadlines);
+    return create_local(name, rank, world, given.deadlines, ZERO_TRY(given.open()));
   });
 }
 

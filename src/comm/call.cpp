@@ -360,7 +360,7 @@ Status Call::disagreement(std::string_view what, std::string_view mine, std::str
                                     usual, " ", verb, " ", difference.b));
 }
 
-Result<std::shared_ptr<Arena>> Call::allocate(size_t bytes, int32_t kind) {
+Result<std::shared_ptr<Arena>> Call::allocate(size_t bytes, int32_t kind, Side side) {
   ZERO_TRY(agree("allocate", operation_name(operation_), text(bytes, " bytes of kind ", kind),
                  "asked for"));
   if (bytes == 0 || (kind != ZERO_MEMORY_PER_RANK && kind != ZERO_MEMORY_SHARED))
@@ -368,7 +368,7 @@ Result<std::shared_ptr<Arena>> Call::allocate(size_t bytes, int32_t kind) {
         ZERO_ERR_ARGUMENT,
         text(operation_name(operation_), ": ", bytes, " bytes of kind ", kind,
              ": bytes must not be 0 and kind is ZERO_MEMORY_PER_RANK or ZERO_MEMORY_SHARED"));
-  Result<std::shared_ptr<Arena>> made = comm_->allocate(*this, bytes, kind);
+  Result<std::shared_ptr<Arena>> made = comm_->allocate(*this, bytes, kind, side);
   ZERO_TRY(vote("allocated", made.failure()));
   return made;
 }

@@ -99,6 +99,31 @@ class QueuedPlane {
   Event reduced, gathered;
 };
 
+/// Where the streams of ranks that read and write each other's memory wait for each other. A call
+/// passes some, in the same order on every rank, and never the same one twice running.
+enum class Gate : uint32_t {
+  entered,    // gradients and parameters are as the call is to find them
+  reread,     // what the last records said has been read
+  measured,   // the records of all are there
+  published,  // all parameters are written
+};
+inline constexpr size_t kGates = 4;
+
+class Gates {
+ public:
+  virtual ~Gates() = default;
+
+  /// What comes on `stream` begins when what every rank's stream held before this gate is done.
+  /// `rule` as in Device::wait.
+  virtual Status pass(Gate gate, StreamHandle stream, const char* rule) = 0;
+  /// A word for queued work behind a gate to read: not 0 when the comm is broken, and no gate keeps
+  /// anybody any more.
+  virtual const uint32_t* broken() const = 0;
+};
+
+/// Where an arena is, on comms with a device.
+enum class Side { device, host };
+
 class Call;
 
 class Comm : public std::enable_shared_from_this<Comm> {
@@ -113,6 +138,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const std::shared_ptr<Device>& device() const { return device_; }
   /// With a device and without direct(): how gradients and parameters travel.
   virtual QueuedPlane* queued() { return nullptr; }
+  /// With a device, direct(), and more than one rank.
+  virtual Gates* gates() { return nullptr; }
 
   /// Enter a collective call: ZERO_ERR_BUSY if a thread is inside one, the first cause if aborted.
   /// One that ends in the background is waited for.
@@ -189,7 +216,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
                                  const Patience& patience) = 0;
   /// Collective, inside a Call: the arena, or this rank's failure (the caller votes). `bytes` and
   /// `kind` are the same on every rank.
-  virtual Result<std::shared_ptr<Arena>> allocate(Call& call, size_t bytes, int32_t kind) = 0;
+  virtual Result<std::shared_ptr<Arena>> allocate(Call& call, size_t bytes, int32_t kind,
+                                                  Side side) = 0;
   /// Collective, inside a Call of the parent, on every rank of it: the seat among `members` (parent
   /// ranks in the child's order), or this rank's failure (the caller votes). Where the color is
   /// negative, `members` is empty and the answer nullptr.
@@ -270,8 +298,9 @@ class Call {
   Status agree(std::string_view phase, std::string_view what, std::string_view mine,
                std::string_view verb = "has");
 
-  /// An arena on every rank or on none. The caller claims it.
-  Result<std::shared_ptr<Arena>> allocate(size_t bytes, int32_t kind);
+  /// An arena on every rank or on none. The caller claims it. On the host's side of a comm with a
+  /// device only where that is direct().
+  Result<std::shared_ptr<Arena>> allocate(size_t bytes, int32_t kind, Side side = Side::device);
   /// The seats of all children or of none; nullptr for a negative color.
   Result<std::shared_ptr<Comm>> split(int32_t color, int32_t key);
 

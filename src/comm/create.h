@@ -15,7 +15,8 @@ Result<std::shared_ptr<Comm>> create_solo(const CommOptions& options,
                                           std::shared_ptr<Device> device = nullptr);
 
 Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, int32_t world,
-                                           const CommOptions& options);
+                                           const CommOptions& options,
+                                           std::shared_ptr<Device> device = nullptr);
 
 /// `given` has -1 where the caller left the default, which ZERO_*_MS variables may then change.
 /// On a device only a group of one.

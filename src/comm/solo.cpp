@@ -66,7 +66,7 @@ class SoloComm final : public Comm {
     return copy(nullptr, nullptr, 0);
   }
 
-  Result<std::shared_ptr<Arena>> allocate(Call&, size_t bytes, int32_t kind) override {
+  Result<std::shared_ptr<Arena>> allocate(Call&, size_t bytes, int32_t kind, Side) override {
     return PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind);
   }
 

@@ -91,7 +91,7 @@ class UserComm final : public Comm {
     return {};
   }
 
-  Result<std::shared_ptr<Arena>> allocate(Call&, size_t bytes, int32_t kind) override {
+  Result<std::shared_ptr<Arena>> allocate(Call&, size_t bytes, int32_t kind, Side) override {
     return PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind);
   }
 

@@ -8,6 +8,7 @@
 #include "device/cuda_error.h"
 #include "device/cuda_launch.h"
 #include "device/cuda_pointers.h"
+#include "device/cuda_sharing.h"
 #include "device/device.h"
 
 namespace zero {
@@ -19,7 +20,9 @@ cudaEvent_t event_of(EventHandle event) { return static_cast<cudaEvent_t>(event)
 class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaContext& context, int multiprocessors)
-      : context_(context), multiprocessors_(multiprocessors) {}
+      : context_(context),
+        multiprocessors_(multiprocessors),
+        sharing_(CudaSharing::open(context)) {}
 
   const char* kind() const override { return "cuda"; }
   int32_t ordinal() const override { return context_.ordinal; }
@@ -46,6 +49,7 @@ class CudaDevice final : public Device {
   Status wait(StreamHandle stream, EventHandle event, const char* rule) override {
     return here(rule, [&] { return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0); });
   }
+  Status words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) override;
   Result<bool> done(EventHandle event) override;
 
   Status check(const void* data, size_t bytes, std::string_view what) override;
@@ -55,6 +59,9 @@ class CudaDevice final : public Device {
 
   Result<void*> allocate(size_t bytes, std::string_view what) override;
   Result<void*> allocate_host(size_t bytes, std::string_view what) override;
+  Result<Fd> create_shared(size_t bytes, std::string_view what) override;
+  Result<void*> map_shared(int fd, size_t bytes, std::string_view what) override;
+  Result<void*> open_host(void* memory, size_t bytes) override;
   Result<void*> make_stream() override;
   Result<void*> make_event() override;
 
@@ -64,6 +71,14 @@ class CudaDevice final : public Device {
   }
   void release_host(void* memory) noexcept override {
     give_back([&] { return cudaFreeHost(memory); });
+  }
+  void unmap_shared(void* memory) noexcept override {
+    const OnDevice on(context_);
+    if (on.entered().ok()) (*sharing_).unmap(memory);
+  }
+  void close_host(void* memory) noexcept override {
+    const OnDevice on(context_);
+    if (on.entered().ok()) close_host_pages(memory);
   }
   void free_stream(void* stream) noexcept override {
     give_back([&] { return cudaStreamDestroy(stream_of(stream)); });
@@ -89,7 +104,17 @@ class CudaDevice final : public Device {
                           cudaError_t (*allocate)(void** out, size_t bytes));
 
   const CudaContext context_;
+  /// body(calls) with this device as the current one, where the driver has them.
+  template <class Body>
+  auto share(const Body& body) -> decltype(body(std::declval<const CudaSharing&>())) {
+    if (!sharing_.ok()) return sharing_.failure();
+    const OnDevice on(context_);
+    ZERO_TRY(on.entered());
+    return body(*sharing_);
+  }
+
   const int multiprocessors_;
+  const Result<CudaSharing> sharing_;
 };
 
 Result<bool> CudaDevice::done(EventHandle event) {
@@ -102,6 +127,12 @@ Result<bool> CudaDevice::done(EventHandle event) {
     return cudaSuccess;
   }));
   return done;
+}
+
+Status CudaDevice::words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) {
+  return share([&](const CudaSharing& calls) -> Status {
+    return calls.words(stream_of(stream), steps, rule);
+  });
 }
 
 Status CudaDevice::check(const void* data, size_t bytes, std::string_view what) {
@@ -172,6 +203,21 @@ Result<void*> CudaDevice::allocate_host(size_t bytes, std::string_view what) {
   return allocated(
       bytes, what, " on the host, pinned for CUDA device ",
       [](void** out, size_t wanted) { return cudaHostAlloc(out, wanted, cudaHostAllocPortable); });
+}
+
+Result<Fd> CudaDevice::create_shared(size_t bytes, std::string_view what) {
+  return share([&](const CudaSharing& calls) { return calls.create(bytes, what); });
+}
+
+Result<void*> CudaDevice::map_shared(int fd, size_t bytes, std::string_view what) {
+  return share([&](const CudaSharing& calls) { return calls.map(fd, bytes, what); });
+}
+
+Result<void*> CudaDevice::open_host(void* memory, size_t bytes) {
+  return share([&](const CudaSharing&) -> Result<void*> {
+    ZERO_TRY(open_host_pages(memory, bytes, ordinal()));
+    return memory;
+  });
 }
 
 Result<void*> CudaDevice::make_stream() {

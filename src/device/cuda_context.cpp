@@ -5,14 +5,7 @@
 #include "device/cuda_error.h"
 
 namespace zero {
-namespace {
-
-/// Names of both sides are the same for the numbers that both have.
-cudaError_t as_runtime_error(CUresult error) { return static_cast<cudaError_t>(error); }
-
-/// `version`: the first of CUDA whose driver has the call in the form of our headers.
-template <class Function>
-Status find(const char* name, [[maybe_unused]] unsigned version, Function& out) {
+Status find_in_driver(const char* name, [[maybe_unused]] unsigned version, void** out) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult answer = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
@@ -24,19 +17,17 @@ Status find(const char* name, [[maybe_unused]] unsigned version, Function& out) 
   if (error != cudaSuccess) return cuda_unavailable(error);
   if (found == nullptr || answer != cudaDriverEntryPointSuccess)
     return {ZERO_ERR_UNSUPPORTED, text("the CUDA driver has no ", name)};
-  out = reinterpret_cast<Function>(found);
+  *out = found;
   return {};
 }
 
-}  // namespace
-
 Result<CudaDriver> CudaDriver::find() {
   CudaDriver driver;
-  ZERO_TRY(zero::find("cuCtxPushCurrent", 4000, driver.push));
-  ZERO_TRY(zero::find("cuCtxPopCurrent", 4000, driver.pop));
-  ZERO_TRY(zero::find("cuDeviceGet", 2000, driver.device));
-  ZERO_TRY(zero::find("cuDevicePrimaryCtxRetain", 7000, driver.retain));
-  ZERO_TRY(zero::find("cuMemGetAddressRange", 3020, driver.address_range));
+  ZERO_TRY(find_in_driver("cuCtxPushCurrent", 4000, driver.push));
+  ZERO_TRY(find_in_driver("cuCtxPopCurrent", 4000, driver.pop));
+  ZERO_TRY(find_in_driver("cuDeviceGet", 2000, driver.device));
+  ZERO_TRY(find_in_driver("cuDevicePrimaryCtxRetain", 7000, driver.retain));
+  ZERO_TRY(find_in_driver("cuMemGetAddressRange", 3020, driver.address_range));
   return driver;
 }
 

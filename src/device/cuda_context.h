@@ -15,6 +15,21 @@
 
 namespace zero {
 
+/// A call of the driver, which is found through the runtime; ZERO_ERR_UNSUPPORTED where it has
+/// none. `version`: the first of CUDA whose driver has it in the form of our headers.
+Status find_in_driver(const char* name, unsigned version, void** out);
+
+template <class Function>
+Status find_in_driver(const char* name, unsigned version, Function& out) {
+  void* found = nullptr;
+  ZERO_TRY(find_in_driver(name, version, &found));
+  out = reinterpret_cast<Function>(found);
+  return {};
+}
+
+/// Names of both sides are the same for the numbers that both have.
+inline cudaError_t as_runtime_error(CUresult error) { return static_cast<cudaError_t>(error); }
+
 struct CudaDriver {
   decltype(&cuCtxPushCurrent) push = nullptr;
   decltype(&cuCtxPopCurrent) pop = nullptr;

@@ -14,6 +14,21 @@ Result<Event> make_event(const std::shared_ptr<Device>& device) {
   return Event(device, ZERO_TRY(device->make_event()));
 }
 
+Result<OpenedHost> open_host(const std::shared_ptr<Device>& device, void* memory, size_t bytes) {
+  return OpenedHost(device, ZERO_TRY(device->open_host(memory, bytes)));
+}
+
+Status clear(const std::shared_ptr<Device>& device, void* memory, size_t bytes,
+             std::string_view what) {
+  constexpr int64_t kTimeoutMs = 60'000;
+  if (bytes == 0) return Status();
+  const Stream stream = ZERO_TRY(zero::make_stream(device));
+  const Event filled = ZERO_TRY(zero::make_event(device));
+  ZERO_TRY(device->fill(stream.handle(), memory, 0, bytes));
+  ZERO_TRY(device->record(filled.handle(), stream.handle()));
+  return await(*device, filled.handle(), kTimeoutMs, text("filling ", what));
+}
+
 Result<DeviceMemory> DeviceMemory::allocate(const std::shared_ptr<Device>& device, size_t bytes,
                                             std::string_view what) {
   if (bytes == 0) return DeviceMemory();
@@ -22,14 +37,8 @@ Result<DeviceMemory> DeviceMemory::allocate(const std::shared_ptr<Device>& devic
 
 Result<DeviceMemory> DeviceMemory::allocate_zeroed(const std::shared_ptr<Device>& device,
                                                    size_t bytes, std::string_view what) {
-  constexpr int64_t kTimeoutMs = 60'000;
   DeviceMemory memory = ZERO_TRY(allocate(device, bytes, what));
-  if (bytes == 0) return memory;
-  const Stream stream = ZERO_TRY(zero::make_stream(device));
-  const Event filled = ZERO_TRY(zero::make_event(device));
-  ZERO_TRY(device->fill(stream.handle(), memory.data(), 0, bytes));
-  ZERO_TRY(device->record(filled.handle(), stream.handle()));
-  ZERO_TRY(await(*device, filled.handle(), kTimeoutMs, text("filling ", what)));
+  ZERO_TRY(clear(device, memory.data(), bytes, what));
   return memory;
 }
 
@@ -37,6 +46,11 @@ Result<HostBuffer> HostBuffer::allocate(const std::shared_ptr<Device>& device, s
                                         std::string_view what) {
   if (bytes == 0) return HostBuffer();
   return HostBuffer(device, ZERO_TRY(device->allocate_host(bytes, what)), bytes);
+}
+
+Result<SharedBlock> SharedBlock::map(const std::shared_ptr<Device>& device, int fd, size_t bytes,
+                                     std::string_view what) {
+  return SharedBlock(device, ZERO_TRY(device->map_shared(fd, bytes, what)));
 }
 
 Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,

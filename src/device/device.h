@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/os.h"
 #include "base/status.h"
 #include "kernels/launches.h"
 
@@ -19,6 +21,14 @@ namespace zero {
 /// A queue whose work is done in order: a cudaStream_t. nullptr is the device's default stream.
 using StreamHandle = void*;
 using EventHandle = void*;
+
+/// Something that queued work does to a word of the host's memory that other processes see, too.
+struct WordStep {
+  enum Kind { write, wait };
+  Kind kind;
+  uint32_t* word;
+  uint32_t value;  // that is written; or until which, or one above it, the stream waits
+};
 
 class Device : public std::enable_shared_from_this<Device> {
  public:
@@ -39,6 +49,9 @@ class Device : public std::enable_shared_from_this<Device> {
   /// What is queued on `stream` from here on begins when `event`, as last recorded, is done; at
   /// once if it never was. `rule` names the order that this keeps: a test device can forget one.
   virtual Status wait(StreamHandle stream, EventHandle event, const char* rule) = 0;
+  /// Steps in their order, on words in an OpenedHost. What is written is seen after all that the
+  /// stream did before. No processor is busy while a stream waits. `rule` as above, of the waits.
+  virtual Status words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) = 0;
 
   // ---- The host looks, and never blocks.
 
@@ -63,6 +76,14 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual void release(void* memory) noexcept = 0;
   virtual Result<void*> allocate_host(size_t bytes, std::string_view what) = 0;
   virtual void release_host(void* memory) noexcept = 0;
+  /// Memory of a device as a descriptor, which lives as long as that or any mapping of it; `bytes`
+  /// are rounded up. Any process may map it where its device can reach the other one.
+  virtual Result<Fd> create_shared(size_t bytes, std::string_view what) = 0;
+  virtual Result<void*> map_shared(int fd, size_t bytes, std::string_view what) = 0;
+  virtual void unmap_shared(void* memory) noexcept = 0;
+  /// Let queued work read and write whole pages of the host's memory.
+  virtual Result<void*> open_host(void* memory, size_t bytes) = 0;
+  virtual void close_host(void* memory) noexcept = 0;
   virtual Result<void*> make_stream() = 0;
   virtual void free_stream(void* stream) noexcept = 0;
   virtual Result<void*> make_event() = 0;
@@ -103,10 +124,17 @@ class Owned {
 
 using Stream = owned::Owned<&Device::free_stream>;
 using Event = owned::Owned<&Device::free_event>;
+/// Pages of the host's memory while queued work may use them; they stay whose they are.
+using OpenedHost = owned::Owned<&Device::close_host>;
 
 /// Without what is wanted: an error. Streams do not wait for the default stream.
 Result<Stream> make_stream(const std::shared_ptr<Device>& device);
 Result<Event> make_event(const std::shared_ptr<Device>& device);
+Result<OpenedHost> open_host(const std::shared_ptr<Device>& device, void* memory, size_t bytes);
+
+/// Fill memory of the device with zeros, and wait for that.
+Status clear(const std::shared_ptr<Device>& device, void* memory, size_t bytes,
+             std::string_view what);
 
 /// Memory of the device.
 class DeviceMemory : public owned::Owned<&Device::release> {
@@ -142,6 +170,18 @@ class HostBuffer : public owned::Owned<&Device::release_host> {
       : Owned(std::move(device), data), bytes_(bytes) {}
 
   size_t bytes_ = 0;
+};
+
+/// A mapping of memory that other processes may map, too.
+class SharedBlock : public owned::Owned<&Device::unmap_shared> {
+ public:
+  SharedBlock() = default;
+  static Result<SharedBlock> map(const std::shared_ptr<Device>& device, int fd, size_t bytes,
+                                 std::string_view what);
+  std::byte* data() const { return static_cast<std::byte*>(handle()); }
+
+ private:
+  SharedBlock(std::shared_ptr<Device> device, void* data) : Owned(std::move(device), data) {}
 };
 
 /// Wait until `event` is done, no longer than `timeout_ms`: ZERO_ERR_TIMEOUT, which says `what` was

@@ -46,7 +46,8 @@ ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
     state.nonfinite = launch.records != nullptr ? nonfinite_of(launch.records, launch.world) : 0;
   }
   if (launch.gradients) state.factor = 1;
-  state.refused = launch.refuses && state.nonfinite > 0;
+  const bool broken = launch.broken != nullptr && *launch.broken != 0;
+  state.refused = broken || (launch.refuses && state.nonfinite > 0);
   state.skip = !state.refused && launch.skips && state.nonfinite > 0;
   if (launch.records == nullptr || launch.norm == Norm::none || state.refused) return;
   state.raw_norm = norm_of_records(launch.records, launch.world, launch.norm);

@@ -134,6 +134,7 @@ struct Decide {
   bool skips = false, refuses = false;  // where gradients are not finite
   bool again = false;  // on sums that were decided on: factor, clipping and counts go on from there
   bool gradients = false;  // with `again`: the sums are gradients by now, and their factor is 1
+  const uint32_t* broken = nullptr;  // not null, and not 0: what others were to do is not done
   State* state = nullptr;
 };
 

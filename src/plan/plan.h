@@ -143,6 +143,7 @@ class Plan {
   const std::vector<Section>& sections() const { return sections_; }
   const Section& section(int32_t number) const { return sections_[static_cast<size_t>(number)]; }
   const Section& section_of(int64_t param) const { return sections_[section_index(param)]; }
+  int32_t section_number(int64_t param) const { return static_cast<int32_t>(section_index(param)); }
 
   /// Of all sections, padding included.
   int64_t layout_elements() const;

@@ -75,7 +75,8 @@ Location Backward::location_of(const std::byte* grad, size_t bytes) const {
 
 /// Whatever the first announcement of a round needs, if anything can be done before the call.
 Status Backward::begin_sums() {
-  const bool can = optim_.comm->direct() && optim_.world() > 1 && optim_.sealed();
+  const bool can = optim_.comm->direct() && optim_.comm->device() == nullptr &&
+                   optim_.world() > 1 && optim_.sealed();
   if (!can) return Status();
   const auto bytes = static_cast<size_t>(optim_.plan.sum_bytes());
   if (sums_.bytes() < bytes) {

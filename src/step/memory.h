@@ -76,6 +76,7 @@ struct Runs {
 
 /// Bytes that this rank pulls after the owners have updated: parameters of its own in no arena.
 struct Pull {
+  int32_t section;
   const std::byte* from;
   std::byte* to;
   size_t bytes;
@@ -131,6 +132,7 @@ struct StepMemory : StepLayout {
   std::shared_ptr<Arena> tables;   // every rank's placements
   std::shared_ptr<Arena> staging;  // gradients that are in no arena, at layout positions
   std::shared_ptr<Arena> outbox;  // owned parameters, by share, for ranks whose own are in no arena
+  std::shared_ptr<Arena> records;  // where streams wait at gates: what each rank found
 
   // Of buffers.
   std::vector<Location> buffer_places;  // on direct comms: of each buffer on every rank

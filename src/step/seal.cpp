@@ -3,6 +3,7 @@
 
 #include "base/os.h"
 #include "base/text.h"
+#include "step/norm.h"
 #include "step/queued/step.h"
 #include "step/tables.h"
 #include "step/views.h"
@@ -52,9 +53,17 @@ std::string registration_lines(const Optimizer& optim) {
 }
 
 Status allocate_tables(Call& call, const Optimizer& optim, std::shared_ptr<Arena>& out) {
-  // Arenas of a device's comm are where the host cannot write, and nobody else is in it.
-  if (!optim.comm->direct() || optim.comm->device() != nullptr) return Status();
+  const bool alone = optim.comm->device() != nullptr && optim.comm->gates() == nullptr;
+  if (!optim.comm->direct() || alone) return Status();
   const size_t bytes = table_bytes(std::max<size_t>(1, optim.params.size()));
+  out = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK, Side::host));
+  return Status();
+}
+
+/// Where ranks whose streams wait for each other tell what they found.
+Status allocate_records(Call& call, const Optimizer& optim, std::shared_ptr<Arena>& out) {
+  if (optim.comm->gates() == nullptr || out != nullptr) return Status();
+  const size_t bytes = static_cast<size_t>(optim.world()) * sizeof(NormRecord);
   out = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
   return Status();
 }
@@ -85,6 +94,7 @@ Status seal(Call& call, Optimizer& optim) {
   ZERO_TRY(call.vote("seal: allocate", prepared.ok() ? Status() : prepared.failure()));
   std::shared_ptr<Arena> tables;
   ZERO_TRY(allocate_tables(call, optim, tables));
+  ZERO_TRY(allocate_records(call, optim, memory.records));
   os().reached("seal.prepared");
   const size_t sections = optim.plan.sections().size();
   optim.commit_seal(std::move(prepared).value());

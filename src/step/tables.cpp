@@ -212,7 +212,9 @@ bool place(Optimizer& optim, StepMemory& memory) {
   }
   if (memory.tables != nullptr && !placements.empty()) {
     auto* table = reinterpret_cast<Placement*>(memory.tables->data());
-    if (memory.version == 0 || !std::equal(placements.begin(), placements.end(), table)) {
+    // On a device gradients that are staged are copied from where they lie, by this rank's tables.
+    const bool copies = comm.device() != nullptr && !foreign_grads.empty();
+    if (memory.version == 0 || copies || !std::equal(placements.begin(), placements.end(), table)) {
       std::copy(placements.begin(), placements.end(), table);
       memory.version++;
     }
@@ -240,6 +242,7 @@ bool place(Optimizer& optim, StepMemory& memory) {
 
 void stage_grads(Optimizer& optim, StepMemory& memory) {
   if (!optim.comm->direct() || reduces_alone(optim, memory) || memory.staging == nullptr) return;
+  if (optim.comm->device() != nullptr) return;  // queued, with the step
   for (const int64_t index : memory.foreign_grads) {
     const auto i = static_cast<size_t>(index);
     if (memory.backward != nullptr && memory.backward->staged(i)) continue;

@@ -192,7 +192,8 @@ void join(const Optimizer& optim, StepMemory& memory, bool sources, Runs& out) {
 }
 
 /// Parameters of this rank in no arena are pulled from the owner's arena, or from its outbox: only
-/// those that are updated, as nothing else is put there.
+/// those that are updated, as nothing else is put there. On a device always from the outbox, as
+/// nobody waits with new values in the arena until all have pulled.
 Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   memory.pulls.clear();
   const Comm& comm = *optim.comm;
@@ -209,12 +210,13 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
       const size_t bytes = static_cast<size_t>(segment.count) * size_of(section.dtype);
       Location from = ZERO_TRY(placement_of(optim, memory, owner, segment.param)).data;
       from.offset += offset;
-      if (from.arena == 0) {
+      if (from.arena == 0 || comm.device() != nullptr) {
         const auto at = static_cast<uint64_t>(section.owned_at(segment.share));
         from = {memory.outbox->number(), 0, at};
       }
       std::byte* to = optim.params[static_cast<size_t>(segment.param)].data + offset;
-      memory.pulls.push_back({ZERO_TRY(comm.resolve(owner, from, bytes)), to, bytes});
+      memory.pulls.push_back(
+          {segment.section, ZERO_TRY(comm.resolve(owner, from, bytes)), to, bytes});
     }
   }
   return Status();

@@ -3,6 +3,7 @@
 // its rules is missed by one of them when it is forgotten.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "api/handles.h"
+#include "comm/create.h"
 #include "device_training.h"
 #include "step/queued/queue.h"
 
@@ -61,15 +63,35 @@ Training schedule(uint64_t seed) {
 }
 
 /// What came out of a run, in few words; the same for the same schedule in any legal order.
-std::string outcome(const Training& training, const NcclRanks& ranks) {
+std::string outcome(const std::vector<Rank>& ranks) {
   std::string all;
-  for (const Rank& rank : run_together(training, ranks)) {
+  for (const Rank& rank : ranks) {
     all += rank.error;
     all.append(reinterpret_cast<const char*>(rank.outcome.params.data()),
                rank.outcome.params.size() * sizeof(double));
   }
-  if (ranks.knobs().met > 0) all += "reductions and gathers could run at once";
   return all;
+}
+
+/// What came out of a schedule without the waits of a rule, and the rules that it met.
+struct Seen {
+  std::string outcome;
+  std::set<std::string> rules;
+};
+using Way = Seen (*)(uint64_t seed, const char* forgotten);
+
+Seen over_nccl(uint64_t seed, const char* forgotten) {
+  const NcclRanks ranks(2, seed);
+  ranks.chaos().forget(forgotten);
+  std::string all = outcome(run_together(schedule(seed), ranks));
+  if (ranks.knobs().met > 0) all += "reductions and gathers could run at once";
+  return {all, ranks.chaos().rules()};
+}
+
+Seen over_memory(uint64_t seed, const char* forgotten) {
+  const auto world = chaos(seed);
+  world->forget(forgotten);
+  return {outcome(run_locally(schedule(seed), world)), world->rules()};
 }
 
 /// The right outcome of each schedule: it depends on what it trains, not on the seed.
@@ -90,38 +112,40 @@ class Right {
   std::map<uint64_t, std::string> known_;
 };
 
-const std::vector<const char*> kRules = {
+const std::vector<const char*> kNcclRules = {
     queued::order::kGiven,    queued::order::kSummed,  queued::order::kMeasured,
     queued::order::kDecided,  queued::order::kReduced, queued::order::kUpdated,
     queued::order::kGathered, queued::order::kArrived, queued::order::kShared,
     queued::order::kEnded,    queued::order::kLooked,  queued::order::kAnnounced,
 };
+const std::vector<const char*> kMemoryRules = {
+    queued::order::kEntered, queued::order::kTold,   queued::order::kPublished,
+    queued::order::kEnded,   queued::order::kLooked, queued::order::kAnnounced,
+};
 
-TEST(DeviceOrder, a_thousand_schedules_end_with_the_bits_of_one_process) {
+void expect_right(Way way, uint64_t seeds, const std::vector<const char*>& rules) {
   Right right;
-  std::set<std::string> seen;
-  for (uint64_t seed = 1; seed <= 1000; seed++) {
-    const NcclRanks ranks(2, seed);
-    ASSERT_TRUE(outcome(schedule(seed), ranks) == right.of(seed)) << "seed " << seed;
-    seen.merge(ranks.chaos().rules());
+  std::set<std::string> met;
+  for (uint64_t seed = 1; seed <= seeds; seed++) {
+    Seen seen = way(seed, "no rule");
+    ASSERT_TRUE(seen.outcome == right.of(seed)) << "seed " << seed;
+    met.merge(seen.rules);
   }
-  for (const char* const rule : kRules) EXPECT_EQ(seen.count(rule), 1u) << rule;
+  for (const char* const rule : rules) EXPECT_EQ(met.count(rule), 1u) << rule;
 }
 
-TEST(DeviceOrder, each_rule_that_is_forgotten_is_missed_by_a_schedule) {
+void expect_missed(Way way, const std::vector<const char*>& rules) {
   Right right;
   // In a process of its own: what reads tables that are not there yet may end it.
   const auto goes_wrong = [&](uint64_t seed, const char* forgotten) {
     const std::string expected = right.of(seed);
     const auto run = [&](int) -> std::string {
-      const NcclRanks ranks(2, seed);
-      ranks.chaos().forget(forgotten);
-      return outcome(schedule(seed), ranks) == expected ? "right" : "wrong";
+      return way(seed, forgotten).outcome == expected ? "right" : "wrong";
     };
     return run_ranks(RankKind::processes, 1, run)[0].result != "right";
   };
   for (uint64_t seed = 1; seed <= 8; seed++) EXPECT_FALSE(goes_wrong(seed, "no rule")) << seed;
-  for (const char* const rule : kRules) {
+  for (const char* const rule : rules) {
     std::optional<uint64_t> found;
     for (uint64_t seed = 1; seed <= 1000 && !found; seed++)
       if (goes_wrong(seed, rule)) found = seed;
@@ -129,45 +153,89 @@ TEST(DeviceOrder, each_rule_that_is_forgotten_is_missed_by_a_schedule) {
   }
 }
 
+TEST(DeviceOrder, a_thousand_schedules_over_nccl_end_with_the_bits_of_one_process) {
+  expect_right(over_nccl, 1000, kNcclRules);
+}
+
+TEST(DeviceOrder, a_thousand_schedules_over_memory_end_with_the_bits_of_one_process) {
+  expect_right(over_memory, 1000, kMemoryRules);
+}
+
+TEST(DeviceOrder, each_rule_that_is_forgotten_over_nccl_is_missed_by_a_schedule) {
+  expect_missed(over_nccl, kNcclRules);
+}
+
+TEST(DeviceOrder, each_rule_that_is_forgotten_over_memory_is_missed_by_a_schedule) {
+  expect_missed(over_memory, kMemoryRules);
+}
+
+/// A parameter of one rank that is trained on a stream of its own.
+class Model {
+ public:
+  Model(zero_comm* comm, const std::shared_ptr<Device>& device, bool overlaps) : device_(device) {
+    std::vector<float> values(kCount, static_cast<float>(1 + zero_comm_rank(comm)));
+    for (DeviceMemory* const memory : {&data_, &grad_}) {
+      *memory = DeviceMemory::allocate(device, sizeof(float) * kCount, "a tensor").value();
+      EXPECT_TRUE(device->copy(nullptr, memory->data(), values.data(), memory->bytes()).ok());
+    }
+    stream_ = make_stream(device).value();
+    order(nullptr, stream());
+    zero_options options;
+    zero_options_init(&options, sizeof options);
+    options.overlap_gather = overlaps;
+    EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << zero_last_error();
+    zero_param param;
+    zero_param_init(&param, sizeof param);
+    param.name = "w";
+    param.shape = &kCount;
+    param.ndim = 1;
+    param.data = data_.data();
+    param.grad = grad_.data();
+    EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
+  }
+  ~Model() { zero_free(optim); }
+
+  zero_status step() {
+    zero_step_options options;
+    zero_step_options_init(&options, sizeof options);
+    options.stream = stream();
+    return zero_step(optim, &options);
+  }
+  std::string bytes() const {
+    std::string out(data_.bytes(), '\0');
+    EXPECT_TRUE(device_->copy(stream(), out.data(), data_.data(), out.size()).ok());
+    return out;
+  }
+  void* stream() const { return stream_.handle(); }
+
+  zero_optim* optim = nullptr;
+
+ private:
+  static constexpr int64_t kCount = 3000;
+
+  void order(void* before, void* after) const {
+    const Event event = make_event(device_).value();
+    EXPECT_TRUE(device_->record(event.handle(), before).ok());
+    EXPECT_TRUE(device_->wait(after, event.handle(), "the engine's own").ok());
+  }
+
+  const std::shared_ptr<Device> device_;
+  DeviceMemory data_, grad_;
+  Stream stream_;
+};
+
 /// Two optimizers of each rank that step in turn, each on a stream of its own, with parameters that
 /// travel behind the steps. How many transfers could have run at once.
 int64_t transfers_that_meet(uint64_t seed, const char* forgotten) {
   const NcclRanks ranks(2, seed);
   ranks.chaos().forget(forgotten);
   run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    constexpr int64_t kCount = 3000;
-    const std::shared_ptr<Device> device = ranks.device(rank);
     zero_comm* const comm = api::add_handle(ranks.join(rank).value());
-    struct Model {
-      zero_optim* optim = nullptr;
-      DeviceMemory data, grad;
-      Stream stream;
-    } models[2];
-    for (Model& model : models) {
-      for (DeviceMemory* const memory : {&model.data, &model.grad})
-        *memory = DeviceMemory::allocate_zeroed(device, kCount * sizeof(float), "a tensor").value();
-      model.stream = make_stream(device).value();
-      zero_options options;
-      zero_options_init(&options, sizeof options);
-      options.overlap_gather = 1;
-      EXPECT_EQ(zero_create(&model.optim, comm, &options), ZERO_OK) << zero_last_error();
-      zero_param param;
-      zero_param_init(&param, sizeof param);
-      param.name = "w";
-      param.shape = &kCount;
-      param.ndim = 1;
-      param.data = model.data.data();
-      param.grad = model.grad.data();
-      EXPECT_EQ(zero_register_params(model.optim, nullptr, &param, 1, nullptr), ZERO_OK);
+    {
+      Model models[] = {{comm, ranks.device(rank), true}, {comm, ranks.device(rank), true}};
+      for (int step = 0; step < 4; step++)
+        EXPECT_EQ(models[step % 2].step(), ZERO_OK) << zero_last_error();
     }
-    for (int step = 0; step < 4; step++) {
-      Model& model = models[step % 2];
-      zero_step_options options;
-      zero_step_options_init(&options, sizeof options);
-      options.stream = model.stream.handle();
-      EXPECT_EQ(zero_step(model.optim, &options), ZERO_OK) << zero_last_error();
-    }
-    for (Model& model : models) zero_free(model.optim);
     zero_comm_free(comm);
     return {};
   });
@@ -181,6 +249,46 @@ TEST(DeviceOrder, transfers_of_all_optimizers_of_a_comm_are_kept_apart) {
     missed = missed || transfers_that_meet(seed, queued::order::kApart) > 0;
   }
   EXPECT_TRUE(missed) << "nothing depends on: " << queued::order::kApart;
+}
+
+/// Two ranks that reach each other's memory clip by one norm, and then by another. What the first
+/// ends with.
+std::string clipped_twice(uint64_t seed, const char* forgotten) {
+  const auto world = chaos(seed);
+  world->forget(forgotten);
+  const std::string name = unique_name();
+  const std::shared_ptr<Device> devices[] = {world->make_device(0), world->make_device(1)};
+  CommOptions options;
+  if (std::string(forgotten) != "no rule") options.timeout_ms = 200;  // told too early is not told
+  return run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    zero_comm* const comm =
+        api::add_handle(create_local(name, rank, 2, options, devices[rank]).value());
+    std::string bytes;
+    {
+      Model model(comm, devices[rank], false);
+      for (int step = 0; step < 3; step++) {
+        void* const stream = model.stream();
+        zero_status worst = zero_reduce_grads(model.optim, nullptr, 0, ZERO_REDUCE_MEAN, stream);
+        for (const double p : {2.0, 1.0})
+          worst = std::min(worst, zero_clip_grad_norm(model.optim, 1, p, nullptr, stream));
+        bytes += std::to_string(std::min(worst, model.step()));
+      }
+      bytes += model.bytes();
+    }
+    zero_comm_free(comm);
+    return bytes;
+  })[0];
+}
+
+TEST(DeviceOrder, what_ranks_found_is_read_before_they_tell_more) {
+  const std::string right = clipped_twice(1, "no rule");
+  EXPECT_EQ(right.substr(0, 3), "000");
+  bool missed = false;
+  for (uint64_t seed = 2; seed <= 200; seed++) {
+    EXPECT_TRUE(clipped_twice(seed, "no rule") == right) << seed;
+    missed = missed || clipped_twice(seed, queued::order::kReread) != right;
+  }
+  EXPECT_TRUE(missed) << "nothing depends on: " << queued::order::kReread;
 }
 
 }  // namespace

@@ -211,15 +211,27 @@ TEST(DeviceState, what_is_dealt_out_anew_trains_on) {
   }
 }
 
+/// How ranks of a group reach each other.
+enum class Over { host, nccl, memory };
+
 /// body(place) on ranks of one group, each on a device of its own, or all on the host.
-void on_ranks(const Choices& choices, int world, const std::function<void(Place)>& body) {
+void on_ranks(Over over, uint64_t seed, int world, const std::function<void(Place)>& body) {
   const std::string name = unique_name();
-  std::optional<NcclRanks> devices;
-  if (choices.seed != 0) devices.emplace(world, choices.seed, true);
+  std::optional<NcclRanks> ranks;
+  if (over == Over::nccl) ranks.emplace(world, seed, true);
+  const auto chaos = ChaosWorld::create(
+      {.seed = seed, .patience = INT64_MAX, .emulate = emulate, .guarded = true});
+  std::vector<std::shared_ptr<ChaosDevice>> devices;
+  for (int rank = 0; rank < world; rank++) {
+    devices.push_back(over == Over::host ? nullptr
+                      : ranks            ? ranks->device(rank)
+                                         : chaos->make_device(rank));
+  }
   run_sound_ranks(RankKind::threads, world, [&](int rank) {
-    auto comm = devices ? devices->join(rank) : create_local(name, rank, world, {});
+    const auto& device = devices[static_cast<size_t>(rank)];
+    auto comm = ranks ? ranks->join(rank) : create_local(name, rank, world, {}, device);
     EXPECT_TRUE(comm.ok()) << comm.failure().text();
-    if (comm.ok()) body({std::move(*comm), devices ? devices->device(rank) : nullptr});
+    if (comm.ok()) body({std::move(*comm), device});
     return "";
   });
 }
@@ -266,26 +278,30 @@ TEST(DeviceState, groups_on_devices_leave_what_groups_on_the_host_do) {
       Choices choices = kinds()[seed];
       choices.partition = partition;
       const Scratch scratch;
-      for (const uint64_t of : {uint64_t{0}, ++seed}) {
-        choices.seed = of;
-        const std::string directory = scratch / (of == 0 ? "host" : "device");
-        std::filesystem::create_directory(directory);
-        on_ranks(choices, world, [&](Place place) {
+      const std::map<Over, std::string> ways = {
+          {Over::host, "host/"}, {Over::nccl, "nccl/"}, {Over::memory, "memory/"}};
+      seed++;
+      for (const auto& [over, directory] : ways) {
+        std::filesystem::create_directory(scratch / directory);
+        on_ranks(over, seed, world, [&](Place place) {
           Rank rank(choices, std::move(place));
-          live(rank, partition == ZERO_PARTITION_MANUAL, directory);
+          live(rank, partition == ZERO_PARTITION_MANUAL, scratch / directory);
         });
       }
-      Rank a(on_host(choices)), b(on_host(choices));
-      for (const char* const number : {"1", "2", "3", "4"}) {
-        a.load(scratch / "device/" + number);
-        b.load(scratch / "host/" + number);
-        expect_same(a, b, std::string(" of checkpoint ") + number);
+      for (const Over over : {Over::nccl, Over::memory}) {
+        const std::string& directory = ways.at(over);
+        Rank a(on_host(choices)), b(on_host(choices));
+        for (const char* const number : {"1", "2", "3", "4"}) {
+          a.load(scratch / directory + number);
+          b.load(scratch / "host/" + number);
+          expect_same(a, b, " of checkpoint " + directory + number);
+        }
+        for (size_t t = 0; t < a.floating(); t++) {
+          const std::string name = "tensor " + std::to_string(t);
+          EXPECT_EQ(read_file(scratch / directory + name), read_file(scratch / "host/" + name));
+        }
+        if (::testing::Test::HasFailure()) return;
       }
-      for (size_t t = 0; t < a.floating(); t++) {
-        const std::string name = "tensor " + std::to_string(t);
-        EXPECT_EQ(read_file(scratch / "device/" + name), read_file(scratch / "host/" + name));
-      }
-      if (::testing::Test::HasFailure()) return;
     }
   }
 }

@@ -157,5 +157,26 @@ TEST(DeviceStep, ranks_over_nccl_end_with_the_bits_of_one_process) {
   }
 }
 
+TEST(DeviceStep, ranks_that_reach_each_others_memory_end_with_the_bits_of_one_process) {
+  uint64_t seed = 500;
+  for (const int world : {2, 3}) {
+    for (const Feature& feature : kFeatures) {
+      for (const Where where :
+           {Where::arenas, Where::per_rank_arenas, Where::foreign, Where::mixed}) {
+        Training training = with(kOptimizers[0]);
+        training.world = world;
+        training.partition = seed % 3 == 0 ? ZERO_PARTITION_GREEDY : ZERO_PARTITION_EVEN;
+        training.where = where;
+        feature.set(training);
+        const auto devices = chaos(seed);
+        const std::string what = std::string(feature.name) + ", seed " + std::to_string(seed++);
+        expect_equals_reference(training, run_locally(training, devices), what);
+        EXPECT_EQ(devices->living(), 0) << what << ": something was not given back";
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace zero::test

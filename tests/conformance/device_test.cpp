@@ -195,6 +195,56 @@ TEST_P(EveryDevice, more_than_was_allocated_is_refused) {
                  "its memory ends after");
 }
 
+TEST_P(EveryDevice, a_descriptor_is_memory_for_whoever_maps_it_and_as_long_as_any_does) {
+  Result<Fd> fd = device_->create_shared(kCount, "a test's memory");
+  if (fd.failure().code() == ZERO_ERR_UNSUPPORTED) GTEST_SKIP() << fd.failure().text();
+  ASSERT_TRUE(fd.ok()) << fd.failure().text();
+  const auto map = [&] { return made(SharedBlock::map(device_, fd->get(), kCount, "memory")); };
+  SharedBlock first = map();
+  const SharedBlock second = map();
+  fd->reset();
+  EXPECT_NE(first.data(), second.data());
+  ok(device_->fill(stream_.handle(), first.data(), 9, kCount));
+  finish(stream_);
+  first = SharedBlock();
+  const HostBuffer buffer = host(kCount);
+  ok(device_->copy(stream_.handle(), buffer.data(), second.data(), kCount));
+  finish(stream_);
+  for (size_t i = 0; i < kCount; i++) ASSERT_EQ(buffer.data()[i], std::byte{9}) << i;
+}
+
+// Two streams hand a block to and fro by words: as above by events.
+TEST_P(EveryDevice, a_stream_waits_for_a_word_that_another_writes) {
+  constexpr size_t kRounds = 40;
+  alignas(4096) static uint32_t words[1024];
+  std::memset(words, 0, sizeof words);
+  Result<OpenedHost> opened = open_host(device_, words, sizeof words);
+  if (opened.failure().code() == ZERO_ERR_UNSUPPORTED) GTEST_SKIP() << opened.failure().text();
+  ASSERT_TRUE(opened.ok()) << opened.failure().text();
+  const Result<OpenedHost> again = open_host(device_, words, sizeof words);
+  ASSERT_TRUE(again.ok()) << again.failure().text();
+  *opened = OpenedHost();  // the other one still holds it open
+  uint32_t* const written = &words[0];
+  uint32_t* const taken = &words[1];
+  const DeviceMemory shared = memory(kCount), results = memory(kRounds * kCount);
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    const WordStep to_fill[] = {{WordStep::wait, taken, round}};
+    const WordStep filled[] = {{WordStep::write, written, round + 1}};
+    const WordStep to_take[] = {{WordStep::wait, written, round + 1}};
+    const WordStep taken_by_now[] = {{WordStep::write, taken, round + 1}};
+    ok(device_->words(stream_.handle(), to_fill, "taken before it is written again"));
+    ok(device_->fill(stream_.handle(), shared.data(), static_cast<int>(round), kCount));
+    ok(device_->words(stream_.handle(), filled, ""));
+    ok(device_->words(other_.handle(), to_take, "written before it is taken"));
+    ok(device_->copy(other_.handle(), results.data() + round * kCount, shared.data(), kCount));
+    ok(device_->words(other_.handle(), taken_by_now, ""));
+  }
+  std::vector<uint8_t> wanted;
+  for (size_t round = 0; round < kRounds; ++round)
+    wanted.insert(wanted.end(), kCount, static_cast<uint8_t>(round));
+  EXPECT_EQ(read(results, other_), wanted);
+}
+
 TEST_P(EveryDevice, memory_of_another_device_is_refused) {
   const Result<DevicePtr> second = GetParam().open(1);
   if (!second.ok()) GTEST_SKIP() << second.failure().text();

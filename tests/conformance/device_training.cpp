@@ -9,8 +9,11 @@
 namespace zero::test {
 
 std::shared_ptr<ChaosWorld> chaos(uint64_t seed) {
-  return ChaosWorld::create(
-      {.seed = seed, .eager = seed % 4 == 0, .emulate = emulate, .guarded = seed % 8 == 1});
+  return ChaosWorld::create({.seed = seed,
+                             .eager = seed % 4 == 0,
+                             .patience = INT64_MAX,
+                             .emulate = emulate,
+                             .guarded = seed % 8 == 1});
 }
 
 Rank run_on(const Training& training, std::shared_ptr<Comm> seat) {
@@ -26,16 +29,29 @@ Rank run_alone(const Training& training, const std::shared_ptr<Device>& device) 
   return run_on(training, create_solo({}, device).value());
 }
 
-std::vector<Rank> run_together(const Training& training, const NcclRanks& ranks) {
+std::vector<Rank> run_together(const Training& training, const Join& join) {
   std::vector<Rank> all(static_cast<size_t>(training.world));
   run_sound_ranks(RankKind::threads, training.world, [&](int rank) {
     Rank& own = all[static_cast<size_t>(rank)];
-    Result<std::shared_ptr<Comm>> seat = ranks.join(rank);
+    Result<std::shared_ptr<Comm>> seat = join(rank);
     if (!seat.ok()) return own.error = seat.failure().text();
     own = run_on(training, std::move(seat).value());
     return own.error;
   });
   return all;
+}
+
+std::vector<Rank> run_together(const Training& training, const NcclRanks& ranks) {
+  return run_together(training, [&](int rank) { return ranks.join(rank); });
+}
+
+std::vector<Rank> run_locally(const Training& training, const std::shared_ptr<ChaosWorld>& world) {
+  const std::string name = unique_name();
+  std::vector<std::shared_ptr<Device>> devices;
+  for (int r = 0; r < training.world; r++) devices.push_back(world->make_device(r));
+  return run_together(training, [&](int rank) {
+    return create_local(name, rank, training.world, {}, devices[static_cast<size_t>(rank)]);
+  });
 }
 
 }  // namespace zero::test

@@ -2,6 +2,7 @@
 // Training whose tensors are on a device that runs what is queued in a random legal order.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +21,12 @@ std::shared_ptr<ChaosWorld> chaos(uint64_t seed);
 Rank run_on(const Training& training, std::shared_ptr<Comm> seat);
 /// The only rank.
 Rank run_alone(const Training& training, const std::shared_ptr<Device>& device);
-/// Ranks that are threads, each on its device, over NCCL.
+/// Ranks that are threads, each with the seat that `join` finds for it.
+using Join = std::function<Result<std::shared_ptr<Comm>>(int rank)>;
+std::vector<Rank> run_together(const Training& training, const Join& join);
+/// The same, each on its device, over NCCL.
 std::vector<Rank> run_together(const Training& training, const NcclRanks& ranks);
+/// The same, on devices whose memory all of them reach.
+std::vector<Rank> run_locally(const Training& training, const std::shared_ptr<ChaosWorld>& world);
 
 }  // namespace zero::test

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/chaos_device.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -101,6 +104,26 @@ Status ChaosDevice::wait(StreamHandle stream, EventHandle event, const char* rul
   return {};
 }
 
+Status ChaosDevice::words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) {
+  const std::lock_guard lock(world_->mutex_);
+  ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
+  ++world_->waits_[rule];
+  for (const WordStep& step : steps) {
+    std::atomic_ref<uint32_t> word(*step.word);
+    if (step.kind == WordStep::write) {
+      world_->queue(queue, {text("write of ", step.value), nullptr, {}, [step, word] {
+                              word.store(step.value);
+                            }});
+    } else if (world_->forgotten_.count(rule) == 0) {
+      world_->queue(queue, {text("wait for ", step.value, ", rule '", rule, "'"),
+                            nullptr,
+                            [step, word] { return word.load() >= step.value; },
+                            {}});
+    }
+  }
+  return {};
+}
+
 Result<bool> ChaosDevice::done(EventHandle event) {
   const std::lock_guard lock(world_->mutex_);
   ZERO_TRY(refusal());
@@ -158,6 +181,34 @@ Result<void*> ChaosDevice::allocate(size_t bytes, std::string_view what) {
 
 Result<void*> ChaosDevice::allocate_host(size_t bytes, std::string_view what) {
   return add(bytes, ChaosWorld::kHost, what);
+}
+
+Result<Fd> ChaosDevice::create_shared(size_t bytes, std::string_view what) {
+  const std::lock_guard lock(world_->mutex_);
+  ZERO_TRY(refusal());
+  Fd fd(memfd_create("chaos", MFD_CLOEXEC));
+  if (fd.valid() && ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0) return fd;
+  return Status(ZERO_ERR_MEMORY, text("no memory for ", bytes, " bytes of ", what));
+}
+
+Result<void*> ChaosDevice::map_shared(int fd, size_t bytes, std::string_view) {
+  const std::lock_guard lock(world_->mutex_);
+  ZERO_TRY(refusal());
+  return world_->add_mapping(fd, bytes, ordinal_);
+}
+
+void ChaosDevice::unmap_shared(void* memory) noexcept { remove(memory); }
+
+Result<void*> ChaosDevice::open_host(void* memory, size_t) {
+  const std::lock_guard lock(world_->mutex_);
+  ZERO_TRY(refusal());
+  ++world_->living_;
+  return memory;
+}
+
+void ChaosDevice::close_host(void*) noexcept {
+  const std::lock_guard lock(world_->mutex_);
+  --world_->living_;
 }
 
 void ChaosDevice::remove(void* memory) {

@@ -74,8 +74,9 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   class Opened;
   struct Block {
     size_t bytes;
-    int32_t ordinal;                     // kHost: of the host
-    std::unique_ptr<std::byte[]> owner;  // null in the vault
+    int32_t ordinal;                   // kHost: of the host
+    std::shared_ptr<std::byte> owner;  // null in the vault
+    bool shared = false;               // others map it, too
   };
   static constexpr int32_t kHost = -1;
 
@@ -92,6 +93,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   std::string heads() const;
   const std::pair<const uintptr_t, Block>* block_of(const void* data) const;
   void* add_block(size_t bytes, int32_t ordinal);
+  Result<void*> add_mapping(int fd, size_t bytes, int32_t ordinal);
   void remove_block(void* memory);
 
   const Options options_;
@@ -132,6 +134,7 @@ class ChaosDevice final : public Device {
   Status launch(StreamHandle stream, const Launch& launch) override;
   Status record(EventHandle event, StreamHandle stream) override;
   Status wait(StreamHandle stream, EventHandle event, const char* rule) override;
+  Status words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) override;
   Result<bool> done(EventHandle event) override;
   Status check(const void* data, size_t bytes, std::string_view what) override;
   Status check_stream(StreamHandle stream) override;
@@ -141,6 +144,11 @@ class ChaosDevice final : public Device {
   void release(void* memory) noexcept override;
   Result<void*> allocate_host(size_t bytes, std::string_view what) override;
   void release_host(void* memory) noexcept override;
+  Result<Fd> create_shared(size_t bytes, std::string_view what) override;
+  Result<void*> map_shared(int fd, size_t bytes, std::string_view what) override;
+  void unmap_shared(void* memory) noexcept override;
+  Result<void*> open_host(void* memory, size_t bytes) override;
+  void close_host(void* memory) noexcept override;
   Result<void*> make_stream() override;
   void free_stream(void* stream) noexcept override;
   Result<void*> make_event() override;

@@ -187,25 +187,37 @@ const std::pair<const uintptr_t, ChaosWorld::Block>* ChaosWorld::block_of(const 
 }
 
 void* ChaosWorld::add_block(size_t bytes, int32_t ordinal) {
-  std::unique_ptr<std::byte[]> owner;
+  std::shared_ptr<std::byte> owner;
   std::byte* data = nullptr;
   if (vault_ != nullptr && ordinal != kHost) {
     data = vault_->take(bytes);
   } else {
-    owner = std::make_unique<std::byte[]>(bytes + kAlignment);
+    owner.reset(new std::byte[bytes + kAlignment], std::default_delete<std::byte[]>());
     const auto start = reinterpret_cast<uintptr_t>(owner.get());
     data = owner.get() + ((start + kAlignment - 1) / kAlignment * kAlignment - start);
   }
   const Opened opened(*this);
   std::memset(data, kFresh, bytes);
-  blocks_.emplace(reinterpret_cast<uintptr_t>(data), Block{bytes, ordinal, std::move(owner)});
+  blocks_.emplace(reinterpret_cast<uintptr_t>(data),
+                  Block{bytes, ordinal, std::move(owner), false});
+  ++living_;
+  return data;
+}
+
+/// Not in the vault: as many mappings as there are ranks could not be closed at once.
+Result<void*> ChaosWorld::add_mapping(int fd, size_t bytes, int32_t ordinal) {
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return Status(ZERO_ERR_MEMORY, "memory cannot be mapped");
+  std::shared_ptr<std::byte> owner(static_cast<std::byte*>(data),
+                                   [bytes](std::byte* mapped) { munmap(mapped, bytes); });
+  blocks_.emplace(reinterpret_cast<uintptr_t>(data), Block{bytes, ordinal, std::move(owner), true});
   ++living_;
   return data;
 }
 
 void ChaosWorld::remove_block(void* memory) {
   const auto found = blocks_.find(reinterpret_cast<uintptr_t>(memory));
-  {
+  if (!found->second.shared) {
     const Opened opened(*this);
     std::memset(memory, kFresh, found->second.bytes);
   }

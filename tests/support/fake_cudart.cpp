@@ -90,7 +90,8 @@ int current() { return contexts.empty() ? -1 : contexts.back(); }
 cudaError_t left_behind() { return last_error; }
 int64_t strays() { return machine->strays; }
 unsigned opened() { return machine->opened; }
-int64_t living() { return machine->world->living(); }
+int64_t living() { return machine->world->living() + shared_living(); }
+ChaosDevice& chaos_of_current() { return *machine->devices[static_cast<size_t>(current())]; }
 
 namespace {
 
@@ -116,6 +117,7 @@ CUresult retain(CUcontext* out, CUdevice device) {
 /// Memory is known in pages of 64 bytes, as if each had been mapped by itself.
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   constexpr CUdeviceptr kPage = 64;
+  if (range_of(address, base, size)) return CUDA_SUCCESS;
   const auto& device = machine->devices[static_cast<size_t>(contexts.back())];
   if (!device->check(reinterpret_cast<const void*>(address), 1, "").ok())
     return CUDA_ERROR_NOT_FOUND;
@@ -160,7 +162,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** out, uns
       {"cuDeviceGet", reinterpret_cast<void*>(get_device)},
       {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(retain)},
       {"cuMemGetAddressRange", reinterpret_cast<void*>(address_range)}};
-  *out = known.at(symbol);
+  const auto own = known.find(symbol);
+  *out = own != known.end() ? own->second : sharing_calls().at(symbol);
   *result = cudaDriverEntryPointSuccess;
   return answer(wanted("cudaGetDriverEntryPointByVersion"));
 }

@@ -3,10 +3,16 @@
 // it takes the place of the real one in a program that links it.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
+
+namespace zero::test {
+class ChaosDevice;
+}
 
 namespace zero::test::fake_cuda {
 
@@ -25,7 +31,14 @@ cudaError_t left_behind();
 /// Calls that need a context and came without one, and the contexts that were opened, as bits.
 int64_t strays();
 unsigned opened();
-/// Blocks, streams and events that were not given back.
+/// Blocks, streams, events, mappings and pages that were not given back.
 int64_t living();
+
+// Between its own files: what the driver has for memory that is shared, the mapping that an address
+// lies in, what is left of both, and the device whose context is current.
+const std::map<std::string, void*>& sharing_calls();
+bool range_of(CUdeviceptr address, CUdeviceptr* base, size_t* bytes);
+int64_t shared_living();
+ChaosDevice& chaos_of_current();
 
 }  // namespace zero::test::fake_cuda

@@ -64,7 +64,9 @@ class EchoComm : public Comm {
     asked.push_back({data.size(), patience.entry, patience.operation, patience.phase, true});
     return {};
   }
-  Result<std::shared_ptr<Arena>> allocate(Call&, size_t, int32_t) override { return nothing(); }
+  Result<std::shared_ptr<Arena>> allocate(Call&, size_t, int32_t, Side) override {
+    return nothing();
+  }
   Result<std::shared_ptr<Comm>> make_child(Call&, std::span<const int32_t>, int32_t) override {
     return nothing();
   }

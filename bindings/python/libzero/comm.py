@@ -75,17 +75,21 @@ class Comm:
         rank: int,
         world: int,
         *,
+        device: str = "host",
+        device_ordinal: int = 0,
         timeout_ms: int = 0,
         late_ms: int = 0,
         rendezvous_ms: int = 0,
     ) -> Comm:
-        """Join the `world` ranks of this host, processes or threads, that pass the same name."""
-        handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
+        """Join the `world` ranks of this host, processes or threads, that pass the same name; all
+        on the host, or all on GPUs that reach each other's memory, several on one if need be."""
+        handle = CommHandle()
+        options = _options(timeout_ms, late_ms, rendezvous_ms, device, device_ordinal)
         encoded = _values.text(name, "name")
         lib().zero_comm_create_local(
             c.byref(handle), encoded, int32(rank, "rank"), int32(world, "world"), options
         )
-        return cls(handle)
+        return cls(handle, device)
 
     @classmethod
     def from_env(

@@ -13,7 +13,8 @@
 namespace zero {
 
 Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, int32_t world,
-                                           const CommOptions& options) {
+                                           const CommOptions& options,
+                                           std::shared_ptr<Device> device) {
   if (name.empty()) return Status(ZERO_ERR_ARGUMENT, "the name of a local comm is empty");
   if (world < 1 || world > local::kMaxWorld)
     return Status(ZERO_ERR_ARGUMENT,
@@ -21,30 +22,62 @@ Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, 
   if (rank < 0 || rank >= world)
     return Status(ZERO_ERR_ARGUMENT, text("rank is ", rank, " in a world of ", world));
   return local::join(text("rendezvous '", name, "'"), local::address_of_comm(name), rank, world,
-                     options, [] { return Status(); });
+                     options, std::move(device), [] { return Status(); });
 }
 
 namespace local {
 
 Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address,
                                    int32_t rank, int32_t world, const CommOptions& options,
-                                   std::function<Status()> check) {
+                                   std::shared_ptr<Device> device, std::function<Status()> check) {
   const int64_t deadline_ns = now_ns() + options.rendezvous_ms * 1'000'000;
   Life life = ZERO_TRY(Life::begin());
-  const Meeting meeting{title, address,         rank, world, options.rendezvous_ms, deadline_ns,
-                        &life, std::move(check)};
+  const Meeting meeting{title,
+                        address,
+                        rank,
+                        world,
+                        options.rendezvous_ms,
+                        deadline_ns,
+                        &life,
+                        device == nullptr ? "host" : device->kind(),
+                        std::move(check)};
   Seat seat = ZERO_TRY(meet(meeting));
-  return std::shared_ptr<Comm>(
-      std::make_shared<LocalComm>(rank, world, options, std::move(life), std::move(seat)));
+  auto comm = std::make_shared<LocalComm>(rank, world, options, std::move(life), std::move(seat),
+                                          std::move(device));
+  ZERO_TRY(comm->open_gates());
+  return std::shared_ptr<Comm>(std::move(comm));
 }
 
-LocalComm::LocalComm(int32_t rank, int32_t world, const CommOptions& options, Life life, Seat seat)
-    : Comm(rank, world, options),
+LocalComm::LocalComm(int32_t rank, int32_t world, const CommOptions& options, Life life, Seat seat,
+                     std::shared_ptr<Device> device)
+    : Comm(rank, world, options, std::move(device)),
       life_(std::move(life)),
       control_(std::move(seat.control)),
       connections_(std::move(seat.connections)) {
   static_assert(kRecordBytes <= kRecordRoom);
   control_->set_step(&steps_done, &publishing);
+}
+
+Status LocalComm::open_gates() {
+  if (device() == nullptr || world() == 1) return {};
+  Call call = ZERO_TRY(begin(Operation::create));
+  Status fits;
+  if (world() > LocalGates::kMostRanks) {
+    fits = Status(ZERO_ERR_UNSUPPORTED,
+                  text("world is ", world(), ": a local comm on devices has up to ",
+                       LocalGates::kMostRanks, " ranks"));
+  }
+  ZERO_TRY(call.vote("world", fits));
+  ++arena_attempts_;
+  const ArenaLayout layout =
+      ZERO_TRY(ArenaLayout::of(LocalGates::bytes_of(world()), ZERO_MEMORY_SHARED, world()));
+  Result<std::shared_ptr<Mapping>> words = share_memory(call, layout);
+  ZERO_TRY(call.vote("words", words.failure()));
+  Result<std::unique_ptr<LocalGates>> opened =
+      LocalGates::open(device(), *control_, std::move(*words), options().timeout_ms);
+  ZERO_TRY(call.vote("gates", opened.failure()));
+  gates_ = std::move(*opened);
+  return {};
 }
 
 local::Patience LocalComm::limit(const Comm::Patience& patience) const {
@@ -138,7 +171,7 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
   // not.
   return join(text("rendezvous of the child of a split"), address_of_comm(shared),
               static_cast<int32_t>(place - members.begin()), static_cast<int32_t>(members.size()),
-              options(), [this, where] { return control_->check(where); });
+              options(), device(), [this, where] { return control_->check(where); });
 }
 
 }  // namespace local

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comm of ranks on one host, processes or threads of one user.
+// The comm of ranks on one host, processes or threads of one user; each on the host, or each on a
+// device.
 #pragma once
 
 #include <memory>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "comm/comm.h"
+#include "comm/local/gates.h"
 #include "comm/local/life.h"
 #include "comm/local/local_arena.h"
 #include "comm/local/rendezvous.h"
@@ -15,7 +17,8 @@ namespace zero::local {
 
 class LocalComm final : public Comm {
  public:
-  LocalComm(int32_t rank, int32_t world, const CommOptions& options, Life life, Seat seat);
+  LocalComm(int32_t rank, int32_t world, const CommOptions& options, Life life, Seat seat,
+            std::shared_ptr<Device> device);
 
   const char* kind() const override { return "local"; }
   bool aborted() const override { return control_->aborted(); }
@@ -26,6 +29,9 @@ class LocalComm final : public Comm {
   Location locate(const void* data, size_t bytes) const override;
   Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const override;
   std::shared_ptr<Arena> arena(const Location& location) const override;
+  Gates* gates() override { return gates_.get(); }
+  /// Collective, before the first other call.
+  Status open_gates();
 
   Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override;
   Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv, size_t count,
@@ -36,7 +42,8 @@ class LocalComm final : public Comm {
                         const Comm::Patience& patience) override;
   Status broadcast_bytes(std::span<std::byte> data, int32_t root,
                          const Comm::Patience& patience) override;
-  Result<std::shared_ptr<Arena>> allocate(Call& call, size_t bytes, int32_t kind) override;
+  Result<std::shared_ptr<Arena>> allocate(Call& call, size_t bytes, int32_t kind,
+                                          Side side) override;
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
                                            int32_t color) override;
   void note_progress() override { control_->note_progress(); }
@@ -45,8 +52,14 @@ class LocalComm final : public Comm {
   local::Patience limit(const Comm::Patience& patience) const;
   Vigil vigil(const local::Patience& where);
   std::shared_ptr<LocalArena> find(const Location& location) const;
-  Status offer(int memory, size_t bytes);
-  Result<Fd> take_offer(size_t bytes);
+  Result<std::shared_ptr<LocalArena>> make_host_arena(Call& call, size_t bytes, int32_t kind);
+  Result<std::shared_ptr<Mapping>> share_memory(Call& call, const ArenaLayout& layout);
+  Result<std::shared_ptr<LocalArena>> make_device_arena(Call& call, size_t bytes, int32_t kind);
+  local::Patience handing_out() const;
+  Status not_handed(int32_t rank, const Status& why);
+  Status offer(size_t connection, std::span<const int> memory, size_t bytes);
+  Status offer_to_all(std::span<const int> memory, size_t bytes);
+  Result<std::vector<Fd>> take_offer(size_t connection, size_t count);
   Status reserve_part(int memory, const Mapping& mapping, const ArenaLayout& layout);
 
   Life life_;  // first here, last to go: the seat's end must not look like a death
@@ -56,11 +69,13 @@ class LocalComm final : public Comm {
 
   mutable std::mutex arenas_mutex_;
   std::vector<std::weak_ptr<LocalArena>> arenas_;  // by number, from 1
+
+  std::unique_ptr<LocalGates> gates_;  // on devices, of several ranks
 };
 
 /// A seat in the comm called `address`; `check` can end the rendezvous early.
 Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address,
                                    int32_t rank, int32_t world, const CommOptions& options,
-                                   std::function<Status()> check);
+                                   std::shared_ptr<Device> device, std::function<Status()> check);
 
 }  // namespace zero::local

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas: rank 0 makes the memory and hands it out, every rank maps it and reserves its own part.
-// Each step that can fail on one rank alone is voted, so that nobody waits for what will not come.
+// Arenas. In the host's memory rank 0 makes it and hands it out, every rank maps it and reserves
+// its own part. Each step that can fail on one rank alone is voted, so that nobody waits for what
+// will not come.
 #include "comm/local/local_arena.h"
 
 #include <algorithm>
@@ -27,14 +28,33 @@ Result<ArenaLayout> ArenaLayout::of(size_t bytes, int32_t kind, int32_t world) {
   return layout;
 }
 
-Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, size_t bytes, int32_t kind) {
+Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, size_t bytes, int32_t kind,
+                                                   Side side) {
   ++arena_attempts_;
+  // Numbered by attempts, which all ranks count alike, even where some fail.
+  std::shared_ptr<LocalArena> arena =
+      ZERO_TRY(device() != nullptr && side == Side::device ? make_device_arena(call, bytes, kind)
+                                                           : make_host_arena(call, bytes, kind));
+  const std::lock_guard lock(arenas_mutex_);
+  arenas_.resize(arena_attempts_);
+  arenas_[arena_attempts_ - 1] = arena;
+  return std::shared_ptr<Arena>(std::move(arena));
+}
+
+Result<std::shared_ptr<LocalArena>> LocalComm::make_host_arena(Call& call, size_t bytes,
+                                                               int32_t kind) {
   const ArenaLayout layout =
       ZERO_TRY(ArenaLayout::of(bytes, kind, world()));  // the same on every rank
+  std::shared_ptr<Mapping> mapping = ZERO_TRY(share_memory(call, layout));
+  return std::shared_ptr<LocalArena>(std::make_shared<HostArena>(
+      shared_from_this(), arena_attempts_, std::move(mapping), layout, kind, rank()));
+}
+
+Result<std::shared_ptr<Mapping>> LocalComm::share_memory(Call& call, const ArenaLayout& layout) {
   Fd memory;
   Status made;
   if (rank() == 0) {
-    made = check_available(bytes * static_cast<size_t>(layout.slices));
+    made = check_available(layout.bytes * static_cast<size_t>(layout.slices));
     if (made.ok()) {
       Result<Fd> created = create_segment("zero.arena", layout.total());
       if (created.ok()) memory = std::move(created).value();
@@ -45,65 +65,97 @@ Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, size_t bytes, int
   ZERO_TRY(call.vote("arena made", made));
 
   if (rank() == 0) {
-    ZERO_TRY(offer(memory.get(), layout.total()));
+    const int offered = memory.get();
+    ZERO_TRY(offer_to_all({&offered, 1}, layout.total()));
   } else {
-    memory = ZERO_TRY(take_offer(layout.total()));
+    memory = std::move(ZERO_TRY(take_offer(0, 1)).front());
+    ZERO_TRY(check_segment(memory.get(), layout.total()));
   }
   os().reached("arena.handed");
   std::shared_ptr<Mapping> mapping =
       ZERO_TRY(map_segment(memory.get(), layout.total(), Access::read_write));
   ZERO_TRY(reserve_part(memory.get(), *mapping, layout));
   os().reached("arena.reserved");
-
-  // Numbered by attempts, which all ranks count alike, even where some fail.
-  auto arena = std::make_shared<LocalArena>(shared_from_this(), arena_attempts_, std::move(mapping),
-                                            layout, kind, rank());
-  const std::lock_guard lock(arenas_mutex_);
-  arenas_.resize(arena_attempts_);
-  arenas_[arena_attempts_ - 1] = arena;
-  return std::shared_ptr<Arena>(std::move(arena));
+  return mapping;
 }
 
-/// Rank 0: the memory to every rank. A connection that fails breaks the comm: the others wait for
-/// it.
-Status LocalComm::offer(int memory, size_t bytes) {
-  const local::Patience where{operation_name(Operation::arena_alloc), "hand out",
-                              options().timeout_ms, false};
+/// Each rank makes its own, and rank 0 hands out what it gets of all.
+Result<std::shared_ptr<LocalArena>> LocalComm::make_device_arena(Call& call, size_t bytes,
+                                                                 int32_t kind) {
+  Result<Fd> created = device()->create_shared(bytes, "an arena");
+  ZERO_TRY(call.vote("arena made", created.failure()));
+  std::vector<Fd> all;
+  if (rank() == 0) {
+    all.push_back(std::move(*created));
+    for (int32_t r = 1; r < world(); ++r) {
+      Result<std::vector<Fd>> offered = take_offer(static_cast<size_t>(r), 1);
+      if (!offered.ok()) return not_handed(r, offered.failure());
+      all.push_back(std::move(offered->front()));
+    }
+    std::vector<int> numbers;
+    for (const Fd& fd : all) numbers.push_back(fd.get());
+    ZERO_TRY(offer_to_all(numbers, bytes));
+  } else {
+    const int own = created->get();
+    ZERO_TRY(offer(0, {&own, 1}, bytes));
+    all = ZERO_TRY(take_offer(0, static_cast<size_t>(world())));
+  }
+  os().reached("arena.handed");
+  std::vector<SharedBlock> blocks;
+  for (const Fd& fd : all)
+    blocks.push_back(ZERO_TRY(SharedBlock::map(device(), fd.get(), bytes, "an arena")));
+  ZERO_TRY(clear(device(), blocks[static_cast<size_t>(rank())].data(), bytes, "an arena"));
+  return std::shared_ptr<LocalArena>(std::make_shared<DeviceArena>(
+      shared_from_this(), arena_attempts_, std::move(blocks), bytes, kind, rank()));
+}
+
+local::Patience LocalComm::handing_out() const {
+  return {operation_name(Operation::arena_alloc), "hand out", options().timeout_ms, false};
+}
+
+/// A connection that fails breaks the comm: the others wait for it.
+Status LocalComm::not_handed(int32_t rank, const Status& why) {
+  const local::Patience where = handing_out();
+  ZERO_TRY(control_->check(where));  // a dead process closes its end: its death is the cause
+  Failure cause;
+  cause.code = ZERO_ERR_COMM;
+  cause.rank = rank;
+  cause.step = steps_done.load();
+  cause.phase = text(where.operation, ": ", where.phase);
+  cause.text =
+      text(cause.phase, ": memory could not be handed to or from rank ", rank, ": ", why.text());
+  control_->abort(cause);
+  return control_->failure_status();
+}
+
+Status LocalComm::offer(size_t connection, std::span<const int> memory, size_t bytes) {
   ArenaOffer message;
   message.attempt = arena_attempts_;
   message.bytes = bytes;
+  return send_message(connections_[connection].get(), as_message(message), memory,
+                      vigil(handing_out()));
+}
+
+Status LocalComm::offer_to_all(std::span<const int> memory, size_t bytes) {
   for (int32_t r = 1; r < world(); ++r) {
-    const Status sent = send_message(connections_[static_cast<size_t>(r)].get(),
-                                     as_message(message), {&memory, 1}, vigil(where));
+    const Status sent = offer(static_cast<size_t>(r), memory, bytes);
     os().reached("arena.offered");
-    if (sent.ok()) continue;
-    ZERO_TRY(control_->check(where));  // a dead process closes its end: its death is the cause
-    Failure cause;
-    cause.code = ZERO_ERR_COMM;
-    cause.rank = r;
-    cause.step = steps_done.load();
-    cause.phase = text(where.operation, ": ", where.phase);
-    cause.text = text(cause.phase, ": memory could not be handed to rank ", r, ": ", sent.text());
-    control_->abort(cause);
-    return control_->failure_status();
+    if (!sent.ok()) return not_handed(r, sent);
   }
   return {};
 }
 
-Result<Fd> LocalComm::take_offer(size_t bytes) {
-  const local::Patience where{operation_name(Operation::arena_alloc), "hand out",
-                              options().timeout_ms, false};
+Result<std::vector<Fd>> LocalComm::take_offer(size_t connection, size_t count) {
   for (;;) {
     MessageBuffer buffer;
     std::vector<Fd> descriptors;
-    buffer.got =
-        ZERO_TRY(receive_message(connections_[0].get(), buffer.bytes, &descriptors, vigil(where)));
+    buffer.got = ZERO_TRY(receive_message(connections_[connection].get(), buffer.bytes,
+                                          &descriptors, vigil(handing_out())));
     ArenaOffer offered;
-    if (!buffer.read(&offered) || descriptors.size() != 1 || offered.attempt > arena_attempts_)
-      return Status(ZERO_ERR_COMM, "rank 0 sent something that is no arena");
+    if (!buffer.read(&offered) || descriptors.size() != count || offered.attempt > arena_attempts_)
+      return Status(ZERO_ERR_COMM, text("rank ", connection, " sent something that is no arena"));
     if (offered.attempt < arena_attempts_) continue;  // of an attempt that failed here
-    ZERO_TRY(check_segment(descriptors[0].get(), bytes));
-    return std::move(descriptors[0]);
+    return descriptors;
   }
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// An arena of a local comm: one memfd, mapped once a process.
+// Arenas of a local comm: in the host's memory one memfd, mapped once a process; on devices a block
+// a rank, each mapped by all.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "comm/arena.h"
 #include "comm/local/segment.h"
+#include "device/device.h"
 
 namespace zero::local {
 
@@ -20,16 +23,28 @@ struct ArenaLayout {
   static Result<ArenaLayout> of(size_t bytes, int32_t kind, int32_t world);
 };
 
-class LocalArena final : public Arena {
+/// What every rank reaches of every rank.
+class LocalArena : public Arena {
  public:
-  LocalArena(std::shared_ptr<Comm> comm, uint32_t number, std::shared_ptr<Mapping> mapping,
-             const ArenaLayout& layout, int32_t kind, int32_t rank)
-      : Arena(std::move(comm), number, mapping->data() + place(layout, rank), layout.bytes, kind),
+  /// `rank`'s bytes.
+  virtual std::byte* data_of(int32_t rank) const = 0;
+
+ protected:
+  using Arena::Arena;
+};
+
+class HostArena final : public LocalArena {
+ public:
+  HostArena(std::shared_ptr<Comm> comm, uint32_t number, std::shared_ptr<Mapping> mapping,
+            const ArenaLayout& layout, int32_t kind, int32_t rank)
+      : LocalArena(std::move(comm), number, mapping->data() + place(layout, rank), layout.bytes,
+                   kind),
         mapping_(std::move(mapping)),
         layout_(layout) {}
 
-  /// `rank`'s bytes.
-  std::byte* data_of(int32_t rank) const { return mapping_->data() + place(layout_, rank); }
+  std::byte* data_of(int32_t rank) const override {
+    return mapping_->data() + place(layout_, rank);
+  }
 
  private:
   static size_t place(const ArenaLayout& layout, int32_t rank) {
@@ -38,6 +53,22 @@ class LocalArena final : public Arena {
 
   std::shared_ptr<Mapping> mapping_;
   ArenaLayout layout_;
+};
+
+/// One copy a rank, whatever the kind.
+class DeviceArena final : public LocalArena {
+ public:
+  DeviceArena(std::shared_ptr<Comm> comm, uint32_t number, std::vector<SharedBlock> blocks,
+              size_t bytes, int32_t kind, int32_t rank)
+      : LocalArena(std::move(comm), number, blocks[static_cast<size_t>(rank)].data(), bytes, kind),
+        blocks_(std::move(blocks)) {}
+
+  std::byte* data_of(int32_t rank) const override {
+    return blocks_[static_cast<size_t>(rank)].data();
+  }
+
+ private:
+  std::vector<SharedBlock> blocks_;  // by rank
 };
 
 }  // namespace zero::local

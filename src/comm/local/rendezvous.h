@@ -26,6 +26,7 @@ struct Meeting {
   int64_t limit_ms;
   int64_t deadline_ns;
   const Life* life;
+  std::string device;             // what memory is on, the same for all: "host", "cuda"
   std::function<Status()> check;  // a failure ends the rendezvous
 
   Status failed(std::string_view sentence) const;

@@ -129,6 +129,9 @@ Status Root::disagreement(const Stranger& stranger, const Hello& hello) const {
   if (hello.rank < 0 || hello.rank >= meeting_.world)
     return meeting_.failed(text(who, " came, but rank 0 (process ", members_[0].pid,
                                 ") knows of ranks 0 to ", meeting_.world - 1, " only"));
+  if (const std::string device = wire_text(hello.device); device != meeting_.device)
+    return meeting_.failed(text(who, " has its memory on ", device, ", rank 0 (process ",
+                                members_[0].pid, ") on ", meeting_.device));
   const Member& member = members_[static_cast<size_t>(hello.rank)];
   if (hello.rank == 0 || member.peer)
     return meeting_.failed(text("rank ", hello.rank, " came twice: as process ", member.pid,

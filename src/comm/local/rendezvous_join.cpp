@@ -96,6 +96,7 @@ Result<bool> Joiner::introduce() {
   hello.pid = os().getpid();
   hello.limit_ms = meeting_.limit_ms;
   hello.remaining_ms = meeting_.remaining_ms();
+  put_wire_text(hello.device, meeting_.device);
   Status heard =
       send_message(connection_.get(), as_message(hello), life_descriptors(*meeting_.life), vigil());
   os().reached("rendezvous.greeted");

@@ -15,7 +15,7 @@
 namespace zero::local {
 
 inline constexpr uint64_t kWireMagic = 0x7a65726f6c6f6361;
-inline constexpr uint32_t kProtocol = 1;
+inline constexpr uint32_t kProtocol = 2;
 inline constexpr uint32_t kLibrary =
     ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH;
 
@@ -41,6 +41,7 @@ struct Hello {
   int64_t pid = 0;
   int64_t limit_ms = 0;  // of its rendezvous, and what is left of that
   int64_t remaining_ms = 0;
+  char device[16] = "host";  // what its memory is on: "host", "cuda"
 };
 
 /// Rank 0 has taken the hello; with its own life page and perhaps a pidfd.

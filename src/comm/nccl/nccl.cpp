@@ -161,7 +161,7 @@ Result<std::byte*> NcclComm::resolve(int32_t rank, const Location&, size_t) cons
                 text("memory of rank ", rank, " is not addressable on an nccl comm"));
 }
 
-Result<std::shared_ptr<Arena>> NcclComm::allocate(Call&, size_t bytes, int32_t kind) {
+Result<std::shared_ptr<Arena>> NcclComm::allocate(Call&, size_t bytes, int32_t kind, Side) {
   return PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind);
 }
 

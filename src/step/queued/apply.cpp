@@ -93,8 +93,23 @@ Status Walk::update_and_publish(bool fused) {
   return device_.record(plane_->gathered.handle(), travels);
 }
 
+/// Parameters in no arena, when their owners have written them.
+Status Walk::take_over() {
+  for (const Measured& one : queue_.tables.pulled) {
+    const DType dtype = section(one.section).dtype;
+    ZERO_TRY(move(stream_, dtype, dtype, {}, one.range, queue_.device_state()));
+    optim_.counters.copied_bytes += one.elements * static_cast<int64_t>(size_of(dtype));
+  }
+  return Status();
+}
+
 /// On the stream that gathers, where there is one: it ends last.
 Status Walk::finish(bool fused) {
+  if (gates_ != nullptr) {
+    if (fused) ZERO_TRY(tell_record());
+    ZERO_TRY(gates_->pass(Gate::published, stream_, order::kPublished));
+    ZERO_TRY(take_over());
+  }
   if (plane_ == nullptr) {
     ZERO_TRY(advance(stream_, fused));
     return device_.record(queue_.gathered.handle(), stream_);

@@ -22,6 +22,7 @@ Walk::Walk(Optimizer& optim, StepMemory& memory, StreamHandle stream)
       queue_(*memory.queue),
       device_(*queue_.device),
       plane_(optim.comm->direct() ? nullptr : optim.comm->queued()),
+      gates_(optim.comm->gates()),
       stream_(stream) {}
 
 Status Walk::order(StreamHandle before, const Event& event, StreamHandle after, const char* why) {
@@ -68,8 +69,25 @@ Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
                                 static_cast<size_t>(transfer.chunk), stream);
 }
 
+Status Walk::enter() {
+  return gates_ == nullptr ? Status() : gates_->pass(Gate::entered, stream_, order::kEntered);
+}
+
+/// Gradients that lie where other ranks cannot read them to where they can.
+Status Walk::stage() {
+  for (const Measured& one : queue_.tables.staged) {
+    const DType grad = section(one.section).grad_dtype;
+    ZERO_TRY(move(stream_, grad, grad, {}, one.range));
+    optim_.counters.copied_bytes += one.elements * static_cast<int64_t>(size_of(grad));
+  }
+  return Status();
+}
+
 Status Walk::reduce() {
-  if (plane_ == nullptr) return Status();
+  if (plane_ == nullptr) {
+    ZERO_TRY(stage());
+    return enter();
+  }
   std::byte* const sums = (memory_.adds ? memory_.incoming : memory_.reduced).data();
   if (memory_.none) {
     for (const Measured& own : queue_.tables.own) {
@@ -121,6 +139,11 @@ Status Walk::measure(double p, bool first) {
     optim_.counters.moved_bytes += one.elements * static_cast<int64_t>(read + made);
   }
   memory_.norm_type = p;
+  if (gates_ != nullptr) {
+    if (!first) ZERO_TRY(gates_->pass(Gate::reread, stream_, order::kReread));
+    ZERO_TRY(tell_record());
+    return gates_->pass(Gate::measured, stream_, order::kTold);
+  }
   if (plane_ == nullptr) return Status();
   ZERO_TRY(share_records());
   return order(queue_.gathers.handle(), queue_.decided, stream_, order::kDecided);
@@ -139,6 +162,18 @@ Status Walk::share_records() {
   ZERO_TRY(begin_gathers());
   ZERO_TRY(plane_->all_gather(all + optim_.comm->rank(), all, sizeof *all, travels));
   return device_.record(plane_->gathered.handle(), travels);
+}
+
+Status Walk::tell_record() {
+  const Arena& records = *queue_.shared_records;
+  const auto own = static_cast<size_t>(optim_.comm->rank());
+  const Location place{records.number(), 0, own * sizeof(launch::NormSums)};
+  for (int32_t rank = 0; rank < optim_.world(); rank++) {
+    if (rank == optim_.comm->rank()) continue;
+    std::byte* const to = ZERO_TRY(optim_.comm->resolve(rank, place, sizeof(launch::NormSums)));
+    ZERO_TRY(device_.copy(stream_, to, queue_.records_of_all() + own, sizeof(launch::NormSums)));
+  }
+  return Status();
 }
 
 Status Walk::clamp(double limit) {
@@ -166,6 +201,7 @@ Status Walk::decide(const Decision& decision) {
                                .refuses = decision.refuses,
                                .again = decision.again,
                                .gradients = decision.gradients,
+                               .broken = gates_ != nullptr ? gates_->broken() : nullptr,
                                .state = queue_.device_state()});
 }
 

@@ -109,7 +109,8 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
   auto queue = std::make_unique<Queue>();
   queue->comm = optim.comm;
   queue->device = device.get();
-  queue->timeout_ms = optim.comm->options().timeout_ms;
+  // At a gate a stream may wait as long for another rank as the host does for this one's own work.
+  queue->timeout_ms = optim.comm->options().timeout_ms * (optim.comm->gates() == nullptr ? 1 : 2);
   queue->tables_upload = ZERO_TRY(Upload::create(optim.comm));
   queue->settings_upload = ZERO_TRY(Upload::create(optim.comm));
   queue->progress_upload = ZERO_TRY(Upload::create(optim.comm));
@@ -128,7 +129,13 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
 }
 
 Queue::~Queue() {
-  if (in_flight) (void)drain();
+  if (!in_flight) return;
+  (void)drain();
+  // Of a broken comm nothing is waited for, but gates are open then: what is queued comes to its
+  // end, and uses this memory on its way.
+  if (comm->gates() == nullptr || !comm->aborted()) return;
+  for (const Event* event : {&ended, &gathered})
+    (void)zero::await(*device, event->handle(), timeout_ms, "the steps so far");
 }
 
 Status Queue::await(const Event& event, std::string_view what) const {
@@ -166,7 +173,8 @@ Status prepare(Optimizer& optim, StepMemory& memory) {
   ZERO_TRY(grow(queue, device, queue.state, sizeof(launch::State), "the state of a step"));
   ZERO_TRY(grow(queue, device, queue.scalars, tables.classes * sizeof(Scalars), "scalars"));
   const size_t records = static_cast<size_t>(optim.world()) * sizeof(launch::NormSums);
-  ZERO_TRY(grow(queue, device, queue.records, records, "norms"));
+  queue.shared_records = memory.records;
+  if (memory.records == nullptr) ZERO_TRY(grow(queue, device, queue.records, records, "norms"));
   ZERO_TRY(queue.progress_upload.reserve(std::max(progress, sizeof(launch::State))));
   ZERO_TRY(grow_host(device, queue.progress_read, progress));
   return grow_host(device, queue.state_read, sizeof(launch::State));

@@ -31,6 +31,11 @@ inline constexpr const char* kArrived = "a parameter that is waited for has arri
 inline constexpr const char* kEnded = "a call has ended before the next one on another stream";
 inline constexpr const char* kLooked = "steps are made before the host looks";
 inline constexpr const char* kShared = "what a root sends is written before it travels";
+inline constexpr const char* kEntered = "gradients and parameters are final on every rank";
+inline constexpr const char* kReread = "records are read before the next ones are written";
+inline constexpr const char* kTold = "the records of all are written before they are read";
+inline constexpr const char* kPublished =
+    "parameters are written by their owners before they are read";
 }  // namespace order
 
 struct Queue {
@@ -67,6 +72,7 @@ struct Queue {
   size_t group_settings_at = 0, groups_used_at = 0;
 
   DeviceMemory progress, state, scalars, records;
+  std::shared_ptr<Arena> shared_records;  // instead, where other ranks write theirs there
   HostBuffer progress_read, state_read;
   launch::State known{};      // as last read or written
   bool host_is_newer = true;  // the host's progress counts, and is written before the next step
@@ -81,7 +87,8 @@ struct Queue {
 
   launch::State* device_state() const { return reinterpret_cast<launch::State*>(state.data()); }
   launch::NormSums* records_of_all() const {
-    return reinterpret_cast<launch::NormSums*>(records.data());
+    std::byte* const shared = shared_records != nullptr ? shared_records->data() : records.data();
+    return reinterpret_cast<launch::NormSums*>(shared);
   }
 };
 

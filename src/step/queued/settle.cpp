@@ -72,6 +72,7 @@ Status settle(Optimizer& optim) {
     }
     ZERO_TRY(device.record(queue.looked.handle(), stream));
     ZERO_TRY(queue.await(queue.looked, "the steps so far"));
+    if (queue.comm->aborted()) return queue.comm->failure_status();  // they ended, but not as steps
     if (reads) {
       std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
       adopt(optim, queue, std::min(optim.progress.size(), bytes / sizeof(launch::Progress)));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What travels whole from the rank that has it to all others, and is waited for.
+#include <algorithm>
 #include <vector>
 
+#include "device/window.h"
 #include "step/queued/queue.h"
 #include "step/queued/step.h"
 
@@ -32,8 +34,28 @@ Status queue_all(Optimizer& optim, const std::vector<Sent>& all, std::string_vie
   return finish(optim, travels.handle(), what);
 }
 
+/// Piece by piece, where no work of a device sends anything.
+Status pass_through_host(Call& call, Optimizer& optim, const std::vector<Sent>& all,
+                         std::string_view what) {
+  ZERO_TRY(finish(optim, step_memory(optim).stream, what));
+  Window window = ZERO_TRY(Window::create(optim.comm->device(), optim.comm->options().timeout_ms));
+  std::vector<std::byte> piece(static_cast<size_t>(window.most(1)));
+  for (const Sent& one : all) {
+    for (size_t done = 0; done < one.bytes; done += piece.size()) {
+      const std::span<std::byte> part(piece.data(), std::min(piece.size(), one.bytes - done));
+      const bool sends = one.root == call.rank();
+      if (sends) ZERO_TRY(window.read(part.data(), one.data + done, part.size()));
+      ZERO_TRY(call.broadcast("tensor", part, one.root));
+      if (!sends) ZERO_TRY(window.write(one.data + done, part.data(), part.size()));
+      call.progress();
+    }
+  }
+  return Status();
+}
+
 Status send(Call& call, Optimizer& optim, const std::vector<Sent>& all, std::string_view what) {
-  const Status status = queue_all(optim, all, what);
+  const Status status = optim.comm->queued() != nullptr ? queue_all(optim, all, what)
+                                                        : pass_through_host(call, optim, all, what);
   return status.ok() ? status : call.abort(status, "broadcast");
 }
 

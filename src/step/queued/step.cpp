@@ -180,7 +180,7 @@ Status step(Call& call, Optimizer& optim, const Grads& grads) {
       end_round(memory);
       ZERO_TRY(walk.decide({.factor = mean_of(optim, grads.flags)}));
     } else {
-      if (gathers) ZERO_TRY(gather(optim, memory, walk, grads, p));
+      ZERO_TRY(gathers ? gather(optim, memory, walk, grads, p) : walk.enter());
       if (p != 0) ZERO_TRY(know_norm(memory, walk, p));
       ZERO_TRY(walk.decide(
           {.max_grad_norm = options.max_grad_norm,

@@ -267,6 +267,18 @@ std::vector<int32_t> find_last_gathers(const Optimizer& optim,
   return last;
 }
 
+/// The moves of a section, behind those of the last one or of itself.
+void add_moves(std::vector<Measured>& all, int32_t section, const launch::Move& move,
+               Copies& copies) {
+  const Range range = copies.add({move});
+  if (all.empty() || all.back().section != section) {
+    all.push_back({section, range, 0});
+  } else {
+    all.back().range.count += range.count;
+  }
+  all.back().elements += move.count;
+}
+
 /// This rank's own gradients of what it owns, as if they were the sums.
 std::vector<Measured> take_own(const Optimizer& optim, const StepMemory& memory, Copies& copies) {
   std::vector<Measured> all;
@@ -276,13 +288,34 @@ std::vector<Measured> take_own(const Optimizer& optim, const StepMemory& memory,
     if (!is_floating(section.dtype)) continue;
     const std::byte* const grad = memory.grads[static_cast<size_t>(segment.param)];
     std::byte* const sums = (memory.adds ? memory.incoming : memory.reduced).data();
-    const Range range = copies.add({{moved(grad, segment.first, section.grad_dtype),
-                                     sums + section.sum_at(segment.share), segment.count}});
-    if (!all.empty() && all.back().section == segment.section) {
-      all.back().range.count += range.count;
-    } else {
-      all.push_back({segment.section, range, 0});
-    }
+    add_moves(all, segment.section,
+              {moved(grad, segment.first, section.grad_dtype), sums + section.sum_at(segment.share),
+               segment.count},
+              copies);
+  }
+  return all;
+}
+
+/// Gradients in no arena to where other ranks read them.
+std::vector<Measured> stage(const Optimizer& optim, const StepMemory& memory, Copies& copies) {
+  std::vector<Measured> all;
+  if (reduces_alone(optim, memory) || memory.staging == nullptr) return all;
+  for (const int64_t param : memory.foreign_grads) {
+    const auto i = static_cast<size_t>(param);
+    std::byte* const place = memory.staging->data() + memory.placements[i].grad.offset;
+    add_moves(all, optim.plan.section_number(param),
+              {memory.grads[i], place, optim.params[i].count}, copies);
+  }
+  return all;
+}
+
+/// Parameters in no arena from where their owners write them.
+std::vector<Measured> pull(const Optimizer& optim, const StepMemory& memory, Copies& copies) {
+  std::vector<Measured> all;
+  for (const Pull& one : memory.pulls) {
+    const size_t element = size_of(optim.plan.section(one.section).dtype);
+    add_moves(all, one.section, {one.from, one.to, static_cast<int64_t>(one.bytes / element)},
+              copies);
   }
   return all;
 }
@@ -328,6 +361,8 @@ Tables make_tables(const Optimizer& optim, const StepMemory& memory) {
   if (optim.comm->direct()) {
     for (size_t s = 0; s < sections.size(); s++)
       tables.batches.push_back(updates.add_batch(static_cast<int32_t>(s), 0, kMaxElements));
+    tables.staged = stage(optim, memory, copies);
+    tables.pulled = pull(optim, memory, copies);
   } else {
     const auto segments = travel::all_segments(optim);
     tables.reductions = make_reductions(optim, memory, segments, copies);

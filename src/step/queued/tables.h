@@ -59,7 +59,9 @@ struct Tables {
   std::vector<Travel> reductions, gathers;
   /// By parameter: what brings the last of it; -1: nothing does.
   std::shared_ptr<const std::vector<int32_t>> last_gathers;
-  std::vector<Measured> own;  // tiles of moves: this rank's gradients to its sums
+  // Tiles of moves, by section: this rank's gradients to its sums; those in no arena to where other
+  // ranks read them; parameters in no arena from where their owners wrote them.
+  std::vector<Measured> own, staged, pulled;
 };
 
 /// How the elements of a section lie. `rounds`: its gradients are rounded on the way.

@@ -12,6 +12,9 @@ class Walk {
  public:
   Walk(Optimizer& optim, StepMemory& memory, StreamHandle stream);
 
+  /// Where ranks write each other's memory: from here on this rank's may be, and the others' are as
+  /// their callers left them.
+  Status enter();
   /// Queue every rank's gradients to their owners: reductions begin behind what the caller's stream
   /// holds. Their sums may be read after await_sums().
   Status reduce();
@@ -56,6 +59,10 @@ class Walk {
   /// What is gathered from here on travels alone.
   Status begin_gathers();
   Status share_records();
+  Status stage();
+  /// This rank's record to all others, which they may read behind a gate.
+  Status tell_record();
+  Status take_over();
   Status prepare_scalars();
   Status update(const Batch& batch, bool fused);
   Status publish(const Travel& travel);
@@ -66,6 +73,7 @@ class Walk {
   Queue& queue_;
   Device& device_;
   QueuedPlane* const plane_;  // null where this rank addresses all memory
+  Gates* const gates_;        // not null where others address it, too
   const StreamHandle stream_;
 };
 

@@ -139,13 +139,24 @@ impl Comm {
 
     /// Join the `world` ranks of this host, processes or threads, that pass the same name. Collective.
     pub fn local(name: &str, rank: i32, world: i32, deadlines: Deadlines) -> Result<Comm> {
+        Comm::local_on(Device::Host, name, rank, world, deadlines)
+    }
+
+    /// The same on that device: GPUs that reach each other's memory, or one that several ranks share. Collective.
+    pub fn local_on(
+        device: Device,
+        name: &str,
+        rank: i32,
+        world: i32,
+        deadlines: Deadlines,
+    ) -> Result<Comm> {
         let (mut out, name) = (ptr::null_mut(), c_text(name, "name")?);
-        let options = deadlines.to_c();
+        let options = deadlines.on(device);
         // SAFETY: `out`, name and options live for the call.
         check(unsafe {
             sys::zero_comm_create_local(&mut out, name.as_ptr(), rank, world, &options)
         })?;
-        Ok(Comm::from_token(out, Device::Host))
+        Ok(Comm::from_token(out, device))
     }
 
     /// Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them. Collective.

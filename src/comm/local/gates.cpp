@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/local/gates.h"
+
+#include <atomic>
+#include <chrono>
+#include <system_error>
+
+#include "base/checked.h"
+#include "base/text.h"
+
+namespace zero::local {
+namespace {
+
+constexpr int kLookMs = 10;
+constexpr int64_t kEndMs = 10'000;  // for what is queued, once nothing keeps it
+constexpr size_t kPage = 4096;
+
+uint32_t read(const uint32_t* word) {
+  return std::atomic_ref(*const_cast<uint32_t*>(word)).load(std::memory_order_acquire);
+}
+
+void write(uint32_t* word, uint32_t value) {
+  std::atomic_ref(*word).store(value, std::memory_order_release);
+}
+
+const char* name_of(size_t gate) {
+  constexpr const char* kNames[kGates] = {"enter", "read", "measure", "publish"};
+  return kNames[gate];
+}
+
+}  // namespace
+
+size_t LocalGates::bytes_of(int32_t world) {
+  const auto ranks = static_cast<size_t>(world);
+  return round_up((kGates * ranks + 2) * ranks * sizeof(uint32_t), kPage);
+}
+
+Result<std::unique_ptr<LocalGates>> LocalGates::open(std::shared_ptr<Device> device,
+                                                     Control& control,
+                                                     std::shared_ptr<Mapping> words,
+                                                     int64_t timeout_ms) {
+  std::unique_ptr<LocalGates> gates(
+      new LocalGates(std::move(device), control, std::move(words), timeout_ms));
+  gates->opened_ =
+      ZERO_TRY(open_host(gates->device_, gates->words_->data(), bytes_of(control.world())));
+  gates->passed_ = ZERO_TRY(make_event(gates->device_));
+  try {
+    gates->thread_ = std::thread([&self = *gates] { self.watch(); });
+  } catch (const std::system_error& error) {
+    return Status(ZERO_ERR_SYSTEM, text("a thread to watch other ranks: ", error.what()));
+  }
+  return gates;
+}
+
+LocalGates::LocalGates(std::shared_ptr<Device> device, Control& control,
+                       std::shared_ptr<Mapping> words, int64_t timeout_ms)
+    : device_(std::move(device)),
+      control_(control),
+      words_(std::move(words)),
+      timeout_ms_(timeout_ms) {}
+
+/// What is queued still uses the words. The watch goes on meanwhile, so it ends in time.
+LocalGates::~LocalGates() {
+  if (any_passed_) {
+    const Status ended = await(*device_, passed_.handle(), timeout_ms_ + kEndMs, "the gates");
+    if (!ended.ok() && !control_.aborted()) {
+      Failure cause;
+      cause.code = ended.code();
+      cause.rank = control_.rank();
+      cause.phase = "gates";
+      cause.text = ended.text();
+      control_.abort(cause);
+      (void)await(*device_, passed_.handle(), kEndMs, "the gates");
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status LocalGates::pass(Gate gate, StreamHandle stream, const char* rule) {
+  const auto at = static_cast<size_t>(gate);
+  if (any_passed_) ZERO_TRY(device_->wait(stream, passed_.handle(), rule));
+  std::vector<WordStep> steps;
+  for (size_t r = 0; r < world(); r++)
+    if (r != rank()) steps.push_back({WordStep::write, told(at, r, rank()), 1});
+  steps.push_back({WordStep::write, waits_word(), static_cast<uint32_t>(at) + 1});
+  for (size_t r = 0; r < world(); r++)
+    if (r != rank()) steps.push_back({WordStep::wait, told(at, rank(), r), 1});
+  for (size_t r = 0; r < world(); r++)
+    if (r != rank()) steps.push_back({WordStep::write, told(at, rank(), r), 0});
+  steps.push_back({WordStep::write, waits_word(), 0});
+  ZERO_TRY(device_->words(stream, steps, rule));
+  any_passed_ = true;
+  return device_->record(passed_.handle(), stream);
+}
+
+// ---- The watch.
+
+void LocalGates::watch() {
+  std::unique_lock lock(mutex_);
+  while (!ends_) {
+    wake_.wait_for(lock, std::chrono::milliseconds(kLookMs));
+    lock.unlock();
+    if (!look().ok()) open_for_good();
+    lock.lock();
+  }
+}
+
+/// Whether the comm is sound, which it is no more once a rank died, or is missing for too long.
+Status LocalGates::look() {
+  const uint32_t gate = read(waits_word());
+  const Patience where{"a gate", gate == 0 ? "none" : name_of(gate - 1), timeout_ms_, false};
+  ZERO_TRY(control_.check(where));
+  const int32_t missing = gate == 0 ? -1 : find_missing(gate - 1);
+  if (missing < 0 || gate != gate_ || missing != missing_) {
+    gate_ = gate;
+    missing_ = missing;
+    since_ns_ = now_ns();
+    return {};
+  }
+  if (now_ns() - since_ns_ < timeout_ms_ * 1'000'000) return {};
+  Failure cause;
+  cause.code = ZERO_ERR_TIMEOUT;
+  cause.rank = missing;
+  cause.params_consistent = false;
+  cause.phase = text("a gate: ", name_of(gate - 1));
+  cause.text =
+      text(cause.phase, ": rank ", missing, "'s device did not come within ", timeout_ms_, " ms");
+  control_.abort(cause);
+  return control_.failure_status();
+}
+
+/// The lowest rank that has not come to a gate where this one waits, or -1.
+int32_t LocalGates::find_missing(size_t gate) const {
+  for (size_t r = 0; r < world(); r++)
+    if (r != rank() && read(told(gate, rank(), r)) == 0) return static_cast<int32_t>(r);
+  return -1;
+}
+
+/// Again and again: streams that come to further gates clear what they were told.
+void LocalGates::open_for_good() {
+  write(broken_word(), 1);
+  for (size_t gate = 0; gate < kGates; gate++)
+    for (size_t r = 0; r < world(); r++) write(told(gate, rank(), r), 1);
+}
+
+}  // namespace zero::local

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gates of a local comm on devices: words of shared memory that the ranks' streams write and
+// wait for, and a thread that opens them for good when the comm breaks.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "comm/comm.h"
+#include "comm/local/control.h"
+#include "comm/local/segment.h"
+
+namespace zero::local {
+
+/// At each gate a rank tells every other one that it has come, waits for the same from all, and
+/// clears what it was told for the next time. A word can be told anew without harm because another
+/// gate lies between: who tells has passed that, so this rank had cleared the word before.
+/// No count is in it, so that a graph can pass gates again and again.
+class LocalGates final : public Gates {
+ public:
+  static constexpr int32_t kMostRanks = 64;
+  static size_t bytes_of(int32_t world);
+
+  /// `words`: bytes_of(world) zeroed bytes of the host's memory that all ranks share. `control`
+  /// outlives this.
+  static Result<std::unique_ptr<LocalGates>> open(std::shared_ptr<Device> device, Control& control,
+                                                  std::shared_ptr<Mapping> words,
+                                                  int64_t timeout_ms);
+  ~LocalGates() override;
+
+  Status pass(Gate gate, StreamHandle stream, const char* rule) override;
+  const uint32_t* broken() const override { return broken_word(); }
+
+ private:
+  LocalGates(std::shared_ptr<Device> device, Control& control, std::shared_ptr<Mapping> words,
+             int64_t timeout_ms);
+
+  size_t world() const { return static_cast<size_t>(control_.world()); }
+  size_t rank() const { return static_cast<size_t>(control_.rank()); }
+  uint32_t* words() const { return reinterpret_cast<uint32_t*>(words_->data()); }
+  /// What `from` tells `to`.
+  uint32_t* told(size_t gate, size_t to, size_t from) const {
+    return words() + (gate * world() + to) * world() + from;
+  }
+  /// Of this rank: 1 + the gate that its stream waits at, 0 if none.
+  uint32_t* waits_word() const { return words() + kGates * world() * world() + rank(); }
+  uint32_t* broken_word() const { return words() + (kGates * world() + 1) * world() + rank(); }
+
+  void watch();
+  Status look();
+  int32_t find_missing(size_t gate) const;
+  void open_for_good();
+
+  const std::shared_ptr<Device> device_;
+  Control& control_;
+  const std::shared_ptr<Mapping> words_;
+  const int64_t timeout_ms_;
+  OpenedHost opened_;
+  Event passed_;  // behind the last gate: the next one, of whatever stream, begins there
+  bool any_passed_ = false;
+
+  // Of the thread that watches.
+  uint32_t gate_ = 0;  // that the stream waited at when it looked last
+  int32_t missing_ = -1;
+  int64_t since_ns_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace zero::local

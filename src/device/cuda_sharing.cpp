@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda_sharing.h"
+
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "device/cuda_error.h"
+
+namespace zero {
+namespace {
+
+constexpr CUmemAllocationHandleType kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+/// Which pages are open, and for how many.
+constinit std::mutex opened_mutex;
+constinit std::map<void*, int>* opened = nullptr;  // never destroyed, as in comm/arena.cpp
+
+}  // namespace
+
+Result<CudaSharing> CudaSharing::open(const CudaContext& context) {
+  CudaSharing calls;
+  calls.ordinal_ = context.ordinal;
+  calls.address_range_ = context.driver.address_range;
+  ZERO_TRY(find_in_driver("cuMemGetAllocationGranularity", 10020, calls.granularity_));
+  ZERO_TRY(find_in_driver("cuMemCreate", 10020, calls.create_));
+  ZERO_TRY(find_in_driver("cuMemRelease", 10020, calls.release_));
+  ZERO_TRY(find_in_driver("cuMemExportToShareableHandle", 10020, calls.export_));
+  ZERO_TRY(find_in_driver("cuMemImportFromShareableHandle", 10020, calls.import_));
+  ZERO_TRY(find_in_driver("cuMemAddressReserve", 10020, calls.reserve_));
+  ZERO_TRY(find_in_driver("cuMemAddressFree", 10020, calls.free_));
+  ZERO_TRY(find_in_driver("cuMemMap", 10020, calls.map_));
+  ZERO_TRY(find_in_driver("cuMemUnmap", 10020, calls.unmap_));
+  ZERO_TRY(find_in_driver("cuMemSetAccess", 10020, calls.access_));
+  ZERO_TRY(find_in_driver("cuStreamBatchMemOp", 11070, calls.words_));
+  return calls;
+}
+
+Status CudaSharing::status(CUresult result, std::string_view doing) const {
+  return cuda_status(as_runtime_error(result), ordinal_, doing);
+}
+
+CUmemAllocationProp CudaSharing::properties() const {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = kDescriptor;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {ordinal_}};
+  return properties;
+}
+
+/// Every process of the machine finds the same, whatever its device.
+Result<size_t> CudaSharing::rounded(size_t bytes) const {
+  const CUmemAllocationProp wanted = properties();
+  size_t unit = 0;
+  ZERO_TRY(status(granularity_(&unit, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                  "asking for the granularity of shared memory"));
+  const auto padded = checked_add(bytes, unit - 1);
+  if (!padded) return Status(ZERO_ERR_MEMORY, text("shared memory of ", bytes, " bytes"));
+  return *padded / unit * unit;
+}
+
+Result<Fd> CudaSharing::create(size_t bytes, std::string_view what) const {
+  const CUmemAllocationProp wanted = properties();
+  const std::string doing = text("allocating ", bytes, " bytes of ", what);
+  CUmemGenericAllocationHandle memory = 0;
+  ZERO_TRY(status(create_(&memory, ZERO_TRY(rounded(bytes)), &wanted, 0), doing));
+  int fd = -1;
+  const Status exported = status(export_(&fd, memory, kDescriptor, 0), doing);
+  release_(memory);
+  ZERO_TRY(exported);
+  return Fd(fd);
+}
+
+Result<void*> CudaSharing::map(int fd, size_t bytes, std::string_view what) const {
+  const std::string doing = text("mapping ", bytes, " bytes of ", what);
+  const size_t size = ZERO_TRY(rounded(bytes));
+  CUmemGenericAllocationHandle memory = 0;
+  ZERO_TRY(status(import_(&memory, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kDescriptor),
+                  doing));
+  CUdeviceptr place = 0;
+  Status mapped = status(reserve_(&place, size, 0, 0, 0), doing);
+  if (mapped.ok()) {
+    const CUmemAccessDesc own{{CU_MEM_LOCATION_TYPE_DEVICE, {ordinal_}},
+                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    mapped = status(map_(place, size, 0, memory, 0), doing);
+    if (mapped.ok()) {
+      mapped = status(access_(place, size, &own, 1), doing);
+      if (!mapped.ok()) unmap_(place, size);
+    }
+    if (!mapped.ok()) free_(place, size);
+  }
+  release_(memory);  // the mapping keeps it
+  ZERO_TRY(mapped);
+  return reinterpret_cast<void*>(place);
+}
+
+void CudaSharing::unmap(void* memory) const {
+  CUdeviceptr base = 0;
+  size_t size = 0;
+  if (address_range_(&base, &size, reinterpret_cast<CUdeviceptr>(memory)) != CUDA_SUCCESS) return;
+  if (unmap_(base, size) == CUDA_SUCCESS) free_(base, size);
+}
+
+Status CudaSharing::words(cudaStream_t stream, std::span<const WordStep> steps,
+                          std::string_view doing) const {
+  constexpr size_t kMost = 256;  // that the driver takes at once
+  std::array<CUstreamBatchMemOpParams, kMost> batch;
+  for (size_t begin = 0; begin < steps.size(); begin += kMost) {
+    const size_t count = std::min(kMost, steps.size() - begin);
+    for (size_t i = 0; i < count; i++) {
+      const WordStep& step = steps[begin + i];
+      CUstreamBatchMemOpParams& to = batch[i] = {};
+      const auto word = reinterpret_cast<CUdeviceptr>(step.word);
+      if (step.kind == WordStep::write) {
+        to.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+        to.writeValue.address = word;
+        to.writeValue.value = step.value;
+        to.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+      } else {
+        to.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+        to.waitValue.address = word;
+        to.waitValue.value = step.value;
+        to.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+      }
+    }
+    ZERO_TRY(status(words_(stream, static_cast<unsigned>(count), batch.data(), 0), doing));
+  }
+  return {};
+}
+
+Status open_host_pages(void* memory, size_t bytes, int32_t ordinal) {
+  const std::lock_guard lock(opened_mutex);
+  if (opened == nullptr) opened = new std::map<void*, int>;
+  const auto [found, first] = opened->try_emplace(memory, 0);
+  if (first) {
+    const unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+    Status status = cuda_status(cudaHostRegister(memory, bytes, flags), ordinal,
+                                text("opening ", bytes, " bytes of the host's memory"));
+    void* seen = nullptr;  // by queued work: an address of its own would have to be handed on
+    if (status.ok()) {
+      status = cuda_status(cudaHostGetDevicePointer(&seen, memory, 0), ordinal,
+                           "looking at the host's memory");
+      if (status.ok() && seen != memory)
+        status = Status(ZERO_ERR_UNSUPPORTED,
+                        text("CUDA device ", ordinal,
+                             " sees the host's memory at other addresses than the host"));
+      if (!status.ok()) cudaHostUnregister(memory);
+    }
+    if (!status.ok()) {
+      opened->erase(found);
+      return status;
+    }
+  }
+  found->second++;
+  return {};
+}
+
+void close_host_pages(void* memory) {
+  const std::lock_guard lock(opened_mutex);
+  const auto found = opened->find(memory);
+  if (--found->second > 0) return;
+  opened->erase(found);
+  if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+}
+
+}  // namespace zero

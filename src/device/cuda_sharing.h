@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a device that other processes map, and words of the host's memory that streams wait
+// for: calls of the driver, which the runtime does not have.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "base/os.h"
+#include "device/cuda_context.h"
+#include "device/device.h"
+
+namespace zero {
+
+/// With the context of one device, current in every call.
+class CudaSharing {
+ public:
+  static Result<CudaSharing> open(const CudaContext& context);
+
+  Result<Fd> create(size_t bytes, std::string_view what) const;
+  Result<void*> map(int fd, size_t bytes, std::string_view what) const;
+  void unmap(void* memory) const;
+  Status words(cudaStream_t stream, std::span<const WordStep> steps, std::string_view doing) const;
+
+ private:
+  Status status(CUresult result, std::string_view doing) const;
+  CUmemAllocationProp properties() const;
+  Result<size_t> rounded(size_t bytes) const;
+
+  int32_t ordinal_ = 0;
+  decltype(&cuMemGetAddressRange) address_range_ = nullptr;
+  decltype(&cuMemGetAllocationGranularity) granularity_ = nullptr;
+  decltype(&cuMemCreate) create_ = nullptr;
+  decltype(&cuMemRelease) release_ = nullptr;
+  decltype(&cuMemExportToShareableHandle) export_ = nullptr;
+  decltype(&cuMemImportFromShareableHandle) import_ = nullptr;
+  decltype(&cuMemAddressReserve) reserve_ = nullptr;
+  decltype(&cuMemAddressFree) free_ = nullptr;
+  decltype(&cuMemMap) map_ = nullptr;
+  decltype(&cuMemUnmap) unmap_ = nullptr;
+  decltype(&cuMemSetAccess) access_ = nullptr;
+  decltype(&cuStreamBatchMemOp) words_ = nullptr;
+};
+
+/// Let queued work of every device use pages of the host's memory. Ranks that are threads share
+/// theirs: the pages are closed when each has.
+Status open_host_pages(void* memory, size_t bytes, int32_t ordinal);
+void close_host_pages(void* memory);
+
+}  // namespace zero

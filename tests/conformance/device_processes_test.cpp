@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that are processes on one GPU, reaching each other's memory, end with the bits of one
+// process on the host. The program itself never opens the GPU: children could not then.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "device_training.h"
+#include "support/ranks.h"
+
+namespace zero::test {
+namespace {
+
+/// What a process says to the program: its outcome, or in words why there is none.
+std::string packed(const Rank& rank) {
+  if (!rank.error.empty()) return "error " + rank.error;
+  std::string out = "values " + std::to_string(rank.outcome.params.size()) + " ";
+  for (const std::vector<double>* const values : {&rank.outcome.params, &rank.outcome.norms})
+    out.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(double));
+  return out;
+}
+
+Rank unpacked(const std::string& said) {
+  Rank rank;
+  if (said.rfind("values ", 0) != 0) {
+    rank.error = said.empty() ? "the process ended early" : said;
+    return rank;
+  }
+  const size_t begin = said.find(' ', 7) + 1;
+  const size_t params = std::stoul(said.substr(7));
+  std::vector<double> all((said.size() - begin) / sizeof(double));
+  std::memcpy(all.data(), said.data() + begin, all.size() * sizeof(double));
+  rank.outcome.params.assign(all.begin(), all.begin() + static_cast<ptrdiff_t>(params));
+  rank.outcome.norms.assign(all.begin() + static_cast<ptrdiff_t>(params), all.end());
+  return rank;
+}
+
+std::vector<Rank> run_processes(const Training& training) {
+  const std::string name = unique_name();
+  const auto body = [&](int rank) -> std::string {
+    const Result<std::shared_ptr<Device>> gpu = open_cuda(0);
+    if (!gpu.ok()) return "no GPU: " + gpu.failure().text();
+    Result<std::shared_ptr<Comm>> seat = create_local(name, rank, training.world, {}, *gpu);
+    if (!seat.ok()) return "error " + seat.failure().text();
+    return packed(run_on(training, std::move(*seat)));
+  };
+  std::vector<Rank> ranks;
+  for (const RankEnd& end : run_ranks(RankKind::processes, training.world, body))
+    ranks.push_back(unpacked(end.result));
+  return ranks;
+}
+
+Training training_of(int world, Where where) {
+  Training training = base(world);
+  training.where = where;
+  training.steps = 5;
+  return training;
+}
+
+void expect_right(const Training& training, const std::string& what) {
+  const std::vector<Rank> ranks = run_processes(training);
+  if (ranks[0].error.rfind("no GPU: ", 0) == 0) GTEST_SKIP() << ranks[0].error;
+  expect_equals_reference(training, ranks, what);
+}
+
+TEST(DeviceProcesses, two_and_four_on_one_gpu_end_with_the_bits_of_one_process) {
+  for (const int world : {2, 4}) {
+    for (const Where where : {Where::per_rank_arenas, Where::foreign, Where::mixed}) {
+      expect_right(training_of(world, where), std::to_string(world) + " processes");
+      if (IsSkipped() || HasFailure()) return;
+    }
+  }
+}
+
+TEST(DeviceProcesses, clipping_skipping_and_masters_end_with_the_bits_of_one_process) {
+  Training clipped = training_of(2, Where::per_rank_arenas);
+  clipped.max_grad_norm = 0.5;
+  expect_right(clipped, "clipped");
+  if (IsSkipped()) return;
+  Training remainders = training_of(2, Where::per_rank_arenas);
+  remainders.dtypes = {{ZERO_BFLOAT16, ZERO_BFLOAT16}};
+  remainders.master = ZERO_MASTER_REMAINDER;
+  expect_right(remainders, "bf16 and remainders");
+  Training masters = training_of(2, Where::per_rank_arenas);
+  masters.dtypes = {{ZERO_FLOAT16, ZERO_FLOAT16}};
+  expect_right(masters, "fp16 and masters");
+}
+
+TEST(DeviceProcesses, what_a_process_says_is_what_it_found) {
+  Rank rank;
+  rank.outcome = {{1, 2.5, 3}, {0.5}};
+  EXPECT_EQ(unpacked(packed(rank)).outcome.params, rank.outcome.params);
+  EXPECT_EQ(unpacked(packed(rank)).outcome.norms, rank.outcome.norms);
+  rank.error = "words";
+  EXPECT_EQ(unpacked(packed(rank)).error, "error words");
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's calls for memory that processes share, on memfds, and for words that streams wait
+// for; the runtime's for pages of the host's memory.
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/chaos_device.h"
+#include "support/fake_cudart.h"
+
+namespace zero::test::fake_cuda {
+namespace {
+
+constexpr size_t kUnit = size_t{2} << 20;
+
+std::map<CUdeviceptr, size_t> ranges;  // of mappings
+std::set<void*> registered;            // pages of the host's memory
+
+CUresult granularity(size_t* out, const CUmemAllocationProp* wanted,
+                     CUmemAllocationGranularity_flags) {
+  *out = kUnit;
+  return wanted->location.id == current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+/// A handle is the descriptor of a memfd, plus one.
+CUresult create(CUmemGenericAllocationHandle* out, size_t bytes, const CUmemAllocationProp* wanted,
+                unsigned long long) {
+  if (bytes % kUnit != 0 || wanted->location.id != current() ||
+      wanted->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    return CUDA_ERROR_INVALID_VALUE;
+  const int fd = memfd_create("fake", MFD_CLOEXEC);
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  *out = static_cast<CUmemGenericAllocationHandle>(fd) + 1;
+  return CUDA_SUCCESS;
+}
+int fd_of(CUmemGenericAllocationHandle handle) { return static_cast<int>(handle) - 1; }
+CUresult release(CUmemGenericAllocationHandle handle) {
+  return close(fd_of(handle)) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+CUresult export_handle(void* out, CUmemGenericAllocationHandle handle,
+                       CUmemAllocationHandleType type, unsigned long long) {
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  *static_cast<int*>(out) = dup(fd_of(handle));
+  return CUDA_SUCCESS;
+}
+CUresult import_handle(CUmemGenericAllocationHandle* out, void* fd,
+                       CUmemAllocationHandleType type) {
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  const int copy = dup(static_cast<int>(reinterpret_cast<intptr_t>(fd)));
+  if (copy < 0) return CUDA_ERROR_INVALID_VALUE;
+  *out = static_cast<CUmemGenericAllocationHandle>(copy) + 1;
+  return CUDA_SUCCESS;
+}
+CUresult reserve(CUdeviceptr* out, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
+  void* const place = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  *out = reinterpret_cast<CUdeviceptr>(place);
+  ranges[*out] = bytes;
+  return CUDA_SUCCESS;
+}
+CUresult free_range(CUdeviceptr address, size_t bytes) {
+  if (ranges.count(address) == 0 || ranges[address] != bytes) return CUDA_ERROR_INVALID_VALUE;
+  ranges.erase(address);
+  munmap(reinterpret_cast<void*>(address), bytes);
+  return CUDA_SUCCESS;
+}
+/// No access before it is given.
+CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle handle,
+             unsigned long long) {
+  void* const at = mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                        fd_of(handle), 0);
+  return at == MAP_FAILED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+CUresult access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* wanted, size_t count) {
+  if (count != 1 || wanted->location.id != current() ||
+      wanted->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    return CUDA_ERROR_INVALID_VALUE;
+  mprotect(reinterpret_cast<void*>(address), bytes, PROT_READ | PROT_WRITE);
+  return CUDA_SUCCESS;
+}
+CUresult unmap(CUdeviceptr address, size_t bytes) {
+  return ranges.count(address) != 0 && ranges[address] == bytes ? CUDA_SUCCESS
+                                                                : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult words(CUstream stream, unsigned count, CUstreamBatchMemOpParams* all, unsigned) {
+  if (count > 256) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<WordStep> steps;
+  for (unsigned i = 0; i < count; i++) {
+    const bool writes = all[i].operation == CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    const bool waits = all[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 &&
+                       all[i].waitValue.flags == CU_STREAM_WAIT_VALUE_GEQ;
+    if (!writes && !waits) return CUDA_ERROR_INVALID_VALUE;
+    const CUdeviceptr word = writes ? all[i].writeValue.address : all[i].waitValue.address;
+    if (registered.empty()) return CUDA_ERROR_INVALID_VALUE;
+    steps.push_back({writes ? WordStep::write : WordStep::wait, reinterpret_cast<uint32_t*>(word),
+                     writes ? all[i].writeValue.value : all[i].waitValue.value});
+  }
+  return chaos_of_current().words(stream, steps, "").ok() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+int64_t shared_living() { return static_cast<int64_t>(ranges.size() + registered.size()); }
+
+bool range_of(CUdeviceptr address, CUdeviceptr* base, size_t* bytes) {
+  const auto above = ranges.upper_bound(address);
+  if (above == ranges.begin()) return false;
+  *base = std::prev(above)->first;
+  *bytes = std::prev(above)->second;
+  return address - *base < *bytes;
+}
+
+const std::map<std::string, void*>& sharing_calls() {
+  static const std::map<std::string, void*> calls = {
+      {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(granularity)},
+      {"cuMemCreate", reinterpret_cast<void*>(create)},
+      {"cuMemRelease", reinterpret_cast<void*>(release)},
+      {"cuMemExportToShareableHandle", reinterpret_cast<void*>(export_handle)},
+      {"cuMemImportFromShareableHandle", reinterpret_cast<void*>(import_handle)},
+      {"cuMemAddressReserve", reinterpret_cast<void*>(reserve)},
+      {"cuMemAddressFree", reinterpret_cast<void*>(free_range)},
+      {"cuMemMap", reinterpret_cast<void*>(map)},
+      {"cuMemUnmap", reinterpret_cast<void*>(unmap)},
+      {"cuMemSetAccess", reinterpret_cast<void*>(access)},
+      {"cuStreamBatchMemOp", reinterpret_cast<void*>(words)}};
+  return calls;
+}
+
+}  // namespace zero::test::fake_cuda
+
+using namespace zero::test::fake_cuda;
+
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
+  const bool pages = reinterpret_cast<uintptr_t>(memory) % 4096 == 0 && bytes % 4096 == 0;
+  if (!pages || flags != (cudaHostRegisterPortable | cudaHostRegisterMapped))
+    return cudaErrorInvalidValue;
+  if (!registered.insert(memory).second) return cudaErrorHostMemoryAlreadyRegistered;
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* memory) {
+  return registered.erase(memory) == 1 ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
+}
+cudaError_t cudaHostGetDevicePointer(void** out, void* memory, unsigned) {
+  *out = memory;
+  return cudaSuccess;
+}

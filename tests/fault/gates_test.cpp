@@ -94,6 +94,11 @@ class Trained {
     return false;
   }
   const std::string& worst() const { return worst_; }
+  std::string values() const {
+    std::string bytes(data_.bytes(), '\0');
+    EXPECT_TRUE(device_->copy(nullptr, bytes.data(), data_.data(), bytes.size()).ok());
+    return bytes;
+  }
 
  private:
   static constexpr int64_t kCount = 2000;
@@ -121,17 +126,19 @@ TEST(GatesFault, processes_wait_for_each_other_and_come_through) {
   });
 }
 
-TEST(GatesFault, a_rank_that_dies_with_work_queued_keeps_nobody_waiting) {
+TEST(GatesFault, a_rank_that_dies_with_work_queued_keeps_nobody_waiting_and_no_step_is_made) {
   for (const int victim : {0, 1, 2}) {
     const std::string name = unique_name();
     const auto ends = run_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
       Trained trained(name, rank, 3, limits(600'000), chaos(1)->make_device());
       trained.step();
       trained.look();
+      const std::string before = trained.values();
       trained.step();
       if (rank == victim) die();
       trained.look();
       EXPECT_TRUE(trained.drained());
+      EXPECT_TRUE(trained.values() == before);
       return trained.worst();
     });
     for (int rank = 0; rank < 3; rank++) {

@@ -77,7 +77,8 @@ Status LocalComm::open_gates() {
       LocalGates::open(device(), *control_, std::move(*words), options().timeout_ms);
   ZERO_TRY(call.vote("gates", opened.failure()));
   gates_ = std::move(*opened);
-  return {};
+  // Whether the devices reach each other's memory is better known now than with a model in it.
+  return call.allocate(1, ZERO_MEMORY_PER_RANK).status();
 }
 
 local::Patience LocalComm::limit(const Comm::Patience& patience) const {

@@ -102,8 +102,12 @@ Result<std::shared_ptr<LocalArena>> LocalComm::make_device_arena(Call& call, siz
   }
   os().reached("arena.handed");
   std::vector<SharedBlock> blocks;
-  for (const Fd& fd : all)
-    blocks.push_back(ZERO_TRY(SharedBlock::map(device(), fd.get(), bytes, "an arena")));
+  for (size_t r = 0; r < all.size(); ++r) {
+    const std::string what = text("rank ", r,
+                                  "'s memory (where GPUs do not reach each other's, an "
+                                  "nccl comm joins them)");
+    blocks.push_back(ZERO_TRY(SharedBlock::map(device(), all[r].get(), bytes, what)));
+  }
   ZERO_TRY(clear(device(), blocks[static_cast<size_t>(rank())].data(), bytes, "an arena"));
   return std::shared_ptr<LocalArena>(std::make_shared<DeviceArena>(
       shared_from_this(), arena_attempts_, std::move(blocks), bytes, kind, rank()));

@@ -149,6 +149,10 @@ enum {
                             managed, or pinned and mapped                                          */
 };
 
+/* A device_ordinal for zero_comm_create_env: the only GPU that this process sees; of several the one whose
+ * number is this rank's place among the ranks of its host. */
+#define ZERO_ORDINAL_LOCAL_RANK (-1)
+
 typedef struct zero_comm_options {
     size_t struct_size;
     int64_t timeout_ms;    /* without progress, once all ranks are in the call    (300,000)   */
@@ -181,14 +185,25 @@ ZERO_API zero_status zero_comm_create_solo(zero_comm **out, const zero_comm_opti
 ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, int32_t rank,
                                             int32_t world, const zero_comm_options *options);
 
-/* Join the ranks that the launcher started. Reads, first complete set wins: ZERO_RANK and
- * ZERO_WORLD_SIZE (zero-run); RANK and WORLD_SIZE (torchrun); OMPI_COMM_WORLD_RANK and _SIZE;
- * PMI_RANK and PMI_SIZE (MPICH, Hydra); SLURM_PROCID and SLURM_NTASKS. None set, or a world of one: a
- * solo comm. All ranks on this host: a local comm, whose name is ZERO_JOB, or comes from the launcher's
- * job. Ranks on several hosts: ZERO_ERR_UNSUPPORTED. ZERO_ERR_ARGUMENT names a variable that is half of
- * a set or no number, or says that nothing tells this job from others. ZERO_TIMEOUT_MS, ZERO_LATE_MS and
- * ZERO_RENDEZVOUS_MS are read for what `options` leaves at its default; the device is that of `options`,
- * and several ranks on another than the host are ZERO_ERR_UNSUPPORTED. Collective. */
+/* Join the ranks that the launcher started. Reads, first complete set wins: ZERO_RANK, ZERO_WORLD_SIZE and
+ * ZERO_LOCAL_RANK (zero-run); RANK, WORLD_SIZE and LOCAL_RANK (torchrun); OMPI_COMM_WORLD_RANK, _SIZE and
+ * _LOCAL_RANK; PMI_RANK, PMI_SIZE and MPI_LOCALRANKID (MPICH, Hydra); SLURM_PROCID, SLURM_NTASKS and
+ * SLURM_LOCALID; ZERO_LOCAL_RANK goes with any. None set, or a world of one: a solo comm. On the host: a
+ * local comm, whose name is ZERO_JOB, or comes from the launcher's job; ranks on several hosts are
+ * ZERO_ERR_UNSUPPORTED.
+ *
+ * On GPUs: an nccl comm of ranks on any number of hosts, each on the GPU of its options. On one host they
+ * find each other as those of a local comm. On several they connect to rank 0 (TCP) at a port of its host:
+ * ZERO_MASTER_ADDR, which counts on one host, too; else torchrun's MASTER_ADDR; else the first of Slurm's
+ * list. The port is ZERO_MASTER_PORT; else the one above MASTER_PORT, which is torch's own; else made from
+ * the job. Who connects without the word that this job alone has (ZERO_JOB, or the launcher's) is sent away;
+ * who guesses it, or listens on that network, could take a rank's seat. A rank without its GPU or without
+ * NCCL gets its own code, all others ZERO_ERR_PEER. ZERO_ERR_RENDEZVOUS names the ranks that did not come
+ * within rendezvous_ms, or the place where rank 0 was not found.
+ *
+ * ZERO_ERR_ARGUMENT names a variable that is half of a set, no number, or needed and not set, or says that
+ * nothing tells this job from others. ZERO_TIMEOUT_MS, ZERO_LATE_MS and ZERO_RENDEZVOUS_MS are read for what
+ * `options` leaves at its default. Collective. */
 ZERO_API zero_status zero_comm_create_env(zero_comm **out, const zero_comm_options *options);
 
 /* Collectives of your own. Each gets `ctx` first, returns ZERO_OK or any negative code, must not throw,

@@ -30,7 +30,14 @@ struct GivenOptions {
   /// The device, opened; nullptr: the host.
   Result<std::shared_ptr<Device>> open() const {
     if (device == ZERO_DEVICE_HOST) return std::shared_ptr<Device>();
+    if (ordinal == ZERO_ORDINAL_LOCAL_RANK)
+      return Status(ZERO_ERR_ARGUMENT,
+                    "device_ordinal is ZERO_ORDINAL_LOCAL_RANK, which zero_comm_create_env knows");
     return open_cuda(ordinal);
+  }
+  /// For the rank that a launcher started at this place among those of its host, -1 if unknown.
+  Result<std::shared_ptr<Device>> open_of(int32_t local_rank) const {
+    return ordinal == ZERO_ORDINAL_LOCAL_RANK ? open_cuda_of(local_rank) : open_cuda(ordinal);
   }
   /// For comms whose ranks meet in the host's memory.
   Status on_host(const char* comm) const {
@@ -43,7 +50,8 @@ struct GivenOptions {
 Status check_device(int32_t device, int32_t ordinal) {
   if (device != ZERO_DEVICE_HOST && device != ZERO_DEVICE_CUDA)
     return Status(ZERO_ERR_ARGUMENT, text("device is ", device, ", which is no ZERO_DEVICE_*"));
-  if (ordinal < 0 || (device == ZERO_DEVICE_HOST && ordinal != 0)) {
+  const int32_t least = device == ZERO_DEVICE_HOST ? 0 : ZERO_ORDINAL_LOCAL_RANK;
+  if (ordinal < least || (device == ZERO_DEVICE_HOST && ordinal != 0)) {
     return Status(ZERO_ERR_ARGUMENT, text("device_ordinal is ", ordinal,
                                           device == ZERO_DEVICE_HOST ? "; of the host there is 0"
                                                                      : "; they begin with 0"));
@@ -212,7 +220,10 @@ zero_status zero_comm_create_local(zero_comm** out, const char* name, int32_t ra
 zero_status zero_comm_create_env(zero_comm** out, const zero_comm_options* options) {
   return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
     const GivenOptions given = ZERO_TRY(read_comm_options(options));
-    return create_env(without_defaults(given.deadlines), ZERO_TRY(given.open()));
+    OpenDevice open;
+    if (given.device != ZERO_DEVICE_HOST)
+      open = [&](int32_t local_rank) { return given.open_of(local_rank); };
+    return create_env(without_defaults(given.deadlines), open);
   });
 }
 

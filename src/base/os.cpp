@@ -87,6 +87,8 @@ constexpr SystemCalls kRealCalls = {
     .getsockname = ::getsockname,
     .getifaddrs = ::getifaddrs,
     .freeifaddrs = ::freeifaddrs,
+    .getaddrinfo = ::getaddrinfo,
+    .freeaddrinfo = ::freeaddrinfo,
     .poll = ::poll,
 
     .pthread_create = ::pthread_create,

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <ifaddrs.h>
+#include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
@@ -58,6 +59,9 @@ struct SystemCalls {
   int (*getsockname)(int fd, struct sockaddr* address, socklen_t* bytes);
   int (*getifaddrs)(struct ifaddrs** addresses);
   void (*freeifaddrs)(struct ifaddrs* addresses);
+  int (*getaddrinfo)(const char* host, const char* service, const struct addrinfo* hints,
+                     struct addrinfo** found);
+  void (*freeaddrinfo)(struct addrinfo* found);
   int (*poll)(struct pollfd* fds, nfds_t count, int timeout_ms);
 
   // Processes, time, chance.

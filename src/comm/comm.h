@@ -51,6 +51,7 @@ enum class Operation : uint32_t {
   clip_grad_norm_of,
   roll_call,  // in front of one of the others, with uneven inputs
   step_begin,
+  create_env,
 };
 /// "zero_step" and so on, as callers know it.
 const char* operation_name(Operation operation);

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "comm/comm.h"
+#include "comm/meetpoint.h"
 
 namespace zero {
 
@@ -18,10 +21,15 @@ Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, 
                                            const CommOptions& options,
                                            std::shared_ptr<Device> device = nullptr);
 
+/// Opens a rank's device by its place among the ranks of its host, -1 if unknown.
+using OpenDevice = std::function<Result<std::shared_ptr<Device>>(int32_t local_rank)>;
+
 /// `given` has -1 where the caller left the default, which ZERO_*_MS variables may then change.
-/// On a device only a group of one.
-Result<std::shared_ptr<Comm>> create_env(CommOptions given,
-                                         std::shared_ptr<Device> device = nullptr);
+/// Without `open` on the host.
+Result<std::shared_ptr<Comm>> create_env(CommOptions given, const OpenDevice& open);
+/// The same by variables of the caller's choice.
+Result<std::shared_ptr<Comm>> create_env(const Lookup& lookup, CommOptions given,
+                                         const OpenDevice& open);
 
 /// The engine's own collectives, in the library's own words; src/api makes them from zero.h's
 /// vtable. Each returns ZERO_OK or the engine's code.
@@ -45,6 +53,13 @@ Status check_seat(int32_t rank, int32_t world);
 /// Collective; every rank has a device of its own.
 Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const NcclId& id,
                                           int32_t rank, int32_t world, const CommOptions& options);
+
+/// The same among the ranks that a launcher started, which meet at `point`, or by the name of their
+/// job on this host. A rank without a device meets them, too, and tells them why.
+Result<std::shared_ptr<Comm>> create_launched_nccl(Result<std::shared_ptr<Device>> device,
+                                                   const Launched& launch,
+                                                   const std::optional<Meetpoint>& point,
+                                                   const CommOptions& options);
 
 /// The same among the ranks of an engine's ncclComm_t, which stays the engine's.
 Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nccl_comm,

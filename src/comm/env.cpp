@@ -42,30 +42,54 @@ std::string hydra_job() {
   return "";
 }
 
-}  // namespace
-
-Result<std::shared_ptr<Comm>> create_env(CommOptions given, std::shared_ptr<Device> device) {
-  const CommOptions options = ZERO_TRY(read_timeouts(variable, given));
-  Launched launch = ZERO_TRY(read_launch(variable));
-  if (launch.world == 1) return create_solo(options, std::move(device));
-  if (device != nullptr) {
-    return Status(ZERO_ERR_UNSUPPORTED,
-                  text(launch.launcher, " started ", launch.world,
-                       " ranks: this comm joins several on the host only, not on ", device->kind(),
-                       ' ', device->ordinal()));
-  }
+/// Sets `launch.job`, or tells what to do.
+Status name_job(Launched& launch) {
   if (launch.hydra) {
     std::string job = hydra_job();
     if (!job.empty()) launch.job = std::move(job);
   }
-  if (launch.job.empty()) {
-    return Status(
-        ZERO_ERR_ARGUMENT,
-        text("rank ", launch.rank, " of ", launch.world, ": no variable of ", launch.launcher,
-             " tells this job from others on this host; set ZERO_JOB to the same word on all "
-             "its ranks, and to another for every job"));
+  if (!launch.job.empty()) return {};
+  return {ZERO_ERR_ARGUMENT,
+          text("rank ", launch.rank, " of ", launch.world, ": no variable of ", launch.launcher,
+               " tells this job from others on this host; set ZERO_JOB to the same word on all "
+               "its ranks, and to another for every job")};
+}
+
+Result<std::shared_ptr<Comm>> create_on_host(Launched launch, const CommOptions& options) {
+  if (launch.hosts == Hosts::several) {
+    return Status(ZERO_ERR_UNSUPPORTED,
+                  text(launch.launcher, " started ranks on several hosts (", launch.evidence,
+                       "), which libzero joins on GPUs only: start them all on one host, set "
+                       "device to ZERO_DEVICE_CUDA, or bring collectives of your own with "
+                       "zero_comm_create_user"));
   }
+  ZERO_TRY(name_job(launch));
   return create_local(comm_name(launch.job), launch.rank, launch.world, options);
+}
+
+/// NCCL joins ranks on any number of hosts.
+Result<std::shared_ptr<Comm>> create_on_devices(const Lookup& lookup, Launched launch,
+                                                const CommOptions& options,
+                                                const OpenDevice& open) {
+  const std::optional<Meetpoint> point = ZERO_TRY(read_meetpoint(lookup, launch));
+  if (!point) ZERO_TRY(name_job(launch));
+  return create_launched_nccl(open(launch.local_rank), launch, point, options);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Comm>> create_env(const Lookup& lookup, CommOptions given,
+                                         const OpenDevice& open) {
+  const CommOptions options = ZERO_TRY(read_timeouts(lookup, given));
+  Launched launch = ZERO_TRY(read_launch(lookup));
+  if (launch.world == 1)
+    return create_solo(options, open ? ZERO_TRY(open(launch.local_rank)) : nullptr);
+  return open ? create_on_devices(lookup, std::move(launch), options, open)
+              : create_on_host(std::move(launch), options);
+}
+
+Result<std::shared_ptr<Comm>> create_env(CommOptions given, const OpenDevice& open) {
+  return create_env(variable, given, open);
 }
 
 }  // namespace zero

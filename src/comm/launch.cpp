@@ -2,7 +2,6 @@
 #include "comm/launch.h"
 
 #include <charconv>
-#include <system_error>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -14,35 +13,20 @@ struct Source {
   const char* launcher;
   const char* rank;
   const char* world;
+  const char* local_rank;   // among those of this host
   const char* local_world;  // ranks on this host
 };
 
-constexpr Source kZeroRun = {"zero-run", "ZERO_RANK", "ZERO_WORLD_SIZE", "ZERO_LOCAL_WORLD_SIZE"};
-constexpr Source kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
+constexpr Source kZeroRun = {"zero-run", "ZERO_RANK", "ZERO_WORLD_SIZE", "ZERO_LOCAL_RANK",
+                             "ZERO_LOCAL_WORLD_SIZE"};
+constexpr Source kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Source kOpenMpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                             "OMPI_COMM_WORLD_LOCAL_SIZE"};
-constexpr Source kHydra = {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"};
-constexpr Source kSlurm = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", nullptr};
+                             "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Source kHydra = {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+constexpr Source kSlurm = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr};
 constexpr const Source* kSources[] = {&kZeroRun, &kTorchrun, &kOpenMpi, &kHydra, &kSlurm};
 
 constexpr int64_t kLongestWaitMs = 1'000'000'000'000;  // 31 years: sums of times cannot overflow
-
-/// A variable's value; a variable set to nothing counts as not set.
-const char* value_of(const Lookup& lookup, const char* name) {
-  const char* value = name == nullptr ? nullptr : lookup(name);
-  return value == nullptr || *value == '\0' ? nullptr : value;
-}
-
-Result<int64_t> number(const char* name, std::string_view value, int64_t least, int64_t most) {
-  int64_t parsed = 0;
-  const char* end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, parsed);
-  if (error != std::errc() || stop != end || parsed < least || parsed > most) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text(name, " is '", value, "', not a number from ", least, " to ", most));
-  }
-  return parsed;
-}
 
 /// A variable in a set whose other half is missing. Slurm's are no such set: an allocation has one
 /// or the other outside of its steps.
@@ -68,28 +52,37 @@ const Source* first_complete(const Lookup& lookup) {
   return nullptr;
 }
 
-Status several_hosts(const Source& source, std::string_view evidence) {
-  return {
-      ZERO_ERR_UNSUPPORTED,
-      text(source.launcher, " started ranks on several hosts (", evidence,
-           "): this build of libzero joins ranks of one host only; start them all on one host, or "
-           "bring collectives of your own with zero_comm_create_user")};
-}
-
-Status check_one_host(const Lookup& lookup, const Source& source, int32_t world) {
+/// Sets `hosts`, and the evidence of several.
+Status read_hosts(const Lookup& lookup, const Source& source, Launched& launch) {
+  launch.hosts = Hosts::unknown;
+  const auto found = [&](bool one, std::string evidence) {
+    launch.hosts = one ? Hosts::one : Hosts::several;
+    if (!one) launch.evidence = std::move(evidence);
+    return Status();
+  };
   if (const char* local = value_of(lookup, source.local_world)) {
-    const int64_t here = ZERO_TRY(number(source.local_world, local, 1, world));
-    if (here == world) return {};
-    return several_hosts(
-        source, text(source.local_world, " is ", here, " and ", source.world, " is ", world));
+    const int64_t here = ZERO_TRY(number(source.local_world, local, 1, launch.world));
+    return found(here == launch.world, text(source.local_world, " is ", here, " and ", source.world,
+                                            " is ", launch.world));
   }
   // Also where a job script hands Slurm's numbers on as RANK and WORLD_SIZE.
   for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}) {
     const char* value = value_of(lookup, name);
     if (value == nullptr) continue;
-    if (ZERO_TRY(number(name, value, 1, INT32_MAX)) == 1) return {};
-    return several_hosts(source, text(name, " is ", value));
+    return found(ZERO_TRY(number(name, value, 1, INT32_MAX)) == 1, text(name, " is ", value));
   }
+  return {};
+}
+
+Status read_local_rank(const Lookup& lookup, const Source& source, Launched& launch) {
+  // The last where a job script hands Slurm's numbers on.
+  for (const char* name : {"ZERO_LOCAL_RANK", source.local_rank, "SLURM_LOCALID"}) {
+    const char* value = value_of(lookup, name);
+    if (value == nullptr) continue;
+    launch.local_rank = static_cast<int32_t>(ZERO_TRY(number(name, value, 0, INT32_MAX)));
+    return {};
+  }
+  launch.local_rank = launch.hosts == Hosts::one ? launch.rank : -1;
   return {};
 }
 
@@ -109,14 +102,17 @@ const char* slurm_step(const Lookup& lookup) {
   return step != nullptr ? step : value_of(lookup, "SLURM_STEPID");
 }
 
-/// What the launcher's own variables tell jobs apart by, or "".
-std::string job_of(const Lookup& lookup, const Source& source) {
+/// What the launcher's own variables tell jobs apart by, or "". Each host counts restarts for
+/// itself, and may have another name for rank 0's.
+std::string job_of(const Lookup& lookup, const Source& source, bool on_this_host) {
   if (const char* job = value_of(lookup, "ZERO_JOB")) return job;
   std::string job;
-  if (&source == &kTorchrun) {
+  if (&source == &kTorchrun && on_this_host) {
     job =
         joined(lookup, "torchrun",
                {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"});
+  } else if (&source == &kTorchrun) {
+    job = joined(lookup, "torchrun", {"TORCHELASTIC_RUN_ID", "MASTER_PORT"});
   } else if (&source == &kOpenMpi) {
     // The namespace is made from a process number; Open MPI 4 adds a random key.
     job = joined(lookup, "openmpi",
@@ -145,16 +141,21 @@ Result<Launched> read_launch(const Lookup& lookup) {
       ZERO_TRY(number(source->world, value_of(lookup, source->world), 1, INT32_MAX)));
   launch.rank = static_cast<int32_t>(
       ZERO_TRY(number(source->rank, value_of(lookup, source->rank), 0, launch.world - 1)));
-  if (launch.world == 1) return launch;
-
+  if (launch.world == 1) {
+    ZERO_TRY(read_local_rank(lookup, *source, launch));
+    return launch;
+  }
   if (source == &kSlurm && slurm_step(lookup) == nullptr) {
     return Status(ZERO_ERR_ARGUMENT,
                   text("SLURM_NTASKS is ", launch.world,
                        ", but SLURM_STEP_ID is not set: this process "
                        "is in a Slurm job and in none of its steps; start the ranks with srun"));
   }
-  ZERO_TRY(check_one_host(lookup, *source, launch.world));
-  launch.job = job_of(lookup, *source);
+  ZERO_TRY(read_hosts(lookup, *source, launch));
+  ZERO_TRY(read_local_rank(lookup, *source, launch));
+  launch.job = job_of(lookup, *source, true);
+  launch.job_of_all_hosts = job_of(lookup, *source, false);
+  launch.slurm = source == &kSlurm;
   launch.hydra = source == &kHydra && value_of(lookup, "ZERO_JOB") == nullptr;
   return launch;
 }

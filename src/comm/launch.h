@@ -3,31 +3,37 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
 #include "comm/comm.h"
+#include "comm/variables.h"
 
 namespace zero {
 
-/// The value of a variable, or nullptr.
-using Lookup = std::function<const char*(const char* name)>;
+enum class Hosts { unknown, one, several };
 
 struct Launched {
   const char* launcher = nullptr;  // nullptr: nobody launched this
   int32_t rank = 0;
   int32_t world = 1;
-  /// The same on all ranks of this job and on no others; "" with one rank, or if unknown.
+  /// Its place among the ranks of its host, 0 with one rank; -1 if unknown.
+  int32_t local_rank = 0;
+  Hosts hosts = Hosts::one;
+  std::string evidence;  // of several hosts: "LOCAL_WORLD_SIZE is 2 and WORLD_SIZE is 4"
+  /// The same on all ranks of this job on this host and on no others; "" with one rank, or if
+  /// unknown.
   std::string job;
+  /// The same where ranks may be on several hosts.
+  std::string job_of_all_hosts;
   /// No variable tells Hydra's jobs apart: `job` is the second choice then.
   bool hydra = false;
+  bool slurm = false;
 };
 
-/// ZERO_ERR_ARGUMENT naming variable and value for sets that are half set or nonsense;
-/// ZERO_ERR_UNSUPPORTED if ranks are on several hosts.
+/// ZERO_ERR_ARGUMENT naming variable and value for sets that are half set or nonsense.
 Result<Launched> read_launch(const Lookup& lookup);
 
 /// `given`, with ZERO_TIMEOUT_MS and the like, else the defaults, where it has -1.

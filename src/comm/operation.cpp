@@ -8,6 +8,8 @@ const char* operation_name(Operation operation) {
   switch (operation) {
     case Operation::create:
       return "zero_comm_create";
+    case Operation::create_env:
+      return "zero_comm_create_env";
     case Operation::barrier:
       return "zero_comm_barrier";
     case Operation::broadcast:

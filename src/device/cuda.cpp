@@ -238,12 +238,17 @@ Result<void*> CudaDevice::make_event() {
   return static_cast<void*>(event);
 }
 
-}  // namespace
-
-Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal) {
+Result<int32_t> count_devices() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return cuda_unavailable(error);
+  return int32_t{count};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal) {
+  const int32_t count = ZERO_TRY(count_devices());
   if (ordinal < 0 || ordinal >= count) {
     return Status(ZERO_ERR_ARGUMENT, text("there is no CUDA device ", ordinal,
                                           ": this process sees ", count, ", numbered from 0"));
@@ -254,6 +259,17 @@ Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal) {
       cuda_status(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ordinal),
                   ordinal, "counting its multiprocessors"));
   return std::shared_ptr<Device>(std::make_shared<CudaDevice>(context, multiprocessors));
+}
+
+Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank) {
+  const int32_t count = ZERO_TRY(count_devices());
+  if (count > 1 && local_rank < 0) {
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("this process sees ", count,
+                       " CUDA devices, and no variable of the launcher "
+                       "says which of its host's ranks this is: set ZERO_LOCAL_RANK"));
+  }
+  return open_cuda(count == 1 ? 0 : local_rank);
 }
 
 // Asks for the version alone: counting devices would start CUDA, which no child of a fork could use

@@ -9,6 +9,8 @@ Result<std::shared_ptr<Device>> open_cuda(int32_t) {
                 "this libzero was built without CUDA: build it where nvcc is, with -Dcuda=enabled");
 }
 
+Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank) { return open_cuda(local_rank); }
+
 std::string cuda_info() { return "not built in"; }
 
 }  // namespace zero

@@ -194,6 +194,8 @@ Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_
 /// no driver, or one that is too old; ZERO_ERR_ARGUMENT, saying how many there are, for a number
 /// beyond.
 Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal);
+/// The only one that this process sees; of several the one of that number, -1 if it is unknown.
+Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank);
 /// What open_cuda finds, in a few words: "not built in", "no driver", "driver 13.0".
 std::string cuda_info();
 

@@ -68,12 +68,17 @@ static void devices(void) {
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "device is 2", zero_comm_create_solo(&seat, &options));
   options.device = ZERO_DEVICE_CUDA;
   options.device_ordinal = -1;
-  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "device_ordinal is -1", zero_comm_create_solo(&seat, &options));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "zero_comm_create_env knows",
+                zero_comm_create_solo(&seat, &options));
+  options.device_ordinal = -2;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "device_ordinal is -2", zero_comm_create_solo(&seat, &options));
   options.device_ordinal = 0;
   if (why_no_cuda() != NULL) {
     CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, why_no_cuda(),
                   zero_comm_create_local(&seat, "devices", 0, 1, &options));
     CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, why_no_cuda(), zero_comm_create_solo(&seat, &options));
+    CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, why_no_cuda(), zero_comm_create_env(&seat, &options));
+    options.device_ordinal = ZERO_ORDINAL_LOCAL_RANK;
     CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, why_no_cuda(), zero_comm_create_env(&seat, &options));
   }
   CHECK(seat == NULL);

@@ -67,6 +67,22 @@ TEST_F(Cuda, an_ordinal_beyond_is_an_argument_error_that_says_how_many_there_are
   EXPECT_EQ(fake_cuda::opened(), 0u);
 }
 
+TEST_F(Cuda, the_device_of_a_local_rank_is_the_only_one_or_the_one_of_that_number) {
+  for (const int32_t local_rank : {-1, 0, 5}) {
+    fake_cuda::start(CUDART_VERSION, 1);
+    EXPECT_EQ(made(open_cuda_of(local_rank))->ordinal(), 0);
+  }
+  fake_cuda::start();
+  EXPECT_EQ(made(open_cuda_of(1))->ordinal(), 1);
+  EXPECT_EQ(open_cuda_of(2).failure().text(),
+            "there is no CUDA device 2: this process sees 2, numbered from 0");
+  expect(open_cuda_of(-1).failure(), ZERO_ERR_ARGUMENT,
+         "this process sees 2 CUDA devices, and no variable of the launcher says which of its "
+         "host's ranks this is: set ZERO_LOCAL_RANK");
+  fake_cuda::start(0, 0);
+  EXPECT_EQ(open_cuda_of(0).failure().code(), ZERO_ERR_UNSUPPORTED);
+}
+
 TEST_F(Cuda, no_other_device_is_ever_opened_and_the_callers_stays_current) {
   for (const int mine : {-1, 0}) {
     fake_cuda::make_current(mine);

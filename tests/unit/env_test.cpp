@@ -6,7 +6,8 @@
 #include <map>
 #include <string>
 
-#include "comm/launch.h"
+#include "base/text.h"
+#include "comm/meetpoint.h"
 
 namespace zero {
 namespace {
@@ -141,20 +142,132 @@ TEST(Env, what_is_no_number_in_range_is_refused) {
                  {"LOCAL_WORLD_SIZE is '5', not a number from 1 to 4"});
 }
 
-TEST(Env, ranks_on_several_hosts_are_unsupported) {
-  const auto refuse = [](const Variables& variables, std::initializer_list<const char*> words) {
-    expect_refused(variables, ZERO_ERR_UNSUPPORTED, words);
+TEST(Env, ranks_on_several_hosts_are_noticed_and_by_what) {
+  const auto several = [](const Variables& variables, const char* evidence) {
+    const Launched launch = launched(variables);
+    EXPECT_EQ(launch.hosts, Hosts::several);
+    EXPECT_EQ(launch.evidence, evidence);
   };
-  refuse(with(kZeroRun, {{"ZERO_LOCAL_WORLD_SIZE", "2"}}), {"ZERO_LOCAL_WORLD_SIZE is 2", "is 4"});
-  refuse(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}}), {"torchrun", "LOCAL_WORLD_SIZE is 2"});
-  refuse(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}), {"Open MPI"});
-  refuse(with(kHydra, {{"MPI_LOCALNRANKS", "1"}}), {"Hydra", "MPI_LOCALNRANKS is 1"});
-  refuse(with(kSlurm, {{"SLURM_STEP_NUM_NODES", "2"}}), {"Slurm", "SLURM_STEP_NUM_NODES is 2"});
-  refuse(with(without(kSlurm, {"SLURM_STEP_NUM_NODES"}), {{"SLURM_NNODES", "3"}}),
-         {"SLURM_NNODES is 3"});
+  several(with(kZeroRun, {{"ZERO_LOCAL_WORLD_SIZE", "2"}}),
+          "ZERO_LOCAL_WORLD_SIZE is 2 and ZERO_WORLD_SIZE is 4");
+  several(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}}),
+          "LOCAL_WORLD_SIZE is 2 and WORLD_SIZE is 4");
+  several(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}),
+          "OMPI_COMM_WORLD_LOCAL_SIZE is 1 and OMPI_COMM_WORLD_SIZE is 2");
+  several(with(kHydra, {{"MPI_LOCALNRANKS", "1"}}), "MPI_LOCALNRANKS is 1 and PMI_SIZE is 2");
+  several(with(kSlurm, {{"SLURM_STEP_NUM_NODES", "2"}}), "SLURM_STEP_NUM_NODES is 2");
+  several(with(without(kSlurm, {"SLURM_STEP_NUM_NODES"}), {{"SLURM_NNODES", "3"}}),
+          "SLURM_NNODES is 3");
   // Slurm's numbers, handed on by a job script.
-  refuse(with(kSlurm, {{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"SLURM_STEP_NUM_NODES", "3"}}),
-         {"SLURM_STEP_NUM_NODES is 3"});
+  several(with(kSlurm, {{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"SLURM_STEP_NUM_NODES", "3"}}),
+          "SLURM_STEP_NUM_NODES is 3");
+}
+
+TEST(Env, one_host_is_known_only_where_a_variable_says_so) {
+  for (const Variables& variables : {kZeroRun, kTorchrun, kOpenMpi, kHydra, kSlurm})
+    EXPECT_EQ(launched(variables).hosts, Hosts::one);
+  EXPECT_EQ(launched(without(kTorchrun, {"LOCAL_WORLD_SIZE"})).hosts, Hosts::unknown);
+}
+
+TEST(Env, the_place_among_the_ranks_of_a_host_is_the_launchers) {
+  EXPECT_EQ(launched(with(kZeroRun, {{"ZERO_LOCAL_RANK", "3"}})).local_rank, 3);
+  EXPECT_EQ(launched(with(kTorchrun, {{"LOCAL_RANK", "2"}})).local_rank, 2);
+  EXPECT_EQ(launched(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}})).local_rank, 1);
+  EXPECT_EQ(launched(with(kHydra, {{"MPI_LOCALRANKID", "0"}})).local_rank, 0);
+  EXPECT_EQ(launched(with(kSlurm, {{"SLURM_LOCALID", "1"}})).local_rank, 1);
+  EXPECT_EQ(launched({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"SLURM_LOCALID", "1"}}).local_rank, 1);
+  EXPECT_EQ(launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "2"}}).local_rank, 2);
+  EXPECT_EQ(launched(with(kOpenMpi, {{"ZERO_LOCAL_RANK", "7"}})).local_rank, 7);
+  expect_refused(with(kTorchrun, {{"LOCAL_RANK", "x"}}), ZERO_ERR_ARGUMENT, {"LOCAL_RANK is 'x'"});
+}
+
+TEST(Env, without_a_variable_the_place_on_a_host_is_the_rank_if_there_is_one_host) {
+  EXPECT_EQ(launched(without(kTorchrun, {"LOCAL_RANK"})).local_rank, 3);
+  EXPECT_EQ(launched(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})).local_rank, -1);
+  EXPECT_EQ(launched(without(kTorchrun, {"LOCAL_RANK", "LOCAL_WORLD_SIZE"})).local_rank, -1);
+  EXPECT_EQ(launched({}).local_rank, 0);
+}
+
+// ---- Where ranks of several hosts meet.
+
+/// "host port", "" for nowhere, or the refusal.
+std::string meetpoint(const Variables& variables) {
+  const Lookup lookup = lookup_in(variables);
+  const Result<std::optional<Meetpoint>> point = read_meetpoint(lookup, launched(variables));
+  if (!point.ok()) return text(code_name(point.failure().code()), ": ", point.failure().text());
+  return *point ? text((*point)->host, ' ', (*point)->port) : "";
+}
+
+const Variables kTwoHosts = with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "node1"}});
+const Variables kTwoNodes =
+    with(kSlurm, {{"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NODELIST", "gpu[07-08]"}});
+
+TEST(Env, ranks_of_one_host_meet_by_name) {
+  for (const Variables& variables : {kZeroRun, kTorchrun, kOpenMpi, kHydra, kSlurm})
+    EXPECT_EQ(meetpoint(variables), "");
+  EXPECT_EQ(meetpoint({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "");
+}
+
+TEST(Env, ranks_of_several_hosts_meet_beside_the_port_of_torch) {
+  EXPECT_EQ(meetpoint(kTwoHosts), "node1 29501");
+  EXPECT_EQ(meetpoint(with(kTwoHosts, {{"MASTER_PORT", "65535"}})), "node1 65534");
+  EXPECT_EQ(meetpoint(without(kTorchrun, {"LOCAL_WORLD_SIZE"})), "127.0.0.1 29501");
+  EXPECT_EQ(meetpoint(with(kTwoHosts, {{"MASTER_PORT", "http"}})),
+            "ZERO_ERR_ARGUMENT: MASTER_PORT is 'http', not a number from 1 to 65535");
+}
+
+TEST(Env, ZERO_MASTER_ADDR_and_PORT_come_first) {
+  const Variables own = {{"ZERO_MASTER_ADDR", "10.1.2.3"}, {"ZERO_MASTER_PORT", "7"}};
+  for (const Variables& variables : {kZeroRun, kTorchrun, kOpenMpi, kHydra, kSlurm, kTwoHosts})
+    EXPECT_EQ(meetpoint(with(variables, own)), "10.1.2.3 7");
+  EXPECT_EQ(meetpoint(with(kTwoHosts, {{"ZERO_MASTER_PORT", "7"}})), "node1 7");
+  EXPECT_EQ(meetpoint(with(kTwoHosts, {{"ZERO_MASTER_ADDR", "other"}})), "other 29501");
+  EXPECT_EQ(meetpoint(with(kTwoHosts, {{"ZERO_MASTER_PORT", "0"}})),
+            "ZERO_ERR_ARGUMENT: ZERO_MASTER_PORT is '0', not a number from 1 to 65535");
+}
+
+TEST(Env, tasks_of_slurm_meet_on_its_first_host_at_a_port_of_their_step) {
+  const std::string one = meetpoint(kTwoNodes);
+  EXPECT_EQ(one.size(), std::string("gpu07 20000").size());
+  EXPECT_EQ(one.substr(0, 7), "gpu07 2");
+  EXPECT_EQ(one, meetpoint(with(kTwoNodes, {{"SLURM_PROCID", "0"}})));
+  EXPECT_NE(one, meetpoint(with(kTwoNodes, {{"SLURM_STEP_ID", "8"}})));
+  EXPECT_NE(one, meetpoint(with(kTwoNodes, {{"SLURM_JOB_ID", "8"}})));
+}
+
+TEST(Env, what_is_missing_to_meet_is_asked_for) {
+  EXPECT_EQ(meetpoint(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})),
+            "ZERO_ERR_ARGUMENT: Open MPI started ranks on several hosts "
+            "(OMPI_COMM_WORLD_LOCAL_SIZE is 1 and OMPI_COMM_WORLD_SIZE is 2), and no variable says "
+            "where rank 0 is: set ZERO_MASTER_ADDR to its host's name or address, and "
+            "ZERO_MASTER_PORT to a port that is free there");
+  EXPECT_EQ(meetpoint(with(kHydra, {{"MPI_LOCALNRANKS", "1"}, {"ZERO_MASTER_ADDR", "a"}})),
+            "ZERO_ERR_ARGUMENT: ZERO_MASTER_ADDR is 'a', but no variable says at which port the "
+            "ranks meet: set ZERO_MASTER_PORT to one that is free on that host");
+}
+
+TEST(Env, the_first_host_of_a_list) {
+  const struct {
+    const char *list, *host;
+  } cases[] = {{"node1", "node1"},
+               {"node1,node2", "node1"},
+               {"node[3]", "node3"},
+               {"node[03-05,9],other", "node03"},
+               {"node[9,03-05]", "node9"},
+               {"rack[1-2]n[03-04],x", "rack1n03"},
+               {"a-b[1-2].net", "a-b1.net"},
+               {"node[3", "node3"},
+               {"", ""}};
+  for (const auto& one : cases) EXPECT_EQ(first_host(one.list), one.host);
+}
+
+TEST(Env, a_job_on_several_hosts_has_one_word_whatever_each_host_counts) {
+  const Variables other_host = {{"TORCHELASTIC_RESTART_COUNT", "1"}, {"MASTER_ADDR", "localhost"}};
+  EXPECT_EQ(launched(kTwoHosts).job_of_all_hosts,
+            launched(with(kTwoHosts, other_host)).job_of_all_hosts);
+  EXPECT_NE(launched(kTwoHosts).job_of_all_hosts,
+            launched(with(kTwoHosts, {{"TORCHELASTIC_RUN_ID", "x"}})).job_of_all_hosts);
+  EXPECT_EQ(launched(with(kTwoHosts, {{"ZERO_JOB", "mine"}})).job_of_all_hosts, "mine");
 }
 
 TEST(Env, a_step_on_one_host_of_a_larger_allocation_is_one_host) {

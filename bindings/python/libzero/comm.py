@@ -96,14 +96,19 @@ class Comm:
         cls,
         *,
         device: str = "host",
-        device_ordinal: int = 0,
+        device_ordinal: int | None = None,
         timeout_ms: int = 0,
         late_ms: int = 0,
         rendezvous_ms: int = 0,
     ) -> Comm:
-        """Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them.
-        Several ranks are on the host only."""
+        """Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them. On the
+        host they are all on this one. On GPUs they may be on several hosts, talk by NCCL, and each
+        has the GPU of `device_ordinal`; None is the only one that this process sees, else the one
+        with the rank's number on its host. zero.h says which variables are read, and which tell
+        where ranks of several hosts meet. Collective."""
         handle = CommHandle()
+        if device_ordinal is None:
+            device_ordinal = 0 if device == "host" else _abi.ORDINAL_LOCAL_RANK
         options = _options(timeout_ms, late_ms, rendezvous_ms, device, device_ordinal)
         lib().zero_comm_create_env(c.byref(handle), options)
         return cls(handle, device)

@@ -73,8 +73,10 @@ class SoloTest(unittest.TestCase):
             Comm.solo(device="tpu")
         with self.assertRaisesRegex(ArgumentError, "device_ordinal is 1; of the host there is 0"):
             Comm.solo(device_ordinal=1)
-        with self.assertRaisesRegex(ArgumentError, "device_ordinal is -1"):
+        with self.assertRaisesRegex(ArgumentError, "zero_comm_create_env knows"):
             Comm.solo(device="cuda", device_ordinal=-1)
+        with self.assertRaisesRegex(ArgumentError, "device_ordinal is -2; they begin with 0"):
+            Comm.from_env(device="cuda", device_ordinal=-2)
 
     def test_env_without_a_launcher_is_solo(self) -> None:
         names = ("ZERO_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -88,6 +90,18 @@ class SoloTest(unittest.TestCase):
             self.assertRaisesRegex(ZeroError, "3"),
         ):
             Comm.from_env()
+
+    def test_env_of_several_hosts_asks_for_gpus_and_then_for_a_place_to_meet(self) -> None:
+        variables = {
+            "OMPI_COMM_WORLD_RANK": "0",
+            "OMPI_COMM_WORLD_SIZE": "2",
+            "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+        }
+        with mock.patch.dict(os.environ, variables):
+            with self.assertRaisesRegex(ZeroError, "several hosts .*ZERO_DEVICE_CUDA"):
+                Comm.from_env()
+            with self.assertRaisesRegex(ArgumentError, "set ZERO_MASTER_ADDR"):
+                Comm.from_env(device="cuda")
 
     def test_close_twice_is_fine_and_use_after_it_is_not(self) -> None:
         comm = Comm.solo()

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/hash.h"
 #include "base/text.h"
 
 namespace zero::tcp {
@@ -59,6 +60,14 @@ Status draw(Key& key) {
   } while (got < 0 && errno == EINTR);
   if (got == static_cast<ssize_t>(key.size())) return {};
   return Status(ZERO_ERR_SYSTEM, text("drawing random bits: ", errno_text(errno)));
+}
+
+Key key_of(std::string_view role, std::string_view secret) {
+  const Digest digest = hash128(bytes_of(text(role, secret)));
+  Key key;
+  static_assert(sizeof key == sizeof digest);
+  memcpy(key.data(), digest.data(), sizeof key);
+  return key;
 }
 
 void say(Link& link, FrameKind kind, const Introduction& mine) {
@@ -143,6 +152,10 @@ class Host {
       return Status(ZERO_ERR_RENDEZVOUS, text(name_of(guest), " of a world of ", guest.world,
                                               " came to a world of ", meeting_.world));
     Peer& peer = peers_[static_cast<size_t>(guest.rank - 1)];
+    const bool there = peer.link != nullptr && (peer.link->take() || !peer.link->over());
+    if (there && peer.name != name_of(guest))
+      return Status(ZERO_ERR_RENDEZVOUS,
+                    text(peer.name, " and ", name_of(guest), " both came as rank ", guest.rank));
     peer.rank = guest.rank;
     peer.name = name_of(guest);
     peer.link = std::move(one.link);
@@ -229,7 +242,9 @@ class Guest {
       }
       ZERO_TRY(wait_slice({{root.link->fd(), POLLIN, 0}}, meeting_));
     }
-    return nothing(root.link->over() ? "the connection was closed" : "no answer");
+    return nothing(root.link->over()
+                       ? "what answers there closes the connection, as another job's rank 0 does"
+                       : "no answer");
   }
 
   Status unreached() const {
@@ -258,6 +273,24 @@ Result<Root> listen() {
   root.offer.count = static_cast<uint16_t>(addresses.size());
   ZERO_TRY(draw(root.offer.guests));
   ZERO_TRY(draw(root.offer.root));
+  return root;
+}
+
+Offer make_offer(std::span<const Address> addresses, uint16_t port, std::string_view secret) {
+  Offer offer;
+  const size_t count = std::min(addresses.size(), Offer::kAddresses);
+  std::copy_n(addresses.begin(), count, offer.addresses.begin());
+  offer.count = static_cast<uint16_t>(count);
+  offer.port = port;
+  offer.guests = key_of("a rank of ", secret);
+  offer.root = key_of("rank 0 of ", secret);
+  return offer;
+}
+
+Result<Root> listen(const Offer& offer) {
+  Root root;
+  root.listener = ZERO_TRY(listen_at(std::span(offer.addresses).first(offer.count), offer.port));
+  root.offer = offer;
   return root;
 }
 

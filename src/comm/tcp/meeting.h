@@ -6,6 +6,8 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <span>
+#include <string_view>
 
 #include "comm/tcp/socket.h"
 #include "comm/tcp/star.h"
@@ -30,6 +32,12 @@ struct Root {
 };
 /// What rank 0 does first.
 Result<Root> listen();
+
+/// The same where no way carries an Offer: every rank makes it from what all know, and `secret` is
+/// what other jobs do not.
+Offer make_offer(std::span<const Address> addresses, uint16_t port, std::string_view secret);
+/// ZERO_ERR_RENDEZVOUS where the port of `offer` is in use.
+Result<Root> listen(const Offer& offer);
 
 struct Meeting {
   int32_t rank;

@@ -18,6 +18,9 @@ namespace {
 
 constexpr int kBacklog = 4096;
 constexpr int kVanishedMs = 15'000;
+constexpr size_t kMostAddresses = 4096;
+constexpr Address kEvery4{4, {}};
+constexpr Address kEvery6{6, {}};
 
 struct Place {
   sockaddr_storage storage{};
@@ -53,52 +56,30 @@ Result<Fd> open_socket(int family) {
   return fd;
 }
 
+/// Connections of a run that has ended do not keep a port that is asked for.
+Result<Fd> bind_one(const Address& address, uint16_t port) {
+  Fd fd = ZERO_TRY(open_socket(address.version == 4 ? AF_INET : AF_INET6));
+  const int on = 1;
+  const int off = 0;
+  if (port != 0) (void)os().setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (address == kEvery6 &&
+      os().setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0)
+    return failed("opening a socket to both versions");
+  Place place = place_of(address, port);
+  if (os().bind(fd.get(), place.get(), place.bytes) == 0) return fd;
+  if (errno == EADDRINUSE) return Status(ZERO_ERR_RENDEZVOUS, text("port ", port, " is in use"));
+  return failed("binding a socket");
+}
+
 /// One socket for both versions where the host has version 6.
-Result<Fd> bind_anywhere() {
-  Address any;
-  any.version = 6;
-  if (Result<Fd> fd = open_socket(AF_INET6); fd.ok()) {
-    const int off = 0;
-    Place place = place_of(any, 0);
-    if (os().setsockopt(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
-        os().bind(fd->get(), place.get(), place.bytes) == 0)
-      return fd;
-  }
-  any.version = 4;
-  Fd fd = ZERO_TRY(open_socket(AF_INET));
-  Place place = place_of(any, 0);
-  if (os().bind(fd.get(), place.get(), place.bytes) != 0) return failed("binding a socket");
-  return fd;
+Result<Fd> bind_anywhere(uint16_t port) {
+  Result<Fd> both = bind_one(kEvery6, port);
+  return both.ok() ? std::move(both) : bind_one(kEvery4, port);
 }
 
-/// Nothing of an interface that is down, or of one whose addresses mean something on this link
-/// only.
-bool read_address(const ifaddrs& entry, Address& out) {
-  if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0) return false;
-  if (entry.ifa_addr->sa_family == AF_INET) {
-    out.version = 4;
-    memcpy(out.bytes.data(), &reinterpret_cast<const sockaddr_in*>(entry.ifa_addr)->sin_addr, 4);
-    return true;
-  }
-  if (entry.ifa_addr->sa_family != AF_INET6) return false;
-  const in6_addr& in = reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr)->sin6_addr;
-  if (IN6_IS_ADDR_LINKLOCAL(&in)) return false;
-  out.version = 6;
-  memcpy(out.bytes.data(), &in, 16);
-  return true;
-}
-
-}  // namespace
-
-std::string to_text(const Address& address) {
-  char words[INET6_ADDRSTRLEN] = "?";
-  inet_ntop(address.version == 4 ? AF_INET : AF_INET6, address.bytes.data(), words, sizeof words);
-  return words;
-}
-
-Result<Listener> listen_anywhere() {
+Result<Listener> listen_with(Fd fd) {
   Listener listener;
-  listener.fd = ZERO_TRY(bind_anywhere());
+  listener.fd = std::move(fd);
   if (os().listen(listener.fd.get(), kBacklog) != 0) return failed("listening for the ranks");
   Place place;
   place.bytes = sizeof place.storage;
@@ -110,14 +91,62 @@ Result<Listener> listen_anywhere() {
   return listener;
 }
 
+}  // namespace
+
+std::string to_text(const Address& address) {
+  char words[INET6_ADDRSTRLEN] = "?";
+  inet_ntop(address.version == 4 ? AF_INET : AF_INET6, address.bytes.data(), words, sizeof words);
+  return words;
+}
+
+std::optional<Address> to_address(const std::string& words) {
+  Address address;
+  for (const uint8_t version : {uint8_t{4}, uint8_t{6}}) {
+    address.version = version;
+    const int family = version == 4 ? AF_INET : AF_INET6;
+    if (inet_pton(family, words.c_str(), address.bytes.data()) == 1) return address;
+  }
+  return std::nullopt;
+}
+
+std::optional<Address> to_address(const sockaddr* from) {
+  Address address;
+  if (from == nullptr) return std::nullopt;
+  if (from->sa_family == AF_INET) {
+    address.version = 4;
+    memcpy(address.bytes.data(), &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
+    return address;
+  }
+  if (from->sa_family != AF_INET6) return std::nullopt;
+  const in6_addr& in = reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr;
+  if (IN6_IS_ADDR_LINKLOCAL(&in)) return std::nullopt;
+  address.version = 6;
+  memcpy(address.bytes.data(), &in, 16);
+  return address;
+}
+
+Result<Listener> listen_anywhere(uint16_t port) {
+  return listen_with(ZERO_TRY(bind_anywhere(port)));
+}
+
+Result<Listener> listen_at(std::span<const Address> addresses, uint16_t port) {
+  const std::vector<Address> own = ZERO_TRY(own_addresses(kMostAddresses));
+  const auto is_own = [&](const Address& one) {
+    return std::find(own.begin(), own.end(), one) != own.end();
+  };
+  const auto found = std::find_if(addresses.begin(), addresses.end(), is_own);
+  if (found == addresses.end()) return listen_anywhere(port);
+  return listen_with(ZERO_TRY(bind_one(*found, port)));
+}
+
 Result<std::vector<Address>> own_addresses(size_t most) {
   ifaddrs* all = nullptr;
   if (os().getifaddrs(&all) != 0) return failed("asking for this host's addresses");
   std::vector<Address> addresses, loopback;
   for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
-    Address address;
-    if (!read_address(*entry, address)) continue;
-    ((entry->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : addresses).push_back(address);
+    const std::optional<Address> address = to_address(entry->ifa_addr);
+    if (!address || (entry->ifa_flags & IFF_UP) == 0) continue;
+    ((entry->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : addresses).push_back(*address);
   }
   os().freeifaddrs(all);
   addresses.resize(std::min(addresses.size(), most - 1));

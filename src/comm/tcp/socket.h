@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,15 +19,25 @@ namespace zero::tcp {
 struct Address {
   uint8_t version = 0;  // 4 or 6
   std::array<uint8_t, 16> bytes{};
+  bool operator==(const Address&) const = default;
 };
 std::string to_text(const Address& address);
+/// The address that `words` are; nothing if they are none.
+std::optional<Address> to_address(const std::string& words);
+/// The address in a socket's; nothing if it is of another kind, or means something on one link
+/// only.
+std::optional<Address> to_address(const sockaddr* from);
 
-/// Listen at any free port of every interface.
+/// A socket that ranks can come to.
 struct Listener {
   Fd fd;
   uint16_t port = 0;
 };
-Result<Listener> listen_anywhere();
+/// Listen at `port` of every interface; 0 is any free one.
+Result<Listener> listen_anywhere(uint16_t port = 0);
+/// Listen at `port` of the first of `addresses` that is one of this host, else of every interface.
+/// ZERO_ERR_RENDEZVOUS if that port is in use.
+Result<Listener> listen_at(std::span<const Address> addresses, uint16_t port);
 
 /// This host's addresses that others may reach, the loopback last; at most `most`.
 Result<std::vector<Address>> own_addresses(size_t most);

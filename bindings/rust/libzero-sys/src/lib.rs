@@ -99,6 +99,7 @@ pub const ZERO_ROOT_NONE: i32 = -1;
 pub const ZERO_OWNER_SPLIT: i32 = -1;
 pub const ZERO_ALL_PARAMS: i32 = -1;
 pub const ZERO_ALL_RANKS: i32 = -1;
+pub const ZERO_ORDINAL_LOCAL_RANK: i32 = -1;
 
 /// A token of the library, never dereferenced.
 #[repr(C)]

@@ -34,6 +34,9 @@ pub enum Device {
     /// On one GPU, by its number as CUDA_VISIBLE_DEVICES leaves them. Parameters are registered by
     /// pointers: arenas, which lend slices, are the host's.
     Cuda(i32),
+    /// For [`Comm::from_env_on`]: the only GPU that this process sees; of several the one whose number
+    /// is this rank's place among the ranks of its host.
+    CudaOfLocalRank,
 }
 
 /// What makes the ranks that pass it one group on GPUs. One rank draws it and sends its bytes to the
@@ -58,10 +61,11 @@ impl Deadlines {
 
     fn on(self, device: Device) -> sys::zero_comm_options {
         let mut options: sys::zero_comm_options = init();
-        if let Device::Cuda(ordinal) = device {
-            options.device = sys::ZERO_DEVICE_CUDA;
-            options.device_ordinal = ordinal;
-        }
+        (options.device, options.device_ordinal) = match device {
+            Device::Host => (sys::ZERO_DEVICE_HOST, 0),
+            Device::Cuda(ordinal) => (sys::ZERO_DEVICE_CUDA, ordinal),
+            Device::CudaOfLocalRank => (sys::ZERO_DEVICE_CUDA, sys::ZERO_ORDINAL_LOCAL_RANK),
+        };
         for (given, field) in [
             (self.timeout_ms, &mut options.timeout_ms),
             (self.late_ms, &mut options.late_ms),
@@ -164,7 +168,8 @@ impl Comm {
         Comm::from_env_on(Device::Host, deadlines)
     }
 
-    /// The same on that device, where several ranks are ZERO_ERR_UNSUPPORTED. Collective.
+    /// The same on that device. Ranks on GPUs talk by NCCL and may be on several hosts: zero.h says which
+    /// variables tell where they meet. Collective.
     pub fn from_env_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` and the options live for the call.

@@ -33,8 +33,13 @@ fn a_gpu_that_is_not_there_is_unsupported_and_says_why() {
         return; // this machine may have one
     }
     let why = if info.contains("(no driver)") { "no CUDA driver" } else { "built without CUDA" };
-    for create in [Comm::solo_on, Comm::from_env_on] {
-        let error = create(Device::Cuda(0), Deadlines::default()).unwrap_err();
+    let seats = [
+        Comm::solo_on(Device::Cuda(0), Deadlines::default()),
+        Comm::from_env_on(Device::Cuda(0), Deadlines::default()),
+        Comm::from_env_on(Device::CudaOfLocalRank, Deadlines::default()),
+    ];
+    for seat in seats {
+        let error = seat.unwrap_err();
         assert_eq!(error.name(), "ZERO_ERR_UNSUPPORTED");
         assert!(error.message().contains(why), "{error}");
     }
@@ -63,9 +68,12 @@ fn an_nccl_comm_without_a_gpu_or_nccl_says_why() {
 
 #[test]
 fn devices_are_numbered_from_0() {
-    let error = Comm::solo_on(Device::Cuda(-1), Deadlines::default()).unwrap_err();
+    let error = Comm::solo_on(Device::Cuda(-2), Deadlines::default()).unwrap_err();
     assert_eq!(error.code(), sys::ZERO_ERR_ARGUMENT);
-    assert!(error.message().contains("-1"), "{error}");
+    assert!(error.message().contains("-2"), "{error}");
+    let error = Comm::solo_on(Device::CudaOfLocalRank, Deadlines::default()).unwrap_err();
+    assert_eq!(error.code(), sys::ZERO_ERR_ARGUMENT);
+    assert!(error.message().contains("zero_comm_create_env"), "{error}");
 }
 
 #[test]

@@ -5,6 +5,8 @@
  *
  * The last CONTEXT characters are embedded, go through one tanh layer, and a softmax predicts the
  * next one. --reference trains in one process without libzero, to show that the bits are the same.
+ * With --device cuda parameters, gradients and the optimizer are on a GPU; the model stays on the
+ * host.
  */
 #include <math.h>
 #include <stdint.h>
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arena_view.h"
 #include "zero.h"
 
 enum { CONTEXT = 8, EMBED = 16, INPUT = CONTEXT * EMBED, HIDDEN = 384, SYMBOLS = 256 };
@@ -38,6 +41,7 @@ struct settings {
   uint64_t seed;
   double lr;
   int progress;
+  int32_t device;
 };
 
 static void fail(const char *what, const char *why) {
@@ -52,6 +56,10 @@ static void check(zero_status status, const char *call) {
   exit(1);
 }
 #define CHECK(call) check((call), #call)
+
+static void check_copy(const char *why) {
+  if (why != NULL) fail("copying between host and GPU", why);
+}
 
 static void *allocate(size_t bytes) {
   void *memory = calloc(1, bytes);
@@ -195,19 +203,36 @@ static void dump(const char *path, float *const *params) {
 struct rank {
   zero_comm *comm;
   zero_optim *optim;
-  float *params[PARAMS], *grads[PARAMS];
-  void *param_arena, *grad_arena;
+  float *params[PARAMS], *grads[PARAMS]; /* as the host sees them */
+  struct arena_view param_view, grad_view;
 };
 
-/* Parameters and gradients lie where zero_partition_plan says: then nothing is ever copied. */
+/* Memory for all ranks, or for each, and what the host sees of it. */
+static void allocate_arena(const struct rank *self, const struct settings *set, int64_t bytes,
+                           int32_t kind, struct arena_view *view) {
+  void *arena;
+  CHECK(zero_arena_alloc(self->comm, (size_t)bytes, kind, &arena));
+  check_copy(arena_view_open(view, arena, (size_t)bytes, set->device));
+}
+
+static void free_arena(struct arena_view *view) {
+  arena_view_close(view);
+  CHECK(zero_arena_free(view->arena));
+}
+
+/* Parameters and gradients lie where zero_partition_plan says: then libzero copies nothing. */
 static void build(const struct settings *set, struct rank *self) {
   static const char *const names[] = {"lr"};
+  zero_comm_options where;
   zero_options options;
   zero_param params[PARAMS];
   zero_plan plan;
   int64_t offsets[PARAMS];
 
-  CHECK(zero_comm_create_env(&self->comm, NULL));
+  CHECK(zero_comm_options_init(&where, sizeof where));
+  where.device = set->device;
+  if (set->device == ZERO_DEVICE_CUDA) where.device_ordinal = ZERO_ORDINAL_LOCAL_RANK;
+  CHECK(zero_comm_create_env(&self->comm, &where));
   CHECK(zero_options_init(&options, sizeof options));
   options.names = names;
   options.values = &set->lr;
@@ -223,15 +248,13 @@ static void build(const struct settings *set, struct rank *self) {
   CHECK(zero_plan_init(&plan, sizeof plan));
   plan.offsets = offsets;
   CHECK(zero_partition_plan(params, PARAMS, zero_comm_world(self->comm), &options, &plan));
-  CHECK(zero_arena_alloc(self->comm, (size_t)plan.arena_bytes, ZERO_MEMORY_SHARED,
-                         &self->param_arena));
-  CHECK(zero_arena_alloc(self->comm, (size_t)plan.arena_bytes, ZERO_MEMORY_PER_RANK,
-                         &self->grad_arena));
+  allocate_arena(self, set, plan.arena_bytes, ZERO_MEMORY_SHARED, &self->param_view);
+  allocate_arena(self, set, plan.arena_bytes, ZERO_MEMORY_PER_RANK, &self->grad_view);
   for (int p = 0; p < PARAMS; p++) {
-    params[p].data = (char *)self->param_arena + offsets[p];
-    params[p].grad = (char *)self->grad_arena + offsets[p];
-    self->params[p] = params[p].data;
-    self->grads[p] = params[p].grad;
+    params[p].data = (char *)self->param_view.arena + offsets[p];
+    params[p].grad = (char *)self->grad_view.arena + offsets[p];
+    self->params[p] = (float *)(self->param_view.host + offsets[p]);
+    self->grads[p] = (float *)(self->grad_view.host + offsets[p]);
   }
   CHECK(zero_create(&self->optim, self->comm, &options));
   CHECK(zero_register_params(self->optim, NULL, params, PARAMS, NULL));
@@ -264,12 +287,16 @@ static void train(const struct settings *set) {
       printf("loaded=%s step=%lld world=%d\n", set->load, (long long)result.step, world);
   } else {
     if (rank == 0) initialize(self.params, set->seed);
+    if (rank == 0) check_copy(arena_view_send(&self.param_view));
     CHECK(zero_broadcast_params(self.optim, 0, NULL));
   }
 
+  check_copy(arena_view_fetch(&self.param_view));
   for (long step = (long)result.step + 1; step <= set->steps; step++) {
     double loss = forward_backward(set, self.params, self.grads, step, rank, world);
+    check_copy(arena_view_send(&self.grad_view));
     CHECK(zero_step(self.optim, NULL));
+    check_copy(arena_view_fetch(&self.param_view));
     CHECK(zero_comm_all_reduce(self.comm, &loss, 1, ZERO_FLOAT64, ZERO_SUM));
     if (rank == 0) report(set, step, loss);
   }
@@ -284,8 +311,8 @@ static void train(const struct settings *set) {
   print_stats(&self);
   CHECK(zero_comm_barrier(self.comm));
   CHECK(zero_free(self.optim));
-  CHECK(zero_arena_free(self.param_arena));
-  CHECK(zero_arena_free(self.grad_arena));
+  free_arena(&self.param_view);
+  free_arena(&self.grad_view);
   CHECK(zero_comm_free(self.comm));
 }
 
@@ -368,6 +395,7 @@ static void usage(void) {
       stderr,
       "usage: char_lm [--text FILE] [--steps N] [--lr X] [--seed N] [--batch N] [--save DIR]\n"
       "               [--load DIR] [--dump FILE] [--reference WORLD[:STEP,WORLD...]] [--progress]\n"
+      "               [--device host|cuda]\n"
       "--steps counts those of a loaded checkpoint. --dump writes the final parameters.\n");
   exit(2);
 }
@@ -399,6 +427,10 @@ static void parse(struct settings *set, int argc, char **argv) {
       set->dump = value;
     else if (strcmp(flag, "--reference") == 0)
       set->reference = value;
+    else if (strcmp(flag, "--device") == 0 && strcmp(value, "cuda") == 0)
+      set->device = ZERO_DEVICE_CUDA;
+    else if (strcmp(flag, "--device") == 0 && strcmp(value, "host") == 0)
+      set->device = ZERO_DEVICE_HOST;
     else
       usage();
   }
@@ -406,7 +438,7 @@ static void parse(struct settings *set, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  struct settings set = {"LICENSE", NULL, NULL, NULL, NULL, 200, 192, 1, 2e-3, 0};
+  struct settings set = {"LICENSE", NULL, NULL, NULL, NULL, 200, 192, 1, 2e-3, 0, ZERO_DEVICE_HOST};
   parse(&set, argc, argv);
   setvbuf(stdout, NULL, _IOLBF, 4096);
   read_text(set.text);

@@ -29,13 +29,14 @@ Shape = Union[int, Sequence[int]]
 
 @dataclass(frozen=True)
 class Buffer:
-    """Dense writable memory; `keep` keeps it alive."""
+    """Dense writable memory; `keep` keeps it alive. `gpu`: it says that it is a GPU's."""
 
     address: int
     shape: tuple[int, ...]
     dtype: str
     bytes: int
     keep: object
+    gpu: bool = False
 
     @property
     def elements(self) -> int:
@@ -49,17 +50,26 @@ def shape_of(shape: Shape) -> tuple[int, ...]:
     return dimensions
 
 
-def buffer_of(value: Any, what: str, untyped: str = "float32") -> Buffer:
-    """What `value` is: a numpy array or anything with its interface, a torch tensor on the host, an
-    object with the buffer protocol (ctypes, array, memoryview), or (address, shape), whose elements
-    are `untyped`."""
+def buffer_of(value: Any, what: str, untyped: str = "float32", gpu: bool = False) -> Buffer:
+    """What `value` is: a numpy array or anything with its interface, or with that of CUDA arrays, a
+    torch tensor, an object with the buffer protocol (ctypes, array, memoryview), or (address,
+    shape), whose elements are `untyped`. ValueError for what is a GPU's unless `gpu`."""
     # A numpy scalar shows the memory of a temporary.
     if isinstance(value, numbers.Number):
         raise TypeError(f"{what} is a number; an array is needed")
+    buffer = _buffer_of(value, what, untyped)
+    if buffer.gpu and not gpu:
+        raise ValueError(f"{what} is on a GPU; memory of the host is needed")
+    return buffer
+
+
+def _buffer_of(value: Any, what: str, untyped: str) -> Buffer:
     if hasattr(value, "data_ptr"):
         return _from_tensor(value, what)
+    if hasattr(value, "__cuda_array_interface__"):
+        return _from_array(value, value.__cuda_array_interface__, what, gpu=True)
     if hasattr(value, "__array_interface__"):
-        return _from_array(value, what)
+        return _from_array(value, value.__array_interface__, what, gpu=False)
     if isinstance(value, tuple):
         return _from_address(value, what, untyped)
     return _from_protocol(value, what)
@@ -71,10 +81,13 @@ def typed_of(
     wanted: Optional[str],
     untyped: str,
     known: Mapping[str, int] = FLOATING,
+    *,
+    gpu: bool = False,
 ) -> Buffer:
     """Memory of a `known` type, or of the `wanted` one, unless that is None. What does not say its
-    type is of `untyped`; uint16 says no more than that its elements are 16 bits."""
-    buffer = buffer_of(value, what, untyped)
+    type is of `untyped`; uint16 says no more than that its elements are 16 bits. For `gpu` see
+    buffer_of."""
+    buffer = buffer_of(value, what, untyped, gpu)
     if buffer.dtype == "uint16" and ITEM_BYTES[untyped] == ITEM_BYTES["uint16"]:
         buffer = replace(buffer, dtype=untyped)
     if buffer.dtype not in known and not (buffer.dtype == wanted and wanted in DTYPES):
@@ -103,23 +116,23 @@ def _not_dense(what: str) -> ValueError:
 
 def _from_tensor(value: Any, what: str) -> Buffer:
     device = getattr(getattr(value, "device", None), "type", "cpu")
-    if device != "cpu":
-        raise ValueError(
-            f"{what} is on device {device!r}: pass (address, shape) where the comm is on a GPU"
-        )
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"{what} is on device {device!r}; there are 'cpu' and 'cuda'")
     shape = tuple(int(size) for size in value.shape)
     dtype = str(value.dtype).rpartition(".")[2]
     if not value.is_contiguous():
         raise _not_dense(what)
     item = int(value.element_size())
-    return Buffer(int(value.data_ptr()), shape, dtype, math.prod(shape) * item, value)
+    size, gpu = math.prod(shape) * item, device == "cuda"
+    return Buffer(int(value.data_ptr()), shape, dtype, size, value, gpu)
 
 
-def _from_array(value: Any, what: str) -> Buffer:
-    interface: dict[str, Any] = value.__array_interface__
+def _from_array(value: Any, interface: Mapping[str, Any], what: str, gpu: bool) -> Buffer:
     address, readonly = interface["data"]
     if readonly:
         raise ValueError(f"{what} is read-only")
+    if interface.get("mask") is not None:
+        raise ValueError(f"{what} has a mask")
     typestr = interface["typestr"]
     shape, item = tuple(interface["shape"]), int(typestr[2:])
     strides = interface.get("strides")
@@ -130,7 +143,7 @@ def _from_array(value: Any, what: str) -> Buffer:
     # To numpy an element of ml_dtypes is two bytes; only the dtype knows more.
     if item == 2 and getattr(getattr(value, "dtype", None), "name", "") == "bfloat16":
         dtype = "bfloat16"
-    return Buffer(address, shape, dtype, math.prod(shape) * item, value)
+    return Buffer(address, shape, dtype, math.prod(shape) * item, value, gpu)
 
 
 def _from_address(value: tuple[Any, ...], what: str, dtype: str) -> Buffer:
@@ -175,18 +188,23 @@ def _free_arena(address: int) -> None:
 
 
 class ArenaMemory:
-    """A claim on an arena. Every array made of it holds it: the memory lives as long as a view."""
+    """A claim on an arena, which may be on a GPU. Every array made of it holds it: the memory lives
+    as long as a view."""
 
-    def __init__(self, comm: CommHandle, size: int, kind: int) -> None:
+    def __init__(self, comm: CommHandle, size: int, kind: int, gpu: bool = False) -> None:
         out = c.c_void_p()
         lib().zero_arena_alloc(comm, int64(size, "bytes"), kind, c.byref(out))
         self.address = out.value or 0
         self.bytes = size
+        self.gpu = gpu
         weakref.finalize(self, _free_arena, self.address).atexit = False
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any:
-        """Part of the arena as a numpy array, or as a memoryview where there is no numpy. A type
-        that these do not have is shown as uint16."""
+        """Part of the arena as a numpy array, or as a memoryview where there is no numpy; on a GPU
+        something with __cuda_array_interface__. A type that these do not have is shown as uint16.
+        """
+        if self.gpu:
+            return _Exporter(self, self.address + offset, shape, dtype, "__cuda_array_interface__")
         try:
             import numpy
         except ImportError:
@@ -206,12 +224,18 @@ class ArenaMemory:
 
 class _Exporter:
     def __init__(
-        self, owner: ArenaMemory, address: int, shape: tuple[int, ...], dtype: str
+        self,
+        owner: ArenaMemory,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: str,
+        interface: str = "__array_interface__",
     ) -> None:
         self.owner = owner
-        self.__array_interface__ = {
+        fields = {
             "data": (address, False),
             "shape": shape,
             "typestr": typestr_of(dtype),
             "version": 3,
         }
+        setattr(self, interface, fields)

@@ -33,11 +33,12 @@ def buffers_of(buffers: ModelBuffers) -> list[ModelBuffer]:
     return [one if isinstance(one, ModelBuffer) else ModelBuffer(*one) for one in buffers]
 
 
-def memory_of(buffer: ModelBuffer) -> Buffer:
+def memory_of(buffer: ModelBuffer, *, gpu: bool) -> Buffer:
     what = f"buffer {buffer.name!r}"
     if buffer.dtype is not None:
         _values.choice(_abi.DTYPES, buffer.dtype, f"{what}: dtype")
-    return typed_of(buffer.data, what, buffer.dtype, buffer.dtype or "float32", _abi.DTYPES)
+    untyped = buffer.dtype or "float32"
+    return typed_of(buffer.data, what, buffer.dtype, untyped, _abi.DTYPES, gpu=gpu)
 
 
 def c_buffers(buffers: Sequence[ModelBuffer], memory: Sequence[Buffer]) -> Any:

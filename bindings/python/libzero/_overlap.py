@@ -26,7 +26,7 @@ class Overlap(StateAccess):
     _announced: dict[int, Optional[Buffer]]
     _ending: list[Optional[Buffer]]
 
-    def step_begin(self, reduction: str = "mean") -> None:
+    def step_begin(self, reduction: str = "mean", *, stream: Any = None) -> None:
         """Begin a step before the backward: settings are fixed now, and a parameter whose gradient
         every rank has announced by grad_ready is updated at once, on a local comm. So it is neither
         read nor written from its announcement until step() returns, which does the rest, with the
@@ -34,13 +34,17 @@ class Overlap(StateAccess):
         "error", LAMB, LARS and rules of your own, which need all gradients first."""
         options = _abi.create(_structs.StepOptions)
         options.reduce_flags = reduce_flags(reduction, False)
+        options.stream = _values.stream(stream)
         lib().zero_step_begin(self._handle.open(), c.byref(options))
 
-    def grad_ready(self, param: Union[str, int], grad: Any = REGISTERED) -> None:
+    def grad_ready(
+        self, param: Union[str, int], grad: Any = REGISTERED, *, stream: Any = None
+    ) -> None:
         """Announce, during the backward, that this rank's gradient of a parameter is final: the
         registered one, or `grad`, of which None says that there is none. It stays as it is until
         the next reduce_grads, clip or step returns, which takes it; on a local comm it may be
-        summed before. Local; from any thread."""
+        summed before. `stream` is that whose work so far makes the gradient. Local; from any
+        thread."""
         number = self.param_index(param) if isinstance(param, str) else param
         chosen = _values.int64(number, "parameter")
         if not 0 <= chosen < len(self._names):
@@ -51,24 +55,26 @@ class Overlap(StateAccess):
                 raise ValueError(f"parameter {self._names[chosen]!r} has no registered gradient")
         else:
             what, dtype = f"gradient of {self._names[chosen]!r}", self._grad_dtypes[chosen]
-            memory = _params.memory_of(grad, what, self._shapes[chosen], dtype, dtype)
-        address = _params.address(memory)
-        lib().zero_grad_ready(self._handle.open(), chosen, address, None)
+            gpu = self._comm.device != "host"
+            memory = _params.memory_of(grad, what, self._shapes[chosen], dtype, dtype, gpu=gpu)
+        address, behind = _params.address(memory), _values.stream(stream)
+        lib().zero_grad_ready(self._handle.open(), chosen, address, behind)
         self._announced[chosen] = memory
 
-    def param_wait(self, param: Union[str, int, None] = None) -> None:
+    def param_wait(self, param: Union[str, int, None] = None, *, stream: Any = None) -> None:
         """Wait until a parameter, by name or number, may be read (None: all of them). With
         Optimizer(overlap_gather=True) step() returns as soon as nothing can refuse the step any
         more, and on local comms and alone parameters are updated meanwhile, first those that were
         registered first. Until this returns for it, a parameter is neither read nor written, and
-        its gradient not written. Every other method first waits for the whole step. Raises what
-        broke the comm meanwhile. Local; from any thread."""
+        its gradient not written. Every other method first waits for the whole step. On a GPU what
+        is queued on `stream` later waits, and the host does not. Raises what broke the comm
+        meanwhile. Local; from any thread."""
         if isinstance(param, str):
             if param not in self._names:
                 raise KeyError(f"{param!r}: no parameter has that name")
             param = self._names.index(param)  # libzero's own look-up would wait for the step
         chosen = _abi.ALL_PARAMS if param is None else _values.int64(param, "parameter")
-        lib().zero_param_wait(self._handle.open(), chosen, None)
+        lib().zero_param_wait(self._handle.open(), chosen, _values.stream(stream))
 
     def _keep_until_next_step(self, grads: Sequence[Optional[Buffer]] | None) -> None:
         """A step that ends in the background reads gradients after it has returned."""

@@ -65,7 +65,8 @@ def params_of(params: Params) -> list[Param]:
     return [param if isinstance(param, Param) else Param(*param) for param in params]
 
 
-def prepare(param: Param) -> Prepared:
+def prepare(param: Param, *, gpu: bool) -> Prepared:
+    """`gpu`: its memory may be on one."""
     what, dtype, grad_dtype = f"parameter {param.name!r}", param.dtype, param.grad_dtype
     known = _abi.DTYPES if param.frozen else FLOATING
     for given, of, choices in ((dtype, "dtype", known), (grad_dtype, "grad_dtype", FLOATING)):
@@ -73,7 +74,7 @@ def prepare(param: Param) -> Prepared:
             _values.choice(choices, given, f"{what}: {of}")
     data = None
     if param.data is not None:
-        data = typed_of(param.data, what, dtype, dtype or "float32")
+        data = typed_of(param.data, what, dtype, dtype or "float32", gpu=gpu)
         dtype = data.dtype
         shape = data.shape
         if param.shape is not None and shape_of(param.shape) != shape:
@@ -84,20 +85,27 @@ def prepare(param: Param) -> Prepared:
         shape = shape_of(param.shape)
     dtype = dtype or "float32"
     default = grad_dtype or (dtype if dtype in FLOATING else "float32")
-    grad = memory_of(param.grad, f"gradient of {param.name!r}", shape, grad_dtype, default)
+    grad_what = f"gradient of {param.name!r}"
+    grad = memory_of(param.grad, grad_what, shape, grad_dtype, default, gpu=gpu)
     if grad is not None:
         default = grad.dtype
     return Prepared(param, shape, dtype, default, data, grad)
 
 
 def memory_of(
-    value: Any, what: str, shape: tuple[int, ...], wanted: Optional[str], untyped: str
+    value: Any,
+    what: str,
+    shape: tuple[int, ...],
+    wanted: Optional[str],
+    untyped: str,
+    *,
+    gpu: bool,
 ) -> Optional[Buffer]:
-    """The memory of `value`, which must have the elements of `shape`; None is none. For `wanted`
-    and `untyped` see typed_of."""
+    """The memory of `value`, which must have the elements of `shape`; None is none. For the rest
+    see typed_of."""
     if value is None:
         return None
-    buffer = typed_of(value, what, wanted, untyped)
+    buffer = typed_of(value, what, wanted, untyped, gpu=gpu)
     # The same number of elements is not enough: a transposed gradient would train nonsense.
     if buffer.shape != shape:
         raise ValueError(f"{what} has shape {buffer.shape}, the parameter has {shape}")

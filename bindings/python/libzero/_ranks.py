@@ -45,7 +45,9 @@ class Ranks:
         lib().zero_owned_ranges(self._handle.open(), chosen, triples, count.value, c.byref(count))
         return [OwnedRange(*triples[at : at + 3]) for at in range(0, len(triples), 3)]
 
-    def rebalance(self, owners: Sequence[int] | Mapping[str, int] | None = None) -> None:
+    def rebalance(
+        self, owners: Sequence[int] | Mapping[str, int] | None = None, *, stream: Any = None
+    ) -> None:
         """Deal out all parameters anew, by the partition rule: first those that are trained now,
         then the frozen ones. State moves with ownership, bit for bit, and training has the same
         bits as without the call; nothing else ever moves owners.
@@ -58,9 +60,10 @@ class Ranks:
             owners = [owners[name] for name in self._names]
         numbers = [_values.int32(owner, "owner") for owner in owners or ()]
         array = None if owners is None else (c.c_int32 * len(numbers))(*numbers)
-        lib().zero_rebalance(self._handle.open(), array, len(numbers), None)
+        behind = _values.stream(stream)
+        lib().zero_rebalance(self._handle.open(), array, len(numbers), behind)
 
-    def join(self, grads: Arrays | None = None) -> int:
+    def join(self, grads: Arrays | None = None, *, stream: Any = None) -> int:
         """This rank has no more inputs, maybe from the start: make the others' calls on this
         optimizer with them until every rank is here, with zeros for gradients. Then training goes
         on as before, with the buffers of the rank that is returned, the highest of those that came
@@ -82,6 +85,7 @@ class Ranks:
         memory = None if grads is None else self._gradients(grads)
         if memory is not None:
             options.grads, options.grad_count = _params.pointers(memory), len(memory)
+        options.stream = _values.stream(stream)
         last = c.c_int32()
         lib().zero_join(self._handle.open(), c.byref(options), c.byref(last))
         return last.value

@@ -100,11 +100,11 @@ class StateAccess:
         """The reduced gradient of elements that this rank owns, as a step would use it."""
         return self._read(lib().zero_grad_get, param, (), first, count)
 
-    def share_params(self, *, keep_masters: bool = False) -> None:
+    def share_params(self, *, keep_masters: bool = False, stream: Any = None) -> None:
         """In place of step(): put what this rank wrote into its own parameters, in the ranges that
         it owns, on every rank. `keep_masters` after state_set of masters."""
         flags = _abi.SHARE_KEEP_MASTERS if keep_masters else 0
-        lib().zero_share_params(self._handle.open(), flags, None)
+        lib().zero_share_params(self._handle.open(), flags, _values.stream(stream))
 
     def param_index(self, name: str) -> int:
         """The number of a parameter in order of registration."""

@@ -29,6 +29,27 @@ def _integer(value: int, what: str, bits: int) -> int:
     return number
 
 
+def stream(value: Any) -> int | None:
+    """A CUDA stream for a `void *`: None is the default stream; an int is a cudaStream_t; a stream
+    of torch, CuPy or cuda.core, or anything that has one of their ways to tell, is what it says."""
+    if hasattr(value, "__cuda_stream__"):
+        version, handle = value.__cuda_stream__()
+        if version != 0:
+            raise TypeError(f"stream has version {version} of __cuda_stream__; only 0 is known")
+    elif hasattr(value, "cuda_stream"):
+        handle = value.cuda_stream
+    elif hasattr(value, "ptr"):
+        handle = value.ptr
+    else:
+        handle = value
+    if handle is None:
+        return None
+    number = int64(handle, "stream")
+    if number < 0:
+        raise ValueError(f"stream is {number}, which is no cudaStream_t")
+    return number
+
+
 def double(value: float, what: str) -> float:
     """`value` for a double; what is no number is named, and text is not parsed."""
     try:

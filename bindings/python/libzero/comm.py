@@ -43,9 +43,9 @@ class Comm:
     All deadlines are in milliseconds, 0 is the library's default.
 
     `device` is "host" or "cuda", and `device_ordinal` the number of the GPU, as CUDA_VISIBLE_DEVICES
-    leaves them: parameters, gradients and state of the comm's optimizers are there. Such memory is
-    passed as (address, shape), and all work is queued on the default stream. ZeroError with
-    ZERO_ERR_UNSUPPORTED says why there is no GPU to be had, ArgumentError that there are fewer.
+    leaves them: parameters, gradients and state of the comm's optimizers are there. All else, as
+    what broadcast() and all_reduce() take, is the host's. ZeroError with ZERO_ERR_UNSUPPORTED says
+    why there is no GPU to be had, ArgumentError that there are fewer.
     """
 
     def __init__(self, handle: CommHandle, device: str = "host") -> None:
@@ -101,10 +101,10 @@ class Comm:
         late_ms: int = 0,
         rendezvous_ms: int = 0,
     ) -> Comm:
-        """Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them. On the
-        host they are all on this one. On GPUs they may be on several hosts, talk by NCCL, and each
-        has the GPU of `device_ordinal`; None is the only one that this process sees, else the one
-        with the rank's number on its host. zero.h says which variables are read, and which tell
+        """Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them. With
+        device="host" all are on this host. On GPUs they may be on several hosts, talk by NCCL, and
+        each has the GPU of `device_ordinal`; None is the only one that this process sees, else the
+        one with the rank's number on its host. zero.h says which variables are read, and which tell
         where ranks of several hosts meet. Collective."""
         handle = CommHandle()
         if device_ordinal is None:
@@ -256,9 +256,9 @@ class Comm:
         where there is no numpy. A plain int is a number of bytes. `kind` is "shared" (one copy for
         all ranks, for parameters) or "per_rank" (for gradients). `dtype` is "float32", "float64",
         "int32", "int64", "float16", or "bfloat16", which numpy lacks: its array is uint16, and
-        torch.from_numpy(array).view(torch.bfloat16) is a tensor there. Freed with its last view.
-        ValueError on a GPU, whose memory is no array of the host: register tensors there.
-        Collective."""
+        torch.from_numpy(array).view(torch.bfloat16) is a tensor there. Freed with its last view. On
+        a GPU it is an object with __cuda_array_interface__, which cupy.asarray(it) and
+        torch.as_tensor(it, device="cuda") show without a copy. Collective."""
         chosen = _values.choice(_abi.MEMORIES, kind, "kind")
         if isinstance(shape, int):
             dtype = "uint8"
@@ -269,9 +269,7 @@ class Comm:
         return self._arena_memory(size, chosen).view(0, dimensions, dtype)
 
     def _arena_memory(self, size: int, kind: int) -> ArenaMemory:
-        if self._device != "host":
-            raise ValueError(f"an arena of a comm on {self._device} is no memory that Python can read")
-        return ArenaMemory(self._handle.open(), size, kind)
+        return ArenaMemory(self._handle.open(), size, kind, gpu=self._device != "host")
 
     def close(self) -> None:
         """Give the seat back; again is fine."""

@@ -97,10 +97,10 @@ class Optimizer(Overlap, Ranks):
             optimizer.step()
 
     Memory is float32, float64, bfloat16 or float16 in C order: a numpy array or anything with
-    __array_interface__, a torch tensor on the host, an object with the buffer protocol, or
-    (address, shape). Where it cannot say its dtype, as uint16 or by its address, Param does. A
-    gradient may be of another of these dtypes. Memory is kept alive and must not move until close()
-    or a new bind().
+    __array_interface__, a torch tensor, an object with the buffer protocol, or (address, shape); on
+    a GPU also anything with __cuda_array_interface__, as an array of CuPy or Numba. Where it cannot
+    say its dtype, as uint16 or by its address, Param does. A gradient may be of another of these
+    dtypes. Memory is kept alive and must not move until close() or a new bind().
 
     The arguments are those of zero_options (optimizer: ZERO_OPTIMIZER_* in lower case, as
     "rmsprop", or a CustomOptimizer); 0 is the library's default; **settings are those of every
@@ -112,6 +112,11 @@ class Optimizer(Overlap, Ranks):
     parameter lacks of its master: less state, and ties are rounded away from zero instead of to
     even; "none" keeps no master, and what rounding cuts off is lost. uneven_inputs: see join();
     overlap_gather: see param_wait().
+
+    On a GPU methods queue their work on `stream`, behind what is queued there: a cudaStream_t as an
+    int, a stream of torch, CuPy or cuda.core, or None for the default stream. Later work on it
+    finds what the method left, and memory is freed in its order. The stream that an array's
+    interface names is not looked at. On the host there is no stream.
 
     Methods that talk to other ranks are called by every rank in the same order. Errors that Python
     finds, as TypeError, are raised before anything is sent; the other ranks then wait for this one.
@@ -190,7 +195,9 @@ class Optimizer(Overlap, Ranks):
         _params.refuse_unknown(grads, {param.name for param in given})
         chosen = grads or {}
         prepared = [
-            _params.prepare(replace(param, grad=chosen.get(param.name, param.grad)))
+            _params.prepare(
+                replace(param, grad=chosen.get(param.name, param.grad)), gpu=self._gpu
+            )
             for param in given
         ]
         options = _abi.create(_structs.GroupOptions)
@@ -221,7 +228,7 @@ class Optimizer(Overlap, Ranks):
         shapes and dtypes on every rank; local, all or none. ArgumentError: a name that a parameter
         or buffer has, memory that overlaps; TypeError: another dtype."""
         given = _model_buffers.buffers_of(buffers)
-        memory = [_model_buffers.memory_of(buffer) for buffer in given]
+        memory = [_model_buffers.memory_of(buffer, gpu=self._gpu) for buffer in given]
         array = _model_buffers.c_buffers(given, memory)
         lib().zero_register_buffers(self._handle.open(), array, len(given))
         self._buffers += memory
@@ -260,19 +267,25 @@ class Optimizer(Overlap, Ranks):
 
     # ---- Train ----
 
-    def broadcast_params(self, root: int | None = 0) -> None:
-        """Copy every parameter from `root` to all ranks; None says that all wrote the same."""
+    def broadcast_params(self, root: int | None = 0, *, stream: Any = None) -> None:
+        """Copy every parameter from `root` to all ranks; None says that all wrote the same. Done on
+        return, also on a GPU."""
         chosen = _abi.ROOT_NONE if root is None else _values.int32(root, "root")
-        lib().zero_broadcast_params(self._handle.open(), chosen, None)
+        lib().zero_broadcast_params(self._handle.open(), chosen, _values.stream(stream))
 
-    def broadcast_buffers(self, root: int = 0) -> None:
+    def broadcast_buffers(self, root: int = 0, *, stream: Any = None) -> None:
         """Copy every buffer, bit for bit, from `root` to all ranks, whenever the engine wants it;
         ZERO_ERR_STATE when none is registered."""
         chosen = _values.int32(root, "root")
-        lib().zero_broadcast_buffers(self._handle.open(), chosen, None)
+        lib().zero_broadcast_buffers(self._handle.open(), chosen, _values.stream(stream))
 
     def reduce_grads(
-        self, grads: Arrays | None = None, reduction: str = "mean", accumulate: bool = False
+        self,
+        grads: Arrays | None = None,
+        reduction: str = "mean",
+        accumulate: bool = False,
+        *,
+        stream: Any = None,
     ) -> None:
         """Sum every gradient over the ranks, to its owners; "mean" divides by their number, "none"
         says that they are reduced already. No `grads` means the registered ones. `accumulate`: the
@@ -281,7 +294,8 @@ class Optimizer(Overlap, Ranks):
         memory = None if grads is None else self._gradients(grads)
         addresses = None if memory is None else _params.pointers(memory)
         count = 0 if memory is None else len(memory)
-        lib().zero_reduce_grads(self._handle.open(), addresses, count, flags, None)
+        behind = _values.stream(stream)
+        lib().zero_reduce_grads(self._handle.open(), addresses, count, flags, behind)
         self._announced.clear()
 
     def clip_grad_norm(
@@ -289,27 +303,31 @@ class Optimizer(Overlap, Ranks):
         max_norm: float,
         norm_type: float = 2.0,
         params: Iterable[Union[str, int]] | None = None,
+        *,
+        stream: Any = None,
     ) -> float:
         """Scale the gradients so that their norm is at most `max_norm`; returns it from before.
         `params`: names or numbers, each once and the same on every rank, of which alone the norm is
-        taken, and which alone are scaled. Reduces first if nothing is reduced."""
+        taken, and which alone are scaled. Reduces first if nothing is reduced. Waits for the norm,
+        also on a GPU, where Optimizer(max_grad_norm=...) clips without a wait."""
+        behind = _values.stream(stream)
         most, kind = _values.double(max_norm, "max_norm"), _values.double(norm_type, "norm_type")
         norm = c.c_double()
         if params is None:
-            lib().zero_clip_grad_norm(self._handle.open(), most, kind, c.byref(norm), None)
+            lib().zero_clip_grad_norm(self._handle.open(), most, kind, c.byref(norm), behind)
         else:
             numbers = [self._number(param) for param in params]
             chosen = (c.c_int64 * len(numbers))(*numbers)
             lib().zero_clip_grad_norm_of(
-                self._handle.open(), chosen, len(numbers), most, kind, c.byref(norm), None
+                self._handle.open(), chosen, len(numbers), most, kind, c.byref(norm), behind
             )
         return norm.value
 
-    def clip_grad_value(self, max_value: float) -> None:
+    def clip_grad_value(self, max_value: float, *, stream: Any = None) -> None:
         """Bring every element of the gradients into [-max_value, max_value]. Reduces first if
         nothing is reduced."""
         limit = _values.double(max_value, "max_value")
-        lib().zero_clip_grad_value(self._handle.open(), limit, None)
+        lib().zero_clip_grad_value(self._handle.open(), limit, _values.stream(stream))
 
     @property
     def loss_scale(self) -> float:
@@ -325,13 +343,20 @@ class Optimizer(Overlap, Ranks):
         lib().zero_loss_scale_set(self._handle.open(), _values.double(scale, "loss_scale"))
 
     def step(
-        self, grads: Arrays | None = None, reduction: str = "mean", accumulate: bool = False
+        self,
+        grads: Arrays | None = None,
+        reduction: str = "mean",
+        accumulate: bool = False,
+        *,
+        stream: Any = None,
     ) -> bool:
         """Reduce unless that is done, update the owned share, put the new parameters on every rank.
         `accumulate`: reduce, and add to what reduce_grads accumulated. False: gradients were not
-        finite, and all ranks skipped the update."""
+        finite, and all ranks skipped the update. On a GPU True says that all is queued: result()
+        waits, and tells."""
         options = _abi.create(_structs.StepOptions)
         options.reduce_flags = reduce_flags(reduction, accumulate)
+        options.stream = _values.stream(stream)
         memory = None if grads is None else self._gradients(grads)
         if memory is not None:
             options.grads, options.grad_count = _params.pointers(memory), len(memory)
@@ -418,6 +443,10 @@ class Optimizer(Overlap, Ranks):
         except Exception:  # noqa: S110
             pass
 
+    @property
+    def _gpu(self) -> bool:
+        return self._comm.device != "host"
+
     def _gradients(self, arrays: Arrays) -> list[Optional[Buffer]]:
         return self._memory(arrays, "gradient of", self._grad_dtypes)
 
@@ -429,7 +458,7 @@ class Optimizer(Overlap, Ranks):
         if len(arrays) != len(self._names):
             raise ValueError(f"{len(arrays)} arrays given for {len(self._names)} parameters")
         return [
-            _params.memory_of(array, f"{what} {name!r}", shape, dtype, dtype)
+            _params.memory_of(array, f"{what} {name!r}", shape, dtype, dtype, gpu=self._gpu)
             for array, name, shape, dtype in zip(arrays, self._names, self._shapes, dtypes)
         ]
 

@@ -53,7 +53,7 @@ def partition_plan(
     """What an Optimizer of these arguments would do with parameters of these shapes. `dtype`, one
     for all or by name, is for parameters that do not say theirs (float32), `grad_dtype` for their
     gradients (that of the parameter)."""
-    prepared = [_params.prepare(param) for param in _shaped(shapes, dtype, grad_dtype)]
+    prepared = [_params.prepare(one, gpu=True) for one in _shaped(shapes, dtype, grad_dtype)]
     offsets, grad_offsets = (c.c_int64 * len(prepared))(), (c.c_int64 * len(prepared))()
     owners = (c.c_int32 * len(prepared))()
     world = _values.int32(world, "world")
@@ -109,7 +109,7 @@ def allocate(
         optimizer.register(memory.params)
 
     `dtype` and `grad_dtype` are as in partition_plan; the Params carry them. Arrays of bfloat16 are
-    uint16 (see Comm.arena).
+    uint16, and those of a GPU something that other packages read (see Comm.arena).
     """
     given = _shaped(shapes, dtype, grad_dtype)
     plan = partition_plan(given, comm.world, optimizer, partition, bucket_bytes=bucket_bytes)
@@ -117,7 +117,7 @@ def allocate(
     own = _arena(comm, plan.grad_arena_bytes, "per_rank")
     data, grads, params = {}, {}, []
     for param, offset, grad_offset in zip(given, plan.offsets, plan.grad_offsets):
-        of = _params.prepare(param)
+        of = _params.prepare(param, gpu=True)
         data[param.name] = shared.view(offset, of.shape, of.dtype)
         grads[param.name] = own.view(grad_offset, of.shape, of.grad_dtype)
         params.append(

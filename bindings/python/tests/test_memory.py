@@ -78,8 +78,11 @@ class BufferTest(unittest.TestCase):
         self.assertEqual(buffer.dtype, "float32")
         with self.assertRaisesRegex(ValueError, "not contiguous"):
             buffer_of(tensor("float32", contiguous=False), "it")
-        with self.assertRaisesRegex(ValueError, "device 'cuda'"):
+        with self.assertRaisesRegex(ValueError, "it is on a GPU; memory of the host is needed"):
             buffer_of(tensor("float32", device="cuda"), "it")
+        self.assertTrue(buffer_of(tensor("float32", device="cuda"), "it", gpu=True).gpu)
+        with self.assertRaisesRegex(ValueError, "device 'xpu'; there are 'cpu' and 'cuda'"):
+            buffer_of(tensor("float32", device="xpu"), "it", gpu=True)
         with (
             Comm.solo() as comm,
             Optimizer(comm) as optimizer,

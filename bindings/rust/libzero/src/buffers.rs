@@ -136,7 +136,8 @@ impl Optim {
     pub fn broadcast_buffers(&mut self, root: i32) -> Result<()> {
         // SAFETY: the token is checked; buffers are ours for the call, by `&mut self`, and no other
         // rank writes this one's.
-        check(unsafe { sys::zero_broadcast_buffers(self.token(), root, ptr::null_mut()) }).map(drop)
+        check(unsafe { sys::zero_broadcast_buffers(self.token(), root, self.stream.as_ptr()) })
+            .map(drop)
     }
 
     /// Buffers to read, by their number in order of registration.

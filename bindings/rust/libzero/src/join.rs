@@ -48,6 +48,7 @@ impl Optim {
         let options = sys::zero_join_options {
             grads: addresses(grads),
             grad_count: grads.map_or(0, <[_]>::len),
+            stream: self.stream.as_ptr(),
             ..init()
         };
         let mut last = -1;

@@ -13,6 +13,7 @@ use crate::Statistics;
 use crate::arena::Arena;
 use crate::comm::{Comm, Seat, failure_of};
 use crate::custom::{CustomRule, Declared};
+use crate::device::Stream;
 use crate::error::{Error, Result, c_text, check};
 use crate::options::{CSettings, Options, Reduce, Reduction, init};
 use crate::slices::{GRADS, MutSlices, Slices, Slot, WEIGHTS};
@@ -79,6 +80,7 @@ pub struct Optim {
     pub(crate) buffers: Vec<Slot>,
     pub(crate) arenas: Vec<Arena<u8>>,
     pub(crate) options: Options,
+    pub(crate) stream: Stream,
     pub(crate) seat: Arc<Seat>,
 }
 
@@ -125,6 +127,7 @@ impl Optim {
             buffers: Vec::new(),
             arenas: Vec::new(),
             options: options.clone(),
+            stream: Stream::DEFAULT,
             seat,
         })
     }
@@ -220,14 +223,16 @@ impl Optim {
     pub fn rebalance(&mut self, owners: Option<&[i32]>) -> Result<()> {
         let (first, count) = owners.map_or((ptr::null(), 0), |all| (all.as_ptr(), all.len()));
         // SAFETY: the token is checked, and there are `count` owners.
-        check(unsafe { sys::zero_rebalance(self.token(), first, count, ptr::null_mut()) }).map(drop)
+        check(unsafe { sys::zero_rebalance(self.token(), first, count, self.stream.as_ptr()) })
+            .map(drop)
     }
 
     /// Copy every parameter from `root` to all ranks; None says that all wrote the same. Collective.
     pub fn broadcast_params(&mut self, root: Option<i32>) -> Result<()> {
         let root = root.unwrap_or(sys::ZERO_ROOT_NONE);
         // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.
-        check(unsafe { sys::zero_broadcast_params(self.token(), root, ptr::null_mut()) }).map(drop)
+        check(unsafe { sys::zero_broadcast_params(self.token(), root, self.stream.as_ptr()) })
+            .map(drop)
     }
 
     /// Announce, during the backward, that this rank's gradient of a parameter is final; null is "no gradient on
@@ -238,8 +243,23 @@ impl Optim {
     /// The address is null, or valid for reads of the parameter's gradient (of its `grad_dtype`), which nothing
     /// writes until that call, or [`drop_grads`](Optim::drop_grads), has returned.
     pub unsafe fn grad_ready(&self, param: i64, grad: *mut c_void) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.grad_ready_on(param, grad, self.stream) }
+    }
+
+    /// The same of a gradient that another stream's work so far makes.
+    ///
+    /// # Safety
+    ///
+    /// As [`grad_ready`](Optim::grad_ready).
+    pub unsafe fn grad_ready_on(
+        &self,
+        param: i64,
+        grad: *mut c_void,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: the token is checked, and the rest is the caller's promise.
-        check(unsafe { sys::zero_grad_ready(self.token(), param, grad, ptr::null_mut()) }).map(drop)
+        check(unsafe { sys::zero_grad_ready(self.token(), param, grad, stream.as_ptr()) }).map(drop)
     }
 
     /// Begin a step before the backward: settings are fixed now, and a parameter whose gradient every rank has
@@ -251,7 +271,11 @@ impl Optim {
     /// From its announcement by [`grad_ready`](Optim::grad_ready) until the step has returned, a parameter is neither
     /// read nor written, whoever has been lent it.
     pub unsafe fn step_begin(&mut self, how: Reduction) -> Result<()> {
-        let options = sys::zero_step_options { reduce_flags: Reduce::from(how).flags(), ..init() };
+        let options = sys::zero_step_options {
+            reduce_flags: Reduce::from(how).flags(),
+            stream: self.stream.as_ptr(),
+            ..init()
+        };
         // SAFETY: the token is checked, and the rest is the caller's promise.
         check(unsafe { sys::zero_step_begin(self.token(), &options) }).map(drop)
     }
@@ -281,7 +305,13 @@ impl Optim {
         let (addresses, count) = (addresses(grads), grads.map_or(0, <[_]>::len));
         // SAFETY: C compares `count` with the number of parameters; the rest is the caller's promise.
         check(unsafe {
-            sys::zero_reduce_grads(self.token(), addresses, count, how.flags(), ptr::null_mut())
+            sys::zero_reduce_grads(
+                self.token(),
+                addresses,
+                count,
+                how.flags(),
+                self.stream.as_ptr(),
+            )
         })
         .map(drop)
     }
@@ -291,7 +321,13 @@ impl Optim {
         let mut norm = 0.0;
         // SAFETY: the token is checked, `norm` lives for the call.
         check(unsafe {
-            sys::zero_clip_grad_norm(self.token(), max_norm, norm_type, &mut norm, ptr::null_mut())
+            sys::zero_clip_grad_norm(
+                self.token(),
+                max_norm,
+                norm_type,
+                &mut norm,
+                self.stream.as_ptr(),
+            )
         })?;
         Ok(norm)
     }
@@ -314,7 +350,7 @@ impl Optim {
                 max_norm,
                 norm_type,
                 &mut norm,
-                ptr::null_mut(),
+                self.stream.as_ptr(),
             )
         })?;
         Ok(norm)
@@ -323,7 +359,7 @@ impl Optim {
     /// Bring every element of the gradients into [-max_value, max_value]. Collective.
     pub fn clip_grad_value(&mut self, max_value: f64) -> Result<()> {
         // SAFETY: the token is checked.
-        check(unsafe { sys::zero_clip_grad_value(self.token(), max_value, ptr::null_mut()) })
+        check(unsafe { sys::zero_clip_grad_value(self.token(), max_value, self.stream.as_ptr()) })
             .map(drop)
     }
 
@@ -363,9 +399,10 @@ impl Optim {
     }
 
     fn run_step(&mut self, options: &sys::zero_step_options) -> Result<Step> {
+        let options = sys::zero_step_options { stream: self.stream.as_ptr(), ..*options };
         // SAFETY: parameters and gradients are ours for the call, by `&mut self` on every rank, or by
         // what callers of the unsafe methods promised.
-        let status = check(unsafe { sys::zero_step(self.token(), options) })?;
+        let status = check(unsafe { sys::zero_step(self.token(), &options) })?;
         Ok(if status == sys::ZERO_SKIPPED { Step::Skipped } else { Step::Updated })
     }
 
@@ -392,13 +429,19 @@ impl Optim {
     /// Wait until a parameter, by its number, may be read (None: all of them), in memory of the caller: with
     /// [`Options::overlap_gather`] a step returns before parameters are new. Until this returns for it, a parameter is
     /// neither read nor written, and its gradient not written; [`lend`](Optim::lend) and all other calls wait for the
-    /// whole step. An error if the comm broke meanwhile. Local.
+    /// whole step. On a GPU what is queued later waits, and the host does not. An error if the comm broke meanwhile.
+    /// Local.
     pub fn param_wait(&self, param: Option<usize>) -> Result<()> {
+        self.param_wait_on(param, self.stream)
+    }
+
+    /// The same for what is queued on another stream.
+    pub fn param_wait_on(&self, param: Option<usize>, stream: Stream) -> Result<()> {
         let param = param.map_or(i64::from(sys::ZERO_ALL_PARAMS), |number| {
             i64::try_from(number).unwrap_or(i64::MAX)
         });
         // SAFETY: the token is checked.
-        check(unsafe { sys::zero_param_wait(self.token(), param, ptr::null_mut()) }).map(drop)
+        check(unsafe { sys::zero_param_wait(self.token(), param, stream.as_ptr()) }).map(drop)
     }
 
     /// Forget what is reduced; writes no gradient. Local.

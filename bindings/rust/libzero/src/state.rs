@@ -160,7 +160,8 @@ impl Optim {
     pub fn share_params(&mut self, keep_masters: bool) -> Result<()> {
         let flags = if keep_masters { sys::ZERO_SHARE_KEEP_MASTERS } else { 0 };
         // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.
-        check(unsafe { sys::zero_share_params(self.token(), flags, ptr::null_mut()) }).map(drop)
+        check(unsafe { sys::zero_share_params(self.token(), flags, self.stream.as_ptr()) })
+            .map(drop)
     }
 
     /// That T is the type of a parameter's state.

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory and streams of a GPU, which an engine of its own makes and fills.
+use std::ffi::c_void;
+use std::ptr;
+
+use crate::comm::Device;
+use crate::dtype::{Dtype, Element};
+use crate::error::{Error, Result};
+use crate::optim::{Group, Optim};
+use crate::params::{RawParam, Shape};
+
+/// A queue of work on a GPU: a `cudaStream_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream(*mut c_void);
+
+// SAFETY: a handle, which CUDA takes from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// The default stream of the GPU.
+    pub const DEFAULT: Stream = Stream(ptr::null_mut());
+
+    /// # Safety
+    ///
+    /// `stream` is a `cudaStream_t` of the GPU of every comm that it is used with, and lives as long as an
+    /// optimizer uses it.
+    pub unsafe fn from_raw(stream: *mut c_void) -> Stream {
+        Stream(stream)
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// Elements in memory that a GPU's kernels reach.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceSlice {
+    memory: *mut c_void,
+    len: usize,
+    dtype: Dtype,
+}
+
+impl DeviceSlice {
+    /// # Safety
+    ///
+    /// As long as an optimizer has it:
+    /// - kernels of the GPU of the optimizer's comm may read and write `len` elements at `memory`;
+    /// - nothing else does, but in the order of the optimizer's stream, behind or in front of its calls.
+    pub unsafe fn new<T: Element>(memory: *mut T, len: usize) -> DeviceSlice {
+        DeviceSlice { memory: memory.cast(), len, dtype: T::TYPE }
+    }
+}
+
+/// A parameter on a GPU; see [`Optim::register_device`].
+#[derive(Clone, Debug)]
+pub struct DeviceParam {
+    /// Name and shape; the element types are those of the slices.
+    pub shape: Shape,
+    /// The parameter.
+    pub data: DeviceSlice,
+    /// Its gradient; None where it is given per call.
+    pub grad: Option<DeviceSlice>,
+}
+
+impl DeviceParam {
+    fn to_raw(&self) -> Result<RawParam> {
+        let elements = self.shape.elements()?;
+        for (slice, what) in [(Some(self.data), "parameter"), (self.grad, "gradient of parameter")]
+        {
+            if let Some(DeviceSlice { len, .. }) = slice.filter(|slice| slice.len < elements) {
+                let name = &self.shape.name;
+                let text = format!("{what} '{name}' has {len} elements, its shape {elements}");
+                return Err(Error::argument(text));
+            }
+        }
+        let mut shape = self.shape.clone().of(self.data.dtype);
+        if let Some(grad) = self.grad {
+            shape = shape.with_grads(grad.dtype);
+        }
+        let room = self.data.len.min(self.grad.map_or(0, |grad| grad.len));
+        Ok(RawParam {
+            shape,
+            data: self.data.memory,
+            grad: self.grad.map_or(ptr::null_mut(), |grad| grad.memory),
+            padded: elements.checked_next_multiple_of(16).is_some_and(|end| end <= room),
+        })
+    }
+}
+
+impl Optim {
+    /// Add parameters on the comm's GPU as one group. Slices may be longer than the shape: parameters
+    /// travel without being packed where both slices reach up to the next multiple of 16 elements. Local.
+    pub fn register_device(
+        &mut self,
+        params: &[DeviceParam],
+        settings: &[(&str, f64)],
+    ) -> Result<Group> {
+        let raw = params.iter().map(DeviceParam::to_raw).collect::<Result<Vec<_>>>()?;
+        self.refuse_host("its parameters are in memory of the host")?;
+        // SAFETY: the slices' constructor was promised it, and they are long enough.
+        unsafe { self.register_raw(&raw, settings) }
+    }
+
+    /// Queue the work of all calls from here on on `stream`, behind what is queued there by then; at first
+    /// that is the default stream. Local.
+    pub fn set_stream(&mut self, stream: Stream) -> Result<()> {
+        self.refuse_host("there are no streams")?;
+        self.stream = stream;
+        Ok(())
+    }
+
+    fn refuse_host(&self, why: &str) -> Result<()> {
+        match self.seat.device() {
+            Device::Host => Err(Error::argument(format!("the comm is on the host: {why}"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice<T: Element>(len: usize) -> DeviceSlice {
+        // SAFETY: no optimizer ever has it.
+        unsafe { DeviceSlice::new(ptr::without_provenance_mut::<T>(4096), len) }
+    }
+
+    fn raw(elements: i64, data: DeviceSlice, grad: Option<DeviceSlice>) -> Result<RawParam> {
+        DeviceParam { shape: Shape::new("w", &[elements]), data, grad }.to_raw()
+    }
+
+    #[test]
+    fn slices_that_are_longer_are_padding_where_both_reach_far_enough() {
+        for (elements, data, grad, padded) in [
+            (17, 32, Some(32), true),
+            (17, 32, Some(31), false),
+            (17, 17, Some(40), false),
+            (17, 32, None, false),
+            (16, 16, Some(16), true),
+        ] {
+            let found = raw(elements, slice::<f32>(data), grad.map(slice::<f32>)).unwrap();
+            assert_eq!(found.padded, padded, "{elements} {data} {grad:?}");
+        }
+    }
+
+    #[test]
+    fn slices_say_the_element_types() {
+        let found = raw(4, slice::<crate::Bf16>(4), Some(slice::<f32>(4))).unwrap();
+        assert_eq!((found.shape.dtype, found.shape.grads()), (Dtype::Bf16, Dtype::F32));
+        assert_eq!((found.data.addr(), found.grad.addr()), (4096, 4096));
+        assert!(raw(4, slice::<f32>(4), None).unwrap().grad.is_null());
+    }
+}

@@ -54,7 +54,7 @@ class CudaDevice final : public Device {
 
   Status check(const void* data, size_t bytes, std::string_view what) override;
   Status check_stream(StreamHandle stream) override;
-  Result<bool> capturing(StreamHandle stream) override;
+  Result<uint64_t> capturing(StreamHandle stream) override;
   Status run_current(const std::function<Status()>& body) override;
 
   Result<void*> allocate(size_t bytes, std::string_view what) override;
@@ -163,11 +163,15 @@ Status CudaDevice::check_stream(StreamHandle stream) {
   return {};
 }
 
-Result<bool> CudaDevice::capturing(StreamHandle stream) {
+Result<uint64_t> CudaDevice::capturing(StreamHandle stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long number = 0;
   ZERO_TRY(here("looking for a capture",
-                [&] { return cudaStreamIsCapturing(stream_of(stream), &status); }));
-  return status != cudaStreamCaptureStatusNone;
+                [&] { return cudaStreamGetCaptureInfo(stream_of(stream), &status, &number); }));
+  if (status == cudaStreamCaptureStatusNone) return uint64_t{0};
+  if (status == cudaStreamCaptureStatusActive) return uint64_t{number};
+  return Status(ZERO_ERR_STATE,
+                "the capture of the stream has failed already: end it, and capture again");
 }
 
 Status CudaDevice::run_current(const std::function<Status()>& body) {

@@ -63,8 +63,10 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual Status check(const void* data, size_t bytes, std::string_view what) = 0;
   /// OK if `stream` is one of this device.
   virtual Status check_stream(StreamHandle stream) = 0;
-  /// Whether what is queued on `stream` now is captured, not done.
-  virtual Result<bool> capturing(StreamHandle stream) = 0;
+  /// The number of the capture that what is queued on `stream` now goes to, to be done by launches
+  /// of its graph; 0: it is done. There, copies are of this device's memory alone, and waits for
+  /// events that were recorded there; a stream that waits for one takes part.
+  virtual Result<uint64_t> capturing(StreamHandle stream) = 0;
   /// `body` on this thread, with the device as the thread's current one: for libraries that take it
   /// from there.
   virtual Status run_current(const std::function<Status()>& body) { return body(); }

@@ -374,18 +374,5 @@ TEST(DeviceCalls, memory_and_streams_of_elsewhere_are_refused_by_name) {
   EXPECT_EQ(one.result().step, 1);
 }
 
-TEST(DeviceCalls, a_stream_that_is_captured_is_refused_and_nothing_is_queued) {
-  const std::shared_ptr<ChaosDevice> device = chaos(1)->make_device();
-  One one(defaults(), device), other(defaults(), chaos(2)->make_device());
-  EXPECT_EQ(one.step(0.1f, 1), ZERO_OK);
-  device->pretend_capture(true);
-  EXPECT_EQ(one.step(0.1f, 1), ZERO_ERR_UNSUPPORTED);
-  EXPECT_TRUE(says("captured"));
-  device->pretend_capture(false);
-  EXPECT_EQ(one.step(0.2f, 1), ZERO_OK) << zero_last_error();
-  for (const float gradient : {0.1f, 0.2f}) EXPECT_EQ(other.step(gradient, 1), ZERO_OK);
-  expect_same_end(one, other);
-}
-
 }  // namespace
 }  // namespace zero::test

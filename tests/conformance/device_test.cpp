@@ -258,8 +258,8 @@ TEST_P(EveryDevice, memory_of_another_device_is_refused) {
 TEST_P(EveryDevice, its_streams_are_known_and_capture_nothing) {
   ok(device_->check_stream(nullptr));
   ok(device_->check_stream(stream_.handle()));
-  EXPECT_FALSE(made(device_->capturing(stream_.handle())));
-  EXPECT_FALSE(made(device_->capturing(nullptr)));
+  EXPECT_EQ(made(device_->capturing(stream_.handle())), 0u);
+  EXPECT_EQ(made(device_->capturing(nullptr)), 0u);
 }
 
 TEST_P(EveryDevice, more_memory_than_there_is_is_refused_by_name_and_size) {

@@ -44,29 +44,27 @@ Status ChaosDevice::refusal() const {
 Status ChaosDevice::copy(StreamHandle stream, void* to, const void* from, size_t bytes) {
   std::unique_lock lock(world_->mutex_);
   ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
+  if (queue.graph != nullptr) ZERO_TRY(check_captured_copy(queue, to, from));
   const auto read = [&](const std::function<void(const void*)>& body) -> std::function<void()> {
     if (world_->block_of(from) != nullptr) return [=] { body(from); };
     const auto* const start = static_cast<const std::byte*>(from);
     auto staged = std::make_shared<std::vector<std::byte>>(start, start + bytes);
     return [=] { body(staged->data()); };
   };
-  world_->queue(queue,
-                {text("copy of ", bytes, " bytes"), nullptr, {}, read([=](const void* source) {
-                   std::memcpy(to, source, bytes);
-                 })});
+  world_->queue(queue, ChaosWorld::Step::of(
+                           text("copy of ", bytes, " bytes"),
+                           read([=](const void* source) { std::memcpy(to, source, bytes); })));
   if (world_->block_of(to) != nullptr) return {};
   const auto point = std::make_shared<ChaosWorld::Point>();
-  world_->queue(queue,
-                {"the end of a copy to the host", nullptr, {}, [=] { point->passed = true; }});
+  world_->queue(queue, {"the end of a copy to the host", {}, nullptr, point});
   return await_point(lock, *point);
 }
 
 Status ChaosDevice::fill(StreamHandle stream, void* to, int byte, size_t bytes) {
   const std::lock_guard lock(world_->mutex_);
   ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
-  world_->queue(queue, {text("fill of ", bytes, " bytes"), nullptr, {}, [=] {
-                          std::memset(to, byte, bytes);
-                        }});
+  world_->queue(queue, ChaosWorld::Step::of(text("fill of ", bytes, " bytes"),
+                                            [=] { std::memset(to, byte, bytes); }));
   return {};
 }
 
@@ -75,9 +73,8 @@ Status ChaosDevice::launch(StreamHandle stream, const Launch& launch) {
   ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
   if (!world_->options_.emulate)
     return {ZERO_ERR_UNSUPPORTED, "this chaos world was made without an emulation of launches"};
-  world_->queue(queue, {text("launch ", launch.index()), nullptr, {}, [this, launch] {
-                          world_->options_.emulate(launch);
-                        }});
+  world_->queue(queue, ChaosWorld::Step::of(text("launch ", launch.index()),
+                                            [this, launch] { world_->options_.emulate(launch); }));
   return {};
 }
 
@@ -87,9 +84,9 @@ Status ChaosDevice::record(EventHandle event, StreamHandle stream) {
   EventState& state = *ZERO_TRY(event_of(event));
   const auto point = std::make_shared<ChaosWorld::Point>();
   point->event = state.number;
+  if (queue.graph != nullptr) point->graph = queue.graph->number;
   state.last = point;
-  world_->queue(
-      queue, {text("record of event ", state.number), nullptr, {}, [=] { point->passed = true; }});
+  world_->queue(queue, {text("record of event ", state.number), {}, nullptr, point});
   return {};
 }
 
@@ -98,9 +95,12 @@ Status ChaosDevice::wait(StreamHandle stream, EventHandle event, const char* rul
   ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
   const EventState& state = *ZERO_TRY(event_of(event));
   ++world_->waits_[rule];
-  if (state.last == nullptr || world_->forgotten_.count(rule) != 0) return {};
+  if (world_->forgotten_.count(rule) != 0) return {};
+  if (queue.graph != nullptr || (state.last != nullptr && state.last->graph != 0))
+    ZERO_TRY(check_captured_wait(queue, state));
+  if (state.last == nullptr) return {};
   world_->queue(queue,
-                {text("wait for event ", state.number, ", rule '", rule, "'"), state.last, {}, {}});
+                {text("wait for event ", state.number, ", rule '", rule, "'"), {}, state.last, {}});
   return {};
 }
 
@@ -111,13 +111,13 @@ Status ChaosDevice::words(StreamHandle stream, std::span<const WordStep> steps, 
   for (const WordStep& step : steps) {
     std::atomic_ref<uint32_t> word(*step.word);
     if (step.kind == WordStep::write) {
-      world_->queue(queue, {text("write of ", step.value), nullptr, {}, [step, word] {
-                              word.store(step.value);
-                            }});
+      world_->queue(queue, ChaosWorld::Step::of(text("write of ", step.value),
+                                                [step, word] { word.store(step.value); }));
     } else if (world_->forgotten_.count(rule) == 0) {
+      const ChaosWork waits{[step, word] { return word.load() >= step.value; }, {}};
       world_->queue(queue, {text("wait for ", step.value, ", rule '", rule, "'"),
-                            nullptr,
-                            [step, word] { return word.load() >= step.value; },
+                            [waits] { return waits; },
+                            {},
                             {}});
     }
   }
@@ -129,6 +129,8 @@ Result<bool> ChaosDevice::done(EventHandle event) {
   ZERO_TRY(refusal());
   const EventState& state = *ZERO_TRY(event_of(event));
   if (state.last == nullptr) return true;
+  if (state.last->graph != 0)
+    return refuse_captured(state.last->graph, "asking for an event of it");
   world_->run_some(*state.last);
   if (!state.last->passed) ZERO_TRY(world_->note_standstill());
   return state.last->passed;
@@ -156,12 +158,6 @@ Status ChaosDevice::check(const void* data, size_t bytes, std::string_view what)
 Status ChaosDevice::check_stream(StreamHandle stream) {
   const std::lock_guard lock(world_->mutex_);
   return queue_of(stream).status();
-}
-
-Result<bool> ChaosDevice::capturing(StreamHandle stream) {
-  const std::lock_guard lock(world_->mutex_);
-  ZERO_TRY(queue_of(stream));
-  return captures_.load();
 }
 
 Result<void*> ChaosDevice::add(size_t bytes, int32_t ordinal, std::string_view what) {
@@ -235,6 +231,7 @@ void ChaosDevice::free_stream(void* stream) noexcept {
   const std::lock_guard lock(world_->mutex_);
   const auto found = streams_.find(stream);
   found->second->freed = true;
+  if (found->second->graph != nullptr) found->second->graph->spoiled = true;
   if (found->second->items.empty()) std::erase(world_->queues_, found->second);
   streams_.erase(found);
   --world_->living_;

@@ -3,7 +3,6 @@
 // seed: an event that is missing becomes a wrong result. Nothing runs until somebody asks.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -19,14 +18,22 @@
 
 namespace zero::test {
 
+/// What a stream does once it is at the head and `ready`, which may be empty, says so. Both are
+/// called with the world locked, on any thread: they queue nothing, and take no lock that is held
+/// where they are queued.
+struct ChaosWork {
+  std::function<bool()> ready = {};
+  std::function<void()> run = {};  // may be empty
+};
+
 /// What the handle of a stream points to. All is virtual: another shared library, which does not
 /// link this file, can queue work of its own.
 class ChaosStream {
  public:
-  /// Work that runs once it is at the head and `ready` says so. Both are called with the world
-  /// locked, on any thread: they queue nothing, and take no lock that is held where queue is
-  /// called.
-  virtual void queue(std::string what, std::function<bool()> ready, std::function<void()> run) = 0;
+  /// `begin` makes the work, with the world locked: now, or at each launch of the graph that the
+  /// stream is captured to.
+  virtual void queue(std::string what, std::function<ChaosWork()> begin) = 0;
+  virtual bool captured() = 0;
 
  protected:
   ~ChaosStream() = default;
@@ -38,6 +45,8 @@ class ChaosDevice;
 class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
  public:
   using Emulate = std::function<void(const Launch&)>;
+  /// What was captured between begin_capture and end_capture.
+  class Graph;
   struct Options {
     uint64_t seed = 1;
     bool eager = false;         // work may run as soon as it is queued
@@ -69,6 +78,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   friend class ChaosDevice;
   struct Point;
   struct Item;
+  struct Step;
   class Queue;
   class Vault;
   class Opened;
@@ -84,7 +94,9 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
 
   // All of these with the world locked.
   std::shared_ptr<Queue> add_queue(const ChaosDevice* device, int32_t ordinal);
-  void queue(Queue& queue, Item item);
+  void queue(Queue& queue, Step step);
+  void push(Queue& queue, Item item);
+  void finish(const std::shared_ptr<Queue>& queue);
   bool run_one();
   void run_some(const Point& wanted);
   void settle(const ChaosDevice* device);
@@ -108,6 +120,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   std::map<std::string, int64_t> waits_;
   int64_t queue_count_ = 0;
   int64_t event_count_ = 0;
+  uint64_t capture_count_ = 0;
   int64_t living_ = 0;
   int64_t released_under_work_ = 0;
   int64_t standstills_ = 0;  // questions since something ran or was queued
@@ -122,8 +135,14 @@ class ChaosDevice final : public Device {
   void fail(Status failure);
   /// The call of that number from now, from 0, fails so.
   void fail_once(int64_t call, Status failure);
-  /// From now on every stream says that it is captured, or none does.
-  void pretend_capture(bool captures) { captures_ = captures; }
+
+  // As in CUDA: what is queued on the stream, and on those that wait for its events, is done by
+  // each launch of the graph. An error within, of which there are more than in CUDA, spoils it: a
+  // wait for what was not recorded in it, a question to an event of it, memory of the host.
+  Status begin_capture(StreamHandle stream);
+  /// An error if other streams go on behind what `stream` waited for.
+  Result<std::shared_ptr<const ChaosWorld::Graph>> end_capture(StreamHandle stream);
+  Status launch_graph(const ChaosWorld::Graph& graph, StreamHandle stream);
 
   const char* kind() const override { return "chaos"; }
   int32_t ordinal() const override { return ordinal_; }
@@ -138,7 +157,7 @@ class ChaosDevice final : public Device {
   Result<bool> done(EventHandle event) override;
   Status check(const void* data, size_t bytes, std::string_view what) override;
   Status check_stream(StreamHandle stream) override;
-  Result<bool> capturing(StreamHandle stream) override;
+  Result<uint64_t> capturing(StreamHandle stream) override;
 
   Result<void*> allocate(size_t bytes, std::string_view what) override;
   void release(void* memory) noexcept override;
@@ -162,6 +181,10 @@ class ChaosDevice final : public Device {
 
   // All of these with the world locked.
   Result<ChaosWorld::Queue*> queue_of(StreamHandle stream) const;
+  Status refuse_captured(uint64_t graph, std::string_view what) const;
+  Status check_captured_copy(const ChaosWorld::Queue& queue, const void* to,
+                             const void* from) const;
+  Status check_captured_wait(ChaosWorld::Queue& queue, const EventState& state) const;
   Result<EventState*> event_of(EventHandle event) const;
   Status await_point(std::unique_lock<std::mutex>& lock, const ChaosWorld::Point& point);
   Result<void*> add(size_t bytes, int32_t ordinal, std::string_view what);
@@ -177,7 +200,6 @@ class ChaosDevice final : public Device {
   Status failure_, failing_;
   int64_t failing_call_ = -1;
   mutable int64_t calls_ = 0;
-  std::atomic<bool> captures_{false};
 };
 
 }  // namespace zero::test

@@ -100,13 +100,24 @@ std::shared_ptr<ChaosWorld::Queue> ChaosWorld::add_queue(const ChaosDevice* devi
   return queue;
 }
 
-void ChaosWorld::Queue::queue(std::string what, std::function<bool()> ready,
-                              std::function<void()> run) {
+void ChaosWorld::Queue::queue(std::string what, std::function<ChaosWork()> begin) {
   const std::lock_guard lock(world.mutex_);
-  world.queue(*this, Item{std::move(what), nullptr, std::move(ready), std::move(run)});
+  world.queue(*this, Step{std::move(what), std::move(begin), {}, {}});
 }
 
-void ChaosWorld::queue(Queue& queue, Item item) {
+bool ChaosWorld::Queue::captured() {
+  const std::lock_guard lock(world.mutex_);
+  return graph != nullptr;
+}
+
+void ChaosWorld::queue(Queue& queue, Step step) {
+  if (queue.graph != nullptr) return queue.graph->add(queue, std::move(step));
+  ChaosWork work = step.begin ? step.begin() : ChaosWork{};
+  if (step.records != nullptr) work.run = [point = step.records] { point->passed = true; };
+  push(queue, {std::move(step.what), std::move(step.after), std::move(work)});
+}
+
+void ChaosWorld::push(Queue& queue, Item item) {
   queue.items.push_back(std::move(item));
   standstills_ = 0;
   if (!options_.eager) return;
@@ -128,7 +139,7 @@ bool ChaosWorld::run_one() {
   Queue& queue = **chosen;
   const Item item = std::move(queue.items.front());
   queue.items.pop_front();
-  if (item.run) item.run();
+  if (item.work.run) item.work.run();
   standstills_ = 0;
   if (queue.items.empty()) {
     if (queue.freed) queues_.erase(queues_.begin() + (chosen - queues_.data()));

@@ -10,23 +10,36 @@ namespace zero::test {
 struct ChaosWorld::Point {
   bool passed = false;
   int64_t event = 0;
+  uint64_t graph = 0;  // the number of the one that it is captured to
 };
 
 struct ChaosWorld::Item {
   std::string what;
   std::shared_ptr<const Point> after = {};  // may be null
-  std::function<bool()> ready = {};         // may be empty
-  std::function<void()> run = {};           // may be empty
+  ChaosWork work = {};
 
-  bool can_run() const { return (!after || after->passed) && (!ready || ready()); }
+  bool can_run() const { return (!after || after->passed) && (!work.ready || work.ready()); }
 };
 
-class ChaosWorld::Queue final : public ChaosStream {
+/// What is queued, now or by launches of a graph.
+struct ChaosWorld::Step {
+  std::string what;
+  std::function<ChaosWork()> begin = {};    // may be empty
+  std::shared_ptr<const Point> after = {};  // may be null
+  std::shared_ptr<Point> records = {};      // may be null
+
+  static Step of(std::string what, std::function<void()> run) {
+    return {std::move(what), [run = std::move(run)] { return ChaosWork{{}, run}; }};
+  }
+};
+
+class ChaosWorld::Queue final : public ChaosStream, public std::enable_shared_from_this<Queue> {
  public:
   Queue(ChaosWorld& world, const ChaosDevice* device, std::string name, uint64_t priority)
       : world(world), device(device), name(std::move(name)), priority(priority) {}
 
-  void queue(std::string what, std::function<bool()> ready, std::function<void()> run) override;
+  void queue(std::string what, std::function<ChaosWork()> begin) override;
+  bool captured() override;
 
   /// What the device hands out.
   StreamHandle handle() { return static_cast<ChaosStream*>(this); }
@@ -37,6 +50,25 @@ class ChaosWorld::Queue final : public ChaosStream {
   uint64_t priority;
   bool freed = false;
   std::deque<Item> items;
+  std::shared_ptr<Graph> graph = {};  // that it is captured to, or null
+};
+
+class ChaosWorld::Graph {
+ public:
+  /// What one stream had in the capture.
+  struct Lane {
+    std::shared_ptr<Queue> queue;
+    std::vector<Step> steps;
+  };
+
+  explicit Graph(uint64_t number) : number(number) {}
+  void add(Queue& queue, Step step);
+  /// The streams that the first one did not wait for, by name.
+  std::string left_out() const;
+
+  const uint64_t number;
+  std::vector<Lane> lanes;  // the first one's is that of the stream where it began
+  bool spoiled = false;
 };
 
 /// Addresses that are memory only while it is open: elsewhere a touch ends the program.

@@ -18,7 +18,7 @@ struct Machine {
   std::shared_ptr<ChaosWorld> world = ChaosWorld::create({.seed = 7});
   std::vector<std::shared_ptr<ChaosDevice>> devices;
   int driver_version = 0;
-  bool captures = false;
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   std::mutex mutex;
   std::map<std::string, std::pair<cudaError_t, int>> failures;
   std::map<const void*, int> owners;  // of device memory and streams
@@ -29,6 +29,7 @@ std::unique_ptr<Machine> machine;
 
 thread_local std::vector<int> contexts;  // the last is current
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 cudaError_t answer(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
@@ -52,6 +53,10 @@ cudaError_t here(const char* function, const Body& body) {
     ++machine->strays;
     return answer(cudaErrorDeviceUninitialized);
   }
+  // What such a call would end.
+  if (machine->capture == cudaStreamCaptureStatusActive &&
+      capture_mode != cudaStreamCaptureModeRelaxed)
+    ++machine->strays;
   const Status status = body(*machine->devices[static_cast<size_t>(contexts.back())]);
   if (status.code() == ZERO_ERR_MEMORY) return answer(cudaErrorMemoryAllocation);
   return answer(status.ok() ? cudaSuccess : cudaErrorInvalidValue);
@@ -81,7 +86,7 @@ void start(int driver_version, int devices) {
 void fail(const std::string& function, cudaError_t error, int times) {
   machine->failures[function] = {error, times};
 }
-void capture(bool on) { machine->captures = on; }
+void capture(cudaStreamCaptureStatus status) { machine->capture = status; }
 void make_current(int ordinal) {
   contexts.clear();
   if (ordinal >= 0) contexts.push_back(ordinal);
@@ -173,8 +178,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 const char* cudaGetErrorString(cudaError_t) { return "some words"; }
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  thread_local cudaStreamCaptureMode current_mode = cudaStreamCaptureModeGlobal;
-  std::swap(*mode, current_mode);
+  std::swap(*mode, capture_mode);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
@@ -283,9 +287,16 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* out) {
     return Status();
   });
 }
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* out) {
-  return here("cudaStreamIsCapturing", [&](ChaosDevice&) {
-    *out = machine->captures ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* out,
+                                     unsigned long long* number, cudaGraph_t*,
+                                     const cudaGraphNode_t**,
+#if CUDART_VERSION >= 13000
+                                     const cudaGraphEdgeData**,
+#endif
+                                     size_t*) {
+  return here("cudaStreamGetCaptureInfo", [&](ChaosDevice&) {
+    *out = machine->capture;
+    *number = machine->capture == cudaStreamCaptureStatusActive ? 7 : 0;
     return Status();
   });
 }

@@ -20,15 +20,16 @@ namespace zero::test::fake_cuda {
 void start(int driver_version = CUDART_VERSION, int devices = 2);
 /// The next call of that name answers so; `times` of them.
 void fail(const std::string& function, cudaError_t error, int times = 1);
-/// From now on streams are captured, or not.
-void capture(bool on);
+/// From now on every stream says this of its capture, whose number is 7.
+void capture(cudaStreamCaptureStatus status);
 
 /// The device whose context this thread has made current itself; -1: none.
 void make_current(int ordinal);
 int current();
 /// An error that cudaGetLastError would still answer with.
 cudaError_t left_behind();
-/// Calls that need a context and came without one, and the contexts that were opened, as bits.
+/// Calls that need a context and came without one, or that a capture forbids this thread; and the
+/// contexts that were opened, as bits.
 int64_t strays();
 unsigned opened();
 /// Blocks, streams, events, mappings and pages that were not given back.

@@ -220,37 +220,72 @@ bool proceed(Communicator* communicator, size_t rank, Collective& one) {
   return !communicator->runs;
 }
 
+struct Part {
+  const char* what;
+  const void* send;
+  void* recv;
+  size_t bytes;
+  int type, root;
+};
+
+/// This rank's part of the next collective; null where the ranks made different calls. With the
+/// mutex locked.
+std::shared_ptr<Collective> join(Communicator& communicator, const Part& part) {
+  Group& group = *communicator.group;
+  std::shared_ptr<Collective>& one = group.collectives[communicator.collectives++];
+  const size_t ranks = static_cast<size_t>(group.world);
+  if (one == nullptr)
+    one = std::make_shared<Collective>(Collective{
+        part.what, part.bytes, part.type, part.root, std::vector<const std::byte*>(ranks),
+        std::vector<std::byte*>(ranks), std::vector<bool>(ranks)});
+  if (one->what != part.what || one->bytes != part.bytes || one->type != part.type ||
+      one->root != part.root) {
+    words = "the ranks made different calls";
+    return nullptr;
+  }
+  const size_t rank = static_cast<size_t>(communicator.rank);
+  one->send[rank] = static_cast<const std::byte*>(part.send);
+  one->recv[rank] = static_cast<std::byte*>(part.recv);
+  return one;
+}
+
+ChaosWork work_of(Communicator* communicator, size_t rank, std::shared_ptr<Collective> one) {
+  return {[=] { return proceed(communicator, rank, *one); }, {}};
+}
+
+/// The part of a launch of a graph: it never ends where the ranks' graphs differ.
+ChaosWork launched(Communicator* communicator, const Part& part) {
+  const std::lock_guard lock(mutex);
+  if (communicators.count(communicator) == 0) return {};
+  const std::shared_ptr<Collective> one = join(*communicator, part);
+  if (one == nullptr) return {[] { return false; }, {}};
+  return work_of(communicator, static_cast<size_t>(communicator->rank), one);
+}
+
 int collective(const char* what, const void* send, void* recv, size_t count, int type, int root,
                Handle handle, void* stream) {
+  ChaosStream& on = *static_cast<ChaosStream*>(stream);
+  const bool captured = on.captured();
+  const Part part{what, send, recv, count * size_of(type), type, root};
   std::shared_ptr<Collective> one;
   Communicator* communicator;
-  size_t rank;
   {
     const std::lock_guard lock(mutex);
     communicator = find(handle);
     if (communicator == nullptr) return nccl::kInvalidArgument;
     if (is_busy(*communicator)) ++knobs.misused;
     if (const int failed = judge(communicator->rank, communicator)) return failed;
-    Group& group = *communicator->group;
-    std::shared_ptr<Collective>& entry = group.collectives[communicator->collectives++];
-    const size_t ranks = static_cast<size_t>(group.world);
-    if (entry == nullptr)
-      entry = std::make_shared<Collective>(
-          Collective{what, count * size_of(type), type, root, std::vector<const std::byte*>(ranks),
-                     std::vector<std::byte*>(ranks), std::vector<bool>(ranks)});
-    one = entry;
-    rank = static_cast<size_t>(communicator->rank);
-    if (one->what != what || one->bytes != count * size_of(type) || one->type != type ||
-        one->root != root) {
-      words = "the ranks made different calls";
-      return nccl::kInvalidUsage;
-    }
-    one->send[rank] = static_cast<const std::byte*>(send);
-    one->recv[rank] = static_cast<std::byte*>(recv);
+    if (!captured && (one = join(*communicator, part)) == nullptr) return nccl::kInvalidUsage;
     communicator->busy = knobs.busy_polls;
   }
-  static_cast<ChaosStream*>(stream)->queue(
-      std::string("nccl ") + what, [=] { return proceed(communicator, rank, *one); }, [one] {});
+  const std::string name = std::string("nccl ") + what;
+  if (captured) {
+    on.queue(name, [=] { return launched(communicator, part); });
+  } else {
+    on.queue(name, [work = work_of(communicator, static_cast<size_t>(communicator->rank), one)] {
+      return work;
+    });
+  }
   return nccl::kInProgress;
 }
 

@@ -50,7 +50,12 @@ struct Pair {
   DeviceMemory from, to;
 };
 
-ChaosStream& chaos(const Stream& stream) { return *static_cast<ChaosStream*>(stream.handle()); }
+/// Work that waits at the head until `ready` says so.
+void queue(const Stream& stream, const char* what, std::function<bool()> ready,
+           std::function<void()> run = {}) {
+  const ChaosWork work{std::move(ready), std::move(run)};
+  static_cast<ChaosStream*>(stream.handle())->queue(what, [work] { return work; });
+}
 
 TEST(ChaosDevice, a_wait_that_is_kept_is_right_for_every_seed) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
@@ -109,8 +114,7 @@ TEST(ChaosDevice, a_wait_is_for_the_record_that_was_there_when_it_was_queued) {
     Pair pair({.seed = seed});
     pair.hand_over("from is written");
     bool open = false;
-    chaos(pair.a).queue(
-        "a gate", [&] { return open; }, [] {});
+    queue(pair.a, "a gate", [&] { return open; });
     ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
     const Event taken = made(make_event(pair.device));
     ASSERT_TRUE(pair.device->record(taken.handle(), pair.b.handle()).ok());
@@ -124,8 +128,7 @@ TEST(ChaosDevice, a_wait_is_for_the_record_that_was_there_when_it_was_queued) {
 
 TEST(ChaosDevice, a_world_that_stands_still_names_what_is_at_its_heads) {
   Pair pair({.patience = 50});
-  chaos(pair.a).queue(
-      "a gather of rank 1", [] { return false; }, [] {});
+  queue(pair.a, "a gather of rank 1", [] { return false; });
   ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
   ASSERT_TRUE(pair.device->wait(pair.b.handle(), pair.event.handle(), "gathered").ok());
   const Status status = await(*pair.device, pair.event.handle(), 30'000, "the gather");
@@ -139,8 +142,7 @@ TEST(ChaosDevice, a_world_that_stands_still_names_what_is_at_its_heads) {
 
 TEST(ChaosDevice, a_wait_of_the_host_ends_at_its_deadline) {
   Pair pair;
-  chaos(pair.a).queue(
-      "what never ends", [] { return false; }, [] {});
+  queue(pair.a, "what never ends", [] { return false; });
   ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
   const Status status = await(*pair.device, pair.event.handle(), 20, "the step");
   EXPECT_EQ(status.code(), ZERO_ERR_TIMEOUT);
@@ -160,8 +162,8 @@ TEST(ChaosDevice, queued_work_of_two_devices_meets) {
         return arrived[0] && arrived[1];
       };
     };
-    chaos(first.a).queue("a gather", arrive(0), [&] { ++met; });
-    chaos(theirs).queue("a gather", arrive(1), [&] { ++met; });
+    queue(first.a, "a gather", arrive(0), [&] { ++met; });
+    queue(theirs, "a gather", arrive(1), [&] { ++met; });
     ASSERT_TRUE(first.world->run_all().ok());
     EXPECT_EQ(met, 2);
   }
@@ -187,13 +189,81 @@ TEST(ChaosDevice, what_is_given_back_under_queued_work_is_counted) {
 TEST(ChaosDevice, memory_that_blocked_work_knows_is_no_longer_what_it_was) {
   Pair pair;
   bool open = false;
-  chaos(pair.a).queue(
-      "a gate", [&] { return open; }, [] {});
+  queue(pair.a, "a gate", [&] { return open; });
   ASSERT_TRUE(pair.device->copy(pair.a.handle(), pair.to.data(), pair.from.data(), 1).ok());
   std::memset(pair.from.data(), 5, 1);
   pair.from = DeviceMemory();
   open = true;
   EXPECT_EQ(pair.result(), 0xFF);
+}
+
+/// A fill on one stream and a copy behind it on another, by events of their own.
+Status queue_pair(Pair& pair, const Stream& side, int value) {
+  ZERO_TRY(pair.device->fill(pair.a.handle(), pair.from.data(), value, 1));
+  ZERO_TRY(pair.device->record(pair.event.handle(), pair.a.handle()));
+  ZERO_TRY(pair.device->wait(side.handle(), pair.event.handle(), "from is written"));
+  return pair.device->copy(side.handle(), pair.to.data(), pair.from.data(), 1);
+}
+
+TEST(ChaosDevice, a_graph_does_its_work_once_a_launch_and_behind_what_the_stream_holds) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    Pair pair({.seed = seed, .eager = seed % 2 == 0});
+    const Stream side = made(make_stream(pair.device));
+    const Event back = made(make_event(pair.device));
+    ASSERT_TRUE(pair.device->begin_capture(pair.a.handle()).ok());
+    ASSERT_TRUE(queue_pair(pair, side, 5).ok());
+    EXPECT_NE(made(pair.device->capturing(side.handle())), 0u);
+    ASSERT_TRUE(pair.device->record(back.handle(), side.handle()).ok());
+    ASSERT_TRUE(pair.device->wait(pair.a.handle(), back.handle(), "joined").ok());
+    const auto graph = made(pair.device->end_capture(pair.a.handle()));
+    EXPECT_EQ(made(pair.device->capturing(side.handle())), 0u);
+    ASSERT_TRUE(pair.world->run_all().ok());
+    EXPECT_EQ(pair.result(), 0xFF) << "nothing is done before a launch";
+    for (const int value : {6, 7}) {
+      ASSERT_TRUE(pair.device->fill(pair.b.handle(), pair.to.data(), value, 1).ok());
+      ASSERT_TRUE(pair.device->launch_graph(*graph, pair.b.handle()).ok());
+      ASSERT_EQ(pair.result(), 5);
+    }
+  }
+}
+
+TEST(ChaosDevice, what_cannot_be_captured_spoils_the_capture) {
+  const auto spoiled = [](const char* words, const auto& body) {
+    Pair pair;
+    const Event other = made(make_event(pair.device));
+    ASSERT_TRUE(pair.device->record(other.handle(), pair.b.handle()).ok());
+    ASSERT_TRUE(pair.device->begin_capture(pair.a.handle()).ok());
+    ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
+    const Status status = body(pair, other.handle());
+    EXPECT_NE(status.text().find(words), std::string::npos) << status.text();
+    EXPECT_FALSE(pair.device->end_capture(pair.a.handle()).ok()) << words;
+  };
+  spoiled("not of it", [](Pair& pair, EventHandle other) {
+    return pair.device->wait(pair.a.handle(), other, "a rule");
+  });
+  spoiled("not of it", [](Pair& pair, EventHandle) {
+    const Event never = made(make_event(pair.device));
+    return pair.device->wait(pair.a.handle(), never.handle(), "a rule");
+  });
+  spoiled("asking",
+          [](Pair& pair, EventHandle) { return pair.device->done(pair.event.handle()).failure(); });
+  spoiled("memory of the host", [](Pair& pair, EventHandle) {
+    uint8_t value = 1;
+    return pair.device->copy(pair.a.handle(), pair.to.data(), &value, 1);
+  });
+  spoiled("", [](Pair& pair, EventHandle) {
+    return pair.device->wait(pair.b.handle(), pair.event.handle(), "never joined");
+  });
+}
+
+TEST(ChaosDevice, an_event_of_a_capture_that_has_ended_is_not_waited_for) {
+  Pair pair;
+  ASSERT_TRUE(pair.device->begin_capture(pair.a.handle()).ok());
+  ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
+  ASSERT_TRUE(pair.device->end_capture(pair.a.handle()).ok());
+  EXPECT_FALSE(pair.device->wait(pair.b.handle(), pair.event.handle(), "a rule").ok());
+  ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
+  EXPECT_TRUE(pair.device->wait(pair.b.handle(), pair.event.handle(), "a rule").ok());
 }
 
 TEST(ChaosDevice, all_is_given_back) {

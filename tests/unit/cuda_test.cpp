@@ -158,10 +158,35 @@ TEST_F(Cuda, memory_that_runs_out_names_what_it_was_for_and_what_is_free) {
   EXPECT_EQ(HostBuffer::allocate(gpu, 64, "tables").failure().code(), ZERO_ERR_MEMORY);
 }
 
-TEST_F(Cuda, a_capture_is_seen) {
+TEST_F(Cuda, nothing_that_a_capture_of_the_thread_forbids_is_done_within_one) {
   const DevicePtr gpu = device();
-  fake_cuda::capture(true);
-  EXPECT_TRUE(*gpu->capturing(nullptr));
+  const Stream before = made(make_stream(gpu));
+  fake_cuda::capture(cudaStreamCaptureStatusActive);
+  {
+    const Stream stream = made(make_stream(gpu));
+    const Event event = made(make_event(gpu));
+    const DeviceMemory memory = made(DeviceMemory::allocate_zeroed(gpu, 100, "tables"));
+    const HostBuffer buffer = made(HostBuffer::allocate(gpu, 100, "tables"));
+    EXPECT_TRUE(gpu->copy(before.handle(), memory.data(), buffer.data(), 100).ok());
+    EXPECT_TRUE(gpu->record(event.handle(), before.handle()).ok());
+    EXPECT_TRUE(await(*gpu, event.handle(), 30'000, "tables").ok());
+    EXPECT_TRUE(gpu->check(memory.data(), 100, "tables").ok());
+  }
+  EXPECT_EQ(fake_cuda::strays(), 0);
+  fake_cuda::make_current(0);
+  void* memory = nullptr;
+  EXPECT_EQ(cudaMalloc(&memory, 100), cudaSuccess);
+  EXPECT_EQ(fake_cuda::strays(), 1) << "a call of the thread's own is one";
+  EXPECT_EQ(cudaFree(memory), cudaSuccess);
+}
+
+TEST_F(Cuda, a_capture_is_seen_with_its_number_and_one_that_has_failed_is_refused) {
+  const DevicePtr gpu = device();
+  fake_cuda::capture(cudaStreamCaptureStatusActive);
+  EXPECT_EQ(*gpu->capturing(nullptr), 7u);
+  fake_cuda::capture(cudaStreamCaptureStatusInvalidated);
+  expect(gpu->capturing(nullptr).failure(), ZERO_ERR_STATE,
+         "the capture of the stream has failed already: end it, and capture again");
 }
 
 TEST_F(Cuda, a_driver_that_cannot_tell_a_streams_device_is_believed) {

@@ -40,8 +40,9 @@
  *     `stream` (a cudaStream_t of the comm's device, not cudaStreamPerThread; NULL is the default
  *     stream), behind what is queued there already, and ZERO_OK says only that. Calls without
  *     `stream` that read or write tensors, and zero_rebalance, zero_share_params and
- *     zero_broadcast_*, are done on return; what you queued on those tensors has ended before a call
- *     without `stream`. The thread's current device stays what it is.
+ *     zero_broadcast_*, are done on return; what you queued on those tensors, and launches of graphs
+ *     in which you captured calls, have ended before a call without `stream`. The thread's current
+ *     device stays what it is.
  *  9. A rank is a handle, not a process: threads may be ranks. After a fork every call in the
  *     child returns ZERO_ERR_FORKED while the parent held handles; fork and exec is safe.
  * 10. Inside a collective call the rank that is at fault gets its own code and all others get
@@ -652,6 +653,19 @@ ZERO_API zero_status zero_group_set(zero_optim *optim, int32_t group, const char
 ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, const char *name,
                                     double *value);
 
+/* Read one setting of one group, or of all that there are, from `data` on: one number of `dtype`
+ * (ZERO_FLOAT32 or ZERO_FLOAT64) in memory of the device, where each step reads it when it is made. What
+ * writes it is ordered before the step by `stream`; it stays there until zero_free, or until another call for
+ * that setting: NULL is the value of zero_group_set again. lr_scale and weight_decay of a parameter apply as
+ * ever. Every rank reads the same number, and each says so before the next step; the numbers themselves are
+ * not compared. A step that finds one out of the setting's range is not made, nor skipped: zero_step_result
+ * is ZERO_ERR_ARGUMENT. zero_group_get and checkpoints have the value of zero_group_set.
+ *
+ * ZERO_ERR_UNSUPPORTED on the host, and of a flag, or what decides which state there is (momentum of SGD and
+ * RMSPROP). ZERO_ERR_ARGUMENT: memory of elsewhere. What was captured before is out of date. Local. */
+ZERO_API zero_status zero_group_set_from(zero_optim *optim, int32_t group, const char *name,
+                                         const void *data, int32_t dtype);
+
 /* Freeze parameter number `param` (`trainable` 0), or train it again (1), from the next step on. Every rank
  * says the same before its next collective call: a difference is ZERO_ERR_MISMATCH there, which names the
  * parameter. The gradient of a frozen one is ignored, whatever the pointers say, as if absent on every
@@ -707,6 +721,12 @@ ZERO_API zero_status zero_broadcast_buffers(zero_optim *optim, int32_t root, voi
 ZERO_API zero_status zero_loss_scale_set(zero_optim *optim, double scale);
 ZERO_API zero_status zero_loss_scale_get(const zero_optim *optim, double *scale);
 
+/* The same from `data` on, as zero_group_set_from: one number in memory of the device, which is read there when
+ * gradients are reduced; NULL: what it was last, until zero_loss_scale_set. zero_loss_scale_get and
+ * zero_result.loss_scale tell what the latest reduction read. ZERO_ERR_STATE with dynamic loss scaling, which
+ * keeps its scale on the device anyway, and while gradients are reduced. Local. */
+ZERO_API zero_status zero_loss_scale_set_from(zero_optim *optim, const void *data, int32_t dtype);
+
 enum {
     ZERO_REDUCE_MEAN = 0, /* divide the sum by the number of ranks                                 */
     ZERO_REDUCE_SUM = 1,
@@ -727,8 +747,29 @@ enum {
  * gradient. What fails on the device is the status of the next call that waits.
  *
  * ZERO_ERR_UNSUPPORTED there: LAMB, LARS and update rules of your own, uneven_inputs, predivide_factor,
- * zero_step_begin, zero_clip_grad_norm_of, norms other than those for p = 1, 2 and INFINITY, and a stream that is
- * being captured. Over NCCL sums are fp32 or fp64, in NCCL's order. */
+ * zero_step_begin, zero_clip_grad_norm_of, and norms other than those for p = 1, 2 and INFINITY. Over NCCL sums
+ * are fp32 or fp64, in NCCL's order.
+ *
+ * These four may be captured in a CUDA graph. On a stream that is being captured they enter and agree with the
+ * other ranks, which capture the same call (ZERO_ERR_MISMATCH otherwise), and queue into the graph; ZERO_OK says
+ * only that. Each launch of it then does what the call does, with the settings, the loss scale and the state of
+ * then, without the host: it clips, skips, and follows the loss scale. Calls without `stream` see the steps of
+ * launches, which have ended by then. Launches and calls with `stream` are ordered by you, like any work on one
+ * optimizer; over NCCL those of all optimizers of a comm, in the same order on every rank.
+ *
+ * A captured call first waits for the steps so far. ZERO_ERR_STATE: parameters are not sealed (zero_seal or a step
+ * comes before the capture; over NCCL a step, which makes its connections), gradients are announced, or they were
+ * reduced elsewhere: what a captured call reduces is for captured calls of the same graph, and zero_drop_grads
+ * forgets it. ZERO_ERR_UNSUPPORTED: zero_clip_grad_norm with `norm`, a local comm of several ranks, and any other
+ * call with a stream that is being captured. Neither spoils the capture. Calls without `stream` are not made while
+ * one goes on. overlap_gather has no effect within a capture. Once a call was captured, calls that change settings
+ * or state wait until the device has them.
+ *
+ * A graph is out of date when memory, owners, what is frozen, or which state settings use has changed since, by
+ * zero_register_params, zero_bind_params, zero_set_trainable, zero_rebalance, zero_group_set_from,
+ * zero_loss_scale_set_from, or a momentum set from or to 0. Its launches make no step, and zero_step_result is
+ * ZERO_ERR_STATE: capture again. What graphs hold of libzero's memory stays until zero_free; nothing is launched
+ * after that, after the comm was aborted, or when memory of yours that was captured is gone. */
 
 /* Announce, during the backward, that this rank's gradient of a parameter is final: `grad`, or NULL for none
  * on this rank. On local comms on the host a thread of libzero sums it as soon as every rank has
@@ -837,7 +878,8 @@ typedef struct zero_result {
     int64_t nonfinite;     /* elements that were not finite in the last step's reduced gradients    */
     double grad_norm;      /* norm before clipping, of the last step; -1 if it took none            */
     double clip_factor;    /* that clipping by the norm of all multiplied with, 1 if it did not     */
-    zero_status status;    /* of the latest zero_step: ZERO_OK, ZERO_SKIPPED, or its error           */
+    zero_status status;    /* of the latest zero_step: ZERO_OK, ZERO_SKIPPED, or its error; or of the
+                              latest launch of one that was captured                              */
     int32_t reserved;
     double loss_scale;     /* for the next loss; 1 without loss scaling                             */
 } zero_result;

@@ -8,6 +8,7 @@
 
 #include "api/handles.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "kernels/float_environment.h"
 #include "step/queued/queue.h"
 #include "step/roll_call.h"
@@ -94,7 +95,9 @@ zero_status on_optim(const zero_optim* optim, const Body& body,
     const Turn turn(*handle);
     ZERO_TRY(turn.check());
     ZERO_TRY(settle(*handle, steps));
-    return body(*handle->optim);
+    const Status status = body(*handle->optim);
+    const Status sent = queued::send_changes(*handle->optim, steps == Steps::awaited);
+    return status.ok() ? sent : status;
   });
 }
 
@@ -129,22 +132,54 @@ zero_status on_all(zero_optim* optim, Operation operation, const Arguments& argu
     Call call = ZERO_TRY(found.comm->begin(operation, found.object));
     ZERO_TRY(call_roll(call, found, arguments));
     step_memory(found).stream = nullptr;  // of the call before: it may be gone
+    step_memory(found).capture = 0;
     return body(call, found);
   };
   return on_optim(optim, call_body, trains(operation) ? Steps::behind : Steps::awaited);
 }
 
-/// A stream of the optimizer's device; NULL on the host.
-inline Status check_stream(const Optimizer& optim, void* stream) {
+/// One number in the memory of the optimizer's device.
+inline Result<GivenSetting> read_given(const Optimizer& optim, const void* data, int32_t dtype,
+                                       std::string_view what) {
+  Device* const device = optim.comm->device().get();
+  if (device == nullptr)
+    return Status(ZERO_ERR_UNSUPPORTED,
+                  text(what, " is read from memory by steps on a GPU; on the host set its value"));
+  if (dtype != ZERO_FLOAT32 && dtype != ZERO_FLOAT64)
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(what, ": dtype is ", dtype, "; it must be ZERO_FLOAT32 or ZERO_FLOAT64"));
+  const GivenSetting given{data, static_cast<DType>(dtype)};
+  if (data == nullptr) return given;
+  const size_t bytes = size_of(given.dtype);
+  ZERO_TRY(device->check(data, bytes, what));
+  if (reinterpret_cast<uintptr_t>(data) % bytes == 0) return given;
+  return Status(ZERO_ERR_ARGUMENT, text("the memory of ", what, " is not aligned to its type"));
+}
+
+/// The number of the capture that `stream`, one of the optimizer's device, is part of; 0: none.
+/// NULL on the host.
+inline Result<uint64_t> find_capture(const Optimizer& optim, void* stream) {
   Device* const device = optim.comm->device().get();
   if (device == nullptr) {
-    if (stream == nullptr) return Status();
+    if (stream == nullptr) return uint64_t{0};
     return Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host");
   }
   ZERO_TRY(device->check_stream(stream));
-  if (!ZERO_TRY(device->capturing(stream))) return Status();
+  return device->capturing(stream);
+}
+
+/// Of a call that cannot be captured.
+inline Status check_stream(const Optimizer& optim, void* stream) {
+  if (ZERO_TRY(find_capture(optim, stream)) == 0) return Status();
   return Status(ZERO_ERR_UNSUPPORTED,
-                "the stream is being captured: calls of libzero cannot be part of a graph");
+                "the stream is being captured, and this call cannot be part of a graph: make it "
+                "outside of the capture");
+}
+
+/// Of a call that can.
+inline Status take_capture(Optimizer& optim, void* stream) {
+  step_memory(optim).capture = ZERO_TRY(find_capture(optim, stream));
+  return Status();
 }
 
 }  // namespace zero::api

@@ -339,6 +339,18 @@ zero_status zero_group_get(const zero_optim* optim, int32_t group, const char* n
   return on_query(optim, get, Steps::behind);
 }
 
+zero_status zero_group_set_from(zero_optim* optim, int32_t group, const char* name,
+                                const void* data, int32_t dtype) {
+  const auto set = [&](Optimizer& found) -> Status {
+    ZERO_TRY(check_out(name, "name"));
+    ZERO_TRY(found.check_ended());
+    const GivenSetting given =
+        ZERO_TRY(read_given(found, data, dtype, text("setting '", name, "'")));
+    return found.set_from(group, name, given);
+  };
+  return on_optim(optim, set, Steps::behind);
+}
+
 zero_status zero_set_trainable(zero_optim* optim, int64_t param, int32_t trainable) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     if (trainable != 0 && trainable != 1)

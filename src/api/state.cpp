@@ -11,6 +11,7 @@
 #include "state/rebalance.h"
 #include "step/by_hand.h"
 #include "step/enter.h"
+#include "step/queued/capture.h"
 
 namespace {
 
@@ -21,6 +22,7 @@ Status get_grads(Optimizer& optim, int64_t param, int64_t first, int64_t count, 
   ZERO_TRY(check_sealed(optim, param));
   if (optim.phase != Phase::reduced)
     return Status(ZERO_ERR_STATE, "no gradients are reduced: zero_reduce_grads comes first");
+  ZERO_TRY(queued::check_sums(optim, 0));
   ZERO_TRY(check_range(optim, param, first, count, values));
   ZERO_TRY(check_owned(optim, param, first, count));
   const Param& of = optim.params[static_cast<size_t>(param)];

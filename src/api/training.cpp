@@ -27,11 +27,10 @@ constexpr zero_load_options kLoadDefaults = {sizeof(zero_load_options), 0, 0};
 constexpr size_t kLoadOldest = sizeof(zero_load_options);
 constexpr size_t kResultOldest = offsetof(zero_result, loss_scale);
 
-Status check_step_options(const Optimizer& optim, const zero_step_options& options) {
-  if (options.reserved != 0)
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("zero_step_options.reserved is ", options.reserved, ", not 0"));
-  return check_stream(optim, options.stream);
+Status check_step_options(const zero_step_options& options) {
+  if (options.reserved == 0) return Status();
+  return Status(ZERO_ERR_ARGUMENT,
+                text("zero_step_options.reserved is ", options.reserved, ", not 0"));
 }
 
 Status check_begin_options(const Optimizer& optim, const zero_step_options& options) {
@@ -40,7 +39,8 @@ Status check_begin_options(const Optimizer& optim, const zero_step_options& opti
     return Status(ZERO_ERR_ARGUMENT,
                   "zero_step_begin takes no gradients: zero_grad_ready announces them, and "
                   "zero_step is given the rest");
-  return check_step_options(optim, options);
+  ZERO_TRY(check_step_options(options));
+  return check_stream(optim, options.stream);
 }
 
 struct Path {
@@ -122,7 +122,7 @@ zero_status zero_reduce_grads(zero_optim* optim, void* const* grads, size_t coun
                               void* stream) {
   return on_all(optim, Operation::reduce_grads, {.flags = flags},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = check_stream(found, stream);
+                  const Status bad = take_capture(found, stream);
                   return bad.ok() ? reduce_grads(call, found, {grads, count, flags, stream})
                                   : refuse(call, found, bad);
                 });
@@ -132,7 +132,7 @@ zero_status zero_clip_grad_norm(zero_optim* optim, double max_norm, double norm_
                                 void* stream) {
   return on_all(optim, Operation::clip_grad_norm, {.limit = max_norm, .norm_type = norm_type},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = check_stream(found, stream);
+                  const Status bad = take_capture(found, stream);
                   return bad.ok() ? clip_grad_norm(call, found, max_norm, norm_type, norm,
                                                    {.stream = stream})
                                   : refuse(call, found, bad);
@@ -157,7 +157,7 @@ zero_status zero_clip_grad_norm_of(zero_optim* optim, const int64_t* params, siz
 zero_status zero_clip_grad_value(zero_optim* optim, double max_value, void* stream) {
   return on_all(optim, Operation::clip_grad_value, {.limit = max_value},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = check_stream(found, stream);
+                  const Status bad = take_capture(found, stream);
                   return bad.ok() ? clip_grad_value(call, found, max_value, {.stream = stream})
                                   : refuse(call, found, bad);
                 });
@@ -171,6 +171,18 @@ zero_status zero_loss_scale_set(zero_optim* optim, double scale) {
     ZERO_TRY(found.check_open());
     found.loss_scale = {.scale = scale, .good_steps = 0};
     found.loss_scale_given = scale;
+    return Status();
+  });
+}
+
+zero_status zero_loss_scale_set_from(zero_optim* optim, const void* data, int32_t dtype) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    const GivenSetting given = ZERO_TRY(read_given(found, data, dtype, "the loss scale"));
+    if (found.options.loss_scale.dynamic())
+      return Status(ZERO_ERR_STATE, "the loss scale is dynamic: it is on the device already");
+    ZERO_TRY(found.check_open());
+    found.loss_scale_from = given;
+    found.layout++;
     return Status();
   });
 }
@@ -204,7 +216,8 @@ zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
       on_all(optim, Operation::step, {.flags = flags}, [&](Call& call, Optimizer& found) -> Status {
         auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
         if (!read.ok()) return refuse(call, found, read.failure());
-        const Status bad = check_step_options(found, *read);
+        Status bad = check_step_options(*read);
+        if (bad.ok()) bad = take_capture(found, read->stream);
         if (!bad.ok()) return refuse(call, found, bad);
         news = ZERO_TRY(
             step(call, found, {read->grads, read->grad_count, read->reduce_flags, read->stream}));

@@ -61,6 +61,11 @@ __global__ void __launch_bounds__(kThreads) reduce_kernel(const Reduce launch) {
 
 __global__ void decide_kernel(const Decide launch) { decide(launch); }
 
+__global__ void __launch_bounds__(kThreads) fetch_kernel(const Fetch launch) {
+  uint32_t number = blockIdx.x * kThreads + threadIdx.x;
+  for (; number < launch.count; number += gridDim.x * kThreads) fetch_given(launch, number);
+}
+
 __global__ void __launch_bounds__(kThreads) prepare_kernel(const Prepare launch) {
   uint32_t cls = blockIdx.x * kThreads + threadIdx.x;
   for (; cls < launch.count; cls += gridDim.x * kThreads) prepare_class(launch, cls);
@@ -116,6 +121,9 @@ class Queue {
   }
   cudaError_t operator()(const Moves& launch) const {
     return run(move_kernel, launch, launch.count, 1);
+  }
+  cudaError_t operator()(const Fetch& launch) const {
+    return run(fetch_kernel, launch, launch.count, kThreads);
   }
   cudaError_t operator()(const Prepare& launch) const {
     return run(prepare_kernel, launch, launch.count, kThreads);

@@ -13,6 +13,7 @@ namespace zero {
 class Memory {
  public:
   Memory() = default;
+  explicit Memory(DeviceMemory device) : device_(std::move(device)) {}
 
   /// Zeroed, on `device`, or on the host if that is null. ZERO_ERR_MEMORY names `what` and the
   /// bytes. Zero bytes are an empty block.

@@ -35,10 +35,26 @@ ZERO_ELEMENT uint64_t nonfinite_of(const NormSums* records, uint32_t world) {
   return total;
 }
 
+ZERO_ELEMENT Refusal refusal_of(const Decide& launch) {
+  const State& state = *launch.state;
+  if (launch.broken != nullptr && *launch.broken != 0) return Refusal::broken;
+  if (launch.layout != 0 && launch.layout != state.layout) return Refusal::outdated;
+  if (launch.loss_scale != nullptr && !loss_scale_allowed(state.loss_scale))
+    return Refusal::setting;
+  return launch.refuses && state.nonfinite > 0 ? Refusal::nonfinite : Refusal::none;
+}
+
+ZERO_ELEMENT double value_at(const void* from, DType dtype) {
+  return dtype == DType::f64 ? *static_cast<const double*>(from)
+                             : static_cast<double>(*static_cast<const float*>(from));
+}
+
 /// One thread.
 ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
   State& state = *launch.state;
   if (!launch.again) {
+    if (launch.loss_scale != nullptr)
+      state.loss_scale = value_at(launch.loss_scale, launch.loss_scale_dtype);
     state.factor = launch.factor / state.loss_scale;
     state.clip_factor = 1;
     state.raw_norm = 0;
@@ -46,10 +62,10 @@ ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
     state.nonfinite = launch.records != nullptr ? nonfinite_of(launch.records, launch.world) : 0;
   }
   if (launch.gradients) state.factor = 1;
-  const bool broken = launch.broken != nullptr && *launch.broken != 0;
-  state.refused = broken || (launch.refuses && state.nonfinite > 0);
-  state.skip = !state.refused && launch.skips && state.nonfinite > 0;
-  if (launch.records == nullptr || launch.norm == Norm::none || state.refused) return;
+  state.refusal = refusal_of(launch);
+  const bool refused = state.refusal != Refusal::none;
+  state.skip = !refused && launch.skips && state.nonfinite > 0;
+  if (launch.records == nullptr || launch.norm == Norm::none || refused) return;
   state.raw_norm = norm_of_records(launch.records, launch.world, launch.norm);
   state.grad_norm = state.raw_norm * state.factor;
   if (state.skip || launch.max_grad_norm == 0) return;
@@ -57,6 +73,14 @@ ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
   if (!(factor < 1) || is_nonfinite(state.grad_norm)) return;
   state.factor *= factor;
   state.clip_factor *= factor;
+}
+
+/// The thread of one value. All that find one out of its range write the same.
+ZERO_HOST_DEVICE inline void fetch_given(const Fetch& launch, uint32_t number) {
+  const Given& given = launch.given[number];
+  const double value = value_at(given.from, given.dtype);
+  *given.to = value * given.factor;
+  if (!range_allows(given.range, value)) launch.state->refusal = Refusal::setting;
 }
 
 /// The thread of one class.
@@ -70,7 +94,9 @@ ZERO_HOST_DEVICE inline void prepare_class(const Prepare& launch, uint32_t cls) 
                                                        .product = progress.product});
 }
 
-ZERO_ELEMENT bool is_made(const State& state) { return state.skip == 0 && state.refused == 0; }
+ZERO_ELEMENT bool is_made(const State& state) {
+  return state.skip == 0 && state.refusal == Refusal::none;
+}
 
 /// The thread of one parameter.
 ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param) {
@@ -92,10 +118,10 @@ ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param
 ZERO_HOST_DEVICE inline void advance_state(const Advance& launch) {
   State& state = *launch.state;
   if (launch.records != nullptr) state.nonfinite = nonfinite_of(launch.records, launch.world);
-  state.last_ending = state.refused != 0 ? Ending::refused
-                      : state.skip != 0  ? Ending::skipped
-                                         : Ending::made;
-  if (state.refused != 0) return;
+  const bool refused = state.refusal != Refusal::none;
+  state.last_refusal = state.refusal;
+  state.last_ending = refused ? Ending::refused : state.skip != 0 ? Ending::skipped : Ending::made;
+  if (refused) return;
   state.last_norm = state.grad_norm;
   state.last_clip_factor = state.clip_factor;
   state.last_nonfinite = state.nonfinite;

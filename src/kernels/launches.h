@@ -80,6 +80,15 @@ struct Progress {
   double product;
 };
 
+/// Why a step is neither made nor skipped.
+enum class Refusal : int32_t {
+  none,
+  nonfinite,  // gradients are not finite and may not be
+  broken,     // what other ranks were to do is not done
+  outdated,   // what the launch was captured with is no longer so
+  setting     // a value that stands elsewhere is out of its range
+};
+
 /// How a step ended.
 enum class Ending : int32_t { made, skipped, refused };
 
@@ -96,7 +105,8 @@ struct State {
   uint64_t last_nonfinite;
   uint64_t all_nonfinite;
   Ending last_ending;  // of the last step, refused ones too
-  int32_t unused;
+  Refusal last_refusal;
+  uint64_t layout;  // of the optimizer as it is, see Decide
   // Of the gradients at hand.
   double factor;       // turns their sums into gradients: clipping and loss scale in it
   double raw_norm;     // of the sums, 0 if not taken
@@ -104,7 +114,7 @@ struct State {
   double clip_factor;  // 1: not clipped
   uint64_t nonfinite;
   int32_t skip;     // 1: the update is not made
-  int32_t refused;  // 1: nor is it skipped: gradients are not finite and may not be
+  Refusal refusal;  // not none: nor is it skipped
 };
 
 // ---- Launches
@@ -135,6 +145,25 @@ struct Decide {
   bool again = false;  // on sums that were decided on: factor, clipping and counts go on from there
   bool gradients = false;  // with `again`: the sums are gradients by now, and their factor is 1
   const uint32_t* broken = nullptr;  // not null, and not 0: what others were to do is not done
+  uint64_t layout = 0;  // what State::layout must be, or the step is outdated; 0: anything
+  const void* loss_scale = nullptr;  // where it stands, in the device's memory; null: in the state
+  DType loss_scale_dtype = DType::f32;
+  State* state = nullptr;
+};
+
+/// A value that stands elsewhere in the device's memory and is read when it is used.
+struct Given {
+  const void* from;
+  double* to;
+  double factor;  // what it is multiplied with
+  DType dtype;    // f32 or f64
+  Setting::Range range;
+};
+
+/// Every such value to its place among the settings of the step about to be made.
+struct Fetch {
+  uint32_t count = 0;
+  const Given* given = nullptr;
   State* state = nullptr;
 };
 
@@ -149,7 +178,7 @@ struct Prepare {
   Scalars* out = nullptr;
 };
 
-/// Sum, update and store every element of the runs' tiles, unless State::skip or ::refused.
+/// Sum, update and store every element of the runs' tiles, unless the step is not made.
 struct Update {
   Format format;  // with `reduced`, the one source is of Format::sum, and is not rounded
   int32_t optimizer = 0;
@@ -197,7 +226,7 @@ struct Moves {
   uint32_t count = 0;  // of tiles
   const Tile* tiles = nullptr;
   const Move* moves = nullptr;
-  const State* unless_skipped = nullptr;  // not null: nothing moves if State::skip or ::refused
+  const State* unless_skipped = nullptr;  // not null: nothing moves if the step is not made
 };
 
 /// sums = min(max(sum * State::factor, -limit), limit). What follows is a Decide that is told so.
@@ -214,7 +243,7 @@ struct Clamp {
 
 namespace zero {
 
-using Launch = std::variant<launch::Reduce, launch::Decide, launch::Prepare, launch::Update,
-                            launch::Advance, launch::Moves, launch::Clamp>;
+using Launch = std::variant<launch::Reduce, launch::Decide, launch::Fetch, launch::Prepare,
+                            launch::Update, launch::Advance, launch::Moves, launch::Clamp>;
 
 }  // namespace zero

@@ -41,27 +41,6 @@ int find_setting(const Rule& rule, std::string_view name) {
   return -1;
 }
 
-bool setting_allows(const Setting& setting, double value) {
-  if (!std::isfinite(value)) return false;
-  switch (setting.range) {
-    case Setting::positive_or_zero:
-      return value >= 0;
-    case Setting::unit_interval:
-      return value >= 0 && value < 1;
-    case Setting::closed_unit_interval:
-      return value >= 0 && value <= 1;
-    case Setting::open_unit_interval:
-      return value > 0 && value < 1;
-    case Setting::above_one:
-      return value > 1;
-    case Setting::flag:
-      return value == 0 || value == 1;
-    case Setting::any_finite:
-      return true;
-  }
-  return false;
-}
-
 const char* setting_range_text(const Setting& setting) {
   switch (setting.range) {
     case Setting::positive_or_zero:

@@ -19,7 +19,7 @@ inline constexpr int kTrusted = kScalars - 1;
 
 /// A hyper-parameter: its name, default and the values it may take.
 struct Setting {
-  enum Range {
+  enum Range : int32_t {
     positive_or_zero,
     unit_interval,         // [0, 1)
     closed_unit_interval,  // [0, 1]
@@ -33,6 +33,28 @@ struct Setting {
   Range range;
   bool fixed = false;  // decides which state there is, so it cannot change after registration
 };
+
+/// True of finite values only.
+ZERO_HOST_DEVICE inline bool range_allows(Setting::Range range, double value) {
+  if (!(value - value == 0)) return false;
+  switch (range) {
+    case Setting::positive_or_zero:
+      return value >= 0;
+    case Setting::unit_interval:
+      return value >= 0 && value < 1;
+    case Setting::closed_unit_interval:
+      return value >= 0 && value <= 1;
+    case Setting::open_unit_interval:
+      return value > 0 && value < 1;
+    case Setting::above_one:
+      return value > 1;
+    case Setting::flag:
+      return value == 0 || value == 1;
+    case Setting::any_finite:
+      return true;
+  }
+  return false;
+}
 
 /// What one run of elements shares, computed in fp64. rules.h names the places.
 struct Scalars {
@@ -91,7 +113,9 @@ const Rule* find_rule(std::string_view name);
 int find_setting(const Rule& rule, std::string_view name);
 
 /// True if `value` is in the setting's range.
-bool setting_allows(const Setting& setting, double value);
+inline bool setting_allows(const Setting& setting, double value) {
+  return range_allows(setting.range, value);
+}
 /// "in [0, 1)" and so on, for error texts.
 const char* setting_range_text(const Setting& setting);
 

@@ -61,7 +61,7 @@ void Optimizer::commit_seal(Seal seal) {
   segments_ = std::move(seal.segments);
   sealed_params_ = params.size();
   sealed_buffers_ = buffers.size();
-  addresses++;
+  note_moved();
   if (comm->device() == nullptr) take_masters(before);
 }
 
@@ -89,7 +89,7 @@ void Optimizer::commit_deal(Deal deal) {
   plan = std::move(deal.plan);
   segments_ = std::move(deal.segments);
   state_ = std::move(deal.state);
-  addresses++;
+  note_moved();
 }
 
 }  // namespace zero

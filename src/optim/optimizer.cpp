@@ -34,31 +34,64 @@ Result<int64_t> Optimizer::find(std::string_view name) const {
   return found->second;
 }
 
-Status Optimizer::set(int32_t group, std::string_view name, double value) {
+/// The place of a setting that may change between steps, of a group or all.
+Result<size_t> Optimizer::find_changeable(int32_t group, std::string_view name) const {
   const int setting = find_setting(*options.rule, name);
-  if (setting < 0) {
+  if (setting < 0)
     return Status(ZERO_ERR_ARGUMENT, text(options.rule->name, " has no setting '", name, "'"));
-  }
-  const Setting& row = options.rule->settings[static_cast<size_t>(setting)];
-  if (!setting_allows(row, value)) {
-    return Status(ZERO_ERR_ARGUMENT, text("setting '", name, "' is ", value, "; it must be ",
-                                          setting_range_text(row)));
-  }
   if (group != ZERO_ALL_GROUPS && (group < 0 || static_cast<size_t>(group) >= groups.size())) {
     return Status(ZERO_ERR_ARGUMENT,
                   text("group ", group, " does not exist: there are ", groups.size()));
   }
-  if (row.fixed) {
+  if (options.rule->settings[static_cast<size_t>(setting)].fixed) {
     return Status(ZERO_ERR_STATE, text("setting '", name,
                                        "' decides which state there is: give it at registration"));
   }
-  for (size_t i = 0; i < groups.size(); i++) {
-    if (group == ZERO_ALL_GROUPS || static_cast<size_t>(group) == i) {
-      groups[i].settings[static_cast<size_t>(setting)] = value;
+  return static_cast<size_t>(setting);
+}
+
+Status Optimizer::set(int32_t group, std::string_view name, double value) {
+  const int known = find_setting(*options.rule, name);
+  if (known >= 0) {
+    const Setting& row = options.rule->settings[static_cast<size_t>(known)];
+    if (!setting_allows(row, value)) {
+      return Status(ZERO_ERR_ARGUMENT, text("setting '", name, "' is ", value, "; it must be ",
+                                            setting_range_text(row)));
     }
   }
-  if (group == ZERO_ALL_GROUPS) settings[static_cast<size_t>(setting)] = value;
+  const size_t setting = ZERO_TRY(find_changeable(group, name));
+  for (size_t i = 0; i < groups.size(); i++) {
+    if (group == ZERO_ALL_GROUPS || static_cast<size_t>(group) == i)
+      groups[i].settings[setting] = value;
+  }
+  if (group == ZERO_ALL_GROUPS) settings[setting] = value;
   return Status();
+}
+
+Status Optimizer::set_from(int32_t group, std::string_view name, const GivenSetting& given) {
+  const size_t setting = ZERO_TRY(find_changeable(group, name));
+  const auto uses = [&](double value) {
+    std::vector<double> with = settings;
+    with[setting] = value;
+    return options.rule->slots_used(with);
+  };
+  if (options.rule->settings[setting].range == Setting::flag || uses(0) != uses(0.5)) {
+    return Status(ZERO_ERR_UNSUPPORTED,
+                  text("setting '", name, "' decides what an update does or keeps: it must be a ",
+                       "value that the host knows"));
+  }
+  for (size_t i = 0; i < groups.size(); i++) {
+    if (group != ZERO_ALL_GROUPS && static_cast<size_t>(group) != i) continue;
+    groups[i].given.erase(setting);
+    if (given.data != nullptr) groups[i].given.emplace(setting, given);
+  }
+  layout++;
+  return Status();
+}
+
+void Optimizer::note_moved() {
+  addresses++;
+  layout++;
 }
 
 Result<double> Optimizer::get(int32_t group, std::string_view name) const {
@@ -79,13 +112,20 @@ std::string Optimizer::agreed_lines() const {
   // Of what steps on a device found, ranks know as much as each has asked for.
   std::string lines =
       comm->device() != nullptr
-          ? text("step ", queued_steps, "\nloss scale given as ", hex_double(loss_scale_given),
-                 " (", loss_scale_given, ")\n")
+          ? text("step ", queued_steps, "\nloss scale ",
+                 loss_scale_from.data != nullptr ? std::string("as the device has it\n")
+                                                 : text("given as ", hex_double(loss_scale_given),
+                                                        " (", loss_scale_given, ")\n"))
           : text("step ", step, "\nloss scale ", hex_double(loss_scale.scale), " (",
                  loss_scale.scale, ") after ", loss_scale.good_steps, " good steps\n");
   for (size_t g = 0; g < groups.size(); g++) {
     for (size_t s = 0; s < options.rule->settings.size(); s++) {
       const double value = groups[g].settings[s];
+      if (groups[g].given.count(s) != 0) {
+        lines +=
+            text("group ", g, " ", options.rule->settings[s].name, " = as the device has it\n");
+        continue;
+      }
       lines += text("group ", g, " ", options.rule->settings[s].name, " = ", hex_double(value),
                     " (", value, ")\n");
     }

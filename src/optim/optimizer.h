@@ -71,8 +71,15 @@ inline const char* slot_name(const Rule& rule, int slot) {
   return slot == kMasterSlot ? kMasterName : rule.slots[static_cast<size_t>(slot)];
 }
 
+/// A setting that the caller keeps in the device's memory, and that each step reads there.
+struct GivenSetting {
+  const void* data;
+  DType dtype;  // f32 or f64
+};
+
 struct Group {
-  std::vector<double> settings;  // in the order of Rule::settings
+  std::vector<double> settings;               // in the order of Rule::settings
+  std::map<size_t, GivenSetting> given = {};  // instead of those, by their places
 };
 
 struct Param {
@@ -165,6 +172,8 @@ class Optimizer {
   Status bind(std::span<void* const> data, std::span<void* const> grads);
   Result<int64_t> find(std::string_view name) const;
   Status set(int32_t group, std::string_view name, double value);
+  /// From now on the setting of those groups is what stands there; null: the value that was set.
+  Status set_from(int32_t group, std::string_view name, const GivenSetting& given);
   Result<double> get(int32_t group, std::string_view name) const;
   Status set_trainable(int64_t param, bool trains);
   bool trains(size_t param) const { return trainable_[param]; }
@@ -273,7 +282,8 @@ class Optimizer {
   int64_t step = 0;  // steps done; on a device as far as the host has looked
   int64_t skipped = 0;
   LossScale loss_scale;
-  int64_t queued_steps = 0;     // on a device: made, skipped or to come
+  GivenSetting loss_scale_from = {nullptr, DType::f32};  // not null: on a device, instead of it
+  int64_t queued_steps = 0;                              // on a device: made, skipped or to come
   double loss_scale_given = 1;  // by the caller, not as it followed what steps found
   StepOutcome outcome;
 
@@ -285,6 +295,9 @@ class Optimizer {
 
   /// Changes whenever an address or what is frozen does: src/step caches what it derives from them.
   uint64_t addresses = 1;
+  /// Changes whenever memory, owners, what is frozen or where settings stand does: what was
+  /// captured before has other addresses.
+  uint64_t layout = 1;
 
   /// What src/step keeps between calls: tables, staging, the reduced gradients.
   std::shared_ptr<void> step_memory;
@@ -300,8 +313,10 @@ class Optimizer {
   Status check_own_setting(const NewParam& added, const char* name, double value) const;
   Status take_own_settings(const NewParam& added, Param& param) const;
   void freeze(size_t param, bool frozen);
+  void note_moved();
   /// Its memory is what the comm's device can read and write.
   Status check_on_device(const Param& param) const;
+  Result<size_t> find_changeable(int32_t group, std::string_view name) const;
   Status occupy(uintptr_t begin, const Occupied& what);
   Status occupy(const Param& param, int64_t index);
   std::vector<PlanParam> plan_params(size_t first) const;

@@ -48,7 +48,7 @@ void Optimizer::freeze(size_t param, bool frozen) {
   // A sum of hashes, so that freezing all of many parameters stays linear.
   const uint64_t hash = hash64(std::as_bytes(std::span(&param, 1)));
   frozen_hash_ += frozen ? hash : uint64_t{0} - hash;
-  addresses++;
+  note_moved();
 }
 
 Status Optimizer::set_trainable(int64_t param, bool trains) {

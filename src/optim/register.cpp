@@ -152,7 +152,7 @@ Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
   hold_arenas(before, buffers.size());
   groups.push_back(Group{std::move(group_settings)});
   group_ends_.push_back(static_cast<int64_t>(params.size()));
-  addresses++;
+  note_moved();
   registered = static_cast<int64_t>(params.size());
   return static_cast<int32_t>(groups.size()) - 1;
 }
@@ -181,7 +181,7 @@ Status Optimizer::bind(std::span<void* const> data, std::span<void* const> grads
   // Arenas that were given up cannot be found again: what is still in use stays.
   std::erase_if(arenas_, [this](const auto& arena) { return !is_used(*arena); });
   hold_arenas(0, 0);
-  addresses++;
+  note_moved();
   return Status();
 }
 

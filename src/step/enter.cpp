@@ -7,6 +7,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/backward.h"
+#include "step/queued/queue.h"
 #include "step/seal.h"
 #include "step/tables.h"
 #include "step/views.h"
@@ -89,7 +90,8 @@ Status allocate_sums(Call& call, const Optimizer& optim, StepMemory& memory, Mem
   if (sums.bytes() >= bytes) return Status();
   Result<Memory> made = Memory::allocate(optim.comm->device(), bytes, "reduced gradients");
   ZERO_TRY(call.vote("reduced gradients", made.ok() ? Status() : made.failure()));
-  sums = std::move(made).value();
+  std::swap(sums, *made);
+  if (memory.queue != nullptr) memory.queue->retire(std::move(*made));
   drop_views(memory);
   return Status();
 }

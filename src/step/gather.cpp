@@ -28,6 +28,8 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, bool k
   entry.sums = sums;
   entry.adds = entry.grads && optim.phase == Phase::reduced;
   entry.args = std::move(args);
+  if (optim.comm->device() != nullptr)
+    entry.args += memory.capture != 0 ? "a captured call\n" : "a call that is not captured\n";
   if (entry.local.ok()) entry.local = optim.check_params();
   if (entry.local.ok()) entry.local = optim.check_loaded();
   if (entry.local.ok() && call.operation() != Operation::step) entry.local = optim.check_ended();

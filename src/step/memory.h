@@ -148,6 +148,8 @@ struct StepMemory : StepLayout {
   uint64_t views_made = 0;               // so far
   std::shared_ptr<queued::Queue> queue;  // on devices with streams
   StreamHandle stream = nullptr;         // there, of the call at hand
+  uint64_t capture = 0;                  // there, the one that its stream is captured to; 0: none
+  bool apart = false;                    // a class for each parameter: see queued::CapturedCall
   struct Announcing {
     StreamHandle stream;
     Event event;

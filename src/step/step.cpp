@@ -195,9 +195,10 @@ Result<Code> step(Call& call, Optimizer& optim, const Grads& grads) {
   if (optim.comm->device() != nullptr) {
     Status queued = queued::step(call, optim, grads);
     StepMemory& memory = step_memory(optim);
-    if (memory.queue != nullptr) memory.queue->failed = queued.code();
+    const bool captured = memory.capture != 0;  // the latest step is that of a launch
+    if (memory.queue != nullptr && !captured) memory.queue->failed = queued.code();
     if (queued.ok()) return ZERO_OK;
-    optim.outcome.status = queued.code();
+    if (!captured) optim.outcome.status = queued.code();
     return queued;
   }
   Grads taken = grads;

@@ -38,15 +38,16 @@ class Classes {
     const Param& param = optim.params[static_cast<size_t>(index)];
     const ParamProgress& progress = optim.progress[static_cast<size_t>(index)];
     const auto next = static_cast<int32_t>(memory_.classes.size());
-    const Key key(param.group, param.lr_scale, param.weight_decay, progress.step,
-                  progress.live_slots, progress.product);
+    const Key key(memory_.apart ? index : -1, param.group, param.lr_scale, param.weight_decay,
+                  progress.step, progress.live_slots, progress.product);
     const auto [found, added] = numbers_.emplace(key, next);
     if (added) memory_.classes.push_back({index});
     return found->second;
   }
 
  private:
-  using Key = std::tuple<int32_t, double, std::optional<double>, int64_t, uint32_t, double>;
+  using Key =
+      std::tuple<int64_t, int32_t, double, std::optional<double>, int64_t, uint32_t, double>;
 
   StepMemory& memory_;
   std::map<Key, int32_t> numbers_;

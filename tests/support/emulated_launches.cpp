@@ -55,6 +55,9 @@ struct Emulation {
     launch.format.sum == DType::f64 ? reduce<double>(launch) : reduce<float>(launch);
   }
   void operator()(const Decide& launch) const { decide(launch); }
+  void operator()(const Fetch& launch) const {
+    for (uint32_t i = 0; i < launch.count; i++) fetch_given(launch, i);
+  }
   void operator()(const Prepare& launch) const {
     for (uint32_t cls = 0; cls < launch.count; cls++) prepare_class(launch, cls);
   }

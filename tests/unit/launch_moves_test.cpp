@@ -120,12 +120,13 @@ TEST(LaunchMoves, nothing_moves_in_a_step_that_is_not_made) {
   launch::State state{};
   std::vector<Pair> pairs = make_pairs(random, DType::f32, DType::bf16, Kind::ordinary);
   const std::vector<Pair> before = pairs;
-  for (int32_t* const reason : {&state.skip, &state.refused}) {
-    *reason = 1;
+  for (const bool skips : {true, false}) {
+    state.skip = skips;
+    state.refusal = skips ? launch::Refusal::none : launch::Refusal::nonfinite;
     move(pairs, DType::none, 1, &state);
     for (size_t i = 0; i < pairs.size(); i++) EXPECT_TRUE(pairs[i].to.equals(before[i].to));
-    *reason = 0;
   }
+  state = {};
   move(pairs, DType::none, 1, &state);
   EXPECT_FALSE(pairs[0].to.equals(before[0].to));
 }

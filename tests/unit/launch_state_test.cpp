@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // launch::Prepare, ::Decide and ::Advance against rules, records and loss scales of the host.
+#include "kernels/launch_state.h"
+
 #include <string>
 
 #include "launch_cases.h"
@@ -11,6 +13,7 @@
 namespace zero {
 namespace {
 
+using launch::Refusal;
 using launch::State;
 using test::Random;
 
@@ -120,7 +123,8 @@ launch::Decide decision(const std::vector<launch::NormSums>& records, State& sta
 State state_with_scale(double scale) {
   State state{};
   state.loss_scale = scale;
-  state.skip = state.refused = 1;  // of an earlier step
+  state.skip = 1;  // of an earlier step
+  state.refusal = Refusal::nonfinite;
   state.factor = state.clip_factor = 77;
   state.nonfinite = 5;
   return state;
@@ -168,7 +172,7 @@ TEST(LaunchDecide, clips_above_the_limit_only_and_only_by_finite_norms) {
     decide.max_grad_norm = limit;
     test::emulate(decide);
     EXPECT_EQ(state.factor, state.clip_factor);
-    EXPECT_EQ(state.skip + state.refused, 0);
+    EXPECT_TRUE(launch::is_made(state));
     return state.clip_factor;
   };
   EXPECT_EQ(clipped(16, 1), 1 / (4 + 1e-6));
@@ -190,10 +194,10 @@ TEST(LaunchDecide, skips_or_refuses_what_any_rank_found) {
       decide.refuses = refuses;
       test::emulate(decide);
       EXPECT_EQ(state.nonfinite, found);
-      EXPECT_EQ(state.refused, refuses && found > 0);
+      EXPECT_EQ(state.refusal == Refusal::nonfinite, refuses && found > 0);
       EXPECT_EQ(state.skip, !refuses && found > 0);
       EXPECT_EQ(state.clip_factor < 1, found == 0);
-      EXPECT_EQ(state.grad_norm, state.refused != 0 ? -1 : 5);
+      EXPECT_EQ(state.grad_norm, state.refusal != Refusal::none ? -1 : 5);
     }
   }
 }
@@ -205,7 +209,7 @@ TEST(LaunchDecide, without_records_nothing_is_measured_and_nothing_skipped) {
   EXPECT_EQ(state.raw_norm, 0);
   EXPECT_EQ(state.grad_norm, -1);
   EXPECT_EQ(state.nonfinite, 0u);
-  EXPECT_EQ(state.skip + state.refused, 0);
+  EXPECT_TRUE(launch::is_made(state));
 }
 
 TEST(LaunchDecide, goes_on_from_decisions_on_the_same_sums) {
@@ -265,14 +269,15 @@ TEST(LaunchAdvance, the_loss_scale_follows_as_the_hosts_does) {
         records_of({0, 0}, {nonfinite ? 2u : 0u, nonfinite});
     state.nonfinite = 99;
     state.skip = nonfinite;
-    state.refused = !nonfinite && step % 10 == 0;
+    const bool refused = !nonfinite && step % 10 == 0;
+    state.refusal = refused ? Refusal::nonfinite : Refusal::none;
     test::emulate(launch::Advance{.world = 2,
                                   .records = records.data(),
                                   .growth_factor = options.growth_factor,
                                   .backoff_factor = options.backoff_factor,
                                   .growth_interval = options.growth_interval,
                                   .state = &state});
-    if (state.refused == 0) expected.update(options, nonfinite);
+    if (!refused) expected.update(options, nonfinite);
     ASSERT_EQ(state.nonfinite, nonfinite ? 3u : 0u);
     ASSERT_EQ(state.loss_scale, expected.scale);
     ASSERT_EQ(state.good_steps, expected.good_steps);
@@ -298,7 +303,7 @@ TEST(LaunchAdvance, what_a_step_found_stays_when_the_next_one_is_refused) {
   state.clip_factor = 0.5;
   test::emulate(launch::Advance{.state = &state});
   state.nonfinite = 7;
-  state.refused = 1;
+  state.refusal = Refusal::nonfinite;
   state.grad_norm = 3;
   state.clip_factor = 1;
   test::emulate(launch::Advance{.state = &state});

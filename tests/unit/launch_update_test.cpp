@@ -301,7 +301,8 @@ TEST(LaunchUpdateOf, a_step_that_is_skipped_or_refused_changes_nothing) {
     std::vector<Arrays> arrays = {make_arrays(random, of, 500, 0)};
     const std::vector<Arrays> before = arrays;
     launch::State state{};
-    (refused ? state.refused : state.skip) = 1;
+    state.skip = !refused;
+    if (refused) state.refusal = launch::Refusal::outdated;
     EXPECT_EQ(update_by_launch(of, arrays, {Scalars()}, state), 0u);
     expect_same(arrays[0], before[0]);
   }

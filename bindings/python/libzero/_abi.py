@@ -165,6 +165,10 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     # Settings
     "zero_group_set": (Status, [OptimHandle, c.c_int32, c.c_char_p, c.c_double]),
     "zero_group_get": (Status, [OptimHandle, c.c_int32, c.c_char_p, c.POINTER(c.c_double)]),
+    "zero_group_set_from": (
+        Status,
+        [OptimHandle, c.c_int32, c.c_char_p, c.c_void_p, c.c_int32],
+    ),
     "zero_set_trainable": (Status, [OptimHandle, c.c_int64, c.c_int32]),
     "zero_rebalance": (Status, [OptimHandle, c.POINTER(c.c_int32), c.c_size_t, c.c_void_p]),
     # Training loop
@@ -172,6 +176,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "zero_broadcast_buffers": (Status, [OptimHandle, c.c_int32, c.c_void_p]),
     "zero_loss_scale_set": (Status, [OptimHandle, c.c_double]),
     "zero_loss_scale_get": (Status, [OptimHandle, c.POINTER(c.c_double)]),
+    "zero_loss_scale_set_from": (Status, [OptimHandle, c.c_void_p, c.c_int32]),
     "zero_grad_ready": (Status, [OptimHandle, c.c_int64, c.c_void_p, c.c_void_p]),
     "zero_reduce_grads": (Status, [OptimHandle, _POINTERS, c.c_size_t, c.c_int32, c.c_void_p]),
     "zero_clip_grad_value": (Status, [OptimHandle, c.c_double, c.c_void_p]),

@@ -7,7 +7,9 @@ import ctypes as c
 import math
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Optional
+
+from ._abi import DTYPES
 
 
 def int32(value: int, what: str) -> int:
@@ -74,6 +76,12 @@ def choice(table: dict[str, int], value: str, what: str) -> int:
     except KeyError:
         known = ", ".join(table)
         raise ValueError(f"{what} {value!r} is unknown; there are {known}") from None
+
+
+def number_at(address: Optional[int], dtype: str) -> tuple[Optional[int], int]:
+    """(address, dtype) for C of one number in memory of a device; None is none."""
+    what = choice({name: DTYPES[name] for name in ("float32", "float64")}, dtype, "dtype")
+    return None if address is None else operator.index(address), what
 
 
 def settings(values: Mapping[str, float]) -> tuple[Any, Any, int]:

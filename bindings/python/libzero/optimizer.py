@@ -82,6 +82,15 @@ class Group:
         for name, value in settings.items():
             self[name] = value
 
+    def read_from(self, name: str, address: Optional[int], dtype: str = "float32") -> None:
+        """Read a setting from memory of the GPU on: one number of dtype "float32" or "float64" at
+        `address` (tensor.data_ptr()), which each step reads when it is made, by a launch of a
+        captured step too. None: the value that was set, as before. The memory stays there, and
+        every rank reads the same number. On the host ZeroError (UNSUPPORTED)."""
+        encoded = _values.text(name, "setting")
+        at = _values.number_at(address, dtype)
+        lib().zero_group_set_from(self._handle.open(), self.number, encoded, *at)
+
     def __repr__(self) -> str:
         return f"<Group {self.number}>"
 
@@ -341,6 +350,12 @@ class Optimizer(Overlap, Ranks):
     @loss_scale.setter
     def loss_scale(self, scale: float) -> None:
         lib().zero_loss_scale_set(self._handle.open(), _values.double(scale, "loss_scale"))
+
+    def read_loss_scale_from(self, address: Optional[int], dtype: str = "float32") -> None:
+        """As Group.read_from, of the loss scale, where it is not dynamic: what each reduction
+        reads there its gradients are divided by. None: what it was last."""
+        at = _values.number_at(address, dtype)
+        lib().zero_loss_scale_set_from(self._handle.open(), *at)
 
     def step(
         self,

@@ -36,6 +36,18 @@ class ScaleTest(unittest.TestCase):
         model.optimizer.loss_scale = 16
         self.assertEqual(model.optimizer.loss_scale, 16.0)
 
+    def test_what_steps_on_a_gpu_read_from_memory_is_refused_on_the_host(self) -> None:
+        optimizer = Model().optimizer
+        number = c.c_float(1)
+        for read in (
+            lambda dtype: optimizer.settings.read_from("lr", c.addressof(number), dtype),
+            lambda dtype: optimizer.read_loss_scale_from(c.addressof(number), dtype),
+        ):
+            with self.assertRaisesRegex(libzero.ZeroError, "on the host set its value"):
+                read("float64")
+            with self.assertRaisesRegex(ValueError, "dtype 'bfloat16' is unknown"):
+                read("bfloat16")
+
     def test_clipping_by_value_limits_every_element(self) -> None:
         model = Model()
         model.grad[:] = (3, -3, 0.25, 0)

@@ -9,6 +9,12 @@ namespace zero::queued {
 
 Status Walk::prepare_scalars() {
   const Tables& tables = queue_.tables;
+  if (queue_.given_count > 0) {
+    const std::byte* const given = queue_.settings.data() + queue_.given_at;
+    ZERO_TRY(launch(stream_, launch::Fetch{.count = queue_.given_count,
+                                           .given = reinterpret_cast<const launch::Given*>(given),
+                                           .state = queue_.device_state()}));
+  }
   if (tables.classes == 0) return Status();
   return launch(
       stream_,
@@ -117,7 +123,7 @@ Status Walk::finish(bool fused) {
   const StreamHandle travels = queue_.gathers.handle();
   if (fused) ZERO_TRY(share_records());
   ZERO_TRY(advance(travels, fused));
-  if (!optim_.options.overlap_gather)
+  if (!optim_.options.overlap_gather || queue_.capture != 0)
     return order(travels, queue_.gathered, stream_, order::kGathered);
   const std::lock_guard lock(queue_.waiting);
   queue_.gathering = true;

@@ -202,6 +202,9 @@ Status Walk::decide(const Decision& decision) {
                                .again = decision.again,
                                .gradients = decision.gradients,
                                .broken = gates_ != nullptr ? gates_->broken() : nullptr,
+                               .layout = queue_.layout,
+                               .loss_scale = optim_.loss_scale_from.data,
+                               .loss_scale_dtype = optim_.loss_scale_from.dtype,
                                .state = queue_.device_state()});
 }
 

@@ -6,6 +6,8 @@
 
 #include "base/text.h"
 #include "step/norm.h"
+#include "step/queued/capture.h"
+#include "step/queued/send.h"
 #include "step/travel.h"
 
 namespace zero::queued {
@@ -18,7 +20,9 @@ Status grow(Queue& queue, const std::shared_ptr<Device>& device, DeviceMemory& m
             std::string_view what) {
   if (memory.bytes() >= bytes) return Status();
   ZERO_TRY(queue.drain());
-  memory = ZERO_TRY(DeviceMemory::allocate_zeroed(device, bytes, what));
+  DeviceMemory grown = ZERO_TRY(DeviceMemory::allocate_zeroed(device, bytes, what));
+  std::swap(memory, grown);
+  queue.retire(std::move(grown));
   return Status();
 }
 
@@ -49,7 +53,9 @@ Status make_room(Optimizer& optim, StepMemory& memory, Queue& queue) {
        {std::pair(&memory.send, packed), std::pair(&memory.receive, received)}) {
     if (buffer->bytes() >= bytes) continue;
     ZERO_TRY(queue.drain());
-    *buffer = ZERO_TRY(Memory::allocate(device, bytes, "transfer buffers"));
+    Memory grown = ZERO_TRY(Memory::allocate(device, bytes, "transfer buffers"));
+    std::swap(*buffer, grown);
+    queue.retire(std::move(grown));
   }
   while (queue.summed.size() < count) queue.summed.push_back(ZERO_TRY(make_event(device)));
   while (queue.updated.size() < count) queue.updated.push_back(ZERO_TRY(make_event(device)));
@@ -58,40 +64,18 @@ Status make_room(Optimizer& optim, StepMemory& memory, Queue& queue) {
   return Status();
 }
 
-/// Settings of classes, of groups, and the slots that groups use, as they stand now.
-Blob settings_of_now(const Optimizer& optim, const StepMemory& memory, Queue& queue) {
-  std::vector<double> of_classes, of_groups;
-  for (const UpdateClass& cls : memory.classes) {
-    const auto settings = optim.settings_of(static_cast<size_t>(cls.param));
-    of_classes.insert(of_classes.end(), settings.begin(), settings.end());
-  }
-  std::vector<uint32_t> used;
-  for (const Group& group : optim.groups) {
-    std::array<double, kMaxSettings> settings{};
-    std::copy(group.settings.begin(), group.settings.end(), settings.begin());
-    of_groups.insert(of_groups.end(), settings.begin(), settings.end());
-    used.push_back(optim.options.rule->slots_used(group.settings));
-  }
-  Blob blob;
-  blob.add<double>(of_classes);
-  queue.group_settings_at = blob.add<double>(of_groups);
-  queue.groups_used_at = blob.add<uint32_t>(used);
-  return blob;
-}
-
-/// The host's progress, which counts, to the device.
-Status send_progress(const Optimizer& optim, Queue& queue, StreamHandle stream) {
-  std::vector<launch::Progress> rows;
-  for (const ParamProgress& one : optim.progress)
-    rows.push_back({one.step, one.live_slots, 0, one.product});
-  launch::State& state = queue.known;
-  state.loss_scale = optim.loss_scale.scale;
-  state.good_steps = optim.loss_scale.good_steps;
-  state.steps = optim.step;
-  state.skipped = optim.skipped;
-  ZERO_TRY(
-      queue.progress_upload.put(stream, queue.progress.data(), std::as_bytes(std::span(rows))));
-  return queue.progress_upload.put(stream, queue.state.data(), std::as_bytes(std::span(&state, 1)));
+/// Streams and events that a call waits by.
+Status make_frame(const Optimizer& optim, Queue& queue) {
+  const std::shared_ptr<Device>& device = optim.comm->device();
+  for (Event* event :
+       {&queue.given, &queue.measured, &queue.decided, &queue.gathered, &queue.ended})
+    *event = ZERO_TRY(make_event(device));
+  if (optim.comm->direct()) return Status();
+  queue.reduces = ZERO_TRY(make_stream(device));
+  queue.gathers = ZERO_TRY(make_stream(device));
+  for (Event* event : {&optim.comm->queued()->reduced, &optim.comm->queued()->gathered})
+    if (event->handle() == nullptr) *event = ZERO_TRY(make_event(device));
+  return Status();
 }
 
 /// Nothing of a step before travels any more.
@@ -117,14 +101,8 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
   queue->known.last_norm = -1;
   queue->known.last_clip_factor = 1;
   queue->looks = ZERO_TRY(make_stream(device));
-  for (Event* event : {&queue->given, &queue->measured, &queue->decided, &queue->gathered,
-                       &queue->ended, &queue->looked})
-    *event = ZERO_TRY(make_event(device));
-  if (optim.comm->direct()) return queue;
-  queue->reduces = ZERO_TRY(make_stream(device));
-  queue->gathers = ZERO_TRY(make_stream(device));
-  for (Event* event : {&optim.comm->queued()->reduced, &optim.comm->queued()->gathered})
-    if (event->handle() == nullptr) *event = ZERO_TRY(make_event(device));
+  queue->looked = ZERO_TRY(make_event(device));
+  ZERO_TRY(make_frame(optim, *queue));
   return queue;
 }
 
@@ -142,6 +120,11 @@ Status Queue::await(const Event& event, std::string_view what) const {
   return zero::await(*device, event.handle(), timeout_ms, what, [this] { return comm->check(); });
 }
 
+Status Queue::await_looks() {
+  ZERO_TRY(device->record(looked.handle(), looks.handle()));
+  return await(looked, "what the host has sent");
+}
+
 Status Queue::drain() const {
   ZERO_TRY(await(ended, "the steps so far"));
   return await(gathered, "parameters on their way");
@@ -151,6 +134,7 @@ Status prepare(Optimizer& optim, StepMemory& memory) {
   const std::shared_ptr<Device>& device = optim.comm->device();
   if (memory.queue == nullptr) memory.queue = ZERO_TRY(Queue::create(optim));
   Queue& queue = *memory.queue;
+  if (queue.ended.handle() == nullptr) ZERO_TRY(make_frame(optim, queue));
   if (!optim.comm->direct()) ZERO_TRY(make_room(optim, memory, queue));
   const Tables& tables = queue.tables;
   if (tables.made_of_views != memory.views_number || tables.made_of_adds != memory.adds ||
@@ -163,12 +147,15 @@ Status prepare(Optimizer& optim, StepMemory& memory) {
     queue.tables = std::move(made);
     queue.tables_uploaded = false;
   }
-  const size_t settings = settings_of_now(optim, memory, queue).bytes().size();
+  const size_t settings = settings_of_now(optim, queue).bytes().size();
   if (queue.settings.bytes() < settings) queue.settings_sent.clear();
   ZERO_TRY(grow(queue, device, queue.settings, settings, "settings"));
   ZERO_TRY(queue.settings_upload.reserve(settings));
   const size_t progress = optim.progress.size() * sizeof(launch::Progress);
-  if (queue.progress.bytes() < progress) ZERO_TRY(settle(optim));
+  if (queue.progress.bytes() < progress) {
+    ZERO_TRY(settle(optim));
+    queue.host_is_newer = true;
+  }
   ZERO_TRY(grow(queue, device, queue.progress, progress, "steps of parameters"));
   ZERO_TRY(grow(queue, device, queue.state, sizeof(launch::State), "the state of a step"));
   ZERO_TRY(grow(queue, device, queue.scalars, tables.classes * sizeof(Scalars), "scalars"));
@@ -177,12 +164,16 @@ Status prepare(Optimizer& optim, StepMemory& memory) {
   if (memory.records == nullptr) ZERO_TRY(grow(queue, device, queue.records, records, "norms"));
   ZERO_TRY(queue.progress_upload.reserve(std::max(progress, sizeof(launch::State))));
   ZERO_TRY(grow_host(device, queue.progress_read, progress));
-  return grow_host(device, queue.state_read, sizeof(launch::State));
+  ZERO_TRY(grow_host(device, queue.state_read, sizeof(launch::State)));
+  if (queue.capture == 0) return Status();
+  ZERO_TRY(send(optim, queue, queue.looks.handle()));
+  return queue.await_looks();
 }
 
 Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream) {
   Queue& queue = *memory.queue;
   Device& device = *queue.device;
+  if (queue.capture != 0) return fork(optim, queue, stream);
   if (stream != queue.last_stream)
     ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kEnded));
   ZERO_TRY(await_gathers(queue, stream));
@@ -194,22 +185,11 @@ Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream) {
   if (memory.announcing.size() > kKnownStreams) memory.announcing.clear();
   queue.in_flight = true;
   queue.last_stream = stream;
-  if (!queue.tables_uploaded) {
-    ZERO_TRY(queue.tables_upload.put(stream, queue.table_memory.data(), queue.tables.bytes));
-    queue.tables_uploaded = true;
-  }
-  const Blob now = settings_of_now(optim, memory, queue);
-  if (!std::ranges::equal(now.bytes(), queue.settings_sent)) {
-    ZERO_TRY(queue.settings_upload.put(stream, queue.settings.data(), now.bytes()));
-    queue.settings_sent.assign(now.bytes().begin(), now.bytes().end());
-  }
-  if (!queue.host_is_newer) return Status();
-  ZERO_TRY(send_progress(optim, queue, stream));
-  queue.host_is_newer = false;
-  return Status();
+  return send(optim, queue, stream);
 }
 
 Status end(Queue& queue, StreamHandle stream) {
+  if (queue.capture != 0) ZERO_TRY(join(queue, stream));
   return queue.device->record(queue.ended.handle(), stream);
 }
 
@@ -232,11 +212,12 @@ Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream) {
   if (memory == nullptr || memory->queue == nullptr) return Status();
   Queue& queue = *memory->queue;
   const std::lock_guard lock(queue.waiting);
+  const Frame& frame = queue.aside != nullptr ? *queue.aside : queue;
   if (!queue.gathering || param == ZERO_ALL_PARAMS)
-    return queue.device->wait(stream, queue.gathered.handle(), order::kArrived);
+    return queue.device->wait(stream, frame.gathered.handle(), order::kArrived);
   const int32_t last = (*queue.last_gathers)[static_cast<size_t>(param)];
   if (last < 0) return Status();
-  return queue.device->wait(stream, queue.arrived[static_cast<size_t>(last)].handle(),
+  return queue.device->wait(stream, frame.arrived[static_cast<size_t>(last)].handle(),
                             order::kArrived);
 }
 

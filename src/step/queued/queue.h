@@ -36,9 +36,36 @@ inline constexpr const char* kReread = "records are read before the next ones ar
 inline constexpr const char* kTold = "the records of all are written before they are read";
 inline constexpr const char* kPublished =
     "parameters are written by their owners before they are read";
+inline constexpr const char* kForked = "every stream of a captured call is captured";
+inline constexpr const char* kJoined = "all of a captured call ends before what comes after it";
 }  // namespace order
 
-struct Queue {
+/// What one call walks, and waits by. A captured call has one of its own, which stays as long as
+/// the optimizer, because its graph holds the addresses.
+struct Frame {
+  uint64_t capture = 0;  // its number; 0: none
+  uint64_t layout = 0;   // Optimizer::layout and slots in use that a captured call is made for
+
+  Tables tables;
+  DeviceMemory table_memory;
+  bool tables_uploaded = false;
+
+  // Behind each other: settings of classes, of groups, slots that groups use, settings to fetch.
+  DeviceMemory settings;
+  std::vector<std::byte> settings_sent;
+  size_t group_settings_at = 0, groups_used_at = 0, given_at = 0;
+  uint32_t given_count = 0;
+  DeviceMemory scalars;
+
+  // Of comms whose data travels through collectives: one stream for each direction.
+  Stream reduces, gathers;
+  Event given, measured, decided, gathered, ended;
+  std::vector<Event> summed, updated, arrived;  // by transfer
+  // Of a captured call, in place of the plane's: what was recorded elsewhere cannot be waited for.
+  Event plane_reduced, plane_gathered;
+};
+
+struct Queue : Frame {
   static Result<std::unique_ptr<Queue>> create(const Optimizer& optim);
   Queue() = default;
   /// Waits, but not for ever, until the device has done with the memory of its optimizer.
@@ -52,26 +79,20 @@ struct Queue {
   Upload tables_upload, settings_upload, progress_upload;
 
   Stream looks;  // by which the host reads: the caller's may be gone by then
-  // Of comms whose data travels through collectives: one stream for each direction.
-  Stream reduces, gathers;
-  Event given, measured, decided, gathered, ended, looked;
-  std::vector<Event> summed, updated, arrived;  // by transfer
+  Event looked;
   // With overlap_gather parameters may travel behind the step, and zero_param_wait comes from any
   // thread.
   std::mutex waiting;
   bool gathering = false;
   std::shared_ptr<const std::vector<int32_t>> last_gathers;  // of that step, as in its tables
+  const Frame* aside = nullptr;  // of calls that are not captured, while one is
 
-  Tables tables;
-  DeviceMemory table_memory;
-  bool tables_uploaded = false;
+  std::vector<Frame> captured;
+  std::vector<Memory> retired;  // that graphs may still know
+  uint64_t reduced_in = 0;      // the capture of the sums at hand
+  uint64_t layout_sent = 0;
 
-  // Behind each other: settings of classes, of groups, slots that groups use.
-  DeviceMemory settings;
-  std::vector<std::byte> settings_sent;
-  size_t group_settings_at = 0, groups_used_at = 0;
-
-  DeviceMemory progress, state, scalars, records;
+  DeviceMemory progress, state, records;
   std::shared_ptr<Arena> shared_records;  // instead, where other ranks write theirs there
   HostBuffer progress_read, state_read;
   launch::State known{};      // as last read or written
@@ -84,6 +105,16 @@ struct Queue {
   Status await(const Event& event, std::string_view what) const;
   /// Nothing that is queued uses its memory any more.
   Status drain() const;
+  /// What is queued on `looks` is done.
+  Status await_looks();
+
+  /// Launches of graphs may have made steps that the host knows nothing of.
+  bool replays() const { return !captured.empty(); }
+  /// Give `memory` back, unless a graph may still know it.
+  template <class Block>
+  void retire(Block&& memory) {
+    if (replays() && memory.bytes() > 0) retired.push_back(Memory(std::move(memory)));
+  }
 
   launch::State* device_state() const { return reinterpret_cast<launch::State*>(state.data()); }
   launch::NormSums* records_of_all() const {
@@ -93,7 +124,7 @@ struct Queue {
 };
 
 /// Whatever may fail on one rank alone before anything is queued: memory and tables for the views
-/// at hand.
+/// at hand. What the host sends of a captured call has arrived.
 Status prepare(Optimizer& optim, StepMemory& memory);
 
 /// Begin a call on `stream`: behind the call before, with tables, settings and progress on the
@@ -104,6 +135,12 @@ Status end(Queue& queue, StreamHandle stream);
 
 /// Wait for what is queued on `stream`, which is `what`.
 Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what);
+
+/// Wait, if steps were captured, until what the host has changed is where launches of their graphs
+/// read it: settings, and with `all` what steps leave.
+Status send_changes(Optimizer& optim, bool all);
+/// What a graph that is captured now depends on.
+uint64_t layout_of(const Optimizer& optim);
 
 /// True if the host's progress may be ahead of the device's: steps in flight can have been skipped.
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory);

@@ -9,16 +9,19 @@ namespace zero::queued {
 namespace {
 
 /// As zero_step_result tells it.
-Code code_of(launch::Ending ending) {
-  switch (ending) {
-    case launch::Ending::skipped:
-      return ZERO_SKIPPED;
-    case launch::Ending::refused:
+Code code_of(const launch::State& state) {
+  if (state.last_ending != launch::Ending::refused)
+    return state.last_ending == launch::Ending::skipped ? ZERO_SKIPPED : ZERO_OK;
+  switch (state.last_refusal) {
+    case launch::Refusal::broken:
+      return ZERO_ERR_COMM;
+    case launch::Refusal::outdated:
+      return ZERO_ERR_STATE;
+    case launch::Refusal::setting:
+      return ZERO_ERR_ARGUMENT;
+    default:
       return ZERO_ERR_NONFINITE;
-    case launch::Ending::made:
-      break;
   }
-  return ZERO_OK;
 }
 
 /// What the device found, as the host tells it and goes on from.
@@ -35,7 +38,7 @@ void adopt(Optimizer& optim, const Queue& queue, size_t params) {
   optim.outcome = {.nonfinite = static_cast<int64_t>(known.last_nonfinite),
                    .grad_norm = known.last_norm,
                    .clip_factor = known.last_clip_factor,
-                   .status = code_of(known.last_ending)};
+                   .status = code_of(known)};
 }
 
 }  // namespace
@@ -50,6 +53,7 @@ Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what
 
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory) {
   const OptimizerOptions& options = optim.options;
+  if (memory.apart) return false;  // classes do not depend on it
   return memory.queue != nullptr && memory.queue->in_flight &&
          (options.nonfinite != ZERO_NONFINITE_IGNORE || options.loss_scale.dynamic());
 }
@@ -60,7 +64,7 @@ Status settle(Optimizer& optim) {
   Queue& queue = *memory.queue;
   Device& device = *queue.device;
   const StreamHandle stream = queue.looks.handle();
-  if (queue.in_flight) {
+  if (queue.in_flight || queue.replays()) {
     ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kLooked));
     ZERO_TRY(device.wait(stream, queue.gathered.handle(), order::kLooked));
     const bool reads = !queue.host_is_newer;  // what was queued never got the host's, if it is
@@ -81,7 +85,7 @@ Status settle(Optimizer& optim) {
     queue.gathering = false;
     queue.in_flight = false;
   }
-  queue.host_is_newer = true;
+  if (!queue.replays()) queue.host_is_newer = true;
   if (queue.failed != ZERO_OK) optim.outcome.status = queue.failed;
   return Status();
 }

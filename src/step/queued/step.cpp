@@ -7,6 +7,7 @@
 #include "step/backward.h"
 #include "step/gather.h"
 #include "step/progress.h"
+#include "step/queued/capture.h"
 #include "step/queued/walk.h"
 #include "step/take.h"
 
@@ -37,6 +38,7 @@ Status queue(Call& call, Optimizer& optim, StreamHandle stream, const Work& work
   Status status = queue_all();
   Status ended = end(*memory.queue, stream);  // behind a part of it, too: its memory is in use
   if (status.ok()) status = std::move(ended);
+  if (memory.capture != 0) return call.vote("captured", status);  // nothing is under way
   return status.ok() ? status : call.abort(status, "queue");
 }
 
@@ -59,6 +61,7 @@ Status gather(Optimizer& optim, StepMemory& memory, Walk& walk, const Grads& gra
   ZERO_TRY(walk.measure(p, true));
   memory.flags = grads.flags;
   memory.clipped = false;
+  memory.queue->reduced_in = memory.capture;
   end_round(memory);
   return walk.decide({.factor = mean_of(optim, grads.flags), .p = p, .records = true});
 }
@@ -115,9 +118,10 @@ Status check_options(const Comm& comm, const OptimizerOptions& options) {
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
   const bool gathers = reduces(optim, grads);
   step_memory(optim).stream = grads.stream;
+  Status local = gathers ? check_capture(optim) : optim.check_open();
+  const CapturedCall captured(optim);
   Rollback rollback(optim);
-  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, gathers ? Status() : optim.check_open(),
-                            {}));
+  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, std::move(local), {}));
   StepMemory& memory = step_memory(optim);
   ZERO_TRY(get_ready(call, optim, false, true));
   rollback.keep();
@@ -131,7 +135,13 @@ Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
 Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm,
                       const Grads& grads) {
   step_memory(optim).stream = grads.stream;
-  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, check_norm(max_norm, norm_type),
+  Status local = check_norm(max_norm, norm_type);
+  if (local.ok() && norm != nullptr && step_memory(optim).capture != 0)
+    local = Status(ZERO_ERR_UNSUPPORTED,
+                   "the stream is being captured: there is no norm yet, so `norm` must be NULL");
+  if (local.ok()) local = check_capture(optim);
+  const CapturedCall captured(optim);
+  ZERO_TRY(enter_with_grads(call, optim, grads, true, true, std::move(local),
                             text("max_norm ", max_norm, "\nnorm_type ", norm_type, "\n")));
   ZERO_TRY(reduce_unless_done(call, optim, grads, norm_type));
   StepMemory& memory = step_memory(optim);
@@ -151,6 +161,8 @@ Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Gra
   if (!(max_value > 0))
     local = Status(ZERO_ERR_ARGUMENT, text("max_value is ", max_value, "; it must be positive"));
   step_memory(optim).stream = grads.stream;
+  if (local.ok()) local = check_capture(optim);
+  const CapturedCall captured(optim);
   ZERO_TRY(enter_with_grads(call, optim, grads, true, true, std::move(local),
                             text("max_value ", hex_double(max_value), "\n")));
   ZERO_TRY(reduce_unless_done(call, optim, grads, 0));
@@ -170,8 +182,10 @@ Status step(Call& call, Optimizer& optim, const Grads& grads) {
   const bool gathers = reduces(optim, grads);
   const double p = power_of(options);
   memory.stream = grads.stream;
+  Status local = check_capture(optim);
+  const CapturedCall captured(optim);
   Rollback rollback(optim);
-  ZERO_TRY(enter_with_grads(call, optim, grads, false, !fused, Status(), {}));
+  ZERO_TRY(enter_with_grads(call, optim, grads, false, !fused, std::move(local), {}));
   ZERO_TRY(get_ready(call, optim, true, gathers));
   rollback.keep();
   ZERO_TRY(queue(call, optim, grads.stream, [&](Walk& walk) -> Status {
@@ -193,6 +207,10 @@ Status step(Call& call, Optimizer& optim, const Grads& grads) {
     ZERO_TRY(walk.update_and_publish(fused));
     return walk.finish(fused);
   }));
+  if (memory.capture != 0) {
+    optim.phase = Phase::open;  // launches make the steps
+    return Status();
+  }
   count_updates(optim, memory);
   count_step(optim);
   return Status();

@@ -321,7 +321,7 @@ std::vector<Measured> pull(const Optimizer& optim, const StepMemory& memory, Cop
 }
 
 void add_classes(const Optimizer& optim, const StepMemory& memory, Blob& blob, Tables& tables) {
-  std::vector<int64_t> of_classes;
+  std::vector<int64_t>& of_classes = tables.params_of_classes;
   for (const UpdateClass& cls : memory.classes) of_classes.push_back(cls.param);
   std::vector<int32_t> groups;
   for (const Param& param : optim.params) groups.push_back(param.group);

@@ -52,6 +52,7 @@ struct Tables {
   size_t class_params = 0, groups = 0, present = 0;
 
   uint32_t classes = 0;
+  std::vector<int64_t> params_of_classes;  // any parameter of each
   uint32_t source_width = 1, target_width = 0;
   bool all_present = true;
   std::vector<Batch> batches;

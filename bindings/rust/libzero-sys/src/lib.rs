@@ -521,6 +521,13 @@ unsafe extern "C" {
         name: *const c_char,
         value: *mut f64,
     ) -> zero_status;
+    pub fn zero_group_set_from(
+        optim: *mut zero_optim,
+        group: i32,
+        name: *const c_char,
+        data: *const c_void,
+        dtype: i32,
+    ) -> zero_status;
     pub fn zero_set_trainable(optim: *mut zero_optim, param: i64, trainable: i32) -> zero_status;
     pub fn zero_rebalance(
         optim: *mut zero_optim,
@@ -532,6 +539,11 @@ unsafe extern "C" {
         optim: *mut zero_optim,
         root: i32,
         stream: *mut c_void,
+    ) -> zero_status;
+    pub fn zero_loss_scale_set_from(
+        optim: *mut zero_optim,
+        data: *const c_void,
+        dtype: i32,
     ) -> zero_status;
     pub fn zero_grad_ready(
         optim: *mut zero_optim,

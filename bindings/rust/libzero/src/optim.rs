@@ -14,6 +14,7 @@ use crate::arena::Arena;
 use crate::comm::{Comm, Seat, failure_of};
 use crate::custom::{CustomRule, Declared};
 use crate::device::Stream;
+use crate::dtype::Dtype;
 use crate::error::{Error, Result, c_text, check};
 use crate::options::{CSettings, Options, Reduce, Reduction, init};
 use crate::slices::{GRADS, MutSlices, Slices, Slot, WEIGHTS};
@@ -207,6 +208,26 @@ impl Optim {
         Ok(value)
     }
 
+    /// Read one setting of a group from memory of the GPU on, one number of `dtype` ([`Dtype::F32`] or
+    /// [`Dtype::F64`]), when each step is made; null is the value that was set. Refused on the host. Local.
+    ///
+    /// # Safety
+    ///
+    /// The address is null, or stays that of a number that steps of this optimizer may read, until another one is
+    /// given or the optimizer is dropped.
+    pub unsafe fn set_from(
+        &mut self,
+        group: Group,
+        name: &str,
+        data: *const c_void,
+        dtype: Dtype,
+    ) -> Result<()> {
+        let name = c_text(name, "setting")?;
+        let (token, name, dtype) = (self.token(), name.as_ptr(), dtype.to_c());
+        // SAFETY: the token is checked, the name lives for the call, and the rest is the caller's promise.
+        check(unsafe { sys::zero_group_set_from(token, group.0, name, data, dtype) }).map(drop)
+    }
+
     /// Freeze a parameter, by its number, or train it again, from the next step on: the same on every
     /// rank, and anew after a load. The gradient of a frozen one is ignored; its state stays. Local.
     pub fn set_trainable(&mut self, param: usize, trainable: bool) -> Result<()> {
@@ -367,6 +388,16 @@ impl Optim {
     pub fn set_loss_scale(&mut self, scale: f64) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_loss_scale_set(self.token(), scale) }).map(drop)
+    }
+
+    /// The same from memory of the GPU on, as [`set_from`](Optim::set_from); not of a dynamic scale. Local.
+    ///
+    /// # Safety
+    ///
+    /// As of [`set_from`](Optim::set_from).
+    pub unsafe fn set_loss_scale_from(&mut self, data: *const c_void, dtype: Dtype) -> Result<()> {
+        // SAFETY: the token is checked, and the rest is the caller's promise.
+        check(unsafe { sys::zero_loss_scale_set_from(self.token(), data, dtype.to_c()) }).map(drop)
     }
 
     /// Reduce the mean of the registered gradients unless that is done, update the owned share, and put

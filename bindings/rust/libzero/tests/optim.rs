@@ -386,3 +386,21 @@ fn frozen_parameters_stay_and_own_settings_count() {
         assert_eq!(values, [0.75, 0.5, -0.375]);
     }
 }
+
+#[test]
+fn what_steps_on_a_gpu_read_from_memory_is_refused_on_the_host() {
+    let mut optim = Optim::new(&solo(), &sgd()).unwrap();
+    let number = 1.0f32;
+    let at = ptr::from_ref(&number).cast();
+    // SAFETY: the number lives longer than the optimizer.
+    let errors = unsafe {
+        [
+            optim.set_from(Group::ALL, "lr", at, Dtype::F32).unwrap_err(),
+            optim.set_loss_scale_from(at, Dtype::F32).unwrap_err(),
+        ]
+    };
+    for error in errors {
+        assert_eq!(error.code(), sys::ZERO_ERR_UNSUPPORTED);
+        assert!(error.to_string().contains("on the host set its value"), "{error}");
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/queued/capture.h"
+
+#include "base/text.h"
+#include "step/views.h"
+
+namespace zero::queued {
+
+Status check_sums(Optimizer& optim, uint64_t capture) {
+  const StepMemory& memory = step_memory(optim);
+  if (optim.phase != Phase::reduced || memory.queue == nullptr ||
+      memory.queue->reduced_in == capture)
+    return Status();
+  if (memory.queue->reduced_in == 0)
+    return Status(ZERO_ERR_STATE,
+                  "gradients were reduced before the capture began: zero_step, or drop them first");
+  return Status(
+      ZERO_ERR_STATE,
+      "gradients were reduced in a capture, which has done nothing yet: zero_step belongs "
+      "to the same one; or drop them first");
+}
+
+Status check_capture(Optimizer& optim) {
+  const StepMemory& memory = step_memory(optim);
+  ZERO_TRY(check_sums(optim, memory.capture));
+  if (memory.capture == 0) return Status();
+  if (optim.comm->gates() != nullptr)
+    return Status(ZERO_ERR_UNSUPPORTED,
+                  text("the stream is being captured, which a ", optim.comm->kind(), " comm of ",
+                       optim.world(), " ranks cannot be part of"));
+  if (!optim.sealed())
+    return Status(ZERO_ERR_STATE,
+                  "the stream is being captured and parameters are not sealed yet: zero_seal, or a "
+                  "step, comes before the capture");
+  if (optim.phase == Phase::reducing)
+    return Status(ZERO_ERR_STATE,
+                  "gradients were announced outside of the capture: zero_step, or drop them first");
+  return settle(optim);
+}
+
+CapturedCall::CapturedCall(Optimizer& optim)
+    : optim_(optim),
+      memory_(step_memory(optim)),
+      captured_(memory_.capture != 0 && memory_.queue != nullptr),
+      counters_(optim.counters) {
+  if (!captured_) return;
+  if (!std::exchange(memory_.apart, true)) drop_views(memory_);
+  Queue& queue = *memory_.queue;
+  queue.captured.reserve(queue.captured.size() + 1);
+  other_.capture = memory_.capture;
+  exchange();
+}
+
+CapturedCall::~CapturedCall() {
+  if (!captured_) return;
+  exchange();
+  optim_.counters.moved_bytes = counters_.moved_bytes;  // nothing has moved yet
+  optim_.counters.copied_bytes = counters_.copied_bytes;
+  if (other_.layout != 0) memory_.queue->captured.push_back(std::move(other_));
+}
+
+void CapturedCall::exchange() {
+  Queue& queue = *memory_.queue;
+  const std::lock_guard lock(queue.waiting);
+  std::swap(static_cast<Frame&>(queue), other_);
+  queue.aside = queue.capture != 0 ? &other_ : nullptr;
+  if (optim_.comm->direct()) return;
+  QueuedPlane& plane = *optim_.comm->queued();
+  Frame& captured = queue.capture != 0 ? static_cast<Frame&>(queue) : other_;
+  std::swap(plane.reduced, captured.plane_reduced);
+  std::swap(plane.gathered, captured.plane_gathered);
+}
+
+Status fork(const Optimizer& optim, Queue& queue, StreamHandle stream) {
+  Device& device = *queue.device;
+  queue.layout = layout_of(optim);
+  for (const Frame& before : queue.captured) {
+    if (before.capture != queue.capture) continue;
+    ZERO_TRY(device.wait(stream, before.ended.handle(), order::kEnded));
+  }
+  if (optim.comm->direct()) return Status();
+  ZERO_TRY(device.record(queue.given.handle(), stream));
+  for (const Stream* side : {&queue.reduces, &queue.gathers})
+    ZERO_TRY(device.wait(side->handle(), queue.given.handle(), order::kForked));
+  for (const Event* event : {&optim.comm->queued()->reduced, &optim.comm->queued()->gathered})
+    ZERO_TRY(device.record(event->handle(), stream));
+  return Status();
+}
+
+Status join(Queue& queue, StreamHandle stream) {
+  Device& device = *queue.device;
+  for (const Stream* side : {&queue.reduces, &queue.gathers}) {
+    if (side->handle() == nullptr) continue;
+    ZERO_TRY(device.record(queue.given.handle(), side->handle()));
+    ZERO_TRY(device.wait(stream, queue.given.handle(), order::kJoined));
+  }
+  return Status();
+}
+
+}  // namespace zero::queued

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/queued/send.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace zero::queued {
+namespace {
+
+/// Settings that the caller keeps, and where they go: `own` is a parameter's, with what it has of
+/// its own, or none.
+void add_given(const Optimizer& optim, const Group& group, const Param* own, double* to,
+               std::vector<launch::Given>& all) {
+  for (const auto& [setting, given] : group.given) {
+    const Setting& row = optim.options.rule->settings[setting];
+    const std::string_view name = row.name;
+    if (own != nullptr && own->weight_decay && name == "weight_decay") continue;
+    const double factor = own != nullptr && name == "lr" ? own->lr_scale : 1;
+    all.push_back({given.data, to + setting, factor, given.dtype, row.range});
+  }
+}
+
+std::vector<launch::Progress> rows_of(const Optimizer& optim) {
+  std::vector<launch::Progress> rows;
+  for (const ParamProgress& one : optim.progress)
+    rows.push_back({one.step, one.live_slots, 0, one.product});
+  return rows;
+}
+
+launch::State state_of(const Optimizer& optim, const Queue& queue) {
+  launch::State state = queue.known;
+  state.loss_scale = optim.loss_scale.scale;
+  state.good_steps = optim.loss_scale.good_steps;
+  state.steps = optim.step;
+  state.skipped = optim.skipped;
+  state.layout = layout_of(optim);
+  return state;
+}
+
+Status send_settings(const Optimizer& optim, Queue& queue, Frame& frame, StreamHandle stream) {
+  const Blob now = settings_of_now(optim, frame);
+  if (std::ranges::equal(now.bytes(), frame.settings_sent)) return Status();
+  ZERO_TRY(queue.settings_upload.put(stream, frame.settings.data(), now.bytes()));
+  frame.settings_sent.assign(now.bytes().begin(), now.bytes().end());
+  return Status();
+}
+
+/// The host's progress, which counts, to the device: of the parameters that it knows.
+Status send_progress(const Optimizer& optim, Queue& queue, StreamHandle stream) {
+  queue.host_is_newer = true;
+  std::vector<launch::Progress> rows = rows_of(optim);
+  rows.resize(std::min(rows.size(), queue.progress.bytes() / sizeof(launch::Progress)));
+  const launch::State state = state_of(optim, queue);
+  const auto bytes = std::as_bytes(std::span(rows));
+  ZERO_TRY(queue.progress_upload.put(stream, queue.progress.data(), bytes));
+  ZERO_TRY(
+      queue.progress_upload.put(stream, queue.state.data(), std::as_bytes(std::span(&state, 1))));
+  queue.known = state;
+  queue.layout_sent = state.layout;
+  queue.host_is_newer = false;
+  return Status();
+}
+
+/// Whether the host has changed what it read last.
+bool has_changed(const Optimizer& optim, const Queue& queue) {
+  const launch::State state = state_of(optim, queue);
+  if (std::memcmp(&state, &queue.known, sizeof state) != 0) return true;
+  const std::vector<launch::Progress> rows = rows_of(optim);
+  const size_t bytes =
+      std::min({rows.size() * sizeof rows[0], queue.progress.bytes(), queue.progress_read.bytes()});
+  return std::memcmp(rows.data(), queue.progress_read.data(), bytes) != 0;
+}
+
+}  // namespace
+
+uint64_t layout_of(const Optimizer& optim) {
+  static_assert(kMaxSlots < 8);
+  return optim.layout << 8 | optim.slots_used();
+}
+
+Blob settings_of_now(const Optimizer& optim, Frame& frame) {
+  std::vector<double> of_classes, of_groups;
+  for (const int64_t param : frame.tables.params_of_classes) {
+    const auto settings = optim.settings_of(static_cast<size_t>(param));
+    of_classes.insert(of_classes.end(), settings.begin(), settings.end());
+  }
+  std::vector<uint32_t> used;
+  for (const Group& group : optim.groups) {
+    std::array<double, kMaxSettings> settings{};
+    std::copy(group.settings.begin(), group.settings.end(), settings.begin());
+    of_groups.insert(of_groups.end(), settings.begin(), settings.end());
+    used.push_back(optim.options.rule->slots_used(group.settings));
+  }
+  Blob blob;
+  const size_t of_classes_at = blob.add<double>(of_classes);
+  frame.group_settings_at = blob.add<double>(of_groups);
+  frame.groups_used_at = blob.add<uint32_t>(used);
+
+  std::vector<launch::Given> given;
+  const auto place = [&](size_t block, size_t row) {
+    return reinterpret_cast<double*>(frame.settings.data() + block) + row * kMaxSettings;
+  };
+  for (size_t cls = 0; cls < frame.tables.params_of_classes.size(); cls++) {
+    const Param& param = optim.params[static_cast<size_t>(frame.tables.params_of_classes[cls])];
+    add_given(optim, optim.groups[static_cast<size_t>(param.group)], &param,
+              place(of_classes_at, cls), given);
+  }
+  for (size_t group = 0; group < optim.groups.size(); group++)
+    add_given(optim, optim.groups[group], nullptr, place(frame.group_settings_at, group), given);
+  frame.given_at = blob.add<launch::Given>(given);
+  frame.given_count = static_cast<uint32_t>(given.size());
+  return blob;
+}
+
+Status send(const Optimizer& optim, Queue& queue, StreamHandle stream) {
+  if (!queue.tables_uploaded) {
+    ZERO_TRY(queue.tables_upload.put(stream, queue.table_memory.data(), queue.tables.bytes));
+    queue.tables_uploaded = true;
+  }
+  ZERO_TRY(send_settings(optim, queue, queue, stream));
+  return queue.host_is_newer ? send_progress(optim, queue, stream) : Status();
+}
+
+Status send_changes(Optimizer& optim, bool all) {
+  const auto* const memory = static_cast<const StepMemory*>(optim.step_memory.get());
+  if (memory == nullptr || memory->queue == nullptr || !memory->queue->replays()) return Status();
+  Queue& queue = *memory->queue;
+  const StreamHandle stream = queue.looks.handle();
+  const uint64_t layout = layout_of(optim);
+  for (Frame& frame : queue.captured)
+    if (frame.layout == layout) ZERO_TRY(send_settings(optim, queue, frame, stream));
+  if (all && (queue.host_is_newer || has_changed(optim, queue))) {
+    ZERO_TRY(send_progress(optim, queue, stream));
+  } else if (queue.layout_sent != layout) {
+    ZERO_TRY(queue.progress_upload.put(stream, &queue.device_state()->layout,
+                                       std::as_bytes(std::span(&layout, 1))));
+    queue.layout_sent = queue.known.layout = layout;
+  }
+  return queue.await_looks();
+}
+
+}  // namespace zero::queued

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole zero_step of one rank on a GPU, next to the rate at which the same GPU copies in the same
+// A whole zero_step of one rank on a GPU, by calls and by launches of a graph that it was captured
+// in, next to the rate at which the same GPU copies in the same
 // run: 20 rounds and more in turn, on random numbers.
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include "device/device.h"
 #include "random_fill.h"
 #include "report.h"
+#include "support/cuda_graph.h"
 #include "workloads.h"
 #include "zero.h"
 
@@ -64,8 +66,8 @@ struct Times {
 
 class Clock {
  public:
-  explicit Clock(std::shared_ptr<Device> device)
-      : device_(std::move(device)), done_(must(make_event(device_))) {}
+  Clock(std::shared_ptr<Device> device, void* stream)
+      : device_(std::move(device)), stream_(stream), done_(must(make_event(device_))) {}
 
   template <class Work>
   Times time(int repeats, const Work& work) {
@@ -79,12 +81,13 @@ class Clock {
             static_cast<double>(queued - start) * 1e-9 / repeats};
   }
   void wait() {
-    must(device_->record(done_.handle(), nullptr));
+    must(device_->record(done_.handle(), stream_));
     must(await(*device_, done_.handle(), kPatienceMs, "a round"));
   }
 
  private:
   std::shared_ptr<Device> device_;
+  void* const stream_;
   zero::Event done_;
 };
 
@@ -106,8 +109,9 @@ void fill(Device& device, std::byte* to, size_t bytes, uint64_t seed) {
 
 class Subject {
  public:
-  Subject(zero_comm* comm, const std::shared_ptr<Device>& device, const std::vector<int64_t>& sizes,
-          const Kind& kind) {
+  Subject(zero_comm* comm, const std::shared_ptr<Device>& device, void* stream,
+          const std::vector<int64_t>& sizes, const Kind& kind)
+      : stream_(stream) {
     const size_t element = kind.dtype == ZERO_FLOAT32 ? 4 : 2;
     zero_options options;
     zero_options_init(&options, sizeof options);
@@ -148,13 +152,43 @@ class Subject {
   Subject(const Subject&) = delete;
   Subject& operator=(const Subject&) = delete;
 
-  void step() { must(zero_step(optim_, nullptr), "zero_step"); }
+  void step() {
+    zero_step_options with;
+    zero_step_options_init(&with, sizeof with);
+    with.stream = stream_;
+    must(zero_step(optim_, &with), "zero_step");
+  }
+  /// A launch of it is a step.
+  std::shared_ptr<void> capture() {
+    must(zero::test::begin_cuda_capture(stream_));
+    step();
+    return must(zero::test::end_cuda_capture(stream_));
+  }
   double elements() const { return static_cast<double>(elements_); }
 
  private:
+  void* const stream_;
   zero_optim* optim_ = nullptr;
   void *data_ = nullptr, *grads_ = nullptr;
   int64_t elements_ = 0;
+};
+
+/// What rounds found of one way to make steps.
+struct Found {
+  std::vector<double> steps, hosts;
+
+  void add(const Times& times) {
+    steps.push_back(times.device);
+    hosts.push_back(times.host);
+  }
+  void print(const Subject& subject, const Kind& kind, size_t tensors, const char* way,
+             double copy) const {
+    const double rate = kind.bytes * subject.elements() / median(steps);
+    std::printf("%-10.0f %-12s %-8s %10zu %10.4f %9.1f %9.0f %8.0f %7.0f%%\n", subject.elements(),
+                kind.name, way, tensors, median(steps) * 1e3, median(hosts) * 1e6, rate * 1e-9,
+                copy * 1e-9, 100 * rate / copy);
+    std::fflush(stdout);
+  }
 };
 
 /// `looks`: only whether there is a GPU.
@@ -166,8 +200,8 @@ int run(bool looks) {
   }
   if (looks) return 0;
   const std::shared_ptr<Device> device = *opened;
-  std::printf("%s\n%-10s %-12s %10s %10s %9s %9s %8s %8s\n", zero_build_info(), "elements", "case",
-              "tensors", "ms", "host us", "GB/s", "copy", "of copy");
+  std::printf("%s\n%-10s %-12s %-8s %10s %10s %9s %9s %8s %8s\n", zero_build_info(), "elements",
+              "case", "by", "tensors", "ms", "host us", "GB/s", "copy", "of copy");
   zero_comm_options where;
   zero_comm_options_init(&where, sizeof where);
   where.device = ZERO_DEVICE_CUDA;
@@ -177,7 +211,8 @@ int run(bool looks) {
   const DeviceMemory from = must(DeviceMemory::allocate(device, kCopied, "a copy"));
   const DeviceMemory to = must(DeviceMemory::allocate(device, kCopied, "a copy"));
   fill(*device, from.data(), kCopied, 3);
-  Clock clock(device);
+  const zero::Stream stream = must(make_stream(device));
+  Clock clock(device, stream.handle());
   std::vector<std::vector<int64_t>> lists = {{1 << 20}, {1 << 24}, {1 << 26}};
   for (const Workload& work : {flat(), small(), gpt2()}) {
     std::vector<int64_t> sizes;
@@ -186,25 +221,25 @@ int run(bool looks) {
   }
   for (const std::vector<int64_t>& sizes : lists) {
     for (const Kind& kind : kKinds) {
-      Subject subject(comm, device, sizes, kind);
+      Subject subject(comm, device, stream.handle(), sizes, kind);
       const auto step = [&] { subject.step(); };
       const double guess = clock.time(10, step).device;
       const int repeats = std::clamp(static_cast<int>(kRoundSeconds / guess), 1, 1000);
-      std::vector<double> steps, hosts, copies;
+      const std::shared_ptr<void> graph = subject.capture();
+      const auto launch = [&] { must(zero::test::launch_cuda_graph(graph, stream.handle())); };
+      const auto copy_all = [&] {
+        must(device->copy(stream.handle(), to.data(), from.data(), kCopied));
+      };
+      Found calls, launches;
+      std::vector<double> copies;
       for (int round = 0; round < kRounds; round++) {
-        const Times times = clock.time(repeats, step);
-        steps.push_back(times.device);
-        hosts.push_back(times.host);
-        copies.push_back(
-            clock.time(4, [&] { must(device->copy(nullptr, to.data(), from.data(), kCopied)); })
-                .device);
+        calls.add(clock.time(repeats, step));
+        launches.add(clock.time(repeats, launch));
+        copies.push_back(clock.time(4, copy_all).device);
       }
       const double copy = 2.0 * kCopied / median(copies);
-      const double rate = kind.bytes * subject.elements() / median(steps);
-      std::printf("%-10.0f %-12s %10zu %10.4f %9.1f %9.0f %8.0f %7.0f%%\n", subject.elements(),
-                  kind.name, sizes.size(), median(steps) * 1e3, median(hosts) * 1e6, rate * 1e-9,
-                  copy * 1e-9, 100 * rate / copy);
-      std::fflush(stdout);
+      calls.print(subject, kind, sizes.size(), "calls", copy);
+      launches.print(subject, kind, sizes.size(), "launches", copy);
     }
   }
   zero_comm_free(comm);

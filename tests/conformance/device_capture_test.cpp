@@ -15,13 +15,19 @@
 #include "device_training.h"
 #include "step/queued/queue.h"
 #include "stored.h"
+#include "support/cuda_graph.h"
 #include "support/ranks.h"
 #include "support/scratch.h"
 
 namespace zero::test {
 namespace {
 
-using Graph = std::shared_ptr<const ChaosWorld::Graph>;
+/// Of the chaos device, or of a GPU.
+struct Graph {
+  std::shared_ptr<const ChaosWorld::Graph> chaos = nullptr;
+  std::shared_ptr<void> gpu = nullptr;
+  bool made() const { return chaos != nullptr || gpu != nullptr; }
+};
 
 struct Tensor {
   const char* name;
@@ -48,7 +54,7 @@ zero_options defaults() {
 class Model {
  public:
   Model(const zero_options& options, std::shared_ptr<Comm> seat)
-      : device_(std::dynamic_pointer_cast<ChaosDevice>(seat->device())) {
+      : device_(seat->device()), chaos_(std::dynamic_pointer_cast<ChaosDevice>(device_)) {
     comm_ = api::add_handle(std::move(seat));
     if (device_ != nullptr) stream_ = make_stream(device_).value();
     EXPECT_EQ(zero_create(&optim, comm_, &options), ZERO_OK) << zero_last_error();
@@ -79,8 +85,8 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   void* stream() const { return stream_.handle(); }
-  ChaosDevice& device() const { return *device_; }
-  const std::shared_ptr<ChaosDevice>& shared_device() const { return device_; }
+  ChaosDevice& device() const { return *chaos_; }
+  const std::shared_ptr<Device>& shared_device() const { return device_; }
 
   /// New gradients, behind what the stream holds; one is infinite where `bad`.
   void give(int turn, bool bad = false) {
@@ -97,20 +103,42 @@ class Model {
     return zero_step(optim, &with);
   }
   zero_status step() { return step(stream()); }
+  /// No rank has a gradient of that parameter.
+  zero_status step_without(size_t param) {
+    std::vector<void*> grads;
+    for (size_t t = 0; t < kCount; t++) grads.push_back(t == param ? nullptr : grads_[t].at);
+    zero_step_options with;
+    zero_step_options_init(&with, sizeof with);
+    with.grads = grads.data();
+    with.grad_count = kCount;
+    with.stream = stream();
+    return zero_step(optim, &with);
+  }
 
   /// The graph of what `body` captures.
   template <class Body>
   Graph capture(const Body& body) {
-    EXPECT_TRUE(device_->begin_capture(stream()).ok());
+    if (chaos_ == nullptr) {
+      EXPECT_TRUE(begin_cuda_capture(stream()).ok());
+      body();
+      auto graph = end_cuda_capture(stream());
+      EXPECT_TRUE(graph.ok()) << graph.failure().text();
+      return {nullptr, graph.ok() ? *graph : nullptr};
+    }
+    EXPECT_TRUE(chaos_->begin_capture(stream()).ok());
     body();
-    auto graph = device_->end_capture(stream());
+    auto graph = chaos_->end_capture(stream());
     EXPECT_TRUE(graph.ok()) << graph.failure().text();
-    return graph.ok() ? *graph : nullptr;
+    return {graph.ok() ? *graph : nullptr, nullptr};
   }
   Graph capture_step() {
     return capture([&] { EXPECT_EQ(step(), ZERO_OK) << zero_last_error(); });
   }
-  void launch(const Graph& graph) { EXPECT_TRUE(device_->launch_graph(*graph, stream()).ok()); }
+  void launch(const Graph& graph) {
+    const Status status = graph.gpu != nullptr ? launch_cuda_graph(graph.gpu, stream())
+                                               : chaos_->launch_graph(*graph.chaos, stream());
+    EXPECT_TRUE(status.ok()) << status.text();
+  }
   /// What the stream holds is done.
   void await() {
     if (device_ == nullptr) return;
@@ -215,7 +243,8 @@ class Model {
         << zero_last_error();
   }
 
-  const std::shared_ptr<ChaosDevice> device_;
+  const std::shared_ptr<Device> device_;
+  const std::shared_ptr<ChaosDevice> chaos_;
   Stream stream_;
   zero_comm* comm_ = nullptr;
   std::vector<Memory> data_, grads_;
@@ -275,7 +304,7 @@ void run(Model& model, const Turns& turns, bool captures) {
   Graph graph;
   for (int turn = 0; turn < turns.count; turn++) {
     const bool launched = captures && turns.launched(turn);
-    if (launched && graph == nullptr) graph = model.capture_step();
+    if (launched && !graph.made()) graph = model.capture_step();
     model.give(turn, turns.bad(turn));
     if (launched) {
       // Parameters of a call before, with overlap_gather.
@@ -303,6 +332,70 @@ TEST(DeviceCapture, launches_end_with_the_bits_of_calls_on_the_host) {
       run(device, {seed}, true);
       expect_same(host, device, std::string(feature.name) + ", seed " + std::to_string(seed));
     }
+  }
+}
+
+TEST(DeviceCapture, launches_on_a_gpu_end_with_the_bits_of_the_host) {
+  const Result<std::shared_ptr<Device>> gpu = open_cuda(0);
+  if (!gpu.ok()) GTEST_SKIP() << gpu.failure().text();
+  uint64_t seed = 1;
+  for (const Feature& feature : kFeatures) {
+    zero_options options = defaults();
+    feature.set(options);
+    Model device(options, create_solo({}, *gpu).value());
+    options.overlap_gather = 0;
+    Model host(options, alone(0));
+    EXPECT_EQ(zero_seal(device.optim), ZERO_OK);
+    run(host, {seed}, false);
+    run(device, {seed}, true);
+    expect_same(host, device, feature.name);
+    seed++;
+  }
+}
+
+TEST(DeviceCapture, a_call_that_leaves_a_gradient_out_comes_between_launches) {
+  for (uint64_t seed = 1; seed <= 10; seed++) {
+    Model host(defaults(), alone(0)), device(defaults(), alone(seed));
+    EXPECT_EQ(zero_seal(device.optim), ZERO_OK);
+    const Graph graph = device.capture_step();
+    for (int turn = 0; turn < 6; turn++) {
+      host.give(turn);
+      device.give(turn);
+      if (turn % 3 == 1) {
+        EXPECT_EQ(host.step_without(3), ZERO_OK) << zero_last_error();
+        EXPECT_EQ(device.step_without(3), ZERO_OK) << zero_last_error();
+      } else {
+        EXPECT_EQ(host.step(), ZERO_OK);
+        device.launch(graph);
+      }
+    }
+    expect_same(host, device, "seed " + std::to_string(seed));
+  }
+}
+
+TEST(DeviceCapture, calls_of_one_capture_on_two_streams_go_on_from_each_other) {
+  for (uint64_t seed = 1; seed <= 20; seed++) {
+    Model host(defaults(), alone(0)), device(defaults(), alone(seed));
+    EXPECT_EQ(zero_seal(device.optim), ZERO_OK);
+    const Stream other = make_stream(device.shared_device()).value();
+    const Event forked = make_event(device.shared_device()).value();
+    const Event joined = make_event(device.shared_device()).value();
+    const Graph graph = device.capture([&] {
+      EXPECT_TRUE(device.device().record(forked.handle(), device.stream()).ok());
+      EXPECT_EQ(zero_reduce_grads(device.optim, nullptr, 0, ZERO_REDUCE_MEAN, device.stream()),
+                ZERO_OK);
+      EXPECT_TRUE(device.device().wait(other.handle(), forked.handle(), "forked").ok());
+      EXPECT_EQ(device.step(other.handle()), ZERO_OK) << zero_last_error();
+      EXPECT_TRUE(device.device().record(joined.handle(), other.handle()).ok());
+      EXPECT_TRUE(device.device().wait(device.stream(), joined.handle(), "joined").ok());
+    });
+    for (int turn = 0; turn < 3; turn++) {
+      host.give(turn);
+      device.give(turn);
+      EXPECT_EQ(host.step(), ZERO_OK);
+      device.launch(graph);
+    }
+    expect_same(host, device, "seed " + std::to_string(seed));
   }
 }
 
@@ -431,7 +524,7 @@ TEST(DeviceCapture, settings_are_read_from_memory_when_a_step_is_made) {
       host.give(turn);
       device.give(turn);
       EXPECT_EQ(host.step(), ZERO_OK);
-      if (graph != nullptr && turn != 5)
+      if (graph.made() && turn != 5)
         device.launch(graph);
       else
         EXPECT_EQ(device.step(), ZERO_OK) << zero_last_error();
@@ -635,7 +728,7 @@ TEST(DeviceCapture, a_failure_of_the_device_leaves_the_optimizer_as_it_was) {
     if (status != ZERO_OK) failures++;
     if (status == ZERO_OK) {
       ASSERT_TRUE(graph.ok()) << graph.failure().text();
-      device.launch(*graph);
+      device.launch({*graph, nullptr});
     } else {
       EXPECT_EQ(device.step(), ZERO_OK) << zero_last_error();
     }

@@ -37,12 +37,14 @@ launch::State state_of(const Optimizer& optim, const Queue& queue) {
   return state;
 }
 
-Status send_settings(const Optimizer& optim, Queue& queue, Frame& frame, StreamHandle stream) {
+/// True if they were not there already.
+Result<bool> send_settings(const Optimizer& optim, Queue& queue, Frame& frame,
+                           StreamHandle stream) {
   const Blob now = settings_of_now(optim, frame);
-  if (std::ranges::equal(now.bytes(), frame.settings_sent)) return Status();
+  if (std::ranges::equal(now.bytes(), frame.settings_sent)) return false;
   ZERO_TRY(queue.settings_upload.put(stream, frame.settings.data(), now.bytes()));
   frame.settings_sent.assign(now.bytes().begin(), now.bytes().end());
-  return Status();
+  return true;
 }
 
 /// The host's progress, which counts, to the device: of the parameters that it knows.
@@ -127,16 +129,22 @@ Status send_changes(Optimizer& optim, bool all) {
   Queue& queue = *memory->queue;
   const StreamHandle stream = queue.looks.handle();
   const uint64_t layout = layout_of(optim);
-  for (Frame& frame : queue.captured)
-    if (frame.layout == layout) ZERO_TRY(send_settings(optim, queue, frame, stream));
+  bool sent = false;
+  for (Frame& frame : queue.captured) {
+    if (frame.layout != layout) continue;
+    const bool differed = ZERO_TRY(send_settings(optim, queue, frame, stream));
+    sent = sent || differed;
+  }
   if (all && (queue.host_is_newer || has_changed(optim, queue))) {
     ZERO_TRY(send_progress(optim, queue, stream));
+    sent = true;
   } else if (queue.layout_sent != layout) {
     ZERO_TRY(queue.progress_upload.put(stream, &queue.device_state()->layout,
                                        std::as_bytes(std::span(&layout, 1))));
     queue.layout_sent = queue.known.layout = layout;
+    sent = true;
   }
-  return queue.await_looks();
+  return sent ? queue.await_looks() : Status();
 }
 
 }  // namespace zero::queued

@@ -755,15 +755,15 @@ enum {
  * only that. Each launch of it then does what the call does, with the settings, the loss scale and the state of
  * then, without the host: it clips, skips, and follows the loss scale. Calls without `stream` see the steps of
  * launches, which have ended by then. Launches and calls with `stream` are ordered by you, like any work on one
- * optimizer; over NCCL those of all optimizers of a comm, in the same order on every rank.
+ * optimizer; with several ranks those of all optimizers of a comm, in the same order on every rank.
  *
  * A captured call first waits for the steps so far. ZERO_ERR_STATE: parameters are not sealed (zero_seal or a step
  * comes before the capture; over NCCL a step, which makes its connections), gradients are announced, or they were
  * reduced elsewhere: what a captured call reduces is for captured calls of the same graph, and zero_drop_grads
- * forgets it. ZERO_ERR_UNSUPPORTED: zero_clip_grad_norm with `norm`, a local comm of several ranks, and any other
- * call with a stream that is being captured. Neither spoils the capture. Calls without `stream` are not made while
- * one goes on. overlap_gather has no effect within a capture. Once a call was captured, calls that change settings
- * or state wait until the device has them.
+ * forgets it. ZERO_ERR_UNSUPPORTED: zero_clip_grad_norm with `norm`, and any other call with a stream that is
+ * being captured. Neither spoils the capture. Calls without `stream` are not made while one goes on.
+ * overlap_gather has no effect within a capture. Once a call was captured, calls that change settings or state
+ * wait until the device has them.
  *
  * A graph is out of date when memory, owners, what is frozen, or which state settings use has changed since, by
  * zero_register_params, zero_bind_params, zero_set_trainable, zero_rebalance, zero_group_set_from,

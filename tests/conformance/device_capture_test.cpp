@@ -399,40 +399,55 @@ TEST(DeviceCapture, calls_of_one_capture_on_two_streams_go_on_from_each_other) {
   }
 }
 
-/// The same turns of two ranks over NCCL, by calls alone or by launches too.
-std::vector<std::map<std::string, std::vector<std::byte>>> together(const zero_options& options,
-                                                                    uint64_t seed, bool captures,
-                                                                    const char* forgotten,
-                                                                    std::string* error = nullptr) {
-  const NcclRanks ranks(2, seed);
-  ranks.chaos().forget(forgotten);
-  std::vector<std::map<std::string, std::vector<std::byte>>> ends(2);
-  std::vector<std::string> errors(2);
+using Ends = std::vector<std::map<std::string, std::vector<std::byte>>>;
+
+/// The same turns of two ranks, by calls alone or by launches too.
+Ends together(const zero_options& options, uint64_t seed, bool captures, const Join& join) {
+  Ends ends(2);
   run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    Model model(options, ranks.join(rank).value());
+    Model model(options, join(rank).value());
     EXPECT_EQ(zero_seal(model.optim), ZERO_OK);
     run(model, {seed, 8}, captures);
     ends[static_cast<size_t>(rank)] = model.everything();
     return {};
   });
-  if (error != nullptr) *error = errors[0];
+  return ends;
+}
+
+Ends over_nccl(const zero_options& options, uint64_t seed, bool captures) {
+  const NcclRanks ranks(2, seed);
+  Ends ends = together(options, seed, captures, [&](int rank) { return ranks.join(rank); });
   EXPECT_EQ(ranks.knobs().met, 0) << "reductions and gathers could run at once";
   return ends;
 }
 
-TEST(DeviceCapture, launches_of_two_ranks_over_nccl_end_with_the_bits_of_calls) {
+Ends over_memory(const zero_options& options, uint64_t seed, bool captures) {
+  const auto world = chaos(seed);
+  const std::string name = unique_name();
+  const std::shared_ptr<Device> devices[] = {world->make_device(0), world->make_device(1)};
+  return together(options, seed, captures,
+                  [&](int rank) { return create_local(name, rank, 2, {}, devices[rank]); });
+}
+
+void expect_launches_equal_calls(Ends (*way)(const zero_options&, uint64_t, bool)) {
   uint64_t seed = 1;
   for (const Feature& feature : kFeatures) {
     zero_options options = defaults();
     feature.set(options);
     for (int repeat = 0; repeat < 2; repeat++, seed++) {
-      const auto calls = together(options, seed, false, "no rule");
-      const auto launches = together(options, seed + 1000, false, "no rule");
-      EXPECT_TRUE(calls == launches) << feature.name;
-      EXPECT_TRUE(calls == together(options, seed, true, "no rule"))
-          << feature.name << ", " << seed;
+      const Ends calls = way(options, seed, false);
+      EXPECT_TRUE(calls == way(options, seed + 1000, false)) << feature.name;
+      EXPECT_TRUE(calls == way(options, seed, true)) << feature.name << ", " << seed;
     }
   }
+}
+
+TEST(DeviceCapture, launches_of_two_ranks_over_nccl_end_with_the_bits_of_calls) {
+  expect_launches_equal_calls(over_nccl);
+}
+
+TEST(DeviceCapture, launches_of_two_ranks_over_memory_end_with_the_bits_of_calls) {
+  expect_launches_equal_calls(over_memory);
 }
 
 TEST(DeviceCapture, calls_of_one_capture_go_on_from_each_other) {

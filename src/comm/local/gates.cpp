@@ -83,7 +83,9 @@ LocalGates::~LocalGates() {
 
 Status LocalGates::pass(Gate gate, StreamHandle stream, const char* rule) {
   const auto at = static_cast<size_t>(gate);
-  if (any_passed_) ZERO_TRY(device_->wait(stream, passed_.handle(), rule));
+  // Launches of a graph are put in order by who launches them.
+  const bool captured = ZERO_TRY(device_->capturing(stream)) != 0;
+  if (any_passed_ && !captured) ZERO_TRY(device_->wait(stream, passed_.handle(), rule));
   std::vector<WordStep> steps;
   for (size_t r = 0; r < world(); r++)
     if (r != rank()) steps.push_back({WordStep::write, told(at, r, rank()), 1});
@@ -94,6 +96,7 @@ Status LocalGates::pass(Gate gate, StreamHandle stream, const char* rule) {
     if (r != rank()) steps.push_back({WordStep::write, told(at, rank(), r), 0});
   steps.push_back({WordStep::write, waits_word(), 0});
   ZERO_TRY(device_->words(stream, steps, rule));
+  if (captured) return {};
   any_passed_ = true;
   return device_->record(passed_.handle(), stream);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step/queued/capture.h"
 
-#include "base/text.h"
 #include "step/views.h"
 
 namespace zero::queued {
@@ -24,10 +23,6 @@ Status check_capture(Optimizer& optim) {
   const StepMemory& memory = step_memory(optim);
   ZERO_TRY(check_sums(optim, memory.capture));
   if (memory.capture == 0) return Status();
-  if (optim.comm->gates() != nullptr)
-    return Status(ZERO_ERR_UNSUPPORTED,
-                  text("the stream is being captured, which a ", optim.comm->kind(), " comm of ",
-                       optim.world(), " ranks cannot be part of"));
   if (!optim.sealed())
     return Status(ZERO_ERR_STATE,
                   "the stream is being captured and parameters are not sealed yet: zero_seal, or a "

@@ -14,16 +14,17 @@ namespace {
 
 constexpr CUmemAllocationHandleType kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// Which pages are open, and for how many.
-constinit std::mutex opened_mutex;
-constinit std::map<void*, int>* opened = nullptr;  // never destroyed, as in comm/arena.cpp
+/// Which pages are open, and for how many; and how large mappings are. Never destroyed: other
+/// threads may still use them while the process exits.
+constinit std::mutex mutex;
+constinit std::map<void*, int>* opened = nullptr;
+constinit std::map<void*, size_t>* mapped = nullptr;
 
 }  // namespace
 
 Result<CudaSharing> CudaSharing::open(const CudaContext& context) {
   CudaSharing calls;
   calls.ordinal_ = context.ordinal;
-  calls.address_range_ = context.driver.address_range;
   ZERO_TRY(find_in_driver("cuMemGetAllocationGranularity", 10020, calls.granularity_));
   ZERO_TRY(find_in_driver("cuMemCreate", 10020, calls.create_));
   ZERO_TRY(find_in_driver("cuMemRelease", 10020, calls.release_));
@@ -80,27 +81,32 @@ Result<void*> CudaSharing::map(int fd, size_t bytes, std::string_view what) cons
   ZERO_TRY(status(import_(&memory, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kDescriptor),
                   doing));
   CUdeviceptr place = 0;
-  Status mapped = status(reserve_(&place, size, 0, 0, 0), doing);
-  if (mapped.ok()) {
+  Status done = status(reserve_(&place, size, 0, 0, 0), doing);
+  if (done.ok()) {
     const CUmemAccessDesc own{{CU_MEM_LOCATION_TYPE_DEVICE, {ordinal_}},
                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    mapped = status(map_(place, size, 0, memory, 0), doing);
-    if (mapped.ok()) {
-      mapped = status(access_(place, size, &own, 1), doing);
-      if (!mapped.ok()) unmap_(place, size);
+    done = status(map_(place, size, 0, memory, 0), doing);
+    if (done.ok()) {
+      done = status(access_(place, size, &own, 1), doing);
+      if (!done.ok()) unmap_(place, size);
     }
-    if (!mapped.ok()) free_(place, size);
+    if (!done.ok()) free_(place, size);
   }
   release_(memory);  // the mapping keeps it
-  ZERO_TRY(mapped);
-  return reinterpret_cast<void*>(place);
+  ZERO_TRY(done);
+  void* const found = reinterpret_cast<void*>(place);
+  const std::lock_guard lock(mutex);
+  if (mapped == nullptr) mapped = new std::map<void*, size_t>;
+  mapped->emplace(found, size);
+  return found;
 }
 
 void CudaSharing::unmap(void* memory) const {
-  CUdeviceptr base = 0;
-  size_t size = 0;
-  if (address_range_(&base, &size, reinterpret_cast<CUdeviceptr>(memory)) != CUDA_SUCCESS) return;
-  if (unmap_(base, size) == CUDA_SUCCESS) free_(base, size);
+  const std::lock_guard lock(mutex);
+  const auto found = mapped->find(memory);
+  const auto place = reinterpret_cast<CUdeviceptr>(memory);
+  if (unmap_(place, found->second) == CUDA_SUCCESS) free_(place, found->second);
+  mapped->erase(found);
 }
 
 Status CudaSharing::words(cudaStream_t stream, std::span<const WordStep> steps,
@@ -131,7 +137,7 @@ Status CudaSharing::words(cudaStream_t stream, std::span<const WordStep> steps,
 }
 
 Status open_host_pages(void* memory, size_t bytes, int32_t ordinal) {
-  const std::lock_guard lock(opened_mutex);
+  const std::lock_guard lock(mutex);
   if (opened == nullptr) opened = new std::map<void*, int>;
   const auto [found, first] = opened->try_emplace(memory, 0);
   if (first) {
@@ -158,7 +164,7 @@ Status open_host_pages(void* memory, size_t bytes, int32_t ordinal) {
 }
 
 void close_host_pages(void* memory) {
-  const std::lock_guard lock(opened_mutex);
+  const std::lock_guard lock(mutex);
   const auto found = opened->find(memory);
   if (--found->second > 0) return;
   opened->erase(found);

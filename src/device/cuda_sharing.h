@@ -28,7 +28,6 @@ class CudaSharing {
   Result<size_t> rounded(size_t bytes) const;
 
   int32_t ordinal_ = 0;
-  decltype(&cuMemGetAddressRange) address_range_ = nullptr;
   decltype(&cuMemGetAllocationGranularity) granularity_ = nullptr;
   decltype(&cuMemCreate) create_ = nullptr;
   decltype(&cuMemRelease) release_ = nullptr;

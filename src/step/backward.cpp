@@ -315,7 +315,7 @@ void Backward::update(size_t number) {
 }
 
 StepMemory::StepMemory() = default;
-StepMemory::~StepMemory() = default;
+StepMemory::~StepMemory() { queue.reset(); }  // which waits for all that uses what follows
 
 Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad) {
   if (param < 0 || static_cast<size_t>(param) >= optim.params.size())

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "step/backward.h"
+#include "step/queued/queue.h"
 
 namespace zero {
 namespace {
@@ -235,7 +236,10 @@ bool place(Optimizer& optim, StepMemory& memory) {
   memory.placements = std::move(placements);
   memory.foreign_grads = std::move(foreign_grads);
   memory.foreign_data = std::move(foreign_data);
-  memory.held = std::move(held);
+  memory.held.swap(held);
+  // What is queued still reads and writes the arenas of calls before.
+  if (memory.queue != nullptr)
+    memory.queue->leaving.insert(memory.queue->leaving.end(), held.begin(), held.end());
   memory.data_addresses = optim.addresses;
   return true;
 }

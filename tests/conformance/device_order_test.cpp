@@ -172,12 +172,19 @@ TEST(DeviceOrder, each_rule_that_is_forgotten_over_memory_is_missed_by_a_schedul
 /// A parameter of one rank that is trained on a stream of its own.
 class Model {
  public:
-  Model(zero_comm* comm, const std::shared_ptr<Device>& device, bool overlaps) : device_(device) {
+  /// `kind`: the parameter is in an arena of that kind; 0: in none.
+  Model(zero_comm* comm, const std::shared_ptr<Device>& device, bool overlaps, int32_t kind = 0)
+      : device_(device) {
     std::vector<float> values(kCount, static_cast<float>(1 + zero_comm_rank(comm)));
-    for (DeviceMemory* const memory : {&data_, &grad_}) {
-      *memory = DeviceMemory::allocate(device, sizeof(float) * kCount, "a tensor").value();
-      EXPECT_TRUE(device->copy(nullptr, memory->data(), values.data(), memory->bytes()).ok());
+    data_ = memory();
+    grad_ = memory();
+    at_ = data_.data();
+    if (kind != 0) {
+      EXPECT_EQ(zero_arena_alloc(comm, kBytes, kind, &arena_), ZERO_OK) << zero_last_error();
+      at_ = static_cast<std::byte*>(arena_);
     }
+    for (std::byte* const to : {at_, grad_.data()})
+      EXPECT_TRUE(device->copy(nullptr, to, values.data(), kBytes).ok());
     stream_ = make_stream(device).value();
     order(nullptr, stream());
     zero_options options;
@@ -189,11 +196,14 @@ class Model {
     param.name = "w";
     param.shape = &kCount;
     param.ndim = 1;
-    param.data = data_.data();
+    param.data = at_;
     param.grad = grad_.data();
     EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
   }
-  ~Model() { zero_free(optim); }
+  ~Model() {
+    zero_free(optim);
+    if (arena_ != nullptr) zero_arena_free(arena_);
+  }
 
   zero_status step() {
     zero_step_options options;
@@ -201,10 +211,17 @@ class Model {
     options.stream = stream();
     return zero_step(optim, &options);
   }
-  std::string bytes() const {
-    std::string out(data_.bytes(), '\0');
-    EXPECT_TRUE(device_->copy(stream(), out.data(), data_.data(), out.size()).ok());
+  std::string bytes() const { return bytes_of(at_); }
+  std::string bytes_of(const std::byte* from) const {
+    std::string out(kBytes, '\0');
+    EXPECT_TRUE(device_->copy(stream(), out.data(), from, out.size()).ok());
     return out;
+  }
+  /// As the parameter is behind what the stream holds.
+  DeviceMemory copied() const {
+    DeviceMemory copy = memory();
+    EXPECT_TRUE(device_->copy(stream(), copy.data(), at_, kBytes).ok());
+    return copy;
   }
   void* stream() const { return stream_.handle(); }
 
@@ -212,7 +229,11 @@ class Model {
 
  private:
   static constexpr int64_t kCount = 3000;
+  static constexpr size_t kBytes = sizeof(float) * kCount;
 
+  DeviceMemory memory() const {
+    return DeviceMemory::allocate(device_, kBytes, "a tensor").value();
+  }
   void order(void* before, void* after) const {
     const Event event = make_event(device_).value();
     EXPECT_TRUE(device_->record(event.handle(), before).ok());
@@ -221,6 +242,8 @@ class Model {
 
   const std::shared_ptr<Device> device_;
   DeviceMemory data_, grad_;
+  void* arena_ = nullptr;
+  std::byte* at_;  // of the parameter
   Stream stream_;
 };
 
@@ -278,6 +301,55 @@ std::string clipped_twice(uint64_t seed, const char* forgotten) {
     zero_comm_free(comm);
     return bytes;
   })[0];
+}
+
+TEST(DeviceOrder, optimizers_on_streams_of_their_own_pass_gates_one_behind_the_other) {
+  const auto train = [](uint64_t seed) {
+    const auto world = chaos(seed);
+    const std::string name = unique_name();
+    const std::shared_ptr<Device> devices[] = {world->make_device(0), world->make_device(1)};
+    CommOptions options;
+    options.timeout_ms = 5'000;
+    return run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+      zero_comm* const comm =
+          api::add_handle(create_local(name, rank, 2, options, devices[rank]).value());
+      std::string ends;
+      {
+        Model models[] = {{comm, devices[rank], false}, {comm, devices[rank], false}};
+        for (int step = 0; step < 6; step++) ends += std::to_string(models[step % 2].step());
+        for (const Model& model : models) ends += model.bytes();
+      }
+      zero_comm_free(comm);
+      return ends;
+    });
+  };
+  const std::vector<std::string> right = train(1);
+  EXPECT_EQ(right[0].substr(0, 6), "000000");
+  for (uint64_t seed = 2; seed <= 60; seed++) EXPECT_TRUE(train(seed) == right) << seed;
+}
+
+TEST(DeviceOrder, what_a_caller_reads_between_two_calls_is_not_yet_of_the_step) {
+  for (uint64_t seed = 1; seed <= 60; seed++) {
+    const auto world = chaos(seed);
+    const std::string name = unique_name();
+    const std::shared_ptr<Device> devices[] = {world->make_device(0), world->make_device(1)};
+    run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+      zero_comm* const comm =
+          api::add_handle(create_local(name, rank, 2, {}, devices[rank]).value());
+      {
+        Model model(comm, devices[rank], false, ZERO_MEMORY_PER_RANK);
+        const std::string before = model.bytes();
+        EXPECT_EQ(zero_reduce_grads(model.optim, nullptr, 0, ZERO_REDUCE_MEAN, model.stream()),
+                  ZERO_OK);
+        const DeviceMemory read = model.copied();
+        EXPECT_EQ(model.step(), ZERO_OK) << zero_last_error();
+        EXPECT_FALSE(model.bytes() == before);
+        EXPECT_TRUE(model.bytes_of(read.data()) == before) << seed;
+      }
+      zero_comm_free(comm);
+      return {};
+    });
+  }
 }
 
 TEST(DeviceOrder, what_ranks_found_is_read_before_they_tell_more) {

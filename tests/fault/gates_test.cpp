@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,40 @@ class Trained {
     return false;
   }
   const std::string& worst() const { return worst_; }
+  /// Whether the parameters of all ranks are those of one step, as the comm's failure says.
+  bool consistent() const {
+    zero_failure failure;
+    zero_failure_init(&failure, sizeof failure);
+    EXPECT_EQ(zero_comm_failure(comm_, &failure), ZERO_OK) << zero_last_error();
+    return failure.params_consistent != 0;
+  }
+  /// Gradients in an arena that is given up while the step may still read it.
+  const void* step_from_arena(float value) {
+    void* arena = nullptr;
+    then([&] {
+      return zero_arena_alloc(comm_, kCount * sizeof(float), ZERO_MEMORY_PER_RANK, &arena);
+    });
+    const std::vector<float> values(kCount, value);
+    EXPECT_TRUE(device_->copy(nullptr, arena, values.data(), kCount * sizeof(float)).ok());
+    zero_step_options options;
+    zero_step_options_init(&options, sizeof options);
+    options.grads = &arena;
+    options.grad_count = 1;
+    then([&] { return zero_step(optim_, &options); });
+    then([&] { return zero_arena_free(arena); });
+    return arena;
+  }
+  /// A gradient that is not finite, and how many of all ranks the step found.
+  void spoil() {
+    const float infinite = INFINITY;
+    EXPECT_TRUE(device_->copy(nullptr, grad_.data(), &infinite, sizeof infinite).ok());
+  }
+  int64_t found() {
+    zero_result result;
+    zero_result_init(&result, sizeof result);
+    then([&] { return zero_step_result(optim_, &result); });
+    return result.nonfinite;
+  }
   std::string values() const {
     std::string bytes(data_.bytes(), '\0');
     EXPECT_TRUE(device_->copy(nullptr, bytes.data(), data_.data(), bytes.size()).ok());
@@ -139,6 +174,7 @@ TEST(GatesFault, a_rank_that_dies_with_work_queued_keeps_nobody_waiting_and_no_s
       trained.look();
       EXPECT_TRUE(trained.drained());
       EXPECT_TRUE(trained.values() == before);
+      EXPECT_FALSE(trained.consistent());
       return trained.worst();
     });
     for (int rank = 0; rank < 3; rank++) {
@@ -173,6 +209,71 @@ TEST(GatesFault, a_rank_whose_device_is_stuck_is_named_to_all_after_the_deadline
   EXPECT_TRUE(contains(results[0], "ZERO_ERR_TIMEOUT")) << results[0];
   EXPECT_TRUE(contains(results[0], "rank 1's device did not come within 300 ms")) << results[0];
   EXPECT_TRUE(contains(results[1], "ZERO_ERR_TIMEOUT")) << results[1];
+}
+
+TEST(GatesFault, a_rank_that_is_late_at_every_step_is_waited_for_each_time_anew) {
+  constexpr uint32_t kSteps = 12;
+  const std::string name = unique_name();
+  uint32_t comes = 0;
+  const std::shared_ptr<ChaosDevice> devices[] = {chaos(1)->make_device(), chaos(2)->make_device()};
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    Trained trained(name, rank, 2, limits(400), devices[rank]);
+    for (uint32_t step = 1; step <= kSteps; step++) {
+      const WordStep late{WordStep::wait, &comes, step};
+      if (rank == 1) {
+        EXPECT_TRUE(devices[1]->words(nullptr, {&late, 1}, "the test's own").ok());
+      }
+      trained.step();
+      if (rank == 1) {
+        usleep(200'000);
+        std::atomic_ref(comes).store(step);
+      }
+      trained.look();
+    }
+    EXPECT_EQ(trained.worst(), "ok");
+    return "";
+  });
+}
+
+TEST(GatesFault, what_one_rank_finds_is_known_to_all) {
+  const std::string name = unique_name();
+  const auto world = chaos(3);
+  const std::shared_ptr<ChaosDevice> devices[] = {world->make_device(0), world->make_device(1)};
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    Trained trained(name, rank, 2, limits(20'000), devices[rank]);
+    trained.step();
+    EXPECT_EQ(trained.found(), 0);
+    if (rank == 1) trained.spoil();
+    trained.step();
+    EXPECT_EQ(trained.found(), 1);
+    EXPECT_EQ(trained.worst(), "ok");
+    return "";
+  });
+}
+
+TEST(GatesFault, an_arena_that_is_given_up_stays_as_long_as_queued_work_uses_it) {
+  const std::string name = unique_name();
+  uint32_t comes = 0;
+  const std::shared_ptr<ChaosDevice> devices[] = {chaos(1)->make_device(), chaos(2)->make_device()};
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    ChaosDevice& device = *devices[rank];
+    Trained trained(name, rank, 2, limits(20'000), devices[rank]);
+    trained.step();
+    trained.look();
+    const WordStep stuck{WordStep::wait, &comes, 1};
+    EXPECT_TRUE(device.words(nullptr, {&stuck, 1}, "the test's own").ok());
+    const void* const first = trained.step_from_arena(1);
+    const void* const second = trained.step_from_arena(2);
+    EXPECT_TRUE(device.check(first, 1, "the first arena").ok());
+    std::atomic_ref(comes).store(1);
+    trained.look();
+    (void)trained.step_from_arena(3);
+    EXPECT_FALSE(device.check(first, 1, "the first arena").ok());
+    trained.look();
+    EXPECT_NE(first, second);
+    EXPECT_EQ(trained.worst(), "ok");
+    return "";
+  });
 }
 
 TEST(GatesFault, ranks_on_the_host_and_on_a_device_do_not_meet) {

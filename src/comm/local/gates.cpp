@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <system_error>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/text.h"
@@ -14,6 +15,9 @@ namespace {
 constexpr int kLookMs = 10;
 constexpr int64_t kEndMs = 10'000;  // for what is queued, once nothing keeps it
 constexpr size_t kPage = 4096;
+constexpr uint32_t kGateMask = 0xF;            // of a wait's word
+constexpr int64_t kAbsenceNs = 1'000'000'000;  // between two looks: this process was stopped
+static_assert(kGates < kGateMask);
 
 uint32_t read(const uint32_t* word) {
   return std::atomic_ref(*const_cast<uint32_t*>(word)).load(std::memory_order_acquire);
@@ -89,7 +93,8 @@ Status LocalGates::pass(Gate gate, StreamHandle stream, const char* rule) {
   std::vector<WordStep> steps;
   for (size_t r = 0; r < world(); r++)
     if (r != rank()) steps.push_back({WordStep::write, told(at, r, rank()), 1});
-  steps.push_back({WordStep::write, waits_word(), static_cast<uint32_t>(at) + 1});
+  const uint32_t wait = ++passes_ * (kGateMask + 1) | static_cast<uint32_t>(at + 1);
+  steps.push_back({WordStep::write, waits_word(), wait});
   for (size_t r = 0; r < world(); r++)
     if (r != rank()) steps.push_back({WordStep::wait, told(at, rank(), r), 1});
   for (size_t r = 0; r < world(); r++)
@@ -115,22 +120,26 @@ void LocalGates::watch() {
 
 /// Whether the comm is sound, which it is no more once a rank died, or is missing for too long.
 Status LocalGates::look() {
-  const uint32_t gate = read(waits_word());
-  const Patience where{"a gate", gate == 0 ? "none" : name_of(gate - 1), timeout_ms_, false};
+  const uint32_t wait = read(waits_word());
+  const size_t gate = (wait & kGateMask) - 1;
+  const Patience where{"a gate", wait == 0 ? "none" : name_of(gate), timeout_ms_, false};
   ZERO_TRY(control_.check(where));
-  const int32_t missing = gate == 0 ? -1 : find_missing(gate - 1);
-  if (missing < 0 || gate != gate_ || missing != missing_) {
-    gate_ = gate;
+  const int64_t before_ns = std::exchange(looked_ns_, now_ns());
+  // Whoever was stopped for a while was not there to see that the others came.
+  if (looked_ns_ - before_ns > kAbsenceNs) since_ns_ += looked_ns_ - before_ns;
+  const int32_t missing = wait == 0 ? -1 : find_missing(gate);
+  if (missing < 0 || wait != wait_ || missing != missing_) {
+    wait_ = wait;
     missing_ = missing;
-    since_ns_ = now_ns();
+    since_ns_ = looked_ns_;
     return {};
   }
-  if (now_ns() - since_ns_ < timeout_ms_ * 1'000'000) return {};
+  if (looked_ns_ - since_ns_ < timeout_ms_ * 1'000'000) return {};
   Failure cause;
   cause.code = ZERO_ERR_TIMEOUT;
   cause.rank = missing;
   cause.params_consistent = false;
-  cause.phase = text("a gate: ", name_of(gate - 1));
+  cause.phase = text("a gate: ", name_of(gate));
   cause.text =
       text(cause.phase, ": rank ", missing, "'s device did not come within ", timeout_ms_, " ms");
   control_.abort(cause);

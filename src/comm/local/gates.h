@@ -45,7 +45,8 @@ class LocalGates final : public Gates {
   uint32_t* told(size_t gate, size_t to, size_t from) const {
     return words() + (gate * world() + to) * world() + from;
   }
-  /// Of this rank: 1 + the gate that its stream waits at, 0 if none.
+  /// Of this rank: 0 while its stream waits at no gate; else 1 + the gate, and behind that a number
+  /// that no other wait of a call has: those of one graph's launches share it.
   uint32_t* waits_word() const { return words() + kGates * world() * world() + rank(); }
   uint32_t* broken_word() const { return words() + (kGates * world() + 1) * world() + rank(); }
 
@@ -61,11 +62,12 @@ class LocalGates final : public Gates {
   OpenedHost opened_;
   Event passed_;  // behind the last gate: the next one, of whatever stream, begins there
   bool any_passed_ = false;
+  uint32_t passes_ = 0;
 
-  // Of the thread that watches.
-  uint32_t gate_ = 0;  // that the stream waited at when it looked last
+  // Of the thread that watches: what it saw last, since when, and when that was.
+  uint32_t wait_ = 0;
   int32_t missing_ = -1;
-  int64_t since_ns_ = 0;
+  int64_t since_ns_ = 0, looked_ns_ = 0;
 
   std::mutex mutex_;
   std::condition_variable wake_;

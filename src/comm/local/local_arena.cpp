@@ -97,7 +97,7 @@ Result<std::shared_ptr<LocalArena>> LocalComm::make_device_arena(Call& call, siz
     ZERO_TRY(offer_to_all(numbers, bytes));
   } else {
     const int own = created->get();
-    ZERO_TRY(offer(0, {&own, 1}, bytes));
+    if (const Status sent = offer(0, {&own, 1}, bytes); !sent.ok()) return not_handed(0, sent);
     all = ZERO_TRY(take_offer(0, static_cast<size_t>(world())));
   }
   os().reached("arena.handed");

@@ -93,8 +93,7 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
   auto queue = std::make_unique<Queue>();
   queue->comm = optim.comm;
   queue->device = device.get();
-  // At a gate a stream may wait as long for another rank as the host does for this one's own work.
-  queue->timeout_ms = optim.comm->options().timeout_ms * (optim.comm->gates() == nullptr ? 1 : 2);
+  queue->timeout_ms = patience_ms(*optim.comm);
   queue->tables_upload = ZERO_TRY(Upload::create(optim.comm));
   queue->settings_upload = ZERO_TRY(Upload::create(optim.comm));
   queue->progress_upload = ZERO_TRY(Upload::create(optim.comm));
@@ -107,12 +106,13 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
 }
 
 Queue::~Queue() {
+  if (publishing) comm->publishing--;
   if (!in_flight) return;
   (void)drain();
   // Of a broken comm nothing is waited for, but gates are open then: what is queued comes to its
   // end, and uses this memory on its way.
   if (comm->gates() == nullptr || !comm->aborted()) return;
-  for (const Event* event : {&ended, &gathered})
+  for (const Event* event : {&ended, &gathered, &looked})
     (void)zero::await(*device, event->handle(), timeout_ms, "the steps so far");
 }
 
@@ -127,7 +127,24 @@ Status Queue::await_looks() {
 
 Status Queue::drain() const {
   ZERO_TRY(await(ended, "the steps so far"));
-  return await(gathered, "parameters on their way");
+  ZERO_TRY(await(gathered, "parameters on their way"));
+  return await(looked, "what the host reads");
+}
+
+void Queue::note_publishing() {
+  if (!std::exchange(publishing, true)) comm->publishing++;
+}
+
+void Queue::note_published() {
+  if (!replays() && std::exchange(publishing, false)) comm->publishing--;
+}
+
+Status Queue::let_go() {
+  if (leaving.empty() || !ZERO_TRY(device->done(ended.handle())) ||
+      !ZERO_TRY(device->done(gathered.handle())))
+    return Status();
+  leaving.clear();
+  return Status();
 }
 
 Status prepare(Optimizer& optim, StepMemory& memory) {
@@ -181,6 +198,7 @@ Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream) {
     if (std::exchange(one.waited, true)) continue;
     ZERO_TRY(device.wait(stream, one.event.handle(), order::kAnnounced));
   }
+  ZERO_TRY(queue.let_go());
   constexpr size_t kKnownStreams = 16;  // an engine may have a new one each step
   if (memory.announcing.size() > kKnownStreams) memory.announcing.clear();
   queue.in_flight = true;

@@ -98,13 +98,20 @@ struct Queue : Frame {
   launch::State known{};      // as last read or written
   bool host_is_newer = true;  // the host's progress counts, and is written before the next step
   bool in_flight = false;     // the device may be ahead of what is known
-  Code failed = ZERO_OK;      // of the latest zero_step, which was not queued
-  StreamHandle last_stream = nullptr;  // on which `ended` was recorded
+  bool publishing = false;  // and some parameters may be those of a step that others have not made
+  std::vector<std::shared_ptr<Arena>> leaving;  // in use no more by calls to come
+  Code failed = ZERO_OK;                        // of the latest zero_step, which was not queued
+  StreamHandle last_stream = nullptr;           // on which `ended` was recorded
 
   /// Until `event` is done, as long as the comm is sound.
   Status await(const Event& event, std::string_view what) const;
   /// Nothing that is queued uses its memory any more.
   Status drain() const;
+  /// A step is queued; and what is queued of steps has been made.
+  void note_publishing();
+  void note_published();
+  /// Of what is leaving, nothing is kept once it is not in use at all.
+  Status let_go();
   /// What is queued on `looks` is done.
   Status await_looks();
 

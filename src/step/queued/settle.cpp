@@ -48,7 +48,7 @@ Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what
   const Event done = ZERO_TRY(make_event(device));
   ZERO_TRY(device->record(done.handle(), stream));
   const auto stop = [&] { return optim.comm->check(); };
-  return await(*device, done.handle(), optim.comm->options().timeout_ms, what, stop);
+  return await(*device, done.handle(), patience_ms(*optim.comm), what, stop);
 }
 
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory) {
@@ -81,6 +81,7 @@ Status settle(Optimizer& optim) {
       std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
       adopt(optim, queue, std::min(optim.progress.size(), bytes / sizeof(launch::Progress)));
     }
+    queue.note_published();
     const std::lock_guard lock(queue.waiting);
     queue.gathering = false;
     queue.in_flight = false;

@@ -188,6 +188,7 @@ Status step(Call& call, Optimizer& optim, const Grads& grads) {
   ZERO_TRY(enter_with_grads(call, optim, grads, false, !fused, std::move(local), {}));
   ZERO_TRY(get_ready(call, optim, true, gathers));
   rollback.keep();
+  memory.queue->note_publishing();
   ZERO_TRY(queue(call, optim, grads.stream, [&](Walk& walk) -> Status {
     if (fused) {
       ZERO_TRY(walk.reduce());

@@ -14,8 +14,8 @@ Result<Upload> Upload::create(const std::shared_ptr<Comm>& comm) {
 
 /// Until the device has read what was put there last.
 Status Upload::await(const Slot& slot) const {
-  return zero::await(*comm_->device(), slot.read.handle(), comm_->options().timeout_ms,
-                     "reading a table", [this] { return comm_->check(); });
+  return zero::await(*comm_->device(), slot.read.handle(), patience_ms(*comm_), "reading a table",
+                     [this] { return comm_->check(); });
 }
 
 Status Upload::reserve(size_t bytes) {

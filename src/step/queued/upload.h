@@ -14,6 +14,12 @@
 
 namespace zero::queued {
 
+/// How long to wait for what is queued: at a gate a stream may wait as long for another rank as the
+/// host does for this one's own work, and the gates' watch is to name that rank first.
+inline int64_t patience_ms(Comm& comm) {
+  return comm.options().timeout_ms * (comm.gates() == nullptr ? 1 : 2);
+}
+
 /// Copies that the host need not wait for, through a few buffers in turn: one is written again when
 /// the device has read it.
 class Upload {

@@ -179,10 +179,11 @@ ZERO_API zero_status zero_comm_create_solo(zero_comm **out, const zero_comm_opti
  *
  * All ranks are on the host, or all on GPUs: each on one of its own, or several on one, up to 64. GPUs read
  * and write each other's arenas then, and their streams wait for each other without the host: what keeps one
- * stream keeps those of the other ranks, until timeout_ms, or until a rank dies. What the GPUs cannot do
- * (reach each other's memory, wait for words of the host's) is ZERO_ERR_SYSTEM or ZERO_ERR_UNSUPPORTED in
- * CUDA's words. Ranks that are threads of one process on one GPU need a queue for each of their streams:
- * set CUDA_DEVICE_MAX_CONNECTIONS to 32. */
+ * stream keeps those of the other ranks, until timeout_ms, or until a rank dies. Every process sees the GPUs
+ * of all ranks. What they cannot do (reach each other's memory, wait for words of the host's) is
+ * ZERO_ERR_SYSTEM or ZERO_ERR_UNSUPPORTED in CUDA's words. Ranks that are threads of one process on one GPU
+ * share its queues and locks: set CUDA_DEVICE_MAX_CONNECTIONS to 32 and CUDA_MODULE_LOADING to EAGER, and
+ * free and allocate nothing while a rank's stream waits for another. */
 ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, int32_t rank,
                                             int32_t world, const zero_comm_options *options);
 

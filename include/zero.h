@@ -756,7 +756,10 @@ enum {
  * only that. Each launch of it then does what the call does, with the settings, the loss scale and the state of
  * then, without the host: it clips, skips, and follows the loss scale. Calls without `stream` see the steps of
  * launches, which have ended by then. Launches and calls with `stream` are ordered by you, like any work on one
- * optimizer; with several ranks those of all optimizers of a comm, in the same order on every rank.
+ * optimizer; with several ranks those of all optimizers of a comm, in the same order on every rank. No launch
+ * comes between a call that reduces and the step that uses its sums. Nothing compares the ranks at a launch:
+ * between launches all make the same calls, also local ones (zero_group_set, zero_bind_params,
+ * zero_set_trainable), or a step is made on some ranks and not on others.
  *
  * A captured call first waits for the steps so far. ZERO_ERR_STATE: parameters are not sealed (zero_seal or a step
  * comes before the capture; over NCCL a step, which makes its connections), gradients are announced, or they were
@@ -766,10 +769,10 @@ enum {
  * overlap_gather has no effect within a capture. Once a call was captured, calls that change settings or state
  * wait until the device has them.
  *
- * A graph is out of date when memory, owners, what is frozen, or which state settings use has changed since, by
- * zero_register_params, zero_bind_params, zero_set_trainable, zero_rebalance, zero_group_set_from,
- * zero_loss_scale_set_from, or a momentum set from or to 0. Its launches make no step, and zero_step_result is
- * ZERO_ERR_STATE: capture again. What graphs hold of libzero's memory stays until zero_free; nothing is launched
+ * A graph is out of date when memory, owners or what is frozen has changed since, by zero_register_params,
+ * zero_bind_params, zero_set_trainable, zero_rebalance, zero_group_set_from or zero_loss_scale_set_from; while
+ * settings use other state, as after a momentum was set from or to 0; and after a load that failed half way. Its
+ * launches make no step, and zero_step_result is ZERO_ERR_STATE: capture again. What graphs hold of libzero's memory stays until zero_free; nothing is launched
  * after that, after the comm was aborted, or when memory of yours that was captured is gone. */
 
 /* Announce, during the backward, that this rank's gradient of a parameter is final: `grad`, or NULL for none
@@ -879,8 +882,8 @@ typedef struct zero_result {
     int64_t nonfinite;     /* elements that were not finite in the last step's reduced gradients    */
     double grad_norm;      /* norm before clipping, of the last step; -1 if it took none            */
     double clip_factor;    /* that clipping by the norm of all multiplied with, 1 if it did not     */
-    zero_status status;    /* of the latest zero_step: ZERO_OK, ZERO_SKIPPED, or its error; or of the
-                              latest launch of one that was captured                              */
+    zero_status status;    /* of the latest zero_step: ZERO_OK, ZERO_SKIPPED, or its error; if it did not
+                              fail, of the latest launch of one that was captured                  */
     int32_t reserved;
     double loss_scale;     /* for the next loss; 1 without loss scaling                             */
 } zero_result;

@@ -125,7 +125,9 @@ class Load {
       optim_.progress[i].live_slots =
           saved_slots(saved, *optim_.options.rule) & ~(1u << kMasterSlot);
     }
-    if (!keep_settings_) optim_.groups = std::move(groups_);
+    // Where the caller keeps a setting stays as it is.
+    for (size_t i = 0; i < groups_.size() && !keep_settings_; i++)
+      optim_.groups[i].settings = std::move(groups_[i].settings);
     if (optim_.options.loss_scale.dynamic()) optim_.loss_scale = loss_scale_;
     optim_.step = manifest_.step;
     optim_.phase = Phase::open;

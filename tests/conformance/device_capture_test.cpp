@@ -565,6 +565,30 @@ TEST(DeviceCapture, settings_are_read_from_memory_when_a_step_is_made) {
   }
 }
 
+TEST(DeviceCapture, a_load_leaves_settings_where_they_are_read) {
+  const Scratch scratch;
+  const std::string saved = scratch / "saved";
+  Model host(defaults(), alone(0)), device(defaults(), alone(4));
+  EXPECT_EQ(zero_group_set(host.optim, ZERO_ALL_GROUPS, "lr", 0.25), ZERO_OK);
+  EXPECT_EQ(zero_seal(device.optim), ZERO_OK);
+  const DeviceMemory lr =
+      DeviceMemory::allocate_zeroed(device.shared_device(), 64, "settings").value();
+  device.write(lr.data(), encode(ZERO_FLOAT32, {0.25}));
+  EXPECT_EQ(zero_group_set_from(device.optim, ZERO_ALL_GROUPS, "lr", lr.data(), ZERO_FLOAT32),
+            ZERO_OK);
+  const auto both = [&](const auto& body) {
+    for (Model* const one : {&host, &device}) EXPECT_EQ(body(*one), ZERO_OK) << zero_last_error();
+  };
+  both([](Model& one) { return one.step(); });
+  const Graph graph = device.capture_step();
+  EXPECT_EQ(zero_state_save(host.optim, saved.c_str(), nullptr), ZERO_OK) << zero_last_error();
+  both([&](Model& one) { return zero_state_load(one.optim, saved.c_str(), nullptr); });
+  both([](Model& one) { return one.step(); });
+  EXPECT_EQ(host.step(), ZERO_OK);
+  device.launch(graph);
+  expect_same(host, device, "after a load");
+}
+
 TEST(DeviceCapture, a_setting_that_cannot_be_read_from_memory_is_refused_by_name) {
   zero_options options = defaults();
   options.optimizer = ZERO_OPTIMIZER_SGD;
@@ -663,8 +687,8 @@ TEST(DeviceCapture, a_graph_that_is_out_of_date_makes_no_step_and_says_so) {
     const Graph graph = device.capture_step();
     device.launch(graph);
     EXPECT_EQ(device.result().step, 2) << what;
-    change(device);
     const auto before = device.everything();
+    change(device);
     device.launch(graph);
     EXPECT_EQ(device.result().status, ZERO_ERR_STATE) << what;
     auto after = device.everything();

@@ -85,7 +85,11 @@ Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
 Result<std::unique_ptr<tcp::Star>> connect(const Meetpoint& point, const Launched& launch,
                                            int64_t limit_ms) {
   const int64_t deadline_ms = now_ms() + limit_ms;
-  const std::vector<tcp::Address> addresses = ZERO_TRY(tcp::resolve(point.host, limit_ms));
+  std::vector<tcp::Address> addresses = ZERO_TRY(tcp::resolve(point.host, limit_ms));
+  // A host may know itself by an address that no other host reaches: then rank 0 is to be found at
+  // any that it has.
+  if (launch.rank == 0 && !tcp::to_address(point.host))
+    std::erase_if(addresses, [](const tcp::Address& one) { return one.is_loopback(); });
   const tcp::Offer offer = tcp::make_offer(addresses, point.port, launch.job_of_all_hosts);
   tcp::Meeting meeting{launch.rank, launch.world, limit_ms, [] { return Status(); }};
   if (launch.rank != 0) {

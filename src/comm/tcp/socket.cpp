@@ -99,6 +99,12 @@ std::string to_text(const Address& address) {
   return words;
 }
 
+bool Address::is_loopback() const {
+  constexpr uint8_t kNet = 127;  // of version 4
+  constexpr std::array<uint8_t, 16> kOne = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  return version == 4 ? bytes[0] == kNet : bytes == kOne;
+}
+
 std::optional<Address> to_address(const std::string& words) {
   Address address;
   for (const uint8_t version : {uint8_t{4}, uint8_t{6}}) {

@@ -20,6 +20,8 @@ struct Address {
   uint8_t version = 0;  // 4 or 6
   std::array<uint8_t, 16> bytes{};
   bool operator==(const Address&) const = default;
+  /// Reached from this host alone.
+  bool is_loopback() const;
 };
 std::string to_text(const Address& address);
 /// The address that `words` are; nothing if they are none.

@@ -77,7 +77,7 @@ bool has_changed(const Optimizer& optim, const Queue& queue) {
 
 uint64_t layout_of(const Optimizer& optim) {
   static_assert(kMaxSlots < 8);
-  return optim.layout << 8 | optim.slots_used();
+  return optim.layout << 9 | (optim.not_loaded ? 1u << 8 : 0u) | optim.slots_used();
 }
 
 Blob settings_of_now(const Optimizer& optim, Frame& frame) {

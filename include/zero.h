@@ -321,7 +321,8 @@ typedef struct zero_failure {
     int32_t rank;              /* whose death, absence or abort broke it, -1 if nobody's           */
     int64_t step;              /* steps that the optimizer which stepped last had done by then, on
                                   the rank that found out                                          */
-    int32_t params_consistent; /* 0: it broke while parameters were being published; load before
+    int32_t params_consistent; /* 0: it broke while parameters were being published, or on a device while
+                                  steps were queued whose end no call had waited for: load before
                                   going on. 1: nothing or everything of the last step has happened */
     char phase[32];            /* "zero_step: publish"                                             */
     char text[512];            /* as in zero_last_error                                            */

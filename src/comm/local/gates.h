@@ -17,8 +17,9 @@ namespace zero::local {
 
 /// At each gate a rank tells every other one that it has come, waits for the same from all, and
 /// clears what it was told for the next time. A word can be told anew without harm because another
-/// gate lies between: who tells has passed that, so this rank had cleared the word before.
-/// No count is in it, so that a graph can pass gates again and again.
+/// gate lies between: who tells has passed that, so this rank had cleared the word before. What is
+/// told is no count, so that a graph can pass gates again and again. Streams of one rank pass them
+/// one behind the other.
 class LocalGates final : public Gates {
  public:
   static constexpr int32_t kMostRanks = 64;

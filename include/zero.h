@@ -355,8 +355,8 @@ enum {
 ZERO_API zero_status zero_arena_alloc(zero_comm *comm, size_t bytes, int32_t kind, void **out);
 
 /* Give up this rank's claim on an arena, by the pointer that zero_arena_alloc returned. The memory goes
- * once no optimizer has parameters, gradients or buffers registered in it. Ranks that are threads each give up
- * their own claim. NULL is ignored. Local. */
+ * once no optimizer has parameters, gradients or buffers registered in it; on a GPU what you queued on it has
+ * ended by then. Ranks that are threads each give up their own claim. NULL is ignored. Local. */
 ZERO_API zero_status zero_arena_free(void *arena);
 
 /* ---- Build an optimizer -------------------------------------------------------------- */

@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "comm/arena.h"
 #include "comm/comm.h"
 #include "device/memory.h"
@@ -12,19 +14,39 @@ namespace zero {
 
 class PrivateArena final : public Arena {
  public:
-  static Result<std::shared_ptr<Arena>> allocate(std::shared_ptr<Comm> comm, uint32_t number,
-                                                 size_t bytes, int32_t kind) {
-    Memory memory = ZERO_TRY(Memory::allocate(comm->device(), bytes, "an arena"));
-    return std::shared_ptr<Arena>(
-        new PrivateArena(std::move(comm), number, kind, std::move(memory)));
+  /// On a device of the kind that arenas of a local comm are, where there is such memory.
+  static Result<std::shared_ptr<PrivateArena>> allocate(std::shared_ptr<Comm> comm, uint32_t number,
+                                                        size_t bytes, int32_t kind) {
+    SharedBlock block = comm->device() != nullptr ? share(comm->device(), bytes) : SharedBlock();
+    Memory memory;
+    if (block.data() == nullptr)
+      memory = ZERO_TRY(Memory::allocate(comm->device(), bytes, "an arena"));
+    return std::shared_ptr<PrivateArena>(new PrivateArena(std::move(comm), number, bytes, kind,
+                                                          std::move(block), std::move(memory)));
   }
 
+  /// Libraries that join devices may map it on other ranks.
+  bool shareable() const { return block_.data() != nullptr; }
+
  private:
-  PrivateArena(std::shared_ptr<Comm> comm, uint32_t number, int32_t kind, Memory memory)
-      : Arena(std::move(comm), number, memory.data(), memory.bytes(), kind),
+  /// Empty where the driver refuses it.
+  static SharedBlock share(const std::shared_ptr<Device>& device, size_t bytes) {
+    Result<SharedBlock> made = SharedBlock::allocate_zeroed(device, bytes, "an arena");
+    if (made.ok()) return std::move(*made);
+    log(ZERO_LOG_INFO, text("an arena will be memory that no library can map on other ranks: ",
+                            made.failure().text()));
+    return SharedBlock();
+  }
+
+  PrivateArena(std::shared_ptr<Comm> comm, uint32_t number, size_t bytes, int32_t kind,
+               SharedBlock block, Memory memory)
+      : Arena(std::move(comm), number, block.data() != nullptr ? block.data() : memory.data(),
+              bytes, kind),
+        block_(std::move(block)),
         memory_(std::move(memory)) {}
 
-  Memory memory_;
+  const SharedBlock block_;
+  const Memory memory_;
 };
 
 }  // namespace zero

@@ -92,7 +92,8 @@ class UserComm final : public Comm {
   }
 
   Result<std::shared_ptr<Arena>> allocate(Call&, size_t bytes, int32_t kind, Side) override {
-    return PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind);
+    return std::shared_ptr<Arena>(
+        ZERO_TRY(PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind)));
   }
 
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,

@@ -61,6 +61,7 @@ class CudaDevice final : public Device {
   Result<void*> allocate_host(size_t bytes, std::string_view what) override;
   Result<Fd> create_shared(size_t bytes, std::string_view what) override;
   Result<void*> map_shared(int fd, size_t bytes, std::string_view what) override;
+  Result<void*> allocate_shared(size_t bytes, std::string_view what) override;
   Result<void*> open_host(void* memory, size_t bytes) override;
   Result<void*> make_stream() override;
   Result<void*> make_event() override;
@@ -215,6 +216,10 @@ Result<Fd> CudaDevice::create_shared(size_t bytes, std::string_view what) {
 
 Result<void*> CudaDevice::map_shared(int fd, size_t bytes, std::string_view what) {
   return share([&](const CudaSharing& calls) { return calls.map(fd, bytes, what); });
+}
+
+Result<void*> CudaDevice::allocate_shared(size_t bytes, std::string_view what) {
+  return share([&](const CudaSharing& calls) { return calls.allocate(bytes, what); });
 }
 
 Result<void*> CudaDevice::open_host(void* memory, size_t bytes) {

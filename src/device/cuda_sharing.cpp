@@ -25,6 +25,7 @@ constinit std::map<void*, size_t>* mapped = nullptr;
 Result<CudaSharing> CudaSharing::open(const CudaContext& context) {
   CudaSharing calls;
   calls.ordinal_ = context.ordinal;
+  ZERO_TRY(find_in_driver("cuDeviceGetAttribute", 2000, calls.attribute_));
   ZERO_TRY(find_in_driver("cuMemGetAllocationGranularity", 10020, calls.granularity_));
   ZERO_TRY(find_in_driver("cuMemCreate", 10020, calls.create_));
   ZERO_TRY(find_in_driver("cuMemRelease", 10020, calls.release_));
@@ -51,9 +52,13 @@ CUmemAllocationProp CudaSharing::properties() const {
   return properties;
 }
 
+bool CudaSharing::can(CUdevice_attribute what) const {
+  int answer = 0;
+  return attribute_(&answer, what, ordinal_) == CUDA_SUCCESS && answer != 0;
+}
+
 /// Every process of the machine finds the same, whatever its device.
-Result<size_t> CudaSharing::rounded(size_t bytes) const {
-  const CUmemAllocationProp wanted = properties();
+Result<size_t> CudaSharing::rounded(size_t bytes, const CUmemAllocationProp& wanted) const {
   size_t unit = 0;
   ZERO_TRY(status(granularity_(&unit, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
                   "asking for the granularity of shared memory"));
@@ -66,7 +71,7 @@ Result<Fd> CudaSharing::create(size_t bytes, std::string_view what) const {
   const CUmemAllocationProp wanted = properties();
   const std::string doing = text("allocating ", bytes, " bytes of ", what);
   CUmemGenericAllocationHandle memory = 0;
-  ZERO_TRY(status(create_(&memory, ZERO_TRY(rounded(bytes)), &wanted, 0), doing));
+  ZERO_TRY(status(create_(&memory, ZERO_TRY(rounded(bytes, wanted)), &wanted, 0), doing));
   int fd = -1;
   const Status exported = status(export_(&fd, memory, kDescriptor, 0), doing);
   release_(memory);
@@ -76,10 +81,39 @@ Result<Fd> CudaSharing::create(size_t bytes, std::string_view what) const {
 
 Result<void*> CudaSharing::map(int fd, size_t bytes, std::string_view what) const {
   const std::string doing = text("mapping ", bytes, " bytes of ", what);
-  const size_t size = ZERO_TRY(rounded(bytes));
+  const size_t size = ZERO_TRY(rounded(bytes, properties()));
   CUmemGenericAllocationHandle memory = 0;
   ZERO_TRY(status(import_(&memory, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kDescriptor),
                   doing));
+  return place(memory, size, doing);
+}
+
+Result<void*> CudaSharing::allocate(size_t bytes, std::string_view what) const {
+  const std::string doing = text("allocating ", bytes, " bytes of ", what);
+  CUmemAllocationProp wanted = properties();
+  wanted.allocFlags.gpuDirectRDMACapable =
+      can(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) ? 1 : 0;
+  const size_t size = ZERO_TRY(rounded(bytes, wanted));
+  CUmemGenericAllocationHandle memory = 0;
+  CUresult made = CUDA_ERROR_NOT_SUPPORTED;
+#if CUDA_VERSION >= 12040
+  if (can(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
+    CUmemAllocationProp both = wanted;
+    both.requestedHandleTypes =
+        static_cast<CUmemAllocationHandleType>(kDescriptor | CU_MEM_HANDLE_TYPE_FABRIC);
+    made = create_(&memory, size, &both, 0);
+  }
+#endif
+  // A machine may be of that kind, and not be set up for it.
+  if (made == CUDA_ERROR_NOT_SUPPORTED || made == CUDA_ERROR_NOT_PERMITTED)
+    made = create_(&memory, size, &wanted, 0);
+  ZERO_TRY(status(made, doing));
+  return place(memory, size, doing);
+}
+
+/// At an address of its own, of whole units; the handle is given back.
+Result<void*> CudaSharing::place(CUmemGenericAllocationHandle memory, size_t size,
+                                 std::string_view doing) const {
   CUdeviceptr place = 0;
   Status done = status(reserve_(&place, size, 0, 0, 0), doing);
   if (done.ok()) {

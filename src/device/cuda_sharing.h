@@ -19,15 +19,22 @@ class CudaSharing {
 
   Result<Fd> create(size_t bytes, std::string_view what) const;
   Result<void*> map(int fd, size_t bytes, std::string_view what) const;
+  /// Without a descriptor, which it could have; in reach of other hosts too, where they have such
+  /// links.
+  Result<void*> allocate(size_t bytes, std::string_view what) const;
   void unmap(void* memory) const;
   Status words(cudaStream_t stream, std::span<const WordStep> steps, std::string_view doing) const;
 
  private:
   Status status(CUresult result, std::string_view doing) const;
+  bool can(CUdevice_attribute what) const;
   CUmemAllocationProp properties() const;
-  Result<size_t> rounded(size_t bytes) const;
+  Result<size_t> rounded(size_t bytes, const CUmemAllocationProp& wanted) const;
+  Result<void*> place(CUmemGenericAllocationHandle memory, size_t size,
+                      std::string_view doing) const;
 
   int32_t ordinal_ = 0;
+  decltype(&cuDeviceGetAttribute) attribute_ = nullptr;
   decltype(&cuMemGetAllocationGranularity) granularity_ = nullptr;
   decltype(&cuMemCreate) create_ = nullptr;
   decltype(&cuMemRelease) release_ = nullptr;

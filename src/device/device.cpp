@@ -48,6 +48,13 @@ Result<HostBuffer> HostBuffer::allocate(const std::shared_ptr<Device>& device, s
   return HostBuffer(device, ZERO_TRY(device->allocate_host(bytes, what)), bytes);
 }
 
+Result<SharedBlock> SharedBlock::allocate_zeroed(const std::shared_ptr<Device>& device,
+                                                 size_t bytes, std::string_view what) {
+  SharedBlock block(device, ZERO_TRY(device->allocate_shared(bytes, what)));
+  ZERO_TRY(clear(device, block.data(), bytes, what));
+  return block;
+}
+
 Result<SharedBlock> SharedBlock::map(const std::shared_ptr<Device>& device, int fd, size_t bytes,
                                      std::string_view what) {
   return SharedBlock(device, ZERO_TRY(device->map_shared(fd, bytes, what)));

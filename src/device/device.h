@@ -82,6 +82,9 @@ class Device : public std::enable_shared_from_this<Device> {
   /// are rounded up. Any process may map it where its device can reach the other one.
   virtual Result<Fd> create_shared(size_t bytes, std::string_view what) = 0;
   virtual Result<void*> map_shared(int fd, size_t bytes, std::string_view what) = 0;
+  /// Memory of the same kind, mapped, which libraries that join devices can hand out.
+  virtual Result<void*> allocate_shared(size_t bytes, std::string_view what) = 0;
+  /// Either of them. Nothing that is queued uses it any more: unlike release(), it does not wait.
   virtual void unmap_shared(void* memory) noexcept = 0;
   /// Let queued work read and write whole pages of the host's memory.
   virtual Result<void*> open_host(void* memory, size_t bytes) = 0;
@@ -178,6 +181,9 @@ class HostBuffer : public owned::Owned<&Device::release_host> {
 class SharedBlock : public owned::Owned<&Device::unmap_shared> {
  public:
   SharedBlock() = default;
+  /// New, and filled with zeros before it returns.
+  static Result<SharedBlock> allocate_zeroed(const std::shared_ptr<Device>& device, size_t bytes,
+                                             std::string_view what);
   static Result<SharedBlock> map(const std::shared_ptr<Device>& device, int fd, size_t bytes,
                                  std::string_view what);
   std::byte* data() const { return static_cast<std::byte*>(handle()); }

@@ -205,10 +205,15 @@ class Model {
     if (arena_ != nullptr) zero_arena_free(arena_);
   }
 
-  zero_status step() {
+  /// `grad`: where the gradient is this time, if not where it was registered.
+  zero_status step(void* grad = nullptr) {
     zero_step_options options;
     zero_step_options_init(&options, sizeof options);
     options.stream = stream();
+    if (grad != nullptr) {
+      options.grads = &grad;
+      options.grad_count = 1;
+    }
     return zero_step(optim, &options);
   }
   std::string bytes() const { return bytes_of(at_); }
@@ -225,12 +230,11 @@ class Model {
   }
   void* stream() const { return stream_.handle(); }
 
+  static constexpr int64_t kCount = 3000;
+  static constexpr size_t kBytes = sizeof(float) * kCount;
   zero_optim* optim = nullptr;
 
  private:
-  static constexpr int64_t kCount = 3000;
-  static constexpr size_t kBytes = sizeof(float) * kCount;
-
   DeviceMemory memory() const {
     return DeviceMemory::allocate(device_, kBytes, "a tensor").value();
   }
@@ -272,6 +276,33 @@ TEST(DeviceOrder, transfers_of_all_optimizers_of_a_comm_are_kept_apart) {
     missed = missed || transfers_that_meet(seed, queued::order::kApart) > 0;
   }
   EXPECT_TRUE(missed) << "nothing depends on: " << queued::order::kApart;
+}
+
+/// A step by gradients in an arena, which is then given up, early or at the end.
+std::string stepped_from_arena(uint64_t seed, bool early) {
+  const NcclRanks ranks(2, seed);
+  return run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    zero_comm* const comm = api::add_handle(ranks.join(rank).value());
+    std::string bytes;
+    {
+      Model model(comm, ranks.device(rank), false);
+      void* grads = nullptr;
+      EXPECT_EQ(zero_arena_alloc(comm, Model::kBytes, ZERO_MEMORY_PER_RANK, &grads), ZERO_OK);
+      EXPECT_EQ(model.step(grads), ZERO_OK) << zero_last_error();
+      const auto give_up = [&] { EXPECT_EQ(zero_arena_free(grads), ZERO_OK); };
+      if (early) give_up();
+      bytes = model.bytes();
+      if (!early) give_up();
+    }
+    zero_comm_free(comm);
+    return bytes;
+  })[0];
+}
+
+TEST(DeviceOrder, an_arena_that_is_given_up_stays_until_queued_steps_are_done) {
+  const std::string right = stepped_from_arena(1, false);
+  for (uint64_t seed = 1; seed <= 40; seed++)
+    EXPECT_TRUE(stepped_from_arena(seed, true) == right) << seed;
 }
 
 /// Two ranks that reach each other's memory clip by one norm, and then by another. What the first

@@ -195,6 +195,22 @@ TEST_P(EveryDevice, more_than_was_allocated_is_refused) {
                  "its memory ends after");
 }
 
+TEST_P(EveryDevice, shared_memory_that_is_not_handed_out_is_zeroed_and_queued_work_uses_it) {
+  auto block = SharedBlock::allocate_zeroed(device_, kCount, "a test's memory");
+  if (block.failure().code() == ZERO_ERR_UNSUPPORTED) GTEST_SKIP() << block.failure().text();
+  ASSERT_TRUE(block.ok()) << block.failure().text();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(block->data()) % 256, 0u);
+  ok(device_->check(block->data(), kCount, "memory"));
+  const HostBuffer results = host(kCount);
+  ok(device_->fill(stream_.handle(), block->data() + 1, 7, kCount - 1));
+  finish(stream_);
+  ok(device_->copy(stream_.handle(), results.data(), block->data(), kCount));
+  finish(stream_);
+  EXPECT_EQ(results.data()[0], std::byte{0});
+  EXPECT_EQ(results.data()[1], std::byte{7});
+  EXPECT_EQ(results.data()[kCount - 1], std::byte{7});
+}
+
 TEST_P(EveryDevice, a_descriptor_is_memory_for_whoever_maps_it_and_as_long_as_any_does) {
   Result<Fd> fd = device_->create_shared(kCount, "a test's memory");
   if (fd.failure().code() == ZERO_ERR_UNSUPPORTED) GTEST_SKIP() << fd.failure().text();

@@ -193,7 +193,14 @@ Result<void*> ChaosDevice::map_shared(int fd, size_t bytes, std::string_view) {
   return world_->add_mapping(fd, bytes, ordinal_);
 }
 
-void ChaosDevice::unmap_shared(void* memory) noexcept { remove(memory); }
+Result<void*> ChaosDevice::allocate_shared(size_t bytes, std::string_view what) {
+  return add(bytes, ordinal_, what);
+}
+
+void ChaosDevice::unmap_shared(void* memory) noexcept {
+  const std::lock_guard lock(world_->mutex_);
+  world_->remove_block(memory);  // under the work that is queued, if any
+}
 
 Result<void*> ChaosDevice::open_host(void* memory, size_t) {
   const std::lock_guard lock(world_->mutex_);

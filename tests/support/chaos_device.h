@@ -165,6 +165,7 @@ class ChaosDevice final : public Device {
   void release_host(void* memory) noexcept override;
   Result<Fd> create_shared(size_t bytes, std::string_view what) override;
   Result<void*> map_shared(int fd, size_t bytes, std::string_view what) override;
+  Result<void*> allocate_shared(size_t bytes, std::string_view what) override;
   void unmap_shared(void* memory) noexcept override;
   Result<void*> open_host(void* memory, size_t bytes) override;
   void close_host(void* memory) noexcept override;

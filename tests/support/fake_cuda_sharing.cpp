@@ -21,6 +21,13 @@ constexpr size_t kUnit = size_t{2} << 20;
 
 std::map<CUdeviceptr, size_t> ranges;  // of mappings
 std::set<void*> registered;            // pages of the host's memory
+std::set<CUdevice_attribute> attributes;
+CUmemAllocationProp made{};
+
+CUresult attribute(int* out, CUdevice_attribute wanted, CUdevice) {
+  *out = static_cast<int>(attributes.count(wanted));
+  return CUDA_SUCCESS;
+}
 
 CUresult granularity(size_t* out, const CUmemAllocationProp* wanted,
                      CUmemAllocationGranularity_flags) {
@@ -30,9 +37,12 @@ CUresult granularity(size_t* out, const CUmemAllocationProp* wanted,
 /// A handle is the descriptor of a memfd, plus one.
 CUresult create(CUmemGenericAllocationHandle* out, size_t bytes, const CUmemAllocationProp* wanted,
                 unsigned long long) {
+  if (const cudaError_t failed = fake_cuda::wanted("cuMemCreate"); failed != cudaSuccess)
+    return static_cast<CUresult>(failed);
   if (bytes % kUnit != 0 || wanted->location.id != current() ||
-      wanted->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+      (wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0)
     return CUDA_ERROR_INVALID_VALUE;
+  made = *wanted;
   const int fd = memfd_create("fake", MFD_CLOEXEC);
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
   *out = static_cast<CUmemGenericAllocationHandle>(fd) + 1;
@@ -104,6 +114,12 @@ CUresult words(CUstream stream, unsigned count, CUstreamBatchMemOpParams* all, u
 
 }  // namespace
 
+void give(CUdevice_attribute attribute) { attributes.insert(attribute); }
+const CUmemAllocationProp& last_made() { return made; }
+void forget_sharing() {
+  attributes.clear();
+  made = {};
+}
 int64_t shared_living() { return static_cast<int64_t>(ranges.size() + registered.size()); }
 
 bool range_of(CUdeviceptr address, CUdeviceptr* base, size_t* bytes) {
@@ -116,6 +132,7 @@ bool range_of(CUdeviceptr address, CUdeviceptr* base, size_t* bytes) {
 
 const std::map<std::string, void*>& sharing_calls() {
   static const std::map<std::string, void*> calls = {
+      {"cuDeviceGetAttribute", reinterpret_cast<void*>(attribute)},
       {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(granularity)},
       {"cuMemCreate", reinterpret_cast<void*>(create)},
       {"cuMemRelease", reinterpret_cast<void*>(release)},

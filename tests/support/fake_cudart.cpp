@@ -36,13 +36,16 @@ cudaError_t answer(cudaError_t error) {
   return error;
 }
 
-/// What the test wants this call to answer.
+}  // namespace
+
 cudaError_t wanted(const char* function) {
   const std::lock_guard lock(machine->mutex);
   const auto found = machine->failures.find(function);
   if (found == machine->failures.end() || found->second.second-- <= 0) return cudaSuccess;
   return found->second.first;
 }
+
+namespace {
 
 /// body(device) on the current device; what fails there is an invalid value.
 template <class Body>
@@ -79,6 +82,7 @@ cudaError_t make(const char* function, Handle* out, const Make& body) {
 void start(int driver_version, int devices) {
   machine = std::make_unique<Machine>();
   machine->driver_version = driver_version;
+  forget_sharing();
   for (int i = 0; i < devices; ++i) machine->devices.push_back(machine->world->make_device(i));
   contexts.clear();
   last_error = cudaSuccess;
@@ -267,6 +271,13 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* data) {
   return here("cudaPointerGetAttributes", [&](ChaosDevice& device) -> Status {
     *out = {};
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    if (range_of(reinterpret_cast<CUdeviceptr>(data), &base, &bytes)) {
+      out->type = cudaMemoryTypeDevice;
+      out->device = device.ordinal();
+      return {};
+    }
     const std::lock_guard lock(machine->mutex);
     const auto above = machine->owners.upper_bound(data);
     const int owner = above == machine->owners.begin() ? -1 : std::prev(above)->second;

@@ -18,8 +18,13 @@ namespace zero::test::fake_cuda {
 
 /// As if freshly started, on a machine with that driver (0: none) and so many GPUs.
 void start(int driver_version = CUDART_VERSION, int devices = 2);
-/// The next call of that name answers so; `times` of them.
+/// The next call of that name answers so; `times` of them. The driver's, for memory that is made,
+/// too.
 void fail(const std::string& function, cudaError_t error, int times = 1);
+/// The GPUs have this attribute; none has any at the start.
+void give(CUdevice_attribute attribute);
+/// How memory that is shared was asked for when it was last made.
+const CUmemAllocationProp& last_made();
 /// From now on every stream says this of its capture, whose number is 7.
 void capture(cudaStreamCaptureStatus status);
 
@@ -37,6 +42,8 @@ int64_t living();
 
 // Between its own files: what the driver has for memory that is shared, the mapping that an address
 // lies in, what is left of both, and the device whose context is current.
+cudaError_t wanted(const char* function);  // what the test wants this call to answer
+void forget_sharing();
 const std::map<std::string, void*>& sharing_calls();
 bool range_of(CUdeviceptr address, CUdeviceptr* base, size_t* bytes);
 int64_t shared_living();

@@ -158,6 +158,33 @@ TEST_F(Cuda, memory_that_runs_out_names_what_it_was_for_and_what_is_free) {
   EXPECT_EQ(HostBuffer::allocate(gpu, 64, "tables").failure().code(), ZERO_ERR_MEMORY);
 }
 
+TEST_F(Cuda, shared_memory_is_exportable_and_in_reach_of_the_network_where_the_gpu_can) {
+  const DevicePtr gpu = device();
+  const auto made_with = [&] {
+    const SharedBlock block = made(SharedBlock::allocate_zeroed(gpu, 100, "an arena"));
+    EXPECT_TRUE(gpu->check(block.data(), 100, "an arena").ok());
+    return fake_cuda::last_made();
+  };
+  constexpr int kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  EXPECT_EQ(made_with().requestedHandleTypes, kDescriptor);
+  EXPECT_EQ(fake_cuda::last_made().allocFlags.gpuDirectRDMACapable, 0);
+  fake_cuda::give(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+  EXPECT_EQ(made_with().allocFlags.gpuDirectRDMACapable, 1);
+  fake_cuda::give(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
+  EXPECT_EQ(made_with().requestedHandleTypes, kDescriptor | CU_MEM_HANDLE_TYPE_FABRIC);
+  fake_cuda::fail("cuMemCreate", cudaErrorNotPermitted);
+  EXPECT_EQ(made_with().requestedHandleTypes, kDescriptor) << "nobody runs the links of that kind";
+}
+
+TEST_F(Cuda, shared_memory_that_is_refused_is_an_error_and_leaves_nothing) {
+  const DevicePtr gpu = device();
+  const int64_t living = fake_cuda::living();
+  fake_cuda::fail("cuMemCreate", cudaErrorNotPermitted, 2);
+  expect(SharedBlock::allocate_zeroed(gpu, 100, "an arena").failure(), ZERO_ERR_SYSTEM,
+         "CUDA device 0, allocating 100 bytes of an arena: cudaErrorOfAName: some words");
+  EXPECT_EQ(fake_cuda::living(), living);
+}
+
 TEST_F(Cuda, nothing_that_a_capture_of_the_thread_forbids_is_done_within_one) {
   const DevicePtr gpu = device();
   const Stream before = made(make_stream(gpu));

@@ -91,6 +91,42 @@ TEST(NcclComm, it_has_a_device_and_queues_what_travels) {
   });
 }
 
+/// A claimed arena, through a call of its own.
+std::shared_ptr<Arena> allocate(const Seat& seat, size_t bytes) {
+  Result<Call> call = seat->begin(Operation::arena_alloc);
+  Result<std::shared_ptr<Arena>> arena = call->allocate(bytes, ZERO_MEMORY_PER_RANK);
+  EXPECT_TRUE(arena.ok()) << arena.failure().text();
+  claim_arena(*arena);
+  return *arena;
+}
+
+TEST(NcclComm, arenas_have_the_same_number_on_every_rank_and_are_found_by_what_lies_in_them) {
+  const NcclRanks ranks(2);
+  run(ranks, 2, [&](const Seat& seat, int) {
+    const std::shared_ptr<Arena> first = allocate(seat, 100), second = allocate(seat, 200);
+    EXPECT_EQ(seat->locate(first->data(), 100), (Location{1, 0, 0}));
+    EXPECT_EQ(seat->locate(second->data() + 10, 190), (Location{2, 0, 10}));
+    EXPECT_EQ(seat->locate(second->data() + 10, 191), Location{});
+    EXPECT_EQ(seat->arena({2, 0, 10}), second);
+    EXPECT_EQ(seat->arena({3, 0, 0}), nullptr);
+    EXPECT_EQ(seat->arena({}), nullptr);
+    for (const auto& one : {first, second}) EXPECT_TRUE(give_up_arena(one->data()).ok());
+    EXPECT_EQ(seat->locate(first->data(), 100), Location{});
+  });
+}
+
+TEST(NcclComm, where_memory_cannot_be_shared_arenas_are_plain_memory_of_the_device) {
+  const NcclRanks ranks(2);
+  run(ranks, 2, [&](const Seat& seat, int rank) {
+    if (rank == 1) ranks.device(1)->fail_once(0, Status(ZERO_ERR_SYSTEM, "no descriptors here"));
+    const std::shared_ptr<Arena> arena = allocate(seat, 100);
+    EXPECT_EQ(static_cast<const PrivateArena&>(*arena).shareable(), rank == 0);
+    Queue queue(*seat->device());
+    EXPECT_EQ(queue.get(arena->data(), 100), std::vector<std::byte>(100));
+    EXPECT_TRUE(give_up_arena(arena->data()).ok());
+  });
+}
+
 /// Whole numbers, which any order sums exactly, in each floating type.
 template <class T, class From, class To>
 void expect_sums(DType dtype, From from, To to) {

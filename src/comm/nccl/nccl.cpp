@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "comm/private_arena.h"
 
 namespace zero::nccl {
 namespace {
@@ -161,8 +160,33 @@ Result<std::byte*> NcclComm::resolve(int32_t rank, const Location&, size_t) cons
                 text("memory of rank ", rank, " is not addressable on an nccl comm"));
 }
 
+Location NcclComm::locate(const void* data, size_t bytes) const {
+  bool whole = false;
+  const std::shared_ptr<Arena> arena = find_arena(data, bytes, this, &whole);
+  if (!arena || !whole || arena->comm().get() != this) return {};
+  const auto offset = static_cast<const std::byte*>(data) - arena->data();
+  return {.arena = arena->number(), .unused = 0, .offset = static_cast<uint64_t>(offset)};
+}
+
+std::shared_ptr<Arena> NcclComm::arena(const Location& location) const {
+  const std::lock_guard lock(arenas_mutex_);
+  if (location.arena == 0 || location.arena > arenas_.size()) return nullptr;
+  return arenas_[location.arena - 1].lock();
+}
+
+/// Numbered by attempts, which all ranks count alike, even where some fail.
 Result<std::shared_ptr<Arena>> NcclComm::allocate(Call&, size_t bytes, int32_t kind, Side) {
-  return PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind);
+  uint32_t number = 0;
+  {
+    const std::lock_guard lock(arenas_mutex_);
+    arenas_.emplace_back();
+    number = static_cast<uint32_t>(arenas_.size());
+  }
+  const std::shared_ptr<PrivateArena> made =
+      ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind));
+  const std::lock_guard lock(arenas_mutex_);
+  arenas_[number - 1] = made;
+  return std::shared_ptr<Arena>(made);
 }
 
 Result<std::shared_ptr<Comm>> NcclComm::make_child(Call&, std::span<const int32_t> members,

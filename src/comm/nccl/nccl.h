@@ -5,9 +5,12 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "comm/comm.h"
 #include "comm/nccl/channel.h"
+#include "comm/private_arena.h"
 #include "comm/tcp/star.h"
 
 namespace zero::nccl {
@@ -29,9 +32,9 @@ class NcclComm final : public Comm, private QueuedPlane {
 
   bool direct() const override { return false; }
   bool sums_itself() const override { return false; }
-  Location locate(const void*, size_t) const override { return {}; }
+  Location locate(const void* data, size_t bytes) const override;
   Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const override;
-  std::shared_ptr<Arena> arena(const Location&) const override { return nullptr; }
+  std::shared_ptr<Arena> arena(const Location& location) const override;
 
   // Nothing of a comm with a device lies in the host's memory.
   Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override;
@@ -65,7 +68,8 @@ class NcclComm final : public Comm, private QueuedPlane {
   const std::unique_ptr<tcp::Star> control_;
   const std::unique_ptr<Channels> channels_;
   std::atomic<bool> left_behind_{false};
-  uint32_t arenas_ = 0;
+  mutable std::mutex arenas_mutex_;
+  std::vector<std::weak_ptr<PrivateArena>> arenas_;  // by number, from 1
 };
 
 /// Collective over the ranks of `channels`: the connections between them, made known through NCCL

@@ -180,10 +180,12 @@ ZERO_API zero_status zero_comm_create_solo(zero_comm **out, const zero_comm_opti
  * All ranks are on the host, or all on GPUs: each on one of its own, or several on one, up to 64. GPUs read
  * and write each other's arenas then, and their streams wait for each other without the host: what keeps one
  * stream keeps those of the other ranks, until timeout_ms, or until a rank dies. Every process sees the GPUs
- * of all ranks. What they cannot do (reach each other's memory, wait for words of the host's) is
- * ZERO_ERR_SYSTEM or ZERO_ERR_UNSUPPORTED in CUDA's words. Ranks that are threads of one process on one GPU
- * share its queues and locks: set CUDA_DEVICE_MAX_CONNECTIONS to 32 and CUDA_MODULE_LOADING to EAGER, and
- * free and allocate nothing while a rank's stream waits for another. */
+ * of all ranks. GPUs that do not reach each other's memory are ZERO_ERR_SYSTEM or ZERO_ERR_UNSUPPORTED in
+ * CUDA's words. Where streams of one of them cannot wait for words of the host's memory, the hosts of all
+ * ranks wait in every step instead, between its launches: zero_statistics.host_waits counts that, a warning
+ * in the log says why, and nothing can be captured. Ranks that are threads of one process on one GPU share
+ * its queues and locks: set CUDA_DEVICE_MAX_CONNECTIONS to 32 and CUDA_MODULE_LOADING to EAGER, and free and
+ * allocate nothing while a rank's stream waits for another. */
 ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, int32_t rank,
                                             int32_t world, const zero_comm_options *options);
 
@@ -765,8 +767,8 @@ enum {
  * A captured call first waits for the steps so far. ZERO_ERR_STATE: parameters are not sealed (zero_seal or a step
  * comes before the capture; over NCCL a step, which makes its connections), gradients are announced, or they were
  * reduced elsewhere: what a captured call reduces is for captured calls of the same graph, and zero_drop_grads
- * forgets it. ZERO_ERR_UNSUPPORTED: zero_clip_grad_norm with `norm`, and any other call with a stream that is
- * being captured. Neither spoils the capture. Calls without `stream` are not made while one goes on.
+ * forgets it. ZERO_ERR_UNSUPPORTED: zero_clip_grad_norm with `norm`, a local comm whose hosts wait in every
+ * step (zero_comm_create_local), and any other call with a stream that is being captured. Neither spoils the capture. Calls without `stream` are not made while one goes on.
  * overlap_gather has no effect within a capture. Once a call was captured, calls that change settings or state
  * wait until the device has them.
  *
@@ -1129,6 +1131,8 @@ typedef struct zero_statistics {
     double load_seconds;
     int64_t early_elements;      /* of gradients, summed before the call that needed them   */
     int64_t early_updates;       /* of parameters, made before the zero_step that ends their step */
+    int64_t host_waits;          /* on a GPU, of the host for the streams of all ranks, inside of calls, so
+                                    far: 0 where streams do that without it (see zero_comm_create_local) */
 } zero_statistics;
 
 ZERO_API zero_status zero_statistics_init(zero_statistics *statistics, size_t struct_size);

@@ -178,7 +178,9 @@ inline Status check_stream(const Optimizer& optim, void* stream) {
 
 /// Of a call that can.
 inline Status take_capture(Optimizer& optim, void* stream) {
-  step_memory(optim).capture = ZERO_TRY(find_capture(optim, stream));
+  const uint64_t capture = ZERO_TRY(find_capture(optim, stream));
+  if (capture != 0) ZERO_TRY(optim.comm->check_capture());
+  step_memory(optim).capture = capture;
   return Status();
 }
 

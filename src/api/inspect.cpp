@@ -153,6 +153,7 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
     out.load_seconds = found.counters.load_seconds;
     out.early_elements = early_elements(found);
     out.early_updates = early_updates(found);
+    out.host_waits = found.counters.host_waits;
     return write_struct(statistics, out, kStatisticsOldest, "zero_statistics");
   });
 }

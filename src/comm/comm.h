@@ -115,10 +115,11 @@ class Gates {
   virtual ~Gates() = default;
 
   /// What comes on `stream` begins when what every rank's stream held before this gate is done.
+  /// Inside a call.
   /// `rule` as in Device::wait.
   virtual Status pass(Gate gate, StreamHandle stream, const char* rule) = 0;
   /// A word for queued work behind a gate to read: not 0 when the comm is broken, and no gate keeps
-  /// anybody any more.
+  /// anybody any more. nullptr where pass() itself fails then.
   virtual const uint32_t* broken() const = 0;
 };
 
@@ -141,6 +142,11 @@ class Comm : public std::enable_shared_from_this<Comm> {
   virtual QueuedPlane* queued() { return nullptr; }
   /// With a device, direct(), and more than one rank.
   virtual Gates* gates() { return nullptr; }
+  /// Why no call on a stream that is being captured can be part of the graph; OK if it can.
+  virtual Status check_capture() const { return {}; }
+  /// With a device: how often the host has waited for a stream inside a call, and so for the other
+  /// ranks, where streams cannot do that themselves.
+  std::atomic<int64_t> host_waits{0};
 
   /// Enter a collective call: ZERO_ERR_BUSY if a thread is inside one, the first cause if aborted.
   /// One that ends in the background is waited for.

@@ -223,10 +223,10 @@ Result<void*> CudaDevice::allocate_shared(size_t bytes, std::string_view what) {
 }
 
 Result<void*> CudaDevice::open_host(void* memory, size_t bytes) {
-  return share([&](const CudaSharing&) -> Result<void*> {
-    ZERO_TRY(open_host_pages(memory, bytes, ordinal()));
-    return memory;
-  });
+  const OnDevice on(context_);
+  ZERO_TRY(on.entered());
+  ZERO_TRY(open_host_pages(memory, bytes, ordinal()));
+  return memory;
 }
 
 Result<void*> CudaDevice::make_stream() {

@@ -28,6 +28,20 @@ bool ends_device(cudaError_t error) {
   }
 }
 
+Code code_of(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return ZERO_ERR_MEMORY;
+    case cudaErrorNotSupported:
+    case cudaErrorNotPermitted:
+    case cudaErrorPeerAccessUnsupported:
+    case cudaErrorCallRequiresNewerDriver:
+      return ZERO_ERR_UNSUPPORTED;
+    default:
+      return ZERO_ERR_SYSTEM;
+  }
+}
+
 std::string words(cudaError_t error) {
   return text(cudaGetErrorName(error), ": ", cudaGetErrorString(error));
 }
@@ -48,8 +62,8 @@ std::string version_text(int version) { return text(version / 1000, '.', version
 Status cuda_status(cudaError_t error, int32_t ordinal, std::string_view doing) {
   if (error == cudaSuccess) return {};
   cudaGetLastError();  // or the next launch would answer with it
-  const Code code = error == cudaErrorMemoryAllocation ? ZERO_ERR_MEMORY : ZERO_ERR_SYSTEM;
-  return {code, text("CUDA device ", ordinal, ", ", doing, ": ", words(error), advice(error))};
+  return {code_of(error),
+          text("CUDA device ", ordinal, ", ", doing, ": ", words(error), advice(error))};
 }
 
 Status cuda_unavailable(cudaError_t error) {

@@ -36,7 +36,7 @@ Result<CudaSharing> CudaSharing::open(const CudaContext& context) {
   ZERO_TRY(find_in_driver("cuMemMap", 10020, calls.map_));
   ZERO_TRY(find_in_driver("cuMemUnmap", 10020, calls.unmap_));
   ZERO_TRY(find_in_driver("cuMemSetAccess", 10020, calls.access_));
-  ZERO_TRY(find_in_driver("cuStreamBatchMemOp", 11070, calls.words_));
+  calls.no_words_ = find_in_driver("cuStreamBatchMemOp", 11070, calls.words_);
   return calls;
 }
 
@@ -146,6 +146,7 @@ void CudaSharing::unmap(void* memory) const {
 Status CudaSharing::words(cudaStream_t stream, std::span<const WordStep> steps,
                           std::string_view doing) const {
   constexpr size_t kMost = 256;  // that the driver takes at once
+  if (!no_words_.ok()) return no_words_;
   std::array<CUstreamBatchMemOpParams, kMost> batch;
   for (size_t begin = 0; begin < steps.size(); begin += kMost) {
     const size_t count = std::min(kMost, steps.size() - begin);

@@ -23,6 +23,7 @@ class CudaSharing {
   /// links.
   Result<void*> allocate(size_t bytes, std::string_view what) const;
   void unmap(void* memory) const;
+  /// ZERO_ERR_UNSUPPORTED where driver or device cannot.
   Status words(cudaStream_t stream, std::span<const WordStep> steps, std::string_view doing) const;
 
  private:
@@ -46,6 +47,7 @@ class CudaSharing {
   decltype(&cuMemUnmap) unmap_ = nullptr;
   decltype(&cuMemSetAccess) access_ = nullptr;
   decltype(&cuStreamBatchMemOp) words_ = nullptr;
+  Status no_words_;
 };
 
 /// Let queued work of every device use pages of the host's memory. Ranks that are threads share

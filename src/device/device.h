@@ -51,6 +51,7 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual Status wait(StreamHandle stream, EventHandle event, const char* rule) = 0;
   /// Steps in their order, on words in an OpenedHost. What is written is seen after all that the
   /// stream did before. No processor is busy while a stream waits. `rule` as above, of the waits.
+  /// ZERO_ERR_UNSUPPORTED where the device cannot.
   virtual Status words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) = 0;
 
   // ---- The host looks, and never blocks.

@@ -132,6 +132,7 @@ struct Counters {
   int64_t staging_bytes = 0, control_bytes = 0, copied_bytes = 0, moved_bytes = 0;
   int64_t nonfinite_elements = 0;
   int64_t shadow_bytes = 0;  // that a custom rule works on
+  int64_t host_waits = 0;    // for streams of several ranks, inside of calls
   double gather_seconds = 0, vote_seconds = 0, apply_seconds = 0, publish_seconds = 0;
   double save_seconds = 0, load_seconds = 0;
 };

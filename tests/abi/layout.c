@@ -223,6 +223,7 @@ int main(void) {
   FIELD(zero_statistics, load_seconds)
   FIELD(zero_statistics, early_elements)
   FIELD(zero_statistics, early_updates)
+  FIELD(zero_statistics, host_waits)
   END()
 
   printf("\n}\n");

@@ -111,6 +111,28 @@ TEST(DeviceCapture, a_graph_that_is_out_of_date_makes_no_step_and_says_so) {
   });
 }
 
+TEST(DeviceCapture, where_the_host_waits_in_every_step_no_call_can_be_captured) {
+  const auto world = chaos(5, {.words = false});
+  const std::string name = unique_name();
+  const std::shared_ptr<Device> devices[] = {world->make_device(0), world->make_device(1)};
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    Model model(defaults(), create_local(name, rank, 2, {}, devices[rank]).value());
+    EXPECT_EQ(zero_seal(model.optim), ZERO_OK);
+    const auto refused = [](zero_status status) {
+      EXPECT_EQ(status, ZERO_ERR_UNSUPPORTED);
+      EXPECT_TRUE(says("in every step of this comm the host waits")) << zero_last_error();
+    };
+    model.capture([&] {
+      refused(model.step());
+      refused(zero_reduce_grads(model.optim, nullptr, 0, ZERO_REDUCE_MEAN, model.stream()));
+      refused(zero_clip_grad_norm(model.optim, 1, 2, nullptr, model.stream()));
+      refused(zero_clip_grad_value(model.optim, 1, model.stream()));
+    });
+    EXPECT_EQ(model.step(), ZERO_OK) << zero_last_error();
+    return {};
+  });
+}
+
 TEST(DeviceCapture, ranks_that_differ_about_it_are_told) {
   const NcclRanks ranks(2, 5);
   run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {

@@ -212,15 +212,18 @@ TEST(DeviceState, what_is_dealt_out_anew_trains_on) {
 }
 
 /// How ranks of a group reach each other.
-enum class Over { host, nccl, memory };
+enum class Over { host, nccl, memory, hosts };
 
 /// body(place) on ranks of one group, each on a device of its own, or all on the host.
 void on_ranks(Over over, uint64_t seed, int world, const std::function<void(Place)>& body) {
   const std::string name = unique_name();
   std::optional<NcclRanks> ranks;
   if (over == Over::nccl) ranks.emplace(world, seed, true);
-  const auto chaos = ChaosWorld::create(
-      {.seed = seed, .patience = INT64_MAX, .emulate = emulate, .guarded = true});
+  const auto chaos = ChaosWorld::create({.seed = seed,
+                                         .patience = INT64_MAX,
+                                         .emulate = emulate,
+                                         .guarded = true,
+                                         .words = over != Over::hosts});
   std::vector<std::shared_ptr<ChaosDevice>> devices;
   for (int rank = 0; rank < world; rank++) {
     devices.push_back(over == Over::host ? nullptr
@@ -278,8 +281,10 @@ TEST(DeviceState, groups_on_devices_leave_what_groups_on_the_host_do) {
       Choices choices = kinds()[seed];
       choices.partition = partition;
       const Scratch scratch;
-      const std::map<Over, std::string> ways = {
-          {Over::host, "host/"}, {Over::nccl, "nccl/"}, {Over::memory, "memory/"}};
+      const std::map<Over, std::string> ways = {{Over::host, "host/"},
+                                                {Over::nccl, "nccl/"},
+                                                {Over::memory, "memory/"},
+                                                {Over::hosts, "hosts/"}};
       seed++;
       for (const auto& [over, directory] : ways) {
         std::filesystem::create_directory(scratch / directory);
@@ -288,7 +293,7 @@ TEST(DeviceState, groups_on_devices_leave_what_groups_on_the_host_do) {
           live(rank, partition == ZERO_PARTITION_MANUAL, scratch / directory);
         });
       }
-      for (const Over over : {Over::nccl, Over::memory}) {
+      for (const Over over : {Over::nccl, Over::memory, Over::hosts}) {
         const std::string& directory = ways.at(over);
         Rank a(on_host(choices)), b(on_host(choices));
         for (const char* const number : {"1", "2", "3", "4"}) {

@@ -157,8 +157,8 @@ TEST(DeviceStep, ranks_over_nccl_end_with_the_bits_of_one_process) {
   }
 }
 
-TEST(DeviceStep, ranks_that_reach_each_others_memory_end_with_the_bits_of_one_process) {
-  uint64_t seed = 500;
+/// Every feature, of tensors in every kind of memory, over a local comm.
+void try_local_ranks(const Abilities& abilities, uint64_t seed) {
   for (const int world : {2, 3}) {
     for (const Feature& feature : kFeatures) {
       for (const Where where :
@@ -168,14 +168,22 @@ TEST(DeviceStep, ranks_that_reach_each_others_memory_end_with_the_bits_of_one_pr
         training.partition = seed % 3 == 0 ? ZERO_PARTITION_GREEDY : ZERO_PARTITION_EVEN;
         training.where = where;
         feature.set(training);
-        const auto devices = chaos(seed);
+        const auto devices = chaos(seed, abilities);
         const std::string what = std::string(feature.name) + ", seed " + std::to_string(seed++);
         expect_equals_reference(training, run_locally(training, devices), what);
         EXPECT_EQ(devices->living(), 0) << what << ": something was not given back";
-        if (HasFailure()) return;
+        if (testing::Test::HasFailure()) return;
       }
     }
   }
+}
+
+TEST(DeviceStep, ranks_that_reach_each_others_memory_end_with_the_bits_of_one_process) {
+  try_local_ranks({}, 500);
+}
+
+TEST(DeviceStep, ranks_whose_hosts_wait_for_each_other_end_with_the_bits_of_one_process) {
+  try_local_ranks({.words = false}, 700);
 }
 
 }  // namespace

@@ -8,12 +8,13 @@
 
 namespace zero::test {
 
-std::shared_ptr<ChaosWorld> chaos(uint64_t seed) {
+std::shared_ptr<ChaosWorld> chaos(uint64_t seed, const Abilities& abilities) {
   return ChaosWorld::create({.seed = seed,
                              .eager = seed % 4 == 0,
                              .patience = INT64_MAX,
                              .emulate = emulate,
-                             .guarded = seed % 8 == 1});
+                             .guarded = seed % 8 == 1,
+                             .words = abilities.words});
 }
 
 Rank run_on(const Training& training, std::shared_ptr<Comm> seat) {

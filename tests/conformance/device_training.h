@@ -14,8 +14,13 @@
 
 namespace zero::test {
 
+/// What devices of several ranks can do without the host.
+struct Abilities {
+  bool words = true;  // wait for each other
+};
+
 /// Devices that run their work in an order drawn from `seed`.
-std::shared_ptr<ChaosWorld> chaos(uint64_t seed);
+std::shared_ptr<ChaosWorld> chaos(uint64_t seed, const Abilities& abilities = {});
 
 /// One rank on the device of its seat.
 Rank run_on(const Training& training, std::shared_ptr<Comm> seat);
@@ -26,7 +31,7 @@ using Join = std::function<Result<std::shared_ptr<Comm>>(int rank)>;
 std::vector<Rank> run_together(const Training& training, const Join& join);
 /// The same, each on its device, over NCCL.
 std::vector<Rank> run_together(const Training& training, const NcclRanks& ranks);
-/// The same, on devices whose memory all of them reach.
+/// The same, in a local comm of devices of that world.
 std::vector<Rank> run_locally(const Training& training, const std::shared_ptr<ChaosWorld>& world);
 
 }  // namespace zero::test

@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cmath>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "api/handles.h"
@@ -21,9 +23,32 @@
 namespace zero::test {
 namespace {
 
-std::shared_ptr<ChaosWorld> chaos(uint64_t seed) {
-  return ChaosWorld::create({.seed = seed, .patience = INT64_MAX, .emulate = emulate});
+/// Who waits at a gate: streams for words, or hosts.
+enum class Waits { streams, hosts };
+constexpr Waits kWays[] = {Waits::streams, Waits::hosts};
+
+std::shared_ptr<ChaosWorld> chaos(uint64_t seed, Waits waits = Waits::streams) {
+  return ChaosWorld::create(
+      {.seed = seed, .patience = INT64_MAX, .emulate = emulate, .words = waits == Waits::streams});
 }
+
+/// Until `word` is `value` or more, the default stream of a device does nothing.
+class Stuck {
+ public:
+  Stuck(const std::shared_ptr<ChaosDevice>& device, uint32_t& word, uint32_t value)
+      : aside_(make_stream(device).value()), comes_(make_event(device).value()) {
+    const ChaosWork waits{[&word, value] { return std::atomic_ref(word).load() >= value; }, {}};
+    static_cast<ChaosStream*>(aside_.handle())->queue("a device is stuck", [waits] {
+      return waits;
+    });
+    EXPECT_TRUE(device->record(comes_.handle(), aside_.handle()).ok());
+    EXPECT_TRUE(device->wait(nullptr, comes_.handle(), "the test's own").ok());
+  }
+
+ private:
+  const Stream aside_;
+  const Event comes_;
+};
 
 CommOptions limits(int64_t timeout_ms) {
   CommOptions options;
@@ -86,6 +111,9 @@ class Trained {
       return zero_step_result(optim_, &result);
     });
   }
+  void meet() {
+    then([&] { return zero_comm_barrier(comm_); });
+  }
   /// All that the device holds is done, sooner or later.
   bool drained() const {
     for (int tries = 0; tries < 10'000; tries++) {
@@ -95,6 +123,12 @@ class Trained {
     return false;
   }
   const std::string& worst() const { return worst_; }
+  int64_t host_waits() const {
+    zero_statistics statistics;
+    zero_statistics_init(&statistics, sizeof statistics);
+    EXPECT_EQ(zero_stats(optim_, &statistics), ZERO_OK) << zero_last_error();
+    return statistics.host_waits;
+  }
   /// Whether the parameters of all ranks are those of one step, as the comm's failure says.
   bool consistent() const {
     zero_failure failure;
@@ -151,14 +185,32 @@ class Trained {
 };
 
 TEST(GatesFault, processes_wait_for_each_other_and_come_through) {
-  const std::string name = unique_name();
-  run_sound_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
-    Trained trained(name, rank, 3, limits(60'000), chaos(1)->make_device());
-    for (int step = 0; step < 5; step++) trained.step();
-    trained.look();
-    EXPECT_EQ(trained.worst(), "ok");
-    return "";
-  });
+  constexpr int kSteps = 5;
+  for (const Waits waits : kWays) {
+    const std::string name = unique_name();
+    run_sound_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
+      Trained trained(name, rank, 3, limits(60'000), chaos(1, waits)->make_device());
+      for (int step = 0; step < kSteps; step++) trained.step();
+      trained.look();
+      EXPECT_EQ(trained.worst(), "ok");
+      EXPECT_EQ(trained.host_waits(), waits == Waits::hosts ? 2 * kSteps : 0);
+      return "";
+    });
+  }
+}
+
+TEST(GatesFault, where_one_ranks_streams_cannot_wait_the_hosts_of_all_do) {
+  for (const int lacking : {0, 1, 2}) {
+    const std::string name = unique_name();
+    run_sound_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
+      const Waits own = rank == lacking ? Waits::hosts : Waits::streams;
+      Trained trained(name, rank, 3, limits(60'000), chaos(1, own)->make_device());
+      trained.step();
+      EXPECT_EQ(trained.worst(), "ok");
+      EXPECT_EQ(trained.host_waits(), 2);
+      return "";
+    });
+  }
 }
 
 TEST(GatesFault, a_rank_that_dies_with_work_queued_keeps_nobody_waiting_and_no_step_is_made) {
@@ -187,68 +239,109 @@ TEST(GatesFault, a_rank_that_dies_with_work_queued_keeps_nobody_waiting_and_no_s
   }
 }
 
-TEST(GatesFault, a_rank_whose_device_is_stuck_is_named_to_all_after_the_deadline) {
-  const std::string name = unique_name();
-  uint32_t comes = 0;
-  // Worlds apart: who waits for one runs nothing of the other.
-  const std::shared_ptr<ChaosDevice> devices[] = {chaos(1)->make_device(), chaos(2)->make_device()};
-  const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    Trained trained(name, rank, 2, limits(300), devices[rank]);
-    trained.step();
-    trained.look();
-    const WordStep stuck{WordStep::wait, &comes, 1};
-    if (rank == 1) {
-      EXPECT_TRUE(devices[1]->words(nullptr, {&stuck, 1}, "the test's own").ok());
+TEST(GatesFault, a_rank_that_dies_while_the_others_hosts_wait_is_named_with_the_gate) {
+  // The exchanges of a step: it is entered and ready, then the gates come.
+  const std::vector<std::string> phases = {"enter", "ready", "a gate: enter", "a gate: publish"};
+  for (int at = 1; at <= 4; at++) {
+    const std::string name = unique_name();
+    const auto ends = run_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
+      const auto device = chaos(1, Waits::hosts)->make_device();
+      Trained trained(name, rank, 3, limits(600'000), device);
+      trained.step();
+      trained.look();
+      const std::string before = trained.values();
+      trained.meet();
+      if (rank == 1) watch_points({"exchange.written", at}, die);
+      trained.step();
+      EXPECT_TRUE(trained.drained());
+      EXPECT_EQ(trained.values() == before, at < 4 || rank == 2);  // which owns nothing of it
+      EXPECT_EQ(trained.consistent(), at < 3);
+      return trained.worst();
+    });
+    for (const size_t survivor : {0u, 2u}) {
+      const RankEnd& end = ends[survivor];
+      EXPECT_EQ(end.exit_status, 0);
+      EXPECT_TRUE(contains(end.result, "ZERO_ERR_PEER_DEAD")) << end.result;
+      EXPECT_TRUE(contains(end.result, phases[static_cast<size_t>(at) - 1])) << end.result;
+      EXPECT_TRUE(contains(end.result, "rank 1 (process ")) << end.result;
     }
-    trained.step();
-    trained.look();
-    std::atomic_ref(comes).store(1);
-    EXPECT_TRUE(trained.drained());
-    return trained.worst();
-  });
-  EXPECT_TRUE(contains(results[0], "ZERO_ERR_TIMEOUT")) << results[0];
-  EXPECT_TRUE(contains(results[0], "rank 1's device did not come within 300 ms")) << results[0];
-  EXPECT_TRUE(contains(results[1], "ZERO_ERR_TIMEOUT")) << results[1];
+  }
+}
+
+TEST(GatesFault, a_rank_whose_device_is_stuck_is_named_to_all_after_the_deadline) {
+  for (const Waits waits : kWays) {
+    const std::string name = unique_name();
+    uint32_t comes = 0;
+    // Worlds apart: who waits for one runs nothing of the other.
+    const std::shared_ptr<ChaosDevice> devices[] = {chaos(1, waits)->make_device(),
+                                                    chaos(2, waits)->make_device()};
+    const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+      Trained trained(name, rank, 2, limits(300), devices[rank]);
+      trained.step();
+      trained.look();
+      std::optional<Stuck> stuck;
+      if (rank == 1) stuck.emplace(devices[1], comes, 1);
+      trained.step();
+      trained.look();
+      std::atomic_ref(comes).store(1);
+      EXPECT_TRUE(trained.drained());
+      return trained.worst();
+    });
+    const char* const named = waits == Waits::hosts ? "a gate: enter: rank 1 (process "
+                                                    : "a gate: enter: rank 1's device did not come";
+    for (const std::string& result : results) {
+      EXPECT_TRUE(contains(result, "ZERO_ERR_TIMEOUT")) << result;
+      EXPECT_TRUE(contains(result, named)) << result;
+      EXPECT_TRUE(contains(result, "did not come within 300 ms")) << result;
+    }
+  }
 }
 
 TEST(GatesFault, a_rank_that_is_late_at_every_step_is_waited_for_each_time_anew) {
   constexpr uint32_t kSteps = 12;
-  const std::string name = unique_name();
-  uint32_t comes = 0;
-  const std::shared_ptr<ChaosDevice> devices[] = {chaos(1)->make_device(), chaos(2)->make_device()};
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    Trained trained(name, rank, 2, limits(400), devices[rank]);
-    for (uint32_t step = 1; step <= kSteps; step++) {
-      const WordStep late{WordStep::wait, &comes, step};
-      if (rank == 1) {
-        EXPECT_TRUE(devices[1]->words(nullptr, {&late, 1}, "the test's own").ok());
+  for (const Waits waits : kWays) {
+    const std::string name = unique_name();
+    uint32_t comes = 0;
+    const std::shared_ptr<ChaosDevice> devices[] = {chaos(1, waits)->make_device(),
+                                                    chaos(2, waits)->make_device()};
+    run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+      Trained trained(name, rank, 2, limits(400), devices[rank]);
+      for (uint32_t step = 1; step <= kSteps; step++) {
+        std::optional<Stuck> late;
+        std::thread comes_late;
+        if (rank == 1) {
+          late.emplace(devices[1], comes, step);
+          comes_late = std::thread([&comes, step] {
+            usleep(200'000);
+            std::atomic_ref(comes).store(step);
+          });
+        }
+        trained.step();
+        trained.look();
+        if (comes_late.joinable()) comes_late.join();
       }
-      trained.step();
-      if (rank == 1) {
-        usleep(200'000);
-        std::atomic_ref(comes).store(step);
-      }
-      trained.look();
-    }
-    EXPECT_EQ(trained.worst(), "ok");
-    return "";
-  });
+      EXPECT_EQ(trained.worst(), "ok");
+      return "";
+    });
+  }
 }
 
 TEST(GatesFault, what_one_rank_finds_is_known_to_all) {
-  const std::string name = unique_name();
-  const auto world = chaos(3);
-  const std::shared_ptr<ChaosDevice> devices[] = {world->make_device(0), world->make_device(1)};
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    Trained trained(name, rank, 2, limits(20'000), devices[rank]);
-    trained.step();
-    EXPECT_EQ(trained.found(), 0);
-    if (rank == 1) trained.spoil();
-    trained.step();
-    EXPECT_EQ(trained.found(), 1);
-    EXPECT_EQ(trained.worst(), "ok");
-    return "";
-  });
+  for (const Waits waits : kWays) {
+    const std::string name = unique_name();
+    const auto world = chaos(3, waits);
+    const std::shared_ptr<ChaosDevice> devices[] = {world->make_device(0), world->make_device(1)};
+    run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+      Trained trained(name, rank, 2, limits(20'000), devices[rank]);
+      trained.step();
+      EXPECT_EQ(trained.found(), 0);
+      if (rank == 1) trained.spoil();
+      trained.step();
+      EXPECT_EQ(trained.found(), 1);
+      EXPECT_EQ(trained.worst(), "ok");
+      return "";
+    });
+  }
 }
 
 TEST(GatesFault, an_arena_that_is_given_up_stays_as_long_as_queued_work_uses_it) {
@@ -287,11 +380,11 @@ TEST(GatesFault, ranks_on_the_host_and_on_a_device_do_not_meet) {
     EXPECT_TRUE(contains(result, "has its memory on host, rank 0 (process ")) << result;
 }
 
-TEST(GatesFault, whichever_call_of_a_device_fails_every_rank_gets_a_sentence) {
+void fail_each_call(Waits waits) {
   int failed = 0;
   for (int64_t call = 0; call < 150; call++) {
     const std::string name = unique_name();
-    const auto world = chaos(static_cast<uint64_t>(call));
+    const auto world = chaos(static_cast<uint64_t>(call), waits);
     const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
       const std::shared_ptr<ChaosDevice> device = world->make_device(rank);
       // Three copies before it, of which no test is made here.
@@ -309,6 +402,10 @@ TEST(GatesFault, whichever_call_of_a_device_fails_every_rank_gets_a_sentence) {
     EXPECT_EQ(world->living(), 0) << call << ": something was not given back";
   }
   EXPECT_GT(failed, 60);
+}
+
+TEST(GatesFault, whichever_call_of_a_device_fails_every_rank_gets_a_sentence) {
+  for (const Waits waits : kWays) fail_each_call(waits);
 }
 
 }  // namespace

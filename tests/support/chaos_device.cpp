@@ -107,6 +107,7 @@ Status ChaosDevice::wait(StreamHandle stream, EventHandle event, const char* rul
 Status ChaosDevice::words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) {
   const std::lock_guard lock(world_->mutex_);
   ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
+  if (!world_->options_.words) return {ZERO_ERR_UNSUPPORTED, "chaos streams wait for no words"};
   ++world_->waits_[rule];
   for (const WordStep& step : steps) {
     std::atomic_ref<uint32_t> word(*step.word);

@@ -53,6 +53,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
     int64_t patience = 20'000;  // questions to a world that stands still until it is an error
     Emulate emulate = {};       // what a launch does
     bool guarded = false;       // memory of devices can be touched by queued work only
+    bool words = true;          // streams can wait for words
   };
   static std::shared_ptr<ChaosWorld> create(Options options);
   ~ChaosWorld();

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "device/cuda_launch.h"
@@ -22,6 +23,7 @@ struct Machine {
   std::mutex mutex;
   std::map<std::string, std::pair<cudaError_t, int>> failures;
   std::map<const void*, int> owners;  // of device memory and streams
+  std::set<std::string> lacking;      // calls of the driver
   std::atomic<int64_t> strays{0};
   std::atomic<unsigned> opened{0};
 };
@@ -90,6 +92,7 @@ void start(int driver_version, int devices) {
 void fail(const std::string& function, cudaError_t error, int times) {
   machine->failures[function] = {error, times};
 }
+void lack(const std::string& symbol) { machine->lacking.insert(symbol); }
 void capture(cudaStreamCaptureStatus status) { machine->capture = status; }
 void make_current(int ordinal) {
   contexts.clear();
@@ -174,6 +177,10 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** out, uns
   const auto own = known.find(symbol);
   *out = own != known.end() ? own->second : sharing_calls().at(symbol);
   *result = cudaDriverEntryPointSuccess;
+  if (machine->lacking.count(symbol) != 0) {
+    *out = nullptr;
+    *result = cudaDriverEntryPointSymbolNotFound;
+  }
   return answer(wanted("cudaGetDriverEntryPointByVersion"));
 }
 const char* cudaGetErrorName(cudaError_t error) {

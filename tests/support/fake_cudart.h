@@ -25,6 +25,8 @@ void fail(const std::string& function, cudaError_t error, int times = 1);
 void give(CUdevice_attribute attribute);
 /// How memory that is shared was asked for when it was last made.
 const CUmemAllocationProp& last_made();
+/// From now on the driver has no call of that name.
+void lack(const std::string& symbol);
 /// From now on every stream says this of its capture, whose number is 7.
 void capture(cudaStreamCaptureStatus status);
 

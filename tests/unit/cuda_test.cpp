@@ -216,6 +216,31 @@ TEST_F(Cuda, a_capture_is_seen_with_its_number_and_one_that_has_failed_is_refuse
          "the capture of the stream has failed already: end it, and capture again");
 }
 
+TEST_F(Cuda, what_a_device_cannot_do_is_told_apart_from_what_has_failed) {
+  const DevicePtr gpu = device();
+  for (const cudaError_t error : {cudaErrorNotSupported, cudaErrorNotPermitted}) {
+    fake_cuda::fail("cudaMemsetAsync", error);
+    EXPECT_EQ(gpu->fill(nullptr, nullptr, 0, 16).code(), ZERO_ERR_UNSUPPORTED);
+  }
+}
+
+TEST_F(Cuda, a_driver_without_words_for_streams_shares_memory_all_the_same) {
+  fake_cuda::lack("cuStreamBatchMemOp");
+  {
+    const DevicePtr gpu = device();
+    alignas(4096) static std::byte pages[4096];
+    const OpenedHost opened = made(open_host(gpu, pages, sizeof pages));
+    const WordStep step{WordStep::write, reinterpret_cast<uint32_t*>(pages), 1};
+    expect(gpu->words(nullptr, {&step, 1}, "a rule"), ZERO_ERR_UNSUPPORTED,
+           "the CUDA driver has no cuStreamBatchMemOp");
+    const Fd fd = made(gpu->create_shared(100, "memory"));
+    EXPECT_TRUE(SharedBlock::map(gpu, fd.get(), 100, "memory").ok());
+  }
+  EXPECT_EQ(fake_cuda::living(), 0);
+  fake_cuda::lack("cuMemCreate");
+  EXPECT_EQ(device()->create_shared(100, "memory").failure().code(), ZERO_ERR_UNSUPPORTED);
+}
+
 TEST_F(Cuda, a_driver_that_cannot_tell_a_streams_device_is_believed) {
   const DevicePtr gpu = device();
   fake_cuda::fail("cudaStreamGetDevice", cudaErrorCallRequiresNewerDriver);

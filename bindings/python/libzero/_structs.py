@@ -291,6 +291,7 @@ class Statistics(Struct):
         ("load_seconds", c.c_double),
         ("early_elements", c.c_int64),
         ("early_updates", c.c_int64),
+        ("host_waits", c.c_int64),
     ]
 
 

@@ -57,6 +57,7 @@ class Statistics:
     load_seconds: float
     early_elements: int
     early_updates: int
+    host_waits: int
 
 
 class Group:

@@ -27,12 +27,12 @@ void write(uint32_t* word, uint32_t value) {
   std::atomic_ref(*word).store(value, std::memory_order_release);
 }
 
-const char* name_of(size_t gate) {
-  constexpr const char* kNames[kGates] = {"enter", "read", "measure", "publish"};
-  return kNames[gate];
-}
-
 }  // namespace
+
+const char* name_of(Gate gate) {
+  constexpr const char* kNames[kGates] = {"enter", "read", "measure", "publish"};
+  return kNames[static_cast<size_t>(gate)];
+}
 
 size_t LocalGates::bytes_of(int32_t world) {
   const auto ranks = static_cast<size_t>(world);
@@ -48,6 +48,7 @@ Result<std::unique_ptr<LocalGates>> LocalGates::open(std::shared_ptr<Device> dev
   gates->opened_ =
       ZERO_TRY(open_host(gates->device_, gates->words_->data(), bytes_of(control.world())));
   gates->passed_ = ZERO_TRY(make_event(gates->device_));
+  ZERO_TRY(gates->try_out());
   try {
     gates->thread_ = std::thread([&self = *gates] { self.watch(); });
   } catch (const std::system_error& error) {
@@ -62,6 +63,22 @@ LocalGates::LocalGates(std::shared_ptr<Device> device, Control& control,
       control_(control),
       words_(std::move(words)),
       timeout_ms_(timeout_ms) {}
+
+/// Drivers take such steps in, and then the device does not make them, or they do not take them.
+Status LocalGates::try_out() {
+  const Stream stream = ZERO_TRY(make_stream(device_));
+  const WordStep steps[] = {{WordStep::write, waits_word(), 1},
+                            {WordStep::wait, waits_word(), 1},
+                            {WordStep::write, waits_word(), 0}};
+  ZERO_TRY(device_->words(stream.handle(), steps, "a gate that is tried out"));
+  any_passed_ = true;
+  Status recorded = device_->record(passed_.handle(), stream.handle());
+  if (!recorded.ok()) {  // the words stay until the steps are made, if they still are
+    (void)device_->record(passed_.handle(), stream.handle());
+    return recorded;
+  }
+  return await(*device_, passed_.handle(), timeout_ms_, "a gate that is tried out");
+}
 
 /// What is queued still uses the words. The watch goes on meanwhile, so it ends in time.
 LocalGates::~LocalGates() {
@@ -122,7 +139,8 @@ void LocalGates::watch() {
 Status LocalGates::look() {
   const uint32_t wait = read(waits_word());
   const size_t gate = (wait & kGateMask) - 1;
-  const Patience where{"a gate", wait == 0 ? "none" : name_of(gate), timeout_ms_, false};
+  const Patience where{"a gate", wait == 0 ? "none" : name_of(static_cast<Gate>(gate)), timeout_ms_,
+                       false};
   ZERO_TRY(control_.check(where));
   const int64_t before_ns = std::exchange(looked_ns_, now_ns());
   // Whoever was stopped for a while was not there to see that the others came.
@@ -139,7 +157,7 @@ Status LocalGates::look() {
   cause.code = ZERO_ERR_TIMEOUT;
   cause.rank = missing;
   cause.params_consistent = false;
-  cause.phase = text("a gate: ", name_of(gate));
+  cause.phase = text("a gate: ", name_of(static_cast<Gate>(gate)));
   cause.text =
       text(cause.phase, ": rank ", missing, "'s device did not come within ", timeout_ms_, " ms");
   control_.abort(cause);

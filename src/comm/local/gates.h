@@ -15,6 +15,9 @@
 
 namespace zero::local {
 
+/// In a word, for errors.
+const char* name_of(Gate gate);
+
 /// At each gate a rank tells every other one that it has come, waits for the same from all, and
 /// clears what it was told for the next time. A word can be told anew without harm because another
 /// gate lies between: who tells has passed that, so this rank had cleared the word before. What is
@@ -27,6 +30,7 @@ class LocalGates final : public Gates {
 
   /// `words`: bytes_of(world) zeroed bytes of the host's memory that all ranks share. `control`
   /// outlives this.
+  /// ZERO_ERR_UNSUPPORTED if the device's streams cannot wait for words.
   static Result<std::unique_ptr<LocalGates>> open(std::shared_ptr<Device> device, Control& control,
                                                   std::shared_ptr<Mapping> words,
                                                   int64_t timeout_ms);
@@ -51,6 +55,7 @@ class LocalGates final : public Gates {
   uint32_t* waits_word() const { return words() + kGates * world() * world() + rank(); }
   uint32_t* broken_word() const { return words() + (kGates * world() + 1) * world() + rank(); }
 
+  Status try_out();
   void watch();
   Status look();
   int32_t find_missing(size_t gate) const;

@@ -44,7 +44,7 @@ Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& 
   Seat seat = ZERO_TRY(meet(meeting));
   auto comm = std::make_shared<LocalComm>(rank, world, options, std::move(life), std::move(seat),
                                           std::move(device));
-  ZERO_TRY(comm->open_gates());
+  ZERO_TRY(comm->join_devices());
   return std::shared_ptr<Comm>(std::move(comm));
 }
 
@@ -56,29 +56,6 @@ LocalComm::LocalComm(int32_t rank, int32_t world, const CommOptions& options, Li
       connections_(std::move(seat.connections)) {
   static_assert(kRecordBytes <= kRecordRoom);
   control_->set_step(&steps_done, &publishing);
-}
-
-Status LocalComm::open_gates() {
-  if (device() == nullptr || world() == 1) return {};
-  Call call = ZERO_TRY(begin(Operation::create));
-  Status fits;
-  if (world() > LocalGates::kMostRanks) {
-    fits = Status(ZERO_ERR_UNSUPPORTED,
-                  text("world is ", world(), ": a local comm on devices has up to ",
-                       LocalGates::kMostRanks, " ranks"));
-  }
-  ZERO_TRY(call.vote("world", fits));
-  ++arena_attempts_;
-  const ArenaLayout layout =
-      ZERO_TRY(ArenaLayout::of(LocalGates::bytes_of(world()), ZERO_MEMORY_SHARED, world()));
-  Result<std::shared_ptr<Mapping>> words = share_memory(call, layout);
-  ZERO_TRY(call.vote("words", words.failure()));
-  Result<std::unique_ptr<LocalGates>> opened =
-      LocalGates::open(device(), *control_, std::move(*words), options().timeout_ms);
-  ZERO_TRY(call.vote("gates", opened.failure()));
-  gates_ = std::move(*opened);
-  // Whether the devices reach each other's memory is better known now than with a model in it.
-  return call.allocate(1, ZERO_MEMORY_PER_RANK).status();
 }
 
 local::Patience LocalComm::limit(const Comm::Patience& patience) const {

@@ -30,8 +30,9 @@ class LocalComm final : public Comm {
   Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const override;
   std::shared_ptr<Arena> arena(const Location& location) const override;
   Gates* gates() override { return gates_.get(); }
-  /// Collective, before the first other call.
-  Status open_gates();
+  Status check_capture() const override { return Status(uncaptured_); }
+  /// How the ranks' devices work together. Collective, before the first other call.
+  Status join_devices();
 
   Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override;
   Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv, size_t count,
@@ -49,6 +50,7 @@ class LocalComm final : public Comm {
   void note_progress() override { control_->note_progress(); }
 
  private:
+  Status open_gates(Call& call);
   local::Patience limit(const Comm::Patience& patience) const;
   Vigil vigil(const local::Patience& where);
   std::shared_ptr<LocalArena> find(const Location& location) const;
@@ -70,7 +72,8 @@ class LocalComm final : public Comm {
   mutable std::mutex arenas_mutex_;
   std::vector<std::weak_ptr<LocalArena>> arenas_;  // by number, from 1
 
-  std::unique_ptr<LocalGates> gates_;  // on devices, of several ranks
+  std::unique_ptr<Gates> gates_;  // on devices, of several ranks
+  Status uncaptured_;             // why calls cannot be captured
 };
 
 /// A seat in the comm called `address`; `check` can end the rendezvous early.

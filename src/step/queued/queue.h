@@ -130,6 +130,19 @@ struct Queue : Frame {
   }
 };
 
+/// Adds what the host waits meanwhile, inside a call on this optimizer, to its counters.
+class HostWaits {
+ public:
+  explicit HostWaits(Optimizer& optim) : optim_(optim), before_(optim.comm->host_waits) {}
+  ~HostWaits() { optim_.counters.host_waits += optim_.comm->host_waits - before_; }
+  HostWaits(const HostWaits&) = delete;
+  HostWaits& operator=(const HostWaits&) = delete;
+
+ private:
+  Optimizer& optim_;
+  const int64_t before_;
+};
+
 /// Whatever may fail on one rank alone before anything is queued: memory and tables for the views
 /// at hand. What the host sends of a captured call has arrived.
 Status prepare(Optimizer& optim, StepMemory& memory);

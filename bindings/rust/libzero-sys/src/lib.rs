@@ -387,6 +387,7 @@ pub struct zero_statistics {
     pub load_seconds: f64,
     pub early_elements: i64,
     pub early_updates: i64,
+    pub host_waits: i64,
 }
 
 unsafe extern "C" {
@@ -757,6 +758,6 @@ mod layout {
     const _: () =
         assert!(size_of::<zero_plan>() == 64 && offset_of!(zero_plan, grad_arena_bytes) == 56);
     const _: () = assert!(
-        size_of::<zero_statistics>() == 152 && offset_of!(zero_statistics, early_updates) == 144
+        size_of::<zero_statistics>() == 160 && offset_of!(zero_statistics, host_waits) == 152
     );
 }

@@ -15,6 +15,7 @@ need_package() {
     libxxhash) echo libxxhash-dev ;;
     gtest) echo libgtest-dev ;;
     benchmark) echo libbenchmark-dev ;;
+    gfortran) echo gfortran ;;
   esac
 }
 
@@ -22,7 +23,7 @@ need_is_there() {
   case $1 in
     c++) command -v "${CXX:-c++}" ;;
     c) command -v "${CC:-cc}" ;;
-    meson | ninja | python3 | pkg-config) command -v "$1" ;;
+    meson | ninja | python3 | pkg-config | gfortran) command -v "$1" ;;
     *) pkg-config --exists "$1" ;;
   esac >/dev/null 2>&1
 }
@@ -33,8 +34,9 @@ missing_packages() {
   done
 }
 
-# What is missing is looked for, installed and looked for again.
-require() {
+# What is missing is looked for, installed where that is allowed, and looked for again; `packages` is what
+# is still missing then.
+install_missing() {
   packages=$(missing_packages "$@" | tr '\n' ' ')
   [ -n "$packages" ] || return 0
   as_root=
@@ -46,8 +48,12 @@ require() {
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages \
       >/dev/null || true
     packages=$(missing_packages "$@" | tr '\n' ' ')
-    [ -n "$packages" ] || return 0
   fi
+}
+
+require() {
+  install_missing "$@"
+  [ -n "$packages" ] || return 0
   echo "Missing, under their Debian names: $packages" >&2
   exit 1
 }

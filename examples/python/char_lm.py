@@ -4,19 +4,15 @@
     PYTHONPATH=bindings/python zero-run -n 4 python3 examples/python/char_lm.py --steps 300
 
 The last CONTEXT characters are embedded, go through one tanh layer, and a softmax predicts the next
-one: the model, the data and the options of examples/c/char_lm.c.
+one: the model, the data and the options of examples/c/char_lm.c, and the same bits. So sums are
+taken in the order of the loops there, where a matrix product would have an order of its own.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
-
-# Ranks are processes that share the cores.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import libzero
 import numpy as np
@@ -59,29 +55,74 @@ def initialize(params: Arrays, seed: int) -> None:
         param[...] = ((2 * unit - 1) / np.sqrt(fan_in)).reshape(param.shape)
 
 
-def forward_backward(params: Arrays, grads: Arrays, text: Any, at: Any, weight: float) -> float:
+def exponential(x: Any) -> Any:
+    """exp for x <= 0 in + and * alone, since math libraries differ in the last bits: its series at
+    x/1024, then squared ten times."""
+    y = x.astype(np.float64) / 1024
+    value = 1 + y * (1 + y / 2 * (1 + y / 3 * (1 + y / 4 * (1 + y / 5 * (1 + y / 6)))))
+    for _ in range(10):
+        value *= value
+    return np.where(x < -100, 0.0, value)
+
+
+def hyperbolic_tangent(x: Any) -> Any:
+    e = exponential(-2 * np.abs(x.astype(np.float64)))
+    value = (1 - e) / (1 + e)
+    return np.where(x < 0, -value, value).astype(np.float32)
+
+
+def affine(bias: Any, inputs: Any, weights: Any) -> Any:
+    """bias + inputs @ weights, in order of the inputs."""
+    out = np.repeat(bias[None, :], len(inputs), axis=0)
+    for column, row in zip(inputs.T, weights):
+        out += column[:, None] * row
+    return out
+
+
+def back(slopes: Any, weights: Any) -> Any:
+    """slopes @ weights.T, as eight partial sums."""
+    lanes = np.zeros((len(slopes), len(weights), 8), np.float32)
+    for first in range(0, slopes.shape[1], 8):
+        lanes += slopes[:, None, first : first + 8] * weights[None, :, first : first + 8]
+    lanes = lanes[..., :4] + lanes[..., 4:]
+    lanes = lanes[..., :2] + lanes[..., 2:]
+    return lanes[..., 0] + lanes[..., 1]
+
+
+def forward_backward(params: Arrays, grads: Arrays, text: Any, at: Any, weight: Any) -> float:
     """The summed loss of the examples that begin at `at`; its gradient by `weight` to `grads`."""
     context, target = text[at[:, None] + np.arange(CONTEXT)], text[at + CONTEXT]
     count = len(at)
     inputs = params["embedding"][context].reshape(count, INPUT)
-    hidden = np.tanh(inputs @ params["hidden.weight"] + params["hidden.bias"])
-    out = hidden @ params["output.weight"] + params["output.bias"]
-    out = np.exp(out - out.max(axis=1, keepdims=True))
-    out /= out.sum(axis=1, keepdims=True)
+    hidden = hyperbolic_tangent(affine(params["hidden.bias"], inputs, params["hidden.weight"]))
+    out = affine(params["output.bias"], hidden, params["output.weight"])
+    out = exponential(out - out.max(axis=1, keepdims=True)).astype(np.float32)
+    out /= np.add.accumulate(out, axis=1)[:, -1:]  # unlike sum(), from left to right
     rows = np.arange(count)
-    loss = -np.log(out[rows, target].astype(np.float64) + 1e-30).sum()
+    loss = -np.log(out[rows, target].astype(np.float64) + 1e-30).sum()  # is only printed
 
     out[rows, target] -= 1  # from here on: the gradient of the loss by the logits
-    out *= np.float32(weight)
-    slope = (out @ params["output.weight"].T) * (1 - hidden * hidden)
-    grads["output.bias"][...] = out.sum(axis=0)
-    np.matmul(hidden.T, out, out=grads["output.weight"])
-    grads["hidden.bias"][...] = slope.sum(axis=0)
-    np.matmul(inputs.T, slope, out=grads["hidden.weight"])
-    grads["embedding"][...] = 0
-    by_input = (slope @ params["hidden.weight"].T).reshape(count, CONTEXT, EMBED)
-    np.add.at(grads["embedding"], context, by_input)
+    out *= weight
+    slope = back(out, params["output.weight"]) * (1 - hidden * hidden)
+    by_input = back(slope, params["hidden.weight"]).reshape(count, CONTEXT, EMBED)
+    for gradient in grads.values():
+        gradient[...] = 0
+    for i in range(count):
+        grads["output.bias"] += out[i]
+        grads["output.weight"] += np.outer(hidden[i], out[i])
+        grads["hidden.bias"] += slope[i]
+        grads["hidden.weight"] += np.outer(inputs[i], slope[i])
+        for symbol, gradient in zip(context[i], by_input[i]):
+            grads["embedding"][symbol] += gradient
     return float(loss)
+
+
+def checksum(data: bytes) -> int:
+    """FNV-1a: equal where all bits are."""
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+    return value
 
 
 def train(options: argparse.Namespace) -> None:
@@ -111,24 +152,27 @@ def run(
     optimizer: libzero.Optimizer,
     memory: libzero.Allocation,
 ) -> None:
-    # This rank's part of the batch. Gradients are weighted so that their mean over ranks is that over
-    # the batch, also where the number of ranks does not divide it.
+    # This rank's part of the batch. Gradients are weighted so that their mean over ranks is that
+    # over the batch, also where the number of ranks does not divide it.
     rank, world, batch = comm.rank, comm.world, options.batch
     mine = np.arange(batch * rank // world, batch * (rank + 1) // world)
     every = 1 if options.progress else (options.steps + 9) // 10
     for step in range(optimizer.result().step + 1, options.steps + 1):
         chance = draw(options.seed + 1, step, mine)
         at = (chance % np.uint64(len(text) - CONTEXT)).astype(np.int64)
-        loss = forward_backward(memory.data, memory.grads, text, at, world / batch)
+        weight = np.float32(world) / np.float32(batch)
+        loss = forward_backward(memory.data, memory.grads, text, at, weight)
         optimizer.step()
         loss = comm.all_reduce(loss / batch)
         if rank == 0 and (step % every == 0 or step == options.steps):
             print(f"step={step} loss={loss:.4f}", flush=True)
     if options.save:
         optimizer.save(options.save, replace=True)
-    if rank == 0 and options.dump:
-        arrays = memory.data.values()
-        Path(options.dump).write_bytes(b"".join(array.tobytes() for array in arrays))
+    if rank == 0:
+        data = b"".join(array.tobytes() for array in memory.data.values())
+        print(f"checksum={checksum(data):016X}", flush=True)
+        if options.dump:
+            Path(options.dump).write_bytes(data)
     stats = optimizer.stats()
     print(
         f"stats rank={rank} world={world} parameters={stats.parameter_elements} "

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python's and Rust's declarations say what zero.h says: functions with their types, structs with
-their fields, constants with their values.
+their fields, constants with their values. So do those that the examples in Fortran and Julia have, which
+need not be all.
 
-usage: check_bindings.py zero.h LAYOUT_PROGRAM BINDINGS_FOLDER
+usage: check_bindings.py zero.h LAYOUT_PROGRAM BINDINGS_FOLDER EXAMPLES_FOLDER
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HEADER, PROGRAM, BINDINGS = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+HEADER, PROGRAM, BINDINGS, EXAMPLES = *sys.argv[1:3], *map(Path, sys.argv[3:5])
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(BINDINGS / "python"))
 
@@ -257,6 +258,113 @@ def check_rust() -> None:
     expect("Rust constants", dict(sorted(constants.items())), dict(sorted(values.items())))
 
 
+# ---- Fortran and Julia ----
+
+# A pointer is any of these: the languages know more about it than C does.
+POINTERS = {
+    "Fortran": r"type\(c_ptr\), value|(type|integer|real|character)\(.*\), intent\(\w+\)",
+    "Julia": r"(Ptr|Ref)\{.+\}|Cstring|Handle",
+}
+POINTER_FIELDS = {"Fortran": r"type\(c_ptr\)", "Julia": r"Ptr\{.+\}"}
+NUMBERS = {
+    "Fortran": {
+        "int32_t": "integer(c_int32_t)",
+        "zero_status": "integer(c_int32_t)",
+        "uint32_t": "integer(c_int32_t)",  # Fortran has no numbers without a sign
+        "int64_t": "integer(c_int64_t)",
+        "size_t": "integer(c_size_t)",
+        "double": "real(c_double)",
+    },
+    "Julia": {
+        "int32_t": "Int32",
+        "zero_status": "Int32",
+        "uint32_t": "UInt32",
+        "int64_t": "Int64",
+        "size_t": "Csize_t",
+        "double": "Float64",
+    },
+}
+
+Named = dict[str, str]
+
+
+def fortran() -> tuple[dict[str, tuple[Named, str]], dict[str, Named], dict[str, str]]:
+    """Functions as ({argument: type}, result), structs as {field: type}, and constants."""
+    source = (EXAMPLES / "fortran/zero.f90").read_text(encoding="utf-8")
+    found = {}
+    for name, names, body in re.findall(
+        r"function (zero_\w+)\((.*?)\) bind\(C\)\n(.*?)end function", source, re.S
+    ):
+        types = {}
+        for kind, declared in re.findall(r"^ *(\S.*?) :: (.*)$", body, re.M):
+            types |= {word.removesuffix("(*)"): kind for word in declared.split(", ")}
+        result = types.pop(name)
+        order = [word for word in names.split(", ") if word]
+        expect(f"Fortran declares the arguments of {name}", sorted(order), sorted(types))
+        found[name] = ({word: types[word] for word in order}, result)
+    types = re.findall(r"type, bind\(C\) :: (zero_\w+)\n(.*?)end type", source, re.S)
+    fields = {
+        name: {field: kind for kind, field in re.findall(r"(\S+) :: (\w+)", body)}
+        for name, body in types
+    }
+    lines = re.findall(r"parameter :: (.*)$", source, re.M)
+    values = dict(re.findall(r"(ZERO_\w+) = (-?\d+)", "\n".join(lines)))
+    return found, fields, values
+
+
+def julia() -> tuple[dict[str, tuple[Named, str]], dict[str, Named], dict[str, str]]:
+    source = (EXAMPLES / "julia/zero.jl").read_text(encoding="utf-8")
+    found = {}
+    for outer, name, arguments, result in re.findall(
+        r"^(\w+)\(.*\) =\s+@ccall libzero\.(\w+)\((.*)\)::(\S+)$", source, re.M
+    ):
+        expect("Julia's name of a function", name, outer)
+        pairs = [argument.split("::") for argument in arguments.split(", ") if argument]
+        found[name] = ({word: kind for word, kind in pairs}, result)
+    expect("Julia's number of calls", source.count("@ccall"), len(found))
+    types = re.findall(r"^struct (zero_\w+)\n(.*?)^end", source, re.M | re.S)
+    fields = {name: dict(re.findall(r"(\w+)::(\S+)", body)) for name, body in types}
+    values = {}
+    for names, numbers in re.findall(r"^const (ZERO_[\w, ]+) = (.*)$", source, re.M):
+        expect(f"Julia's values of {names}", names.count(","), numbers.count(","))
+        values |= dict(zip(names.split(", "), numbers.split(", ")))
+    return found, fields, values
+
+
+def check_example(language: str) -> None:
+    found, fields, values = {"Fortran": fortran, "Julia": julia}[language]()
+    if len(found) < 40 or len(fields) < 8 or len(values) < 30:
+        faults.append(f"{language}: too little was found: was it read?")
+
+    def expect_type(what: str, kind: str, binding: str, by_value: str, pointers: str) -> None:
+        if "*" in kind:
+            if not re.fullmatch(pointers, binding):
+                faults.append(f"{what}: zero.h has {kind}, the binding has {binding}")
+        else:
+            expect(what, NUMBERS[language][kind.split()[0]] + by_value, binding)
+
+    by_value = ", value" if language == "Fortran" else ""
+    results = {"Fortran": r"type\(c_ptr\)", "Julia": "Cstring"}[language]
+    for name, (arguments, result) in found.items():
+        if name not in functions:
+            faults.append(f"{language}: {name} is not in zero.h")
+            continue
+        result_kind, declared = functions[name]
+        wanted = [words_of(kind) for kind in declared.split(",")] if declared != "void" else []
+        expect(f"{language} arguments of {name}", [word for _, word in wanted], list(arguments))
+        for (kind, word), binding in zip(wanted, arguments.values()):
+            expect_type(f"{language} {word} of {name}", kind, binding, by_value, POINTERS[language])
+        expect_type(f"{language} result of {name}", words_of(result_kind)[0], result, "", results)
+    for name, found_fields in fields.items():
+        wanted_fields = fields_of(bodies.get(name, ""))
+        expect(f"{language} fields of {name}", list(wanted_fields), list(found_fields))
+        for field in wanted_fields.keys() & found_fields.keys():
+            what, kinds = f"{language} type of {name}.{field}", POINTER_FIELDS[language]
+            expect_type(what, wanted_fields[field], found_fields[field], "", kinds)
+    for name, value in values.items():
+        expect(f"{language} {name}", constants.get(name), int(value))
+
+
 def main() -> None:
     printed = subprocess.run([PROGRAM], check=True, capture_output=True, text=True).stdout
     layout = json.loads(printed)
@@ -266,6 +374,8 @@ def main() -> None:
     check_python_constants()
     if (BINDINGS / "rust").is_dir():
         check_rust()
+    check_example("Fortran")
+    check_example("Julia")
     print(f"{len(functions)} functions, {len(bodies)} structs, {len(constants)} constants")
     sys.exit("\n".join(faults) or 0)
 

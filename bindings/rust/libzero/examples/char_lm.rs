@@ -4,9 +4,9 @@
 //!     cargo build --release --example char_lm
 //!     zero-run -n 4 target/release/examples/char_lm --text ../../LICENSE --steps 300
 //!
-//! The model, the data and the options of examples/c/char_lm.c.
+//! The model, the data and the options of examples/c/char_lm.c, and the same bits: the same operations in
+//! the same order.
 use std::error::Error;
-use std::io::Write;
 use std::path::PathBuf;
 use std::{env, fs, process};
 
@@ -66,7 +66,23 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
             lanes[lane] += a[lane] * b[lane];
         }
     }
-    lanes.iter().sum()
+    ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6]))
+        + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
+}
+
+/// exp for x <= 0 in + and * alone, since math libraries differ in the last bits: its series at x/1024,
+/// then squared ten times.
+fn exponential(x: f64) -> f64 {
+    let y = x / 1024.0;
+    let fourth = 1.0 + y / 4.0 * (1.0 + y / 5.0 * (1.0 + y / 6.0));
+    let series = 1.0 + y * (1.0 + y / 2.0 * (1.0 + y / 3.0 * fourth));
+    if x < -100.0 { 0.0 } else { (0..10).fold(series, |value, _| value * value) }
+}
+
+fn hyperbolic_tangent(x: f32) -> f32 {
+    let e = exponential(-2.0 * f64::from(x).abs());
+    let value = ((1.0 - e) / (1.0 + e)) as f32;
+    if x < 0.0 { -value } else { value }
 }
 
 fn add_scaled(out: &mut [f32], values: &[f32], scale: f32) {
@@ -90,13 +106,15 @@ fn forward(params: Slices<'_>, context: &[u8], to: &mut Activations) {
     for (row, &input) in params[W1].chunks_exact(HIDDEN).zip(&to.input) {
         add_scaled(&mut to.hidden, row, input);
     }
-    to.hidden.iter_mut().for_each(|value| *value = value.tanh());
+    to.hidden.iter_mut().for_each(|value| *value = hyperbolic_tangent(*value));
     to.out.copy_from_slice(&params[B2]);
     for (row, &hidden) in params[W2].chunks_exact(SYMBOLS).zip(&to.hidden) {
         add_scaled(&mut to.out, row, hidden);
     }
     let largest = to.out.iter().copied().fold(f32::MIN, f32::max);
-    to.out.iter_mut().for_each(|value| *value = (*value - largest).exp());
+    to.out.iter_mut().for_each(|value| {
+        *value = exponential(f64::from(*value - largest)) as f32;
+    });
     let total: f32 = to.out.iter().sum();
     to.out.iter_mut().for_each(|value| *value /= total);
 }
@@ -111,7 +129,7 @@ fn example(
 ) -> f64 {
     let target = context[CONTEXT] as usize;
     forward(params, context, at);
-    let loss = -(f64::from(at.out[target]) + 1e-30).ln();
+    let loss = -(f64::from(at.out[target]) + 1e-30).ln(); // is only printed
 
     // From here on `out` is the gradient of the loss by the logits.
     at.out[target] -= 1.0;
@@ -168,13 +186,15 @@ fn forward_backward(
     Ok(loss / set.batch as f64)
 }
 
-fn dump(path: &PathBuf, params: Slices<'_>) -> Outcome<()> {
-    let mut file = fs::File::create(path)?;
-    for at in 0..PARAMS {
-        let bytes: Vec<u8> = params[at].iter().flat_map(|value| value.to_ne_bytes()).collect();
-        file.write_all(&bytes)?;
-    }
-    Ok(())
+fn bytes(params: Slices<'_>) -> Vec<u8> {
+    (0..PARAMS).flat_map(|at| params[at].iter().flat_map(|value| value.to_ne_bytes())).collect()
+}
+
+/// FNV-1a: equal where all bits are.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf29ce484222325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100000001b3))
 }
 
 fn train(set: &Settings) -> Outcome<()> {
@@ -206,8 +226,12 @@ fn train(set: &Settings) -> Outcome<()> {
     if let Some(path) = &set.save {
         optim.save(path, true)?;
     }
-    if let (Some(path), 0) = (&set.dump, rank) {
-        dump(path, optim.params()?)?;
+    if rank == 0 {
+        let bytes = bytes(optim.params()?);
+        println!("checksum={:016X}", checksum(&bytes));
+        if let Some(path) = &set.dump {
+            fs::write(path, &bytes)?;
+        }
     }
     let stats = optim.stats()?;
     println!(

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+zero.h for Julia: what a training program needs of it, by the same names. What each call means stands in
+zero.h. tests/abi/check_bindings.py compares what is here with it; take what is missing over in the same
+way. LIBZERO_PATH names the library or its folder, else the system's loader looks for it.
+
+A Julia array of size (n, m) is one of shape {m, n} to C. Parameters and gradients that Julia allocated
+have to live as long as they are registered: keep a reference to them.
+"""
+module Zero
+
+const given = get(ENV, "LIBZERO_PATH", "libzero.so.0")
+const libzero = isdir(given) ? joinpath(given, "libzero.so.0") : given
+
+const ZERO_OK, ZERO_SKIPPED = 0, 1
+const ZERO_FLOAT32, ZERO_FLOAT64, ZERO_INT32, ZERO_INT64 = 1, 2, 3, 4
+const ZERO_BFLOAT16, ZERO_FLOAT16 = 5, 6
+const ZERO_SUM, ZERO_MIN, ZERO_MAX = 1, 2, 3
+const ZERO_DEVICE_HOST, ZERO_DEVICE_CUDA, ZERO_ORDINAL_LOCAL_RANK = 0, 1, -1
+const ZERO_MEMORY_PER_RANK, ZERO_MEMORY_SHARED = 1, 2
+const ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_ADAM, ZERO_OPTIMIZER_SGD, ZERO_OPTIMIZER_LAMB = 0, 1, 2, 11
+const ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY = 0, 1
+const ZERO_NONFINITE_SKIP, ZERO_NONFINITE_ERROR = 1, 2
+const ZERO_PARAM_PADDED, ZERO_PARAM_FROZEN, ZERO_PARAM_LR_SCALE, ZERO_PARAM_WEIGHT_DECAY = 2, 4, 8, 16
+const ZERO_REDUCE_MEAN, ZERO_REDUCE_SUM, ZERO_REDUCE_NONE, ZERO_REDUCE_ACCUMULATE = 0, 1, 2, 4
+const ZERO_SAVE_REPLACE, ZERO_LOAD_KEEP_SETTINGS = 1, 1
+const ZERO_ALL_GROUPS, ZERO_ROOT_NONE = -1, -1
+
+struct zero_comm_options
+    struct_size::Csize_t
+    timeout_ms::Int64
+    late_ms::Int64
+    rendezvous_ms::Int64
+    device::Int32
+    device_ordinal::Int32
+end
+
+struct zero_options
+    struct_size::Csize_t
+    optimizer::Int32
+    partition::Int32
+    bucket_bytes::Int64
+    max_grad_norm::Float64
+    grad_norm_type::Float64
+    nonfinite::Int32
+    threads::Int32
+    names::Ptr{Ptr{UInt8}}
+    values::Ptr{Float64}
+    setting_count::Csize_t
+    master::Int32
+    wire_dtype::Int32
+    loss_scale::Float64
+    growth_factor::Float64
+    backoff_factor::Float64
+    growth_interval::Int64
+    uneven_inputs::Int32
+    share_dtype::Int32
+    predivide_factor::Float64
+    custom::Ptr{Cvoid}
+    overlap_gather::Int32
+    reserved::Int32
+end
+
+struct zero_group_options
+    struct_size::Csize_t
+    names::Ptr{Ptr{UInt8}}
+    values::Ptr{Float64}
+    setting_count::Csize_t
+end
+
+struct zero_param
+    struct_size::Csize_t
+    name::Ptr{UInt8}
+    data::Ptr{Cvoid}
+    grad::Ptr{Cvoid}
+    shape::Ptr{Int64}
+    ndim::Int32
+    dtype::Int32
+    owner::Int32
+    flags::Int32
+    order::Int64
+    grad_dtype::Int32
+    reserved::Int32
+    lr_scale::Float64
+    weight_decay::Float64
+end
+
+struct zero_step_options
+    struct_size::Csize_t
+    grads::Ptr{Ptr{Cvoid}}
+    grad_count::Csize_t
+    reduce_flags::Int32
+    reserved::Int32
+    stream::Ptr{Cvoid}
+end
+
+struct zero_result
+    struct_size::Csize_t
+    step::Int64
+    skipped::Int64
+    nonfinite::Int64
+    grad_norm::Float64
+    clip_factor::Float64
+    status::Int32
+    reserved::Int32
+    loss_scale::Float64
+end
+
+struct zero_save_options
+    struct_size::Csize_t
+    flags::Int32
+    reserved::Int32
+end
+
+struct zero_load_options
+    struct_size::Csize_t
+    flags::Int32
+    reserved::Int32
+end
+
+struct zero_plan
+    struct_size::Csize_t
+    offsets::Ptr{Int64}
+    owners::Ptr{Int32}
+    elements::Ptr{Int64}
+    arena_bytes::Int64
+    state_bytes::Int64
+    grad_offsets::Ptr{Int64}
+    grad_arena_bytes::Int64
+end
+
+struct zero_statistics
+    struct_size::Csize_t
+    parameter_elements::Int64
+    owned_elements::Int64
+    state_bytes::Int64
+    staging_bytes::Int64
+    control_bytes::Int64
+    copied_bytes::Int64
+    moved_bytes::Int64
+    steps::Int64
+    skipped::Int64
+    nonfinite_elements::Int64
+    gather_seconds::Float64
+    vote_seconds::Float64
+    apply_seconds::Float64
+    publish_seconds::Float64
+    save_seconds::Float64
+    load_seconds::Float64
+    early_elements::Int64
+    early_updates::Int64
+end
+
+const Handle = Ptr{Cvoid}
+
+zero_version() = @ccall libzero.zero_version()::UInt32
+zero_build_info() = @ccall libzero.zero_build_info()::Cstring
+zero_last_error() = @ccall libzero.zero_last_error()::Cstring
+zero_status_name(status) = @ccall libzero.zero_status_name(status::Int32)::Cstring
+
+zero_comm_options_init(options, struct_size) =
+    @ccall libzero.zero_comm_options_init(options::Ref{zero_comm_options}, struct_size::Csize_t)::Int32
+zero_comm_create_solo(out, options = C_NULL) =
+    @ccall libzero.zero_comm_create_solo(out::Ref{Handle}, options::Ptr{zero_comm_options})::Int32
+zero_comm_create_local(out, name, rank, world, options = C_NULL) =
+    @ccall libzero.zero_comm_create_local(out::Ref{Handle}, name::Cstring, rank::Int32, world::Int32, options::Ptr{zero_comm_options})::Int32
+zero_comm_create_env(out, options = C_NULL) =
+    @ccall libzero.zero_comm_create_env(out::Ref{Handle}, options::Ptr{zero_comm_options})::Int32
+zero_comm_rank(comm) = @ccall libzero.zero_comm_rank(comm::Handle)::Int32
+zero_comm_world(comm) = @ccall libzero.zero_comm_world(comm::Handle)::Int32
+zero_comm_barrier(comm) = @ccall libzero.zero_comm_barrier(comm::Handle)::Int32
+zero_comm_broadcast(comm, data, bytes, root) =
+    @ccall libzero.zero_comm_broadcast(comm::Handle, data::Ptr{Cvoid}, bytes::Csize_t, root::Int32)::Int32
+zero_comm_all_reduce(comm, data, count, dtype, operation) =
+    @ccall libzero.zero_comm_all_reduce(comm::Handle, data::Ptr{Cvoid}, count::Csize_t, dtype::Int32, operation::Int32)::Int32
+zero_comm_abort(comm, reason) = @ccall libzero.zero_comm_abort(comm::Handle, reason::Cstring)::Int32
+zero_comm_free(comm) = @ccall libzero.zero_comm_free(comm::Handle)::Int32
+
+zero_arena_alloc(comm, bytes, kind, out) =
+    @ccall libzero.zero_arena_alloc(comm::Handle, bytes::Csize_t, kind::Int32, out::Ref{Ptr{Cvoid}})::Int32
+zero_arena_free(arena) = @ccall libzero.zero_arena_free(arena::Ptr{Cvoid})::Int32
+
+zero_options_init(options, struct_size) =
+    @ccall libzero.zero_options_init(options::Ref{zero_options}, struct_size::Csize_t)::Int32
+zero_create(out, comm, options = C_NULL) =
+    @ccall libzero.zero_create(out::Ref{Handle}, comm::Handle, options::Ptr{zero_options})::Int32
+zero_group_options_init(options, struct_size) =
+    @ccall libzero.zero_group_options_init(options::Ref{zero_group_options}, struct_size::Csize_t)::Int32
+zero_param_init(param, struct_size) =
+    @ccall libzero.zero_param_init(param::Ref{zero_param}, struct_size::Csize_t)::Int32
+zero_register_params(optim, options, params, count, group) =
+    @ccall libzero.zero_register_params(optim::Handle, options::Ptr{zero_group_options}, params::Ptr{zero_param}, count::Csize_t, group::Ptr{Int32})::Int32
+zero_bind_params(optim, data, grads, count) =
+    @ccall libzero.zero_bind_params(optim::Handle, data::Ptr{Ptr{Cvoid}}, grads::Ptr{Ptr{Cvoid}}, count::Csize_t)::Int32
+zero_free(optim) = @ccall libzero.zero_free(optim::Handle)::Int32
+
+zero_group_set(optim, group, name, value) =
+    @ccall libzero.zero_group_set(optim::Handle, group::Int32, name::Cstring, value::Float64)::Int32
+zero_group_get(optim, group, name, value) =
+    @ccall libzero.zero_group_get(optim::Handle, group::Int32, name::Cstring, value::Ref{Float64})::Int32
+zero_set_trainable(optim, param, trainable) =
+    @ccall libzero.zero_set_trainable(optim::Handle, param::Int64, trainable::Int32)::Int32
+
+zero_broadcast_params(optim, root, stream = C_NULL) =
+    @ccall libzero.zero_broadcast_params(optim::Handle, root::Int32, stream::Ptr{Cvoid})::Int32
+zero_grad_ready(optim, param, grad, stream = C_NULL) =
+    @ccall libzero.zero_grad_ready(optim::Handle, param::Int64, grad::Ptr{Cvoid}, stream::Ptr{Cvoid})::Int32
+zero_reduce_grads(optim, grads, count, flags, stream = C_NULL) =
+    @ccall libzero.zero_reduce_grads(optim::Handle, grads::Ptr{Ptr{Cvoid}}, count::Csize_t, flags::Int32, stream::Ptr{Cvoid})::Int32
+zero_clip_grad_value(optim, max_value, stream = C_NULL) =
+    @ccall libzero.zero_clip_grad_value(optim::Handle, max_value::Float64, stream::Ptr{Cvoid})::Int32
+zero_clip_grad_norm(optim, max_norm, norm_type, norm, stream = C_NULL) =
+    @ccall libzero.zero_clip_grad_norm(optim::Handle, max_norm::Float64, norm_type::Float64, norm::Ptr{Float64}, stream::Ptr{Cvoid})::Int32
+zero_step_options_init(options, struct_size) =
+    @ccall libzero.zero_step_options_init(options::Ref{zero_step_options}, struct_size::Csize_t)::Int32
+zero_step(optim, options = C_NULL) =
+    @ccall libzero.zero_step(optim::Handle, options::Ptr{zero_step_options})::Int32
+zero_result_init(result, struct_size) =
+    @ccall libzero.zero_result_init(result::Ref{zero_result}, struct_size::Csize_t)::Int32
+zero_step_result(optim, result) =
+    @ccall libzero.zero_step_result(optim::Handle, result::Ref{zero_result})::Int32
+zero_drop_grads(optim) = @ccall libzero.zero_drop_grads(optim::Handle)::Int32
+
+zero_save_options_init(options, struct_size) =
+    @ccall libzero.zero_save_options_init(options::Ref{zero_save_options}, struct_size::Csize_t)::Int32
+zero_state_save(optim, directory, options = C_NULL) =
+    @ccall libzero.zero_state_save(optim::Handle, directory::Cstring, options::Ptr{zero_save_options})::Int32
+zero_load_options_init(options, struct_size) =
+    @ccall libzero.zero_load_options_init(options::Ref{zero_load_options}, struct_size::Csize_t)::Int32
+zero_state_load(optim, directory, options = C_NULL) =
+    @ccall libzero.zero_state_load(optim::Handle, directory::Cstring, options::Ptr{zero_load_options})::Int32
+
+zero_param_index(optim, name, index) =
+    @ccall libzero.zero_param_index(optim::Handle, name::Cstring, index::Ref{Int64})::Int32
+zero_plan_init(plan, struct_size) = @ccall libzero.zero_plan_init(plan::Ref{zero_plan}, struct_size::Csize_t)::Int32
+zero_partition_plan(params, count, world, options, plan) =
+    @ccall libzero.zero_partition_plan(params::Ptr{zero_param}, count::Csize_t, world::Int32, options::Ptr{zero_options}, plan::Ref{zero_plan})::Int32
+zero_statistics_init(statistics, struct_size) =
+    @ccall libzero.zero_statistics_init(statistics::Ref{zero_statistics}, struct_size::Csize_t)::Int32
+zero_stats(optim, statistics) =
+    @ccall libzero.zero_stats(optim::Handle, statistics::Ref{zero_statistics})::Int32
+
+struct Failure <: Exception
+    status::Int32
+    text::String
+end
+Base.showerror(io::IO, failure::Failure) = print(io, failure.text)
+
+"A status as it is, or a Failure with the library's words."
+function check(status)
+    status >= 0 && return status
+    name, text = unsafe_string(zero_status_name(status)), unsafe_string(zero_last_error())
+    throw(Failure(status, "$name: $text"))
+end
+
+"A struct with the library's defaults, but for the fields that are given."
+function made(T::Type, init; fields...)
+    room = Ref{T}()
+    check(init(room, sizeof(T)))
+    return with(room[]; fields...)
+end
+
+"A copy of a struct with other values for some fields."
+with(value::T; fields...) where {T} = T((get(fields, name, getfield(value, name)) for name in fieldnames(T))...)
+
+end

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""char_lm in every language, compiled as examples/README.md says: from the same seed all end with the same
+bits, and each goes on from another's checkpoint."""
+
+import functools
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
+LIBRARIES = os.environ.get("LIBZERO_LIB_DIR", str(ROOT / "build/src"))
+LANGUAGES = ("c", "fortran", "julia", "python", "rust")
+BATCH = 9  # that no number of ranks below divides evenly
+
+folder = tempfile.TemporaryDirectory(prefix="zero-examples-")
+unittest.addModuleCleanup(folder.cleanup)
+
+
+def run(*command, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300,
+                          check=False, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def needs(program):
+    found = shutil.which(program)
+    if found is None:
+        raise unittest.SkipTest(f"{program} is not here")
+    return found
+
+
+def build_c():
+    binary = pathlib.Path(folder.name) / "c"
+    sources = (EXAMPLES / "c" / name for name in ("char_lm.c", "arena_view.c"))
+    run(needs(os.environ.get("CC", "cc")), "-O2", "-ffp-contract=off", "-I", ROOT / "include", *sources,
+        "-o", binary, "-L", LIBRARIES, "-lzero", "-lm", "-ldl")
+    return [binary]
+
+
+def build_fortran():
+    compiler, output = needs("gfortran"), pathlib.Path(folder.name)
+    sources = (EXAMPLES / "fortran" / name for name in ("zero.f90", "char_lm.f90"))
+    run(compiler, "-std=f2018", "-Wall", "-Wextra", "-Werror", "-O2", "-fwrapv", "-ffp-contract=off", "-J", output,
+        *sources, "-o", output / "fortran", "-L", LIBRARIES, "-lzero")
+    return [output / "fortran"]
+
+
+def build_julia():
+    return [needs("julia"), "--startup-file=no", EXAMPLES / "julia/char_lm.jl"]
+
+
+def build_python():
+    if subprocess.run([sys.executable, "-c", "import numpy"], capture_output=True, check=False).returncode:
+        raise unittest.SkipTest("numpy is not here")
+    return [sys.executable, EXAMPLES / "python/char_lm.py"]
+
+
+def build_rust():
+    cargo = needs("cargo")
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "bindings/rust/target"))
+    run(cargo, "build", "--quiet", "--offline", "--release", "--example", "char_lm", cwd=ROOT / "bindings/rust")
+    return [target / "release/examples/char_lm"]
+
+
+@functools.cache
+def command_of(language):
+    """How to start it; a test that finds it is not here is skipped."""
+    return globals()[f"build_{language}"]()
+
+
+def said(output):
+    """What it printed of losses and parameters, whichever rank's name zero-run put before it."""
+    return re.findall(r"(?:step|checksum)=.*", output)
+
+
+def train(language, ranks, steps, *options):
+    return said(run(ZERO_RUN, "-n", ranks, *command_of(language), "--text", ROOT / "LICENSE", "--batch", BATCH,
+                    "--progress", "--steps", steps, *options))
+
+
+@functools.cache
+def reference(worlds, steps):
+    """The same in one process without libzero."""
+    return said(run(*command_of("c"), "--text", ROOT / "LICENSE", "--batch", BATCH, "--progress", "--steps", steps,
+                    "--reference", worlds))
+
+
+class ExamplesTest(unittest.TestCase):
+    def ends_with_the_bits_of_one_process(self, language):
+        wanted = reference("2", 5)
+        self.assertRegex(wanted[-1], "^checksum=[0-9A-F]{16}$")
+        self.assertEqual(len(wanted), 6)
+        self.assertEqual(train(language, 2, 5), wanted)
+
+    def test_c_ends_with_the_bits_of_one_process(self):
+        self.ends_with_the_bits_of_one_process("c")
+
+    def test_fortran_ends_with_the_bits_of_one_process(self):
+        self.ends_with_the_bits_of_one_process("fortran")
+
+    def test_julia_ends_with_the_bits_of_one_process(self):
+        self.ends_with_the_bits_of_one_process("julia")
+
+    def test_python_ends_with_the_bits_of_one_process(self):
+        self.ends_with_the_bits_of_one_process("python")
+
+    def test_rust_ends_with_the_bits_of_one_process(self):
+        self.ends_with_the_bits_of_one_process("rust")
+
+    def test_every_language_goes_on_from_another_ones_checkpoint(self):
+        present = []
+        for language in LANGUAGES:
+            try:
+                command_of(language)
+                present.append(language)
+            except unittest.SkipTest:
+                pass
+        if len(present) < 2:
+            self.skipTest(f"there is {' and '.join(present) or 'nothing'} alone")
+        steps, worlds, checkpoint = 0, [], None
+        with tempfile.TemporaryDirectory() as run_folder:
+            for number, language in enumerate([*present, present[0]]):
+                ranks, steps, found = 2 + number % 2, steps + 2, checkpoint
+                worlds.append(f"{ranks}:{steps}")
+                checkpoint = pathlib.Path(run_folder) / f"{number}-{language}"
+                options = ["--save", checkpoint] + (["--load", found] if found else [])
+                printed = train(language, ranks, steps, *options)
+                # The reference says nothing of who begins anew.
+                wanted = reference(",".join(worlds), steps)
+                self.assertEqual(printed[-3:], wanted[-3:], f"{language}, after {steps} steps")
+
+
+if __name__ == "__main__":
+    unittest.main()

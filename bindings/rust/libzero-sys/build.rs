@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prints how to link libzero: from LIBZERO_LIB_DIR, else as pkg-config says.
+//! With the feature `link` or `static`, prints how to link libzero: from LIBZERO_LIB_DIR, else as pkg-config
+//! says. Without them there is nothing to link.
 use std::env;
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=LIBZERO_LIB_DIR");
     println!("cargo:rerun-if-env-changed=PKG_CONFIG_PATH");
+    let has = |feature: &str| env::var_os(format!("CARGO_FEATURE_{feature}")).is_some();
     if env::var_os("DOCS_RS").is_some() {
         return;
     }
+    if has("STATIC") {
+        link_static();
+    } else if has("LINK") {
+        link_shared();
+    }
+}
+
+fn link_shared() {
     if let Ok(folder) = env::var("LIBZERO_LIB_DIR") {
         println!("cargo:rustc-link-search=native={folder}");
         println!("cargo:rustc-link-lib=dylib=zero");
@@ -17,21 +28,47 @@ fn main() {
         println!("cargo:lib_dir={folder}");
         return;
     }
-    match pkg_config() {
-        Ok(flags) => print_flags(&flags),
+    match pkg_config(&["--libs"], None) {
+        Ok(flags) => print_flags(&flags, "dylib"),
         // `cargo check` and documentation need no library: the linker will say that it is missing.
         Err(reason) => {
-            println!(
-                "cargo:warning=libzero was not found: LIBZERO_LIB_DIR is not set, and {reason}"
-            );
+            warn(&reason);
             println!("cargo:rustc-link-lib=dylib=zero");
         }
     }
 }
 
-fn pkg_config() -> Result<String, String> {
-    let output = Command::new("pkg-config")
-        .args(["--libs", "zero"])
+/// What the library is made of is known to its .pc file, which lies beside it, or in the build folder.
+fn link_static() {
+    let folder = env::var("LIBZERO_LIB_DIR").ok();
+    let places = folder.as_ref().map(|folder| {
+        let build = Path::new(folder).parent().unwrap_or(Path::new("/"));
+        format!("{folder}/pkgconfig:{}/meson-uninstalled", build.display())
+    });
+    match pkg_config(&["--static", "--libs"], places) {
+        Ok(flags) => print_flags(&flags, "static"),
+        Err(reason) => {
+            warn(&reason);
+            println!("cargo:rustc-link-lib=static=zero");
+        }
+    }
+    if let Some(folder) = folder {
+        println!("cargo:rustc-link-search=native={folder}");
+    }
+}
+
+fn warn(reason: &str) {
+    println!("cargo:warning=libzero was not found: {reason}");
+}
+
+fn pkg_config(options: &[&str], path: Option<String>) -> Result<String, String> {
+    let mut command = Command::new("pkg-config");
+    if let Some(path) = path {
+        command.env("PKG_CONFIG_PATH", path);
+    }
+    let output = command
+        .args(options)
+        .arg("zero")
         .output()
         .map_err(|error| format!("pkg-config does not run: {error}"))?;
     if output.status.success() {
@@ -41,13 +78,23 @@ fn pkg_config() -> Result<String, String> {
     Err(format!("pkg-config says: {}", text.lines().next().unwrap_or("nothing")))
 }
 
-fn print_flags(flags: &str) {
+/// `kind` is that of libzero. A path to an archive, as CUDA's runtime has one, is that archive.
+fn print_flags(flags: &str, kind: &str) {
     for flag in flags.split_whitespace() {
         if let Some(folder) = flag.strip_prefix("-L") {
             println!("cargo:rustc-link-search=native={folder}");
-            println!("cargo:lib_dir={folder}");
+            if kind == "dylib" {
+                println!("cargo:lib_dir={folder}");
+            }
+        } else if flag == "-lzero" {
+            println!("cargo:rustc-link-lib={kind}=zero");
         } else if let Some(library) = flag.strip_prefix("-l") {
             println!("cargo:rustc-link-lib={library}");
+        } else if let Some((folder, name)) =
+            flag.strip_suffix(".a").and_then(|path| path.rsplit_once("/lib"))
+        {
+            println!("cargo:rustc-link-search=native={folder}");
+            println!("cargo:rustc-link-lib=static={name}");
         }
     }
 }

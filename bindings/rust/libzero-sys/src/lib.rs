@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! zero.h in Rust, declaration by declaration. What each one means stands in the header; the crate
 //! `libzero` is the safe layer. `tests/abi/check_bindings.py` compares this file with the header.
+//!
+//! By default nothing is linked: libzero.so is found when the first function is called, see [`load`], so
+//! that everything compiles where there is no library. The feature `link` links libzero.so and `static`
+//! libzero.a, from LIBZERO_LIB_DIR, else as pkg-config says.
 #![no_std]
 #![allow(non_camel_case_types, missing_docs)]
 
 use core::ffi::{c_char, c_void};
 use core::marker::{PhantomData, PhantomPinned};
+
+#[macro_use]
+mod load;
+pub use load::{LoadError, load};
 
 pub type zero_status = i32;
 
@@ -390,7 +398,7 @@ pub struct zero_statistics {
     pub host_waits: i64,
 }
 
-unsafe extern "C" {
+functions! {
     pub safe fn zero_version() -> u32;
     pub safe fn zero_build_info() -> *const c_char;
     pub safe fn zero_last_error() -> *const c_char;

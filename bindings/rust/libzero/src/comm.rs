@@ -10,7 +10,7 @@ use libzero_sys as sys;
 
 use crate::arena::{Arena, Memory};
 use crate::dtype::{Number, Plain};
-use crate::error::{Error, Result, c_text, check};
+use crate::error::{Error, Result, c_text, check, load};
 use crate::options::init;
 use crate::user::{self, Collectives};
 
@@ -47,6 +47,7 @@ pub struct NcclId(pub [u8; sys::ZERO_NCCL_ID_BYTES as usize]);
 impl NcclId {
     /// A new one; ZERO_ERR_UNSUPPORTED lists where NCCL was looked for.
     pub fn draw() -> Result<NcclId> {
+        load()?;
         let mut id = NcclId([0; sys::ZERO_NCCL_ID_BYTES as usize]);
         // SAFETY: there is room for that many bytes.
         check(unsafe { sys::zero_nccl_unique_id(id.0.as_mut_ptr().cast()) })?;
@@ -55,11 +56,13 @@ impl NcclId {
 }
 
 impl Deadlines {
-    fn to_c(self) -> sys::zero_comm_options {
+    fn to_c(self) -> Result<sys::zero_comm_options> {
         self.on(Device::Host)
     }
 
-    fn on(self, device: Device) -> sys::zero_comm_options {
+    /// Whoever wants a comm comes by here first, so the library is found here.
+    fn on(self, device: Device) -> Result<sys::zero_comm_options> {
+        load()?;
         let mut options: sys::zero_comm_options = init();
         (options.device, options.device_ordinal) = match device {
             Device::Host => (sys::ZERO_DEVICE_HOST, 0),
@@ -75,7 +78,7 @@ impl Deadlines {
                 *field = given;
             }
         }
-        options
+        Ok(options)
     }
 }
 
@@ -137,7 +140,7 @@ impl Comm {
     pub fn solo_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` and the options live for the call.
-        check(unsafe { sys::zero_comm_create_solo(&mut out, &deadlines.on(device)) })?;
+        check(unsafe { sys::zero_comm_create_solo(&mut out, &deadlines.on(device)?) })?;
         Ok(Comm::from_token(out, device))
     }
 
@@ -155,7 +158,7 @@ impl Comm {
         deadlines: Deadlines,
     ) -> Result<Comm> {
         let (mut out, name) = (ptr::null_mut(), c_text(name, "name")?);
-        let options = deadlines.on(device);
+        let options = deadlines.on(device)?;
         // SAFETY: `out`, name and options live for the call.
         check(unsafe {
             sys::zero_comm_create_local(&mut out, name.as_ptr(), rank, world, &options)
@@ -173,7 +176,7 @@ impl Comm {
     pub fn from_env_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` and the options live for the call.
-        check(unsafe { sys::zero_comm_create_env(&mut out, &deadlines.on(device)) })?;
+        check(unsafe { sys::zero_comm_create_env(&mut out, &deadlines.on(device)?) })?;
         Ok(Comm::from_token(out, device))
     }
 
@@ -184,7 +187,7 @@ impl Comm {
         world: i32,
         deadlines: Deadlines,
     ) -> Result<Comm> {
-        let token = user::create(collectives, rank, world, &deadlines.to_c())?;
+        let token = user::create(collectives, rank, world, &deadlines.to_c()?)?;
         Ok(Comm::from_token(token, Device::Host))
     }
 
@@ -198,7 +201,7 @@ impl Comm {
         deadlines: Deadlines,
     ) -> Result<Comm> {
         let (mut out, device) = (ptr::null_mut(), Device::Cuda(ordinal));
-        let options = deadlines.on(device);
+        let options = deadlines.on(device)?;
         // SAFETY: `out`, the id of 128 bytes and the options live for the call.
         check(unsafe {
             sys::zero_comm_create_nccl(&mut out, id.0.as_ptr().cast(), rank, world, &options)
@@ -219,7 +222,7 @@ impl Comm {
     ) -> Result<Comm> {
         let (mut out, device) = (ptr::null_mut(), Device::Cuda(ordinal));
         // SAFETY: `out` and the options live for the call; the caller vouches for the communicator.
-        check(unsafe { sys::zero_comm_wrap_nccl(&mut out, nccl_comm, &deadlines.on(device)) })?;
+        check(unsafe { sys::zero_comm_wrap_nccl(&mut out, nccl_comm, &deadlines.on(device)?) })?;
         Ok(Comm::from_token(out, device))
     }
 

@@ -44,6 +44,14 @@ impl Error {
 
     /// The constant's name, as `"ZERO_ERR_PEER"`.
     pub fn name(&self) -> &'static str {
+        // Without a library there are these two.
+        if sys::load().is_err() {
+            return if self.code == sys::ZERO_ERR_ARGUMENT {
+                "ZERO_ERR_ARGUMENT"
+            } else {
+                "ZERO_ERR_UNSUPPORTED"
+            };
+        }
         static_text(sys::zero_status_name(self.code))
     }
 
@@ -99,6 +107,12 @@ pub(crate) fn take_pending() -> Option<Ending> {
 
 pub(crate) fn set_pending(ending: Option<Ending>) {
     PENDING.set(ending);
+}
+
+/// Find the library, unless it is linked, or found already: ZERO_ERR_UNSUPPORTED lists where it was looked for.
+/// Whatever makes a comm, or needs none, does so first.
+pub fn load() -> Result<()> {
+    sys::load().map_err(|error| Error::new(sys::ZERO_ERR_UNSUPPORTED, error.message().into()))
 }
 
 /// The status of a call as a Result. A panic of a callback goes on from here.

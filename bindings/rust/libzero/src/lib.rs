@@ -36,8 +36,32 @@
 //! # }
 //! ```
 //!
+//! libzero.so is found when it is needed: the file or folder that LIBZERO_PATH names, else where the system's
+//! loader looks; [`load`] does it at once. With the feature `link` it is linked, and with `static` libzero.a
+//! becomes part of the program: from LIBZERO_LIB_DIR, else as pkg-config says.
+//!
 //! A rank is a [`Comm`], not a process: threads may be ranks. Calls named collective are made by every
 //! rank of a comm in the same order. `zero.h` says more about each call.
+//!
+//! A comm and an optimizer may move to another thread:
+//!
+//! ```
+//! fn moves<T: Send>() {}
+//! moves::<libzero::Comm>();
+//! moves::<libzero::Optim>();
+//! ```
+//!
+//! Two threads cannot use one at the same time:
+//!
+//! ```compile_fail,E0277
+//! fn is_shared<T: Sync>() {}
+//! is_shared::<libzero::Comm>();
+//! ```
+//!
+//! ```compile_fail,E0277
+//! fn is_shared<T: Sync>() {}
+//! is_shared::<libzero::Optim>();
+//! ```
 
 mod arena;
 mod buffers;
@@ -64,7 +88,7 @@ pub use comm::{Comm, Deadlines, Device, Failure, NcclId, Operation, Watcher};
 pub use custom::{Arrays, CustomRule, Update};
 pub use device::{DeviceParam, DeviceSlice, Stream};
 pub use dtype::{Dtype, Element, Number, Plain};
-pub use error::{Error, Result};
+pub use error::{Error, Result, load};
 pub use half::{Bf16, F16};
 pub use log::{Level, set_logger};
 pub use optim::{Group, Optim, OwnedRange, Step, StepResult};
@@ -79,12 +103,12 @@ pub use user::{Collectives, Failed};
 /// Bytes by kind, and seconds and bytes so far, of one rank; `zero.h` describes the fields.
 pub use libzero_sys::zero_statistics as Statistics;
 
-/// The version of the C library: major * 10000 + minor * 100 + patch.
+/// The version of the C library: major * 10000 + minor * 100 + patch. Panics where [`load`] fails.
 pub fn version() -> u32 {
     libzero_sys::zero_version()
 }
 
-/// One line of "key: value; ...": comms, devices and instruction sets of the C library.
+/// One line of "key: value; ...": comms, devices and instruction sets of the C library. Panics where [`load`] fails.
 pub fn build_info() -> &'static str {
     error::static_text(libzero_sys::zero_build_info())
 }

@@ -7,7 +7,7 @@ use std::ptr;
 
 use libzero_sys as sys;
 
-use crate::error::{Result, check};
+use crate::error::{Result, check, load};
 
 /// How bad a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +23,7 @@ pub enum Level {
 /// Send messages up to `level` to `log`, for the whole process; None turns them off, which is the start.
 /// It runs on a thread that is inside a libzero call, and must not call libzero.
 pub fn set_logger(log: Option<fn(Level, &str)>, level: Level) -> Result<()> {
+    load()?;
     let max_level = match level {
         Level::Error => sys::ZERO_LOG_ERROR,
         Level::Warning => sys::ZERO_LOG_WARNING,

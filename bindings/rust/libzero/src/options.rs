@@ -291,14 +291,16 @@ impl CSettings {
 ///
 /// Zero bytes are a value of it, and INIT writes no more than its second argument says.
 pub(crate) unsafe trait CStruct: Sized {
-    const INIT: unsafe extern "C" fn(*mut Self, usize) -> sys::zero_status;
+    const INIT: unsafe fn(*mut Self, usize) -> sys::zero_status;
 }
 
 macro_rules! c_struct {
     ($($name:ident = $init:ident),* $(,)?) => {$(
         // SAFETY: numbers and pointers only; zero.h says what the function writes.
         unsafe impl CStruct for sys::$name {
-            const INIT: unsafe extern "C" fn(*mut Self, usize) -> sys::zero_status = sys::$init;
+            const INIT: unsafe fn(*mut Self, usize) -> sys::zero_status =
+                // SAFETY: whoever calls INIT makes the promise.
+                |value, bytes| unsafe { sys::$init(value, bytes) };
         }
     )*};
 }

@@ -4,7 +4,7 @@ use std::ptr;
 
 use libzero_sys as sys;
 
-use crate::error::{Result, check};
+use crate::error::{Result, check, load};
 use crate::options::{CSettings, Options, init};
 use crate::params::{CParams, Shape};
 
@@ -29,6 +29,7 @@ pub struct Plan {
 
 /// What an optimizer of these options would do with these parameters on `world` ranks. Local.
 pub fn partition_plan(shapes: &[Shape], world: i32, options: &Options) -> Result<Plan> {
+    load()?;
     let nowhere = (ptr::null_mut(), ptr::null_mut());
     let params = CParams::new(shapes.iter().map(|shape| (shape, nowhere)), |_| false)?;
     let settings = CSettings::new(&options.settings)?;

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch's and fairscale's sharded optimizers get wrong, beside libzero's classes of the same
+names, and beside a plain torch optimizer in one process, which says what is right.
+
+usage: peer_defects.py [--only TEXT ...] [--side original|ours|both] [--markdown] [--at-once N]
+
+The exit status is 0 if every row of libzero's is right or a refusal with a sentence of its own, 1
+if one is not, and 2 if none is wrong but some class that a row needs is not built. Needs torch and
+fairscale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import sys
+import time
+from typing import Any, Optional
+
+from peers import cases
+from peers.case import CASES, Case, Refusal
+from peers.judge import REFUSED, RIGHT, WRONG, judge, right_text, side_text
+from peers.ranks import Job, member, run_all
+from peers.sides import Original, Ours, Side
+from peers.table import Row, markdown, plain
+
+NOT_BUILT = "not built"
+OUR_DEADLINE_S = 30.0  # beyond any wait of its own: so that a slow machine does not make it a hang
+
+
+def job_of(case: Case, side: Side, deadline_s: float) -> Job:
+    actions = [
+        member(functools.partial(case.train, side), rank, case.world, case.group_timeout_s)
+        for rank in range(case.world)
+    ]
+    return Job(actions, deadline_s, case.lost)
+
+
+def right_job(case: Case) -> Optional[Job]:
+    if isinstance(case.right, Refusal):
+        return None
+    compute = case.right
+    return Job([lambda store: compute()], OUR_DEADLINE_S, frozenset())
+
+
+def missing_text(ours: Ours, case: Case) -> str:
+    missing = ours.missing(case.needs)
+    return f"{NOT_BUILT}: {', '.join(missing)}" if missing else ""
+
+
+def rows_of(chosen: list[Case], side: str, at_once: int) -> list[Row]:
+    original: Any = Original() if side != "ours" else None
+    ours = Ours() if side != "original" else None
+    if ours and ours.fault:
+        print(f"libzero.torch: {ours.fault}", file=sys.stderr)
+    rights = [right_job(case) for case in chosen]
+    originals = [job_of(case, original, case.deadline_s) if original else None for case in chosen]
+    own = [
+        job_of(case, ours, OUR_DEADLINE_S) if ours and not missing_text(ours, case) else None
+        for case in chosen
+    ]
+    run_all([job for job in [*originals, *own, *rights] if job is not None], at_once)
+    rows = []
+    for case, right, theirs, mine in zip(chosen, rights, originals, own):
+        reports = right.reports if right else []
+        if any(report.kind not in ("value", "absent") for report in reports):
+            raise RuntimeError(
+                f"{case.name}: what is right cannot be computed: {side_text(reports)}"
+            )
+        verdict = judge(case, reports, mine.reports) if mine else None
+        gap = missing_text(ours, case) if ours else ""
+        rows.append(
+            Row(
+                case.name,
+                case.where,
+                case.what,
+                case.patched,
+                right_text(case, reports),
+                judge(case, reports, theirs.reports).text if theirs else "",
+                verdict.text if verdict else gap,
+                verdict.verdict if verdict else gap and NOT_BUILT,
+            )
+        )
+    return rows
+
+
+def summary(rows: list[Row], seconds: float) -> str:
+    counts = {
+        verdict: sum(row.verdict == verdict for row in rows)
+        for verdict in (RIGHT, REFUSED, WRONG, NOT_BUILT)
+    }
+    tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    return f"{len(rows)} rows in {seconds:.0f} s; ours: {tally}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser.add_argument(
+        "--only", nargs="+", metavar="TEXT", help="rows whose name contains one of these"
+    )
+    parser.add_argument("--side", choices=("original", "ours", "both"), default="both")
+    parser.add_argument("--markdown", action="store_true", help="the table of docs/comparison.md")
+    parser.add_argument(
+        "--at-once", type=int, default=1 + (os.cpu_count() or 1), help="cases that run at once"
+    )
+    options = parser.parse_args()
+    began = time.monotonic()
+    cases.load()
+    chosen = [
+        case
+        for case in CASES
+        if not options.only or any(text in case.name for text in options.only)
+    ]
+    rows = rows_of(chosen, options.side, options.at_once)
+    print(markdown(rows) if options.markdown else plain(rows))
+    print(summary(rows, time.monotonic() - began), file=sys.stderr)
+    if any(row.verdict == WRONG for row in rows) or not rows:
+        return 1
+    return 2 if any(row.verdict == NOT_BUILT for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

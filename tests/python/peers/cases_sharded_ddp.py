@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ShardedDataParallel, with OSS: what the owners' gradients are, which steps of SGD show."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Optional, Union
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .case import ByRank, Case, Numbers, Refusal, add
+from .models import Weights, plain_steps
+from .sides import Side
+
+Factors = Sequence[Optional[float]]
+NEEDS = ("OSS", "ShardedDataParallel")
+DIRECT, BUCKETS = 0, 2**23
+PATHS = {"direct": DIRECT, "buckets": BUCKETS}
+
+
+def wrapped(
+    side: Side, sizes: Sequence[int], buffer: int, group: Any = None, **settings: Any
+) -> tuple[Any, Any, Weights]:
+    model = Weights(*sizes)
+    settings.setdefault("lr", 0.1)
+    optimizer = side.OSS(model.parameters(), optim=torch.optim.SGD, group=group, **settings)
+    return (
+        side.ShardedDataParallel(model, optimizer, process_group=group, reduce_buffer_size=buffer),
+        optimizer,
+        model,
+    )
+
+
+def train(sharded: Any, optimizer: Any, batches: Sequence[Factors]) -> None:
+    for factors in batches:
+        sharded.zero_grad(set_to_none=True)
+        sharded(factors).backward()
+        optimizer.step()
+
+
+def in_sub_group(ranks: list[int], buffer: int, side: Side, rank: int) -> Optional[Numbers]:
+    """Gradients 1 and 3, so 2 in the mean."""
+    group = dist.new_group(ranks)
+    if rank not in ranks:
+        return None
+    sharded, optimizer, model = wrapped(side, (1, 1), buffer, group)
+    train(sharded, optimizer, [(1.0 + 2 * ranks.index(rank),) * 2] * 3)
+    return model.firsts()
+
+
+def right_in_sub_group(ranks: list[int]) -> ByRank:
+    values = plain_steps(list(Weights(1, 1).parameters()), [(2.0,)] * 3, lr=0.1)
+    return dict.fromkeys(ranks, values)
+
+
+def unused(
+    buffer: int, batches: Callable[[int], Sequence[Factors]], side: Side, rank: int
+) -> Numbers:
+    sharded, optimizer, model = wrapped(side, (4, 4, 4), buffer, momentum=0.9, weight_decay=0.1)
+    train(sharded, optimizer, batches(rank))
+    return model.firsts()
+
+
+def right_unused(batches: Callable[[int], Sequence[Factors]]) -> Numbers:
+    """None if it is None on all of two ranks, else the mean with zeros for None."""
+    means = [
+        [None if a is None and b is None else ((a or 0.0) + (b or 0.0)) / 2 for a, b in zip(*pair)]
+        for pair in zip(batches(0), batches(1))
+    ]
+    return plain_steps(
+        list(Weights(4, 4, 4).parameters()), means, lr=0.1, momentum=0.9, weight_decay=0.1
+    )
+
+
+def on_no_rank(rank: int) -> Sequence[Factors]:
+    return [(1.0 + rank,) * 3] + [(1.0 + rank, 1.0 + rank, None)] * 2
+
+
+def on_one_rank(rank: int) -> Sequence[Factors]:
+    """Rank 0 uses all, rank 1 leaves out one that rank 0 owns and one that rank 1 owns."""
+    return [(1.0, 1.0, 1.0), (1.0, None, None) if rank else (1.0, 1.0, 1.0)]
+
+
+def after_exception(side: Side, rank: int) -> Numbers:
+    """An exception inside no_sync, then a step with gradients 2 and 4."""
+    sharded, optimizer, model = wrapped(side, (1, 1), DIRECT)
+    try:
+        with sharded.no_sync():
+            raise KeyError("a batch that cannot be read")
+    except KeyError:
+        pass
+    train(sharded, optimizer, [(2.0 + 2 * rank,) * 2])
+    return model.firsts()
+
+
+def two_backwards(buffer: int, side: Side, rank: int) -> Numbers:
+    """Two backwards after one forward, of gradients 1 and 2 each time, then a step."""
+    sharded, optimizer, model = wrapped(side, (1, 1), buffer)
+    loss = sharded((1.0 + rank,) * 2)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    optimizer.step()
+    return model.firsts()
+
+
+def gradients_kept(buffer: int, side: Side, rank: int) -> Numbers:
+    """Two forwards and backwards of gradients 1 and 2, nothing cleared in between, then a step."""
+    sharded, optimizer, model = wrapped(side, (1, 1, 1, 1), buffer)
+    for _ in range(2):
+        sharded((1.0 + rank,) * 4).backward()
+    optimizer.step()
+    return model.firsts()
+
+
+def set_to_none(side: Side, rank: int) -> Numbers:
+    """The optimizer's zero_grad sets gradients to None, three steps of gradients 2 and 3."""
+    sharded, optimizer, model = wrapped(side, (1, 1), BUCKETS)
+    for _ in range(3):
+        optimizer.zero_grad()
+        sharded((2.0 + rank,) * 2).backward()
+        optimizer.step()
+    return model.firsts()
+
+
+def reduce_without_backward(buffer: int, side: Side, rank: int) -> Numbers:
+    sharded, optimizer, model = wrapped(side, (1, 1), buffer, weight_decay=0.1)
+    train(sharded, optimizer, [(1.0,) * 2])
+    sharded.zero_grad(set_to_none=True)
+    sharded((1.0,) * 2)
+    sharded.reduce()
+    optimizer.step()
+    return model.firsts()
+
+
+class Bystander(nn.Module):
+    """A model whose loss may have nothing to do with its parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Weights(1, 1)
+
+    def forward(self, factors: Factors, offset: torch.Tensor) -> torch.Tensor:
+        return self.model(factors) + offset if factors[0] is not None else offset
+
+
+def without_parameters(buffer: int, side: Side, rank: int) -> Numbers:
+    """A step of gradient 1 on both ranks, then one of gradient 2 on rank 0 and a loss without
+    parameters on rank 1."""
+    model = Bystander()
+    optimizer = side.OSS(model.parameters(), optim=torch.optim.SGD, lr=0.1)
+    sharded = side.ShardedDataParallel(model, optimizer, reduce_buffer_size=buffer)
+    for factors in ((1.0, 1.0), (None, None) if rank else (2.0, 2.0)):
+        sharded.zero_grad()
+        sharded(factors, torch.zeros((), requires_grad=True)).backward()
+        optimizer.step()
+    return model.model.firsts()
+
+
+def mixed_groups(buffer: int, pairs_of_oss: bool, tensors: int, side: Side, rank: int) -> Numbers:
+    """OSS on pairs and ShardedDataParallel on all four, or the other way round; one step of
+    gradients 1, 2, 3, 4."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    model = Weights(*[1] * tensors)
+    pair = pairs[rank // 2]
+    optimizer = side.OSS(
+        model.parameters(), optim=torch.optim.SGD, lr=0.1, group=pair if pairs_of_oss else None
+    )
+    sharded = side.ShardedDataParallel(
+        model, optimizer, process_group=None if pairs_of_oss else pair, reduce_buffer_size=buffer
+    )
+    train(sharded, optimizer, [(1.0 + rank,) * tensors])
+    return model.firsts()
+
+
+def rebuilds(warn: bool, side: Side, rank: int) -> Numbers:
+    """Calls of OSS.refresh_trainable in 20 forwards after a freeze."""
+    sharded, optimizer, model = wrapped(side, (1, 1), BUCKETS)
+    sharded = side.ShardedDataParallel(model, optimizer, warn_on_trainable_params_changed=warn)
+    train(sharded, optimizer, [(1.0, 1.0)])
+    next(iter(model.weights)).requires_grad_(False)
+    calls, refresh = [], optimizer.refresh_trainable
+
+    def counted() -> None:
+        calls.append(1)
+        refresh()
+
+    optimizer.refresh_trainable = counted
+    train(sharded, optimizer, [(1.0, 1.0)] * 20)
+    return [float(len(calls))]
+
+
+def steps_of(
+    *gradients: Sequence[Optional[float]], count: int = 2, **settings: float
+) -> Callable[[], Numbers]:
+    return lambda: plain_steps(
+        list(Weights(*[1] * count).parameters()), gradients, lr=0.1, **settings
+    )
+
+
+def add_sdp(
+    name: str,
+    where: str,
+    what: str,
+    run: Callable[..., Any],
+    right: Union[Callable[[], Any], Refusal],
+    world: int = 2,
+    at_most: bool = False,
+) -> None:
+    add(Case(f"sdp-{name}", where, what, NEEDS, world, run, right, at_most=at_most))
+
+
+def add_paths(
+    name: str, where: str, what: str, run: Callable[..., Any], right: Callable[[], Any]
+) -> None:
+    for path, buffer in PATHS.items():
+        add_sdp(f"{name}-{path}", f"{where}, {path}", what, functools.partial(run, buffer), right)
+
+
+for members in ([0, 2], [1, 2]):
+    add_sdp(
+        f"group-{members[0]}{members[1]}",
+        "SDP, direct",
+        f"the group {{{members[0]}, {members[1]}}} of three ranks, three steps of 0.2",
+        functools.partial(in_sub_group, members, DIRECT),
+        functools.partial(right_in_sub_group, members),
+        world=3,
+    )
+add_paths(
+    "unused",
+    "SDP",
+    "with decay and momentum, the third parameter is unused in the second and third step",
+    lambda buffer, side, rank: unused(buffer, on_no_rank, side, rank),
+    functools.partial(right_unused, on_no_rank),
+)
+add_paths(
+    "unused-on-one",
+    "SDP",
+    "two parameters are unused on one rank in the second step",
+    lambda buffer, side, rank: unused(buffer, on_one_rank, side, rank),
+    functools.partial(right_unused, on_one_rank),
+)
+add_sdp(
+    "exception",
+    "SDP",
+    "an exception inside `no_sync`, then a step of 0.3",
+    after_exception,
+    steps_of((3.0,)),
+)
+add_paths(
+    "two-backwards",
+    "SDP",
+    "two backwards after one forward, gradients 1 and 2, one step",
+    two_backwards,
+    steps_of((3.0,)),
+)
+add_paths(
+    "gradients-kept",
+    "SDP",
+    "two forwards and backwards, gradients 1 and 2, not cleared, one step",
+    gradients_kept,
+    steps_of((3.0,), count=4),
+)
+add_sdp(
+    "set-to-none",
+    "SDP, buckets",
+    "the optimizer sets gradients to None, three steps of 0.25",
+    set_to_none,
+    steps_of(*[(2.5,)] * 3),
+)
+add_paths(
+    "reduce-without-backward",
+    "SDP",
+    "with decay, a step, then `reduce()` without a backward, and another step",
+    reduce_without_backward,
+    steps_of((1.0,), (None,), weight_decay=0.1),
+)
+add_paths(
+    "no-parameters",
+    "SDP flush",
+    "rank 1's loss has no parameters in the second step",
+    without_parameters,
+    steps_of((1.0,), (1.0,)),
+)
+for path, buffer in PATHS.items():
+    add_sdp(
+        f"groups-{path}",
+        f"SDP's group, {path}",
+        "OSS on pairs, SDP on four ranks, one step of 0.25",
+        functools.partial(mixed_groups, buffer, True, 2),
+        steps_of((2.5,)),
+        world=4,
+    )
+for tensors in (2, 4):
+    add_sdp(
+        f"groups-of-pairs-{tensors}",
+        "SDP's group",
+        f"OSS on four ranks, SDP on pairs, {tensors} tensors",
+        functools.partial(mixed_groups, DIRECT, False, tensors),
+        Refusal("an error"),
+        world=4,
+    )
+add_sdp(
+    "refresh",
+    "SDP refresh",
+    "rebuilds in 20 forwards after a freeze, with its warning",
+    functools.partial(rebuilds, True),
+    lambda: [1.0],
+    at_most=True,
+)
+add_sdp(
+    "refresh-silent",
+    "SDP refresh",
+    "the same without its warning",
+    functools.partial(rebuilds, False),
+    lambda: [1.0],
+    at_most=True,
+)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the reports of a side's ranks say in a line, and whether that is what is right."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from .case import Case, Refusal
+from .ranks import Report
+
+RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
+SENTENCE_WORDS = 4  # fewer are no sentence
+NO_REFUSAL = {"AssertionError", "NotImplementedError", "ModuleNotFoundError"}
+NOTHING = 1e-6
+LENGTH, OWN_LENGTH = 80, 160  # of what another library says, and of what libzero says
+
+
+@dataclass(frozen=True)
+class Verdict:
+    text: str
+    verdict: str
+
+
+def number_text(number: float) -> str:
+    return "0" if abs(number) < NOTHING else f"{number:.5g}"
+
+
+def numbers_text(numbers: Sequence[float]) -> str:
+    if len(numbers) > 2 and len(set(map(number_text, numbers))) == 1:
+        return f"{number_text(numbers[0])} ({len(numbers)} times)"
+    return ", ".join(map(number_text, numbers))
+
+
+def report_text(report: Report) -> str:
+    if report.kind == "value":
+        return numbers_text(report.numbers)
+    if report.kind == "hang":
+        return "hangs"
+    sentence = re.sub(
+        r"\[[^\]]*/[^\]]*\.cc:\d+\] *", "", report.sentence
+    )  # the place in gloo's source
+    sentence = re.sub(r"\[(127\.0\.0\.1|[0-9a-f:.]+)\]:\d+", "[its address]", sentence)
+    length = OWN_LENGTH if is_refusal(report) else LENGTH
+    sentence = sentence if len(sentence) <= length else sentence[:length].rsplit(" ", 1)[0] + " ..."
+    verb = "aborts" if report.kind == "abort" else "refuses" if is_refusal(report) else "raises"
+    return (
+        f"{verb}: {report.error}: {sentence}"
+        if sentence
+        else f"{verb}: {report.error} without a word"
+    )
+
+
+def side_text(reports: Sequence[Report]) -> str:
+    """Once if all ranks say the same, else each with the ranks that say it."""
+    texts: dict[str, list[int]] = {}
+    for rank, report in enumerate(reports):
+        if report.kind != "absent":
+            texts.setdefault(report_text(report), []).append(rank)
+    if len(texts) == 1:
+        return next(iter(texts))
+    return "; ".join(
+        f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}: {text}"
+        for text, ranks in texts.items()
+    )
+
+
+def same(number: float, right: float, case: Case) -> bool:
+    if math.isnan(right) or math.isinf(right):
+        return number == right or (math.isnan(number) and math.isnan(right))
+    return abs(number - right) <= case.tolerance or (case.at_most and number < right)
+
+
+@functools.cache
+def own_folder() -> str:
+    found = importlib.util.find_spec("libzero")
+    return os.path.dirname(found.origin) if found is not None and found.origin else os.devnull
+
+
+def is_refusal(report: Report) -> bool:
+    """A sentence of libzero's own: raised in its files, and neither an assertion nor what it does
+    not have."""
+    return (
+        report.kind == "error"
+        and report.error not in NO_REFUSAL
+        and report.raised_in.startswith(own_folder() + os.sep)
+        and len(report.sentence.split()) >= SENTENCE_WORDS
+    )
+
+
+def verdict_of_rank(report: Report, right: Union[Report, Refusal], case: Case) -> str:
+    if is_refusal(report):
+        names = right.names if isinstance(right, Refusal) else ""
+        return REFUSED if re.search(names, report.sentence) else WRONG
+    if (
+        isinstance(right, Refusal)
+        or report.kind != right.kind
+        or len(report.numbers) != len(right.numbers)
+    ):
+        return WRONG
+    return (
+        RIGHT
+        if all(same(number, other, case) for number, other in zip(report.numbers, right.numbers))
+        else WRONG
+    )
+
+
+def right_of_rank(right: Sequence[Report], rank: int) -> Report:
+    """One report is every rank's."""
+    return right[0] if len(right) == 1 else right[rank] if rank < len(right) else Report("absent")
+
+
+def judge(case: Case, right: Sequence[Report], reports: Sequence[Report]) -> Verdict:
+    verdicts = set()
+    for rank, report in enumerate(reports):
+        if report.kind == "absent":
+            continue
+        wanted = case.right if isinstance(case.right, Refusal) else right_of_rank(right, rank)
+        verdicts.add(verdict_of_rank(report, wanted, case))
+    text = side_text(reports)
+    if not verdicts or WRONG in verdicts:
+        return Verdict(text or "no rank has anything to say", WRONG)
+    return Verdict(text, REFUSED if REFUSED in verdicts else RIGHT)
+
+
+def right_text(case: Case, right: Sequence[Report]) -> str:
+    if isinstance(case.right, Refusal):
+        return case.right.text
+    text = side_text(right)
+    return f"at most {text}" if case.at_most else text

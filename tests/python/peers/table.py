@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows as text for a terminal, and as the table of docs/comparison.md."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+HEADINGS = ("where", "case", "right", "original", "ours")
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    where: str
+    what: str
+    patched: str
+    right: str
+    original: str
+    ours: str
+    verdict: str  # of ours
+
+    def cells(self) -> tuple[str, ...]:
+        what = f"{self.what} ({self.patched})" if self.patched else self.what
+        return self.where, what, self.right, self.original, self.ours
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Without the columns of a side that was not run; neighbours that differ in where are one."""
+    merged = [
+        ("; ".join(row.where for row in same), *cells)
+        for cells, same in itertools.groupby(rows, lambda row: row.cells()[1:])
+    ]
+    columns = [column for column in zip(HEADINGS, *merged) if any(column[1:])]
+    heading, *lines = (
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
+        for line in zip(*columns)
+    )
+    return "\n".join([heading, "| --- " * len(columns) + "|", *lines])
+
+
+def plain(rows: Sequence[Row]) -> str:
+    blocks = []
+    for row in rows:
+        where, what, *columns = row.cells()
+        lines = [f"{row.name}: {where}: {what}"]
+        for heading, cell in zip(HEADINGS[2:], columns):
+            lines += textwrap.wrap(
+                cell or "not run",
+                width=110,
+                initial_indent=f"  {heading:9}",
+                subsequent_indent=" " * 11,
+                break_long_words=False,
+            )
+        if row.verdict:
+            lines.append(f"  -> {row.verdict}")
+        blocks.append("\n".join(lines))
+    return "\n".join(blocks)

@@ -151,6 +151,7 @@ module zero
     real(c_double) :: load_seconds
     integer(c_int64_t) :: early_elements
     integer(c_int64_t) :: early_updates
+    integer(c_int64_t) :: host_waits
   end type
 
   interface

@@ -149,6 +149,7 @@ struct zero_statistics
     load_seconds::Float64
     early_elements::Int64
     early_updates::Int64
+    host_waits::Int64
 end
 
 const Handle = Ptr{Cvoid}

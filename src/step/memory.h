@@ -102,6 +102,7 @@ struct StepLayout {
   uint64_t views_number = 0;  // which views these are, for who makes something of them
   bool views_in_place = false;
   bool views_none = false;
+  std::vector<std::byte*> views_grads;  // where those are that no other rank reads
   bool views_accumulates = false;
   bool views_early = false;
   std::vector<View> views;

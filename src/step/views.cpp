@@ -243,7 +243,8 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
       memory.views_versions == memory.versions && memory.views_presence == memory.presence &&
       memory.views_present == memory.present && memory.views_in_place == in_place &&
       memory.views_none == memory.none && memory.views_accumulates == memory.accumulates &&
-      memory.views_early == (early(memory) != nullptr) && sources) {
+      memory.views_early == (early(memory) != nullptr) && sources &&
+      (!reduces_alone(optim, memory) || memory.views_grads == memory.grads)) {
     return Status();
   }
   if (queued::may_have_skipped(optim, memory)) ZERO_TRY(queued::settle(optim));  // classes
@@ -287,6 +288,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
   memory.views_accumulates = memory.accumulates;
   memory.views_early = early(memory) != nullptr;
   memory.views_none = memory.none;
+  memory.views_grads = memory.grads;
   return Status();
 }
 

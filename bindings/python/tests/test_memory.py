@@ -17,6 +17,29 @@ from support import floats, needs_numpy, run_ranks
 without_numpy = mock.patch.dict(sys.modules, {"numpy": None})
 
 
+class GradientsTest(unittest.TestCase):
+    def test_gradients_of_a_call_are_read_where_they_are_now(self) -> None:
+        """As engines make new ones in each backward; the old ones are spoiled."""
+
+        def body(comm: Comm, reduction: str) -> list[float]:
+            values = floats(*[0] * 3000)
+            found = []
+            with Optimizer(comm, "sgd", lr=1.0) as optimizer:
+                optimizer.register({"w": values})
+                old: list[Any] = []
+                for _ in range(4):
+                    for grad in old:
+                        grad[:] = [1e6] * 3000
+                    old.append(floats(*[1.0] * 3000))
+                    optimizer.step([old[-1]], reduction)
+                    found += [min(values), max(values)]
+            return found
+
+        for world, reduction in ((1, "mean"), (1, "none"), (2, "mean"), (2, "none"), (3, "none")):
+            for found in run_ranks(world, lambda comm, how=reduction: body(comm, how)):
+                self.assertEqual(found, [-1, -1, -2, -2, -3, -3, -4, -4], (world, reduction))
+
+
 class BufferTest(unittest.TestCase):
     def test_plain_memory_says_what_it_is(self) -> None:
         memory = floats(1, 2, 3, 4)

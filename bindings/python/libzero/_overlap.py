@@ -25,6 +25,7 @@ class Overlap(StateAccess):
     _grads: list[Optional[Buffer]]
     _announced: dict[int, Optional[Buffer]]
     _ending: list[Optional[Buffer]]
+    _overlap_gather: bool
 
     def step_begin(self, reduction: str = "mean", *, stream: Any = None) -> None:
         """Begin a step before the backward: settings are fixed now, and a parameter whose gradient
@@ -77,8 +78,10 @@ class Overlap(StateAccess):
         lib().zero_param_wait(self._handle.open(), chosen, _values.stream(stream))
 
     def _keep_until_next_step(self, grads: Sequence[Optional[Buffer]] | None) -> None:
-        """A step that ends in the background reads gradients after it has returned."""
-        self._ending = [*self._announced.values(), *(grads or ())]
+        """A step that ends in the background reads gradients after it has returned; after any other
+        their memory is the caller's."""
+        if self._overlap_gather:
+            self._ending = [*self._announced.values(), *(grads or ())]
         self._announced.clear()
 
 

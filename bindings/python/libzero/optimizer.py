@@ -191,6 +191,7 @@ class Optimizer(Overlap, Ranks):
         self._grads: list[Optional[Buffer]] = []
         self._announced: dict[int, Optional[Buffer]] = {}  # kept alive until they are taken
         self._ending: list[Optional[Buffer]] = []  # and until the step that took them has ended
+        self._overlap_gather = overlap_gather
         self._buffers: list[Buffer] = []
         self.groups: list[Group] = []
 

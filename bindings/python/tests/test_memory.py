@@ -6,6 +6,7 @@ import ctypes as c
 import gc
 import sys
 import unittest
+import weakref
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -38,6 +39,19 @@ class GradientsTest(unittest.TestCase):
         for world, reduction in ((1, "mean"), (1, "none"), (2, "mean"), (2, "none"), (3, "none")):
             for found in run_ranks(world, lambda comm, how=reduction: body(comm, how)):
                 self.assertEqual(found, [-1, -1, -2, -2, -3, -3, -4, -4], (world, reduction))
+
+    @needs_numpy
+    def test_gradients_of_a_call_are_let_go_when_the_step_has_ended(self) -> None:
+        import numpy
+
+        for overlap in (False, True):
+            values, grad = numpy.zeros(100, "f4"), numpy.ones(100, "f4")
+            kept = weakref.ref(grad)
+            with Comm.solo() as comm, Optimizer(comm, "sgd", overlap_gather=overlap) as optimizer:
+                optimizer.register({"w": values})
+                optimizer.step([grad])
+                del grad
+                self.assertEqual(kept() is not None, overlap)
 
 
 class BufferTest(unittest.TestCase):

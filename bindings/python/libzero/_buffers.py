@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
+from . import _dlpack
 from ._abi import DTYPES, lib
 from ._dtypes import (
     ARRAY_TYPES,
@@ -52,8 +53,8 @@ def shape_of(shape: Shape) -> tuple[int, ...]:
 
 def buffer_of(value: Any, what: str, untyped: str = "float32", gpu: bool = False) -> Buffer:
     """What `value` is: a numpy array or anything with its interface, or with that of CUDA arrays, a
-    torch tensor, an object with the buffer protocol (ctypes, array, memoryview), or (address,
-    shape), whose elements are `untyped`. ValueError for what is a GPU's unless `gpu`."""
+    torch tensor, what speaks DLPack, an object with the buffer protocol (ctypes, array,
+    memoryview), or (address, shape), whose elements are `untyped`. ValueError for what is a GPU's unless `gpu`."""
     # A numpy scalar shows the memory of a temporary.
     if isinstance(value, numbers.Number):
         raise TypeError(f"{what} is a number; an array is needed")
@@ -72,6 +73,8 @@ def _buffer_of(value: Any, what: str, untyped: str) -> Buffer:
         return _from_array(value, value.__array_interface__, what, gpu=False)
     if isinstance(value, tuple):
         return _from_address(value, what, untyped)
+    if hasattr(value, "__dlpack__"):
+        return _from_dlpack(value, what)
     return _from_protocol(value, what)
 
 
@@ -144,6 +147,14 @@ def _from_array(value: Any, interface: Mapping[str, Any], what: str, gpu: bool) 
     if item == 2 and getattr(getattr(value, "dtype", None), "name", "") == "bfloat16":
         dtype = "bfloat16"
     return Buffer(address, shape, dtype, math.prod(shape) * item, value, gpu)
+
+
+def _from_dlpack(value: Any, what: str) -> Buffer:
+    it = _dlpack.memory_of(value, what)
+    if it.strides is not None and not _dense(it.shape, it.strides, it.item):
+        raise _not_dense(what)
+    size = math.prod(it.shape) * it.item
+    return Buffer(it.address, it.shape, it.dtype, size, it.keep, it.gpu)
 
 
 def _from_address(value: tuple[Any, ...], what: str, dtype: str) -> Buffer:

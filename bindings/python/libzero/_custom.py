@@ -192,7 +192,7 @@ def _say(given: Any, error: BaseException) -> None:
     words = words.decode("utf-8", "ignore").replace("\0", " ").encode()
     # The field itself would be read as text.
     place = c.addressof(given) + _structs.Update.message.offset
-    c.memmove(c.c_void_p.from_address(place).value, words + b"\0", len(words) + 1)
+    c.memmove(c.c_void_p.from_address(place), words + b"\0", len(words) + 1)
 
 
 def _call(ctx: int, pointer: Any) -> int:

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a DLPack capsule says: the memory that another library's array lies in."""
+
+from __future__ import annotations
+
+import ctypes as c
+from dataclasses import dataclass
+from typing import Any, Optional
+
+_VERSION = (1, 0)
+_READ_ONLY = 1
+_HOST = (1, 3)  # plain and pinned memory
+_GPU = (2, 13)  # CUDA's, plain and managed
+# "Do not wait": the calls that use the memory are told a stream.
+_NO_STREAM = -1
+
+# (type code, bits)
+_DTYPES = {
+    (0, 32): "int32",
+    (0, 64): "int64",
+    (1, 8): "uint8",
+    (1, 16): "uint16",
+    (2, 16): "float16",
+    (2, 32): "float32",
+    (2, 64): "float64",
+    (4, 16): "bfloat16",
+}
+
+
+class Tensor(c.Structure):
+    _fields_ = [
+        ("data", c.c_void_p),
+        ("device_type", c.c_int32),
+        ("device_id", c.c_int32),
+        ("ndim", c.c_int32),
+        ("code", c.c_uint8),
+        ("bits", c.c_uint8),
+        ("lanes", c.c_uint16),
+        ("shape", c.POINTER(c.c_int64)),
+        ("strides", c.POINTER(c.c_int64)),
+        ("byte_offset", c.c_uint64),
+    ]
+
+
+class Managed(c.Structure):
+    _fields_ = [("tensor", Tensor), ("ctx", c.c_void_p), ("deleter", c.c_void_p)]
+
+
+class ManagedVersioned(c.Structure):
+    _fields_ = [
+        ("major", c.c_uint32),
+        ("minor", c.c_uint32),
+        ("ctx", c.c_void_p),
+        ("deleter", c.c_void_p),
+        ("flags", c.c_uint64),
+        ("tensor", Tensor),
+    ]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """`strides` are in bytes. `keep` is the capsule: never consumed, it holds the memory, and lets go
+    of it in the end."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: Optional[tuple[int, ...]]
+    dtype: str
+    item: int
+    gpu: bool
+    keep: object
+
+
+def memory_of(value: Any, what: str) -> Memory:
+    device = int(value.__dlpack_device__()[0])
+    if device not in _HOST + _GPU:
+        raise ValueError(f"{what} is on DLPack's device {device}; there are the host and CUDA")
+    arguments: dict[str, Any] = {"stream": _NO_STREAM} if device in _GPU else {}
+    try:
+        capsule = value.__dlpack__(max_version=_VERSION, **arguments)
+    except TypeError:  # it is older than max_version
+        capsule = value.__dlpack__(**arguments)
+    tensor = _tensor_of(capsule, what)
+    shape = tuple(tensor.shape[: tensor.ndim])
+    item = tensor.bits * tensor.lanes // 8
+    strides = (
+        tuple(stride * item for stride in tensor.strides[: tensor.ndim]) if tensor.strides else None
+    )
+    dtype = _DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    return Memory(
+        (tensor.data or 0) + tensor.byte_offset,
+        shape,
+        strides,
+        dtype or f"DLPack's type {tensor.code} of {tensor.bits} bits in {tensor.lanes} lanes",
+        item,
+        device in _GPU,
+        capsule,
+    )
+
+
+def _tensor_of(capsule: Any, what: str) -> Any:
+    api = c.pythonapi
+    api.PyCapsule_IsValid.argtypes = [c.py_object, c.c_char_p]
+    api.PyCapsule_GetPointer.argtypes = [c.py_object, c.c_char_p]
+    api.PyCapsule_GetPointer.restype = c.c_void_p
+    if api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
+        address = api.PyCapsule_GetPointer(capsule, b"dltensor_versioned")
+        versioned = ManagedVersioned.from_address(address)
+        if versioned.major != _VERSION[0]:
+            raise ValueError(f"{what} speaks DLPack {versioned.major}; there is {_VERSION[0]}")
+        if versioned.flags & _READ_ONLY:
+            raise ValueError(f"{what} is read-only")
+        return versioned.tensor
+    return Managed.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor")).tensor

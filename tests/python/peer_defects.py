@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any, Optional
 
-from peers import cases
+from peers import cases, environment  # noqa: F401  the environment, before torch is loaded
 from peers.case import CASES, Case, Refusal
 from peers.judge import REFUSED, RIGHT, WRONG, judge, right_text, side_text
 from peers.ranks import Job, member, run_all

@@ -17,7 +17,7 @@ from torch import nn
 
 from .case import Case, Numbers, Refusal, add
 from .cases_both_storage import KINDS, NEEDS, sharded
-from .models import give
+from .models import firsts, give, parameters, plain_steps
 from .sides import Side
 
 TOLD = Refusal("an error on every rank that names one", r"[Rr]ank \d")
@@ -72,6 +72,19 @@ def lose_rank_1(kind: str, how: signal.Signals, side: Side, rank: int) -> Number
             raise RuntimeError("the next step waits for another timeout") from None
         raise
     return [float(param.detach()[0]) for param in params]
+
+
+def values_after_loss(kind: str, side: Side, rank: int) -> Numbers:
+    """What the others have after a step that fails because rank 2 is killed before it."""
+    params = parameters(2, 2, 2)
+    optimizer = sharded(side, kind, params, lr=0.1)
+    give(params, 1.0)
+    optimizer.step()
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with contextlib.suppress(Exception):
+        optimizer.step()
+    return firsts(params)
 
 
 def add_registered(
@@ -130,4 +143,16 @@ for each in ("oss", "zro"):
         "rank-stopped",
         "rank 1 is stopped before its second step, the group's timeout is 3 s",
         signal.SIGSTOP,
+    )
+    add(
+        Case(
+            f"{each}-rank-killed-values",
+            f"{KINDS[each]}, a rank is lost",
+            "rank 2 of three is killed before its second step of 0.1: what the others have",
+            NEEDS[each],
+            3,
+            functools.partial(values_after_loss, each),
+            lambda: plain_steps(parameters(2, 2, 2), [(1.0,)], lr=0.1),
+            lost=frozenset({2}),
+        )
     )

@@ -17,7 +17,8 @@ from .case import ByRank, Case, Numbers, add
 from .models import Weights, plain_steps
 from .sides import Side
 
-NEEDS = ("ZeroRedundancyOptimizer", "hook_with_zero_step")
+HOOK, INTERLEAVED = "hook_with_zero_step", "hook_with_zero_step_interleaved"
+OPTIMIZER = "ZeroRedundancyOptimizer"
 PATCHED = "on gloo, which it refuses"
 MIB = 1 << 20
 WARM_UP = 3  # iterations, of which the original makes steps in the last alone
@@ -41,6 +42,7 @@ class Overlapped:
         group: Any = None,
         rule: str = "sgd",
         shard_buckets: bool = False,
+        hook: str = HOOK,
     ) -> None:
         self.model = Weights(*sizes)
         kind, settings = RULES[rule]
@@ -54,10 +56,10 @@ class Overlapped:
             overlap_with_ddp=True,
             **settings,
         )
-        hook = side.patched_hook_with_zero_step(
-            allreduce_hook, self.wrapped, self.optimizer, shard_buckets=shard_buckets
+        made = side.patched_hook(
+            hook, allreduce_hook, self.wrapped, self.optimizer, shard_buckets=shard_buckets
         )
-        self.wrapped.register_comm_hook(group, hook)
+        self.wrapped.register_comm_hook(group, made)
 
     def train(self, iterations: int) -> list[float]:
         """Gradients of 1; how far the last iteration moved each tensor."""
@@ -81,6 +83,10 @@ def right_in_sub_group(ranks: list[int]) -> ByRank:
 
 def shard_buckets(sizes: Sequence[int], side: Side, rank: int) -> Numbers:
     return Overlapped(side, sizes, MIB, shard_buckets=True).train(WARM_UP + 1)
+
+
+def interleaved(side: Side, rank: int) -> Numbers:
+    return Overlapped(side, (16,) * 6, 100, hook=INTERLEAVED).train(WARM_UP + 1)
 
 
 def set_rate(optimizer: Any) -> None:
@@ -124,8 +130,20 @@ def add_overlap(
     train: Callable[..., Any],
     right: Callable[[], Any],
     world: int = 2,
+    hook: str = HOOK,
 ) -> None:
-    add(Case(f"zro-overlap-{name}", where, what, NEEDS, world, train, right, patched=PATCHED))
+    add(
+        Case(
+            f"zro-overlap-{name}",
+            where,
+            what,
+            (OPTIMIZER, hook),
+            world,
+            train,
+            right,
+            patched=PATCHED,
+        )
+    )
 
 
 for members in ([0, 1], [0, 2], [2, 3], [1, 2]):
@@ -137,6 +155,14 @@ for members in ([0, 1], [0, 2], [2, 3], [1, 2]):
         functools.partial(right_in_sub_group, members),
         world=4,
     )
+add_overlap(
+    "interleaved",
+    "ZRO overlap",
+    "the interleaved hook, 6 tensors: what a step of 0.1 moves",
+    interleaved,
+    lambda: [0.1] * 6,
+    hook=INTERLEAVED,
+)
 for each in ((3, 3, 3, 1), (5, 5, 5, 5, 1), (4, 4, 4, 1)):
     world = 3 if each == (4, 4, 4, 1) else 2
     add_overlap(

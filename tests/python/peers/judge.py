@@ -19,6 +19,7 @@ RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
 SENTENCE_WORDS = 4  # fewer are no sentence
 NO_REFUSAL = {"AssertionError", "NotImplementedError", "ModuleNotFoundError"}
 NOTHING = 1e-6
+GLOO_SOURCE = r"\[[^\]]*/[^\]]*\.cc:\d+\] *"  # the place in it that begins its messages
 LENGTH, OWN_LENGTH = 80, 160  # of what another library says, and of what libzero says
 
 
@@ -43,18 +44,15 @@ def report_text(report: Report) -> str:
         return numbers_text(report.numbers)
     if report.kind == "hang":
         return "hangs"
-    sentence = re.sub(
-        r"\[[^\]]*/[^\]]*\.cc:\d+\] *", "", report.sentence
-    )  # the place in gloo's source
+    sentence = re.sub(GLOO_SOURCE, "", report.sentence)
     sentence = re.sub(r"\[(127\.0\.0\.1|[0-9a-f:.]+)\]:\d+", "[its address]", sentence)
     length = OWN_LENGTH if is_refusal(report) else LENGTH
+    sentence = re.sub(r"process \d+", "process ...", sentence)
     sentence = sentence if len(sentence) <= length else sentence[:length].rsplit(" ", 1)[0] + " ..."
-    verb = "aborts" if report.kind == "abort" else "refuses" if is_refusal(report) else "raises"
-    return (
-        f"{verb}: {report.error}: {sentence}"
-        if sentence
-        else f"{verb}: {report.error} without a word"
-    )
+    if is_refusal(report):
+        return f"refuses: {sentence}"
+    verb = "aborts" if report.kind == "abort" else "raises"
+    return f"{verb} {report.error}: {sentence}" if sentence else f"{verb} {report.error}"
 
 
 def side_text(reports: Sequence[Report]) -> str:
@@ -84,8 +82,8 @@ def own_folder() -> str:
 
 
 def is_refusal(report: Report) -> bool:
-    """A sentence of libzero's own: raised in its files, and neither an assertion nor what it does
-    not have."""
+    """A sentence of libzero's own: a raise statement of its files, and neither an assertion nor
+    what is not there; what another library raises in a call of libzero's is none."""
     return (
         report.kind == "error"
         and report.error not in NO_REFUSAL

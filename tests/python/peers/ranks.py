@@ -41,7 +41,7 @@ class Report:
     numbers: tuple[float, ...] = ()
     sentence: str = ""
     error: str = ""  # the exception's class
-    raised_in: str = ""  # the file of the innermost frame
+    raised_in: str = ""  # the file of the innermost frame, if it is a raise statement that raised
 
 
 def last_words(log: str) -> str:
@@ -59,12 +59,13 @@ def report_of(action: Callable[[], Any]) -> dict[str, Any]:
         result = action()
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
+        by_statement = bool(frames) and re.search(r"\braise\b", frames[-1].line or "")
         said = str(error).strip().splitlines()
         return {
             "kind": "error",
             "sentence": said[0] if said else "",
             "error": type(error).__name__,
-            "raised_in": frames[-1].filename if frames else "",
+            "raised_in": frames[-1].filename if by_statement else "",
         }
     if result is None:
         return {"kind": "absent"}

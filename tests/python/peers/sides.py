@@ -26,9 +26,7 @@ class Side(Protocol):
     ShardedGradScaler: Any
     ZeroRedundancyOptimizer: Any
 
-    def patched_hook_with_zero_step(
-        self, *arguments: Any, **options: Any
-    ) -> Callable[..., Any]: ...
+    def patched_hook(self, name: str, *arguments: Any, **options: Any) -> Callable[..., Any]: ...
 
     def patched_scaler(self, **options: Any) -> Any: ...
 
@@ -72,11 +70,11 @@ class Original:
             "torch.distributed.algorithms.ddp_comm_hooks.ddp_zero_hook"
         )
 
-    def patched_hook_with_zero_step(self, *arguments: Any, **options: Any) -> Callable[..., Any]:
+    def patched_hook(self, name: str, *arguments: Any, **options: Any) -> Callable[..., Any]:
         """torch refuses gloo here because it may hang. The name of the backend is all it asks, and
         only once."""
         with mock.patch.object(dist, "get_backend", return_value="nccl"):
-            hook: Callable[..., Any] = self._hooks.hook_with_zero_step(*arguments, **options)
+            hook: Callable[..., Any] = getattr(self._hooks, name)(*arguments, **options)
         return hook
 
     def patched_scaler(self, **options: Any) -> Any:
@@ -107,8 +105,8 @@ class Ours:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
 
-    def patched_hook_with_zero_step(self, *arguments: Any, **options: Any) -> Callable[..., Any]:
-        hook: Callable[..., Any] = self.hook_with_zero_step(*arguments, **options)
+    def patched_hook(self, name: str, *arguments: Any, **options: Any) -> Callable[..., Any]:
+        hook: Callable[..., Any] = getattr(self, name)(*arguments, **options)
         return hook
 
     def patched_scaler(self, **options: Any) -> Any:

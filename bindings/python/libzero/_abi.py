@@ -38,6 +38,7 @@ from ._structs import (
 OK = 0
 SKIPPED = 1
 ERR_COMM = -17
+ERR_STATE = -2
 ERR_UNSUPPORTED = -5
 ERR_CALLBACK = -21
 

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libzero for torch: optimizers that take the place of others' by a change of the import."""
+
+from __future__ import annotations
+
+try:
+    import torch.distributed.algorithms.join
+except ImportError as error:
+    raise ImportError(
+        f"libzero.torch needs torch 2.0 or later, with torch.distributed: {error}"
+    ) from error
+
+from .ddp_hooks import hook_with_zero_step, hook_with_zero_step_interleaved
+from .zero_redundancy import ZeroRedundancyOptimizer
+
+__all__ = [
+    "ZeroRedundancyOptimizer",
+    "hook_with_zero_step",
+    "hook_with_zero_step_interleaved",
+]

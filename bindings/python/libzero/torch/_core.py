@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What any optimizer of this package has of libzero: registered tensors, followed from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+import torch
+
+from .. import Comm, Group, Optimizer
+from ._tensors import Bound
+
+
+class Core:
+    """libzero's optimizer for torch tensors, which are numbered over all groups in order.
+
+    16-bit parameters are updated as torch.optim does, in their own type: with masters, a value that
+    the program writes into a parameter would be lost in the next step.
+    """
+
+    def __init__(self, comm: Comm, rule: str, partition: str, master: str = "none") -> None:
+        self.comm = comm
+        self.optimizer = Optimizer(comm, rule, partition, master=master)
+        self.bound: list[Bound] = []
+        self._trained: list[bool] = []
+
+    def add(
+        self,
+        params: Sequence[torch.Tensor],
+        names: Sequence[str],
+        settings: Mapping[str, float],
+        *,
+        always_trained: bool = False,
+    ) -> Optional[Group]:
+        """Register a group; None for an empty one. All or none. `always_trained`: whatever
+        requires_grad says. TypeError and ValueError as Bound, ArgumentError for settings out of
+        range and memory that overlaps."""
+        bound = [Bound(param, name) for param, name in zip(params, names)]
+        if not bound:
+            return None
+        told = [one.register() for one in bound]
+        if always_trained:
+            for one, param in zip(bound, told):
+                param.frozen = not one.trainable
+        options: dict[str, Any] = dict(settings)
+        group = self.optimizer.register(told, **options)
+        self.bound += bound
+        self._trained += [not param.frozen for param in told]
+        return group
+
+    def seal(self) -> None:
+        """Fix owners; collective. MismatchError or PeerError where ranks added different ones."""
+        if self.bound:
+            self.optimizer.seal()
+
+    def follow_memory(self) -> None:
+        """Look where each parameter is now. ValueError as Bound.moved; then nothing has changed."""
+        moved = [one.moved() for one in self.bound]
+        if any(moved):
+            self.optimizer.bind(
+                [one.view() if new else None for one, new in zip(self.bound, moved)]
+            )
+            for one in self.bound:
+                one.address = one.param.data_ptr()
+
+    def follow_trained(self, trained: Optional[Sequence[bool]] = None) -> None:
+        """Train what has requires_grad or a gradient, or what another rank says."""
+        chosen = self.trained() if trained is None else trained
+        for number, (before, now) in enumerate(zip(self._trained, chosen)):
+            if before != now:
+                self.optimizer.set_trainable(number, now)
+                self._trained[number] = now
+
+    def trained(self) -> list[bool]:
+        return [one.trained for one in self.bound]
+
+    def gradients(self) -> list[Optional[torch.Tensor]]:
+        """One per parameter, None where there is none. TypeError and ValueError as Bound.gradient."""
+        return [one.gradient() for one in self.bound]
+
+    def owned(self) -> list[int]:
+        """The parameters of which this rank owns elements."""
+        return sorted({part.param for part in self.optimizer.owned_ranges()})
+
+    @property
+    def stream(self) -> Any:
+        """What libzero's work is queued behind, and in front of."""
+        if self.comm.device == "host" or not self.bound:
+            return None
+        return torch.cuda.current_stream(self.bound[0].device)
+
+    def close(self) -> None:
+        self.optimizer.close()

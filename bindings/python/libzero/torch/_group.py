@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A torch process group as a comm: libzero's own where its ranks can reach each other, the group's
+collectives where they cannot."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+import torch
+import torch.distributed as dist
+
+from .. import Collectives, Comm, ZeroError, nccl_unique_id
+
+_logger = logging.getLogger("libzero")
+
+# How long ranks of one host look for each other; after that they use the group's collectives.
+RENDEZVOUS_MS = 30_000
+_PROGRESS_MS = 300_000
+
+
+class _Seat(NamedTuple):
+    """What a rank tells the others before a comm is made. `name` is a proposal: rank 0's counts."""
+
+    host: str
+    device: str
+    name: str
+
+
+def process_group(group: Optional[dist.ProcessGroup]) -> dist.ProcessGroup:
+    """`group`, or the default one. RuntimeError when torch.distributed has none."""
+    if not dist.is_available():
+        raise RuntimeError(
+            "this torch is built without torch.distributed, which libzero.torch needs"
+        )
+    if group is not None:
+        if dist.get_rank(group) < 0:
+            raise RuntimeError("this rank is not in process_group; only its members may use it")
+        return group
+    if not dist.is_initialized():
+        raise RuntimeError("there is no process group: call torch.distributed.init_process_group")
+    world = dist.group.WORLD
+    assert world is not None
+    return world
+
+
+def comm_of(group: dist.ProcessGroup, device: torch.device) -> Comm:
+    """A comm of the group's ranks, in its order, for tensors on `device`. Collective over the group;
+    all ranks choose alike: alone for one rank, local on one host, NCCL for GPUs on several, and
+    else the group's own collectives. Its deadline for late ranks is the group's timeout. ValueError
+    where ranks have tensors on different kinds of devices, RuntimeError with every rank's reason
+    where GPUs cannot reach each other."""
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    options = {**_deadlines(group, device), **_device_options(device)}
+    if world == 1:
+        return Comm.solo(**options)
+    seats: list[Any] = _gather(_Seat(_host(), device.type, uuid.uuid4().hex), group, world)
+    for other, seat in enumerate(seats):
+        if seat.device != seats[0].device:
+            raise ValueError(
+                f"parameters are on {seats[0].device!r} on rank 0 and on {seat.device!r} on rank "
+                f"{other}; all ranks need the same kind of device"
+            )
+    reasons: list[Any] = ["ranks are on several hosts"]
+    if all(seat.host == seats[0].host for seat in seats):
+        name = f"torch-{seats[0].name}"
+        local = {**options, "rendezvous_ms": RENDEZVOUS_MS}
+        comm, reasons = _try(lambda: Comm.local(name, rank, world, **local), group, world)
+        if comm is not None:
+            return comm
+    if device.type == "cuda":
+        return _nccl(group, rank, world, options, reasons)
+    _logger.info("libzero uses the process group's collectives: %s", _told(reasons))
+    collectives = _GroupCollectives(group, world).functions()
+    return Comm.user(collectives, rank, world, **_deadlines(group, device))
+
+
+def _try(
+    make: Callable[[], Comm], group: dist.ProcessGroup, world: int
+) -> tuple[Optional[Comm], list[Any]]:
+    """The comm if every rank made one, or None, and each rank's reason, "" for none."""
+    comm, reason = None, ""
+    try:
+        comm = make()
+    except ZeroError as error:
+        reason = str(error)
+    reasons = _gather(reason, group, world)
+    if comm is not None and any(reasons):
+        comm.close()
+        comm = None
+    return comm, reasons
+
+
+def _nccl(
+    group: dist.ProcessGroup, rank: int, world: int, options: dict[str, Any], before: list[Any]
+) -> Comm:
+    drawn: Any = b""
+    if rank == 0:
+        try:
+            drawn = nccl_unique_id()
+        except ZeroError as error:
+            drawn = str(error)
+    unique_id = _gather(drawn, group, world)[0]
+    reasons: list[Any] = [unique_id]
+    if isinstance(unique_id, bytes):
+        chosen = {key: value for key, value in options.items() if key != "device"}
+        comm, reasons = _try(lambda: Comm.nccl(unique_id, rank, world, **chosen), group, world)
+        if comm is not None:
+            return comm
+    raise RuntimeError(
+        f"the GPUs of these ranks cannot be joined: {_told(before)}; with NCCL: {_told(reasons)}"
+    )
+
+
+def _told(reasons: list[Any]) -> str:
+    return (
+        "; ".join(dict.fromkeys(str(reason) for reason in reasons if reason)) or "no reason given"
+    )
+
+
+def _gather(value: object, group: dist.ProcessGroup, world: int) -> list[Any]:
+    gathered: list[Any] = [None] * world
+    dist.all_gather_object(gathered, value, group=group)
+    return gathered
+
+
+def _host() -> str:
+    """What ranks have in common that can join a local comm: kernel, network namespace and user."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        network = os.readlink("/proc/self/ns/net")
+    except OSError:
+        return uuid.uuid4().hex  # unknown, so nobody's host
+    return f"{boot} {network} {os.getuid()}"
+
+
+def _device_options(device: torch.device) -> dict[str, Any]:
+    if device.type == "cpu":
+        return {"device": "host"}
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return {"device": "cuda", "device_ordinal": index}
+    raise ValueError(f"parameters are on {device.type!r}; libzero has 'cpu' and 'cuda'")
+
+
+def _deadlines(group: dist.ProcessGroup, device: torch.device) -> dict[str, int]:
+    """The group's timeout in libzero's words; libzero's own where the group does not tell."""
+    try:
+        timeout = group._get_backend(device).options._timeout
+        late_ms = max(1, int(timeout.total_seconds() * 1000))
+    except (RuntimeError, AttributeError):
+        return {}
+    return {"late_ms": late_ms, "timeout_ms": min(late_ms, _PROGRESS_MS)}
+
+
+class _GroupCollectives:
+    """Bytes of the host by the group's collectives; through the GPU where it has no others."""
+
+    def __init__(self, group: dist.ProcessGroup, world: int) -> None:
+        self._group = group
+        self._world = world
+        try:
+            group._get_backend(torch.device("cpu"))
+            self._device = torch.device("cpu")
+        except RuntimeError:
+            self._device = torch.device("cuda", torch.cuda.current_device())
+
+    def functions(self) -> Collectives:
+        return Collectives(
+            exchange=self._all_gather, all_gather=self._all_gather, all_to_all=self._all_to_all
+        )
+
+    def _all_gather(self, send: memoryview, recv: memoryview) -> None:
+        own, all_ranks = self._sent(send), self._received(recv)
+        dist.all_gather(list(all_ranks.chunk(self._world)), own, group=self._group)
+        self._deliver(all_ranks, recv)
+
+    def _all_to_all(self, send: memoryview, recv: memoryview) -> None:
+        own, from_all = self._sent(send), self._received(recv)
+        dist.all_to_all_single(from_all, own, group=self._group)
+        self._deliver(from_all, recv)
+
+    def _sent(self, send: memoryview) -> torch.Tensor:
+        # A copy: torch makes no tensor of read-only memory, and `send` may lie inside `recv`.
+        return torch.frombuffer(bytearray(send), dtype=torch.uint8).to(self._device)
+
+    def _received(self, recv: memoryview) -> torch.Tensor:
+        if self._device.type == "cpu":
+            return torch.frombuffer(recv, dtype=torch.uint8)
+        return torch.empty(len(recv), dtype=torch.uint8, device=self._device)
+
+    def _deliver(self, gathered: torch.Tensor, recv: memoryview) -> None:
+        if self._device.type != "cpu":
+            torch.frombuffer(recv, dtype=torch.uint8).copy_(gathered)

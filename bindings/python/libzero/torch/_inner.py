@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A shard that an optimizer of any other class updates: whole tensors, shared by libzero."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+
+from .. import Comm, ZeroError
+from .._abi import ERR_STATE
+from ._core import Core
+from ._shard import Closure, Groups, Hand, Shard, copy_options, names_of, options_of
+
+
+class InnerShard(Shard):
+    """An optimizer of the program's class over the tensors that this rank owns. A rank that owns
+    none has one, too, of empty groups."""
+
+    def __init__(
+        self,
+        comm: Comm,
+        group: dist.ProcessGroup,
+        optimizer_class: type[torch.optim.Optimizer],
+        defaults: Mapping[str, Any],
+        groups: Groups,
+        partition: str,
+    ) -> None:
+        """Collective; errors as Core.add, and what the class raises."""
+        super().__init__(comm)
+        self._process_group = group
+        # Plain SGD has no state: libzero gives tensors owners, and carries them.
+        self._core = Core(comm, "sgd", partition)
+        self._numbers: dict[torch.Tensor, int] = {}
+        try:
+            for one in groups:
+                self._register(one)
+            self._core.seal()
+            mine = self._mine()
+            self.optim = optimizer_class(
+                [self._owned_group(one, mine) for one in groups], **defaults
+            )
+        except BaseException:
+            self._core.close()
+            raise
+
+    @property
+    def core(self) -> Core:
+        return self._core
+
+    def _register(self, group: Mapping[str, Any]) -> None:
+        first = len(self._core.bound)
+        self._core.add(group["params"], names_of(group, first), {}, always_trained=True)
+        for place, param in enumerate(group["params"]):
+            self._numbers[param] = first + place
+
+    def _mine(self) -> set[torch.Tensor]:
+        return {self._core.bound[number].param for number in self._core.owned()}
+
+    def _owned_group(self, group: Mapping[str, Any], mine: set[torch.Tensor]) -> dict[str, Any]:
+        options = options_of(group)
+        return {**options, "params": [param for param in group["params"] if param in mine]}
+
+    def add_group(self, group: dict[str, Any]) -> None:
+        self._register(group)
+        self._core.seal()
+        self.optim.add_param_group(self._owned_group(group, self._mine()))
+        for name, value in options_of(self.optim.param_groups[-1]).items():
+            group.setdefault(name, value)
+
+    def step(
+        self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]
+    ) -> Any:
+        self._core.follow_memory()
+        copy_options(groups, self.optim.param_groups)
+        before = None if hand is None else self._take_gradients(hand)
+        loss = self._told_to_all(closure, arguments)
+        for param, grad in before or ():
+            param.grad = grad
+        copy_options(self.optim.param_groups, groups)
+        if self._core.bound:
+            self._core.optimizer.share_params(stream=self._core.stream)
+        return loss
+
+    def _told_to_all(self, closure: Closure, arguments: Mapping[str, Any]) -> Any:
+        """The class's own step. Where it raises on one rank all raise, and none waits for it."""
+        rank, world = self.comm.rank, self.comm.world
+        try:
+            loss = (
+                self.optim.step(**arguments)
+                if closure is None
+                else self.optim.step(closure, **arguments)
+            )
+        except BaseException:
+            self.comm.all_reduce(rank, "min")
+            raise
+        failed = self.comm.all_reduce(world, "min")
+        if failed < world:
+            raise RuntimeError(
+                f"{type(self.optim).__name__}.step() failed on rank {failed}; parameters were "
+                "updated on some ranks and are not shared"
+            )
+        return loss
+
+    def _take_gradients(self, hand: Hand) -> list[tuple[torch.Tensor, Optional[torch.Tensor]]]:
+        """Bring the contributing rank's gradients to the owners, and put them into .grad; what was
+        there before."""
+        core = self._core
+        gradients = core.gradients() if hand.contributes else [None] * len(core.bound)
+        before = []
+        reduced = True
+        try:
+            core.optimizer.reduce_grads(gradients, "sum", stream=core.stream)
+        except ZeroError as error:
+            if error.code != ERR_STATE or any(one is not None for one in gradients):
+                raise
+            reduced = False
+        for number in core.owned():
+            bound = core.bound[number]
+            before.append((bound.param, bound.param.grad))
+            bound.param.grad = self._reduced(number) if reduced else None
+        return before
+
+    def _reduced(self, number: int) -> Optional[torch.Tensor]:
+        bound = self._core.bound[number]
+        try:
+            values = torch.from_numpy(self._core.optimizer.grad_get(number))
+        except ZeroError as error:
+            if error.code != ERR_STATE:
+                raise
+            return None
+        shape = bound.view().shape
+        ordered = values.reshape(shape).to(bound.device, bound.view().dtype)
+        return bound.out_of_order(ordered)
+
+    def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
+        copy_options(groups, self.optim.param_groups)
+        own = {self._numbers[param]: _to_cpu(state) for param, state in self.optim.state.items()}
+        group, world = self._process_group, self.comm.world
+        parts: list[Any] = [None] * world
+        if to is None:
+            dist.all_gather_object(parts, own, group=group)
+        else:
+            target = dist.get_global_rank(group, to)
+            here = self.comm.rank == to
+            dist.gather_object(own, parts if here else None, dst=target, group=group)
+        merged = {number: entry for part in parts for number, entry in (part or {}).items()}
+        return dict(sorted(merged.items()))
+
+    def load_state(self, groups: Groups, state: Mapping[Any, Mapping[str, Any]]) -> None:
+        count = len(self._core.bound)
+        for number in state:
+            if not isinstance(number, int) or not 0 <= number < count:
+                raise ValueError(f"there is state of parameter {number!r}, and {count} parameters")
+        places: dict[int, int] = {}
+        packed = []
+        for group, owned in zip(groups, self.optim.param_groups):
+            local = []
+            for param in owned["params"]:
+                local.append(len(places))
+                places[self._numbers[param]] = local[-1]
+            options = options_of(group)
+            packed.append({**copy.deepcopy(options), "params": local})
+        kept = {
+            places[number]: copy.deepcopy(dict(entry))
+            for number, entry in state.items()
+            if number in places and entry
+        }
+        self.optim.load_state_dict({"state": kept, "param_groups": packed})
+
+
+def _to_cpu(value: Any) -> Any:
+    """A copy with every tensor on the CPU, which later steps do not change."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: _to_cpu(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_to_cpu(one) for one in value)
+    return copy.deepcopy(value)

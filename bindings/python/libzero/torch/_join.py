@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Uneven inputs with torch's Join: steps of ranks that have no more of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch.distributed as dist
+from torch.distributed.algorithms.join import JoinHook
+
+from ._shard import Hand, options_of
+
+if TYPE_CHECKING:
+    from .zero_redundancy import ZeroRedundancyOptimizer
+
+
+def hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Hand:
+    """What this rank does in a step in which some may have no more inputs. The lowest that has some
+    hands its gradients to the owners, who may have none: DDP averages over all ranks, but leaves
+    the gradients of those that joined as they were. They follow its options, too. Collective."""
+    shard = optimizer._sharded()
+    rank, world = optimizer.rank, optimizer.world_size
+    leader = int(shard.comm.all_reduce(rank if has_inputs else world, "min"))
+    told = [([options_of(group) for group in optimizer.param_groups], shard.core.trained())]
+    source = dist.get_global_rank(optimizer.process_group, leader)
+    dist.broadcast_object_list(told, src=source, group=optimizer.process_group)
+    groups, trained = told[0]
+    if not has_inputs:
+        for mine, leaders in zip(optimizer.param_groups, groups):
+            mine.update(leaders)
+    return Hand(rank == leader, trained)
+
+
+class ZeroJoinHook(JoinHook):
+    """One step, without gradients of this rank's, for each that ranks with inputs make."""
+
+    def __init__(self, optimizer: ZeroRedundancyOptimizer) -> None:
+        self._optimizer = optimizer
+
+    def main_hook(self) -> None:
+        self._optimizer._joined_step()

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A shard that libzero updates: classes of torch.optim that are rules of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+import torch
+
+from .. import Comm, Group, ZeroError
+from .._abi import ERR_STATE
+from . import _state
+from ._core import Core
+from ._rules import Rule, rule_of, settings_of
+from ._shard import Closure, Groups, Hand, Shard, copy_options, names_of, options_of
+
+
+class KernelShard(Shard):
+    """State in libzero, elements of a tensor on any rank unless `partition` says otherwise."""
+
+    def __init__(
+        self, comm: Comm, rule: Rule, optim: torch.optim.Optimizer, groups: Groups, partition: str
+    ) -> None:
+        """`optim` has the options of `groups` and no parameters. Collective; errors as Core.add."""
+        super().__init__(comm)
+        self.rule = rule
+        self.optim = optim
+        self._partition = partition
+        self._live = self._build(groups)
+
+    def _build(self, groups: Groups) -> _Live:
+        live = _Live(Core(self.comm, self.rule.name, self._partition))
+        try:
+            for group in groups:
+                live.add(group, settings_of(self.rule, group))
+            live.core.seal()
+        except BaseException:
+            live.core.close()
+            raise
+        return live
+
+    @property
+    def core(self) -> Core:
+        return self._live.core
+
+    def add_group(self, group: dict[str, Any]) -> None:
+        options = options_of(group)
+        rule, reason = rule_of(type(self.optim), [options], group["params"])
+        if rule is not self.rule:
+            raise ValueError(
+                f"the new group cannot be updated by {self.rule.name}, as those before: "
+                f"{reason or 'decoupled_weight_decay is another'}"
+            )
+        self.optim.add_param_group({"params": [], **options})
+        try:
+            filled = self.optim.param_groups[-1]
+            for name, value in filled.items():
+                group.setdefault(name, value)
+            self._live.add(group, settings_of(self.rule, group))
+        except BaseException:
+            self.optim.param_groups.pop()
+            raise
+        self.core.seal()
+
+    def step(
+        self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]
+    ) -> Any:
+        if arguments:
+            raise TypeError(
+                f"{type(self.optim).__name__}.step() has no argument {', '.join(arguments)}"
+            )
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._live.push(self.rule, groups)
+        copy_options(groups, self.optim.param_groups)
+        core = self.core
+        core.follow_memory()
+        core.follow_trained(None if hand is None else hand.trained)
+        if hand is None:
+            self.update(core.gradients(), "none")
+        elif hand.contributes:
+            self.update(core.gradients(), "sum")
+        else:
+            self.update([None] * len(core.bound), "sum")
+        return loss
+
+    def update(self, gradients: Sequence[Optional[torch.Tensor]], reduction: str) -> None:
+        """A step with these gradients, one per parameter; none if no rank has any. Collective."""
+        core = self.core
+        if not core.bound:
+            return
+        try:
+            core.optimizer.step(gradients, reduction, stream=core.stream)
+        except ZeroError as error:
+            # Without a gradient on any rank torch.optim does nothing, and without a word.
+            if error.code != ERR_STATE or any(one is not None for one in gradients):
+                raise
+
+    def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
+        return {**_state.gather(self.core, self.rule, groups, to)}
+
+    def load_state(self, groups: Groups, state: Mapping[Any, Mapping[str, Any]]) -> None:
+        rule, reason = rule_of(type(self.optim), groups, ())
+        if rule is not self.rule:
+            raise ValueError(f"the loaded options are not for {self.rule.name}: {reason}")
+        entries = _state.entries_of(self.rule, groups, state)
+        # A new one, as there is no way to take state away, and so that a failure changes nothing.
+        live = self._build(groups)
+        try:
+            _state.put(live.core, self.rule, entries)
+            live.core.seal()
+        except BaseException:
+            live.core.close()
+            raise
+        copy_options(groups, self.optim.param_groups)
+        self._live, before = live, self._live
+        before.core.close()
+
+
+class _Live:
+    """libzero's optimizer, and what it was told last of each group."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._groups: list[Optional[Group]] = []
+        self._told: list[dict[str, float]] = []
+
+    def add(self, group: Mapping[str, Any], settings: dict[str, float]) -> None:
+        names = names_of(group, len(self.core.bound))
+        self._groups.append(self.core.add(group["params"], names, settings))
+        self._told.append(settings)
+
+    def push(self, rule: Rule, groups: Groups) -> None:
+        """Tell libzero what has changed in `groups`, for example by a scheduler."""
+        for group, told, options in zip(self._groups, self._told, groups):
+            for name, value in settings_of(rule, options).items():
+                if told[name] != value:
+                    if group is not None:
+                        group[name] = value
+                    told[name] = value

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This rank's share of a training: what is behind the optimizers of this package."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional
+
+import torch
+
+from .. import Comm
+from ._core import Core
+
+Groups = Sequence[dict[str, Any]]
+Closure = Optional[Callable[[], Any]]
+
+
+def names_of(group: Mapping[str, Any], first: int) -> list[str]:
+    """What libzero calls the parameters of a group: their names, or their numbers from `first` on."""
+    count = len(group["params"])
+    return list(group.get("param_names") or (str(first + place) for place in range(count)))
+
+
+def options_of(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name not in ("params", "param_names")}
+
+
+def copy_options(source: Groups, target: Groups) -> None:
+    for mine, other in zip(source, target):
+        other.update(options_of(mine))
+
+
+class Shard(ABC):
+    """Parameters in groups, as torch.optim has them, whose state is sharded over `comm`.
+
+    `optim` is a torch optimizer of the class that the program chose: it checks options and knows
+    their defaults.
+    """
+
+    optim: torch.optim.Optimizer
+
+    def __init__(self, comm: Comm) -> None:
+        self.comm = comm
+
+    @property
+    @abstractmethod
+    def core(self) -> Core: ...
+
+    @abstractmethod
+    def add_group(self, group: dict[str, Any]) -> None:
+        """Add parameters; collective. Fills in the options that `group` leaves at their default."""
+
+    @abstractmethod
+    def step(
+        self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]
+    ) -> Any:
+        """Update by the options of `groups` as they are now; what the closure returned. Collective.
+        `hand` is for uneven inputs."""
+
+    @abstractmethod
+    def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
+        """The whole state by number of parameter, on rank `to` or on all; elsewhere {}. Collective."""
+
+    @abstractmethod
+    def load_state(self, groups: Groups, state: Mapping[Any, Mapping[str, Any]]) -> None:
+        """Replace all state, with `groups` having the options to go on with. Nothing has changed if
+        it raises. Collective."""
+
+    def close(self) -> None:
+        self.core.close()
+
+
+class Hand:
+    """One step among ranks of which some have no more inputs: `contributes` on the one rank whose
+    gradients, already averaged, are taken, and what is trained there."""
+
+    def __init__(self, contributes: bool, trained: Sequence[bool]) -> None:
+        self.contributes = contributes
+        self.trained = trained

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A torch optimizer whose state is sharded: what is common to those that have one's look."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+
+from .. import Comm
+from ._arena import move_into_arena
+from ._group import comm_of, process_group
+from ._inner import InnerShard
+from ._kernel import KernelShard
+from ._rules import rule_of
+from ._shard import Closure, Hand, Shard, copy_options, names_of
+
+Params = Iterable[Any]
+
+
+class ShardedOptimizer(torch.optim.Optimizer):
+    """`optimizer_class` over the ranks of a group: param_groups are read anew in each step, so that
+    schedulers and programs may change options; `optim` is a torch optimizer of the class, which
+    holds parameters and state only where libzero has no rule for it. `rule` is libzero's, or None.
+
+    Gradients are every rank's own and averaged already, as DistributedDataParallel leaves them.
+    """
+
+    optim: torch.optim.Optimizer
+
+    def __init__(
+        self,
+        params: Params,
+        optimizer_class: type[torch.optim.Optimizer],
+        group: Optional[dist.ProcessGroup],
+        partitions: tuple[str, str],
+        defaults: dict[str, Any],
+        *,
+        in_arena: bool = False,
+    ) -> None:
+        """`partitions`: that of libzero's rules, and that of other classes, which own whole tensors.
+        `in_arena`: parameters move to memory where libzero puts new values without a copy.
+        Collective over the group. TypeError and ValueError as Bound, RuntimeError without a group,
+        and what the class raises for its options."""
+        if not (
+            isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer)
+        ):
+            raise TypeError(f"optimizer_class is {optimizer_class!r}, not a torch.optim.Optimizer")
+        listed = _checked(params, type(self).__name__)
+        self._class = optimizer_class
+        self._constructor_options = defaults
+        self._shard: Optional[Shard] = None
+        super().__init__(listed, defaults)
+        self.process_group = process_group(group)
+        self.world_size: int = dist.get_world_size(self.process_group)
+        self.rank: int = dist.get_rank(self.process_group)
+        self.global_rank: int = dist.get_rank()
+        self._device = self._only_device()
+        self._steps = 0
+        self._gathered: Optional[tuple[int, dict[int, dict[str, Any]]]] = None
+        self._in_arena = in_arena
+        self._partitions = partitions
+        self._shard = self._make_shard()
+        self.optim = self._shard.optim
+        copy_options(self.optim.param_groups, self.param_groups)
+
+    def _make_shard(self) -> Shard:
+        template = self._class(
+            [{**group, "params": []} for group in self.param_groups], **self._constructor_options
+        )
+        params = [param for group in self.param_groups for param in group["params"]]
+        rule, _ = rule_of(self._class, template.param_groups, params)
+        self.rule: Optional[str] = rule and rule.name
+        comm = comm_of(self.process_group, self._device)
+        try:
+            for group in self.param_groups if self._in_arena else ():
+                self._move(comm, group)
+            if rule is None:
+                return InnerShard(
+                    comm,
+                    self.process_group,
+                    self._class,
+                    self._constructor_options,
+                    self.param_groups,
+                    self._partitions[1],
+                )
+            copy_options(template.param_groups, self.param_groups)
+            return KernelShard(comm, rule, template, self.param_groups, self._partitions[0])
+        except BaseException:
+            comm.close()
+            raise
+
+    def _move(self, comm: Comm, group: Mapping[str, Any]) -> None:
+        partition = self._partitions[0 if self.rule else 1]
+        move_into_arena(comm, self.rule or "sgd", partition, group["params"], names_of(group, 0))
+
+    def _only_device(self) -> torch.device:
+        devices = {param.device: None for group in self.param_groups for param in group["params"]}
+        if len(devices) > 1:
+            names = ", ".join(map(str, devices))
+            raise ValueError(f"parameters are on {names}; one optimizer has those of one device")
+        return next(iter(devices), torch.device("cpu"))
+
+    def _sharded(self) -> Shard:
+        if self._shard is None:
+            raise RuntimeError(f"this {type(self).__name__} is closed")
+        return self._shard
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; on every rank, with the same parameters. It gets owners of its own, those of
+        the others stay. A group that is refused has not been added."""
+        shard = getattr(self, "_shard", None)
+        super().add_param_group(param_group)
+        if shard is None:
+            return  # the constructor's own groups
+        group = self.param_groups[-1]
+        try:
+            other = [param.device for param in group["params"] if param.device != self._device]
+            if other:
+                raise ValueError(
+                    f"the new group has parameters on {other[0]}, those before are on {self._device}"
+                )
+            if self._in_arena:
+                self._move(shard.comm, group)
+            shard.add_group(group)
+        except BaseException:
+            self.param_groups.pop()
+            raise
+        self._gathered = None
+
+    def _update(self, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]) -> Any:
+        loss = self._sharded().step(self.param_groups, closure, arguments, hand)
+        self._steps += 1
+        return loss
+
+    # ---- State, in torch's own format ----
+
+    def _gather(self, to: Optional[int]) -> None:
+        """Bring the whole state to rank `to`, or to all, for state_dict(). Collective."""
+        entries = self._sharded().gather_state(self.param_groups, to)
+        self._gathered = (self._steps, entries) if to is None or to == self.rank else None
+
+    def _whole_state_dict(self, remedy: str) -> dict[str, Any]:
+        """torch's state_dict() of what was gathered. RuntimeError when nothing was, or when steps or
+        groups came after it; `remedy` says what to call."""
+        if self._gathered is None:
+            raise RuntimeError(
+                f"the state is not gathered on this rank: call {remedy} on all ranks"
+            )
+        taken, entries = self._gathered
+        if taken != self._steps:
+            raise RuntimeError(
+                f"the state was gathered after {taken} steps, and {self._steps} are done: call "
+                f"{remedy} on all ranks again"
+            )
+        packed = super().state_dict()
+        packed["state"] = {number: dict(entry) for number, entry in entries.items()}
+        return packed
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what state_dict() of this class, or of the torch optimizer that it shards, returned
+        on any number of ranks: on every rank the whole of it, which stays as it is. All state is
+        replaced, and options are those of the file. ValueError and TypeError, before anything has
+        changed: other groups, or state that does not fit its parameter. Collective."""
+        for hook in _hooks(self, "_optimizer_load_state_dict_pre_hooks"):
+            state_dict = hook(self, state_dict) or state_dict
+        groups = self._loaded_groups(state_dict)
+        self._sharded().load_state(groups, state_dict["state"])
+        self.__setstate__({"state": defaultdict(dict), "param_groups": groups})
+        self.optim = self._sharded().optim
+        self._gathered = None
+        for hook in _hooks(self, "_optimizer_load_state_dict_post_hooks"):
+            hook(self)
+
+    def _loaded_groups(self, state_dict: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """This optimizer's groups with the file's options."""
+        saved = state_dict["param_groups"]
+        if len(saved) != len(self.param_groups):
+            raise ValueError(
+                f"the state has {len(saved)} parameter groups, this optimizer {len(self.param_groups)}"
+            )
+        groups = []
+        for number, (mine, other) in enumerate(zip(self.param_groups, saved)):
+            if len(mine["params"]) != len(other["params"]):
+                raise ValueError(
+                    f"group {number} has {len(other['params'])} parameters in the state, and "
+                    f"{len(mine['params'])} in this optimizer"
+                )
+            options = {name: value for name, value in other.items() if name != "params"}
+            groups.append({**mine, **copy.deepcopy(options), "params": mine["params"]})
+        return groups
+
+    def close(self) -> None:
+        """Give the state and libzero's comm back; again is fine. Parameters keep their values."""
+        shard, self._shard = self._shard, None
+        if shard is not None:
+            shard.close()
+            shard.comm.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled, its state is on other ranks; "
+            "save its state_dict()"
+        )
+
+
+def _hooks(optimizer: torch.optim.Optimizer, kind: str) -> list[Any]:
+    return list(getattr(optimizer, kind, {}).values())
+
+
+def _checked(params: Params, what: str) -> list[Any]:
+    """Parameters as a list of tensors, of (name, tensor), or of groups."""
+    if isinstance(params, torch.Tensor):
+        raise TypeError(f"params is a tensor; {what} takes an iterable of tensors or of groups")
+    try:
+        listed = list(params)
+    except TypeError:
+        raise TypeError(
+            f"params is a {type(params).__name__}; {what} takes an iterable of tensors or of groups"
+        ) from None
+    if not listed:
+        raise ValueError(f"{what} got no parameters")
+    kinds = {_kind(one) for one in listed}
+    if len(kinds) > 1 or "" in kinds:
+        odd = next((one for one in listed if not _kind(one)), listed[-1])
+        raise TypeError(
+            f"params has a {type(odd).__name__} in it; {what} takes tensors, or groups, not both"
+        )
+    for number, group in enumerate(listed):
+        if isinstance(group, dict) and "params" not in group:
+            raise ValueError(f"group {number} has no 'params'")
+    return listed
+
+
+def _kind(one: object) -> str:
+    if isinstance(one, torch.Tensor):
+        return "tensor"
+    if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], torch.Tensor):
+        return "named"
+    return "group" if isinstance(one, dict) else ""

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizer state between libzero and the dictionaries of torch.optim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+import torch
+
+from ._core import Core
+from ._rules import OPTIONAL_SLOTS, Rule
+from ._tensors import Bound
+
+# Of one parameter: tensors by torch's names, and its numbers as tensors without dimensions.
+Entry = dict[str, torch.Tensor]
+# By the parameter's number over all groups; what has no state is not there.
+Entries = dict[int, Entry]
+
+
+def gather(
+    core: Core, rule: Rule, groups: Sequence[Mapping[str, Any]], to: Optional[int]
+) -> Entries:
+    """The whole state on rank `to`, or on all; elsewhere {}. Tensors have their parameters' shapes,
+    are on the CPU, and float32, or float64 for float64 parameters. Collective; one tensor at a time
+    travels."""
+    entries: Entries = {}
+    here = to is None or to == core.comm.rank
+    for number, bound in enumerate(core.bound):
+        entry: Entry = {}
+        for name in core.optimizer.state_names(number):
+            array = core.optimizer.state_gather(number, name, to)
+            if array is not None:
+                entry[name] = bound.out_of_order(torch.from_numpy(array))
+        if here and entry:
+            for name in rule.scalars:
+                entry[name] = _scalar(core.optimizer.state_get_scalar(number, name), name)
+            entries[number] = dict(sorted(entry.items(), key=lambda pair: pair[0] != "step"))
+    if here and rule.name == "adagrad":
+        _add_initial_sums(core.bound, groups, entries)
+    return entries
+
+
+def _scalar(value: float, name: str) -> torch.Tensor:
+    # A count is float32 as in torch; NAdam's product has the digits that the next step multiplies.
+    return torch.tensor(value, dtype=torch.float32 if name == "step" else torch.float64)
+
+
+def _add_initial_sums(
+    bound: Sequence[Bound], groups: Sequence[Mapping[str, Any]], entries: Entries
+) -> None:
+    """torch's Adagrad makes its state before the first step, and cannot do without."""
+    number = 0
+    for group in groups:
+        for param in group["params"]:
+            if number not in entries and bound[number].trainable:
+                dtype = torch.float64 if param.dtype == torch.float64 else torch.float32
+                initial = float(group["initial_accumulator_value"])
+                full = torch.full(tuple(param.shape), initial, dtype=dtype)
+                entries[number] = {"step": torch.tensor(0.0), "sum": full}
+            number += 1
+
+
+def entries_of(
+    rule: Rule, groups: Sequence[Mapping[str, Any]], state: Mapping[Any, Mapping[str, Any]]
+) -> Entries:
+    """The "state" of a file of torch.optim, checked against `groups` with the options that the file
+    has; the caller's dictionary stays as it is. ValueError: a parameter that there is not, a state
+    that is missing, of another shape, or none of the rule's; a step that is no count. TypeError:
+    what is no tensor."""
+    params = [(param, group) for group in groups for param in group["params"]]
+    entries: Entries = {}
+    for number, given in state.items():
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"state is numbered by parameter, {number!r} is no number")
+        if not 0 <= number < len(params):
+            raise ValueError(f"there is state of parameter {number}, and {len(params)} parameters")
+        found = {name: value for name, value in (given or {}).items() if value is not None}
+        if found:
+            entries[number] = _entry_of(rule, number, *params[number], found)
+    return entries
+
+
+def _entry_of(
+    rule: Rule,
+    number: int,
+    param: torch.Tensor,
+    group: Mapping[str, Any],
+    found: Mapping[str, Any],
+) -> Entry:
+    what = f"state of parameter {number}"
+    optional = OPTIONAL_SLOTS.get(rule.name, {})
+    needed = [*rule.slots, *rule.scalars]
+    needed += [
+        name for name, option in optional.items() if group.get(option) and rule.name != "sgd"
+    ]
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise ValueError(f"{what} lacks {', '.join(missing)}, which {rule.name} has")
+    known = {*rule.slots, *rule.scalars, *optional, "step"}
+    foreign = [str(name) for name in found if name not in known]
+    if foreign:
+        raise ValueError(f"{what} has {', '.join(foreign)}, which {rule.name} has not")
+    entry: Entry = {}
+    for name, value in found.items():
+        if name in ("step", "mu_product"):
+            if name in rule.scalars:
+                entry[name] = _number_of(value, name, what)
+        elif name in rule.slots or group.get(optional[name]):
+            entry[name] = _tensor_of(value, name, what, param)
+    return entry
+
+
+def _number_of(value: Any, name: str, what: str) -> torch.Tensor:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{what}: {name} is no number") from None
+    if name == "step" and not (number >= 0 and number.is_integer()):
+        raise ValueError(f"{what}: step is {number}, which is no count")
+    return torch.tensor(number, dtype=torch.float64)
+
+
+def _tensor_of(value: Any, name: str, what: str, param: torch.Tensor) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{what}: {name} is a {type(value).__name__}, not a tensor")
+    if tuple(value.shape) != tuple(param.shape):
+        raise ValueError(
+            f"{what}: {name} has shape {tuple(value.shape)}, the parameter {tuple(param.shape)}"
+        )
+    return value.detach()
+
+
+def put(core: Core, rule: Rule, entries: Entries) -> None:
+    """Give a sealed core without state this one, the same on every rank. Local: what differs is
+    found by the next collective call."""
+    for number, entry in entries.items():
+        bound = core.bound[number]
+        dtype = torch.float64 if bound.dtype == torch.float64 else torch.float32
+        for name, value in entry.items():
+            if name in rule.scalars:
+                core.optimizer.state_set_scalar(number, name, float(value))
+            else:
+                ordered = bound.in_order(value.to("cpu", dtype)).contiguous()
+                core.optimizer.state_set(number, name, ordered.numpy())

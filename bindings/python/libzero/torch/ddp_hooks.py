@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps inside of DDP's communication hook, with the names and arguments of torch's ddp_zero_hook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from .zero_redundancy import ZeroRedundancyOptimizer
+
+Bucket = Any  # torch.distributed.GradBucket
+Hook = Callable[[Any, Bucket], torch.futures.Future[torch.Tensor]]
+
+
+def hook_with_zero_step(
+    hook: Hook,
+    ddp: DistributedDataParallel,
+    zero: ZeroRedundancyOptimizer,
+    shard_buckets: bool = False,
+) -> Hook:
+    """A communication hook that reduces by `hook`, and steps when the gradients of the last bucket
+    are reduced, so that parameters are new when backward() returns.
+
+        ddp.register_comm_hook(None, hook_with_zero_step(allreduce_hook, ddp, zero))
+
+    There is no warm-up: the first backward is a step. Any number of groups, any class and any
+    backend; changes of options count from the next step on. `shard_buckets` changes nothing, as
+    every parameter is split over all ranks. ValueError: `zero` is not one of overlap_with_ddp=True.
+    """
+    if not isinstance(zero, ZeroRedundancyOptimizer) or not zero.overlaps_with_ddp:
+        raise ValueError(
+            "zero must be a libzero.torch.ZeroRedundancyOptimizer with overlap_with_ddp=True"
+        )
+    reduced: list[tuple[torch.futures.Future[torch.Tensor], Bucket]] = []
+
+    def reduce_and_step(state: Any, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
+        if bucket.index() == 0:
+            reduced.clear()  # of a backward that failed
+        future = hook(state, bucket)
+        reduced.append((future, bucket))
+        if bucket.is_last():
+            gradients = {}
+            for done, of in reduced:
+                gradients.update(_gradients_in(done.wait(), of))
+            reduced.clear()
+            zero._step_with(gradients)
+        return future
+
+    # DDP compares annotations as objects, and here they are texts.
+    reduce_and_step.__annotations__ = {}
+    return reduce_and_step
+
+
+def hook_with_zero_step_interleaved(
+    hook: Hook,
+    ddp: DistributedDataParallel,
+    zero: ZeroRedundancyOptimizer,
+    shard_buckets: bool = False,
+) -> Hook:
+    """The same as hook_with_zero_step: reductions of several buckets overlap, and one step ends
+    them."""
+    return hook_with_zero_step(hook, ddp, zero, shard_buckets)
+
+
+def _gradients_in(values: Any, bucket: Bucket) -> dict[torch.Tensor, torch.Tensor]:
+    """Each parameter's gradient as a view of what the hook made of the bucket."""
+    flat = values[0] if isinstance(values, (list, tuple)) else values
+    begin = bucket.buffer().storage_offset()
+    return {
+        param: flat.as_strided(
+            view.size(), view.stride(), flat.storage_offset() + view.storage_offset() - begin
+        )
+        for param, view in zip(bucket.parameters(), bucket.gradients())
+    }

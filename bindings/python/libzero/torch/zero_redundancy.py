@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ZeroRedundancyOptimizer, with the arguments and methods of torch.distributed.optim's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
+
+from ._join import ZeroJoinHook, hand_of
+from ._shard import Closure
+from ._sharded import Params, ShardedOptimizer
+
+_logger = logging.getLogger("libzero")
+
+
+class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
+    """In place of torch.distributed.optim.ZeroRedundancyOptimizer: change the import.
+
+        optimizer = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.AdamW, lr=1e-3)
+
+    `params`: tensors, (name, tensor), or groups, in float32, float64, bfloat16 or float16, mixed as
+    you like, dense in any memory format; frozen ones also int32 and int64. All on the CPU, or all
+    on this rank's GPU. `optimizer_class`: the ten of torch.optim that libzero has (Adam, AdamW,
+    SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop) are its kernels, and parameters
+    are split evenly over the ranks; a differentiable option, complex parameters or any other class
+    make it one of that class over whole tensors. foreach, fused and capturable change nothing.
+
+    `parameters_as_bucket_view`: parameters move to memory that all ranks of a host can write, so that
+    a step needs no copies; their memory formats stay.
+
+    `overlap_with_ddp`: hook_with_zero_step makes the steps, in DDP's backward, and step() does
+    nothing but to warn.
+
+    The constructor, add_param_group, step, consolidate_state_dict and load_state_dict are
+    collective over `process_group`. Ranks that pass different parameters or options get a
+    MismatchError or PeerError that names the first one.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        optimizer_class: type[torch.optim.Optimizer],
+        process_group: Optional[dist.ProcessGroup] = None,
+        parameters_as_bucket_view: bool = False,
+        overlap_with_ddp: bool = False,
+        **defaults: Any,
+    ) -> None:
+        Joinable.__init__(self)
+        ShardedOptimizer.__init__(
+            self,
+            params,
+            optimizer_class,
+            process_group,
+            ("even", "greedy"),
+            defaults,
+            in_arena=parameters_as_bucket_view,
+        )
+        self.overlaps_with_ddp = overlap_with_ddp
+        self._has_warned = False
+
+    def step(self, closure: Closure = None, **kwargs: Any) -> Any:
+        """Update this rank's share and put the new parameters on every rank. Returns what `closure`
+        did, this rank's loss. A parameter without gradient on any rank is left alone."""
+        if self.overlaps_with_ddp:
+            if not self._has_warned:
+                _logger.warning("step() does nothing with overlap_with_ddp=True: DDP's hook steps")
+                self._has_warned = True
+            return None
+        Join.notify_join_context(self)
+        if not self._join_config.enable:
+            return self._update(closure, kwargs, None)
+        # Ranks without inputs join in DDP's calls first, which are the closure's here.
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._update(None, kwargs, hand_of(self, has_inputs=True))
+        return loss
+
+    def _joined_step(self) -> None:
+        self._update(None, {}, hand_of(self, has_inputs=False))
+
+    def _step_with(self, gradients: Mapping[torch.Tensor, torch.Tensor]) -> None:
+        """A step with these in place of what is in .grad, which stays."""
+        before = [(param, param.grad) for group in self.param_groups for param in group["params"]]
+        try:
+            for param, _ in before:
+                param.grad = gradients.get(param)
+            self._update(None, {}, None)
+        finally:
+            for param, grad in before:
+                param.grad = grad
+
+    def consolidate_state_dict(self, to: int = 0) -> None:
+        """Bring the whole state to rank `to` of the group, for its state_dict(); on every rank.
+        ValueError: the group has no such rank."""
+        if not 0 <= to < self.world_size:
+            raise ValueError(f"to is {to}, and the group has ranks 0 to {self.world_size - 1}")
+        self._gather(to)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As the unsharded optimizer's, with state on the CPU, as consolidate_state_dict brought it
+        here. RuntimeError if it brought it elsewhere, or if steps were made since."""
+        return self._whole_state_dict(f"consolidate_state_dict(to={self.rank})")
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """For Join([ddp, optimizer]), in that order: a rank without inputs goes on updating its
+        share, with the gradients of those that have some. No arguments have an effect."""
+        return ZeroJoinHook(self)
+
+    @property
+    def join_device(self) -> torch.device:
+        return self._device
+
+    @property
+    def join_process_group(self) -> Any:
+        return self.process_group

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks as processes that meet over gloo in a file. Starting them takes seconds, so that many cases
+run in the same ones."""
+
+from __future__ import annotations
+
+import datetime
+import multiprocessing
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+PATIENCE_S = 240
+
+Case = Callable[[int, int], Any]
+
+
+def _rank(cases: Sequence[Case], rank: int, world: int, store: str, sending: Connection) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=world,
+        timeout=datetime.timedelta(seconds=180),
+    )
+    for case in cases:
+        torch.manual_seed(0)
+        try:
+            sending.send((True, case(rank, world)))
+        except BaseException:
+            # The other ranks may wait for this one, so what comes later is not to be trusted.
+            sending.send((False, traceback.format_exc()))
+            return
+    dist.destroy_process_group()
+
+
+def run_cases(world: int, cases: Sequence[Case]) -> dict[str, list[Any]]:
+    """By name of the case, what case(rank, world) returned on each rank: numbers, lists and strings.
+    Cases are functions of a module. The first that raises is an AssertionError for itself and all
+    behind it, as its value."""
+    context = multiprocessing.get_context("spawn")
+    found: dict[str, list[Any]] = {case.__name__: [] for case in cases}
+    with tempfile.TemporaryDirectory() as folder:
+        store = str(Path(folder) / "store")
+        started = []
+        for rank in range(world):
+            receiving, sending = context.Pipe(duplex=False)
+            arguments = (cases, rank, world, store, sending)
+            process = context.Process(target=_rank, args=arguments, daemon=True)
+            process.start()
+            sending.close()
+            started.append((process, receiving))
+        problems = [""] * world
+        # Case by case: a rank whose result nobody takes keeps the others waiting.
+        for case in cases:
+            for rank, (_, receiving) in enumerate(started):
+                value: Any = None
+                if not problems[rank]:
+                    sound, value = _received(receiving)
+                    problems[rank] = "" if sound else f"rank {rank} in {case.__name__}: {value}"
+                problem = problems[rank]
+                found[case.__name__].append(AssertionError(problem) if problem else value)
+        for process, _ in started:
+            process.join(5)
+            if process.is_alive():
+                process.kill()
+    return found
+
+
+def _received(receiving: Connection) -> tuple[bool, Any]:
+    if not receiving.poll(PATIENCE_S):
+        return False, "hangs"
+    try:
+        return receiving.recv()  # type: ignore[no-any-return]
+    except EOFError:
+        return False, "died"
+
+
+def results_of(found: dict[str, list[Any]], case: Case) -> list[Any]:
+    """What each rank returned; the first rank's failure as an exception."""
+    for value in found[case.__name__]:
+        if isinstance(value, AssertionError):
+            raise value
+    return found[case.__name__]
+
+
+def bits(tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """Values to compare: equal where the bits are, but for signs of zeros and NaNs."""
+    return [tensor.detach().double().flatten().tolist() for tensor in tensors]
+
+
+def everywhere(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether all ranks of the default group hold these bits."""
+    mine = bits(tensors)
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, mine)
+    return all(other == mine for other in gathered)
+
+
+def worst(mine: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> float:
+    """How far apart, as a part of what torch's own tests of its optimizer allow, 1 being all of it:
+    1e-5 and 1.3e-6 of the value, in float32."""
+    parts = [0.0]
+    for one, other in zip(mine, others):
+        if one.numel():
+            allowed = 1e-5 + 1.3e-6 * other.detach().double().abs()
+            difference = (one.detach().double() - other.detach().double()).abs()
+            parts.append(float((difference / allowed).max()))
+    return max(parts)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Join with ranks that have more and fewer batches: as one process with all of them."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+import torch
+from models import batch, mlp
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+
+from libzero.torch import ZeroRedundancyOptimizer
+from support import everywhere, results_of, run_cases, worst
+
+BATCHES = {2: ((3, 6), (0, 3), (4, 0), (5, 5)), 3: ((2, 4, 5), (5, 0, 2))}
+CLASSES: tuple[tuple[Any, dict[str, Any]], ...] = (
+    (torch.optim.Adam, {"lr": 0.01}),
+    (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}),
+    (torch.optim.ASGD, {"lr": 0.05}),
+)
+
+
+def train(
+    rank: int, make: Any, batches: tuple[int, ...], closure: bool, view: bool
+) -> list[torch.nn.Parameter]:
+    """Two epochs, the second with one batch more on every rank and half the rate."""
+    ddp = DistributedDataParallel(mlp(), gradient_as_bucket_view=view)
+    optimizer = make(ddp.parameters())
+    for epoch in range(2):
+        with Join([ddp, optimizer]):
+            for step in range(batches[rank] + epoch):
+                inputs, labels = batch(1000 * epoch + 10 * step + rank)
+
+                def loss() -> torch.Tensor:
+                    optimizer.zero_grad()
+                    value = torch.nn.functional.mse_loss(ddp(inputs), labels)
+                    value.backward()
+                    return value
+
+                if closure:
+                    optimizer.step(loss)
+                else:
+                    loss()
+                    optimizer.step()
+        for group in optimizer.param_groups:
+            group["lr"] *= 0.5
+    return list(ddp.parameters())
+
+
+def train_alone(make: Any, batches: tuple[int, ...]) -> list[torch.nn.Parameter]:
+    """The same by one process: in each round the gradients of the ranks that still have a batch,
+    divided by the number of all."""
+    model = mlp()
+    optimizer = make(model.parameters())
+    for epoch in range(2):
+        for step in range(max(batches) + epoch):
+            optimizer.zero_grad()
+            for rank, count in enumerate(batches):
+                if step < count + epoch:
+                    inputs, labels = batch(1000 * epoch + 10 * step + rank)
+                    loss = torch.nn.functional.mse_loss(model(inputs), labels)
+                    (loss / len(batches)).backward()
+            optimizer.step()
+        for group in optimizer.param_groups:
+            group["lr"] *= 0.5
+    return list(model.parameters())
+
+
+def uneven_batches(rank: int, world: int) -> Any:
+    found = []
+    for batches in BATCHES[world]:
+        for place, (chosen, options) in enumerate(CLASSES):
+            mine = train(
+                rank,
+                lambda params: ZeroRedundancyOptimizer(params, chosen, **options),
+                batches,
+                closure=place == 1,
+                view=place == 2,
+            )
+            others = train_alone(lambda params: chosen(params, **options), batches)
+            found.append((batches, chosen.__name__, worst(mine, others), everywhere(mine)))
+    return found
+
+
+def rates_of_their_own(rank: int, world: int) -> Any:
+    """A rank without inputs follows what those with some set."""
+    ddp = DistributedDataParallel(mlp())
+    zero = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, lr=0.1)
+    with Join([ddp, zero]):
+        for step in range(2 + rank):
+            zero.zero_grad()
+            inputs, labels = batch(step + rank)
+            torch.nn.functional.mse_loss(ddp(inputs), labels).backward()
+            zero.param_groups[0]["lr"] = 0.1 / (step + 1)
+            zero.step()
+    return everywhere(list(ddp.parameters())), zero.param_groups[0]["lr"]
+
+
+def stops_with_the_first(rank: int, world: int) -> Any:
+    ddp = DistributedDataParallel(mlp())
+    zero = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, lr=0.1)
+    steps, said = 0, ""
+    try:
+        with Join([ddp, zero], throw_on_early_termination=True):
+            for step in range(2 + rank):
+                zero.zero_grad()
+                inputs, labels = batch(step)
+                torch.nn.functional.mse_loss(ddp(inputs), labels).backward()
+                zero.step()
+                steps += 1
+    except RuntimeError as error:
+        said = str(error)
+    return steps, said
+
+
+class JoinedRanks(unittest.TestCase):
+    found: dict[int, dict[str, list[Any]]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cases = (uneven_batches, rates_of_their_own, stops_with_the_first)
+        cls.found = {world: run_cases(world, cases) for world in BATCHES}
+
+    def test_uneven_batches_train_as_one_process_with_all_of_them(self) -> None:
+        for world in BATCHES:
+            for found in results_of(self.found[world], uneven_batches):
+                for batches, name, difference, same_everywhere in found:
+                    self.assertLess(difference, 1, f"{name} with {batches} batches")
+                    self.assertTrue(same_everywhere, f"{name} with {batches} batches")
+
+    def test_a_rank_without_inputs_follows_the_options_of_the_others(self) -> None:
+        for world in BATCHES:
+            for same_everywhere, rate in results_of(self.found[world], rates_of_their_own):
+                self.assertTrue(same_everywhere)
+                self.assertAlmostEqual(rate, 0.1 / (1 + world))
+
+    def test_all_stop_with_the_first_where_the_program_wants_that(self) -> None:
+        for world in BATCHES:
+            for rank, (steps, said) in enumerate(
+                results_of(self.found[world], stops_with_the_first)
+            ):
+                self.assertEqual(steps, 2)
+                self.assertIn("exhausted", said, f"rank {rank}")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State in torch's format: to the unsharded optimizer and back, between worlds, and refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import unittest
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from models import CLASSES, class_of, copies, give_gradients, parameters
+
+from libzero.torch import ZeroRedundancyOptimizer
+from support import everywhere, results_of, run_cases, worst
+
+WORLDS = (1, 2, 3)
+OTHERS = (("ASGD", {"lr": 0.1}),)
+
+
+def broadcast(value: Any, source: int) -> Any:
+    told = [value]
+    torch.distributed.broadcast_object_list(told, src=source)
+    return told[0]
+
+
+def from_torch_and_back(rank: int, world: int) -> Any:
+    """Three steps unsharded, two sharded, two unsharded, beside one that was never sharded."""
+    found = []
+    for name, options in (*CLASSES, *OTHERS):
+        mine = parameters(1)
+        others, again = copies(mine), copies(mine)
+        plain = class_of(name)(others, **options)
+        first = class_of(name)(again, **options)
+        for step in range(3):
+            give_gradients(step, others, again, without=[5])
+            plain.step()
+            first.step()
+        for param, other in zip(mine, again):
+            param.data.copy_(other)
+        zero = ZeroRedundancyOptimizer(mine, class_of(name), **{**options, "lr": 77.0})
+        saved = first.state_dict()
+        kept = pickle.dumps(saved)
+        zero.load_state_dict(saved)
+        untouched = pickle.dumps(saved) == kept
+        for step in range(3, 5):
+            give_gradients(step, mine, others, without=[5])
+            zero.step()
+            plain.step()
+        middle = worst(mine, others)
+        target = world - 1
+        zero.consolidate_state_dict(to=target)
+        state = broadcast(zero.state_dict() if rank == target else None, target)
+        keys = {number: set(entry) for number, entry in state["state"].items()}
+        wanted = {n: set(entry) for n, entry in plain.state_dict()["state"].items() if entry}
+        last = copies(mine)
+        second = class_of(name)(last, **{**options, "lr": 99.0})
+        second.load_state_dict(state)
+        for step in range(5, 7):
+            give_gradients(step, last, others, without=[5])
+            second.step()
+            plain.step()
+        groups = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in second.param_groups
+        ]
+        same_options = (
+            groups[0]["lr"] == options["lr"] and zero.param_groups[0]["lr"] == options["lr"]
+        )
+        found.append((name, untouched, middle, keys == wanted, worst(last, others), same_options))
+        zero.close()
+    return found
+
+
+def a_snapshot(rank: int, world: int) -> Any:
+    """What was brought here is not changed by later steps, and is not given out after them."""
+    mine = parameters(2)
+    zero = ZeroRedundancyOptimizer(mine, torch.optim.Adam)
+    told = []
+    try:
+        zero.state_dict()
+    except RuntimeError as error:
+        told.append(str(error))
+    give_gradients(0, mine)
+    zero.step()
+    zero.consolidate_state_dict(to=0)
+    if rank != 0:
+        try:
+            zero.state_dict()
+        except RuntimeError as error:
+            told.append(str(error))
+    else:
+        snapshot = zero.state_dict()
+        kept = copy.deepcopy(snapshot)
+    give_gradients(1, mine)
+    zero.step()
+    same = True
+    if rank == 0:
+        same = float(snapshot["state"][0]["step"]) == 1 and torch.equal(
+            snapshot["state"][0]["exp_avg"], kept["state"][0]["exp_avg"]
+        )
+        try:
+            zero.state_dict()
+        except RuntimeError as error:
+            told.append(str(error))
+    try:
+        zero.consolidate_state_dict(to=world)
+    except ValueError as error:
+        told.append(str(error))
+    return told, same
+
+
+def what_the_file_lacks(rank: int, world: int) -> Any:
+    """State of a parameter that the file has none of is gone, as in torch.optim."""
+    found = []
+    for chosen, options in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.ASGD, {})):
+        mine = parameters(3)
+        others = copies(mine)
+        zero = ZeroRedundancyOptimizer(mine, chosen, lr=0.1, **options)
+        plain = chosen(others, lr=0.1, **options)
+        for step in range(3):
+            give_gradients(step, mine, others)
+            zero.step()
+            plain.step()
+        saved = plain.state_dict()
+        saved["state"] = {number: saved["state"][number] for number in (1, 3)}
+        zero.load_state_dict(saved)
+        plain.load_state_dict(saved)
+        give_gradients(3, mine, others)
+        zero.step()
+        plain.step()
+        found.append((worst(mine, others), everywhere(mine)))
+        zero.close()
+    return found
+
+
+def options_of_the_file(rank: int, world: int) -> Any:
+    """amsgrad is fixed when parameters are registered, and still comes from the file."""
+    mine = parameters(3)
+    others = copies(mine)
+    zero = ZeroRedundancyOptimizer(mine, torch.optim.Adam, lr=0.1)
+    plain = torch.optim.Adam(others, lr=0.1, amsgrad=True, betas=(0.5, 0.6))
+    give_gradients(0, others)
+    plain.step()
+    for param, other in zip(mine, others):
+        param.data.copy_(other)
+    zero.load_state_dict(plain.state_dict())
+    for step in range(1, 4):
+        give_gradients(step, mine, others)
+        zero.step()
+        plain.step()
+    return worst(mine, others), zero.param_groups[0]["amsgrad"]
+
+
+def refused(rank: int, world: int) -> Any:
+    """Each is refused before anything has changed: training goes on as if nothing had been."""
+    mine = parameters(4)
+    others = copies(mine)
+    zero = ZeroRedundancyOptimizer(mine, torch.optim.Adam, lr=0.1)
+    plain = torch.optim.Adam(others, lr=0.1)
+    give_gradients(0, mine, others)
+    zero.step()
+    plain.step()
+    good = plain.state_dict()
+    told = []
+    for spoil in (
+        lambda state: state["param_groups"].append(state["param_groups"][0]),
+        lambda state: state["param_groups"][0]["params"].append(7),
+        lambda state: state["state"][0].update(exp_avg=torch.zeros(3)),
+        lambda state: state["state"][0].pop("exp_avg_sq"),
+        lambda state: state["state"][0].update(momentum_buffer=torch.zeros(40, 50)),
+        lambda state: state["state"][0].update(step=1.5),
+        lambda state: state["state"][0].update(step="one"),
+        lambda state: state["state"][0].update(exp_avg=[1.0]),
+        lambda state: state["state"].update({99: state["state"][0]}),
+        lambda state: state["state"].update({"0": state["state"][0]}),
+        lambda state: state["param_groups"][0].update(lr=-1.0),
+        lambda state: state["param_groups"][0].update(lr="much"),
+        lambda state: state["param_groups"][0].update(differentiable=True),
+    ):
+        state = copy.deepcopy(good)
+        spoil(state)
+        try:
+            zero.load_state_dict(state)
+            told.append("accepted")
+        except (ValueError, TypeError) as error:
+            told.append(f"{type(error).__name__}: {error}")
+    for step in range(1, 4):
+        give_gradients(step, mine, others)
+        zero.step()
+        plain.step()
+    return told, worst(mine, others), zero.param_groups[0]["lr"]
+
+
+CASES = (from_torch_and_back, a_snapshot, what_the_file_lacks, options_of_the_file, refused)
+
+
+class State(unittest.TestCase):
+    found: dict[int, dict[str, list[Any]]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
+
+    def of(self, case: Any) -> Iterator[Any]:
+        for world in WORLDS:
+            yield from results_of(self.found[world], case)
+
+    def test_state_goes_from_any_class_to_ranks_and_back_without_a_difference(self) -> None:
+        for found in self.of(from_torch_and_back):
+            for name, untouched, middle, keys, last, options in found:
+                self.assertTrue(untouched, name)
+                self.assertLess(middle, 1, name)
+                self.assertTrue(keys, name)
+                self.assertLess(last, 1, name)
+                self.assertTrue(options, name)
+
+    def test_a_snapshot_is_of_one_step_and_not_given_out_after_another(self) -> None:
+        for world in WORLDS:
+            for rank, (told, same) in enumerate(results_of(self.found[world], a_snapshot)):
+                self.assertTrue(same)
+                self.assertEqual(len(told), 3, told)
+                self.assertIn(f"consolidate_state_dict(to={rank})", told[0])
+                self.assertIn("1 steps, and 2" if rank == 0 else "not gathered", told[1])
+                self.assertIn(f"to is {world}", told[2])
+
+    def test_state_that_the_file_lacks_is_gone(self) -> None:
+        for found in self.of(what_the_file_lacks):
+            for difference, same in found:
+                self.assertLess(difference, 1)
+                self.assertTrue(same)
+
+    def test_options_are_those_of_the_file(self) -> None:
+        for difference, amsgrad in self.of(options_of_the_file):
+            self.assertLess(difference, 1)
+            self.assertTrue(amsgrad)
+
+    def test_what_does_not_fit_is_refused_and_has_changed_nothing(self) -> None:
+        wanted = (
+            "ValueError: the state has 2 parameter groups",
+            "ValueError: group 0 has 8 parameters",
+            "ValueError: state of parameter 0: exp_avg has shape (3,)",
+            "ValueError: state of parameter 0 lacks exp_avg_sq",
+            "ValueError: state of parameter 0 has momentum_buffer",
+            "ValueError: state of parameter 0: step is 1.5",
+            "TypeError: state of parameter 0: step",
+            "TypeError: state of parameter 0: exp_avg is a list",
+            "ValueError: there is state of parameter 99",
+            "TypeError: state is numbered",
+            "ArgumentError: ",
+            "TypeError: lr is 'much'",
+            "ValueError: the loaded options are not for adam",
+        )
+        for told, difference, rate in self.of(refused):
+            self.assertEqual(len(told), len(wanted))
+            for said, begins in zip(told, wanted):
+                self.assertTrue(said.startswith(begins), said)
+            self.assertLess(difference, 1)
+            self.assertEqual(rate, 0.1)
+
+
+if __name__ == "__main__":
+    unittest.main()

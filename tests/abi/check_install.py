@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `meson install` puts down serves a C program through pkg-config alone, shared and static.
+"""What `meson install` puts down serves a C program through pkg-config alone, shared and static, and a Python
+program through the package alone.
 
 usage: check_install.py MESON BUILD_DIRECTORY PROGRAM.c CC...
 """
@@ -45,8 +46,33 @@ def main(stage: pathlib.Path) -> None:
     print(run(static, stage / "checkpoint-2"), end="")
 
 
+def check_python(stage: pathlib.Path) -> None:
+    """By the tags of pyproject.toml, so that this is what a wheel has."""
+    run(meson, "install", "-C", build, "--destdir", stage, "--no-rebuild", "--quiet", "--tags=python-runtime,tools")
+    files = {path.name: path for path in stage.rglob("*") if path.is_file()}
+    if "_abi.py" not in files:
+        print("the Python package is not built here")
+        return
+    package = files["_abi.py"].parent
+    unwanted = [name for name, path in files.items() if path.parent != package and name != "zero-run"
+                and package not in path.parents]
+    if unwanted or not {"py.typed", "libzero.so", "zero-run"} <= files.keys():
+        sys.exit(f"a wheel would have {sorted(files)}, of which nobody needs {unwanted}")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("LIBZERO", "LD_"))}
+    environment |= {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    said = run(sys.executable, "-m", "libzero", env=environment, cwd=stage)
+    if str(package / "libzero.so") not in said:
+        sys.exit(f"another library was found:\n{said}")
+    program = "import libzero; comm = libzero.Comm.from_env(); comm.barrier(); print(comm.world)"
+    said = run(files["zero-run"], "-n", 2, sys.executable, "-c", program, env=environment, cwd=stage)
+    if sorted(said.split()) != ["2", "2", "[0]", "[1]"]:
+        sys.exit(f"two ranks said:\n{said}")
+    print("the Python package has its library")
+
+
 if shutil.which("pkg-config") is None:
     print("pkg-config is not here")
     sys.exit(77)
 with tempfile.TemporaryDirectory(prefix="zero-install-") as directory:
-    main(pathlib.Path(directory))
+    main(pathlib.Path(directory) / "all")
+    check_python(pathlib.Path(directory) / "python")

@@ -161,6 +161,9 @@ typedef struct zero_comm_options {
     int64_t rendezvous_ms; /* for all ranks to find each other                    (120,000)   */
     int32_t device;         /* ZERO_DEVICE_*                                       (HOST)     */
     int32_t device_ordinal; /* which of them, as this process numbers them         (0)        */
+    /* Of nccl comms, the same on all ranks. */
+    int32_t reduce_ctas;       /* thread blocks that reductions may have, 1 to 64 (16)        */
+    int32_t gather_on_kernels; /* 1: copy engines gather nothing                  (0)         */
 } zero_comm_options;
 
 /* Write the defaults into the first `struct_size` bytes of `*options`. Every _init does so. */
@@ -263,8 +266,17 @@ ZERO_API zero_status zero_nccl_unique_id(void *id);
  * travel by NCCL; all else goes through connections (TCP) of every rank to rank 0, whose addresses they
  * learn by NCCL. Sums are in NCCL's order. Collective. ZERO_ERR_RENDEZVOUS when the ranks are not all
  * there after rendezvous_ms; ZERO_ERR_UNSUPPORTED without a GPU, or without NCCL as in
- * zero_nccl_unique_id; ZERO_ERR_COMM with NCCL's own words. A rank that dies, is late or aborts breaks the
- * comm on all; work of NCCL's that is queued then ends without a result. */
+ * zero_nccl_unique_id; ZERO_ERR_MISMATCH where options of nccl comms differ; ZERO_ERR_COMM with NCCL's own
+ * words. A rank that dies, is late or aborts breaks the comm on all; work of NCCL's that is queued then ends
+ * without a result.
+ *
+ * From NCCL 2.28.7 on the arenas in which gradients or parameters lie as zero_partition_plan says, on every
+ * rank at the same place of an arena, are mapped on all ranks by the first call that uses them so and is not
+ * captured, each for one of the two: as NCCL's symmetric windows, where the GPUs have them (all of them linked
+ * by NVLink; NCCL_WIN_ENABLE=0 is NCCL's own switch). Where not, all is the same but the time. Gathers into
+ * such an arena are left to the GPUs' copy engines, if their driver can (12.5), and take no multiprocessor from
+ * a forward. NCCL cannot end one whose rank has died: streams of the others wait in it for good, and after the
+ * error a process cannot use its GPU any more. With gather_on_kernels they are kernels, which an abort ends. */
 ZERO_API zero_status zero_comm_create_nccl(zero_comm **out, const void *id, int32_t rank,
                                            int32_t world, const zero_comm_options *options);
 

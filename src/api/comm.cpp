@@ -17,7 +17,7 @@ using namespace zero;
 using namespace zero::api;
 
 constexpr zero_comm_options kCommDefaults = {sizeof(zero_comm_options), 300'000, 1'800'000, 120'000,
-                                             ZERO_DEVICE_HOST,          0};
+                                             ZERO_DEVICE_HOST,          0,       16,        0};
 constexpr size_t kCommOldest = offsetof(zero_comm_options, device);
 constexpr size_t kFunctionsOldest = sizeof(zero_comm_functions);
 constexpr size_t kFailureOldest = sizeof(zero_failure);
@@ -59,6 +59,19 @@ Status check_device(int32_t device, int32_t ordinal) {
   return Status();
 }
 
+Status read_nccl_options(const zero_comm_options& read, CommOptions& options) {
+  constexpr int32_t kMost = 64;  // of NCCL's channels
+  if (read.reduce_ctas < 0 || read.reduce_ctas > kMost)
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("reduce_ctas is ", read.reduce_ctas, "; it must be 1 to ", kMost));
+  if (read.gather_on_kernels != 0 && read.gather_on_kernels != 1)
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("gather_on_kernels is ", read.gather_on_kernels, "; it must be 0 or 1"));
+  if (read.reduce_ctas > 0) options.reduce_ctas = read.reduce_ctas;
+  options.gathers_on_kernels = read.gather_on_kernels == 1;
+  return Status();
+}
+
 Result<GivenOptions> read_comm_options(const zero_comm_options* given) {
   GivenOptions all;
   if (given == nullptr) return all;
@@ -68,6 +81,7 @@ Result<GivenOptions> read_comm_options(const zero_comm_options* given) {
   all.device = read.device;
   all.ordinal = read.device_ordinal;
   CommOptions& options = all.deadlines;
+  ZERO_TRY(read_nccl_options(read, options));
   const struct {
     const char* name;
     int64_t value;

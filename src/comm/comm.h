@@ -25,6 +25,9 @@ struct CommOptions {
   int64_t timeout_ms = 300'000;
   int64_t late_ms = 1'800'000;
   int64_t rendezvous_ms = 120'000;
+  // Of NCCL's work.
+  bool gathers_on_kernels = false;  // not by copy engines
+  int32_t reduce_ctas = 16;
 };
 
 /// The collective calls. A record carries its operation, so ranks in different calls notice.
@@ -81,19 +84,63 @@ struct SumTypes {
   DType sum = DType::f32;
 };
 
+/// What work of the data plane does with memory where it is.
+enum class Use { reduce, gather };
+
+/// What one rank has to send to all, and the sum of what all have for one rank: equal sizes on
+/// every rank.
+struct Sent {
+  void* data;
+  size_t bytes;
+  int32_t root;
+};
+struct Summed {
+  const void* send;
+  void* recv;  // of the root
+  size_t count;
+  int32_t root;
+};
+/// A sum over ranks of this rank's chunk of `send`: `count` elements of each rank's.
+struct Scattered {
+  DType dtype;
+  const void* send;
+  void* recv;
+  size_t count;
+};
+
 /// The data plane of a comm on a device of its own: work is queued on a stream, in the same order
 /// on every rank, and the status says only that. What fails later aborts the comm.
 class QueuedPlane {
  public:
   virtual ~QueuedPlane() = default;
 
-  /// recv = the sum over ranks of this rank's chunk of `send` (world chunks of `count` elements),
-  /// of a floating type. The backend's order; `recv` may be this rank's chunk of `send`.
-  virtual Status reduce_scatter(DType dtype, const void* send, void* recv, size_t count,
-                                void* stream) = 0;
+  // What is given together begins together, and may end together. None of it is empty.
+
+  /// Of floating types, in the backend's order; `recv` may be this rank's chunk of `send`.
+  virtual Status reduce_scatter(std::span<const Scattered> all, void* stream) = 0;
+  Status reduce_scatter(DType dtype, const void* send, void* recv, size_t count, void* stream) {
+    const Scattered one{dtype, send, recv, count};
+    return reduce_scatter({&one, count == 0 ? 0u : 1u}, stream);
+  }
+  /// The same where ranks own parts of different sizes.
+  virtual Status reduce(DType dtype, std::span<const Summed> all, void* stream) = 0;
   /// Every rank's `bytes` into `recv`, in rank order; `send` may be this rank's part of it.
   virtual Status all_gather(const void* send, void* recv, size_t bytes, void* stream) = 0;
-  virtual Status broadcast(void* data, size_t bytes, int32_t root, void* stream) = 0;
+  virtual Status broadcast(std::span<const Sent> all, void* stream) = 0;
+  Status broadcast(void* data, size_t bytes, int32_t root, void* stream) {
+    const Sent one{data, bytes, root};
+    return broadcast({&one, bytes == 0 ? 0u : 1u}, stream);
+  }
+
+  /// Where `base` is, if the backend can map the arena it is in on other ranks, and so move what
+  /// lies there without copies of its own; else arena 0.
+  virtual Location mappable(const void*) const { return {}; }
+  /// Every rank has memory at `place` that is mappable: map its arena for the use that all have for
+  /// it. Collective, in the same order on every rank, once for each arena.
+  virtual Status map_arena(Use, const Location&) { return {}; }
+  /// Whether that was asked for. Such an arena is used at the same place on every rank or not at
+  /// all.
+  virtual bool was_mapped(uint32_t) const { return false; }
 
   /// The last reductions and the last gathers queued by any optimizer of the comm. The two never
   /// run at once: each may wait for room on the device that the other holds.

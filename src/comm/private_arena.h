@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <new>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -28,6 +29,20 @@ class PrivateArena final : public Arena {
   /// Libraries that join devices may map it on other ranks.
   bool shareable() const { return block_.data() != nullptr; }
 
+  /// Somebody who knows the memory, and must forget it before it goes.
+  class Guest {
+   public:
+    virtual ~Guest() = default;
+    /// False if that cannot be: the memory then stays for ever.
+    virtual bool leave() noexcept = 0;
+  };
+  void let_in(std::unique_ptr<Guest> guest) { guest_ = std::move(guest); }
+
+  ~PrivateArena() override {
+    if (guest_ != nullptr && !guest_->leave())
+      (void)new (std::nothrow) SharedBlock(std::move(block_));
+  }
+
  private:
   /// Empty where the driver refuses it.
   static SharedBlock share(const std::shared_ptr<Device>& device, size_t bytes) {
@@ -45,8 +60,9 @@ class PrivateArena final : public Arena {
         block_(std::move(block)),
         memory_(std::move(memory)) {}
 
-  const SharedBlock block_;
+  SharedBlock block_;
   const Memory memory_;
+  std::unique_ptr<Guest> guest_;
 };
 
 }  // namespace zero

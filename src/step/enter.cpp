@@ -7,6 +7,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/backward.h"
+#include "step/queued/in_place.h"
 #include "step/queued/queue.h"
 #include "step/seal.h"
 #include "step/tables.h"
@@ -33,6 +34,7 @@ struct EntryRecord {
   uint32_t flags = 0;
   uint64_t frozen = 0;  // hash of what is frozen
   Digest agreed{};      // of settings, step and arguments
+  Lies lies;            // of what travels in place
 };
 
 Status check_bound(const Optimizer& optim) {
@@ -154,9 +156,10 @@ void add_presence(StepMemory& memory, const std::vector<bool>& before) {
     memory.present[i] = memory.present[i] || before[i];
 }
 
-uint32_t in_place_flags(const StepMemory& memory) {
-  return (memory.grads_base != nullptr ? kGradsInPlace : 0u) |
-         (memory.data_base != nullptr ? kDataInPlace : 0u);
+void note_in_place(const StepMemory& memory, EntryRecord& record) {
+  record.flags |= (memory.grads_base != nullptr ? kGradsInPlace : 0u) |
+                  (memory.data_base != nullptr ? kDataInPlace : 0u);
+  record.lies = memory.lies;
 }
 
 /// What holds on every rank.
@@ -245,7 +248,7 @@ Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry&
   if (!place(optim, memory)) placed = Status(ZERO_ERR_INTERNAL, "staging is missing");
   if (entry.grads) stage_grads(optim, memory);
   mine.version = memory.version;
-  mine.flags |= in_place_flags(memory);
+  note_in_place(memory, mine);
   return call.vote("placements", placed, std::as_bytes(std::span(&mine, 1)),
                    std::as_writable_bytes(all));
 }
@@ -260,12 +263,17 @@ void agree_round(StepMemory& memory, std::span<const EntryRecord> all) {
 }
 
 /// Keep of the records what the walks ask for.
-void adopt(StepMemory& memory, std::span<const EntryRecord> all) {
+Status adopt(const Optimizer& optim, StepMemory& memory, std::span<const EntryRecord> all) {
   const uint32_t common = common_flags(all);
   memory.grads_in_place = (common & kGradsInPlace) != 0;
   memory.data_in_place = (common & kDataInPlace) != 0;
   memory.versions.clear();
-  for (const EntryRecord& record : all) memory.versions.push_back(record.version);
+  std::vector<Lies> lies;
+  for (const EntryRecord& record : all) {
+    memory.versions.push_back(record.version);
+    lies.push_back(record.lies);
+  }
+  return queued::use_arenas(optim, memory, lies);
 }
 
 }  // namespace
@@ -286,7 +294,7 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   const bool placed = entry.local.ok() && place_early(optim, memory, entry);
   EntryRecord mine = record_of(optim, memory, entry, lines);
   if (placed) {
-    mine.flags |= in_place_flags(memory);
+    note_in_place(memory, mine);
   } else if (entry.local.ok()) {
     mine.flags |= wanted_flags(optim, memory, entry);
   }
@@ -307,7 +315,7 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   if (agreement.unsealed || agreement.wanted != 0) {
     ZERO_TRY(place_late(call, optim, memory, entry, agreement.wanted, mine, all));
   }
-  adopt(memory, all);
+  ZERO_TRY(adopt(optim, memory, all));
   if (!entry.grads) return Status();
   memory.grads_in_place = memory.grads_in_place && agreement.all_present;
   const std::vector<bool> before = memory.present;
@@ -345,9 +353,9 @@ Status sync_placements(Call& call, Optimizer& optim, StepMemory& memory) {
   place(optim, memory);
   EntryRecord mine;
   mine.version = memory.version;
-  mine.flags = in_place_flags(memory);
+  note_in_place(memory, mine);
   const std::vector<EntryRecord> all = ZERO_TRY(call.exchange("placements", mine));
-  adopt(memory, all);
+  ZERO_TRY(adopt(optim, memory, all));
   memory.presence.clear();
   memory.present.clear();
   return Status();

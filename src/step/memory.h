@@ -19,6 +19,12 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
+/// Where a rank's whole layouts are, on a device whose comm could map their arenas on other ranks;
+/// arena 0: nowhere that it could.
+struct Lies {
+  Location grads, data;
+};
+
 /// One parameter's gradient on one rank, final in `round`, in the table behind the placements.
 /// Other ranks read it while it changes, so every word is atomic; `round` is written last.
 struct Ready {
@@ -172,6 +178,7 @@ struct StepMemory : StepLayout {
   std::byte* grads_base =
       nullptr;  // where the layout begins, if all of them lie in an arena as it says
   std::byte* data_base = nullptr;
+  Lies lies;                                 // of these two
   uint64_t version = 0;                      // of this rank's placements
   uint64_t data_addresses = 0;               // Optimizer::addresses when data placements were made
   std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped

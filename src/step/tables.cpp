@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "step/backward.h"
+#include "step/queued/in_place.h"
 #include "step/queued/queue.h"
 
 namespace zero {
@@ -232,6 +233,7 @@ bool place(Optimizer& optim, StepMemory& memory) {
     memory.data_base = layout_base(
         optim, optim.plan.data_bytes(), [](size_t) { return true; },
         [&](size_t i) { return optim.params[i].data; }, data_at);
+    memory.lies = queued::lies_of(optim, memory);
   }
   memory.placements = std::move(placements);
   memory.foreign_grads = std::move(foreign_grads);

@@ -40,6 +40,13 @@ size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype) {
   return static_cast<size_t>(elements * optim.world()) * size_of(dtype);
 }
 
+bool goes_by_owner(const Optimizer& optim, const Transfer& transfer) {
+  if (optim.plan.options().rule == ZERO_PARTITION_EVEN) return false;
+  int64_t owned = 0;
+  for_each_owner(optim, transfer, [&](int32_t, int64_t, int64_t count) { owned += count; });
+  return owned <= transfer.chunk * optim.world() / 8 * 7;
+}
+
 bool publishes_in_place(const Optimizer& optim, const StepMemory& memory) {
   return memory.data_in_place && memory.present.empty() && all_travel_whole(optim);
 }

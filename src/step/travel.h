@@ -35,6 +35,19 @@ bool reduces_in_place(const Optimizer& optim, const StepMemory& memory);
 /// Only what a step changes is published: gathered in place, all that lies between would be too.
 bool publishes_in_place(const Optimizer& optim, const StepMemory& memory);
 
+/// A transfer in place of whole tensors whose owners have parts of so different sizes that padding
+/// to the longest would cost more than the better ways that equal parts have.
+bool goes_by_owner(const Optimizer& optim, const Transfer& transfer);
+
+/// Of each rank's part of such a transfer: call part(rank, layout position, elements).
+template <class Part>
+void for_each_owner(const Optimizer& optim, const Transfer& transfer, const Part& part) {
+  for (int32_t rank = 0; rank < optim.world(); rank++) {
+    const int64_t count = optim.plan.share_elements(static_cast<size_t>(transfer.section), rank);
+    if (count > 0) part(rank, transfer.layout + rank * transfer.chunk, count);
+  }
+}
+
 /// Of all ranks' chunks.
 size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype);
 

@@ -93,6 +93,18 @@ static void nccl(void) {
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "device is not ZERO_DEVICE_CUDA",
                 zero_comm_create_nccl(&seat, id, 0, 1, NULL));
   options.device = ZERO_DEVICE_CUDA;
+  CHECK(options.reduce_ctas == 16 && options.gather_on_kernels == 0);
+  options.reduce_ctas = 65;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "reduce_ctas is 65",
+                zero_comm_create_nccl(&seat, id, 0, 1, &options));
+  options.reduce_ctas = -1;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "reduce_ctas is -1",
+                zero_comm_create_nccl(&seat, id, 0, 1, &options));
+  options.reduce_ctas = 0; /* the default */
+  options.gather_on_kernels = 2;
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "gather_on_kernels is 2",
+                zero_comm_create_nccl(&seat, id, 0, 1, &options));
+  options.gather_on_kernels = 1;
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "id", zero_comm_create_nccl(&seat, NULL, 0, 1, &options));
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "rank 1 of a world of 1",
                 zero_comm_create_nccl(&seat, id, 1, 1, &options));

@@ -34,6 +34,8 @@ int main(void) {
   FIELD(zero_comm_options, rendezvous_ms)
   FIELD(zero_comm_options, device)
   FIELD(zero_comm_options, device_ordinal)
+  FIELD(zero_comm_options, reduce_ctas)
+  FIELD(zero_comm_options, gather_on_kernels)
   END()
 
   STRUCT(zero_comm_functions)

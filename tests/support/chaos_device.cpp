@@ -36,6 +36,11 @@ void ChaosDevice::fail_once(int64_t call, Status failure) {
   failing_ = std::move(failure);
 }
 
+void ChaosDevice::refuse_shared(Status failure) {
+  const std::lock_guard lock(world_->mutex_);
+  shared_failure_ = std::move(failure);
+}
+
 Status ChaosDevice::refusal() const {
   if (calls_++ == failing_call_) return failing_;
   return failure_;
@@ -195,6 +200,7 @@ Result<void*> ChaosDevice::map_shared(int fd, size_t bytes, std::string_view) {
 }
 
 Result<void*> ChaosDevice::allocate_shared(size_t bytes, std::string_view what) {
+  ZERO_TRY(Status(shared_failure_));
   return add(bytes, ordinal_, what);
 }
 

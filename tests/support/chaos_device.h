@@ -134,6 +134,8 @@ class ChaosDevice final : public Device {
   ChaosWorld& world() const { return *world_; }
   /// From now on every call fails so, as on a device that has met an error.
   void fail(Status failure);
+  /// From now on nobody gets memory that could be shared.
+  void refuse_shared(Status failure);
   /// The call of that number from now, from 0, fails so.
   void fail_once(int64_t call, Status failure);
 
@@ -199,7 +201,7 @@ class ChaosDevice final : public Device {
   std::map<void*, std::unique_ptr<EventState>> events_;
   Status refusal() const;
 
-  Status failure_, failing_;
+  Status failure_, failing_, shared_failure_;
   int64_t failing_call_ = -1;
   mutable int64_t calls_ = 0;
 };

@@ -24,12 +24,23 @@ struct FakeNcclKnobs {
   std::atomic<bool> abort_hangs{false};  // until this is false again
   std::atomic<bool> finalize_fails{false};
 
+  std::atomic<bool> has_windows{true};     // on these GPUs
+  std::atomic<bool> keeps_windows{false};  // gives none back
+
   // What happened.
   std::atomic<int64_t> calls{0};  // since failing_call and broken_from_call count
   std::atomic<int64_t> living{0};
   std::atomic<int64_t> aborted{0}, destroyed{0};
   std::atomic<int64_t> met{0};  // transfers of a rank on two communicators that could run at once
-  std::atomic<int64_t> misused{0};  // calls on a communicator that was busy or had ended
+  std::atomic<int64_t> launches{0};   // of a transfer, or of a group of them
+  std::atomic<int64_t> to_owners{0};  // sums of parts of their own sizes
+  std::atomic<int64_t> windows{0};    // that are open
+  // Transfers of a rank in windows: reductions, gathers by kernels, and by copy engines.
+  std::atomic<int64_t> reduced_in_windows{0}, gathered_in_windows{0}, gathered_by_engines{0};
+  std::atomic<int> reduce_ctas{0};  // of the latest new group
+  // Calls on a communicator that was busy or had ended; memory in two windows, or in one at
+  // different places of ranks; windows that were left to a communicator's end.
+  std::atomic<int64_t> misused{0};
 };
 
 }  // namespace zero::test

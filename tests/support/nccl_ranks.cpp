@@ -37,11 +37,17 @@ NcclRanks::NcclRanks(int32_t world, uint64_t seed, bool guarded)
                                  .emulate = emulate,
                                  .guarded = guarded})),
       name_(unique_name()) {
+  if (seed / 2 % 2 == 0) knobs_->version = library_.version = 23203;  // with windows
   knobs_->busy_polls = 2;
   knobs_->failing_call = knobs_->broken_from_call = knobs_->rank = knobs_->stuck_rank = -1;
   knobs_->abort_hangs = knobs_->finalize_fails = false;
   knobs_->calls = knobs_->living = knobs_->aborted = knobs_->destroyed = knobs_->met =
       knobs_->misused = 0;
+  knobs_->launches = knobs_->to_owners = 0;
+  knobs_->windows = knobs_->reduced_in_windows = knobs_->gathered_in_windows =
+      knobs_->gathered_by_engines = 0;
+  knobs_->has_windows = true;
+  knobs_->keeps_windows = false;
   nccl::replace_library(&library_);
   for (int32_t r = 0; r < world; ++r) devices_.push_back(chaos_->make_device(r));
 }
@@ -50,6 +56,7 @@ NcclRanks::~NcclRanks() {
   nccl::replace_library(nullptr);
   if (leaves_some_) return;
   EXPECT_EQ(knobs_->living, 0);
+  EXPECT_EQ(knobs_->windows, 0);
   EXPECT_EQ(knobs_->misused, 0);
 }
 

@@ -14,7 +14,8 @@ namespace zero::test {
 
 class NcclRanks {
  public:
-  /// `guarded`: only queued work can touch the devices' memory. It takes time.
+  /// Some seeds have an NCCL with windows. `guarded`: only queued work can touch the devices'
+  /// memory. It takes time.
   explicit NcclRanks(int32_t world, uint64_t seed = 1, bool guarded = false);
   /// Nothing is left of communicators, and none was used while it was busy.
   ~NcclRanks();

@@ -6,77 +6,11 @@
 #include <vector>
 
 #include "base/text.h"
-#include "comm/nccl/nccl.h"
+#include "nccl_seat.h"
 #include "support/halves.h"
-#include "support/nccl_ranks.h"
-#include "support/ranks.h"
 
 namespace zero::test {
 namespace {
-
-using Seat = std::shared_ptr<Comm>;
-
-void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
-
-/// body(seat, rank) on every rank of one comm.
-void run(const NcclRanks& ranks, int32_t world,
-         const std::function<void(const Seat& seat, int rank)>& body) {
-  run_sound_ranks(RankKind::threads, world, [&](int rank) {
-    const Result<Seat> seat = ranks.join(rank);
-    EXPECT_TRUE(seat.ok()) << seat.failure().text();
-    if (seat.ok()) body(*seat, rank);
-    return "";
-  });
-}
-
-/// A stream of a seat's device, and memory that is filled and read through it.
-class Queue {
- public:
-  explicit Queue(Device& device) : device_(device) {
-    stream_ = *device.make_stream();
-    event_ = *device.make_event();
-  }
-  ~Queue() {
-    for (void* const memory : memory_) device_.release(memory);
-    for (void* const memory : host_) device_.release_host(memory);
-    device_.free_event(event_);
-    device_.free_stream(stream_);
-  }
-  void* stream() const { return stream_; }
-
-  template <class T>
-  T* put(const std::vector<T>& values) {
-    const size_t bytes = std::max<size_t>(values.size() * sizeof(T), 1);
-    void* const host = *device_.allocate_host(bytes, "values");
-    host_.push_back(host);
-    memory_.push_back(*device_.allocate(bytes, "values"));
-    if (!values.empty()) memcpy(host, values.data(), values.size() * sizeof(T));
-    expect_ok(device_.copy(stream_, memory_.back(), host, bytes));
-    return static_cast<T*>(memory_.back());
-  }
-
-  template <class T>
-  std::vector<T> get(const T* data, size_t count) {
-    const size_t bytes = std::max<size_t>(count * sizeof(T), 1);
-    void* const host = *device_.allocate_host(bytes, "values");
-    host_.push_back(host);
-    expect_ok(device_.copy(stream_, host, data, bytes));
-    expect_ok(wait());
-    const T* const values = static_cast<const T*>(host);
-    return std::vector<T>(values, values + count);
-  }
-
-  Status wait(int64_t timeout_ms = 20'000, const std::function<Status()>& stop = {}) {
-    ZERO_TRY(device_.record(event_, stream_));
-    return await(device_, event_, timeout_ms, "the test's work", stop);
-  }
-
- private:
-  Device& device_;
-  void* stream_;
-  void* event_;
-  std::vector<void*> memory_, host_;
-};
 
 // ---- What is queued.
 
@@ -89,15 +23,6 @@ TEST(NcclComm, it_has_a_device_and_queues_what_travels) {
     EXPECT_FALSE(seat->direct());
     EXPECT_EQ(seat->locate(&rank, sizeof rank), Location{});
   });
-}
-
-/// A claimed arena, through a call of its own.
-std::shared_ptr<Arena> allocate(const Seat& seat, size_t bytes) {
-  Result<Call> call = seat->begin(Operation::arena_alloc);
-  Result<std::shared_ptr<Arena>> arena = call->allocate(bytes, ZERO_MEMORY_PER_RANK);
-  EXPECT_TRUE(arena.ok()) << arena.failure().text();
-  claim_arena(*arena);
-  return *arena;
 }
 
 TEST(NcclComm, arenas_have_the_same_number_on_every_rank_and_are_found_by_what_lies_in_them) {
@@ -212,6 +137,53 @@ TEST(NcclComm, broadcast_brings_the_roots_bytes_to_all) {
       expect_ok(seat->queued()->broadcast(data, 400, root, queue.stream()));
       EXPECT_EQ(queue.get(data, 100), std::vector<int>(100, root * 1000));
     }
+  });
+}
+
+TEST(NcclComm, what_is_sent_together_is_one_launch) {
+  const NcclRanks ranks(3, 5);
+  run(ranks, 3, [&](const Seat& seat, int rank) {
+    Queue queue(*seat->device());
+    std::vector<int*> data;
+    std::vector<Sent> all;
+    for (int root = 0; root < 3; ++root) {
+      data.push_back(queue.put(std::vector<int>(100, rank * 1000)));
+      all.push_back({data.back(), 400, root});
+    }
+    expect_ok(seat->queued()->broadcast(all, queue.stream()));
+    for (int root = 0; root < 3; ++root)
+      EXPECT_EQ(queue.get(data[static_cast<size_t>(root)], 100),
+                std::vector<int>(100, root * 1000));
+  });
+  EXPECT_EQ(ranks.knobs().launches, 3 + 3) << "one of each rank, and one in which they met";
+}
+
+TEST(NcclComm, sums_go_to_owners_of_parts_of_their_own_sizes) {
+  const NcclRanks ranks(3, 6);
+  run(ranks, 3, [&](const Seat& seat, int rank) {
+    Queue queue(*seat->device());
+    float* const send = queue.put(std::vector<float>(600, static_cast<float>(rank + 1)));
+    float* const sum = queue.put(std::vector<float>(300, -1.0f));
+    const std::vector<Summed> all = {
+        {send, sum, 100, 0}, {send + 100, sum, 200, 1}, {send + 300, sum, 300, 2}};
+    expect_ok(seat->queued()->reduce(DType::f32, all, queue.stream()));
+    std::vector<float> expected(300, -1.0f);
+    std::fill_n(expected.begin(), 100 * (rank + 1), 6.0f);
+    EXPECT_EQ(queue.get(sum, 300), expected);
+  });
+}
+
+TEST(NcclComm, a_group_in_which_a_call_fails_breaks_the_comm) {
+  const NcclRanks ranks(1);
+  run(ranks, 1, [&](const Seat& seat, int) {
+    Queue queue(*seat->device());
+    int* const data = queue.put(std::vector<int>(100, 1));
+    const std::vector<Sent> all = {{data, 4, 0}, {data + 1, 4, 0}, {data + 2, 4, 0}};
+    ranks.knobs().calls = 0;
+    ranks.knobs().failing_call = 1;
+    EXPECT_EQ(seat->queued()->broadcast(all, queue.stream()).code(), ZERO_ERR_COMM);
+    EXPECT_TRUE(seat->aborted());
+    EXPECT_EQ(ranks.library().group_end(), nccl::kInvalidUsage) << "no group is left open";
   });
 }
 

@@ -155,6 +155,10 @@ struct Ours<ncclComm_t> {
   using Type = Handle;
 };
 template <>
+struct Ours<ncclWindow_t> {
+  using Type = Window;
+};
+template <>
 struct Ours<cudaStream_t> {
   using Type = void*;
 };
@@ -189,6 +193,11 @@ EXPECT_SAME_TYPE(device, ncclCommCuDevice);
 EXPECT_SAME_TYPE(reduce_scatter, ncclReduceScatter);
 EXPECT_SAME_TYPE(all_gather, ncclAllGather);
 EXPECT_SAME_TYPE(broadcast, ncclBroadcast);
+EXPECT_SAME_TYPE(reduce, ncclReduce);
+EXPECT_SAME_TYPE(group_start, ncclGroupStart);
+EXPECT_SAME_TYPE(group_end, ncclGroupEnd);
+EXPECT_SAME_TYPE(window_register, ncclCommWindowRegister);
+EXPECT_SAME_TYPE(window_deregister, ncclCommWindowDeregister);
 
 static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
 static_assert(int{kInProgress} == ncclInProgress && int{kRemoteError} == ncclRemoteError &&
@@ -196,6 +205,10 @@ static_assert(int{kInProgress} == ncclInProgress && int{kRemoteError} == ncclRem
 static_assert(int{kUint8} == ncclUint8 && int{kFloat16} == ncclFloat16 &&
               int{kFloat32} == ncclFloat32 && int{kFloat64} == ncclFloat64 &&
               int{kBfloat16} == ncclBfloat16 && int{kSum} == ncclSum);
+static_assert(kSymmetric == NCCL_WIN_COLL_SYMMETRIC);
+#ifdef NCCL_CTA_POLICY_ZERO
+static_assert(kZeroCtas == NCCL_CTA_POLICY_ZERO);
+#endif
 static_assert(kNoColor == NCCL_SPLIT_NOCOLOR && kUnset == NCCL_CONFIG_UNDEF_INT);
 
 #define EXPECT_SAME_PLACE(member, field) \

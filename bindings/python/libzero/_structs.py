@@ -62,6 +62,8 @@ class CommOptions(Struct):
         ("rendezvous_ms", c.c_int64),
         ("device", c.c_int32),
         ("device_ordinal", c.c_int32),
+        ("reduce_ctas", c.c_int32),
+        ("gather_on_kernels", c.c_int32),
     ]
 
 

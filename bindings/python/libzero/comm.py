@@ -100,6 +100,8 @@ class Comm:
         timeout_ms: int = 0,
         late_ms: int = 0,
         rendezvous_ms: int = 0,
+        reduce_ctas: int = 0,
+        gather_on_kernels: bool = False,
     ) -> Comm:
         """Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them. With
         device="host" all are on this host. On GPUs they may be on several hosts, talk by NCCL, and
@@ -109,7 +111,15 @@ class Comm:
         handle = CommHandle()
         if device_ordinal is None:
             device_ordinal = 0 if device == "host" else _abi.ORDINAL_LOCAL_RANK
-        options = _options(timeout_ms, late_ms, rendezvous_ms, device, device_ordinal)
+        options = _options(
+            timeout_ms,
+            late_ms,
+            rendezvous_ms,
+            device,
+            device_ordinal,
+            reduce_ctas=reduce_ctas,
+            gather_on_kernels=gather_on_kernels,
+        )
         lib().zero_comm_create_env(c.byref(handle), options)
         return cls(handle, device)
 
@@ -141,14 +151,26 @@ class Comm:
         timeout_ms: int = 0,
         late_ms: int = 0,
         rendezvous_ms: int = 0,
+        reduce_ctas: int = 0,
+        gather_on_kernels: bool = False,
     ) -> Comm:
         """Join the `world` ranks, on any number of hosts, that pass the same id of nccl_unique_id(),
-        each on a GPU of its own. Collective. ZeroError with ZERO_ERR_UNSUPPORTED says why there is
-        no GPU or no NCCL to be had, CommError which ranks did not come."""
+        each on a GPU of its own. `reduce_ctas` bounds the thread blocks that reduce,
+        `gather_on_kernels` keeps gathers off the copy engines; the same on all ranks. Collective.
+        ZeroError with ZERO_ERR_UNSUPPORTED says why there is no GPU or no NCCL to be had,
+        CommError which ranks did not come."""
         if len(unique_id) != _abi.NCCL_ID_BYTES:
             raise ValueError(f"unique_id has {len(unique_id)} bytes, not {_abi.NCCL_ID_BYTES}")
         handle = CommHandle()
-        options = _options(timeout_ms, late_ms, rendezvous_ms, "cuda", device_ordinal)
+        options = _options(
+            timeout_ms,
+            late_ms,
+            rendezvous_ms,
+            "cuda",
+            device_ordinal,
+            reduce_ctas=reduce_ctas,
+            gather_on_kernels=gather_on_kernels,
+        )
         lib().zero_comm_create_nccl(
             c.byref(handle), bytes(unique_id), int32(rank, "rank"), int32(world, "world"), options
         )
@@ -162,10 +184,19 @@ class Comm:
         timeout_ms: int = 0,
         late_ms: int = 0,
         rendezvous_ms: int = 0,
+        reduce_ctas: int = 0,
+        gather_on_kernels: bool = False,
     ) -> Comm:
         """The ranks of an engine's ncclComm_t, given as its address, on its GPU. Two communicators
         are split off it; it stays the engine's, which leaves it alone during the call. Collective."""
-        handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
+        handle = CommHandle()
+        options = _options(
+            timeout_ms,
+            late_ms,
+            rendezvous_ms,
+            reduce_ctas=reduce_ctas,
+            gather_on_kernels=gather_on_kernels,
+        )
         lib().zero_comm_wrap_nccl(c.byref(handle), nccl_comm, options)
         return cls(handle, "cuda")
 
@@ -320,8 +351,14 @@ def _options(
     rendezvous_ms: int,
     device: str = "host",
     device_ordinal: int = 0,
+    *,
+    reduce_ctas: int = 0,
+    gather_on_kernels: bool = False,
 ) -> Any:
     options = _abi.create(_structs.CommOptions)
+    options.gather_on_kernels = int(gather_on_kernels)
+    if reduce_ctas:
+        options.reduce_ctas = int32(reduce_ctas, "reduce_ctas")
     options.device = _values.choice(_abi.DEVICES, device, "device")
     options.device_ordinal = int32(device_ordinal, "device_ordinal")
     for name, value in (

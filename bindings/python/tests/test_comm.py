@@ -78,6 +78,15 @@ class SoloTest(unittest.TestCase):
         with self.assertRaisesRegex(ArgumentError, "device_ordinal is -2; they begin with 0"):
             Comm.from_env(device="cuda", device_ordinal=-2)
 
+    def test_how_nccl_works_is_passed_on(self) -> None:
+        identity = bytes(128)
+        with self.assertRaisesRegex(ArgumentError, "reduce_ctas is 65; it must be 1 to 64"):
+            Comm.nccl(identity, 0, 1, reduce_ctas=65)
+        with self.assertRaisesRegex(ArgumentError, "reduce_ctas is -1"):
+            Comm.from_env(reduce_ctas=-1)
+        with self.assertRaisesRegex(ArgumentError, "rank 1 of a world of 1"):
+            Comm.nccl(identity, 1, 1, reduce_ctas=8, gather_on_kernels=True)
+
     def test_env_without_a_launcher_is_solo(self) -> None:
         names = ("ZERO_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
         clean = {name: value for name, value in os.environ.items() if name not in names}

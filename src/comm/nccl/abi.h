@@ -11,6 +11,8 @@
 namespace zero::nccl {
 
 constexpr int kOldestVersion = 22703;
+// Windows came with it; until then groups of small transfers in them could be corrupted.
+constexpr int kOldestWindows = 22807;
 
 struct OpaqueComm;
 using Handle = OpaqueComm*;
@@ -32,6 +34,12 @@ enum Outcome : int {
 
 enum DataType : int { kUint8 = 1, kFloat16 = 6, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9 };
 enum Reduction : int { kSum = 0 };
+
+struct OpaqueWindow;
+using Window = OpaqueWindow*;
+constexpr int kSymmetric = 1;  // of a window: every rank uses the same place in its own
+
+constexpr int kZeroCtas = 2;  // a policy: by copy engines where that can be
 
 constexpr int kNoColor = -1;
 constexpr int kUnset = INT_MIN;

@@ -16,7 +16,6 @@ namespace {
 
 constexpr int64_t kSpinNs = 50'000;
 constexpr int64_t kEndMs = 2'000;
-constexpr int kReduceCtas = 16;  // as many as fill the links: more only take from the backward
 
 /// What a thread that may be left behind shares with who waits for it.
 struct Ending {
@@ -57,37 +56,30 @@ void* end_one(void* argument) {
   return nullptr;
 }
 
-Config config(int max_ctas) {
+Config config() {
   Config config;
   config.blocking = 0;
   config.split_share = 0;
-  config.max_ctas = max_ctas;
   return config;
 }
 
-/// NCCL may write to where it puts a new communicator until it has told how that ended: a place
-/// that it may still know is left to it.
-class Slot {
- public:
-  ~Slot() {
-    if (!known_) (void)place_.release();
-  }
-  Handle* place() { return place_.get(); }
-  Handle take() {
-    known_ = true;
-    return *place_;
-  }
+/// More blocks than fill the links only take from the backward.
+Config reduces_by(const Way& way) {
+  Config wanted = config();
+  wanted.max_ctas = way.reduce_ctas;
+  return wanted;
+}
 
- private:
-  std::unique_ptr<Handle> place_ = std::make_unique<Handle>(nullptr);
-  bool known_ = false;
-};
+Config gathers_by(const Library& library, const Way& way) {
+  Config wanted = config();
+  if (library.has_windows() && !way.gathers_on_kernels) wanted.cta_policy = kZeroCtas;
+  return wanted;
+}
 
 /// A new communicator, or nullptr for a negative color.
 Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& parent, int color,
-                                           int rank, int max_ctas, const Bounds& bounds) {
-  Slot slot;
-  Config wanted = config(max_ctas);
+                                           int rank, Config wanted, const Bounds& bounds) {
+  Slot<Handle> slot;
   ZERO_TRY(parent.run("ncclCommSplit", bounds, [&](Handle handle) {
     return library.split(handle, color < 0 ? kNoColor : color, rank, slot.place(), &wanted);
   }));
@@ -102,8 +94,9 @@ Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& pare
 
 /// The gathers' communicator beside the reductions'.
 Result<std::unique_ptr<Channels>> pair(const Library& library, std::unique_ptr<Channel> reduce,
-                                       int rank, const Bounds& bounds) {
-  Result<std::unique_ptr<Channel>> gather = split_one(library, *reduce, 0, rank, kUnset, bounds);
+                                       int rank, const Way& way, const Bounds& bounds) {
+  Result<std::unique_ptr<Channel>> gather =
+      split_one(library, *reduce, 0, rank, gathers_by(library, way), bounds);
   auto channels = std::make_unique<Channels>(library, std::move(reduce),
                                              gather.ok() ? std::move(*gather) : nullptr);
   ZERO_TRY(std::move(gather).status());
@@ -152,6 +145,18 @@ Status Channel::run(std::string_view what, const Bounds& bounds,
       return Status(ZERO_ERR_TIMEOUT,
                     text(what, ": NCCL was still busy after ", bounds.limit_ms, " ms"));
     if (waited_ns >= kSpinNs) os().poll(nullptr, 0, 1);
+  }
+}
+
+bool Channel::run_alone(int64_t bound_ms, const std::function<int(Handle)>& call) {
+  for (const int64_t until = now_ms() + bound_ms;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (handle_ == nullptr) return true;
+      if (poll(handle_) != kInProgress) return call(handle_) == kSuccess;
+    }
+    if (now_ms() >= until) return false;
+    os().poll(nullptr, 0, 1);
   }
 }
 
@@ -211,23 +216,23 @@ bool Channels::end(bool broken) {
 }
 
 Result<std::unique_ptr<Channels>> split(const Library& library, Channel& parent, int color,
-                                        int rank, const Bounds& bounds) {
+                                        int rank, const Way& way, const Bounds& bounds) {
   std::unique_ptr<Channel> reduce =
-      ZERO_TRY(split_one(library, parent, color, rank, kReduceCtas, bounds));
+      ZERO_TRY(split_one(library, parent, color, rank, reduces_by(way), bounds));
   if (reduce == nullptr) return std::unique_ptr<Channels>();
-  return pair(library, std::move(reduce), rank, bounds);
+  return pair(library, std::move(reduce), rank, way, bounds);
 }
 
 Result<std::unique_ptr<Channels>> form(const Library& library, const UniqueId& id, int rank,
-                                       int world, const Bounds& bounds) {
-  Slot slot;
-  Config wanted = config(kReduceCtas);
+                                       int world, const Way& way, const Bounds& bounds) {
+  Slot<Handle> slot;
+  Config wanted = reduces_by(way);
   const int outcome = library.init_rank(slot.place(), world, id, rank, &wanted);
   if (outcome != kSuccess && outcome != kInProgress)
     return problem(library, nullptr, "ncclCommInitRankConfig", outcome);
   auto reduce = std::make_unique<Channel>(library, slot.take());
   Status ready = reduce->settle("ncclCommInitRankConfig", bounds);
-  if (ready.ok()) return pair(library, std::move(reduce), rank, bounds);
+  if (ready.ok()) return pair(library, std::move(reduce), rank, way, bounds);
   (void)Channels(library, std::move(reduce), nullptr).end(true);
   return ready;
 }

@@ -19,6 +19,31 @@ struct Bounds {
   std::function<Status()> check;
 };
 
+/// How communicators do their work.
+struct Way {
+  int reduce_ctas;          // thread blocks, at most
+  bool gathers_on_kernels;  // though copy engines could
+};
+
+/// Where NCCL puts something that it makes: it may write there until it has told how that ended, so
+/// a place that it may still know is left to it.
+template <class Made>
+class Slot {
+ public:
+  ~Slot() {
+    if (!known_) (void)place_.release();
+  }
+  Made* place() { return place_.get(); }
+  Made take() {
+    known_ = true;
+    return *place_;
+  }
+
+ private:
+  std::unique_ptr<Made> place_ = std::make_unique<Made>(nullptr);
+  bool known_ = false;
+};
+
 /// NCCL's own words for what went wrong: ZERO_ERR_PEER_DEAD where it puts that down to another
 /// rank, otherwise ZERO_ERR_COMM.
 Status problem(const Library& library, Handle handle, std::string_view what, int outcome);
@@ -33,6 +58,9 @@ class Channel {
   Status run(std::string_view what, const Bounds& bounds, const std::function<int(Handle)>& call);
   /// Wait until it has taken in what was begun before.
   Status settle(std::string_view what, const Bounds& bounds);
+  /// `call`, which is done when it returns, once nothing else is being taken in. True if it came
+  /// through, or if the communicator has been taken; false if it has not within `bound_ms`.
+  bool run_alone(int64_t bound_ms, const std::function<int(Handle)>& call);
   /// What has failed since, as NCCL tells it now.
   Status error();
 
@@ -72,9 +100,9 @@ class Channels {
 /// New communicators from `parent`, for reductions and for gathers, among the ranks of one `color`;
 /// nullptr for a negative one. Collective on the parent; `rank` is the place among the new ones.
 Result<std::unique_ptr<Channels>> split(const Library& library, Channel& parent, int color,
-                                        int rank, const Bounds& bounds);
+                                        int rank, const Way& way, const Bounds& bounds);
 /// The communicators of a new group.
 Result<std::unique_ptr<Channels>> form(const Library& library, const UniqueId& id, int rank,
-                                       int world, const Bounds& bounds);
+                                       int world, const Way& way, const Bounds& bounds);
 
 }  // namespace zero::nccl

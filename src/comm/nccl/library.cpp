@@ -49,6 +49,11 @@ Status take_functions(void* handle, Library& out) {
       {"ncclReduceScatter", &out.reduce_scatter},
       {"ncclAllGather", &out.all_gather},
       {"ncclBroadcast", &out.broadcast},
+      {"ncclReduce", &out.reduce},
+      {"ncclGroupStart", &out.group_start},
+      {"ncclGroupEnd", &out.group_end},
+      {"ncclCommWindowRegister", &out.window_register},
+      {"ncclCommWindowDeregister", &out.window_deregister},
   };
   for (const auto& row : rows) {
     void* const found = dlsym(handle, row.name);

@@ -36,6 +36,15 @@ struct Library {
                     void* stream);
   int (*broadcast)(const void* send, void* recv, size_t count, int type, int root, Handle comm,
                    void* stream);
+  int (*reduce)(const void* send, void* recv, size_t count, int type, int reduction, int root,
+                Handle comm, void* stream);
+  int (*group_start)();
+  int (*group_end)();
+  int (*window_register)(Handle comm, void* memory, size_t bytes, Window* out, int flags);
+  int (*window_deregister)(Handle comm, Window window);
+
+  /// Windows, and gathers by copy engines, which need them.
+  bool has_windows() const { return version >= kOldestWindows; }
 };
 
 /// The NCCL of this process: one that is already loaded, else the first that opens of

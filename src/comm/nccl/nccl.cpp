@@ -4,11 +4,13 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "comm/nccl/window.h"
 
 namespace zero::nccl {
 namespace {
 
 constexpr int64_t kWitnessMs = 200;  // for a dead rank's connection to end as well
+constexpr size_t kGroup = 256;       // calls that NCCL is given at once
 
 int type_of(DType dtype) {
   switch (dtype) {
@@ -112,23 +114,55 @@ Status NcclComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
 
 // ---- The data plane.
 
+Bounds NcclComm::bounds() const {
+  return {options().timeout_ms, [this] { return control_->check(); }};
+}
+
 Status NcclComm::queue(Channel& channel, const char* what, const std::function<int(Handle)>& call) {
   if (aborted()) return failure_status();
-  Status status =
-      channel.run(what, {options().timeout_ms, [&] { return control_->check(); }}, call);
+  Status status = channel.run(what, bounds(), call);
   if (status.ok()) return {};
   if (aborted()) return told(failure_status());
   return broken(std::move(status), what);
 }
 
-Status NcclComm::reduce_scatter(DType dtype, const void* send, void* recv, size_t count,
-                                void* stream) {
+template <class One, class Call>
+Status NcclComm::queue_all(Channel& channel, const char* what, std::span<const One> all,
+                           const Call& call) {
+  for (size_t begin = 0; begin < all.size(); begin += kGroup) {
+    const std::span<const One> group = all.subspan(begin, std::min(kGroup, all.size() - begin));
+    if (group.size() == 1) {
+      ZERO_TRY(queue(channel, what, [&](Handle handle) { return call(handle, group[0]); }));
+      continue;
+    }
+    ZERO_TRY(queue(channel, what, [&](Handle handle) {
+      int worst = library_.group_start();
+      for (const One& one : group)
+        if (worst == kSuccess || worst == kInProgress) worst = call(handle, one);
+      const int ended = library_.group_end();  // whatever came before: groups are a thread's
+      return worst == kSuccess || worst == kInProgress ? ended : worst;
+    }));
+  }
+  return {};
+}
+
+Status NcclComm::reduce_scatter(std::span<const Scattered> all, void* stream) {
+  for (const Scattered& one : all)
+    if (type_of(one.dtype) < 0) return Status(ZERO_ERR_INTERNAL, "NCCL sums floating types only");
+  const auto call = [&](Handle handle, const Scattered& one) {
+    return library_.reduce_scatter(one.send, one.recv, one.count, type_of(one.dtype), kSum, handle,
+                                   stream);
+  };
+  return queue_all(channels_->reduce(), "ncclReduceScatter", all, call);
+}
+
+Status NcclComm::reduce(DType dtype, std::span<const Summed> all, void* stream) {
   const int type = type_of(dtype);
   if (type < 0) return Status(ZERO_ERR_INTERNAL, "NCCL sums floating types only");
-  if (count == 0) return {};
-  return queue(channels_->reduce(), "ncclReduceScatter", [&](Handle handle) {
-    return library_.reduce_scatter(send, recv, count, type, kSum, handle, stream);
-  });
+  const auto call = [&](Handle handle, const Summed& one) {
+    return library_.reduce(one.send, one.recv, one.count, type, kSum, one.root, handle, stream);
+  };
+  return queue_all(channels_->reduce(), "ncclReduce", all, call);
 }
 
 Status NcclComm::all_gather(const void* send, void* recv, size_t bytes, void* stream) {
@@ -138,11 +172,11 @@ Status NcclComm::all_gather(const void* send, void* recv, size_t bytes, void* st
   });
 }
 
-Status NcclComm::broadcast(void* data, size_t bytes, int32_t root, void* stream) {
-  if (bytes == 0) return {};
-  return queue(channels_->gather(), "ncclBroadcast", [&](Handle handle) {
-    return library_.broadcast(data, data, bytes, kUint8, root, handle, stream);
-  });
+Status NcclComm::broadcast(std::span<const Sent> all, void* stream) {
+  const auto call = [&](Handle handle, const Sent& one) {
+    return library_.broadcast(one.data, one.data, one.bytes, kUint8, one.root, handle, stream);
+  };
+  return queue_all(channels_->gather(), "ncclBroadcast", all, call);
 }
 
 Status NcclComm::all_gather(Call&, const void*, void*, size_t) {
@@ -169,9 +203,33 @@ Location NcclComm::locate(const void* data, size_t bytes) const {
 }
 
 std::shared_ptr<Arena> NcclComm::arena(const Location& location) const {
+  return arena_of(location);
+}
+
+std::shared_ptr<PrivateArena> NcclComm::arena_of(const Location& location) const {
   const std::lock_guard lock(arenas_mutex_);
   if (location.arena == 0 || location.arena > arenas_.size()) return nullptr;
   return arenas_[location.arena - 1].lock();
+}
+
+Location NcclComm::mappable(const void* base) const {
+  if (!library_.has_windows() || base == nullptr) return {};
+  const Location place = locate(base, 1);
+  const std::shared_ptr<PrivateArena> arena = arena_of(place);
+  return arena != nullptr && arena->shareable() ? place : Location{};
+}
+
+Status NcclComm::map_arena(Use use, const Location& place) {
+  if (aborted()) return failure_status();
+  mapped_.insert(place.arena);
+  const std::shared_ptr<PrivateArena> arena = arena_of(place);
+  if (arena == nullptr)
+    return Status(ZERO_ERR_INTERNAL, text("arena ", place.arena, " is gone while it is in use"));
+  Channel& channel = use == Use::reduce ? channels_->reduce() : channels_->gather();
+  Status opened = open_window(library_, channel, *arena, bounds());
+  if (opened.ok()) return {};
+  if (aborted()) return told(failure_status());
+  return broken(std::move(opened), "arenas");
 }
 
 /// Numbered by attempts, which all ranks count alike, even where some fail.
@@ -196,7 +254,7 @@ Result<std::shared_ptr<Comm>> NcclComm::make_child(Call&, std::span<const int32_
   const Bounds bounds{options().rendezvous_ms, [&] { return control_->check(); }};
   Result<std::unique_ptr<Channels>> channels =
       split(library_, channels_->gather(), members.empty() ? kNoColor : color,
-            members.empty() ? 0 : child_rank, bounds);
+            members.empty() ? 0 : child_rank, way_of(options()), bounds);
   // What became of a split that failed on some ranks is unknown on the others.
   if (!channels.ok()) return broken(std::move(channels).status(), "zero_comm_split");
   if (*channels == nullptr) return std::shared_ptr<Comm>();

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "comm/comm.h"
@@ -53,12 +54,20 @@ class NcclComm final : public Comm, private QueuedPlane {
   void note_progress() override { control_->note_progress(options().timeout_ms); }
 
  private:
-  Status reduce_scatter(DType dtype, const void* send, void* recv, size_t count,
-                        void* stream) override;
+  Status reduce_scatter(std::span<const Scattered> all, void* stream) override;
+  Status reduce(DType dtype, std::span<const Summed> all, void* stream) override;
   Status all_gather(const void* send, void* recv, size_t bytes, void* stream) override;
-  Status broadcast(void* data, size_t bytes, int32_t root, void* stream) override;
+  Status broadcast(std::span<const Sent> all, void* stream) override;
+  Location mappable(const void* base) const override;
+  Status map_arena(Use use, const Location& place) override;
+  bool was_mapped(uint32_t arena) const override { return mapped_.count(arena) != 0; }
 
   Status queue(Channel& channel, const char* what, const std::function<int(Handle)>& call);
+  /// call(handle, one) for each of them, in groups, each of which is one launch.
+  template <class One, class Call>
+  Status queue_all(Channel& channel, const char* what, std::span<const One> all, const Call& call);
+  std::shared_ptr<PrivateArena> arena_of(const Location& location) const;
+  Bounds bounds() const;
   Status broken(Status problem, std::string_view phase);
   Status told(Status status);
   tcp::Patience limit(const Patience& patience) const;
@@ -70,7 +79,12 @@ class NcclComm final : public Comm, private QueuedPlane {
   std::atomic<bool> left_behind_{false};
   mutable std::mutex arenas_mutex_;
   std::vector<std::weak_ptr<PrivateArena>> arenas_;  // by number, from 1
+  std::set<uint32_t> mapped_;                        // of them, whatever came of it
 };
+
+inline Way way_of(const CommOptions& options) {
+  return {options.reduce_ctas, options.gathers_on_kernels};
+}
 
 /// Collective over the ranks of `channels`: the connections between them, made known through NCCL
 /// itself, and the seat. A failure has ended the channels.

@@ -12,12 +12,13 @@ namespace zero {
 namespace nccl {
 namespace {
 
-constexpr uint32_t kMagic = 0x315a636e;  // changes with anything that ranks say to each other
+constexpr uint32_t kMagic = 0x325a636e;  // changes with anything that ranks say to each other
 
 /// What every rank says first, through NCCL; the offer is rank 0's.
 struct Greeting {
   uint32_t magic = kMagic;
   int32_t code = ZERO_OK;  // of rank 0's listening
+  int32_t reduce_ctas = 0, gathers_on_kernels = 0;
   tcp::Offer offer;
 };
 
@@ -58,10 +59,18 @@ Result<std::vector<Greeting>> gather_greetings(const Library& library, Channels&
   return all;
 }
 
+/// Ranks whose communicators work in different ways would wait for each other in the first call.
 Status check_greetings(const std::vector<Greeting>& all, const Status& listening) {
-  for (size_t r = 0; r < all.size(); ++r)
+  const auto way = [](const Greeting& one) {
+    return text("reduce_ctas ", one.reduce_ctas, ", gather_on_kernels ", one.gathers_on_kernels);
+  };
+  for (size_t r = 0; r < all.size(); ++r) {
     if (all[r].magic != kMagic)
       return Status(ZERO_ERR_RENDEZVOUS, text("rank ", r, " has another libzero"));
+    if (way(all[r]) != way(all[0]))
+      return Status(ZERO_ERR_MISMATCH, text("zero_comm_options differ: rank ", r, " has ",
+                                            way(all[r]), ", rank 0 has ", way(all[0])));
+  }
   ZERO_TRY(Status(listening));
   if (all[0].code != ZERO_OK)
     return Status(ZERO_ERR_PEER, "rank 0 could not listen for the other ranks");
@@ -70,10 +79,13 @@ Status check_greetings(const std::vector<Greeting>& all, const Status& listening
 
 Result<std::unique_ptr<tcp::Star>> connect(const Library& library, Channels& channels,
                                            const std::shared_ptr<Device>& device, int32_t rank,
-                                           int32_t world, const Bounds& bounds) {
+                                           int32_t world, const CommOptions& options,
+                                           const Bounds& bounds) {
   Result<tcp::Root> root = rank == 0 ? tcp::listen() : Result<tcp::Root>(tcp::Root());
   Greeting mine;
   mine.code = root.failure().code();
+  mine.reduce_ctas = options.reduce_ctas;
+  mine.gathers_on_kernels = options.gathers_on_kernels ? 1 : 0;
   if (root.ok()) mine.offer = root->offer;
   const std::vector<Greeting> all =
       ZERO_TRY(gather_greetings(library, channels, device, mine, rank, world, bounds));
@@ -107,7 +119,7 @@ Result<std::shared_ptr<Comm>> take_seat(const Library& library, std::unique_ptr<
                                         std::shared_ptr<Device> device, int32_t rank, int32_t world,
                                         const CommOptions& options, const Bounds& bounds) {
   Result<std::unique_ptr<tcp::Star>> star =
-      connect(library, *channels, device, rank, world, bounds);
+      connect(library, *channels, device, rank, world, options, bounds);
   if (!star.ok()) return never_formed(std::move(star).status(), rank, world);
   return std::shared_ptr<Comm>(std::make_shared<NcclComm>(
       rank, world, options, std::move(device), library, std::move(channels), std::move(*star)));
@@ -134,7 +146,7 @@ Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const 
   memcpy(&own, id.data(), sizeof own);
   std::unique_ptr<nccl::Channels> channels;
   Status formed = device->run_current([&]() -> Status {
-    channels = ZERO_TRY(nccl::form(library, own, rank, world, bounds));
+    channels = ZERO_TRY(nccl::form(library, own, rank, world, nccl::way_of(options), bounds));
     return Status();
   });
   if (!formed.ok()) return nccl::never_formed(std::move(formed), rank, world);
@@ -151,7 +163,8 @@ Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nc
   ZERO_TRY(nccl::outcome(library, "ncclCommCount", library.count(handle, &world)));
   const nccl::Bounds bounds = nccl::rendezvous(options);
   nccl::Channel engines(library, handle);
-  Result<std::unique_ptr<nccl::Channels>> channels = nccl::split(library, engines, 0, rank, bounds);
+  Result<std::unique_ptr<nccl::Channels>> channels =
+      nccl::split(library, engines, 0, rank, nccl::way_of(options), bounds);
   if (!channels.ok()) return nccl::never_formed(std::move(channels).status(), rank, world);
   return nccl::take_seat(library, std::move(*channels), std::move(device), rank, world, options,
                          bounds);

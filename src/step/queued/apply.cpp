@@ -2,6 +2,8 @@
 // Updates of what this rank owns, each part published as soon as it is there.
 #include "step/apply.h"
 
+#include <vector>
+
 #include "step/queued/walk.h"
 #include "step/travel.h"
 
@@ -53,13 +55,27 @@ Status Walk::update(const Batch& batch, bool fused) {
           .nonfinite = fused ? &queue_.records_of_all()[optim_.comm->rank()].nonfinite : nullptr});
 }
 
+Status Walk::publish_by_owner(const Travel& travel) {
+  const Section& of = section(travel.transfer.section);
+  const DType shared = optim_.shared(of);
+  std::vector<Sent> parts;
+  travel::for_each_owner(optim_, travel.transfer,
+                         [&](int32_t owner, int64_t layout, int64_t count) {
+                           parts.push_back({memory_.data_base + of.data_at(layout),
+                                            static_cast<size_t>(count) * size_of(shared), owner});
+                         });
+  count_moved(travel, shared);
+  return plane_->broadcast(parts, queue_.gathers.handle());
+}
+
 Status Walk::publish(const Travel& travel) {
+  if (travel.by_owner) return publish_by_owner(travel);
   const Transfer& transfer = travel.transfer;
   const Section& of = section(transfer.section);
   const StreamHandle stream = queue_.gathers.handle();
   const DType shared = optim_.shared(of);
   const size_t bytes = static_cast<size_t>(transfer.chunk) * size_of(shared);
-  count_moved(transfer, shared);
+  count_moved(travel, shared);
   if (travel.in_place) {
     std::byte* const all = memory_.data_base + of.data_at(transfer.layout);
     return plane_->all_gather(all + static_cast<size_t>(optim_.comm->rank()) * bytes, all, bytes,

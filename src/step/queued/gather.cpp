@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients to their owners, and what is found there.
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "step/queued/walk.h"
 #include "step/travel.h"
@@ -45,12 +47,30 @@ Status Walk::move(StreamHandle stream, DType from, DType to, const Rounding& rou
 }
 
 /// What a transfer reads and writes at the least: this rank's buffer once out and once in.
-void Walk::count_moved(const Transfer& transfer, DType dtype) {
-  optim_.counters.moved_bytes +=
-      2 * static_cast<int64_t>(travel::bytes_of(optim_, transfer.chunk, dtype));
+void Walk::count_moved(const Travel& travel, DType dtype) {
+  int64_t elements = travel.by_owner ? 0 : travel.transfer.chunk * optim_.world();
+  if (travel.by_owner)
+    travel::for_each_owner(optim_, travel.transfer,
+                           [&](int32_t, int64_t, int64_t count) { elements += count; });
+  optim_.counters.moved_bytes += 2 * elements * static_cast<int64_t>(size_of(dtype));
+}
+
+/// What this rank owns begins where its share does.
+Status Walk::send_to_owners(const Travel& travel, std::byte* sums) {
+  const Transfer& transfer = travel.transfer;
+  const Section& of = section(transfer.section);
+  std::vector<Summed> parts;
+  travel::for_each_owner(optim_, transfer, [&](int32_t owner, int64_t layout, int64_t count) {
+    parts.push_back({memory_.grads_base + of.grad_at(layout), sums + of.sum_at(transfer.share),
+                     static_cast<size_t>(count), owner});
+  });
+  const DType wire = travel::wire(optim_, of);
+  count_moved(travel, wire);
+  return plane_->reduce(wire, parts, queue_.reduces.handle());
 }
 
 Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
+  if (travel.by_owner) return send_to_owners(travel, sums);
   const Transfer& transfer = travel.transfer;
   const Section& of = section(transfer.section);
   const DType wire = travel::wire(optim_, of);
@@ -64,9 +84,23 @@ Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
     ZERO_TRY(move(stream, of.grad_dtype, wire, optim_.rounding_of(of), travel.pack));
     optim_.counters.copied_bytes += static_cast<int64_t>(bytes);
   }
-  count_moved(transfer, wire);
+  count_moved(travel, wire);
   return plane_->reduce_scatter(wire, send, sums + of.sum_at(transfer.share),
                                 static_cast<size_t>(transfer.chunk), stream);
+}
+
+/// Nothing waits for one of them alone, so they are one launch.
+Status Walk::send_together(std::byte* sums) {
+  std::vector<Scattered> parts;
+  for (const Travel& one : queue_.tables.reductions) {
+    const Transfer& transfer = one.transfer;
+    const Section& of = section(transfer.section);
+    const DType wire = travel::wire(optim_, of);
+    parts.push_back({wire, memory_.grads_base + of.grad_at(transfer.layout),
+                     sums + of.sum_at(transfer.share), static_cast<size_t>(transfer.chunk)});
+    count_moved(one, wire);
+  }
+  return plane_->reduce_scatter(parts, queue_.reduces.handle());
 }
 
 Status Walk::enter() {
@@ -83,7 +117,7 @@ Status Walk::stage() {
   return Status();
 }
 
-Status Walk::reduce() {
+Status Walk::reduce(bool together) {
   if (plane_ == nullptr) {
     ZERO_TRY(stage());
     return enter();
@@ -100,8 +134,13 @@ Status Walk::reduce() {
   ZERO_TRY(order(stream_, queue_.given, stream, order::kGiven));
   ZERO_TRY(device_.wait(stream, plane_->gathered.handle(), order::kApart));
   ZERO_TRY(device_.wait(stream, plane_->reduced.handle(), order::kApart));
-  for (size_t i = 0; i < queue_.tables.reductions.size(); i++) {
-    ZERO_TRY(send_gradients(queue_.tables.reductions[i], sums));
+  const std::vector<Travel>& all = queue_.tables.reductions;
+  const bool as_one = together && std::all_of(all.begin(), all.end(), [](const Travel& one) {
+                        return one.in_place && !one.by_owner;
+                      });
+  if (as_one) ZERO_TRY(send_together(sums));
+  for (size_t i = 0; i < all.size(); i++) {
+    if (!as_one) ZERO_TRY(send_gradients(all[i], sums));
     ZERO_TRY(device_.record(queue_.summed[i].handle(), stream));
   }
   return device_.record(plane_->reduced.handle(), stream);

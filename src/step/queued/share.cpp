@@ -10,12 +10,6 @@
 namespace zero::queued {
 namespace {
 
-struct Sent {
-  std::byte* data;
-  size_t bytes;
-  int32_t root;
-};
-
 Status queue_all(Optimizer& optim, const std::vector<Sent>& all, std::string_view what) {
   const std::shared_ptr<Device>& device = optim.comm->device();
   const Stream travels = ZERO_TRY(make_stream(device));
@@ -27,10 +21,7 @@ Status queue_all(Optimizer& optim, const std::vector<Sent>& all, std::string_vie
     if (other->handle() != nullptr)
       ZERO_TRY(device->wait(travels.handle(), other->handle(), order::kApart));
   }
-  for (const Sent& one : all) {
-    if (one.bytes == 0) continue;
-    ZERO_TRY(plane->broadcast(one.data, one.bytes, one.root, travels.handle()));
-  }
+  ZERO_TRY(plane->broadcast(all, travels.handle()));
   return finish(optim, travels.handle(), what);
 }
 
@@ -44,16 +35,19 @@ Status pass_through_host(Call& call, Optimizer& optim, const std::vector<Sent>& 
     for (size_t done = 0; done < one.bytes; done += piece.size()) {
       const std::span<std::byte> part(piece.data(), std::min(piece.size(), one.bytes - done));
       const bool sends = one.root == call.rank();
-      if (sends) ZERO_TRY(window.read(part.data(), one.data + done, part.size()));
+      if (sends)
+        ZERO_TRY(window.read(part.data(), static_cast<std::byte*>(one.data) + done, part.size()));
       ZERO_TRY(call.broadcast("tensor", part, one.root));
-      if (!sends) ZERO_TRY(window.write(one.data + done, part.data(), part.size()));
+      if (!sends)
+        ZERO_TRY(window.write(static_cast<std::byte*>(one.data) + done, part.data(), part.size()));
       call.progress();
     }
   }
   return Status();
 }
 
-Status send(Call& call, Optimizer& optim, const std::vector<Sent>& all, std::string_view what) {
+Status send(Call& call, Optimizer& optim, std::vector<Sent> all, std::string_view what) {
+  std::erase_if(all, [](const Sent& one) { return one.bytes == 0; });
   const Status status = optim.comm->queued() != nullptr ? queue_all(optim, all, what)
                                                         : pass_through_host(call, optim, all, what);
   return status.ok() ? status : call.abort(status, "broadcast");
@@ -64,13 +58,13 @@ Status send(Call& call, Optimizer& optim, const std::vector<Sent>& all, std::str
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
   std::vector<Sent> all;
   for (const Param& param : optim.params) all.push_back({param.data, param.bytes(), root});
-  return send(call, optim, all, "the parameters of a root");
+  return send(call, optim, std::move(all), "the parameters of a root");
 }
 
 Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root) {
   std::vector<Sent> all;
   for (const Buffer& buffer : optim.buffers) all.push_back({buffer.data, buffer.bytes(), root});
-  return send(call, optim, all, "the buffers of a root");
+  return send(call, optim, std::move(all), "the buffers of a root");
 }
 
 Status share_params(Call& call, Optimizer& optim) {
@@ -85,7 +79,7 @@ Status share_params(Call& call, Optimizer& optim) {
       all.push_back({of.element(part.segment.first), bytes, part.owner});
     }
   }
-  return send(call, optim, all, "the parameters of their owners");
+  return send(call, optim, std::move(all), "the parameters of their owners");
 }
 
 }  // namespace zero::queued

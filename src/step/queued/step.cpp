@@ -57,7 +57,7 @@ Status clear_absent(const Optimizer& optim, const StepMemory& memory, StreamHand
 /// Sums, their norm for p, and the factor that makes gradients of them.
 Status gather(Optimizer& optim, StepMemory& memory, Walk& walk, const Grads& grads, double p) {
   if (memory.accumulates && !memory.adds) ZERO_TRY(clear_absent(optim, memory, grads.stream));
-  ZERO_TRY(walk.reduce());
+  ZERO_TRY(walk.reduce(true));
   ZERO_TRY(walk.await_sums());
   ZERO_TRY(walk.measure(p, true));
   memory.flags = grads.flags;
@@ -192,7 +192,7 @@ Status step(Call& call, Optimizer& optim, const Grads& grads) {
   memory.queue->note_publishing();
   ZERO_TRY(queue(call, optim, grads.stream, [&](Walk& walk) -> Status {
     if (fused) {
-      ZERO_TRY(walk.reduce());
+      ZERO_TRY(walk.reduce(false));
       end_round(memory);
       ZERO_TRY(walk.decide({.factor = mean_of(optim, grads.flags)}));
     } else {

@@ -217,7 +217,7 @@ std::vector<Travel> make_reductions(const Optimizer& optim, const StepMemory& me
   const bool in_place = travel::reduces_in_place(optim, memory);
   for (const Transfer& transfer : optim.plan.transfers(in_place)) {
     if (!travel::changes(memory, transfer, segments)) continue;
-    Travel one{transfer, in_place, {}, {}};
+    Travel one{transfer, in_place, in_place && travel::goes_by_owner(optim, transfer), {}, {}};
     if (!in_place) one.pack = copies.add(packed_gradients(optim, memory, transfer, segments));
     all.push_back(one);
   }
@@ -232,7 +232,7 @@ std::vector<Travel> make_gathers(const Optimizer& optim, const StepMemory& memor
   const auto own = static_cast<size_t>(optim.comm->rank());
   for (const Transfer& transfer : optim.plan.transfers(in_place)) {
     if (!travel::changes(memory, transfer, segments)) continue;
-    Travel one{transfer, in_place, {}, {}};
+    Travel one{transfer, in_place, in_place && travel::goes_by_owner(optim, transfer), {}, {}};
     if (!in_place) {
       one.pack = copies.add(
           moved_params(optim, memory, transfer, segments[own], memory.send.data(), true));

@@ -36,7 +36,8 @@ struct Measured {
 struct Travel {
   Transfer transfer;
   bool in_place = false;
-  Range pack, unpack;  // tiles of moves
+  bool by_owner = false;  // in place: each rank's part by itself, none padded to the longest
+  Range pack, unpack;     // tiles of moves
 };
 
 struct Tables {

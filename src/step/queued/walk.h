@@ -16,8 +16,8 @@ class Walk {
   /// their callers left them.
   Status enter();
   /// Queue every rank's gradients to their owners: reductions begin behind what the caller's stream
-  /// holds. Their sums may be read after await_sums().
-  Status reduce();
+  /// holds. Their sums may be read after await_sums(). `together`: nothing reads some before all.
+  Status reduce(bool together);
   /// The caller's stream goes on when all sums have arrived.
   Status await_sums();
   /// Of sums that stand: the norm for p, 0 for none, and how many are not finite, from all ranks.
@@ -54,7 +54,9 @@ class Walk {
   }
   Status move(StreamHandle stream, DType from, DType to, const Rounding& rounding, Range tiles,
               const launch::State* unless_skipped = nullptr);
-  void count_moved(const Transfer& transfer, DType dtype);
+  void count_moved(const Travel& travel, DType dtype);
+  Status send_together(std::byte* sums);
+  Status send_to_owners(const Travel& travel, std::byte* sums);
   Status send_gradients(const Travel& travel, std::byte* sums);
   /// What is gathered from here on travels alone.
   Status begin_gathers();
@@ -66,6 +68,7 @@ class Walk {
   Status prepare_scalars();
   Status update(const Batch& batch, bool fused);
   Status publish(const Travel& travel);
+  Status publish_by_owner(const Travel& travel);
   Status advance(StreamHandle stream, bool fused);
 
   Optimizer& optim_;

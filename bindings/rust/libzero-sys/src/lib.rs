@@ -135,6 +135,8 @@ pub struct zero_comm_options {
     pub rendezvous_ms: i64,
     pub device: i32,
     pub device_ordinal: i32,
+    pub reduce_ctas: i32,
+    pub gather_on_kernels: i32,
 }
 
 #[repr(C)]
@@ -725,7 +727,8 @@ mod layout {
     use core::mem::offset_of;
 
     const _: () = assert!(
-        size_of::<zero_comm_options>() == 40 && offset_of!(zero_comm_options, device_ordinal) == 36
+        size_of::<zero_comm_options>() == 48
+            && offset_of!(zero_comm_options, gather_on_kernels) == 44
     );
     const _: () = assert!(
         size_of::<zero_comm_functions>() == 56 && offset_of!(zero_comm_functions, free) == 48

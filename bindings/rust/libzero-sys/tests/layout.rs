@@ -35,7 +35,10 @@ macro_rules! layout {
 
 fn rust_layout() -> String {
     layout! {
-        zero_comm_options { struct_size, timeout_ms, late_ms, rendezvous_ms, device, device_ordinal },
+        zero_comm_options {
+            struct_size, timeout_ms, late_ms, rendezvous_ms, device, device_ordinal, reduce_ctas,
+            gather_on_kernels
+        },
         zero_comm_functions { struct_size, exchange, all_gather, all_to_all, reduce_scatter, split, free },
         zero_failure { struct_size, status, rank, step, params_consistent, phase, text },
         zero_update { struct_size, param, name, shape, ndim, dtype, first, count, values, gradient, slots, slot_count, step, lr, weight_decay, setting_names, setting_values, setting_count, message, message_bytes },

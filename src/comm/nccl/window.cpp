@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/window.h"
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace zero::nccl {
+namespace {
+
+constexpr int64_t kLeaveMs = 2'000;
+
+class WindowGuest final : public PrivateArena::Guest {
+ public:
+  WindowGuest(const Library& library, Channel& channel, std::shared_ptr<Device> device,
+              Window window)
+      : library_(library), channel_(channel), device_(std::move(device)), window_(window) {}
+
+  /// Local. A communicator that has ended knows nothing any more. As long as one does, other memory
+  /// must not come to this address: NCCL would take it for the window.
+  bool leave() noexcept override {
+    bool left = false;
+    const Status entered = device_->run_current([&] {
+      left = channel_.run_alone(
+          kLeaveMs, [&](Handle handle) { return library_.window_deregister(handle, window_); });
+      return Status();
+    });
+    left = left && entered.ok();
+    if (!left) log(ZERO_LOG_WARNING, "NCCL did not give back an arena: its memory stays");
+    return left;
+  }
+
+ private:
+  const Library& library_;
+  Channel& channel_;  // of the arena's comm, which outlives it
+  const std::shared_ptr<Device> device_;
+  const Window window_;
+};
+
+}  // namespace
+
+Status open_window(const Library& library, Channel& channel, PrivateArena& arena,
+                   const Bounds& bounds) {
+  Slot<Window> slot;
+  const std::shared_ptr<Device>& device = arena.comm()->device();
+  ZERO_TRY(device->run_current([&] {
+    return channel.run("ncclCommWindowRegister", bounds, [&](Handle handle) {
+      return library.window_register(handle, arena.data(), arena.bytes(), slot.place(), kSymmetric);
+    });
+  }));
+  const Window window = slot.take();
+  if (window == nullptr) {
+    log(ZERO_LOG_INFO, text("NCCL ", version_text(library.version),
+                            " has no windows on these GPUs: transfers go through its buffers"));
+    return {};
+  }
+  arena.let_in(std::make_unique<WindowGuest>(library, channel, device, window));
+  return {};
+}
+
+}  // namespace zero::nccl

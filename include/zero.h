@@ -182,13 +182,18 @@ ZERO_API zero_status zero_comm_create_solo(zero_comm **out, const zero_comm_opti
  *
  * All ranks are on the host, or all on GPUs: each on one of its own, or several on one, up to 64. GPUs read
  * and write each other's arenas then, and their streams wait for each other without the host: what keeps one
- * stream keeps those of the other ranks, until timeout_ms, or until a rank dies. Every process sees the GPUs
- * of all ranks. GPUs that do not reach each other's memory are ZERO_ERR_SYSTEM or ZERO_ERR_UNSUPPORTED in
- * CUDA's words. Where streams of one of them cannot wait for words of the host's memory, the hosts of all
- * ranks wait in every step instead, between its launches: zero_statistics.host_waits counts that, a warning
- * in the log says why, and nothing can be captured. Ranks that are threads of one process on one GPU share
- * its queues and locks: set CUDA_DEVICE_MAX_CONNECTIONS to 32 and CUDA_MODULE_LOADING to EAGER, and free and
- * allocate nothing while a rank's stream waits for another. */
+ * stream keeps those of the other ranks, until timeout_ms, or until a rank dies. For that every process sees
+ * the GPUs of all ranks.
+ *
+ * What one rank's GPU cannot do, the hosts of all ranks do inside each call that needs it, with the same bits:
+ * where streams cannot wait for words of the host's memory, hosts wait between launches; where GPUs do not
+ * reach each other's memory, gradients and parameters go through the host's, of which each rank takes 8 MiB,
+ * and arenas are its own GPU's memory. A warning in the log says why, zero_statistics.host_waits and
+ * copied_bytes count, and no call can be captured.
+ *
+ * Ranks that are threads of one process on one GPU share its queues and locks: set
+ * CUDA_DEVICE_MAX_CONNECTIONS to 32 and CUDA_MODULE_LOADING to EAGER, and free and allocate nothing while a
+ * rank's stream waits for another. */
 ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, int32_t rank,
                                             int32_t world, const zero_comm_options *options);
 
@@ -1130,7 +1135,8 @@ typedef struct zero_statistics {
     int64_t staging_bytes;       /* memory for what is not in arenas, for reduction, and for the
                                     copies that an update rule of your own works on         */
     int64_t control_bytes;       /* tables that ranks read of each other                    */
-    int64_t copied_bytes;        /* into and out of staging, by this rank, so far           */
+    int64_t copied_bytes;        /* into and out of staging, and of the host's memory where GPUs do not
+                                    reach each other's, by this rank, so far                */
     int64_t moved_bytes;         /* that reducing, updating and sharing read and wrote, so far */
     int64_t steps;
     int64_t skipped;

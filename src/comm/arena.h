@@ -21,7 +21,7 @@ class Arena {
   size_t bytes() const { return bytes_; }
   int32_t kind() const { return kind_; }
   const std::shared_ptr<Comm>& comm() const { return comm_; }
-  /// The same number on every rank: 1, 2, ... in order of allocation.
+  /// The same number on every rank, from 1 on in order of allocation.
   uint32_t number() const { return number_; }
 
  protected:

@@ -144,7 +144,7 @@ Comm::Patience Call::patience() const {
 
 /// The first exchange of every kind: afterwards records() are those of all ranks, and they agree.
 Status Call::meet(std::string_view phase, const Message& message) {
-  if (exchanges_ == 0) ++comm_->calls_;
+  if (exchanges_ == 0 && operation_ != Operation::create) ++comm_->calls_;
   const Operation shown = calling_roll_ ? Operation::roll_call : operation_;
   Record& record = *mine();
   Header& header = record.header;

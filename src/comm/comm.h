@@ -28,6 +28,10 @@ struct CommOptions {
   // Of NCCL's work.
   bool gathers_on_kernels = false;  // not by copy engines
   int32_t reduce_ctas = 16;
+  // On devices that do not reach each other's memory: gradients and parameters go through the
+  // host's, of which each rank has so much. The same on every rank.
+  bool stages = true;
+  size_t staging_bytes = size_t{8} << 20;
 };
 
 /// The collective calls. A record carries its operation, so ranks in different calls notice.
@@ -102,28 +106,29 @@ struct Summed {
 };
 /// A sum over ranks of this rank's chunk of `send`: `count` elements of each rank's.
 struct Scattered {
-  DType dtype;
+  SumTypes types;
   const void* send;
   void* recv;
   size_t count;
 };
 
 /// The data plane of a comm on a device of its own: work is queued on a stream, in the same order
-/// on every rank, and the status says only that. What fails later aborts the comm.
+/// on every rank, inside a call, and the status says only that. What fails later aborts the comm.
 class QueuedPlane {
  public:
   virtual ~QueuedPlane() = default;
 
   // What is given together begins together, and may end together. None of it is empty.
 
-  /// Of floating types, in the backend's order; `recv` may be this rank's chunk of `send`.
+  /// In the backend's order. Where types are the same `recv` may be this rank's chunk of `send`,
+  /// and they are unless the comm sums_itself().
   virtual Status reduce_scatter(std::span<const Scattered> all, void* stream) = 0;
-  Status reduce_scatter(DType dtype, const void* send, void* recv, size_t count, void* stream) {
-    const Scattered one{dtype, send, recv, count};
+  Status reduce_scatter(SumTypes types, const void* send, void* recv, size_t count, void* stream) {
+    const Scattered one{types, send, recv, count};
     return reduce_scatter({&one, count == 0 ? 0u : 1u}, stream);
   }
   /// The same where ranks own parts of different sizes.
-  virtual Status reduce(DType dtype, std::span<const Summed> all, void* stream) = 0;
+  virtual Status reduce(SumTypes types, std::span<const Summed> all, void* stream) = 0;
   /// Every rank's `bytes` into `recv`, in rank order; `send` may be this rank's part of it.
   virtual Status all_gather(const void* send, void* recv, size_t bytes, void* stream) = 0;
   virtual Status broadcast(std::span<const Sent> all, void* stream) = 0;
@@ -194,6 +199,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// With a device: how often the host has waited for a stream inside a call, and so for the other
   /// ranks, where streams cannot do that themselves.
   std::atomic<int64_t> host_waits{0};
+  /// With a device: bytes that this rank copied on their way through the host's memory.
+  std::atomic<int64_t> staged_bytes{0};
 
   /// Enter a collective call: ZERO_ERR_BUSY if a thread is inside one, the first cause if aborted.
   /// One that ends in the background is waited for.

@@ -66,6 +66,12 @@ Status cuda_status(cudaError_t error, int32_t ordinal, std::string_view doing) {
           text("CUDA device ", ordinal, ", ", doing, ": ", words(error), advice(error))};
 }
 
+Status cuda_unreached(cudaError_t error, int32_t ordinal, std::string_view doing) {
+  Status status = cuda_status(error, ordinal, doing);
+  if (status.code() != ZERO_ERR_SYSTEM || ends_device(error)) return status;
+  return {ZERO_ERR_UNSUPPORTED, std::string(status.text())};
+}
+
 Status cuda_unavailable(cudaError_t error) {
   cudaGetLastError();
   int driver = 0;

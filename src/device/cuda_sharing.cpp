@@ -44,6 +44,10 @@ Status CudaSharing::status(CUresult result, std::string_view doing) const {
   return cuda_status(as_runtime_error(result), ordinal_, doing);
 }
 
+Status CudaSharing::reached(CUresult result, std::string_view doing) const {
+  return cuda_unreached(as_runtime_error(result), ordinal_, doing);
+}
+
 CUmemAllocationProp CudaSharing::properties() const {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -83,8 +87,8 @@ Result<void*> CudaSharing::map(int fd, size_t bytes, std::string_view what) cons
   const std::string doing = text("mapping ", bytes, " bytes of ", what);
   const size_t size = ZERO_TRY(rounded(bytes, properties()));
   CUmemGenericAllocationHandle memory = 0;
-  ZERO_TRY(status(import_(&memory, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kDescriptor),
-                  doing));
+  ZERO_TRY(reached(
+      import_(&memory, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kDescriptor), doing));
   return place(memory, size, doing);
 }
 
@@ -119,9 +123,9 @@ Result<void*> CudaSharing::place(CUmemGenericAllocationHandle memory, size_t siz
   if (done.ok()) {
     const CUmemAccessDesc own{{CU_MEM_LOCATION_TYPE_DEVICE, {ordinal_}},
                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    done = status(map_(place, size, 0, memory, 0), doing);
+    done = reached(map_(place, size, 0, memory, 0), doing);
     if (done.ok()) {
-      done = status(access_(place, size, &own, 1), doing);
+      done = reached(access_(place, size, &own, 1), doing);
       if (!done.ok()) unmap_(place, size);
     }
     if (!done.ok()) free_(place, size);

@@ -28,6 +28,8 @@ class CudaSharing {
 
  private:
   Status status(CUresult result, std::string_view doing) const;
+  /// Of what makes memory of a device accessible, which may be another one's.
+  Status reached(CUresult result, std::string_view doing) const;
   bool can(CUdevice_attribute what) const;
   CUmemAllocationProp properties() const;
   Result<size_t> rounded(size_t bytes, const CUmemAllocationProp& wanted) const;

@@ -80,7 +80,8 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual Result<void*> allocate_host(size_t bytes, std::string_view what) = 0;
   virtual void release_host(void* memory) noexcept = 0;
   /// Memory of a device as a descriptor, which lives as long as that or any mapping of it; `bytes`
-  /// are rounded up. Any process may map it where its device can reach the other one.
+  /// are rounded up. Any process may map it where its device can reach the other one, and
+  /// ZERO_ERR_UNSUPPORTED says that it cannot.
   virtual Result<Fd> create_shared(size_t bytes, std::string_view what) = 0;
   virtual Result<void*> map_shared(int fd, size_t bytes, std::string_view what) = 0;
   /// Memory of the same kind, mapped, which libraries that join devices can hand out.

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "comm/create.h"
+#include "support/chaos_device.h"
 #include "support/nccl_ranks.h"
 #include "support/ranks.h"
 #include "support/user_comm.h"
@@ -23,7 +24,9 @@
 
 namespace zero::test {
 
-enum class Backend { solo, local, user, user_sums, nccl };
+/// Of local comms on devices: `gates` where streams wait for each other, `hosts` where hosts do,
+/// `staged` where no device reaches another's memory.
+enum class Backend { solo, local, user, user_sums, nccl, gates, hosts, staged };
 
 struct Case {
   Backend backend;
@@ -32,7 +35,8 @@ struct Case {
 };
 
 inline std::string name_of(const Case& c) {
-  const char* const backends[] = {"solo", "local", "user", "user_sums", "nccl"};
+  const char* const backends[] = {"solo", "local", "user",  "user_sums",
+                                  "nccl", "gates", "hosts", "staged"};
   return text(backends[static_cast<int>(c.backend)],
               c.ranks == RankKind::threads ? "_threads_" : "_processes_", c.world);
 }
@@ -48,6 +52,13 @@ class Seats {
   explicit Seats(const Case& c) : case_(c), name_(unique_name()) {
     if (c.backend == Backend::user || c.backend == Backend::user_sums)
       engine_ = std::make_unique<Engine>(c.world);
+    if (c.backend == Backend::gates || c.backend == Backend::hosts ||
+        c.backend == Backend::staged) {
+      const auto world = ChaosWorld::create({.patience = INT64_MAX,
+                                             .words = c.backend != Backend::hosts,
+                                             .reaches = c.backend != Backend::staged});
+      for (int32_t rank = 0; rank < c.world; ++rank) devices_.push_back(world->make_device(rank));
+    }
     if (c.backend == Backend::nccl) nccl_ = std::make_unique<NcclRanks>(c.world);
   }
 
@@ -71,6 +82,9 @@ class Seats {
       case Backend::solo:
         return create_solo(options);
       case Backend::local:
+      case Backend::gates:
+      case Backend::hosts:
+      case Backend::staged:
         return make_local(rank, number, options);
       case Backend::user:
         return create_user(Engine::functions(), engine_->seat(rank), rank, case_.world, options);
@@ -88,12 +102,14 @@ class Seats {
     (void)rank, (void)number, (void)options;
     return Status(ZERO_ERR_UNSUPPORTED, "built without the local comm");
 #else
-    return create_local(text(name_, "-", number), rank, case_.world, options);
+    const auto device = devices_.empty() ? nullptr : devices_[static_cast<size_t>(rank)];
+    return create_local(text(name_, "-", number), rank, case_.world, options, device);
 #endif
   }
 
   const Case case_;
   const std::string name_;
+  std::vector<std::shared_ptr<ChaosDevice>> devices_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<NcclRanks> nccl_;
 };
@@ -186,6 +202,12 @@ inline std::vector<Case> cases() {
     for (RankKind ranks : {RankKind::threads, RankKind::processes})
       for (int32_t world = 1; world <= 5; ++world) all.push_back({backend, ranks, world});
   all.push_back({Backend::user_sums, RankKind::threads, 3});
+#ifndef ZERO_TEST_WITHOUT_LOCAL
+  for (const Backend backend : {Backend::gates, Backend::hosts, Backend::staged})
+    for (const auto& [ranks, world] :
+         {std::pair(RankKind::threads, 1), {RankKind::threads, 3}, {RankKind::processes, 3}})
+      all.push_back({backend, ranks, world});
+#endif
   for (const int32_t world : {1, 2, 4}) all.push_back({Backend::nccl, RankKind::threads, world});
   return all;
 }

@@ -14,6 +14,7 @@
 
 #include "api/handles.h"
 #include "comm/create.h"
+#include "comm/local/staged_plane.h"
 #include "device_training.h"
 #include "step/queued/queue.h"
 
@@ -88,9 +89,10 @@ Seen over_nccl(uint64_t seed, const char* forgotten) {
   return {all, ranks.chaos().rules()};
 }
 
-Seen locally(const std::shared_ptr<ChaosWorld>& world, uint64_t seed, const char* forgotten) {
+Seen locally(const std::shared_ptr<ChaosWorld>& world, uint64_t seed, const char* forgotten,
+             const CommOptions& options = {}) {
   world->forget(forgotten);
-  return {outcome(run_locally(schedule(seed), world)), world->rules()};
+  return {outcome(run_locally(schedule(seed), world, options)), world->rules()};
 }
 
 Seen over_memory(uint64_t seed, const char* forgotten) {
@@ -100,6 +102,14 @@ Seen over_memory(uint64_t seed, const char* forgotten) {
 /// The same, and the hosts wait at the gates.
 Seen over_hosts(uint64_t seed, const char* forgotten) {
   return locally(chaos(seed, {.words = false}), seed, forgotten);
+}
+
+/// The devices do not reach each other: all goes through the host, each transfer in one piece or in
+/// many, of which the last may have nothing but padding.
+Seen over_staging(uint64_t seed, const char* forgotten) {
+  CommOptions options;
+  options.staging_bytes = seed % 2 == 0 ? 2048 : 65'536;
+  return locally(chaos(seed, {.reaches = false}), seed, forgotten, options);
 }
 
 /// The right outcome of each schedule: it depends on what it trains, not on the seed.
@@ -129,6 +139,15 @@ const std::vector<const char*> kNcclRules = {
 const std::vector<const char*> kMemoryRules = {
     queued::order::kEntered, queued::order::kTold,   queued::order::kPublished,
     queued::order::kEnded,   queued::order::kLooked, queued::order::kAnnounced,
+};
+
+// What travels through the host is kept apart, and in order, by rules of its own, and what was
+// found travels behind the parameters: they have arrived when zero_step returns.
+const std::vector<const char*> kStagingRules = {
+    queued::order::kGiven,     queued::order::kSummed,      queued::order::kMeasured,
+    queued::order::kDecided,   queued::order::kUpdated,     queued::order::kGathered,
+    queued::order::kShared,    queued::order::kEnded,       queued::order::kLooked,
+    queued::order::kAnnounced, local::StagedPlane::kStaged,
 };
 
 void expect_right(Way way, uint64_t seeds, const std::vector<const char*>& rules) {
@@ -173,6 +192,10 @@ TEST(DeviceOrder, a_thousand_schedules_with_waiting_hosts_end_with_the_bits_of_o
   expect_right(over_hosts, 1000, kMemoryRules);
 }
 
+TEST(DeviceOrder, a_thousand_schedules_through_the_host_end_with_the_bits_of_one_process) {
+  expect_right(over_staging, 1000, kStagingRules);
+}
+
 TEST(DeviceOrder, each_rule_that_is_forgotten_over_nccl_is_missed_by_a_schedule) {
   expect_missed(over_nccl, kNcclRules);
 }
@@ -183,6 +206,10 @@ TEST(DeviceOrder, each_rule_that_is_forgotten_over_memory_is_missed_by_a_schedul
 
 TEST(DeviceOrder, each_rule_that_is_forgotten_with_waiting_hosts_is_missed_by_a_schedule) {
   expect_missed(over_hosts, kMemoryRules);
+}
+
+TEST(DeviceOrder, each_rule_that_is_forgotten_through_the_host_is_missed_by_a_schedule) {
+  expect_missed(over_staging, kStagingRules);
 }
 
 /// A parameter of one rank that is trained on a stream of its own.

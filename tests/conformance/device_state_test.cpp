@@ -212,7 +212,7 @@ TEST(DeviceState, what_is_dealt_out_anew_trains_on) {
 }
 
 /// How ranks of a group reach each other.
-enum class Over { host, nccl, memory, hosts };
+enum class Over { host, nccl, memory, hosts, staging };
 
 /// body(place) on ranks of one group, each on a device of its own, or all on the host.
 void on_ranks(Over over, uint64_t seed, int world, const std::function<void(Place)>& body) {
@@ -223,7 +223,8 @@ void on_ranks(Over over, uint64_t seed, int world, const std::function<void(Plac
                                          .patience = INT64_MAX,
                                          .emulate = emulate,
                                          .guarded = true,
-                                         .words = over != Over::hosts});
+                                         .words = over != Over::hosts,
+                                         .reaches = over != Over::staging});
   std::vector<std::shared_ptr<ChaosDevice>> devices;
   for (int rank = 0; rank < world; rank++) {
     devices.push_back(over == Over::host ? nullptr
@@ -284,7 +285,8 @@ TEST(DeviceState, groups_on_devices_leave_what_groups_on_the_host_do) {
       const std::map<Over, std::string> ways = {{Over::host, "host/"},
                                                 {Over::nccl, "nccl/"},
                                                 {Over::memory, "memory/"},
-                                                {Over::hosts, "hosts/"}};
+                                                {Over::hosts, "hosts/"},
+                                                {Over::staging, "staging/"}};
       seed++;
       for (const auto& [over, directory] : ways) {
         std::filesystem::create_directory(scratch / directory);
@@ -293,7 +295,7 @@ TEST(DeviceState, groups_on_devices_leave_what_groups_on_the_host_do) {
           live(rank, partition == ZERO_PARTITION_MANUAL, scratch / directory);
         });
       }
-      for (const Over over : {Over::nccl, Over::memory, Over::hosts}) {
+      for (const Over over : {Over::nccl, Over::memory, Over::hosts, Over::staging}) {
         const std::string& directory = ways.at(over);
         Rank a(on_host(choices)), b(on_host(choices));
         for (const char* const number : {"1", "2", "3", "4"}) {

@@ -167,6 +167,7 @@ void try_local_ranks(const Abilities& abilities, uint64_t seed) {
         training.world = world;
         training.partition = seed % 3 == 0 ? ZERO_PARTITION_GREEDY : ZERO_PARTITION_EVEN;
         training.where = where;
+        training.padded = !abilities.reaches && where != Where::foreign && seed % 2 == 0;
         feature.set(training);
         const auto devices = chaos(seed, abilities);
         const std::string what = std::string(feature.name) + ", seed " + std::to_string(seed++);
@@ -184,6 +185,10 @@ TEST(DeviceStep, ranks_that_reach_each_others_memory_end_with_the_bits_of_one_pr
 
 TEST(DeviceStep, ranks_whose_hosts_wait_for_each_other_end_with_the_bits_of_one_process) {
   try_local_ranks({.words = false}, 700);
+}
+
+TEST(DeviceStep, ranks_whose_data_goes_through_the_host_end_with_the_bits_of_one_process) {
+  try_local_ranks({.reaches = false}, 900);
 }
 
 }  // namespace

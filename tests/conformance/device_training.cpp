@@ -14,7 +14,8 @@ std::shared_ptr<ChaosWorld> chaos(uint64_t seed, const Abilities& abilities) {
                              .patience = INT64_MAX,
                              .emulate = emulate,
                              .guarded = seed % 8 == 1,
-                             .words = abilities.words});
+                             .words = abilities.words,
+                             .reaches = abilities.reaches});
 }
 
 Rank run_on(const Training& training, std::shared_ptr<Comm> seat) {
@@ -46,12 +47,13 @@ std::vector<Rank> run_together(const Training& training, const NcclRanks& ranks)
   return run_together(training, [&](int rank) { return ranks.join(rank); });
 }
 
-std::vector<Rank> run_locally(const Training& training, const std::shared_ptr<ChaosWorld>& world) {
+std::vector<Rank> run_locally(const Training& training, const std::shared_ptr<ChaosWorld>& world,
+                              const CommOptions& options) {
   const std::string name = unique_name();
   std::vector<std::shared_ptr<Device>> devices;
   for (int r = 0; r < training.world; r++) devices.push_back(world->make_device(r));
   return run_together(training, [&](int rank) {
-    return create_local(name, rank, training.world, {}, devices[static_cast<size_t>(rank)]);
+    return create_local(name, rank, training.world, options, devices[static_cast<size_t>(rank)]);
   });
 }
 

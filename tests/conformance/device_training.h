@@ -16,7 +16,8 @@ namespace zero::test {
 
 /// What devices of several ranks can do without the host.
 struct Abilities {
-  bool words = true;  // wait for each other
+  bool words = true;    // wait for each other
+  bool reaches = true;  // map each other's memory
 };
 
 /// Devices that run their work in an order drawn from `seed`.
@@ -32,6 +33,7 @@ std::vector<Rank> run_together(const Training& training, const Join& join);
 /// The same, each on its device, over NCCL.
 std::vector<Rank> run_together(const Training& training, const NcclRanks& ranks);
 /// The same, in a local comm of devices of that world.
-std::vector<Rank> run_locally(const Training& training, const std::shared_ptr<ChaosWorld>& world);
+std::vector<Rank> run_locally(const Training& training, const std::shared_ptr<ChaosWorld>& world,
+                              const CommOptions& options = {});
 
 }  // namespace zero::test

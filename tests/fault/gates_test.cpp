@@ -23,13 +23,17 @@
 namespace zero::test {
 namespace {
 
-/// Who waits at a gate: streams for words, or hosts.
-enum class Waits { streams, hosts };
-constexpr Waits kWays[] = {Waits::streams, Waits::hosts};
+/// Who waits for the other ranks in a step: at gates the streams, for words, or the hosts; or the
+/// hosts for each transfer through their memory.
+enum class Waits { streams, hosts, transfers };
+constexpr Waits kWays[] = {Waits::streams, Waits::hosts, Waits::transfers};
 
 std::shared_ptr<ChaosWorld> chaos(uint64_t seed, Waits waits = Waits::streams) {
-  return ChaosWorld::create(
-      {.seed = seed, .patience = INT64_MAX, .emulate = emulate, .words = waits == Waits::streams});
+  return ChaosWorld::create({.seed = seed,
+                             .patience = INT64_MAX,
+                             .emulate = emulate,
+                             .words = waits != Waits::hosts,
+                             .reaches = waits != Waits::transfers});
 }
 
 /// Until `word` is `value` or more, the default stream of a device does nothing.
@@ -193,23 +197,27 @@ TEST(GatesFault, processes_wait_for_each_other_and_come_through) {
       for (int step = 0; step < kSteps; step++) trained.step();
       trained.look();
       EXPECT_EQ(trained.worst(), "ok");
-      EXPECT_EQ(trained.host_waits(), waits == Waits::hosts ? 2 * kSteps : 0);
+      // At two gates; or for gradients, parameters and what was found.
+      const int most = waits == Waits::hosts ? 2 : 3;
+      EXPECT_EQ(trained.host_waits(), waits == Waits::streams ? 0 : most * kSteps);
       return "";
     });
   }
 }
 
-TEST(GatesFault, where_one_ranks_streams_cannot_wait_the_hosts_of_all_do) {
-  for (const int lacking : {0, 1, 2}) {
-    const std::string name = unique_name();
-    run_sound_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
-      const Waits own = rank == lacking ? Waits::hosts : Waits::streams;
-      Trained trained(name, rank, 3, limits(60'000), chaos(1, own)->make_device());
-      trained.step();
-      EXPECT_EQ(trained.worst(), "ok");
-      EXPECT_EQ(trained.host_waits(), 2);
-      return "";
-    });
+TEST(GatesFault, what_one_ranks_device_cannot_do_the_hosts_of_all_do) {
+  for (const Waits waits : {Waits::hosts, Waits::transfers}) {
+    for (const int lacking : {0, 1, 2}) {
+      const std::string name = unique_name();
+      run_sound_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
+        const Waits own = rank == lacking ? waits : Waits::streams;
+        Trained trained(name, rank, 3, limits(60'000), chaos(1, own)->make_device());
+        trained.step();
+        EXPECT_EQ(trained.worst(), "ok");
+        EXPECT_EQ(trained.host_waits(), waits == Waits::hosts ? 2 : 3);
+        return "";
+      });
+    }
   }
 }
 
@@ -239,13 +247,13 @@ TEST(GatesFault, a_rank_that_dies_with_work_queued_keeps_nobody_waiting_and_no_s
   }
 }
 
-TEST(GatesFault, a_rank_that_dies_while_the_others_hosts_wait_is_named_with_the_gate) {
-  // The exchanges of a step: it is entered and ready, then the gates come.
-  const std::vector<std::string> phases = {"enter", "ready", "a gate: enter", "a gate: publish"};
-  for (int at = 1; at <= 4; at++) {
+/// Rank 1 dies in each exchange of a step, whose phases these are: it is entered and ready, then
+/// hosts wait. What is queued before the last of `untouched` changes no parameter.
+void die_in_each_exchange(Waits waits, const std::vector<std::string>& phases, int untouched) {
+  for (int at = 1; at <= static_cast<int>(phases.size()); at++) {
     const std::string name = unique_name();
     const auto ends = run_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
-      const auto device = chaos(1, Waits::hosts)->make_device();
+      const auto device = chaos(1, waits)->make_device();
       Trained trained(name, rank, 3, limits(600'000), device);
       trained.step();
       trained.look();
@@ -254,7 +262,10 @@ TEST(GatesFault, a_rank_that_dies_while_the_others_hosts_wait_is_named_with_the_
       if (rank == 1) watch_points({"exchange.written", at}, die);
       trained.step();
       EXPECT_TRUE(trained.drained());
-      EXPECT_EQ(trained.values() == before, at < 4 || rank == 2);  // which owns nothing of it
+      // Rank 2 owns nothing of it, and may or may not have been sent what is new.
+      if (at <= untouched || rank == 0) {
+        EXPECT_EQ(trained.values() == before, at <= untouched) << at;
+      }
       EXPECT_EQ(trained.consistent(), at < 3);
       return trained.worst();
     });
@@ -265,6 +276,35 @@ TEST(GatesFault, a_rank_that_dies_while_the_others_hosts_wait_is_named_with_the_
       EXPECT_TRUE(contains(end.result, phases[static_cast<size_t>(at) - 1])) << end.result;
       EXPECT_TRUE(contains(end.result, "rank 1 (process ")) << end.result;
     }
+  }
+}
+
+TEST(GatesFault, a_rank_that_dies_while_the_others_hosts_wait_is_named_with_what_they_wait_for) {
+  die_in_each_exchange(Waits::hosts, {"enter", "ready", "a gate: enter", "a gate: publish"}, 3);
+  die_in_each_exchange(Waits::transfers,
+                       {"enter", "ready", "a transfer: gradients", "a transfer: parameters",
+                        "a transfer: parameters"},
+                       3);
+}
+
+TEST(GatesFault, a_host_that_waits_for_its_own_device_hears_that_another_rank_died) {
+  for (const Waits waits : {Waits::hosts, Waits::transfers}) {
+    const std::string name = unique_name();
+    const auto ends = run_ranks(RankKind::processes, 2, [&](int rank) -> std::string {
+      uint32_t comes = 0;
+      const auto device = chaos(1, waits)->make_device();
+      Trained trained(name, rank, 2, limits(600'000), device);
+      trained.step();
+      std::optional<Stuck> stuck;
+      if (rank == 0) stuck.emplace(device, comes, 1);
+      if (rank == 1) watch_points({"exchange.written", 3}, die);
+      trained.step();
+      comes = 1;
+      EXPECT_TRUE(trained.drained());
+      return trained.worst();
+    });
+    EXPECT_EQ(ends[0].exit_status, 0);
+    EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_PEER_DEAD")) << ends[0].result;
   }
 }
 
@@ -287,8 +327,10 @@ TEST(GatesFault, a_rank_whose_device_is_stuck_is_named_to_all_after_the_deadline
       EXPECT_TRUE(trained.drained());
       return trained.worst();
     });
-    const char* const named = waits == Waits::hosts ? "a gate: enter: rank 1 (process "
-                                                    : "a gate: enter: rank 1's device did not come";
+    const char* const named = waits == Waits::streams
+                                  ? "a gate: enter: rank 1's device did not come"
+                              : waits == Waits::hosts ? "a gate: enter: rank 1 (process "
+                                                      : "a transfer: gradients: rank 1 (process ";
     for (const std::string& result : results) {
       EXPECT_TRUE(contains(result, "ZERO_ERR_TIMEOUT")) << result;
       EXPECT_TRUE(contains(result, named)) << result;
@@ -367,6 +409,22 @@ TEST(GatesFault, an_arena_that_is_given_up_stays_as_long_as_queued_work_uses_it)
     EXPECT_EQ(trained.worst(), "ok");
     return "";
   });
+}
+
+TEST(GatesFault, ranks_that_want_no_transfers_through_the_host_are_told_why_there_would_be_some) {
+  const std::string name = unique_name();
+  const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    CommOptions options = limits(10'000);
+    options.stages = false;
+    const auto device = chaos(1, rank == 0 ? Waits::streams : Waits::transfers)->make_device(rank);
+    const auto seat = create_local(name, rank, 2, options, device);
+    return seat.ok() ? "ok" : text(code_name(seat.failure().code()), ": ", seat.failure().text());
+  });
+  for (const std::string& result : results)
+    EXPECT_EQ(
+        result,
+        "ZERO_ERR_UNSUPPORTED: devices do not reach each other's memory (rank 1: chaos 1 does "
+        "not reach rank 0's memory)");
 }
 
 TEST(GatesFault, ranks_on_the_host_and_on_a_device_do_not_meet) {

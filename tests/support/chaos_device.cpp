@@ -2,6 +2,7 @@
 #include "support/chaos_device.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -12,6 +13,14 @@
 #include "support/chaos_world.h"
 
 namespace zero::test {
+namespace {
+
+ino_t inode_of(int fd) {
+  struct stat about {};
+  return fstat(fd, &about) == 0 ? about.st_ino : 0;
+}
+
+}  // namespace
 
 ChaosDevice::ChaosDevice(std::shared_ptr<ChaosWorld> world, int32_t ordinal)
     : world_(std::move(world)), ordinal_(ordinal) {
@@ -51,7 +60,7 @@ Status ChaosDevice::copy(StreamHandle stream, void* to, const void* from, size_t
   ChaosWorld::Queue& queue = *ZERO_TRY(queue_of(stream));
   if (queue.graph != nullptr) ZERO_TRY(check_captured_copy(queue, to, from));
   const auto read = [&](const std::function<void(const void*)>& body) -> std::function<void()> {
-    if (world_->block_of(from) != nullptr) return [=] { body(from); };
+    if (world_->opened(from)) return [=] { body(from); };
     const auto* const start = static_cast<const std::byte*>(from);
     auto staged = std::make_shared<std::vector<std::byte>>(start, start + bytes);
     return [=] { body(staged->data()); };
@@ -59,7 +68,7 @@ Status ChaosDevice::copy(StreamHandle stream, void* to, const void* from, size_t
   world_->queue(queue, ChaosWorld::Step::of(
                            text("copy of ", bytes, " bytes"),
                            read([=](const void* source) { std::memcpy(to, source, bytes); })));
-  if (world_->block_of(to) != nullptr) return {};
+  if (world_->opened(to)) return {};
   const auto point = std::make_shared<ChaosWorld::Point>();
   world_->queue(queue, {"the end of a copy to the host", {}, nullptr, point});
   return await_point(lock, *point);
@@ -189,13 +198,18 @@ Result<Fd> ChaosDevice::create_shared(size_t bytes, std::string_view what) {
   const std::lock_guard lock(world_->mutex_);
   ZERO_TRY(refusal());
   Fd fd(memfd_create("chaos", MFD_CLOEXEC));
-  if (fd.valid() && ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0) return fd;
+  if (fd.valid() && ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0) {
+    created_.insert(inode_of(fd.get()));
+    return fd;
+  }
   return Status(ZERO_ERR_MEMORY, text("no memory for ", bytes, " bytes of ", what));
 }
 
-Result<void*> ChaosDevice::map_shared(int fd, size_t bytes, std::string_view) {
+Result<void*> ChaosDevice::map_shared(int fd, size_t bytes, std::string_view what) {
   const std::lock_guard lock(world_->mutex_);
   ZERO_TRY(refusal());
+  if (!world_->options_.reaches && created_.count(inode_of(fd)) == 0)
+    return Status(ZERO_ERR_UNSUPPORTED, text("chaos ", ordinal_, " does not reach ", what));
   return world_->add_mapping(fd, bytes, ordinal_);
 }
 
@@ -209,15 +223,19 @@ void ChaosDevice::unmap_shared(void* memory) noexcept {
   world_->remove_block(memory);  // under the work that is queued, if any
 }
 
-Result<void*> ChaosDevice::open_host(void* memory, size_t) {
+Result<void*> ChaosDevice::open_host(void* memory, size_t bytes) {
   const std::lock_guard lock(world_->mutex_);
   ZERO_TRY(refusal());
+  ++world_->pages_.try_emplace(reinterpret_cast<uintptr_t>(memory), ChaosWorld::Pages{bytes, 0})
+        .first->second.count;
   ++world_->living_;
   return memory;
 }
 
-void ChaosDevice::close_host(void*) noexcept {
+void ChaosDevice::close_host(void* memory) noexcept {
   const std::lock_guard lock(world_->mutex_);
+  const auto found = world_->pages_.find(reinterpret_cast<uintptr_t>(memory));
+  if (--found->second.count == 0) world_->pages_.erase(found);
   --world_->living_;
 }
 

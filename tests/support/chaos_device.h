@@ -3,6 +3,8 @@
 // seed: an event that is missing becomes a wrong result. Nothing runs until somebody asks.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -54,6 +56,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
     Emulate emulate = {};       // what a launch does
     bool guarded = false;       // memory of devices can be touched by queued work only
     bool words = true;          // streams can wait for words
+    bool reaches = true;        // devices can map each other's memory
   };
   static std::shared_ptr<ChaosWorld> create(Options options);
   ~ChaosWorld();
@@ -105,6 +108,8 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   Status note_standstill();
   std::string heads() const;
   const std::pair<const uintptr_t, Block>* block_of(const void* data) const;
+  /// Queued work may use it, and does so when its turn has come.
+  bool opened(const void* data) const;
   void* add_block(size_t bytes, int32_t ordinal);
   Result<void*> add_mapping(int fd, size_t bytes, int32_t ordinal);
   void remove_block(void* memory);
@@ -116,7 +121,12 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   std::vector<std::shared_ptr<Queue>> queues_;
   std::unique_ptr<Vault> vault_;  // where blocks of devices are, if they are guarded
   std::map<uintptr_t, Block> blocks_;
-  std::vector<Block> buried_;  // given back, but queued work may still know them
+  struct Pages {
+    size_t bytes;
+    int count;
+  };
+  std::map<uintptr_t, Pages> pages_;  // of the host, that are open
+  std::vector<Block> buried_;         // given back, but queued work may still know them
   std::set<std::string> forgotten_;
   std::map<std::string, int64_t> waits_;
   int64_t queue_count_ = 0;
@@ -150,7 +160,8 @@ class ChaosDevice final : public Device {
   const char* kind() const override { return "chaos"; }
   int32_t ordinal() const override { return ordinal_; }
 
-  /// Memory of the host that is no HostBuffer's is read at once, and written before this returns.
+  /// Memory of the host that is neither a HostBuffer's nor open is read at once, and written before
+  /// this returns.
   Status copy(StreamHandle stream, void* to, const void* from, size_t bytes) override;
   Status fill(StreamHandle stream, void* to, int byte, size_t bytes) override;
   Status launch(StreamHandle stream, const Launch& launch) override;
@@ -199,6 +210,7 @@ class ChaosDevice final : public Device {
   std::shared_ptr<ChaosWorld::Queue> default_queue_;
   std::map<void*, std::shared_ptr<ChaosWorld::Queue>> streams_;
   std::map<void*, std::unique_ptr<EventState>> events_;
+  std::set<ino_t> created_;  // memory of this device that others may map
   Status refusal() const;
 
   Status failure_, failing_, shared_failure_;

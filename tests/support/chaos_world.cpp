@@ -197,6 +197,13 @@ const std::pair<const uintptr_t, ChaosWorld::Block>* ChaosWorld::block_of(const 
   return at - found->first < found->second.bytes ? &*found : nullptr;
 }
 
+bool ChaosWorld::opened(const void* data) const {
+  if (block_of(data) != nullptr) return true;
+  const auto at = reinterpret_cast<uintptr_t>(data);
+  const auto above = pages_.upper_bound(at);
+  return above != pages_.begin() && at - std::prev(above)->first < std::prev(above)->second.bytes;
+}
+
 void* ChaosWorld::add_block(size_t bytes, int32_t ordinal) {
   std::shared_ptr<std::byte> owner;
   std::byte* data = nullptr;

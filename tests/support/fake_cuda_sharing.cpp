@@ -86,6 +86,8 @@ CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHa
   return at == MAP_FAILED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 CUresult access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* wanted, size_t count) {
+  if (const cudaError_t error = fake_cuda::wanted("cuMemSetAccess"); error != cudaSuccess)
+    return static_cast<CUresult>(error);
   if (count != 1 || wanted->location.id != current() ||
       wanted->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
     return CUDA_ERROR_INVALID_VALUE;

@@ -241,6 +241,21 @@ TEST_F(Cuda, a_driver_without_words_for_streams_shares_memory_all_the_same) {
   EXPECT_EQ(device()->create_shared(100, "memory").failure().code(), ZERO_ERR_UNSUPPORTED);
 }
 
+TEST_F(Cuda, memory_that_is_not_reached_is_unsupported_whatever_the_driver_calls_it) {
+  const DevicePtr gpu = device();
+  const Fd fd = made(gpu->create_shared(100, "memory"));
+  const auto refusal = [&](cudaError_t error) {
+    fake_cuda::fail("cuMemSetAccess", error);
+    return SharedBlock::map(gpu, fd.get(), 100, "memory").failure().code();
+  };
+  for (const cudaError_t error :
+       {cudaErrorInvalidDevice, cudaErrorInvalidValue, cudaErrorPeerAccessUnsupported})
+    EXPECT_EQ(refusal(error), ZERO_ERR_UNSUPPORTED);
+  EXPECT_EQ(refusal(cudaErrorMemoryAllocation), ZERO_ERR_MEMORY);
+  EXPECT_EQ(refusal(cudaErrorIllegalAddress), ZERO_ERR_SYSTEM);
+  EXPECT_EQ(fake_cuda::living(), 0);
+}
+
 TEST_F(Cuda, a_driver_that_cannot_tell_a_streams_device_is_believed) {
   const DevicePtr gpu = device();
   fake_cuda::fail("cudaStreamGetDevice", cudaErrorCallRequiresNewerDriver);

@@ -12,9 +12,10 @@ constexpr int64_t kLookNs = 10'000'000;
 
 }  // namespace
 
-Result<HostMeeting> HostMeeting::open(std::shared_ptr<Device> device, Control& control,
-                                      int64_t timeout_ms, std::atomic<int64_t>& waits) {
-  HostMeeting meeting(std::move(device), control, timeout_ms, waits);
+Result<HostMeeting> HostMeeting::open(const char* what, std::shared_ptr<Device> device,
+                                      Control& control, int64_t timeout_ms,
+                                      std::atomic<int64_t>& waits) {
+  HostMeeting meeting(what, std::move(device), control, timeout_ms, waits);
   meeting.behind_ = ZERO_TRY(make_stream(meeting.device_));
   meeting.held_ = ZERO_TRY(make_event(meeting.device_));
   meeting.done_ = ZERO_TRY(make_event(meeting.device_));
@@ -22,14 +23,14 @@ Result<HostMeeting> HostMeeting::open(std::shared_ptr<Device> device, Control& c
 }
 
 Status HostMeeting::pass(StreamHandle stream, const char* phase, const char* rule) {
-  const Patience where{"a gate", phase, timeout_ms_, false};
+  const Patience where{what_, phase, timeout_ms_, false};
   ZERO_TRY(device_->record(held_.handle(), stream));
   ZERO_TRY(device_->wait(behind_.handle(), held_.handle(), rule));
   ZERO_TRY(device_->record(done_.handle(), behind_.handle()));
   ++*waits_;
   // Twice the limit: the ranks that wait for this one's device are to name it first.
   ZERO_TRY(await(*device_, done_.handle(), 2 * timeout_ms_,
-                 text("what comes before a gate (", phase, ")"), [&] { return look(where); }));
+                 text("what comes before ", what_, " (", phase, ")"), [&] { return look(where); }));
   return control_->exchange({}, {}, where);
 }
 

@@ -14,20 +14,26 @@ namespace zero::local {
 /// Inside a call, which all ranks of the comm are in: its meetings are exchanges like any other.
 class HostMeeting {
  public:
-  /// `control` and `waits`, which counts, outlive this.
-  static Result<HostMeeting> open(std::shared_ptr<Device> device, Control& control,
-                                  int64_t timeout_ms, std::atomic<int64_t>& waits);
+  /// `what` the meetings are, for errors. `control` and `waits`, which counts, outlive this.
+  static Result<HostMeeting> open(const char* what, std::shared_ptr<Device> device,
+                                  Control& control, int64_t timeout_ms,
+                                  std::atomic<int64_t>& waits);
 
   /// Returns when what every rank's stream held before this is done. `phase`: a word for errors.
   /// `rule` as in Device::wait.
   Status pass(StreamHandle stream, const char* phase, const char* rule);
 
  private:
-  HostMeeting(std::shared_ptr<Device> device, Control& control, int64_t timeout_ms,
-              std::atomic<int64_t>& waits)
-      : device_(std::move(device)), control_(&control), timeout_ms_(timeout_ms), waits_(&waits) {}
+  HostMeeting(const char* what, std::shared_ptr<Device> device, Control& control,
+              int64_t timeout_ms, std::atomic<int64_t>& waits)
+      : what_(what),
+        device_(std::move(device)),
+        control_(&control),
+        timeout_ms_(timeout_ms),
+        waits_(&waits) {}
   Status look(const Patience& where);
 
+  const char* what_;
   std::shared_ptr<Device> device_;
   Control* control_;
   int64_t timeout_ms_;

@@ -12,6 +12,7 @@
 #include "comm/local/life.h"
 #include "comm/local/local_arena.h"
 #include "comm/local/rendezvous.h"
+#include "comm/local/staged_plane.h"
 
 namespace zero::local {
 
@@ -25,11 +26,12 @@ class LocalComm final : public Comm {
   Failure failure() const override { return control_->failure(); }
   void abort(const Failure& cause) override { control_->abort(cause); }
 
-  bool direct() const override { return true; }
+  bool direct() const override { return staged_ == nullptr; }
   Location locate(const void* data, size_t bytes) const override;
   Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const override;
   std::shared_ptr<Arena> arena(const Location& location) const override;
   Gates* gates() override { return gates_.get(); }
+  QueuedPlane* queued() override { return staged_.get(); }
   Status check_capture() const override { return Status(uncaptured_); }
   /// How the ranks' devices work together. Collective, before the first other call.
   Status join_devices();
@@ -50,7 +52,10 @@ class LocalComm final : public Comm {
   void note_progress() override { control_->note_progress(); }
 
  private:
+  Result<std::string> find_unreached(Call& call);
   Status open_gates(Call& call);
+  Result<HostMeeting> open_meeting(Call& call, const char* what, const std::string& why);
+  Status open_staging(Call& call, const std::string& why);
   local::Patience limit(const Comm::Patience& patience) const;
   Vigil vigil(const local::Patience& where);
   std::shared_ptr<LocalArena> find(const Location& location) const;
@@ -72,8 +77,10 @@ class LocalComm final : public Comm {
   mutable std::mutex arenas_mutex_;
   std::vector<std::weak_ptr<LocalArena>> arenas_;  // by number, from 1
 
-  std::unique_ptr<Gates> gates_;  // on devices, of several ranks
-  Status uncaptured_;             // why calls cannot be captured
+  // On devices, of several ranks: one of them.
+  std::unique_ptr<Gates> gates_;
+  std::unique_ptr<StagedPlane> staged_;
+  Status uncaptured_;  // why calls cannot be captured
 };
 
 /// A seat in the comm called `address`; `check` can end the rendezvous early.

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "comm/local/local.h"
 #include "comm/local/wire.h"
+#include "comm/private_arena.h"
 
 namespace zero::local {
 namespace {
@@ -31,6 +32,8 @@ Result<ArenaLayout> ArenaLayout::of(size_t bytes, int32_t kind, int32_t world) {
 Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, size_t bytes, int32_t kind,
                                                    Side side) {
   ++arena_attempts_;
+  if (staged_ != nullptr && side == Side::device)
+    return PrivateArena::allocate(shared_from_this(), arena_attempts_, bytes, kind);
   // Numbered by attempts, which all ranks count alike, even where some fail.
   std::shared_ptr<LocalArena> arena =
       ZERO_TRY(device() != nullptr && side == Side::device ? make_device_arena(call, bytes, kind)
@@ -103,9 +106,7 @@ Result<std::shared_ptr<LocalArena>> LocalComm::make_device_arena(Call& call, siz
   os().reached("arena.handed");
   std::vector<SharedBlock> blocks;
   for (size_t r = 0; r < all.size(); ++r) {
-    const std::string what = text("rank ", r,
-                                  "'s memory (where GPUs do not reach each other's, an "
-                                  "nccl comm joins them)");
+    const std::string what = text("rank ", r, "'s memory");
     blocks.push_back(ZERO_TRY(SharedBlock::map(device(), all[r].get(), bytes, what)));
   }
   ZERO_TRY(clear(device(), blocks[static_cast<size_t>(rank())].data(), bytes, "an arena"));
@@ -188,6 +189,7 @@ Vigil LocalComm::vigil(const local::Patience& where) {
 // ---- Addresses.
 
 Location LocalComm::locate(const void* data, size_t bytes) const {
+  if (!direct()) return {};
   bool whole = false;
   const std::shared_ptr<Arena> arena = find_arena(data, bytes, this, &whole);
   if (!arena || !whole || arena->comm().get() != this) return {};

@@ -33,9 +33,20 @@ Status LocalComm::join_devices() {
                        LocalGates::kMostRanks, " ranks"));
   }
   ZERO_TRY(call.vote("world", fits));
-  ZERO_TRY(open_gates(call));
   // Whether the devices reach each other's memory is better known now than with a model in it.
-  return call.allocate(1, ZERO_MEMORY_PER_RANK).status();
+  const std::string unreached = ZERO_TRY(find_unreached(call));
+  if (unreached.empty()) return open_gates(call);
+  if (options().stages) return open_staging(call, unreached);
+  return Status(ZERO_ERR_UNSUPPORTED,
+                text("devices do not reach each other's memory (", unreached, ")"));
+}
+
+/// Why not every rank's device reaches all others' memory, "" if it does.
+Result<std::string> LocalComm::find_unreached(Call& call) {
+  ++arena_attempts_;
+  Status reached = make_device_arena(call, 1, ZERO_MEMORY_PER_RANK).status();
+  if (reached.code() == ZERO_ERR_PEER) reached = {};  // that rank tells
+  return find_lacking(call, "reach", reached);
 }
 
 Status LocalComm::open_gates(Call& call) {
@@ -51,16 +62,39 @@ Status LocalComm::open_gates(Call& call) {
     gates_ = std::move(*opened);
     return {};
   }
+  HostMeeting meeting = ZERO_TRY(
+      open_meeting(call, "a gate", text("the host waits, as streams cannot (", lacking, ")")));
+  gates_ = std::make_unique<HostGates>(std::move(meeting));
+  return {};
+}
+
+/// `why`: what is different in every step, and why.
+Result<HostMeeting> LocalComm::open_meeting(Call& call, const char* what, const std::string& why) {
   Result<HostMeeting> meeting =
-      HostMeeting::open(device(), *control_, options().timeout_ms, host_waits);
+      HostMeeting::open(what, device(), *control_, options().timeout_ms, host_waits);
   ZERO_TRY(call.vote("meeting", meeting.failure()));
-  gates_ = std::make_unique<HostGates>(std::move(*meeting));
-  uncaptured_ = Status(ZERO_ERR_UNSUPPORTED,
-                       text("the stream is being captured, and in every step of this comm the host "
-                            "waits, which no graph can do, because streams cannot (",
-                            lacking, ")"));
-  log(ZERO_LOG_WARNING,
-      text("local comm: the host waits in every step, because streams cannot (", lacking, ")"));
+  uncaptured_ =
+      Status(ZERO_ERR_UNSUPPORTED,
+             text("the stream is being captured, and no step of this comm can be: ", why));
+  log(ZERO_LOG_WARNING, text("rank ", rank(), " of a local comm: in every step ", why));
+  return meeting;
+}
+
+Status LocalComm::open_staging(Call& call, const std::string& why) {
+  HostMeeting meeting = ZERO_TRY(open_meeting(
+      call, "a transfer",
+      text("gradients and parameters go through the host's memory, as devices do not reach "
+           "each other's (",
+           why, ")")));
+  ++arena_attempts_;
+  const ArenaLayout layout =
+      ZERO_TRY(ArenaLayout::of(options().staging_bytes, ZERO_MEMORY_PER_RANK, world()));
+  Result<std::shared_ptr<Mapping>> slots = share_memory(call, layout);
+  ZERO_TRY(call.vote("slots", slots.failure()));
+  Result<std::unique_ptr<StagedPlane>> opened = StagedPlane::open(
+      device(), rank(), std::move(meeting), std::move(*slots), layout, staged_bytes);
+  ZERO_TRY(call.vote("staging", opened.failure()));
+  staged_ = std::move(*opened);
   return {};
 }
 

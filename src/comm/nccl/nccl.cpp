@@ -27,6 +27,12 @@ int type_of(DType dtype) {
   }
 }
 
+int type_of(const SumTypes& types) { return types.from == types.sum ? type_of(types.sum) : -1; }
+
+Status cannot_sum() {
+  return {ZERO_ERR_INTERNAL, "NCCL sums floating types only, and each in itself"};
+}
+
 }  // namespace
 
 NcclComm::NcclComm(int32_t rank, int32_t world, const CommOptions& options,
@@ -148,17 +154,17 @@ Status NcclComm::queue_all(Channel& channel, const char* what, std::span<const O
 
 Status NcclComm::reduce_scatter(std::span<const Scattered> all, void* stream) {
   for (const Scattered& one : all)
-    if (type_of(one.dtype) < 0) return Status(ZERO_ERR_INTERNAL, "NCCL sums floating types only");
+    if (type_of(one.types) < 0) return cannot_sum();
   const auto call = [&](Handle handle, const Scattered& one) {
-    return library_.reduce_scatter(one.send, one.recv, one.count, type_of(one.dtype), kSum, handle,
+    return library_.reduce_scatter(one.send, one.recv, one.count, type_of(one.types), kSum, handle,
                                    stream);
   };
   return queue_all(channels_->reduce(), "ncclReduceScatter", all, call);
 }
 
-Status NcclComm::reduce(DType dtype, std::span<const Summed> all, void* stream) {
-  const int type = type_of(dtype);
-  if (type < 0) return Status(ZERO_ERR_INTERNAL, "NCCL sums floating types only");
+Status NcclComm::reduce(SumTypes types, std::span<const Summed> all, void* stream) {
+  const int type = type_of(types);
+  if (type < 0) return cannot_sum();
   const auto call = [&](Handle handle, const Summed& one) {
     return library_.reduce(one.send, one.recv, one.count, type, kSum, one.root, handle, stream);
   };

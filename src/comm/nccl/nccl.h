@@ -55,7 +55,7 @@ class NcclComm final : public Comm, private QueuedPlane {
 
  private:
   Status reduce_scatter(std::span<const Scattered> all, void* stream) override;
-  Status reduce(DType dtype, std::span<const Summed> all, void* stream) override;
+  Status reduce(SumTypes types, std::span<const Summed> all, void* stream) override;
   Status all_gather(const void* send, void* recv, size_t bytes, void* stream) override;
   Status broadcast(std::span<const Sent> all, void* stream) override;
   Location mappable(const void* base) const override;

@@ -66,7 +66,7 @@ Status Walk::send_to_owners(const Travel& travel, std::byte* sums) {
   });
   const DType wire = travel::wire(optim_, of);
   count_moved(travel, wire);
-  return plane_->reduce(wire, parts, queue_.reduces.handle());
+  return plane_->reduce({wire, of.sum()}, parts, queue_.reduces.handle());
 }
 
 Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
@@ -85,7 +85,7 @@ Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
     optim_.counters.copied_bytes += static_cast<int64_t>(bytes);
   }
   count_moved(travel, wire);
-  return plane_->reduce_scatter(wire, send, sums + of.sum_at(transfer.share),
+  return plane_->reduce_scatter({wire, of.sum()}, send, sums + of.sum_at(transfer.share),
                                 static_cast<size_t>(transfer.chunk), stream);
 }
 
@@ -96,7 +96,7 @@ Status Walk::send_together(std::byte* sums) {
     const Transfer& transfer = one.transfer;
     const Section& of = section(transfer.section);
     const DType wire = travel::wire(optim_, of);
-    parts.push_back({wire, memory_.grads_base + of.grad_at(transfer.layout),
+    parts.push_back({{wire, of.sum()}, memory_.grads_base + of.grad_at(transfer.layout),
                      sums + of.sum_at(transfer.share), static_cast<size_t>(transfer.chunk)});
     count_moved(one, wire);
   }

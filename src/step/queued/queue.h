@@ -130,17 +130,22 @@ struct Queue : Frame {
   }
 };
 
-/// Adds what the host waits meanwhile, inside a call on this optimizer, to its counters.
-class HostWaits {
+/// Adds what the comm does by way of the host meanwhile, inside a call on this optimizer, to its
+/// counters.
+class HostShare {
  public:
-  explicit HostWaits(Optimizer& optim) : optim_(optim), before_(optim.comm->host_waits) {}
-  ~HostWaits() { optim_.counters.host_waits += optim_.comm->host_waits - before_; }
-  HostWaits(const HostWaits&) = delete;
-  HostWaits& operator=(const HostWaits&) = delete;
+  explicit HostShare(Optimizer& optim)
+      : optim_(optim), waits_(optim.comm->host_waits), bytes_(optim.comm->staged_bytes) {}
+  ~HostShare() {
+    optim_.counters.host_waits += optim_.comm->host_waits - waits_;
+    optim_.counters.copied_bytes += optim_.comm->staged_bytes - bytes_;
+  }
+  HostShare(const HostShare&) = delete;
+  HostShare& operator=(const HostShare&) = delete;
 
  private:
   Optimizer& optim_;
-  const int64_t before_;
+  const int64_t waits_, bytes_;
 };
 
 /// Whatever may fail on one rank alone before anything is queued: memory and tables for the views

@@ -12,6 +12,7 @@ namespace {
 
 Status queue_all(Optimizer& optim, const std::vector<Sent>& all, std::string_view what) {
   const std::shared_ptr<Device>& device = optim.comm->device();
+  const HostShare host(optim);
   const Stream travels = ZERO_TRY(make_stream(device));
   const Event given = ZERO_TRY(make_event(device));
   ZERO_TRY(device->record(given.handle(), step_memory(optim).stream));

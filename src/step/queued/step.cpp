@@ -30,7 +30,7 @@ bool decides(const Optimizer& optim) {
 template <class Work>
 Status queue(Call& call, Optimizer& optim, StreamHandle stream, const Work& work) {
   StepMemory& memory = step_memory(optim);
-  const HostWaits waits(optim);
+  const HostShare host(optim);
   const auto queue_all = [&]() -> Status {
     ZERO_TRY(begin(optim, memory, stream));
     Walk walk(optim, memory, stream);

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/local/staged_plane.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "kernels/float_environment.h"
+#include "kernels/kernels.h"
+
+namespace zero::local {
+namespace {
+
+constexpr int64_t kEndMs = 10'000;  // for the last copies
+
+}  // namespace
+
+Result<std::unique_ptr<StagedPlane>> StagedPlane::open(std::shared_ptr<Device> device, int32_t rank,
+                                                       HostMeeting meeting,
+                                                       std::shared_ptr<Mapping> slots,
+                                                       const ArenaLayout& layout,
+                                                       std::atomic<int64_t>& moved) {
+  std::unique_ptr<StagedPlane> plane(new StagedPlane(std::move(device), rank, std::move(meeting),
+                                                     std::move(slots), layout, moved));
+  plane->opened_ =
+      ZERO_TRY(open_host(plane->device_, plane->slots_->data(), plane->slots_->bytes()));
+  plane->taken_ = ZERO_TRY(make_event(plane->device_));
+  plane->sums_ = ZERO_TRY(HostBuffer::allocate(plane->device_, plane->stride_, "sums"));
+  return plane;
+}
+
+StagedPlane::StagedPlane(std::shared_ptr<Device> device, int32_t rank, HostMeeting meeting,
+                         std::shared_ptr<Mapping> slots, const ArenaLayout& layout,
+                         std::atomic<int64_t>& moved)
+    : device_(std::move(device)),
+      layout_(layout),
+      rank_(static_cast<size_t>(rank)),
+      world_(static_cast<size_t>(layout.slices)),
+      slot_bytes_(layout.bytes / 2 / kLine * kLine),
+      stride_(slot_bytes_ / world_ / kLine * kLine),
+      meeting_(std::move(meeting)),
+      slots_(std::move(slots)),
+      moved_(moved) {}
+
+/// The last copies still use the slots. They wait for no other rank.
+StagedPlane::~StagedPlane() {
+  if (taken_.handle() != nullptr)
+    (void)await(*device_, taken_.handle(), kEndMs, "copies through the host");
+}
+
+std::byte* StagedPlane::slot(size_t rank, size_t piece) const {
+  return slots_->data() + rank * layout_.slice + piece % 2 * slot_bytes_;
+}
+
+Status StagedPlane::copy(StreamHandle stream, void* to, const void* from, size_t bytes) {
+  moved_ += static_cast<int64_t>(bytes);
+  return device_->copy(stream, to, from, bytes);
+}
+
+template <class Put, class Take>
+Status StagedPlane::pass(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
+                         const Take& take) {
+  if (pieces == 0) return {};
+  // Pieces of the call before may have been taken on another stream.
+  ZERO_TRY(device_->wait(stream, taken_.handle(), kTaken));
+  Status passed = pass_all(pieces, stream, phase, put, take);
+  // Behind a part of it, too; and once more if that fails, as copies that are queued use the slots.
+  Status recorded = device_->record(taken_.handle(), stream);
+  if (!recorded.ok()) (void)device_->record(taken_.handle(), stream);
+  return passed.ok() ? recorded : passed;
+}
+
+template <class Put, class Take>
+Status StagedPlane::pass_all(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
+                             const Take& take) {
+  ZERO_TRY(put(size_t{0}, slot(rank_, pieces_)));
+  for (size_t i = 0; i < pieces; i++) {
+    ZERO_TRY(meeting_.pass(stream, phase, kStaged));
+    if (i + 1 < pieces) ZERO_TRY(put(i + 1, slot(rank_, pieces_ + 1)));
+    ZERO_TRY(take(i, pieces_));
+    pieces_++;
+  }
+  return {};
+}
+
+Status StagedPlane::reduce_scatter(std::span<const Scattered> all, void* stream) {
+  for (const Scattered& one : all) ZERO_TRY(scatter(one, stream));
+  return {};
+}
+
+Status StagedPlane::scatter(const Scattered& one, StreamHandle stream) {
+  const size_t element = size_of(one.types.from), sum_element = size_of(one.types.sum);
+  const size_t most = stride_ / std::max(element, sum_element);  // of each rank in a piece
+  const auto part = [&](size_t i) { return std::min(most, one.count - i * most); };
+  const auto put = [&](size_t i, std::byte* to) -> Status {
+    const auto* const from = static_cast<const std::byte*>(one.send);
+    for (size_t r = 0; r < world_; r++)
+      ZERO_TRY(copy(stream, to + r * stride_, from + (r * one.count + i * most) * element,
+                    part(i) * element));
+    return {};
+  };
+  const auto take = [&](size_t i, size_t piece) {
+    const std::byte* const made = sum(one.types, piece, rank_, part(i));
+    std::byte* const to = static_cast<std::byte*>(one.recv) + i * most * sum_element;
+    return copy(stream, to, made, part(i) * sum_element);
+  };
+  return pass((one.count + most - 1) / most, stream, "gradients", put, take);
+}
+
+Status StagedPlane::reduce(SumTypes types, std::span<const Summed> all, void* stream) {
+  for (const Summed& one : all) ZERO_TRY(reduce_one(types, one, stream));
+  return {};
+}
+
+Status StagedPlane::reduce_one(SumTypes types, const Summed& one, StreamHandle stream) {
+  const size_t element = size_of(types.from), sum_element = size_of(types.sum);
+  const size_t most = stride_ / std::max(element, sum_element);  // as the sums have no more room
+  const bool owns = rank_ == static_cast<size_t>(one.root);
+  const auto part = [&](size_t i) { return std::min(most, one.count - i * most); };
+  const auto put = [&](size_t i, std::byte* to) {
+    const auto* const from = static_cast<const std::byte*>(one.send) + i * most * element;
+    return copy(stream, to, from, part(i) * element);
+  };
+  const auto take = [&](size_t i, size_t piece) -> Status {
+    if (!owns) return {};
+    std::byte* const to = static_cast<std::byte*>(one.recv) + i * most * sum_element;
+    return copy(stream, to, sum(types, piece, 0, part(i)), part(i) * sum_element);
+  };
+  return pass((one.count + most - 1) / most, stream, "gradients", put, take);
+}
+
+/// Of one part of everybody's slots, into memory that the piece before has left: it was copied on
+/// before this one's meeting.
+const std::byte* StagedPlane::sum(SumTypes types, size_t piece, size_t part, size_t count) const {
+  std::vector<const void*> parts;
+  for (size_t r = 0; r < world_; r++) parts.push_back(slot(r, piece) + part * stride_);
+  const FloatEnvironment environment;
+  const ReduceKernel reduce = kernel_table(best_isa()).reduction(types.sum, types.from, Norm::none);
+  reduce(sums_.data(), parts.data(), static_cast<int>(world_), count);
+  return sums_.data();
+}
+
+Status StagedPlane::all_gather(const void* send, void* recv, size_t bytes, void* stream) {
+  const auto* const from = static_cast<const std::byte*>(send);
+  auto* const to = static_cast<std::byte*>(recv);
+  const auto part = [&](size_t i) { return std::min(slot_bytes_, bytes - i * slot_bytes_); };
+  const auto put = [&](size_t i, std::byte* into) {
+    return copy(stream, into, from + i * slot_bytes_, part(i));
+  };
+  const auto take = [&](size_t i, size_t piece) -> Status {
+    for (size_t r = 0; r < world_; r++) {
+      if (r == rank_) continue;
+      ZERO_TRY(copy(stream, to + r * bytes + i * slot_bytes_, slot(r, piece), part(i)));
+    }
+    return {};
+  };
+  std::byte* const own = to + rank_ * bytes;
+  if (own != from && bytes > 0) ZERO_TRY(device_->copy(stream, own, from, bytes));
+  return pass((bytes + slot_bytes_ - 1) / slot_bytes_, stream, "parameters", put, take);
+}
+
+Status StagedPlane::broadcast(std::span<const Sent> all, void* stream) {
+  for (const Sent& one : all) ZERO_TRY(send(one, stream));
+  return {};
+}
+
+Status StagedPlane::send(const Sent& one, StreamHandle stream) {
+  const auto sender = static_cast<size_t>(one.root);
+  const size_t bytes = one.bytes;
+  auto* const at = static_cast<std::byte*>(one.data);
+  const auto part = [&](size_t i) { return std::min(slot_bytes_, bytes - i * slot_bytes_); };
+  const auto put = [&](size_t i, std::byte* into) {
+    return rank_ == sender ? copy(stream, into, at + i * slot_bytes_, part(i)) : Status();
+  };
+  const auto take = [&](size_t i, size_t piece) {
+    return rank_ == sender ? Status()
+                           : copy(stream, at + i * slot_bytes_, slot(sender, piece), part(i));
+  };
+  return pass((bytes + slot_bytes_ - 1) / slot_bytes_, stream, "broadcast", put, take);
+}
+
+}  // namespace zero::local

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// How gradients and parameters travel between devices that do not reach each other's memory: piece
+// by piece through memory of the host that all ranks map.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "comm/comm.h"
+#include "comm/local/host_meeting.h"
+#include "comm/local/local_arena.h"
+
+namespace zero::local {
+
+/// Each rank has two slots, of even and odd pieces. Piece after piece every rank copies its own
+/// into a slot, the hosts meet, and all take what they need from everybody's. A slot is written
+/// anew two pieces later, when all have come to the meeting between, and so have taken the former.
+/// Calls return with their last copies queued. Inside a call of the comm.
+class StagedPlane final : public QueuedPlane {
+ public:
+  static constexpr const char* kStaged = "a piece is in the host's memory before others take it";
+  static constexpr const char* kTaken = "a piece is taken before another comes in its place";
+
+  /// `slots`: memory of that layout, a part for each rank, which holds 128 bytes for every rank
+  /// twice at the least. `moved` counts the bytes that are copied into it and out of it; it
+  /// outlives this.
+  static Result<std::unique_ptr<StagedPlane>> open(std::shared_ptr<Device> device, int32_t rank,
+                                                   HostMeeting meeting,
+                                                   std::shared_ptr<Mapping> slots,
+                                                   const ArenaLayout& layout,
+                                                   std::atomic<int64_t>& moved);
+  ~StagedPlane() override;
+
+  using QueuedPlane::broadcast;
+  using QueuedPlane::reduce_scatter;
+  /// In rank order.
+  Status reduce_scatter(std::span<const Scattered> all, void* stream) override;
+  Status reduce(SumTypes types, std::span<const Summed> all, void* stream) override;
+  Status all_gather(const void* send, void* recv, size_t bytes, void* stream) override;
+  Status broadcast(std::span<const Sent> all, void* stream) override;
+
+ private:
+  StagedPlane(std::shared_ptr<Device> device, int32_t rank, HostMeeting meeting,
+              std::shared_ptr<Mapping> slots, const ArenaLayout& layout,
+              std::atomic<int64_t>& moved);
+
+  std::byte* slot(size_t rank, size_t piece) const;
+  /// put(i) and then, behind the meeting, take(i) for each of `pieces`; put(i + 1) comes before
+  /// take(i).
+  template <class Put, class Take>
+  Status pass(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
+              const Take& take);
+  template <class Put, class Take>
+  Status pass_all(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
+                  const Take& take);
+  Status copy(StreamHandle stream, void* to, const void* from, size_t bytes);
+  Status scatter(const Scattered& one, StreamHandle stream);
+  Status reduce_one(SumTypes types, const Summed& one, StreamHandle stream);
+  Status send(const Sent& one, StreamHandle stream);
+  const std::byte* sum(SumTypes types, size_t piece, size_t part, size_t count) const;
+
+  const std::shared_ptr<Device> device_;
+  const ArenaLayout layout_;
+  const size_t rank_, world_;
+  const size_t slot_bytes_;
+  const size_t stride_;  // in a slot, of what each rank sums
+  HostMeeting meeting_;
+  const std::shared_ptr<Mapping> slots_;
+  std::atomic<int64_t>& moved_;
+  OpenedHost opened_;
+  HostBuffer sums_;    // of a piece
+  Event taken_;        // behind the copies of the last call
+  size_t pieces_ = 0;  // so far, the same on every rank
+};
+
+}  // namespace zero::local

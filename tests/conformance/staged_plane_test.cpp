@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// What travels through the host's memory between devices that do not reach each other: sums in rank
+// order, gathers and broadcasts, of any size, on any stream, in whatever legal order devices work.
+#include "comm/local/staged_plane.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "comm/create.h"
+#include "support/chaos_device.h"
+#include "support/ranks.h"
+
+namespace zero::test {
+namespace {
+
+enum class Kind { sum, sum_in_place, sum_doubles, sum_halves, gather, gather_in_place, broadcast };
+constexpr int kKinds = 7;
+
+/// What all ranks do together: `count` elements a rank, of four bytes but for sums of others.
+struct Transfer {
+  Kind kind;
+  size_t count;
+  int32_t root;
+  bool second;  // stream
+};
+
+std::vector<Transfer> drawn(uint64_t seed, int32_t world) {
+  std::mt19937_64 random(seed);
+  std::vector<Transfer> all;
+  for (int i = 0; i < 12; i++) {
+    const size_t sizes[] = {0, 1, 7, 64, 500 + random() % 1500};
+    all.push_back({static_cast<Kind>(random() % kKinds), sizes[random() % 5],
+                   static_cast<int32_t>(random() % static_cast<uint64_t>(world)),
+                   random() % 2 == 0});
+  }
+  return all;
+}
+
+/// Sums of these depend on their order.
+float number(size_t transfer, size_t rank, size_t i) {
+  const auto mixed = (transfer * 31 + rank * 7 + i) * 2654435761u;
+  return std::ldexp(static_cast<float>(mixed % 20011) - 10005, static_cast<int>(mixed % 20) - 10);
+}
+
+template <class T>
+std::vector<std::byte> encoded(size_t transfer, size_t rank, size_t count) {
+  std::vector<std::byte> bytes(count * sizeof(T));
+  for (size_t i = 0; i < count; i++) {
+    const T value = static_cast<T>(number(transfer, rank, i));
+    std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value);
+  }
+  return bytes;
+}
+
+/// bf16 of the number, cut off.
+std::vector<std::byte> halves(size_t transfer, size_t rank, size_t count) {
+  std::vector<std::byte> bytes(count * 2);
+  for (size_t i = 0; i < count; i++) {
+    const float value = number(transfer, rank, i);
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const auto half = static_cast<uint16_t>(bits >> 16);
+    std::memcpy(bytes.data() + 2 * i, &half, sizeof half);
+  }
+  return bytes;
+}
+
+SumTypes types_of(Kind kind) {
+  if (kind == Kind::sum_doubles) return {DType::f64, DType::f64};
+  if (kind == Kind::sum_halves) return {DType::bf16, DType::f32};
+  return {};
+}
+
+/// What a rank brings.
+std::vector<std::byte> brought(const Transfer& transfer, size_t number, size_t rank, size_t world) {
+  switch (transfer.kind) {
+    case Kind::sum_doubles:
+      return encoded<double>(number, rank, transfer.count * world);
+    case Kind::sum_halves:
+      return halves(number, rank, transfer.count * world);
+    case Kind::sum:
+    case Kind::sum_in_place:
+      return encoded<float>(number, rank, transfer.count * world);
+    default:
+      return encoded<float>(number, rank, transfer.count);
+  }
+}
+
+double element(SumTypes types, const std::byte* at) {
+  if (types.from == DType::f64) {
+    double value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  uint32_t bits = 0;
+  if (types.from == DType::bf16) {
+    uint16_t half;
+    std::memcpy(&half, at, sizeof half);
+    bits = static_cast<uint32_t>(half) << 16;
+  } else {
+    std::memcpy(&bits, at, sizeof bits);
+  }
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+template <class T>
+std::vector<std::byte> summed(const Transfer& transfer, size_t number, size_t rank, size_t world) {
+  const SumTypes types = types_of(transfer.kind);
+  std::vector<std::vector<std::byte>> all;
+  for (size_t r = 0; r < world; r++) all.push_back(brought(transfer, number, r, world));
+  std::vector<std::byte> out(transfer.count * sizeof(T));
+  for (size_t i = 0; i < transfer.count; i++) {
+    const size_t at = (rank * transfer.count + i) * size_of(types.from);
+    T sum = static_cast<T>(element(types, all[0].data() + at));
+    for (size_t r = 1; r < world; r++) sum += static_cast<T>(element(types, all[r].data() + at));
+    std::memcpy(out.data() + i * sizeof sum, &sum, sizeof sum);
+  }
+  return out;
+}
+
+/// What it gets.
+std::vector<std::byte> expected(const Transfer& transfer, size_t number, size_t rank,
+                                size_t world) {
+  std::vector<std::byte> out;
+  switch (transfer.kind) {
+    case Kind::sum_doubles:
+      return summed<double>(transfer, number, rank, world);
+    case Kind::sum:
+    case Kind::sum_in_place:
+    case Kind::sum_halves:
+      return summed<float>(transfer, number, rank, world);
+    case Kind::broadcast:
+      return brought(transfer, number, static_cast<size_t>(transfer.root), world);
+    default:
+      for (size_t r = 0; r < world; r++) {
+        const std::vector<std::byte> one = brought(transfer, number, r, world);
+        out.insert(out.end(), one.begin(), one.end());
+      }
+      return out;
+  }
+}
+
+/// One rank's memory for a transfer, and the transfer itself, queued.
+class Moved {
+ public:
+  Moved(Comm& comm, const Transfer& transfer, size_t number, StreamHandle stream)
+      : device_(*comm.device()) {
+    const auto rank = static_cast<size_t>(comm.rank());
+    const auto world = static_cast<size_t>(comm.world());
+    const std::vector<std::byte> mine = brought(transfer, number, rank, world);
+    bytes_ = expected(transfer, number, rank, world).size();
+    send_ = memory(comm, mine.size());
+    receive_ = memory(comm, bytes_);
+    QueuedPlane& plane = *comm.queued();
+    const size_t part = mine.size() / world;
+    std::byte* own = send_.data();
+    at_ = receive_.data();
+    if (transfer.kind == Kind::gather_in_place) own = at_ + rank * mine.size();
+    must(device_.copy(stream, own, mine.data(), mine.size()));
+    must([&]() -> Status {
+      switch (transfer.kind) {
+        case Kind::gather:
+        case Kind::gather_in_place:
+          return plane.all_gather(own, at_, mine.size(), stream);
+        case Kind::broadcast:
+          at_ = own;
+          return plane.broadcast(own, mine.size(), transfer.root, stream);
+        case Kind::sum_in_place:
+          at_ = own + rank * part;
+          break;
+        default:
+          break;
+      }
+      return plane.reduce_scatter(types_of(transfer.kind), own, at_, transfer.count, stream);
+    }());
+  }
+
+  std::vector<std::byte> bytes(StreamHandle stream) const {
+    std::vector<std::byte> out(bytes_);
+    if (bytes_ > 0) must(device_.copy(stream, out.data(), at_, bytes_));
+    return out;
+  }
+
+ private:
+  static DeviceMemory memory(Comm& comm, size_t bytes) {
+    return DeviceMemory::allocate(comm.device(), bytes + 1, "a test's").value();
+  }
+  static void must(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
+
+  Device& device_;
+  DeviceMemory send_, receive_;
+  std::byte* at_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+/// Whether all ranks get what they must, of transfers on two streams that nobody puts in order.
+/// `moved`: bytes that went through the host's memory.
+bool right(uint64_t seed, const char* forgotten, int64_t* moved = nullptr) {
+  const int32_t world = seed % 2 == 0 ? 2 : 3;
+  const auto chaos = ChaosWorld::create(
+      {.seed = seed, .eager = seed % 4 == 0, .patience = INT64_MAX, .reaches = false});
+  chaos->forget(forgotten);
+  const std::string name = unique_name();
+  std::vector<std::shared_ptr<ChaosDevice>> devices;
+  for (int32_t rank = 0; rank < world; rank++) devices.push_back(chaos->make_device(rank));
+  CommOptions options;
+  options.staging_bytes = 2048;
+  const auto results = run_sound_ranks(RankKind::threads, world, [&](int rank) -> std::string {
+    const auto& device = devices[static_cast<size_t>(rank)];
+    const auto seat = create_local(name, rank, world, options, device).value();
+    const Stream streams[] = {make_stream(device).value(), make_stream(device).value()};
+    const auto transfers = drawn(seed, world);
+    std::vector<Moved> all;
+    bool sound = true;
+    Call call = seat->begin(Operation::step).value();
+    for (size_t i = 0; i < transfers.size(); i++)
+      all.emplace_back(*seat, transfers[i], i, streams[transfers[i].second].handle());
+    for (size_t i = 0; i < transfers.size(); i++) {
+      const StreamHandle stream = streams[transfers[i].second].handle();
+      const auto wanted =
+          expected(transfers[i], i, static_cast<size_t>(rank), static_cast<size_t>(world));
+      sound = sound && all[i].bytes(stream) == wanted;
+    }
+    EXPECT_TRUE(call.vote("read", {}).ok());
+    if (moved != nullptr && rank == 0) *moved = seat->staged_bytes;
+    return sound ? "right" : "wrong";
+  });
+  EXPECT_EQ(chaos->living(), 0);
+  for (const std::string& result : results)
+    if (result != "right") return false;
+  return true;
+}
+
+TEST(StagedPlane, everybody_gets_the_bytes_and_sums_of_all_in_any_order) {
+  for (uint64_t seed = 1; seed <= 300; seed++) ASSERT_TRUE(right(seed, "no rule")) << seed;
+}
+
+TEST(StagedPlane, each_rule_that_is_forgotten_is_missed) {
+  for (const char* const rule : {local::StagedPlane::kStaged, local::StagedPlane::kTaken}) {
+    std::optional<uint64_t> missed;
+    for (uint64_t seed = 1; seed <= 1000 && !missed; seed++)
+      if (!right(seed, rule)) missed = seed;
+    EXPECT_TRUE(missed.has_value()) << "nothing depends on: " << rule;
+  }
+}
+
+TEST(StagedPlane, the_bytes_that_went_through_the_host_are_counted) {
+  for (uint64_t seed = 1; seed <= 10; seed++) {
+    const size_t world = seed % 2 == 0 ? 2 : 3;
+    int64_t moved = 0, wanted = 0;
+    ASSERT_TRUE(right(seed, "no rule", &moved));
+    const auto transfers = drawn(seed, static_cast<int32_t>(world));
+    for (size_t i = 0; i < transfers.size(); i++) {
+      const size_t out = brought(transfers[i], i, 0, world).size();
+      const size_t in = expected(transfers[i], i, 0, world).size();
+      const bool gathers =
+          transfers[i].kind == Kind::gather || transfers[i].kind == Kind::gather_in_place;
+      const size_t both = transfers[i].kind == Kind::broadcast ? out : gathers ? in : out + in;
+      wanted += static_cast<int64_t>(both);
+    }
+    EXPECT_EQ(moved, wanted) << seed;
+  }
+}
+
+}  // namespace
+}  // namespace zero::test

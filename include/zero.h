@@ -204,9 +204,11 @@ ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, i
  * local comm, whose name is ZERO_JOB, or comes from the launcher's job; ranks on several hosts are
  * ZERO_ERR_UNSUPPORTED.
  *
- * On GPUs: an nccl comm of ranks on any number of hosts, each on the GPU of its options. On one host they
- * find each other as those of a local comm. On several they connect to rank 0 (TCP) at a port of its host:
- * ZERO_MASTER_ADDR, which counts on one host, too; else torchrun's MASTER_ADDR; else the first of Slurm's
+ * On GPUs, each on that of its options, ranks on one host find each other as those of a local comm. They are
+ * one where their GPUs reach each other's memory, as one kernel then does the whole step, and several ranks may
+ * share a GPU; else an nccl comm, or, if a rank has no NCCL, a local comm through the host's memory. Ranks on
+ * several hosts are an nccl comm. They connect to rank 0 (TCP) at a port of its host: ZERO_MASTER_ADDR, which
+ * asks for the same on one host, too; else torchrun's MASTER_ADDR; else the first of Slurm's
  * list. The port is ZERO_MASTER_PORT; else the one above MASTER_PORT, which is torch's own; else made from
  * the job. Who connects without the word that this job alone has (ZERO_JOB, or the launcher's) is sent away;
  * who guesses it, or listens on that network, could take a rank's seat. A rank without its GPU or without

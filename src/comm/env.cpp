@@ -67,13 +67,14 @@ Result<std::shared_ptr<Comm>> create_on_host(Launched launch, const CommOptions&
   return create_local(comm_name(launch.job), launch.rank, launch.world, options);
 }
 
-/// NCCL joins ranks on any number of hosts.
+/// NCCL joins ranks on any number of hosts; on one there may be a better way.
 Result<std::shared_ptr<Comm>> create_on_devices(const Lookup& lookup, Launched launch,
                                                 const CommOptions& options,
                                                 const OpenDevice& open) {
   const std::optional<Meetpoint> point = ZERO_TRY(read_meetpoint(lookup, launch));
-  if (!point) ZERO_TRY(name_job(launch));
-  return create_launched_nccl(open(launch.local_rank), launch, point, options);
+  if (point) return create_launched_nccl(open(launch.local_rank), launch, point, options);
+  ZERO_TRY(name_job(launch));
+  return create_launched_here(open(launch.local_rank), launch, options);
 }
 
 }  // namespace

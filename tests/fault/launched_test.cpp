@@ -80,11 +80,11 @@ std::vector<std::string> outcomes(const NcclRanks& ranks, const std::vector<Vari
   });
 }
 
-void expect_met(const std::vector<Variables>& all) {
+void expect_met(const std::vector<Variables>& all, const char* kind = "nccl") {
   const NcclRanks ranks(static_cast<int32_t>(all.size()));
   const std::vector<std::string> results = outcomes(ranks, all);
   for (size_t rank = 0; rank < results.size(); ++rank)
-    EXPECT_EQ(results[rank], text(rank, " of ", results.size(), ", nccl"));
+    EXPECT_EQ(results[rank], text(rank, " of ", results.size(), ", ", kind));
 }
 
 /// The resolver knows "node1" and answers nothing else; or it does not answer at all.
@@ -120,41 +120,79 @@ class OwnResolver {
 
 TEST(Launched, ranks_of_one_host_meet_under_each_launcher) {
   const std::string job = unique_name();
-  const auto started = [&](auto variables_of) {
+  const auto expect_local = [](auto variables_of) {
     std::vector<Variables> all;
-    for (int rank = 0; rank < 3; ++rank) all.push_back(with(variables_of(text(rank)), {}));
-    return all;
+    for (int rank = 0; rank < 3; ++rank) all.push_back(variables_of(text(rank)));
+    expect_met(all, "local");
   };
-  expect_met(started([&](const std::string& rank) {
+  expect_local([&](const std::string& rank) {
     return Variables{{"ZERO_RANK", rank},
                      {"ZERO_WORLD_SIZE", "3"},
                      {"ZERO_LOCAL_WORLD_SIZE", "3"},
                      {"ZERO_JOB", job}};
-  }));
-  expect_met(started([&](const std::string& rank) {
+  });
+  expect_local([&](const std::string& rank) {
     return Variables{{"RANK", rank},
                      {"WORLD_SIZE", "3"},
                      {"LOCAL_WORLD_SIZE", "3"},
                      {"MASTER_ADDR", "127.0.0.1"},
                      {"MASTER_PORT", "29500"},
                      {"TORCHELASTIC_RUN_ID", job}};
-  }));
-  expect_met(started([&](const std::string& rank) {
+  });
+  expect_local([&](const std::string& rank) {
     return Variables{{"OMPI_COMM_WORLD_RANK", rank},
                      {"OMPI_COMM_WORLD_SIZE", "3"},
                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
                      {"PMIX_NAMESPACE", job}};
-  }));
-  expect_met(started([&](const std::string& rank) {
+  });
+  expect_local([&](const std::string& rank) {
     return Variables{{"PMI_RANK", rank}, {"PMI_SIZE", "3"}, {"ZERO_JOB", job}};
-  }));
-  expect_met(started([&](const std::string& rank) {
+  });
+  expect_local([&](const std::string& rank) {
     return Variables{{"SLURM_PROCID", rank},
                      {"SLURM_NTASKS", "3"},
                      {"SLURM_STEP_NUM_NODES", "1"},
                      {"SLURM_JOB_ID", job},
                      {"SLURM_STEP_ID", "0"}};
-  }));
+  });
+}
+
+/// What zero-run gives one of three ranks.
+Variables here(int rank, const std::string& job) {
+  return {{"ZERO_RANK", text(rank)},
+          {"ZERO_WORLD_SIZE", "3"},
+          {"ZERO_LOCAL_WORLD_SIZE", "3"},
+          {"ZERO_JOB", job}};
+}
+
+/// The comms of three ranks on one host whose devices do not all reach each other.
+std::vector<std::string> apart(const NcclRanks& ranks, const Variables& more = {}) {
+  std::vector<Variables> all;
+  const std::string job = unique_name();
+  for (int rank = 0; rank < 3; ++rank) all.push_back(with(here(rank, job), more));
+  return outcomes(ranks, all);
+}
+
+TEST(Launched, devices_of_one_host_that_do_not_reach_each_other_are_joined_by_nccl) {
+  const NcclRanks ranks(3, 1, false, false);
+  const std::vector<std::string> results = apart(ranks);
+  for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(results[rank], text(rank, " of 3, nccl"));
+}
+
+TEST(Launched, without_nccl_they_are_joined_through_the_host) {
+  const NcclRanks ranks(3, 1, false, false);
+  nccl::replace_library(nullptr);
+  for (const char* const name : {"ZERO_NCCL_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"}) unsetenv(name);
+  if (nccl::library().ok()) GTEST_SKIP() << "the loader finds an NCCL on this machine";
+  const std::vector<std::string> results = apart(ranks);
+  for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(results[rank], text(rank, " of 3, local"));
+}
+
+TEST(Launched, ZERO_MASTER_ADDR_asks_for_nccl_on_one_host_too) {
+  const NcclRanks ranks(3);
+  const std::vector<std::string> results =
+      apart(ranks, {{"ZERO_MASTER_ADDR", "127.0.0.1"}, {"ZERO_MASTER_PORT", text(free_port())}});
+  for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(results[rank], text(rank, " of 3, nccl"));
 }
 
 TEST(Launched, ranks_of_several_hosts_meet_beside_the_port_of_torch) {
@@ -343,13 +381,6 @@ TEST(Launched, strangers_do_not_disturb_the_ranks) {
 }
 
 // ---- Ranks that cannot go on.
-
-Variables here(int rank, const std::string& job) {
-  return {{"ZERO_RANK", text(rank)},
-          {"ZERO_WORLD_SIZE", "3"},
-          {"ZERO_LOCAL_WORLD_SIZE", "3"},
-          {"ZERO_JOB", job}};
-}
 
 TEST(Launched, a_rank_without_its_device_tells_the_others_at_once) {
   for (const bool one_host : {true, false}) {

@@ -28,14 +28,15 @@ nccl::Library open_fake_nccl(FakeNcclKnobs** knobs) {
   return std::move(library).value();
 }
 
-NcclRanks::NcclRanks(int32_t world, uint64_t seed, bool guarded)
+NcclRanks::NcclRanks(int32_t world, uint64_t seed, bool guarded, bool reaches)
     : world_(world),
       library_(open_fake_nccl(&knobs_)),
       chaos_(ChaosWorld::create({.seed = seed,
                                  .eager = seed % 4 == 0,
                                  .patience = INT64_MAX,
                                  .emulate = emulate,
-                                 .guarded = guarded})),
+                                 .guarded = guarded,
+                                 .reaches = reaches})),
       name_(unique_name()) {
   if (seed / 2 % 2 == 0) knobs_->version = library_.version = 23203;  // with windows
   knobs_->busy_polls = 2;

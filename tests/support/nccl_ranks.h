@@ -15,8 +15,8 @@ namespace zero::test {
 class NcclRanks {
  public:
   /// Some seeds have an NCCL with windows. `guarded`: only queued work can touch the devices'
-  /// memory. It takes time.
-  explicit NcclRanks(int32_t world, uint64_t seed = 1, bool guarded = false);
+  /// memory. It takes time. `reaches`: devices can map each other's.
+  explicit NcclRanks(int32_t world, uint64_t seed = 1, bool guarded = false, bool reaches = true);
   /// Nothing is left of communicators, and none was used while it was busy.
   ~NcclRanks();
   NcclRanks(const NcclRanks&) = delete;

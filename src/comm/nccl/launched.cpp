@@ -115,6 +115,8 @@ Result<NcclId> meet_at(const Meetpoint& point, const Launched& launch, const Com
 
 }  // namespace
 
+Status check_nccl() { return nccl::library().status(); }
+
 Result<std::shared_ptr<Comm>> create_launched_nccl(Result<std::shared_ptr<Device>> device,
                                                    const Launched& launch,
                                                    const std::optional<Meetpoint>& point,

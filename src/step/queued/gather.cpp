@@ -96,8 +96,10 @@ Status Walk::send_together(std::byte* sums) {
     const Transfer& transfer = one.transfer;
     const Section& of = section(transfer.section);
     const DType wire = travel::wire(optim_, of);
-    parts.push_back({{wire, of.sum()}, memory_.grads_base + of.grad_at(transfer.layout),
-                     sums + of.sum_at(transfer.share), static_cast<size_t>(transfer.chunk)});
+    parts.push_back({{wire, of.sum()},
+                     memory_.grads_base + of.grad_at(transfer.layout),
+                     sums + of.sum_at(transfer.share),
+                     static_cast<size_t>(transfer.chunk)});
     count_moved(one, wire);
   }
   return plane_->reduce_scatter(parts, queue_.reduces.handle());

@@ -89,6 +89,52 @@ TEST(DeviceCapture, a_load_leaves_settings_where_they_are_read) {
   expect_same(host, device, "after a load");
 }
 
+TEST(DeviceCapture, good_steps_are_counted_anew_from_a_loss_scale_that_is_set) {
+  zero_options options = defaults();
+  options.loss_scale = 8;
+  options.growth_interval = 3;
+  Model host(options, alone(0)), device(options, alone(4));
+  for (int turn = 0; turn < 9; turn++) {
+    for (Model* const one : {&host, &device}) {
+      if (turn == 2) {
+        EXPECT_EQ(zero_loss_scale_set(one->optim, 16), ZERO_OK) << zero_last_error();
+      }
+      one->give(turn);
+      EXPECT_EQ(one->step(), ZERO_OK) << zero_last_error();
+    }
+    EXPECT_EQ(host.result().loss_scale, turn < 2 ? 8 : turn < 4 ? 16 : turn < 7 ? 32 : 64) << turn;
+    EXPECT_EQ(device.result().loss_scale, host.result().loss_scale) << turn;
+  }
+}
+
+TEST(DeviceCapture, launches_after_a_load_that_failed_half_way_make_no_step) {
+  const Scratch scratch;
+  const std::string saved = scratch / "saved";
+  Model device(defaults(), alone(3));
+  EXPECT_EQ(device.step(), ZERO_OK);
+  EXPECT_EQ(zero_state_save(device.optim, saved.c_str(), nullptr), ZERO_OK) << zero_last_error();
+  const Graph graph = device.capture_step();
+  const auto fail = [&](int64_t call) {
+    device.device().fail_once(call, Status(ZERO_ERR_SYSTEM, "the device has failed"));
+  };
+  constexpr int64_t kNever = int64_t{1} << 40;
+  int half = 0;
+  for (int64_t call = 0; call < 200; call += 3) {
+    fail(call);
+    (void)zero_state_load(device.optim, saved.c_str(), nullptr);
+    fail(kNever);
+    float value = 0;
+    if (zero_state_get(device.optim, 0, nullptr, 0, 1, &value) != ZERO_ERR_NOT_LOADED) continue;
+    half++;
+    device.launch(graph);
+    EXPECT_EQ(device.result().status, ZERO_ERR_STATE) << call;
+    EXPECT_EQ(zero_state_load(device.optim, saved.c_str(), nullptr), ZERO_OK) << zero_last_error();
+    device.launch(graph);
+    EXPECT_EQ(device.result().status, ZERO_OK) << call;
+  }
+  EXPECT_GT(half, 0);
+}
+
 TEST(DeviceCapture, a_setting_that_cannot_be_read_from_memory_is_refused_by_name) {
   zero_options options = defaults();
   options.optimizer = ZERO_OPTIMIZER_SGD;

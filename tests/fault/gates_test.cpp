@@ -70,7 +70,7 @@ std::string said(zero_status status) {
 class Trained {
  public:
   Trained(const std::string& name, int rank, int world, const CommOptions& options,
-          std::shared_ptr<ChaosDevice> device)
+          std::shared_ptr<ChaosDevice> device, int32_t nonfinite = ZERO_NONFINITE_IGNORE)
       : device_(std::move(device)) {
     api::note_process();
     const std::string memory(kCount * sizeof(float), '\1');
@@ -87,6 +87,7 @@ class Trained {
     comm_ = api::add_handle(std::move(*seat));
     zero_options optimizer;
     zero_options_init(&optimizer, sizeof optimizer);
+    optimizer.nonfinite = nonfinite;
     zero_param param;
     zero_param_init(&param, sizeof param);
     param.name = "w";
@@ -381,6 +382,24 @@ TEST(GatesFault, what_one_rank_finds_is_known_to_all) {
       trained.step();
       EXPECT_EQ(trained.found(), 1);
       EXPECT_EQ(trained.worst(), "ok");
+      return "";
+    });
+  }
+}
+
+TEST(GatesFault, a_step_that_is_skipped_leaves_every_parameter_as_it_was) {
+  for (const Waits waits : kWays) {
+    const std::string name = unique_name();
+    const auto world = chaos(5, waits);
+    const std::shared_ptr<ChaosDevice> devices[] = {world->make_device(0), world->make_device(1)};
+    run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+      Trained trained(name, rank, 2, limits(20'000), devices[rank], ZERO_NONFINITE_SKIP);
+      const std::string before = trained.values();
+      if (rank == 1) trained.spoil();
+      trained.step();
+      trained.look();
+      EXPECT_TRUE(contains(trained.worst(), "ZERO_SKIPPED")) << trained.worst();
+      EXPECT_TRUE(trained.values() == before);
       return "";
     });
   }

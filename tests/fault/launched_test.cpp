@@ -4,6 +4,7 @@
 // stand-in.
 #include <gtest/gtest.h>
 #include <netdb.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -246,6 +247,27 @@ TEST(Launched, two_jobs_at_once_do_not_meet_each_other) {
     for (int rank = 0; rank < 2; ++rank) all.push_back(torchrun(rank, 2, port));
   const std::vector<std::string> results = outcomes(ranks, all);
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(results[i], text(i % 2, " of 2, nccl"));
+}
+
+TEST(Launched, rank_0_of_a_host_that_knows_its_name_as_loopback_listens_for_other_hosts_too) {
+  const OwnResolver resolver;
+  for (const char* const host : {"node1", "127.0.0.1"}) {
+    const NcclRanks ranks(1);
+    const uint16_t port = free_port();
+    std::thread root([&] {
+      (void)join(ranks, with(torchrun(0, 2, port), {{"MASTER_ADDR", host}}), 0, 1'000);
+    });
+    // Another address of this host: what listens at 127.0.0.1 alone is not there.
+    bool reached = false;
+    for (int tries = 0; tries < 60 && !reached; tries++) {
+      usleep(10'000);
+      Result<Fd> guest = tcp::start_connect(*tcp::to_address("127.0.0.2"), port);
+      pollfd asked{guest.ok() ? guest->get() : -1, POLLOUT, 0};
+      reached = poll(&asked, 1, 20) == 1 && tcp::connect_error(guest->get()) == 0;
+    }
+    root.join();
+    EXPECT_EQ(reached, std::string(host) == "node1") << host;
+  }
 }
 
 TEST(Launched, a_name_that_is_not_known_yet_is_asked_for_again) {

@@ -321,14 +321,16 @@ TEST(DeviceOrder, transfers_of_all_optimizers_of_a_comm_are_kept_apart) {
   EXPECT_TRUE(missed) << "nothing depends on: " << queued::order::kApart;
 }
 
-/// A step by gradients in an arena, which is then given up, early or at the end.
-std::string stepped_from_arena(uint64_t seed, bool early) {
-  const NcclRanks ranks(2, seed);
+/// A step by gradients in an arena, which is then given up, early or at the end. What the first of
+/// two ranks ends with.
+template <class Join>
+std::string stepped_from_arena(bool early, const Join& join) {
   return run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    zero_comm* const comm = api::add_handle(ranks.join(rank).value());
+    const std::shared_ptr<Comm> seat = join(rank);
+    zero_comm* const comm = api::add_handle(seat);
     std::string bytes;
     {
-      Model model(comm, ranks.device(rank), false);
+      Model model(comm, seat->device(), false);
       void* grads = nullptr;
       EXPECT_EQ(zero_arena_alloc(comm, Model::kBytes, ZERO_MEMORY_PER_RANK, &grads), ZERO_OK);
       EXPECT_EQ(model.step(grads), ZERO_OK) << zero_last_error();
@@ -342,10 +344,24 @@ std::string stepped_from_arena(uint64_t seed, bool early) {
   })[0];
 }
 
+std::string stepped_over_nccl(uint64_t seed, bool early) {
+  const NcclRanks ranks(2, seed);
+  return stepped_from_arena(early, [&](int rank) { return ranks.join(rank).value(); });
+}
+
+std::string stepped_through_the_host(uint64_t seed, bool early) {
+  const auto world = chaos(seed, {.reaches = false});
+  const std::string name = unique_name();
+  const std::shared_ptr<Device> devices[] = {world->make_device(0), world->make_device(1)};
+  return stepped_from_arena(
+      early, [&](int rank) { return create_local(name, rank, 2, {}, devices[rank]).value(); });
+}
+
 TEST(DeviceOrder, an_arena_that_is_given_up_stays_until_queued_steps_are_done) {
-  const std::string right = stepped_from_arena(1, false);
-  for (uint64_t seed = 1; seed <= 40; seed++)
-    EXPECT_TRUE(stepped_from_arena(seed, true) == right) << seed;
+  for (const auto stepped : {stepped_over_nccl, stepped_through_the_host}) {
+    const std::string right = stepped(1, false);
+    for (uint64_t seed = 1; seed <= 40; seed++) EXPECT_TRUE(stepped(seed, true) == right) << seed;
+  }
 }
 
 /// Two ranks that reach each other's memory clip by one norm, and then by another. What the first

@@ -67,7 +67,7 @@ Status live(const NcclRanks& ranks, int rank, const CommOptions& options) {
   const Seat seat = ZERO_TRY(ranks.join(rank, options));
   Queue work(seat->device());
   ZERO_TRY(barrier(seat));
-  ZERO_TRY(seat->queued()->reduce_scatter(DType::f32, work.data(), work.data(), 4, work.stream()));
+  ZERO_TRY(seat->queued()->reduce_scatter({}, work.data(), work.data(), 4, work.stream()));
   ZERO_TRY(seat->queued()->all_gather(work.data(), work.data(), 16, work.stream()));
   ZERO_TRY(seat->queued()->broadcast(work.data(), 16, 0, work.stream()));
   ZERO_TRY(work.wait(*seat, 20'000));

@@ -65,7 +65,7 @@ void expect_sums(DType dtype, From from, To to) {
         send.push_back(from(static_cast<float>((i * 7 + static_cast<size_t>(rank) * 3) % 40)));
       T* const data = queue.put(send);
       T* const own = data + static_cast<size_t>(rank) * count;
-      expect_ok(seat->queued()->reduce_scatter(dtype, data, own, count, queue.stream()));
+      expect_ok(seat->queued()->reduce_scatter({dtype, dtype}, data, own, count, queue.stream()));
       const std::vector<T> sums = queue.get(own, count);
       for (size_t i = 0; i < count; ++i) {
         float expected = 0;
@@ -104,7 +104,9 @@ TEST(NcclComm, reduce_scatter_sums_both_halves) {
 TEST(NcclComm, reduce_scatter_of_integers_is_refused) {
   const NcclRanks ranks(1);
   run(ranks, 1, [&](const Seat& seat, int) {
-    EXPECT_EQ(seat->queued()->reduce_scatter(DType::i64, nullptr, nullptr, 1, nullptr).code(),
+    EXPECT_EQ(seat->queued()
+                  ->reduce_scatter({DType::i64, DType::i64}, nullptr, nullptr, 1, nullptr)
+                  .code(),
               ZERO_ERR_INTERNAL);
     EXPECT_FALSE(seat->aborted());
   });
@@ -166,7 +168,7 @@ TEST(NcclComm, sums_go_to_owners_of_parts_of_their_own_sizes) {
     float* const sum = queue.put(std::vector<float>(300, -1.0f));
     const std::vector<Summed> all = {
         {send, sum, 100, 0}, {send + 100, sum, 200, 1}, {send + 300, sum, 300, 2}};
-    expect_ok(seat->queued()->reduce(DType::f32, all, queue.stream()));
+    expect_ok(seat->queued()->reduce({}, all, queue.stream()));
     std::vector<float> expected(300, -1.0f);
     std::fill_n(expected.begin(), 100 * (rank + 1), 6.0f);
     EXPECT_EQ(queue.get(sum, 300), expected);
@@ -194,8 +196,7 @@ TEST(NcclComm, reductions_and_gathers_do_not_wait_for_each_other) {
     float* const sums = reductions.put(std::vector<float>{1, 2});
     int* const all = gathers.put(std::vector<int>{rank + 1, rank + 1});
     // The ranks queue the same order on each communicator, and the streams run in any.
-    expect_ok(
-        seat->queued()->reduce_scatter(DType::f32, sums, sums + rank, 1, reductions.stream()));
+    expect_ok(seat->queued()->reduce_scatter({}, sums, sums + rank, 1, reductions.stream()));
     expect_ok(seat->queued()->all_gather(all + rank, all, sizeof(int), gathers.stream()));
     EXPECT_EQ(gathers.get(all, 2), (std::vector<int>{1, 2}));
     EXPECT_EQ(reductions.get(sums + rank, 1), (std::vector<float>{rank == 0 ? 2.f : 4.f}));

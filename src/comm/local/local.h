@@ -75,7 +75,7 @@ class LocalComm final : public Comm {
   uint32_t arena_attempts_ = 0;
 
   mutable std::mutex arenas_mutex_;
-  std::vector<std::weak_ptr<LocalArena>> arenas_;  // by number, from 1
+  std::vector<std::weak_ptr<Arena>> arenas_;  // by number, from 1; LocalArenas where direct()
 
   // On devices, of several ranks: one of them.
   std::unique_ptr<Gates> gates_;

@@ -31,17 +31,20 @@ Result<ArenaLayout> ArenaLayout::of(size_t bytes, int32_t kind, int32_t world) {
 
 Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, size_t bytes, int32_t kind,
                                                    Side side) {
-  ++arena_attempts_;
-  if (staged_ != nullptr && side == Side::device)
-    return PrivateArena::allocate(shared_from_this(), arena_attempts_, bytes, kind);
   // Numbered by attempts, which all ranks count alike, even where some fail.
-  std::shared_ptr<LocalArena> arena =
-      ZERO_TRY(device() != nullptr && side == Side::device ? make_device_arena(call, bytes, kind)
-                                                           : make_host_arena(call, bytes, kind));
+  ++arena_attempts_;
+  std::shared_ptr<Arena> arena;
+  if (device() == nullptr || side == Side::host) {
+    arena = ZERO_TRY(make_host_arena(call, bytes, kind));
+  } else if (staged_ != nullptr) {
+    arena = ZERO_TRY(PrivateArena::allocate(shared_from_this(), arena_attempts_, bytes, kind));
+  } else {
+    arena = ZERO_TRY(make_device_arena(call, bytes, kind));
+  }
   const std::lock_guard lock(arenas_mutex_);
   arenas_.resize(arena_attempts_);
   arenas_[arena_attempts_ - 1] = arena;
-  return std::shared_ptr<Arena>(std::move(arena));
+  return arena;
 }
 
 Result<std::shared_ptr<LocalArena>> LocalComm::make_host_arena(Call& call, size_t bytes,
@@ -189,7 +192,6 @@ Vigil LocalComm::vigil(const local::Patience& where) {
 // ---- Addresses.
 
 Location LocalComm::locate(const void* data, size_t bytes) const {
-  if (!direct()) return {};
   bool whole = false;
   const std::shared_ptr<Arena> arena = find_arena(data, bytes, this, &whole);
   if (!arena || !whole || arena->comm().get() != this) return {};
@@ -210,12 +212,15 @@ Result<std::byte*> LocalComm::resolve(int32_t rank, const Location& location, si
   return arena->data_of(rank) + location.offset;
 }
 
-std::shared_ptr<Arena> LocalComm::arena(const Location& location) const { return find(location); }
-
-std::shared_ptr<LocalArena> LocalComm::find(const Location& location) const {
+std::shared_ptr<Arena> LocalComm::arena(const Location& location) const {
   const std::lock_guard lock(arenas_mutex_);
   if (location.arena == 0 || location.arena > arenas_.size()) return nullptr;
   return arenas_[location.arena - 1].lock();
+}
+
+std::shared_ptr<LocalArena> LocalComm::find(const Location& location) const {
+  if (!direct()) return nullptr;
+  return std::static_pointer_cast<LocalArena>(arena(location));
 }
 
 }  // namespace zero::local

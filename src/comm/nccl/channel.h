@@ -3,6 +3,7 @@
 // been taken in, under a deadline and whoever else may end the wait.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,16 +32,26 @@ template <class Made>
 class Slot {
  public:
   ~Slot() {
-    if (!known_) (void)place_.release();
+    if (known_) return;
+    Place* const place = place_.release();
+    place->next = left_.load();
+    while (!left_.compare_exchange_weak(place->next, place)) {
+    }
   }
-  Made* place() { return place_.get(); }
+  Made* place() { return &place_->made; }
   Made take() {
     known_ = true;
-    return *place_;
+    return place_->made;
   }
 
  private:
-  std::unique_ptr<Made> place_ = std::make_unique<Made>(nullptr);
+  struct Place {
+    Made made = nullptr;
+    Place* next = nullptr;
+  };
+  static inline std::atomic<Place*> left_{nullptr};  // or leak checkers would call them lost
+
+  std::unique_ptr<Place> place_ = std::make_unique<Place>();
   bool known_ = false;
 };
 

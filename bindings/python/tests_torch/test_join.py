@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from models import batch, mlp
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-from libzero.torch import ZeroRedundancyOptimizer
+from libzero.torch import ZeroRedundancyOptimizer, hook_with_zero_step
 from support import everywhere, results_of, run_cases, worst
 
 BATCHES = {2: ((3, 6), (0, 3), (4, 0), (5, 5)), 3: ((2, 4, 5), (5, 0, 2))}
@@ -25,9 +26,14 @@ CLASSES: tuple[tuple[Any, dict[str, Any]], ...] = (
 def train(
     rank: int, make: Any, batches: tuple[int, ...], closure: bool, view: bool
 ) -> list[torch.nn.Parameter]:
-    """Two epochs, the second with one batch more on every rank and half the rate."""
     ddp = DistributedDataParallel(mlp(), gradient_as_bucket_view=view)
-    optimizer = make(ddp.parameters())
+    return train_in(ddp, make(ddp.parameters()), rank, batches, closure)
+
+
+def train_in(
+    ddp: DistributedDataParallel, optimizer: Any, rank: int, batches: tuple[int, ...], closure: bool
+) -> list[torch.nn.Parameter]:
+    """Two epochs, the second with one batch more on every rank and half the rate."""
     for epoch in range(2):
         with Join([ddp, optimizer]):
             for step in range(batches[rank] + epoch):
@@ -115,12 +121,54 @@ def stops_with_the_first(rank: int, world: int) -> Any:
     return steps, said
 
 
+def steps_in_the_hook(rank: int, world: int) -> Any:
+    found = []
+    for batches in BATCHES[world]:
+        ddp = DistributedDataParallel(mlp(), bucket_cap_mb=0.001)
+        zero = ZeroRedundancyOptimizer(
+            ddp.parameters(), torch.optim.Adam, overlap_with_ddp=True, lr=0.01
+        )
+        ddp.register_comm_hook(None, hook_with_zero_step(allreduce_hook, ddp, zero))
+        mine = train_in(ddp, zero, rank, batches, closure=False)
+        others = train_alone(lambda params: torch.optim.Adam(params, lr=0.01), batches)
+        found.append((batches, worst(mine, others), everywhere(mine)))
+    return found
+
+
+def turned_order(rank: int, world: int) -> Any:
+    """It is refused before any rank has sent anything, so that what comes next is sound."""
+    ddp = DistributedDataParallel(mlp())
+    zero = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, lr=0.1)
+    said = ""
+    try:
+        Join([zero, ddp])
+    except ValueError as error:
+        said = str(error)
+    rounds = 0
+    # Without inputs to join there is no order, and without a module any optimizer is first.
+    with Join([zero, ddp], enable=False):
+        rounds += 1
+    with Join([zero]):
+        for _ in range(1 + rank):
+            for param in ddp.parameters():
+                param.grad = torch.ones_like(param)
+            zero.step()
+            rounds += 1
+    return said, rounds, everywhere(list(ddp.parameters()))
+
+
 class JoinedRanks(unittest.TestCase):
     found: dict[int, dict[str, list[Any]]]
 
     @classmethod
     def setUpClass(cls) -> None:
-        cases = (uneven_batches, rates_of_their_own, stops_with_the_first)
+        cases = (
+            uneven_batches,
+            rates_of_their_own,
+            stops_with_the_first,
+            steps_in_the_hook,
+            turned_order,
+        )
         cls.found = {world: run_cases(world, cases) for world in BATCHES}
 
     def test_uneven_batches_train_as_one_process_with_all_of_them(self) -> None:
@@ -135,6 +183,22 @@ class JoinedRanks(unittest.TestCase):
             for same_everywhere, rate in results_of(self.found[world], rates_of_their_own):
                 self.assertTrue(same_everywhere)
                 self.assertAlmostEqual(rate, 0.1 / (1 + world))
+
+    def test_a_rank_without_inputs_steps_in_the_hook_as_the_others_do(self) -> None:
+        for world in BATCHES:
+            for found in results_of(self.found[world], steps_in_the_hook):
+                for batches, difference, same_everywhere in found:
+                    self.assertLess(difference, 1, f"{batches} batches")
+                    self.assertTrue(same_everywhere, f"{batches} batches")
+
+    def test_the_optimizer_before_the_module_is_refused_at_once(self) -> None:
+        for world in BATCHES:
+            for rank, (said, rounds, same_everywhere) in enumerate(
+                results_of(self.found[world], turned_order)
+            ):
+                self.assertIn("Join([ddp, optimizer])", said)
+                self.assertEqual(rounds, 2 + rank)
+                self.assertTrue(same_everywhere)
 
     def test_all_stop_with_the_first_where_the_program_wants_that(self) -> None:
         for world in BATCHES:

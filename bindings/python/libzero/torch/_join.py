@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
-from torch.distributed.algorithms.join import JoinHook
+from torch.distributed.algorithms.join import Join, JoinHook
+from torch.nn.parallel import DistributedDataParallel
 
 from ._shard import Hand, options_of
 
@@ -29,6 +31,24 @@ def hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Hand:
         for mine, leaders in zip(optimizer.param_groups, groups):
             mine.update(leaders)
     return Hand(rank == leader, trained)
+
+
+def refuse_turned_order(optimizer: ZeroRedundancyOptimizer) -> None:
+    """ValueError where the Join that is being made has `optimizer` before a module. The first one
+    tells ranks without inputs of each step; a module that does not would meet their question in its
+    forward. torch tells a Joinable nothing of the others, so that they are looked up in its caller."""
+    frame = sys._getframe(1)
+    while frame is not None and not isinstance(frame.f_locals.get("self"), Join):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None or not frame.f_locals.get("enable", True):
+        return
+    listed = frame.f_locals["self"]._joinables
+    behind = listed[1:] if listed[0] is optimizer else []
+    if any(isinstance(one, DistributedDataParallel) for one in behind):
+        raise ValueError(
+            f"Join has this {type(optimizer).__name__} before DistributedDataParallel, whose forward "
+            "comes first in each step; make it Join([ddp, optimizer])"
+        )
 
 
 class ZeroJoinHook(JoinHook):

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
-from ._join import ZeroJoinHook, hand_of
+from ._join import ZeroJoinHook, hand_of, refuse_turned_order
 from ._shard import Closure
 from ._sharded import Params, ShardedOptimizer
 
@@ -83,6 +83,8 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         return loss
 
     def _joined_step(self) -> None:
+        if self.overlaps_with_ddp:
+            return  # DDP's own hook has made the step
         self._update(None, {}, hand_of(self, has_inputs=False))
 
     def _step_with(self, gradients: Mapping[torch.Tensor, torch.Tensor]) -> None:
@@ -110,7 +112,9 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """For Join([ddp, optimizer]), in that order: a rank without inputs goes on updating its
-        share, with the gradients of those that have some. No arguments have an effect."""
+        share, with the gradients of those that have some. No arguments have an effect. ValueError:
+        Join([optimizer, ddp])."""
+        refuse_turned_order(self)
         return ZeroJoinHook(self)
 
     @property

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks as processes that meet over gloo in a file. Starting them takes seconds, so that many cases
-run in the same ones."""
+"""Ranks as processes that meet over gloo in a file, with many cases in the same ones. They are
+forked from a process that has imported torch, which takes longer than most cases."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import datetime
 import multiprocessing
 import tempfile
 import traceback
+import unittest
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -45,7 +46,8 @@ def run_cases(world: int, cases: Sequence[Case]) -> dict[str, list[Any]]:
     """By name of the case, what case(rank, world) returned on each rank: numbers, lists and strings.
     Cases are functions of a module. The first that raises is an AssertionError for itself and all
     behind it, as its value."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch._dynamo", "libzero.torch"])
     found: dict[str, list[Any]] = {case.__name__: [] for case in cases}
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")
@@ -81,6 +83,23 @@ def _received(receiving: Connection) -> tuple[bool, Any]:
         return receiving.recv()  # type: ignore[no-any-return]
     except EOFError:
         return False, "died"
+
+
+class OneRank(unittest.TestCase):
+    """Tests in this process, as the one rank of a group."""
+
+    folder: Any
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.folder = tempfile.TemporaryDirectory()
+        store = Path(cls.folder.name) / "store"
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        dist.destroy_process_group()
+        cls.folder.cleanup()
 
 
 def results_of(found: dict[str, list[Any]], case: Case) -> list[Any]:

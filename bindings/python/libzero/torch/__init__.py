@@ -5,9 +5,10 @@ from __future__ import annotations
 
 try:
     import torch.distributed.algorithms.join
+    from torch.autograd.graph import increment_version as _youngest  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"libzero.torch needs torch 2.0 or later, with torch.distributed: {error}"
+        f"libzero.torch needs torch 2.3 or later, with torch.distributed: {error}"
     ) from error
 
 from .ddp_hooks import hook_with_zero_step, hook_with_zero_step_interleaved

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 import torch
+from torch.autograd.graph import increment_version
 
 from .. import Comm, Group, Optimizer
 from ._tensors import Bound
@@ -21,6 +22,7 @@ class Core:
 
     def __init__(self, comm: Comm, rule: str, partition: str, master: str = "none") -> None:
         self.comm = comm
+        self._like = (rule, partition, master)
         self.optimizer = Optimizer(comm, rule, partition, master=master)
         self.bound: list[Bound] = []
         self._trained: list[bool] = []
@@ -49,6 +51,29 @@ class Core:
         self._trained += [not param.frozen for param in told]
         return group
 
+    def compare(
+        self,
+        params: Sequence[torch.Tensor],
+        names: Sequence[str],
+        settings: Mapping[str, float],
+        *,
+        always_trained: bool = False,
+    ) -> None:
+        """MismatchError, PeerError or ValueError where another rank is about to add another group:
+        what is added cannot be taken away. Collective; nothing is added."""
+        fewest, most = (int(self.comm.all_reduce(len(params), op)) for op in ("min", "max"))
+        if fewest != most:
+            raise ValueError(
+                f"the new group has {len(params)} parameters here, and {fewest} to {most} on the "
+                "ranks; all ranks add the same"
+            )
+        trial = Core(self.comm, *self._like)
+        try:
+            trial.add(params, names, settings, always_trained=always_trained)
+            trial.seal()
+        finally:
+            trial.close()
+
     def seal(self) -> None:
         """Fix owners; collective. MismatchError or PeerError where ranks added different ones."""
         if self.bound:
@@ -62,7 +87,7 @@ class Core:
                 [one.view() if new else None for one, new in zip(self.bound, moved)]
             )
             for one in self.bound:
-                one.address = one.param.data_ptr()
+                one.address, one.strides = one.param.data_ptr(), one.param.stride()
 
     def follow_trained(self, trained: Optional[Sequence[bool]] = None) -> None:
         """Train what has requires_grad or a gradient, or what another rank says."""
@@ -82,6 +107,15 @@ class Core:
     def owned(self) -> list[int]:
         """The parameters of which this rank owns elements."""
         return sorted({part.param for part in self.optimizer.owned_ranges()})
+
+    @property
+    def names(self) -> set[str]:
+        return {one.name for one in self.bound}
+
+    def wrote(self, numbers: Iterable[int]) -> None:
+        """Tell autograd that these have new values: a graph made before must not go on."""
+        for number in numbers:
+            increment_version(self.bound[number].param)
 
     @property
     def stream(self) -> Any:

@@ -53,7 +53,8 @@ class InnerShard(Shard):
 
     def _register(self, group: Mapping[str, Any]) -> None:
         first = len(self._core.bound)
-        self._core.add(group["params"], names_of(group, first), {}, always_trained=True)
+        names = names_of(group, first, self._core.names)
+        self._core.add(group["params"], names, {}, always_trained=True)
         for place, param in enumerate(group["params"]):
             self._numbers[param] = first + place
 
@@ -65,6 +66,8 @@ class InnerShard(Shard):
         return {**options, "params": [param for param in group["params"] if param in mine]}
 
     def add_group(self, group: dict[str, Any]) -> None:
+        names = names_of(group, len(self._core.bound), self._core.names)
+        self._core.compare(group["params"], names, {}, always_trained=True)
         self._register(group)
         self._core.seal()
         self.optim.add_param_group(self._owned_group(group, self._mine()))
@@ -83,6 +86,9 @@ class InnerShard(Shard):
         copy_options(self.optim.param_groups, groups)
         if self._core.bound:
             self._core.optimizer.share_params(stream=self._core.stream)
+            bound = self._core.bound
+            changed = [b.param.grad is not None for b in bound] if hand is None else hand.trained
+            self._core.wrote(number for number, one in enumerate(changed) if one)
         return loss
 
     def _told_to_all(self, closure: Closure, arguments: Mapping[str, Any]) -> Any:
@@ -151,10 +157,6 @@ class InnerShard(Shard):
         return dict(sorted(merged.items()))
 
     def load_state(self, groups: Groups, state: Mapping[Any, Mapping[str, Any]]) -> None:
-        count = len(self._core.bound)
-        for number in state:
-            if not isinstance(number, int) or not 0 <= number < count:
-                raise ValueError(f"there is state of parameter {number!r}, and {count} parameters")
         places: dict[int, int] = {}
         packed = []
         for group, owned in zip(groups, self.optim.param_groups):

@@ -57,7 +57,7 @@ class KernelShard(Shard):
             filled = self.optim.param_groups[-1]
             for name, value in filled.items():
                 group.setdefault(name, value)
-            self._live.add(group, settings_of(self.rule, group))
+            self._live.add(group, settings_of(self.rule, group), compare=True)
         except BaseException:
             self.optim.param_groups.pop()
             raise
@@ -85,6 +85,8 @@ class KernelShard(Shard):
             self.update(core.gradients(), "sum")
         else:
             self.update([None] * len(core.bound), "sum")
+        if hand is not None:
+            core.wrote(number for number, trained in enumerate(hand.trained) if trained)
         return loss
 
     def update(self, gradients: Sequence[Optional[torch.Tensor]], reduction: str) -> None:
@@ -98,6 +100,7 @@ class KernelShard(Shard):
             # Without a gradient on any rank torch.optim does nothing, and without a word.
             if error.code != ERR_STATE or any(one is not None for one in gradients):
                 raise
+        core.wrote(number for number, one in enumerate(gradients) if one is not None)
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         return {**_state.gather(self.core, self.rule, groups, to)}
@@ -128,8 +131,12 @@ class _Live:
         self._groups: list[Optional[Group]] = []
         self._told: list[dict[str, float]] = []
 
-    def add(self, group: Mapping[str, Any], settings: dict[str, float]) -> None:
-        names = names_of(group, len(self.core.bound))
+    def add(
+        self, group: Mapping[str, Any], settings: dict[str, float], *, compare: bool = False
+    ) -> None:
+        names = names_of(group, len(self.core.bound), self.core.names)
+        if compare:
+            self.core.compare(group["params"], names, settings)
         self._groups.append(self.core.add(group["params"], names, settings))
         self._told.append(settings)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Optional
 
 import torch
@@ -16,10 +16,15 @@ Groups = Sequence[dict[str, Any]]
 Closure = Optional[Callable[[], Any]]
 
 
-def names_of(group: Mapping[str, Any], first: int) -> list[str]:
-    """What libzero calls the parameters of a group: their names, or their numbers from `first` on."""
+def names_of(group: Mapping[str, Any], first: int, taken: Container[str] = ()) -> list[str]:
+    """What libzero calls the parameters of a group: their names, with their numbers where one of
+    another group is `taken` already, or their numbers alone, which count from `first` on."""
     count = len(group["params"])
-    return list(group.get("param_names") or (str(first + place) for place in range(count)))
+    named = group.get("param_names") or [str(first + place) for place in range(count)]
+    return [
+        f"{name} (parameter {first + place})" if name in taken else name
+        for place, name in enumerate(named)
+    ]
 
 
 def options_of(group: Mapping[str, Any]) -> dict[str, Any]:

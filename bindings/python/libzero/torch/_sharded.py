@@ -157,21 +157,28 @@ class ShardedOptimizer(torch.optim.Optimizer):
                 f"the state was gathered after {taken} steps, and {self._steps} are done: call "
                 f"{remedy} on all ranks again"
             )
-        packed = super().state_dict()
-        packed["state"] = {number: dict(entry) for number, entry in entries.items()}
-        return packed
+        # torch's own method, so that hooks see what they would see of the unsharded one.
+        kept = self.state
+        self.state = defaultdict(dict, {number: dict(one) for number, one in entries.items()})  # type: ignore[misc]
+        try:
+            return super().state_dict()
+        finally:
+            self.state = kept
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what state_dict() of this class, or of the torch optimizer that it shards, returned
         on any number of ranks: on every rank the whole of it, which stays as it is. All state is
         replaced, and options are those of the file. ValueError and TypeError, before anything has
         changed: other groups, or state that does not fit its parameter. Collective."""
+        shard = self._sharded()
+        state_dict = dict(state_dict)
         for hook in _hooks(self, "_optimizer_load_state_dict_pre_hooks"):
-            state_dict = hook(self, state_dict) or state_dict
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
         groups = self._loaded_groups(state_dict)
-        self._sharded().load_state(groups, state_dict["state"])
+        shard.load_state(groups, _renumbered(state_dict))
         self.__setstate__({"state": defaultdict(dict), "param_groups": groups})
-        self.optim = self._sharded().optim
+        self.optim = shard.optim
         self._gathered = None
         for hook in _hooks(self, "_optimizer_load_state_dict_post_hooks"):
             hook(self)
@@ -206,6 +213,23 @@ class ShardedOptimizer(torch.optim.Optimizer):
             f"a {type(self).__name__} cannot be copied or pickled, its state is on other ranks; "
             "save its state_dict()"
         )
+
+
+def _renumbered(state_dict: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    """The state by place in the groups, whatever the numbers by which the file's groups call
+    parameters. ValueError: state of another parameter. TypeError: state that is no dictionary."""
+    called = [number for group in state_dict["param_groups"] for number in group["params"]]
+    places = {number: place for place, number in enumerate(called)}
+    state = state_dict["state"]
+    strange = [number for number in state if number not in places]
+    if strange:
+        raise ValueError(f"there is state of parameter {strange[0]!r}, which no group has")
+    for number, entry in state.items():
+        if entry is not None and not isinstance(entry, Mapping):
+            raise TypeError(
+                f"state of parameter {number} is a {type(entry).__name__}, no dictionary"
+            )
+    return {places[number]: entry or {} for number, entry in state.items()}
 
 
 def _hooks(optimizer: torch.optim.Optimizer, kind: str) -> list[Any]:

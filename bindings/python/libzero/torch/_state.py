@@ -62,19 +62,14 @@ def _add_initial_sums(
 
 
 def entries_of(
-    rule: Rule, groups: Sequence[Mapping[str, Any]], state: Mapping[Any, Mapping[str, Any]]
+    rule: Rule, groups: Sequence[Mapping[str, Any]], state: Mapping[int, Mapping[str, Any]]
 ) -> Entries:
     """The "state" of a file of torch.optim, checked against `groups` with the options that the file
-    has; the caller's dictionary stays as it is. ValueError: a parameter that there is not, a state
-    that is missing, of another shape, or none of the rule's; a step that is no count. TypeError:
-    what is no tensor."""
+    has; the caller's dictionary stays as it is. ValueError: a state that is missing, of another shape,
+    or none of the rule's; a step that is no count. TypeError: what is no tensor."""
     params = [(param, group) for group in groups for param in group["params"]]
     entries: Entries = {}
     for number, given in state.items():
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"state is numbered by parameter, {number!r} is no number")
-        if not 0 <= number < len(params):
-            raise ValueError(f"there is state of parameter {number}, and {len(params)} parameters")
         found = {name: value for name, value in (given or {}).items() if value is not None}
         if found:
             entries[number] = _entry_of(rule, number, *params[number], found)

@@ -29,6 +29,7 @@ class Bound:
         self.address = param.data_ptr()
         self.dtype = param.dtype
         self.shape = tuple(param.shape)
+        self.strides = param.stride()
         self.device = param.device
 
     def view(self) -> torch.Tensor:
@@ -72,7 +73,12 @@ class Bound:
         """Whether its memory is elsewhere by now. ValueError if what is there is no longer the same
         parameter."""
         param = self.param
-        if param.data_ptr() == self.address and param.dtype == self.dtype:
+        if (
+            param.data_ptr() == self.address
+            and param.dtype == self.dtype
+            and param.shape == self.shape
+            and param.stride() == self.strides
+        ):
             return False
         for what, now, before in (
             ("dtype", param.dtype, self.dtype),

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that do not do the same: each is told on all of them, and what they had goes on."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from models import batch, copies, give_gradients, mlp, parameters
+from support import everywhere, results_of, run_cases, worst
+from torch.nn.parallel import DistributedDataParallel
+
+from libzero import ZeroError
+from libzero.torch import ZeroRedundancyOptimizer
+
+WORLDS = (2, 3)
+CLASSES = (torch.optim.Adam, torch.optim.ASGD)
+
+
+def ranks_that_differ(rank: int, world: int) -> Any:
+    """Each is told on all ranks, and the next optimizer works."""
+    found = []
+    shape = [(4, 6), (6, 4)][rank % 2]
+    for params, options in (
+        ([torch.zeros(shape)], {}),
+        ([torch.zeros(3)], {"lr": 0.1 + rank}),
+        ([torch.zeros(3, dtype=[torch.float32, torch.float64][rank % 2])], {}),
+        ([torch.zeros(3)] * 1 + [torch.zeros(2)] * (rank % 2), {}),
+        ([torch.zeros(2, 2, 2, 2).permute((0, 1, 2, 3) if rank % 2 else (0, 2, 3, 1))], {}),
+    ):
+        try:
+            ZeroRedundancyOptimizer(params, torch.optim.Adam, **options)
+        except ZeroError as error:
+            found.append((error.name, "rank" in str(error)))
+    return found
+
+
+def late_groups_that_differ(rank: int, world: int) -> Any:
+    """None is added, and training goes on as without them."""
+    found = []
+    shape = [(4, 6), (6, 4)][rank % 2]
+    for chosen in CLASSES:
+        mine = parameters(1)
+        others = copies(mine)
+        zero = ZeroRedundancyOptimizer(mine, chosen, lr=0.1)
+        plain = chosen(others, lr=0.1)
+        told = []
+        for params in ([torch.zeros(shape)], [torch.zeros(3)] * (rank > 0)):
+            try:
+                zero.add_param_group({"params": params})
+            except (ZeroError, ValueError) as error:
+                told.append("rank" in str(error))
+        counts = len(zero.param_groups), len(zero.optim.param_groups)
+        for step in range(3):
+            give_gradients(step, mine, others)
+            zero.step()
+            plain.step()
+        found.append((told, counts, worst(mine, others), everywhere(mine)))
+        zero.close()
+    return found
+
+
+def a_group_on_one_rank_alone(rank: int, world: int) -> Any:
+    """The others are in step(): no rank waits for a call that never comes."""
+    found = []
+    for chosen in CLASSES:
+        mine = parameters(1)
+        zero = ZeroRedundancyOptimizer(mine, chosen, lr=0.1)
+        give_gradients(0, mine)
+        try:
+            if rank == 0:
+                zero.add_param_group({"params": [torch.zeros(3)]})
+            zero.step()
+            found.append("nothing")
+        except (ZeroError, RuntimeError) as error:
+            found.append(str(error))
+        zero.close()
+        dist.barrier()
+    return found
+
+
+def a_scaler(rank: int, world: int) -> Any:
+    """The last rank's loss is not finite in the second round: DDP carries that to all."""
+    found = []
+    for sharded in (True, False):
+        ddp = DistributedDataParallel(mlp())
+        params = list(ddp.parameters())
+        optimizer: Any = (
+            ZeroRedundancyOptimizer(params, torch.optim.Adam, lr=0.01)
+            if sharded
+            else torch.optim.Adam(params, lr=0.01)
+        )
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for step in range(4):
+            inputs, labels = batch(10 * step + rank)
+            if step == 1 and rank == world - 1:
+                inputs = inputs * float("inf")
+            optimizer.zero_grad()
+            scaler.scale(torch.nn.functional.mse_loss(ddp(inputs), labels)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        found.append((params, scaler.get_scale()))
+    (mine, scale), (others, _) = found
+    return worst(mine, others), everywhere(mine), scale
+
+
+CASES = (ranks_that_differ, late_groups_that_differ, a_group_on_one_rank_alone, a_scaler)
+
+
+class Disagreement(unittest.TestCase):
+    found: dict[int, dict[str, list[Any]]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
+
+    def of(self, case: Any) -> Any:
+        for world in WORLDS:
+            yield from results_of(self.found[world], case)
+
+    def test_ranks_that_pass_something_else_are_told_at_once(self) -> None:
+        for found in self.of(ranks_that_differ):
+            self.assertEqual(len(found), 5, found)
+            for name, named in found:
+                self.assertIn(name, ("ZERO_ERR_MISMATCH", "ZERO_ERR_PEER"))
+                self.assertTrue(named)
+
+    def test_late_groups_that_differ_are_refused_and_not_added(self) -> None:
+        for found in self.of(late_groups_that_differ):
+            for told, counts, difference, same in found:
+                self.assertEqual(told, [True, True])
+                self.assertEqual(counts, (1, 1))
+                self.assertLess(difference, 1)
+                self.assertTrue(same)
+
+    def test_a_group_that_one_rank_alone_adds_keeps_no_rank_waiting(self) -> None:
+        for found in self.of(a_group_on_one_rank_alone):
+            for said in found:
+                self.assertIn("rank", said)
+
+    def test_a_scaler_skips_on_all_ranks_what_one_cannot_represent(self) -> None:
+        for difference, same, scale in self.of(a_scaler):
+            self.assertLess(difference, 1)
+            self.assertTrue(same)
+            self.assertEqual(scale, 512.0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -12,9 +12,13 @@ except ImportError as error:
     ) from error
 
 from .ddp_hooks import hook_with_zero_step, hook_with_zero_step_interleaved
+from .oss import OSS
+from .sharded_data_parallel import ShardedDataParallel
 from .zero_redundancy import ZeroRedundancyOptimizer
 
 __all__ = [
+    "OSS",
+    "ShardedDataParallel",
     "ZeroRedundancyOptimizer",
     "hook_with_zero_step",
     "hook_with_zero_step_interleaved",

@@ -9,7 +9,8 @@ from typing import Any, Optional
 import torch
 from torch.autograd.graph import increment_version
 
-from .. import Comm, Group, Optimizer
+from .. import Comm, Group, Optimizer, ZeroError
+from .._abi import ERR_STATE
 from ._tensors import Bound
 
 
@@ -20,12 +21,15 @@ class Core:
     the program writes into a parameter would be lost in the next step.
     """
 
-    def __init__(self, comm: Comm, rule: str, partition: str, master: str = "none") -> None:
+    def __init__(self, comm: Comm, rule: str, partition: str, **options: Any) -> None:
+        """`options`: those of libzero.Optimizer."""
         self.comm = comm
-        self._like = (rule, partition, master)
-        self.optimizer = Optimizer(comm, rule, partition, master=master)
+        self._like = (rule, partition)
+        self._options = options
+        self.optimizer = Optimizer(comm, rule, partition, **{"master": "none", **options})
         self.bound: list[Bound] = []
         self._trained: list[bool] = []
+        self._owned: Optional[list[int]] = None  # of what is sealed; owners never move
 
     def add(
         self,
@@ -33,18 +37,20 @@ class Core:
         names: Sequence[str],
         settings: Mapping[str, float],
         *,
-        always_trained: bool = False,
+        trained: Optional[Sequence[bool]] = None,
+        owners: Optional[Sequence[int]] = None,
     ) -> Optional[Group]:
-        """Register a group; None for an empty one. All or none. `always_trained`: whatever
-        requires_grad says. TypeError and ValueError as Bound, ArgumentError for settings out of
-        range and memory that overlaps."""
+        """Register a group; None for an empty one. All or none. `trained`: which are,
+        whatever requires_grad says. `owners`: their ranks, for the partition "manual". TypeError and
+        ValueError as Bound, ArgumentError for settings out of range and memory that overlaps."""
         bound = [Bound(param, name) for param, name in zip(params, names)]
         if not bound:
             return None
         told = [one.register() for one in bound]
-        if always_trained:
-            for one, param in zip(bound, told):
-                param.frozen = not one.trainable
+        for one, param, chosen in zip(bound, told, trained or ()):
+            param.frozen = not (chosen and one.trainable)
+        for param, owner in zip(told, owners or ()):
+            param.owner = owner
         options: dict[str, Any] = dict(settings)
         group = self.optimizer.register(told, **options)
         self.bound += bound
@@ -57,7 +63,7 @@ class Core:
         names: Sequence[str],
         settings: Mapping[str, float],
         *,
-        always_trained: bool = False,
+        trained: Optional[Sequence[bool]] = None,
     ) -> None:
         """MismatchError, PeerError or ValueError where another rank is about to add another group:
         what is added cannot be taken away. Collective; nothing is added."""
@@ -67,15 +73,16 @@ class Core:
                 f"the new group has {len(params)} parameters here, and {fewest} to {most} on the "
                 "ranks; all ranks add the same"
             )
-        trial = Core(self.comm, *self._like)
+        trial = Core(self.comm, *self._like, **self._options)
         try:
-            trial.add(params, names, settings, always_trained=always_trained)
+            trial.add(params, names, settings, trained=trained)
             trial.seal()
         finally:
             trial.close()
 
     def seal(self) -> None:
         """Fix owners; collective. MismatchError or PeerError where ranks added different ones."""
+        self._owned = None
         if self.bound:
             self.optimizer.seal()
 
@@ -90,7 +97,9 @@ class Core:
                 one.address, one.strides = one.param.data_ptr(), one.param.stride()
 
     def follow_trained(self, trained: Optional[Sequence[bool]] = None) -> None:
-        """Train what has requires_grad or a gradient, or what another rank says."""
+        """Train what has requires_grad or a gradient, or what another rank says. What was trained
+        stays so: without a gradient nothing is done to it, and a gradient that is left behind may
+        be on one rank alone."""
         chosen = self.trained() if trained is None else trained
         for number, (before, now) in enumerate(zip(self._trained, chosen)):
             if before != now:
@@ -98,7 +107,7 @@ class Core:
                 self._trained[number] = now
 
     def trained(self) -> list[bool]:
-        return [one.trained for one in self.bound]
+        return [before or one.trained for before, one in zip(self._trained, self.bound)]
 
     def gradients(self) -> list[Optional[torch.Tensor]]:
         """One per parameter, None where there is none. TypeError and ValueError as Bound.gradient."""
@@ -106,7 +115,30 @@ class Core:
 
     def owned(self) -> list[int]:
         """The parameters of which this rank owns elements."""
-        return sorted({part.param for part in self.optimizer.owned_ranges()})
+        if self._owned is None:
+            self._owned = sorted({part.param for part in self.optimizer.owned_ranges()})
+        return self._owned
+
+    def owners(self) -> list[int]:
+        """The rank of each parameter, where whole tensors are owned; 0 for one without elements."""
+        found = [0] * len(self.bound)
+        for rank in range(self.comm.world):
+            for part in self.optimizer.owned_ranges(rank):
+                found[part.param] = rank
+        return found
+
+    def reduced(self, number: int) -> Optional[torch.Tensor]:
+        """The reduced gradient of a parameter that is all this rank's, new memory in the
+        parameter's shape, dtype and device; None if no rank had one."""
+        bound = self.bound[number]
+        try:
+            values = torch.from_numpy(self.optimizer.grad_get(number))
+        except ZeroError as error:
+            if error.code != ERR_STATE:
+                raise
+            return None
+        view = bound.view()
+        return bound.out_of_order(values.reshape(view.shape).to(bound.device, view.dtype))
 
     @property
     def names(self) -> set[str]:

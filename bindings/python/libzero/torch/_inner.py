@@ -53,8 +53,9 @@ class InnerShard(Shard):
 
     def _register(self, group: Mapping[str, Any]) -> None:
         first = len(self._core.bound)
+        params = group["params"]
         names = names_of(group, first, self._core.names)
-        self._core.add(group["params"], names, {}, always_trained=True)
+        self._core.add(params, names, {}, trained=[True] * len(params))
         for place, param in enumerate(group["params"]):
             self._numbers[param] = first + place
 
@@ -67,7 +68,8 @@ class InnerShard(Shard):
 
     def add_group(self, group: dict[str, Any]) -> None:
         names = names_of(group, len(self._core.bound), self._core.names)
-        self._core.compare(group["params"], names, {}, always_trained=True)
+        trained = [True] * len(group["params"])
+        self._core.compare(group["params"], names, {}, trained=trained)
         self._register(group)
         self._core.seal()
         self.optim.add_param_group(self._owned_group(group, self._mine()))
@@ -127,20 +129,8 @@ class InnerShard(Shard):
         for number in core.owned():
             bound = core.bound[number]
             before.append((bound.param, bound.param.grad))
-            bound.param.grad = self._reduced(number) if reduced else None
+            bound.param.grad = core.reduced(number) if reduced else None
         return before
-
-    def _reduced(self, number: int) -> Optional[torch.Tensor]:
-        bound = self._core.bound[number]
-        try:
-            values = torch.from_numpy(self._core.optimizer.grad_get(number))
-        except ZeroError as error:
-            if error.code != ERR_STATE:
-                raise
-            return None
-        shape = bound.view().shape
-        ordered = values.reshape(shape).to(bound.device, bound.view().dtype)
-        return bound.out_of_order(ordered)
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         copy_options(groups, self.optim.param_groups)

@@ -12,6 +12,7 @@ from .. import Comm, Group, ZeroError
 from .._abi import ERR_STATE
 from . import _state
 from ._core import Core
+from ._masters import follow_masters
 from ._rules import Rule, rule_of, settings_of
 from ._shard import Closure, Groups, Hand, Shard, copy_options, names_of, options_of
 
@@ -20,20 +21,32 @@ class KernelShard(Shard):
     """State in libzero, elements of a tensor on any rank unless `partition` says otherwise."""
 
     def __init__(
-        self, comm: Comm, rule: Rule, optim: torch.optim.Optimizer, groups: Groups, partition: str
+        self,
+        comm: Comm,
+        rule: Rule,
+        optim: torch.optim.Optimizer,
+        groups: Groups,
+        partition: str,
+        share_dtype: Optional[str],
     ) -> None:
-        """`optim` has the options of `groups` and no parameters. Collective; errors as Core.add."""
+        """`optim` has the options of `groups` and no parameters. `share_dtype`: what float32
+        parameters are rounded to on every rank, with masters. Collective; errors as Core.add."""
         super().__init__(comm)
         self.rule = rule
         self.optim = optim
         self._partition = partition
-        self._live = self._build(groups)
+        self._masters: dict[str, Any] = (
+            {} if share_dtype is None else {"master": "float32", "share_dtype": share_dtype}
+        )
+        self._live = self._build(groups, None)
 
-    def _build(self, groups: Groups) -> _Live:
-        live = _Live(Core(self.comm, self.rule.name, self._partition))
+    def _build(self, groups: Groups, trained: Optional[Sequence[bool]]) -> _Live:
+        live = _Live(Core(self.comm, self.rule.name, self._partition, **self._masters))
         try:
             for group in groups:
-                live.add(group, settings_of(self.rule, group))
+                first = len(live.core.bound)
+                mine = None if trained is None else trained[first : first + len(group["params"])]
+                live.add(group, settings_of(self.rule, group), mine)
             live.core.seal()
         except BaseException:
             live.core.close()
@@ -78,9 +91,11 @@ class KernelShard(Shard):
         copy_options(groups, self.optim.param_groups)
         core = self.core
         core.follow_memory()
+        if self._masters:
+            follow_masters(core, self._masters["share_dtype"])
         core.follow_trained(None if hand is None else hand.trained)
         if hand is None:
-            self.update(core.gradients(), "none")
+            self.update(self._own(core.gradients()), "none")
         elif hand.contributes:
             self.update(core.gradients(), "sum")
         else:
@@ -88,6 +103,17 @@ class KernelShard(Shard):
         if hand is not None:
             core.wrote(number for number, trained in enumerate(hand.trained) if trained)
         return loss
+
+    def _own(self, gradients: Sequence[Optional[torch.Tensor]]) -> list[Optional[torch.Tensor]]:
+        """Where whole tensors are owned their owners' gradients alone count, as in an optimizer of
+        the class over what this rank owns. One without elements has no owner."""
+        if self._partition == "even":
+            return list(gradients)
+        owned = set(self.core.owned())
+        return [
+            grad if grad is None or number in owned or grad.numel() == 0 else None
+            for number, grad in enumerate(gradients)
+        ]
 
     def update(self, gradients: Sequence[Optional[torch.Tensor]], reduction: str) -> None:
         """A step with these gradients, one per parameter; none if no rank has any. Collective."""
@@ -111,7 +137,7 @@ class KernelShard(Shard):
             raise ValueError(f"the loaded options are not for {self.rule.name}: {reason}")
         entries = _state.entries_of(self.rule, groups, state)
         # A new one, as there is no way to take state away, and so that a failure changes nothing.
-        live = self._build(groups)
+        live = self._build(groups, self.core.trained())
         try:
             _state.put(live.core, self.rule, entries)
             live.core.seal()
@@ -132,12 +158,17 @@ class _Live:
         self._told: list[dict[str, float]] = []
 
     def add(
-        self, group: Mapping[str, Any], settings: dict[str, float], *, compare: bool = False
+        self,
+        group: Mapping[str, Any],
+        settings: dict[str, float],
+        trained: Optional[Sequence[bool]] = None,
+        *,
+        compare: bool = False,
     ) -> None:
         names = names_of(group, len(self.core.bound), self.core.names)
         if compare:
             self.core.compare(group["params"], names, settings)
-        self._groups.append(self.core.add(group["params"], names, settings))
+        self._groups.append(self.core.add(group["params"], names, settings, trained=trained))
         self._told.append(settings)
 
     def push(self, rule: Rule, groups: Groups) -> None:

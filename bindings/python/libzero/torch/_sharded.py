@@ -41,9 +41,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         defaults: dict[str, Any],
         *,
         in_arena: bool = False,
+        share_dtype: Optional[str] = None,
     ) -> None:
         """`partitions`: that of libzero's rules, and that of other classes, which own whole tensors.
         `in_arena`: parameters move to memory where libzero puts new values without a copy.
+        `share_dtype`: what float32 parameters of libzero's rules are rounded to on every rank.
         Collective over the group. TypeError and ValueError as Bound, RuntimeError without a group,
         and what the class raises for its options."""
         if not (
@@ -64,6 +66,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._gathered: Optional[tuple[int, dict[int, dict[str, Any]]]] = None
         self._in_arena = in_arena
         self._partitions = partitions
+        self._share_dtype = share_dtype
         self._shard = self._make_shard()
         self.optim = self._shard.optim
         copy_options(self.optim.param_groups, self.param_groups)
@@ -89,7 +92,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
                     self._partitions[1],
                 )
             copy_options(template.param_groups, self.param_groups)
-            return KernelShard(comm, rule, template, self.param_groups, self._partitions[0])
+            return KernelShard(
+                comm, rule, template, self.param_groups, self._partitions[0], self._share_dtype
+            )
         except BaseException:
             comm.close()
             raise

@@ -9,6 +9,7 @@ from typing import Any, Optional
 import torch
 
 from ._core import Core
+from ._masters import MASTER
 from ._rules import OPTIONAL_SLOTS, Rule
 from ._tensors import Bound
 
@@ -28,7 +29,9 @@ def gather(
     here = to is None or to == core.comm.rank
     for number, bound in enumerate(core.bound):
         entry: Entry = {}
-        for name in core.optimizer.state_names(number):
+        names = core.optimizer.state_names(number)
+        # A master alone is no state of torch's, whose optimizers would miss the rest.
+        for name in names if names != (MASTER,) else ():
             array = core.optimizer.state_gather(number, name, to)
             if array is not None:
                 entry[name] = bound.out_of_order(torch.from_numpy(array))
@@ -92,7 +95,7 @@ def _entry_of(
     missing = [name for name in needed if name not in found]
     if missing:
         raise ValueError(f"{what} lacks {', '.join(missing)}, which {rule.name} has")
-    known = {*rule.slots, *rule.scalars, *optional, "step"}
+    known = {*rule.slots, *rule.scalars, *optional, "step", MASTER}
     foreign = [str(name) for name in found if name not in known]
     if foreign:
         raise ValueError(f"{what} has {', '.join(foreign)}, which {rule.name} has not")
@@ -101,7 +104,7 @@ def _entry_of(
         if name in ("step", "mu_product"):
             if name in rule.scalars:
                 entry[name] = _number_of(value, name, what)
-        elif name in rule.slots or group.get(optional[name]):
+        elif name in rule.slots or name == MASTER or group.get(optional[name]):
             entry[name] = _tensor_of(value, name, what, param)
     return entry
 
@@ -135,6 +138,6 @@ def put(core: Core, rule: Rule, entries: Entries) -> None:
         for name, value in entry.items():
             if name in rule.scalars:
                 core.optimizer.state_set_scalar(number, name, float(value))
-            else:
+            elif name != MASTER or MASTER in core.optimizer.state_names(number):
                 ordered = bound.in_order(value.to("cpu", dtype)).contiguous()
                 core.optimizer.state_set(number, name, ordered.numpy())

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OSS, with the arguments and methods of fairscale's."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Optional
+
+import torch
+import torch.distributed as dist
+
+from ._clip import Filter, clip_grad_norm
+from ._shard import Closure
+from ._sharded import Params, ShardedOptimizer
+
+if TYPE_CHECKING:
+    from ._reducer import Reducer
+
+
+class OSS(ShardedOptimizer):
+    """In place of fairscale.optim.OSS: change the import.
+
+        optimizer = OSS(model.parameters(), optim=torch.optim.AdamW, lr=1e-3)
+
+    `params`: tensors, (name, tensor), or groups, in float32, float64, bfloat16 or float16, mixed as
+    you like, dense in any memory format; frozen ones also int32 and int64. All on the CPU, or all
+    on this rank's GPU. Each belongs to one rank, dealt out in order to the one that has least.
+    `optim`: the ten of torch.optim that libzero has (Adam, AdamW, SGD, RMSprop, Adagrad, Adadelta,
+    Adamax, NAdam, RAdam, Rprop) are its kernels; any other class, or options that libzero lacks,
+    make it one of that class over the tensors that this rank owns.
+
+    A step takes .grad of each parameter's owner: averaged on every rank, as DistributedDataParallel
+    leaves it, or on the owner alone, as ShardedDataParallel does. What requires_grad says is looked
+    at in each step.
+
+    `broadcast_fp16`: float32 parameters are rounded to float16 when they are shared, the same on
+    every rank; owners keep what rounding cuts off, which is in state_dict() as "master". It has no
+    effect on classes that libzero lacks, and a step is a ValueError where a parameter is beyond
+    float16. `broadcast_buffer_size` and `force_broadcast_object` are
+    accepted and have none.
+
+    The constructor, add_param_group, step, clip_grad_norm, consolidate_state_dict, state_dict with
+    all_ranks and load_state_dict are collective over `group`. Ranks that pass different parameters
+    or options get a MismatchError or PeerError that names the first one.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        optim: type[torch.optim.Optimizer] = torch.optim.SGD,
+        group: Optional[dist.ProcessGroup] = None,
+        broadcast_buffer_size: int = -1,
+        broadcast_fp16: bool = False,
+        force_broadcast_object: bool = False,
+        **default: Any,
+    ) -> None:
+        self.broadcast_fp16 = broadcast_fp16
+        self._reducers: list[weakref.ref[Reducer]] = []
+        # Parameters whose .grad here is the mean of all ranks', and nothing was added to it since.
+        self._means: set[torch.Tensor] = set()
+        super().__init__(
+            params,
+            optim,
+            group,
+            ("greedy_in_order", "greedy_in_order"),
+            default,
+            share_dtype="float16" if broadcast_fp16 else None,
+        )
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        return self.process_group
+
+    def step(self, closure: Closure = None, **kwargs: Any) -> Any:
+        """Update what this rank owns and put the new parameters on every rank. Returns what
+        `closure` did, this rank's loss. A parameter without gradient on its owner is left alone.
+        Parameters that moved to another device, or have another dtype now, are followed with their
+        state. TypeError for arguments that the class's step has not."""
+        if closure is None:
+            self._settle()
+            return self._stepped(None, kwargs)
+        given = closure
+
+        def settled() -> Any:
+            loss = given()
+            self._settle()
+            return loss
+
+        self._follow_device()
+        return self._stepped(settled, kwargs)
+
+    def _stepped(self, closure: Closure, arguments: dict[str, Any]) -> Any:
+        loss = self._update(closure, arguments, None)
+        core = self._sharded().core
+        # Autograd hears of new values here, too, where other ranks have the gradients.
+        core.wrote(number for number, one in enumerate(core.bound) if one.param.requires_grad)
+        return loss
+
+    def clip_grad_norm(
+        self, max_norm: float, norm_type: float = 2.0, filter_params_fn: Optional[Filter] = None
+    ) -> torch.Tensor:
+        """Scale gradients so that the norm of all of them, as one vector, is at most `max_norm`;
+        returns it from before, without dimensions, in float32, or float64 where a parameter is.
+        Every element counts once, for any number of ranks with the same bits. A norm that is not
+        finite scales nothing. `filter_params_fn` is given the parameters with gradients that this
+        rank owns and returns those that count. ValueError: a norm_type that is not above 0."""
+        self._settle()
+        core = self._sharded().core
+        return clip_grad_norm(core, float(max_norm), float(norm_type), filter_params_fn)
+
+    def partition_parameters(self) -> list[list[dict[str, Any]]]:
+        """By rank, the groups with what that rank owns of each."""
+        owners = self._sharded().core.owners()
+        found: list[list[dict[str, Any]]] = [[] for _ in range(self.world_size)]
+        number = 0
+        for group in self.param_groups:
+            mine: list[list[torch.Tensor]] = [[] for _ in range(self.world_size)]
+            for param in group["params"]:
+                mine[owners[number]].append(param)
+                number += 1
+            for groups, params in zip(found, mine):
+                groups.append({**group, "params": params})
+        return found
+
+    def refresh_trainable(self) -> None:
+        """Look at requires_grad now; each step does. Owners stay. Local."""
+        self._sharded().core.follow_trained()
+
+    def consolidate_state_dict(self, recipient_rank: int = 0) -> None:
+        """Bring the whole state to one rank of the group, -1: to all, for its state_dict(); on
+        every rank. ValueError: the group has no such rank."""
+        if not -1 <= recipient_rank < self.world_size:
+            raise ValueError(
+                f"recipient_rank is {recipient_rank}, and the group has ranks 0 to "
+                f"{self.world_size - 1}; -1 is all of them"
+            )
+        self._gather(None if recipient_rank == -1 else recipient_rank)
+
+    def state_dict(self, all_ranks: bool = False) -> dict[str, Any]:
+        """As the unsharded optimizer's, with state on the CPU, as consolidate_state_dict brought it
+        here. `all_ranks`: bring it to all ranks first; on every rank. RuntimeError if it was brought
+        elsewhere, or if steps were made since."""
+        if all_ranks:
+            self.consolidate_state_dict(-1)
+        return self._whole_state_dict(f"consolidate_state_dict({self.rank})")
+
+    # ---- What ShardedDataParallel has to do with it ----
+
+    def _settle(self) -> None:
+        """Reduce gradients that other ranks wait with, and find parameters where they are now."""
+        self._follow_device()
+        for reference in self._reducers:
+            reducer = reference()
+            if reducer is not None:
+                reducer.settle()
+
+    def _follow_device(self) -> None:
+        """Start anew where parameters are on another device or of another dtype than they were,
+        with the state that there is. Collective if there is such a change, which every rank makes."""
+        before = self._sharded()
+        changed = [
+            one.param
+            for one in before.core.bound
+            if one.param.device != one.device or one.param.dtype != one.dtype
+        ]
+        if not changed:
+            return
+        state = before.gather_state(self.param_groups, None)
+        device, self._device = self._device, self._only_device()
+        try:
+            now = self._make_shard()
+        except BaseException:
+            self._device = device
+            raise
+        try:
+            now.load_state(self.param_groups, state)
+        except BaseException:
+            now.close()
+            now.comm.close()
+            self._device = device
+            raise
+        self._shard = now
+        self.optim = now.optim
+        before.close()
+        before.comm.close()

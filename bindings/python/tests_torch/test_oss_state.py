@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of OSS: to torch's and fairscale's optimizers and back, and where and when it is."""
+
+from __future__ import annotations
+
+import pickle
+import unittest
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from fairscale.optim.oss import OSS as FairOSS
+from models import CLASSES, class_of, copies, give_gradients, parameters
+from torch import nn
+
+from libzero.torch import OSS
+from support import everywhere, results_of, run_cases, worst
+
+WORLDS = (1, 2, 3)
+EXCHANGED = (
+    ("Adam", {"lr": 0.01}),
+    ("AdamW", {"lr": 0.01}),
+    ("SGD", {"lr": 0.05, "momentum": 0.9}),
+    ("RMSprop", {"lr": 0.003}),
+)
+
+
+def state_with_torch(rank: int, world: int) -> Any:
+    """Three steps unsharded, two sharded, two unsharded, beside one that was never sharded; and by
+    way of fairscale's."""
+    found = []
+    for name, options in (*CLASSES, ("ASGD", {"lr": 0.1})):
+        mine = parameters(1)
+        others = copies(mine)
+        plain = class_of(name)(others, **options)
+        again = copies(mine)
+        first = class_of(name)(again, **options)
+        for step in range(3):
+            give_gradients(step, others, again, without=[5])
+            plain.step()
+            first.step()
+        for param, other in zip(mine, again):
+            param.data.copy_(other)
+        optimizer = OSS(mine, class_of(name), **{**options, "lr": 77.0})
+        saved = first.state_dict()
+        kept = pickle.dumps(saved)
+        optimizer.load_state_dict(saved)
+        untouched = pickle.dumps(saved) == kept
+        for step in (3, 4):
+            give_gradients(step, mine, others, without=[5])
+            optimizer.step()
+            plain.step()
+        middle = worst(mine, others)
+        state = optimizer.state_dict(all_ranks=True)
+        last = copies(mine)
+        second = class_of(name)(last, **{**options, "lr": 99.0})
+        second.load_state_dict(state)
+        for step in (5, 6):
+            give_gradients(step, last, others, without=[5])
+            second.step()
+            plain.step()
+        found.append((name, untouched, middle, worst(last, others), everywhere(mine)))
+        optimizer.close()
+    return found
+
+
+def state_of_fairscale(rank: int, world: int) -> Any:
+    found = []
+    for name, options in EXCHANGED:
+        mine, others = parameters(1), parameters(1)
+        fair = FairOSS(others, class_of(name), **options)
+        plain_params = copies(mine)
+        plain = class_of(name)(plain_params, **options)
+        for step in range(2):
+            give_gradients(step, others, plain_params)
+            fair.step()
+            plain.step()
+        optimizer = OSS(mine, class_of(name), **options)
+        with torch.no_grad():
+            for param, other in zip(mine, others):
+                param.copy_(other)
+        optimizer.load_state_dict(fair.state_dict(all_ranks=True))
+        give_gradients(2, mine, plain_params)
+        optimizer.step()
+        plain.step()
+        with torch.no_grad():
+            for param, other in zip(others, mine):
+                param.copy_(other)
+        fair.load_state_dict(optimizer.state_dict(all_ranks=True))
+        give_gradients(3, others, plain_params)
+        fair.step()
+        plain.step()
+        found.append((name, worst(others, plain_params)))
+    return found
+
+
+def where_the_state_is(rank: int, world: int) -> Any:
+    """On the rank that was asked, and of now; RuntimeError and ValueError elsewhere."""
+    params = parameters(1)
+    optimizer = OSS(params, torch.optim.Adam)
+
+    def has() -> Any:
+        try:
+            return len(optimizer.state_dict()["state"])
+        except RuntimeError as error:
+            return "consolidate_state_dict" in str(error)
+
+    found = [has()]
+    give_gradients(0, params)
+    optimizer.step()
+    optimizer.consolidate_state_dict(world - 1)
+    found.append(has())
+    optimizer.consolidate_state_dict(recipient_rank=-1)
+    found.append(has())
+    give_gradients(1, params)
+    optimizer.step()
+    found.append(has())
+    for wrong in (-2, world):
+        try:
+            optimizer.consolidate_state_dict(wrong)
+        except ValueError as error:
+            found.append(str(wrong) in str(error))
+    return found
+
+
+def sub_groups(rank: int, world: int) -> Any:
+    """The recipient is a rank of the group, and the norm is the group's."""
+    ranks = [0, 2] if world == 3 else [world - 1]
+    group = dist.new_group(ranks)
+    if rank not in ranks:
+        return None
+    params = parameters(1)
+    optimizer = OSS(params, torch.optim.Adam, group=group)
+    give_gradients(0, params)
+    norm = optimizer.clip_grad_norm(1e9).item()
+    wanted = nn.utils.get_total_norm([param.grad for param in params if param.grad is not None])
+    optimizer.step()
+    optimizer.consolidate_state_dict(len(ranks) - 1)
+    try:
+        count = len(optimizer.state_dict()["state"])
+    except RuntimeError:
+        count = -1
+    return abs(norm / wanted.item() - 1) < 1e-6, count, optimizer.group is group
+
+
+CASES = (
+    state_with_torch,
+    state_of_fairscale,
+    where_the_state_is,
+    sub_groups,
+)
+
+
+class OssState(unittest.TestCase):
+    found: dict[int, dict[str, list[Any]]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
+
+    def of(self, case: Any) -> Iterator[tuple[int, int, Any]]:
+        for world in WORLDS:
+            for rank, found in enumerate(results_of(self.found[world], case)):
+                yield world, rank, found
+
+    def test_state_goes_to_torch_and_back(self) -> None:
+        for _, _, found in self.of(state_with_torch):
+            self.assertEqual(len(found), len(CLASSES) + 1)
+            for name, untouched, middle, end, same in found:
+                self.assertTrue(untouched, name)
+                self.assertLess(middle, 1, name)
+                self.assertLess(end, 1, name)
+                self.assertTrue(same, name)
+
+    def test_state_goes_to_fairscale_and_back(self) -> None:
+        for _, _, found in self.of(state_of_fairscale):
+            self.assertEqual(len(found), 4)
+            for name, difference in found:
+                self.assertLess(difference, 1, name)
+
+    def test_state_is_on_the_rank_that_was_asked_and_of_now(self) -> None:
+        for world, rank, found in self.of(where_the_state_is):
+            first = 7 if rank == world - 1 else True
+            self.assertEqual(found, [True, first, 7, True, True, True])
+
+    def test_a_sub_group_has_its_own_ranks_and_norms(self) -> None:
+        members = 0
+        for world, rank, found in self.of(sub_groups):
+            if found is not None:
+                last = rank == (2 if world == 3 else world - 1)
+                self.assertEqual(found, (True, 7 if last else -1, True))
+                members += 1
+        self.assertEqual(members, 4)
+
+
+if __name__ == "__main__":
+    unittest.main()

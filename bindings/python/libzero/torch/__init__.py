@@ -5,6 +5,7 @@ from __future__ import annotations
 
 try:
     import torch.distributed.algorithms.join
+    from torch.amp import GradScaler as _GradScaler  # noqa: F401
     from torch.autograd.graph import increment_version as _youngest  # noqa: F401
 except ImportError as error:
     raise ImportError(
@@ -12,6 +13,7 @@ except ImportError as error:
     ) from error
 
 from .ddp_hooks import hook_with_zero_step, hook_with_zero_step_interleaved
+from .grad_scaler import ShardedGradScaler
 from .oss import OSS
 from .sharded_data_parallel import ShardedDataParallel
 from .zero_redundancy import ZeroRedundancyOptimizer
@@ -19,6 +21,7 @@ from .zero_redundancy import ZeroRedundancyOptimizer
 __all__ = [
     "OSS",
     "ShardedDataParallel",
+    "ShardedGradScaler",
     "ZeroRedundancyOptimizer",
     "hook_with_zero_step",
     "hook_with_zero_step_interleaved",

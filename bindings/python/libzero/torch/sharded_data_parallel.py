@@ -27,10 +27,11 @@ class ShardedDataParallel(torch.nn.Module):
         model = ShardedDataParallel(model, optimizer)
 
     Each backward brings the mean of every rank's gradients to the ranks that own the parameters:
-    .grad is that mean on the owner, and None elsewhere, so clip with OSS.clip_grad_norm. A parameter that got no gradient on any rank has none; one that
+    .grad is that mean on the owner, and None elsewhere, so clip with OSS.clip_grad_norm and scale
+    losses with ShardedGradScaler. A parameter that got no gradient on any rank has none; one that
     got some on other ranks alone counts as zeros here. Gradients that are not cleared add up, over
     any number of backwards. A rank whose backward reaches no parameter joins the others in its next
-    step or clip.
+    step, clip or unscale_.
 
     `module`: on one device, the CPU or this rank's GPU; all ranks have the same. `sharded_optimizer`:
     libzero.torch.OSS, or a list of them, over the ranks of `process_group`. `broadcast_buffers`:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ShardedGradScaler, with the arguments of fairscale's and the methods of torch's GradScaler."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+
+from ._group import process_group as group_or_default
+from .oss import OSS
+
+
+class ShardedGradScaler(torch.amp.GradScaler):
+    """In place of fairscale.optim.grad_scaler.ShardedGradScaler: change the import. Loss scaling by
+    torch's rule, on the CPU too: where any rank finds an infinity or NaN in the gradients that it
+    has, all skip the step and the scale falls, once.
+
+    unscale_, or step without it, is collective over `process_group`; a rank without gradients calls
+    it, too. Call scale, unscale_, step, update in this order: RuntimeError for unscale_ or step twice
+    since the last update, unscale_ after step, and a step with a closure; AssertionError before any
+    scale, for an update before any step, and for growth_factor and backoff_factor that are not above
+    and below 1. Gradients may be float16.
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+        process_group: Optional[dist.ProcessGroup] = None,
+    ) -> None:
+        super().__init__(
+            "cuda" if torch.cuda.is_available() else "cpu",
+            init_scale=init_scale,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            growth_interval=growth_interval,
+            enabled=enabled,
+        )
+        self._group = process_group
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients by the scale, and agree whether all are finite. Collective."""
+        if not self.is_enabled():
+            return
+        if isinstance(optimizer, OSS):
+            optimizer._settle()
+        super().unscale_(optimizer)
+        state: dict[str, Any] = self._per_optimizer_states[id(optimizer)]
+        state["found_inf_per_device"] = self._agreed(state["found_inf_per_device"])
+
+    def _unscale_grads_(
+        self,
+        optimizer: torch.optim.Optimizer,
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+        allow_fp16: bool,
+    ) -> dict[torch.device, torch.Tensor]:
+        return super()._unscale_grads_(optimizer, inv_scale, found_inf, True)
+
+    def _agreed(self, flags: dict[torch.device, torch.Tensor]) -> dict[torch.device, torch.Tensor]:
+        """One flag, of all ranks and devices, where the scale is."""
+        assert self._scale is not None
+        group = group_or_default(self._group)
+        mine = any(bool(flag.item()) for flag in flags.values())
+        flag = torch.tensor(float(mine), device=_reachable(group, self._scale.device))
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)
+        return {self._scale.device: flag.to(self._scale.device)}
+
+
+def _reachable(group: dist.ProcessGroup, device: torch.device) -> torch.device:
+    """`device`, or where this group's ranks can exchange tensors."""
+    try:
+        group._get_backend(device)
+    except RuntimeError:
+        return torch.device("cpu" if device.type == "cuda" else "cuda")
+    return device

@@ -106,7 +106,43 @@ def a_scaler(rank: int, world: int) -> Any:
     return worst(mine, others), everywhere(mine), scale
 
 
-CASES = (ranks_that_differ, late_groups_that_differ, a_group_on_one_rank_alone, a_scaler)
+def refused_by_the_last_rank_alone(rank: int, world: int) -> Any:
+    """The others are told at once, and all go on together."""
+    found = []
+    last = rank == world - 1
+    for chosen in CLASSES:
+        mine = parameters(1)
+        others = copies(mine)
+        zero = ZeroRedundancyOptimizer(mine, chosen, lr=0.1)
+        plain = chosen(others, lr=0.1)
+        saved = plain.state_dict()
+        spoiled = {**saved, "param_groups": []}
+        late = torch.eye(3).to_sparse() if last else torch.eye(3)
+        told = []
+        for call in (
+            lambda: zero.load_state_dict(spoiled if last else saved),
+            lambda: zero.add_param_group({"params": [late]}),
+        ):
+            try:
+                call()
+            except (RuntimeError, TypeError, ValueError) as error:
+                told.append(str(error))
+        for step in range(2):
+            give_gradients(step, mine, others)
+            zero.step()
+            plain.step()
+        found.append((told, worst(mine, others), everywhere(mine)))
+        zero.close()
+    return found
+
+
+CASES = (
+    ranks_that_differ,
+    refused_by_the_last_rank_alone,
+    late_groups_that_differ,
+    a_group_on_one_rank_alone,
+    a_scaler,
+)
 
 
 class Disagreement(unittest.TestCase):
@@ -134,6 +170,23 @@ class Disagreement(unittest.TestCase):
                 self.assertEqual(counts, (1, 1))
                 self.assertLess(difference, 1)
                 self.assertTrue(same)
+
+    def test_what_one_rank_refuses_the_others_are_told_at_once(self) -> None:
+        for world in WORLDS:
+            ranks = results_of(self.found[world], refused_by_the_last_rank_alone)
+            for rank, found in enumerate(ranks):
+                for told, difference, same in found:
+                    wanted = [
+                        f"rank {world - 1} refuses the state",
+                        f"rank {world - 1} refuses the new",
+                    ]
+                    if rank == world - 1:
+                        wanted = ["the state has 0 parameter groups", "is sparse"]
+                    self.assertEqual(len(told), 2)
+                    for said, words in zip(told, wanted):
+                        self.assertIn(words, said)
+                    self.assertLess(difference, 1)
+                    self.assertTrue(same)
 
     def test_a_group_that_one_rank_alone_adds_keeps_no_rank_waiting(self) -> None:
         for found in self.of(a_group_on_one_rank_alone):

@@ -147,9 +147,10 @@ class Parameters(Beside):
         square.data = kept.t()
         with self.assertRaisesRegex(ValueError, "another memory format"):
             zero.step()
-        square.grad, square.data = None, kept.view(16)
-        with self.assertRaisesRegex(ValueError, "was shape"):
-            zero.step()
+        for other in (kept.view(16), kept[:2]):
+            square.grad, square.data = None, other
+            with self.assertRaisesRegex(ValueError, "was shape"):
+                zero.step()
         square.data = kept
         before = kept.clone()
         square.grad = torch.ones(4, 4)

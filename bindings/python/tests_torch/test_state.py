@@ -74,9 +74,14 @@ def from_torch_and_back(rank: int, world: int) -> Any:
 
 
 def a_snapshot(rank: int, world: int) -> Any:
+    return [snapshot_of(chosen, rank, world) for chosen in (torch.optim.Adam, torch.optim.ASGD)]
+
+
+def snapshot_of(chosen: Any, rank: int, world: int) -> Any:
     """What was brought here is not changed by later steps, and is not given out after them."""
     mine = parameters(2)
-    zero = ZeroRedundancyOptimizer(mine, torch.optim.Adam)
+    zero = ZeroRedundancyOptimizer(mine, chosen)
+    name = "exp_avg" if chosen is torch.optim.Adam else "ax"
     told = []
     try:
         zero.state_dict()
@@ -98,7 +103,7 @@ def a_snapshot(rank: int, world: int) -> Any:
     same = True
     if rank == 0:
         same = float(snapshot["state"][0]["step"]) == 1 and torch.equal(
-            snapshot["state"][0]["exp_avg"], kept["state"][0]["exp_avg"]
+            snapshot["state"][0][name], kept["state"][0][name]
         )
         try:
             zero.state_dict()
@@ -219,12 +224,13 @@ class State(unittest.TestCase):
 
     def test_a_snapshot_is_of_one_step_and_not_given_out_after_another(self) -> None:
         for world in WORLDS:
-            for rank, (told, same) in enumerate(results_of(self.found[world], a_snapshot)):
-                self.assertTrue(same)
-                self.assertEqual(len(told), 3, told)
-                self.assertIn(f"consolidate_state_dict(to={rank})", told[0])
-                self.assertIn("1 steps, and 2" if rank == 0 else "not gathered", told[1])
-                self.assertIn(f"to is {world}", told[2])
+            for rank, found in enumerate(results_of(self.found[world], a_snapshot)):
+                for told, same in found:
+                    self.assertTrue(same)
+                    self.assertEqual(len(told), 3, told)
+                    self.assertIn(f"consolidate_state_dict(to={rank})", told[0])
+                    self.assertIn("1 steps, and 2" if rank == 0 else "not gathered", told[1])
+                    self.assertIn(f"to is {world}", told[2])
 
     def test_state_that_the_file_lacks_is_gone(self) -> None:
         for found in self.of(what_the_file_lacks):

@@ -11,6 +11,7 @@ from torch.autograd.graph import increment_version
 
 from .. import Comm, Group, Optimizer, ZeroError
 from .._abi import ERR_STATE
+from ._agree import agreed
 from ._tensors import Bound
 
 
@@ -65,20 +66,25 @@ class Core:
         *,
         trained: Optional[Sequence[bool]] = None,
     ) -> None:
-        """MismatchError, PeerError or ValueError where another rank is about to add another group:
-        what is added cannot be taken away. Collective; nothing is added."""
+        """Errors of add, on all ranks where one has them, and MismatchError, PeerError or ValueError
+        where another rank is about to add another group: what is added cannot be taken away.
+        Collective; nothing is added."""
+        trial = Core(self.comm, *self._like, **self._options)
+        try:
+            with agreed(self.comm, "the new group"):
+                trial.add(params, names, settings, trained=trained)
+            self._refuse_other_counts(params)
+            trial.seal()
+        finally:
+            trial.close()
+
+    def _refuse_other_counts(self, params: Sequence[torch.Tensor]) -> None:
         fewest, most = (int(self.comm.all_reduce(len(params), op)) for op in ("min", "max"))
         if fewest != most:
             raise ValueError(
                 f"the new group has {len(params)} parameters here, and {fewest} to {most} on the "
                 "ranks; all ranks add the same"
             )
-        trial = Core(self.comm, *self._like, **self._options)
-        try:
-            trial.add(params, names, settings, trained=trained)
-            trial.seal()
-        finally:
-            trial.close()
 
     def seal(self) -> None:
         """Fix owners; collective. MismatchError or PeerError where ranks added different ones."""

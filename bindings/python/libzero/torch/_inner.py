@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Optional
 
 import torch
@@ -146,7 +146,9 @@ class InnerShard(Shard):
         merged = {number: entry for part in parts for number, entry in (part or {}).items()}
         return dict(sorted(merged.items()))
 
-    def load_state(self, groups: Groups, state: Mapping[Any, Mapping[str, Any]]) -> None:
+    def prepare_load(
+        self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
+    ) -> Callable[[], None]:
         places: dict[int, int] = {}
         packed = []
         for group, owned in zip(groups, self.optim.param_groups):
@@ -161,15 +163,15 @@ class InnerShard(Shard):
             for number, entry in state.items()
             if number in places and entry
         }
-        self.optim.load_state_dict({"state": kept, "param_groups": packed})
+        return lambda: self.optim.load_state_dict({"state": kept, "param_groups": packed})
 
 
 def _to_cpu(value: Any) -> Any:
-    """A copy with every tensor on the CPU, which later steps do not change."""
+    """With every tensor on the CPU. What travels, also to this rank itself, is a copy by then."""
     if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
+        return value.detach().cpu()
     if isinstance(value, dict):
         return {key: _to_cpu(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_to_cpu(one) for one in value)
-    return copy.deepcopy(value)
+    return value

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
 import torch
@@ -38,16 +38,20 @@ class KernelShard(Shard):
         self._masters: dict[str, Any] = (
             {} if share_dtype is None else {"master": "float32", "share_dtype": share_dtype}
         )
-        self._live = self._build(groups, None)
+        self._live = self._registered(groups, None)
+        try:
+            self.core.seal()
+        except BaseException:
+            self.core.close()
+            raise
 
-    def _build(self, groups: Groups, trained: Optional[Sequence[bool]]) -> _Live:
+    def _registered(self, groups: Groups, trained: Optional[Sequence[bool]]) -> _Live:
         live = _Live(Core(self.comm, self.rule.name, self._partition, **self._masters))
         try:
             for group in groups:
                 first = len(live.core.bound)
                 mine = None if trained is None else trained[first : first + len(group["params"])]
                 live.add(group, settings_of(self.rule, group), mine)
-            live.core.seal()
         except BaseException:
             live.core.close()
             raise
@@ -131,22 +135,29 @@ class KernelShard(Shard):
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         return {**_state.gather(self.core, self.rule, groups, to)}
 
-    def load_state(self, groups: Groups, state: Mapping[Any, Mapping[str, Any]]) -> None:
+    def prepare_load(
+        self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
+    ) -> Callable[[], None]:
         rule, reason = rule_of(type(self.optim), groups, ())
         if rule is not self.rule:
             raise ValueError(f"the loaded options are not for {self.rule.name}: {reason}")
         entries = _state.entries_of(self.rule, groups, state)
         # A new one, as there is no way to take state away, and so that a failure changes nothing.
-        live = self._build(groups, self.core.trained())
-        try:
-            _state.put(live.core, self.rule, entries)
-            live.core.seal()
-        except BaseException:
-            live.core.close()
-            raise
-        copy_options(groups, self.optim.param_groups)
-        self._live, before = live, self._live
-        before.core.close()
+        live = self._registered(groups, self.core.trained())
+
+        def load() -> None:
+            try:
+                live.core.seal()
+                _state.put(live.core, self.rule, entries)
+                live.core.seal()
+            except BaseException:
+                live.core.close()
+                raise
+            copy_options(groups, self.optim.param_groups)
+            self._live, before = live, self._live
+            before.core.close()
+
+        return load
 
 
 class _Live:

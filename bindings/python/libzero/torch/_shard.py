@@ -68,9 +68,11 @@ class Shard(ABC):
         """The whole state by number of parameter, on rank `to` or on all; elsewhere {}. Collective."""
 
     @abstractmethod
-    def load_state(self, groups: Groups, state: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Replace all state, with `groups` having the options to go on with. Nothing has changed if
-        it raises. Collective."""
+    def prepare_load(
+        self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
+    ) -> Callable[[], None]:
+        """Check a new state, with `groups` having the options to go on with; what is returned
+        replaces all state by it, and is collective. Nothing has changed if either raises."""
 
     def close(self) -> None:
         self.core.close()

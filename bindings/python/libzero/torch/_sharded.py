@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from .. import Comm
+from ._agree import agreed
 from ._arena import move_into_arena
 from ._group import comm_of, process_group
 from ._inner import InnerShard
@@ -174,14 +175,17 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """Load what state_dict() of this class, or of the torch optimizer that it shards, returned
         on any number of ranks: on every rank the whole of it, which stays as it is. All state is
         replaced, and options are those of the file. ValueError and TypeError, before anything has
-        changed: other groups, or state that does not fit its parameter. Collective."""
+        changed: other groups, or state that does not fit its parameter; RuntimeError where it does
+        not on another rank. Collective."""
         shard = self._sharded()
-        state_dict = dict(state_dict)
-        for hook in _hooks(self, "_optimizer_load_state_dict_pre_hooks"):
-            changed = hook(self, state_dict)
-            state_dict = state_dict if changed is None else changed
-        groups = self._loaded_groups(state_dict)
-        shard.load_state(groups, _renumbered(state_dict))
+        with agreed(shard.comm, "the state"):
+            state_dict = dict(state_dict)
+            for hook in _hooks(self, "_optimizer_load_state_dict_pre_hooks"):
+                changed = hook(self, state_dict)
+                state_dict = state_dict if changed is None else changed
+            groups = self._loaded_groups(state_dict)
+            load = shard.prepare_load(groups, _renumbered(state_dict))
+        load()
         self.__setstate__({"state": defaultdict(dict), "param_groups": groups})
         self.optim = shard.optim
         self._gathered = None

@@ -165,10 +165,12 @@ class Steps(OneRank):
         for call in (
             self.zero.step,
             self.zero.consolidate_state_dict,
+            lambda: self.zero.add_param_group({"params": [torch.ones(3)]}),
             lambda: self.zero.load_state_dict(self.plain.state_dict()),
         ):
             with self.assertRaisesRegex(RuntimeError, "is closed"):
                 call()
+        self.assertEqual(len(self.zero.param_groups), 1)
 
     def test_copies_and_pickles_are_refused(self) -> None:
         for call in (lambda: copy.deepcopy(self.zero), lambda: pickle.dumps(self.zero)):

@@ -119,10 +119,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; on every rank, with the same parameters. It gets owners of its own, those of
         the others stay. A group that is refused has not been added."""
-        shard = getattr(self, "_shard", None)
+        if not hasattr(self, "optim"):
+            super().add_param_group(param_group)  # one of the constructor's
+            return
+        shard = self._sharded()
         super().add_param_group(param_group)
-        if shard is None:
-            return  # the constructor's own groups
         group = self.param_groups[-1]
         try:
             other = [param.device for param in group["params"] if param.device != self._device]

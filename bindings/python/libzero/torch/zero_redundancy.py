@@ -36,6 +36,9 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
     `overlap_with_ddp`: hook_with_zero_step makes the steps, in DDP's backward, and step() does
     nothing but to warn.
 
+    torch's GradScaler works as with torch.optim where all ranks have the same gradients, as under
+    DDP. A rank that skips a step alone, for gradients of its own, keeps the others waiting.
+
     The constructor, add_param_group, step, consolidate_state_dict and load_state_dict are
     collective over `process_group`. Ranks that pass different parameters or options get a
     MismatchError or PeerError that names the first one.

@@ -66,9 +66,9 @@ class Core:
         *,
         trained: Optional[Sequence[bool]] = None,
     ) -> None:
-        """Errors of add, on all ranks where one has them, and MismatchError, PeerError or ValueError
-        where another rank is about to add another group: what is added cannot be taken away.
-        Collective; nothing is added."""
+        """Errors of add, on all ranks where one has them, and MismatchError, PeerError or
+        ValueError where another rank is about to add another group: what is added cannot be taken
+        away. Collective; nothing is added."""
         trial = Core(self.comm, *self._like, **self._options)
         try:
             with agreed(self.comm, "the new group"):

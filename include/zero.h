@@ -787,15 +787,16 @@ enum {
  * comes before the capture; over NCCL a step, which makes its connections), gradients are announced, or they were
  * reduced elsewhere: what a captured call reduces is for captured calls of the same graph, and zero_drop_grads
  * forgets it. ZERO_ERR_UNSUPPORTED: zero_clip_grad_norm with `norm`, a local comm whose hosts wait in every
- * step (zero_comm_create_local), and any other call with a stream that is being captured. Neither spoils the capture. Calls without `stream` are not made while one goes on.
- * overlap_gather has no effect within a capture. Once a call was captured, calls that change settings or state
- * wait until the device has them.
+ * step (zero_comm_create_local), and any other call with a stream that is being captured. Neither spoils the
+ * capture. Calls without `stream` are not made while one goes on. overlap_gather has no effect within a capture.
+ * Once a call was captured, calls that change settings or state wait until the device has them.
  *
  * A graph is out of date when memory, owners or what is frozen has changed since, by zero_register_params,
  * zero_bind_params, zero_set_trainable, zero_rebalance, zero_group_set_from or zero_loss_scale_set_from; while
  * settings use other state, as after a momentum was set from or to 0; and after a load that failed half way. Its
- * launches make no step, and zero_step_result is ZERO_ERR_STATE: capture again. What graphs hold of libzero's memory stays until zero_free; nothing is launched
- * after that, after the comm was aborted, or when memory of yours that was captured is gone. */
+ * launches make no step, and zero_step_result is ZERO_ERR_STATE: capture again. What graphs hold of libzero's
+ * memory stays until zero_free; nothing is launched after that, after the comm was aborted, or when memory of
+ * yours that was captured is gone. */
 
 /* Announce, during the backward, that this rank's gradient of a parameter is final: `grad`, or NULL for none
  * on this rank. On local comms on the host a thread of libzero sums it as soon as every rank has

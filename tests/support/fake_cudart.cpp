@@ -38,17 +38,6 @@ cudaError_t answer(cudaError_t error) {
   return error;
 }
 
-}  // namespace
-
-cudaError_t wanted(const char* function) {
-  const std::lock_guard lock(machine->mutex);
-  const auto found = machine->failures.find(function);
-  if (found == machine->failures.end() || found->second.second-- <= 0) return cudaSuccess;
-  return found->second.first;
-}
-
-namespace {
-
 /// body(device) on the current device; what fails there is an invalid value.
 template <class Body>
 cudaError_t here(const char* function, const Body& body) {

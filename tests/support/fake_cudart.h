@@ -50,6 +50,5 @@ const std::map<std::string, void*>& sharing_calls();
 bool range_of(CUdeviceptr address, CUdeviceptr* base, size_t* bytes);
 int64_t shared_living();
 ChaosDevice& chaos_of_current();
-cudaError_t wanted(const char* function);  // what the test wants this call to answer
 
 }  // namespace zero::test::fake_cuda

@@ -22,7 +22,7 @@ TEST(NcclWindows, arenas_are_windows_until_they_are_given_up) {
     EXPECT_TRUE(seat->queued()->was_mapped(1));
     Queue queue(*seat->device());
     auto* const floats = reinterpret_cast<float*>(first->data());
-    expect_ok(seat->queued()->reduce_scatter(DType::f32, floats, floats + rank, 1, queue.stream()));
+    expect_ok(seat->queued()->reduce_scatter({}, floats, floats + rank, 1, queue.stream()));
     expect_ok(
         seat->queued()->all_gather(second->data() + 32 * rank, second->data(), 32, queue.stream()));
     expect_ok(queue.wait());

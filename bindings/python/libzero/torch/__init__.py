@@ -14,12 +14,14 @@ except ImportError as error:
 
 from .ddp_hooks import hook_with_zero_step, hook_with_zero_step_interleaved
 from .grad_scaler import ShardedGradScaler
+from .optimizer import Optimizer
 from .oss import OSS
 from .sharded_data_parallel import ShardedDataParallel
 from .zero_redundancy import ZeroRedundancyOptimizer
 
 __all__ = [
     "OSS",
+    "Optimizer",
     "ShardedDataParallel",
     "ShardedGradScaler",
     "ZeroRedundancyOptimizer",

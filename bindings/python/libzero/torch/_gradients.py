@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients on their way from autograd to their owners, announced while the backward goes on."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable, Optional
+
+import torch
+
+from ._core import Core
+
+
+class Gradients:
+    """What the hooks of one optimizer's parameters do, and what they have announced.
+
+    An announced gradient is libzero's: it may be read at any time until a step takes it. So a
+    program that changes one, by a second backward or in place, takes the announcements back, and
+    what was summed of them is summed anew; on other ranks too, which need not do the same.
+    """
+
+    def __init__(self, core: Core, *, overlap: bool) -> None:
+        self._core = core
+        self.overlap = overlap
+        self._synchronizing = True
+        self._homes: list[Optional[torch.Tensor]] = []
+        self._hooks: list[Any] = []
+        # With the version that it had then, which counts writes.
+        self._announced: dict[int, tuple[torch.Tensor, int]] = {}
+        weakref.finalize(self, _remove, self._hooks).atexit = False
+
+    def watch(self, homes: Sequence[Optional[torch.Tensor]]) -> None:
+        """Follow the parameters that were added last; `homes` as Homes.grads, of Nones without."""
+        first = len(self._homes)
+        self._homes += homes
+        self._hooks += [None] * len(homes)
+        self.follow_trained(first)
+
+    def follow_trained(self, first: int = 0) -> None:
+        """Hook what requires a gradient by now; torch hooks nothing else."""
+        for number in range(first, len(self._hooks)):
+            param = self._core.bound[number].param
+            if self._hooks[number] is None and param.requires_grad:
+                register: Any = param.register_post_accumulate_grad_hook
+                self._hooks[number] = register(_hook(weakref.ref(self), number))
+
+    def _arrived(self, number: int) -> None:
+        param = self._core.bound[number].param
+        if number in self._announced:
+            self.take_back()
+        self._bring_home(number)
+        if not (self._synchronizing and self.overlap and param.requires_grad):
+            return
+        grad = param.grad
+        assert grad is not None
+        if grad is self._homes[number]:
+            self._core.optimizer.grad_ready(number, stream=self._core.stream)
+        else:
+            self._core.optimizer.grad_ready(number, self._given(number), stream=self._core.stream)
+        self._announced[number] = grad, grad._version
+
+    def _bring_home(self, number: int) -> None:
+        """Autograd makes a new tensor for the first gradient after zero_grad()."""
+        param, home = self._core.bound[number].param, self._homes[number]
+        grad = param.grad
+        if home is None or grad is None or grad is home:
+            return
+        # Sparse, of another dtype, or part of a graph: it stays what the program made it.
+        if grad.layout is torch.strided and grad.dtype == home.dtype and not grad.requires_grad:
+            home.copy_(grad)
+            param.grad = home
+
+    def _given(self, number: int) -> Optional[torch.Tensor]:
+        """What libzero gets: of a parameter in an arena always what is at home, as it may touch
+        what is behind the end. TypeError and ValueError as Bound."""
+        bound, home = self._core.bound[number], self._homes[number]
+        if home is None:
+            return bound.gradient()
+        place = bound.in_order(home)
+        if bound.param.grad is home:
+            return place
+        given = bound.gradient()
+        return None if given is None else place.copy_(given)
+
+    def take_back(self) -> None:
+        """Nothing is announced or reduced any more. Local."""
+        self._announced.clear()
+        self._core.optimizer.drop_grads()
+
+    @property
+    def announced(self) -> bool:
+        return bool(self._announced)
+
+    def collect(self) -> Optional[list[Optional[torch.Tensor]]]:
+        """What a reduction is to be given: a gradient for each parameter, None where there is none;
+        or None, where all are announced or registered. TypeError and ValueError as Bound."""
+        if any(self._changed(number) for number in self._announced):
+            self.take_back()
+        if all(self._known(number) for number in range(len(self._homes))):
+            return None
+        return [self._given(number) for number in range(len(self._homes))]
+
+    def _changed(self, number: int) -> bool:
+        announced, version = self._announced[number]
+        return self._core.bound[number].param.grad is not announced or announced._version != version
+
+    def _known(self, number: int) -> bool:
+        if number in self._announced:
+            return True
+        grad = self._core.bound[number].param.grad
+        return grad is not None and grad is self._homes[number]
+
+    def used(self) -> None:
+        """A step has taken them. What is left in homes is no gradient, so they are empty again."""
+        self._announced.clear()
+        for bound, home in zip(self._core.bound, self._homes):
+            if home is not None and bound.param.grad is home:
+                bound.param.grad = None
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        before, self._synchronizing = self._synchronizing, False
+        try:
+            yield
+        finally:
+            self._synchronizing = before
+
+    def close(self) -> None:
+        self._announced.clear()
+        _remove(self._hooks)
+
+
+def _remove(hooks: list[Any]) -> None:
+    for hook in hooks:
+        if hook is not None:
+            hook.remove()
+    hooks.clear()
+
+
+def _hook(owner: weakref.ref[Gradients], number: int) -> Callable[[torch.Tensor], None]:
+    """A model does not keep alive the optimizer that trains it."""
+
+    def arrived(param: torch.Tensor) -> None:
+        gradients = owner()
+        if gradients is not None:
+            with torch.no_grad():
+                gradients._arrived(number)
+
+    return arrived

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A shard of gradients that nobody has reduced yet: what is behind libzero.torch.Optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+
+import torch
+
+from .. import Comm, Group, NonfiniteError, Optimizer
+from . import _state
+from ._choice import Choice
+from ._core import Core
+from ._gradients import Gradients
+from ._homes import Homes
+from ._rules import settings_of
+from ._shard import Closure, Groups, Hand, Shard, copy_options, names_of
+from ._tensors import Bound
+
+_PLANNED = ("partition", "bucket_bytes", "master")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the program chose: `options` are those of libzero.Optimizer, `arenas` is "", "per_rank"
+    or "shared"."""
+
+    choice: Choice
+    options: Mapping[str, Any]
+    arenas: str
+    overlap: bool
+    reduction: str
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A group that is being added."""
+
+    bound: list[Bound]
+    settings: dict[str, float]
+
+
+class NativeCore(Core):
+    """Every option of libzero's, and gradients that have a place of their own."""
+
+    def __init__(self, comm: Comm, wishes: Wishes) -> None:
+        self.comm = comm
+        self.optimizer = Optimizer(comm, wishes.choice.update, **wishes.options)
+        self.bound: list[Bound] = []
+        self._trained: list[bool] = []
+        self.places: dict[torch.Tensor, torch.Tensor] = {}  # in arenas of this rank
+
+    def follow_memory(self) -> None:
+        """What belongs into an arena is brought back there: libzero may touch what is behind it."""
+        for one in self.bound:
+            place = self.places.get(one.param)
+            if one.moved() and place is not None:
+                place.copy_(one.view())
+                one.param.data = one.out_of_order(place)
+        super().follow_memory()
+
+    def add_bound(
+        self,
+        bound: Sequence[Bound],
+        homes: Sequence[Optional[torch.Tensor]],
+        settings: Mapping[str, float],
+    ) -> Group:
+        told = [
+            replace(
+                one.register(),
+                frozen=not one.trained,
+                padded=one.param in self.places,
+                grad=None if home is None else one.in_order(home),
+            )
+            for one, home in zip(bound, homes)
+        ]
+        options: dict[str, Any] = dict(settings)
+        group = self.optimizer.register(told, **options)
+        self.bound += bound
+        self._trained += [not param.frozen for param in told]
+        return group
+
+    def changed(self) -> bool:
+        """Whether there is anything to follow, which libzero cannot be told while gradients are
+        announced. ValueError as Bound.moved."""
+        return self.trained() != self._trained or any(one.moved() for one in self.bound)
+
+    def freeze_again(self) -> None:
+        """A checkpoint does not say what is frozen."""
+        self._trained = [one.trainable for one in self.bound]
+        self.follow_trained()
+
+
+class NativeShard(Shard):
+    """Whose owners get every rank's gradients from here, by hooks or in the step."""
+
+    def __init__(self, comm: Comm, wishes: Wishes, groups: Groups) -> None:
+        """Parameters get rank 0's values. Collective; errors as Bound and Core.add."""
+        super().__init__(comm)
+        self.optim = wishes.choice.template
+        self._wishes = wishes
+        self._homes: dict[torch.Tensor, Optional[torch.Tensor]] = {}
+        self._buffers: dict[str, torch.Tensor] = {}
+        self._reduced = False
+        self._begin()
+        try:
+            self._add(groups)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        self._core = NativeCore(self.comm, self._wishes)
+        self.gradients = Gradients(self._core, overlap=self._wishes.overlap)
+        self._groups: list[Optional[Group]] = []
+        self._told: list[dict[str, float]] = []
+
+    @property
+    def core(self) -> Core:
+        return self._core
+
+    # ---- Build ----
+
+    def add_group(self, group: dict[str, Any]) -> None:
+        self._add([group])
+
+    def _add(self, groups: Groups) -> None:
+        """Groups that come together are laid out as one, and so travel unpacked on every comm."""
+        for group in groups:
+            self._wishes.choice.check(group)
+        parts = self._parts_of(groups)
+        bound = [one for part in parts for one in part.bound]
+        if bound:
+            self._make_equal(bound)
+        made = self._move(bound) if bound and self._wishes.arenas else None
+        homes = made.grads if made else [None] * len(bound)
+        try:
+            # In shared memory others may read still: what a program moved away is followed there.
+            if made and self._wishes.arenas == "per_rank":
+                self._core.places.update(zip((one.param for one in bound), made.data))
+            self._register(parts, {one.param: home for one, home in zip(bound, homes)})
+        except BaseException:
+            if made:
+                made.undo()
+            raise
+
+    def _parts_of(self, groups: Groups) -> list[_Part]:
+        """TypeError and ValueError as Bound and settings_of."""
+        parts, first = [], len(self._core.bound)
+        for group in groups:
+            names = names_of(group, first)
+            bound = [Bound(param, name) for param, name in zip(group["params"], names)]
+            parts.append(_Part(bound, settings_of(self._wishes.choice.rule, group)))
+            first += len(bound)
+        return parts
+
+    def _register(
+        self, parts: Sequence[_Part], homes: Mapping[torch.Tensor, Optional[torch.Tensor]]
+    ) -> None:
+        for part in parts:
+            own = [homes[one.param] for one in part.bound]
+            group = self._core.add_bound(part.bound, own, part.settings) if part.bound else None
+            self._groups.append(group)
+            self._told.append(part.settings)
+        self._core.seal()
+        self.gradients.watch([homes[one.param] for part in parts for one in part.bound])
+        self._homes.update(homes)
+
+    def _make_equal(self, bound: Sequence[Bound]) -> None:
+        """Rank 0's values. An optimizer of their own compares and copies them: in the real one a
+        broadcast would round the masters of those that are trained already."""
+        with Optimizer(self.comm, "sgd", master="none") as once:
+            once.register([one.register() for one in bound])
+            once.broadcast_params(0, stream=self._stream_of(bound))
+
+    def _move(self, bound: Sequence[Bound]) -> Homes:
+        wishes = self._wishes
+        planned = {name: wishes.options[name] for name in _PLANNED}
+        shared = wishes.arenas == "shared"
+        return Homes(self.comm, wishes.choice.update, bound, planned, shared=shared)
+
+    def _stream_of(self, bound: Sequence[Bound]) -> Any:
+        if self.comm.device == "host":
+            return None
+        return torch.cuda.current_stream(bound[0].device)
+
+    def add_buffers(self, buffers: Mapping[str, torch.Tensor]) -> None:
+        """They get rank 0's values. Collective; TypeError for a type that libzero lacks."""
+        if buffers:
+            self._core.optimizer.register_buffers(buffers)
+            self._buffers.update(buffers)
+            self._core.optimizer.broadcast_buffers(0, stream=self._core.stream)
+
+    # ---- Train ----
+
+    def reduce(self, groups: Groups) -> None:
+        """What a clip needs; nothing if it is done. Collective."""
+        if self._reduced:
+            return
+        self._follow(groups)
+        grads = self.gradients.collect()
+        core = self._core
+        core.optimizer.reduce_grads(grads, self._wishes.reduction, stream=core.stream)
+        self._reduced = True
+
+    def step(
+        self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]
+    ) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        try:
+            self._step(groups)
+        except NonfiniteError:
+            self._used()
+            raise
+        self._used()
+        return loss
+
+    def _step(self, groups: Groups) -> None:
+        core = self._core
+        if self._reduced:
+            self._push(groups)
+            core.optimizer.step(stream=core.stream)
+        else:
+            self._follow(groups)
+            grads = self.gradients.collect()
+            core.optimizer.step(grads, self._wishes.reduction, stream=core.stream)
+
+    def _used(self) -> None:
+        self._reduced = False
+        self.gradients.used()
+        core = self._core
+        core.wrote(number for number, one in enumerate(core.bound) if one.trained)
+
+    def drop(self) -> None:
+        """Forget what is announced or reduced. Local."""
+        if self._reduced or self.gradients.announced:
+            self._reduced = False
+            self.gradients.take_back()
+
+    def _follow(self, groups: Groups) -> None:
+        self._push(groups)
+        if self.gradients.announced and self._core.changed():
+            self.gradients.take_back()
+        self._core.follow_memory()
+        self._core.follow_trained()
+        self.gradients.follow_trained()
+
+    def _push(self, groups: Groups) -> None:
+        """Tell libzero what has changed in `groups`, for example by a scheduler."""
+        for group, told, options in zip(self._groups, self._told, groups):
+            for name, value in settings_of(self._wishes.choice.rule, options).items():
+                if told[name] != value:
+                    if group is not None:
+                        group[name] = value
+                    told[name] = value
+
+    # ---- State ----
+
+    def _pull(self, groups: Groups) -> None:
+        """Put libzero's settings, as a load left them, into `groups`."""
+        rule = self._wishes.choice.rule
+        for group, told, options in zip(self._groups, self._told, groups):
+            if group is None:
+                continue
+            for name in told:
+                told[name] = group[name]
+            for name in rule.plain:
+                if name in options:
+                    _assign(options, name, told[name])
+            for name, (first, second) in rule.pairs.items():
+                options[name] = (told[first], told[second])
+
+    def loaded(self, groups: Optional[Groups]) -> None:
+        """After a load, which brought settings for `groups`, or none."""
+        if groups is not None:
+            self._pull(groups)
+        self._core.freeze_again()
+
+    def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
+        return {**_state.gather(self._core, self._wishes.choice.rule, groups, to)}
+
+    def load_state(self, groups: Groups, state: Mapping[Any, Mapping[str, Any]]) -> None:
+        rule = self._wishes.choice.rule
+        masters = {number: (entry or {}).get("master") for number, entry in state.items()}
+        plain = {
+            number: {name: value for name, value in (entry or {}).items() if name != "master"}
+            for number, entry in state.items()
+        }
+        entries = _state.entries_of(rule, groups, plain)
+        for number, value in masters.items():
+            if value is not None and number in entries:
+                entries[number]["master"] = value
+        # A new one, as there is no way to take state away, and so that a failure changes nothing.
+        before = self._core, self.gradients, self._groups, self._told
+        self.drop()
+        self._core.follow_memory()
+        self._begin()
+        self._core.places = before[0].places
+        try:
+            self._register(self._parts_of(groups), self._homes)
+            if self._buffers:
+                self._core.optimizer.register_buffers(self._buffers)
+            _state.put(self._core, rule, entries)
+            self._core.seal()
+        except BaseException:
+            self._close()
+            self._core, self.gradients, self._groups, self._told = before
+            raise
+        before[1].close()
+        before[0].close()
+        copy_options(groups, self.optim.param_groups)
+
+    def _close(self) -> None:
+        self.gradients.close()
+        self._core.close()
+
+    def close(self) -> None:
+        self._close()
+
+
+def _assign(options: dict[str, Any], name: str, value: float) -> None:
+    """In the type that the option has: a flag stays one, and so does a tensor."""
+    current = options[name]
+    if isinstance(current, torch.Tensor):
+        current.fill_(value)
+    elif isinstance(current, bool):
+        options[name] = bool(value)
+    elif float(current) != value:
+        options[name] = value

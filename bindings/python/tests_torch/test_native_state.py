@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libzero.torch.Optimizer: checkpoints, state in torch's format, own rules, bad input."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import re
+import shutil
+import tempfile
+import unittest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import libzero
+from libzero.torch import Optimizer, _group
+from native import ARENAS, Pair, loss_of, refusal
+from support import bits, everywhere, results_of, run_cases, worst
+
+WORLDS = (1, 2, 3)
+
+
+def folder(process: int) -> Path:
+    """Where checkpoints are of the ranks whose parent this is; they may be older than a test."""
+    return Path(tempfile.gettempdir()) / f"libzero-native-{process}"
+
+
+def two_groups(net: nn.Module) -> list[dict[str, Any]]:
+    named = list(net.named_parameters())
+    return [{"params": named[:3]}, {"params": named[3:], "lr": 0.02, "betas": (0.8, 0.9)}]
+
+
+def train_alike(pair: Pair, steps: range) -> None:
+    """The same batch on every rank, so that all worlds train the same."""
+    for step in steps:
+        pair.zero_grad()
+        loss_of(pair.mine, step, 0).backward()
+        loss_of(pair.other, step, 0).backward()
+        pair.step()
+
+
+def save(rank: int, world: int) -> Any:
+    pair = Pair(rank, world, groups=two_groups, arenas=True)
+    train_alike(pair, range(4))
+    pair.optimizer.param_groups[1]["lr"] = 0.03
+    pair.plain.param_groups[1]["lr"] = 0.03
+    train_alike(pair, range(4, 5))
+    path = f"{folder(os.getppid())}/by-{world}"
+    loss_of(pair.mine, 9, rank).backward()  # what is announced and not stepped is no part of it
+    pair.optimizer.zero_grad()
+    pair.optimizer.save(path)
+    again = refusal(lambda: pair.optimizer.save(path))
+    pair.optimizer.save(path, replace=True)
+    return bits([*pair.params[0], *pair.mine.buffers()]), again
+
+
+def load(rank: int, world: int) -> Any:
+    found = []
+    for saved in WORLDS:
+        for arenas in ARENAS:
+            pair = Pair(rank, world, groups=two_groups, arenas=arenas)
+            pair.mine[1].bias.requires_grad_(False)
+            loss_of(pair.mine, 9, rank).backward()
+            pair.optimizer.load(f"{folder(os.getppid())}/by-{saved}")
+            loaded = bits([*pair.params[0], *pair.mine.buffers()])
+            pair.mine[1].bias.requires_grad_(True)
+            options = [(group["lr"], group["betas"]) for group in pair.optimizer.param_groups]
+            for step in range(7):
+                pair.plain.param_groups[1]["lr"] = 0.02 if step < 4 else 0.03
+                pair.zero_grad()
+                loss_of(pair.other, step, 0).backward()
+                if step >= 5:
+                    loss_of(pair.mine, step, 0).backward()
+                    pair.optimizer.step()
+                pair.plain.step()
+            steps = pair.optimizer.result().step
+            pair.optimizer.param_groups[0]["lr"] = 0.5
+            pair.optimizer.load(f"{folder(os.getppid())}/by-{saved}", keep_settings=True)
+            kept = pair.optimizer.param_groups[0]["lr"]
+            what = f"saved by {saved}, arenas {arenas}"
+            found.append((what, loaded, options, worst_of_last(pair, saved), steps, kept))
+            pair.optimizer.close()
+    return found
+
+
+def worst_of_last(pair: Pair, saved: int) -> float:
+    """Of two steps after the load, made again from it."""
+    for step in (5, 6):
+        pair.optimizer.param_groups[0]["lr"] = 0.01
+        pair.optimizer.zero_grad()
+        loss_of(pair.mine, step, 0).backward()
+        pair.optimizer.step()
+    return worst(*pair.params)
+
+
+def state_in_torchs_format(rank: int, world: int) -> Any:
+    pair = Pair(rank, world, arenas=True)
+    train_alike(pair, range(2))
+    plain_state = copy.deepcopy(pair.plain.state_dict())
+    kept = pickle.dumps(plain_state)
+    too_early = refusal(pair.optimizer.state_dict)
+    # From torch, in the middle of training, with announced gradients in between.
+    loss_of(pair.mine, 9, rank).backward()
+    pair.optimizer.load_state_dict(plain_state)
+    untouched = pickle.dumps(plain_state) == kept
+    train_alike(pair, range(2, 4))
+    middle = worst(*pair.params)
+    pair.optimizer.consolidate_state_dict(to=None)
+    state = pair.optimizer.state_dict()
+    again = torch.optim.AdamW(pair.other.named_parameters(), lr=77.0)
+    again.load_state_dict(state)
+    pair.plain = again
+    train_alike(pair, range(4, 6))
+    return too_early, untouched, middle, worst(*pair.params), pair.optimizer.stats().copied_bytes
+
+
+def masters(rank: int, world: int) -> Any:
+    """bfloat16 parameters go on with what their masters had, in state dicts as well."""
+    shapes = ((30, 40), (40,))
+
+    def made() -> tuple[list[nn.Parameter], Optimizer]:
+        params = [nn.Parameter(torch.ones(shape).bfloat16()) for shape in shapes]
+        return params, Optimizer(params, "sgd", lr=1e-3, momentum=0.5, arenas=True)
+
+    def train(params: list[nn.Parameter], optimizer: Optimizer, steps: int) -> None:
+        for _ in range(steps):
+            sum(param.sum() for param in params).backward()
+            optimizer.step()
+
+    params, optimizer = made()
+    train(params, optimizer, 3)
+    optimizer.consolidate_state_dict(to=None)
+    state, values = optimizer.state_dict(), [param.detach().clone() for param in params]
+    others, second = made()
+    with torch.no_grad():
+        for param, value in zip(others, values):
+            param.copy_(value)
+    second.load_state_dict(state)
+    train(params, optimizer, 3)
+    train(others, second, 3)
+    moved = 1 - params[0].flatten()[0].item()
+    names = sorted(state["state"][0])
+    return bits(params) == bits(others), moved, names
+
+
+def rules_of_libzeros_own(rank: int, world: int) -> Any:
+    defaults = []
+    for name in ("lion", "lamb", "lars", "adamw", "sgd", "rprop"):
+        param = nn.Parameter(torch.ones(5))
+        optimizer = Optimizer([param], name)
+        plain = libzero.Optimizer(optimizer.comm, name)
+        mine = optimizer._native.core.optimizer.groups[0]
+        rule = optimizer._native._wishes.choice.rule
+        names = [*rule.plain, *(one for pair in rule.pairs.values() for one in pair)]
+        defaults += [(name, one) for one in names if mine[one] != plain.settings[one]]
+    param = nn.Parameter(torch.ones(5))
+    optimizer = Optimizer([param], "lion", lr=0.25, betas=(0.5, 0.5))
+    param.sum().backward()
+    optimizer.step()
+
+    def descend(update: Any) -> None:
+        update.values -= update.lr * update.settings["twice"] * update.gradient
+
+    rule = libzero.CustomOptimizer(descend, settings={"twice": 2.0})
+    custom = nn.Parameter(torch.ones(3000))
+    optimizer = Optimizer([{"params": [custom], "twice": 4.0}], rule, lr=0.125)
+    custom.sum().backward()
+    optimizer.step()
+    return defaults, param.tolist(), custom.unique().tolist()
+
+
+def groups_collectives(rank: int, world: int) -> Any:
+    """Ranks that cannot reach each other's memory: nothing is copied here either."""
+    _group._host = lambda: f"host {rank}"
+    pair = Pair(rank, world, groups=two_groups, arenas=True)
+    pair.train(range(4))
+    copied = pair.optimizer.stats().copied_bytes
+    return worst(*pair.params), everywhere(pair.params[0]), copied, world > 1
+
+
+def equal_starts(rank: int, world: int) -> Any:
+    pair = Pair(rank, world)
+    return everywhere([*pair.mine.parameters(), *pair.mine.buffers()]), worst(*pair.params)
+
+
+def refused(rank: int, world: int) -> Any:
+    def fresh() -> list[nn.Parameter]:
+        return [nn.Parameter(torch.ones(4, 3)), nn.Parameter(torch.ones(5))]
+
+    gaps = nn.Parameter(torch.ones(6, 4)[:, ::2])
+    told = [
+        refusal(lambda: Optimizer(fresh(), "adamv")),
+        refusal(lambda: Optimizer(fresh(), torch.optim.ASGD)),
+        refusal(lambda: Optimizer(fresh(), print)),
+        refusal(lambda: Optimizer(fresh(), "lion", momentum=0.9)),
+        refusal(lambda: Optimizer(fresh(), "adamw", lr=-1.0)),
+        refusal(lambda: Optimizer(fresh(), arenas="some")),
+        refusal(lambda: Optimizer(fresh(), partition="manual")),
+        refusal(lambda: Optimizer(fresh(), reduction="max")),
+        refusal(lambda: Optimizer([])),
+        refusal(lambda: Optimizer(torch.ones(3))),
+        refusal(lambda: Optimizer([gaps])),
+        refusal(lambda: Optimizer([nn.Parameter(torch.ones(3).to_sparse())])),
+        refusal(lambda: Optimizer(fresh(), buffers={"mask": torch.ones(3, dtype=torch.bool)})),
+    ]
+    params = fresh()
+    places = [param.data_ptr() for param in params]
+    told.append(refusal(lambda: Optimizer(params, "lion", arenas=True, lr=-1.0)))
+    unmoved = [param.data_ptr() for param in params] == places
+    optimizer = Optimizer(params, "sgd", lr=0.5, arenas=True)
+    told += [
+        refusal(lambda: optimizer.step()),
+        refusal(lambda: optimizer.step(grads=None)),
+        refusal(lambda: optimizer.clip_grad_norm(1.0, params=[torch.ones(2)])),
+        refusal(lambda: optimizer.state_dict()),
+        refusal(lambda: optimizer.consolidate_state_dict(to=world)),
+        refusal(lambda: pickle.dumps(optimizer)),
+        refusal(lambda: optimizer.add_param_group({"params": [gaps]})),
+        refusal(lambda: optimizer.load("/nowhere/at/all")),
+        refusal(lambda: optimizer.load_state_dict({"state": {}, "param_groups": []})),
+    ]
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(params[0].sum()).backward()
+    told.append(refusal(lambda: scaler.step(optimizer)))
+    optimizer.zero_grad()
+    (params[0].sum() + params[1].sum()).backward()
+    optimizer.step()
+    values = [param.unique().tolist() for param in params]
+    optimizer.close()
+    told.append(refusal(lambda: optimizer.step()))
+    return told, unmoved, values
+
+
+def ranks_that_differ(rank: int, world: int) -> Any:
+    params = [nn.Parameter(torch.ones(3 + rank)), nn.Parameter(torch.ones(4))]
+    places = [param.data_ptr() for param in params]
+    told = refusal(lambda: Optimizer(params, arenas=True))
+    unmoved = [param.data_ptr() for param in params] == places
+    dist.barrier()
+    optimizer = Optimizer(params[1:], "sgd", lr=0.5, arenas=True)
+    differing = refusal(lambda: optimizer.add_param_group({"params": params[:1]}))
+    params[1].sum().backward()
+    optimizer.step()
+    return told, unmoved, differing, params[1].unique().tolist(), len(optimizer.param_groups)
+
+
+CASES = (
+    state_in_torchs_format,
+    masters,
+    rules_of_libzeros_own,
+    equal_starts,
+    refused,
+    ranks_that_differ,
+    groups_collectives,
+)
+
+
+class NativeState(unittest.TestCase):
+    saved: dict[int, dict[str, list[Any]]]
+    found: dict[int, dict[str, list[Any]]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        place = folder(os.getpid())
+        place.mkdir()
+        try:
+            cls.saved = {world: run_cases(world, (save,)) for world in WORLDS}
+            cls.found = {world: run_cases(world, (load, *CASES)) for world in WORLDS}
+        finally:
+            shutil.rmtree(place)
+
+    def of(self, case: Any) -> Iterator[Any]:
+        for world in WORLDS:
+            yield from results_of(self.found[world], case)
+
+    def test_a_checkpoint_loads_on_any_number_of_ranks(self) -> None:
+        saved = {world: results_of(self.saved[world], save)[0][0] for world in WORLDS}
+        for found in self.of(load):
+            for what, loaded, options, difference, steps, kept in found:
+                self.assertEqual(loaded, saved[int(what[9])], what)
+                self.assertEqual(options, [(0.01, (0.9, 0.999)), (0.03, (0.8, 0.9))], what)
+                self.assertLess(difference, 1, what)
+                self.assertEqual((steps, kept), (7, 0.5), what)
+
+    def test_a_checkpoint_is_replaced_only_when_asked(self) -> None:
+        for world in WORLDS:
+            for _, again in results_of(self.saved[world], save):
+                self.assertIn("ZERO_ERR", again)
+
+    def test_state_goes_to_torch_and_back(self) -> None:
+        for told, untouched, middle, last, copied in self.of(state_in_torchs_format):
+            self.assertIn("consolidate_state_dict", told)
+            self.assertTrue(untouched)
+            self.assertLess(middle, 1)
+            self.assertLess(last, 1)
+            self.assertEqual(copied, 0)
+
+    def test_masters_are_state(self) -> None:
+        for same, moved, names in self.of(masters):
+            self.assertTrue(same)
+            # 6 steps of at most 2e-3 each, all of which bfloat16 alone would have rounded away.
+            self.assertGreater(moved, 0.005)
+            self.assertEqual(names, ["master", "momentum_buffer"])
+
+    def test_rules_have_the_librarys_defaults_and_are_torchs_words(self) -> None:
+        for defaults, lion, custom in self.of(rules_of_libzeros_own):
+            self.assertEqual(defaults, [])
+            self.assertEqual(lion, [0.75] * 5)
+            self.assertEqual(custom, [0.5])
+
+    def test_all_start_as_rank_0_with_buffers(self) -> None:
+        for same, difference in self.of(equal_starts):
+            self.assertTrue(same)
+            self.assertEqual(difference, 0)
+
+    def test_ranks_of_several_hosts_train_through_the_group_without_copies(self) -> None:
+        for difference, same, copied, _ in self.of(groups_collectives):
+            self.assertLess(difference, 1)
+            self.assertTrue(same)
+            self.assertEqual(copied, 0)
+
+    def test_what_cannot_be_is_refused_and_changes_nothing(self) -> None:
+        wanted = (
+            "ValueError: optimizer 'adamv' is unknown",
+            "ValueError: ASGD is none",
+            "TypeError: optimizer is <built-in",
+            "TypeError: lion has no option momentum",
+            "ValueError: Invalid learning rate",
+            "ValueError: arenas is 'some'",
+            "ValueError: partition 'manual'",
+            "ValueError: reduction 'max'",
+            "ValueError: Optimizer got no parameters",
+            "TypeError: params is a tensor",
+            "ValueError: parameter 0 of shape (6, 2) has strides",
+            "TypeError: parameter 0 is sparse",
+            "TypeError: buffer 'mask' is bool",
+            "ArgumentError: ",
+            "ZeroError: ",
+            "TypeError: step() has no argument grads",
+            "ValueError: a tensor of shape (2,) is no parameter",
+            "RuntimeError: the state is not gathered",
+            "ValueError: to is",
+            "TypeError: a Optimizer cannot",
+            "ValueError: parameter 2 of shape",
+            "CheckpointError: ",
+            "ValueError: the state has 0 parameter groups",
+            "RuntimeError: GradScaler decides",
+            "RuntimeError: this Optimizer is closed",
+        )
+        for told, unmoved, values in self.of(refused):
+            for said, begins in zip(told, wanted):
+                # A rank that only hears of another's failure has a name of its own for it.
+                self.assertRegex(said, f"^({re.escape(begins)}|PeerError: rank . in )")
+            self.assertEqual(len(told), len(wanted))
+            self.assertTrue(unmoved)
+            self.assertEqual(values, [[0.5], [0.5]])
+
+    def test_ranks_with_other_parameters_are_told_and_keep_their_memory(self) -> None:
+        for world in (2, 3):
+            found = results_of(self.found[world], ranks_that_differ)
+            for told, unmoved, late, value, groups in found:
+                for said in (told, late):
+                    self.assertRegex(said, "ZERO_ERR_(MISMATCH|PEER)")
+                    self.assertIn("'0'" if said is told else "'1'", said)
+                self.assertTrue(unmoved)
+                self.assertEqual((value, groups), ([0.5], 1))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
@@ -284,7 +284,9 @@ class NativeShard(Shard):
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         return {**_state.gather(self._core, self._wishes.choice.rule, groups, to)}
 
-    def load_state(self, groups: Groups, state: Mapping[Any, Mapping[str, Any]]) -> None:
+    def prepare_load(
+        self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
+    ) -> Callable[[], None]:
         rule = self._wishes.choice.rule
         masters = {number: (entry or {}).get("master") for number, entry in state.items()}
         plain = {
@@ -295,6 +297,9 @@ class NativeShard(Shard):
         for number, value in masters.items():
             if value is not None and number in entries:
                 entries[number]["master"] = value
+        return lambda: self._load(groups, entries)
+
+    def _load(self, groups: Groups, entries: _state.Entries) -> None:
         # A new one, as there is no way to take state away, and so that a failure changes nothing.
         before = self._core, self.gradients, self._groups, self._told
         self.drop()
@@ -305,7 +310,7 @@ class NativeShard(Shard):
             self._register(self._parts_of(groups), self._homes)
             if self._buffers:
                 self._core.optimizer.register_buffers(self._buffers)
-            _state.put(self._core, rule, entries)
+            _state.put(self._core, self._wishes.choice.rule, entries)
             self._core.seal()
         except BaseException:
             self._close()

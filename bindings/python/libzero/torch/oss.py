@@ -173,7 +173,7 @@ class OSS(ShardedOptimizer):
             self._device = device
             raise
         try:
-            now.load_state(self.param_groups, state)
+            now.prepare_load(self.param_groups, state)()
         except BaseException:
             now.close()
             now.comm.close()

@@ -180,7 +180,7 @@ TEST_F(Cuda, shared_memory_that_is_refused_is_an_error_and_leaves_nothing) {
   const DevicePtr gpu = device();
   const int64_t living = fake_cuda::living();
   fake_cuda::fail("cuMemCreate", cudaErrorNotPermitted, 2);
-  expect(SharedBlock::allocate_zeroed(gpu, 100, "an arena").failure(), ZERO_ERR_SYSTEM,
+  expect(SharedBlock::allocate_zeroed(gpu, 100, "an arena").failure(), ZERO_ERR_UNSUPPORTED,
          "CUDA device 0, allocating 100 bytes of an arena: cudaErrorOfAName: some words");
   EXPECT_EQ(fake_cuda::living(), living);
 }

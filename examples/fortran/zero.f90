@@ -35,6 +35,8 @@ module zero
     integer(c_int64_t) :: rendezvous_ms
     integer(c_int32_t) :: device
     integer(c_int32_t) :: device_ordinal
+    integer(c_int32_t) :: reduce_ctas
+    integer(c_int32_t) :: gather_on_kernels
   end type
 
   type, bind(C) :: zero_options

@@ -33,6 +33,8 @@ struct zero_comm_options
     rendezvous_ms::Int64
     device::Int32
     device_ordinal::Int32
+    reduce_ctas::Int32
+    gather_on_kernels::Int32
 end
 
 struct zero_options

@@ -19,8 +19,8 @@ LIBRARIES = os.environ.get("LIBZERO_LIB_DIR", str(ROOT / "build/src"))
 LANGUAGES = ("c", "fortran", "julia", "python", "rust")
 BATCH = 9  # that no number of ranks below divides evenly
 
+# Removed when the program ends: cleanups of modules run when the first module of many does.
 folder = tempfile.TemporaryDirectory(prefix="zero-examples-")
-unittest.addModuleCleanup(folder.cleanup)
 
 
 def run(*command, **options):

@@ -18,7 +18,7 @@ from ._group import comm_of, process_group
 from ._inner import InnerShard
 from ._kernel import KernelShard
 from ._rules import rule_of
-from ._shard import Closure, Hand, Shard, copy_options, names_of
+from ._shard import Closure, Hand, Shard, copy_options, names_of, options_of
 
 Params = Iterable[Any]
 
@@ -207,8 +207,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
                     f"group {number} has {len(other['params'])} parameters in the state, and "
                     f"{len(mine['params'])} in this optimizer"
                 )
-            options = {name: value for name, value in other.items() if name != "params"}
-            groups.append({**mine, **copy.deepcopy(options), "params": mine["params"]})
+            groups.append({**mine, **copy.deepcopy(options_of(other))})
         return groups
 
     def close(self) -> None:

@@ -257,7 +257,9 @@ class Optimizer(ShardedOptimizer):
     def save(self, directory: Union[str, os.PathLike[str]], *, replace: bool = False) -> None:
         """Save parameters, rank 0's buffers, state, options and step as the checkpoint `directory`,
         by all ranks: complete and on stable storage, or not there."""
-        self._sharded().core.optimizer.save(directory, replace=replace)
+        core = self._sharded().core
+        core.follow_memory()
+        core.optimizer.save(directory, replace=replace)
 
     def load(self, directory: Union[str, os.PathLike[str]], *, keep_settings: bool = False) -> None:
         """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks

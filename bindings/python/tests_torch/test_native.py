@@ -131,6 +131,37 @@ def backwards_that_do_not_count(rank: int, world: int) -> Any:
     return found
 
 
+def gradients_after_a_clip(rank: int, world: int) -> Any:
+    found = []
+    for arenas in ARENAS:
+        for overlap in (False, True):
+            a, b = (torch.nn.Parameter(torch.ones(40)) for _ in range(2))
+            named = [("a", a), ("b", b)]
+            optimizer = Optimizer(named, "sgd", lr=0.1, arenas=arenas, overlap=overlap)
+            (a.sum() + b.sum()).backward()
+            optimizer.clip_grad_norm(1e-3)
+            a.grad = b.grad = None
+            (10 * (a.sum() + b.sum())).backward()
+            optimizer.step()
+            values = [a[7].item(), b[7].item()]
+            refused = []
+            for change in ("another backward", "a write"):
+                optimizer.zero_grad()
+                (a.sum() + b.sum()).backward()
+                optimizer.clip_grad_norm(1.0)
+                try:
+                    a.sum().backward() if change == "another backward" else b.grad.zero_()
+                    optimizer.step()
+                except RuntimeError as error:
+                    refused.append("changed after clip_grad_norm" in str(error))
+            optimizer.zero_grad()
+            (a.sum() + b.sum()).backward()
+            optimizer.step()
+            found.append((arenas, overlap, *values, refused, a[7].item(), b[7].item()))
+            optimizer.close()
+    return found
+
+
 def missing_gradients(rank: int, world: int) -> Any:
     """The last layer's bias is used by no rank in some steps, and by the last rank alone in others;
     a rank without a batch takes part; conv weights are frozen and trained again."""
@@ -240,6 +271,7 @@ CASES = (
     gradients_that_a_program_changes,
     parameters_that_a_program_moves,
     backwards_that_do_not_count,
+    gradients_after_a_clip,
     missing_gradients,
     groups_and_schedulers,
     what_arenas_leave,
@@ -278,6 +310,16 @@ class Native(unittest.TestCase):
         for found in self.of(every_class):
             for name, difference in found:
                 self.assertLess(difference, 1, name)
+
+    def test_after_a_clip_other_gradients_count_and_changed_ones_are_refused(self) -> None:
+        for found in self.of(gradients_after_a_clip):
+            self.assertEqual(len(found), 2 * len(ARENAS))
+            for arenas, overlap, first, second, refused, *last in found:
+                self.assertAlmostEqual(first, 0, 5, (arenas, overlap))
+                self.assertAlmostEqual(second, 0, 5, (arenas, overlap))
+                self.assertEqual(refused, [True, True], (arenas, overlap))
+                for value in last:
+                    self.assertAlmostEqual(value, -0.1, 5, (arenas, overlap))
 
     def test_what_a_program_changes_of_a_gradient_counts(self) -> None:
         for found in self.of(gradients_that_a_program_changes):

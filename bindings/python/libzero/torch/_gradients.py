@@ -29,6 +29,7 @@ class Gradients:
         self._hooks: list[Any] = []
         # With the version that it had then, which counts writes.
         self._announced: dict[int, tuple[torch.Tensor, int]] = {}
+        self._reduced: Optional[list[tuple[Optional[torch.Tensor], int]]] = None
         weakref.finalize(self, _remove, self._hooks).atexit = False
 
     def watch(self, homes: Sequence[Optional[torch.Tensor]]) -> None:
@@ -48,6 +49,7 @@ class Gradients:
 
     def _arrived(self, number: int) -> None:
         param = self._core.bound[number].param
+        self.follow_reduced()
         if number in self._announced:
             self.take_back()
         self._bring_home(number)
@@ -87,7 +89,32 @@ class Gradients:
     def take_back(self) -> None:
         """Nothing is announced or reduced any more. Local."""
         self._announced.clear()
+        self._reduced = None
         self._core.optimizer.drop_grads()
+
+    @property
+    def reduced(self) -> bool:
+        return self._reduced is not None
+
+    def note_reduced(self) -> None:
+        """What there is now is reduced, and its memory holds anything."""
+        grads = [bound.param.grad for bound in self._core.bound]
+        self._reduced = [(grad, 0 if grad is None else grad._version) for grad in grads]
+
+    def follow_reduced(self) -> None:
+        """Forget what was reduced where all gradients are others by now. RuntimeError where some
+        are, or were written to: a sum cannot be told from what came on top."""
+        if self._reduced is None:
+            return
+        pairs = list(zip((bound.param.grad for bound in self._core.bound), self._reduced))
+        if all(now is then and (now is None or now._version == at) for now, (then, at) in pairs):
+            return
+        if any(now is not None and now is then for now, (then, _) in pairs):
+            raise RuntimeError(
+                "a gradient changed after clip_grad_norm() or clip_grad_value(): clip last before "
+                "step(), or call zero_grad() before the next backward"
+            )
+        self.take_back()
 
     @property
     def announced(self) -> bool:
@@ -115,6 +142,7 @@ class Gradients:
     def used(self) -> None:
         """A step has taken them. What is left in homes is no gradient, so they are empty again."""
         self._announced.clear()
+        self._reduced = None
         for bound, home in zip(self._core.bound, self._homes):
             if home is not None and bound.param.grad is home:
                 bound.param.grad = None

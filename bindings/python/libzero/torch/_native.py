@@ -103,7 +103,6 @@ class NativeShard(Shard):
         self._wishes = wishes
         self._homes: dict[torch.Tensor, Optional[torch.Tensor]] = {}
         self._buffers: dict[str, torch.Tensor] = {}
-        self._reduced = False
         self._begin()
         try:
             self._add(groups)
@@ -197,13 +196,14 @@ class NativeShard(Shard):
 
     def reduce(self, groups: Groups) -> None:
         """What a clip needs; nothing if it is done. Collective."""
-        if self._reduced:
+        self.gradients.follow_reduced()
+        if self.gradients.reduced:
             return
         self._follow(groups)
         grads = self.gradients.collect()
         core = self._core
         core.optimizer.reduce_grads(grads, self._wishes.reduction, stream=core.stream)
-        self._reduced = True
+        self.gradients.note_reduced()
 
     def step(
         self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]
@@ -222,7 +222,8 @@ class NativeShard(Shard):
 
     def _step(self, groups: Groups) -> None:
         core = self._core
-        if self._reduced:
+        self.gradients.follow_reduced()
+        if self.gradients.reduced:
             self._push(groups)
             core.optimizer.step(stream=core.stream)
         else:
@@ -231,15 +232,13 @@ class NativeShard(Shard):
             core.optimizer.step(grads, self._wishes.reduction, stream=core.stream)
 
     def _used(self) -> None:
-        self._reduced = False
         self.gradients.used()
         core = self._core
         core.wrote(number for number, one in enumerate(core.bound) if one.trained)
 
     def drop(self) -> None:
         """Forget what is announced or reduced. Local."""
-        if self._reduced or self.gradients.announced:
-            self._reduced = False
+        if self.gradients.reduced or self.gradients.announced:
             self.gradients.take_back()
 
     def _follow(self, groups: Groups) -> None:

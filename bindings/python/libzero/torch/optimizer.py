@@ -64,9 +64,10 @@ class Optimizer(ShardedOptimizer):
     other options, get a MismatchError or PeerError that names the first.
 
     Until a step, .grad is this rank's own: clip by clip_grad_norm, which sees the average. What a
-    program changes of a gradient before the step counts, and costs the overlap. Not for a model in
-    DistributedDataParallel, which reduces as well, nor with torch.amp.GradScaler, which decides on
-    each rank alone: see loss_scale.
+    program changes of a gradient before the step counts, and costs the overlap; after a clip it is a
+    RuntimeError, unless all gradients are new ones. Not for a model in DistributedDataParallel,
+    which reduces as well, nor with torch.amp.GradScaler, which decides on each rank alone: see
+    loss_scale.
     """
 
     # GradScaler then asks step() instead of deciding on this rank alone whether to call it.

@@ -9,7 +9,7 @@ import multiprocessing
 import tempfile
 import traceback
 import unittest
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,29 @@ def results_of(found: dict[str, list[Any]], case: Case) -> list[Any]:
         if isinstance(value, AssertionError):
             raise value
     return found[case.__name__]
+
+
+class InAllWorlds(unittest.TestCase):
+    """Cases that are run once, all of them in the same ranks, in worlds of these sizes."""
+
+    worlds: Sequence[int]
+    cases: Sequence[Case]
+    found: dict[int, dict[str, list[Any]]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.found = {world: run_cases(world, cls.cases) for world in cls.worlds}
+
+    def of(self, case: Case) -> Iterator[Any]:
+        """What each rank of each world found."""
+        for _, _, found in self.of_ranks(case):
+            yield found
+
+    def of_ranks(self, case: Case) -> Iterator[tuple[int, int, Any]]:
+        """The same behind its world and rank."""
+        for world in self.worlds:
+            for rank, found in enumerate(results_of(self.found[world], case)):
+                yield world, rank, found
 
 
 def bits(tensors: Sequence[torch.Tensor]) -> list[Any]:

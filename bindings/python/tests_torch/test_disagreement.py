@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from models import batch, copies, give_gradients, mlp, parameters
-from support import everywhere, results_of, run_cases, worst
+from support import InAllWorlds, everywhere, results_of, worst
 from torch.nn.parallel import DistributedDataParallel
 
 from libzero import ZeroError
@@ -145,16 +145,8 @@ CASES = (
 )
 
 
-class Disagreement(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
-
-    def of(self, case: Any) -> Any:
-        for world in WORLDS:
-            yield from results_of(self.found[world], case)
+class Disagreement(InAllWorlds):
+    worlds, cases = WORLDS, CASES
 
     def test_ranks_that_pass_something_else_are_told_at_once(self) -> None:
         for found in self.of(ranks_that_differ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import unittest
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from random_programs import Pieces
 from torch import nn
 
 from libzero.torch import OSS, ShardedDataParallel, ShardedGradScaler
-from support import everywhere, results_of, run_cases, worst
+from support import InAllWorlds, everywhere, results_of, worst
 
 WORLDS = (1, 2, 3)
 
@@ -167,16 +166,8 @@ CASES = (
 )
 
 
-class GradScaler(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
-
-    def of(self, case: Any) -> Iterator[Any]:
-        for world in WORLDS:
-            yield from results_of(self.found[world], case)
+class GradScaler(InAllWorlds):
+    worlds, cases = WORLDS, CASES
 
     def test_an_overflow_on_one_rank_is_skipped_by_all_as_in_one_process(self) -> None:
         for found, difference, same in self.of(one_rank_overflows):

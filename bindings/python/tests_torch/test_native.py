@@ -7,7 +7,6 @@ import gc
 import os
 import unittest
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from torch.optim import lr_scheduler
 from libzero.torch import Optimizer
 from models import CLASSES, class_of
 from native import ARENAS, Pair, loss_of, model
-from support import everywhere, results_of, run_cases, worst
+from support import InAllWorlds, everywhere, results_of, worst
 
 WORLDS = (1, 2, 3)
 
@@ -280,16 +279,8 @@ CASES = (
 )
 
 
-class Native(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
-
-    def of(self, case: Any) -> Iterator[Any]:
-        for world in WORLDS:
-            yield from results_of(self.found[world], case)
+class Native(InAllWorlds):
+    worlds, cases = WORLDS, CASES
 
     def test_every_memory_and_way_to_accumulate_follows_one_process(self) -> None:
         for found in self.of(every_memory_and_micro_batches):

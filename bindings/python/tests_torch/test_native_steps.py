@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import unittest
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import nn
 import libzero
 from libzero.torch import Optimizer
 from native import Pair, loss_of, model, refusal
-from support import everywhere, results_of, run_cases, worst
+from support import InAllWorlds, everywhere, results_of, worst
 
 WORLDS = (1, 2, 3)
 
@@ -120,16 +119,8 @@ CASES = (
 )
 
 
-class NativeSteps(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
-
-    def of(self, case: Any) -> Iterator[Any]:
-        for world in WORLDS:
-            yield from results_of(self.found[world], case)
+class NativeSteps(InAllWorlds):
+    worlds, cases = WORLDS, CASES
 
     def test_clipping_sees_the_average_of_all_ranks(self) -> None:
         for found in self.of(clipping):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import unittest
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from libzero import ZeroError
 from libzero.torch import OSS
-from support import bits, everywhere, results_of, run_cases, worst
+from support import InAllWorlds, bits, everywhere, worst
 
 WORLDS = (1, 2, 3)
 DOCUMENTED = (
@@ -267,20 +266,11 @@ CASES = (
 )
 
 
-class Oss(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
-
-    def of(self, case: Any) -> Iterator[tuple[int, int, Any]]:
-        for world in WORLDS:
-            for rank, found in enumerate(results_of(self.found[world], case)):
-                yield world, rank, found
+class Oss(InAllWorlds):
+    worlds, cases = WORLDS, CASES
 
     def test_the_documented_example_trains_and_clips_as_fairscales(self) -> None:
-        for _, _, found in self.of(documented_example):
+        for _, _, found in self.of_ranks(documented_example):
             self.assertEqual(len(found), 5)
             for name, difference, same, moved in found:
                 self.assertLess(difference, 1, name)
@@ -288,7 +278,7 @@ class Oss(unittest.TestCase):
                 self.assertTrue(moved, name)
 
     def test_owners_are_fairscales_and_never_change(self) -> None:
-        for world, _, (first, second, sizes, stayed, values) in self.of(owners):
+        for world, _, (first, second, sizes, stayed, values) in self.of_ranks(owners):
             self.assertTrue(first)
             self.assertTrue(second)
             self.assertEqual(sizes, [4 * world - 3, 3])
@@ -298,7 +288,7 @@ class Oss(unittest.TestCase):
                 self.assertAlmostEqual(value, 0.9, places=6)
 
     def test_sharing_in_halves_loses_no_updates_and_no_dtypes(self) -> None:
-        for _, _, ((ones, double, dtypes), rounded, same, *large) in self.of(shared_in_halves):
+        for _, _, ((ones, double, dtypes), rounded, same, *large) in self.of_ranks(shared_in_halves):
             for value in ones:
                 self.assertAlmostEqual(value, 0.99, delta=0.0005)
             self.assertIn("parameter 1 has values", large[0])
@@ -311,27 +301,27 @@ class Oss(unittest.TestCase):
             self.assertTrue(same)
 
     def test_what_a_program_writes_is_kept_by_masters_and_runs_are_set_back(self) -> None:
-        for _, _, (written, same, equal) in self.of(programs_write_into_masters):
+        for _, _, (written, same, equal) in self.of_ranks(programs_write_into_masters):
             self.assertTrue(written)
             self.assertTrue(same)
             self.assertEqual(equal, [True, True])
 
     def test_a_frozen_parameters_gradient_may_be_on_its_owner_alone(self) -> None:
-        for _, _, (difference, same) in self.of(frozen_and_loaded):
+        for _, _, (difference, same) in self.of_ranks(frozen_and_loaded):
             self.assertLess(difference, 1)
             self.assertTrue(same)
 
     def test_a_parameter_whose_owner_has_no_gradient_is_left_alone(self) -> None:
-        for world, _, found in self.of(gradients_elsewhere):
+        for world, _, found in self.of_ranks(gradients_elsewhere):
             self.assertEqual(found, [[False] + [True] * (world - 1)] * 2)
 
     def test_steps_take_arguments_of_the_class_and_closures(self) -> None:
-        for _, _, found in self.of(arguments_and_closures):
+        for _, _, found in self.of_ranks(arguments_and_closures):
             self.assertEqual(found[:5], [-0.5, 7.0, -1.5, 7.0, -2.5])
             self.assertIn("factor", found[5])
 
     def test_what_makes_no_sense_is_refused(self) -> None:
-        for world, _, found in self.of(refusals):
+        for world, _, found in self.of_ranks(refusals):
             self.assertEqual(found, [True] * (9 if world > 1 else 8))
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 import unittest
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
 from libzero.torch import OSS
-from support import results_of, run_cases
+from support import InAllWorlds
 
 WORLDS = (1, 2, 3)
 
@@ -87,21 +86,12 @@ CASES = (
 )
 
 
-class OssNorms(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
-
-    def of(self, case: Any) -> Iterator[tuple[int, int, Any]]:
-        for world in WORLDS:
-            for rank, found in enumerate(results_of(self.found[world], case)):
-                yield world, rank, found
+class OssNorms(InAllWorlds):
+    worlds, cases = WORLDS, CASES
 
     def test_a_norm_is_that_of_all_gradients_and_clips_them(self) -> None:
         norms = (19.0, 13.0, 12.0, (27 + 64 + 1728) ** (1 / 3))
-        for _, _, found in self.of(clipping):
+        for _, _, found in self.of_ranks(clipping):
             for (first, second, dtype, shape, left), norm in zip(found, norms):
                 self.assertAlmostEqual(first, norm, places=5)
                 self.assertAlmostEqual(second, 0.3, places=6)
@@ -109,7 +99,7 @@ class OssNorms(unittest.TestCase):
                 self.assertEqual((dtype, shape), ("torch.float32", ()))
 
     def test_norms_of_late_half_filtered_and_infinite_gradients_are_right(self) -> None:
-        for _, _, found in self.of(clipping_goes_wrong_nowhere):
+        for _, _, found in self.of_ranks(clipping_goes_wrong_nowhere):
             self.assertEqual(found["nothing"], 0.0)
             self.assertEqual((found["early"], found["late"]), (20.0, 40.0))
             self.assertAlmostEqual(found["after"], 1.0, places=6)

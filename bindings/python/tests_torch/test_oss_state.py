@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pickle
 import unittest
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from models import CLASSES, class_of, copies, give_gradients, parameters
 from torch import nn
 
 from libzero.torch import OSS
-from support import everywhere, results_of, run_cases, worst
+from support import InAllWorlds, everywhere, worst
 
 WORLDS = (1, 2, 3)
 EXCHANGED = (
@@ -152,20 +151,11 @@ CASES = (
 )
 
 
-class OssState(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
-
-    def of(self, case: Any) -> Iterator[tuple[int, int, Any]]:
-        for world in WORLDS:
-            for rank, found in enumerate(results_of(self.found[world], case)):
-                yield world, rank, found
+class OssState(InAllWorlds):
+    worlds, cases = WORLDS, CASES
 
     def test_state_goes_to_torch_and_back(self) -> None:
-        for _, _, found in self.of(state_with_torch):
+        for _, _, found in self.of_ranks(state_with_torch):
             self.assertEqual(len(found), len(CLASSES) + 1)
             for name, untouched, middle, end, same in found:
                 self.assertTrue(untouched, name)
@@ -174,19 +164,19 @@ class OssState(unittest.TestCase):
                 self.assertTrue(same, name)
 
     def test_state_goes_to_fairscale_and_back(self) -> None:
-        for _, _, found in self.of(state_of_fairscale):
+        for _, _, found in self.of_ranks(state_of_fairscale):
             self.assertEqual(len(found), 4)
             for name, difference in found:
                 self.assertLess(difference, 1, name)
 
     def test_state_is_on_the_rank_that_was_asked_and_of_now(self) -> None:
-        for world, rank, found in self.of(where_the_state_is):
+        for world, rank, found in self.of_ranks(where_the_state_is):
             first = 7 if rank == world - 1 else True
             self.assertEqual(found, [True, first, 7, True, True, True])
 
     def test_a_sub_group_has_its_own_ranks_and_norms(self) -> None:
         members = 0
-        for world, rank, found in self.of(sub_groups):
+        for world, rank, found in self.of_ranks(sub_groups):
             if found is not None:
                 last = rank == (2 if world == 3 else world - 1)
                 self.assertEqual(found, (True, 7 if last else -1, True))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import unittest
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from random_programs import Pieces, freeze, program, unsharded
 from torch import nn
 
 from libzero.torch import OSS, ShardedDataParallel
-from support import everywhere, results_of, run_cases, worst
+from support import InAllWorlds, everywhere, worst
 
 WORLDS = (1, 2, 3)
 PROGRAMS = 40
@@ -320,20 +319,11 @@ CASES = (
 )
 
 
-class Sharded(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
-
-    def of(self, case: Any) -> Iterator[tuple[int, int, Any]]:
-        for world in WORLDS:
-            for rank, found in enumerate(results_of(self.found[world], case)):
-                yield world, rank, found
+class Sharded(InAllWorlds):
+    worlds, cases = WORLDS, CASES
 
     def test_the_documented_example_trains_as_fairscales(self) -> None:
-        for _, _, found in self.of(documented_example):
+        for _, _, found in self.of_ranks(documented_example):
             self.assertEqual(len(found), 10)
             for name, difference, same, moved in found:
                 self.assertLess(difference, 1, name)
@@ -341,7 +331,7 @@ class Sharded(unittest.TestCase):
                 self.assertTrue(moved, name)
 
     def test_any_program_trains_as_one_process(self) -> None:
-        for world, _, found in self.of(any_program):
+        for world, _, found in self.of_ranks(any_program):
             self.assertEqual(len(found), PROGRAMS)
             for seed, (difference, norms, same) in enumerate(found):
                 self.assertLess(difference, 1, f"seed {seed}, {world} ranks")
@@ -349,25 +339,25 @@ class Sharded(unittest.TestCase):
                 self.assertTrue(same, f"seed {seed}, {world} ranks")
 
     def test_an_exception_ends_no_sync(self) -> None:
-        for world, rank, (values, here) in self.of(an_exception_in_no_sync):
+        for world, rank, (values, here) in self.of_ranks(an_exception_in_no_sync):
             for value in values:
                 self.assertAlmostEqual(value, -0.1 * (world - 1), places=6)
             self.assertEqual(here, [rank == 0] * 2)
 
     def test_after_a_backward_that_failed_the_next_one_counts_alone(self) -> None:
-        for _, _, (raised, second, first) in self.of(a_backward_that_fails):
+        for _, _, (raised, second, first) in self.of_ranks(a_backward_that_fails):
             self.assertEqual(raised, 1)
             for value in (second, *first):
                 self.assertAlmostEqual(value, 0.99, places=6)
 
     def test_backwards_within_backwards_and_tied_weights_train_as_one_process(self) -> None:
-        for _, _, (difference, same) in self.of(checkpoints_and_tied_weights):
+        for _, _, (difference, same) in self.of_ranks(checkpoints_and_tied_weights):
             self.assertLess(difference, 1)
             self.assertTrue(same)
 
     def test_every_rank_of_a_sub_group_trains_its_own(self) -> None:
         counts = []
-        for world, _, found in self.of(sub_groups):
+        for world, _, found in self.of_ranks(sub_groups):
             if world == 3:
                 counts.append(len(found))
             for difference, norms in found:
@@ -376,12 +366,12 @@ class Sharded(unittest.TestCase):
         self.assertEqual(counts, [1, 1, 3])
 
     def test_two_optimizers_and_a_late_group_train_as_two_in_one_process(self) -> None:
-        for _, _, (difference, same) in self.of(two_optimizers):
+        for _, _, (difference, same) in self.of_ranks(two_optimizers):
             self.assertLess(difference, 1)
             self.assertTrue(same)
 
     def test_a_model_in_another_dtype_goes_on_with_its_state(self) -> None:
-        for _, _, (difference, same) in self.of(another_dtype):
+        for _, _, (difference, same) in self.of_ranks(another_dtype):
             self.assertLess(difference, 1)
             self.assertTrue(same)
 

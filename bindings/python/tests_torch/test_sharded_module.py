@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import unittest
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from random_programs import Pieces
 from torch import nn
 
 from libzero.torch import OSS, ShardedDataParallel
-from support import bits, everywhere, results_of, run_cases, worst
+from support import InAllWorlds, bits, everywhere, worst
 
 WORLDS = (1, 2, 3)
 
@@ -285,24 +284,15 @@ CASES = (
 )
 
 
-class ShardedModule(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
-
-    def of(self, case: Any) -> Iterator[tuple[int, int, Any]]:
-        for world in WORLDS:
-            for rank, found in enumerate(results_of(self.found[world], case)):
-                yield world, rank, found
+class ShardedModule(InAllWorlds):
+    worlds, cases = WORLDS, CASES
 
     def test_a_backward_leaves_the_mean_on_the_owner_and_nothing_elsewhere(self) -> None:
-        for _, _, wrong in self.of(gradients_after_a_backward):
+        for _, _, wrong in self.of_ranks(gradients_after_a_backward):
             self.assertEqual(wrong, [])
 
     def test_buffers_are_rank_0s_in_each_forward_but_within_no_sync(self) -> None:
-        for _, rank, found in self.of(buffers):
+        for _, rank, found in self.of_ranks(buffers):
             weight, held, in_eval, in_train, unsynced, not_at_all, unsynced_start = found
             self.assertEqual(weight, [0.0] * 3)
             self.assertEqual(held, [[0.5] * 5, 0, [True, True]])
@@ -311,7 +301,7 @@ class ShardedModule(unittest.TestCase):
             self.assertEqual(unsynced_start, [float(rank)] * 3)
 
     def test_what_makes_no_sense_is_refused_in_words(self) -> None:
-        for world, _, found in self.of(refusals):
+        for world, _, found in self.of_ranks(refusals):
             wanted = ["OSS", "empty", "in two", "create_graph"]
             if world > 1:
                 wanted = ["OSS", "empty", "in two", "ranks", "create_graph", "sparse"]
@@ -320,41 +310,41 @@ class ShardedModule(unittest.TestCase):
                 self.assertIn(word, told)
 
     def test_attributes_and_state_are_the_modules(self) -> None:
-        for _, _, found in self.of(what_the_module_has):
+        for _, _, found in self.of_ranks(what_the_module_has):
             self.assertEqual(found, ("attribute", True, "cpu", False, True))
 
     def test_a_forward_in_eval_takes_no_part_in_reductions(self) -> None:
-        for world, _, weight in self.of(train_and_eval):
+        for world, _, weight in self.of_ranks(train_and_eval):
             self.assertEqual(weight, [-float(world - 1)] * 2)
 
     def test_reduce_takes_what_no_sync_added_up_once(self) -> None:
-        for world, _, (weight, told) in self.of(manual_reduction):
+        for world, _, (weight, told) in self.of_ranks(manual_reduction):
             self.assertEqual(weight, [-float(world - 1)] * 2)
             self.assertIn("nothing to reduce", told)
 
     def test_gradients_in_halves_neither_overflow_nor_keep_more_digits(self) -> None:
-        for world, _, weight in self.of(half_gradients):
+        for world, _, weight in self.of_ranks(half_gradients):
             self.assertEqual(weight[0], -98304.0)
             if world > 1:
                 self.assertEqual(weight[1], -1.0)
 
     def test_closures_reduce_before_the_step(self) -> None:
-        for _, _, (difference, same) in self.of(closures):
+        for _, _, (difference, same) in self.of_ranks(closures):
             self.assertLess(difference, 1)
             self.assertTrue(same)
 
     def test_every_backward_after_a_forward_counts(self) -> None:
-        for _, _, (difference, same) in self.of(two_backwards):
+        for _, _, (difference, same) in self.of_ranks(two_backwards):
             self.assertLess(difference, 1)
             self.assertTrue(same)
 
     def test_two_models_may_share_an_optimizer(self) -> None:
-        for _, _, (difference, same) in self.of(two_models):
+        for _, _, (difference, same) in self.of_ranks(two_models):
             self.assertLess(difference, 1)
             self.assertTrue(same)
 
     def test_frozen_integers_are_left_alone(self) -> None:
-        for _, _, found in self.of(frozen_integers):
+        for _, _, found in self.of_ranks(frozen_integers):
             self.assertEqual(found, ([-1.0, -1.0], [0, 7]))
 
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 import copy
 import pickle
 import unittest
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from models import CLASSES, class_of, copies, give_gradients, parameters
 
 from libzero.torch import ZeroRedundancyOptimizer
-from support import everywhere, results_of, run_cases, worst
+from support import InAllWorlds, everywhere, results_of, worst
 
 WORLDS = (1, 2, 3)
 OTHERS = (("ASGD", {"lr": 0.1}),)
@@ -202,16 +201,8 @@ def refused(rank: int, world: int) -> Any:
 CASES = (from_torch_and_back, a_snapshot, what_the_file_lacks, options_of_the_file, refused)
 
 
-class State(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
-
-    def of(self, case: Any) -> Iterator[Any]:
-        for world in WORLDS:
-            yield from results_of(self.found[world], case)
+class State(InAllWorlds):
+    worlds, cases = WORLDS, CASES
 
     def test_state_goes_from_any_class_to_ranks_and_back_without_a_difference(self) -> None:
         for found in self.of(from_torch_and_back):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import unittest
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.optim import lr_scheduler
 
 from libzero.torch import ZeroRedundancyOptimizer
-from support import everywhere, results_of, run_cases, worst
+from support import InAllWorlds, everywhere, results_of, worst
 
 WORLDS = (1, 2, 3)
 
@@ -288,16 +287,8 @@ CASES = (
 )
 
 
-class Training(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.found = {world: run_cases(world, CASES) for world in WORLDS}
-
-    def of(self, case: Any) -> Iterator[Any]:
-        for world in WORLDS:
-            yield from results_of(self.found[world], case)
+class Training(InAllWorlds):
+    worlds, cases = WORLDS, CASES
 
     def test_groups_have_their_options_and_a_late_one_moves_no_owner(self) -> None:
         for difference, same, stayed, options, count in self.of(groups_with_options_of_their_own):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import unittest
 from typing import Any
 
@@ -110,28 +111,33 @@ def refused_by_the_last_rank_alone(rank: int, world: int) -> Any:
     """The others are told at once, and all go on together."""
     found = []
     last = rank == world - 1
-    for chosen in CLASSES:
+    for chosen, view in itertools.product(CLASSES, (False, True)):
         mine = parameters(1)
         others = copies(mine)
-        zero = ZeroRedundancyOptimizer(mine, chosen, lr=0.1)
+        zero = ZeroRedundancyOptimizer(mine, chosen, parameters_as_bucket_view=view, lr=0.1)
         plain = chosen(others, lr=0.1)
         saved = plain.state_dict()
         spoiled = {**saved, "param_groups": []}
         late = torch.eye(3).to_sparse() if last else torch.eye(3)
-        told = []
-        for call in (
+        rate = -1.0 if last else 0.1
+        calls = [
             lambda: zero.load_state_dict(spoiled if last else saved),
             lambda: zero.add_param_group({"params": [late]}),
-        ):
+            lambda: zero.add_param_group({"params": [mine[0] if last else torch.eye(3)]}),
+        ]
+        if chosen is torch.optim.Adam:  # torch's classes themselves look at no late group's rate
+            calls.append(lambda: zero.add_param_group({"params": [torch.eye(3)], "lr": rate}))
+        told = []
+        for call in calls:
             try:
                 call()
-            except (RuntimeError, TypeError, ValueError) as error:
+            except (RuntimeError, TypeError, ValueError, ZeroError) as error:
                 told.append(str(error))
         for step in range(2):
             give_gradients(step, mine, others)
             zero.step()
             plain.step()
-        found.append((told, worst(mine, others), everywhere(mine)))
+        found.append((len(calls), told, worst(mine, others), everywhere(mine)))
         zero.close()
     return found
 
@@ -167,14 +173,16 @@ class Disagreement(InAllWorlds):
         for world in WORLDS:
             ranks = results_of(self.found[world], refused_by_the_last_rank_alone)
             for rank, found in enumerate(ranks):
-                for told, difference, same in found:
+                for count, told, difference, same in found:
                     wanted = [
                         f"rank {world - 1} refuses the state",
                         f"rank {world - 1} refuses the new",
+                        f"rank {world - 1} refuses the new",
+                        f"rank {world - 1} refuses the new",
                     ]
                     if rank == world - 1:
-                        wanted = ["the state has 0 parameter groups", "is sparse"]
-                    self.assertEqual(len(told), 2)
+                        wanted = ["the state has 0 parameter groups", "is sparse", "more than", "lr"]
+                    self.assertEqual(len(told), count)
                     for said, words in zip(told, wanted):
                         self.assertIn(words, said)
                     self.assertLess(difference, 1)

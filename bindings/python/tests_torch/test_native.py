@@ -261,6 +261,11 @@ def when_to_overlap(rank: int, world: int) -> Any:
         with Optimizer([nn.Parameter(torch.ones(3))]) as optimizer:
             chosen.append(optimizer._native.gradients.overlap)
     torch.set_num_threads(1)
+    # Of ranks on two hosts those of this one count.
+    os.environ["LOCAL_WORLD_SIZE"] = "1"
+    os.sched_getaffinity = lambda _: {0, 1}
+    with Optimizer([nn.Parameter(torch.ones(3))]) as optimizer:
+        chosen.append(optimizer._native.gradients.overlap)
     return chosen
 
 
@@ -363,7 +368,7 @@ class Native(InAllWorlds):
 
     def test_sums_are_made_during_the_backward_only_where_a_core_is_idle(self) -> None:
         for chosen in self.of(when_to_overlap):
-            self.assertEqual(chosen, [False, True, False, True])
+            self.assertEqual(chosen, [False, True, False, True, True])
 
 
 if __name__ == "__main__":

@@ -4,15 +4,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
+
+import torch
 
 from .. import Comm, ZeroError
 
+_TOLD = "rank {rank} refuses {what}, and its error says why; nothing has changed"
+
 
 @contextlib.contextmanager
-def agreed(comm: Comm, what: str) -> Iterator[None]:
+def agreed(comm: Comm, what: str, told: str = _TOLD) -> Iterator[None]:
     """For a block that does nothing but local work. Where it raises on one rank, the others get a
-    RuntimeError that names the lowest, and none waits for it in what comes next. Collective."""
+    RuntimeError that names the lowest by the sentence `told`, and none waits for it in what comes
+    next. Collective."""
     try:
         yield
     except BaseException:
@@ -21,6 +27,14 @@ def agreed(comm: Comm, what: str) -> Iterator[None]:
         raise
     refusing = int(comm.all_reduce(comm.world, "min"))
     if refusing < comm.world:
-        raise RuntimeError(
-            f"rank {refusing} refuses {what}, and its error says why; nothing has changed"
-        )
+        raise RuntimeError(told.format(rank=refusing, what=what))
+
+
+def called(comm: Comm, closure: Optional[Callable[[], Any]]) -> Any:
+    """What a step's closure returns. Where it raises on one rank, no rank makes the step. Collective
+    where there is one."""
+    if closure is None:
+        return None
+    told = "the closure failed on rank {rank}, and its error says why; no step was made"
+    with agreed(comm, "", told), torch.enable_grad():
+        return closure()

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Optional
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Optional, Union
 
 import torch
 from torch.autograd.graph import increment_version
 
-from .. import Comm, Group, Optimizer, ZeroError
+from .. import Comm, CustomOptimizer, Group, Optimizer, ZeroError
 from .._abi import ERR_STATE
 from ._agree import agreed
 from ._tensors import Bound
@@ -22,12 +22,14 @@ class Core:
     the program writes into a parameter would be lost in the next step.
     """
 
-    def __init__(self, comm: Comm, rule: str, partition: str, **options: Any) -> None:
+    def __init__(
+        self, comm: Comm, rule: Union[str, CustomOptimizer], partition: str, **options: Any
+    ) -> None:
         """`options`: those of libzero.Optimizer."""
         self.comm = comm
-        self._like = (rule, partition)
-        self._options = options
-        self.optimizer = Optimizer(comm, rule, partition, **{"master": "none", **options})
+        self._rule = rule
+        self._options = {"master": "none", **options, "partition": partition}
+        self.optimizer = Optimizer(comm, rule, **self._options)
         self.bound: list[Bound] = []
         self._trained: list[bool] = []
         self._owned: Optional[list[int]] = None  # of what is sealed; owners never move
@@ -58,31 +60,28 @@ class Core:
         self._trained += [not param.frozen for param in told]
         return group
 
-    def compare(
-        self,
-        params: Sequence[torch.Tensor],
-        names: Sequence[str],
-        settings: Mapping[str, float],
-        *,
-        trained: Optional[Sequence[bool]] = None,
-    ) -> None:
-        """Errors of add, on all ranks where one has them, and MismatchError, PeerError or
-        ValueError where another rank is about to add another group: what is added cannot be taken
-        away. Collective; nothing is added."""
-        trial = Core(self.comm, *self._like, **self._options)
+    def compare(self, add: Callable[[Core], object]) -> None:
+        """Errors of `add`, which is what is about to be done to this core, on all ranks where one
+        has them, and MismatchError, PeerError or ValueError where another rank is about to add
+        another group: what is added cannot be taken away. Collective; nothing is added."""
+        # Every rank creates as many optimizers, whatever is refused.
+        trial, whole = (Core(self.comm, self._rule, **self._options) for _ in range(2))
         try:
             with agreed(self.comm, "the new group"):
-                trial.add(params, names, settings, trained=trained)
-            self._refuse_other_counts(params)
+                add(trial)
+                # ArgumentError: a name, or memory, of a parameter that is here already.
+                whole.optimizer.register([one.register() for one in (*self.bound, *trial.bound)])
+            self._refuse_other_counts(len(trial.bound))
             trial.seal()
         finally:
             trial.close()
+            whole.close()
 
-    def _refuse_other_counts(self, params: Sequence[torch.Tensor]) -> None:
-        fewest, most = (int(self.comm.all_reduce(len(params), op)) for op in ("min", "max"))
+    def _refuse_other_counts(self, count: int) -> None:
+        fewest, most = (int(self.comm.all_reduce(count, op)) for op in ("min", "max"))
         if fewest != most:
             raise ValueError(
-                f"the new group has {len(params)} parameters here, and {fewest} to {most} on the "
+                f"the new group has {count} parameters here, and {fewest} to {most} on the "
                 "ranks; all ranks add the same"
             )
 

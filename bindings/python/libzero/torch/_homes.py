@@ -21,8 +21,8 @@ class Homes:
     do, also behind this optimizer.
 
     `data` has each parameter's place, in libzero's order of dimensions; `grads` has, for each, a
-    tensor of its shape and memory format, or None where integers have no gradient.
-    `undo` gives parameters their memory of before back.
+    tensor of its shape and memory format, or None where integers have no gradient, and all stay
+    where they are without `with_grads`. `undo` gives parameters their memory of before back.
     """
 
     def __init__(
@@ -32,13 +32,15 @@ class Homes:
         bound: Sequence[Bound],
         options: Mapping[str, Any],
         *,
-        shared: bool,
+        shared: bool = False,
+        with_grads: bool = True,
     ) -> None:
+        """`options`: those of partition_plan."""
         shapes = [tuple(one.view().shape) for one in bound]
         told = [replace(one.register(), data=None, shape=size) for one, size in zip(bound, shapes)]
         plan = partition_plan(told, comm.world, rule, **options)
         data = _arena(comm, plan.arena_bytes, "shared" if shared else "per_rank")
-        own = _arena(comm, plan.grad_arena_bytes, "per_rank")
+        own = _arena(comm, plan.grad_arena_bytes, "per_rank") if with_grads else None
         self._before = [(one, one.param.data) for one in bound]
         self.data: list[torch.Tensor] = []
         self.grads: list[Optional[torch.Tensor]] = []
@@ -50,7 +52,7 @@ class Homes:
             self.data.append(new)
             one.param.data = one.out_of_order(new)
             one.address, one.strides = one.param.data_ptr(), one.param.stride()
-            grad = _tensor(own, grad_offset, size, one) if one.trainable else None
+            grad = _tensor(own, grad_offset, size, one) if own and one.trainable else None
             self.grads.append(None if grad is None else one.out_of_order(grad))
 
     def undo(self) -> None:

@@ -53,11 +53,12 @@ class InnerShard(Shard):
 
     def _register(self, group: Mapping[str, Any]) -> None:
         first = len(self._core.bound)
-        params = group["params"]
-        names = names_of(group, first, self._core.names)
-        self._core.add(params, names, {}, trained=[True] * len(params))
+        self._core.add(*self._named(group), {}, trained=[True] * len(group["params"]))
         for place, param in enumerate(group["params"]):
             self._numbers[param] = first + place
+
+    def _named(self, group: Mapping[str, Any]) -> tuple[list[torch.Tensor], list[str]]:
+        return group["params"], names_of(group, len(self._core.bound), self._core.names)
 
     def _mine(self) -> set[torch.Tensor]:
         return {self._core.bound[number].param for number in self._core.owned()}
@@ -66,15 +67,20 @@ class InnerShard(Shard):
         options = options_of(group)
         return {**options, "params": [param for param in group["params"] if param in mine]}
 
+    def compare_group(self, group: dict[str, Any]) -> None:
+        def add(trial: Core) -> None:
+            trial.add(*self._named(group), {}, trained=[True] * len(group["params"]))
+            # The class checks options here, before anything has owners.
+            self.optim.add_param_group({**options_of(group), "params": []})
+            for name, value in options_of(self.optim.param_groups.pop()).items():
+                group.setdefault(name, value)
+
+        self._core.compare(add)
+
     def add_group(self, group: dict[str, Any]) -> None:
-        names = names_of(group, len(self._core.bound), self._core.names)
-        trained = [True] * len(group["params"])
-        self._core.compare(group["params"], names, {}, trained=trained)
         self._register(group)
         self._core.seal()
         self.optim.add_param_group(self._owned_group(group, self._mine()))
-        for name, value in options_of(self.optim.param_groups[-1]).items():
-            group.setdefault(name, value)
 
     def step(
         self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]

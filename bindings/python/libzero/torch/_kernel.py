@@ -61,7 +61,15 @@ class KernelShard(Shard):
     def core(self) -> Core:
         return self._live.core
 
-    def add_group(self, group: dict[str, Any]) -> None:
+    def compare_group(self, group: dict[str, Any]) -> None:
+        def add(trial: Core) -> None:
+            self._check(group)
+            names = names_of(group, len(self.core.bound), self.core.names)
+            trial.add(group["params"], names, settings_of(self.rule, group))
+
+        self.core.compare(add)
+
+    def _check(self, group: dict[str, Any]) -> None:
         options = options_of(group)
         rule, reason = rule_of(type(self.optim), [options], group["params"])
         if rule is not self.rule:
@@ -70,14 +78,12 @@ class KernelShard(Shard):
                 f"{reason or 'decoupled_weight_decay is another'}"
             )
         self.optim.add_param_group({"params": [], **options})
-        try:
-            filled = self.optim.param_groups[-1]
-            for name, value in filled.items():
-                group.setdefault(name, value)
-            self._live.add(group, settings_of(self.rule, group), compare=True)
-        except BaseException:
-            self.optim.param_groups.pop()
-            raise
+        for name, value in self.optim.param_groups.pop().items():
+            group.setdefault(name, value)
+
+    def add_group(self, group: dict[str, Any]) -> None:
+        self._live.add(group, settings_of(self.rule, group))
+        self.optim.add_param_group({"params": [], **options_of(group)})
         self.core.seal()
 
     def step(
@@ -173,12 +179,8 @@ class _Live:
         group: Mapping[str, Any],
         settings: dict[str, float],
         trained: Optional[Sequence[bool]] = None,
-        *,
-        compare: bool = False,
     ) -> None:
         names = names_of(group, len(self.core.bound), self.core.names)
-        if compare:
-            self.core.compare(group["params"], names, settings)
         self._groups.append(self.core.add(group["params"], names, settings, trained=trained))
         self._told.append(settings)
 

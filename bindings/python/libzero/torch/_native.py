@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 
 from .. import Comm, Group, NonfiniteError, Optimizer
 from . import _state
+from ._agree import agreed, called
+from ._buffers import Buffers
 from ._choice import Choice
 from ._core import Core
 from ._gradients import Gradients
@@ -46,10 +49,7 @@ class NativeCore(Core):
     """Every option of libzero's, and gradients that have a place of their own."""
 
     def __init__(self, comm: Comm, wishes: Wishes) -> None:
-        self.comm = comm
-        self.optimizer = Optimizer(comm, wishes.choice.update, **wishes.options)
-        self.bound: list[Bound] = []
-        self._trained: list[bool] = []
+        super().__init__(comm, wishes.choice.update, **wishes.options)
         self.places: dict[torch.Tensor, torch.Tensor] = {}  # in arenas of this rank
 
     def follow_memory(self) -> None:
@@ -87,8 +87,8 @@ class NativeCore(Core):
         announced. ValueError as Bound.moved."""
         return self.trained() != self._trained or any(one.moved() for one in self.bound)
 
-    def freeze_again(self) -> None:
-        """A checkpoint does not say what is frozen."""
+    def freeze_as_before(self) -> None:
+        """A load has made all that can be trained trainable: checkpoints do not say what is frozen."""
         self._trained = [one.trainable for one in self.bound]
         self.follow_trained()
 
@@ -102,7 +102,7 @@ class NativeShard(Shard):
         self.optim = wishes.choice.template
         self._wishes = wishes
         self._homes: dict[torch.Tensor, Optional[torch.Tensor]] = {}
-        self._buffers: dict[str, torch.Tensor] = {}
+        self.buffers = Buffers()
         self._begin()
         try:
             self._add(groups)
@@ -122,14 +122,27 @@ class NativeShard(Shard):
 
     # ---- Build ----
 
+    def compare_group(self, group: dict[str, Any]) -> None:
+        def add(trial: Core) -> None:
+            if self.gradients.reduced:
+                raise RuntimeError(
+                    "gradients are clipped: add the group before clip_grad_norm() or "
+                    "clip_grad_value(), or after step()"
+                )
+            for part in self._parts_of([group]):
+                names = [one.name for one in part.bound]
+                trial.add([one.param for one in part.bound], names, part.settings)
+
+        self._core.compare(add)
+
     def add_group(self, group: dict[str, Any]) -> None:
+        self.drop()  # what the last backward has announced, which the step then reduces
         self._add([group])
 
     def _add(self, groups: Groups) -> None:
         """Groups that come together are laid out as one, and so travel unpacked on every comm."""
-        for group in groups:
-            self._wishes.choice.check(group)
-        parts = self._parts_of(groups)
+        with agreed(self.comm, "its parameters"):
+            parts = self._parts_of(groups)
         bound = [one for part in parts for one in part.bound]
         if bound:
             self._make_equal(bound)
@@ -146,9 +159,10 @@ class NativeShard(Shard):
             raise
 
     def _parts_of(self, groups: Groups) -> list[_Part]:
-        """TypeError and ValueError as Bound and settings_of."""
+        """TypeError and ValueError as Bound, settings_of and the class that is chosen."""
         parts, first = [], len(self._core.bound)
         for group in groups:
+            self._wishes.choice.check(group)
             names = names_of(group, first)
             bound = [Bound(param, name) for param, name in zip(group["params"], names)]
             parts.append(_Part(bound, settings_of(self._wishes.choice.rule, group)))
@@ -188,9 +202,27 @@ class NativeShard(Shard):
     def add_buffers(self, buffers: Mapping[str, torch.Tensor]) -> None:
         """They get rank 0's values. Collective; TypeError for a type that libzero lacks."""
         if buffers:
-            self._core.optimizer.register_buffers(buffers)
-            self._buffers.update(buffers)
-            self._core.optimizer.broadcast_buffers(0, stream=self._core.stream)
+            self.buffers.add(self._core.optimizer, buffers)
+            self.broadcast_buffers(0)
+
+    def follow_memory(self) -> None:
+        """Of parameters and buffers. ValueError as Bound.moved and Buffers.follow_memory."""
+        self._core.follow_memory()
+        self.buffers.follow_memory()
+
+    def wrote_all(self) -> None:
+        """Tell autograd that all parameters have new values."""
+        self._core.wrote(range(len(self._core.bound)))
+
+    def broadcast_params(self, root: Optional[int]) -> None:
+        self._core.follow_memory()
+        self._core.optimizer.broadcast_params(root, stream=self._core.stream)
+        self.wrote_all()
+
+    def broadcast_buffers(self, root: int) -> None:
+        self.buffers.follow_memory()
+        self._core.optimizer.broadcast_buffers(root, stream=self._core.stream)
+        self.buffers.wrote()
 
     # ---- Train ----
 
@@ -208,10 +240,7 @@ class NativeShard(Shard):
     def step(
         self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]
     ) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = called(self.comm, closure)
         try:
             self._step(groups)
         except NonfiniteError:
@@ -235,6 +264,18 @@ class NativeShard(Shard):
         self.gradients.used()
         core = self._core
         core.wrote(number for number, one in enumerate(core.bound) if one.trained)
+
+    def join(self, groups: Groups) -> int:
+        """Steps of the others, until no rank has inputs; `groups` follow those of the others."""
+        self.drop()
+        self._push(groups)
+        self.follow_memory()
+        last = self._core.optimizer.join(stream=self._core.stream)
+        self._used()
+        self.wrote_all()
+        self.buffers.wrote()
+        self._pull(groups)
+        return last
 
     def drop(self) -> None:
         """Forget what is announced or reduced. Local."""
@@ -274,11 +315,16 @@ class NativeShard(Shard):
             for name, (first, second) in rule.pairs.items():
                 options[name] = (told[first], told[second])
 
-    def loaded(self, groups: Optional[Groups]) -> None:
-        """After a load, which brought settings for `groups`, or none."""
+    def load(self, directory: Union[str, os.PathLike[str]], groups: Optional[Groups]) -> None:
+        """A checkpoint, with settings for `groups` unless that is None."""
+        self.drop()
+        self.follow_memory()
+        self._core.optimizer.load(directory, keep_settings=groups is None)
+        self.wrote_all()
+        self.buffers.wrote()
         if groups is not None:
             self._pull(groups)
-        self._core.freeze_again()
+        self._core.freeze_as_before()
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         return {**_state.gather(self._core, self._wishes.choice.rule, groups, to)}
@@ -286,16 +332,7 @@ class NativeShard(Shard):
     def prepare_load(
         self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
     ) -> Callable[[], None]:
-        rule = self._wishes.choice.rule
-        masters = {number: (entry or {}).get("master") for number, entry in state.items()}
-        plain = {
-            number: {name: value for name, value in (entry or {}).items() if name != "master"}
-            for number, entry in state.items()
-        }
-        entries = _state.entries_of(rule, groups, plain)
-        for number, value in masters.items():
-            if value is not None and number in entries:
-                entries[number]["master"] = value
+        entries = _state.entries_of(self._wishes.choice.rule, groups, state)
         return lambda: self._load(groups, entries)
 
     def _load(self, groups: Groups, entries: _state.Entries) -> None:
@@ -307,8 +344,9 @@ class NativeShard(Shard):
         self._core.places = before[0].places
         try:
             self._register(self._parts_of(groups), self._homes)
-            if self._buffers:
-                self._core.optimizer.register_buffers(self._buffers)
+            self.buffers.register(self._core.optimizer)
+            # A scale that has settled is worth more than the one that it began with.
+            self._core.optimizer.loss_scale = before[0].optimizer.loss_scale
             _state.put(self._core, self._wishes.choice.rule, entries)
             self._core.seal()
         except BaseException:

@@ -53,8 +53,13 @@ class Shard(ABC):
     def core(self) -> Core: ...
 
     @abstractmethod
+    def compare_group(self, group: dict[str, Any]) -> None:
+        """Raise, on all ranks where one has to, what keeps `group` from being added, and fill in the
+        options that it leaves at their default. Collective; nothing is added."""
+
+    @abstractmethod
     def add_group(self, group: dict[str, Any]) -> None:
-        """Add parameters; collective. Fills in the options that `group` leaves at their default."""
+        """Add parameters that compare_group let through. Collective."""
 
     @abstractmethod
     def step(

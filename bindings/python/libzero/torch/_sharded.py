@@ -13,12 +13,13 @@ import torch.distributed as dist
 
 from .. import Comm
 from ._agree import agreed
-from ._arena import move_into_arena
 from ._group import comm_of, process_group
+from ._homes import Homes
 from ._inner import InnerShard
 from ._kernel import KernelShard
 from ._rules import rule_of
 from ._shard import Closure, Hand, Shard, copy_options, names_of, options_of
+from ._tensors import Bound
 
 Params = Iterable[Any]
 
@@ -101,8 +102,12 @@ class ShardedOptimizer(torch.optim.Optimizer):
             raise
 
     def _move(self, comm: Comm, group: Mapping[str, Any]) -> None:
-        partition = self._partitions[0 if self.rule else 1]
-        move_into_arena(comm, self.rule or "sgd", partition, group["params"], names_of(group, 0))
+        """What is trained goes where libzero writes new values without a copy."""
+        bound = [Bound(param, name) for param, name in zip(group["params"], names_of(group, 0))]
+        moved = [one for one in bound if one.trained and not one.dtype.is_complex]
+        if moved:
+            options = {"partition": self._partitions[0 if self.rule else 1], "master": "none"}
+            Homes(comm, self.rule or "sgd", moved, options, with_grads=False)
 
     def _only_device(self) -> torch.device:
         devices = {param.device: None for group in self.param_groups for param in group["params"]}
@@ -123,19 +128,18 @@ class ShardedOptimizer(torch.optim.Optimizer):
             super().add_param_group(param_group)  # one of the constructor's
             return
         shard = self._sharded()
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
+        before = len(self.param_groups)
         try:
-            other = [param.device for param in group["params"] if param.device != self._device]
-            if other:
-                raise ValueError(
-                    f"the new group has parameters on {other[0]}, those before are on {self._device}"
-                )
+            with agreed(shard.comm, "the new group"):
+                super().add_param_group(param_group)
+                self._only_device()
+            group = self.param_groups[-1]
+            shard.compare_group(group)
             if self._in_arena:
                 self._move(shard.comm, group)
             shard.add_group(group)
         except BaseException:
-            self.param_groups.pop()
+            del self.param_groups[before:]
             raise
         self._gathered = None
 

@@ -48,7 +48,8 @@ class Optimizer(ShardedOptimizer):
     `process_group`: the default one where torch.distributed is initialized, else the ranks that a
     launcher started, or this process alone; a libzero.Comm is taken as it is. `buffers`: what else
     the model has, as model.named_buffers(), in the dtypes of parameters, int32 or int64: it gets
-    rank 0's values now, and is saved. `reduction`: "mean" over the ranks, or "sum".
+    rank 0's values now, and is saved; the model goes on to write into these tensors, as batch norm
+    does, and does not put others in their place. `reduction`: "mean" over the ranks, or "sum".
 
     `arenas`: True moves parameters and gradients to memory where libzero works without copies; a
     step then leaves no gradient behind, .grad is None. "shared" keeps one copy of the parameters
@@ -229,48 +230,46 @@ class Optimizer(ShardedOptimizer):
         return loss * self.loss_scale
 
     def result(self) -> Result:
-        """What the ranks agreed in the last step: its number, the norm of gradients, whether it was
-        skipped. On a GPU it waits for the step."""
+        """What the ranks agreed in the last step: its number, which counts from the start, or from a
+        load_state_dict(), the norm of gradients, whether it was skipped. On a GPU it waits for the
+        step."""
         return self._sharded().core.optimizer.result()
 
     def broadcast_params(self, root: Optional[int] = 0) -> None:
         """Copy every parameter from rank `root` to all; None says that all wrote the same. Whoever
         writes into parameters of 16 bits calls it, as their masters are taken anew."""
-        core = self._sharded().core
-        core.follow_memory()
-        core.optimizer.broadcast_params(root, stream=core.stream)
+        self._sharded()
+        self._native.broadcast_params(root)
 
     def broadcast_buffers(self, root: int = 0) -> None:
         """Copy every buffer from rank `root` to all, whenever the program wants it."""
-        core = self._sharded().core
-        core.optimizer.broadcast_buffers(root, stream=core.stream)
+        self._sharded()
+        self._native.broadcast_buffers(root)
 
     def join(self) -> int:
         """This rank has no more batches: make the others' steps with them, with zeros for
-        gradients, until every rank is here. Returns the rank that came last. See
-        libzero.Optimizer.join, and its uneven_inputs."""
-        core = self._sharded().core
-        self._native.drop()
-        return core.optimizer.join(stream=core.stream)
+        gradients, and with the options that their param_groups have meanwhile, until every rank is
+        here. Returns the rank that came last. See libzero.Optimizer.join, and its uneven_inputs."""
+        self._sharded()
+        last = self._native.join(self.param_groups)
+        self._gathered = None
+        return last
 
     # ---- State ----
 
     def save(self, directory: Union[str, os.PathLike[str]], *, replace: bool = False) -> None:
         """Save parameters, rank 0's buffers, state, options and step as the checkpoint `directory`,
         by all ranks: complete and on stable storage, or not there."""
-        core = self._sharded().core
-        core.follow_memory()
-        core.optimizer.save(directory, replace=replace)
+        self._sharded()
+        self._native.follow_memory()
+        self._native.core.optimizer.save(directory, replace=replace)
 
     def load(self, directory: Union[str, os.PathLike[str]], *, keep_settings: bool = False) -> None:
         """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
         saved it: parameters, buffers, state, and options, which are then in param_groups, unless
         `keep_settings`."""
         self._sharded()
-        self._native.drop()
-        self._native.core.follow_memory()
-        self._native.core.optimizer.load(directory, keep_settings=keep_settings)
-        self._native.loaded(None if keep_settings else self.param_groups)
+        self._native.load(directory, None if keep_settings else self.param_groups)
         self._gathered = None
 
     def consolidate_state_dict(self, to: Optional[int] = 0) -> None:
@@ -313,4 +312,5 @@ def _idle_cores(comm: Comm) -> bool:
     """Whether something else than a backward can run: a GPU does those. Ranks need not agree."""
     if comm.device != "host":
         return True
-    return len(os.sched_getaffinity(0)) > comm.world * torch.get_num_threads()
+    here = min(comm.world, int(os.environ.get("LOCAL_WORLD_SIZE") or comm.world))
+    return len(os.sched_getaffinity(0)) > here * torch.get_num_threads()

@@ -223,7 +223,11 @@ NAME = r"\b\w+: "
 
 
 def check_rust() -> None:
-    source = (BINDINGS / "rust/libzero-sys/src/lib.rs").read_text(encoding="utf-8")
+    folder = BINDINGS / "rust/libzero-sys/src"
+    source = "".join(
+        (folder / f"{name}.rs").read_text(encoding="utf-8")
+        for name in ("constants", "structs", "functions")
+    )
     source = re.sub(r"\s+", " ", re.sub(r"//[^\n]*", "", source))
     source = re.sub(r",? ([)>])", r"\1", re.sub(r"([(<]) ", r"\1", source))
     # Arguments of function types have names, for readers.

@@ -17,7 +17,7 @@ macro_rules! functions {
         }
 
         #[cfg(not(any(feature = "link", feature = "static")))]
-        mod looked_up {
+        pub(crate) mod looked_up {
             use super::*;
 
             #[derive(Clone, Copy)]
@@ -118,7 +118,7 @@ mod dynamic {
     use core::sync::atomic::{AtomicBool, Ordering};
 
     use super::LoadError;
-    use crate::looked_up::{ADDRESSES, NAMES};
+    use crate::functions::looked_up::{ADDRESSES, NAMES};
     use crate::{ZERO_VERSION_MAJOR, ZERO_VERSION_MINOR};
 
     const RTLD_NOW: c_int = 2;

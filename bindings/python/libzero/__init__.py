@@ -16,13 +16,15 @@ from ._errors import (
     PeerError,
     ZeroError,
 )
+from ._group import Group
 from ._log import set_log_level
 from ._model_buffers import ModelBuffer
 from ._params import Param
 from ._ranks import OwnedRange
+from ._results import Result, Statistics
 from ._user import Collectives
 from .comm import Comm, Failure, nccl_unique_id
-from .optimizer import Group, Optimizer, Result, Statistics
+from .optimizer import Optimizer
 from .plan import OWNER_SPLIT, Allocation, Plan, allocate, partition_plan
 
 __version__ = "0.1.0"

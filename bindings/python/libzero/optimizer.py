@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes as c
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Optional, Union
 
@@ -15,85 +15,14 @@ from ._abi import lib
 from ._buffers import Buffer
 from ._custom import Rule
 from ._errors import ZeroError
+from ._group import Group
 from ._model_buffers import ModelBuffers
 from ._overlap import Overlap, reduce_flags
 from ._params import Params
 from ._ranks import Arrays, Ranks
+from ._results import Result, Statistics, fields_of
 from ._structs import OptimHandle
 from .comm import Comm
-
-@dataclass(frozen=True)
-class Result:
-    """What the ranks agreed in the last step; the fields of zero_result."""
-
-    step: int
-    skipped: int
-    nonfinite: int
-    grad_norm: float
-    clip_factor: float
-    status: int
-    loss_scale: float
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Bytes by kind, and seconds and bytes so far, of this rank; the fields of zero_statistics."""
-
-    parameter_elements: int
-    owned_elements: int
-    state_bytes: int
-    staging_bytes: int
-    control_bytes: int
-    copied_bytes: int
-    moved_bytes: int
-    steps: int
-    skipped: int
-    nonfinite_elements: int
-    gather_seconds: float
-    vote_seconds: float
-    apply_seconds: float
-    publish_seconds: float
-    save_seconds: float
-    load_seconds: float
-    early_elements: int
-    early_updates: int
-    host_waits: int
-
-
-class Group:
-    """Settings of one parameter group: `group["lr"] = 1e-4`, the same on every rank before the next
-    step. Optimizer.settings is that of all groups together."""
-
-    def __init__(self, handle: OptimHandle, number: int) -> None:
-        self._handle = handle
-        self.number = number
-
-    def __getitem__(self, name: str) -> float:
-        value = c.c_double()
-        lib().zero_group_get(
-            self._handle.open(), self.number, _values.text(name, "setting"), c.byref(value)
-        )
-        return value.value
-
-    def __setitem__(self, name: str, value: float) -> None:
-        encoded, number = _values.text(name, "setting"), _values.double(value, f"setting {name!r}")
-        lib().zero_group_set(self._handle.open(), self.number, encoded, number)
-
-    def update(self, **settings: float) -> None:
-        for name, value in settings.items():
-            self[name] = value
-
-    def read_from(self, name: str, address: Optional[int], dtype: str = "float32") -> None:
-        """Read a setting from memory of the GPU on: one number of dtype "float32" or "float64" at
-        `address` (tensor.data_ptr()), which each step reads when it is made, by a launch of a
-        captured step too. None: the value that was set, as before. The memory stays there, and
-        every rank reads the same number. On the host ZeroError (UNSUPPORTED)."""
-        encoded = _values.text(name, "setting")
-        at = _values.number_at(address, dtype)
-        lib().zero_group_set_from(self._handle.open(), self.number, encoded, *at)
-
-    def __repr__(self) -> str:
-        return f"<Group {self.number}>"
 
 
 class Optimizer(Overlap, Ranks):
@@ -389,7 +318,7 @@ class Optimizer(Overlap, Ranks):
         except ZeroError as error:
             if result.status != error.code:
                 raise
-        return Result(**_fields(result, "reserved"))
+        return Result(**fields_of(result, "reserved"))
 
     def drop_grads(self) -> None:
         """Forget what is reduced; local, writes no gradient."""
@@ -426,7 +355,7 @@ class Optimizer(Overlap, Ranks):
     def stats(self) -> Statistics:
         statistics = _abi.create(_structs.Statistics)
         lib().zero_stats(self._handle.open(), c.byref(statistics))
-        return Statistics(**_fields(statistics))
+        return Statistics(**fields_of(statistics))
 
     def close(self) -> None:
         """Give state and borrowed memory back; again is fine. Parameters keep their values."""
@@ -478,11 +407,6 @@ class Optimizer(Overlap, Ranks):
             _params.memory_of(array, f"{what} {name!r}", shape, dtype, dtype, gpu=self._gpu)
             for array, name, shape, dtype in zip(arrays, self._names, self._shapes, dtypes)
         ]
-
-
-def _fields(struct: _structs.Struct, *left_out: str) -> dict[str, Any]:
-    names = [field[0] for field in struct._fields_]
-    return {name: getattr(struct, name) for name in names if name not in ("struct_size", *left_out)}
 
 
 def _path(directory: str | os.PathLike[str]) -> bytes:

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Group: settings of parameters that were registered together."""
+
+from __future__ import annotations
+
+import ctypes as c
+from typing import Optional
+
+from . import _values
+from ._abi import lib
+from ._structs import OptimHandle
+
+
+class Group:
+    """Settings of one parameter group: `group["lr"] = 1e-4`, the same on every rank before the next
+    step. Optimizer.settings is that of all groups together."""
+
+    def __init__(self, handle: OptimHandle, number: int) -> None:
+        self._handle = handle
+        self.number = number
+
+    def __getitem__(self, name: str) -> float:
+        value = c.c_double()
+        lib().zero_group_get(
+            self._handle.open(), self.number, _values.text(name, "setting"), c.byref(value)
+        )
+        return value.value
+
+    def __setitem__(self, name: str, value: float) -> None:
+        encoded, number = _values.text(name, "setting"), _values.double(value, f"setting {name!r}")
+        lib().zero_group_set(self._handle.open(), self.number, encoded, number)
+
+    def update(self, **settings: float) -> None:
+        for name, value in settings.items():
+            self[name] = value
+
+    def read_from(self, name: str, address: Optional[int], dtype: str = "float32") -> None:
+        """Read a setting from memory of the GPU on: one number of dtype "float32" or "float64" at
+        `address` (tensor.data_ptr()), which each step reads when it is made, by a launch of a
+        captured step too. None: the value that was set, as before. The memory stays there, and
+        every rank reads the same number. On the host ZeroError (UNSUPPORTED)."""
+        encoded = _values.text(name, "setting")
+        at = _values.number_at(address, dtype)
+        lib().zero_group_set_from(self._handle.open(), self.number, encoded, *at)
+
+    def __repr__(self) -> str:
+        return f"<Group {self.number}>"

@@ -18,6 +18,8 @@ import uuid
 from pathlib import Path
 from typing import Any, Callable
 
+from gpt2 import gpt2_shapes
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bindings" / "python"))
 
 SETTINGS = {"lr": 1e-3, "weight_decay": 0.01}
@@ -30,31 +32,6 @@ VARIANTS = {
     "unsharded_fused": "all-reduce + AdamW(fused=True), whole state on each rank",
     "fairscale_oss": "reduce to owners + OSS(AdamW)",
 }
-
-
-def gpt2_shapes() -> dict[str, tuple[int, ...]]:
-    width = 768
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def linear(name: str, inputs: int, outputs: int) -> None:
-        shapes[f"{name}.weight"] = (inputs, outputs)
-        shapes[f"{name}.bias"] = (outputs,)
-
-    def norm(name: str) -> None:
-        shapes[f"{name}.weight"] = (width,)
-        shapes[f"{name}.bias"] = (width,)
-
-    shapes["wte.weight"] = (50257, width)
-    shapes["wpe.weight"] = (1024, width)
-    for layer in range(12):
-        norm(f"h.{layer}.ln_1")
-        linear(f"h.{layer}.attn.c_attn", width, 3 * width)
-        linear(f"h.{layer}.attn.c_proj", width, width)
-        norm(f"h.{layer}.ln_2")
-        linear(f"h.{layer}.mlp.c_fc", width, 4 * width)
-        linear(f"h.{layer}.mlp.c_proj", 4 * width, width)
-    norm("ln_f")
-    return shapes
 
 
 class Model:

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole zero_step of one rank on a GPU, by calls and by launches of a graph that it was captured
-// in, next to the rate at which the same GPU copies in the same
-// run: 20 rounds and more in turn, on random numbers.
+// in, next to the rate at which the same GPU copies in the same run: 20 rounds and more in turn, on
+// random numbers.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "base/os.h"
-#include "device/device.h"
-#include "random_fill.h"
+#include "device_clock.h"
 #include "report.h"
 #include "support/cuda_graph.h"
 #include "workloads.h"
@@ -24,28 +22,6 @@ using zero::DeviceMemory;
 
 constexpr int kRounds = 25;
 constexpr double kRoundSeconds = 4e-3;  // a round has as many steps as fill this
-constexpr int64_t kPatienceMs = 60'000;
-
-template <class Value>
-Value must(zero::Result<Value> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "%s\n", result.failure().text().c_str());
-    std::exit(1);
-  }
-  return std::move(result).value();
-}
-
-void must(zero::Status status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.text().c_str());
-  std::exit(1);
-}
-
-void must(zero_status status, const char* what) {
-  if (status >= 0) return;
-  std::fprintf(stderr, "%s: %s: %s\n", what, zero_status_name(status), zero_last_error());
-  std::exit(1);
-}
 
 struct Kind {
   const char* name;
@@ -58,54 +34,6 @@ constexpr Kind kKinds[] = {
     {"bf16+master", ZERO_BFLOAT16, ZERO_MASTER_FLOAT32, 28},
     {"bf16+rem", ZERO_BFLOAT16, ZERO_MASTER_REMAINDER, 26},
 };
-
-/// Seconds of one piece of work and of the host's part in it: of several in a row.
-struct Times {
-  double device, host;
-};
-
-class Clock {
- public:
-  Clock(std::shared_ptr<Device> device, void* stream)
-      : device_(std::move(device)), stream_(stream), done_(must(make_event(device_))) {}
-
-  template <class Work>
-  Times time(int repeats, const Work& work) {
-    wait();
-    const int64_t start = zero::now_ns();
-    for (int i = 0; i < repeats; i++) work();
-    const int64_t queued = zero::now_ns();
-    wait();
-    const int64_t end = zero::now_ns();
-    return {static_cast<double>(end - start) * 1e-9 / repeats,
-            static_cast<double>(queued - start) * 1e-9 / repeats};
-  }
-  void wait() {
-    must(device_->record(done_.handle(), stream_));
-    must(await(*device_, done_.handle(), kPatienceMs, "a round"));
-  }
-
- private:
-  std::shared_ptr<Device> device_;
-  void* const stream_;
-  zero::Event done_;
-};
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
-
-/// Random bits of a floating type with its usual exponents.
-void fill(Device& device, std::byte* to, size_t bytes, uint64_t seed) {
-  std::vector<float> values(std::min<size_t>(bytes / 4 + 1, size_t{1} << 24));
-  random_fill(values.data(), values.size(), 1.0f, seed);
-  for (size_t at = 0; at < bytes; at += values.size() * 4) {
-    const size_t part = std::min(bytes - at, values.size() * 4);
-    must(device.copy(nullptr, to + at, values.data(), part));
-  }
-}
 
 class Subject {
  public:

@@ -8,6 +8,7 @@ import math
 import unittest
 
 import libzero
+from support import needs_numpy
 
 
 class Model:
@@ -122,6 +123,7 @@ class ScaleTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "wire_dtype"):
             Model(wire_dtype="float32")
 
+    @needs_numpy
     def test_parameters_are_rounded_to_the_type_that_they_are_shared_in(self) -> None:
         for master, left in (("float32", -1 - 2**-11), ("none", -1)):
             model = Model(share_dtype="bfloat16", master=master)

@@ -121,6 +121,7 @@ std::vector<std::string> with_arenas(const NcclRanks& ranks, size_t count, const
 }
 
 const char* const kStepped = "0.998500 0.998500";  // 1 - 0.001 * (1 + 2) / 2
+const char* const kSteppedTwice = "0.997000 0.997000";
 
 TEST(DeviceWindows, an_arena_is_mapped_for_one_use_alone) {
   const NcclRanks ranks(2, kWithWindows);
@@ -161,6 +162,27 @@ TEST(DeviceWindows, in_a_mapped_arena_memory_at_different_places_travels_packed)
        }))
     EXPECT_EQ(said, kStepped);
   EXPECT_EQ(ranks.knobs().gathered_by_engines, 2);
+}
+
+TEST(DeviceWindows, an_optimizer_goes_on_packed_when_another_one_has_its_arenas_mapped) {
+  const NcclRanks ranks(2, kWithWindows);
+  for (const std::string& said :
+       with_arenas(ranks, 2, [&](zero_comm*comm, const auto&device, const auto&arenas) {
+         const size_t at = static_cast<size_t>(1 + zero_comm_rank(comm)) * Trained::kBytes;
+         Trained apart(comm, device, arenas[0] + at, arenas[1] + at);
+         EXPECT_EQ(apart.step(), kStepped);
+         EXPECT_EQ(apart.step(), kSteppedTwice);
+         EXPECT_EQ(ranks.knobs().gathered_by_engines, 0);
+         EXPECT_EQ(zero_comm_barrier(comm), ZERO_OK);
+         Trained same(comm, device, arenas[0], arenas[1]);
+         EXPECT_EQ(same.step(), kStepped);
+         const int64_t in_windows = ranks.knobs().gathered_by_engines;
+         EXPECT_EQ(in_windows, 2);
+         const std::string third = apart.step();
+         EXPECT_EQ(ranks.knobs().gathered_by_engines, in_windows);
+         return third;
+       }))
+    EXPECT_EQ(said, "0.995500 0.995500");
 }
 
 TEST(DeviceWindows, nothing_is_mapped_by_a_call_that_is_captured) {

@@ -154,8 +154,7 @@ Status prepare(Optimizer& optim, StepMemory& memory) {
   if (queue.ended.handle() == nullptr) ZERO_TRY(make_frame(optim, queue));
   if (!optim.comm->direct()) ZERO_TRY(make_room(optim, memory, queue));
   const Tables& tables = queue.tables;
-  if (tables.made_of_views != memory.views_number || tables.made_of_adds != memory.adds ||
-      tables.made_of_state != optim.state_bytes()) {
+  if (tables.made_of != made_of(optim, memory)) {
     Tables made = make_tables(optim, memory);
     // What fails behind a new block leaves the old tables, which are then no longer there.
     if (queue.table_memory.bytes() < made.bytes.size()) queue.tables_uploaded = false;

@@ -40,10 +40,21 @@ struct Travel {
   Range pack, unpack;     // tiles of moves
 };
 
+/// What tables are made of: others of it, other tables.
+struct MadeOf {
+  uint64_t views = 0;  // StepMemory::views_number
+  int64_t state = -1;  // Optimizer::state_bytes: another slot changes it
+  bool adds = false;   // StepMemory::adds
+  // How transfers go, which another optimizer of the comm can change by having arenas mapped, and
+  // through which buffers.
+  bool reduces_in_place = false, publishes_in_place = false;
+  const std::byte *send = nullptr, *receive = nullptr;
+  bool operator==(const MadeOf&) const = default;
+};
+MadeOf made_of(const Optimizer& optim, const StepMemory& memory);
+
 struct Tables {
-  uint64_t made_of_views = 0;  // StepMemory::views_number
-  int64_t made_of_state = -1;  // Optimizer::state_bytes: another slot changes it
-  bool made_of_adds = false;   // StepMemory::adds
+  MadeOf made_of;
 
   std::vector<std::byte> bytes;
   // Where they begin there.

@@ -56,6 +56,11 @@ void* end_one(void* argument) {
   return nullptr;
 }
 
+Status still_busy(std::string_view what, const Bounds& bounds) {
+  return Status(ZERO_ERR_TIMEOUT,
+                text(what, ": NCCL was still busy after ", bounds.limit_ms, " ms"));
+}
+
 Config config() {
   Config config;
   config.blocking = 0;
@@ -129,7 +134,10 @@ Status Channel::run(std::string_view what, const Bounds& bounds,
   const int64_t start_ns = now_ns();
   for (bool first = true;; first = false) {
     {
-      const std::lock_guard lock(mutex_);
+      const int64_t waited_ms = (now_ns() - start_ns) / 1'000'000;
+      const std::unique_lock lock(
+          mutex_, std::chrono::milliseconds(std::max<int64_t>(bounds.limit_ms - waited_ms, 0)));
+      if (!lock.owns_lock()) return still_busy(what, bounds);
       if (handle_ == nullptr)
         return Status(ZERO_ERR_ABORTED, text(what, ": the communicator has ended"));
       const int outcome = first ? call(handle_) : poll(handle_);
@@ -141,9 +149,7 @@ Status Channel::run(std::string_view what, const Bounds& bounds,
     if (first) continue;
     ZERO_TRY(bounds.check());
     const int64_t waited_ns = now_ns() - start_ns;
-    if (waited_ns >= bounds.limit_ms * 1'000'000)
-      return Status(ZERO_ERR_TIMEOUT,
-                    text(what, ": NCCL was still busy after ", bounds.limit_ms, " ms"));
+    if (waited_ns >= bounds.limit_ms * 1'000'000) return still_busy(what, bounds);
     if (waited_ns >= kSpinNs) os().poll(nullptr, 0, 1);
   }
 }
@@ -151,7 +157,9 @@ Status Channel::run(std::string_view what, const Bounds& bounds,
 bool Channel::run_alone(int64_t bound_ms, const std::function<int(Handle)>& call) {
   for (const int64_t until = now_ms() + bound_ms;;) {
     {
-      const std::lock_guard lock(mutex_);
+      const std::unique_lock lock(
+          mutex_, std::chrono::milliseconds(std::max<int64_t>(until - now_ms(), 0)));
+      if (!lock.owns_lock()) return false;
       if (handle_ == nullptr) return true;
       if (poll(handle_) != kInProgress) return call(handle_) == kSuccess;
     }

@@ -303,7 +303,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::condition_variable background_done_;
   bool in_background_ = false;  // the call in progress has returned to its caller
   std::atomic<uint32_t> objects_{0};
-  uint64_t calls_ = 0;        // of this seat that have exchanged something: must agree over ranks
+  // Of this seat that have exchanged something, but for the one that made it: must agree over
+  // ranks.
+  uint64_t calls_ = 0;
   const size_t chunk_bytes_;  // of a payload too large for a record, a rank and exchange
   const std::unique_ptr<std::byte[]> scratch_;  // of the call in progress, see call.cpp
 };

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <memory>
-#include <new>
 
+#include "base/keep.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/arena.h"
@@ -39,8 +39,7 @@ class PrivateArena final : public Arena {
   void let_in(std::unique_ptr<Guest> guest) { guest_ = std::move(guest); }
 
   ~PrivateArena() override {
-    if (guest_ != nullptr && !guest_->leave())
-      (void)new (std::nothrow) SharedBlock(std::move(block_));
+    if (guest_ != nullptr && !guest_->leave()) keep_for_ever(std::move(block_));
   }
 
  private:

@@ -3,13 +3,13 @@
 // been taken in, under a deadline and whoever else may end the wait.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string_view>
 
+#include "base/keep.h"
 #include "comm/nccl/library.h"
 
 namespace zero::nccl {
@@ -32,26 +32,16 @@ template <class Made>
 class Slot {
  public:
   ~Slot() {
-    if (known_) return;
-    Place* const place = place_.release();
-    place->next = left_.load();
-    while (!left_.compare_exchange_weak(place->next, place)) {
-    }
+    if (!known_) keep_for_ever(std::move(place_));
   }
-  Made* place() { return &place_->made; }
+  Made* place() { return place_.get(); }
   Made take() {
     known_ = true;
-    return place_->made;
+    return *place_;
   }
 
  private:
-  struct Place {
-    Made made = nullptr;
-    Place* next = nullptr;
-  };
-  static inline std::atomic<Place*> left_{nullptr};  // or leak checkers would call them lost
-
-  std::unique_ptr<Place> place_ = std::make_unique<Place>();
+  std::unique_ptr<Made> place_ = std::make_unique<Made>();
   bool known_ = false;
 };
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comms and arenas.
+// What comms do once they are made; arenas.
+#include "comm/comm.h"
+
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -9,115 +11,13 @@
 #include "base/checked.h"
 #include "base/utf8.h"
 #include "comm/arena.h"
-#include "comm/create.h"
 
 namespace {
 
 using namespace zero;
 using namespace zero::api;
 
-constexpr zero_comm_options kCommDefaults = {sizeof(zero_comm_options), 300'000, 1'800'000, 120'000,
-                                             ZERO_DEVICE_HOST,          0,       16,        0};
-constexpr size_t kCommOldest = offsetof(zero_comm_options, device);
-constexpr size_t kFunctionsOldest = sizeof(zero_comm_functions);
 constexpr size_t kFailureOldest = sizeof(zero_failure);
-
-struct GivenOptions {
-  CommOptions deadlines;
-  int32_t device = ZERO_DEVICE_HOST;
-  int32_t ordinal = 0;
-
-  /// The device, opened; nullptr: the host.
-  Result<std::shared_ptr<Device>> open() const {
-    if (device == ZERO_DEVICE_HOST) return std::shared_ptr<Device>();
-    if (ordinal == ZERO_ORDINAL_LOCAL_RANK)
-      return Status(ZERO_ERR_ARGUMENT,
-                    "device_ordinal is ZERO_ORDINAL_LOCAL_RANK, which zero_comm_create_env knows");
-    return open_cuda(ordinal);
-  }
-  /// For the rank that a launcher started at this place among those of its host, -1 if unknown.
-  Result<std::shared_ptr<Device>> open_of(int32_t local_rank) const {
-    return ordinal == ZERO_ORDINAL_LOCAL_RANK ? open_cuda_of(local_rank) : open_cuda(ordinal);
-  }
-  /// For comms whose ranks meet in the host's memory.
-  Status on_host(const char* comm) const {
-    if (device == ZERO_DEVICE_HOST) return Status();
-    return Status(ZERO_ERR_UNSUPPORTED,
-                  text(comm, " is on the host, and device is ZERO_DEVICE_CUDA"));
-  }
-};
-
-Status check_device(int32_t device, int32_t ordinal) {
-  if (device != ZERO_DEVICE_HOST && device != ZERO_DEVICE_CUDA)
-    return Status(ZERO_ERR_ARGUMENT, text("device is ", device, ", which is no ZERO_DEVICE_*"));
-  const int32_t least = device == ZERO_DEVICE_HOST ? 0 : ZERO_ORDINAL_LOCAL_RANK;
-  if (ordinal < least || (device == ZERO_DEVICE_HOST && ordinal != 0)) {
-    return Status(ZERO_ERR_ARGUMENT, text("device_ordinal is ", ordinal,
-                                          device == ZERO_DEVICE_HOST ? "; of the host there is 0"
-                                                                     : "; they begin with 0"));
-  }
-  return Status();
-}
-
-Status read_nccl_options(const zero_comm_options& read, CommOptions& options) {
-  constexpr int32_t kMost = 64;  // of NCCL's channels
-  if (read.reduce_ctas < 0 || read.reduce_ctas > kMost)
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("reduce_ctas is ", read.reduce_ctas, "; it must be 1 to ", kMost));
-  if (read.gather_on_kernels != 0 && read.gather_on_kernels != 1)
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("gather_on_kernels is ", read.gather_on_kernels, "; it must be 0 or 1"));
-  if (read.reduce_ctas > 0) options.reduce_ctas = read.reduce_ctas;
-  options.gathers_on_kernels = read.gather_on_kernels == 1;
-  return Status();
-}
-
-Result<GivenOptions> read_comm_options(const zero_comm_options* given) {
-  GivenOptions all;
-  if (given == nullptr) return all;
-  const zero_comm_options read =
-      ZERO_TRY(read_struct(given, kCommDefaults, kCommOldest, "zero_comm_options"));
-  ZERO_TRY(check_device(read.device, read.device_ordinal));
-  all.device = read.device;
-  all.ordinal = read.device_ordinal;
-  CommOptions& options = all.deadlines;
-  ZERO_TRY(read_nccl_options(read, options));
-  const struct {
-    const char* name;
-    int64_t value;
-    int64_t& out;
-  } rows[] = {{"timeout_ms", read.timeout_ms, options.timeout_ms},
-              {"late_ms", read.late_ms, options.late_ms},
-              {"rendezvous_ms", read.rendezvous_ms, options.rendezvous_ms}};
-  for (const auto& row : rows) {
-    if (row.value < 0 || row.value > int64_t{1} << 40) {
-      return Status(ZERO_ERR_ARGUMENT,
-                    text(row.name, " is ", row.value, "; it must be a number of milliseconds"));
-    }
-    if (row.value > 0) row.out = row.value;
-  }
-  return all;
-}
-
-/// A struct that _init filled has the defaults in it: for create_env these count as not set.
-CommOptions without_defaults(CommOptions options) {
-  const CommOptions standard;
-  if (options.timeout_ms == standard.timeout_ms) options.timeout_ms = -1;
-  if (options.late_ms == standard.late_ms) options.late_ms = -1;
-  if (options.rendezvous_ms == standard.rendezvous_ms) options.rendezvous_ms = -1;
-  return options;
-}
-
-template <class Make>
-zero_status create(zero_comm** out, const Make& make) {
-  return guard([&]() -> Status {
-    ZERO_TRY(check_out(out, "out"));
-    note_process();
-    std::shared_ptr<Comm> comm = ZERO_TRY(make());
-    *out = comm == nullptr ? nullptr : add_handle(std::move(comm));
-    return Status();
-  });
-}
 
 template <class Body>
 zero_status on_comm(zero_comm* comm, Operation operation, const Body& body) {
@@ -210,98 +110,6 @@ void copy_text(char* out, size_t size, const std::string& text) {
 }
 
 }  // namespace
-
-zero_status zero_comm_options_init(zero_comm_options* options, size_t struct_size) {
-  return report(init_struct(options, struct_size, kCommDefaults, "zero_comm_options"));
-}
-
-zero_status zero_comm_create_solo(zero_comm** out, const zero_comm_options* options) {
-  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
-    const GivenOptions given = ZERO_TRY(read_comm_options(options));
-    return create_solo(given.deadlines, ZERO_TRY(given.open()));
-  });
-}
-
-zero_status zero_comm_create_local(zero_comm** out, const char* name, int32_t rank, int32_t world,
-                                   const zero_comm_options* options) {
-  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
-    ZERO_TRY(check_out(name, "name"));
-    const GivenOptions given = ZERO_TRY(read_comm_options(options));
-    return create_local(name, rank, world, given.deadlines, ZERO_TRY(given.open()));
-  });
-}
-
-zero_status zero_comm_create_env(zero_comm** out, const zero_comm_options* options) {
-  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
-    const GivenOptions given = ZERO_TRY(read_comm_options(options));
-    OpenDevice open;
-    if (given.device != ZERO_DEVICE_HOST)
-      open = [&](int32_t local_rank) { return given.open_of(local_rank); };
-    return create_env(without_defaults(given.deadlines), open);
-  });
-}
-
-zero_status zero_comm_functions_init(zero_comm_functions* functions, size_t struct_size) {
-  zero_comm_functions none{};
-  return report(init_struct(functions, struct_size, none, "zero_comm_functions"));
-}
-
-zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* functions, void* ctx,
-                                  int32_t rank, int32_t world, const zero_comm_options* options) {
-  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
-    ZERO_TRY(check_out(functions, "functions"));
-    const zero_comm_functions read = ZERO_TRY(
-        read_struct(functions, zero_comm_functions{}, kFunctionsOldest, "zero_comm_functions"));
-    const UserFunctions own{.exchange = read.exchange,
-                            .all_gather = read.all_gather,
-                            .all_to_all = read.all_to_all,
-                            .reduce_scatter = read.reduce_scatter,
-                            .split = read.split,
-                            .free = read.free};
-    const GivenOptions given = ZERO_TRY(read_comm_options(options));
-    ZERO_TRY(given.on_host("a comm of your own collectives"));
-    return create_user(own, ctx, rank, world, given.deadlines);
-  });
-}
-
-zero_status zero_nccl_unique_id(void* id) {
-  return guard([&]() -> Status {
-    ZERO_TRY(check_out(id, "id"));
-    const NcclId drawn = ZERO_TRY(nccl_unique_id());
-    static_assert(sizeof drawn == ZERO_NCCL_ID_BYTES);
-    std::memcpy(id, drawn.data(), sizeof drawn);
-    return Status();
-  });
-}
-
-zero_status zero_comm_create_nccl(zero_comm** out, const void* id, int32_t rank, int32_t world,
-                                  const zero_comm_options* options) {
-  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
-    ZERO_TRY(check_out(id, "id"));
-    const GivenOptions given = ZERO_TRY(read_comm_options(options));
-    if (given.device != ZERO_DEVICE_CUDA)
-      return Status(ZERO_ERR_ARGUMENT, "an nccl comm is on a GPU: device is not ZERO_DEVICE_CUDA");
-    ZERO_TRY(check_seat(rank, world));
-    NcclId own;
-    std::memcpy(own.data(), id, sizeof own);
-    return create_nccl(ZERO_TRY(given.open()), own, rank, world, given.deadlines);
-  });
-}
-
-zero_status zero_comm_wrap_nccl(zero_comm** out, void* nccl_comm,
-                                const zero_comm_options* options) {
-  return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
-    ZERO_TRY(check_out(nccl_comm, "nccl_comm"));
-    GivenOptions given = ZERO_TRY(read_comm_options(options));
-    const int32_t ordinal = ZERO_TRY(nccl_device(nccl_comm));
-    if (given.device == ZERO_DEVICE_CUDA && given.ordinal != ordinal)
-      return Status(ZERO_ERR_ARGUMENT,
-                    text("device_ordinal is ", given.ordinal, "; nccl_comm is on GPU ", ordinal));
-    given.device = ZERO_DEVICE_CUDA;
-    given.ordinal = ordinal;
-    return wrap_nccl(ZERO_TRY(given.open()), nccl_comm, given.deadlines);
-  });
-}
 
 zero_status zero_comm_split(zero_comm** out, zero_comm* parent, int32_t color, int32_t key) {
   return on_comm(parent, Operation::split, [&](Call& call) -> Status {

@@ -12,6 +12,15 @@ namespace zero {
 
 class Comm;
 
+/// Where a rank's memory is, in words that other ranks understand. Arena 0: not addressable by
+/// them.
+struct Location {
+  uint32_t arena = 0;
+  uint32_t unused = 0;
+  uint64_t offset = 0;
+  bool operator==(const Location&) const = default;
+};
+
 /// One rank's view of an arena. The comm lives as long as its arenas.
 class Arena {
  public:

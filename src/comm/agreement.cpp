@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What calls are made of besides plain exchanges: that ranks say the same, memory of all, and
+// groups of some.
+#include <algorithm>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "comm/comm.h"
+#include "comm/difference.h"
+
+namespace zero {
+
+Status Call::agree(std::string_view phase, std::string_view what, std::string_view mine,
+                   std::string_view verb) {
+  struct Gist {
+    Digest digest;
+    uint64_t bytes;
+    bool operator==(const Gist&) const = default;
+  };
+  const std::vector<Gist> all =
+      ZERO_TRY(exchange(phase, Gist{hash128(bytes_of(mine)), mine.size()}));
+  const auto differs_from = [&](const Gist& one) {
+    return std::find_if(all.begin(), all.end(), [&](const Gist& other) { return other != one; });
+  };
+  if (differs_from(all[0]) == all.end()) return {};
+
+  // The first of those whom most ranks are equal to.
+  const auto followers = [&](const Gist& one) { return std::count(all.begin(), all.end(), one); };
+  const auto usual = std::max_element(all.begin(), all.end(), [&](const Gist& a, const Gist& b) {
+    return followers(a) < followers(b);
+  });
+  const auto odd = differs_from(*usual);
+  std::vector<uint64_t> sizes;
+  for (const Gist& one : all) sizes.push_back(one.bytes);
+  Status sentence = disagreement(what, mine, verb, sizes, static_cast<int32_t>(odd - all.begin()),
+                                 static_cast<int32_t>(usual - all.begin()));
+  if (sentence.code() != ZERO_ERR_PEER || all[static_cast<size_t>(rank())] == *usual)
+    return sentence;
+  return Status(ZERO_ERR_MISMATCH, sentence.text());
+}
+
+/// The sentence about ranks `odd` and `usual`, as ZERO_ERR_PEER.
+Status Call::disagreement(std::string_view what, std::string_view mine, std::string_view verb,
+                          std::span<const uint64_t> sizes, int32_t odd, int32_t usual) {
+  std::string texts[2];
+  const int32_t ranks[2] = {odd, usual};
+  for (int i = 0; i < 2; ++i) {
+    texts[i].resize(std::min(sizes[static_cast<size_t>(ranks[i])], kTextBytes));
+    if (ranks[i] == rank()) mine.copy(texts[i].data(), texts[i].size());
+    if (!texts[i].empty())
+      ZERO_TRY(comm_->broadcast_bytes(std::as_writable_bytes(std::span(texts[i])), ranks[i],
+                                      patience()));
+  }
+  const Difference difference = first_difference(texts[0], texts[1]);
+  return Status(ZERO_ERR_PEER, text(what, ": rank ", odd, " ", verb, " ", difference.a, ", rank ",
+                                    usual, " ", verb, " ", difference.b));
+}
+
+Result<std::shared_ptr<Arena>> Call::allocate(size_t bytes, int32_t kind, Side side) {
+  ZERO_TRY(agree("allocate", operation_name(operation_), text(bytes, " bytes of kind ", kind),
+                 "asked for"));
+  if (bytes == 0 || (kind != ZERO_MEMORY_PER_RANK && kind != ZERO_MEMORY_SHARED))
+    return Status(
+        ZERO_ERR_ARGUMENT,
+        text(operation_name(operation_), ": ", bytes, " bytes of kind ", kind,
+             ": bytes must not be 0 and kind is ZERO_MEMORY_PER_RANK or ZERO_MEMORY_SHARED"));
+  Result<std::shared_ptr<Arena>> made = comm_->allocate(*this, bytes, kind, side);
+  ZERO_TRY(vote("allocated", made.failure()));
+  return made;
+}
+
+Result<std::shared_ptr<Comm>> Call::split(int32_t color, int32_t key) {
+  struct Wish {
+    int32_t color;
+    int32_t key;
+  };
+  const std::vector<Wish> wishes = ZERO_TRY(exchange("colors", Wish{color, key}));
+  std::vector<int32_t> members;
+  for (int32_t r = 0; color >= 0 && r < world(); ++r)
+    if (wishes[static_cast<size_t>(r)].color == color) members.push_back(r);
+  std::stable_sort(members.begin(), members.end(), [&](int32_t a, int32_t b) {
+    return wishes[static_cast<size_t>(a)].key < wishes[static_cast<size_t>(b)].key;
+  });
+  Result<std::shared_ptr<Comm>> made = comm_->make_child(*this, members, color);
+  ZERO_TRY(vote("seated", made.failure()));
+  return made;
+}
+
+}  // namespace zero

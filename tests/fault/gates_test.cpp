@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "api/handles.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "comm/create.h"
 #include "support/chaos_device.h"
@@ -219,6 +220,26 @@ TEST(GatesFault, what_one_ranks_device_cannot_do_the_hosts_of_all_do) {
         return "";
       });
     }
+  }
+}
+
+TEST(GatesFault, a_device_that_takes_words_and_never_writes_them_is_found_out_in_seconds) {
+  for (const int64_t timeout_ms : {600'000, 2'000}) {
+    const std::string name = unique_name();
+    const int64_t start_ms = now_ms();
+    run_sound_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
+      const auto world = ChaosWorld::create(
+          {.patience = INT64_MAX, .emulate = emulate, .writes_words = rank != 1});
+      {
+        Trained trained(name, rank, 3, limits(timeout_ms), world->make_device());
+        trained.step();
+        EXPECT_EQ(trained.worst(), "ok");
+        EXPECT_EQ(trained.host_waits(), 2);
+      }
+      EXPECT_EQ(world->living(), 0);
+      return "";
+    });
+    EXPECT_LT(now_ms() - start_ms, 60'000);
   }
 }
 

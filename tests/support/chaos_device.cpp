@@ -126,8 +126,11 @@ Status ChaosDevice::words(StreamHandle stream, std::span<const WordStep> steps, 
   for (const WordStep& step : steps) {
     std::atomic_ref<uint32_t> word(*step.word);
     if (step.kind == WordStep::write) {
-      world_->queue(queue, ChaosWorld::Step::of(text("write of ", step.value),
-                                                [step, word] { word.store(step.value); }));
+      world_->queue(queue,
+                    ChaosWorld::Step::of(text("write of ", step.value),
+                                         [step, word, writes = world_->options_.writes_words] {
+                                           if (writes) word.store(step.value);
+                                         }));
     } else if (world_->forgotten_.count(rule) == 0) {
       const ChaosWork waits{[step, word] { return word.load() >= step.value; }, {}};
       world_->queue(queue, {text("wait for ", step.value, ", rule '", rule, "'"),

@@ -56,6 +56,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
     Emulate emulate = {};       // what a launch does
     bool guarded = false;       // memory of devices can be touched by queued work only
     bool words = true;          // streams can wait for words
+    bool writes_words = true;   // what they are given to write is written
     bool reaches = true;        // devices can map each other's memory
   };
   static std::shared_ptr<ChaosWorld> create(Options options);

@@ -30,7 +30,7 @@ class LocalGates final : public Gates {
 
   /// `words`: bytes_of(world) zeroed bytes of the host's memory that all ranks share. `control`
   /// outlives this.
-  /// ZERO_ERR_UNSUPPORTED if the device's streams cannot wait for words.
+  /// ZERO_ERR_UNSUPPORTED if the device's streams cannot wait for words, which is tried out.
   static Result<std::unique_ptr<LocalGates>> open(std::shared_ptr<Device> device, Control& control,
                                                   std::shared_ptr<Mapping> words,
                                                   int64_t timeout_ms);
@@ -56,6 +56,7 @@ class LocalGates final : public Gates {
   uint32_t* broken_word() const { return words() + (kGates * world() + 1) * world() + rank(); }
 
   Status try_out();
+  Status await_trial(int64_t limit_ms);
   void watch();
   Status look();
   int32_t find_missing(size_t gate) const;

@@ -288,7 +288,9 @@ class Oss(InAllWorlds):
                 self.assertAlmostEqual(value, 0.9, places=6)
 
     def test_sharing_in_halves_loses_no_updates_and_no_dtypes(self) -> None:
-        for _, _, ((ones, double, dtypes), rounded, same, *large) in self.of_ranks(shared_in_halves):
+        for _, _, ((ones, double, dtypes), rounded, same, *large) in self.of_ranks(
+            shared_in_halves
+        ):
             for value in ones:
                 self.assertAlmostEqual(value, 0.99, delta=0.0005)
             self.assertIn("parameter 1 has values", large[0])

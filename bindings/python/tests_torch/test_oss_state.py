@@ -14,7 +14,7 @@ from models import CLASSES, class_of, copies, give_gradients, parameters
 from torch import nn
 
 from libzero.torch import OSS
-from support import InAllWorlds, everywhere, worst
+from support import InAllWorlds, bits, everywhere, worst
 
 WORLDS = (1, 2, 3)
 EXCHANGED = (
@@ -143,7 +143,39 @@ def sub_groups(rank: int, world: int) -> Any:
     return abs(norm / wanted.item() - 1) < 1e-6, count, optimizer.group is group
 
 
+def masters_that_go_round(rank: int, world: int) -> Any:
+    """Of every class: whether a run that is loaded into another one goes on with the same bits, and
+    whether the class itself takes the state. One parameter has no gradient before, one is frozen."""
+    found = []
+    for name, options in CLASSES:
+        mine = parameters(1)
+        mine[3].requires_grad_(False)
+        optimizer = OSS(mine, class_of(name), broadcast_fp16=True, **options)
+        for step in range(2):
+            give_gradients(step, mine, without=[1, 3])
+            optimizer.step()
+            with torch.no_grad():
+                mine[0].mul_(1.0001)  # so that all are shared
+        state = optimizer.state_dict(all_ranks=True)
+        with_master = sorted(n for n, entry in state["state"].items() if "master" in entry)
+        again, unsharded = copies(mine), copies(mine)
+        other = OSS(again, class_of(name), broadcast_fp16=True, **options)
+        other.load_state_dict(state)
+        plain = class_of(name)(unsharded, **options)
+        plain.load_state_dict(state)
+        mine[3].requires_grad_()
+        for step in (2, 3):
+            give_gradients(step, mine, again, unsharded)
+            for one in (optimizer, other, plain):
+                one.step()
+        found.append((name, with_master, bits(mine) == bits(again)))
+        optimizer.close()
+        other.close()
+    return found
+
+
 CASES = (
+    masters_that_go_round,
     state_with_torch,
     state_of_fairscale,
     where_the_state_is,
@@ -153,6 +185,13 @@ CASES = (
 
 class OssState(InAllWorlds):
     worlds, cases = WORLDS, CASES
+
+    def test_masters_go_round_also_of_parameters_without_other_state(self) -> None:
+        for found in self.of(masters_that_go_round):
+            self.assertEqual(len(found), len(CLASSES))
+            for name, with_master, same in found:
+                self.assertEqual(with_master, list(range(7)), name)
+                self.assertTrue(same, name)
 
     def test_state_goes_to_torch_and_back(self) -> None:
         for _, _, found in self.of_ranks(state_with_torch):

@@ -154,7 +154,8 @@ class KernelShard(Shard):
         def load() -> None:
             try:
                 live.core.seal()
-                _state.put(live.core, self.rule, entries)
+                # What a program has written is followed by the next step, as it would be without a load.
+                _state.put(live.core, self.rule, entries, keep_values=True)
                 live.core.seal()
             except BaseException:
                 live.core.close()

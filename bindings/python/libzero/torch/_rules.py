@@ -77,6 +77,9 @@ OPTIONAL_SLOTS: Mapping[str, Mapping[str, str]] = {
     "rmsprop": {"momentum_buffer": "momentum", "grad_avg": "centered"},
 }
 
+# Slots that do not start with zeros: the option that they start with, in torch's words.
+STARTS: Mapping[str, str] = {"sum": "initial_accumulator_value", "step_size": "lr"}
+
 
 def rule_of(
     optimizer_class: type[torch.optim.Optimizer],

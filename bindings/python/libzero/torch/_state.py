@@ -10,7 +10,7 @@ import torch
 
 from ._core import Core
 from ._masters import MASTER
-from ._rules import OPTIONAL_SLOTS, Rule
+from ._rules import OPTIONAL_SLOTS, STARTS, Rule
 from ._tensors import Bound
 
 # Of one parameter: tensors by torch's names, and its numbers as tensors without dimensions.
@@ -27,41 +27,51 @@ def gather(
     travels."""
     entries: Entries = {}
     here = to is None or to == core.comm.rank
+    group_of = [group for group in groups for _ in group["params"]]
     for number, bound in enumerate(core.bound):
         entry: Entry = {}
-        names = core.optimizer.state_names(number)
-        # A master alone is no state of torch's, whose optimizers would miss the rest.
-        for name in names if names != (MASTER,) else ():
+        for name in core.optimizer.state_names(number):
             array = core.optimizer.state_gather(number, name, to)
             if array is not None:
                 entry[name] = bound.out_of_order(torch.from_numpy(array))
-        if here and entry:
+        if not here:
+            continue
+        if not entry.keys() - {MASTER}:
+            # Adagrad of torch's makes its state before the first step, and others look for it where
+            # there is a master.
+            if entry or (rule.name == "adagrad" and bound.trainable):
+                entry.update(_initial(rule, group_of[number], bound))
+        else:
             for name in rule.scalars:
                 entry[name] = _scalar(core.optimizer.state_get_scalar(number, name), name)
+        if entry:
             entries[number] = dict(sorted(entry.items(), key=lambda pair: pair[0] != "step"))
-    if here and rule.name == "adagrad":
-        _add_initial_sums(core.bound, groups, entries)
     return entries
+
+
+def _needed(rule: Rule, group: Mapping[str, Any]) -> list[str]:
+    """What every state has. torch's SGD alone does without a slot: its first step makes one."""
+    optional = {} if rule.name == "sgd" else OPTIONAL_SLOTS.get(rule.name, {})
+    chosen = [name for name, option in optional.items() if group.get(option)]
+    return [*rule.slots, *rule.scalars, *chosen]
+
+
+def _initial(rule: Rule, group: Mapping[str, Any], bound: Bound) -> Entry:
+    """The state of a parameter that was never updated, as the class makes it in its first step."""
+    dtype = torch.float64 if bound.dtype == torch.float64 else torch.float32
+    entry: Entry = {}
+    for name in _needed(rule, group):
+        if name in rule.scalars:
+            entry[name] = _scalar(1.0 if name == "mu_product" else 0.0, name)
+        else:
+            start = float(group[STARTS[name]]) if name in STARTS else 0.0
+            entry[name] = torch.full(bound.shape, start, dtype=dtype)
+    return entry
 
 
 def _scalar(value: float, name: str) -> torch.Tensor:
     # A count is float32 as in torch; NAdam's product has the digits that the next step multiplies.
     return torch.tensor(value, dtype=torch.float32 if name == "step" else torch.float64)
-
-
-def _add_initial_sums(
-    bound: Sequence[Bound], groups: Sequence[Mapping[str, Any]], entries: Entries
-) -> None:
-    """torch's Adagrad makes its state before the first step, and cannot do without."""
-    number = 0
-    for group in groups:
-        for param in group["params"]:
-            if number not in entries and bound[number].trainable:
-                dtype = torch.float64 if param.dtype == torch.float64 else torch.float32
-                initial = float(group["initial_accumulator_value"])
-                full = torch.full(tuple(param.shape), initial, dtype=dtype)
-                entries[number] = {"step": torch.tensor(0.0), "sum": full}
-            number += 1
 
 
 def entries_of(
@@ -88,11 +98,7 @@ def _entry_of(
 ) -> Entry:
     what = f"state of parameter {number}"
     optional = OPTIONAL_SLOTS.get(rule.name, {})
-    needed = [*rule.slots, *rule.scalars]
-    needed += [
-        name for name, option in optional.items() if group.get(option) and rule.name != "sgd"
-    ]
-    missing = [name for name in needed if name not in found]
+    missing = [name for name in _needed(rule, group) if name not in found]
     if missing:
         raise ValueError(f"{what} lacks {', '.join(missing)}, which {rule.name} has")
     known = {*rule.slots, *rule.scalars, *optional, "step", MASTER}
@@ -129,15 +135,20 @@ def _tensor_of(value: Any, name: str, what: str, param: torch.Tensor) -> torch.T
     return value.detach()
 
 
-def put(core: Core, rule: Rule, entries: Entries) -> None:
+def put(core: Core, rule: Rule, entries: Entries, *, keep_values: bool = False) -> None:
     """Give a sealed core without state this one, the same on every rank. Local: what differs is
-    found by the next collective call."""
+    found by the next collective call. `keep_values`: of parameters, into whose owned elements libzero
+    puts masters as well."""
     for number, entry in entries.items():
         bound = core.bound[number]
         dtype = torch.float64 if bound.dtype == torch.float64 else torch.float32
+        values = bound.in_order(bound.param.data)
+        held = values.clone() if keep_values and MASTER in entry else None
         for name, value in entry.items():
             if name in rule.scalars:
                 core.optimizer.state_set_scalar(number, name, float(value))
             elif name != MASTER or MASTER in core.optimizer.state_names(number):
                 ordered = bound.in_order(value.to("cpu", dtype)).contiguous()
                 core.optimizer.state_set(number, name, ordered.numpy())
+        if held is not None:
+            values.copy_(held)

@@ -11,10 +11,11 @@ import torch
 import torch.distributed as dist
 from models import batch, copies, give_gradients, mlp, parameters
 from support import InAllWorlds, everywhere, results_of, worst
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from libzero import ZeroError
-from libzero.torch import ZeroRedundancyOptimizer
+from libzero.torch import OSS, ZeroRedundancyOptimizer
 
 WORLDS = (2, 3)
 CLASSES = (torch.optim.Adam, torch.optim.ASGD)
@@ -142,8 +143,67 @@ def refused_by_the_last_rank_alone(rank: int, world: int) -> Any:
     return found
 
 
+class Odd(Exception):
+    """The program's own."""
+
+
+def a_closure_that_raises_on_the_last_rank(rank: int, world: int) -> Any:
+    """What each rank is told, for each optimizer; with rules of libzero's all go on together."""
+    found = []
+    for make in (
+        lambda params, chosen: ZeroRedundancyOptimizer(params, chosen, lr=0.1),
+        lambda params, chosen: OSS(params, chosen, lr=0.1),
+    ):
+        for chosen in CLASSES:
+            mine = parameters(1)
+            others = copies(mine)
+            sharded: Any = make(mine, chosen)
+            plain = chosen(others, lr=0.1)
+
+            def closure() -> float:
+                if rank == world - 1:
+                    raise Odd("of the last rank")
+                return 0.5
+
+            told = ""
+            give_gradients(0, mine)
+            try:
+                sharded.step(closure)
+            except (Odd, RuntimeError) as error:
+                told = f"{type(error).__name__}: {error}"
+            if sharded.rule is not None:
+                for step in range(2):
+                    give_gradients(step, mine, others)
+                    sharded.step(lambda: 0.5)
+                    plain.step()
+            found.append((sharded.rule, told, worst(mine, others), everywhere(mine)))
+            sharded.close()
+    return found
+
+
+def a_closure_that_raises_within_join(rank: int, world: int) -> Any:
+    """Rank 0 has one batch more than the others, and raises there."""
+    mine = parameters(1)
+    zero = ZeroRedundancyOptimizer(mine, torch.optim.Adam, lr=0.1)
+
+    def closure() -> float:
+        raise Odd("of rank 0")
+
+    try:
+        with Join([zero]):
+            give_gradients(0, mine)
+            zero.step()
+            if rank == 0:
+                zero.step(closure)
+    except (Odd, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 CASES = (
     ranks_that_differ,
+    a_closure_that_raises_on_the_last_rank,
+    a_closure_that_raises_within_join,
     refused_by_the_last_rank_alone,
     late_groups_that_differ,
     a_group_on_one_rank_alone,
@@ -187,6 +247,21 @@ class Disagreement(InAllWorlds):
                         self.assertIn(words, said)
                     self.assertLess(difference, 1)
                     self.assertTrue(same)
+
+    def test_a_closure_that_raises_on_one_rank_keeps_no_rank_waiting(self) -> None:
+        for world, rank, found in self.of_ranks(a_closure_that_raises_on_the_last_rank):
+            self.assertEqual(len(found), 4)
+            for rule, told, difference, same in found:
+                if rank == world - 1:
+                    self.assertEqual(told, "Odd: of the last rank")
+                else:
+                    self.assertIn("RuntimeError", told)
+                    self.assertIn(f"rank {world - 1}", told)
+                if rule is not None:
+                    self.assertLess(difference, 1)
+                    self.assertTrue(same)
+        for _, rank, told in self.of_ranks(a_closure_that_raises_within_join):
+            self.assertIn("Odd: of rank 0" if rank == 0 else "RuntimeError: rank 0", told)
 
     def test_a_group_that_one_rank_alone_adds_keeps_no_rank_waiting(self) -> None:
         for found in self.of(a_group_on_one_rank_alone):

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join, JoinHook
 from torch.nn.parallel import DistributedDataParallel
 
+from .. import ZeroError
 from ._shard import Hand, options_of
 
 if TYPE_CHECKING:
@@ -23,6 +25,11 @@ def hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Hand:
     shard = optimizer._sharded()
     rank, world = optimizer.rank, optimizer.world_size
     leader = int(shard.comm.all_reduce(rank if has_inputs else world, "min"))
+    if leader < 0:
+        raise RuntimeError(
+            f"rank {leader + world} refuses this step, as its closure raised, and its error says why; "
+            "nothing has changed"
+        )
     told = [([options_of(group) for group in optimizer.param_groups], shard.core.trained())]
     source = dist.get_global_rank(optimizer.process_group, leader)
     dist.broadcast_object_list(told, src=source, group=optimizer.process_group)
@@ -31,6 +38,12 @@ def hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Hand:
         for mine, leaders in zip(optimizer.param_groups, groups):
             mine.update(leaders)
     return Hand(rank == leader, trained)
+
+
+def tell_failure(optimizer: ZeroRedundancyOptimizer) -> None:
+    """In place of hand_of, by a rank that cannot make the step: the others raise. Collective."""
+    with suppress(ZeroError):  # of a comm that is broken; what it hides is the cause
+        optimizer._sharded().comm.all_reduce(optimizer.rank - optimizer.world_size, "min")
 
 
 def refuse_turned_order(optimizer: ZeroRedundancyOptimizer) -> None:

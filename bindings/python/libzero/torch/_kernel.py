@@ -14,7 +14,7 @@ from . import _state
 from ._core import Core
 from ._masters import follow_masters
 from ._rules import Rule, rule_of, settings_of
-from ._shard import Closure, Groups, Hand, Shard, copy_options, names_of, options_of
+from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of, options_of
 
 
 class KernelShard(Shard):
@@ -93,10 +93,7 @@ class KernelShard(Shard):
             raise TypeError(
                 f"{type(self.optim).__name__}.step() has no argument {', '.join(arguments)}"
             )
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(self.comm, closure)
         self._live.push(self.rule, groups)
         copy_options(groups, self.optim.param_groups)
         core = self.core

@@ -10,6 +10,7 @@ from typing import Any, Optional
 import torch
 
 from .. import Comm
+from ._agree import agreed
 from ._core import Core
 
 Groups = Sequence[dict[str, Any]]
@@ -34,6 +35,15 @@ def options_of(group: Mapping[str, Any]) -> dict[str, Any]:
 def copy_options(source: Groups, target: Groups) -> None:
     for mine, other in zip(source, target):
         other.update(options_of(mine))
+
+
+def loss_of(comm: Comm, closure: Closure) -> Any:
+    """What `closure` returned, this rank's loss; None without one. Where it raises on one rank all
+    raise, and none waits in what comes next. Collective where there is one: all ranks pass one."""
+    if closure is None:
+        return None
+    with agreed(comm, "this step, as its closure raised"), torch.enable_grad():
+        return closure()
 
 
 class Shard(ABC):

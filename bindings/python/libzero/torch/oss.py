@@ -73,9 +73,10 @@ class OSS(ShardedOptimizer):
 
     def step(self, closure: Closure = None, **kwargs: Any) -> Any:
         """Update what this rank owns and put the new parameters on every rank. Returns what
-        `closure` did, this rank's loss. A parameter without gradient on its owner is left alone.
-        Parameters that moved to another device, or have another dtype now, are followed with their
-        state. TypeError for arguments that the class's step has not."""
+        `closure` did, this rank's loss; all ranks pass one, or none does. Where it raises on one
+        rank, the others get an error that names it. A parameter without gradient on its owner is
+        left alone. Parameters that moved to another device, or have another dtype now, are followed
+        with their state. TypeError for arguments that the class's step has not."""
         if closure is None:
             self._settle()
             return self._stepped(None, kwargs)

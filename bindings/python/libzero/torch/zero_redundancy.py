@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
-from ._join import ZeroJoinHook, hand_of, refuse_turned_order
+from ._join import ZeroJoinHook, hand_of, refuse_turned_order, tell_failure
 from ._shard import Closure
 from ._sharded import Params, ShardedOptimizer
 
@@ -68,7 +68,9 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
 
     def step(self, closure: Closure = None, **kwargs: Any) -> Any:
         """Update this rank's share and put the new parameters on every rank. Returns what `closure`
-        did, this rank's loss. A parameter without gradient on any rank is left alone."""
+        did, this rank's loss; all ranks pass one, or none does. Where it raises on one rank, the
+        others get a RuntimeError that names it. A parameter without gradient on any rank is left
+        alone."""
         if self.overlaps_with_ddp:
             if not self._has_warned:
                 _logger.warning("step() does nothing with overlap_with_ddp=True: DDP's hook steps")
@@ -80,8 +82,12 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         # Ranks without inputs join in DDP's calls first, which are the closure's here.
         loss = None
         if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+            try:
+                with torch.enable_grad():
+                    loss = closure()
+            except BaseException:
+                tell_failure(self)
+                raise
         self._update(None, kwargs, hand_of(self, has_inputs=True))
         return loss
 

@@ -13,7 +13,7 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from libzero.torch import ZeroRedundancyOptimizer, hook_with_zero_step
-from support import everywhere, results_of, run_cases, worst
+from support import InAllWorlds, everywhere, worst
 
 BATCHES = {2: ((3, 6), (0, 3), (4, 0), (5, 5)), 3: ((2, 4, 5), (5, 0, 2))}
 CLASSES: tuple[tuple[Any, dict[str, Any]], ...] = (
@@ -157,56 +157,87 @@ def turned_order(rank: int, world: int) -> Any:
     return said, rounds, everywhere(list(ddp.parameters()))
 
 
-class JoinedRanks(unittest.TestCase):
-    found: dict[int, dict[str, list[Any]]]
+class Strict(torch.optim.SGD):
+    """An optimizer of the program's, which refuses some gradients."""
 
-    @classmethod
-    def setUpClass(cls) -> None:
-        cases = (
-            uneven_batches,
-            rates_of_their_own,
-            stops_with_the_first,
-            steps_in_the_hook,
-            turned_order,
-        )
-        cls.found = {world: run_cases(world, cases) for world in BATCHES}
+    refusing = False
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        if self.refusing:
+            raise ArithmeticError("refused")
+        return super().step(closure)
+
+
+def a_step_that_raises(rank: int, world: int) -> Any:
+    """Of the first rank, while the last alone has inputs. Then one that does not."""
+    mine = [torch.nn.Parameter(torch.zeros(4)) for _ in range(2 * world)]
+    zero = ZeroRedundancyOptimizer(mine, Strict, lr=1.0)
+    for number, param in enumerate(mine):
+        param.grad = torch.full((4,), float(10 * rank + number))
+    before = [param.grad for param in mine]
+    told, kept = "", []
+    for refusing in (True, False):
+        Strict.refusing = refusing and rank == 0
+        try:
+            with Join([zero]):
+                if rank == world - 1:
+                    zero.step()
+        except (ArithmeticError, RuntimeError) as error:
+            told = f"{type(error).__name__}: {error}"
+        kept.append(all(param.grad is grad for param, grad in zip(mine, before)))
+    return told, kept, [param[0].item() for param in mine], everywhere(mine)
+
+
+CASES = (
+    uneven_batches,
+    rates_of_their_own,
+    stops_with_the_first,
+    steps_in_the_hook,
+    turned_order,
+    a_step_that_raises,
+)
+
+
+class JoinedRanks(InAllWorlds):
+    worlds, cases = tuple(BATCHES), CASES
+
+    def test_a_step_that_raises_leaves_gradients_as_they_were_and_the_next_one_works(self) -> None:
+        for world, rank, (told, kept, values, same) in self.of_ranks(a_step_that_raises):
+            self.assertIn("ArithmeticError: refused" if rank == 0 else "on rank 0", told)
+            self.assertEqual(kept, [True, True])
+            self.assertTrue(same)
+            # What other ranks own has moved in the first one as well, which is told.
+            for number, value in enumerate(values):
+                gradient = 10.0 * (world - 1) + number
+                self.assertIn(value, (-gradient, -2 * gradient))
 
     def test_uneven_batches_train_as_one_process_with_all_of_them(self) -> None:
-        for world in BATCHES:
-            for found in results_of(self.found[world], uneven_batches):
-                for batches, name, difference, same_everywhere in found:
-                    self.assertLess(difference, 1, f"{name} with {batches} batches")
-                    self.assertTrue(same_everywhere, f"{name} with {batches} batches")
+        for found in self.of(uneven_batches):
+            for batches, name, difference, same_everywhere in found:
+                self.assertLess(difference, 1, f"{name} with {batches} batches")
+                self.assertTrue(same_everywhere, f"{name} with {batches} batches")
 
     def test_a_rank_without_inputs_follows_the_options_of_the_others(self) -> None:
-        for world in BATCHES:
-            for same_everywhere, rate in results_of(self.found[world], rates_of_their_own):
-                self.assertTrue(same_everywhere)
-                self.assertAlmostEqual(rate, 0.1 / (1 + world))
+        for world, _, (same_everywhere, rate) in self.of_ranks(rates_of_their_own):
+            self.assertTrue(same_everywhere)
+            self.assertAlmostEqual(rate, 0.1 / (1 + world))
 
     def test_a_rank_without_inputs_steps_in_the_hook_as_the_others_do(self) -> None:
-        for world in BATCHES:
-            for found in results_of(self.found[world], steps_in_the_hook):
-                for batches, difference, same_everywhere in found:
-                    self.assertLess(difference, 1, f"{batches} batches")
-                    self.assertTrue(same_everywhere, f"{batches} batches")
+        for found in self.of(steps_in_the_hook):
+            for batches, difference, same_everywhere in found:
+                self.assertLess(difference, 1, f"{batches} batches")
+                self.assertTrue(same_everywhere, f"{batches} batches")
 
     def test_the_optimizer_before_the_module_is_refused_at_once(self) -> None:
-        for world in BATCHES:
-            for rank, (said, rounds, same_everywhere) in enumerate(
-                results_of(self.found[world], turned_order)
-            ):
-                self.assertIn("Join([ddp, optimizer])", said)
-                self.assertEqual(rounds, 2 + rank)
-                self.assertTrue(same_everywhere)
+        for _, rank, (said, rounds, same_everywhere) in self.of_ranks(turned_order):
+            self.assertIn("Join([ddp, optimizer])", said)
+            self.assertEqual(rounds, 2 + rank)
+            self.assertTrue(same_everywhere)
 
     def test_all_stop_with_the_first_where_the_program_wants_that(self) -> None:
-        for world in BATCHES:
-            for rank, (steps, said) in enumerate(
-                results_of(self.found[world], stops_with_the_first)
-            ):
-                self.assertEqual(steps, 2)
-                self.assertIn("exhausted", said, f"rank {rank}")
+        for _, rank, (steps, said) in self.of_ranks(stops_with_the_first):
+            self.assertEqual(steps, 2)
+            self.assertIn("exhausted", said, f"rank {rank}")
 
 
 if __name__ == "__main__":

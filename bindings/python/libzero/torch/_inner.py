@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Optional
 
 import torch
@@ -14,6 +15,7 @@ from .. import Comm, ZeroError
 from .._abi import ERR_STATE
 from ._core import Core
 from ._shard import Closure, Groups, Hand, Shard, copy_options, names_of, options_of
+from ._tensors import Bound
 
 
 class InnerShard(Shard):
@@ -87,10 +89,8 @@ class InnerShard(Shard):
     ) -> Any:
         self._core.follow_memory()
         copy_options(groups, self.optim.param_groups)
-        before = None if hand is None else self._take_gradients(hand)
-        loss = self._told_to_all(closure, arguments)
-        for param, grad in before or ():
-            param.grad = grad
+        with self._gradients_of(hand):
+            loss = self._told_to_all(closure, arguments)
         copy_options(self.optim.param_groups, groups)
         if self._core.bound:
             self._core.optimizer.share_params(stream=self._core.stream)
@@ -109,7 +109,8 @@ class InnerShard(Shard):
                 else self.optim.step(closure, **arguments)
             )
         except BaseException:
-            self.comm.all_reduce(rank, "min")
+            with suppress(ZeroError):  # of a comm that is broken; what it hides is the cause
+                self.comm.all_reduce(rank, "min")
             raise
         failed = self.comm.all_reduce(world, "min")
         if failed < world:
@@ -119,24 +120,37 @@ class InnerShard(Shard):
             )
         return loss
 
-    def _take_gradients(self, hand: Hand) -> list[tuple[torch.Tensor, Optional[torch.Tensor]]]:
-        """Bring the contributing rank's gradients to the owners, and put them into .grad; what was
-        there before."""
+    @contextmanager
+    def _gradients_of(self, hand: Optional[Hand]) -> Iterator[None]:
+        """Within it .grad of what is owned here is the contributing rank's, if there is a hand."""
+        before = [] if hand is None else [(b.param, b.param.grad) for b in self._owned()]
+        try:
+            if hand is not None:
+                self._take_gradients(hand)
+            yield
+        finally:
+            for param, grad in before:
+                param.grad = grad
+
+    def _owned(self) -> list[Bound]:
+        return [self._core.bound[number] for number in self._core.owned()]
+
+    def _take_gradients(self, hand: Hand) -> None:
         core = self._core
         gradients = core.gradients() if hand.contributes else [None] * len(core.bound)
-        before = []
-        reduced = True
         try:
             core.optimizer.reduce_grads(gradients, "sum", stream=core.stream)
         except ZeroError as error:
             if error.code != ERR_STATE or any(one is not None for one in gradients):
                 raise
-            reduced = False
-        for number in core.owned():
-            bound = core.bound[number]
-            before.append((bound.param, bound.param.grad))
-            bound.param.grad = core.reduced(number) if reduced else None
-        return before
+            for bound in self._owned():
+                bound.param.grad = None
+            return
+        try:
+            for number in core.owned():
+                core.bound[number].param.grad = core.reduced(number)
+        finally:
+            core.optimizer.drop_grads()  # whatever comes of the step
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         copy_options(groups, self.optim.param_groups)

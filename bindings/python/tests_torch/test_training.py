@@ -253,26 +253,6 @@ def a_program_that_changes_16_bits(rank: int, world: int) -> Any:
     return float(mine[0].detach().min()), float(mine[0].detach().max())
 
 
-def graphs_from_before_a_step(rank: int, world: int) -> Any:
-    """How many of two cannot go on, each of a parameter with another owner."""
-    found = []
-    for chosen in (torch.optim.SGD, torch.optim.ASGD):
-        mine = parameters(7, [(30,), (30,)])
-        zero = ZeroRedundancyOptimizer(mine, chosen, lr=0.1)
-        graphs = [(param * param).sum() for param in mine]
-        give_gradients(0, mine)
-        zero.step()
-        refused = 0
-        for graph in graphs:
-            try:
-                graph.backward()
-            except RuntimeError as error:
-                refused += "modified by an inplace operation" in str(error)
-        found.append(refused)
-        zero.close()
-    return found
-
-
 CASES = (
     groups_with_options_of_their_own,
     any_class_with_a_late_group,
@@ -285,7 +265,6 @@ CASES = (
     memory_that_moves,
     arenas,
     a_program_that_changes_16_bits,
-    graphs_from_before_a_step,
 )
 
 
@@ -356,10 +335,6 @@ class Training(InAllWorlds):
                 self.assertTrue(stayed)
                 self.assertTrue(readable)
                 self.assertEqual(staged, 0, f"{world} ranks")
-
-    def test_graphs_from_before_a_step_cannot_go_on_on_any_rank(self) -> None:
-        for refused in self.of(graphs_from_before_a_step):
-            self.assertEqual(refused, [2, 2])
 
     def test_what_a_program_writes_into_16_bits_is_where_the_next_step_begins(self) -> None:
         for lowest, highest in self.of(a_program_that_changes_16_bits):

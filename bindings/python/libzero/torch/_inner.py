@@ -94,9 +94,13 @@ class InnerShard(Shard):
         copy_options(self.optim.param_groups, groups)
         if self._core.bound:
             self._core.optimizer.share_params(stream=self._core.stream)
-            bound = self._core.bound
-            changed = [b.param.grad is not None for b in bound] if hand is None else hand.trained
-            self._core.wrote(number for number, one in enumerate(changed) if one)
+            # Owned ones the class itself has written to. It may write to what has no gradient as well.
+            owned = set(self._core.owned())
+            self._core.wrote(
+                number
+                for number, one in enumerate(self._core.bound)
+                if number not in owned and one.param.requires_grad
+            )
         return loss
 
     def _told_to_all(self, closure: Closure, arguments: Mapping[str, Any]) -> Any:

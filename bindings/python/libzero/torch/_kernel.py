@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
@@ -107,8 +108,6 @@ class KernelShard(Shard):
             self.update(core.gradients(), "sum")
         else:
             self.update([None] * len(core.bound), "sum")
-        if hand is not None:
-            core.wrote(number for number, trained in enumerate(hand.trained) if trained)
         return loss
 
     def _own(self, gradients: Sequence[Optional[torch.Tensor]]) -> list[Optional[torch.Tensor]]:
@@ -127,6 +126,8 @@ class KernelShard(Shard):
         core = self.core
         if not core.bound:
             return
+        absent = [number for number, one in enumerate(gradients) if one is None]
+        before = self._counts(absent)
         try:
             core.optimizer.step(gradients, reduction, stream=core.stream)
         except ZeroError as error:
@@ -134,6 +135,20 @@ class KernelShard(Shard):
             if error.code != ERR_STATE or any(one is not None for one in gradients):
                 raise
         core.wrote(number for number, one in enumerate(gradients) if one is not None)
+        after = self._counts(absent)
+        core.wrote(number for number in absent if before.get(number) != after.get(number))
+
+    def _counts(self, numbers: Sequence[int]) -> dict[int, float]:
+        """How often these were updated, by whichever rank's gradients."""
+        core = self.core
+        if core.comm.world == 1:
+            return {}
+        if core.comm.device != "host":
+            # A GPU would have to be waited for. What may have changed counts as changed.
+            may = [number for number in numbers if core.bound[number].param.requires_grad]
+            return {number: math.nan for number in may}
+        known = [number for number in numbers if core.bound[number].trainable]
+        return {number: core.optimizer.state_get_scalar(number, "step") for number in known}
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         return {**_state.gather(self.core, self.rule, groups, to)}

@@ -46,6 +46,7 @@ def follow_masters(core: Core, share_dtype: str) -> None:
             mine = masters.get(number)
             core.optimizer.state_set(number, MASTER, None if mine is None else mine.numpy())
     core.optimizer.share_params(keep_masters=True, stream=core.stream)
+    core.wrote(number for number, one in enumerate(core.bound) if one.trainable)
 
 
 def _shown(bound: Bound, share_dtype: str) -> torch.dtype:

@@ -79,7 +79,7 @@ class OSS(ShardedOptimizer):
         with their state. TypeError for arguments that the class's step has not."""
         if closure is None:
             self._settle()
-            return self._stepped(None, kwargs)
+            return self._update(None, kwargs, None)
         given = closure
 
         def settled() -> Any:
@@ -88,14 +88,7 @@ class OSS(ShardedOptimizer):
             return loss
 
         self._follow_device()
-        return self._stepped(settled, kwargs)
-
-    def _stepped(self, closure: Closure, arguments: dict[str, Any]) -> Any:
-        loss = self._update(closure, arguments, None)
-        core = self._sharded().core
-        # Autograd hears of new values here, too, where other ranks have the gradients.
-        core.wrote(number for number, one in enumerate(core.bound) if one.param.requires_grad)
-        return loss
+        return self._update(settled, kwargs, None)
 
     def clip_grad_norm(
         self, max_norm: float, norm_type: float = 2.0, filter_params_fn: Optional[Filter] = None

@@ -174,7 +174,7 @@ class Steps(OneRank):
 
     def test_copies_and_pickles_are_refused(self) -> None:
         for call in (lambda: copy.deepcopy(self.zero), lambda: pickle.dumps(self.zero)):
-            with self.assertRaisesRegex(TypeError, "state_dict"):
+            with self.assertRaisesRegex(TypeError, "^ZeroRedundancyOptimizer cannot.*state_dict"):
                 call()
 
 

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-import pickle
 import unittest
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from exchange import assert_sound, there_and_back
 from fairscale.optim.oss import OSS as FairOSS
 from models import CLASSES, class_of, copies, give_gradients, parameters
 from torch import nn
 
 from libzero.torch import OSS
-from support import InAllWorlds, bits, everywhere, worst
+from support import InAllWorlds, bits, worst
 
 WORLDS = (1, 2, 3)
 EXCHANGED = (
@@ -26,42 +26,10 @@ EXCHANGED = (
 
 
 def state_with_torch(rank: int, world: int) -> Any:
-    """Three steps unsharded, two sharded, two unsharded, beside one that was never sharded; and by
-    way of fairscale's."""
-    found = []
-    for name, options in (*CLASSES, ("ASGD", {"lr": 0.1})):
-        mine = parameters(1)
-        others = copies(mine)
-        plain = class_of(name)(others, **options)
-        again = copies(mine)
-        first = class_of(name)(again, **options)
-        for step in range(3):
-            give_gradients(step, others, again, without=[5])
-            plain.step()
-            first.step()
-        for param, other in zip(mine, again):
-            param.data.copy_(other)
-        optimizer = OSS(mine, class_of(name), **{**options, "lr": 77.0})
-        saved = first.state_dict()
-        kept = pickle.dumps(saved)
-        optimizer.load_state_dict(saved)
-        untouched = pickle.dumps(saved) == kept
-        for step in (3, 4):
-            give_gradients(step, mine, others, without=[5])
-            optimizer.step()
-            plain.step()
-        middle = worst(mine, others)
-        state = optimizer.state_dict(all_ranks=True)
-        last = copies(mine)
-        second = class_of(name)(last, **{**options, "lr": 99.0})
-        second.load_state_dict(state)
-        for step in (5, 6):
-            give_gradients(step, last, others, without=[5])
-            second.step()
-            plain.step()
-        found.append((name, untouched, middle, worst(last, others), everywhere(mine)))
-        optimizer.close()
-    return found
+    return [
+        there_and_back(name, options, OSS, lambda one: one.state_dict(all_ranks=True))
+        for name, options in (*CLASSES, ("ASGD", {"lr": 0.1}))
+    ]
 
 
 def state_of_fairscale(rank: int, world: int) -> Any:
@@ -196,11 +164,8 @@ class OssState(InAllWorlds):
     def test_state_goes_to_torch_and_back(self) -> None:
         for _, _, found in self.of_ranks(state_with_torch):
             self.assertEqual(len(found), len(CLASSES) + 1)
-            for name, untouched, middle, end, same in found:
-                self.assertTrue(untouched, name)
-                self.assertLess(middle, 1, name)
-                self.assertLess(end, 1, name)
-                self.assertTrue(same, name)
+            for exchange in found:
+                assert_sound(self, exchange)
 
     def test_state_goes_to_fairscale_and_back(self) -> None:
         for _, _, found in self.of_ranks(state_of_fairscale):

@@ -108,32 +108,6 @@ def any_program(rank: int, world: int) -> Any:
     return [sharded(rank, world, seed) for seed in range(PROGRAMS)]
 
 
-class Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, given: torch.Tensor) -> torch.Tensor:
-        return given.clone()
-
-    @staticmethod
-    def backward(ctx: Any, given: torch.Tensor) -> torch.Tensor:
-        raise KeyError("of the program")
-
-
-def documented_example(rank: int, world: int) -> Any:
-    found = []
-    for name, options in DOCUMENTED:
-        for size in (0, 2**23):
-            more = {"reduce_buffer_size": size}
-            mine = example(rank, OSS, ShardedDataParallel, name, options, **more)
-            others = example(rank, FairOSS, FairParallel, name, options, **more)
-            moved = worst(mine, list(mlp().parameters()))
-            found.append((name, worst(mine, others), everywhere(mine), moved > 1000))
-    return found
-
-
-def any_program(rank: int, world: int) -> Any:
-    return [sharded(rank, world, seed) for seed in range(PROGRAMS)]
-
-
 def an_exception_in_no_sync(rank: int, world: int) -> Any:
     """All ranks leave it, or one of them; the next backward reduces when it ends."""
     model = nn.Linear(3, 1)

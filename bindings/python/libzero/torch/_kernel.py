@@ -14,7 +14,7 @@ from .._abi import ERR_STATE
 from . import _state
 from ._core import Core
 from ._masters import follow_masters
-from ._rules import Rule, rule_of, settings_of
+from ._rules import Rule, rule_of, settings_of, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of, options_of
 
 
@@ -146,7 +146,7 @@ class KernelShard(Shard):
         if core.comm.device != "host":
             # A GPU would have to be waited for. What may have changed counts as changed.
             may = [number for number in numbers if core.bound[number].param.requires_grad]
-            return {number: math.nan for number in may}
+            return dict.fromkeys(may, math.nan)
         known = [number for number in numbers if core.bound[number].trainable]
         return {number: core.optimizer.state_get_scalar(number, "step") for number in known}
 
@@ -199,9 +199,4 @@ class _Live:
 
     def push(self, rule: Rule, groups: Groups) -> None:
         """Tell libzero what has changed in `groups`, for example by a scheduler."""
-        for group, told, options in zip(self._groups, self._told, groups):
-            for name, value in settings_of(rule, options).items():
-                if told[name] != value:
-                    if group is not None:
-                        group[name] = value
-                    told[name] = value
+        tell_changed(rule, self._groups, self._told, groups)

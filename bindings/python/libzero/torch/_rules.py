@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 import torch
+
+from .. import Group
 
 
 class Rule(NamedTuple):
@@ -115,6 +117,22 @@ def settings_of(rule: Rule, group: Mapping[str, Any]) -> dict[str, float]:
         settings[names[0]] = _number(first, option)
         settings[names[1]] = _number(second, option)
     return settings
+
+
+def tell_changed(
+    rule: Rule,
+    registered: Sequence[Optional[Group]],
+    told: Sequence[dict[str, float]],
+    groups: Sequence[Mapping[str, Any]],
+) -> None:
+    """Tell libzero what the options of `groups` are by now, for example by a scheduler. `told` is what
+    it knows. TypeError as settings_of, ArgumentError for what is out of range."""
+    for group, known, options in zip(registered, told, groups):
+        for name, value in settings_of(rule, options).items():
+            if known[name] != value:
+                if group is not None:
+                    group[name] = value
+                known[name] = value
 
 
 def _number(value: Any, option: str) -> float:

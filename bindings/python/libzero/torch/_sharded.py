@@ -223,7 +223,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            f"a {type(self).__name__} cannot be copied or pickled, its state is on other ranks; "
+            f"{type(self).__name__} cannot be copied or pickled, as its state is on other ranks; "
             "save its state_dict()"
         )
 

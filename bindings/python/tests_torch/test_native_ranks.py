@@ -233,7 +233,7 @@ class NativeRanks(InAllWorlds):
     def test_a_closure_that_raises_on_one_rank_keeps_no_rank_waiting(self) -> None:
         for world, rank, (told, kept, difference) in self.of_ranks(closures_that_raise):
             own = "KeyError: 'no more batches'"
-            self.assertIn(own if rank == world - 1 else f"failed on rank {world - 1}", told)
+            self.assertIn(own if rank == world - 1 else f"closure of rank {world - 1} raised", told)
             self.assertTrue(kept)
             self.assertLess(difference, 1)
 

@@ -346,7 +346,7 @@ class NativeState(unittest.TestCase):
             "ValueError: a tensor of shape (2,) is no parameter",
             "RuntimeError: the state is not gathered",
             "ValueError: to is",
-            "TypeError: a Optimizer cannot",
+            "TypeError: Optimizer cannot",
             "ValueError: parameter 2 of shape",
             "CheckpointError: ",
             "ValueError: the state has 0 parameter groups",

@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any, Optional
-
-import torch
+from collections.abc import Iterator
 
 from .. import Comm, ZeroError
 
@@ -28,13 +25,3 @@ def agreed(comm: Comm, what: str, told: str = _TOLD) -> Iterator[None]:
     refusing = int(comm.all_reduce(comm.world, "min"))
     if refusing < comm.world:
         raise RuntimeError(told.format(rank=refusing, what=what))
-
-
-def called(comm: Comm, closure: Optional[Callable[[], Any]]) -> Any:
-    """What a step's closure returns. Where it raises on one rank, no rank makes the step. Collective
-    where there is one."""
-    if closure is None:
-        return None
-    told = "the closure failed on rank {rank}, and its error says why; no step was made"
-    with agreed(comm, "", told), torch.enable_grad():
-        return closure()

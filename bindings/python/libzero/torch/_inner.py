@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Optional
 
 import torch
@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from .. import Comm, ZeroError
 from .._abi import ERR_STATE
+from ._agree import agreed
 from ._core import Core
 from ._shard import Closure, Groups, Hand, Shard, copy_options, names_of, options_of
 from ._tensors import Bound
@@ -105,24 +106,14 @@ class InnerShard(Shard):
 
     def _told_to_all(self, closure: Closure, arguments: Mapping[str, Any]) -> Any:
         """The class's own step. Where it raises on one rank all raise, and none waits for it."""
-        rank, world = self.comm.rank, self.comm.world
-        try:
-            loss = (
-                self.optim.step(**arguments)
-                if closure is None
-                else self.optim.step(closure, **arguments)
-            )
-        except BaseException:
-            with suppress(ZeroError):  # of a comm that is broken; what it hides is the cause
-                self.comm.all_reduce(rank, "min")
-            raise
-        failed = self.comm.all_reduce(world, "min")
-        if failed < world:
-            raise RuntimeError(
-                f"{type(self.optim).__name__}.step() failed on rank {failed}; parameters were "
-                "updated on some ranks and are not shared"
-            )
-        return loss
+        told = (
+            "{what}.step() failed on rank {rank}; parameters were updated on some ranks and are not "
+            "shared"
+        )
+        with agreed(self.comm, type(self.optim).__name__, told):
+            if closure is None:
+                return self.optim.step(**arguments)
+            return self.optim.step(closure, **arguments)
 
     @contextmanager
     def _gradients_of(self, hand: Optional[Hand]) -> Iterator[None]:

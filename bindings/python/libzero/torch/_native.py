@@ -12,14 +12,14 @@ import torch
 
 from .. import Comm, Group, NonfiniteError, Optimizer
 from . import _state
-from ._agree import agreed, called
+from ._agree import agreed
 from ._buffers import Buffers
 from ._choice import Choice
 from ._core import Core
 from ._gradients import Gradients
 from ._homes import Homes
-from ._rules import settings_of
-from ._shard import Closure, Groups, Hand, Shard, copy_options, names_of
+from ._rules import settings_of, tell_changed
+from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of
 from ._tensors import Bound
 
 _PLANNED = ("partition", "bucket_bytes", "master")
@@ -240,7 +240,7 @@ class NativeShard(Shard):
     def step(
         self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]
     ) -> Any:
-        loss = called(self.comm, closure)
+        loss = loss_of(self.comm, closure)
         try:
             self._step(groups)
         except NonfiniteError:
@@ -292,12 +292,7 @@ class NativeShard(Shard):
 
     def _push(self, groups: Groups) -> None:
         """Tell libzero what has changed in `groups`, for example by a scheduler."""
-        for group, told, options in zip(self._groups, self._told, groups):
-            for name, value in settings_of(self._wishes.choice.rule, options).items():
-                if told[name] != value:
-                    if group is not None:
-                        group[name] = value
-                    told[name] = value
+        tell_changed(self._wishes.choice.rule, self._groups, self._told, groups)
 
     # ---- State ----
 

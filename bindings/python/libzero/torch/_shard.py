@@ -42,7 +42,8 @@ def loss_of(comm: Comm, closure: Closure) -> Any:
     raise, and none waits in what comes next. Collective where there is one: all ranks pass one."""
     if closure is None:
         return None
-    with agreed(comm, "this step, as its closure raised"), torch.enable_grad():
+    told = "the closure of rank {rank} raised, and its error says why; no step was made"
+    with agreed(comm, "", told), torch.enable_grad():
         return closure()
 
 

@@ -7,12 +7,12 @@ import ctypes as c
 import math
 import numbers
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Union, overload
 
 from . import _abi, _structs, _user, _values
 from ._abi import lib
 from ._buffers import ArenaMemory, Shape, buffer_of, shape_of
+from ._closing import Closing
 from ._dtypes import ITEM_BYTES
 from ._errors import ZeroError
 from ._structs import CommHandle
@@ -35,7 +35,7 @@ class Failure:
     message: str
 
 
-class Comm:
+class Comm(Closing):
     """One rank's seat in a group of ranks: solo(), local(), from_env() or user() make one.
 
     Every rank calls the collective methods in the same order, one thread at a time; abort() and
@@ -312,24 +312,6 @@ class Comm:
         except ZeroError:
             self._handle.value = token
             raise
-
-    def __enter__(self) -> Comm:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        # Nobody is left to hear of a failure, for example in a child after fork.
-        try:
-            self.close()
-        except Exception:  # noqa: S110
-            pass
 
     def __repr__(self) -> str:
         if not self._handle.value:

@@ -7,12 +7,12 @@ import ctypes as c
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Optional, Union
 
 from . import _abi, _custom, _model_buffers, _params, _structs, _values
 from ._abi import lib
 from ._buffers import Buffer
+from ._closing import Closing
 from ._custom import Rule
 from ._errors import ZeroError
 from ._group import Group
@@ -25,7 +25,7 @@ from ._structs import OptimHandle
 from .comm import Comm
 
 
-class Optimizer(Overlap, Ranks):
+class Optimizer(Overlap, Ranks, Closing):
     """One model's optimizer state, sharded over the ranks of `comm`.
 
         optimizer = Optimizer(comm, "adamw", lr=3e-4)
@@ -370,24 +370,6 @@ class Optimizer(Overlap, Ranks):
         _custom.leave(self._rule)
         self._data, self._grads, self._buffers = [], [], []
         self._announced, self._ending = {}, []
-
-    def __enter__(self) -> Optimizer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        # Nobody is left to hear of a failure, for example in a child after fork.
-        try:
-            self.close()
-        except Exception:  # noqa: S110
-            pass
 
     @property
     def _gpu(self) -> bool:

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handles that a with statement closes, or at last their end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TypeVar
+
+Self = TypeVar("Self", bound="Closing")
+
+
+class Closing(ABC):
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Nobody is left to hear of a failure, for example in a child after fork.
+        try:
+            self.close()
+        except Exception:  # noqa: S110
+            pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Optional
 
 import torch
@@ -17,11 +17,13 @@ from ._group import comm_of, process_group
 from ._homes import Homes
 from ._inner import InnerShard
 from ._kernel import KernelShard
+from ._listed import Params as Params
+from ._listed import listed_params
 from ._rules import rule_of
 from ._shard import Closure, Hand, Shard, copy_options, names_of, options_of
 from ._tensors import Bound
 
-Params = Iterable[Any]
+_checked = listed_params
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
@@ -54,7 +56,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer)
         ):
             raise TypeError(f"optimizer_class is {optimizer_class!r}, not a torch.optim.Optimizer")
-        listed = _checked(params, type(self).__name__)
+        listed = listed_params(params, type(self).__name__)
         self._class = optimizer_class
         self._constructor_options = defaults
         self._shard: Optional[Shard] = None
@@ -247,35 +249,3 @@ def _renumbered(state_dict: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
 
 def _hooks(optimizer: torch.optim.Optimizer, kind: str) -> list[Any]:
     return list(getattr(optimizer, kind, {}).values())
-
-
-def _checked(params: Params, what: str) -> list[Any]:
-    """Parameters as a list of tensors, of (name, tensor), or of groups."""
-    if isinstance(params, torch.Tensor):
-        raise TypeError(f"params is a tensor; {what} takes an iterable of tensors or of groups")
-    try:
-        listed = list(params)
-    except TypeError:
-        raise TypeError(
-            f"params is a {type(params).__name__}; {what} takes an iterable of tensors or of groups"
-        ) from None
-    if not listed:
-        raise ValueError(f"{what} got no parameters")
-    kinds = {_kind(one) for one in listed}
-    if len(kinds) > 1 or "" in kinds:
-        odd = next((one for one in listed if not _kind(one)), listed[-1])
-        raise TypeError(
-            f"params has a {type(odd).__name__} in it; {what} takes tensors, or groups, not both"
-        )
-    for number, group in enumerate(listed):
-        if isinstance(group, dict) and "params" not in group:
-            raise ValueError(f"group {number} has no 'params'")
-    return listed
-
-
-def _kind(one: object) -> str:
-    if isinstance(one, torch.Tensor):
-        return "tensor"
-    if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], torch.Tensor):
-        return "named"
-    return "group" if isinstance(one, dict) else ""

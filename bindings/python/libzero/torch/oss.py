@@ -10,8 +10,9 @@ import torch
 import torch.distributed as dist
 
 from ._clip import Filter, clip_grad_norm
+from ._listed import Params
 from ._shard import Closure
-from ._sharded import Params, ShardedOptimizer
+from ._sharded import ShardedOptimizer
 
 if TYPE_CHECKING:
     from ._reducer import Reducer

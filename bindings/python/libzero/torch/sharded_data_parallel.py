@@ -60,7 +60,7 @@ class ShardedDataParallel(torch.nn.Module):
         super().__init__()
         self.module = module
         self.process_group = group_or_default(process_group)
-        self._optimizers = _checked(sharded_optimizer, self.process_group)
+        self._optimizers = _optimizers_of(sharded_optimizer, self.process_group)
         if reduce_buffer_size < 0:
             raise ValueError(f"reduce_buffer_size is {reduce_buffer_size}; 0 is libzero's default")
         self._broadcast_buffers = broadcast_buffers
@@ -151,7 +151,7 @@ class ShardedDataParallel(torch.nn.Module):
             return getattr(super().__getattr__("module"), name)
 
 
-def _checked(given: Union[OSS, Sequence[OSS]], process_group: dist.ProcessGroup) -> list[OSS]:
+def _optimizers_of(given: Union[OSS, Sequence[OSS]], process_group: dist.ProcessGroup) -> list[OSS]:
     optimizers: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
     if not optimizers:
         raise ValueError("sharded_optimizer is an empty list")

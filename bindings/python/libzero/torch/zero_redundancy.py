@@ -12,8 +12,9 @@ import torch.distributed as dist
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from ._join import ZeroJoinHook, hand_of, refuse_turned_order, tell_failure
+from ._listed import Params
 from ._shard import Closure
-from ._sharded import Params, ShardedOptimizer
+from ._sharded import ShardedOptimizer
 
 _logger = logging.getLogger("libzero")
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from models import copies, give_gradients, parameters
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from libzero import ZeroError
 from libzero.torch import ZeroRedundancyOptimizer
@@ -57,6 +58,14 @@ class Constructor(OneRank):
         self.refuses(ValueError, "shares elements", [torch.ones(1).expand(5)])
         self.refuses(TypeError, "float8", [nn.Parameter(torch.ones(3).to(torch.float8_e5m2))])
         self.refuses(TypeError, "bool", [torch.tensor([True])])
+        self.refuses(ValueError, "negates", [torch._neg_view(torch.ones(3)).requires_grad_()])
+        self.refuses(ValueError, "conjugates", [torch.full((3,), 1j).conj().requires_grad_()])
+        gone = nn.Parameter(torch.ones(3))
+        gone.untyped_storage().resize_(0)
+        self.refuses(ValueError, "memory of parameter 0 was given back", [gone])
+        with FakeTensorMode():
+            fake = nn.Parameter(torch.ones(3))
+        self.refuses(ValueError, "memory of parameter 0", [fake])
         self.refuses(ValueError, "meta", [nn.Parameter(torch.ones(3, device="meta"))])
         self.refuses(
             ValueError,
@@ -106,6 +115,21 @@ class Steps(OneRank):
         self.mine[0].grad = torch.eye(40, 50).to_sparse()
         with self.assertRaisesRegex(TypeError, "gradient of parameter 0 is sparse"):
             self.zero.step()
+        self.go_on()
+
+    def test_refuse_memory_that_was_given_back(self) -> None:
+        give_gradients(0, self.mine)
+        kept = self.mine[0].detach().clone()
+        for gone, words in (
+            (self.mine[0].grad, "memory of the gradient of parameter 0"),
+            (self.mine[0], "memory of parameter 0"),
+        ):
+            size = gone.untyped_storage().nbytes()
+            gone.untyped_storage().resize_(0)
+            with self.assertRaisesRegex(ValueError, words):
+                self.zero.step()
+            gone.untyped_storage().resize_(size)
+        self.mine[0].data.copy_(kept)
         self.go_on()
 
     def test_refuse_arguments_that_the_class_has_not(self) -> None:

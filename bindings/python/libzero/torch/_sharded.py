@@ -186,10 +186,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         not on another rank. Collective."""
         shard = self._sharded()
         with agreed(shard.comm, "the state"):
-            state_dict = dict(state_dict)
+            state_dict = {**_mapping(state_dict, "the state")}
             for hook in _hooks(self, "_optimizer_load_state_dict_pre_hooks"):
                 changed = hook(self, state_dict)
                 state_dict = state_dict if changed is None else changed
+            _check_form(state_dict)
             groups = self._loaded_groups(state_dict)
             load = shard.prepare_load(groups, _renumbered(state_dict))
         load()
@@ -230,6 +231,26 @@ class ShardedOptimizer(torch.optim.Optimizer):
         )
 
 
+def _mapping(value: Any, what: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what} is {type(value).__name__}, no dictionary")
+    return value
+
+
+def _check_form(state_dict: Mapping[str, Any]) -> None:
+    """ValueError and TypeError for what no optimizer's state_dict() returned."""
+    for name in ("state", "param_groups"):
+        if name not in state_dict:
+            raise ValueError(f"the state has no {name!r}; load what an optimizer's state_dict() is")
+    _mapping(state_dict["state"], "'state' of the state")
+    groups = state_dict["param_groups"]
+    if not isinstance(groups, (list, tuple)):
+        raise TypeError(f"'param_groups' of the state is {type(groups).__name__}, no list")
+    for number, group in enumerate(groups):
+        if "params" not in _mapping(group, f"group {number} of the state"):
+            raise ValueError(f"group {number} of the state has no 'params'")
+
+
 def _renumbered(state_dict: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
     """The state by place in the groups, whatever the numbers by which the file's groups call
     parameters. ValueError: state of another parameter. TypeError: state that is no dictionary."""
@@ -240,10 +261,8 @@ def _renumbered(state_dict: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
     if strange:
         raise ValueError(f"there is state of parameter {strange[0]!r}, which no group has")
     for number, entry in state.items():
-        if entry is not None and not isinstance(entry, Mapping):
-            raise TypeError(
-                f"state of parameter {number} is a {type(entry).__name__}, no dictionary"
-            )
+        if entry is not None:
+            _mapping(entry, f"state of parameter {number}")
     return {places[number]: entry or {} for number, entry in state.items()}
 
 

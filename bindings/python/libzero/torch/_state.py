@@ -128,6 +128,11 @@ def _number_of(value: Any, name: str, what: str) -> torch.Tensor:
 def _tensor_of(value: Any, name: str, what: str, param: torch.Tensor) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{what}: {name} is a {type(value).__name__}, not a tensor")
+    kind = "complex" if value.is_complex() else str(value.layout).rpartition(".")[2]
+    if value.is_meta or kind != "strided":
+        raise TypeError(
+            f"{what}: {name} is {'meta' if value.is_meta else kind}, not real and dense"
+        )
     if tuple(value.shape) != tuple(param.shape):
         raise ValueError(
             f"{what}: {name} has shape {tuple(value.shape)}, the parameter {tuple(param.shape)}"

@@ -117,7 +117,11 @@ class Bound:
                 f"the gradient of parameter {self.name} is on {grad.device}, the parameter on "
                 f"{self.device}"
             )
-        return self.in_order(grad.detach().to(self.dtype)).contiguous()
+        if not _has_memory(grad):
+            raise ValueError(f"the memory of the gradient of parameter {self.name} was given back")
+        # Autograd may leave complex ones conjugated, and others negative, but for a flag.
+        plain = grad.detach().resolve_conj().resolve_neg()
+        return self.in_order(plain.to(self.dtype)).contiguous()
 
 
 def _dims_of(tensor: torch.Tensor, name: str) -> tuple[int, ...]:
@@ -138,6 +142,13 @@ def _dims_of(tensor: torch.Tensor, name: str) -> tuple[int, ...]:
         raise ValueError(
             f"parameter {name} is on {tensor.device.type!r}; libzero has 'cpu' and 'cuda'"
         )
+    if tensor.is_conj() or tensor.is_neg():
+        raise ValueError(
+            f"parameter {name} is a view that conjugates or negates its memory; give its "
+            "resolve_conj().resolve_neg()"
+        )
+    if not _has_memory(tensor):
+        raise ValueError(f"the memory of parameter {name} was given back, or was never there")
     dims = tuple(range(tensor.dim()))
     if tensor.is_contiguous():
         return dims
@@ -149,6 +160,15 @@ def _dims_of(tensor: torch.Tensor, name: str) -> tuple[int, ...]:
             "memory has gaps or shares elements; libzero needs a dense tensor"
         )
     return dims
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Whether its storage reaches to its last element, as it does not after resize_(0)."""
+    if tensor.numel() == 0:
+        return True
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return tensor.untyped_storage().nbytes() >= needed and tensor.data_ptr() != 0
 
 
 def _layout(tensor: torch.Tensor) -> str:

@@ -58,6 +58,8 @@ class ShardedDataParallel(torch.nn.Module):
         warn_on_trainable_params_changed: bool = True,
     ) -> None:
         super().__init__()
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"module is {type(module).__name__}, no torch.nn.Module")
         self.module = module
         self.process_group = group_or_default(process_group)
         self._optimizers = _optimizers_of(sharded_optimizer, self.process_group)

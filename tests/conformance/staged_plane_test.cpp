@@ -19,8 +19,17 @@
 namespace zero::test {
 namespace {
 
-enum class Kind { sum, sum_in_place, sum_doubles, sum_halves, gather, gather_in_place, broadcast };
-constexpr int kKinds = 7;
+enum class Kind {
+  sum,
+  sum_in_place,
+  sum_doubles,
+  sum_halves,
+  sum_of_one,
+  gather,
+  gather_in_place,
+  broadcast
+};
+constexpr int kKinds = 8;
 
 /// What all ranks do together: `count` elements a rank, of four bytes but for sums of others.
 struct Transfer {
@@ -117,8 +126,9 @@ std::vector<std::byte> summed(const Transfer& transfer, size_t number, size_t ra
   std::vector<std::vector<std::byte>> all;
   for (size_t r = 0; r < world; r++) all.push_back(brought(transfer, number, r, world));
   std::vector<std::byte> out(transfer.count * sizeof(T));
+  const size_t first = transfer.kind == Kind::sum_of_one ? 0 : rank * transfer.count;
   for (size_t i = 0; i < transfer.count; i++) {
-    const size_t at = (rank * transfer.count + i) * size_of(types.from);
+    const size_t at = (first + i) * size_of(types.from);
     T sum = static_cast<T>(element(types, all[0].data() + at));
     for (size_t r = 1; r < world; r++) sum += static_cast<T>(element(types, all[r].data() + at));
     std::memcpy(out.data() + i * sizeof sum, &sum, sizeof sum);
@@ -137,6 +147,10 @@ std::vector<std::byte> expected(const Transfer& transfer, size_t number, size_t 
     case Kind::sum_in_place:
     case Kind::sum_halves:
       return summed<float>(transfer, number, rank, world);
+    case Kind::sum_of_one:
+      return rank == static_cast<size_t>(transfer.root)
+                 ? summed<float>(transfer, number, rank, world)
+                 : out;
     case Kind::broadcast:
       return brought(transfer, number, static_cast<size_t>(transfer.root), world);
     default:
@@ -173,6 +187,10 @@ class Moved {
         case Kind::broadcast:
           at_ = own;
           return plane.broadcast(own, mine.size(), transfer.root, stream);
+        case Kind::sum_of_one: {
+          const Summed one{own, at_, transfer.count, transfer.root};
+          return plane.reduce({}, {&one, 1}, stream);
+        }
         case Kind::sum_in_place:
           at_ = own + rank * part;
           break;
@@ -268,6 +286,27 @@ TEST(StagedPlane, the_bytes_that_went_through_the_host_are_counted) {
     }
     EXPECT_EQ(moved, wanted) << seed;
   }
+}
+
+TEST(StagedPlane, a_sum_of_one_rank_has_a_whole_slot_for_each_piece) {
+  const auto chaos = ChaosWorld::create({.patience = INT64_MAX, .reaches = false});
+  const std::string name = unique_name();
+  const std::shared_ptr<ChaosDevice> devices[] = {chaos->make_device(0), chaos->make_device(1)};
+  CommOptions options;
+  options.staging_bytes = 2048;  // two slots of 256 floats
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    const auto seat = create_local(name, rank, 2, options, devices[rank]).value();
+    Call call = seat->begin(Operation::step).value();
+    for (const auto& [count, pieces] : {std::pair(256, 1), {257, 2}, {1024, 4}}) {
+      const Transfer transfer{Kind::sum_of_one, static_cast<size_t>(count), 1, false};
+      const int64_t before = seat->host_waits;
+      const Moved moved(*seat, transfer, 0, nullptr);
+      EXPECT_EQ(seat->host_waits - before, pieces);
+      EXPECT_EQ(moved.bytes(nullptr), expected(transfer, 0, static_cast<size_t>(rank), 2));
+    }
+    EXPECT_TRUE(call.vote("summed", {}).ok());
+    return "";
+  });
 }
 
 }  // namespace

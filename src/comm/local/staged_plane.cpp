@@ -24,7 +24,7 @@ Result<std::unique_ptr<StagedPlane>> StagedPlane::open(std::shared_ptr<Device> d
   plane->opened_ =
       ZERO_TRY(open_host(plane->device_, plane->slots_->data(), plane->slots_->bytes()));
   plane->taken_ = ZERO_TRY(make_event(plane->device_));
-  plane->sums_ = ZERO_TRY(HostBuffer::allocate(plane->device_, plane->stride_, "sums"));
+  plane->sums_ = ZERO_TRY(HostBuffer::allocate(plane->device_, plane->slot_bytes_, "sums"));
   return plane;
 }
 
@@ -113,7 +113,7 @@ Status StagedPlane::reduce(SumTypes types, std::span<const Summed> all, void* st
 
 Status StagedPlane::reduce_one(SumTypes types, const Summed& one, StreamHandle stream) {
   const size_t element = size_of(types.from), sum_element = size_of(types.sum);
-  const size_t most = stride_ / std::max(element, sum_element);  // as the sums have no more room
+  const size_t most = slot_bytes_ / std::max(element, sum_element);
   const bool owns = rank_ == static_cast<size_t>(one.root);
   const auto part = [&](size_t i) { return std::min(most, one.count - i * most); };
   const auto put = [&](size_t i, std::byte* to) {

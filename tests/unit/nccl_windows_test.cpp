@@ -108,6 +108,19 @@ TEST(NcclWindows, a_window_that_fails_on_one_rank_breaks_the_comm_on_all) {
   });
 }
 
+TEST(NcclWindows, an_arena_that_is_gone_on_one_rank_breaks_the_comm_on_all) {
+  const NcclRanks ranks(2);
+  run(ranks, 2, [&](const Seat& seat, int rank) {
+    std::shared_ptr<Arena> arena = allocate(seat, 64);
+    EXPECT_TRUE(give_up_arena(arena->data()).ok());
+    if (rank == 1) arena = nullptr;
+    const Status mapped = seat->queued()->map_arena(Use::gather, {1, 0, 0});
+    EXPECT_EQ(mapped.code(), ZERO_ERR_INTERNAL);
+    EXPECT_EQ(mapped.text(), "rank 1: arena 1 is gone while it is in use");
+    EXPECT_TRUE(seat->aborted());
+  });
+}
+
 TEST(NcclWindows, communicators_work_as_the_options_say_on_all_ranks) {
   const NcclRanks ranks(2);
   CommOptions options;

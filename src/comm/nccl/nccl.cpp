@@ -229,8 +229,10 @@ Status NcclComm::map_arena(Use use, const Location& place) {
   if (aborted()) return failure_status();
   mapped_.insert(place.arena);
   const std::shared_ptr<PrivateArena> arena = arena_of(place);
-  if (arena == nullptr)
-    return Status(ZERO_ERR_INTERNAL, text("arena ", place.arena, " is gone while it is in use"));
+  if (arena == nullptr) {  // the others wait for this rank inside NCCL
+    return broken({ZERO_ERR_INTERNAL, text("arena ", place.arena, " is gone while it is in use")},
+                  "arenas");
+  }
   Channel& channel = use == Use::reduce ? channels_->reduce() : channels_->gather();
   Status opened = open_window(library_, channel, *arena, bounds());
   if (opened.ok()) return {};

@@ -2,6 +2,7 @@
 // Arenas: memory that a comm gave out, found again by address anywhere in the process.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,7 +34,12 @@ class Arena {
   /// The same number on every rank, from 1 on in order of allocation.
   uint32_t number() const { return number_; }
 
+  /// What is queued may use its memory for ever, which is never given back.
+  void stay() { stays_ = true; }
+
  protected:
+  bool stays() const { return stays_; }
+
   Arena(std::shared_ptr<Comm> comm, uint32_t number, std::byte* data, size_t bytes, int32_t kind)
       : comm_(std::move(comm)), number_(number), data_(data), bytes_(bytes), kind_(kind) {}
 
@@ -43,6 +49,7 @@ class Arena {
   std::byte* data_;
   size_t bytes_;
   int32_t kind_;
+  std::atomic<bool> stays_{false};
 };
 
 /// Make `arena` findable by address and keep it until it is given up once for each claim. Ranks

@@ -39,7 +39,10 @@ class PrivateArena final : public Arena {
   void let_in(std::unique_ptr<Guest> guest) { guest_ = std::move(guest); }
 
   ~PrivateArena() override {
-    if (guest_ != nullptr && !guest_->leave()) keep_for_ever(std::move(block_));
+    const bool left = guest_ == nullptr || guest_->leave();
+    if (left && !stays()) return;
+    keep_for_ever(std::move(block_));
+    keep_for_ever(std::move(memory_));
   }
 
  private:
@@ -60,7 +63,7 @@ class PrivateArena final : public Arena {
         memory_(std::move(memory)) {}
 
   SharedBlock block_;
-  const Memory memory_;
+  Memory memory_;
   std::unique_ptr<Guest> guest_;
 };
 

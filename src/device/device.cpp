@@ -25,8 +25,15 @@ Status clear(const std::shared_ptr<Device>& device, void* memory, size_t bytes,
   const Stream stream = ZERO_TRY(zero::make_stream(device));
   const Event filled = ZERO_TRY(zero::make_event(device));
   ZERO_TRY(device->fill(stream.handle(), memory, 0, bytes));
-  ZERO_TRY(device->record(filled.handle(), stream.handle()));
-  return await(*device, filled.handle(), kTimeoutMs, text("filling ", what));
+  // Once more if it fails: whoever gives the memory back does not wait for what is queued.
+  Status done = device->record(filled.handle(), stream.handle());
+  if (!done.ok()) (void)device->record(filled.handle(), stream.handle());
+  for (int tries = 0; tries < 2; tries++) {
+    const Status awaited = await(*device, filled.handle(), kTimeoutMs, text("filling ", what));
+    if (done.ok()) done = awaited;
+    if (awaited.ok() || awaited.code() == ZERO_ERR_TIMEOUT) break;
+  }
+  return done;
 }
 
 Result<DeviceMemory> DeviceMemory::allocate(const std::shared_ptr<Device>& device, size_t bytes,

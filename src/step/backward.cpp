@@ -8,6 +8,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "kernels/float_environment.h"
+#include "step/queued/queue.h"
 #include "step/share.h"
 #include "step/tables.h"
 #include "step/views.h"
@@ -315,7 +316,12 @@ void Backward::update(size_t number) {
 }
 
 StepMemory::StepMemory() = default;
-StepMemory::~StepMemory() { queue.reset(); }  // which waits for all that uses what follows
+StepMemory::~StepMemory() {
+  if (queue == nullptr || queue->await_end()) return;
+  held.insert(held.end(), {staging, outbox, records});
+  for (const std::shared_ptr<Arena>& arena : held)
+    if (arena != nullptr) arena->stay();
+}
 
 Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad) {
   if (param < 0 || static_cast<size_t>(param) >= optim.params.size())

@@ -223,7 +223,8 @@ Result<void*> ChaosDevice::allocate_shared(size_t bytes, std::string_view what) 
 
 void ChaosDevice::unmap_shared(void* memory) noexcept {
   const std::lock_guard lock(world_->mutex_);
-  world_->remove_block(memory);  // under the work that is queued, if any
+  if (world_->works(this)) ++world_->lost_under_work_;
+  world_->remove_block(memory);
 }
 
 Result<void*> ChaosDevice::open_host(void* memory, size_t bytes) {
@@ -237,6 +238,7 @@ Result<void*> ChaosDevice::open_host(void* memory, size_t bytes) {
 
 void ChaosDevice::close_host(void* memory) noexcept {
   const std::lock_guard lock(world_->mutex_);
+  if (world_->works(this)) ++world_->lost_under_work_;
   const auto found = world_->pages_.find(reinterpret_cast<uintptr_t>(memory));
   if (--found->second.count == 0) world_->pages_.erase(found);
   --world_->living_;

@@ -78,6 +78,9 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   int64_t living();
   /// Blocks that were given back while work was queued on their device: on CUDA that waits.
   int64_t released_under_work();
+  /// Memory that was unmapped, or closed, while work was queued on its device: on CUDA that does
+  /// not wait.
+  int64_t lost_under_work();
 
  private:
   friend class ChaosDevice;
@@ -106,6 +109,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   void run_some(const Point& wanted);
   void settle(const ChaosDevice* device);
   bool busy(const ChaosDevice* device) const;
+  bool works(const ChaosDevice* device) const;
   Status note_standstill();
   std::string heads() const;
   const std::pair<const uintptr_t, Block>* block_of(const void* data) const;
@@ -135,6 +139,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   uint64_t capture_count_ = 0;
   int64_t living_ = 0;
   int64_t released_under_work_ = 0;
+  int64_t lost_under_work_ = 0;
   int64_t standstills_ = 0;  // questions since something ran or was queued
 };
 

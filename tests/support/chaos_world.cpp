@@ -92,6 +92,11 @@ int64_t ChaosWorld::released_under_work() {
   return released_under_work_;
 }
 
+int64_t ChaosWorld::lost_under_work() {
+  const std::lock_guard lock(mutex_);
+  return lost_under_work_;
+}
+
 std::shared_ptr<ChaosWorld::Queue> ChaosWorld::add_queue(const ChaosDevice* device,
                                                          int32_t ordinal) {
   auto queue = std::make_shared<Queue>(
@@ -114,7 +119,8 @@ void ChaosWorld::queue(Queue& queue, Step step) {
   if (queue.graph != nullptr) return queue.graph->add(queue, std::move(step));
   ChaosWork work = step.begin ? step.begin() : ChaosWork{};
   if (step.records != nullptr) work.run = [point = step.records] { point->passed = true; };
-  push(queue, {std::move(step.what), std::move(step.after), std::move(work)});
+  const bool works = step.begin != nullptr;
+  push(queue, {std::move(step.what), std::move(step.after), std::move(work), works});
 }
 
 void ChaosWorld::push(Queue& queue, Item item) {
@@ -166,6 +172,13 @@ void ChaosWorld::settle(const ChaosDevice* device) {
 bool ChaosWorld::busy(const ChaosDevice* device) const {
   return std::any_of(queues_.begin(), queues_.end(), [&](const auto& queue) {
     return !queue->items.empty() && (device == nullptr || queue->device == device);
+  });
+}
+
+bool ChaosWorld::works(const ChaosDevice* device) const {
+  return std::any_of(queues_.begin(), queues_.end(), [&](const auto& queue) {
+    return queue->device == device && std::any_of(queue->items.begin(), queue->items.end(),
+                                                  [](const Item& item) { return item.works; });
   });
 }
 

@@ -17,6 +17,7 @@ struct ChaosWorld::Item {
   std::string what;
   std::shared_ptr<const Point> after = {};  // may be null
   ChaosWork work = {};
+  bool works = false;  // is more than a place in the queue
 
   bool can_run() const { return (!after || after->passed) && (!work.ready || work.ready()); }
 };

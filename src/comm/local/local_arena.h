@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/keep.h"
 #include "comm/arena.h"
 #include "comm/local/segment.h"
 #include "device/device.h"
@@ -62,6 +63,9 @@ class DeviceArena final : public LocalArena {
               size_t bytes, int32_t kind, int32_t rank)
       : LocalArena(std::move(comm), number, blocks[static_cast<size_t>(rank)].data(), bytes, kind),
         blocks_(std::move(blocks)) {}
+  ~DeviceArena() override {
+    if (stays()) keep_for_ever(std::move(blocks_));
+  }
 
   std::byte* data_of(int32_t rank) const override {
     return blocks_[static_cast<size_t>(rank)].data();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/os.h"
 #include "base/text.h"
 #include "step/norm.h"
 #include "step/queued/capture.h"
@@ -107,13 +108,33 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
 
 Queue::~Queue() {
   if (publishing) comm->publishing--;
-  if (!in_flight) return;
-  (void)drain();
-  // Of a broken comm nothing is waited for, but gates are open then: what is queued comes to its
-  // end, and uses this memory on its way.
-  if (comm->gates() == nullptr || !comm->aborted()) return;
-  for (const Event* event : {&ended, &gathered, &looked})
-    (void)zero::await(*device, event->handle(), timeout_ms, "the steps so far");
+}
+
+bool Queue::await_end() {
+  if (!in_flight) return true;
+  const Status drained = drain();
+  if (drained.ok()) return true;
+  const bool late = drained.code() == ZERO_ERR_TIMEOUT && !comm->aborted();
+  if (!late && await_all_streams()) return true;
+  for (const auto& arena : leaving) arena->stay();
+  return false;
+}
+
+/// Of a broken comm: what is queued waits for no other rank any more. Gates are open, NCCL's
+/// communicators are aborted, and hosts that wait for others queue nothing before those have come.
+/// It uses this memory on its way to its end, on the side streams also behind a call that failed.
+bool Queue::await_all_streams() {
+  const int64_t until_ms = now_ms() + timeout_ms;
+  const auto await = [&](const Event& event) {
+    const int64_t left_ms = std::max<int64_t>(until_ms - now_ms(), 0);
+    return zero::await(*device, event.handle(), left_ms, "the steps so far").ok();
+  };
+  if (!await(ended)) return false;
+  for (const Stream* side : {&reduces, &gathers, &looks}) {
+    if (side->handle() == nullptr) continue;
+    if (!device->record(given.handle(), side->handle()).ok() || !await(given)) return false;
+  }
+  return true;
 }
 
 Status Queue::await(const Event& event, std::string_view what) const {

@@ -68,7 +68,6 @@ struct Frame {
 struct Queue : Frame {
   static Result<std::unique_ptr<Queue>> create(const Optimizer& optim);
   Queue() = default;
-  /// Waits, but not for ever, until the device has done with the memory of its optimizer.
   ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -107,6 +106,11 @@ struct Queue : Frame {
   Status await(const Event& event, std::string_view what) const;
   /// Nothing that is queued uses its memory any more.
   Status drain() const;
+  /// At the end, also of a broken comm. False if the device has not done with the memory of its
+  /// optimizer after timeout_ms: arenas that it may still use must stay, as those that are leaving
+  /// do.
+  bool await_end();
+  bool await_all_streams();
   /// A step is queued; and what is queued of steps has been made.
   void note_publishing();
   void note_published();

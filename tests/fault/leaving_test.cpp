@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers, arenas and comms that go while work is queued that uses them: they stay until it is
+// done, on a broken comm, too, or what the device may still use stays for good.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "device_ranks.h"
+#include "support/nccl_ranks.h"
+
+namespace zero::test {
+namespace {
+
+TEST(LeavingFault, an_arena_that_is_given_up_stays_as_long_as_queued_work_uses_it) {
+  const std::string name = unique_name();
+  uint32_t comes = 0;
+  const std::shared_ptr<ChaosDevice> devices[] = {chaos(1)->make_device(), chaos(2)->make_device()};
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    ChaosDevice& device = *devices[rank];
+    Trained trained(name, rank, 2, limits(20'000), devices[rank]);
+    trained.step();
+    trained.look();
+    const WordStep stuck{WordStep::wait, &comes, 1};
+    EXPECT_TRUE(device.words(nullptr, {&stuck, 1}, "the test's own").ok());
+    void* const first = trained.take_arena(1);
+    trained.step_from(first);
+    void* const second = trained.take_arena(2);
+    trained.step_from(second);
+    EXPECT_TRUE(device.check(first, 1, "the first arena").ok());
+    std::atomic_ref(comes).store(1);
+    trained.look();
+    trained.step_from(trained.take_arena(3));
+    EXPECT_FALSE(device.check(first, 1, "the first arena").ok());
+    trained.look();
+    EXPECT_NE(first, second);
+    EXPECT_EQ(trained.worst(), "ok");
+    return "";
+  });
+}
+
+/// Rank 1's device is stuck in a step, rank 0 breaks the comm, and both leave it: long before the
+/// device goes on by `comes`, if it ever does.
+template <class Join>
+void leave_broken(const std::shared_ptr<ChaosDevice> (&devices)[2], const Join& join,
+                  uint32_t& comes, bool goes_on) {
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    const std::shared_ptr<ChaosDevice>& device = devices[rank];
+    std::optional<Stuck> stuck;
+    std::thread later;
+    void* arena = nullptr;
+    {
+      Trained trained(device, [&] { return join(rank); });
+      trained.step();
+      trained.look();
+      arena = trained.take_arena(1);
+      trained.meet();
+      if (rank == 1) stuck.emplace(device, comes, 1);
+      std::thread breaks([&] {
+        usleep(200'000);
+        if (rank == 0) trained.abort();
+      });
+      trained.step_from(arena);
+      trained.look();
+      breaks.join();
+      EXPECT_TRUE(contains(trained.worst(), "ZERO_ERR_ABORTED")) << trained.worst();
+      if (rank == 1 && goes_on) {
+        later = std::thread([&] {
+          usleep(300'000);
+          std::atomic_ref(comes).store(1);
+        });
+      }
+    }
+    EXPECT_EQ(device->world().lost_under_work(), 0) << rank;
+    if (rank == 1) {
+      EXPECT_EQ(device->check(arena, 1, "the arena").ok(), !goes_on);
+    }
+    if (later.joinable()) later.join();
+    return "";
+  });
+}
+
+void leave_broken(Waits waits, bool goes_on, int64_t timeout_ms) {
+  const std::string name = unique_name();
+  uint32_t comes = 0;
+  const std::shared_ptr<ChaosDevice> devices[] = {chaos(1, waits)->make_device(),
+                                                  chaos(2, waits)->make_device()};
+  const auto join = [&](int rank) {
+    return create_local(name, rank, 2, limits(timeout_ms), devices[rank]);
+  };
+  leave_broken(devices, join, comes, goes_on);
+}
+
+void leave_broken_nccl(bool goes_on, int64_t timeout_ms) {
+  uint32_t comes = 0;
+  const NcclRanks ranks(2);
+  const std::shared_ptr<ChaosDevice> devices[] = {ranks.device(0), ranks.device(1)};
+  leave_broken(
+      devices, [&](int rank) { return ranks.join(rank, limits(timeout_ms)); }, comes, goes_on);
+}
+
+TEST(LeavingFault, an_optimizer_of_a_broken_comm_waits_for_what_its_device_still_does) {
+  for (const Waits waits : kWays) leave_broken(waits, true, 20'000);
+  leave_broken_nccl(true, 20'000);
+}
+
+TEST(LeavingFault, what_a_stuck_device_may_use_stays_when_its_optimizer_goes) {
+  leave_broken(Waits::hosts, false, 1'500);
+  leave_broken_nccl(false, 1'500);
+}
+
+TEST(LeavingFault, the_words_of_gates_stay_until_streams_have_passed) {
+  const std::string name = unique_name();
+  uint32_t comes = 0;
+  const std::shared_ptr<ChaosDevice> devices[] = {chaos(1)->make_device(), chaos(2)->make_device()};
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    std::shared_ptr<Comm> seat = create_local(name, rank, 2, limits(20'000), devices[rank]).value();
+    std::optional<Stuck> stuck;
+    if (rank == 1) stuck.emplace(devices[1], comes, 1);
+    {
+      Call call = seat->begin(Operation::barrier).value();
+      EXPECT_TRUE(seat->gates()->pass(Gate::entered, nullptr, "the test's own").ok());
+      EXPECT_TRUE(call.vote("queued", {}).ok());
+    }
+    std::thread later([&] {
+      usleep(300'000);
+      if (rank == 1) std::atomic_ref(comes).store(1);
+    });
+    seat = nullptr;
+    EXPECT_EQ(devices[rank]->world().lost_under_work(), 0);
+    later.join();
+    return "";
+  });
+}
+
+TEST(LeavingFault,
+     whichever_call_fails_while_gates_are_made_their_words_stay_until_they_are_passed) {
+  int failed = 0;
+  for (int64_t call = 0; call < 60; call++) {
+    const std::string name = unique_name();
+    const std::shared_ptr<ChaosDevice> devices[] = {chaos(1)->make_device(),
+                                                    chaos(2)->make_device()};
+    devices[1]->fail_once(call, Status(ZERO_ERR_SYSTEM, "the device has failed"));
+    const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+      const auto seat = create_local(name, rank, 2, limits(20'000), devices[rank]);
+      return seat.ok() ? "ok" : seat.failure().text();
+    });
+    if (contains(results[1], "the device has failed")) failed++;
+    for (const auto& device : devices)
+      EXPECT_EQ(device->world().lost_under_work(), 0) << call << ": " << results[1];
+  }
+  EXPECT_GT(failed, 10);
+}
+
+}  // namespace
+}  // namespace zero::test

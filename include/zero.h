@@ -205,15 +205,17 @@ ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, i
  * ZERO_ERR_UNSUPPORTED.
  *
  * On GPUs, each on that of its options, ranks on one host find each other as those of a local comm. They are
- * one where their GPUs reach each other's memory, as one kernel then does the whole step, and several ranks may
- * share a GPU; else an nccl comm, or, if a rank has no NCCL, a local comm through the host's memory. Ranks on
+ * one where their GPUs reach each other's memory, as one kernel then does the whole step, and several ranks
+ * may share a GPU; else an nccl comm, or, if a rank has no NCCL, a local comm through the host's memory. They
+ * are a local comm also where their streams cannot wait for words: then hosts wait between launches, and no
+ * call can be captured. Ranks with a GPU each that are to have NCCL there, too, set ZERO_MASTER_ADDR. Ranks on
  * several hosts are an nccl comm. They connect to rank 0 (TCP) at a port of its host: ZERO_MASTER_ADDR, which
- * asks for the same on one host, too; else torchrun's MASTER_ADDR; else the first of Slurm's
- * list. The port is ZERO_MASTER_PORT; else the one above MASTER_PORT, which is torch's own; else made from
- * the job. Who connects without the word that this job alone has (ZERO_JOB, or the launcher's) is sent away;
- * who guesses it, or listens on that network, could take a rank's seat. A rank without its GPU or without
- * NCCL gets its own code, all others ZERO_ERR_PEER. ZERO_ERR_RENDEZVOUS names the ranks that did not come
- * within rendezvous_ms, or the place where rank 0 was not found.
+ * asks for the same on one host, too; else torchrun's MASTER_ADDR; else the first of Slurm's list. The port is
+ * ZERO_MASTER_PORT; else the one above MASTER_PORT, which is torch's own; else made from the job. Who connects
+ * without the word that this job alone has (ZERO_JOB, or the launcher's) is sent away; who guesses it, or
+ * listens on that network, could take a rank's seat. A rank without its GPU or without NCCL gets its own code,
+ * all others ZERO_ERR_PEER. ZERO_ERR_RENDEZVOUS names the ranks that did not come within rendezvous_ms, or the
+ * place where rank 0 was not found.
  *
  * ZERO_ERR_ARGUMENT names a variable that is half of a set, no number, or needed and not set, or says that
  * nothing tells this job from others. ZERO_TIMEOUT_MS, ZERO_LATE_MS and ZERO_RENDEZVOUS_MS are read for what

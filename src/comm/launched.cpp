@@ -25,7 +25,9 @@ Result<Seat> try_direct(Call& call, const Launched& launch, CommOptions options,
   Result<Seat> local = create_local(comm_name(text(launch.job, ", directly")), launch.rank,
                                     launch.world, options, device);
   const bool lacks = local.failure().code() == ZERO_ERR_UNSUPPORTED;
-  ZERO_TRY(call.vote("memory", lacks ? Status() : Status(local.failure())));
+  const Status own = lacks ? Status() : Status(local.failure());
+  const Status all = call.vote("memory", own);
+  if (!all.ok()) return own.ok() ? all : own;  // also where the others did not come to hear it
   const std::vector<int32_t> lacking = ZERO_TRY(call.exchange("reach", int32_t{lacks}));
   const bool any =
       std::any_of(lacking.begin(), lacking.end(), [](int32_t one) { return one != 0; });

@@ -16,6 +16,7 @@
 #include "comm/create.h"
 #include "comm/tcp/socket.h"
 #include "support/nccl_ranks.h"
+#include "support/points.h"
 #include "support/ranks.h"
 
 namespace zero::test {
@@ -428,6 +429,35 @@ TEST(Launched, a_rank_without_its_device_tells_the_others_at_once) {
       }
     }
   }
+}
+
+/// The third is that for the control segment of the comm that the ranks try.
+int memory_calls = 0;
+int third_memfd_that_fails(const char* name, unsigned flags) {
+  if (++memory_calls != 3) return real_system_calls().memfd_create(name, flags);
+  errno = ENOMEM;
+  return -1;
+}
+
+TEST(Launched, a_rank_tells_its_own_cause_also_when_the_others_died_before_they_heard_it) {
+  const std::string job = unique_name();
+  const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) {
+    const NcclRanks ranks(2);
+    SystemCalls calls = real_system_calls();
+    calls.memfd_create = third_memfd_that_fails;
+    if (rank == 0) replace_system_calls(&calls);
+    // It has met the other rank, and has heard that both have a device.
+    if (rank == 1) watch_points({"exchange.written", 3}, die);
+    const Variables variables =
+        with(here(rank, job), {{"ZERO_WORLD_SIZE", "2"}, {"ZERO_LOCAL_WORLD_SIZE", "2"}});
+    const std::string said = sound(join(ranks, variables, rank));
+    replace_system_calls(nullptr);
+    return said;
+  });
+  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_SYSTEM: rank 0 of 2 that zero-run started: "))
+      << ends[0].result;
+  EXPECT_TRUE(contains(ends[0].result, ", directly': creating shared memory 'zero.control': "))
+      << ends[0].result;
 }
 
 TEST(Launched, a_rank_that_cannot_go_on_says_so_also_where_nobody_comes) {

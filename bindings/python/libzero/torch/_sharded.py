@@ -17,13 +17,10 @@ from ._group import comm_of, process_group
 from ._homes import Homes
 from ._inner import InnerShard
 from ._kernel import KernelShard
-from ._listed import Params as Params
-from ._listed import listed_params
+from ._listed import Params, listed_params
 from ._rules import rule_of
 from ._shard import Closure, Hand, Shard, copy_options, names_of, options_of
 from ._tensors import Bound
-
-_checked = listed_params
 
 
 class ShardedOptimizer(torch.optim.Optimizer):

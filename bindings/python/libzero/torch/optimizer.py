@@ -15,9 +15,10 @@ from .. import Comm, Result, Statistics
 from .._values import choice as chosen_of
 from ._choice import Named, choose
 from ._group import comm_of, process_group
+from ._listed import Params, listed_params
 from ._native import NativeShard, Wishes
 from ._shard import Closure
-from ._sharded import Params, ShardedOptimizer, _checked
+from ._sharded import ShardedOptimizer
 
 _ARENAS = {False: "", True: "per_rank", "shared": "shared"}
 _PARTITIONS = {"even": 0, "greedy": 1, "greedy_in_order": 2}
@@ -102,7 +103,7 @@ class Optimizer(ShardedOptimizer):
         **settings: Any,
     ) -> None:
         self._shard = None
-        listed = _checked(params, type(self).__name__)
+        listed = listed_params(params, type(self).__name__)
         choice = choose(optimizer, settings)
         chosen_of(_PARTITIONS, partition, "partition")
         chosen_of(_REDUCTIONS, reduction, "reduction")

@@ -121,12 +121,16 @@ def state_in_torchs_format(rank: int, world: int) -> Any:
 
 
 def masters(rank: int, world: int) -> Any:
+    return [after_a_load_of_masters(momentum) for momentum in (0.5, 0.0)]
+
+
+def after_a_load_of_masters(momentum: float) -> Any:
     """bfloat16 parameters go on with what their masters had, in state dicts as well."""
     shapes = ((30, 40), (40,))
 
     def made() -> tuple[list[nn.Parameter], Optimizer]:
         params = [nn.Parameter(torch.ones(shape).bfloat16()) for shape in shapes]
-        return params, Optimizer(params, "sgd", lr=1e-3, momentum=0.5, arenas=True)
+        return params, Optimizer(params, "sgd", lr=1e-3, momentum=momentum, arenas=True)
 
     def train(params: list[nn.Parameter], optimizer: Optimizer, steps: int) -> None:
         for _ in range(steps):
@@ -302,11 +306,13 @@ class NativeState(unittest.TestCase):
             self.assertEqual(copied, 0)
 
     def test_masters_are_state(self) -> None:
-        for same, moved, names in self.of(masters):
-            self.assertTrue(same)
-            # 6 steps of at most 2e-3 each, all of which bfloat16 alone would have rounded away.
-            self.assertGreater(moved, 0.005)
-            self.assertEqual(names, ["master", "momentum_buffer"])
+        for with_momentum, alone in self.of(masters):
+            for same, moved, _ in (with_momentum, alone):
+                self.assertTrue(same)
+                # 6 steps of 1e-3 or more each, all of which bfloat16 alone would have rounded away.
+                self.assertGreater(moved, 0.005)
+            self.assertEqual(with_momentum[2], ["master", "momentum_buffer"])
+            self.assertEqual(alone[2], ["master"])
 
     def test_rules_have_the_librarys_defaults_and_are_torchs_words(self) -> None:
         for defaults, lion, custom in self.of(rules_of_libzeros_own):

@@ -65,6 +65,16 @@ Status make_room(Optimizer& optim, StepMemory& memory, Queue& queue) {
   return Status();
 }
 
+MadeOf made_of(const Optimizer& optim, const StepMemory& memory) {
+  return {.views = memory.views_number,
+          .state = optim.state_bytes(),
+          .adds = memory.adds,
+          .reduces_in_place = travel::reduces_in_place(optim, memory),
+          .publishes_in_place = travel::publishes_in_place(optim, memory),
+          .send = memory.send.data(),
+          .receive = memory.receive.data()};
+}
+
 /// Streams and events that a call waits by.
 Status make_frame(const Optimizer& optim, Queue& queue) {
   const std::shared_ptr<Device>& device = optim.comm->device();
@@ -175,8 +185,9 @@ Status prepare(Optimizer& optim, StepMemory& memory) {
   if (queue.ended.handle() == nullptr) ZERO_TRY(make_frame(optim, queue));
   if (!optim.comm->direct()) ZERO_TRY(make_room(optim, memory, queue));
   const Tables& tables = queue.tables;
-  if (tables.made_of != made_of(optim, memory)) {
+  if (const MadeOf wanted = made_of(optim, memory); tables.made_of != wanted) {
     Tables made = make_tables(optim, memory);
+    made.made_of = wanted;
     // What fails behind a new block leaves the old tables, which are then no longer there.
     if (queue.table_memory.bytes() < made.bytes.size()) queue.tables_uploaded = false;
     ZERO_TRY(grow(queue, device, queue.table_memory, made.bytes.size(), "tables of a step"));

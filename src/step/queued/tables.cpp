@@ -348,19 +348,8 @@ launch::Format format_of(const Optimizer& optim, const Section& section, bool ro
           .kept = static_cast<launch::Kept>(optim.master_of(section))};
 }
 
-MadeOf made_of(const Optimizer& optim, const StepMemory& memory) {
-  return {.views = memory.views_number,
-          .state = optim.state_bytes(),
-          .adds = memory.adds,
-          .reduces_in_place = travel::reduces_in_place(optim, memory),
-          .publishes_in_place = travel::publishes_in_place(optim, memory),
-          .send = memory.send.data(),
-          .receive = memory.receive.data()};
-}
-
 Tables make_tables(const Optimizer& optim, const StepMemory& memory) {
   Tables tables;
-  tables.made_of = made_of(optim, memory);
   tables.source_width = static_cast<uint32_t>(memory.source_width);
   tables.target_width = static_cast<uint32_t>(memory.target_width) - 1;
   Updates updates(optim, memory);

@@ -51,7 +51,6 @@ struct MadeOf {
   const std::byte *send = nullptr, *receive = nullptr;
   bool operator==(const MadeOf&) const = default;
 };
-MadeOf made_of(const Optimizer& optim, const StepMemory& memory);
 
 struct Tables {
   MadeOf made_of;

@@ -25,6 +25,10 @@ class Closing(ABC):
     ) -> None:
         self.close()
 
+    def __getstate__(self) -> object:
+        name = type(self).__name__
+        raise TypeError(f"{name} cannot be copied or pickled, as closing one would close both")
+
     def __del__(self) -> None:
         # Nobody is left to hear of a failure, for example in a child after fork.
         try:

@@ -36,9 +36,9 @@ class Update:
     (averaged, unscaled, clipped; may be written over) and each of `slots` (in and out: the state by
     name, zeros at first) are arrays of `count` elements, with whole_tensors of the parameter's
     shape: numpy arrays, or memoryviews where there is no numpy. Their dtype is "float64" for
-    parameters of that, and "float32" for all others. They show memory of the library's that is
-    theirs during the call alone: copy what is to last. Write into them, as `values -= ...` and
-    `values[:] = ...` do; another array in their place is a TypeError.
+    parameters of that, and "float32" for all others. Write into them, as `values -= ...` and
+    `values[:] = ...` do; another array in their place is a TypeError. What stands there when the
+    call returns counts; who keeps them keeps a copy.
 
     `step` is this parameter's own count, 1 for its first. `lr` has its lr_scale in it;
     `weight_decay` is its own, or its group's; `settings` are all of them by name.
@@ -143,42 +143,60 @@ def leave(number: int) -> None:
     _rules.pop(number, None)
 
 
-def _update_of(given: Any, rule: CustomOptimizer) -> Update:
+_GUARD = 64  # bytes on either side of an array, which C looks at afterwards
+
+
+class _Lent:
+    """Memory of Python's in place of C's, which the rule may keep; what it leaves there goes back."""
+
+    def __init__(self, dtype: str, shape: tuple[int, ...], count: int) -> None:
+        self._dtype = dtype
+        self._shape = shape
+        self._size = count * ITEM_BYTES[dtype]
+        self._copies: list[tuple[int, Any]] = []
+
+    def view(self, address: int) -> Any:
+        memory = (c.c_char * (self._size + 2 * _GUARD))()
+        c.memmove(memory, address - _GUARD, len(memory))
+        self._copies.append((address - _GUARD, memory))
+        flat = memoryview(memory).cast("B")[_GUARD : _GUARD + self._size]
+        view = flat.cast(VIEW_FORMATS[self._dtype], self._shape)  # type: ignore[call-overload]
+        try:
+            import numpy
+        except ImportError:
+            return view
+        return numpy.asarray(view)
+
+    def give_back(self) -> None:
+        for address, memory in self._copies:
+            c.memmove(address, memory, len(memory))
+
+
+def _update_of(given: Any, rule: CustomOptimizer) -> tuple[Update, _Lent]:
     dtype = name_of(given.dtype)
     shape = tuple(given.shape[: given.ndim])
-    views = shape if rule.whole_tensors else (given.count,)
+    lent = _Lent(dtype, shape if rule.whole_tensors else (given.count,), given.count)
     settings = {
         given.setting_names[i].decode(): given.setting_values[i] for i in range(given.setting_count)
     }
-    return Update(
+    update = Update(
         param=given.param,
         name=given.name.decode(),
         shape=shape,
         dtype=dtype,
         first=given.first,
         count=given.count,
-        values=_view(given.values, views, dtype, given.count),
-        gradient=_view(given.gradient, views, dtype, given.count),
+        values=lent.view(given.values),
+        gradient=lent.view(given.gradient),
         slots=Slots(
-            (name, _view(given.slots[i], views, dtype, given.count))
-            for i, name in enumerate(rule.slots)
+            (name, lent.view(given.slots[i])) for i, name in enumerate(rule.slots)
         ),
         step=given.step,
         lr=given.lr,
         weight_decay=given.weight_decay,
         settings=settings,
     )
-
-
-def _view(address: int, shape: tuple[int, ...], dtype: str, count: int) -> Any:
-    memory = (c.c_char * (count * ITEM_BYTES[dtype])).from_address(address)
-    flat = memoryview(memory).cast("B")
-    view = flat.cast(VIEW_FORMATS[dtype], shape)  # type: ignore[call-overload]
-    try:
-        import numpy
-    except ImportError:
-        return view
-    return numpy.asarray(view)
+    return update, lent
 
 
 def _say(given: Any, error: BaseException) -> None:
@@ -201,7 +219,9 @@ def _call(ctx: int, pointer: Any) -> int:
     def run() -> None:
         rule = _rules[ctx]
         try:
-            rule.update(_update_of(given, rule))
+            update, lent = _update_of(given, rule)
+            rule.update(update)
+            lent.give_back()
         except BaseException as error:
             _say(given, error)
             raise

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ._errors import LibraryNotFoundError
 
-MAJOR = 0
+MAJOR, MINOR = 0, 1
 _SONAMES = ("libzero.so", f"libzero.so.{MAJOR}")
 
 
@@ -40,8 +40,9 @@ def _check_version(library: c.CDLL, path: str) -> str:
         version: int = library.zero_version()
     except AttributeError:
         return "has no zero_version, so it is another library of that name"
-    if version // 10000 != MAJOR:
-        return f"is version {version_text(version)}, this package needs {MAJOR}.x"
+    # Before 1.0 a minor version may break the ABI.
+    if version // 100 != 100 * MAJOR + MINOR:
+        return f"is version {version_text(version)}, this package needs {MAJOR}.{MINOR}.x"
     return ""
 
 

@@ -233,6 +233,19 @@ class Failures(unittest.TestCase):
             with self.assertRaisesRegex(CallbackError, "behind 'values', which has 12 bytes"):
                 optimizer.step()
 
+    def test_what_it_keeps_stays_readable(self) -> None:
+        kept: list[Update] = []
+        with Comm.solo() as comm:
+            with Optimizer(comm, CustomOptimizer(kept.append, slots=["a"])) as optimizer:
+                optimizer.register([("w", floats(1, 2, 3), floats(4, 5, 6))])
+                optimizer.step()
+                optimizer.step()
+        for update in kept:
+            update.values[0] = 7
+            self.assertEqual(list(update.values), [7, 2, 3])
+            self.assertEqual(list(update.gradient), [4, 5, 6])
+            self.assertEqual(list(update.slots["a"]), [0, 0, 0])
+
     def test_arrays_that_would_be_lost_are_refused(self) -> None:
         def values(update: Update) -> None:
             update.values = floats(7)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -62,18 +64,29 @@ class LoadTest(unittest.TestCase):
         with mock.patch.dict(os.environ, {"LIBZERO_PATH": "/some/libzero.so.9"}):
             self.assertEqual(list(_load._candidates()), ["/some/libzero.so.9"])
 
-    def test_other_library_and_other_major_version_are_refused(self) -> None:
+    def test_other_library_and_other_versions_are_refused(self) -> None:
         with (
             mock.patch.object(_load, "_candidates", lambda: iter(["libc.so.6"])),
             self.assertRaisesRegex(libzero.LibraryNotFoundError, "has no zero_version"),
         ):
             _load.load()
-        with (
-            mock.patch.object(_load, "MAJOR", 7),
-            mock.patch.object(_load, "_candidates", lambda: iter([libzero.library_path()])),
-            self.assertRaisesRegex(libzero.LibraryNotFoundError, r"is version 0\.1\.0, .* 7\.x"),
-        ):
-            _load.load()
+        for name, other, wanted in (("MAJOR", 7, r"7\.1\.x"), ("MINOR", 2, r"0\.2\.x")):
+            with (
+                mock.patch.object(_load, name, other),
+                mock.patch.object(_load, "_candidates", lambda: iter([libzero.library_path()])),
+                self.assertRaisesRegex(
+                    libzero.LibraryNotFoundError, rf"is version 0\.1\.0, .* {wanted}"
+                ),
+            ):
+                _load.load()
+
+    def test_handles_are_not_copied(self) -> None:
+        with libzero.Comm.solo() as comm, libzero.Optimizer(comm, "sgd") as optimizer:
+            for handle in (comm, optimizer):
+                for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+                    with self.assertRaisesRegex(TypeError, "cannot be copied"):
+                        copied(handle)
+            self.assertEqual(comm.rank, 0)
 
     def test_function_of_a_newer_library_says_that_this_one_is_older(self) -> None:
         refuse = _abi._missing("zero_new", "/usr/lib/libzero.so")

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from random_programs import Pieces
 from torch import nn
 
-from libzero.torch import OSS, ShardedDataParallel, ShardedGradScaler
+from libzero.torch import OSS, ShardedDataParallel, ShardedGradScaler, ZeroRedundancyOptimizer
 from support import InAllWorlds, everywhere, results_of, worst
 
 WORLDS = (1, 2, 3)
@@ -155,7 +155,41 @@ def groups_of_their_own(rank: int, world: int) -> Any:
     return param.item(), scaler.get_scale()
 
 
+def torchs_own_scaler(rank: int, world: int) -> Any:
+    """An overflow on all ranks is skipped by all; one of rank 0 alone is refused by all, and they go
+    on together from there."""
+    found = []
+    for chosen in (OSS, ZeroRedundancyOptimizer):
+        for wanted in (torch.optim.SGD, torch.optim.ASGD):
+            mine, other = nn.Parameter(torch.ones(5)), nn.Parameter(torch.ones(5))
+            optimizer: Any = chosen([mine], wanted, lr=0.5)
+            plain = wanted([other], lr=0.5)
+            scaler, wants = (torch.amp.GradScaler("cpu", init_scale=64.0) for _ in range(2))
+            told = []
+            for step, overflow in enumerate(("", "all", "", "first", "")):
+                alone = overflow == "first" and rank == 0
+                value = math.inf if overflow == "all" or alone else 1.0 + step
+                mine.grad = torch.full((5,), value * scaler.scale(torch.ones(())).item())
+                if step == 2:
+                    scaler.unscale_(optimizer)
+                try:
+                    scaler.step(optimizer)
+                except RuntimeError as error:
+                    told.append(str(error))
+                    scaler = torch.amp.GradScaler("cpu", init_scale=32.0)
+                    continue
+                scaler.update()
+                other.grad = torch.full((5,), value * wants.scale(torch.ones(())).item())
+                wants.step(plain)
+                wants.update()
+            same = scaler.get_scale() == wants.get_scale()
+            found.append((told, worst([mine], [other]), everywhere([mine]), same))
+            optimizer.close()
+    return found
+
+
 CASES = (
+    torchs_own_scaler,
     one_rank_overflows,
     all_overflow_at_once,
     a_rank_without_gradients,
@@ -176,6 +210,17 @@ class GradScaler(InAllWorlds):
                 self.assertEqual(scale, wanted, f"step {step}")
             self.assertLess(difference, 1)
             self.assertTrue(same)
+
+    def test_with_torchs_scaler_ranks_skip_together_or_are_told(self) -> None:
+        for world in WORLDS[1:]:
+            for found in results_of(self.found[world], torchs_own_scaler):
+                self.assertEqual(len(found), 4)
+                for told, difference, same, scale in found:
+                    self.assertEqual(len(told), 1)
+                    self.assertIn("finite on some ranks and not on others", told[0])
+                    self.assertLess(difference, 1)
+                    self.assertTrue(same)
+                    self.assertTrue(scale)
 
     def test_overflows_of_all_ranks_and_optimizers_at_once_back_off_once(self) -> None:
         for found in self.of(all_overflow_at_once):

@@ -17,19 +17,26 @@ from .sides import Side
 
 NEEDS = ("OSS", "ShardedGradScaler")
 SCALE = 1024.0
+MORE = 3  # steps of ranks that are no longer at the same one
 PATCHED = "told that there is CUDA, and `cuda()` copies to the CPU"
 Gradients = Callable[[int], tuple[float, ...]]
 
 
 def run(
-    scaler: Any, optimizers: list[Any], params: list[list[torch.nn.Parameter]], gradient: float
+    scaler: Any,
+    optimizers: list[Any],
+    params: list[list[torch.nn.Parameter]],
+    gradient: float,
+    more: int = 0,
 ) -> Numbers:
-    """One step of 0.1 for each optimizer: the first element of each, then the scale."""
-    scaler.scale(torch.ones(()))
-    for optimizer, owned in zip(optimizers, params):
-        give(owned, gradient * SCALE)
-        scaler.step(optimizer)
-    scaler.update()
+    """One step of 0.1 for each optimizer, and some `more` whose gradients are finite: the first
+    element of each, then the scale."""
+    for one in [gradient] + [1.0] * more:
+        scaler.scale(torch.ones(()))
+        for optimizer, owned in zip(optimizers, params):
+            give(owned, one * scaler.get_scale())
+            scaler.step(optimizer)
+        scaler.update()
     return [firsts(owned)[0] for owned in params] + [float(scaler.get_scale())]
 
 
@@ -42,7 +49,7 @@ def sharded_run(
     return run(scaler, optimizers, params, math.inf if rank in overflows else 1.0)
 
 
-def right_run(count: int, overflows: tuple[int, ...]) -> Numbers:
+def right_run(count: int, overflows: tuple[int, ...], more: int = 0) -> Numbers:
     """The step of one process whose gradient is the mean: infinite if one rank's is."""
     params = [parameters(1, 1) for _ in range(count)]
     optimizers = [torch.optim.SGD(owned, lr=0.1) for owned in params]
@@ -51,6 +58,7 @@ def right_run(count: int, overflows: tuple[int, ...]) -> Numbers:
         optimizers,
         params,
         math.inf if overflows else 1.0,
+        more,
     )
 
 
@@ -63,6 +71,7 @@ def with_plain_scaler(side: Side, rank: int) -> Numbers:
         [optimizer],
         params,
         math.inf if rank == 0 else 1.0,
+        MORE,
     )
 
 
@@ -94,10 +103,10 @@ add(
     Case(
         "scaler-plain",
         "OSS with torch's GradScaler",
-        "infinite gradients on rank 0 of two: parameter and scale",
+        "infinite gradients on rank 0 of two, and 3 more steps: parameter and scale",
         ("OSS",),
         2,
         with_plain_scaler,
-        functools.partial(right_run, 1, (0,)),
+        functools.partial(right_run, 1, (0,), MORE),
     )
 )

@@ -75,6 +75,10 @@ def same(number: float, right: float, case: Case) -> bool:
     return abs(number - right) <= case.tolerance or (case.at_most and number < right)
 
 
+# What ranks are told of one whose program ended: they had waited for it.
+LEFT = "has freed its comm"
+
+
 @functools.cache
 def own_folder() -> str:
     found = importlib.util.find_spec("libzero")
@@ -87,6 +91,7 @@ def is_refusal(report: Report) -> bool:
     return (
         report.kind == "error"
         and report.error not in NO_REFUSAL
+        and LEFT not in report.sentence
         and report.raised_in.startswith(own_folder() + os.sep)
         and len(report.sentence.split()) >= SENTENCE_WORDS
     )

@@ -5,21 +5,23 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join, JoinHook
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import ZeroError
+from ._scaler import agreed_overflow, overflow_of
 from ._shard import Hand, options_of
 
 if TYPE_CHECKING:
     from .zero_redundancy import ZeroRedundancyOptimizer
 
 
-def hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Hand:
-    """What this rank does in a step in which some may have no more inputs. The lowest that has some
+def hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Optional[Hand]:
+    """What this rank does in a step in which some may have no more inputs; None where all skip it,
+    as GradScaler wants. The lowest that has some
     hands its gradients to the owners, who may have none: DDP averages over all ranks, but leaves
     the gradients of those that joined as they were. They follow its options, too. Collective."""
     shard = optimizer._sharded()
@@ -30,6 +32,8 @@ def hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Hand:
             f"rank {leader + world} refuses this step, as its closure raised, and its error says why; "
             "nothing has changed"
         )
+    if agreed_overflow(shard.comm, optimizer, overflow_of(optimizer) if has_inputs else None):
+        return None
     told = [([options_of(group) for group in optimizer.param_groups], shard.core.trained())]
     source = dist.get_global_rank(optimizer.process_group, leader)
     dist.broadcast_object_list(told, src=source, group=optimizer.process_group)

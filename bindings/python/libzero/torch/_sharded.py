@@ -19,6 +19,7 @@ from ._inner import InnerShard
 from ._kernel import KernelShard
 from ._listed import Params, listed_params
 from ._rules import rule_of
+from ._scaler import agreed_overflow, overflow_of, unscale
 from ._shard import Closure, Hand, Shard, copy_options, names_of, options_of
 from ._tensors import Bound
 
@@ -32,6 +33,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
     """
 
     optim: torch.optim.Optimizer
+
+    # GradScaler then asks step() instead of deciding on this rank alone whether to call it.
+    _step_supports_amp_scaling = True
 
     def __init__(
         self,
@@ -141,6 +145,17 @@ class ShardedOptimizer(torch.optim.Optimizer):
             del self.param_groups[before:]
             raise
         self._gathered = None
+
+    def _skips(self) -> bool:
+        """Whether all ranks leave this step out, as GradScaler wants; else gradients are unscaled.
+        RuntimeError where ranks differ. Collective with GradScaler, else local."""
+        found = overflow_of(self)
+        if found is None:
+            return False
+        skips = agreed_overflow(self._sharded().comm, self, found)
+        if not skips:
+            unscale(self)
+        return skips
 
     def _update(self, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]) -> Any:
         loss = self._sharded().step(self.param_groups, closure, arguments, hand)

@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
+from torch.amp.grad_scaler import OptState
 
 from ._group import process_group as group_or_default
 from .oss import OSS
@@ -52,6 +53,15 @@ class ShardedGradScaler(torch.amp.GradScaler):
         super().unscale_(optimizer)
         state: dict[str, Any] = self._per_optimizer_states[id(optimizer)]
         state["found_inf_per_device"] = self._agreed(state["found_inf_per_device"])
+
+    def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """Unscale, unless that is done, and make the optimizer's step unless any rank has an
+        overflow. What that returned; None for a step that is skipped."""
+        if self.is_enabled() and "closure" not in kwargs:
+            state = self._per_optimizer_states[id(optimizer)]
+            if state["stage"] is OptState.READY:
+                self.unscale_(optimizer)
+        return super().step(optimizer, *args, **kwargs)
 
     def _unscale_grads_(
         self,

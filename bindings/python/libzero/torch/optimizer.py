@@ -72,9 +72,6 @@ class Optimizer(ShardedOptimizer):
     loss_scale.
     """
 
-    # GradScaler then asks step() instead of deciding on this rank alone whether to call it.
-    _step_supports_amp_scaling = True
-
     def __init__(
         self,
         params: Params,

@@ -80,7 +80,7 @@ class OSS(ShardedOptimizer):
         with their state. TypeError for arguments that the class's step has not."""
         if closure is None:
             self._settle()
-            return self._update(None, kwargs, None)
+            return None if self._skips() else self._update(None, kwargs, None)
         given = closure
 
         def settled() -> Any:

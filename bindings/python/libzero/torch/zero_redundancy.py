@@ -13,6 +13,7 @@ from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from ._join import ZeroJoinHook, hand_of, refuse_turned_order, tell_failure
 from ._listed import Params
+from ._scaler import unscale
 from ._shard import Closure
 from ._sharded import ShardedOptimizer
 
@@ -38,7 +39,7 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
     nothing but to warn.
 
     torch's GradScaler works as with torch.optim where all ranks have the same gradients, as under
-    DDP. A rank that skips a step alone, for gradients of its own, keeps the others waiting.
+    DDP. Where some find infinite ones and others do not, step() is a RuntimeError on all.
 
     The constructor, add_param_group, step, consolidate_state_dict and load_state_dict are
     collective over `process_group`. Ranks that pass different parameters or options get a
@@ -79,7 +80,7 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
             return None
         Join.notify_join_context(self)
         if not self._join_config.enable:
-            return self._update(closure, kwargs, None)
+            return None if self._skips() else self._update(closure, kwargs, None)
         # Ranks without inputs join in DDP's calls first, which are the closure's here.
         loss = None
         if closure is not None:
@@ -89,13 +90,18 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
             except BaseException:
                 tell_failure(self)
                 raise
-        self._update(None, kwargs, hand_of(self, has_inputs=True))
+        hand = hand_of(self, has_inputs=True)
+        if hand is not None:
+            unscale(self)
+            self._update(None, kwargs, hand)
         return loss
 
     def _joined_step(self) -> None:
         if self.overlaps_with_ddp:
             return  # DDP's own hook has made the step
-        self._update(None, {}, hand_of(self, has_inputs=False))
+        hand = hand_of(self, has_inputs=False)
+        if hand is not None:
+            self._update(None, {}, hand)
 
     def _step_with(self, gradients: Mapping[torch.Tensor, torch.Tensor]) -> None:
         """A step with these in place of what is in .grad, which stays."""

@@ -295,15 +295,16 @@ unsafe extern "C" fn call(ctx: *mut c_void, update: *const sys::zero_update) -> 
     // Calls of libzero inside the function have endings of their own.
     let before = take_pending();
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        function(&mut Update { raw: update, _arrays: PhantomData })
+        let ended = function(&mut Update { raw: update, _arrays: PhantomData });
+        ended.map_err(|failed| {
+            let words = failed.to_string(); // by code of the program, which may panic
+            (failed, words)
+        })
     }));
     set_pending(before);
     let (ending, words) = match ended {
         Ok(Ok(())) => return sys::ZERO_OK,
-        Ok(Err(failed)) => {
-            let words = failed.to_string();
-            (Ending::Failed(failed), words)
-        }
+        Ok(Err((failed, words))) => (Ending::Failed(failed), words),
         Err(payload) => {
             let said = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let said = said.or_else(|| payload.downcast_ref::<String>().cloned());

@@ -189,6 +189,27 @@ fn a_panic_goes_on_in_the_step_that_ran_it() {
     });
 }
 
+#[derive(Debug)]
+struct Speechless;
+
+impl std::fmt::Display for Speechless {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("no words")
+    }
+}
+
+impl std::error::Error for Speechless {}
+
+#[test]
+fn a_panic_in_the_words_of_an_error_goes_on_in_the_step_that_ran_it() {
+    let comm = Comm::solo(libzero::Deadlines::default()).unwrap();
+    let rule = CustomRule::new("speechless", |_| Err(Speechless.into()));
+    let mut optim = Optim::with_rule(&comm, &Options::default(), rule).unwrap();
+    optim.add(&[Shape::new("w", &[LEN as i64])], &[]).unwrap();
+    let ended = catch_unwind(AssertUnwindSafe(|| optim.step()));
+    assert_eq!(*ended.unwrap_err().downcast::<&str>().unwrap(), "no words");
+}
+
 #[test]
 fn wrong_declarations_are_refused() {
     let comm = Comm::solo(libzero::Deadlines::default()).unwrap();

@@ -2,10 +2,12 @@
 """What torch's and fairscale's sharded optimizers get wrong, beside libzero's classes of the same
 names, and beside a plain torch optimizer in one process, which says what is right.
 
-usage: peer_defects.py [--only TEXT ...] [--side original|ours|both] [--markdown] [--at-once N]
+usage: peer_defects.py [--only TEXT ...] [--side original|ours|both] [--markdown] [--told-in FILE]
+       [--at-once N]
 
 The exit status is 0 if every row of libzero's is right or a refusal with a sentence of its own, 1
-if one is not, and 2 if none is wrong but some class that a row needs is not built. Needs torch and
+if one is not, or not as the table of --told-in says, and 2 if none is wrong but some class that a row
+needs is not built. Needs torch and
 fairscale.
 """
 
@@ -16,6 +18,7 @@ import functools
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any, Optional
 
 from peers import cases, environment  # noqa: F401  the environment, before torch is loaded
@@ -23,7 +26,7 @@ from peers.case import CASES, Case, Refusal
 from peers.judge import REFUSED, RIGHT, WRONG, judge, right_text, side_text
 from peers.ranks import Job, member, run_all
 from peers.sides import Original, Ours, Side
-from peers.table import Row, markdown, plain
+from peers.table import Row, markdown, plain, untold
 
 NOT_BUILT = "not built"
 OUR_DEADLINE_S = 30.0  # beyond any wait of its own: so that a slow machine does not make it a hang
@@ -101,6 +104,7 @@ def main() -> int:
     )
     parser.add_argument("--side", choices=("original", "ours", "both"), default="both")
     parser.add_argument("--markdown", action="store_true", help="the table of docs/comparison.md")
+    parser.add_argument("--told-in", metavar="FILE", help="the table there must have these rows")
     parser.add_argument(
         "--at-once", type=int, default=1 + (os.cpu_count() or 1), help="cases that run at once"
     )
@@ -115,6 +119,10 @@ def main() -> int:
     rows = rows_of(chosen, options.side, options.at_once)
     print(markdown(rows) if options.markdown else plain(rows))
     print(summary(rows, time.monotonic() - began), file=sys.stderr)
+    missing = untold(rows, Path(options.told_in).read_text("utf-8")) if options.told_in else []
+    if missing:
+        print(f"{options.told_in} has other rows for {', '.join(missing)}", file=sys.stderr)
+        return 1
     if any(row.verdict == WRONG for row in rows) or not rows:
         return 1
     return 2 if any(row.verdict == NOT_BUILT for row in rows) else 0

@@ -193,6 +193,26 @@ def equal_starts(rank: int, world: int) -> Any:
     return everywhere([*pair.mine.parameters(), *pair.mine.buffers()]), worst(*pair.params)
 
 
+def frozen_ones_travel_no_more(rank: int, world: int) -> Any:
+    """Bytes that a step moves, of 10 parameters that are trained and 1000 that are not: before and
+    after a load."""
+    params = [nn.Parameter(torch.ones(1000), requires_grad=False), nn.Parameter(torch.ones(10))]
+    optimizer = Optimizer(params, "sgd", lr=0.5, arenas=True)
+
+    def moved() -> int:
+        before = optimizer.stats().moved_bytes
+        params[1].sum().backward()
+        optimizer.step()
+        return optimizer.stats().moved_bytes - before
+
+    moved()
+    first = moved()
+    path = f"{folder(os.getppid())}/frozen-{world}"
+    optimizer.save(path)
+    optimizer.load(path)
+    return first, moved()
+
+
 def refused(rank: int, world: int) -> Any:
     def fresh() -> list[nn.Parameter]:
         return [nn.Parameter(torch.ones(4, 3)), nn.Parameter(torch.ones(5))]
@@ -259,6 +279,7 @@ CASES = (
     masters,
     rules_of_libzeros_own,
     equal_starts,
+    frozen_ones_travel_no_more,
     refused,
     ranks_that_differ,
     groups_collectives,
@@ -319,6 +340,10 @@ class NativeState(unittest.TestCase):
             self.assertEqual(defaults, [])
             self.assertEqual(lion, [0.75] * 5)
             self.assertEqual(custom, [0.5])
+
+    def test_frozen_parameters_stay_frozen_in_a_load(self) -> None:
+        for first, second in self.of(frozen_ones_travel_no_more):
+            self.assertEqual(first, second)
 
     def test_all_start_as_rank_0_with_buffers(self) -> None:
         for same, difference in self.of(equal_starts):

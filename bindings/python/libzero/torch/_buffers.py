@@ -22,6 +22,9 @@ class Buffers:
 
     def add(self, optimizer: Optimizer, buffers: Mapping[str, torch.Tensor]) -> None:
         """TypeError for a type that libzero lacks, and else as libzero.Optimizer."""
+        for name, tensor in buffers.items():
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"buffer {name} is a {type(tensor).__name__}, not a tensor")
         places = {name: tensor.detach() for name, tensor in buffers.items()}
         optimizer.register_buffers(places)
         self._known.update((name, (buffers[name], place)) for name, place in places.items())

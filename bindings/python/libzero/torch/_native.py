@@ -87,11 +87,6 @@ class NativeCore(Core):
         announced. ValueError as Bound.moved."""
         return self.trained() != self._trained or any(one.moved() for one in self.bound)
 
-    def freeze_as_before(self) -> None:
-        """A load has made all that can be trained trainable: checkpoints do not say what is frozen."""
-        self._trained = [one.trainable for one in self.bound]
-        self.follow_trained()
-
 
 class NativeShard(Shard):
     """Whose owners get every rank's gradients from here, by hooks or in the step."""
@@ -319,7 +314,6 @@ class NativeShard(Shard):
         self.buffers.wrote()
         if groups is not None:
             self._pull(groups)
-        self._core.freeze_as_before()
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         return {**_state.gather(self._core, self._wishes.choice.rule, groups, to)}

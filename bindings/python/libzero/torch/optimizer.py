@@ -104,7 +104,7 @@ class Optimizer(ShardedOptimizer):
         choice = choose(optimizer, settings)
         chosen_of(_PARTITIONS, partition, "partition")
         chosen_of(_REDUCTIONS, reduction, "reduction")
-        if arenas not in _ARENAS:
+        if not isinstance(arenas, (bool, str)) or arenas not in _ARENAS:
             raise ValueError(f"arenas is {arenas!r}; there are False, True and 'shared'")
         options = {
             "partition": partition,

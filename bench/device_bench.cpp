@@ -21,7 +21,7 @@ using zero::Device;
 using zero::DeviceMemory;
 
 constexpr int kRounds = 25;
-constexpr double kRoundSeconds = 4e-3;  // a round has as many steps as fill this
+constexpr double kRoundSeconds = 0.05;  // a round has as many steps as fill this
 
 struct Kind {
   const char* name;

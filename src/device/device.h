@@ -3,6 +3,7 @@
 // work and its status says only that; what fails later is told by the next wait.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -72,6 +73,11 @@ class Device : public std::enable_shared_from_this<Device> {
   /// from there.
   virtual Status run_current(const std::function<Status()>& body) { return body(); }
 
+  /// Work of this device may never end: from here on nothing of it is given back, as CUDA then
+  /// waits for all work. From any thread.
+  void give_up() noexcept { given_up_.store(true); }
+  bool given_up() const noexcept { return given_up_.load(); }
+
   // ---- What the classes below own. Memory is aligned to 256 bytes or more; its content is
   // anything.
 
@@ -95,6 +101,9 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual void free_stream(void* stream) noexcept = 0;
   virtual Result<void*> make_event() = 0;
   virtual void free_event(void* event) noexcept = 0;
+
+ private:
+  std::atomic<bool> given_up_{false};
 };
 
 namespace owned {
@@ -112,7 +121,7 @@ class Owned {
     return *this;
   }
   ~Owned() {
-    if (handle_ != nullptr) (device_.get()->*give_back)(handle_);
+    if (handle_ != nullptr && !device_->given_up()) (device_.get()->*give_back)(handle_);
   }
 
   void* handle() const { return handle_; }

@@ -321,6 +321,7 @@ StepMemory::~StepMemory() {
   held.insert(held.end(), {staging, outbox, records});
   for (const std::shared_ptr<Arena>& arena : held)
     if (arena != nullptr) arena->stay();
+  queue->device->give_up();
 }
 
 Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "captured_model.h"
+#include "support/emulated_launches.h"
 #include "support/ranks.h"
 #include "support/scratch.h"
 
@@ -266,6 +267,34 @@ TEST(DeviceCapture, what_the_host_changes_reaches_later_launches) {
     steps(2);
     expect_same(host, device, "seed " + std::to_string(seed));
   }
+}
+
+TEST(DeviceCapture, a_rank_that_is_late_at_every_launch_is_waited_for_each_time_anew) {
+  constexpr int64_t kLimitMs = 300;
+  const std::string name = unique_name();
+  const auto device_of = [](uint64_t seed) {
+    return ChaosWorld::create({.seed = seed, .patience = INT64_MAX, .emulate = emulate})
+        ->make_device();
+  };
+  const std::shared_ptr<ChaosDevice> devices[] = {device_of(1), device_of(2)};
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
+    CommOptions options;
+    options.timeout_ms = options.late_ms = kLimitMs;
+    options.rendezvous_ms = 20'000;
+    std::shared_ptr<Comm> comm = create_local(name, rank, 2, options, devices[rank]).value();
+    Model model(defaults(), comm);
+    EXPECT_EQ(zero_seal(model.optim), ZERO_OK);
+    const Graph graph = model.capture_step();
+    const Event done = make_event(devices[rank]).value();
+    for (int step = 0; step < 10; step++) {
+      if (rank == 1) usleep(kLimitMs / 2 * 1000);
+      model.launch(graph);
+      EXPECT_TRUE(devices[rank]->record(done.handle(), model.stream()).ok());
+      EXPECT_TRUE(await(*devices[rank], done.handle(), 20'000, "a launch").ok());
+    }
+    EXPECT_FALSE(comm->aborted()) << comm->failure().text;
+    return "";
+  });
 }
 
 }  // namespace

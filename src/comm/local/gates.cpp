@@ -46,7 +46,7 @@ const char* name_of(Gate gate) {
 
 size_t LocalGates::bytes_of(int32_t world) {
   const auto ranks = static_cast<size_t>(world);
-  return round_up((kGates * ranks + 2) * ranks * sizeof(uint32_t), kPage);
+  return round_up((kGates * ranks + 3) * ranks * sizeof(uint32_t), kPage);
 }
 
 Result<std::unique_ptr<LocalGates>> LocalGates::open(std::shared_ptr<Device> device,
@@ -93,7 +93,10 @@ Status LocalGates::try_out() {
   write(waits_word(), 1);  // what the stream waits for, as the device does not write it
   const Status let_go = await_trial(kEndMs);
   any_passed_ = false;
-  if (!let_go.ok()) keep_for_ever(Kept{words_, std::move(opened_), std::move(passed_)});
+  if (!let_go.ok()) {
+    device_->give_up();
+    keep_for_ever(Kept{words_, std::move(opened_), std::move(passed_)});
+  }
   return Status(ZERO_ERR_UNSUPPORTED,
                 text("the device took writes of words and waits for them, and "
                      "had not made them after ",
@@ -119,7 +122,10 @@ LocalGates::~LocalGates() {
       cause.phase = "gates";
       cause.text = ended.text();
       control_.abort(cause);
-      (void)await(*device_, passed_.handle(), kEndMs, "the gates");
+    }
+    if (!ended.ok() && !await(*device_, passed_.handle(), kEndMs, "the gates").ok()) {
+      device_->give_up();
+      keep_for_ever(Kept{words_, std::move(opened_), std::move(passed_)});
     }
   }
   {
@@ -144,6 +150,7 @@ Status LocalGates::pass(Gate gate, StreamHandle stream, const char* rule) {
     if (r != rank()) steps.push_back({WordStep::wait, told(at, rank(), r), 1});
   for (size_t r = 0; r < world(); r++)
     if (r != rank()) steps.push_back({WordStep::write, told(at, rank(), r), 0});
+  steps.push_back({WordStep::write, passed_word(), 1});
   steps.push_back({WordStep::write, waits_word(), 0});
   ZERO_TRY(device_->words(stream, steps, rule));
   if (captured) return {};
@@ -174,7 +181,8 @@ Status LocalGates::look() {
   // Whoever was stopped for a while was not there to see that the others came.
   if (looked_ns_ - before_ns > kAbsenceNs) since_ns_ += looked_ns_ - before_ns;
   const int32_t missing = wait == 0 ? -1 : find_missing(gate);
-  if (missing < 0 || wait != wait_ || missing != missing_) {
+  const bool passed = std::atomic_ref(*passed_word()).exchange(0) != 0;
+  if (passed || missing < 0 || wait != wait_ || missing != missing_) {
     wait_ = wait;
     missing_ = missing;
     since_ns_ = looked_ns_;

@@ -53,6 +53,9 @@ class LocalGates final : public Gates {
   /// Of this rank: 0 while its stream waits at no gate; else 1 + the gate, and behind that a number
   /// that no other wait of a call has: those of one graph's launches share it.
   uint32_t* waits_word() const { return words() + kGates * world() * world() + rank(); }
+  /// Not 0 once a stream of this rank has passed a gate since the watch looked last: waits of one
+  /// graph's launches look alike.
+  uint32_t* passed_word() const { return words() + (kGates * world() + 2) * world() + rank(); }
   uint32_t* broken_word() const { return words() + (kGates * world() + 1) * world() + rank(); }
 
   Status try_out();

@@ -84,7 +84,7 @@ Result<Library> take_library(void* handle, const std::string& name) {
 
 /// lib/python3.*/site-packages/nvidia/nccl/lib of an environment.
 void add_package(const char* variable, std::vector<std::string>& names) {
-  const char* const prefix = std::getenv(variable);
+  const char* const prefix = secure_getenv(variable);
   if (prefix == nullptr || prefix[0] != '/') return;
   const std::string libraries = text(prefix, "/lib");
   const int fd = os().openat(AT_FDCWD, libraries.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
@@ -117,7 +117,7 @@ std::string version_text(int version) {
 
 std::vector<std::string> library_names() {
   std::vector<std::string> names(std::begin(kPlainNames), std::end(kPlainNames));
-  if (const char* const path = std::getenv("ZERO_NCCL_PATH"); path != nullptr && path[0] != 0)
+  if (const char* const path = secure_getenv("ZERO_NCCL_PATH"); path != nullptr && path[0] != 0)
     names.emplace_back(path);
   add_package("VIRTUAL_ENV", names);
   add_package("CONDA_PREFIX", names);

@@ -13,6 +13,7 @@ namespace nccl {
 namespace {
 
 constexpr uint32_t kMagic = 0x325a636e;  // changes with anything that ranks say to each other
+constexpr int64_t kEndMs = 10'000;       // for what is queued, once its communicator has ended
 
 /// What every rank says first, through NCCL; the offer is rank 0's.
 struct Greeting {
@@ -52,6 +53,9 @@ Result<std::vector<Greeting>> gather_greetings(const Library& library, Channels&
   };
   if (Status status = talk(); !status.ok()) {
     (void)channels.end(true);  // before the memory that its work may still use goes
+    const bool ended = device->record(done.handle(), stream.handle()).ok() &&
+                       await(*device, done.handle(), kEndMs, "the gathering of the ranks").ok();
+    if (!ended) device->give_up();
     return status;
   }
   std::vector<Greeting> all(ranks);

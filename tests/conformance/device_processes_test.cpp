@@ -3,10 +3,13 @@
 // process on the host. The program itself never opens the GPU: children could not then.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "comm/nccl/library.h"
 #include "device_training.h"
 #include "support/ranks.h"
 
@@ -37,12 +40,13 @@ Rank unpacked(const std::string& said) {
   return rank;
 }
 
-std::vector<Rank> run_processes(const Training& training) {
-  const std::string name = unique_name();
+using Join = std::function<Result<std::shared_ptr<Comm>>(std::shared_ptr<Device>, int rank)>;
+
+std::vector<Rank> run_processes(const Training& training, const Join& join) {
   const auto body = [&](int rank) -> std::string {
     const Result<std::shared_ptr<Device>> gpu = open_cuda(0);
     if (!gpu.ok()) return "no GPU: " + gpu.failure().text();
-    Result<std::shared_ptr<Comm>> seat = create_local(name, rank, training.world, {}, *gpu);
+    Result<std::shared_ptr<Comm>> seat = join(*gpu, rank);
     if (!seat.ok()) return "error " + seat.failure().text();
     return packed(run_on(training, std::move(*seat)));
   };
@@ -59,10 +63,37 @@ Training training_of(int world, Where where) {
   return training;
 }
 
-void expect_right(const Training& training, const std::string& what) {
-  const std::vector<Rank> ranks = run_processes(training);
+void expect_right(const Training& training, const std::string& what, const Join& join) {
+  const std::vector<Rank> ranks = run_processes(training, join);
   if (ranks[0].error.rfind("no GPU: ", 0) == 0) GTEST_SKIP() << ranks[0].error;
   expect_equals_reference(training, ranks, what);
+}
+
+void expect_right(const Training& training, const std::string& what) {
+  const std::string name = unique_name();
+  expect_right(training, what, [&](std::shared_ptr<Device> gpu, int rank) {
+    return create_local(name, rank, training.world, {}, std::move(gpu));
+  });
+}
+
+TEST(DeviceProcesses, two_of_nccl_on_one_gpu_end_with_the_bits_of_one_process) {
+  constexpr int kOldest = 23000;  // that lets two ranks share a GPU
+  const Result<const nccl::Library*> library = nccl::library();
+  if (!library.ok()) GTEST_SKIP() << library.failure().text();
+  if ((*library)->version < kOldest)
+    GTEST_SKIP() << "NCCL " << nccl::version_text((*library)->version)
+                 << " has no NCCL_MULTI_RANK_GPU_ENABLE, which 2.30 has";
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  // Two numbers have one sum, in whatever order NCCL adds them.
+  for (const Where where : {Where::per_rank_arenas, Where::foreign}) {
+    const Result<NcclId> id = nccl_unique_id();
+    ASSERT_TRUE(id.ok()) << id.failure().text();
+    expect_right(training_of(2, where), "two ranks of NCCL",
+                 [&](std::shared_ptr<Device> gpu, int rank) {
+                   return create_nccl(std::move(gpu), *id, rank, 2, {});
+                 });
+    if (IsSkipped() || HasFailure()) return;
+  }
 }
 
 TEST(DeviceProcesses, two_and_four_on_one_gpu_end_with_the_bits_of_one_process) {

@@ -5,10 +5,23 @@
 #include <memory>
 #include <string_view>
 
+#include "base/text.h"
 #include "device/device.h"
 #include "device/host_memory.h"
+#include "device/host_pointers.h"
 
 namespace zero {
+
+/// OK if a comm whose tensors are on `device`, or on the host if that is null, can use `data` where
+/// it is. Otherwise ZERO_ERR_ARGUMENT says what it is instead; `what` makes the words that name it.
+template <class What>
+Status check_memory(Device* device, const void* data, size_t bytes, const What& what) {
+  if (device != nullptr) return device->check(data, bytes, what());
+  if (!is_gpu_memory(data)) return Status();
+  return Status(ZERO_ERR_ARGUMENT, text(what(),
+                                        " is memory of a GPU, and this comm's is the host's: "
+                                        "create the comm with ZERO_DEVICE_CUDA"));
+}
 
 class Memory {
  public:

@@ -18,8 +18,10 @@ Status Optimizer::add_buffer(const Buffer& added) {
   const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
   const uintptr_t end = begin + buffer.bytes();
   if (end < begin) return bad("has memory that wraps around");
-  if (Device* const device = comm->device().get(); device != nullptr && buffer.count > 0)
-    ZERO_TRY(device->check(buffer.data, buffer.bytes(), text("buffer '", buffer.name, "'")));
+  if (buffer.count > 0) {
+    ZERO_TRY(check_memory(comm->device().get(), buffer.data, buffer.bytes(),
+                          [&] { return text("buffer '", buffer.name, "'"); }));
+  }
   if (!buffer_names_.insert(buffer.name).second)
     return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "' is registered twice"));
   buffers.push_back(std::move(buffer));

@@ -48,12 +48,13 @@ Result<Param> Optimizer::checked_param(const NewParam& added) const {
 
 Status Optimizer::check_on_device(const Param& param) const {
   Device* const device = comm->device().get();
-  if (device == nullptr || param.count == 0) return Status();
+  if (param.count == 0) return Status();
   if (param.data != nullptr)
-    ZERO_TRY(device->check(param.data, param.bytes(), text("parameter '", param.name, "'")));
+    ZERO_TRY(check_memory(device, param.data, param.bytes(),
+                          [&] { return text("parameter '", param.name, "'"); }));
   if (param.grad == nullptr) return Status();
-  return device->check(param.grad, param.grad_bytes(),
-                       text("the gradient of parameter '", param.name, "'"));
+  return check_memory(device, param.grad, param.grad_bytes(),
+                      [&] { return text("the gradient of parameter '", param.name, "'"); });
 }
 
 Status Optimizer::occupy(uintptr_t begin, const Occupied& what) {

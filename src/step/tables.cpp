@@ -69,11 +69,11 @@ Status check_count(const Optimizer& optim, void* const* given, size_t count) {
 
 Status check_on_device(const Optimizer& optim, std::span<std::byte* const> given) {
   Device* const device = optim.comm->device().get();
-  for (size_t i = 0; i < given.size() && device != nullptr; i++) {
+  for (size_t i = 0; i < given.size(); i++) {
     const Param& param = optim.params[i];
     if (given[i] == nullptr || given[i] == param.grad || param.count == 0) continue;
-    ZERO_TRY(device->check(given[i], param.grad_bytes(),
-                           text("the gradient of parameter '", param.name, "'")));
+    ZERO_TRY(check_memory(device, given[i], param.grad_bytes(),
+                          [&] { return text("the gradient of parameter '", param.name, "'"); }));
   }
   return Status();
 }

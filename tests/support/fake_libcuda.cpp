@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// A library with the name of CUDA's driver, for which all memory in `fake_gpu_memory` is a GPU's.
+#include <cstddef>
+#include <cstdint>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT char fake_gpu_memory[4096];
+char fake_gpu_memory[4096] alignas(64);
+EXPORT int fake_is_managed;
+int fake_is_managed = 0;
+
+EXPORT int cuPointerGetAttribute(void* value, int attribute, uint64_t pointer) {
+  const auto begin = reinterpret_cast<uint64_t>(&fake_gpu_memory);
+  if (pointer < begin || pointer >= begin + sizeof fake_gpu_memory) return 1;
+  const unsigned told = attribute == 2 ? 2u : attribute == 8 ? unsigned(fake_is_managed) : 0;
+  *static_cast<unsigned*>(value) = told;
+  return 0;
+}

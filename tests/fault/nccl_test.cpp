@@ -137,6 +137,33 @@ TEST(NcclFault, an_asynchronous_error_is_found_by_whoever_waits_and_told_to_all)
   EXPECT_EQ(ranks.knobs().aborted, 2 * kWorld);
 }
 
+TEST(NcclFault, an_error_that_comes_when_all_calls_are_taken_in_is_found_by_whoever_waits) {
+  constexpr int kWorld = 2;
+  NcclRanks ranks(kWorld);
+  ranks.knobs().rank = 1;
+  const auto results = run_sound_ranks(RankKind::threads, kWorld, [&](int rank) {
+    const Seat seat = ranks.join(rank, limits(20'000, 20'000)).value();
+    Queue queue(seat->device());
+    EXPECT_EQ(outcome(barrier(seat)), "ok");
+    ranks.knobs().stuck_rank = 1;
+    Status status = seat->queued()->all_gather(queue.data(), queue.data(), 16, queue.stream());
+    EXPECT_EQ(outcome(status), "ok");
+    std::thread breaks([&] {
+      usleep(100'000);
+      if (rank == 1) ranks.knobs().broken_now = 2;
+    });
+    if (status.ok()) status = queue.wait(*seat, 20'000);
+    if (status.ok()) status = barrier(seat);
+    breaks.join();
+    EXPECT_TRUE(seat->aborted());
+    return outcome(status);
+  });
+  for (const std::string& said : results) {
+    EXPECT_TRUE(contains(said, "ZERO_ERR_COMM: rank 1: ")) << said;
+    EXPECT_TRUE(contains(said, "NCCL says 'unhandled system error' (2)")) << said;
+  }
+}
+
 // ---- Silence.
 
 TEST(NcclFault, ranks_that_do_not_come_are_an_error_at_the_rendezvous_deadline) {

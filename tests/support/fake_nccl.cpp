@@ -131,6 +131,8 @@ EXPORT int ncclCommGetAsyncError(Handle handle, int* outcome) {
   const std::lock_guard lock(mutex);
   Communicator* const found = find(handle);
   if (found == nullptr) return nccl::kInvalidArgument;
+  if (knobs.broken_now != 0 && (knobs.rank < 0 || knobs.rank == found->rank))
+    found->error = knobs.broken_now;
   *outcome = found->error != nccl::kSuccess ? found->error
              : is_busy(*found)              ? int{nccl::kInProgress}
                                             : int{nccl::kSuccess};

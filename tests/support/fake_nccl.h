@@ -19,6 +19,7 @@ struct FakeNcclKnobs {
   std::atomic<int64_t> broken_from_call{-1};
   std::atomic<int> broken_outcome{2};
   std::atomic<int> rank{-1};
+  std::atomic<int> broken_now{0};  // what that rank's communicators tell of, if not 0
 
   std::atomic<int> stuck_rank{-1};       // its part of a collective never ends, unless aborted
   std::atomic<bool> abort_hangs{false};  // until this is false again

@@ -42,6 +42,7 @@ NcclRanks::NcclRanks(int32_t world, uint64_t seed, bool guarded, bool reaches)
   knobs_->busy_polls = 2;
   knobs_->failing_call = knobs_->broken_from_call = knobs_->rank = knobs_->stuck_rank = -1;
   knobs_->abort_hangs = knobs_->finalize_fails = false;
+  knobs_->broken_now = 0;
   knobs_->calls = knobs_->living = knobs_->aborted = knobs_->destroyed = knobs_->met =
       knobs_->misused = 0;
   knobs_->launches = knobs_->to_owners = 0;

@@ -624,8 +624,9 @@ ZERO_API zero_status zero_param_init(zero_param *param, size_t struct_size);
 /* Add `count` parameters as one group and, if `group` is not NULL, write its number. Same names, shapes
  * and order on every rank. May be called again, also after steps: owners of what is registered never
  * move. Local. ZERO_ERR_ARGUMENT names a parameter whose name, shape, dtype or memory is wrong (empty
- * or duplicate name, overflowing count, overlap with another parameter or gradient) or which has a
- * setting of its own that is out of range or that the update rule lacks, and then none of them is added.
+ * or duplicate name, overflowing count, overlap with another parameter or gradient; memory of a GPU on a comm
+ * of the host, as far as a CUDA driver that the process has loaded tells) or which has a setting of its own
+ * that is out of range or that the update rule lacks, and then none of them is added.
  * Settings of their own are not in checkpoints: they come from here. ZERO_ERR_UNSUPPORTED: a dtype that
  * cannot be trained, of what is not frozen. ZERO_ERR_STATE while gradients are reduced. What is registered
  * stays until zero_free. */

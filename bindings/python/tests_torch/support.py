@@ -133,6 +133,15 @@ class InAllWorlds(unittest.TestCase):
                 yield world, rank, found
 
 
+def assert_trained_alike(test: unittest.TestCase, found: Sequence[tuple[str, float, bool, bool]]) -> None:
+    """Of each optimizer by name: how far it is from the original's, in units of what is allowed,
+    whether all ranks have the same, and whether anything has moved."""
+    for name, difference, same, moved in found:
+        test.assertLess(difference, 1, name)
+        test.assertTrue(same, name)
+        test.assertTrue(moved, name)
+
+
 def bits(tensors: Sequence[torch.Tensor]) -> list[Any]:
     """Values to compare: equal where the bits are, but for signs of zeros and NaNs."""
     return [tensor.detach().double().flatten().tolist() for tensor in tensors]

@@ -8,22 +8,15 @@ from typing import Any
 
 import torch
 from fairscale.optim.oss import OSS as FairOSS
-from models import batch, class_of, copies, give_gradients, mlp, parameters
+from models import DOCUMENTED, batch, class_of, copies, give_gradients, mlp, parameters
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from libzero import ZeroError
 from libzero.torch import OSS
-from support import InAllWorlds, bits, everywhere, worst
+from support import InAllWorlds, assert_trained_alike, bits, everywhere, worst
 
 WORLDS = (1, 2, 3)
-DOCUMENTED = (
-    ("Adam", {"lr": 0.01}),
-    ("AdamW", {"lr": 0.01}),
-    ("SGD", {"lr": 0.05, "momentum": 0.9}),
-    ("RMSprop", {"lr": 0.003}),
-    ("ASGD", {"lr": 0.01}),
-)
 
 
 def example(rank: int, oss: Any, name: str, options: dict[str, Any]) -> list[Any]:
@@ -272,10 +265,7 @@ class Oss(InAllWorlds):
     def test_the_documented_example_trains_and_clips_as_fairscales(self) -> None:
         for _, _, found in self.of_ranks(documented_example):
             self.assertEqual(len(found), 5)
-            for name, difference, same, moved in found:
-                self.assertLess(difference, 1, name)
-                self.assertTrue(same, name)
-                self.assertTrue(moved, name)
+            assert_trained_alike(self, found)
 
     def test_owners_are_fairscales_and_never_change(self) -> None:
         for world, _, (first, second, sizes, stayed, values) in self.of_ranks(owners):

@@ -32,6 +32,14 @@ def state_with_torch(rank: int, world: int) -> Any:
     ]
 
 
+def hand_over(source: Any, values: Any, target: Any, params: Any) -> None:
+    """State and parameters of one side's optimizer to the other's."""
+    with torch.no_grad():
+        for param, value in zip(params, values):
+            param.copy_(value)
+    target.load_state_dict(source.state_dict(all_ranks=True))
+
+
 def state_of_fairscale(rank: int, world: int) -> Any:
     found = []
     for name, options in EXCHANGED:
@@ -44,17 +52,11 @@ def state_of_fairscale(rank: int, world: int) -> Any:
             fair.step()
             plain.step()
         optimizer = OSS(mine, class_of(name), **options)
-        with torch.no_grad():
-            for param, other in zip(mine, others):
-                param.copy_(other)
-        optimizer.load_state_dict(fair.state_dict(all_ranks=True))
+        hand_over(fair, others, optimizer, mine)
         give_gradients(2, mine, plain_params)
         optimizer.step()
         plain.step()
-        with torch.no_grad():
-            for param, other in zip(others, mine):
-                param.copy_(other)
-        fair.load_state_dict(optimizer.state_dict(all_ranks=True))
+        hand_over(optimizer, mine, fair, others)
         give_gradients(3, others, plain_params)
         fair.step()
         plain.step()

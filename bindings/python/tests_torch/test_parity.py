@@ -9,20 +9,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from models import CLASSES, batch, class_of, copies, give_gradients, mlp, parameters
+from models import CLASSES, DOCUMENTED, batch, class_of, copies, give_gradients, mlp, parameters
 from torch.distributed.optim import ZeroRedundancyOptimizer as TorchZero
 from torch.nn.parallel import DistributedDataParallel
 
 from libzero.torch import ZeroRedundancyOptimizer
-from support import bits, everywhere, results_of, run_cases, worst
+from support import assert_trained_alike, bits, everywhere, results_of, run_cases, worst
 
 WORLDS = (1, 2, 3)
-DOCUMENTED = (
-    ("Adam", {"lr": 0.01}),
-    ("AdamW", {"lr": 0.01}),
-    ("SGD", {"lr": 0.05, "momentum": 0.9}),
-    ("RMSprop", {"lr": 0.003}),
-)
 
 
 def example(rank: int, zero: Any, name: str, options: dict[str, Any], view: bool) -> list[Any]:
@@ -229,10 +223,7 @@ class Parity(unittest.TestCase):
 
     def test_the_documented_example_ends_where_torchs_own_optimizer_does(self) -> None:
         for found in self.of(documented_example):
-            for name, difference, same_everywhere, moved in found:
-                self.assertLess(difference, 1, name)
-                self.assertTrue(same_everywhere, name)
-                self.assertTrue(moved, name)
+            assert_trained_alike(self, found)
 
     def test_every_class_and_option_follows_the_unsharded_optimizer(self) -> None:
         for found in self.of(every_class):

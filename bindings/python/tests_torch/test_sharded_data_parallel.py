@@ -10,22 +10,15 @@ import torch
 import torch.distributed as dist
 from fairscale.nn.data_parallel import ShardedDataParallel as FairParallel
 from fairscale.optim.oss import OSS as FairOSS
-from models import batch, class_of, mlp
+from models import DOCUMENTED, batch, class_of, mlp
 from random_programs import Pieces, freeze, program, unsharded
 from torch import nn
 
 from libzero.torch import OSS, ShardedDataParallel
-from support import InAllWorlds, everywhere, worst
+from support import InAllWorlds, assert_trained_alike, everywhere, worst
 
 WORLDS = (1, 2, 3)
 PROGRAMS = 40
-DOCUMENTED = (
-    ("Adam", {"lr": 0.01}),
-    ("AdamW", {"lr": 0.01}),
-    ("SGD", {"lr": 0.05, "momentum": 0.9}),
-    ("RMSprop", {"lr": 0.003}),
-    ("ASGD", {"lr": 0.01}),
-)
 
 
 def example(
@@ -299,10 +292,7 @@ class Sharded(InAllWorlds):
     def test_the_documented_example_trains_as_fairscales(self) -> None:
         for _, _, found in self.of_ranks(documented_example):
             self.assertEqual(len(found), 10)
-            for name, difference, same, moved in found:
-                self.assertLess(difference, 1, name)
-                self.assertTrue(same, name)
-                self.assertTrue(moved, name)
+            assert_trained_alike(self, found)
 
     def test_any_program_trains_as_one_process(self) -> None:
         for world, _, found in self.of_ranks(any_program):

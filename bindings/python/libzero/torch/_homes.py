@@ -21,8 +21,8 @@ class Homes:
     do, also behind this optimizer.
 
     `data` has each parameter's place, in libzero's order of dimensions; `grads` has, for each, a
-    tensor of its shape and memory format, or None where integers have no gradient, and all stay
-    where they are without `with_grads`. `undo` gives parameters their memory of before back.
+    tensor of its shape and memory format, or None: integers have no gradient, and without
+    `with_grads` none has a place. `undo` gives parameters their memory of before back.
     """
 
     def __init__(

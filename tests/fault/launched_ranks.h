@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks with a GPU each, as launchers start them. All hosts are this one, ranks are threads, NCCL
+// is a stand-in.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <netdb.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "base/text.h"
+#include "comm/create.h"
+#include "comm/tcp/socket.h"
+#include "support/nccl_ranks.h"
+#include "support/points.h"
+#include "support/ranks.h"
+
+namespace zero::test {
+
+using Variables = std::map<std::string, std::string>;
+using Seat = std::shared_ptr<Comm>;
+using Opened = Result<std::shared_ptr<Device>>;
+
+inline Variables with(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) variables[name] = value;
+  return variables;
+}
+
+inline Lookup lookup_in(const Variables& variables) {
+  return [&variables](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  };
+}
+
+inline std::string outcome(const Status& status) {
+  return status.ok() ? "ok" : text(code_name(status.code()), ": ", status.text());
+}
+
+/// A port that nobody listens at, for now.
+inline uint16_t free_port() {
+  Result<tcp::Listener> listener = tcp::listen_anywhere();
+  EXPECT_TRUE(listener.ok());
+  return listener->port;
+}
+
+/// What a rank of `world` is given by torchrun on hosts with one rank each.
+inline Variables torchrun(int rank, int world, uint16_t port) {
+  return {
+      {"RANK", text(rank)},           {"WORLD_SIZE", text(world)},  {"LOCAL_RANK", "0"},
+      {"LOCAL_WORLD_SIZE", "1"},      {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", text(port - 1)},
+      {"TORCHELASTIC_RUN_ID", "none"}};
+}
+
+inline Result<Seat> join(const NcclRanks& ranks, const Variables& variables, int device,
+                         int64_t rendezvous_ms = 20'000) {
+  CommOptions options;
+  options.rendezvous_ms = rendezvous_ms;
+  return create_env(lookup_in(variables), options,
+                    [&](int32_t) -> Opened { return Opened(ranks.device(device)); });
+}
+
+/// The seat's rank, world and kind, once all have met.
+inline std::string sound(const Result<Seat>& seat) {
+  if (!seat.ok()) return outcome(seat.failure());
+  Result<Call> call = (*seat)->begin(Operation::barrier);
+  if (!call.ok()) return outcome(call.failure());
+  if (const Status met = call->vote("barrier", {}); !met.ok()) return outcome(met);
+  return text((*seat)->rank(), " of ", (*seat)->world(), ", ", (*seat)->kind());
+}
+
+/// What becomes of ranks with these variables.
+inline std::vector<std::string> outcomes(const NcclRanks& ranks, const std::vector<Variables>& all,
+                                         int64_t rendezvous_ms = 20'000) {
+  return run_sound_ranks(RankKind::threads, static_cast<int>(all.size()), [&](int rank) {
+    return sound(join(ranks, all[static_cast<size_t>(rank)], rank, rendezvous_ms));
+  });
+}
+
+inline void expect_met(const std::vector<Variables>& all, const char* kind = "nccl") {
+  const NcclRanks ranks(static_cast<int32_t>(all.size()));
+  const std::vector<std::string> results = outcomes(ranks, all);
+  for (size_t rank = 0; rank < results.size(); ++rank)
+    EXPECT_EQ(results[rank], text(rank, " of ", results.size(), ", ", kind));
+}
+
+/// The resolver knows "node1" and answers nothing else; or it does not answer at all.
+inline std::atomic<bool> resolver_hangs{false};
+inline std::atomic<int> unknown_asked{0};
+inline int stand_in_resolver(const char* host, const char* service, const addrinfo* hints,
+                             addrinfo** found) {
+  while (resolver_hangs) usleep(1000);
+  const bool known = strcmp(host, "node1") == 0 || (strcmp(host, "late") == 0 && unknown_asked > 2);
+  if (!known) ++unknown_asked;
+  return known ? real_system_calls().getaddrinfo("127.0.0.1", service, hints, found) : EAI_NONAME;
+}
+
+class OwnResolver {
+ public:
+  OwnResolver() {
+    // For ever: a thread that is left behind has it.
+    static const SystemCalls table = [] {
+      SystemCalls calls = real_system_calls();
+      calls.getaddrinfo = stand_in_resolver;
+      return calls;
+    }();
+    unknown_asked = 0;
+    replace_system_calls(&table);
+  }
+  ~OwnResolver() {
+    resolver_hangs = false;
+    replace_system_calls(nullptr);
+  }
+};
+
+/// What zero-run gives one of three ranks.
+inline Variables here(int rank, const std::string& job) {
+  return {{"ZERO_RANK", text(rank)},
+          {"ZERO_WORLD_SIZE", "3"},
+          {"ZERO_LOCAL_WORLD_SIZE", "3"},
+          {"ZERO_JOB", job}};
+}
+
+}  // namespace zero::test

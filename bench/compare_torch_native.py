@@ -10,6 +10,7 @@ requirements.txt and LIBZERO_PATH (or a build)."""
 from __future__ import annotations
 
 import argparse
+import functools
 import multiprocessing
 import os
 import statistics
@@ -52,12 +53,14 @@ def make_model(arguments: argparse.Namespace) -> Any:
 
     width, heads, length = arguments.width, arguments.heads, arguments.length
 
+    linear = functools.partial(nn.Linear, bias=arguments.bias)
+
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.c_fc, self.c_out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+            self.c_attn, self.c_proj = linear(width, 3 * width), linear(width, width)
+            self.c_fc, self.c_out = linear(width, 4 * width), linear(4 * width, width)
 
         def forward(self, x: Any) -> Any:
             batch, count, _ = x.shape
@@ -275,6 +278,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--vocabulary", type=int, default=50257)
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument(
+        "--no-bias", dest="bias", action="store_false", help="linear layers without biases"
+    )
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     parser.add_argument("--variants", default=",".join(VARIANTS), help="alone is always there")
     arguments = parser.parse_args()
@@ -351,7 +357,8 @@ def compare(
         apart, keys = furthest(values[name], values["ddp_zero"])
         print(
             f"{name:20}{beyond['ddp_zero'] / rest:6.1f}x as fast to synchronise and update; "
-            f"parameters within {apart:.1e}, biases of keys within {keys:.1e}"
+            f"parameters within {apart:.1e}"
+            + (f", biases of keys within {keys:.1e}" if arguments.bias else "")
         )
         # Where numbers are finer, what is rounding alone makes no steps, and keys are as all others.
         if not (max(apart, keys) if arguments.dtype == "float64" else apart) <= ALLOWED:

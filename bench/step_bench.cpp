@@ -17,13 +17,21 @@ namespace bench {
 namespace {
 
 constexpr int kFirstStream = 16, kPlainWrite = 31;  // series; subjects come before
+constexpr size_t kMaxSubjects = 8;                  // that take turns
 
 struct Settings {
   std::vector<int> ranks = {1, 2};
-  std::vector<Case> cases = {
-      Case::direct,  Case::direct_clip, Case::lamb,   Case::direct_master, Case::direct_remainder,
-      Case::foreign, Case::collective,  Case::reduce, Case::clip,          Case::save};
-  std::vector<std::string> workloads = {"gpt2", "small", "flat"};
+  // Those of one row take turns.
+  std::vector<std::vector<Case>> cases = {{Case::direct},
+                                          {Case::direct_clip, Case::lamb},
+                                          {Case::direct_master},
+                                          {Case::foreign},
+                                          {Case::direct_remainder},
+                                          {Case::collective},
+                                          {Case::reduce},
+                                          {Case::clip},
+                                          {Case::save}};
+  std::vector<std::string> workloads = {"gpt2", "flat", "small"};
   int steps = 20;
   int warmup = 5;
   int saves = 5;
@@ -33,11 +41,15 @@ struct Settings {
   std::string json;
 };
 
-/// Subjects that take turns in one run, so that they can be compared.
-struct Group {
+struct Entry {
   Case which;
-  std::vector<const Workload*> works;
+  const Workload* work;
 };
+
+/// What takes turns in one run, so that it can be compared.
+using Group = std::vector<Entry>;
+
+bool saves(const Group& group) { return group[0].which == Case::save; }
 
 void write_plainly(const std::string& path, const std::vector<char>& block, size_t bytes) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -55,33 +67,32 @@ void write_plainly(const std::string& path, const std::vector<char>& block, size
 /// One rank's part in a group: rounds of every subject, and of what they are measured against.
 void measure(Rank& rank, const Settings& settings, const Group& group, const BounceMemory& bounce,
              int serial) {
-  const bool saves = group.which == Case::save;
   const std::string base = settings.directory + "/" + std::to_string(getppid());
   const std::string plain = base + ".plain." + std::to_string(rank.rank);
   std::vector<std::unique_ptr<Subject>> subjects;
-  for (const Workload* work : group.works) {
-    subjects.push_back(std::make_unique<Subject>(rank, bounce, *work, group.which,
-                                                 base + "." + work->name, serial++));
+  for (const auto& [which, work] : group) {
+    subjects.push_back(
+        std::make_unique<Subject>(rank, bounce, *work, which, base + "." + work->name, serial++));
   }
-  Streams streams(rank, (saves ? 4 : settings.stream_mib) << 18);
+  Streams streams(rank, (saves(group) ? 4 : settings.stream_mib) << 18);
   std::vector<char> block(size_t{4} << 20, 'x');
-  const int warmup = saves ? 1 : settings.warmup;
-  const int rounds = warmup + (saves ? settings.saves : settings.steps);
+  const int warmup = saves(group) ? 1 : settings.warmup;
+  const int rounds = warmup + (saves(group) ? settings.saves : settings.steps);
   for (int round = 0; round < rounds; round++) {
     const bool keep = round >= warmup;
     for (size_t s = 0; s < subjects.size(); s++) {
       rank.time(static_cast<int>(s), keep, [&] { subjects[s]->run(); });
       subjects[s]->settle();
     }
-    if (saves) {
-      const auto bytes = static_cast<size_t>(12 * group.works[0]->elements / rank.world);
+    if (saves(group)) {
+      const auto bytes = static_cast<size_t>(12 * group[0].work->elements / rank.world);
       rank.time(kPlainWrite, keep, [&] { write_plainly(plain, block, bytes); });
     } else {
       streams.round(kFirstStream, keep);
     }
   }
   for (size_t s = 0; s < subjects.size(); s++) {
-    rank.count(static_cast<int>(s), saves ? 0 : subjects[s]->counted_bytes());
+    rank.count(static_cast<int>(s), saves(group) ? 0 : subjects[s]->counted_bytes());
   }
   subjects.clear();
   unlink(plain.c_str());
@@ -101,6 +112,18 @@ void take_reference(const Board& board, const Settings& settings, int ranks, Row
   }
 }
 
+/// How many times as long the others take as the first, round by round.
+void print_ratios(const Board& board, const Group& group, int ranks) {
+  const Series& base = board.series[0];
+  for (size_t s = 1; s < group.size(); s++) {
+    Series ratios = board.series[s];
+    for (int i = 0; i < ratios.rounds; i++) ratios.seconds[i] /= base.seconds[i];
+    std::printf("%s %s against %s %s, %d ranks: %.2fx\n", group[s].work->name.c_str(),
+                case_info(group[s].which).name, group[0].work->name.c_str(),
+                case_info(group[0].which).name, ranks, spread(ratios).median);
+  }
+}
+
 bool run_group(const Settings& settings, const Group& group, int ranks, std::vector<Row>& rows) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int threads = settings.threads > 0 ? settings.threads : std::clamp(cores / ranks, 1, 4);
@@ -108,22 +131,23 @@ bool run_group(const Settings& settings, const Group& group, int ranks, std::vec
   const BounceMemory bounce(ranks);
   static int serial = 0;
   const int first = serial;
-  serial += 8;
+  serial += static_cast<int>(kMaxSubjects);
   const bool sound = fork_ranks(board, ranks, threads,
                                 [&](Rank& rank) { measure(rank, settings, group, bounce, first); });
-  for (size_t s = 0; sound && s < group.works.size(); s++) {
-    const Workload& work = *group.works[s];
+  for (size_t s = 0; sound && s < group.size(); s++) {
+    const auto& [which, entry_work] = group[s];
+    const Workload& work = *entry_work;
     Row row{};
     row.workload = work.name;
-    row.name = case_info(group.which).name;
+    row.name = case_info(which).name;
     row.ranks = ranks;
     row.elements = work.elements;
     row.rounds = board->series[s].rounds;
     row.seconds = spread(board->series[s]);
-    row.modelled = modelled_bytes(group.which, ranks);
+    row.modelled = modelled_bytes(which, ranks);
     row.counted = board->series[s].counted_bytes / static_cast<double>(work.elements);
-    if (group.which == Case::save) {
-      const double bytes = 12.0 * static_cast<double>(group.works[0]->elements);
+    if (which == Case::save) {
+      const double bytes = 12.0 * static_cast<double>(work.elements);
       row.reference = "plain write and fsync";
       row.reference_rate = bytes / spread(board->series[kPlainWrite]).median;
     } else {
@@ -132,10 +156,11 @@ bool run_group(const Settings& settings, const Group& group, int ranks, std::vec
     print_row(row);
     rows.push_back(row);
   }
+  if (sound) print_ratios(*board, group, ranks);
   munmap(board, sizeof *board);
-  for (const Workload* work : group.works) {
+  for (const Entry& entry : group) {
     std::filesystem::remove_all(settings.directory + "/" + std::to_string(getpid()) + "." +
-                                work->name);
+                                entry.work->name);
   }
   return sound;
 }
@@ -166,10 +191,10 @@ Planning time_planning() {
   return {kParams, kRanks, spread(series).median};
 }
 
-std::vector<std::string> split(const std::string& list) {
+std::vector<std::string> split(const std::string& list, char by = ',') {
   std::vector<std::string> words;
   for (size_t at = 0; at <= list.size();) {
-    const size_t end = std::min(list.find(',', at), list.size());
+    const size_t end = std::min(list.find(by, at), list.size());
     words.push_back(list.substr(at, end - at));
     at = end + 1;
   }
@@ -178,8 +203,8 @@ std::vector<std::string> split(const std::string& list) {
 
 constexpr const char* kUsage =
     "step_bench [--ranks 1,2] [--cases "
-    "direct,direct-clip,lamb,bf16-master,bf16-remainder,foreign,collective,reduce,clip,save]\n"
-    "           [--workloads gpt2,small,flat] [--steps 20] [--warmup 5] [--saves 5] [--threads 0]\n"
+    "direct,direct-clip+lamb,bf16-master,foreign,bf16-remainder,collective,reduce,clip,save]\n"
+    "           [--workloads gpt2,flat,small] [--steps 20] [--warmup 5] [--saves 5] [--threads 0]\n"
     "           [--stream-mib 256] [--directory DIR] [--json FILE]\n";
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -187,9 +212,9 @@ constexpr const char* kUsage =
   std::exit(2);
 }
 
-std::vector<Case> parse_cases(const std::string& list) {
+std::vector<Case> parse_cases(const std::string& together) {
   std::vector<Case> cases;
-  for (const std::string& word : split(list)) {
+  for (const std::string& word : split(together, '+')) {
     int found = -1;
     for (int i = 0; i <= static_cast<int>(Case::save); i++) {
       if (word == case_info(static_cast<Case>(i)).name) found = i;
@@ -197,6 +222,10 @@ std::vector<Case> parse_cases(const std::string& list) {
     if (found < 0) refuse("unknown case '" + word + "'");
     cases.push_back(static_cast<Case>(found));
   }
+  const bool alone = cases.size() == 1;
+  if (!alone && std::find(cases.begin(), cases.end(), Case::save) != cases.end())
+    refuse("'save' takes no turns");
+  if (cases.size() > kMaxSubjects) refuse("'" + together + "': too many take turns");
   return cases;
 }
 
@@ -222,7 +251,8 @@ Settings parse(int count, char** words) {
       for (const std::string& word : split(value))
         settings.ranks.push_back(std::atoi(word.c_str()));
     } else if (name == "--cases") {
-      settings.cases = parse_cases(value);
+      settings.cases.clear();
+      for (const std::string& word : split(value)) settings.cases.push_back(parse_cases(word));
     } else if (name == "--workloads") {
       settings.workloads = split(value);
     } else if (name == "--steps") {
@@ -259,22 +289,20 @@ std::vector<Group> make_groups(const Settings& settings, const std::vector<Workl
     (name == "gpt2" ? alone : together).push_back(&*found);
   }
   std::vector<Group> groups;
-  for (const Case which : settings.cases) {
-    for (const Workload* work : alone) groups.push_back({which, {work}});
+  const auto add = [&](const std::vector<Case>& cases, const std::vector<const Workload*>& works) {
+    Group group;
+    for (const Case which : cases) {
+      for (const Workload* work : works) group.push_back({which, work});
+    }
+    if (!group.empty()) groups.push_back(group);
+  };
+  for (const std::vector<Case>& cases : settings.cases) {
+    for (const Workload* work : alone) add(cases, {work});
   }
-  for (const Case which : settings.cases) {
-    if (which == Case::save) continue;  // a few megabytes say nothing about storage
-    if (!together.empty()) groups.push_back({which, together});
+  for (const std::vector<Case>& cases : settings.cases) {
+    if (cases[0] != Case::save) add(cases, together);  // a few megabytes say nothing about storage
   }
   return groups;
-}
-
-double median_of(const std::vector<Row>& rows, const char* workload, int ranks, const char* name) {
-  for (const Row& row : rows) {
-    if (row.workload == workload && row.ranks == ranks && row.name == name)
-      return row.seconds.median;
-  }
-  return 0;
 }
 
 int run(int count, char** words) {
@@ -287,14 +315,6 @@ int run(int count, char** words) {
   for (const int ranks : settings.ranks) {
     for (const Group& group : make_groups(settings, workloads)) {
       if (!run_group(settings, group, ranks, rows)) return 1;
-    }
-  }
-  for (const int ranks : settings.ranks) {
-    const double many = median_of(rows, "small", ranks, "direct");
-    const double one = median_of(rows, "flat", ranks, "direct");
-    if (many > 0 && one > 0) {
-      std::printf("20,000 tensors against one flat tensor, %d ranks, direct: %.2fx\n", ranks,
-                  many / one);
     }
   }
   const Planning planning = time_planning();

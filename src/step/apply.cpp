@@ -26,42 +26,61 @@ const KernelTable& kernels() { return kernel_table(best_isa()); }
 class Updater {
  public:
   Updater(Call* call, const Optimizer& optim, const StepMemory& memory, const Runs& runs,
-          const std::vector<Scalars>& scalars, const std::vector<double>& ratios, bool fused)
+          const std::vector<Scalars>& scalars, const Trusted& trusted, bool fused)
       : call_(call),
         optim_(optim),
         memory_(memory),
         runs_(runs),
         scalars_(scalars),
-        ratios_(ratios),
+        trusted_(trusted),
         fused_(fused),
         steps_(writes_directions(optim)),
         gradients_(optim, memory, fused) {}
 
   /// Elements [begin, end) of all runs, counted in order.
   uint64_t walk(int64_t begin, int64_t end, bool reports_progress) {
-    int64_t passed = 0, unlooked = 0;
+    int64_t passed = 0;
     for (size_t r = 0; r < runs_.runs.size() && passed < end; r++) {
-      const Run& run = runs_.runs[r];
+      const int64_t count = runs_.runs[r].count;
       const int64_t first = std::max<int64_t>(0, begin - passed);
-      const int64_t last = std::min(run.count, end - passed);
-      const Section& section = optim_.plan.section(run.section);
-      const int64_t length = tile_length(r, section);
-      for (int64_t at = first; at < last; at += length) {
-        const int64_t count = std::min(length, last - at);
-        section.sum() == DType::f64 ? tile<double>(r, section, at, count)
-                                    : tile<float>(r, section, at, count);
-        unlooked += count;
-        if (unlooked < kLook) continue;
-        unlooked = 0;
-        if (optim_.comm->aborted()) return nonfinite_;
-        if (reports_progress) call_->progress();
-      }
-      passed += run.count;
+      const int64_t last = std::min(count, end - passed);
+      passed += count;
+      if (trusted_.stepped(runs_.runs[r].view)) continue;
+      if (!walk_run(r, first, last, trusted_.ratio(runs_.runs[r].view), reports_progress)) break;
+    }
+    return nonfinite_;
+  }
+
+  /// The run that a view is, whose last elements were read last.
+  uint64_t walk_back(size_t view, double ratio, bool reports_progress) {
+    const auto found = std::partition_point(runs_.runs.begin(), runs_.runs.end(),
+                                            [view](const Run& run) { return run.view < view; });
+    const auto r = static_cast<size_t>(found - runs_.runs.begin());
+    for (int64_t end = found->count, begin = 0; end > 0; end = begin) {
+      begin = (end - 1) / kLongTile * kLongTile;
+      if (!walk_run(r, begin, end, ratio, reports_progress)) break;
     }
     return nonfinite_;
   }
 
  private:
+  /// Elements [first, last) of run `r`. False when the comm is aborted.
+  bool walk_run(size_t r, int64_t first, int64_t last, double ratio, bool reports_progress) {
+    const Section& section = optim_.plan.section(runs_.runs[r].section);
+    const int64_t length = tile_length(r, section);
+    for (int64_t at = first; at < last; at += length) {
+      const int64_t count = std::min(length, last - at);
+      section.sum() == DType::f64 ? tile<double>(r, section, at, count, ratio)
+                                  : tile<float>(r, section, at, count, ratio);
+      unlooked_ += count;
+      if (unlooked_ < kLook) continue;
+      unlooked_ = 0;
+      if (optim_.comm->aborted()) return false;
+      if (reports_progress) call_->progress();
+    }
+    return true;
+  }
+
   int64_t tile_length(size_t r, const Section& section) const {
     const std::byte* const* sources = &runs_.sources[r * runs_.source_width];
     const bool zeros =
@@ -75,7 +94,7 @@ class Updater {
 
   /// Sum, update, store: elements [at, at + count) of run `r`.
   template <class Real>
-  void tile(size_t r, const Section& section, int64_t at, int64_t count) {
+  void tile(size_t r, const Section& section, int64_t at, int64_t count, double ratio) {
     const Run& run = runs_.runs[r];
     UpdateRunOf<Real> update{};
     update.count = static_cast<size_t>(count);
@@ -85,7 +104,7 @@ class Updater {
     std::byte* const master = load_master(optim_, section, own, kept, master_, update.count);
     update.param = reinterpret_cast<Real*>(master);
     Scalars scalars = scalars_[static_cast<size_t>(run.cls)];
-    if (!ratios_.empty()) scalars.value[kTrusted] *= ratios_[run.view];
+    if (optim_.options.rule->trust != nullptr) scalars.value[kTrusted] *= ratio;
     if (steps_) {
       const auto* const directions = reinterpret_cast<const Real*>(runs_.sources[r]) + at;
       kernels().lamb_of<Real>().step(update.param, directions, update.count, scalars);
@@ -128,11 +147,12 @@ class Updater {
   const StepMemory& memory_;
   const Runs& runs_;
   const std::vector<Scalars>& scalars_;
-  const std::vector<double>& ratios_;  // by view; empty: the rule has none
+  const Trusted& trusted_;
   const bool fused_;
   const bool steps_;  // along directions, which are in the place of sums
   TileGradients gradients_;
   uint64_t nonfinite_ = 0;
+  int64_t unlooked_ = 0;  // elements since the last look at the abort word
   alignas(64) std::byte master_[kShortTile * sizeof(float)];
 };
 
@@ -175,15 +195,22 @@ Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, 
   const Runs& runs = from_reduced ? memory.from_reduced : memory.fused;
   const std::vector<Scalars> scalars = prepare_classes(optim, memory, factor);
   std::vector<uint64_t> nonfinite(static_cast<size_t>(optim.pool->threads()));
-  std::vector<double> ratios;
-  if (trust != nullptr)
-    ratios = ZERO_TRY(trust_ratios(call, optim, memory, scalars, fused, &nonfinite[0]));
+  Trusted trusted;
+  if (trust != nullptr) {
+    const auto stepper = [&](int thread) -> StepView {
+      auto updater = std::make_shared<Updater>(&call, optim, memory, runs, scalars, trusted, fused);
+      return
+          [updater, thread, found = &nonfinite[static_cast<size_t>(thread)]](
+              size_t view, double ratio) { *found = updater->walk_back(view, ratio, thread == 0); };
+    };
+    trusted = ZERO_TRY(trust_ratios(call, optim, memory, scalars, fused, stepper, &nonfinite[0]));
+  }
   // From the end of the share: what is first in the forward pass travels last, and is read first.
   const int64_t slice = memory.background == nullptr ? runs.elements : kSlice;
   for (int64_t begin = 0, end = runs.elements; end > 0; end = begin) {
     begin = (end - 1) / slice * slice;
     share_out(*optim.pool, end - begin, kAlignment, [&](int thread, int64_t first, int64_t last) {
-      Updater updater(&call, optim, memory, runs, scalars, ratios, fused);
+      Updater updater(&call, optim, memory, runs, scalars, trusted, fused);
       nonfinite[static_cast<size_t>(thread)] +=
           updater.walk(begin + first, begin + last, thread == 0);
     });
@@ -230,7 +257,7 @@ uint64_t SegmentUpdater::update(size_t number, std::span<const void* const> grad
                  [](const void* from) { return static_cast<const std::byte*>(from); });
   std::copy_n(targets_.begin() + static_cast<ptrdiff_t>(number * run_.target_width),
               run_.target_width, run_.targets.begin());
-  Updater updater(nullptr, optim_, memory_, run_, scalars_, no_ratios_, true);
+  Updater updater(nullptr, optim_, memory_, run_, scalars_, untrusted_, true);
   return updater.walk(first, last, false);
 }
 

@@ -7,6 +7,7 @@
 
 #include "comm/comm.h"
 #include "step/memory.h"
+#include "step/trust.h"
 
 namespace zero {
 
@@ -45,7 +46,7 @@ class SegmentUpdater {
   std::vector<int32_t> classes_;     // of each segment
   std::vector<std::byte*> targets_;  // target_width a segment
   Runs run_;
-  const std::vector<double> no_ratios_;
+  const Trusted untrusted_;
 };
 
 /// Store this rank's owned parameters as they are to every other target.

@@ -157,41 +157,114 @@ std::vector<size_t> number_pieces(const Optimizer& optim, const StepMemory& memo
   return firsts;
 }
 
-/// The squares of all pieces, in order.
-std::vector<Squares> measure_share(Call& call, const Optimizer& optim, const StepMemory& memory,
-                                   const std::vector<Scalars>& scalars, bool fused,
-                                   const std::vector<size_t>& firsts, uint64_t* nonfinite) {
-  std::vector<Squares> squares(firsts.back());
-  std::atomic<uint64_t> found = 0;
-  share_out_views(optim, memory, [&](int thread, int64_t begin, int64_t end) {
-    Measurer measurer(optim, memory, scalars, fused);
+/// The place of a parameter in StepMemory::cut, or its end.
+size_t place_in_cut(const StepMemory& memory, int64_t param) {
+  const auto found = std::lower_bound(memory.cut.begin(), memory.cut.end(), param);
+  const bool is_cut = found != memory.cut.end() && *found == param;
+  return is_cut ? static_cast<size_t>(found - memory.cut.begin()) : memory.cut.size();
+}
+
+/// The first walk, and what it found.
+class FirstWalk {
+ public:
+  FirstWalk(Call& call, const Optimizer& optim, const StepMemory& memory,
+            const std::vector<Scalars>& scalars, bool fused, const MakeStepView& stepper)
+      : call_(call),
+        optim_(optim),
+        memory_(memory),
+        scalars_(scalars),
+        fused_(fused),
+        stepper_(stepper),
+        firsts_(number_pieces(optim, memory)),
+        squares_(firsts_.back()),
+        trusted_{std::vector<double>(memory.views.size()), std::vector<char>(memory.views.size())} {
+  }
+
+  void run() {
+    share_out_views(optim_, memory_,
+                    [&](int thread, int64_t begin, int64_t end) { walk(thread, begin, end); });
+  }
+
+  /// Of a view's pieces, in order.
+  std::span<const Squares> squares(size_t view) const {
+    return std::span(squares_).subspan(firsts_[view], firsts_[view + 1] - firsts_[view]);
+  }
+  uint64_t nonfinite() const { return nonfinite_; }
+
+  /// With the ratios of what is not stepped yet. `cut`: the norms of StepMemory::cut.
+  Trusted trusted(const std::vector<TensorNorms>& cut) {
+    for (size_t v = 0; v < memory_.views.size(); v++) {
+      if (trusted_.stepped(v)) continue;
+      const size_t place = place_in_cut(memory_, memory_.views[v].segment.param);
+      trusted_.ratios[v] = ratio(v, place < cut.size() ? value_of(cut[place]) : total(squares(v)));
+    }
+    return std::move(trusted_);
+  }
+
+ private:
+  /// One thread's part.
+  void walk(int thread, int64_t begin, int64_t end) {
+    Measurer measurer(optim_, memory_, scalars_, fused_);
+    const StepView step_view = stepper_(thread);
     std::optional<Piece> batch;
-    size_t head = 0;
-    Squares* out = nullptr;
+    size_t head = 0, measured = 0;  // elements: of the batch's first piece, of the view
     const auto measure = [&] {
-      if (!batch || call.comm().aborted()) return;
-      measurer.measure(*batch, head, out);
-      if (thread == 0) call.progress();
+      if (!batch || call_.comm().aborted()) return;
+      measurer.measure(*batch, head, squares_of(*batch));
+      measured += batch->count;
+      if (thread == 0) call_.progress();
+      if (!is_whole(batch->view, measured)) return;
+      trusted_.ratios[batch->view] = ratio(batch->view, total(squares(batch->view)));
+      step_view(batch->view, trusted_.ratios[batch->view]);
+      trusted_.steps[batch->view] = 1;
     };
-    walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
-      if (batch && batch->view == piece.view && batch->count < kBatch) {
+    walk_pieces(optim_, memory_, begin, end, [&](const Piece& piece) {
+      const bool same = batch && batch->view == piece.view;
+      if (same && batch->count < kBatch) {
         batch->count += piece.count;
         return;
       }
       measure();
+      if (!same) measured = 0;
       batch.emplace(piece);
       head = piece.count;
-      const Segment& segment = memory.views[piece.view].segment;
-      const int64_t at = (optim.plan.grid(segment.param) + segment.first) % kBlock;
-      const auto number = static_cast<size_t>((at + static_cast<int64_t>(piece.first)) / kBlock);
-      out = &squares[firsts[piece.view] + number];
     });
     measure();
-    found += measurer.nonfinite();
-  });
-  *nonfinite += found;
-  return squares;
-}
+    nonfinite_ += measurer.nonfinite();
+  }
+
+  /// Where those of the pieces that begin with this one go.
+  Squares* squares_of(const Piece& piece) {
+    const Segment& segment = memory_.views[piece.view].segment;
+    const int64_t at = (optim_.plan.grid(segment.param) + segment.first) % kBlock;
+    const auto number = static_cast<size_t>((at + static_cast<int64_t>(piece.first)) / kBlock);
+    return &squares_[firsts_[piece.view] + number];
+  }
+
+  /// True if the thread has measured the whole tensor. What is not cut is one view.
+  bool is_whole(size_t view, size_t measured) const {
+    const Segment& segment = memory_.views[view].segment;
+    return measured == static_cast<size_t>(segment.count) &&
+           place_in_cut(memory_, segment.param) == memory_.cut.size();
+  }
+
+  double ratio(size_t view, const Squares& sums) const {
+    const auto param = static_cast<size_t>(memory_.views[view].segment.param);
+    return optim_.options.rule->trust->ratio(optim_.settings_of(param), std::sqrt(sums.param),
+                                             std::sqrt(sums.direction));
+  }
+
+  Call& call_;
+  const Optimizer& optim_;
+  const StepMemory& memory_;
+  const std::vector<Scalars>& scalars_;
+  const bool fused_;
+  const MakeStepView& stepper_;
+  const std::vector<size_t> firsts_;
+  std::vector<Squares> squares_;
+  Trusted trusted_;
+  std::atomic<uint64_t> nonfinite_ = 0;
+};
 
 /// What the walk read and wrote.
 void count_read(Optimizer& optim, const StepMemory& memory, bool fused) {
@@ -208,13 +281,6 @@ void count_read(Optimizer& optim, const StepMemory& memory, bool fused) {
     }
     return bytes;
   });
-}
-
-/// The place of a parameter in StepMemory::cut, or its end.
-size_t place_in_cut(const StepMemory& memory, int64_t param) {
-  const auto found = std::lower_bound(memory.cut.begin(), memory.cut.end(), param);
-  const bool is_cut = found != memory.cut.end() && *found == param;
-  return is_cut ? static_cast<size_t>(found - memory.cut.begin()) : memory.cut.size();
 }
 
 /// Every rank's part of the cut tensors, added up.
@@ -241,35 +307,20 @@ std::vector<int64_t> cut_params(const Optimizer& optim, const StepMemory& memory
   return cut;
 }
 
-Result<std::vector<double>> trust_ratios(Call& call, Optimizer& optim, const StepMemory& memory,
-                                         const std::vector<Scalars>& scalars, bool fused,
-                                         uint64_t* nonfinite) {
-  const std::vector<size_t> firsts = number_pieces(optim, memory);
-  const std::vector<Squares> squares =
-      measure_share(call, optim, memory, scalars, fused, firsts, nonfinite);
+Result<Trusted> trust_ratios(Call& call, Optimizer& optim, const StepMemory& memory,
+                             const std::vector<Scalars>& scalars, bool fused,
+                             const MakeStepView& stepper, uint64_t* nonfinite) {
+  FirstWalk walk(call, optim, memory, scalars, fused, stepper);
+  walk.run();
+  *nonfinite += walk.nonfinite();
   count_read(optim, memory, fused);
-  const std::span<const Squares> all = squares;
   std::vector<TensorNorms> cut(memory.cut.size());
   for (size_t v = 0; v < memory.views.size(); v++) {
     const size_t place = place_in_cut(memory, memory.views[v].segment.param);
     if (place == cut.size()) continue;
-    for (const Squares& piece : all.subspan(firsts[v], firsts[v + 1] - firsts[v]))
-      cut[place].add(piece);
+    for (const Squares& piece : walk.squares(v)) cut[place].add(piece);
   }
-  cut = ZERO_TRY(exchange_norms(call, cut));
-
-  std::vector<double> ratios;
-  for (size_t v = 0; v < memory.views.size(); v++) {
-    const auto param = static_cast<size_t>(memory.views[v].segment.param);
-    const size_t place = place_in_cut(memory, memory.views[v].segment.param);
-    // What is not cut is one view.
-    const Squares sums = place < cut.size()
-                             ? value_of(cut[place])
-                             : total(all.subspan(firsts[v], firsts[v + 1] - firsts[v]));
-    ratios.push_back(optim.options.rule->trust->ratio(
-        optim.settings_of(param), std::sqrt(sums.param), std::sqrt(sums.direction)));
-  }
-  return ratios;
+  return walk.trusted(ZERO_TRY(exchange_norms(call, cut)));
 }
 
 }  // namespace zero

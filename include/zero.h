@@ -291,9 +291,10 @@ ZERO_API zero_status zero_comm_create_nccl(zero_comm **out, const void *id, int3
 
 /* The same among the ranks of your ncclComm_t, on its GPU: two communicators are split off it, with
  * nothing shared. It stays yours: libzero does not use it after this call, and never aborts or
- * destroys it; you use it for nothing else during the call. Where it is blocking (ncclConfig_t), NCCL itself
- * waits for a rank that does not make this call, without a deadline. ZERO_ERR_ARGUMENT where `options`
- * names another GPU. Collective over all its ranks. */
+ * destroys it; you use it for nothing else during the call. ZERO_ERR_RENDEZVOUS when a rank does not make
+ * this call in rendezvous_ms; where the communicator is blocking (ncclConfig_t), NCCL then still waits in it
+ * for that rank, on a thread that is left behind, until you abort it. ZERO_ERR_ARGUMENT where `options` names
+ * another GPU. Collective over all its ranks. */
 ZERO_API zero_status zero_comm_wrap_nccl(zero_comm **out, void *nccl_comm,
                                          const zero_comm_options *options);
 

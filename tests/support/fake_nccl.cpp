@@ -57,18 +57,33 @@ EXPORT int ncclGetUniqueId(UniqueId* id) {
 
 EXPORT int ncclCommInitRankConfig(Handle* out, int world, UniqueId id, int rank, Config* config) {
   const std::lock_guard lock(mutex);
-  if (config->magic != 0xcafebeef || config->blocking != 0) return nccl::kInvalidArgument;
+  if (config->magic != 0xcafebeef || (config->blocking != 0 && !knobs.allows_blocking))
+    return nccl::kInvalidArgument;
   if (const int failed = judge(rank, nullptr)) return failed;
   knobs.reduce_ctas = config->max_ctas;
   std::shared_ptr<Group>& group = groups[id.bytes];
   if (group == nullptr) group = std::make_shared<Group>(world);
   ++group->joined;
-  *out = reinterpret_cast<Handle>(make(group, rank));
+  Communicator* const made = make(group, rank);
+  made->blocking = config->blocking != 0;
+  *out = reinterpret_cast<Handle>(made);
   return nccl::kInProgress;
 }
 
+/// Until it has taken in what was begun, or has ended.
+static int block(std::unique_lock<std::mutex>& lock, Communicator* one) {
+  ++knobs.blocked;
+  while (communicators.count(one) != 0 && is_busy(*one)) {
+    lock.unlock();
+    usleep(1000);
+    lock.lock();
+  }
+  --knobs.blocked;
+  return communicators.count(one) != 0 ? nccl::kSuccess : nccl::kInternalError;
+}
+
 EXPORT int ncclCommSplit(Handle handle, int color, int key, Handle* out, Config* config) {
-  const std::lock_guard lock(mutex);
+  std::unique_lock lock(mutex);
   Communicator* const parent = find(handle);
   if (parent == nullptr || config->split_share != 0 ||
       (config->cta_policy == nccl::kZeroCtas && knobs.version < nccl::kOldestWindows))
@@ -89,7 +104,7 @@ EXPORT int ncclCommSplit(Handle handle, int color, int key, Handle* out, Config*
   parent->child = out;
   parent->busy = knobs.busy_polls;
   if (++split->arrived == group.world) make_children(group, *split);
-  return nccl::kInProgress;
+  return parent->blocking ? block(lock, parent) : nccl::kInProgress;
 }
 
 EXPORT int ncclCommWindowRegister(Handle handle, void* data, size_t bytes, Window* out, int flags) {

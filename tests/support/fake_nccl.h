@@ -24,6 +24,7 @@ struct FakeNcclKnobs {
   std::atomic<int> stuck_rank{-1};       // its part of a collective never ends, unless aborted
   std::atomic<bool> abort_hangs{false};  // until this is false again
   std::atomic<bool> finalize_fails{false};
+  std::atomic<bool> allows_blocking{false};  // new groups, which are the test's own
 
   std::atomic<bool> has_windows{true};     // on these GPUs
   std::atomic<bool> keeps_windows{false};  // gives none back
@@ -31,6 +32,7 @@ struct FakeNcclKnobs {
   // What happened.
   std::atomic<int64_t> calls{0};  // since failing_call and broken_from_call count
   std::atomic<int64_t> living{0};
+  std::atomic<int> blocked{0};  // calls that are waiting inside
   std::atomic<int64_t> aborted{0}, destroyed{0};
   std::atomic<int64_t> met{0};  // transfers of a rank on two communicators that could run at once
   std::atomic<int64_t> launches{0};   // of a transfer, or of a group of them

@@ -70,6 +70,7 @@ struct Communicator {
   std::shared_ptr<Group> group;
   int rank;
   int busy;  // polls until the last call is taken in
+  bool blocking = false;
   std::shared_ptr<Split> split = {};
   nccl::Handle* child = nullptr;  // where to put it
   int error = nccl::kSuccess;

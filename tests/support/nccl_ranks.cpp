@@ -41,7 +41,7 @@ NcclRanks::NcclRanks(int32_t world, uint64_t seed, bool guarded, bool reaches)
   if (seed / 2 % 2 == 0) knobs_->version = library_.version = 23203;  // with windows
   knobs_->busy_polls = 2;
   knobs_->failing_call = knobs_->broken_from_call = knobs_->rank = knobs_->stuck_rank = -1;
-  knobs_->abort_hangs = knobs_->finalize_fails = false;
+  knobs_->abort_hangs = knobs_->finalize_fails = knobs_->allows_blocking = false;
   knobs_->broken_now = 0;
   knobs_->calls = knobs_->living = knobs_->aborted = knobs_->destroyed = knobs_->met =
       knobs_->misused = 0;

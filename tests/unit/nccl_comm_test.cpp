@@ -270,15 +270,15 @@ TEST(NcclComm, children_have_channels_of_their_own) {
   });
 }
 
-TEST(NcclComm, a_wrapped_communicator_stays_the_engines) {
-  const NcclRanks ranks(3);
+/// Wrap engines' communicators, abort the comm and look whether they are as before.
+void expect_wrapped_and_left(const NcclRanks& ranks, int blocking) {
   const nccl::Library& library = ranks.library();
   run_sound_ranks(RankKind::threads, 3, [&](int rank) {
     const nccl::Bounds bounds{20'000, [] { return Status(); }};
     nccl::UniqueId id{};
     memcpy(&id, ranks.id(9).data(), sizeof id);
     nccl::Config config;
-    config.blocking = 0;
+    config.blocking = blocking;
     nccl::Handle engines = nullptr;
     EXPECT_EQ(library.init_rank(&engines, 3, id, rank, &config), nccl::kInProgress);
     nccl::Channel channel(library, engines);
@@ -298,6 +298,18 @@ TEST(NcclComm, a_wrapped_communicator_stays_the_engines) {
     library.destroy(channel.take(1000));
     return "";
   });
+}
+
+TEST(NcclComm, a_wrapped_communicator_stays_the_engines) {
+  const NcclRanks ranks(3);
+  expect_wrapped_and_left(ranks, 0);
+}
+
+TEST(NcclComm, a_blocking_communicator_is_wrapped_as_well) {
+  const NcclRanks ranks(3);
+  ranks.knobs().allows_blocking = true;
+  expect_wrapped_and_left(ranks, 1);
+  EXPECT_EQ(ranks.knobs().blocked, 0);
 }
 
 TEST(NcclComm, a_rank_outside_the_world_is_refused) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
+#include <optional>
 #include <vector>
 
 #include "base/log.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int64_t kSpinNs = 50'000;
 constexpr int64_t kEndMs = 2'000;
+constexpr int64_t kLookMs = 10;
 
 /// What a thread that may be left behind shares with who waits for it.
 struct Ending {
@@ -61,6 +63,45 @@ Status still_busy(std::string_view what, const Bounds& bounds) {
                 text(what, ": NCCL was still busy after ", bounds.limit_ms, " ms"));
 }
 
+/// A call that may stay inside NCCL.
+struct LoneCall {
+  std::function<int()> call;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<int> outcome;
+};
+
+void* make_call(void* argument) {
+  const std::unique_ptr<std::shared_ptr<LoneCall>> owned(
+      static_cast<std::shared_ptr<LoneCall>*>(argument));
+  LoneCall& lone = **owned;
+  const int outcome = lone.call();
+  const std::lock_guard lock(lone.mutex);
+  lone.outcome = outcome;
+  lone.changed.notify_all();
+  return nullptr;
+}
+
+/// What the call comes back with.
+Result<int> call_apart(std::string_view what, const Bounds& bounds, std::function<int()> call) {
+  auto lone = std::make_shared<LoneCall>();
+  lone->call = std::move(call);
+  auto argument = std::make_unique<std::shared_ptr<LoneCall>>(lone);
+  pthread_t thread;
+  if (const int error = start_thread(thread, make_call, argument.get()))
+    return Status(ZERO_ERR_SYSTEM, text("starting a thread: ", errno_text(error)));
+  (void)argument.release();
+  pthread_detach(thread);
+  std::unique_lock lock(lone->mutex);
+  for (const int64_t until = now_ms() + bounds.limit_ms;;) {
+    const int64_t left_ms = std::clamp<int64_t>(until - now_ms(), 0, kLookMs);
+    lone->changed.wait_for(lock, std::chrono::milliseconds(left_ms));
+    if (lone->outcome) return *lone->outcome;
+    ZERO_TRY(bounds.check());
+    if (now_ms() >= until) return still_busy(what, bounds);
+  }
+}
+
 Config config() {
   Config config;
   config.blocking = 0;
@@ -85,9 +126,11 @@ Config gathers_by(const Library& library, const Way& way) {
 Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& parent, int color,
                                            int rank, Config wanted, const Bounds& bounds) {
   Slot<Handle> slot;
-  ZERO_TRY(parent.run("ncclCommSplit", bounds, [&](Handle handle) {
-    return library.split(handle, color < 0 ? kNoColor : color, rank, slot.place(), &wanted);
-  }));
+  // All of it by value, but what stays: it may be called for longer than anyone waits.
+  ZERO_TRY(parent.run(
+      "ncclCommSplit", bounds,
+      [&library, color = color < 0 ? kNoColor : color, rank, place = slot.place(), wanted](
+          Handle handle) mutable { return library.split(handle, color, rank, place, &wanted); }));
   const Handle handle = slot.take();
   if (color < 0 || handle == nullptr) return std::unique_ptr<Channel>();
   auto child = std::make_unique<Channel>(library, handle);
@@ -140,7 +183,12 @@ Status Channel::run(std::string_view what, const Bounds& bounds,
       if (!lock.owns_lock()) return still_busy(what, bounds);
       if (handle_ == nullptr)
         return Status(ZERO_ERR_ABORTED, text(what, ": the communicator has ended"));
-      const int outcome = first ? call(handle_) : poll(handle_);
+      int outcome = kSuccess;
+      if (first && may_block_)
+        outcome =
+            ZERO_TRY(call_apart(what, bounds, [call, handle = handle_] { return call(handle); }));
+      else
+        outcome = first ? call(handle_) : poll(handle_);
       if (outcome != kSuccess && outcome != kInProgress)
         return problem(library_, handle_, what, outcome);
       // Success of the call itself says only that it was begun.

@@ -52,10 +52,13 @@ Status problem(const Library& library, Handle handle, std::string_view what, int
 /// One communicator in non-blocking mode. Any thread; NCCL gets one call at a time.
 class Channel {
  public:
-  Channel(const Library& library, Handle handle) : library_(library), handle_(handle) {}
+  /// `may_block`: not known to be in that mode. A call is then made by a thread of its own, which
+  /// is left behind at the limit if it is still inside NCCL, and what `run` was given with it.
+  Channel(const Library& library, Handle handle, bool may_block = false)
+      : library_(library), may_block_(may_block), handle_(handle) {}
 
   /// `call` with the communicator, and a wait until that has taken it in: ZERO_ERR_TIMEOUT after
-  /// the limit.
+  /// the limit. Where it may block a copy of `call` may outlive all that the caller has.
   Status run(std::string_view what, const Bounds& bounds, const std::function<int(Handle)>& call);
   /// Wait until it has taken in what was begun before.
   Status settle(std::string_view what, const Bounds& bounds);
@@ -73,6 +76,7 @@ class Channel {
   int poll(Handle handle) const;
 
   const Library& library_;
+  const bool may_block_;
   std::timed_mutex mutex_;
   Handle handle_;
 };

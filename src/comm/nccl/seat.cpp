@@ -102,10 +102,11 @@ Result<std::unique_ptr<tcp::Star>> connect(const Library& library, Channels& cha
 }
 
 /// A group that never formed is ZERO_ERR_RENDEZVOUS, whatever did not come in time.
-Status never_formed(Status status, int32_t rank, int32_t world) {
+Status never_formed(Status status, int32_t rank, int32_t world,
+                    const char* come = "come with the same id") {
   if (status.code() == ZERO_ERR_TIMEOUT)
     status = Status(ZERO_ERR_RENDEZVOUS,
-                    text(status.text(), ": have all ", world, " ranks come with the same id?"));
+                    text(status.text(), ": have all ", world, " ranks ", come, "?"));
   return std::move(status).within(text("rank ", rank, " of an nccl comm of ", world));
 }
 
@@ -166,10 +167,11 @@ Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nc
   ZERO_TRY(nccl::outcome(library, "ncclCommUserRank", library.user_rank(handle, &rank)));
   ZERO_TRY(nccl::outcome(library, "ncclCommCount", library.count(handle, &world)));
   const nccl::Bounds bounds = nccl::rendezvous(options);
-  nccl::Channel engines(library, handle);
+  nccl::Channel engines(library, handle, true);
   Result<std::unique_ptr<nccl::Channels>> channels =
       nccl::split(library, engines, 0, rank, nccl::way_of(options), bounds);
-  if (!channels.ok()) return nccl::never_formed(std::move(channels).status(), rank, world);
+  if (!channels.ok())
+    return nccl::never_formed(std::move(channels).status(), rank, world, "made this call");
   return nccl::take_seat(library, std::move(*channels), std::move(device), rank, world, options,
                          bounds);
 }

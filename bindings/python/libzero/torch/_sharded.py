@@ -147,17 +147,13 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._gathered = None
 
     def _skips(self) -> bool:
-        """Whether all ranks leave this step out, as GradScaler wants; else gradients are unscaled.
-        RuntimeError where ranks differ. Collective with GradScaler, else local."""
+        """Whether all ranks leave this step out, as GradScaler wants. RuntimeError where ranks differ.
+        Collective with GradScaler, else local."""
         found = overflow_of(self)
-        if found is None:
-            return False
-        skips = agreed_overflow(self._sharded().comm, self, found)
-        if not skips:
-            unscale(self)
-        return skips
+        return found is not None and agreed_overflow(self._sharded().comm, self, found)
 
     def _update(self, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]) -> Any:
+        unscale(self)
         loss = self._sharded().step(self.param_groups, closure, arguments, hand)
         self._steps += 1
         return loss

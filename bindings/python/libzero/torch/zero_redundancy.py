@@ -13,7 +13,6 @@ from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from ._join import ZeroJoinHook, hand_of, refuse_turned_order, tell_failure
 from ._listed import Params
-from ._scaler import unscale
 from ._shard import Closure
 from ._sharded import ShardedOptimizer
 
@@ -92,7 +91,6 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
                 raise
         hand = hand_of(self, has_inputs=True)
         if hand is not None:
-            unscale(self)
             self._update(None, kwargs, hand)
         return loss
 

@@ -67,8 +67,9 @@ class Subject {
       params[i].grad = static_cast<std::byte*>(grads_) + at;
       at += (static_cast<size_t>(sizes[i]) + 15) / 16 * 16 * element;
     }
-    fill(*device, static_cast<std::byte*>(data_), end, 1);
-    fill(*device, static_cast<std::byte*>(grads_), end, 2);
+    const bool halves = kind.dtype == ZERO_BFLOAT16;
+    fill(*device, static_cast<std::byte*>(data_), end, halves, 1);
+    fill(*device, static_cast<std::byte*>(grads_), end, halves, 2);
     must(zero_register_params(optim_, nullptr, params.data(), params.size(), nullptr), "register");
     must(zero_broadcast_params(optim_, 0, nullptr), "zero_broadcast_params");
   }
@@ -138,7 +139,7 @@ int run(bool looks) {
   constexpr size_t kCopied = size_t{1} << 30;
   const DeviceMemory from = must(DeviceMemory::allocate(device, kCopied, "a copy"));
   const DeviceMemory to = must(DeviceMemory::allocate(device, kCopied, "a copy"));
-  fill(*device, from.data(), kCopied, 3);
+  fill(*device, from.data(), kCopied, false, 3);
   const zero::Stream stream = must(make_stream(device));
   Clock clock(device, stream.handle());
   std::vector<std::vector<int64_t>> lists = {{1 << 20}, {1 << 24}, {1 << 26}};
@@ -151,18 +152,18 @@ int run(bool looks) {
     for (const Kind& kind : kKinds) {
       Subject subject(comm, device, stream.handle(), sizes, kind);
       const auto step = [&] { subject.step(); };
-      const double guess = clock.time(10, step).device;
-      const int repeats = std::clamp(static_cast<int>(kRoundSeconds / guess), 1, 1000);
+      const int steps = clock.repeats(kRoundSeconds, step);
       const std::shared_ptr<void> graph = subject.capture();
       const auto launch = [&] { must(zero::test::launch_cuda_graph(graph, stream.handle())); };
+      const int replays = clock.repeats(kRoundSeconds, launch);
       const auto copy_all = [&] {
         must(device->copy(stream.handle(), to.data(), from.data(), kCopied));
       };
       Found calls, launches;
       std::vector<double> copies;
       for (int round = 0; round < kRounds; round++) {
-        calls.add(clock.time(repeats, step));
-        launches.add(clock.time(repeats, launch));
+        calls.add(clock.time(steps, step));
+        launches.add(clock.time(replays, launch));
         copies.push_back(clock.time(4, copy_all).device);
       }
       const double copy = 2.0 * kCopied / median(copies);

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -49,6 +51,14 @@ class Clock {
   Clock(std::shared_ptr<zero::Device> device, void* stream)
       : device_(std::move(device)), stream_(stream), done_(must(make_event(device_))) {}
 
+  /// How often to repeat `work` for a round of `round_seconds`, once it has been done a few times:
+  /// the first makes tables, loads kernels and wakes the GPU.
+  template <class Work>
+  int repeats(double round_seconds, const Work& work) {
+    time(kFirst, work);
+    return std::clamp(static_cast<int>(round_seconds / time(kFirst, work).device), 1, 1000);
+  }
+
   template <class Work>
   Times time(int repeats, const Work& work) {
     wait();
@@ -70,6 +80,8 @@ class Clock {
   }
 
  private:
+  static constexpr int kFirst = 10;
+
   std::shared_ptr<zero::Device> device_;
   void* const stream_;
   zero::Event done_;
@@ -81,14 +93,20 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Random bits of a floating type with its usual exponents.
-inline void fill(zero::Device& device, std::byte* to, size_t bytes, uint64_t seed) {
-  std::vector<float> values(std::min<size_t>(bytes / 4 + 1, size_t{1} << 24));
+/// Random numbers, none of them infinite: of fp32, or of bf16, which are the upper halves of those.
+inline void fill(zero::Device& device, std::byte* to, size_t bytes, bool halves, uint64_t seed) {
+  std::vector<float> values(std::min<size_t>(bytes / 2 + 1, size_t{1} << 24));
   random_fill(values.data(), values.size(), 1.0f, seed);
-  for (size_t at = 0; at < bytes; at += values.size() * 4) {
-    const size_t part = std::min(bytes - at, values.size() * 4);
-    must(device.copy(nullptr, to + at, values.data(), part));
+  std::vector<uint16_t> upper(halves ? values.size() : 0);
+  for (size_t i = 0; i < upper.size(); i++) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &values[i], sizeof bits);
+    upper[i] = static_cast<uint16_t>(bits >> 16);
   }
+  const void* const from = halves ? static_cast<const void*>(upper.data()) : values.data();
+  const size_t most = values.size() * (halves ? 2 : 4);
+  for (size_t at = 0; at < bytes; at += most)
+    must(device.copy(nullptr, to + at, from, std::min(bytes - at, most)));
 }
 
 }  // namespace bench

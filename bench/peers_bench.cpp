@@ -52,12 +52,13 @@ class Share {
     std::vector<const std::byte*> sources;
     std::vector<std::byte*> params;
     for (int rank = 0; rank < ranks; rank++) {
-      sources.push_back(memory(bytes, static_cast<uint64_t>(rank) + 10));
-      params.push_back(memory(bytes, 2));
+      sources.push_back(memory(bytes, kind.param != DType::f32, static_cast<uint64_t>(rank) + 10));
+      params.push_back(memory(bytes, kind.param != DType::f32, 2));
     }
     zero::launch::Run run{};
     run.param = params[0];
-    run.kept = kind.kept_bytes == 0 ? nullptr : memory(kind.kept_bytes * kElements, 3);
+    run.kept = kind.kept_bytes == 0 ? nullptr
+                                    : memory(kind.kept_bytes * kElements, kind.kept_bytes == 2, 3);
     run.slots[0] = zeros(sizeof(float) * kElements);
     run.slots[1] = zeros(sizeof(float) * kElements);
     run.count = kElements;
@@ -90,9 +91,9 @@ class Share {
     blocks_.push_back(must(DeviceMemory::allocate_zeroed(device_, bytes, "a rank's memory")));
     return blocks_.back().data();
   }
-  std::byte* memory(size_t bytes, uint64_t seed) {
+  std::byte* memory(size_t bytes, bool halves, uint64_t seed) {
     std::byte* const made = zeros(bytes);
-    fill(*device_, made, bytes, seed);
+    fill(*device_, made, bytes, halves, seed);
     return made;
   }
   template <class Entry>
@@ -110,7 +111,7 @@ class Share {
 void compare(const std::shared_ptr<Device>& device) {
   const DeviceMemory from = must(DeviceMemory::allocate(device, kCopied, "a copy"));
   const DeviceMemory to = must(DeviceMemory::allocate(device, kCopied, "a copy"));
-  fill(*device, from.data(), kCopied, 1);
+  fill(*device, from.data(), kCopied, false, 1);
   const zero::Stream stream = must(make_stream(device));
   Clock clock(device, stream.handle());
   std::printf("%-12s %6s %10s %9s %8s %8s\n", "case", "ranks", "ms", "GB/s", "copy", "of copy");
@@ -118,8 +119,7 @@ void compare(const std::shared_ptr<Device>& device) {
     for (int ranks : {1, 2, 4, 8}) {
       const Share share(device, kind, ranks);
       const auto update = [&] { share.update(stream.handle()); };
-      const double guess = clock.time(3, update).device;
-      const int repeats = std::clamp(static_cast<int>(kRoundSeconds / guess), 1, 1000);
+      const int repeats = clock.repeats(kRoundSeconds, update);
       std::vector<double> updates, copies;
       for (int round = 0; round < kRounds; round++) {
         updates.push_back(clock.time(repeats, update).device);

@@ -91,6 +91,8 @@ Status all_reduce(Call& call, void* data, size_t count, int32_t dtype, int32_t o
     local = Status(ZERO_ERR_ARGUMENT, text("count ", count, " is too large"));
   else if (data == nullptr && count > 0)
     local = Status(ZERO_ERR_ARGUMENT, "data is NULL");
+  else
+    local = check_host_memory(data, "data");
   ZERO_TRY(call.vote("arguments", local));
   ZERO_TRY(call.agree("arguments", "zero_comm_all_reduce",
                       text("count ", count, ", dtype ", dtype, ", operation ", operation)));
@@ -151,6 +153,8 @@ zero_status zero_comm_broadcast(zero_comm* comm, void* data, size_t bytes, int32
                      text("root ", root, " is no rank of a world of ", call.world()));
     } else if (data == nullptr && bytes > 0) {
       local = Status(ZERO_ERR_ARGUMENT, "data is NULL");
+    } else {
+      local = check_host_memory(data, "data");
     }
     ZERO_TRY(call.vote("arguments", local));
     ZERO_TRY(

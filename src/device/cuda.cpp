@@ -3,6 +3,10 @@
 // machine everything but open_cuda works.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+
 #include "base/text.h"
 #include "device/cuda_context.h"
 #include "device/cuda_error.h"
@@ -17,10 +21,17 @@ namespace {
 cudaStream_t stream_of(StreamHandle stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_of(EventHandle event) { return static_cast<cudaEvent_t>(event); }
 
+/// Whether the GPU of that number is given up, by any of its Devices; far numbers share one.
+std::atomic<bool>& given_up_of(int32_t ordinal) {
+  static std::array<std::atomic<bool>, 64> all{};
+  return all[std::min(static_cast<size_t>(ordinal), all.size() - 1)];
+}
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaContext& context, int multiprocessors)
-      : context_(context),
+      : Device(given_up_of(context.ordinal)),
+        context_(context),
         multiprocessors_(multiprocessors),
         sharing_(CudaSharing::open(context)) {}
 
@@ -161,7 +172,15 @@ Status CudaDevice::check_stream(StreamHandle stream) {
             text("the stream is of CUDA device ", owner, ", the comm is on ", ordinal())};
   }
 #endif
-  return {};
+  if (stream_of(stream) == nullptr || stream_of(stream) == cudaStreamLegacy) return {};
+  CUcontext context = nullptr;
+  // Where the driver does not tell, as of a green context's stream, the stream is believed.
+  if (context_.driver.stream_context(stream_of(stream), &context) != CUDA_SUCCESS ||
+      context == nullptr || context == context_.handle)
+    return {};
+  return {ZERO_ERR_ARGUMENT,
+          text("the stream is of another context than the primary one of CUDA device ", ordinal(),
+               ", where the comm is: make it there")};
 }
 
 Result<uint64_t> CudaDevice::capturing(StreamHandle stream) {

@@ -28,6 +28,7 @@ Result<CudaDriver> CudaDriver::find() {
   ZERO_TRY(find_in_driver("cuDeviceGet", 2000, driver.device));
   ZERO_TRY(find_in_driver("cuDevicePrimaryCtxRetain", 7000, driver.retain));
   ZERO_TRY(find_in_driver("cuMemGetAddressRange", 3020, driver.address_range));
+  ZERO_TRY(find_in_driver("cuStreamGetCtx", 9020, driver.stream_context));
   return driver;
 }
 

@@ -36,6 +36,7 @@ struct CudaDriver {
   decltype(&cuDeviceGet) device = nullptr;
   decltype(&cuDevicePrimaryCtxRetain) retain = nullptr;
   decltype(&cuMemGetAddressRange) address_range = nullptr;
+  decltype(&cuStreamGetCtx) stream_context = nullptr;
 
   static Result<CudaDriver> find();
 };

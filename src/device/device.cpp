@@ -29,7 +29,7 @@ Status clear(const std::shared_ptr<Device>& device, void* memory, size_t bytes,
   Status done = device->record(filled.handle(), stream.handle());
   if (!done.ok()) (void)device->record(filled.handle(), stream.handle());
   for (int tries = 0; tries < 2; tries++) {
-    const Status awaited = await(*device, filled.handle(), kTimeoutMs, text("filling ", what));
+    const Status awaited = await_end(*device, filled.handle(), kTimeoutMs, text("filling ", what));
     if (done.ok()) done = awaited;
     if (awaited.ok() || awaited.code() == ZERO_ERR_TIMEOUT) break;
   }
@@ -80,6 +80,16 @@ Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_
     if (waited_ns >= kSpinNs) os().poll(nullptr, 0, waited_ns < 20 * kSpinNs ? 0 : 1);
   }
   return Status();
+}
+
+Status await_end(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
+                 const std::function<Status()>& stop) {
+  constexpr int64_t kEndMs = 10'000;
+  Status ended = await(device, event, timeout_ms, what, stop);
+  if (ended.ok()) return ended;
+  const bool late = ended.code() == ZERO_ERR_TIMEOUT;
+  if (late || !await(device, event, kEndMs, what).ok()) device.give_up();
+  return ended;
 }
 
 }  // namespace zero

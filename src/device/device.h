@@ -74,9 +74,9 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual Status run_current(const std::function<Status()>& body) { return body(); }
 
   /// Work of this device may never end: from here on nothing of it is given back, as CUDA then
-  /// waits for all work. From any thread.
-  void give_up() noexcept { given_up_.store(true); }
-  bool given_up() const noexcept { return given_up_.load(); }
+  /// waits for all work, also of who else uses it. From any thread.
+  void give_up() noexcept { given_up_->store(true); }
+  bool given_up() const noexcept { return given_up_->load(); }
 
   // ---- What the classes below own. Memory is aligned to 256 bytes or more; its content is
   // anything.
@@ -102,8 +102,14 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual Result<void*> make_event() = 0;
   virtual void free_event(void* event) noexcept = 0;
 
+ protected:
+  Device() = default;
+  /// One of several for the same hardware, which share whether it is given up.
+  explicit Device(std::atomic<bool>& given_up) : given_up_(&given_up) {}
+
  private:
-  std::atomic<bool> given_up_{false};
+  std::atomic<bool> own_given_up_{false};
+  std::atomic<bool>* const given_up_ = &own_given_up_;
 };
 
 namespace owned {
@@ -208,6 +214,10 @@ class SharedBlock : public owned::Owned<&Device::unmap_shared> {
 /// the wait with its error.
 Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
              const std::function<Status()>& stop = {});
+/// The same before what the work uses is given back. The device is given up where that has not
+/// ended: at the timeout, or, when `stop` has an error, a while later.
+Status await_end(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
+                 const std::function<Status()>& stop = {});
 
 /// The CUDA device of that number: ZERO_ERR_UNSUPPORTED where this build has none, or the machine
 /// no driver, or one that is too old; ZERO_ERR_ARGUMENT, saying how many there are, for a number

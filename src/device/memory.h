@@ -23,6 +23,12 @@ Status check_memory(Device* device, const void* data, size_t bytes, const What& 
                                         "create the comm with ZERO_DEVICE_CUDA"));
 }
 
+/// OK if the host itself can touch `data`, whatever a comm's tensors are on.
+inline Status check_host_memory(const void* data, std::string_view what) {
+  if (!is_gpu_memory(data)) return Status();
+  return Status(ZERO_ERR_ARGUMENT, text(what, " is memory of a GPU: give the host's"));
+}
+
 class Memory {
  public:
   Memory() = default;

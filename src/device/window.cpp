@@ -23,7 +23,7 @@ int64_t Window::most(size_t element_bytes) const {
 
 Status Window::finish() {
   ZERO_TRY(device_->record(done_.handle(), stream_.handle()));
-  return await(*device_, done_.handle(), timeout_ms_, "copying tensors");
+  return await_end(*device_, done_.handle(), timeout_ms_, "copying tensors");
 }
 
 Result<const std::byte*> Window::show(const std::byte* from, size_t bytes) {

@@ -185,8 +185,9 @@ Status check_range(const Optimizer& optim, int64_t param, int64_t first, int64_t
                                     "', which has ", of.count)};
   if (count == 0) return {};
   if (values == nullptr) return {ZERO_ERR_ARGUMENT, "values is NULL"};
-  if (reinterpret_cast<uintptr_t>(values) % size_of(sum_dtype(of.dtype)) == 0) return {};
-  return {ZERO_ERR_ARGUMENT, text("values is not aligned to ", dtype_name(sum_dtype(of.dtype)))};
+  if (reinterpret_cast<uintptr_t>(values) % size_of(sum_dtype(of.dtype)) != 0)
+    return {ZERO_ERR_ARGUMENT, text("values is not aligned to ", dtype_name(sum_dtype(of.dtype)))};
+  return check_host_memory(values, "values");
 }
 
 Status check_owned(const Optimizer& optim, int64_t param, int64_t first, int64_t count) {

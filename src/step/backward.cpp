@@ -47,6 +47,9 @@ Status Backward::announce(int64_t param, std::byte* grad) {
   if (reinterpret_cast<uintptr_t>(grad) % size_of(of.grad_dtype) != 0)
     return Status(ZERO_ERR_ARGUMENT,
                   text("the gradient of parameter '", of.name, "' is not aligned to its elements"));
+  if (grad != nullptr && grad != of.grad && of.count > 0)
+    ZERO_TRY(check_memory(optim_.comm->device().get(), grad, of.grad_bytes(),
+                          [&] { return text("the gradient of parameter '", of.name, "'"); }));
   announced_.resize(optim_.params.size());
   staged_.resize(optim_.params.size());
   grads_.resize(optim_.params.size());

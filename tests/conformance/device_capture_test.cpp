@@ -12,6 +12,7 @@
 
 #include "captured_model.h"
 #include "support/emulated_launches.h"
+#include "support/gpu_wanted.h"
 #include "support/ranks.h"
 #include "support/scratch.h"
 
@@ -94,7 +95,10 @@ TEST(DeviceCapture, launches_end_with_the_bits_of_calls_on_the_host) {
 
 TEST(DeviceCapture, launches_on_a_gpu_end_with_the_bits_of_the_host) {
   const Result<std::shared_ptr<Device>> gpu = open_cuda(0);
-  if (!gpu.ok()) GTEST_SKIP() << gpu.failure().text();
+  if (!gpu.ok()) {
+    ASSERT_FALSE(gpu_is_wanted()) << gpu.failure().text();
+    GTEST_SKIP() << gpu.failure().text();
+  }
   uint64_t seed = 1;
   for (const Feature& feature : kFeatures) {
     zero_options options = defaults();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device_training.h"
+#include "support/gpu_wanted.h"
 
 namespace zero::test {
 namespace {
@@ -116,7 +117,10 @@ TEST(DeviceStep, every_feature_ends_with_the_bits_of_the_host) { try_features(in
 
 TEST(DeviceStep, a_gpu_ends_with_the_bits_of_the_host) {
   const Result<std::shared_ptr<Device>> gpu = open_cuda(0);
-  if (!gpu.ok()) GTEST_SKIP() << gpu.failure().text();
+  if (!gpu.ok()) {
+    ASSERT_FALSE(gpu_is_wanted()) << gpu.failure().text();
+    GTEST_SKIP() << gpu.failure().text();
+  }
   const auto expect = [&](const Training& training, const std::string& what) {
     const std::vector<Rank> ranks = {run_alone(training, *gpu)};
     expect_equals_reference(training, ranks, what);
@@ -128,7 +132,10 @@ TEST(DeviceStep, a_gpu_ends_with_the_bits_of_the_host) {
 
 TEST(DeviceStep, a_gpu_alone_over_nccl_ends_with_the_bits_of_the_host) {
   const Result<std::shared_ptr<Device>> gpu = open_cuda(0);
-  if (!gpu.ok()) GTEST_SKIP() << gpu.failure().text();
+  if (!gpu.ok()) {
+    ASSERT_FALSE(gpu_is_wanted()) << gpu.failure().text();
+    GTEST_SKIP() << gpu.failure().text();
+  }
   try_features([&](const Training& training, const std::string& what) {
     Rank rank;
     Result<NcclId> id = nccl_unique_id();

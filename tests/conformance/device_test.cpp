@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/chaos_device.h"
+#include "support/gpu_wanted.h"
 
 namespace zero::test {
 namespace {
@@ -31,7 +32,10 @@ class EveryDevice : public ::testing::TestWithParam<DeviceCase> {
  protected:
   void SetUp() override {
     Result<DevicePtr> opened = GetParam().open(0);
-    if (!opened.ok()) GTEST_SKIP() << opened.failure().text();
+    if (!opened.ok()) {
+      ASSERT_FALSE(gpu_is_wanted()) << opened.failure().text();
+      GTEST_SKIP() << opened.failure().text();
+    }
     device_ = *opened;
     stream_ = made(make_stream(device_));
     other_ = made(make_stream(device_));

@@ -24,6 +24,7 @@ struct Machine {
   std::map<std::string, std::pair<cudaError_t, int>> failures;
   std::map<const void*, int> owners;  // of device memory and streams
   std::set<std::string> lacking;      // calls of the driver
+  std::set<const void*> apart;        // streams of a context that is not the primary one
   std::atomic<int64_t> strays{0};
   std::atomic<unsigned> opened{0};
 };
@@ -89,6 +90,7 @@ void fail(const std::string& function, cudaError_t error, int times) {
   machine->failures[function] = {error, times};
 }
 void lack(const std::string& symbol) { machine->lacking.insert(symbol); }
+void set_apart(const void* stream) { machine->apart.insert(stream); }
 void capture(cudaStreamCaptureStatus status) { machine->capture = status; }
 void make_current(int ordinal) {
   contexts.clear();
@@ -120,6 +122,13 @@ CUresult get_device(CUdevice* out, int ordinal) {
 CUresult retain(CUcontext* out, CUdevice device) {
   machine->opened |= 1u << device;
   *out = reinterpret_cast<CUcontext>(static_cast<intptr_t>(device) + 1);
+  return CUDA_SUCCESS;
+}
+CUresult stream_context(CUstream stream, CUcontext* out) {
+  if (wanted("cuStreamGetCtx") != cudaSuccess) return CUDA_ERROR_NOT_SUPPORTED;
+  const std::lock_guard lock(machine->mutex);
+  const int owner = machine->owners.at(stream);
+  *out = reinterpret_cast<CUcontext>(intptr_t{owner} + (machine->apart.count(stream) ? 101 : 1));
   return CUDA_SUCCESS;
 }
 /// Memory is known in pages of 64 bytes, as if each had been mapped by itself.
@@ -169,7 +178,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** out, uns
       {"cuCtxPopCurrent", reinterpret_cast<void*>(pop)},
       {"cuDeviceGet", reinterpret_cast<void*>(get_device)},
       {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(retain)},
-      {"cuMemGetAddressRange", reinterpret_cast<void*>(address_range)}};
+      {"cuMemGetAddressRange", reinterpret_cast<void*>(address_range)},
+      {"cuStreamGetCtx", reinterpret_cast<void*>(stream_context)}};
   const auto own = known.find(symbol);
   *out = own != known.end() ? own->second : sharing_calls().at(symbol);
   *result = cudaDriverEntryPointSuccess;

@@ -27,6 +27,8 @@ void give(CUdevice_attribute attribute);
 const CUmemAllocationProp& last_made();
 /// From now on the driver has no call of that name.
 void lack(const std::string& symbol);
+/// This stream is of another context of its device than the primary one.
+void set_apart(const void* stream);
 /// From now on every stream says this of its capture, whose number is 7.
 void capture(cudaStreamCaptureStatus status);
 

@@ -264,6 +264,28 @@ TEST_F(Cuda, a_driver_that_cannot_tell_a_streams_device_is_believed) {
   EXPECT_EQ(fake_cuda::left_behind(), cudaSuccess);
 }
 
+TEST_F(Cuda, a_stream_of_another_context_of_the_device_is_refused) {
+  const DevicePtr gpu = device();
+  const Stream stream = made(make_stream(gpu));
+  EXPECT_TRUE(gpu->check_stream(stream.handle()).ok());
+  fake_cuda::set_apart(stream.handle());
+  expect(
+      gpu->check_stream(stream.handle()), ZERO_ERR_ARGUMENT,
+      "the stream is of another context than the primary one of CUDA device 0, where the comm is: "
+      "make it there");
+  fake_cuda::fail("cuStreamGetCtx", cudaErrorNotSupported);
+  EXPECT_TRUE(gpu->check_stream(stream.handle()).ok());
+}
+
+TEST_F(Cuda, a_gpu_that_is_given_up_is_given_up_by_all_its_devices) {
+  fake_cuda::start(CUDART_VERSION, 4);  // for ever: other tests have the first two
+  const DevicePtr one = device(2), same = device(2), other = device(3);
+  EXPECT_FALSE(one->given_up());
+  same->give_up();
+  EXPECT_TRUE(one->given_up());
+  EXPECT_FALSE(other->given_up());
+}
+
 // Before the suite of every device, which expects a machine that stands.
 class FakeMachine : public ::testing::Environment {
   void SetUp() override { fake_cuda::start(); }

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <string>
@@ -36,6 +37,60 @@ TEST(HostPointers, memory_of_a_gpu_is_known_once_a_driver_is_there) {
   *driver.managed = 0;
 }
 
+/// The host may not touch it, as of a GPU's.
+class Forbidden {
+ public:
+  explicit Forbidden(void* page) : page_(page) { mprotect(page_, 4096, PROT_NONE); }
+  ~Forbidden() { mprotect(page_, 4096, PROT_READ | PROT_WRITE); }
+
+ private:
+  void* const page_;
+};
+
+void expect_refused(zero_status status, const std::string& what) {
+  EXPECT_EQ(status, ZERO_ERR_ARGUMENT) << what;
+  EXPECT_NE(std::string(zero_last_error()).find(what + " is memory of a GPU"), std::string::npos)
+      << zero_last_error();
+}
+
+TEST(HostPointers, what_the_host_itself_reads_and_writes_is_refused_before_it_is_touched) {
+  float* const gpu = Driver().gpu;
+  if (!is_gpu_memory(gpu)) GTEST_SKIP() << "the driver of this machine is another one";
+  const Forbidden forbidden(gpu);
+  zero_comm* comm = nullptr;
+  zero_optim* optim = nullptr;
+  ASSERT_EQ(zero_comm_create_solo(&comm, nullptr), ZERO_OK);
+  expect_refused(zero_comm_all_reduce(comm, gpu, 4, ZERO_FLOAT32, ZERO_SUM), "data");
+  expect_refused(zero_comm_broadcast(comm, gpu, 16, 0), "data");
+  ASSERT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
+  float data[4] = {1, 1, 1, 1}, grad[4] = {1, 1, 1, 1};
+  const int64_t shape[] = {4};
+  zero_buffer buffer;
+  zero_buffer_init(&buffer, sizeof buffer);
+  buffer.name = "b";
+  buffer.data = gpu;
+  buffer.shape = shape;
+  buffer.ndim = 1;
+  expect_refused(zero_register_buffers(optim, &buffer, 1), "buffer 'b'");
+  zero_param param;
+  zero_param_init(&param, sizeof param);
+  param.name = "w";
+  param.shape = shape;
+  param.ndim = 1;
+  param.data = data;
+  param.grad = grad;
+  ASSERT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
+  ASSERT_EQ(zero_step(optim, nullptr), ZERO_OK);
+  expect_refused(zero_grad_ready(optim, 0, gpu, nullptr), "the gradient of parameter 'w'");
+  expect_refused(zero_state_get(optim, 0, "exp_avg", 0, 4, gpu), "values");
+  expect_refused(zero_state_set(optim, 0, "exp_avg", 0, 4, gpu), "values");
+  ASSERT_EQ(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_OK);
+  expect_refused(zero_grad_get(optim, 0, 0, 4, gpu), "values");
+  EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK);
+  zero_free(optim);
+  zero_comm_free(comm);
+}
+
 TEST(HostPointers, a_comm_of_the_host_refuses_it_by_name_and_goes_on) {
   if (!is_gpu_memory(Driver().gpu)) GTEST_SKIP() << "the driver of this machine is another one";
   float* const gpu = Driver().gpu;
@@ -45,27 +100,22 @@ TEST(HostPointers, a_comm_of_the_host_refuses_it_by_name_and_goes_on) {
   ASSERT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
   float data[4] = {1, 1, 1, 1}, grad[4] = {1, 1, 1, 1};
   const int64_t shape[] = {4};
-  const auto refused = [&](zero_status status, const std::string& what) {
-    EXPECT_EQ(status, ZERO_ERR_ARGUMENT);
-    EXPECT_NE(std::string(zero_last_error()).find(what + " is memory of a GPU"), std::string::npos)
-        << zero_last_error();
-  };
   zero_param param;
   zero_param_init(&param, sizeof param);
   param.name = "w";
   param.shape = shape;
   param.ndim = 1;
   param.data = gpu;
-  refused(zero_register_params(optim, nullptr, &param, 1, nullptr), "parameter 'w'");
+  expect_refused(zero_register_params(optim, nullptr, &param, 1, nullptr), "parameter 'w'");
   param.data = data;
   param.grad = gpu;
-  refused(zero_register_params(optim, nullptr, &param, 1, nullptr),
-          "the gradient of parameter 'w'");
+  expect_refused(zero_register_params(optim, nullptr, &param, 1, nullptr),
+                 "the gradient of parameter 'w'");
   param.grad = grad;
   ASSERT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
   void* const given[] = {gpu};
-  refused(zero_bind_params(optim, given, nullptr, 1), "parameter 'w'");
-  refused(zero_reduce_grads(optim, given, 1, 0, nullptr), "the gradient of parameter 'w'");
+  expect_refused(zero_bind_params(optim, given, nullptr, 1), "parameter 'w'");
+  expect_refused(zero_reduce_grads(optim, given, 1, 0, nullptr), "the gradient of parameter 'w'");
   EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK);
   EXPECT_LT(data[0], 1);
   zero_free(optim);

@@ -162,7 +162,7 @@ Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream);
 /// Everything of the call is queued; what comes after it on `stream` sees it.
 Status end(Queue& queue, StreamHandle stream);
 
-/// Wait for what is queued on `stream`, which is `what`.
+/// Wait for what is queued on `stream`, which is `what`, and may use what goes when this is over.
 Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what);
 
 /// Wait, if steps were captured, until what the host has changed is where launches of their graphs

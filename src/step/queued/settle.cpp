@@ -48,7 +48,7 @@ Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what
   const Event done = ZERO_TRY(make_event(device));
   ZERO_TRY(device->record(done.handle(), stream));
   const auto stop = [&] { return optim.comm->check(); };
-  return await(*device, done.handle(), patience_ms(*optim.comm), what, stop);
+  return await_end(*device, done.handle(), patience_ms(*optim.comm), what, stop);
 }
 
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory) {

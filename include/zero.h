@@ -266,7 +266,7 @@ ZERO_API zero_status zero_comm_create_user(zero_comm **out, const zero_comm_func
  * second one needs another id. Local. ZERO_ERR_UNSUPPORTED where no NCCL of version 2.27.3 or later is
  * found, with all that was tried: the one that is loaded already, libnccl.so.2 and libnccl.so as the
  * loader finds them, $ZERO_NCCL_PATH, the Python package nvidia-nccl in $VIRTUAL_ENV and
- * $CONDA_PREFIX. */
+ * $CONDA_PREFIX; and where NCCL_COMM_BLOCKING=1 has NCCL wait without deadlines. */
 enum { ZERO_NCCL_ID_BYTES = 128 };
 ZERO_API zero_status zero_nccl_unique_id(void *id);
 

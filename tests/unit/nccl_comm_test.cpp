@@ -323,6 +323,18 @@ TEST(NcclComm, a_rank_outside_the_world_is_refused) {
   }
 }
 
+TEST(NcclComm, an_nccl_that_is_told_to_block_is_refused) {
+  const NcclRanks ranks(1);
+  setenv("NCCL_COMM_BLOCKING", "1", 1);
+  const Status refused = ranks.join(0).failure();
+  setenv("NCCL_COMM_BLOCKING", "0", 1);
+  EXPECT_EQ(refused.code(), ZERO_ERR_UNSUPPORTED);
+  EXPECT_EQ(refused.text(),
+            "NCCL_COMM_BLOCKING=1 makes NCCL wait for other ranks without a deadline: unset it");
+  EXPECT_TRUE(ranks.join(0).ok());
+  unsetenv("NCCL_COMM_BLOCKING");
+}
+
 TEST(NcclComm, ids_differ) {
   const NcclRanks ranks(1);
   const Result<NcclId> one = nccl_unique_id(), other = nccl_unique_id();

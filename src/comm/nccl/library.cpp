@@ -140,6 +140,12 @@ Result<Library> open_library(std::span<const std::string> names) {
 }
 
 Result<const Library*> library() {
+  // Stronger than any configuration of ours.
+  const char* const blocking = secure_getenv("NCCL_COMM_BLOCKING");
+  if (blocking != nullptr && std::string_view(blocking) == "1")
+    return Status(
+        ZERO_ERR_UNSUPPORTED,
+        "NCCL_COMM_BLOCKING=1 makes NCCL wait for other ranks without a deadline: unset it");
   if (const Library* const other = replaced.load(std::memory_order_acquire)) return other;
   if (const Library* const ready = opened.load(std::memory_order_acquire)) return ready;
   const std::lock_guard lock(opening);

@@ -49,7 +49,8 @@ struct Library {
 
 /// The NCCL of this process: one that is already loaded, else the first that opens of
 /// library_names(). Opened once; after a failure the next call tries anew. ZERO_ERR_UNSUPPORTED
-/// lists every name tried with the loader's words, or both versions if it is older than 2.27.3.
+/// lists every name tried with the loader's words, or both versions if it is older than 2.27.3; or
+/// says that the environment takes its deadlines away.
 Result<const Library*> library();
 
 /// Where NCCL is looked for, by the environment: libnccl.so.2 and libnccl.so as the loader finds

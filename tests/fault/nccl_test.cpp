@@ -205,6 +205,7 @@ TEST(NcclFault, a_rank_that_does_not_wrap_is_an_error_at_the_rendezvous_deadline
       return "";
     });
     while (ranks.knobs().blocked > 0) usleep(1000);
+    usleep(50'000);  // the thread that was left behind ends a moment later
   }
 }
 

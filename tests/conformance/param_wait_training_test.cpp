@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "equivalence.h"
@@ -64,6 +67,27 @@ TEST(ParamWaitTraining, every_rule_may_end_in_the_background) {
       expect_equals_reference(training, as_threads(training), optimizer.name);
     }
   }
+}
+
+void fall_behind(const char* point) {
+  if (std::string_view(point) == "apply.told")
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+/// What LAMB steps in its first walk is among what its owner tells of later.
+TEST(ParamWaitTraining, tensors_that_are_stepped_early_are_told_of_in_their_turn) {
+  const Watched falling(fall_behind);
+  Training training = base(2);
+  training.overlaps = true;
+  training.optimizer = ZERO_OPTIMIZER_LAMB;
+  training.names = {};
+  training.values = {};
+  training.partition = ZERO_PARTITION_GREEDY;
+  training.threads = 2;
+  training.sizes = {5, 600'049, 64, 400'000, 7000, 1'010'000};  // longer than what is told at once
+  training.bucket_bytes = 4'000'000;
+  training.steps = 3;
+  expect_equals_reference(training, as_threads(training), "LAMB");
 }
 
 TEST(ParamWaitTraining, no_order_of_waits_and_no_delay_shows_an_old_parameter) {

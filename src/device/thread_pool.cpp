@@ -11,6 +11,9 @@
 
 #include <atomic>
 #include <climits>
+#include <exception>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/os.h"
@@ -82,9 +85,12 @@ class Workers final : public ThreadPool {
 
   static void* work_in(void* seat);
   Status start_worker(Seat& seat);
+  void try_work(int thread) noexcept;
 
   std::vector<Seat> seats_;                         // seat 0 is the caller's
   const std::function<void(int)>* work_ = nullptr;  // null in the last round: leave
+  std::mutex mutex_;
+  std::exception_ptr thrown_;  // by the first that did, in this round
   alignas(64) Gate round_;
   alignas(64) Gate unfinished_;
 };
@@ -120,15 +126,25 @@ Workers::~Workers() {
 
 void Workers::run(const std::function<void(int)>& work) {
   const FloatEnvironment environment;
+  work_ = &work;
   if (seats_.size() > 1) {
-    work_ = &work;
     unfinished_.store(static_cast<uint32_t>(seats_.size() - 1));
     round_.add(1);
     round_.wake_all();
   }
-  work(0);
+  try_work(0);
   for (uint32_t left = unfinished_.load(); left != 0; left = unfinished_.load()) {
     unfinished_.wait_while(left);
+  }
+  if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
+}
+
+void Workers::try_work(int thread) noexcept {
+  try {
+    (*work_)(thread);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (thrown_ == nullptr) thrown_ = std::current_exception();
   }
 }
 
@@ -139,7 +155,7 @@ void* Workers::work_in(void* argument) {
   for (uint32_t seen = 0;; ++seen) {
     pool.round_.wait_while(seen);  // no round begins before this thread has finished the last one
     if (pool.work_ == nullptr) return nullptr;
-    (*pool.work_)(seat.thread);
+    pool.try_work(seat.thread);
     if (pool.unfinished_.add(UINT32_MAX) == 0) pool.unfinished_.wake_all();
   }
 }

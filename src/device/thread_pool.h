@@ -18,7 +18,8 @@ class ThreadPool {
   virtual int threads() const = 0;
 
   /// Run work(0) ... work(threads - 1), one on each thread with the standard FloatEnvironment, and
-  /// return when all are done. Not reentrant. Workers spin for some microseconds, then sleep.
+  /// return when all are done, or throw then what the first of them has thrown. Not reentrant.
+  /// Workers spin for some microseconds, then sleep.
   virtual void run(const std::function<void(int thread)>& work) = 0;
 };
 

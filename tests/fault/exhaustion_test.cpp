@@ -17,11 +17,13 @@ namespace {
 
 thread_local int allocations_left = -1;  // then none; -1: all that it wants
 std::atomic<bool> refused{false};
+std::atomic<bool> workers_starve{false};  // threads that are not the test's
+thread_local bool is_the_tests = false;
 
 }  // namespace
 
 [[gnu::noinline]] void* operator new(size_t bytes) {
-  if (allocations_left == 0) {
+  if (allocations_left == 0 || (workers_starve && !is_the_tests)) {
     refused = true;
     throw std::bad_alloc();
   }
@@ -100,6 +102,41 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
       EXPECT_TRUE(refused || left > 2);
       if (HasFailure()) break;
     }
+  }
+}
+
+/// All threads that apply, the caller's and the worker.
+TEST(Exhaustion, of_a_worker_breaks_the_comm_with_a_cause) {
+  for (const int32_t optimizer : {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LAMB}) {
+    SCOPED_TRACE(optimizer);
+    refused = false;
+    zero_comm* comm = nullptr;
+    ASSERT_EQ(zero_comm_create_solo(&comm, nullptr), ZERO_OK);
+    zero_options options;
+    zero_options_init(&options, sizeof options);
+    options.optimizer = optimizer;
+    options.threads = 2;
+    zero_optim* optim = nullptr;
+    ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
+    const int64_t size = 500'000;
+    std::vector<float> data(static_cast<size_t>(size), 1), grad(static_cast<size_t>(size), 1);
+    zero_param param;
+    zero_param_init(&param, sizeof param);
+    param.name = "w";
+    param.data = data.data();
+    param.grad = grad.data();
+    param.shape = &size;
+    param.ndim = 1;
+    ASSERT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
+    ASSERT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();
+    is_the_tests = true;
+    workers_starve = true;
+    EXPECT_EQ(zero_step(optim, nullptr), ZERO_ERR_MEMORY) << last();
+    workers_starve = false;
+    EXPECT_TRUE(refused);
+    EXPECT_EQ(zero_comm_barrier(comm), ZERO_ERR_MEMORY);
+    zero_free(optim);
+    zero_comm_free(comm);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <new>
 #include <set>
 #include <vector>
 #if defined(__x86_64__)
@@ -50,6 +51,31 @@ TEST(ThreadPool, every_thread_works_once_a_run) {
       pool->run([&](int thread) { ++runs[static_cast<size_t>(thread)]; });
       for (const int count : runs) ASSERT_EQ(count, round);
     }
+  }
+}
+
+TEST(ThreadPool, what_any_thread_throws_comes_out_of_run_once_all_are_done) {
+  for (const int threads : {1, 3}) {
+    const auto pool = make_pool(threads);
+    for (int thrower = -1; thrower <= threads; ++thrower) {  // none, each, all
+      std::atomic<int> done{0};
+      const auto work = [&](int thread) {
+        if (thread != thrower) usleep(2000);
+        ++done;
+        if (thread == thrower || thrower == threads) throw std::bad_alloc();
+      };
+      bool thrown = false;
+      try {
+        pool->run(work);
+      } catch (const std::bad_alloc&) {
+        thrown = true;
+      }
+      EXPECT_EQ(thrown, thrower >= 0);
+      EXPECT_EQ(done, threads);
+    }
+    int runs = 0;
+    pool->run([&](int thread) { runs += thread == 0 ? 1 : 0; });
+    EXPECT_EQ(runs, 1);
   }
 }
 

@@ -565,8 +565,8 @@ typedef struct zero_options {
                                       some ranks only breaks the order of calls: ZERO_ERR_DESYNC */
     int32_t share_dtype;           /* fp32 parameters are shared as ZERO_BFLOAT16 or ZERO_FLOAT16,
                                       see ZERO_MASTER_*                             (0: as they are) */
-    double predivide_factor;       /* a power of two by which gradients are divided before they are
-                                      rounded to wire_dtype; their sum is multiplied with it (1)  */
+    double predivide_factor;       /* a power of two by which gradients of another type are divided before
+                                      they are rounded to wire_dtype; their sum is multiplied with it (1) */
     const zero_custom_optimizer *custom; /* with ZERO_OPTIMIZER_CUSTOM, otherwise NULL; copied with
                                       what it points to, but for ctx                        */
     int32_t overlap_gather;        /* 1: zero_step returns before parameters are new, see

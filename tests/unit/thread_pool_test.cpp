@@ -73,9 +73,9 @@ TEST(ThreadPool, what_any_thread_throws_comes_out_of_run_once_all_are_done) {
       EXPECT_EQ(thrown, thrower >= 0);
       EXPECT_EQ(done, threads);
     }
-    int runs = 0;
-    pool->run([&](int thread) { runs += thread == 0 ? 1 : 0; });
-    EXPECT_EQ(runs, 1);
+    std::atomic<int> runs{0};
+    pool->run([&](int) { ++runs; });
+    EXPECT_EQ(runs, threads);
   }
 }
 

@@ -9,7 +9,6 @@
 
 #include "base/text.h"
 #include "comm/comm.h"
-#include "comm/nccl/channel.h"
 #include "support/nccl_ranks.h"
 #include "support/ranks.h"
 
@@ -181,27 +180,18 @@ TEST(NcclFault, ranks_that_do_not_come_are_an_error_at_the_rendezvous_deadline) 
 }
 
 TEST(NcclFault, a_rank_that_does_not_wrap_is_an_error_at_the_rendezvous_deadline) {
-  for (const int blocking : {0, 1}) {
+  for (const bool blocking : {false, true}) {
     const NcclRanks ranks(2);
-    const nccl::Library& library = ranks.library();
     ranks.knobs().allows_blocking = true;
     run_sound_ranks(RankKind::threads, 2, [&](int rank) {
-      nccl::UniqueId id{};
-      memcpy(&id, ranks.id(9).data(), sizeof id);
-      nccl::Config config;
-      config.blocking = blocking;
-      nccl::Handle engines = nullptr;
-      EXPECT_EQ(library.init_rank(&engines, 2, id, rank, &config), nccl::kInProgress);
-      nccl::Channel channel(library, engines);
-      const Status met = channel.settle("init", {20'000, [] { return Status(); }});
-      EXPECT_TRUE(met.ok()) << met.text();
+      const nccl::Handle engines = ranks.engines(rank, blocking);
       if (rank == 0) {
         EXPECT_EQ(outcome(wrap_nccl(ranks.device(0), engines, limits(20'000, 300)).status()),
                   "ZERO_ERR_RENDEZVOUS: rank 0 of an nccl comm of 2: ncclCommSplit: NCCL was still "
                   "busy after 300 ms: have all 2 ranks made this call?");
-        EXPECT_EQ(ranks.knobs().blocked, blocking);
+        EXPECT_EQ(ranks.knobs().blocked, blocking ? 1 : 0);
       }
-      library.abort(channel.take(1000));  // the engine's own, which ends the wait
+      ranks.library().abort(engines);  // the engine's own, which ends the wait
       return "";
     });
     while (ranks.knobs().blocked > 0) usleep(1000);

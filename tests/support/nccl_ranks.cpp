@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "comm/nccl/channel.h"
 #include "support/emulated_launches.h"
 #include "support/ranks.h"
 
@@ -67,6 +68,19 @@ NcclId NcclRanks::id(int number) const {
   const std::string words = text(name_, " ", number);
   memcpy(id.data(), words.data(), std::min(words.size(), id.size() - 1));
   return id;
+}
+
+nccl::Handle NcclRanks::engines(int32_t rank, bool blocking) const {
+  nccl::UniqueId shared{};
+  memcpy(&shared, id(9).data(), sizeof shared);
+  nccl::Config config;
+  config.blocking = blocking ? 1 : 0;
+  nccl::Handle made = nullptr;
+  EXPECT_EQ(library_.init_rank(&made, world_, shared, rank, &config), nccl::kInProgress);
+  nccl::Channel channel(library_, made);
+  const Status met = channel.settle("init", {20'000, [] { return Status(); }});
+  EXPECT_TRUE(met.ok()) << met.text();
+  return made;
 }
 
 Result<std::shared_ptr<Comm>> NcclRanks::join(int32_t rank, const CommOptions& options,

@@ -33,6 +33,8 @@ class NcclRanks {
   Result<std::shared_ptr<Comm>> join(int32_t rank, const CommOptions& options = {},
                                      int number = 0) const;
   NcclId id(int number = 0) const;
+  /// `rank`'s communicator as an engine would make it, of all ranks, which call this at once.
+  nccl::Handle engines(int32_t rank, bool blocking) const;
 
   /// The test leaves communicators behind on purpose.
   void leaves_some() { leaves_some_ = true; }

@@ -47,6 +47,19 @@ class Forbidden {
   void* const page_;
 };
 
+constexpr int64_t kShape[] = {4};
+
+zero_param four_of(float* data, float* grad) {
+  zero_param param;
+  zero_param_init(&param, sizeof param);
+  param.name = "w";
+  param.shape = kShape;
+  param.ndim = 1;
+  param.data = data;
+  param.grad = grad;
+  return param;
+}
+
 void expect_refused(zero_status status, const std::string& what) {
   EXPECT_EQ(status, ZERO_ERR_ARGUMENT) << what;
   EXPECT_NE(std::string(zero_last_error()).find(what + " is memory of a GPU"), std::string::npos)
@@ -64,21 +77,14 @@ TEST(HostPointers, what_the_host_itself_reads_and_writes_is_refused_before_it_is
   expect_refused(zero_comm_broadcast(comm, gpu, 16, 0), "data");
   ASSERT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
   float data[4] = {1, 1, 1, 1}, grad[4] = {1, 1, 1, 1};
-  const int64_t shape[] = {4};
   zero_buffer buffer;
   zero_buffer_init(&buffer, sizeof buffer);
   buffer.name = "b";
   buffer.data = gpu;
-  buffer.shape = shape;
+  buffer.shape = kShape;
   buffer.ndim = 1;
   expect_refused(zero_register_buffers(optim, &buffer, 1), "buffer 'b'");
-  zero_param param;
-  zero_param_init(&param, sizeof param);
-  param.name = "w";
-  param.shape = shape;
-  param.ndim = 1;
-  param.data = data;
-  param.grad = grad;
+  const zero_param param = four_of(data, grad);
   ASSERT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
   ASSERT_EQ(zero_step(optim, nullptr), ZERO_OK);
   expect_refused(zero_grad_ready(optim, 0, gpu, nullptr), "the gradient of parameter 'w'");
@@ -99,13 +105,7 @@ TEST(HostPointers, a_comm_of_the_host_refuses_it_by_name_and_goes_on) {
   ASSERT_EQ(zero_comm_create_solo(&comm, nullptr), ZERO_OK);
   ASSERT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
   float data[4] = {1, 1, 1, 1}, grad[4] = {1, 1, 1, 1};
-  const int64_t shape[] = {4};
-  zero_param param;
-  zero_param_init(&param, sizeof param);
-  param.name = "w";
-  param.shape = shape;
-  param.ndim = 1;
-  param.data = gpu;
+  zero_param param = four_of(gpu, nullptr);
   expect_refused(zero_register_params(optim, nullptr, &param, 1, nullptr), "parameter 'w'");
   param.data = data;
   param.grad = gpu;

@@ -271,18 +271,9 @@ TEST(NcclComm, children_have_channels_of_their_own) {
 }
 
 /// Wrap engines' communicators, abort the comm and look whether they are as before.
-void expect_wrapped_and_left(const NcclRanks& ranks, int blocking) {
-  const nccl::Library& library = ranks.library();
+void expect_wrapped_and_left(const NcclRanks& ranks, bool blocking) {
   run_sound_ranks(RankKind::threads, 3, [&](int rank) {
-    const nccl::Bounds bounds{20'000, [] { return Status(); }};
-    nccl::UniqueId id{};
-    memcpy(&id, ranks.id(9).data(), sizeof id);
-    nccl::Config config;
-    config.blocking = blocking;
-    nccl::Handle engines = nullptr;
-    EXPECT_EQ(library.init_rank(&engines, 3, id, rank, &config), nccl::kInProgress);
-    nccl::Channel channel(library, engines);
-    expect_ok(channel.settle("init", bounds));
+    const nccl::Handle engines = ranks.engines(rank, blocking);
     {
       const Result<Seat> seat = wrap_nccl(ranks.device(rank), engines, {});
       EXPECT_TRUE(seat.ok()) << seat.failure().text();
@@ -294,21 +285,21 @@ void expect_wrapped_and_left(const NcclRanks& ranks, int blocking) {
       cause.text = "enough";
       (*seat)->abort(cause);
     }
-    expect_ok(channel.error());
-    library.destroy(channel.take(1000));
+    expect_ok(nccl::Channel(ranks.library(), engines).error());
+    ranks.library().destroy(engines);
     return "";
   });
 }
 
 TEST(NcclComm, a_wrapped_communicator_stays_the_engines) {
   const NcclRanks ranks(3);
-  expect_wrapped_and_left(ranks, 0);
+  expect_wrapped_and_left(ranks, false);
 }
 
 TEST(NcclComm, a_blocking_communicator_is_wrapped_as_well) {
   const NcclRanks ranks(3);
   ranks.knobs().allows_blocking = true;
-  expect_wrapped_and_left(ranks, 1);
+  expect_wrapped_and_left(ranks, true);
   EXPECT_EQ(ranks.knobs().blocked, 0);
 }
 

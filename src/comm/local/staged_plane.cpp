@@ -45,9 +45,8 @@ StagedPlane::StagedPlane(std::shared_ptr<Device> device, int32_t rank, HostMeeti
 /// The last copies still use the slots. They wait for no other rank.
 StagedPlane::~StagedPlane() {
   if (taken_.handle() == nullptr) return;
-  if (await(*device_, taken_.handle(), kEndMs, "copies through the host").ok()) return;
-  device_->give_up();
-  keep_for_ever(slots_);
+  if (!await_end(*device_, taken_.handle(), kEndMs, "copies through the host").ok())
+    keep_for_ever(slots_);
 }
 
 std::byte* StagedPlane::slot(size_t rank, size_t piece) const {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/detached.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
@@ -26,13 +27,6 @@ struct Ending {
   size_t running = 0;
 };
 
-struct EndTask {
-  const Library& library;
-  Handle handle;
-  bool broken;
-  std::shared_ptr<Ending> ending;
-};
-
 int settled(const Library& library, Handle handle) {
   const int64_t until = now_ms() + kEndMs / 2;
   int outcome = kInProgress;
@@ -42,20 +36,17 @@ int settled(const Library& library, Handle handle) {
   return outcome;
 }
 
-void* end_one(void* argument) {
-  const std::unique_ptr<EndTask> task(static_cast<EndTask*>(argument));
-  const Library& library = task->library;
-  const int finalized = task->broken ? kRemoteError : library.finalize(task->handle);
-  const bool sound = (finalized == kSuccess || finalized == kInProgress) &&
-                     settled(library, task->handle) == kSuccess;
+void end_one(const Library& library, Handle handle, bool broken, Ending& ending) {
+  const int finalized = broken ? kRemoteError : library.finalize(handle);
+  const bool sound =
+      (finalized == kSuccess || finalized == kInProgress) && settled(library, handle) == kSuccess;
   if (sound)
-    library.destroy(task->handle);
+    library.destroy(handle);
   else
-    library.abort(task->handle);
-  const std::lock_guard lock(task->ending->mutex);
-  --task->ending->running;
-  task->ending->changed.notify_all();
-  return nullptr;
+    library.abort(handle);
+  const std::lock_guard lock(ending.mutex);
+  --ending.running;
+  ending.changed.notify_all();
 }
 
 Status still_busy(std::string_view what, const Bounds& bounds) {
@@ -71,27 +62,18 @@ struct LoneCall {
   std::optional<int> outcome;
 };
 
-void* make_call(void* argument) {
-  const std::unique_ptr<std::shared_ptr<LoneCall>> owned(
-      static_cast<std::shared_ptr<LoneCall>*>(argument));
-  LoneCall& lone = **owned;
+void make_call(LoneCall& lone) {
   const int outcome = lone.call();
   const std::lock_guard lock(lone.mutex);
   lone.outcome = outcome;
   lone.changed.notify_all();
-  return nullptr;
 }
 
 /// What the call comes back with.
 Result<int> call_apart(std::string_view what, const Bounds& bounds, std::function<int()> call) {
   auto lone = std::make_shared<LoneCall>();
   lone->call = std::move(call);
-  auto argument = std::make_unique<std::shared_ptr<LoneCall>>(lone);
-  pthread_t thread;
-  if (const int error = start_thread(thread, make_call, argument.get()))
-    return Status(ZERO_ERR_SYSTEM, text("starting a thread: ", errno_text(error)));
-  (void)argument.release();
-  pthread_detach(thread);
+  ZERO_TRY(start_detached([lone] { make_call(*lone); }));
   std::unique_lock lock(lone->mutex);
   for (const int64_t until = now_ms() + bounds.limit_ms;;) {
     const int64_t left_ms = std::clamp<int64_t>(until - now_ms(), 0, kLookMs);
@@ -245,20 +227,18 @@ bool Channels::end(bool broken) {
         all = false;
         continue;
       }
-      auto task = std::make_unique<EndTask>(EndTask{library_, handle, broken, ending});
       {
         const std::lock_guard lock(ending->mutex);
         ++ending->running;
       }
-      pthread_t thread;
-      if (start_thread(thread, end_one, task.get()) != 0) {
+      const Status started = start_detached([&library = library_, handle, broken, ending] {
+        end_one(library, handle, broken, *ending);
+      });
+      if (!started.ok()) {
         all = false;
         const std::lock_guard lock(ending->mutex);
         --ending->running;
-        continue;
       }
-      (void)task.release();
-      pthread_detach(thread);
     }
     std::unique_lock lock(ending->mutex);
     all &= ending->changed.wait_for(lock, std::chrono::milliseconds(kEndMs),

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/detached.h"
 #include "base/text.h"
 
 namespace zero::tcp {
@@ -40,10 +41,7 @@ int ask(const std::string& host, std::vector<Address>& addresses) {
   return addresses.empty() ? EAI_NONAME : 0;
 }
 
-void* answer(void* argument) {
-  const std::unique_ptr<std::shared_ptr<Question>> owned(
-      static_cast<std::shared_ptr<Question>*>(argument));
-  Question& question = **owned;
+void answer(Question& question) {
   std::vector<Address> addresses;
   int error = EAI_MEMORY;
   try {
@@ -54,18 +52,12 @@ void* answer(void* argument) {
   question.addresses = std::move(addresses);
   question.error = error;
   question.answered.notify_all();
-  return nullptr;
 }
 
 /// One answer of the resolver; nothing if none came within `limit_ms`.
 Result<std::shared_ptr<Question>> ask_in_time(const std::string& host, int64_t limit_ms) {
   auto question = std::make_shared<Question>(host);
-  auto argument = std::make_unique<std::shared_ptr<Question>>(question);
-  pthread_t thread;
-  if (const int error = start_thread(thread, answer, argument.get()))
-    return Status(ZERO_ERR_SYSTEM, text("starting a thread: ", errno_text(error)));
-  (void)argument.release();
-  pthread_detach(thread);
+  ZERO_TRY(start_detached([question] { answer(*question); }));
   std::unique_lock lock(question->mutex);
   const bool came = question->answered.wait_for(lock, std::chrono::milliseconds(limit_ms),
                                                 [&] { return question->error.has_value(); });

@@ -37,8 +37,8 @@
  *  8. No call waits without a deadline (zero_comm_options), except inside your own functions. On
  *     the host a call is done on return (zero_step unless overlap_gather is set), and `stream` must
  *     be NULL. On a device with streams, what a call does to parameters and gradients is queued on
- *     `stream` (a cudaStream_t of the comm's device, not cudaStreamPerThread; NULL is the default
- *     stream), behind what is queued there already, and ZERO_OK says only that. Calls without
+ *     `stream` (a cudaStream_t of the primary context of the comm's device, not cudaStreamPerThread;
+ *     NULL is the default stream), behind what is queued there already, and ZERO_OK says only that. Calls without
  *     `stream` that read or write tensors, and zero_rebalance, zero_share_params and
  *     zero_broadcast_*, are done on return; what you queued on those tensors, and launches of graphs
  *     in which you captured calls, have ended before a call without `stream`. The thread's current
@@ -143,7 +143,8 @@ typedef struct zero_comm zero_comm;
 /* Where a comm's arenas are, and the parameters, gradients and buffers of its optimizers, whose state
  * stands there, too. A split inherits it. All else that calls read or write is memory of the host: names,
  * numbers, values that are copied one tensor at a time, and what zero_comm_broadcast and
- * zero_comm_all_reduce take. */
+ * zero_comm_all_reduce take; a GPU's is ZERO_ERR_ARGUMENT there, as far as a CUDA driver that the process
+ * has loaded tells. */
 enum {
     ZERO_DEVICE_HOST = 0,
     ZERO_DEVICE_CUDA = 1 /* one GPU. Pointers are to what any kernel of it can use: memory of that GPU,

@@ -11,7 +11,6 @@ from torch import nn
 
 SHAPES: tuple[tuple[int, ...], ...] = ((40, 50), (50,), (), (3000,), (7, 3, 2), (0,), (1,))
 
-# Every class that libzero has a rule for, with options that are not the defaults.
 # What the examples of the originals' documentation are tried with.
 DOCUMENTED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Adam", {"lr": 0.01}),
@@ -20,6 +19,7 @@ DOCUMENTED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("RMSprop", {"lr": 0.003}),
     ("ASGD", {"lr": 0.01}),
 )
+# Every class that libzero has a rule for, with options that are not the defaults.
 CLASSES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Adam", {"lr": 1e-2}),
     ("Adam", {"lr": 1e-2, "weight_decay": 0.1, "amsgrad": True, "betas": (0.8, 0.95)}),

@@ -8,6 +8,7 @@ a build)."""
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import os
 import statistics
@@ -24,9 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bindings" / "py
 
 SETTINGS = {"lr": 1e-3, "weight_decay": 0.01}
 BUCKET_ELEMENTS = 25 * 1024 * 1024 // 4
+STREAM_ELEMENTS = 32 * 1024 * 1024  # a piece that the caches do not hold
 
 VARIANTS = {
     "libzero": "zero_step: reduce, AdamW, share",
+    "in_place": "as many bytes, 4N + 24 a parameter, by Tensor.neg_",
+    "copy": "as many bytes by Tensor.copy_",
     "zero_redundancy_optimizer": "all-reduce + ZeroRedundancyOptimizer(AdamW)",
     "zero_redundancy_fused": "the same with fused=True",
     "unsharded_fused": "all-reduce + AdamW(fused=True), whole state on each rank",
@@ -131,6 +135,31 @@ def after(first: Callable[[], None], second: Callable[[], Any]) -> Callable[[], 
     return both
 
 
+def moved_bytes(world: int) -> int:
+    """What a direct step moves, all ranks together: each gradient read once; parameter, exp_avg and
+    exp_avg_sq read and written."""
+    return (4 * world + 24) * sum(math.prod(shape) for shape in gpt2_shapes().values())
+
+
+def make_streams(world: int) -> dict[str, Callable[[], None]]:
+    """Floors: two ways to move this rank's part of those bytes, half read and half written."""
+    import torch
+
+    source, target = torch.randn(STREAM_ELEMENTS), torch.randn(STREAM_ELEMENTS)
+    elements = moved_bytes(world) // world // (2 * source.element_size())
+    counts = [min(STREAM_ELEMENTS, elements - at) for at in range(0, elements, STREAM_ELEMENTS)]
+
+    def in_place() -> None:
+        for count in counts:
+            target[:count].neg_()
+
+    def copy() -> None:
+        for count in counts:
+            target[:count].copy_(source[:count])
+
+    return {"in_place": in_place, "copy": copy}
+
+
 def make_libzero(model: Model, rank: int, world: int, job: str) -> tuple[Any, Any]:
     """The optimizer, and its parameters and gradients with torch's values in them."""
     import libzero
@@ -187,6 +216,8 @@ def make_variants(names: list[str], rank: int, world: int, job: str) -> tuple[di
             print(f"first step, largest difference from torch.optim.AdamW: {difference:.1e}")
         steps["libzero"] = own.step
         sizes["libzero"] = lambda: own.stats().state_bytes
+    steps.update(make_streams(world))
+    sizes.update({"in_place": lambda: 0, "copy": lambda: 0})
     oss = None
     if "fairscale_oss" in names:
         from fairscale.optim import OSS
@@ -242,9 +273,10 @@ def run_rank(rank: int, world: int, arguments: argparse.Namespace, job: str, res
         for _ in range(arguments.warmup):
             turn(name, False)
     # Peers join in every k-th round; the order turns round each time.
+    always = ("libzero", "in_place", "copy")
     stride = -(-arguments.rounds // arguments.peer_rounds)
     for number in range(arguments.rounds):
-        names = [n for n in steps if n == "libzero" or number % stride == 0]
+        names = [n for n in steps if n in always or number % stride == 0]
         for name in names if number % 2 == 0 else reversed(names):
             turn(name, True)
     gathered: list[Any] = [None] * world
@@ -289,6 +321,9 @@ def run_world(world: int, arguments: argparse.Namespace) -> dict[str, float]:
         ratio = f"{medians[name] / medians['libzero']:.1f}x" if "libzero" in medians else "-"
         print(f"{name:28}{medians[name] * 1e3:10.1f}{low * 1e3:9.1f}{high * 1e3:9.1f}{len(taken):8}"
               f"{sizes[name] / 1e6:15.1f}{ratio:>12}  {VARIANTS[name]}")
+    for name in ("in_place", "copy"):
+        if name in medians:
+            print(f"{name}: {moved_bytes(world) / medians[name] / 1e9:.1f} GB/s")
     return medians
 
 

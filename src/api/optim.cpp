@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Building an optimizer, and its settings.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 #include "api/custom.h"
 #include "api/guard.h"
@@ -57,12 +59,15 @@ Status apply_settings(const Rule& rule, std::vector<double>& settings, const cha
     return Status(ZERO_ERR_ARGUMENT,
                   text("setting_count is ", count, ", but names or values is NULL"));
   }
+  std::array<bool, kMaxSettings> given = {};
   for (size_t i = 0; i < count; i++) {
     if (names[i] == nullptr)
       return Status(ZERO_ERR_ARGUMENT, text("the name of setting ", i, " is NULL"));
     const int at = find_setting(rule, names[i]);
     if (at < 0)
       return Status(ZERO_ERR_ARGUMENT, text(rule.name, " has no setting '", names[i], "'"));
+    if (std::exchange(given[static_cast<size_t>(at)], true))
+      return Status(ZERO_ERR_ARGUMENT, text("setting '", names[i], "' is given twice"));
     const Setting& setting = rule.settings[static_cast<size_t>(at)];
     if (!setting_allows(setting, values[i])) {
       return Status(ZERO_ERR_ARGUMENT, text("setting '", names[i], "' is ", values[i],

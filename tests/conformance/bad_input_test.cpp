@@ -196,6 +196,23 @@ TEST_F(BadInput, settings_out_of_range_or_unknown_are_named) {
   EXPECT_EQ(lr, 1e-3);
 }
 
+TEST_F(BadInput, a_setting_is_given_once) {
+  const char* const names[] = {"beta1", "lr", "beta1"};
+  const double values[] = {0.5, 0.1, 0.5};
+  zero_options options;
+  zero_options_init(&options, sizeof options);
+  options.names = names;
+  options.values = values;
+  options.setting_count = 3;
+  zero_optim* out = nullptr;
+  EXPECT_EQ(zero_create(&out, comm, &options), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(says("setting 'beta1' is given twice"));
+  EXPECT_EQ(out, nullptr);
+  options.setting_count = 2;
+  EXPECT_EQ(zero_create(&out, comm, &options), ZERO_OK) << zero_last_error();
+  zero_free(out);
+}
+
 TEST_F(BadInput, a_dtype_of_zero_is_the_default) {
   zero_param one = param("w", data, &shape);
   one.dtype = 0;

@@ -131,6 +131,19 @@ TEST(LossScale, follows_torchs_rule_on_every_rank_and_skipped_steps_change_nothi
   }
 }
 
+TEST(LossScale, what_every_owner_found_is_added) {
+  for (const CommKind kind : kCommKinds) {
+    for (const int world : {1, 2, 4}) {  // each owns as many as the others
+      zero_options options = plain_sgd();
+      options.nonfinite = ZERO_NONFINITE_SKIP;
+      on_ranks(kind, world, options, [](Rank& self, int) {
+        EXPECT_EQ(self.step(std::nanf(""), kInfinity), ZERO_SKIPPED) << zero_last_error();
+        EXPECT_EQ(self.result().nonfinite, kElements);
+      });
+    }
+  }
+}
+
 TEST(LossScale, norms_and_clipping_are_of_unscaled_gradients) {
   zero_options options = plain_sgd();
   options.max_grad_norm = 0.5;

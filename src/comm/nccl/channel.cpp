@@ -161,7 +161,7 @@ Status Channel::run(std::string_view what, const Bounds& bounds,
     {
       const int64_t waited_ms = (now_ns() - start_ns) / 1'000'000;
       const std::unique_lock lock(
-          mutex_, std::chrono::milliseconds(std::max<int64_t>(bounds.limit_ms - waited_ms, 0)));
+          turn_, std::chrono::milliseconds(std::max<int64_t>(bounds.limit_ms - waited_ms, 0)));
       if (!lock.owns_lock()) return still_busy(what, bounds);
       if (handle_ == nullptr)
         return Status(ZERO_ERR_ABORTED, text(what, ": the communicator has ended"));
@@ -188,7 +188,7 @@ bool Channel::run_alone(int64_t bound_ms, const std::function<int(Handle)>& call
   for (const int64_t until = now_ms() + bound_ms;;) {
     {
       const std::unique_lock lock(
-          mutex_, std::chrono::milliseconds(std::max<int64_t>(until - now_ms(), 0)));
+          turn_, std::chrono::milliseconds(std::max<int64_t>(until - now_ms(), 0)));
       if (!lock.owns_lock()) return false;
       if (handle_ == nullptr) return true;
       if (poll(handle_) != kInProgress) return call(handle_) == kSuccess;
@@ -199,7 +199,7 @@ bool Channel::run_alone(int64_t bound_ms, const std::function<int(Handle)>& call
 }
 
 Status Channel::error() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
+  const std::unique_lock lock(turn_, std::try_to_lock);
   if (!lock.owns_lock() || handle_ == nullptr) return {};
   const int outcome = poll(handle_);
   if (outcome == kSuccess || outcome == kInProgress) return {};
@@ -207,7 +207,7 @@ Status Channel::error() {
 }
 
 Handle Channel::take(int64_t bound_ms) {
-  const std::unique_lock lock(mutex_, std::chrono::milliseconds(bound_ms));
+  const std::unique_lock lock(turn_, std::chrono::milliseconds(bound_ms));
   if (!lock.owns_lock()) return nullptr;
   return std::exchange(handle_, nullptr);
 }

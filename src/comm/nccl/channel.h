@@ -11,6 +11,7 @@
 
 #include "base/keep.h"
 #include "comm/nccl/library.h"
+#include "comm/nccl/turn.h"
 
 namespace zero::nccl {
 
@@ -77,7 +78,7 @@ class Channel {
 
   const Library& library_;
   const bool may_block_;
-  std::timed_mutex mutex_;
+  Turn turn_;
   Handle handle_;
 };
 

@@ -552,7 +552,7 @@ typedef struct zero_options {
     int32_t nonfinite;             /* ZERO_NONFINITE_*                            (IGNORE)     */
     int32_t threads;               /* that update on this rank, at most 64
                                       (this rank's part of the cores, at most 4)               */
-    const char *const *names;      /* settings for every group: names ...                      */
+    const char *const *names;      /* settings for every group, each once: names ...           */
     const double *values;          /* ... and values                                           */
     size_t setting_count;
     int32_t master;                /* ZERO_MASTER_*                               (FLOAT32)    */
@@ -585,7 +585,7 @@ ZERO_API zero_status zero_create(zero_optim **out, zero_comm *comm, const zero_o
 
 typedef struct zero_group_options {
     size_t struct_size;
-    const char *const *names; /* settings that differ from the optimizer's */
+    const char *const *names; /* settings that differ from the optimizer's, each once */
     const double *values;
     size_t setting_count;
 } zero_group_options;

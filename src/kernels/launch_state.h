@@ -35,9 +35,18 @@ ZERO_ELEMENT uint64_t nonfinite_of(const NormSums* records, uint32_t world) {
   return total;
 }
 
+/// Of a word that a host may write meanwhile.
+ZERO_HOST_DEVICE inline uint32_t word_now(const uint32_t* word) {
+#ifdef __CUDA_ARCH__
+  return *static_cast<const volatile uint32_t*>(word);
+#else
+  return __atomic_load_n(word, __ATOMIC_RELAXED);
+#endif
+}
+
 ZERO_ELEMENT Refusal refusal_of(const Decide& launch) {
   const State& state = *launch.state;
-  if (launch.broken != nullptr && *launch.broken != 0) return Refusal::broken;
+  if (launch.broken != nullptr && word_now(launch.broken) != 0) return Refusal::broken;
   if (launch.layout != 0 && launch.layout != state.layout) return Refusal::outdated;
   if (launch.loss_scale != nullptr && !loss_scale_allowed(state.loss_scale))
     return Refusal::setting;

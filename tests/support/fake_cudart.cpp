@@ -30,7 +30,8 @@ struct Machine {
 };
 std::unique_ptr<Machine> machine;
 
-thread_local std::vector<int> contexts;  // the last is current
+// Not in memory that the loader frees behind a thread sanitizer's back, as a loaded library's is.
+[[gnu::tls_model("initial-exec")]] thread_local std::vector<int> contexts;  // the last is current
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 

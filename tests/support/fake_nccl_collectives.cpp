@@ -203,7 +203,8 @@ struct OpenGroup {
   std::vector<Part> parts;
   std::vector<std::shared_ptr<Collective>> joined;  // unless it is captured
 };
-thread_local OpenGroup open_group;
+// Not in memory that the loader frees behind a thread sanitizer's back, as a loaded library's is.
+[[gnu::tls_model("initial-exec")]] thread_local OpenGroup open_group;
 
 /// Ends when all of it has; each part is begun before any has to end.
 ChaosWork all_of(std::vector<ChaosWork> parts) {

@@ -183,8 +183,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// With one more setting.
+    /// With this setting, in place of what it was set to before.
     pub fn set(mut self, name: &str, value: f64) -> Options {
+        self.settings.retain(|(earlier, _)| earlier != name);
         self.settings.push((name.to_owned(), value));
         self
     }

@@ -127,10 +127,12 @@ fn owned_ranges_cover_every_element_once() {
 
 #[test]
 fn settings_are_read_and_written_by_group() {
-    let mut optim = Optim::new(&solo(), &Options::default().set("lr", 0.1)).unwrap();
+    let options = Options::default().set("lr", 0.5).set("lr", 0.1);
+    let mut optim = Optim::new(&solo(), &options).unwrap();
     let first = optim.add(&[Shape::new("a", &[1])], &[]).unwrap();
     let second = optim.add(&[Shape::new("b", &[1])], &[("lr", 0.2)]).unwrap();
-    assert_eq!((optim.get(first, "lr"), optim.get(second, "lr")).0.unwrap(), 0.1);
+    assert_eq!(optim.get(first, "lr").unwrap(), 0.1);
+    assert_eq!(optim.get(second, "lr").unwrap(), 0.2);
     optim.set(Group::ALL, "lr", 0.3).unwrap();
     assert_eq!(optim.get(second, "lr").unwrap(), 0.3);
     let error = optim.set(first, "momentum", 1.0).unwrap_err();

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -67,7 +68,10 @@ Status ChaosDevice::copy(StreamHandle stream, void* to, const void* from, size_t
   };
   world_->queue(queue, ChaosWorld::Step::of(
                            text("copy of ", bytes, " bytes"),
-                           read([=](const void* source) { std::memcpy(to, source, bytes); })));
+                           read([=](const void* source) {  // of no bytes perhaps, and from nowhere
+                             std::copy_n(static_cast<const std::byte*>(source), bytes,
+                                         static_cast<std::byte*>(to));
+                           })));
   if (world_->opened(to)) return {};
   const auto point = std::make_shared<ChaosWorld::Point>();
   world_->queue(queue, {"the end of a copy to the host", {}, nullptr, point});

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "own_model.h"
+#include "support/vector_param.h"
 
 namespace zero::test {
 namespace {
@@ -199,15 +200,7 @@ TEST(OwnRuleFailure, a_rank_that_joined_updates_its_share_and_its_failure_is_the
       zero_optim* optim = nullptr;
       ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
       std::vector<float> data(4096), grad(4096);
-      const int64_t size = 4096;
-      zero_param param;
-      zero_param_init(&param, sizeof param);
-      param.name = "w";
-      param.data = data.data();
-      param.grad = grad.data();
-      param.shape = &size;
-      param.ndim = 1;
-      ASSERT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK) << last();
+      ASSERT_EQ(register_vector(optim, data, grad), ZERO_OK) << last();
       if (rank == 0) {
         EXPECT_EQ(zero_step(optim, nullptr), fails ? ZERO_ERR_PEER : ZERO_OK) << last();
         if (fails) {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "own_model.h"
+#include "support/vector_param.h"
 
 namespace zero::test {
 namespace {
@@ -242,15 +243,7 @@ TEST(OwnRule, a_step_that_is_skipped_calls_no_function) {
     zero_optim* optim = nullptr;
     ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
     float data[2] = {1, 2}, grad[2] = {0, rank == 1 ? INFINITY : 0};
-    const int64_t size = 2;
-    zero_param param;
-    zero_param_init(&param, sizeof param);
-    param.name = "w";
-    param.data = data;
-    param.grad = grad;
-    param.shape = &size;
-    param.ndim = 1;
-    ASSERT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK) << last();
+    ASSERT_EQ(register_vector(optim, data, grad), ZERO_OK) << last();
     EXPECT_EQ(zero_step(optim, nullptr), ZERO_SKIPPED);
     EXPECT_EQ(calls, 0);
     zero_free(optim);

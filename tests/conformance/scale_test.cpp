@@ -12,6 +12,7 @@
 
 #include "support/comms.h"
 #include "support/scratch.h"
+#include "support/vector_param.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -26,14 +27,7 @@ class Rank {
   Rank(zero_comm* comm, const zero_options& options) : data_(kElements, 1.0f) {
     grad_.resize(kElements);
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << zero_last_error();
-    zero_param param;
-    zero_param_init(&param, sizeof param);
-    param.name = "w";
-    param.data = data_.data();
-    param.grad = grad_.data();
-    param.shape = &kElements;
-    param.ndim = 1;
-    EXPECT_EQ(zero_register_params(optim_, nullptr, &param, 1, nullptr), ZERO_OK);
+    EXPECT_EQ(register_vector(optim_, data_, grad_), ZERO_OK);
   }
   ~Rank() { zero_free(optim_); }
   Rank(const Rank&) = delete;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/vector_param.h"
 #include "support/watched.h"
 
 namespace {
@@ -49,18 +50,6 @@ void starve(const char* point) {
   if (std::strcmp(point, "apply.begin") == 0 && armed.exchange(false)) allocations_left = to_leave;
 }
 
-void register_one(zero_optim* optim, std::vector<float>& data, std::vector<float>& grad) {
-  const auto size = static_cast<int64_t>(data.size());
-  zero_param param;
-  zero_param_init(&param, sizeof param);
-  param.name = "w";
-  param.data = data.data();
-  param.grad = grad.data();
-  param.shape = &size;
-  param.ndim = 1;
-  EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
-}
-
 TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
   const Watched starving(starve);
   for (const bool overlaps : {false, true}) {
@@ -75,7 +64,7 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
         zero_optim* optim = nullptr;
         EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
         std::vector<float> data(5000, 1), grad(5000, 1);
-        register_one(optim, data, grad);
+        EXPECT_EQ(register_vector(optim, data, grad), ZERO_OK) << last();
         EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();
         EXPECT_EQ(zero_param_wait(optim, ZERO_ALL_PARAMS, nullptr), ZERO_OK);
         EXPECT_EQ(zero_comm_barrier(comm), ZERO_OK);
@@ -123,7 +112,7 @@ TEST(Exhaustion, of_a_worker_breaks_the_comm_with_a_cause) {
     zero_optim* optim = nullptr;
     ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
     std::vector<float> data(500'000, 1), grad(500'000, 1);
-    register_one(optim, data, grad);
+    EXPECT_EQ(register_vector(optim, data, grad), ZERO_OK) << last();
     ASSERT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();
     is_the_tests = true;
     workers_starve = true;

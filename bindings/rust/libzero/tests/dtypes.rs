@@ -4,19 +4,11 @@ mod common;
 
 use std::ptr;
 
-use common::run_ranks;
+use common::{run_ranks, sgd, solo};
 use libzero::{
-    AnyMut, Bf16, Comm, Deadlines, Dtype, F16, Master, Memory, Optim, Optimizer, Options, RawParam,
-    Reduction, Shape, Step, partition_plan,
+    AnyMut, Bf16, Dtype, F16, Master, Memory, Optim, Options, RawParam, Reduction, Shape, Step,
+    partition_plan,
 };
-
-fn sgd() -> Options {
-    Options { optimizer: Optimizer::Sgd, ..Options::default().set("lr", 0.5) }
-}
-
-fn solo() -> Comm {
-    Comm::solo(Deadlines::default()).unwrap()
-}
 
 /// Every number goes to f32 and back; between two neighbours the nearer one wins, and of a tie the even.
 fn check_rounding(largest: u16, to_f32: fn(u16) -> f32, from_f32: fn(f32) -> u16) {

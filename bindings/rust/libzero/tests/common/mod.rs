@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranks as threads.
+//! Ranks as threads, and what a test of one rank begins with.
 #![allow(dead_code)]
 
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use libzero::{Comm, Deadlines};
+use libzero::{Comm, Deadlines, Optimizer, Options};
 
 pub const DEADLINES: Deadlines =
     Deadlines { timeout_ms: 20_000, late_ms: 20_000, rendezvous_ms: 20_000 };
+
+pub fn sgd() -> Options {
+    Options { optimizer: Optimizer::Sgd, ..Options::default().set("lr", 0.5) }
+}
+
+pub fn solo() -> Comm {
+    Comm::solo(Deadlines::default()).unwrap()
+}
 
 pub fn new_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);

@@ -119,8 +119,9 @@ enum {
     ZERO_ERR_INTERNAL = -99        /* a bug in libzero: please report it                          */
 };
 
-/* Why the latest failing call on this thread failed, "" before any failure. Owned by the library,
- * valid until the next failing call on this thread. At most 4095 bytes of UTF-8. */
+/* Why the latest failing call on this thread failed, behind its name: "zero_step: ...". "" before
+ * any failure. Owned by the library, valid until the next failing call on this thread. At most 4095
+ * bytes of UTF-8. */
 ZERO_API const char *zero_last_error(void);
 
 /* "ZERO_ERR_PEER_DEAD" and so on; "unknown status" for any other number. Static storage. */
@@ -351,7 +352,7 @@ typedef struct zero_failure {
                                   steps were queued whose end no call had waited for: load before
                                   going on. 1: nothing or everything of the last step has happened */
     char phase[32];            /* "zero_step: publish"                                             */
-    char text[512];            /* as in zero_last_error                                            */
+    char text[512];            /* as in zero_last_error behind the call's name                     */
 } zero_failure;
 
 ZERO_API zero_status zero_failure_init(zero_failure *failure, size_t struct_size);

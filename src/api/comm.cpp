@@ -20,12 +20,13 @@ using namespace zero::api;
 constexpr size_t kFailureOldest = sizeof(zero_failure);
 
 template <class Body>
-zero_status on_comm(zero_comm* comm, Operation operation, const Body& body) {
-  return guard([&]() -> Status {
+zero_status on_comm(zero_comm* comm, Operation operation, const Body& body, ZERO_CALLER) {
+  const auto guarded = [&]() -> Status {
     const std::shared_ptr<Comm> found = ZERO_TRY(find_handle(comm));
     Call call = ZERO_TRY(found->begin(operation));
     return body(call);
-  });
+  };
+  return guard(guarded, caller);
 }
 
 size_t element_bytes(int32_t dtype) {
@@ -39,6 +40,10 @@ size_t element_bytes(int32_t dtype) {
     default:
       return 0;
   }
+}
+
+const char* reduction_name(int32_t operation) {
+  return operation == ZERO_SUM ? "ZERO_SUM" : operation == ZERO_MIN ? "ZERO_MIN" : "ZERO_MAX";
 }
 
 template <class Number>
@@ -95,7 +100,8 @@ Status all_reduce(Call& call, void* data, size_t count, int32_t dtype, int32_t o
     local = check_host_memory(data, "data");
   ZERO_TRY(call.vote("arguments", local));
   ZERO_TRY(call.agree("arguments", "zero_comm_all_reduce",
-                      text("count ", count, ", dtype ", dtype, ", operation ", operation)));
+                      text("count ", count, "\tdtype ", dtype_name(static_cast<DType>(dtype)),
+                           "\toperation ", reduction_name(operation))));
   const std::vector<std::string> all =
       ZERO_TRY(call.gather("values", std::string_view(static_cast<const char*>(data), *bytes)));
   if (*bytes == 0) return Status();
@@ -158,7 +164,7 @@ zero_status zero_comm_broadcast(zero_comm* comm, void* data, size_t bytes, int32
     }
     ZERO_TRY(call.vote("arguments", local));
     ZERO_TRY(
-        call.agree("arguments", "zero_comm_broadcast", text("bytes ", bytes, ", root ", root)));
+        call.agree("arguments", "zero_comm_broadcast", text("bytes ", bytes, "\troot ", root)));
     if (bytes == 0) return Status();
     return call.broadcast("values", std::span(static_cast<std::byte*>(data), bytes), root);
   });

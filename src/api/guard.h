@@ -15,31 +15,34 @@
 
 namespace zero::api {
 
-/// Keep `text` as this thread's last error.
-void remember(std::string_view text) noexcept;
+/// Keep `text` as this thread's last error, behind the name of the call that it is about.
+void remember(std::string_view call, std::string_view text) noexcept;
 const char* remembered() noexcept;
 
-inline zero_status report(const Status& status) noexcept {
-  if (!status.ok()) remember(status.text());
+/// The C function in which a call of a function with this default stands.
+#define ZERO_CALLER const char* caller = __builtin_FUNCTION()
+
+inline zero_status report(const Status& status, ZERO_CALLER) noexcept {
+  if (!status.ok()) remember(caller, status.text());
   return status.code();
 }
 
 /// Run a body that returns Status; exceptions of the standard library become codes. Whatever the
 /// caller's thread rounds like, libzero's numbers are the same on every rank.
 template <class Body>
-zero_status guard(const Body& body) noexcept {
+zero_status guard(const Body& body, ZERO_CALLER) noexcept {
   const FloatEnvironment environment;
   try {
     Status forked = check_fork();
-    return report(forked.ok() ? body() : forked);
+    return report(forked.ok() ? body() : forked, caller);
   } catch (const std::bad_alloc&) {
-    remember("out of host memory");
+    remember(caller, "out of host memory");
     return ZERO_ERR_MEMORY;
   } catch (const std::exception& error) {
-    remember(error.what());
+    remember(caller, error.what());
     return ZERO_ERR_INTERNAL;
   } catch (...) {
-    remember("unknown exception");
+    remember(caller, "unknown exception");
     return ZERO_ERR_INTERNAL;
   }
 }
@@ -88,9 +91,9 @@ inline Status settle(OptimHandle& handle, Steps steps) {
 
 /// A local call: body(Optimizer&) -> Status.
 template <class Body>
-zero_status on_optim(const zero_optim* optim, const Body& body,
-                     Steps steps = Steps::awaited) noexcept {
-  return guard([&]() -> Status {
+zero_status on_optim(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
+                     ZERO_CALLER) noexcept {
+  const auto guarded = [&]() -> Status {
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
     const Turn turn(*handle);
     ZERO_TRY(turn.check());
@@ -98,15 +101,16 @@ zero_status on_optim(const zero_optim* optim, const Body& body,
     const Status status = body(*handle->optim);
     const Status sent = queued::send_changes(*handle->optim, steps == Steps::awaited);
     return status.ok() ? sent : status;
-  });
+  };
+  return guard(guarded, caller);
 }
 
 /// A local call that only reads what stands still while a function of the caller's runs, and so may
 /// come out of one.
 template <class Body>
-zero_status on_query(const zero_optim* optim, const Body& body,
-                     Steps steps = Steps::awaited) noexcept {
-  return guard([&]() -> Status {
+zero_status on_query(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
+                     ZERO_CALLER) noexcept {
+  const auto guarded = [&]() -> Status {
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
     const Turn turn(*handle);
     if (!turn.again()) {
@@ -114,7 +118,8 @@ zero_status on_query(const zero_optim* optim, const Body& body,
       ZERO_TRY(settle(*handle, steps));
     }
     return body(*handle->optim);
-  });
+  };
+  return guard(guarded, caller);
 }
 
 /// The calls of the training loop, which follow each other without waiting.
@@ -127,7 +132,7 @@ inline bool trains(Operation operation) {
 /// every rank, from which a rank that has joined makes the call.
 template <class Body>
 zero_status on_all(zero_optim* optim, Operation operation, const Arguments& arguments,
-                   const Body& body) noexcept {
+                   const Body& body, ZERO_CALLER) noexcept {
   const auto call_body = [&](Optimizer& found) -> Status {
     Call call = ZERO_TRY(found.comm->begin(operation, found.object));
     ZERO_TRY(call_roll(call, found, arguments));
@@ -135,7 +140,7 @@ zero_status on_all(zero_optim* optim, Operation operation, const Arguments& argu
     step_memory(found).capture = 0;
     return body(call, found);
   };
-  return on_optim(optim, call_body, trains(operation) ? Steps::behind : Steps::awaited);
+  return on_optim(optim, call_body, trains(operation) ? Steps::behind : Steps::awaited, caller);
 }
 
 /// One number in the memory of the optimizer's device.

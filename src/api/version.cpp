@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Version, errors, log.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
 #include "api/guard.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 
@@ -16,14 +18,20 @@ thread_local char last_error[4096] = "";
 
 }  // namespace
 
-void remember(std::string_view text) noexcept {
-  size_t bytes = std::min(text.size(), sizeof last_error - 1);
-  // Do not cut a UTF-8 sequence.
-  if (bytes < text.size()) {
-    while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) bytes--;
+void remember(std::string_view call, std::string_view text) noexcept {
+  char* const end = last_error + sizeof last_error - 1;
+  char* at = last_error;
+  const auto append = [&](std::string_view part) {
+    part = utf8_prefix(part, static_cast<size_t>(end - at));
+    at = std::copy(part.begin(), part.end(), at);
+  };
+  const bool named = text.starts_with(call) && text.substr(call.size()).starts_with(": ");
+  if (!named) {
+    append(call);
+    append(": ");
   }
-  std::memcpy(last_error, text.data(), bytes);
-  last_error[bytes] = '\0';
+  append(text);
+  *at = '\0';
 }
 
 const char* remembered() noexcept { return last_error; }

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -35,6 +36,10 @@ int real_fcntl(int fd, int command, int64_t argument) { return ::fcntl(fd, comma
 
 int real_futex(uint32_t* word, int operation, uint32_t value, const struct timespec* timeout) {
   return static_cast<int>(::syscall(SYS_futex, word, operation, value, timeout, nullptr, 0));
+}
+
+int real_ioctl(int fd, unsigned long request, void* argument) {
+  return ::ioctl(fd, request, argument);
 }
 
 int real_pidfd_open(pid_t pid, unsigned flags) {
@@ -94,6 +99,7 @@ constexpr SystemCalls kRealCalls = {
     .pthread_create = ::pthread_create,
     .futex = real_futex,
     .pidfd_open = real_pidfd_open,
+    .ioctl = real_ioctl,
     .getpid = ::getpid,
     .gettid = real_gettid,
     .geteuid = ::geteuid,

@@ -70,6 +70,7 @@ struct SystemCalls {
                         void* argument);
   int (*futex)(uint32_t* word, int operation, uint32_t value, const struct timespec* timeout);
   int (*pidfd_open)(pid_t pid, unsigned flags);
+  int (*ioctl)(int fd, unsigned long request, void* argument);
   pid_t (*getpid)();
   pid_t (*gettid)();
   uid_t (*geteuid)();

@@ -57,8 +57,8 @@ Status Call::disagreement(std::string_view what, std::string_view mine, std::str
 }
 
 Result<std::shared_ptr<Arena>> Call::allocate(size_t bytes, int32_t kind, Side side) {
-  ZERO_TRY(agree("allocate", operation_name(operation_), text(bytes, " bytes of kind ", kind),
-                 "asked for"));
+  ZERO_TRY(agree("allocate", operation_name(operation_),
+                 text(bytes, " bytes of ", memory_kind_name(kind)), "asked for"));
   if (bytes == 0 || (kind != ZERO_MEMORY_PER_RANK && kind != ZERO_MEMORY_SHARED))
     return Status(
         ZERO_ERR_ARGUMENT,

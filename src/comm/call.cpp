@@ -10,9 +10,9 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "comm/comm.h"
 #include "comm/desync.h"
-#include "comm/difference.h"
 
 namespace zero {
 namespace {

@@ -63,6 +63,8 @@ enum class Operation : uint32_t {
 };
 /// "zero_step" and so on, as callers know it.
 const char* operation_name(Operation operation);
+/// A ZERO_MEMORY_* by its name.
+const char* memory_kind_name(int32_t kind);
 
 /// What broke a comm, as zero_comm_failure tells it.
 struct Failure {

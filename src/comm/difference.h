@@ -13,11 +13,8 @@ struct Difference {
   std::string b;
 };
 
-/// Of the first line that differs, both sides, cut to some 200 bytes around the place. "nothing"
-/// stands for a line that is not there.
+/// Of the first line that differs, both sides, cut to some 200 bytes around the place; of a line in
+/// as many fields, ended by tabs, only those fields. "nothing" stands for a line that is not there.
 Difference first_difference(std::string_view a, std::string_view b);
-
-/// The longest part of `text` that has at most `bytes` bytes and cuts no UTF-8 character.
-std::string_view utf8_prefix(std::string_view text, size_t bytes);
 
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collective calls by the names that callers know.
+// Collective calls and kinds of memory by the names that callers know.
 #include "comm/comm.h"
 
 namespace zero {
@@ -54,6 +54,16 @@ const char* operation_name(Operation operation) {
       return "an optimizer with uneven_inputs";
   }
   return "an unknown call";
+}
+
+const char* memory_kind_name(int32_t kind) {
+  switch (kind) {
+    case ZERO_MEMORY_PER_RANK:
+      return "ZERO_MEMORY_PER_RANK";
+    case ZERO_MEMORY_SHARED:
+      return "ZERO_MEMORY_SHARED";
+  }
+  return "an unknown kind";
 }
 
 }  // namespace zero

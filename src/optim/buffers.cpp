@@ -11,8 +11,8 @@ Status Optimizer::add_buffer(const Buffer& added) {
   const auto bad = [&](const char* why) { return bad_tensor("buffer", buffer.name, why); };
   buffer.count = ZERO_TRY(count_elements("buffer", buffer.name, buffer.shape));
   if (buffer.count > 0 && buffer.data == nullptr) return bad("has no memory");
-  if (!is_aligned(buffer.data, buffer.dtype))
-    return bad("has memory that is not aligned to its elements");
+  ZERO_TRY(
+      check_aligned(buffer.data, buffer.dtype, [&] { return text("buffer '", buffer.name, "'"); }));
   if (index_.count(buffer.name) != 0)
     return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "' is a parameter already"));
   const auto begin = reinterpret_cast<uintptr_t>(buffer.data);

@@ -26,8 +26,6 @@ Status bad_param(std::string_view name, const char* why) {
 Result<Param> Optimizer::checked_param(const NewParam& added) const {
   Param param;
   param.count = ZERO_TRY(count_elements("parameter", added.name, added.shape));
-  if (!is_aligned(added.data, added.dtype) || !is_aligned(added.grad, added.grad_dtype))
-    return bad_param(added.name, "has memory that is not aligned to its elements");
   if (options.partition == ZERO_PARTITION_MANUAL &&
       (added.owner < 0 || added.owner >= comm->world())) {
     return Status(ZERO_ERR_ARGUMENT, text("parameter '", added.name, "': owner ", added.owner,
@@ -42,19 +40,20 @@ Result<Param> Optimizer::checked_param(const NewParam& added) const {
   param.grad_dtype = added.grad_dtype;
   param.data = static_cast<std::byte*>(added.data);
   param.grad = static_cast<std::byte*>(added.grad);
-  ZERO_TRY(check_on_device(param));
+  ZERO_TRY(check_memory_of(param));
   return param;
 }
 
-Status Optimizer::check_on_device(const Param& param) const {
+Status Optimizer::check_memory_of(const Param& param) const {
+  const auto data = [&] { return text("parameter '", param.name, "'"); };
+  const auto grad = [&] { return text("the gradient of parameter '", param.name, "'"); };
+  ZERO_TRY(check_aligned(param.data, param.dtype, data));
+  ZERO_TRY(check_aligned(param.grad, param.grad_dtype, grad));
   Device* const device = comm->device().get();
   if (param.count == 0) return Status();
-  if (param.data != nullptr)
-    ZERO_TRY(check_memory(device, param.data, param.bytes(),
-                          [&] { return text("parameter '", param.name, "'"); }));
+  if (param.data != nullptr) ZERO_TRY(check_memory(device, param.data, param.bytes(), data));
   if (param.grad == nullptr) return Status();
-  return check_memory(device, param.grad, param.grad_bytes(),
-                      [&] { return text("the gradient of parameter '", param.name, "'"); });
+  return check_memory(device, param.grad, param.grad_bytes(), grad);
 }
 
 Status Optimizer::occupy(uintptr_t begin, const Occupied& what) {
@@ -167,11 +166,7 @@ Status Optimizer::bind(std::span<void* const> data, std::span<void* const> grads
   for (size_t i = 0; i < params.size() && status.ok(); i++) {
     if (!data.empty() && data[i] != nullptr) params[i].data = static_cast<std::byte*>(data[i]);
     if (!grads.empty()) params[i].grad = static_cast<std::byte*>(grads[i]);
-    if (!is_aligned(params[i].data, params[i].dtype) ||
-        !is_aligned(params[i].grad, params[i].grad_dtype)) {
-      status = bad_param(params[i].name, "is bound to memory that is not aligned to its elements");
-    }
-    if (status.ok()) status = check_on_device(params[i]);
+    status = check_memory_of(params[i]);
     if (status.ok()) status = occupy(params[i], static_cast<int64_t>(i));
   }
   if (!status.ok()) {

@@ -38,8 +38,9 @@ Result<int64_t> count_elements(std::string_view kind, std::string_view name,
   return count;
 }
 
-bool is_aligned(const void* memory, DType dtype) {
-  return reinterpret_cast<uintptr_t>(memory) % size_of(dtype) == 0;
+Status not_aligned(std::string_view what, DType dtype) {
+  return Status(ZERO_ERR_ARGUMENT, text(what, " is not aligned to its elements, ",
+                                        dtype_name(dtype), " of ", size_of(dtype), " bytes"));
 }
 
 }  // namespace zero

@@ -18,6 +18,14 @@ Status bad_tensor(std::string_view kind, std::string_view name, const char* why)
 Result<int64_t> count_elements(std::string_view kind, std::string_view name,
                                std::span<const int64_t> shape);
 
-bool is_aligned(const void* memory, DType dtype);
+/// `what` names the tensor: "the gradient of parameter 'w'".
+Status not_aligned(std::string_view what, DType dtype);
+
+/// Memory begins where an element may. `what()` is asked only for the text.
+template <class What>
+Status check_aligned(const void* memory, DType dtype, const What& what) {
+  if (reinterpret_cast<uintptr_t>(memory) % size_of(dtype) == 0) return Status();
+  return not_aligned(what(), dtype);
+}
 
 }  // namespace zero

@@ -8,6 +8,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "kernels/float_environment.h"
+#include "optim/tensor_checks.h"
 #include "step/queued/queue.h"
 #include "step/share.h"
 #include "step/tables.h"
@@ -44,12 +45,10 @@ Status Backward::announce(int64_t param, std::byte* grad) {
   if (announced(index))
     return Status(ZERO_ERR_STATE, text("the gradient of parameter '", of.name,
                                        "' is announced already: step, or drop it first"));
-  if (reinterpret_cast<uintptr_t>(grad) % size_of(of.grad_dtype) != 0)
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("the gradient of parameter '", of.name, "' is not aligned to its elements"));
+  const auto what = [&] { return text("the gradient of parameter '", of.name, "'"); };
+  ZERO_TRY(check_aligned(grad, of.grad_dtype, what));
   if (grad != nullptr && grad != of.grad && of.count > 0)
-    ZERO_TRY(check_memory(optim_.comm->device().get(), grad, of.grad_bytes(),
-                          [&] { return text("the gradient of parameter '", of.name, "'"); }));
+    ZERO_TRY(check_memory(optim_.comm->device().get(), grad, of.grad_bytes(), what));
   announced_.resize(optim_.params.size());
   staged_.resize(optim_.params.size());
   grads_.resize(optim_.params.size());

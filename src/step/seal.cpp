@@ -24,15 +24,15 @@ const char* or_none(DType dtype) { return dtype == DType::none ? "none" : dtype_
 
 std::string registration_lines(const Optimizer& optim) {
   const OptimizerOptions& o = optim.options;
-  std::string lines = text(
-      "optimizer ", o.rule->name, ", partition ", o.partition, ", bucket_bytes ", o.bucket_bytes,
-      ", max_grad_norm ", exact(o.max_grad_norm), ", grad_norm_type ", exact(o.grad_norm_type),
-      ", nonfinite ", o.nonfinite, ", overlap_gather ", o.overlap_gather, ", master ", o.master,
-      ", uneven_inputs ", o.uneven_inputs, ", wire_dtype ", or_none(o.wire), ", predivide_factor ",
-      exact(o.predivide_factor), ", share_dtype ", or_none(o.share), ", growth_factor ",
-      exact(o.loss_scale.growth_factor), ", backoff_factor ", exact(o.loss_scale.backoff_factor),
-      ", growth_interval ", o.loss_scale.growth_interval,
-      o.loss_scale.dynamic() ? ", dynamic loss scale\n" : "\n");
+  std::string lines = text(  // tabs: only what differs of this line is shown
+      "optimizer ", o.rule->name, "\tpartition ", o.partition, "\tbucket_bytes ", o.bucket_bytes,
+      "\tmax_grad_norm ", exact(o.max_grad_norm), "\tgrad_norm_type ", exact(o.grad_norm_type),
+      "\tnonfinite ", o.nonfinite, "\toverlap_gather ", o.overlap_gather, "\tmaster ", o.master,
+      "\tuneven_inputs ", o.uneven_inputs, "\twire_dtype ", or_none(o.wire), "\tpredivide_factor ",
+      exact(o.predivide_factor), "\tshare_dtype ", or_none(o.share), "\tgrowth_factor ",
+      exact(o.loss_scale.growth_factor), "\tbackoff_factor ", exact(o.loss_scale.backoff_factor),
+      "\tgrowth_interval ", o.loss_scale.growth_interval,
+      o.loss_scale.dynamic() ? "\tdynamic loss scale\n" : "\tno dynamic loss scale\n");
   if (o.custom != nullptr) lines += o.custom->line();
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
     const Param& param = optim.params[i];

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "optim/tensor_checks.h"
 #include "step/backward.h"
 #include "step/queued/in_place.h"
 #include "step/queued/queue.h"
@@ -31,10 +32,8 @@ Status check_memory(const Optimizer& optim, std::span<std::byte* const> given) {
   for (size_t i = 0; i < given.size(); i++) {
     const Param& param = optim.params[i];
     const auto begin = reinterpret_cast<uintptr_t>(given[i]);
-    if (begin % size_of(param.grad_dtype) != 0) {
-      return Status(ZERO_ERR_ARGUMENT, text("the gradient of parameter '", param.name,
-                                            "' is not aligned to its elements"));
-    }
+    ZERO_TRY(check_aligned(given[i], param.grad_dtype,
+                           [&] { return text("the gradient of parameter '", param.name, "'"); }));
     if (param.count == 0) continue;
     if (begin != 0)
       intervals.push_back(

@@ -134,8 +134,8 @@ TEST_P(Conformance, ranks_that_ask_for_different_arenas_are_told) {
   if (world() == 1) return;
   for (const std::string& result : results)
     EXPECT_EQ(result, text("zero_arena_alloc: rank ", world() - 1,
-                           " asked for 200 bytes of kind 2, rank 0 asked "
-                           "for 100 bytes of kind 2"));
+                           " asked for 200 bytes of ZERO_MEMORY_SHARED, rank 0 asked "
+                           "for 100 bytes of ZERO_MEMORY_SHARED"));
 }
 
 TEST_P(Conformance, arenas_of_no_bytes_or_kind_are_refused) {

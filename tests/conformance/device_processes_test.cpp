@@ -66,7 +66,8 @@ Training training_of(int world, Where where) {
 
 void expect_right(const Training& training, const std::string& what, const Join& join) {
   const std::vector<Rank> ranks = run_processes(training, join);
-  if (!gpu_is_wanted() && ranks[0].error.rfind("no GPU: ", 0) == 0) GTEST_SKIP() << ranks[0].error;
+  if (!gpu_is_wanted() && ranks[0].error.find("no GPU: ") != std::string::npos)
+    GTEST_SKIP() << ranks[0].error;
   expect_equals_reference(training, ranks, what);
 }
 

@@ -36,6 +36,13 @@ TEST(Difference, shows_what_is_missing_as_nothing) {
   expect_difference("a\nbc", "a\nb\nc", "bc", "b");
 }
 
+TEST(Difference, of_a_line_in_fields_is_the_fields_that_differ) {
+  expect_difference("a 1\tb 2\tc 3\n", "a 1\tb 3\tc 3\n", "b 2", "b 3");
+  expect_difference("x\na 1\tb 2\tc 3", "x\na 2\tb 2\tc 4", "a 1, c 3", "a 2, c 4");
+  expect_difference("a 1\tb 2", "a 1\tb 2\tc 3", "a 1\tb 2", "a 1\tb 2\tc 3");
+  expect_difference("a 1\t", "a 1\tb", "nothing", "b");
+}
+
 TEST(Difference, in_a_long_line_is_shown_with_what_is_around_it) {
   const std::string front(5000, 'f'), back(5000, 'b');
   const Difference found = first_difference(front + "ONE" + back, front + "TWO" + back);

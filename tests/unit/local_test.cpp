@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "comm/create.h"
 #include "comm/local/life.h"
 #include "comm/local/local_arena.h"
+#include "comm/local/process.h"
 #include "comm/local/segment.h"
 #include "comm/local/socket.h"
 #include "support/ranks.h"
@@ -285,6 +287,35 @@ TEST(Life, a_stopped_process_is_alive_and_called_stopped) {
   waitpid(watched.child.pid(), &status, WUNTRACED);
   EXPECT_FALSE(watched.peer->ask());
   EXPECT_STREQ(process_state(watched.child.pid()), "stopped");
+}
+
+TEST(Life, who_was_killed_died_and_who_left_by_itself_ended) {
+  struct utsname kernel;
+  ASSERT_EQ(uname(&kernel), 0);
+  const int version = atoi(kernel.release) * 100 + atoi(strchr(kernel.release, '.') + 1);
+  const struct {
+    void (*leave)();
+    const char* said;
+  } ways[] = {{[] { _exit(0); },
+               "ended before the others: a rank that has no more data calls "
+               "zero_join, not exit"},
+              {[] { _exit(3); }, "ended with exit code 3: it said why, if anybody did"},
+              {[] { raise(SIGKILL); }, "died"}};
+  for (const auto& way : ways) {
+    const pid_t child = fork();
+    if (child == 0) {
+      raise(SIGSTOP);
+      way.leave();
+    }
+    ASSERT_EQ(waitpid(child, nullptr, WUNTRACED), child);
+    const Fd pidfd(os().pidfd_open(child, 0));
+    kill(child, SIGCONT);
+    ASSERT_TRUE(pidfd_ended(pidfd.get(), 10'000));
+    EXPECT_EQ(how_it_left(child, pidfd.get()), way.said);
+    waitpid(child, nullptr, 0);
+    EXPECT_EQ(how_it_left(child, pidfd.get()), version >= 615 ? way.said : "died");
+    EXPECT_EQ(how_it_left(child, -1), "died");
+  }
 }
 
 TEST(Life, the_page_can_be_written_by_nobody_else) {

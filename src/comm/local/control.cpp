@@ -370,6 +370,10 @@ std::string Control::name_of(int32_t rank) const {
   return text("rank ", rank, " (process ", slot(rank).pid.load(std::memory_order_relaxed), ")");
 }
 
+std::string Control::death_of(int32_t rank) const {
+  return text(name_of(rank), " ", peers_[static_cast<size_t>(rank)]->how_it_left());
+}
+
 /// A rank whose process has died while it had a seat, arrived or not, or -1.
 int32_t Control::find_dead(bool thoroughly) const {
   const Peer* const self = peers_[static_cast<size_t>(rank_)].get();
@@ -397,7 +401,7 @@ Status Control::check(const Patience& where) {
   if (aborted()) return failure_status();
   const int32_t dead = find_dead(true);
   if (dead < 0) return {};
-  abort(make_failure(ZERO_ERR_PEER_DEAD, dead, where, text(name_of(dead), " died")));
+  abort(make_failure(ZERO_ERR_PEER_DEAD, dead, where, death_of(dead)));
   return failure_status();
 }
 

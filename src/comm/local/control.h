@@ -89,6 +89,7 @@ class Control {
   void say_where(const char* operation, const char* phase);
   std::string where_is(int32_t rank) const;
   std::string name_of(int32_t rank) const;
+  std::string death_of(int32_t rank) const;
   int32_t find_dead(bool thoroughly) const;
   int32_t find_left(uint64_t k) const;
 

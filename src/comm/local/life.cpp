@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "comm/local/process.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -176,31 +177,6 @@ bool pidfd_ended(int pidfd, int timeout_ms) {
   return os().poll(&one, 1, timeout_ms) == 1 && (one.revents & POLLIN) != 0;
 }
 
-const char* process_state(pid_t pid) {
-  const std::string path = text("/proc/", pid, "/stat");
-  Fd fd(os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC, 0));
-  char content[256] = {};
-  if (!fd.valid() || os().pread(fd.get(), content, sizeof content - 1, 0) <= 0)
-    return "state unknown";
-  // "pid (name) S ...", where the name may contain anything.
-  const char* const end = std::strrchr(content, ')');
-  switch (end != nullptr && end[1] == ' ' ? end[2] : '?') {
-    case 'R':
-      return "running";
-    case 'S':
-      return "sleeping";
-    case 'D':
-      return "waiting for a device";
-    case 'T':
-      return "stopped";
-    case 't':
-      return "stopped by a debugger";
-    case 'Z':
-    case 'X':
-      return "ended";
-    default:
-      return "state unknown";
-  }
-}
+std::string Peer::how_it_left() const { return local::how_it_left(pid_, pidfd_.get()); }
 
 }  // namespace zero::local

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/os.h"
@@ -57,6 +58,8 @@ class Peer {
   }
   /// Ask the second witness too. A system call; dead() remembers the answer.
   bool ask() const;
+  /// Of one that is dead, in words: "died".
+  std::string how_it_left() const;
 
   Peer(std::shared_ptr<Mapping> page, Fd pidfd, pid_t pid)
       : page_(std::move(page)), pidfd_(std::move(pidfd)), pid_(pid) {}
@@ -74,8 +77,5 @@ class Peer {
 
 /// True if a pidfd says that its process has ended, waiting for that up to `timeout_ms`.
 bool pidfd_ended(int pidfd, int timeout_ms);
-
-/// "running", "sleeping", "stopped", ... for error texts.
-const char* process_state(pid_t pid);
 
 }  // namespace zero::local

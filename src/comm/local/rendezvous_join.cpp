@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "base/text.h"
+#include "comm/local/process.h"
 #include "comm/local/rendezvous.h"
 #include "comm/local/wire.h"
 

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "comm/local/process.h"
+
 namespace zero::local {
 namespace {
 

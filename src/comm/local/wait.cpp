@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "comm/local/process.h"
 #include "comm/local/socket.h"
 
 namespace zero::local {
@@ -28,8 +29,7 @@ std::optional<Failure> Control::Wait::find_cause(bool thoroughly) {
   const int64_t now = now_ns();
   excuse_own_absence(now);
   if (const int32_t dead = control_.find_dead(thoroughly); dead >= 0)
-    return control_.make_failure(ZERO_ERR_PEER_DEAD, dead, patience_,
-                                 text(control_.name_of(dead), " died"));
+    return control_.make_failure(ZERO_ERR_PEER_DEAD, dead, patience_, control_.death_of(dead));
   if (const int32_t left = control_.find_left(k_); left >= 0)
     return control_.make_failure(ZERO_ERR_DESYNC, left, patience_,
                                  text("rank ", left, " has freed its comm"));

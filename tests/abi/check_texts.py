@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every call that fails says its own name first in zero_last_error().
+
+check_texts.py ZERO_H LIBRARY
+
+Each call is made with nothing but zeros and nulls, which all but a few refuse before they do anything.
+"""
+import ctypes
+import re
+import sys
+
+# With no arguments at all these succeed.
+ALLOWED = {"zero_arena_free", "zero_comm_free", "zero_free", "zero_set_log_callback"}
+
+header = open(sys.argv[1], encoding="utf-8").read()
+library = ctypes.CDLL(sys.argv[2])
+library.zero_last_error.restype = ctypes.c_char_p
+calls = re.findall(r"^ZERO_API (?:zero_status|int32_t) (zero_\w+)\(", header, re.M)
+
+faults = []
+for call in calls:
+    function = getattr(library, call)
+    function.restype = ctypes.c_int32
+    status = function(*[ctypes.c_void_p(0)] * 8)
+    text = library.zero_last_error().decode()
+    if status == 0 and call not in ALLOWED:
+        faults.append(f"{call} takes nothing but nulls")
+    if status != 0 and not text.startswith(f"{call}: "):
+        faults.append(f"{call} fails with '{text}'")
+
+print(f"{len(calls)} calls, {len(faults)} faults")
+if len(calls) < 70:
+    faults.append("too few calls: was the header read?")
+sys.exit("\n".join(faults) or 0)

@@ -61,7 +61,7 @@ TEST(Begin, no_order_of_announcements_and_no_delay_changes_a_bit) {
   training.delays = true;
   training.sizes = {5, 1100, 64, 2049};
   training.steps = 3;
-  for (uint64_t seed = 0; seed < (full_run() ? 2000 : 400); seed++) {
+  for (uint64_t seed = 0; seed < (nightly_run() ? 2000 : 400); seed++) {
     training.world = 1 + static_cast<int>(seed % 4);
     training.where = std::array{Where::arenas, Where::mixed, Where::per_rank_arenas}[seed % 3];
     training.partition = static_cast<int32_t>(seed / 2 % 4);

@@ -182,7 +182,7 @@ void set_kind(Training& training, const Kind& kind) {
   training.share_dtype = kind.share_dtype;
 }
 
-int max_world() { return full_run() ? 8 : 5; }
+int max_world() { return nightly_run() ? 8 : 5; }
 
 const std::vector<Kind> kKinds = {
     {"fp32", {{ZERO_FLOAT32, ZERO_FLOAT32}}},

@@ -80,7 +80,7 @@ Training varied(size_t turn, int world, int32_t partition) {
 
 /// The worlds and partitions of one turn: all of them, or one where time is short.
 std::vector<std::pair<int, int32_t>> places(size_t turn) {
-  if (!full_run())
+  if (!nightly_run())
     return {{1 + static_cast<int>(turn % static_cast<size_t>(max_world())),
              static_cast<int32_t>(turn / 2 % 4)}};
   std::vector<std::pair<int, int32_t>> all;

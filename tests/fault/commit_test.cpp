@@ -261,7 +261,7 @@ TEST(Commit, of_two_jobs_one_wins_and_nothing_is_lost) {
   Place run(small_model());
   auto reference = run.solo();
   const std::string new_state = reference->state();
-  for (int round = 0; round < (full_run() ? 1000 : 40); round++) {
+  for (int round = 0; round < (nightly_run() ? 1000 : 40); round++) {
     const std::string folder = run.folder();
     const int32_t flags = round % 2 ? ZERO_SAVE_REPLACE : 0;
     const char* const target = round % 4 < 2 ? "new" : "old";

@@ -136,11 +136,11 @@ TEST(Exchange, a_rank_that_dies_at_any_point_ends_it_alike_for_all) {
 }
 
 TEST(Exchange, a_rank_that_stops_at_any_point_ends_it_alike_for_all_and_itself) {
-  for (int world = 2; world <= (full_run() ? 4 : 3); ++world) {
+  for (int world = 2; world <= (nightly_run() ? 4 : 3); ++world) {
     const auto points = points_of(world);
     for (int victim = 0; victim < world; ++victim) {
       for (size_t i = 0; i < points[static_cast<size_t>(victim)].size(); ++i) {
-        if (world == 3 && !full_run() && i % 3 != static_cast<size_t>(victim)) continue;
+        if (world == 3 && !nightly_run() && i % 3 != static_cast<size_t>(victim)) continue;
         const Point& point = points[static_cast<size_t>(victim)][i];
         SCOPED_TRACE(text("world ", world, ", rank ", victim, " stops at ", point.name, " ",
                           point.occurrence));
@@ -278,7 +278,7 @@ void spin_until(int64_t ns) {
 /// from try to try: it steers towards the edge, where both ends are possible.
 TEST(Exchange, a_vote_whose_last_arrival_falls_on_the_deadline_ends_alike) {
   constexpr int kWorld = 3;
-  const int tries = full_run() ? 20'000 : 1'000;
+  const int tries = nightly_run() ? 20'000 : 1'000;
   int committed = 0;
   int aborted = 0;
   Bench bench(kWorld);
@@ -327,7 +327,7 @@ TEST(Exchange, a_vote_whose_last_arrival_falls_on_the_deadline_ends_alike) {
 TEST(Exchange, an_abort_that_races_with_a_vote_ends_it_alike) {
   constexpr int kWorld = 2;
   Bench bench(kWorld);
-  for (int i = 0; i < (full_run() ? 5'000 : 300); ++i) {
+  for (int i = 0; i < (nightly_run() ? 5'000 : 300); ++i) {
     bench.renew();
     Status said[kWorld];
     std::atomic<bool> go{false};
@@ -440,7 +440,7 @@ TEST(Exchange, a_rank_that_works_on_is_waited_for) {
 }
 
 TEST(Exchange, the_log_says_after_10_seconds_for_whom_it_waits) {
-  if (!full_run()) GTEST_SKIP() << "takes 10 s; set ZERO_TEST_FULL";
+  if (!nightly_run()) GTEST_SKIP() << "takes 10 s; set ZERO_TEST_NIGHTLY";
   static std::string logged;
   set_log([](void*, int32_t, const char* message) { logged += message; }, nullptr,
           ZERO_LOG_WARNING);
@@ -638,7 +638,7 @@ TEST(Exchange, large_broadcasts_from_changing_roots_arrive_whole) {
 // ---- Children.
 
 TEST(Split, a_rank_that_dies_at_any_point_of_it_ends_it_for_the_parent) {
-  const int step_size = full_run() ? 1 : 5;
+  const int step_size = nightly_run() ? 1 : 5;
   const std::string counted = unique_name();
   SharedMemory count(4096);
   run_sound_ranks(RankKind::processes, 3, [&](int rank) {

@@ -113,7 +113,7 @@ TEST(LeavingFault, an_optimizer_of_a_broken_comm_waits_for_what_its_device_still
 
 TEST(LeavingFault, what_a_stuck_device_may_use_stays_when_its_optimizer_goes) {
   for (const Waits waits : kWays)  // 40 s, as every end is waited for
-    if (waits == Waits::hosts || full_run()) leave_broken(waits, false, 1'500);
+    if (waits == Waits::hosts || nightly_run()) leave_broken(waits, false, 1'500);
   leave_broken_nccl(false, 1'500);
 }
 
@@ -178,7 +178,7 @@ void leave_gates(bool goes_on) {
 
 TEST(LeavingFault, the_words_of_gates_stay_until_streams_have_passed) {
   leave_gates(true);
-  if (full_run()) leave_gates(false);  // 20 s
+  if (nightly_run()) leave_gates(false);  // 20 s
 }
 
 TEST(LeavingFault,

@@ -518,7 +518,7 @@ TEST(Rendezvous, a_living_child_does_not_hide_a_death) {
 
 /// Stopped ranks are named by the deadline, and find it out for themselves when they go on.
 TEST(Rendezvous, a_rank_that_stops_at_any_point_leaves_no_half_group) {
-  const int most = full_run() ? 4 : 2;
+  const int most = nightly_run() ? 4 : 2;
   for (int world = 2; world <= most; ++world) {
     const auto points = points_of(world);
     for (int victim = 0; victim < world; ++victim) {

@@ -265,7 +265,7 @@ TEST(Save, a_kill_of_any_rank_at_any_point_leaves_a_complete_checkpoint) {
   Place run(small_model());
   const std::vector<std::string> points = points_of_a_save(run);
   EXPECT_GE(points.size(), 8u);
-  for (const int world : full_run() ? std::vector{2, 3} : std::vector{2}) {
+  for (const int world : nightly_run() ? std::vector{2, 3} : std::vector{2}) {
     const std::string new_state =
         run_sound_ranks(RankKind::threads, world, [&, name = unique_name()](int rank) {
           auto model = local_model(run.spec(), name, rank, world);
@@ -278,14 +278,14 @@ TEST(Save, a_kill_of_any_rank_at_any_point_leaves_a_complete_checkpoint) {
         kill_one_of_a_group(run, new_state, world, victim, 0, point, &reached);
         kills += reached;
       }
-      const int64_t stride = full_run() ? 1 : 4;
+      const int64_t stride = nightly_run() ? 1 : 4;
       reached = true;
       for (int64_t at = 0; reached; at += stride) {
         kill_one_of_a_group(run, new_state, world, victim, at, "", &reached);
         kills += reached;
       }
     }
-    EXPECT_GT(kills, world * (full_run() ? 20 : 8));
+    EXPECT_GT(kills, world * (nightly_run() ? 20 : 8));
   }
 }
 
@@ -345,7 +345,7 @@ TEST(Save, a_kill_of_all_ranks_at_once_leaves_a_complete_checkpoint) {
       for (const std::string& point : points) {
         kills += kill_all_of_a_group(run, new_state, world, trigger, 0, point);
       }
-      const int64_t stride = full_run() ? 1 : 5;
+      const int64_t stride = nightly_run() ? 1 : 5;
       int64_t at = trigger;
       while (kill_all_of_a_group(run, new_state, world, trigger, at, "")) {
         at += stride;
@@ -353,7 +353,7 @@ TEST(Save, a_kill_of_all_ranks_at_once_leaves_a_complete_checkpoint) {
       }
       if (testing::Test::HasFailure()) return;
     }
-    EXPECT_GT(kills, world * (full_run() ? 20 : 8));
+    EXPECT_GT(kills, world * (nightly_run() ? 20 : 8));
   }
 }
 

@@ -185,8 +185,8 @@ std::string unique_name() {
          std::to_string(Clock::now().time_since_epoch().count()) + "-" + std::to_string(count++);
 }
 
-bool full_run() {
-  const char* const value = std::getenv("ZERO_TEST_FULL");
+bool nightly_run() {
+  const char* const value = std::getenv("ZERO_TEST_NIGHTLY");
   return value != nullptr && std::string_view(value) == "1";
 }
 

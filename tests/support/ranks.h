@@ -43,8 +43,8 @@ inline bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-/// True where ZERO_TEST_FULL=1 asks for the exhaustive run.
-bool full_run();
+/// True where ZERO_TEST_NIGHTLY=1 asks for the exhaustive run: what lasts longer than a minute.
+bool nightly_run();
 
 /// Zeroed memory that forked children share with their parent.
 class SharedMemory {

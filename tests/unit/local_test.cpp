@@ -249,7 +249,7 @@ TEST(Life, a_killed_process_is_seen_dead_within_100_ms) {
 
 TEST(Life, a_killed_process_with_much_memory_is_seen_dead_within_100_ms) {
   // Full: so much that freeing it takes longer than that.
-  const size_t bytes = size_t{test::full_run() ? 4096u : 512u} << 20;
+  const size_t bytes = size_t{test::nightly_run() ? 4096u : 512u} << 20;
   const Watched watched([bytes] {
     void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

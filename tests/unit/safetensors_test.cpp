@@ -204,7 +204,7 @@ TEST(Safetensors, too_many_tensors_are_not_built) {
 }
 
 TEST(Safetensors, too_many_tensors_are_not_read) {
-  if (!test::full_run()) GTEST_SKIP() << "takes seconds: ZERO_TEST_FULL=1";
+  if (!test::nightly_run()) GTEST_SKIP() << "takes seconds: ZERO_TEST_NIGHTLY=1";
   std::string json = "{";
   for (int i = 0; i <= 1'000'000; i++) {
     json +=
@@ -216,7 +216,7 @@ TEST(Safetensors, too_many_tensors_are_not_read) {
 }
 
 TEST(Safetensors, a_header_that_would_be_too_long_is_not_built) {
-  if (!test::full_run()) GTEST_SKIP() << "takes seconds: ZERO_TEST_FULL=1";
+  if (!test::nightly_run()) GTEST_SKIP() << "takes seconds: ZERO_TEST_NIGHTLY=1";
   SafetensorsHeader header;
   for (int i = 0; i < 13'000; i++)
     header.tensors.push_back({text(i, std::string(8000, 'n')), "F32", {1}, 0, 0});

@@ -44,7 +44,8 @@
  *     in which you captured calls, have ended before a call without `stream`. The thread's current
  *     device stays what it is.
  *  9. A rank is a handle, not a process: threads may be ranks. After a fork every call in the
- *     child returns ZERO_ERR_FORKED while the parent held handles; fork and exec is safe.
+ *     child returns ZERO_ERR_FORKED where the parent held handles, or another thread of it was
+ *     inside a call; fork and exec is safe.
  * 10. Inside a collective call the rank that is at fault gets its own code and all others get
  *     ZERO_ERR_PEER with the same sentence; nothing has changed and the comm stays usable. Only a
  *     death, a deadline, a broken order of calls, a broken transport, or memory that runs out where

@@ -107,7 +107,6 @@ template <class Make>
 zero_status create(zero_comm** out, const Make& make, ZERO_CALLER) {
   const auto guarded = [&]() -> Status {
     ZERO_TRY(check_out(out, "out"));
-    note_process();
     std::shared_ptr<Comm> comm = ZERO_TRY(make());
     *out = comm == nullptr ? nullptr : add_handle(std::move(comm));
     return Status();

@@ -33,8 +33,8 @@ template <class Body>
 zero_status guard(const Body& body, ZERO_CALLER) noexcept {
   const FloatEnvironment environment;
   try {
-    Status forked = check_fork();
-    return report(forked.ok() ? body() : forked, caller);
+    const Inside inside;
+    return report(inside.forked().ok() ? body() : inside.forked(), caller);
   } catch (const std::bad_alloc&) {
     remember(caller, "out of host memory");
     return ZERO_ERR_MEMORY;

@@ -23,7 +23,8 @@ struct Entry {
 std::mutex table_mutex;
 std::vector<Entry>* table = nullptr;
 std::atomic<size_t> open_handles{0};
-std::atomic<pid_t> process{0};
+std::atomic<size_t> calls{0};   // that threads are inside
+std::atomic<pid_t> process{0};  // whose all this is
 
 // {type: 8, generation: 32, place: 24}: the type makes the token an address that cannot be
 // dereferenced.
@@ -95,13 +96,20 @@ Result<std::shared_ptr<OptimHandle>> take_handle(const zero_optim* handle) {
   return std::static_pointer_cast<OptimHandle>(ZERO_TRY(find(Type::optim, handle, true)));
 }
 
-Status check_fork() {
-  const pid_t owner = process.load(std::memory_order_relaxed);
-  if (owner == 0 || owner == os().getpid()) return Status();
-  if (open_handles == 0 && claimed_arenas() == 0) return Status();
-  return Status(ZERO_ERR_FORKED, "this process was forked from one that uses libzero: exec first");
+Status Inside::check() {
+  const pid_t self = os().getpid();
+  const pid_t owner = process;
+  if (owner == self) return Status();
+  // Whoever was inside a call may have held any lock, that of the arenas too.
+  const bool free = owner == 0 || (calls == 0 && open_handles == 0 && claimed_arenas() == 0);
+  if (!free && process != self)  // another thread of this process may have come first
+    return Status(ZERO_ERR_FORKED,
+                  "this process was forked from one that uses libzero: exec first");
+  process = self;
+  return Status();
 }
 
-void note_process() { process.store(os().getpid(), std::memory_order_relaxed); }
+Inside::Inside() : forked_(check()) { calls++; }
+Inside::~Inside() { calls--; }
 
 }  // namespace zero::api

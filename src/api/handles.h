@@ -34,9 +34,21 @@ Result<std::shared_ptr<OptimHandle>> find_handle(const zero_optim* handle);
 Result<std::shared_ptr<Comm>> take_handle(const zero_comm* handle);
 Result<std::shared_ptr<OptimHandle>> take_handle(const zero_optim* handle);
 
-/// ZERO_ERR_FORKED in a child of the process whose handles or arenas are alive.
-Status check_fork();
-/// To be called before anything that a fork must not inherit is made.
-void note_process();
+/// A call of the API, from its start to its end.
+class Inside {
+ public:
+  Inside();
+  ~Inside();
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+  /// ZERO_ERR_FORKED in a child of a process that had handles or arenas, or a thread inside a call,
+  /// when it forked.
+  const Status& forked() const { return forked_; }
+
+ private:
+  static Status check();
+  const Status forked_;
+};
 
 }  // namespace zero::api

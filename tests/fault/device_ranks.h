@@ -75,7 +75,6 @@ class Trained {
   Trained(std::shared_ptr<ChaosDevice> device, const Join& join,
           int32_t nonfinite = ZERO_NONFINITE_IGNORE)
       : device_(std::move(device)) {
-    api::note_process();
     const std::string memory(kCount * sizeof(float), '\1');
     for (DeviceMemory* const to : {&data_, &grad_}) {
       *to = DeviceMemory::allocate(device_, memory.size(), "a tensor").value();

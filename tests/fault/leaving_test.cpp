@@ -121,7 +121,6 @@ TEST(LeavingFault, a_call_that_waits_for_a_stuck_device_gives_nothing_of_it_back
   uint32_t comes = 0;
   const std::shared_ptr<ChaosDevice> device = chaos(1)->make_device();
   {
-    api::note_process();
     const DeviceMemory memory = DeviceMemory::allocate_zeroed(device, 2048, "two tensors").value();
     zero_comm* const comm = api::add_handle(create_solo(limits(500), device).value());
     zero_optim* optim = nullptr;

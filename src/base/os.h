@@ -13,8 +13,10 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace zero {
 
@@ -97,6 +99,27 @@ const SystemCalls& real_system_calls();
 /// Milliseconds and nanoseconds on the monotonic clock.
 int64_t now_ms();
 int64_t now_ns();
+
+/// For what takes no time.
+constexpr int64_t kInterruptedMs = 1'000;
+
+/// Made again while a signal interrupts it, but not for ever: there are timers that fire faster
+/// than some calls are made. -1 (or null) and EINTR then.
+template <class Call>
+auto uninterrupted(const Call& call, int64_t limit_ms = 60'000) {
+  const auto interrupted = [](auto answer) {
+    using Answer = decltype(answer);
+    if constexpr (std::is_pointer_v<Answer>)
+      return answer == nullptr && errno == EINTR;
+    else
+      return answer == -1 && errno == EINTR;
+  };
+  auto answer = call();
+  if (!interrupted(answer)) return answer;
+  const int64_t until = now_ms() + limit_ms;
+  while (interrupted(answer) && now_ms() < until) answer = call();
+  return answer;
+}
 
 /// Start a thread that blocks all signals; an errno, 0 if it runs.
 int start_thread(pthread_t& thread, void* (*main)(void*), void* argument);

@@ -53,7 +53,8 @@ class Gate {
       relax();
     }
     sleepers_.fetch_add(1);
-    while (load() == old) os().futex(address(), FUTEX_WAIT_PRIVATE, old, nullptr);
+    constexpr timespec kLook{0, 100'000'000};  // where waking is refused
+    while (load() == old) os().futex(address(), FUTEX_WAIT_PRIVATE, old, &kLook);
     sleepers_.fetch_sub(1);
   }
 

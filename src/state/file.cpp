@@ -71,17 +71,16 @@ Result<Fd> open_directory(int directory, const std::string& name, std::string_vi
 Result<std::vector<std::string>> list_directory(const Fd& directory, std::string_view path) {
   // A descriptor of its own: reading moves a position that others would share.
   Fd fd = ZERO_TRY(open_directory(directory.get(), ".", path, true));
-  DIR* stream = nullptr;
-  do stream = os().fdopendir(fd.get());
-  while (!stream && errno == EINTR);
+  DIR* const stream = uninterrupted([&] { return os().fdopendir(fd.get()); });
   if (!stream) return io_error(path, "opendir", errno);
   fd.release();
   std::vector<std::string> names;
   int error = 0;
   for (;;) {
-    errno = 0;
-    const dirent* entry = os().readdir(stream);
-    if (!entry && errno == EINTR) continue;
+    const dirent* const entry = uninterrupted([&] {
+      errno = 0;
+      return os().readdir(stream);
+    });
     if (!entry) {
       error = errno;
       break;

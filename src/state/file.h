@@ -6,7 +6,6 @@
 
 #include <sys/stat.h>
 
-#include <cerrno>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,14 +15,6 @@
 #include "base/status.h"
 
 namespace zero {
-
-/// The call's answer, repeated for as long as a signal interrupts it.
-template <class Function>
-auto uninterrupted(Function call) {
-  auto answer = call();
-  while (answer == -1 && errno == EINTR) answer = call();
-  return answer;
-}
 
 /// ZERO_ERR_CKPT_IO: "'run/zero.json': fsync: Input/output error (EIO)".
 Status io_error(std::string_view path, std::string_view operation, int error);

@@ -151,6 +151,44 @@ TEST_P(LocalCalls, whichever_fails_all_ranks_return_alike_and_leave_nothing_open
   }
 }
 
+/// Every call of `Call` in this process is interrupted.
+template <auto Call>
+void interrupt() {
+  fail_from(1, true, EINTR);
+  const auto interrupted = table.*Call;
+  table = real_system_calls();
+  table.*Call = interrupted;
+  replace_system_calls(&table);
+}
+
+// As by a timer that fires faster than the call is made.
+TEST(LocalCalls, that_are_interrupted_for_ever_end_by_the_deadline) {
+  using T = SystemCalls;
+  const struct {
+    const char* name;
+    void (*interrupt)();
+  } rows[] = {{"recvmsg", interrupt<&T::recvmsg>},     {"sendmsg", interrupt<&T::sendmsg>},
+              {"getrandom", interrupt<&T::getrandom>}, {"accept4", interrupt<&T::accept4>},
+              {"connect", interrupt<&T::connect>},     {"futex", interrupt<&T::futex>},
+              {"openat", interrupt<&T::openat>},       {"fcntl", interrupt<&T::fcntl>},
+              {"madvise", interrupt<&T::madvise>}};
+  for (const auto& row : rows) {
+    for (int victim = 0; victim < 2; ++victim) {
+      SCOPED_TRACE(text(row.name, " of rank ", victim));
+      const std::string name = unique_name();
+      run_sound_ranks(
+          RankKind::processes, 2,
+          [&](int rank) {
+            if (rank == victim) row.interrupt();
+            (void)live(name, rank);
+            replace_system_calls(nullptr);
+            return std::string();
+          },
+          10'000);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(times, LocalCalls, testing::Bool(),
                          [](const auto& info) { return info.param ? "for_ever" : "once"; });
 

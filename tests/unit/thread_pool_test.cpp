@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <gtest/gtest.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #endif
 
 #include "base/os.h"
+#include "support/ranks.h"
 
 namespace zero {
 namespace {
@@ -109,6 +111,36 @@ TEST(ThreadPool, a_caller_that_fell_asleep_is_woken) {
     });
     EXPECT_EQ(done, 3 * round);
   }
+}
+
+TEST(ThreadPool, a_wake_that_the_system_refuses_hangs_nobody) {
+  static SystemCalls calls = real_system_calls();
+  calls.futex = [](uint32_t* word, int operation, uint32_t value, const timespec* timeout) {
+    if (operation != FUTEX_WAKE_PRIVATE)
+      return real_system_calls().futex(word, operation, value, timeout);
+    errno = EPERM;
+    return -1;
+  };
+  // In a process of its own: what hangs is killed.
+  run_sound_ranks(
+      RankKind::processes, 1,
+      [](int) {
+        replace_system_calls(&calls);
+        auto pool = ThreadPool::create(3);
+        EXPECT_TRUE(pool.ok());
+        std::atomic<int> worked{0};
+        for (int round = 0; round < 3; ++round) {
+          usleep(20'000);  // they are asleep
+          (*pool)->run([&](int thread) {
+            if (thread != 0) usleep(20'000);  // and so is the caller
+            ++worked;
+          });
+        }
+        EXPECT_EQ(worked, 9);
+        pool->reset();
+        return std::string();
+      },
+      10'000);
 }
 
 TEST(ThreadPool, interrupted_sleeps_change_nothing) {

@@ -72,10 +72,8 @@ std::string address_of_comm(std::string_view name) {
 
 Result<Generation> random_bits() {
   Generation bits;
-  ssize_t got;
-  do {
-    got = os().getrandom(&bits, sizeof bits, 0);
-  } while (got < 0 && errno == EINTR);
+  const ssize_t got =
+      uninterrupted([&] { return os().getrandom(&bits, sizeof bits, 0); }, kInterruptedMs);
   if (got != static_cast<ssize_t>(sizeof bits))
     return Status(ZERO_ERR_SYSTEM, text("drawing random bits: ", errno_text(errno)));
   return bits;

@@ -161,11 +161,10 @@ Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes) {
   }
   if (const int error = errno; error != EINVAL)
     return no_memory(bytes, error == EFAULT ? ENOMEM : error);
-  do {  // Linux before 5.14
-    if (os().fallocate(fd, 0, static_cast<int64_t>(first), static_cast<int64_t>(end - first)) == 0)
-      return {};
-  } while (errno == EINTR);
-  return no_memory(bytes, errno);
+  const int allocated = uninterrupted([&] {  // Linux before 5.14
+    return os().fallocate(fd, 0, static_cast<int64_t>(first), static_cast<int64_t>(end - first));
+  });
+  return allocated == 0 ? Status() : no_memory(bytes, errno);
 }
 
 Status check_available(uint64_t bytes) {

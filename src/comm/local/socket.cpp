@@ -105,11 +105,8 @@ int try_receive(int connection, std::span<std::byte> bytes, size_t* got,
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
   message.msg_controllen = sizeof control.bytes;
-  ssize_t count;
-  do {
-    count = os().recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (count < 0 && errno == EINTR);
-  if (count < 0) return errno;
+  const ssize_t count = os().recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (count < 0) return errno == EINTR ? EAGAIN : errno;
   std::vector<Fd> received;  // closed here, should the message be refused
   take_descriptors(message, &received);
   if (message.msg_flags & MSG_CTRUNC) return EMFILE;
@@ -140,7 +137,6 @@ Status send_message(int connection, std::span<const std::byte> bytes,
     if (os().sendmsg(connection, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
     switch (errno) {
       case EINTR:
-        break;
       case EAGAIN:
         ZERO_TRY(wait_slice(connection, POLLOUT, vigil));
         break;

@@ -54,10 +54,8 @@ bool equal(const Key& a, const Key& b) {
 }
 
 Status draw(Key& key) {
-  ssize_t got;
-  do {
-    got = os().getrandom(key.data(), key.size(), 0);
-  } while (got < 0 && errno == EINTR);
+  const ssize_t got =
+      uninterrupted([&] { return os().getrandom(key.data(), key.size(), 0); }, kInterruptedMs);
   if (got == static_cast<ssize_t>(key.size())) return {};
   return Status(ZERO_ERR_SYSTEM, text("drawing random bits: ", errno_text(errno)));
 }

@@ -201,12 +201,9 @@ ssize_t send_some(int fd, std::span<const std::byte> bytes) {
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  for (;;) {
-    const ssize_t sent = os().sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent >= 0) return sent;
-    if (errno == EAGAIN || errno == ENOBUFS) return 0;
-    if (errno != EINTR) return -1;
-  }
+  const ssize_t sent = os().sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent >= 0) return sent;
+  return errno == EAGAIN || errno == ENOBUFS || errno == EINTR ? 0 : -1;
 }
 
 ssize_t receive_some(int fd, std::span<std::byte> bytes) {
@@ -214,13 +211,9 @@ ssize_t receive_some(int fd, std::span<std::byte> bytes) {
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  for (;;) {
-    const ssize_t got = os().recvmsg(fd, &message, MSG_DONTWAIT);
-    if (got > 0) return got;
-    if (got == 0) return -1;
-    if (errno == EAGAIN) return 0;
-    if (errno != EINTR) return -1;
-  }
+  const ssize_t got = os().recvmsg(fd, &message, MSG_DONTWAIT);
+  if (got > 0) return got;
+  return got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
 }
 
 }  // namespace zero::tcp

@@ -171,5 +171,10 @@ zero_status zero_join_options_init(zero_join_options* options, size_t struct_siz
 }
 
 zero_status zero_join(zero_optim* optim, const zero_join_options* options, int32_t* last_rank) {
-  return on_optim(optim, [&](Optimizer& found) { return join(found, options, last_rank); });
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    const Status status = join(found, options, last_rank);
+    // Of a step that a broken comm ends early, too.
+    if (Background* const steps = step_memory(found).background) (void)steps->complete();
+    return status;
+  });
 }

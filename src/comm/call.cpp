@@ -72,7 +72,7 @@ Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_
 }
 
 Result<Call> Comm::begin(Operation operation, uint32_t object) {
-  await_background();
+  ZERO_TRY(await_background(operation));
   if (aborted()) return failure_status();
   if (in_call_.exchange(true, std::memory_order_acquire))
     return Status(ZERO_ERR_BUSY, text(operation_name(operation),
@@ -102,9 +102,15 @@ Call::Call(Call&& other) noexcept
       in_background_(other.in_background_),
       exceptions_(other.exceptions_) {}
 
-/// Strings have room in themselves for words that are this short.
-void Call::abort_without_memory() noexcept {
+void Call::abort_out_of_memory() noexcept {
   try {
+    (void)abort_with(
+        ZERO_ERR_MEMORY, rank(), "memory",
+        text("rank ", rank(), " ran out of memory inside ", operation_name(operation_)));
+    return;
+  } catch (...) {
+  }
+  try {  // strings have room in themselves for words that are this short
     Failure cause;
     cause.code = ZERO_ERR_MEMORY;
     cause.rank = rank();
@@ -119,16 +125,8 @@ void Call::abort_without_memory() noexcept {
 
 Call::~Call() {
   if (!comm_) return;
-  if (std::uncaught_exceptions() > exceptions_) {
-    // Memory ran out between two exchanges: the other ranks must not find out by their deadline.
-    try {
-      (void)abort_with(
-          ZERO_ERR_MEMORY, rank(), "memory",
-          text("rank ", rank(), " ran out of memory inside ", operation_name(operation_)));
-    } catch (...) {
-      abort_without_memory();
-    }
-  }
+  // Memory ran out between two exchanges: the other ranks must not find out by their deadline.
+  if (std::uncaught_exceptions() > exceptions_) abort_out_of_memory();
   comm_->in_call_.store(false, std::memory_order_release);
   if (in_background_) comm_->leave_background();
 }

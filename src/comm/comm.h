@@ -192,7 +192,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   static constexpr size_t kRecordBytes = 16384;
 
  private:
-  void await_background();
+  Status await_background(Operation operation);
   void leave_background();
 
   const int32_t rank_;
@@ -284,6 +284,8 @@ class Call {
 
   /// Abort the comm with `status` (of this rank's making) and return the cause that stands.
   Status abort(const Status& status, std::string_view phase);
+  /// The same where there may be no memory for words.
+  void abort_out_of_memory() noexcept;
 
  private:
   friend class Comm;
@@ -291,7 +293,6 @@ class Call {
   struct Header;
   struct Record;
 
-  void abort_without_memory() noexcept;
   struct Message;
   Call(std::shared_ptr<Comm> comm, Operation operation, uint32_t object);
 

@@ -93,10 +93,12 @@ Status Background::watch(const Optimizer& optim, const StepMemory& memory) {
   return Status();
 }
 
-void Background::begin(std::function<Status()> end) {
+void Background::begin(Call call, std::function<Status(Call&)> end) {
+  call.go_to_background();
   {
     const std::lock_guard lock(mutex_);
     number_++;
+    call_.emplace(std::move(call));
     end_ = std::move(end);
     running_ = true;
     // In this order: who sees the new number must not see how far the step before was.
@@ -142,18 +144,25 @@ void Background::work() {
   for (;;) {
     wake_.wait(lock, [this] { return running_ || leaving_; });
     if (!running_) return;
-    const std::function<Status()> end = std::move(end_);
+    std::optional<Call> call = std::move(call_);
+    const std::function<Status(Call&)> end = std::move(end_);
     lock.unlock();
     Status status;
     try {
-      status = end();
-    } catch (const std::bad_alloc&) {  // the call that it is a part of has broken the comm
+      status = end(*call);
+    } catch (const std::bad_alloc&) {
+      call->abort_out_of_memory();
       status = Status(ZERO_ERR_MEMORY, "out of memory");  // so short that a string has room for it
     }
     lock.lock();
     status_ = std::move(status);
     running_ = false;
     done_.notify_all();
+    lock.unlock();
+    // In this order: whoever finds the comm free may begin the next end. zero_join does, which
+    // waits for nothing but the comm.
+    call.reset();
+    lock.lock();
   }
 }
 

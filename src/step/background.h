@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "comm/comm.h"
@@ -29,8 +30,10 @@ class Background {
   /// on a step; may fail on one rank alone.
   Status watch(const Optimizer& optim, const StepMemory& memory);
 
-  /// Run the end of the step on the thread. Nothing is under way, and watch() has succeeded.
-  void begin(std::function<Status()> end);
+  /// Run the end of the step on the thread, with the call that it is a part of. Nothing is under
+  /// way, and watch() has succeeded. The call is left when nothing is under way any more, so who is
+  /// inside another one may begin the next end.
+  void begin(Call call, std::function<Status(Call&)> end);
 
   /// This rank has stored all that it updates in the step under way from position `share` of its
   /// share on.
@@ -56,7 +59,8 @@ class Background {
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   std::shared_ptr<const Watch> watch_;
-  std::function<Status()> end_;
+  std::optional<Call> call_;
+  std::function<Status(Call&)> end_;
   bool running_ = false, leaving_ = false;
   uint64_t number_ = 0;  // of the latest end: the same on every rank
   Status status_;

@@ -132,10 +132,7 @@ Status end(Call& call, Optimizer& optim, bool fused) {
 
 /// The same on the optimizer's own thread, to which the call goes over.
 void end_in_background(Call& call, Optimizer& optim, bool fused) {
-  call.go_to_background();
-  auto rest = std::make_shared<Call>(std::move(call));
-  step_memory(optim).background->begin([rest = std::move(rest), &optim, fused]() -> Status {
-    Call own = std::move(*rest);
+  step_memory(optim).background->begin(std::move(call), [&optim, fused](Call& own) -> Status {
     const ExceptionTold told(optim);
     Status status = end(own, optim, fused);
     if (!status.ok()) optim.outcome.status = status.code();

@@ -117,6 +117,7 @@ Seat::Seat(const Uneven& run, zero_comm* comm)
   options.uneven_inputs = run.option;
   options.loss_scale = run.loss_scale;
   options.growth_interval = run.growth_interval;
+  options.overlap_gather = run.overlaps;
   EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
   for (const auto& param : params_) grads_.emplace_back(param.size(), 0.0f);
   std::vector<zero_param> given(params_.size());

@@ -27,6 +27,7 @@ struct Uneven {
   std::vector<size_t> sizes = {1500, 3, 700, 1};
   double loss_scale = 0;  // at the start; 0: off
   int64_t growth_interval = 0;
+  bool overlaps = false;  // steps end in the background
 
   /// As the plain loops take it.
   Training rule() const;

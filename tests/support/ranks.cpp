@@ -21,6 +21,8 @@
 #include <string_view>
 #include <thread>
 
+#include "support/perturb.h"
+
 namespace zero::test {
 namespace {
 
@@ -162,6 +164,7 @@ std::vector<RankEnd> run_processes(int world, const Body& body, Clock::time_poin
 }  // namespace
 
 std::vector<RankEnd> run_ranks(RankKind kind, int world, const Body& body, int64_t deadline_ms) {
+  perturb_points();
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
   return kind == RankKind::threads ? run_threads(world, body, deadline)
                                    : run_processes(world, body, deadline);

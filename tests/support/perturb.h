@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of perturb.c, where it is preloaded.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstdint>
+
+#include "base/os.h"
+
+namespace zero::test {
+
+inline bool perturbed() { return dlsym(RTLD_DEFAULT, "perturb_seed") != nullptr; }
+
+/// From now on schedules go by this seed.
+inline void perturb_by(uint64_t seed) {
+  auto* const change = reinterpret_cast<void (*)(uint64_t)>(dlsym(RTLD_DEFAULT, "perturb_seed"));
+  if (change != nullptr) change(seed);
+}
+
+/// The library's numbered points are perturbed too, unless a test watches them.
+inline void perturb_points() {
+  static auto* const sleep = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "perturb"));
+  if (sleep == nullptr || &os() != &real_system_calls()) return;
+  static SystemCalls calls = real_system_calls();
+  calls.reached = [](const char*) { sleep(); };
+  replace_system_calls(&calls);
+}
+
+}  // namespace zero::test

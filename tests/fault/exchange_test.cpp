@@ -135,6 +135,16 @@ TEST(Exchange, a_rank_that_dies_at_any_point_ends_it_alike_for_all) {
       static_cast<double>(waits.back()) / 1e6);
 }
 
+TEST(Exchange, a_rank_that_exits_by_itself_has_ended_and_zero_join_is_named) {
+  const std::string name = unique_name();
+  const auto ends = run_ranks(RankKind::processes, 3, [&](int rank) {
+    const Seat seat = join(name, rank, 3);
+    if (rank == 1) _exit(0);
+    return live(seat);
+  });
+  expect_one_answer(ends, 1, {"ZERO_ERR_PEER_DEAD", "rank 1 (process ", " ended", "zero_join"});
+}
+
 TEST(Exchange, a_rank_that_stops_at_any_point_ends_it_alike_for_all_and_itself) {
   for (int world = 2; world <= (nightly_run() ? 4 : 3); ++world) {
     const auto points = points_of(world);

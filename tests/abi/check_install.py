@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `meson install` puts down serves a C program through pkg-config alone, shared and static, and a Python
-program through the package alone.
+program through the package alone; the build directory serves a C program through pkg-config, too.
 
 usage: check_install.py MESON BUILD_DIRECTORY PROGRAM.c CC...
 """
@@ -28,22 +28,34 @@ def main(stage: pathlib.Path) -> None:
     package = next(stage.rglob("zero.pc"))
     # Not by a system root: that would also move CUDA's runtime, which is not below it.
     prefix = re.search(r"^prefix=(.*)$", package.read_text(encoding="utf-8"), re.M)[1]
-    environment = os.environ | {"PKG_CONFIG_LIBDIR": str(package.parent),
+    libraries = next(stage.rglob("libzero.so.0")).parent
+    static = serves_a_program(stage, package.parent, libraries, f"--define-variable=prefix={stage}{prefix}")
+    shutil.rmtree(libraries)  # the static program needs nothing of it
+    print(run(static, stage / "checkpoint-static"), end="")
+
+
+def serves_a_program(stage: pathlib.Path, packages: pathlib.Path, libraries: pathlib.Path,
+                     *variables: str) -> pathlib.Path:
+    """Compiles it by what pkg-config finds in `packages` and runs it; returns the static one."""
+    environment = os.environ | {"PKG_CONFIG_LIBDIR": str(packages),
                                 "PKG_CONFIG_ALLOW_SYSTEM_CFLAGS": "1",
                                 "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1"}
 
     def flags(*options: str) -> list[str]:
-        return run("pkg-config", f"--define-variable=prefix={stage}{prefix}", *options, "zero",
-                   env=environment).split()
+        return run("pkg-config", *variables, *options, "zero", env=environment).split()
 
     shared, static = stage / "shared", stage / "static"
     run(*compiler, source, "-o", shared, *flags("--cflags", "--libs"))
     run(*compiler, "-static", source, "-o", static, *flags("--static", "--cflags", "--libs"))
-    libraries = next(stage.rglob("libzero.so.0")).parent
     environment["LD_LIBRARY_PATH"] = str(libraries)
-    print(run(shared, stage / "checkpoint-1", env=environment), end="")
-    shutil.rmtree(libraries)  # the static program needs nothing of it
-    print(run(static, stage / "checkpoint-2"), end="")
+    print(run(shared, stage / "checkpoint-shared", env=environment), end="")
+    return static
+
+
+def check_uninstalled(stage: pathlib.Path) -> None:
+    stage.mkdir()
+    static = serves_a_program(stage, pathlib.Path(build) / "meson-uninstalled", pathlib.Path(build) / "src")
+    print(run(static, stage / "checkpoint-static"), end="")
 
 
 def check_python(stage: pathlib.Path) -> None:
@@ -76,3 +88,4 @@ if shutil.which("pkg-config") is None:
 with tempfile.TemporaryDirectory(prefix="zero-install-") as directory:
     main(pathlib.Path(directory) / "all")
     check_python(pathlib.Path(directory) / "python")
+    check_uninstalled(pathlib.Path(directory) / "uninstalled")

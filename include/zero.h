@@ -12,7 +12,7 @@
  *     zero_optim *optim;  zero_create(&optim, comm, NULL);
  *     zero_register_params(optim, NULL, params, count, NULL);
  *     zero_broadcast_params(optim, 0, NULL);
- *     for (...) { forward_backward(); zero_step(optim, NULL); }
+ *     for (int step = 0; step < 1000; step++) { forward_backward(); zero_step(optim, NULL); }
  *     zero_state_save(optim, "run/step-1000", NULL);
  *
  * Conventions

@@ -58,6 +58,12 @@ static void check(zero_status status, const char *call) {
 }
 #define CHECK(call) check((call), #call)
 
+/* Warnings, such as of a rank for which the others have been waiting for ten seconds. */
+static void print_log(void *ctx, int32_t level, const char *message) {
+  (void)ctx;
+  fprintf(stderr, "libzero: %s: %s\n", level == ZERO_LOG_ERROR ? "error" : "warning", message);
+}
+
 static void check_copy(const char *why) {
   if (why != NULL) fail("copying between host and GPU", why);
 }
@@ -256,6 +262,7 @@ static void build(const struct settings *set, struct rank *self) {
   zero_plan plan;
   int64_t offsets[PARAMS];
 
+  CHECK(zero_set_log_callback(print_log, NULL, ZERO_LOG_WARNING));
   CHECK(zero_comm_options_init(&where, sizeof where));
   where.device = set->device;
   if (set->device == ZERO_DEVICE_CUDA) where.device_ordinal = ZERO_ORDINAL_LOCAL_RANK;

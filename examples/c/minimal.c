@@ -20,12 +20,19 @@ static void check(zero_status status) {
   exit(1);
 }
 
+/* Without it nothing says that a rank has been waiting for ten seconds, and for whom. */
+static void print_log(void *ctx, int32_t level, const char *message) {
+  (void)ctx;
+  fprintf(stderr, "libzero: %s: %s\n", level == ZERO_LOG_ERROR ? "error" : "warning", message);
+}
+
 int main(int argc, char **argv) {
   const int steps = 100;
   const char *directory = argc > 1 ? argv[1] : "minimal-checkpoint";
   const int64_t shape[] = {COUNT};
   const size_t bytes = COUNT * sizeof(float);
   float *weights = NULL, *grads = NULL;
+  check(zero_set_log_callback(print_log, NULL, ZERO_LOG_WARNING));
 
   /* clang-format off */
   zero_comm *comm;   check(zero_comm_create_env(&comm, NULL));  /* torchrun, mpirun, srun, zero-run, or alone */

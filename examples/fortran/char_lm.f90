@@ -197,7 +197,7 @@ program char_lm
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int8, int64, real32, real64, error_unit, output_unit
   use model
-  use zero
+  use libzero
   implicit none
 
   type settings
@@ -215,6 +215,7 @@ program char_lm
 
   call parse()
   call read_text()
+  call zero_check(zero_set_log_callback(c_funloc(print_log), c_null_ptr, ZERO_LOG_WARNING), "zero_set_log_callback")
   call zero_check(zero_comm_create_env(comm, c_null_ptr), "zero_comm_create_env")
   rank = zero_comm_rank(comm)
   world = zero_comm_world(comm)
@@ -224,6 +225,14 @@ program char_lm
   call finish()
 
 contains
+
+  !> Warnings, such as of a rank for which the others have been waiting for ten seconds.
+  subroutine print_log(ctx, level, message) bind(C)
+    type(c_ptr), value :: ctx, message
+    integer(c_int32_t), value :: level
+    if (c_associated(ctx)) return ! none is given above
+    write (error_unit, '(4a)') "libzero: ", trim(merge("error  ", "warning", level == ZERO_LOG_ERROR)), ": ", zero_text(message)
+  end subroutine
 
   subroutine fail(what)
     character(*), intent(in) :: what

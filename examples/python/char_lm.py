@@ -11,6 +11,7 @@ taken in the order of the loops there, where a matrix product would have an orde
 from __future__ import annotations
 
 import argparse
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,8 @@ def train(options: argparse.Namespace) -> None:
     text = np.frombuffer(Path(options.text).read_bytes(), np.uint8)
     if len(text) <= CONTEXT:
         raise SystemExit(f"char_lm: {options.text}: is too short to train on")
+    # Such as of a rank for which the others have been waiting for ten seconds: to stderr, by the logger "libzero".
+    libzero.set_log_level(logging.WARNING)
     with libzero.Comm.from_env() as comm:
         memory = libzero.allocate(comm, SHAPES)
         with libzero.Optimizer(comm, lr=options.lr) as optimizer:

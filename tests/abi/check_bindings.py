@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python's and Rust's declarations say what zero.h says: functions with their types, structs with
-their fields, constants with their values. So do those that the examples in Fortran and Julia have, which
-need not be all.
+their fields, constants with their values. So does the module for Fortran, and what that for Julia has,
+which need not be all.
 
 usage: check_bindings.py zero.h LAYOUT_PROGRAM BINDINGS_FOLDER EXAMPLES_FOLDER
 """
@@ -18,9 +18,11 @@ from typing import Any
 
 HEADER, PROGRAM, BINDINGS, EXAMPLES = *sys.argv[1:3], *map(Path, sys.argv[3:5])
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(BINDINGS / "python"))
+sys.path[:0] = [str(BINDINGS / "python"), str(Path(__file__).resolve().parents[2] / "scripts")]
 
+import zero_header  # noqa: E402
 from libzero import _abi, _structs  # noqa: E402
+from zero_header import fields_of, words_of  # noqa: E402
 
 SCALARS: dict[str, tuple[Any, str]] = {
     "int32_t": (c.c_int32, "i32"),
@@ -46,63 +48,8 @@ def expect(what: str, header: object, binding: object) -> None:
         faults.append(f"{what}: zero.h has {header}, the binding has {binding}")
 
 
-# ---- zero.h ----
-
-text = re.sub(r"/\*.*?\*/", "", Path(HEADER).read_text(encoding="utf-8"), flags=re.S)
-text = re.sub(r"\s+", " ", text)
-OPEN = r"ZERO_API ([\w ]+?\**)\s*(zero_\w+)\(([^()]*)\);"
-functions = {
-    name: (result.strip(), arguments) for result, name, arguments in re.findall(OPEN, text)
-}
-bodies = dict(re.findall(r"typedef struct (zero_\w+) \{(.*?)\} zero_\w+;", text))
-constants = {
-    name: int(value) for name, value in re.findall(r"\b(ZERO_[A-Z0-9_]+) = (-?\d+)\b", text)
-}
-header_text = Path(HEADER).read_text(encoding="utf-8")
-constants |= {
-    name: int(value)
-    for name, value in re.findall(r"^#define (ZERO_\w+) \(?(-?\d+)\)?$", header_text, re.M)
-}
-
-
-def words_of(declaration: str) -> tuple[str, str]:
-    """("char const * const *", "names") of "const char *const *names": each const stands behind what
-    it is about. Without a name, "" is the name."""
-    declaration = re.sub(r"\[(\w+)\]", "", declaration).replace("*", " * ")
-    words = declaration.split()
-    name = ""
-    if len(words) > 1 and words[-1] not in ("*", "const") and words[-2:] != ["const", words[-1]]:
-        name = words.pop()
-    if words[0] == "const":
-        words[0:2] = [words[1], "const"]
-    return " ".join(words), name
-
-
-def function_type(declaration: str) -> tuple[str, str, list[str]]:
-    """(result, name, argument types) of a pointer to function."""
-    match = re.fullmatch(r"\s*(\w+) \(\*(\w+)\)\((.*)\)\s*", declaration)
-    assert match, declaration
-    result, name, arguments = match.groups()
-    return result, name, [words_of(argument)[0] for argument in arguments.split(",")]
-
-
-def fields_of(body: str) -> dict[str, str]:
-    fields = {}
-    for declaration in filter(str.strip, body.split(";")):
-        if "(*" in declaration:
-            result, name, arguments = function_type(declaration)
-            fields[name] = f"fn({', '.join(arguments)}) {result}"
-        else:
-            kind, name = words_of(declaration)
-            size = re.search(r"\[(\d+)\]", declaration)
-            fields[name] = f"{kind}[{size[1]}]" if size else kind
-    return fields
-
-
-typedefs = {}
-for declaration in re.findall(r"typedef (\w+ \(\*zero_\w+\)\([^()]*\));", text):
-    result, name, arguments = function_type(declaration)
-    typedefs[name] = f"fn({', '.join(arguments)}) {result}"
+header = zero_header.read(HEADER)
+functions, bodies, constants, typedefs = header.functions, header.structs, header.constants, header.typedefs
 
 
 # ---- Python ----
@@ -266,12 +213,14 @@ def check_rust() -> None:
 
 # A pointer is any of these: the languages know more about it than C does.
 POINTERS = {
-    "Fortran": r"type\(c_ptr\), value|(type|integer|real|character)\(.*\), intent\(\w+\)",
+    "Fortran": r"type\(c_ptr\), value|(type|integer|real|character)\(.*\), intent\(\w+\)(, optional)?",
     "Julia": r"(Ptr|Ref)\{.+\}|Cstring|Handle",
 }
 POINTER_FIELDS = {"Fortran": r"type\(c_ptr\)", "Julia": r"Ptr\{.+\}"}
+FUNCTIONS = {"Fortran": "type(c_funptr)", "Julia": "Ptr{Cvoid}"}
 NUMBERS = {
     "Fortran": {
+        "char": "character(kind=c_char)",
         "int32_t": "integer(c_int32_t)",
         "zero_status": "integer(c_int32_t)",
         "uint32_t": "integer(c_int32_t)",  # Fortran has no numbers without a sign
@@ -294,10 +243,10 @@ Named = dict[str, str]
 
 def fortran() -> tuple[dict[str, tuple[Named, str]], dict[str, Named], dict[str, str]]:
     """Functions as ({argument: type}, result), structs as {field: type}, and constants."""
-    source = (EXAMPLES / "fortran/zero.f90").read_text(encoding="utf-8")
+    source = (EXAMPLES / "fortran/libzero.f90").read_text(encoding="utf-8")
     found = {}
     for name, names, body in re.findall(
-        r"function (zero_\w+)\((.*?)\) bind\(C\)\n(.*?)end function", source, re.S
+        r"function (zero_\w+)\(([^()]*)\) bind\(C\)\n(.*?)end function", source, re.S
     ):
         types = {}
         for kind, declared in re.findall(r"^ *(\S.*?) :: (.*)$", body, re.M):
@@ -308,7 +257,10 @@ def fortran() -> tuple[dict[str, tuple[Named, str]], dict[str, Named], dict[str,
         found[name] = ({word: types[word] for word in order}, result)
     types = re.findall(r"type, bind\(C\) :: (zero_\w+)\n(.*?)end type", source, re.S)
     fields = {
-        name: {field: kind for kind, field in re.findall(r"(\S+) :: (\w+)", body)}
+        name: {
+            field: f"{kind}, {size} of them" if size else kind
+            for kind, field, size in re.findall(r"(\S+) :: (\w+)(?:\((\d+)\))?", body)
+        }
         for name, body in types
     }
     lines = re.findall(r"parameter :: (.*)$", source, re.M)
@@ -341,7 +293,12 @@ def check_example(language: str) -> None:
         faults.append(f"{language}: too little was found: was it read?")
 
     def expect_type(what: str, kind: str, binding: str, by_value: str, pointers: str) -> None:
-        if "*" in kind:
+        if kind.startswith("fn(") or kind in typedefs:
+            expect(what, FUNCTIONS[language] + by_value, binding)
+        elif "[" in kind:
+            base, size = kind.removesuffix("]").split("[")
+            expect(what, f"{NUMBERS[language][base]}, {size} of them", binding)
+        elif "*" in kind:
             if not re.fullmatch(pointers, binding):
                 faults.append(f"{what}: zero.h has {kind}, the binding has {binding}")
         else:
@@ -367,6 +324,10 @@ def check_example(language: str) -> None:
             expect_type(what, wanted_fields[field], found_fields[field], "", kinds)
     for name, value in values.items():
         expect(f"{language} {name}", constants.get(name), int(value))
+    if language == "Fortran":
+        expect("Fortran functions", sorted(functions), sorted(found))
+        expect("Fortran structs", sorted(bodies), sorted(fields))
+        expect("Fortran constants", sorted(constants), sorted(values))
 
 
 def main() -> None:

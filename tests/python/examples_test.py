@@ -48,7 +48,7 @@ def build_c():
 
 def build_fortran():
     compiler, output = needs("gfortran"), pathlib.Path(folder.name)
-    sources = (EXAMPLES / "fortran" / name for name in ("zero.f90", "char_lm.f90"))
+    sources = (EXAMPLES / "fortran" / name for name in ("libzero.f90", "char_lm.f90"))
     run(compiler, "-std=f2018", "-Wall", "-Wextra", "-Werror", "-O2", "-fwrapv", "-ffp-contract=off", "-J", output,
         *sources, "-o", output / "fortran", "-L", LIBRARIES, "-lzero")
     return [output / "fortran"]

@@ -10,7 +10,9 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs, process};
 
-use libzero::{Comm, Deadlines, MutSlices, Operation, Optim, Options, Shape, Slices};
+use libzero::{
+    Comm, Deadlines, Level, MutSlices, Operation, Optim, Options, Shape, Slices, set_logger,
+};
 
 const CONTEXT: usize = 8;
 const EMBED: usize = 16;
@@ -202,6 +204,8 @@ fn train(set: &Settings) -> Outcome<()> {
     if text.len() <= CONTEXT {
         return Err(format!("{}: is too short to train on", set.text.display()).into());
     }
+    // Such as of a rank for which the others have been waiting for ten seconds.
+    set_logger(Some(|level, message| eprintln!("libzero: {level:?}: {message}")), Level::Warning)?;
     let comm = Comm::from_env(Deadlines::default())?;
     let (rank, world) = (comm.rank() as usize, comm.world() as usize);
     let mut optim = Optim::new(&comm, &Options::default().set("lr", set.lr))?;

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes examples/fortran/libzero.f90 of include/zero.h: every constant, struct and call.
+
+usage: scripts/fortran_module.py > examples/fortran/libzero.f90
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+import zero_header  # noqa: E402
+from zero_header import fields_of, words_of  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+
+KINDS = {
+    "int32_t": "integer(c_int32_t)",
+    "zero_status": "integer(c_int32_t)",
+    "uint32_t": "integer(c_int32_t)",  # Fortran has no numbers without a sign
+    "int64_t": "integer(c_int64_t)",
+    "size_t": "integer(c_size_t)",
+    "double": "real(c_double)",
+    "char": "character(kind=c_char)",
+}
+# What may be NULL, as zero.h says, and is no pointer in Fortran: left out, it is.
+OPTIONAL = {
+    ("zero_comm_abort", "reason"),
+    ("zero_register_params", "group"),
+    ("zero_rebalance", "owners"),
+    ("zero_clip_grad_norm", "norm"),
+    ("zero_clip_grad_norm_of", "norm"),
+    ("zero_join", "last_rank"),
+    ("zero_state_info", "dtype"),
+    ("zero_state_get", "name"),
+    ("zero_state_set", "name"),
+    ("zero_state_gather", "name"),
+}
+# Arrays that a call fills.
+FILLED = {"ranges", "names"}
+WIDTH = 120
+
+TOP = """\
+! SPDX-License-Identifier: Apache-2.0
+!> zero.h for Fortran: every constant, struct and call, by the same names. What each call means stands in
+!> zero.h. Made of it by scripts/fortran_module.py; a test makes it again and compares.
+!>
+!> Handles, streams, addresses and options, which may be NULL, are type(c_ptr) by value: c_loc(options) or
+!> c_null_ptr. Functions of yours are c_funloc(f) of a bind(C) procedure. What else may be NULL is optional.
+!> Texts that go to C end with c_null_char. A Fortran array of shape (n, m) is one of shape {m, n} to C.
+module libzero
+  use, intrinsic :: iso_c_binding
+  implicit none
+  public
+"""
+
+BOTTOM = """
+contains
+
+  !> A C text as a Fortran one.
+  function zero_text(from) result(text)
+    type(c_ptr), intent(in) :: from
+    character(:), allocatable :: text
+    character(kind=c_char), pointer :: letters(:)
+    integer :: i
+    interface
+      pure function strlen(text) bind(C)
+        import
+        type(c_ptr), value, intent(in) :: text
+        integer(c_size_t) :: strlen
+      end function
+    end interface
+    call c_f_pointer(from, letters, [strlen(from)])
+    allocate (character(size(letters)) :: text)
+    do i = 1, size(letters)
+      text(i:i) = letters(i)
+    end do
+  end function
+
+  !> Ends the program, with the library's words, where a status is a failure.
+  subroutine zero_check(status, call)
+    use, intrinsic :: iso_fortran_env, only: error_unit
+    integer(c_int32_t), intent(in) :: status
+    character(*), intent(in) :: call
+    if (status >= 0) return
+    write (error_unit, '(5a)') call, ": ", zero_text(zero_status_name(status)), ": ", zero_text(zero_last_error())
+    stop 1, quiet=.true.
+  end subroutine
+end module
+"""
+
+
+def constants_of(header: zero_header.Header) -> list[str]:
+    """A statement for as many of one enum as a line takes."""
+    lines = []
+    for family in header.families:
+        line = ""
+        for name in family:
+            word = f"{name} = {header.constants[name]}"
+            if line and len(line) + 2 + len(word) <= WIDTH:
+                line += f", {word}"
+            else:
+                lines += [line] if line else []
+                line = f"  integer(c_int32_t), parameter :: {word}"
+        lines.append(line)
+    return lines
+
+
+def field_of(kind: str, name: str) -> str:
+    if kind.startswith("fn("):
+        return f"type(c_funptr) :: {name}"
+    if "*" in kind:
+        return f"type(c_ptr) :: {name}"
+    base, _, size = kind.removesuffix("]").partition("[")
+    return f"{KINDS[base]} :: {name}({size})" if size else f"{KINDS[base]} :: {name}"
+
+
+def argument_of(header: zero_header.Header, function: str, kind: str, name: str) -> str:
+    words = kind.split()
+    base, stars, constant = words[0], words.count("*"), "const" in words
+    if base in header.typedefs:
+        return f"type(c_funptr), value :: {name}"
+    if stars == 0:
+        return f"{KINDS[base]}, value :: {name}"
+    optional = ", optional" if (function, name) in OPTIONAL else ""
+    if name in FILLED:
+        return f"{'type(c_ptr)' if stars == 2 else KINDS[base]}, intent(inout) :: {name}(*)"
+    if stars == 2 and not constant:
+        return f"type(c_ptr), intent(out) :: {name}"  # a new handle or address
+    if base in header.structs and name != "options" or function.endswith("_init"):
+        intent = "in" if constant else "out" if function.endswith("_init") else "inout"
+        return f"type({base}), intent({intent}) :: {name}{'(*)' if name in ('params', 'buffers') else ''}"
+    if stars == 1 and base in KINDS:
+        array = "(*)" if constant else ""
+        return f"{KINDS[base]}, intent({'in' if constant else 'out'}){optional} :: {name}{array}"
+    return f"type(c_ptr), value :: {name}"
+
+
+def function_of(header: zero_header.Header, name: str) -> list[str]:
+    result, text = header.functions[name]
+    arguments = [words_of(word) for word in text.split(",")] if text != "void" else []
+    declared = [argument_of(header, name, *argument) for argument in arguments]
+    returned = "type(c_ptr)" if "*" in result else KINDS[result.split()[0]]
+    return [
+        f"    function {name}({', '.join(word for _, word in arguments)}) bind(C)",
+        "      import",
+        *(f"      {line}" for line in declared),
+        f"      {returned} :: {name}",
+        "    end function",
+    ]
+
+
+def module() -> str:
+    header = zero_header.read(ROOT / "include/zero.h")
+    names = [name.lower() for name in (*header.constants, *header.structs, *header.functions)]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:  # Fortran has one alphabet
+        sys.exit(f"one name for two things: {sorted(twice)}")
+    lines = constants_of(header)
+    for name, body in header.structs.items():
+        lines += ["", f"  type, bind(C) :: {name}"]
+        lines += [f"    {field_of(kind, field)}" for field, kind in fields_of(body).items()]
+        lines += ["  end type"]
+    lines += ["", "  interface"]
+    for name in header.functions:
+        lines += function_of(header, name)
+    lines += ["  end interface"]
+    return TOP + "\n" + "\n".join(lines) + "\n" + BOTTOM
+
+
+if __name__ == "__main__":
+    sys.stdout.write(module())

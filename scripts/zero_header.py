@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What include/zero.h declares, for the scripts that make or check bindings."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+
+@dataclasses.dataclass
+class Header:
+    # By name: (result, text of the arguments).
+    functions: dict[str, tuple[str, str]]
+    # Text between the braces.
+    structs: dict[str, str]
+    constants: dict[str, int]
+    # Names of constants that stand in one enum, or alone by a #define.
+    families: list[list[str]]
+    # Pointers to functions, as fields_of has them.
+    typedefs: dict[str, str]
+
+
+def words_of(declaration: str) -> tuple[str, str]:
+    """("char const * const *", "names") of "const char *const *names": each const stands behind what
+    it is about. Without a name, "" is the name."""
+    declaration = re.sub(r"\[(\w+)\]", "", declaration).replace("*", " * ")
+    words = declaration.split()
+    name = ""
+    if len(words) > 1 and words[-1] not in ("*", "const") and words[-2:] != ["const", words[-1]]:
+        name = words.pop()
+    if words[0] == "const":
+        words[0:2] = [words[1], "const"]
+    return " ".join(words), name
+
+
+def function_type(declaration: str) -> tuple[str, str, list[str]]:
+    """(result, name, argument types) of a pointer to function."""
+    match = re.fullmatch(r"\s*(\w+) \(\*(\w+)\)\((.*)\)\s*", declaration)
+    assert match, declaration
+    result, name, arguments = match.groups()
+    return result, name, [words_of(argument)[0] for argument in arguments.split(",")]
+
+
+def fields_of(body: str) -> dict[str, str]:
+    fields = {}
+    for declaration in filter(str.strip, body.split(";")):
+        if "(*" in declaration:
+            result, name, arguments = function_type(declaration)
+            fields[name] = f"fn({', '.join(arguments)}) {result}"
+        else:
+            kind, name = words_of(declaration)
+            size = re.search(r"\[(\d+)\]", declaration)
+            fields[name] = f"{kind}[{size[1]}]" if size else kind
+    return fields
+
+
+def read(path: str | Path) -> Header:
+    whole = re.sub(r"/\*.*?\*/", "", Path(path).read_text(encoding="utf-8"), flags=re.S)
+    text = re.sub(r"\s+", " ", whole)
+    prototype = r"ZERO_API ([\w ]+?\**)\s*(zero_\w+)\(([^()]*)\);"
+    functions = {
+        name: (result.strip(), arguments)
+        for result, name, arguments in re.findall(prototype, text)
+    }
+    structs = dict(re.findall(r"typedef struct (zero_\w+) \{(.*?)\} zero_\w+;", text))
+    constants: dict[str, int] = {}
+    families = []
+    for body, name, value in re.findall(
+        r"\benum \{([^}]*)\}|^#define (ZERO_\w+) \(?(-?\d+)\)?$", whole, re.M
+    ):
+        values = re.findall(r"\b(ZERO_[A-Z0-9_]+) = (-?\d+)\b", body) if body else [(name, value)]
+        constants |= {name: int(value) for name, value in values}
+        families.append([name for name, _ in values])
+    typedefs = {}
+    for declaration in re.findall(r"typedef (\w+ \(\*zero_\w+\)\([^()]*\));", text):
+        result, name, arguments = function_type(declaration)
+        typedefs[name] = f"fn({', '.join(arguments)}) {result}"
+    return Header(functions, structs, constants, families, typedefs)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every fragment of the documents and of zero.h's comments is shown to a compiler, and runs where it can.
+
+A fragment is what stands between fences, with its language; ```text is what a program printed, and no code.
+Fragments are named after their document and heading: docs/integrate.md has "integrate/the-loop-1.c". A file
+in tests/abi/fragments includes them by that name, declares what they use, and is compiled and run, with its
+warnings errors. Or all lines of a fragment stand in a whole program that other tests compile and run.
+A fragment that nobody includes is a failure, so there is no way to leave one out but to say so here.
+
+usage: check_docs.py SOURCE_FOLDER LIBRARY CC CXX [CONTEXTS]      (which of them, as "torch_*.py": all)
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import fnmatch
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT, LIBRARY = Path(sys.argv[1]), Path(sys.argv[2]).resolve()
+CC, CXX = map(shlex.split, sys.argv[3:5])
+ONLY = sys.argv[5] if len(sys.argv) > 5 else "*"
+CONTEXTS = ROOT / "tests/abi/fragments"
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+    *sorted((ROOT / "bindings").glob("*/README.md")),
+]
+SUFFIXES = {
+    "c": "c", "cpp": "cpp", "fortran": "f90", "julia": "jl", "python": "py", "rust": "rs", "sh": "sh",
+}
+# Loops that are shown as they stand in a whole program.
+PROGRAMS = {
+    "readme/libzero-1.c": ROOT / "examples/c/minimal.c",
+    "rust/libzero-for-rust-1.rs": ROOT / "bindings/rust/libzero/tests/readme.rs",
+}
+WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused"]
+
+Fragments = dict[str, str]
+faults: list[str] = []
+skipped: list[str] = []
+used: set[str] = set()
+
+
+def name_of(document: Path) -> str:
+    folder = document.name == "README.md" and document.parent != ROOT
+    return (document.parent.name if folder else document.stem).lower()
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", heading.lower().lstrip("#0123456789. ")).strip("-")
+
+
+def fragments_of(document: Path) -> Fragments:
+    """Those of a document, each with a line that tells compilers where it stands."""
+    found: Fragments = {}
+    heading, language, began, previous = "", "", 0, ""
+    counts: dict[tuple[str, str], int] = {}
+    for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("```"):
+            if began:
+                began = 0
+                continue
+            language, began = line[3:], number
+            if language == "text":
+                continue
+            if language not in SUFFIXES:
+                faults.append(f"{document}:{number}: a fragment of no language that is known here: {line}")
+                continue
+            key = (heading, language)
+            counts[key] = counts.get(key, 0) + 1
+            name = f"{name_of(document)}/{heading}-{counts[key]}.{SUFFIXES[language]}"
+            found[name] = f'#line {number + 1} "{document}"\n' if language in ("c", "cpp") else ""
+        elif began:
+            if language in SUFFIXES:
+                found[name] += line + "\n"
+        elif line.startswith("#"):
+            heading = slug(line)
+        elif line.startswith("    ") and not previous.strip():
+            faults.append(f"{document}:{number}: code without a fence is not found: {line.strip()}")
+        previous = line
+    return found
+
+
+def header_fragments() -> Fragments:
+    """What is set off in comments of zero.h: behind an empty line, five spaces further in."""
+    header = ROOT / "include/zero.h"
+    text = header.read_text(encoding="utf-8")
+    found: Fragments = {}
+    for match in re.finditer(r"^ \*\n((?: \*     .*\n)+)", text, re.M):
+        line = text.count("\n", 0, match.start(1)) + 1
+        code = re.sub(r"^ \*     ", "", match[1], flags=re.M)
+        found[f"zero.h/{len(found) + 1}.c"] = f'#line {line} "{header}"\n{code}'
+    return found
+
+
+def run(command: list[str | Path], **options) -> None:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120,
+                          check=False, **options)
+    if done.returncode != 0:
+        faults.append(f"{shlex.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def environment() -> dict[str, str]:
+    """Alone, whatever launcher started the tests."""
+    launchers = re.compile(r"(RANK|WORLD_SIZE|ZERO_|OMPI_|PMI_|SLURM_)")
+    kept = {key: value for key, value in os.environ.items() if not launchers.match(key)}
+    return kept | {"LD_LIBRARY_PATH": str(LIBRARY.parent), "LIBZERO_PATH": str(LIBRARY),
+                   "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(ROOT / "bindings/python")}
+
+
+def compiled(command: list[str | Path], context: Path, folder: Path) -> None:
+    """A context that includes fragments, and runs if it is a program."""
+    work = folder / context.stem
+    work.mkdir()
+    program = work / "program"
+    if not re.search(r"^(int main|program )", context.read_text(encoding="utf-8"), re.M):
+        run([*command, "-I", folder / "fragments", "-c", context, "-o", program], cwd=work)
+        return
+    before = len(faults)
+    libraries = ["-L", LIBRARY.parent, "-lzero", "-lm"]
+    run([*command, "-I", folder / "fragments", context, "-o", program, *libraries], cwd=work)
+    if len(faults) == before:
+        run([program], cwd=work, env=environment())
+
+
+def check_c(context: Path, folder: Path) -> None:
+    compiled([*CC, "-std=c11", "-D_GNU_SOURCE", "-Og", *WARNINGS, "-I", ROOT / "include"], context, folder)
+
+
+def check_cpp(context: Path, folder: Path) -> None:
+    compiled([*CXX, "-std=c++20", "-Og", *WARNINGS, "-I", ROOT / "include", "-I", CONTEXTS], context, folder)
+
+
+def check_fortran(context: Path, folder: Path) -> None:
+    if shutil.which("gfortran") is None:
+        skipped.append(f"{context.name}: gfortran is not here")
+        return
+    module = ROOT / "examples/fortran/libzero.f90"
+    compiled(["gfortran", "-std=f2018", *WARNINGS, module], context, folder)
+
+
+def expanded(context: Path, fragments: Fragments) -> str:
+    """Of a language that cannot include in the middle of a block."""
+    def text_of(match: re.Match[str]) -> str:
+        lines = fragments.get(match[2], "").splitlines()
+        return "\n".join(match[1] + line if line else "" for line in lines)
+    return re.sub(r'^( *)#include "(.*)"$', text_of, context.read_text(encoding="utf-8"), flags=re.M)
+
+
+def check_python(context: Path, folder: Path, fragments: Fragments) -> None:
+    work = folder / context.stem
+    work.mkdir()
+    program = work / "program.py"
+    text = expanded(context, fragments)
+    program.write_text(text, encoding="utf-8")
+    compile(text, str(context), "exec")
+    for package in ("numpy", "torch"):
+        needed = re.search(rf"^ *(import|from) .*\b{package}\b", text, re.M)
+        if needed and importlib.util.find_spec(package) is None:
+            skipped.append(f"{context.name} does not run: {package} is not here")
+            return
+    run([sys.executable, "-W", "error::DeprecationWarning:__main__", program], cwd=work, env=environment())
+
+
+def check_julia(context: Path, folder: Path, fragments: Fragments) -> None:
+    """Names are compared here; what Julia can say without the packages that fragments use is syntax."""
+    text = expanded(context, fragments)
+    module = (ROOT / "examples/julia/zero.jl").read_text(encoding="utf-8")
+    for name in sorted(set(re.findall(r"\bZero\.(\w+)", text))):
+        if not re.search(rf"^(const |struct )?{name}\b", module, re.M):
+            faults.append(f"{context.name}: zero.jl has no {name}")
+    program = folder / context.name
+    program.write_text(text, encoding="utf-8")
+    if shutil.which("julia") is None:
+        skipped.append(f"{context.name}: julia is not here")
+        return
+    parse = 'ex = Meta.parse("begin\\n" * read(ARGS[1], String) * "\\nend"); exit(ex.head === :block ? 0 : 1)'
+    run(["julia", "--startup-file=no", "-e", parse, program])
+
+
+def check_shell(name: str, text: str) -> None:
+    """Commands are not run: they build, install and test everything. But what they name is there."""
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        faults.append(f"{name}: {done.stderr}")
+    # From the root, or from the folder of the document or of a `cd`.
+    folders = [ROOT, ROOT / "examples" / name.partition("/")[0]]
+    folders += [ROOT / word for word in re.findall(r"^cd (\S+)$", text, re.M)]
+    ours = r"(?<![\w/.$-])(?:\.\./)*(?:scripts|examples|bindings|tests|bench|LICENSE)[\w/.-]*|\b\w+\.(?:f90|jl)\b"
+    for word in re.findall(ours, text):
+        if "run/" not in word and not any((folder / word).exists() for folder in folders):
+            faults.append(f"{name}: there is no {word}")
+
+
+def check_program(name: str, text: str) -> None:
+    """Its lines stand in the program, in order, one behind the other but for what the fragment leaves out."""
+    def lines(of: str) -> list[str]:
+        plain = (re.sub(r"\s+", " ", re.sub(r"\s+//.*", "", line)).strip() for line in of.splitlines())
+        return [line for line in plain if line and not line.startswith("#line")]
+    rest = iter(lines(PROGRAMS[name].read_text(encoding="utf-8")))
+    for line in lines(text):
+        if line not in rest:  # goes on from where it stood
+            faults.append(f"{name}: not in {PROGRAMS[name]}, or not there: {line}")
+            return
+
+
+def main(folder: Path) -> None:
+    fragments: Fragments = header_fragments()
+    for document in DOCUMENTS:
+        fragments |= fragments_of(document)
+    for name, text in fragments.items():
+        path = folder / "fragments" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    checks = []
+    for context in sorted(CONTEXTS.iterdir()):
+        if context.is_dir():
+            continue
+        names = re.findall(r'''^ *#?include ["'](\S+/\S+)["']''', context.read_text(encoding="utf-8"), re.M)
+        for name in names:
+            if name not in fragments and not (CONTEXTS / name).exists():
+                faults.append(f"{context.name}: there is no fragment {name}")
+        used.update(names)
+        check = {".c": check_c, ".cpp": check_cpp, ".f90": check_fortran, ".py": check_python, ".jl": check_julia}
+        kind = check[context.suffix]
+        if fnmatch.fnmatch(context.name, ONLY):
+            checks.append((kind, context, folder, *([fragments] if kind in (check_python, check_julia) else [])))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for future in [pool.submit(*arguments) for arguments in checks]:
+            future.result()
+    for name, text in fragments.items():
+        if name in PROGRAMS:
+            check_program(name, text)
+        elif name.endswith(".sh"):
+            check_shell(name, text)
+        elif name not in used:
+            faults.append(f"{name} is in no file of {CONTEXTS}: nobody compiles it")
+    for name in PROGRAMS.keys() - fragments.keys():
+        faults.append(f"there is no fragment {name}")
+    if len(fragments) < 40:
+        faults.append("too few fragments: were the documents read?")
+    print(f"{len(fragments)} fragments")
+    print("\n".join(f"skipped: {what}" for what in skipped))
+
+
+with tempfile.TemporaryDirectory(prefix="zero-docs-") as directory:
+    main(Path(directory))
+sys.exit("\n".join(faults) or 0)

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training of docs/integrate.md by libzero.torch.Optimizer."""
+
+import torch
+
+
+def make_model():
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+
+
+def loss_of(outputs, targets):
+    return torch.nn.functional.mse_loss(outputs, targets)
+
+
+def batches_of(rank, world, done):
+    """Ends behind a step that is saved."""
+    for number in range(done, 1000):
+        inputs = torch.full((4, 4), number / 1000) + torch.eye(4)
+        yield [(inputs, torch.ones(4, 3))] * (2 if number == 999 else 1)
+
+
+#include "integrate/without-distributeddataparallel-1.py"
+assert done == 1000 and norm > 0 and os.path.isfile("run/step-1000/zero.json")

@@ -16,6 +16,7 @@ need_package() {
     gtest) echo libgtest-dev ;;
     benchmark) echo libbenchmark-dev ;;
     gfortran) echo gfortran ;;
+    mpi) echo libopenmpi-dev openmpi-bin ;;
   esac
 }
 
@@ -23,6 +24,7 @@ need_is_there() {
   case $1 in
     c++) command -v "${CXX:-c++}" ;;
     c) command -v "${CC:-cc}" ;;
+    mpi) command -v mpicc && command -v mpirun ;;
     meson | ninja | python3 | pkg-config | gfortran) command -v "$1" ;;
     *) pkg-config --exists "$1" ;;
   esac >/dev/null 2>&1

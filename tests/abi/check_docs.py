@@ -223,7 +223,7 @@ def main(folder: Path) -> None:
         path.write_text(text, encoding="utf-8")
     checks = []
     for context in sorted(CONTEXTS.iterdir()):
-        if context.is_dir():
+        if context.is_dir() or context.name.startswith("."):
             continue
         names = re.findall(r'''^ *#?include ["'](\S+/\S+)["']''', context.read_text(encoding="utf-8"), re.M)
         for name in names:

@@ -211,7 +211,32 @@ def frozen_ones_travel_no_more(rank: int, world: int) -> Any:
     return first, moved()
 
 
+def schedules(rank: int, world: int) -> Any:
+    """Rates of the next step, which a schedule has set behind the last one, are part of what is
+    saved: two steps, a save, and one more by another optimizer."""
+    found = []
+    path = f"{folder(os.getppid())}/schedule-{world}"
+    for arenas in ARENAS:
+        params = [nn.Parameter(torch.ones(5)) for _ in range(2)]
+        for again in (False, True):
+            optimizer = Optimizer([params[again]], "sgd", lr=1.0, arenas=arenas)
+            schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+            if again:
+                optimizer.load(path)
+                schedule.load_state_dict(kept)
+            for _ in range(1 if again else 2):
+                params[again].sum().backward()
+                optimizer.step()
+                schedule.step()
+            optimizer.save(path, replace=True)
+            kept = schedule.state_dict()
+            optimizer.close()
+        found.append(params[1].unique().tolist())
+    return found
+
+
 CASES = (
+    schedules,
     state_in_torchs_format,
     masters,
     rules_of_libzeros_own,
@@ -252,6 +277,10 @@ class NativeState(unittest.TestCase):
         for world in WORLDS:
             for _, again in results_of(self.saved[world], save):
                 self.assertIn("ZERO_ERR", again)
+
+    def test_a_checkpoint_has_the_rates_that_a_schedule_has_set(self) -> None:
+        for found in self.of(schedules):
+            self.assertEqual(found, [[1 - 1 - 0.5 - 0.25]] * len(ARENAS))
 
     def test_state_goes_to_torch_and_back(self) -> None:
         for told, untouched, middle, last, copied in self.of(state_in_torchs_format):

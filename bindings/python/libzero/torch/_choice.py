@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Union
 import torch
 
 from .. import CustomOptimizer
-from ._rules import Rule, rule_of
+from ._rules import Rule, class_of, rule_of
 
 # A class of torch.optim or its name in lower case, "lion", "lamb", "lars", or a rule of one's own.
 Named = Union[str, type[torch.optim.Optimizer], CustomOptimizer]
@@ -121,12 +121,14 @@ def choose(optimizer: Named, settings: Mapping[str, Any]) -> Choice:
             known = ", ".join((*_CLASSES, *_OWN))
             raise ValueError(f"optimizer {optimizer!r} is unknown; there are {known}")
         optimizer = _CLASSES[optimizer]
-    if not (isinstance(optimizer, type) and issubclass(optimizer, torch.optim.Optimizer)):
+    try:
+        chosen, options = class_of(optimizer, settings)
+    except TypeError:
         raise TypeError(
             f"optimizer is {optimizer!r}, not a name, a class of torch.optim or a CustomOptimizer"
-        )
-    template = optimizer([{"params": []}], **settings)
-    found, reason = rule_of(optimizer, template.param_groups, ())
+        ) from None
+    template = chosen([{"params": []}], **options)
+    found, reason = rule_of(chosen, template.param_groups, ())
     if found is None:
         raise ValueError(f"{reason}; ZeroRedundancyOptimizer shards optimizers of any class")
     return Choice(found, found.name, template)

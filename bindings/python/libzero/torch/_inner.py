@@ -35,6 +35,7 @@ class InnerShard(Shard):
         """Collective; errors as Core.add, and what the class raises."""
         super().__init__(comm)
         self._process_group = group
+        self._defaults = defaults
         # Plain SGD has no state: libzero gives tensors owners, and carries them.
         self._core = Core(comm, "sgd", partition)
         self._numbers: dict[torch.Tensor, int] = {}
@@ -147,9 +148,22 @@ class InnerShard(Shard):
         finally:
             core.optimizer.drop_grads()  # whatever comes of the step
 
+    def owned(self, groups: Groups) -> torch.optim.Optimizer:
+        return self.optim
+
+    def initial_state(self, groups: Groups) -> Optional[dict[int, dict[str, Any]]]:
+        # Most classes make state in their first step. What one makes before, its owners have.
+        trial = type(self.optim)([torch.zeros(1)], **self._defaults)
+        return None if trial.state else {}
+
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         copy_options(groups, self.optim.param_groups)
-        own = {self._numbers[param]: _to_cpu(state) for param, state in self.optim.state.items()}
+        # Who reads the state of another rank's parameter leaves an empty one here.
+        own = {
+            self._numbers[param]: _to_cpu(state)
+            for param, state in self.optim.state.items()
+            if state
+        }
         group, world = self._process_group, self.comm.world
         parts: list[Any] = [None] * world
         if to is None:

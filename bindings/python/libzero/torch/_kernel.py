@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
@@ -14,7 +15,8 @@ from .._abi import ERR_STATE
 from . import _state
 from ._core import Core
 from ._masters import follow_masters
-from ._rules import Rule, rule_of, settings_of, tell_changed
+from ._owned import Owned
+from ._rules import Rule, rule_of, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of, options_of
 
 
@@ -52,7 +54,7 @@ class KernelShard(Shard):
             for group in groups:
                 first = len(live.core.bound)
                 mine = None if trained is None else trained[first : first + len(group["params"])]
-                live.add(group, settings_of(self.rule, group), mine)
+                live.add(self.rule, group, settings_of(self.rule, group), mine)
         except BaseException:
             live.core.close()
             raise
@@ -83,7 +85,7 @@ class KernelShard(Shard):
             group.setdefault(name, value)
 
     def add_group(self, group: dict[str, Any]) -> None:
-        self._live.add(group, settings_of(self.rule, group))
+        self._live.add(self.rule, group, settings_of(self.rule, group))
         self.optim.add_param_group({"params": [], **options_of(group)})
         self.core.seal()
 
@@ -150,6 +152,12 @@ class KernelShard(Shard):
         known = [number for number in numbers if core.bound[number].trainable]
         return {number: core.optimizer.state_get_scalar(number, "step") for number in known}
 
+    def owned(self, groups: Groups) -> Owned:
+        return Owned(self.core, self.rule, groups)
+
+    def initial_state(self, groups: Groups) -> dict[int, dict[str, Any]]:
+        return {**_state.initial(self.core, self.rule, groups)}
+
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         return {**_state.gather(self.core, self.rule, groups, to)}
 
@@ -189,12 +197,16 @@ class _Live:
 
     def add(
         self,
+        rule: Rule,
         group: Mapping[str, Any],
         settings: dict[str, float],
         trained: Optional[Sequence[bool]] = None,
     ) -> None:
         names = names_of(group, len(self.core.bound), self.core.names)
+        first = len(self.core.bound)
         self._groups.append(self.core.add(group["params"], names, settings, trained=trained))
+        for one in self.core.bound[first:]:
+            one.takes_sparse = functools.partial(takes_sparse, rule, group)
         self._told.append(settings)
 
     def push(self, rule: Rule, groups: Groups) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -34,7 +35,31 @@ def listed_params(params: Params, what: str) -> list[Any]:
     for number, group in enumerate(listed):
         if isinstance(group, dict) and "params" not in group:
             raise ValueError(f"group {number} has no 'params'")
+    if "group" in kinds:
+        listed = [each_once(group) for group in listed]
+    else:
+        listed = _each_once(listed)
     return listed if _takes_names() else [_without_names(one) for one in listed]
+
+
+def each_once(group: dict[str, Any]) -> dict[str, Any]:
+    """The group with each of its parameters once, and a warning where one is there again."""
+    inside = group["params"] if isinstance(group, dict) and "params" in group else set()
+    if isinstance(inside, (torch.Tensor, set)) or not isinstance(inside, Iterable):
+        return group  # as torch takes it, or refuses it
+    return {**group, "params": _each_once(list(inside))}
+
+
+def _each_once(params: list[Any]) -> list[Any]:
+    tensors = [one[1] if _kind(one) == "named" else one for one in params]
+    kept = list({id(tensor): one for tensor, one in reversed(list(zip(tensors, params)))}.values())
+    if len(kept) < len(params):
+        warnings.warn(
+            "a parameter is more than once in a group, where torch would update it as often; "
+            "libzero updates it once",
+            stacklevel=4,
+        )
+    return kept[::-1]
 
 
 def _kind(one: object) -> str:

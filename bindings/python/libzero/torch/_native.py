@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,8 @@ from ._choice import Choice
 from ._core import Core
 from ._gradients import Gradients
 from ._homes import Homes
-from ._rules import settings_of, tell_changed
+from ._owned import Owned
+from ._rules import settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of
 from ._tensors import Bound
 
@@ -159,7 +161,11 @@ class NativeShard(Shard):
         for group in groups:
             self._wishes.choice.check(group)
             names = names_of(group, first)
-            bound = [Bound(param, name) for param, name in zip(group["params"], names)]
+            bound = [_bound(param, name) for param, name in zip(group["params"], names)]
+            for one in bound:
+                one.takes_sparse = functools.partial(
+                    takes_sparse, self._wishes.choice.rule, group
+                )
             parts.append(_Part(bound, settings_of(self._wishes.choice.rule, group)))
             first += len(bound)
         return parts
@@ -305,6 +311,13 @@ class NativeShard(Shard):
             for name, (first, second) in rule.pairs.items():
                 options[name] = (told[first], told[second])
 
+    def save(
+        self, directory: Union[str, os.PathLike[str]], groups: Groups, *, replace: bool
+    ) -> None:
+        self._push(groups)
+        self.follow_memory()
+        self._core.optimizer.save(directory, replace=replace)
+
     def load(self, directory: Union[str, os.PathLike[str]], groups: Optional[Groups]) -> None:
         """A checkpoint, with settings for `groups` unless that is None."""
         self.drop()
@@ -314,6 +327,12 @@ class NativeShard(Shard):
         self.buffers.wrote()
         if groups is not None:
             self._pull(groups)
+
+    def owned(self, groups: Groups) -> Owned:
+        return Owned(self._core, self._wishes.choice.rule, groups)
+
+    def initial_state(self, groups: Groups) -> dict[int, dict[str, Any]]:
+        return {**_state.initial(self._core, self._wishes.choice.rule, groups)}
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         return {**_state.gather(self._core, self._wishes.choice.rule, groups, to)}
@@ -352,6 +371,15 @@ class NativeShard(Shard):
 
     def close(self) -> None:
         self._close()
+
+
+def _bound(param: torch.Tensor, name: str) -> Bound:
+    made = Bound(param, name)
+    if made.carried:  # it would be in no checkpoint, and keep each rank's own values
+        raise TypeError(
+            f"parameter {name} is {param.dtype}, which libzero cannot save; give all but those"
+        )
+    return made
 
 
 def _assign(options: dict[str, Any], name: str, value: float) -> None:

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 import torch
 
 from .. import Group
+
+
+# A class of torch.optim's kind, or functools.partial of one with options by name.
+Chosen = Callable[..., torch.optim.Optimizer]
 
 
 class Rule(NamedTuple):
@@ -83,6 +88,22 @@ OPTIONAL_SLOTS: Mapping[str, Mapping[str, str]] = {
 STARTS: Mapping[str, str] = {"sum": "initial_accumulator_value", "step_size": "lr"}
 
 
+def class_of(
+    given: Any, options: Mapping[str, Any]
+) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+    """The class and options that a program chose, also by functools.partial of a class. TypeError
+    for anything else."""
+    merged = dict(options)
+    if isinstance(given, functools.partial) and not given.args:
+        given, merged = given.func, {**given.keywords, **merged}
+    if not (isinstance(given, type) and issubclass(given, torch.optim.Optimizer)):
+        raise TypeError(
+            f"optimizer_class is {given!r}, not a torch.optim.Optimizer, nor functools.partial of one "
+            "with options by name"
+        )
+    return given, merged
+
+
 def rule_of(
     optimizer_class: type[torch.optim.Optimizer],
     groups: Iterable[Mapping[str, Any]],
@@ -107,6 +128,15 @@ def rule_of(
         if param.is_complex():
             return None, "there are complex parameters"
     return chosen, ""
+
+
+def takes_sparse(rule: Rule, group: Mapping[str, Any]) -> bool:
+    """Whether torch's class takes sparse gradients with these options; its update is that of the
+    dense gradient then. Adagrad's is not where 0 is divided by 0."""
+    if group.get("weight_decay"):
+        return False
+    divides = group.get("eps") or group.get("initial_accumulator_value")
+    return rule.name == "sgd" or (rule.name == "adagrad" and bool(divides))
 
 
 def settings_of(rule: Rule, group: Mapping[str, Any]) -> dict[str, float]:

@@ -1,17 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torch's GradScaler asks of an optimizer whose ranks step together.
 
-To one with _step_supports_amp_scaling it leaves, as attributes during step(), `found_inf`, whether
-this rank's gradients are not finite, and `grad_scale`, what they are yet to be divided by, or None.
+Whether a rank's gradients are finite it decides on that rank alone, and calls step() where they
+are. Before that it reads _step_supports_amp_scaling, on every rank: there the ranks agree. To an
+optimizer that says True it leaves, as attributes during step(), `found_inf`, whether this rank's
+gradients are not finite, and `grad_scale`, what they are yet to be divided by, or None.
 """
 
 from __future__ import annotations
 
-from typing import Optional
+import sys
+from typing import Any, NamedTuple, Optional
 
 import torch
+from torch.amp.grad_scaler import GradScaler, OptState
 
 from .. import Comm
+from ._agree import agreed
+
+
+class Asked(NamedTuple):
+    """The scaler whose step() asks, and by which optimizer it knows this one: itself or a wrapper."""
+
+    scaler: GradScaler
+    optimizer: torch.optim.Optimizer
+
+
+def asked_by_scaler() -> Optional[Asked]:
+    """Who reads the property that calls this, if it is GradScaler.step(). All others, as Lightning,
+    ask whether they may clip gradients before a step, which they may."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_name == "__getattr__" and frame.f_back is not None:
+        frame = frame.f_back  # a wrapper's, as AdaScale
+    if frame.f_code is not GradScaler.step.__code__:
+        return None
+    return Asked(frame.f_locals["self"], frame.f_locals["optimizer"])
+
+
+def agree_to_step(comm: Comm, asked: Asked) -> None:
+    """Unscale unless that is done, and see that all ranks step or all skip, as each scaler decides
+    next. RuntimeError on all ranks where they differ, or where one has no gradients. Collective."""
+    state: dict[str, Any] = asked.scaler._per_optimizer_states[id(asked.optimizer)]
+    with agreed(comm, "GradScaler's step"):
+        if state["stage"] is OptState.READY:
+            asked.scaler.unscale_(asked.optimizer)
+        flags = state["found_inf_per_device"].values()
+        if not flags:
+            raise RuntimeError("GradScaler finds no gradients on this rank, and cannot step")
+        found = any(bool(flag) for flag in flags)
+    if 0 < int(comm.all_reduce(int(found), "sum")) < comm.world:
+        raise RuntimeError(_DIFFER)
+
+
+_DIFFER = (
+    "gradients are finite on some ranks and not on others, and torch's GradScaler decides on "
+    "each rank alone: average gradients first, as DistributedDataParallel does, or use "
+    "libzero.torch.ShardedGradScaler"
+)
 
 
 def overflow_of(optimizer: torch.optim.Optimizer) -> Optional[bool]:
@@ -30,11 +75,7 @@ def agreed_overflow(comm: Comm, optimizer: torch.optim.Optimizer, found: Optiona
         # GradScaler takes them back after a step() that returns, and multiplies what is left.
         for name in ("found_inf", "grad_scale"):
             optimizer.__dict__.pop(name, None)
-        raise RuntimeError(
-            "gradients are finite on some ranks and not on others, and torch's GradScaler decides on "
-            "each rank alone: average gradients first, as DistributedDataParallel does, or use "
-            "libzero.torch.ShardedGradScaler"
-        )
+        raise RuntimeError(_DIFFER)
     return some
 
 

@@ -80,6 +80,15 @@ class Shard(ABC):
         `hand` is for uneven inputs."""
 
     @abstractmethod
+    def owned(self, groups: Groups) -> Any:
+        """`param_groups` and `state` of what this rank owns. Local."""
+
+    @abstractmethod
+    def initial_state(self, groups: Groups) -> Optional[dict[int, dict[str, Any]]]:
+        """What gather_state would return before the first step; None if this rank alone cannot
+        tell. Local."""
+
+    @abstractmethod
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         """The whole state by number of parameter, on rank `to` or on all; elsewhere {}. Collective."""
 

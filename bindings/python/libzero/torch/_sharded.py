@@ -17,30 +17,24 @@ from ._group import comm_of, process_group
 from ._homes import Homes
 from ._inner import InnerShard
 from ._kernel import KernelShard
-from ._listed import Params, listed_params
-from ._rules import rule_of
-from ._scaler import agreed_overflow, overflow_of, unscale
+from ._listed import Params, each_once, listed_params
+from ._rules import Chosen, class_of, rule_of
+from ._scaler import Asked, agree_to_step, asked_by_scaler, unscale
 from ._shard import Closure, Hand, Shard, copy_options, names_of, options_of
 from ._tensors import Bound
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
     """`optimizer_class` over the ranks of a group: param_groups are read anew in each step, so that
-    schedulers and programs may change options; `optim` is a torch optimizer of the class, which
-    holds parameters and state only where libzero has no rule for it. `rule` is libzero's, or None.
+    schedulers and programs may change options. `rule` is libzero's, or None.
 
     Gradients are every rank's own and averaged already, as DistributedDataParallel leaves them.
     """
 
-    optim: torch.optim.Optimizer
-
-    # GradScaler then asks step() instead of deciding on this rank alone whether to call it.
-    _step_supports_amp_scaling = True
-
     def __init__(
         self,
         params: Params,
-        optimizer_class: type[torch.optim.Optimizer],
+        optimizer_class: Chosen,
         group: Optional[dist.ProcessGroup],
         partitions: tuple[str, str],
         defaults: dict[str, Any],
@@ -53,33 +47,30 @@ class ShardedOptimizer(torch.optim.Optimizer):
         `share_dtype`: what float32 parameters of libzero's rules are rounded to on every rank.
         Collective over the group. TypeError and ValueError as Bound, RuntimeError without a group,
         and what the class raises for its options."""
-        if not (
-            isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer)
-        ):
-            raise TypeError(f"optimizer_class is {optimizer_class!r}, not a torch.optim.Optimizer")
+        self._class, self._constructor_options = class_of(optimizer_class, defaults)
         listed = listed_params(params, type(self).__name__)
-        self._class = optimizer_class
-        self._constructor_options = defaults
         self._shard: Optional[Shard] = None
-        super().__init__(listed, defaults)
+        super().__init__(listed, self._constructor_options)
+        self.state = State()
         self.process_group = process_group(group)
         self.world_size: int = dist.get_world_size(self.process_group)
         self.rank: int = dist.get_rank(self.process_group)
         self.global_rank: int = dist.get_rank()
         self._device = self._only_device()
         self._steps = 0
+        self._fresh = True  # no step was made and no state loaded
         self._gathered: Optional[tuple[int, dict[int, dict[str, Any]]]] = None
         self._in_arena = in_arena
         self._partitions = partitions
         self._share_dtype = share_dtype
         self._shard = self._make_shard()
-        self.optim = self._shard.optim
-        copy_options(self.optim.param_groups, self.param_groups)
+        copy_options(self._shard.optim.param_groups, self.param_groups)
 
     def _make_shard(self) -> Shard:
         template = self._class(
             [{**group, "params": []} for group in self.param_groups], **self._constructor_options
         )
+        self.defaults = template.defaults  # what schedulers look for
         params = [param for group in self.param_groups for param in group["params"]]
         rule, _ = rule_of(self._class, template.param_groups, params)
         self.rule: Optional[str] = rule and rule.name
@@ -124,12 +115,44 @@ class ShardedOptimizer(torch.optim.Optimizer):
             raise RuntimeError(f"this {type(self).__name__} is closed")
         return self._shard
 
+    @property
+    def optim(self) -> Any:
+        """What this rank owns, as `param_groups` and `state` of an optimizer: to be read, and where
+        libzero has no rule for the class, the optimizer of that class which makes the steps."""
+        return self._sharded().owned(self.param_groups)
+
+    def _follow_change(self) -> None:
+        """Start anew where parameters are on another device than they were, or of another dtype or
+        memory format, with the state that there is. Collective if there is such a change, which
+        every rank makes."""
+        before = self._sharded()
+        if not any(one.changed for one in before.core.bound):
+            return
+        state = before.gather_state(self.param_groups, None)
+        device, self._device = self._device, self._only_device()
+        try:
+            now = self._make_shard()
+        except BaseException:
+            self._device = device
+            raise
+        try:
+            now.prepare_load(self.param_groups, state)()
+        except BaseException:
+            now.close()
+            now.comm.close()
+            self._device = device
+            raise
+        self._shard = now
+        before.close()
+        before.comm.close()
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; on every rank, with the same parameters. It gets owners of its own, those of
         the others stay. A group that is refused has not been added."""
-        if not hasattr(self, "optim"):
+        if not hasattr(self, "_steps"):
             super().add_param_group(param_group)  # one of the constructor's
             return
+        param_group = each_once(param_group)
         shard = self._sharded()
         before = len(self.param_groups)
         try:
@@ -146,16 +169,23 @@ class ShardedOptimizer(torch.optim.Optimizer):
             raise
         self._gathered = None
 
-    def _skips(self) -> bool:
-        """Whether all ranks leave this step out, as GradScaler wants. RuntimeError where ranks differ.
-        Collective with GradScaler, else local."""
-        found = overflow_of(self)
-        return found is not None and agreed_overflow(self._sharded().comm, self, found)
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """What GradScaler.step() asks on every rank, before it decides on each alone."""
+        asked = asked_by_scaler()
+        return asked is not None and self._takes_overflow(asked)
+
+    def _takes_overflow(self, asked: Asked) -> bool:
+        """Whether step() is to be called whatever is found, and told; else all ranks have agreed.
+        RuntimeError on all ranks where they differ. Collective."""
+        agree_to_step(self._sharded().comm, asked)
+        return False
 
     def _update(self, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]) -> Any:
         unscale(self)
         loss = self._sharded().step(self.param_groups, closure, arguments, hand)
         self._steps += 1
+        self._fresh = False
         return loss
 
     # ---- State, in torch's own format ----
@@ -166,8 +196,22 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._gathered = (self._steps, entries) if to is None or to == self.rank else None
 
     def _whole_state_dict(self, remedy: str) -> dict[str, Any]:
-        """torch's state_dict() of what was gathered. RuntimeError when nothing was, or when steps or
-        groups came after it; `remedy` says what to call."""
+        """torch's state_dict() of what was gathered, or of what there is before the first step.
+        RuntimeError when nothing was gathered, or when steps or groups came after it; `remedy` says
+        what to call."""
+        entries = self._entries(remedy)
+        # torch's own method, so that hooks see what they would see of the unsharded one.
+        kept = self.state
+        self.state = defaultdict(dict, {number: dict(one) for number, one in entries.items()})  # type: ignore[misc]
+        try:
+            return super().state_dict()
+        finally:
+            self.state = kept
+
+    def _entries(self, remedy: str) -> dict[int, dict[str, Any]]:
+        initial = self._sharded().initial_state(self.param_groups) if self._fresh else None
+        if initial is not None:
+            return initial
         if self._gathered is None:
             raise RuntimeError(
                 f"the state is not gathered on this rank: call {remedy} on all ranks"
@@ -178,13 +222,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
                 f"the state was gathered after {taken} steps, and {self._steps} are done: call "
                 f"{remedy} on all ranks again"
             )
-        # torch's own method, so that hooks see what they would see of the unsharded one.
-        kept = self.state
-        self.state = defaultdict(dict, {number: dict(one) for number, one in entries.items()})  # type: ignore[misc]
-        try:
-            return super().state_dict()
-        finally:
-            self.state = kept
+        return entries
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what state_dict() of this class, or of the torch optimizer that it shards, returned
@@ -202,8 +240,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
             groups = self._loaded_groups(state_dict)
             load = shard.prepare_load(groups, _renumbered(state_dict))
         load()
-        self.__setstate__({"state": defaultdict(dict), "param_groups": groups})
-        self.optim = shard.optim
+        self.__setstate__({"state": State(), "param_groups": groups})
+        self._fresh = False
         self._gathered = None
         for hook in _hooks(self, "_optimizer_load_state_dict_post_hooks"):
             hook(self)
@@ -237,6 +275,18 @@ class ShardedOptimizer(torch.optim.Optimizer):
             f"{type(self).__name__} cannot be copied or pickled, as its state is on other ranks; "
             "save its state_dict()"
         )
+
+
+class State(defaultdict[Any, Any]):
+    """`state` as torch's base class has it: with what programs put there, as all of an optimizer's
+    own is libzero's. It counts as full: where it is empty, torch.distributed.checkpoint makes a
+    step of zero gradients, so that there is some."""
+
+    def __init__(self) -> None:
+        super().__init__(dict)
+
+    def __bool__(self) -> bool:
+        return True
 
 
 def _mapping(value: Any, what: str) -> Mapping[Any, Any]:

@@ -34,29 +34,78 @@ def gather(
             array = core.optimizer.state_gather(number, name, to)
             if array is not None:
                 entry[name] = bound.out_of_order(torch.from_numpy(array))
-        if not here:
-            continue
-        if not entry.keys() - {MASTER}:
-            # Adagrad of torch's makes its state before the first step, and others look for it where
-            # there is a master.
-            if entry or (rule.name == "adagrad" and bound.trainable):
-                entry.update(_initial(rule, group_of[number], bound))
-        else:
-            for name in rule.scalars:
-                entry[name] = _scalar(core.optimizer.state_get_scalar(number, name), name)
+        if here:
+            _complete(core, rule, group_of[number], number, entry, bound.shape)
         if entry:
-            entries[number] = dict(sorted(entry.items(), key=lambda pair: pair[0] != "step"))
+            entries[number] = entry
     return entries
+
+
+def owned(core: Core, rule: Rule, group: Mapping[str, Any], number: int) -> Entry:
+    """The state of what this rank owns of a parameter: in its shape where that is all, else in one
+    dimension, in order of memory. Local."""
+    bound = core.bound[number]
+    ranges = [part for part in core.optimizer.owned_ranges() if part.param == number]
+    count = sum(part.count for part in ranges)
+    whole = count == bound.param.numel()
+    entry: Entry = {}
+    for name in core.optimizer.state_names(number):
+        parts = [
+            torch.from_numpy(core.optimizer.state_get(number, name, part.first, part.count))
+            for part in ranges
+        ]
+        values = torch.cat(parts)
+        entry[name] = bound.out_of_order(values.view(bound.view().shape)) if whole else values
+    _complete(core, rule, group, number, entry, bound.shape if whole else (count,))
+    return entry
+
+
+def initial(core: Core, rule: Rule, groups: Sequence[Mapping[str, Any]]) -> Entries:
+    """The whole state before the first step. Local."""
+    entries: Entries = {}
+    group_of = [group for group in groups for _ in group["params"]]
+    for number, bound in enumerate(core.bound):
+        if _starts_with_state(rule, bound):
+            entries[number] = _initial(rule, group_of[number], bound, bound.shape)
+    return entries
+
+
+def _starts_with_state(rule: Rule, bound: Bound) -> bool:
+    """Adagrad of torch's makes its state before the first step."""
+    return rule.name == "adagrad" and bound.trainable
+
+
+def _complete(
+    core: Core,
+    rule: Rule,
+    group: Mapping[str, Any],
+    number: int,
+    entry: Entry,
+    shape: Sequence[int],
+) -> None:
+    """Add what torch's state has beside the tensors of libzero's, "step" before all others."""
+    if not entry.keys() - {MASTER}:
+        # torch's look for their state where there is a master.
+        if entry or _starts_with_state(rule, core.bound[number]):
+            entry.update(_initial(rule, group, core.bound[number], shape))
+    else:
+        for name in rule.scalars:
+            entry[name] = _scalar(core.optimizer.state_get_scalar(number, name), name)
+    if "step" in entry:
+        rest = {name: entry.pop(name) for name in list(entry) if name != "step"}
+        entry.update(rest)
 
 
 def _needed(rule: Rule, group: Mapping[str, Any]) -> list[str]:
     """What every state has. torch's SGD alone does without a slot: its first step makes one."""
     optional = {} if rule.name == "sgd" else OPTIONAL_SLOTS.get(rule.name, {})
     chosen = [name for name, option in optional.items() if group.get(option)]
-    return [*rule.slots, *rule.scalars, *chosen]
+    return [*rule.scalars, *rule.slots, *chosen]
 
 
-def _initial(rule: Rule, group: Mapping[str, Any], bound: Bound) -> Entry:
+def _initial(
+    rule: Rule, group: Mapping[str, Any], bound: Bound, shape: Sequence[int]
+) -> Entry:
     """The state of a parameter that was never updated, as the class makes it in its first step."""
     dtype = torch.float64 if bound.dtype == torch.float64 else torch.float32
     entry: Entry = {}
@@ -65,7 +114,7 @@ def _initial(rule: Rule, group: Mapping[str, Any], bound: Bound) -> Entry:
             entry[name] = _scalar(1.0 if name == "mu_product" else 0.0, name)
         else:
             start = float(group[STARTS[name]]) if name in STARTS else 0.0
-            entry[name] = torch.full(bound.shape, start, dtype=dtype)
+            entry[name] = torch.full(tuple(shape), start, dtype=dtype)
     return entry
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Optional
 
 import torch
@@ -13,18 +14,28 @@ _TRAINED = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _KEPT = (torch.int32, torch.int64)
 
 
+class SparseGradientError(ValueError, RuntimeError):
+    """A sparse gradient for a rule or options to which torch's class gives an error as well."""
+
+
 class Bound:
     """One parameter: the tensor, its name, and where its memory was when libzero was told.
 
     `dims` is the order of dimensions in which the memory is C-contiguous, (0, 2, 3, 1) for
-    channels-last: libzero gets the parameter, its gradient and its state in that order.
+    channels-last: libzero gets the parameter, its gradient and its state in that order. Frozen ones
+    of a dtype that libzero lacks, as quantized weights, are `carried`: it knows of them, and has
+    none of their elements.
     """
 
+    # Whether the rule and options of its group update by a sparse gradient as by a dense one.
+    takes_sparse: Callable[[], bool] = staticmethod(lambda: False)
+
     def __init__(self, param: torch.Tensor, name: str) -> None:
-        """TypeError for a sparse or wrapped tensor and for a dtype that libzero lacks, ValueError
+        """TypeError for a sparse or wrapped tensor and for a dtype that cannot be trained, ValueError
         for memory with gaps or elements that share a place."""
         self.param = param
         self.name = name
+        self.carried = _real(param) not in (*_TRAINED, *_KEPT)
         self.dims = _dims_of(param, name)
         self.address = param.data_ptr()
         self.dtype = param.dtype
@@ -34,6 +45,8 @@ class Bound:
 
     def view(self) -> torch.Tensor:
         """The parameter's memory as a contiguous tensor without a graph; complex numbers are two."""
+        if self.carried:
+            return torch.empty(0, dtype=torch.int32, device=self.param.device)
         return self.in_order(self.param.detach())
 
     def in_order(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -52,9 +65,13 @@ class Bound:
         """What libzero is told. The order of dimensions is part of the name, so that ranks with
         different ones find out."""
         view = self.view()
-        plain = self.dims == tuple(range(len(self.dims)))
+        name = self.name
+        if self.dims != tuple(range(len(self.dims))):
+            name = f"{name} in order {self.dims}"
+        if self.carried:
+            name = f"{name} of {self.dtype} {self.shape}"
         return Param(
-            self.name if plain else f"{self.name} in order {self.dims}",
+            name,
             view,
             dtype=str(view.dtype).rpartition(".")[2],
             frozen=not self.trained,
@@ -67,7 +84,17 @@ class Bound:
 
     @property
     def trainable(self) -> bool:
-        return self.dtype not in _KEPT
+        return self.dtype not in _KEPT and not self.carried
+
+    @property
+    def changed(self) -> bool:
+        """Whether it is on another device by now, or of another dtype or memory format."""
+        param = self.param
+        if param.dtype != self.dtype or param.device != self.device:
+            return True
+        if param.stride() == self.strides or tuple(param.shape) != self.shape:
+            return False
+        return _dims_of(param, self.name) != self.dims
 
     def moved(self) -> bool:
         """Whether its memory is elsewhere by now. ValueError if what is there is no longer the same
@@ -99,10 +126,23 @@ class Bound:
 
     def gradient(self, given: Optional[torch.Tensor] = None) -> Optional[torch.Tensor]:
         """The gradient (`given`, or the parameter's own) as libzero reads it, copied only if dtype
-        or memory format are not the parameter's. None: there is none, or it is not trained."""
+        or memory format are not the parameter's. None: there is none, or it is not trained. TypeError
+        and ValueError for one that does not fit."""
         grad = self.param.grad if given is None else given
+        if grad is not None and self.carried:
+            raise TypeError(
+                f"parameter {self.name} is {self.dtype}, which libzero does not train, and has a "
+                "gradient"
+            )
         if grad is None or not self.trainable:
             return None
+        if grad.layout is torch.sparse_coo:
+            if not self.takes_sparse():
+                raise SparseGradientError(
+                    f"the gradient of parameter {self.name} is sparse; there are sparse ones for SGD "
+                    "and Adagrad without weight decay, as in torch.optim"
+                )
+            grad = grad.to_dense()
         if grad.layout is not torch.strided:
             raise TypeError(
                 f"the gradient of parameter {self.name} is {_layout(grad)}; libzero needs a dense one"
@@ -133,11 +173,10 @@ def _dims_of(tensor: torch.Tensor, name: str) -> tuple[int, ...]:
             f"parameter {name} is a {type(tensor).__name__}, which has no memory of its own; "
             "libzero needs a plain tensor"
         )
-    real = tensor.dtype.to_real() if tensor.dtype.is_complex else tensor.dtype
-    known = _TRAINED if tensor.requires_grad else (*_TRAINED, *_KEPT)
-    if real not in known:
-        names = ", ".join(str(dtype).rpartition(".")[2] for dtype in known)
-        raise TypeError(f"parameter {name} is {tensor.dtype}; libzero has {names}")
+    real = _real(tensor)
+    if real not in _TRAINED and tensor.requires_grad:
+        names = ", ".join(str(dtype).rpartition(".")[2] for dtype in _TRAINED)
+        raise TypeError(f"parameter {name} is {tensor.dtype}; libzero trains {names}")
     if tensor.device.type not in ("cpu", "cuda"):
         raise ValueError(
             f"parameter {name} is on {tensor.device.type!r}; libzero has 'cpu' and 'cuda'"
@@ -150,7 +189,7 @@ def _dims_of(tensor: torch.Tensor, name: str) -> tuple[int, ...]:
     if not _has_memory(tensor):
         raise ValueError(f"the memory of parameter {name} was given back, or was never there")
     dims = tuple(range(tensor.dim()))
-    if tensor.is_contiguous():
+    if tensor.is_contiguous() or real not in (*_TRAINED, *_KEPT):
         return dims
     strides = tensor.stride()
     dims = tuple(sorted(dims, key=lambda dim: -strides[dim]))
@@ -160,6 +199,10 @@ def _dims_of(tensor: torch.Tensor, name: str) -> tuple[int, ...]:
             "memory has gaps or shares elements; libzero needs a dense tensor"
         )
     return dims
+
+
+def _real(tensor: torch.Tensor) -> torch.dtype:
+    return tensor.dtype.to_real() if tensor.dtype.is_complex else tensor.dtype
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.amp.grad_scaler import OptState
 
 from ._group import process_group as group_or_default
-from .oss import OSS
+from .oss import OSS, oss_within
 
 
 class ShardedGradScaler(torch.amp.GradScaler):
@@ -48,8 +48,9 @@ class ShardedGradScaler(torch.amp.GradScaler):
         """Divide the gradients by the scale, and agree whether all are finite. Collective."""
         if not self.is_enabled():
             return
-        if isinstance(optimizer, OSS):
-            optimizer._settle()
+        inside = oss_within(optimizer)
+        if isinstance(inside, OSS):
+            inside._settle()
         super().unscale_(optimizer)
         state: dict[str, Any] = self._per_optimizer_states[id(optimizer)]
         state["found_inf_per_device"] = self._agreed(state["found_inf_per_device"])

@@ -18,7 +18,8 @@ from ._group import comm_of, process_group
 from ._listed import Params, listed_params
 from ._native import NativeShard, Wishes
 from ._shard import Closure
-from ._sharded import ShardedOptimizer
+from ._scaler import Asked
+from ._sharded import ShardedOptimizer, State
 
 _ARENAS = {False: "", True: "per_rank", "shared": "shared"}
 _PARTITIONS = {"even": 0, "greedy": 1, "greedy_in_order": 2}
@@ -124,7 +125,9 @@ class Optimizer(ShardedOptimizer):
             "predivide_factor": predivide_factor,
         }
         torch.optim.Optimizer.__init__(self, listed, choice.template.defaults)
+        self.state = State()
         self._steps = 0
+        self._fresh = True
         self._in_arena = False  # as this class sees to arenas itself
         self._gathered = None
         self._device = self._only_device()
@@ -133,7 +136,6 @@ class Optimizer(ShardedOptimizer):
         wishes = Wishes(choice, options, _ARENAS[arenas], chosen, reduction)
         try:
             self._shard = self._native = NativeShard(self._comm, wishes, self.param_groups)
-            self.optim = self._native.optim
             self._native.add_buffers(dict(buffers))
         except BaseException:
             self.close()
@@ -160,14 +162,13 @@ class Optimizer(ShardedOptimizer):
         all of them."""
         if kwargs:
             raise TypeError(f"step() has no argument {', '.join(kwargs)}")
-        # What GradScaler has put here for step() would stay when that raises.
-        self.__dict__.pop("grad_scale", None)
-        if self.__dict__.pop("found_inf", None) is not None:
-            raise RuntimeError(
-                "GradScaler decides on each rank alone; leave it out: create the optimizer with "
-                "loss_scale=65536.0, and call optimizer.scale(loss).backward()"
-            )
         return self._update(closure, {}, None)
+
+    def _takes_overflow(self, asked: Asked) -> bool:
+        raise RuntimeError(
+            "GradScaler decides on each rank alone; leave it out: create the optimizer with "
+            "loss_scale=65536.0, and call optimizer.scale(loss).backward()"
+        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As torch's; and what the backward has announced, or a clip reduced, is forgotten."""
@@ -250,6 +251,7 @@ class Optimizer(ShardedOptimizer):
         here. Returns the rank that came last. See libzero.Optimizer.join, and its uneven_inputs."""
         self._sharded()
         last = self._native.join(self.param_groups)
+        self._fresh = False
         self._gathered = None
         return last
 
@@ -257,10 +259,10 @@ class Optimizer(ShardedOptimizer):
 
     def save(self, directory: Union[str, os.PathLike[str]], *, replace: bool = False) -> None:
         """Save parameters, rank 0's buffers, state, options and step as the checkpoint `directory`,
-        by all ranks: complete and on stable storage, or not there."""
+        by all ranks: complete and on stable storage, or not there. Options are those of
+        param_groups by now, as a schedule has left them for the next step."""
         self._sharded()
-        self._native.follow_memory()
-        self._native.core.optimizer.save(directory, replace=replace)
+        self._native.save(directory, self.param_groups, replace=replace)
 
     def load(self, directory: Union[str, os.PathLike[str]], *, keep_settings: bool = False) -> None:
         """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
@@ -268,6 +270,7 @@ class Optimizer(ShardedOptimizer):
         `keep_settings`."""
         self._sharded()
         self._native.load(directory, None if keep_settings else self.param_groups)
+        self._fresh = False
         self._gathered = None
 
     def consolidate_state_dict(self, to: Optional[int] = 0) -> None:
@@ -278,8 +281,8 @@ class Optimizer(ShardedOptimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """As the unsharded optimizer's, with state on the CPU, as consolidate_state_dict brought it
-        here; 16-bit parameters have a "master", too. RuntimeError if it brought it elsewhere, or if
-        steps were made since."""
+        here, or as it is before the first step; 16-bit parameters have a "master", too. RuntimeError
+        if it brought it elsewhere, or if steps were made since."""
         return self._whole_state_dict(f"consolidate_state_dict(to={self.rank})")
 
     def stats(self) -> Statistics:

@@ -11,6 +11,8 @@ import torch.distributed as dist
 
 from ._clip import Filter, clip_grad_norm
 from ._listed import Params
+from ._rules import Chosen
+from ._scaler import Asked
 from ._shard import Closure
 from ._sharded import ShardedOptimizer
 
@@ -24,8 +26,8 @@ class OSS(ShardedOptimizer):
         optimizer = OSS(model.parameters(), optim=torch.optim.AdamW, lr=1e-3)
 
     `params`: tensors, (name, tensor), or groups, in float32, float64, bfloat16 or float16, mixed as
-    you like, dense in any memory format; frozen ones also int32 and int64. All on the CPU, or all
-    on this rank's GPU. Each belongs to one rank, dealt out in order to the one that has least.
+    you like, dense in any memory format; frozen ones of any dtype. All on the CPU, or all on this
+    rank's GPU. Each belongs to one rank, dealt out in order to the one that has least.
     `optim`: the ten of torch.optim that libzero has (Adam, AdamW, SGD, RMSprop, Adagrad, Adadelta,
     Adamax, NAdam, RAdam, Rprop) are its kernels; any other class, or options that libzero lacks,
     make it one of that class over the tensors that this rank owns.
@@ -48,7 +50,7 @@ class OSS(ShardedOptimizer):
     def __init__(
         self,
         params: Params,
-        optim: type[torch.optim.Optimizer] = torch.optim.SGD,
+        optim: Chosen = torch.optim.SGD,
         group: Optional[dist.ProcessGroup] = None,
         broadcast_buffer_size: int = -1,
         broadcast_fp16: bool = False,
@@ -76,11 +78,11 @@ class OSS(ShardedOptimizer):
         """Update what this rank owns and put the new parameters on every rank. Returns what
         `closure` did, this rank's loss; all ranks pass one, or none does. Where it raises on one
         rank, the others get an error that names it. A parameter without gradient on its owner is
-        left alone. Parameters that moved to another device, or have another dtype now, are followed
-        with their state. TypeError for arguments that the class's step has not."""
+        left alone. Parameters that moved to another device, or have another dtype or memory format now,
+        are followed with their state. TypeError for arguments that the class's step has not."""
         if closure is None:
             self._settle()
-            return None if self._skips() else self._update(None, kwargs, None)
+            return self._update(None, kwargs, None)
         given = closure
 
         def settled() -> Any:
@@ -88,7 +90,7 @@ class OSS(ShardedOptimizer):
             self._settle()
             return loss
 
-        self._follow_device()
+        self._follow_change()
         return self._update(settled, kwargs, None)
 
     def clip_grad_norm(
@@ -139,42 +141,24 @@ class OSS(ShardedOptimizer):
             self.consolidate_state_dict(-1)
         return self._whole_state_dict(f"consolidate_state_dict({self.rank})")
 
+    def _takes_overflow(self, asked: Asked) -> bool:
+        self._settle()
+        return super()._takes_overflow(asked)
+
     # ---- What ShardedDataParallel has to do with it ----
 
     def _settle(self) -> None:
         """Reduce gradients that other ranks wait with, and find parameters where they are now."""
-        self._follow_device()
+        self._follow_change()
         for reference in self._reducers:
             reducer = reference()
             if reducer is not None:
                 reducer.settle()
 
-    def _follow_device(self) -> None:
-        """Start anew where parameters are on another device or of another dtype than they were,
-        with the state that there is. Collective if there is such a change, which every rank makes."""
-        before = self._sharded()
-        changed = [
-            one.param
-            for one in before.core.bound
-            if one.param.device != one.device or one.param.dtype != one.dtype
-        ]
-        if not changed:
-            return
-        state = before.gather_state(self.param_groups, None)
-        device, self._device = self._device, self._only_device()
-        try:
-            now = self._make_shard()
-        except BaseException:
-            self._device = device
-            raise
-        try:
-            now.prepare_load(self.param_groups, state)()
-        except BaseException:
-            now.close()
-            now.comm.close()
-            self._device = device
-            raise
-        self._shard = now
-        self.optim = now.optim
-        before.close()
-        before.comm.close()
+
+def oss_within(optimizer: Any) -> Any:
+    """The OSS that a wrapper, as fairscale's AdaScale, has inside; else the optimizer itself."""
+    found = optimizer
+    while found is not None and not isinstance(found, OSS):
+        found = getattr(found, "__dict__", {}).get("_optimizer")
+    return optimizer if found is None else found

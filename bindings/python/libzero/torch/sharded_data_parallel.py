@@ -14,7 +14,7 @@ import torch.distributed as dist
 from ._broadcast import copy_from_first
 from ._group import process_group as group_or_default
 from ._reducer import Reducer, params_of, reducer_of
-from .oss import OSS
+from .oss import OSS, oss_within
 
 _logger = logging.getLogger("libzero")
 _LEAST_BUCKET_BYTES = 4096
@@ -92,7 +92,7 @@ class ShardedDataParallel(torch.nn.Module):
 
     def _follow(self) -> None:
         for optimizer in self._optimizers:
-            optimizer._follow_device()
+            optimizer._follow_change()
         if not self._reducer.current():
             self._rebuild()
         elif self._trained != self._trained_now():
@@ -154,7 +154,8 @@ class ShardedDataParallel(torch.nn.Module):
 
 
 def _optimizers_of(given: Union[OSS, Sequence[OSS]], process_group: dist.ProcessGroup) -> list[OSS]:
-    optimizers: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
+    listed: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
+    optimizers = [oss_within(one) for one in listed]
     if not optimizers:
         raise ValueError("sharded_optimizer is an empty list")
     ranks = dist.get_process_group_ranks(process_group)

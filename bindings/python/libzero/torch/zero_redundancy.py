@@ -13,6 +13,8 @@ from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from ._join import ZeroJoinHook, hand_of, refuse_turned_order, tell_failure
 from ._listed import Params
+from ._rules import Chosen
+from ._scaler import Asked
 from ._shard import Closure
 from ._sharded import ShardedOptimizer
 
@@ -25,8 +27,8 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         optimizer = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.AdamW, lr=1e-3)
 
     `params`: tensors, (name, tensor), or groups, in float32, float64, bfloat16 or float16, mixed as
-    you like, dense in any memory format; frozen ones also int32 and int64. All on the CPU, or all
-    on this rank's GPU. `optimizer_class`: the ten of torch.optim that libzero has (Adam, AdamW,
+    you like, dense in any memory format; frozen ones of any dtype. All on the CPU, or all on this
+    rank's GPU. `optimizer_class`: the ten of torch.optim that libzero has (Adam, AdamW,
     SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop) are its kernels, and parameters
     are split evenly over the ranks; a differentiable option, complex parameters or any other class
     make it one of that class over whole tensors. foreach, fused and capturable change nothing.
@@ -48,7 +50,7 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
     def __init__(
         self,
         params: Params,
-        optimizer_class: type[torch.optim.Optimizer],
+        optimizer_class: Chosen,
         process_group: Optional[dist.ProcessGroup] = None,
         parameters_as_bucket_view: bool = False,
         overlap_with_ddp: bool = False,
@@ -79,7 +81,8 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
             return None
         Join.notify_join_context(self)
         if not self._join_config.enable:
-            return None if self._skips() else self._update(closure, kwargs, None)
+            self._follow_change()
+            return self._update(closure, kwargs, None)
         # Ranks without inputs join in DDP's calls first, which are the closure's here.
         loss = None
         if closure is not None:
@@ -93,6 +96,12 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         if hand is not None:
             self._update(None, kwargs, hand)
         return loss
+
+    def _takes_overflow(self, asked: Asked) -> bool:
+        if self.overlaps_with_ddp:
+            return False
+        # Ranks without inputs take part in step(), and in nothing before it.
+        return self._join_config.enable or super()._takes_overflow(asked)
 
     def _joined_step(self) -> None:
         if self.overlaps_with_ddp:
@@ -112,16 +121,17 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
             for param, grad in before:
                 param.grad = grad
 
-    def consolidate_state_dict(self, to: int = 0) -> None:
-        """Bring the whole state to rank `to` of the group, for its state_dict(); on every rank.
-        ValueError: the group has no such rank."""
-        if not 0 <= to < self.world_size:
+    def consolidate_state_dict(self, to: Optional[int] = 0) -> None:
+        """Bring the whole state to rank `to` of the group, or to all (None), for its state_dict(); on
+        every rank. ValueError: the group has no such rank."""
+        if to is not None and not 0 <= to < self.world_size:
             raise ValueError(f"to is {to}, and the group has ranks 0 to {self.world_size - 1}")
         self._gather(to)
 
     def state_dict(self) -> dict[str, Any]:
         """As the unsharded optimizer's, with state on the CPU, as consolidate_state_dict brought it
-        here. RuntimeError if it brought it elsewhere, or if steps were made since."""
+        here, or as it is before the first step. RuntimeError if it brought it elsewhere, or if steps
+        were made since."""
         return self._whole_state_dict(f"consolidate_state_dict(to={self.rank})")
 
     def join_hook(self, **kwargs: Any) -> JoinHook:

@@ -148,7 +148,7 @@ Status read_rule(const zero_options& read, OptimizerOptions& options) {
   if (!options.custom->whole_tensors() || read.partition != ZERO_PARTITION_EVEN) return {};
   return {ZERO_ERR_ARGUMENT,
           text(options.rule->name, " updates whole tensors, which ZERO_PARTITION_EVEN cuts: take ",
-               "ZERO_PARTITION_GREEDY, _GREEDY_IN_ORDER or _MANUAL")};
+               "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL")};
 }
 
 Result<LossScaleOptions> read_loss_scale(const zero_options& read) {

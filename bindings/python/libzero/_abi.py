@@ -34,6 +34,7 @@ from ._structs import (
     Struct,
     Update,
 )
+from ._words import calls_of, constants_of, translator
 
 OK = 0
 SKIPPED = 1
@@ -255,6 +256,24 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     },
 }
 
+# What messages say in place of zero.h's words.
+CALLS = calls_of(SIGNATURES)
+CONSTANTS = constants_of(
+    (
+        ("ZERO_", "", DTYPES),
+        ("ZERO_", "operation", OPERATIONS),
+        ("ZERO_DEVICE_", "device", DEVICES),
+        ("ZERO_MEMORY_", "kind", MEMORIES),
+        ("ZERO_OPTIMIZER_", "optimizer", OPTIMIZERS),
+        ("ZERO_PARTITION_", "partition", PARTITIONS),
+        ("ZERO_NONFINITE_", "nonfinite", NONFINITES),
+        ("ZERO_MASTER_", "master", MASTERS),
+        ("ZERO_UNEVEN_", "uneven_inputs", UNEVENS),
+        ("ZERO_REDUCE_", "reduction", REDUCTIONS),
+    )
+)
+in_python = translator({**CALLS, **CONSTANTS}, (struct.c_name for struct in STRUCTS))
+
 _lock = threading.Lock()
 _loaded: tuple[Any, str] | None = None
 
@@ -306,7 +325,7 @@ def _check(status: int, _function: Any, _arguments: Any) -> int:
         pending.exception = None
         return status
     name = lib().zero_status_name(status).decode()
-    message = lib().zero_last_error().decode("utf-8", "replace")
+    message = in_python(lib().zero_last_error().decode("utf-8", "replace"))
     raise_failure(error_of(status, name, message))
     return status
 

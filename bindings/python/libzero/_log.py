@@ -22,7 +22,8 @@ _logger = logging.getLogger("libzero")
 
 def _write(_ctx: object, level: int, message: bytes) -> None:
     try:
-        _logger.log(_LEVELS.get(level, logging.INFO), "%s", message.decode("utf-8", "replace"))
+        text = _abi.in_python(message.decode("utf-8", "replace"))
+        _logger.log(_LEVELS.get(level, logging.INFO), "%s", text)
     except BaseException:
         # This runs inside a C call, which cannot raise.
         sys.excepthook(*sys.exc_info())

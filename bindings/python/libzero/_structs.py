@@ -12,16 +12,17 @@ H = TypeVar("H", bound="Handle")
 
 
 class Handle(c.c_void_p):
-    """A token of the library. One that is closed or of another kind never reaches C."""
+    """A token of the library. One that is closed or of another kind never reaches C. `owner` is the
+    class that has such ones."""
 
-    c_name = ""
+    owner = ""
 
     @classmethod
     def from_param(cls, value: object) -> Any:
         if not isinstance(value, cls):
-            raise TypeError(f"a {cls.c_name} is needed, not {type(value).__name__}")
+            raise TypeError(f"a handle of {cls.owner} is needed, not {type(value).__name__}")
         if not value.value:
-            raise ValueError(f"this {cls.c_name} is closed")
+            raise ValueError(f"this {cls.owner} is closed")
         return value
 
     def open(self: H) -> H:
@@ -30,11 +31,11 @@ class Handle(c.c_void_p):
 
 
 class CommHandle(Handle):
-    c_name = "zero_comm"
+    owner = "Comm"
 
 
 class OptimHandle(Handle):
-    c_name = "zero_optim"
+    owner = "Optimizer"
 
 
 LogFn = c.CFUNCTYPE(None, c.c_void_p, c.c_int32, c.c_char_p)

@@ -278,8 +278,8 @@ class Comm(Closing):
             failure.rank,
             failure.step,
             bool(failure.params_consistent),
-            failure.phase.decode("utf-8", "replace"),
-            failure.text.decode("utf-8", "replace"),
+            _abi.in_python(failure.phase.decode("utf-8", "replace")),
+            _abi.in_python(failure.text.decode("utf-8", "replace")),
         )
 
     def arena(self, shape: Shape, kind: str = "shared", dtype: str = "float32") -> Any:

@@ -89,7 +89,7 @@ class JoinTest(unittest.TestCase):
                     with self.assertRaises(ArgumentError):
                         optimizer.join([gradient, gradient])
                 else:
-                    with self.assertRaisesRegex(ZeroError, "rank 0 in zero_step.* overlaps"):
+                    with self.assertRaisesRegex(ZeroError, "rank 0 in Optimizer.step.* overlaps"):
                         optimizer.step()
                 optimizer.join()
                 return ""

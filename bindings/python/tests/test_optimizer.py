@@ -426,7 +426,7 @@ class BuildTest(unittest.TestCase):
             optimizer.close()
             optimizer.close()
             for call in (optimizer.step, optimizer.seal, optimizer.stats, lambda: group["lr"]):
-                with self.assertRaisesRegex(ValueError, "this zero_optim is closed"):
+                with self.assertRaisesRegex(ValueError, "this Optimizer is closed"):
                     call()
 
     def test_comm_lives_on_inside_its_optimizer(self) -> None:

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What zero.h calls things, in messages of the library, as what Python calls them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+# Functions whose method does not have their name. All others: zero_comm_create_local is
+# Comm.local, zero_comm_barrier Comm.barrier, zero_step Optimizer.step.
+_CALLS = {
+    "zero_arena_alloc": "Comm.arena",
+    "zero_arena_free": "Comm.arena",
+    "zero_bind_params": "Optimizer.bind",
+    "zero_clip_grad_norm_of": "Optimizer.clip_grad_norm",
+    "zero_comm_create_env": "Comm.from_env",
+    "zero_comm_free": "Comm.close",
+    "zero_create": "Optimizer",
+    "zero_free": "Optimizer.close",
+    "zero_group_get": "Group.__getitem__",
+    "zero_group_set": "Group.__setitem__",
+    "zero_group_set_from": "Group.read_from",
+    "zero_loss_scale_get": "Optimizer.loss_scale",
+    "zero_loss_scale_set": "Optimizer.loss_scale",
+    "zero_loss_scale_set_from": "Optimizer.read_loss_scale_from",
+    "zero_nccl_unique_id": "nccl_unique_id",
+    "zero_partition_plan": "partition_plan",
+    "zero_register_params": "Optimizer.register",
+    "zero_set_log_callback": "set_log_level",
+    "zero_state_info": "Optimizer.state_names",
+    "zero_state_load": "Optimizer.load",
+    "zero_state_save": "Optimizer.save",
+    "zero_step_result": "Optimizer.result",
+}
+_INTERNAL = {"zero_build_info", "zero_last_error", "zero_status_name", "zero_version"}
+_CONSTANTS = {
+    "ZERO_ALL_GROUPS": "Optimizer.settings",
+    "ZERO_ALL_PARAMS": "param=None",
+    "ZERO_ALL_RANKS": "to=None",
+    "ZERO_CUSTOM_WHOLE_TENSORS": "whole_tensors=True",
+    "ZERO_LOAD_KEEP_SETTINGS": "keep_settings=True",
+    "ZERO_OPTIMIZER_CUSTOM": "a CustomOptimizer",
+    "ZERO_ORDINAL_LOCAL_RANK": "device_ordinal=None",
+    "ZERO_PARAM_FROZEN": "frozen=True",
+    "ZERO_PARAM_PADDED": "padded=True",
+    "ZERO_REDUCE_ACCUMULATE": "accumulate=True",
+    "ZERO_ROOT_NONE": "root=None",
+    "ZERO_SAVE_REPLACE": "replace=True",
+    "ZERO_SHARE_KEEP_MASTERS": "keep_masters=True",
+}
+# Not inside of a path or of quotes, where it is the program's own.
+_WORD = re.compile(r"(?<![\w'\"/.-])(?:(zero_\w+)\.)?(zero_\w+|ZERO_\w+|(?<=\.)[a-z]\w*)")
+
+
+def calls_of(functions: Iterable[str]) -> dict[str, str]:
+    """Python's name of each function that has one."""
+    found = {}
+    for name in functions:
+        kind, _, rest = name.removeprefix("zero_").partition("_")
+        if name in _CALLS:
+            found[name] = _CALLS[name]
+        elif kind == "comm" and not name.endswith("_init"):
+            found[name] = f"Comm.{rest.removeprefix('create_')}"
+        elif name not in _INTERNAL and not name.endswith("_init"):
+            found[name] = f"Optimizer.{name.removeprefix('zero_')}"
+    return found
+
+
+def constants_of(choices: Iterable[tuple[str, str, Mapping[str, int]]]) -> dict[str, str]:
+    """Python's words for constants: of `choices`, which are prefix, argument and values, each as the
+    argument that says it, or without an argument's name as the value."""
+    found = dict(_CONSTANTS)
+    for prefix, argument, values in choices:
+        for value in values:
+            told = f'{argument}="{value}"' if argument else f'"{value}"'
+            found.setdefault(f"{prefix}{value.upper()}", told)
+    return found
+
+
+def translator(words: Mapping[str, str], structs: Iterable[str]) -> Callable[[str], str]:
+    """Puts `words` in place of C's, and fields without the struct that they are in."""
+    known = set(structs)
+
+    def in_python(text: str) -> str:
+        def replaced(match: re.Match[str]) -> str:
+            struct, word = match.groups()
+            if struct is not None:
+                return word if struct in known else match[0]
+            return words.get(word, word)
+
+        return _WORD.sub(replaced, text)
+
+    return in_python

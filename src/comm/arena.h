@@ -30,6 +30,8 @@ class Arena {
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   int32_t kind() const { return kind_; }
+  /// True if the ranks of its comm all have the same bytes in it, not each its own.
+  virtual bool one_copy() const { return false; }
   const std::shared_ptr<Comm>& comm() const { return comm_; }
   /// The same number on every rank, from 1 on in order of allocation.
   uint32_t number() const { return number_; }

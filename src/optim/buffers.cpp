@@ -19,8 +19,9 @@ Status Optimizer::add_buffer(const Buffer& added) {
   const uintptr_t end = begin + buffer.bytes();
   if (end < begin) return bad("has memory that wraps around");
   if (buffer.count > 0) {
-    ZERO_TRY(check_memory(comm->device().get(), buffer.data, buffer.bytes(),
-                          [&] { return text("buffer '", buffer.name, "'"); }));
+    const auto name = [&] { return text("buffer '", buffer.name, "'"); };
+    ZERO_TRY(check_memory(comm->device().get(), buffer.data, buffer.bytes(), name));
+    ZERO_TRY(check_whole(comm.get(), name, buffer.data, buffer.bytes()));
   }
   if (!buffer_names_.insert(buffer.name).second)
     return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "' is registered twice"));

@@ -315,6 +315,7 @@ class Optimizer {
   Status take_own_settings(const NewParam& added, Param& param) const;
   void freeze(size_t param, bool frozen);
   void note_moved();
+  Status check_memory_of(const Param& param) const;
   /// Its memory is what the comm's device can read and write.
   Status check_memory_of(const Param& param) const;
   Result<size_t> find_changeable(int32_t group, std::string_view name) const;

@@ -44,16 +44,16 @@ Result<Param> Optimizer::checked_param(const NewParam& added) const {
   return param;
 }
 
+/// Its memory is where it can be, and as large as it must be.
 Status Optimizer::check_memory_of(const Param& param) const {
   const auto data = [&] { return text("parameter '", param.name, "'"); };
   const auto grad = [&] { return text("the gradient of parameter '", param.name, "'"); };
   ZERO_TRY(check_aligned(param.data, param.dtype, data));
   ZERO_TRY(check_aligned(param.grad, param.grad_dtype, grad));
-  Device* const device = comm->device().get();
   if (param.count == 0) return Status();
-  if (param.data != nullptr) ZERO_TRY(check_memory(device, param.data, param.bytes(), data));
-  if (param.grad == nullptr) return Status();
-  return check_memory(device, param.grad, param.grad_bytes(), grad);
+  ZERO_TRY(check_tensor_memory(*comm, data, param.data, param.bytes()));
+  ZERO_TRY(check_tensor_memory(*comm, grad, param.grad, param.grad_bytes()));
+  return check_not_swapped(*comm, param.name, param.data, param.grad);
 }
 
 Status Optimizer::occupy(uintptr_t begin, const Occupied& what) {

@@ -43,4 +43,30 @@ Status not_aligned(std::string_view what, DType dtype) {
                                         dtype_name(dtype), " of ", size_of(dtype), " bytes"));
 }
 
+Status not_whole(const std::string& name, const Arena& arena, const void* memory, size_t bytes) {
+  const auto* const begin = static_cast<const std::byte*>(memory);
+  if (begin < arena.data())
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(name, " needs ", bytes, " bytes: it begins before an arena and ends in it"));
+  const auto offset = static_cast<size_t>(begin - arena.data());
+  return Status(ZERO_ERR_ARGUMENT,
+                text(name, " needs ", bytes, " bytes and ends beyond its arena: it begins at byte ",
+                     offset, ", where ", arena.bytes() - offset, " bytes are left"));
+}
+
+Status check_not_swapped(const Comm& comm, std::string_view param, const void* data,
+                         const void* grad) {
+  if (data == nullptr || grad == nullptr || comm.world() == 1) return Status();
+  const std::shared_ptr<Arena> of_grad = find_arena(grad, 1, &comm, nullptr);
+  if (of_grad == nullptr || !of_grad->one_copy()) return Status();
+  const std::shared_ptr<Arena> of_data = find_arena(data, 1, &comm, nullptr);
+  if (of_data == nullptr || of_data->kind() != ZERO_MEMORY_PER_RANK) return Status();
+  return Status(
+      ZERO_ERR_ARGUMENT,
+      text("parameter '", param,
+           "' lies in ZERO_MEMORY_PER_RANK memory and its gradient in ZERO_MEMORY_SHARED "
+           "memory: data and grad are swapped, as each rank has a gradient of its own and "
+           "all have one parameter"));
+}
+
 }  // namespace zero

@@ -47,8 +47,7 @@ Status Backward::announce(int64_t param, std::byte* grad) {
                                        "' is announced already: step, or drop it first"));
   const auto what = [&] { return text("the gradient of parameter '", of.name, "'"); };
   ZERO_TRY(check_aligned(grad, of.grad_dtype, what));
-  if (grad != nullptr && grad != of.grad && of.count > 0)
-    ZERO_TRY(check_memory(optim_.comm->device().get(), grad, of.grad_bytes(), what));
+  if (grad != of.grad) ZERO_TRY(check_tensor_memory(*optim_.comm, what, grad, of.grad_bytes()));
   announced_.resize(optim_.params.size());
   staged_.resize(optim_.params.size());
   grads_.resize(optim_.params.size());
@@ -269,6 +268,8 @@ Backward::Outcome Backward::find(const Segment& segment) {
     if (ready->arena == 0) continue;
     const Location at = {static_cast<uint32_t>(ready->arena), 0, ready->offset + offset};
     held_.push_back(optim_.comm->arena(at));
+    if (held_.back() != nullptr && held_.back()->one_copy())
+      return Outcome::never;  // others may have theirs there, too: the call looks
     const auto from = optim_.comm->resolve(rank, at, static_cast<size_t>(segment.count) * element);
     if (!from.ok()) return Outcome::never;
     in_.back() = *from;

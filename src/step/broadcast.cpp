@@ -4,6 +4,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/enter.h"
+#include "step/one_copy.h"
 #include "step/queued/step.h"
 #include "step/seal.h"
 #include "step/step.h"
@@ -25,9 +26,12 @@ Status check(const Optimizer& optim, int32_t root) {
 /// A parameter's place on every rank.
 Result<std::vector<Location>> locations_of(const Optimizer& optim, const StepMemory& memory,
                                            int64_t param) {
+  const Location own = memory.placements[static_cast<size_t>(param)].data;
   std::vector<Location> locations;
-  for (int32_t rank = 0; rank < optim.world(); rank++)
+  for (int32_t rank = 0; rank < optim.world(); rank++) {
     locations.push_back(ZERO_TRY(placement_of(optim, memory, rank, param)).data);
+    ZERO_TRY(check_same_place(optim, param, own, rank, locations.back()));
+  }
   return locations;
 }
 

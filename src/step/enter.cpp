@@ -22,6 +22,7 @@ enum Flag : uint32_t {
   kWantsOutbox = 4,
   kGradsInPlace = 8,
   kDataInPlace = 16,
+  kSharesGrads = 32,
 };
 
 /// One rank's part of the entry vote.
@@ -63,14 +64,8 @@ Status check_products(const Optimizer& optim) {
 Status check_arena(const Optimizer& optim, const char* kind, std::string_view name,
                    const std::byte* memory, size_t bytes) {
   if (memory == nullptr || bytes == 0) return Status();
-  bool whole = false;
-  const std::shared_ptr<Arena> arena = find_arena(memory, bytes, optim.comm.get(), &whole);
-  if (arena == nullptr) return Status();
-  if (!whole) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("the memory of ", kind, " '", name, "' reaches beyond its arena"));
-  }
-  if (!arena->comm()->aborted()) return Status();
+  const std::shared_ptr<Arena> arena = find_arena(memory, bytes, optim.comm.get(), nullptr);
+  if (arena == nullptr || !arena->comm()->aborted()) return Status();
   return Status(ZERO_ERR_STATE, text(kind, " '", name,
                                      "' lies in an arena of an aborted comm: a stopped rank may "
                                      "still write there"));
@@ -79,7 +74,8 @@ Status check_arena(const Optimizer& optim, const char* kind, std::string_view na
 Status check_arenas(const Optimizer& optim) {
   for (const Param& param : optim.params) {
     ZERO_TRY(check_arena(optim, "parameter", param.name, param.data, param.bytes()));
-    ZERO_TRY(check_arena(optim, "parameter", param.name, param.grad, param.grad_bytes()));
+    ZERO_TRY(check_arena(optim, "the gradient of parameter", param.name, param.grad,
+                         param.grad_bytes()));
   }
   for (const Buffer& buffer : optim.buffers)
     ZERO_TRY(check_arena(optim, "buffer", buffer.name, buffer.data, buffer.bytes()));
@@ -158,7 +154,8 @@ void add_presence(StepMemory& memory, const std::vector<bool>& before) {
 
 void note_in_place(const StepMemory& memory, EntryRecord& record) {
   record.flags |= (memory.grads_base != nullptr ? kGradsInPlace : 0u) |
-                  (memory.data_base != nullptr ? kDataInPlace : 0u);
+                  (memory.data_base != nullptr ? kDataInPlace : 0u) |
+                  (memory.shares_grads ? kSharesGrads : 0u);
   record.lies = memory.lies;
 }
 
@@ -269,10 +266,13 @@ Status adopt(const Optimizer& optim, StepMemory& memory, std::span<const EntryRe
   memory.data_in_place = (common & kDataInPlace) != 0;
   memory.versions.clear();
   std::vector<Lies> lies;
+  size_t sharing = 0;
   for (const EntryRecord& record : all) {
+    sharing += (record.flags & kSharesGrads) != 0;
     memory.versions.push_back(record.version);
     lies.push_back(record.lies);
   }
+  memory.grads_shared = sharing > 1;
   return queued::use_arenas(optim, memory, lies);
 }
 

@@ -94,6 +94,7 @@ struct StepLayout {
   std::vector<uint64_t> versions;
   bool outbox_used = false;
   bool grads_in_place = false, data_in_place = false;  // collective transfers need no packing
+  bool grads_shared = false;          // of several ranks, some in memory of one copy for all
   std::vector<std::string> presence;  // a bit per parameter and rank; empty: `present` on each
   std::vector<bool> present;          // on any rank, in any call that was added up; empty: all
   bool none = false;                  // ZERO_REDUCE_NONE: each owner's own is all, and stays
@@ -175,6 +176,7 @@ struct StepMemory : StepLayout {
 
   std::vector<Placement> placements;  // this rank's
   std::vector<int64_t> foreign_grads, foreign_data;
+  bool shares_grads = false;  // some of its gradients lie in memory of one copy for all ranks
   std::byte* grads_base =
       nullptr;  // where the layout begins, if all of them lie in an arena as it says
   std::byte* data_base = nullptr;

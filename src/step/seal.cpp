@@ -4,6 +4,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/norm.h"
+#include "step/one_copy.h"
 #include "step/queued/step.h"
 #include "step/tables.h"
 #include "step/views.h"
@@ -89,6 +90,7 @@ Status take_masters(Call& call, Optimizer& optim, size_t first_section) {
 Status seal(Call& call, Optimizer& optim) {
   os().reached("seal.begin");
   ZERO_TRY(call.agree("seal", "the registration differs", registration_lines(optim)));
+  ZERO_TRY(check_one_copy(call, optim));
   StepMemory& memory = step_memory(optim);
   Result<Optimizer::Seal> prepared = optim.prepare_seal();
   ZERO_TRY(call.vote("seal: allocate", prepared.ok() ? Status() : prepared.failure()));

@@ -66,13 +66,16 @@ Status check_count(const Optimizer& optim, void* const* given, size_t count) {
   return Status();
 }
 
-Status check_on_device(const Optimizer& optim, std::span<std::byte* const> given) {
+/// Of gradients that are not the registered ones, which were looked at when they came: on the
+/// device, and whole.
+Status check_places(const Optimizer& optim, std::span<std::byte* const> given) {
   Device* const device = optim.comm->device().get();
   for (size_t i = 0; i < given.size(); i++) {
     const Param& param = optim.params[i];
     if (given[i] == nullptr || given[i] == param.grad || param.count == 0) continue;
-    ZERO_TRY(check_memory(device, given[i], param.grad_bytes(),
-                          [&] { return text("the gradient of parameter '", param.name, "'"); }));
+    const auto name = [&] { return text("the gradient of parameter '", param.name, "'"); };
+    ZERO_TRY(check_memory(device, given[i], param.grad_bytes(), name));
+    ZERO_TRY(check_whole(optim.comm.get(), name, given[i], param.grad_bytes()));
   }
   return Status();
 }
@@ -143,7 +146,7 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
     all_present = all_present && grads[i] != nullptr;
   }
   if (given != nullptr || reducing) ZERO_TRY(check_memory(optim, grads));
-  ZERO_TRY(check_on_device(optim, grads));
+  ZERO_TRY(check_places(optim, grads));
   if (reducing && grads == memory.grads && memory.grads_from_addresses == optim.addresses)
     return Status();
   memory.grads = std::move(grads);
@@ -186,12 +189,15 @@ bool place(Optimizer& optim, StepMemory& memory) {
   std::vector<Placement> placements(optim.params.size());
   std::vector<int64_t> foreign_grads, foreign_data;
   std::vector<std::shared_ptr<Arena>> held;
+  bool shares_grads = false;
   const auto hold = [&](const Location& location) {
     std::shared_ptr<Arena> arena = comm.arena(location);
+    const bool one_copy = arena != nullptr && arena->one_copy();
     if (arena != nullptr && (held.empty() || held.back() != arena) &&
         std::find(held.begin(), held.end(), arena) == held.end()) {
       held.push_back(std::move(arena));
     }
+    return one_copy;
   };
   for (size_t i = 0; i < placements.size(); i++) {
     const Param& param = optim.params[i];
@@ -203,7 +209,7 @@ bool place(Optimizer& optim, StepMemory& memory) {
     const std::byte* grad = i < memory.grads.size() ? memory.grads[i] : nullptr;
     if (grad == nullptr) continue;
     placements[i].grad = comm.locate(grad, param.grad_bytes());
-    hold(placements[i].grad);
+    shares_grads = hold(placements[i].grad) || shares_grads;
     if (placements[i].grad.arena == 0) {
       foreign_grads.push_back(index);
       if (!comm.direct() || reduces_alone(optim, memory)) continue;
@@ -235,6 +241,7 @@ bool place(Optimizer& optim, StepMemory& memory) {
     memory.lies = queued::lies_of(optim, memory);
   }
   memory.placements = std::move(placements);
+  memory.shares_grads = shares_grads && !reduces_alone(optim, memory);
   memory.foreign_grads = std::move(foreign_grads);
   memory.foreign_data = std::move(foreign_data);
   memory.held.swap(held);

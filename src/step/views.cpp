@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "step/backward.h"
+#include "step/one_copy.h"
 #include "step/queued/queue.h"
 #include "step/tables.h"
 #include "step/trust.h"
@@ -63,10 +64,12 @@ Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& se
   const size_t bytes = static_cast<size_t>(segment.count) * size_of(section.dtype);
   memory.view_targets.push_back(optim.params[static_cast<size_t>(segment.param)].data + offset);
   if (comm.direct()) {
+    const Location own = memory.placements[static_cast<size_t>(segment.param)].data;
     for (int32_t rank = 0; rank < comm.world(); rank++) {
       if (rank == comm.rank()) continue;
       Location location = ZERO_TRY(placement_of(optim, memory, rank, segment.param)).data;
       if (location.arena == 0) continue;
+      ZERO_TRY(check_same_place(optim, segment.param, own, rank, location));
       location.offset += offset;
       std::byte* const target = ZERO_TRY(comm.resolve(rank, location, bytes));
       const auto known = memory.view_targets.begin() + static_cast<ptrdiff_t>(begin);
@@ -247,6 +250,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sour
       (!reduces_alone(optim, memory) || memory.views_grads == memory.grads)) {
     return Status();
   }
+  if (memory.grads_shared) ZERO_TRY(check_grads_apart(optim, memory));
   if (queued::may_have_skipped(optim, memory)) ZERO_TRY(queued::settle(optim));  // classes
   drop_views(memory);
   memory.views_number = ++memory.views_made;

@@ -8,7 +8,7 @@ namespace {
 
 bool in_shared_memory(const Comm& comm, const Location& location) {
   const std::shared_ptr<Arena> arena = comm.arena(location);
-  return arena != nullptr && arena->kind() == ZERO_MEMORY_SHARED;
+  return arena != nullptr && arena->one_copy();
 }
 
 }  // namespace

@@ -75,7 +75,8 @@ TEST(Load, any_world_and_rule_reads_what_any_other_saved_bit_for_bit) {
       ASSERT_NE(saved.find("step 2"), std::string::npos) << start_of(saved);
       for (int loading = 1; loading <= 6; loading++) {
         for (size_t other = 0; other < std::size(kRules); other++) {
-          if (!nightly_run() && (static_cast<size_t>(saving + loading) + rule) % 4 != other) continue;
+          if (!nightly_run() && (static_cast<size_t>(saving + loading) + rule) % 4 != other)
+            continue;
           spec.partition = kRules[other];
           spec.bucket_bytes = other % 2 ? 4096 : 1 << 20;
           const auto [loaded, next] = load_on(loading, spec, directory);

@@ -46,6 +46,7 @@ class HostArena final : public LocalArena {
   std::byte* data_of(int32_t rank) const override {
     return mapping_->data() + place(layout_, rank);
   }
+  bool one_copy() const override { return kind() == ZERO_MEMORY_SHARED; }
 
  private:
   static size_t place(const ArenaLayout& layout, int32_t rank) {

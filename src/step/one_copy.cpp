@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step/one_copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <tuple>
+
+#include "base/text.h"
+#include "step/tables.h"
+
+namespace zero {
+namespace {
+
+/// A parameter or its gradient in memory of one copy, as ranks tell each other.
+struct Tenant {
+  Location place;
+  uint64_t bytes = 0;
+  int64_t param = 0;
+  int32_t rank = 0;
+  int32_t grad = 0;
+  uint64_t end() const { return place.offset + bytes; }
+};
+
+bool in_one_copy(const Comm& comm, const Location& place) {
+  const std::shared_ptr<Arena> arena = comm.arena(place);
+  return arena != nullptr && arena->one_copy();
+}
+
+std::string name_of(const Optimizer& optim, const Tenant& one) {
+  return text(one.grad != 0 ? "the gradient of parameter '" : "parameter '",
+              optim.params[static_cast<size_t>(one.param)].name, "'");
+}
+
+Status two_places(const Optimizer& optim, int64_t param, int32_t rank, uint64_t at, int32_t other,
+                  uint64_t there) {
+  return Status(
+      ZERO_ERR_MISMATCH,
+      text("parameter '", optim.params[static_cast<size_t>(param)].name, "' lies at byte ", at,
+           " of a ZERO_MEMORY_SHARED arena on rank ", rank, " and at byte ", there, " on rank ",
+           other, ": there is one copy for all ranks, so lay parameters out alike in it, or use ",
+           "ZERO_MEMORY_PER_RANK"));
+}
+
+Status overlap(const Optimizer& optim, const Tenant& a, const Tenant& b) {
+  const char* const way_out = a.grad != 0 || b.grad != 0
+                                  ? "a gradient goes into memory of kind ZERO_MEMORY_PER_RANK"
+                                  : "lay parameters out alike in it, or use ZERO_MEMORY_PER_RANK";
+  return Status(ZERO_ERR_ARGUMENT,
+                text(name_of(optim, a), " of rank ", a.rank, " overlaps ", name_of(optim, b),
+                     " of rank ", b.rank, " in a ZERO_MEMORY_SHARED arena, of which there is one ",
+                     "copy for all ranks: ", way_out));
+}
+
+/// The first that is wrong of what all ranks have, in an order that is the same everywhere. Only
+/// ranks that it concerns are told.
+Status check(const Optimizer& optim, std::vector<Tenant>& all) {
+  const int32_t own = optim.comm->rank();
+  const auto order = [](const Tenant& one) {
+    return std::make_tuple(one.grad, one.param, one.place.arena, one.rank);
+  };
+  std::sort(all.begin(), all.end(),
+            [&](const Tenant& a, const Tenant& b) { return order(a) < order(b); });
+  for (size_t i = 1, first = 0; i < all.size() && all[i].grad == 0; i++) {
+    const bool same =
+        all[i].param == all[first].param && all[i].place.arena == all[first].place.arena;
+    if (!same) first = i;
+    if (all[i].place == all[first].place) continue;
+    if (all[i].rank != own) return Status();
+    return two_places(optim, all[i].param, own, all[i].place.offset, all[first].rank,
+                      all[first].place.offset);
+  }
+  const auto place = [](const Tenant& one) {
+    return std::make_tuple(one.place.arena, one.place.offset, one.rank);
+  };
+  std::sort(all.begin(), all.end(),
+            [&](const Tenant& a, const Tenant& b) { return place(a) < place(b); });
+  for (size_t i = 1, last = 0; i < all.size(); i++) {
+    const Tenant& before = all[last];
+    const bool ends =
+        before.place.arena != all[i].place.arena || before.end() <= all[i].place.offset;
+    const bool same = before.grad == 0 && all[i].grad == 0 && before.param == all[i].param;
+    if (!ends && !same && before.rank != all[i].rank)
+      return before.rank == own || all[i].rank == own ? overlap(optim, before, all[i]) : Status();
+    if (ends || all[i].end() > before.end()) last = i;
+  }
+  return Status();
+}
+
+/// What is registered of this rank: gradients of what is trained only, as others are not looked at.
+std::vector<Tenant> registered(const Optimizer& optim) {
+  std::vector<Tenant> tenants;
+  const auto add = [&](const std::byte* memory, size_t bytes, size_t param, int32_t grad) {
+    if (memory == nullptr || bytes == 0) return;
+    const Location place = optim.comm->locate(memory, bytes);
+    if (in_one_copy(*optim.comm, place))
+      tenants.push_back({place, bytes, static_cast<int64_t>(param), optim.comm->rank(), grad});
+  };
+  for (size_t i = 0; i < optim.params.size(); i++) {
+    const Param& param = optim.params[i];
+    add(param.data, param.bytes(), i, 0);
+    if (optim.trains(i)) add(param.grad, param.grad_bytes(), i, 1);
+  }
+  return tenants;
+}
+
+}  // namespace
+
+Status check_one_copy(Call& call, const Optimizer& optim) {
+  if (!optim.comm->direct() || optim.world() == 1 || optim.comm->device() != nullptr)
+    return Status();
+  const std::vector<Tenant> mine = registered(optim);
+  const auto* const bytes = reinterpret_cast<const char*>(mine.data());
+  const std::vector<std::string> told =
+      ZERO_TRY(call.gather("seal: shared memory", {bytes, mine.size() * sizeof(Tenant)}));
+  std::vector<Tenant> all;
+  for (const std::string& one : told) {
+    const size_t before = all.size();
+    all.resize(before + one.size() / sizeof(Tenant));
+    if (!one.empty()) std::memcpy(all.data() + before, one.data(), one.size());
+  }
+  return call.vote("seal: shared memory", check(optim, all));
+}
+
+Status check_grads_apart(const Optimizer& optim, const StepMemory& memory) {
+  std::vector<Tenant> all;
+  for (size_t i = 0; i < optim.params.size(); i++) {
+    const Param& param = optim.params[i];
+    if (param.count == 0) continue;
+    const auto index = static_cast<int64_t>(i);
+    for (int32_t rank = 0; rank < optim.world(); rank++) {
+      const Location place = ZERO_TRY(placement_of(optim, memory, rank, index)).grad;
+      if (in_one_copy(*optim.comm, place))
+        all.push_back({place, param.grad_bytes(), index, rank, 1});
+    }
+  }
+  return check(optim, all);
+}
+
+Status check_same_place(const Optimizer& optim, int64_t param, const Location& own, int32_t rank,
+                        const Location& theirs) {
+  if (own.arena != theirs.arena || own.offset == theirs.offset) return Status();
+  if (!in_one_copy(*optim.comm, own)) return Status();
+  return two_places(optim, param, optim.comm->rank(), own.offset, rank, theirs.offset);
+}
+
+}  // namespace zero

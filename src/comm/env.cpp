@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "comm/create.h"
@@ -77,16 +78,24 @@ Result<std::shared_ptr<Comm>> create_on_devices(const Lookup& lookup, Launched l
   return create_launched_here(open(launch.local_rank), launch, options);
 }
 
+Result<std::shared_ptr<Comm>> create_launched(const Lookup& lookup, const Launched& launch,
+                                              const CommOptions& options, const OpenDevice& open) {
+  if (launch.world == 1)
+    return create_solo(options, open ? ZERO_TRY(open(launch.local_rank)) : nullptr);
+  return open ? create_on_devices(lookup, launch, options, open) : create_on_host(launch, options);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Comm>> create_env(const Lookup& lookup, CommOptions given,
                                          const OpenDevice& open) {
   const CommOptions options = ZERO_TRY(read_timeouts(lookup, given));
-  Launched launch = ZERO_TRY(read_launch(lookup));
-  if (launch.world == 1)
-    return create_solo(options, open ? ZERO_TRY(open(launch.local_rank)) : nullptr);
-  return open ? create_on_devices(lookup, std::move(launch), options, open)
-              : create_on_host(std::move(launch), options);
+  const Launched launch = ZERO_TRY(read_launch(lookup));
+  std::shared_ptr<Comm> comm = ZERO_TRY(create_launched(lookup, launch, options, open));
+  log(ZERO_LOG_INFO,
+      text("zero_comm_create_env: ", launch.launcher == nullptr ? "no launcher" : launch.launcher,
+           ", rank ", launch.rank, " of ", launch.world, ", ", comm->kind(), " comm"));
+  return comm;
 }
 
 Result<std::shared_ptr<Comm>> create_env(CommOptions given, const OpenDevice& open) {

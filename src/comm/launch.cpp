@@ -86,6 +86,37 @@ Status read_local_rank(const Lookup& lookup, const Source& source, Launched& lau
   return {};
 }
 
+const char* slurm_step(const Lookup& lookup) {
+  const char* step = value_of(lookup, "SLURM_STEP_ID");
+  return step != nullptr ? step : value_of(lookup, "SLURM_STEPID");
+}
+
+/// A set that says more than one rank, where `source`, which wins, says one: a set that was left
+/// behind would make of each rank a job of its own. torchrun's numbers are right inside of
+/// other launchers', which start its agents; Slurm's count within a step.
+const Source* more_ranks(const Lookup& lookup, const Source& source) {
+  if (&source == &kZeroRun) return nullptr;
+  if (&source == &kTorchrun && value_of(lookup, "TORCHELASTIC_RUN_ID") != nullptr) return nullptr;
+  for (const Source* other : kSources) {
+    if (other == &source || (other == &kSlurm && slurm_step(lookup) == nullptr)) continue;
+    const char* world = value_of(lookup, other->world);
+    if (world == nullptr || value_of(lookup, other->rank) == nullptr) continue;
+    if (Result<int64_t> ranks = number(other->world, world, 2, INT32_MAX); ranks.ok()) return other;
+  }
+  return nullptr;
+}
+
+/// Of a world of one.
+Status check_alone(const Lookup& lookup, const Source& source) {
+  const Source* more = more_ranks(lookup, source);
+  if (more == nullptr) return {};
+  return {ZERO_ERR_ARGUMENT,
+          text(source.world, " is 1 (", source.launcher, "), but ", more->world, " is ",
+               value_of(lookup, more->world), " (", more->launcher, "): unset ", source.rank,
+               " and ", source.world, ", or ", more->rank, " and ", more->world,
+               ", or set ZERO_RANK and ZERO_WORLD_SIZE, which come before both")};
+}
+
 /// "torchrun:<value>:<value>" of the variables that are set, or "" if none is.
 std::string joined(const Lookup& lookup, std::string_view prefix,
                    std::initializer_list<const char*> names) {
@@ -95,11 +126,6 @@ std::string joined(const Lookup& lookup, std::string_view prefix,
     if (value != nullptr) out += text(out.empty() ? prefix : "", ':', value);
   }
   return out;
-}
-
-const char* slurm_step(const Lookup& lookup) {
-  const char* step = value_of(lookup, "SLURM_STEP_ID");
-  return step != nullptr ? step : value_of(lookup, "SLURM_STEPID");
 }
 
 /// What the launcher's own variables tell jobs apart by, or "". Each host counts restarts for
@@ -142,6 +168,7 @@ Result<Launched> read_launch(const Lookup& lookup) {
   launch.rank = static_cast<int32_t>(
       ZERO_TRY(number(source->rank, value_of(lookup, source->rank), 0, launch.world - 1)));
   if (launch.world == 1) {
+    ZERO_TRY(check_alone(lookup, *source));
     ZERO_TRY(read_local_rank(lookup, *source, launch));
     return launch;
   }

@@ -5,8 +5,11 @@
 #include <initializer_list>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "base/log.h"
 #include "base/text.h"
+#include "comm/create.h"
 #include "comm/meetpoint.h"
 
 namespace zero {
@@ -114,6 +117,49 @@ TEST(Env, the_first_complete_set_wins) {
   EXPECT_STREQ(launched(with(kTorchrun, kZeroRun)).launcher, "zero-run");
   // A half before it does not.
   EXPECT_STREQ(launched(with(kOpenMpi, {{"RANK", "9"}})).launcher, "Open MPI");
+}
+
+TEST(Env, a_world_of_one_beside_a_set_that_says_more_is_refused) {
+  const Variables stale = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  expect_refused(with(kOpenMpi, stale), ZERO_ERR_ARGUMENT,
+                 {"WORLD_SIZE is 1 (torchrun), but OMPI_COMM_WORLD_SIZE is 2 (Open MPI)",
+                  "unset RANK and WORLD_SIZE", "set ZERO_RANK and ZERO_WORLD_SIZE"});
+  expect_refused(with(kHydra, stale), ZERO_ERR_ARGUMENT, {"WORLD_SIZE is 1", "PMI_SIZE is 2"});
+  expect_refused(with(kSlurm, stale), ZERO_ERR_ARGUMENT, {"WORLD_SIZE is 1", "SLURM_NTASKS is 3"});
+  expect_refused(with(kSlurm, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}), ZERO_ERR_ARGUMENT,
+                 {"PMI_SIZE is 1 (Hydra), but SLURM_NTASKS is 3 (Slurm)"});
+}
+
+TEST(Env, a_world_of_one_that_is_meant_goes_on) {
+  const Variables stale = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  // ZERO_* says what is right, whatever else is set.
+  EXPECT_EQ(launched(with(kOpenMpi, {{"ZERO_RANK", "0"}, {"ZERO_WORLD_SIZE", "1"}})).world, 1);
+  // Of an allocation, outside of its steps.
+  EXPECT_EQ(launched(with(without(kSlurm, {"SLURM_STEP_ID"}), stale)).world, 1);
+  // torchrun with one process, in a step of Slurm and beside mpirun, which started its agents.
+  const Variables agent = with(stale, {{"TORCHELASTIC_RUN_ID", "none"}});
+  EXPECT_EQ(launched(with(kSlurm, agent)).world, 1);
+  EXPECT_EQ(launched(with(kOpenMpi, agent)).world, 1);
+  // A set that is no set, and one that says the same.
+  EXPECT_EQ(launched(with(stale, {{"OMPI_COMM_WORLD_SIZE", "2"}})).world, 1);
+  EXPECT_EQ(launched(with(stale, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})).world, 1);
+  // Where the set that wins says more, the others may say what they like.
+  EXPECT_EQ(launched(with(kTorchrun, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})).world, 4);
+}
+
+TEST(Env, the_log_says_launcher_rank_world_and_comm) {
+  std::vector<std::string> messages;
+  set_log(
+      [](void* out, int32_t, const char* message) {
+        static_cast<std::vector<std::string>*>(out)->push_back(message);
+      },
+      &messages, ZERO_LOG_INFO);
+  EXPECT_TRUE(create_env(lookup_in({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), {}, nullptr).ok());
+  EXPECT_TRUE(create_env(lookup_in({}), {}, nullptr).ok());
+  set_log(nullptr, nullptr, ZERO_LOG_INFO);
+  EXPECT_EQ(messages, (std::vector<std::string>{
+                          "zero_comm_create_env: torchrun, rank 0 of 1, solo comm",
+                          "zero_comm_create_env: no launcher, rank 0 of 1, solo comm"}));
 }
 
 TEST(Env, half_a_set_is_refused) {

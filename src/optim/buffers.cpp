@@ -11,18 +11,14 @@ Status Optimizer::add_buffer(const Buffer& added) {
   const auto bad = [&](const char* why) { return bad_tensor("buffer", buffer.name, why); };
   buffer.count = ZERO_TRY(count_elements("buffer", buffer.name, buffer.shape));
   if (buffer.count > 0 && buffer.data == nullptr) return bad("has no memory");
-  ZERO_TRY(
-      check_aligned(buffer.data, buffer.dtype, [&] { return text("buffer '", buffer.name, "'"); }));
+  const auto name = [&] { return text("buffer '", buffer.name, "'"); };
+  ZERO_TRY(check_aligned(buffer.data, buffer.dtype, name));
   if (index_.count(buffer.name) != 0)
     return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "' is a parameter already"));
   const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
   const uintptr_t end = begin + buffer.bytes();
   if (end < begin) return bad("has memory that wraps around");
-  if (buffer.count > 0) {
-    const auto name = [&] { return text("buffer '", buffer.name, "'"); };
-    ZERO_TRY(check_memory(comm->device().get(), buffer.data, buffer.bytes(), name));
-    ZERO_TRY(check_whole(comm.get(), name, buffer.data, buffer.bytes()));
-  }
+  ZERO_TRY(check_tensor_memory(*comm, name, buffer.data, buffer.bytes()));
   if (!buffer_names_.insert(buffer.name).second)
     return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "' is registered twice"));
   buffers.push_back(std::move(buffer));

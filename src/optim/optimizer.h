@@ -316,8 +316,6 @@ class Optimizer {
   void freeze(size_t param, bool frozen);
   void note_moved();
   Status check_memory_of(const Param& param) const;
-  /// Its memory is what the comm's device can read and write.
-  Status check_memory_of(const Param& param) const;
   Result<size_t> find_changeable(int32_t group, std::string_view name) const;
   Status occupy(uintptr_t begin, const Occupied& what);
   Status occupy(const Param& param, int64_t index);

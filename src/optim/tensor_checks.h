@@ -8,7 +8,9 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "comm/arena.h"
 #include "comm/comm.h"
+#include "device/memory.h"
 
 namespace zero {
 

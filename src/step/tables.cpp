@@ -69,13 +69,11 @@ Status check_count(const Optimizer& optim, void* const* given, size_t count) {
 /// Of gradients that are not the registered ones, which were looked at when they came: on the
 /// device, and whole.
 Status check_places(const Optimizer& optim, std::span<std::byte* const> given) {
-  Device* const device = optim.comm->device().get();
   for (size_t i = 0; i < given.size(); i++) {
     const Param& param = optim.params[i];
-    if (given[i] == nullptr || given[i] == param.grad || param.count == 0) continue;
+    if (given[i] == param.grad) continue;
     const auto name = [&] { return text("the gradient of parameter '", param.name, "'"); };
-    ZERO_TRY(check_memory(device, given[i], param.grad_bytes(), name));
-    ZERO_TRY(check_whole(optim.comm.get(), name, given[i], param.grad_bytes()));
+    ZERO_TRY(check_tensor_memory(*optim.comm, name, given[i], param.grad_bytes()));
   }
   return Status();
 }

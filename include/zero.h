@@ -134,7 +134,8 @@ enum { ZERO_LOG_ERROR = 1, ZERO_LOG_WARNING = 2, ZERO_LOG_INFO = 3 };
 typedef void (*zero_log_fn)(void *ctx, int32_t level, const char *message);
 
 /* Send messages up to `max_level` to `log`, for the whole process; NULL turns them off, which is the
- * start. The library itself never prints. Runs on a thread that is inside a libzero call. `ctx` must
+ * start. The library itself never prints, so set one: warnings are what is no error of a call yet, such as a
+ * rank for which this one has been waiting for 10 s. Runs on a thread that is inside a libzero call. `ctx` must
  * stay valid until another callback is set and no call is in flight. */
 ZERO_API zero_status zero_set_log_callback(zero_log_fn log, void *ctx, int32_t max_level);
 
@@ -505,7 +506,10 @@ enum { ZERO_CUSTOM_WHOLE_TENSORS = 1 }; /* each call gets a whole parameter     
  * zero_join; with overlap_gather, too), one after the other, in no promised order.
  *
  * A range is any part of a tensor, and the function sees nothing of the rest. Where one ends depends on world,
- * partition and bucket_bytes; results do not, if each element's update looks at that element alone. A rule
+ * partition and bucket_bytes; results do not, if each element's update looks at that element alone and rounds
+ * alike wherever it stands in a range. The last elements behind a vector loop do not if one of the two fuses
+ * a * b + c, or takes a root or a quotient by approximation, and the other does not: their place, and so the
+ * bits, then depend on the world. A rule
  * that looks at more, as at a norm or a matrix, sets ZERO_CUSTOM_WHOLE_TENSORS, which needs a partition that
  * never cuts: GREEDY, GREEDY_IN_ORDER or MANUAL (ZERO_ERR_ARGUMENT with EVEN, also in a world of one).
  *
@@ -616,7 +620,10 @@ typedef struct zero_param {
     int32_t owner;        /* its rank, with ZERO_PARTITION_MANUAL                                   */
     int32_t flags;        /* ZERO_PARAM_*                                                           */
     int64_t order;        /* position in the forward pass (registration); later ones travel first   */
-    int32_t grad_dtype;   /* of the gradient, any floating type (that of the parameter)             */
+    int32_t grad_dtype;   /* of the gradient, any floating type (that of the parameter). Say it wherever the
+                             two differ: an address does not tell, and an fp32 gradient of a bf16 parameter
+                             that is not said to be one is read as bf16. The norm and the step are then
+                             wrong without an error                                                 */
     int32_t reserved;     /* zero                                                                   */
     double lr_scale;      /* with its flag: multiplies the group's lr, whatever that is set to (1);
                              in RPROP, whose lr is a first step size, only that                     */
@@ -745,8 +752,9 @@ ZERO_API zero_status zero_broadcast_buffers(zero_optim *optim, int32_t root, voi
  * by backoff_factor; after growth_interval steps in a row without that it is multiplied by growth_factor.
  * zero_step_result tells the scale for the next loss. It is saved and loaded with the state. */
 
-/* Set the scale of the gradients that are reduced next, for engines with a scaler of their own (with
- * ZERO_NONFINITE_SKIP they see the skip), or to restart a dynamic one. Every rank sets the same before the
+/* Set the scale of the gradients that are reduced next and later, for engines with a scaler of their own (with
+ * ZERO_NONFINITE_SKIP they see the skip), to restart a dynamic one, or as the divisor of gradients that are sums
+ * over samples: the samples of one rank with ZERO_REDUCE_MEAN, of all ranks with ZERO_REDUCE_SUM. Every rank sets the same before the
  * next reduction: a difference is ZERO_ERR_MISMATCH there. `scale` is from 2^-100 to 2^100; 1 is no scaling.
  * ZERO_ERR_STATE while gradients are reduced. Local. */
 ZERO_API zero_status zero_loss_scale_set(zero_optim *optim, double scale);

@@ -232,6 +232,7 @@ contains
     integer(c_int32_t), value :: level
     if (c_associated(ctx)) return ! none is given above
     write (error_unit, '(4a)') "libzero: ", trim(merge("error  ", "warning", level == ZERO_LOG_ERROR)), ": ", zero_text(message)
+    flush (error_unit)
   end subroutine
 
   subroutine fail(what)

@@ -2,14 +2,17 @@
 """char_lm in every language, compiled as examples/README.md says: from the same seed all end with the same
 bits, and each goes on from another's checkpoint."""
 
+import contextlib
 import functools
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -115,6 +118,45 @@ class ExamplesTest(unittest.TestCase):
 
     def test_rust_ends_with_the_bits_of_one_process(self):
         self.ends_with_the_bits_of_one_process("rust")
+
+    def says_whom_a_rank_waits_for(self, language):
+        """The other one is stopped, and goes on once that is told."""
+        with tempfile.TemporaryDirectory() as run_folder:
+            paths = [pathlib.Path(run_folder) / f"{stream}-{rank}" for rank in range(2) for stream in ("out", "err")]
+            with contextlib.ExitStack() as stack:
+                files = [stack.enter_context(path.open("wb")) for path in paths]
+                job = {"ZERO_WORLD_SIZE": "2", "ZERO_JOB": f"examples-{os.getpid()}-{language}"}
+                ranks = [
+                    subprocess.Popen([*map(str, command_of(language)), "--text", str(ROOT / "LICENSE"), "--batch", "2",
+                                      "--progress", "--steps", "2000"], stdout=files[2 * rank], stderr=files[2 * rank + 1],
+                                     env=os.environ | job | {"ZERO_RANK": str(rank), "ZERO_LOCAL_RANK": str(rank)})
+                    for rank in range(2)
+                ]
+                try:
+                    self.wait_for(ranks[0], lambda: "step=" in paths[0].read_text())
+                    ranks[1].send_signal(signal.SIGSTOP)
+                    self.wait_for(ranks[0], lambda: "has been waiting for 10 s for rank 1" in paths[1].read_text())
+                finally:
+                    for rank in ranks:
+                        rank.kill()
+                        rank.wait()
+
+    def wait_for(self, process, happened):
+        end = time.monotonic() + 120
+        while not happened():
+            self.assertIsNone(process.poll(), "it ended")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+
+    def test_a_rank_that_waits_says_for_whom(self):
+        self.says_whom_a_rank_waits_for("c")
+
+    def test_a_rank_that_waits_says_for_whom_in_every_language(self):
+        if "ZERO_TEST_NIGHTLY" not in os.environ:
+            self.skipTest("takes 10 s for each; set ZERO_TEST_NIGHTLY")
+        for language in ("fortran", "python", "rust"):
+            with self.subTest(language):
+                self.says_whom_a_rank_waits_for(language)
 
     def test_every_language_goes_on_from_another_ones_checkpoint(self):
         present = []

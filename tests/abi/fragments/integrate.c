@@ -7,6 +7,7 @@
 #include "zero.h"
 
 #include "integrate/errors-1.c"
+#include "integrate/errors-2.c"
 
 static void expect(int condition, const char *what) {
   if (condition) return;
@@ -29,7 +30,33 @@ static size_t elements(int64_t param) { return param == 0 ? 4096 * 1024 : 4096; 
 static void go_on(void) {}
 static void start_over(int32_t rank, int32_t consistent) { (void)rank, (void)consistent, expect(0, "the comm is sound"); }
 
-#include "integrate/the-loop-7.c"
+#include "integrate/the-loop-8.c"
+
+/* bf16 parameters whose gradients are fp32 sums over samples. */
+static void half_parameters(zero_comm *comm) {
+  uint16_t weights[8] = {0x3f80};
+  float grads[8] = {30, 40};
+  const int64_t shape[] = {8};
+  const double samples = 10;
+  double norm;
+  float reduced;
+  zero_optim *optim;
+  zero_param params[1];
+  check(zero_create(&optim, comm, NULL));
+  zero_param_init(params, sizeof *params);
+  params->name = "w", params->shape = shape, params->ndim = 1, params->data = weights, params->grad = grads;
+#include "integrate/memory-and-registration-2.c"
+  check(zero_register_params(optim, NULL, params, 1, NULL));
+#include "integrate/the-loop-2.c"
+  check(zero_clip_grad_norm(optim, 100, 2, &norm, NULL));
+  expect(norm > 4.9999 && norm < 5.0001, "the norm is of fp32 gradients, divided by the samples");
+  check(zero_grad_get(optim, 0, 1, 1, &reduced));
+  expect(reduced > 3.9999f && reduced < 4.0001f, "an element is divided by the samples");
+  check(zero_step(optim, NULL));
+  check(zero_clip_grad_norm(optim, 100, 2, &norm, NULL));
+  expect(norm > 4.9999 && norm < 5.0001, "the divisor stays until it is set again");
+  check(zero_free(optim));
+}
 
 /* A rule of one's own, and ranks whose inputs end. */
 static void custom_and_uneven(zero_comm *comm, int32_t rank) {
@@ -43,12 +70,12 @@ static void custom_and_uneven(zero_comm *comm, int32_t rank) {
   zero_options options;
   zero_options_init(&options, sizeof options);
   options.uneven_inputs = ZERO_UNEVEN_WORLD;
-#include "integrate/the-loop-8.c"
+#include "integrate/the-loop-9.c"
   check(zero_create(&optim, comm, &options));
   zero_param_init(&param, sizeof param);
   param.name = "w", param.shape = shape, param.ndim = 1, param.data = weights, param.grad = grads;
   check(zero_register_params(optim, NULL, &param, 1, NULL));
-#include "integrate/the-loop-6.c"
+#include "integrate/the-loop-7.c"
   expect(last == 0, "the last rank is the only one");
   check(zero_state_get_scalar(optim, 0, "step", &steps));
   expect(steps == 2, "two batches are two steps");
@@ -90,18 +117,19 @@ int main(void) {
   const int64_t steps = 3;
   int64_t tracked = 0;
   const int64_t param = 0;
+  begin();
 #include "integrate/a-comm-one-seat-a-rank-1.c"
 #include "integrate/memory-and-registration-1.c"
   {
 #include "integrate/the-loop-1.c"
   }
-#include "integrate/the-loop-2.c"
 #include "integrate/the-loop-3.c"
-  check(zero_step(optim, NULL));
 #include "integrate/the-loop-4.c"
+  check(zero_step(optim, NULL));
+#include "integrate/the-loop-5.c"
   expect(result.step == steps + 2, "each step is counted");
   { /* behind the steps before, so that the seal has its buffer from here on */
-#include "integrate/the-loop-5.c"
+#include "integrate/the-loop-6.c"
   }
 #include "integrate/see-that-nothing-is-packed-1.c"
 #include "integrate/checkpoints-1.c"
@@ -114,8 +142,9 @@ int main(void) {
     expect(name_count == 2 && steps > 0, "AdamW has two moments and a step count");
   }
   {
-#include "integrate/errors-2.c"
+#include "integrate/errors-3.c"
   }
+  half_parameters(comm);
   custom_and_uneven(comm, rank);
   one_block(comm, rank);
   check(zero_free(optim));

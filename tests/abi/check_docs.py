@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every fragment of the documents and of zero.h's comments is shown to a compiler, and runs where it can.
+"""Every fragment of the documents, of zero.h's comments and of Python's docstrings is shown to a compiler, and
+runs where it can.
 
 A fragment is what stands between fences, with its language; ```text is what a program printed, and no code.
 Fragments are named after their document and heading: docs/integrate.md has "integrate/the-loop-1.c". A file
@@ -12,6 +13,7 @@ usage: check_docs.py SOURCE_FOLDER LIBRARY CC CXX [CONTEXTS]      (which of them
 
 from __future__ import annotations
 
+import ast
 import concurrent.futures
 import fnmatch
 import importlib.util
@@ -22,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 ROOT, LIBRARY = Path(sys.argv[1]), Path(sys.argv[2]).resolve()
@@ -102,8 +105,24 @@ def header_fragments() -> Fragments:
     return found
 
 
+def docstring_fragments() -> Fragments:
+    """What is set off in docstrings of the Python package. Rust's are doctests."""
+    package = ROOT / "bindings/python"
+    found: Fragments = {}
+    for path in sorted(package.glob("libzero/**/*.py")):
+        folder = ".".join(path.parent.relative_to(package).parts)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                continue
+            of = getattr(node, "name", path.stem)
+            text = ast.get_docstring(node) or ""
+            for number, match in enumerate(re.finditer(r"\n\n((?: {4}.*\n|\n(?= {4}))+)", text + "\n"), 1):
+                found[f"{folder}/{of}-{number}.py"] = textwrap.dedent(match[1])
+    return found
+
+
 def run(command: list[str | Path], **options) -> None:
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300,
                           check=False, **options)
     if done.returncode != 0:
         faults.append(f"{shlex.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
@@ -214,7 +233,7 @@ def check_program(name: str, text: str) -> None:
 
 
 def main(folder: Path) -> None:
-    fragments: Fragments = header_fragments()
+    fragments: Fragments = header_fragments() | docstring_fragments()
     for document in DOCUMENTS:
         fragments |= fragments_of(document)
     for name, text in fragments.items():
@@ -246,7 +265,7 @@ def main(folder: Path) -> None:
             faults.append(f"{name} is in no file of {CONTEXTS}: nobody compiles it")
     for name in PROGRAMS.keys() - fragments.keys():
         faults.append(f"there is no fragment {name}")
-    if len(fragments) < 40:
+    if len(fragments) < 50:
         faults.append("too few fragments: were the documents read?")
     print(f"{len(fragments)} fragments")
     print("\n".join(f"skipped: {what}" for what in skipped))

@@ -231,7 +231,8 @@ ZERO_API zero_status zero_comm_create_env(zero_comm **out, const zero_comm_optio
  * the caller of libzero gets ZERO_ERR_COMM with that code in the text, and the other ranks find out when
  * their own function fails. They are called from the thread that is inside the collective call, with no
  * lock held, in the same order with the same sizes on every rank, never with 0 bytes; `stream` is NULL.
- * Buffers never overlap, except where `send` lies inside `recv` at its own rank's place. */
+ * Buffers never overlap, except where `send` lies inside `recv` at its own rank's place (over MPI that is
+ * MPI_IN_PLACE; examples/c/mpi_comm.c is such a comm). */
 typedef struct zero_comm_functions {
     size_t struct_size;
     /* Required. Gather `bytes` bytes of host memory of every rank into `recv`, in rank order. */

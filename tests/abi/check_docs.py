@@ -65,7 +65,7 @@ def slug(heading: str) -> str:
 def fragments_of(document: Path) -> Fragments:
     """Those of a document, each with a line that tells compilers where it stands."""
     found: Fragments = {}
-    heading, language, began, previous = "", "", 0, ""
+    heading, language, began, previous = "top", "", 0, ""
     counts: dict[tuple[str, str], int] = {}
     for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), 1):
         if line.startswith("```"):

@@ -32,6 +32,7 @@ program engine
   include 'integrate/fortran-2.f90'
   if (.not. all(w < zero)) stop 1
   call check_state()
+  call check_the_rest()
   call zero_check(zero_free(optim), "zero_free")
   call zero_check(zero_arena_free(address), "zero_arena_free")
   call zero_check(zero_comm_free(comm), "zero_comm_free")
@@ -53,4 +54,65 @@ contains
     if (zero_state_get(optim, 0_c_int64_t, "nothing"//c_null_char, 0_c_int64_t, 1_c_int64_t, c_loc(moments)) &
         /= ZERO_ERR_ARGUMENT) stop 10
   end subroutine
+
+  !> Buffers, the seal, the loss scale, failures, joining, and a rule of the program's own.
+  subroutine check_the_rest()
+    character(kind=c_char, len=6), target, save :: names(2) = ["count"//c_null_char, "signs"//c_null_char]
+    integer(c_int64_t), target, save :: batches = 3
+    real(c_float), target, save :: x(4) = one, dx(4) = 2*one
+    integer(c_int64_t), target, save :: four(1) = 4
+    type(zero_custom_optimizer), target :: rule
+    type(zero_options), target :: options
+    type(zero_failure) :: failure
+    type(zero_buffer) :: buffers(1)
+    type(zero_param) :: own(1)
+    type(c_ptr) :: other
+    real(c_double) :: scale
+    integer(c_int32_t) :: last_rank
+    call zero_check(zero_custom_optimizer_init(rule, c_sizeof(rule)), "zero_custom_optimizer_init")
+    rule%name = c_loc(names(2))
+    rule%update = c_funloc(signs)
+    call zero_check(zero_options_init(options, c_sizeof(options)), "zero_options_init")
+    options%optimizer = ZERO_OPTIMIZER_CUSTOM
+    options%custom = c_loc(rule)
+    options%uneven_inputs = ZERO_UNEVEN_ACTIVE
+    call zero_check(zero_create(other, comm, c_loc(options)), "zero_create")
+    call zero_check(zero_param_init(own(1), c_sizeof(own(1))), "zero_param_init")
+    own(1)%name = c_loc(name)
+    own(1)%shape = c_loc(four)
+    own(1)%ndim = 1
+    own(1)%data = c_loc(x)
+    own(1)%grad = c_loc(dx)
+    call zero_check(zero_register_params(other, c_null_ptr, own, 1_c_size_t), "zero_register_params")
+    call zero_check(zero_buffer_init(buffers(1), c_sizeof(buffers(1))), "zero_buffer_init")
+    buffers(1)%name = c_loc(names(1))
+    buffers(1)%data = c_loc(batches)
+    buffers(1)%dtype = ZERO_INT64
+    call zero_check(zero_register_buffers(other, buffers, 1_c_size_t), "zero_register_buffers")
+    call zero_check(zero_seal(other), "zero_seal")
+    call zero_check(zero_broadcast_params(other, 0, c_null_ptr), "zero_broadcast_params")
+    call zero_check(zero_loss_scale_set(other, 4.0_c_double), "zero_loss_scale_set")
+    call zero_check(zero_loss_scale_get(other, scale), "zero_loss_scale_get")
+    if (nint(scale) /= 4) stop 11
+    call zero_check(zero_step(other, c_null_ptr), "zero_step")
+    if (any(abs(x - 0.5) > 1e-6)) stop 12 ! by the gradient, divided by the loss scale
+    call zero_check(zero_join(other, c_null_ptr, last_rank), "zero_join")
+    if (last_rank /= 0) stop 13
+    call zero_check(zero_free(other), "zero_free")
+    call zero_check(zero_failure_init(failure, c_sizeof(failure)), "zero_failure_init")
+    call zero_check(zero_comm_failure(comm, failure), "zero_comm_failure")
+    if (failure%status /= ZERO_OK .or. failure%text(1) /= c_null_char) stop 14
+  end subroutine
+
+  integer(c_int32_t) function signs(ctx, update) bind(C)
+    type(c_ptr), value :: ctx
+    type(zero_update), intent(in) :: update
+    real(c_float), pointer :: values(:), gradient(:)
+    signs = ZERO_ERR_UNSUPPORTED
+    if (c_associated(ctx) .or. update%dtype /= ZERO_FLOAT32) return
+    call c_f_pointer(update%values, values, [update%count])
+    call c_f_pointer(update%gradient, gradient, [update%count])
+    values = values - gradient
+    signs = ZERO_OK
+  end function
 end program

@@ -137,12 +137,9 @@ class Steps(OneRank):
             self.zero.step(scale=2.0)
         self.go_on()
 
-    def test_refuse_parameters_of_another_dtype_or_shape(self) -> None:
+    def test_refuse_parameters_of_another_shape(self) -> None:
         kept = self.mine[1].data
         self.mine[1].grad = None
-        self.mine[1].data = kept.double()
-        with self.assertRaisesRegex(ValueError, "was dtype torch.float32 .* is torch.float64 now"):
-            self.zero.step()
         self.mine[1].data = torch.zeros(51)
         with self.assertRaisesRegex(ValueError, "was shape"):
             self.zero.step()

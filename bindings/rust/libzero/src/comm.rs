@@ -13,6 +13,7 @@ use crate::dtype::{Number, Plain};
 use crate::error::{Error, Result, c_text, check, load};
 use crate::options::init;
 use crate::user::{self, Collectives};
+use crate::words::in_rust;
 
 /// How long calls wait, in milliseconds; 0 is the library's default.
 #[derive(Clone, Copy, Debug, Default)]
@@ -343,11 +344,11 @@ pub(crate) fn failure_of(seat: &Seat) -> Result<Option<Failure>> {
         return Ok(None);
     }
     Ok(Some(Failure {
-        error: Error::new(raw.status, text_in(&raw.text)),
+        error: Error::new(raw.status, in_rust(&text_in(&raw.text))),
         rank: (raw.rank >= 0).then_some(raw.rank),
         step: raw.step,
         params_consistent: raw.params_consistent != 0,
-        phase: text_in(&raw.phase),
+        phase: in_rust(&text_in(&raw.phase)),
     }))
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use libzero_sys as sys;
 
 use crate::user::Failed;
+use crate::words::in_rust;
 
 /// What a fallible call returns.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -128,7 +129,7 @@ pub(crate) fn check(status: sys::zero_status) -> Result<sys::zero_status> {
     };
     // SAFETY: the library's own text, NUL-terminated and valid until the next failing call.
     let text = unsafe { CStr::from_ptr(sys::zero_last_error()) };
-    Err(Error { code: status, message: text.to_string_lossy().into_owned(), source })
+    Err(Error { code: status, message: in_rust(&text.to_string_lossy()), source })
 }
 
 /// Text in static storage of the library.

@@ -81,6 +81,7 @@ mod register;
 mod slices;
 mod state;
 mod user;
+mod words;
 
 pub use arena::{Arena, Memory};
 pub use buffers::{Buffer, RawBuffer};

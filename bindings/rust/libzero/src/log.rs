@@ -8,6 +8,7 @@ use std::ptr;
 use libzero_sys as sys;
 
 use crate::error::{Result, check, load};
+use crate::words::in_rust;
 
 /// How bad a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +42,7 @@ unsafe extern "C" fn write(ctx: *mut c_void, level: i32, message: *const c_char)
     // SAFETY: set_logger made `ctx` of such a function.
     let log: fn(Level, &str) = unsafe { mem::transmute(ctx) };
     // SAFETY: the library's text, valid during the call.
-    let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    let text = in_rust(&unsafe { CStr::from_ptr(message) }.to_string_lossy());
     let level = match level {
         sys::ZERO_LOG_ERROR => Level::Error,
         sys::ZERO_LOG_WARNING => Level::Warning,

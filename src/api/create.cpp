@@ -132,7 +132,8 @@ zero_status zero_comm_create_local(zero_comm** out, const char* name, int32_t ra
   return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
     ZERO_TRY(check_out(name, "name"));
     const GivenOptions given = ZERO_TRY(read_comm_options(options));
-    return create_local(name, rank, world, given.deadlines, ZERO_TRY(given.open()));
+    return create_local(name, rank, world, given.deadlines, ZERO_TRY(given.open()),
+                        world > 1 ? word_of_job() : std::string());
   });
 }
 

@@ -250,8 +250,9 @@ Status Call::failed_vote(const Status& mine) {
     ZERO_TRY(comm_->broadcast_bytes(std::as_writable_bytes(std::span(why)), culprit, patience()));
   if (!mine.ok()) return mine;
   const char* const name = code_name(code);
-  return Status(ZERO_ERR_PEER, text("rank ", culprit, " in ", operation_name(operation_), ": ",
-                                    name ? std::string(name) : text("status ", code), ": ", why));
+  return Status(ZERO_ERR_PEER,
+                text("rank ", culprit, " in ", operation_name(operation_), ": ",
+                     name ? std::string(name) : text("status ", code), ": ", as_utf8(why)));
 }
 
 Result<std::vector<std::string>> Call::gather(std::string_view phase, std::string_view mine) {

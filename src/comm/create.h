@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "comm/comm.h"
@@ -17,9 +18,16 @@ namespace zero {
 Result<std::shared_ptr<Comm>> create_solo(const CommOptions& options,
                                           std::shared_ptr<Device> device = nullptr);
 
+/// `word`: what the ranks of one job know and nobody else; "": nothing. It keeps jobs that choose
+/// one name apart, and other users' processes away where the system cannot tell them.
 Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, int32_t world,
                                            const CommOptions& options,
-                                           std::shared_ptr<Device> device = nullptr);
+                                           std::shared_ptr<Device> device = nullptr,
+                                           std::string_view word = {});
+
+/// The word of the job that a launcher started this process in, by the environment; "" if there is
+/// none, as for a single rank.
+std::string word_of_job();
 
 /// Opens a rank's device by its place among the ranks of its host, -1 if unknown.
 using OpenDevice = std::function<Result<std::shared_ptr<Device>>(int32_t local_rank)>;

@@ -65,7 +65,8 @@ Result<std::shared_ptr<Comm>> create_on_host(Launched launch, const CommOptions&
                        "zero_comm_create_user"));
   }
   ZERO_TRY(name_job(launch));
-  return create_local(comm_name(launch.job), launch.rank, launch.world, options);
+  return create_local(comm_name(launch.job), launch.rank, launch.world, options, nullptr,
+                      launch.job);
 }
 
 /// NCCL joins ranks on any number of hosts; on one there may be a better way.
@@ -96,6 +97,13 @@ Result<std::shared_ptr<Comm>> create_env(const Lookup& lookup, CommOptions given
       text("zero_comm_create_env: ", launch.launcher == nullptr ? "no launcher" : launch.launcher,
            ", rank ", launch.rank, " of ", launch.world, ", ", comm->kind(), " comm"));
   return comm;
+}
+
+std::string word_of_job() {
+  if (const char* job = value_of(variable, "ZERO_JOB")) return job;
+  Result<Launched> launch = read_launch(variable);
+  const bool several = launch.ok() && launch->world > 1;
+  return several && name_job(*launch).ok() ? launch->job : std::string();
 }
 
 Result<std::shared_ptr<Comm>> create_env(CommOptions given, const OpenDevice& open) {

@@ -149,6 +149,7 @@ std::string job_of(const Lookup& lookup, const Source& source, bool on_this_host
   const char* step = slurm_step(lookup);
   if (job.empty() && &source != &kZeroRun && slurm_job != nullptr && step != nullptr) {
     job = text("slurm:", slurm_job, ':', step);
+    if (const char* restarts = value_of(lookup, "SLURM_RESTART_COUNT")) job += text(':', restarts);
   }
   return job;
 }

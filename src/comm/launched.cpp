@@ -15,7 +15,7 @@ using Seat = std::shared_ptr<Comm>;
 Result<Seat> meet(const Launched& launch, CommOptions options) {
   options.late_ms = options.timeout_ms = options.rendezvous_ms;
   return create_local(comm_name(text(launch.job, ", on devices")), launch.rank, launch.world,
-                      options);
+                      options, nullptr, launch.job);
 }
 
 /// A local comm, if no rank's device lacks what it takes; else nothing, on every rank.
@@ -23,7 +23,7 @@ Result<Seat> try_direct(Call& call, const Launched& launch, CommOptions options,
                         const std::shared_ptr<Device>& device) {
   options.stages = false;
   Result<Seat> local = create_local(comm_name(text(launch.job, ", directly")), launch.rank,
-                                    launch.world, options, device);
+                                    launch.world, options, device, launch.job);
   const bool lacks = local.failure().code() == ZERO_ERR_UNSUPPORTED;
   const Status own = lacks ? Status() : Status(local.failure());
   const Status all = call.vote("memory", own);
@@ -65,7 +65,7 @@ Result<Seat> create_launched_here(Result<std::shared_ptr<Device>> device, const 
   if (found->comm != nullptr) return std::move(found->comm);
   if (found->nccl) return create_launched_nccl(std::move(device), launch, std::nullopt, options);
   Result<Seat> staged = create_local(comm_name(text(launch.job, ", by the host")), launch.rank,
-                                     launch.world, options, std::move(*device));
+                                     launch.world, options, std::move(*device), launch.job);
   if (!staged.ok()) return named(staged.failure());
   return staged;
 }

@@ -19,10 +19,8 @@ Proof prove(std::span<const std::byte> word, Role role, int32_t rank, const Nonc
 }
 
 Status draw_random(std::span<std::byte> out) {
-  ssize_t got;
-  do {
-    got = os().getrandom(out.data(), out.size(), 0);
-  } while (got < 0 && errno == EINTR);
+  const ssize_t got =
+      uninterrupted([&] { return os().getrandom(out.data(), out.size(), 0); }, kInterruptedMs);
   if (got == static_cast<ssize_t>(out.size())) return {};
   return Status(ZERO_ERR_SYSTEM, text("drawing random bits: ", errno_text(errno)));
 }

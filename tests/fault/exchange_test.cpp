@@ -2,6 +2,7 @@
 // Exchanges end the same way on every rank, whoever dies, stops, aborts, leaves or is late, and
 // whenever.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -646,6 +647,63 @@ TEST(Exchange, large_broadcasts_from_changing_roots_arrive_whole) {
 }
 
 // ---- Children.
+
+/// Makes this process's calls of `Call` do what `stand_in` does.
+template <auto Call, class Function>
+void replace_call(Function* stand_in) {
+  static SystemCalls calls;
+  calls = real_system_calls();
+  calls.*Call = stand_in;
+  replace_system_calls(&calls);
+}
+
+TEST(Split, a_rank_that_cannot_take_its_seat_is_told_to_all_at_once) {
+  for (int victim = 0; victim < 3; ++victim) {
+    const std::string name = unique_name();
+    const int64_t start = now_ms();
+    const Ranks results = run_sound_ranks(RankKind::processes, 4, [&](int rank) {
+      const Seat seat = join(name, rank, 4);
+      if (rank == victim)
+        replace_call<&SystemCalls::socket>(+[](int, int, int) {
+          errno = EMFILE;
+          return -1;
+        });
+      std::string said;
+      {
+        Result<Call> call = seat->begin(Operation::split);
+        said = outcome(call->split(rank == 3 ? 1 : 0, rank).failure());
+      }
+      EXPECT_EQ(step(seat), "ok");  // the parent goes on
+      return said;
+    });
+    EXPECT_LT(now_ms() - start, 10'000);  // the rendezvous has 20 s
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::string& said = results[static_cast<size_t>(rank)];
+      const std::string front = rank == victim ? "ZERO_ERR_SYSTEM: "
+                                               : text("ZERO_ERR_PEER: rank ", victim,
+                                                      " in zero_comm_split: ZERO_ERR_SYSTEM: ");
+      EXPECT_EQ(said.substr(0, front.size()), front);
+      EXPECT_TRUE(contains(said, "EMFILE")) << said;
+    }
+  }
+}
+
+TEST(Split, ranks_that_wait_in_a_child_are_not_called_late) {
+  const std::string name = unique_name();
+  const Ranks results = run_sound_ranks(RankKind::processes, 4, [&](int rank) {
+    const Seat seat = join(name, rank, 4, limits(500, 20'000));
+    if (rank == 1)
+      replace_call<&SystemCalls::connect>(+[](int fd, const sockaddr* address, socklen_t bytes) {
+        usleep(1'500'000);
+        return real_system_calls().connect(fd, address, bytes);
+      });
+    Result<Call> call = seat->begin(Operation::split);
+    return outcome(call->split(rank == 3 ? 1 : 0, rank).failure());
+  });
+  EXPECT_TRUE(contains(results[3], "ZERO_ERR_TIMEOUT: zero_comm_split: seated: rank 1 (process "))
+      << results[3];
+  EXPECT_FALSE(contains(results[3], "rank 0 (") || contains(results[3], "rank 2 (")) << results[3];
+}
 
 TEST(Split, a_rank_that_dies_at_any_point_of_it_ends_it_for_the_parent) {
   const int step_size = nightly_run() ? 1 : 5;

@@ -338,6 +338,7 @@ TEST(Env, jobs_of_one_launcher_get_different_names) {
   differ(kOpenMpi, {{"OMPI_MCA_orte_precondition_transports", "2"}});
   differ(kSlurm, {{"SLURM_STEP_ID", "8"}});
   differ(kSlurm, {{"SLURM_JOB_ID", "8"}});
+  differ(kSlurm, {{"SLURM_RESTART_COUNT", "1"}});
 }
 
 TEST(Env, ZERO_JOB_is_the_name_under_every_launcher) {

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "comm/local/socket.h"
 #include "comm/local/wait.h"
+#include "comm/local/wire.h"
 
 namespace zero::local {
 namespace {
@@ -34,18 +35,6 @@ void pause_cpu() {
 }
 
 uint32_t* futex_word(std::atomic<uint32_t>& word) { return reinterpret_cast<uint32_t*>(&word); }
-
-template <size_t size>
-void put_text(char (&to)[size], std::string_view from) {
-  const size_t length = std::min(from.size(), size - 1);
-  std::memcpy(to, from.data(), length);
-  to[length] = 0;
-}
-
-template <size_t size>
-std::string get_text(const char (&from)[size]) {
-  return std::string(from, strnlen(from, size));
-}
 
 }  // namespace
 
@@ -278,8 +267,8 @@ void Control::fill_cause(const Failure& failure) {
   cause.rank = failure.rank;
   cause.step = failure.step;
   cause.params_consistent = failure.params_consistent;
-  put_text(cause.phase, failure.phase);
-  put_text(cause.text, failure.text);
+  put_wire_text(cause.phase, failure.phase);
+  put_wire_text(cause.text, failure.text);
 }
 
 /// Whoever decided that an exchange is aborted may have died before it said so in the abort word.
@@ -342,8 +331,8 @@ Failure Control::failure() const {
   failure.rank = rank >= 0 && rank < world_ ? rank : -1;
   failure.step = cause.step;
   failure.params_consistent = cause.params_consistent != 0 && !publishing;
-  failure.phase = get_text(cause.phase);
-  failure.text = get_text(cause.text);
+  failure.phase = wire_text(cause.phase);
+  failure.text = wire_text(cause.text);
   return failure;
 }
 
@@ -395,6 +384,12 @@ int32_t Control::find_left(uint64_t k) const {
         slot(r).arrived.load(std::memory_order_acquire) < k)
       return r;
   return -1;
+}
+
+bool Control::any_withdrew(std::span<const int32_t> ranks) const {
+  return std::any_of(ranks.begin(), ranks.end(), [&](int32_t r) {
+    return slot(r).withdrew.load(std::memory_order_acquire) == sequence_;
+  });
 }
 
 Status Control::check(const Patience& where) {

@@ -53,6 +53,11 @@ class Control {
   /// died.
   Status check(const Patience& where);
 
+  /// For ranks that do something else together after an exchange, the same for all: this one could
+  /// not, and is on its way to the next exchange, where it says why.
+  void withdraw() { slot(rank_).withdrew.store(sequence_, std::memory_order_release); }
+  bool any_withdrew(std::span<const int32_t> ranks) const;
+
   /// What to tell about this seat in a cause of its making.
   void set_step(const std::atomic<int64_t>* steps_done, const std::atomic<int32_t>* publishing);
 

@@ -37,6 +37,7 @@ enum SeatState : uint32_t { kEmpty = 0, kJoined = 1, kLeft = 2 };
 struct Slot {
   alignas(kLine) std::atomic<uint64_t> arrived;  // the last exchange whose record stands
   alignas(kLine) std::atomic<uint64_t> progress;
+  std::atomic<uint64_t> withdrew;  // after that exchange; see Control::withdraw
   std::atomic<uint32_t> state;
   std::atomic<int32_t> pid;
   std::atomic<uint32_t> process;            // its place in the table of processes

@@ -14,22 +14,23 @@ namespace zero {
 
 Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, int32_t world,
                                            const CommOptions& options,
-                                           std::shared_ptr<Device> device) {
+                                           std::shared_ptr<Device> device, std::string_view word) {
   if (name.empty()) return Status(ZERO_ERR_ARGUMENT, "the name of a local comm is empty");
   if (world < 1 || world > local::kMaxWorld)
     return Status(ZERO_ERR_ARGUMENT,
                   text("world is ", world, ": a local comm has 1 to ", local::kMaxWorld, " ranks"));
   if (rank < 0 || rank >= world)
     return Status(ZERO_ERR_ARGUMENT, text("rank is ", rank, " in a world of ", world));
-  return local::join(text("rendezvous '", name, "'"), local::address_of_comm(name), rank, world,
-                     options, std::move(device), [] { return Status(); });
+  return local::join(text("rendezvous '", name, "'"), local::address_of_comm(name, word), word,
+                     rank, world, options, std::move(device), [] { return Status(); });
 }
 
 namespace local {
 
 Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address,
-                                   int32_t rank, int32_t world, const CommOptions& options,
-                                   std::shared_ptr<Device> device, std::function<Status()> check) {
+                                   std::string_view word, int32_t rank, int32_t world,
+                                   const CommOptions& options, std::shared_ptr<Device> device,
+                                   std::function<Status()> check) {
   const int64_t deadline_ns = now_ns() + options.rendezvous_ms * 1'000'000;
   Life life = ZERO_TRY(Life::begin());
   const Meeting meeting{title,
@@ -40,6 +41,7 @@ Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& 
                         deadline_ns,
                         &life,
                         device == nullptr ? "host" : device->kind(),
+                        std::string(word),
                         std::move(check)};
   Seat seat = ZERO_TRY(meet(meeting));
   auto comm = std::make_shared<LocalComm>(rank, world, options, std::move(life), std::move(seat),
@@ -132,7 +134,7 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
   std::string name;
   Status drawn;
   if (!members.empty() && members[0] == rank()) {
-    Result<Generation> bits = random_bits();
+    Result<Generation> bits = draw_generation();
     if (bits.ok()) name = hex(Digest(*bits));
     drawn = std::move(bits).status();
   }
@@ -145,11 +147,23 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
   const auto place = std::find(members.begin(), members.end(), rank());
   const local::Patience where{operation_name(call.operation()), "child", options().rendezvous_ms,
                               false};
-  // The other members may die before they come: this comm sees that, the child's rendezvous could
-  // not.
-  return join(text("rendezvous of the child of a split"), address_of_comm(shared),
-              static_cast<int32_t>(place - members.begin()), static_cast<int32_t>(members.size()),
-              options(), device(), [this, where] { return control_->check(where); });
+  // The other members may die before they come, or fail: this comm sees that, the child's
+  // rendezvous could not. Who waits there shows progress here, where others may wait for it.
+  const auto check = [&]() -> Status {
+    control_->note_progress();
+    ZERO_TRY(control_->check(where));
+    if (!control_->any_withdrew(members)) return {};
+    return Status(ZERO_ERR_PEER, "another rank could not take its seat");
+  };
+  Result<std::shared_ptr<Comm>> child =
+      join(text("rendezvous of the child of a split"), address_of_comm(shared, shared), shared,
+           static_cast<int32_t>(place - members.begin()), static_cast<int32_t>(members.size()),
+           options(), device(), check);
+  if (child.ok()) return child;
+  // The vote that comes tells why, in the words of who failed.
+  if (control_->any_withdrew(members)) return std::shared_ptr<Comm>();
+  control_->withdraw();
+  return child;
 }
 
 }  // namespace local

@@ -83,9 +83,10 @@ class LocalComm final : public Comm {
   Status uncaptured_;  // why calls cannot be captured
 };
 
-/// A seat in the comm called `address`; `check` can end the rendezvous early.
+/// A seat in the comm at `address` of ranks that know `word`; `check` can end the rendezvous early.
 Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address,
-                                   int32_t rank, int32_t world, const CommOptions& options,
-                                   std::shared_ptr<Device> device, std::function<Status()> check);
+                                   std::string_view word, int32_t rank, int32_t world,
+                                   const CommOptions& options, std::shared_ptr<Device> device,
+                                   std::function<Status()> check);
 
 }  // namespace zero::local

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/local/rendezvous.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
-#include <cerrno>
+#include <array>
+#include <cstdint>
+#include <cstring>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -26,6 +31,19 @@ Result<Seat> meet_alone(const Meeting& meeting) {
 
 }  // namespace
 
+bool users_look_alike() {
+  const auto read = [](const char* path) {
+    std::array<char, 64> words{};
+    const Fd file(os().openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0));
+    if (file.valid()) (void)os().pread(file.get(), words.data(), words.size() - 1, 0);
+    return std::string(words.data());
+  };
+  const uid_t uid = os().geteuid();
+  if (text(uid, "\n") != read("/proc/sys/kernel/overflowuid")) return false;
+  // "first-here first-outside how-many": the whole range where no namespace leaves any out.
+  return !read("/proc/self/uid_map").ends_with(text(" ", UINT32_MAX, "\n"));
+}
+
 Status Meeting::failed(std::string_view sentence) const {
   return Status(ZERO_ERR_RENDEZVOUS, text(title, ": ", sentence));
 }
@@ -35,8 +53,45 @@ int64_t Meeting::remaining_ms() const {
                            (deadline_ns - now_ns() + 999'999) / 1'000'000);  // never a moment early
 }
 
+Hello Meeting::hello() const {
+  Hello hello;
+  hello.rank = rank;
+  hello.world = world;
+  hello.pid = os().getpid();
+  hello.limit_ms = limit_ms;
+  hello.remaining_ms = remaining_ms();
+  put_wire_text(hello.device, device);
+  return hello;
+}
+
+std::string Meeting::whereabouts() const {
+  struct stat space {};
+  const bool known = os().fstatat(AT_FDCWD, "/proc/self/ns/net", &space, 0) == 0;
+  return text("; this rank looked as user ", os().geteuid(), " in network namespace ",
+              known ? text(space.st_ino) : "unknown", " for the name '", address,
+              "': ranks of one comm have all three in common");
+}
+
+Result<std::optional<Answer>> answer_to(const MessageBuffer& message, const Hello& hello,
+                                        const Meeting& meeting, pid_t root) {
+  Challenge challenge;
+  if (!message.read(&challenge)) return std::optional<Answer>();
+  const Nonces nonces{hello.nonce, challenge.nonce};
+  if (!proves(challenge.proof, meeting.key(), Role::root, hello.rank, nonces))
+    return meeting.failed(text("process ", root, ", which has this name, is of another job"));
+  Answer answer;
+  answer.proof = prove(meeting.key(), Role::guest, hello.rank, nonces);
+  return std::optional(answer);
+}
+
 Result<Seat> meet(const Meeting& meeting) {
   os().reached("rendezvous.begun");
+  if (meeting.world > 1 && meeting.word.empty() && users_look_alike())
+    return meeting.failed(
+        text("user ", os().geteuid(),
+             " stands for every user that this user namespace does not "
+             "know, so nothing tells the ranks of this job from other users' processes: start them "
+             "with a launcher, or set ZERO_JOB to a word that others cannot guess"));
   Result<Seat> met = meeting.world == 1  ? meet_alone(meeting)
                      : meeting.rank == 0 ? meet_as_root(meeting)
                                          : meet_at_root(meeting);
@@ -63,25 +118,29 @@ Result<Seat> meet(const Meeting& meeting) {
   return seat;
 }
 
-std::string address_of_comm(std::string_view name) {
-  // Anything longer might not fit a socket's address.
-  const std::string tail =
-      name.size() <= kPlainNameBytes ? std::string(name) : text("#", hex(hash128(bytes_of(name))));
+std::string address_of_comm(std::string_view name, std::string_view word) {
+  std::string tail(name);
+  if (!word.empty()) {
+    const Sha256 mac = hmac_sha256(bytes_of(word), bytes_of(name));
+    Digest half;
+    static_assert(sizeof half <= sizeof mac);
+    std::memcpy(half.data(), mac.data(), sizeof half);
+    tail = text("#", hex(half));
+  } else if (name.size() > kPlainNameBytes) {  // might not fit a socket's address
+    tail = text("#", hex(hash128(bytes_of(name))));
+  }
   return text("zero/", os().geteuid(), "/", tail);
 }
 
-Result<Generation> random_bits() {
+Result<Generation> draw_generation() {
   Generation bits;
-  const ssize_t got =
-      uninterrupted([&] { return os().getrandom(&bits, sizeof bits, 0); }, kInterruptedMs);
-  if (got != static_cast<ssize_t>(sizeof bits))
-    return Status(ZERO_ERR_SYSTEM, text("drawing random bits: ", errno_text(errno)));
+  ZERO_TRY(draw_random(std::as_writable_bytes(std::span(bits))));
   return bits;
 }
 
 Result<ControlSegment> make_control_segment(int32_t world) {
   const size_t bytes = control_bytes(world);
-  const Generation generation = ZERO_TRY(random_bits());
+  const Generation generation = ZERO_TRY(draw_generation());
   ControlSegment made;
   made.fd = ZERO_TRY(create_segment("zero.control", bytes));
   made.mapping = ZERO_TRY(map_segment(made.fd.get(), bytes, Access::hidden));

@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "comm/local/control.h"
 #include "comm/local/life.h"
 #include "comm/local/socket.h"
+#include "comm/local/wire.h"
 
 namespace zero::local {
 
@@ -27,10 +30,15 @@ struct Meeting {
   int64_t deadline_ns;
   const Life* life;
   std::string device;             // what memory is on, the same for all: "host", "cuda"
+  std::string word;               // what only ranks of this job know; "": nothing
   std::function<Status()> check;  // a failure ends the rendezvous
 
   Status failed(std::string_view sentence) const;
   int64_t remaining_ms() const;
+  Hello hello() const;
+  /// Where a rank looks for others: to be told to who finds nobody.
+  std::string whereabouts() const;
+  std::span<const std::byte> key() const { return std::as_bytes(std::span(word)); }
 };
 
 /// What a rank takes from the rendezvous: a place in the control segment, and its connections,
@@ -43,15 +51,24 @@ struct Seat {
 
 Result<Seat> meet(const Meeting& meeting);
 
-/// The address of the comm `name` of this user.
-std::string address_of_comm(std::string_view name);
+/// The address of the comm `name` of this user. Everybody can read it while it is in use: with a
+/// word nobody can guess it before.
+std::string address_of_comm(std::string_view name, std::string_view word = {});
+
+/// In a user namespace every user that it does not know has one number, which the kernel then tells
+/// of processes of all of them. Whether that is this process's.
+bool users_look_alike();
+
+/// What a rank answers to what came as rank 0's challenge, once that has shown that it knows the
+/// word. ZERO_ERR_RENDEZVOUS if it has not; nothing if it is no challenge.
+Result<std::optional<Answer>> answer_to(const MessageBuffer& challenge, const Hello& hello,
+                                        const Meeting& meeting, pid_t root);
 
 // The two sides; both leave the last step, an exchange, to meet().
 Result<Seat> meet_as_root(const Meeting& meeting);
 Result<Seat> meet_at_root(const Meeting& meeting);
 
-/// Random bits from the system.
-Result<Generation> random_bits();
+Result<Generation> draw_generation();
 
 /// A new control segment for `world` ranks, formatted and reserved.
 struct ControlSegment {

@@ -34,6 +34,7 @@ class Joiner {
  private:
   Status find_root();
   Result<bool> introduce();
+  Status answer(const Hello& hello);
   Status take_welcome();
   Status take_processes(const Processes& part, std::span<Fd> descriptors);
   Result<Seat> take_seat();
@@ -50,7 +51,6 @@ class Joiner {
   Fd connection_;
   pid_t root_pid_ = 0;
   std::shared_ptr<Peer> root_;  // once it has answered
-  std::string obstacle_;        // why the last try did not find it
   Welcome welcome_;
   Fd control_;
   std::vector<std::shared_ptr<Peer>> processes_;
@@ -85,23 +85,18 @@ Result<bool> Joiner::introduce() {
   os().reached("rendezvous.connected");
   const Identity root = ZERO_TRY(identity_of(connection_.get()));
   if (root.uid != os().geteuid()) {
-    obstacle_ = text("; the name is held by a process of user ", root.uid);
-    return false;
+    return meeting_.failed(text("the name is held by a process of user ", root.uid));
   }
   root_pid_ = root.pid;
   Fd pidfd(os().pidfd_open(root.pid, 0));
 
-  Hello hello;
-  hello.rank = meeting_.rank;
-  hello.world = meeting_.world;
-  hello.pid = os().getpid();
-  hello.limit_ms = meeting_.limit_ms;
-  hello.remaining_ms = meeting_.remaining_ms();
-  put_wire_text(hello.device, meeting_.device);
+  Hello hello = meeting_.hello();
+  ZERO_TRY(draw_random(hello.nonce));
   Status heard =
       send_message(connection_.get(), as_message(hello), life_descriptors(*meeting_.life), vigil());
   os().reached("rendezvous.greeted");
   if (heard.ok()) heard = hear();
+  if (heard.ok()) heard = answer(hello);
   if (heard.code() == ZERO_ERR_COMM) {
     if (pidfd.valid() && pidfd_ended(pidfd.get(), kDeathMs))
       return meeting_.failed(text(root_name(), " died"));
@@ -114,6 +109,15 @@ Result<bool> Joiner::introduce() {
   Fd root_pidfd = descriptors_.size() > 1 ? std::move(descriptors_[1]) : Fd();
   root_ = ZERO_TRY(Peer::meet(descriptors_[0].get(), std::move(root_pidfd), root_pid_));
   return true;
+}
+
+/// And hears what rank 0 makes of it.
+Status Joiner::answer(const Hello& hello) {
+  const std::optional<Answer> message = ZERO_TRY(answer_to(buffer_, hello, meeting_, root_pid_));
+  if (!message) return read_unexpected();
+  Status sent = send_message(connection_.get(), as_message(*message), {}, vigil());
+  // Rank 0 may have gone already: what it said before is still here.
+  return sent.ok() || sent.code() == ZERO_ERR_COMM ? hear() : sent;
 }
 
 Status Joiner::take_welcome() {
@@ -230,7 +234,8 @@ Status Joiner::explain(Status failure) const {
 }
 
 Status Joiner::never_came() const {
-  return meeting_.failed(text("rank 0 never came within ", meeting_.limit_ms, " ms", obstacle_));
+  return meeting_.failed(
+      text("rank 0 never came within ", meeting_.limit_ms, " ms", meeting_.whereabouts()));
 }
 
 }  // namespace

@@ -64,20 +64,22 @@ Result<bool> Root::contest_name(int64_t until_ms) {
   const Identity holder = ZERO_TRY(identity_of(connection.get()));
   if (holder.uid != os().geteuid())
     return meeting_.failed(text("the name is held by a process of user ", holder.uid));
-  Hello hello;
-  hello.world = meeting_.world;
-  hello.pid = os().getpid();
-  hello.limit_ms = meeting_.limit_ms;
-  hello.remaining_ms = meeting_.remaining_ms();
+  Hello hello = meeting_.hello();
+  ZERO_TRY(draw_random(hello.nonce));
   const Vigil vigil{until_ms * 1'000'000, meeting_.check};
+  MessageBuffer buffer;
+  const auto hear = [&]() -> Status {
+    std::vector<Fd> descriptors;
+    buffer.got = ZERO_TRY(receive_message(connection.get(), buffer.bytes, &descriptors, vigil));
+    return {};
+  };
   Status heard =
       send_message(connection.get(), as_message(hello), life_descriptors(*meeting_.life), vigil);
-  MessageBuffer buffer;
+  if (heard.ok()) heard = hear();
   if (heard.ok()) {
-    std::vector<Fd> descriptors;
-    Result<size_t> got = receive_message(connection.get(), buffer.bytes, &descriptors, vigil);
-    if (got.ok()) buffer.got = *got;
-    heard = std::move(got).status();
+    const std::optional<Answer> answer = ZERO_TRY(answer_to(buffer, hello, meeting_, holder.pid));
+    if (answer) heard = send_message(connection.get(), as_message(*answer), {}, vigil);
+    if (answer && heard.ok()) heard = hear();
   }
   Refusal refusal;
   if (buffer.read(&refusal)) return Status(ZERO_ERR_RENDEZVOUS, wire_text(refusal.text));
@@ -182,13 +184,26 @@ Status Root::dismiss(Status failure) {
   }
   for (Member& member : members_) {
     if (!member.connection.valid()) continue;
-    refuse(member.connection.get(), sentence);
-    drain(member.connection.get());
-    member.connection.reset();
+    dismiss(member.connection, sentence);
     told_[static_cast<size_t>(&member - members_.data())] = true;
   }
+  for (Stranger& stranger : strangers_) {
+    if (!stranger.spoke) continue;
+    dismiss(stranger.connection, sentence);
+    const Hello& hello = stranger.hello;
+    if (hello.world > 0 && hello.world <= kMaxWorld) expected_ = std::max(expected_, hello.world);
+    if (hello.rank > 0 && hello.rank < expected_) told_[static_cast<size_t>(hello.rank)] = true;
+  }
+  std::erase_if(strangers_, [](const Stranger& one) { return one.spoke; });
   if (listener_.valid()) linger(sentence);
   return failure;
+}
+
+void Root::dismiss(Fd& connection, const std::string& sentence) {
+  if (!connection.valid()) return;
+  refuse(connection.get(), sentence);
+  drain(connection.get());
+  connection.reset();
 }
 
 void Root::refuse(int connection, const std::string& sentence) const {
@@ -210,8 +225,8 @@ Status Root::deadline_passed() const {
     late += text(late.empty() ? "rank " : ", rank ", r);
     if (control_) late += text(" (process ", member.pid, ", ", process_state(member.pid), ")");
   }
-  return meeting_.failed(
-      text(late, control_ ? " did not answer within " : " never came within ", limit_ms_, " ms"));
+  return meeting_.failed(text(late, control_ ? " did not answer within " : " never came within ",
+                              limit_ms_, " ms", control_ ? "" : meeting_.whereabouts()));
 }
 
 Result<Seat> meet_as_root(const Meeting& meeting) {

@@ -12,14 +12,25 @@
 
 namespace zero::local {
 
-/// Somebody who has connected and not said anything yet.
+/// What somebody's hello came with, checked.
+struct Guest {
+  Fd page, pidfd;
+  std::shared_ptr<Peer> peer;
+};
+
+/// Somebody who has connected and has not shown yet that it is a rank of this job.
 struct Stranger {
   Fd connection;
   pid_t pid;
   int64_t since_ms;
+  bool spoke = false;  // and waits for an answer
+  // Once its hello makes sense:
+  Hello hello = {};
+  Guest guest = {};
+  Nonce nonce = {};  // it is to answer that
 };
 
-/// A rank whose hello makes sense.
+/// A rank of this job.
 struct Member {
   Fd connection;
   pid_t pid = 0;
@@ -50,16 +61,17 @@ class Root {
   Status gather();
   Status turn();
   Status accept_strangers();
+  void drop_a_stranger();
   Status hear_strangers();
   Status hear(Stranger& stranger, bool* keep);
-  /// What a stranger's hello came with, checked.
-  struct Guest {
-    Fd page, pidfd;
-    std::shared_ptr<Peer> peer;
-  };
+  Status hear_hello(Stranger& stranger, const MessageBuffer& buffer, std::vector<Fd> descriptors,
+                    bool* keep);
+  Status hear_answer(Stranger& stranger, const MessageBuffer& buffer);
   Result<Guest> meet(const Stranger& stranger, std::vector<Fd> descriptors) const;
-  Status seat(Stranger& stranger, const Hello& hello, Guest guest);
-  Status disagreement(const Stranger& stranger, const Hello& hello) const;
+  Status lost(const Stranger& stranger) const;
+  Status challenge(Stranger& stranger);
+  Status seat(Stranger& stranger);
+  Status disagreement(const Stranger& stranger) const;
   Status watch_members();
   Status hear_members();
   Status hear_member(int32_t rank);
@@ -71,6 +83,7 @@ class Root {
   Status collect_ready();
 
   Status dismiss(Status failure);
+  void dismiss(Fd& connection, const std::string& sentence);
   void linger(const std::string& sentence);
   bool still_silent(const Stranger& stranger, const std::string& sentence);
   void refuse(int connection, const std::string& sentence) const;

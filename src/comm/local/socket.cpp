@@ -97,24 +97,30 @@ Result<Identity> identity_of(int connection) {
 }
 
 int try_receive(int connection, std::span<std::byte> bytes, size_t* got,
-                std::vector<Fd>* descriptors) {
+                std::vector<Fd>* descriptors, size_t most) {
   ControlBuffer control;
   iovec part{bytes.data(), bytes.size()};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
+  message.msg_controllen = CMSG_SPACE(most * sizeof(int));
   const ssize_t count = os().recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (count < 0) return errno == EINTR ? EAGAIN : errno;
   std::vector<Fd> received;  // closed here, should the message be refused
   take_descriptors(message, &received);
-  if (message.msg_flags & MSG_CTRUNC) return EMFILE;
+  // What came is as much as there was room for, or as this process may open.
+  if (message.msg_flags & MSG_CTRUNC) return received.size() < most ? EMFILE : EMSGSIZE;
   if (message.msg_flags & MSG_TRUNC) return EMSGSIZE;
   if (count == 0) return ECONNRESET;
   *got = static_cast<size_t>(count);
   *descriptors = std::move(received);
   return 0;
+}
+
+Status too_many_descriptors() {
+  return Status(ZERO_ERR_SYSTEM,
+                "this process may not open so many descriptors as the ranks need: raise ulimit -n");
 }
 
 Status send_message(int connection, std::span<const std::byte> bytes,
@@ -169,9 +175,7 @@ Result<size_t> receive_message(int connection, std::span<std::byte> bytes,
       case ECONNRESET:
         return Status(ZERO_ERR_COMM, "the connection is closed");
       case EMFILE:
-        return Status(
-            ZERO_ERR_SYSTEM,
-            "this process may not open so many descriptors as the ranks need: raise ulimit -n");
+        return too_many_descriptors();
       default:
         return Status(ZERO_ERR_SYSTEM, text("receiving from a rank: ", errno_text(error)));
     }

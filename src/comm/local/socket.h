@@ -40,11 +40,14 @@ struct Identity {
 };
 Result<Identity> identity_of(int connection);
 
-/// One message, if one is there. 0, or an errno: EAGAIN if none is, ECONNRESET if the other end is
-/// closed, EMSGSIZE if it is longer than `bytes`, EMFILE if its descriptors exceed this process's
-/// limit.
+/// One message with at most `most` descriptors, if one is there. 0, or an errno: EAGAIN if none is,
+/// ECONNRESET if the other end is closed, EMSGSIZE if it is longer than `bytes`, EMFILE if its
+/// descriptors exceed this process's limit.
 int try_receive(int connection, std::span<std::byte> bytes, size_t* got,
-                std::vector<Fd>* descriptors);
+                std::vector<Fd>* descriptors, size_t most = kDescriptorsPerMessage);
+
+/// EMFILE, in words.
+Status too_many_descriptors();
 
 /// One message, whole. ZERO_ERR_COMM if the other end is closed, ZERO_ERR_TIMEOUT at the deadline,
 /// what `vigil.check` says, or ZERO_ERR_SYSTEM.

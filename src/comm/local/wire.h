@@ -10,16 +10,28 @@
 
 #include "base/os.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "comm/local/layout.h"
+#include "comm/proof.h"
 
 namespace zero::local {
 
 inline constexpr uint64_t kWireMagic = 0x7a65726f6c6f6361;
-inline constexpr uint32_t kProtocol = 2;
+inline constexpr uint32_t kProtocol = 3;
 inline constexpr uint32_t kLibrary =
     ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH;
 
-enum class Kind : uint32_t { hello = 1, ack, refusal, welcome, processes, ready, arena };
+enum class Kind : uint32_t {
+  hello = 1,
+  ack,
+  refusal,
+  welcome,
+  processes,
+  ready,
+  arena,
+  challenge,
+  answer
+};
 
 struct Prefix {
   uint64_t magic = kWireMagic;
@@ -42,9 +54,25 @@ struct Hello {
   int64_t limit_ms = 0;  // of its rendezvous, and what is left of that
   int64_t remaining_ms = 0;
   char device[16] = "host";  // what its memory is on: "host", "cuda"
+  Nonce nonce{};
 };
 
-/// Rank 0 has taken the hello; with its own life page and perhaps a pidfd.
+/// Rank 0 has read the hello, and shows that it knows the job's word.
+struct Challenge {
+  static constexpr Kind kKind = Kind::challenge;
+  Prefix prefix{kKind};
+  Nonce nonce{};
+  Proof proof{};
+};
+
+/// So does the rank.
+struct Answer {
+  static constexpr Kind kKind = Kind::answer;
+  Prefix prefix{kKind};
+  Proof proof{};
+};
+
+/// Rank 0 has given the rank its seat; with its own life page and perhaps a pidfd.
 struct Ack {
   static constexpr Kind kKind = Kind::ack;
   Prefix prefix{kKind};
@@ -125,14 +153,15 @@ std::span<const std::byte> as_message(const Message& message) {
 
 template <size_t size>
 void put_wire_text(char (&to)[size], std::string_view from) {
-  const size_t length = from.size() < size - 1 ? from.size() : size - 1;
-  std::memcpy(to, from.data(), length);
-  to[length] = 0;
+  const std::string_view part = utf8_prefix(from, size - 1);
+  part.copy(to, part.size());
+  to[part.size()] = 0;
 }
 
+/// What another process has put there, whatever that is.
 template <size_t size>
 std::string wire_text(const char (&from)[size]) {
-  return std::string(from, strnlen(from, size));
+  return as_utf8({from, strnlen(from, size)});
 }
 
 /// "libzero 0.1.0 (protocol 1)"

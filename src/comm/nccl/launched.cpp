@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "comm/create.h"
 #include "comm/nccl/library.h"
 #include "comm/tcp/meeting.h"
@@ -35,7 +36,7 @@ Result<NcclId> meet_here(const Launched& launch, CommOptions options, Bringing m
   options.late_ms = options.timeout_ms = options.rendezvous_ms;
   const std::string name = comm_name(text(launch.job, ", on GPUs"));
   const std::shared_ptr<Comm> seat =
-      ZERO_TRY(create_local(name, launch.rank, launch.world, options));
+      ZERO_TRY(create_local(name, launch.rank, launch.world, options, nullptr, launch.job));
   Call call = ZERO_TRY(seat->begin(Operation::create_env));
   ZERO_TRY(call.vote("devices", mine.ready));
   ZERO_TRY(call.broadcast("id", mine.id, 0));
@@ -58,15 +59,16 @@ Status agree(tcp::Star& star, const Launched& launch, const Status& ready,
   if (failed == codes.end()) return {};
   const auto culprit = static_cast<int32_t>(failed - codes.begin());
   Words words{};
-  ready.text().copy(words.data(), words.size() - 1);
+  utf8_prefix(ready.text(), words.size() - 1).copy(words.data(), words.size() - 1);
   const Status told =
       star.broadcast(std::as_writable_bytes(std::span(words)), culprit, patience, patience);
   if (!ready.ok()) return Status(ready);
   ZERO_TRY(Status(told));
   words.back() = '\0';
   const char* const name = code_name(*failed);
-  return {ZERO_ERR_PEER, text("rank ", culprit, " in zero_comm_create_env: ",
-                              name != nullptr ? name : "unknown status", ": ", words.data())};
+  return {ZERO_ERR_PEER,
+          text("rank ", culprit, " in zero_comm_create_env: ",
+               name != nullptr ? name : "unknown status", ": ", as_utf8(words.data()))};
 }
 
 /// Rank 0's port, which a run that is just ending may still have.

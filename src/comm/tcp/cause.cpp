@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/tcp/cause.h"
 
-#include <algorithm>
 #include <cstring>
+
+#include "base/utf8.h"
 
 namespace zero::tcp {
 namespace {
@@ -20,8 +21,8 @@ struct Fixed {
 }  // namespace
 
 std::vector<std::byte> pack(const Failure& failure) {
-  const size_t phase = std::min(failure.phase.size(), kMostText);
-  const size_t text = std::min(failure.text.size(), kMostText);
+  const size_t phase = utf8_prefix(failure.phase, kMostText).size();
+  const size_t text = utf8_prefix(failure.text, kMostText).size();
   const Fixed fixed{failure.code, failure.rank, failure.step, failure.params_consistent ? 1u : 0u,
                     static_cast<uint32_t>(phase)};
   std::vector<std::byte> bytes(sizeof fixed + phase + text);
@@ -45,8 +46,8 @@ Failure unpack(std::span<const std::byte> bytes) {
   failure.rank = fixed.rank;
   failure.step = fixed.step;
   failure.params_consistent = fixed.params_consistent != 0;
-  failure.phase = words.substr(0, fixed.phase_bytes);
-  failure.text = words.substr(fixed.phase_bytes);
+  failure.phase = as_utf8(words.substr(0, fixed.phase_bytes));
+  failure.text = as_utf8(words.substr(fixed.phase_bytes));
   return failure;
 }
 

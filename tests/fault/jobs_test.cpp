@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs that choose one name, and processes of others that the system cannot tell from a job's own.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "fault/rendezvous_ranks.h"
+#include "zero.h"
+
+namespace zero::test {
+namespace {
+
+using local::Hello;
+
+/// The sum of what the ranks of this process's comm bring, or why there is none.
+std::string sum_of_group(const std::string& name, int rank, int world, int32_t mine) {
+  zero_comm_options options;
+  zero_comm_options_init(&options, sizeof options);
+  options.rendezvous_ms = 5'000;
+  zero_comm* comm = nullptr;
+  if (zero_comm_create_local(&comm, name.c_str(), rank, world, &options) != ZERO_OK)
+    return zero_last_error();
+  int32_t sum = mine;
+  const zero_status status = zero_comm_all_reduce(comm, &sum, 1, ZERO_INT32, ZERO_SUM);
+  const std::string said = status == ZERO_OK ? text(sum) : zero_last_error();
+  zero_comm_free(comm);
+  return said;
+}
+
+/// Under a launcher, which says which job a rank is of.
+TEST(Jobs, that_choose_one_name_never_mix) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string name = unique_name();
+    const std::vector<std::string> sums = run_sound_ranks(RankKind::processes, 6, [&](int i) {
+      const int job = i % 2;
+      setenv("ZERO_JOB", job == 0 ? "the-first" : "the-second", 1);
+      return sum_of_group(name, i / 2, 3, job == 0 ? 1 : 100);
+    });
+    for (size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i], i % 2 == 0 ? "3" : "300");
+  }
+}
+
+TEST(Jobs, a_process_of_another_job_at_the_right_place_is_told_so) {
+  const std::string name = unique_name();
+  const std::string address = local::address_of_comm(name, "the word");
+  std::string answer;
+  std::thread other([&] {
+    Hello hello;
+    hello.rank = 1;
+    hello.world = 2;
+    const Fd connection = dial_at(address);
+    Result<local::Life> life = local::Life::begin();
+    introduce(connection, hello, life->page(), "another word");
+    answer = hear_refusal(connection);
+    EXPECT_EQ(outcome(create_local(name, 1, 2, within(kLongMs), nullptr, "the word")), "ok");
+  });
+  EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs), nullptr, "the word")), "ok");
+  other.join();
+  EXPECT_TRUE(contains(answer, text("rendezvous '", name, "'")) &&
+              contains(answer, ", which has this name, is of another job"))
+      << answer;
+}
+
+TEST(Jobs, a_rank_takes_no_rank_0_that_does_not_know_the_word) {
+  const std::string name = unique_name();
+  Fd listener;
+  ASSERT_EQ(local::listen_at(local::address_of_comm(name, "the word"), &listener), 0);
+  std::thread other([&] {
+    Fd connection;
+    while (!connection.valid()) {
+      connection.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      usleep(500);
+    }
+    say(connection, local::as_message(local::Challenge()));
+    usleep(50'000);
+  });
+  const std::string said = outcome(create_local(name, 1, 2, within(kLongMs), nullptr, "the word"));
+  other.join();
+  EXPECT_TRUE(contains(said, "which has this name, is of another job")) << said;
+}
+
+TEST(Jobs, a_place_says_neither_name_nor_word) {
+  const std::string address = local::address_of_comm("training", "3f9c");
+  EXPECT_FALSE(contains(address, "training") || contains(address, "3f9c")) << address;
+  EXPECT_NE(address, local::address_of_comm("training", "3f9d"));
+  EXPECT_NE(address, local::address_of_comm("trainin", "g3f9c"));
+}
+
+/// Where this process has no number of its own, so that all processes look as if they were its
+/// user's.
+bool enter_user_namespace() { return unshare(CLONE_NEWUSER) == 0 && geteuid() == 65534; }
+
+bool can_enter_user_namespace() {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(enter_user_namespace() ? 0 : 1);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return status == 0;
+}
+
+TEST(Jobs, where_users_look_alike_the_word_has_to_prove_a_rank) {
+  if (!can_enter_user_namespace()) GTEST_SKIP() << "needs user namespaces";
+  const std::string name = unique_name();
+  for (const std::string word : {"", "the word"}) {
+    const std::vector<std::string> results = run_sound_ranks(RankKind::processes, 3, [&](int rank) {
+      if (!enter_user_namespace()) return std::string("no namespace");
+      if (rank < 2) {
+        if (rank == 1) usleep(300'000);  // the intruder comes first
+        return outcome(create_local(name, rank, 2, within(2'000), nullptr, word));
+      }
+      const Fd connection = dial_at(local::address_of_comm(name, word));
+      if (!connection.valid()) return std::string("nobody");
+      Hello hello;
+      hello.rank = 1;
+      hello.world = 2;
+      hello.limit_ms = hello.remaining_ms = 2'000;
+      Result<local::Life> life = local::Life::begin();
+      introduce(connection, hello, life->page());
+      return hear_refusal(connection);
+    });
+    for (size_t rank = 0; rank < 2; ++rank) {
+      if (word.empty()) {
+        EXPECT_TRUE(contains(results[rank], "user 65534 stands for every user") &&
+                    contains(results[rank], "set ZERO_JOB"))
+            << results[rank];
+      } else {
+        EXPECT_EQ(results[rank], "ok");
+      }
+    }
+    EXPECT_TRUE(word.empty() || contains(results[2], "is of another job")) << results[2];
+  }
+}
+
+std::string network_namespace() {
+  struct stat space {};
+  EXPECT_EQ(fstatat(AT_FDCWD, "/proc/self/ns/net", &space, 0), 0);
+  return text("network namespace ", space.st_ino);
+}
+
+TEST(Jobs, who_finds_nobody_says_as_which_user_in_which_network_namespace_by_which_name) {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(unshare(CLONE_NEWNET) == 0 ? 0 : 1);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (status != 0) GTEST_SKIP() << "needs to make a network namespace";
+  const std::string name = unique_name();
+  const std::string here = network_namespace();
+  const std::vector<std::string> results = run_sound_ranks(RankKind::processes, 2, [&](int rank) {
+    if (rank == 1 && unshare(CLONE_NEWNET) != 0) return std::string("no namespace");
+    const std::string said = outcome(create_local(name, rank, 2, within(300)));
+    EXPECT_TRUE(contains(said, text("user ", geteuid(), " in ", network_namespace(), " for")) &&
+                contains(said, text("for the name '", local::address_of_comm(name), "'")))
+        << said;
+    EXPECT_EQ(contains(said, here), rank == 0) << said;
+    return said;
+  });
+  EXPECT_TRUE(contains(results[0], "rank 1 never came within 300 ms; ")) << results[0];
+  EXPECT_TRUE(contains(results[1], "rank 0 never came within 300 ms; ")) << results[1];
+}
+
+}  // namespace
+}  // namespace zero::test

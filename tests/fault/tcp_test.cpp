@@ -2,11 +2,16 @@
 // Ranks that meet at rank 0's socket: strangers, ranks that die, leave, are late or abort, and what
 // all others are told then.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -84,7 +89,7 @@ TEST(Tcp, a_rank_without_the_key_is_not_let_in) {
   const Root root = make_root();
   Root wrong;
   wrong.offer = root.offer;
-  wrong.offer.guests[15] ^= std::byte{1};
+  wrong.offer.key[15] ^= std::byte{1};
   const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     return outcome(std::move(meet(rank == 0 ? root : wrong, rank, 2, 400)).status());
   });
@@ -96,7 +101,7 @@ TEST(Tcp, a_rank_without_the_key_is_not_let_in) {
 TEST(Tcp, a_rank_does_not_take_for_rank_0_what_has_not_its_key) {
   Root root = make_root();
   const Offer offer = root.offer;
-  root.offer.root[0] ^= std::byte{1};
+  root.offer.key[0] ^= std::byte{1};
   const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     if (rank == 0) return outcome(std::move(meet(root, 0, 2, 400)).status());
     const Meeting meeting{1, 2, 400, [] { return Status(); }};
@@ -126,12 +131,153 @@ TEST(Tcp, strangers_do_not_disturb_a_meeting) {
   });
 }
 
+/// A connection of nobody's to rank 0.
+Fd dial(const Root& root) {
+  Result<Fd> fd = start_connect(*to_address(std::string("127.0.0.1")), root.offer.port);
+  EXPECT_TRUE(fd.ok()) << fd.failure().text();
+  pollfd one{fd->get(), POLLOUT, 0};
+  EXPECT_EQ(poll(&one, 1, 5'000), 1);
+  return std::move(*fd);
+}
+
+bool ends_soon(Link& link) {
+  for (int i = 0; i < 200 && !link.over(); ++i) {
+    while (link.take()) {
+    }
+    usleep(10'000);
+  }
+  return link.over();
+}
+
+/// The next frame on `link`, which must come within seconds.
+std::optional<Frame> await_frame(Link& link) {
+  for (int i = 0; i < 500 && !link.over(); ++i) {
+    if (std::optional<Frame> frame = link.take()) return frame;
+    usleep(10'000);
+  }
+  return std::nullopt;
+}
+
+/// Who listens in rank 0's place hears what a rank says first, and cannot use it.
+TEST(Tcp, what_was_heard_from_a_rank_takes_no_seat) {
+  const Root false_root = make_root();
+  std::vector<std::byte> heard;
+  std::thread victim([&] { (void)meet(false_root, 1, 2, 1'000); });
+  for (int i = 0; i < 500 && heard.empty(); ++i) {
+    Fd guest = accept_guest(false_root.listener.fd.get());
+    if (guest.valid()) {
+      Link link(std::move(guest), 65536);
+      if (const std::optional<Frame> frame = await_frame(link)) heard = frame->payload;
+    }
+    usleep(10'000);
+  }
+  victim.join();
+  ASSERT_FALSE(heard.empty());
+
+  Root root = make_root();  // of the same group: the same key
+  root.offer.key = false_root.offer.key;
+  std::thread stranger([&] {
+    Link link(dial(root), 65536);
+    link.send(FrameKind::hello, 0, heard);
+    const std::optional<Frame> welcome = await_frame(link);
+    EXPECT_TRUE(welcome && welcome->kind == FrameKind::welcome);
+    if (welcome) link.send(FrameKind::confirm, 0, std::span(welcome->payload).last(32));
+    EXPECT_TRUE(ends_soon(link));
+  });
+  EXPECT_EQ(outcome(std::move(meet(root, 0, 2, 2'000)).status()),
+            "ZERO_ERR_RENDEZVOUS: rank 1 did not connect to rank 0 within 2000 ms");
+  stranger.join();
+}
+
+TEST(Tcp, a_stranger_is_not_waited_for_beyond_4_KiB) {
+  const Root root = make_root();
+  std::thread rank_0([&] { (void)meet(root, 0, 2, 4'000); });
+  Fd fd = dial(root);
+  const int small = 4096;
+  ASSERT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+  Link link(std::move(fd), 65536);
+  link.send(FrameKind::hello, 0, std::vector<std::byte>(250'000));
+  ASSERT_TRUE(link.unsent());  // the rest would never come
+  EXPECT_TRUE(ends_soon(link));
+  rank_0.join();
+}
+
+TEST(Tcp, connections_that_say_nothing_crowd_out_no_rank) {
+  constexpr int kSilent = 1'100;
+  rlimit room{};
+  getrlimit(RLIMIT_NOFILE, &room);
+  if (room.rlim_max < 2 * kSilent) GTEST_SKIP() << "needs that many descriptors";
+  const Root root = make_root();
+  SharedMemory memory(4096);
+  auto* const ready = memory.as<std::atomic<bool>>();
+  const pid_t crowd = fork();
+  if (crowd == 0) {
+    room.rlim_cur = 2 * kSilent;
+    setrlimit(RLIMIT_NOFILE, &room);
+    std::vector<Fd> silent;
+    for (int i = 0; i < kSilent; ++i) {
+      silent.push_back(dial(root));
+      if (i == kSilent / 2) *ready = true;  // the rest come while the ranks do
+    }
+    for (;;) pause();
+  }
+  run_sound_ranks(RankKind::processes, 3, [&](int rank) {
+    if (rank == 0) {
+      const rlimit usual{1'024, 1'024};
+      setrlimit(RLIMIT_NOFILE, &usual);
+    }
+    while (rank != 0 && !*ready) usleep(1'000);
+    if (rank != 0) usleep(300'000);
+    Result<Seat> seat = meet(root, rank, 3, 4'000);
+    EXPECT_TRUE(seat.ok()) << seat.failure().text();
+    if (seat.ok()) {
+      EXPECT_EQ(outcome(exchange(**seat, 3)), "ok");
+    }
+    return std::string();
+  });
+  kill(crowd, SIGKILL);
+  waitpid(crowd, nullptr, 0);
+}
+
+/// Whenever that is: no rank gives a connection up that may still be answered.
+TEST(Tcp, a_rank_0_that_comes_late_to_its_connections_loses_nobody) {
+  for (const int late_ms : {3'000, 3'012}) {
+    const Root root = make_root();
+    run_sound_ranks(RankKind::threads, 4, [&](int rank) {
+      if (rank == 0) usleep(static_cast<useconds_t>(late_ms) * 1'000);
+      Result<Seat> seat = meet(root, rank, 4, 9'000);
+      EXPECT_TRUE(seat.ok()) << seat.failure().text();
+      if (seat.ok()) {
+        EXPECT_EQ(outcome(exchange(**seat, 4, within(9'000))), "ok") << late_ms;
+      }
+      return std::string();
+    });
+  }
+}
+
+TEST(Tcp, a_rank_that_dies_while_others_are_awaited_is_named_at_once) {
+  const Root root = make_root();
+  const int64_t start = now_ms();
+  const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) {
+    const Result<Seat> seat = meet(root, rank, 3);  // rank 2 never comes
+    if (rank == 1) kill(getpid(), SIGKILL);
+    return outcome(seat.failure());
+  });
+  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_RENDEZVOUS: rank 1 (process ") &&
+              contains(ends[0].result, ") died: its connection has ended"))
+      << ends[0].result;
+  EXPECT_LT(now_ms() - start, 10'000);  // the meeting has 20 s
+}
+
 TEST(Tcp, a_rank_of_another_world_is_refused) {
   const Root root = make_root();
   const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     return outcome(std::move(meet(root, rank == 0 ? 0 : 5, rank == 0 ? 2 : 6, 500)).status());
   });
   EXPECT_TRUE(contains(results[0], "of a world of 6 came to a world of 2")) << results[0];
+  EXPECT_TRUE(contains(results[1], "rank 5 of a world of 6 came to rank 0 (process ") &&
+              contains(results[1], ") of a world of 2"))
+      << results[1];
 }
 
 // ---- Ranks that die or leave.
@@ -315,6 +461,15 @@ TEST(Tcp, an_abort_of_any_rank_ends_the_wait_of_all_with_its_cause) {
     });
     for (const std::string& said : results) EXPECT_EQ(said, "ZERO_ERR_ABORTED: enough");
   }
+}
+
+TEST(Tcp, what_another_rank_says_is_told_as_utf8) {
+  Failure cause;
+  cause.code = ZERO_ERR_TIMEOUT;
+  cause.phase = "at \xc3";
+  cause.text = "no \xff";
+  EXPECT_EQ(unpack(pack(cause)).phase, "at ?");
+  EXPECT_EQ(unpack(pack(cause)).text, "no ?");
 }
 
 TEST(Tcp, a_cause_that_is_cut_anywhere_is_still_a_cause) {

@@ -12,7 +12,7 @@ namespace zero {
 namespace nccl {
 namespace {
 
-constexpr uint32_t kMagic = 0x325a636e;  // changes with anything that ranks say to each other
+constexpr uint32_t kMagic = 0x335a636e;  // changes with anything that ranks say to each other
 constexpr int64_t kEndMs = 10'000;       // for what is queued, once its communicator has ended
 
 /// What every rank says first, through NCCL; the offer is rank 0's.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/tcp/link.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "comm/tcp/socket.h"
@@ -8,7 +9,7 @@
 namespace zero::tcp {
 namespace {
 
-constexpr uint32_t kMagic = 0x315a7463;  // changes with the layout of any frame
+constexpr uint32_t kMagic = 0x325a7463;  // changes with the layout of any frame
 constexpr size_t kPieceBytes = 64u << 10;
 
 }  // namespace
@@ -42,14 +43,23 @@ void Link::flush() {
 }
 
 void Link::receive() {
-  while (!ended_) {
+  in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(taken_));
+  taken_ = 0;
+  const size_t most = sizeof(Header) + most_bytes_;  // what comes behind waits in the system
+  while (!ended_ && in_.size() < most) {
     const size_t had = in_.size();
-    in_.resize(had + kPieceBytes);
+    const size_t piece = std::min(kPieceBytes, most - had);
+    in_.resize(had + piece);
     const ssize_t got = receive_some(fd_.get(), std::span(in_).subspan(had));
     in_.resize(had + static_cast<size_t>(got > 0 ? got : 0));
     if (got < 0) ended_ = true;
-    if (got < static_cast<ssize_t>(kPieceBytes)) return;
+    if (got < static_cast<ssize_t>(piece)) return;
   }
+}
+
+bool Link::ended() {
+  receive();
+  return ended_;
 }
 
 std::optional<Frame> Link::parse() {

@@ -13,8 +13,9 @@
 namespace zero::tcp {
 
 enum class FrameKind : uint32_t {
-  hello = 1,  // a guest's key and rank
-  welcome,    // rank 0's answer, once all are there
+  hello = 1,  // of a guest: who it is, and a nonce
+  welcome,    // rank 0's answer: who it is, a nonce, and that it knows the key
+  confirm,    // the guest knows it as well, and takes this connection and no other
   record,     // of one rank, to rank 0
   records,    // what all get in return
   waiting,    // from rank 0: for whom, in the exchange of that number
@@ -31,8 +32,10 @@ struct Frame {
 
 class Link {
  public:
-  /// A frame of more than `most_bytes` ends the connection.
+  /// A frame of more than `most_bytes` ends the connection, and not much more than that is kept
+  /// here before it is taken.
   Link(Fd fd, size_t most_bytes) : fd_(std::move(fd)), most_bytes_(most_bytes) {}
+  void set_most_bytes(size_t most_bytes) { most_bytes_ = most_bytes; }
 
   void send(FrameKind kind, uint64_t sequence, std::span<const std::byte> payload = {});
   /// Send of what is queued as much as goes now.
@@ -43,6 +46,8 @@ class Link {
   std::optional<Frame> take();
   /// Nothing will come any more, and all that came has been taken.
   bool over() const { return over_; }
+  /// The other end has closed the connection, whatever may still be taken.
+  bool ended();
 
   int fd() const { return fd_.get(); }
 
@@ -53,7 +58,7 @@ class Link {
   std::optional<Frame> parse();
 
   Fd fd_;
-  const size_t most_bytes_;
+  size_t most_bytes_;
   std::vector<std::byte> out_;
   size_t sent_ = 0;
   std::vector<std::byte> in_;

@@ -6,79 +6,74 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <type_traits>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "comm/proof.h"
 
 namespace zero::tcp {
 namespace {
 
 constexpr int kSliceMs = 10;
-constexpr int64_t kAttemptMs = 3'000;    // for one address to answer
-constexpr int64_t kStrangerMs = 5'000;   // for a connection to introduce itself
-constexpr size_t kMostStrangers = 1024;  // beside one for every rank
+constexpr int64_t kNextMs = 250;  // to the next address, while those before may still answer
+constexpr int kAcceptsAtOnce = 64;
+constexpr size_t kMostStrangers = 256;   // beside one for every rank
+constexpr size_t kStrangerBytes = 4096;  // of a frame, until its sender has proved who it is
 constexpr size_t kNamed = 8;
 
 /// What each side says first.
 struct Introduction {
-  Key key{};
+  Nonce nonce{};
   int32_t rank = 0;
   int32_t world = 0;
   int32_t pid = 0;
   char host[68] = {};
 };
 
+/// Rank 0's has a proof with it.
+struct Welcome {
+  Introduction root;
+  Proof proof{};
+};
+
 size_t most_bytes(int32_t world) {
   return std::max(kPieceBytes, static_cast<size_t>(world) * 16384) + 4096;
 }
 
-Introduction introduce(const Key& key, const Meeting& meeting) {
-  Introduction mine{key, meeting.rank, meeting.world, os().getpid()};
+/// But for the nonce, which every connection has of its own.
+Introduction introduce(const Meeting& meeting) {
+  Introduction mine{{}, meeting.rank, meeting.world, os().getpid(), {}};
   const Fd file(os().openat(AT_FDCWD, "/proc/sys/kernel/hostname", O_RDONLY | O_CLOEXEC, 0));
   if (file.valid()) (void)os().pread(file.get(), mine.host, sizeof mine.host - 1, 0);
-  for (char* c = mine.host; *c != 0; ++c)
-    if (*c < '!' || *c > '~') *c = 0;
   return mine;
 }
 
+/// What another host says is shown as far as it is plain.
 std::string name_of(const Introduction& one) {
-  return text("rank ", one.rank, " (process ", one.pid, " on ",
-              std::string_view(one.host, strnlen(one.host, sizeof one.host)), ")");
+  std::string_view host(one.host, strnlen(one.host, sizeof one.host));
+  host =
+      host.substr(0, static_cast<size_t>(std::find_if(host.begin(), host.end(),
+                                                      [](char c) { return c < '!' || c > '~'; }) -
+                                         host.begin()));
+  return text("rank ", one.rank, " (process ", one.pid, " on ", host, ")");
 }
 
-/// In a time that does not depend on where they differ.
-bool equal(const Key& a, const Key& b) {
-  std::byte difference{0};
-  for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == std::byte{0};
+template <class Words>
+void say(Link& link, FrameKind kind, const Words& words) {
+  static_assert(std::is_trivially_copyable_v<Words>);
+  link.send(kind, 0, std::as_bytes(std::span(&words, 1)));
 }
 
-Status draw(Key& key) {
-  const ssize_t got =
-      uninterrupted([&] { return os().getrandom(key.data(), key.size(), 0); }, kInterruptedMs);
-  if (got == static_cast<ssize_t>(key.size())) return {};
-  return Status(ZERO_ERR_SYSTEM, text("drawing random bits: ", errno_text(errno)));
-}
-
-Key key_of(std::string_view role, std::string_view secret) {
-  const Digest digest = hash128(bytes_of(text(role, secret)));
-  Key key;
-  static_assert(sizeof key == sizeof digest);
-  memcpy(key.data(), digest.data(), sizeof key);
-  return key;
-}
-
-void say(Link& link, FrameKind kind, const Introduction& mine) {
-  link.send(kind, 0, std::as_bytes(std::span(&mine, 1)));
-}
-
-/// The introduction in a frame of `kind` that proves `key`.
-std::optional<Introduction> read(const Frame& frame, FrameKind kind, const Key& key) {
-  Introduction other;
-  if (frame.kind != kind || frame.payload.size() != sizeof other) return std::nullopt;
-  memcpy(&other, frame.payload.data(), sizeof other);
-  if (!equal(other.key, key)) return std::nullopt;
-  return other;
+/// What a frame of `kind` holds.
+template <class Words>
+std::optional<Words> read(const Frame& frame, FrameKind kind) {
+  Words words;
+  if (frame.kind != kind || frame.payload.size() != sizeof words) return std::nullopt;
+  memcpy(&words, frame.payload.data(), sizeof words);
+  return words;
 }
 
 Status wait_slice(std::vector<pollfd> polls, const Meeting& meeting) {
@@ -94,70 +89,106 @@ class Host {
   Host(const Root& root, const Meeting& meeting)
       : root_(root),
         meeting_(meeting),
-        mine_(introduce(root.offer.root, meeting)),
+        mine_(introduce(meeting)),
         deadline_ms_(now_ms() + meeting.limit_ms),
         peers_(static_cast<size_t>(meeting.world - 1)) {}
 
   Result<std::unique_ptr<Star>> run() {
-    while (!all_seated()) {
-      if (now_ms() >= deadline_ms_) return missing();
-      accept();
+    for (;;) {
+      ZERO_TRY(accept());
       ZERO_TRY(hear());
+      if (ZERO_TRY(all_seated())) break;
+      if (now_ms() >= deadline_ms_) return missing();
       ZERO_TRY(wait_slice(polls(), meeting_));
     }
     return std::make_unique<Star>(0, meeting_.world, std::move(peers_));
   }
 
  private:
+  /// Who has not proved yet to be a rank.
   struct Stranger {
     std::unique_ptr<Link> link;
-    int64_t until_ms;
+    std::optional<Introduction> guest = {};  // once it has said so
+    Nonce nonce = {};                        // it is to confirm that
   };
 
-  bool all_seated() const {
-    return std::all_of(peers_.begin(), peers_.end(),
-                       [](const Peer& peer) { return peer.link != nullptr; });
+  /// A rank that has confirmed uses no other connection, so one that has ended is a rank's end.
+  Result<bool> all_seated() {
+    bool all = true;
+    for (const Peer& peer : peers_) {
+      all = all && peer.link != nullptr;
+      if (peer.link != nullptr && peer.link->ended())
+        return Status(ZERO_ERR_RENDEZVOUS, text(peer.name, " died: its connection has ended"));
+    }
+    return all;
   }
 
-  void accept() {
-    while (strangers_.size() < peers_.size() + kMostStrangers) {
+  Status accept() {
+    for (int i = 0; i < kAcceptsAtOnce; ++i) {
       Fd guest = accept_guest(root_.listener.fd.get());
-      if (!guest.valid()) return;
+      if (!guest.valid() && (errno == EMFILE || errno == ENFILE)) {
+        if (strangers_.empty())
+          return {ZERO_ERR_SYSTEM,
+                  text("accepting a rank's connection: ", errno_text(errno), ": raise ulimit -n")};
+        drop_a_stranger();
+        continue;
+      }
+      if (!guest.valid()) return {};
       tune(guest.get());
-      strangers_.push_back({std::make_unique<Link>(std::move(guest), most_bytes(meeting_.world)),
-                            now_ms() + kStrangerMs});
+      if (strangers_.size() == peers_.size() + kMostStrangers) drop_a_stranger();
+      strangers_.push_back({std::make_unique<Link>(std::move(guest), kStrangerBytes)});
     }
+    return {};
+  }
+
+  /// Who has said nothing goes first, so that many who never do cannot crowd out a rank.
+  void drop_a_stranger() {
+    const auto silent = std::find_if(strangers_.begin(), strangers_.end(),
+                                     [](const Stranger& one) { return !one.guest; });
+    strangers_.erase(silent == strangers_.end() ? strangers_.begin() : silent);
   }
 
   Status hear() {
     for (Stranger& one : strangers_) {
       const std::optional<Frame> frame = one.link->take();
-      if (frame) {
-        if (const auto guest = read(*frame, FrameKind::hello, root_.offer.guests))
-          ZERO_TRY(seat(*guest, one));
-        one.link.reset();
-      } else if (one.link->over() || now_ms() >= one.until_ms) {
-        one.link.reset();
-      }
+      if (frame && !ZERO_TRY(hear(one, *frame))) one.link.reset();
+      if (one.link != nullptr && one.link->over()) one.link.reset();
     }
     std::erase_if(strangers_, [](const Stranger& one) { return one.link == nullptr; });
     return {};
   }
 
-  /// A rank that comes again has given up its first connection.
+  /// False: it is no rank, or has its seat.
+  Result<bool> hear(Stranger& one, const Frame& frame) {
+    if (!one.guest) {
+      one.guest = read<Introduction>(frame, FrameKind::hello);
+      if (!one.guest) return false;
+      ZERO_TRY(draw_random(one.nonce));
+      Welcome welcome{mine_, prove(root_.offer.key, Role::root, one.guest->rank,
+                                   {one.guest->nonce, one.nonce})};
+      welcome.root.nonce = one.nonce;
+      say(*one.link, FrameKind::welcome, welcome);
+      return true;
+    }
+    const std::optional<Proof> proof = read<Proof>(frame, FrameKind::confirm);
+    if (proof && proves(*proof, root_.offer.key, Role::guest, one.guest->rank,
+                        {one.guest->nonce, one.nonce}))
+      ZERO_TRY(seat(*one.guest, one));
+    return false;
+  }
+
   Status seat(const Introduction& guest, Stranger& one) {
     if (guest.world != meeting_.world || guest.rank < 1 || guest.rank >= meeting_.world)
       return Status(ZERO_ERR_RENDEZVOUS, text(name_of(guest), " of a world of ", guest.world,
                                               " came to a world of ", meeting_.world));
     Peer& peer = peers_[static_cast<size_t>(guest.rank - 1)];
-    const bool there = peer.link != nullptr && (peer.link->take() || !peer.link->over());
-    if (there && peer.name != name_of(guest))
+    if (peer.link != nullptr)
       return Status(ZERO_ERR_RENDEZVOUS,
                     text(peer.name, " and ", name_of(guest), " both came as rank ", guest.rank));
     peer.rank = guest.rank;
     peer.name = name_of(guest);
     peer.link = std::move(one.link);
-    say(*peer.link, FrameKind::welcome, mine_);
+    peer.link->set_most_bytes(most_bytes(meeting_.world));
     return {};
   }
 
@@ -188,67 +219,116 @@ class Host {
 
 // ---- The other ranks.
 
+/// Tries all addresses beside each other and gives none up while it may still answer: rank 0 may
+/// come to its connections late.
 class Guest {
  public:
   Guest(const Offer& offer, const Meeting& meeting)
       : offer_(offer),
         meeting_(meeting),
-        mine_(introduce(offer.guests, meeting)),
-        deadline_ms_(now_ms() + meeting.limit_ms) {}
+        mine_(introduce(meeting)),
+        deadline_ms_(now_ms() + meeting.limit_ms),
+        doors_(std::min<size_t>(offer.count, Offer::kAddresses)) {
+    for (size_t i = 0; i < doors_.size(); ++i)
+      doors_[i].next_ms = now_ms() + static_cast<int64_t>(i) * kNextMs;
+  }
 
   Result<std::unique_ptr<Star>> run() {
-    const size_t count = std::min<size_t>(offer_.count, Offer::kAddresses);
-    obstacles_.assign(count, "not tried");
     for (;;) {
-      for (size_t i = 0; i < count && now_ms() < deadline_ms_; ++i) {
-        std::optional<Peer> root = ZERO_TRY(attempt(offer_.addresses[i], obstacles_[i]));
+      for (size_t i = 0; i < doors_.size(); ++i) {
+        std::optional<Peer> root = ZERO_TRY(knock(offer_.addresses[i], doors_[i]));
         if (!root) continue;
         std::vector<Peer> peers;
         peers.push_back(std::move(*root));
         return std::make_unique<Star>(meeting_.rank, meeting_.world, std::move(peers));
       }
       if (now_ms() >= deadline_ms_) return unreached();
-      ZERO_TRY(wait_slice({}, meeting_));
+      ZERO_TRY(wait_slice(polls(), meeting_));
     }
   }
 
  private:
-  Result<std::optional<Peer>> attempt(const Address& address, std::string& obstacle) {
-    const auto nothing = [&](std::string why) {
-      obstacle = std::move(why);
-      return std::optional<Peer>();
-    };
-    const int64_t until_ms = std::min(deadline_ms_, now_ms() + kAttemptMs);
+  /// One address, and how far this rank has come there.
+  struct Door {
+    int64_t next_ms = 0;  // when to connect
+    Fd connecting;
+    std::unique_ptr<Link> link;
+    Nonce nonce{};
+    bool tried = false;
+    std::string obstacle = "not tried";  // the last one
+  };
+  using Answer = std::optional<Peer>;
+
+  /// Rank 0, once it has answered there.
+  Result<Answer> knock(const Address& address, Door& door) {
+    if (door.link != nullptr) return listen_at(door);
+    if (door.connecting.valid()) return greet(door);
+    if (now_ms() < door.next_ms) return Answer();
     Result<Fd> started = start_connect(address, offer_.port);
-    if (!started.ok()) return nothing(started.failure().text());
-    pollfd one{started->get(), POLLOUT, 0};
-    while (os().poll(&one, 1, kSliceMs) <= 0) {
-      ZERO_TRY(meeting_.check());
-      if (now_ms() >= until_ms) return nothing("no answer");
-    }
-    if (const int error = connect_error(started->get())) return nothing(errno_text(error));
-    tune(started->get());
+    if (!started.ok()) return leave(door, started.failure().text());
+    door.connecting = std::move(*started);
+    if (!std::exchange(door.tried, true)) door.obstacle = "no answer";
+    return Answer();
+  }
+
+  Result<Answer> greet(Door& door) {
+    pollfd one{door.connecting.get(), POLLOUT, 0};
+    if (os().poll(&one, 1, 0) <= 0) return Answer();
+    if (const int error = connect_error(door.connecting.get()))
+      return leave(door, errno_text(error));
+    tune(door.connecting.get());
+    door.link = std::make_unique<Link>(std::move(door.connecting), kStrangerBytes);
+    ZERO_TRY(draw_random(door.nonce));
+    Introduction hello = mine_;
+    hello.nonce = door.nonce;
+    say(*door.link, FrameKind::hello, hello);
+    return Answer();
+  }
+
+  Result<Answer> listen_at(Door& door) {
+    const std::optional<Frame> frame = door.link->take();
+    if (!frame && !door.link->over()) return Answer();
+    if (!frame || door.link->ended())
+      return leave(door, "what answers there closes the connection, as another job's rank 0 does");
+    const std::optional<Welcome> welcome = read<Welcome>(*frame, FrameKind::welcome);
+    const Nonces nonces{door.nonce, welcome ? welcome->root.nonce : Nonce()};
+    if (!welcome || !proves(welcome->proof, offer_.key, Role::root, meeting_.rank, nonces))
+      return leave(door, "what answers there is not rank 0");
+    say(*door.link, FrameKind::confirm, prove(offer_.key, Role::guest, meeting_.rank, nonces));
+    if (welcome->root.world != meeting_.world)  // which it tells rank 0 by the same
+      return Status(ZERO_ERR_RENDEZVOUS,
+                    text("rank ", meeting_.rank, " of a world of ", meeting_.world, " came to ",
+                         name_of(welcome->root), " of a world of ", welcome->root.world));
     Peer root;
-    root.link = std::make_unique<Link>(std::move(*started), most_bytes(meeting_.world));
-    say(*root.link, FrameKind::hello, mine_);
-    while (!root.link->over() && now_ms() < until_ms) {
-      if (const std::optional<Frame> frame = root.link->take()) {
-        const auto other = read(*frame, FrameKind::welcome, offer_.root);
-        if (!other) return nothing("what answers there is not rank 0");
-        root.name = name_of(*other);
-        return std::optional<Peer>(std::move(root));
-      }
-      ZERO_TRY(wait_slice({{root.link->fd(), POLLIN, 0}}, meeting_));
+    root.name = name_of(welcome->root);
+    root.link = std::move(door.link);
+    root.link->set_most_bytes(most_bytes(meeting_.world));
+    return Answer(std::move(root));
+  }
+
+  /// To come again soon.
+  static Answer leave(Door& door, std::string obstacle) {
+    door.obstacle = std::move(obstacle);
+    door.connecting.reset();
+    door.link.reset();
+    door.next_ms = now_ms() + kSliceMs;
+    return {};
+  }
+
+  std::vector<pollfd> polls() const {
+    std::vector<pollfd> all;
+    for (const Door& door : doors_) {
+      if (door.link != nullptr) all.push_back({door.link->fd(), POLLIN, 0});
+      if (door.connecting.valid()) all.push_back({door.connecting.get(), POLLOUT, 0});
     }
-    return nothing(root.link->over()
-                       ? "what answers there closes the connection, as another job's rank 0 does"
-                       : "no answer");
+    return all;
   }
 
   Status unreached() const {
     std::string places;
-    for (size_t i = 0; i < obstacles_.size(); ++i)
-      places += text(i == 0 ? "" : ", ", to_text(offer_.addresses[i]), " (", obstacles_[i], ")");
+    for (size_t i = 0; i < doors_.size(); ++i)
+      places +=
+          text(i == 0 ? "" : ", ", to_text(offer_.addresses[i]), " (", doors_[i].obstacle, ")");
     return Status(ZERO_ERR_RENDEZVOUS, text("rank 0 was not reached within ", meeting_.limit_ms,
                                             " ms at port ", offer_.port, " of ", places));
   }
@@ -257,7 +337,7 @@ class Guest {
   const Meeting& meeting_;
   const Introduction mine_;
   const int64_t deadline_ms_;
-  std::vector<std::string> obstacles_;  // of each address, the last one
+  std::vector<Door> doors_;  // by address
 };
 
 }  // namespace
@@ -269,8 +349,7 @@ Result<Root> listen() {
   const std::vector<Address> addresses = ZERO_TRY(own_addresses(Offer::kAddresses));
   std::copy(addresses.begin(), addresses.end(), root.offer.addresses.begin());
   root.offer.count = static_cast<uint16_t>(addresses.size());
-  ZERO_TRY(draw(root.offer.guests));
-  ZERO_TRY(draw(root.offer.root));
+  ZERO_TRY(draw_random(root.offer.key));
   return root;
 }
 
@@ -280,8 +359,7 @@ Offer make_offer(std::span<const Address> addresses, uint16_t port, std::string_
   std::copy_n(addresses.begin(), count, offer.addresses.begin());
   offer.count = static_cast<uint16_t>(count);
   offer.port = port;
-  offer.guests = key_of("a rank of ", secret);
-  offer.root = key_of("rank 0 of ", secret);
+  offer.key = sha256(bytes_of(secret));
   return offer;
 }
 

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a Star comes to be: rank 0 listens, and an Offer that reaches the other ranks by a way that
-// nobody else can read says where, and how both sides prove who they are.
+// nobody else can read says where, with a key by which both sides prove who they are.
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
 
+#include "base/sha256.h"
 #include "comm/tcp/socket.h"
 #include "comm/tcp/star.h"
 
 namespace zero::tcp {
 
-using Key = std::array<std::byte, 16>;
-
 /// Trivially copyable: it travels as it lies in memory.
 struct Offer {
   static constexpr size_t kAddresses = 8;
-  Key guests{};  // proves a rank to rank 0
-  Key root{};    // proves rank 0 to a rank
+  Sha256 key{};  // never travels over the connections that it is for
   std::array<Address, kAddresses> addresses{};
   uint16_t port = 0;
   uint16_t count = 0;  // of addresses
@@ -46,7 +45,8 @@ struct Meeting {
   std::function<Status()> check;  // asked now and then: an error ends the meeting
 };
 
-/// Rank 0's seat, once every rank has come; another rank's seat, once rank 0 has answered.
+/// Rank 0's seat, once every rank has come and confirmed; another rank's seat, once rank 0 has
+/// answered.
 /// ZERO_ERR_RENDEZVOUS names who is missing. The first exchange tells whether all are seated.
 Result<std::unique_ptr<Star>> seat_guests(const Root& root, const Meeting& meeting);
 Result<std::unique_ptr<Star>> visit(const Offer& offer, const Meeting& meeting);

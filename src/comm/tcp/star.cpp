@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "comm/tcp/cause.h"
 #include "comm/tcp/wait.h"
 
@@ -186,6 +187,7 @@ void Star::handle(Peer& peer, Frame frame) {
       break;
     case FrameKind::hello:
     case FrameKind::welcome:
+    case FrameKind::confirm:
       break_for(ZERO_ERR_COMM, peer.rank, text(peer.name, " introduced itself twice"));
       break;
   }
@@ -196,9 +198,9 @@ void Star::handle_waiting(const Frame& frame) {
   if (rank_ == 0 || frame.sequence != sequence_ || frame.payload.size() < sizeof words) return;
   memcpy(words, frame.payload.data(), sizeof words);
   const auto* const name = reinterpret_cast<const char*>(frame.payload.data()) + sizeof words;
-  awaited_ = Awaited{static_cast<int32_t>(words[0]),
-                     std::string(name, frame.payload.size() - sizeof words),
-                     now_ns() - words[1] * 1'000'000};
+  awaited_ =
+      Awaited{static_cast<int32_t>(words[0]), as_utf8({name, frame.payload.size() - sizeof words}),
+              now_ns() - words[1] * 1'000'000};
 }
 
 void Star::note_progress(int64_t timeout_ms) {

@@ -13,7 +13,7 @@ import tempfile
 
 char_lm, text, *rest = sys.argv[1:]
 WHY = (
-    r"char_lm: zero_comm_create_env\(.*\): ZERO_ERR_UNSUPPORTED: "
+    r"char_lm: zero_comm_create_env\(.*\): ZERO_ERR_UNSUPPORTED: zero_comm_create_env: "
     r"(no CUDA driver is installed|this libzero was built without CUDA|there is no CUDA device)"
 )
 

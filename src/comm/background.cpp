@@ -18,6 +18,7 @@ Status Comm::await_background(Operation operation) {
     if (aborted()) return failure_status();
     const int64_t left_ms = until - now_ms();
     if (left_ms <= 0) break;
+    // Wait: at most late_ms, and until the comm breaks.
     background_done_.wait_for(lock, milliseconds(std::min(left_ms, kLookMs)));
   }
   if (!in_background_) return {};

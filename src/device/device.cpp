@@ -77,6 +77,7 @@ Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_
     if (waited_ns >= timeout_ms * 1'000'000)
       return Status(ZERO_ERR_TIMEOUT,
                     text("the device did not end ", what, " within ", timeout_ms, " ms"));
+    // Wait: a slice of timeout_ms.
     if (waited_ns >= kSpinNs) os().poll(nullptr, 0, waited_ns < 20 * kSpinNs ? 0 : 1);
   }
   return Status();

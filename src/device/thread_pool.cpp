@@ -50,10 +50,12 @@ class Gate {
   void wait_while(uint32_t old) {
     for (int i = 0; i < kSpins; ++i) {
       if (load() != old) return;
+      // Wait: kSpins, then asleep.
       relax();
     }
     sleepers_.fetch_add(1);
     constexpr timespec kLook{0, 100'000'000};  // where waking is refused
+    // Wait: until the work of a round is done, which waits for nothing, or there is a new one.
     while (load() == old) os().futex(address(), FUTEX_WAIT_PRIVATE, old, &kLook);
     sleepers_.fetch_sub(1);
   }
@@ -121,6 +123,7 @@ Workers::~Workers() {
   round_.add(1);
   round_.wake_all();
   for (Seat& seat : seats_) {
+    // Wait: the last round is done, and it has been told to leave.
     if (seat.started) pthread_join(seat.handle, nullptr);
   }
 }

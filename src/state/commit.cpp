@@ -28,6 +28,7 @@ Result<Digest> draw_id() {
   auto* bytes = reinterpret_cast<std::byte*>(id.data());
   for (size_t done = 0; done < sizeof id;) {
     const ssize_t got =
+        // Wait: that of uninterrupted(); the kernel has had random bits since it started.
         uninterrupted([&] { return os().getrandom(bytes + done, sizeof id - done, 0); });
     if (got < 0) return Status(ZERO_ERR_SYSTEM, text("getrandom: ", errno_text(errno)));
     done += static_cast<size_t>(got);

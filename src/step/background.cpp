@@ -63,6 +63,7 @@ Background::~Background() {
     leaving_ = true;
   }
   wake_.notify_one();
+  // Wait: the end of the step under way, as complete().
   pthread_join(thread_, nullptr);
 }
 
@@ -114,6 +115,7 @@ void Background::tell(int64_t share) {
 
 Status Background::complete() {
   std::unique_lock lock(mutex_);
+  // Wait: the end of the step: its exchanges have deadlines, and the rest is computed.
   done_.wait(lock, [this] { return !running_; });
   return status_;
 }
@@ -127,6 +129,7 @@ Status Background::wait(size_t param) {
   while (running_ && number_ == number) {
     // Of what was registered later nothing is under way.
     if (param >= watch->ends.size() || watch->stored(param, number)) return Status();
+    // Wait: a slice of the same.
     done_.wait_for(lock, pause);
     pause = std::min(2 * pause, kLate);
   }
@@ -142,6 +145,7 @@ void* Background::main(void* self) {
 void Background::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
+    // Wait: the thread has nothing to do; the destructor ends it.
     wake_.wait(lock, [this] { return running_ || leaving_; });
     if (!running_) return;
     std::optional<Call> call = std::move(call_);

@@ -36,6 +36,7 @@ Backward::~Backward() {
     leaving_ = true;
   }
   wake_.notify_one();
+  // Wait: a tile at most, as in settle(), and it has been told to leave.
   pthread_join(*thread_, nullptr);
 }
 
@@ -132,6 +133,7 @@ void Backward::settle() {
   std::unique_lock lock(mutex_);
   stop_ = true;
   running_ = false;
+  // Wait: a tile at most, as stop_ is set.
   idle_.wait(lock, [this] { return !busy_; });
   optim_.counters.moved_bytes += std::exchange(moved_bytes_, 0);
   optim_.counters.copied_bytes += std::exchange(copied_bytes_, 0);
@@ -168,6 +170,7 @@ void Backward::work() {
   microseconds pause = kSoon;
   while (!leaving_) {
     if (!running_) {
+      // Wait: the thread has nothing to do; the destructor ends it.
       wake_.wait(lock, [this] { return running_ || leaving_; });
       pause = kSoon;
       continue;
@@ -182,6 +185,7 @@ void Backward::work() {
     if (pending_.empty() && to_stage_.empty()) {
       running_ = false;
     } else if (running_ && !moved) {
+      // Wait: a slice between two looks, until somebody settles.
       wake_.wait_for(lock, pause);
     }
   }

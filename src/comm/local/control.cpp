@@ -153,6 +153,7 @@ Status Control::await(uint64_t k, const Patience& patience) {
       if (spin_end_ns == 0) spin_end_ns = now + spin_ns_;
       if (now >= spin_end_ns) break;
     }
+    // Wait: spin_ns_ at most, then asleep.
     pause_cpu();
   }
   return await_asleep(k, patience);
@@ -198,8 +199,10 @@ void Control::doze(uint64_t k, int64_t nanoseconds) {
       Decision::of(header().decision.load(std::memory_order_seq_cst)).sequence >= k;
   if (!decided && !aborted() && !all_arrived(k)) {
     const timespec timeout{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+    // Wait: a slice: await_asleep() looks at deaths and the deadline.
     if (os().futex(futex_word(header().bell), FUTEX_WAIT, bell, &timeout) != 0 && errno != EAGAIN &&
         errno != EINTR && errno != ETIMEDOUT)
+      // Wait: the same slice.
       sleep_ms(1);
   }
   header().sleepers.fetch_sub(1, std::memory_order_seq_cst);

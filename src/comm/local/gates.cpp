@@ -133,6 +133,7 @@ LocalGates::~LocalGates() {
     ends_ = true;
   }
   wake_.notify_one();
+  // Wait: the watch looks every kLookMs, and a look waits for nothing.
   if (thread_.joinable()) thread_.join();
 }
 
@@ -163,6 +164,7 @@ Status LocalGates::pass(Gate gate, StreamHandle stream, const char* rule) {
 void LocalGates::watch() {
   std::unique_lock lock(mutex_);
   while (!ends_) {
+    // Wait: a slice between two looks, until the gates end.
     wake_.wait_for(lock, std::chrono::milliseconds(kLookMs));
     lock.unlock();
     if (!look().ok()) open_for_good();

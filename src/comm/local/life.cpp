@@ -76,6 +76,7 @@ Result<LifeThread*> LifeThread::start() {
   if (error != 0) return life_failure("starting the thread that shows this process alive", error);
 
   std::unique_lock lock(made->mutex_);
+  // Wait: the thread gets there without waiting for anything.
   made->changed_.wait(lock, [&] { return made->ready_; });
   if (const int refused = made->error_) {
     lock.unlock();
@@ -92,6 +93,7 @@ void LifeThread::stop() {
     stop_ = true;
   }
   changed_.notify_all();
+  // Wait: it has been told to stop, and does nothing else.
   pthread_join(thread_, nullptr);
   delete this;
 }
@@ -116,6 +118,7 @@ void LifeThread::hold_word() {
   ready_ = true;
   error_ = error;
   changed_.notify_all();
+  // Wait: for as long as ranks live here: stop() ends it, or the end of the process.
   changed_.wait(lock, [&] { return stop_; });
   word.store(0, std::memory_order_release);
 }
@@ -174,6 +177,7 @@ bool Peer::ask() const {
 
 bool pidfd_ended(int pidfd, int timeout_ms) {
   pollfd one{pidfd, POLLIN, 0};
+  // Wait: timeout_ms, which is 0 wherever others wait.
   return os().poll(&one, 1, timeout_ms) == 1 && (one.revents & POLLIN) != 0;
 }
 

@@ -88,6 +88,7 @@ std::string how_it_left(pid_t pid, int pidfd) {
   do {
     status = status_of_leaving(pid);
     if (!status && pidfd >= 0) status = status_of_left(pidfd);
+    // Wait: a slice of kLeavingMs.
     if (!status) os().poll(nullptr, 0, 1);
   } while (!status && now_ms() < end);
   if (!status || !WIFEXITED(*status)) return "died";

@@ -153,6 +153,7 @@ bool ended_by_now(const Peer& peer) {
   const int64_t until = now_ms() + kSettleMs;
   while (!peer.ask()) {
     if (now_ms() >= until) return false;
+    // Wait: a slice of kSettleMs.
     sleep_ms(1);
   }
   return true;

@@ -41,6 +41,7 @@ Status Root::turn() {
   for (const Stranger& one : strangers_) polls.push_back({one.connection.get(), POLLIN, 0});
   for (const Member& one : members_)
     if (one.connection.valid()) polls.push_back({one.connection.get(), POLLIN, 0});
+  // Wait: a slice: the vigil has the deadline.
   os().poll(polls.data(), polls.size(), kSliceMs);
   return watch_members();
 }
@@ -57,6 +58,7 @@ Status Root::watch_members() {
 Status Root::accept_strangers() {
   const size_t most = 4 * members_.size() + 16;
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    // Wait: none, the listener is non-blocking.
     Fd connection(os().accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!connection.valid()) {
       if (errno == EAGAIN) return {};

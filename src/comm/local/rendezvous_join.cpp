@@ -75,6 +75,7 @@ Status Joiner::find_root() {
     }
     const int64_t left_ms = meeting_.remaining_ms();
     if (left_ms == 0) return never_came();
+    // Wait: a slice of rendezvous_ms.
     sleep_ms(static_cast<int>(std::min<int64_t>(retry_ms, left_ms)));
   }
 }

@@ -50,6 +50,7 @@ Status Root::take_name() {
     if (error != EADDRINUSE) return Status(ZERO_ERR_SYSTEM, text("listening: ", errno_text(error)));
     if (!ZERO_TRY(contest_name(until_ms)) || now_ms() >= until_ms)
       return meeting_.failed("another process holds this name");
+    // Wait: a slice of kNameMs.
     sleep_ms(kRetryMs);
   }
   os().reached("rendezvous.listening");

@@ -61,6 +61,7 @@ Status wait_slice(int connection, short events, const Vigil& vigil) {
   if (left_ns <= 0) return Status(ZERO_ERR_TIMEOUT, "the deadline passed");
   const int slice = static_cast<int>(std::min<int64_t>(kSliceMs, left_ns / 1'000'000 + 1));
   pollfd one{connection, events, 0};
+  // Wait: a slice: the vigil has the deadline.
   if (os().poll(&one, 1, slice) < 0 && errno != EINTR)
     return Status(ZERO_ERR_SYSTEM, text("waiting for a connection: ", errno_text(errno)));
   return {};
@@ -83,6 +84,7 @@ int connect_to(std::string_view name, Fd* connection) {
   Fd fd;
   if (const int error = open_socket(&fd)) return error;
   const Address address = address_of(name);
+  // Wait: none, the socket is non-blocking.
   if (os().connect(fd.get(), address.get(), address.bytes) != 0) return errno;
   *connection = std::move(fd);
   return 0;
@@ -182,6 +184,7 @@ Result<size_t> receive_message(int connection, std::span<std::byte> bytes,
   }
 }
 
+// Wait: as long as the caller says.
 void sleep_ms(int milliseconds) { os().poll(nullptr, 0, milliseconds); }
 
 }  // namespace zero::local

@@ -32,6 +32,7 @@ int settled(const Library& library, Handle handle) {
   int outcome = kInProgress;
   while (library.async_error(handle, &outcome) == kSuccess && outcome == kInProgress &&
          now_ms() < until)
+    // Wait: a slice of half of kEndMs.
     os().poll(nullptr, 0, 1);
   return outcome;
 }
@@ -77,6 +78,7 @@ Result<int> call_apart(std::string_view what, const Bounds& bounds, std::functio
   std::unique_lock lock(lone->mutex);
   for (const int64_t until = now_ms() + bounds.limit_ms;;) {
     const int64_t left_ms = std::clamp<int64_t>(until - now_ms(), 0, kLookMs);
+    // Wait: a slice of bounds.limit_ms.
     lone->changed.wait_for(lock, std::chrono::milliseconds(left_ms));
     if (lone->outcome) return *lone->outcome;
     ZERO_TRY(bounds.check());
@@ -180,6 +182,7 @@ Status Channel::run(std::string_view what, const Bounds& bounds,
     ZERO_TRY(bounds.check());
     const int64_t waited_ns = now_ns() - start_ns;
     if (waited_ns >= bounds.limit_ms * 1'000'000) return still_busy(what, bounds);
+    // Wait: a slice of bounds.limit_ms.
     if (waited_ns >= kSpinNs) os().poll(nullptr, 0, 1);
   }
 }
@@ -194,6 +197,7 @@ bool Channel::run_alone(int64_t bound_ms, const std::function<int(Handle)>& call
       if (poll(handle_) != kInProgress) return call(handle_) == kSuccess;
     }
     if (now_ms() >= until) return false;
+    // Wait: a slice of bound_ms.
     os().poll(nullptr, 0, 1);
   }
 }
@@ -218,6 +222,7 @@ Channels::Channels(const Library& library, std::unique_ptr<Channel> reduce,
 
 bool Channels::end(bool broken) {
   bool all = true;
+  // Wait: whoever came first is done after kEndMs and the turns of two channels.
   std::call_once(ended_, [&] {
     const auto ending = std::make_shared<Ending>();
     for (Channel* const channel : {reduce_.get(), gather_.get()}) {
@@ -241,6 +246,7 @@ bool Channels::end(bool broken) {
       }
     }
     std::unique_lock lock(ending->mutex);
+    // Wait: kEndMs.
     all &= ending->changed.wait_for(lock, std::chrono::milliseconds(kEndMs),
                                     [&] { return ending->running == 0; });
     lock.unlock();

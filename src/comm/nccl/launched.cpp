@@ -80,6 +80,7 @@ Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
     if (now_ms() >= until_ms)
       return Status(ZERO_ERR_RENDEZVOUS,
                     text(root.failure().text(), ": set ZERO_MASTER_PORT to one that is free"));
+    // Wait: a slice of kPortMs.
     os().poll(nullptr, 0, kPortSliceMs);
   }
 }

@@ -86,6 +86,7 @@ Status NcclComm::broken(Status problem, std::string_view phase) {
   const bool remote = problem.code() == ZERO_ERR_PEER_DEAD;
   for (const int64_t until = now_ms() + kWitnessMs; remote && now_ms() < until;) {
     ZERO_TRY(told(control_->check()));
+    // Wait: a slice of kWitnessMs.
     os().poll(nullptr, 0, 1);
   }
   Failure cause;

@@ -16,6 +16,7 @@ class Turn {
 
   bool try_lock_for(std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
+    // Wait: the limit.
     if (!free_.wait_for(lock, limit, [this] { return !taken_; })) return false;
     taken_ = true;
     return true;

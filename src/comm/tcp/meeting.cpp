@@ -78,6 +78,7 @@ std::optional<Words> read(const Frame& frame, FrameKind kind) {
 
 Status wait_slice(std::vector<pollfd> polls, const Meeting& meeting) {
   ZERO_TRY(meeting.check());
+  // Wait: a slice: the meeting has the deadline.
   os().poll(polls.data(), polls.size(), kSliceMs);
   return {};
 }

@@ -32,6 +32,7 @@ int ask(const std::string& host, std::vector<Address>& addresses) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
+  // Wait: as long as the resolver likes, on a thread that is left behind.
   if (const int error = os().getaddrinfo(host.c_str(), nullptr, &hints, &found)) return error;
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
     const std::optional<Address> address = to_address(one->ai_addr);
@@ -59,6 +60,7 @@ Result<std::shared_ptr<Question>> ask_in_time(const std::string& host, int64_t l
   auto question = std::make_shared<Question>(host);
   ZERO_TRY(start_detached([question] { answer(*question); }));
   std::unique_lock lock(question->mutex);
+  // Wait: limit_ms.
   const bool came = question->answered.wait_for(lock, std::chrono::milliseconds(limit_ms),
                                                 [&] { return question->error.has_value(); });
   return came ? question : nullptr;
@@ -79,6 +81,7 @@ Result<std::vector<Address>> resolve(const std::string& host, int64_t limit_ms) 
     if (question == nullptr) return failed("the resolver did not answer");
     if (*question->error == 0) return std::move(question->addresses);
     if (left_ms() == 0) return failed(gai_strerror(*question->error));
+    // Wait: a slice of limit_ms.
     os().poll(nullptr, 0, static_cast<int>(std::min(kAgainMs, left_ms())));
   }
 }

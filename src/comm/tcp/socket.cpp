@@ -166,6 +166,7 @@ Result<std::vector<Address>> own_addresses(size_t most) {
 Result<Fd> start_connect(const Address& address, uint16_t port) {
   Fd fd = ZERO_TRY(open_socket(address.version == 4 ? AF_INET : AF_INET6));
   Place place = place_of(address, port);
+  // Wait: none, the socket is non-blocking.
   if (os().connect(fd.get(), place.get(), place.bytes) != 0 && errno != EINPROGRESS)
     return failed("connecting");
   return fd;
@@ -179,6 +180,7 @@ int connect_error(int fd) {
 }
 
 Fd accept_guest(int listener) {
+  // Wait: none, the listener is non-blocking.
   Fd guest(os().accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   return guest;
 }

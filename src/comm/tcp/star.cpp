@@ -31,6 +31,7 @@ Star::~Star() {
       return peer.link->unsent();
     });
   };
+  // Wait: kPartingMs.
   while (unsent() && now_ms() < until) os().poll(nullptr, 0, 1);
 }
 
@@ -148,6 +149,7 @@ void Star::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
     polls.push_back({peer.link->fd(), static_cast<short>(events), 0});
   }
   lock.unlock();
+  // Wait: a slice: Wait has the deadline.
   os().poll(polls.data(), polls.size(), milliseconds);
   lock.lock();
 }

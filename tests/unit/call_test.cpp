@@ -2,9 +2,11 @@
 // What calls ask of a backend; what ranks see of each other is in conformance/comm*_test.cpp.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <set>
+#include <thread>
 
 #include "base/text.h"
 #include "comm/comm.h"
@@ -25,7 +27,7 @@ class EchoComm : public Comm {
     bool broadcast;
   };
 
-  EchoComm() : Comm(0, 2, {}) {}
+  explicit EchoComm(const CommOptions& options = {}) : Comm(0, 2, options) {}
 
   std::vector<Asked> asked;
   std::function<void(std::byte* record)> spoil = [](std::byte*) {};
@@ -121,6 +123,31 @@ TEST(Call, every_first_exchange_has_the_same_size_and_none_exceeds_a_record) {
     return first;
   }();
   EXPECT_EQ(sizes.size(), 1u);
+}
+
+// Of a step, say: the other ranks wait for this one's next call no longer than that either.
+TEST(Call, waits_for_one_that_ends_in_the_background_no_longer_than_late_ms) {
+  CommOptions options;
+  options.late_ms = 50;
+  const auto comm = std::make_shared<EchoComm>(options);
+  Call stuck = comm->begin(Operation::step).value();
+  stuck.go_to_background();
+  EXPECT_EQ(comm->begin(Operation::barrier).failure().code(), ZERO_ERR_TIMEOUT);
+  EXPECT_TRUE(comm->aborted());
+}
+
+TEST(Call, does_not_wait_for_one_that_ends_in_the_background_of_a_broken_comm) {
+  const auto comm = std::make_shared<EchoComm>();  // late_ms is half an hour
+  Call stuck = comm->begin(Operation::step).value();
+  stuck.go_to_background();
+  std::thread other([&comm] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    Failure cause;
+    cause.code = ZERO_ERR_PEER_DEAD;
+    comm->abort(cause);
+  });
+  EXPECT_EQ(comm->begin(Operation::barrier).failure().code(), ZERO_ERR_PEER_DEAD);
+  other.join();
 }
 
 TEST(Call, long_phases_are_cut_and_stay_readable) {

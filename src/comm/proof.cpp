@@ -20,6 +20,7 @@ Proof prove(std::span<const std::byte> word, Role role, int32_t rank, const Nonc
 
 Status draw_random(std::span<std::byte> out) {
   const ssize_t got =
+      // Wait: kInterruptedMs; the kernel has had random bits since it started.
       uninterrupted([&] { return os().getrandom(out.data(), out.size(), 0); }, kInterruptedMs);
   if (got == static_cast<ssize_t>(out.size())) return {};
   return Status(ZERO_ERR_SYSTEM, text("drawing random bits: ", errno_text(errno)));

@@ -636,8 +636,9 @@ ZERO_API zero_status zero_param_init(zero_param *param, size_t struct_size);
 /* Add `count` parameters as one group and, if `group` is not NULL, write its number. Same names, shapes
  * and order on every rank. May be called again, also after steps: owners of what is registered never
  * move. Local. ZERO_ERR_ARGUMENT names a parameter whose name, shape, dtype or memory is wrong (empty
- * or duplicate name, overflowing count, overlap with another parameter or gradient; memory of a GPU on a comm
- * of the host, as far as a CUDA driver that the process has loaded tells) or which has a setting of its own
+ * or duplicate name, overflowing count, overlap with another parameter or gradient; an end beyond its arena;
+ * data in ZERO_MEMORY_PER_RANK and its gradient in ZERO_MEMORY_SHARED of one copy, which are swapped; memory
+ * of a GPU on a comm of the host, as far as a CUDA driver that the process has loaded tells) or which has a setting of its own
  * that is out of range or that the update rule lacks, and then none of them is added.
  * Settings of their own are not in checkpoints: they come from here. ZERO_ERR_UNSUPPORTED: a dtype that
  * cannot be trained, of what is not frozen. ZERO_ERR_STATE while gradients are reduced. What is registered
@@ -673,8 +674,12 @@ ZERO_API zero_status zero_register_buffers(zero_optim *optim, const zero_buffer 
 
 /* Fix buckets and owners of what is registered, compare the registration over all ranks and allocate the
  * state. Implied by the first collective call after a registration. ZERO_ERR_MISMATCH (ZERO_ERR_PEER
- * elsewhere) names the first parameter, buffer or setting that differs, with both sides. ZERO_ERR_STATE
- * when no parameter is registered, or one has no memory yet. Collective. */
+ * elsewhere) names the first parameter, buffer or setting that differs, with both sides. In memory of which
+ * there is one copy (ZERO_MEMORY_SHARED) each parameter lies at the same place on all ranks that have it
+ * there (ZERO_ERR_MISMATCH), and a gradient where no other rank has anything (ZERO_ERR_ARGUMENT): it goes
+ * into ZERO_MEMORY_PER_RANK. Calls look at gradients that they are given, or that were announced, before any
+ * is read, but not with ZERO_REDUCE_NONE. ZERO_ERR_STATE when no parameter is registered, or one has no
+ * memory yet. Collective. */
 ZERO_API zero_status zero_seal(zero_optim *optim);
 
 /* Local. Parameters keep their values; the state is gone. */
@@ -736,7 +741,11 @@ ZERO_API zero_status zero_rebalance(zero_optim *optim, const int32_t *owners, si
 #define ZERO_ROOT_NONE (-1)
 
 /* Copy every parameter from `root` to all ranks. ZERO_ROOT_NONE copies nothing: it says that all ranks
- * wrote the same parameters. Parameters are unspecified (but root's) if it aborts the comm. Collective;
+ * wrote the same parameters. Where this was forgotten, the first call behind a seal that uses gradients
+ * (zero_reduce_grads, zero_clip_*, zero_step, zero_step_begin) is ZERO_ERR_MISMATCH (ZERO_ERR_PEER elsewhere)
+ * and changes nothing: unless parameters were broadcast, shared (zero_share_params) or loaded since, it
+ * compares checksums of those that were sealed since, and names one that differs. On a device it waits for
+ * what `stream` holds to do so; a captured call compares nothing. Parameters are unspecified (but root's) if it aborts the comm. Collective;
  * ZERO_ERR_STATE while gradients are reduced. */
 ZERO_API zero_status zero_broadcast_params(zero_optim *optim, int32_t root, void *stream);
 
@@ -844,7 +853,9 @@ ZERO_API zero_status zero_grad_ready(zero_optim *optim, int64_t param, void *gra
  * after each, or all but the last, whose gradients zero_step takes with the same flags. Gradients, also in
  * arenas, stay as they are and are free again when the call returns. A parameter is absent if it is in all
  * micro-batches. Nothing divides by their number; a mean divides by the number of ranks once. ZERO_ERR_STATE
- * when the flags differ from those of the calls before, or after clipping; the sums so far stay.
+ * when the flags differ from those of the calls before, or after clipping; the sums so far stay. Ranks are
+ * added one after the other behind the sums so far, wherever libzero sums, so that the same micro-batches
+ * spread over other numbers of ranks have the same bits (docs/bits.md).
  * Engines that add up in their own gradients need none of this: they reduce once. Collective. */
 ZERO_API zero_status zero_reduce_grads(zero_optim *optim, void *const *grads, size_t count,
                                        int32_t flags, void *stream);

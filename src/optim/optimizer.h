@@ -275,6 +275,8 @@ class Optimizer {
   /// call compares it, so that a rank that set something else is found before it matters.
   std::map<int64_t, uint32_t> state_sets;
   Plan plan;
+  /// Parameters, from the first on, that are known to be the same on every rank.
+  size_t alike_params = 0;
 
   Phase phase = Phase::open;
   bool not_loaded = false;  // a load failed half way

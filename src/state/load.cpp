@@ -132,6 +132,7 @@ class Load {
     optim_.step = manifest_.step;
     optim_.phase = Phase::open;
     optim_.not_loaded = false;
+    optim_.alike_params = optim_.sealed_params();
   }
 
   std::function<void()> progress() {

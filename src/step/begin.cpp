@@ -2,6 +2,7 @@
 // zero_step_begin: the first half of a step whose updates are made while gradients come.
 #include "base/os.h"
 #include "base/text.h"
+#include "step/alike.h"
 #include "step/backward.h"
 #include "step/enter.h"
 #include "step/take.h"
@@ -63,9 +64,9 @@ Status step_begin(Call& call, Optimizer& optim, int32_t flags, Status local) {
   if (entry.local.ok()) entry.local = check(optim, flags);
   if (entry.local.ok()) entry.local = take(optim, memory, {nullptr, 0, flags}, false);
   ZERO_TRY(enter(call, optim, memory, std::move(entry)));
-  const Status ready = prepare(optim, memory, flags);
+  Status ready = prepare(optim, memory, flags);
   os().reached("begin.before");
-  const Status agreed = call.vote("ready", ready);
+  const Status agreed = vote_ready(call, optim, std::move(ready));
   if (!agreed.ok()) {
     if (memory.backward != nullptr) memory.backward->forget();
     return agreed;

@@ -74,7 +74,9 @@ Status broadcast(Call& call, Optimizer& optim, int32_t root) {
 
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
   ZERO_TRY(broadcast(call, optim, root));
-  return retake_masters(call, optim);
+  ZERO_TRY(retake_masters(call, optim));
+  optim.alike_params = optim.sealed_params();
+  return Status();
 }
 
 }  // namespace zero

@@ -68,6 +68,7 @@ Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
     ZERO_TRY(take_masters(call, optim, 0));
   Status status = share_params(call, optim);
   if (!optim.comm->aborted()) optim.comm->publishing--;
+  if (status.ok()) optim.alike_params = optim.sealed_params();
   return status;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/os.h"
 #include "base/text.h"
+#include "step/alike.h"
 #include "step/background.h"
 #include "step/backward.h"
 #include "step/custom.h"
@@ -56,7 +57,7 @@ Status get_ready(Call& call, Optimizer& optim, bool updates, bool reduces) {
   if (ready.ok() && optim.comm->device() != nullptr)
     ready = queued::prepare(optim, step_memory(optim));
   os().reached("ready.before");
-  ZERO_TRY(call.vote("ready", ready));
+  ZERO_TRY(vote_ready(call, optim, std::move(ready)));
   os().reached("ready.after");
   return Status();
 }

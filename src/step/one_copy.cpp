@@ -6,6 +6,7 @@
 #include <span>
 #include <tuple>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "step/tables.h"
 
@@ -87,21 +88,40 @@ Status check(const Optimizer& optim, std::vector<Tenant>& all) {
   return Status();
 }
 
-/// What is registered of this rank: gradients of what is trained only, as others are not looked at.
+/// What is registered of this rank: parameters, and behind them gradients of what is trained, as
+/// others are not looked at.
 std::vector<Tenant> registered(const Optimizer& optim) {
   std::vector<Tenant> tenants;
   const auto add = [&](const std::byte* memory, size_t bytes, size_t param, int32_t grad) {
     if (memory == nullptr || bytes == 0) return;
     const Location place = optim.comm->locate(memory, bytes);
     if (in_one_copy(*optim.comm, place))
-      tenants.push_back({place, bytes, static_cast<int64_t>(param), optim.comm->rank(), grad});
+      tenants.push_back({place, bytes, static_cast<int64_t>(param), 0, grad});
   };
-  for (size_t i = 0; i < optim.params.size(); i++) {
-    const Param& param = optim.params[i];
-    add(param.data, param.bytes(), i, 0);
-    if (optim.trains(i)) add(param.grad, param.grad_bytes(), i, 1);
-  }
+  const std::vector<Param>& params = optim.params;
+  for (size_t i = 0; i < params.size(); i++) add(params[i].data, params[i].bytes(), i, 0);
+  for (size_t i = 0; i < params.size(); i++)
+    if (optim.trains(i)) add(params[i].grad, params[i].grad_bytes(), i, 1);
   return tenants;
+}
+
+/// True if all ranks have the same parameters there, and at most one of them gradients, which its
+/// own registration has looked at.
+Result<bool> plainly_sound(Call& call, std::span<const Tenant> mine) {
+  struct Gist {
+    uint64_t params;
+    uint64_t grads;
+  };
+  const auto grads =
+      std::find_if(mine.begin(), mine.end(), [](const Tenant& one) { return one.grad != 0; });
+  const auto count = static_cast<size_t>(grads - mine.begin());
+  const std::vector<Gist> all = ZERO_TRY(call.exchange(
+      "seal: shared memory", Gist{hash64(std::as_bytes(mine.first(count))), mine.size() - count}));
+  size_t with_grads = 0;
+  for (const Gist& one : all) with_grads += one.grads > 0;
+  return with_grads < 2 && std::all_of(all.begin(), all.end(), [&](const Gist& one) {
+           return one.params == all[0].params;
+         });
 }
 
 }  // namespace
@@ -110,14 +130,16 @@ Status check_one_copy(Call& call, const Optimizer& optim) {
   if (!optim.comm->direct() || optim.world() == 1 || optim.comm->device() != nullptr)
     return Status();
   const std::vector<Tenant> mine = registered(optim);
+  if (ZERO_TRY(plainly_sound(call, mine))) return Status();
   const auto* const bytes = reinterpret_cast<const char*>(mine.data());
   const std::vector<std::string> told =
       ZERO_TRY(call.gather("seal: shared memory", {bytes, mine.size() * sizeof(Tenant)}));
   std::vector<Tenant> all;
-  for (const std::string& one : told) {
+  for (size_t rank = 0; rank < told.size(); rank++) {
     const size_t before = all.size();
-    all.resize(before + one.size() / sizeof(Tenant));
-    if (!one.empty()) std::memcpy(all.data() + before, one.data(), one.size());
+    all.resize(before + told[rank].size() / sizeof(Tenant));
+    if (!told[rank].empty()) std::memcpy(&all[before], told[rank].data(), told[rank].size());
+    for (size_t i = before; i < all.size(); i++) all[i].rank = static_cast<int32_t>(rank);
   }
   return call.vote("seal: shared memory", check(optim, all));
 }

@@ -22,7 +22,7 @@ WAITS = re.compile(
     r"|\bwhile\b.*\bEINTR\b"                  # again, as a signal interrupted it
     r"|\bcu(da)?(Stream|Event|Device|Ctx)Synchronize\b")
 # Calls that say themselves that they do not wait; a declaration.
-NONE = re.compile(r"\bMSG_DONTWAIT\b|\bLOCK_NB\b|^void sleep_ms\(int milliseconds\);")
+NONE = re.compile(r"\bpoll\(.*, 0\)|\bMSG_DONTWAIT\b|\bLOCK_NB\b|^void sleep_ms\(int milliseconds\);")
 SAYS = re.compile(r"//.*\bWait: \S.{4,}")
 SAMPLE = ["done_.wait(lock, [this] { return !running_; });", "while (got < 0 && errno == EINTR) {",
           "} while (errno == EINTR);", "pthread_join(thread_, nullptr);", "os().poll(nullptr, 0, 1);"]

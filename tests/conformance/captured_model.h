@@ -90,6 +90,8 @@ class Model {
       put(grads_[t], encode(kTensors[t].dtype, of));
     }
   }
+  /// Another value of a parameter than the other ranks have.
+  void spoil() { write(data_[2].at, encode(kTensors[2].dtype, values(2, 7))); }
   zero_status step(void* stream) {
     zero_step_options with;
     zero_step_options_init(&with, sizeof with);

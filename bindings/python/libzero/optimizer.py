@@ -208,8 +208,8 @@ class Optimizer(Overlap, Ranks, Closing):
     # ---- Train ----
 
     def broadcast_params(self, root: int | None = 0, *, stream: Any = None) -> None:
-        """Copy every parameter from `root` to all ranks; None says that all wrote the same. Done on
-        return, also on a GPU."""
+        """Copy every parameter from `root` to all ranks; None says that all wrote the same. The first
+        step fails where neither was said and ranks differ. Done on return, also on a GPU."""
         chosen = _abi.ROOT_NONE if root is None else _values.int32(root, "root")
         lib().zero_broadcast_params(self._handle.open(), chosen, _values.stream(stream))
 

@@ -248,7 +248,8 @@ impl Optim {
             .map(drop)
     }
 
-    /// Copy every parameter from `root` to all ranks; None says that all wrote the same. Collective.
+    /// Copy every parameter from `root` to all ranks; None says that all wrote the same. The first step
+    /// fails where neither was said and ranks differ. Collective.
     pub fn broadcast_params(&mut self, root: Option<i32>) -> Result<()> {
         let root = root.unwrap_or(sys::ZERO_ROOT_NONE);
         // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.

@@ -148,7 +148,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   virtual Status all_gather(Call& call, const void* send, void* recv, size_t bytes) = 0;
   /// recv = the sum over ranks of this rank's chunk of `send` (world chunks of `count` elements).
-  /// In rank order wherever libzero sums itself. `scratch` has room for as much as `send`.
+  /// In rank order wherever libzero sums itself, where it may also add: recv + the first + ... .
+  /// `scratch` has room for as much as `send`.
   virtual Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv,
                                 size_t count, void* scratch) = 0;
   /// True if libzero sums itself, from any floating type. Otherwise what is sent must have the

@@ -18,6 +18,7 @@ namespace zero {
 struct SumTypes {
   DType from = DType::f32;
   DType sum = DType::f32;
+  bool adds = false;  // to what stands where the sum goes; only where the comm sums_itself()
 };
 
 /// What work of the data plane does with memory where it is.

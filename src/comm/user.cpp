@@ -11,6 +11,7 @@
 #include "comm/first_cause.h"
 #include "comm/private_arena.h"
 #include "kernels/float_environment.h"
+#include "kernels/fold.h"
 #include "kernels/kernels.h"
 
 namespace zero {
@@ -67,7 +68,11 @@ class UserComm final : public Comm {
     for (size_t r = 0; r < pieces_.size(); ++r)
       pieces_[r] = static_cast<const std::byte*>(scratch) + r * bytes;
     const FloatEnvironment environment;
-    kernels_.reduction(types.sum, types.from, Norm::none)(recv, pieces_.data(), world(), count);
+    if (types.adds) {
+      fold(kernels_, types.sum, types.from, recv, pieces_, count);
+    } else {
+      kernels_.reduction(types.sum, types.from, Norm::none)(recv, pieces_.data(), world(), count);
+    }
     return {};
   }
 

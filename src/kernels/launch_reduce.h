@@ -54,10 +54,12 @@ ZERO_HOST_DEVICE inline Found reduce_lane(const Reduce& launch, uint32_t number,
     Bits source, bits = {};
     Real sum[n];
     load_source<Real>(source, how, 0, group);
-    if (launch.adds) load_words<n, WordOf<Real>, Use::soon>(bits, sums.out, group);
-    sum_group(sum, source, how, group);
+    if (launch.adds) {
+      load_words<n, WordOf<Real>, Use::soon>(bits, sums.out, group);
+      for (int j = 0; j < n; j++) sum[j] = real_of<Real>(word_at<WordOf<Real>>(bits, j));
+    }
+    sum_group(sum, source, how, group, launch.adds);
     for (int j = 0; j < n; j++) {
-      if (launch.adds) sum[j] = real_of<Real>(word_at<WordOf<Real>>(bits, j)) + sum[j];
       take_norm(found, sum[j], launch.norm);  // what is not there is 0
       set_word(bits, j, word_of(sum[j]));
     }

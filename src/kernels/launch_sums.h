@@ -33,6 +33,16 @@ ZERO_ELEMENT Real rounded_source(Real value, const Summing& how) {
   }
 }
 
+/// What was divided to be rounded, as it was before.
+template <class Real>
+ZERO_ELEMENT Real whole_source(Real value, const Summing& how) {
+  if constexpr (sizeof(Real) == sizeof(float)) {
+    return how.divisor != 1 ? value * how.divisor : value;
+  } else {
+    return value;
+  }
+}
+
 template <class Real>
 ZERO_ELEMENT void load_source(Bits& bits, const Summing& how, uint32_t number, const Group& group) {
   const std::byte* const source = how.sources[number];
@@ -40,24 +50,29 @@ ZERO_ELEMENT void load_source(Bits& bits, const Summing& how, uint32_t number, c
   if (source != nullptr) load_group<Real, Use::soon>(bits, source, how.from, group);
 }
 
-/// The sums of a group, in the order of sources, the first of which is `bits`.
+/// The sums of a group, in the order of sources, the first of which is `bits`. `adds`: behind what
+/// stands in `sum`.
 template <class Real>
-ZERO_ELEMENT void sum_group(Real* sum, const Bits& bits, const Summing& how, const Group& group) {
+ZERO_ELEMENT void sum_group(Real* sum, const Bits& bits, const Summing& how, const Group& group,
+                            bool adds = false) {
   constexpr int n = kGroup<Real>;
-  read_group(sum, bits, how.from);
-  for (int j = 0; j < n; j++) sum[j] = rounded_source(sum[j], how);
+  Real values[n];
+  read_group(values, bits, how.from);
+  for (int j = 0; j < n; j++) {
+    const Real first = rounded_source(values[j], how);
+    sum[j] = adds ? sum[j] + whole_source(first, how) : first;
+  }
   for (uint32_t i = 1; i < how.width; i++) {
     Bits more;
-    Real values[n];
     load_source<Real>(more, how, i, group);
     read_group(values, more, how.from);
-    for (int j = 0; j < n; j++) sum[j] = sum[j] + rounded_source(values[j], how);
-  }
-  if constexpr (sizeof(Real) == sizeof(float)) {
-    if (how.divisor != 1) {
-      for (int j = 0; j < n; j++) sum[j] = sum[j] * how.divisor;
+    for (int j = 0; j < n; j++) {
+      const Real next = rounded_source(values[j], how);
+      sum[j] = sum[j] + (adds ? whole_source(next, how) : next);
     }
   }
+  if (adds) return;
+  for (int j = 0; j < n; j++) sum[j] = whole_source(sum[j], how);
 }
 
 template <class Real>

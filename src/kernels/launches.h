@@ -120,8 +120,8 @@ struct State {
 // ---- Launches
 
 /// Sums over ranks, in rank order, of all pieces, with what their norm needs and how many are not
-/// finite added to `record`. `adds`: to the sums that stand there. One source of the sums' own type
-/// and place is read alone.
+/// finite added to `record`. `adds`: behind the sums that stand there. One source of the sums' own
+/// type and place is read alone.
 struct Reduce {
   Format format;
   Norm norm = Norm::none;

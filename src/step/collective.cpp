@@ -134,9 +134,11 @@ void take_own(Optimizer& optim, const StepMemory& memory, std::byte* sums) {
 
 Result<NormRecord> gather(Call& call, Optimizer& optim, StepMemory& memory, double p) {
   os().reached("gather.begin");
-  std::byte* const sums = (memory.adds ? memory.incoming : memory.reduced).data();
+  const bool apart = adds_apart(optim, memory);
+  const bool adds = memory.adds && !apart;
+  std::byte* const sums = (apart ? memory.incoming : memory.reduced).data();
   const auto conclude = [&] {
-    return memory.adds ? add_to_share(optim, memory, sums, p) : norm_of_share(optim, memory, p);
+    return apart ? add_to_share(optim, memory, sums, p) : norm_of_share(optim, memory, p);
   };
   if (memory.none) {
     take_own(optim, memory, sums);
@@ -154,13 +156,17 @@ Result<NormRecord> gather(Call& call, Optimizer& optim, StepMemory& memory, doub
     } else {
       pack_gradients(optim, memory, transfer, segments);
     }
-    ZERO_TRY(optim.comm->reduce_scatter(
-        call, {wire(optim, section), section.sum()}, send, sums + section.sum_at(transfer.share),
-        static_cast<size_t>(transfer.chunk), memory.scratch.data()));
-    if (const float divisor = optim.rounding_of(section).divisor; divisor != 1) {
-      auto* const divided = reinterpret_cast<float*>(sums + section.sum_at(transfer.share));
-      scale(divided, divided, static_cast<size_t>(transfer.chunk), divisor);
-    }
+    std::byte* const to = sums + section.sum_at(transfer.share);
+    const auto count = static_cast<size_t>(transfer.chunk);
+    const float divisor = optim.rounding_of(section).divisor;
+    const auto multiply = [&](float by) {
+      auto* const divided = reinterpret_cast<float*>(to);
+      if (divisor != 1) scale(divided, divided, count, by);
+    };
+    if (adds) multiply(1 / divisor);
+    ZERO_TRY(optim.comm->reduce_scatter(call, {wire(optim, section), section.sum(), adds}, send, to,
+                                        count, memory.scratch.data()));
+    multiply(divisor);
     count_moved(optim, transfer, wire(optim, section));
     call.progress();
     os().reached("gather.transfer");

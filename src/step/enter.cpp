@@ -332,8 +332,7 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
       (entry.sums &&
        (!sums_fit_gradients(optim) || (optim.world() == 1 && optim.options.wire != DType::none)));
   if (needs_reduced) ZERO_TRY(allocate_sums(call, optim, memory, memory.reduced));
-  if (entry.adds && !optim.comm->direct())
-    ZERO_TRY(allocate_sums(call, optim, memory, memory.incoming));
+  if (adds_apart(optim, memory)) ZERO_TRY(allocate_sums(call, optim, memory, memory.incoming));
   return Status();
 }
 

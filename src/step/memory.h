@@ -147,7 +147,7 @@ struct StepMemory : StepLayout {
   std::unique_ptr<std::byte[]> batch;   // room to pack some
 
   Memory reduced;                 // sums of this rank's share, where they are not in place
-  Memory incoming;                // sums to add to them, on comms that are not direct
+  Memory incoming;                // sums to add to them, where adds_apart()
   Memory send, receive, scratch;  // collective transfers
   Shadow shadow;
 
@@ -206,6 +206,13 @@ inline bool writes_directions(const Optimizer& optim) {
 /// True if nobody reads the others' gradients.
 inline bool reduces_alone(const Optimizer& optim, const StepMemory& memory) {
   return memory.none || optim.world() == 1;
+}
+
+/// True if what is added to sums of calls before is summed by itself first: by others, in their
+/// order, or nothing of it at all.
+inline bool adds_apart(const Optimizer& optim, const StepMemory& memory) {
+  const Comm& comm = *optim.comm;
+  return memory.adds && !comm.direct() && (memory.none || !comm.sums_itself());
 }
 
 }  // namespace zero

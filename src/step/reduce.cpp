@@ -93,12 +93,18 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
             walker.in[i] = source == nullptr ? kZeros : source + piece.first * size_of(from);
           }
         }
-        if (memory.adds) {
-          walker.ranks.reduce(sum, from, walker.sum, walker.in, piece.count, rounded);
-          const std::array<const void*, 2> both = {piece.sums, walker.sum};
-          reducer.reduce(sum, sum, piece.sums, both, piece.count);
-        } else {
+        if (!memory.adds) {
           reducer.reduce(sum, from, piece.sums, walker.in, piece.count, rounded);
+        } else if (from == sum && !rounded.any()) {
+          walker.in.insert(walker.in.begin(), piece.sums);
+          reducer.reduce(sum, sum, piece.sums, walker.in, piece.count);
+        } else {  // what is summed in one go is of one type
+          for (size_t i = 0; i < walker.in.size(); i++) {
+            walker.ranks.reduce(sum, from, walker.sum, {&walker.in[i], 1}, piece.count, rounded);
+            const std::array<const void*, 2> both = {piece.sums, walker.sum};
+            (i + 1 < walker.in.size() ? walker.ranks : reducer)
+                .reduce(sum, sum, piece.sums, both, piece.count);
+          }
         }
         if (++walker.pieces % 128 == 0) {
           walker.aborted = call.comm().aborted();

@@ -44,14 +44,8 @@ class Alone {
   const std::vector<Real>& gather(int step) {
     bool present = false;
     const int first = step * run_.micro_batches;
-    for (int batch = first; batch < first + run_.micro_batches; batch++) {
-      const std::vector<Real> sum = sum_of_ranks(batch, present);
-      if (batch == first) {
-        sum_ = sum;
-      } else {
-        for (size_t k = 0; k < sum.size(); k++) sum_[k] = sum_[k] + sum[k];
-      }
-    }
+    sum_.clear();
+    for (int batch = first; batch < first + run_.micro_batches; batch++) add_ranks(batch, present);
     if (!present || frozen(run_, param_, step)) sum_.clear();
     return sum_;
   }
@@ -91,21 +85,20 @@ class Alone {
     return rounded(dtype, static_cast<double>(value), ties_away);
   }
 
-  std::vector<Real> sum_of_ranks(int batch, bool& present) const {
-    std::vector<Real> sum;
+  /// One after the other, behind those of the batches before.
+  void add_ranks(int batch, bool& present) {
     for (int rank = 0; rank < (run_.reduced ? 1 : run_.world); rank++) {
       std::vector<Real> g = all(gradient(run_, param_, rank, batch));
       for (Real& x : g) x = travelled(x);
       const bool has = has_gradient(run_, param_, rank, batch);
       if (!has) std::fill(g.begin(), g.end(), Real{0});
       present = present || has;
-      if (rank == 0) {
-        sum = std::move(g);
+      if (sum_.empty()) {
+        sum_ = std::move(g);
       } else {
-        for (size_t k = 0; k < g.size(); k++) sum[k] = sum[k] + g[k];
+        for (size_t k = 0; k < g.size(); k++) sum_[k] = sum_[k] + g[k];
       }
     }
-    return sum;
   }
 
   /// Rounded as on the wire, which nothing is that was reduced already.

@@ -88,10 +88,13 @@ NormRecord reduce_on_host(const Case& of, std::vector<Segment>& segments) {
         segment.sums.data() + piece.first * static_cast<int64_t>(size_of(format.sum));
     const Rounding rounding{format.rounded, format.divisor};
     if (of.adds) {
-      double fresh[kBlock];
-      parts.reduce(format.sum, format.grad, fresh, in, piece.count, rounding);
-      const void* const both[] = {out, fresh};
-      reducer.reduce(format.sum, format.sum, out, both, piece.count);
+      for (size_t i = 0; i < in.size(); i++) {
+        double fresh[kBlock];
+        parts.reduce(format.sum, format.grad, fresh, {&in[i], 1}, piece.count, rounding);
+        const void* const both[] = {out, fresh};
+        Reducer& last = i + 1 < in.size() ? parts : reducer;
+        last.reduce(format.sum, format.sum, out, both, piece.count);
+      }
     } else {
       reducer.reduce(format.sum, format.grad, out, in, piece.count, rounding);
     }

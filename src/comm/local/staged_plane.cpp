@@ -6,6 +6,7 @@
 #include "base/keep.h"
 #include "base/text.h"
 #include "kernels/float_environment.h"
+#include "kernels/fold.h"
 #include "kernels/kernels.h"
 
 namespace zero::local {
@@ -25,7 +26,7 @@ Result<std::unique_ptr<StagedPlane>> StagedPlane::open(std::shared_ptr<Device> d
   plane->opened_ =
       ZERO_TRY(open_host(plane->device_, plane->slots_->data(), plane->slots_->bytes()));
   plane->taken_ = ZERO_TRY(make_event(plane->device_));
-  plane->sums_ = ZERO_TRY(HostBuffer::allocate(plane->device_, plane->slot_bytes_, "sums"));
+  plane->sums_ = ZERO_TRY(HostBuffer::allocate(plane->device_, 2 * plane->slot_bytes_, "sums"));
   return plane;
 }
 
@@ -93,17 +94,20 @@ Status StagedPlane::scatter(const Scattered& one, StreamHandle stream) {
   const size_t element = size_of(one.types.from), sum_element = size_of(one.types.sum);
   const size_t most = stride_ / std::max(element, sum_element);  // of each rank in a piece
   const auto part = [&](size_t i) { return std::min(most, one.count - i * most); };
-  const auto put = [&](size_t i, std::byte* to) -> Status {
+  const auto result = [&](size_t i) {
+    return static_cast<std::byte*>(one.recv) + i * most * sum_element;
+  };
+  const auto put = [&, first = pieces_](size_t i, std::byte* to) -> Status {
     const auto* const from = static_cast<const std::byte*>(one.send);
     for (size_t r = 0; r < world_; r++)
       ZERO_TRY(copy(stream, to + r * stride_, from + (r * one.count + i * most) * element,
                     part(i) * element));
-    return {};
+    if (!one.types.adds) return {};
+    return copy(stream, sums_of(first + i), result(i), part(i) * sum_element);
   };
   const auto take = [&](size_t i, size_t piece) {
     const std::byte* const made = sum(one.types, piece, rank_, part(i));
-    std::byte* const to = static_cast<std::byte*>(one.recv) + i * most * sum_element;
-    return copy(stream, to, made, part(i) * sum_element);
+    return copy(stream, result(i), made, part(i) * sum_element);
   };
   return pass((one.count + most - 1) / most, stream, "gradients", put, take);
 }
@@ -118,27 +122,41 @@ Status StagedPlane::reduce_one(SumTypes types, const Summed& one, StreamHandle s
   const size_t most = slot_bytes_ / std::max(element, sum_element);
   const bool owns = rank_ == static_cast<size_t>(one.root);
   const auto part = [&](size_t i) { return std::min(most, one.count - i * most); };
-  const auto put = [&](size_t i, std::byte* to) {
+  const auto result = [&](size_t i) {
+    return static_cast<std::byte*>(one.recv) + i * most * sum_element;
+  };
+  const auto put = [&, first = pieces_](size_t i, std::byte* to) -> Status {
     const auto* const from = static_cast<const std::byte*>(one.send) + i * most * element;
-    return copy(stream, to, from, part(i) * element);
+    ZERO_TRY(copy(stream, to, from, part(i) * element));
+    if (!types.adds || !owns) return {};
+    return copy(stream, sums_of(first + i), result(i), part(i) * sum_element);
   };
   const auto take = [&](size_t i, size_t piece) -> Status {
     if (!owns) return {};
-    std::byte* const to = static_cast<std::byte*>(one.recv) + i * most * sum_element;
-    return copy(stream, to, sum(types, piece, 0, part(i)), part(i) * sum_element);
+    return copy(stream, result(i), sum(types, piece, 0, part(i)), part(i) * sum_element);
   };
   return pass((one.count + most - 1) / most, stream, "gradients", put, take);
 }
 
-/// Of one part of everybody's slots, into memory that the piece before has left: it was copied on
-/// before this one's meeting.
+/// Where the sums of a piece are made: the one before the last has left it, as it was copied on
+/// before this one's meeting. What they are added to was copied there for that meeting.
+std::byte* StagedPlane::sums_of(size_t piece) const {
+  return sums_.data() + piece % 2 * slot_bytes_;
+}
+
+/// Of one part of everybody's slots.
 const std::byte* StagedPlane::sum(SumTypes types, size_t piece, size_t part, size_t count) const {
   std::vector<const void*> parts;
   for (size_t r = 0; r < world_; r++) parts.push_back(slot(r, piece) + part * stride_);
   const FloatEnvironment environment;
-  const ReduceKernel reduce = kernel_table(best_isa()).reduction(types.sum, types.from, Norm::none);
-  reduce(sums_.data(), parts.data(), static_cast<int>(world_), count);
-  return sums_.data();
+  const KernelTable& kernels = kernel_table(best_isa());
+  if (types.adds) {
+    fold(kernels, types.sum, types.from, sums_of(piece), parts, count);
+  } else {
+    kernels.reduction(types.sum, types.from, Norm::none)(sums_of(piece), parts.data(),
+                                                         static_cast<int>(world_), count);
+  }
+  return sums_of(piece);
 }
 
 Status StagedPlane::all_gather(const void* send, void* recv, size_t bytes, void* stream) {

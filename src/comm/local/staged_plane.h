@@ -58,6 +58,7 @@ class StagedPlane final : public QueuedPlane {
   Status scatter(const Scattered& one, StreamHandle stream);
   Status reduce_one(SumTypes types, const Summed& one, StreamHandle stream);
   Status send(const Sent& one, StreamHandle stream);
+  std::byte* sums_of(size_t piece) const;
   const std::byte* sum(SumTypes types, size_t piece, size_t part, size_t count) const;
 
   const std::shared_ptr<Device> device_;
@@ -69,7 +70,7 @@ class StagedPlane final : public QueuedPlane {
   const std::shared_ptr<Mapping> slots_;
   std::atomic<int64_t>& moved_;
   OpenedHost opened_;
-  HostBuffer sums_;    // of a piece
+  HostBuffer sums_;    // of even and of odd pieces
   Event taken_;        // behind the copies of the last call
   size_t pieces_ = 0;  // so far, the same on every rank
 };

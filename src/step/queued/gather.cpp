@@ -46,6 +46,9 @@ Status Walk::move(StreamHandle stream, DType from, DType to, const Rounding& rou
                               .unless_skipped = unless_skipped});
 }
 
+/// Reductions add to sums of calls before.
+bool Walk::adds() const { return memory_.adds && !adds_apart(optim_, memory_); }
+
 /// What a transfer reads and writes at the least: this rank's buffer once out and once in.
 void Walk::count_moved(const Travel& travel, DType dtype) {
   int64_t elements = travel.by_owner ? 0 : travel.transfer.chunk * optim_.world();
@@ -66,7 +69,7 @@ Status Walk::send_to_owners(const Travel& travel, std::byte* sums) {
   });
   const DType wire = travel::wire(optim_, of);
   count_moved(travel, wire);
-  return plane_->reduce({wire, of.sum()}, parts, queue_.reduces.handle());
+  return plane_->reduce({wire, of.sum(), adds()}, parts, queue_.reduces.handle());
 }
 
 Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
@@ -85,7 +88,7 @@ Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
     optim_.counters.copied_bytes += static_cast<int64_t>(bytes);
   }
   count_moved(travel, wire);
-  return plane_->reduce_scatter({wire, of.sum()}, send, sums + of.sum_at(transfer.share),
+  return plane_->reduce_scatter({wire, of.sum(), adds()}, send, sums + of.sum_at(transfer.share),
                                 static_cast<size_t>(transfer.chunk), stream);
 }
 
@@ -96,7 +99,7 @@ Status Walk::send_together(std::byte* sums) {
     const Transfer& transfer = one.transfer;
     const Section& of = section(transfer.section);
     const DType wire = travel::wire(optim_, of);
-    parts.push_back({{wire, of.sum()},
+    parts.push_back({{wire, of.sum(), adds()},
                      memory_.grads_base + of.grad_at(transfer.layout),
                      sums + of.sum_at(transfer.share),
                      static_cast<size_t>(transfer.chunk)});
@@ -124,7 +127,8 @@ Status Walk::reduce(bool together) {
     ZERO_TRY(stage());
     return enter();
   }
-  std::byte* const sums = (memory_.adds ? memory_.incoming : memory_.reduced).data();
+  const bool apart = adds_apart(optim_, memory_);
+  std::byte* const sums = (apart ? memory_.incoming : memory_.reduced).data();
   if (memory_.none) {
     for (const Measured& own : queue_.tables.own) {
       const Section& of = section(own.section);
@@ -159,7 +163,7 @@ Status Walk::measure(double p, bool first) {
   const Tables& tables = queue_.tables;
   ZERO_TRY(device_.fill(stream_, own, 0, sizeof *own));
   const bool makes = first && plane_ == nullptr;  // of all ranks' gradients
-  const bool adds = first && memory_.adds;
+  const bool adds = first && (makes ? memory_.adds : adds_apart(optim_, memory_));
   const size_t sources = makes ? tables.sum_sources : adds ? tables.sum_incoming : tables.sum_self;
   for (const Measured& one : tables.measured) {
     const Section& of = section(one.section);

@@ -54,6 +54,7 @@ class Walk {
   }
   Status move(StreamHandle stream, DType from, DType to, const Rounding& rounding, Range tiles,
               const launch::State* unless_skipped = nullptr);
+  bool adds() const;
   void count_moved(const Travel& travel, DType dtype);
   Status send_together(std::byte* sums);
   Status send_to_owners(const Travel& travel, std::byte* sums);

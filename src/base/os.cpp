@@ -38,8 +38,8 @@ int real_futex(uint32_t* word, int operation, uint32_t value, const struct times
   return static_cast<int>(::syscall(SYS_futex, word, operation, value, timeout, nullptr, 0));
 }
 
-int real_ioctl(int fd, unsigned long request, void* argument) {
-  return ::ioctl(fd, request, argument);
+int real_pidfd_get_info(int pidfd, PidfdInfo* info) {
+  return ::ioctl(pidfd, _IOWR(0xFF, 11, PidfdInfo), info);
 }
 
 int real_pidfd_open(pid_t pid, unsigned flags) {
@@ -99,7 +99,7 @@ constexpr SystemCalls kRealCalls = {
     .pthread_create = ::pthread_create,
     .futex = real_futex,
     .pidfd_open = real_pidfd_open,
-    .ioctl = real_ioctl,
+    .pidfd_get_info = real_pidfd_get_info,
     .getpid = ::getpid,
     .gettid = real_gettid,
     .geteuid = ::geteuid,

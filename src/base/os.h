@@ -20,6 +20,16 @@
 
 namespace zero {
 
+/// pidfd_info of linux/pidfd.h, in its first size.
+struct PidfdInfo {
+  static constexpr uint64_t kExit = 8;  // in the mask: the exit code is asked for, or there
+  uint64_t mask;
+  uint64_t cgroup;
+  uint32_t ids[11];
+  int32_t exit_code;  // as waitpid gives it
+};
+static_assert(sizeof(PidfdInfo) == 64);
+
 /// Members have the meaning, arguments and errno of the calls they are named after.
 struct SystemCalls {
   // Files.
@@ -72,7 +82,8 @@ struct SystemCalls {
                         void* argument);
   int (*futex)(uint32_t* word, int operation, uint32_t value, const struct timespec* timeout);
   int (*pidfd_open)(pid_t pid, unsigned flags);
-  int (*ioctl)(int fd, unsigned long request, void* argument);
+  /// The ioctl PIDFD_GET_INFO.
+  int (*pidfd_get_info)(int pidfd, PidfdInfo* info);
   pid_t (*getpid)();
   pid_t (*gettid)();
   uid_t (*geteuid)();

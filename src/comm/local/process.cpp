@@ -2,8 +2,6 @@
 #include "comm/local/process.h"
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
-#include <sys/wait.h>
 
 #include <cstdlib>
 #include <optional>
@@ -45,17 +43,9 @@ std::optional<int> status_of_leaving(pid_t pid) {
 
 /// The wait status of a process that has been waited for, from kernels since 6.15.
 std::optional<int> status_of_left(int pidfd) {
-  struct Info {  // pidfd_info of linux/pidfd.h, in its first size
-    uint64_t mask;
-    uint64_t cgroup;
-    uint32_t ids[11];
-    int32_t exit_code;
-  };
-  static_assert(sizeof(Info) == 64);
-  constexpr uint64_t kExit = 8;
-  Info info{};
-  info.mask = kExit;
-  if (os().ioctl(pidfd, _IOWR(0xFF, 11, Info), &info) != 0 || (info.mask & kExit) == 0)
+  PidfdInfo info{};
+  info.mask = PidfdInfo::kExit;
+  if (os().pidfd_get_info(pidfd, &info) != 0 || (info.mask & PidfdInfo::kExit) == 0)
     return std::nullopt;
   return info.exit_code;
 }
@@ -91,8 +81,9 @@ std::string how_it_left(pid_t pid, int pidfd) {
     // Wait: a slice of kLeavingMs.
     if (!status) os().poll(nullptr, 0, 1);
   } while (!status && now_ms() < end);
-  if (!status || !WIFEXITED(*status)) return "died";
-  if (const int code = WEXITSTATUS(*status); code != 0)
+  const bool exited = status && (*status & 0x7f) == 0;  // no signal ended it
+  if (!exited) return "died";
+  if (const int code = *status >> 8 & 0xff; code != 0)
     return text("ended with exit code ", code, ": it said why, if anybody did");
   return "ended before the others: a rank that has no more data calls zero_join, not exit";
 }

@@ -179,10 +179,17 @@ ZERO_API zero_status zero_comm_options_init(zero_comm_options *options, size_t s
 ZERO_API zero_status zero_comm_create_solo(zero_comm **out, const zero_comm_options *options);
 
 /* Join the `world` ranks (1 to 1,024) of this host that pass the same `name` (not empty), as processes
- * or threads of one user. Collective. ZERO_ERR_RENDEZVOUS, naming the ranks that never came, when they
+ * or threads of one user in one network namespace. Collective. ZERO_ERR_RENDEZVOUS, naming the ranks that
+ * never came, and as which user, in which namespace, by which name this one looked for them, when they
  * are not all there after rendezvous_ms, or at once when a rank dies, comes twice, disagrees about
- * `world`, or is of another libzero version. A rank whose own machine refuses gets ZERO_ERR_SYSTEM or
- * ZERO_ERR_MEMORY, the others ZERO_ERR_RENDEZVOUS. Nothing is left behind.
+ * `world`, or is of another libzero version, and when another user holds the name. A rank whose own machine
+ * refuses gets ZERO_ERR_SYSTEM or ZERO_ERR_MEMORY, the others ZERO_ERR_RENDEZVOUS. Nothing is left behind.
+ *
+ * Where a launcher started the ranks (see zero_comm_create_env), or ZERO_JOB is set, the name goes with the
+ * word of the job, which ranks prove to each other and never send: jobs that choose one name do not meet, and
+ * nobody who cannot guess the word takes the name or a seat. Ranks of separate launches that are to meet need
+ * the same ZERO_JOB. Without a word two jobs of one name at once disturb each other. In a user namespace that
+ * does not know this user (it is 65534 there) ranks without a word are refused.
  *
  * All ranks are on the host, or all on GPUs: each on one of its own, or several on one, up to 64. GPUs read
  * and write each other's arenas then, and their streams wait for each other without the host: what keeps one
@@ -204,22 +211,26 @@ ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, i
 /* Join the ranks that the launcher started. Reads, first complete set wins: ZERO_RANK, ZERO_WORLD_SIZE and
  * ZERO_LOCAL_RANK (zero-run); RANK, WORLD_SIZE and LOCAL_RANK (torchrun); OMPI_COMM_WORLD_RANK, _SIZE and
  * _LOCAL_RANK; PMI_RANK, PMI_SIZE and MPI_LOCALRANKID (MPICH, Hydra); SLURM_PROCID, SLURM_NTASKS and
- * SLURM_LOCALID; ZERO_LOCAL_RANK goes with any. None set, or a world of one: a solo comm. On the host: a
- * local comm, whose name is ZERO_JOB, or comes from the launcher's job; ranks on several hosts are
- * ZERO_ERR_UNSUPPORTED.
+ * SLURM_LOCALID, which count within a step; ZERO_LOCAL_RANK goes with any. None set, or a world of one: a
+ * solo comm. Where the set that wins says a world of one and a later one more, as when a shell still has RANK
+ * and WORLD_SIZE, ZERO_ERR_ARGUMENT names both: unset the wrong one, or set ZERO_RANK and ZERO_WORLD_SIZE;
+ * torchrun itself (TORCHELASTIC_RUN_ID) may have one process within other launchers. ZERO_LOG_INFO says
+ * launcher, rank, world and kind of comm. On the host: a local comm, whose name is ZERO_JOB, or comes from the
+ * launcher's job; ranks on several hosts are ZERO_ERR_UNSUPPORTED.
  *
  * On GPUs, each on that of its options, ranks on one host find each other as those of a local comm. They are
  * one where their GPUs reach each other's memory, as one kernel then does the whole step, and several ranks
  * may share a GPU; else an nccl comm, or, if a rank has no NCCL, a local comm through the host's memory. They
  * are a local comm also where their streams cannot wait for words: then hosts wait between launches, and no
- * call can be captured. Ranks with a GPU each that are to have NCCL there, too, set ZERO_MASTER_ADDR. Ranks on
- * several hosts are an nccl comm. They connect to rank 0 (TCP) at a port of its host: ZERO_MASTER_ADDR, which
- * asks for the same on one host, too; else torchrun's MASTER_ADDR; else the first of Slurm's list. The port is
- * ZERO_MASTER_PORT; else the one above MASTER_PORT, which is torch's own; else made from the job. Who connects
- * without the word that this job alone has (ZERO_JOB, or the launcher's) is sent away; who guesses it, or
- * listens on that network, could take a rank's seat. A rank without its GPU or without NCCL gets its own code,
- * all others ZERO_ERR_PEER. ZERO_ERR_RENDEZVOUS names the ranks that did not come within rendezvous_ms, or the
- * place where rank 0 was not found.
+ * call can be captured. Ranks with a GPU each that are to have NCCL there, too, set ZERO_MASTER_ADDR. Ranks
+ * on several hosts are an nccl comm. They connect to rank 0 (TCP) at a port of its host: ZERO_MASTER_ADDR,
+ * which asks for the same on one host, too; else torchrun's MASTER_ADDR; else the first of Slurm's list. The
+ * port is ZERO_MASTER_PORT; else the one above MASTER_PORT, which is torch's own; else made from the job.
+ * Both sides prove that they know the word that this job alone has (ZERO_JOB, or the launcher's), which does
+ * not travel; who connects without it is sent away, who guesses it could still take a rank's seat. Nothing is
+ * encrypted. A rank without its GPU or without NCCL gets its own code, all others ZERO_ERR_PEER.
+ * ZERO_ERR_RENDEZVOUS names the ranks that did not come within rendezvous_ms, or the place where rank 0 was
+ * not found.
  *
  * ZERO_ERR_ARGUMENT names a variable that is half of a set, no number, or needed and not set, or says that
  * nothing tells this job from others. ZERO_TIMEOUT_MS, ZERO_LATE_MS and ZERO_RENDEZVOUS_MS are read for what
@@ -303,11 +314,11 @@ ZERO_API zero_status zero_comm_create_nccl(zero_comm **out, const void *id, int3
 ZERO_API zero_status zero_comm_wrap_nccl(zero_comm **out, void *nccl_comm,
                                          const zero_comm_options *options);
 
-/* Split `parent` into sub-groups of the ranks that pass the same `color`, ordered by `key`, then by
- * rank. A negative color takes no seat: ZERO_OK and `*out` is NULL. The child has its own ranks,
- * deadlines and failures; `parent` may be freed first. All seats are taken or none: where one child does
- * not form (ZERO_ERR_RENDEZVOUS), `parent` stays usable; where NCCL fails to split, it breaks. Collective on
- * the parent. */
+/* Split `parent` into sub-groups of the ranks that pass the same `color`, ordered by `key`, then by rank.
+ * A negative color takes no seat: ZERO_OK and `*out` is NULL. The child has its own ranks, deadlines and
+ * failures; `parent` may be freed first. All seats are taken or none: where one child does not form
+ * (ZERO_ERR_RENDEZVOUS; ZERO_ERR_PEER at once with the words of a rank that could not take its seat),
+ * `parent` stays usable; where NCCL fails to split, it breaks. Collective on the parent. */
 ZERO_API zero_status zero_comm_split(zero_comm **out, zero_comm *parent, int32_t color, int32_t key);
 
 /* This seat's position in its group, and the group's size; a negative zero_status on a bad handle.

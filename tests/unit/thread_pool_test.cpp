@@ -122,8 +122,8 @@ TEST(ThreadPool, a_wake_that_the_system_refuses_hangs_nobody) {
     return -1;
   };
   // In a process of its own: what hangs is killed.
-  run_sound_ranks(
-      RankKind::processes, 1,
+  test::run_sound_ranks(
+      test::RankKind::processes, 1,
       [](int) {
         replace_system_calls(&calls);
         auto pool = ThreadPool::create(3);

@@ -225,7 +225,7 @@ def refusals(rank: int, world: int) -> Any:
         ([], ValueError),
         ([3], TypeError),
         ([torch.zeros(2).to_sparse()], TypeError),
-        ([torch.zeros(2, dtype=torch.int8)], TypeError),
+        ([nn.Parameter(torch.zeros(2).to(torch.float8_e5m2))], TypeError),
     ):
         try:
             OSS(params)

@@ -46,12 +46,12 @@ def snapshot_of(chosen: Any, rank: int, world: int) -> Any:
     zero = ZeroRedundancyOptimizer(mine, chosen)
     name = "exp_avg" if chosen is torch.optim.Adam else "ax"
     told = []
+    give_gradients(0, mine)
+    zero.step()
     try:
         zero.state_dict()
     except RuntimeError as error:
         told.append(str(error))
-    give_gradients(0, mine)
-    zero.step()
     zero.consolidate_state_dict(to=0)
     if rank != 0:
         try:

@@ -23,3 +23,10 @@ def batches_of(rank, world, done):
 
 #include "integrate/without-distributeddataparallel-1.py"
 assert done == 1000 and norm > 0 and os.path.isfile("run/step-1000/zero.json")
+rates = schedule.get_last_lr()
+optimizer.close()
+
+# The same program, started again.
+#include "integrate/without-distributeddataparallel-1.py"
+assert done == 1000 and schedule.last_epoch == 1000 and schedule.get_last_lr() == rates
+assert [group["lr"] for group in optimizer.param_groups] == rates

@@ -139,8 +139,8 @@ class Bound:
         if grad.layout is torch.sparse_coo:
             if not self.takes_sparse():
                 raise SparseGradientError(
-                    f"the gradient of parameter {self.name} is sparse; there are sparse ones for SGD "
-                    "and Adagrad without weight decay, as in torch.optim"
+                    f"the gradient of parameter {self.name} is sparse; sparse ones are for SGD and "
+                    "Adagrad without weight decay, and not for ShardedDataParallel"
                 )
             grad = grad.to_dense()
         if grad.layout is not torch.strided:

@@ -116,7 +116,9 @@ size_t successes(const std::string& said) {
   return count;
 }
 
-class LocalCalls : public testing::TestWithParam<bool> {};
+class LocalCalls : public testing::TestWithParam<bool> {
+  const LongestWait longest_wait_{short_limits().timeout_ms};
+};
 
 TEST_P(LocalCalls, whichever_fails_all_ranks_return_alike_and_leave_nothing_open) {
   const bool ever = GetParam();
@@ -162,7 +164,7 @@ void interrupt() {
 }
 
 // As by a timer that fires faster than the call is made.
-TEST(LocalCalls, that_are_interrupted_for_ever_end_by_the_deadline) {
+TEST(InterruptedCalls, end_by_the_deadline_though_it_goes_on_for_ever) {
   using T = SystemCalls;
   const struct {
     const char* name;
@@ -172,6 +174,7 @@ TEST(LocalCalls, that_are_interrupted_for_ever_end_by_the_deadline) {
               {"connect", interrupt<&T::connect>},     {"futex", interrupt<&T::futex>},
               {"openat", interrupt<&T::openat>},       {"fcntl", interrupt<&T::fcntl>},
               {"madvise", interrupt<&T::madvise>}};
+  const LongestWait longest_wait(short_limits().timeout_ms);
   for (const auto& row : rows) {
     for (int victim = 0; victim < 2; ++victim) {
       SCOPED_TRACE(text(row.name, " of rank ", victim));

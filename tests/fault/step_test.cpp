@@ -197,6 +197,7 @@ class FaultTest : public ::testing::Test {
     strike = what;
     const std::string name = "fault-" + std::to_string(getpid()) + "-" + std::to_string(next_++);
     const std::string directory = root_ / ("checkpoint-" + std::to_string(next_));
+    const LongestWait longest_wait(2 * kDeadlineMs);
     return run_ranks(
         RankKind::processes, world,
         [&](int rank) {

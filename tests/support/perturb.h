@@ -12,8 +12,11 @@ namespace zero::test {
 
 inline bool perturbed() { return dlsym(RTLD_DEFAULT, "perturb_seed") != nullptr; }
 
+inline uint64_t seed_in_force = 0;  // for who reports a hang
+
 /// From now on schedules go by this seed.
 inline void perturb_by(uint64_t seed) {
+  seed_in_force = seed;
   auto* const change = reinterpret_cast<void (*)(uint64_t)>(dlsym(RTLD_DEFAULT, "perturb_seed"));
   if (change != nullptr) change(seed);
 }

@@ -20,6 +20,7 @@
 #include <mutex>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "support/perturb.h"
 
@@ -36,7 +37,32 @@ constexpr char kReturned = '+';  // first byte of what a process sends: its body
   std::abort();
 }
 
-std::vector<RankEnd> run_threads(int world, const Body& body, Clock::time_point deadline) {
+int64_t longest_wait_ms = -1;  // none is known
+
+/// When ranks that have not ended hang.
+class Watchdog {
+ public:
+  explicit Watchdog(int64_t deadline_ms) : last_(after(deadline_ms)) {}
+
+  Clock::time_point until() const { return until_; }
+
+  /// A rank has ended.
+  void see_end() {
+    // For a loaded machine, and for one where every thread sleeps now and then.
+    const int64_t slack_ms = perturbed() ? 15'000 : 5'000;
+    if (longest_wait_ms >= 0) until_ = std::min(last_, after(longest_wait_ms + slack_ms));
+  }
+
+ private:
+  static Clock::time_point after(int64_t ms) {
+    return Clock::now() + std::chrono::milliseconds(ms);
+  }
+
+  Clock::time_point last_;
+  Clock::time_point until_ = last_;
+};
+
+std::vector<RankEnd> run_threads(int world, const Body& body, Watchdog watchdog) {
   std::vector<RankEnd> ends(static_cast<size_t>(world));
   std::mutex mutex;
   std::condition_variable changed;
@@ -55,10 +81,16 @@ std::vector<RankEnd> run_threads(int world, const Body& body, Clock::time_point 
   }
   {
     std::unique_lock lock(mutex);
-    if (!changed.wait_until(lock, deadline, [&] { return running == 0; })) {
+    while (running > 0) {
+      const int before = running;
+      if (changed.wait_until(lock, watchdog.until(), [&] { return running < before; })) {
+        watchdog.see_end();
+        continue;
+      }
       for (int rank = 0; rank < world; ++rank)
         if (!ends[static_cast<size_t>(rank)].returned)
-          std::fprintf(stderr, "rank %d (a thread) hangs\n", rank);
+          std::fprintf(stderr, "rank %d (a thread) hangs (schedules by seed %llu)\n", rank,
+                       static_cast<unsigned long long>(seed_in_force));
       std::abort();
     }
   }
@@ -108,8 +140,7 @@ bool read_some(int pipe, std::string& into) {
   return n != 0;
 }
 
-void collect_messages(std::vector<Child>& children, std::vector<RankEnd>& ends,
-                      Clock::time_point deadline) {
+void collect_messages(std::vector<Child>& children, std::vector<RankEnd>& ends, Watchdog watchdog) {
   for (;;) {
     std::vector<pollfd> polls;
     std::vector<size_t> ranks;
@@ -120,7 +151,7 @@ void collect_messages(std::vector<Child>& children, std::vector<RankEnd>& ends,
     }
     if (polls.empty()) return;
     const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+        std::chrono::duration_cast<std::chrono::milliseconds>(watchdog.until() - Clock::now());
     const int ready =
         poll(polls.data(), polls.size(), static_cast<int>(std::max<int64_t>(left.count(), 0)));
     if (ready < 0 && errno != EINTR) fail("poll");
@@ -138,16 +169,17 @@ void collect_messages(std::vector<Child>& children, std::vector<RankEnd>& ends,
       if (polls[i].revents == 0 || read_some(polls[i].fd, ends[ranks[i]].result)) continue;
       close(polls[i].fd);
       children[ranks[i]].pipe = -1;
+      watchdog.see_end();
     }
   }
 }
 
-std::vector<RankEnd> run_processes(int world, const Body& body, Clock::time_point deadline) {
+std::vector<RankEnd> run_processes(int world, const Body& body, const Watchdog& watchdog) {
   std::fflush(nullptr);
   std::vector<RankEnd> ends(static_cast<size_t>(world));
   std::vector<Child> children;
   for (int rank = 0; rank < world; ++rank) children.push_back(start_child(rank, body));
-  collect_messages(children, ends, deadline);
+  collect_messages(children, ends, watchdog);
   for (size_t r = 0; r < children.size(); ++r) {
     int status = 0;
     while (waitpid(children[r].pid, &status, 0) < 0 && errno == EINTR) {
@@ -165,9 +197,9 @@ std::vector<RankEnd> run_processes(int world, const Body& body, Clock::time_poin
 
 std::vector<RankEnd> run_ranks(RankKind kind, int world, const Body& body, int64_t deadline_ms) {
   perturb_points();
-  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
-  return kind == RankKind::threads ? run_threads(world, body, deadline)
-                                   : run_processes(world, body, deadline);
+  const Watchdog watchdog(deadline_ms);
+  return kind == RankKind::threads ? run_threads(world, body, watchdog)
+                                   : run_processes(world, body, watchdog);
 }
 
 std::vector<std::string> run_sound_ranks(RankKind kind, int world, const Body& body,
@@ -181,6 +213,10 @@ std::vector<std::string> run_sound_ranks(RankKind kind, int world, const Body& b
   }
   return results;
 }
+
+LongestWait::LongestWait(int64_t milliseconds)
+    : before_(std::exchange(longest_wait_ms, milliseconds)) {}
+LongestWait::~LongestWait() { longest_wait_ms = before_; }
 
 std::string unique_name() {
   static std::atomic<int> count{0};

@@ -35,6 +35,20 @@ std::vector<std::string> run_sound_ranks(RankKind kind, int world,
                                          const std::function<std::string(int rank)>& body,
                                          int64_t deadline_ms = 60'000);
 
+/// While this lives, ranks that are run wait no longer than this for each other. So one that has
+/// not ended some seconds after that, counted from when the latest other one ended, hangs: its
+/// group's deadline is not waited for.
+class LongestWait {
+ public:
+  explicit LongestWait(int64_t milliseconds);
+  ~LongestWait();
+  LongestWait(const LongestWait&) = delete;
+  LongestWait& operator=(const LongestWait&) = delete;
+
+ private:
+  const int64_t before_;
+};
+
 /// A name that no other group of this machine has, in this run or another. For ranks that are
 /// processes, ask before they are forked.
 std::string unique_name();

@@ -157,6 +157,7 @@ TEST(DeviceStep, ranks_over_nccl_end_with_the_bits_of_one_process) {
         training.where = where;
         training.padded = where != Where::foreign && seed % 2 == 0;
         feature.set(training);
+        training.others_sum = true;
         const NcclRanks ranks(world, seed++);
         expect_equals_reference(training, run_together(training, ranks), feature.name);
       }

@@ -18,6 +18,7 @@ Training whole_tensors(int world, std::vector<int64_t> sizes) {
   training.where = Where::per_rank_arenas;
   training.padded = true;
   training.steps = 4;
+  training.others_sum = true;
   return training;
 }
 

@@ -45,7 +45,12 @@ class Alone {
     bool present = false;
     const int first = step * run_.micro_batches;
     sum_.clear();
-    for (int batch = first; batch < first + run_.micro_batches; batch++) add_ranks(batch, present);
+    for (int batch = first; batch < first + run_.micro_batches; batch++) {
+      std::vector<Real> before;
+      if (run_.others_sum) before.swap(sum_);
+      add_ranks(batch, present);
+      for (size_t k = 0; k < before.size(); k++) sum_[k] = before[k] + sum_[k];
+    }
     if (!present || frozen(run_, param_, step)) sum_.clear();
     return sum_;
   }

@@ -47,11 +47,12 @@ struct Training {
   bool begins = false;    // zero_step_begin before the backward
   bool overlaps = false;  // parameters are read one by one, each after its wait
   int micro_batches = 1;  // more: accumulated by the owners
-  bool reduced = false;   // every rank has the same gradient, handed over as reduced already
-  double loss_scale = 1;  // that gradients are divided by
-  double clip_value = 0;  // > 0: zero_clip_grad_value before the norm
-  bool padded = false;    // laid out by zero_partition_plan
-  bool missing = false;   // some gradients are absent, on some or all ranks
+  bool others_sum = false;   // NCCL, not libzero: a micro-batch is added as one
+  bool reduced = false;      // every rank has the same gradient, handed over as reduced already
+  double loss_scale = 1;     // that gradients are divided by
+  double clip_value = 0;     // > 0: zero_clip_grad_value before the norm
+  bool padded = false;       // laid out by zero_partition_plan
+  bool missing = false;      // some gradients are absent, on some or all ranks
   bool only_rank_0 = false;  // the gradients of all other ranks are zero
   bool toggled = false;  // parameters freeze and thaw; the gradients of frozen ones are infinite
   bool own_settings = false;  // some parameters scale lr, or have another weight_decay; lr is set

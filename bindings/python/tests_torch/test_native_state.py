@@ -225,6 +225,7 @@ def schedules(rank: int, world: int) -> Any:
                 optimizer.load(path)
                 schedule.load_state_dict(kept)
             for _ in range(1 if again else 2):
+                optimizer.zero_grad()
                 params[again].sum().backward()
                 optimizer.step()
                 schedule.step()

@@ -130,7 +130,7 @@ ZERO_API const char *zero_status_name(zero_status status);
 
 enum { ZERO_LOG_ERROR = 1, ZERO_LOG_WARNING = 2, ZERO_LOG_INFO = 3 };
 
-/* `message` is valid during the call only. Must not call libzero and must return. */
+/* `message`, at most 4,095 bytes, is valid during the call only. Must not call libzero and must return. */
 typedef void (*zero_log_fn)(void *ctx, int32_t level, const char *message);
 
 /* Send messages up to `max_level` to `log`, for the whole process; NULL turns them off, which is the
@@ -1049,7 +1049,8 @@ ZERO_API zero_status zero_save_options_init(zero_save_options *options, size_t s
 
 /* Save parameters, rank 0's buffers, state, settings and step as the checkpoint `directory` (same path on
  * every rank; a missing parent is created). It appears complete or not at all, and is on stable storage
- * when the call returns ZERO_OK: safetensors files and a manifest, readable by any number of ranks.
+ * when the call returns ZERO_OK: safetensors files and a manifest, readable by any number of ranks. Files
+ * are made with mode 0666 and directories with 0777, of which the umask takes its part.
  *
  * ZERO_ERR_CKPT_IO names the file, the operation and the system's reason; the group goes on and a
  * checkpoint that was there is untouched, unless the text says that the new one is complete and only its
@@ -1071,6 +1072,12 @@ ZERO_API zero_status zero_load_options_init(zero_load_options *options, size_t s
 /* Load the checkpoint `directory`, or, if that is a folder of checkpoints, the one with the highest step
  * among those whose manifest verifies. Any world size, any partition, bit for bit; buffers come back on
  * every rank.
+ *
+ * In a folder the search skips, with a warning in the log, what is no directory (links too), lost+found, and
+ * directories without a manifest or with one that does not verify; without a word what is hidden. All else
+ * fails the load and names the directory, as it may be the newest: ZERO_ERR_CKPT_IO where the system refuses
+ * to open or read it, ZERO_ERR_UNSUPPORTED where its format is another than this library reads. A checkpoint
+ * that a save replaces meanwhile is loaded anew, as what it then is.
  *
  * All files are verified before anything changes: ZERO_ERR_CKPT_INVALID names the file and place of
  * damage, or says that there is no checkpoint, ZERO_ERR_CKPT_MISMATCH lists every difference from what is
@@ -1114,7 +1121,7 @@ ZERO_API zero_status zero_state_set(zero_optim *optim, int64_t param, const char
 /* The numbers that a parameter has one of, on every rank: "step", how often it was updated, and with NADAM
  * "mu_product". With ZERO_ALL_PARAMS "step" is the optimizer's own count, that of zero_step_result, and to
  * set it sets every parameter's too. Every rank sets the same, which is compared as by zero_state_set.
- * ZERO_ERR_ARGUMENT for a step that is negative or no whole number, a product outside of [0, 1], or a
+ * ZERO_ERR_ARGUMENT for a step that is no whole number from 0 to 2^53, a product outside of [0, 1], or a
  * parameter of integers; the next collective call is ZERO_ERR_STATE where step and product do not belong
  * together (0 steps and 1, or more and less). Setting is ZERO_ERR_STATE while gradients are reduced, or
  * where something that it would set is not sealed. Local. */

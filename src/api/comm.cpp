@@ -228,9 +228,9 @@ zero_status zero_arena_alloc(zero_comm* comm, size_t bytes, int32_t kind, void**
       local = Status(ZERO_ERR_ARGUMENT, text("kind ", kind, " is unknown"));
     }
     ZERO_TRY(call.vote("arguments", local));
-    std::shared_ptr<Arena> arena = ZERO_TRY(call.allocate(bytes, kind));
+    const std::shared_ptr<Arena> arena = ZERO_TRY(call.allocate(bytes, kind));
+    claim_arena(arena);
     *out = arena->data();
-    claim_arena(std::move(arena));
     return Status();
   });
 }

@@ -5,10 +5,13 @@
 
 #include <atomic>
 #include <mutex>
-#include <string>
+
+#include "base/utf8.h"
 
 namespace zero {
 namespace {
+
+constexpr size_t kLongestBytes = 4095;
 
 std::mutex mutex;
 zero_log_fn callback = nullptr;
@@ -26,7 +29,11 @@ void set_log(zero_log_fn log, void* ctx, int32_t max_level) {
 
 void log(int32_t level, std::string_view message) {
   if (level > highest_level.load(std::memory_order_relaxed)) return;
-  const std::string terminated(message);
+  // Not in a string: destructors log, too, and memory may have run out.
+  char terminated[kLongestBytes + 1];
+  const std::string_view shown = utf8_prefix(message, kLongestBytes);
+  shown.copy(terminated, shown.size());
+  terminated[shown.size()] = '\0';
   zero_log_fn log = nullptr;
   void* ctx = nullptr;
   {
@@ -35,7 +42,7 @@ void log(int32_t level, std::string_view message) {
     log = callback;
     ctx = callback_ctx;
   }
-  log(ctx, level, terminated.c_str());
+  log(ctx, level, terminated);
 }
 
 }  // namespace zero

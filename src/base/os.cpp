@@ -18,6 +18,8 @@
 #include <atomic>
 #include <bit>
 
+#include "base/working_directory.h"
+
 namespace zero {
 namespace {
 
@@ -130,6 +132,11 @@ int64_t now_ns() {
 }
 
 int64_t now_ms() { return now_ns() / 1'000'000; }
+
+std::string working_directory() {
+  char path[4096];
+  return ::getcwd(path, sizeof path) != nullptr ? path : "unknown";
+}
 
 int start_thread(pthread_t& thread, void* (*main)(void*), void* argument) {
   sigset_t all, before;

@@ -37,13 +37,14 @@ struct ByStart {
 
 }  // namespace
 
-void claim_arena(std::shared_ptr<Arena> arena) {
+void claim_arena(const std::shared_ptr<Arena>& arena) {
   const auto start = reinterpret_cast<uintptr_t>(arena->data());
   const uintptr_t last = start + (arena->bytes() - 1);
   const std::lock_guard lock(mutex);
   std::vector<Claim>& all = registry();
   const auto place = std::upper_bound(all.begin(), all.end(), start, ByStart());
-  all.insert(place, Claim{start, last, std::this_thread::get_id(), std::move(arena)});
+  // A copy: where memory runs out here, the caller's goes after the lock.
+  all.insert(place, Claim{start, last, std::this_thread::get_id(), arena});
 }
 
 Status give_up_arena(const void* data) {

@@ -56,7 +56,7 @@ class Arena {
 
 /// Make `arena` findable by address and keep it until it is given up once for each claim. Ranks
 /// that are threads claim a SHARED arena at the same address, each its own Arena.
-void claim_arena(std::shared_ptr<Arena> arena);
+void claim_arena(const std::shared_ptr<Arena>& arena);
 
 /// ZERO_ERR_ARGUMENT unless `data` is the start of a claimed arena.
 Status give_up_arena(const void* data);

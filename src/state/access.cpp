@@ -6,12 +6,11 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "optim/step_range.h"
 #include "state/layout.h"
 
 namespace zero {
 namespace {
-
-constexpr double kMostSteps = 9007199254740992;  // 2^53: up to there a double is exact
 
 const Param& param_of(const Optimizer& optim, int64_t param) {
   return optim.params[static_cast<size_t>(param)];
@@ -281,7 +280,8 @@ Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double
   if (!step && !(name == "mu_product" && optim.options.rule->next_product))
     return unknown_scalar(optim, name);
   ZERO_TRY(check_settable(optim));
-  if (step && !(value >= 0 && value <= kMostSteps && value == std::floor(value)))
+  if (step &&
+      !(value >= 0 && value <= static_cast<double>(kMostSteps) && value == std::floor(value)))
     return {ZERO_ERR_ARGUMENT,
             text("step is ", value, "; it must be a whole number from 0 to 2^53")};
   if (!step && !(value >= 0 && value <= 1))

@@ -18,6 +18,8 @@ namespace {
 /// than the other ranks' deadline.
 constexpr uint64_t kSyncBytes = 256 * kBlockBytes;
 
+constexpr unsigned kFileMode = 0666;  // the umask decides
+
 /// The file's space, so that a full disk shows before anything is written.
 Status reserve(const Fd& file, std::string_view path, uint64_t bytes) {
   if (bytes == 0) return {};
@@ -50,8 +52,8 @@ Result<BlockWriter> BlockWriter::create(const Fd& directory, std::string_view di
                                         std::function<void()> progress) {
   std::string path = text(directory_path, "/", file.name);
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  Fd fd(
-      uninterrupted([&] { return os().openat(directory.get(), file.name.c_str(), kFlags, 0600); }));
+  Fd fd(uninterrupted(
+      [&] { return os().openat(directory.get(), file.name.c_str(), kFlags, kFileMode); }));
   if (!fd.valid()) return io_error(path, "create", errno);
   ZERO_TRY(reserve(fd, path, file.bytes));
   file.blocks.clear();

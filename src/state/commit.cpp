@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/unthrown.h"
 #include "state/json.h"
 #include "state/manifest.h"
 
@@ -151,7 +152,8 @@ Result<Fd> enter_staging(std::string_view directory, const Digest& id) {
   return open_directory(AT_FDCWD, path, path, false);
 }
 
-Result<Staging> Staging::begin(std::string_view directory, bool replace, const Progress& progress) {
+Result<Staging> Staging::begin(std::string_view directory, bool replace,
+                               std::vector<std::string> files, const Progress& progress) {
   SplitPath split = ZERO_TRY(split_path(directory));
   if (is_staging_name(split.name)) {
     return Status(ZERO_ERR_ARGUMENT,
@@ -161,6 +163,7 @@ Result<Staging> Staging::begin(std::string_view directory, bool replace, const P
   staging.target_path_ = joined(split.parent, split.name);
   staging.parent_path_ = std::move(split.parent);
   staging.target_ = std::move(split.name);
+  staging.files_ = std::move(files);
   staging.replace_ = replace;
   staging.parent_ = ZERO_TRY(make_directories(staging.parent_path_));
   ZERO_TRY(check_target(staging.parent_, staging.target_, staging.target_path_, replace));
@@ -182,9 +185,11 @@ Status Staging::make() {
 /// Make and lock the directory. `again`: another save's sweep got hold of it before the lock was
 /// taken.
 Status Staging::take(const Digest& id, bool* again) {
-  const std::string name = text(kPrefix, hex(id));
-  const std::string path = joined(parent_path_, name);
-  if (uninterrupted([&] { return os().mkdirat(parent_.get(), name.c_str(), 0700); }) != 0) {
+  std::string name = text(kPrefix, hex(id));
+  std::string path = joined(parent_path_, name);
+  left_behind_ = text("'", path, "' cannot be removed now: the next save in that folder does it");
+  if (uninterrupted([&] { return os().mkdirat(parent_.get(), name.c_str(), kDirectoryMode); }) !=
+      0) {
     *again = errno == EEXIST;
     return io_error(path, "mkdir", errno);
   }
@@ -205,8 +210,8 @@ Status Staging::take(const Digest& id, bool* again) {
     return *again ? Status() : give_up(io_error(path, "flock", errno));
   }
   save_id_ = id;
-  temporary_ = name;
-  path_ = path;
+  temporary_ = std::move(name);
+  path_ = std::move(path);
   directory_ = std::move(directory);
   if (is_ours(temporary_)) return {};
   *again = true;  // locked only after a sweep had removed it
@@ -217,7 +222,8 @@ bool Staging::is_ours(const std::string& name) const { return is_same(parent_, n
 
 Staging::~Staging() {
   if (published_ || !directory_.valid() || !is_ours(temporary_)) return;
-  remove_checkpoint(parent_, temporary_, directory_, path_, [] {});
+  for (const std::string& file : files_) (void)remove(directory_, file, 0);
+  if (remove(parent_, temporary_, AT_REMOVEDIR) != 0) log(ZERO_LOG_WARNING, left_behind_);
 }
 
 Status Staging::publish(const Progress& progress) {
@@ -232,7 +238,8 @@ Status Staging::publish(const Progress& progress) {
              "' is complete, but after a power failure it may be gone"));
   }
   os().reached("save.durable");
-  if (exchanged_) remove_replaced(progress);
+  // What is left of the old one is swept by the next save.
+  if (exchanged_) (void)succeeds([&] { return remove_replaced(progress), true; });
   return {};
 }
 

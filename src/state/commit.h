@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/hash.h"
 #include "state/file.h"
@@ -20,11 +21,12 @@ using Progress = std::function<void()>;
 class Staging {
  public:
   /// Check the place, make missing parents, remove what dead saves left behind there, and make the
-  /// directory. ZERO_ERR_STATE if `directory` exists and `replace` is not set, or it is not just a
-  /// checkpoint.
-  static Result<Staging> begin(std::string_view directory, bool replace, const Progress& progress);
+  /// directory, for `files`. ZERO_ERR_STATE if `directory` exists and `replace` is not set, or it
+  /// is not just a checkpoint.
+  static Result<Staging> begin(std::string_view directory, bool replace,
+                               std::vector<std::string> files, const Progress& progress);
   Staging(Staging&&) = default;
-  /// Removes the directory, unless it was published.
+  /// Removes the directory and `files` in it, unless it was published. Needs no memory.
   ~Staging();
 
   const Digest& save_id() const { return save_id_; }
@@ -45,6 +47,8 @@ class Staging {
 
   std::string target_path_, parent_path_, path_;
   std::string target_, temporary_;  // names in the parent
+  std::vector<std::string> files_;
+  std::string left_behind_;  // what the log says then
   bool replace_ = false, exchanged_ = false, published_ = false;
   Digest save_id_{};
   Fd parent_;

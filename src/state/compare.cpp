@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/text.h"
+#include "optim/step_range.h"
 #include "state/json.h"
 #include "state/layout.h"
 
@@ -193,7 +194,7 @@ Result<LossScale> saved_loss_scale(const Manifest& manifest, const LossScale& cu
   }
   if (!LossScale::allowed(saved.scale))
     return Status(ZERO_ERR_CKPT_INVALID, text("the loss scale is ", saved.scale));
-  if (!(good_steps >= 0 && good_steps < 0x1p53))
+  if (!(good_steps >= 0 && good_steps <= static_cast<double>(kMostSteps)))
     return Status(ZERO_ERR_CKPT_INVALID, text("there were ", good_steps, " good steps"));
   saved.good_steps = static_cast<int64_t>(good_steps);
   return saved;

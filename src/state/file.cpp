@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 
 #include "base/text.h"
 #include "base/utf8.h"
@@ -12,7 +13,6 @@
 namespace zero {
 namespace {
 
-constexpr unsigned kDirectoryMode = 0777;  // of missing parents: the umask decides, as in mkdir -p
 constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 Status damaged(std::string_view path, std::string_view what) {
@@ -71,7 +71,9 @@ Result<Fd> open_directory(int directory, const std::string& name, std::string_vi
 Result<std::vector<std::string>> list_directory(const Fd& directory, std::string_view path) {
   // A descriptor of its own: reading moves a position that others would share.
   Fd fd = ZERO_TRY(open_directory(directory.get(), ".", path, true));
-  DIR* const stream = uninterrupted([&] { return os().fdopendir(fd.get()); });
+  const auto close = [](DIR* open) { os().closedir(open); };
+  const std::unique_ptr<DIR, decltype(close)> stream(
+      uninterrupted([&] { return os().fdopendir(fd.get()); }), close);
   if (!stream) return io_error(path, "opendir", errno);
   fd.release();
   std::vector<std::string> names;
@@ -79,7 +81,7 @@ Result<std::vector<std::string>> list_directory(const Fd& directory, std::string
   for (;;) {
     const dirent* const entry = uninterrupted([&] {
       errno = 0;
-      return os().readdir(stream);
+      return os().readdir(stream.get());
     });
     if (!entry) {
       error = errno;
@@ -88,7 +90,6 @@ Result<std::vector<std::string>> list_directory(const Fd& directory, std::string
     const std::string_view name = entry->d_name;
     if (name != "." && name != "..") names.emplace_back(name);
   }
-  os().closedir(stream);
   if (error != 0) return io_error(path, "readdir", error);
   std::sort(names.begin(), names.end());
   return names;

@@ -16,6 +16,8 @@
 
 namespace zero {
 
+inline constexpr unsigned kDirectoryMode = 0777;  // the umask decides, as in mkdir -p
+
 /// ZERO_ERR_CKPT_IO: "'run/zero.json': fsync: Input/output error (EIO)".
 Status io_error(std::string_view path, std::string_view operation, int error);
 

@@ -15,7 +15,33 @@
 namespace zero {
 namespace {
 
+constexpr int kAttempts = 8;  // to look at a place where checkpoints replace each other
+
 Status invalid(std::string what) { return {ZERO_ERR_CKPT_INVALID, std::move(what)}; }
+
+/// Of os().fstatat and openat: entries of a folder may be no links, what the caller names may.
+enum class Links { followed, refused };
+
+Result<Fd> open_place(int parent, const std::string& name, const std::string& path, Links links) {
+  const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (links == Links::refused ? O_NOFOLLOW : 0);
+  Fd fd(uninterrupted([&] { return os().openat(parent, name.c_str(), flags, 0); }));
+  if (fd.valid()) return fd;
+  const int error = errno;
+  if (error == ENOENT) return invalid(text("'", path, "': there is no such directory"));
+  if (error == ENOTDIR || error == ELOOP) return invalid(text("'", path, "': is not a directory"));
+  return io_error(path, "open", error);
+}
+
+/// True if `name` still means the directory that was opened by it. Where that cannot be told, it
+/// does.
+bool stands(int parent, const std::string& name, const Fd& directory, Links links) {
+  const int flags = links == Links::refused ? AT_SYMLINK_NOFOLLOW : 0;
+  struct stat named, held;
+  if (uninterrupted([&] { return os().fstatat(parent, name.c_str(), &named, flags); }) != 0)
+    return errno != ENOENT;
+  if (uninterrupted([&] { return os().fstat(directory.get(), &held); }) != 0) return true;
+  return named.st_dev == held.st_dev && named.st_ino == held.st_ino;
+}
 
 /// True if there is anything called zero.json, sound or not.
 Result<bool> has_manifest(const Fd& directory, const std::string& path) {
@@ -25,7 +51,7 @@ Result<bool> has_manifest(const Fd& directory, const std::string& path) {
   return io_error(text(path, "/", kManifestName), "stat", errno);
 }
 
-Result<std::string> read_manifest(const Fd& directory, const std::string& directory_path) {
+Result<Manifest> read_manifest(const Fd& directory, const std::string& directory_path) {
   const std::string path = text(directory_path, "/", kManifestName);
   const InputFile file = ZERO_TRY(open_input(directory, kManifestName, path));
   if (file.bytes > kLongestManifest) {
@@ -33,46 +59,50 @@ Result<std::string> read_manifest(const Fd& directory, const std::string& direct
   }
   std::string bytes(file.bytes, '\0');
   ZERO_TRY(read_fully(file.fd, path, bytes.data(), bytes.size(), 0));
-  return bytes;
+  auto manifest = parse_manifest(bytes);
+  if (!manifest.ok()) return std::move(manifest).status().within(text("'", path, "'"));
+  return manifest;
 }
 
-/// A candidate's manifest and its step.
-struct Candidate {
-  std::string manifest;
-  int64_t step = 0;
-};
-
-Result<Candidate> read_candidate(const Fd& directory, const std::string& path) {
-  Candidate candidate;
-  candidate.manifest = ZERO_TRY(read_manifest(directory, path));
-  const auto manifest = parse_manifest(candidate.manifest);
-  if (!manifest.ok())
-    return Status(manifest.failure()).within(text("'", path, "/", kManifestName, "'"));
-  candidate.step = (*manifest).step;
-  return candidate;
+/// The manifest in a directory, once more where a save has put another directory in its place
+/// meanwhile and removed the files of this one.
+Result<Manifest> look_at(int parent, const std::string& name, const std::string& path,
+                         Links links) {
+  for (int attempt = 1;; attempt++) {
+    const Fd directory = ZERO_TRY(open_place(parent, name, path, links));
+    auto manifest = read_manifest(directory, path);
+    const bool sound = manifest.ok() || manifest.failure().code() != ZERO_ERR_CKPT_INVALID;
+    if (sound || attempt == kAttempts || stands(parent, name, directory, links)) return manifest;
+  }
 }
+
+/// Of a folder's entries, what cannot be a checkpoint by its name: what is hidden, unfinished ones
+/// among it, and what file systems keep for themselves.
+bool is_passed_over(const std::string& name) { return name[0] == '.' || name == "lost+found"; }
 
 /// The newest sound checkpoint among the sub-directories; the later name where steps are equal.
 Result<FoundCheckpoint> find_newest(const Fd& directory, const std::string& path,
                                     const std::function<void()>& progress) {
   std::optional<FoundCheckpoint> best;
-  int64_t best_step = 0;
   std::string skipped;
   for (const std::string& name : ZERO_TRY(list_directory(directory, path))) {
-    if (name[0] == '.') continue;  // unfinished ones, among others
-    const std::string child_path = text(path, "/", name);
-    auto child = open_directory(directory.get(), name, child_path, false);
-    if (!child.ok()) continue;  // a file or a link
-    auto present = has_manifest(*child, child_path);
-    if (present.ok() && !*present) continue;
+    if (is_passed_over(name)) {
+      if (name[0] != '.') log(ZERO_LOG_WARNING, text("skipped: '", path, "/", name, "'"));
+      continue;
+    }
+    std::string child = text(path, "/", name);
     progress();
-    auto candidate = read_candidate(*child, child_path);
-    if (!candidate.ok()) {
-      log(ZERO_LOG_WARNING, text("skipped: ", candidate.failure().text()));
-      if (skipped.empty()) skipped = candidate.failure().text();
-    } else if (!best || candidate->step >= best_step) {
-      best_step = candidate->step;
-      best = FoundCheckpoint{child_path, std::move(candidate->manifest)};
+    auto manifest = look_at(directory.get(), name, child, Links::refused);
+    if (!manifest.ok()) {
+      const Status& why = manifest.failure();
+      if (why.code() != ZERO_ERR_CKPT_INVALID)
+        return Status(why.code(), text(why.text(), ": whether '", child,
+                                       "' is the newest checkpoint cannot be told, so none is "
+                                       "loaded: name the one to load"));
+      log(ZERO_LOG_WARNING, text("skipped: ", why.text()));
+      if (skipped.empty()) skipped = why.text();
+    } else if (!best || (*manifest).step >= best->manifest.step) {
+      best = FoundCheckpoint{std::move(child), std::move(*manifest)};
     }
   }
   if (best) return std::move(*best);
@@ -84,16 +114,19 @@ Result<FoundCheckpoint> find_newest(const Fd& directory, const std::string& path
 
 Result<FoundCheckpoint> find_checkpoint(const std::string& path,
                                         const std::function<void()>& progress) {
-  Fd directory(uninterrupted(
-      [&] { return os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); }));
-  if (!directory.valid()) {
-    if (errno == ENOENT) return invalid(text("'", path, "': there is no such directory"));
-    if (errno == ENOTDIR) return invalid(text("'", path, "': is not a directory"));
-    return io_error(path, "open", errno);
+  for (int attempt = 1;; attempt++) {
+    const Fd directory = ZERO_TRY(open_place(AT_FDCWD, path, path, Links::followed));
+    if (ZERO_TRY(has_manifest(directory, path)))
+      return FoundCheckpoint{path, ZERO_TRY(look_at(AT_FDCWD, path, path, Links::followed))};
+    if (attempt == kAttempts || stands(AT_FDCWD, path, directory, Links::followed))
+      return find_newest(directory, path, progress);
   }
-  if (!ZERO_TRY(has_manifest(directory, path))) return find_newest(directory, path, progress);
-  Candidate found = ZERO_TRY(read_candidate(directory, path));
-  return FoundCheckpoint{path, std::move(found.manifest)};
+}
+
+bool is_replaced(const FoundCheckpoint& found) {
+  const auto now = look_at(AT_FDCWD, found.path, found.path, Links::followed);
+  return now.ok() ? (*now).save_id != found.manifest.save_id
+                  : now.failure().code() == ZERO_ERR_CKPT_INVALID;
 }
 
 }  // namespace zero

@@ -6,16 +6,23 @@
 #include <string>
 
 #include "base/status.h"
+#include "state/manifest.h"
 
 namespace zero {
 
 struct FoundCheckpoint {
   std::string path;
-  std::string manifest;  // bytes, verified and parsed once
+  Manifest manifest;
 };
 
-/// ZERO_ERR_CKPT_INVALID if there is none. `progress` is called for every manifest read.
+/// ZERO_ERR_CKPT_INVALID if there is none. Among the entries of a folder a search passes over, with
+/// a word in the log, what is no checkpoint; what the system refuses, and a format that this
+/// library does not read, fail it, as they may be the newest. `progress` is called for every
+/// manifest read.
 Result<FoundCheckpoint> find_checkpoint(const std::string& path,
                                         const std::function<void()>& progress);
+
+/// True if another save's checkpoint, or none, stands now where `found` was.
+bool is_replaced(const FoundCheckpoint& found);
 
 }  // namespace zero

@@ -80,6 +80,8 @@ class Events {
   bool key(std::string& name) {
     top().key.clear();
     if (name.find('\0') != std::string::npos) return fail("a key holds a NUL");
+    if (top().keys.size() >= schema_.most_keys)
+      return fail(text("has more than ", schema_.most_keys, " keys"));
     if (!top().keys.insert(name).second) return fail(text("the key ", shown(name), " comes twice"));
     top().key = name;
     return true;

@@ -29,6 +29,7 @@ struct JsonSchema {
   std::span<const JsonField> fields;
   int max_depth;
   bool ignore_unknown_keys;
+  size_t most_keys;  // of one object: they are remembered, as none may come twice
 };
 
 /// Receives what the schema names, in the order of the document. A failure ends the parse; the

@@ -7,9 +7,13 @@
 #include <queue>
 
 #include "base/text.h"
+#include "optim/step_range.h"
 
 namespace zero {
 namespace {
+
+/// Steps made since a count was set to the most stay uncounted.
+int64_t in_range(int64_t steps) { return std::min(steps, kMostSteps); }
 
 /// What `rank` owns, by parameter and element. A parameter without elements is an empty segment of
 /// its owner.
@@ -50,7 +54,7 @@ std::vector<ManifestParam> describe_params(const Optimizer& optim,
                  .shape = param.shape,
                  .count = param.count,
                  .group = param.group,
-                 .step = optim.progress[i].step,
+                 .step = in_range(optim.progress[i].step),
                  .mu_product = optim.progress[i].product,
                  .file = writers[i],
                  .slots = {}};
@@ -173,8 +177,8 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   const int32_t world = optim.world();
   Manifest manifest;
   manifest.save_id = save_id;
-  manifest.step = optim.step;
-  manifest.skipped = optim.skipped;
+  manifest.step = in_range(optim.step);
+  manifest.skipped = in_range(optim.skipped);
   manifest.world = world;
   manifest.created_by = version_text();
   manifest.rule = options.rule->name;
@@ -184,19 +188,16 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
                       {"grad_norm_type", options.grad_norm_type},
                       {"nonfinite", options.nonfinite},
                       {kLossScale, optim.loss_scale.scale},
-                      {kGoodSteps, static_cast<double>(optim.loss_scale.good_steps)}};
+                      {kGoodSteps, static_cast<double>(in_range(optim.loss_scale.good_steps))}};
   for (const Group& group : optim.groups) {
     Settings& settings = manifest.groups.emplace_back();
     for (size_t s = 0; s < group.settings.size(); s++) {
       settings.emplace_back(options.rule->settings[s].name, group.settings[s]);
     }
   }
-  for (const char* kind : {"model", "optim"}) {
-    for (int32_t rank = 0; rank < world; rank++) {
-      manifest.files.push_back({shard_name(kind, rank, world), 0, {}});
-    }
+  for (std::string& name : file_names(world)) {
+    if (name != kManifestName) manifest.files.push_back({std::move(name), 0, {}});
   }
-  manifest.files.push_back({kIndexName, 0, {}});
   manifest.params = describe_params(optim, writers);
   for (const Buffer& buffer : optim.buffers) {
     manifest.buffers.push_back({.name = buffer.name,

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The load, in order: agree; rank 0 finds the checkpoint and hands its manifest to all; compare;
-// verify every byte; vote; read the owned ranges; vote; share the parameters and rank 0's
-// buffers; take over step and settings.
+// The load, in order: agree; rank 0 finds the checkpoint, parses its manifest and hands that to
+// all; compare; verify every byte; vote; read the owned ranges; vote; share the parameters and rank
+// 0's buffers; take over step and settings. Where a save replaces the checkpoint meanwhile, which
+// its save id tells, all of it once more.
 #include "state/load.h"
 
 #include <fcntl.h>
 
+#include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "state/compare.h"
 #include "state/find.h"
+#include "state/manifest_pack.h"
 #include "state/read.h"
 #include "state/verify.h"
+#include "state/working_directories.h"
 #include "step/buffers.h"
 #include "step/publish.h"
 
@@ -28,6 +32,27 @@ class Load {
         keep_settings_((flags & ZERO_LOAD_KEEP_SETTINGS) != 0) {}
 
   Status run() {
+    for (int attempt = 1;; attempt++) {
+      const Status status = read_once();
+      if (status.ok()) {
+        ZERO_TRY(share_params(call_, optim_));
+        ZERO_TRY(copy_buffers(call_, optim_, 0));
+        take_over();
+        return {};
+      }
+      if (!was_replaced()) return status;
+      if (attempt == kAttempts)
+        return {status.code(), text(status.text(), "; another save has replaced the checkpoint ",
+                                    attempt, " times while it was being loaded")};
+      log(ZERO_LOG_INFO, text("'", directory_, "' was replaced while it was being loaded: again"));
+    }
+  }
+
+ private:
+  static constexpr int kAttempts = 8;
+
+  /// A failure is one of a vote, or the comm is aborted: all ranks come out of here alike.
+  Status read_once() {
     ZERO_TRY(share_manifest());
     ZERO_TRY(call_.vote("compared", compare()));
     ZERO_TRY(call_.vote("verified", verify()));
@@ -38,77 +63,84 @@ class Load {
     optim_.not_loaded = true;
     optim_.addresses++;  // slots may have got memory
     const Status read =
-        read_share(fd_, path_, manifest_, places_, optim_, *windows_, buffer_, progress());
+        read_share(fd_, found_.path, manifest(), places_, optim_, *windows_, buffer_, progress());
     os().reached("load.read");
-    ZERO_TRY(call_.vote("read", read));
-    ZERO_TRY(share_params(call_, optim_));
-    ZERO_TRY(copy_buffers(call_, optim_, 0));
-    take_over();
-    return {};
+    return call_.vote("read", read);
   }
 
- private:
-  /// Rank 0's choice and its manifest, on every rank.
+  /// On all ranks, what rank 0 sees: its failure may come of files of two saves.
+  bool was_replaced() {
+    const uint8_t mine = call_.rank() == 0 && !found_.path.empty() && is_replaced(found_);
+    std::vector<uint8_t> all(static_cast<size_t>(call_.world()));
+    return call_
+               .exchange("replaced", std::as_bytes(std::span(&mine, 1)),
+                         std::as_writable_bytes(std::span(all)))
+               .ok() &&
+           all[0] != 0;
+  }
+
+  /// Rank 0's choice and what its manifest says, on every rank.
   Status share_manifest() {
     struct Sizes {
       uint64_t path, manifest;
     };
-    FoundCheckpoint found;
-    const Status mine = prepare(found);
-    const Sizes sizes{found.path.size(), found.manifest.size()};
+    found_ = {};
+    const Status mine = prepare();
+    std::string packed = call_.rank() == 0 && mine.ok() ? pack_manifest(found_.manifest) : "";
+    const Sizes sizes{found_.path.size(), packed.size()};
     std::vector<Sizes> all(static_cast<size_t>(call_.world()));
     ZERO_TRY(call_.vote("found", mine, std::as_bytes(std::span(&sizes, 1)),
                         std::as_writable_bytes(std::span(all))));
 
     Status room;
-    if (all[0].path > directory_.size() + 256 || all[0].manifest > kLongestManifest) {
+    if (all[0].path > directory_.size() + 256 || all[0].manifest > 4 * kLongestManifest) {
       room = {ZERO_ERR_INTERNAL, text("rank 0 announces a path of ", all[0].path,
                                       " and a manifest of ", all[0].manifest, " bytes")};
     } else {
-      found.path.resize(all[0].path);
-      found.manifest.resize(all[0].manifest);
+      found_.path.resize(all[0].path);
+      packed.resize(all[0].manifest);
     }
     ZERO_TRY(call_.vote("room", room));
-    ZERO_TRY(call_.broadcast("path", std::as_writable_bytes(std::span(found.path)), 0));
-    ZERO_TRY(call_.broadcast("manifest", std::as_writable_bytes(std::span(found.manifest)), 0));
-    path_ = std::move(found.path);
-    bytes_ = std::move(found.manifest);
+    ZERO_TRY(call_.broadcast("path", std::as_writable_bytes(std::span(found_.path)), 0));
+    ZERO_TRY(call_.broadcast("manifest", std::as_writable_bytes(std::span(packed)), 0));
+    if (call_.rank() == 0) return {};
+    auto unpacked = unpack_manifest(packed);
+    if (unpacked.ok()) found_.manifest = std::move(*unpacked);
+    unpacked_ = unpacked.failure();
     return {};
   }
 
-  Status prepare(FoundCheckpoint& found) {
+  Status prepare() {
     windows_ = ZERO_TRY(windows_of(optim_));
     buffer_ = ZERO_TRY(BlockBuffer::create());
-    if (call_.rank() == 0) found = ZERO_TRY(find_checkpoint(directory_, progress()));
+    if (call_.rank() == 0) found_ = ZERO_TRY(find_checkpoint(directory_, progress()));
     return {};
   }
 
   /// What all ranks find out alike, and that each can open what rank 0 chose.
   Status compare() {
-    const std::string_view path = path_;
+    ZERO_TRY(std::move(unpacked_));
+    const std::string_view path = found_.path;
     if (path != directory_ && !(path.substr(0, directory_.size()) == directory_ &&
                                 path.substr(directory_.size(), 1) == "/" &&
                                 is_file_name(path.substr(directory_.size() + 1)))) {
       return {ZERO_ERR_INTERNAL, text("rank 0 chose '", path, "' for '", directory_, "'")};
     }
-    auto manifest = parse_manifest(bytes_);
-    std::string().swap(bytes_);
-    if (!manifest.ok())
-      return std::move(manifest).status().within(text("'", path, "/", kManifestName, "'"));
-    manifest_ = std::move(*manifest);
-    places_ = ZERO_TRY(match_registered(manifest_, optim_));
-    groups_ = ZERO_TRY(saved_settings(manifest_, *optim_.options.rule));
-    loss_scale_ = ZERO_TRY(saved_loss_scale(manifest_, optim_.loss_scale));
-    ZERO_TRY(check_products(manifest_, *optim_.options.rule));
-    for (const ManifestParam& param : manifest_.params)
-      slots_ |= saved_slots(param, *optim_.options.rule);
-    for (const Group& group : groups_) slots_ |= optim_.options.rule->slots_used(group.settings);
+    const Rule& rule = *optim_.options.rule;
+    places_ = ZERO_TRY(match_registered(manifest(), optim_));
+    groups_ = ZERO_TRY(saved_settings(manifest(), rule));
+    loss_scale_ = ZERO_TRY(saved_loss_scale(manifest(), optim_.loss_scale));
+    ZERO_TRY(check_products(manifest(), rule));
+    slots_ = 0;
+    for (const ManifestParam& param : manifest().params) slots_ |= saved_slots(param, rule);
+    for (const Group& group : groups_) slots_ |= rule.slots_used(group.settings);
     return {};
   }
 
   Status verify() {
-    fd_ = ZERO_TRY(open_directory(AT_FDCWD, path_, path_, true));
-    return verify_files(fd_, path_, manifest_, call_.rank(), call_.world(), buffer_, progress());
+    const std::string& path = found_.path;
+    fd_ = ZERO_TRY(open_directory(AT_FDCWD, path, path, true));
+    return verify_files(fd_, path, manifest(), call_.rank(), call_.world(), buffer_, progress());
   }
 
   Status allocate() {
@@ -119,7 +151,7 @@ class Load {
   /// From here on nothing can fail.
   void take_over() {
     for (size_t i = 0; i < optim_.params.size(); i++) {
-      const ManifestParam& saved = manifest_.params[places_.params[i]];
+      const ManifestParam& saved = manifest().params[places_.params[i]];
       optim_.progress[i].step = saved.step;
       optim_.progress[i].product = saved.mu_product;
       optim_.progress[i].live_slots =
@@ -129,11 +161,13 @@ class Load {
     for (size_t i = 0; i < groups_.size() && !keep_settings_; i++)
       optim_.groups[i].settings = std::move(groups_[i].settings);
     if (optim_.options.loss_scale.dynamic()) optim_.loss_scale = loss_scale_;
-    optim_.step = manifest_.step;
+    optim_.step = manifest().step;
     optim_.phase = Phase::open;
     optim_.not_loaded = false;
     optim_.alike_params = optim_.sealed_params();
   }
+
+  const Manifest& manifest() const { return found_.manifest; }
 
   std::function<void()> progress() {
     return [this] { call_.progress(); };
@@ -145,9 +179,9 @@ class Load {
   const bool keep_settings_;
   Windows* windows_ = nullptr;
   BlockBuffer buffer_;
-  std::string path_, bytes_;
+  FoundCheckpoint found_;
+  Status unpacked_;
   Fd fd_;
-  Manifest manifest_;
   Places places_;
   std::vector<Group> groups_;
   LossScale loss_scale_;
@@ -161,7 +195,8 @@ Status load_state(Call& call, Optimizer& optim, std::string_view directory, int3
   os().reached("load.begin");
   ZERO_TRY(call.agree("arguments", "zero_state_load",
                       text("directory '", directory, "'\nflags ", flags, "\n")));
-  Status status = Load(call, optim, directory, flags).run();
+  Status status =
+      with_working_directories(call, directory, Load(call, optim, directory, flags).run());
   optim.counters.load_seconds += static_cast<double>(now_ns() - began) * 1e-9;
   os().reached("load.done");
   return status;

@@ -155,6 +155,15 @@ std::string shard_name(std::string_view kind, int32_t rank, int32_t world) {
   return text(kind, numbers);
 }
 
+std::vector<std::string> file_names(int32_t world) {
+  std::vector<std::string> names;
+  for (const char* kind : {"model", "optim"}) {
+    for (int32_t rank = 0; rank < world; rank++) names.push_back(shard_name(kind, rank, world));
+  }
+  names.insert(names.end(), {kIndexName, kManifestName});
+  return names;
+}
+
 bool is_checkpoint_file(std::string_view name) {
   if (name == kManifestName || name == kIndexName) return true;
   if (!take_prefix(name, "model-") && !take_prefix(name, "optim-")) return false;

@@ -18,7 +18,7 @@ namespace zero {
 
 inline constexpr const char* kManifestName = "zero.json";
 inline constexpr const char* kIndexName = "model.safetensors.index.json";
-inline constexpr uint64_t kLongestManifest = 1u << 30;
+inline constexpr uint64_t kLongestManifest = 1u << 28;  // parsed it takes some times that
 inline constexpr int64_t kFormat = 1;
 
 /// Elements [start, start + count) of a tensor, as the tensor `key` of a file.
@@ -94,6 +94,10 @@ Status check_manifest(Manifest& manifest);
 
 /// "optim-00002-of-00004.safetensors" for rank 1 of 4; `kind` is "optim" or "model".
 std::string shard_name(std::string_view kind, int32_t rank, int32_t world);
+
+/// All files that a save of `world` ranks writes: model files by rank, optim files by rank, the
+/// index, the manifest.
+std::vector<std::string> file_names(int32_t world);
 
 /// True for a name that a save of some world gives a file: what may be removed with a checkpoint.
 bool is_checkpoint_file(std::string_view name);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "optim/step_range.h"
 #include "state/json.h"
 #include "state/manifest.h"
 
@@ -11,6 +12,7 @@ namespace zero {
 namespace {
 
 constexpr int kMaxDepth = 16;
+constexpr size_t kMostKeys = 1000;
 
 Status invalid(std::string what) { return {ZERO_ERR_CKPT_INVALID, std::move(what)}; }
 
@@ -161,11 +163,9 @@ class ManifestReader final : public JsonHandler {
       case kZeroFormat:
         return check_format(value);
       case kStep:
-        manifest_.step = value;
-        break;
+        return steps(value, manifest_.step);
       case kSkipped:
-        manifest_.skipped = value;
-        break;
+        return steps(value, manifest_.skipped);
       case kWorld:
         return index(value, manifest_.world);
       case kBlock:
@@ -179,8 +179,7 @@ class ManifestReader final : public JsonHandler {
       case kParamGroup:
         return index(value, param().group);
       case kParamStep:
-        param().step = value;
-        break;
+        return steps(value, param().step);
       case kParamFile:
         return index(value, param().file);
       case kSliceFile:
@@ -272,6 +271,11 @@ class ManifestReader final : public JsonHandler {
     to = static_cast<int32_t>(value);
     return {};
   }
+  static Status steps(int64_t value, int64_t& to) {
+    if (value > kMostSteps) return invalid(text("is ", value, ", must be at most 2^53"));
+    to = value;
+    return {};
+  }
   static Status setting(Settings& settings, std::string_view key, std::string_view value) {
     double number = 0;
     if (!parse_hex_double(value, number)) return invalid("is not a hexadecimal number");
@@ -314,7 +318,7 @@ Result<Manifest> parse_manifest(std::string_view bytes) {
   ZERO_TRY(check_trailer(bytes));
   Manifest manifest;
   ManifestReader reader(manifest);
-  ZERO_TRY(parse_json(bytes, {kFields, kMaxDepth, true}, reader));
+  ZERO_TRY(parse_json(bytes, {kFields, kMaxDepth, true, kMostKeys}, reader));
   ZERO_TRY(check_manifest(manifest));
   return manifest;
 }

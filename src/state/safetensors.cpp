@@ -212,7 +212,7 @@ Result<uint64_t> safetensors_header_bytes(std::string_view first_8, uint64_t fil
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t file_bytes) {
   SafetensorsHeader header;
   HeaderReader reader(header);
-  ZERO_TRY(parse_json(json, {kFields, 4, false}, reader).within("header"));
+  ZERO_TRY(parse_json(json, {kFields, 4, false, kMostTensors + 2}, reader).within("header"));
   header.data_start = 8 + json.size();
   if (header.data_start > file_bytes) return invalid("the header is longer than the file");
   // Tensors without elements share their offset with a neighbour: those come first.

@@ -13,6 +13,7 @@
 #include "state/commit.h"
 #include "state/file_size_signal.h"
 #include "state/layout.h"
+#include "state/working_directories.h"
 #include "step/windows.h"
 
 namespace zero {
@@ -155,7 +156,8 @@ class Save {
     windows_ = ZERO_TRY(windows_of(optim_));
     buffer_ = ZERO_TRY(BlockBuffer::create());
     if (call_.rank() != 0) return {};
-    staging_.emplace(ZERO_TRY(Staging::begin(target_, replace_, progress())));
+    staging_.emplace(
+        ZERO_TRY(Staging::begin(target_, replace_, file_names(call_.world()), progress())));
     save_id = staging_->save_id();
     os().reached("save.begun");
     return {};
@@ -273,7 +275,8 @@ Status save_state(Call& call, Optimizer& optim, std::string_view directory, int3
   const FileSizeSignal held;
   os().reached("save.begin");
   ZERO_TRY(call.agree("arguments", "zero_state_save", agreed_text(optim, directory, flags)));
-  Status status = Save(call, optim, directory, flags).run();
+  Status status =
+      with_working_directories(call, directory, Save(call, optim, directory, flags).run());
   optim.counters.save_seconds += static_cast<double>(now_ns() - began) * 1e-9;
   os().reached("save.done");
   return status;

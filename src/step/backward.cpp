@@ -325,8 +325,8 @@ void Backward::update(size_t number) {
 StepMemory::StepMemory() = default;
 StepMemory::~StepMemory() {
   if (queue == nullptr || queue->await_end()) return;
-  held.insert(held.end(), {staging, outbox, records});
-  for (const std::shared_ptr<Arena>& arena : held)
+  for (const std::shared_ptr<Arena>& arena : held) arena->stay();
+  for (const std::shared_ptr<Arena>& arena : {staging, outbox, records})
     if (arena != nullptr) arena->stay();
   queue->device->give_up();
 }

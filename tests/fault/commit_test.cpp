@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -57,6 +58,28 @@ TEST(Commit, is_on_stable_storage_when_it_returns) {
   }
   EXPECT_LT(synced[temporary], renamed);
   EXPECT_LT(renamed, parent_synced);
+}
+
+TEST(Commit, files_and_directories_are_as_the_umask_says) {
+  Place run(small_model());
+  const auto mode_of = [](const std::string& path) {
+    struct stat info {};
+    EXPECT_EQ(stat(path.c_str(), &info), 0) << path;
+    return info.st_mode & 07777;
+  };
+  auto model = run.solo();
+  for (const mode_t mask : {0002, 0022, 0027, 0077}) {
+    SCOPED_TRACE(mask);
+    const mode_t before = umask(mask);
+    const std::string parent = run.folder() + "/" + std::to_string(mask), place = parent + "/new";
+    const Status status = model->save(place);
+    umask(before);
+    ASSERT_EQ(told(status), "");
+    EXPECT_EQ(mode_of(parent), 0777 & ~mask);
+    EXPECT_EQ(mode_of(place), 0777 & ~mask);
+    for (const std::string& name : names_in(place))
+      EXPECT_EQ(mode_of(place + "/" + name), 0666 & ~mask) << name;
+  }
 }
 
 TEST(Commit, says_so_when_it_is_complete_but_maybe_not_durable) {

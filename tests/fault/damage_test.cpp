@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "state/manifest.h"
+#include "support/failing_calls.h"
 #include "support/place.h"
 
 namespace zero::test {
@@ -243,6 +244,12 @@ const Lie kLies[] = {
      "product overflows"},
     {"a buffer with a parameter's name", [](Manifest& m) { m.buffers[0].name = "w"; },
      "is a parameter"},
+    {"more steps than there can be", [](Manifest& m) { m.step = INT64_MAX; },
+     "'step': is 9223372036854775807, must be at most 2^53"},
+    {"more skipped steps", [](Manifest& m) { m.skipped = (int64_t{1} << 53) + 1; },
+     "'skipped': is 9007199254740993, must be at most 2^53"},
+    {"more steps of a parameter", [](Manifest& m) { m.params[1].step = INT64_MAX; },
+     "'params'[1].'step': is 9223372036854775807, must be at most 2^53"},
     {"one group more", [](Manifest& m) { m.groups.push_back(m.groups[0]); },
      "has 2 groups, registered are 1", ZERO_ERR_CKPT_MISMATCH},
 };
@@ -312,6 +319,13 @@ TEST_F(Damage, a_manifest_that_conceals_buffers_is_refused_where_none_are_regist
   model_ = solo_model(spec);
   before_ = model_->state();
   expect_refused("has a tensor 'mean', which the manifest does not", "concealed");
+}
+
+TEST_F(Damage, a_manifest_that_is_too_long_is_refused_before_it_is_read) {
+  fs::resize_file(directory_ + "/zero.json", kLongestManifest + 1);
+  FailingCalls calls;
+  expect_refused(text("has ", kLongestManifest + 1, " bytes, at most ", kLongestManifest), "");
+  for (const FileCall& call : calls.log()) EXPECT_NE(call.operation, "pread");
 }
 
 TEST_F(Damage, what_is_no_checkpoint_is_invalid) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
@@ -12,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "state/access.h"
 #include "support/failing_calls.h"
 #include "support/place.h"
 #include "support/ranks.h"
@@ -303,6 +306,39 @@ TEST(Load, state_that_current_settings_do_not_use_comes_back_too) {
     const size_t bytes = static_cast<size_t>(segment.count) *
                          size_of(model->optim().plan.section_of(segment.param).sum());
     for (size_t i = 0; i < bytes; i++) ASSERT_EQ(values[i], std::byte{0});
+  }
+}
+
+TEST(Load, whatever_step_counts_a_program_sets_what_a_save_writes_is_read) {
+  Scratch scratch;
+  constexpr int64_t kMost = int64_t{1} << 53;
+  ModelSpec spec = tiny_model();
+  for (const char* rule : {"adamw", "radam", "sgd"}) {
+    spec.rule = rule;
+    for (const int64_t step : {int64_t{0}, int64_t{1}, kMost - 2, kMost - 1, kMost}) {
+      for (const int64_t of_second : {int64_t{0}, step, kMost}) {
+        SCOPED_TRACE(text(rule, " ", step, " ", of_second));
+        auto model = solo_model(spec);
+        Optimizer& optim = model->optim();
+        ASSERT_EQ(told(set_scalar(optim, ZERO_ALL_PARAMS, "step", static_cast<double>(step))), "");
+        ASSERT_EQ(told(set_scalar(optim, 1, "step", static_cast<double>(of_second))), "");
+        optim.skipped = step;
+        for (int steps = 0; steps < 3; steps++) {
+          ASSERT_EQ(told(model->save(scratch / "a", ZERO_SAVE_REPLACE)), "");
+          auto other = solo_model(spec);
+          ASSERT_EQ(told(other->load(scratch / "a")), "");
+          EXPECT_EQ(other->optim().step, std::min(step + steps, kMost));
+          EXPECT_EQ(other->optim().progress[1].step, std::min(of_second + steps, kMost));
+          ASSERT_EQ(told(other->save(scratch / "b", ZERO_SAVE_REPLACE)), "");
+          ASSERT_EQ(told(solo_model(spec)->load(scratch / "b")), "");
+          ASSERT_EQ(told(model->step()), "");
+        }
+      }
+    }
+    auto model = solo_model(spec);
+    for (const double step : {-1.0, 0.5, static_cast<double>(kMost) + 2, 0x1p63, HUGE_VAL})
+      EXPECT_EQ(set_scalar(model->optim(), ZERO_ALL_PARAMS, "step", step).code(),
+                ZERO_ERR_ARGUMENT);
   }
 }
 

@@ -27,8 +27,8 @@ constexpr JsonField kFields[] = {
     {kEntry, kList, kAnyKey, JsonField::object},
     {kEntryName, kEntry, "name", JsonField::string},
 };
-constexpr JsonSchema kStrict = {kFields, 4, false};
-constexpr JsonSchema kLenient = {kFields, 4, true};
+constexpr JsonSchema kStrict = {kFields, 4, false, 5};
+constexpr JsonSchema kLenient = {kFields, 4, true, 5};
 
 class Recorder final : public JsonHandler {
  public:

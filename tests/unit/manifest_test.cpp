@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "state/compare.h"
+#include "state/manifest_pack.h"
 
 namespace zero {
 namespace {
@@ -330,6 +331,37 @@ const Bad kBad[] = {
     {"\"params\":[", "\"x\":[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]],\"params\":[", "nested deeper"},
     {"\"params\":[", "\"params\":[7,", "must be an object"},
 };
+
+TEST(Manifest, packed_it_says_the_same_and_no_other_bytes_are_taken_for_it) {
+  Manifest m = sample();
+  m.slots = {"seen", "more"};
+  const std::string packed = pack_manifest(m);
+  const auto back = unpack_manifest(packed);
+  ASSERT_TRUE(back.ok());
+  EXPECT_TRUE(*back == m);
+  for (size_t bytes = 0; bytes < packed.size(); bytes++)
+    ASSERT_EQ(unpack_manifest(packed.substr(0, bytes)).failure().code(), ZERO_ERR_INTERNAL)
+        << bytes;
+  EXPECT_FALSE(unpack_manifest(packed + '\0').ok());
+  for (size_t at = 0; at + 8 <= packed.size(); at++) {
+    std::string changed = packed;
+    changed.replace(at, 8, 8, '\xff');
+    const auto taken = unpack_manifest(changed);
+    if (!taken.ok()) continue;
+    const std::string again = pack_manifest(*taken);
+    EXPECT_EQ(again, changed) << at;
+  }
+}
+
+TEST(Manifest, keys_without_end_are_refused) {
+  std::string keys;
+  for (int i = 0; i < 1001; i++) keys += text("\"x", i, "\":0,");
+  const auto parsed =
+      parse_manifest(edited("\"params\":[", text("\"y\":{", keys, "\"z\":0},\"params\":[")));
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_NE(parsed.failure().text().find("'y': has more than 1000 keys"), std::string::npos)
+      << parsed.failure().text();
+}
 
 TEST(Manifest, refuses_what_is_inconsistent_although_its_checksum_is_right) {
   for (const Bad& bad : kBad) {

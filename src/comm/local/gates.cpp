@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/keep.h"
 #include "base/text.h"
+#include "base/unthrown.h"
 
 namespace zero::local {
 namespace {
@@ -111,22 +112,26 @@ Status LocalGates::await_trial(int64_t limit_ms) {
   });
 }
 
+/// True once all that was queued has passed, if need be by a comm that is broken.
+bool LocalGates::await_end() {
+  const Status ended = await(*device_, passed_.handle(), timeout_ms_ + kEndMs, "the gates");
+  if (ended.ok()) return true;
+  if (!control_.aborted()) {
+    Failure cause;
+    cause.code = ended.code();
+    cause.rank = control_.rank();
+    cause.phase = "gates";
+    cause.text = ended.text();
+    control_.abort(cause);
+  }
+  return await(*device_, passed_.handle(), kEndMs, "the gates").ok();
+}
+
 /// What is queued still uses the words. The watch goes on meanwhile, so it ends in time.
 LocalGates::~LocalGates() {
-  if (any_passed_) {
-    const Status ended = await(*device_, passed_.handle(), timeout_ms_ + kEndMs, "the gates");
-    if (!ended.ok() && !control_.aborted()) {
-      Failure cause;
-      cause.code = ended.code();
-      cause.rank = control_.rank();
-      cause.phase = "gates";
-      cause.text = ended.text();
-      control_.abort(cause);
-    }
-    if (!ended.ok() && !await(*device_, passed_.handle(), kEndMs, "the gates").ok()) {
-      device_->give_up();
-      keep_for_ever(Kept{words_, std::move(opened_), std::move(passed_)});
-    }
+  if (any_passed_ && !succeeds([this] { return await_end(); })) {
+    device_->give_up();
+    keep_for_ever(Kept{words_, std::move(opened_), std::move(passed_)});
   }
   {
     const std::lock_guard lock(mutex_);
@@ -167,9 +172,23 @@ void LocalGates::watch() {
     // Wait: a slice between two looks, until the gates end.
     wake_.wait_for(lock, std::chrono::milliseconds(kLookMs));
     lock.unlock();
-    if (!look().ok()) open_for_good();
+    bool sound = false;
+    const auto looks = [&] { return sound = look().ok(), true; };
+    if (!succeeds(looks)) abort_without_memory();
+    if (!sound) open_for_good();
     lock.lock();
   }
+}
+
+/// Strings have room in themselves for words that are this short.
+void LocalGates::abort_without_memory() {
+  Failure cause;
+  cause.code = ZERO_ERR_MEMORY;
+  cause.rank = control_.rank();
+  cause.params_consistent = false;
+  cause.phase = "gates";
+  cause.text = "out of memory";
+  control_.abort(cause);
 }
 
 /// Whether the comm is sound, which it is no more once a rank died, or is missing for too long.

@@ -60,6 +60,8 @@ class LocalGates final : public Gates {
 
   Status try_out();
   Status await_trial(int64_t limit_ms);
+  bool await_end();
+  void abort_without_memory();
   void watch();
   Status look();
   int32_t find_missing(size_t gate) const;

@@ -103,7 +103,7 @@ Mapping::~Mapping() {
     if (registry)
       std::erase_if(*registry, [](const auto& entry) { return entry.second.expired(); });
   }
-  os().munmap(data_, bytes_);
+  if (data_ != nullptr) os().munmap(data_, bytes_);
 }
 
 Result<Fd> create_segment(const char* name, size_t bytes) {
@@ -139,14 +139,14 @@ Result<std::shared_ptr<Mapping>> map_segment(int fd, size_t bytes, Access access
   if (static_cast<uint64_t>(info.st_size) != bytes)
     return Status(ZERO_ERR_INTERNAL,
                   text("shared memory has ", info.st_size, " bytes, not ", bytes));
+  // Goes after the lock, which its end takes. Where memory runs out nothing is mapped yet.
+  auto mapping = std::make_shared<Mapping>();
   const std::lock_guard lock(registry_mutex);
   if (registry == nullptr) registry = new Registry;
-  const Key key(info.st_dev, info.st_ino, access);
-  if (const auto found = registry->find(key); found != registry->end())
-    if (std::shared_ptr<Mapping> standing = found->second.lock()) return standing;
-  std::byte* const data = ZERO_TRY(map_new(fd, bytes, access));
-  auto mapping = std::make_shared<Mapping>(data, bytes);
-  (*registry)[key] = mapping;
+  std::weak_ptr<Mapping>& place = (*registry)[Key(info.st_dev, info.st_ino, access)];
+  if (std::shared_ptr<Mapping> standing = place.lock()) return standing;
+  mapping->hold(ZERO_TRY(map_new(fd, bytes, access)), bytes);
+  place = mapping;
   return mapping;
 }
 
@@ -181,7 +181,10 @@ Status check_available(uint64_t bytes) {
 
 size_t mapped_segments() {
   const std::lock_guard lock(registry_mutex);
-  return registry ? registry->size() : 0;
+  if (registry == nullptr) return 0;
+  return static_cast<size_t>(
+      std::count_if(registry->begin(), registry->end(),
+                    [](const auto& entry) { return !entry.second.expired(); }));
 }
 
 }  // namespace zero::local

@@ -18,17 +18,22 @@ inline constexpr size_t kHugePage = size_t{2} << 20;
 /// One mapping of a memfd in this process, shared by all who map it.
 class Mapping {
  public:
-  Mapping(std::byte* data, size_t bytes) : data_(data), bytes_(bytes) {}
+  Mapping() = default;
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
+  /// Takes over what was mapped.
+  void hold(std::byte* data, size_t bytes) {
+    data_ = data;
+    bytes_ = bytes;
+  }
 
  private:
-  std::byte* data_;
-  size_t bytes_;
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
 };
 
 /// A new memfd of `bytes` zeros whose size can never change. Nothing is reserved yet.

@@ -5,6 +5,7 @@
 
 #include "base/keep.h"
 #include "base/text.h"
+#include "base/unthrown.h"
 #include "kernels/float_environment.h"
 #include "kernels/fold.h"
 #include "kernels/kernels.h"
@@ -46,8 +47,10 @@ StagedPlane::StagedPlane(std::shared_ptr<Device> device, int32_t rank, HostMeeti
 /// The last copies still use the slots. They wait for no other rank.
 StagedPlane::~StagedPlane() {
   if (taken_.handle() == nullptr) return;
-  if (!await_end(*device_, taken_.handle(), kEndMs, "copies through the host").ok())
-    keep_for_ever(slots_);
+  const bool ended = succeeds([this] {
+    return await_end(*device_, taken_.handle(), kEndMs, "copies through the host").ok();
+  });
+  if (!ended) keep_for_ever(slots_);
 }
 
 std::byte* StagedPlane::slot(size_t rank, size_t piece) const {

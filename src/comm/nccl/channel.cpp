@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "base/unthrown.h"
 
 namespace zero::nccl {
 namespace {
@@ -220,40 +221,45 @@ Channels::Channels(const Library& library, std::unique_ptr<Channel> reduce,
                    std::unique_ptr<Channel> gather)
     : library_(library), reduce_(std::move(reduce)), gather_(std::move(gather)) {}
 
-bool Channels::end(bool broken) {
+bool Channels::end(bool broken) noexcept {
   bool all = true;
-  // Wait: whoever came first is done after kEndMs and the turns of two channels.
-  std::call_once(ended_, [&] {
-    const auto ending = std::make_shared<Ending>();
-    for (Channel* const channel : {reduce_.get(), gather_.get()}) {
-      if (channel == nullptr) continue;
-      const Handle handle = channel->take(kEndMs / 2);
-      if (handle == nullptr) {
-        all = false;
-        continue;
-      }
-      {
-        const std::lock_guard lock(ending->mutex);
-        ++ending->running;
-      }
-      const Status started = start_detached([&library = library_, handle, broken, ending] {
-        end_one(library, handle, broken, *ending);
-      });
-      if (!started.ok()) {
-        all = false;
-        const std::lock_guard lock(ending->mutex);
-        --ending->running;
-      }
-    }
-    std::unique_lock lock(ending->mutex);
-    // Wait: kEndMs.
-    all &= ending->changed.wait_for(lock, std::chrono::milliseconds(kEndMs),
-                                    [&] { return ending->running == 0; });
-    lock.unlock();
-    if (!all)
-      log(ZERO_LOG_WARNING,
-          text("NCCL did not end a communicator within ", kEndMs, " ms: it is left behind"));
+  const bool ended = succeeds([&] {
+    // Wait: whoever came first is done after kEndMs and the turns of two channels.
+    std::call_once(ended_, [&] { all = end_both(broken); });
+    return true;
   });
+  if (!ended || !all)
+    log(ZERO_LOG_WARNING, "NCCL did not end a communicator within 2 s: it is left behind");
+  return ended && all;
+}
+
+bool Channels::end_both(bool broken) {
+  bool all = true;
+  const auto ending = std::make_shared<Ending>();
+  for (Channel* const channel : {reduce_.get(), gather_.get()}) {
+    if (channel == nullptr) continue;
+    const Handle handle = channel->take(kEndMs / 2);
+    if (handle == nullptr) {
+      all = false;
+      continue;
+    }
+    {
+      const std::lock_guard lock(ending->mutex);
+      ++ending->running;
+    }
+    const Status started = start_detached([&library = library_, handle, broken, ending] {
+      end_one(library, handle, broken, *ending);
+    });
+    if (!started.ok()) {
+      all = false;
+      const std::lock_guard lock(ending->mutex);
+      --ending->running;
+    }
+  }
+  std::unique_lock lock(ending->mutex);
+  // Wait: kEndMs.
+  all &= ending->changed.wait_for(lock, std::chrono::milliseconds(kEndMs),
+                                  [&] { return ending->running == 0; });
   return all;
 }
 

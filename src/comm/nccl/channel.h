@@ -95,9 +95,11 @@ class Channels {
   /// Once. Broken ones are aborted, so that work of theirs on the device ends; both at the same
   /// time, as each may wait for the other. False if NCCL did not come back in time: then threads
   /// and communicators are left behind.
-  bool end(bool broken);
+  bool end(bool broken) noexcept;
 
  private:
+  bool end_both(bool broken);
+
   const Library& library_;
   const std::unique_ptr<Channel> reduce_, gather_;
   std::once_flag ended_;

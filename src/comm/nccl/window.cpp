@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/unthrown.h"
 
 namespace zero::nccl {
 namespace {
@@ -18,13 +19,19 @@ class WindowGuest final : public PrivateArena::Guest {
   /// Local. A communicator that has ended knows nothing any more. As long as one does, other memory
   /// must not come to this address: NCCL would take it for the window.
   bool leave() noexcept override {
-    bool left = false;
-    const Status entered = device_->run_current([&] {
-      left = channel_.run_alone(
-          kLeaveMs, [&](Handle handle) { return library_.window_deregister(handle, window_); });
-      return Status();
+    bool told = false;
+    const bool entered = succeeds([&] {
+      const auto leaves = [&](Handle handle) {
+        return library_.window_deregister(handle, window_);
+      };
+      return device_
+          ->run_current([&] {
+            told = channel_.run_alone(kLeaveMs, leaves);
+            return Status();
+          })
+          .ok();
     });
-    left = left && entered.ok();
+    const bool left = told && entered;
     if (!left) log(ZERO_LOG_WARNING, "NCCL did not give back an arena: its memory stays");
     return left;
   }

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/unthrown.h"
 #include "base/utf8.h"
 #include "comm/tcp/cause.h"
 #include "comm/tcp/wait.h"
@@ -23,7 +24,8 @@ Star::Star(int32_t rank, int32_t world, std::vector<Peer> peers)
     : rank_(rank), world_(world), peers_(std::move(peers)) {}
 
 Star::~Star() {
-  for (Peer& peer : peers_) peer.link->send(FrameKind::goodbye, sequence_);
+  for (Peer& peer : peers_)
+    (void)succeeds([&] { return peer.link->send(FrameKind::goodbye, sequence_), true; });
   const int64_t until = now_ms() + kPartingMs;
   const auto unsent = [&] {
     return std::any_of(peers_.begin(), peers_.end(), [](Peer& peer) {

@@ -6,6 +6,7 @@
 
 #include "base/os.h"
 #include "base/text.h"
+#include "base/unthrown.h"
 #include "step/norm.h"
 #include "step/queued/capture.h"
 #include "step/queued/send.h"
@@ -120,14 +121,17 @@ Queue::~Queue() {
   if (publishing) comm->publishing--;
 }
 
-bool Queue::await_end() {
-  if (!in_flight) return true;
+bool Queue::await_end() noexcept {
+  if (!in_flight || succeeds([this] { return await_flight(); })) return true;
+  for (const auto& arena : leaving) arena->stay();
+  return false;
+}
+
+bool Queue::await_flight() {
   const Status drained = drain();
   if (drained.ok()) return true;
   const bool late = drained.code() == ZERO_ERR_TIMEOUT && !comm->aborted();
-  if (!late && await_all_streams()) return true;
-  for (const auto& arena : leaving) arena->stay();
-  return false;
+  return !late && await_all_streams();
 }
 
 /// Of a broken comm: what is queued waits for no other rank any more. Gates are open, NCCL's

@@ -109,7 +109,8 @@ struct Queue : Frame {
   /// At the end, also of a broken comm. False if the device has not done with the memory of its
   /// optimizer after timeout_ms: arenas that it may still use must stay, as those that are leaving
   /// do.
-  bool await_end();
+  bool await_end() noexcept;
+  bool await_flight();
   bool await_all_streams();
   /// A step is queued; and what is queued of steps has been made.
   void note_publishing();

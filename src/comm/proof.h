@@ -7,10 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "base/sha256.h"
-#include "base/status.h"
 
 namespace zero {
 
@@ -29,8 +27,5 @@ inline bool proves(const Proof& given, std::span<const std::byte> word, Role rol
                    const Nonces& nonces) {
   return equal_in_constant_time(given, prove(word, role, rank, nonces));
 }
-
-/// Bits that nobody can guess, from the system.
-Status draw_random(std::span<std::byte> out);
 
 }  // namespace zero

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "base/unthrown.h"
 #include "state/json.h"
@@ -26,14 +27,7 @@ std::string joined(const std::string& parent, const std::string& name) {
 
 Result<Digest> draw_id() {
   Digest id{};
-  auto* bytes = reinterpret_cast<std::byte*>(id.data());
-  for (size_t done = 0; done < sizeof id;) {
-    const ssize_t got =
-        // Wait: that of uninterrupted(); the kernel has had random bits since it started.
-        uninterrupted([&] { return os().getrandom(bytes + done, sizeof id - done, 0); });
-    if (got < 0) return Status(ZERO_ERR_SYSTEM, text("getrandom: ", errno_text(errno)));
-    done += static_cast<size_t>(got);
-  }
+  ZERO_TRY(draw_random(std::as_writable_bytes(std::span(id))));
   return id;
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "base/random.h"
 #include "base/text.h"
 
 namespace zero::local {

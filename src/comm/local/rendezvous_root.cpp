@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/random.h"
 #include "comm/local/process.h"
 
 namespace zero::local {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "comm/proof.h"
 

@@ -245,13 +245,11 @@ TEST(Join, windows_of_the_owners_may_be_cut_short_by_some_ranks_or_by_all) {
           for (size_t i = 0; i < run.sizes.size(); i++) {
             std::vector<float>& sum = sums.emplace_back(run.sizes[i], 0.0f);
             for (int batch = begin; batch < std::min(begin + kWindow, longest); batch++) {
-              std::vector<float> of_ranks(sum.size(), 0.0f);
               for (int rank = 0; rank < run.world; rank++) {
                 if (batch >= counts[static_cast<size_t>(rank)]) continue;
                 const std::vector<float> one = batch_gradient(run, i, rank, batch);
-                for (size_t k = 0; k < one.size(); k++) of_ranks[k] = of_ranks[k] + one[k];
+                for (size_t k = 0; k < one.size(); k++) sum[k] = sum[k] + one[k];
               }
-              for (size_t k = 0; k < sum.size(); k++) sum[k] = sum[k] + of_ranks[k];
             }
           }
           model.update(sums, factor_of(run, active));

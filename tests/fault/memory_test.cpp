@@ -214,9 +214,11 @@ TEST(Memory, that_one_rank_does_not_get_changes_nothing_and_all_are_told) {
           EXPECT_EQ(outcome.params.size(), kElements * sizeof(float)) << what;
           ASSERT_EQ(outcome.said.size(), own.size()) << what;
           for (size_t i = 0; i < own.size(); i++) {
-            const std::string told = text("ZERO_ERR_PEER: rank ", victim, " in ",
-                                          plot.seals ? "zero_seal" : "zero_step", ": ", own[i]);
-            EXPECT_EQ(own[i].rfind("ZERO_ERR_MEMORY: ", 0), 0u) << what << ": " << own[i];
+            const std::string call = plot.seals ? "zero_seal" : "zero_step";
+            const std::string mine = text("ZERO_ERR_MEMORY: ", call, ": ");
+            EXPECT_EQ(own[i].rfind(mine, 0), 0u) << what << ": " << own[i];
+            const std::string told = text("ZERO_ERR_PEER: ", call, ": rank ", victim, " in ", call,
+                                          ": ZERO_ERR_MEMORY: ", own[i].substr(mine.size()));
             if (rank != victim) {
               EXPECT_EQ(outcome.said[i], told) << what;
             }

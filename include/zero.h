@@ -228,7 +228,8 @@ ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, i
  * port is ZERO_MASTER_PORT; else the one above MASTER_PORT, which is torch's own; else made from the job.
  * Both sides prove that they know the word that this job alone has (ZERO_JOB, or the launcher's), which does
  * not travel; who connects without it is sent away, who guesses it could still take a rank's seat. Nothing is
- * encrypted. A rank without its GPU or without NCCL gets its own code, all others ZERO_ERR_PEER.
+ * encrypted, and who relays between them is not noticed. A rank without its GPU or without NCCL gets its own code,
+ * all others ZERO_ERR_PEER.
  * ZERO_ERR_RENDEZVOUS names the ranks that did not come within rendezvous_ms, or the place where rank 0 was
  * not found.
  *

@@ -45,6 +45,7 @@ uint64_t add(Type type, std::shared_ptr<void> object) {
   entry.type = type;
   entry.generation++;
   entry.object = std::move(object);
+  process = os().getpid();  // tests make handles outside of calls, too
   open_handles++;
   return token_of(type, entry.generation, place);
 }

@@ -221,7 +221,8 @@ class Model {
   /// `kind`: the parameter is in an arena of that kind; 0: in none.
   Model(zero_comm* comm, const std::shared_ptr<Device>& device, bool overlaps, int32_t kind = 0)
       : device_(device) {
-    std::vector<float> values(kCount, static_cast<float>(1 + zero_comm_rank(comm)));
+    const std::vector<float> values(kCount, 1.0f);
+    const std::vector<float> grads(kCount, static_cast<float>(1 + zero_comm_rank(comm)));
     data_ = memory();
     grad_ = memory();
     at_ = data_.data();
@@ -229,8 +230,8 @@ class Model {
       EXPECT_EQ(zero_arena_alloc(comm, kBytes, kind, &arena_), ZERO_OK) << zero_last_error();
       at_ = static_cast<std::byte*>(arena_);
     }
-    for (std::byte* const to : {at_, grad_.data()})
-      EXPECT_TRUE(device->copy(nullptr, to, values.data(), kBytes).ok());
+    EXPECT_TRUE(device->copy(nullptr, at_, values.data(), kBytes).ok());
+    EXPECT_TRUE(device->copy(nullptr, grad_.data(), grads.data(), kBytes).ok());
     stream_ = make_stream(device).value();
     order(nullptr, stream());
     zero_options options;

@@ -77,7 +77,6 @@ class Rank {
  public:
   explicit Rank(const Choices& choices) : Rank(choices, alone(choices.seed)) {}
   Rank(const Choices& choices, Place place) : tensors_(choices.tensors), device_(place.device) {
-    const api::Inside inside;  // as in a call that makes a comm
     comm_ = api::add_handle(std::move(place.comm));
     zero_options options;
     zero_options_init(&options, sizeof options);

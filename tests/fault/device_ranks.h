@@ -86,7 +86,6 @@ class Trained {
       worst_ = text(code_name(seat.failure().code()), ": ", seat.failure().text());
       return;
     }
-    const api::Inside inside;  // as in a call that makes a comm
     comm_ = api::add_handle(std::move(*seat));
     zero_options optimizer;
     zero_options_init(&optimizer, sizeof optimizer);

@@ -38,7 +38,10 @@ std::optional<int> status_of_leaving(pid_t pid) {
   constexpr long long kExiting = 4;  // PF_EXITING
   const std::string stat = read_stat(pid);
   if ((field(stat, 9) & kExiting) == 0) return std::nullopt;
-  return static_cast<int>(field(stat, 52));
+  const auto status = static_cast<int>(field(stat, 52));
+  // 0 is said, too, where the status is not set yet or not for everybody to see.
+  if (status == 0 && stat[0] != 'Z') return std::nullopt;
+  return status;
 }
 
 /// The wait status of a process that has been waited for, from kernels since 6.15.

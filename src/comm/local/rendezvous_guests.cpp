@@ -123,6 +123,7 @@ Status Root::hear_hello(Stranger& stranger, const MessageBuffer& buffer,
                         std::vector<Fd> descriptors, bool* keep) {
   Prefix prefix(Kind::hello);
   if (!buffer.read_prefix(&prefix) || prefix.kind != Kind::hello) return {};
+  if (!prefix.same_version() && users_look_alike()) return {};  // of whoever it is
   if (!prefix.same_version())
     return meeting_.failed(text("process ", stranger.pid, " has ", version_text(prefix),
                                 ", rank 0 (process ", members_[0].pid, ") has ",

@@ -107,9 +107,10 @@ int try_receive(int connection, std::span<std::byte> bytes, size_t* got,
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
   message.msg_controllen = CMSG_SPACE(most * sizeof(int));
+  std::vector<Fd> received;    // closed here, should the message be refused
+  received.reserve(most + 1);  // what there is room for, before anything can be left open
   const ssize_t count = os().recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (count < 0) return errno == EINTR ? EAGAIN : errno;
-  std::vector<Fd> received;  // closed here, should the message be refused
   take_descriptors(message, &received);
   // What came is as much as there was room for, or as this process may open.
   if (message.msg_flags & MSG_CTRUNC) return received.size() < most ? EMFILE : EMSGSIZE;

@@ -128,10 +128,13 @@ class Host {
   Status accept() {
     for (int i = 0; i < kAcceptsAtOnce; ++i) {
       Fd guest = accept_guest(root_.listener.fd.get());
-      if (!guest.valid() && (errno == EMFILE || errno == ENFILE)) {
+      if (const int error = errno; !guest.valid() && (error == EMFILE || error == ENFILE)) {
+        // The system says so before it looks whether anybody has come.
+        pollfd one{root_.listener.fd.get(), POLLIN, 0};
+        if (os().poll(&one, 1, 0) <= 0) return {};
         if (strangers_.empty())
           return {ZERO_ERR_SYSTEM,
-                  text("accepting a rank's connection: ", errno_text(errno), ": raise ulimit -n")};
+                  text("accepting a rank's connection: ", errno_text(error), ": raise ulimit -n")};
         drop_a_stranger();
         continue;
       }

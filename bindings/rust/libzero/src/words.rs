@@ -145,7 +145,7 @@ fn is_call(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{in_rust, is_call, word_of, CALLS};
+    use super::{CALLS, in_rust, is_call, word_of};
 
     fn source_has(method: &str) -> bool {
         let sources = concat!(

@@ -218,6 +218,6 @@ fn wrong_declarations_are_refused() {
     let rule = |name| CustomRule::new(name, |_| Ok(()));
     assert!(refused(rule("a b")).message().contains("'a b'"));
     assert!(refused(rule("a").slot("master")).message().contains("'master'"));
-    assert!(refused(rule("a").whole_tensors()).message().contains("GREEDY"));
+    assert!(refused(rule("a").whole_tensors()).message().contains("Partition::Greedy"));
     assert!(refused(rule("a").setting("lr", -1.0)).message().contains("'lr' is -1"));
 }

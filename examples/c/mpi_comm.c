@@ -74,7 +74,10 @@ static zero_status all_to_all(void *ctx, const void *send, void *recv, size_t by
 
 static struct transport *transport_of(MPI_Comm mpi, double deadline_s) {
   struct transport *self = malloc(sizeof *self);
-  if (self == NULL) return NULL;
+  if (self == NULL) {
+    MPI_Comm_free(&mpi);
+    return NULL;
+  }
   MPI_Comm_set_errhandler(mpi, MPI_ERRORS_RETURN);
   self->mpi = mpi;
   self->deadline_s = deadline_s;

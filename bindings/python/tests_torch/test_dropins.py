@@ -4,6 +4,7 @@ libzero's in their place. Beside the unsharded optimizer."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from typing import Any
@@ -20,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+from libzero import ZeroError
 from libzero.torch import OSS, Optimizer, ShardedDataParallel, ZeroRedundancyOptimizer
 from models import batch, copies, give_gradients, mlp, parameters
 from support import InAllWorlds, bits, everywhere, worst
@@ -33,6 +35,48 @@ def train(model: Any, *optimizers: Any, others: Any = None, steps: range = range
         give_gradients(step, *(model, others) if others else (model,))
         for optimizer in optimizers:
             optimizer.step()
+
+
+# ---- Groups and state ----
+
+
+def groups_of_the_program(rank: int, world: int) -> Any:
+    """The dictionaries themselves, in which a program may go on setting options."""
+    found = []
+    for dropin in DROPINS:
+        first, second = ({"params": [nn.Parameter(torch.ones(3))], "lr": 0.1} for _ in range(2))
+        optimizer = dropin([first], torch.optim.SGD)
+        optimizer.add_param_group(second)
+        copied = copy.deepcopy(optimizer.state) == optimizer.state
+        found.append((optimizer.param_groups[0] is first, optimizer.param_groups[1] is second, copied))
+        optimizer.close()
+    return found
+
+
+def matrices_before_the_first_step(rank: int, world: int) -> Any:
+    """Of a class that takes nothing but matrices."""
+    found = []
+    for dropin in DROPINS:
+        optimizer = dropin([nn.Parameter(torch.ones(4, 3))], torch.optim.Muon, lr=0.1)
+        found.append(dict(optimizer.state_dict()["state"]))
+        optimizer.close()
+    return found
+
+
+def begun_apart(rank: int, world: int) -> Any:
+    """What is said in the first step of ranks that begin with different parameters."""
+    told = []
+    for dropin in DROPINS:
+        param = nn.Parameter(torch.full((5,), float(rank)))
+        optimizer = dropin([param], torch.optim.Adam, lr=0.1)
+        param.grad = torch.ones(5)
+        try:
+            optimizer.step()
+            told.append("")
+        except ZeroError as error:
+            told.append(str(error))
+        optimizer.close()
+    return told
 
 
 # ---- Loss scaling ----
@@ -440,6 +484,9 @@ CASES = (
     clipped_between_unscale_and_step,
     scaled_without_gradients_on_a_rank,
     owned_state,
+    groups_of_the_program,
+    matrices_before_the_first_step,
+    begun_apart,
     state_before_the_first_step,
     state_by_torchs_checkpoints,
     sparse_gradients,
@@ -454,6 +501,19 @@ CASES = (
 
 class DropIns(InAllWorlds):
     worlds, cases = WORLDS, CASES
+
+    def test_groups_are_the_programs_own(self) -> None:
+        for found in self.of(groups_of_the_program):
+            self.assertEqual(found, [(True, True, True)] * len(DROPINS))
+
+    def test_classes_that_look_at_shapes_have_a_state_before_the_first_step(self) -> None:
+        for found in self.of(matrices_before_the_first_step):
+            self.assertEqual(found, [{}] * len(DROPINS))
+
+    def test_ranks_that_begin_with_different_parameters_are_told_in_the_first_step(self) -> None:
+        for world, _, told in self.of_ranks(begun_apart):
+            for sentence in told:
+                self.assertIn("the same parameters" if world > 1 else "", sentence)
 
     def test_gradients_may_be_clipped_between_unscale_and_step(self) -> None:
         for found in self.of(clipped_between_unscale_and_step):

@@ -153,7 +153,12 @@ class InnerShard(Shard):
 
     def initial_state(self, groups: Groups) -> Optional[dict[int, dict[str, Any]]]:
         # Most classes make state in their first step. What one makes before, its owners have.
-        trial = type(self.optim)([torch.zeros(1)], **self._defaults)
+        dims = [param.dim() for group in groups for param in group["params"]]
+        one = torch.zeros([1] * (dims[0] if dims else 1))  # there are classes that look at shapes
+        try:
+            trial = type(self.optim)([one], **self._defaults)
+        except Exception:  # or at more than that: then the owners are asked
+            return None
         return None if trial.state else {}
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:

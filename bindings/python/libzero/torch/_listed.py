@@ -43,11 +43,13 @@ def listed_params(params: Params, what: str) -> list[Any]:
 
 
 def each_once(group: dict[str, Any]) -> dict[str, Any]:
-    """The group with each of its parameters once, and a warning where one is there again."""
+    """The group, whose list has each of its parameters once then, and a warning where one is there
+    again. The program's own dictionary, as torch keeps it: what is set in it later counts."""
     inside = group["params"] if isinstance(group, dict) and "params" in group else set()
     if isinstance(inside, (torch.Tensor, set)) or not isinstance(inside, Iterable):
         return group  # as torch takes it, or refuses it
-    return {**group, "params": _each_once(list(inside))}
+    group["params"] = _each_once(list(inside))
+    return group
 
 
 def _each_once(params: list[Any]) -> list[Any]:

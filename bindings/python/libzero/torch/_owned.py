@@ -55,6 +55,9 @@ class OwnedState(Mapping[torch.Tensor, dict[str, torch.Tensor]]):
             return {}
         return _state.owned(self._core, self._rule, self._group_of[number], number)
 
+    def __contains__(self, param: object) -> bool:
+        return self._numbers.get(param) in self._owned  # type: ignore[call-overload]
+
     def __iter__(self) -> Iterator[torch.Tensor]:
         return (self._core.bound[number].param for number in self._owned)
 

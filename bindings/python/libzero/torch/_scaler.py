@@ -32,9 +32,11 @@ def asked_by_scaler() -> Optional[Asked]:
     frame = sys._getframe(2)
     while frame.f_code.co_name == "__getattr__" and frame.f_back is not None:
         frame = frame.f_back  # a wrapper's, as AdaScale
-    if frame.f_code is not GradScaler.step.__code__:
+    scaler, optimizer = (frame.f_locals.get(name) for name in ("self", "optimizer"))
+    # By name: a class derived of it, or a program, may have put another step() in its place.
+    if frame.f_code.co_name != "step" or not isinstance(scaler, GradScaler) or optimizer is None:
         return None
-    return Asked(frame.f_locals["self"], frame.f_locals["optimizer"])
+    return Asked(scaler, optimizer)
 
 
 def agree_to_step(comm: Comm, asked: Asked) -> None:

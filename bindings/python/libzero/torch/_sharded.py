@@ -282,8 +282,8 @@ class State(defaultdict[Any, Any]):
     own is libzero's. It counts as full: where it is empty, torch.distributed.checkpoint makes a
     step of zero gradients, so that there is some."""
 
-    def __init__(self) -> None:
-        super().__init__(dict)
+    def __init__(self, factory: Any = dict, *items: Any) -> None:
+        super().__init__(factory, *items)  # as copies are made
 
     def __bool__(self) -> bool:
         return True

@@ -191,13 +191,13 @@ TEST(Tcp, what_was_heard_from_a_rank_takes_no_seat) {
 
 TEST(Tcp, a_stranger_is_not_waited_for_beyond_4_KiB) {
   const Root root = make_root();
-  std::thread rank_0([&] { (void)meet(root, 0, 2, 4'000); });
   Fd fd = dial(root);
   const int small = 4096;
   ASSERT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
   Link link(std::move(fd), 65536);
   link.send(FrameKind::hello, 0, std::vector<std::byte>(250'000));
-  ASSERT_TRUE(link.unsent());  // the rest would never come
+  ASSERT_TRUE(link.unsent());  // nobody reads yet; the rest would never come
+  std::thread rank_0([&] { (void)meet(root, 0, 2, 4'000); });
   EXPECT_TRUE(ends_soon(link));
   rank_0.join();
 }

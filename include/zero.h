@@ -688,9 +688,9 @@ ZERO_API zero_status zero_register_buffers(zero_optim *optim, const zero_buffer 
  * state. Implied by the first collective call after a registration. ZERO_ERR_MISMATCH (ZERO_ERR_PEER
  * elsewhere) names the first parameter, buffer or setting that differs, with both sides. In memory of which
  * there is one copy (ZERO_MEMORY_SHARED) each parameter lies at the same place on all ranks that have it
- * there (ZERO_ERR_MISMATCH), and a gradient where no other rank has anything (ZERO_ERR_ARGUMENT): it goes
- * into ZERO_MEMORY_PER_RANK. Calls look at gradients that they are given, or that were announced, before any
- * is read, but not with ZERO_REDUCE_NONE. ZERO_ERR_STATE when no parameter is registered, or one has no
+ * there (ZERO_ERR_MISMATCH), and a registered gradient where no other rank has anything (ZERO_ERR_ARGUMENT):
+ * it goes into ZERO_MEMORY_PER_RANK. Calls compare gradients that they are given, or that were announced,
+ * with those of other ranks before any is read, but not with ZERO_REDUCE_NONE. ZERO_ERR_STATE when no parameter is registered, or one has no
  * memory yet. Collective. */
 ZERO_API zero_status zero_seal(zero_optim *optim);
 

@@ -50,6 +50,16 @@ size_t entries(const char* path) {
 
 // ---- Strangers.
 
+/// The connection of who comes next to a false rank 0.
+Fd accept_guest(const Fd& listener) {
+  Fd connection;
+  while (!connection.valid()) {
+    connection.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    usleep(500);
+  }
+  return connection;
+}
+
 TEST(Rendezvous, strangers_are_dropped_and_end_nothing) {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
@@ -230,11 +240,7 @@ TEST(Rendezvous, a_rank_0_of_another_version_is_named) {
   Fd listener;
   ASSERT_EQ(local::listen_at(local::address_of_comm(name), &listener), 0);
   std::thread root([&] {
-    Fd connection;
-    while (!connection.valid()) {
-      connection.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      usleep(500);
-    }
+    const Fd connection = accept_guest(listener);
     local::Ack ack;
     ack.prefix.library = 30201;
     say(connection, local::as_message(ack));
@@ -250,11 +256,7 @@ TEST(Rendezvous, what_another_process_says_is_told_as_utf8) {
   Fd listener;
   ASSERT_EQ(local::listen_at(local::address_of_comm(name), &listener), 0);
   std::thread root([&] {
-    Fd connection;
-    while (!connection.valid()) {
-      connection.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      usleep(500);
-    }
+    const Fd connection = accept_guest(listener);
     local::Refusal refusal;
     std::strcpy(refusal.text, "no \xff\xc3 seat \xe2\x82\xac");
     say(connection, local::as_message(refusal));

@@ -77,10 +77,13 @@ std::shared_ptr<Arena> find_arena(const void* data, size_t bytes, const Comm* co
   const uintptr_t last = length > UINTPTR_MAX - start ? UINTPTR_MAX : start + length;
   const std::lock_guard lock(mutex);
   const std::vector<Claim>& all = registry();
-  const auto end = std::upper_bound(all.begin(), all.end(), last, ByStart());
+  auto end = std::upper_bound(all.begin(), all.end(), last, ByStart());
   if (end == all.begin() || (end - 1)->last < start) return nullptr;
 
-  auto found = std::lower_bound(all.begin(), end, (end - 1)->start, ByStart());
+  // The first of those that it touches: the one it begins in, if there is one.
+  auto found = end - 1;
+  while (found != all.begin() && (found - 1)->last >= start) --found;
+  end = std::upper_bound(found, end, found->start, ByStart());
   const auto own = std::find_if(
       found, end, [&](const Claim& claim) { return claim.arena->comm().get() == comm; });
   if (own != end) found = own;

@@ -64,7 +64,7 @@ Status give_up_arena(const void* data);
 /// The number of claims, of the whole process.
 size_t claimed_arenas();
 
-/// The claimed arena of any comm that [data, data + bytes) touches, or nullptr. `whole` tells
+/// The first claimed arena of any comm that [data, data + bytes) touches, or nullptr. `whole` tells
 /// whether it lies inside. Of several claims on the same address, that of `comm` first.
 std::shared_ptr<Arena> find_arena(const void* data, size_t bytes, const Comm* comm, bool* whole);
 

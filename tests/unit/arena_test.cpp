@@ -58,6 +58,22 @@ TEST(Arena, is_found_by_every_range_that_touches_it) {
   EXPECT_EQ(find_arena(at(kBase), 1, comm.get(), nullptr), nullptr);
 }
 
+TEST(Arena, that_a_range_begins_in_is_found_before_those_behind_it) {
+  const auto comm = solo();
+  std::shared_ptr<Arena> arenas[3];
+  for (uintptr_t i = 0; i < 3; i++) {
+    arenas[i] = std::make_shared<FakeArena>(comm, kBase + 100 * i, 100);
+    claim_arena(arenas[i]);
+  }
+  for (uintptr_t i = 0; i < 3; i++) {
+    bool whole = true;
+    EXPECT_EQ(find_arena(at(kBase + 100 * i + 99), 250, comm.get(), &whole), arenas[i]);
+    EXPECT_FALSE(whole);
+  }
+  EXPECT_EQ(find_arena(at(kBase - 1), 250, comm.get(), nullptr), arenas[0]);
+  for (uintptr_t i = 0; i < 3; i++) EXPECT_TRUE(give_up_arena(at(kBase + 100 * i)).ok());
+}
+
 TEST(Arena, is_given_up_by_its_start_alone) {
   const auto comm = solo();
   claim_arena(std::make_shared<FakeArena>(comm, kBase, 100));

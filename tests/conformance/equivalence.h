@@ -52,5 +52,7 @@ constexpr const char* kWheres[] = {"arenas", "per-rank arenas", "foreign", "mixe
 Training base(int world);
 
 int max_world();
+/// The comms of one turn of a grid: nightly all of them, otherwise one after the other.
+std::vector<CommKind> comms_of(size_t turn);
 
 }  // namespace zero::test

@@ -15,11 +15,15 @@ namespace zero::test {
 namespace {
 
 TEST(Equivalence, ranks_as_threads_equal_one_process) {
+  size_t turn = 0;
   for (int world = 1; world <= max_world(); world++) {
     for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
       for (const Optimizer& optimizer : kOptimizers) {
+        turn++;
         for (const Where where :
              {Where::arenas, Where::foreign, Where::mixed, Where::per_rank_arenas}) {
+          const size_t place = turn + static_cast<size_t>(partition) + static_cast<size_t>(where);
+          if (!nightly_run() && place % 2 != 0) continue;
           Training training = base(world);
           training.partition = partition;
           training.optimizer = optimizer.number;
@@ -90,14 +94,15 @@ std::vector<std::pair<int, int32_t>> places(size_t turn) {
   return all;
 }
 
-/// Every dtype meets every comm and rule; in full runs on every world and partition, too.
+/// Every dtype meets every rule and every comm; in full runs all three meet, on every world and
+/// partition, too.
 TEST(Equivalence, ranks_with_any_dtypes_equal_one_process) {
   std::vector<Optimizer> optimizers = kOptimizers;
   optimizers.insert(optimizers.end(), kMoreOptimizers.begin(), kMoreOptimizers.end());
   size_t turn = 0;
   for (const Kind& kind : kKinds) {
     for (const Optimizer& optimizer : optimizers) {
-      for (const CommKind comm : kCommKinds) {
+      for (const CommKind comm : comms_of(turn / 8)) {
         turn++;
         for (const auto& [world, partition] : places(turn)) {
           Training training = varied(turn, world, partition);

@@ -52,7 +52,7 @@ TEST(RebalanceTraining, leaves_training_of_every_dtype_equal_to_one_process) {
   size_t turn = 0;
   for (const Kind& kind : kKinds) {
     for (int world = 1; world <= 5; world++) {
-      for (const CommKind comm : kCommKinds) {
+      for (const CommKind comm : comms_of(turn / 2)) {
         Training training = dealt(turn);
         training.world = world;
         set_kind(training, kind);

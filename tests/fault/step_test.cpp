@@ -282,7 +282,7 @@ TEST_F(FaultTest, a_rank_killed_at_any_point_is_named_by_all_others_at_once) {
   for (int world = 2; world <= kMostRanks; world++) {
     const std::vector<int> points = count_points(world);
     for (int victim = 0; victim < world; victim++) {
-      const int stride = nightly_run() ? 1 : 5;
+      const int stride = nightly_run() ? 1 : 7;
       for (int point = victim % stride; point < points[static_cast<size_t>(victim)];
            point += stride) {
         const std::vector<RankEnd> ends = run(world, {victim, point, SIGKILL});
@@ -380,7 +380,7 @@ TEST_F(FaultTest, a_rank_stopped_at_any_point_is_named_at_the_deadline) {
   for (int world = 2; world <= kMostRanks; world++) {
     const std::vector<int> points = count_points(world);
     for (int victim = 0; victim < world; victim++) {
-      const int stride = nightly_run() ? 1 : 61;
+      const int stride = nightly_run() ? 1 : 127;
       for (int point = victim; point < points[static_cast<size_t>(victim)]; point += stride) {
         const std::vector<RankEnd> ends = run(world, {victim, point, SIGSTOP});
         const std::string where = "world " + std::to_string(world) + ", rank " +

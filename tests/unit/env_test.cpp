@@ -409,7 +409,7 @@ TEST(Env, a_process_is_read_even_if_its_command_looks_like_fields) {
 TEST(Env, long_jobs_get_names_of_their_own_that_fit) {
   EXPECT_EQ(comm_name(std::string(64, 'a')), std::string(64, 'a'));
   const std::string one = comm_name(std::string(65, 'a'));
-  const std::string other = comm_name(std::string(64, 'a') + "b");
+  const std::string other = comm_name(text(std::string(64, 'a'), "b"));
   EXPECT_LE(one.size(), 64u);
   EXPECT_NE(one, other);
   EXPECT_EQ(one, comm_name(std::string(65, 'a')));

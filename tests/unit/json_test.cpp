@@ -207,8 +207,8 @@ TEST(Json, a_handlers_failure_ends_the_parse_with_its_code_and_place) {
 
 TEST(Json, long_and_dirty_names_are_shown_short_and_clean) {
   EXPECT_EQ(shown("a\x1b[31m'\"\\"), "'a\\u001b[31m\\'\"\\\\'");
-  const std::string cut = shown(std::string(119, 'x') + "\u00e9" + std::string(50, 'y'));
-  EXPECT_EQ(cut, "'" + std::string(119, 'x') + "'...");
+  const std::string cut = shown(text(std::string(119, 'x'), "\u00e9", std::string(50, 'y')));
+  EXPECT_EQ(cut, text("'", std::string(119, 'x'), "'..."));
 }
 
 TEST(Json, every_name_comes_back_from_its_quotes) {

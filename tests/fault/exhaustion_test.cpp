@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that get no more memory at all, in the middle of a step: the comm breaks with a cause,
-// the step has a result, and nothing ends the process.
+// the step has a result, and nothing ends the process. And while memory is mapped that ranks share.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/local/segment.h"
 #include "support/comms.h"
+#include "support/ranks.h"
 #include "support/vector_param.h"
 #include "support/watched.h"
 
@@ -123,6 +125,27 @@ TEST(Exhaustion, of_a_worker_breaks_the_comm_with_a_cause) {
     zero_free(optim);
     zero_comm_free(comm);
   }
+}
+
+/// What is dropped while the lock is held would wait for the lock that its own end takes.
+TEST(Exhaustion, of_a_thread_that_maps_shared_memory_hangs_nobody_and_leaves_nothing) {
+  const auto map_after_each_refusal = [](int) -> std::string {
+    const Result<Fd> fd = local::create_segment("zero.test", 4096);
+    const size_t before = local::mapped_segments();
+    for (int left = 0;; left++) {
+      try {
+        allocations_left = left;
+        const auto mapping = local::map_segment((*fd).get(), 4096, local::Access::read_write);
+        allocations_left = -1;
+        return mapping.ok() && left > 1 ? "ok" : text("mapped with ", left, " allocations");
+      } catch (const std::bad_alloc&) {
+        allocations_left = -1;
+        if (local::mapped_segments() != before) return text("left behind after ", left);
+      }
+    }
+  };
+  const auto ends = run_ranks(RankKind::processes, 1, map_after_each_refusal, 10'000);
+  EXPECT_EQ(ends[0].result, "ok") << (ends[0].hung ? "hung" : "");
 }
 
 }  // namespace

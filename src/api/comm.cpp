@@ -122,8 +122,8 @@ void copy_text(char* out, size_t size, const std::string& text) {
 zero_status zero_comm_split(zero_comm** out, zero_comm* parent, int32_t color, int32_t key) {
   return on_comm(parent, Operation::split, [&](Call& call) -> Status {
     ZERO_TRY(call.vote("arguments", check_out(out, "out")));
-    std::shared_ptr<Comm> child = ZERO_TRY(call.split(color, key));
-    *out = child == nullptr ? nullptr : add_handle(std::move(child));
+    NewHandle handle;
+    *out = handle.hold(ZERO_TRY(call.split(color, key)));
     return Status();
   });
 }

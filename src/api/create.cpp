@@ -107,8 +107,8 @@ template <class Make>
 zero_status create(zero_comm** out, const Make& make, ZERO_CALLER) {
   const auto guarded = [&]() -> Status {
     ZERO_TRY(check_out(out, "out"));
-    std::shared_ptr<Comm> comm = ZERO_TRY(make());
-    *out = comm == nullptr ? nullptr : add_handle(std::move(comm));
+    NewHandle handle;
+    *out = handle.hold(ZERO_TRY(make()));
     return Status();
   };
   return guard(guarded, caller);

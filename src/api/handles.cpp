@@ -16,7 +16,8 @@ enum class Type : uint64_t { comm = 0xC0, optim = 0x0B };
 struct Entry {
   Type type{};
   uint32_t generation = 0;
-  std::shared_ptr<void> object;  // empty: free for the next handle
+  std::shared_ptr<void> object;
+  bool taken = false;  // no other handle may have this place
 };
 
 // Never destroyed, so that calls at exit find it sound.
@@ -35,12 +36,18 @@ uint64_t token_of(Type type, uint32_t generation, size_t place) {
          place;
 }
 
-uint64_t add(Type type, std::shared_ptr<void> object) {
+size_t reserve_place() {
   const std::lock_guard lock(table_mutex);
   if (table == nullptr) table = new std::vector<Entry>;
   size_t place = 0;
-  while (place < table->size() && (*table)[place].object != nullptr) place++;
+  while (place < table->size() && (*table)[place].taken) place++;
   if (place == table->size()) table->emplace_back();
+  (*table)[place].taken = true;
+  return place;
+}
+
+uint64_t hold_at(size_t place, Type type, std::shared_ptr<void> object) noexcept {
+  const std::lock_guard lock(table_mutex);
   Entry& entry = (*table)[place];
   entry.type = type;
   entry.generation++;
@@ -72,16 +79,28 @@ Result<std::shared_ptr<void>> find(Type type, const void* handle, bool take) {
   }
   if (!take) return entry.object;
   open_handles--;
+  entry.taken = false;
   return std::move(entry.object);
 }
 
 }  // namespace
 
-zero_comm* add_handle(std::shared_ptr<Comm> comm) {
-  return reinterpret_cast<zero_comm*>(add(Type::comm, std::move(comm)));
+NewHandle::NewHandle() : place_(reserve_place()) {}
+
+NewHandle::~NewHandle() {
+  if (held_) return;
+  const std::lock_guard lock(table_mutex);
+  (*table)[place_].taken = false;
 }
-zero_optim* add_handle(std::shared_ptr<OptimHandle> optim) {
-  return reinterpret_cast<zero_optim*>(add(Type::optim, std::move(optim)));
+
+zero_comm* NewHandle::hold(std::shared_ptr<Comm> comm) noexcept {
+  held_ = comm != nullptr;
+  return held_ ? reinterpret_cast<zero_comm*>(hold_at(place_, Type::comm, std::move(comm)))
+               : nullptr;
+}
+zero_optim* NewHandle::hold(std::shared_ptr<OptimHandle> optim) noexcept {
+  held_ = true;
+  return reinterpret_cast<zero_optim*>(hold_at(place_, Type::optim, std::move(optim)));
 }
 
 Result<std::shared_ptr<Comm>> find_handle(const zero_comm* handle) {

@@ -22,8 +22,28 @@ struct OptimHandle {
   std::mutex announcing;                   // threads that announce gradients wait for each other
 };
 
-zero_comm* add_handle(std::shared_ptr<Comm> comm);
-zero_optim* add_handle(std::shared_ptr<OptimHandle> optim);
+/// A handle that is made before what it is for, so that nothing fails once that is there. One that
+/// holds nothing at its end is free again.
+class NewHandle {
+ public:
+  NewHandle();
+  ~NewHandle();
+  NewHandle(const NewHandle&) = delete;
+  NewHandle& operator=(const NewHandle&) = delete;
+
+  /// nullptr for none, as for a rank without a seat in a child.
+  zero_comm* hold(std::shared_ptr<Comm> comm) noexcept;
+  zero_optim* hold(std::shared_ptr<OptimHandle> optim) noexcept;
+
+ private:
+  const size_t place_;
+  bool held_ = false;
+};
+
+template <class Object>
+auto add_handle(std::shared_ptr<Object> object) {
+  return NewHandle().hold(std::move(object));
+}
 
 /// ZERO_ERR_ARGUMENT for NULL, closed and foreign handles. What is found stays alive while it is
 /// held.

@@ -112,21 +112,28 @@ class UserComm final : public Comm {
     const bool seated = place != members.end();
     const auto child_rank = seated ? static_cast<int32_t>(place - members.begin()) : 0;
     const auto child_world = static_cast<int32_t>(members.size());
-    void* child = nullptr;
+    ChildCtx child{*this};
     const std::string problem =
-        stopped([&] { return functions_.split(ctx_, color, child_rank, child_world, &child); });
-    if (Status told = tell_split(call, problem); !told.ok()) {
-      if (problem.empty() && child != nullptr) release(child);
-      return told;
-    }
-    if (seated)
-      return std::shared_ptr<Comm>(
-          std::make_shared<UserComm>(functions_, child, child_rank, child_world, options()));
-    if (child != nullptr) release(child);
-    return std::shared_ptr<Comm>();
+        stopped([&] { return functions_.split(ctx_, color, child_rank, child_world, &child.ctx); });
+    if (!problem.empty()) child.ctx = nullptr;
+    ZERO_TRY(tell_split(call, problem));
+    if (!seated) return std::shared_ptr<Comm>();
+    std::shared_ptr<Comm> made =
+        std::make_shared<UserComm>(functions_, child.ctx, child_rank, child_world, options());
+    child.ctx = nullptr;
+    return made;
   }
 
  private:
+  /// What the engine made for a child, until a comm has it.
+  struct ChildCtx {
+    const UserComm& of;
+    void* ctx = nullptr;
+    ~ChildCtx() {
+      if (ctx != nullptr) of.release(ctx);
+    }
+  };
+
   /// What went wrong, empty if nothing: an exception of the engine's must not unwind libzero.
   template <class Function>
   static std::string stopped(Function&& function) {

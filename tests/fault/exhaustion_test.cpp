@@ -127,6 +127,34 @@ TEST(Exhaustion, of_a_worker_breaks_the_comm_with_a_cause) {
   }
 }
 
+/// A handle, too, is made of memory, and zero.h promises not to free what it did not take.
+TEST(Exhaustion, of_a_call_that_makes_a_user_comm_frees_no_ctx_of_the_callers) {
+  static int freed = 0;
+  zero_comm_functions functions;
+  zero_comm_functions_init(&functions, sizeof functions);
+  functions.exchange = [](void*, const void*, void*, size_t) { return zero_status{ZERO_OK}; };
+  functions.all_gather = [](void*, const void*, void*, size_t, void*) {
+    return zero_status{ZERO_OK};
+  };
+  functions.all_to_all = functions.all_gather;
+  functions.free = [](void*) { freed++; };
+  std::vector<zero_comm*> open;  // as the handles' table grows at times only
+  for (int others = 0; others < 40; others++) {
+    zero_comm* comm = nullptr;
+    zero_status status = ZERO_ERR_MEMORY;
+    for (int left = 0; status == ZERO_ERR_MEMORY; left++) {
+      allocations_left = left;
+      status = zero_comm_create_user(&comm, &functions, &functions, 0, 1, nullptr);
+      allocations_left = -1;
+      ASSERT_EQ(freed, 0) << left << " allocations beside " << others;
+    }
+    ASSERT_EQ(status, ZERO_OK) << last();
+    open.push_back(comm);
+  }
+  for (zero_comm* const comm : open) zero_comm_free(comm);
+  EXPECT_EQ(freed, 40);
+}
+
 /// What is dropped while the lock is held would wait for the lock that its own end takes.
 TEST(Exhaustion, of_a_thread_that_maps_shared_memory_hangs_nobody_and_leaves_nothing) {
   const auto map_after_each_refusal = [](int) -> std::string {

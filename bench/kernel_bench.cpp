@@ -68,7 +68,7 @@ void update(benchmark::State& state, const KernelTable& kernels, int32_t optimiz
   const int momentum = zero::find_setting(rule, "momentum");
   if (momentum >= 0) settings[static_cast<size_t>(momentum)] = 0.9;
   const zero::Scalars scalars =
-      rule.prepare({.settings = settings, .step = 10, .live_slots = 7, .factor = 0.5});
+      rule.prepare({.settings = settings.data(), .step = 10, .live_slots = 7, .factor = 0.5});
 
   const Array param = make_array(count, 1, 1), grad = make_array(count, 1e-2f, 2);
   const Array second = make_squares(count, 4);

@@ -68,7 +68,7 @@ class Share {
     const zero::Rule& rule = *zero::find_rule(ZERO_OPTIMIZER_ADAMW);
     std::vector<double> settings;
     for (const zero::Setting& setting : rule.settings) settings.push_back(setting.initial);
-    const zero::Scalars scalars = rule.prepare({settings, 1, 0, 1.0 / ranks});
+    const zero::Scalars scalars = rule.prepare({settings.data(), 1, 0, 1.0 / ranks});
     const zero::launch::State state{};
     launch_ = {.format = {.param = kind.param, .grad = kind.param, .kept = kind.kept},
                .optimizer = ZERO_OPTIMIZER_ADAMW,

@@ -3,13 +3,11 @@
 // Integer arithmetic only: no rounding mode and no flush of denormals reaches it.
 #pragma once
 
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
+#include "kernels/bits.h"
 #include "kernels/host_device.h"
 
 namespace zero {
@@ -20,7 +18,7 @@ class ExactSum {
  public:
   /// value >= 0, or NaN
   ZERO_HOST_DEVICE void add(double value) {
-    add_by(value, [](uint64_t& word, uint64_t number) { word += number; });
+    add_by(value, Alone());
     if (additions_ >= kMaxAdditions) carry();
   }
   ZERO_HOST_DEVICE void add(const ExactSum& other);
@@ -29,9 +27,9 @@ class ExactSum {
   /// was added.
   ZERO_HOST_DEVICE double value() const;
 
-  // ---- For many threads at a time. `adder(word, number)` adds to a word in one piece. Nothing is
-  // carried before value() or add(other) are called, so until then no more than 2^30 values may
-  // come together.
+  // ---- For many threads at a time. `adder(word, number)` adds to a word in one piece, and
+  // adder.mark(flag) makes it 1. Nothing is carried before value() or add(other) are called, so
+  // until then no more than 2^30 values may come together.
 
   template <class Adder>
   ZERO_HOST_DEVICE void add_by(double value, const Adder& adder);
@@ -41,6 +39,12 @@ class ExactSum {
   ZERO_HOST_DEVICE void add_word_by(std::size_t word, const ExactSum& other, const Adder& adder);
 
  private:
+  /// One thread.
+  struct Alone {
+    ZERO_HOST_DEVICE void operator()(uint64_t& word, uint64_t number) const { word += number; }
+    ZERO_HOST_DEVICE void mark(uint32_t& flag) const { flag = 1; }
+  };
+
   ZERO_HOST_DEVICE void carry();
   ZERO_HOST_DEVICE double rounded() const;  // of carried limbs
   ZERO_HOST_DEVICE bool half_or_more_below(std::size_t shift, bool tie_rounds_up) const;
@@ -49,6 +53,7 @@ class ExactSum {
   static constexpr std::size_t kMantissaBits = 52;
   static constexpr std::size_t kInfinityExponent = 2047;
   static constexpr uint64_t kInfinityBits = 0x7FF0000000000000;
+  static constexpr uint64_t kNanBits = 0x7FF8000000000000;
 
   // Limb i counts units of 2^(32 i - 1074): the smallest denormal is unit 0 of limb 0, and the
   // largest double times 2^32 still fits.
@@ -56,7 +61,7 @@ class ExactSum {
   // Each addition puts less than 2^32 into a limb, so 2^32 of them cannot wrap it.
   static constexpr uint64_t kMaxAdditions = uint64_t{1} << 31;
 
-  std::array<uint64_t, kLimbs> limbs_{};
+  uint64_t limbs_[kLimbs] = {};
   uint64_t additions_ = 0;  // since the last carry
   uint32_t infinite_ = 0;   // 1 if an infinity was added
   uint32_t nan_ = 0;        // 1 if a NaN was added
@@ -70,9 +75,9 @@ static_assert(sizeof(ExactSum) == 70 * 8);  // no padding: ranks exchange the by
 
 template <class Adder>
 ZERO_HOST_DEVICE void ExactSum::add_by(double value, const Adder& adder) {
-  const uint64_t bits = std::bit_cast<uint64_t>(value) & ~(1ull << 63);
+  const uint64_t bits = word_of(value) & ~(1ull << 63);
   if (bits >= kInfinityBits) {
-    (bits == kInfinityBits ? infinite_ : nan_) = 1;
+    adder.mark(bits == kInfinityBits ? infinite_ : nan_);
     return;
   }
   // value = mantissa * 2^(shift - 1074)
@@ -100,8 +105,8 @@ ZERO_HOST_DEVICE void ExactSum::add_word_by(std::size_t word, const ExactSum& ot
     return;
   }
   if (other.additions_ != 0) adder(additions_, other.additions_);
-  if (other.infinite_ != 0) infinite_ = 1;  // by many threads: the same
-  if (other.nan_ != 0) nan_ = 1;
+  if (other.infinite_ != 0) adder.mark(infinite_);
+  if (other.nan_ != 0) adder.mark(nan_);
 }
 
 ZERO_HOST_DEVICE inline void ExactSum::add(const ExactSum& other) {
@@ -121,8 +126,8 @@ ZERO_HOST_DEVICE inline void ExactSum::carry() {
 }
 
 ZERO_HOST_DEVICE inline double ExactSum::value() const {
-  if (nan_ != 0) return std::numeric_limits<double>::quiet_NaN();
-  if (infinite_ != 0) return std::numeric_limits<double>::infinity();
+  if (nan_ != 0) return real_of<double>(kNanBits);
+  if (infinite_ != 0) return real_of<double>(kInfinityBits);
   ExactSum sum = *this;
   sum.carry();
   return sum.rounded();
@@ -134,17 +139,17 @@ ZERO_HOST_DEVICE inline double ExactSum::value() const {
 ZERO_HOST_DEVICE inline double ExactSum::rounded() const {
   std::size_t top = kLimbs - 1;
   while (top > 0 && limbs_[top] == 0) --top;
-  const std::size_t bits = 32 * top + static_cast<size_t>(std::bit_width(limbs_[top]));
-  if (bits <= kMantissaBits + 1) return std::bit_cast<double>(limbs_[0] | limbs_[1] << 32);
+  const std::size_t bits = 32 * top + width_of(limbs_[top]);
+  if (bits <= kMantissaBits + 1) return real_of<double>(limbs_[0] | limbs_[1] << 32);
   const std::size_t shift = bits - (kMantissaBits + 1);
-  if (shift >= kInfinityExponent - 1) return std::numeric_limits<double>::infinity();
+  if (shift >= kInfinityExponent - 1) return real_of<double>(kInfinityBits);
 
   const std::size_t limb = shift / 32;
   const std::size_t offset = shift % 32;
   uint64_t mantissa = limbs_[limb] >> offset | limbs_[limb + 1] << (32 - offset);
   if (offset != 0) mantissa |= limbs_[limb + 2] << (64 - offset);
   if (half_or_more_below(shift, (mantissa & 1) != 0)) ++mantissa;
-  return std::bit_cast<double>((uint64_t{shift} << kMantissaBits) + mantissa);
+  return real_of<double>((uint64_t{shift} << kMantissaBits) + mantissa);
 }
 
 ZERO_HOST_DEVICE inline bool ExactSum::half_or_more_below(std::size_t shift,

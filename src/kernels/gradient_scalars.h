@@ -15,7 +15,7 @@ struct SgdSettings {
 
 ZERO_HOST_DEVICE inline Scalars prepare_sgd(const StepContext& context) {
   using rules::Sgd;
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[SgdSettings::maximize] != 0);
   scalars.value[Sgd::lr] = setting[SgdSettings::lr];
@@ -37,7 +37,7 @@ struct RmspropSettings {
 
 ZERO_HOST_DEVICE inline Scalars prepare_rmsprop(const StepContext& context) {
   using rules::Rmsprop;
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[RmspropSettings::maximize] != 0);
   scalars.value[Rmsprop::lr] = setting[RmspropSettings::lr];
@@ -60,7 +60,7 @@ struct AdagradSettings {
 
 ZERO_HOST_DEVICE inline Scalars prepare_adagrad(const StepContext& context) {
   using rules::Adagrad;
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   const double slower =
       1 + static_cast<double>(context.step - 1) * setting[AdagradSettings::lr_decay];
   Scalars scalars;
@@ -82,7 +82,7 @@ struct AdadeltaSettings {
 
 ZERO_HOST_DEVICE inline Scalars prepare_adadelta(const StepContext& context) {
   using rules::Adadelta;
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[AdadeltaSettings::maximize] != 0);
   scalars.value[Adadelta::lr] = setting[AdadeltaSettings::lr];
@@ -102,7 +102,7 @@ struct RpropSettings {
 
 ZERO_HOST_DEVICE inline Scalars prepare_rprop(const StepContext& context) {
   using rules::Rprop;
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[RpropSettings::maximize] != 0);
   scalars.value[Rprop::eta_minus] = setting[RpropSettings::eta_minus];
@@ -122,7 +122,7 @@ struct LarsSettings {
 
 ZERO_HOST_DEVICE inline Scalars prepare_lars(const StepContext& context) {
   using rules::Lars;
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[LarsSettings::maximize] != 0);
   scalars.value[Lars::lr] = setting[LarsSettings::lr];

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/dtype.h"
+#include "kernels/bits.h"
 #include "kernels/launches.h"
 #include "kernels/narrow_element.h"
 
@@ -172,23 +173,6 @@ ZERO_ELEMENT void store_words(std::byte* to, const Bits& bits, const Group& grou
   for (int j = 0; j < n; j++) {
     if (j < group.count) store_word<Word, use>(first + j * step, word_at<Word>(bits, j));
   }
-}
-
-template <class Real>
-using WordOf = std::conditional_t<sizeof(Real) == sizeof(float), uint32_t, uint64_t>;
-
-template <class Real>
-ZERO_ELEMENT Real real_of(WordOf<Real> word) {
-  Real real;
-  __builtin_memcpy(&real, &word, sizeof real);
-  return real;
-}
-
-template <class Real>
-ZERO_ELEMENT WordOf<Real> word_of(Real real) {
-  WordOf<Real> word;
-  __builtin_memcpy(&word, &real, sizeof word);
-  return word;
 }
 
 // ---- Groups of any floating type

@@ -80,6 +80,13 @@ struct AddShared {
     word += number;
 #endif
   }
+  ZERO_ELEMENT void mark(uint32_t& flag) const {
+#ifdef __CUDA_ARCH__
+    atomicExch(&flag, 1u);
+#else
+    flag = 1;
+#endif
+  }
 };
 
 /// The larger of two magnitudes: without their sign, doubles order like their bits.

@@ -84,19 +84,28 @@ ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
   state.clip_factor *= factor;
 }
 
-/// The thread of one value. All that find one out of its range write the same.
+/// By any number of threads, which all refuse for the same reason.
+ZERO_ELEMENT void refuse(State& state, Refusal why) {
+#ifdef __CUDA_ARCH__
+  atomicExch(reinterpret_cast<int32_t*>(&state.refusal), static_cast<int32_t>(why));
+#else
+  state.refusal = why;
+#endif
+}
+
+/// The thread of one value.
 ZERO_HOST_DEVICE inline void fetch_given(const Fetch& launch, uint32_t number) {
   const Given& given = launch.given[number];
   const double value = value_at(given.from, given.dtype);
   *given.to = value * given.factor;
-  if (!range_allows(given.range, value)) launch.state->refusal = Refusal::setting;
+  if (!range_allows(given.range, value)) refuse(*launch.state, Refusal::setting);
 }
 
 /// The thread of one class.
 ZERO_HOST_DEVICE inline void prepare_class(const Prepare& launch, uint32_t cls) {
   const Progress& progress = launch.progress[launch.params[cls]];
   const double* const settings = launch.settings + static_cast<size_t>(cls) * kMaxSettings;
-  launch.out[cls] = prepare_scalars(launch.optimizer, {.settings = {settings, kMaxSettings},
+  launch.out[cls] = prepare_scalars(launch.optimizer, {.settings = settings,
                                                        .step = progress.step + 1,
                                                        .live_slots = progress.live_slots,
                                                        .factor = launch.state->factor,
@@ -114,12 +123,12 @@ ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param
   const auto group = static_cast<size_t>(launch.groups[param]);
   Progress& progress = launch.progress[param];
   progress.step++;
-  progress.product = next_product(
-      launch.optimizer, {.settings = {launch.settings + group * kMaxSettings, kMaxSettings},
-                         .step = progress.step,
-                         .live_slots = progress.live_slots,
-                         .factor = 1,
-                         .product = progress.product});
+  progress.product =
+      next_product(launch.optimizer, {.settings = launch.settings + group * kMaxSettings,
+                                      .step = progress.step,
+                                      .live_slots = progress.live_slots,
+                                      .factor = 1,
+                                      .product = progress.product});
   progress.live_slots |= launch.used[group];
 }
 

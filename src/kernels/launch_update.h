@@ -79,7 +79,8 @@ ZERO_ELEMENT void store_values(const Real* values, const Update& launch, const R
     for (int j = 0; j < n; j++) set_word(params, j, word_of(values[j]));
   }
   const auto store = [&](std::byte* to) {
-    if (sizeof(Real) == sizeof(float) && size_of(format.param) == sizeof(uint16_t)) {
+    if (sizeof(Real) == sizeof(float) &&
+        (format.param == DType::bf16 || format.param == DType::f16)) {
       store_words<n, uint16_t, Use::soon>(to, params, group);
     } else {
       store_words<n, WordOf<Real>, Use::soon>(to, params, group);

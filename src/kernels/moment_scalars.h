@@ -39,7 +39,7 @@ struct AdamSettings {
 
 ZERO_HOST_DEVICE inline Scalars adam_scalars(const StepContext& context) {
   using rules::Adam;
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   const double beta1 = setting[AdamSettings::beta1];
   const double beta2 = setting[AdamSettings::beta2];
   const double correction1 = 1 - power(beta1, context.step);
@@ -78,7 +78,7 @@ struct AdamaxSettings {
 
 ZERO_HOST_DEVICE inline Scalars prepare_adamax(const StepContext& context) {
   using rules::Adamax;
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   const double beta1 = setting[AdamaxSettings::beta1];
   const double correction = 1 - power(beta1, context.step);
   Scalars scalars;
@@ -107,7 +107,7 @@ struct RadamSettings {
 
 ZERO_HOST_DEVICE inline Scalars prepare_radam(const StepContext& context) {
   using rules::Radam;
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   const double lr = setting[RadamSettings::lr];
   const double beta1 = setting[RadamSettings::beta1];
   const double beta2 = setting[RadamSettings::beta2];
@@ -165,7 +165,7 @@ ZERO_HOST_DEVICE inline double nadam_product(const StepContext& context) {
 
 ZERO_HOST_DEVICE inline Scalars prepare_nadam(const StepContext& context) {
   using rules::Nadam;
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   const double lr = setting[NadamSettings::lr];
   const double beta2 = setting[NadamSettings::beta2];
   const double weight_decay = setting[NadamSettings::weight_decay];
@@ -193,7 +193,7 @@ struct LionSettings {
 
 ZERO_HOST_DEVICE inline Scalars prepare_lion(const StepContext& context) {
   using rules::Lion;
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   const double lr = setting[LionSettings::lr];
   Scalars scalars;
   scalars.factor = signed_factor(context, setting[LionSettings::maximize] != 0);
@@ -212,7 +212,7 @@ struct LambSettings {
 ZERO_HOST_DEVICE inline Scalars prepare_lamb(const StepContext& context) {
   using rules::Lamb;
   static_assert(int{Lamb::one_minus_beta2} == rules::Adam::one_minus_beta2);
-  const std::span<const double> setting = context.settings;
+  const double* const setting = context.settings;
   const double beta1 = setting[LambSettings::beta1];
   const double beta2 = setting[LambSettings::beta2];
   Scalars scalars;

@@ -76,11 +76,11 @@ struct RoundedScalars {
 
 /// What the scalars of one parameter depend on.
 struct StepContext {
-  std::span<const double> settings;  // in the order of Rule::settings
-  int64_t step;                      // of this parameter, counting from 1
-  uint32_t live_slots;               // bit s: slot s holds values of an earlier step
-  double factor;                     // 1/world, clip: without maximize
-  double product = 1;                // what Rule::next_product made of the earlier steps
+  const double* settings;  // in the order of Rule::settings
+  int64_t step;            // of this parameter, counting from 1
+  uint32_t live_slots;     // bit s: slot s holds values of an earlier step
+  double factor;           // 1/world, clip: without maximize
+  double product = 1;      // what Rule::next_product made of the earlier steps
 };
 
 /// Of rules whose step is scaled, for each tensor, by norms of the whole tensor.

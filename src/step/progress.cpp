@@ -15,7 +15,7 @@ void count_updates(Optimizer& optim, const StepMemory& memory) {
       ParamProgress& progress = optim.progress[param];
       progress.step++;
       if (rule.next_product != nullptr) {
-        progress.product = rule.next_product({.settings = settings,
+        progress.product = rule.next_product({.settings = settings.data(),
                                               .step = progress.step,
                                               .live_slots = progress.live_slots,
                                               .factor = 1,

@@ -18,12 +18,11 @@ std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& m
   for (const UpdateClass& cls : memory.classes) {
     const auto param = static_cast<size_t>(cls.param);
     const std::array<double, kMaxSettings> settings = optim.settings_of(param);
-    scalars.push_back(optim.options.rule->prepare(
-        {.settings = std::span(settings).first(optim.options.rule->settings.size()),
-         .step = optim.progress[param].step + 1,
-         .live_slots = optim.progress[param].live_slots,
-         .factor = factor,
-         .product = optim.progress[param].product}));
+    scalars.push_back(optim.options.rule->prepare({.settings = settings.data(),
+                                                   .step = optim.progress[param].step + 1,
+                                                   .live_slots = optim.progress[param].live_slots,
+                                                   .factor = factor,
+                                                   .product = optim.progress[param].product}));
   }
   return scalars;
 }

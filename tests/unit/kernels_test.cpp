@@ -346,7 +346,8 @@ TEST_P(EveryUpdate, has_the_bits_of_the_scalar_one_and_writes_nothing_else) {
     for (int some = 0; some < 4; ++some, ++turn) {
       const std::vector<double>& settings = combinations[turn % combinations.size()];
       const uint32_t live = static_cast<uint32_t>(random_());
-      const Scalars scalars = rule_.prepare({settings, 1 + int64_t(random_() % 50), live, 0.25});
+      const Scalars scalars =
+          rule_.prepare({settings.data(), 1 + int64_t(random_() % 50), live, 0.25});
       Updated expected = random_run(random_, rule_, c);
       Updated actual = expected;
       const uint32_t used = rule_.slots_used(settings);
@@ -372,7 +373,7 @@ TEST_P(EveryUpdate, sums_the_ranks_on_the_way_and_counts_what_is_not_finite) {
   size_t turn = 0;
   for_each_case([&](const Case& c) {
     const std::vector<double>& settings = combinations[turn++ % combinations.size()];
-    const Scalars scalars = rule_.prepare({settings, 2, ~0u, 0.5});
+    const Scalars scalars = rule_.prepare({settings.data(), 2, ~0u, 0.5});
     const uint32_t used = rule_.slots_used(settings);
     Updated expected = random_run(random_, rule_, c);
     Updated actual = expected;
@@ -402,7 +403,7 @@ TEST_P(EveryUpdate, every_element_gets_the_same_update_wherever_it_lies) {
   const UpdateKernel update =
       test::update_kernel<float>(std::get<0>(GetParam()), std::get<1>(GetParam()));
   for (const std::vector<double>& settings : flag_combinations(rule_)) {
-    const Scalars scalars = rule_.prepare({settings, 3, ~0u, 0.5});
+    const Scalars scalars = rule_.prepare({settings.data(), 3, ~0u, 0.5});
     Updated whole = random_run(random_, rule_, {100, 0, Kind::any_exponent});
     Updated pieces = whole;
     const UpdateRun run = pieces.run(rule_, rule_.slots_used(settings));
@@ -423,7 +424,7 @@ Scalars prepare_lamb(double weight_decay, int64_t step) {
   std::vector<double> settings;
   for (const Setting& setting : lamb.settings) settings.push_back(setting.initial);
   settings[static_cast<size_t>(find_setting(lamb, "weight_decay"))] = weight_decay;
-  return lamb.prepare({settings, step, ~0u, 0.25});
+  return lamb.prepare({settings.data(), step, ~0u, 0.25});
 }
 
 /// Also where directions come to lie over the gradients.

@@ -53,12 +53,11 @@ TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
                                   .state = &state,
                                   .out = scalars.data()});
     const auto context = [&](size_t param, size_t group, int64_t number, double factor) {
-      return StepContext{
-          .settings = std::span(settings).subspan(group * kMaxSettings, rule.settings.size()),
-          .step = number,
-          .live_slots = expected[param].live_slots,
-          .factor = factor,
-          .product = expected[param].product};
+      return StepContext{.settings = settings.data() + group * kMaxSettings,
+                         .step = number,
+                         .live_slots = expected[param].live_slots,
+                         .factor = factor,
+                         .product = expected[param].product};
     };
     for (size_t group = 0; group < kGroups; group++) {
       const auto param = static_cast<size_t>(params[group]);

@@ -201,7 +201,7 @@ void check(Random& random, const Case& of) {
   for (int64_t step = 1; step <= 3; step++) {
     std::vector<Scalars> scalars;
     for (const std::vector<double>& setting : settings) {
-      scalars.push_back(rule.prepare({.settings = setting,
+      scalars.push_back(rule.prepare({.settings = setting.data(),
                                       .step = step,
                                       .live_slots = step == 1 ? 0u : 0b111u,
                                       .factor = 0.25,

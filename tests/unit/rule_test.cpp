@@ -503,7 +503,8 @@ Expected expect(int32_t optimizer, const Element& e, const Values& values, int64
 double product_before(const Rule& rule, const std::vector<double>& settings, int64_t step) {
   double product = 1;
   if (rule.next_product == nullptr) return product;
-  for (int64_t t = 1; t < step; ++t) product = rule.next_product({settings, t, ~0u, 1, product});
+  for (int64_t t = 1; t < step; ++t)
+    product = rule.next_product({settings.data(), t, ~0u, 1, product});
   return product;
 }
 
@@ -542,7 +543,7 @@ void check_rule_in(int32_t optimizer, const std::vector<double>& settings, int64
   const std::vector<Real> old_slots[] = {slots[0], slots[1], slots[2]};
   const double factor = 1.0 / 3;
   const Scalars scalars = rule.prepare(
-      {settings, step, first ? 0u : ~0u, factor, product_before(rule, settings, step)});
+      {settings.data(), step, first ? 0u : ~0u, factor, product_before(rule, settings, step)});
   const UpdateRunOf<Real> run{
       param.data(), grad.data(), {slots[0].data(), slots[1].data(), slots[2].data()}, kElements};
   test::update_kernel<Real>(Isa::scalar, optimizer)(run, scalars);
@@ -718,7 +719,7 @@ void check_tensor(int32_t optimizer, const std::vector<double>& settings, int64_
   }
   const UpdateRunOf<Real> run{
       param.data(), grad.data(), {slots[0].data(), slots[1].data()}, kElements};
-  const StepContext context{settings, step, step == 1 ? 0u : ~0u, factor};
+  const StepContext context{settings.data(), step, step == 1 ? 0u : ~0u, factor};
   whole_step(kernel_table(Isa::scalar), optimizer, run, context);
   optimizer == ZERO_OPTIMIZER_LAMB ? model.lamb(step) : model.lars(step == 1);
   constexpr double kOne = 0x1p-23 * kShare<Real>;
@@ -812,8 +813,9 @@ Trained train(int32_t optimizer, const std::vector<double>& settings, float scal
                         grad.data(),
                         {state.slots[0].data(), state.slots[1].data(), state.slots[2].data()},
                         grad.size()};
-    whole_step(kernel_table(Isa::scalar), optimizer, run,
-               {settings, step, step > 1 ? ~0u : 0u, factor, product_before(rule, settings, step)});
+    whole_step(
+        kernel_table(Isa::scalar), optimizer, run,
+        {settings.data(), step, step > 1 ? ~0u : 0u, factor, product_before(rule, settings, step)});
   }
   return state;
 }
@@ -855,10 +857,11 @@ TEST(Rule, a_momentum_buffer_that_holds_nothing_becomes_the_gradient) {
   float param = 0, buffer = std::numeric_limits<float>::quiet_NaN();
   const float grad = 4;
   const UpdateRun run{&param, &grad, {&buffer}, 1};
-  kernel_table(best_isa()).update[ZERO_OPTIMIZER_SGD](run, sgd.prepare({settings, 17, 0, 1}));
+  kernel_table(best_isa())
+      .update[ZERO_OPTIMIZER_SGD](run, sgd.prepare({settings.data(), 17, 0, 1}));
   EXPECT_EQ(buffer, 4);
   EXPECT_EQ(param, -4);
-  kernel_table(best_isa()).update[ZERO_OPTIMIZER_SGD](run, sgd.prepare({settings, 1, 1, 1}));
+  kernel_table(best_isa()).update[ZERO_OPTIMIZER_SGD](run, sgd.prepare({settings.data(), 1, 1, 1}));
   EXPECT_EQ(buffer, 0.5f * 4 + 0.5f * 4);
   EXPECT_EQ(param, -8);
 }
@@ -871,10 +874,10 @@ TEST(Rule, a_sum_that_holds_nothing_starts_at_its_initial_value) {
   const float grad = 4;
   const UpdateRun run{&param, &grad, {&sum}, 1};
   const UpdateKernel update = kernel_table(best_isa()).update[ZERO_OPTIMIZER_ADAGRAD];
-  update(run, adagrad.prepare({settings, 3, 0, 1}));
+  update(run, adagrad.prepare({settings.data(), 3, 0, 1}));
   EXPECT_EQ(sum, 25);
   EXPECT_EQ(param, -4.0f / 5);
-  update(run, adagrad.prepare({settings, 1, 1, 1}));
+  update(run, adagrad.prepare({settings.data(), 1, 1, 1}));
   EXPECT_EQ(sum, 41);
 }
 
@@ -884,11 +887,11 @@ TEST(Rule, step_sizes_that_hold_nothing_start_at_the_rate_and_later_rates_change
   float grad = 4;
   const UpdateRun run{&param, &grad, {&prev, &step_size}, 1};
   const UpdateKernel update = kernel_table(best_isa()).update[ZERO_OPTIMIZER_RPROP];
-  update(run, rprop.prepare({with(rprop, {{"lr", 0.25}}), 1, 0, 1}));
+  update(run, rprop.prepare({with(rprop, {{"lr", 0.25}}).data(), 1, 0, 1}));
   EXPECT_EQ(param, -0.25f);
   EXPECT_EQ(step_size, 0.25f);
-  const Scalars later =
-      rprop.prepare({with(rprop, {{"lr", 8}, {"eta_plus", 2}, {"eta_minus", 0.25}}), 2, 0b11, 1});
+  const Scalars later = rprop.prepare(
+      {with(rprop, {{"lr", 8}, {"eta_plus", 2}, {"eta_minus", 0.25}}).data(), 2, 0b11, 1});
   update(run, later);
   EXPECT_EQ(param, -0.75f);
   grad = -1;  // a change of sign is no step, and is forgotten
@@ -908,7 +911,8 @@ TEST(Rule, a_nan_reaches_the_parameter_unless_only_its_sign_counts_in_torch) {
     const float grad = std::numeric_limits<float>::quiet_NaN();
     const UpdateRun run{&param, &grad, {&slots[0], &slots[1], &slots[2]}, 1};
     const std::vector<double> settings = defaults(rule);
-    EXPECT_EQ(whole_step(kernel_table(best_isa()), optimizer, run, {settings, 2, ~0u, 1, 0.5}), 1u)
+    EXPECT_EQ(
+        whole_step(kernel_table(best_isa()), optimizer, run, {settings.data(), 2, ~0u, 1, 0.5}), 1u)
         << rule.name;
     if (optimizer == ZERO_OPTIMIZER_RPROP) {
       EXPECT_EQ(param, 1) << rule.name;
@@ -926,8 +930,9 @@ TEST(Rule, amsgrad_keeps_a_nan_that_reached_it) {
           maximum = old_maximum;
     const float grad = 1;
     kernel_table(best_isa())
-        .update[ZERO_OPTIMIZER_ADAM]({&param, &grad, {&exp_avg, &exp_avg_sq, &maximum}, 1},
-                                     adam.prepare({with(adam, {{"amsgrad", 1}}), 2, ~0u, 1}));
+        .update[ZERO_OPTIMIZER_ADAM](
+            {&param, &grad, {&exp_avg, &exp_avg_sq, &maximum}, 1},
+            adam.prepare({with(adam, {{"amsgrad", 1}}).data(), 2, ~0u, 1}));
     EXPECT_TRUE(std::isnan(maximum));
   }
 }
@@ -935,7 +940,7 @@ TEST(Rule, amsgrad_keeps_a_nan_that_reached_it) {
 TEST(Rule, bias_corrections_hold_from_the_first_step_to_the_billionth) {
   const Rule& adam = rule_of(ZERO_OPTIMIZER_ADAM);
   for (const int64_t step : {1, 2, 3, 10, 999, 123'457, 1'000'000'000}) {
-    const Scalars scalars = adam.prepare({defaults(adam), step, ~0u, 1});
+    const Scalars scalars = adam.prepare({defaults(adam).data(), step, ~0u, 1});
     const long double power1 = std::pow(0.9L, static_cast<long double>(step));
     const long double power2 = std::pow(0.999L, static_cast<long double>(step));
     EXPECT_FLOAT_EQ(scalars.value[rules::Adam::step_size], float(1e-3L / (1 - power1))) << step;
@@ -953,7 +958,7 @@ TEST(Rule, rectification_begins_where_the_average_is_long_enough) {
       const long double power = std::pow(static_cast<long double>(beta2), step);
       const long double length =
           2 / (1 - static_cast<long double>(beta2)) - 1 - 2 * step * power / (1 - power);
-      const Scalars scalars = radam.prepare({settings, step, ~0u, 1});
+      const Scalars scalars = radam.prepare({settings.data(), step, ~0u, 1});
       EXPECT_EQ(scalars.flag[rules::Radam::rectified], length > 5) << beta2 << " " << step;
       EXPECT_TRUE(std::isfinite(scalars.value[rules::Radam::step_size])) << beta2 << " " << step;
       if (first == 0 && length > 5) first = step;
@@ -973,7 +978,7 @@ TEST(Rule, the_momentum_of_nadam_grows_as_published_from_the_first_step_to_the_b
     const std::vector<double> settings = with(nadam, {{"momentum_decay", decay}});
     for (const int64_t step : {1, 2, 3, 10, 999, 123'457, 1'000'000'000}) {
       const long double power = std::pow(0.96L, static_cast<long double>(decay) * step);
-      EXPECT_NEAR(nadam.next_product({settings, step, ~0u, 1, 0.75}),
+      EXPECT_NEAR(nadam.next_product({settings.data(), step, ~0u, 1, 0.75}),
                   double(0.75L * 0.9L * (1 - power / 2)), 1e-13)
           << decay << " " << step;
     }

@@ -140,7 +140,7 @@ double run_case(const Case& c, const Row& start, const Row* gradients, const Row
     for (size_t s = 0; s < rule.slots.size(); ++s) {
       if (used >> s & 1) run.slots[s] = slots[s].values.data();
     }
-    const StepContext context{settings, step, live, 1.0, product};
+    const StepContext context{settings.data(), step, live, 1.0, product};
     test::whole_step(kernel_table(isa), c.optimizer, run, context);
     if (rule.next_product != nullptr) product = rule.next_product(context);
     live |= used;

@@ -140,8 +140,8 @@ TEST_P(EveryWideUpdate, sums_the_ranks_and_has_the_bits_of_the_scalar_one_on_the
     for (uint64_t choice = 0; choice < 64; ++choice) {
       const std::vector<double> settings = choose(rule, choice);
       const uint32_t used = rule.slots_used(settings);
-      const Scalars scalars =
-          rule.prepare({settings, 1 + int64_t(choice % 9), uint32_t(random()), 1.0 / 3, 0.5});
+      const Scalars scalars = rule.prepare(
+          {settings.data(), 1 + int64_t(choice % 9), uint32_t(random()), 1.0 / 3, 0.5});
       for (const size_t count : {1, 7, 8, 9, 31, 100}) {
         SCOPED_TRACE("choice " + std::to_string(choice) + ", count " + std::to_string(count));
         WideRun actual(random, rule, count, kind, 1 + random() % 9);
@@ -168,7 +168,7 @@ TEST(WideUpdates, lamb_measures_and_steps_with_the_bits_of_the_scalar_one) {
     for (const Kind kind : {Kind::ordinary, Kind::any_exponent, Kind::denormal, Kind::special}) {
       for (const size_t count : {1, 7, 8, 9, 31, 100}) {
         for (const uint64_t choice : {0, 1}) {
-          Scalars scalars = lamb.prepare({choose(lamb, choice), 5, ~0u, 1});
+          Scalars scalars = lamb.prepare({choose(lamb, choice).data(), 5, ~0u, 1});
           scalars.value[kTrusted] *= 1.0 / 3;
           WideRun actual(random, lamb, count, kind, 1);
           WideRun expected = actual;
@@ -213,7 +213,7 @@ TEST(WideUpdates, scalars_are_not_rounded_to_fp32) {
   for (const Isa isa : available_isas()) {
     double param = 0;
     const double grad = 0.3;
-    const Scalars scalars = sgd.prepare({settings, 1, 0, 0.7});
+    const Scalars scalars = sgd.prepare({settings.data(), 1, 0, 0.7});
     kernel_table(isa).update_wide[ZERO_OPTIMIZER_SGD]({&param, &grad, {}, 1}, scalars);
     EXPECT_EQ(param, -(0.3 * 0.7 * 0.1));
   }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers as the bits that they are, on hosts and devices.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/host_device.h"
+
+namespace zero {
+
+template <class Real>
+using WordOf = std::conditional_t<sizeof(Real) == sizeof(float), uint32_t, uint64_t>;
+
+template <class Real>
+ZERO_ELEMENT Real real_of(WordOf<Real> word) {
+  Real real;
+  __builtin_memcpy(&real, &word, sizeof real);
+  return real;
+}
+
+template <class Real>
+ZERO_ELEMENT WordOf<Real> word_of(Real real) {
+  WordOf<Real> word;
+  __builtin_memcpy(&word, &real, sizeof word);
+  return word;
+}
+
+/// How many bits a word takes without the zeros above them.
+ZERO_ELEMENT unsigned width_of(uint64_t word) {
+#ifdef __CUDA_ARCH__
+  return 64 - static_cast<unsigned>(__clzll(static_cast<long long>(word)));
+#else
+  return static_cast<unsigned>(std::bit_width(word));
+#endif
+}
+
+}  // namespace zero

@@ -29,10 +29,10 @@ std::atomic<bool>& given_up_of(int32_t ordinal) {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(const CudaContext& context, int multiprocessors)
+  CudaDevice(const CudaContext& context, CudaKernels kernels)
       : Device(given_up_of(context.ordinal)),
         context_(context),
-        multiprocessors_(multiprocessors),
+        kernels_(std::move(kernels)),
         sharing_(CudaSharing::open(context)) {}
 
   const char* kind() const override { return "cuda"; }
@@ -48,9 +48,8 @@ class CudaDevice final : public Device {
                 [&] { return cudaMemsetAsync(to, byte, bytes, stream_of(stream)); });
   }
   Status launch(StreamHandle stream, const Launch& launch) override {
-    return here("launching a kernel", [&] {
-      return static_cast<cudaError_t>(launch_on_cuda(stream, launch, multiprocessors_));
-    });
+    return here("launching a kernel",
+                [&] { return static_cast<cudaError_t>(launch_on_cuda(stream, launch, kernels_)); });
   }
 
   Status record(EventHandle event, StreamHandle stream) override {
@@ -125,7 +124,7 @@ class CudaDevice final : public Device {
     return body(*sharing_);
   }
 
-  const int multiprocessors_;
+  const CudaKernels kernels_;
   const Result<CudaSharing> sharing_;
 };
 
@@ -286,7 +285,12 @@ Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal) {
   ZERO_TRY(
       cuda_status(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ordinal),
                   ordinal, "counting its multiprocessors"));
-  return std::shared_ptr<Device>(std::make_shared<CudaDevice>(context, multiprocessors));
+  CudaKernels kernels;
+  const OnDevice on(context);
+  ZERO_TRY(on.entered());
+  ZERO_TRY(cuda_status(static_cast<cudaError_t>(load_on_cuda(multiprocessors, &kernels)), ordinal,
+                       "loading its kernels"));
+  return std::shared_ptr<Device>(std::make_shared<CudaDevice>(context, std::move(kernels)));
 }
 
 Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank) {

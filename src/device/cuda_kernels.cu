@@ -15,8 +15,6 @@ namespace {
 using namespace launch;
 
 constexpr uint32_t kThreads = 256;
-// As many as can be resident at once: a block takes what is left when others are done.
-constexpr uint32_t kBlocksPerMultiprocessor = 2048 / kThreads;
 
 template <int32_t optimizer, class Real>
 __global__ void __launch_bounds__(kThreads, 2) update_kernel(const Update launch) {
@@ -93,31 +91,51 @@ __global__ void __launch_bounds__(kThreads) clamp_kernel(const Clamp launch) {
 
 // ---- From the host
 
-/// Where launches go.
+template <class Real>
+struct KernelsOf {
+  template <int32_t optimizer>
+  static auto update() {
+    return update_kernel<optimizer, Real>;
+  }
+  static constexpr auto reduce = reduce_kernel<Real>;
+  static constexpr auto clamp = clamp_kernel<Real>;
+};
+
+/// body(KernelsOf<Real>{})
+template <class Body>
+auto with_sum(DType sum, const Body& body) {
+  return sum == DType::f64 ? body(KernelsOf<double>()) : body(KernelsOf<float>());
+}
+
+template <class Record>
+const void* handle(void (*kernel)(Record)) {
+  return reinterpret_cast<const void*>(kernel);
+}
+
+/// Where launches go. There are no more blocks than the device holds at once: one takes what is
+/// left when others are done.
 class Queue {
  public:
-  Queue(cudaStream_t stream, int multiprocessors)
-      : stream_(stream),
-        most_blocks_(static_cast<uint32_t>(multiprocessors) * kBlocksPerMultiprocessor) {}
+  Queue(cudaStream_t stream, const CudaKernels& kernels) : stream_(stream), kernels_(kernels) {}
 
   cudaError_t operator()(const Update& launch) const {
-    cudaError_t error = cudaSuccess;
-    const bool known = with_rule(launch.optimizer, [&](auto optimizer) {
-      constexpr int32_t number = decltype(optimizer)::value;
-      const auto kernel = launch.format.sum == DType::f64 ? update_kernel<number, double>
-                                                          : update_kernel<number, float>;
-      error = run(kernel, launch, launch.count, 1);
+    cudaError_t error = cudaErrorNotSupported;
+    with_sum(launch.format.sum, [&](auto kernels) {
+      return with_rule(launch.optimizer, [&](auto optimizer) {
+        error = run(kernels.template update<decltype(optimizer)::value>(), launch, launch.count, 1);
+      });
     });
-    return known ? error : cudaErrorNotSupported;
+    return error;
   }
   cudaError_t operator()(const Reduce& launch) const {
-    const auto kernel =
-        launch.format.sum == DType::f64 ? reduce_kernel<double> : reduce_kernel<float>;
-    return run(kernel, launch, launch.count, kThreads / kLanes);
+    return with_sum(launch.format.sum, [&](auto kernels) {
+      return run(kernels.reduce, launch, launch.count, kThreads / kLanes);
+    });
   }
   cudaError_t operator()(const Clamp& launch) const {
-    const auto kernel = launch.sum == DType::f64 ? clamp_kernel<double> : clamp_kernel<float>;
-    return run(kernel, launch, launch.count, kThreads / kLanes);
+    return with_sum(launch.sum, [&](auto kernels) {
+      return run(kernels.clamp, launch, launch.count, kThreads / kLanes);
+    });
   }
   cudaError_t operator()(const Moves& launch) const {
     return run(move_kernel, launch, launch.count, 1);
@@ -140,22 +158,62 @@ class Queue {
   cudaError_t run(void (*kernel)(Record), Record record, uint32_t count, uint32_t each,
                   uint32_t threads = kThreads) const {
     if (count == 0) return cudaSuccess;
-    const uint32_t blocks = (count - 1) / each + 1;
+    const uint32_t blocks = (count - 1) / each + 1, most = kernels_.at(handle(kernel));
     void* arguments[] = {&record};
-    return cudaLaunchKernel(reinterpret_cast<const void*>(kernel),
-                            dim3(blocks < most_blocks_ ? blocks : most_blocks_), dim3(threads),
+    return cudaLaunchKernel(handle(kernel), dim3(blocks < most ? blocks : most), dim3(threads),
                             arguments, 0, stream_);
   }
 
   const cudaStream_t stream_;
-  const uint32_t most_blocks_;
+  const CudaKernels& kernels_;
+};
+
+/// Asking for what a kernel takes loads it.
+class Loader {
+ public:
+  Loader(int multiprocessors, CudaKernels& kernels)
+      : multiprocessors_(multiprocessors), kernels_(kernels) {}
+
+  template <class Record>
+  void load(void (*kernel)(Record)) {
+    int blocks = 0;
+    if (error == cudaSuccess)
+      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, 0);
+    kernels_[handle(kernel)] = static_cast<uint32_t>(blocks * multiprocessors_);
+  }
+  template <class Real>
+  void load_all_of() {
+    for (int32_t number = 0; number < kRuleCount; number++)
+      with_rule(number, [&](auto optimizer) {
+        load(KernelsOf<Real>::template update<decltype(optimizer)::value>());
+      });
+    load(KernelsOf<Real>::reduce);
+    load(KernelsOf<Real>::clamp);
+  }
+
+  cudaError_t error = cudaSuccess;
+
+ private:
+  const int multiprocessors_;
+  CudaKernels& kernels_;
 };
 
 }  // namespace
 
-int launch_on_cuda(void* stream, const Launch& launch, int multiprocessors) {
-  const Queue queue(static_cast<cudaStream_t>(stream), multiprocessors);
-  return std::visit(queue, launch);
+int load_on_cuda(int multiprocessors, CudaKernels* kernels) {
+  Loader loader(multiprocessors, *kernels);
+  loader.load_all_of<float>();
+  loader.load_all_of<double>();
+  loader.load(move_kernel);
+  loader.load(fetch_kernel);
+  loader.load(prepare_kernel);
+  loader.load(advance_kernel);
+  loader.load(decide_kernel);
+  return loader.error;
+}
+
+int launch_on_cuda(void* stream, const Launch& launch, const CudaKernels& kernels) {
+  return std::visit(Queue(static_cast<cudaStream_t>(stream), kernels), launch);
 }
 
 }  // namespace zero

@@ -149,7 +149,7 @@ void CudaSharing::unmap(void* memory) const {
 
 Status CudaSharing::words(cudaStream_t stream, std::span<const WordStep> steps,
                           std::string_view doing) const {
-  constexpr size_t kMost = 256;  // that the driver takes at once
+  constexpr size_t kMost = 255;  // that the driver takes at once
   if (!no_words_.ok()) return no_words_;
   std::array<CUstreamBatchMemOpParams, kMost> batch;
   for (size_t begin = 0; begin < steps.size(); begin += kMost) {

@@ -99,7 +99,7 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
                                                                 : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult words(CUstream stream, unsigned count, CUstreamBatchMemOpParams* all, unsigned) {
-  if (count > 256) return CUDA_ERROR_INVALID_VALUE;
+  if (count >= 256) return CUDA_ERROR_INVALID_VALUE;
   std::vector<WordStep> steps;
   for (unsigned i = 0; i < count; i++) {
     const bool writes = all[i].operation == CU_STREAM_MEM_OP_WRITE_VALUE_32;

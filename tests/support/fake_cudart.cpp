@@ -150,8 +150,13 @@ CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
 
 namespace zero {
 
-int launch_on_cuda(void*, const Launch&, int multiprocessors) {
-  return multiprocessors == 132 ? cudaErrorNoKernelImageForDevice : cudaErrorInvalidValue;
+int load_on_cuda(int multiprocessors, CudaKernels* kernels) {
+  kernels->emplace(nullptr, static_cast<uint32_t>(multiprocessors));
+  return test::fake_cuda::wanted("load_on_cuda");
+}
+
+int launch_on_cuda(void*, const Launch&, const CudaKernels& kernels) {
+  return kernels.at(nullptr) == 132 ? cudaErrorNoKernelImageForDevice : cudaErrorInvalidValue;
 }
 
 }  // namespace zero

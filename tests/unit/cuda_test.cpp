@@ -241,6 +241,30 @@ TEST_F(Cuda, a_driver_without_words_for_streams_shares_memory_all_the_same) {
   EXPECT_EQ(device()->create_shared(100, "memory").failure().code(), ZERO_ERR_UNSUPPORTED);
 }
 
+TEST_F(Cuda, any_number_of_words_goes_to_the_driver_in_parts_that_it_takes) {
+  const DevicePtr gpu = device();
+  alignas(4096) static uint32_t words[1024];
+  const OpenedHost opened = made(open_host(gpu, words, sizeof words));
+  const Event done = made(make_event(gpu));
+  for (const size_t count : {255, 256, 257, 600}) {
+    std::vector<WordStep> steps;
+    for (size_t i = 0; i < count; i++)
+      steps.push_back({WordStep::write, &words[i], static_cast<uint32_t>(count + i)});
+    const Status status = gpu->words(nullptr, steps, "a rule");
+    EXPECT_TRUE(status.ok()) << count << ": " << status.text();
+    EXPECT_TRUE(gpu->record(done.handle(), nullptr).ok());
+    EXPECT_TRUE(await(*gpu, done.handle(), 30'000, "words").ok());
+    for (size_t i = 0; i < count; i++) EXPECT_EQ(words[i], count + i);
+  }
+}
+
+TEST_F(Cuda, kernels_are_loaded_when_a_device_is_opened) {
+  fake_cuda::fail("load_on_cuda", cudaErrorNoKernelImageForDevice);
+  expect(refusal(), ZERO_ERR_SYSTEM,
+         "CUDA device 0, loading its kernels: cudaErrorOfAName: some words; this libzero was built "
+         "for other GPUs: add yours to -Dgpu_architectures");
+}
+
 TEST_F(Cuda, memory_that_is_not_reached_is_unsupported_whatever_the_driver_calls_it) {
   const DevicePtr gpu = device();
   const Fd fd = made(gpu->create_shared(100, "memory"));

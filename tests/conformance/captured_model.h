@@ -169,6 +169,7 @@ class Model {
         std::memcpy(data.data(), data_[t].at, data.size());
       else
         EXPECT_TRUE(device_->copy(stream(), data.data(), data_[t].at, data.size()).ok());
+      unify_nans(kTensors[t].dtype, data);
       const auto param = static_cast<int64_t>(t);
       const char* slots[8];
       size_t count = 0;
@@ -180,6 +181,7 @@ class Model {
                                     static_cast<size_t>(kTensors[t].size)),
                   ZERO_OK)
             << zero_last_error();
+        unify_nans(ZERO_FLOAT64, state);
       }
       number(all[name + " step"], scalar(param));
     }

@@ -125,4 +125,13 @@ std::vector<double> decode(int32_t dtype, const std::byte* stored, size_t count)
   return out;
 }
 
+void unify_nans(int32_t dtype, std::vector<std::byte>& stored) {
+  const size_t size = element_bytes(dtype);
+  const std::vector<std::byte> nan = encode(dtype, {std::numeric_limits<double>::quiet_NaN()});
+  const std::vector<double> values = decode(dtype, stored.data(), stored.size() / size);
+  for (size_t i = 0; i < values.size(); i++)
+    if (std::isnan(values[i]))
+      std::copy(nan.begin(), nan.end(), stored.begin() + static_cast<ptrdiff_t>(i * size));
+}
+
 }  // namespace zero::test

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// emulated_launches.h by what nvcc made: the library's own launches, whose calls of the runtime
+// come here, run the PTX of the kernels they name. Linked with --wrap for both calls below.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <string>
+
+#include "base/text.h"
+#include "device/cuda_launch.h"
+#include "support/emulated_launches.h"
+#include "support/ptx/machine.h"
+#include "support/ptx/reach.h"
+
+namespace zero::test {
+namespace {
+
+constexpr int kMultiprocessors = 2, kBlocks = 3;  // of each
+
+/// A name without what tells one compilation of an unnamed namespace from another.
+std::string plain(std::string_view name) {
+  const std::string_view mark = "_GLOBAL__N__";
+  std::string all(name);
+  for (size_t at = all.find(mark); at != std::string::npos; at = all.find(mark, at + 1)) {
+    // A number of characters stands before it, of which the name of the file and two hashes are.
+    size_t digits = at - 1;
+    while (digits > 0 && std::isdigit(all[digits - 1])) digits--;
+    const size_t length = std::stoul(all.substr(digits, at - digits));
+    all.replace(at + mark.size(), length - mark.size(), "");
+  }
+  return all;
+}
+
+/// By the address that the host knows a kernel by.
+std::map<const void*, std::string>& registered() {
+  static std::map<const void*, std::string> all;
+  return all;
+}
+
+const ptx::Kernel& kernel_of(const void* function) {
+  const auto found = registered().find(function);
+  if (found == registered().end()) throw ptx::Fault("a kernel that was never registered");
+  for (const ptx::Kernel& kernel : ptx::all_kernels())
+    if (plain(kernel.name) == found->second) return kernel;
+  throw ptx::Fault(text("the PTX has no kernel ", found->second));
+}
+
+thread_local const Launch* running = nullptr;
+std::atomic<uint64_t> launches{0};
+
+}  // namespace
+
+void emulate(const Launch& launch) {
+  static const CudaKernels kernels = [] {
+    CudaKernels loaded;
+    EXPECT_EQ(load_on_cuda(kMultiprocessors, &loaded), 0);
+    return loaded;
+  }();
+  running = &launch;
+  EXPECT_EQ(launch_on_cuda(nullptr, launch, kernels), 0);
+  running = nullptr;
+}
+
+}  // namespace zero::test
+
+extern "C" {
+
+void __real___cudaRegisterFunction(void** module, const char* function, char* device_name,
+                                   const char* name, int threads, uint3* thread, uint3* block,
+                                   dim3* block_size, dim3* grid_size, int* warps);
+
+void __wrap___cudaRegisterFunction(void** module, const char* function, char* device_name,
+                                   const char* name, int threads, uint3* thread, uint3* block,
+                                   dim3* block_size, dim3* grid_size, int* warps) {
+  zero::test::registered()[function] = zero::test::plain(name);
+  __real___cudaRegisterFunction(module, function, device_name, name, threads, thread, block,
+                                block_size, grid_size, warps);
+}
+
+cudaError_t __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*,
+                                                                          int, size_t, unsigned) {
+  *blocks = zero::test::kBlocks;
+  return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaLaunchKernel(const void* function, dim3 blocks, dim3 threads,
+                                    void** arguments, size_t, cudaStream_t) {
+  using namespace zero::test;
+  try {
+    ptx::Memory memory(ptx::reach_of(*running), threads.x);
+    ptx::run(kernel_of(function), arguments[0], blocks.x, threads.x, memory, ++launches);
+  } catch (const ptx::Fault& fault) {
+    ADD_FAILURE() << fault.what();
+  }
+  return cudaSuccess;
+}
+
+}  // extern "C"

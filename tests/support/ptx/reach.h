@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory that a launch is given, and which of it it may change.
+#pragma once
+
+#include <vector>
+
+#include "kernels/launches.h"
+#include "support/ptx/memory.h"
+
+namespace zero::test::ptx {
+
+std::vector<Span> reach_of(const Launch& launch);
+
+}  // namespace zero::test::ptx

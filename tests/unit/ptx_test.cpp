@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs the PTX of kernels in the tests: it computes what the host does, and ends a launch that
+// touches what it may not. Each kernel of ptx_kernels.cu is here by its name.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/ptx/machine.h"
+#include "unit/ptx_arithmetic.h"
+
+namespace zero::test::ptx {
+namespace {
+
+constexpr u32 kThreads = 64;
+
+const Kernel& kernel(const std::string& name) {
+  const std::string mangled = std::to_string(name.size()) + name;
+  for (const Kernel& one : all_kernels())
+    if (std::string(one.name).find(mangled) != std::string::npos) return one;
+  throw std::runtime_error("no kernel " + name);
+}
+
+struct Words {
+  const u32* in;
+  u32* out;
+  u32* more;
+  u32 count;
+};
+
+class Launch {
+ public:
+  explicit Launch(std::string name) : name_(std::move(name)) {
+    for (size_t i = 0; i < in.size(); i++) in[i] = static_cast<u32>(i * i);
+  }
+  /// What ended it, "" if nothing did.
+  std::string run(u32 blocks = 1, u32 count = kThreads) {
+    const Words words = {in.data(), out.data(), more.data(), count};
+    Memory memory({{in.data(), 4 * kThreads * sizeof(u32), false, "in"},
+                   {out.data(), kThreads * sizeof(u32), true, "out"},
+                   {more.data(), kThreads * sizeof(u32), true, "more"}},
+                  kThreads);
+    try {
+      ptx::run(kernel(name_), &words, blocks, kThreads, memory, seed++);
+    } catch (const Fault& fault) {
+      return fault.what();
+    }
+    return "";
+  }
+
+  u64 seed = 1;
+  // One more than is given.
+  alignas(16) std::array<u32, 4 * kThreads + 1> in{};
+  std::array<u32, kThreads + 1> out{}, more{};
+
+ private:
+  const std::string name_;
+};
+
+void expect_fault(const std::string& name, const std::string& what, u32 blocks = 1,
+                  u32 count = kThreads) {
+  const std::string found = Launch(name).run(blocks, count);
+  EXPECT_NE(found.find(what), std::string::npos) << name << ": " << found;
+  EXPECT_NE(found.find(name), std::string::npos) << found;
+}
+
+TEST(Ptx, computes_what_the_host_computes) {
+  std::mt19937_64 random(7);
+  const double special[] = {0.0, -0.0,      1.0,      -1.0,     INFINITY, -INFINITY,
+                            NAN, 0x1p-1074, 0x1p-149, 0x1p-140, 3e38};
+  std::vector<Arguments> in(1000);
+  for (size_t i = 0; i < in.size(); i++) {
+    const auto real = [&] {
+      return random() % 4 == 0 ? special[random() % std::size(special)]
+                               : std::ldexp(static_cast<double>(random() % 100001) - 50000,
+                                            static_cast<int>(random() % 40) - 20);
+    };
+    const auto word = [&] { return random() >> random() % 64; };
+    in[i] = {static_cast<u32>(word()),   static_cast<u32>(word()),   word(), word(),
+             static_cast<float>(real()), static_cast<float>(real()), real(), real()};
+  }
+  std::vector<u64> expected(in.size() * kResults), found(expected.size());
+  Computed computed = {in.data(), expected.data(), static_cast<u32>(in.size())};
+  for (u32 i = 0; i < in.size(); i++) compute(computed, i);
+  computed.out = found.data();
+  Memory memory({{in.data(), in.size() * sizeof(Arguments), false, "in"},
+                 {found.data(), found.size() * sizeof(u64), true, "out"}},
+                kThreads);
+  run(kernel("compute_each"), &computed, 16, kThreads, memory, 1);
+  for (size_t i = 0; i < found.size(); i++)
+    ASSERT_EQ(found[i], expected[i]) << "result " << i % kResults << " of " << i / kResults;
+}
+
+TEST(Ptx, blocks_come_in_any_order_and_sum_up_by_fences_and_atomics) {
+  Launch launch("sums_of_blocks");
+  u32 sum = 0;
+  for (u32 i = 0; i < 4 * kThreads; i++) sum += launch.in[i];
+  for (int i = 0; i < 20; i++) {
+    launch.more = {};
+    launch.out = {};
+    EXPECT_EQ(launch.run(4), "");
+    EXPECT_EQ(launch.out[0], sum);
+  }
+}
+
+TEST(Ptx, a_fence_that_is_missing_is_found_though_values_are_right) {
+  expect_fault("sums_of_blocks_without_fences", "without an order", 4);
+}
+
+TEST(Ptx, a_barrier_that_is_missing_is_found) {
+  Launch sound("turn");
+  EXPECT_EQ(sound.run(), "");
+  for (u32 i = 0; i < kThreads; i++) EXPECT_EQ(sound.out[i], sound.in[kThreads - 1 - i]);
+  expect_fault("turn_without_barrier", "of the block's shared memory");
+}
+
+TEST(Ptx, what_lies_beyond_what_was_given_is_not_touched) {
+  expect_fault("write_one_too_many", "0 bytes behind the end of out");
+  expect_fault("read_one_too_many", "0 bytes behind the end of in", 1, 4);
+}
+
+TEST(Ptx, what_is_given_to_read_is_not_written) {
+  expect_fault("write_what_is_read", "writes to in");
+}
+
+TEST(Ptx, an_address_that_the_width_does_not_divide_is_found) {
+  EXPECT_EQ(Launch("read_wide_at").run(1, 4), "");
+  expect_fault("read_wide_at", "16 does not divide", 1, 2);
+}
+
+TEST(Ptx, blocks_that_write_the_same_word_need_atomics) {
+  expect_fault("count_in_all_blocks", "byte 0 of out, which thread 0 of block", 4);
+  Launch sound("count_in_all_blocks_by_atomics");
+  EXPECT_EQ(sound.run(4), "");
+  EXPECT_EQ(sound.out[0], 4u);
+}
+
+TEST(Ptx, threads_that_write_and_read_the_same_word_need_an_order) {
+  expect_fault("read_what_the_neighbour_wrote", "without an order");
+  expect_fault("write_what_the_neighbour_read", "without an order");
+}
+
+TEST(Ptx, an_index_that_overflows_is_not_that_of_64_bits) {
+  Launch launch("index_in_32_bits");
+  EXPECT_EQ(launch.run(1, 4), "");  // 2^32 becomes 0
+  expect_fault("index_in_64_bits", "touches memory that the launch was not given", 1, 4);
+}
+
+TEST(Ptx, a_barrier_that_some_threads_do_not_come_to_is_found) {
+  EXPECT_EQ(Launch("meet_some").run(), "");
+  expect_fault("meet_some", "a barrier that thread", 1, 40);
+}
+
+TEST(Ptx, lanes_exchange_as_they_say) {
+  Launch launch("exchange");
+  EXPECT_EQ(launch.run(), "");
+  for (u32 i = 0; i < kThreads; i++) EXPECT_EQ(launch.out[i], launch.in[i ^ 5] + launch.in[i ^ 8]);
+  EXPECT_EQ(Launch("exchange_some").run(), "");
+  expect_fault("exchange_some", "a shuffle that lane", 1, 40);
+}
+
+}  // namespace
+}  // namespace zero::test::ptx

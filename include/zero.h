@@ -228,10 +228,9 @@ ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, i
  * port is ZERO_MASTER_PORT; else the one above MASTER_PORT, which is torch's own; else made from the job.
  * Both sides prove that they know the word that this job alone has (ZERO_JOB, or the launcher's), which does
  * not travel; who connects without it is sent away, who guesses it could still take a rank's seat. Nothing is
- * encrypted, and who relays between them is not noticed. A rank without its GPU or without NCCL gets its own code,
- * all others ZERO_ERR_PEER.
- * ZERO_ERR_RENDEZVOUS names the ranks that did not come within rendezvous_ms, or the place where rank 0 was
- * not found.
+ * encrypted, and who relays between them is not noticed. A rank without its GPU or without NCCL gets its own
+ * code, all others ZERO_ERR_PEER. ZERO_ERR_RENDEZVOUS names the ranks that did not come within rendezvous_ms,
+ * or the place where rank 0 was not found.
  *
  * ZERO_ERR_ARGUMENT names a variable that is half of a set, no number, or needed and not set, or says that
  * nothing tells this job from others. ZERO_TIMEOUT_MS, ZERO_LATE_MS and ZERO_RENDEZVOUS_MS are read for what
@@ -650,8 +649,8 @@ ZERO_API zero_status zero_param_init(zero_param *param, size_t struct_size);
  * move. Local. ZERO_ERR_ARGUMENT names a parameter whose name, shape, dtype or memory is wrong (empty
  * or duplicate name, overflowing count, overlap with another parameter or gradient; an end beyond its arena;
  * data in ZERO_MEMORY_PER_RANK and its gradient in ZERO_MEMORY_SHARED of one copy, which are swapped; memory
- * of a GPU on a comm of the host, as far as a CUDA driver that the process has loaded tells) or which has a setting of its own
- * that is out of range or that the update rule lacks, and then none of them is added.
+ * of a GPU on a comm of the host, as far as a CUDA driver that the process has loaded tells) or which has a
+ * setting of its own that is out of range or that the update rule lacks, and then none of them is added.
  * Settings of their own are not in checkpoints: they come from here. ZERO_ERR_UNSUPPORTED: a dtype that
  * cannot be trained, of what is not frozen. ZERO_ERR_STATE while gradients are reduced. What is registered
  * stays until zero_free. */
@@ -690,8 +689,8 @@ ZERO_API zero_status zero_register_buffers(zero_optim *optim, const zero_buffer 
  * there is one copy (ZERO_MEMORY_SHARED) each parameter lies at the same place on all ranks that have it
  * there (ZERO_ERR_MISMATCH), and a registered gradient where no other rank has anything (ZERO_ERR_ARGUMENT):
  * it goes into ZERO_MEMORY_PER_RANK. Calls compare gradients that they are given, or that were announced,
- * with those of other ranks before any is read, but not with ZERO_REDUCE_NONE. ZERO_ERR_STATE when no parameter is registered, or one has no
- * memory yet. Collective. */
+ * with those of other ranks before any is read, but not with ZERO_REDUCE_NONE. ZERO_ERR_STATE when no
+ * parameter is registered, or one has no memory yet. Collective. */
 ZERO_API zero_status zero_seal(zero_optim *optim);
 
 /* Local. Parameters keep their values; the state is gone. */
@@ -757,8 +756,8 @@ ZERO_API zero_status zero_rebalance(zero_optim *optim, const int32_t *owners, si
  * (zero_reduce_grads, zero_clip_*, zero_step, zero_step_begin) is ZERO_ERR_MISMATCH (ZERO_ERR_PEER elsewhere)
  * and changes nothing: unless parameters were broadcast, shared (zero_share_params) or loaded since, it
  * compares checksums of those that were sealed since, and names one that differs. On a device it waits for
- * what `stream` holds to do so; a captured call compares nothing. Parameters are unspecified (but root's) if it aborts the comm. Collective;
- * ZERO_ERR_STATE while gradients are reduced. */
+ * what `stream` holds to do so; a captured call compares nothing. Parameters are unspecified (but root's) if
+ * it aborts the comm. ZERO_ERR_STATE while gradients are reduced. Collective. */
 ZERO_API zero_status zero_broadcast_params(zero_optim *optim, int32_t root, void *stream);
 
 /* Copy every buffer, bit for bit, from `root` to all ranks: at the start, before an evaluation or a save,
@@ -776,9 +775,9 @@ ZERO_API zero_status zero_broadcast_buffers(zero_optim *optim, int32_t root, voi
 
 /* Set the scale of the gradients that are reduced next and later, for engines with a scaler of their own (with
  * ZERO_NONFINITE_SKIP they see the skip), to restart a dynamic one, or as the divisor of gradients that are sums
- * over samples: the samples of one rank with ZERO_REDUCE_MEAN, of all ranks with ZERO_REDUCE_SUM. Every rank sets the same before the
- * next reduction: a difference is ZERO_ERR_MISMATCH there. `scale` is from 2^-100 to 2^100; 1 is no scaling.
- * ZERO_ERR_STATE while gradients are reduced. Local. */
+ * over samples: the samples of one rank with ZERO_REDUCE_MEAN, of all ranks with ZERO_REDUCE_SUM. Every rank
+ * sets the same before the next reduction: a difference is ZERO_ERR_MISMATCH there. `scale` is from 2^-100 to
+ * 2^100; 1 is no scaling. ZERO_ERR_STATE while gradients are reduced. Local. */
 ZERO_API zero_status zero_loss_scale_set(zero_optim *optim, double scale);
 ZERO_API zero_status zero_loss_scale_get(const zero_optim *optim, double *scale);
 

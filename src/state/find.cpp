@@ -15,8 +15,6 @@
 namespace zero {
 namespace {
 
-constexpr int kAttempts = 8;  // to look at a place where checkpoints replace each other
-
 Status invalid(std::string what) { return {ZERO_ERR_CKPT_INVALID, std::move(what)}; }
 
 /// Of os().fstatat and openat: entries of a folder may be no links, what the caller names may.
@@ -72,7 +70,8 @@ Result<Manifest> look_at(int parent, const std::string& name, const std::string&
     const Fd directory = ZERO_TRY(open_place(parent, name, path, links));
     auto manifest = read_manifest(directory, path);
     const bool sound = manifest.ok() || manifest.failure().code() != ZERO_ERR_CKPT_INVALID;
-    if (sound || attempt == kAttempts || stands(parent, name, directory, links)) return manifest;
+    if (sound || attempt == kMostReplacements || stands(parent, name, directory, links))
+      return manifest;
   }
 }
 
@@ -118,7 +117,7 @@ Result<FoundCheckpoint> find_checkpoint(const std::string& path,
     const Fd directory = ZERO_TRY(open_place(AT_FDCWD, path, path, Links::followed));
     if (ZERO_TRY(has_manifest(directory, path)))
       return FoundCheckpoint{path, ZERO_TRY(look_at(AT_FDCWD, path, path, Links::followed))};
-    if (attempt == kAttempts || stands(AT_FDCWD, path, directory, Links::followed))
+    if (attempt == kMostReplacements || stands(AT_FDCWD, path, directory, Links::followed))
       return find_newest(directory, path, progress);
   }
 }

@@ -10,6 +10,9 @@
 
 namespace zero {
 
+/// Other saves may replace a checkpoint as often while it is looked for, and while it is loaded.
+inline constexpr int kMostReplacements = 8;
+
 struct FoundCheckpoint {
   std::string path;
   Manifest manifest;

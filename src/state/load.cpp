@@ -41,7 +41,7 @@ class Load {
         return {};
       }
       if (!was_replaced()) return status;
-      if (attempt == kAttempts)
+      if (attempt == kMostReplacements)
         return {status.code(), text(status.text(), "; another save has replaced the checkpoint ",
                                     attempt, " times while it was being loaded")};
       log(ZERO_LOG_INFO, text("'", directory_, "' was replaced while it was being loaded: again"));
@@ -49,8 +49,6 @@ class Load {
   }
 
  private:
-  static constexpr int kAttempts = 8;
-
   /// A failure is one of a vote, or the comm is aborted: all ranks come out of here alike.
   Status read_once() {
     ZERO_TRY(share_manifest());

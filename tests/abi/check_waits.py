@@ -12,7 +12,8 @@ import re
 import sys
 
 WAITS = re.compile(
-    r"\.wait(_for|_until)?\(lock"              # condition variables
+    r"\.wait(_for|_until)?\(lock"              # condition variables, by a lock that is called so
+    r"|\bunique_lock(<.*>)? (?!lock\b)\w+[({]"  # by another one
     r"|\bpthread_join\(|\bthread_\.join\(\)"
     r"|\bos\(\)\.(poll|flock|connect|accept4|getaddrinfo|recvmsg|sendmsg|getrandom)\("
     r"|\bFUTEX_WAIT(_PRIVATE)?\b|\bepoll_\w*wait\(|\bwaitpid\("
@@ -25,7 +26,8 @@ WAITS = re.compile(
 NONE = re.compile(r"\bpoll\(.*, 0\)|\bMSG_DONTWAIT\b|\bLOCK_NB\b|^void sleep_ms\(int milliseconds\);")
 SAYS = re.compile(r"//.*\bWait: \S.{4,}")
 SAMPLE = ["done_.wait(lock, [this] { return !running_; });", "while (got < 0 && errno == EINTR) {",
-          "} while (errno == EINTR);", "pthread_join(thread_, nullptr);", "os().poll(nullptr, 0, 1);"]
+          "} while (errno == EINTR);", "pthread_join(thread_, nullptr);", "os().poll(nullptr, 0, 1);",
+          "std::unique_lock guard(mutex_);"]
 
 
 def waits(line: str) -> bool:

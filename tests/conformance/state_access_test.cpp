@@ -484,6 +484,7 @@ TEST(StateAccess, wrong_arguments_and_moments_are_refused_without_effect) {
     EXPECT_EQ(zero_state_set(o, 0, "exp_avg", -1, 1, v.data()), ZERO_ERR_ARGUMENT);
     EXPECT_EQ(zero_state_set_scalar(o, 0, "step", -1), ZERO_ERR_ARGUMENT);
     EXPECT_EQ(zero_state_set_scalar(o, 0, "step", 1.5), ZERO_ERR_ARGUMENT);
+    EXPECT_EQ(zero_state_set_scalar(o, 0, "step", 0x1.0000000000001p+53), ZERO_ERR_ARGUMENT);
     EXPECT_EQ(zero_state_set_scalar(o, 0, "mu_product", 0.5), ZERO_ERR_ARGUMENT);
     EXPECT_EQ(zero_grad_get(o, 1, 0, 0, nullptr), ZERO_ERR_STATE);
     rank.reduce(1);

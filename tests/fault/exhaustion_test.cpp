@@ -12,6 +12,7 @@
 
 #include "comm/local/segment.h"
 #include "support/comms.h"
+#include "support/place.h"
 #include "support/ranks.h"
 #include "support/vector_param.h"
 #include "support/watched.h"
@@ -97,6 +98,24 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
       EXPECT_TRUE(refused || left > 2);
       if (HasFailure()) break;
     }
+  }
+}
+
+/// What replaced it is published, so the save has its result; what is left, the next one sweeps.
+TEST(Exhaustion, while_a_save_removes_what_it_replaced_fails_no_save) {
+  const Scratch scratch;
+  const Watched starving([](const char* point) {
+    if (std::strcmp(point, "save.durable") == 0) allocations_left = armed.exchange(false) ? 0 : -1;
+  });
+  auto model = solo_model(tiny_model());
+  for (const bool starves : {false, true, false}) {
+    refused = false;
+    armed = starves;
+    const Status status = model->save(scratch / "saved", ZERO_SAVE_REPLACE);
+    allocations_left = -1;
+    EXPECT_EQ(told(status), "");
+    EXPECT_EQ(refused, starves);
+    EXPECT_EQ(names_in(scratch.path()).size(), starves ? 2u : 1u);
   }
 }
 

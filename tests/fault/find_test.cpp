@@ -143,6 +143,28 @@ TEST_F(Find, one_that_is_replaced_while_a_search_looks_at_it_is_not_skipped) {
   }
 }
 
+int (*real_fstatat)(int, const char*, struct stat*, int) = nullptr;
+
+int stat_late(int directory, const char* path, struct stat* info, int flags) {
+  if (std::strcmp(path, "zero.json") == 0 && before_manifest)
+    std::exchange(before_manifest, nullptr)();
+  return real_fstatat(directory, path, info, flags);
+}
+
+TEST_F(Find, one_that_is_named_and_replaced_as_it_is_opened_is_no_folder_of_checkpoints) {
+  SystemCalls calls = real_system_calls();
+  real_fstatat = calls.fstatat;
+  calls.fstatat = stat_late;
+  before_manifest = [&] { replace(); };
+  auto model = solo_model(tiny_model());
+  replace_system_calls(&calls);
+  const Status status = model->load(folder_ + "/two");
+  replace_system_calls(nullptr);
+  EXPECT_EQ(told(status), "");
+  EXPECT_FALSE(before_manifest);
+  EXPECT_TRUE(model->state() == replaced_);
+}
+
 TEST_F(Find, a_load_whose_checkpoint_is_replaced_takes_the_new_one) {
   for (const char* where : {"load.begin", "load.verified", "load.voted"}) {
     SCOPED_TRACE(where);

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <optional>
@@ -159,9 +160,8 @@ std::optional<Frame> await_frame(Link& link) {
   return std::nullopt;
 }
 
-/// Who listens in rank 0's place hears what a rank says first, and cannot use it.
-TEST(Tcp, what_was_heard_from_a_rank_takes_no_seat) {
-  const Root false_root = make_root();
+/// What a rank says first to `false_root`, who listens in rank 0's place.
+std::vector<std::byte> overhear(const Root& false_root) {
   std::vector<std::byte> heard;
   std::thread victim([&] { (void)meet(false_root, 1, 2, 1'000); });
   for (int i = 0; i < 500 && heard.empty(); ++i) {
@@ -173,8 +173,14 @@ TEST(Tcp, what_was_heard_from_a_rank_takes_no_seat) {
     usleep(10'000);
   }
   victim.join();
-  ASSERT_FALSE(heard.empty());
+  EXPECT_FALSE(heard.empty());
+  return heard;
+}
 
+/// Nobody but rank 0 can use it.
+TEST(Tcp, what_was_heard_from_a_rank_takes_no_seat) {
+  const Root false_root = make_root();
+  const std::vector<std::byte> heard = overhear(false_root);
   Root root = make_root();  // of the same group: the same key
   root.offer.key = false_root.offer.key;
   std::thread stranger([&] {
@@ -238,6 +244,32 @@ TEST(Tcp, connections_that_say_nothing_crowd_out_no_rank) {
   });
   kill(crowd, SIGKILL);
   waitpid(crowd, nullptr, 0);
+}
+
+/// 256 beside one for every rank, whatever descriptors there are.
+TEST(Tcp, of_more_strangers_than_are_kept_those_go_first_that_said_nothing) {
+  constexpr size_t kKept = 257, kMore = 10;
+  const Root root = make_root();
+  const std::vector<std::byte> hello = overhear(make_root());
+  std::thread rank_0([&] { (void)meet(root, 0, 2, 3'000); });
+  Link spoken(dial(root), 65536);
+  spoken.send(FrameKind::hello, 0, hello);
+  EXPECT_TRUE(await_frame(spoken));
+  std::vector<std::unique_ptr<Link>> silent;
+  const auto ended = [&] {
+    return std::count_if(silent.begin(), silent.end(), [](auto& one) {
+      (void)one->take();
+      return one->over();
+    });
+  };
+  while (silent.size() < kKept - 1) silent.push_back(std::make_unique<Link>(dial(root), 65536));
+  usleep(100'000);
+  EXPECT_EQ(ended(), 0);
+  for (size_t i = 0; i < kMore; i++) silent.push_back(std::make_unique<Link>(dial(root), 65536));
+  for (size_t i = 0; i < kMore; i++) EXPECT_TRUE(ends_soon(*silent[i]));
+  EXPECT_EQ(ended(), kMore);
+  EXPECT_FALSE(spoken.over());
+  rank_0.join();
 }
 
 /// As one does of a rank that tries again: rank 0 finds both when it comes.

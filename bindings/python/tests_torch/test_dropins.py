@@ -217,6 +217,8 @@ def state_by_torchs_checkpoints(rank: int, world: int) -> Any:
         optimizer = kind(params, torch.optim.Adam, lr=0.1)
         plain = torch.optim.Adam(others, lr=0.1)
         train(params, optimizer, plain, others=others)
+        for one in (optimizer, plain):  # where gradients are, torch makes no step for its own ends
+            one.zero_grad(set_to_none=True)
         optimizer.consolidate_state_dict(None if kind is ZeroRedundancyOptimizer else -1)
         options = StateDictOptions(full_state_dict=False)
         state = get_optimizer_state_dict(net, optimizer, options=options)

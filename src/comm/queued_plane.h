@@ -45,6 +45,13 @@ struct Scattered {
   size_t count;
 };
 
+/// Every rank's `bytes` into `recv`, in rank order; `send` may be this rank's part of it.
+struct Gathered {
+  const void* send;
+  void* recv;
+  size_t bytes;
+};
+
 /// The data plane of a comm on a device of its own: work is queued on a stream, in the same order
 /// on every rank, inside a call, and the status says only that. What fails later aborts the comm.
 class QueuedPlane {
@@ -62,13 +69,20 @@ class QueuedPlane {
   }
   /// The same where ranks own parts of different sizes.
   virtual Status reduce(SumTypes types, std::span<const Summed> all, void* stream) = 0;
-  /// Every rank's `bytes` into `recv`, in rank order; `send` may be this rank's part of it.
-  virtual Status all_gather(const void* send, void* recv, size_t bytes, void* stream) = 0;
+  virtual Status all_gather(std::span<const Gathered> all, void* stream) = 0;
+  Status all_gather(const void* send, void* recv, size_t bytes, void* stream) {
+    const Gathered one{send, recv, bytes};
+    return all_gather({&one, bytes == 0 ? 0u : 1u}, stream);
+  }
   virtual Status broadcast(std::span<const Sent> all, void* stream) = 0;
   Status broadcast(void* data, size_t bytes, int32_t root, void* stream) {
     const Sent one{data, bytes, root};
     return broadcast({&one, bytes == 0 ? 0u : 1u}, stream);
   }
+
+  /// How many transfers should be given together where others could go on behind each of them:
+  /// more where a call costs the host much.
+  virtual size_t at_once() const { return 1; }
 
   /// Where `base` is, if the backend can map the arena it is in on other ranks, and so move what
   /// lies there without copies of its own; else arena 0.

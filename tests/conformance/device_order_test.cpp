@@ -26,6 +26,7 @@ Training schedule(uint64_t seed) {
   Training training = base(2);
   training.sizes = {700, 3, 2100, 1, 1300};
   training.bucket_bytes = 4096;
+  if (seed % 10 == 1) training.sizes.push_back(9000);  // more than begin at once
   training.steps = 3;
   training.asks = seed % 5 == 0;
   training.where = seed % 2 == 0 ? Where::foreign : Where::per_rank_arenas;

@@ -54,17 +54,27 @@ TEST(DeviceTravel, whole_tensors_of_like_owners_travel_together) {
   EXPECT_EQ(trained(whole_tensors(2, {500, 500, 100, 100}), 1, "like").to_owners, 0);
 }
 
-TEST(DeviceTravel, sums_that_are_all_waited_for_are_one_launch) {
+/// Of parameters that take so many transfers, in place.
+int64_t launches(int transfers, double max_grad_norm = 0) {
   Training training = base(2);
-  training.sizes = {700, 3, 2100, 1, 1300};
   training.bucket_bytes = 4096;
+  training.sizes = {2048 * transfers - 100};
   training.where = Where::per_rank_arenas;
   training.padded = true;
   training.steps = 4;
-  const Seen one_by_one = trained(training, 1, "one by one");
-  training.max_grad_norm = 0.1;
-  const Seen together = trained(training, 1, "together");
-  EXPECT_LT(together.launches, one_by_one.launches);
+  training.max_grad_norm = max_grad_norm;
+  return trained(training, 1, std::to_string(transfers)).launches;
+}
+
+TEST(DeviceTravel, eight_transfers_are_one_launch) {
+  EXPECT_EQ(launches(8), launches(1));
+  const int64_t ranks_and_steps = 2 * 4;
+  EXPECT_EQ(launches(9) - launches(8), ranks_and_steps * 2);
+  EXPECT_EQ(launches(20) - launches(8), ranks_and_steps * 4);
+}
+
+TEST(DeviceTravel, sums_that_are_all_waited_for_are_one_launch) {
+  EXPECT_EQ(launches(20, 0.1) - launches(8, 0.1), 2 * 4 * 2) << "those of gathers";
 }
 
 }  // namespace

@@ -191,7 +191,7 @@ TEST(NcclFault, a_rank_that_does_not_wrap_is_an_error_at_the_rendezvous_deadline
                   "busy after 300 ms: have all 2 ranks made this call?");
         EXPECT_EQ(ranks.knobs().blocked, blocking ? 1 : 0);
       }
-      ranks.library().abort(engines);  // the engine's own, which ends the wait
+      ranks.end_engines(rank, engines, false);  // the engine's own, which ends the wait
       return "";
     });
     while (ranks.knobs().blocked > 0) usleep(1000);

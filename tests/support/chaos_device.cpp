@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "base/text.h"
 #include "support/chaos_world.h"
@@ -20,6 +21,8 @@ ino_t inode_of(int fd) {
   struct stat about {};
   return fstat(fd, &about) == 0 ? about.st_ino : 0;
 }
+
+thread_local int current_device = -1;
 
 }  // namespace
 
@@ -180,6 +183,15 @@ Status ChaosDevice::check(const void* data, size_t bytes, std::string_view what)
 Status ChaosDevice::check_stream(StreamHandle stream) {
   const std::lock_guard lock(world_->mutex_);
   return queue_of(stream).status();
+}
+
+int ChaosDevice::current() { return current_device; }
+
+Status ChaosDevice::run_current(const std::function<Status()>& body) {
+  const int before = std::exchange(current_device, ordinal_);
+  Status status = body();
+  current_device = before;
+  return status;
 }
 
 Result<void*> ChaosDevice::add(size_t bytes, int32_t ordinal, std::string_view what) {

@@ -178,6 +178,9 @@ class ChaosDevice final : public Device {
   Status check(const void* data, size_t bytes, std::string_view what) override;
   Status check_stream(StreamHandle stream) override;
   Result<uint64_t> capturing(StreamHandle stream) override;
+  Status run_current(const std::function<Status()>& body) override;
+  /// The number of the device that is current on this thread; -1: none.
+  static int current();
 
   Result<void*> allocate(size_t bytes, std::string_view what) override;
   void release(void* memory) noexcept override;

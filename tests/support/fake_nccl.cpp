@@ -2,6 +2,7 @@
 // What the library exports.
 #include "support/fake_nccl.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -23,7 +24,27 @@ using nccl::Window;
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT zero::test::FakeNcclKnobs* fake_nccl_knobs() { return &knobs; }
+/// In a transfer, or a look: where a caller's time is NCCL's own.
+class Inside {
+ public:
+  Inside() : since_ns_(now_ns()) {}
+  ~Inside() { spent_ns += now_ns() - since_ns_; }
+  static int64_t total_ns() { return spent_ns; }
+
+ private:
+  static int64_t now_ns() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+  }
+  [[gnu::tls_model("initial-exec")]] static inline thread_local int64_t spent_ns = 0;
+  const int64_t since_ns_;
+};
+
+EXPORT zero::test::FakeNcclKnobs* fake_nccl_knobs() {
+  knobs.inside_ns = Inside::total_ns;
+  return &knobs;
+}
 
 EXPORT int ncclGetVersion(int* version) {
   *version = knobs.version;
@@ -64,7 +85,7 @@ EXPORT int ncclCommInitRankConfig(Handle* out, int world, UniqueId id, int rank,
   std::shared_ptr<Group>& group = groups[id.bytes];
   if (group == nullptr) group = std::make_shared<Group>(world);
   ++group->joined;
-  Communicator* const made = make(group, rank);
+  Communicator* const made = make(group, rank, knobs.current_device());
   made->blocking = config->blocking != 0;
   *out = reinterpret_cast<Handle>(made);
   return nccl::kInProgress;
@@ -94,12 +115,13 @@ EXPORT int ncclCommSplit(Handle handle, int color, int key, Handle* out, Config*
   std::shared_ptr<Split>& split = parent->group->splits[parent->splits++];
   const size_t ranks = static_cast<size_t>(group.world);
   if (split == nullptr)
-    split =
-        std::make_shared<Split>(Split{0, std::vector<int>(ranks), std::vector<int>(ranks),
-                                      std::vector<Communicator*>(ranks), std::vector<int>(ranks)});
+    split = std::make_shared<Split>(Split{0, std::vector<int>(ranks), std::vector<int>(ranks),
+                                          std::vector<Communicator*>(ranks),
+                                          std::vector<int>(ranks), std::vector<int>(ranks)});
   split->color[static_cast<size_t>(parent->rank)] = color;
   split->key[static_cast<size_t>(parent->rank)] = key;
   split->policy[static_cast<size_t>(parent->rank)] = config->cta_policy;
+  split->device[static_cast<size_t>(parent->rank)] = knobs.current_device();
   parent->split = split;
   parent->child = out;
   parent->busy = knobs.busy_polls;
@@ -142,10 +164,16 @@ EXPORT int ncclCommWindowDeregister(Handle handle, Window window) {
   return nccl::kSuccess;
 }
 
+/// Reads words of the communicator only, whatever is current.
 EXPORT int ncclCommGetAsyncError(Handle handle, int* outcome) {
+  const Inside inside;
   const std::lock_guard lock(mutex);
-  Communicator* const found = find(handle);
-  if (found == nullptr) return nccl::kInvalidArgument;
+  auto* const found = reinterpret_cast<Communicator*>(handle);
+  if (communicators.count(found) == 0) {
+    ++knobs.misused;
+    return nccl::kInvalidArgument;
+  }
+  ++knobs.looks;
   if (knobs.broken_now != 0 && (knobs.rank < 0 || knobs.rank == found->rank))
     found->error = knobs.broken_now;
   *outcome = found->error != nccl::kSuccess ? found->error
@@ -154,7 +182,11 @@ EXPORT int ncclCommGetAsyncError(Handle handle, int* outcome) {
   return nccl::kSuccess;
 }
 
-EXPORT int ncclCommFinalize(Handle) {
+EXPORT int ncclCommFinalize(Handle handle) {
+  {
+    const std::lock_guard lock(mutex);
+    if (find(handle) == nullptr) return nccl::kInvalidArgument;
+  }
   return knobs.finalize_fails ? nccl::kInternalError : nccl::kSuccess;
 }
 
@@ -192,29 +224,37 @@ EXPORT int ncclCommCuDevice(Handle, int* ordinal) {
 
 EXPORT int ncclReduceScatter(const void* send, void* recv, size_t count, int type, int reduction,
                              Handle handle, void* stream) {
+  const Inside inside;
   if (reduction != nccl::kSum) return nccl::kInvalidArgument;
   return collective("reduce_scatter", send, recv, count, type, 0, handle, stream);
 }
 
 EXPORT int ncclAllGather(const void* send, void* recv, size_t count, int type, Handle handle,
                          void* stream) {
+  const Inside inside;
   return collective("all_gather", send, recv, count, type, 0, handle, stream);
 }
 
 EXPORT int ncclBroadcast(const void* send, void* recv, size_t count, int type, int root,
                          Handle handle, void* stream) {
+  const Inside inside;
   return collective("broadcast", send, recv, count, type, root, handle, stream);
 }
 
 EXPORT int ncclReduce(const void* send, void* recv, size_t count, int type, int reduction, int root,
                       Handle handle, void* stream) {
+  const Inside inside;
   if (reduction != nccl::kSum) return nccl::kInvalidArgument;
   return collective("reduce", send, recv, count, type, root, handle, stream);
 }
 
 EXPORT int ncclGroupStart() {
+  const Inside inside;
   begin_group();
   return nccl::kSuccess;
 }
 
-EXPORT int ncclGroupEnd() { return end_group(); }
+EXPORT int ncclGroupEnd() {
+  const Inside inside;
+  return end_group();
+}

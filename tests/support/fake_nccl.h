@@ -11,6 +11,9 @@ namespace zero::test {
 struct FakeNcclKnobs {
   std::atomic<int> version{22703};
   std::atomic<int> busy_polls{2};  // until a call is taken in; negative: never
+  // If not 0: a thread takes in what was begun, so long after that, and only then it is queued.
+  std::atomic<int> takes_us{0};
+  int (*current_device)() = nullptr;  // of the calling thread; -1: none
 
   // The call of that number, from 0, of that rank (-1: any) fails at once.
   std::atomic<int64_t> failing_call{-1};
@@ -40,9 +43,12 @@ struct FakeNcclKnobs {
   std::atomic<int64_t> windows{0};    // that are open
   // Transfers of a rank in windows: reductions, gathers by kernels, and by copy engines.
   std::atomic<int64_t> reduced_in_windows{0}, gathered_in_windows{0}, gathered_by_engines{0};
-  std::atomic<int> reduce_ctas{0};  // of the latest new group
-  // Calls on a communicator that was busy or had ended; memory in two windows, or in one at
-  // different places of ranks; windows that were left to a communicator's end.
+  std::atomic<int> reduce_ctas{0};   // of the latest new group
+  std::atomic<int64_t> looks{0};     // of callers, whether a call has been taken in
+  int64_t (*inside_ns)() = nullptr;  // processor time that the calling thread has spent in here
+  // Calls on a communicator that was busy or had ended, or where its device was not current; memory
+  // in two windows, or in one at different places of ranks; windows that were left to a
+  // communicator's end.
   std::atomic<int64_t> misused{0};
 };
 

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/fake_nccl_collectives.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -206,6 +211,22 @@ struct OpenGroup {
 // Not in memory that the loader frees behind a thread sanitizer's back, as a loaded library's is.
 [[gnu::tls_model("initial-exec")]] thread_local OpenGroup open_group;
 
+/// With the mutex locked: `queue` puts what was begun on its stream, and may be called without.
+std::function<void()> taken_in(Communicator& communicator, std::function<void()> queue) {
+  communicator.busy = knobs.busy_polls;
+  ++knobs.launches;
+  const int takes_us = knobs.takes_us;
+  if (takes_us == 0) return queue;
+  communicator.taking = std::make_shared<std::atomic<bool>>(true);
+  return [=, taking = communicator.taking] {
+    std::thread([=] {
+      usleep(static_cast<useconds_t>(takes_us));
+      queue();
+      *taking = false;
+    }).detach();
+  };
+}
+
 /// Ends when all of it has; each part is begun before any has to end.
 ChaosWork all_of(std::vector<ChaosWork> parts) {
   return {[parts = std::move(parts)] {
@@ -236,10 +257,10 @@ int collective(const char* what, const void* send, void* recv, size_t count, int
   const bool captured = on.captured();
   const Part part{what, send, recv, count * size_of(type), type, root};
   std::shared_ptr<Collective> one;
-  Communicator* communicator;
+  std::function<void()> queue;
   {
     const std::lock_guard lock(mutex);
-    communicator = find(handle);
+    Communicator* const communicator = find(handle);
     if (communicator == nullptr) return nccl::kInvalidArgument;
     if (is_busy(*communicator)) ++knobs.misused;
     if (const int failed = judge(communicator->rank, communicator)) return failed;
@@ -252,17 +273,15 @@ int collective(const char* what, const void* send, void* recv, size_t count, int
       if (one != nullptr) open_group.joined.push_back(one);
       return nccl::kInProgress;
     }
-    communicator->busy = knobs.busy_polls;
-    ++knobs.launches;
-  }
-  const std::string name = std::string("nccl ") + what;
-  if (captured) {
-    on.queue(name, [=] { return launched(communicator, part); });
-  } else {
-    on.queue(name, [work = work_of(communicator, static_cast<size_t>(communicator->rank), one)] {
-      return work;
+    const ChaosWork work =
+        captured ? ChaosWork()
+                 : work_of(communicator, static_cast<size_t>(communicator->rank), one);
+    queue = taken_in(*communicator, [=, &on] {
+      on.queue(std::string("nccl ") + part.what,
+               [=] { return captured ? launched(communicator, part) : work; });
     });
   }
+  queue();
   return nccl::kInProgress;
 }
 
@@ -273,13 +292,13 @@ int end_group() {
   if (--open_group.depth > 0) return nccl::kSuccess;
   OpenGroup group = std::exchange(open_group, {});
   if (group.parts.empty()) return nccl::kSuccess;
+  std::function<void()> queue;
   {
     const std::lock_guard lock(mutex);
     if (communicators.count(group.communicator) == 0) return nccl::kInvalidArgument;
-    group.communicator->busy = knobs.busy_polls;
-    ++knobs.launches;
+    queue = taken_in(*group.communicator, [group] { launch_group(group); });
   }
-  launch_group(std::move(group));
+  queue();
   return nccl::kInProgress;
 }
 

@@ -17,13 +17,17 @@ std::set<FakeWindow*> windows;
 
 Communicator* find(Handle handle) {
   auto* const found = reinterpret_cast<Communicator*>(handle);
-  if (communicators.count(found) != 0) return found;
-  ++knobs.misused;
-  return nullptr;
+  if (communicators.count(found) == 0) {
+    ++knobs.misused;
+    return nullptr;
+  }
+  if (knobs.current_device() != found->device) ++knobs.misused;
+  return found;
 }
 
-Communicator* make(std::shared_ptr<Group> group, int rank) {
-  auto* const made = new Communicator{std::move(group), rank, knobs.busy_polls};
+Communicator* make(std::shared_ptr<Group> group, int rank, int device) {
+  if (device < 0) ++knobs.misused;  // it would be device 0
+  auto* const made = new Communicator{std::move(group), rank, knobs.busy_polls, device};
   communicators.insert(made);
   ++knobs.living;
   return made;
@@ -38,6 +42,7 @@ int judge(int rank, Communicator* communicator) {
 }
 
 bool is_busy(Communicator& one) {
+  if (one.taking != nullptr && *one.taking) return true;
   if (one.busy != 0) {
     if (one.busy > 0) --one.busy;
     return true;
@@ -69,7 +74,7 @@ void make_children(const Group& group, Split& split) {
     child->joined = child->world;
     for (size_t i = 0; i < members.size(); ++i) {
       const auto member = static_cast<size_t>(members[i]);
-      split.made[member] = make(child, static_cast<int>(i));
+      split.made[member] = make(child, static_cast<int>(i), split.device[member]);
       split.made[member]->by_engines = split.policy[member] == nccl::kZeroCtas;
     }
   }

@@ -43,6 +43,7 @@ struct Split {
   std::vector<int> color, key;
   std::vector<Communicator*> made;
   std::vector<int> policy;
+  std::vector<int> device;
 };
 
 struct FakeWindow {
@@ -70,6 +71,8 @@ struct Communicator {
   std::shared_ptr<Group> group;
   int rank;
   int busy;  // polls until the last call is taken in
+  int device;
+  std::shared_ptr<std::atomic<bool>> taking = {};  // by a thread
   bool blocking = false;
   std::shared_ptr<Split> split = {};
   nccl::Handle* child = nullptr;  // where to put it
@@ -89,9 +92,10 @@ extern std::map<std::string, std::shared_ptr<Group>> groups;
 extern std::set<Communicator*> communicators;
 extern std::set<FakeWindow*> windows;
 
-/// Null, and counted as misuse, for what is no communicator.
+/// Null, and counted as misuse, for what is no communicator. Another device that is current is
+/// misuse, too.
 Communicator* find(nccl::Handle handle);
-Communicator* make(std::shared_ptr<Group> group, int rank);
+Communicator* make(std::shared_ptr<Group> group, int rank, int device);
 /// What becomes of a call by the knobs; kSuccess: it goes on.
 int judge(int rank, Communicator* communicator);
 bool is_busy(Communicator& one);

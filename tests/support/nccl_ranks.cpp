@@ -41,6 +41,8 @@ NcclRanks::NcclRanks(int32_t world, uint64_t seed, bool guarded, bool reaches)
       name_(unique_name()) {
   if (seed / 2 % 2 == 0) knobs_->version = library_.version = 23203;  // with windows
   knobs_->busy_polls = 2;
+  knobs_->takes_us = 0;
+  knobs_->current_device = ChaosDevice::current;
   knobs_->failing_call = knobs_->broken_from_call = knobs_->rank = knobs_->stuck_rank = -1;
   knobs_->abort_hangs = knobs_->finalize_fails = knobs_->allows_blocking = false;
   knobs_->broken_now = 0;
@@ -76,11 +78,22 @@ nccl::Handle NcclRanks::engines(int32_t rank, bool blocking) const {
   nccl::Config config;
   config.blocking = blocking ? 1 : 0;
   nccl::Handle made = nullptr;
-  EXPECT_EQ(library_.init_rank(&made, world_, shared, rank, &config), nccl::kInProgress);
-  nccl::Channel channel(library_, made);
+  const Status begun = device(rank)->run_current([&] {
+    EXPECT_EQ(library_.init_rank(&made, world_, shared, rank, &config), nccl::kInProgress);
+    return Status();
+  });
+  EXPECT_TRUE(begun.ok());
+  nccl::Channel channel(library_, device(rank), made);
   const Status met = channel.settle("init", {20'000, [] { return Status(); }});
   EXPECT_TRUE(met.ok()) << met.text();
   return made;
+}
+
+void NcclRanks::end_engines(int32_t rank, nccl::Handle engines, bool sound) const {
+  (void)device(rank)->run_current([&] {
+    sound ? library_.destroy(engines) : library_.abort(engines);
+    return Status();
+  });
 }
 
 Result<std::shared_ptr<Comm>> NcclRanks::join(int32_t rank, const CommOptions& options,

@@ -35,6 +35,7 @@ class NcclRanks {
   NcclId id(int number = 0) const;
   /// `rank`'s communicator as an engine would make it, of all ranks, which call this at once.
   nccl::Handle engines(int32_t rank, bool blocking) const;
+  void end_engines(int32_t rank, nccl::Handle engines, bool sound) const;
 
   /// The test leaves communicators behind on purpose.
   void leaves_some() { leaves_some_ = true; }

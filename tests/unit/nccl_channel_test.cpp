@@ -20,7 +20,8 @@ const nccl::Bounds kLong{20'000, [] { return Status(); }};
 class Held {
  public:
   Held() {
-    channels_ = nccl::form(ranks_.library(), id(), 0, 1, {16, false}, kLong).value();
+    channels_ =
+        nccl::form(ranks_.library(), ranks_.device(0), id(), 0, 1, {16, false}, kLong).value();
     thread_ = std::thread([this] {
       expect_ok(channel().run("held", kLong, [this](nccl::Handle) {
         is_inside_ = true;

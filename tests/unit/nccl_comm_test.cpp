@@ -285,8 +285,8 @@ void expect_wrapped_and_left(const NcclRanks& ranks, bool blocking) {
       cause.text = "enough";
       (*seat)->abort(cause);
     }
-    expect_ok(nccl::Channel(ranks.library(), engines).error());
-    ranks.library().destroy(engines);
+    expect_ok(nccl::Channel(ranks.library(), ranks.device(rank), engines).error());
+    ranks.end_engines(rank, engines, true);
     return "";
   });
 }

@@ -162,9 +162,15 @@ const std::byte* StagedPlane::sum(SumTypes types, size_t piece, size_t part, siz
   return sums_of(piece);
 }
 
-Status StagedPlane::all_gather(const void* send, void* recv, size_t bytes, void* stream) {
-  const auto* const from = static_cast<const std::byte*>(send);
-  auto* const to = static_cast<std::byte*>(recv);
+Status StagedPlane::all_gather(std::span<const Gathered> all, void* stream) {
+  for (const Gathered& one : all) ZERO_TRY(gather(one, stream));
+  return {};
+}
+
+Status StagedPlane::gather(const Gathered& one, StreamHandle stream) {
+  const size_t bytes = one.bytes;
+  const auto* const from = static_cast<const std::byte*>(one.send);
+  auto* const to = static_cast<std::byte*>(one.recv);
   const auto part = [&](size_t i) { return std::min(slot_bytes_, bytes - i * slot_bytes_); };
   const auto put = [&](size_t i, std::byte* into) {
     return copy(stream, into, from + i * slot_bytes_, part(i));
@@ -177,7 +183,7 @@ Status StagedPlane::all_gather(const void* send, void* recv, size_t bytes, void*
     return {};
   };
   std::byte* const own = to + rank_ * bytes;
-  if (own != from && bytes > 0) ZERO_TRY(device_->copy(stream, own, from, bytes));
+  if (own != from) ZERO_TRY(device_->copy(stream, own, from, bytes));
   return pass((bytes + slot_bytes_ - 1) / slot_bytes_, stream, "parameters", put, take);
 }
 

@@ -32,12 +32,13 @@ class StagedPlane final : public QueuedPlane {
                                                    std::atomic<int64_t>& moved);
   ~StagedPlane() override;
 
+  using QueuedPlane::all_gather;
   using QueuedPlane::broadcast;
   using QueuedPlane::reduce_scatter;
   /// In rank order.
   Status reduce_scatter(std::span<const Scattered> all, void* stream) override;
   Status reduce(SumTypes types, std::span<const Summed> all, void* stream) override;
-  Status all_gather(const void* send, void* recv, size_t bytes, void* stream) override;
+  Status all_gather(std::span<const Gathered> all, void* stream) override;
   Status broadcast(std::span<const Sent> all, void* stream) override;
 
  private:
@@ -57,6 +58,7 @@ class StagedPlane final : public QueuedPlane {
   Status copy(StreamHandle stream, void* to, const void* from, size_t bytes);
   Status scatter(const Scattered& one, StreamHandle stream);
   Status reduce_one(SumTypes types, const Summed& one, StreamHandle stream);
+  Status gather(const Gathered& one, StreamHandle stream);
   Status send(const Sent& one, StreamHandle stream);
   std::byte* sums_of(size_t piece) const;
   const std::byte* sum(SumTypes types, size_t piece, size_t part, size_t count) const;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/channel.h"
 
+#include <linux/futex.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -17,7 +19,7 @@
 namespace zero::nccl {
 namespace {
 
-constexpr int64_t kSpinNs = 50'000;
+constexpr int64_t kShortestNs = 20'000;
 constexpr int64_t kEndMs = 2'000;
 constexpr int64_t kLookMs = 10;
 
@@ -38,7 +40,7 @@ int settled(const Library& library, Handle handle) {
   return outcome;
 }
 
-void end_one(const Library& library, Handle handle, bool broken, Ending& ending) {
+void end_communicator(const Library& library, Handle handle, bool broken) {
   const int finalized = broken ? kRemoteError : library.finalize(handle);
   const bool sound =
       (finalized == kSuccess || finalized == kInProgress) && settled(library, handle) == kSuccess;
@@ -46,6 +48,12 @@ void end_one(const Library& library, Handle handle, bool broken, Ending& ending)
     library.destroy(handle);
   else
     library.abort(handle);
+}
+
+void end_one(const Library& library, Device& device, Handle handle, bool broken, Ending& ending) {
+  const auto end = [&] { return end_communicator(library, handle, broken), Status(); };
+  // Where the device is lost, its context cannot be entered, and the end must be told all the same.
+  if (!device.run_current(end).ok()) (void)end();
   const std::lock_guard lock(ending.mutex);
   --ending.running;
   ending.changed.notify_all();
@@ -58,22 +66,40 @@ Status still_busy(std::string_view what, const Bounds& bounds) {
 
 /// A call that may stay inside NCCL.
 struct LoneCall {
-  std::function<int()> call;
+  std::shared_ptr<Device> device;
+  Handle handle = nullptr;
+  std::function<int(Handle)> call;
   std::mutex mutex;
   std::condition_variable changed;
-  std::optional<int> outcome;
+  std::optional<Result<int>> outcome;
 };
 
 void make_call(LoneCall& lone) {
-  const int outcome = lone.call();
+  int made = kSuccess;
+  Status entered =
+      lone.device->run_current([&] { return made = lone.call(lone.handle), Status(); });
+  Result<int> outcome = entered.ok() ? Result<int>(made) : Result<int>(std::move(entered));
   const std::lock_guard lock(lone.mutex);
-  lone.outcome = outcome;
+  lone.outcome = std::move(outcome);
   lone.changed.notify_all();
 }
 
+/// Between two looks, so that a wait has few of them and lasts little longer than NCCL takes.
+void pause(int64_t waited_ns, int64_t usual_ns) {
+  const int64_t pause_ns = std::clamp(std::max(usual_ns / 2 - waited_ns, waited_ns / 4),
+                                      kShortestNs, kLookMs * 1'000'000);
+  uint32_t nobody_wakes = 0;
+  const timespec time{0, pause_ns};
+  // Wait: kLookMs at most.
+  os().futex(&nobody_wakes, FUTEX_WAIT_PRIVATE, 0, &time);
+}
+
 /// What the call comes back with.
-Result<int> call_apart(std::string_view what, const Bounds& bounds, std::function<int()> call) {
+Result<int> call_apart(std::string_view what, const Bounds& bounds, std::shared_ptr<Device> device,
+                       Handle handle, std::function<int(Handle)> call) {
   auto lone = std::make_shared<LoneCall>();
+  lone->device = std::move(device);
+  lone->handle = handle;
   lone->call = std::move(call);
   ZERO_TRY(start_detached([lone] { make_call(*lone); }));
   std::unique_lock lock(lone->mutex);
@@ -81,7 +107,7 @@ Result<int> call_apart(std::string_view what, const Bounds& bounds, std::functio
     const int64_t left_ms = std::clamp<int64_t>(until - now_ms(), 0, kLookMs);
     // Wait: a slice of bounds.limit_ms.
     lone->changed.wait_for(lock, std::chrono::milliseconds(left_ms));
-    if (lone->outcome) return *lone->outcome;
+    if (lone->outcome) return std::move(*lone->outcome);
     ZERO_TRY(bounds.check());
     if (now_ms() >= until) return still_busy(what, bounds);
   }
@@ -118,7 +144,7 @@ Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& pare
           Handle handle) mutable { return library.split(handle, color, rank, place, &wanted); }));
   const Handle handle = slot.take();
   if (color < 0 || handle == nullptr) return std::unique_ptr<Channel>();
-  auto child = std::make_unique<Channel>(library, handle);
+  auto child = std::make_unique<Channel>(library, parent.device(), handle);
   Status ready = child->settle("ncclCommSplit", bounds);
   if (ready.ok()) return child;
   (void)Channels(library, std::move(child), nullptr).end(true);
@@ -159,6 +185,11 @@ Status Channel::settle(std::string_view what, const Bounds& bounds) {
 
 Status Channel::run(std::string_view what, const Bounds& bounds,
                     const std::function<int(Handle)>& call) {
+  return device_->run_current([&] { return run_here(what, bounds, call); });
+}
+
+Status Channel::run_here(std::string_view what, const Bounds& bounds,
+                         const std::function<int(Handle)>& call) {
   const int64_t start_ns = now_ns();
   for (bool first = true;; first = false) {
     {
@@ -170,25 +201,34 @@ Status Channel::run(std::string_view what, const Bounds& bounds,
         return Status(ZERO_ERR_ABORTED, text(what, ": the communicator has ended"));
       int outcome = kSuccess;
       if (first && may_block_)
-        outcome =
-            ZERO_TRY(call_apart(what, bounds, [call, handle = handle_] { return call(handle); }));
+        outcome = ZERO_TRY(call_apart(what, bounds, device_, handle_, call));
       else
         outcome = first ? call(handle_) : poll(handle_);
       if (outcome != kSuccess && outcome != kInProgress)
         return problem(library_, handle_, what, outcome);
       // Success of the call itself says only that it was begun.
-      if (!first && outcome == kSuccess) return {};
+      if (!first && outcome == kSuccess) break;
     }
-    if (first) continue;
     ZERO_TRY(bounds.check());
     const int64_t waited_ns = now_ns() - start_ns;
     if (waited_ns >= bounds.limit_ms * 1'000'000) return still_busy(what, bounds);
     // Wait: a slice of bounds.limit_ms.
-    if (waited_ns >= kSpinNs) os().poll(nullptr, 0, 1);
+    pause(waited_ns, usual_ns_);
   }
+  usual_ns_ = now_ns() - start_ns;
+  return {};
 }
 
 bool Channel::run_alone(int64_t bound_ms, const std::function<int(Handle)>& call) {
+  bool came_through = false;
+  const Status entered = device_->run_current([&] {
+    came_through = run_alone_here(bound_ms, call);
+    return Status();
+  });
+  return entered.ok() && came_through;
+}
+
+bool Channel::run_alone_here(int64_t bound_ms, const std::function<int(Handle)>& call) {
   for (const int64_t until = now_ms() + bound_ms;;) {
     {
       const std::unique_lock lock(
@@ -247,9 +287,10 @@ bool Channels::end_both(bool broken) {
       const std::lock_guard lock(ending->mutex);
       ++ending->running;
     }
-    const Status started = start_detached([&library = library_, handle, broken, ending] {
-      end_one(library, handle, broken, *ending);
-    });
+    const Status started =
+        start_detached([&library = library_, device = channel->device(), handle, broken, ending] {
+          end_one(library, *device, handle, broken, *ending);
+        });
     if (!started.ok()) {
       all = false;
       const std::lock_guard lock(ending->mutex);
@@ -271,14 +312,17 @@ Result<std::unique_ptr<Channels>> split(const Library& library, Channel& parent,
   return pair(library, std::move(reduce), rank, way, bounds);
 }
 
-Result<std::unique_ptr<Channels>> form(const Library& library, const UniqueId& id, int rank,
-                                       int world, const Way& way, const Bounds& bounds) {
+Result<std::unique_ptr<Channels>> form(const Library& library,
+                                       const std::shared_ptr<Device>& device, const UniqueId& id,
+                                       int rank, int world, const Way& way, const Bounds& bounds) {
   Slot<Handle> slot;
   Config wanted = reduces_by(way);
-  const int outcome = library.init_rank(slot.place(), world, id, rank, &wanted);
-  if (outcome != kSuccess && outcome != kInProgress)
+  ZERO_TRY(device->run_current([&]() -> Status {
+    const int outcome = library.init_rank(slot.place(), world, id, rank, &wanted);
+    if (outcome == kSuccess || outcome == kInProgress) return {};
     return problem(library, nullptr, "ncclCommInitRankConfig", outcome);
-  auto reduce = std::make_unique<Channel>(library, slot.take());
+  }));
+  auto reduce = std::make_unique<Channel>(library, device, slot.take());
   Status ready = reduce->settle("ncclCommInitRankConfig", bounds);
   if (ready.ok()) return pair(library, std::move(reduce), rank, way, bounds);
   (void)Channels(library, std::move(reduce), nullptr).end(true);

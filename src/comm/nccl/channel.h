@@ -3,6 +3,7 @@
 // been taken in, under a deadline and whoever else may end the wait.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "base/keep.h"
 #include "comm/nccl/library.h"
 #include "comm/nccl/turn.h"
+#include "device/device.h"
 
 namespace zero::nccl {
 
@@ -50,13 +52,18 @@ class Slot {
 /// rank, otherwise ZERO_ERR_COMM.
 Status problem(const Library& library, Handle handle, std::string_view what, int outcome);
 
-/// One communicator in non-blocking mode. Any thread; NCCL gets one call at a time.
+/// One communicator in non-blocking mode. Any thread; NCCL gets one call at a time, on a thread
+/// whose current device is the communicator's: it restores what it finds, and a thread without one
+/// would get a context on device 0.
 class Channel {
  public:
   /// `may_block`: not known to be in that mode. A call is then made by a thread of its own, which
   /// is left behind at the limit if it is still inside NCCL, and what `run` was given with it.
-  Channel(const Library& library, Handle handle, bool may_block = false)
-      : library_(library), may_block_(may_block), handle_(handle) {}
+  Channel(const Library& library, std::shared_ptr<Device> device, Handle handle,
+          bool may_block = false)
+      : library_(library), device_(std::move(device)), may_block_(may_block), handle_(handle) {}
+
+  const std::shared_ptr<Device>& device() const { return device_; }
 
   /// `call` with the communicator, and a wait until that has taken it in: ZERO_ERR_TIMEOUT after
   /// the limit. Where it may block a copy of `call` may outlive all that the caller has.
@@ -75,9 +82,14 @@ class Channel {
 
  private:
   int poll(Handle handle) const;
+  Status run_here(std::string_view what, const Bounds& bounds,
+                  const std::function<int(Handle)>& call);
+  bool run_alone_here(int64_t bound_ms, const std::function<int(Handle)>& call);
 
   const Library& library_;
+  const std::shared_ptr<Device> device_;
   const bool may_block_;
+  std::atomic<int64_t> usual_ns_{0};  // that the last call took to be taken in
   Turn turn_;
   Handle handle_;
 };
@@ -110,7 +122,8 @@ class Channels {
 Result<std::unique_ptr<Channels>> split(const Library& library, Channel& parent, int color,
                                         int rank, const Way& way, const Bounds& bounds);
 /// The communicators of a new group.
-Result<std::unique_ptr<Channels>> form(const Library& library, const UniqueId& id, int rank,
-                                       int world, const Way& way, const Bounds& bounds);
+Result<std::unique_ptr<Channels>> form(const Library& library,
+                                       const std::shared_ptr<Device>& device, const UniqueId& id,
+                                       int rank, int world, const Way& way, const Bounds& bounds);
 
 }  // namespace zero::nccl

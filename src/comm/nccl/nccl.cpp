@@ -172,11 +172,11 @@ Status NcclComm::reduce(SumTypes types, std::span<const Summed> all, void* strea
   return queue_all(channels_->reduce(), "ncclReduce", all, call);
 }
 
-Status NcclComm::all_gather(const void* send, void* recv, size_t bytes, void* stream) {
-  if (bytes == 0) return {};
-  return queue(channels_->gather(), "ncclAllGather", [&](Handle handle) {
-    return library_.all_gather(send, recv, bytes, kUint8, handle, stream);
-  });
+Status NcclComm::all_gather(std::span<const Gathered> all, void* stream) {
+  const auto call = [&](Handle handle, const Gathered& one) {
+    return library_.all_gather(one.send, one.recv, one.bytes, kUint8, handle, stream);
+  };
+  return queue_all(channels_->gather(), "ncclAllGather", all, call);
 }
 
 Status NcclComm::broadcast(std::span<const Sent> all, void* stream) {

@@ -149,13 +149,10 @@ Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const 
   const nccl::Bounds bounds = nccl::rendezvous(options);
   nccl::UniqueId own;
   memcpy(&own, id.data(), sizeof own);
-  std::unique_ptr<nccl::Channels> channels;
-  Status formed = device->run_current([&]() -> Status {
-    channels = ZERO_TRY(nccl::form(library, own, rank, world, nccl::way_of(options), bounds));
-    return Status();
-  });
-  if (!formed.ok()) return nccl::never_formed(std::move(formed), rank, world);
-  return nccl::take_seat(library, std::move(channels), std::move(device), rank, world, options,
+  Result<std::unique_ptr<nccl::Channels>> channels =
+      nccl::form(library, device, own, rank, world, nccl::way_of(options), bounds);
+  if (!channels.ok()) return nccl::never_formed(std::move(channels).status(), rank, world);
+  return nccl::take_seat(library, std::move(*channels), std::move(device), rank, world, options,
                          bounds);
 }
 
@@ -164,10 +161,12 @@ Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nc
   const nccl::Library& library = *ZERO_TRY(nccl::library());
   const auto handle = static_cast<nccl::Handle>(nccl_comm);
   int rank = 0, world = 0;
-  ZERO_TRY(nccl::outcome(library, "ncclCommUserRank", library.user_rank(handle, &rank)));
-  ZERO_TRY(nccl::outcome(library, "ncclCommCount", library.count(handle, &world)));
+  ZERO_TRY(device->run_current([&]() -> Status {
+    ZERO_TRY(nccl::outcome(library, "ncclCommUserRank", library.user_rank(handle, &rank)));
+    return nccl::outcome(library, "ncclCommCount", library.count(handle, &world));
+  }));
   const nccl::Bounds bounds = nccl::rendezvous(options);
-  nccl::Channel engines(library, handle, true);
+  nccl::Channel engines(library, device, handle, true);
   Result<std::unique_ptr<nccl::Channels>> channels =
       nccl::split(library, engines, 0, rank, nccl::way_of(options), bounds);
   if (!channels.ok())

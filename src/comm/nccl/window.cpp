@@ -12,26 +12,16 @@ constexpr int64_t kLeaveMs = 2'000;
 
 class WindowGuest final : public PrivateArena::Guest {
  public:
-  WindowGuest(const Library& library, Channel& channel, std::shared_ptr<Device> device,
-              Window window)
-      : library_(library), channel_(channel), device_(std::move(device)), window_(window) {}
+  WindowGuest(const Library& library, Channel& channel, Window window)
+      : library_(library), channel_(channel), window_(window) {}
 
   /// Local. A communicator that has ended knows nothing any more. As long as one does, other memory
   /// must not come to this address: NCCL would take it for the window.
   bool leave() noexcept override {
-    bool told = false;
-    const bool entered = succeeds([&] {
-      const auto leaves = [&](Handle handle) {
-        return library_.window_deregister(handle, window_);
-      };
-      return device_
-          ->run_current([&] {
-            told = channel_.run_alone(kLeaveMs, leaves);
-            return Status();
-          })
-          .ok();
+    const bool left = succeeds([&] {
+      return channel_.run_alone(
+          kLeaveMs, [&](Handle handle) { return library_.window_deregister(handle, window_); });
     });
-    const bool left = told && entered;
     if (!left) log(ZERO_LOG_WARNING, "NCCL did not give back an arena: its memory stays");
     return left;
   }
@@ -39,7 +29,6 @@ class WindowGuest final : public PrivateArena::Guest {
  private:
   const Library& library_;
   Channel& channel_;  // of the arena's comm, which outlives it
-  const std::shared_ptr<Device> device_;
   const Window window_;
 };
 
@@ -48,11 +37,8 @@ class WindowGuest final : public PrivateArena::Guest {
 Status open_window(const Library& library, Channel& channel, PrivateArena& arena,
                    const Bounds& bounds) {
   Slot<Window> slot;
-  const std::shared_ptr<Device>& device = arena.comm()->device();
-  ZERO_TRY(device->run_current([&] {
-    return channel.run("ncclCommWindowRegister", bounds, [&](Handle handle) {
-      return library.window_register(handle, arena.data(), arena.bytes(), slot.place(), kSymmetric);
-    });
+  ZERO_TRY(channel.run("ncclCommWindowRegister", bounds, [&](Handle handle) {
+    return library.window_register(handle, arena.data(), arena.bytes(), slot.place(), kSymmetric);
   }));
   const Window window = slot.take();
   if (window == nullptr) {
@@ -60,7 +46,7 @@ Status open_window(const Library& library, Channel& channel, PrivateArena& arena
                             " has no windows on these GPUs: transfers go through its buffers"));
     return {};
   }
-  arena.let_in(std::make_unique<WindowGuest>(library, channel, device, window));
+  arena.let_in(std::make_unique<WindowGuest>(library, channel, window));
   return {};
 }
 

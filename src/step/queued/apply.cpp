@@ -68,24 +68,34 @@ Status Walk::publish_by_owner(const Travel& travel) {
   return plane_->broadcast(parts, queue_.gathers.handle());
 }
 
-Status Walk::publish(const Travel& travel) {
-  if (travel.by_owner) return publish_by_owner(travel);
+/// A skipped step leaves values that were never rounded to what travels.
+Status Walk::publish_packed(const Travel& travel) {
   const Transfer& transfer = travel.transfer;
   const Section& of = section(transfer.section);
   const StreamHandle stream = queue_.gathers.handle();
   const DType shared = optim_.shared(of);
   const size_t bytes = static_cast<size_t>(transfer.chunk) * size_of(shared);
   count_moved(travel, shared);
-  if (travel.in_place) {
-    std::byte* const all = memory_.data_base + of.data_at(transfer.layout);
-    return plane_->all_gather(all + static_cast<size_t>(optim_.comm->rank()) * bytes, all, bytes,
-                              stream);
-  }
-  // A skipped step leaves values that were never rounded to what travels.
   ZERO_TRY(move(stream, of.dtype, shared, {}, travel.pack, queue_.device_state()));
   ZERO_TRY(plane_->all_gather(memory_.send.data(), memory_.receive.data(), bytes, stream));
   optim_.counters.copied_bytes += static_cast<int64_t>(bytes) * optim_.world();
   return move(stream, shared, of.dtype, {}, travel.unpack, queue_.device_state());
+}
+
+Status Walk::publish(std::span<const Travel> group) {
+  if (group[0].by_owner) return publish_by_owner(group[0]);
+  if (!group[0].in_place) return publish_packed(group[0]);
+  const auto rank = static_cast<size_t>(optim_.comm->rank());
+  std::vector<Gathered> parts;
+  for (const Travel& one : group) {
+    const Section& of = section(one.transfer.section);
+    const DType shared = optim_.shared(of);
+    const size_t bytes = static_cast<size_t>(one.transfer.chunk) * size_of(shared);
+    std::byte* const all = memory_.data_base + of.data_at(one.transfer.layout);
+    parts.push_back({all + rank * bytes, all, bytes});
+    count_moved(one, shared);
+  }
+  return plane_->all_gather(parts, queue_.gathers.handle());
 }
 
 Status Walk::update_and_publish(bool fused) {
@@ -105,12 +115,19 @@ Status Walk::update_and_publish(bool fused) {
       fused && !memory_.none && tables.reductions.size() == tables.gathers.size() &&
       (tables.reductions.empty() || tables.reductions[0].in_place == tables.gathers[0].in_place);
   if (fused && !as_they_come) ZERO_TRY(await_sums());
-  for (size_t i = 0; i < tables.gathers.size(); i++) {
-    if (as_they_come) ZERO_TRY(device_.wait(stream_, queue_.summed[i].handle(), order::kSummed));
-    ZERO_TRY(update(tables.batches[i], fused));
-    ZERO_TRY(order(stream_, queue_.updated[i], travels, order::kUpdated));
-    ZERO_TRY(publish(tables.gathers[i]));
-    ZERO_TRY(device_.record(queue_.arrived[i].handle(), travels));
+  size_t updated = 0;
+  for (std::span<const Travel> rest = tables.gathers; !rest.empty();) {
+    const std::span<const Travel> group = first_group(rest, plane_->at_once());
+    rest = rest.subspan(group.size());
+    const size_t end = updated + group.size();
+    for (size_t i = updated; i < end; i++) {
+      if (as_they_come) ZERO_TRY(device_.wait(stream_, queue_.summed[i].handle(), order::kSummed));
+      ZERO_TRY(update(tables.batches[i], fused));
+    }
+    ZERO_TRY(order(stream_, queue_.updated[end - 1], travels, order::kUpdated));
+    ZERO_TRY(publish(group));
+    for (; updated < end; updated++)
+      ZERO_TRY(device_.record(queue_.arrived[updated].handle(), travels));
   }
   return device_.record(plane_->gathered.handle(), travels);
 }

@@ -72,30 +72,26 @@ Status Walk::send_to_owners(const Travel& travel, std::byte* sums) {
   return plane_->reduce({wire, of.sum(), adds()}, parts, queue_.reduces.handle());
 }
 
-Status Walk::send_gradients(const Travel& travel, std::byte* sums) {
-  if (travel.by_owner) return send_to_owners(travel, sums);
+Status Walk::send_packed(const Travel& travel, std::byte* sums) {
   const Transfer& transfer = travel.transfer;
   const Section& of = section(transfer.section);
   const DType wire = travel::wire(optim_, of);
   const StreamHandle stream = queue_.reduces.handle();
-  const std::byte* send = memory_.send.data();
-  if (travel.in_place) {
-    send = memory_.grads_base + of.grad_at(transfer.layout);
-  } else {
-    const size_t bytes = travel::bytes_of(optim_, transfer.chunk, wire);
-    ZERO_TRY(device_.fill(stream, memory_.send.data(), 0, bytes));
-    ZERO_TRY(move(stream, of.grad_dtype, wire, optim_.rounding_of(of), travel.pack));
-    optim_.counters.copied_bytes += static_cast<int64_t>(bytes);
-  }
+  const size_t bytes = travel::bytes_of(optim_, transfer.chunk, wire);
+  ZERO_TRY(device_.fill(stream, memory_.send.data(), 0, bytes));
+  ZERO_TRY(move(stream, of.grad_dtype, wire, optim_.rounding_of(of), travel.pack));
+  optim_.counters.copied_bytes += static_cast<int64_t>(bytes);
   count_moved(travel, wire);
-  return plane_->reduce_scatter({wire, of.sum(), adds()}, send, sums + of.sum_at(transfer.share),
+  return plane_->reduce_scatter({wire, of.sum(), adds()}, memory_.send.data(),
+                                sums + of.sum_at(transfer.share),
                                 static_cast<size_t>(transfer.chunk), stream);
 }
 
-/// Nothing waits for one of them alone, so they are one launch.
-Status Walk::send_together(std::byte* sums) {
+Status Walk::send_gradients(std::span<const Travel> group, std::byte* sums) {
+  if (group[0].by_owner) return send_to_owners(group[0], sums);
+  if (!group[0].in_place) return send_packed(group[0], sums);
   std::vector<Scattered> parts;
-  for (const Travel& one : queue_.tables.reductions) {
+  for (const Travel& one : group) {
     const Transfer& transfer = one.transfer;
     const Section& of = section(transfer.section);
     const DType wire = travel::wire(optim_, of);
@@ -140,14 +136,14 @@ Status Walk::reduce(bool together) {
   ZERO_TRY(order(stream_, queue_.given, stream, order::kGiven));
   ZERO_TRY(device_.wait(stream, plane_->gathered.handle(), order::kApart));
   ZERO_TRY(device_.wait(stream, plane_->reduced.handle(), order::kApart));
-  const std::vector<Travel>& all = queue_.tables.reductions;
-  const bool as_one = together && std::all_of(all.begin(), all.end(), [](const Travel& one) {
-                        return one.in_place && !one.by_owner;
-                      });
-  if (as_one) ZERO_TRY(send_together(sums));
-  for (size_t i = 0; i < all.size(); i++) {
-    if (!as_one) ZERO_TRY(send_gradients(all[i], sums));
-    ZERO_TRY(device_.record(queue_.summed[i].handle(), stream));
+  const size_t at_once = together ? SIZE_MAX : plane_->at_once();
+  size_t sent = 0;
+  for (std::span<const Travel> rest = queue_.tables.reductions; !rest.empty();) {
+    const std::span<const Travel> group = first_group(rest, at_once);
+    ZERO_TRY(send_gradients(group, sums));
+    rest = rest.subspan(group.size());
+    for (const size_t end = sent + group.size(); sent < end; sent++)
+      ZERO_TRY(device_.record(queue_.summed[sent].handle(), stream));
   }
   return device_.record(plane_->reduced.handle(), stream);
 }

@@ -2,9 +2,11 @@
 // The tables that launches walk, made of the views of a step: on the device they are one block.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/launches.h"
@@ -38,7 +40,17 @@ struct Travel {
   bool in_place = false;
   bool by_owner = false;  // in place: each rank's part by itself, none padded to the longest
   Range pack, unpack;     // tiles of moves
+
+  /// Others of the kind may begin with it.
+  bool plain() const { return in_place && !by_owner; }
 };
+
+/// What begins with the first of `rest`: as many of its neighbours as the plane takes `at_once`.
+inline std::span<const Travel> first_group(std::span<const Travel> rest, size_t at_once) {
+  size_t count = 1;
+  while (count < std::min(at_once, rest.size()) && rest[0].plain() && rest[count].plain()) count++;
+  return rest.first(count);
+}
 
 /// What tables are made of: others of it, other tables.
 struct MadeOf {

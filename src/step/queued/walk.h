@@ -56,9 +56,9 @@ class Walk {
               const launch::State* unless_skipped = nullptr);
   bool adds() const;
   void count_moved(const Travel& travel, DType dtype);
-  Status send_together(std::byte* sums);
+  Status send_gradients(std::span<const Travel> group, std::byte* sums);
+  Status send_packed(const Travel& travel, std::byte* sums);
   Status send_to_owners(const Travel& travel, std::byte* sums);
-  Status send_gradients(const Travel& travel, std::byte* sums);
   /// What is gathered from here on travels alone.
   Status begin_gathers();
   Status share_records();
@@ -68,7 +68,8 @@ class Walk {
   Status take_over();
   Status prepare_scalars();
   Status update(const Batch& batch, bool fused);
-  Status publish(const Travel& travel);
+  Status publish(std::span<const Travel> group);
+  Status publish_packed(const Travel& travel);
   Status publish_by_owner(const Travel& travel);
   Status advance(StreamHandle stream, bool fused);
 

@@ -126,6 +126,17 @@ inline std::vector<launch::Tile> tiles_of(const std::vector<size_t>& counts) {
   return tiles;
 }
 
+/// Elements behind so many others that no 32 bits count them; those need not be there, as a launch
+/// of these tiles does not touch them. `before` of an array of `size` bytes an element: where the
+/// first of all would stand.
+inline constexpr int64_t kFar = int64_t{1} << 31;
+inline constexpr launch::Tile kFarTile{0, static_cast<uint32_t>(kFar / launch::kTileElements)};
+template <class Byte>
+Byte* before(Byte* array, DType type) {
+  const uintptr_t bytes = static_cast<uintptr_t>(kFar) * size_of(type);
+  return reinterpret_cast<Byte*>(reinterpret_cast<uintptr_t>(array) - bytes);
+}
+
 /// Settings that a rule allows, which change from one to the next in what they switch on.
 inline std::vector<double> random_settings(Random& random, const Rule& rule) {
   std::vector<double> settings;

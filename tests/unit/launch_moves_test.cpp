@@ -14,7 +14,7 @@ using test::Kind;
 using test::Random;
 
 constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
-constexpr size_t kCounts[] = {1, 6, 8, 4096, 4099};
+constexpr size_t kCounts[] = {0, 1, 6, 8, 4095, 4096, 4099, 8193};
 
 /// Through fp32, but for fp64 that stays so.
 void move_on_host(const Elements& from, Elements& to, DType rounded, float divisor) {
@@ -91,6 +91,23 @@ TEST(LaunchMoves, convert_as_the_host_does) {
   }
 }
 
+TEST(LaunchMoves, go_on_behind_2_to_the_31_elements) {
+  Random random(54);
+  for (const DType from : kAll) {
+    for (const DType to : kAll) {
+      Pair device{Elements(random, from, 5, 0, Kind::ordinary),
+                  Elements(random, to, 5, 0, Kind::ordinary)};
+      Pair host = device;
+      move_on_host(host.from, host.to, DType::none, 1);
+      const launch::Move far{test::before(device.from.data(), from),
+                             test::before(device.to.data(), to), test::kFar + 5};
+      test::emulate(launch::Moves{
+          .from = from, .to = to, .count = 1, .tiles = &test::kFarTile, .moves = &far});
+      EXPECT_TRUE(device.to.equals(host.to)) << dtype_name(from) << " to " << dtype_name(to);
+    }
+  }
+}
+
 TEST(LaunchMoves, copies_keep_the_bits_of_nans) {
   const uint32_t from[2] = {0x7F812345, 0xFFC00001};
   uint32_t to[2] = {};
@@ -128,7 +145,7 @@ TEST(LaunchMoves, nothing_moves_in_a_step_that_is_not_made) {
   }
   state = {};
   move(pairs, DType::none, 1, &state);
-  EXPECT_FALSE(pairs[0].to.equals(before[0].to));
+  EXPECT_FALSE(pairs.back().to.equals(before.back().to));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct Segment {
 };
 
 constexpr size_t kBlock = 1024;  // elements of a block of the norms' grid
-constexpr size_t kCounts[] = {1, 5, 8, 63, 1024, 1025, 2500};
+constexpr size_t kCounts[] = {0, 1, 5, 8, 63, 1023, 1024, 1025, 2500};
 
 struct Case {
   Format format;
@@ -186,6 +186,27 @@ TEST(LaunchReduce, rounds_and_divides_what_it_sums) {
         if (HasFailure()) return;
       }
     }
+  }
+}
+
+TEST(LaunchReduce, goes_on_behind_2_to_the_31_elements) {
+  Random random(14);
+  for (const DType grad : {DType::f32, DType::bf16}) {
+    Elements source(random, grad, 300, 0, Kind::ordinary);
+    Elements sums(random, DType::f32, 300, 0, Kind::ordinary), expected = sums;
+    const void* const in = source.data();
+    kernel_table(Isa::scalar).reduction(DType::f32, grad, Norm::none)(expected.data(), &in, 1, 300);
+    const launch::Piece piece{0, 300, test::kFar};
+    const launch::Sums out{test::before(sums.data(), DType::f32), 0, 0};
+    const std::byte* const far = test::before(source.data(), grad);
+    launch::NormSums record{};
+    test::emulate(launch::Reduce{.format = {.grad = grad},
+                                 .count = 1,
+                                 .pieces = &piece,
+                                 .sums = &out,
+                                 .sources = &far,
+                                 .record = &record});
+    EXPECT_TRUE(sums.equals(expected)) << dtype_name(grad);
   }
 }
 

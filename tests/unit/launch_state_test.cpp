@@ -22,7 +22,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 class LaunchState : public ::testing::TestWithParam<int32_t> {};
 
 TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
-  constexpr size_t kParams = 70, kGroups = 3;
+  constexpr size_t kParams = 1'700, kGroups = 3;  // more than all blocks have threads
   Random random(static_cast<uint64_t>(21 + GetParam()));
   const Rule& rule = *find_rule(GetParam());
   std::vector<double> settings;
@@ -35,19 +35,25 @@ TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
   std::vector<launch::Progress> progress(kParams, {0, 0, 0, 1}), expected = progress;
   std::vector<int32_t> groups;
   for (size_t i = 0; i < kParams; i++) groups.push_back(static_cast<int32_t>(random() % kGroups));
+  constexpr size_t kClasses = 1'600;
+  std::vector<double> class_settings;
+  for (size_t cls = 0; cls < kClasses; cls++) {
+    const double* const own = settings.data() + cls % kGroups * kMaxSettings;
+    class_settings.insert(class_settings.end(), own, own + kMaxSettings);
+  }
   State state{};
   for (int step = 0; step < 40; step++) {
     std::vector<uint8_t> present;
     for (size_t i = 0; i < kParams; i++) present.push_back(random() % 3 != 0);
     state.factor = 1.0 / (1 + step);
     state.skip = step % 7 == 6;
-    std::vector<Scalars> scalars(kGroups);
+    std::vector<Scalars> scalars(kClasses);
     std::vector<int64_t> params;
-    for (size_t group = 0; group < kGroups; group++)
+    for (size_t cls = 0; cls < kClasses; cls++)
       params.push_back(static_cast<int64_t>(random() % kParams));
     test::emulate(launch::Prepare{.optimizer = GetParam(),
-                                  .count = kGroups,
-                                  .settings = settings.data(),
+                                  .count = kClasses,
+                                  .settings = class_settings.data(),
                                   .params = params.data(),
                                   .progress = progress.data(),
                                   .state = &state,
@@ -59,13 +65,13 @@ TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
                          .factor = factor,
                          .product = expected[param].product};
     };
-    for (size_t group = 0; group < kGroups; group++) {
-      const auto param = static_cast<size_t>(params[group]);
+    for (size_t cls = 0; cls < kClasses; cls++) {
+      const auto param = static_cast<size_t>(params[cls]);
       const Scalars own =
-          rule.prepare(context(param, group, expected[param].step + 1, state.factor));
-      EXPECT_EQ(std::memcmp(&scalars[group].factor, &own.factor, sizeof own.factor), 0);
-      EXPECT_EQ(std::memcmp(scalars[group].value, own.value, sizeof own.value), 0);
-      EXPECT_EQ(std::memcmp(scalars[group].flag, own.flag, sizeof own.flag), 0);
+          rule.prepare(context(param, cls % kGroups, expected[param].step + 1, state.factor));
+      ASSERT_EQ(std::memcmp(&scalars[cls].factor, &own.factor, sizeof own.factor), 0) << cls;
+      ASSERT_EQ(std::memcmp(scalars[cls].value, own.value, sizeof own.value), 0) << cls;
+      ASSERT_EQ(std::memcmp(scalars[cls].flag, own.flag, sizeof own.flag), 0) << cls;
     }
 
     test::emulate(launch::Advance{.optimizer = GetParam(),
@@ -85,9 +91,9 @@ TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
       expected[i].live_slots |= used[group];
     }
     for (size_t i = 0; i < kParams; i++) {
-      EXPECT_EQ(progress[i].step, expected[i].step);
-      EXPECT_EQ(progress[i].live_slots, expected[i].live_slots);
-      EXPECT_EQ(progress[i].product, expected[i].product);
+      ASSERT_EQ(progress[i].step, expected[i].step) << i;
+      ASSERT_EQ(progress[i].live_slots, expected[i].live_slots) << i;
+      ASSERT_EQ(progress[i].product, expected[i].product) << i;
     }
   }
   EXPECT_EQ(state.skipped, 5);
@@ -96,6 +102,35 @@ TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
 
 INSTANTIATE_TEST_SUITE_P(, LaunchState, ::testing::Range(0, kRuleCount),
                          [](const auto& rule) { return find_rule(rule.param)->name; });
+
+// ---- Values that stand elsewhere
+
+TEST(LaunchFetch, takes_every_value_times_its_factor) {
+  constexpr size_t kCount = 2'000;
+  std::vector<float> singles(kCount);
+  std::vector<double> doubles(kCount), settings(2 * kCount, -1);
+  std::vector<launch::Given> given;
+  for (size_t i = 0; i < kCount; i++) {
+    singles[i] = static_cast<float>(i) / 7;
+    doubles[i] = static_cast<double>(i) / 3;
+    given.push_back({&singles[i], &settings[2 * i], 2, DType::f32, Setting::positive_or_zero});
+    given.push_back({&doubles[i], &settings[2 * i + 1], -1, DType::f64, Setting::positive_or_zero});
+  }
+  State state{};
+  const auto fetch = [&] {
+    test::emulate(launch::Fetch{
+        .count = static_cast<uint32_t>(given.size()), .given = given.data(), .state = &state});
+  };
+  fetch();
+  for (size_t i = 0; i < kCount; i++) {
+    ASSERT_EQ(settings[2 * i], 2 * static_cast<double>(singles[i])) << i;
+    ASSERT_EQ(settings[2 * i + 1], -doubles[i]) << i;
+  }
+  EXPECT_EQ(state.refusal, Refusal::none);
+  singles[1'900] = doubles[3] = -1;  // two threads refuse
+  fetch();
+  EXPECT_EQ(state.refusal, Refusal::setting);
+}
 
 // ---- Decisions
 

@@ -185,7 +185,7 @@ void expect_same(const Arrays& device, const Arrays& host) {
 }
 
 /// Counts around a group, a block's turn and a tile; some arrays begin where no vector may.
-constexpr size_t kCounts[] = {1, 7, 8, 9, 300, 4096, 4096 + 13};
+constexpr size_t kCounts[] = {0, 1, 7, 8, 9, 300, 4095, 4096, 4096 + 13};
 
 void check(Random& random, const Case& of) {
   const Rule& rule = *find_rule(of.optimizer);
@@ -293,6 +293,47 @@ std::vector<int32_t> rules_with_updates() {
 
 INSTANTIATE_TEST_SUITE_P(, LaunchUpdate, ::testing::ValuesIn(rules_with_updates()),
                          [](const auto& rule) { return find_rule(rule.param)->name; });
+
+TEST(LaunchUpdateOf, elements_behind_2_to_the_31_are_updated) {
+  Random random(5);
+  const Case of{{.param = DType::bf16, .grad = DType::bf16, .kept = Kept::full},
+                ZERO_OPTIMIZER_ADAMW,
+                2,
+                1,
+                Kind::ordinary,
+                false};
+  const Rule& rule = *find_rule(of.optimizer);
+  const std::vector<double> settings = test::random_settings(random, rule);
+  const Scalars scalars =
+      rule.prepare({.settings = settings.data(), .step = 1, .live_slots = 0, .factor = 1});
+  Arrays device = make_arrays(random, of, 13, 0);
+  device.present = {true, true};
+  Arrays host = device;
+  update_on_host<float>(of, host, scalars);
+
+  launch::Run run{};
+  run.param = test::before(device.param.data(), DType::bf16);
+  run.kept = test::before(device.kept[0].data(), DType::f32);
+  for (size_t slot = 0; slot < device.slots.size(); slot++)
+    run.slots[slot] = test::before(device.slots[slot].data(), DType::f32);
+  run.count = test::kFar + 13;
+  const std::byte* const sources[] = {test::before(device.sources[0].data(), DType::bf16),
+                                      test::before(device.sources[1].data(), DType::bf16)};
+  std::byte* const targets[] = {test::before(device.targets[0].data(), DType::bf16)};
+  const launch::State state{};
+  test::emulate(launch::Update{.format = of.format,
+                               .optimizer = of.optimizer,
+                               .width = 2,
+                               .targets_width = 1,
+                               .count = 1,
+                               .tiles = &test::kFarTile,
+                               .runs = &run,
+                               .sources = sources,
+                               .targets = targets,
+                               .scalars = &scalars,
+                               .state = &state});
+  expect_same(device, host);
+}
 
 TEST(LaunchUpdateOf, a_step_that_is_skipped_or_refused_changes_nothing) {
   Random random(3);

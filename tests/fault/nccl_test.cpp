@@ -67,8 +67,9 @@ Status live(const NcclRanks& ranks, int rank, const CommOptions& options) {
   const Seat seat = ZERO_TRY(ranks.join(rank, options));
   Queue work(seat->device());
   ZERO_TRY(barrier(seat));
-  ZERO_TRY(seat->queued()->reduce_scatter({}, work.data(), work.data(), 4, work.stream()));
-  ZERO_TRY(seat->queued()->all_gather(work.data(), work.data(), 16, work.stream()));
+  std::byte* const data = work.data();
+  ZERO_TRY(seat->queued()->reduce_scatter({}, data, data + 16 * rank, 4, work.stream()));
+  ZERO_TRY(seat->queued()->all_gather(data + 16 * rank, data, 16, work.stream()));
   ZERO_TRY(seat->queued()->broadcast(work.data(), 16, 0, work.stream()));
   ZERO_TRY(work.wait(*seat, 20'000));
   {
@@ -124,7 +125,8 @@ TEST(NcclFault, an_asynchronous_error_is_found_by_whoever_waits_and_told_to_all)
       ++joined;
     }
     while (joined <= kWorld) usleep(1000);
-    Status status = seat->queued()->all_gather(queue.data(), queue.data(), 16, queue.stream());
+    Status status =
+        seat->queued()->all_gather(queue.data() + 16 * rank, queue.data(), 16, queue.stream());
     if (status.ok()) status = queue.wait(*seat, 20'000);
     if (status.ok()) status = barrier(seat);
     EXPECT_TRUE(seat->aborted());
@@ -146,7 +148,8 @@ TEST(NcclFault, an_error_that_comes_when_all_calls_are_taken_in_is_found_by_whoe
     Queue queue(seat->device());
     EXPECT_EQ(outcome(barrier(seat)), "ok");
     ranks.knobs().stuck_rank = 1;
-    Status status = seat->queued()->all_gather(queue.data(), queue.data(), 16, queue.stream());
+    Status status =
+        seat->queued()->all_gather(queue.data() + 16 * rank, queue.data(), 16, queue.stream());
     EXPECT_EQ(outcome(status), "ok");
     std::thread breaks([&] {
       usleep(100'000);

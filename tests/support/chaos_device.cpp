@@ -194,7 +194,8 @@ Status ChaosDevice::run_current(const std::function<Status()>& body) {
   return status;
 }
 
-Result<void*> ChaosDevice::add(size_t bytes, int32_t ordinal, std::string_view what) {
+Result<void*> ChaosDevice::add(size_t bytes, int32_t ordinal, std::string_view what,
+                               size_t alignment) {
   constexpr size_t kMost = size_t{1} << 40;
   const std::lock_guard lock(world_->mutex_);
   ZERO_TRY(refusal());
@@ -202,7 +203,7 @@ Result<void*> ChaosDevice::add(size_t bytes, int32_t ordinal, std::string_view w
     return Status(ZERO_ERR_MEMORY,
                   text("no memory for ", bytes, " bytes of ", what, " on chaos ", ordinal_));
   }
-  return world_->add_block(bytes, ordinal);
+  return world_->add_block(bytes, ordinal, alignment);
 }
 
 Result<void*> ChaosDevice::allocate(size_t bytes, std::string_view what) {
@@ -233,8 +234,9 @@ Result<void*> ChaosDevice::map_shared(int fd, size_t bytes, std::string_view wha
 }
 
 Result<void*> ChaosDevice::allocate_shared(size_t bytes, std::string_view what) {
+  constexpr size_t kPage = 4096;
   ZERO_TRY(Status(shared_failure_));
-  return add(bytes, ordinal_, what);
+  return add(bytes, ordinal_, what, kPage);
 }
 
 void ChaosDevice::unmap_shared(void* memory) noexcept {

@@ -115,7 +115,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   const std::pair<const uintptr_t, Block>* block_of(const void* data) const;
   /// Queued work may use it, and does so when its turn has come.
   bool opened(const void* data) const;
-  void* add_block(size_t bytes, int32_t ordinal);
+  void* add_block(size_t bytes, int32_t ordinal, size_t alignment);
   Result<void*> add_mapping(int fd, size_t bytes, int32_t ordinal);
   void remove_block(void* memory);
 
@@ -211,7 +211,7 @@ class ChaosDevice final : public Device {
   Status check_captured_wait(ChaosWorld::Queue& queue, const EventState& state) const;
   Result<EventState*> event_of(EventHandle event) const;
   Status await_point(std::unique_lock<std::mutex>& lock, const ChaosWorld::Point& point);
-  Result<void*> add(size_t bytes, int32_t ordinal, std::string_view what);
+  Result<void*> add(size_t bytes, int32_t ordinal, std::string_view what, size_t alignment = 256);
   void remove(void* memory);
 
   const std::shared_ptr<ChaosWorld> world_;

@@ -13,7 +13,6 @@
 namespace zero::test {
 namespace {
 
-constexpr size_t kAlignment = 256;
 constexpr int kFresh = 0xFF;  // a NaN in every floating type
 constexpr size_t kPage = 4096;
 constexpr size_t kVaultBytes = size_t{1} << 32;  // of addresses
@@ -217,15 +216,15 @@ bool ChaosWorld::opened(const void* data) const {
   return above != pages_.begin() && at - std::prev(above)->first < std::prev(above)->second.bytes;
 }
 
-void* ChaosWorld::add_block(size_t bytes, int32_t ordinal) {
+void* ChaosWorld::add_block(size_t bytes, int32_t ordinal, size_t alignment) {
   std::shared_ptr<std::byte> owner;
   std::byte* data = nullptr;
   if (vault_ != nullptr && ordinal != kHost) {
     data = vault_->take(bytes);
   } else {
-    owner.reset(new std::byte[bytes + kAlignment], std::default_delete<std::byte[]>());
+    owner.reset(new std::byte[bytes + alignment], std::default_delete<std::byte[]>());
     const auto start = reinterpret_cast<uintptr_t>(owner.get());
-    data = owner.get() + ((start + kAlignment - 1) / kAlignment * kAlignment - start);
+    data = owner.get() + ((start + alignment - 1) / alignment * alignment - start);
   }
   const Opened opened(*this);
   std::memset(data, kFresh, bytes);

@@ -4,8 +4,10 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -19,8 +21,14 @@ namespace {
 
 constexpr size_t kUnit = size_t{2} << 20;
 
-std::map<CUdeviceptr, size_t> ranges;  // of mappings
-std::set<void*> registered;            // pages of the host's memory
+constexpr unsigned kMostOps = 255;  // cuda.h: "must be less than 256"
+
+struct Range {
+  size_t bytes;
+  bool mapped = false;
+};
+std::map<CUdeviceptr, Range> ranges;  // of addresses
+std::map<void*, size_t> registered;   // pages of the host's memory
 std::set<CUdevice_attribute> attributes;
 CUmemAllocationProp made{};
 
@@ -29,17 +37,24 @@ CUresult attribute(int* out, CUdevice_attribute wanted, CUdevice) {
   return CUDA_SUCCESS;
 }
 
+bool describes_memory(const CUmemAllocationProp& wanted) {
+  return wanted.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+         wanted.location.type == CU_MEM_LOCATION_TYPE_DEVICE && wanted.location.id == current();
+}
+
 CUresult granularity(size_t* out, const CUmemAllocationProp* wanted,
-                     CUmemAllocationGranularity_flags) {
+                     CUmemAllocationGranularity_flags flags) {
   *out = kUnit;
-  return wanted->location.id == current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return describes_memory(*wanted) && flags <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_VALUE;
 }
 /// A handle is the descriptor of a memfd, plus one.
 CUresult create(CUmemGenericAllocationHandle* out, size_t bytes, const CUmemAllocationProp* wanted,
-                unsigned long long) {
+                unsigned long long flags) {
   if (const cudaError_t failed = fake_cuda::wanted("cuMemCreate"); failed != cudaSuccess)
     return static_cast<CUresult>(failed);
-  if (bytes % kUnit != 0 || wanted->location.id != current() ||
+  if (bytes == 0 || bytes % kUnit != 0 || flags != 0 || !describes_memory(*wanted) ||
       (wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0)
     return CUDA_ERROR_INVALID_VALUE;
   made = *wanted;
@@ -53,8 +68,9 @@ CUresult release(CUmemGenericAllocationHandle handle) {
   return close(fd_of(handle)) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 CUresult export_handle(void* out, CUmemGenericAllocationHandle handle,
-                       CUmemAllocationHandleType type, unsigned long long) {
-  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+                       CUmemAllocationHandleType type, unsigned long long flags) {
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   *static_cast<int*>(out) = dup(fd_of(handle));
   return CUDA_SUCCESS;
 }
@@ -66,48 +82,76 @@ CUresult import_handle(CUmemGenericAllocationHandle* out, void* fd,
   *out = static_cast<CUmemGenericAllocationHandle>(copy) + 1;
   return CUDA_SUCCESS;
 }
-CUresult reserve(CUdeviceptr* out, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
+CUresult reserve(CUdeviceptr* out, size_t bytes, size_t alignment, CUdeviceptr,
+                 unsigned long long flags) {
+  if (bytes == 0 || bytes % kUnit != 0 || (alignment & (alignment - 1)) != 0 || flags != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   void* const place = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   *out = reinterpret_cast<CUdeviceptr>(place);
-  ranges[*out] = bytes;
+  ranges[*out] = {bytes};
   return CUDA_SUCCESS;
 }
+/// The whole range that begins there; null: there is none.
+Range* range_at(CUdeviceptr address, size_t bytes) {
+  const auto found = ranges.find(address);
+  return found != ranges.end() && found->second.bytes == bytes ? &found->second : nullptr;
+}
 CUresult free_range(CUdeviceptr address, size_t bytes) {
-  if (ranges.count(address) == 0 || ranges[address] != bytes) return CUDA_ERROR_INVALID_VALUE;
+  const Range* const range = range_at(address, bytes);
+  if (range == nullptr || range->mapped) return CUDA_ERROR_INVALID_VALUE;
   ranges.erase(address);
   munmap(reinterpret_cast<void*>(address), bytes);
   return CUDA_SUCCESS;
 }
 /// No access before it is given.
-CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle handle,
-             unsigned long long) {
+CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+             unsigned long long flags) {
+  Range* const range = range_at(address, bytes);
+  struct stat memory {};
+  if (range == nullptr || range->mapped || offset != 0 || flags != 0 ||
+      fstat(fd_of(handle), &memory) != 0 || static_cast<size_t>(memory.st_size) < bytes)
+    return CUDA_ERROR_INVALID_VALUE;
   void* const at = mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
                         fd_of(handle), 0);
-  return at == MAP_FAILED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  if (at == MAP_FAILED) return CUDA_ERROR_INVALID_VALUE;
+  range->mapped = true;
+  return CUDA_SUCCESS;
 }
 CUresult access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* wanted, size_t count) {
   if (const cudaError_t error = fake_cuda::wanted("cuMemSetAccess"); error != cudaSuccess)
     return static_cast<CUresult>(error);
-  if (count != 1 || wanted->location.id != current() ||
+  const Range* const range = range_at(address, bytes);
+  if (range == nullptr || !range->mapped || count != 1 ||
+      wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE || wanted->location.id != current() ||
       wanted->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
     return CUDA_ERROR_INVALID_VALUE;
   mprotect(reinterpret_cast<void*>(address), bytes, PROT_READ | PROT_WRITE);
   return CUDA_SUCCESS;
 }
 CUresult unmap(CUdeviceptr address, size_t bytes) {
-  return ranges.count(address) != 0 && ranges[address] == bytes ? CUDA_SUCCESS
-                                                                : CUDA_ERROR_INVALID_VALUE;
+  Range* const range = range_at(address, bytes);
+  if (range == nullptr || !range->mapped) return CUDA_ERROR_INVALID_VALUE;
+  range->mapped = false;
+  return CUDA_SUCCESS;
 }
-CUresult words(CUstream stream, unsigned count, CUstreamBatchMemOpParams* all, unsigned) {
-  if (count >= 256) return CUDA_ERROR_INVALID_VALUE;
+/// Whether a stream can reach a word there.
+bool is_word(CUdeviceptr address) {
+  const auto above = registered.upper_bound(reinterpret_cast<void*>(address));
+  if (address % sizeof(uint32_t) != 0 || above == registered.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(above);
+  return address - reinterpret_cast<CUdeviceptr>(begin) < bytes;
+}
+CUresult words(CUstream stream, unsigned count, CUstreamBatchMemOpParams* all, unsigned flags) {
+  if (count == 0 || count > kMostOps || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   std::vector<WordStep> steps;
   for (unsigned i = 0; i < count; i++) {
-    const bool writes = all[i].operation == CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    const bool writes = all[i].operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 &&
+                        all[i].writeValue.flags == CU_STREAM_WRITE_VALUE_DEFAULT;
     const bool waits = all[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 &&
                        all[i].waitValue.flags == CU_STREAM_WAIT_VALUE_GEQ;
     if (!writes && !waits) return CUDA_ERROR_INVALID_VALUE;
     const CUdeviceptr word = writes ? all[i].writeValue.address : all[i].waitValue.address;
-    if (registered.empty()) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_word(word)) return CUDA_ERROR_INVALID_VALUE;
     steps.push_back({writes ? WordStep::write : WordStep::wait, reinterpret_cast<uint32_t*>(word),
                      writes ? all[i].writeValue.value : all[i].waitValue.value});
   }
@@ -128,8 +172,8 @@ bool range_of(CUdeviceptr address, CUdeviceptr* base, size_t* bytes) {
   const auto above = ranges.upper_bound(address);
   if (above == ranges.begin()) return false;
   *base = std::prev(above)->first;
-  *bytes = std::prev(above)->second;
-  return address - *base < *bytes;
+  *bytes = std::prev(above)->second.bytes;
+  return std::prev(above)->second.mapped && address - *base < *bytes;
 }
 
 const std::map<std::string, void*>& sharing_calls() {
@@ -154,16 +198,24 @@ const std::map<std::string, void*>& sharing_calls() {
 using namespace zero::test::fake_cuda;
 
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
+  // The original takes less than whole pages, but opens them.
   const bool pages = reinterpret_cast<uintptr_t>(memory) % 4096 == 0 && bytes % 4096 == 0;
-  if (!pages || flags != (cudaHostRegisterPortable | cudaHostRegisterMapped))
+  if (current() < 0 || !pages || bytes == 0 ||
+      flags != (cudaHostRegisterPortable | cudaHostRegisterMapped))
     return cudaErrorInvalidValue;
-  if (!registered.insert(memory).second) return cudaErrorHostMemoryAlreadyRegistered;
+  const auto behind = registered.upper_bound(static_cast<std::byte*>(memory) + bytes - 1);
+  if (behind != registered.begin()) {
+    const auto& [begin, length] = *std::prev(behind);
+    if (static_cast<std::byte*>(begin) + length > memory)
+      return cudaErrorHostMemoryAlreadyRegistered;
+  }
+  registered[memory] = bytes;
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* memory) {
   return registered.erase(memory) == 1 ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
 }
-cudaError_t cudaHostGetDevicePointer(void** out, void* memory, unsigned) {
+cudaError_t cudaHostGetDevicePointer(void** out, void* memory, unsigned flags) {
   *out = memory;
-  return cudaSuccess;
+  return registered.count(memory) == 1 && flags == 0 ? cudaSuccess : cudaErrorInvalidValue;
 }

@@ -113,14 +113,19 @@ CUresult push(CUcontext context) {
   return CUDA_SUCCESS;
 }
 CUresult pop(CUcontext*) {
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   contexts.pop_back();
   return CUDA_SUCCESS;
 }
+bool has_device(int ordinal) {
+  return ordinal >= 0 && ordinal < static_cast<int>(machine->devices.size());
+}
 CUresult get_device(CUdevice* out, int ordinal) {
   *out = ordinal;
-  return CUDA_SUCCESS;
+  return has_device(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 CUresult retain(CUcontext* out, CUdevice device) {
+  if (!has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   machine->opened |= 1u << device;
   *out = reinterpret_cast<CUcontext>(static_cast<intptr_t>(device) + 1);
   return CUDA_SUCCESS;
@@ -176,9 +181,11 @@ cudaError_t cudaGetDeviceCount(int* out) {
   if (machine->driver_version < CUDART_VERSION) return answer(cudaErrorInsufficientDriver);
   return answer(*out == 0 ? cudaErrorNoDevice : wanted("cudaGetDeviceCount"));
 }
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** out, unsigned,
-                                             unsigned long long,
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** out, unsigned version,
+                                             unsigned long long flags,
                                              cudaDriverEntryPointQueryResult* result) {
+  if (version == 0 || version > CUDART_VERSION || flags != cudaEnableDefault)
+    return answer(cudaErrorInvalidValue);
   const std::map<std::string, void*> known = {
       {"cuCtxPushCurrent", reinterpret_cast<void*>(push)},
       {"cuCtxPopCurrent", reinterpret_cast<void*>(pop)},
@@ -204,9 +211,10 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   std::swap(*mode, capture_mode);
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int ordinal) {
   *value = 132;
-  return cudaSuccess;
+  if (!has_device(ordinal)) return answer(cudaErrorInvalidDevice);
+  return answer(attribute == cudaDevAttrMultiProcessorCount ? cudaSuccess : cudaErrorInvalidValue);
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
@@ -228,7 +236,9 @@ cudaError_t cudaFree(void* memory) {
     return Status();
   });
 }
-cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned) {
+cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned flags) {
+  if ((flags & ~(cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined)) != 0)
+    return answer(cudaErrorInvalidValue);
   return here("cudaHostAlloc", [&](ChaosDevice& device) -> Status {
     *out = ZERO_TRY(device.allocate_host(bytes, ""));
     return {};
@@ -274,7 +284,8 @@ cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t strea
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return here("cudaEventRecord", [&](ChaosDevice& device) { return device.record(event, stream); });
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+  if (flags != cudaEventWaitDefault) return answer(cudaErrorInvalidValue);
   return here("cudaStreamWaitEvent",
               [&](ChaosDevice& device) { return device.wait(stream, event, ""); });
 }

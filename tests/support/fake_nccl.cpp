@@ -22,6 +22,8 @@ using nccl::Handle;
 using nccl::UniqueId;
 using nccl::Window;
 
+constexpr uintptr_t kWindowAlignment = 4096;  // NCCL_WIN_REQUIRED_ALIGNMENT
+
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 /// In a transfer, or a look: where a caller's time is NCCL's own.
@@ -78,13 +80,16 @@ EXPORT int ncclGetUniqueId(UniqueId* id) {
 
 EXPORT int ncclCommInitRankConfig(Handle* out, int world, UniqueId id, int rank, Config* config) {
   const std::lock_guard lock(mutex);
-  if (config->magic != 0xcafebeef || (config->blocking != 0 && !knobs.allows_blocking))
+  if (config->bytes != sizeof *config || config->magic != 0xcafebeef || world < 1 || rank < 0 ||
+      rank >= world || (config->max_ctas != nccl::kUnset && config->max_ctas < 1) ||
+      (config->blocking != 0 && !knobs.allows_blocking))
     return nccl::kInvalidArgument;
   if (const int failed = judge(rank, nullptr)) return failed;
   knobs.reduce_ctas = config->max_ctas;
   std::shared_ptr<Group>& group = groups[id.bytes];
   if (group == nullptr) group = std::make_shared<Group>(world);
   ++group->joined;
+  if (group->world != world || !group->ranks.insert(rank).second) ++knobs.misused;
   Communicator* const made = make(group, rank, knobs.current_device());
   made->blocking = config->blocking != 0;
   *out = reinterpret_cast<Handle>(made);
@@ -106,7 +111,7 @@ static int block(std::unique_lock<std::mutex>& lock, Communicator* one) {
 EXPORT int ncclCommSplit(Handle handle, int color, int key, Handle* out, Config* config) {
   std::unique_lock lock(mutex);
   Communicator* const parent = find(handle);
-  if (parent == nullptr || config->split_share != 0 ||
+  if (parent == nullptr || color < nccl::kNoColor || config->split_share != 0 ||
       (config->cta_policy == nccl::kZeroCtas && knobs.version < nccl::kOldestWindows))
     return nccl::kInvalidArgument;
   if (is_busy(*parent)) ++knobs.misused;
@@ -132,7 +137,9 @@ EXPORT int ncclCommSplit(Handle handle, int color, int key, Handle* out, Config*
 EXPORT int ncclCommWindowRegister(Handle handle, void* data, size_t bytes, Window* out, int flags) {
   const std::lock_guard lock(mutex);
   Communicator* const found = find(handle);
-  if (found == nullptr || flags != nccl::kSymmetric) return nccl::kInvalidArgument;
+  if (found == nullptr || flags != nccl::kSymmetric || bytes == 0 ||
+      reinterpret_cast<uintptr_t>(data) % kWindowAlignment != 0)
+    return nccl::kInvalidArgument;
   if (is_busy(*found)) ++knobs.misused;
   if (const int failed = judge(found->rank, found)) return failed;
   *out = nullptr;
@@ -185,7 +192,9 @@ EXPORT int ncclCommGetAsyncError(Handle handle, int* outcome) {
 EXPORT int ncclCommFinalize(Handle handle) {
   {
     const std::lock_guard lock(mutex);
-    if (find(handle) == nullptr) return nccl::kInvalidArgument;
+    Communicator* const found = find(handle);
+    if (found == nullptr) return nccl::kInvalidArgument;
+    found->finalized = true;
   }
   return knobs.finalize_fails ? nccl::kInternalError : nccl::kSuccess;
 }

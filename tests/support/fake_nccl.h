@@ -10,7 +10,7 @@ namespace zero::test {
 
 struct FakeNcclKnobs {
   std::atomic<int> version{22703};
-  std::atomic<int> busy_polls{2};  // until a call is taken in; negative: never
+  std::atomic<int> busy_polls{1};  // until a call is taken in; negative: never
   // If not 0: a thread takes in what was begun, so long after that, and only then it is queued.
   std::atomic<int> takes_us{0};
   int (*current_device)() = nullptr;  // of the calling thread; -1: none

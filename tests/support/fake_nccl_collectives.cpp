@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -152,6 +153,24 @@ void count_in_windows(const Communicator& communicator, const Collective& one, P
     ++(communicator.by_engines ? knobs.gathered_by_engines : knobs.gathered_in_windows);
 }
 
+/// In place is at one place only, and otherwise what is read and what is written lie apart.
+bool lies_well(const Communicator& communicator, const Part& part) {
+  const std::string_view what = part.what;
+  const auto ranks = static_cast<size_t>(communicator.group->world);
+  const auto rank = static_cast<size_t>(communicator.rank);
+  const auto* const send = static_cast<const std::byte*>(part.send);
+  const auto* const recv = static_cast<const std::byte*>(part.recv);
+  const bool roots = what == "reduce" && communicator.rank != part.root;  // else recv is not used
+  if (send == nullptr || (recv == nullptr && !roots)) return false;
+  if (roots) return true;
+  const size_t sent = what == "reduce_scatter" ? ranks * part.bytes : part.bytes;
+  const size_t received = what == "all_gather" ? ranks * part.bytes : part.bytes;
+  const bool in_place = what == "reduce_scatter" ? recv == send + rank * part.bytes
+                        : what == "all_gather"   ? send == recv + rank * part.bytes
+                                                 : send == recv;
+  return in_place || send + sent <= recv || recv + received <= send;
+}
+
 /// This rank's part of the next collective; null where the ranks made different calls. With the
 /// mutex locked.
 std::shared_ptr<Collective> join(Communicator& communicator, const Part& part) {
@@ -262,7 +281,9 @@ int collective(const char* what, const void* send, void* recv, size_t count, int
     const std::lock_guard lock(mutex);
     Communicator* const communicator = find(handle);
     if (communicator == nullptr) return nccl::kInvalidArgument;
-    if (is_busy(*communicator)) ++knobs.misused;
+    if (part.bytes == 0 || root < 0 || root >= communicator->group->world)
+      return nccl::kInvalidArgument;
+    if (is_busy(*communicator) || !lies_well(*communicator, part)) ++knobs.misused;
     if (const int failed = judge(communicator->rank, communicator)) return failed;
     if (!captured && (one = join(*communicator, part)) == nullptr) return nccl::kInvalidUsage;
     if (open_group.depth > 0) {

@@ -15,13 +15,13 @@ std::map<std::string, std::shared_ptr<Group>> groups;
 std::set<Communicator*> communicators;
 std::set<FakeWindow*> windows;
 
-Communicator* find(Handle handle) {
+Communicator* find(Handle handle, bool ends) {
   auto* const found = reinterpret_cast<Communicator*>(handle);
   if (communicators.count(found) == 0) {
     ++knobs.misused;
     return nullptr;
   }
-  if (knobs.current_device() != found->device) ++knobs.misused;
+  if (knobs.current_device() != found->device || (found->finalized && !ends)) ++knobs.misused;
   return found;
 }
 
@@ -82,7 +82,7 @@ void make_children(const Group& group, Split& split) {
 
 int end(Handle handle, bool sound) {
   const std::lock_guard lock(mutex);
-  Communicator* const found = find(handle);
+  Communicator* const found = find(handle, true);
   if (found == nullptr) return nccl::kInvalidArgument;
   for (auto one = windows.begin(); one != windows.end();) {
     if ((*one)->of != found) {

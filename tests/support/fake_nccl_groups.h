@@ -62,6 +62,7 @@ struct Group {
   explicit Group(int world) : world(world) {}
   const int world;
   int joined = 0;
+  std::set<int> ranks;  // that were made by the group's id
   std::map<int64_t, std::shared_ptr<Opening>> openings;
   std::map<int64_t, std::shared_ptr<Collective>> collectives;
   std::map<int64_t, std::shared_ptr<Split>> splits;
@@ -74,6 +75,7 @@ struct Communicator {
   int device;
   std::shared_ptr<std::atomic<bool>> taking = {};  // by a thread
   bool blocking = false;
+  bool finalized = false;  // only its end is left
   std::shared_ptr<Split> split = {};
   nccl::Handle* child = nullptr;  // where to put it
   int error = nccl::kSuccess;
@@ -93,8 +95,8 @@ extern std::set<Communicator*> communicators;
 extern std::set<FakeWindow*> windows;
 
 /// Null, and counted as misuse, for what is no communicator. Another device that is current is
-/// misuse, too.
-Communicator* find(nccl::Handle handle);
+/// misuse, too, and what comes behind ncclCommFinalize, unless it `ends` it.
+Communicator* find(nccl::Handle handle, bool ends = false);
 Communicator* make(std::shared_ptr<Group> group, int rank, int device);
 /// What becomes of a call by the knobs; kSuccess: it goes on.
 int judge(int rank, Communicator* communicator);

@@ -40,7 +40,7 @@ NcclRanks::NcclRanks(int32_t world, uint64_t seed, bool guarded, bool reaches)
                                  .reaches = reaches})),
       name_(unique_name()) {
   if (seed / 2 % 2 == 0) knobs_->version = library_.version = 23203;  // with windows
-  knobs_->busy_polls = 2;
+  knobs_->busy_polls = 1;
   knobs_->takes_us = 0;
   knobs_->current_device = ChaosDevice::current;
   knobs_->failing_call = knobs_->broken_from_call = knobs_->rank = knobs_->stuck_rank = -1;

@@ -88,6 +88,9 @@ cudaError_t __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* b
 cudaError_t __wrap_cudaLaunchKernel(const void* function, dim3 blocks, dim3 threads,
                                     void** arguments, size_t, cudaStream_t) {
   using namespace zero::test;
+  // As the runtime: grids of 2^31 - 1 blocks at most, blocks of 1024 threads.
+  EXPECT_TRUE(blocks.x >= 1 && blocks.x < 1u << 31 && blocks.y == 1 && blocks.z == 1);
+  EXPECT_TRUE(threads.x >= 1 && threads.x <= 1024 && threads.y == 1 && threads.z == 1);
   try {
     ptx::Memory memory(ptx::reach_of(*running), threads.x);
     ptx::run(kernel_of(function), arguments[0], blocks.x, threads.x, memory, ++launches);

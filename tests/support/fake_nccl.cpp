@@ -2,7 +2,6 @@
 // What the library exports.
 #include "support/fake_nccl.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -26,27 +25,7 @@ constexpr uintptr_t kWindowAlignment = 4096;  // NCCL_WIN_REQUIRED_ALIGNMENT
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-/// In a transfer, or a look: where a caller's time is NCCL's own.
-class Inside {
- public:
-  Inside() : since_ns_(now_ns()) {}
-  ~Inside() { spent_ns += now_ns() - since_ns_; }
-  static int64_t total_ns() { return spent_ns; }
-
- private:
-  static int64_t now_ns() {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
-  }
-  [[gnu::tls_model("initial-exec")]] static inline thread_local int64_t spent_ns = 0;
-  const int64_t since_ns_;
-};
-
-EXPORT zero::test::FakeNcclKnobs* fake_nccl_knobs() {
-  knobs.inside_ns = Inside::total_ns;
-  return &knobs;
-}
+EXPORT zero::test::FakeNcclKnobs* fake_nccl_knobs() { return &knobs; }
 
 EXPORT int ncclGetVersion(int* version) {
   *version = knobs.version;
@@ -173,14 +152,12 @@ EXPORT int ncclCommWindowDeregister(Handle handle, Window window) {
 
 /// Reads words of the communicator only, whatever is current.
 EXPORT int ncclCommGetAsyncError(Handle handle, int* outcome) {
-  const Inside inside;
   const std::lock_guard lock(mutex);
   auto* const found = reinterpret_cast<Communicator*>(handle);
   if (communicators.count(found) == 0) {
     ++knobs.misused;
     return nccl::kInvalidArgument;
   }
-  ++knobs.looks;
   if (knobs.broken_now != 0 && (knobs.rank < 0 || knobs.rank == found->rank))
     found->error = knobs.broken_now;
   *outcome = found->error != nccl::kSuccess ? found->error
@@ -233,37 +210,29 @@ EXPORT int ncclCommCuDevice(Handle, int* ordinal) {
 
 EXPORT int ncclReduceScatter(const void* send, void* recv, size_t count, int type, int reduction,
                              Handle handle, void* stream) {
-  const Inside inside;
   if (reduction != nccl::kSum) return nccl::kInvalidArgument;
   return collective("reduce_scatter", send, recv, count, type, 0, handle, stream);
 }
 
 EXPORT int ncclAllGather(const void* send, void* recv, size_t count, int type, Handle handle,
                          void* stream) {
-  const Inside inside;
   return collective("all_gather", send, recv, count, type, 0, handle, stream);
 }
 
 EXPORT int ncclBroadcast(const void* send, void* recv, size_t count, int type, int root,
                          Handle handle, void* stream) {
-  const Inside inside;
   return collective("broadcast", send, recv, count, type, root, handle, stream);
 }
 
 EXPORT int ncclReduce(const void* send, void* recv, size_t count, int type, int reduction, int root,
                       Handle handle, void* stream) {
-  const Inside inside;
   if (reduction != nccl::kSum) return nccl::kInvalidArgument;
   return collective("reduce", send, recv, count, type, root, handle, stream);
 }
 
 EXPORT int ncclGroupStart() {
-  const Inside inside;
   begin_group();
   return nccl::kSuccess;
 }
 
-EXPORT int ncclGroupEnd() {
-  const Inside inside;
-  return end_group();
-}
+EXPORT int ncclGroupEnd() { return end_group(); }

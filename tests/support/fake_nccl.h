@@ -43,9 +43,7 @@ struct FakeNcclKnobs {
   std::atomic<int64_t> windows{0};    // that are open
   // Transfers of a rank in windows: reductions, gathers by kernels, and by copy engines.
   std::atomic<int64_t> reduced_in_windows{0}, gathered_in_windows{0}, gathered_by_engines{0};
-  std::atomic<int> reduce_ctas{0};   // of the latest new group
-  std::atomic<int64_t> looks{0};     // of callers, whether a call has been taken in
-  int64_t (*inside_ns)() = nullptr;  // processor time that the calling thread has spent in here
+  std::atomic<int> reduce_ctas{0};  // of the latest new group
   // Calls on a communicator that was busy or had ended, or where its device was not current; memory
   // in two windows, or in one at different places of ranks; windows that were left to a
   // communicator's end.

@@ -14,6 +14,8 @@ namespace {
 
 using namespace launch;
 
+// Launch bounds name the blocks that a multiprocessor is to hold of a kernel: more where each thread
+// waits for less.
 constexpr uint32_t kThreads = 256;
 
 template <int32_t optimizer, class Real>
@@ -21,7 +23,7 @@ __global__ void __launch_bounds__(kThreads, 2) update_kernel(const Update launch
   if (!is_made(*launch.state)) return;
   uint32_t found = 0;
   for (uint32_t tile = blockIdx.x; tile < launch.count; tile += gridDim.x)
-    found += update_tile<optimizer, Real>(launch, tile, threadIdx.x, kThreads);
+    update_tile<optimizer, Real>(launch, tile, threadIdx.x, kThreads, found);
   if (found != 0 && launch.nonfinite != nullptr) AddShared()(*launch.nonfinite, found);
 }
 
@@ -37,8 +39,9 @@ __device__ Found of_all_lanes(Found found) {
   return found;
 }
 
-template <class Real>
-__global__ void __launch_bounds__(kThreads) reduce_kernel(const Reduce launch) {
+template <class Real, uint32_t together>
+__global__ void __launch_bounds__(kThreads, together == 1 ? 5 : 2)
+    reduce_kernel(const Reduce launch) {
   __shared__ uint64_t room[sizeof(NormSums) / sizeof(uint64_t)];
   NormSums& block = *reinterpret_cast<NormSums*>(room);
   for (uint32_t i = threadIdx.x; i < sizeof(NormSums) / sizeof(uint64_t); i += kThreads)
@@ -49,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) reduce_kernel(const Reduce launch) {
   for (uint32_t first = blockIdx.x * pieces; first < launch.count; first += gridDim.x * pieces) {
     const uint32_t piece = first + threadIdx.x / kLanes;
     Found found;
-    if (piece < launch.count) found = reduce_lane<Real>(launch, piece, lane);
+    if (piece < launch.count) found = reduce_lane<Real, together>(launch, piece, lane);
     found = of_all_lanes(found);
     if (lane == 0 && piece < launch.count) add_piece<Real>(block, found, launch.norm);
   }
@@ -75,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) advance_kernel(const Advance launch)
   for (; param < launch.count; param += gridDim.x * kThreads) advance_param(launch, param);
 }
 
-__global__ void __launch_bounds__(kThreads) move_kernel(const Moves launch) {
+__global__ void __launch_bounds__(kThreads, 5) move_kernel(const Moves launch) {
   if (launch.unless_skipped != nullptr && !is_made(*launch.unless_skipped)) return;
   for (uint32_t tile = blockIdx.x; tile < launch.count; tile += gridDim.x)
     move_tile(launch, tile, threadIdx.x, kThreads);
@@ -97,7 +100,8 @@ struct KernelsOf {
   static auto update() {
     return update_kernel<optimizer, Real>;
   }
-  static constexpr auto reduce = reduce_kernel<Real>;
+  static constexpr auto reduce_one = reduce_kernel<Real, 1>;
+  static constexpr auto reduce_many = reduce_kernel<Real, kTogether<Real>>;
   static constexpr auto clamp = clamp_kernel<Real>;
 };
 
@@ -129,7 +133,8 @@ class Queue {
   }
   cudaError_t operator()(const Reduce& launch) const {
     return with_sum(launch.format.sum, [&](auto kernels) {
-      return run(kernels.reduce, launch, launch.count, kThreads / kLanes);
+      return run(launch.width == 1 ? kernels.reduce_one : kernels.reduce_many, launch, launch.count,
+                 kThreads / kLanes);
     });
   }
   cudaError_t operator()(const Clamp& launch) const {
@@ -187,7 +192,8 @@ class Loader {
       with_rule(number, [&](auto optimizer) {
         load(KernelsOf<Real>::template update<decltype(optimizer)::value>());
       });
-    load(KernelsOf<Real>::reduce);
+    load(KernelsOf<Real>::reduce_one);
+    load(KernelsOf<Real>::reduce_many);
     load(KernelsOf<Real>::clamp);
   }
 

@@ -36,10 +36,11 @@ ZERO_ELEMENT void for_each_group(uint32_t tile, int64_t count, bool aligned, uin
   constexpr int64_t n = kGroup<Real>;
   const int64_t begin = tile * kTileElements;
   const int64_t end = count - begin < kTileElements ? count : begin + kTileElements;
-  const int64_t stride = aligned ? 1 : threads;
   for (int64_t i = begin + (aligned ? n : 1) * thread; i < end; i += n * threads) {
-    const int64_t there = (end - i + stride - 1) / stride;
-    work(Group{i, stride, static_cast<int32_t>(there < n ? there : n), aligned && there >= n});
+    const int64_t there = aligned ? end - i : (end - i + threads - 1) / threads;
+    const bool full = there >= n;
+    work(Group{i, aligned ? 1 : int64_t{threads}, static_cast<int32_t>(full ? n : there),
+               aligned && full});
   }
 }
 
@@ -47,7 +48,8 @@ ZERO_ELEMENT void for_each_group(uint32_t tile, int64_t count, bool aligned, uin
 /// is global memory.
 enum class Use { once, soon };
 
-/// A group's bits: element j begins at byte j * size.
+/// A group's bits: element j begins at byte j * size. Those of 16 bits that were loaded one by one
+/// have a word each until they are packed, which waits for them.
 struct alignas(16) Bits {
   uint32_t words[8];
 };
@@ -142,6 +144,24 @@ ZERO_ELEMENT void set_word(Bits& bits, int place, Word word) {
 
 // ---- Groups of n elements of the size of Word
 
+/// A word that is loaded becomes element `place`.
+template <class Word>
+ZERO_ELEMENT void put_word(Bits& bits, int place, Word word) {
+  if constexpr (sizeof(Word) == 2) {
+    bits.words[place] = word;
+  } else {
+    set_word(bits, place, word);
+  }
+}
+
+/// Elements of 16 bits as they lie in memory.
+ZERO_ELEMENT Bits packed(const Bits& bits, bool whole) {
+  if (whole) return bits;
+  Bits halves;
+  for (int i = 0; i < 4; i++) halves.words[i] = bits.words[2 * i] | bits.words[2 * i + 1] << 16;
+  return halves;
+}
+
 template <int n, class Word, Use use>
 ZERO_ELEMENT void load_words(Bits& bits, const std::byte* from, const Group& group) {
   constexpr int bytes = n * static_cast<int>(sizeof(Word));
@@ -154,8 +174,10 @@ ZERO_ELEMENT void load_words(Bits& bits, const std::byte* from, const Group& gro
     return;
   }
   const int64_t step = group.stride * static_cast<int64_t>(sizeof(Word));
+  const std::byte* place = first;  // first + j * step would be kept in registers for every j
   for (int j = 0; j < n; j++) {
-    if (j < group.count) set_word(bits, j, load_word<Word, use>(first + j * step));
+    if (j < group.count) put_word(bits, j, load_word<Word, use>(place));
+    place += step;
   }
 }
 
@@ -170,44 +192,64 @@ ZERO_ELEMENT void store_words(std::byte* to, const Bits& bits, const Group& grou
     return;
   }
   const int64_t step = group.stride * static_cast<int64_t>(sizeof(Word));
+  std::byte* place = first;
   for (int j = 0; j < n; j++) {
-    if (j < group.count) store_word<Word, use>(first + j * step, word_at<Word>(bits, j));
+    if (j < group.count) store_word<Word, use>(place, word_at<Word>(bits, j));
+    place += step;
   }
 }
 
 // ---- Groups of any floating type
 
-/// A group of `type` for arithmetic in Real. What is wider than Real is rounded here.
-template <class Real, Use use>
-ZERO_ELEMENT void load_group(Bits& bits, const std::byte* from, DType type, const Group& group) {
-  constexpr int n = kGroup<Real>;
-  if (type == DType::f32) {
-    load_words<n, uint32_t, use>(bits, from, group);
-  } else if (type == DType::f64) {
-    if constexpr (sizeof(Real) == sizeof(double)) {
-      load_words<n, uint64_t, use>(bits, from, group);
-    } else {
-      const std::byte* const first = from + group.first * static_cast<int64_t>(sizeof(double));
-      const int64_t step = group.stride * static_cast<int64_t>(sizeof(double));
-      for (int j = 0; j < n; j++) {
-        if (j >= group.count) continue;
-        const double wide = real_of<double>(load_word<uint64_t, use>(first + j * step));
-        bits.words[j] = word_of(static_cast<float>(wide));
-      }
+/// Rounded to the numbers of Real, as they are read.
+template <Use use>
+ZERO_ELEMENT void load_rounded(Bits& bits, const std::byte* from, const Group& group) {
+  constexpr int n = kGroup<float>;
+  const std::byte* place = from + group.first * static_cast<int64_t>(sizeof(double));
+  const int64_t step = group.stride * static_cast<int64_t>(sizeof(double));
+  for (int j = 0; j < n; j++) {
+    if (j < group.count) {
+      const double wide = real_of<double>(load_word<uint64_t, use>(place));
+      bits.words[j] = word_of(static_cast<float>(wide));
     }
+    place += step;
+  }
+}
+
+/// Calls body(word), where `word` has the size of `type`.
+template <class Body>
+ZERO_ELEMENT void with_word_of(DType type, const Body& body) {
+  if (type == DType::f32) {
+    body(uint32_t{});
+  } else if (type == DType::f64) {
+    body(uint64_t{});
   } else {
-    load_words<n, uint16_t, use>(bits, from, group);
+    body(uint16_t{});
+  }
+}
+
+/// A group of a type of Word's size for arithmetic in Real. What is wider than Real is rounded
+/// here.
+template <class Real, class Word, Use use>
+ZERO_ELEMENT void load_group(Bits& bits, const std::byte* from, const Group& group) {
+  if constexpr (sizeof(Word) > sizeof(Real)) {
+    load_rounded<use>(bits, from, group);
+  } else {
+    load_words<kGroup<Real>, Word, use>(bits, from, group);
   }
 }
 
 /// The numbers of a group that was loaded so.
 template <class Real>
-ZERO_ELEMENT void read_group(Real* values, const Bits& bits, DType type) {
+ZERO_ELEMENT void read_group(Real* values, const Bits& bits, DType type, const Group& group) {
   constexpr int n = kGroup<Real>;
-  if (type == DType::bf16) {
-    for (int j = 0; j < n; j++) values[j] = widen(Bf16{word_at<uint16_t>(bits, j)});
-  } else if (type == DType::f16) {
-    for (int j = 0; j < n; j++) values[j] = widen(F16{word_at<uint16_t>(bits, j)});
+  if (type == DType::bf16 || type == DType::f16) {
+    const Bits halves = packed(bits, group.whole);
+    for (int j = 0; j < n; j++) {
+      const auto half = word_at<uint16_t>(halves, j);
+      values[j] = type == DType::bf16 ? static_cast<Real>(widen(Bf16{half}))
+                                      : static_cast<Real>(widen(F16{half}));
+    }
   } else if (type == DType::f32 || sizeof(Real) == sizeof(float)) {
     for (int j = 0; j < n; j++) values[j] = real_of<float>(word_at<uint32_t>(bits, j));
   } else {

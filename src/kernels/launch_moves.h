@@ -12,6 +12,7 @@ template <class Real, class Word>
 ZERO_ELEMENT void copy_group(const Move& move, const Group& group) {
   Bits bits = {};
   if (move.from != nullptr) load_words<kGroup<Real>, Word, Use::soon>(bits, move.from, group);
+  if constexpr (sizeof(Word) == 2) bits = packed(bits, group.whole);
   store_words<kGroup<Real>, Word, Use::soon>(move.to, bits, group);
 }
 
@@ -21,8 +22,12 @@ ZERO_ELEMENT void convert_group(const Moves& launch, const Move& move, const Gro
   Bits bits = {};
   float values[n];
   const float inverse = 1 / launch.divisor;
-  if (move.from != nullptr) load_group<float, Use::soon>(bits, move.from, launch.from, group);
-  read_group(values, bits, launch.from);
+  if (move.from != nullptr) {
+    with_word_of(launch.from, [&](auto word) {
+      load_group<float, decltype(word), Use::soon>(bits, move.from, group);
+    });
+  }
+  read_group(values, bits, launch.from, group);
   for (int j = 0; j < n; j++) {
     if (launch.divisor != 1) values[j] = values[j] * inverse;
     if (launch.rounded != DType::none) values[j] = rounded(values[j], launch.rounded);

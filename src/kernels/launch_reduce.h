@@ -36,29 +36,30 @@ ZERO_ELEMENT void take_norm(Found& found, Real value, Norm norm) {
   }
 }
 
-/// Elements lane, lane + 8, ... of a piece.
-template <class Real>
+/// Elements lane, lane + 8, ... of a piece. `together` is 1 where there is one source.
+template <class Real, uint32_t together>
 ZERO_HOST_DEVICE inline Found reduce_lane(const Reduce& launch, uint32_t number, uint32_t lane) {
   constexpr int n = kGroup<Real>;
   const Piece piece = launch.pieces[number];
-  const Sums& sums = launch.sums[piece.of];
-  const Summing how = summing(launch.format, launch.width, launch.sources, sums.pointers);
-  const bool stores = launch.adds || how.width > 1 || how.sources[0] != sums.out ||
+  const Sums sums = launch.sums[piece.of];  // a copy: see update_tile()
+  const uint32_t width = together == 1 ? 1 : launch.width;
+  const auto how = summing<together>(launch.format, width, launch.sources, sums.pointers);
+  const bool stores = launch.adds || how.width > 1 || how.first[0] != sums.out ||
                       how.from != launch.format.sum || how.rounded != DType::none ||
                       how.divisor != 1;
-  const int64_t end = piece.first + piece.count;
   Found found;
-  for (int64_t i = piece.first + lane; i < end; i += n * kLanes) {
-    const int64_t there = (end - i + kLanes - 1) / kLanes;
-    const Group group = {i, kLanes, static_cast<int32_t>(there < n ? there : n), false};
-    Bits source, bits = {};
+  for (uint32_t i = lane; i < piece.count; i += n * kLanes) {
+    const uint32_t there = (piece.count - i + kLanes - 1) / kLanes;
+    const Group group = {piece.first + i, kLanes, static_cast<int32_t>(there < n ? there : n),
+                         false};
+    Bits sources[together], bits = {};
     Real sum[n];
-    load_source<Real>(source, how, 0, group);
+    load_sources<Real>(sources, how.first, how, group);  // first: their pointers may be on the way
     if (launch.adds) {
       load_words<n, WordOf<Real>, Use::soon>(bits, sums.out, group);
       for (int j = 0; j < n; j++) sum[j] = real_of<Real>(word_at<WordOf<Real>>(bits, j));
     }
-    sum_group(sum, source, how, group, launch.adds);
+    sum_group(sum, sources, how, group, launch.adds);
     for (int j = 0; j < n; j++) {
       take_norm(found, sum[j], launch.norm);  // what is not there is 0
       set_word(bits, j, word_of(sum[j]));

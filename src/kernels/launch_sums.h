@@ -7,24 +7,46 @@
 
 namespace zero::launch {
 
+/// Sources of which a thread asks for a group before it waits for any of them. More would not fit
+/// into its registers beside the rest, of which fp64 takes twice as many.
+template <class Real>
+inline constexpr uint32_t kTogether = sizeof(Real) == sizeof(float) ? 4 : 2;
+
 /// How the sources of a launch become sums.
+template <uint32_t together>
 struct Summing {
   DType from;
   DType rounded;  // none: they are not
   float divisor, inverse;
   uint32_t width;
-  const std::byte* const* sources;  // of the run or segment at hand
+  const std::byte* const* sources;   // of the run or segment at hand
+  const std::byte* first[together];  // copies of some, null where there are fewer
 };
 
-ZERO_ELEMENT Summing summing(const Format& format, uint32_t width, const std::byte* const* sources,
-                             uint32_t pointers) {
-  return {format.grad,        format.rounded, format.divisor,
-          1 / format.divisor, width,          sources + static_cast<size_t>(pointers) * width};
+template <uint32_t together>
+ZERO_ELEMENT void find_sources(const std::byte* (&found)[together], const Summing<together>& how,
+                               uint32_t at) {
+  for (uint32_t i = 0; i < together; i++)
+    found[i] = at + i < how.width ? how.sources[at + i] : nullptr;
+}
+
+template <uint32_t together>
+ZERO_ELEMENT Summing<together> summing(const Format& format, uint32_t width,
+                                       const std::byte* const* sources, uint32_t pointers) {
+  Summing<together> how = {.from = format.grad,
+                           .rounded = format.rounded,
+                           .divisor = format.divisor,
+                           .inverse = 1 / format.divisor,
+                           .width = width,
+                           .sources = sources + static_cast<size_t>(pointers) * width,
+                           .first = {}};
+  find_sources(how.first, how, 0);
+  return how;
 }
 
 /// Only sums of fp32 are rounded and divided.
-template <class Real>
-ZERO_ELEMENT Real rounded_source(Real value, const Summing& how) {
+template <class Real, uint32_t together>
+ZERO_ELEMENT Real rounded_source(Real value, const Summing<together>& how) {
   if constexpr (sizeof(Real) == sizeof(float)) {
     if (how.rounded == DType::none) return value;
     return rounded(how.divisor != 1 ? value * how.inverse : value, how.rounded);
@@ -34,8 +56,8 @@ ZERO_ELEMENT Real rounded_source(Real value, const Summing& how) {
 }
 
 /// What was divided to be rounded, as it was before.
-template <class Real>
-ZERO_ELEMENT Real whole_source(Real value, const Summing& how) {
+template <class Real, uint32_t together>
+ZERO_ELEMENT Real whole_source(Real value, const Summing<together>& how) {
   if constexpr (sizeof(Real) == sizeof(float)) {
     return how.divisor != 1 ? value * how.divisor : value;
   } else {
@@ -43,32 +65,43 @@ ZERO_ELEMENT Real whole_source(Real value, const Summing& how) {
   }
 }
 
-template <class Real>
-ZERO_ELEMENT void load_source(Bits& bits, const Summing& how, uint32_t number, const Group& group) {
-  const std::byte* const source = how.sources[number];
-  bits = {};
-  if (source != nullptr) load_group<Real, Use::soon>(bits, source, how.from, group);
+template <class Real, uint32_t together>
+ZERO_ELEMENT void load_sources(Bits (&bits)[together], const std::byte* const (&from)[together],
+                               const Summing<together>& how, const Group& group) {
+  with_word_of(how.from, [&](auto word) {
+    for (uint32_t i = 0; i < together; i++) {
+      bits[i] = {};
+      if (from[i] != nullptr) load_group<Real, decltype(word), Use::soon>(bits[i], from[i], group);
+    }
+  });
 }
 
-/// The sums of a group, in the order of sources, the first of which is `bits`. `adds`: behind what
-/// stands in `sum`.
-template <class Real>
-ZERO_ELEMENT void sum_group(Real* sum, const Bits& bits, const Summing& how, const Group& group,
-                            bool adds = false) {
-  constexpr int n = kGroup<Real>;
-  Real values[n];
-  read_group(values, bits, how.from);
-  for (int j = 0; j < n; j++) {
-    const Real first = rounded_source(values[j], how);
-    sum[j] = adds ? sum[j] + whole_source(first, how) : first;
+/// Source `number` comes to the first place: a thread cannot compute which register to read.
+template <class Real, uint32_t together>
+ZERO_ELEMENT void turn_to_source(Bits (&bits)[together], const Summing<together>& how,
+                                 uint32_t number, const Group& group) {
+  if (number % together != 0) {
+    for (uint32_t i = 1; i < together; i++) bits[i - 1] = bits[i];
+    return;
   }
-  for (uint32_t i = 1; i < how.width; i++) {
-    Bits more;
-    load_source<Real>(more, how, i, group);
-    read_group(values, more, how.from);
+  const std::byte* from[together];
+  find_sources(from, how, number);
+  load_sources<Real>(bits, from, how, group);
+}
+
+/// The sums of a group, in the order of sources, the first of which are `bits`. `adds`: behind what
+/// stands in `sum`.
+template <class Real, uint32_t together>
+ZERO_ELEMENT void sum_group(Real* sum, Bits (&bits)[together], const Summing<together>& how,
+                            const Group& group, bool adds = false) {
+  constexpr int n = kGroup<Real>;
+  for (uint32_t i = 0; i < how.width; i++) {
+    if (i != 0) turn_to_source<Real>(bits, how, i, group);
+    Real values[n];
+    read_group(values, bits[0], how.from, group);
     for (int j = 0; j < n; j++) {
       const Real next = rounded_source(values[j], how);
-      sum[j] = sum[j] + (adds ? whole_source(next, how) : next);
+      sum[j] = i == 0 && !adds ? next : sum[j] + (adds ? whole_source(next, how) : next);
     }
   }
   if (adds) return;

@@ -16,19 +16,26 @@ ZERO_ELEMENT void load_values(Bits& values, Bits& remainders, const Format& form
     load_words<kGroup<Real>, uint32_t, Use::once>(values, run.kept, group);
     return;
   }
-  load_group<Real, Use::soon>(values, run.param, format.param, group);
-  if (format.kept == Kept::remainder)
+  if (format.param == DType::bf16 || format.param == DType::f16) {
+    load_words<kGroup<Real>, uint16_t, Use::soon>(values, run.param, group);
+  } else {
+    load_words<kGroup<Real>, WordOf<Real>, Use::soon>(values, run.param, group);
+  }
+  if (format.kept == Kept::remainder) {
     load_words<kGroup<Real>, uint16_t, Use::once>(remainders, run.kept, group);
+    remainders = packed(remainders, group.whole);  // waits where not whole, for want of registers
+  }
 }
 
 template <class Real>
 ZERO_ELEMENT void read_values(Real* values, const Bits& bits, const Bits& remainders,
-                              const Format& format) {
+                              const Format& format, const Group& group) {
   if (format.kept == Kept::remainder) {
+    const Bits halves = packed(bits, group.whole);
     for (int j = 0; j < kGroup<Real>; j++)
-      values[j] = joined(word_at<uint16_t>(bits, j), word_at<uint16_t>(remainders, j));
+      values[j] = joined(word_at<uint16_t>(halves, j), word_at<uint16_t>(remainders, j));
   } else {
-    read_group(values, bits, format.kept == Kept::full ? DType::f32 : format.param);
+    read_group(values, bits, format.kept == Kept::full ? DType::f32 : format.param, group);
   }
 }
 
@@ -98,74 +105,94 @@ ZERO_ELEMENT uint64_t address(Pointer* pointer) {
 }
 
 /// Whether all arrays of a run begin at addresses divisible by 16; then so do its tiles.
-ZERO_ELEMENT bool is_aligned(const Update& launch, const Run& run, const Summing& how,
+template <uint32_t together>
+ZERO_ELEMENT bool is_aligned(const Update& launch, const Run& run, const Summing<together>& how,
                              unsigned slots) {
   uint64_t all = address(run.param) | address(run.kept);
   for (int slot = 0; slot < kMaxSlots; slot++) {
     if (slots >> slot & 1) all |= address(run.slots[slot]);
   }
-  for (uint32_t i = 0; i < how.width; i++) all |= address(how.sources[i]);
+  for (const std::byte* const source : how.first) all |= address(source);
+  for (uint32_t i = together; i < how.width; i++) all |= address(how.sources[i]);
   const size_t first = static_cast<size_t>(run.pointers) * launch.targets_width;
   for (uint32_t i = 0; i < launch.targets_width; i++) all |= address(launch.targets[first + i]);
   return all % 16 == 0;
 }
 
+/// What a thread reads of a group.
+template <uint32_t together>
+struct Asked {
+  Bits sources[together], param = {}, remainder = {}, slots[kMaxSlots] = {};
+};
+
+/// All of it, before anything is waited for.
+template <class Real, uint32_t together>
+ZERO_ELEMENT void ask(Asked<together>& asked, const Update& launch, const Run& run,
+                      const Summing<together>& how, unsigned slots, const Group& group) {
+  load_values<Real>(asked.param, asked.remainder, launch.format, run, group);
+  for (int s = 0; s < kMaxSlots; s++) {
+    if (slots >> s & 1)
+      load_words<kGroup<Real>, WordOf<Real>, Use::once>(asked.slots[s], run.slots[s], group);
+  }
+  load_sources<Real>(asked.sources, how.first, how, group);
+}
+
 /// Returns how many sums are not finite.
-template <int32_t optimizer, class Real>
-ZERO_ELEMENT uint32_t update_group(const Update& launch, const Run& run, const Summing& how,
+template <int32_t optimizer, class Real, uint32_t together>
+ZERO_ELEMENT uint32_t update_group(const Update& launch, const Run& run,
+                                   const Summing<together>& how,
                                    const RoundedScalars<Real>& scalars, const bool* flag,
                                    const Group& group) {
   using Rule = RuleOf<optimizer>;
   using Word = WordOf<Real>;
   constexpr int n = kGroup<Real>;
-  const unsigned used = Rule::used(flag);
-  Bits source, param = {}, remainder = {}, slots[kMaxSlots] = {};
-  load_source<Real>(source, how, 0, group);
-  load_values<Real>(param, remainder, launch.format, run, group);
-  for (int s = 0; s < kMaxSlots; s++) {
-    if ((Rule::slots & used) >> s & 1)
-      load_words<n, Word, Use::once>(slots[s], run.slots[s], group);
+  const unsigned used = Rule::slots & Rule::used(flag);
+  Asked<together> asked;
+  if (group.whole) {  // has code of its own, in which loads are neighbours
+    ask<Real>(asked, launch, run, how, used, {group.first, 1, n, true});
+  } else {
+    ask<Real>(asked, launch, run, how, used, {group.first, group.stride, group.count, false});
   }
 
   Real sum[n], values[n];
-  read_values(values, param, remainder, launch.format);
-  sum_group(sum, source, how, group);
+  read_values(values, asked.param, asked.remainder, launch.format, group);
+  sum_group(sum, asked.sources, how, group);
   uint32_t found = 0;
   for (int j = 0; j < n; j++) {
     found += is_nonfinite(sum[j]);  // what is not there is 0
     Real slot[kMaxSlots];
-    for (int s = 0; s < kMaxSlots; s++) slot[s] = real_of<Real>(word_at<Word>(slots[s], j));
+    for (int s = 0; s < kMaxSlots; s++) slot[s] = real_of<Real>(word_at<Word>(asked.slots[s], j));
     Rule::update(values[j], sum[j] * scalars.factor, slot, scalars.value, flag);
-    for (int s = 0; s < kMaxSlots; s++) set_word(slots[s], j, word_of(slot[s]));
+    for (int s = 0; s < kMaxSlots; s++) set_word(asked.slots[s], j, word_of(slot[s]));
   }
 
   store_values(values, launch, run, group);
   for (int s = 0; s < kMaxSlots; s++) {
-    if ((Rule::slots & used) >> s & 1)
-      store_words<n, Word, Use::once>(run.slots[s], slots[s], group);
+    if (used >> s & 1) store_words<n, Word, Use::once>(run.slots[s], asked.slots[s], group);
   }
   return found;
 }
 
-/// One thread's part of a tile. Returns how many of its sums are not finite.
+/// One thread's part of a tile. How many of its sums are not finite is added to `found`, which
+/// takes one register where a result would take two.
 template <int32_t optimizer, class Real>
-ZERO_HOST_DEVICE inline uint32_t update_tile(const Update& launch, uint32_t number, uint32_t thread,
-                                             uint32_t threads) {
+ZERO_HOST_DEVICE inline void update_tile(const Update& launch, uint32_t number, uint32_t thread,
+                                         uint32_t threads, uint32_t& found) {
   const Tile tile = launch.tiles[number];
-  const Run& run = launch.runs[tile.of];
-  const Scalars& shared = launch.scalars[run.cls];
+  // Copies: what is stored might be these, so they would be read again for each group, and a device
+  // waits for them as it waits for data.
+  const Run run = launch.runs[tile.of];
+  const Scalars shared = launch.scalars[run.cls];
   const RoundedScalars<Real> scalars(shared);
-  Summing how = summing(launch.format, launch.width, launch.sources, run.pointers);
+  auto how = summing<kTogether<Real>>(launch.format, launch.width, launch.sources, run.pointers);
   if (launch.reduced) {
     how.from = launch.format.sum;
     how.rounded = DType::none;
   }
   const bool aligned = is_aligned(launch, run, how, RuleOf<optimizer>::used(shared.flag));
-  uint32_t found = 0;
   for_each_group<Real>(tile.number, run.count, aligned, thread, threads, [&](const Group& group) {
     found += update_group<optimizer>(launch, run, how, scalars, shared.flag, group);
   });
-  return found;
 }
 
 }  // namespace zero::launch

@@ -21,15 +21,20 @@ Found of_all_lanes(Found (&lanes)[kLanes]) {
   return lanes[0];
 }
 
-template <class Real>
+template <class Real, uint32_t together>
 void reduce(const Reduce& launch) {
   NormSums block{};
   for (uint32_t piece = 0; piece < launch.count; piece++) {
     Found lanes[kLanes];
-    for (uint32_t i = 0; i < kLanes; i++) lanes[i] = reduce_lane<Real>(launch, piece, i);
+    for (uint32_t i = 0; i < kLanes; i++) lanes[i] = reduce_lane<Real, together>(launch, piece, i);
     add_piece<Real>(block, of_all_lanes(lanes), launch.norm);
   }
   for (uint32_t i = 0; i < kRecordParts; i++) add_record(*launch.record, block, i);
+}
+
+template <class Real>
+void reduce_all(const Reduce& launch) {
+  launch.width == 1 ? reduce<Real, 1>(launch) : reduce<Real, kTogether<Real>>(launch);
 }
 
 template <int32_t optimizer, class Real>
@@ -37,7 +42,7 @@ void update(const Update& launch) {
   uint32_t found = 0;
   for (uint32_t tile = 0; tile < launch.count; tile++) {
     for (uint32_t thread = 0; thread < kThreads; thread++)
-      found += update_tile<optimizer, Real>(launch, tile, thread, kThreads);
+      update_tile<optimizer, Real>(launch, tile, thread, kThreads, found);
   }
   if (found != 0 && launch.nonfinite != nullptr) AddShared()(*launch.nonfinite, found);
 }
@@ -52,7 +57,7 @@ void clamp(const Clamp& launch) {
 struct Emulation {
   void operator()(const Reduce& launch) const {
     if (launch.count == 0) return;
-    launch.format.sum == DType::f64 ? reduce<double>(launch) : reduce<float>(launch);
+    launch.format.sum == DType::f64 ? reduce_all<double>(launch) : reduce_all<float>(launch);
   }
   void operator()(const Decide& launch) const { decide(launch); }
   void operator()(const Fetch& launch) const {

@@ -153,6 +153,9 @@ struct NormOf {
 constexpr NormOf kNorms[] = {
     {Norm::none, 0}, {Norm::abs, 1}, {Norm::squares, 2}, {Norm::largest, kInfinity}};
 
+/// One source, what a thread asks for together, and more.
+constexpr uint32_t kWidths[] = {1, 2, 5, 9};
+
 TEST(LaunchReduce, sums_and_measures_as_the_host_does) {
   Random random(11);
   const DType any[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
@@ -160,7 +163,8 @@ TEST(LaunchReduce, sums_and_measures_as_the_host_does) {
     for (const DType grad : any) {
       for (const NormOf& norm : kNorms) {
         for (uint32_t turn = 0; turn < 12; turn++) {
-          Case of{Format(), norm.norm, norm.p, turn / 4 == 2, 1 + turn % 4, test::kKinds[turn % 3]};
+          Case of{Format(),      norm.norm,         norm.p,
+                  turn / 4 == 2, kWidths[turn % 4], test::kKinds[turn % 3]};
           of.format.sum = sum;
           of.format.grad = grad;
           SCOPED_TRACE(std::string(dtype_name(grad)) + " to " + dtype_name(sum) + ", norm " +
@@ -178,7 +182,8 @@ TEST(LaunchReduce, rounds_and_divides_what_it_sums) {
   for (const DType grad : {DType::f32, DType::bf16, DType::f16}) {
     for (const DType rounded : {DType::bf16, DType::f16}) {
       for (uint32_t turn = 0; turn < 24; turn++) {
-        Case of{Format(), Norm::squares, 2, turn % 2 == 1, 1 + turn % 4, test::kKinds[turn % 3]};
+        Case of{Format(),      Norm::squares,         2,
+                turn % 2 == 1, kWidths[turn / 2 % 4], test::kKinds[turn % 3]};
         of.format.grad = grad;
         of.format.rounded = rounded;
         of.format.divisor = turn % 5 == 0 ? 1 : 16;

@@ -254,7 +254,7 @@ TEST_P(LaunchUpdate, gives_the_bits_of_the_host_in_every_format) {
   for (const Format& format : all_formats()) {
     Case of{format,
             GetParam(),
-            static_cast<uint32_t>(1 + random() % 4),
+            static_cast<uint32_t>(1 + random() % 9),
             static_cast<uint32_t>(random() % 3),
             test::kKinds[random() % 3],
             false};

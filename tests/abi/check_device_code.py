@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nvcc made of the kernels: the promises that tests on a host cannot see broken.
+
+usage: check_device_code.py ptx ROOT LIBRARY.PTX
+       check_device_code.py sass ROOT TOOLS CUBIN...   exits with 77 where TOOLS is empty
+       check_device_code.py table ROOT TOOLS CUBIN...  for bench/results
+       check_device_code.py tools FOLDER...            tells TOOLS, the folder of cuobjdump and nvdisasm
+
+TOOLS come with the toolkit, or by pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm for this Python.
+"""
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import sass
+
+# Arithmetic whose result IEEE gives, which ptxas may not contract to fma either as it is named with .rn.
+ROUNDED = re.compile(r"(add|sub|mul|div|rcp|sqrt)\.rn\.f(32|64)")
+ARITHMETIC = re.compile(r"(add|sub|mul|mad|fma|div|rcp|sqrt|rsqrt|sin|cos|tanh|ex2|lg2)\.(\w+\.)*f(16|32|64)|"
+                        r"\w+\.(\w+\.)*(ftz|approx|full)\b.*")
+# Kernels whose sums are exact count leading zeros: nvcc once made a constant of a function of the host.
+COUNTS_ZEROS = {"decide_kernel"}
+# Kernels that may have a stack, and why.
+STACKS = {"decide_kernel": "one thread turns over a copy of an exact sum, 560 bytes"}
+# Words that a thread reads one by one, of fp32 and of 16 bits; update kernels read 16 bytes at a time.
+NARROW, WIDE = (4, 2), 16
+TOOLS = ("cuobjdump", "nvdisasm")
+ONE_SLOT = {"sgd", "rmsprop", "adagrad", "lion", "lars"}  # without options
+
+
+def short_name(mangled: str, optimizers: list[str]) -> str:
+    """update_kernel<adamw, float> of _ZN...13update_kernelILi0EfEEvNS_6launch6UpdateE."""
+    name, arguments = re.search(r"\d+([a-z]+_kernel)(?:I(\w+?)EE?v)?", mangled).groups()
+    if arguments is None:
+        return name
+    told = []
+    for number, literal, kind in re.findall(r"L([ij])(\d+)E|([fd])", arguments):
+        told.append({"f": "float", "d": "double"}[kind] if kind else
+                    optimizers[int(literal)] if number == "i" else literal)
+    return f"{name}<{', '.join(told)}>"
+
+
+def optimizers_of(root: pathlib.Path) -> list[str]:
+    header = (root / "include/zero.h").read_text(encoding="utf-8")
+    found = re.findall(r"ZERO_OPTIMIZER_(\w+) = (\d+),", header)
+    assert [int(number) for _, number in found] == list(range(len(found))), "zero.h was not understood"
+    return [name.lower() for name, _ in found]
+
+
+# ---- PTX
+
+def ptx_faults(text: str, optimizers: list[str]) -> list[str]:
+    faults = []
+    kernels = re.findall(r"^\.visible \.entry (\w+)\(|^\.entry (\w+)\(", text, re.M)
+    bodies = re.split(r"^(?:\.visible )?\.entry \w+\(", text, flags=re.M)[1:]
+    for names, body in zip(kernels, bodies):
+        name = short_name(names[0] or names[1], optimizers)
+        used = set(re.findall(r"^\s*(?:@!?%p\d+ )?([a-z]\w*(?:\.\w+)+)", body, re.M))
+        faults += [f"{name}: {one} is not the host's arithmetic" for one in sorted(used)
+                   if ARITHMETIC.fullmatch(one) and not ROUNDED.fullmatch(one)]
+        if name in COUNTS_ZEROS and not any(one.startswith("clz.") for one in used):
+            faults.append(f"{name}: no clz: what became of width_of()?")
+    print(f"{len(bodies)} kernels")
+    return faults if len(bodies) > 20 else faults + ["too few kernels: was the PTX read?"]
+
+
+# ---- SASS
+
+@dataclass
+class Turn:
+    """One turn of a loop that loads data."""
+    size: int                    # of a load
+    passes: set[sass.Passed]
+
+    @property
+    def most(self) -> int:
+        return max(one.loads for one in self.passes)
+
+
+@dataclass
+class Facts:
+    """What is known of one kernel."""
+    registers: int
+    stack: int
+    spills: int
+    loads: int                   # of 16 bytes
+    stores: int
+    turns: list[Turn] = field(default_factory=list)  # the loop over groups first
+    rereads: bool = False        # waits in that loop for pointers and the like before it loads data
+
+
+def tools_folder(folders: list[str]) -> str:
+    package = importlib.util.find_spec("nvidia")
+    folders = folders + os.environ["PATH"].split(":") + [
+        str(path) for place in (package.submodule_search_locations if package else [])
+        for path in pathlib.Path(place).glob("*/bin")]
+    return next((one for one in folders if all(os.access(f"{one}/{name}", os.X_OK) for name in TOOLS)), "")
+
+
+def tool(folder: str, name: str, *arguments: str) -> str:
+    command = [str(pathlib.Path(folder) / name), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def add_turns(facts: Facts, kernel: sass.Kernel, sizes: tuple[int, ...]) -> None:
+    """Of loops that load more than one word of these sizes."""
+    blocks = sass.blocks_of(kernel)
+    loops = sass.loops_of(blocks)
+    turns = [(Turn(size, sass.passes(kernel, blocks, head, inside, size)), head)
+             for head, inside in loops.items() for size in sizes]
+    turns = sorted((one for one in turns if one[0].most > 1), key=lambda one: -one[0].most)
+    facts.turns = [turn for turn, _ in turns]
+    for turn, head in turns[:1]:
+        strict = sass.passes(kernel, blocks, head, loops[head], turn.size, others=True)
+        facts.rereads = any(one.waits_between for one in strict)
+
+
+def facts_of(tools: str, cubin: str, optimizers: list[str]) -> dict[str, Facts]:
+    resources = re.findall(r"Function (\w+):\s+REG:(\d+) STACK:(\d+)",
+                           tool(tools, "cuobjdump", "-res-usage", cubin))
+    code = sass.read_kernels(tool(tools, "nvdisasm", "-c", "-hex", cubin))
+    facts = {}
+    for mangled, registers, stack in resources:
+        name, kernel = short_name(mangled, optimizers), code[mangled]
+        of_stack = [one for one in kernel.code if one.is_a("LDL", "STL")]
+        facts[name] = Facts(int(registers), int(stack), sum("SpillRefill" in one.operands for one in of_stack),
+                            sum(one.is_a("LDG") and one.size == WIDE for one in kernel.code),
+                            sum(one.is_a("STG") and one.size == WIDE for one in kernel.code))
+        if name.startswith("update_kernel"):
+            add_turns(facts[name], kernel, (WIDE,))
+        elif name.startswith("reduce_kernel"):
+            add_turns(facts[name], kernel, NARROW)
+        if of_stack and int(stack) == 0:
+            raise ValueError(f"{name} uses a stack that cuobjdump does not tell of")
+    return facts
+
+
+def sass_faults(name: str, of: Facts) -> list[str]:
+    faults = []
+    if of.spills:
+        faults.append(f"{of.spills} accesses of spilled registers")
+    if of.stack and name not in STACKS:
+        faults.append(f"a stack of {of.stack} bytes")
+    for turn in of.turns:
+        if late := [one for one in turn.passes if one.waits_between]:
+            worst = max(late, key=lambda one: one.rounds)
+            faults.append(f"waits for data before it asks for more: a turn with {worst.loads} loads of {turn.size} "
+                          f"bytes makes {worst.first}, waits, and so {worst.rounds} times")
+    if name.startswith("update_kernel"):
+        # Pointers of further sources are read where they are used, all others once.
+        if of.rereads:
+            faults.append("waits for something that it reads for each group before it asks for data")
+        # A parameter, a gradient and at least one slot, 32 bytes of each; further sources together.
+        if not of.turns or of.turns[0].most < 6 or of.stores < 4:
+            faults.append(f"{of.loads} loads and {of.stores} stores of 16 bytes are too few")
+        faults += [f"a loop has only {turn.most} loads: sources are not asked for together"
+                   for turn in of.turns if turn.most < 4]
+    return [f"{name}: {fault}" for fault in faults]
+
+
+def threads_of(root: pathlib.Path) -> int:
+    source = (root / "src/device/cuda_kernels.cu").read_text(encoding="utf-8")
+    return int(re.search(r"kThreads = (\d+);", source)[1])
+
+
+def resident_blocks(registers: int, threads: int) -> int:
+    """On a multiprocessor of sm_80, 90 and 100: 65,536 registers, given to warps by 256, and 2,048 threads."""
+    of_warp = -(-registers * 32 // 256) * 256
+    return min(65536 // of_warp // (threads // 32), 2048 // threads)
+
+
+def row_of(name: str, of: Facts, threads: int) -> list[str]:
+    row = [name, str(of.registers), "-" if name in STACKS else str(resident_blocks(of.registers, threads)),
+           str(of.stack), str(of.spills), str(of.loads), str(of.stores)]
+    if not of.turns:
+        return row + [""] * 5
+    group, further = of.turns[0], of.turns[1:]
+    wanted = group.most
+    if name.startswith("update_kernel"):
+        wanted = 4 + 2 * (1 if re.split(r"[<,]", name)[1] in ONE_SLOT else 2)
+    best = min((one for one in group.passes if one.loads == wanted), key=lambda one: (one.rounds, -one.first))
+    size = group.size
+    return row + [f"{size * best.first} of {size * wanted}",
+                  str(max((size * one.most for one in further if one.size == size), default="")),
+                  str(best.rounds), f"{650 * best.rounds:,}", f"{1000 * best.rounds:,}"]
+
+
+COLUMNS = ["kernel", "registers", "blocks", "stack", "spills", "LDG.128", "STG.128", "bytes asked for before a wait",
+           "bytes of further sources together", "waits", "ns at 650", "ns at 1,000"]
+
+
+def check_sass(root: pathlib.Path, tools: str, cubins: list[str], as_table: bool) -> list[str]:
+    optimizers, threads, faults = optimizers_of(root), threads_of(root), []
+    for cubin in cubins:
+        facts = facts_of(tools, cubin, optimizers)
+        if len(facts) < 20:
+            faults.append(f"{cubin}: too few kernels")
+        print(f"\n{pathlib.Path(cubin).stem}, blocks of {threads} threads\n")
+        if as_table:
+            print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
+        for name, of in facts.items():
+            row = row_of(name, of, threads)
+            print(f"| {' | '.join(row)} |" if as_table else
+                  f"{name:34} {of.registers:3} registers, {row[2]} resident blocks")
+            faults += [f"{pathlib.Path(cubin).stem}: {fault}" for fault in sass_faults(name, of)]
+    return [] if as_table else faults
+
+
+def main() -> int:
+    mode, *rest = sys.argv[1:]
+    if mode == "tools":
+        print(tools_folder(rest))
+        return 0
+    root, first, *cubins = rest
+    if mode == "ptx":
+        faults = ptx_faults(pathlib.Path(first).read_text(encoding="utf-8"), optimizers_of(pathlib.Path(root)))
+    elif first == "":
+        print("skipped: cuobjdump and nvdisasm are not here; see this script's first lines")
+        return 77
+    else:
+        faults = check_sass(pathlib.Path(root), first, cubins, mode == "table")
+    print(*faults, sep="\n")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

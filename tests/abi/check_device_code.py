@@ -173,6 +173,10 @@ def resident_blocks(registers: int, threads: int) -> int:
     return min(65536 // of_warp // (threads // 32), 2048 // threads)
 
 
+def spread(values: list[int]) -> str:
+    return " to ".join(f"{one:,}" for one in sorted({min(values), max(values)}))
+
+
 def row_of(name: str, of: Facts, threads: int) -> list[str]:
     row = [name, str(of.registers), "-" if name in STACKS else str(resident_blocks(of.registers, threads)),
            str(of.stack), str(of.spills), str(of.loads), str(of.stores)]
@@ -182,11 +186,11 @@ def row_of(name: str, of: Facts, threads: int) -> list[str]:
     wanted = group.most
     if name.startswith("update_kernel"):
         wanted = 4 + 2 * (1 if re.split(r"[<,]", name)[1] in ONE_SLOT else 2)
-    best = min((one for one in group.passes if one.loads == wanted), key=lambda one: (one.rounds, -one.first))
-    size = group.size
-    return row + [f"{size * best.first} of {size * wanted}",
+    like = [one for one in group.passes if one.loads == wanted]
+    size, waits = group.size, [one.rounds for one in like]
+    return row + [f"{spread([size * one.first for one in like])} of {size * wanted}",
                   str(max((size * one.most for one in further if one.size == size), default="")),
-                  str(best.rounds), f"{650 * best.rounds:,}", f"{1000 * best.rounds:,}"]
+                  *(spread([unit * one for one in waits]) for unit in (1, 650, 1000))]
 
 
 COLUMNS = ["kernel", "registers", "blocks", "stack", "spills", "LDG.128", "STG.128", "bytes asked for before a wait",

@@ -69,7 +69,7 @@ def read_kernels(text: str) -> dict[str, Kernel]:
 
 def add_labels(instruction: Instruction) -> None:
     """The label of a BSSY is only where threads meet; a CALL comes back."""
-    if instruction.is_a("BRX"):
+    if instruction.is_a("BRX", "BRXU"):
         instruction.labels = re.search(r"BRANCH_TARGETS ([^\"]*)", instruction.operands)[1].split(",")
     elif not instruction.is_a("BSSY", "CALL", "RET"):
         instruction.labels = re.findall(r"`\((\.L_\w+)\)", instruction.operands)
@@ -78,7 +78,7 @@ def add_labels(instruction: Instruction) -> None:
 def ways_from(kernel: Kernel, at: int) -> list[int]:
     instruction = kernel.code[at]
     there = [kernel.places[label] for label in instruction.labels]
-    always = instruction.is_a("EXIT", "RET", "BRX") or instruction.is_a("BRA") and instruction.operands[0] == "`"
+    always = instruction.is_a("EXIT", "RET", "BRX", "BRXU") or instruction.is_a("BRA") and instruction.operands[0] == "`"
     if always and not instruction.guarded or at + 1 == len(kernel.code):
         return there
     return [at + 1] + there
@@ -108,6 +108,9 @@ def blocks_of(kernel: Kernel) -> dict[int, Block]:
     for begin, block in blocks.items():
         for to in block.next:
             blocks[to].before.append(begin)
+    reached = sum(kernel.code[at].is_a("LDG", "STG") for one in blocks.values() for at in range(one.begin, one.end))
+    if reached != sum(one.is_a("LDG", "STG") for one in kernel.code):
+        raise ValueError("no way was found to some loads and stores")
     return blocks
 
 

@@ -11,6 +11,7 @@
 #include "kernels/float_environment.h"
 #include "kernels/kernels.h"
 #include "random_fill.h"
+#include "rules/list.h"
 #include "zero.h"
 
 namespace {

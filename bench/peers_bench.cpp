@@ -10,7 +10,7 @@
 
 #include "device_clock.h"
 #include "kernels/launches.h"
-#include "kernels/rule.h"
+#include "rules/list.h"
 #include "zero.h"
 
 namespace bench {

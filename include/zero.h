@@ -445,6 +445,24 @@ enum {
     ZERO_OPTIMIZER_CUSTOM = 100 /* zero_options.custom: a function of yours */
 };
 
+/* What a rule is, so that bindings and tools need no tables of their own. All that it points to lives as long
+ * as the library. */
+typedef struct zero_rule {
+    size_t struct_size;                /* sizeof(zero_rule), before the call                        */
+    const char *name;                  /* "adamw", as it stands in checkpoints                      */
+    const char *const *setting_names;  /* in the order above                                        */
+    const double *setting_defaults;
+    const char *const *setting_ranges; /* in words: "in [0, 1)"                                     */
+    size_t setting_count;
+    const char *const *slots;          /* names of the state of a parameter, with every option      */
+    const char *const *slot_settings;  /* what a slot needs to be other than 0; NULL: it is always there */
+    size_t slot_count;
+} zero_rule;
+
+/* ZERO_OPTIMIZER_* are numbered from 0 on; ZERO_ERR_ARGUMENT where there is no such rule, and of
+ * ZERO_OPTIMIZER_CUSTOM. Local, from any thread. */
+ZERO_API zero_status zero_rule_info(int32_t optimizer, zero_rule *rule);
+
 /* Who owns what. The state of an element lives on its owner, which updates it. */
 enum {
     ZERO_PARTITION_EVEN = 0,            /* buckets split evenly in blocks of 1,024 elements        */

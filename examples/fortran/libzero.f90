@@ -85,6 +85,18 @@ module libzero
     character(kind=c_char) :: text(512)
   end type
 
+  type, bind(C) :: zero_rule
+    integer(c_size_t) :: struct_size
+    type(c_ptr) :: name
+    type(c_ptr) :: setting_names
+    type(c_ptr) :: setting_defaults
+    type(c_ptr) :: setting_ranges
+    integer(c_size_t) :: setting_count
+    type(c_ptr) :: slots
+    type(c_ptr) :: slot_settings
+    integer(c_size_t) :: slot_count
+  end type
+
   type, bind(C) :: zero_update
     integer(c_size_t) :: struct_size
     integer(c_int64_t) :: param
@@ -419,6 +431,12 @@ module libzero
       import
       type(c_ptr), value :: arena
       integer(c_int32_t) :: zero_arena_free
+    end function
+    function zero_rule_info(optimizer, rule) bind(C)
+      import
+      integer(c_int32_t), value :: optimizer
+      type(zero_rule), intent(inout) :: rule
+      integer(c_int32_t) :: zero_rule_info
     end function
     function zero_custom_optimizer_init(custom, struct_size) bind(C)
       import

@@ -18,12 +18,12 @@ using namespace launch;
 // waits for less.
 constexpr uint32_t kThreads = 256;
 
-template <int32_t optimizer, class Real>
+template <class Of, class Real>
 __global__ void __launch_bounds__(kThreads, 2) update_kernel(const Update launch) {
   if (!is_made(*launch.state)) return;
   uint32_t found = 0;
   for (uint32_t tile = blockIdx.x; tile < launch.count; tile += gridDim.x)
-    update_tile<optimizer, Real>(launch, tile, threadIdx.x, kThreads, found);
+    update_tile<Of, Real>(launch, tile, threadIdx.x, kThreads, found);
   if (found != 0 && launch.nonfinite != nullptr) AddShared()(*launch.nonfinite, found);
 }
 
@@ -96,9 +96,9 @@ __global__ void __launch_bounds__(kThreads) clamp_kernel(const Clamp launch) {
 
 template <class Real>
 struct KernelsOf {
-  template <int32_t optimizer>
+  template <class Of>
   static auto update() {
-    return update_kernel<optimizer, Real>;
+    return update_kernel<Of, Real>;
   }
   static constexpr auto reduce_one = reduce_kernel<Real, 1>;
   static constexpr auto reduce_many = reduce_kernel<Real, kTogether<Real>>;
@@ -125,8 +125,9 @@ class Queue {
   cudaError_t operator()(const Update& launch) const {
     cudaError_t error = cudaErrorNotSupported;
     with_sum(launch.format.sum, [&](auto kernels) {
-      return with_rule(launch.optimizer, [&](auto optimizer) {
-        error = run(kernels.template update<decltype(optimizer)::value>(), launch, launch.count, 1);
+      return with_rule(launch.optimizer, [&](auto rule) {
+        if constexpr (kUpdatesElements<decltype(rule)>)
+          error = run(kernels.template update<decltype(rule)>(), launch, launch.count, 1);
       });
     });
     return error;
@@ -189,8 +190,9 @@ class Loader {
   template <class Real>
   void load_all_of() {
     for (int32_t number = 0; number < kRuleCount; number++)
-      with_rule(number, [&](auto optimizer) {
-        load(KernelsOf<Real>::template update<decltype(optimizer)::value>());
+      with_rule(number, [&](auto rule) {
+        if constexpr (kUpdatesElements<decltype(rule)>)
+          load(KernelsOf<Real>::template update<decltype(rule)>());
       });
     load(KernelsOf<Real>::reduce_one);
     load(KernelsOf<Real>::reduce_many);

@@ -2,10 +2,11 @@
 // The loops for AVX-512, at its full width.
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/narrow_element.h"
-#include "kernels/rules.h"
 #include "kernels/tables.h"
+#include "rules/list.h"
 
 #if defined(__x86_64__)
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/host_device.h"
+#include "base/host_device.h"
 
 namespace zero {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/host_device.h"
 #include "kernels/bits.h"
-#include "kernels/host_device.h"
 
 namespace zero {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "kernels/rule.h"
+#include "rules/rule.h"
 
 namespace zero {
 
@@ -51,13 +51,6 @@ struct LambOf {
   void (*step)(Real* params, const Real* directions, size_t count, const Scalars& scalars);
 };
 
-/// By ZERO_OPTIMIZER_*; null for LAMB.
-template <class Real>
-struct Updates {
-  UpdateKernelOf<Real> kernels[kRuleCount];
-  UpdateKernelOf<Real> operator[](int32_t optimizer) const { return kernels[optimizer]; }
-};
-
 /// What a reduction takes of a piece beside its sums: terms in fp64, element i in lane i % 8, lanes
 /// combined as ((0+4)+(2+6)) + ((1+5)+(3+7)); or the largest absolute value, NaN if there is one.
 enum class Norm { none, abs, squares, largest };
@@ -93,8 +86,8 @@ struct KernelTable {
   Sums float_sums, double_sums;
   double (*sum_powers)(const float* data, size_t count, double p);  // of |x|^p, in lanes likewise
   double (*sum_powers_wide)(const double* data, size_t count, double p);
-  Updates<float> update;
-  Updates<double> update_wide;
+  const UpdateKernelOf<float>* update;  // by ZERO_OPTIMIZER_*; null for LAMB
+  const UpdateKernelOf<double>* update_wide;
   LambOf<float> lamb;
   LambOf<double> lamb_wide;
 

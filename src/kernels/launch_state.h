@@ -7,7 +7,7 @@
 
 #include "kernels/launch_sums.h"
 #include "kernels/loss_scaling.h"
-#include "kernels/scalars.h"
+#include "rules/list.h"
 
 namespace zero::launch {
 
@@ -105,11 +105,13 @@ ZERO_HOST_DEVICE inline void fetch_given(const Fetch& launch, uint32_t number) {
 ZERO_HOST_DEVICE inline void prepare_class(const Prepare& launch, uint32_t cls) {
   const Progress& progress = launch.progress[launch.params[cls]];
   const double* const settings = launch.settings + static_cast<size_t>(cls) * kMaxSettings;
-  launch.out[cls] = prepare_scalars(launch.optimizer, {.settings = settings,
-                                                       .step = progress.step + 1,
-                                                       .live_slots = progress.live_slots,
-                                                       .factor = launch.state->factor,
-                                                       .product = progress.product});
+  launch.out[cls] = prepare_scalars(launch.optimizer,
+                                    {.settings = settings,
+                                     .step = progress.step + 1,
+                                     .live_slots = progress.live_slots,
+                                     .factor = launch.state->factor,
+                                     .product = progress.product},
+                                    AllRules());
 }
 
 ZERO_ELEMENT bool is_made(const State& state) {
@@ -123,12 +125,13 @@ ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param
   const auto group = static_cast<size_t>(launch.groups[param]);
   Progress& progress = launch.progress[param];
   progress.step++;
-  progress.product =
-      next_product(launch.optimizer, {.settings = launch.settings + group * kMaxSettings,
-                                      .step = progress.step,
-                                      .live_slots = progress.live_slots,
-                                      .factor = 1,
-                                      .product = progress.product});
+  progress.product = next_product(launch.optimizer,
+                                  {.settings = launch.settings + group * kMaxSettings,
+                                   .step = progress.step,
+                                   .live_slots = progress.live_slots,
+                                   .factor = 1,
+                                   .product = progress.product},
+                                  AllRules());
   progress.live_slots |= launch.used[group];
 }
 

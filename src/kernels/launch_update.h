@@ -2,8 +2,8 @@
 // What one thread of launch::Update does.
 #pragma once
 
-#include "kernels/launch_rules.h"
 #include "kernels/launch_sums.h"
+#include "rules/list.h"
 
 namespace zero::launch {
 
@@ -105,11 +105,11 @@ ZERO_ELEMENT uint64_t address(Pointer* pointer) {
 }
 
 /// Whether all arrays of a run begin at addresses divisible by 16; then so do its tiles.
-template <uint32_t together>
+template <class Of, uint32_t together>
 ZERO_ELEMENT bool is_aligned(const Update& launch, const Run& run, const Summing<together>& how,
                              unsigned slots) {
   uint64_t all = address(run.param) | address(run.kept);
-  for (int slot = 0; slot < kMaxSlots; slot++) {
+  for (int slot = 0; slot < kSlotsOf<Of>; slot++) {
     if (slots >> slot & 1) all |= address(run.slots[slot]);
   }
   for (const std::byte* const source : how.first) all |= address(source);
@@ -120,17 +120,17 @@ ZERO_ELEMENT bool is_aligned(const Update& launch, const Run& run, const Summing
 }
 
 /// What a thread reads of a group.
-template <uint32_t together>
+template <class Of, uint32_t together>
 struct Asked {
-  Bits sources[together], param = {}, remainder = {}, slots[kMaxSlots] = {};
+  Bits sources[together], param = {}, remainder = {}, slots[kSlotsOf<Of>] = {};
 };
 
 /// All of it, before anything is waited for.
-template <class Real, uint32_t together>
-ZERO_ELEMENT void ask(Asked<together>& asked, const Update& launch, const Run& run,
+template <class Real, class Of, uint32_t together>
+ZERO_ELEMENT void ask(Asked<Of, together>& asked, const Update& launch, const Run& run,
                       const Summing<together>& how, unsigned slots, const Group& group) {
   load_values<Real>(asked.param, asked.remainder, launch.format, run, group);
-  for (int s = 0; s < kMaxSlots; s++) {
+  for (int s = 0; s < kSlotsOf<Of>; s++) {
     if (slots >> s & 1)
       load_words<kGroup<Real>, WordOf<Real>, Use::once>(asked.slots[s], run.slots[s], group);
   }
@@ -138,16 +138,15 @@ ZERO_ELEMENT void ask(Asked<together>& asked, const Update& launch, const Run& r
 }
 
 /// Returns how many sums are not finite.
-template <int32_t optimizer, class Real, uint32_t together>
+template <class Of, class Real, uint32_t together>
 ZERO_ELEMENT uint32_t update_group(const Update& launch, const Run& run,
                                    const Summing<together>& how,
                                    const RoundedScalars<Real>& scalars, const bool* flag,
                                    const Group& group) {
-  using Rule = RuleOf<optimizer>;
   using Word = WordOf<Real>;
   constexpr int n = kGroup<Real>;
-  const unsigned used = Rule::slots & Rule::used(flag);
-  Asked<together> asked;
+  const unsigned used = Of::used(flag);
+  Asked<Of, together> asked;
   if (group.whole) {  // has code of its own, in which loads are neighbours
     ask<Real>(asked, launch, run, how, used, {group.first, 1, n, true});
   } else {
@@ -160,14 +159,15 @@ ZERO_ELEMENT uint32_t update_group(const Update& launch, const Run& run,
   uint32_t found = 0;
   for (int j = 0; j < n; j++) {
     found += is_nonfinite(sum[j]);  // what is not there is 0
-    Real slot[kMaxSlots];
-    for (int s = 0; s < kMaxSlots; s++) slot[s] = real_of<Real>(word_at<Word>(asked.slots[s], j));
-    Rule::update(values[j], sum[j] * scalars.factor, slot, scalars.value, flag);
-    for (int s = 0; s < kMaxSlots; s++) set_word(asked.slots[s], j, word_of(slot[s]));
+    Real slot[kSlotsOf<Of>];
+    for (int s = 0; s < kSlotsOf<Of>; s++)
+      slot[s] = real_of<Real>(word_at<Word>(asked.slots[s], j));
+    Of::update(values[j], sum[j] * scalars.factor, slot, scalars.value, flag);
+    for (int s = 0; s < kSlotsOf<Of>; s++) set_word(asked.slots[s], j, word_of(slot[s]));
   }
 
   store_values(values, launch, run, group);
-  for (int s = 0; s < kMaxSlots; s++) {
+  for (int s = 0; s < kSlotsOf<Of>; s++) {
     if (used >> s & 1) store_words<n, Word, Use::once>(run.slots[s], asked.slots[s], group);
   }
   return found;
@@ -175,7 +175,7 @@ ZERO_ELEMENT uint32_t update_group(const Update& launch, const Run& run,
 
 /// One thread's part of a tile. How many of its sums are not finite is added to `found`, which
 /// takes one register where a result would take two.
-template <int32_t optimizer, class Real>
+template <class Of, class Real>
 ZERO_HOST_DEVICE inline void update_tile(const Update& launch, uint32_t number, uint32_t thread,
                                          uint32_t threads, uint32_t& found) {
   const Tile tile = launch.tiles[number];
@@ -189,9 +189,9 @@ ZERO_HOST_DEVICE inline void update_tile(const Update& launch, uint32_t number, 
     how.from = launch.format.sum;
     how.rounded = DType::none;
   }
-  const bool aligned = is_aligned(launch, run, how, RuleOf<optimizer>::used(shared.flag));
+  const bool aligned = is_aligned<Of>(launch, run, how, Of::used(shared.flag));
   for_each_group<Real>(tile.number, run.count, aligned, thread, threads, [&](const Group& group) {
-    found += update_group<optimizer>(launch, run, how, scalars, shared.flag, group);
+    found += update_group<Of>(launch, run, how, scalars, shared.flag, group);
   });
 }
 

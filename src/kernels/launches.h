@@ -10,7 +10,7 @@
 #include "base/dtype.h"
 #include "kernels/exact_sum.h"
 #include "kernels/kernels.h"
-#include "kernels/rule.h"
+#include "rules/rule.h"
 
 namespace zero::launch {
 

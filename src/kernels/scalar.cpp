@@ -3,10 +3,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/narrow_element.h"
-#include "kernels/rules.h"
 #include "kernels/tables.h"
+#include "rules/list.h"
 
 namespace zero {
 namespace scalar {

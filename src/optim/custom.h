@@ -12,7 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
-#include "kernels/rule.h"
+#include "rules/rule.h"
 
 namespace zero {
 

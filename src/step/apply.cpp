@@ -104,7 +104,8 @@ class Updater {
     std::byte* const master = load_master(optim_, section, own, kept, master_, update.count);
     update.param = reinterpret_cast<Real*>(master);
     Scalars scalars = scalars_[static_cast<size_t>(run.cls)];
-    if (optim_.options.rule->trust != nullptr) scalars.value[kTrusted] *= ratio;
+    if (const Trust* const trust = optim_.options.rule->trust)
+      scalars.value[trust->scalar] *= ratio;
     if (steps_) {
       const auto* const directions = reinterpret_cast<const Real*>(runs_.sources[r]) + at;
       kernels().lamb_of<Real>().step(update.param, directions, update.count, scalars);

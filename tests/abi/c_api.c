@@ -498,6 +498,24 @@ static void own_rule(void) {
   CHECK_STATUS(ZERO_OK, zero_comm_free(comm));
 }
 
+static void rules(void) {
+  zero_rule rule = {.struct_size = sizeof rule};
+  int32_t count = 0;
+  while (zero_rule_info(count, &rule) == ZERO_OK) count++;
+  CHECK(count > ZERO_OPTIMIZER_LARS);
+  CHECK_STATUS(ZERO_OK, zero_rule_info(ZERO_OPTIMIZER_ADAMW, &rule));
+  CHECK(strcmp(rule.name, "adamw") == 0);
+  CHECK(rule.setting_count == 7 && strcmp(rule.setting_names[1], "beta1") == 0);
+  CHECK(rule.setting_defaults[1] == 0.9 && strcmp(rule.setting_ranges[1], "in [0, 1)") == 0);
+  CHECK(rule.slot_count == 3 && strcmp(rule.slots[2], "max_exp_avg_sq") == 0);
+  CHECK(rule.slot_settings[0] == NULL && strcmp(rule.slot_settings[2], "amsgrad") == 0);
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_rule_info(ZERO_OPTIMIZER_CUSTOM, &rule));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_rule_info(-1, &rule));
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_rule_info(0, NULL));
+  rule.struct_size = 0;
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_rule_info(0, &rule));
+}
+
 static void plan(void) {
   zero_param params[2];
   zero_plan out;
@@ -606,6 +624,7 @@ int main(void) {
   phase("load elsewhere", load_elsewhere);
   phase("freeze", freeze);
   phase("own rule", own_rule);
+  phase("rules", rules);
   phase("plan", plan);
   phase("longer structs", longer_structs);
   phase("log", log_callback);

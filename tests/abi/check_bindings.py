@@ -21,6 +21,8 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(BINDINGS / "python"), str(Path(__file__).resolve().parents[2] / "scripts")]
 
 import zero_header  # noqa: E402
+import libzero
+import libzero  # noqa: E402
 from libzero import _abi, _structs  # noqa: E402
 from zero_header import fields_of, words_of  # noqa: E402
 
@@ -120,7 +122,7 @@ def check_python_constants() -> None:
         "ZERO_": _abi.DTYPES | _abi.OPERATIONS,
         "ZERO_DEVICE_": _abi.DEVICES,
         "ZERO_MEMORY_": _abi.MEMORIES,
-        "ZERO_OPTIMIZER_": _abi.OPTIMIZERS,
+        "ZERO_OPTIMIZER_": {name: info.number for name, info in libzero.rules().items()},
         "ZERO_PARTITION_": _abi.PARTITIONS,
         "ZERO_NONFINITE_": _abi.NONFINITES,
         "ZERO_MASTER_": _abi.MASTERS,

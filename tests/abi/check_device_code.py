@@ -32,33 +32,24 @@ TOOLS = ("cuobjdump", "nvdisasm")
 ONE_SLOT = {"sgd", "rmsprop", "adagrad", "lion", "lars"}  # without options
 
 
-def short_name(mangled: str, optimizers: list[str]) -> str:
-    """update_kernel<adamw, float> of _ZN...13update_kernelILi0EfEEvNS_6launch6UpdateE."""
-    name, arguments = re.search(r"\d+([a-z]+_kernel)(?:I(\w+?)EE?v)?", mangled).groups()
+def short_name(mangled: str) -> str:
+    """update_kernel<adamw, float> of _ZN...13update_kernelIN4zero5rules5AdamwEfEEvNS_6launch6UpdateE."""
+    name, arguments = re.search(r"\d+([a-z]+_kernel)(?:I(.+?)EE?v)?", mangled).groups()
     if arguments is None:
         return name
-    told = []
-    for number, literal, kind in re.findall(r"L([ij])(\d+)E|([fd])", arguments):
-        told.append({"f": "float", "d": "double"}[kind] if kind else
-                    optimizers[int(literal)] if number == "i" else literal)
+    told = [rule.lower() or number or {"f": "float", "d": "double"}[real] for rule, number, real in
+            re.findall(r"N\w*?5rules\d+([A-Z][a-z]+)|Lj(\d+)|([fd])(?=[EL])", arguments + "E")]
     return f"{name}<{', '.join(told)}>"
-
-
-def optimizers_of(root: pathlib.Path) -> list[str]:
-    header = (root / "include/zero.h").read_text(encoding="utf-8")
-    found = re.findall(r"ZERO_OPTIMIZER_(\w+) = (\d+),", header)
-    assert [int(number) for _, number in found] == list(range(len(found))), "zero.h was not understood"
-    return [name.lower() for name, _ in found]
 
 
 # ---- PTX
 
-def ptx_faults(text: str, optimizers: list[str]) -> list[str]:
+def ptx_faults(text: str) -> list[str]:
     faults = []
     kernels = re.findall(r"^\.visible \.entry (\w+)\(|^\.entry (\w+)\(", text, re.M)
     bodies = re.split(r"^(?:\.visible )?\.entry \w+\(", text, flags=re.M)[1:]
     for names, body in zip(kernels, bodies):
-        name = short_name(names[0] or names[1], optimizers)
+        name = short_name(names[0] or names[1])
         used = set(re.findall(r"^\s*(?:@!?%p\d+ )?([a-z]\w*(?:\.\w+)+)", body, re.M))
         faults += [f"{name}: {one} is not the host's arithmetic" for one in sorted(used)
                    if ARITHMETIC.fullmatch(one) and not ROUNDED.fullmatch(one)]
@@ -119,13 +110,13 @@ def add_turns(facts: Facts, kernel: sass.Kernel, sizes: tuple[int, ...]) -> None
         facts.rereads = any(one.waits_between for one in strict)
 
 
-def facts_of(tools: str, cubin: str, optimizers: list[str]) -> dict[str, Facts]:
+def facts_of(tools: str, cubin: str) -> dict[str, Facts]:
     resources = re.findall(r"Function (\w+):\s+REG:(\d+) STACK:(\d+)",
                            tool(tools, "cuobjdump", "-res-usage", cubin))
     code = sass.read_kernels(tool(tools, "nvdisasm", "-c", "-hex", cubin))
     facts = {}
     for mangled, registers, stack in resources:
-        name, kernel = short_name(mangled, optimizers), code[mangled]
+        name, kernel = short_name(mangled), code[mangled]
         of_stack = [one for one in kernel.code if one.is_a("LDL", "STL")]
         facts[name] = Facts(int(registers), int(stack), sum("SpillRefill" in one.operands for one in of_stack),
                             sum(one.is_a("LDG") and one.size == WIDE for one in kernel.code),
@@ -198,9 +189,9 @@ COLUMNS = ["kernel", "registers", "blocks", "stack", "spills", "LDG.128", "STG.1
 
 
 def check_sass(root: pathlib.Path, tools: str, cubins: list[str], as_table: bool) -> list[str]:
-    optimizers, threads, faults = optimizers_of(root), threads_of(root), []
+    threads, faults = threads_of(root), []
     for cubin in cubins:
-        facts = facts_of(tools, cubin, optimizers)
+        facts = facts_of(tools, cubin)
         if len(facts) < 20:
             faults.append(f"{cubin}: too few kernels")
         print(f"\n{pathlib.Path(cubin).stem}, blocks of {threads} threads\n")
@@ -221,7 +212,7 @@ def main() -> int:
         return 0
     root, first, *cubins = rest
     if mode == "ptx":
-        faults = ptx_faults(pathlib.Path(first).read_text(encoding="utf-8"), optimizers_of(pathlib.Path(root)))
+        faults = ptx_faults(pathlib.Path(first).read_text(encoding="utf-8"))
     elif first == "":
         print("skipped: cuobjdump and nvdisasm are not here; see this script's first lines")
         return 77

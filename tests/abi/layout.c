@@ -194,6 +194,18 @@ int main(void) {
   FIELD(zero_load_options, reserved)
   END()
 
+  STRUCT(zero_rule)
+  FIELD(zero_rule, struct_size)
+  FIELD(zero_rule, name)
+  FIELD(zero_rule, setting_names)
+  FIELD(zero_rule, setting_defaults)
+  FIELD(zero_rule, setting_ranges)
+  FIELD(zero_rule, setting_count)
+  FIELD(zero_rule, slots)
+  FIELD(zero_rule, slot_settings)
+  FIELD(zero_rule, slot_count)
+  END()
+
   STRUCT(zero_plan)
   FIELD(zero_plan, struct_size)
   FIELD(zero_plan, offsets)

@@ -37,12 +37,12 @@ void reduce_all(const Reduce& launch) {
   launch.width == 1 ? reduce<Real, 1>(launch) : reduce<Real, kTogether<Real>>(launch);
 }
 
-template <int32_t optimizer, class Real>
+template <class Of, class Real>
 void update(const Update& launch) {
   uint32_t found = 0;
   for (uint32_t tile = 0; tile < launch.count; tile++) {
     for (uint32_t thread = 0; thread < kThreads; thread++)
-      update_tile<optimizer, Real>(launch, tile, thread, kThreads, found);
+      update_tile<Of, Real>(launch, tile, thread, kThreads, found);
   }
   if (found != 0 && launch.nonfinite != nullptr) AddShared()(*launch.nonfinite, found);
 }
@@ -68,10 +68,10 @@ struct Emulation {
   }
   void operator()(const Update& launch) const {
     if (launch.count == 0 || !is_made(*launch.state)) return;
-    with_rule(launch.optimizer, [&](auto optimizer) {
-      constexpr int32_t number = decltype(optimizer)::value;
-      launch.format.sum == DType::f64 ? update<number, double>(launch)
-                                      : update<number, float>(launch);
+    with_rule(launch.optimizer, [&](auto rule) {
+      using Of = decltype(rule);
+      if constexpr (kUpdatesElements<Of>)
+        launch.format.sum == DType::f64 ? update<Of, double>(launch) : update<Of, float>(launch);
     });
   }
   void operator()(const Advance& launch) const {

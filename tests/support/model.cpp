@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "kernels/rule.h"
+#include "rules/list.h"
 #include "state/layout.h"
 #include "state/load.h"
 #include "state/save.h"

@@ -17,7 +17,7 @@
 #endif
 
 #include "kernels/float_environment.h"
-#include "kernels/rules.h"
+#include "rules/list.h"
 #include "whole_step.h"
 #include "zero.h"
 
@@ -474,7 +474,7 @@ TEST_P(EveryIsa, the_step_of_lamb_goes_along_its_direction_and_writes_the_parame
   const Rule& lamb = *find_rule(int32_t{ZERO_OPTIMIZER_LAMB});
   for_each_case([&](const Case& c) {
     Scalars scalars = prepare_lamb(turn++ % 2 == 0 ? 0.1 : 0, 3);
-    scalars.value[kTrusted] = 0.37;
+    scalars.value[lamb.trust->scalar] = 0.37;
     Updated run = random_run(random_, lamb, c);
     const Updated before = run;
     const HostileCaller caller;

@@ -6,6 +6,7 @@
 #include "kernels/clamp.h"
 #include "launch_cases.h"
 #include "optim/optimizer.h"
+#include "rules/list.h"
 #include "step/norm.h"
 #include "support/emulated_launches.h"
 #include "zero.h"

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules against the published formulas, evaluated in fp64 from the settings themselves.
-#include "kernels/rule.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +12,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "kernels/rules.h"
+#include "rules/list.h"
 #include "whole_step.h"
 #include "zero.h"
 
@@ -311,8 +309,8 @@ Expected adam_in_double(const Element& e, const Values& s, int64_t step, bool de
   result.param_size = std::fabs(theta) + rate * std::fabs(m_hat / m) * m_size * (1 + doubt);
   const double slots[] = {m, v, s["amsgrad"] != 0 ? largest : e.slots[2]};
   const double slot_size[] = {m_size, v_size, std::max(e.slots[2], v_size)};
-  std::copy_n(slots, kMaxSlots, result.slots);
-  std::copy_n(slot_size, kMaxSlots, result.slot_size);
+  std::copy(std::begin(slots), std::end(slots), result.slots);
+  std::copy(std::begin(slot_size), std::end(slot_size), result.slot_size);
   return result;
 }
 
@@ -375,7 +373,8 @@ struct Model {
   const Values& s;
   const int64_t step;
   const bool first;
-  Fuzzy theta{e.param}, slots[kMaxSlots] = {{e.slots[0]}, {e.slots[1]}, {e.slots[2]}};
+  Fuzzy theta{e.param};
+  Fuzzy slots[kMaxSlots] = {{e.slots[0]}, {e.slots[1]}, {e.slots[2]}, {e.slots[3]}};
 
   bool is(const char* name) const { return find_setting(s.rule, name) >= 0 && s[name] != 0; }
   double corrected(const char* beta) const { return 1 - std::pow(s[beta], double(step)); }
@@ -540,19 +539,20 @@ void check_rule_in(int32_t optimizer, const std::vector<double>& settings, int64
     }
   }
   const auto old_param = param;
-  const std::vector<Real> old_slots[] = {slots[0], slots[1], slots[2]};
+  std::vector<Real> old_slots[kMaxSlots];
+  std::copy(std::begin(slots), std::end(slots), old_slots);
   const double factor = 1.0 / 3;
   const Scalars scalars = rule.prepare(
       {settings.data(), step, first ? 0u : ~0u, factor, product_before(rule, settings, step)});
-  const UpdateRunOf<Real> run{
-      param.data(), grad.data(), {slots[0].data(), slots[1].data(), slots[2].data()}, kElements};
+  UpdateRunOf<Real> run{param.data(), grad.data(), {}, kElements};
+  for (int s = 0; s < kMaxSlots; ++s) run.slots[s] = slots[s].data();
   test::update_kernel<Real>(Isa::scalar, optimizer)(run, scalars);
 
   constexpr double tolerance = kTolerance * kShare<Real>;
   const Values values{rule, settings};
   for (size_t i = 0; i < kElements; ++i) {
-    const Element e{
-        old_param[i], grad[i] * factor, {old_slots[0][i], old_slots[1][i], old_slots[2][i]}};
+    Element e{old_param[i], grad[i] * factor, {}};
+    for (int slot = 0; slot < kMaxSlots; ++slot) e.slots[slot] = old_slots[slot][i];
     const Expected expected = expect(optimizer, e, values, step, first);
     ASSERT_NEAR(param[i], expected.param, tolerance * expected.param_size) << "param " << i;
     for (int s = 0; s < kMaxSlots; ++s) {
@@ -791,8 +791,8 @@ struct Trained {
         return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
       });
     };
-    return same(param, other.param) && same(slots[0], other.slots[0]) &&
-           same(slots[1], other.slots[1]) && same(slots[2], other.slots[2]);
+    return same(param, other.param) &&
+           std::equal(std::begin(slots), std::end(slots), std::begin(other.slots), same);
   }
 };
 
@@ -803,16 +803,14 @@ Trained train(int32_t optimizer, const std::vector<double>& settings, float scal
   std::normal_distribution<float> normal;
   Trained state;
   std::vector<float> grad(100);
-  for (auto* values : {&state.param, &state.slots[0], &state.slots[1], &state.slots[2]})
-    values->resize(100);
+  state.param.resize(grad.size());
+  for (auto& slot : state.slots) slot.resize(grad.size());
   for (float& value : state.param) value = normal(random);
   state.param[0] = first_param;
   for (int64_t step = 1; step <= 5; ++step) {
     for (float& value : grad) value = normal(random) * scale;
-    const UpdateRun run{state.param.data(),
-                        grad.data(),
-                        {state.slots[0].data(), state.slots[1].data(), state.slots[2].data()},
-                        grad.size()};
+    UpdateRun run{state.param.data(), grad.data(), {}, grad.size()};
+    for (int slot = 0; slot < kMaxSlots; ++slot) run.slots[slot] = state.slots[slot].data();
     whole_step(
         kernel_table(Isa::scalar), optimizer, run,
         {settings.data(), step, step > 1 ? ~0u : 0u, factor, product_before(rule, settings, step)});
@@ -907,9 +905,11 @@ TEST(Rule, step_sizes_that_hold_nothing_start_at_the_rate_and_later_rates_change
 TEST(Rule, a_nan_reaches_the_parameter_unless_only_its_sign_counts_in_torch) {
   for (int32_t optimizer = 0; optimizer < kRuleCount; ++optimizer) {
     const Rule& rule = rule_of(optimizer);
-    float param = 1, slots[kMaxSlots] = {0.5f, 0.5f, 0.5f};
+    float param = 1, slots[kMaxSlots];
+    std::fill(std::begin(slots), std::end(slots), 0.5f);
     const float grad = std::numeric_limits<float>::quiet_NaN();
-    const UpdateRun run{&param, &grad, {&slots[0], &slots[1], &slots[2]}, 1};
+    UpdateRun run{&param, &grad, {}, 1};
+    for (int slot = 0; slot < kMaxSlots; ++slot) run.slots[slot] = &slots[slot];
     const std::vector<double> settings = defaults(rule);
     EXPECT_EQ(
         whole_step(kernel_table(best_isa()), optimizer, run, {settings.data(), 2, ~0u, 1, 0.5}), 1u)

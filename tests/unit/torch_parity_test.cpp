@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "kernels/rule.h"
+#include "rules/list.h"
 #include "whole_step.h"
 
 namespace zero {

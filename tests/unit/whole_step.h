@@ -61,7 +61,7 @@ uint64_t whole_step(const KernelTable& kernels, int32_t optimizer, const UpdateR
                                                 run.count, &squares);
     direction = plain_norm(directions.data(), run.count);
   }
-  scalars.value[kTrusted] *=
+  scalars.value[rule.trust->scalar] *=
       rule.trust->ratio({context.settings, rule.settings.size()}, norm, direction);
   if (!rule.trust->of_update) return update();
   kernels.lamb_of<Real>().step(run.param, directions.data(), run.count, scalars);

@@ -13,7 +13,7 @@
 
 #include "kernels/float_environment.h"
 #include "kernels/kernels.h"
-#include "kernels/rules.h"
+#include "rules/list.h"
 #include "whole_step.h"
 #include "zero.h"
 
@@ -169,7 +169,7 @@ TEST(WideUpdates, lamb_measures_and_steps_with_the_bits_of_the_scalar_one) {
       for (const size_t count : {1, 7, 8, 9, 31, 100}) {
         for (const uint64_t choice : {0, 1}) {
           Scalars scalars = lamb.prepare({choose(lamb, choice).data(), 5, ~0u, 1});
-          scalars.value[kTrusted] *= 1.0 / 3;
+          scalars.value[lamb.trust->scalar] *= 1.0 / 3;
           WideRun actual(random, lamb, count, kind, 1);
           WideRun expected = actual;
           std::vector<Squares> found(5), wanted(5);  // one of 8 elements, four of 24 or less

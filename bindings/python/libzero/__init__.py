@@ -22,6 +22,7 @@ from ._model_buffers import ModelBuffer
 from ._params import Param
 from ._ranks import OwnedRange
 from ._results import Result, Statistics
+from ._rule_info import RuleInfo, rules
 from ._user import Collectives
 from .comm import Comm, Failure, nccl_unique_id
 from .optimizer import Optimizer
@@ -51,6 +52,7 @@ __all__ = [
     "PeerError",
     "Plan",
     "Result",
+    "RuleInfo",
     "Statistics",
     "Update",
     "ZeroError",
@@ -60,6 +62,7 @@ __all__ = [
     "library_version",
     "nccl_unique_id",
     "partition_plan",
+    "rules",
     "set_log_level",
 ]
 

@@ -28,6 +28,7 @@ from ._structs import (
     Param,
     Plan,
     Result,
+    Rule,
     SaveOptions,
     Statistics,
     StepOptions,
@@ -72,21 +73,6 @@ OPERATIONS = {"sum": 1, "min": 2, "max": 3}
 DEVICES = {"host": 0, "cuda": 1}
 NCCL_ID_BYTES = 128
 MEMORIES = {"per_rank": 1, "shared": 2}
-OPTIMIZERS = {
-    "adamw": 0,
-    "adam": 1,
-    "sgd": 2,
-    "rmsprop": 3,
-    "adagrad": 4,
-    "lion": 5,
-    "adamax": 6,
-    "adadelta": 7,
-    "radam": 8,
-    "nadam": 9,
-    "rprop": 10,
-    "lamb": 11,
-    "lars": 12,
-}
 OPTIMIZER_CUSTOM = 100
 PARTITIONS = {"even": 0, "greedy": 1, "greedy_in_order": 2, "manual": 3}
 NONFINITES = {"ignore": 0, "skip": 1, "error": 2}
@@ -247,12 +233,13 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         Status,
         [c.POINTER(Param), c.c_size_t, c.c_int32, c.POINTER(Options), c.POINTER(Plan)],
     ),
+    "zero_rule_info": (Status, [c.c_int32, c.POINTER(Rule)]),
     "zero_stats": (Status, [OptimHandle, c.POINTER(Statistics)]),
     # Defaults, one for each struct that a caller fills.
     **{
         f"{struct.c_name}_init": (Status, [c.POINTER(struct), c.c_size_t])
         for struct in STRUCTS
-        if struct is not Update
+        if struct not in (Rule, Update)
     },
 }
 
@@ -264,7 +251,6 @@ CONSTANTS = constants_of(
         ("ZERO_", "operation", OPERATIONS),
         ("ZERO_DEVICE_", "device", DEVICES),
         ("ZERO_MEMORY_", "kind", MEMORIES),
-        ("ZERO_OPTIMIZER_", "optimizer", OPTIMIZERS),
         ("ZERO_PARTITION_", "partition", PARTITIONS),
         ("ZERO_NONFINITE_", "nonfinite", NONFINITES),
         ("ZERO_MASTER_", "master", MASTERS),

@@ -12,6 +12,7 @@ from typing import Any, Optional, Union
 from . import _abi, _structs, _values
 from ._dtypes import ITEM_BYTES, VIEW_FORMATS, name_of
 from ._errors import guarded
+from ._rule_info import rules
 
 
 def _check_same(place: str, held: Any, given: Any) -> None:
@@ -99,7 +100,7 @@ class CustomOptimizer:
     whole_tensors: bool = False
 
 
-# What Optimizer and partition_plan take: ZERO_OPTIMIZER_* in lower case, or a rule of one's own.
+# What Optimizer and partition_plan take: a name of rules(), or a rule of one's own.
 Rule = Union[str, CustomOptimizer]
 
 # The ctx that C passes back is a number in here: C never holds a Python object's address.
@@ -110,7 +111,8 @@ _numbers = itertools.count(1)
 def set_rule(options: Any, rule: Rule) -> None:
     """Fill `optimizer` and `custom` of zero_options; `ctx` is yet to be set, by `enter`."""
     if not isinstance(rule, CustomOptimizer):
-        options.optimizer = _values.choice(_abi.OPTIMIZERS, rule, "optimizer")
+        numbers = {name: info.number for name, info in rules().items()}
+        options.optimizer = _values.choice(numbers, rule, "optimizer")
         return
     name = rule.name
     if name is None:

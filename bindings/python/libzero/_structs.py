@@ -272,6 +272,21 @@ class Plan(Struct):
     ]
 
 
+class Rule(Struct):
+    c_name = "zero_rule"
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("name", c.c_char_p),
+        ("setting_names", c.POINTER(c.c_char_p)),
+        ("setting_defaults", c.POINTER(c.c_double)),
+        ("setting_ranges", c.POINTER(c.c_char_p)),
+        ("setting_count", c.c_size_t),
+        ("slots", c.POINTER(c.c_char_p)),
+        ("slot_settings", c.POINTER(c.c_char_p)),
+        ("slot_count", c.c_size_t),
+    ]
+
+
 class Statistics(Struct):
     c_name = "zero_statistics"
     _fields_ = [
@@ -314,5 +329,6 @@ STRUCTS: tuple[type[Struct], ...] = (
     SaveOptions,
     LoadOptions,
     Plan,
+    Rule,
     Statistics,
 )

@@ -25,6 +25,7 @@ from libzero import (
     ZeroError,
     allocate,
     partition_plan,
+    rules,
 )
 from support import floats, needs_numpy, needs_torch, run_ranks
 
@@ -67,6 +68,17 @@ class ArgumentTest(unittest.TestCase):
             ):
                 with self.subTest(what), self.assertRaisesRegex(TypeError, f"^{what} must be a"):
                     call()
+
+
+class RulesTest(unittest.TestCase):
+    def test_a_rule_tells_its_settings_and_state(self) -> None:
+        rule = rules()["adamw"]
+        self.assertEqual((rule.number, rule.settings["beta1"]), (0, 0.9))
+        self.assertEqual(rule.ranges["beta1"], "in [0, 1)")
+        self.assertEqual(
+            rule.slots, {"exp_avg": None, "exp_avg_sq": None, "max_exp_avg_sq": "amsgrad"}
+        )
+        self.assertIn("lars", rules())
 
 
 class StepTest(unittest.TestCase):

@@ -159,7 +159,7 @@ def rules_of_libzeros_own(rank: int, world: int) -> Any:
         plain = libzero.Optimizer(optimizer.comm, name)
         mine = optimizer._native.core.optimizer.groups[0]
         rule = optimizer._native._wishes.choice.rule
-        names = [*rule.plain, *(one for pair in rule.pairs.values() for one in pair)]
+        names = [*rule.plain, *(one for some in rule.several.values() for one in some)]
         defaults += [(name, one) for one in names if mine[one] != plain.settings[one]]
     param = nn.Parameter(torch.ones(5))
     optimizer = Optimizer([param], "lion", lr=0.25, betas=(0.5, 0.5))

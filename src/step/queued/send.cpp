@@ -76,7 +76,7 @@ bool has_changed(const Optimizer& optim, const Queue& queue) {
 }  // namespace
 
 uint64_t layout_of(const Optimizer& optim) {
-  static_assert(kMaxSlots < 8);
+  static_assert(kMaxSlots <= 8);
   return optim.layout << 9 | (optim.not_loaded ? 1u << 8 : 0u) | optim.slots_used();
 }
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Union
 
 import torch
 
-from .. import CustomOptimizer
-from ._rules import Rule, class_of, rule_of
+from .. import CustomOptimizer, rules
+from ._rules import CLASSES, Rule, class_of, rule_of
 
-# A class of torch.optim or its name in lower case, "lion", "lamb", "lars", or a rule of one's own.
+# A class of torch.optim or its name in lower case, another of rules(), or a rule of one's own.
 Named = Union[str, type[torch.optim.Optimizer], CustomOptimizer]
 
 
@@ -39,88 +39,31 @@ class RuleOptions(torch.optim.Optimizer):
     """Options of a rule that torch has no class for."""
 
 
-_CLASSES = {
-    cls.__name__.lower(): cls
-    for cls in (
-        torch.optim.AdamW,
-        torch.optim.Adam,
-        torch.optim.SGD,
-        torch.optim.RMSprop,
-        torch.optim.Adagrad,
-        torch.optim.Adadelta,
-        torch.optim.Adamax,
-        torch.optim.NAdam,
-        torch.optim.RAdam,
-        torch.optim.Rprop,
-    )
-}
-_BETAS = {"betas": ("beta1", "beta2")}
-# Rules of libzero's own: their defaults are those of zero.h.
-_OWN: dict[str, tuple[Rule, dict[str, Any]]] = {
-    "lion": (
-        Rule("lion", ("lr", "weight_decay", "maximize"), _BETAS, slots=("exp_avg",)),
-        {"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.0, "maximize": False},
-    ),
-    "lamb": (
-        Rule(
-            "lamb",
-            ("lr", "eps", "weight_decay", "always_adapt", "maximize"),
-            _BETAS,
-            slots=("exp_avg", "exp_avg_sq"),
-        ),
-        {
-            "lr": 1e-3,
-            "betas": (0.9, 0.999),
-            "eps": 1e-6,
-            "weight_decay": 0.01,
-            "always_adapt": False,
-            "maximize": False,
-        },
-    ),
-    "lars": (
-        Rule(
-            "lars",
-            (
-                "lr",
-                "momentum",
-                "weight_decay",
-                "nesterov",
-                "trust_coefficient",
-                "eps",
-                "always_adapt",
-                "maximize",
-            ),
-            {},
-        ),
-        {
-            "lr": 1.0,
-            "momentum": 0.0,
-            "weight_decay": 0.0,
-            "nesterov": False,
-            "trust_coefficient": 1e-3,
-            "eps": 1e-8,
-            "always_adapt": False,
-            "maximize": False,
-        },
-    ),
-}
+def _own(name: str) -> tuple[Rule, dict[str, Any]]:
+    """A rule that torch has no class for, and its options."""
+    info = rules()[name]
+    betas = [setting for setting in info.settings if setting.startswith("beta")]
+    rule = Rule(name, {"betas": betas} if betas else {})
+    options: dict[str, Any] = {option: info.settings[option] for option in rule.plain}
+    options.update({option: bool(options[option]) for option in options if info.ranges[option] == "0 or 1"})
+    if betas:
+        options["betas"] = tuple(info.settings[setting] for setting in betas)
+    return rule, options
 
 
 def choose(optimizer: Named, settings: Mapping[str, Any]) -> Choice:
     """TypeError and ValueError for what libzero has no rule for, and for options that the rule
     lacks or that torch's class refuses."""
     if isinstance(optimizer, CustomOptimizer):
-        defaults = {"lr": 1e-3, "weight_decay": 0.0, **optimizer.settings}
-        rule = Rule("custom", tuple(defaults), {}, slots=tuple(optimizer.slots))
-        return Choice(rule, optimizer, _options("this rule", defaults, settings))
+        rule = Rule("custom", custom=optimizer)
+        return Choice(rule, optimizer, _options("this rule", rule.defaults, settings))
     if isinstance(optimizer, str):
-        if optimizer in _OWN:
-            rule, defaults = _OWN[optimizer]
+        if optimizer not in rules():
+            raise ValueError(f"optimizer {optimizer!r} is unknown; there are {', '.join(rules())}")
+        if optimizer not in CLASSES:
+            rule, defaults = _own(optimizer)
             return Choice(rule, optimizer, _options(optimizer, defaults, settings))
-        if optimizer not in _CLASSES:
-            known = ", ".join((*_CLASSES, *_OWN))
-            raise ValueError(f"optimizer {optimizer!r} is unknown; there are {known}")
-        optimizer = _CLASSES[optimizer]
+        optimizer = CLASSES[optimizer]
     try:
         chosen, options = class_of(optimizer, settings)
     except TypeError:

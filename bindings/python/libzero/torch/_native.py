@@ -308,8 +308,8 @@ class NativeShard(Shard):
             for name in rule.plain:
                 if name in options:
                     _assign(options, name, told[name])
-            for name, (first, second) in rule.pairs.items():
-                options[name] = (told[first], told[second])
+            for name, settings in rule.several.items():
+                options[name] = tuple(told[setting] for setting in settings)
 
     def save(
         self, directory: Union[str, os.PathLike[str]], groups: Groups, *, replace: bool

@@ -5,84 +5,77 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
 import torch
 
-from .. import Group
+from .. import CustomOptimizer, Group, rules
 
 
 # A class of torch.optim's kind, or functools.partial of one with options by name.
 Chosen = Callable[..., torch.optim.Optimizer]
 
 
-class Rule(NamedTuple):
-    """An update rule: its name, the options of torch that are settings of the same name, pairs
-    that are two settings, and the numbers that torch's state has one of for each parameter."""
+@dataclass(frozen=True)
+class Rule:
+    """An update rule in torch's words: its name, the options of torch that are several settings,
+    and the numbers that torch's state has one of for each parameter. All other options are settings
+    of the same name."""
 
     name: str
-    plain: tuple[str, ...]
-    pairs: Mapping[str, tuple[str, str]]
+    several: Mapping[str, Sequence[str]] = field(default_factory=dict)
     scalars: tuple[str, ...] = ("step",)
-    slots: tuple[str, ...] = ()  # that every parameter with state has
+    custom: Optional[CustomOptimizer] = None
+
+    @property
+    def defaults(self) -> Mapping[str, float]:
+        """Of its settings."""
+        if self.custom is not None:
+            return {"lr": 1e-3, "weight_decay": 0.0, **self.custom.settings}
+        return rules()[self.name].settings
+
+    @property
+    def plain(self) -> list[str]:
+        """Settings that are options of the same name."""
+        taken = [name for names in self.several.values() for name in names]
+        return [name for name in self.defaults if name not in taken]
+
+    @property
+    def optional(self) -> dict[str, str]:
+        """Slots that are there with an option: which."""
+        return {slot: option for slot, option in self._slots().items() if option is not None}
+
+    @property
+    def slots(self) -> list[str]:
+        """Those that every parameter with state has."""
+        return [slot for slot, option in self._slots().items() if option is None]
+
+    def _slots(self) -> Mapping[str, Optional[str]]:
+        if self.custom is not None:
+            return dict.fromkeys(self.custom.slots)
+        return rules()[self.name].slots
 
 
-_BETAS = {"betas": ("beta1", "beta2")}
-_MOMENTS = ("exp_avg", "exp_avg_sq")
-_ADAM = ("lr", "eps", "weight_decay", "amsgrad", "maximize")
-_EITHER_DECAY = ("lr", "eps", "weight_decay", "decoupled_weight_decay", "maximize")
-
-ADAMW = Rule("adamw", _ADAM, _BETAS, slots=_MOMENTS)
+BETAS = {"betas": ("beta1", "beta2")}
+ADAMW = Rule("adamw", BETAS)
 # Exactly these classes: a subclass may have a step of its own.
 _RULES: dict[type, Rule] = {
     torch.optim.AdamW: ADAMW,
-    torch.optim.Adam: Rule("adam", _ADAM, _BETAS, slots=_MOMENTS),
-    torch.optim.SGD: Rule(
-        "sgd",
-        ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"),
-        {},
-        scalars=(),
-    ),
-    torch.optim.RMSprop: Rule(
-        "rmsprop",
-        ("lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize"),
-        {},
-        slots=("square_avg",),
-    ),
-    torch.optim.Adagrad: Rule(
-        "adagrad",
-        ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "maximize"),
-        {},
-        slots=("sum",),
-    ),
-    torch.optim.Adadelta: Rule(
-        "adadelta",
-        ("lr", "rho", "eps", "weight_decay", "maximize"),
-        {},
-        slots=("square_avg", "acc_delta"),
-    ),
-    torch.optim.Adamax: Rule(
-        "adamax", ("lr", "eps", "weight_decay", "maximize"), _BETAS, slots=("exp_avg", "exp_inf")
-    ),
-    torch.optim.NAdam: Rule(
-        "nadam", (*_EITHER_DECAY, "momentum_decay"), _BETAS, ("step", "mu_product"), _MOMENTS
-    ),
-    torch.optim.RAdam: Rule("radam", _EITHER_DECAY, _BETAS, slots=_MOMENTS),
+    torch.optim.Adam: Rule("adam", BETAS),
+    torch.optim.SGD: Rule("sgd", scalars=()),
+    torch.optim.RMSprop: Rule("rmsprop"),
+    torch.optim.Adagrad: Rule("adagrad"),
+    torch.optim.Adadelta: Rule("adadelta"),
+    torch.optim.Adamax: Rule("adamax", BETAS),
+    torch.optim.NAdam: Rule("nadam", BETAS, ("step", "mu_product")),
+    torch.optim.RAdam: Rule("radam", BETAS),
     torch.optim.Rprop: Rule(
         "rprop",
-        ("lr", "maximize"),
         {"etas": ("eta_minus", "eta_plus"), "step_sizes": ("step_size_min", "step_size_max")},
-        slots=("prev", "step_size"),
     ),
 }
-
-# Slots that depend on options: which option, in torch's words.
-OPTIONAL_SLOTS: Mapping[str, Mapping[str, str]] = {
-    "adamw": {"max_exp_avg_sq": "amsgrad"},
-    "adam": {"max_exp_avg_sq": "amsgrad"},
-    "sgd": {"momentum_buffer": "momentum"},
-    "rmsprop": {"momentum_buffer": "momentum", "grad_avg": "centered"},
-}
+CLASSES = {cls.__name__.lower(): cls for cls in _RULES}
 
 # Slots that do not start with zeros: the option that they start with, in torch's words.
 STARTS: Mapping[str, str] = {"sum": "initial_accumulator_value", "step_size": "lr"}
@@ -142,10 +135,8 @@ def takes_sparse(rule: Rule, group: Mapping[str, Any]) -> bool:
 def settings_of(rule: Rule, group: Mapping[str, Any]) -> dict[str, float]:
     """The settings of libzero that the options of `group` are. TypeError for what is no number."""
     settings = {name: _number(group[name], name) for name in rule.plain if name in group}
-    for option, names in rule.pairs.items():
-        first, second = group[option]
-        settings[names[0]] = _number(first, option)
-        settings[names[1]] = _number(second, option)
+    for option, names in rule.several.items():
+        settings.update(zip(names, (_number(value, option) for value in group[option])))
     return settings
 
 

@@ -73,7 +73,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self.defaults = template.defaults  # what schedulers look for
         params = [param for group in self.param_groups for param in group["params"]]
         rule, _ = rule_of(self._class, template.param_groups, params)
-        self.rule: Optional[str] = rule and rule.name
+        self.rule: Optional[str] = None if rule is None else rule.name
         comm = comm_of(self.process_group, self._device)
         try:
             for group in self.param_groups if self._in_arena else ():

@@ -10,7 +10,7 @@ import torch
 
 from ._core import Core
 from ._masters import MASTER
-from ._rules import OPTIONAL_SLOTS, STARTS, Rule
+from ._rules import STARTS, Rule
 from ._tensors import Bound
 
 # Of one parameter: tensors by torch's names, and its numbers as tensors without dimensions.
@@ -98,7 +98,7 @@ def _complete(
 
 def _needed(rule: Rule, group: Mapping[str, Any]) -> list[str]:
     """What every state has. torch's SGD alone does without a slot: its first step makes one."""
-    optional = {} if rule.name == "sgd" else OPTIONAL_SLOTS.get(rule.name, {})
+    optional = {} if rule.name == "sgd" else rule.optional
     chosen = [name for name, option in optional.items() if group.get(option)]
     return [*rule.scalars, *rule.slots, *chosen]
 
@@ -146,7 +146,7 @@ def _entry_of(
     found: Mapping[str, Any],
 ) -> Entry:
     what = f"state of parameter {number}"
-    optional = OPTIONAL_SLOTS.get(rule.name, {})
+    optional = rule.optional
     missing = [name for name in _needed(rule, group) if name not in found]
     if missing:
         raise ValueError(f"{what} lacks {', '.join(missing)}, which {rule.name} has")

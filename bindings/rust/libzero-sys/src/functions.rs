@@ -319,6 +319,7 @@ functions! {
         options: *const zero_options,
         plan: *mut zero_plan,
     ) -> zero_status;
+    pub fn zero_rule_info(optimizer: i32, rule: *mut zero_rule) -> zero_status;
     pub fn zero_statistics_init(
         statistics: *mut zero_statistics,
         struct_size: usize,

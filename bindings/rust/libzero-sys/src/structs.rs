@@ -274,6 +274,20 @@ pub struct zero_plan {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
+pub struct zero_rule {
+    pub struct_size: usize,
+    pub name: *const c_char,
+    pub setting_names: *const *const c_char,
+    pub setting_defaults: *const f64,
+    pub setting_ranges: *const *const c_char,
+    pub setting_count: usize,
+    pub slots: *const *const c_char,
+    pub slot_settings: *const *const c_char,
+    pub slot_count: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub struct zero_statistics {
     pub struct_size: usize,
     pub parameter_elements: i64,

@@ -78,6 +78,7 @@ mod options;
 mod params;
 mod plan;
 mod register;
+mod rules;
 mod slices;
 mod state;
 mod user;
@@ -98,6 +99,7 @@ pub use options::{
 };
 pub use params::{RawParam, Shape};
 pub use plan::{Plan, partition_plan};
+pub use rules::{Rule, Setting, Slot};
 pub use slices::{AnyMut, MutSlices, Slices};
 pub use user::{Collectives, Failed};
 

@@ -10,35 +10,36 @@ use crate::error::{Result, c_text};
 
 /// The update rule, by the formula of torch.optim (Lion by its paper), and its settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(i32)]
 pub enum Optimizer {
     /// lr, beta1, beta2, eps, weight_decay, amsgrad, maximize.
     #[default]
-    AdamW,
+    AdamW = sys::ZERO_OPTIMIZER_ADAMW,
     /// The same, with weight decay added to the gradient.
-    Adam,
+    Adam = sys::ZERO_OPTIMIZER_ADAM,
     /// lr, momentum, dampening, weight_decay, nesterov, maximize.
-    Sgd,
+    Sgd = sys::ZERO_OPTIMIZER_SGD,
     /// lr, alpha, eps, weight_decay, momentum, centered, maximize.
-    RmsProp,
+    RmsProp = sys::ZERO_OPTIMIZER_RMSPROP,
     /// lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize.
-    Adagrad,
+    Adagrad = sys::ZERO_OPTIMIZER_ADAGRAD,
     /// lr, beta1, beta2, weight_decay (decoupled), maximize.
-    Lion,
+    Lion = sys::ZERO_OPTIMIZER_LION,
     /// lr, beta1, beta2, eps, weight_decay, maximize.
-    Adamax,
+    Adamax = sys::ZERO_OPTIMIZER_ADAMAX,
     /// lr, rho, eps, weight_decay, maximize.
-    Adadelta,
+    Adadelta = sys::ZERO_OPTIMIZER_ADADELTA,
     /// lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize.
-    RAdam,
+    RAdam = sys::ZERO_OPTIMIZER_RADAM,
     /// The same, and momentum_decay.
-    NAdam,
+    NAdam = sys::ZERO_OPTIMIZER_NADAM,
     /// lr (the first step size), eta_minus, eta_plus, step_size_min, step_size_max, maximize.
-    Rprop,
+    Rprop = sys::ZERO_OPTIMIZER_RPROP,
     /// lr, beta1, beta2, eps, weight_decay (in the direction), always_adapt, maximize. Each tensor's step
     /// is scaled by the norms of the whole tensor.
-    Lamb,
+    Lamb = sys::ZERO_OPTIMIZER_LAMB,
     /// lr, momentum, weight_decay, nesterov, trust_coefficient, eps, always_adapt, maximize; likewise.
-    Lars,
+    Lars = sys::ZERO_OPTIMIZER_LARS,
 }
 
 /// Who owns what.
@@ -193,21 +194,7 @@ impl Options {
     /// `settings` must be made of this one's, and live as long as the result is used.
     pub(crate) fn to_c(&self, settings: &CSettings) -> sys::zero_options {
         sys::zero_options {
-            optimizer: match self.optimizer {
-                Optimizer::AdamW => sys::ZERO_OPTIMIZER_ADAMW,
-                Optimizer::Adam => sys::ZERO_OPTIMIZER_ADAM,
-                Optimizer::Sgd => sys::ZERO_OPTIMIZER_SGD,
-                Optimizer::RmsProp => sys::ZERO_OPTIMIZER_RMSPROP,
-                Optimizer::Adagrad => sys::ZERO_OPTIMIZER_ADAGRAD,
-                Optimizer::Lion => sys::ZERO_OPTIMIZER_LION,
-                Optimizer::Adamax => sys::ZERO_OPTIMIZER_ADAMAX,
-                Optimizer::Adadelta => sys::ZERO_OPTIMIZER_ADADELTA,
-                Optimizer::RAdam => sys::ZERO_OPTIMIZER_RADAM,
-                Optimizer::NAdam => sys::ZERO_OPTIMIZER_NADAM,
-                Optimizer::Rprop => sys::ZERO_OPTIMIZER_RPROP,
-                Optimizer::Lamb => sys::ZERO_OPTIMIZER_LAMB,
-                Optimizer::Lars => sys::ZERO_OPTIMIZER_LARS,
-            },
+            optimizer: self.optimizer as i32,
             partition: match self.partition {
                 Partition::Even => sys::ZERO_PARTITION_EVEN,
                 Partition::Greedy => sys::ZERO_PARTITION_GREEDY,

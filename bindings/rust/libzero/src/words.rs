@@ -23,6 +23,7 @@ const CALLS: &[(&str, &str)] = &[
     ("zero_partition_plan", "partition_plan"),
     ("zero_register_buffers", "Optim::add_buffers"),
     ("zero_register_params", "Optim::add"),
+    ("zero_rule_info", "Optimizer::rule"),
     ("zero_set_log_callback", "set_logger"),
     ("zero_state_get_scalar", "Optim::state_scalar"),
     ("zero_state_info", "Optim::state_names"),
@@ -43,6 +44,7 @@ const OTHERS: &[&str] = &[
     "zero_param",
     "zero_plan",
     "zero_result",
+    "zero_rule",
     "zero_statistics",
     "zero_status_name",
     "zero_update",
@@ -157,6 +159,7 @@ mod tests {
             include_str!("optim.rs"),
             include_str!("plan.rs"),
             include_str!("register.rs"),
+            include_str!("rules.rs"),
             include_str!("state.rs"),
         );
         [format!("fn {method}("), format!("fn {method}<")].iter().any(|one| sources.contains(one))

@@ -6,8 +6,8 @@ use std::{env, fs, process, ptr};
 
 use common::{run_ranks, sgd, solo};
 use libzero::{
-    Comm, Dtype, Group, Level, Operation, Optim, Options, Partition, RawParam, Reduction, Shape,
-    Step, partition_plan, set_logger,
+    Comm, Dtype, Group, Level, Operation, Optim, Optimizer, Options, Partition, RawParam,
+    Reduction, Shape, Step, partition_plan, set_logger,
 };
 use libzero_sys as sys;
 
@@ -292,4 +292,16 @@ fn what_steps_on_a_gpu_read_from_memory_is_refused_on_the_host() {
         assert_eq!(error.code(), sys::ZERO_ERR_UNSUPPORTED);
         assert!(error.to_string().contains("on the host set its value"), "{error}");
     }
+}
+
+#[test]
+fn a_rule_tells_its_settings_and_state() {
+    let rule = Optimizer::AdamW.rule().unwrap();
+    assert_eq!(rule.name, "adamw");
+    let beta1 = rule.settings.iter().find(|one| one.name == "beta1").unwrap();
+    assert_eq!((beta1.default, beta1.range), (0.9, "in [0, 1)"));
+    let needed: Vec<_> = rule.slots.iter().map(|one| (one.name, one.setting)).collect();
+    let wanted = [("exp_avg", None), ("exp_avg_sq", None), ("max_exp_avg_sq", Some("amsgrad"))];
+    assert_eq!(needed, wanted);
+    assert_eq!(Optimizer::Lars.rule().unwrap().name, "lars");
 }

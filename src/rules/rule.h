@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer is, apart from its formula: its settings, its state slots, its scalars.
+// What a rule is, apart from its formula: its settings, its slots, its scalars. Each rule stands in
+// a file of its own beside this one.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string_view>
 
-#include "kernels/host_device.h"
+#include "base/host_device.h"
 
 namespace zero {
 
-inline constexpr int kMaxSlots = 3;
+inline constexpr int kMaxSlots = 8;
 inline constexpr int kMaxSettings = 16;
-inline constexpr int kScalars = 9;
-inline constexpr int kRuleCount = 13;
-/// The place in Scalars::value that Trust::ratio multiplies.
-inline constexpr int kTrusted = kScalars - 1;
+inline constexpr int kMaxFlags = 4;
+inline constexpr int kScalars = 12;
 
 /// A hyper-parameter: its name, default and the values it may take.
 struct Setting {
@@ -56,11 +55,11 @@ ZERO_HOST_DEVICE inline bool range_allows(Setting::Range range, double value) {
   return false;
 }
 
-/// What one run of elements shares, computed in fp64. rules.h names the places.
+/// What one run of elements shares, computed in fp64. Each rule names the places.
 struct Scalars {
   double factor = 1;  // multiplies the sum over ranks; negative when the rule maximizes
   double value[kScalars] = {};
-  bool flag[4] = {};
+  bool flag[kMaxFlags] = {};
 };
 
 /// The numbers of Scalars in the type of a run's arithmetic: this is where they are rounded, once.
@@ -76,22 +75,24 @@ struct RoundedScalars {
 
 /// What the scalars of one parameter depend on.
 struct StepContext {
-  const double* settings;  // in the order of Rule::settings
-  int64_t step;            // of this parameter, counting from 1
-  uint32_t live_slots;     // bit s: slot s holds values of an earlier step
-  double factor;           // 1/world, clip: without maximize
-  double product = 1;      // what Rule::next_product made of the earlier steps
+  const double* settings;   // in the order of Rule::settings
+  int64_t step = 1;         // of this parameter, counting from 1
+  uint32_t live_slots = 0;  // bit s: slot s holds values of an earlier step
+  double factor = 1;        // 1/world, clip: without maximize
+  double product = 1;       // what Rule::next_product made of the earlier steps
 };
 
 /// Of rules whose step is scaled, for each tensor, by norms of the whole tensor.
 struct Trust {
   /// From the norms (p = 2) of the parameter before the step and of its direction.
   double (*ratio)(std::span<const double> settings, double param, double direction);
+  int scalar;  // the place in Scalars::value that the ratio multiplies
   /// The direction is what the update kernel turns the parameter into, beside its slots, and
   /// KernelTable::lamb makes the step. Otherwise it is the gradient, and the update makes it.
   bool of_update;
 };
 
+/// A rule as a row of a table.
 struct Rule {
   const char* name;  // "adamw", as it stands in checkpoints
   std::span<const Setting> settings;

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the C library knows of its update rules."""
+
+from __future__ import annotations
+
+import ctypes as c
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Optional
+
+from . import _abi, _structs
+from ._errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class RuleInfo:
+    """An update rule of the library. `settings` are their defaults by name, `ranges` what values
+    they may take, in words; `slots` is the state of a parameter by name, with the setting that a
+    slot needs to be other than 0, or None where it is always there."""
+
+    number: int
+    settings: Mapping[str, float]
+    ranges: Mapping[str, str]
+    slots: Mapping[str, Optional[str]]
+
+
+@functools.cache
+def rules() -> Mapping[str, RuleInfo]:
+    """Every update rule that Optimizer takes by its name, for example rules()["adamw"]."""
+    found: dict[str, RuleInfo] = {}
+    rule = _structs.Rule(struct_size=c.sizeof(_structs.Rule))
+    while True:
+        try:
+            _abi.lib().zero_rule_info(len(found), c.byref(rule))
+        except ArgumentError:
+            return found
+        settings, slots = range(rule.setting_count), range(rule.slot_count)
+        names = [rule.setting_names[i].decode() for i in settings]
+        needed = (rule.slot_settings[i] for i in slots)
+        found[rule.name.decode()] = RuleInfo(
+            len(found),
+            dict(zip(names, (rule.setting_defaults[i] for i in settings))),
+            dict(zip(names, (rule.setting_ranges[i].decode() for i in settings))),
+            {rule.slots[i].decode(): name and name.decode() for i, name in zip(slots, needed)},
+        )

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the C library knows of its update rules.
+use std::slice;
+
+use libzero_sys as sys;
+
+use crate::error::{Result, check, load, static_text};
+use crate::options::Optimizer;
+
+/// A setting of an update rule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// As [`Options::set`](crate::Options::set) takes it.
+    pub name: &'static str,
+    /// What it is unless it is set.
+    pub default: f64,
+    /// What values it may take, in words.
+    pub range: &'static str,
+}
+
+/// One tensor of a parameter's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// As it stands in checkpoints.
+    pub name: &'static str,
+    /// The setting that it needs to be other than 0; None: it is always there.
+    pub setting: Option<&'static str>,
+}
+
+/// An update rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// As it stands in checkpoints.
+    pub name: &'static str,
+    /// Its hyper-parameters.
+    pub settings: Vec<Setting>,
+    /// What it keeps of each parameter.
+    pub slots: Vec<Slot>,
+}
+
+impl Optimizer {
+    /// Its settings and what it keeps of each parameter. An error where the C library has no such rule.
+    pub fn rule(self) -> Result<Rule> {
+        load()?;
+        // SAFETY: zero bytes are a value of this struct.
+        let mut rule: sys::zero_rule = unsafe { std::mem::zeroed() };
+        rule.struct_size = size_of::<sys::zero_rule>();
+        // SAFETY: the struct says its size.
+        check(unsafe { sys::zero_rule_info(self as i32, &mut rule) })?;
+        // SAFETY: the library's tables have these lengths and are never freed; so are their texts.
+        let (names, defaults, ranges, slots, needed) = unsafe {
+            (
+                slice::from_raw_parts(rule.setting_names, rule.setting_count),
+                slice::from_raw_parts(rule.setting_defaults, rule.setting_count),
+                slice::from_raw_parts(rule.setting_ranges, rule.setting_count),
+                slice::from_raw_parts(rule.slots, rule.slot_count),
+                slice::from_raw_parts(rule.slot_settings, rule.slot_count),
+            )
+        };
+        let setting = |i: usize| Setting {
+            name: static_text(names[i]),
+            default: defaults[i],
+            range: static_text(ranges[i]),
+        };
+        let slot = |i: usize| Slot {
+            name: static_text(slots[i]),
+            setting: (!needed[i].is_null()).then(|| static_text(needed[i])),
+        };
+        Ok(Rule {
+            name: static_text(rule.name),
+            settings: (0..rule.setting_count).map(setting).collect(),
+            slots: (0..rule.slot_count).map(slot).collect(),
+        })
+    }
+}

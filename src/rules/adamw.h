@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// AdamW: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization".
+#pragma once
+
+#include "rules/adam.h"
+
+namespace zero::rules {
+
+/// Decoupled decay: the parameter shrinks, the gradient does not know.
+struct Adamw : AdamStep {
+  static constexpr int32_t number = ZERO_OPTIMIZER_ADAMW;
+  static constexpr const char* name = "adamw";
+  static constexpr Setting settings[] = {rate(1e-3),         kBeta1,   kBeta2,   epsilon(1e-8),
+                                         rules::decay(0.01), kAmsgrad, kMaximize};
+  static constexpr int flags = 1;
+
+  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
+    const In<Adamw> in(context);
+    Scalars scalars = prepare_step(in);
+    scalars.value[decay] = 1 - in["lr"] * in["weight_decay"];
+    return scalars;
+  }
+
+  template <class Real>
+  ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
+                                  const bool* flag) {
+    param = param * value[decay];
+    param = flag[amsgrad] ? stepped<true>(param, gradient, slot, value)
+                          : stepped<false>(param, gradient, slot, value);
+  }
+};
+
+}  // namespace zero::rules

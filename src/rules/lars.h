@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// LARS: You, Gitman and Ginsburg 2017, "Large Batch Training of Convolutional Networks".
+#pragma once
+
+#include "rules/parts.h"
+
+namespace zero::rules {
+
+/// SGD with the ratio in what enters the buffer.
+struct Lars {
+  static constexpr int32_t number = ZERO_OPTIMIZER_LARS;
+  static constexpr const char* name = "lars";
+  static constexpr Setting settings[] = {rate(1),
+                                         kMomentum,
+                                         decay(0),
+                                         kNesterov,
+                                         {"trust_coefficient", 1e-3, Setting::positive_or_zero},
+                                         epsilon(1e-8),
+                                         kAlwaysAdapt,
+                                         kMaximize};
+  static constexpr const char* slots[] = {"momentum_buffer"};
+
+  enum Value { lr, momentum, weight_decay, trusted };      // trusted: 1, and then the ratio
+  enum Flag { decays, has_momentum, is_first, nesterov };  // is_first: the buffer holds nothing yet
+  enum Slot { momentum_buffer };
+  static constexpr int flags = 4;
+
+  ZERO_ELEMENT static constexpr unsigned used(const bool* flag) { return flag[has_momentum]; }
+
+  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
+    const In<Lars> in(context);
+    Scalars scalars = in.scalars();
+    scalars.value[lr] = in["lr"];
+    scalars.value[momentum] = in["momentum"];
+    scalars.value[weight_decay] = in["weight_decay"];
+    scalars.value[trusted] = 1;
+    scalars.flag[decays] = in["weight_decay"] != 0;
+    scalars.flag[has_momentum] = in["momentum"] != 0;
+    scalars.flag[is_first] = in.first(momentum_buffer);
+    scalars.flag[nesterov] = in["nesterov"] != 0;
+    return scalars;
+  }
+
+  static double ratio(std::span<const double> settings, double param, double gradient) {
+    const In<Lars> in({.settings = settings.data()});
+    if (in["weight_decay"] == 0 && in["always_adapt"] == 0) return 1;
+    if (param == 0 || gradient == 0) return 1;
+    return in["trust_coefficient"] * param / (gradient + in["weight_decay"] * param + in["eps"]);
+  }
+  static constexpr Trust trust = {ratio, trusted, false};
+
+  template <class Real>
+  ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
+                                  const bool* flag) {
+    if (flag[decays]) gradient = gradient + param * value[weight_decay];
+    gradient = gradient * value[trusted];
+    if (flag[has_momentum]) {
+      Real& buffer = slot[momentum_buffer];
+      buffer = flag[is_first] ? gradient : buffer * value[momentum] + gradient;
+      gradient = flag[nesterov] ? gradient + buffer * value[momentum] : buffer;
+    }
+    param = param - gradient * value[lr];
+  }
+};
+
+}  // namespace zero::rules

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// All rules. Tables, loops and launches are made from this list.
+#pragma once
+
+#include "rules/adadelta.h"
+#include "rules/adagrad.h"
+#include "rules/adam.h"
+#include "rules/adamax.h"
+#include "rules/adamw.h"
+#include "rules/lamb.h"
+#include "rules/lars.h"
+#include "rules/lion.h"
+#include "rules/nadam.h"
+#include "rules/radam.h"
+#include "rules/rmsprop.h"
+#include "rules/rprop.h"
+#include "rules/sgd.h"
+
+namespace zero {
+
+template <class... Rules>
+struct RuleList {
+  static constexpr int kCount = sizeof...(Rules);
+  static constexpr bool is_in_order() {
+    int32_t place = 0;
+    return ((Rules::number == place++) && ...);
+  }
+};
+
+/// In the order of ZERO_OPTIMIZER_*.
+using AllRules = RuleList<rules::Adamw, rules::Adam, rules::Sgd, rules::Rmsprop, rules::Adagrad,
+                          rules::Lion, rules::Adamax, rules::Adadelta, rules::Radam, rules::Nadam,
+                          rules::Rprop, rules::Lamb, rules::Lars>;
+static_assert(AllRules::is_in_order());
+inline constexpr int kRuleCount = AllRules::kCount;
+
+template <class Of>
+inline constexpr int kSlotsOf = std::size(Of::slots);
+
+/// True if a rule updates each element by itself: it has update().
+template <class Of>
+inline constexpr bool kUpdatesElements = requires(float* slot, const float* value,
+                                                  const bool* flag) {
+  Of::update(*slot, *value, slot, value, flag);
+};
+
+/// Calls function(rule), with an object of the rule's type; false if there is no such rule.
+template <class Function, class... Rules>
+bool with_rule(int32_t number, const Function& function, RuleList<Rules...>) {
+  return ((number == Rules::number && (function(Rules()), true)) || ...);
+}
+template <class Function>
+bool with_rule(int32_t number, const Function& function) {
+  return with_rule(number, function, AllRules());
+}
+
+// Devices call no pointers of the host, so these find Rule::prepare and ::next_product by number.
+
+template <class... Rules>
+ZERO_HOST_DEVICE Scalars prepare_scalars(int32_t number, const StepContext& context,
+                                         RuleList<Rules...>) {
+  Scalars scalars;
+  static_cast<void>(
+      ((number == Rules::number && (scalars = Rules::prepare(context), true)) || ...));
+  return scalars;
+}
+
+template <class Of>
+ZERO_HOST_DEVICE double next_product(const StepContext& context) {
+  if constexpr (requires { Of::next_product(context); }) return Of::next_product(context);
+  return context.product;
+}
+
+template <class... Rules>
+ZERO_HOST_DEVICE double next_product(int32_t number, const StepContext& context,
+                                     RuleList<Rules...>) {
+  double product = context.product;
+  static_cast<void>(
+      ((number == Rules::number && (product = next_product<Rules>(context), true)) || ...));
+  return product;
+}
+
+}  // namespace zero

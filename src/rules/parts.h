@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// What several rules are made of. Scalars are formed in fp64, with no call into libm but the square
+// root, so that they are the same on every machine. No function of an element may be contracted to
+// fma or reassociated: the bits are the contract.
+#pragma once
+
+#include <math.h>
+
+#include "rules/rule.h"
+#include "zero.h"
+
+namespace zero::rules {
+
+// ---- Settings
+
+constexpr Setting rate(double initial) { return {"lr", initial, Setting::positive_or_zero}; }
+constexpr Setting epsilon(double initial) { return {"eps", initial, Setting::positive_or_zero}; }
+constexpr Setting beta(const char* name, double initial) {
+  return {name, initial, Setting::unit_interval};
+}
+constexpr Setting decay(double initial) {
+  return {"weight_decay", initial, Setting::positive_or_zero};
+}
+inline constexpr Setting kBeta1 = beta("beta1", 0.9);
+inline constexpr Setting kBeta2 = beta("beta2", 0.999);
+inline constexpr Setting kMomentum = {"momentum", 0, Setting::positive_or_zero};
+inline constexpr Setting kNesterov = {"nesterov", 0, Setting::flag};
+inline constexpr Setting kDecoupled = {"decoupled_weight_decay", 0, Setting::flag};
+/// Trust ratios also where nothing decays: biases and scales are usually left as they are.
+inline constexpr Setting kAlwaysAdapt = {"always_adapt", 0, Setting::flag};
+inline constexpr Setting kMaximize = {"maximize", 0, Setting::flag};
+
+/// A setting of `Of`, found by its name when this is compiled.
+template <class Of>
+struct NamedSetting {
+  consteval NamedSetting(const char* name) {
+    while (std::string_view(name) != Of::settings[place].name) place++;
+  }
+  int place = 0;
+};
+
+/// What scalars of `Of` are made from, with its settings by name: in["lr"].
+template <class Of>
+struct In : StepContext {
+  ZERO_HOST_DEVICE explicit In(const StepContext& context) : StepContext(context) {}
+  ZERO_HOST_DEVICE double operator[](NamedSetting<Of> setting) const {
+    return settings[setting.place];
+  }
+  /// What the scalars of every rule begin with.
+  ZERO_HOST_DEVICE Scalars scalars() const {
+    Scalars scalars;
+    scalars.factor = (*this)["maximize"] != 0 ? -factor : factor;
+    return scalars;
+  }
+  /// True if the slot holds nothing yet.
+  ZERO_HOST_DEVICE bool first(int slot) const { return (live_slots >> slot & 1) == 0; }
+};
+
+// ---- Slots
+
+/// A rule that always uses all of its slots.
+template <unsigned all>
+struct AllSlots {
+  ZERO_ELEMENT static constexpr unsigned used(const bool*) { return all; }
+};
+
+// ---- Scalars
+
+ZERO_HOST_DEVICE inline double power(double base, int64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent >>= 1) {
+    if (exponent & 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+/// What the scalars of rules with two moments begin with.
+enum Moments { beta1, one_minus_beta1, beta2, one_minus_beta2, kMoments };
+
+template <class Of>
+ZERO_HOST_DEVICE inline Scalars scalars_of_moments(const In<Of>& in) {
+  Scalars scalars = in.scalars();
+  scalars.value[beta1] = in["beta1"];
+  scalars.value[one_minus_beta1] = 1 - in["beta1"];
+  scalars.value[beta2] = in["beta2"];
+  scalars.value[one_minus_beta2] = 1 - in["beta2"];
+  return scalars;
+}
+
+/// The scalar `decay` of a rule with either kind of weight decay: where it `decays` into the
+/// gradient weight_decay, else what the parameter is multiplied with.
+template <class Of>
+ZERO_HOST_DEVICE inline double decay_of_either_kind(const In<Of>& in) {
+  const double weight_decay = in["weight_decay"];
+  const bool decoupled = in["decoupled_weight_decay"] != 0;
+  return decoupled || weight_decay == 0 ? 1 - in["lr"] * weight_decay : weight_decay;
+}
+
+// ---- Elements
+
+/// IEEE's own, one instruction each: exact to the bit.
+ZERO_ELEMENT float root(float a) { return sqrtf(a); }
+ZERO_ELEMENT double root(double a) { return sqrt(a); }
+ZERO_ELEMENT float magnitude(float a) { return fabsf(a); }
+ZERO_ELEMENT double magnitude(double a) { return fabs(a); }
+
+/// The larger one; NaN if either is.
+template <class Real>
+ZERO_ELEMENT Real maximum(Real a, Real b) {
+  const Real larger = a > b ? a : b;
+  return a != a ? a : larger;
+}
+
+/// A running average, whose newest value has the weight `rest`.
+template <class Real>
+ZERO_ELEMENT void average(Real& all, Real newest, Real kept, Real rest) {
+  all = all * kept + newest * rest;
+}
+
+/// Of squares.
+template <class Real>
+ZERO_ELEMENT void average_square(Real& all, Real newest, Real kept, Real rest) {
+  all = all * kept + (newest * rest) * newest;
+}
+
+template <class Real>
+ZERO_ELEMENT void average_moments(Real* slot, Real gradient, const Real* value) {
+  average(slot[0], gradient, value[beta1], value[one_minus_beta1]);
+  average_square(slot[1], gradient, value[beta2], value[one_minus_beta2]);
+}
+
+}  // namespace zero::rules

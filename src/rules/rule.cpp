@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of rules, and what holds for all of their settings.
+#include "rules/rule.h"
+
+#include <array>
+
+#include "rules/list.h"
+
+namespace zero {
+namespace {
+
+template <class Of>
+uint32_t slots_used(std::span<const double> settings) {
+  return Of::used(Of::prepare({.settings = settings.data(), .step = 1}).flag);
+}
+
+template <class Of>
+constexpr Rule row() {
+  static_assert(kSlotsOf<Of> <= kMaxSlots && std::size(Of::settings) <= kMaxSettings);
+  static_assert(Of::flags <= kMaxFlags);
+  Rule rule = {.name = Of::name,
+               .settings = Of::settings,
+               .slots = Of::slots,
+               .slots_used = slots_used<Of>,
+               .prepare = Of::prepare};
+  if constexpr (requires { Of::next_product; }) rule.next_product = Of::next_product;
+  if constexpr (requires { Of::trust; }) rule.trust = &Of::trust;
+  return rule;
+}
+
+template <class... Rules>
+constexpr std::array<Rule, sizeof...(Rules)> rows(RuleList<Rules...>) {
+  return {row<Rules>()...};
+}
+
+constexpr auto kRules = rows(AllRules{});
+
+}  // namespace
+
+const Rule* find_rule(int32_t optimizer) {
+  return optimizer >= 0 && optimizer < kRuleCount ? &kRules[static_cast<size_t>(optimizer)]
+                                                  : nullptr;
+}
+
+const Rule* find_rule(std::string_view name) {
+  for (const Rule& rule : kRules) {
+    if (name == rule.name) return &rule;
+  }
+  return nullptr;
+}
+
+int find_setting(const Rule& rule, std::string_view name) {
+  for (size_t i = 0; i < rule.settings.size(); ++i) {
+    if (name == rule.settings[i].name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+const char* setting_range_text(const Setting& setting) {
+  switch (setting.range) {
+    case Setting::positive_or_zero:
+      return "finite and at least 0";
+    case Setting::unit_interval:
+      return "in [0, 1)";
+    case Setting::closed_unit_interval:
+      return "in [0, 1]";
+    case Setting::open_unit_interval:
+      return "in (0, 1)";
+    case Setting::above_one:
+      return "finite and above 1";
+    case Setting::flag:
+      return "0 or 1";
+    case Setting::any_finite:
+      break;
+  }
+  return "finite";
+}
+
+}  // namespace zero

@@ -18,8 +18,13 @@ using namespace launch;
 // waits for less.
 constexpr uint32_t kThreads = 256;
 
+/// A rule that always has three slots or more reads so much of a group at a time that the registers
+/// of two blocks do not hold it.
+template <class Of>
+constexpr int kUpdateBlocks = kSlotsAlways<Of> < 3 ? 2 : 1;
+
 template <class Of, class Real>
-__global__ void __launch_bounds__(kThreads, 2) update_kernel(const Update launch) {
+__global__ void __launch_bounds__(kThreads, kUpdateBlocks<Of>) update_kernel(const Update launch) {
   if (!is_made(*launch.state)) return;
   uint32_t found = 0;
   for (uint32_t tile = blockIdx.x; tile < launch.count; tile += gridDim.x)

@@ -2,6 +2,8 @@
 // All rules. Tables, loops and launches are made from this list.
 #pragma once
 
+#include <bit>
+
 #include "rules/adadelta.h"
 #include "rules/adagrad.h"
 #include "rules/adam.h"
@@ -36,6 +38,10 @@ inline constexpr int kRuleCount = AllRules::kCount;
 
 template <class Of>
 inline constexpr int kSlotsOf = std::size(Of::slots);
+
+/// How many slots a rule uses whatever its flags are.
+template <class Of>
+inline constexpr int kSlotsAlways = std::popcount(Of::used(Scalars().flag));
 
 /// True if a rule updates each element by itself: it has update().
 template <class Of>

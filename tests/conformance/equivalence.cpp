@@ -166,6 +166,11 @@ const std::vector<Optimizer> kMoreOptimizers = {
      ZERO_OPTIMIZER_LARS,
      {"momentum", "nesterov", "always_adapt", "maximize", "lr"},
      {0.9, 1, 1, 1, 0.5}},
+    {"adan", ZERO_OPTIMIZER_ADAN, {"lr"}, {0.01}},
+    {"adan decay maximize",
+     ZERO_OPTIMIZER_ADAN,
+     {"weight_decay", "maximize", "beta2", "eps"},
+     {0.1, 1, 0.5, 1e-4}},
 };
 
 Training base(int world) {

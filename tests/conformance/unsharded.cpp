@@ -92,6 +92,8 @@ void Unsharded<Real>::update(const Training& run, std::vector<Real>& p,
       return lamb(run, p, grad);
     case ZERO_OPTIMIZER_LARS:
       return lars(run, p, grad);
+    case ZERO_OPTIMIZER_ADAN:
+      return adan(run, p, grad);
     default:
       std::fill(p.begin(), p.end(), std::numeric_limits<Real>::quiet_NaN());
   }
@@ -316,6 +318,25 @@ void Unsharded<Real>::lars(const Training& run, std::vector<Real>& p,
     p[i] = p[i] - Real(setting(run, "lr", 1)) * step;
   }
   has_momentum_ = momentum != 0;
+}
+
+template <class Real>
+void Unsharded<Real>::adan(const Training& run, std::vector<Real>& p,
+                           const std::vector<Real>& grad) {
+  const double lr = setting(run, "lr", 1e-3), b1 = setting(run, "beta1", 0.98);
+  const double b2 = setting(run, "beta2", 0.92), b3 = setting(run, "beta3", 0.99);
+  const Real size = Real(lr / (1 - power(b1))), of_diff = Real(lr * b2 / (1 - power(b2)));
+  const Real root = Real(1 / std::sqrt(1 - power(b3))), eps = Real(setting(run, "eps", 1e-8));
+  const Real keep = Real(1 / (1 + lr * setting(run, "weight_decay", 0)));
+  if (step_ == 1) before_ = grad;
+  for (size_t i = 0; i < p.size(); i++) {
+    const Real diff = grad[i] - before_[i];
+    mix(m_[i], b1, grad[i]);
+    mix(v_[i], b2, diff);
+    mix_square(more_[i], b3, grad[i] + diff * Real(b2));
+    p[i] = (p[i] - (m_[i] * size + v_[i] * of_diff) / (std::sqrt(more_[i]) * root + eps)) * keep;
+  }
+  before_ = grad;
 }
 
 template class Unsharded<float>;

@@ -35,8 +35,9 @@ class Unsharded {
   void rprop(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
   void lamb(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
   void lars(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void adan(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
 
-  std::vector<Real> m_, v_, more_;
+  std::vector<Real> m_, v_, more_, before_;
   double product_ = 1;
   int64_t step_ = 0;
   bool has_momentum_ = false;

@@ -153,7 +153,7 @@ def after_a_load_of_masters(momentum: float) -> Any:
 
 def rules_of_libzeros_own(rank: int, world: int) -> Any:
     defaults = []
-    for name in ("lion", "lamb", "lars", "adamw", "sgd", "rprop"):
+    for name in ("lion", "lamb", "lars", "adan", "adamw", "sgd", "rprop"):
         param = nn.Parameter(torch.ones(5))
         optimizer = Optimizer([param], name)
         plain = libzero.Optimizer(optimizer.comm, name)

@@ -40,6 +40,8 @@ pub enum Optimizer {
     Lamb = sys::ZERO_OPTIMIZER_LAMB,
     /// lr, momentum, weight_decay, nesterov, trust_coefficient, eps, always_adapt, maximize; likewise.
     Lars = sys::ZERO_OPTIMIZER_LARS,
+    /// lr, beta1, beta2, beta3, eps, weight_decay (proximal), maximize.
+    Adan = sys::ZERO_OPTIMIZER_ADAN,
 }
 
 /// Who owns what.

@@ -426,6 +426,8 @@ typedef struct zero_optim zero_optim;
  *           always_adapt: 0, maximize: 0
  * ADAN      lr: 1e-3, beta1: 0.98, beta2: 0.92, beta3: 0.99, eps: 1e-8, weight_decay: 0, maximize: 0; betas are
  *           what is kept of averages (the paper's are 1 minus that); its decay divides by 1 + lr * weight_decay
+ * ADEMAMIX  lr: 1e-3, beta1: 0.9, beta2: 0.999, beta3: 0.9999, alpha: 5, alpha_warmup: 0, beta3_warmup: 0,
+ *           eps: 1e-8, weight_decay: 0 (decoupled), maximize: 0; warm-ups in steps, 0 for none
  * LAMB and LARS scale the step of each parameter by a trust ratio of norms (p = 2) of the whole tensor,
  * whoever owns its parts: LAMB by |p| / |u|, u being Adam's direction with weight_decay * p in it; LARS what
  * enters its momentum by trust_coefficient * |p| / (|g| + weight_decay * |p| + eps). The ratio is 1 where a
@@ -445,6 +447,7 @@ enum {
     ZERO_OPTIMIZER_LAMB = 11,
     ZERO_OPTIMIZER_LARS = 12,
     ZERO_OPTIMIZER_ADAN = 13,
+    ZERO_OPTIMIZER_ADEMAMIX = 14,
     ZERO_OPTIMIZER_CUSTOM = 100 /* zero_options.custom: a function of yours */
 };
 

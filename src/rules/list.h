@@ -10,6 +10,7 @@
 #include "rules/adamax.h"
 #include "rules/adamw.h"
 #include "rules/adan.h"
+#include "rules/ademamix.h"
 #include "rules/lamb.h"
 #include "rules/lars.h"
 #include "rules/lion.h"
@@ -33,7 +34,7 @@ struct RuleList {
 /// In the order of ZERO_OPTIMIZER_*.
 using AllRules = RuleList<rules::Adamw, rules::Adam, rules::Sgd, rules::Rmsprop, rules::Adagrad,
                           rules::Lion, rules::Adamax, rules::Adadelta, rules::Radam, rules::Nadam,
-                          rules::Rprop, rules::Lamb, rules::Lars, rules::Adan>;
+                          rules::Rprop, rules::Lamb, rules::Lars, rules::Adan, rules::Ademamix>;
 static_assert(AllRules::is_in_order());
 inline constexpr int kRuleCount = AllRules::kCount;
 

@@ -6,17 +6,6 @@
 
 namespace zero::rules {
 
-/// e^x for x <= 0, to about 1e-14: a short series near 0, squared until it is far away.
-ZERO_HOST_DEVICE inline double exp_of_negative(double x) {
-  if (x < -700) return 0;
-  int halvings = 0;
-  for (; x < -0x1p-4; x *= 0.5) halvings++;
-  double sum = 1;
-  for (int k = 12; k > 0; k--) sum = 1 + x * sum / k;
-  for (; halvings > 0; halvings--) sum *= sum;
-  return sum;
-}
-
 struct Nadam : AllSlots<0b11> {
   static constexpr int32_t number = ZERO_OPTIMIZER_NADAM;
   static constexpr const char* name = "nadam";

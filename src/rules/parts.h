@@ -75,6 +75,27 @@ ZERO_HOST_DEVICE inline double power(double base, int64_t exponent) {
   return result;
 }
 
+/// e^x for x <= 0, to about 1e-14: a short series near 0, squared until it is far away.
+ZERO_HOST_DEVICE inline double exp_of_negative(double x) {
+  if (x < -700) return 0;
+  int halvings = 0;
+  for (; x < -0x1p-4; x *= 0.5) halvings++;
+  double sum = 1;
+  for (int k = 12; k > 0; k--) sum = 1 + x * sum / k;
+  for (; halvings > 0; halvings--) sum *= sum;
+  return sum;
+}
+
+/// log(x) for 0 < x < 1, to about 1e-14: roots until it is near 1, then a short series.
+ZERO_HOST_DEVICE inline double log_of_less(double x) {
+  double doublings = 1;
+  for (; x < 0.9375; x = sqrt(x)) doublings *= 2;
+  const double part = (1 - x) / (1 + x);
+  double sum = 0;
+  for (int k = 13; k > 0; k -= 2) sum = sum * (part * part) + 1.0 / k;
+  return -2 * doublings * part * sum;
+}
+
 /// What the scalars of rules with two moments begin with.
 enum Moments { beta1, one_minus_beta1, beta2, one_minus_beta2, kMoments };
 

@@ -171,6 +171,8 @@ const std::vector<Optimizer> kMoreOptimizers = {
      ZERO_OPTIMIZER_ADAN,
      {"weight_decay", "maximize", "beta2", "eps"},
      {0.1, 1, 0.5, 1e-4}},
+    {"ademamix", ZERO_OPTIMIZER_ADEMAMIX, {"beta3", "alpha_warmup"}, {0.99, 3}},
+    {"ademamix decay maximize", ZERO_OPTIMIZER_ADEMAMIX, {"weight_decay", "maximize"}, {0.1, 1}},
 };
 
 Training base(int world) {

@@ -94,6 +94,8 @@ void Unsharded<Real>::update(const Training& run, std::vector<Real>& p,
       return lars(run, p, grad);
     case ZERO_OPTIMIZER_ADAN:
       return adan(run, p, grad);
+    case ZERO_OPTIMIZER_ADEMAMIX:
+      return ademamix(run, p, grad);
     default:
       std::fill(p.begin(), p.end(), std::numeric_limits<Real>::quiet_NaN());
   }
@@ -337,6 +339,24 @@ void Unsharded<Real>::adan(const Training& run, std::vector<Real>& p,
     p[i] = (p[i] - (m_[i] * size + v_[i] * of_diff) / (std::sqrt(more_[i]) * root + eps)) * keep;
   }
   before_ = grad;
+}
+
+template <class Real>
+void Unsharded<Real>::ademamix(const Training& run, std::vector<Real>& p,
+                               const std::vector<Real>& grad) {
+  const double lr = setting(run, "lr", 1e-3), b1 = setting(run, "beta1", 0.9);
+  const double b2 = setting(run, "beta2", 0.999), b3 = setting(run, "beta3", 0.9999);
+  const double warmup = setting(run, "alpha_warmup", 0), t = static_cast<double>(step_);
+  const double alpha = setting(run, "alpha", 5) * (t < warmup ? t / warmup : 1);
+  const Real size = Real(lr / (1 - power(b1))), slow = Real(lr * alpha);
+  const Real root = Real(1 / std::sqrt(1 - power(b2))), eps = Real(setting(run, "eps", 1e-8));
+  const Real keep = Real(1 - lr * setting(run, "weight_decay", 0));
+  for (size_t i = 0; i < p.size(); i++) {
+    mix(m_[i], b1, grad[i]);
+    mix_square(v_[i], b2, grad[i]);
+    mix(more_[i], b3, grad[i]);
+    p[i] = p[i] * keep - (m_[i] * size + more_[i] * slow) / (std::sqrt(v_[i]) * root + eps);
+  }
 }
 
 template class Unsharded<float>;

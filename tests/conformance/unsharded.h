@@ -35,6 +35,7 @@ class Unsharded {
   void rprop(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
   void lamb(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
   void lars(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
+  void ademamix(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
   void adan(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad);
 
   std::vector<Real> m_, v_, more_, before_;

@@ -168,6 +168,18 @@ TEST(Rule, names_settings_and_defaults_are_those_of_the_header) {
         {"beta3", 0.99},
         {"eps", 1e-8},
         {"weight_decay", 0},
+        {"maximize", 0}}},
+      {ZERO_OPTIMIZER_ADEMAMIX,
+       "ademamix",
+       {{"lr", 1e-3},
+        {"beta1", 0.9},
+        {"beta2", 0.999},
+        {"beta3", 0.9999},
+        {"alpha", 5},
+        {"alpha_warmup", 0},
+        {"beta3_warmup", 0},
+        {"eps", 1e-8},
+        {"weight_decay", 0},
         {"maximize", 0}}}};
   ASSERT_EQ(std::size(expected), size_t{kRuleCount});
   for (const auto& row : expected) {
@@ -263,7 +275,8 @@ TEST(Rule, slots_are_torchs_and_used_only_where_settings_ask) {
               {ZERO_OPTIMIZER_NADAM, {"exp_avg", "exp_avg_sq"}},
               {ZERO_OPTIMIZER_RPROP, {"prev", "step_size"}},
               {ZERO_OPTIMIZER_LAMB, {"exp_avg", "exp_avg_sq"}},
-              {ZERO_OPTIMIZER_ADAN, {"exp_avg", "exp_avg_diff", "exp_avg_sq", "prev_grad"}}};
+              {ZERO_OPTIMIZER_ADAN, {"exp_avg", "exp_avg_diff", "exp_avg_sq", "prev_grad"}},
+              {ZERO_OPTIMIZER_ADEMAMIX, {"exp_avg", "exp_avg_sq", "exp_avg_slow"}}};
   for (const auto& row : rows) {
     const Rule& rule = rule_of(row.optimizer);
     EXPECT_TRUE(
@@ -494,6 +507,24 @@ struct Model {
     const Fuzzy eta = c(s["lr"]) / (root(slots[2] / c(corrected("beta3"))) + c(s["eps"]));
     theta = (theta - eta * (m_hat + c(1 - beta2) * v_hat)) / c(1 + s["lr"] * s["weight_decay"]);
   }
+  /// Its slow average as in the paper's appendix, where logarithms are of f: 0.5 = beta^(t + 1).
+  void ademamix() {
+    const Fuzzy g{is("maximize") ? -e.grad : e.grad, 2 * std::fabs(e.grad)};
+    moments(g);
+    const double t = double(step);
+    const auto part = [&](const char* steps) { return t < s[steps] ? t / s[steps] : 1; };
+    const auto half_life = [](double beta) { return std::log(0.5) / std::log(beta) - 1; };
+    double beta3 = s["beta3"];
+    if (const double u = part("beta3_warmup"); u < 1) {
+      const double life = (1 - u) * half_life(s["beta1"]) + u * half_life(beta3);
+      beta3 = std::min(beta3, std::pow(0.5, 1 / (life + 1)));
+    }
+    mix(slots[2], beta3, g);
+    const Fuzzy m_hat = slots[0] / c(corrected("beta1")), v_hat = slots[1] / c(corrected("beta2"));
+    const Fuzzy mixed = m_hat + c(s["alpha"] * part("alpha_warmup")) * slots[2];
+    theta = c(1 - s["lr"] * s["weight_decay"]) * theta -
+            c(s["lr"]) * (mixed / (root(v_hat) + c(s["eps"])));
+  }
 
   /// In the terms of kTolerance, at twice what one rounding may lose.
   Expected expected() const {
@@ -520,7 +551,7 @@ Expected expect(int32_t optimizer, const Element& e, const Values& values, int64
       {ZERO_OPTIMIZER_LION, &Model::lion},         {ZERO_OPTIMIZER_ADAMAX, &Model::adamax},
       {ZERO_OPTIMIZER_ADADELTA, &Model::adadelta}, {ZERO_OPTIMIZER_RADAM, &Model::radam},
       {ZERO_OPTIMIZER_NADAM, &Model::nadam},       {ZERO_OPTIMIZER_RPROP, &Model::rprop},
-      {ZERO_OPTIMIZER_ADAN, &Model::adan}};
+      {ZERO_OPTIMIZER_ADAN, &Model::adan},         {ZERO_OPTIMIZER_ADEMAMIX, &Model::ademamix}};
   Model model{e, values, step, first};
   (model.*kModels.at(optimizer))();
   return model.expected();
@@ -542,7 +573,7 @@ Real random_state(std::string_view slot, Real square_avg, std::mt19937_64& rando
   const Real value = normal(random);
   if (slot == "grad_avg") return std::tanh(value) * Real(0.7) * std::sqrt(square_avg);
   const bool any_sign = slot == "exp_avg" || slot == "exp_avg_diff" || slot == "prev_grad" ||
-                        slot == "momentum_buffer" || slot == "prev";
+                        slot == "exp_avg_slow" || slot == "momentum_buffer" || slot == "prev";
   return any_sign ? value : value * value + Real(1e-6);
 }
 
@@ -668,6 +699,9 @@ TEST(Rule, all_others_follow_their_published_formulas) {
                                              {"beta1", bit(4) != 0 ? 0.3 : 0.9},
                                              {"beta2", bit(4) != 0 ? 0.8 : 0.999},
                                              {"alpha", bit(4) != 0 ? 0.8 : 0.99},
+                                             {"beta3", bit(4) != 0 ? 0.7 : 0.9999},
+                                             {"alpha_warmup", bit(2) * 6},
+                                             {"beta3_warmup", bit(3) * 700},
                                              {"rho", bit(4) != 0 ? 0.5 : 0.9},
                                              {"step_size_min", bit(3) * 0.1}};
         check_rule(optimizer, with(rule, known(rule, changes)), step, bit(5) != 0, random);

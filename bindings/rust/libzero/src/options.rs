@@ -42,6 +42,9 @@ pub enum Optimizer {
     Lars = sys::ZERO_OPTIMIZER_LARS,
     /// lr, beta1, beta2, beta3, eps, weight_decay (proximal), maximize.
     Adan = sys::ZERO_OPTIMIZER_ADAN,
+    /// lr, beta1, beta2, beta3, alpha, alpha_warmup and beta3_warmup (steps), eps, weight_decay (decoupled),
+    /// maximize.
+    AdEmaMix = sys::ZERO_OPTIMIZER_ADEMAMIX,
 }
 
 /// Who owns what.

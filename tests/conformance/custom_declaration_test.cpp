@@ -87,7 +87,7 @@ TEST(OwnRuleDeclared, a_wrong_declaration_is_refused_and_named) {
       {[](Rule, Custom c, Options) { c.struct_size = 8; }, "struct_size is 8"},
       {[](Rule, Custom, Options o) { o.custom = nullptr; }, "custom is NULL"},
       {[](Rule, Custom, Options o) { o.optimizer = ZERO_OPTIMIZER_SGD; }, "not ZERO_OPTIMIZER_CU"},
-      {[](Rule, Custom, Options o) { o.optimizer = 13; }, "no ZERO_OPTIMIZER_* has that number"},
+      {[](Rule, Custom, Options o) { o.optimizer = 99; }, "no ZERO_OPTIMIZER_* has that number"},
       {[](Rule, Custom c, Options) { c.flags = ZERO_CUSTOM_WHOLE_TENSORS; },
        "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL"},
   };

@@ -369,6 +369,34 @@ zero_status deal(const Training& run, zero_optim* optim, int step) {
   return zero_rebalance(optim, owners.empty() ? nullptr : owners.data(), owners.size(), nullptr);
 }
 
+/// Of every parameter its step count and its state, as numbers.
+bool append_state(const Training& run, zero_optim* optim, const Failed& failed,
+                  std::vector<double>& out) {
+  for (size_t i = 0; i < run.sizes.size(); i++) {
+    const auto param = static_cast<int64_t>(i);
+    const char* names[16];
+    size_t count = 0;
+    int32_t dtype = 0;
+    if (failed(zero_state_info(optim, param, &dtype, names, std::size(names), &count), "info"))
+      return false;
+    double step = 0;
+    if (failed(zero_state_get_scalar(optim, param, "step", &step), "step")) return false;
+    out.push_back(step);
+    for (size_t slot = 0; slot < count; slot++) {
+      const auto elements = static_cast<size_t>(run.sizes[i]);
+      std::vector<std::byte> bytes(elements * element_bytes(dtype));
+      if (failed(
+              zero_state_gather(optim, param, names[slot], ZERO_ALL_RANKS, bytes.data(), elements),
+              names[slot]))
+        return false;
+      const Denormals kept(false);
+      const std::vector<double> values = decode(dtype, bytes.data(), elements);
+      out.insert(out.end(), values.begin(), values.end());
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 Outcome train(const Training& run, zero_comm* comm, std::string* error,
@@ -496,6 +524,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
     const std::vector<double> values = decode(dtype, bytes.data(), count);
     out.params.insert(out.params.end(), values.begin(), values.end());
   }
+  if (run.keeps_state && !append_state(run, handles.optim, failed, out.params)) out.params.clear();
   if (failed(zero_comm_barrier(comm), "barrier")) out.params.clear();
   return out;
 }

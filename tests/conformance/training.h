@@ -69,12 +69,13 @@ struct Training {
   int64_t bucket_bytes = 8192;
   int steps = 20;
   uint64_t seed = 1;
-  bool asks = true;         // what each step found; on a device the host waits for that
-  bool alternates = false;  // on a device: between two streams, each with gradients of its own
+  bool asks = true;          // what each step found; on a device the host waits for that
+  bool alternates = false;   // on a device: between two streams, each with gradients of its own
+  bool keeps_state = false;  // Outcome::params ends with the state
 };
 
-/// What a rank ends with: every parameter one behind the other, and the norm of each step, which is
-/// -2 while it had joined.
+/// What a rank ends with: every parameter one behind the other, with keeps_state then each one's
+/// step count and state by name, and the norm of each step, which is -2 while it had joined.
 struct Outcome {
   std::vector<double> params;
   std::vector<double> norms;

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training leaves the bits that it left before: hashes of parameters, state and norms in
+// tests/data/golden.txt, which this program wrote with the library as it was on 2026-11-23
+// (ZERO_GOLDEN_WRITE=FILE writes them). They change only where docs/bits.md changes.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "device_training.h"
+
+namespace zero::test {
+namespace {
+
+// ---- What may vary. A configuration has one value of each axis.
+
+constexpr const char* kRules[] = {"adamw",
+                                  "adamw amsgrad maximize",
+                                  "adam",
+                                  "adam decay amsgrad",
+                                  "sgd",
+                                  "sgd momentum",
+                                  "sgd nesterov maximize",
+                                  "rmsprop",
+                                  "rmsprop centered",
+                                  "rmsprop centered momentum",
+                                  "adagrad",
+                                  "adagrad initial decay",
+                                  "lion",
+                                  "lion decay maximize",
+                                  "adamax",
+                                  "adadelta",
+                                  "radam",
+                                  "radam decoupled",
+                                  "nadam",
+                                  "nadam decoupled",
+                                  "rprop",
+                                  "lamb",
+                                  "lars"};
+
+struct Feature {
+  const char* name;
+  bool of_devices;
+  std::function<void(Training&)> set;
+};
+
+void join(Training& run, int32_t uneven) {
+  run.uneven_inputs = uneven;
+  for (int rank = 0; rank < run.world; rank++)
+    run.epoch.push_back(rank % 2 == 0 ? 5 : 2 + rank % 3);
+}
+
+const std::vector<Feature> kFeatures = {
+    {"plain", true, [](Training&) {}},
+    {"clip by 2", true, [](Training& run) { run.max_grad_norm = 0.5; }},
+    {"clip by largest", true,
+     [](Training& run) { run.max_grad_norm = 0.05, run.norm_type = INFINITY; }},
+    {"clip by 1", true, [](Training& run) { run.max_grad_norm = 20, run.norm_type = 1; }},
+    {"clip by hand", true,
+     [](Training& run) { run.max_grad_norm = 0.5, run.explicit_clip = true; }},
+    {"reduce by hand", true,
+     [](Training& run) { run.max_grad_norm = 0.5, run.explicit_reduce = true; }},
+    {"clip by value", true, [](Training& run) { run.clip_value = 0.05, run.max_grad_norm = 0.5; }},
+    {"loss scale", true, [](Training& run) { run.loss_scale = 3, run.max_grad_norm = 0.5; }},
+    {"accumulate", true, [](Training& run) { run.micro_batches = 3; }},
+    {"missing", true, [](Training& run) { run.missing = true; }},
+    {"frozen", true, [](Training& run) { run.toggled = true; }},
+    {"reduced already", true, [](Training& run) { run.reduced = true; }},
+    {"sum", true, [](Training& run) { run.sum = true; }},
+    {"bf16 wire", true, [](Training& run) { run.wire_dtype = ZERO_BFLOAT16; }},
+    {"fp16 wire predivided", false,
+     [](Training& run) { run.wire_dtype = ZERO_FLOAT16, run.predivide_factor = 2; }},
+    {"own settings", true, [](Training& run) { run.own_settings = true; }},
+    {"announced", false, [](Training& run) { run.announces = 3; }},
+    {"begun", false, [](Training& run) { run.begins = true, run.announces = 3; }},
+    {"overlap", false, [](Training& run) { run.overlaps = true; }},
+    {"rebalance", false,
+     [](Training& run) {
+       run.deals = {2, 4};
+     }},
+    {"join world", false, [](Training& run) { join(run, ZERO_UNEVEN_WORLD); }},
+    {"join active", false, [](Training& run) { join(run, ZERO_UNEVEN_ACTIVE); }},
+    {"threads", false, [](Training& run) { run.threads = 3; }},
+};
+
+enum class On { host, user, device, nccl, reaching_devices, staged_devices };
+constexpr const char* kOns[] = {"host", "user comm",        "device",
+                                "nccl", "reaching devices", "staged devices"};
+
+enum Axis { rule, feature, kind, on, world, where, partition, kAxes };
+using Config = std::array<size_t, kAxes>;
+
+std::array<size_t, kAxes> sizes() {
+  return {std::size(kRules), kFeatures.size(), kKinds.size(), std::size(kOns), 5, 4, 4};
+}
+
+bool is_trust(const Config& one) {
+  return std::string(kRules[one[rule]]).front() == 'l' &&
+         std::string(kRules[one[rule]]).substr(0, 4) != "lion";
+}
+
+bool is_legal(const Config& one) {
+  const On place = static_cast<On>(one[on]);
+  const Feature& what = kFeatures[one[feature]];
+  const size_t ranks = one[world] + 1;
+  const std::string name = what.name;
+  if (name == "begun" && is_trust(one)) return false;
+  if (name.substr(0, 4) == "join" && ranks == 1) return false;
+  if (place == On::host) return true;
+  if (place == On::user) return ranks > 1;
+  if (is_trust(one) || !what.of_devices) return false;
+  if (place == On::device) return ranks == 1;
+  if (ranks != 2 && ranks != 3) return false;
+  const auto lies = static_cast<Where>(one[where]);
+  return place != On::nccl || lies == Where::per_rank_arenas || lies == Where::foreign;
+}
+
+std::string name_of(const Config& one) {
+  std::string name = std::string(kRules[one[rule]]) + ", " + kFeatures[one[feature]].name + ", " +
+                     kKinds[one[kind]].name + ", " + kOns[one[on]] + ", " +
+                     std::to_string(one[world] + 1) + ", " + kWheres[one[where]] + ", " +
+                     kPartitions[one[partition]];
+  return name;
+}
+
+/// Every legal pair of values of two axes occurs in one of these. The same on every machine.
+std::vector<Config> all_pairs() {
+  const auto limits = sizes();
+  std::set<std::array<size_t, 4>> seen;  // axis, value, axis, value
+  std::vector<Config> made;
+  std::mt19937_64 random(23);
+  const auto note = [&](const Config& one, bool count_only) {
+    size_t fresh = 0;
+    for (size_t a = 0; a < kAxes; a++) {
+      for (size_t b = a + 1; b < kAxes; b++) {
+        const std::array<size_t, 4> pair = {a, one[a], b, one[b]};
+        fresh += seen.count(pair) == 0;
+        if (!count_only) seen.insert(pair);
+      }
+    }
+    return fresh;
+  };
+  for (size_t a = 0; a < kAxes; a++) {
+    for (size_t b = a + 1; b < kAxes; b++) {
+      for (size_t i = 0; i < limits[a] * limits[b]; i++) {
+        const size_t va = i / limits[b], vb = i % limits[b];
+        if (seen.count({a, va, b, vb}) != 0) continue;
+        Config best{};
+        size_t most = 0;
+        for (int turn = 0; turn < 200; turn++) {
+          Config one;
+          for (size_t axis = 0; axis < kAxes; axis++) one[axis] = random() % limits[axis];
+          one[a] = va;
+          one[b] = vb;
+          if (!is_legal(one)) continue;
+          if (const size_t fresh = note(one, true); fresh > most) {
+            most = fresh;
+            best = one;
+          }
+        }
+        if (most == 0) continue;  // the two exclude each other
+        note(best, false);
+        made.push_back(best);
+      }
+    }
+  }
+  return made;
+}
+
+const std::vector<Config>& configs() {
+  static const std::vector<Config> all = all_pairs();
+  return all;
+}
+
+// ---- One run
+
+const Optimizer& optimizer_of(const std::string& name) {
+  for (const std::vector<Optimizer>* list : {&kOptimizers, &kMoreOptimizers}) {
+    for (const Optimizer& one : *list) {
+      if (one.name == name) return one;
+    }
+  }
+  ADD_FAILURE() << name;
+  return kOptimizers[0];
+}
+
+Training training_of(const Config& one) {
+  Training run = base(static_cast<int>(one[world]) + 1);
+  const Optimizer& optimizer = optimizer_of(kRules[one[rule]]);
+  run.optimizer = optimizer.number;
+  run.names = optimizer.names;
+  run.values = optimizer.values;
+  run.sizes = {1, 0, 7, 1024, 1300, 16, 33, 600, 1, 17, 3};
+  run.steps = 6;
+  run.where = static_cast<Where>(one[where]);
+  run.partition = static_cast<int32_t>(one[partition]);
+  set_kind(run, kKinds[one[kind]]);
+  kFeatures[one[feature]].set(run);
+  run.padded =
+      one[world] % 2 == 1 && run.where != Where::foreign && static_cast<On>(one[on]) == On::host;
+  run.others_sum = static_cast<On>(one[on]) == On::nccl;
+  run.keeps_state = true;
+  return run;
+}
+
+std::vector<Rank> run_of(const Config& one) {
+  const Training run = training_of(one);
+  switch (static_cast<On>(one[on])) {
+    case On::host:
+      return test::run(run, RankKind::threads, CommKind::local);
+    case On::user:
+      return test::run(run, RankKind::threads, CommKind::user);
+    case On::device:
+      return {run_alone(run, chaos(5)->make_device())};
+    case On::nccl:
+      return run_together(run, NcclRanks(run.world, 5));
+    case On::reaching_devices:
+      return run_locally(run, chaos(5));
+    case On::staged_devices:
+      return run_locally(run, chaos(5, {.reaches = false}));
+  }
+  return {};
+}
+
+std::string hash_of(const Outcome& outcome) {
+  std::vector<double> all = outcome.params;
+  for (const double norm : outcome.norms) all.push_back(norm);
+  return hex(hash64(std::as_bytes(std::span(all))));
+}
+
+// ---- What was
+
+class Kept : public ::testing::Environment {
+ public:
+  static Kept& only() {
+    static Kept* const kept = new Kept;  // gtest deletes it
+    return *kept;
+  }
+  void SetUp() override {
+    std::ifstream file(std::filesystem::path(__FILE__).parent_path().parent_path() / "data" /
+                       "golden.txt");
+    std::string line;
+    while (std::getline(file, line)) {
+      if (!line.empty() && line[0] != '#') hashes[line.substr(17)] = line.substr(0, 16);
+    }
+  }
+  void TearDown() override {
+    if (const char* const to = std::getenv("ZERO_GOLDEN_WRITE")) {
+      std::ofstream file(to);
+      file << "# Made by golden_test with ZERO_GOLDEN_WRITE: a hash of what training leaves, and "
+              "how it trained.\n";
+      for (const auto& [name, hash] : made) file << hash << ' ' << name << '\n';
+    }
+  }
+  std::map<std::string, std::string> hashes, made;
+};
+
+const auto* const kRegistered = ::testing::AddGlobalTestEnvironment(&Kept::only());
+
+class Golden : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(Golden, training_keeps_its_bits) {
+  const Config& one = configs()[GetParam()];
+  const std::string name = name_of(one);
+  const std::vector<Rank> ranks = run_of(one);
+  ASSERT_FALSE(ranks.empty());
+  for (const Rank& rank : ranks) {
+    ASSERT_EQ(rank.error, "") << name;
+    ASSERT_TRUE(!rank.outcome.params.empty()) << name;
+    EXPECT_EQ(rank.outcome.params, ranks[0].outcome.params) << name;
+  }
+  const std::string hash = hash_of(ranks[0].outcome);
+  Kept::only().made[name] = hash;
+  if (std::getenv("ZERO_GOLDEN_WRITE") == nullptr) {
+    EXPECT_EQ(hash, Kept::only().hashes[name]) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, Golden, ::testing::Range(size_t{0}, configs().size()));
+
+TEST(GoldenData, has_a_line_for_each_configuration_and_no_other) {
+  if (std::getenv("ZERO_GOLDEN_WRITE") != nullptr) GTEST_SKIP() << "it is being written";
+  std::set<std::string> names, kept;
+  for (const Config& one : configs()) names.insert(name_of(one));
+  for (const auto& [name, hash] : Kept::only().hashes) kept.insert(name);
+  EXPECT_GE(names.size(), 300u);
+  EXPECT_EQ(names, kept);
+}
+
+}  // namespace
+}  // namespace zero::test

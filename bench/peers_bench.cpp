@@ -69,7 +69,7 @@ class Share {
     std::vector<double> settings;
     for (const zero::Setting& setting : rule.settings) settings.push_back(setting.initial);
     const zero::Scalars scalars = rule.prepare({settings.data(), 1, 0, 1.0 / ranks});
-    const zero::launch::State state{};
+    const zero::StepState state{};
     launch_ = {.format = {.param = kind.param, .grad = kind.param, .kept = kind.kept},
                .optimizer = ZERO_OPTIMIZER_ADAMW,
                .width = static_cast<uint32_t>(ranks),
@@ -80,7 +80,7 @@ class Share {
                .sources = table(std::span<const std::byte* const>(sources)),
                .targets = table(std::span<std::byte* const>(params).subspan(1)),
                .scalars = table(std::span<const zero::Scalars>(&scalars, 1)),
-               .state = table(std::span<const zero::launch::State>(&state, 1))};
+               .state = table(std::span<const zero::StepState>(&state, 1))};
     Clock(device, nullptr).wait();  // other streams do not wait for that of these copies
   }
 

@@ -2,6 +2,7 @@
 // What threads of launch::Decide, ::Prepare and ::Advance do: a step's decisions, without the host.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -11,22 +12,18 @@
 
 namespace zero::launch {
 
-/// NaN if there is one, whatever its sign.
-ZERO_ELEMENT double larger_norm(double a, double b) {
-  if (a != a || b != b) return real_of<double>(0x7FF8000000000000);
-  return a < b ? b : a;
-}
-
-/// Of all ranks' records.
-ZERO_HOST_DEVICE inline double norm_of_records(const NormSums* records, uint32_t world, Norm norm) {
-  if (norm == Norm::largest) {
-    double largest = 0;
-    for (uint32_t i = 0; i < world; i++) largest = larger_norm(largest, records[i].max);
-    return largest;
-  }
-  ExactSum sum;
-  for (uint32_t i = 0; i < world; i++) sum.add(records[i].sum);
-  return norm == Norm::squares ? rules::root(sum.value()) : sum.value();
+/// Of all ranks' records: the p-th root of the sum, or the maximum for p = infinity. On a device p
+/// is 1, 2 or infinite.
+ZERO_HOST_DEVICE inline double norm_of_records(const NormSums* records, uint32_t world, double p) {
+  NormSums all;
+  for (uint32_t i = 0; i < world; i++) all.add(records[i]);
+  if (is_nonfinite(p)) return all.max;
+  const double sum = all.sum.value();
+  if (p == 2) return rules::root(sum);
+#ifndef __CUDA_ARCH__
+  if (p != 1) return std::pow(sum, 1 / p);
+#endif
+  return sum;
 }
 
 ZERO_ELEMENT uint64_t nonfinite_of(const NormSums* records, uint32_t world) {
@@ -45,7 +42,7 @@ ZERO_HOST_DEVICE inline uint32_t word_now(const uint32_t* word) {
 }
 
 ZERO_ELEMENT Refusal refusal_of(const Decide& launch) {
-  const State& state = *launch.state;
+  const StepState& state = *launch.state;
   if (launch.broken != nullptr && word_now(launch.broken) != 0) return Refusal::broken;
   if (launch.layout != 0 && launch.layout != state.layout) return Refusal::outdated;
   if (launch.loss_scale != nullptr && !loss_scale_allowed(state.loss_scale))
@@ -58,9 +55,15 @@ ZERO_ELEMENT double value_at(const void* from, DType dtype) {
                              : static_cast<double>(*static_cast<const float*>(from));
 }
 
+/// What brings gradients of this norm within the limit; 1 where they are, or nothing does.
+ZERO_ELEMENT double clip_factor(double max_norm, double norm) {
+  const double factor = max_norm / (norm + 1e-6);
+  return factor < 1 && !is_nonfinite(norm) ? factor : 1;
+}
+
 /// One thread.
 ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
-  State& state = *launch.state;
+  StepState& state = *launch.state;
   if (!launch.again) {
     if (launch.loss_scale != nullptr)
       state.loss_scale = value_at(launch.loss_scale, launch.loss_scale_dtype);
@@ -74,18 +77,17 @@ ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
   state.refusal = refusal_of(launch);
   const bool refused = state.refusal != Refusal::none;
   state.skip = !refused && launch.skips && state.nonfinite > 0;
-  if (launch.records == nullptr || launch.norm == Norm::none || refused) return;
-  state.raw_norm = norm_of_records(launch.records, launch.world, launch.norm);
+  if (launch.records == nullptr || launch.p == 0 || refused) return;
+  state.raw_norm = norm_of_records(launch.records, launch.world, launch.p);
   state.grad_norm = state.raw_norm * state.factor;
   if (state.skip || launch.max_grad_norm == 0) return;
-  const double factor = launch.max_grad_norm / (state.grad_norm + 1e-6);
-  if (!(factor < 1) || is_nonfinite(state.grad_norm)) return;
+  const double factor = clip_factor(launch.max_grad_norm, state.grad_norm);
   state.factor *= factor;
   state.clip_factor *= factor;
 }
 
 /// By any number of threads, which all refuse for the same reason.
-ZERO_ELEMENT void refuse(State& state, Refusal why) {
+ZERO_ELEMENT void refuse(StepState& state, Refusal why) {
 #ifdef __CUDA_ARCH__
   atomicExch(reinterpret_cast<int32_t*>(&state.refusal), static_cast<int32_t>(why));
 #else
@@ -103,7 +105,7 @@ ZERO_HOST_DEVICE inline void fetch_given(const Fetch& launch, uint32_t number) {
 
 /// The thread of one class.
 ZERO_HOST_DEVICE inline void prepare_class(const Prepare& launch, uint32_t cls) {
-  const Progress& progress = launch.progress[launch.params[cls]];
+  const ParamProgress& progress = launch.progress[launch.params[cls]];
   const double* const settings = launch.settings + static_cast<size_t>(cls) * kMaxSettings;
   launch.out[cls] = prepare_scalars(launch.optimizer,
                                     {.settings = settings,
@@ -114,8 +116,21 @@ ZERO_HOST_DEVICE inline void prepare_class(const Prepare& launch, uint32_t cls) 
                                     AllRules());
 }
 
-ZERO_ELEMENT bool is_made(const State& state) {
+ZERO_ELEMENT bool is_made(const StepState& state) {
   return state.skip == 0 && state.refusal == Refusal::none;
+}
+
+/// One more update of a parameter, which used these slots.
+ZERO_HOST_DEVICE inline void advance(ParamProgress& progress, int32_t optimizer,
+                                     const double* settings, uint32_t used) {
+  progress.step++;
+  progress.product = next_product(optimizer,
+                                  {.settings = settings,
+                                   .step = progress.step,
+                                   .live_slots = progress.live_slots,
+                                   .product = progress.product},
+                                  AllRules());
+  progress.live_slots |= used;
 }
 
 /// The thread of one parameter.
@@ -123,21 +138,13 @@ ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param
   if (!is_made(*launch.state)) return;
   if (launch.present != nullptr && launch.present[param] == 0) return;
   const auto group = static_cast<size_t>(launch.groups[param]);
-  Progress& progress = launch.progress[param];
-  progress.step++;
-  progress.product = next_product(launch.optimizer,
-                                  {.settings = launch.settings + group * kMaxSettings,
-                                   .step = progress.step,
-                                   .live_slots = progress.live_slots,
-                                   .factor = 1,
-                                   .product = progress.product},
-                                  AllRules());
-  progress.live_slots |= launch.used[group];
+  advance(launch.progress[param], launch.optimizer, launch.settings + group * kMaxSettings,
+          launch.used[group]);
 }
 
 /// One thread. It changes nothing of the state that advance_param() looks at.
 ZERO_HOST_DEVICE inline void advance_state(const Advance& launch) {
-  State& state = *launch.state;
+  StepState& state = *launch.state;
   if (launch.records != nullptr) state.nonfinite = nonfinite_of(launch.records, launch.world);
   const bool refused = state.refusal != Refusal::none;
   state.last_refusal = state.refusal;

@@ -8,8 +8,8 @@
 #include <variant>
 
 #include "base/dtype.h"
-#include "kernels/exact_sum.h"
 #include "kernels/kernels.h"
+#include "kernels/step_state.h"
 #include "rules/rule.h"
 
 namespace zero::launch {
@@ -65,58 +65,6 @@ struct Sums {
   uint32_t unused;
 };
 
-/// As step's NormRecord: ranks exchange it, and add those of all.
-struct NormSums {
-  ExactSum sum;
-  double max;
-  uint64_t nonfinite;
-};
-
-/// A parameter's progress, as optim's.
-struct Progress {
-  int64_t step;
-  uint32_t live_slots;
-  uint32_t unused;
-  double product;
-};
-
-/// Why a step is neither made nor skipped.
-enum class Refusal : int32_t {
-  none,
-  nonfinite,  // gradients are not finite and may not be
-  broken,     // what other ranks were to do is not done
-  outdated,   // what the launch was captured with is no longer so
-  setting     // a value that stands elsewhere is out of its range
-};
-
-/// How a step ended.
-enum class Ending : int32_t { made, skipped, refused };
-
-/// What a step knows and decides, one for each optimizer and rank, the same on every rank.
-struct State {
-  // Kept from step to step.
-  double loss_scale;
-  int64_t good_steps;
-  int64_t steps;
-  int64_t skipped;
-  // What the last step that was made or skipped found, and how many were not finite in all of them.
-  double last_norm;
-  double last_clip_factor;
-  uint64_t last_nonfinite;
-  uint64_t all_nonfinite;
-  Ending last_ending;  // of the last step, refused ones too
-  Refusal last_refusal;
-  uint64_t layout;  // of the optimizer as it is, see Decide
-  // Of the gradients at hand.
-  double factor;       // turns their sums into gradients: clipping and loss scale in it
-  double raw_norm;     // of the sums, 0 if not taken
-  double grad_norm;    // before clipping, -1 if not taken
-  double clip_factor;  // 1: not clipped
-  uint64_t nonfinite;
-  int32_t skip;     // 1: the update is not made
-  Refusal refusal;  // not none: nor is it skipped
-};
-
 // ---- Launches
 
 /// Sums over ranks, in rank order, of all pieces, with what their norm needs and how many are not
@@ -137,18 +85,18 @@ struct Reduce {
 /// What the ranks' records decide: the norm, the factor, whether the step is made.
 struct Decide {
   uint32_t world = 1;
-  const NormSums* records = nullptr;  // one a rank; null: none were taken, nothing is skipped
-  Norm norm = Norm::none;
+  const NormSums* records = nullptr;    // one a rank; null: none were taken, nothing is skipped
+  double p = 0;                         // of the norm that they are of; 0: none
   double factor = 1;                    // 1/contributors, or 1
   double max_grad_norm = 0;             // 0: no clipping
   bool skips = false, refuses = false;  // where gradients are not finite
   bool again = false;  // on sums that were decided on: factor, clipping and counts go on from there
   bool gradients = false;  // with `again`: the sums are gradients by now, and their factor is 1
   const uint32_t* broken = nullptr;  // not null, and not 0: what others were to do is not done
-  uint64_t layout = 0;  // what State::layout must be, or the step is outdated; 0: anything
+  uint64_t layout = 0;  // what StepState::layout must be, or the step is outdated; 0: anything
   const void* loss_scale = nullptr;  // where it stands, in the device's memory; null: in the state
   DType loss_scale_dtype = DType::f32;
-  State* state = nullptr;
+  StepState* state = nullptr;
 };
 
 /// A value that stands elsewhere in the device's memory and is read when it is used.
@@ -164,17 +112,17 @@ struct Given {
 struct Fetch {
   uint32_t count = 0;
   const Given* given = nullptr;
-  State* state = nullptr;
+  StepState* state = nullptr;
 };
 
 /// Scalars of every class for the step about to be made, by the rule.
 struct Prepare {
   int32_t optimizer = 0;
   uint32_t count = 0;
-  const double* settings = nullptr;    // kMaxSettings a class
-  const int64_t* params = nullptr;     // any parameter of a class
-  const Progress* progress = nullptr;  // by parameter
-  const State* state = nullptr;
+  const double* settings = nullptr;         // kMaxSettings a class
+  const int64_t* params = nullptr;          // any parameter of a class
+  const ParamProgress* progress = nullptr;  // by parameter
+  const StepState* state = nullptr;
   Scalars* out = nullptr;
 };
 
@@ -191,12 +139,13 @@ struct Update {
   const std::byte* const* sources = nullptr;
   std::byte* const* targets = nullptr;
   const Scalars* scalars = nullptr;
-  const State* state = nullptr;
+  const StepState* state = nullptr;
   uint64_t* nonfinite = nullptr;  // how many sums are not finite is added to it; null: not counted
 };
 
-/// Progress of every parameter that has a gradient, and the state's, after a step that was made or
-/// skipped. With `records`, one a rank, State::nonfinite becomes the sum of theirs first.
+/// Progress of every parameter that has a gradient, and the state's, after a step that was
+/// made or skipped. With `records`, one a rank, StepState::nonfinite becomes the sum of theirs
+/// first.
 struct Advance {
   int32_t optimizer = 0;
   uint32_t world = 1;
@@ -206,11 +155,11 @@ struct Advance {
   const int32_t* groups = nullptr;   // of each parameter
   const uint32_t* used = nullptr;    // of each group: slots, as bits
   const double* settings = nullptr;  // kMaxSettings a group
-  Progress* progress = nullptr;
+  ParamProgress* progress = nullptr;
   // Loss scaling; growth_interval 0: the scale stays.
   double growth_factor = 1, backoff_factor = 1;
   int64_t growth_interval = 0;
-  State* state = nullptr;
+  StepState* state = nullptr;
 };
 
 /// Elements from one place to another of any floating types: rounded to nearest even, or exact.
@@ -226,17 +175,18 @@ struct Moves {
   uint32_t count = 0;  // of tiles
   const Tile* tiles = nullptr;
   const Move* moves = nullptr;
-  const State* unless_skipped = nullptr;  // not null: nothing moves if the step is not made
+  const StepState* unless_skipped = nullptr;  // not null: nothing moves if the step is not made
 };
 
-/// sums = min(max(sum * State::factor, -limit), limit). What follows is a Decide that is told so.
+/// sums = min(max(sum * StepState::factor, -limit), limit). What follows is a Decide that is told
+/// so.
 struct Clamp {
   DType sum = DType::f32;
   double limit = 0;
   uint32_t count = 0;  // of pieces
   const Piece* pieces = nullptr;
   const Sums* sums = nullptr;
-  const State* state = nullptr;
+  const StepState* state = nullptr;
 };
 
 }  // namespace zero::launch

@@ -23,11 +23,6 @@ struct LossScale {
   int64_t good_steps = 0;  // since the scale last changed
 
   static bool allowed(double scale) { return loss_scale_allowed(scale); }
-
-  void update(const LossScaleOptions& options, bool nonfinite) {
-    follow_loss_scale(scale, good_steps, nonfinite,
-                      {options.growth_factor, options.backoff_factor, options.growth_interval});
-  }
 };
 
 }  // namespace zero

@@ -22,6 +22,7 @@
 #include "device/memory.h"
 #include "device/thread_pool.h"
 #include "kernels/kernels.h"
+#include "kernels/step_state.h"
 #include "optim/custom.h"
 #include "optim/loss_scale.h"
 #include "optim/master.h"
@@ -117,13 +118,6 @@ struct Buffer {
 
 /// This rank's state of one section: a block a slot, of share_elements; empty where unused.
 using SectionState = std::array<Memory, kSlotCount>;
-
-/// What every step changes of a parameter: apart from the rest, which no step reads.
-struct ParamProgress {
-  int64_t step = 0;         // updates so far
-  uint32_t live_slots = 0;  // bit s: slot s holds values
-  double product = 1;       // of Rule::next_product
-};
 
 enum class Phase { open, reducing, begun, reduced };
 

@@ -61,7 +61,7 @@ class Backward {
   /// Gradients that were not finite, of those updated.
   uint64_t nonfinite() const { return nonfinite_; }
   /// The norm of them, for this p.
-  NormRecord record() const { return reducer_ ? reducer_->record() : NormRecord{}; }
+  NormSums record() const { return reducer_ ? reducer_->record() : NormSums{}; }
   double norm_type() const { return norm_type_; }
 
   /// Elements that were summed before the call that needed them, so far. What is counted is done.

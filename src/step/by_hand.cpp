@@ -23,7 +23,7 @@ Status check(const Optimizer& optim, int32_t flags) {
 
 /// What turns sums into gradients: on a device it is decided there.
 double factor_of_sums(const Optimizer& optim, const StepMemory& memory) {
-  return optim.comm->device() != nullptr ? memory.queue->known.factor : memory.factor;
+  return optim.comm->device() != nullptr ? memory.queue->known.factor : memory.state.factor;
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step/clip.h"
 
-#include <cmath>
-#include <optional>
-
 #include "base/text.h"
+#include "kernels/launch_state.h"
 #include "step/gather.h"
+#include "step/progress.h"
 #include "step/queued/step.h"
 #include "step/reduce.h"
 
@@ -38,19 +37,10 @@ std::string lines(double max_norm, double p) {
   return text("max_norm ", max_norm, "\nnorm_type ", p, "\n");
 }
 
-/// Of what all ranks found.
-Result<double> total_norm(Call& call, const char* phase, double p, const NormRecord& mine) {
-  NormRecord total;
-  const std::vector<NormRecord> all = ZERO_TRY(call.exchange(phase, mine));
-  for (const NormRecord& record : all) total.add(record);
-  return norm_of(total, p);
-}
-
-/// What limits gradients of this norm, unless they are within.
-std::optional<double> clip_factor(double max_norm, double norm) {
-  const double factor = max_norm / (norm + 1e-6);
-  if (factor < 1 && std::isfinite(norm)) return factor;
-  return std::nullopt;
+/// Every rank's record to all.
+Result<double> total_norm(Call& call, const char* phase, double p, const NormSums& mine) {
+  const std::vector<NormSums> all = ZERO_TRY(call.exchange(phase, mine));
+  return launch::norm_of_records(all.data(), static_cast<uint32_t>(all.size()), p);
 }
 
 /// What a clip by itself begins with, after its entry.
@@ -64,22 +54,11 @@ Status reduce_unless_done(Call& call, Optimizer& optim, const Grads& grads, doub
 
 }  // namespace
 
-Status take_norm(Call& call, Optimizer& optim, double p) {
+Status know_norm(Call& call, Optimizer& optim, double p) {
   StepMemory& memory = step_memory(optim);
-  if (memory.norm_type != p) {
-    memory.raw_norm = ZERO_TRY(total_norm(call, "norm", p, norm_of_share(optim, memory, p)));
-    memory.norm_type = p;
-  }
-  memory.grad_norm = memory.raw_norm * memory.factor;
-  return Status();
-}
-
-Status clip(Call& call, Optimizer& optim, double max_norm, double p) {
-  StepMemory& memory = step_memory(optim);
-  ZERO_TRY(take_norm(call, optim, p));
-  const double factor = clip_factor(max_norm, memory.grad_norm).value_or(1);
-  memory.factor *= factor;
-  memory.clip_factor *= factor;
+  if (memory.norm_type == p) return Status();
+  memory.found = ZERO_TRY(call.exchange("norm", norm_of_share(optim, memory, p)));
+  memory.norm_type = p;
   return Status();
 }
 
@@ -90,9 +69,13 @@ Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm
   ZERO_TRY(enter_with_grads(call, optim, grads, true, true, check_norm(max_norm, norm_type),
                             lines(max_norm, norm_type)));
   ZERO_TRY(reduce_unless_done(call, optim, grads, norm_type));
-  step_memory(optim).clipped = true;
-  ZERO_TRY(clip(call, optim, max_norm, norm_type));
-  if (norm != nullptr) *norm = step_memory(optim).grad_norm;
+  StepMemory& memory = step_memory(optim);
+  memory.clipped = true;
+  ZERO_TRY(know_norm(call, optim, norm_type));
+  decide(
+      optim, memory,
+      {.records = memory.found.data(), .p = norm_type, .max_grad_norm = max_norm, .again = true});
+  if (norm != nullptr) *norm = memory.state.grad_norm;
   return Status();
 }
 
@@ -108,10 +91,11 @@ Status clip_grad_norm_of(Call& call, Optimizer& optim, std::span<const int64_t> 
   ZERO_TRY(reduce_unless_done(call, optim, grads, 0));
   StepMemory& memory = step_memory(optim);
   memory.clipped = true;
-  const NormRecord mine = norm_of_share(optim, memory, norm_type, *chosen);
-  const double found = ZERO_TRY(total_norm(call, "norm of some", norm_type, mine)) * memory.factor;
-  if (const std::optional<double> factor = clip_factor(max_norm, found)) {
-    scale_share(optim, memory, *chosen, *factor);
+  const NormSums mine = norm_of_share(optim, memory, norm_type, *chosen);
+  const double raw = ZERO_TRY(total_norm(call, "norm of some", norm_type, mine));
+  const double found = raw * memory.state.factor;
+  if (const double factor = launch::clip_factor(max_norm, found); factor < 1) {
+    scale_share(optim, memory, *chosen, factor);
     memory.norm_type = 0;  // of the sums, which are no more
   }
   if (norm != nullptr) *norm = found;
@@ -129,8 +113,8 @@ Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Gra
   ZERO_TRY(reduce_unless_done(call, optim, grads, 0));
   StepMemory& memory = step_memory(optim);
   memory.clipped = true;
-  clamp_share(optim, memory, memory.factor, max_value);
-  memory.factor = 1;
+  clamp_share(optim, memory, memory.state.factor, max_value);
+  decide(optim, memory, {.again = true, .gradients = true});
   memory.norm_type = 0;  // of the sums, which are no more
   return Status();
 }

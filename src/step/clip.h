@@ -7,9 +7,7 @@
 
 namespace zero {
 
-/// The norm for this p of reduced gradients, unless it is known.
-Status take_norm(Call& call, Optimizer& optim, double p);
-/// Take the norm of what is reduced unless it is known, and fold the clip factor in.
-Status clip(Call& call, Optimizer& optim, double max_norm, double p);
+/// Every rank's record for the norm with this p of reduced gradients, unless they are known.
+Status know_norm(Call& call, Optimizer& optim, double p);
 
 }  // namespace zero

@@ -8,9 +8,9 @@
 
 namespace zero::direct {
 
-NormRecord gather(Call& call, Optimizer& optim, StepMemory& memory, double p) {
+NormSums gather(Call& call, Optimizer& optim, StepMemory& memory, double p) {
   os().reached("gather.begin");
-  NormRecord record = reduce_share(call, optim, memory, p);
+  NormSums record = reduce_share(call, optim, memory, p);
   os().reached("gather.reduced");
   return record;
 }

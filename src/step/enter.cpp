@@ -52,7 +52,7 @@ Status check_bound(const Optimizer& optim) {
 Status check_products(const Optimizer& optim) {
   if (optim.options.rule->next_product == nullptr) return Status();
   for (const auto& [param, slots] : optim.state_sets) {
-    const auto& [step, live, product] = optim.progress[static_cast<size_t>(param)];
+    const auto& [step, live, unused, product] = optim.progress[static_cast<size_t>(param)];
     if ((step > 0) == (product != 1)) continue;
     return Status(ZERO_ERR_STATE, text("parameter '", optim.params[static_cast<size_t>(param)].name,
                                        "' was set to step ", step, " with mu_product ", product,

@@ -8,6 +8,7 @@
 #include "step/backward.h"
 #include "step/custom.h"
 #include "step/enter.h"
+#include "step/progress.h"
 #include "step/queued/queue.h"
 #include "step/queued/step.h"
 #include "step/reduce.h"
@@ -65,7 +66,7 @@ Status get_ready(Call& call, Optimizer& optim, bool updates, bool reduces) {
 Status gather(Call& call, Optimizer& optim, const Grads& grads, double p) {
   StepMemory& memory = step_memory(optim);
   if (memory.accumulates && !memory.adds) clear_absent(optim, memory);
-  NormRecord mine;
+  NormSums mine;
   {
     const Stopwatch watch(optim.counters.gather_seconds);
     mine = optim.comm->direct() ? direct::gather(call, optim, memory, p)
@@ -73,16 +74,11 @@ Status gather(Call& call, Optimizer& optim, const Grads& grads, double p) {
   }
   const Stopwatch watch(optim.counters.vote_seconds);
   os().reached("vote.before");
-  const std::vector<NormRecord> all = ZERO_TRY(call.exchange("vote", mine));
+  memory.found = ZERO_TRY(call.exchange("vote", mine));
   os().reached("vote.after");
-  NormRecord total;
-  for (const NormRecord& record : all) total.add(record);
-  memory.factor = factor_of(optim, grads.flags);
+  decide(optim, memory,
+         {.records = memory.found.data(), .p = p, .factor = mean_of(optim, grads.flags)});
   memory.norm_type = p;
-  memory.raw_norm = p == 0 ? 0 : norm_of(total, p);
-  memory.nonfinite = total.nonfinite;
-  memory.grad_norm = -1;
-  memory.clip_factor = 1;
   memory.clipped = false;
   memory.flags = grads.flags;
   end_round(memory);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/host_memory.h"
+#include "kernels/step_state.h"
 #include "optim/optimizer.h"
 
 namespace zero {
@@ -186,14 +187,11 @@ struct StepMemory : StepLayout {
   std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped
 
   // The reduced gradients: valid in Phase::reduced and inside a step.
-  double factor = 1;      // turns the sums into gradients
-  double norm_type = 0;   // p of `raw_norm`, 0: not taken
-  double raw_norm = 0;    // of the sums
-  double grad_norm = -1;  // before clipping, of the latest clip
-  double clip_factor = 1;
-  bool clipped = false;  // `factor` has more in it than it began with, or the sums have
-  int32_t flags = 0;     // of the reduction
-  uint64_t nonfinite = 0;
+  StepState state;              // on the host; a device has its own
+  std::vector<NormSums> found;  // by every rank
+  double norm_type = 0;         // p of the norm that this is of, 0: none
+  bool clipped = false;         // the sums are not as they were made, or their factor is not
+  int32_t flags = 0;            // of the reduction
 };
 
 StepMemory& step_memory(Optimizer& optim);

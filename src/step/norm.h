@@ -6,24 +6,12 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/exact_sum.h"
 #include "kernels/kernels.h"
+#include "kernels/step_state.h"
 #include "optim/optimizer.h"
 #include "plan/plan.h"
 
 namespace zero {
-
-/// What ranks exchange: trivially copyable.
-struct NormRecord {
-  ExactSum sum;
-  double max = 0;  // NaN stays NaN
-  uint64_t nonfinite = 0;
-
-  void add(const NormRecord& other);
-};
-
-/// The p-norm from the record of all pieces: p-th root of the sum, or the maximum for p = infinity.
-double norm_of(const NormRecord& record, double p);
 
 /// Sums pieces over ranks and adds what they come to, to a record; p = 0 takes no norm.
 inline constexpr size_t kRounded = 2048;
@@ -40,13 +28,13 @@ class Reducer {
   /// may be any of the inputs.
   void reduce(DType sum, DType from, void* out, std::span<const void* const> in, size_t count,
               Rounding rounding = {});
-  const NormRecord& record() const { return record_; }
+  const NormSums& record() const { return record_; }
 
  private:
   const KernelTable& kernels_;
   const double p_;
   const Norm norm_;
-  NormRecord record_;
+  NormSums record_;
   alignas(64) float sum_[kRounded];
   alignas(64) float scratch_[kRounded];
 };

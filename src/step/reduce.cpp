@@ -46,23 +46,23 @@ void for_each_sums(const Optimizer& optim, const StepMemory& memory, const Chose
 
 /// Let a reducer of each thread work on its pieces; the record of all.
 template <class Work>
-NormRecord reduce_pieces(const Optimizer& optim, const StepMemory& memory, double p,
-                         const Work& work) {
-  std::vector<NormRecord> records(static_cast<size_t>(optim.pool->threads()));
+NormSums reduce_pieces(const Optimizer& optim, const StepMemory& memory, double p,
+                       const Work& work) {
+  std::vector<NormSums> records(static_cast<size_t>(optim.pool->threads()));
   share_out_views(optim, memory, [&](int thread, int64_t begin, int64_t end) {
     Reducer reducer(kernels(), p);
     walk_pieces(optim, memory, begin, end,
                 [&](const Piece& piece) { work(thread, reducer, piece); });
     records[static_cast<size_t>(thread)] = reducer.record();
   });
-  NormRecord total;
-  for (const NormRecord& record : records) total.add(record);
+  NormSums total;
+  for (const NormSums& record : records) total.add(record);
   return total;
 }
 
 }  // namespace
 
-NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p) {
+NormSums reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p) {
   const size_t width = memory.source_width;
   struct Walker {
     std::vector<const void*> in;
@@ -75,7 +75,7 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
   for (Walker& walker : walkers) walker.in.resize(width);
   const Backward* const made = early(memory);
   const bool measured = made != nullptr && !memory.accumulates && p == made->norm_type();
-  NormRecord record =
+  NormSums record =
       reduce_pieces(optim, memory, p, [&](int thread, Reducer& reducer, const Piece& piece) {
         Walker& walker = walkers[static_cast<size_t>(thread)];
         if (walker.aborted) return;
@@ -118,9 +118,8 @@ NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double
   return record;
 }
 
-NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p,
-                         const Chosen& chosen) {
-  const NormRecord record =
+NormSums norm_of_share(Optimizer& optim, const StepMemory& memory, double p, const Chosen& chosen) {
+  const NormSums record =
       reduce_pieces(optim, memory, p, [&](int, Reducer& reducer, const Piece& piece) {
         if (!is_chosen(memory, piece.view, chosen)) return;
         const DType sum = piece.section.sum();
@@ -136,9 +135,8 @@ NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p,
   return record;
 }
 
-NormRecord add_to_share(Optimizer& optim, const StepMemory& memory, const std::byte* sums,
-                        double p) {
-  const NormRecord record =
+NormSums add_to_share(Optimizer& optim, const StepMemory& memory, const std::byte* sums, double p) {
+  const NormSums record =
       reduce_pieces(optim, memory, p, [&](int, Reducer& reducer, const Piece& piece) {
         const DType sum = piece.section.sum();
         const std::byte* const more = sums + piece.section.sum_at(share_of(memory, piece));

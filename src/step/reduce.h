@@ -18,7 +18,7 @@ inline Rounding rounding(const Optimizer& optim, const StepMemory& memory, const
 /// Sum every rank's gradients of this rank's share, in rank order, to where views say, or add the
 /// sum to what is there, and take the norm on the way (p = 0: none). Ends early when the comm is
 /// aborted.
-NormRecord reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p);
+NormSums reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p);
 
 /// Turn the sums of the share into gradients by `factor`, and bring them into [-limit, limit].
 void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, double limit);
@@ -27,15 +27,14 @@ void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, doub
 using Chosen = std::vector<bool>;
 
 /// The norm of the share, or of what was chosen of it, as it is reduced.
-NormRecord norm_of_share(Optimizer& optim, const StepMemory& memory, double p,
-                         const Chosen& chosen = {});
+NormSums norm_of_share(Optimizer& optim, const StepMemory& memory, double p,
+                       const Chosen& chosen = {});
 
 /// Multiply the sums of what was chosen.
 void scale_share(Optimizer& optim, const StepMemory& memory, const Chosen& chosen, double factor);
 
 /// Add `sums`, which lie as the share does, to those of the share; the norm of what comes of it.
-NormRecord add_to_share(Optimizer& optim, const StepMemory& memory, const std::byte* sums,
-                        double p);
+NormSums add_to_share(Optimizer& optim, const StepMemory& memory, const std::byte* sums, double p);
 
 /// Zeros where no rank has a gradient: a later one may, and is added.
 void clear_absent(const Optimizer& optim, const StepMemory& memory);

@@ -64,7 +64,7 @@ Status allocate_tables(Call& call, const Optimizer& optim, std::shared_ptr<Arena
 /// Where ranks whose streams wait for each other tell what they found.
 Status allocate_records(Call& call, const Optimizer& optim, std::shared_ptr<Arena>& out) {
   if (optim.comm->gates() == nullptr || out != nullptr) return Status();
-  const size_t bytes = static_cast<size_t>(optim.world()) * sizeof(NormRecord);
+  const size_t bytes = static_cast<size_t>(optim.world()) * sizeof(NormSums);
   out = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
   return Status();
 }

@@ -41,12 +41,6 @@ class ExceptionTold {
   const int exceptions_;
 };
 
-void count_step(Optimizer& optim, const StepMemory& memory) {
-  count_updates(optim, memory);
-  optim.step++;
-  optim.comm->steps_done = optim.step;
-}
-
 /// Sum what the backward left, where no rank decides anything by it. Returns how many of those sums
 /// are not finite.
 uint64_t sum_the_rest(Call& call, Optimizer& optim) {
@@ -69,7 +63,7 @@ Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
     if (optim.options.custom != nullptr) {
       store_shadow(optim, memory);
     } else {
-      nonfinite += ZERO_TRY(update_share(call, optim, memory, memory.factor, !sums));
+      nonfinite += ZERO_TRY(update_share(call, optim, memory, memory.state.factor, !sums));
     }
     os().reached("apply.done");
   }
@@ -77,8 +71,10 @@ Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
   ZERO_TRY(optim.comm->direct() ? direct::publish(call, optim, memory, &nonfinite)
                                 : collective::publish(call, optim, memory, &nonfinite));
   optim.comm->publishing--;
-  if (fused) memory.nonfinite = nonfinite;
-  count_step(optim, memory);
+  if (fused) memory.state.nonfinite = nonfinite;
+  count_updates(optim, memory);
+  advance(optim, memory);
+  optim.comm->steps_done = optim.step;
   return Status();
 }
 
@@ -92,49 +88,31 @@ bool one_pass(const Optimizer& optim) {
          !optim.options.loss_scale.dynamic();
 }
 
-/// After a step that was made or skipped: what it found, and the next loss scale.
-void conclude(Optimizer& optim, const StepMemory& memory, bool skipped) {
-  const OptimizerOptions& options = optim.options;
-  if (skipped) optim.skipped++;
-  if (options.loss_scale.dynamic())
-    optim.loss_scale.update(options.loss_scale, memory.nonfinite > 0);
-  optim.phase = Phase::open;
-  optim.outcome = {.nonfinite = static_cast<int64_t>(memory.nonfinite),
-                   .grad_norm = memory.grad_norm,
-                   .clip_factor = memory.clip_factor,
-                   .status = skipped ? ZERO_SKIPPED : ZERO_OK};
-  optim.counters.nonfinite_elements += static_cast<int64_t>(memory.nonfinite);
-}
-
 /// What all ranks decide by the gradients: to clip them, to skip the step, or that there is none.
-Status decide(Call& call, Optimizer& optim, bool* skip) {
+Status decide(Call& call, Optimizer& optim) {
   StepMemory& memory = step_memory(optim);
   const OptimizerOptions& options = optim.options;
-  if (options.nonfinite == ZERO_NONFINITE_ERROR && memory.nonfinite > 0) {
-    optim.phase = Phase::open;
-    return Status(ZERO_ERR_NONFINITE,
-                  text(memory.nonfinite, " elements of the reduced gradients ",
-                       "are not finite: step ", optim.step + 1, " was not made"));
-  }
-  const bool skips = options.nonfinite == ZERO_NONFINITE_SKIP || options.loss_scale.dynamic();
-  *skip = skips && memory.nonfinite > 0;
-  if (options.max_grad_norm == 0) return Status();
-  if (*skip) return take_norm(call, optim, options.grad_norm_type);
-  return clip(call, optim, options.max_grad_norm, options.grad_norm_type);
+  const double p = options.max_grad_norm > 0 ? options.grad_norm_type : 0;
+  if (p != 0) ZERO_TRY(know_norm(call, optim, p));
+  decide(optim, memory,
+         {.records = memory.found.data(),
+          .p = p,
+          .max_grad_norm = options.max_grad_norm,
+          .skips = options.nonfinite == ZERO_NONFINITE_SKIP || options.loss_scale.dynamic(),
+          .refuses = options.nonfinite == ZERO_NONFINITE_ERROR,
+          .again = true});
+  if (memory.state.refusal == Refusal::none) return Status();
+  optim.phase = Phase::open;
+  return Status(ZERO_ERR_NONFINITE,
+                text(memory.state.nonfinite, " elements of the reduced gradients ",
+                     "are not finite: step ", optim.step + 1, " was not made"));
 }
 
-/// The end of a step that nothing refuses any more.
-Status end(Call& call, Optimizer& optim, bool fused) {
-  ZERO_TRY(apply_and_publish(call, optim, fused));
-  conclude(optim, step_memory(optim), false);
-  return Status();
-}
-
-/// The same on the optimizer's own thread, to which the call goes over.
+/// On the optimizer's own thread, to which the call goes over.
 void end_in_background(Call& call, Optimizer& optim, bool fused) {
   step_memory(optim).background->begin(std::move(call), [&optim, fused](Call& own) -> Status {
     const ExceptionTold told(optim);
-    Status status = end(own, optim, fused);
+    Status status = apply_and_publish(own, optim, fused);
     if (!status.ok()) optim.outcome.status = status.code();
     return status;
   });
@@ -151,20 +129,20 @@ Status run_step(Call& call, Optimizer& optim, const Grads& grads, Status local, 
   ZERO_TRY(get_ready(call, optim, true, gathers));
   rollback.keep();
   if (fused) {
-    memory.factor = factor_of(optim, grads.flags);
-    memory.grad_norm = -1;
-    memory.clip_factor = 1;
+    decide(optim, memory, {.factor = mean_of(optim, grads.flags)});
   } else {
     if (gathers) ZERO_TRY(gather(call, optim, grads, p));
-    ZERO_TRY(decide(call, optim, skip));
+    ZERO_TRY(decide(call, optim));
   }
-  if (*skip) {
-    conclude(optim, memory, true);
+  if (memory.state.skip != 0) {
+    advance(optim, memory);
+    *skip = true;
     return Status();
   }
-  if (optim.options.custom != nullptr) ZERO_TRY(update_shadow(call, optim, memory, memory.factor));
+  if (optim.options.custom != nullptr)
+    ZERO_TRY(update_shadow(call, optim, memory, memory.state.factor));
   if (!updates_announced(memory)) optim.comm->publishing++;
-  if (memory.background == nullptr) return end(call, optim, fused);
+  if (memory.background == nullptr) return apply_and_publish(call, optim, fused);
   end_in_background(call, optim, fused);
   return Status();
 }

@@ -40,7 +40,7 @@ struct Pair {
   Elements from, to;
 };
 
-void move(std::vector<Pair>& pairs, DType rounded, float divisor, const launch::State* state,
+void move(std::vector<Pair>& pairs, DType rounded, float divisor, const StepState* state,
           bool zeros = false) {
   std::vector<launch::Move> moves;
   std::vector<size_t> counts;
@@ -134,12 +134,12 @@ TEST(LaunchMoves, from_nowhere_come_zeros) {
 
 TEST(LaunchMoves, nothing_moves_in_a_step_that_is_not_made) {
   Random random(53);
-  launch::State state{};
+  StepState state{};
   std::vector<Pair> pairs = make_pairs(random, DType::f32, DType::bf16, Kind::ordinary);
   const std::vector<Pair> before = pairs;
   for (const bool skips : {true, false}) {
     state.skip = skips;
-    state.refusal = skips ? launch::Refusal::none : launch::Refusal::nonfinite;
+    state.refusal = skips ? Refusal::none : Refusal::nonfinite;
     move(pairs, DType::none, 1, &state);
     for (size_t i = 0; i < pairs.size(); i++) EXPECT_TRUE(pairs[i].to.equals(before[i].to));
   }

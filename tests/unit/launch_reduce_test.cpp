@@ -70,7 +70,7 @@ const std::byte* source_of(const Segment& segment, size_t i) {
   return segment.present[i] ? segment.sources[i].data() : nullptr;
 }
 
-NormRecord reduce_on_host(const Case& of, std::vector<Segment>& segments) {
+NormSums reduce_on_host(const Case& of, std::vector<Segment>& segments) {
   Reducer parts(kernel_table(Isa::scalar), 0);
   Reducer reducer(kernel_table(Isa::scalar), of.p);
   const std::vector<double> zeros(kBlock);
@@ -102,7 +102,7 @@ NormRecord reduce_on_host(const Case& of, std::vector<Segment>& segments) {
   return reducer.record();
 }
 
-launch::NormSums reduce_by_launches(const Case& of, std::vector<Segment>& segments) {
+NormSums reduce_by_launches(const Case& of, std::vector<Segment>& segments) {
   std::vector<launch::Sums> sums;
   std::vector<const std::byte*> sources;
   for (size_t i = 0; i < segments.size(); i++) {
@@ -110,7 +110,7 @@ launch::NormSums reduce_by_launches(const Case& of, std::vector<Segment>& segmen
     for (size_t k = 0; k < of.width; k++) sources.push_back(source_of(segments[i], k));
   }
   const std::vector<launch::Piece> pieces = pieces_of(segments);
-  launch::NormSums record{};
+  NormSums record{};
   const size_t half = pieces.size() / 2;  // a record takes any number of launches
   for (const auto& [first, count] :
        {std::pair(half, pieces.size() - half), std::pair(size_t{0}, half)}) {
@@ -135,8 +135,8 @@ void expect_same(double a, double b) {
 void check(Random& random, const Case& of) {
   std::vector<Segment> device = make_segments(random, of);
   std::vector<Segment> host = device;
-  const NormRecord expected = reduce_on_host(of, host);
-  const launch::NormSums record = reduce_by_launches(of, device);
+  const NormSums expected = reduce_on_host(of, host);
+  const NormSums record = reduce_by_launches(of, device);
   for (size_t i = 0; i < host.size(); i++)
     EXPECT_TRUE(device[i].sums.equals(host[i].sums)) << "segment " << i;
   EXPECT_EQ(record.nonfinite, expected.nonfinite);
@@ -204,7 +204,7 @@ TEST(LaunchReduce, goes_on_behind_2_to_the_31_elements) {
     const launch::Piece piece{0, 300, test::kFar};
     const launch::Sums out{test::before(sums.data(), DType::f32), 0, 0};
     const std::byte* const far = test::before(source.data(), grad);
-    launch::NormSums record{};
+    NormSums record{};
     test::emulate(launch::Reduce{.format = {.grad = grad},
                                  .count = 1,
                                  .pieces = &piece,
@@ -222,7 +222,7 @@ TEST(LaunchReduce, multiplies_sums_of_what_was_divided_before) {
   const launch::Sums out{reinterpret_cast<std::byte*>(sums), 0, 0};
   const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(from),
                                       reinterpret_cast<const std::byte*>(more)};
-  launch::NormSums record{};
+  NormSums record{};
   Format format;
   format.divisor = 4;
   const launch::Reduce reduce{.format = format,
@@ -265,7 +265,7 @@ TEST(LaunchClamp, scales_and_limits_as_the_host_does) {
         }
       }
       const std::vector<launch::Piece> pieces = pieces_of(device);
-      launch::State state{};
+      StepState state{};
       state.factor = 0.3;
       test::emulate(launch::Clamp{.sum = sum,
                                   .limit = 0.1,

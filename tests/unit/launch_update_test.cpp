@@ -133,7 +133,7 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
 // ---- As devices do it
 
 uint64_t update_by_launch(const Case& of, std::vector<Arrays>& all,
-                          const std::vector<Scalars>& scalars, const launch::State& state) {
+                          const std::vector<Scalars>& scalars, const StepState& state) {
   std::vector<launch::Run> runs;
   std::vector<const std::byte*> sources;
   std::vector<std::byte*> targets;
@@ -198,7 +198,7 @@ void check(Random& random, const Case& of) {
     settings.push_back(test::random_settings(random, rule));
   }
   std::vector<Arrays> host = device;
-  const launch::State state{};
+  const StepState state{};
   for (int64_t step = 1; step <= 3; step++) {
     std::vector<Scalars> scalars;
     for (const std::vector<double>& setting : settings) {
@@ -321,7 +321,7 @@ TEST(LaunchUpdateOf, elements_behind_2_to_the_31_are_updated) {
   const std::byte* const sources[] = {test::before(device.sources[0].data(), DType::bf16),
                                       test::before(device.sources[1].data(), DType::bf16)};
   std::byte* const targets[] = {test::before(device.targets[0].data(), DType::bf16)};
-  const launch::State state{};
+  const StepState state{};
   test::emulate(launch::Update{.format = of.format,
                                .optimizer = of.optimizer,
                                .width = 2,
@@ -342,9 +342,9 @@ TEST(LaunchUpdateOf, a_step_that_is_skipped_or_refused_changes_nothing) {
   for (const bool refused : {false, true}) {
     std::vector<Arrays> arrays = {make_arrays(random, of, 500, 0)};
     const std::vector<Arrays> before = arrays;
-    launch::State state{};
+    StepState state{};
     state.skip = !refused;
-    if (refused) state.refusal = launch::Refusal::outdated;
+    if (refused) state.refusal = Refusal::outdated;
     EXPECT_EQ(update_by_launch(of, arrays, {Scalars()}, state), 0u);
     expect_same(arrays[0], before[0]);
   }

@@ -24,7 +24,7 @@ Status Walk::prepare_scalars() {
                       .count = tables.classes,
                       .settings = reinterpret_cast<const double*>(queue_.settings.data()),
                       .params = table<int64_t>(tables.class_params),
-                      .progress = reinterpret_cast<const launch::Progress*>(queue_.progress.data()),
+                      .progress = reinterpret_cast<const ParamProgress*>(queue_.progress.data()),
                       .state = queue_.device_state(),
                       .out = reinterpret_cast<Scalars*>(queue_.scalars.data())});
 }
@@ -101,7 +101,7 @@ Status Walk::publish(std::span<const Travel> group) {
 Status Walk::update_and_publish(bool fused) {
   const Tables& tables = queue_.tables;
   if (fused) {
-    launch::NormSums* const own = queue_.records_of_all() + optim_.comm->rank();
+    NormSums* const own = queue_.records_of_all() + optim_.comm->rank();
     ZERO_TRY(device_.fill(stream_, own, 0, sizeof *own));
   }
   ZERO_TRY(prepare_scalars());
@@ -178,7 +178,7 @@ Status Walk::advance(StreamHandle stream, bool fused) {
                   .groups = table<int32_t>(tables.groups),
                   .used = reinterpret_cast<const uint32_t*>(settings + queue_.groups_used_at),
                   .settings = reinterpret_cast<const double*>(settings + queue_.group_settings_at),
-                  .progress = reinterpret_cast<launch::Progress*>(queue_.progress.data()),
+                  .progress = reinterpret_cast<ParamProgress*>(queue_.progress.data()),
                   .growth_factor = scale.growth_factor,
                   .backoff_factor = scale.backoff_factor,
                   .growth_interval = scale.dynamic() ? scale.growth_interval : 0,

@@ -33,7 +33,7 @@ Status Walk::order(StreamHandle before, const Event& event, StreamHandle after, 
 }
 
 Status Walk::move(StreamHandle stream, DType from, DType to, const Rounding& rounding, Range tiles,
-                  const launch::State* unless_skipped) {
+                  const StepState* unless_skipped) {
   if (tiles.count == 0) return Status();
   return launch(stream,
                 launch::Moves{.from = from,
@@ -155,7 +155,7 @@ Status Walk::await_sums() {
 }
 
 Status Walk::measure(double p, bool first) {
-  launch::NormSums* const own = queue_.records_of_all() + optim_.comm->rank();
+  NormSums* const own = queue_.records_of_all() + optim_.comm->rank();
   const Tables& tables = queue_.tables;
   ZERO_TRY(device_.fill(stream_, own, 0, sizeof *own));
   const bool makes = first && plane_ == nullptr;  // of all ranks' gradients
@@ -197,7 +197,7 @@ Status Walk::begin_gathers() {
 
 /// Every rank's record to all, by what gathers, and behind what it has to do.
 Status Walk::share_records() {
-  launch::NormSums* const all = queue_.records_of_all();
+  NormSums* const all = queue_.records_of_all();
   const StreamHandle travels = queue_.gathers.handle();
   ZERO_TRY(order(stream_, queue_.measured, travels, order::kMeasured));
   ZERO_TRY(begin_gathers());
@@ -208,11 +208,11 @@ Status Walk::share_records() {
 Status Walk::tell_record() {
   const Arena& records = *queue_.shared_records;
   const auto own = static_cast<size_t>(optim_.comm->rank());
-  const Location place{records.number(), 0, own * sizeof(launch::NormSums)};
+  const Location place{records.number(), 0, own * sizeof(NormSums)};
   for (int32_t rank = 0; rank < optim_.world(); rank++) {
     if (rank == optim_.comm->rank()) continue;
-    std::byte* const to = ZERO_TRY(optim_.comm->resolve(rank, place, sizeof(launch::NormSums)));
-    ZERO_TRY(device_.copy(stream_, to, queue_.records_of_all() + own, sizeof(launch::NormSums)));
+    std::byte* const to = ZERO_TRY(optim_.comm->resolve(rank, place, sizeof(NormSums)));
+    ZERO_TRY(device_.copy(stream_, to, queue_.records_of_all() + own, sizeof(NormSums)));
   }
   return Status();
 }
@@ -235,7 +235,7 @@ Status Walk::decide(const Decision& decision) {
   return launch(stream_,
                 launch::Decide{.world = static_cast<uint32_t>(optim_.world()),
                                .records = decision.records ? queue_.records_of_all() : nullptr,
-                               .norm = norm_of_power(decision.p),
+                               .p = decision.p,
                                .factor = decision.factor,
                                .max_grad_norm = decision.max_grad_norm,
                                .skips = decision.skips,

@@ -15,8 +15,6 @@
 namespace zero::queued {
 namespace {
 
-static_assert(sizeof(launch::NormSums) == sizeof(NormRecord));
-
 /// Grow `memory` to hold `bytes`; what is queued may still use the old block, so it ends first.
 Status grow(Queue& queue, const std::shared_ptr<Device>& device, DeviceMemory& memory, size_t bytes,
             std::string_view what) {
@@ -109,8 +107,6 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
   queue->tables_upload = ZERO_TRY(Upload::create(optim.comm));
   queue->settings_upload = ZERO_TRY(Upload::create(optim.comm));
   queue->progress_upload = ZERO_TRY(Upload::create(optim.comm));
-  queue->known.last_norm = -1;
-  queue->known.last_clip_factor = 1;
   queue->looks = ZERO_TRY(make_stream(device));
   queue->looked = ZERO_TRY(make_event(device));
   ZERO_TRY(make_frame(optim, *queue));
@@ -203,20 +199,20 @@ Status prepare(Optimizer& optim, StepMemory& memory) {
   if (queue.settings.bytes() < settings) queue.settings_sent.clear();
   ZERO_TRY(grow(queue, device, queue.settings, settings, "settings"));
   ZERO_TRY(queue.settings_upload.reserve(settings));
-  const size_t progress = optim.progress.size() * sizeof(launch::Progress);
+  const size_t progress = optim.progress.size() * sizeof(ParamProgress);
   if (queue.progress.bytes() < progress) {
     ZERO_TRY(settle(optim));
     queue.host_is_newer = true;
   }
   ZERO_TRY(grow(queue, device, queue.progress, progress, "steps of parameters"));
-  ZERO_TRY(grow(queue, device, queue.state, sizeof(launch::State), "the state of a step"));
+  ZERO_TRY(grow(queue, device, queue.state, sizeof(StepState), "the state of a step"));
   ZERO_TRY(grow(queue, device, queue.scalars, tables.classes * sizeof(Scalars), "scalars"));
-  const size_t records = static_cast<size_t>(optim.world()) * sizeof(launch::NormSums);
+  const size_t records = static_cast<size_t>(optim.world()) * sizeof(NormSums);
   queue.shared_records = memory.records;
   if (memory.records == nullptr) ZERO_TRY(grow(queue, device, queue.records, records, "norms"));
-  ZERO_TRY(queue.progress_upload.reserve(std::max(progress, sizeof(launch::State))));
+  ZERO_TRY(queue.progress_upload.reserve(std::max(progress, sizeof(StepState))));
   ZERO_TRY(grow_host(device, queue.progress_read, progress));
-  ZERO_TRY(grow_host(device, queue.state_read, sizeof(launch::State)));
+  ZERO_TRY(grow_host(device, queue.state_read, sizeof(StepState)));
   if (queue.capture == 0) return Status();
   ZERO_TRY(send(optim, queue, queue.looks.handle()));
   return queue.await_looks();

@@ -94,7 +94,7 @@ struct Queue : Frame {
   DeviceMemory progress, state, records;
   std::shared_ptr<Arena> shared_records;  // instead, where other ranks write theirs there
   HostBuffer progress_read, state_read;
-  launch::State known{};      // as last read or written
+  StepState known{};          // as last read or written
   bool host_is_newer = true;  // the host's progress counts, and is written before the next step
   bool in_flight = false;     // the device may be ahead of what is known
   bool publishing = false;  // and some parameters may be those of a step that others have not made
@@ -128,10 +128,10 @@ struct Queue : Frame {
     if (replays() && memory.bytes() > 0) retired.push_back(Memory(std::move(memory)));
   }
 
-  launch::State* device_state() const { return reinterpret_cast<launch::State*>(state.data()); }
-  launch::NormSums* records_of_all() const {
+  StepState* device_state() const { return reinterpret_cast<StepState*>(state.data()); }
+  NormSums* records_of_all() const {
     std::byte* const shared = shared_records != nullptr ? shared_records->data() : records.data();
-    return reinterpret_cast<launch::NormSums*>(shared);
+    return reinterpret_cast<NormSums*>(shared);
   }
 };
 

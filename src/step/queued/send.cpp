@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "step/progress.h"
+
 namespace zero::queued {
 namespace {
 
@@ -20,19 +22,8 @@ void add_given(const Optimizer& optim, const Group& group, const Param* own, dou
   }
 }
 
-std::vector<launch::Progress> rows_of(const Optimizer& optim) {
-  std::vector<launch::Progress> rows;
-  for (const ParamProgress& one : optim.progress)
-    rows.push_back({one.step, one.live_slots, 0, one.product});
-  return rows;
-}
-
-launch::State state_of(const Optimizer& optim, const Queue& queue) {
-  launch::State state = queue.known;
-  state.loss_scale = optim.loss_scale.scale;
-  state.good_steps = optim.loss_scale.good_steps;
-  state.steps = optim.step;
-  state.skipped = optim.skipped;
+StepState state_of(const Optimizer& optim, const Queue& queue) {
+  StepState state = zero::state_of(optim, queue.known);
   state.layout = layout_of(optim);
   return state;
 }
@@ -50,10 +41,10 @@ Result<bool> send_settings(const Optimizer& optim, Queue& queue, Frame& frame,
 /// The host's progress, which counts, to the device: of the parameters that it knows.
 Status send_progress(const Optimizer& optim, Queue& queue, StreamHandle stream) {
   queue.host_is_newer = true;
-  std::vector<launch::Progress> rows = rows_of(optim);
-  rows.resize(std::min(rows.size(), queue.progress.bytes() / sizeof(launch::Progress)));
-  const launch::State state = state_of(optim, queue);
-  const auto bytes = std::as_bytes(std::span(rows));
+  const StepState state = state_of(optim, queue);
+  const size_t rows =
+      std::min(optim.progress.size(), queue.progress.bytes() / sizeof(ParamProgress));
+  const auto bytes = std::as_bytes(std::span(optim.progress).first(rows));
   ZERO_TRY(queue.progress_upload.put(stream, queue.progress.data(), bytes));
   ZERO_TRY(
       queue.progress_upload.put(stream, queue.state.data(), std::as_bytes(std::span(&state, 1))));
@@ -65,12 +56,11 @@ Status send_progress(const Optimizer& optim, Queue& queue, StreamHandle stream) 
 
 /// Whether the host has changed what it read last.
 bool has_changed(const Optimizer& optim, const Queue& queue) {
-  const launch::State state = state_of(optim, queue);
+  const StepState state = state_of(optim, queue);
   if (std::memcmp(&state, &queue.known, sizeof state) != 0) return true;
-  const std::vector<launch::Progress> rows = rows_of(optim);
-  const size_t bytes =
-      std::min({rows.size() * sizeof rows[0], queue.progress.bytes(), queue.progress_read.bytes()});
-  return std::memcmp(rows.data(), queue.progress_read.data(), bytes) != 0;
+  const size_t bytes = std::min({optim.progress.size() * sizeof(ParamProgress),
+                                 queue.progress.bytes(), queue.progress_read.bytes()});
+  return std::memcmp(optim.progress.data(), queue.progress_read.data(), bytes) != 0;
 }
 
 }  // namespace

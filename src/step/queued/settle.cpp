@@ -3,46 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "step/progress.h"
 #include "step/queued/queue.h"
 
 namespace zero::queued {
-namespace {
-
-/// As zero_step_result tells it.
-Code code_of(const launch::State& state) {
-  if (state.last_ending != launch::Ending::refused)
-    return state.last_ending == launch::Ending::skipped ? ZERO_SKIPPED : ZERO_OK;
-  switch (state.last_refusal) {
-    case launch::Refusal::broken:
-      return ZERO_ERR_COMM;
-    case launch::Refusal::outdated:
-      return ZERO_ERR_STATE;
-    case launch::Refusal::setting:
-      return ZERO_ERR_ARGUMENT;
-    default:
-      return ZERO_ERR_NONFINITE;
-  }
-}
-
-/// What the device found, as the host tells it and goes on from.
-void adopt(Optimizer& optim, const Queue& queue, size_t params) {
-  const launch::State& known = queue.known;
-  const auto* const rows = reinterpret_cast<const launch::Progress*>(queue.progress_read.data());
-  for (size_t i = 0; i < params; i++)
-    optim.progress[i] = {rows[i].step, rows[i].live_slots, rows[i].product};
-  optim.step = known.steps;
-  optim.skipped = known.skipped;
-  optim.loss_scale.scale = known.loss_scale;
-  optim.loss_scale.good_steps = known.good_steps;
-  optim.counters.nonfinite_elements = static_cast<int64_t>(known.all_nonfinite);
-  optim.outcome = {.nonfinite = static_cast<int64_t>(known.last_nonfinite),
-                   .grad_norm = known.last_norm,
-                   .clip_factor = known.last_clip_factor,
-                   .status = code_of(known)};
-}
-
-}  // namespace
-
 Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what) {
   const std::shared_ptr<Device>& device = optim.comm->device();
   const Event done = ZERO_TRY(make_event(device));
@@ -71,15 +35,16 @@ Status settle(Optimizer& optim) {
     const size_t bytes = std::min(queue.progress.bytes(), queue.progress_read.bytes());
     if (reads) {
       ZERO_TRY(device.copy(stream, queue.progress_read.data(), queue.progress.data(), bytes));
-      ZERO_TRY(
-          device.copy(stream, queue.state_read.data(), queue.state.data(), sizeof(launch::State)));
+      ZERO_TRY(device.copy(stream, queue.state_read.data(), queue.state.data(), sizeof(StepState)));
     }
     ZERO_TRY(device.record(queue.looked.handle(), stream));
     ZERO_TRY(queue.await(queue.looked, "the steps so far"));
     if (queue.comm->aborted()) return queue.comm->failure_status();  // they ended, but not as steps
     if (reads) {
       std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
-      adopt(optim, queue, std::min(optim.progress.size(), bytes / sizeof(launch::Progress)));
+      adopt(optim, queue.known);
+      const size_t rows = std::min(optim.progress.size(), bytes / sizeof(ParamProgress));
+      std::memcpy(optim.progress.data(), queue.progress_read.data(), rows * sizeof(ParamProgress));
     }
     queue.note_published();
     const std::lock_guard lock(queue.waiting);

@@ -53,7 +53,7 @@ class Walk {
     return device_.launch(stream, launch);
   }
   Status move(StreamHandle stream, DType from, DType to, const Rounding& rounding, Range tiles,
-              const launch::State* unless_skipped = nullptr);
+              const StepState* unless_skipped = nullptr);
   bool adds() const;
   void count_moved(const Travel& travel, DType dtype);
   Status send_gradients(std::span<const Travel> group, std::byte* sums);

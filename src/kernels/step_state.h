@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step knows and decides, on hosts and in a device's memory: one record, changed by the
+// functions of launch_state.h alone.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/bits.h"
+#include "kernels/exact_sum.h"
+
+namespace zero {
+
+/// NaN if there is one, whatever its sign.
+ZERO_ELEMENT double larger_norm(double a, double b) {
+  if (a != a || b != b) return real_of<double>(0x7FF8000000000000);
+  return a < b ? b : a;
+}
+
+/// What a rank finds in the sums that it owns: trivially copyable, as ranks exchange it.
+struct NormSums {
+  ExactSum sum;
+  double max = 0;  // NaN stays NaN
+  uint64_t nonfinite = 0;
+
+  ZERO_HOST_DEVICE void add(const NormSums& other) {
+    sum.add(other.sum);
+    max = larger_norm(max, other.max);
+    nonfinite += other.nonfinite;
+  }
+};
+
+/// How far a parameter is.
+struct ParamProgress {
+  int64_t step = 0;         // updates so far
+  uint32_t live_slots = 0;  // bit s: slot s holds values
+  uint32_t unused = 0;
+  double product = 1;  // of Rule::next_product
+};
+
+/// Why a step is neither made nor skipped.
+enum class Refusal : int32_t {
+  none,
+  nonfinite,  // gradients are not finite and may not be
+  broken,     // what other ranks were to do is not done
+  outdated,   // what the launch was captured with is no longer so
+  setting     // a value that stands elsewhere is out of its range
+};
+
+/// How a step ended.
+enum class Ending : int32_t { made, skipped, refused };
+
+/// What a step knows and decides, one for each optimizer and rank, the same on every rank.
+struct StepState {
+  // Kept from step to step.
+  double loss_scale = 1;
+  int64_t good_steps = 0;
+  int64_t steps = 0;
+  int64_t skipped = 0;
+  // What the last step that was made or skipped found, and how many were not finite in all of them.
+  double last_norm = -1;
+  double last_clip_factor = 1;
+  uint64_t last_nonfinite = 0;
+  uint64_t all_nonfinite = 0;
+  Ending last_ending = Ending::made;  // of the last step, refused ones too
+  Refusal last_refusal = Refusal::none;
+  uint64_t layout = 0;  // of the optimizer as it is, see Decide
+  // Of the gradients at hand.
+  double factor = 1;       // turns their sums into gradients: clipping and loss scale in it
+  double raw_norm = 0;     // of the sums, 0 if not taken
+  double grad_norm = -1;   // before clipping, -1 if not taken
+  double clip_factor = 1;  // 1: not clipped
+  uint64_t nonfinite = 0;
+  int32_t skip = 0;                 // 1: the update is not made
+  Refusal refusal = Refusal::none;  // not none: nor is it skipped
+};
+
+}  // namespace zero

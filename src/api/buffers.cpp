@@ -52,9 +52,8 @@ zero_status zero_register_buffers(zero_optim* optim, const zero_buffer* buffers,
 zero_status zero_broadcast_buffers(zero_optim* optim, int32_t root, void* stream) {
   return on_all(optim, Operation::broadcast_buffers, {.rank = root},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = check_stream(found, stream);
+                  const Status bad = take_stream(call, found, stream);
                   if (!bad.ok()) return refuse(call, found, bad);
-                  step_memory(found).stream = stream;
                   return broadcast_buffers(call, found, buffer_root(found, root));
                 });
 }

@@ -136,8 +136,6 @@ zero_status on_all(zero_optim* optim, Operation operation, const Arguments& argu
   const auto call_body = [&](Optimizer& found) -> Status {
     Call call = ZERO_TRY(found.comm->begin(operation, found.object));
     ZERO_TRY(call_roll(call, found, arguments));
-    step_memory(found).stream = nullptr;  // of the call before: it may be gone
-    step_memory(found).capture = 0;
     return body(call, found);
   };
   return on_optim(optim, call_body, trains(operation) ? Steps::behind : Steps::awaited, caller);
@@ -181,11 +179,17 @@ inline Status check_stream(const Optimizer& optim, void* stream) {
                 "outside of the capture");
 }
 
+inline Status take_stream(Call& call, const Optimizer& optim, void* stream) {
+  ZERO_TRY(check_stream(optim, stream));
+  call.take_stream(stream, 0);
+  return Status();
+}
+
 /// Of a call that can.
-inline Status take_capture(Optimizer& optim, void* stream) {
+inline Status take_capture(Call& call, const Optimizer& optim, void* stream) {
   const uint64_t capture = ZERO_TRY(find_capture(optim, stream));
   if (capture != 0) ZERO_TRY(optim.comm->check_capture());
-  step_memory(optim).capture = capture;
+  call.take_stream(stream, capture);
   return Status();
 }
 

@@ -94,11 +94,12 @@ class Service {
       case Operation::reduce_grads:
         return reduce_grads(call, optim_, grads(with.flags));
       case Operation::clip_grad_norm:
-        return clip_grad_norm(call, optim_, with.limit, with.norm_type, nullptr,
+        return clip_grad_norm(call, optim_, {with.limit, with.norm_type}, nullptr,
                               grads(ZERO_REDUCE_MEAN));
       case Operation::clip_grad_norm_of:
-        return clip_grad_norm_of(call, optim_, list_of<int64_t>(told), with.limit, with.norm_type,
-                                 nullptr, grads(ZERO_REDUCE_MEAN));
+        return clip_grad_norm(call, optim_,
+                              {with.limit, with.norm_type, true, list_of<int64_t>(told)}, nullptr,
+                              grads(ZERO_REDUCE_MEAN));
       case Operation::clip_grad_value:
         return clip_grad_value(call, optim_, with.limit, grads(ZERO_REDUCE_MEAN));
       case Operation::step_begin:

@@ -12,7 +12,7 @@
 #include "api/options.h"
 #include "base/os.h"
 #include "device/thread_pool.h"
-#include "step/queued/step.h"
+#include "step/queued/walk.h"
 #include "step/step.h"
 
 namespace {

@@ -22,7 +22,7 @@ Status get_grads(Optimizer& optim, int64_t param, int64_t first, int64_t count, 
   ZERO_TRY(check_sealed(optim, param));
   if (optim.phase != Phase::reduced)
     return Status(ZERO_ERR_STATE, "no gradients are reduced: zero_reduce_grads comes first");
-  ZERO_TRY(queued::check_sums(optim, 0));
+  ZERO_TRY(queued::check_capture(optim, 0));
   ZERO_TRY(check_range(optim, param, first, count, values));
   ZERO_TRY(check_owned(optim, param, first, count));
   const Param& of = optim.params[static_cast<size_t>(param)];
@@ -121,9 +121,8 @@ zero_status zero_rebalance(zero_optim* optim, const int32_t* owners, size_t coun
 zero_status zero_share_params(zero_optim* optim, int32_t flags, void* stream) {
   return on_all(optim, Operation::share_params, {.flags = flags},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = check_stream(found, stream);
+                  const Status bad = take_stream(call, found, stream);
                   if (!bad.ok()) return refuse(call, found, bad);
-                  step_memory(found).stream = stream;
                   return share_by_hand(call, found, flags);
                 });
 }

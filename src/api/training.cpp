@@ -98,8 +98,7 @@ Status load(Call& call, Optimizer& optim, const char* directory, const zero_load
 zero_status zero_broadcast_params(zero_optim* optim, int32_t root, void* stream) {
   return on_all(optim, Operation::broadcast_params, {.rank = root},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = check_stream(found, stream);
-                  step_memory(found).stream = stream;
+                  const Status bad = take_stream(call, found, stream);
                   return bad.ok() ? broadcast_params(call, found, root) : refuse(call, found, bad);
                 });
 }
@@ -122,8 +121,8 @@ zero_status zero_reduce_grads(zero_optim* optim, void* const* grads, size_t coun
                               void* stream) {
   return on_all(optim, Operation::reduce_grads, {.flags = flags},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = take_capture(found, stream);
-                  return bad.ok() ? reduce_grads(call, found, {grads, count, flags, stream})
+                  const Status bad = take_capture(call, found, stream);
+                  return bad.ok() ? reduce_grads(call, found, {grads, count, flags})
                                   : refuse(call, found, bad);
                 });
 }
@@ -132,9 +131,8 @@ zero_status zero_clip_grad_norm(zero_optim* optim, double max_norm, double norm_
                                 void* stream) {
   return on_all(optim, Operation::clip_grad_norm, {.limit = max_norm, .norm_type = norm_type},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = take_capture(found, stream);
-                  return bad.ok() ? clip_grad_norm(call, found, max_norm, norm_type, norm,
-                                                   {.stream = stream})
+                  const Status bad = take_capture(call, found, stream);
+                  return bad.ok() ? clip_grad_norm(call, found, {max_norm, norm_type}, norm)
                                   : refuse(call, found, bad);
                 });
 }
@@ -148,17 +146,17 @@ zero_status zero_clip_grad_norm_of(zero_optim* optim, const int64_t* params, siz
                   Status bad = check_stream(found, stream);
                   if (bad.ok() && params == nullptr && count > 0)
                     bad = Status(ZERO_ERR_ARGUMENT, text("params is NULL; count is ", count));
-                  return bad.ok()
-                             ? clip_grad_norm_of(call, found, chosen, max_norm, norm_type, norm)
-                             : refuse(call, found, bad);
+                  return bad.ok() ? clip_grad_norm(call, found, {max_norm, norm_type, true, chosen},
+                                                   norm)
+                                  : refuse(call, found, bad);
                 });
 }
 
 zero_status zero_clip_grad_value(zero_optim* optim, double max_value, void* stream) {
   return on_all(optim, Operation::clip_grad_value, {.limit = max_value},
                 [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = take_capture(found, stream);
-                  return bad.ok() ? clip_grad_value(call, found, max_value, {.stream = stream})
+                  const Status bad = take_capture(call, found, stream);
+                  return bad.ok() ? clip_grad_value(call, found, max_value)
                                   : refuse(call, found, bad);
                 });
 }
@@ -217,10 +215,9 @@ zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
         auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
         if (!read.ok()) return refuse(call, found, read.failure());
         Status bad = check_step_options(*read);
-        if (bad.ok()) bad = take_capture(found, read->stream);
+        if (bad.ok()) bad = take_capture(call, found, read->stream);
         if (!bad.ok()) return refuse(call, found, bad);
-        news = ZERO_TRY(
-            step(call, found, {read->grads, read->grad_count, read->reduce_flags, read->stream}));
+        news = ZERO_TRY(step(call, found, {read->grads, read->grad_count, read->reduce_flags}));
         return Status();
       });
   return status == ZERO_OK ? news : status;

@@ -97,6 +97,8 @@ Call::Call(Call&& other) noexcept
     : comm_(std::move(other.comm_)),
       operation_(other.operation_),
       object_(other.object_),
+      stream_(other.stream_),
+      capture_(other.capture_),
       exchanges_(other.exchanges_),
       calling_roll_(other.calling_roll_),
       in_background_(other.in_background_),

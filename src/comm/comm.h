@@ -226,6 +226,15 @@ class Call {
   int32_t world() const { return comm_->world(); }
   Operation operation() const { return operation_; }
 
+  /// Of the comm's device, if it has one: the caller's stream, and the number of the capture that
+  /// it is part of; 0: none.
+  StreamHandle stream() const { return stream_; }
+  uint64_t capture() const { return capture_; }
+  void take_stream(StreamHandle stream, uint64_t capture) {
+    stream_ = stream;
+    capture_ = capture;
+  }
+
   /// Every rank's `mine` into `all` (world * mine.size() bytes). ZERO_ERR_DESYNC, which aborts the
   /// comm and names both sides, if a rank is in another call, phase or exchange, or sends another
   /// size.
@@ -312,6 +321,8 @@ class Call {
   std::shared_ptr<Comm> comm_;
   Operation operation_;
   uint32_t object_ = 0;
+  StreamHandle stream_ = nullptr;
+  uint64_t capture_ = 0;
   uint32_t exchanges_ = 0;  // so far
   bool calling_roll_ = false;
   bool in_background_ = false;

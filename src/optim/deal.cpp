@@ -55,14 +55,12 @@ Result<Optimizer::Seal> Optimizer::prepare_seal() const {
 }
 
 void Optimizer::commit_seal(Seal seal) {
-  const size_t before = state_.size();
   std::move(seal.added.begin(), seal.added.end(), std::back_inserter(state_));
   plan = std::move(seal.plan);
   segments_ = std::move(seal.segments);
   sealed_params_ = params.size();
   sealed_buffers_ = buffers.size();
   note_moved();
-  if (comm->device() == nullptr) take_masters(before);
 }
 
 Result<Optimizer::Deal> Optimizer::prepare_deal(std::span<const int32_t> owners) const {

@@ -17,7 +17,7 @@
 #include "state/verify.h"
 #include "state/working_directories.h"
 #include "step/buffers.h"
-#include "step/publish.h"
+#include "step/walk.h"
 
 namespace zero {
 namespace {
@@ -35,8 +35,9 @@ class Load {
     for (int attempt = 1;; attempt++) {
       const Status status = read_once();
       if (status.ok()) {
-        ZERO_TRY(share_params(call_, optim_));
-        ZERO_TRY(copy_buffers(call_, optim_, 0));
+        const auto walk = make_walk(call_, optim_);
+        ZERO_TRY(walk->share_params());
+        ZERO_TRY(walk->broadcast_buffers(0));
         take_over();
         return {};
       }

@@ -5,15 +5,13 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "step/queued/queue.h"
 #include "step/tables.h"
-#include "step/windows.h"
+#include "step/walk.h"
 
 namespace zero {
 namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;  // what a window of a device shows at once
-constexpr size_t kPartsBetweenSigns = 64;
 
 struct Part {
   size_t param;
@@ -48,40 +46,13 @@ std::span<const std::byte> bytes_of(const Optimizer& optim, const Part& part) {
   return {of.data + part.offset, std::min(kPartBytes, of.bytes() - part.offset)};
 }
 
-/// Of memory of a device: behind what is queued there.
-Status hash_on_device(Call& call, Optimizer& optim, const std::vector<Part>& parts,
-                      std::vector<uint64_t>& hashes) {
-  ZERO_TRY(queued::settle(optim));
-  ZERO_TRY(queued::finish(optim, step_memory(optim).stream, "the parameters of the first step"));
-  Windows* const windows = ZERO_TRY(windows_of(optim));
-  for (size_t i = 0; i < parts.size(); i++) {
-    const std::span<const std::byte> bytes = bytes_of(optim, parts[i]);
-    hashes[i] = hash64({ZERO_TRY(windows->values.show(bytes.data(), bytes.size())), bytes.size()});
-    if (i % kPartsBetweenSigns == 0) call.progress();
-  }
-  return Status();
-}
-
-void hash_on_host(Call& call, const Optimizer& optim, const std::vector<Part>& parts,
-                  std::vector<uint64_t>& hashes) {
-  const auto threads = static_cast<size_t>(optim.pool->threads());
-  optim.pool->run([&](int thread) {
-    for (auto i = static_cast<size_t>(thread); i < parts.size(); i += threads) {
-      hashes[i] = hash64(bytes_of(optim, parts[i]));
-      if (thread == 0 && i / threads % kPartsBetweenSigns == 0) call.progress();
-    }
-  });
-}
-
 /// A checksum of each parameter that is compared; 0 for those of which there is one copy.
 Result<std::vector<uint64_t>> checksums(Call& call, Optimizer& optim) {
   const std::vector<Part> parts = ZERO_TRY(parts_of(optim, step_memory(optim)));
+  std::vector<std::span<const std::byte>> bytes;
+  for (const Part& part : parts) bytes.push_back(bytes_of(optim, part));
   std::vector<uint64_t> hashes(parts.size());
-  if (optim.comm->device() != nullptr) {
-    ZERO_TRY(hash_on_device(call, optim, parts, hashes));
-  } else {
-    hash_on_host(call, optim, parts, hashes);
-  }
+  ZERO_TRY(make_walk(call, optim)->hash(bytes, hashes));
   std::vector<uint64_t> sums(optim.sealed_params() - optim.alike_params);
   for (size_t i = 0; i < parts.size();) {
     const size_t first = i;
@@ -107,8 +78,8 @@ Status name_difference(Call& call, const Optimizer& optim, std::span<const uint6
 }  // namespace
 
 Status vote_ready(Call& call, Optimizer& optim, Status ready) {
-  const bool compares = optim.world() > 1 && optim.alike_params < optim.sealed_params() &&
-                        step_memory(optim).capture == 0;
+  const bool compares =
+      optim.world() > 1 && optim.alike_params < optim.sealed_params() && call.capture() == 0;
   std::vector<uint64_t> sums;
   if (compares && ready.ok()) {
     Result<std::vector<uint64_t>> made = checksums(call, optim);

@@ -48,7 +48,7 @@ Status check(const Optimizer& optim, int32_t flags) {
 Status prepare(Optimizer& optim, StepMemory& memory, int32_t flags) {
   ZERO_TRY(optim.allocate_slots());
   if (!optim.comm->direct()) return Status();
-  ZERO_TRY(make_views(optim, memory, false, false));
+  ZERO_TRY(make_views(optim, memory, Views::of_params));
   if (memory.backward == nullptr) memory.backward = std::make_unique<Backward>(optim, memory);
   return memory.backward->begin_updates(factor_of(optim, flags));
 }
@@ -85,6 +85,17 @@ Status drop_begun(Optimizer& optim) {
                   "zero_step ends it");
   if (memory.backward != nullptr) memory.backward->settle();
   give_up_begun(optim, memory);
+  return Status();
+}
+
+Status drop_grads(Optimizer& optim) {
+  if (optim.phase == Phase::begun) return drop_begun(optim);
+  if (optim.phase == Phase::reducing) {
+    StepMemory& memory = step_memory(optim);
+    memory.backward->settle();
+    end_round(memory);
+  }
+  optim.phase = Phase::open;
   return Status();
 }
 

@@ -3,12 +3,13 @@
 // them writes it, or none if it is the root's own.
 #include "base/os.h"
 #include "base/text.h"
+#include "step/buffers.h"
 #include "step/enter.h"
 #include "step/one_copy.h"
-#include "step/queued/step.h"
 #include "step/seal.h"
 #include "step/step.h"
 #include "step/tables.h"
+#include "step/walk.h"
 #include "step/writers.h"
 
 namespace zero {
@@ -45,15 +46,10 @@ Result<std::vector<Writers>> writers_of_all(const Optimizer& optim, const StepMe
   return writers;
 }
 
-Status broadcast(Call& call, Optimizer& optim, int32_t root) {
-  StepMemory& memory = step_memory(optim);
-  Entry entry;
-  entry.local = check(optim, root);
-  entry.args = text("root ", root, "\n");
-  ZERO_TRY(enter(call, optim, memory, std::move(entry)));
-  if (root == ZERO_ROOT_NONE || optim.world() == 1) return Status();
-  if (optim.comm->device() != nullptr) return queued::broadcast_params(call, optim, root);
-  Result<std::vector<Writers>> found = writers_of_all(optim, memory, root);
+}  // namespace
+
+Status copy_params(Call& call, Optimizer& optim, int32_t root) {
+  Result<std::vector<Writers>> found = writers_of_all(optim, step_memory(optim), root);
   ZERO_TRY(call.vote("placements", found.ok() ? Status() : found.failure()));
   const std::vector<Writers> writers = std::move(found).value();
   optim.comm->publishing++;
@@ -70,10 +66,13 @@ Status broadcast(Call& call, Optimizer& optim, int32_t root) {
   return Status();
 }
 
-}  // namespace
-
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
-  ZERO_TRY(broadcast(call, optim, root));
+  Entry entry;
+  entry.local = check(optim, root);
+  entry.args = text("root ", root, "\n");
+  ZERO_TRY(enter(call, optim, step_memory(optim), std::move(entry)));
+  if (root != ZERO_ROOT_NONE && optim.world() > 1)
+    ZERO_TRY(make_walk(call, optim)->broadcast_params(root));
   ZERO_TRY(retake_masters(call, optim));
   optim.alike_params = optim.sealed_params();
   return Status();

@@ -9,7 +9,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "step/enter.h"
-#include "step/queued/step.h"
+#include "step/walk.h"
 #include "step/writers.h"
 
 namespace zero {
@@ -101,7 +101,6 @@ Status make_batch(StepMemory& memory) {
 
 Status copy_buffers(Call& call, Optimizer& optim, int32_t root) {
   if (optim.world() == 1 || optim.buffers.empty()) return {};
-  if (optim.comm->device() != nullptr) return queued::broadcast_buffers(call, optim, root);
   StepMemory& memory = step_memory(optim);
   os().reached("buffers.begin");
   if (optim.comm->direct()) ZERO_TRY(share_places(call, optim, memory));
@@ -127,7 +126,7 @@ Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root) {
   if (entry.local.ok()) entry.local = make_batch(memory);
   entry.args = text("root ", root, "\n");
   ZERO_TRY(enter(call, optim, memory, std::move(entry)));
-  return copy_buffers(call, optim, root);
+  return make_walk(call, optim)->broadcast_buffers(root);
 }
 
 }  // namespace zero

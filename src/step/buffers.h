@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers travel whole from one rank to all; no step touches them.
+// Buffers travel whole from one rank to all, as parameters do by themselves: the host's walk.
 #pragma once
 
 #include "comm/comm.h"
@@ -13,7 +13,8 @@ Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root);
 /// The memory that copy_buffers needs. Local, to be voted on.
 Status make_batch(StepMemory& memory);
 
-/// The copy itself, inside a call that has entered.
+/// The copies themselves, inside a call that has entered.
+Status copy_params(Call& call, Optimizer& optim, int32_t root);
 Status copy_buffers(Call& call, Optimizer& optim, int32_t root);
 
 }  // namespace zero

@@ -6,9 +6,8 @@
 #include "base/text.h"
 #include "kernels/clamp.h"
 #include "step/enter.h"
-#include "step/publish.h"
-#include "step/queued/queue.h"
 #include "step/seal.h"
+#include "step/walk.h"
 
 namespace zero {
 namespace {
@@ -19,11 +18,6 @@ Status check(const Optimizer& optim, int32_t flags) {
   ZERO_TRY(optim.check_params());
   if (optim.announces()) return optim.check_open();
   return optim.check_loaded();
-}
-
-/// What turns sums into gradients: on a device it is decided there.
-double factor_of_sums(const Optimizer& optim, const StepMemory& memory) {
-  return optim.comm->device() != nullptr ? memory.queue->known.factor : memory.state.factor;
 }
 
 }  // namespace
@@ -39,7 +33,7 @@ Result<bool> copy_grads(Optimizer& optim, Windows& windows, const Segment& part,
   const size_t element = size_of(sum);
   const std::byte* const sums =
       view.reduced + static_cast<size_t>(part.share - view.segment.share) * element;
-  const double factor = factor_of_sums(optim, memory);
+  const double factor = memory.state.factor;
   for (int64_t done = 0; done < part.count;) {
     const size_t at = static_cast<size_t>(done) * element;
     const auto count =
@@ -66,7 +60,7 @@ Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
   optim.comm->publishing++;
   if ((flags & ZERO_SHARE_KEEP_MASTERS) == 0)  // sharing may round
     ZERO_TRY(take_masters(call, optim, 0));
-  Status status = share_params(call, optim);
+  Status status = make_walk(call, optim)->share_params();
   if (!optim.comm->aborted()) optim.comm->publishing--;
   if (status.ok()) optim.alike_params = optim.sealed_params();
   return status;

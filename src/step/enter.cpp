@@ -260,7 +260,8 @@ void agree_round(StepMemory& memory, std::span<const EntryRecord> all) {
 }
 
 /// Keep of the records what the walks ask for.
-Status adopt(const Optimizer& optim, StepMemory& memory, std::span<const EntryRecord> all) {
+Status adopt(const Call& call, const Optimizer& optim, StepMemory& memory,
+             std::span<const EntryRecord> all) {
   const uint32_t common = common_flags(all);
   memory.grads_in_place = (common & kGradsInPlace) != 0;
   memory.data_in_place = (common & kDataInPlace) != 0;
@@ -273,7 +274,7 @@ Status adopt(const Optimizer& optim, StepMemory& memory, std::span<const EntryRe
     lies.push_back(record.lies);
   }
   memory.grads_shared = sharing > 1;
-  return queued::use_arenas(optim, memory, lies);
+  return queued::use_arenas(call, optim, memory, lies);
 }
 
 }  // namespace
@@ -315,7 +316,7 @@ Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   if (agreement.unsealed || agreement.wanted != 0) {
     ZERO_TRY(place_late(call, optim, memory, entry, agreement.wanted, mine, all));
   }
-  ZERO_TRY(adopt(optim, memory, all));
+  ZERO_TRY(adopt(call, optim, memory, all));
   if (!entry.grads) return Status();
   memory.grads_in_place = memory.grads_in_place && agreement.all_present;
   const std::vector<bool> before = memory.present;
@@ -354,7 +355,7 @@ Status sync_placements(Call& call, Optimizer& optim, StepMemory& memory) {
   mine.version = memory.version;
   note_in_place(memory, mine);
   const std::vector<EntryRecord> all = ZERO_TRY(call.exchange("placements", mine));
-  ZERO_TRY(adopt(optim, memory, all));
+  ZERO_TRY(adopt(call, optim, memory, all));
   memory.presence.clear();
   memory.present.clear();
   return Status();

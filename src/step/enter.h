@@ -12,8 +12,8 @@ namespace zero {
 
 /// What this rank brings to the call.
 struct Entry {
-  Status local;         // its own reason to refuse, carried to the vote
-  std::string args;     // lines that must be the same on every rank
+  Status local{};       // its own reason to refuse, carried to the vote
+  std::string args{};   // lines that must be the same on every rank
   bool grads = false;   // the call uses gradients: `memory.grads` are this rank's
   bool begins = false;  // gradients are to come, to where the registered ones are
   bool keeps = false;   // it returns before they are used, so foreign memory cannot hold the sums

@@ -156,8 +156,6 @@ struct StepMemory : StepLayout {
   Background* background = nullptr;      // where steps end, with overlap_gather
   uint64_t views_made = 0;               // so far
   std::shared_ptr<queued::Queue> queue;  // on devices with streams
-  StreamHandle stream = nullptr;         // there, of the call at hand
-  uint64_t capture = 0;                  // there, the one that its stream is captured to; 0: none
   bool apart = false;                    // a class for each parameter: see queued::CapturedCall
   struct Announcing {
     StreamHandle stream;
@@ -187,11 +185,12 @@ struct StepMemory : StepLayout {
   std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped
 
   // The reduced gradients: valid in Phase::reduced and inside a step.
-  StepState state;              // on the host; a device has its own
+  StepState state;              // of a device, as last read or written
   std::vector<NormSums> found;  // by every rank
   double norm_type = 0;         // p of the norm that this is of, 0: none
   bool clipped = false;         // the sums are not as they were made, or their factor is not
   int32_t flags = 0;            // of the reduction
+  uint64_t reduced_in = 0;      // the capture that it is part of, 0: none
 };
 
 StepMemory& step_memory(Optimizer& optim);

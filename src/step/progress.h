@@ -2,6 +2,8 @@
 // What a step knows and decides, on the host: the functions that devices run, on the same record.
 #pragma once
 
+#include <exception>
+
 #include "kernels/launches.h"
 #include "step/memory.h"
 
@@ -19,5 +21,21 @@ void decide(const Optimizer& optim, StepMemory& memory, launch::Decide by);
 void advance(Optimizer& optim, StepMemory& memory);
 /// Every parameter with a gradient has made one more update.
 void count_updates(Optimizer& optim, const StepMemory& memory);
+
+/// Memory that runs out ends a step by an exception: its result says so.
+class ExceptionTold {
+ public:
+  explicit ExceptionTold(Optimizer& optim)
+      : optim_(optim), exceptions_(std::uncaught_exceptions()) {}
+  ~ExceptionTold() {
+    if (std::uncaught_exceptions() > exceptions_) optim_.outcome.status = ZERO_ERR_MEMORY;
+  }
+  ExceptionTold(const ExceptionTold&) = delete;
+  ExceptionTold& operator=(const ExceptionTold&) = delete;
+
+ private:
+  Optimizer& optim_;
+  const int exceptions_;
+};
 
 }  // namespace zero

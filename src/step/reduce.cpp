@@ -147,14 +147,6 @@ NormSums add_to_share(Optimizer& optim, const StepMemory& memory, const std::byt
   return record;
 }
 
-void clear_absent(const Optimizer& optim, const StepMemory& memory) {
-  for (const View& view : memory.views) {
-    const Section& section = optim.plan.section(view.segment.section);
-    if (view.cls >= 0 || !is_floating(section.dtype)) continue;
-    std::memset(view.reduced, 0, static_cast<size_t>(view.segment.count) * size_of(section.sum()));
-  }
-}
-
 void scale_share(Optimizer& optim, const StepMemory& memory, const Chosen& chosen, double factor) {
   for_each_sums(optim, memory, chosen, [factor](auto* sums, size_t count) {
     scale(sums, sums, count, static_cast<std::remove_pointer_t<decltype(sums)>>(factor));

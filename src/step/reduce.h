@@ -36,7 +36,4 @@ void scale_share(Optimizer& optim, const StepMemory& memory, const Chosen& chose
 /// Add `sums`, which lie as the share does, to those of the share; the norm of what comes of it.
 NormSums add_to_share(Optimizer& optim, const StepMemory& memory, const std::byte* sums, double p);
 
-/// Zeros where no rank has a gradient: a later one may, and is added.
-void clear_absent(const Optimizer& optim, const StepMemory& memory);
-
 }  // namespace zero

@@ -5,9 +5,9 @@
 #include "base/text.h"
 #include "step/norm.h"
 #include "step/one_copy.h"
-#include "step/queued/step.h"
 #include "step/tables.h"
 #include "step/views.h"
+#include "step/walk.h"
 
 namespace zero {
 namespace {
@@ -77,14 +77,7 @@ Status all_have_masters(Call& call, const Optimizer& optim) {
 }  // namespace
 
 Status take_masters(Call& call, Optimizer& optim, size_t first_section) {
-  if (!optim.has_masters()) return Status();
-  if (optim.comm->device() == nullptr) {
-    optim.take_masters(first_section);
-    return Status();
-  }
-  Status taken = queued::take_masters(optim, first_section);
-  if (!taken.ok()) taken = call.abort(taken, "masters");  // the share has none, and is sealed
-  return taken;
+  return optim.has_masters() ? make_walk(call, optim)->take_masters(first_section) : Status();
 }
 
 Status seal(Call& call, Optimizer& optim) {
@@ -105,7 +98,7 @@ Status seal(Call& call, Optimizer& optim) {
     optim.counters.control_bytes = static_cast<int64_t>(memory.tables->bytes());
   }
   forget_places(optim, memory);
-  if (optim.comm->device() != nullptr) ZERO_TRY(take_masters(call, optim, sections));
+  ZERO_TRY(take_masters(call, optim, sections));
   os().reached("seal.done");
   return all_have_masters(call, optim);
 }

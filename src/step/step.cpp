@@ -1,151 +1,149 @@
 // SPDX-License-Identifier: Apache-2.0
+// How a step is made, on the host and on devices: enter, get ready, gather, vote, apply, publish.
 #include "step/step.h"
 
-#include <exception>
+#include <optional>
+#include <vector>
 
 #include "base/os.h"
 #include "base/text.h"
-#include "step/apply.h"
-#include "step/background.h"
+#include "kernels/launch_state.h"
+#include "step/alike.h"
 #include "step/backward.h"
-#include "step/clip.h"
-#include "step/custom.h"
 #include "step/enter.h"
-#include "step/gather.h"
 #include "step/progress.h"
-#include "step/publish.h"
 #include "step/queued/queue.h"
-#include "step/queued/step.h"
 #include "step/reduce.h"
 #include "step/stopwatch.h"
 #include "step/take.h"
 #include "step/views.h"
-#include "step/walks.h"
+#include "step/walk.h"
 
 namespace zero {
 namespace {
 
-/// Memory that runs out ends a step by an exception: its result says so.
-class ExceptionTold {
- public:
-  explicit ExceptionTold(Optimizer& optim)
-      : optim_(optim), exceptions_(std::uncaught_exceptions()) {}
-  ~ExceptionTold() {
-    if (std::uncaught_exceptions() > exceptions_) optim_.outcome.status = ZERO_ERR_MEMORY;
-  }
-  ExceptionTold(const ExceptionTold&) = delete;
-  ExceptionTold& operator=(const ExceptionTold&) = delete;
-
- private:
-  Optimizer& optim_;
-  const int exceptions_;
-};
-
-/// Sum what the backward left, where no rank decides anything by it. Returns how many of those sums
-/// are not finite.
-uint64_t sum_the_rest(Call& call, Optimizer& optim) {
-  StepMemory& memory = step_memory(optim);
-  const Stopwatch watch(optim.counters.gather_seconds);
-  return reduce_share(call, optim, memory, 0).nonfinite;
-}
-
-/// Comm::publishing counts this optimizer already.
-Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
-  StepMemory& memory = step_memory(optim);
-  uint64_t nonfinite = 0;
-  const bool sums = !fused || early(memory) != nullptr;
-  if (fused && sums) nonfinite = sum_the_rest(call, optim);
-  if (memory.backward != nullptr) nonfinite += memory.backward->nonfinite();
-  if (fused) end_round(memory);
-  {
-    const Stopwatch watch(optim.counters.apply_seconds);
-    os().reached("apply.begin");
-    if (optim.options.custom != nullptr) {
-      store_shadow(optim, memory);
-    } else {
-      nonfinite += ZERO_TRY(update_share(call, optim, memory, memory.state.factor, !sums));
-    }
-    os().reached("apply.done");
-  }
-  const Stopwatch watch(optim.counters.publish_seconds);
-  ZERO_TRY(optim.comm->direct() ? direct::publish(call, optim, memory, &nonfinite)
-                                : collective::publish(call, optim, memory, &nonfinite));
-  optim.comm->publishing--;
-  if (fused) memory.state.nonfinite = nonfinite;
-  count_updates(optim, memory);
-  advance(optim, memory);
-  optim.comm->steps_done = optim.step;
-  return Status();
+/// p of the norm by which steps clip by themselves; 0: they do not.
+double power_of(const OptimizerOptions& options) {
+  return options.max_grad_norm > 0 ? options.grad_norm_type : 0;
 }
 
 /// Clipping, skipping and norms of gradients must know all of them before any update; otherwise one
 /// pass does.
 bool one_pass(const Optimizer& optim) {
-  const Trust* const trust = optim.options.rule->trust;
-  return optim.options.custom == nullptr && (trust == nullptr || trust->of_update) &&
-         optim.comm->direct() && optim.phase != Phase::reduced &&
-         optim.options.max_grad_norm == 0 && optim.options.nonfinite == ZERO_NONFINITE_IGNORE &&
-         !optim.options.loss_scale.dynamic();
-}
-
-/// What all ranks decide by the gradients: to clip them, to skip the step, or that there is none.
-Status decide(Call& call, Optimizer& optim) {
-  StepMemory& memory = step_memory(optim);
   const OptimizerOptions& options = optim.options;
-  const double p = options.max_grad_norm > 0 ? options.grad_norm_type : 0;
-  if (p != 0) ZERO_TRY(know_norm(call, optim, p));
-  decide(optim, memory,
-         {.records = memory.found.data(),
-          .p = p,
-          .max_grad_norm = options.max_grad_norm,
-          .skips = options.nonfinite == ZERO_NONFINITE_SKIP || options.loss_scale.dynamic(),
-          .refuses = options.nonfinite == ZERO_NONFINITE_ERROR,
-          .again = true});
-  if (memory.state.refusal == Refusal::none) return Status();
-  optim.phase = Phase::open;
-  return Status(ZERO_ERR_NONFINITE,
-                text(memory.state.nonfinite, " elements of the reduced gradients ",
-                     "are not finite: step ", optim.step + 1, " was not made"));
+  const Trust* const trust = options.rule->trust;
+  return options.custom == nullptr && (trust == nullptr || trust->of_update) &&
+         (optim.comm->direct() || optim.comm->queued() != nullptr) &&
+         optim.phase != Phase::reduced && power_of(options) == 0 &&
+         options.nonfinite == ZERO_NONFINITE_IGNORE && !options.loss_scale.dynamic();
 }
 
-/// On the optimizer's own thread, to which the call goes over.
-void end_in_background(Call& call, Optimizer& optim, bool fused) {
-  step_memory(optim).background->begin(std::move(call), [&optim, fused](Call& own) -> Status {
-    const ExceptionTold told(optim);
-    Status status = apply_and_publish(own, optim, fused);
-    if (!status.ok()) optim.outcome.status = status.code();
-    return status;
-  });
-}
+/// Puts things back as they were, unless they have come to stay: a call that would have added to
+/// sums and failed leaves those that it found.
+class Rollback {
+ public:
+  Rollback(Optimizer& optim, bool gathers) : memory_(step_memory(optim)) {
+    if (gathers && optim.phase == Phase::reduced) before_ = memory_;
+  }
+  Rollback(const Rollback&) = delete;
+  Rollback& operator=(const Rollback&) = delete;
+  ~Rollback() {
+    if (before_) static_cast<StepLayout&>(memory_) = std::move(*before_);
+  }
+  void keep() { before_.reset(); }
 
-Status run_step(Call& call, Optimizer& optim, const Grads& grads, Status local, bool* skip) {
+ private:
+  StepMemory& memory_;
+  std::optional<StepLayout> before_;
+};
+
+// ---- Enter.
+
+/// Enter a call that needs reduced gradients, with what `entry` says beside them.
+Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, Entry entry) {
   StepMemory& memory = step_memory(optim);
-  const bool fused = one_pass(optim);
-  const bool gathers = reduces(optim, grads);
-  const double p = optim.options.max_grad_norm > 0 ? optim.options.grad_norm_type : 0;
-  Rollback rollback(optim);
-  const bool writes = !fused || writes_directions(optim);
-  ZERO_TRY(enter_with_grads(call, optim, grads, false, writes, std::move(local), {}));
-  ZERO_TRY(get_ready(call, optim, true, gathers));
-  rollback.keep();
-  if (fused) {
-    decide(optim, memory, {.factor = mean_of(optim, grads.flags)});
-  } else {
-    if (gathers) ZERO_TRY(gather(call, optim, grads, p));
-    ZERO_TRY(decide(call, optim));
+  if (memory.backward != nullptr) memory.backward->settle();  // it reads what changes here
+  entry.grads = reduces(optim, grads);
+  entry.adds = entry.grads && optim.phase == Phase::reduced;
+  entry.args += call.capture() != 0 ? "a captured call\n" : "a call that is not captured\n";
+  if (entry.local.ok()) entry.local = optim.check_params();
+  if (entry.local.ok()) entry.local = optim.check_loaded();
+  if (entry.local.ok() && call.operation() != Operation::step) entry.local = optim.check_ended();
+  if (entry.grads) {
+    if (entry.local.ok()) entry.local = take(optim, memory, grads, entry.keeps);
+    entry.args += text("reduce flags ", grads.flags, "\n");
+  } else if (entry.local.ok() && grads.pointers != nullptr) {
+    entry.local = optim.check_open();
   }
-  if (memory.state.skip != 0) {
-    advance(optim, memory);
-    *skip = true;
-    return Status();
-  }
-  if (optim.options.custom != nullptr)
-    ZERO_TRY(update_shadow(call, optim, memory, memory.state.factor));
-  if (!updates_announced(memory)) optim.comm->publishing++;
-  if (memory.background == nullptr) return apply_and_publish(call, optim, fused);
-  end_in_background(call, optim, fused);
+  const Stopwatch watch(optim.counters.vote_seconds);
+  return enter(call, optim, memory, std::move(entry));
+}
+
+/// Whatever may fail on one rank alone, before any gradient is touched. `updates`: the call also
+/// updates, and uses the sums itself.
+Status get_ready(Call& call, Optimizer& optim, Walk& walk, bool updates, bool reduces) {
+  const Stopwatch watch(optim.counters.vote_seconds);
+  Status ready;
+  if (reduces)
+    ready = make_views(optim, step_memory(optim), updates ? Views::of_update : Views::of_sums);
+  if (ready.ok() && updates) ready = optim.allocate_slots();
+  if (ready.ok()) ready = walk.prepare(updates);
+  os().reached("ready.before");
+  ZERO_TRY(vote_ready(call, optim, std::move(ready)));
+  os().reached("ready.after");
   return Status();
 }
+
+// ---- Gather, and what all ranks decide by what is found.
+
+/// Zeros where no rank has a gradient, if a later one may, which is added.
+Status clear_absent(const Optimizer& optim, const StepMemory& memory, Walk& walk) {
+  if (!memory.accumulates || memory.adds) return Status();
+  for (const View& view : memory.views) {
+    const Section& section = optim.plan.section(view.segment.section);
+    if (view.cls >= 0 || !is_floating(section.dtype)) continue;
+    ZERO_TRY(walk.fill_zeros(view.reduced,
+                             static_cast<size_t>(view.segment.count) * size_of(section.sum())));
+  }
+  return Status();
+}
+
+/// Sums at their owners, their norm for p (0: none), and the factor that makes gradients of them.
+Status gather(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, double p) {
+  StepMemory& memory = step_memory(optim);
+  ZERO_TRY(clear_absent(optim, memory, walk));
+  ZERO_TRY(walk.sum(p));
+  memory.norm_type = p;
+  memory.clipped = false;
+  memory.flags = grads.flags;
+  memory.reduced_in = call.capture();
+  end_round(memory);
+  return walk.decide({.p = p, .factor = mean_of(optim, grads.flags)}, By::records);
+}
+
+/// The norm for p of sums that stand, unless it is known.
+Status know_norm(StepMemory& memory, Walk& walk, double p) {
+  if (memory.norm_type == p) return Status();
+  ZERO_TRY(walk.measure(p));
+  memory.norm_type = p;
+  return Status();
+}
+
+/// To clip gradients, to skip the step, or that there is none.
+Status decide(const Optimizer& optim, StepMemory& memory, Walk& walk) {
+  const OptimizerOptions& options = optim.options;
+  const double p = power_of(options);
+  if (p != 0) ZERO_TRY(know_norm(memory, walk, p));
+  return walk.decide(
+      {.p = p,
+       .max_grad_norm = options.max_grad_norm,
+       .skips = options.nonfinite == ZERO_NONFINITE_SKIP || options.loss_scale.dynamic(),
+       .refuses = options.nonfinite == ZERO_NONFINITE_ERROR,
+       .again = true},
+      By::records);
+}
+
+// ---- A step.
 
 /// A step that has begun goes on as it began.
 Status take_begun_flags(Optimizer& optim, Grads& grads) {
@@ -154,6 +152,115 @@ Status take_begun_flags(Optimizer& optim, Grads& grads) {
   if (given == 0 || given == grads.flags) return Status();
   return Status(ZERO_ERR_ARGUMENT,
                 text("reduce flags are ", given, "; the step began with ", grads.flags));
+}
+
+Result<Code> make_step(Call& call, Optimizer& optim, Walk& walk, Grads grads) {
+  StepMemory& memory = step_memory(optim);
+  const bool fused = one_pass(optim);
+  const bool gathers = reduces(optim, grads);
+  Status local = take_begun_flags(optim, grads);
+  if (local.ok()) local = walk.begin();
+  Rollback rollback(optim, gathers);
+  ZERO_TRY(enter_with_grads(
+      call, optim, grads, {.local = std::move(local), .sums = !fused || writes_directions(optim)}));
+  ZERO_TRY(get_ready(call, optim, walk, true, gathers));
+  rollback.keep();
+  Code code = ZERO_OK;
+  ZERO_TRY(run(walk, [&]() -> Status {
+    if (fused) {
+      ZERO_TRY(walk.let_update_sum());
+      ZERO_TRY(walk.decide({.factor = mean_of(optim, grads.flags)}, By::nothing));
+    } else {
+      ZERO_TRY(gathers ? gather(call, optim, walk, grads, power_of(optim.options))
+                       : walk.find_summed());
+      ZERO_TRY(decide(optim, memory, walk));
+    }
+    code = ZERO_TRY(walk.update_and_publish(fused));
+    return Status();
+  }));
+  walk.count_step();
+  return code;
+}
+
+// ---- Calls that keep the sums for the step.
+
+/// What such a call does with sums, made by itself if need be: `use` makes up its work on them.
+template <class Use>
+Status with_sums(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, Entry entry,
+                 double p, const Use& use) {
+  const bool gathers = reduces(optim, grads);
+  entry.keeps = entry.sums = true;
+  if (entry.local.ok()) entry.local = walk.begin();
+  Rollback rollback(optim, gathers);
+  ZERO_TRY(enter_with_grads(call, optim, grads, std::move(entry)));
+  if (gathers || walk.prepares_every_call()) ZERO_TRY(get_ready(call, optim, walk, false, gathers));
+  rollback.keep();
+  if (gathers) ZERO_TRY(run(walk, [&] { return gather(call, optim, walk, grads, p); }));
+  optim.phase = Phase::reduced;
+  return use();
+}
+
+// ---- Clipping.
+
+Result<Chosen> choose(const Optimizer& optim, const Clip& clip) {
+  if (!clip.some) return Chosen();
+  Chosen chosen(optim.params.size());
+  for (const int64_t param : clip.params) {
+    if (param < 0 || static_cast<size_t>(param) >= chosen.size())
+      return Status(ZERO_ERR_ARGUMENT,
+                    text("parameter ", param, " does not exist: there are ", chosen.size()));
+    const auto index = static_cast<size_t>(param);
+    if (chosen[index])
+      return Status(ZERO_ERR_ARGUMENT, text("parameter ", param, ", '", optim.params[index].name,
+                                            "', is listed twice"));
+    chosen[index] = true;
+  }
+  return chosen;
+}
+
+Status check_clip(const Call& call, const Optimizer& optim, const Walk& walk, const Clip& clip,
+                  const double* norm) {
+  ZERO_TRY(walk.check_norm_type(clip.norm_type));
+  if (!(clip.max_norm > 0))
+    return Status(ZERO_ERR_ARGUMENT, text("max_norm is ", clip.max_norm, "; it must be positive"));
+  if (norm != nullptr && call.capture() != 0)
+    return Status(ZERO_ERR_UNSUPPORTED,
+                  "the stream is being captured: there is no norm yet, so `norm` must be NULL");
+  return clip.some ? optim.check_host("zero_clip_grad_norm_of") : Status();
+}
+
+std::string lines_of(const Clip& clip) {
+  std::string lines = text("max_norm ", clip.max_norm, "\nnorm_type ", clip.norm_type, "\n");
+  if (clip.some) lines += text(clip.params.size(), " parameters listed\n");
+  for (const int64_t param : clip.params) lines += text("parameter ", param, " in its turn\n");
+  return lines;
+}
+
+/// By one factor for all, which goes into that of the sums. Returns their norm.
+Result<double> clip_all(Optimizer& optim, Walk& walk, const Clip& clip, bool returns) {
+  StepMemory& memory = step_memory(optim);
+  ZERO_TRY(run(walk, [&]() -> Status {
+    ZERO_TRY(know_norm(memory, walk, clip.norm_type));
+    return walk.decide({.p = clip.norm_type, .max_grad_norm = clip.max_norm, .again = true},
+                       By::records);
+  }));
+  if (returns) ZERO_TRY(queued::settle(optim));
+  return memory.state.grad_norm;
+}
+
+/// In the sums of those that are chosen. Returns their norm.
+Result<double> clip_some(Call& call, Optimizer& optim, const Clip& clip, const Chosen& chosen) {
+  StepMemory& memory = step_memory(optim);
+  const NormSums mine = norm_of_share(optim, memory, clip.norm_type, chosen);
+  const std::vector<NormSums> all = ZERO_TRY(call.exchange("norm of some", mine));
+  const double raw =
+      launch::norm_of_records(all.data(), static_cast<uint32_t>(all.size()), clip.norm_type);
+  const double norm = raw * memory.state.factor;
+  if (const double factor = launch::clip_factor(clip.max_norm, norm); factor < 1) {
+    scale_share(optim, memory, chosen, factor);
+    memory.norm_type = 0;  // of the sums, which are no more
+  }
+  return norm;
 }
 
 }  // namespace
@@ -165,48 +272,58 @@ Status seal_params(Call& call, Optimizer& optim) {
 }
 
 Result<Code> step(Call& call, Optimizer& optim, const Grads& grads) {
-  bool skip = false;
   const ExceptionTold told(optim);
-  if (optim.comm->device() != nullptr) {
-    Status queued = queued::step(call, optim, grads);
-    StepMemory& memory = step_memory(optim);
-    const bool captured = memory.capture != 0;  // the latest step is that of a launch
-    if (memory.queue != nullptr && !captured) memory.queue->failed = queued.code();
-    if (queued.ok()) return ZERO_OK;
-    if (!captured) optim.outcome.status = queued.code();
-    return queued;
-  }
-  Grads taken = grads;
-  Status local = take_begun_flags(optim, taken);
-  Status status = run_step(call, optim, taken, std::move(local), &skip);
-  if (!status.ok()) {
-    optim.outcome.status = status.code();
-    return status;
-  }
-  return skip ? ZERO_SKIPPED : ZERO_OK;
+  const bool captured = call.capture() != 0;  // the latest step is that of a launch
+  const auto walk = make_walk(call, optim);
+  auto made = make_step(call, optim, *walk, grads);
+  const Code code = made.ok() ? ZERO_OK : made.failure().code();
+  if (captured) return made;
+  walk->note(code);
+  if (code != ZERO_OK) optim.outcome.status = code;
+  return made;
 }
 
-Status drop_grads(Optimizer& optim) {
-  if (optim.phase == Phase::begun) return drop_begun(optim);
-  if (optim.phase == Phase::reducing) {
-    StepMemory& memory = step_memory(optim);
-    memory.backward->settle();
-    end_round(memory);
-  }
-  optim.phase = Phase::open;
-  return Status();
+Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
+  const auto walk = make_walk(call, optim);
+  Entry entry;
+  if (!reduces(optim, grads)) entry.local = optim.check_open();
+  return with_sums(call, optim, *walk, grads, std::move(entry), power_of(optim.options),
+                   [] { return Status(); });
 }
 
-Status share_params(Call& call, Optimizer& optim) {
-  if (optim.comm->device() != nullptr) return queued::share_params(call, optim);
-  StepMemory& memory = step_memory(optim);
-  ZERO_TRY(sync_placements(call, optim, memory));
-  ZERO_TRY(call.vote("views", make_views(optim, memory, false, false)));
-  round_share(optim);
-  copy_share(optim, memory);
-  uint64_t none = 0;
-  return optim.comm->direct() ? direct::publish(call, optim, memory, &none)
-                              : collective::publish(call, optim, memory, &none);
+Status clip_grad_norm(Call& call, Optimizer& optim, const Clip& clip, double* norm,
+                      const Grads& grads) {
+  const auto walk = make_walk(call, optim);
+  const auto chosen = choose(optim, clip);
+  Entry entry;
+  entry.local = chosen.ok() ? check_clip(call, optim, *walk, clip, norm) : chosen.failure();
+  entry.args = lines_of(clip);
+  const double p = clip.some ? 0 : clip.norm_type;
+  return with_sums(call, optim, *walk, grads, std::move(entry), p, [&]() -> Status {
+    step_memory(optim).clipped = true;
+    const double found = ZERO_TRY(clip.some ? clip_some(call, optim, clip, *chosen)
+                                            : clip_all(optim, *walk, clip, norm != nullptr));
+    if (norm != nullptr) *norm = found;
+    return Status();
+  });
+}
+
+Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Grads& grads) {
+  const auto walk = make_walk(call, optim);
+  Entry entry;
+  if (!(max_value > 0))
+    entry.local =
+        Status(ZERO_ERR_ARGUMENT, text("max_value is ", max_value, "; it must be positive"));
+  entry.args = text("max_value ", hex_double(max_value), "\n");
+  return with_sums(call, optim, *walk, grads, std::move(entry), 0, [&]() -> Status {
+    StepMemory& memory = step_memory(optim);
+    memory.clipped = true;
+    memory.norm_type = 0;  // of the sums, which are no more
+    return run(*walk, [&]() -> Status {
+      ZERO_TRY(walk->clamp(max_value));
+      return walk->decide({.again = true, .gradients = true}, By::nothing);
+    });
+  });
 }
 
 }  // namespace zero

@@ -15,9 +15,16 @@ struct Grads {
   void* const* pointers = nullptr;
   size_t count = 0;
   int32_t flags = ZERO_REDUCE_MEAN;
-  StreamHandle stream = nullptr;  // of the comm's device, if it has one
 
   bool accumulate() const { return (flags & ZERO_REDUCE_ACCUMULATE) != 0; }
+};
+
+/// A limit of the norm of all gradients, or of those of `some` parameters, which are listed.
+struct Clip {
+  double max_norm = 0;
+  double norm_type = 2;
+  bool some = false;
+  std::span<const int64_t> params{};
 };
 
 /// True if a call with these gradients reduces them; otherwise it goes on with what is reduced.
@@ -28,10 +35,9 @@ inline bool reduces(const Optimizer& optim, const Grads& grads) {
 Status seal_params(Call& call, Optimizer& optim);
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root);
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads);
-Status clip_grad_norm(Call& call, Optimizer& optim, double max_norm, double norm_type, double* norm,
+/// `norm` gets what there was before clipping; on a device that blocks, unless it is null.
+Status clip_grad_norm(Call& call, Optimizer& optim, const Clip& clip, double* norm,
                       const Grads& grads = {});
-Status clip_grad_norm_of(Call& call, Optimizer& optim, std::span<const int64_t> params,
-                         double max_norm, double norm_type, double* norm, const Grads& grads = {});
 Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Grads& grads = {});
 /// Begin a step: its settings are fixed, and gradients that all ranks announce are used at once.
 /// `local`: this rank's own reason to refuse.

@@ -240,7 +240,9 @@ Segment rest_of(const StepMemory& memory, Segment segment, size_t number) {
   return segment;
 }
 
-Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sources) {
+Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
+  const bool sources = what != Views::of_params;
+  const bool in_place = what == Views::of_update;
   const bool all = !updates_early(memory);
   if (all && memory.views_addresses == optim.addresses &&
       memory.views_versions == memory.versions && memory.views_presence == memory.presence &&

@@ -7,10 +7,16 @@
 
 namespace zero {
 
+/// What views are for.
+enum class Views {
+  of_params,  // only those move
+  of_sums,    // of gradients, which are used when the call has returned
+  of_update   // gradients outside arenas may be overwritten too, as the call uses them
+};
+
 /// Derive views and runs from what the entry agreed on; nothing to do when nothing has changed.
-/// `in_place`: gradients outside arenas may be overwritten too, because the call does not return
-/// before they are used. `sources`: false when only parameters move. Local.
-Status make_views(Optimizer& optim, StepMemory& memory, bool in_place, bool sources);
+/// Local.
+Status make_views(Optimizer& optim, StepMemory& memory, Views what);
 
 /// Forget what make_views derived.
 void drop_views(StepMemory& memory);

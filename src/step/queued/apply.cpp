@@ -4,41 +4,42 @@
 
 #include <vector>
 
+#include "step/backward.h"
 #include "step/queued/walk.h"
 #include "step/travel.h"
 
 namespace zero::queued {
 
 Status Walk::prepare_scalars() {
-  const Tables& tables = queue_.tables;
-  if (queue_.given_count > 0) {
-    const std::byte* const given = queue_.settings.data() + queue_.given_at;
-    ZERO_TRY(launch(stream_, launch::Fetch{.count = queue_.given_count,
-                                           .given = reinterpret_cast<const launch::Given*>(given),
-                                           .state = queue_.device_state()}));
+  const Tables& tables = queue().tables;
+  if (queue().given_count > 0) {
+    const std::byte* const given = queue().settings.data() + queue().given_at;
+    ZERO_TRY(launch(stream(), launch::Fetch{.count = queue().given_count,
+                                            .given = reinterpret_cast<const launch::Given*>(given),
+                                            .state = queue().device_state()}));
   }
   if (tables.classes == 0) return Status();
   return launch(
-      stream_,
+      stream(),
       launch::Prepare{.optimizer = optim_.options.optimizer,
                       .count = tables.classes,
-                      .settings = reinterpret_cast<const double*>(queue_.settings.data()),
+                      .settings = reinterpret_cast<const double*>(queue().settings.data()),
                       .params = table<int64_t>(tables.class_params),
-                      .progress = reinterpret_cast<const ParamProgress*>(queue_.progress.data()),
-                      .state = queue_.device_state(),
-                      .out = reinterpret_cast<Scalars*>(queue_.scalars.data())});
+                      .progress = reinterpret_cast<const ParamProgress*>(queue().progress.data()),
+                      .state = queue().device_state(),
+                      .out = reinterpret_cast<Scalars*>(queue().scalars.data())});
 }
 
 Status Walk::update(const Batch& batch, bool fused) {
   if (batch.tiles.count == 0) return Status();
-  const Tables& tables = queue_.tables;
+  const Tables& tables = queue().tables;
   const bool from_gradients = fused && plane_ == nullptr;
   const Section& of = section(batch.section);
   const size_t gradients =
       from_gradients ? tables.source_width * size_of(of.grad_dtype) : size_of(of.sum());
   optim_.counters.moved_bytes += batch.elements * bytes_updated(optim_, of, gradients);
   return launch(
-      stream_,
+      stream(),
       launch::Update{
           .format = format_of(optim_, of, from_gradients && !memory_.none),
           .optimizer = optim_.options.optimizer,
@@ -50,9 +51,9 @@ Status Walk::update(const Batch& batch, bool fused) {
           .runs = table<launch::Run>(tables.runs),
           .sources = table<const std::byte*>(from_gradients ? tables.sources : tables.reduced),
           .targets = table<std::byte*>(tables.targets),
-          .scalars = reinterpret_cast<const Scalars*>(queue_.scalars.data()),
-          .state = queue_.device_state(),
-          .nonfinite = fused ? &queue_.records_of_all()[optim_.comm->rank()].nonfinite : nullptr});
+          .scalars = reinterpret_cast<const Scalars*>(queue().scalars.data()),
+          .state = queue().device_state(),
+          .nonfinite = fused ? &queue().records_of_all()[optim_.comm->rank()].nonfinite : nullptr});
 }
 
 Status Walk::publish_by_owner(const Travel& travel) {
@@ -65,21 +66,21 @@ Status Walk::publish_by_owner(const Travel& travel) {
                                             static_cast<size_t>(count) * size_of(shared), owner});
                          });
   count_moved(travel, shared);
-  return plane_->broadcast(parts, queue_.gathers.handle());
+  return plane_->broadcast(parts, queue().gathers.handle());
 }
 
 /// A skipped step leaves values that were never rounded to what travels.
 Status Walk::publish_packed(const Travel& travel) {
   const Transfer& transfer = travel.transfer;
   const Section& of = section(transfer.section);
-  const StreamHandle stream = queue_.gathers.handle();
+  const StreamHandle stream = queue().gathers.handle();
   const DType shared = optim_.shared(of);
   const size_t bytes = static_cast<size_t>(transfer.chunk) * size_of(shared);
   count_moved(travel, shared);
-  ZERO_TRY(move(stream, of.dtype, shared, {}, travel.pack, queue_.device_state()));
+  ZERO_TRY(move(stream, of.dtype, shared, {}, travel.pack, queue().device_state()));
   ZERO_TRY(plane_->all_gather(memory_.send.data(), memory_.receive.data(), bytes, stream));
   optim_.counters.copied_bytes += static_cast<int64_t>(bytes) * optim_.world();
-  return move(stream, shared, of.dtype, {}, travel.unpack, queue_.device_state());
+  return move(stream, shared, of.dtype, {}, travel.unpack, queue().device_state());
 }
 
 Status Walk::publish(std::span<const Travel> group) {
@@ -95,21 +96,28 @@ Status Walk::publish(std::span<const Travel> group) {
     parts.push_back({all + rank * bytes, all, bytes});
     count_moved(one, shared);
   }
-  return plane_->all_gather(parts, queue_.gathers.handle());
+  return plane_->all_gather(parts, queue().gathers.handle());
 }
 
-Status Walk::update_and_publish(bool fused) {
-  const Tables& tables = queue_.tables;
+Result<Code> Walk::update_and_publish(bool fused) {
+  if (fused) end_round(memory_);
+  ZERO_TRY(update_all(fused));
+  ZERO_TRY(finish(fused));
+  return ZERO_OK;
+}
+
+Status Walk::update_all(bool fused) {
+  const Tables& tables = queue().tables;
   if (fused) {
-    NormSums* const own = queue_.records_of_all() + optim_.comm->rank();
-    ZERO_TRY(device_.fill(stream_, own, 0, sizeof *own));
+    NormSums* const own = queue().records_of_all() + optim_.comm->rank();
+    ZERO_TRY(device().fill(stream(), own, 0, sizeof *own));
   }
   ZERO_TRY(prepare_scalars());
   if (plane_ == nullptr) {
     for (const Batch& batch : tables.batches) ZERO_TRY(update(batch, fused));
     return Status();
   }
-  const StreamHandle travels = queue_.gathers.handle();
+  const StreamHandle travels = queue().gathers.handle();
   ZERO_TRY(begin_gathers());
   const bool as_they_come =
       fused && !memory_.none && tables.reductions.size() == tables.gathers.size() &&
@@ -121,22 +129,23 @@ Status Walk::update_and_publish(bool fused) {
     rest = rest.subspan(group.size());
     const size_t end = updated + group.size();
     for (size_t i = updated; i < end; i++) {
-      if (as_they_come) ZERO_TRY(device_.wait(stream_, queue_.summed[i].handle(), order::kSummed));
+      if (as_they_come)
+        ZERO_TRY(device().wait(stream(), queue().summed[i].handle(), order::kSummed));
       ZERO_TRY(update(tables.batches[i], fused));
     }
-    ZERO_TRY(order(stream_, queue_.updated[end - 1], travels, order::kUpdated));
+    ZERO_TRY(order(stream(), queue().updated[end - 1], travels, order::kUpdated));
     ZERO_TRY(publish(group));
     for (; updated < end; updated++)
-      ZERO_TRY(device_.record(queue_.arrived[updated].handle(), travels));
+      ZERO_TRY(device().record(queue().arrived[updated].handle(), travels));
   }
-  return device_.record(plane_->gathered.handle(), travels);
+  return device().record(plane_->gathered.handle(), travels);
 }
 
 /// Parameters in no arena, when their owners have written them.
 Status Walk::take_over() {
-  for (const Measured& one : queue_.tables.pulled) {
+  for (const Measured& one : queue().tables.pulled) {
     const DType dtype = section(one.section).dtype;
-    ZERO_TRY(move(stream_, dtype, dtype, {}, one.range, queue_.device_state()));
+    ZERO_TRY(move(stream(), dtype, dtype, {}, one.range, queue().device_state()));
     optim_.counters.copied_bytes += one.elements * static_cast<int64_t>(size_of(dtype));
   }
   return Status();
@@ -146,43 +155,43 @@ Status Walk::take_over() {
 Status Walk::finish(bool fused) {
   if (gates_ != nullptr) {
     if (fused) ZERO_TRY(tell_record());
-    ZERO_TRY(gates_->pass(Gate::published, stream_, order::kPublished));
+    ZERO_TRY(gates_->pass(Gate::published, stream(), order::kPublished));
     ZERO_TRY(take_over());
   }
   if (plane_ == nullptr) {
-    ZERO_TRY(advance(stream_, fused));
-    return device_.record(queue_.gathered.handle(), stream_);
+    ZERO_TRY(advance(stream(), fused));
+    return device().record(queue().gathered.handle(), stream());
   }
-  const StreamHandle travels = queue_.gathers.handle();
+  const StreamHandle travels = queue().gathers.handle();
   if (fused) ZERO_TRY(share_records());
   ZERO_TRY(advance(travels, fused));
-  if (!optim_.options.overlap_gather || queue_.capture != 0)
-    return order(travels, queue_.gathered, stream_, order::kGathered);
-  const std::lock_guard lock(queue_.waiting);
-  queue_.gathering = true;
-  queue_.last_gathers = queue_.tables.last_gathers;
-  return device_.record(queue_.gathered.handle(), travels);
+  if (!optim_.options.overlap_gather || queue().capture != 0)
+    return order(travels, queue().gathered, stream(), order::kGathered);
+  const std::lock_guard lock(queue().waiting);
+  queue().gathering = true;
+  queue().last_gathers = queue().tables.last_gathers;
+  return device().record(queue().gathered.handle(), travels);
 }
 
 Status Walk::advance(StreamHandle stream, bool fused) {
   const LossScaleOptions& scale = optim_.options.loss_scale;
-  const Tables& tables = queue_.tables;
-  const std::byte* const settings = queue_.settings.data();
+  const Tables& tables = queue().tables;
+  const std::byte* const settings = queue().settings.data();
   return launch(
       stream, launch::Advance{
                   .optimizer = optim_.options.optimizer,
                   .world = static_cast<uint32_t>(optim_.world()),
-                  .records = fused ? queue_.records_of_all() : nullptr,
+                  .records = fused ? queue().records_of_all() : nullptr,
                   .count = static_cast<uint32_t>(optim_.params.size()),
                   .present = tables.all_present ? nullptr : table<uint8_t>(tables.present),
                   .groups = table<int32_t>(tables.groups),
-                  .used = reinterpret_cast<const uint32_t*>(settings + queue_.groups_used_at),
-                  .settings = reinterpret_cast<const double*>(settings + queue_.group_settings_at),
-                  .progress = reinterpret_cast<ParamProgress*>(queue_.progress.data()),
+                  .used = reinterpret_cast<const uint32_t*>(settings + queue().groups_used_at),
+                  .settings = reinterpret_cast<const double*>(settings + queue().group_settings_at),
+                  .progress = reinterpret_cast<ParamProgress*>(queue().progress.data()),
                   .growth_factor = scale.growth_factor,
                   .backoff_factor = scale.backoff_factor,
                   .growth_interval = scale.dynamic() ? scale.growth_interval : 0,
-                  .state = queue_.device_state()});
+                  .state = queue().device_state()});
 }
 
 }  // namespace zero::queued

@@ -4,13 +4,13 @@
 #include "step/views.h"
 
 namespace zero::queued {
+namespace {
 
+/// ZERO_ERR_STATE if the sums at hand are of another capture than that, or of one at all (0: none).
 Status check_sums(Optimizer& optim, uint64_t capture) {
   const StepMemory& memory = step_memory(optim);
-  if (optim.phase != Phase::reduced || memory.queue == nullptr ||
-      memory.queue->reduced_in == capture)
-    return Status();
-  if (memory.queue->reduced_in == 0)
+  if (optim.phase != Phase::reduced || memory.reduced_in == capture) return Status();
+  if (memory.reduced_in == 0)
     return Status(ZERO_ERR_STATE,
                   "gradients were reduced before the capture began: zero_step, or drop them first");
   return Status(
@@ -19,10 +19,11 @@ Status check_sums(Optimizer& optim, uint64_t capture) {
       "to the same one; or drop them first");
 }
 
-Status check_capture(Optimizer& optim) {
-  const StepMemory& memory = step_memory(optim);
-  ZERO_TRY(check_sums(optim, memory.capture));
-  if (memory.capture == 0) return Status();
+}  // namespace
+
+Status check_capture(Optimizer& optim, uint64_t capture) {
+  ZERO_TRY(check_sums(optim, capture));
+  if (capture == 0) return Status();
   if (!optim.sealed())
     return Status(ZERO_ERR_STATE,
                   "the stream is being captured and parameters are not sealed yet: zero_seal, or a "
@@ -33,16 +34,16 @@ Status check_capture(Optimizer& optim) {
   return settle(optim);
 }
 
-CapturedCall::CapturedCall(Optimizer& optim)
+CapturedCall::CapturedCall(Optimizer& optim, uint64_t capture)
     : optim_(optim),
       memory_(step_memory(optim)),
-      captured_(memory_.capture != 0 && memory_.queue != nullptr),
+      captured_(capture != 0 && memory_.queue != nullptr),
       counters_(optim.counters) {
   if (!captured_) return;
   if (!std::exchange(memory_.apart, true)) drop_views(memory_);
   Queue& queue = *memory_.queue;
   queue.captured.reserve(queue.captured.size() + 1);
-  other_.capture = memory_.capture;
+  other_.capture = capture;
   exchange();
 }
 

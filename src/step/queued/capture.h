@@ -7,19 +7,16 @@
 
 namespace zero::queued {
 
-/// ZERO_ERR_STATE if the sums at hand are of another capture than that, or of one at all (0: none).
-Status check_sums(Optimizer& optim, uint64_t capture);
-
-/// What must be known before a call is captured, or is made outside of the capture in which its
-/// sums are: this rank's reason to refuse it. Steps so far have been made then.
-Status check_capture(Optimizer& optim);
+/// What must be known before a call is part of `capture`, or is made outside of the capture in
+/// which its sums are: this rank's reason to refuse it. Steps so far have been made then.
+Status check_capture(Optimizer& optim, uint64_t capture);
 
 /// The turn of a call, which may be captured. Then it walks with a frame of its own, which stays if
 /// anything was queued, and from now on each parameter has a class of its own: which of them have
 /// made the same steps depends on launches, of which the host knows nothing.
 class CapturedCall {
  public:
-  explicit CapturedCall(Optimizer& optim);
+  CapturedCall(Optimizer& optim, uint64_t capture);
   ~CapturedCall();
   CapturedCall(const CapturedCall&) = delete;
   CapturedCall& operator=(const CapturedCall&) = delete;

@@ -33,10 +33,11 @@ Lies lies_of(const Optimizer& optim, const StepMemory& memory) {
   return {plane->mappable(memory.grads_base), plane->mappable(memory.data_base)};
 }
 
-Status use_arenas(const Optimizer& optim, StepMemory& memory, std::span<const Lies> all) {
+Status use_arenas(const Call& call, const Optimizer& optim, StepMemory& memory,
+                  std::span<const Lies> all) {
   QueuedPlane* const plane = optim.comm->queued();
   if (plane == nullptr) return Status();
-  const bool may_map = memory.capture == 0;  // a capture is no time to map memory
+  const bool may_map = call.capture() == 0;  // a capture is no time to map memory
   ZERO_TRY(use_arena(*plane, Use::reduce, all, &Lies::grads, may_map, memory.grads_in_place));
   return use_arena(*plane, Use::gather, all, &Lies::data, may_map, memory.data_in_place);
 }

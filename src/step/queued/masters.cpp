@@ -2,9 +2,8 @@
 // What the share makes of its own parameters, rarely, and waits for: masters, rounded values.
 #include <algorithm>
 
-#include "step/queued/queue.h"
-#include "step/queued/step.h"
 #include "step/queued/upload.h"
+#include "step/queued/walk.h"
 
 namespace zero::queued {
 namespace {
@@ -55,10 +54,10 @@ Status clear_remainders(const Optimizer& optim, Device& device, StreamHandle str
   return Status();
 }
 
-/// Make these moves on the stream of the call, and wait for them.
-Status move(Optimizer& optim, std::vector<Kind> kinds, std::string_view what) {
+/// Make these moves on `stream`, and wait for them.
+Status move_all(const Optimizer& optim, StreamHandle stream, std::vector<Kind> kinds,
+                std::string_view what) {
   const std::shared_ptr<Device>& device = optim.comm->device();
-  const StreamHandle stream = step_memory(optim).stream;
   Blob blob;
   for (Kind& kind : kinds) {
     kind.moves_at = blob.add<launch::Move>(kind.moves);
@@ -86,22 +85,24 @@ Status move(Optimizer& optim, std::vector<Kind> kinds, std::string_view what) {
 
 }  // namespace
 
-Status take_masters(Optimizer& optim, size_t first_section) {
-  ZERO_TRY(
-      clear_remainders(optim, *optim.comm->device(), step_memory(optim).stream, first_section));
-  return move(optim, full_masters(optim, first_section), "taking masters");
+Status Walk::take_masters(size_t first_section) {
+  Status taken = clear_remainders(optim_, device(), stream(), first_section);
+  if (taken.ok())
+    taken = move_all(optim_, stream(), full_masters(optim_, first_section), "taking masters");
+  return taken.ok() ? taken : call_.abort(taken, "masters");  // the share has none, and is sealed
 }
 
-Status round_share(Optimizer& optim) {
-  Kind rounds{DType::f32, optim.options.share, {}, {}};
-  for (const Segment& segment : optim.segments()) {
-    const Section& section = optim.plan.section(segment.section);
-    if (optim.shared(section) == section.dtype) continue;
-    std::byte* const own = optim.params[static_cast<size_t>(segment.param)].element(segment.first);
+/// The parameters of this rank's share to what travels of them.
+Status Walk::round_share() {
+  Kind rounds{DType::f32, optim_.options.share, {}, {}};
+  for (const Segment& segment : optim_.segments()) {
+    const Section& section = optim_.plan.section(segment.section);
+    if (optim_.shared(section) == section.dtype) continue;
+    std::byte* const own = optim_.params[static_cast<size_t>(segment.param)].element(segment.first);
     rounds.add({own, own, segment.count});
   }
   if (rounds.moves.empty()) return Status();
-  return move(optim, {std::move(rounds)}, "rounding parameters");
+  return move_all(optim_, stream(), {std::move(rounds)}, "rounding parameters");
 }
 
 }  // namespace zero::queued

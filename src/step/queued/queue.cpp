@@ -214,7 +214,7 @@ Status prepare(Optimizer& optim, StepMemory& memory) {
   ZERO_TRY(grow_host(device, queue.progress_read, progress));
   ZERO_TRY(grow_host(device, queue.state_read, sizeof(StepState)));
   if (queue.capture == 0) return Status();
-  ZERO_TRY(send(optim, queue, queue.looks.handle()));
+  ZERO_TRY(send(optim, memory, queue.looks.handle()));
   return queue.await_looks();
 }
 
@@ -234,7 +234,7 @@ Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream) {
   if (memory.announcing.size() > kKnownStreams) memory.announcing.clear();
   queue.in_flight = true;
   queue.last_stream = stream;
-  return send(optim, queue, stream);
+  return send(optim, memory, stream);
 }
 
 Status end(Queue& queue, StreamHandle stream) {

@@ -88,13 +88,11 @@ struct Queue : Frame {
 
   std::vector<Frame> captured;
   std::vector<Memory> retired;  // that graphs may still know
-  uint64_t reduced_in = 0;      // the capture of the sums at hand
   uint64_t layout_sent = 0;
 
   DeviceMemory progress, state, records;
   std::shared_ptr<Arena> shared_records;  // instead, where other ranks write theirs there
   HostBuffer progress_read, state_read;
-  StepState known{};          // as last read or written
   bool host_is_newer = true;  // the host's progress counts, and is written before the next step
   bool in_flight = false;     // the device may be ahead of what is known
   bool publishing = false;  // and some parameters may be those of a step that others have not made

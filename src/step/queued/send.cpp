@@ -22,8 +22,8 @@ void add_given(const Optimizer& optim, const Group& group, const Param* own, dou
   }
 }
 
-StepState state_of(const Optimizer& optim, const Queue& queue) {
-  StepState state = zero::state_of(optim, queue.known);
+StepState state_of(const Optimizer& optim, const StepMemory& memory) {
+  StepState state = zero::state_of(optim, memory.state);
   state.layout = layout_of(optim);
   return state;
 }
@@ -39,25 +39,27 @@ Result<bool> send_settings(const Optimizer& optim, Queue& queue, Frame& frame,
 }
 
 /// The host's progress, which counts, to the device: of the parameters that it knows.
-Status send_progress(const Optimizer& optim, Queue& queue, StreamHandle stream) {
+Status send_progress(const Optimizer& optim, StepMemory& memory, StreamHandle stream) {
+  Queue& queue = *memory.queue;
   queue.host_is_newer = true;
-  const StepState state = state_of(optim, queue);
+  const StepState state = state_of(optim, memory);
   const size_t rows =
       std::min(optim.progress.size(), queue.progress.bytes() / sizeof(ParamProgress));
   const auto bytes = std::as_bytes(std::span(optim.progress).first(rows));
   ZERO_TRY(queue.progress_upload.put(stream, queue.progress.data(), bytes));
   ZERO_TRY(
       queue.progress_upload.put(stream, queue.state.data(), std::as_bytes(std::span(&state, 1))));
-  queue.known = state;
+  memory.state = state;
   queue.layout_sent = state.layout;
   queue.host_is_newer = false;
   return Status();
 }
 
 /// Whether the host has changed what it read last.
-bool has_changed(const Optimizer& optim, const Queue& queue) {
-  const StepState state = state_of(optim, queue);
-  if (std::memcmp(&state, &queue.known, sizeof state) != 0) return true;
+bool has_changed(const Optimizer& optim, const StepMemory& memory) {
+  const Queue& queue = *memory.queue;
+  const StepState state = state_of(optim, memory);
+  if (std::memcmp(&state, &memory.state, sizeof state) != 0) return true;
   const size_t bytes = std::min({optim.progress.size() * sizeof(ParamProgress),
                                  queue.progress.bytes(), queue.progress_read.bytes()});
   return std::memcmp(optim.progress.data(), queue.progress_read.data(), bytes) != 0;
@@ -104,17 +106,18 @@ Blob settings_of_now(const Optimizer& optim, Frame& frame) {
   return blob;
 }
 
-Status send(const Optimizer& optim, Queue& queue, StreamHandle stream) {
+Status send(const Optimizer& optim, StepMemory& memory, StreamHandle stream) {
+  Queue& queue = *memory.queue;
   if (!queue.tables_uploaded) {
     ZERO_TRY(queue.tables_upload.put(stream, queue.table_memory.data(), queue.tables.bytes));
     queue.tables_uploaded = true;
   }
   ZERO_TRY(send_settings(optim, queue, queue, stream));
-  return queue.host_is_newer ? send_progress(optim, queue, stream) : Status();
+  return queue.host_is_newer ? send_progress(optim, memory, stream) : Status();
 }
 
 Status send_changes(Optimizer& optim, bool all) {
-  const auto* const memory = static_cast<const StepMemory*>(optim.step_memory.get());
+  auto* const memory = static_cast<StepMemory*>(optim.step_memory.get());
   if (memory == nullptr || memory->queue == nullptr || !memory->queue->replays()) return Status();
   Queue& queue = *memory->queue;
   const StreamHandle stream = queue.looks.handle();
@@ -125,13 +128,13 @@ Status send_changes(Optimizer& optim, bool all) {
     const bool differed = ZERO_TRY(send_settings(optim, queue, frame, stream));
     sent = sent || differed;
   }
-  if (all && (queue.host_is_newer || has_changed(optim, queue))) {
-    ZERO_TRY(send_progress(optim, queue, stream));
+  if (all && (queue.host_is_newer || has_changed(optim, *memory))) {
+    ZERO_TRY(send_progress(optim, *memory, stream));
     sent = true;
   } else if (queue.layout_sent != layout) {
     ZERO_TRY(queue.progress_upload.put(stream, &queue.device_state()->layout,
                                        std::as_bytes(std::span(&layout, 1))));
-    queue.layout_sent = queue.known.layout = layout;
+    queue.layout_sent = memory->state.layout = layout;
     sent = true;
   }
   return sent ? queue.await_looks() : Status();

@@ -11,6 +11,6 @@ namespace zero::queued {
 Blob settings_of_now(const Optimizer& optim, Frame& frame);
 
 /// What the device has not been sent yet, in the order of `stream`.
-Status send(const Optimizer& optim, Queue& queue, StreamHandle stream);
+Status send(const Optimizer& optim, StepMemory& memory, StreamHandle stream);
 
 }  // namespace zero::queued

@@ -41,8 +41,8 @@ Status settle(Optimizer& optim) {
     ZERO_TRY(queue.await(queue.looked, "the steps so far"));
     if (queue.comm->aborted()) return queue.comm->failure_status();  // they ended, but not as steps
     if (reads) {
-      std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
-      adopt(optim, queue.known);
+      std::memcpy(&memory.state, queue.state_read.data(), sizeof memory.state);
+      adopt(optim, memory.state);
       const size_t rows = std::min(optim.progress.size(), bytes / sizeof(ParamProgress));
       std::memcpy(optim.progress.data(), queue.progress_read.data(), rows * sizeof(ParamProgress));
     }

@@ -3,57 +3,74 @@
 // does all arithmetic, and the two directions of travel have streams of their own.
 #pragma once
 
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
 #include "comm/comm.h"
+#include "step/queued/capture.h"
 #include "step/queued/queue.h"
+#include "step/walk.h"
 
 namespace zero::queued {
 
-class Walk {
+/// ZERO_ERR_UNSUPPORTED for what an optimizer on a device cannot be told to do.
+Status check_options(const Comm& comm, const OptimizerOptions& options);
+
+class Walk final : public zero::Walk {
  public:
-  Walk(Optimizer& optim, StepMemory& memory, StreamHandle stream);
+  Walk(Call& call, Optimizer& optim);
 
-  /// Where ranks write each other's memory: from here on this rank's may be, and the others' are as
-  /// their callers left them.
-  Status enter();
-  /// Queue every rank's gradients to their owners: reductions begin behind what the caller's stream
-  /// holds. Their sums may be read after await_sums(). `together`: nothing reads some before all.
-  Status reduce(bool together);
-  /// The caller's stream goes on when all sums have arrived.
-  Status await_sums();
-  /// Of sums that stand: the norm for p, 0 for none, and how many are not finite, from all ranks.
-  /// `first`: they are made on the way, where this rank reads all gradients, or added to.
-  Status measure(double p, bool first);
-  Status clamp(double limit);
+  Status begin() override;
+  Status check_norm_type(double p) const override;
+  Status prepare(bool updates) override;
+  /// A captured call has tables of its own.
+  bool prepares_every_call() const override { return true; }
+  Status begin_work() override;
+  Status end_work(Status status) override;
 
-  struct Decision {
-    double factor = 1;
-    double max_grad_norm = 0;
-    double p = 0;  // of the records, 0: no norm in them
-    bool records = false;
-    bool skips = false, refuses = false;
-    bool again = false;
-    bool gradients = false;
-  };
-  Status decide(const Decision& decision);
+  Status fill_zeros(std::byte* data, size_t bytes) override;
+  Status sum(double p) override;
+  Status let_update_sum() override { return reduce(plane_ == nullptr ? 1 : plane_->at_once()); }
+  Status find_summed() override;
+  Status measure(double p) override { return measure(p, Made::before); }
+  Status clamp(double limit) override;
+  Status decide(launch::Decide how, By by) override;
+  Result<Code> update_and_publish(bool fused) override;
+  void count_step() override;
+  void note(Code code) override;
 
-  /// Update what this rank owns and put it on all ranks. `fused`: from gradients, or from sums that
-  /// have only been asked for, and what is not finite is counted here.
-  Status update_and_publish(bool fused);
-  /// Progress, behind all of it.
-  Status finish(bool fused);
+  Status take_masters(size_t first_section) override;
+  Status share_params() override;
+  Status broadcast_params(int32_t root) override;
+  Status broadcast_buffers(int32_t root) override;
+  Status hash(std::span<const std::span<const std::byte>> parts,
+              std::span<uint64_t> hashes) override;
 
  private:
   template <class Row>
   const Row* table(size_t at) const {
-    return reinterpret_cast<const Row*>(queue_.table_memory.data() + at);
+    return reinterpret_cast<const Row*>(queue().table_memory.data() + at);
   }
+  Queue& queue() const { return *memory_.queue; }
+  Device& device() const { return *optim_.comm->device(); }
+  StreamHandle stream() const { return call_.stream(); }
   const Section& section(int32_t number) const { return optim_.plan.section(number); }
   Status order(StreamHandle before, const Event& event, StreamHandle after, const char* why);
   Status launch(StreamHandle stream, const Launch& launch) {
-    return device_.launch(stream, launch);
+    return device().launch(stream, launch);
   }
   Status move(StreamHandle stream, DType from, DType to, const Rounding& rounding, Range tiles,
               const StepState* unless_skipped = nullptr);
+  /// Whether sums are made on the way, where this rank reads all gradients, or added to.
+  enum class Made { now, before };
+  Status measure(double p, Made made);
+  /// Queue every rank's gradients to their owners, `at_once` in a group: reductions begin behind
+  /// what the caller's stream holds. Their sums may be read after await_sums().
+  Status reduce(size_t at_once);
+  /// The caller's stream goes on when all sums have arrived.
+  Status await_sums();
   bool adds() const;
   void count_moved(const Travel& travel, DType dtype);
   Status send_gradients(std::span<const Travel> group, std::byte* sums);
@@ -67,19 +84,25 @@ class Walk {
   Status tell_record();
   Status take_over();
   Status prepare_scalars();
+  Status update_all(bool fused);
   Status update(const Batch& batch, bool fused);
   Status publish(std::span<const Travel> group);
   Status publish_packed(const Travel& travel);
   Status publish_by_owner(const Travel& travel);
+  /// Progress, behind all of it.
+  Status finish(bool fused);
   Status advance(StreamHandle stream, bool fused);
+  Status send_whole(std::vector<Sent> all, std::string_view what);
+  Status send_through_host(const std::vector<Sent>& all, std::string_view what);
+  Status round_share();
 
+  Call& call_;
   Optimizer& optim_;
   StepMemory& memory_;
-  Queue& queue_;
-  Device& device_;
   QueuedPlane* const plane_;  // null where this rank addresses all memory
   Gates* const gates_;        // not null where others address it, too
-  const StreamHandle stream_;
+  std::optional<CapturedCall> captured_;
+  std::optional<HostShare> host_share_;
 };
 
 }  // namespace zero::queued

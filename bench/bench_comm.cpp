@@ -70,7 +70,7 @@ void release(void* ctx) { delete static_cast<Context*>(ctx); }
 
 zero_status create_bench_comm(zero_comm** out, const Rank& rank, const BounceMemory& memory) {
   zero_comm_functions functions;
-  zero_comm_functions_init(&functions, sizeof functions);
+  ZERO_INIT(functions);
   functions.exchange = exchange;
   functions.all_gather = all_gather;
   functions.all_to_all = all_to_all;

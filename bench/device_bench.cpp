@@ -42,14 +42,14 @@ class Subject {
       : stream_(stream) {
     const size_t element = kind.dtype == ZERO_FLOAT32 ? 4 : 2;
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.master = kind.master;
     must(zero_create(&optim_, comm, &options), "zero_create");
     std::vector<zero_param> params(sizes.size());
     std::vector<std::string> names(sizes.size());
     size_t end = 0;
     for (size_t i = 0; i < sizes.size(); i++) {
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       names[i] = "p" + std::to_string(i);
       params[i].name = names[i].c_str();
       params[i].shape = &sizes[i];
@@ -83,7 +83,7 @@ class Subject {
 
   void step() {
     zero_step_options with;
-    zero_step_options_init(&with, sizeof with);
+    ZERO_INIT(with);
     with.stream = stream_;
     must(zero_step(optim_, &with), "zero_step");
   }
@@ -132,7 +132,7 @@ int run(bool looks) {
   std::printf("%s\n%-10s %-12s %-8s %10s %10s %9s %9s %8s %8s\n", zero_build_info(), "elements",
               "case", "by", "tensors", "ms", "host us", "GB/s", "copy", "of copy");
   zero_comm_options where;
-  zero_comm_options_init(&where, sizeof where);
+  ZERO_INIT(where);
   where.device = ZERO_DEVICE_CUDA;
   zero_comm* comm = nullptr;
   must(zero_comm_create_solo(&comm, &where), "zero_comm_create_solo");

@@ -50,14 +50,14 @@ class Model {
         "overlap-" + std::to_string(getppid()) + "-" + std::to_string(serial++);
     check(zero_comm_create_local(&comm_, name.c_str(), rank.rank, rank.world, nullptr), "comm");
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.threads = 1;
     options.overlap_gather = overlaps;
     check(zero_create(&optim_, comm_, &options), "zero_create");
     std::vector<zero_param> params = make_params(work);
     std::vector<int64_t> offsets(params.size());
     zero_plan plan;
-    zero_plan_init(&plan, sizeof plan);
+    ZERO_INIT(plan);
     plan.offsets = offsets.data();
     check(zero_partition_plan(params.data(), params.size(), rank.world, &options, &plan), "plan");
     const auto bytes = static_cast<size_t>(plan.arena_bytes);

@@ -179,7 +179,7 @@ Planning time_planning() {
   Series series{};
   for (int round = 0; round < 7; round++) {
     zero_plan plan;
-    zero_plan_init(&plan, sizeof plan);
+    ZERO_INIT(plan);
     plan.offsets = offsets.data();
     plan.owners = owners.data();
     plan.elements = elements.data();

@@ -38,7 +38,7 @@ void fill_as(int32_t dtype, char* to, size_t count, float scale, uint64_t seed) 
 
 zero_options make_options(const Rank& rank, Case which) {
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.threads = rank.threads;
   if (which == Case::direct_clip) options.max_grad_norm = 1;
   if (which == Case::lamb) options.optimizer = ZERO_OPTIMIZER_LAMB;
@@ -88,7 +88,7 @@ double modelled_bytes(Case which, int world) {
 std::vector<zero_param> make_params(const Workload& work, int32_t dtype) {
   std::vector<zero_param> params(work.tensors.size());
   for (size_t i = 0; i < params.size(); i++) {
-    zero_param_init(&params[i], sizeof params[i]);
+    ZERO_INIT(params[i]);
     const Tensor& tensor = work.tensors[i];
     params[i].name = tensor.name.c_str();
     params[i].shape = tensor.shape.data();
@@ -136,7 +136,7 @@ void Subject::allocate() {
   const zero_options options = make_options(rank_, case_);
   const std::vector<zero_param> params = make_params(work_, dtype_of(case_));
   zero_plan plan;
-  zero_plan_init(&plan, sizeof plan);
+  ZERO_INIT(plan);
   offsets_.resize(params.size());
   plan.offsets = offsets_.data();
   check(zero_partition_plan(params.data(), params.size(), rank_.world, &options, &plan),
@@ -184,10 +184,11 @@ void Subject::run() {
       return check(zero_reduce_grads(optim_, nullptr, 0, ZERO_REDUCE_MEAN, nullptr),
                    "zero_reduce_grads");
     case Case::clip:
-      return check(zero_clip_grad_norm(optim_, 1, 2, nullptr, nullptr), "zero_clip_grad_norm");
+      return check(zero_clip_grad_norm(optim_, nullptr, 0, 1, 2, nullptr, nullptr),
+                   "zero_clip_grad_norm");
     case Case::save: {
       zero_save_options options;
-      zero_save_options_init(&options, sizeof options);
+      ZERO_INIT(options);
       options.flags = ZERO_SAVE_REPLACE;
       return check(zero_state_save(optim_, directory_.c_str(), &options), "zero_state_save");
     }
@@ -203,7 +204,7 @@ void Subject::settle() {
 
 double Subject::counted_bytes() const {
   zero_statistics statistics;
-  zero_statistics_init(&statistics, sizeof statistics);
+  ZERO_INIT(statistics);
   check(zero_stats(optim_, &statistics), "zero_stats");
   if (runs_ == 0) return 0;
   return static_cast<double>(statistics.moved_bytes + statistics.copied_bytes) /

@@ -8,6 +8,7 @@ usage: scripts/fortran_module.py > examples/fortran/libzero.f90
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -30,8 +31,8 @@ OPTIONAL = {
     ("zero_comm_abort", "reason"),
     ("zero_register_params", "group"),
     ("zero_rebalance", "owners"),
+    ("zero_clip_grad_norm", "params"),
     ("zero_clip_grad_norm", "norm"),
-    ("zero_clip_grad_norm_of", "norm"),
     ("zero_join", "last_rank"),
     ("zero_state_info", "dtype"),
     ("zero_state_get", "name"),
@@ -49,7 +50,7 @@ TOP = """\
 !>
 !> Handles, streams, addresses and options, which may be NULL, are type(c_ptr) by value: c_loc(options) or
 !> c_null_ptr. Functions of yours are c_funloc(f) of a bind(C) procedure. What else may be NULL is optional.
-!> Texts that go to C end with c_null_char. A Fortran array of shape (n, m) is one of shape {m, n} to C.
+!> Structs begin as zeros with their size. Texts that go to C end with c_null_char. A Fortran array of shape (n, m) is one of shape {m, n} to C.
 module libzero
   use, intrinsic :: iso_c_binding
   implicit none
@@ -108,13 +109,27 @@ def constants_of(header: zero_header.Header) -> list[str]:
     return lines
 
 
+BYTES = {"int32_t": 4, "zero_status": 4, "uint32_t": 4, "char": 1}  # of all others 8
+ZEROS = {"double": "0", "char": "c_null_char"}
+
+
+def size_of(kinds: Iterable[str]) -> int:
+    """What a struct of such fields has in C, all of which lie at a multiple of their size."""
+    end = 0
+    for kind in kinds:
+        base, _, count = kind.removesuffix("]").partition("[")
+        each = 8 if "*" in base or "fn(" in base else BYTES.get(base, 8)
+        end = -(-end // each) * each + each * int(count or 1)
+    return -(-end // 8) * 8
+
+
 def field_of(kind: str, name: str) -> str:
     if kind.startswith("fn("):
-        return f"type(c_funptr) :: {name}"
+        return f"type(c_funptr) :: {name} = c_null_funptr"
     if "*" in kind:
-        return f"type(c_ptr) :: {name}"
+        return f"type(c_ptr) :: {name} = c_null_ptr"
     base, _, size = kind.removesuffix("]").partition("[")
-    return f"{KINDS[base]} :: {name}({size})" if size else f"{KINDS[base]} :: {name}"
+    return f"{KINDS[base]} :: {name}{f'({size})' if size else ''} = {ZEROS.get(base, '0')}"
 
 
 def argument_of(header: zero_header.Header, function: str, kind: str, name: str) -> str:
@@ -129,8 +144,8 @@ def argument_of(header: zero_header.Header, function: str, kind: str, name: str)
         return f"{'type(c_ptr)' if stars == 2 else KINDS[base]}, intent(inout) :: {name}(*)"
     if stars == 2 and not constant:
         return f"type(c_ptr), intent(out) :: {name}"  # a new handle or address
-    if base in header.structs and name != "options" or function.endswith("_init"):
-        intent = "in" if constant else "out" if function.endswith("_init") else "inout"
+    if base in header.structs and name != "options":
+        intent = "in" if constant else "inout"
         return f"type({base}), intent({intent}) :: {name}{'(*)' if name in ('params', 'buffers') else ''}"
     if stars == 1 and base in KINDS:
         array = "(*)" if constant else ""
@@ -161,7 +176,9 @@ def module() -> str:
     lines = constants_of(header)
     for name, body in header.structs.items():
         lines += ["", f"  type, bind(C) :: {name}"]
-        lines += [f"    {field_of(kind, field)}" for field, kind in fields_of(body).items()]
+        fields = fields_of(body)
+        lines += [f"    {field_of(kind, field)}" for field, kind in fields.items()]
+        lines[-len(fields)] = f"    integer(c_size_t) :: struct_size = {size_of(fields.values())}"
         lines += ["  end type"]
     lines += ["", "  interface"]
     for name in header.functions:

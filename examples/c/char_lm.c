@@ -263,23 +263,23 @@ static void build(const struct settings *set, struct rank *self) {
   int64_t offsets[PARAMS];
 
   CHECK(zero_set_log_callback(print_log, NULL, ZERO_LOG_WARNING));
-  CHECK(zero_comm_options_init(&where, sizeof where));
+  ZERO_INIT(where);
   where.device = set->device;
   if (set->device == ZERO_DEVICE_CUDA) where.device_ordinal = ZERO_ORDINAL_LOCAL_RANK;
   CHECK(zero_comm_create_env(&self->comm, &where));
-  CHECK(zero_options_init(&options, sizeof options));
+  ZERO_INIT(options);
   options.names = names;
   options.values = &set->lr;
   options.setting_count = 1;
 
   for (int p = 0; p < PARAMS; p++) {
-    CHECK(zero_param_init(&params[p], sizeof params[p]));
+    ZERO_INIT(params[p]);
     params[p].name = kModel[p].name;
     params[p].shape = kModel[p].shape;
     params[p].ndim = kModel[p].ndim;
     params[p].flags = ZERO_PARAM_PADDED;
   }
-  CHECK(zero_plan_init(&plan, sizeof plan));
+  ZERO_INIT(plan);
   plan.offsets = offsets;
   CHECK(zero_partition_plan(params, PARAMS, zero_comm_world(self->comm), &options, &plan));
   allocate_arena(self, set, plan.arena_bytes, ZERO_MEMORY_SHARED, &self->param_view);
@@ -296,7 +296,7 @@ static void build(const struct settings *set, struct rank *self) {
 
 static void print_stats(const struct rank *self) {
   zero_statistics stats;
-  CHECK(zero_statistics_init(&stats, sizeof stats));
+  ZERO_INIT(stats);
   CHECK(zero_stats(self->optim, &stats));
   printf(
       "stats rank=%d world=%d parameters=%lld owned=%lld state_bytes=%lld staging_bytes=%lld "
@@ -313,7 +313,7 @@ static void train(const struct settings *set) {
   build(set, &self);
   rank = zero_comm_rank(self.comm);
   world = zero_comm_world(self.comm);
-  CHECK(zero_result_init(&result, sizeof result));
+  ZERO_INIT(result);
   if (set->load != NULL) {
     CHECK(zero_state_load(self.optim, set->load, NULL));
     CHECK(zero_step_result(self.optim, &result));
@@ -337,7 +337,7 @@ static void train(const struct settings *set) {
 
   if (set->save != NULL) {
     zero_save_options options;
-    CHECK(zero_save_options_init(&options, sizeof options));
+    ZERO_INIT(options);
     options.flags = ZERO_SAVE_REPLACE;
     CHECK(zero_state_save(self.optim, set->save, &options));
   }

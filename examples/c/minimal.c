@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
   zero_optim *optim; check(zero_create(&optim, comm, NULL));    /* AdamW, state split evenly over the ranks   */
   check(zero_arena_alloc(comm, bytes, ZERO_MEMORY_SHARED, (void **)&weights));
   check(zero_arena_alloc(comm, bytes, ZERO_MEMORY_PER_RANK, (void **)&grads));
-  zero_param param;  zero_param_init(&param, sizeof param);
+  zero_param param;  ZERO_INIT(param);
   param.name = "weights"; param.data = weights; param.grad = grads; param.shape = shape; param.ndim = 1;
   check(zero_register_params(optim, NULL, &param, 1, NULL));
   check(zero_broadcast_params(optim, 0, NULL));                 /* all ranks start from rank 0's parameters   */

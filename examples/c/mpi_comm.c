@@ -114,7 +114,7 @@ static zero_status comm_over_mpi(zero_comm **out, MPI_Comm mpi, double deadline_
   MPI_Comm_size(own, &world);
   ctx = transport_of(own, deadline_s);
   if (ctx == NULL) return ZERO_ERR_MEMORY;
-  zero_comm_functions_init(&functions, sizeof functions);
+  ZERO_INIT(functions);
   functions.exchange = exchange;
   functions.all_gather = all_gather;
   functions.all_to_all = all_to_all; /* sums are libzero's then, with the bits of any other comm */
@@ -153,13 +153,13 @@ static void train(zero_comm *comm, float weights[ROWS * COLUMNS + ROWS]) {
   zero_plan plan;
   zero_optim *optim;
   for (int p = 0; p < PARAMS; p++) {
-    CHECK(zero_param_init(&params[p], sizeof params[p]));
+    ZERO_INIT(params[p]);
     params[p].name = p == 0 ? "weight" : "bias";
     params[p].shape = shapes[p];
     params[p].ndim = p == 0 ? 2 : 1;
     params[p].flags = ZERO_PARAM_PADDED;
   }
-  CHECK(zero_plan_init(&plan, sizeof plan));
+  ZERO_INIT(plan);
   plan.offsets = offsets;
   CHECK(zero_partition_plan(params, PARAMS, zero_comm_world(comm), NULL, &plan));
   CHECK(zero_arena_alloc(comm, (size_t)plan.arena_bytes, ZERO_MEMORY_PER_RANK, (void **)&values));

@@ -307,20 +307,17 @@ contains
              "output.weight"//c_null_char, "output.bias"//c_null_char]
     shapes = reshape(int([SYMBOLS, EMBED, INPUTS, HIDDEN, HIDDEN, 0, HIDDEN, SYMBOLS, SYMBOLS, 0], c_int64_t), [2, PARAMS])
 
-    call zero_check(zero_options_init(options, c_sizeof(options)), "zero_options_init")
     setting_names(1) = c_loc(lr_name)
     setting_values(1) = set%lr
     options%names = c_loc(setting_names)
     options%values = c_loc(setting_values)
     options%setting_count = 1
     do i = 1, PARAMS
-      call zero_check(zero_param_init(list(i), c_sizeof(list(i))), "zero_param_init")
       list(i)%name = c_loc(names(i))
       list(i)%shape = c_loc(shapes(1, i))
       list(i)%ndim = merge(1, 2, shapes(2, i) == 0)
       list(i)%flags = ZERO_PARAM_PADDED
     end do
-    call zero_check(zero_plan_init(plan, c_sizeof(plan)), "zero_plan_init")
     plan%offsets = c_loc(offsets)
     call zero_check(zero_partition_plan(list, int(PARAMS, c_size_t), world, c_loc(options), plan), "zero_partition_plan")
     call zero_check(zero_arena_alloc(comm, plan%arena_bytes, ZERO_MEMORY_SHARED, weights), "zero_arena_alloc")
@@ -352,7 +349,6 @@ contains
 
   integer(int64) function steps_done()
     type(zero_result) :: result
-    call zero_check(zero_result_init(result, c_sizeof(result)), "zero_result_init")
     call zero_check(zero_step_result(optim, result), "zero_step_result")
     steps_done = result%step
   end function
@@ -403,7 +399,6 @@ contains
   subroutine finish()
     type(zero_save_options), target :: options
     if (set%save /= "") then
-      call zero_check(zero_save_options_init(options, c_sizeof(options)), "zero_save_options_init")
       options%flags = ZERO_SAVE_REPLACE
       call zero_check(zero_state_save(optim, set%save//c_null_char, c_loc(options)), "zero_state_save")
     end if

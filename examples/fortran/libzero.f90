@@ -4,14 +4,14 @@
 !>
 !> Handles, streams, addresses and options, which may be NULL, are type(c_ptr) by value: c_loc(options) or
 !> c_null_ptr. Functions of yours are c_funloc(f) of a bind(C) procedure. What else may be NULL is optional.
-!> Texts that go to C end with c_null_char. A Fortran array of shape (n, m) is one of shape {m, n} to C.
+!> Structs begin as zeros with their size. Texts that go to C end with c_null_char. A Fortran array of shape (n, m) is one of shape {m, n} to C.
 module libzero
   use, intrinsic :: iso_c_binding
   implicit none
   public
 
   integer(c_int32_t), parameter :: ZERO_VERSION_MAJOR = 0
-  integer(c_int32_t), parameter :: ZERO_VERSION_MINOR = 1
+  integer(c_int32_t), parameter :: ZERO_VERSION_MINOR = 2
   integer(c_int32_t), parameter :: ZERO_VERSION_PATCH = 0
   integer(c_int32_t), parameter :: ZERO_OK = 0, ZERO_SKIPPED = 1, ZERO_ERR_ARGUMENT = -1, ZERO_ERR_STATE = -2
   integer(c_int32_t), parameter :: ZERO_ERR_BUSY = -3, ZERO_ERR_FORKED = -4, ZERO_ERR_UNSUPPORTED = -5
@@ -56,216 +56,216 @@ module libzero
   integer(c_int32_t), parameter :: ZERO_OWNER_SPLIT = -1
 
   type, bind(C) :: zero_comm_options
-    integer(c_size_t) :: struct_size
-    integer(c_int64_t) :: timeout_ms
-    integer(c_int64_t) :: late_ms
-    integer(c_int64_t) :: rendezvous_ms
-    integer(c_int32_t) :: device
-    integer(c_int32_t) :: device_ordinal
-    integer(c_int32_t) :: reduce_ctas
-    integer(c_int32_t) :: gather_on_kernels
+    integer(c_size_t) :: struct_size = 48
+    integer(c_int64_t) :: timeout_ms = 0
+    integer(c_int64_t) :: late_ms = 0
+    integer(c_int64_t) :: rendezvous_ms = 0
+    integer(c_int32_t) :: device = 0
+    integer(c_int32_t) :: device_ordinal = 0
+    integer(c_int32_t) :: reduce_ctas = 0
+    integer(c_int32_t) :: gather_on_kernels = 0
   end type
 
   type, bind(C) :: zero_comm_functions
-    integer(c_size_t) :: struct_size
-    type(c_funptr) :: exchange
-    type(c_funptr) :: all_gather
-    type(c_funptr) :: all_to_all
-    type(c_funptr) :: reduce_scatter
-    type(c_funptr) :: split
-    type(c_funptr) :: free
+    integer(c_size_t) :: struct_size = 56
+    type(c_funptr) :: exchange = c_null_funptr
+    type(c_funptr) :: all_gather = c_null_funptr
+    type(c_funptr) :: all_to_all = c_null_funptr
+    type(c_funptr) :: reduce_scatter = c_null_funptr
+    type(c_funptr) :: split = c_null_funptr
+    type(c_funptr) :: free = c_null_funptr
   end type
 
   type, bind(C) :: zero_failure
-    integer(c_size_t) :: struct_size
-    integer(c_int32_t) :: status
-    integer(c_int32_t) :: rank
-    integer(c_int64_t) :: step
-    integer(c_int32_t) :: params_consistent
-    character(kind=c_char) :: phase(32)
-    character(kind=c_char) :: text(512)
+    integer(c_size_t) :: struct_size = 576
+    integer(c_int32_t) :: status = 0
+    integer(c_int32_t) :: rank = 0
+    integer(c_int64_t) :: step = 0
+    integer(c_int32_t) :: params_consistent = 0
+    character(kind=c_char) :: phase(32) = c_null_char
+    character(kind=c_char) :: text(512) = c_null_char
   end type
 
   type, bind(C) :: zero_rule
-    integer(c_size_t) :: struct_size
-    type(c_ptr) :: name
-    type(c_ptr) :: setting_names
-    type(c_ptr) :: setting_defaults
-    type(c_ptr) :: setting_ranges
-    integer(c_size_t) :: setting_count
-    type(c_ptr) :: slots
-    type(c_ptr) :: slot_settings
-    integer(c_size_t) :: slot_count
+    integer(c_size_t) :: struct_size = 72
+    type(c_ptr) :: name = c_null_ptr
+    type(c_ptr) :: setting_names = c_null_ptr
+    type(c_ptr) :: setting_defaults = c_null_ptr
+    type(c_ptr) :: setting_ranges = c_null_ptr
+    integer(c_size_t) :: setting_count = 0
+    type(c_ptr) :: slots = c_null_ptr
+    type(c_ptr) :: slot_settings = c_null_ptr
+    integer(c_size_t) :: slot_count = 0
   end type
 
   type, bind(C) :: zero_update
-    integer(c_size_t) :: struct_size
-    integer(c_int64_t) :: param
-    type(c_ptr) :: name
-    type(c_ptr) :: shape
-    integer(c_int32_t) :: ndim
-    integer(c_int32_t) :: dtype
-    integer(c_int64_t) :: first
-    integer(c_int64_t) :: count
-    type(c_ptr) :: values
-    type(c_ptr) :: gradient
-    type(c_ptr) :: slots
-    integer(c_size_t) :: slot_count
-    integer(c_int64_t) :: step
-    real(c_double) :: lr
-    real(c_double) :: weight_decay
-    type(c_ptr) :: setting_names
-    type(c_ptr) :: setting_values
-    integer(c_size_t) :: setting_count
-    type(c_ptr) :: message
-    integer(c_size_t) :: message_bytes
+    integer(c_size_t) :: struct_size = 152
+    integer(c_int64_t) :: param = 0
+    type(c_ptr) :: name = c_null_ptr
+    type(c_ptr) :: shape = c_null_ptr
+    integer(c_int32_t) :: ndim = 0
+    integer(c_int32_t) :: dtype = 0
+    integer(c_int64_t) :: first = 0
+    integer(c_int64_t) :: count = 0
+    type(c_ptr) :: values = c_null_ptr
+    type(c_ptr) :: gradient = c_null_ptr
+    type(c_ptr) :: slots = c_null_ptr
+    integer(c_size_t) :: slot_count = 0
+    integer(c_int64_t) :: step = 0
+    real(c_double) :: lr = 0
+    real(c_double) :: weight_decay = 0
+    type(c_ptr) :: setting_names = c_null_ptr
+    type(c_ptr) :: setting_values = c_null_ptr
+    integer(c_size_t) :: setting_count = 0
+    type(c_ptr) :: message = c_null_ptr
+    integer(c_size_t) :: message_bytes = 0
   end type
 
   type, bind(C) :: zero_custom_optimizer
-    integer(c_size_t) :: struct_size
-    type(c_ptr) :: name
-    type(c_funptr) :: update
-    type(c_ptr) :: ctx
-    type(c_ptr) :: slots
-    integer(c_size_t) :: slot_count
-    type(c_ptr) :: setting_names
-    type(c_ptr) :: setting_values
-    integer(c_size_t) :: setting_count
-    integer(c_int32_t) :: flags
-    integer(c_int32_t) :: reserved
+    integer(c_size_t) :: struct_size = 80
+    type(c_ptr) :: name = c_null_ptr
+    type(c_funptr) :: update = c_null_funptr
+    type(c_ptr) :: ctx = c_null_ptr
+    type(c_ptr) :: slots = c_null_ptr
+    integer(c_size_t) :: slot_count = 0
+    type(c_ptr) :: setting_names = c_null_ptr
+    type(c_ptr) :: setting_values = c_null_ptr
+    integer(c_size_t) :: setting_count = 0
+    integer(c_int32_t) :: flags = 0
+    integer(c_int32_t) :: reserved = 0
   end type
 
   type, bind(C) :: zero_options
-    integer(c_size_t) :: struct_size
-    integer(c_int32_t) :: optimizer
-    integer(c_int32_t) :: partition
-    integer(c_int64_t) :: bucket_bytes
-    real(c_double) :: max_grad_norm
-    real(c_double) :: grad_norm_type
-    integer(c_int32_t) :: nonfinite
-    integer(c_int32_t) :: threads
-    type(c_ptr) :: names
-    type(c_ptr) :: values
-    integer(c_size_t) :: setting_count
-    integer(c_int32_t) :: master
-    integer(c_int32_t) :: wire_dtype
-    real(c_double) :: loss_scale
-    real(c_double) :: growth_factor
-    real(c_double) :: backoff_factor
-    integer(c_int64_t) :: growth_interval
-    integer(c_int32_t) :: uneven_inputs
-    integer(c_int32_t) :: share_dtype
-    real(c_double) :: predivide_factor
-    type(c_ptr) :: custom
-    integer(c_int32_t) :: overlap_gather
-    integer(c_int32_t) :: reserved
+    integer(c_size_t) :: struct_size = 144
+    integer(c_int32_t) :: optimizer = 0
+    integer(c_int32_t) :: partition = 0
+    integer(c_int64_t) :: bucket_bytes = 0
+    real(c_double) :: max_grad_norm = 0
+    real(c_double) :: grad_norm_type = 0
+    integer(c_int32_t) :: nonfinite = 0
+    integer(c_int32_t) :: threads = 0
+    type(c_ptr) :: names = c_null_ptr
+    type(c_ptr) :: values = c_null_ptr
+    integer(c_size_t) :: setting_count = 0
+    integer(c_int32_t) :: master = 0
+    integer(c_int32_t) :: wire_dtype = 0
+    real(c_double) :: loss_scale = 0
+    real(c_double) :: growth_factor = 0
+    real(c_double) :: backoff_factor = 0
+    integer(c_int64_t) :: growth_interval = 0
+    integer(c_int32_t) :: uneven_inputs = 0
+    integer(c_int32_t) :: share_dtype = 0
+    real(c_double) :: predivide_factor = 0
+    type(c_ptr) :: custom = c_null_ptr
+    integer(c_int32_t) :: overlap_gather = 0
+    integer(c_int32_t) :: reserved = 0
   end type
 
   type, bind(C) :: zero_group_options
-    integer(c_size_t) :: struct_size
-    type(c_ptr) :: names
-    type(c_ptr) :: values
-    integer(c_size_t) :: setting_count
+    integer(c_size_t) :: struct_size = 32
+    type(c_ptr) :: names = c_null_ptr
+    type(c_ptr) :: values = c_null_ptr
+    integer(c_size_t) :: setting_count = 0
   end type
 
   type, bind(C) :: zero_param
-    integer(c_size_t) :: struct_size
-    type(c_ptr) :: name
-    type(c_ptr) :: data
-    type(c_ptr) :: grad
-    type(c_ptr) :: shape
-    integer(c_int32_t) :: ndim
-    integer(c_int32_t) :: dtype
-    integer(c_int32_t) :: owner
-    integer(c_int32_t) :: flags
-    integer(c_int64_t) :: order
-    integer(c_int32_t) :: grad_dtype
-    integer(c_int32_t) :: reserved
-    real(c_double) :: lr_scale
-    real(c_double) :: weight_decay
+    integer(c_size_t) :: struct_size = 88
+    type(c_ptr) :: name = c_null_ptr
+    type(c_ptr) :: data = c_null_ptr
+    type(c_ptr) :: grad = c_null_ptr
+    type(c_ptr) :: shape = c_null_ptr
+    integer(c_int32_t) :: ndim = 0
+    integer(c_int32_t) :: dtype = 0
+    integer(c_int32_t) :: owner = 0
+    integer(c_int32_t) :: flags = 0
+    integer(c_int64_t) :: order = 0
+    integer(c_int32_t) :: grad_dtype = 0
+    integer(c_int32_t) :: reserved = 0
+    real(c_double) :: lr_scale = 0
+    real(c_double) :: weight_decay = 0
   end type
 
   type, bind(C) :: zero_buffer
-    integer(c_size_t) :: struct_size
-    type(c_ptr) :: name
-    type(c_ptr) :: data
-    type(c_ptr) :: shape
-    integer(c_int32_t) :: ndim
-    integer(c_int32_t) :: dtype
+    integer(c_size_t) :: struct_size = 40
+    type(c_ptr) :: name = c_null_ptr
+    type(c_ptr) :: data = c_null_ptr
+    type(c_ptr) :: shape = c_null_ptr
+    integer(c_int32_t) :: ndim = 0
+    integer(c_int32_t) :: dtype = 0
   end type
 
   type, bind(C) :: zero_step_options
-    integer(c_size_t) :: struct_size
-    type(c_ptr) :: grads
-    integer(c_size_t) :: grad_count
-    integer(c_int32_t) :: reduce_flags
-    integer(c_int32_t) :: reserved
-    type(c_ptr) :: stream
+    integer(c_size_t) :: struct_size = 40
+    type(c_ptr) :: grads = c_null_ptr
+    integer(c_size_t) :: grad_count = 0
+    integer(c_int32_t) :: reduce_flags = 0
+    integer(c_int32_t) :: reserved = 0
+    type(c_ptr) :: stream = c_null_ptr
   end type
 
   type, bind(C) :: zero_result
-    integer(c_size_t) :: struct_size
-    integer(c_int64_t) :: step
-    integer(c_int64_t) :: skipped
-    integer(c_int64_t) :: nonfinite
-    real(c_double) :: grad_norm
-    real(c_double) :: clip_factor
-    integer(c_int32_t) :: status
-    integer(c_int32_t) :: reserved
-    real(c_double) :: loss_scale
+    integer(c_size_t) :: struct_size = 64
+    integer(c_int64_t) :: step = 0
+    integer(c_int64_t) :: skipped = 0
+    integer(c_int64_t) :: nonfinite = 0
+    real(c_double) :: grad_norm = 0
+    real(c_double) :: clip_factor = 0
+    integer(c_int32_t) :: status = 0
+    integer(c_int32_t) :: reserved = 0
+    real(c_double) :: loss_scale = 0
   end type
 
   type, bind(C) :: zero_join_options
-    integer(c_size_t) :: struct_size
-    type(c_ptr) :: grads
-    integer(c_size_t) :: grad_count
-    type(c_ptr) :: stream
+    integer(c_size_t) :: struct_size = 32
+    type(c_ptr) :: grads = c_null_ptr
+    integer(c_size_t) :: grad_count = 0
+    type(c_ptr) :: stream = c_null_ptr
   end type
 
   type, bind(C) :: zero_save_options
-    integer(c_size_t) :: struct_size
-    integer(c_int32_t) :: flags
-    integer(c_int32_t) :: reserved
+    integer(c_size_t) :: struct_size = 16
+    integer(c_int32_t) :: flags = 0
+    integer(c_int32_t) :: reserved = 0
   end type
 
   type, bind(C) :: zero_load_options
-    integer(c_size_t) :: struct_size
-    integer(c_int32_t) :: flags
-    integer(c_int32_t) :: reserved
+    integer(c_size_t) :: struct_size = 16
+    integer(c_int32_t) :: flags = 0
+    integer(c_int32_t) :: reserved = 0
   end type
 
   type, bind(C) :: zero_plan
-    integer(c_size_t) :: struct_size
-    type(c_ptr) :: offsets
-    type(c_ptr) :: owners
-    type(c_ptr) :: elements
-    integer(c_int64_t) :: arena_bytes
-    integer(c_int64_t) :: state_bytes
-    type(c_ptr) :: grad_offsets
-    integer(c_int64_t) :: grad_arena_bytes
+    integer(c_size_t) :: struct_size = 64
+    type(c_ptr) :: offsets = c_null_ptr
+    type(c_ptr) :: owners = c_null_ptr
+    type(c_ptr) :: elements = c_null_ptr
+    integer(c_int64_t) :: arena_bytes = 0
+    integer(c_int64_t) :: state_bytes = 0
+    type(c_ptr) :: grad_offsets = c_null_ptr
+    integer(c_int64_t) :: grad_arena_bytes = 0
   end type
 
   type, bind(C) :: zero_statistics
-    integer(c_size_t) :: struct_size
-    integer(c_int64_t) :: parameter_elements
-    integer(c_int64_t) :: owned_elements
-    integer(c_int64_t) :: state_bytes
-    integer(c_int64_t) :: staging_bytes
-    integer(c_int64_t) :: control_bytes
-    integer(c_int64_t) :: copied_bytes
-    integer(c_int64_t) :: moved_bytes
-    integer(c_int64_t) :: steps
-    integer(c_int64_t) :: skipped
-    integer(c_int64_t) :: nonfinite_elements
-    real(c_double) :: gather_seconds
-    real(c_double) :: vote_seconds
-    real(c_double) :: apply_seconds
-    real(c_double) :: publish_seconds
-    real(c_double) :: save_seconds
-    real(c_double) :: load_seconds
-    integer(c_int64_t) :: early_elements
-    integer(c_int64_t) :: early_updates
-    integer(c_int64_t) :: host_waits
+    integer(c_size_t) :: struct_size = 160
+    integer(c_int64_t) :: parameter_elements = 0
+    integer(c_int64_t) :: owned_elements = 0
+    integer(c_int64_t) :: state_bytes = 0
+    integer(c_int64_t) :: staging_bytes = 0
+    integer(c_int64_t) :: control_bytes = 0
+    integer(c_int64_t) :: copied_bytes = 0
+    integer(c_int64_t) :: moved_bytes = 0
+    integer(c_int64_t) :: steps = 0
+    integer(c_int64_t) :: skipped = 0
+    integer(c_int64_t) :: nonfinite_elements = 0
+    real(c_double) :: gather_seconds = 0
+    real(c_double) :: vote_seconds = 0
+    real(c_double) :: apply_seconds = 0
+    real(c_double) :: publish_seconds = 0
+    real(c_double) :: save_seconds = 0
+    real(c_double) :: load_seconds = 0
+    integer(c_int64_t) :: early_elements = 0
+    integer(c_int64_t) :: early_updates = 0
+    integer(c_int64_t) :: host_waits = 0
   end type
 
   interface
@@ -293,12 +293,6 @@ module libzero
       integer(c_int32_t), value :: max_level
       integer(c_int32_t) :: zero_set_log_callback
     end function
-    function zero_comm_options_init(options, struct_size) bind(C)
-      import
-      type(zero_comm_options), intent(out) :: options
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_comm_options_init
-    end function
     function zero_comm_create_solo(out, options) bind(C)
       import
       type(c_ptr), intent(out) :: out
@@ -319,12 +313,6 @@ module libzero
       type(c_ptr), intent(out) :: out
       type(c_ptr), value :: options
       integer(c_int32_t) :: zero_comm_create_env
-    end function
-    function zero_comm_functions_init(functions, struct_size) bind(C)
-      import
-      type(zero_comm_functions), intent(out) :: functions
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_comm_functions_init
     end function
     function zero_comm_create_user(out, functions, ctx, rank, world, options) bind(C)
       import
@@ -403,12 +391,6 @@ module libzero
       character(kind=c_char), intent(in), optional :: reason(*)
       integer(c_int32_t) :: zero_comm_abort
     end function
-    function zero_failure_init(failure, struct_size) bind(C)
-      import
-      type(zero_failure), intent(out) :: failure
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_failure_init
-    end function
     function zero_comm_failure(comm, failure) bind(C)
       import
       type(c_ptr), value :: comm
@@ -439,36 +421,12 @@ module libzero
       type(zero_rule), intent(inout) :: rule
       integer(c_int32_t) :: zero_rule_info
     end function
-    function zero_custom_optimizer_init(custom, struct_size) bind(C)
-      import
-      type(zero_custom_optimizer), intent(out) :: custom
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_custom_optimizer_init
-    end function
-    function zero_options_init(options, struct_size) bind(C)
-      import
-      type(zero_options), intent(out) :: options
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_options_init
-    end function
     function zero_create(out, comm, options) bind(C)
       import
       type(c_ptr), intent(out) :: out
       type(c_ptr), value :: comm
       type(c_ptr), value :: options
       integer(c_int32_t) :: zero_create
-    end function
-    function zero_group_options_init(options, struct_size) bind(C)
-      import
-      type(zero_group_options), intent(out) :: options
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_group_options_init
-    end function
-    function zero_param_init(param, struct_size) bind(C)
-      import
-      type(zero_param), intent(out) :: param
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_param_init
     end function
     function zero_register_params(optim, options, params, count, group) bind(C)
       import
@@ -486,12 +444,6 @@ module libzero
       type(c_ptr), value :: grads
       integer(c_size_t), value :: count
       integer(c_int32_t) :: zero_bind_params
-    end function
-    function zero_buffer_init(buffer, struct_size) bind(C)
-      import
-      type(zero_buffer), intent(out) :: buffer
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_buffer_init
     end function
     function zero_register_buffers(optim, buffers, count) bind(C)
       import
@@ -564,25 +516,6 @@ module libzero
       type(c_ptr), value :: stream
       integer(c_int32_t) :: zero_broadcast_buffers
     end function
-    function zero_loss_scale_set(optim, scale) bind(C)
-      import
-      type(c_ptr), value :: optim
-      real(c_double), value :: scale
-      integer(c_int32_t) :: zero_loss_scale_set
-    end function
-    function zero_loss_scale_get(optim, scale) bind(C)
-      import
-      type(c_ptr), value :: optim
-      real(c_double), intent(out) :: scale
-      integer(c_int32_t) :: zero_loss_scale_get
-    end function
-    function zero_loss_scale_set_from(optim, data, dtype) bind(C)
-      import
-      type(c_ptr), value :: optim
-      type(c_ptr), value :: data
-      integer(c_int32_t), value :: dtype
-      integer(c_int32_t) :: zero_loss_scale_set_from
-    end function
     function zero_grad_ready(optim, param, grad, stream) bind(C)
       import
       type(c_ptr), value :: optim
@@ -607,31 +540,16 @@ module libzero
       type(c_ptr), value :: stream
       integer(c_int32_t) :: zero_clip_grad_value
     end function
-    function zero_clip_grad_norm(optim, max_norm, norm_type, norm, stream) bind(C)
+    function zero_clip_grad_norm(optim, params, count, max_norm, norm_type, norm, stream) bind(C)
       import
       type(c_ptr), value :: optim
-      real(c_double), value :: max_norm
-      real(c_double), value :: norm_type
-      real(c_double), intent(out), optional :: norm
-      type(c_ptr), value :: stream
-      integer(c_int32_t) :: zero_clip_grad_norm
-    end function
-    function zero_clip_grad_norm_of(optim, params, count, max_norm, norm_type, norm, stream) bind(C)
-      import
-      type(c_ptr), value :: optim
-      integer(c_int64_t), intent(in) :: params(*)
+      integer(c_int64_t), intent(in), optional :: params(*)
       integer(c_size_t), value :: count
       real(c_double), value :: max_norm
       real(c_double), value :: norm_type
       real(c_double), intent(out), optional :: norm
       type(c_ptr), value :: stream
-      integer(c_int32_t) :: zero_clip_grad_norm_of
-    end function
-    function zero_step_options_init(options, struct_size) bind(C)
-      import
-      type(zero_step_options), intent(out) :: options
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_step_options_init
+      integer(c_int32_t) :: zero_clip_grad_norm
     end function
     function zero_step(optim, options) bind(C)
       import
@@ -644,12 +562,6 @@ module libzero
       type(c_ptr), value :: optim
       type(c_ptr), value :: options
       integer(c_int32_t) :: zero_step_begin
-    end function
-    function zero_result_init(result, struct_size) bind(C)
-      import
-      type(zero_result), intent(out) :: result
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_result_init
     end function
     function zero_step_result(optim, result) bind(C)
       import
@@ -685,12 +597,6 @@ module libzero
       type(c_ptr), value :: stream
       integer(c_int32_t) :: zero_share_params
     end function
-    function zero_join_options_init(options, struct_size) bind(C)
-      import
-      type(zero_join_options), intent(out) :: options
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_join_options_init
-    end function
     function zero_join(optim, options, last_rank) bind(C)
       import
       type(c_ptr), value :: optim
@@ -698,24 +604,12 @@ module libzero
       integer(c_int32_t), intent(out), optional :: last_rank
       integer(c_int32_t) :: zero_join
     end function
-    function zero_save_options_init(options, struct_size) bind(C)
-      import
-      type(zero_save_options), intent(out) :: options
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_save_options_init
-    end function
     function zero_state_save(optim, directory, options) bind(C)
       import
       type(c_ptr), value :: optim
       character(kind=c_char), intent(in) :: directory(*)
       type(c_ptr), value :: options
       integer(c_int32_t) :: zero_state_save
-    end function
-    function zero_load_options_init(options, struct_size) bind(C)
-      import
-      type(zero_load_options), intent(out) :: options
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_load_options_init
     end function
     function zero_state_load(optim, directory, options) bind(C)
       import
@@ -754,22 +648,6 @@ module libzero
       type(c_ptr), value :: values
       integer(c_int32_t) :: zero_state_set
     end function
-    function zero_state_get_scalar(optim, param, name, value) bind(C)
-      import
-      type(c_ptr), value :: optim
-      integer(c_int64_t), value :: param
-      character(kind=c_char), intent(in) :: name(*)
-      real(c_double), intent(out) :: value
-      integer(c_int32_t) :: zero_state_get_scalar
-    end function
-    function zero_state_set_scalar(optim, param, name, value) bind(C)
-      import
-      type(c_ptr), value :: optim
-      integer(c_int64_t), value :: param
-      character(kind=c_char), intent(in) :: name(*)
-      real(c_double), value :: value
-      integer(c_int32_t) :: zero_state_set_scalar
-    end function
     function zero_state_gather(optim, param, name, to, values, count) bind(C)
       import
       type(c_ptr), value :: optim
@@ -796,12 +674,6 @@ module libzero
       integer(c_size_t), intent(out) :: count
       integer(c_int32_t) :: zero_owned_ranges
     end function
-    function zero_plan_init(plan, struct_size) bind(C)
-      import
-      type(zero_plan), intent(out) :: plan
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_plan_init
-    end function
     function zero_partition_plan(params, count, world, options, plan) bind(C)
       import
       type(zero_param), intent(in) :: params(*)
@@ -810,12 +682,6 @@ module libzero
       type(c_ptr), value :: options
       type(zero_plan), intent(inout) :: plan
       integer(c_int32_t) :: zero_partition_plan
-    end function
-    function zero_statistics_init(statistics, struct_size) bind(C)
-      import
-      type(zero_statistics), intent(out) :: statistics
-      integer(c_size_t), value :: struct_size
-      integer(c_int32_t) :: zero_statistics_init
     end function
     function zero_stats(optim, statistics) bind(C)
       import

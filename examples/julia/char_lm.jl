@@ -165,13 +165,13 @@ function build(comm, lr)
     names, values = ["lr"], [lr]
     addresses = map(pointer, names)
     GC.@preserve names addresses values offsets begin
-        options = Ref(made(Zero.zero_options, Zero.zero_options_init; names = pointer(addresses),
+        options = Ref(made(Zero.zero_options; names = pointer(addresses),
                            values = pointer(values), setting_count = 1))
         params = map(NAMES, SHAPES) do name, shape
-            made(Zero.zero_param, Zero.zero_param_init; name = pointer(name), shape = pointer(shape),
+            made(Zero.zero_param; name = pointer(name), shape = pointer(shape),
                  ndim = length(shape), flags = Zero.ZERO_PARAM_PADDED)
         end
-        plan = Ref(made(Zero.zero_plan, Zero.zero_plan_init; offsets = pointer(offsets)))
+        plan = Ref(made(Zero.zero_plan; offsets = pointer(offsets)))
         check(Zero.zero_partition_plan(params, length(params), Zero.zero_comm_world(comm), options, plan))
         weights = arena(comm, plan[].arena_bytes, Zero.ZERO_MEMORY_SHARED)
         gradients = arena(comm, plan[].arena_bytes, Zero.ZERO_MEMORY_PER_RANK)
@@ -186,7 +186,7 @@ function build(comm, lr)
 end
 
 function steps_done(optim)
-    result = Ref(made(Zero.zero_result, Zero.zero_result_init))
+    result = Ref(made(Zero.zero_result))
     check(Zero.zero_step_result(optim, result))
     return result[].step
 end
@@ -217,7 +217,7 @@ function train(set)
         end
     end
     if set.save != ""
-        how = made(Zero.zero_save_options, Zero.zero_save_options_init; flags = Zero.ZERO_SAVE_REPLACE)
+        how = made(Zero.zero_save_options; flags = Zero.ZERO_SAVE_REPLACE)
         check(Zero.zero_state_save(optim, set.save, Ref(how)))
     end
     rank == 0 && println("checksum=", uppercase(string(checksum(all); base = 16, pad = 16)))

@@ -9,8 +9,8 @@ have to live as long as they are registered: keep a reference to them.
 """
 module Zero
 
-const given = get(ENV, "LIBZERO_PATH", "libzero.so.0")
-const libzero = isdir(given) ? joinpath(given, "libzero.so.0") : given
+const given = get(ENV, "LIBZERO_PATH", "libzero.so.0.2")
+const libzero = isdir(given) ? joinpath(given, "libzero.so.0.2") : given
 
 const ZERO_OK, ZERO_SKIPPED = 0, 1
 const ZERO_FLOAT32, ZERO_FLOAT64, ZERO_INT32, ZERO_INT64 = 1, 2, 3, 4
@@ -161,8 +161,6 @@ zero_build_info() = @ccall libzero.zero_build_info()::Cstring
 zero_last_error() = @ccall libzero.zero_last_error()::Cstring
 zero_status_name(status) = @ccall libzero.zero_status_name(status::Int32)::Cstring
 
-zero_comm_options_init(options, struct_size) =
-    @ccall libzero.zero_comm_options_init(options::Ref{zero_comm_options}, struct_size::Csize_t)::Int32
 zero_comm_create_solo(out, options = C_NULL) =
     @ccall libzero.zero_comm_create_solo(out::Ref{Handle}, options::Ptr{zero_comm_options})::Int32
 zero_comm_create_local(out, name, rank, world, options = C_NULL) =
@@ -183,14 +181,8 @@ zero_arena_alloc(comm, bytes, kind, out) =
     @ccall libzero.zero_arena_alloc(comm::Handle, bytes::Csize_t, kind::Int32, out::Ref{Ptr{Cvoid}})::Int32
 zero_arena_free(arena) = @ccall libzero.zero_arena_free(arena::Ptr{Cvoid})::Int32
 
-zero_options_init(options, struct_size) =
-    @ccall libzero.zero_options_init(options::Ref{zero_options}, struct_size::Csize_t)::Int32
 zero_create(out, comm, options = C_NULL) =
     @ccall libzero.zero_create(out::Ref{Handle}, comm::Handle, options::Ptr{zero_options})::Int32
-zero_group_options_init(options, struct_size) =
-    @ccall libzero.zero_group_options_init(options::Ref{zero_group_options}, struct_size::Csize_t)::Int32
-zero_param_init(param, struct_size) =
-    @ccall libzero.zero_param_init(param::Ref{zero_param}, struct_size::Csize_t)::Int32
 zero_register_params(optim, options, params, count, group) =
     @ccall libzero.zero_register_params(optim::Handle, options::Ptr{zero_group_options}, params::Ptr{zero_param}, count::Csize_t, group::Ptr{Int32})::Int32
 zero_bind_params(optim, data, grads, count) =
@@ -212,34 +204,23 @@ zero_reduce_grads(optim, grads, count, flags, stream = C_NULL) =
     @ccall libzero.zero_reduce_grads(optim::Handle, grads::Ptr{Ptr{Cvoid}}, count::Csize_t, flags::Int32, stream::Ptr{Cvoid})::Int32
 zero_clip_grad_value(optim, max_value, stream = C_NULL) =
     @ccall libzero.zero_clip_grad_value(optim::Handle, max_value::Float64, stream::Ptr{Cvoid})::Int32
-zero_clip_grad_norm(optim, max_norm, norm_type, norm, stream = C_NULL) =
-    @ccall libzero.zero_clip_grad_norm(optim::Handle, max_norm::Float64, norm_type::Float64, norm::Ptr{Float64}, stream::Ptr{Cvoid})::Int32
-zero_step_options_init(options, struct_size) =
-    @ccall libzero.zero_step_options_init(options::Ref{zero_step_options}, struct_size::Csize_t)::Int32
+zero_clip_grad_norm(optim, params, count, max_norm, norm_type, norm, stream = C_NULL) =
+    @ccall libzero.zero_clip_grad_norm(optim::Handle, params::Ptr{Int64}, count::Csize_t, max_norm::Float64, norm_type::Float64, norm::Ptr{Float64}, stream::Ptr{Cvoid})::Int32
 zero_step(optim, options = C_NULL) =
     @ccall libzero.zero_step(optim::Handle, options::Ptr{zero_step_options})::Int32
-zero_result_init(result, struct_size) =
-    @ccall libzero.zero_result_init(result::Ref{zero_result}, struct_size::Csize_t)::Int32
 zero_step_result(optim, result) =
     @ccall libzero.zero_step_result(optim::Handle, result::Ref{zero_result})::Int32
 zero_drop_grads(optim) = @ccall libzero.zero_drop_grads(optim::Handle)::Int32
 
-zero_save_options_init(options, struct_size) =
-    @ccall libzero.zero_save_options_init(options::Ref{zero_save_options}, struct_size::Csize_t)::Int32
 zero_state_save(optim, directory, options = C_NULL) =
     @ccall libzero.zero_state_save(optim::Handle, directory::Cstring, options::Ptr{zero_save_options})::Int32
-zero_load_options_init(options, struct_size) =
-    @ccall libzero.zero_load_options_init(options::Ref{zero_load_options}, struct_size::Csize_t)::Int32
 zero_state_load(optim, directory, options = C_NULL) =
     @ccall libzero.zero_state_load(optim::Handle, directory::Cstring, options::Ptr{zero_load_options})::Int32
 
 zero_param_index(optim, name, index) =
     @ccall libzero.zero_param_index(optim::Handle, name::Cstring, index::Ref{Int64})::Int32
-zero_plan_init(plan, struct_size) = @ccall libzero.zero_plan_init(plan::Ref{zero_plan}, struct_size::Csize_t)::Int32
 zero_partition_plan(params, count, world, options, plan) =
     @ccall libzero.zero_partition_plan(params::Ptr{zero_param}, count::Csize_t, world::Int32, options::Ptr{zero_options}, plan::Ref{zero_plan})::Int32
-zero_statistics_init(statistics, struct_size) =
-    @ccall libzero.zero_statistics_init(statistics::Ref{zero_statistics}, struct_size::Csize_t)::Int32
 zero_stats(optim, statistics) =
     @ccall libzero.zero_stats(optim::Handle, statistics::Ref{zero_statistics})::Int32
 
@@ -257,10 +238,10 @@ function check(status)
 end
 
 "A struct with the library's defaults, but for the fields that are given."
-function made(T::Type, init; fields...)
+function made(T::Type; fields...)
     room = Ref{T}()
-    check(init(room, sizeof(T)))
-    return with(room[]; fields...)
+    @ccall memset(room::Ref{T}, 0::Cint, sizeof(T)::Csize_t)::Ptr{Cvoid}
+    return with(room[]; struct_size = sizeof(T), fields...)
 end
 
 "A copy of a struct with other values for some fields."

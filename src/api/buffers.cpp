@@ -11,13 +11,8 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr zero_buffer kBufferDefaults = {sizeof(zero_buffer), nullptr, nullptr, nullptr, 0,
-                                         ZERO_FLOAT32};
-constexpr size_t kBufferOldest = sizeof(zero_buffer);
-
 Result<Buffer> read_buffer(const zero_buffer* given) {
-  const zero_buffer buffer =
-      ZERO_TRY(read_struct(given, kBufferDefaults, kBufferOldest, "zero_buffer"));
+  const zero_buffer buffer = ZERO_TRY(read_struct(given));
   if (buffer.name == nullptr) return Status(ZERO_ERR_ARGUMENT, "a buffer's name is NULL");
   const auto bad = [&](const auto&... parts) {
     return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "': ", parts...));
@@ -36,16 +31,12 @@ Result<Buffer> read_buffer(const zero_buffer* given) {
 
 }  // namespace
 
-zero_status zero_buffer_init(zero_buffer* buffer, size_t struct_size) {
-  return report(init_struct(buffer, struct_size, kBufferDefaults, "zero_buffer"));
-}
-
 zero_status zero_register_buffers(zero_optim* optim, const zero_buffer* buffers, size_t count) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(found.check_open());
     if (buffers == nullptr || count == 0) return Status(ZERO_ERR_ARGUMENT, "no buffers are given");
-    return found.register_buffers(ZERO_TRY(
-        read_array<Buffer>(buffers, count, kBufferOldest, "zero_buffer", "buffer", read_buffer)));
+    return found.register_buffers(
+        ZERO_TRY(read_array<Buffer>(buffers, count, "buffer", read_buffer)));
   });
 }
 

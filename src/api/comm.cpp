@@ -17,8 +17,6 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr size_t kFailureOldest = sizeof(zero_failure);
-
 template <class Body>
 zero_status on_comm(zero_comm* comm, Operation operation, const Body& body, ZERO_CALLER) {
   const auto guarded = [&]() -> Status {
@@ -191,13 +189,6 @@ zero_status zero_comm_abort(zero_comm* comm, const char* reason) {
   });
 }
 
-zero_status zero_failure_init(zero_failure* failure, size_t struct_size) {
-  zero_failure none{};
-  none.rank = -1;
-  none.params_consistent = 1;
-  return report(init_struct(failure, struct_size, none, "zero_failure"));
-}
-
 zero_status zero_comm_failure(const zero_comm* comm, zero_failure* failure) {
   return guard([&]() -> Status {
     const Failure broken = ZERO_TRY(find_handle(comm))->failure();
@@ -208,7 +199,7 @@ zero_status zero_comm_failure(const zero_comm* comm, zero_failure* failure) {
     out.params_consistent = broken.params_consistent ? 1 : 0;
     copy_text(out.phase, sizeof out.phase, broken.phase);
     copy_text(out.text, sizeof out.text, broken.text);
-    return write_struct(failure, out, kFailureOldest, "zero_failure");
+    return write_struct(failure, out, "failure");
   });
 }
 

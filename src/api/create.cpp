@@ -12,11 +12,6 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr zero_comm_options kCommDefaults = {sizeof(zero_comm_options), 300'000, 1'800'000, 120'000,
-                                             ZERO_DEVICE_HOST,          0,       16,        0};
-constexpr size_t kCommOldest = offsetof(zero_comm_options, device);
-constexpr size_t kFunctionsOldest = sizeof(zero_comm_functions);
-
 struct GivenOptions {
   CommOptions deadlines;
   int32_t device = ZERO_DEVICE_HOST;
@@ -67,11 +62,12 @@ Status read_nccl_options(const zero_comm_options& read, CommOptions& options) {
   return Status();
 }
 
-Result<GivenOptions> read_comm_options(const zero_comm_options* given) {
-  GivenOptions all;
+/// Deadlines that are not given are those of `unset`.
+Result<GivenOptions> read_comm_options(const zero_comm_options* given,
+                                       const CommOptions& unset = {}) {
+  GivenOptions all{.deadlines = unset};
   if (given == nullptr) return all;
-  const zero_comm_options read =
-      ZERO_TRY(read_struct(given, kCommDefaults, kCommOldest, "zero_comm_options"));
+  const zero_comm_options read = ZERO_TRY(read_struct(given));
   ZERO_TRY(check_device(read.device, read.device_ordinal));
   all.device = read.device;
   all.ordinal = read.device_ordinal;
@@ -94,14 +90,8 @@ Result<GivenOptions> read_comm_options(const zero_comm_options* given) {
   return all;
 }
 
-/// A struct that _init filled has the defaults in it: for create_env these count as not set.
-CommOptions without_defaults(CommOptions options) {
-  const CommOptions standard;
-  if (options.timeout_ms == standard.timeout_ms) options.timeout_ms = -1;
-  if (options.late_ms == standard.late_ms) options.late_ms = -1;
-  if (options.rendezvous_ms == standard.rendezvous_ms) options.rendezvous_ms = -1;
-  return options;
-}
+/// What zero_comm_create_env looks for in the environment.
+constexpr CommOptions kUnset = {.timeout_ms = -1, .late_ms = -1, .rendezvous_ms = -1};
 
 template <class Make>
 zero_status create(zero_comm** out, const Make& make, ZERO_CALLER) {
@@ -115,10 +105,6 @@ zero_status create(zero_comm** out, const Make& make, ZERO_CALLER) {
 }
 
 }  // namespace
-
-zero_status zero_comm_options_init(zero_comm_options* options, size_t struct_size) {
-  return report(init_struct(options, struct_size, kCommDefaults, "zero_comm_options"));
-}
 
 zero_status zero_comm_create_solo(zero_comm** out, const zero_comm_options* options) {
   return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
@@ -139,25 +125,19 @@ zero_status zero_comm_create_local(zero_comm** out, const char* name, int32_t ra
 
 zero_status zero_comm_create_env(zero_comm** out, const zero_comm_options* options) {
   return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
-    const GivenOptions given = ZERO_TRY(read_comm_options(options));
+    const GivenOptions given = ZERO_TRY(read_comm_options(options, kUnset));
     OpenDevice open;
     if (given.device != ZERO_DEVICE_HOST)
       open = [&](int32_t local_rank) { return given.open_of(local_rank); };
-    return create_env(without_defaults(given.deadlines), open);
+    return create_env(given.deadlines, open);
   });
-}
-
-zero_status zero_comm_functions_init(zero_comm_functions* functions, size_t struct_size) {
-  zero_comm_functions none{};
-  return report(init_struct(functions, struct_size, none, "zero_comm_functions"));
 }
 
 zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* functions, void* ctx,
                                   int32_t rank, int32_t world, const zero_comm_options* options) {
   return create(out, [&]() -> Result<std::shared_ptr<Comm>> {
     ZERO_TRY(check_out(functions, "functions"));
-    const zero_comm_functions read = ZERO_TRY(
-        read_struct(functions, zero_comm_functions{}, kFunctionsOldest, "zero_comm_functions"));
+    const zero_comm_functions read = ZERO_TRY(read_struct(functions));
     const UserFunctions own{.exchange = read.exchange,
                             .all_gather = read.all_gather,
                             .all_to_all = read.all_to_all,

@@ -13,19 +13,6 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr zero_custom_optimizer kCustomDefaults = {sizeof(zero_custom_optimizer),
-                                                   nullptr,
-                                                   nullptr,
-                                                   nullptr,
-                                                   nullptr,
-                                                   0,
-                                                   nullptr,
-                                                   nullptr,
-                                                   0,
-                                                   0,
-                                                   0};
-constexpr size_t kCustomOldest = sizeof(zero_custom_optimizer);
-
 /// The function's own words, which may be anything.
 std::string words_of(std::span<char> message) {
   const std::string_view all(message.data(), message.size());
@@ -113,8 +100,7 @@ namespace zero::api {
 Result<std::shared_ptr<const CustomRule>> read_custom(const zero_custom_optimizer* given) {
   if (given == nullptr)
     return Status(ZERO_ERR_ARGUMENT, "optimizer is ZERO_OPTIMIZER_CUSTOM, but custom is NULL");
-  const zero_custom_optimizer read =
-      ZERO_TRY(read_struct(given, kCustomDefaults, kCustomOldest, "zero_custom_optimizer"));
+  const zero_custom_optimizer read = ZERO_TRY(read_struct(given));
   ZERO_TRY(check_given(read));
   CustomRule::Declaration declared;
   declared.name = read.name;
@@ -137,7 +123,3 @@ Result<std::shared_ptr<const CustomRule>> read_custom(const zero_custom_optimize
 }
 
 }  // namespace zero::api
-
-zero_status zero_custom_optimizer_init(zero_custom_optimizer* custom, size_t struct_size) {
-  return report(init_struct(custom, struct_size, kCustomDefaults, "zero_custom_optimizer"));
-}

@@ -14,9 +14,6 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr size_t kPlanOldest = offsetof(zero_plan, grad_offsets);
-constexpr size_t kStatisticsOldest = offsetof(zero_statistics, early_elements);
-
 Result<PlanParam> plan_param(const Optimizer::NewParam& param, size_t index) {
   PlanParam out;
   out.count = 1;
@@ -102,15 +99,11 @@ zero_status zero_owned_ranges(const zero_optim* optim, int32_t rank, int64_t* ra
   });
 }
 
-zero_status zero_plan_init(zero_plan* plan, size_t struct_size) {
-  return report(init_struct(plan, struct_size, zero_plan{}, "zero_plan"));
-}
-
 zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t world,
                                 const zero_options* options, zero_plan* plan) {
   return guard([&]() -> Status {
     ZERO_TRY(check_out(plan, "plan"));
-    zero_plan out = ZERO_TRY(read_struct(plan, zero_plan{}, kPlanOldest, "zero_plan"));
+    zero_plan out = ZERO_TRY(read_struct(plan));
     if (world < 1 || world > 1'000'000) {
       return Status(ZERO_ERR_ARGUMENT, text("world is ", world, "; 1 to 1,000,000 are allowed"));
     }
@@ -124,12 +117,8 @@ zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t 
     const auto end = static_cast<int64_t>(count);
     ZERO_TRY(made.add(added, std::span(&end, 1)));
     write_plan(made, read.options, read.settings, count, out);
-    return write_struct(plan, out, kPlanOldest, "zero_plan");
+    return write_struct(plan, out, "plan");
   });
-}
-
-zero_status zero_statistics_init(zero_statistics* statistics, size_t struct_size) {
-  return report(init_struct(statistics, struct_size, zero_statistics{}, "zero_statistics"));
 }
 
 zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
@@ -154,6 +143,6 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
     out.early_elements = early_elements(found);
     out.early_updates = early_updates(found);
     out.host_waits = found.counters.host_waits;
-    return write_struct(statistics, out, kStatisticsOldest, "zero_statistics");
+    return write_struct(statistics, out, "statistics");
   });
 }

@@ -19,9 +19,6 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr zero_join_options kJoinDefaults = {sizeof(zero_join_options), nullptr, 0, nullptr};
-constexpr size_t kJoinOldest = sizeof(zero_join_options);
-
 /// What a rank that has joined brings to the calls of the others.
 class Service {
  public:
@@ -29,8 +26,7 @@ class Service {
 
   /// Gradients of a window that was cut short.
   Status take(const zero_join_options* given) {
-    const zero_join_options options =
-        ZERO_TRY(read_struct(given, kJoinDefaults, kJoinOldest, "zero_join_options"));
+    const zero_join_options options = ZERO_TRY(read_struct(given));
     if (options.stream != nullptr) return {ZERO_ERR_ARGUMENT, "stream must be NULL on the host"};
     if (options.grads == nullptr && options.grad_count == 0) return {};
     ZERO_TRY(check_given(optim_, options.grads, options.grad_count));
@@ -64,8 +60,7 @@ class Service {
 
   static bool takes_grads(Operation operation) {
     return operation == Operation::reduce_grads || operation == Operation::step ||
-           operation == Operation::clip_grad_norm || operation == Operation::clip_grad_value ||
-           operation == Operation::clip_grad_norm_of;
+           operation == Operation::clip_grad_norm || operation == Operation::clip_grad_value;
   }
 
   template <class Number>
@@ -94,12 +89,9 @@ class Service {
       case Operation::reduce_grads:
         return reduce_grads(call, optim_, grads(with.flags));
       case Operation::clip_grad_norm:
-        return clip_grad_norm(call, optim_, {with.limit, with.norm_type}, nullptr,
-                              grads(ZERO_REDUCE_MEAN));
-      case Operation::clip_grad_norm_of:
         return clip_grad_norm(call, optim_,
-                              {with.limit, with.norm_type, true, list_of<int64_t>(told)}, nullptr,
-                              grads(ZERO_REDUCE_MEAN));
+                              {with.limit, with.norm_type, with.some, list_of<int64_t>(told)},
+                              nullptr, grads(ZERO_REDUCE_MEAN));
       case Operation::clip_grad_value:
         return clip_grad_value(call, optim_, with.limit, grads(ZERO_REDUCE_MEAN));
       case Operation::step_begin:
@@ -166,10 +158,6 @@ Status join(Optimizer& optim, const zero_join_options* options, int32_t* last_ra
 }
 
 }  // namespace
-
-zero_status zero_join_options_init(zero_join_options* options, size_t struct_size) {
-  return report(init_struct(options, struct_size, kJoinDefaults, "zero_join_options"));
-}
 
 zero_status zero_join(zero_optim* optim, const zero_join_options* options, int32_t* last_rank) {
   return on_optim(optim, [&](Optimizer& found) -> Status {

@@ -20,37 +20,8 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr zero_options kOptionsDefaults = {sizeof(zero_options),
-                                           ZERO_OPTIMIZER_ADAMW,
-                                           ZERO_PARTITION_EVEN,
-                                           33'554'432,
-                                           0,
-                                           2,
-                                           ZERO_NONFINITE_IGNORE,
-                                           0,
-                                           nullptr,
-                                           nullptr,
-                                           0,
-                                           ZERO_MASTER_FLOAT32,
-                                           0,
-                                           0,
-                                           2,
-                                           0.5,
-                                           2000,
-                                           ZERO_UNEVEN_OFF,
-                                           0,
-                                           1,
-                                           nullptr,
-                                           0,
-                                           0};
-constexpr size_t kOptionsOldest = offsetof(zero_options, master);
-constexpr zero_group_options kGroupDefaults = {sizeof(zero_group_options), nullptr, nullptr, 0};
-constexpr size_t kGroupOldest = sizeof(zero_group_options);
-constexpr zero_param kParamDefaults = {
-    sizeof(zero_param), nullptr, nullptr, nullptr, nullptr, 0, ZERO_FLOAT32, 0, 0, 0, 0, 0, 0, 0};
 constexpr int32_t kParamFlags = ZERO_PARAM_ORDER | ZERO_PARAM_PADDED | ZERO_PARAM_FROZEN |
                                 ZERO_PARAM_LR_SCALE | ZERO_PARAM_WEIGHT_DECAY;
-constexpr size_t kParamOldest = offsetof(zero_param, grad_dtype);
 
 Status apply_settings(const Rule& rule, std::vector<double>& settings, const char* const* names,
                       const double* values, size_t count) {
@@ -93,7 +64,7 @@ Result<DType> read_dtype(int32_t number, DType initial, bool kept, const char* n
 }
 
 Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names) {
-  const zero_param param = ZERO_TRY(read_struct(given, kParamDefaults, kParamOldest, "zero_param"));
+  const zero_param param = ZERO_TRY(read_struct(given));
   if (with_names && param.name == nullptr)
     return Status(ZERO_ERR_ARGUMENT, "a parameter's name is NULL");
   const char* name = with_names ? param.name : "";
@@ -173,6 +144,42 @@ Result<LossScaleOptions> read_loss_scale(const zero_options& read) {
   return options;
 }
 
+// ---- The loss scale, which is a setting by its name only.
+
+bool is_loss_scale(const char* name) { return std::string_view(name) == "loss_scale"; }
+
+/// The loss scale is of what is reduced, and steps so far decide it.
+Steps steps_of(const char* name) {
+  return name != nullptr && is_loss_scale(name) ? Steps::awaited : Steps::behind;
+}
+
+Status check_all_groups(int32_t group) {
+  if (group == ZERO_ALL_GROUPS) return Status();
+  return Status(ZERO_ERR_ARGUMENT,
+                text("group is ", group, "; loss_scale is a setting of ZERO_ALL_GROUPS"));
+}
+
+Status set_loss_scale(Optimizer& optim, int32_t group, double scale) {
+  ZERO_TRY(check_all_groups(group));
+  if (!LossScale::allowed(scale))
+    return Status(ZERO_ERR_ARGUMENT,
+                  text("the loss scale is ", scale, "; 2^-100 to 2^100 are allowed"));
+  ZERO_TRY(optim.check_open());
+  optim.loss_scale = {.scale = scale, .good_steps = 0};
+  optim.loss_scale_given = scale;
+  return Status();
+}
+
+Status set_loss_scale_from(Optimizer& optim, int32_t group, const GivenSetting& given) {
+  ZERO_TRY(check_all_groups(group));
+  if (optim.options.loss_scale.dynamic())
+    return Status(ZERO_ERR_STATE, "the loss scale is dynamic: it is on the device already");
+  ZERO_TRY(optim.check_open());
+  optim.loss_scale_from = given;
+  optim.layout++;
+  return Status();
+}
+
 }  // namespace
 
 namespace zero::api {
@@ -181,13 +188,12 @@ Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, s
                                                      bool with_names) {
   if (params == nullptr || count == 0) return Status(ZERO_ERR_ARGUMENT, "no parameters are given");
   return read_array<Optimizer::NewParam>(
-      params, count, kParamOldest, "zero_param", "parameter",
+      params, count, "parameter",
       [with_names](const zero_param* param) { return read_param(param, with_names); });
 }
 
 Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world) {
-  const zero_options read =
-      ZERO_TRY(read_struct(given, kOptionsDefaults, kOptionsOldest, "zero_options"));
+  const zero_options read = ZERO_TRY(read_struct(given));
   ReadOptions out;
   OptimizerOptions& options = out.options;
   const auto bad = [](const char* what, auto value, const char* rule) {
@@ -247,18 +253,6 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
 
 }  // namespace zero::api
 
-zero_status zero_options_init(zero_options* options, size_t struct_size) {
-  return report(init_struct(options, struct_size, kOptionsDefaults, "zero_options"));
-}
-
-zero_status zero_group_options_init(zero_group_options* options, size_t struct_size) {
-  return report(init_struct(options, struct_size, kGroupDefaults, "zero_group_options"));
-}
-
-zero_status zero_param_init(zero_param* param, size_t struct_size) {
-  return report(init_struct(param, struct_size, kParamDefaults, "zero_param"));
-}
-
 zero_status zero_create(zero_optim** out, zero_comm* comm, const zero_options* options) {
   return guard([&]() -> Status {
     const std::shared_ptr<Comm> seat = ZERO_TRY(find_handle(comm));
@@ -284,8 +278,7 @@ zero_status zero_register_params(zero_optim* optim, const zero_group_options* op
                                  const zero_param* params, size_t count, int32_t* group) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(found.check_open());
-    const zero_group_options read =
-        ZERO_TRY(read_struct(options, kGroupDefaults, kGroupOldest, "zero_group_options"));
+    const zero_group_options read = ZERO_TRY(read_struct(options));
     std::vector<double> settings = found.settings;
     ZERO_TRY(
         apply_settings(*found.options.rule, settings, read.names, read.values, read.setting_count));
@@ -327,10 +320,11 @@ zero_status zero_free(zero_optim* optim) {
 zero_status zero_group_set(zero_optim* optim, int32_t group, const char* name, double value) {
   const auto set = [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(name, "name"));
+    if (is_loss_scale(name)) return set_loss_scale(found, group, value);
     ZERO_TRY(found.check_ended());
     return found.set(group, name, value);
   };
-  return on_optim(optim, set, Steps::behind);
+  return on_optim(optim, set, steps_of(name));
 }
 
 zero_status zero_group_get(const zero_optim* optim, int32_t group, const char* name,
@@ -338,22 +332,24 @@ zero_status zero_group_get(const zero_optim* optim, int32_t group, const char* n
   const auto get = [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(name, "name"));
     ZERO_TRY(check_out(value, "value"));
-    *value = ZERO_TRY(found.get(group, name));
+    if (is_loss_scale(name)) ZERO_TRY(check_all_groups(group));
+    *value = is_loss_scale(name) ? found.loss_scale.scale : ZERO_TRY(found.get(group, name));
     return Status();
   };
-  return on_query(optim, get, Steps::behind);
+  return on_query(optim, get, steps_of(name));
 }
 
 zero_status zero_group_set_from(zero_optim* optim, int32_t group, const char* name,
                                 const void* data, int32_t dtype) {
   const auto set = [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(name, "name"));
-    ZERO_TRY(found.check_ended());
+    if (!is_loss_scale(name)) ZERO_TRY(found.check_ended());
     const GivenSetting given =
         ZERO_TRY(read_given(found, data, dtype, text("setting '", name, "'")));
-    return found.set_from(group, name, given);
+    return is_loss_scale(name) ? set_loss_scale_from(found, group, given)
+                               : found.set_from(group, name, given);
   };
-  return on_optim(optim, set, Steps::behind);
+  return on_optim(optim, set, steps_of(name));
 }
 
 zero_status zero_set_trainable(zero_optim* optim, int64_t param, int32_t trainable) {

@@ -1,64 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sized structs cross the boundary: an older caller's missing tail keeps its defaults, a newer
-// caller's unknown tail must be zero.
+// How sized structs cross the boundary: zeros are defaults, so that an older
+// caller's missing tail is as good as a newer caller's unknown one, which must be zero.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <vector>
 
 #include "base/status.h"
 #include "base/text.h"
+#include "zero.h"
 
 namespace zero::api {
 
-/// Write `defaults` into the first `size` bytes of `*out`, zeros beyond what this version knows.
+/// A sized struct's name, and the size of its first version.
 template <class Struct>
-Status init_struct(Struct* out, size_t size, const Struct& defaults, const char* name) {
-  if (out == nullptr) return Status(ZERO_ERR_ARGUMENT, text(name, " is NULL"));
-  if (size < sizeof(size_t) || size > 65536) {
-    return Status(ZERO_ERR_ARGUMENT, text(name, " has struct_size ", size, ": pass sizeof"));
+struct Sized;
+#define ZERO_SIZED(type, oldest)                \
+  template <>                                   \
+  struct Sized<type> {                          \
+    static constexpr const char* kName = #type; \
+    static constexpr size_t kOldest = oldest;   \
   }
-  std::memset(out, 0, size);
-  std::memcpy(out, &defaults, std::min(size, sizeof(Struct)));
-  out->struct_size = size;
-  return Status();
+ZERO_SIZED(zero_buffer, sizeof(zero_buffer));
+ZERO_SIZED(zero_comm_functions, sizeof(zero_comm_functions));
+ZERO_SIZED(zero_comm_options, offsetof(zero_comm_options, device));
+ZERO_SIZED(zero_custom_optimizer, sizeof(zero_custom_optimizer));
+ZERO_SIZED(zero_failure, sizeof(zero_failure));
+ZERO_SIZED(zero_group_options, sizeof(zero_group_options));
+ZERO_SIZED(zero_join_options, sizeof(zero_join_options));
+ZERO_SIZED(zero_load_options, sizeof(zero_load_options));
+ZERO_SIZED(zero_options, offsetof(zero_options, master));
+ZERO_SIZED(zero_param, offsetof(zero_param, grad_dtype));
+ZERO_SIZED(zero_plan, offsetof(zero_plan, grad_offsets));
+ZERO_SIZED(zero_result, offsetof(zero_result, loss_scale));
+ZERO_SIZED(zero_rule, sizeof(zero_rule));
+ZERO_SIZED(zero_save_options, sizeof(zero_save_options));
+ZERO_SIZED(zero_statistics, offsetof(zero_statistics, early_elements));
+ZERO_SIZED(zero_step_options, sizeof(zero_step_options));
+#undef ZERO_SIZED
+
+inline constexpr size_t kLargestStruct = 65536;
+
+template <class Struct>
+bool has_size(size_t size) {
+  return size >= Sized<Struct>::kOldest && size <= kLargestStruct;
 }
 
-/// The caller's struct as this version knows it; NULL gives `defaults`. `oldest`: its first
-/// version's size.
 template <class Struct>
-Result<Struct> read_struct(const Struct* given, const Struct& defaults, size_t oldest,
-                           const char* name) {
-  Struct known = defaults;
+Status wrong_size(size_t size) {
+  return Status(ZERO_ERR_ARGUMENT, text(Sized<Struct>::kName, ".struct_size is ", size,
+                                        ", and this library knows ", Sized<Struct>::kOldest,
+                                        " bytes or more: write ZERO_INIT before other fields"));
+}
+
+/// The caller's struct as this version knows it; NULL gives zeros, which are the defaults.
+template <class Struct>
+Result<Struct> read_struct(const Struct* given) {
+  Struct known{};
   if (given == nullptr) return known;
   const size_t size = given->struct_size;
-  if (size < oldest || size > 65536) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text(name, ".struct_size is ", size, ", which no version has: call its _init"));
-  }
+  if (!has_size<Struct>(size)) return wrong_size<Struct>(size);
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(Struct); i < size; i++) {
     if (bytes[i] != 0) {
       return Status(ZERO_ERR_UNSUPPORTED,
-                    text(name, " sets a field that this version does not know"));
+                    text(Sized<Struct>::kName, " sets a field that this version does not know"));
     }
   }
   std::memcpy(&known, given, std::min(size, sizeof(Struct)));
-  known.struct_size = sizeof(Struct);
   return known;
 }
 
 /// What `read` makes of each struct of an array, whose stride is the first one's size. `noun` is
 /// for texts.
 template <class Item, class Struct, class Read>
-Result<std::vector<Item>> read_array(const Struct* given, size_t count, size_t oldest,
-                                     const char* name, const char* noun, const Read& read) {
+Result<std::vector<Item>> read_array(const Struct* given, size_t count, const char* noun,
+                                     const Read& read) {
   const size_t stride = given->struct_size;
-  if (stride < oldest || stride > 65536 || stride % alignof(Struct) != 0) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text(name, ".struct_size is ", stride, ", which no version has: call its _init"));
-  }
+  if (!has_size<Struct>(stride) || stride % alignof(Struct) != 0) return wrong_size<Struct>(stride);
   std::vector<Item> items;
   const auto* bytes = reinterpret_cast<const std::byte*>(given);
   for (size_t i = 0; i < count; i++) {
@@ -74,20 +95,16 @@ Result<std::vector<Item>> read_array(const Struct* given, size_t count, size_t o
 
 /// A field of the caller's struct, which read_struct is yet to check; 0 where there is none.
 template <class Struct>
-int32_t peek(const Struct* given, int32_t Struct::*field, size_t oldest) noexcept {
-  if (given == nullptr || given->struct_size < oldest || given->struct_size > 65536) return 0;
-  return given->*field;
+int32_t peek(const Struct* given, int32_t Struct::*field) noexcept {
+  return given != nullptr && has_size<Struct>(given->struct_size) ? given->*field : 0;
 }
 
 /// Write `value` into a caller's out-struct, as much as it has room for.
 template <class Struct>
-Status write_struct(Struct* out, Struct value, size_t oldest, const char* name) {
+Status write_struct(Struct* out, Struct value, const char* name) {
   if (out == nullptr) return Status(ZERO_ERR_ARGUMENT, text(name, " is NULL"));
   const size_t size = out->struct_size;
-  if (size < oldest || size > 65536) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text(name, ".struct_size is ", size, ", which no version has: call its _init"));
-  }
+  if (!has_size<Struct>(size)) return wrong_size<Struct>(size);
   value.struct_size = size;
   std::memcpy(out, &value, std::min(size, sizeof(Struct)));
   return Status();

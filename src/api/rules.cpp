@@ -57,11 +57,10 @@ zero_rule rule_of() {
 
 zero_status zero_rule_info(int32_t optimizer, zero_rule* rule) {
   return guard([&]() -> Status {
-    ZERO_TRY(check_out(rule, "rule"));
     zero_rule out{};
     if (!with_rule(optimizer, [&](auto found) { out = rule_of<decltype(found)>(); }))
       return Status(ZERO_ERR_ARGUMENT, text("optimizer is ", optimizer,
                                             "; rules are numbered from 0 to ", kRuleCount - 1));
-    return write_struct(rule, out, sizeof(zero_rule), "zero_rule");
+    return write_struct(rule, out, "rule");
   });
 }

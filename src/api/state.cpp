@@ -36,6 +36,23 @@ Status get_grads(Optimizer& optim, int64_t param, int64_t first, int64_t count, 
   return Status();
 }
 
+/// A number that each parameter has one of; a rule of the caller's may have state of that name.
+bool is_scalar(const Optimizer& optim, const char* name) {
+  if (name == nullptr ||
+      (std::string_view(name) != "step" && std::string_view(name) != "mu_product"))
+    return false;
+  for (const char* const slot : optim.options.rule->slots)
+    if (std::string_view(slot) == name) return false;
+  return true;
+}
+
+Status check_scalar(const char* name, int64_t first, int64_t count, const void* value) {
+  ZERO_TRY(check_out(value, "values"));
+  if (first == 0 && count == 1) return Status();
+  return Status(ZERO_ERR_ARGUMENT, text("'", name, "' is one number: first is 0 and count 1, not ",
+                                        first, " and ", count));
+}
+
 }  // namespace
 
 zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dtype,
@@ -62,32 +79,19 @@ zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dty
 zero_status zero_state_get(const zero_optim* optim, int64_t param, const char* name, int64_t first,
                            int64_t count, void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    return get_state(found, param, name, first, count, values);
+    if (!is_scalar(found, name)) return get_state(found, param, name, first, count, values);
+    ZERO_TRY(check_scalar(name, first, count, values));
+    *static_cast<double*>(values) = ZERO_TRY(get_scalar(found, param, name));
+    return Status();
   });
 }
 
 zero_status zero_state_set(zero_optim* optim, int64_t param, const char* name, int64_t first,
                            int64_t count, const void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    return set_state(found, param, name, first, count, values);
-  });
-}
-
-zero_status zero_state_get_scalar(const zero_optim* optim, int64_t param, const char* name,
-                                  double* value) {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
-    ZERO_TRY(check_out(name, "name"));
-    ZERO_TRY(check_out(value, "value"));
-    *value = ZERO_TRY(get_scalar(found, param, name));
-    return Status();
-  });
-}
-
-zero_status zero_state_set_scalar(zero_optim* optim, int64_t param, const char* name,
-                                  double value) {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
-    ZERO_TRY(check_out(name, "name"));
-    return set_scalar(found, param, name, value);
+    if (!is_scalar(found, name)) return set_state(found, param, name, first, count, values);
+    ZERO_TRY(check_scalar(name, first, count, values));
+    return set_scalar(found, param, name, *static_cast<const double*>(values));
   });
 }
 

@@ -18,15 +18,6 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-constexpr zero_step_options kStepDefaults = {sizeof(zero_step_options), nullptr, 0,
-                                             ZERO_REDUCE_MEAN,          0,       nullptr};
-constexpr size_t kStepOldest = sizeof(zero_step_options);
-constexpr zero_save_options kSaveDefaults = {sizeof(zero_save_options), 0, 0};
-constexpr size_t kSaveOldest = sizeof(zero_save_options);
-constexpr zero_load_options kLoadDefaults = {sizeof(zero_load_options), 0, 0};
-constexpr size_t kLoadOldest = sizeof(zero_load_options);
-constexpr size_t kResultOldest = offsetof(zero_result, loss_scale);
-
 Status check_step_options(const zero_step_options& options) {
   if (options.reserved == 0) return Status();
   return Status(ZERO_ERR_ARGUMENT,
@@ -49,9 +40,9 @@ struct Path {
 };
 
 template <class Options>
-Result<Path> read_path(const char* directory, const Options* options, const Options& defaults,
-                       size_t oldest, int32_t known, const char* name) {
-  const Options read = ZERO_TRY(read_struct(options, defaults, oldest, name));
+Result<Path> read_path(const char* directory, const Options* options, int32_t known) {
+  const Options read = ZERO_TRY(read_struct(options));
+  const char* const name = Sized<Options>::kName;
   if (directory == nullptr) return Status(ZERO_ERR_ARGUMENT, "directory is NULL");
   if (*directory == '\0') return Status(ZERO_ERR_ARGUMENT, "directory is empty");
   if (read.reserved != 0)
@@ -76,8 +67,7 @@ Status enter_state(Call& call, Optimizer& optim, Status local) {
 namespace zero::api {
 
 Status save(Call& call, Optimizer& optim, const char* directory, const zero_save_options* options) {
-  auto path = read_path(directory, options, kSaveDefaults, kSaveOldest, ZERO_SAVE_REPLACE,
-                        "zero_save_options");
+  auto path = read_path(directory, options, ZERO_SAVE_REPLACE);
   Status local = path.ok() ? Status() : path.failure();
   if (local.ok() && optim.not_loaded) {
     local = Status(ZERO_ERR_NOT_LOADED, "a load failed half way: there is no state to save");
@@ -87,8 +77,7 @@ Status save(Call& call, Optimizer& optim, const char* directory, const zero_save
 }
 
 Status load(Call& call, Optimizer& optim, const char* directory, const zero_load_options* options) {
-  auto path = read_path(directory, options, kLoadDefaults, kLoadOldest, ZERO_LOAD_KEEP_SETTINGS,
-                        "zero_load_options");
+  auto path = read_path(directory, options, ZERO_LOAD_KEEP_SETTINGS);
   ZERO_TRY(enter_state(call, optim, path.ok() ? Status() : path.failure()));
   return load_state(call, optim, path->directory, path->flags);
 }
@@ -127,29 +116,23 @@ zero_status zero_reduce_grads(zero_optim* optim, void* const* grads, size_t coun
                 });
 }
 
-zero_status zero_clip_grad_norm(zero_optim* optim, double max_norm, double norm_type, double* norm,
-                                void* stream) {
-  return on_all(optim, Operation::clip_grad_norm, {.limit = max_norm, .norm_type = norm_type},
-                [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = take_capture(call, found, stream);
-                  return bad.ok() ? clip_grad_norm(call, found, {max_norm, norm_type}, norm)
-                                  : refuse(call, found, bad);
-                });
-}
-
-zero_status zero_clip_grad_norm_of(zero_optim* optim, const int64_t* params, size_t count,
-                                   double max_norm, double norm_type, double* norm, void* stream) {
-  const std::span<const int64_t> chosen(params, params == nullptr ? 0 : count);
-  return on_all(optim, Operation::clip_grad_norm_of,
-                {.limit = max_norm, .norm_type = norm_type, .list = std::as_bytes(chosen)},
-                [&](Call& call, Optimizer& found) -> Status {
-                  Status bad = check_stream(found, stream);
-                  if (bad.ok() && params == nullptr && count > 0)
-                    bad = Status(ZERO_ERR_ARGUMENT, text("params is NULL; count is ", count));
-                  return bad.ok() ? clip_grad_norm(call, found, {max_norm, norm_type, true, chosen},
-                                                   norm)
-                                  : refuse(call, found, bad);
-                });
+zero_status zero_clip_grad_norm(zero_optim* optim, const int64_t* params, size_t count,
+                                double max_norm, double norm_type, double* norm, void* stream) {
+  const Clip clip{.max_norm = max_norm,
+                  .norm_type = norm_type,
+                  .some = params != nullptr,
+                  .params = {params, params == nullptr ? 0 : count}};
+  const Arguments arguments{.limit = max_norm,
+                            .norm_type = norm_type,
+                            .some = clip.some,
+                            .list = std::as_bytes(clip.params)};
+  return on_all(
+      optim, Operation::clip_grad_norm, arguments, [&](Call& call, Optimizer& found) -> Status {
+        Status bad = take_capture(call, found, stream);
+        if (bad.ok() && params == nullptr && count > 0)
+          bad = Status(ZERO_ERR_ARGUMENT, text("params is NULL; count is ", count));
+        return bad.ok() ? clip_grad_norm(call, found, clip, norm) : refuse(call, found, bad);
+      });
 }
 
 zero_status zero_clip_grad_value(zero_optim* optim, double max_value, void* stream) {
@@ -161,47 +144,11 @@ zero_status zero_clip_grad_value(zero_optim* optim, double max_value, void* stre
                 });
 }
 
-zero_status zero_loss_scale_set(zero_optim* optim, double scale) {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
-    if (!LossScale::allowed(scale))
-      return Status(ZERO_ERR_ARGUMENT,
-                    text("the loss scale is ", scale, "; 2^-100 to 2^100 are allowed"));
-    ZERO_TRY(found.check_open());
-    found.loss_scale = {.scale = scale, .good_steps = 0};
-    found.loss_scale_given = scale;
-    return Status();
-  });
-}
-
-zero_status zero_loss_scale_set_from(zero_optim* optim, const void* data, int32_t dtype) {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
-    const GivenSetting given = ZERO_TRY(read_given(found, data, dtype, "the loss scale"));
-    if (found.options.loss_scale.dynamic())
-      return Status(ZERO_ERR_STATE, "the loss scale is dynamic: it is on the device already");
-    ZERO_TRY(found.check_open());
-    found.loss_scale_from = given;
-    found.layout++;
-    return Status();
-  });
-}
-
-zero_status zero_loss_scale_get(const zero_optim* optim, double* scale) {
-  return on_query(optim, [&](Optimizer& found) -> Status {
-    ZERO_TRY(check_out(scale, "scale"));
-    *scale = found.loss_scale.scale;
-    return Status();
-  });
-}
-
-zero_status zero_step_options_init(zero_step_options* options, size_t struct_size) {
-  return report(init_struct(options, struct_size, kStepDefaults, "zero_step_options"));
-}
-
 zero_status zero_step_begin(zero_optim* optim, const zero_step_options* options) {
-  const int32_t flags = peek(options, &zero_step_options::reduce_flags, kStepOldest);
+  const int32_t flags = peek(options, &zero_step_options::reduce_flags);
   return on_all(
       optim, Operation::step_begin, {.flags = flags}, [&](Call& call, Optimizer& found) -> Status {
-        auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
+        auto read = read_struct(options);
         if (!read.ok()) return refuse(call, found, read.failure());
         return step_begin(call, found, read->reduce_flags, check_begin_options(found, *read));
       });
@@ -209,10 +156,10 @@ zero_status zero_step_begin(zero_optim* optim, const zero_step_options* options)
 
 zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
   zero_status news = ZERO_OK;
-  const int32_t flags = peek(options, &zero_step_options::reduce_flags, kStepOldest);
+  const int32_t flags = peek(options, &zero_step_options::reduce_flags);
   const zero_status status =
       on_all(optim, Operation::step, {.flags = flags}, [&](Call& call, Optimizer& found) -> Status {
-        auto read = read_struct(options, kStepDefaults, kStepOldest, "zero_step_options");
+        auto read = read_struct(options);
         if (!read.ok()) return refuse(call, found, read.failure());
         Status bad = check_step_options(*read);
         if (bad.ok()) bad = take_capture(call, found, read->stream);
@@ -221,14 +168,6 @@ zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
         return Status();
       });
   return status == ZERO_OK ? news : status;
-}
-
-zero_status zero_result_init(zero_result* result, size_t struct_size) {
-  zero_result none{};
-  none.grad_norm = -1;
-  none.clip_factor = 1;
-  none.loss_scale = 1;
-  return report(init_struct(result, struct_size, none, "zero_result"));
 }
 
 zero_status zero_step_result(const zero_optim* optim, zero_result* result) {
@@ -242,7 +181,7 @@ zero_status zero_step_result(const zero_optim* optim, zero_result* result) {
     out.clip_factor = found.outcome.clip_factor;
     out.status = last = found.outcome.status;
     out.loss_scale = found.loss_scale.scale;
-    return write_struct(result, out, kResultOldest, "zero_result");
+    return write_struct(result, out, "result");
   });
   return status == ZERO_OK ? last : status;
 }
@@ -267,25 +206,17 @@ zero_status zero_drop_grads(zero_optim* optim) {
   return on_optim(optim, [](Optimizer& found) -> Status { return drop_grads(found); });
 }
 
-zero_status zero_save_options_init(zero_save_options* options, size_t struct_size) {
-  return report(init_struct(options, struct_size, kSaveDefaults, "zero_save_options"));
-}
-
 zero_status zero_state_save(zero_optim* optim, const char* directory,
                             const zero_save_options* options) {
-  const int32_t flags = peek(options, &zero_save_options::flags, kSaveOldest);
+  const int32_t flags = peek(options, &zero_save_options::flags);
   return on_all(
       optim, Operation::save, {.flags = flags, .words = directory},
       [&](Call& call, Optimizer& found) { return save(call, found, directory, options); });
 }
 
-zero_status zero_load_options_init(zero_load_options* options, size_t struct_size) {
-  return report(init_struct(options, struct_size, kLoadDefaults, "zero_load_options"));
-}
-
 zero_status zero_state_load(zero_optim* optim, const char* directory,
                             const zero_load_options* options) {
-  const int32_t flags = peek(options, &zero_load_options::flags, kLoadOldest);
+  const int32_t flags = peek(options, &zero_load_options::flags);
   return on_all(
       optim, Operation::load, {.flags = flags, .words = directory},
       [&](Call& call, Optimizer& found) { return load(call, found, directory, options); });

@@ -56,7 +56,6 @@ enum class Operation : uint32_t {
   broadcast_buffers,
   join,
   rebalance,
-  clip_grad_norm_of,
   roll_call,  // in front of one of the others, with uneven inputs
   step_begin,
   create_env,

@@ -48,8 +48,6 @@ const char* operation_name(Operation operation) {
       return "zero_join";
     case Operation::rebalance:
       return "zero_rebalance";
-    case Operation::clip_grad_norm_of:
-      return "zero_clip_grad_norm_of";
     case Operation::roll_call:
       return "an optimizer with uneven_inputs";
   }

@@ -21,6 +21,7 @@ struct Arguments {
   int64_t param = 0;
   double limit = 0;
   double norm_type = 0;
+  bool some = false;                     // of parameters, those in the list
   const char* words = nullptr;           // a directory, or the name of a state
   std::span<const std::byte> list = {};  // owners, or parameters
 };

@@ -226,7 +226,7 @@ Status check_clip(const Call& call, const Optimizer& optim, const Walk& walk, co
   if (norm != nullptr && call.capture() != 0)
     return Status(ZERO_ERR_UNSUPPORTED,
                   "the stream is being captured: there is no norm yet, so `norm` must be NULL");
-  return clip.some ? optim.check_host("zero_clip_grad_norm_of") : Status();
+  return clip.some ? optim.check_host("the norm of some parameters") : Status();
 }
 
 std::string lines_of(const Clip& clip) {

@@ -28,7 +28,7 @@ def main(stage: pathlib.Path) -> None:
     package = next(stage.rglob("zero.pc"))
     # Not by a system root: that would also move CUDA's runtime, which is not below it.
     prefix = re.search(r"^prefix=(.*)$", package.read_text(encoding="utf-8"), re.M)[1]
-    libraries = next(stage.rglob("libzero.so.0")).parent
+    libraries = next(stage.rglob("libzero.so.0.2")).parent
     static = serves_a_program(stage, package.parent, libraries, f"--define-variable=prefix={stage}{prefix}")
     shutil.rmtree(libraries)  # the static program needs nothing of it
     print(run(static, stage / "checkpoint-static"), end="")

@@ -23,7 +23,7 @@ if "libc.so.6" not in needed:
     faults.append("does not need libc: was the list read?")
 if built_in == ["cuda"] and b"libcuda.so.1" not in open(library, "rb").read():
     faults.append("has no CUDA runtime inside, which would open the driver by that name")
-if soname != ["libzero.so.0"]:
+if soname != ["libzero.so.0.2"]:
     faults.append(f"soname is {soname}")
 if "RUNPATH" in dynamic or "RPATH" in dynamic:
     faults.append("carries a run path")

@@ -47,9 +47,9 @@ void thrown() {
   float data = 1, grad = 1;
   What what = kRuntimeError;
   CHECK_STATUS(ZERO_OK, zero_comm_create_solo(&comm, nullptr));
-  CHECK_STATUS(ZERO_OK, zero_options_init(&options, sizeof options));
-  CHECK_STATUS(ZERO_OK, zero_custom_optimizer_init(&custom, sizeof custom));
-  CHECK_STATUS(ZERO_OK, zero_param_init(&param, sizeof param));
+  ZERO_INIT(options);
+  ZERO_INIT(custom);
+  ZERO_INIT(param);
   custom.name = "throws";
   custom.update = update;
   custom.ctx = &what;

@@ -59,7 +59,7 @@ class Pair {
     static const char* const names[] = {"lr"};
     static const double values[] = {1};
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = ZERO_OPTIMIZER_SGD;
     options.names = names;
     options.values = values;
@@ -67,7 +67,7 @@ class Pair {
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << zero_last_error();
     std::array<zero_param, 2> params;
     for (size_t i = 0; i < 2; i++) {
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       params[i].name = i == 0 ? "a" : "b";
       params[i].data = &data[i];
       params[i].grad = &grad[i];
@@ -120,7 +120,7 @@ TEST(Accumulate, the_last_micro_batch_may_come_with_the_step) {
     EXPECT_EQ(self.reduce(1, 2, kSum), ZERO_OK) << zero_last_error();
     self.grad = {3, 4};
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.reduce_flags = kSum;
     EXPECT_EQ(zero_step(self.optim(), &options), ZERO_OK) << zero_last_error();
     EXPECT_EQ(self.data[0], -8.0f);
@@ -142,7 +142,7 @@ TEST(Accumulate, a_parameter_is_absent_only_if_it_is_in_all_micro_batches) {
     EXPECT_EQ(self.reduce(1, INFINITY, kMean, false), ZERO_OK) << zero_last_error();
     EXPECT_EQ(self.step(), ZERO_OK) << zero_last_error();
     EXPECT_EQ(self.data[1], -3.0f);  // the presence of the window before is forgotten
-    EXPECT_EQ(zero_state_get_scalar(self.optim(), 1, "step", &steps), ZERO_OK);
+    EXPECT_EQ(zero_state_get(self.optim(), 1, "step", 0, 1, &steps), ZERO_OK);
     EXPECT_EQ(steps, 1);
   });
 }
@@ -185,7 +185,7 @@ TEST(Accumulate, what_was_reduced_or_clipped_otherwise_takes_no_more) {
     EXPECT_EQ(zero_drop_grads(self.optim()), ZERO_OK);
     EXPECT_EQ(self.reduce(3, 4, kMean), ZERO_OK) << zero_last_error();
     double norm = 0;
-    EXPECT_EQ(zero_clip_grad_norm(self.optim(), INFINITY, 2, &norm, nullptr), ZERO_OK);
+    EXPECT_EQ(zero_clip_grad_norm(self.optim(), nullptr, 0, INFINITY, 2, &norm, nullptr), ZERO_OK);
     EXPECT_EQ(norm, 5);
     EXPECT_EQ(self.reduce(1, 1, kMean), ZERO_ERR_STATE);
     EXPECT_TRUE(says("clipped already"));
@@ -202,7 +202,7 @@ TEST(Accumulate, elements_that_are_not_finite_count_once) {
     EXPECT_EQ(self.reduce(1, 1, kMean), ZERO_OK) << zero_last_error();
     EXPECT_EQ(self.step(), ZERO_OK) << zero_last_error();
     zero_result result;
-    zero_result_init(&result, sizeof result);
+    ZERO_INIT(result);
     zero_step_result(self.optim(), &result);
     EXPECT_EQ(result.nonfinite, 1);
   });
@@ -233,7 +233,7 @@ class Part {
     comm_ = api::add_handle(std::move(seat));
     if (device_ != nullptr) stream_ = make_stream(device_).value();
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.wire_dtype = way.wire_dtype;
     options.predivide_factor = way.predivide_factor;
     options.max_grad_norm = way.max_grad_norm;
@@ -246,7 +246,7 @@ class Part {
     data_ = static_cast<float*>(memory[0]);
     grad_ = memory[1];
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = "w";
     param.data = data_;
     param.grad = grad_;
@@ -276,14 +276,14 @@ class Part {
         }
       }
       zero_step_options options;
-      zero_step_options_init(&options, sizeof options);
+      ZERO_INIT(options);
       options.reduce_flags = way_.flags;
       options.stream = stream_.handle();
       EXPECT_EQ(zero_step(optim_, &options), ZERO_OK) << zero_last_error();
     }
     std::string end(kSize * sizeof(float), '\0');
     zero_result result;
-    zero_result_init(&result, sizeof result);
+    ZERO_INIT(result);
     EXPECT_EQ(zero_step_result(optim_, &result), ZERO_OK) << zero_last_error();
     copy(end.data(), data_, end.size());
     return end;

@@ -172,7 +172,7 @@ TEST(Backward, several_threads_may_announce_at_once) {
     for (size_t i = 0; i < kParams; i++) names.push_back("p" + std::to_string(i));
     std::vector<zero_param> params(kParams);
     for (size_t i = 0; i < kParams; i++) {
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       params[i].name = names[i].c_str();
       params[i].data = &data[i];
     }

@@ -47,7 +47,7 @@ struct Registration {
 
 void register_on(Seat& seat, const Registration& registration) {
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.optimizer = registration.optimizer;
   options.partition = registration.partition;
   options.bucket_bytes = registration.bucket_bytes;
@@ -67,7 +67,7 @@ void register_on(Seat& seat, const Registration& registration) {
   seat.grad.assign(4096, 1);
   std::vector<zero_param> params(registration.names.size());
   for (size_t i = 0; i < params.size(); i++) {
-    zero_param_init(&params[i], sizeof params[i]);
+    ZERO_INIT(params[i]);
     params[i].name = registration.names[i].c_str();
     if (registration.names[i] == "c") {
       params[i].dtype = registration.dtype;
@@ -158,8 +158,8 @@ TEST(BadInputOfRanks, one_ranks_mistake_in_a_collective_call_is_told_to_all_at_o
        [](Seat& s) { return zero_reduce_grads(s.optim, nullptr, 0, 99, nullptr); },
        [](Seat& s) { return zero_reduce_grads(s.optim, nullptr, 0, 0, nullptr); }},
       {ZERO_ERR_ARGUMENT,
-       [](Seat& s) { return zero_clip_grad_norm(s.optim, -1, 2, nullptr, nullptr); },
-       [](Seat& s) { return zero_clip_grad_norm(s.optim, 1, 2, nullptr, nullptr); }},
+       [](Seat& s) { return zero_clip_grad_norm(s.optim, nullptr, 0, -1, 2, nullptr, nullptr); },
+       [](Seat& s) { return zero_clip_grad_norm(s.optim, nullptr, 0, 1, 2, nullptr, nullptr); }},
       {ZERO_ERR_ARGUMENT, [](Seat& s) { return zero_broadcast_params(s.optim, 9, nullptr); },
        [](Seat& s) { return zero_broadcast_params(s.optim, 0, nullptr); }},
       {ZERO_ERR_ARGUMENT, [](Seat& s) { return zero_broadcast_params(s.optim, 0, s.data.data()); },
@@ -169,7 +169,7 @@ TEST(BadInputOfRanks, one_ranks_mistake_in_a_collective_call_is_told_to_all_at_o
       {ZERO_ERR_ARGUMENT,
        [](Seat& s) {
          zero_step_options options;
-         zero_step_options_init(&options, sizeof options);
+         ZERO_INIT(options);
          options.reserved = 1;
          return zero_step(s.optim, &options);
        },
@@ -232,7 +232,7 @@ TEST(BadInputOfRanks, different_calls_name_both_sides_at_once) {
       [](Seat& s) { return zero_comm_barrier(s.comm); },
       [](Seat& s) { return zero_step(s.optim, nullptr); },
       [](Seat& s) { return zero_reduce_grads(s.optim, nullptr, 0, 0, nullptr); },
-      [](Seat& s) { return zero_clip_grad_norm(s.optim, 1, 2, nullptr, nullptr); },
+      [](Seat& s) { return zero_clip_grad_norm(s.optim, nullptr, 0, 1, 2, nullptr, nullptr); },
       [](Seat& s) { return zero_broadcast_params(s.optim, 0, nullptr); },
       [](Seat& s) { return zero_seal(s.optim); },
       [](Seat& s) { return zero_state_save(s.optim, "/tmp/x", nullptr); },

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/scalar.h"
 #include "support/scratch.h"
 #include "zero.h"
 
@@ -87,7 +88,7 @@ class Seat {
   static zero_buffer entry(Tensor&&, void*) = delete;
   static zero_buffer entry(const Tensor& tensor, void* data) {
     zero_buffer buffer;
-    zero_buffer_init(&buffer, sizeof buffer);
+    ZERO_INIT(buffer);
     buffer.name = tensor.name.c_str();
     buffer.data = data;
     buffer.shape = tensor.shape.data();
@@ -97,7 +98,7 @@ class Seat {
   }
   void add_param() {
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = "w";
     param.data = &weight;
     param.grad = &grad;
@@ -228,7 +229,7 @@ TEST_P(Buffers, more_may_come_at_any_time_and_steps_and_reduced_gradients_are_un
     const zero_buffer entry = Seat::entry(late, &more);
     EXPECT_EQ(zero_register_buffers(seat.optim, &entry, 1), ZERO_OK) << last();
     double set = 1;
-    EXPECT_EQ(zero_state_set_scalar(seat.optim, ZERO_ALL_PARAMS, "step", set), ZERO_OK) << last();
+    EXPECT_EQ(set_scalar(seat.optim, ZERO_ALL_PARAMS, "step", set), ZERO_OK) << last();
     const int32_t flags = ZERO_REDUCE_MEAN | ZERO_REDUCE_ACCUMULATE;
     for (int batch = 0; batch < 2; batch++) {
       seat.grad = 0.5f;
@@ -370,7 +371,7 @@ struct Bare {
   Bare() {
     EXPECT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = "w";
     param.data = &weight;
     param.grad = &grad;
@@ -488,7 +489,7 @@ TEST(BufferInput, later_parameters_gradients_and_binds_keep_off_buffers) {
   const Tensor buffer{"b", {8}};
   ASSERT_EQ(bare.add(Seat::entry(buffer, room)), ZERO_OK);
   zero_param param;
-  zero_param_init(&param, sizeof param);
+  ZERO_INIT(param);
   param.name = "b";
   float elsewhere = 0;
   param.data = &elsewhere;
@@ -508,7 +509,7 @@ TEST(BufferInput, later_parameters_gradients_and_binds_keep_off_buffers) {
   EXPECT_EQ(zero_bind_params(bare.optim, &data, nullptr, 1), ZERO_OK) << last();
   EXPECT_EQ(zero_bind_params(bare.optim, &inside, nullptr, 1), ZERO_ERR_ARGUMENT);
   zero_step_options options;
-  zero_step_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.grads = &inside;
   options.grad_count = 1;
   EXPECT_EQ(zero_step(bare.optim, &options), ZERO_ERR_ARGUMENT);

@@ -39,7 +39,7 @@ inline constexpr size_t kFirst = 2;  // of the second group
 
 inline zero_options defaults() {
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.bucket_bytes = 4096;
   return options;
 }
@@ -56,7 +56,7 @@ class Model {
     for (size_t t = 0; t < kCount; t++) {
       data_.push_back(made(encode(kTensors[t].dtype, values(t, 0))));
       grads_.push_back(made(encode(kTensors[t].dtype, values(t, 1))));
-      zero_param_init(&params[t], sizeof params[t]);
+      ZERO_INIT(params[t]);
       params[t].name = kTensors[t].name;
       params[t].shape = &kTensors[t].size;
       params[t].ndim = 1;
@@ -94,7 +94,7 @@ class Model {
   void spoil() { write(data_[2].at, encode(kTensors[2].dtype, values(2, 7))); }
   zero_status step(void* stream) {
     zero_step_options with;
-    zero_step_options_init(&with, sizeof with);
+    ZERO_INIT(with);
     with.stream = stream;
     return zero_step(optim, &with);
   }
@@ -104,7 +104,7 @@ class Model {
     std::vector<void*> grads;
     for (size_t t = 0; t < kCount; t++) grads.push_back(t == param ? nullptr : grads_[t].at);
     zero_step_options with;
-    zero_step_options_init(&with, sizeof with);
+    ZERO_INIT(with);
     with.grads = grads.data();
     with.grad_count = kCount;
     with.stream = stream();
@@ -146,7 +146,7 @@ class Model {
   zero_result result() {
     await();
     zero_result out;
-    zero_result_init(&out, sizeof out);
+    ZERO_INIT(out);
     (void)zero_step_result(optim, &out);
     return out;
   }
@@ -196,7 +196,7 @@ class Model {
   }
   double scalar(int64_t param) const {
     double value = -1;
-    EXPECT_EQ(zero_state_get_scalar(optim, param, "step", &value), ZERO_OK) << zero_last_error();
+    EXPECT_EQ(zero_state_get(optim, param, "step", 0, 1, &value), ZERO_OK) << zero_last_error();
     return value;
   }
 

@@ -96,7 +96,7 @@ TEST(OwnRuleDeclared, a_wrong_declaration_is_refused_and_named) {
     OwnRule rule = own_adamw();
     Declared declared(rule);
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     declared.put_into(options);
     wrong.make(rule, declared.custom(), options);
     zero_optim* optim = nullptr;

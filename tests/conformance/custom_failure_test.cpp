@@ -109,7 +109,7 @@ TEST(OwnRuleFailure, a_failure_is_told_to_all_and_has_changed_nothing_anywhere) 
                 says("rank " + std::to_string(culprit) + " in zero_step: ZERO_ERR_CALLBACK: "));
           }
           zero_result result;
-          zero_result_init(&result, sizeof result);
+          ZERO_INIT(result);
           EXPECT_EQ(zero_step_result(model.optim(), &result), status);
           EXPECT_EQ(result.step, 1);
           EXPECT_EQ(model.state(), before) << way.words;
@@ -194,7 +194,7 @@ TEST(OwnRuleFailure, a_rank_that_joined_updates_its_share_and_its_failure_is_the
       };
       const Declared declared(rule);
       zero_options options;
-      zero_options_init(&options, sizeof options);
+      ZERO_INIT(options);
       declared.put_into(options);
       options.uneven_inputs = ZERO_UNEVEN_WORLD;
       zero_optim* optim = nullptr;

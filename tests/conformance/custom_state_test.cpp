@@ -182,15 +182,15 @@ TEST(OwnRule, a_plan_counts_its_state) {
   const OwnRule rule = own_adamw();
   const Declared declared(rule);
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   declared.put_into(options);
   zero_param param;
-  zero_param_init(&param, sizeof param);
+  ZERO_INIT(param);
   const int64_t size = 4096;
   param.shape = &size;
   param.ndim = 1;
   zero_plan plan;
-  zero_plan_init(&plan, sizeof plan);
+  ZERO_INIT(plan);
   ASSERT_EQ(zero_partition_plan(&param, 1, 2, &options, &plan), ZERO_OK) << last();
   EXPECT_EQ(plan.state_bytes, 2048 * 2 * 4);
 }

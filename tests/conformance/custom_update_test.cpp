@@ -179,18 +179,18 @@ TEST(OwnRule, a_function_may_ask_and_its_other_calls_are_busy) {
       double value = 0;
       EXPECT_EQ(zero_group_get(optim, 0, "beta1", &value), ZERO_OK) << last();
       EXPECT_EQ(value, 0.9);
-      EXPECT_EQ(zero_loss_scale_get(optim, &value), ZERO_OK);
+      EXPECT_EQ(zero_group_get(optim, ZERO_ALL_GROUPS, "loss_scale", &value), ZERO_OK);
       int64_t index = -1;
       EXPECT_EQ(zero_param_index(optim, u.name, &index), ZERO_OK);
       EXPECT_EQ(index, u.param);
       size_t count = 0;
       EXPECT_EQ(zero_owned_ranges(optim, 0, nullptr, 0, &count), ZERO_OK);
       zero_statistics statistics;
-      zero_statistics_init(&statistics, sizeof statistics);
+      ZERO_INIT(statistics);
       EXPECT_EQ(zero_stats(optim, &statistics), ZERO_OK);
       EXPECT_GT(statistics.staging_bytes, 0);
       zero_result result;
-      zero_result_init(&result, sizeof result);
+      ZERO_INIT(result);
       EXPECT_EQ(zero_step_result(optim, &result), ZERO_OK);
 
       EXPECT_EQ(zero_group_set(optim, 0, "lr", 1), ZERO_ERR_BUSY);
@@ -237,7 +237,7 @@ TEST(OwnRule, a_step_that_is_skipped_calls_no_function) {
     rule.update = [&](const zero_update&) -> zero_status { return calls++, ZERO_OK; };
     const Declared declared(rule);
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     declared.put_into(options);
     options.nonfinite = ZERO_NONFINITE_SKIP;
     zero_optim* optim = nullptr;

@@ -33,7 +33,7 @@ class One {
       data_.push_back(allocate());
       grads_.push_back(allocate());
       put(data_[t], values);
-      zero_param_init(&params[t], sizeof params[t]);
+      ZERO_INIT(params[t]);
       params[t].name = names[t];
       params[t].shape = &kCount;
       params[t].ndim = 1;
@@ -71,19 +71,19 @@ class One {
   }
   zero_status step() {
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.stream = stream();
     return zero_step(optim_, &options);
   }
   zero_result result() {
     zero_result out;
-    zero_result_init(&out, sizeof out);
+    ZERO_INIT(out);
     zero_step_result(optim_, &out);
     return out;
   }
   int64_t moved() const {
     zero_statistics out;
-    zero_statistics_init(&out, sizeof out);
+    ZERO_INIT(out);
     EXPECT_EQ(zero_stats(optim_, &out), ZERO_OK) << zero_last_error();
     return out.moved_bytes;
   }
@@ -129,7 +129,7 @@ class One {
 
 zero_options defaults() {
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   return options;
 }
 
@@ -198,7 +198,8 @@ TEST(DeviceCalls, limiting_values_hides_nothing_that_is_not_finite) {
         zero_status ends[2];
         for (One* const one : {&device, &host}) {
           EXPECT_EQ(one->reduce(0.1f, last), ZERO_OK) << zero_last_error();
-          EXPECT_EQ(zero_clip_grad_norm(one->optim(), 3, 2, nullptr, one->stream()), ZERO_OK);
+          EXPECT_EQ(zero_clip_grad_norm(one->optim(), nullptr, 0, 3, 2, nullptr, one->stream()),
+                    ZERO_OK);
           EXPECT_EQ(zero_clip_grad_value(one->optim(), 0.25, one->stream()), ZERO_OK);
           ends[one == &host] = one->step();
         }
@@ -220,7 +221,7 @@ void expect_results_of_the_latest_step(int32_t nonfinite, bool asks) {
   if (asks) expect_same_end(device, host);
   void* const grads[] = {nullptr};
   zero_step_options wrong;
-  zero_step_options_init(&wrong, sizeof wrong);
+  ZERO_INIT(wrong);
   wrong.grads = grads;
   wrong.grad_count = 1;
   for (One* const one : {&device, &host}) {
@@ -274,7 +275,7 @@ TEST(DeviceCalls, a_call_of_the_device_that_fails_once_ends_one_call_and_tells_n
     device->fail_once(-1, Status());
     const zero_status next = one.step();
     zero_result result;
-    zero_result_init(&result, sizeof result);
+    ZERO_INIT(result);
     (void)zero_step_result(one.optim(), &result);
     if (next != ZERO_OK) continue;  // the comm is broken
     EXPECT_EQ(result.step, begun + (failed == ZERO_OK) + 1) << call;
@@ -342,9 +343,10 @@ TEST(DeviceCalls, what_a_device_cannot_do_is_refused_when_it_is_asked_for) {
   EXPECT_EQ(zero_step_begin(one.optim(), nullptr), ZERO_ERR_UNSUPPORTED);
   EXPECT_TRUE(says("zero_step_begin"));
   const int64_t param = 0;
-  EXPECT_EQ(zero_clip_grad_norm_of(one.optim(), &param, 1, 1.0, 2.0, nullptr, nullptr),
+  EXPECT_EQ(zero_clip_grad_norm(one.optim(), &param, 1, 1.0, 2.0, nullptr, nullptr),
             ZERO_ERR_UNSUPPORTED);
-  EXPECT_EQ(zero_clip_grad_norm(one.optim(), 1.0, 3.0, nullptr, nullptr), ZERO_ERR_UNSUPPORTED);
+  EXPECT_EQ(zero_clip_grad_norm(one.optim(), nullptr, 0, 1.0, 3.0, nullptr, nullptr),
+            ZERO_ERR_UNSUPPORTED);
   EXPECT_TRUE(says("norm_type is 3"));
   EXPECT_EQ(one.step(0.1f, 1), ZERO_OK) << zero_last_error();
 }
@@ -355,7 +357,7 @@ TEST(DeviceCalls, memory_and_streams_of_elsewhere_are_refused_by_name) {
   std::vector<float> on_host(One::kCount);
   void* const grads[] = {on_host.data()};
   zero_step_options options;
-  zero_step_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.grads = grads;
   options.grad_count = 1;
   options.stream = one.stream();

@@ -27,7 +27,8 @@ TEST(DeviceCapture, calls_that_cannot_be_captured_say_so_and_leave_the_capture_a
   const Graph graph = device.capture([&] {
     double norm = 0;
     zero_optim* const optim = device.optim;
-    refused(zero_clip_grad_norm(optim, 1, 2, &norm, stream), ZERO_ERR_UNSUPPORTED, "must be NULL");
+    refused(zero_clip_grad_norm(optim, nullptr, 0, 1, 2, &norm, stream), ZERO_ERR_UNSUPPORTED,
+            "must be NULL");
     refused(zero_grad_ready(optim, 0, nullptr, stream), ZERO_ERR_UNSUPPORTED, "being captured");
     refused(zero_broadcast_params(optim, 0, stream), ZERO_ERR_UNSUPPORTED, "being captured");
     refused(zero_param_wait(optim, 0, stream), ZERO_ERR_UNSUPPORTED, "being captured");
@@ -126,7 +127,7 @@ void expect_no_captures(const Abilities& abilities, const char* why) {
     model.capture([&] {
       refused(model.step());
       refused(zero_reduce_grads(model.optim, nullptr, 0, ZERO_REDUCE_MEAN, model.stream()));
-      refused(zero_clip_grad_norm(model.optim, 1, 2, nullptr, model.stream()));
+      refused(zero_clip_grad_norm(model.optim, nullptr, 0, 1, 2, nullptr, model.stream()));
       refused(zero_clip_grad_value(model.optim, 1, model.stream()));
     });
     EXPECT_EQ(model.step(), ZERO_OK) << zero_last_error();

@@ -14,6 +14,7 @@
 #include "support/emulated_launches.h"
 #include "support/gpu_wanted.h"
 #include "support/ranks.h"
+#include "support/scalar.h"
 #include "support/scratch.h"
 
 namespace zero::test {
@@ -218,7 +219,7 @@ TEST(DeviceCapture, calls_of_one_capture_go_on_from_each_other) {
     const auto calls = [](Model& model, void* stream) {
       EXPECT_EQ(zero_reduce_grads(model.optim, nullptr, 0, ZERO_REDUCE_MEAN, stream), ZERO_OK)
           << zero_last_error();
-      EXPECT_EQ(zero_clip_grad_norm(model.optim, 0.5, 2, nullptr, stream), ZERO_OK);
+      EXPECT_EQ(zero_clip_grad_norm(model.optim, nullptr, 0, 0.5, 2, nullptr, stream), ZERO_OK);
       EXPECT_EQ(zero_clip_grad_value(model.optim, 0.01, stream), ZERO_OK);
       EXPECT_EQ(model.step(stream), ZERO_OK) << zero_last_error();
     };
@@ -258,7 +259,7 @@ TEST(DeviceCapture, what_the_host_changes_reaches_later_launches) {
     steps(2);
     both([](zero_optim* optim) { return zero_group_set(optim, 0, "lr", 0.25); });
     steps(2);
-    both([](zero_optim* optim) { return zero_loss_scale_set(optim, 4); });
+    both([](zero_optim* optim) { return zero_group_set(optim, ZERO_ALL_GROUPS, "loss_scale", 4); });
     steps(1);
     const std::string saved = scratch / "device", of_host = scratch / "host";
     EXPECT_EQ(zero_state_save(host.optim, of_host.c_str(), nullptr), ZERO_OK);
@@ -266,7 +267,7 @@ TEST(DeviceCapture, what_the_host_changes_reaches_later_launches) {
     steps(2);
     both([&](zero_optim* optim) { return zero_state_load(optim, saved.c_str(), nullptr); });
     steps(2);
-    both([](zero_optim* optim) { return zero_state_set_scalar(optim, 0, "step", 40); });
+    both([](zero_optim* optim) { return set_scalar(optim, 0, "step", 40); });
     both([](zero_optim* optim) { return zero_group_set(optim, ZERO_ALL_GROUPS, "beta1", 0.5); });
     steps(2);
     expect_same(host, device, "seed " + std::to_string(seed));

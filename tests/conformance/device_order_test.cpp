@@ -236,11 +236,11 @@ class Model {
     stream_ = make_stream(device).value();
     order(nullptr, stream());
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.overlap_gather = overlaps;
     EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << zero_last_error();
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = "w";
     param.shape = &kCount;
     param.ndim = 1;
@@ -256,7 +256,7 @@ class Model {
   /// `grad`: where the gradient is this time, if not where it was registered.
   zero_status step(void* grad = nullptr) {
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.stream = stream();
     if (grad != nullptr) {
       options.grads = &grad;
@@ -389,7 +389,8 @@ std::string clipped_twice(uint64_t seed, const char* forgotten, const Abilities&
         zero_status worst = zero_reduce_grads(model.optim, nullptr, 0, ZERO_REDUCE_MEAN, stream);
         // The second clips nothing: it would make good what the first found wrongly.
         for (const auto& [p, most] : {std::pair(2.0, 1.0), {1.0, 1e9}})
-          worst = std::min(worst, zero_clip_grad_norm(model.optim, most, p, nullptr, stream));
+          worst = std::min(worst,
+                           zero_clip_grad_norm(model.optim, nullptr, 0, most, p, nullptr, stream));
         bytes += std::to_string(std::min(worst, model.step()));
       }
       bytes += model.bytes();

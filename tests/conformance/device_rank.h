@@ -79,7 +79,7 @@ class Rank {
   Rank(const Choices& choices, Place place) : tensors_(choices.tensors), device_(place.device) {
     comm_ = api::add_handle(std::move(place.comm));
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = choices.optimizer;
     options.master = choices.master;
     options.partition = choices.partition;
@@ -127,7 +127,7 @@ class Rank {
   void step(int turn) {
     const std::vector<void*> grads = gradients(turn);
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.grads = grads.data();
     options.grad_count = grads.size();
     must(zero_step(optim, &options), "zero_step");
@@ -213,7 +213,7 @@ class Rank {
   }
   std::vector<std::byte> scalar(int64_t param) const {
     double value = -1;
-    must(zero_state_get_scalar(optim, param, "step", &value), "get_scalar");
+    must(zero_state_get(optim, param, "step", 0, 1, &value), "get_scalar");
     const auto* const bytes = reinterpret_cast<const std::byte*>(&value);
     return {bytes, bytes + sizeof value};
   }
@@ -268,7 +268,7 @@ class Rank {
     std::vector<zero_param> params(tensors_.size());
     for (size_t t = 0; t < params.size(); t++) {
       const Tensor& tensor = tensors_[t];
-      zero_param_init(&params[t], sizeof params[t]);
+      ZERO_INIT(params[t]);
       params[t].name = tensor.name.c_str();
       params[t].data = data_[t].at;
       params[t].shape = &tensor.size;
@@ -280,7 +280,7 @@ class Rank {
     }
     must(zero_register_params(optim, nullptr, params.data(), params.size(), nullptr), "register");
     zero_buffer buffer;
-    zero_buffer_init(&buffer, sizeof buffer);
+    ZERO_INIT(buffer);
     const int64_t size = 100;
     buffer.name = "mean";
     buffer.shape = &size;

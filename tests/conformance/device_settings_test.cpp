@@ -24,14 +24,15 @@ TEST(DeviceCapture, settings_are_read_from_memory_when_a_step_is_made) {
     EXPECT_EQ(zero_group_set_from(device.optim, ZERO_ALL_GROUPS, "lr", lr, ZERO_FLOAT32), ZERO_OK)
         << zero_last_error();
     EXPECT_EQ(zero_group_set_from(device.optim, 1, "weight_decay", decay, ZERO_FLOAT64), ZERO_OK);
-    EXPECT_EQ(zero_loss_scale_set_from(device.optim, scale, ZERO_FLOAT32), ZERO_OK);
+    EXPECT_EQ(zero_group_set_from(device.optim, ZERO_ALL_GROUPS, "loss_scale", scale, ZERO_FLOAT32),
+              ZERO_OK);
     Graph graph;
     for (int turn = 0; turn < 8; turn++) {
       const double values[] = {static_cast<float>(0.01 * (turn + 1)), 0.1 * turn,
                                std::ldexp(1, turn)};
       EXPECT_EQ(zero_group_set(host.optim, ZERO_ALL_GROUPS, "lr", values[0]), ZERO_OK);
       EXPECT_EQ(zero_group_set(host.optim, 1, "weight_decay", values[1]), ZERO_OK);
-      EXPECT_EQ(zero_loss_scale_set(host.optim, values[2]), ZERO_OK);
+      EXPECT_EQ(zero_group_set(host.optim, ZERO_ALL_GROUPS, "loss_scale", values[2]), ZERO_OK);
       if (turn == 2) graph = device.capture_step();
       device.write(lr, encode(ZERO_FLOAT32, {values[0]}));
       device.write(decay, encode(ZERO_FLOAT64, {values[1]}));
@@ -58,7 +59,9 @@ TEST(DeviceCapture, settings_are_read_from_memory_when_a_step_is_made) {
       EXPECT_EQ(zero_group_get(host.optim, 0, name, &value), ZERO_OK);
       EXPECT_EQ(zero_group_set(device.optim, 0, name, value), ZERO_OK);
     }
-    EXPECT_EQ(zero_loss_scale_set_from(device.optim, nullptr, ZERO_FLOAT32), ZERO_OK);
+    EXPECT_EQ(
+        zero_group_set_from(device.optim, ZERO_ALL_GROUPS, "loss_scale", nullptr, ZERO_FLOAT32),
+        ZERO_OK);
     EXPECT_EQ(host.step(), ZERO_OK);
     EXPECT_EQ(device.step(), ZERO_OK) << zero_last_error();
     expect_same(host, device, "by value again");
@@ -97,7 +100,8 @@ TEST(DeviceCapture, good_steps_are_counted_anew_from_a_loss_scale_that_is_set) {
   for (int turn = 0; turn < 9; turn++) {
     for (Model* const one : {&host, &device}) {
       if (turn == 2) {
-        EXPECT_EQ(zero_loss_scale_set(one->optim, 16), ZERO_OK) << zero_last_error();
+        EXPECT_EQ(zero_group_set(one->optim, ZERO_ALL_GROUPS, "loss_scale", 16), ZERO_OK)
+            << zero_last_error();
       }
       one->give(turn);
       EXPECT_EQ(one->step(), ZERO_OK) << zero_last_error();
@@ -159,7 +163,9 @@ TEST(DeviceCapture, a_setting_that_cannot_be_read_from_memory_is_refused_by_name
           "'nesterov' decides");
   options.loss_scale = 8;
   Model dynamic(options, alone(2));
-  EXPECT_EQ(zero_loss_scale_set_from(dynamic.optim, nullptr, ZERO_FLOAT32), ZERO_ERR_STATE);
+  EXPECT_EQ(
+      zero_group_set_from(dynamic.optim, ZERO_ALL_GROUPS, "loss_scale", nullptr, ZERO_FLOAT32),
+      ZERO_ERR_STATE);
   EXPECT_TRUE(says("dynamic"));
 }
 

@@ -14,6 +14,7 @@
 #include "device_rank.h"
 #include "support/nccl_ranks.h"
 #include "support/ranks.h"
+#include "support/scalar.h"
 #include "support/scratch.h"
 
 namespace zero::test {
@@ -72,16 +73,16 @@ TEST(DeviceState, what_was_taken_trains_on_where_it_is_set) {
       Rank to(to_device ? choices : on_host(choices));
       from.steps(0, 3);
       to.step(9);
-      Rank::must(zero_state_set_scalar(to.optim, ZERO_ALL_PARAMS, "step", 3), "set_scalar");
+      Rank::must(set_scalar(to.optim, ZERO_ALL_PARAMS, "step", 3), "set_scalar");
       for (size_t t = 0; t < from.floating(); t++) {
         to.set(t, nullptr, from.get(t, nullptr));
         for (const char* const name : from.names(t)) to.set(t, name, from.get(t, name));
         double step = 0;
-        Rank::must(zero_state_get_scalar(from.optim, Rank::number(t), "step", &step), "get");
-        Rank::must(zero_state_set_scalar(to.optim, Rank::number(t), "step", step), "set");
+        Rank::must(zero_state_get(from.optim, Rank::number(t), "step", 0, 1, &step), "get");
+        Rank::must(set_scalar(to.optim, Rank::number(t), "step", step), "set");
         if (choices.optimizer != ZERO_OPTIMIZER_NADAM) continue;
-        Rank::must(zero_state_get_scalar(from.optim, Rank::number(t), "mu_product", &step), "get");
-        Rank::must(zero_state_set_scalar(to.optim, Rank::number(t), "mu_product", step), "set");
+        Rank::must(zero_state_get(from.optim, Rank::number(t), "mu_product", 0, 1, &step), "get");
+        Rank::must(set_scalar(to.optim, Rank::number(t), "mu_product", step), "set");
       }
       Rank::must(zero_share_params(to.optim, ZERO_SHARE_KEEP_MASTERS, nullptr), "share");
       expect_same(from, to, " as set");
@@ -159,7 +160,7 @@ TEST(DeviceGradients, are_what_a_step_would_use) {
       }
     };
     for (Rank* const rank : {&device, &host}) {
-      Rank::must(zero_loss_scale_set(rank->optim, 8), "loss scale");
+      Rank::must(zero_group_set(rank->optim, ZERO_ALL_GROUPS, "loss_scale", 8), "loss scale");
       rank->reduce(0, ZERO_REDUCE_SUM | ZERO_REDUCE_ACCUMULATE);
     }
     expect_equal("reduced");
@@ -167,7 +168,7 @@ TEST(DeviceGradients, are_what_a_step_would_use) {
       rank->reduce(1, ZERO_REDUCE_SUM | ZERO_REDUCE_ACCUMULATE);
     expect_equal("added to");
     for (Rank* const rank : {&device, &host})
-      Rank::must(zero_clip_grad_norm(rank->optim, 0.01, 2, nullptr, nullptr), "clip");
+      Rank::must(zero_clip_grad_norm(rank->optim, nullptr, 0, 0.01, 2, nullptr, nullptr), "clip");
     expect_equal("clipped");
     for (Rank* const rank : {&device, &host})
       Rank::must(zero_clip_grad_value(rank->optim, 1e-4, nullptr), "clip");
@@ -325,7 +326,7 @@ TEST(DeviceState, a_buffer_elsewhere_is_refused_by_name) {
   const std::vector<float> elsewhere(4);
   const int64_t size = 4;
   zero_buffer buffer;
-  zero_buffer_init(&buffer, sizeof buffer);
+  ZERO_INIT(buffer);
   buffer.name = "count";
   buffer.data = const_cast<float*>(elsewhere.data());
   buffer.shape = &size;

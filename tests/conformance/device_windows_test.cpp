@@ -60,11 +60,11 @@ class Trained {
     EXPECT_TRUE(device->copy(nullptr, data, values.data(), kBytes).ok());
     EXPECT_TRUE(device->copy(nullptr, grad, grads.data(), kBytes).ok());
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = ZERO_OPTIMIZER_SGD;
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << zero_last_error();
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = "w";
     param.shape = &kCount;
     param.ndim = 1;
@@ -89,7 +89,7 @@ class Trained {
     EXPECT_EQ(zero_seal(optim_), ZERO_OK) << zero_last_error();
     EXPECT_TRUE(chaos->begin_capture(stream.handle()).ok());
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.stream = stream.handle();
     EXPECT_EQ(zero_step(optim_, &options), ZERO_OK) << zero_last_error();
     EXPECT_TRUE(chaos->end_capture(stream.handle()).ok());

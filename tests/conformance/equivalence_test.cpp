@@ -353,14 +353,14 @@ TEST(Equivalence, frozen_parameters_and_settings_of_their_own_equal_one_process)
 struct Lone {
   explicit Lone(size_t count) : data(count, 1.0f), grad(count) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = ZERO_OPTIMIZER_NADAM;
     zero_create(&optim, comm, &options);
     std::vector<std::string> names;
     for (size_t i = 0; i < count; i++) names.push_back("p" + std::to_string(i));
     std::vector<zero_param> params(count);
     for (size_t i = 0; i < count; i++) {
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       params[i].name = names[i].c_str();
       params[i].data = &data[i];
     }
@@ -381,7 +381,7 @@ struct Lone {
       grads.push_back(present[i] ? &grad[i] : nullptr);
     }
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.grads = grads.data();
     options.grad_count = grads.size();
     EXPECT_EQ(zero_step(optim, &options), ZERO_OK) << zero_last_error();

@@ -40,7 +40,7 @@ class Rank {
  public:
   Rank(zero_comm* comm, const Choices& choices) : comm_(comm) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = ZERO_OPTIMIZER_SGD;
     options.partition = choices.partition;
     options.max_grad_norm = choices.max_grad_norm;
@@ -68,7 +68,7 @@ class Rank {
       Tensor& tensor = tensors[i];
       tensor.grad.resize(tensor.data.size());
       tensor.size = static_cast<int64_t>(tensor.data.size());
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       params[i].name = tensor.name.c_str();
       params[i].data = tensor.data.data();
       params[i].shape = &tensor.size;
@@ -86,7 +86,7 @@ class Rank {
   }
   double clip(double max_norm, double p) {
     double norm = -1;
-    must(zero_clip_grad_norm(optim_, max_norm, p, &norm, nullptr), "clip");
+    must(zero_clip_grad_norm(optim_, nullptr, 0, max_norm, p, &norm, nullptr), "clip");
     return norm;
   }
   void step() { must(zero_step(optim_, nullptr), "zero_step"); }
@@ -99,7 +99,7 @@ class Rank {
   zero_optim* optim() { return optim_; }
   zero_result result() {
     zero_result result;
-    zero_result_init(&result, sizeof result);
+    ZERO_INIT(result);
     must(zero_step_result(optim_, &result), "zero_step_result");
     return result;
   }

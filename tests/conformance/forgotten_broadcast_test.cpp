@@ -19,7 +19,7 @@ class Seat {
   Seat(zero_comm* comm, float first, int32_t uneven = ZERO_UNEVEN_OFF) : w(kSize, first) {
     half.assign(kSize, static_cast<uint16_t>(first == 0 ? 0 : 0x3F80));
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = ZERO_OPTIMIZER_SGD;
     const char* const names[] = {"lr"};
     const double values[] = {1};
@@ -37,7 +37,7 @@ class Seat {
 
   void add(const char* name, void* data, void* gradient, int32_t dtype) {
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = name;
     param.data = data;
     param.grad = gradient;
@@ -53,7 +53,7 @@ class Seat {
   }
   int64_t steps() const {
     zero_result result;
-    zero_result_init(&result, sizeof result);
+    ZERO_INIT(result);
     zero_step_result(optim, &result);
     return result.step;
   }
@@ -76,7 +76,9 @@ const First kFirsts[] = {
     [](zero_optim* optim) { return zero_step(optim, nullptr); },
     [](zero_optim* optim) { return zero_step_begin(optim, nullptr); },
     [](zero_optim* optim) { return zero_reduce_grads(optim, nullptr, 0, 0, nullptr); },
-    [](zero_optim* optim) { return zero_clip_grad_norm(optim, 1, 2, nullptr, nullptr); },
+    [](zero_optim* optim) {
+      return zero_clip_grad_norm(optim, nullptr, 0, 1, 2, nullptr, nullptr);
+    },
     [](zero_optim* optim) { return zero_clip_grad_value(optim, 1, nullptr); },
 };
 
@@ -137,7 +139,7 @@ TEST(ForgottenBroadcast, who_broadcasts_shares_loads_or_says_so_is_not_asked) {
       EXPECT_EQ(zero_share_params(shared.optim, 0, nullptr), ZERO_OK) << last();
       EXPECT_EQ(shared.step(), ZERO_OK) << last();
       zero_save_options replace;
-      zero_save_options_init(&replace, sizeof replace);
+      ZERO_INIT(replace);
       replace.flags = ZERO_SAVE_REPLACE;
       EXPECT_EQ(zero_state_save(shared.optim, saved.c_str(), &replace), ZERO_OK) << last();
       Seat loaded(comm, static_cast<float>(rank));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/scalar.h"
 #include "support/scratch.h"
 #include "zero.h"
 
@@ -20,14 +21,14 @@ constexpr int64_t kSize = 3000;
 struct Mixed {
   explicit Mixed(zero_comm* seat, int32_t partition) : comm(seat) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = ZERO_OPTIMIZER_ADAM;
     options.partition = partition;
     EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
     const int64_t size = kSize, one = 1;
     std::array<zero_param, 3> params;
     for (zero_param& param : params) {
-      zero_param_init(&param, sizeof param);
+      ZERO_INIT(param);
       param.shape = &size;
       param.ndim = 1;
       param.flags = ZERO_PARAM_FROZEN;
@@ -100,9 +101,8 @@ TEST(Trainable, integers_are_broadcast_saved_and_loaded_but_never_trained) {
         EXPECT_EQ(gathered, model.ids);
         EXPECT_EQ(zero_state_set(model.optim, 0, "exp_avg", 0, kSize, gathered.data()),
                   ZERO_ERR_ARGUMENT);
-        EXPECT_EQ(zero_state_set_scalar(model.optim, 0, "step", 5), ZERO_ERR_ARGUMENT);
-        EXPECT_EQ(zero_state_set_scalar(model.optim, ZERO_ALL_PARAMS, "step", world == 3 ? 1 : 2),
-                  ZERO_OK)
+        EXPECT_EQ(set_scalar(model.optim, 0, "step", 5), ZERO_ERR_ARGUMENT);
+        EXPECT_EQ(set_scalar(model.optim, ZERO_ALL_PARAMS, "step", world == 3 ? 1 : 2), ZERO_OK)
             << last();
         if (world == 3) {
           EXPECT_EQ(zero_state_save(model.optim, (scratch / "c").c_str(), nullptr), ZERO_OK)
@@ -113,7 +113,7 @@ TEST(Trainable, integers_are_broadcast_saved_and_loaded_but_never_trained) {
           EXPECT_EQ(model.w, trained);
         }
         zero_statistics statistics;
-        zero_statistics_init(&statistics, sizeof statistics);
+        ZERO_INIT(statistics);
         zero_stats(model.optim, &statistics);
         EXPECT_LE(statistics.state_bytes, (kSize + 1024) * 2 * int64_t{sizeof(float)});
         return std::string();

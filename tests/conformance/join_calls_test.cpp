@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "support/scalar.h"
 #include "support/scratch.h"
 #include "uneven.h"
 
@@ -62,7 +63,8 @@ TEST(JoinCalls, clips_by_the_norm_and_by_value_take_no_gradient_of_a_rank_that_j
           const std::vector<void*> grads = seat.grads();
           *static_cast<float*>(grads[0]) = 3;
           *static_cast<float*>(grads[1]) = 4;
-          EXPECT_EQ(zero_clip_grad_norm(seat.optim(), 1, 2, &norm, nullptr), ZERO_OK) << last();
+          EXPECT_EQ(zero_clip_grad_norm(seat.optim(), nullptr, 0, 1, 2, &norm, nullptr), ZERO_OK)
+              << last();
           EXPECT_NEAR(norm, 10 * factor, 1e-5);
           EXPECT_EQ(zero_step(seat.optim(), nullptr), ZERO_OK) << last();
         },
@@ -94,7 +96,7 @@ TEST(JoinCalls, a_rank_that_joined_follows_settings_frozen_parameters_scales_and
         EXPECT_EQ(zero_drop_grads(optim), ZERO_OK);
         EXPECT_EQ(zero_group_set(optim, ZERO_ALL_GROUPS, "lr", 0.125), ZERO_OK);
         EXPECT_EQ(zero_set_trainable(optim, 1, 0), ZERO_OK);
-        EXPECT_EQ(zero_loss_scale_set(optim, 4), ZERO_OK);
+        EXPECT_EQ(zero_group_set(optim, ZERO_ALL_GROUPS, "loss_scale", 4), ZERO_OK);
         EXPECT_EQ(seat.step(), ZERO_OK) << last();
         EXPECT_TRUE(seat.equals(expected));
         // Set after the last call: it is told by whoever comes last.
@@ -108,7 +110,7 @@ TEST(JoinCalls, a_rank_that_joined_follows_settings_frozen_parameters_scales_and
         EXPECT_EQ(lr, 0.75);
         EXPECT_EQ(zero_group_get(seat.optim(), ZERO_ALL_GROUPS, "lr", &lr), ZERO_OK);
         EXPECT_EQ(lr, 0.125);
-        EXPECT_EQ(zero_loss_scale_get(seat.optim(), &scale), ZERO_OK);
+        EXPECT_EQ(zero_group_get(seat.optim(), ZERO_ALL_GROUPS, "loss_scale", &scale), ZERO_OK);
         EXPECT_EQ(scale, 4);
         EXPECT_TRUE(seat.equals(expected)) << rank;
         seat.fill(2);
@@ -217,7 +219,8 @@ TEST(JoinCalls, a_call_that_fails_leaves_the_rank_that_joined_where_it_is) {
         EXPECT_EQ(zero_reduce_grads(optim, nullptr, 0, 0, here),
                   rank == 0 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
         EXPECT_EQ(seat.reduce(103), ZERO_ERR_ARGUMENT);
-        EXPECT_EQ(zero_clip_grad_norm(optim, -1, 2, nullptr, nullptr), ZERO_ERR_ARGUMENT);
+        EXPECT_EQ(zero_clip_grad_norm(optim, nullptr, 0, -1, 2, nullptr, nullptr),
+                  ZERO_ERR_ARGUMENT);
         EXPECT_EQ(zero_state_save(optim, nullptr, nullptr), ZERO_ERR_ARGUMENT);
         EXPECT_EQ(zero_state_save(optim, "", nullptr), ZERO_ERR_ARGUMENT);
         EXPECT_EQ(zero_state_load(optim, "/nowhere/to/be/found", nullptr),
@@ -228,7 +231,7 @@ TEST(JoinCalls, a_call_that_fails_leaves_the_rank_that_joined_where_it_is) {
         EXPECT_EQ(zero_reduce_grads(optim, none.data(), none.size(), 0, nullptr), ZERO_ERR_STATE);
         EXPECT_TRUE(says("no rank has a gradient"));
         zero_step_options wrong;
-        zero_step_options_init(&wrong, sizeof wrong);
+        ZERO_INIT(wrong);
         wrong.struct_size = 3;
         EXPECT_EQ(zero_step(optim, &wrong), ZERO_ERR_ARGUMENT);
         seat.fill(1);
@@ -247,7 +250,7 @@ TEST(JoinCalls, a_rank_that_cannot_join_is_told_so_and_named_to_the_others) {
       EXPECT_EQ(seat.step(), ZERO_OK) << last();
       if (rank == kJoined) {
         zero_join_options options;
-        zero_join_options_init(&options, sizeof options);
+        ZERO_INIT(options);
         options.grad_count = 3;
         EXPECT_EQ(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT);
         EXPECT_TRUE(says("3 gradient pointers"));
@@ -297,7 +300,7 @@ TEST(JoinCalls, a_rank_waits_in_zero_join_for_one_that_could_not_join) {
   for (const CommKind kind : kCommKinds) {
     on_seats(kind, run, [&](Seat& seat, int rank) {
       zero_join_options options;
-      zero_join_options_init(&options, sizeof options);
+      ZERO_INIT(options);
       options.grad_count = 1;
       if (rank == 1) {
         EXPECT_EQ(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT) << last();
@@ -328,7 +331,7 @@ TEST(JoinCalls, without_the_option_or_with_another_one_on_each_rank_nobody_joins
   }
   zero_comm* const comm = solo();
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   zero_optim* optim = nullptr;
   for (const int32_t wrong : {-1, 4}) {
     options.uneven_inputs = wrong;
@@ -343,13 +346,13 @@ TEST(JoinCalls, state_that_is_set_while_a_rank_has_joined_is_a_mismatch_until_it
   after_one_joined(
       {.world = 3},
       [](Seat& seat, int) {
-        EXPECT_EQ(zero_state_set_scalar(seat.optim(), 0, "step", 9), ZERO_OK) << last();
+        EXPECT_EQ(set_scalar(seat.optim(), 0, "step", 9), ZERO_OK) << last();
         EXPECT_EQ(seat.step(), ZERO_ERR_PEER);
         EXPECT_TRUE(says("state set of parameter 'p0'"));
       },
       [](Seat& seat, int rank) {
         if (rank == kJoined) {
-          EXPECT_EQ(zero_state_set_scalar(seat.optim(), 0, "step", 9), ZERO_OK) << last();
+          EXPECT_EQ(set_scalar(seat.optim(), 0, "step", 9), ZERO_OK) << last();
         }
         seat.fill(1);
         EXPECT_EQ(seat.step(), ZERO_OK) << last();

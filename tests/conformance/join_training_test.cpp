@@ -160,7 +160,7 @@ TEST(JoinTraining, a_dynamic_loss_scale_backs_off_and_grows_on_ranks_that_joined
         EXPECT_EQ(seat.join(), 2) << last();
         EXPECT_TRUE(seat.equals(epoch));
         zero_result result;
-        zero_result_init(&result, sizeof result);
+        ZERO_INIT(result);
         EXPECT_EQ(zero_step_result(seat.optim(), &result), ZERO_OK);
         EXPECT_EQ(result.step, 3);
         EXPECT_EQ(result.skipped, 1);
@@ -179,7 +179,7 @@ TEST(JoinTraining, buffers_come_from_a_rank_with_inputs_and_in_the_end_from_the_
     on_seats(kind, run, [&](Seat& seat, int rank) {
       int64_t seen = 100 + rank;
       zero_buffer buffer;
-      zero_buffer_init(&buffer, sizeof buffer);
+      ZERO_INIT(buffer);
       buffer.name = "seen";
       buffer.data = &seen;
       buffer.dtype = ZERO_INT64;

@@ -47,9 +47,9 @@ double norm_in_order(const std::vector<Tensor>& model, const Numbers& params, do
 
 double clip_of(zero_optim* optim, const Numbers& params, double max_norm, double p = 2) {
   double norm = -1;
-  EXPECT_EQ(
-      zero_clip_grad_norm_of(optim, params.data(), params.size(), max_norm, p, &norm, nullptr),
-      ZERO_OK)
+  const int64_t none = 0;  // without a list the norm is of all
+  const int64_t* const list = params.empty() ? &none : params.data();
+  EXPECT_EQ(zero_clip_grad_norm(optim, list, params.size(), max_norm, p, &norm, nullptr), ZERO_OK)
       << last();
   return norm;
 }
@@ -202,7 +202,7 @@ TEST(NormOf, fp64_parameters_and_micro_batches_are_scaled_in_their_sums) {
   for (const CommKind kind : kCommKinds) {
     on_ranks(kind, 3, [](zero_comm* comm, int rank) {
       zero_options options;
-      zero_options_init(&options, sizeof options);
+      ZERO_INIT(options);
       options.optimizer = ZERO_OPTIMIZER_SGD;
       const char* const names[] = {"lr"};
       const double one = 1;
@@ -215,7 +215,7 @@ TEST(NormOf, fp64_parameters_and_micro_batches_are_scaled_in_their_sums) {
       double data[2][kSize] = {}, grad[2][kSize] = {{1, 2, 2}, {1, 2, 2}};
       zero_param params[2];
       for (int i = 0; i < 2; i++) {
-        zero_param_init(&params[i], sizeof params[i]);
+        ZERO_INIT(params[i]);
         params[i].name = i == 0 ? "a" : "b";
         params[i].data = data[i];
         params[i].grad = grad[i];
@@ -265,25 +265,25 @@ TEST(NormOf, a_list_that_makes_no_sense_is_refused_and_nothing_is_reduced) {
           const bool mine = !on_one || rank == 1;
           const Numbers& given = mine ? wrong.params : Numbers{1};
           double norm = -7;
-          EXPECT_EQ(zero_clip_grad_norm_of(self.optim(), given.data(), given.size(),
-                                           mine ? wrong.max_norm : 1, mine ? wrong.norm_type : 2,
-                                           &norm, nullptr),
+          EXPECT_EQ(zero_clip_grad_norm(self.optim(), given.data(), given.size(),
+                                        mine ? wrong.max_norm : 1, mine ? wrong.norm_type : 2,
+                                        &norm, nullptr),
                     mine ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
           EXPECT_TRUE(says(wrong.words));
           EXPECT_EQ(norm, -7);
         }
       }
-      EXPECT_EQ(zero_clip_grad_norm_of(self.optim(), nullptr, 1, 1, 2, nullptr, nullptr),
+      EXPECT_EQ(zero_clip_grad_norm(self.optim(), nullptr, 1, 1, 2, nullptr, nullptr),
                 ZERO_ERR_ARGUMENT);
       const Numbers other = {rank};
-      EXPECT_EQ(zero_clip_grad_norm_of(self.optim(), other.data(), 1, 1, 2, nullptr, nullptr),
+      EXPECT_EQ(zero_clip_grad_norm(self.optim(), other.data(), 1, 1, 2, nullptr, nullptr),
                 rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
       EXPECT_TRUE(says("rank 1 has parameter 1 in its turn, rank 0 has parameter 0"));
-      EXPECT_EQ(zero_clip_grad_norm_of(self.optim(), other.data(), static_cast<size_t>(rank), 1, 2,
-                                       nullptr, nullptr),
+      EXPECT_EQ(zero_clip_grad_norm(self.optim(), other.data(), static_cast<size_t>(rank), 1, 2,
+                                    nullptr, nullptr),
                 rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
       EXPECT_TRUE(says("rank 1 has 1 parameters listed, rank 0 has 0"));
-      EXPECT_EQ(zero_clip_grad_norm_of(self.optim(), nullptr, 0, rank + 1, 2, nullptr, nullptr),
+      EXPECT_EQ(zero_clip_grad_norm(self.optim(), nullptr, 0, rank + 1, 2, nullptr, nullptr),
                 rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
       EXPECT_TRUE(says("max_norm"));
       self.reduce(model);  // nothing was

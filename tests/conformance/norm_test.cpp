@@ -54,7 +54,7 @@ double norm_in(CommKind kind, int32_t dtype, const std::vector<double>& values) 
   double norm = -1;
   on_ranks(kind, 3, [&](zero_comm* comm, int rank) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.partition = ZERO_PARTITION_MANUAL;
     zero_optim* optim = nullptr;
     EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
@@ -67,7 +67,7 @@ double norm_in(CommKind kind, int32_t dtype, const std::vector<double>& values) 
       data[i] = encode(dtype, values);
       grads[i] = encode(dtype, values);
       if (i < 2) pointers[i] = grads[i].data();
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       params[i].name = names[i];
       params[i].data = data[i].data();
       params[i].shape = &size;
@@ -78,7 +78,8 @@ double norm_in(CommKind kind, int32_t dtype, const std::vector<double>& values) 
     EXPECT_EQ(zero_register_params(optim, nullptr, params.data(), 3, nullptr), ZERO_OK) << last();
     EXPECT_EQ(zero_reduce_grads(optim, pointers.data(), 3, ZERO_REDUCE_MEAN, nullptr), ZERO_OK);
     double own = -1;
-    EXPECT_EQ(zero_clip_grad_norm(optim, INFINITY, 2, &own, nullptr), ZERO_OK) << last();
+    EXPECT_EQ(zero_clip_grad_norm(optim, nullptr, 0, INFINITY, 2, &own, nullptr), ZERO_OK)
+        << last();
     EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();
     if (rank == 2) norm = own;
     zero_free(optim);
@@ -140,11 +141,11 @@ TEST(Norm, does_not_count_what_is_between_padded_parameters) {
     on_ranks(kind, 2, [](zero_comm* comm, int) {
       constexpr int64_t kSize = 17;
       zero_options options;
-      zero_options_init(&options, sizeof options);
+      ZERO_INIT(options);
       std::array<zero_param, 3> params;
       const char* const names[] = {"a", "b", "c"};
       for (size_t i = 0; i < 3; i++) {
-        zero_param_init(&params[i], sizeof params[i]);
+        ZERO_INIT(params[i]);
         params[i].name = names[i];
         params[i].shape = &kSize;
         params[i].ndim = 1;
@@ -152,7 +153,7 @@ TEST(Norm, does_not_count_what_is_between_padded_parameters) {
       }
       std::array<int64_t, 3> offsets;
       zero_plan plan;
-      zero_plan_init(&plan, sizeof plan);
+      ZERO_INIT(plan);
       plan.offsets = offsets.data();
       EXPECT_EQ(zero_partition_plan(params.data(), 3, 2, &options, &plan), ZERO_OK);
       std::array<float*, 2> arenas = {};
@@ -175,13 +176,13 @@ TEST(Norm, does_not_count_what_is_between_padded_parameters) {
       EXPECT_EQ(zero_register_params(optim, nullptr, params.data(), 3, nullptr), ZERO_OK) << last();
       EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();  // in one pass
       zero_result result;
-      zero_result_init(&result, sizeof result);
+      ZERO_INIT(result);
       EXPECT_EQ(zero_step_result(optim, &result), ZERO_OK);
       EXPECT_EQ(result.nonfinite, 0);
       for (const zero_param& param : params)
         std::fill_n(static_cast<float*>(param.grad), kSize, 2.0f);
       double norm = -1;
-      EXPECT_EQ(zero_clip_grad_norm(optim, 1, 2, &norm, nullptr), ZERO_OK) << last();
+      EXPECT_EQ(zero_clip_grad_norm(optim, nullptr, 0, 1, 2, &norm, nullptr), ZERO_OK) << last();
       EXPECT_DOUBLE_EQ(norm, 2 * std::sqrt(3.0 * kSize));
       EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();
       EXPECT_LT(static_cast<float*>(params[2].data)[kSize - 1], 1);

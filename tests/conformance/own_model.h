@@ -30,7 +30,7 @@ class OwnModel {
   OwnModel(zero_comm* comm, const OwnRule& rule, const Choices& choices)
       : declared_(rule), rank_(zero_comm_rank(comm)), world_(zero_comm_world(comm)) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     declared_.put_into(options);
     options.partition = choices.partition;
     options.bucket_bytes = choices.bucket_bytes;
@@ -40,7 +40,7 @@ class OwnModel {
     zero_param params[kCount];
     const char* const names[] = {"matrix", "wide", "half", "scalar", "late"};
     for (size_t i = 0; i < kCount; i++) {
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       const auto count = static_cast<size_t>(elements(i));
       std::vector<double> values(count);
       for (size_t k = 0; k < count; k++) values[k] = std::sin(static_cast<double>(k * 7 + i));
@@ -79,7 +79,7 @@ class OwnModel {
     }
     steps_++;
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.grads = pointers.data();
     options.grad_count = kCount;
     options.reduce_flags = ZERO_REDUCE_NONE;
@@ -97,7 +97,7 @@ class OwnModel {
       out += gathered(i, nullptr);
       for (size_t n = 0; n < count; n++) out += gathered(i, names[n]);
       double step = -1;
-      EXPECT_EQ(zero_state_get_scalar(optim_, i, "step", &step), ZERO_OK) << last();
+      EXPECT_EQ(zero_state_get(optim_, i, "step", 0, 1, &step), ZERO_OK) << last();
       out += " step " + std::to_string(step) + "\n";
     }
     return out;

@@ -79,7 +79,7 @@ Declared::Declared(const OwnRule& rule) {
     names_.push_back(name.c_str());
     values_.push_back(value);
   }
-  zero_custom_optimizer_init(&custom_, sizeof custom_);
+  ZERO_INIT(custom_);
   custom_.name = rule.name.c_str();
   custom_.update = call;
   custom_.ctx = const_cast<OwnRule*>(&rule);

@@ -25,7 +25,7 @@ const Rank2::Change kOverlaps = [](zero_options& options) { options.overlap_gath
 
 zero_result result_of(zero_optim* optim, zero_status expected = ZERO_OK) {
   zero_result result;
-  zero_result_init(&result, sizeof result);
+  ZERO_INIT(result);
   EXPECT_EQ(zero_step_result(optim, &result), expected);
   return result;
 }
@@ -78,7 +78,7 @@ TEST(ParamWait, is_for_one_parameter) {
   constexpr size_t kMany = 3'000'000;  // some times what is told at once
   zero_comm* const comm = solo();
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.optimizer = ZERO_OPTIMIZER_SGD;
   options.overlap_gather = 1;
   zero_optim* optim = nullptr;
@@ -87,7 +87,7 @@ TEST(ParamWait, is_for_one_parameter) {
   std::array<zero_param, 2> params;
   const int64_t shape = kMany;
   for (size_t i = 0; i < 2; i++) {
-    zero_param_init(&params[i], sizeof params[i]);
+    ZERO_INIT(params[i]);
     params[i].name = i == 0 ? "first" : "second";
     params[i].data = &data[i * kMany];
     params[i].grad = &grads[i * kMany];
@@ -112,7 +112,7 @@ TEST(ParamWait, is_for_one_parameter) {
 zero_status step_with(zero_optim* optim, std::array<std::vector<float>, 2>& grads) {
   void* const pointers[] = {grads[0].data(), grads[1].data()};
   zero_step_options options;
-  zero_step_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.grads = pointers;
   options.grad_count = 2;
   return zero_step(optim, &options);
@@ -268,7 +268,7 @@ TEST(ParamWait, two_optimizers_of_a_comm_take_turns) {
 TEST(ParamWait, ranks_that_differ_in_the_option_are_told) {
   on_ranks(CommKind::local, 2, [](zero_comm* comm, int rank) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.overlap_gather = 2;
     zero_optim* optim = nullptr;
     EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_ERR_ARGUMENT);
@@ -277,7 +277,7 @@ TEST(ParamWait, ranks_that_differ_in_the_option_are_told) {
     ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
     float value = 0;
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = "a";
     param.data = &value;
     EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
@@ -306,7 +306,7 @@ TEST(ParamWait, an_abort_meanwhile_is_told_by_the_wait_the_result_and_the_next_c
     EXPECT_EQ(result_of(self.optim(), ZERO_ERR_ABORTED).step, 0);
     EXPECT_EQ(self.step(), ZERO_ERR_ABORTED);
     zero_failure failure;
-    zero_failure_init(&failure, sizeof failure);
+    ZERO_INIT(failure);
     EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
     EXPECT_EQ(failure.params_consistent, 0);
   });

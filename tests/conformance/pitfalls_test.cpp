@@ -122,7 +122,7 @@ TEST(Pitfalls, a_group_of_another_dtype_leaves_the_digits_of_the_first) {
     constexpr int64_t kSize = 4;
     std::vector<uint16_t> half(kSize, 0x3C00);
     zero_param late;
-    zero_param_init(&late, sizeof late);
+    ZERO_INIT(late);
     late.name = "half";
     late.data = half.data();
     late.shape = &kSize;
@@ -192,7 +192,7 @@ TEST(Pitfalls, gathered_state_is_of_its_moment_and_is_not_touched_by_later_steps
       EXPECT_EQ(first, std::vector<float>(1500, 1));
       EXPECT_EQ(momentum(), std::vector<float>(1500, 1.75f));
       double steps = 0;
-      EXPECT_EQ(zero_state_get_scalar(self.optim(), 0, "step", &steps), ZERO_OK);
+      EXPECT_EQ(zero_state_get(self.optim(), 0, "step", 0, 1, &steps), ZERO_OK);
       EXPECT_EQ(steps, 3);
       return momentum();
     });
@@ -225,7 +225,7 @@ TEST(Pitfalls, a_load_takes_no_memory_that_a_run_without_it_does_not) {
     self.add(model);
     const auto state_bytes = [&] {
       zero_statistics statistics;
-      zero_statistics_init(&statistics, sizeof statistics);
+      ZERO_INIT(statistics);
       zero_stats(self.optim(), &statistics);
       return statistics.state_bytes;
     };
@@ -250,7 +250,7 @@ void register_two(zero_optim* optim, std::vector<double>& first, std::vector<flo
   static const int64_t size = 8;
   zero_param params[2];
   for (zero_param& param : params) {
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.shape = &size;
     param.ndim = 1;
   }
@@ -286,7 +286,7 @@ TEST(Pitfalls, a_checkpoint_of_another_dtype_is_refused_by_name_and_changes_noth
 TEST(Pitfalls, ranks_that_overflow_at_once_back_off_once_and_all_skip) {
   on_ranks(CommKind::user, 3, [](zero_comm* comm, int) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.loss_scale = 1024;
     zero_optim* optims[2] = {nullptr, nullptr};  // two on one comm, and both overflow
     std::vector<Tensor> models[2] = {tensors({3, 2}), tensors({3, 2})};
@@ -296,7 +296,7 @@ TEST(Pitfalls, ranks_that_overflow_at_once_back_off_once_and_all_skip) {
       for (size_t p = 0; p < 2; p++) {
         models[i][p].size = static_cast<int64_t>(models[i][p].data.size());
         models[i][p].grad.assign(models[i][p].data.size(), INFINITY);
-        zero_param_init(&params[p], sizeof params[p]);
+        ZERO_INIT(params[p]);
         params[p].name = models[i][p].name.c_str();
         params[p].data = models[i][p].data.data();
         params[p].grad = models[i][p].grad.data();
@@ -308,11 +308,11 @@ TEST(Pitfalls, ranks_that_overflow_at_once_back_off_once_and_all_skip) {
     for (size_t i = 0; i < 2; i++) {
       EXPECT_EQ(zero_step(optims[i], nullptr), ZERO_SKIPPED) << last();
       double scale = 0;
-      EXPECT_EQ(zero_loss_scale_get(optims[i], &scale), ZERO_OK);
+      EXPECT_EQ(zero_group_get(optims[i], ZERO_ALL_GROUPS, "loss_scale", &scale), ZERO_OK);
       EXPECT_EQ(scale, 512);
       EXPECT_EQ(firsts(models[i]), (std::vector<float>{1, 1}));
       double steps = -1;
-      EXPECT_EQ(zero_state_get_scalar(optims[i], 0, "step", &steps), ZERO_OK);
+      EXPECT_EQ(zero_state_get(optims[i], 0, "step", 0, 1, &steps), ZERO_OK);
       EXPECT_EQ(steps, 0);
     }
     for (zero_optim* optim : optims) zero_free(optim);
@@ -323,13 +323,13 @@ TEST(Pitfalls, a_rate_of_zero_stops_every_rule_in_the_middle_of_a_run) {
   for (int32_t optimizer = ZERO_OPTIMIZER_ADAMW; optimizer < ZERO_OPTIMIZER_RPROP; optimizer++) {
     on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
       zero_options options;
-      zero_options_init(&options, sizeof options);
+      ZERO_INIT(options);
       options.optimizer = optimizer;
       zero_optim* optim = nullptr;
       EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
       float value = 1, grad = 1;
       zero_param param;
-      zero_param_init(&param, sizeof param);
+      ZERO_INIT(param);
       param.name = "w";
       param.data = &value;
       param.grad = &grad;
@@ -348,14 +348,14 @@ TEST(Pitfalls, a_rate_of_zero_stops_every_rule_in_the_middle_of_a_run) {
 TEST(Pitfalls, an_owner_that_is_no_rank_is_refused_by_name) {
   on_ranks(CommKind::local, 2, [](zero_comm* comm, int) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.partition = ZERO_PARTITION_MANUAL;
     zero_optim* optim = nullptr;
     EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
     float value = 1;
     for (const int32_t owner : {-1, 2}) {
       zero_param param;
-      zero_param_init(&param, sizeof param);
+      ZERO_INIT(param);
       param.name = "w";
       param.data = &value;
       param.owner = owner;

@@ -22,7 +22,7 @@ class Model {
   Model(zero_comm* comm, int32_t partition, int32_t uneven_inputs = ZERO_UNEVEN_OFF)
       : rank_(zero_comm_rank(comm)), world_(zero_comm_world(comm)) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.partition = partition;
     options.bucket_bytes = 8192;
     options.master = ZERO_MASTER_REMAINDER;
@@ -47,7 +47,7 @@ class Model {
       &grad = grads_.emplace_back(count + 1);
       for (size_t k = 0; k < count && dtype == ZERO_FLOAT32; k++)
         data[k] = static_cast<float>(k % 17) * 0.25f;
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       params[i].name = names[i].c_str();
       params[i].data = data.data();
       params[i].grad = grad.data();
@@ -128,7 +128,7 @@ class Model {
         all.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
       }
       double step = 0;
-      EXPECT_EQ(zero_state_get_scalar(optim_, param, "step", &step), ZERO_OK) << last();
+      EXPECT_EQ(zero_state_get(optim_, param, "step", 0, 1, &step), ZERO_OK) << last();
       all += std::to_string(step);
       all.append(reinterpret_cast<const char*>(data_[i].data()), data_[i].size() * sizeof(float));
     }
@@ -181,7 +181,7 @@ TEST(Rebalance, moves_every_state_bit_for_bit_and_gives_each_rank_as_much_to_tra
       const std::vector<int64_t> all = model.elements({0, 1, 2, 3, 4, 5, 6});
       EXPECT_EQ(std::accumulate(all.begin(), all.end(), int64_t{0}), 12'204);
       zero_statistics stats;
-      zero_statistics_init(&stats, sizeof stats);
+      ZERO_INIT(stats);
       EXPECT_EQ(zero_stats(model.optim(), &stats), ZERO_OK);
       EXPECT_EQ(stats.owned_elements, all[static_cast<size_t>(model.rank())]);
       model.train(1);

@@ -40,7 +40,7 @@ class Rank {
   }
   zero_result result() const {
     zero_result result;
-    zero_result_init(&result, sizeof result);
+    ZERO_INIT(result);
     zero_step_result(optim_, &result);
     return result;
   }
@@ -56,7 +56,7 @@ zero_options plain_sgd() {
   static const char* const names[] = {"lr"};
   static const double values[] = {0.5};
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.optimizer = ZERO_OPTIMIZER_SGD;
   options.names = names;
   options.values = values;
@@ -142,7 +142,7 @@ TEST(LossScale, norms_and_clipping_are_of_unscaled_gradients) {
   zero_options options = plain_sgd();
   options.max_grad_norm = 0.5;
   on_ranks(CommKind::local, 2, options, [](Rank& self, int) {
-    EXPECT_EQ(zero_loss_scale_set(self.optim(), 4096), ZERO_OK);
+    EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "loss_scale", 4096), ZERO_OK);
     EXPECT_EQ(self.step(4096.0f * 0.125f, 4096.0f * 0.125f), ZERO_OK) << zero_last_error();
     const double norm = 0.125 * std::sqrt(static_cast<double>(kElements));
     EXPECT_NEAR(self.result().grad_norm, norm, norm * 1e-12);
@@ -172,7 +172,8 @@ TEST(LossScale, is_saved_and_loaded_with_the_steps_that_were_good) {
 
 TEST(LossScale, that_differs_between_ranks_is_named) {
   on_ranks(CommKind::local, 2, plain_sgd(), [](Rank& self, int rank) {
-    EXPECT_EQ(zero_loss_scale_set(self.optim(), rank == 0 ? 2 : 3), ZERO_OK);
+    EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "loss_scale", rank == 0 ? 2 : 3),
+              ZERO_OK);
     const zero_status status = self.step(1, 1);
     EXPECT_EQ(status, rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH) << zero_last_error();
     EXPECT_NE(std::string(zero_last_error()).find("loss scale"), std::string::npos)
@@ -202,11 +203,12 @@ TEST(LossScale, settings_that_make_no_sense_are_refused) {
     const zero_options options = plain_sgd();
     Rank rank(comm, options);
     for (const double scale : {0.0, -1.0, 1e-40, 1e40, static_cast<double>(INFINITY), std::nan("")})
-      EXPECT_EQ(zero_loss_scale_set(rank.optim(), scale), ZERO_ERR_ARGUMENT);
+      EXPECT_EQ(zero_group_set(rank.optim(), ZERO_ALL_GROUPS, "loss_scale", scale),
+                ZERO_ERR_ARGUMENT);
     EXPECT_EQ(zero_reduce_grads(rank.optim(), nullptr, 0, ZERO_REDUCE_MEAN, nullptr), ZERO_OK);
-    EXPECT_EQ(zero_loss_scale_set(rank.optim(), 2), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_group_set(rank.optim(), ZERO_ALL_GROUPS, "loss_scale", 2), ZERO_ERR_STATE);
     double scale = 0;
-    EXPECT_EQ(zero_loss_scale_get(rank.optim(), &scale), ZERO_OK);
+    EXPECT_EQ(zero_group_get(rank.optim(), ZERO_ALL_GROUPS, "loss_scale", &scale), ZERO_OK);
     EXPECT_EQ(scale, 1);
     EXPECT_EQ(zero_clip_grad_value(rank.optim(), 0, nullptr), ZERO_ERR_ARGUMENT);
     EXPECT_EQ(zero_clip_grad_value(rank.optim(), std::nan(""), nullptr), ZERO_ERR_ARGUMENT);

@@ -60,7 +60,7 @@ TEST(Schedules, a_rank_that_joined_ends_each_step_before_it_makes_the_next) {
 /// A comm of two threads, made and freed; one of this thread alone.
 void make_and_free(const std::string& name) {
   zero_comm_options options;
-  zero_comm_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.rendezvous_ms = 3'000;
   const auto live = [&](int rank) {
     zero_comm* comm = nullptr;

@@ -26,7 +26,7 @@ class Pair {
     const char* const names[] = {"lr"};
     const double values[] = {1};
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = ZERO_OPTIMIZER_SGD;
     options.names = names;
     options.values = values;
@@ -48,7 +48,7 @@ class Pair {
   }
   zero_status add(const char* name, float* data, float* grad) {
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = name;
     param.data = data;
     param.grad = grad;
@@ -58,7 +58,7 @@ class Pair {
   }
   zero_status step(std::vector<void*> grads, int32_t flags = ZERO_REDUCE_SUM) {
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.grads = grads.data();
     options.grad_count = grads.size();
     options.reduce_flags = flags;
@@ -71,7 +71,7 @@ class Pair {
   }
   int64_t early_elements() const {
     zero_statistics out;
-    zero_statistics_init(&out, sizeof out);
+    ZERO_INIT(out);
     EXPECT_EQ(zero_stats(optim, &out), ZERO_OK);
     return out.early_elements;
   }
@@ -217,7 +217,7 @@ TEST(SharedMemory, gradients_that_ranks_keep_apart_in_it_are_used) {
     EXPECT_EQ(self.add("a", data, grad), ZERO_OK) << last();
     fill(grad, 3000, static_cast<float>(1 + rank));
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.reduce_flags = ZERO_REDUCE_SUM;
     for (int step = 1; step <= 2; step++) {
       EXPECT_EQ(zero_grad_ready(self.optim, 0, grad, nullptr), ZERO_OK) << last();
@@ -296,7 +296,7 @@ TEST(SharedMemory, what_ends_beyond_its_arena_is_refused_when_it_is_registered) 
       EXPECT_TRUE(says("4 bytes are left"));
       const int64_t size = 100;
       zero_buffer buffer;
-      zero_buffer_init(&buffer, sizeof buffer);
+      ZERO_INIT(buffer);
       buffer.name = "c";
       buffer.data = arena + kFloats - 50;
       buffer.shape = &size;
@@ -360,7 +360,7 @@ TEST(SharedMemory, on_devices_each_rank_has_its_own_and_gradients_may_lie_in_it)
         EXPECT_EQ(zero_seal(self.optim), ZERO_OK) << last();
         EXPECT_EQ(zero_step(self.optim, nullptr), ZERO_OK) << last();
         zero_result result;
-        zero_result_init(&result, sizeof result);
+        ZERO_INIT(result);
         EXPECT_EQ(zero_step_result(self.optim, &result), ZERO_OK) << last();
       }
       zero_comm_free(comm);

@@ -14,6 +14,7 @@
 #include "state/safetensors.h"
 #include "stored.h"
 #include "support/comms.h"
+#include "support/scalar.h"
 #include "support/scratch.h"
 #include "zero.h"
 
@@ -70,7 +71,7 @@ class Rank {
  public:
   Rank(zero_comm* comm, const Choices& choices) : comm_(comm) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = choices.optimizer;
     options.partition = choices.partition;
     options.master = choices.master;
@@ -107,7 +108,7 @@ class Rank {
   zero_status step(int number) {
     const std::vector<void*> grads = gradients(number);
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.grads = grads.data();
     options.grad_count = grads.size();
     return zero_step(optim, &options);
@@ -160,7 +161,7 @@ class Rank {
   std::vector<Range> owned(size_t param) const { return owned(param, zero_comm_rank(comm_)); }
   double scalar(int64_t param, const char* name) const {
     double value = -1;
-    must(zero_state_get_scalar(optim, param, name, &value), "get_scalar");
+    must(zero_state_get(optim, param, name, 0, 1, &value), "get_scalar");
     return value;
   }
   std::vector<std::byte>& data(size_t param) { return data_[param]; }
@@ -177,7 +178,7 @@ class Rank {
       data_.push_back(encode(tensor.dtype, made_up(p, 0)));
       data_.back().resize(data_.back().size() + 8);  // memory, also for no elements
       grads_.emplace_back();
-      zero_param_init(&params[p], sizeof params[p]);
+      ZERO_INIT(params[p]);
       params[p].name = tensor.name.c_str();
       params[p].data = data_.back().data();
       params[p].shape = &tensor.size;
@@ -297,8 +298,7 @@ TEST(StateGather, what_a_parameter_does_not_have_yet_is_told_on_all_ranks) {
 
 /// Take everything out of `from`, whole, and put it into `to`.
 void move_state(Rank& from, Rank& to) {
-  Rank::must(zero_state_set_scalar(to.optim, ZERO_ALL_PARAMS, "step",
-                                   from.scalar(ZERO_ALL_PARAMS, "step")),
+  Rank::must(set_scalar(to.optim, ZERO_ALL_PARAMS, "step", from.scalar(ZERO_ALL_PARAMS, "step")),
              "set_scalar");
   for (size_t p = 0; p < tensors().size(); p++) {
     const int64_t size = tensors()[p].size, number = Rank::number(p);
@@ -309,10 +309,10 @@ void move_state(Rank& from, Rank& to) {
       Rank::must(zero_state_set(to.optim, number, name, 0, size, state.data()), "set");
     }
     const double step = from.scalar(number, "step");
-    Rank::must(zero_state_set_scalar(to.optim, number, "step", step), "set_scalar");
+    Rank::must(set_scalar(to.optim, number, "step", step), "set_scalar");
     double product = 0;
-    if (zero_state_get_scalar(from.optim, number, "mu_product", &product) == ZERO_OK)
-      Rank::must(zero_state_set_scalar(to.optim, number, "mu_product", product), "set_scalar");
+    if (zero_state_get(from.optim, number, "mu_product", 0, 1, &product) == ZERO_OK)
+      Rank::must(set_scalar(to.optim, number, "mu_product", product), "set_scalar");
   }
   Rank::must(zero_share_params(to.optim, ZERO_SHARE_KEEP_MASTERS, nullptr), "share");
 }
@@ -352,7 +352,7 @@ TEST(StateSet, parameters_that_were_updated_alike_part_when_their_steps_do) {
       Rank kept(comm, {}), bound(comm, {});
       for (Rank* const one : {&kept, &bound}) {
         for (int step = 0; step < 2; step++) ASSERT_EQ(one->step(step), ZERO_OK);
-        Rank::must(zero_state_set_scalar(one->optim, 0, "step", 500), "set_scalar");
+        Rank::must(set_scalar(one->optim, 0, "step", 500), "set_scalar");
         if (one == &bound) one->bind();  // nothing that steps remember holds any more
         for (int step = 2; step < 4; step++) ASSERT_EQ(one->step(step), ZERO_OK);
       }
@@ -370,14 +370,14 @@ TEST(StateGather, passes_large_tensors_in_chunks_and_seals_first) {
     for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY}) {
       on_ranks(kind, 2, [&](zero_comm* comm, int rank) {
         zero_options options;
-        zero_options_init(&options, sizeof options);
+        ZERO_INIT(options);
         options.partition = partition;
         options.master = ZERO_MASTER_REMAINDER;
         zero_optim* optim = nullptr;
         Rank::must(zero_create(&optim, comm, &options), "zero_create");
         std::vector<uint16_t> data(kSize, 0x3F80);  // 1
         zero_param param;
-        zero_param_init(&param, sizeof param);
+        ZERO_INIT(param);
         param.name = "large";
         param.data = data.data();
         param.shape = &kSize;
@@ -443,9 +443,9 @@ TEST(StateSet, ranks_that_set_other_state_are_told_by_name_and_may_make_up_for_i
       if (rank_number != 1) set();
       EXPECT_EQ(rank.step(0), ZERO_OK);
       const double step = rank_number == 1 ? 8 : 7;
-      Rank::must(zero_state_set_scalar(rank.optim, 5, "step", step), "set_scalar");
+      Rank::must(set_scalar(rank.optim, 5, "step", step), "set_scalar");
       differs("rank 1 has state set of parameter 'f64':, step 8, rank 0 has");
-      Rank::must(zero_state_set_scalar(rank.optim, 5, "step", 7), "set_scalar");
+      Rank::must(set_scalar(rank.optim, 5, "step", 7), "set_scalar");
       EXPECT_EQ(rank.step(1), ZERO_OK);
       EXPECT_EQ(rank.scalar(5, "step"), 8);
       EXPECT_EQ(rank.scalar(0, "step"), 2);
@@ -456,9 +456,9 @@ TEST(StateSet, ranks_that_set_other_state_are_told_by_name_and_may_make_up_for_i
 TEST(StateSet, steps_and_products_that_do_not_belong_together_are_refused) {
   on_ranks(CommKind::local, 2, [](zero_comm* comm, int) {
     Rank rank(comm, {.optimizer = ZERO_OPTIMIZER_NADAM});
-    Rank::must(zero_state_set_scalar(rank.optim, 0, "step", 3), "set_scalar");
+    Rank::must(set_scalar(rank.optim, 0, "step", 3), "set_scalar");
     EXPECT_EQ(rank.step(0), ZERO_ERR_STATE);
-    Rank::must(zero_state_set_scalar(rank.optim, 0, "mu_product", 0.5), "set_scalar");
+    Rank::must(set_scalar(rank.optim, 0, "mu_product", 0.5), "set_scalar");
     EXPECT_EQ(rank.step(0), ZERO_OK);
     EXPECT_EQ(rank.scalar(0, "step"), 4);
   });
@@ -482,14 +482,14 @@ TEST(StateAccess, wrong_arguments_and_moments_are_refused_without_effect) {
     EXPECT_EQ(zero_state_get(o, 0, "exp_avg", 0, 1, nullptr), ZERO_ERR_ARGUMENT);
     EXPECT_EQ(zero_state_set(o, 0, "exp_avg", 0, 3083, v.data()), ZERO_ERR_ARGUMENT);
     EXPECT_EQ(zero_state_set(o, 0, "exp_avg", -1, 1, v.data()), ZERO_ERR_ARGUMENT);
-    EXPECT_EQ(zero_state_set_scalar(o, 0, "step", -1), ZERO_ERR_ARGUMENT);
-    EXPECT_EQ(zero_state_set_scalar(o, 0, "step", 1.5), ZERO_ERR_ARGUMENT);
-    EXPECT_EQ(zero_state_set_scalar(o, 0, "step", 0x1.0000000000001p+53), ZERO_ERR_ARGUMENT);
-    EXPECT_EQ(zero_state_set_scalar(o, 0, "mu_product", 0.5), ZERO_ERR_ARGUMENT);
+    EXPECT_EQ(set_scalar(o, 0, "step", -1), ZERO_ERR_ARGUMENT);
+    EXPECT_EQ(set_scalar(o, 0, "step", 1.5), ZERO_ERR_ARGUMENT);
+    EXPECT_EQ(set_scalar(o, 0, "step", 0x1.0000000000001p+53), ZERO_ERR_ARGUMENT);
+    EXPECT_EQ(set_scalar(o, 0, "mu_product", 0.5), ZERO_ERR_ARGUMENT);
     EXPECT_EQ(zero_grad_get(o, 1, 0, 0, nullptr), ZERO_ERR_STATE);
     rank.reduce(1);
     EXPECT_EQ(zero_state_set(o, 0, "exp_avg", 0, 1, v.data()), ZERO_ERR_STATE);
-    EXPECT_EQ(zero_state_set_scalar(o, 0, "step", 1), ZERO_ERR_STATE);
+    EXPECT_EQ(set_scalar(o, 0, "step", 1), ZERO_ERR_STATE);
     EXPECT_EQ(zero_state_get(o, 0, "exp_avg", 0, 3082, v.data()), owner);
     EXPECT_EQ(zero_grad_get(o, 0, 0, 3082, v.data()), owner);
     EXPECT_EQ(zero_grad_get(o, 6, 0, 40, v.data()), owner == ZERO_OK ? ZERO_ERR_STATE : owner);
@@ -517,8 +517,8 @@ TEST(ByHand, plain_descent_equals_the_rule) {
       rule.reduce(step);
       hand.reduce(step);
       if (turn % 3 == 0) {
-        zero_clip_grad_norm(rule.optim, 5, 2, &norm, nullptr);
-        zero_clip_grad_norm(hand.optim, 5, 2, &norm, nullptr);
+        zero_clip_grad_norm(rule.optim, nullptr, 0, 5, 2, &norm, nullptr);
+        zero_clip_grad_norm(hand.optim, nullptr, 0, 5, 2, &norm, nullptr);
         EXPECT_GT(norm, 5);
       }
       EXPECT_EQ(zero_step(rule.optim, nullptr), ZERO_OK);

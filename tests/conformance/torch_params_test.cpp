@@ -63,7 +63,7 @@ int32_t number_of(const std::string& optimizer) {
 
 Case parse(const std::string& line) {
   Case made;
-  for (zero_param& param : made.params) zero_param_init(&param, sizeof param);
+  for (zero_param& param : made.params) ZERO_INIT(param);
   std::istringstream words(line);
   std::string optimizer, word;
   words >> made.name >> optimizer;
@@ -112,7 +112,7 @@ Rows read_rows() {
 /// case's part of them. Both ranks have the same gradients, so the mean is exact.
 void follow(const Case& c, zero_comm* comm, const Rows& rows, const Row* expected) {
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.optimizer = c.optimizer;
   std::vector<const char*> names;
   for (const std::string& name : c.settings) names.push_back(name.c_str());

@@ -43,7 +43,7 @@ void counting(int world, const std::function<void(zero_comm*, Counted&)>& body) 
   run_sound_ranks(RankKind::threads, world, [&](int rank) {
     Counted counted{as_public(Engine::functions()), engine.seat(rank)};
     zero_comm_functions functions;
-    zero_comm_functions_init(&functions, sizeof functions);
+    ZERO_INIT(functions);
     functions.exchange = exchange;
     functions.all_gather = all_gather;
     functions.all_to_all = all_to_all;
@@ -66,7 +66,7 @@ struct Model {
       : data(kTensors, std::vector<float>(kSize, 1)) {
     grad = data;
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.partition = partition;
     options.bucket_bytes = 65'536;
     options.share_dtype = share_dtype;
@@ -75,7 +75,7 @@ struct Model {
     std::array<zero_param, kTensors> params;
     for (size_t i = 0; i < kTensors; i++) {
       names[i] = std::to_string(i);
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       params[i].name = names[i].c_str();
       params[i].data = data[i].data();
       params[i].grad = grad[i].data();

@@ -34,14 +34,14 @@ struct Model {
              int32_t partition = ZERO_PARTITION_EVEN, int32_t nonfinite = ZERO_NONFINITE_IGNORE) {
     comm = seat;
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = optimizer;
     options.partition = partition;
     options.nonfinite = nonfinite;
     options.bucket_bytes = 4096;
     ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
     std::array<zero_param, kParams> params;
-    for (zero_param& param : params) zero_param_init(&param, sizeof param);
+    for (zero_param& param : params) ZERO_INIT(param);
     for (size_t i = 0; i < kParams; i++) {
       params[i].name = kNames[i];
       params[i].shape = &kSize;
@@ -51,7 +51,7 @@ struct Model {
     }
     std::array<int64_t, kParams> at;
     zero_plan plan;
-    zero_plan_init(&plan, sizeof plan);
+    ZERO_INIT(plan);
     plan.offsets = at.data();
     ASSERT_EQ(zero_partition_plan(params.data(), kParams, zero_comm_world(comm), &options, &plan),
               ZERO_OK);
@@ -77,7 +77,7 @@ struct Model {
   zero_status step() { return zero_step(optim, nullptr); }
   zero_result result() const {
     zero_result out;
-    zero_result_init(&out, sizeof out);
+    ZERO_INIT(out);
     zero_step_result(optim, &out);
     return out;
   }
@@ -109,7 +109,7 @@ TEST(Trainable, what_a_frozen_gradient_holds_is_neither_counted_nor_in_the_norm)
   std::fill(model.grad_of(1), model.grad_of(1) + kSize, INFINITY);
   double norm = 0;
   model.fill_grads(2);
-  EXPECT_EQ(zero_clip_grad_norm(model.optim, INFINITY, 2, &norm, nullptr), ZERO_OK);
+  EXPECT_EQ(zero_clip_grad_norm(model.optim, nullptr, 0, INFINITY, 2, &norm, nullptr), ZERO_OK);
   EXPECT_NEAR(norm, 2 * std::sqrt(3.0 * kSize), 1e-9);
   EXPECT_EQ(model.step(), ZERO_OK);
   EXPECT_EQ(model.value(1), 1);
@@ -128,7 +128,7 @@ TEST(Trainable, pointers_given_for_frozen_parameters_are_not_looked_at) {
   for (size_t i = 0; i < kParams; i++) grads[i] = model.grad_of(i);
   grads[2] = reinterpret_cast<char*>(model.data) + 1;  // misaligned, over a parameter
   zero_step_options options;
-  zero_step_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.grads = grads.data();
   options.grad_count = kParams;
   for (int step = 0; step < 2; step++) EXPECT_EQ(zero_step(model.optim, &options), ZERO_OK);
@@ -187,7 +187,7 @@ TEST(Trainable, freezing_never_moves_an_owner) {
         }
         float more = 1, grad = 1;
         zero_param late;
-        zero_param_init(&late, sizeof late);
+        ZERO_INIT(late);
         late.name = "late";
         late.data = &more;
         late.grad = &grad;

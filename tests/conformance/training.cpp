@@ -77,7 +77,7 @@ std::vector<zero_param> describe(const Training& run, const Tensors& memory,
   std::vector<zero_param> params(run.sizes.size());
   names.resize(run.sizes.size());
   for (size_t i = 0; i < params.size(); i++) {
-    zero_param_init(&params[i], sizeof params[i]);
+    ZERO_INIT(params[i]);
     names[i] = "layer." + std::to_string(i);
     params[i].name = names[i].c_str();
     params[i].shape = &run.sizes[i];
@@ -115,7 +115,7 @@ bool find_places(const Training& run, const zero_options& options, Places& place
   std::vector<std::string> names;
   for (auto& offsets : places.offsets) offsets.resize(run.sizes.size());
   zero_plan plan;
-  zero_plan_init(&plan, sizeof plan);
+  ZERO_INIT(plan);
   plan.offsets = places.offsets[0].data();
   plan.grad_offsets = places.offsets[1].data();
   const std::vector<zero_param> params = describe(run, Tensors(nullptr), names);
@@ -273,7 +273,7 @@ std::vector<void*> backward(const Training& run, const Tensors& memory, int rank
 
 zero_status begin(zero_optim* optim, int32_t flags) {
   zero_step_options options;
-  zero_step_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.reduce_flags = flags;
   return zero_step_begin(optim, &options);
 }
@@ -380,7 +380,7 @@ bool append_state(const Training& run, zero_optim* optim, const Failed& failed,
     if (failed(zero_state_info(optim, param, &dtype, names, std::size(names), &count), "info"))
       return false;
     double step = 0;
-    if (failed(zero_state_get_scalar(optim, param, "step", &step), "step")) return false;
+    if (failed(zero_state_get(optim, param, "step", 0, 1, &step), "step")) return false;
     out.push_back(step);
     for (size_t slot = 0; slot < count; slot++) {
       const auto elements = static_cast<size_t>(run.sizes[i]);
@@ -406,7 +406,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
       run.flushes == Flushes::all_ranks ||
       (run.flushes == Flushes::last_rank && zero_comm_rank(comm) == zero_comm_world(comm) - 1));
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.optimizer = run.optimizer;
   options.partition = run.partition;
   options.bucket_bytes = run.bucket_bytes;
@@ -451,7 +451,9 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
     store(memory, dtypes_of(run, i).param, values, memory.data[i]);
   }
   if (failed(zero_broadcast_params(handles.optim, 0, memory.stream()), "broadcast")) return out;
-  if (failed(zero_loss_scale_set(handles.optim, run.loss_scale), "loss scale")) return out;
+  if (failed(zero_group_set(handles.optim, ZERO_ALL_GROUPS, "loss_scale", run.loss_scale),
+             "loss scale"))
+    return out;
   for (int step = 0; step < run.steps; step++) {
     if (!run.epoch.empty() && step == run.epoch[static_cast<size_t>(zero_comm_rank(comm))]) {
       if (failed(zero_join(handles.optim, nullptr, nullptr), "join")) return out;
@@ -493,12 +495,12 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
       return out;
     double norm = -1;
     if (run.explicit_clip &&
-        failed(zero_clip_grad_norm(handles.optim, run.max_grad_norm, run.norm_type,
+        failed(zero_clip_grad_norm(handles.optim, nullptr, 0, run.max_grad_norm, run.norm_type,
                                    run.asks ? &norm : nullptr, stream),
                "clip"))
       return out;
     zero_step_options step_options;
-    zero_step_options_init(&step_options, sizeof step_options);
+    ZERO_INIT(step_options);
     step_options.stream = stream;
     if (!reduces && !clips) {
       step_options.grads = given;
@@ -512,7 +514,7 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
       return *error = "gradients that are not libzero's have changed", out;
     if (!run.asks) continue;
     zero_result result;
-    zero_result_init(&result, sizeof result);
+    ZERO_INIT(result);
     zero_step_result(handles.optim, &result);
     out.norms.push_back(run.explicit_clip ? norm : result.grad_norm);
   }

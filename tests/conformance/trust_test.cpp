@@ -161,7 +161,7 @@ class Pair {
  public:
   Pair(zero_comm* comm, int32_t rule, int32_t nonfinite) : data_(kSize, 1.0f) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = rule;
     options.nonfinite = nonfinite;
     options.bucket_bytes = 8192;
@@ -172,7 +172,7 @@ class Pair {
     options.setting_count = 2;
     EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = "cut";
     param.data = data_.data();
     param.shape = &kSize;
@@ -188,14 +188,14 @@ class Pair {
     grad[0] = first;
     void* const pointer = grad.data();
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.grads = &pointer;
     options.grad_count = 1;
     return zero_step(optim, &options);
   }
   zero_result result() {
     zero_result made;
-    zero_result_init(&made, sizeof made);
+    ZERO_INIT(made);
     zero_step_result(optim, &made);
     return made;
   }
@@ -242,19 +242,19 @@ TEST(Trust, planned_state_is_that_of_the_rules_without_norms) {
   const int64_t size = 5000;
   const auto planned = [&](int32_t rule, double momentum) {
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = "p";
     param.shape = &size;
     param.ndim = 1;
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = rule;
     const char* const name = "momentum";
     options.names = &name;
     options.values = &momentum;
     options.setting_count = momentum < 0 ? 0 : 1;
     zero_plan plan;
-    zero_plan_init(&plan, sizeof plan);
+    ZERO_INIT(plan);
     EXPECT_EQ(zero_partition_plan(&param, 1, 2, &options, &plan), ZERO_OK) << zero_last_error();
     return plan.state_bytes;
   };
@@ -307,7 +307,7 @@ TEST(Trust, steps_move_the_bytes_that_are_documented) {
     std::array<int64_t, kWorld> moved{};
     on_ranks(CommKind::local, kWorld, [&](zero_comm* comm, int rank) {
       zero_options options;
-      zero_options_init(&options, sizeof options);
+      ZERO_INIT(options);
       options.optimizer = row.rule;
       options.max_grad_norm = row.clip;
       const char* const names[] = {"momentum"};
@@ -321,7 +321,7 @@ TEST(Trust, steps_move_the_bytes_that_are_documented) {
       ASSERT_EQ(zero_arena_alloc(comm, kSize * 4, ZERO_MEMORY_SHARED, &data), ZERO_OK);
       ASSERT_EQ(zero_arena_alloc(comm, kSize * 4, ZERO_MEMORY_PER_RANK, &grad), ZERO_OK);
       zero_param param;
-      zero_param_init(&param, sizeof param);
+      ZERO_INIT(param);
       param.name = "p";
       param.data = data;
       param.grad = grad;
@@ -329,8 +329,8 @@ TEST(Trust, steps_move_the_bytes_that_are_documented) {
       param.ndim = 1;
       ASSERT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
       zero_statistics before, after;
-      zero_statistics_init(&before, sizeof before);
-      zero_statistics_init(&after, sizeof after);
+      ZERO_INIT(before);
+      ZERO_INIT(after);
       ASSERT_EQ(zero_step(optim, nullptr), ZERO_OK);
       zero_stats(optim, &before);
       ASSERT_EQ(zero_step(optim, nullptr), ZERO_OK);

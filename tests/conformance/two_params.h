@@ -25,7 +25,7 @@ class Rank2 {
     static const char* const names[] = {"lr"};
     static const double values[] = {1};
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = ZERO_OPTIMIZER_SGD;
     options.names = names;
     options.values = values;
@@ -42,7 +42,7 @@ class Rank2 {
     std::array<zero_param, 2> params;
     const int64_t shape = kElements;
     for (size_t i = 0; i < 2; i++) {
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       data[i].assign(kElements, 0);
       own_[i].assign(kElements, 0);
       params[i].name = i == 0 ? "a" : "b";
@@ -73,7 +73,7 @@ class Rank2 {
 
   zero_statistics statistics() {
     zero_statistics statistics;
-    zero_statistics_init(&statistics, sizeof statistics);
+    ZERO_INIT(statistics);
     EXPECT_EQ(zero_stats(optim_, &statistics), ZERO_OK);
     return statistics;
   }

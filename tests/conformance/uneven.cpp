@@ -106,7 +106,7 @@ Seat::Seat(const Uneven& run, zero_comm* comm)
   std::vector<const char*> names;
   for (const std::string& name : rule.names) names.push_back(name.c_str());
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.optimizer = run.optimizer;
   options.partition = run.partition;
   options.bucket_bytes = 8192;
@@ -126,7 +126,7 @@ Seat::Seat(const Uneven& run, zero_comm* comm)
   for (const size_t size : run.sizes) shapes.push_back(static_cast<int64_t>(size));
   for (size_t i = 0; i < given.size(); i++) labels.push_back("p" + std::to_string(i));
   for (size_t i = 0; i < given.size(); i++) {
-    zero_param_init(&given[i], sizeof given[i]);
+    ZERO_INIT(given[i]);
     given[i].name = labels[i].c_str();
     given[i].data = params_[i].data();
     given[i].grad = grads_[i].data();
@@ -161,7 +161,7 @@ zero_status Seat::reduce(int32_t flags) {
 
 zero_status Seat::step(int32_t flags) {
   zero_step_options options;
-  zero_step_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.reduce_flags = flags;
   return zero_step(optim_, &options);
 }
@@ -169,7 +169,7 @@ zero_status Seat::step(int32_t flags) {
 int32_t Seat::join(bool with_grads) {
   const std::vector<void*> given = grads();
   zero_join_options options;
-  zero_join_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.grads = given.data();
   options.grad_count = given.size();
   int32_t last_rank = -1;

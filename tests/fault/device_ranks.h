@@ -88,10 +88,10 @@ class Trained {
     }
     comm_ = api::add_handle(std::move(*seat));
     zero_options optimizer;
-    zero_options_init(&optimizer, sizeof optimizer);
+    ZERO_INIT(optimizer);
     optimizer.nonfinite = nonfinite;
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = "w";
     param.shape = &kCount;
     param.ndim = 1;
@@ -114,7 +114,7 @@ class Trained {
   void look() {
     then([&] {
       zero_result result;
-      zero_result_init(&result, sizeof result);
+      ZERO_INIT(result);
       return zero_step_result(optim_, &result);
     });
   }
@@ -132,14 +132,14 @@ class Trained {
   const std::string& worst() const { return worst_; }
   int64_t host_waits() const {
     zero_statistics statistics;
-    zero_statistics_init(&statistics, sizeof statistics);
+    ZERO_INIT(statistics);
     EXPECT_EQ(zero_stats(optim_, &statistics), ZERO_OK) << zero_last_error();
     return statistics.host_waits;
   }
   /// Whether the parameters of all ranks are those of one step, as the comm's failure says.
   bool consistent() const {
     zero_failure failure;
-    zero_failure_init(&failure, sizeof failure);
+    ZERO_INIT(failure);
     EXPECT_EQ(zero_comm_failure(comm_, &failure), ZERO_OK) << zero_last_error();
     return failure.params_consistent != 0;
   }
@@ -156,7 +156,7 @@ class Trained {
   /// A step by that gradient, which is given up while the step may still read it.
   void step_from(void* arena) {
     zero_step_options options;
-    zero_step_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.grads = &arena;
     options.grad_count = 1;
     then([&] { return zero_step(optim_, &options); });
@@ -170,7 +170,7 @@ class Trained {
   }
   int64_t found() {
     zero_result result;
-    zero_result_init(&result, sizeof result);
+    ZERO_INIT(result);
     then([&] { return zero_step_result(optim_, &result); });
     return result.nonfinite;
   }

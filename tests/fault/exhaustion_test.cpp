@@ -62,7 +62,7 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
       refused = false;
       on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
         zero_options options;
-        zero_options_init(&options, sizeof options);
+        ZERO_INIT(options);
         options.overlap_gather = overlaps ? 1 : 0;
         zero_optim* optim = nullptr;
         EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
@@ -79,7 +79,7 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
         if (status != ZERO_OK) {
           EXPECT_EQ(status, ZERO_ERR_MEMORY) << last();
           zero_result result;
-          zero_result_init(&result, sizeof result);
+          ZERO_INIT(result);
           EXPECT_EQ(zero_step_result(optim, &result), ZERO_ERR_MEMORY);
           EXPECT_EQ(result.status, ZERO_ERR_MEMORY);
         }
@@ -89,7 +89,7 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
         if (next == ZERO_OK) next = zero_param_wait(optim, ZERO_ALL_PARAMS, nullptr);
         EXPECT_EQ(next, refused ? ZERO_ERR_MEMORY : ZERO_OK) << last();
         zero_failure failure;
-        zero_failure_init(&failure, sizeof failure);
+        ZERO_INIT(failure);
         EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
         EXPECT_EQ(failure.status, refused ? ZERO_ERR_MEMORY : ZERO_OK);
         EXPECT_EQ(failure.text[0] == '\0', !refused);
@@ -127,7 +127,7 @@ TEST(Exhaustion, of_a_worker_breaks_the_comm_with_a_cause) {
     zero_comm* comm = nullptr;
     ASSERT_EQ(zero_comm_create_solo(&comm, nullptr), ZERO_OK);
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = optimizer;
     options.threads = 2;
     zero_optim* optim = nullptr;
@@ -150,7 +150,7 @@ TEST(Exhaustion, of_a_worker_breaks_the_comm_with_a_cause) {
 TEST(Exhaustion, of_a_call_that_makes_a_user_comm_frees_no_ctx_of_the_callers) {
   static int freed = 0;
   zero_comm_functions functions;
-  zero_comm_functions_init(&functions, sizeof functions);
+  ZERO_INIT(functions);
   functions.exchange = [](void*, const void*, void*, size_t) { return zero_status{ZERO_OK}; };
   functions.all_gather = [](void*, const void*, void*, size_t, void*) {
     return zero_status{ZERO_OK};

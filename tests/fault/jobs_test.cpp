@@ -20,7 +20,7 @@ using local::Hello;
 /// The sum of what the ranks of this process's comm bring, or why there is none.
 std::string sum_of_group(const std::string& name, int rank, int world, int32_t mine) {
   zero_comm_options options;
-  zero_comm_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.rendezvous_ms = 5'000;
   zero_comm* comm = nullptr;
   if (zero_comm_create_local(&comm, name.c_str(), rank, world, &options) != ZERO_OK)

@@ -23,11 +23,11 @@ class Weight {
  public:
   explicit Weight(zero_comm* comm) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.uneven_inputs = ZERO_UNEVEN_ACTIVE;
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = "w";
     param.data = &data_;
     param.grad = &grad_;

@@ -127,7 +127,7 @@ TEST(LeavingFault, a_call_that_waits_for_a_stuck_device_gives_nothing_of_it_back
     EXPECT_EQ(said(zero_create(&optim, comm, nullptr)), "ok");
     const int64_t count = 512;
     zero_param param;
-    zero_param_init(&param, sizeof param);
+    ZERO_INIT(param);
     param.name = "w";
     param.shape = &count;
     param.ndim = 1;

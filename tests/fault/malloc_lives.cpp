@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "support/scalar.h"
+
 namespace zero::test {
 namespace {
 
@@ -14,7 +16,7 @@ constexpr int64_t kFirst = 3000, kSecond = 777;  // elements of "a" and "b"
 class Seat {
  public:
   explicit Seat(const LifeOf& of) : of_(of) {
-    zero_comm_options_init(&deadlines, sizeof deadlines);
+    ZERO_INIT(deadlines);
     deadlines.timeout_ms = deadlines.late_ms = kDeadlineMs;
     deadlines.rendezvous_ms = of.rendezvous_ms;
   }
@@ -61,7 +63,7 @@ class Seat {
     const int64_t sizes[] = {kFirst, kSecond};
     zero_param params[2];
     for (int i = 0; i < 2; i++) {
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       params[i].name = i == 0 ? "a" : "b";
       params[i].shape = &sizes[i];
       params[i].ndim = 1;
@@ -91,7 +93,7 @@ class Seat {
 
 zero_options options_of(int32_t optimizer = ZERO_OPTIMIZER_ADAMW) {
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.optimizer = optimizer;
   options.threads = 2;
   return options;
@@ -114,7 +116,7 @@ LifeEnd train(const LifeOf& of) {
   seat.then("state_save", [&] { return zero_state_save(seat.optim, place.c_str(), nullptr); });
   seat.then("state_load", [&] { return zero_state_load(seat.optim, of.folder.c_str(), nullptr); });
   zero_save_options again;
-  zero_save_options_init(&again, sizeof again);
+  ZERO_INIT(again);
   again.flags = ZERO_SAVE_REPLACE;
   seat.then("state_save again", [&] { return zero_state_save(seat.optim, place.c_str(), &again); });
   seat.then("comm_split", [&] { return zero_comm_split(&seat.child, seat.comm, 0, of.rank); });
@@ -131,7 +133,7 @@ LifeEnd by_hand(const LifeOf& of) {
   std::vector<double> statistic(50, of.rank);
   const int64_t fifty = 50;
   zero_buffer buffer;
-  zero_buffer_init(&buffer, sizeof buffer);
+  ZERO_INIT(buffer);
   buffer.name = "mean";
   buffer.data = statistic.data();
   buffer.dtype = ZERO_FLOAT64;
@@ -147,7 +149,8 @@ LifeEnd by_hand(const LifeOf& of) {
       return zero_reduce_grads(optim, nullptr, 0, ZERO_REDUCE_ACCUMULATE, nullptr);
     });
   double norm = 0;
-  seat.then("clip_grad_norm", [&] { return zero_clip_grad_norm(optim, 1, 2, &norm, nullptr); });
+  seat.then("clip_grad_norm",
+            [&] { return zero_clip_grad_norm(optim, nullptr, 0, 1, 2, &norm, nullptr); });
   seat.then("clip_grad_value", [&] { return zero_clip_grad_value(optim, 0.5, nullptr); });
   seat.step("step of what is reduced");
   std::vector<float> values(kFirst);
@@ -156,8 +159,7 @@ LifeEnd by_hand(const LifeOf& of) {
   });
   seat.then("state_set",
             [&] { return zero_state_set(optim, 0, "exp_avg", 0, kFirst, values.data()); });
-  seat.then("state_set_scalar",
-            [&] { return zero_state_set_scalar(optim, ZERO_ALL_PARAMS, "step", 7); });
+  seat.then("state_set_scalar", [&] { return set_scalar(optim, ZERO_ALL_PARAMS, "step", 7); });
   seat.then("share_params", [&] { return zero_share_params(optim, 0, nullptr); });
   seat.then("set_trainable", [&] { return zero_set_trainable(optim, 1, 0); });
   seat.then("step_begin", [&] { return zero_step_begin(optim, nullptr); });
@@ -167,7 +169,7 @@ LifeEnd by_hand(const LifeOf& of) {
   size_t count = 0;
   seat.then("owned_ranges", [&] { return zero_owned_ranges(optim, 0, ranges, 20, &count); });
   zero_statistics statistics;
-  zero_statistics_init(&statistics, sizeof statistics);
+  ZERO_INIT(statistics);
   seat.then("stats", [&] { return zero_stats(optim, &statistics); });
   double sums[3] = {1, 2, 3};
   seat.then("all_reduce",
@@ -214,7 +216,7 @@ LifeEnd user(const LifeOf& of) {
   if (!taken) of.functions.free(of.seat);
   const char* const slots[] = {"seen"};
   zero_custom_optimizer custom;
-  zero_custom_optimizer_init(&custom, sizeof custom);
+  ZERO_INIT(custom);
   custom.name = "half";
   custom.update = half_step;
   custom.slots = slots;
@@ -259,7 +261,7 @@ LifeEnd launched(const LifeOf& of) {
   seat.then("abort", [&] { return zero_comm_abort(seat.comm, "enough"); });
   seat.then("failure", [&] {
     zero_failure failure;
-    zero_failure_init(&failure, sizeof failure);
+    ZERO_INIT(failure);
     return zero_comm_failure(seat.comm, &failure);
   });
   return seat.end();

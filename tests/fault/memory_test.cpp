@@ -104,7 +104,7 @@ class Trainee {
       grads_ = static_cast<float*>(grad_arena_);
     }
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.optimizer = plot_.optimizer;
     options.max_grad_norm = plot_.max_grad_norm;
     options.threads = 1;
@@ -112,7 +112,7 @@ class Trainee {
     zero_param params[3];
     size_t at = 0;
     for (size_t i = 0; i < 3; at += static_cast<size_t>(kSizes[i++])) {
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       params[i].name = kNames[i];
       params[i].shape = &kSizes[i];
       params[i].ndim = 1;
@@ -136,7 +136,7 @@ class Trainee {
 
   int64_t steps_done() const {
     zero_result result;
-    zero_result_init(&result, sizeof result);
+    ZERO_INIT(result);
     zero_step_result(optim_, &result);
     return result.step;
   }

@@ -25,7 +25,7 @@ class Rank {
  public:
   explicit Rank(zero_comm* comm) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.overlap_gather = 1;
     options.bucket_bytes = 65536;
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
@@ -35,7 +35,7 @@ class Rank {
     std::array<zero_param, kParams> params;
     std::array<std::string, kParams> names;
     for (size_t i = 0; i < kParams; i++) {
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       names[i] = "p" + std::to_string(i);
       params[i].name = names[i].c_str();
       params[i].data = static_cast<float*>(data_) + i * kElements;
@@ -100,7 +100,7 @@ std::vector<RankEnd> run(int victim, const Point& point, bool waits = true) {
     watch_points(rank == victim ? point : Point{}, rank == victim ? die : nullptr);
     std::string said = self.train(waits);
     zero_failure failure;
-    zero_failure_init(&failure, sizeof failure);
+    ZERO_INIT(failure);
     EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
     said += failure.params_consistent == 1 ? " consistent" : " torn";
     zero_comm_free(comm);
@@ -197,7 +197,7 @@ TEST(OverlapFaults, a_rank_that_stops_in_the_background_lets_the_others_wait_or_
       }
       halt->done++;
       zero_failure failure;
-      zero_failure_init(&failure, sizeof failure);
+      ZERO_INIT(failure);
       EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
       said += failure.text;
       zero_comm_free(comm);

@@ -71,7 +71,7 @@ std::string train(zero_comm* comm, int rank, Deed deed, Edge edge, int32_t dtype
   const size_t element = dtype == ZERO_FLOAT32 ? 4 : 2;
   std::vector<std::unique_ptr<Fenced>> data, grads;
   zero_custom_optimizer custom;
-  zero_custom_optimizer_init(&custom, sizeof custom);
+  ZERO_INIT(custom);
   const char* const slots[] = {"sum"};
   custom.name = "fenced";
   custom.update = update;
@@ -80,7 +80,7 @@ std::string train(zero_comm* comm, int rank, Deed deed, Edge edge, int32_t dtype
   custom.slot_count = 1;
   custom.flags = flags;
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.optimizer = ZERO_OPTIMIZER_CUSTOM;
   options.custom = &custom;
   options.bucket_bytes = 4096;
@@ -93,7 +93,7 @@ std::string train(zero_comm* comm, int rank, Deed deed, Edge edge, int32_t dtype
     const size_t bytes = static_cast<size_t>(sizes[i]) * element;
     data.push_back(std::make_unique<Fenced>(bytes, edge));
     grads.push_back(std::make_unique<Fenced>(bytes, edge));
-    zero_param_init(&params[i], sizeof params[i]);
+    ZERO_INIT(params[i]);
     params[i].name = names[i];
     params[i].shape = &sizes[i];
     params[i].ndim = 1;
@@ -139,7 +139,7 @@ TEST(OwnRuleFault, a_function_that_faults_ends_its_process_and_the_others_are_to
         std::string out =
             train(comm, rank, rank == victim ? deed : Deed::nothing, Edge::end, ZERO_FLOAT32, 0);
         zero_failure failure;
-        zero_failure_init(&failure, sizeof failure);
+        ZERO_INIT(failure);
         zero_comm_failure(comm, &failure);
         out += failure.params_consistent == 1 ? ", consistent" : ", in question";
         zero_comm_free(comm);

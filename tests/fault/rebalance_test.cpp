@@ -29,7 +29,7 @@ class Model {
  public:
   Model(zero_comm* comm, int32_t partition) : comm_(comm), rank_(zero_comm_rank(comm)) {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.partition = partition;
     options.threads = 1;
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
@@ -37,7 +37,7 @@ class Model {
     for (size_t i = 0; i < kParams; i++) {
       data_.emplace_back(static_cast<size_t>(kSizes[i]), 1.0f);
       grads_.emplace_back(static_cast<size_t>(kSizes[i]), 0.5f);
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       params[i].name = kNames[i];
       params[i].data = data_[i].data();
       params[i].grad = grads_[i].data();
@@ -95,7 +95,7 @@ class Model {
   }
   bool consistent() const {
     zero_failure failure;
-    zero_failure_init(&failure, sizeof failure);
+    ZERO_INIT(failure);
     EXPECT_EQ(zero_comm_failure(comm_, &failure), ZERO_OK);
     return failure.params_consistent != 0;
   }

@@ -93,7 +93,7 @@ class TrainingRun {
   /// "done", or "<call>|<status>|<text>".
   std::string go() {
     zero_comm_options options;
-    zero_comm_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.timeout_ms = options.late_ms = kDeadlineMs;
     options.rendezvous_ms = 800;
     if (failed("create", zero_comm_create_local(&comm_, name_.c_str(), rank_, world_, &options)))
@@ -109,7 +109,8 @@ class TrainingRun {
     if (failed("step", zero_step(optim_, nullptr))) return out_;
     in_first_step = false;
     if (failed("reduce", zero_reduce_grads(optim_, nullptr, 0, 0, nullptr))) return out_;
-    if (failed("clip", zero_clip_grad_norm(optim_, 0.1, 2, nullptr, nullptr))) return out_;
+    if (failed("clip", zero_clip_grad_norm(optim_, nullptr, 0, 0.1, 2, nullptr, nullptr)))
+      return out_;
     if (failed("step", zero_step(optim_, nullptr))) return out_;
     if (failed("save", zero_state_save(optim_, directory_.c_str(), nullptr))) return out_;
     if (failed("load", zero_state_load(optim_, directory_.c_str(), nullptr))) return out_;
@@ -123,7 +124,7 @@ class TrainingRun {
     board->failed_ns[rank_] = now_ns();
     out_ = std::string(call) + "|" + zero_status_name(status) + "|" + zero_last_error();
     zero_failure failure;
-    zero_failure_init(&failure, sizeof failure);
+    ZERO_INIT(failure);
     if (comm_ != nullptr) zero_comm_failure(comm_, &failure);
     board->consistent[rank_] = failure.params_consistent;
     std::memcpy(board->phase[rank_], failure.phase, sizeof failure.phase);
@@ -132,11 +133,11 @@ class TrainingRun {
 
   bool build() {
     zero_options options;
-    zero_options_init(&options, sizeof options);
+    ZERO_INIT(options);
     options.max_grad_norm = strike.max_grad_norm;
     options.optimizer = strike.optimizer;
     zero_custom_optimizer custom;
-    zero_custom_optimizer_init(&custom, sizeof custom);
+    ZERO_INIT(custom);
     custom.name = "descend";
     custom.update = descend;
     if (strike.optimizer == ZERO_OPTIMIZER_CUSTOM) options.custom = &custom;
@@ -146,7 +147,7 @@ class TrainingRun {
     const char* names[] = {"a", "b", "foreign", "d"};
     size_t at = 0;
     for (int i = 0; i < 4; i++) {
-      zero_param_init(&params[i], sizeof params[i]);
+      ZERO_INIT(params[i]);
       params[i].name = names[i];
       params[i].shape = &sizes[i];
       params[i].ndim = 1;
@@ -166,7 +167,7 @@ class TrainingRun {
     const char* names[] = {"shared", "small", "large"};
     float* const memory[] = {shared, model_.small, model_.large};
     for (int i = 0; i < 3; i++) {
-      zero_buffer_init(&buffers[i], sizeof buffers[i]);
+      ZERO_INIT(buffers[i]);
       buffers[i].name = names[i];
       buffers[i].shape = &sizes[i];
       buffers[i].ndim = 1;

@@ -15,7 +15,7 @@ Meeting::Meeting(CommKind kind, int world, int64_t patience_ms)
 
 zero_comm* Meeting::join(int rank, std::function<Code(const char*)> before) const {
   zero_comm_options options;
-  zero_comm_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.timeout_ms = options.late_ms = options.rendezvous_ms = patience_ms_;
   zero_comm* comm = nullptr;
   if (kind_ == CommKind::local) {

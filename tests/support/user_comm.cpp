@@ -93,7 +93,7 @@ Engine::Engine(int32_t world)
 
 zero_comm_functions as_public(const UserFunctions& functions) {
   zero_comm_functions out;
-  zero_comm_functions_init(&out, sizeof out);
+  ZERO_INIT(out);
   out.exchange = functions.exchange;
   out.all_gather = functions.all_gather;
   out.all_to_all = functions.all_to_all;

@@ -14,7 +14,7 @@ inline zero_status register_vector(zero_optim* optim, std::span<float> data,
                                    std::span<float> grad) {
   const auto size = static_cast<int64_t>(data.size());
   zero_param param;
-  zero_param_init(&param, sizeof param);
+  ZERO_INIT(param);
   param.name = "w";
   param.data = data.data();
   param.grad = grad.data();

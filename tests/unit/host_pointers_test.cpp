@@ -51,7 +51,7 @@ constexpr int64_t kShape[] = {4};
 
 zero_param four_of(float* data, float* grad) {
   zero_param param;
-  zero_param_init(&param, sizeof param);
+  ZERO_INIT(param);
   param.name = "w";
   param.shape = kShape;
   param.ndim = 1;
@@ -78,7 +78,7 @@ TEST(HostPointers, what_the_host_itself_reads_and_writes_is_refused_before_it_is
   ASSERT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
   float data[4] = {1, 1, 1, 1}, grad[4] = {1, 1, 1, 1};
   zero_buffer buffer;
-  zero_buffer_init(&buffer, sizeof buffer);
+  ZERO_INIT(buffer);
   buffer.name = "b";
   buffer.data = gpu;
   buffer.shape = kShape;

@@ -28,7 +28,7 @@ from .comm import Comm, Failure, nccl_unique_id
 from .optimizer import Optimizer
 from .plan import OWNER_SPLIT, Allocation, Plan, allocate, partition_plan
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "OWNER_SPLIT",

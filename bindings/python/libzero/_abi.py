@@ -162,17 +162,10 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     # Training loop
     "zero_broadcast_params": (Status, [OptimHandle, c.c_int32, c.c_void_p]),
     "zero_broadcast_buffers": (Status, [OptimHandle, c.c_int32, c.c_void_p]),
-    "zero_loss_scale_set": (Status, [OptimHandle, c.c_double]),
-    "zero_loss_scale_get": (Status, [OptimHandle, c.POINTER(c.c_double)]),
-    "zero_loss_scale_set_from": (Status, [OptimHandle, c.c_void_p, c.c_int32]),
     "zero_grad_ready": (Status, [OptimHandle, c.c_int64, c.c_void_p, c.c_void_p]),
     "zero_reduce_grads": (Status, [OptimHandle, _POINTERS, c.c_size_t, c.c_int32, c.c_void_p]),
     "zero_clip_grad_value": (Status, [OptimHandle, c.c_double, c.c_void_p]),
     "zero_clip_grad_norm": (
-        Status,
-        [OptimHandle, c.c_double, c.c_double, c.POINTER(c.c_double), c.c_void_p],
-    ),
-    "zero_clip_grad_norm_of": (
         Status,
         [
             OptimHandle,
@@ -214,11 +207,6 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         Status,
         [OptimHandle, c.c_int64, c.c_char_p, c.c_int64, c.c_int64, c.c_void_p],
     ),
-    "zero_state_get_scalar": (
-        Status,
-        [OptimHandle, c.c_int64, c.c_char_p, c.POINTER(c.c_double)],
-    ),
-    "zero_state_set_scalar": (Status, [OptimHandle, c.c_int64, c.c_char_p, c.c_double]),
     "zero_state_gather": (
         Status,
         [OptimHandle, c.c_int64, c.c_char_p, c.c_int32, c.c_void_p, c.c_size_t],
@@ -235,12 +223,6 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "zero_rule_info": (Status, [c.c_int32, c.POINTER(Rule)]),
     "zero_stats": (Status, [OptimHandle, c.POINTER(Statistics)]),
-    # Defaults, one for each struct that a caller fills.
-    **{
-        f"{struct.c_name}_init": (Status, [c.POINTER(struct), c.c_size_t])
-        for struct in STRUCTS
-        if struct not in (Rule, Update)
-    },
 }
 
 # What messages say in place of zero.h's words.
@@ -320,7 +302,5 @@ S = TypeVar("S", bound=Struct)
 
 
 def create(struct: type[S]) -> S:
-    """A struct with the library's defaults in it."""
-    value = struct()
-    getattr(lib(), f"{struct.c_name}_init")(c.byref(value), c.sizeof(value))
-    return value
+    """One of zeros, which are the defaults."""
+    return struct(c.sizeof(struct))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ._errors import LibraryNotFoundError
 
-MAJOR, MINOR = 0, 1
-_SONAMES = ("libzero.so", f"libzero.so.{MAJOR}")
+MAJOR, MINOR = 0, 2
+_SONAMES = ("libzero.so", f"libzero.so.{MAJOR}.{MINOR}")
 
 
 def _candidates() -> Iterator[str]:

@@ -62,19 +62,15 @@ class StateAccess:
     def state_get_scalar(self, param: Which | None, name: str) -> float:
         """ "step", or with nadam "mu_product", of a parameter; of None, the optimizer's own."""
         value = c.c_double()
-        lib().zero_state_get_scalar(
-            self._handle.open(), self._number(param), _values.text(name, "name"), c.byref(value)
-        )
+        number, word = self._number(param), _values.text(name, "name")
+        lib().zero_state_get(self._handle.open(), number, word, 0, 1, c.byref(value))
         return value.value
 
     def state_set_scalar(self, param: Which | None, name: str, value: float) -> None:
         """Set it, the same on every rank; None is every parameter, and the optimizer's own."""
-        lib().zero_state_set_scalar(
-            self._handle.open(),
-            self._number(param),
-            _values.text(name, "name"),
-            _values.double(value, name),
-        )
+        number, word = self._number(param), _values.text(name, "name")
+        given = c.c_double(_values.double(value, name))
+        lib().zero_state_set(self._handle.open(), number, word, 0, 1, c.byref(given))
 
     def state_gather(self, param: Which, name: str | None = None, to: int | None = None) -> Any:
         """A whole tensor in the parameter's shape, on rank `to` or on all; None on other ranks.

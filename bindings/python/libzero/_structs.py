@@ -49,7 +49,7 @@ FreeFn = c.CFUNCTYPE(None, c.c_void_p)
 
 
 class Struct(c.Structure):
-    """A struct of zero.h: `c_name` is its name there, `create` its _init function."""
+    """A struct of zero.h: `c_name` is its name there, and its first field its size."""
 
     c_name = ""
 

@@ -12,7 +12,6 @@ _CALLS = {
     "zero_arena_alloc": "Comm.arena",
     "zero_arena_free": "Comm.arena",
     "zero_bind_params": "Optimizer.bind",
-    "zero_clip_grad_norm_of": "Optimizer.clip_grad_norm",
     "zero_comm_create_env": "Comm.from_env",
     "zero_comm_free": "Comm.close",
     "zero_create": "Optimizer",
@@ -20,9 +19,6 @@ _CALLS = {
     "zero_group_get": "Group.__getitem__",
     "zero_group_set": "Group.__setitem__",
     "zero_group_set_from": "Group.read_from",
-    "zero_loss_scale_get": "Optimizer.loss_scale",
-    "zero_loss_scale_set": "Optimizer.loss_scale",
-    "zero_loss_scale_set_from": "Optimizer.read_loss_scale_from",
     "zero_nccl_unique_id": "nccl_unique_id",
     "zero_partition_plan": "partition_plan",
     "zero_register_params": "Optimizer.register",
@@ -60,9 +56,9 @@ def calls_of(functions: Iterable[str]) -> dict[str, str]:
         kind, _, rest = name.removeprefix("zero_").partition("_")
         if name in _CALLS:
             found[name] = _CALLS[name]
-        elif kind == "comm" and not name.endswith("_init"):
+        elif kind == "comm":
             found[name] = f"Comm.{rest.removeprefix('create_')}"
-        elif name not in _INTERNAL and not name.endswith("_init"):
+        elif name not in _INTERNAL:
             found[name] = f"Optimizer.{name.removeprefix('zero_')}"
     return found
 

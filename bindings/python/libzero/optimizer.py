@@ -253,14 +253,11 @@ class Optimizer(Overlap, Ranks, Closing):
         behind = _values.stream(stream)
         most, kind = _values.double(max_norm, "max_norm"), _values.double(norm_type, "norm_type")
         norm = c.c_double()
-        if params is None:
-            lib().zero_clip_grad_norm(self._handle.open(), most, kind, c.byref(norm), behind)
-        else:
-            numbers = [self._number(param) for param in params]
-            chosen = (c.c_int64 * len(numbers))(*numbers)
-            lib().zero_clip_grad_norm_of(
-                self._handle.open(), chosen, len(numbers), most, kind, c.byref(norm), behind
-            )
+        numbers = [] if params is None else [self._number(param) for param in params]
+        chosen = None if params is None else (c.c_int64 * len(numbers))(*numbers)
+        lib().zero_clip_grad_norm(
+            self._handle.open(), chosen, len(numbers), most, kind, c.byref(norm), behind
+        )
         return norm.value
 
     def clip_grad_value(self, max_value: float, *, stream: Any = None) -> None:
@@ -275,18 +272,19 @@ class Optimizer(Overlap, Ranks, Closing):
         is for scalers of one's own, or restarts the one that `loss_scale=` made; local, and the
         same on every rank."""
         scale = c.c_double()
-        lib().zero_loss_scale_get(self._handle.open(), c.byref(scale))
+        lib().zero_group_get(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", c.byref(scale))
         return scale.value
 
     @loss_scale.setter
     def loss_scale(self, scale: float) -> None:
-        lib().zero_loss_scale_set(self._handle.open(), _values.double(scale, "loss_scale"))
+        value = _values.double(scale, "loss_scale")
+        lib().zero_group_set(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", value)
 
     def read_loss_scale_from(self, address: Optional[int], dtype: str = "float32") -> None:
         """As Group.read_from, of the loss scale, where it is not dynamic: what each reduction
         reads there its gradients are divided by. None: what it was last."""
         at = _values.number_at(address, dtype)
-        lib().zero_loss_scale_set_from(self._handle.open(), *at)
+        lib().zero_group_set_from(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", *at)
 
     def step(
         self,

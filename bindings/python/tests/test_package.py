@@ -60,7 +60,7 @@ class LoadTest(unittest.TestCase):
             places = list(_load._candidates())
         package = Path(libzero.__file__).resolve().parent
         self.assertEqual(places[0], str(package / "libzero.so"))
-        self.assertEqual(places[-2:], ["libzero.so.0", "libzero.so"])
+        self.assertEqual(places[-2:], ["libzero.so.0.2", "libzero.so"])
         with mock.patch.dict(os.environ, {"LIBZERO_PATH": "/some/libzero.so.9"}):
             self.assertEqual(list(_load._candidates()), ["/some/libzero.so.9"])
 
@@ -70,12 +70,12 @@ class LoadTest(unittest.TestCase):
             self.assertRaisesRegex(libzero.LibraryNotFoundError, "has no zero_version"),
         ):
             _load.load()
-        for name, other, wanted in (("MAJOR", 7, r"7\.1\.x"), ("MINOR", 2, r"0\.2\.x")):
+        for name, other, wanted in (("MAJOR", 7, r"7\.2\.x"), ("MINOR", 9, r"0\.9\.x")):
             with (
                 mock.patch.object(_load, name, other),
                 mock.patch.object(_load, "_candidates", lambda: iter([libzero.library_path()])),
                 self.assertRaisesRegex(
-                    libzero.LibraryNotFoundError, rf"is version 0\.1\.0, .* {wanted}"
+                    libzero.LibraryNotFoundError, rf"is version 0\.2\.0, .* {wanted}"
                 ),
             ):
                 _load.load()

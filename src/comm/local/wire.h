@@ -164,7 +164,7 @@ std::string wire_text(const char (&from)[size]) {
   return as_utf8({from, strnlen(from, size)});
 }
 
-/// "libzero 0.1.0 (protocol 1)"
+/// "libzero 0.2.0 (protocol 1)"
 inline std::string version_text(const Prefix& prefix) {
   return text("libzero ", prefix.library / 10000, ".", prefix.library / 100 % 100, ".",
               prefix.library % 100, " (protocol ", prefix.protocol, ")");

@@ -22,7 +22,6 @@ program engine
 
   call zero_check(zero_comm_create_solo(comm, c_null_ptr), "zero_comm_create_solo")
   call zero_check(zero_create(optim, comm, c_null_ptr), "zero_create")
-  call zero_check(zero_param_init(params(1), c_sizeof(params(1))), "zero_param_init")
   params(1)%name = c_loc(name)
   params(1)%shape = c_loc(shape)
   params(1)%ndim = 2
@@ -47,8 +46,9 @@ contains
     if (maxval(abs(values - reshape(w, [n*m]))) > zero) stop 3
     if (zero_state_get(optim, 0_c_int64_t, "exp_avg"//c_null_char, 0_c_int64_t, 12_c_int64_t, c_loc(moments)) /= ZERO_OK) stop 4
     if (any(moments <= zero)) stop 5
-    if (zero_clip_grad_norm(optim, 1.0_c_double, 2.0_c_double, stream=c_null_ptr) /= ZERO_OK) stop 6
-    if (zero_clip_grad_norm(optim, 1.0_c_double, 2.0_c_double, norm, c_null_ptr) /= ZERO_OK) stop 7
+    if (zero_clip_grad_norm(optim, count=0_c_size_t, max_norm=1.0_c_double, norm_type=2.0_c_double, &
+        stream=c_null_ptr) /= ZERO_OK) stop 6
+    if (zero_clip_grad_norm(optim, [0_c_int64_t], 1_c_size_t, 1.0_c_double, 2.0_c_double, norm, c_null_ptr) /= ZERO_OK) stop 7
     if (abs(norm - 1) > 1e-5) stop 8
     if (zero_drop_grads(optim) /= ZERO_OK) stop 9
     if (zero_state_get(optim, 0_c_int64_t, "nothing"//c_null_char, 0_c_int64_t, 1_c_int64_t, c_loc(moments)) &
@@ -69,37 +69,32 @@ contains
     type(c_ptr) :: other
     real(c_double) :: scale
     integer(c_int32_t) :: last_rank
-    call zero_check(zero_custom_optimizer_init(rule, c_sizeof(rule)), "zero_custom_optimizer_init")
     rule%name = c_loc(names(2))
     rule%update = c_funloc(signs)
-    call zero_check(zero_options_init(options, c_sizeof(options)), "zero_options_init")
     options%optimizer = ZERO_OPTIMIZER_CUSTOM
     options%custom = c_loc(rule)
     options%uneven_inputs = ZERO_UNEVEN_ACTIVE
     call zero_check(zero_create(other, comm, c_loc(options)), "zero_create")
-    call zero_check(zero_param_init(own(1), c_sizeof(own(1))), "zero_param_init")
     own(1)%name = c_loc(name)
     own(1)%shape = c_loc(four)
     own(1)%ndim = 1
     own(1)%data = c_loc(x)
     own(1)%grad = c_loc(dx)
     call zero_check(zero_register_params(other, c_null_ptr, own, 1_c_size_t), "zero_register_params")
-    call zero_check(zero_buffer_init(buffers(1), c_sizeof(buffers(1))), "zero_buffer_init")
     buffers(1)%name = c_loc(names(1))
     buffers(1)%data = c_loc(batches)
     buffers(1)%dtype = ZERO_INT64
     call zero_check(zero_register_buffers(other, buffers, 1_c_size_t), "zero_register_buffers")
     call zero_check(zero_seal(other), "zero_seal")
     call zero_check(zero_broadcast_params(other, 0, c_null_ptr), "zero_broadcast_params")
-    call zero_check(zero_loss_scale_set(other, 4.0_c_double), "zero_loss_scale_set")
-    call zero_check(zero_loss_scale_get(other, scale), "zero_loss_scale_get")
+    call zero_check(zero_group_set(other, ZERO_ALL_GROUPS, "loss_scale"//c_null_char, 4.0_c_double), "zero_group_set")
+    call zero_check(zero_group_get(other, ZERO_ALL_GROUPS, "loss_scale"//c_null_char, scale), "zero_group_get")
     if (nint(scale) /= 4) stop 11
     call zero_check(zero_step(other, c_null_ptr), "zero_step")
     if (any(abs(x - 0.5) > 1e-6)) stop 12 ! by the gradient, divided by the loss scale
     call zero_check(zero_join(other, c_null_ptr, last_rank), "zero_join")
     if (last_rank /= 0) stop 13
     call zero_check(zero_free(other), "zero_free")
-    call zero_check(zero_failure_init(failure, c_sizeof(failure)), "zero_failure_init")
     call zero_check(zero_comm_failure(comm, failure), "zero_comm_failure")
     if (failure%status /= ZERO_OK .or. failure%text(1) /= c_null_char) stop 14
   end subroutine

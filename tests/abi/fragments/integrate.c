@@ -43,17 +43,17 @@ static void half_parameters(zero_comm *comm) {
   zero_optim *optim;
   zero_param params[1];
   check(zero_create(&optim, comm, NULL));
-  zero_param_init(params, sizeof *params);
+  ZERO_INIT(*params);
   params->name = "w", params->shape = shape, params->ndim = 1, params->data = weights, params->grad = grads;
 #include "integrate/memory-and-registration-2.c"
   check(zero_register_params(optim, NULL, params, 1, NULL));
 #include "integrate/the-loop-2.c"
-  check(zero_clip_grad_norm(optim, 100, 2, &norm, NULL));
+  check(zero_clip_grad_norm(optim, NULL, 0, 100, 2, &norm, NULL));
   expect(norm > 4.9999 && norm < 5.0001, "the norm is of fp32 gradients, divided by the samples");
   check(zero_grad_get(optim, 0, 1, 1, &reduced));
   expect(reduced > 3.9999f && reduced < 4.0001f, "an element is divided by the samples");
   check(zero_step(optim, NULL));
-  check(zero_clip_grad_norm(optim, 100, 2, &norm, NULL));
+  check(zero_clip_grad_norm(optim, NULL, 0, 100, 2, &norm, NULL));
   expect(norm > 4.9999 && norm < 5.0001, "the divisor stays until it is set again");
   check(zero_free(optim));
 }
@@ -68,16 +68,16 @@ static void custom_and_uneven(zero_comm *comm, int32_t rank) {
   zero_optim *optim;
   zero_param param;
   zero_options options;
-  zero_options_init(&options, sizeof options);
+  ZERO_INIT(options);
   options.uneven_inputs = ZERO_UNEVEN_WORLD;
 #include "integrate/the-loop-9.c"
   check(zero_create(&optim, comm, &options));
-  zero_param_init(&param, sizeof param);
+  ZERO_INIT(param);
   param.name = "w", param.shape = shape, param.ndim = 1, param.data = weights, param.grad = grads;
   check(zero_register_params(optim, NULL, &param, 1, NULL));
 #include "integrate/the-loop-7.c"
   expect(last == 0, "the last rank is the only one");
-  check(zero_state_get_scalar(optim, 0, "step", &steps));
+  check(zero_state_get(optim, 0, "step", 0, 1, &steps));
   expect(steps == 2, "two batches are two steps");
   check(zero_free(optim));
 }

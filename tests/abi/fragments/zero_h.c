@@ -10,7 +10,7 @@ int main(void) {
   const size_t count = 1;
   const int64_t shape[] = {8};
   zero_param params[1];
-  zero_param_init(params, sizeof *params);
+  ZERO_INIT(*params);
   params->name = "w";
   params->shape = shape;
   params->ndim = 1;

@@ -13,10 +13,6 @@ functions! {
     pub safe fn zero_status_name(status: zero_status) -> *const c_char;
     pub fn zero_set_log_callback(log: zero_log_fn, ctx: *mut c_void, max_level: i32)
     -> zero_status;
-    pub fn zero_comm_options_init(
-        options: *mut zero_comm_options,
-        struct_size: usize,
-    ) -> zero_status;
     pub fn zero_comm_create_solo(
         out: *mut *mut zero_comm,
         options: *const zero_comm_options,
@@ -31,10 +27,6 @@ functions! {
     pub fn zero_comm_create_env(
         out: *mut *mut zero_comm,
         options: *const zero_comm_options,
-    ) -> zero_status;
-    pub fn zero_comm_functions_init(
-        functions: *mut zero_comm_functions,
-        struct_size: usize,
     ) -> zero_status;
     pub fn zero_comm_create_user(
         out: *mut *mut zero_comm,
@@ -80,7 +72,6 @@ functions! {
         operation: i32,
     ) -> zero_status;
     pub fn zero_comm_abort(comm: *mut zero_comm, reason: *const c_char) -> zero_status;
-    pub fn zero_failure_init(failure: *mut zero_failure, struct_size: usize) -> zero_status;
     pub fn zero_comm_failure(comm: *const zero_comm, failure: *mut zero_failure) -> zero_status;
     pub fn zero_comm_free(comm: *mut zero_comm) -> zero_status;
     pub fn zero_arena_alloc(
@@ -90,21 +81,11 @@ functions! {
         out: *mut *mut c_void,
     ) -> zero_status;
     pub fn zero_arena_free(arena: *mut c_void) -> zero_status;
-    pub fn zero_custom_optimizer_init(
-        custom: *mut zero_custom_optimizer,
-        struct_size: usize,
-    ) -> zero_status;
-    pub fn zero_options_init(options: *mut zero_options, struct_size: usize) -> zero_status;
     pub fn zero_create(
         out: *mut *mut zero_optim,
         comm: *mut zero_comm,
         options: *const zero_options,
     ) -> zero_status;
-    pub fn zero_group_options_init(
-        options: *mut zero_group_options,
-        struct_size: usize,
-    ) -> zero_status;
-    pub fn zero_param_init(param: *mut zero_param, struct_size: usize) -> zero_status;
     pub fn zero_register_params(
         optim: *mut zero_optim,
         options: *const zero_group_options,
@@ -112,7 +93,6 @@ functions! {
         count: usize,
         group: *mut i32,
     ) -> zero_status;
-    pub fn zero_buffer_init(buffer: *mut zero_buffer, struct_size: usize) -> zero_status;
     pub fn zero_register_buffers(
         optim: *mut zero_optim,
         buffers: *const zero_buffer,
@@ -157,11 +137,6 @@ functions! {
         root: i32,
         stream: *mut c_void,
     ) -> zero_status;
-    pub fn zero_loss_scale_set_from(
-        optim: *mut zero_optim,
-        data: *const c_void,
-        dtype: i32,
-    ) -> zero_status;
     pub fn zero_grad_ready(
         optim: *mut zero_optim,
         param: i64,
@@ -180,21 +155,12 @@ functions! {
         flags: i32,
         stream: *mut c_void,
     ) -> zero_status;
-    pub fn zero_loss_scale_set(optim: *mut zero_optim, scale: f64) -> zero_status;
-    pub fn zero_loss_scale_get(optim: *const zero_optim, scale: *mut f64) -> zero_status;
     pub fn zero_clip_grad_value(
         optim: *mut zero_optim,
         max_value: f64,
         stream: *mut c_void,
     ) -> zero_status;
     pub fn zero_clip_grad_norm(
-        optim: *mut zero_optim,
-        max_norm: f64,
-        norm_type: f64,
-        norm: *mut f64,
-        stream: *mut c_void,
-    ) -> zero_status;
-    pub fn zero_clip_grad_norm_of(
         optim: *mut zero_optim,
         params: *const i64,
         count: usize,
@@ -203,17 +169,12 @@ functions! {
         norm: *mut f64,
         stream: *mut c_void,
     ) -> zero_status;
-    pub fn zero_step_options_init(
-        options: *mut zero_step_options,
-        struct_size: usize,
-    ) -> zero_status;
     pub fn zero_param_wait(optim: *mut zero_optim, param: i64, stream: *mut c_void) -> zero_status;
     pub fn zero_step_begin(
         optim: *mut zero_optim,
         options: *const zero_step_options,
     ) -> zero_status;
     pub fn zero_step(optim: *mut zero_optim, options: *const zero_step_options) -> zero_status;
-    pub fn zero_result_init(result: *mut zero_result, struct_size: usize) -> zero_status;
     pub fn zero_step_result(optim: *const zero_optim, result: *mut zero_result) -> zero_status;
     pub fn zero_drop_grads(optim: *mut zero_optim) -> zero_status;
     pub fn zero_grad_get(
@@ -228,27 +189,15 @@ functions! {
         flags: i32,
         stream: *mut c_void,
     ) -> zero_status;
-    pub fn zero_join_options_init(
-        options: *mut zero_join_options,
-        struct_size: usize,
-    ) -> zero_status;
     pub fn zero_join(
         optim: *mut zero_optim,
         options: *const zero_join_options,
         last_rank: *mut i32,
     ) -> zero_status;
-    pub fn zero_save_options_init(
-        options: *mut zero_save_options,
-        struct_size: usize,
-    ) -> zero_status;
     pub fn zero_state_save(
         optim: *mut zero_optim,
         directory: *const c_char,
         options: *const zero_save_options,
-    ) -> zero_status;
-    pub fn zero_load_options_init(
-        options: *mut zero_load_options,
-        struct_size: usize,
     ) -> zero_status;
     pub fn zero_state_load(
         optim: *mut zero_optim,
@@ -279,18 +228,6 @@ functions! {
         count: i64,
         values: *const c_void,
     ) -> zero_status;
-    pub fn zero_state_get_scalar(
-        optim: *const zero_optim,
-        param: i64,
-        name: *const c_char,
-        value: *mut f64,
-    ) -> zero_status;
-    pub fn zero_state_set_scalar(
-        optim: *mut zero_optim,
-        param: i64,
-        name: *const c_char,
-        value: f64,
-    ) -> zero_status;
     pub fn zero_state_gather(
         optim: *mut zero_optim,
         param: i64,
@@ -311,7 +248,6 @@ functions! {
         capacity: usize,
         count: *mut usize,
     ) -> zero_status;
-    pub fn zero_plan_init(plan: *mut zero_plan, struct_size: usize) -> zero_status;
     pub fn zero_partition_plan(
         params: *const zero_param,
         count: usize,
@@ -320,9 +256,5 @@ functions! {
         plan: *mut zero_plan,
     ) -> zero_status;
     pub fn zero_rule_info(optimizer: i32, rule: *mut zero_rule) -> zero_status;
-    pub fn zero_statistics_init(
-        statistics: *mut zero_statistics,
-        struct_size: usize,
-    ) -> zero_status;
     pub fn zero_stats(optim: *const zero_optim, statistics: *mut zero_statistics) -> zero_status;
 }

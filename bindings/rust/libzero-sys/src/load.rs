@@ -173,7 +173,7 @@ mod dynamic {
         );
         // SAFETY: a name that ends with a NUL. Nothing writes the environment meanwhile, or that one is unsound.
         let given = unsafe { getenv(c"LIBZERO_PATH".as_ptr()) };
-        let names = [c"libzero.so.0", c"libzero.so"];
+        let names = [c"libzero.so.0.2", c"libzero.so"];
         let found = if given.is_null() {
             names.into_iter().find_map(|name| open(name, error))
         } else {

@@ -340,18 +340,7 @@ impl Optim {
 
     /// Scale the gradients so that their norm is at most `max_norm`; returns it from before. Collective.
     pub fn clip_grad_norm(&mut self, max_norm: f64, norm_type: f64) -> Result<f64> {
-        let mut norm = 0.0;
-        // SAFETY: the token is checked, `norm` lives for the call.
-        check(unsafe {
-            sys::zero_clip_grad_norm(
-                self.token(),
-                max_norm,
-                norm_type,
-                &mut norm,
-                self.stream.as_ptr(),
-            )
-        })?;
-        Ok(norm)
+        self.clip(None, max_norm, norm_type)
     }
 
     /// The same for the parameters of these numbers alone, each given once and the same on every rank: their
@@ -362,13 +351,17 @@ impl Optim {
         max_norm: f64,
         norm_type: f64,
     ) -> Result<f64> {
+        self.clip(Some(params), max_norm, norm_type)
+    }
+
+    fn clip(&mut self, params: Option<&[i64]>, max_norm: f64, norm_type: f64) -> Result<f64> {
         let mut norm = 0.0;
         // SAFETY: the token is checked; `params` and `norm` live for the call.
         check(unsafe {
-            sys::zero_clip_grad_norm_of(
+            sys::zero_clip_grad_norm(
                 self.token(),
-                params.as_ptr(),
-                params.len(),
+                params.map_or(core::ptr::null(), <[i64]>::as_ptr),
+                params.map_or(0, <[i64]>::len),
                 max_norm,
                 norm_type,
                 &mut norm,
@@ -387,8 +380,9 @@ impl Optim {
 
     /// Set what gradients are divided by that are reduced next; the same on every rank. Local.
     pub fn set_loss_scale(&mut self, scale: f64) -> Result<()> {
+        let (all, name) = (sys::ZERO_ALL_GROUPS, c"loss_scale");
         // SAFETY: the token is checked.
-        check(unsafe { sys::zero_loss_scale_set(self.token(), scale) }).map(drop)
+        check(unsafe { sys::zero_group_set(self.token(), all, name.as_ptr(), scale) }).map(drop)
     }
 
     /// The same from memory of the GPU on, as [`set_from`](Optim::set_from); not of a dynamic scale. Local.
@@ -397,8 +391,12 @@ impl Optim {
     ///
     /// As of [`set_from`](Optim::set_from).
     pub unsafe fn set_loss_scale_from(&mut self, data: *const c_void, dtype: Dtype) -> Result<()> {
+        let (all, name) = (sys::ZERO_ALL_GROUPS, c"loss_scale");
         // SAFETY: the token is checked, and the rest is the caller's promise.
-        check(unsafe { sys::zero_loss_scale_set_from(self.token(), data, dtype.to_c()) }).map(drop)
+        check(unsafe {
+            sys::zero_group_set_from(self.token(), all, name.as_ptr(), data, dtype.to_c())
+        })
+        .map(drop)
     }
 
     /// Reduce the mean of the registered gradients unless that is done, update the owned share, and put

@@ -278,49 +278,43 @@ impl CSettings {
     }
 }
 
-/// A struct of zero.h with an _init function.
+/// A struct of zero.h.
 ///
 /// # Safety
 ///
-/// Zero bytes are a value of it, and INIT writes no more than its second argument says.
-pub(crate) unsafe trait CStruct: Sized {
-    const INIT: unsafe fn(*mut Self, usize) -> sys::zero_status;
-}
+/// Zero bytes are a value of it, and its first field is `struct_size`.
+pub(crate) unsafe trait CStruct: Sized {}
 
 macro_rules! c_struct {
-    ($($name:ident = $init:ident),* $(,)?) => {$(
-        // SAFETY: numbers and pointers only; zero.h says what the function writes.
-        unsafe impl CStruct for sys::$name {
-            const INIT: unsafe fn(*mut Self, usize) -> sys::zero_status =
-                // SAFETY: whoever calls INIT makes the promise.
-                |value, bytes| unsafe { sys::$init(value, bytes) };
-        }
+    ($($name:ident),* $(,)?) => {$(
+        // SAFETY: numbers and pointers only, `struct_size` in front.
+        unsafe impl CStruct for sys::$name {}
     )*};
 }
 c_struct!(
-    zero_comm_options = zero_comm_options_init,
-    zero_failure = zero_failure_init,
-    zero_custom_optimizer = zero_custom_optimizer_init,
-    zero_options = zero_options_init,
-    zero_group_options = zero_group_options_init,
-    zero_param = zero_param_init,
-    zero_buffer = zero_buffer_init,
-    zero_step_options = zero_step_options_init,
-    zero_result = zero_result_init,
-    zero_join_options = zero_join_options_init,
-    zero_save_options = zero_save_options_init,
-    zero_load_options = zero_load_options_init,
-    zero_plan = zero_plan_init,
-    zero_statistics = zero_statistics_init,
-    zero_comm_functions = zero_comm_functions_init,
+    zero_comm_options,
+    zero_failure,
+    zero_custom_optimizer,
+    zero_options,
+    zero_group_options,
+    zero_param,
+    zero_buffer,
+    zero_step_options,
+    zero_result,
+    zero_join_options,
+    zero_save_options,
+    zero_load_options,
+    zero_plan,
+    zero_statistics,
+    zero_comm_functions,
 );
 
-/// One with the library's defaults in it.
+/// One of zeros, which are the defaults.
 pub(crate) fn init<T: CStruct>() -> T {
     let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: `value` has room for a T.
-    let status = unsafe { T::INIT(value.as_mut_ptr(), size_of::<T>()) };
-    assert!(status == sys::ZERO_OK, "the C library is older than this crate");
-    // SAFETY: zero bytes are a value, and so is what the library wrote.
-    unsafe { value.assume_init() }
+    // SAFETY: zero bytes are a value, whose first field is its size.
+    unsafe {
+        value.as_mut_ptr().cast::<usize>().write(size_of::<T>());
+        value.assume_init()
+    }
 }

@@ -110,7 +110,8 @@ impl Optim {
         let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
         // SAFETY: the token is checked, name and value live for the call.
         check(unsafe {
-            sys::zero_state_get_scalar(self.token(), param, name.as_ptr(), &mut value)
+            let to = (&raw mut value).cast();
+            sys::zero_state_get(self.token(), param, name.as_ptr(), 0, 1, to)
         })?;
         Ok(value)
     }
@@ -119,9 +120,12 @@ impl Optim {
     pub fn set_state_scalar(&mut self, param: Option<usize>, name: &str, value: f64) -> Result<()> {
         let name = c_text(name, "name")?;
         let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
-        // SAFETY: the token is checked, the name lives for the call.
-        check(unsafe { sys::zero_state_set_scalar(self.token(), param, name.as_ptr(), value) })
-            .map(drop)
+        // SAFETY: the token is checked, name and value live for the call.
+        check(unsafe {
+            let from = (&raw const value).cast();
+            sys::zero_state_set(self.token(), param, name.as_ptr(), 0, 1, from)
+        })
+        .map(drop)
     }
 
     /// Copy a whole tensor into `out` on rank `to`, or on all of None; on other ranks `out` may be empty.

@@ -16,20 +16,15 @@ const CALLS: &[(&str, &str)] = &[
     ("zero_group_get", "Optim::get"),
     ("zero_group_set", "Optim::set"),
     ("zero_group_set_from", "Optim::set_from"),
-    ("zero_loss_scale_get", "Optim::result"),
-    ("zero_loss_scale_set", "Optim::set_loss_scale"),
-    ("zero_loss_scale_set_from", "Optim::set_loss_scale_from"),
     ("zero_nccl_unique_id", "NcclId::draw"),
     ("zero_partition_plan", "partition_plan"),
     ("zero_register_buffers", "Optim::add_buffers"),
     ("zero_register_params", "Optim::add"),
     ("zero_rule_info", "Optimizer::rule"),
     ("zero_set_log_callback", "set_logger"),
-    ("zero_state_get_scalar", "Optim::state_scalar"),
     ("zero_state_info", "Optim::state_names"),
     ("zero_state_load", "Optim::load"),
     ("zero_state_save", "Optim::save"),
-    ("zero_state_set_scalar", "Optim::set_state_scalar"),
     ("zero_step_result", "Optim::result"),
 ];
 /// Calls that no message is about, and structs.
@@ -139,10 +134,7 @@ fn word_of(word: &str) -> String {
 
 /// Whether it is a call that has a method.
 fn is_call(word: &str) -> bool {
-    word.starts_with("zero_")
-        && !word.ends_with("_init")
-        && !word.ends_with("_options")
-        && !OTHERS.contains(&word)
+    word.starts_with("zero_") && !word.ends_with("_options") && !OTHERS.contains(&word)
 }
 
 #[cfg(test)]

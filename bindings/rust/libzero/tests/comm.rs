@@ -22,7 +22,7 @@ fn solo_is_rank_0_of_1() {
     assert_eq!((comm.rank(), comm.world()), (0, 1));
     comm.barrier().unwrap();
     assert!(libzero::build_info().contains("local"));
-    assert_eq!(libzero::version(), 100);
+    assert_eq!(libzero::version(), 200);
 }
 
 #[test]

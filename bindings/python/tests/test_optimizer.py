@@ -5,6 +5,7 @@ import array
 import ctypes as c
 import gc
 import math
+import re
 import tempfile
 import threading
 import time
@@ -79,6 +80,15 @@ class RulesTest(unittest.TestCase):
             rule.slots, {"exp_avg": None, "exp_avg_sq": None, "max_exp_avg_sq": "amsgrad"}
         )
         self.assertIn("lars", rules())
+
+    def test_the_page_of_rules_has_their_settings(self) -> None:
+        page = Path(__file__).resolve().parents[3] / "docs/optimizers.md"
+        rows = re.findall(r"^\| ([A-Z]+) \| (.+) \|$", page.read_text(encoding="utf-8"), re.M)
+        told = {}
+        for name, settings in rows:
+            pairs = (word.split(": ") for word in settings.split(", "))
+            told[name.lower()] = {key: float(value) for key, value in pairs} | {"maximize": 0.0}
+        self.assertEqual(told, {name: dict(rule.settings) for name, rule in rules().items()})
 
 
 class StepTest(unittest.TestCase):

@@ -2,7 +2,7 @@
 // Tensors of the model that are not trained.
 #include "step/buffers.h"
 
-#include "api/guard.h"
+#include "api/commands.h"
 #include "api/options.h"
 #include "step/enter.h"
 
@@ -41,10 +41,5 @@ zero_status zero_register_buffers(zero_optim* optim, const zero_buffer* buffers,
 }
 
 zero_status zero_broadcast_buffers(zero_optim* optim, int32_t root, void* stream) {
-  return on_all(optim, Operation::broadcast_buffers, {.rank = root},
-                [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = take_stream(call, found, stream);
-                  if (!bad.ok()) return refuse(call, found, bad);
-                  return broadcast_buffers(call, found, buffer_root(found, root));
-                });
+  return command(optim, Operation::broadcast_buffers, {.rank = root}, stream);
 }

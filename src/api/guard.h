@@ -122,25 +122,6 @@ zero_status on_query(const zero_optim* optim, const Body& body, Steps steps = St
   return guard(guarded, caller);
 }
 
-/// The calls of the training loop, which follow each other without waiting.
-inline bool trains(Operation operation) {
-  return operation == Operation::step || operation == Operation::reduce_grads ||
-         operation == Operation::clip_grad_norm || operation == Operation::clip_grad_value;
-}
-
-/// A collective call: body(Call&, Optimizer&) -> Status. `arguments`: those that are the same on
-/// every rank, from which a rank that has joined makes the call.
-template <class Body>
-zero_status on_all(zero_optim* optim, Operation operation, const Arguments& arguments,
-                   const Body& body, ZERO_CALLER) noexcept {
-  const auto call_body = [&](Optimizer& found) -> Status {
-    Call call = ZERO_TRY(found.comm->begin(operation, found.object));
-    ZERO_TRY(call_roll(call, found, arguments));
-    return body(call, found);
-  };
-  return on_optim(optim, call_body, trains(operation) ? Steps::behind : Steps::awaited, caller);
-}
-
 /// One number in the memory of the optimizer's device.
 inline Result<GivenSetting> read_given(const Optimizer& optim, const void* data, int32_t dtype,
                                        std::string_view what) {
@@ -177,20 +158,6 @@ inline Status check_stream(const Optimizer& optim, void* stream) {
   return Status(ZERO_ERR_UNSUPPORTED,
                 "the stream is being captured, and this call cannot be part of a graph: make it "
                 "outside of the capture");
-}
-
-inline Status take_stream(Call& call, const Optimizer& optim, void* stream) {
-  ZERO_TRY(check_stream(optim, stream));
-  call.take_stream(stream, 0);
-  return Status();
-}
-
-/// Of a call that can.
-inline Status take_capture(Call& call, const Optimizer& optim, void* stream) {
-  const uint64_t capture = ZERO_TRY(find_capture(optim, stream));
-  if (capture != 0) ZERO_TRY(optim.comm->check_capture());
-  call.take_stream(stream, capture);
-  return Status();
 }
 
 }  // namespace zero::api

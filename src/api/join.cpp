@@ -3,13 +3,9 @@
 #include <span>
 #include <vector>
 
-#include "api/checkpoint.h"
-#include "api/guard.h"
+#include "api/commands.h"
 #include "api/options.h"
-#include "state/gather.h"
-#include "state/rebalance.h"
 #include "step/buffers.h"
-#include "step/by_hand.h"
 #include "step/enter.h"
 #include "step/step.h"
 #include "step/tables.h"
@@ -63,61 +59,17 @@ class Service {
            operation == Operation::clip_grad_norm || operation == Operation::clip_grad_value;
   }
 
-  template <class Number>
-  static std::span<const Number> list_of(const Told& told) {
-    if (told.list.empty()) return {};
-    return {reinterpret_cast<const Number*>(told.list.data()), told.list.size() / sizeof(Number)};
-  }
-
-  Grads grads(int32_t flags) {
-    const Grads none{nullptr, 0, flags};
-    if (!reduces(optim_, none)) return none;
-    const std::vector<void*>& given = cut_short_.empty() ? absent_ : cut_short_;
-    return {given.data(), given.size(), flags};
-  }
-
   Status make(Call& call, const Told& told) {
-    const Arguments& with = told.arguments;
-    const char* const words = told.has_words ? told.words.c_str() : nullptr;
-    switch (told.operation) {
-      case Operation::seal:
-        return seal_params(call, optim_);
-      case Operation::broadcast_params:
-        return broadcast_params(call, optim_, with.rank);
-      case Operation::broadcast_buffers:
-        return broadcast_buffers(call, optim_, buffer_root(optim_, with.rank));
-      case Operation::reduce_grads:
-        return reduce_grads(call, optim_, grads(with.flags));
-      case Operation::clip_grad_norm:
-        return clip_grad_norm(call, optim_,
-                              {with.limit, with.norm_type, with.some, list_of<int64_t>(told)},
-                              nullptr, grads(ZERO_REDUCE_MEAN));
-      case Operation::clip_grad_value:
-        return clip_grad_value(call, optim_, with.limit, grads(ZERO_REDUCE_MEAN));
-      case Operation::step_begin:
-        return step_begin(call, optim_, with.flags);
-      case Operation::step:
-        return step(call, optim_, grads(with.flags)).failure();
-      case Operation::share_params:
-        return share_by_hand(call, optim_, with.flags);
-      case Operation::state_gather:
-        return gather_state(call, optim_, with.param, words, with.rank, nullptr, 0);
-      case Operation::rebalance: {
-        const std::span<const int32_t> owners = list_of<int32_t>(told);
-        return rebalance(call, optim_, owners.data(), owners.size());
-      }
-      case Operation::save: {
-        const zero_save_options options{sizeof options, with.flags, 0};
-        return save(call, optim_, words, &options);
-      }
-      case Operation::load: {
-        const zero_load_options options{sizeof options, with.flags, 0};
-        return load(call, optim_, words, &options);
-      }
-      default:
-        return call.abort({ZERO_ERR_DESYNC, "another rank called what is no call on an optimizer"},
-                          "roll call");
+    Arguments with = told.arguments;
+    with.words = told.has_words ? told.words.c_str() : nullptr;
+    with.list = told.list;
+    Own own;
+    if (takes_grads(told.operation) && reduces(optim_, {nullptr, 0, with.flags})) {
+      const std::vector<void*>& given = cut_short_.empty() ? absent_ : cut_short_;
+      own.grads = given.data();
+      own.grad_count = given.size();
     }
+    return perform(call, optim_, told.operation, with, own).failure();
   }
 
   Optimizer& optim_;

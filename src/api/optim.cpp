@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "api/commands.h"
 #include "api/custom.h"
 #include "api/guard.h"
 #include "api/optim_options.h"
@@ -122,28 +123,6 @@ Status read_rule(const zero_options& read, OptimizerOptions& options) {
                "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL")};
 }
 
-Result<LossScaleOptions> read_loss_scale(const zero_options& read) {
-  LossScaleOptions options;
-  options.initial = read.loss_scale;
-  if (read.growth_factor != 0) options.growth_factor = read.growth_factor;
-  if (read.backoff_factor != 0) options.backoff_factor = read.backoff_factor;
-  if (read.growth_interval != 0) options.growth_interval = read.growth_interval;
-  const auto bad = [](const char* what, auto value, const char* rule) {
-    return Status(ZERO_ERR_ARGUMENT, text(what, " is ", value, "; ", rule));
-  };
-  if (read.loss_scale != 0 && !LossScale::allowed(read.loss_scale))
-    return bad("loss_scale", read.loss_scale, "2^-100 to 2^100 are allowed, and 0 for off");
-  if (!(options.growth_factor >= 1) || std::isinf(options.growth_factor))
-    return bad("growth_factor", read.growth_factor, "it must be at least 1");
-  if (!(options.backoff_factor > 0 && options.backoff_factor <= 1))
-    return bad("backoff_factor", read.backoff_factor, "it must be in (0, 1]");
-  if (options.growth_interval < 1)
-    return bad("growth_interval", read.growth_interval, "it must be positive");
-  if (options.dynamic() && read.nonfinite == ZERO_NONFINITE_ERROR)
-    return bad("nonfinite", read.nonfinite, "with loss_scale such steps are skipped");
-  return options;
-}
-
 // ---- The loss scale, which is a setting by its name only.
 
 bool is_loss_scale(const char* name) { return std::string_view(name) == "loss_scale"; }
@@ -196,55 +175,9 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
   const zero_options read = ZERO_TRY(read_struct(given));
   ReadOptions out;
   OptimizerOptions& options = out.options;
-  const auto bad = [](const char* what, auto value, const char* rule) {
-    return Status(ZERO_ERR_ARGUMENT, text(what, " is ", value, "; ", rule));
-  };
   ZERO_TRY(read_rule(read, options));
-  options.partition = read.partition;
-  if (read.partition < ZERO_PARTITION_EVEN || read.partition > ZERO_PARTITION_MANUAL) {
-    return bad("partition", read.partition, "no ZERO_PARTITION_* has that number");
-  }
-  if (read.bucket_bytes != 0) options.bucket_bytes = read.bucket_bytes;
-  if (options.bucket_bytes < 4096 || options.bucket_bytes > int64_t{1} << 40) {
-    return bad("bucket_bytes", read.bucket_bytes, "4,096 to 2^40 are allowed");
-  }
-  options.max_grad_norm = read.max_grad_norm;
-  if (!(read.max_grad_norm >= 0) || std::isinf(read.max_grad_norm)) {
-    return bad("max_grad_norm", read.max_grad_norm, "it must be positive, or 0 for off");
-  }
-  if (read.grad_norm_type != 0) options.grad_norm_type = read.grad_norm_type;
-  if (!(options.grad_norm_type > 0)) {
-    return bad("grad_norm_type", read.grad_norm_type, "it must be positive or infinite");
-  }
-  options.nonfinite = read.nonfinite;
-  if (read.nonfinite < ZERO_NONFINITE_IGNORE || read.nonfinite > ZERO_NONFINITE_ERROR) {
-    return bad("nonfinite", read.nonfinite, "no ZERO_NONFINITE_* has that number");
-  }
-  options.wire = static_cast<DType>(read.wire_dtype);
-  if (read.wire_dtype != 0 && size_of(options.wire) != 2)
-    return bad("wire_dtype", read.wire_dtype, "ZERO_BFLOAT16 and ZERO_FLOAT16 are allowed");
-  if (read.predivide_factor != 0) options.predivide_factor = read.predivide_factor;
-  int exponent = 0;
-  if (std::frexp(options.predivide_factor, &exponent) != 0.5 || std::abs(exponent) > 64)
-    return bad("predivide_factor", read.predivide_factor,
-               "powers of two from 2^-64 to 2^63 are allowed");
-  options.share = static_cast<DType>(read.share_dtype);
-  if (read.share_dtype != 0 && size_of(options.share) != 2)
-    return bad("share_dtype", read.share_dtype, "ZERO_BFLOAT16 and ZERO_FLOAT16 are allowed");
-  options.master = read.master;
-  if (read.master < ZERO_MASTER_FLOAT32 || read.master > ZERO_MASTER_NONE)
-    return bad("master", read.master, "no ZERO_MASTER_* has that number");
-  options.uneven_inputs = read.uneven_inputs;
-  if (read.uneven_inputs < ZERO_UNEVEN_OFF || read.uneven_inputs > ZERO_UNEVEN_ERROR)
-    return bad("uneven_inputs", read.uneven_inputs, "no ZERO_UNEVEN_* has that number");
-  if (read.overlap_gather != 0 && read.overlap_gather != 1)
-    return bad("overlap_gather", read.overlap_gather, "it must be 0 or 1");
-  options.overlap_gather = read.overlap_gather == 1;
-  if (read.reserved != 0) return bad("reserved", read.reserved, "it must be 0");
-  options.loss_scale = ZERO_TRY(read_loss_scale(read));
-  if (read.threads < 0 || read.threads > 64)
-    return bad("threads", read.threads, "1 to 64 are allowed");
-  options.threads = read.threads > 0 ? read.threads : default_threads(world);
+  ZERO_TRY(read_options(read, options));
+  if (options.threads == 0) options.threads = default_threads(world);
   for (const Setting& setting : options.rule->settings) out.settings.push_back(setting.initial);
   ZERO_TRY(
       apply_settings(*options.rule, out.settings, read.names, read.values, read.setting_count));
@@ -301,10 +234,7 @@ zero_status zero_bind_params(zero_optim* optim, void* const* data, void* const* 
   });
 }
 
-zero_status zero_seal(zero_optim* optim) {
-  return on_all(optim, Operation::seal, {},
-                [](Call& call, Optimizer& found) { return seal_params(call, found); });
-}
+zero_status zero_seal(zero_optim* optim) { return command(optim, Operation::seal, {}, nullptr); }
 
 zero_status zero_free(zero_optim* optim) {
   if (optim == nullptr) return ZERO_OK;

@@ -13,6 +13,8 @@ struct ReadOptions {
   std::vector<double> settings;
 };
 
+/// All but the rule, which is read. What is zero stays at its default.
+Status read_options(const zero_options& given, OptimizerOptions& options);
 Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world);
 Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, size_t count,
                                                      bool with_names);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <span>
 
-#include "api/guard.h"
+#include "api/commands.h"
 #include "base/text.h"
 #include "state/access.h"
 #include "state/gather.h"
@@ -97,11 +97,8 @@ zero_status zero_state_set(zero_optim* optim, int64_t param, const char* name, i
 
 zero_status zero_state_gather(zero_optim* optim, int64_t param, const char* name, int32_t to,
                               void* values, size_t count) {
-  const Arguments arguments{.rank = to, .param = param, .words = name};
-  return on_all(optim, Operation::state_gather, arguments,
-                [&](Call& call, Optimizer& found) -> Status {
-                  return gather_state(call, found, param, name, to, values, count);
-                });
+  return command(optim, Operation::state_gather, {.rank = to, .param = param, .words = name},
+                 [&] { return Own{.values = values, .count = count}; });
 }
 
 zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first, int64_t count,
@@ -112,21 +109,16 @@ zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first,
 }
 
 zero_status zero_rebalance(zero_optim* optim, const int32_t* owners, size_t count, void* stream) {
-  const Arguments arguments{.list =
-                                std::as_bytes(std::span(owners, owners == nullptr ? 0 : count))};
-  return on_all(optim, Operation::rebalance, arguments,
-                [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = check_stream(found, stream);
-                  if (!bad.ok()) return refuse(call, found, bad);
-                  return rebalance(call, found, owners, count);
-                });
+  const std::span<const int32_t> list(owners, owners == nullptr ? 0 : count);
+  return command(optim, Operation::rebalance, {.list = std::as_bytes(list)}, [&] {
+    Own own{.stream = stream};
+    if (owners == nullptr && count > 0)
+      own.local =
+          Status(ZERO_ERR_ARGUMENT, text(count, " owners are announced, but owners is NULL"));
+    return own;
+  });
 }
 
 zero_status zero_share_params(zero_optim* optim, int32_t flags, void* stream) {
-  return on_all(optim, Operation::share_params, {.flags = flags},
-                [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = take_stream(call, found, stream);
-                  if (!bad.ok()) return refuse(call, found, bad);
-                  return share_by_hand(call, found, flags);
-                });
+  return command(optim, Operation::share_params, {.flags = flags}, stream);
 }

@@ -3,14 +3,10 @@
 #include <cstddef>
 #include <span>
 
-#include "api/checkpoint.h"
-#include "api/guard.h"
+#include "api/commands.h"
 #include "api/options.h"
 #include "base/text.h"
-#include "state/load.h"
-#include "state/save.h"
 #include "step/backward.h"
-#include "step/enter.h"
 #include "step/step.h"
 
 namespace {
@@ -18,78 +14,34 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-Status check_step_options(const zero_step_options& options) {
-  if (options.reserved == 0) return Status();
-  return Status(ZERO_ERR_ARGUMENT,
-                text("zero_step_options.reserved is ", options.reserved, ", not 0"));
-}
-
-Status check_begin_options(const Optimizer& optim, const zero_step_options& options) {
-  ZERO_TRY(optim.check_host("zero_step_begin"));
-  if (options.grads != nullptr || options.grad_count != 0)
-    return Status(ZERO_ERR_ARGUMENT,
-                  "zero_step_begin takes no gradients: zero_grad_ready announces them, and "
-                  "zero_step is given the rest");
-  ZERO_TRY(check_step_options(options));
-  return check_stream(optim, options.stream);
-}
-
-struct Path {
-  std::string_view directory;
-  int32_t flags;
-};
-
+/// What is wrong with a save's or a load's arguments.
 template <class Options>
-Result<Path> read_path(const char* directory, const Options* options, int32_t known) {
+Status check_path(const char* directory, const Options* options, int32_t known) {
   const Options read = ZERO_TRY(read_struct(options));
   const char* const name = Sized<Options>::kName;
   if (directory == nullptr) return Status(ZERO_ERR_ARGUMENT, "directory is NULL");
   if (*directory == '\0') return Status(ZERO_ERR_ARGUMENT, "directory is empty");
   if (read.reserved != 0)
     return Status(ZERO_ERR_ARGUMENT, text(name, ".reserved is ", read.reserved, ", not 0"));
-  if ((read.flags & ~known) != 0) {
-    return Status(ZERO_ERR_ARGUMENT, text(name, ".flags ", read.flags, " are unknown"));
-  }
-  return Path{directory, read.flags};
+  if ((read.flags & ~known) == 0) return Status();
+  return Status(ZERO_ERR_ARGUMENT, text(name, ".flags ", read.flags, " are unknown"));
 }
 
-/// Save and load begin alike: sealed, between steps.
-Status enter_state(Call& call, Optimizer& optim, Status local) {
-  Entry entry;
-  entry.local = std::move(local);
-  if (entry.local.ok()) entry.local = optim.check_params();
-  if (entry.local.ok()) entry.local = optim.check_open();
-  return enter(call, optim, step_memory(optim), std::move(entry));
+/// This rank's part of a step.
+Own own_step(const zero_step_options* options) {
+  auto read = read_struct(options);
+  if (!read.ok()) return {.local = read.failure()};
+  Own own{.stream = read->stream, .grads = read->grads, .grad_count = read->grad_count};
+  if (read->reserved != 0)
+    own.local = Status(ZERO_ERR_ARGUMENT,
+                       text("zero_step_options.reserved is ", read->reserved, ", not 0"));
+  return own;
 }
 
 }  // namespace
 
-namespace zero::api {
-
-Status save(Call& call, Optimizer& optim, const char* directory, const zero_save_options* options) {
-  auto path = read_path(directory, options, ZERO_SAVE_REPLACE);
-  Status local = path.ok() ? Status() : path.failure();
-  if (local.ok() && optim.not_loaded) {
-    local = Status(ZERO_ERR_NOT_LOADED, "a load failed half way: there is no state to save");
-  }
-  ZERO_TRY(enter_state(call, optim, std::move(local)));
-  return save_state(call, optim, path->directory, path->flags);
-}
-
-Status load(Call& call, Optimizer& optim, const char* directory, const zero_load_options* options) {
-  auto path = read_path(directory, options, ZERO_LOAD_KEEP_SETTINGS);
-  ZERO_TRY(enter_state(call, optim, path.ok() ? Status() : path.failure()));
-  return load_state(call, optim, path->directory, path->flags);
-}
-
-}  // namespace zero::api
-
 zero_status zero_broadcast_params(zero_optim* optim, int32_t root, void* stream) {
-  return on_all(optim, Operation::broadcast_params, {.rank = root},
-                [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = take_stream(call, found, stream);
-                  return bad.ok() ? broadcast_params(call, found, root) : refuse(call, found, bad);
-                });
+  return command(optim, Operation::broadcast_params, {.rank = root}, stream);
 }
 
 zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* stream) {
@@ -108,66 +60,44 @@ zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* 
 
 zero_status zero_reduce_grads(zero_optim* optim, void* const* grads, size_t count, int32_t flags,
                               void* stream) {
-  return on_all(optim, Operation::reduce_grads, {.flags = flags},
-                [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = take_capture(call, found, stream);
-                  return bad.ok() ? reduce_grads(call, found, {grads, count, flags})
-                                  : refuse(call, found, bad);
-                });
+  return command(optim, Operation::reduce_grads, {.flags = flags},
+                 [&] { return Own{.stream = stream, .grads = grads, .grad_count = count}; });
 }
 
 zero_status zero_clip_grad_norm(zero_optim* optim, const int64_t* params, size_t count,
                                 double max_norm, double norm_type, double* norm, void* stream) {
-  const Clip clip{.max_norm = max_norm,
-                  .norm_type = norm_type,
-                  .some = params != nullptr,
-                  .params = {params, params == nullptr ? 0 : count}};
-  const Arguments arguments{.limit = max_norm,
-                            .norm_type = norm_type,
-                            .some = clip.some,
-                            .list = std::as_bytes(clip.params)};
-  return on_all(
-      optim, Operation::clip_grad_norm, arguments, [&](Call& call, Optimizer& found) -> Status {
-        Status bad = take_capture(call, found, stream);
-        if (bad.ok() && params == nullptr && count > 0)
-          bad = Status(ZERO_ERR_ARGUMENT, text("params is NULL; count is ", count));
-        return bad.ok() ? clip_grad_norm(call, found, clip, norm) : refuse(call, found, bad);
-      });
+  const std::span<const int64_t> list(params, params == nullptr ? 0 : count);
+  const Arguments with{.limit = max_norm,
+                       .norm_type = norm_type,
+                       .some = params != nullptr,
+                       .list = std::as_bytes(list)};
+  return command(optim, Operation::clip_grad_norm, with, [&] {
+    Own own{.stream = stream, .norm = norm};
+    if (params == nullptr && count > 0)
+      own.local = Status(ZERO_ERR_ARGUMENT, text("params is NULL; count is ", count));
+    return own;
+  });
 }
 
 zero_status zero_clip_grad_value(zero_optim* optim, double max_value, void* stream) {
-  return on_all(optim, Operation::clip_grad_value, {.limit = max_value},
-                [&](Call& call, Optimizer& found) -> Status {
-                  const Status bad = take_capture(call, found, stream);
-                  return bad.ok() ? clip_grad_value(call, found, max_value)
-                                  : refuse(call, found, bad);
-                });
+  return command(optim, Operation::clip_grad_value, {.limit = max_value}, stream);
 }
 
 zero_status zero_step_begin(zero_optim* optim, const zero_step_options* options) {
   const int32_t flags = peek(options, &zero_step_options::reduce_flags);
-  return on_all(
-      optim, Operation::step_begin, {.flags = flags}, [&](Call& call, Optimizer& found) -> Status {
-        auto read = read_struct(options);
-        if (!read.ok()) return refuse(call, found, read.failure());
-        return step_begin(call, found, read->reduce_flags, check_begin_options(found, *read));
-      });
+  return command(optim, Operation::step_begin, {.flags = flags}, [&] {
+    Own own = own_step(options);
+    if (own.local.ok() && (own.grads != nullptr || own.grad_count != 0))
+      own.local = Status(ZERO_ERR_ARGUMENT,
+                         "zero_step_begin takes no gradients: zero_grad_ready announces them, and "
+                         "zero_step is given the rest");
+    return own;
+  });
 }
 
 zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
-  zero_status news = ZERO_OK;
   const int32_t flags = peek(options, &zero_step_options::reduce_flags);
-  const zero_status status =
-      on_all(optim, Operation::step, {.flags = flags}, [&](Call& call, Optimizer& found) -> Status {
-        auto read = read_struct(options);
-        if (!read.ok()) return refuse(call, found, read.failure());
-        Status bad = check_step_options(*read);
-        if (bad.ok()) bad = take_capture(call, found, read->stream);
-        if (!bad.ok()) return refuse(call, found, bad);
-        news = ZERO_TRY(step(call, found, {read->grads, read->grad_count, read->reduce_flags}));
-        return Status();
-      });
-  return status == ZERO_OK ? news : status;
+  return command(optim, Operation::step, {.flags = flags}, [&] { return own_step(options); });
 }
 
 zero_status zero_step_result(const zero_optim* optim, zero_result* result) {
@@ -209,15 +139,14 @@ zero_status zero_drop_grads(zero_optim* optim) {
 zero_status zero_state_save(zero_optim* optim, const char* directory,
                             const zero_save_options* options) {
   const int32_t flags = peek(options, &zero_save_options::flags);
-  return on_all(
-      optim, Operation::save, {.flags = flags, .words = directory},
-      [&](Call& call, Optimizer& found) { return save(call, found, directory, options); });
+  return command(optim, Operation::save, {.flags = flags, .words = directory},
+                 [&] { return Own{.local = check_path(directory, options, ZERO_SAVE_REPLACE)}; });
 }
 
 zero_status zero_state_load(zero_optim* optim, const char* directory,
                             const zero_load_options* options) {
   const int32_t flags = peek(options, &zero_load_options::flags);
-  return on_all(
-      optim, Operation::load, {.flags = flags, .words = directory},
-      [&](Call& call, Optimizer& found) { return load(call, found, directory, options); });
+  return command(optim, Operation::load, {.flags = flags, .words = directory}, [&] {
+    return Own{.local = check_path(directory, options, ZERO_LOAD_KEEP_SETTINGS)};
+  });
 }

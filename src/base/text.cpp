@@ -70,6 +70,8 @@ std::string hex_double(double value) {
               std::string_view(digits, static_cast<size_t>(end.ptr - digits)));
 }
 
+std::string exact(double value) { return text(hex_double(value), " (", value, ")"); }
+
 std::string errno_text(int error) {
   char buffer[256] = "";
   return text(words(strerror_r(error, buffer, sizeof buffer), buffer), " (", errno_name(error),

@@ -26,6 +26,8 @@ std::string text(const Parts&... parts) {
 
 /// The exact bits of a double as "0x1.8p+1", "inf", "-inf" or "nan"; the same in every locale.
 std::string hex_double(double value);
+/// "0x1.8p+1 (3)": a difference of one bit shows.
+std::string exact(double value);
 
 /// The system's words for an errno: "No space left on device (ENOSPC)".
 std::string errno_text(int error);

@@ -23,31 +23,12 @@
 #include "device/thread_pool.h"
 #include "kernels/kernels.h"
 #include "kernels/step_state.h"
-#include "optim/custom.h"
 #include "optim/loss_scale.h"
 #include "optim/master.h"
+#include "optim/options.h"
 #include "plan/plan.h"
 
 namespace zero {
-
-struct OptimizerOptions {
-  const Rule* rule = nullptr;
-  int32_t optimizer = ZERO_OPTIMIZER_ADAMW;  // its number: the kernel's place in the table
-  std::shared_ptr<const CustomRule> custom;  // whose rule it is, with ZERO_OPTIMIZER_CUSTOM
-  int32_t partition = ZERO_PARTITION_EVEN;
-  int64_t bucket_bytes = 33'554'432;
-  double max_grad_norm = 0;  // 0: off
-  double grad_norm_type = 2;
-  int32_t nonfinite = ZERO_NONFINITE_IGNORE;
-  int32_t master = ZERO_MASTER_FLOAT32;
-  DType wire = DType::none;     // what gradients are rounded to before they are summed
-  double predivide_factor = 1;  // a power of two, by which they are divided for that
-  DType share = DType::none;    // what fp32 parameters are rounded to
-  int32_t uneven_inputs = ZERO_UNEVEN_OFF;
-  LossScaleOptions loss_scale;
-  bool overlap_gather = false;
-  int threads = 1;
-};
 
 /// How gradients are rounded before they are summed: divided by `divisor` first, which their sum is
 /// multiplied with.

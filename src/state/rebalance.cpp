@@ -18,9 +18,7 @@ constexpr size_t kChunkBytes = size_t{1} << 20;
 constexpr size_t kMostPieces = 4096;  // in a chunk, of tensors that are small
 
 Status check_owners(const Optimizer& optim, const int32_t* owners, size_t count) {
-  if (owners == nullptr && count == 0) return {};
-  if (owners == nullptr)
-    return {ZERO_ERR_ARGUMENT, text(count, " owners are announced, but owners is NULL")};
+  if (count == 0) return {};
   if (optim.options.partition != ZERO_PARTITION_MANUAL)
     return {ZERO_ERR_ARGUMENT,
             "owners are given, but the partition is not ZERO_PARTITION_MANUAL: pass NULL"};

@@ -31,6 +31,7 @@ Status check_options(const OptimizerOptions& options) {
 }
 
 Status check(const Optimizer& optim, int32_t flags) {
+  ZERO_TRY(optim.check_host("zero_step_begin"));
   ZERO_TRY(optim.check_params());
   ZERO_TRY(optim.check_loaded());
   ZERO_TRY(optim.check_open());
@@ -55,13 +56,12 @@ Status prepare(Optimizer& optim, StepMemory& memory, int32_t flags) {
 
 }  // namespace
 
-Status step_begin(Call& call, Optimizer& optim, int32_t flags, Status local) {
+Status step_begin(Call& call, Optimizer& optim, int32_t flags) {
   StepMemory& memory = step_memory(optim);
   Entry entry;
-  entry.local = std::move(local);
+  entry.local = check(optim, flags);
   entry.begins = true;
   entry.args = text("reduce flags ", flags, "\n");
-  if (entry.local.ok()) entry.local = check(optim, flags);
   if (entry.local.ok()) entry.local = take(optim, memory, {nullptr, 0, flags}, false);
   ZERO_TRY(enter(call, optim, memory, std::move(entry)));
   Status ready = prepare(optim, memory, flags);

@@ -12,29 +12,17 @@
 namespace zero {
 namespace {
 
-/// A difference of one bit must show.
-std::string exact(double value) { return text(hex_double(value), " (", value, ")"); }
-
 std::string shape_text(std::span<const int64_t> shape) {
   std::string sizes;
   for (const int64_t size : shape) sizes += text(sizes.empty() ? "" : "x", size);
   return text("[", sizes, "]");
 }
 
-const char* or_none(DType dtype) { return dtype == DType::none ? "none" : dtype_name(dtype); }
-
 std::string registration_lines(const Optimizer& optim) {
-  const OptimizerOptions& o = optim.options;
-  std::string lines = text(  // tabs: only what differs of this line is shown
-      "optimizer ", o.rule->name, "\tpartition ", o.partition, "\tbucket_bytes ", o.bucket_bytes,
-      "\tmax_grad_norm ", exact(o.max_grad_norm), "\tgrad_norm_type ", exact(o.grad_norm_type),
-      "\tnonfinite ", o.nonfinite, "\toverlap_gather ", o.overlap_gather, "\tmaster ", o.master,
-      "\tuneven_inputs ", o.uneven_inputs, "\twire_dtype ", or_none(o.wire), "\tpredivide_factor ",
-      exact(o.predivide_factor), "\tshare_dtype ", or_none(o.share), "\tgrowth_factor ",
-      exact(o.loss_scale.growth_factor), "\tbackoff_factor ", exact(o.loss_scale.backoff_factor),
-      "\tgrowth_interval ", o.loss_scale.growth_interval,
-      o.loss_scale.dynamic() ? "\tdynamic loss scale\n" : "\tno dynamic loss scale\n");
-  if (o.custom != nullptr) lines += o.custom->line();
+  const OptimizerOptions& options = optim.options;
+  // Tabs: only what differs of this line is shown.
+  std::string lines = options.line + '\n';
+  if (options.custom != nullptr) lines += options.custom->line();
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
     const Param& param = optim.params[i];
     lines += text("parameter '", param.name, "' with ", param.count, " elements (",

@@ -40,8 +40,7 @@ Status clip_grad_norm(Call& call, Optimizer& optim, const Clip& clip, double* no
                       const Grads& grads = {});
 Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Grads& grads = {});
 /// Begin a step: its settings are fixed, and gradients that all ranks announce are used at once.
-/// `local`: this rank's own reason to refuse.
-Status step_begin(Call& call, Optimizer& optim, int32_t flags, Status local = {});
+Status step_begin(Call& call, Optimizer& optim, int32_t flags);
 /// Returns ZERO_SKIPPED as a code with ok() false when all ranks skipped.
 Result<Code> step(Call& call, Optimizer& optim, const Grads& grads);
 /// ZERO_ERR_STATE where a step has begun that may have made updates.

@@ -118,7 +118,7 @@ TEST(BadInputOfRanks, a_registration_that_differs_is_named_on_every_rank_and_the
       {"wire_dtype bfloat16", [](Registration& r) { r.wire_dtype = ZERO_BFLOAT16; }},
       {"predivide_factor", [](Registration& r) { r.predivide_factor = 2; }},
       {"share_dtype float16", [](Registration& r) { r.share_dtype = ZERO_FLOAT16; }},
-      {"dynamic loss scale", [](Registration& r) { r.loss_scale = 8; }},
+      {"loss_scale dynamic", [](Registration& r) { r.loss_scale = 8; }},
       {"growth_factor", [](Registration& r) { r.growth_factor = std::nextafter(2, 3); }},
   };
   for (int world = 2; world <= 4; world++) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // launch::Reduce and launch::Clamp against the host's own reductions: sums bit for bit, and norms
 // and counts by their values.
+#include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/clamp.h"
 #include "launch_cases.h"
@@ -24,7 +26,14 @@ struct Segment {
 };
 
 constexpr size_t kBlock = 1024;  // elements of a block of the norms' grid
-constexpr size_t kCounts[] = {0, 1, 5, 8, 63, 1023, 1024, 1025, 2500};
+constexpr size_t kFew[] = {0, 1, 5, 8, 63, 1023, 1024, 1025, 2500};
+
+/// More pieces than all blocks take at once.
+std::vector<size_t> many_counts() {
+  std::vector<size_t> counts;
+  for (size_t i = 0; i < 500; i++) counts.push_back(1 + i % 37);
+  return counts;
+}
 
 struct Case {
   Format format;
@@ -35,9 +44,10 @@ struct Case {
   Kind kind;
 };
 
-std::vector<Segment> make_segments(Random& random, const Case& of) {
+std::vector<Segment> make_segments(Random& random, const Case& of,
+                                   std::span<const size_t> counts = kFew) {
   std::vector<Segment> segments;
-  for (const size_t count : kCounts) {
+  for (const size_t count : counts) {
     const size_t shift = random() % 3;
     Segment segment{Elements(random, of.format.sum, count, shift, of.kind), {}, {}, false};
     for (uint32_t i = 0; i < of.width; i++) {
@@ -132,8 +142,8 @@ void expect_same(double a, double b) {
   EXPECT_EQ(std::bit_cast<uint64_t>(a), std::bit_cast<uint64_t>(b)) << a << " and " << b;
 }
 
-void check(Random& random, const Case& of) {
-  std::vector<Segment> device = make_segments(random, of);
+void check(Random& random, const Case& of, std::span<const size_t> counts = kFew) {
+  std::vector<Segment> device = make_segments(random, of, counts);
   std::vector<Segment> host = device;
   const NormSums expected = reduce_on_host(of, host);
   const NormSums record = reduce_by_launches(of, device);
@@ -194,6 +204,21 @@ TEST(LaunchReduce, rounds_and_divides_what_it_sums) {
   }
 }
 
+TEST(LaunchReduce, adds_up_what_many_blocks_have_found) {
+  Random random(15);
+  const std::vector<size_t> counts = many_counts();
+  for (const DType sum : {DType::f32, DType::f64}) {
+    for (const NormOf& norm : kNorms) {
+      for (const uint32_t width : {1u, 2u}) {
+        Case of{Format(), norm.norm, norm.p, false, width, test::kKinds[width]};
+        of.format.sum = of.format.grad = sum;
+        check(random, of, counts);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 TEST(LaunchReduce, goes_on_behind_2_to_the_31_elements) {
   Random random(14);
   for (const DType grad : {DType::f32, DType::bf16}) {
@@ -248,34 +273,57 @@ TEST(LaunchReduce, multiplies_sums_of_what_was_divided_before) {
   EXPECT_EQ(sums[0], 24);
 }
 
+void clamp_on_host(DType sum, Elements& sums) {
+  if (sum == DType::f64) {
+    clamp_scaled(sums.as<double>(), sums.count(), 0.3, 0.1);
+  } else {
+    clamp_scaled(sums.as<float>(), sums.count(), 0.3f, 0.1f);
+  }
+}
+
+void clamp_by_a_launch(DType sum, const std::vector<launch::Piece>& pieces,
+                       const std::vector<launch::Sums>& sums) {
+  StepState state{};
+  state.factor = 0.3;
+  test::emulate(launch::Clamp{.sum = sum,
+                              .limit = 0.1,
+                              .count = static_cast<uint32_t>(pieces.size()),
+                              .pieces = pieces.data(),
+                              .sums = sums.data(),
+                              .state = &state});
+}
+
+void check_clamp(Random& random, DType sum, Kind kind, std::span<const size_t> counts) {
+  std::vector<Segment> device = make_segments(
+      random, {Format{.grad = sum, .sum = sum}, Norm::none, 0, true, 1, kind}, counts);
+  std::vector<Segment> host = device;
+  std::vector<launch::Sums> sums;
+  for (Segment& segment : device) sums.push_back({segment.sums.data(), 0, 0});
+  for (Segment& segment : host) clamp_on_host(sum, segment.sums);
+  clamp_by_a_launch(sum, pieces_of(device), sums);
+  for (size_t i = 0; i < host.size(); i++)
+    EXPECT_TRUE(device[i].sums.equals(host[i].sums)) << "segment " << i;
+}
+
 TEST(LaunchClamp, scales_and_limits_as_the_host_does) {
   Random random(13);
+  for (const DType sum : {DType::f32, DType::f64})
+    for (const Kind kind : test::kKinds) check_clamp(random, sum, kind, kFew);
+}
+
+TEST(LaunchClamp, reaches_pieces_that_blocks_come_to_later) {
+  Random random(16);
+  for (const DType sum : {DType::f32, DType::f64})
+    check_clamp(random, sum, Kind::ordinary, many_counts());
+}
+
+TEST(LaunchClamp, goes_on_behind_2_to_the_31_elements) {
+  Random random(17);
   for (const DType sum : {DType::f32, DType::f64}) {
-    for (const Kind kind : test::kKinds) {
-      std::vector<Segment> device =
-          make_segments(random, {Format{.grad = sum, .sum = sum}, Norm::none, 0, true, 1, kind});
-      std::vector<Segment> host = device;
-      std::vector<launch::Sums> sums;
-      for (Segment& segment : device) sums.push_back({segment.sums.data(), 0, 0});
-      for (Segment& segment : host) {
-        if (sum == DType::f64) {
-          clamp_scaled(segment.sums.as<double>(), segment.sums.count(), 0.3, 0.1);
-        } else {
-          clamp_scaled(segment.sums.as<float>(), segment.sums.count(), 0.3f, 0.1f);
-        }
-      }
-      const std::vector<launch::Piece> pieces = pieces_of(device);
-      StepState state{};
-      state.factor = 0.3;
-      test::emulate(launch::Clamp{.sum = sum,
-                                  .limit = 0.1,
-                                  .count = static_cast<uint32_t>(pieces.size()),
-                                  .pieces = pieces.data(),
-                                  .sums = sums.data(),
-                                  .state = &state});
-      for (size_t i = 0; i < host.size(); i++)
-        EXPECT_TRUE(device[i].sums.equals(host[i].sums)) << "segment " << i;
-    }
+    Elements device(random, sum, 300, 0, Kind::ordinary), host = device;
+    clamp_on_host(sum, host);
+    clamp_by_a_launch(sum, {{0, 300, test::kFar}}, {{test::before(device.data(), sum), 0, 0}});
+    EXPECT_TRUE(device.equals(host)) << dtype_name(sum);
   }
 }
 

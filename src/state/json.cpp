@@ -3,6 +3,7 @@
 // elsewhere.
 #include "state/json.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -13,28 +14,32 @@
 namespace zero {
 namespace {
 
-constexpr int kIgnored = -1;  // the id of what the schema does not know, and of all that is in it
+/// A place of the document: no type where the description knows nothing, nor of all that is in it.
+struct Place {
+  const JsonType* type = nullptr;
+  void* to = nullptr;
+};
 
 struct Frame {
-  int id;
+  Place place;
   bool is_array;
-  size_t items = 0;   // arrays: seen so far
-  std::string key;    // objects: the latest
-  uint64_t seen = 0;  // objects: bit id for each known field
-  std::unordered_set<std::string> keys;
+  size_t items = 0;      // arrays: seen so far
+  std::string key = {};  // objects: the latest
+  uint64_t seen = 0;     // objects: a bit for each member
+  std::unordered_set<std::string> keys = {};
 };
 
 Status invalid(std::string text) { return {ZERO_ERR_CKPT_INVALID, std::move(text)}; }
 
-const char* kind_name(JsonField::Kind kind) {
+const char* kind_name(JsonType::Kind kind) {
   switch (kind) {
-    case JsonField::integer:
+    case JsonType::integer:
       return "an integer";
-    case JsonField::string:
+    case JsonType::string:
       return "a string";
-    case JsonField::object:
+    case JsonType::object:
       return "an object";
-    case JsonField::array:
+    case JsonType::array:
       return "an array";
   }
   return "";
@@ -43,7 +48,7 @@ const char* kind_name(JsonField::Kind kind) {
 /// The interface nlohmann calls: each function returns false to stop, after setting status_.
 class Events {
  public:
-  Events(const JsonSchema& schema, JsonHandler& handler) : schema_(schema), handler_(handler) {}
+  Events(const JsonLimits& limits, const Place& root) : limits_(limits), root_(root) {}
   Status status() && { return std::move(status_); }
 
   bool null() { return scalar("null"); }
@@ -54,15 +59,15 @@ class Events {
   }
   bool number_unsigned(uint64_t value) {
     if (value > static_cast<uint64_t>(INT64_MAX)) return fail("a number is not below 2^63");
-    const int id = enter(JsonField::integer, "an integer");
-    if (id == kFailed) return false;
-    return id == kIgnored || accept(handler_.integer(id, key(), static_cast<int64_t>(value)));
+    Place at;
+    if (!enter(JsonType::integer, "an integer", at)) return false;
+    return !at.type || accept(at.type->take_integer(at.to, static_cast<int64_t>(value)));
   }
   bool string(std::string& value) {
     if (value.find('\0') != std::string::npos) return fail("a string holds a NUL");
-    const int id = enter(JsonField::string, "a string");
-    if (id == kFailed) return false;
-    return id == kIgnored || accept(handler_.string(id, key(), value));
+    Place at;
+    if (!enter(JsonType::string, "a string", at)) return false;
+    return !at.type || accept(at.type->take_string(at.to, value));
   }
   bool binary(std::vector<uint8_t>&) { return scalar("binary"); }
 
@@ -70,9 +75,10 @@ class Events {
   bool start_array(size_t) { return start(true); }
   bool end_object() {
     top().key.clear();  // what is wrong from here on is wrong with the object
-    for (const JsonField& field : schema_.fields) {
-      if (field.parent != top().id || !field.required || field.key == kAnyKey) continue;
-      if (!(top().seen >> field.id & 1)) return fail(text("there is no ", shown(field.key)));
+    uint64_t seen = top().seen;
+    for (const JsonType::Member& member : members(top())) {
+      if (member.required && !(seen & 1)) return fail(text("there is no ", shown(member.key)));
+      seen >>= 1;
     }
     return end();
   }
@@ -80,8 +86,8 @@ class Events {
   bool key(std::string& name) {
     top().key.clear();
     if (name.find('\0') != std::string::npos) return fail("a key holds a NUL");
-    if (top().keys.size() >= schema_.most_keys)
-      return fail(text("has more than ", schema_.most_keys, " keys"));
+    if (top().keys.size() >= limits_.most_keys)
+      return fail(text("has more than ", limits_.most_keys, " keys"));
     if (!top().keys.insert(name).second) return fail(text("the key ", shown(name), " comes twice"));
     top().key = name;
     return true;
@@ -92,10 +98,11 @@ class Events {
   }
 
  private:
-  static constexpr int kFailed = -2;
-
   Frame& top() { return frames_.back(); }
-  std::string_view key() { return top().is_array ? std::string_view() : top().key; }
+  static std::span<const JsonType::Member> members(const Frame& frame) {
+    if (!frame.place.type) return {};
+    return frame.place.type->members;
+  }
 
   /// "params[3].slots[0]", for error texts.
   std::string place() const {
@@ -121,62 +128,60 @@ class Events {
     return false;
   }
   bool scalar(const char* found) {
-    if (frames_.empty() || enter(JsonField::integer, found, false) == kFailed) return false;
-    return true;
+    Place at;
+    return !frames_.empty() && enter(JsonType::integer, found, at, false);
   }
 
-  const JsonField* find(int parent, std::string_view name, bool is_array) const {
-    const JsonField* any = nullptr;
-    for (const JsonField& field : schema_.fields) {
-      if (field.parent != parent) continue;
-      if (field.key == kAnyKey)
-        any = &field;
-      else if (!is_array && field.key == name)
-        return &field;
-    }
-    return any;
-  }
-
-  /// The id of the value that comes next in the innermost container, after checking that it may
+  /// Where the value that comes next in the innermost container goes, after checking that it may
   /// stand there.
-  int enter(JsonField::Kind kind, const char* found, bool possible = true) {
+  bool enter(JsonType::Kind kind, const char* found, Place& at, bool possible = true) {
     Frame& frame = top();
+    const size_t before = frame.items;
     if (frame.is_array) frame.items++;
-    if (frame.id == kIgnored) return kIgnored;
-    const JsonField* field = find(frame.id, frame.key, frame.is_array);
-    if (!field) {
-      if (schema_.ignore_unknown_keys) return kIgnored;
-      return fail("the format knows no such key"), kFailed;
+    if (!frame.place.type) return true;
+    const auto known = members(frame);
+    const auto member = std::find_if(known.begin(), known.end(), [&](const JsonType::Member& one) {
+      return one.key == frame.key;
+    });
+    const bool is_item = member == known.end();
+    const JsonType* const type = is_item ? frame.place.type->item : &member->type;
+    if (!type) return limits_.ignore_unknown_keys || fail("the format knows no such key");
+    if (!possible || type->kind != kind)
+      return fail(text("is ", found, ", must be ", kind_name(type->kind)));
+    at.type = type;
+    if (!is_item) {
+      frame.seen |= uint64_t{1} << (member - known.begin());
+      at.to = member->in(frame.place.to);
+      return true;
     }
-    if (!possible || field->kind != kind) {
-      return fail(text("is ", found, ", must be ", kind_name(field->kind))), kFailed;
-    }
-    frame.seen |= uint64_t{1} << field->id;
-    return field->id;
+    auto added = frame.place.type->add(frame.place.to, frame.key, before);
+    if (!added.ok()) return accept(std::move(added).status());
+    at.to = *added;
+    return true;
   }
 
   bool start(bool is_array) {
-    if (static_cast<int>(frames_.size()) >= schema_.max_depth) {
-      return fail(text("nested deeper than ", schema_.max_depth));
+    if (static_cast<int>(frames_.size()) >= limits_.max_depth) {
+      return fail(text("nested deeper than ", limits_.max_depth));
     }
-    int id = 0;
+    Place at = root_;
     if (!frames_.empty()) {
-      id = enter(is_array ? JsonField::array : JsonField::object,
-                 is_array ? "an array" : "an object");
-      if (id == kFailed) return false;
-      if (id != kIgnored && !accept(handler_.open(id, key()))) return false;
+      at = {};
+      const bool entered = is_array ? enter(JsonType::array, "an array", at)
+                                    : enter(JsonType::object, "an object", at);
+      if (!entered) return false;
     }
-    frames_.push_back(Frame{id, is_array, 0, {}, 0, {}});
+    frames_.push_back({at, is_array});
     return true;
   }
   bool end() {
-    const int id = top().id;
+    const auto [at, items] = std::pair(top().place, top().items);
     frames_.pop_back();
-    return id == kIgnored || accept(handler_.close(id));
+    return !at.type || !at.type->close || accept(at.type->close(at.to, items));
   }
 
-  const JsonSchema& schema_;
-  JsonHandler& handler_;
+  const JsonLimits& limits_;
+  const Place root_;
   std::vector<Frame> frames_;
   Status status_;
 };
@@ -200,13 +205,14 @@ std::string quoted(std::string_view value, char quote) {
 
 }  // namespace
 
-Status parse_json(std::string_view bytes, const JsonSchema& schema, JsonHandler& handler) {
+Status parse_json(std::string_view bytes, const JsonLimits& limits, const JsonType& root,
+                  void* to) {
   // Also keeps a byte order mark from nlohmann, which would skip it.
   if (bytes.empty() || bytes[0] != '{') return invalid("does not start with '{'");
   // nlohmann takes one for the end, whatever follows.
   const size_t nul = bytes.find('\0');
   if (nul != bytes.npos) return invalid(text("not valid JSON at byte ", nul + 1));
-  Events events(schema, handler);
+  Events events(limits, {&root, to});
   if (nlohmann::json::sax_parse(bytes.begin(), bytes.end(), &events)) return {};
   Status status = std::move(events).status();
   return status.ok() ? invalid("not valid JSON") : std::move(status);

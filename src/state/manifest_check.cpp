@@ -13,7 +13,6 @@
 namespace zero {
 namespace {
 
-constexpr size_t kMostDimensions = 16;
 constexpr size_t kLongestName = 4096;
 
 Status invalid(std::string what) { return {ZERO_ERR_CKPT_INVALID, std::move(what)}; }
@@ -79,8 +78,6 @@ Status check_tensor(const Manifest& manifest, const char* kind, Tensor& tensor) 
     return bad("a name of ", tensor.name.size(), " bytes");
   if (dtype_of_code(tensor.dtype) == DType::none)
     return bad("dtype ", shown(tensor.dtype), ", must be F32, F64, BF16, F16, I32 or I64");
-  if (tensor.shape.size() > kMostDimensions)
-    return bad("more than ", kMostDimensions, " dimensions");
   const auto elements = shape_elements(tensor.shape);
   if (!elements || *elements > INT64_MAX / 8) return bad("the shape's product overflows");
   tensor.count = *elements;

@@ -157,13 +157,9 @@ Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const cha
     return Status(ZERO_ERR_ARGUMENT,
                   text("parameter '", of.name, "' is ", dtype_name(of.dtype), ": it has no state"));
   const Rule& rule = *optim.options.rule;
-  for (size_t slot = 0; slot < rule.slots.size(); slot++) {
-    if (std::string_view(name) == rule.slots[slot])
-      return StateTensor{param, static_cast<int>(slot)};
-  }
-  if (std::string_view(name) != slot_name(rule, kMasterSlot))
-    return Status(ZERO_ERR_ARGUMENT, text(rule.name, " has no state '", name, "'"));
-  if (has_master) return StateTensor{param, kMasterSlot};
+  const int slot = find_slot(rule, name);
+  if (slot < 0) return Status(ZERO_ERR_ARGUMENT, text(rule.name, " has no state '", name, "'"));
+  if (slot != kMasterSlot || has_master) return StateTensor{param, slot};
   return Status(ZERO_ERR_ARGUMENT,
                 text("parameter '", of.name, "' is ", dtype_name(of.dtype), ": it has no master"));
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,9 @@
 #include "base/status.h"
 
 namespace zero {
+
+/// Called now and then while much is being done.
+using Progress = std::function<void()>;
 
 inline constexpr unsigned kDirectoryMode = 0777;  // the umask decides, as in mkdir -p
 

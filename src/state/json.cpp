@@ -29,8 +29,6 @@ struct Frame {
   std::unordered_set<std::string> keys = {};
 };
 
-Status invalid(std::string text) { return {ZERO_ERR_CKPT_INVALID, std::move(text)}; }
-
 const char* kind_name(JsonType::Kind kind) {
   switch (kind) {
     case JsonType::integer:
@@ -93,7 +91,7 @@ class Events {
     return true;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) {
-    status_ = invalid(text("not valid JSON at byte ", position));
+    status_ = invalid("not valid JSON at byte ", position);
     return false;
   }
 
@@ -211,7 +209,7 @@ Status parse_json(std::string_view bytes, const JsonLimits& limits, const JsonTy
   if (bytes.empty() || bytes[0] != '{') return invalid("does not start with '{'");
   // nlohmann takes one for the end, whatever follows.
   const size_t nul = bytes.find('\0');
-  if (nul != bytes.npos) return invalid(text("not valid JSON at byte ", nul + 1));
+  if (nul != bytes.npos) return invalid("not valid JSON at byte ", nul + 1);
   Events events(limits, {&root, to});
   if (nlohmann::json::sax_parse(bytes.begin(), bytes.end(), &events)) return {};
   Status status = std::move(events).status();

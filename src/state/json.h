@@ -10,8 +10,15 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "base/text.h"
 
 namespace zero {
+
+/// ZERO_ERR_CKPT_INVALID, with these parts of a sentence.
+template <class... Parts>
+Status invalid(const Parts&... parts) {
+  return {ZERO_ERR_CKPT_INVALID, text(parts...)};
+}
 
 /// What must stand at one place of a document, and what takes it. `to`, `object` point to memory of
 /// the one type that the description was made for. A failure ends the parse; the parser puts the

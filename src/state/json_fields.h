@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.h"
 #include "state/json.h"
 
 namespace zero {
@@ -49,7 +48,7 @@ struct Number {
   template <class Integer>
   static Status read(Integer& to, int64_t from) {
     if (sizeof to < sizeof from && from > INT32_MAX)
-      return {ZERO_ERR_CKPT_INVALID, text("is ", from, ", must be below 2^31")};
+      return invalid("is ", from, ", must be below 2^31");
     return to = static_cast<Integer>(from), Status();
   }
   template <class Integer>
@@ -74,7 +73,7 @@ struct Array {
     return {.kind = JsonType::array,
             .item = &kJsonType<typename Items::value_type, Item>,
             .add = [](void* to, std::string_view, size_t) -> Result<void*> {
-              return static_cast<void*>(&static_cast<Items*>(to)->emplace_back());
+              return &static_cast<Items*>(to)->emplace_back();
             }};
   }
   template <class Items>
@@ -97,9 +96,8 @@ struct Shape : Array<Number> {
   static constexpr JsonType type() {
     JsonType type = Array::type<Dimensions>();
     type.add = [](void* to, std::string_view, size_t before) -> Result<void*> {
-      if (before == kMost)
-        return Status(ZERO_ERR_CKPT_INVALID, text("more than ", kMost, " dimensions"));
-      return static_cast<void*>(&static_cast<Dimensions*>(to)->emplace_back());
+      if (before == kMost) return invalid("more than ", kMost, " dimensions");
+      return &static_cast<Dimensions*>(to)->emplace_back();
     };
     return type;
   }
@@ -114,7 +112,7 @@ struct JsonForm<std::vector<std::pair<std::string, T>>> {
     return {.kind = JsonType::object,
             .item = &kJsonType<T>,
             .add = [](void* to, std::string_view key, size_t) -> Result<void*> {
-              return static_cast<void*>(&static_cast<Pairs*>(to)->emplace_back(key, T()).second);
+              return &static_cast<Pairs*>(to)->emplace_back(key, T()).second;
             }};
   }
   static void write(JsonWriter& json, const Pairs& pairs) {

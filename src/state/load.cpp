@@ -60,8 +60,7 @@ class Load {
 
     optim_.not_loaded = true;
     optim_.addresses++;  // slots may have got memory
-    const Status read =
-        read_share(fd_, found_.path, manifest(), places_, optim_, *windows_, buffer_, progress());
+    const Status read = read_share(files(), manifest(), places_, optim_, *windows_);
     os().reached("load.read");
     return call_.vote("read", read);
   }
@@ -138,7 +137,7 @@ class Load {
   Status verify() {
     const std::string& path = found_.path;
     fd_ = ZERO_TRY(open_directory(AT_FDCWD, path, path, true));
-    return verify_files(fd_, path, manifest(), call_.rank(), call_.world(), buffer_, progress());
+    return verify_files(files(), manifest(), call_.rank(), call_.world());
   }
 
   Status allocate() {
@@ -167,9 +166,10 @@ class Load {
 
   const Manifest& manifest() const { return found_.manifest; }
 
-  std::function<void()> progress() {
+  Progress progress() {
     return [this] { call_.progress(); };
   }
+  BlockFiles files() { return {fd_, found_.path, buffer_, progress()}; }
 
   Call& call_;
   Optimizer& optim_;

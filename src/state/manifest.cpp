@@ -36,11 +36,11 @@ Status check_trailer(std::string_view bytes) {
   constexpr size_t kLongestTrailer = 80;
   const size_t from = bytes.size() - std::min(bytes.size(), kLongestTrailer);
   const size_t at = bytes.substr(from).rfind("\"end\":{");
-  if (at == bytes.npos) return refused("it does not end as a complete manifest does");
+  if (at == bytes.npos) return invalid("it does not end as a complete manifest does");
   const std::string_view body = bytes.substr(0, from + at);
   if (bytes.substr(body.size()) == manifest_trailer(body)) return {};
-  return refused(text("its first ", body.size(),
-                      " bytes do not have the length and checksum that its end says"));
+  return invalid("its first ", body.size(),
+                 " bytes do not have the length and checksum that its end says");
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ std::string write_manifest(const Manifest& manifest) {
 
 Result<Manifest> parse_manifest(std::string_view bytes) {
   if (bytes.size() > kLongestManifest) {
-    return refused(text("it has ", bytes.size(), " bytes, at most ", kLongestManifest));
+    return invalid("it has ", bytes.size(), " bytes, at most ", kLongestManifest);
   }
   ZERO_TRY(check_trailer(bytes));
   Manifest manifest;

@@ -9,12 +9,10 @@
 
 namespace zero {
 
-inline Status refused(std::string what) { return {ZERO_ERR_CKPT_INVALID, std::move(what)}; }
-
 template <>
 struct JsonForm<double> {
   static Status read(double& to, std::string_view from) {
-    return parse_hex_double(from, to) ? Status() : refused("is not a hexadecimal number");
+    return parse_hex_double(from, to) ? Status() : invalid("is not a hexadecimal number");
   }
   static void write(JsonWriter& json, double value) { json.value(hex_double(value)); }
 };
@@ -22,13 +20,13 @@ struct JsonForm<double> {
 struct Product : JsonForm<double> {
   static Status read(double& to, std::string_view from) {
     ZERO_TRY(JsonForm<double>::read(to, from));
-    return to >= 0 && to <= 1 ? Status() : refused("is not in [0, 1]");
+    return to >= 0 && to <= 1 ? Status() : invalid("is not in [0, 1]");
   }
 };
 
 struct Steps : Number {
   static Status read(int64_t& to, int64_t from) {
-    if (from > kMostSteps) return refused(text("is ", from, ", must be at most 2^53"));
+    if (from > kMostSteps) return invalid("is ", from, ", must be at most 2^53");
     return Number::read(to, from);
   }
 };
@@ -39,7 +37,7 @@ struct Hex {
   template <class Value>
   static Status read(Value& to, std::string_view from) {
     if (parse_hex(from, to)) return {};
-    return refused(text("is not ", kDigits, " hexadecimal digits"));
+    return invalid("is not ", kDigits, " hexadecimal digits");
   }
   template <class Value>
   static void write(JsonWriter& json, const Value& value) {
@@ -59,7 +57,7 @@ struct FormatNumber {
 struct BlockBytes {
   static Status read(Manifest&, int64_t value) {
     if (value == static_cast<int64_t>(kBlockBytes)) return {};
-    return refused(text("is ", value, ", must be ", kBlockBytes));
+    return invalid("is ", value, ", must be ", kBlockBytes);
   }
   static void write(JsonWriter& json, const Manifest&) { Number::write(json, kBlockBytes); }
 };

@@ -79,7 +79,7 @@ Status add_state_jobs(const Optimizer& optim, Window& window, const ManifestPara
       return Status(ZERO_ERR_INTERNAL, text("no memory for state '", slot_name(rule, s), "'"));
     const auto slot =
         std::find_if(saved.slots.begin(), saved.slots.end(),
-                     [&](const ManifestSlot& one) { return one.name == slot_name(rule, s); });
+                     [&](const ManifestSlot& one) { return find_slot(rule, one.name) == s; });
     add_slot_jobs(*slot, segment, whole, jobs);
   }
   return {};
@@ -179,9 +179,8 @@ Status locate(const BlockReader& reader, SafetensorsHeader header, std::span<Job
     if (tensor == header.tensors.end() || tensor->name != job.key ||
         tensor->end - tensor->begin !=
             static_cast<uint64_t>(job.tensor_count) * job.element_bytes) {
-      return {ZERO_ERR_CKPT_INVALID,
-              text("'", reader.path(), "': has changed since it was verified: tensor ",
-                   shown(job.key), " is not what the manifest says")};
+      return invalid("'", reader.path(), "': has changed since it was verified: tensor ",
+                     shown(job.key), " is not what the manifest says");
     }
     job.offset =
         header.data_start + tensor->begin + static_cast<uint64_t>(job.element) * job.element_bytes;
@@ -196,25 +195,21 @@ Status locate(const BlockReader& reader, SafetensorsHeader header, std::span<Job
 uint32_t saved_slots(const ManifestParam& param, const Rule& rule) {
   uint32_t live = 0;
   for (const ManifestSlot& slot : param.slots) {
-    for (size_t s = 0; s < rule.slots.size(); s++) {
-      if (slot.name == rule.slots[s]) live |= 1u << s;
-    }
-    if (slot.name == slot_name(rule, kMasterSlot)) live |= 1u << kMasterSlot;
+    if (const int s = find_slot(rule, slot.name); s >= 0) live |= 1u << s;
   }
   return live;
 }
 
-Status read_share(const Fd& directory, const std::string& path, const Manifest& manifest,
-                  const Places& places, const Optimizer& optim, Windows& windows,
-                  BlockBuffer& buffer, const std::function<void()>& progress) {
+Status read_share(const BlockFiles& files, const Manifest& manifest, const Places& places,
+                  const Optimizer& optim, Windows& windows) {
   std::vector<Job> jobs = ZERO_TRY(plan_jobs(manifest, places, optim, windows.values));
   for (size_t begin = 0; begin < jobs.size();) {
     size_t end = begin;
     while (end < jobs.size() && jobs[end].file == jobs[begin].file) end++;
     const std::span of_file(jobs.data() + begin, end - begin);
     const FileRecord& file = manifest.files[static_cast<size_t>(jobs[begin].file)];
-    BlockReader reader = ZERO_TRY(BlockReader::open(directory, path, file, buffer, progress));
-    SafetensorsHeader header = ZERO_TRY(read_header(reader, file.bytes));
+    BlockReader reader = ZERO_TRY(BlockReader::open(files, file));
+    SafetensorsHeader header = ZERO_TRY(read_header(reader));
     ZERO_TRY(locate(reader, std::move(header), of_file));
     for (const Job& job : of_file) ZERO_TRY(run(reader, windows, job));
     begin = end;

@@ -2,8 +2,6 @@
 // The second pass of a load: the owned ranges of one rank, from whatever slices hold them.
 #pragma once
 
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "optim/optimizer.h"
@@ -20,8 +18,7 @@ uint32_t saved_slots(const ManifestParam& param, const Rule& rule);
 /// Fill this rank's share of parameters and state; slots that the checkpoint does not have become
 /// zeros, masters the parameters; on rank 0 buffers, too. Every byte is verified once more before
 /// it is used.
-Status read_share(const Fd& directory, const std::string& path, const Manifest& manifest,
-                  const Places& places, const Optimizer& optim, Windows& windows,
-                  BlockBuffer& buffer, const std::function<void()>& progress);
+Status read_share(const BlockFiles& files, const Manifest& manifest, const Places& places,
+                  const Optimizer& optim, Windows& windows);
 
 }  // namespace zero

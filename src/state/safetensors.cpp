@@ -13,8 +13,6 @@ namespace {
 
 constexpr size_t kLongestKey = 8192;
 
-Status invalid(std::string text) { return {ZERO_ERR_CKPT_INVALID, std::move(text)}; }
-
 struct Offsets {
   template <class>
   static constexpr JsonType type() {
@@ -23,7 +21,7 @@ struct Offsets {
             .add = [](void* to, std::string_view, size_t before) -> Result<void*> {
               if (before == 2) return invalid("more than two offsets");
               TensorEntry& tensor = *static_cast<TensorEntry*>(to);
-              return static_cast<void*>(before == 0 ? &tensor.begin : &tensor.end);
+              return before == 0 ? &tensor.begin : &tensor.end;
             },
             .close =
                 [](void*, size_t offsets) {
@@ -39,14 +37,14 @@ struct Offsets {
 
 Status check_entry(const TensorEntry& tensor) {
   const uint64_t element = dtype_bytes(tensor.dtype);
-  if (element == 0) return invalid(text("unknown dtype ", shown(tensor.dtype)));
+  if (element == 0) return invalid("unknown dtype ", shown(tensor.dtype));
   const auto elements = shape_elements(tensor.shape);
   if (!elements) return invalid("the shape's product overflows");
   const auto bytes = checked_multiply(static_cast<uint64_t>(*elements), element);
   if (!bytes) return invalid("the shape's bytes overflow");
   if (tensor.end < tensor.begin || tensor.end - tensor.begin != *bytes) {
-    return invalid(text("data_offsets [", tensor.begin, ", ", tensor.end, "] do not span the ",
-                        *bytes, " bytes of its shape"));
+    return invalid("data_offsets [", tensor.begin, ", ", tensor.end, "] do not span the ", *bytes,
+                   " bytes of its shape");
   }
   return {};
 }
@@ -81,11 +79,11 @@ struct JsonForm<SafetensorsHeader> {
               auto& tensors = static_cast<SafetensorsHeader*>(to)->tensors;
               if (key.empty()) return invalid("a tensor has an empty name");
               if (key.size() > kLongestKey)
-                return invalid(text("a name is longer than ", kLongestKey, " bytes"));
+                return invalid("a name is longer than ", kLongestKey, " bytes");
               if (tensors.size() == kMostTensors)
-                return invalid(text("more than ", kMostTensors, " tensors"));
+                return invalid("more than ", kMostTensors, " tensors");
               tensors.emplace_back().name = key;
-              return static_cast<void*>(&tensors.back());
+              return &tensors.back();
             }};
   }
   static void write(JsonWriter& json, const SafetensorsHeader& header) {
@@ -105,14 +103,14 @@ Status check_contiguous(const SafetensorsHeader& header, uint64_t data_bytes) {
   for (const TensorEntry& tensor : header.tensors) {
     if (tensor.begin != end) {
       return invalid(
-          text(shown(tensor.name), " begins at byte ", tensor.begin, " of the data, ",
-               tensor.begin < end ? "inside another tensor, which ends" : "behind a gap from byte ",
-               tensor.begin < end ? " at byte " : "", end));
+          shown(tensor.name), " begins at byte ", tensor.begin, " of the data, ",
+          tensor.begin < end ? "inside another tensor, which ends" : "behind a gap from byte ",
+          tensor.begin < end ? " at byte " : "", end);
     }
     end = tensor.end;
   }
   if (end == data_bytes) return {};
-  return invalid(text("its tensors hold ", end, " bytes of data, the file has ", data_bytes));
+  return invalid("its tensors hold ", end, " bytes of data, the file has ", data_bytes);
 }
 
 }  // namespace
@@ -191,10 +189,10 @@ Result<uint64_t> safetensors_header_bytes(std::string_view first_8, uint64_t fil
     length |= static_cast<uint64_t>(static_cast<unsigned char>(first_8[i])) << (8 * i);
   }
   if (length < 2 || length > kLongestHeader) {
-    return invalid(text("a header of ", length, " bytes, must be 2 to ", kLongestHeader));
+    return invalid("a header of ", length, " bytes, must be 2 to ", kLongestHeader);
   }
   if (length > file_bytes - 8) {
-    return invalid(text("a header of ", length, " bytes in a file of ", file_bytes));
+    return invalid("a header of ", length, " bytes in a file of ", file_bytes);
   }
   return length;
 }

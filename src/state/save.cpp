@@ -27,49 +27,39 @@ std::string agreed_text(const Optimizer& optim, std::string_view directory, int3
 /// Writes the files of one rank.
 class RankWriter {
  public:
-  RankWriter(Call& call, const Optimizer& optim, Windows& windows, const Digest& save_id,
-             const Fd& directory, std::string_view path, BlockBuffer& buffer)
-      : call_(call),
-        optim_(optim),
-        windows_(windows),
-        save_id_(save_id),
-        directory_(directory),
-        path_(path),
-        buffer_(buffer) {}
+  RankWriter(const Optimizer& optim, Windows& windows, BlockFiles files)
+      : optim_(optim), windows_(windows), files_(std::move(files)) {}
 
-  Result<FileRecord> write(std::string name, const std::vector<StoredTensor>& tensors) {
-    SafetensorsHeader header = file_header(optim_, tensors, save_id_, call_.rank(), call_.world());
+  Result<FileRecord> write(std::string name, const std::vector<StoredTensor>& tensors,
+                           SafetensorsHeader header) {
     const std::string head = ZERO_TRY(build_safetensors_header(header));
-    BlockWriter file = ZERO_TRY(create(std::move(name), header.data_start + header.data_bytes()));
+    BlockWriter file = ZERO_TRY(BlockWriter::create(
+        files_, {std::move(name), header.data_start + header.data_bytes(), {}}));
     ZERO_TRY(file.append(zero::bytes_of(head)));
     for (const StoredTensor& tensor : tensors) ZERO_TRY(append(file, tensor));
     return file.finish();
   }
 
   Result<FileRecord> write_text(std::string name, std::string_view content) {
-    BlockWriter file = ZERO_TRY(create(std::move(name), content.size()));
+    BlockWriter file = ZERO_TRY(BlockWriter::create(files_, {std::move(name), content.size(), {}}));
     ZERO_TRY(file.append(zero::bytes_of(content)));
     return file.finish();
   }
 
  private:
-  Result<BlockWriter> create(std::string name, uint64_t bytes) {
-    return BlockWriter::create(directory_, path_, FileRecord{std::move(name), bytes, {}}, buffer_,
-                               [this] { call_.progress(); });
-  }
-
   Status append(BlockWriter& file, const StoredTensor& tensor) {
-    const auto index = static_cast<size_t>(tensor.param);
-    const size_t bytes = static_cast<size_t>(tensor.count) * size_of(tensor.dtype);
+    const Segment& part = tensor.part;
+    const auto index = static_cast<size_t>(part.param);
+    const size_t bytes = static_cast<size_t>(part.count) * size_of(tensor.dtype);
     if (tensor.slot == kBufferItself) return append_all(file, optim_.buffers[index].data, bytes);
     const Param& param = optim_.params[index];
     if (tensor.slot == kParameterItself) return append_all(file, param.data, bytes);
-    if (tensor.count == 0) return {};
-    const std::byte* values = optim_.slot(tensor.slot, tensor.section, tensor.share);
+    if (part.count == 0) return {};
+    const std::byte* values = optim_.slot(tensor.slot, part.section, part.share);
     if (!values) return {ZERO_ERR_INTERNAL, text("no memory of live state '", tensor.key, "'")};
     const bool joins =
         tensor.slot == kMasterSlot && master_of(param.dtype, optim_.options) == Master::remainder;
-    return joins ? append_joined(file, tensor, values) : append_all(file, values, bytes);
+    return joins ? append_joined(file, part, values) : append_all(file, values, bytes);
   }
 
   Status append_all(BlockWriter& file, const std::byte* values, size_t bytes) {
@@ -83,14 +73,14 @@ class RankWriter {
   }
 
   /// Parameter and remainder, as the fp32 master that they are.
-  Status append_joined(BlockWriter& file, const StoredTensor& tensor, const std::byte* remainders) {
-    const Param& param = optim_.params[static_cast<size_t>(tensor.param)];
+  Status append_joined(BlockWriter& file, const Segment& all, const std::byte* remainders) {
+    const Param& param = optim_.params[static_cast<size_t>(all.param)];
     const int64_t most = windows_.values.most(sizeof(uint16_t));
-    for (int64_t done = 0; done < tensor.count;) {
-      const int64_t part = std::min(most, tensor.count - done);
+    for (int64_t done = 0; done < all.count;) {
+      const int64_t part = std::min(most, all.count - done);
       const size_t bytes = static_cast<size_t>(part) * sizeof(uint16_t);
       const std::byte* const rest = remainders + static_cast<size_t>(done) * sizeof(uint16_t);
-      const std::byte* const values = param.element(tensor.start + done);
+      const std::byte* const values = param.element(all.first + done);
       ZERO_TRY(append_joined(
           file, reinterpret_cast<const uint16_t*>(ZERO_TRY(windows_.values.show(values, bytes))),
           reinterpret_cast<const uint16_t*>(ZERO_TRY(windows_.remainders.show(rest, bytes))),
@@ -112,13 +102,9 @@ class RankWriter {
     return {};
   }
 
-  Call& call_;
   const Optimizer& optim_;
   Windows& windows_;
-  const Digest save_id_;
-  const Fd& directory_;
-  const std::string path_;
-  BlockBuffer& buffer_;
+  const BlockFiles files_;
 };
 
 /// One save on one rank.
@@ -166,13 +152,14 @@ class Save {
   Status write_own() {
     const std::string path = staging_path(target_, save_id_);
     const Fd directory = ZERO_TRY(enter_staging(target_, save_id_));
-    const int32_t rank = call_.rank(), world = call_.world();
     writers_ = param_writers(optim_);
-    RankWriter writer(call_, optim_, *windows_, save_id_, directory, path, buffer_);
-    model_ = ZERO_TRY(
-        writer.write(shard_name("model", rank, world), model_tensors(optim_, writers_, rank)));
-    optim_file_ =
-        ZERO_TRY(writer.write(shard_name("optim", rank, world), optim_tensors(optim_, rank)));
+    RankWriter writer(optim_, *windows_, files(directory, path));
+    const auto write = [&](const char* kind, const std::vector<StoredTensor>& tensors) {
+      return writer.write(shard_name(kind, call_.rank(), call_.world()), tensors,
+                          file_header(tensors, save_id_, call_.rank(), call_.world()));
+    };
+    model_ = ZERO_TRY(write("model", model_tensors(optim_, writers_, call_.rank())));
+    optim_file_ = ZERO_TRY(write("optim", optim_tensors(optim_, call_.rank())));
     return sync(directory, path);
   }
 
@@ -231,8 +218,7 @@ class Save {
       ZERO_TRY(take_record(manifest, rank, records[static_cast<size_t>(rank)]));
     }
     ZERO_TRY(check_present(manifest));
-    RankWriter writer(call_, optim_, *windows_, save_id_, staging_->directory(), staging_->path(),
-                      buffer_);
+    RankWriter writer(optim_, *windows_, files(staging_->directory(), staging_->path()));
     manifest.files.back() = ZERO_TRY(writer.write_text(kIndexName, write_index(manifest)));
     const std::string bytes = write_manifest(manifest);
     if (bytes.size() > kLongestManifest) {
@@ -254,6 +240,9 @@ class Save {
 
   Progress progress() {
     return [this] { call_.progress(); };
+  }
+  BlockFiles files(const Fd& directory, const std::string& path) {
+    return {directory, path, buffer_, progress()};
   }
 
   Call& call_;

@@ -3,9 +3,6 @@
 // manifest.
 #pragma once
 
-#include <functional>
-#include <string>
-
 #include "state/blocks.h"
 #include "state/manifest.h"
 #include "state/safetensors.h"
@@ -13,11 +10,9 @@
 namespace zero {
 
 /// This rank's part of the verification; all ranks together cover everything.
-Status verify_files(const Fd& directory, const std::string& path, const Manifest& manifest,
-                    int32_t rank, int32_t world, BlockBuffer& buffer,
-                    const std::function<void()>& progress);
+Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank, int32_t world);
 
 /// The header of a safetensors file, read through its checksums.
-Result<SafetensorsHeader> read_header(BlockReader& reader, uint64_t file_bytes);
+Result<SafetensorsHeader> read_header(BlockReader& reader);
 
 }  // namespace zero

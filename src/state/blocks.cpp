@@ -44,8 +44,7 @@ Result<BlockWriter> BlockWriter::create(const BlockFiles& files, FileRecord file
   writer.files_ = &files;
   writer.path_ = text(files.path, "/", file.name);
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  writer.fd_ = Fd(uninterrupted(
-      [&] { return os().openat(files.directory.get(), file.name.c_str(), kFlags, kFileMode); }));
+  writer.fd_ = open_at(files.directory.get(), file.name, kFlags, kFileMode);
   if (!writer.fd_.valid()) return io_error(writer.path_, "create", errno);
   ZERO_TRY(reserve(writer.fd_, writer.path_, file.bytes));
   file.blocks.clear();

@@ -2,13 +2,11 @@
 #include "state/compare.h"
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_map>
 
 #include "base/text.h"
 #include "optim/step_range.h"
 #include "state/json.h"
-#include "state/layout.h"
 
 namespace zero {
 namespace {

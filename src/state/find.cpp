@@ -4,14 +4,12 @@
 #include <fcntl.h>
 
 #include <cerrno>
-#include <new>
 #include <optional>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "state/file.h"
 #include "state/json.h"
-#include "state/manifest.h"
 
 namespace zero {
 namespace {
@@ -21,7 +19,7 @@ enum class Links { followed, refused };
 
 Result<Fd> open_place(int parent, const std::string& name, const std::string& path, Links links) {
   const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (links == Links::refused ? O_NOFOLLOW : 0);
-  Fd fd(uninterrupted([&] { return os().openat(parent, name.c_str(), flags, 0); }));
+  Fd fd = open_at(parent, name, flags);
   if (fd.valid()) return fd;
   const int error = errno;
   if (error == ENOENT) return invalid("'", path, "': there is no such directory");
@@ -56,9 +54,7 @@ Result<Manifest> read_manifest(const Fd& directory, const std::string& directory
   }
   std::string bytes(file.bytes, '\0');
   ZERO_TRY(read_fully(file.fd, path, bytes.data(), bytes.size(), 0));
-  auto manifest = parse_manifest(bytes);
-  if (!manifest.ok()) return std::move(manifest).status().within(text("'", path, "'"));
-  return manifest;
+  return parse_manifest(bytes).within(text("'", path, "'"));
 }
 
 /// The manifest in a directory, once more where a save has put another directory in its place

@@ -9,8 +9,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/text.h"
-
 namespace zero {
 namespace {
 
@@ -29,19 +27,7 @@ struct Frame {
   std::unordered_set<std::string> keys = {};
 };
 
-const char* kind_name(JsonType::Kind kind) {
-  switch (kind) {
-    case JsonType::integer:
-      return "an integer";
-    case JsonType::string:
-      return "a string";
-    case JsonType::object:
-      return "an object";
-    case JsonType::array:
-      return "an array";
-  }
-  return "";
-}
+constexpr const char* kKindNames[] = {"an integer", "a string", "an object", "an array"};
 
 /// The interface nlohmann calls: each function returns false to stop, after setting status_.
 class Events {
@@ -58,13 +44,13 @@ class Events {
   bool number_unsigned(uint64_t value) {
     if (value > static_cast<uint64_t>(INT64_MAX)) return fail("a number is not below 2^63");
     Place at;
-    if (!enter(JsonType::integer, "an integer", at)) return false;
+    if (!enter(JsonType::integer, at)) return false;
     return !at.type || accept(at.type->take_integer(at.to, static_cast<int64_t>(value)));
   }
   bool string(std::string& value) {
     if (value.find('\0') != std::string::npos) return fail("a string holds a NUL");
     Place at;
-    if (!enter(JsonType::string, "a string", at)) return false;
+    if (!enter(JsonType::string, at)) return false;
     return !at.type || accept(at.type->take_string(at.to, value));
   }
   bool binary(std::vector<uint8_t>&) { return scalar("binary"); }
@@ -114,11 +100,7 @@ class Events {
     }
     return out;
   }
-  bool fail(std::string what) {
-    const std::string where = place();
-    status_ = invalid(where.empty() ? std::move(what) : text(where, ": ", what));
-    return false;
-  }
+  bool fail(const std::string& what) { return accept(invalid(what)); }
   bool accept(Status status) {
     if (status.ok()) return true;
     const std::string where = place();
@@ -127,12 +109,12 @@ class Events {
   }
   bool scalar(const char* found) {
     Place at;
-    return !frames_.empty() && enter(JsonType::integer, found, at, false);
+    return !frames_.empty() && enter(JsonType::integer, at, found);
   }
 
   /// Where the value that comes next in the innermost container goes, after checking that it may
-  /// stand there.
-  bool enter(JsonType::Kind kind, const char* found, Place& at, bool possible = true) {
+  /// stand there. `other`: it is none of the kinds, but this.
+  bool enter(JsonType::Kind kind, Place& at, const char* other = nullptr) {
     Frame& frame = top();
     const size_t before = frame.items;
     if (frame.is_array) frame.items++;
@@ -144,8 +126,9 @@ class Events {
     const bool is_item = member == known.end();
     const JsonType* const type = is_item ? frame.place.type->item : &member->type;
     if (!type) return limits_.ignore_unknown_keys || fail("the format knows no such key");
-    if (!possible || type->kind != kind)
-      return fail(text("is ", found, ", must be ", kind_name(type->kind)));
+    if (other || type->kind != kind)
+      return fail(
+          text("is ", other ? other : kKindNames[kind], ", must be ", kKindNames[type->kind]));
     at.type = type;
     if (!is_item) {
       frame.seen |= uint64_t{1} << (member - known.begin());
@@ -165,9 +148,7 @@ class Events {
     Place at = root_;
     if (!frames_.empty()) {
       at = {};
-      const bool entered = is_array ? enter(JsonType::array, "an array", at)
-                                    : enter(JsonType::object, "an object", at);
-      if (!entered) return false;
+      if (!enter(is_array ? JsonType::array : JsonType::object, at)) return false;
     }
     frames_.push_back({at, is_array});
     return true;
@@ -253,16 +234,9 @@ JsonWriter& JsonWriter::key(std::string_view name) {
   return *this;
 }
 
-JsonWriter& JsonWriter::value(std::string_view text) {
+JsonWriter& JsonWriter::put(std::string_view scalar) {
   separate();
-  out_ += json_quote(text);
-  comma_ = true;
-  return *this;
-}
-
-JsonWriter& JsonWriter::value(int64_t number) {
-  separate();
-  out_ += std::to_string(number);
+  out_ += scalar;
   comma_ = true;
   return *this;
 }

@@ -64,13 +64,14 @@ class JsonWriter {
   JsonWriter& open(char bracket);   // '{' or '['
   JsonWriter& close(char bracket);  // '}' or ']'
   JsonWriter& key(std::string_view name);
-  JsonWriter& value(std::string_view text);
-  JsonWriter& value(int64_t number);
+  JsonWriter& value(std::string_view text) { return put(json_quote(text)); }
+  JsonWriter& value(int64_t number) { return put(std::to_string(number)); }
   JsonWriter& line();  // the next element begins a line
   const std::string& bytes() const { return out_; }
   std::string take() { return std::move(out_); }
 
  private:
+  JsonWriter& put(std::string_view scalar);
   void separate();
   std::string out_;
   bool comma_ = false, line_ = false;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -44,35 +45,36 @@ struct JsonForm<std::string> {
   static void write(JsonWriter& json, const std::string& value) { json.value(value); }
 };
 
-struct Number {
-  template <class Integer>
+template <std::integral Integer>
+struct JsonForm<Integer> {
   static Status read(Integer& to, int64_t from) {
     if (sizeof to < sizeof from && from > INT32_MAX)
       return invalid("is ", from, ", must be below 2^31");
     return to = static_cast<Integer>(from), Status();
   }
-  template <class Integer>
-  static void write(JsonWriter& json, Integer value) {
-    json.value(static_cast<int64_t>(value));
-  }
+  static void write(JsonWriter& json, Integer value) { json.value(static_cast<int64_t>(value)); }
 };
-template <>
-struct JsonForm<int32_t> : Number {};
-template <>
-struct JsonForm<int64_t> : Number {};
-template <>
-struct JsonForm<uint64_t> : Number {};
+
+/// A string as an argument of templates.
+template <size_t kSize>
+struct Literal {
+  constexpr Literal(const char (&from)[kSize]) { std::copy_n(from, kSize, text); }
+  constexpr operator std::string_view() const { return {text, kSize - 1}; }
+  char text[kSize];
+};
 
 enum class Layout { one_line, lines };  // lines: each field or item begins one
 
-/// An array, whose items have the form `Item`.
-template <class Item, Layout kLayout = Layout::one_line>
+/// An array, whose items have the form `Item`: at most so many of what they are called.
+template <class Item, Layout kLayout = Layout::one_line, size_t kMost = SIZE_MAX,
+          Literal kCalled = "items">
 struct Array {
   template <class Items>
   static constexpr JsonType type() {
     return {.kind = JsonType::array,
             .item = &kJsonType<typename Items::value_type, Item>,
-            .add = [](void* to, std::string_view, size_t) -> Result<void*> {
+            .add = [](void* to, std::string_view, size_t before) -> Result<void*> {
+              if (before == kMost) return invalid("more than ", kMost, " ", kCalled);
               return &static_cast<Items*>(to)->emplace_back();
             }};
   }
@@ -89,19 +91,8 @@ struct Array {
 template <class T>
 struct JsonForm<std::vector<T>> : Array<JsonForm<T>> {};
 
-/// A tensor's dimensions.
 template <size_t kMost>
-struct Shape : Array<Number> {
-  template <class Dimensions>
-  static constexpr JsonType type() {
-    JsonType type = Array::type<Dimensions>();
-    type.add = [](void* to, std::string_view, size_t before) -> Result<void*> {
-      if (before == kMost) return invalid("more than ", kMost, " dimensions");
-      return &static_cast<Dimensions*>(to)->emplace_back();
-    };
-    return type;
-  }
-};
+using Shape = Array<JsonForm<int64_t>, Layout::one_line, kMost, "dimensions">;
 
 /// An object with keys of the writer's choice.
 template <class T>
@@ -122,19 +113,10 @@ struct JsonForm<std::vector<std::pair<std::string, T>>> {
   }
 };
 
-/// A string as an argument of templates.
-template <size_t kSize>
-struct Literal {
-  constexpr Literal(const char (&from)[kSize]) { std::copy_n(from, kSize, text); }
-  constexpr operator std::string_view() const { return {text, kSize - 1}; }
-  char text[kSize];
-};
-
 template <auto kMember>
 struct MemberOf;
 template <class Owner, class T, T Owner::*kMember>
 struct MemberOf<kMember> {
-  using Object = Owner;
   using Type = T;
 };
 

@@ -39,10 +39,6 @@ void sort_for_file(std::vector<StoredTensor>& tensors) {
   });
 }
 
-std::string version_text() {
-  return text("libzero ", ZERO_VERSION_MAJOR, ".", ZERO_VERSION_MINOR, ".", ZERO_VERSION_PATCH);
-}
-
 /// The manifest's parameters, without slices.
 std::vector<ManifestParam> describe_params(const Optimizer& optim,
                                            const std::vector<int32_t>& writers) {
@@ -151,7 +147,8 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   manifest.step = in_range(optim.step);
   manifest.skipped = in_range(optim.skipped);
   manifest.world = world;
-  manifest.created_by = version_text();
+  manifest.created_by =
+      text("libzero ", ZERO_VERSION_MAJOR, ".", ZERO_VERSION_MINOR, ".", ZERO_VERSION_PATCH);
   manifest.rule = options.rule->name;
   if (options.custom != nullptr)
     manifest.slots.assign(options.rule->slots.begin(), options.rule->slots.end());

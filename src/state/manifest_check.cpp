@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "base/text.h"
 #include "state/file.h"
 #include "state/json.h"
 #include "state/manifest.h"

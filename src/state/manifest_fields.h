@@ -24,10 +24,10 @@ struct Product : JsonForm<double> {
   }
 };
 
-struct Steps : Number {
+struct Steps : JsonForm<int64_t> {
   static Status read(int64_t& to, int64_t from) {
     if (from > kMostSteps) return invalid("is ", from, ", must be at most 2^53");
-    return Number::read(to, from);
+    return JsonForm<int64_t>::read(to, from);
   }
 };
 
@@ -45,34 +45,29 @@ struct Hex {
   }
 };
 
-struct FormatNumber {
-  static Status read(Manifest&, int64_t value) {
-    if (value == kFormat) return {};
-    return {ZERO_ERR_UNSUPPORTED,
-            text("the checkpoint has format ", value, ", this libzero reads ", kFormat)};
+/// A number that is always the same.
+template <int64_t kValue>
+struct Constant {
+  static Status read(Manifest&, int64_t from) {
+    if (from == kValue) return {};
+    return invalid("is ", from, ", must be ", kValue);
   }
-  static void write(JsonWriter& json, const Manifest&) { json.value(kFormat); }
+  static void write(JsonWriter& json, const Manifest&) { json.value(kValue); }
 };
 
-struct BlockBytes {
-  static Status read(Manifest&, int64_t value) {
-    if (value == static_cast<int64_t>(kBlockBytes)) return {};
-    return invalid("is ", value, ", must be ", kBlockBytes);
+struct FormatNumber : Constant<kFormat> {
+  static Status read(Manifest&, int64_t from) {
+    if (from == kFormat) return {};
+    return {ZERO_ERR_UNSUPPORTED,
+            text("the checkpoint has format ", from, ", this libzero reads ", kFormat)};
   }
-  static void write(JsonWriter& json, const Manifest&) { Number::write(json, kBlockBytes); }
 };
 
 /// What manifest_trailer writes and parse_manifest checks as bytes: here only where it stands.
 struct End {
-  struct Unread {
-    static Status read(Manifest&, int64_t) { return {}; }
-  };
-  struct UnreadText {
-    static Status read(Manifest&, std::string_view) { return {}; }
-  };
   template <class>
   static constexpr JsonType type() {
-    return Object<Part<"bytes", Unread>, Part<"xxh3", UnreadText>>::type<Manifest>();
+    return {.kind = JsonType::object};
   }
   static void write(JsonWriter&, const Manifest&) {}
 };
@@ -130,8 +125,8 @@ struct JsonForm<Manifest>
     : ObjectIn<Layout::lines, Part<"zero_format", FormatNumber>,
                Field<"save_id", &Manifest::save_id, Hex<32>>, Field<"step", &Manifest::step, Steps>,
                Field<"skipped", &Manifest::skipped, Steps>, Field<"world", &Manifest::world>,
-               Field<"created_by", &Manifest::created_by>, Part<"block_bytes", BlockBytes>,
-               Part<"optimizer", OptimizerFields>,
+               Field<"created_by", &Manifest::created_by>,
+               Part<"block_bytes", Constant<kBlockBytes>>, Part<"optimizer", OptimizerFields>,
                Field<"files", &Manifest::files, Lines<JsonForm<FileRecord>>>,
                Field<"params", &Manifest::params, Lines<JsonForm<ManifestParam>>>,
                Optional<"buffers", &Manifest::buffers, Lines<JsonForm<ManifestBuffer>>>,

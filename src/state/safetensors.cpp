@@ -2,7 +2,6 @@
 #include "state/safetensors.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/checked.h"
 #include "base/text.h"
@@ -29,9 +28,8 @@ struct Offsets {
                 }};
   }
   static void write(JsonWriter& json, const TensorEntry& tensor) {
-    Number::write(json.open('['), tensor.begin);
-    Number::write(json, tensor.end);
-    json.close(']');
+    json.open('[').value(static_cast<int64_t>(tensor.begin));
+    json.value(static_cast<int64_t>(tensor.end)).close(']');
   }
 };
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "state/verify.h"
-
 #include <algorithm>
 
 #include "base/text.h"
-#include "plan/plan.h"
 #include "state/json.h"
+#include "state/read.h"
 
 namespace zero {
 namespace {
@@ -72,16 +70,10 @@ Status check_header(SafetensorsHeader header, const Manifest& manifest, int32_t 
 Result<SafetensorsHeader> read_header(BlockReader& reader) {
   std::string first(std::min<uint64_t>(reader.bytes(), 8), '\0');
   ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(first))));
-  const auto within = [&](Status status) {
-    return std::move(status).within(text("'", reader.path(), "'"));
-  };
-  auto length = safetensors_header_bytes(first, reader.bytes());
-  if (!length.ok()) return within(std::move(length).status());
-  std::string json(*length, '\0');
+  const std::string where = text("'", reader.path(), "'");
+  std::string json(ZERO_TRY(safetensors_header_bytes(first, reader.bytes()).within(where)), '\0');
   ZERO_TRY(reader.read(8, std::as_writable_bytes(std::span(json))));
-  auto header = parse_safetensors_header(json, reader.bytes());
-  if (!header.ok()) return within(std::move(header).status());
-  return header;
+  return parse_safetensors_header(json, reader.bytes()).within(where);
 }
 
 Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank,

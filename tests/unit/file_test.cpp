@@ -16,7 +16,6 @@
 
 #include "base/hash.h"
 #include "state/blocks.h"
-#include "state/file_size_signal.h"
 #include "support/failing_calls.h"
 #include "support/scratch.h"
 

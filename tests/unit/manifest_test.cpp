@@ -14,7 +14,8 @@
 
 #include "base/text.h"
 #include "state/compare.h"
-#include "state/manifest_pack.h"
+#include "state/manifest_fields.h"
+#include "state/pack.h"
 
 namespace zero {
 namespace {
@@ -384,21 +385,22 @@ const Bad kBad[] = {
 TEST(Manifest, packed_it_says_the_same_and_no_other_bytes_are_taken_for_it) {
   Manifest m = sample();
   m.slots = {"seen", "more"};
-  const std::string packed = pack_manifest(m);
-  const auto back = unpack_manifest(packed);
-  ASSERT_TRUE(back.ok());
-  EXPECT_TRUE(*back == m);
-  for (size_t bytes = 0; bytes < packed.size(); bytes++)
-    ASSERT_EQ(unpack_manifest(packed.substr(0, bytes)).failure().code(), ZERO_ERR_INTERNAL)
-        << bytes;
-  EXPECT_FALSE(unpack_manifest(packed + '\0').ok());
+  const std::string packed = pack(m);
+  Manifest back;
+  ASSERT_TRUE(unpack(packed, back));
+  EXPECT_TRUE(back == m);
+  for (size_t bytes = 0; bytes < packed.size(); bytes++) {
+    Manifest cut;
+    ASSERT_FALSE(unpack(packed.substr(0, bytes), cut)) << bytes;
+  }
+  Manifest longer;
+  EXPECT_FALSE(unpack(packed + '\0', longer));
   for (size_t at = 0; at + 8 <= packed.size(); at++) {
     std::string changed = packed;
     changed.replace(at, 8, 8, '\xff');
-    const auto taken = unpack_manifest(changed);
-    if (!taken.ok()) continue;
-    const std::string again = pack_manifest(*taken);
-    EXPECT_EQ(again, changed) << at;
+    Manifest taken;
+    if (!unpack(changed, taken)) continue;
+    EXPECT_EQ(pack(taken), changed) << at;
   }
 }
 

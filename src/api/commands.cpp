@@ -2,10 +2,7 @@
 #include "api/commands.h"
 
 #include "base/text.h"
-#include "state/gather.h"
-#include "state/load.h"
-#include "state/rebalance.h"
-#include "state/save.h"
+#include "state/collective.h"
 #include "step/buffers.h"
 #include "step/by_hand.h"
 #include "step/enter.h"

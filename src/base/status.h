@@ -46,6 +46,10 @@ class [[nodiscard]] Result {
 
   bool ok() const { return value_.has_value(); }
   Status status() && { return std::move(status_); }
+  Result within(std::string_view context) && {
+    status_ = std::move(status_).within(context);
+    return std::move(*this);
+  }
   const Status& failure() const { return status_; }
   T value() && { return std::move(*value_); }
   T& operator*() { return *value_; }

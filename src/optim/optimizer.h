@@ -53,6 +53,14 @@ inline const char* slot_name(const Rule& rule, int slot) {
   return slot == kMasterSlot ? kMasterName : rule.slots[static_cast<size_t>(slot)];
 }
 
+/// The slot of that name, or -1.
+inline int find_slot(const Rule& rule, std::string_view name) {
+  for (size_t slot = 0; slot < rule.slots.size(); slot++) {
+    if (name == rule.slots[slot]) return static_cast<int>(slot);
+  }
+  return name == kMasterName ? kMasterSlot : -1;
+}
+
 /// A setting that the caller keeps in the device's memory, and that each step reads there.
 struct GivenSetting {
   const void* data;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "state/access.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -16,11 +15,6 @@ const Param& param_of(const Optimizer& optim, int64_t param) {
   return optim.params[static_cast<size_t>(param)];
 }
 
-bool keeps_remainders(const Optimizer& optim, const StateTensor& tensor) {
-  return tensor.slot == kMasterSlot &&
-         master_of(param_of(optim, tensor.param).dtype, optim.options) == Master::remainder;
-}
-
 /// This rank's own copy of the part of a parameter.
 std::byte* own_copy(const Optimizer& optim, const Segment& part) {
   const Param& param = param_of(optim, part.param);
@@ -32,28 +26,7 @@ const uint16_t* halves(const std::byte* memory) {
   return reinterpret_cast<const uint16_t*>(memory);
 }
 
-/// Bytes of an element as callers see it, which is no less than it has anywhere.
-size_t element_bytes(const Optimizer& optim, int64_t param) {
-  return size_of(sum_dtype(param_of(optim, param).dtype));
-}
-
-/// Call visit(piece, bytes before it in the caller's memory) for all of a part, as much at once as
-/// a window shows.
-template <class Visit>
-Status for_each_piece(const Optimizer& optim, const Windows& windows, const Segment& part,
-                      const Visit& visit) {
-  const size_t element = element_bytes(optim, part.param);
-  const int64_t most = windows.values.most(element);
-  for (int64_t done = 0; done < part.count;) {
-    Segment piece = part;
-    piece.first += done;
-    piece.share += done;
-    piece.count = std::min(most, part.count - done);
-    ZERO_TRY(visit(piece, static_cast<size_t>(done) * element));
-    done += piece.count;
-  }
-  return {};
-}
+constexpr size_t kMasters = 1024;  // joined or split at once
 
 /// What a parameter holds of values that are updated elsewhere, or that it rounds.
 Status write_rounded(const Optimizer& optim, Window& window, const Segment& piece,
@@ -76,18 +49,16 @@ Status copy_in(const Optimizer& optim, Windows& windows, const StateTensor& tens
       return write_rounded(optim, windows.values, piece, values);
     return windows.values.write(own, values, count * size_of(dtype));
   }
+  if (keeps_remainders(optim, tensor.param, tensor.slot))
+    return split_masters(optim, windows, piece, [&](std::span<float> masters) {
+      std::memcpy(masters.data(), values, masters.size_bytes());
+      values += masters.size_bytes();
+      return Status();
+    });
   std::byte* const to = optim.slot(tensor.slot, piece.section, piece.share);
-  if (!keeps_remainders(optim, tensor)) {
-    ZERO_TRY(windows.values.write(to, values, count * size_of(sum_dtype(dtype))));
-    if (tensor.slot != kMasterSlot) return {};
-    return write_rounded(optim, windows.values, piece, values);
-  }
-  kernel_table(best_isa())
-      .split_remainder(halves(ZERO_TRY(windows.values.room(own))),
-                       halves(ZERO_TRY(windows.remainders.room(to))),
-                       reinterpret_cast<const float*>(values), count);
-  ZERO_TRY(windows.values.store(own, count * sizeof(uint16_t)));
-  return windows.remainders.store(to, count * sizeof(uint16_t));
+  ZERO_TRY(windows.values.write(to, values, count * size_of(sum_dtype(dtype))));
+  if (tensor.slot != kMasterSlot) return {};
+  return write_rounded(optim, windows.values, piece, values);
 }
 
 Status copy_out_piece(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
@@ -102,15 +73,14 @@ Status copy_out_piece(const Optimizer& optim, Windows& windows, const StateTenso
                 count);
     return {};
   }
+  if (keeps_remainders(optim, tensor.param, tensor.slot))
+    return join_masters(optim, windows, piece, [&](std::span<const float> masters) {
+      std::memcpy(out, masters.data(), masters.size_bytes());
+      out += masters.size_bytes();
+      return Status();
+    });
   const std::byte* const from = optim.slot(tensor.slot, piece.section, piece.share);
-  if (!keeps_remainders(optim, tensor))
-    return windows.values.read(out, from, count * size_of(sum_dtype(dtype)));
-  const size_t bytes = count * sizeof(uint16_t);
-  kernel_table(best_isa())
-      .join_remainder(reinterpret_cast<float*>(out),
-                      halves(ZERO_TRY(windows.values.show(own, bytes))),
-                      halves(ZERO_TRY(windows.remainders.show(from, bytes))), count);
-  return {};
+  return windows.values.read(out, from, count * size_of(sum_dtype(dtype)));
 }
 
 /// Give a slot to a parameter that had none. It holds zeros: what is not live is never written, and
@@ -157,13 +127,9 @@ Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const cha
     return Status(ZERO_ERR_ARGUMENT,
                   text("parameter '", of.name, "' is ", dtype_name(of.dtype), ": it has no state"));
   const Rule& rule = *optim.options.rule;
-  for (size_t slot = 0; slot < rule.slots.size(); slot++) {
-    if (std::string_view(name) == rule.slots[slot])
-      return StateTensor{param, static_cast<int>(slot)};
-  }
-  if (std::string_view(name) != slot_name(rule, kMasterSlot))
-    return Status(ZERO_ERR_ARGUMENT, text(rule.name, " has no state '", name, "'"));
-  if (has_master) return StateTensor{param, kMasterSlot};
+  const int slot = find_slot(rule, name);
+  if (slot < 0) return Status(ZERO_ERR_ARGUMENT, text(rule.name, " has no state '", name, "'"));
+  if (slot != kMasterSlot || has_master) return StateTensor{param, slot};
   return Status(ZERO_ERR_ARGUMENT,
                 text("parameter '", of.name, "' is ", dtype_name(of.dtype), ": it has no master"));
 }
@@ -196,6 +162,44 @@ Status check_owned(const Optimizer& optim, int64_t param, int64_t first, int64_t
   return {ZERO_ERR_ARGUMENT, text("of ", count, " elements from ", first, " on of parameter '",
                                   param_of(optim, param).name, "' rank ", optim.comm->rank(),
                                   " owns ", owned, ": zero_owned_ranges tells which")};
+}
+
+Status join_masters(const Optimizer& optim, Windows& windows, const Segment& part,
+                    const std::function<Status(std::span<const float>)>& visit) {
+  return for_each_piece(optim, windows, part, [&](const Segment& piece, size_t) -> Status {
+    const auto count = static_cast<size_t>(piece.count);
+    const size_t bytes = count * sizeof(uint16_t);
+    const std::byte* const from = optim.slot(kMasterSlot, piece.section, piece.share);
+    const uint16_t* const own =
+        halves(ZERO_TRY(windows.values.show(own_copy(optim, piece), bytes)));
+    const uint16_t* const rest = halves(ZERO_TRY(windows.remainders.show(from, bytes)));
+    float masters[kMasters];
+    for (size_t done = 0; done < count; done += kMasters) {
+      const std::span some(masters, std::min(kMasters, count - done));
+      kernel_table(best_isa()).join_remainder(masters, own + done, rest + done, some.size());
+      ZERO_TRY(visit(some));
+    }
+    return {};
+  });
+}
+
+Status split_masters(const Optimizer& optim, Windows& windows, const Segment& part,
+                     const std::function<Status(std::span<float>)>& fill) {
+  return for_each_piece(optim, windows, part, [&](const Segment& piece, size_t) -> Status {
+    const auto count = static_cast<size_t>(piece.count);
+    std::byte* const own = own_copy(optim, piece);
+    std::byte* const to = optim.slot(kMasterSlot, piece.section, piece.share);
+    uint16_t* const values = halves(ZERO_TRY(windows.values.room(own)));
+    uint16_t* const rest = halves(ZERO_TRY(windows.remainders.room(to)));
+    float masters[kMasters];
+    for (size_t done = 0; done < count; done += kMasters) {
+      const std::span some(masters, std::min(kMasters, count - done));
+      ZERO_TRY(fill(some));
+      kernel_table(best_isa()).split_remainder(values + done, rest + done, masters, some.size());
+    }
+    ZERO_TRY(windows.values.store(own, count * sizeof(uint16_t)));
+    return windows.remainders.store(to, count * sizeof(uint16_t));
+  });
 }
 
 std::vector<Segment> owned_parts(const Optimizer& optim, int64_t param, int64_t first,

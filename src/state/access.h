@@ -3,7 +3,10 @@
 // as fp32, or fp64 for parameters of fp64.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -12,11 +15,40 @@
 
 namespace zero {
 
+/// Bytes of an element as callers see it, which is no less than it has anywhere.
+inline size_t element_bytes(const Optimizer& optim, int64_t param) {
+  return size_of(sum_dtype(optim.params[static_cast<size_t>(param)].dtype));
+}
+
+/// Call visit(piece, bytes before it in the caller's memory) for all of a part, as much at once as
+/// a window shows.
+template <class Visit>
+Status for_each_piece(const Optimizer& optim, const Windows& windows, const Segment& part,
+                      const Visit& visit) {
+  const size_t element = element_bytes(optim, part.param);
+  const int64_t most = windows.values.most(element);
+  for (int64_t done = 0; done < part.count;) {
+    Segment piece = part;
+    piece.first += done;
+    piece.share += done;
+    piece.count = std::min(most, part.count - done);
+    ZERO_TRY(visit(piece, static_cast<size_t>(done) * element));
+    done += piece.count;
+  }
+  return {};
+}
+
 /// A state tensor: a slot of a parameter, or kParameterItself where that is what is updated.
 struct StateTensor {
   int64_t param = 0;
   int slot = 0;
 };
+
+/// Of masters that are kept as values and remainders.
+inline bool keeps_remainders(const Optimizer& optim, int64_t param, int slot) {
+  return slot == kMasterSlot && master_of(optim.params[static_cast<size_t>(param)].dtype,
+                                          optim.options) == Master::remainder;
+}
 
 /// The tensor `name` of a registered parameter; null: the values that are updated.
 Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const char* name);
@@ -30,6 +62,13 @@ Status check_range(const Optimizer& optim, int64_t param, int64_t first, int64_t
 /// This rank's part of the tensor to `out`; `part` is owned.
 Status copy_out(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
                 const Segment& part, std::byte* out);
+
+/// Masters that are kept as values and remainders, few at once by rising element: visit(masters)
+/// gets them, fill(masters) gives those that are split. `part` is owned.
+Status join_masters(const Optimizer& optim, Windows& windows, const Segment& part,
+                    const std::function<Status(std::span<const float>)>& visit);
+Status split_masters(const Optimizer& optim, Windows& windows, const Segment& part,
+                     const std::function<Status(std::span<float>)>& fill);
 
 /// What this rank owns of elements [first, first + count), by rising element.
 std::vector<Segment> owned_parts(const Optimizer& optim, int64_t param, int64_t first,

@@ -39,25 +39,17 @@ Result<BlockBuffer> BlockBuffer::create() {
   return buffer;
 }
 
-BlockWriter::BlockWriter(Fd fd, std::string path, FileRecord file, BlockBuffer& buffer,
-                         std::function<void()> progress)
-    : fd_(std::move(fd)),
-      path_(std::move(path)),
-      file_(std::move(file)),
-      buffer_(buffer),
-      progress_(std::move(progress)) {}
-
-Result<BlockWriter> BlockWriter::create(const Fd& directory, std::string_view directory_path,
-                                        FileRecord file, BlockBuffer& buffer,
-                                        std::function<void()> progress) {
-  std::string path = text(directory_path, "/", file.name);
+Result<BlockWriter> BlockWriter::create(const BlockFiles& files, FileRecord file) {
+  BlockWriter writer;
+  writer.files_ = &files;
+  writer.path_ = text(files.path, "/", file.name);
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  Fd fd(uninterrupted(
-      [&] { return os().openat(directory.get(), file.name.c_str(), kFlags, kFileMode); }));
-  if (!fd.valid()) return io_error(path, "create", errno);
-  ZERO_TRY(reserve(fd, path, file.bytes));
+  writer.fd_ = open_at(files.directory.get(), file.name, kFlags, kFileMode);
+  if (!writer.fd_.valid()) return io_error(writer.path_, "create", errno);
+  ZERO_TRY(reserve(writer.fd_, writer.path_, file.bytes));
   file.blocks.clear();
-  return BlockWriter(std::move(fd), std::move(path), std::move(file), buffer, std::move(progress));
+  writer.file_ = std::move(file);
+  return writer;
 }
 
 Status BlockWriter::put(std::span<const std::byte> block) {
@@ -65,7 +57,7 @@ Status BlockWriter::put(std::span<const std::byte> block) {
   ZERO_TRY(write_fully(fd_, path_, block.data(), block.size(), written_));
   written_ += block.size();
   if (written_ % kSyncBytes == 0) ZERO_TRY(sync(fd_, path_));
-  progress_();
+  files_->progress();
   return {};
 }
 
@@ -77,19 +69,19 @@ Status BlockWriter::append(std::span<const std::byte> bytes) {
       continue;
     }
     const size_t part = std::min<size_t>(bytes.size(), kBlockBytes - filled_);
-    std::memcpy(buffer_.data() + filled_, bytes.data(), part);
+    std::memcpy(files_->buffer.data() + filled_, bytes.data(), part);
     filled_ += part;
     bytes = bytes.subspan(part);
     if (filled_ == kBlockBytes) {
       filled_ = 0;
-      ZERO_TRY(put({buffer_.data(), kBlockBytes}));
+      ZERO_TRY(put({files_->buffer.data(), kBlockBytes}));
     }
   }
   return {};
 }
 
 Result<FileRecord> BlockWriter::finish() {
-  if (filled_ > 0) ZERO_TRY(put({buffer_.data(), filled_}));
+  if (filled_ > 0) ZERO_TRY(put({files_->buffer.data(), filled_}));
   filled_ = 0;
   if (written_ != file_.bytes) {
     return Status(ZERO_ERR_INTERNAL,
@@ -100,16 +92,18 @@ Result<FileRecord> BlockWriter::finish() {
   return std::move(file_);
 }
 
-Result<BlockReader> BlockReader::open(const Fd& directory, std::string_view directory_path,
-                                      const FileRecord& file, BlockBuffer& buffer,
-                                      std::function<void()> progress) {
-  std::string path = text(directory_path, "/", file.name);
-  InputFile input = ZERO_TRY(open_input(directory, file.name, path));
+Result<BlockReader> BlockReader::open(const BlockFiles& files, const FileRecord& file) {
+  BlockReader reader;
+  reader.files_ = &files;
+  reader.file_ = &file;
+  reader.path_ = text(files.path, "/", file.name);
+  InputFile input = ZERO_TRY(open_input(files.directory, file.name, reader.path_));
   if (input.bytes != file.bytes) {
-    return Status(ZERO_ERR_CKPT_INVALID, text("'", path, "': has ", input.bytes,
+    return Status(ZERO_ERR_CKPT_INVALID, text("'", reader.path_, "': has ", input.bytes,
                                               " bytes, the manifest says ", file.bytes));
   }
-  return BlockReader(std::move(input), std::move(path), file, buffer, std::move(progress));
+  reader.fd_ = std::move(input.fd);
+  return reader;
 }
 
 Status BlockReader::verify(uint64_t index) {
@@ -119,13 +113,13 @@ Status BlockReader::verify(uint64_t index) {
   }
   const size_t bytes = std::min(kBlockBytes, file_->bytes - begin);
   held_ = UINT64_MAX;
-  ZERO_TRY(read_fully(input_.fd, path_, buffer_->data(), bytes, begin));
-  if (hash64({buffer_->data(), bytes}) != file_->blocks[index]) {
+  ZERO_TRY(read_fully(fd_, path_, files_->buffer.data(), bytes, begin));
+  if (hash64({files_->buffer.data(), bytes}) != file_->blocks[index]) {
     return {ZERO_ERR_CKPT_INVALID, text("'", path_, "': bytes ", begin, " to ", begin + bytes - 1,
                                         " do not have the checksum that the manifest says")};
   }
   held_ = index;
-  progress_();
+  files_->progress();
   return {};
 }
 
@@ -138,7 +132,7 @@ Status BlockReader::read(uint64_t offset, std::span<std::byte> to) {
     if (held_ != offset / kBlockBytes) ZERO_TRY(verify(offset / kBlockBytes));
     const uint64_t within = offset % kBlockBytes;
     const size_t part = std::min<uint64_t>(to.size(), kBlockBytes - within);
-    std::memcpy(to.data(), buffer_->data() + within, part);
+    std::memcpy(to.data(), files_->buffer.data() + within, part);
     offset += part;
     to = to.subspan(part);
   }

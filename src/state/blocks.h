@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,58 +39,53 @@ class BlockBuffer {
   std::unique_ptr<std::byte[]> data_;
 };
 
-/// Writes one new file from start to end. `progress` is called once a block, here and below.
+/// The files of one directory, which are gone through block by block.
+struct BlockFiles {
+  const Fd& directory;
+  std::string path;  // of the directory
+  BlockBuffer& buffer;
+  Progress progress;  // called once a block
+};
+
+/// Writes one new file from start to end. `files` outlives it.
 class BlockWriter {
  public:
-  static Result<BlockWriter> create(const Fd& directory, std::string_view directory_path,
-                                    FileRecord file, BlockBuffer& buffer,
-                                    std::function<void()> progress);
+  static Result<BlockWriter> create(const BlockFiles& files, FileRecord file);
   Status append(std::span<const std::byte> bytes);
   /// On stable storage and closed. Exactly the announced bytes have been appended.
   Result<FileRecord> finish();
 
  private:
-  BlockWriter(Fd fd, std::string path, FileRecord file, BlockBuffer& buffer,
-              std::function<void()> progress);
+  BlockWriter() = default;
   Status put(std::span<const std::byte> block);
 
+  const BlockFiles* files_ = nullptr;
   Fd fd_;
   std::string path_;
   FileRecord file_;
-  BlockBuffer& buffer_;
-  std::function<void()> progress_;
   uint64_t written_ = 0;
   size_t filled_ = 0;  // of the buffer
 };
 
 /// Reads a file of which the manifest knows size and checksums; every byte it gives out is
-/// verified.
+/// verified. `files` and `file` outlive it.
 class BlockReader {
  public:
-  /// `file` and `buffer` outlive the reader.
-  static Result<BlockReader> open(const Fd& directory, std::string_view directory_path,
-                                  const FileRecord& file, BlockBuffer& buffer,
-                                  std::function<void()> progress);
+  static Result<BlockReader> open(const BlockFiles& files, const FileRecord& file);
   /// ZERO_ERR_CKPT_INVALID, naming the bytes, if block `index` is damaged.
   Status verify(uint64_t index);
   /// Copy bytes of the file to `to`. A range that leaves the file is ZERO_ERR_INTERNAL.
   Status read(uint64_t offset, std::span<std::byte> to);
   const std::string& path() const { return path_; }
+  uint64_t bytes() const { return file_->bytes; }
 
  private:
-  BlockReader(InputFile input, std::string path, const FileRecord& file, BlockBuffer& buffer,
-              std::function<void()> progress)
-      : input_(std::move(input)),
-        path_(std::move(path)),
-        file_(&file),
-        buffer_(&buffer),
-        progress_(std::move(progress)) {}
+  BlockReader() = default;
 
-  InputFile input_;
+  const BlockFiles* files_ = nullptr;
+  const FileRecord* file_ = nullptr;
+  Fd fd_;
   std::string path_;
-  const FileRecord* file_;
-  BlockBuffer* buffer_;
-  std::function<void()> progress_;
   uint64_t held_ = UINT64_MAX;  // the block in the buffer
 };
 

@@ -5,7 +5,6 @@
 #include <linux/fs.h>
 #include <sys/file.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "base/log.h"
@@ -191,10 +190,7 @@ Status Staging::take(const Digest& id, bool* again) {
     remove(parent_, name, AT_REMOVEDIR);
     return status;
   };
-  Fd directory(uninterrupted([&] {
-    return os().openat(parent_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
-                       0);
-  }));
+  Fd directory = open_at(parent_.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (!directory.valid()) {
     *again = errno == ENOENT;
     return give_up(io_error(path, "open", errno));

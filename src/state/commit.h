@@ -5,7 +5,6 @@
 // deletes anything.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,9 +13,6 @@
 #include "state/file.h"
 
 namespace zero {
-
-/// Called now and then while much is being deleted.
-using Progress = std::function<void()>;
 
 class Staging {
  public:

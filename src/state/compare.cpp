@@ -2,13 +2,11 @@
 #include "state/compare.h"
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_map>
 
 #include "base/text.h"
 #include "optim/step_range.h"
 #include "state/json.h"
-#include "state/layout.h"
 
 namespace zero {
 namespace {
@@ -65,10 +63,8 @@ void compare_param(const Optimizer& optim, const Param& param, const ManifestPar
                     " in the checkpoint, is registered in group ", param.group);
   }
   for (const ManifestSlot& slot : saved.slots) {
-    bool known =
-        slot.name == slot_name(rule, kMasterSlot) && is_kept(master_of(param.dtype, optim.options));
-    for (const char* name : rule.slots) known = known || slot.name == name;
-    if (!known) {
+    const int known = find_slot(rule, slot.name);
+    if (known < 0 || (known == kMasterSlot && !is_kept(master_of(param.dtype, optim.options)))) {
       differences.add("parameter ", shown(param.name), " has state ", shown(slot.name),
                       " in the checkpoint, which ", rule.name, " does not have");
     }
@@ -175,9 +171,8 @@ Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& 
       if (at < 0) continue;  // a difference that match_registered tells
       const Setting& setting = rule.settings[static_cast<size_t>(at)];
       if (!setting_allows(setting, value)) {
-        return Status(ZERO_ERR_CKPT_INVALID,
-                      text("group ", groups.size() - 1, ": setting '", name, "' is ", value,
-                           "; it must be ", setting_range_text(setting)));
+        return invalid("group ", groups.size() - 1, ": setting '", name, "' is ", value,
+                       "; it must be ", setting_range_text(setting));
       }
       group.settings[static_cast<size_t>(at)] = value;
     }
@@ -192,10 +187,9 @@ Result<LossScale> saved_loss_scale(const Manifest& manifest, const LossScale& cu
     if (name == kLossScale) saved.scale = value;
     if (name == kGoodSteps) good_steps = value;
   }
-  if (!LossScale::allowed(saved.scale))
-    return Status(ZERO_ERR_CKPT_INVALID, text("the loss scale is ", saved.scale));
+  if (!LossScale::allowed(saved.scale)) return invalid("the loss scale is ", saved.scale);
   if (!(good_steps >= 0 && good_steps <= static_cast<double>(kMostSteps)))
-    return Status(ZERO_ERR_CKPT_INVALID, text("there were ", good_steps, " good steps"));
+    return invalid("there were ", good_steps, " good steps");
   saved.good_steps = static_cast<int64_t>(good_steps);
   return saved;
 }
@@ -204,9 +198,8 @@ Status check_products(const Manifest& manifest, const Rule& rule) {
   for (const ManifestParam& param : manifest.params) {
     const bool made = rule.next_product != nullptr && param.step > 0;
     if (made == (param.mu_product != 1)) continue;
-    return Status(ZERO_ERR_CKPT_INVALID,
-                  text("parameter '", param.name, "' has ", made ? "no" : "a", " mu_product after ",
-                       param.step, " steps of ", rule.name));
+    return invalid("parameter '", param.name, "' has ", made ? "no" : "a", " mu_product after ",
+                   param.step, " steps of ", rule.name);
   }
   return Status();
 }

@@ -2,7 +2,6 @@
 // Whether a checkpoint is one of this model and optimizer.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "base/status.h"

@@ -2,6 +2,9 @@
 #include "state/file.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,7 +24,7 @@ Status damaged(std::string_view path, std::string_view what) {
 
 /// The directory `name` in `parent`, made if it is missing.
 Result<Fd> enter_or_make(int parent, const std::string& name, std::string_view path) {
-  Fd fd(uninterrupted([&] { return os().openat(parent, name.c_str(), kOpenDirectory, 0); }));
+  Fd fd = open_at(parent, name, kOpenDirectory);
   if (fd.valid()) return fd;
   if (errno != ENOENT) return io_error(path, "open", errno);
   if (uninterrupted([&] { return os().mkdirat(parent, name.c_str(), kDirectoryMode); }) != 0 &&
@@ -32,6 +35,18 @@ Result<Fd> enter_or_make(int parent, const std::string& name, std::string_view p
   Fd above = ZERO_TRY(open_directory(parent, ".", path, true));
   ZERO_TRY(sync(above, path));
   return open_directory(parent, name, path, true);
+}
+
+sigset_t only_file_size() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGXFSZ);
+  return set;
+}
+
+bool is_pending() {
+  sigset_t pending;
+  return sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
 }
 
 }  // namespace
@@ -60,10 +75,14 @@ Result<SplitPath> split_path(std::string_view path) {
   return SplitPath{slash == 0 ? "/" : std::string(path.substr(0, slash)), std::string(name)};
 }
 
+Fd open_at(int directory, const std::string& name, int flags, unsigned mode) {
+  return Fd(uninterrupted([&] { return os().openat(directory, name.c_str(), flags, mode); }));
+}
+
 Result<Fd> open_directory(int directory, const std::string& name, std::string_view path,
                           bool follow_link) {
   const int flags = kOpenDirectory | (follow_link ? 0 : O_NOFOLLOW);
-  Fd fd(uninterrupted([&] { return os().openat(directory, name.c_str(), flags, 0); }));
+  Fd fd = open_at(directory, name, flags);
   if (!fd.valid()) return io_error(path, "open", errno);
   return fd;
 }
@@ -96,7 +115,7 @@ Result<std::vector<std::string>> list_directory(const Fd& directory, std::string
 }
 
 Result<Fd> make_directories(const std::string& path) {
-  Fd fd(uninterrupted([&] { return os().openat(AT_FDCWD, path.c_str(), kOpenDirectory, 0); }));
+  Fd fd = open_at(AT_FDCWD, path, kOpenDirectory);
   if (fd.valid()) return fd;
   if (errno != ENOENT) return io_error(path, "open", errno);
   Fd at = ZERO_TRY(open_directory(AT_FDCWD, path[0] == '/' ? "/" : ".", path, true));
@@ -133,8 +152,7 @@ Result<InputFile> open_input(const Fd& directory, const std::string& name, std::
   // O_NONBLOCK: opening a pipe that somebody put there must not wait for its writer.
   constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   InputFile file;
-  file.fd =
-      Fd(uninterrupted([&] { return os().openat(directory.get(), name.c_str(), kFlags, 0); }));
+  file.fd = open_at(directory.get(), name, kFlags);
   if (!file.fd.valid()) {
     if (errno == ENOENT) return damaged(path, "is missing");
     if (errno == ELOOP) return damaged(path, "is a symbolic link, must be a file");
@@ -179,6 +197,22 @@ Status write_fully(const Fd& file, std::string_view path, const void* data, size
     done += static_cast<size_t>(put);
   }
   return {};
+}
+
+FileSizeSignal::FileSizeSignal() {
+  if (is_pending()) return;  // the caller holds it back already, and this one is his
+  const sigset_t set = only_file_size();
+  sigset_t before;
+  held_ = pthread_sigmask(SIG_BLOCK, &set, &before) == 0 && sigismember(&before, SIGXFSZ) == 0;
+}
+
+FileSizeSignal::~FileSizeSignal() {
+  if (!held_) return;
+  const sigset_t set = only_file_size();
+  const timespec now{};
+  while (is_pending() && sigtimedwait(&set, nullptr, &now) > 0) {
+  }
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 }  // namespace zero

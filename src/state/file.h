@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,9 @@
 #include "base/status.h"
 
 namespace zero {
+
+/// Called now and then while much is being done.
+using Progress = std::function<void()>;
 
 inline constexpr unsigned kDirectoryMode = 0777;  // the umask decides, as in mkdir -p
 
@@ -32,6 +36,9 @@ struct SplitPath {
 };
 /// ZERO_ERR_ARGUMENT if the path has no last name that could be a checkpoint's.
 Result<SplitPath> split_path(std::string_view path);
+
+/// openat, repeated where it is interrupted: not valid, and errno, if it failed.
+Fd open_at(int directory, const std::string& name, int flags, unsigned mode = 0);
 
 /// `path`, for texts, is the whole; `name` is relative to `directory` (or AT_FDCWD).
 Result<Fd> open_directory(int directory, const std::string& name, std::string_view path,
@@ -64,5 +71,18 @@ Result<InputFile> open_input(const Fd& directory, const std::string& name, std::
 Status read_fully(const Fd& file, std::string_view path, void* data, size_t bytes, uint64_t offset);
 Status write_fully(const Fd& file, std::string_view path, const void* data, size_t bytes,
                    uint64_t offset);
+
+/// Holds SIGXFSZ back on this thread, and takes back what was raised: a write past the file size
+/// limit (ulimit -f) is an error here, not the signal that ends a program.
+class FileSizeSignal {
+ public:
+  FileSizeSignal();
+  ~FileSizeSignal();
+  FileSizeSignal(const FileSizeSignal&) = delete;
+  FileSizeSignal& operator=(const FileSizeSignal&) = delete;
+
+ private:
+  bool held_ = false;  // by us, not by the caller before
+};
 
 }  // namespace zero

@@ -4,29 +4,26 @@
 #include <fcntl.h>
 
 #include <cerrno>
-#include <new>
 #include <optional>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "state/file.h"
-#include "state/manifest.h"
+#include "state/json.h"
 
 namespace zero {
 namespace {
-
-Status invalid(std::string what) { return {ZERO_ERR_CKPT_INVALID, std::move(what)}; }
 
 /// Of os().fstatat and openat: entries of a folder may be no links, what the caller names may.
 enum class Links { followed, refused };
 
 Result<Fd> open_place(int parent, const std::string& name, const std::string& path, Links links) {
   const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (links == Links::refused ? O_NOFOLLOW : 0);
-  Fd fd(uninterrupted([&] { return os().openat(parent, name.c_str(), flags, 0); }));
+  Fd fd = open_at(parent, name, flags);
   if (fd.valid()) return fd;
   const int error = errno;
-  if (error == ENOENT) return invalid(text("'", path, "': there is no such directory"));
-  if (error == ENOTDIR || error == ELOOP) return invalid(text("'", path, "': is not a directory"));
+  if (error == ENOENT) return invalid("'", path, "': there is no such directory");
+  if (error == ENOTDIR || error == ELOOP) return invalid("'", path, "': is not a directory");
   return io_error(path, "open", error);
 }
 
@@ -53,13 +50,11 @@ Result<Manifest> read_manifest(const Fd& directory, const std::string& directory
   const std::string path = text(directory_path, "/", kManifestName);
   const InputFile file = ZERO_TRY(open_input(directory, kManifestName, path));
   if (file.bytes > kLongestManifest) {
-    return invalid(text("'", path, "': has ", file.bytes, " bytes, at most ", kLongestManifest));
+    return invalid("'", path, "': has ", file.bytes, " bytes, at most ", kLongestManifest);
   }
   std::string bytes(file.bytes, '\0');
   ZERO_TRY(read_fully(file.fd, path, bytes.data(), bytes.size(), 0));
-  auto manifest = parse_manifest(bytes);
-  if (!manifest.ok()) return std::move(manifest).status().within(text("'", path, "'"));
-  return manifest;
+  return parse_manifest(bytes).within(text("'", path, "'"));
 }
 
 /// The manifest in a directory, once more where a save has put another directory in its place
@@ -81,7 +76,7 @@ bool is_passed_over(const std::string& name) { return name[0] == '.' || name == 
 
 /// The newest sound checkpoint among the sub-directories; the later name where steps are equal.
 Result<FoundCheckpoint> find_newest(const Fd& directory, const std::string& path,
-                                    const std::function<void()>& progress) {
+                                    const Progress& progress) {
   std::optional<FoundCheckpoint> best;
   std::string skipped;
   for (const std::string& name : ZERO_TRY(list_directory(directory, path))) {
@@ -105,14 +100,13 @@ Result<FoundCheckpoint> find_newest(const Fd& directory, const std::string& path
     }
   }
   if (best) return std::move(*best);
-  return invalid(text("'", path, "': neither it nor a directory in it is a complete checkpoint",
-                      skipped.empty() ? "" : "; ", skipped));
+  return invalid("'", path, "': neither it nor a directory in it is a complete checkpoint",
+                 skipped.empty() ? "" : "; ", skipped);
 }
 
 }  // namespace
 
-Result<FoundCheckpoint> find_checkpoint(const std::string& path,
-                                        const std::function<void()>& progress) {
+Result<FoundCheckpoint> find_checkpoint(const std::string& path, const Progress& progress) {
   for (int attempt = 1;; attempt++) {
     const Fd directory = ZERO_TRY(open_place(AT_FDCWD, path, path, Links::followed));
     if (ZERO_TRY(has_manifest(directory, path)))

@@ -2,7 +2,6 @@
 // Which checkpoint a path means: itself, or the newest sound one in it.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "base/status.h"
@@ -22,8 +21,7 @@ struct FoundCheckpoint {
 /// a word in the log, what is no checkpoint; what the system refuses, and a format that this
 /// library does not read, fail it, as they may be the newest. `progress` is called for every
 /// manifest read.
-Result<FoundCheckpoint> find_checkpoint(const std::string& path,
-                                        const std::function<void()>& progress);
+Result<FoundCheckpoint> find_checkpoint(const std::string& path, const Progress& progress);
 
 /// True if another save's checkpoint, or none, stands now where `found` was.
 bool is_replaced(const FoundCheckpoint& found);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "state/gather.h"
-
 #include <algorithm>
 #include <memory>
 #include <new>
 
-#include "base/os.h"
 #include "base/text.h"
 #include "state/access.h"
+#include "state/collective.h"
 #include "step/enter.h"
 
 namespace zero {

@@ -3,47 +3,36 @@
 // elsewhere.
 #include "state/json.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
 
-#include "base/text.h"
-
 namespace zero {
 namespace {
 
-constexpr int kIgnored = -1;  // the id of what the schema does not know, and of all that is in it
-
-struct Frame {
-  int id;
-  bool is_array;
-  size_t items = 0;   // arrays: seen so far
-  std::string key;    // objects: the latest
-  uint64_t seen = 0;  // objects: bit id for each known field
-  std::unordered_set<std::string> keys;
+/// A place of the document: no type where the description knows nothing, nor of all that is in it.
+struct Place {
+  const JsonType* type = nullptr;
+  void* to = nullptr;
 };
 
-Status invalid(std::string text) { return {ZERO_ERR_CKPT_INVALID, std::move(text)}; }
+struct Frame {
+  Place place;
+  bool is_array;
+  size_t items = 0;      // arrays: seen so far
+  std::string key = {};  // objects: the latest
+  uint64_t seen = 0;     // objects: a bit for each member
+  std::unordered_set<std::string> keys = {};
+};
 
-const char* kind_name(JsonField::Kind kind) {
-  switch (kind) {
-    case JsonField::integer:
-      return "an integer";
-    case JsonField::string:
-      return "a string";
-    case JsonField::object:
-      return "an object";
-    case JsonField::array:
-      return "an array";
-  }
-  return "";
-}
+constexpr const char* kKindNames[] = {"an integer", "a string", "an object", "an array"};
 
 /// The interface nlohmann calls: each function returns false to stop, after setting status_.
 class Events {
  public:
-  Events(const JsonSchema& schema, JsonHandler& handler) : schema_(schema), handler_(handler) {}
+  Events(const JsonLimits& limits, const Place& root) : limits_(limits), root_(root) {}
   Status status() && { return std::move(status_); }
 
   bool null() { return scalar("null"); }
@@ -54,15 +43,15 @@ class Events {
   }
   bool number_unsigned(uint64_t value) {
     if (value > static_cast<uint64_t>(INT64_MAX)) return fail("a number is not below 2^63");
-    const int id = enter(JsonField::integer, "an integer");
-    if (id == kFailed) return false;
-    return id == kIgnored || accept(handler_.integer(id, key(), static_cast<int64_t>(value)));
+    Place at;
+    if (!enter(JsonType::integer, at)) return false;
+    return !at.type || accept(at.type->take_integer(at.to, static_cast<int64_t>(value)));
   }
   bool string(std::string& value) {
     if (value.find('\0') != std::string::npos) return fail("a string holds a NUL");
-    const int id = enter(JsonField::string, "a string");
-    if (id == kFailed) return false;
-    return id == kIgnored || accept(handler_.string(id, key(), value));
+    Place at;
+    if (!enter(JsonType::string, at)) return false;
+    return !at.type || accept(at.type->take_string(at.to, value));
   }
   bool binary(std::vector<uint8_t>&) { return scalar("binary"); }
 
@@ -70,9 +59,10 @@ class Events {
   bool start_array(size_t) { return start(true); }
   bool end_object() {
     top().key.clear();  // what is wrong from here on is wrong with the object
-    for (const JsonField& field : schema_.fields) {
-      if (field.parent != top().id || !field.required || field.key == kAnyKey) continue;
-      if (!(top().seen >> field.id & 1)) return fail(text("there is no ", shown(field.key)));
+    uint64_t seen = top().seen;
+    for (const JsonType::Member& member : members(top())) {
+      if (member.required && !(seen & 1)) return fail(text("there is no ", shown(member.key)));
+      seen >>= 1;
     }
     return end();
   }
@@ -80,22 +70,23 @@ class Events {
   bool key(std::string& name) {
     top().key.clear();
     if (name.find('\0') != std::string::npos) return fail("a key holds a NUL");
-    if (top().keys.size() >= schema_.most_keys)
-      return fail(text("has more than ", schema_.most_keys, " keys"));
+    if (top().keys.size() >= limits_.most_keys)
+      return fail(text("has more than ", limits_.most_keys, " keys"));
     if (!top().keys.insert(name).second) return fail(text("the key ", shown(name), " comes twice"));
     top().key = name;
     return true;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) {
-    status_ = invalid(text("not valid JSON at byte ", position));
+    status_ = invalid("not valid JSON at byte ", position);
     return false;
   }
 
  private:
-  static constexpr int kFailed = -2;
-
   Frame& top() { return frames_.back(); }
-  std::string_view key() { return top().is_array ? std::string_view() : top().key; }
+  static std::span<const JsonType::Member> members(const Frame& frame) {
+    if (!frame.place.type) return {};
+    return frame.place.type->members;
+  }
 
   /// "params[3].slots[0]", for error texts.
   std::string place() const {
@@ -109,11 +100,7 @@ class Events {
     }
     return out;
   }
-  bool fail(std::string what) {
-    const std::string where = place();
-    status_ = invalid(where.empty() ? std::move(what) : text(where, ": ", what));
-    return false;
-  }
+  bool fail(const std::string& what) { return accept(invalid(what)); }
   bool accept(Status status) {
     if (status.ok()) return true;
     const std::string where = place();
@@ -121,62 +108,59 @@ class Events {
     return false;
   }
   bool scalar(const char* found) {
-    if (frames_.empty() || enter(JsonField::integer, found, false) == kFailed) return false;
-    return true;
+    Place at;
+    return !frames_.empty() && enter(JsonType::integer, at, found);
   }
 
-  const JsonField* find(int parent, std::string_view name, bool is_array) const {
-    const JsonField* any = nullptr;
-    for (const JsonField& field : schema_.fields) {
-      if (field.parent != parent) continue;
-      if (field.key == kAnyKey)
-        any = &field;
-      else if (!is_array && field.key == name)
-        return &field;
-    }
-    return any;
-  }
-
-  /// The id of the value that comes next in the innermost container, after checking that it may
-  /// stand there.
-  int enter(JsonField::Kind kind, const char* found, bool possible = true) {
+  /// Where the value that comes next in the innermost container goes, after checking that it may
+  /// stand there. `other`: it is none of the kinds, but this.
+  bool enter(JsonType::Kind kind, Place& at, const char* other = nullptr) {
     Frame& frame = top();
+    const size_t before = frame.items;
     if (frame.is_array) frame.items++;
-    if (frame.id == kIgnored) return kIgnored;
-    const JsonField* field = find(frame.id, frame.key, frame.is_array);
-    if (!field) {
-      if (schema_.ignore_unknown_keys) return kIgnored;
-      return fail("the format knows no such key"), kFailed;
+    if (!frame.place.type) return true;
+    const auto known = members(frame);
+    const auto member = std::find_if(known.begin(), known.end(), [&](const JsonType::Member& one) {
+      return one.key == frame.key;
+    });
+    const bool is_item = member == known.end();
+    const JsonType* const type = is_item ? frame.place.type->item : &member->type;
+    if (!type) return limits_.ignore_unknown_keys || fail("the format knows no such key");
+    if (other || type->kind != kind)
+      return fail(
+          text("is ", other ? other : kKindNames[kind], ", must be ", kKindNames[type->kind]));
+    at.type = type;
+    if (!is_item) {
+      frame.seen |= uint64_t{1} << (member - known.begin());
+      at.to = member->in(frame.place.to);
+      return true;
     }
-    if (!possible || field->kind != kind) {
-      return fail(text("is ", found, ", must be ", kind_name(field->kind))), kFailed;
-    }
-    frame.seen |= uint64_t{1} << field->id;
-    return field->id;
+    auto added = frame.place.type->add(frame.place.to, frame.key, before);
+    if (!added.ok()) return accept(std::move(added).status());
+    at.to = *added;
+    return true;
   }
 
   bool start(bool is_array) {
-    if (static_cast<int>(frames_.size()) >= schema_.max_depth) {
-      return fail(text("nested deeper than ", schema_.max_depth));
+    if (static_cast<int>(frames_.size()) >= limits_.max_depth) {
+      return fail(text("nested deeper than ", limits_.max_depth));
     }
-    int id = 0;
+    Place at = root_;
     if (!frames_.empty()) {
-      id = enter(is_array ? JsonField::array : JsonField::object,
-                 is_array ? "an array" : "an object");
-      if (id == kFailed) return false;
-      if (id != kIgnored && !accept(handler_.open(id, key()))) return false;
+      at = {};
+      if (!enter(is_array ? JsonType::array : JsonType::object, at)) return false;
     }
-    frames_.push_back(Frame{id, is_array, 0, {}, 0, {}});
+    frames_.push_back({at, is_array});
     return true;
   }
   bool end() {
-    const int id = top().id;
+    const auto [at, items] = std::pair(top().place, top().items);
     frames_.pop_back();
-    return id == kIgnored || accept(handler_.close(id));
+    return !at.type || !at.type->close || accept(at.type->close(at.to, items));
   }
 
-  const JsonSchema& schema_;
-  JsonHandler& handler_;
+  const JsonLimits& limits_;
+  const Place root_;
   std::vector<Frame> frames_;
   Status status_;
 };
@@ -200,13 +184,14 @@ std::string quoted(std::string_view value, char quote) {
 
 }  // namespace
 
-Status parse_json(std::string_view bytes, const JsonSchema& schema, JsonHandler& handler) {
+Status parse_json(std::string_view bytes, const JsonLimits& limits, const JsonType& root,
+                  void* to) {
   // Also keeps a byte order mark from nlohmann, which would skip it.
   if (bytes.empty() || bytes[0] != '{') return invalid("does not start with '{'");
   // nlohmann takes one for the end, whatever follows.
   const size_t nul = bytes.find('\0');
-  if (nul != bytes.npos) return invalid(text("not valid JSON at byte ", nul + 1));
-  Events events(schema, handler);
+  if (nul != bytes.npos) return invalid("not valid JSON at byte ", nul + 1);
+  Events events(limits, {&root, to});
   if (nlohmann::json::sax_parse(bytes.begin(), bytes.end(), &events)) return {};
   Status status = std::move(events).status();
   return status.ok() ? invalid("not valid JSON") : std::move(status);
@@ -249,16 +234,9 @@ JsonWriter& JsonWriter::key(std::string_view name) {
   return *this;
 }
 
-JsonWriter& JsonWriter::value(std::string_view text) {
+JsonWriter& JsonWriter::put(std::string_view scalar) {
   separate();
-  out_ += json_quote(text);
-  comma_ = true;
-  return *this;
-}
-
-JsonWriter& JsonWriter::value(int64_t number) {
-  separate();
-  out_ += std::to_string(number);
+  out_ += scalar;
   comma_ = true;
   return *this;
 }

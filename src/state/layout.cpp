@@ -39,10 +39,6 @@ void sort_for_file(std::vector<StoredTensor>& tensors) {
   });
 }
 
-std::string version_text() {
-  return text("libzero ", ZERO_VERSION_MAJOR, ".", ZERO_VERSION_MINOR, ".", ZERO_VERSION_PATCH);
-}
-
 /// The manifest's parameters, without slices.
 std::vector<ManifestParam> describe_params(const Optimizer& optim,
                                            const std::vector<int32_t>& writers) {
@@ -96,27 +92,15 @@ std::vector<int32_t> param_writers(const Optimizer& optim) {
 std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vector<int32_t>& writers,
                                         int32_t rank) {
   std::vector<StoredTensor> tensors;
+  const auto add = [&](const auto& tensor, size_t number, int slot) {
+    const Segment all{static_cast<int64_t>(number), 0, tensor.count, 0};
+    tensors.push_back({tensor.name, tensor.dtype, slot, all, tensor.shape});
+  };
   for (size_t i = 0; i < optim.params.size(); i++) {
-    if (writers[i] != rank) continue;
-    tensors.push_back({.key = optim.params[i].name,
-                       .dtype = optim.params[i].dtype,
-                       .param = static_cast<int64_t>(i),
-                       .slot = kParameterItself,
-                       .start = 0,
-                       .count = optim.params[i].count,
-                       .section = 0,
-                       .share = 0,
-                       .whole = true});
+    if (writers[i] == rank) add(optim.params[i], i, kParameterItself);
   }
-  for (size_t i = 0; i < optim.buffers.size() && rank == 0; i++) {
-    const Buffer& buffer = optim.buffers[i];
-    StoredTensor& tensor = tensors.emplace_back();
-    tensor.key = buffer.name;
-    tensor.dtype = buffer.dtype;
-    tensor.param = static_cast<int64_t>(i);
-    tensor.slot = kBufferItself;
-    tensor.count = buffer.count;
-  }
+  for (size_t i = 0; i < optim.buffers.size() && rank == 0; i++)
+    add(optim.buffers[i], i, kBufferItself);
   sort_for_file(tensors);
   return tensors;
 }
@@ -134,40 +118,23 @@ std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank) {
       if (!(stored >> slot & 1)) continue;
       std::string key = text(param.name, ".", slot_name(*optim.options.rule, slot));
       if (!alone) key += text("@", piece.first);
-      tensors.push_back({.key = std::move(key),
-                         .dtype = sum_dtype(param.dtype),
-                         .param = piece.param,
-                         .slot = slot,
-                         .start = piece.first,
-                         .count = piece.count,
-                         .section = piece.section,
-                         .share = piece.share,
-                         .whole = piece.count == param.count});
+      tensors.push_back({std::move(key), sum_dtype(param.dtype), slot, piece,
+                         piece.count == param.count ? param.shape : std::vector{piece.count}});
     }
   }
   sort_for_file(tensors);
   return tensors;
 }
 
-SafetensorsHeader file_header(const Optimizer& optim, const std::vector<StoredTensor>& tensors,
-                              const Digest& save_id, int32_t rank, int32_t world) {
+SafetensorsHeader file_header(const std::vector<StoredTensor>& tensors, const Digest& save_id,
+                              int32_t rank, int32_t world) {
   SafetensorsHeader header;
   header.metadata = {{"format", "pt"},
                      {"zero.format", text(kFormat)},
                      {"zero.rank", text(rank + 1, "/", world)},
                      {"zero.save_id", hex(save_id)}};
-  for (const StoredTensor& tensor : tensors) {
-    TensorEntry& entry = header.tensors.emplace_back();
-    entry.name = tensor.key;
-    entry.dtype = dtype_code(tensor.dtype);
-    if (tensor.slot == kBufferItself) {
-      entry.shape = optim.buffers[static_cast<size_t>(tensor.param)].shape;
-    } else if (tensor.whole) {
-      entry.shape = optim.params[static_cast<size_t>(tensor.param)].shape;
-    } else {
-      entry.shape = {tensor.count};
-    }
-  }
+  for (const StoredTensor& tensor : tensors)
+    header.tensors.push_back({tensor.key, std::string(dtype_code(tensor.dtype)), tensor.shape});
   return header;
 }
 
@@ -180,7 +147,8 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   manifest.step = in_range(optim.step);
   manifest.skipped = in_range(optim.skipped);
   manifest.world = world;
-  manifest.created_by = version_text();
+  manifest.created_by =
+      text("libzero ", ZERO_VERSION_MAJOR, ".", ZERO_VERSION_MINOR, ".", ZERO_VERSION_PATCH);
   manifest.rule = options.rule->name;
   if (options.custom != nullptr)
     manifest.slots.assign(options.rule->slots.begin(), options.rule->slots.end());
@@ -208,10 +176,11 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   }
   for (int32_t rank = 0; rank < world; rank++) {
     for (StoredTensor& tensor : optim_tensors(optim, rank)) {
-      ManifestParam& param = manifest.params[static_cast<size_t>(tensor.param)];
-      const uint32_t before = stored_slots(optim, tensor.param) & ((1u << tensor.slot) - 1);
+      ManifestParam& param = manifest.params[static_cast<size_t>(tensor.part.param)];
+      const uint32_t before = stored_slots(optim, tensor.part.param) & ((1u << tensor.slot) - 1);
       ManifestSlot& slot = param.slots[static_cast<size_t>(__builtin_popcount(before))];
-      slot.slices.push_back({world + rank, std::move(tensor.key), tensor.start, tensor.count});
+      slot.slices.push_back(
+          {world + rank, std::move(tensor.key), tensor.part.first, tensor.part.count});
     }
   }
   for (ManifestParam& param : manifest.params) {

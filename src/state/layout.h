@@ -17,18 +17,13 @@ namespace zero {
 inline constexpr int kParameterItself = -1;
 inline constexpr int kBufferItself = -2;
 
-/// A tensor of a checkpoint's file: elements [start, start + count) of a parameter or of one of its
-/// slots, or a buffer.
+/// A tensor of a checkpoint's file: a part of a parameter or of one of its slots, or a buffer.
 struct StoredTensor {
   std::string key;
   DType dtype = DType::f32;
-  int64_t param = 0;  // or number of the buffer
   int slot = kParameterItself;
-  int64_t start = 0;
-  int64_t count = 0;
-  int32_t section = 0;
-  int64_t share = 0;  // of state: where it begins in its owner's share
-  bool whole = true;  // stored with the parameter's shape, otherwise [count]
+  Segment part{};              // `param` may be the number of a buffer
+  std::vector<int64_t> shape;  // as it is stored: the tensor's if this is all of it, or [count]
 };
 
 /// The rank that writes each parameter: largest first, to the rank with the fewest bytes so far.
@@ -45,8 +40,8 @@ std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vecto
 std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank);
 
 /// The header of the file that `rank` of `world` writes.
-SafetensorsHeader file_header(const Optimizer& optim, const std::vector<StoredTensor>& tensors,
-                              const Digest& save_id, int32_t rank, int32_t world);
+SafetensorsHeader file_header(const std::vector<StoredTensor>& tensors, const Digest& save_id,
+                              int32_t rank, int32_t world);
 
 /// The manifest, all but the sizes and checksums of its files: first the model files by rank, then
 /// the optim files by rank, then the index.

@@ -3,19 +3,17 @@
 // all; compare; verify every byte; vote; read the owned ranges; vote; share the parameters and rank
 // 0's buffers; take over step and settings. Where a save replaces the checkpoint meanwhile, which
 // its save id tells, all of it once more.
-#include "state/load.h"
-
 #include <fcntl.h>
 
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "state/collective.h"
 #include "state/compare.h"
 #include "state/find.h"
-#include "state/manifest_pack.h"
+#include "state/manifest_fields.h"
+#include "state/pack.h"
 #include "state/read.h"
-#include "state/verify.h"
-#include "state/working_directories.h"
 #include "step/buffers.h"
 #include "step/walk.h"
 
@@ -61,8 +59,7 @@ class Load {
 
     optim_.not_loaded = true;
     optim_.addresses++;  // slots may have got memory
-    const Status read =
-        read_share(fd_, found_.path, manifest(), places_, optim_, *windows_, buffer_, progress());
+    const Status read = read_share(files(), manifest(), places_, optim_, *windows_);
     os().reached("load.read");
     return call_.vote("read", read);
   }
@@ -80,32 +77,24 @@ class Load {
 
   /// Rank 0's choice and what its manifest says, on every rank.
   Status share_manifest() {
-    struct Sizes {
-      uint64_t path, manifest;
-    };
     found_ = {};
     const Status mine = prepare();
-    std::string packed = call_.rank() == 0 && mine.ok() ? pack_manifest(found_.manifest) : "";
-    const Sizes sizes{found_.path.size(), packed.size()};
-    std::vector<Sizes> all(static_cast<size_t>(call_.world()));
-    ZERO_TRY(call_.vote("found", mine, std::as_bytes(std::span(&sizes, 1)),
+    std::string packed =
+        call_.rank() == 0 && mine.ok() ? pack(found_.path, found_.manifest) : std::string();
+    const uint64_t size = packed.size();
+    std::vector<uint64_t> all(static_cast<size_t>(call_.world()));
+    ZERO_TRY(call_.vote("found", mine, std::as_bytes(std::span(&size, 1)),
                         std::as_writable_bytes(std::span(all))));
 
     Status room;
-    if (all[0].path > directory_.size() + 256 || all[0].manifest > 4 * kLongestManifest) {
-      room = {ZERO_ERR_INTERNAL, text("rank 0 announces a path of ", all[0].path,
-                                      " and a manifest of ", all[0].manifest, " bytes")};
-    } else {
-      found_.path.resize(all[0].path);
-      packed.resize(all[0].manifest);
-    }
+    if (all[0] > 4 * kLongestManifest)
+      room = {ZERO_ERR_INTERNAL, text("rank 0 announces a manifest of ", all[0], " bytes")};
+    else
+      packed.resize(all[0]);
     ZERO_TRY(call_.vote("room", room));
-    ZERO_TRY(call_.broadcast("path", std::as_writable_bytes(std::span(found_.path)), 0));
     ZERO_TRY(call_.broadcast("manifest", std::as_writable_bytes(std::span(packed)), 0));
-    if (call_.rank() == 0) return {};
-    auto unpacked = unpack_manifest(packed);
-    if (unpacked.ok()) found_.manifest = std::move(*unpacked);
-    unpacked_ = unpacked.failure();
+    if (call_.rank() != 0 && !unpack(packed, found_.path, found_.manifest))
+      unpacked_ = {ZERO_ERR_INTERNAL, "rank 0 sent no proper manifest"};
     return {};
   }
 
@@ -139,7 +128,7 @@ class Load {
   Status verify() {
     const std::string& path = found_.path;
     fd_ = ZERO_TRY(open_directory(AT_FDCWD, path, path, true));
-    return verify_files(fd_, path, manifest(), call_.rank(), call_.world(), buffer_, progress());
+    return verify_files(files(), manifest(), call_.rank(), call_.world());
   }
 
   Status allocate() {
@@ -168,9 +157,10 @@ class Load {
 
   const Manifest& manifest() const { return found_.manifest; }
 
-  std::function<void()> progress() {
+  Progress progress() {
     return [this] { call_.progress(); };
   }
+  BlockFiles files() { return {fd_, found_.path, buffer_, progress()}; }
 
   Call& call_;
   Optimizer& optim_;

@@ -1,78 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing zero.json and the index, and the spellings both directions share. Reading is in
-// manifest_reader.cpp.
+// zero.json as a whole, with its own checksum, the index, and the spellings of both.
 #include "state/manifest.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 
 #include "base/text.h"
-#include "state/json.h"
+#include "state/manifest_fields.h"
 #include "state/safetensors.h"
 
 namespace zero {
 namespace {
 
-void write_settings(JsonWriter& json, const Settings& settings) {
-  json.open('{');
-  for (const auto& [name, value] : settings) json.key(name).value(hex_double(value));
-  json.close('}');
-}
-
-void write_files(JsonWriter& json, const Manifest& manifest) {
-  json.key("files").open('[');
-  for (const FileRecord& file : manifest.files) {
-    json.line().open('{').key("name").value(file.name);
-    json.key("bytes").value(static_cast<int64_t>(file.bytes)).key("blocks").open('[');
-    for (const uint64_t block : file.blocks) json.value(hex(block));
-    json.close(']').close('}');
-  }
-  json.close(']');
-}
-
-void write_slots(JsonWriter& json, const ManifestParam& param) {
-  json.key("slots").open('[');
-  for (const ManifestSlot& slot : param.slots) {
-    json.open('{').key("name").value(slot.name).key("slices").open('[');
-    for (const ManifestSlice& slice : slot.slices) {
-      json.open('{').key("file").value(slice.file).key("key").value(slice.key);
-      json.key("start").value(slice.start).key("count").value(slice.count).close('}');
-    }
-    json.close(']').close('}');
-  }
-  json.close(']');
-}
-
-void write_shape(JsonWriter& json, const std::vector<int64_t>& shape) {
-  json.key("shape").open('[');
-  for (const int64_t dimension : shape) json.value(dimension);
-  json.close(']');
-}
-
-void write_params(JsonWriter& json, const Manifest& manifest) {
-  json.key("params").open('[');
-  for (const ManifestParam& param : manifest.params) {
-    json.line().open('{').key("name").value(param.name).key("dtype").value(param.dtype);
-    write_shape(json, param.shape);
-    json.key("group").value(param.group).key("step").value(param.step);
-    if (param.mu_product != 1) json.key("mu_product").value(hex_double(param.mu_product));
-    json.key("file").value(param.file);
-    write_slots(json, param);
-    json.close('}');
-  }
-  json.close(']');
-}
-
-void write_buffers(JsonWriter& json, const Manifest& manifest) {
-  json.key("buffers").open('[');
-  for (const ManifestBuffer& buffer : manifest.buffers) {
-    json.line().open('{').key("name").value(buffer.name).key("dtype").value(buffer.dtype);
-    write_shape(json, buffer.shape);
-    json.key("file").value(buffer.file).close('}');
-  }
-  json.close(']');
-}
+constexpr JsonLimits kLimits = {.max_depth = 16, .ignore_unknown_keys = true, .most_keys = 1000};
 
 bool take_prefix(std::string_view& text, std::string_view prefix) {
   if (text.substr(0, prefix.size()) != prefix) return false;
@@ -89,39 +31,38 @@ bool take_number(std::string_view& text) {
   return true;
 }
 
+/// The trailer is found where write_manifest puts it, and is byte for byte what its body asks for.
+Status check_trailer(std::string_view bytes) {
+  constexpr size_t kLongestTrailer = 80;
+  const size_t from = bytes.size() - std::min(bytes.size(), kLongestTrailer);
+  const size_t at = bytes.substr(from).rfind("\"end\":{");
+  if (at == bytes.npos) return invalid("it does not end as a complete manifest does");
+  const std::string_view body = bytes.substr(0, from + at);
+  if (bytes.substr(body.size()) == manifest_trailer(body)) return {};
+  return invalid("its first ", body.size(),
+                 " bytes do not have the length and checksum that its end says");
+}
+
 }  // namespace
 
 std::string write_manifest(const Manifest& manifest) {
   JsonWriter json;
-  json.open('{').line().key("zero_format").value(kFormat);
-  json.line().key("save_id").value(hex(manifest.save_id));
-  json.line().key("step").value(manifest.step);
-  json.line().key("skipped").value(manifest.skipped);
-  json.line().key("world").value(manifest.world);
-  json.line().key("created_by").value(manifest.created_by);
-  json.line().key("block_bytes").value(static_cast<int64_t>(kBlockBytes));
-  json.line().key("optimizer").open('{').key("name").value(manifest.rule).key("options");
-  write_settings(json, manifest.options);
-  json.key("groups").open('[');
-  for (const Settings& group : manifest.groups) {
-    json.line().open('{').key("settings");
-    write_settings(json, group);
-    json.close('}');
-  }
-  json.close(']');
-  if (!manifest.slots.empty()) {
-    json.key("slots").open('[');
-    for (const std::string& slot : manifest.slots) json.value(slot);
-    json.close(']');
-  }
-  json.close('}').line();
-  write_files(json, manifest);
-  write_params(json.line(), manifest);
-  if (!manifest.buffers.empty()) write_buffers(json.line(), manifest);
-  json.line().key("end");  // the comma and line break before it belong to the bytes it speaks of
+  JsonForm<Manifest>::write(json, manifest);
   std::string out = json.take();
-  out.resize(out.size() - std::string_view("\"end\":").size());
+  // The comma and line break before the end belong to the bytes it speaks of.
+  out.resize(out.size() - std::string_view("\"end\":}").size());
   return out += manifest_trailer(out);
+}
+
+Result<Manifest> parse_manifest(std::string_view bytes) {
+  if (bytes.size() > kLongestManifest) {
+    return invalid("it has ", bytes.size(), " bytes, at most ", kLongestManifest);
+  }
+  ZERO_TRY(check_trailer(bytes));
+  Manifest manifest;
+  ZERO_TRY(parse_json(bytes, kLimits, kJsonType<Manifest>, &manifest));
+  ZERO_TRY(check_manifest(manifest));
+  return manifest;
 }
 
 std::string manifest_trailer(std::string_view body) {

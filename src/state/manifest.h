@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "plan/plan.h"
 #include "state/blocks.h"
 
 namespace zero {
@@ -78,6 +80,33 @@ struct Manifest {
   std::vector<ManifestBuffer> buffers;  // in the file only where there are any
   bool operator==(const Manifest&) const = default;
 };
+
+/// A tensor that the manifest says is in a file.
+struct ManifestTensor {
+  int32_t file;
+  std::string_view key;
+  std::string_view dtype;
+  int64_t count;
+  int64_t all;                        // elements of the whole, of which this may be a slice
+  const std::vector<int64_t>* shape;  // of the whole
+};
+
+/// Call visit(tensor) for every one.
+template <class Visit>
+void for_each_tensor(const Manifest& manifest, const Visit& visit) {
+  const auto whole = [&](const auto& of) {
+    visit(ManifestTensor{of.file, of.name, of.dtype, of.count, of.count, &of.shape});
+  };
+  for (const ManifestParam& param : manifest.params) {
+    whole(param);
+    const std::string_view state = dtype_code(sum_dtype(dtype_of_code(param.dtype)));
+    for (const ManifestSlot& slot : param.slots) {
+      for (const ManifestSlice& slice : slot.slices)
+        visit(ManifestTensor{slice.file, slice.key, state, slice.count, param.count, &param.shape});
+    }
+  }
+  for (const ManifestBuffer& buffer : manifest.buffers) whole(buffer);
+}
 
 std::string write_manifest(const Manifest& manifest);
 

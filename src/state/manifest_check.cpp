@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "base/dtype.h"
-#include "base/text.h"
 #include "state/file.h"
 #include "state/json.h"
 #include "state/manifest.h"
@@ -13,24 +11,21 @@
 namespace zero {
 namespace {
 
-constexpr size_t kMostDimensions = 16;
 constexpr size_t kLongestName = 4096;
-
-Status invalid(std::string what) { return {ZERO_ERR_CKPT_INVALID, std::move(what)}; }
 
 Status check_files(const Manifest& manifest) {
   std::unordered_set<std::string_view> names;
   for (const FileRecord& file : manifest.files) {
     if (!is_file_name(file.name) || file.name == kManifestName) {
-      return invalid(
-          text("file ", shown(file.name), ": not a name that a file of a checkpoint can have"));
+      return invalid("file ", shown(file.name),
+                     ": not a name that a file of a checkpoint can have");
     }
     if (!names.insert(file.name).second)
-      return invalid(text("file ", shown(file.name), " is listed twice"));
-    if (file.bytes == 0) return invalid(text("file ", shown(file.name), " has no bytes"));
+      return invalid("file ", shown(file.name), " is listed twice");
+    if (file.bytes == 0) return invalid("file ", shown(file.name), " has no bytes");
     if (file.blocks.size() != block_count(file.bytes)) {
-      return invalid(text("file ", shown(file.name), ": ", file.blocks.size(), " checksums for ",
-                          file.bytes, " bytes, which are ", block_count(file.bytes), " blocks"));
+      return invalid("file ", shown(file.name), ": ", file.blocks.size(), " checksums for ",
+                     file.bytes, " bytes, which are ", block_count(file.bytes), " blocks");
     }
   }
   return {};
@@ -44,7 +39,7 @@ bool holds_tensors(const Manifest& manifest, int32_t file) {
 /// The slices cover the parameter exactly once.
 Status check_slices(const Manifest& manifest, const ManifestParam& param, ManifestSlot& slot) {
   const auto bad = [&](const auto&... parts) {
-    return invalid(text("parameter ", shown(param.name), ", ", shown(slot.name), ": ", parts...));
+    return invalid("parameter ", shown(param.name), ", ", shown(slot.name), ": ", parts...);
   };
   std::sort(slot.slices.begin(), slot.slices.end(),
             [](const ManifestSlice& a, const ManifestSlice& b) { return a.start < b.start; });
@@ -73,14 +68,12 @@ Status check_slices(const Manifest& manifest, const ManifestParam& param, Manife
 template <class Tensor>
 Status check_tensor(const Manifest& manifest, const char* kind, Tensor& tensor) {
   const auto bad = [&](const auto&... parts) {
-    return invalid(text(kind, " ", shown(tensor.name), ": ", parts...));
+    return invalid(kind, " ", shown(tensor.name), ": ", parts...);
   };
   if (tensor.name.empty() || tensor.name.size() > kLongestName)
     return bad("a name of ", tensor.name.size(), " bytes");
   if (dtype_of_code(tensor.dtype) == DType::none)
     return bad("dtype ", shown(tensor.dtype), ", must be F32, F64, BF16, F16, I32 or I64");
-  if (tensor.shape.size() > kMostDimensions)
-    return bad("more than ", kMostDimensions, " dimensions");
   const auto elements = shape_elements(tensor.shape);
   if (!elements || *elements > INT64_MAX / 8) return bad("the shape's product overflows");
   tensor.count = *elements;
@@ -92,7 +85,7 @@ Status check_tensor(const Manifest& manifest, const char* kind, Tensor& tensor) 
 Status check_param(const Manifest& manifest, ManifestParam& param) {
   ZERO_TRY(check_tensor(manifest, "parameter", param));
   const auto bad = [&](const auto&... parts) {
-    return invalid(text("parameter ", shown(param.name), ": ", parts...));
+    return invalid("parameter ", shown(param.name), ": ", parts...);
   };
   if (!is_floating(dtype_of_code(param.dtype)) && (!param.slots.empty() || param.step != 0))
     return bad("dtype ", param.dtype, " cannot be trained, but it has state");
@@ -112,18 +105,12 @@ Status check_param(const Manifest& manifest, ManifestParam& param) {
 /// No tensor of a file is used twice.
 Status check_keys(const Manifest& manifest) {
   std::vector<std::pair<int32_t, std::string_view>> keys;
-  for (const ManifestParam& param : manifest.params) {
-    keys.emplace_back(param.file, param.name);
-    for (const ManifestSlot& slot : param.slots) {
-      for (const ManifestSlice& slice : slot.slices) keys.emplace_back(slice.file, slice.key);
-    }
-  }
-  for (const ManifestBuffer& buffer : manifest.buffers) keys.emplace_back(buffer.file, buffer.name);
+  for_each_tensor(
+      manifest, [&](const ManifestTensor& tensor) { keys.emplace_back(tensor.file, tensor.key); });
   std::sort(keys.begin(), keys.end());
   const auto twice = std::adjacent_find(keys.begin(), keys.end());
   if (twice == keys.end()) return {};
-  return invalid(
-      text("tensor ", shown(twice->second), " of file ", twice->first, " is used twice"));
+  return invalid("tensor ", shown(twice->second), " of file ", twice->first, " is used twice");
 }
 
 }  // namespace
@@ -135,14 +122,13 @@ Status check_manifest(Manifest& manifest) {
   for (ManifestParam& param : manifest.params) {
     ZERO_TRY(check_param(manifest, param));
     if (!names.insert(param.name).second) {
-      return invalid(text("parameter ", shown(param.name), " is listed twice"));
+      return invalid("parameter ", shown(param.name), " is listed twice");
     }
   }
   for (ManifestBuffer& buffer : manifest.buffers) {
     ZERO_TRY(check_tensor(manifest, "buffer", buffer));
     if (!names.insert(buffer.name).second) {
-      return invalid(
-          text("buffer ", shown(buffer.name), " is listed twice, or is a parameter, too"));
+      return invalid("buffer ", shown(buffer.name), " is listed twice, or is a parameter, too");
     }
   }
   return check_keys(manifest);

@@ -5,9 +5,8 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "state/access.h"
 #include "state/json.h"
-#include "state/layout.h"
-#include "state/verify.h"
 
 namespace zero {
 namespace {
@@ -18,11 +17,11 @@ struct Job {
   std::string_view key;
   int64_t tensor_count;  // elements of the whole tensor
   int64_t element;       // the first one wanted
-  int64_t count;
+  Segment part;          // those wanted
   size_t element_bytes;
   std::byte* to;
-  uint16_t* split = nullptr;  // parameters: what is read are masters, and `to` their remainders
-  uint64_t offset = 0;        // byte of the file, once its header is read
+  bool splits = false;  // what is read are masters, kept as values and remainders
+  uint64_t offset = 0;  // byte of the file, once its header is read
 };
 
 /// What of one slot lies in a segment, slice by slice. `whole` is the job for all of the segment.
@@ -37,14 +36,15 @@ void add_slot_jobs(const ManifestSlot& slot, const Segment& segment, const Job& 
     const int64_t from = std::max(slice->start, segment.first);
     const int64_t until = std::min(slice->start + slice->count, end);
     Job job = whole;
-    const auto skipped = static_cast<size_t>(from - segment.first);
+    const int64_t skipped = from - segment.first;
     job.file = slice->file;
     job.key = slice->key;
     job.tensor_count = slice->count;
     job.element = from - slice->start;
-    job.count = until - from;
-    job.to += skipped * (job.split != nullptr ? sizeof(uint16_t) : job.element_bytes);
-    if (job.split != nullptr) job.split += skipped;
+    job.part.first = from;
+    job.part.share += skipped;
+    job.part.count = until - from;
+    job.to += static_cast<size_t>(skipped) * job.element_bytes;
     jobs.push_back(job);
   }
 }
@@ -53,10 +53,10 @@ void add_slot_jobs(const ManifestSlot& slot, const Segment& segment, const Job& 
 Job slot_job(const Optimizer& optim, const Segment& segment, int slot) {
   const Param& param = optim.params[static_cast<size_t>(segment.param)];
   Job job{};
+  job.part = segment;
   job.element_bytes = size_of(sum_dtype(param.dtype));
   job.to = optim.slot(slot, segment.section, segment.share);
-  if (slot == kMasterSlot && master_of(param.dtype, optim.options) == Master::remainder)
-    job.split = reinterpret_cast<uint16_t*>(param.data) + segment.first;
+  job.splits = keeps_remainders(optim, segment.param, slot);
   return job;
 }
 
@@ -79,7 +79,7 @@ Status add_state_jobs(const Optimizer& optim, Window& window, const ManifestPara
       return Status(ZERO_ERR_INTERNAL, text("no memory for state '", slot_name(rule, s), "'"));
     const auto slot =
         std::find_if(saved.slots.begin(), saved.slots.end(),
-                     [&](const ManifestSlot& one) { return one.name == slot_name(rule, s); });
+                     [&](const ManifestSlot& one) { return find_slot(rule, one.name) == s; });
     add_slot_jobs(*slot, segment, whole, jobs);
   }
   return {};
@@ -93,55 +93,44 @@ Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const Places& place
     const Param& param = optim.params[index];
     const ManifestParam& saved = manifest.params[places.params[index]];
     const size_t element = size_of(param.dtype);
-    jobs.push_back({saved.file, saved.name, saved.count, segment.first, segment.count, element,
+    jobs.push_back({saved.file, saved.name, saved.count, segment.first, segment, element,
                     param.data + static_cast<size_t>(segment.first) * element});
     ZERO_TRY(add_state_jobs(optim, window, saved, segment, jobs));
   }
   for (size_t i = 0; i < optim.buffers.size() && optim.comm->rank() == 0; i++) {
     const ManifestBuffer& saved = manifest.buffers[places.buffers[i]];
-    jobs.push_back({saved.file, saved.name, saved.count, 0, saved.count,
-                    size_of(optim.buffers[i].dtype), optim.buffers[i].data});
+    jobs.push_back({saved.file,
+                    saved.name,
+                    saved.count,
+                    0,
+                    {static_cast<int64_t>(i), 0, saved.count, 0},
+                    size_of(optim.buffers[i].dtype),
+                    optim.buffers[i].data});
   }
   std::stable_sort(jobs.begin(), jobs.end(),
                    [](const Job& a, const Job& b) { return a.file < b.file; });
   return jobs;
 }
 
-/// Masters from byte `offset` of the file on, to parameters and remainders in the host's memory.
-Status read_split(BlockReader& reader, uint64_t offset, uint16_t* params, uint16_t* remainders,
-                  size_t count) {
-  constexpr size_t kMasters = 1024;
-  float masters[kMasters];
-  for (size_t done = 0; done < count; done += kMasters) {
-    const std::span part(masters, std::min(kMasters, count - done));
-    ZERO_TRY(reader.read(offset + done * sizeof(float), std::as_writable_bytes(part)));
-    kernel_table(best_isa())
-        .split_remainder(params + done, remainders + done, masters, part.size());
-  }
-  return {};
-}
-
 /// Read a job's elements, from the place that locate found.
-Status run(BlockReader& reader, Windows& windows, const Job& job) {
-  const size_t stored = job.split != nullptr ? sizeof(uint16_t) : job.element_bytes;
-  const int64_t most = windows.values.most(stored);
-  for (int64_t done = 0; done < job.count;) {
-    const auto at = static_cast<size_t>(done);
-    const auto count = static_cast<size_t>(std::min(most, job.count - done));
-    const uint64_t offset = job.offset + at * job.element_bytes;
-    std::byte* const to = job.to + at * stored;
-    std::byte* const room = ZERO_TRY(windows.values.room(to));
-    if (job.split == nullptr) {
-      ZERO_TRY(reader.read(offset, {room, count * stored}));
-    } else {
-      auto* const params = reinterpret_cast<std::byte*>(job.split + at);
-      ZERO_TRY(read_split(reader, offset,
-                          reinterpret_cast<uint16_t*>(ZERO_TRY(windows.remainders.room(params))),
-                          reinterpret_cast<uint16_t*>(room), count));
-      ZERO_TRY(windows.remainders.store(params, count * stored));
-    }
-    ZERO_TRY(windows.values.store(to, count * stored));
-    done += static_cast<int64_t>(count);
+Status run(BlockReader& reader, const Optimizer& optim, Windows& windows, const Job& job) {
+  uint64_t offset = job.offset;
+  const auto read = [&](std::span<std::byte> to) {
+    offset += to.size();
+    return reader.read(offset - to.size(), to);
+  };
+  if (job.splits)
+    return split_masters(optim, windows, job.part, [&](std::span<float> masters) {
+      return read(std::as_writable_bytes(masters));
+    });
+  const int64_t most = windows.values.most(job.element_bytes);
+  for (int64_t done = 0; done < job.part.count;) {
+    const int64_t count = std::min(most, job.part.count - done);
+    const size_t bytes = static_cast<size_t>(count) * job.element_bytes;
+    std::byte* const to = job.to + static_cast<size_t>(done) * job.element_bytes;
+    ZERO_TRY(read({ZERO_TRY(windows.values.room(to)), bytes}));
+    ZERO_TRY(windows.values.store(to, bytes));
+    done += count;
   }
   return {};
 }
@@ -154,18 +143,16 @@ Status take_master(const Optimizer& optim, Windows& windows, const Segment& segm
   if (master == Master::remainder)
     return windows.values.clear(all, static_cast<size_t>(segment.count) * sizeof(uint16_t));
   if (master != Master::full) return {};
-  const int64_t most = windows.values.most(sizeof(float));
-  for (int64_t done = 0; done < segment.count;) {
-    const auto count = static_cast<size_t>(std::min(most, segment.count - done));
-    const std::byte* const from =
-        optim.params[static_cast<size_t>(segment.param)].element(segment.first + done);
-    std::byte* const to = all + static_cast<size_t>(done) * sizeof(float);
-    read_values(section.dtype, reinterpret_cast<float*>(ZERO_TRY(windows.remainders.room(to))),
-                ZERO_TRY(windows.values.show(from, count * size_of(section.dtype))), count);
-    ZERO_TRY(windows.remainders.store(to, count * sizeof(float)));
-    done += static_cast<int64_t>(count);
-  }
-  return {};
+  return for_each_piece(
+      optim, windows, segment, [&](const Segment& piece, size_t before) -> Status {
+        const auto count = static_cast<size_t>(piece.count);
+        const std::byte* const from =
+            optim.params[static_cast<size_t>(piece.param)].element(piece.first);
+        float* const to = reinterpret_cast<float*>(ZERO_TRY(windows.remainders.room(all + before)));
+        read_values(section.dtype, to,
+                    ZERO_TRY(windows.values.show(from, count * size_of(section.dtype))), count);
+        return windows.remainders.store(all + before, count * sizeof(float));
+      });
 }
 
 /// Each job's place in the file, and the jobs in the order of the file.
@@ -179,9 +166,8 @@ Status locate(const BlockReader& reader, SafetensorsHeader header, std::span<Job
     if (tensor == header.tensors.end() || tensor->name != job.key ||
         tensor->end - tensor->begin !=
             static_cast<uint64_t>(job.tensor_count) * job.element_bytes) {
-      return {ZERO_ERR_CKPT_INVALID,
-              text("'", reader.path(), "': has changed since it was verified: tensor ",
-                   shown(job.key), " is not what the manifest says")};
+      return invalid("'", reader.path(), "': has changed since it was verified: tensor ",
+                     shown(job.key), " is not what the manifest says");
     }
     job.offset =
         header.data_start + tensor->begin + static_cast<uint64_t>(job.element) * job.element_bytes;
@@ -196,27 +182,23 @@ Status locate(const BlockReader& reader, SafetensorsHeader header, std::span<Job
 uint32_t saved_slots(const ManifestParam& param, const Rule& rule) {
   uint32_t live = 0;
   for (const ManifestSlot& slot : param.slots) {
-    for (size_t s = 0; s < rule.slots.size(); s++) {
-      if (slot.name == rule.slots[s]) live |= 1u << s;
-    }
-    if (slot.name == slot_name(rule, kMasterSlot)) live |= 1u << kMasterSlot;
+    if (const int s = find_slot(rule, slot.name); s >= 0) live |= 1u << s;
   }
   return live;
 }
 
-Status read_share(const Fd& directory, const std::string& path, const Manifest& manifest,
-                  const Places& places, const Optimizer& optim, Windows& windows,
-                  BlockBuffer& buffer, const std::function<void()>& progress) {
+Status read_share(const BlockFiles& files, const Manifest& manifest, const Places& places,
+                  const Optimizer& optim, Windows& windows) {
   std::vector<Job> jobs = ZERO_TRY(plan_jobs(manifest, places, optim, windows.values));
   for (size_t begin = 0; begin < jobs.size();) {
     size_t end = begin;
     while (end < jobs.size() && jobs[end].file == jobs[begin].file) end++;
     const std::span of_file(jobs.data() + begin, end - begin);
     const FileRecord& file = manifest.files[static_cast<size_t>(jobs[begin].file)];
-    BlockReader reader = ZERO_TRY(BlockReader::open(directory, path, file, buffer, progress));
-    SafetensorsHeader header = ZERO_TRY(read_header(reader, file.bytes));
+    BlockReader reader = ZERO_TRY(BlockReader::open(files, file));
+    SafetensorsHeader header = ZERO_TRY(read_header(reader));
     ZERO_TRY(locate(reader, std::move(header), of_file));
-    for (const Job& job : of_file) ZERO_TRY(run(reader, windows, job));
+    for (const Job& job : of_file) ZERO_TRY(run(reader, optim, windows, job));
     begin = end;
   }
   for (const Segment& segment : optim.segments()) {

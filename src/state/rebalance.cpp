@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "state/rebalance.h"
-
 #include <algorithm>
 #include <memory>
 #include <new>
 
 #include "base/os.h"
 #include "base/text.h"
+#include "state/collective.h"
 #include "step/enter.h"
 #include "step/seal.h"
 #include "step/windows.h"

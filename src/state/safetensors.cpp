@@ -2,109 +2,98 @@
 #include "state/safetensors.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "state/json.h"
+#include "state/json_fields.h"
 
 namespace zero {
 namespace {
 
 constexpr size_t kLongestKey = 8192;
-constexpr size_t kMostDimensions = 64;
 
-Status invalid(std::string text) { return {ZERO_ERR_CKPT_INVALID, std::move(text)}; }
-
-enum Place : int {
-  kRoot,
-  kMetadata,
-  kMetadataItem,
-  kTensor,
-  kDtype,
-  kShape,
-  kDimension,
-  kOffsets,
-  kOffset
+struct Offsets {
+  template <class>
+  static constexpr JsonType type() {
+    return {.kind = JsonType::array,
+            .item = &kJsonType<uint64_t>,
+            .add = [](void* to, std::string_view, size_t before) -> Result<void*> {
+              if (before == 2) return invalid("more than two offsets");
+              TensorEntry& tensor = *static_cast<TensorEntry*>(to);
+              return before == 0 ? &tensor.begin : &tensor.end;
+            },
+            .close =
+                [](void*, size_t offsets) {
+                  return offsets == 2 ? Status() : invalid("data_offsets are not two");
+                }};
+  }
+  static void write(JsonWriter& json, const TensorEntry& tensor) {
+    json.open('[').value(static_cast<int64_t>(tensor.begin));
+    json.value(static_cast<int64_t>(tensor.end)).close(']');
+  }
 };
 
-constexpr JsonField kFields[] = {
-    {kMetadata, kRoot, kMetadataKey, JsonField::object, false},
-    {kMetadataItem, kMetadata, kAnyKey, JsonField::string},
-    {kTensor, kRoot, kAnyKey, JsonField::object},
-    {kDtype, kTensor, "dtype", JsonField::string},
-    {kShape, kTensor, "shape", JsonField::array},
-    {kDimension, kShape, kAnyKey, JsonField::integer},
-    {kOffsets, kTensor, "data_offsets", JsonField::array},
-    {kOffset, kOffsets, kAnyKey, JsonField::integer},
-};
-
-class HeaderReader final : public JsonHandler {
- public:
-  explicit HeaderReader(SafetensorsHeader& header) : header_(header) {}
-
-  Status open(int id, std::string_view key) override {
-    if (id != kTensor) return {};
-    if (key.empty()) return invalid("a tensor has an empty name");
-    if (key.size() > kLongestKey)
-      return invalid(text("a name is longer than ", kLongestKey, " bytes"));
-    if (header_.tensors.size() == kMostTensors)
-      return invalid(text("more than ", kMostTensors, " tensors"));
-    header_.tensors.emplace_back().name = key;
-    offsets_ = 0;
-    return {};
+Status check_entry(const TensorEntry& tensor) {
+  const uint64_t element = dtype_bytes(tensor.dtype);
+  if (element == 0) return invalid("unknown dtype ", shown(tensor.dtype));
+  const auto elements = shape_elements(tensor.shape);
+  if (!elements) return invalid("the shape's product overflows");
+  const auto bytes = checked_multiply(static_cast<uint64_t>(*elements), element);
+  if (!bytes) return invalid("the shape's bytes overflow");
+  if (tensor.end < tensor.begin || tensor.end - tensor.begin != *bytes) {
+    return invalid("data_offsets [", tensor.begin, ", ", tensor.end, "] do not span the ", *bytes,
+                   " bytes of its shape");
   }
-
-  Status close(int id) override { return id == kTensor ? check(header_.tensors.back()) : Status(); }
-
-  Status integer(int id, std::string_view, int64_t value) override {
-    TensorEntry& tensor = header_.tensors.back();
-    if (id == kDimension) {
-      if (tensor.shape.size() == kMostDimensions) {
-        return invalid(text("more than ", kMostDimensions, " dimensions"));
-      }
-      tensor.shape.push_back(value);
-      return {};
-    }
-    if (offsets_ == 2) return invalid("more than two offsets");
-    (offsets_++ == 0 ? tensor.begin : tensor.end) = static_cast<uint64_t>(value);
-    return {};
-  }
-
-  Status string(int id, std::string_view key, std::string_view value) override {
-    if (id == kMetadataItem) header_.metadata.emplace_back(key, value);
-    if (id == kDtype) header_.tensors.back().dtype = value;
-    return {};
-  }
-
- private:
-  Status check(const TensorEntry& tensor) const {
-    const uint64_t element = dtype_bytes(tensor.dtype);
-    if (element == 0) return invalid(text("unknown dtype ", shown(tensor.dtype)));
-    if (offsets_ != 2) return invalid("data_offsets are not two");
-    const auto elements = shape_elements(tensor.shape);
-    if (!elements) return invalid("the shape's product overflows");
-    const auto bytes = checked_multiply(static_cast<uint64_t>(*elements), element);
-    if (!bytes) return invalid("the shape's bytes overflow");
-    if (tensor.end < tensor.begin || tensor.end - tensor.begin != *bytes) {
-      return invalid(text("data_offsets [", tensor.begin, ", ", tensor.end, "] do not span the ",
-                          *bytes, " bytes of its shape"));
-    }
-    return {};
-  }
-
-  SafetensorsHeader& header_;
-  int offsets_ = 0;
-};
-
-void write_tensor(JsonWriter& json, const TensorEntry& tensor) {
-  json.key(tensor.name).open('{');
-  json.key("dtype").value(tensor.dtype).key("shape").open('[');
-  for (const int64_t dimension : tensor.shape) json.value(dimension);
-  json.close(']').key("data_offsets").open('[');
-  json.value(static_cast<int64_t>(tensor.begin)).value(static_cast<int64_t>(tensor.end));
-  json.close(']').close('}');
+  return {};
 }
+
+using EntryFields =
+    Object<Field<"dtype", &TensorEntry::dtype>, Field<"shape", &TensorEntry::shape, Shape<64>>,
+           Part<"data_offsets", Offsets>>;
+
+}  // namespace
+
+template <>
+struct JsonForm<TensorEntry> : EntryFields {
+  template <class>
+  static constexpr JsonType type() {
+    JsonType type = EntryFields::type<TensorEntry>();
+    type.close = [](void* to, size_t) { return check_entry(*static_cast<TensorEntry*>(to)); };
+    return type;
+  }
+};
+
+template <>
+struct JsonForm<SafetensorsHeader> {
+  using Metadata = Optional<kMetadataKey, &SafetensorsHeader::metadata>;
+  static constexpr JsonType::Member kMembers[] = {Metadata::member<SafetensorsHeader>()};
+
+  template <class>
+  static constexpr JsonType type() {
+    return {.kind = JsonType::object,
+            .members = kMembers,
+            .item = &kJsonType<TensorEntry>,
+            .add = [](void* to, std::string_view key, size_t) -> Result<void*> {
+              auto& tensors = static_cast<SafetensorsHeader*>(to)->tensors;
+              if (key.empty()) return invalid("a tensor has an empty name");
+              if (key.size() > kLongestKey)
+                return invalid("a name is longer than ", kLongestKey, " bytes");
+              if (tensors.size() == kMostTensors)
+                return invalid("more than ", kMostTensors, " tensors");
+              tensors.emplace_back().name = key;
+              return &tensors.back();
+            }};
+  }
+  static void write(JsonWriter& json, const SafetensorsHeader& header) {
+    json.open('{');
+    JsonForm<decltype(header.metadata)>::write(json.key(kMetadataKey), header.metadata);
+    for (const TensorEntry& tensor : header.tensors)
+      EntryFields::write(json.key(tensor.name), tensor);
+    json.close('}');
+  }
+};
+
+namespace {
 
 /// Each tensor begins where the one before ends, the first at 0 and the last ending with the file.
 Status check_contiguous(const SafetensorsHeader& header, uint64_t data_bytes) {
@@ -112,14 +101,14 @@ Status check_contiguous(const SafetensorsHeader& header, uint64_t data_bytes) {
   for (const TensorEntry& tensor : header.tensors) {
     if (tensor.begin != end) {
       return invalid(
-          text(shown(tensor.name), " begins at byte ", tensor.begin, " of the data, ",
-               tensor.begin < end ? "inside another tensor, which ends" : "behind a gap from byte ",
-               tensor.begin < end ? " at byte " : "", end));
+          shown(tensor.name), " begins at byte ", tensor.begin, " of the data, ",
+          tensor.begin < end ? "inside another tensor, which ends" : "behind a gap from byte ",
+          tensor.begin < end ? " at byte " : "", end);
     }
     end = tensor.end;
   }
   if (end == data_bytes) return {};
-  return invalid(text("its tensors hold ", end, " bytes of data, the file has ", data_bytes));
+  return invalid("its tensors hold ", end, " bytes of data, the file has ", data_bytes);
 }
 
 }  // namespace
@@ -160,10 +149,6 @@ Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
               const uint64_t size_a = dtype_bytes(a.dtype), size_b = dtype_bytes(b.dtype);
               return size_a != size_b ? size_a > size_b : a.name < b.name;
             });
-  JsonWriter json;
-  json.open('{').key(kMetadataKey).open('{');
-  for (const auto& [key, value] : header.metadata) json.key(key).value(value);
-  json.close('}');
   uint64_t end = 0;
   for (TensorEntry& tensor : header.tensors) {
     const auto elements = shape_elements(tensor.shape);
@@ -177,9 +162,10 @@ Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
     }
     tensor.begin = end;
     tensor.end = end = *next;
-    write_tensor(json, tensor);
   }
-  std::string head = json.close('}').take();
+  JsonWriter json;
+  JsonForm<SafetensorsHeader>::write(json, header);
+  std::string head = json.take();
   header.data_start = round_up<uint64_t>(8 + head.size(), kDataAlignment);
   const uint64_t length = header.data_start - 8;
   if (length > kLongestHeader) {
@@ -201,18 +187,19 @@ Result<uint64_t> safetensors_header_bytes(std::string_view first_8, uint64_t fil
     length |= static_cast<uint64_t>(static_cast<unsigned char>(first_8[i])) << (8 * i);
   }
   if (length < 2 || length > kLongestHeader) {
-    return invalid(text("a header of ", length, " bytes, must be 2 to ", kLongestHeader));
+    return invalid("a header of ", length, " bytes, must be 2 to ", kLongestHeader);
   }
   if (length > file_bytes - 8) {
-    return invalid(text("a header of ", length, " bytes in a file of ", file_bytes));
+    return invalid("a header of ", length, " bytes in a file of ", file_bytes);
   }
   return length;
 }
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t file_bytes) {
   SafetensorsHeader header;
-  HeaderReader reader(header);
-  ZERO_TRY(parse_json(json, {kFields, 4, false, kMostTensors + 2}, reader).within("header"));
+  constexpr JsonLimits kLimits = {
+      .max_depth = 4, .ignore_unknown_keys = false, .most_keys = kMostTensors + 2};
+  ZERO_TRY(parse_json(json, kLimits, kJsonType<SafetensorsHeader>, &header).within("header"));
   header.data_start = 8 + json.size();
   if (header.data_start > file_bytes) return invalid("the header is longer than the file");
   // Tensors without elements share their offset with a neighbour: those come first.

@@ -33,7 +33,7 @@ inline constexpr uint64_t kLongestHeader = 100'000'000;  // the reference reader
 inline constexpr size_t kMostTensors = 1'000'000;
 inline constexpr uint64_t kDataAlignment = 4096;
 /// The key of the metadata, which no tensor can have.
-inline constexpr std::string_view kMetadataKey = "__metadata__";
+inline constexpr char kMetadataKey[] = "__metadata__";
 
 /// Bytes an element of a dtype ("F32") takes, 0 for an unknown one.
 uint64_t dtype_bytes(std::string_view dtype);

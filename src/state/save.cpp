@@ -1,125 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The save, in order: agree; rank 0 makes the temporary directory; every rank writes its two files
 // and has them on stable storage; vote; rank 0 writes index and manifest and renames; vote.
-#include "state/save.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <optional>
 
 #include "base/os.h"
 #include "base/text.h"
+#include "state/access.h"
 #include "state/blocks.h"
+#include "state/collective.h"
 #include "state/commit.h"
-#include "state/file_size_signal.h"
 #include "state/layout.h"
-#include "state/working_directories.h"
+#include "state/manifest_fields.h"
+#include "state/pack.h"
 #include "step/windows.h"
 
 namespace zero {
 namespace {
-
-/// What must be the same on every rank.
-std::string agreed_text(const Optimizer& optim, std::string_view directory, int32_t flags) {
-  return text("directory '", directory, "'\nflags ", flags, "\n", optim.agreed_lines());
-}
-
-/// Writes the files of one rank.
-class RankWriter {
- public:
-  RankWriter(Call& call, const Optimizer& optim, Windows& windows, const Digest& save_id,
-             const Fd& directory, std::string_view path, BlockBuffer& buffer)
-      : call_(call),
-        optim_(optim),
-        windows_(windows),
-        save_id_(save_id),
-        directory_(directory),
-        path_(path),
-        buffer_(buffer) {}
-
-  Result<FileRecord> write(std::string name, const std::vector<StoredTensor>& tensors) {
-    SafetensorsHeader header = file_header(optim_, tensors, save_id_, call_.rank(), call_.world());
-    const std::string head = ZERO_TRY(build_safetensors_header(header));
-    BlockWriter file = ZERO_TRY(create(std::move(name), header.data_start + header.data_bytes()));
-    ZERO_TRY(file.append(zero::bytes_of(head)));
-    for (const StoredTensor& tensor : tensors) ZERO_TRY(append(file, tensor));
-    return file.finish();
-  }
-
-  Result<FileRecord> write_text(std::string name, std::string_view content) {
-    BlockWriter file = ZERO_TRY(create(std::move(name), content.size()));
-    ZERO_TRY(file.append(zero::bytes_of(content)));
-    return file.finish();
-  }
-
- private:
-  Result<BlockWriter> create(std::string name, uint64_t bytes) {
-    return BlockWriter::create(directory_, path_, FileRecord{std::move(name), bytes, {}}, buffer_,
-                               [this] { call_.progress(); });
-  }
-
-  Status append(BlockWriter& file, const StoredTensor& tensor) {
-    const auto index = static_cast<size_t>(tensor.param);
-    const size_t bytes = static_cast<size_t>(tensor.count) * size_of(tensor.dtype);
-    if (tensor.slot == kBufferItself) return append_all(file, optim_.buffers[index].data, bytes);
-    const Param& param = optim_.params[index];
-    if (tensor.slot == kParameterItself) return append_all(file, param.data, bytes);
-    if (tensor.count == 0) return {};
-    const std::byte* values = optim_.slot(tensor.slot, tensor.section, tensor.share);
-    if (!values) return {ZERO_ERR_INTERNAL, text("no memory of live state '", tensor.key, "'")};
-    const bool joins =
-        tensor.slot == kMasterSlot && master_of(param.dtype, optim_.options) == Master::remainder;
-    return joins ? append_joined(file, tensor, values) : append_all(file, values, bytes);
-  }
-
-  Status append_all(BlockWriter& file, const std::byte* values, size_t bytes) {
-    const auto most = static_cast<size_t>(windows_.values.most(1));
-    for (size_t done = 0; done < bytes;) {
-      const size_t part = std::min(most, bytes - done);
-      ZERO_TRY(file.append({ZERO_TRY(windows_.values.show(values + done, part)), part}));
-      done += part;
-    }
-    return {};
-  }
-
-  /// Parameter and remainder, as the fp32 master that they are.
-  Status append_joined(BlockWriter& file, const StoredTensor& tensor, const std::byte* remainders) {
-    const Param& param = optim_.params[static_cast<size_t>(tensor.param)];
-    const int64_t most = windows_.values.most(sizeof(uint16_t));
-    for (int64_t done = 0; done < tensor.count;) {
-      const int64_t part = std::min(most, tensor.count - done);
-      const size_t bytes = static_cast<size_t>(part) * sizeof(uint16_t);
-      const std::byte* const rest = remainders + static_cast<size_t>(done) * sizeof(uint16_t);
-      const std::byte* const values = param.element(tensor.start + done);
-      ZERO_TRY(append_joined(
-          file, reinterpret_cast<const uint16_t*>(ZERO_TRY(windows_.values.show(values, bytes))),
-          reinterpret_cast<const uint16_t*>(ZERO_TRY(windows_.remainders.show(rest, bytes))),
-          part));
-      done += part;
-    }
-    return {};
-  }
-
-  Status append_joined(BlockWriter& file, const uint16_t* params, const uint16_t* remainders,
-                       int64_t all) {
-    constexpr int64_t kJoined = 1024;
-    float masters[kJoined];
-    for (int64_t done = 0; done < all; done += kJoined) {
-      const auto count = static_cast<size_t>(std::min(kJoined, all - done));
-      kernel_table(best_isa()).join_remainder(masters, params + done, remainders + done, count);
-      ZERO_TRY(file.append(std::as_bytes(std::span(masters, count))));
-    }
-    return {};
-  }
-
-  Call& call_;
-  const Optimizer& optim_;
-  Windows& windows_;
-  const Digest save_id_;
-  const Fd& directory_;
-  const std::string path_;
-  BlockBuffer& buffer_;
-};
 
 /// One save on one rank.
 class Save {
@@ -141,7 +39,8 @@ class Save {
     const Status written = write_own();
     os().reached("save.written");
     ZERO_TRY(call_.vote("written", written));
-    const std::vector<std::string> records = ZERO_TRY(call_.gather("checksums", own_record()));
+    const std::vector<std::string> records =
+        ZERO_TRY(call_.gather("checksums", pack(model_, optim_file_)));
 
     const Status published = call_.rank() == 0 ? publish(records) : Status();
     os().reached("save.published");
@@ -163,49 +62,73 @@ class Save {
     return {};
   }
 
+  /// A header or text, and what follows it.
+  Result<FileRecord> write(const BlockFiles& files, std::string name, std::string_view head,
+                           uint64_t data_bytes = 0, const std::vector<StoredTensor>& tensors = {}) {
+    BlockWriter file =
+        ZERO_TRY(BlockWriter::create(files, {std::move(name), head.size() + data_bytes, {}}));
+    ZERO_TRY(file.append(zero::bytes_of(head)));
+    for (const StoredTensor& tensor : tensors) ZERO_TRY(append(file, tensor));
+    return file.finish();
+  }
+
+  Status append(BlockWriter& file, const StoredTensor& tensor) {
+    const Segment& part = tensor.part;
+    const auto index = static_cast<size_t>(part.param);
+    const size_t bytes = static_cast<size_t>(part.count) * size_of(tensor.dtype);
+    if (tensor.slot == kBufferItself) return append_all(file, optim_.buffers[index].data, bytes);
+    const Param& param = optim_.params[index];
+    if (tensor.slot == kParameterItself) return append_all(file, param.data, bytes);
+    if (part.count == 0) return {};
+    const std::byte* values = optim_.slot(tensor.slot, part.section, part.share);
+    if (!values) return {ZERO_ERR_INTERNAL, text("no memory of live state '", tensor.key, "'")};
+    if (!keeps_remainders(optim_, part.param, tensor.slot)) return append_all(file, values, bytes);
+    return join_masters(optim_, *windows_, part, [&](std::span<const float> masters) {
+      return file.append(std::as_bytes(masters));
+    });
+  }
+
+  Status append_all(BlockWriter& file, const std::byte* values, size_t bytes) {
+    const auto most = static_cast<size_t>(windows_->values.most(1));
+    for (size_t done = 0; done < bytes;) {
+      const size_t part = std::min(most, bytes - done);
+      ZERO_TRY(file.append({ZERO_TRY(windows_->values.show(values + done, part)), part}));
+      done += part;
+    }
+    return {};
+  }
+
   Status write_own() {
     const std::string path = staging_path(target_, save_id_);
     const Fd directory = ZERO_TRY(enter_staging(target_, save_id_));
-    const int32_t rank = call_.rank(), world = call_.world();
     writers_ = param_writers(optim_);
-    RankWriter writer(call_, optim_, *windows_, save_id_, directory, path, buffer_);
-    model_ = ZERO_TRY(
-        writer.write(shard_name("model", rank, world), model_tensors(optim_, writers_, rank)));
-    optim_file_ =
-        ZERO_TRY(writer.write(shard_name("optim", rank, world), optim_tensors(optim_, rank)));
+    const BlockFiles files = files_in(directory, path);
+    const auto write_shard = [&](const char* kind,
+                                 const std::vector<StoredTensor>& tensors) -> Result<FileRecord> {
+      SafetensorsHeader header = file_header(tensors, save_id_, call_.rank(), call_.world());
+      const std::string head = ZERO_TRY(build_safetensors_header(header));
+      return write(files, shard_name(kind, call_.rank(), call_.world()), head, header.data_bytes(),
+                   tensors);
+    };
+    model_ = ZERO_TRY(write_shard("model", model_tensors(optim_, writers_, call_.rank())));
+    optim_file_ = ZERO_TRY(write_shard("optim", optim_tensors(optim_, call_.rank())));
     return sync(directory, path);
   }
 
-  /// This rank's sizes and checksums, for rank 0.
-  std::string own_record() const {
-    std::vector<uint64_t> words;
-    for (const FileRecord* file : {&model_, &optim_file_}) {
-      words.push_back(file->bytes);
-      words.insert(words.end(), file->blocks.begin(), file->blocks.end());
-    }
-    return {reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint64_t)};
-  }
-
-  /// Rank `rank`'s record into the manifest's two files of that rank.
+  /// What rank `rank` wrote into the manifest's two files of that rank.
   Status take_record(Manifest& manifest, int32_t rank, std::string_view record) const {
-    const auto bad = [&] {
-      return Status(ZERO_ERR_INTERNAL, text("rank ", rank, " sent no proper record of its files"));
-    };
-    const auto word = [&](size_t at) {
-      uint64_t value = 0;
-      record.copy(reinterpret_cast<char*>(&value), sizeof value, at * sizeof value);
-      return value;
-    };
-    const size_t words = record.size() / sizeof(uint64_t);
-    size_t at = 0;
-    for (const int32_t file : {rank, call_.world() + rank}) {
-      FileRecord& to = manifest.files[static_cast<size_t>(file)];
-      if (at >= words) return bad();
-      to.bytes = word(at++);
-      if (to.bytes == 0 || block_count(to.bytes) > words - at) return bad();
-      for (uint64_t b = 0; b < block_count(to.bytes); b++) to.blocks.push_back(word(at++));
+    FileRecord model, optim;
+    bool sound = unpack(record, model, optim);
+    size_t index = static_cast<size_t>(rank);
+    for (FileRecord* file : {&model, &optim}) {
+      FileRecord& to = manifest.files[index];
+      sound = sound && file->name == to.name && file->bytes > 0 &&
+              file->blocks.size() == block_count(file->bytes);
+      to = std::move(*file);
+      index += static_cast<size_t>(call_.world());
     }
-    return at * sizeof(uint64_t) == record.size() ? Status() : bad();
+    if (sound) return {};
+    return {ZERO_ERR_INTERNAL, text("rank ", rank, " sent no proper record of its files")};
   }
 
   /// What the ranks say they wrote must stand in the directory that will be renamed.
@@ -231,15 +154,14 @@ class Save {
       ZERO_TRY(take_record(manifest, rank, records[static_cast<size_t>(rank)]));
     }
     ZERO_TRY(check_present(manifest));
-    RankWriter writer(call_, optim_, *windows_, save_id_, staging_->directory(), staging_->path(),
-                      buffer_);
-    manifest.files.back() = ZERO_TRY(writer.write_text(kIndexName, write_index(manifest)));
+    const BlockFiles files = files_in(staging_->directory(), staging_->path());
+    manifest.files.back() = ZERO_TRY(write(files, kIndexName, write_index(manifest)));
     const std::string bytes = write_manifest(manifest);
     if (bytes.size() > kLongestManifest) {
       return {ZERO_ERR_UNSUPPORTED,
               text("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest)};
     }
-    ZERO_TRY(writer.write_text(kManifestName, bytes));
+    ZERO_TRY(write(files, kManifestName, bytes));
     os().reached("save.manifest_written");
     return staging_->publish(progress());
   }
@@ -254,6 +176,9 @@ class Save {
 
   Progress progress() {
     return [this] { call_.progress(); };
+  }
+  BlockFiles files_in(const Fd& directory, const std::string& path) {
+    return {directory, path, buffer_, progress()};
   }
 
   Call& call_;
@@ -274,7 +199,9 @@ Status save_state(Call& call, Optimizer& optim, std::string_view directory, int3
   const int64_t began = now_ns();
   const FileSizeSignal held;
   os().reached("save.begin");
-  ZERO_TRY(call.agree("arguments", "zero_state_save", agreed_text(optim, directory, flags)));
+  ZERO_TRY(
+      call.agree("arguments", "zero_state_save",
+                 text("directory '", directory, "'\nflags ", flags, "\n", optim.agreed_lines())));
   Status status =
       with_working_directories(call, directory, Save(call, optim, directory, flags).run());
   optim.counters.save_seconds += static_cast<double>(now_ns() - began) * 1e-9;

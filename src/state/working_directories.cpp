@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "state/working_directories.h"
-
 #include <algorithm>
 
 #include "base/text.h"
 #include "base/working_directory.h"
+#include "state/collective.h"
 
 namespace zero {
 

@@ -20,7 +20,7 @@ import sass
 
 # Arithmetic whose result IEEE gives, which ptxas may not contract to fma either as it is named with .rn.
 ROUNDED = re.compile(r"(add|sub|mul|div|rcp|sqrt)\.rn\.f(32|64)")
-ARITHMETIC = re.compile(r"(add|sub|mul|mad|fma|div|rcp|sqrt|rsqrt|sin|cos|tanh|ex2|lg2)\.(\w+\.)*f(16|32|64)|"
+ARITHMETIC = re.compile(r"(add|sub|mul|mad|fma|div|rcp|sqrt|rsqrt|sin|cos|tanh|ex2|lg2)\.(\w+\.)*(b?f16(x2)?|f32|f64)|"
                         r"\w+\.(\w+\.)*(ftz|approx|full)\b.*")
 # Kernels whose sums are exact count leading zeros: nvcc once made a constant of a function of the host.
 COUNTS_ZEROS = {"decide_kernel"}

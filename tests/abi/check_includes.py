@@ -20,7 +20,7 @@ ONLY = {
     r"mpi\.h": r"mpi/.*",
     r"sys/(?!types\.h|stat\.h|socket\.h|un\.h|mman\.h|file\.h|syscall\.h).*": r"base/os\.cpp",
     r"thread|future|mutex|atomic": r"(?!plan/|kernels/).*",
-    r"iostream|fstream|filesystem|regex|csignal|signal\.h": r"base/os\.cpp|comm/local/life\.cpp|state/file_size_signal\..*|device/.*",
+    r"iostream|fstream|filesystem|regex|csignal|signal\.h": r"base/os\.cpp|comm/local/life\.cpp|state/file\.cpp|device/.*",
 }
 # Included once by each instruction set.
 MANY_TIMES = {"kernels/loops.h", "kernels/narrow_types.h", "kernels/reductions.h", "kernels/updates.h"}

@@ -7,9 +7,8 @@
 
 #include "base/text.h"
 #include "rules/list.h"
+#include "state/collective.h"
 #include "state/layout.h"
-#include "state/load.h"
-#include "state/save.h"
 #include "step/step.h"
 
 namespace zero::test {

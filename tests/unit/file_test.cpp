@@ -16,7 +16,6 @@
 
 #include "base/hash.h"
 #include "state/blocks.h"
-#include "state/file_size_signal.h"
 #include "support/failing_calls.h"
 #include "support/scratch.h"
 
@@ -132,8 +131,8 @@ Result<FileRecord> write_blocks(const Fd& directory, const std::string& name,
                                 const std::string& bytes, uint32_t seed) {
   std::mt19937 random(seed);
   BlockBuffer buffer = ZERO_TRY(BlockBuffer::create());
-  BlockWriter writer =
-      ZERO_TRY(BlockWriter::create(directory, "dir", {name, bytes.size(), {}}, buffer, [] {}));
+  const BlockFiles files{directory, "dir", buffer, [] {}};
+  BlockWriter writer = ZERO_TRY(BlockWriter::create(files, {name, bytes.size(), {}}));
   for (size_t at = 0; at < bytes.size();) {
     const size_t part = std::min<size_t>(bytes.size() - at, random() % (3 * kBlockBytes));
     ZERO_TRY(writer.append(bytes_of(std::string_view(bytes).substr(at, part))));
@@ -169,7 +168,8 @@ TEST(Blocks, what_is_written_is_read_from_any_place_and_its_checksums_are_of_the
       EXPECT_EQ(record->blocks[b], hash64(bytes_of(block)));
     }
     auto buffer = BlockBuffer::create();
-    auto reader = BlockReader::open(directory, "dir", *record, *buffer, [] {});
+    const BlockFiles files{directory, "dir", *buffer, [] {}};
+    auto reader = BlockReader::open(files, *record);
     ASSERT_TRUE(reader.ok()) << reader.failure().text();
     std::mt19937_64 random(2);
     for (int round = 0; round < 40; round++) {
@@ -217,7 +217,8 @@ TEST(Blocks, short_and_interrupted_transfers_are_completed) {
       EXPECT_EQ(record->blocks, sound->blocks);
       EXPECT_EQ(test::read_file(scratch / name), bytes);
       auto buffer = BlockBuffer::create();
-      auto reader = BlockReader::open(directory, "dir", *record, *buffer, [] {});
+      const BlockFiles files{directory, "dir", *buffer, [] {}};
+      auto reader = BlockReader::open(files, *record);
       ASSERT_TRUE(reader.ok()) << reader.failure().text();
       std::string back(bytes.size(), '\0');
       ASSERT_TRUE(reader->read(0, std::as_writable_bytes(std::span(back))).ok());
@@ -260,8 +261,9 @@ TEST(Blocks, damage_and_other_sizes_are_found_and_named) {
   auto record = write_blocks(directory, "file", bytes, 1);
   ASSERT_TRUE(record.ok());
   auto buffer = BlockBuffer::create();
+  const BlockFiles files{directory, "dir", *buffer, [] {}};
   const auto verify_all = [&]() -> Status {
-    BlockReader reader = ZERO_TRY(BlockReader::open(directory, "dir", *record, *buffer, [] {}));
+    BlockReader reader = ZERO_TRY(BlockReader::open(files, *record));
     for (uint64_t b = 0; b < record->blocks.size(); b++) ZERO_TRY(reader.verify(b));
     return {};
   };
@@ -292,7 +294,8 @@ TEST(Blocks, a_file_that_shrinks_while_it_is_read_is_damaged_not_a_crash) {
   const Fd directory = open_path(scratch.path());
   auto record = write_blocks(directory, "file", random_bytes(kBlockBytes + 99, 5), 1);
   auto buffer = BlockBuffer::create();
-  auto reader = BlockReader::open(directory, "dir", *record, *buffer, [] {});
+  const BlockFiles files{directory, "dir", *buffer, [] {}};
+  auto reader = BlockReader::open(files, *record);
   ASSERT_TRUE(reader.ok());
   ASSERT_EQ(truncate((scratch / "file").c_str(), 1000), 0);
   const Status status = reader->verify(1);

@@ -44,14 +44,14 @@ TEST(Layout, every_element_is_written_once_whatever_the_world_and_the_rule) {
           const std::vector<StoredTensor> states = optim_tensors(optim, rank);
           tensors.insert(tensors.end(), states.begin(), states.end());
           for (const StoredTensor& tensor : tensors) {
-            auto& times = written[{tensor.param, tensor.slot}];
-            const auto number = static_cast<size_t>(tensor.param);
+            auto& times = written[{tensor.part.param, tensor.slot}];
+            const auto number = static_cast<size_t>(tensor.part.param);
             const int64_t count = tensor.slot == kBufferItself ? optim.buffers[number].count
                                                                : optim.params[number].count;
             times.resize(static_cast<size_t>(count));
-            ASSERT_LE(tensor.start + tensor.count, count);
-            for (int64_t i = 0; i < tensor.count; i++)
-              times[static_cast<size_t>(tensor.start + i)]++;
+            ASSERT_LE(tensor.part.first + tensor.part.count, count);
+            for (int64_t i = 0; i < tensor.part.count; i++)
+              times[static_cast<size_t>(tensor.part.first + i)]++;
           }
         }
         for (size_t p = 0; p < optim.params.size(); p++) {
@@ -81,9 +81,7 @@ TEST(Layout, what_one_rank_owns_is_one_whole_tensor_however_small_the_buckets_ar
     const std::vector<StoredTensor> tensors = optim_tensors(optim, 0);
     ASSERT_EQ(tensors.size(), 4u);
     EXPECT_EQ(tensors[2].key, "w.exp_avg");
-    EXPECT_TRUE(tensors[2].whole);
-    EXPECT_EQ(file_header(optim, tensors, {}, 0, 1).tensors[2].shape,
-              (std::vector<int64_t>{100, 90}));
+    EXPECT_EQ(file_header(tensors, {}, 0, 1).tensors[2].shape, (std::vector<int64_t>{100, 90}));
   });
 }
 
@@ -94,9 +92,9 @@ TEST(Layout, a_cut_tensor_has_flat_pieces_that_tell_their_start_where_a_rank_has
   look(2, spec, [](const Optimizer& optim) {
     std::vector<std::string> keys;
     for (const StoredTensor& tensor : optim_tensors(optim, 0)) {
-      EXPECT_FALSE(tensor.whole);
+      EXPECT_EQ(tensor.shape, (std::vector<int64_t>{tensor.part.count}));
       EXPECT_EQ(tensor.key, text("w.", optim.options.rule->slots[static_cast<size_t>(tensor.slot)],
-                                 "@", tensor.start));
+                                 "@", tensor.part.first));
       keys.push_back(tensor.key);
     }
     EXPECT_GE(keys.size(), 4u);
@@ -107,9 +105,8 @@ TEST(Layout, a_cut_tensor_has_flat_pieces_that_tell_their_start_where_a_rank_has
     ASSERT_EQ(tensors.size(), 2u);
     EXPECT_EQ(tensors[0].key, "w.exp_avg");
     EXPECT_EQ(tensors[1].key, "w.exp_avg_sq");
-    EXPECT_FALSE(tensors[0].whole);
-    EXPECT_EQ(file_header(optim, tensors, {}, 0, 3).tensors[0].shape,
-              (std::vector<int64_t>{tensors[0].count}));
+    EXPECT_EQ(file_header(tensors, {}, 0, 3).tensors[0].shape,
+              (std::vector<int64_t>{tensors[0].part.count}));
   });
 }
 
@@ -133,7 +130,7 @@ TEST(Layout, parameters_are_spread_by_size) {
 TEST(Layout, every_ranks_header_says_what_it_is) {
   look(2, odd_model(), [](const Optimizer& optim) {
     const Digest id = {1, 2};
-    const SafetensorsHeader header = file_header(optim, optim_tensors(optim, 1), id, 1, 2);
+    const SafetensorsHeader header = file_header(optim_tensors(optim, 1), id, 1, 2);
     const std::vector<std::pair<std::string, std::string>> expected = {
         {"format", "pt"}, {"zero.format", "1"}, {"zero.rank", "2/2"}, {"zero.save_id", hex(id)}};
     EXPECT_EQ(header.metadata, expected);

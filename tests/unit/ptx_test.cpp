@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -159,6 +160,56 @@ TEST(Ptx, lanes_exchange_as_they_say) {
   for (u32 i = 0; i < kThreads; i++) EXPECT_EQ(launch.out[i], launch.in[i ^ 5] + launch.in[i ^ 8]);
   EXPECT_EQ(Launch("exchange_some").run(), "");
   expect_fault("exchange_some", "a shuffle that lane", 1, 40);
+}
+
+/// Two words, and what threads of blocks of their own do there one after the other.
+class TwoWords {
+ public:
+  void loads(u32 block, u32 word = 0) { touch(block, Use::loads, false, word, 4); }
+  void loads_volatile(u32 block) { touch(block, Use::loads, true, 0, 4); }
+  void stores(u32 block) { touch(block, Use::stores, false, 0, 4); }
+  void adds(u32 block, u32 word = 0, u32 bytes = 4) {
+    touch(block, Use::atomic, false, word, bytes);
+  }
+
+ private:
+  void touch(u32 block, Use use, bool is_volatile, u32 word, u32 bytes) {
+    Toucher& toucher = touchers_.try_emplace(block, Toucher{block, block}).first->second;
+    memory_.touch(toucher, use, is_volatile, reinterpret_cast<u64>(&words_[word]), bytes);
+  }
+
+  alignas(8) u32 words_[2] = {};
+  Memory memory_{{{words_, sizeof words_, true, "words"}}, 1};
+  std::map<u32, Toucher> touchers_;
+};
+
+TEST(Ptx, an_atomic_hides_no_access_that_came_before_it) {
+  TwoWords stored;
+  stored.stores(0);
+  stored.adds(0);
+  EXPECT_THROW(stored.adds(1), Fault);
+
+  TwoWords read;
+  read.loads(0);
+  read.loads_volatile(0);
+  EXPECT_THROW(read.adds(1), Fault);
+
+  for (const u32 first : {0u, 1u}) {
+    TwoWords added;
+    added.adds(first);
+    added.adds(1 - first);
+    EXPECT_THROW(added.loads(first), Fault);
+  }
+}
+
+TEST(Ptx, atomics_of_unlike_widths_are_no_order_on_a_word) {
+  TwoWords wide;
+  wide.adds(0, 0, 8);
+  wide.adds(1, 0, 8);
+  EXPECT_THROW(wide.adds(2, 1, 4), Fault);
+  TwoWords narrow;
+  narrow.adds(0, 0);
+  EXPECT_NO_THROW(narrow.adds(1, 1));
 }
 
 }  // namespace

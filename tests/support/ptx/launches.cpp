@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cctype>
+#include <cstdlib>
 #include <map>
 #include <string>
 
@@ -47,15 +49,24 @@ const ptx::Kernel& kernel_of(const void* function) {
   throw ptx::Fault(text("the PTX has no kernel ", found->second));
 }
 
-thread_local const Launch* running = nullptr;
+thread_local const Launch* running = nullptr;  // null: one of a GPU's own
+thread_local bool loading = false;
 std::atomic<uint64_t> launches{0};
+
+/// Of the order of blocks: another one for each launch, or the one that is to be seen again.
+uint64_t next_seed() {
+  const char* const given = std::getenv("ZERO_PTX_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : ++launches;
+}
 
 }  // namespace
 
 void emulate(const Launch& launch) {
   static const CudaKernels kernels = [] {
     CudaKernels loaded;
+    loading = true;
     EXPECT_EQ(load_on_cuda(kMultiprocessors, &loaded), 0);
+    loading = false;
     return loaded;
   }();
   running = &launch;
@@ -79,23 +90,40 @@ void __wrap___cudaRegisterFunction(void** module, const char* function, char* de
                                 block_size, grid_size, warps);
 }
 
-cudaError_t __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*,
-                                                                          int, size_t, unsigned) {
+cudaError_t __real_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks,
+                                                                          const void* function,
+                                                                          int threads, size_t bytes,
+                                                                          unsigned flags);
+
+cudaError_t __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks,
+                                                                          const void* function,
+                                                                          int threads, size_t bytes,
+                                                                          unsigned flags) {
+  if (!zero::test::loading)
+    return __real_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads,
+                                                                         bytes, flags);
   *blocks = zero::test::kBlocks;
   return cudaSuccess;
 }
 
+cudaError_t __real_cudaLaunchKernel(const void* function, dim3 blocks, dim3 threads,
+                                    void** arguments, size_t bytes, cudaStream_t stream);
+
 cudaError_t __wrap_cudaLaunchKernel(const void* function, dim3 blocks, dim3 threads,
-                                    void** arguments, size_t, cudaStream_t) {
+                                    void** arguments, size_t bytes, cudaStream_t stream) {
   using namespace zero::test;
-  // As the runtime: grids of 2^31 - 1 blocks at most, blocks of 1024 threads.
-  EXPECT_TRUE(blocks.x >= 1 && blocks.x < 1u << 31 && blocks.y == 1 && blocks.z == 1);
-  EXPECT_TRUE(threads.x >= 1 && threads.x <= 1024 && threads.y == 1 && threads.z == 1);
+  if (running == nullptr)
+    return __real_cudaLaunchKernel(function, blocks, threads, arguments, bytes, stream);
+  const uint64_t seed = next_seed();
   try {
+    const ptx::Kernel& kernel = kernel_of(function);
+    // As the runtime: grids of 2^31 - 1 blocks at most, blocks as the kernel's bounds say.
+    EXPECT_TRUE(blocks.x >= 1 && blocks.x < 1u << 31 && blocks.y == 1 && blocks.z == 1);
+    EXPECT_TRUE(threads.x >= 1 && threads.x <= kernel.threads && threads.y == 1 && threads.z == 1);
     ptx::Memory memory(ptx::reach_of(*running), threads.x);
-    ptx::run(kernel_of(function), arguments[0], blocks.x, threads.x, memory, ++launches);
+    ptx::run(kernel, arguments[0], blocks.x, threads.x, memory, seed);
   } catch (const ptx::Fault& fault) {
-    ADD_FAILURE() << fault.what();
+    ADD_FAILURE() << fault.what() << "; ZERO_PTX_SEED=" << seed << " has this order of blocks";
   }
   return cudaSuccess;
 }

@@ -34,7 +34,7 @@ class Block {
  private:
   friend class Thread;
 
-  bool run_ready(u32 first);
+  void run_ready(u32 first);
   bool shuffle();
   bool shuffle(u32 warp);
   void pass_barrier();
@@ -130,15 +130,12 @@ bool Block::all_ended() const {
                      [](const Thread& thread) { return thread.state_ == Thread::State::ended; });
 }
 
-bool Block::run_ready(u32 first) {
-  bool any = false;
+void Block::run_ready(u32 first) {
   for (u32 i = 0; i < size(); i++) {
     Thread& thread = threads_[(first + i) % size()];
     if (thread.state_ != Thread::State::runs) continue;
     kernel_.run(thread);
-    any = true;
   }
-  return any;
 }
 
 bool Block::shuffle() {

@@ -34,7 +34,8 @@ struct Kernel {
   void (*run)(Thread&);
   size_t parameter_bytes;
   size_t shared_bytes;
-  bool waits;  // at barriers or shuffles
+  bool waits;        // at barriers or shuffles
+  uint32_t threads;  // a block's, at most
 };
 
 /// Those of the PTX that is linked.

@@ -72,13 +72,15 @@ Memory::Part& Memory::part_of(Use use, uint64_t address) {
 }
 
 void Memory::touch(Toucher& toucher, Use use, bool is_volatile, uint64_t address, uint64_t bytes) {
-  const Access access = {toucher.thread, toucher.time, use == Use::atomic || is_volatile};
+  const bool atomic = use == Use::atomic || is_volatile;
+  const Access access = {toucher.thread, toucher.time, static_cast<uint8_t>(atomic ? bytes : 0),
+                         use != Use::loads};
   for (uint64_t at = address; at < address + bytes;) {
     Part& part = part_of(use, at);
     const uint64_t end = std::min(part.end, address + bytes);
     if (!part.cells.empty()) {
       for (uint64_t i = (at - part.begin) / kGrain; i <= (end - 1 - part.begin) / kGrain; i++)
-        touch(part, i, toucher, access, use != Use::loads);
+        touch(part, i, toucher, access);
     }
     at = end;
   }
@@ -87,35 +89,49 @@ void Memory::touch(Toucher& toucher, Use use, bool is_volatile, uint64_t address
   if (!toucher.released.empty()) told_[address].join(toucher.released);
 }
 
-void Memory::touch(Part& part, uint64_t grain, const Toucher& toucher, const Access& access,
-                   bool writes) {
+void Memory::touch(Part& part, uint64_t grain, const Toucher& toucher, const Access& access) {
   Cell& cell = part.cells[grain];
-  check(part, grain, toucher, access, writes, cell.writer, "wrote");
-  if (!writes) {
-    if (cell.reader.thread == kNobody || cell.reader.thread == access.thread)
-      cell.reader = access;
-    else
-      more_[&cell].push_back(access);
-    return;
-  }
-  check(part, grain, toucher, access, writes, cell.reader, "read");
-  if (!more_.empty()) {
-    if (const auto more = more_.extract(&cell); !more.empty()) {
-      for (const Access& reader : more.mapped())
-        check(part, grain, toucher, access, writes, reader, "read");
+  const bool atomic = access.bytes != 0;
+  check(part, grain, toucher, access, cell.writer, "wrote");
+  const auto found = others_.empty() ? others_.end() : others_.find(&cell);
+  if (found != others_.end()) {
+    for (const Access& other : found->second.atomics) {
+      if ((access.writes || other.writes) && access.bytes != other.bytes)
+        check(part, grain, toucher, access, other, other.writes ? "wrote" : "read");
     }
   }
-  cell = {access, access.atomic ? access : Access()};
+  if (access.writes) {
+    check(part, grain, toucher, access, cell.reader, "read");
+    if (found != others_.end()) {
+      for (const Access& reader : found->second.readers)
+        check(part, grain, toucher, access, reader, "read");
+    }
+  }
+  const auto note = [&access](std::vector<Access>& all) {
+    const auto own = std::find_if(all.begin(), all.end(), [&](const Access& one) {
+      return one.thread == access.thread && one.writes == access.writes;
+    });
+    own == all.end() ? all.push_back(access) : void(*own = access);
+  };
+  if (atomic) {
+    note(others_[&cell].atomics);
+  } else if (access.writes) {
+    cell = {access, {}};
+    if (found != others_.end()) others_.erase(found);
+  } else if (cell.reader.thread == kNobody || cell.reader.thread == access.thread) {
+    cell.reader = access;
+  } else {
+    note(others_[&cell].readers);
+  }
 }
 
 void Memory::check(const Part& part, uint64_t grain, const Toucher& toucher, const Access& access,
-                   bool writes, const Access& other, const char* did) const {
+                   const Access& other, const char* did) const {
   if (other.thread == kNobody || other.thread == access.thread) return;
-  if (other.atomic && access.atomic) return;
   const uint32_t block = other.thread / block_threads_;
   if (block == toucher.block && other.time <= toucher.block_time) return;
   if (toucher.known.has(block, other.thread, other.time)) return;
-  throw Fault(text(writes ? "writes" : "reads", " byte ", grain * kGrain, " of ", part.what,
+  throw Fault(text(access.writes ? "writes" : "reads", " byte ", grain * kGrain, " of ", part.what,
                    ", which thread ", other.thread % block_threads_, " of block ", block, " ", did,
                    ", without an order between them"));
 }

@@ -2,7 +2,7 @@
 // The memory of one launch: which bytes it was given, and who touched each of them. Two threads
 // that touch the same byte, one of them writing and not both by atomics, need an order: a barrier
 // of their block, or a fence before an atomic of the one and behind an atomic of the other on the
-// same word.
+// same word. Atomics of unlike widths on one word are not both atomics.
 #pragma once
 
 #include <array>
@@ -73,12 +73,18 @@ class Memory {
 
   struct Access {
     uint32_t thread = kNobody;
-    uint32_t time : 31 = 0;
-    uint32_t atomic : 1 = 0;
+    uint32_t time = 0;
+    // Of atomics and volatile accesses, which are as atomics:
+    uint8_t bytes = 0;
+    bool writes = false;
   };
-  /// Who touched a grain last. Of several readers, the first; `more` has the others.
+  /// Who touched a grain since the last write that everybody else is in order with: that write, and
+  /// the first who read. `others_` has the rest, of which an atomic hides none.
   struct Cell {
     Access writer, reader;
+  };
+  struct Others {
+    std::vector<Access> readers, atomics;
   };
   struct Part {
     uint64_t begin, end;
@@ -87,15 +93,15 @@ class Memory {
   };
 
   Part& part_of(Use use, uint64_t address);
-  void touch(Part& part, uint64_t grain, const Toucher& toucher, const Access& access, bool writes);
+  void touch(Part& part, uint64_t grain, const Toucher& toucher, const Access& access);
   void check(const Part& part, uint64_t grain, const Toucher& toucher, const Access& access,
-             bool writes, const Access& other, const char* did) const;
+             const Access& other, const char* did) const;
 
   const uint32_t block_threads_;
-  std::vector<Part> parts_;                          // sorted, apart
-  std::array<size_t, 64> recent_{};                  // parts, by where they were found
-  std::map<const Cell*, std::vector<Access>> more_;  // readers
-  std::map<uint64_t, Clock> told_;                   // at words, by atomics
+  std::vector<Part> parts_;          // sorted, apart
+  std::array<size_t, 64> recent_{};  // parts, by where they were found
+  std::map<const Cell*, Others> others_;
+  std::map<uint64_t, Clock> told_;  // at words, by atomics
 };
 
 }  // namespace zero::test::ptx

@@ -39,8 +39,9 @@ def split_operands(text: str) -> list[str]:
 class Kernel:
     """One .entry: its declarations, and the statements of its body."""
 
-    def __init__(self, name: str, parameters: str, body: str, first_line: int, shared: str) -> None:
+    def __init__(self, name: str, parameters: str, threads: int, body: str, first_line: int, shared: str) -> None:
         self.name = name
+        self.threads = threads
         self.parameters: dict[str, tuple[int, int]] = {}  # offset and bytes
         self.parameter_bytes = 0
         self.registers: list[tuple[str, str, int]] = []  # type, prefix, count
@@ -458,11 +459,17 @@ class Kernel:
                 f"  auto& frame = t.frame<Frame{number}>();\n{kept}  switch (t.resume) {{\n  case 0:;\n{body}  }}\n}}\n")
 
 
+def threads_of(bounds: str) -> int:
+    """That a block has at most, by the launch bounds."""
+    named = re.search(r"\.maxntid (\d+)(, 1, 1)?\s*$", bounds, re.M)
+    return int(named[1]) if named else 1024
+
+
 def kernels_of(source: str) -> list[Kernel]:
     source = re.sub(r"//[^\n]*", "", source)
-    pattern = r"\.entry\s+(\w+)\(([^)]*)\)(?:\s*\.(?:maxntid|minnctapersm)[^\n]*)*\s*\{\n(.*?)\n\}"
+    pattern = r"\.entry\s+(\w+)\(([^)]*)\)((?:\s*\.(?:maxntid|minnctapersm)[^\n]*)*)\s*\{\n(.*?)\n\}"
     shared = "\n".join(re.findall(r"^\.shared [^\n]*", source, re.M))
-    found = [Kernel(match[1], match[2], match[3], source.count("\n", 0, match.start(3)) + 1, shared)
+    found = [Kernel(match[1], match[2], threads_of(match[3]), match[4], source.count("\n", 0, match.start(4)) + 1, shared)
              for match in re.finditer(pattern, source, re.S)]
     if len(found) != source.count(".entry") or re.search(r"^\s*(\.visible\s+)?\.(func|global|const|extern)\b", source, re.M):
         raise Unknown("something beside kernels, or a kernel whose head is not known")
@@ -483,7 +490,7 @@ def main() -> None:
     print("}  // namespace\n\nstd::span<const Kernel> all_kernels() {\n  static constexpr Kernel kernels[] = {")
     for number, kernel in enumerate(kernels):
         waits = "true" if kernel.suspensions else "false"
-        print(f'      {{"{kernel.name}", kernel{number}, {kernel.parameter_bytes}, {kernel.shared_bytes}, {waits}}},')
+        print(f'      {{"{kernel.name}", kernel{number}, {kernel.parameter_bytes}, {kernel.shared_bytes}, {waits}, {kernel.threads}}},')
     print("  };\n  return kernels;\n}\n\n}  // namespace zero::test::ptx")
 
 

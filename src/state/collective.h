@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all ranks do with the state together.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "comm/comm.h"
+#include "optim/optimizer.h"
+
+namespace zero {
+
+/// Save parameters, state, settings and step as one checkpoint.
+///
+/// Inside a collective Call that has entered: parameters bound and sealed, Phase::open. `flags`:
+/// ZERO_SAVE_*. Changes nothing of the optimizer.
+Status save_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags);
+
+/// Load a checkpoint into parameters, state, settings and step: any world, any partition, bit for
+/// bit.
+///
+/// Inside a collective Call that has entered: parameters bound and sealed, Phase::open. `flags`:
+/// ZERO_LOAD_*. A failure before all files are verified changes nothing; a later one leaves
+/// optim.not_loaded set on every rank.
+Status load_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags);
+
+/// One tensor of the state from all its owners, whole, to one rank or to all.
+///
+/// Inside a collective Call that has not entered yet. `to`: a rank, or ZERO_ALL_RANKS; `values` has
+/// room for `count` elements where this rank is one of them.
+Status gather_state(Call& call, Optimizer& optim, int64_t param, const char* name, int32_t to,
+                    void* values, size_t count);
+
+/// zero_rebalance: everything is dealt out anew, and state moves to its new owners.
+///
+/// Inside a collective Call that has not entered yet. `owners`: one for each parameter, or null.
+Status rebalance(Call& call, Optimizer& optim, const int32_t* owners, size_t count);
+
+/// A relative path means what a rank's working directory makes of it.
+///
+/// `status`, how a call with `path` ended on all ranks. A failure of a relative path names the
+/// working directories if ranks have different ones. Collective.
+Status with_working_directories(Call& call, std::string_view path, Status status);
+
+}  // namespace zero

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// One description for both directions. The form of a type says how it stands in a document: the
+// form of an object is the list of its fields, in the order in which they are written. From it come
+// the text (write), what the parser needs (kJsonType), and a walk along the members (visit).
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "state/json.h"
+
+namespace zero {
+
+/// The form that a T has where a field names no other. A form writes a value by write(json, value);
+/// it reads an integer or a string by read(value, from), or says all by type<T>().
+template <class T>
+struct JsonForm;
+
+template <class T, class Form>
+constexpr JsonType json_type() {
+  if constexpr (requires(T & to, int64_t from) { Form::read(to, from); }) {
+    return {.kind = JsonType::integer, .take_integer = [](void* to, int64_t from) {
+              return Form::read(*static_cast<T*>(to), from);
+            }};
+  } else if constexpr (requires(T & to, std::string_view from) { Form::read(to, from); }) {
+    return {.kind = JsonType::string, .take_string = [](void* to, std::string_view from) {
+              return Form::read(*static_cast<T*>(to), from);
+            }};
+  } else {
+    return Form::template type<T>();
+  }
+}
+template <class T, class Form = JsonForm<T>>
+inline constexpr JsonType kJsonType = json_type<T, Form>();
+
+template <>
+struct JsonForm<std::string> {
+  static Status read(std::string& to, std::string_view from) { return to = from, Status(); }
+  static void write(JsonWriter& json, const std::string& value) { json.value(value); }
+};
+
+template <std::integral Integer>
+struct JsonForm<Integer> {
+  static Status read(Integer& to, int64_t from) {
+    if (sizeof to < sizeof from && from > INT32_MAX)
+      return invalid("is ", from, ", must be below 2^31");
+    return to = static_cast<Integer>(from), Status();
+  }
+  static void write(JsonWriter& json, Integer value) { json.value(static_cast<int64_t>(value)); }
+};
+
+/// A string as an argument of templates.
+template <size_t kSize>
+struct Literal {
+  constexpr Literal(const char (&from)[kSize]) { std::copy_n(from, kSize, text); }
+  constexpr operator std::string_view() const { return {text, kSize - 1}; }
+  char text[kSize];
+};
+
+enum class Layout { one_line, lines };  // lines: each field or item begins one
+
+/// An array, whose items have the form `Item`: at most so many of what they are called.
+template <class Item, Layout kLayout = Layout::one_line, size_t kMost = SIZE_MAX,
+          Literal kCalled = "items">
+struct Array {
+  template <class Items>
+  static constexpr JsonType type() {
+    return {.kind = JsonType::array,
+            .item = &kJsonType<typename Items::value_type, Item>,
+            .add = [](void* to, std::string_view, size_t before) -> Result<void*> {
+              if (before == kMost) return invalid("more than ", kMost, " ", kCalled);
+              return &static_cast<Items*>(to)->emplace_back();
+            }};
+  }
+  template <class Items>
+  static void write(JsonWriter& json, const Items& items) {
+    json.open('[');
+    for (const auto& item : items) {
+      if (kLayout == Layout::lines) json.line();
+      Item::write(json, item);
+    }
+    json.close(']');
+  }
+};
+template <class T>
+struct JsonForm<std::vector<T>> : Array<JsonForm<T>> {};
+
+template <size_t kMost>
+using Shape = Array<JsonForm<int64_t>, Layout::one_line, kMost, "dimensions">;
+
+/// An object with keys of the writer's choice.
+template <class T>
+struct JsonForm<std::vector<std::pair<std::string, T>>> {
+  using Pairs = std::vector<std::pair<std::string, T>>;
+  template <class>
+  static constexpr JsonType type() {
+    return {.kind = JsonType::object,
+            .item = &kJsonType<T>,
+            .add = [](void* to, std::string_view key, size_t) -> Result<void*> {
+              return &static_cast<Pairs*>(to)->emplace_back(key, T()).second;
+            }};
+  }
+  static void write(JsonWriter& json, const Pairs& pairs) {
+    json.open('{');
+    for (const auto& [key, value] : pairs) JsonForm<T>::write(json.key(key), value);
+    json.close('}');
+  }
+};
+
+template <auto kMember>
+struct MemberOf;
+template <class Owner, class T, T Owner::*kMember>
+struct MemberOf<kMember> {
+  using Type = T;
+};
+
+/// A member of the object's struct.
+template <Literal kName, auto kMember, class Form = JsonForm<typename MemberOf<kMember>::Type>,
+          bool kRequired = true>
+struct Field {
+  template <class Object>
+  static constexpr JsonType::Member member() {
+    return {kName, kRequired, kJsonType<typename MemberOf<kMember>::Type, Form>,
+            [](void* object) -> void* { return &(static_cast<Object*>(object)->*kMember); }};
+  }
+  template <class Object>
+  static void write(JsonWriter& json, const Object& object) {
+    if (kRequired || !(object.*kMember == Object().*kMember))
+      Form::write(json.key(kName), object.*kMember);
+  }
+  static void visit(auto& object, auto& pass) { pass(object.*kMember); }
+};
+
+/// One that is only written where it is not what it is by default.
+template <Literal kName, auto kMember, class Form = JsonForm<typename MemberOf<kMember>::Type>>
+using Optional = Field<kName, kMember, Form, false>;
+
+/// What is made of the object's struct itself: several of its members, or none.
+template <Literal kName, class Form>
+struct Part {
+  template <class Object>
+  static constexpr JsonType::Member member() {
+    return {kName, true, kJsonType<Object, Form>, [](void* object) { return object; }};
+  }
+  static void write(JsonWriter& json, const auto& object) { Form::write(json.key(kName), object); }
+  static void visit(auto& object, auto& pass) {
+    if constexpr (requires { Form::visit(object, pass); }) Form::visit(object, pass);
+  }
+};
+
+template <Layout kLayout, class... Fields>
+struct ObjectIn {
+  static_assert(sizeof...(Fields) <= 64);
+  template <class Object>
+  static constexpr JsonType::Member kMembers[] = {Fields::template member<Object>()...};
+
+  template <class Object>
+  static constexpr JsonType type() {
+    return {.kind = JsonType::object, .members = kMembers<Object>};
+  }
+  static void write(JsonWriter& json, const auto& object) {
+    json.open('{');
+    (Fields::write(kLayout == Layout::lines ? json.line() : json, object), ...);
+    json.close('}');
+  }
+  static void visit(auto& object, auto& pass) { (Fields::visit(object, pass), ...); }
+};
+template <class... Fields>
+using Object = ObjectIn<Layout::one_line, Fields...>;
+
+}  // namespace zero

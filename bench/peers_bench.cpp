@@ -19,7 +19,7 @@ namespace {
 using zero::Device;
 using zero::DeviceMemory;
 using zero::DType;
-using zero::launch::Kept;
+using zero::Master;
 
 constexpr int kRounds = 25;
 constexpr double kRoundSeconds = 0.05;  // a round has as many launches as fill this
@@ -29,14 +29,14 @@ constexpr size_t kCopied = size_t{1} << 30;
 struct Kind {
   const char* name;
   DType param;  // and gradients
-  Kept kept;
+  Master master;
   size_t kept_bytes;  // of an element, beside the parameter
   double state;       // bytes that one rank reads and writes of its own for an element
 };
 constexpr Kind kKinds[] = {
-    {"fp32", DType::f32, Kept::param, 0, 4 + 16},
-    {"bf16+master", DType::bf16, Kept::full, 4, 8 + 16},
-    {"bf16+rem", DType::bf16, Kept::remainder, 2, 2 + 4 + 16},
+    {"fp32", DType::f32, Master::param, 0, 4 + 16},
+    {"bf16+master", DType::bf16, Master::full, 4, 8 + 16},
+    {"bf16+rem", DType::bf16, Master::remainder, 2, 2 + 4 + 16},
 };
 
 /// Gradients are read, and parameters written, once for each rank.
@@ -70,7 +70,7 @@ class Share {
     for (const zero::Setting& setting : rule.settings) settings.push_back(setting.initial);
     const zero::Scalars scalars = rule.prepare({settings.data(), 1, 0, 1.0 / ranks});
     const zero::StepState state{};
-    launch_ = {.format = {.param = kind.param, .grad = kind.param, .kept = kind.kept},
+    launch_ = {.format = {.param = kind.param, .grad = kind.param, .master = kind.master},
                .optimizer = ZERO_OPTIMIZER_ADAMW,
                .width = static_cast<uint32_t>(ranks),
                .targets_width = static_cast<uint32_t>(ranks) - 1,

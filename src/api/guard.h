@@ -84,7 +84,7 @@ inline Status check_out(const void* out, const char* what) {
 enum class Steps { awaited, behind };
 
 /// A step that ends in the background ends first.
-inline Status settle(OptimHandle& handle, Steps steps) {
+inline Status await_steps(OptimHandle& handle, Steps steps) {
   if (handle.background != nullptr) (void)handle.background->complete();
   return steps == Steps::awaited ? queued::settle(*handle.optim) : Status();
 }
@@ -97,7 +97,7 @@ zero_status on_optim(const zero_optim* optim, const Body& body, Steps steps = St
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
     const Turn turn(*handle);
     ZERO_TRY(turn.check());
-    ZERO_TRY(settle(*handle, steps));
+    ZERO_TRY(await_steps(*handle, steps));
     const Status status = body(*handle->optim);
     const Status sent = queued::send_changes(*handle->optim, steps == Steps::awaited);
     return status.ok() ? sent : status;
@@ -115,7 +115,7 @@ zero_status on_query(const zero_optim* optim, const Body& body, Steps steps = St
     const Turn turn(*handle);
     if (!turn.again()) {
       ZERO_TRY(turn.check());
-      ZERO_TRY(settle(*handle, steps));
+      ZERO_TRY(await_steps(*handle, steps));
     }
     return body(*handle->optim);
   };

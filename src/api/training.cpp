@@ -50,7 +50,7 @@ zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* 
     const std::lock_guard announcing(handle->announcing);
     const Turn turn(*handle);
     ZERO_TRY(turn.check());
-    ZERO_TRY(settle(*handle, Steps::behind));
+    ZERO_TRY(await_steps(*handle, Steps::behind));
     ZERO_TRY(check_stream(*handle->optim, stream));
     if (handle->optim->comm->device() != nullptr && grad != nullptr)
       ZERO_TRY(queued::note_announced(*handle->optim, stream));

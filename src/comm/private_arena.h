@@ -30,16 +30,16 @@ class PrivateArena final : public Arena {
   bool shareable() const { return block_.data() != nullptr; }
 
   /// Somebody who knows the memory, and must forget it before it goes.
-  class Guest {
+  class Attachment {
    public:
-    virtual ~Guest() = default;
+    virtual ~Attachment() = default;
     /// False if that cannot be: the memory then stays for ever.
     virtual bool leave() noexcept = 0;
   };
-  void let_in(std::unique_ptr<Guest> guest) { guest_ = std::move(guest); }
+  void attach(std::unique_ptr<Attachment> attachment) { attachment_ = std::move(attachment); }
 
   ~PrivateArena() override {
-    const bool left = guest_ == nullptr || guest_->leave();
+    const bool left = attachment_ == nullptr || attachment_->leave();
     if (left && !stays()) return;
     keep_for_ever(std::move(block_));
     keep_for_ever(std::move(memory_));
@@ -64,7 +64,7 @@ class PrivateArena final : public Arena {
 
   SharedBlock block_;
   Memory memory_;
-  std::unique_ptr<Guest> guest_;
+  std::unique_ptr<Attachment> attachment_;
 };
 
 }  // namespace zero

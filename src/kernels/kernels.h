@@ -15,6 +15,11 @@ namespace zero {
 
 enum class Isa { scalar, avx2, avx512 };
 
+/// Where the values that are updated stand: in the parameter itself; in fp32 beside it; in a bf16
+/// parameter and the 16 bits that its rounding cut off; or, what rounding cuts off being lost, in a
+/// parameter that is rounded after each update.
+enum class Master : int32_t { param, full, remainder, rounded };
+
 /// One contiguous run of elements that share their scalars; Real is float or double, the type of
 /// its arithmetic.
 template <class Real>

@@ -12,7 +12,7 @@ namespace zero::launch {
 template <class Real>
 ZERO_ELEMENT void load_values(Bits& values, Bits& remainders, const Format& format, const Run& run,
                               const Group& group) {
-  if (format.kept == Kept::full) {
+  if (format.master == Master::full) {
     load_words<kGroup<Real>, uint32_t, Use::once>(values, run.kept, group);
     return;
   }
@@ -21,7 +21,7 @@ ZERO_ELEMENT void load_values(Bits& values, Bits& remainders, const Format& form
   } else {
     load_words<kGroup<Real>, WordOf<Real>, Use::soon>(values, run.param, group);
   }
-  if (format.kept == Kept::remainder) {
+  if (format.master == Master::remainder) {
     load_words<kGroup<Real>, uint16_t, Use::once>(remainders, run.kept, group);
     remainders = packed(remainders, group.whole);  // waits where not whole, for want of registers
   }
@@ -30,12 +30,12 @@ ZERO_ELEMENT void load_values(Bits& values, Bits& remainders, const Format& form
 template <class Real>
 ZERO_ELEMENT void read_values(Real* values, const Bits& bits, const Bits& remainders,
                               const Format& format, const Group& group) {
-  if (format.kept == Kept::remainder) {
+  if (format.master == Master::remainder) {
     const Bits halves = packed(bits, group.whole);
     for (int j = 0; j < kGroup<Real>; j++)
       values[j] = joined(word_at<uint16_t>(halves, j), word_at<uint16_t>(remainders, j));
   } else {
-    read_group(values, bits, format.kept == Kept::full ? DType::f32 : format.param, group);
+    read_group(values, bits, format.master == Master::full ? DType::f32 : format.param, group);
   }
 }
 
@@ -44,7 +44,7 @@ template <int n>
 ZERO_ELEMENT void narrow_values(Bits& params, Bits& remainders, const float* values,
                                 const Format& format) {
   for (int j = 0; j < n; j++) {
-    if (format.kept == Kept::remainder) {
+    if (format.master == Master::remainder) {
       uint16_t param, remainder;
       split(param, remainder, values[j]);
       set_word(params, j, param);
@@ -71,18 +71,18 @@ ZERO_ELEMENT void store_values(const Real* values, const Update& launch, const R
   const Format& format = launch.format;
   Bits params = {};
   if constexpr (sizeof(Real) == sizeof(float)) {
-    if (format.kept != Kept::param) {
+    if (format.master != Master::param) {
       Bits kept = {};
       narrow_values<n>(params, kept, values, format);
-      if (format.kept == Kept::remainder) {
+      if (format.master == Master::remainder) {
         store_words<n, uint16_t, Use::once>(run.kept, kept, group);
-      } else if (format.kept == Kept::full) {
+      } else if (format.master == Master::full) {
         for (int j = 0; j < n; j++) set_word(kept, j, word_of(values[j]));
         store_words<n, uint32_t, Use::once>(run.kept, kept, group);
       }
     }
   }
-  if (format.kept == Kept::param) {
+  if (format.master == Master::param) {
     for (int j = 0; j < n; j++) set_word(params, j, word_of(values[j]));
   }
   const auto store = [&](std::byte* to) {

@@ -23,9 +23,6 @@ struct Tile {
   uint32_t number;
 };
 
-/// Where the values that are updated stand; in the order of optim's Master.
-enum class Kept : int32_t { param, full, remainder, rounded };
-
 /// How a launch's elements lie in memory.
 struct Format {
   DType param = DType::f32;
@@ -35,7 +32,7 @@ struct Format {
   float divisor = 1;            // and divided by before that (not rounded: they were divided
                                 // already); their sum is multiplied with it
   DType share = DType::none;    // what values of f32 parameters are rounded to
-  Kept kept = Kept::param;
+  Master master = Master::param;
 };
 
 /// Neighbours in every array that share their scalars. Sources and targets stand in tables of

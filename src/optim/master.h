@@ -6,15 +6,12 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/kernels.h"
 
 namespace zero {
 
 struct OptimizerOptions;
 
-/// Where the values that are updated stand: in the parameter itself; in fp32 beside it; in a bf16
-/// parameter and the 16 bits that its rounding cut off; or, what rounding cuts off being lost, in a
-/// parameter that is rounded after each update.
-enum class Master { param, full, remainder, rounded };
 Master master_of(DType dtype, const OptimizerOptions& options);
 
 /// True if state beside the parameter belongs to it.

@@ -210,7 +210,7 @@ Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, 
   const int64_t slice = memory.background == nullptr ? runs.elements : kSlice;
   for (int64_t begin = 0, end = runs.elements; end > 0; end = begin) {
     begin = (end - 1) / slice * slice;
-    share_out(*optim.pool, end - begin, kAlignment, [&](int thread, int64_t first, int64_t last) {
+    deal_out(*optim.pool, end - begin, kAlignment, [&](int thread, int64_t first, int64_t last) {
       Updater updater(&call, optim, memory, runs, scalars, trusted, fused);
       nonfinite[static_cast<size_t>(thread)] +=
           updater.walk(begin + first, begin + last, thread == 0);

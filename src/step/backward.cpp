@@ -29,14 +29,14 @@ constexpr int64_t kUpdated = 65536;  // elements between two looks at whether to
 }  // namespace
 
 Backward::~Backward() {
-  settle();
+  pause();
   if (!thread_) return;
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
   }
   wake_.notify_one();
-  // Wait: a tile at most, as in settle(), and it has been told to leave.
+  // Wait: a tile at most, as in pause(), and it has been told to leave.
   pthread_join(*thread_, nullptr);
 }
 
@@ -128,7 +128,7 @@ void Backward::publish(int64_t param, const Location& grad) {
   std::atomic_ref(mine.round).store(memory_.round, std::memory_order_release);
 }
 
-void Backward::settle() {
+void Backward::pause() {
   if (!thread_) return;
   std::unique_lock lock(mutex_);
   stop_ = true;

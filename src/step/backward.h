@@ -38,11 +38,11 @@ class Backward {
   Status begin_updates(double factor);
 
   /// Work no more. What is done stands, and can be asked for until the next announcement.
-  void settle();
+  void pause();
 
-  /// Nothing is announced, and what is done is used up. Settled.
+  /// Nothing is announced, and what is done is used up. Paused.
   void forget();
-  /// What is done is wrong, though what is announced stands. Settled.
+  /// What is done is wrong, though what is announced stands. Paused.
   void distrust();
 
   bool announced() const { return !announced_.empty(); }
@@ -98,7 +98,7 @@ class Backward {
   std::vector<std::byte*> grads_;
   Makes makes_ = Makes::nothing;
 
-  // Of the thread that works, unless it is settled.
+  // Of the thread that works, unless it is paused.
   HostMemory sums_;
   std::vector<size_t> pending_;  // owned segments
   std::vector<int64_t> done_;

@@ -83,7 +83,7 @@ Status drop_begun(Optimizer& optim) {
     return Status(ZERO_ERR_STATE,
                   "gradients of the step that has begun are announced, and updates may be made: "
                   "zero_step ends it");
-  if (memory.backward != nullptr) memory.backward->settle();
+  if (memory.backward != nullptr) memory.backward->pause();
   give_up_begun(optim, memory);
   return Status();
 }
@@ -92,7 +92,7 @@ Status drop_grads(Optimizer& optim) {
   if (optim.phase == Phase::begun) return drop_begun(optim);
   if (optim.phase == Phase::reducing) {
     StepMemory& memory = step_memory(optim);
-    memory.backward->settle();
+    memory.backward->pause();
     end_round(memory);
   }
   optim.phase = Phase::open;

@@ -132,7 +132,7 @@ void take_own(Optimizer& optim, const StepMemory& memory, std::byte* sums) {
 
 }  // namespace
 
-Result<NormSums> gather(Call& call, Optimizer& optim, StepMemory& memory, double p) {
+Result<NormSums> sum(Call& call, Optimizer& optim, StepMemory& memory, double p) {
   os().reached("gather.begin");
   const bool apart = adds_apart(optim, memory);
   const bool adds = memory.adds && !apart;

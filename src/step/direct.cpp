@@ -8,7 +8,7 @@
 
 namespace zero::direct {
 
-NormSums gather(Call& call, Optimizer& optim, StepMemory& memory, double p) {
+NormSums sum(Call& call, Optimizer& optim, StepMemory& memory, double p) {
   os().reached("gather.begin");
   NormSums record = reduce_share(call, optim, memory, p);
   os().reached("gather.reduced");

@@ -35,7 +35,7 @@ struct EntryRecord {
   uint32_t flags = 0;
   uint64_t frozen = 0;  // hash of what is frozen
   Digest agreed{};      // of settings, step and arguments
-  Lies lies;            // of what travels in place
+  Layouts layouts;      // of what travels in place
 };
 
 Status check_bound(const Optimizer& optim) {
@@ -156,7 +156,7 @@ void note_in_place(const StepMemory& memory, EntryRecord& record) {
   record.flags |= (memory.grads_base != nullptr ? kGradsInPlace : 0u) |
                   (memory.data_base != nullptr ? kDataInPlace : 0u) |
                   (memory.shares_grads ? kSharesGrads : 0u);
-  record.lies = memory.lies;
+  record.layouts = memory.layouts;
 }
 
 /// What holds on every rank.
@@ -266,15 +266,15 @@ Status adopt(const Call& call, const Optimizer& optim, StepMemory& memory,
   memory.grads_in_place = (common & kGradsInPlace) != 0;
   memory.data_in_place = (common & kDataInPlace) != 0;
   memory.versions.clear();
-  std::vector<Lies> lies;
+  std::vector<Layouts> layouts;
   size_t sharing = 0;
   for (const EntryRecord& record : all) {
     sharing += (record.flags & kSharesGrads) != 0;
     memory.versions.push_back(record.version);
-    lies.push_back(record.lies);
+    layouts.push_back(record.layouts);
   }
   memory.grads_shared = sharing > 1;
-  return queued::use_arenas(call, optim, memory, lies);
+  return queued::use_arenas(call, optim, memory, layouts);
 }
 
 }  // namespace
@@ -286,7 +286,7 @@ StepMemory& step_memory(Optimizer& optim) {
 
 Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry) {
   os().reached("enter.begin");
-  if (memory.backward != nullptr) memory.backward->settle();
+  if (memory.backward != nullptr) memory.backward->pause();
   const bool moved = memory.data_addresses != optim.addresses;
   if (entry.local.ok() && moved) entry.local = check_bound(optim);
   if (entry.local.ok() && moved) entry.local = check_arenas(optim);

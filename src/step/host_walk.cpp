@@ -105,8 +105,8 @@ class HostWalk final : public Walk {
     NormSums mine;
     {
       const Stopwatch watch(optim_.counters.gather_seconds);
-      mine = optim_.comm->direct() ? direct::gather(call_, optim_, memory_, p)
-                                   : ZERO_TRY(collective::gather(call_, optim_, memory_, p));
+      mine = optim_.comm->direct() ? direct::sum(call_, optim_, memory_, p)
+                                   : ZERO_TRY(collective::sum(call_, optim_, memory_, p));
     }
     const Stopwatch watch(optim_.counters.vote_seconds);
     os().reached("vote.before");

@@ -22,7 +22,7 @@ struct Placement {
 
 /// Where a rank's whole layouts are, on a device whose comm could map their arenas on other ranks;
 /// arena 0: nowhere that it could.
-struct Lies {
+struct Layouts {
   Location grads, data;
 };
 
@@ -89,6 +89,17 @@ struct Pull {
   size_t bytes;
 };
 
+/// What views are made of: others of it, other views.
+struct ViewsKey {
+  uint64_t addresses = 0;  // Optimizer::addresses; 0: they are to be made anew
+  std::vector<uint64_t> versions;
+  std::vector<std::string> presence;
+  std::vector<bool> present;
+  std::vector<std::byte*> grads;  // where those are that no other rank reads
+  bool in_place = false, none = false, accumulates = false, early = false;
+  bool operator==(const ViewsKey&) const = default;
+};
+
 /// What the ranks agreed on in the entry of the latest call that uses gradients, and where its data
 /// lies: kept together, so that a call that adds to sums can be undone.
 struct StepLayout {
@@ -103,16 +114,8 @@ struct StepLayout {
   bool adds = false;                  // to sums of calls before
 
   // Derived from the above.
-  std::vector<uint64_t> views_versions;
-  std::vector<std::string> views_presence;
-  std::vector<bool> views_present;
-  uint64_t views_addresses = 0;
+  ViewsKey made_of;
   uint64_t views_number = 0;  // which views these are, for who makes something of them
-  bool views_in_place = false;
-  bool views_none = false;
-  std::vector<std::byte*> views_grads;  // where those are that no other rank reads
-  bool views_accumulates = false;
-  bool views_early = false;
   std::vector<View> views;
   std::vector<UpdateClass> classes;
   std::vector<const std::byte*> view_sources;  // source_width a view
@@ -179,7 +182,7 @@ struct StepMemory : StepLayout {
   std::byte* grads_base =
       nullptr;  // where the layout begins, if all of them lie in an arena as it says
   std::byte* data_base = nullptr;
-  Lies lies;                                 // of these two
+  Layouts layouts;                           // of these two
   uint64_t version = 0;                      // of this rank's placements
   uint64_t data_addresses = 0;               // Optimizer::addresses when data placements were made
   std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped

@@ -32,7 +32,7 @@ bool is_chosen(const StepMemory& memory, size_t view, const Chosen& chosen) {
 template <class Change>
 void for_each_sums(const Optimizer& optim, const StepMemory& memory, const Chosen& chosen,
                    const Change& change) {
-  share_out_views(optim, memory, [&](int, int64_t begin, int64_t end) {
+  deal_out_views(optim, memory, [&](int, int64_t begin, int64_t end) {
     walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
       if (!is_chosen(memory, piece.view, chosen)) return;
       if (piece.section.sum() == DType::f64) {
@@ -49,7 +49,7 @@ template <class Work>
 NormSums reduce_pieces(const Optimizer& optim, const StepMemory& memory, double p,
                        const Work& work) {
   std::vector<NormSums> records(static_cast<size_t>(optim.pool->threads()));
-  share_out_views(optim, memory, [&](int thread, int64_t begin, int64_t end) {
+  deal_out_views(optim, memory, [&](int thread, int64_t begin, int64_t end) {
     Reducer reducer(kernels(), p);
     walk_pieces(optim, memory, begin, end,
                 [&](const Piece& piece) { work(thread, reducer, piece); });

@@ -183,8 +183,8 @@ Status call_roll(Call& call, Optimizer& optim, const Arguments& arguments) {
   return refused.ok() ? Status() : refuse(call, optim, refused);
 }
 
-Result<Told> hear(Call& call, Optimizer& optim, const Guest& guest, const Status& local) {
-  const Record mine{Operation::join, 1, guest.fresh, guest.contributes};
+Result<Told> hear(Call& call, Optimizer& optim, const Joined& own, const Status& local) {
+  const Record mine{Operation::join, 1, own.fresh, own.contributes};
   const std::vector<Record> all = ZERO_TRY(meet(call, mine, local));
   ZERO_TRY(check_stops(optim, all));
   const int32_t active = first_active(all);
@@ -196,7 +196,7 @@ Result<Told> hear(Call& call, Optimizer& optim, const Guest& guest, const Status
   told.last_rank = last_to_join(all);
   if (active >= 0) told.operation = all[static_cast<size_t>(active)].operation;
   // Those who came together have said the same so far, or the next call tells.
-  if (active >= 0 || !guest.fresh)
+  if (active >= 0 || !own.fresh)
     ZERO_TRY(unpack(call, optim, packed[static_cast<size_t>(leader)], told));
   count(optim, all);
   if (active < 0) optim.joined.clear();

@@ -31,7 +31,7 @@ struct Arguments {
 Status call_roll(Call& call, Optimizer& optim, const Arguments& arguments);
 
 /// A rank that has joined.
-struct Guest {
+struct Joined {
   bool fresh = true;         // since the last roll call
   bool contributes = false;  // has gradients for the next reduction
 };
@@ -48,7 +48,7 @@ struct Told {
 
 /// Open `call` as a guest, and take over the settings of the lowest rank with inputs. `local`: this
 /// rank's own reason to refuse.
-Result<Told> hear(Call& call, Optimizer& optim, const Guest& guest, const Status& local);
+Result<Told> hear(Call& call, Optimizer& optim, const Joined& own, const Status& local);
 
 /// Who gives the buffers where `root` should: what it has is old if it joined.
 int32_t buffer_root(const Optimizer& optim, int32_t root);

@@ -8,8 +8,8 @@
 
 namespace zero {
 
-void share_out(ThreadPool& pool, int64_t total, int64_t step,
-               const std::function<void(int thread, int64_t begin, int64_t end)>& walk) {
+void deal_out(ThreadPool& pool, int64_t total, int64_t step,
+              const std::function<void(int thread, int64_t begin, int64_t end)>& walk) {
   const int threads = pool.threads();
   const FloatEnvironment environment;  // an engine's collective may have left another
   if (threads == 1) return walk(0, 0, total);

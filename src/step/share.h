@@ -11,8 +11,8 @@
 namespace zero {
 
 /// Let thread t of the pool walk its part of `total` elements, cut at multiples of `step`.
-void share_out(ThreadPool& pool, int64_t total, int64_t step,
-               const std::function<void(int thread, int64_t begin, int64_t end)>& walk);
+void deal_out(ThreadPool& pool, int64_t total, int64_t step,
+              const std::function<void(int thread, int64_t begin, int64_t end)>& walk);
 
 /// Elements: a tile of every stream fits the first-level cache, for what is read a second time.
 inline constexpr int64_t kTile = 2048;

@@ -62,7 +62,7 @@ class Rollback {
 /// Enter a call that needs reduced gradients, with what `entry` says beside them.
 Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, Entry entry) {
   StepMemory& memory = step_memory(optim);
-  if (memory.backward != nullptr) memory.backward->settle();  // it reads what changes here
+  if (memory.backward != nullptr) memory.backward->pause();  // it reads what changes here
   entry.grads = reduces(optim, grads);
   entry.adds = entry.grads && optim.phase == Phase::reduced;
   entry.args += call.capture() != 0 ? "a captured call\n" : "a call that is not captured\n";

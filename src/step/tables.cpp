@@ -236,7 +236,7 @@ bool place(Optimizer& optim, StepMemory& memory) {
     memory.data_base = layout_base(
         optim, optim.plan.data_bytes(), [](size_t) { return true; },
         [&](size_t i) { return optim.params[i].data; }, data_at);
-    memory.lies = queued::lies_of(optim, memory);
+    memory.layouts = queued::layouts_of(optim, memory);
   }
   memory.placements = std::move(placements);
   memory.shares_grads = shares_grads && !reduces_alone(optim, memory);

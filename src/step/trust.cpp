@@ -181,8 +181,8 @@ class FirstWalk {
   }
 
   void run() {
-    share_out_views(optim_, memory_,
-                    [&](int thread, int64_t begin, int64_t end) { walk(thread, begin, end); });
+    deal_out_views(optim_, memory_,
+                   [&](int thread, int64_t begin, int64_t end) { walk(thread, begin, end); });
   }
 
   /// Of a view's pieces, in order.

@@ -226,9 +226,21 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   return Status();
 }
 
+ViewsKey key_of(const Optimizer& optim, const StepMemory& memory, bool in_place) {
+  return {.addresses = optim.addresses,
+          .versions = memory.versions,
+          .presence = memory.presence,
+          .present = memory.present,
+          .grads = reduces_alone(optim, memory) ? memory.grads : std::vector<std::byte*>(),
+          .in_place = in_place,
+          .none = memory.none,
+          .accumulates = memory.accumulates,
+          .early = early(memory) != nullptr};
+}
+
 }  // namespace
 
-void drop_views(StepMemory& memory) { memory.views_addresses = 0; }
+void drop_views(StepMemory& memory) { memory.made_of.addresses = 0; }
 
 /// What the backward left of an owned segment to be updated.
 Segment rest_of(const StepMemory& memory, Segment segment, size_t number) {
@@ -244,14 +256,8 @@ Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
   const bool sources = what != Views::of_params;
   const bool in_place = what == Views::of_update;
   const bool all = !updates_early(memory);
-  if (all && memory.views_addresses == optim.addresses &&
-      memory.views_versions == memory.versions && memory.views_presence == memory.presence &&
-      memory.views_present == memory.present && memory.views_in_place == in_place &&
-      memory.views_none == memory.none && memory.views_accumulates == memory.accumulates &&
-      memory.views_early == (early(memory) != nullptr) && sources &&
-      (!reduces_alone(optim, memory) || memory.views_grads == memory.grads)) {
-    return Status();
-  }
+  ViewsKey key = key_of(optim, memory, in_place);
+  if (all && sources && memory.made_of == key) return Status();
   if (memory.grads_shared) ZERO_TRY(check_grads_apart(optim, memory));
   if (queued::may_have_skipped(optim, memory)) ZERO_TRY(queued::settle(optim));  // classes
   drop_views(memory);
@@ -285,16 +291,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
   join(optim, memory, false, memory.from_reduced);
   memory.cut =
       optim.options.rule->trust != nullptr ? cut_params(optim, memory) : std::vector<int64_t>();
-  if (!all) return Status();
-  memory.views_addresses = optim.addresses;
-  memory.views_versions = memory.versions;
-  memory.views_presence = memory.presence;
-  memory.views_present = memory.present;
-  memory.views_in_place = in_place;
-  memory.views_accumulates = memory.accumulates;
-  memory.views_early = early(memory) != nullptr;
-  memory.views_none = memory.none;
-  memory.views_grads = memory.grads;
+  if (all) memory.made_of = std::move(key);
   return Status();
 }
 

@@ -10,7 +10,7 @@
 namespace zero::direct {
 
 /// Owners read every rank's gradients and write every rank's parameters.
-NormSums gather(Call& call, Optimizer& optim, StepMemory& memory, double p);
+NormSums sum(Call& call, Optimizer& optim, StepMemory& memory, double p);
 /// Owners have stored their parameters: ranks whose own are in no arena fetch theirs; then all are
 /// done. `nonfinite` is summed over ranks.
 Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfinite);
@@ -20,7 +20,7 @@ Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfi
 namespace zero::collective {
 
 /// Reduce-scatter, transfer by transfer, packing what does not lie as the plan lays it out.
-Result<NormSums> gather(Call& call, Optimizer& optim, StepMemory& memory, double p);
+Result<NormSums> sum(Call& call, Optimizer& optim, StepMemory& memory, double p);
 /// All-gather of the owned parameters.
 Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfinite);
 

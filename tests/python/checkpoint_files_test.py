@@ -69,7 +69,7 @@ def save(directory):
     check(lib.zero_create(ctypes.byref(optim), comm, None))
     params, kept, keep = (Param * len(SHAPES))(), {}, []
     for number, (param, (name, shape)) in enumerate(zip(params, SHAPES.items())):
-        check(lib.zero_param_init(ctypes.byref(param), ctypes.c_size_t(ctypes.sizeof(Param))))
+        param.struct_size = ctypes.sizeof(Param)
         count = elements(shape)
         data = (ctypes.c_float * count)(*[number + i / 8 for i in range(count)])
         grad = (ctypes.c_float * count)(*[(i % 9 - 4) / 4 for i in range(count)])
@@ -80,7 +80,7 @@ def save(directory):
     check(lib.zero_register_params(optim, None, params, ctypes.c_size_t(len(SHAPES)), None))
     buffers = (Buffer * len(BUFFERS))()
     for buffer, (name, (dtype, _, code, shape, values)) in zip(buffers, BUFFERS.items()):
-        check(lib.zero_buffer_init(ctypes.byref(buffer), ctypes.c_size_t(ctypes.sizeof(Buffer))))
+        buffer.struct_size = ctypes.sizeof(Buffer)
         data = ctypes.create_string_buffer(struct.pack(f"<{len(values)}{code}", *values))
         dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
         keep.append((data, dims, name.encode()))

@@ -84,7 +84,7 @@ nccl::Handle NcclRanks::engines(int32_t rank, bool blocking) const {
   });
   EXPECT_TRUE(begun.ok());
   nccl::Channel channel(library_, device(rank), made);
-  const Status met = channel.settle("init", {20'000, [] { return Status(); }});
+  const Status met = channel.await_ready("init", {20'000, [] { return Status(); }});
   EXPECT_TRUE(met.ok()) << met.text();
   return made;
 }

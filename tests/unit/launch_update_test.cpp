@@ -15,7 +15,6 @@ namespace zero {
 namespace {
 
 using launch::Format;
-using launch::Kept;
 using test::Elements;
 using test::Kind;
 using test::Random;
@@ -43,9 +42,9 @@ Arrays make_arrays(Random& random, const Case& of, size_t count, size_t shift) {
   const Format& format = of.format;
   const Rule& rule = *find_rule(of.optimizer);
   Arrays arrays{Elements(random, format.param, count, shift, of.kind), {}, {}, {}, {}, {}};
-  if (format.kept == Kept::full)
+  if (format.master == Master::full)
     arrays.kept.emplace_back(random, DType::f32, count, shift, of.kind);
-  if (format.kept == Kept::remainder) {
+  if (format.master == Master::remainder) {
     arrays.kept.emplace_back(random, DType::bf16, count, shift, of.kind);
     for (size_t i = 0; i < count; i++)
       arrays.kept[0].as<uint16_t>()[i] = static_cast<uint16_t>(random());
@@ -103,12 +102,12 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
   std::vector<float> room(count);
   void* master = arrays.param.data();
   auto* const halves = arrays.param.as<uint16_t>();
-  if (format.kept == Kept::full) {
+  if (format.master == Master::full) {
     master = arrays.kept[0].data();
-  } else if (format.kept == Kept::remainder) {
+  } else if (format.master == Master::remainder) {
     kernels().join_remainder(room.data(), halves, arrays.kept[0].as<uint16_t>(), count);
     master = room.data();
-  } else if (format.kept == Kept::rounded) {
+  } else if (format.master == Master::rounded) {
     read_values(format.param, room.data(), arrays.param.data(), count);
     master = room.data();
   }
@@ -119,9 +118,9 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
   for (size_t slot = 0; slot < arrays.slots.size(); slot++)
     run.slots[slot] = arrays.slots[slot].as<Real>();
   const uint64_t found = kernels().update_of<Real>(of.optimizer)(run, scalars);
-  if (format.kept == Kept::remainder) {
+  if (format.master == Master::remainder) {
     kernels().split_remainder(halves, arrays.kept[0].as<uint16_t>(), room.data(), count);
-  } else if (format.kept != Kept::param) {
+  } else if (format.master != Master::param) {
     write_values(format.param, options_of(format), arrays.param.data(),
                  static_cast<const float*>(master), count);
   }
@@ -225,26 +224,26 @@ void check(Random& random, const Case& of) {
 std::vector<Format> all_formats() {
   std::vector<Format> formats;
   const DType any[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
-  const auto add = [&](DType param, Kept kept, DType share = DType::none) {
+  const auto add = [&](DType param, Master kept, DType share = DType::none) {
     for (const DType grad : any) {
       Format format;
       format.param = param;
       format.grad = grad;
       format.sum = param == DType::f64 ? DType::f64 : DType::f32;
-      format.kept = kept;
+      format.master = kept;
       format.share = share;
       formats.push_back(format);
     }
   };
-  add(DType::f32, Kept::param);
-  add(DType::f64, Kept::param);
-  add(DType::bf16, Kept::full);
-  add(DType::bf16, Kept::remainder);
-  add(DType::bf16, Kept::rounded);
-  add(DType::f16, Kept::full);
-  add(DType::f16, Kept::rounded);
-  add(DType::f32, Kept::full, DType::bf16);
-  add(DType::f32, Kept::rounded, DType::f16);
+  add(DType::f32, Master::param);
+  add(DType::f64, Master::param);
+  add(DType::bf16, Master::full);
+  add(DType::bf16, Master::remainder);
+  add(DType::bf16, Master::rounded);
+  add(DType::f16, Master::full);
+  add(DType::f16, Master::rounded);
+  add(DType::f32, Master::full, DType::bf16);
+  add(DType::f32, Master::rounded, DType::f16);
   return formats;
 }
 
@@ -266,7 +265,7 @@ TEST_P(LaunchUpdate, gives_the_bits_of_the_host_in_every_format) {
     }
     SCOPED_TRACE(std::string("parameters of ") + dtype_name(format.param) + ", gradients of " +
                  dtype_name(format.grad) + ", kept " +
-                 std::to_string(static_cast<int>(format.kept)) + ", rounded to " +
+                 std::to_string(static_cast<int>(format.master)) + ", rounded to " +
                  dtype_name(of.format.rounded) + ", width " + std::to_string(of.width) + ", kind " +
                  std::to_string(static_cast<int>(of.kind)));
     check(random, of);
@@ -297,7 +296,7 @@ INSTANTIATE_TEST_SUITE_P(, LaunchUpdate, ::testing::ValuesIn(rules_with_updates(
 
 TEST(LaunchUpdateOf, elements_behind_2_to_the_31_are_updated) {
   Random random(5);
-  const Case of{{.param = DType::bf16, .grad = DType::bf16, .kept = Kept::full},
+  const Case of{{.param = DType::bf16, .grad = DType::bf16, .master = Master::full},
                 ZERO_OPTIMIZER_ADAMW,
                 2,
                 1,

@@ -71,7 +71,7 @@ class Calls {
     const int64_t end = processor_ns();
     // It may take in this one a little later.
     nccl::Channel rest(library, ranks_.device(0), engines_);
-    expect_ok(rest.settle("the call by hand", {20'000, [] { return Status(); }}));
+    expect_ok(rest.await_ready("the call by hand", {20'000, [] { return Status(); }}));
     return end - begin;
   }
 

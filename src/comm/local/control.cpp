@@ -124,13 +124,14 @@ std::optional<Status> Control::look(uint64_t k) {
     if (standing.aborted_by == 0) return Status();
     return broken_by(standing.aborted_by);
   }
-  if (all_arrived(k)) return settle(k, 0);
-  if (const uint32_t word = header().abort.load(std::memory_order_acquire)) return settle(k, word);
+  if (all_arrived(k)) return conclude(k, 0);
+  if (const uint32_t word = header().abort.load(std::memory_order_acquire))
+    return conclude(k, word);
   return std::nullopt;
 }
 
 /// Decide k, unless that has been done, and answer what was decided.
-Status Control::settle(uint64_t k, uint32_t aborted_by) {
+Status Control::conclude(uint64_t k, uint32_t aborted_by) {
   uint64_t before = Decision{k - 1, 0}.word();
   const uint64_t after = Decision{k, aborted_by}.word();
   if (header().decision.compare_exchange_strong(before, after)) {

@@ -82,7 +82,7 @@ class Control {
 
   bool all_arrived(uint64_t k) const;
   std::optional<Status> look(uint64_t k);
-  Status settle(uint64_t k, uint32_t aborted_by);
+  Status conclude(uint64_t k, uint32_t aborted_by);
   Status await(uint64_t k, const Patience& patience);
   Status await_asleep(uint64_t k, const Patience& patience);
   void give_up(uint64_t k, const Failure& cause);

@@ -145,7 +145,7 @@ Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& pare
   const Handle handle = slot.take();
   if (color < 0 || handle == nullptr) return std::unique_ptr<Channel>();
   auto child = std::make_unique<Channel>(library, parent.device(), handle);
-  Status ready = child->settle("ncclCommSplit", bounds);
+  Status ready = child->await_ready("ncclCommSplit", bounds);
   if (ready.ok()) return child;
   (void)Channels(library, std::move(child), nullptr).end(true);
   return ready;
@@ -179,7 +179,7 @@ int Channel::poll(Handle handle) const {
   return asked == kSuccess ? outcome : asked;
 }
 
-Status Channel::settle(std::string_view what, const Bounds& bounds) {
+Status Channel::await_ready(std::string_view what, const Bounds& bounds) {
   return run(what, bounds, [&](Handle handle) { return poll(handle); });
 }
 
@@ -323,7 +323,7 @@ Result<std::unique_ptr<Channels>> form(const Library& library,
     return problem(library, nullptr, "ncclCommInitRankConfig", outcome);
   }));
   auto reduce = std::make_unique<Channel>(library, device, slot.take());
-  Status ready = reduce->settle("ncclCommInitRankConfig", bounds);
+  Status ready = reduce->await_ready("ncclCommInitRankConfig", bounds);
   if (ready.ok()) return pair(library, std::move(reduce), rank, way, bounds);
   (void)Channels(library, std::move(reduce), nullptr).end(true);
   return ready;

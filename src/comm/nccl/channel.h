@@ -69,7 +69,7 @@ class Channel {
   /// the limit. Where it may block a copy of `call` may outlive all that the caller has.
   Status run(std::string_view what, const Bounds& bounds, const std::function<int(Handle)>& call);
   /// Wait until it has taken in what was begun before.
-  Status settle(std::string_view what, const Bounds& bounds);
+  Status await_ready(std::string_view what, const Bounds& bounds);
   /// `call`, which is done when it returns, once nothing else is being taken in. True if it came
   /// through, or if the communicator has been taken; false if it has not within `bound_ms`.
   bool run_alone(int64_t bound_ms, const std::function<int(Handle)>& call);

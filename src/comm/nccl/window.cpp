@@ -10,9 +10,9 @@ namespace {
 
 constexpr int64_t kLeaveMs = 2'000;
 
-class WindowGuest final : public PrivateArena::Guest {
+class WindowAttachment final : public PrivateArena::Attachment {
  public:
-  WindowGuest(const Library& library, Channel& channel, Window window)
+  WindowAttachment(const Library& library, Channel& channel, Window window)
       : library_(library), channel_(channel), window_(window) {}
 
   /// Local. A communicator that has ended knows nothing any more. As long as one does, other memory
@@ -46,7 +46,7 @@ Status open_window(const Library& library, Channel& channel, PrivateArena& arena
                             " has no windows on these GPUs: transfers go through its buffers"));
     return {};
   }
-  arena.let_in(std::make_unique<WindowGuest>(library, channel, window));
+  arena.attach(std::make_unique<WindowAttachment>(library, channel, window));
   return {};
 }
 

@@ -345,7 +345,7 @@ launch::Format format_of(const Optimizer& optim, const Section& section, bool ro
           .rounded = rounding.to,
           .divisor = rounding.divisor,
           .share = shared == section.dtype ? DType::none : shared,
-          .kept = static_cast<launch::Kept>(optim.master_of(section))};
+          .master = optim.master_of(section)};
 }
 
 Tables make_tables(const Optimizer& optim, const StepMemory& memory) {

@@ -100,7 +100,7 @@ class Reach {
     read(launch.scalars + run.cls, 1, "scalars");
     const Format& format = launch.format;
     elements(run.param, format.param, tile, run.count, true, "a parameter");
-    const DType kept = format.kept == Kept::remainder ? DType::bf16 : format.sum;
+    const DType kept = format.master == Master::remainder ? DType::bf16 : format.sum;
     elements(run.kept, kept, tile, run.count, true, "what is kept beside a parameter");
     for (std::byte* const slot : run.slots)
       elements(slot, format.sum, tile, run.count, true, "a slot");

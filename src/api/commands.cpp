@@ -109,6 +109,12 @@ Status perform_all_but_step(Call& call, Optimizer& optim, Operation operation,
 
 }  // namespace
 
+Result<Call> open_call(Optimizer& optim, Operation operation, const Arguments& with) {
+  Call call = ZERO_TRY(optim.comm->begin(operation, optim.object));
+  ZERO_TRY(call_roll(call, optim, with));
+  return call;
+}
+
 Result<Code> perform(Call& call, Optimizer& optim, Operation operation, const Arguments& with,
                      const Own& own) {
   Status local = own.local;

@@ -24,6 +24,9 @@ struct Own {
   double* norm = nullptr;
 };
 
+/// Begin a call, of which every rank that has joined hears.
+Result<Call> open_call(Optimizer& optim, Operation operation, const Arguments& with);
+
 /// Do the operation, inside its call. ZERO_SKIPPED is a code with ok() true.
 Result<Code> perform(Call& call, Optimizer& optim, Operation operation, const Arguments& with,
                      const Own& own);
@@ -34,15 +37,21 @@ Steps steps_of(Operation operation);
 template <std::invocable MakeOwn>
 zero_status command(zero_optim* optim, Operation operation, const Arguments& with,
                     const MakeOwn& make_own, ZERO_CALLER) noexcept {
-  zero_status news = ZERO_OK;
-  const auto call_it = [&](Optimizer& found) -> Status {
-    Call call = ZERO_TRY(found.comm->begin(operation, found.object));
-    ZERO_TRY(call_roll(call, found, with));
-    news = ZERO_TRY(perform(call, found, operation, with, make_own()));
-    return Status();
-  };
-  const zero_status status = on_optim(optim, call_it, steps_of(operation), caller);
-  return status == ZERO_OK ? news : status;
+  const FloatEnvironment environment;
+  try {
+    Visit visit(optim, steps_of(operation));
+    if (!visit.ok()) return report(visit.failure(), caller);
+    Result<Code> made = ZERO_OK;
+    {
+      Result<Call> call = open_call(visit.optim(), operation, with);
+      made = call.ok() ? perform(*call, visit.optim(), operation, with, make_own())
+                       : Result<Code>(call.failure());
+    }
+    const zero_status status = report(visit.end(made.failure()), caller);
+    return status == ZERO_OK ? *made : status;
+  } catch (...) {
+    return report_exception(caller);
+  }
 }
 
 /// Of one that takes nothing else of its own.

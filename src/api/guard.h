@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boundary: what every C function does around its body. The only try of the library's own
-// calls.
+// The boundary: what every C function does around its body. Exceptions end here.
 #pragma once
 
-#include <exception>
-#include <new>
+#include <memory>
+#include <optional>
 
 #include "api/handles.h"
 #include "base/status.h"
@@ -27,23 +26,20 @@ inline zero_status report(const Status& status, ZERO_CALLER) noexcept {
   return status.code();
 }
 
-/// Run a body that returns Status; exceptions of the standard library become codes. Whatever the
-/// caller's thread rounds like, libzero's numbers are the same on every rank.
+/// The code of the exception that is being handled. What those of the standard library say is kept
+/// as report() does.
+zero_status report_exception(const char* caller) noexcept;
+
+/// Run a body that returns Status. Whatever the caller's thread rounds like, libzero's numbers are
+/// the same on every rank.
 template <class Body>
 zero_status guard(const Body& body, ZERO_CALLER) noexcept {
   const FloatEnvironment environment;
   try {
     const Inside inside;
     return report(inside.forked().ok() ? body() : inside.forked(), caller);
-  } catch (const std::bad_alloc&) {
-    remember(caller, "out of host memory");
-    return ZERO_ERR_MEMORY;
-  } catch (const std::exception& error) {
-    remember(caller, error.what());
-    return ZERO_ERR_INTERNAL;
   } catch (...) {
-    remember(caller, "unknown exception");
-    return ZERO_ERR_INTERNAL;
+    return report_exception(caller);
   }
 }
 
@@ -89,37 +85,66 @@ inline Status await_steps(OptimHandle& handle, Steps steps) {
   return steps == Steps::awaited ? queued::settle(*handle.optim) : Status();
 }
 
+/// A thread inside an optimizer, as long as this lives.
+class Visit {
+ public:
+  enum class Reads { now, outside };
+
+  /// Reads::now: it may come out of a function of the caller's, and reads what stands still then.
+  Visit(const zero_optim* optim, Steps steps, Reads reads = Reads::outside)
+      : steps_(steps), status_(begin(optim, reads)) {}
+
+  bool ok() const { return status_.ok(); }
+  const Status& failure() const { return status_; }
+  Optimizer& optim() { return *handle_->optim; }
+
+  /// What was changed goes to the device.
+  Status end(Status status) {
+    const Status sent = queued::send_changes(optim(), steps_ == Steps::awaited);
+    return status.ok() ? sent : status;
+  }
+
+ private:
+  Status begin(const zero_optim* optim, Reads reads) {
+    ZERO_TRY(Status(inside_.forked()));
+    handle_ = ZERO_TRY(find_handle(optim));
+    turn_.emplace(*handle_);
+    if (reads == Reads::now && turn_->again()) return Status();
+    ZERO_TRY(turn_->check());
+    return await_steps(*handle_, steps_);
+  }
+
+  const Inside inside_;
+  const Steps steps_;
+  std::shared_ptr<OptimHandle> handle_;
+  std::optional<Turn> turn_;
+  const Status status_;
+};
+
 /// A local call: body(Optimizer&) -> Status.
 template <class Body>
 zero_status on_optim(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
                      ZERO_CALLER) noexcept {
-  const auto guarded = [&]() -> Status {
-    const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
-    const Turn turn(*handle);
-    ZERO_TRY(turn.check());
-    ZERO_TRY(await_steps(*handle, steps));
-    const Status status = body(*handle->optim);
-    const Status sent = queued::send_changes(*handle->optim, steps == Steps::awaited);
-    return status.ok() ? sent : status;
-  };
-  return guard(guarded, caller);
+  const FloatEnvironment environment;
+  try {
+    Visit visit(optim, steps);
+    return report(visit.ok() ? visit.end(body(visit.optim())) : visit.failure(), caller);
+  } catch (...) {
+    return report_exception(caller);
+  }
 }
 
-/// A local call that only reads what stands still while a function of the caller's runs, and so may
-/// come out of one.
+/// A local call that only reads what stands still while a function of the caller's runs.
 template <class Body>
 zero_status on_query(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
                      ZERO_CALLER) noexcept {
-  const auto guarded = [&]() -> Status {
-    const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
-    const Turn turn(*handle);
-    if (!turn.again()) {
-      ZERO_TRY(turn.check());
-      ZERO_TRY(await_steps(*handle, steps));
-    }
-    return body(*handle->optim);
-  };
-  return guard(guarded, caller);
+  const FloatEnvironment environment;
+  try {
+    Visit visit(optim, steps, Visit::Reads::now);
+    return report(visit.ok() ? body(visit.optim()) : visit.failure(), caller);
+  } catch (...) {
+    return report_exception(caller);
+  }
 }
 
 /// One number in the memory of the optimizer's device.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
+#include <new>
 
 #include "api/guard.h"
 #include "base/log.h"
@@ -35,6 +37,21 @@ void remember(std::string_view call, std::string_view text) noexcept {
 }
 
 const char* remembered() noexcept { return last_error; }
+
+zero_status report_exception(const char* caller) noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    remember(caller, "out of host memory");
+    return ZERO_ERR_MEMORY;
+  } catch (const std::exception& error) {
+    remember(caller, error.what());
+    return ZERO_ERR_INTERNAL;
+  } catch (...) {
+    remember(caller, "unknown exception");
+    return ZERO_ERR_INTERNAL;
+  }
+}
 
 namespace {
 

@@ -76,7 +76,7 @@ class Workers final : public ThreadPool {
 
   Status start();
   int threads() const override { return static_cast<int>(seats_.size()); }
-  void run(const std::function<void(int)>& work) override;
+  void run(const ThreadWork& work) override;
 
  private:
   struct Seat {
@@ -88,10 +88,10 @@ class Workers final : public ThreadPool {
 
   static void* work_in(void* seat);
   Status start_worker(Seat& seat);
-  void try_work(int thread) noexcept;
+  void keep_first(std::exception_ptr thrown);
 
-  std::vector<Seat> seats_;                         // seat 0 is the caller's
-  const std::function<void(int)>* work_ = nullptr;  // null in the last round: leave
+  std::vector<Seat> seats_;           // seat 0 is the caller's
+  const ThreadWork* work_ = nullptr;  // null in the last round: leave
   std::mutex mutex_;
   std::exception_ptr thrown_;  // by the first that did, in this round
   alignas(64) Gate round_;
@@ -128,7 +128,7 @@ Workers::~Workers() {
   }
 }
 
-void Workers::run(const std::function<void(int)>& work) {
+void Workers::run(const ThreadWork& work) {
   const FloatEnvironment environment;
   work_ = &work;
   if (seats_.size() > 1) {
@@ -136,20 +136,20 @@ void Workers::run(const std::function<void(int)>& work) {
     round_.add(1);
     round_.wake_all();
   }
-  try_work(0);
+  try {
+    work.call(work.function, 0);
+  } catch (...) {
+    keep_first(std::current_exception());
+  }
   for (uint32_t left = unfinished_.load(); left != 0; left = unfinished_.load()) {
     unfinished_.wait_while(left);
   }
   if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
-void Workers::try_work(int thread) noexcept {
-  try {
-    (*work_)(thread);
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    if (thrown_ == nullptr) thrown_ = std::current_exception();
-  }
+void Workers::keep_first(std::exception_ptr thrown) {
+  const std::lock_guard lock(mutex_);
+  if (thrown_ == nullptr) thrown_ = std::move(thrown);
 }
 
 void* Workers::work_in(void* argument) {
@@ -159,7 +159,11 @@ void* Workers::work_in(void* argument) {
   for (uint32_t seen = 0;; ++seen) {
     pool.round_.wait_while(seen);  // no round begins before this thread has finished the last one
     if (pool.work_ == nullptr) return nullptr;
-    pool.try_work(seat.thread);
+    try {
+      pool.work_->call(pool.work_->function, seat.thread);
+    } catch (...) {
+      pool.keep_first(std::current_exception());
+    }
     if (pool.unfinished_.add(UINT32_MAX) == 0) pool.unfinished_.wake_all();
   }
 }

@@ -3,10 +3,12 @@
 // cache line at a time. Included by each instruction set's file behind loops.h, and in the same
 // way.
 
-// A rule whose flags are known: its branches are not there.
-template <class Of, bool... known>
+// A rule whose flags are known, as bits: its branches are not there.
+template <class Of, size_t flags>
 struct Element {
-  static constexpr bool flag[kMaxFlags] = {known...};
+  static_assert(kMaxFlags == 4);
+  static constexpr bool flag[] = {(flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0,
+                                  (flags & 8) != 0};
   static constexpr unsigned used = Of::used(flag);
   template <class Real>
   static inline __attribute__((always_inline)) void update(Real& param, Real gradient, Real* slot,
@@ -15,13 +17,13 @@ struct Element {
   }
 };
 
-template <size_t... slot>
-using Places = std::index_sequence<slot...>;
+template <size_t... number>
+using Numbers = std::index_sequence<number...>;
 
 // The runs of an update never overlap. Compilers believe that of parameters only, so the slots are
 // such.
 template <class Element, size_t... s, class Real, class... Slot>
-static inline __attribute__((always_inline)) void update_one(Places<s...>, Real* __restrict params,
+static inline __attribute__((always_inline)) void update_one(Numbers<s...>, Real* __restrict params,
                                                              size_t i, Real sum,
                                                              const RoundedScalars<Real>& scalars,
                                                              Slot* __restrict... slots) {
@@ -32,55 +34,55 @@ static inline __attribute__((always_inline)) void update_one(Places<s...>, Real*
   ((Element::used >> s & 1 ? void(slots[i] = slot[s]) : void()), ...);
 }
 
-template <class Element, size_t... s, class Real, class... Slot>
-static uint64_t update_loop(Places<s...> places, Real* __restrict params, const Real* grads,
-                            const Real* const* others, int other_count, size_t count,
-                            const Scalars& shared, Slot* __restrict... slots) {
-  const RoundedScalars<Real> scalars(shared);
-  uint32_t found[kLine<Real>] = {};  // a run is far shorter than 2^32 lines
-  size_t i = 0;
-  for (; i + kLine<Real> <= count; i += kLine<Real>) {
-    Line<Real> line;
-    sum_line(line, grads, others, other_count, i);
-    Real sum[kLine<Real>];
-    store(sum, line);
-    ask_for(params + i, 2);
-    ((Element::used >> s & 1 ? ask_for(slots + i, 3 + s) : void()), ...);
-    ZERO_ROLLED
-    for (size_t k = 0; k < kLine<Real>; ++k) {
-      found[k] += is_nonfinite(sum[k]);
-      update_one<Element>(places, params, i + k, sum[k], scalars, slots...);
+// The loops of a rule, one for all that its flags may be.
+template <class Of, class Real, class Slots = std::make_index_sequence<kSlotsOf<Of>>,
+          class Flags = std::make_index_sequence<size_t{1} << Of::flags>>
+struct Loops;
+
+template <class Of, class Real, size_t... s, size_t... flags>
+struct Loops<Of, Real, Numbers<s...>, Numbers<flags...>> {
+  template <size_t>
+  using Slot = Real;
+
+  template <class Element>
+  static uint64_t loop(Real* __restrict params, const Real* grads, const Real* const* others,
+                       int other_count, size_t count, const Scalars& shared,
+                       Slot<s>* __restrict... slots) {
+    const RoundedScalars<Real> scalars(shared);
+    uint32_t found[kLine<Real>] = {};  // a run is far shorter than 2^32 lines
+    size_t i = 0;
+    for (; i + kLine<Real> <= count; i += kLine<Real>) {
+      Line<Real> line;
+      sum_line(line, grads, others, other_count, i);
+      Real sum[kLine<Real>];
+      store(sum, line);
+      ask_for(params + i, 2);
+      ((Element::used >> s & 1 ? ask_for(slots + i, 3 + s) : void()), ...);
+      ZERO_ROLLED
+      for (size_t k = 0; k < kLine<Real>; ++k) {
+        found[k] += is_nonfinite(sum[k]);
+        update_one<Element>(Numbers<s...>(), params, i + k, sum[k], scalars, slots...);
+      }
     }
+    uint64_t total = 0;
+    for (size_t k = 0; k < kLine<Real>; ++k) total += found[k];
+    for (; i < count; ++i) {
+      Real sum = grads[i];
+      for (int r = 0; r < other_count; ++r) sum = sum + others[r][i];
+      total += is_nonfinite(sum);
+      update_one<Element>(Numbers<s...>(), params, i, sum, scalars, slots...);
+    }
+    return total;
   }
-  uint64_t total = 0;
-  for (size_t k = 0; k < kLine<Real>; ++k) total += found[k];
-  for (; i < count; ++i) {
-    Real sum = grads[i];
-    for (int r = 0; r < other_count; ++r) sum = sum + others[r][i];
-    total += is_nonfinite(sum);
-    update_one<Element>(places, params, i, sum, scalars, slots...);
-  }
-  return total;
-}
 
-template <class Element, size_t... s, class Real>
-static uint64_t update_run(Places<s...> places, const UpdateRunOf<Real>& run,
-                           const Scalars& scalars) {
-  return update_loop<Element>(places, run.param, run.grad, run.others, run.other_count, run.count,
-                              scalars, run.slots[s]...);
-}
-
-/// Flags that are known at run time, one after the other, become the arguments of an Element.
-template <class Of, bool... known, class Real>
-static uint64_t update(const UpdateRunOf<Real>& run, const Scalars& scalars) {
-  if constexpr (sizeof...(known) == Of::flags) {
-    return update_run<Element<Of, known...>>(std::make_index_sequence<kSlotsOf<Of>>(), run,
-                                             scalars);
-  } else {
-    return scalars.flag[sizeof...(known)] ? update<Of, known..., true>(run, scalars)
-                                          : update<Of, known..., false>(run, scalars);
+  static uint64_t update(const UpdateRunOf<Real>& run, const Scalars& scalars) {
+    static constexpr decltype(&loop<Element<Of, 0>>) loops[] = {loop<Element<Of, flags>>...};
+    size_t given = 0;
+    for (size_t i = 0; i < Of::flags; ++i) given |= size_t{scalars.flag[i]} << i;
+    return loops[given](run.param, run.grad, run.others, run.other_count, run.count, scalars,
+                        run.slots[s]...);
   }
-}
+};
 
 template <size_t v = 0, class Norm, class Real>
 static inline __attribute__((always_inline)) void add_line(Norm& norm, const Line<Real>& line) {
@@ -190,7 +192,7 @@ static void step_lamb(Real* __restrict params, const Real* __restrict directions
 
 template <class Of, class Real>
 static constexpr UpdateKernelOf<Real> update_of() {
-  if constexpr (kUpdatesElements<Of>) return update<Of>;
+  if constexpr (kUpdatesElements<Of>) return Loops<Of, Real>::update;
   return nullptr;
 }
 

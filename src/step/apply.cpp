@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/os.h"
 #include "step/background.h"
@@ -26,46 +27,29 @@ const KernelTable& kernels() { return kernel_table(best_isa()); }
 class Updater {
  public:
   Updater(Call* call, const Optimizer& optim, const StepMemory& memory, const Runs& runs,
-          const std::vector<Scalars>& scalars, const Trusted& trusted, bool fused)
+          const std::vector<Scalars>& scalars, bool fused)
       : call_(call),
         optim_(optim),
         memory_(memory),
         runs_(runs),
         scalars_(scalars),
-        trusted_(trusted),
         fused_(fused),
         steps_(writes_directions(optim)),
         gradients_(optim, memory, fused) {}
 
-  /// Elements [begin, end) of all runs, counted in order.
-  uint64_t walk(int64_t begin, int64_t end, bool reports_progress) {
-    int64_t passed = 0;
-    for (size_t r = 0; r < runs_.runs.size() && passed < end; r++) {
-      const int64_t count = runs_.runs[r].count;
-      const int64_t first = std::max<int64_t>(0, begin - passed);
-      const int64_t last = std::min(count, end - passed);
-      passed += count;
-      if (trusted_.stepped(runs_.runs[r].view)) continue;
-      if (!walk_run(r, first, last, trusted_.ratio(runs_.runs[r].view), reports_progress)) break;
-    }
-    return nonfinite_;
-  }
-
   /// The run that a view is, whose last elements were read last.
-  uint64_t walk_back(size_t view, double ratio, bool reports_progress) {
+  void walk_back(size_t view, double ratio, bool reports_progress) {
     const auto found = std::partition_point(runs_.runs.begin(), runs_.runs.end(),
                                             [view](const Run& run) { return run.view < view; });
     const auto r = static_cast<size_t>(found - runs_.runs.begin());
     for (int64_t end = found->count, begin = 0; end > 0; end = begin) {
       begin = (end - 1) / kLongTile * kLongTile;
-      if (!walk_run(r, begin, end, ratio, reports_progress)) break;
+      if (!walk(r, begin, end, ratio, reports_progress)) break;
     }
-    return nonfinite_;
   }
 
- private:
   /// Elements [first, last) of run `r`. False when the comm is aborted.
-  bool walk_run(size_t r, int64_t first, int64_t last, double ratio, bool reports_progress) {
+  bool walk(size_t r, int64_t first, int64_t last, double ratio, bool reports_progress) {
     const Section& section = optim_.plan.section(runs_.runs[r].section);
     const int64_t length = tile_length(r, section);
     for (int64_t at = first; at < last; at += length) {
@@ -81,6 +65,10 @@ class Updater {
     return true;
   }
 
+  /// How many gradients were not finite.
+  uint64_t nonfinite() const { return nonfinite_; }
+
+ private:
   int64_t tile_length(size_t r, const Section& section) const {
     const std::byte* const* sources = &runs_.sources[r * runs_.source_width];
     const bool zeros =
@@ -148,7 +136,6 @@ class Updater {
   const StepMemory& memory_;
   const Runs& runs_;
   const std::vector<Scalars>& scalars_;
-  const Trusted& trusted_;
   const bool fused_;
   const bool steps_;  // along directions, which are in the place of sums
   TileGradients gradients_;
@@ -157,11 +144,32 @@ class Updater {
   alignas(64) std::byte master_[kShortTile * sizeof(float)];
 };
 
-/// The place in the share of an element of all runs, counted in order.
-int64_t share_at(const Runs& runs, int64_t element) {
+struct Place {
+  size_t run;
+  int64_t first;  // element of it
+};
+
+/// Where an element of all runs is, counted in order.
+Place place_in(const Runs& runs, int64_t element) {
   size_t r = 0;
-  for (; element >= runs.runs[r].count; r++) element -= runs.runs[r].count;
-  return runs.runs[r].share + element;
+  for (; r < runs.runs.size() && element >= runs.runs[r].count; r++) element -= runs.runs[r].count;
+  return {r, element};
+}
+
+/// The first of two walks, of rules that need one.
+Result<Trusted> walk_first(Call& call, Optimizer& optim, const StepMemory& memory, const Runs& runs,
+                           const std::vector<Scalars>& scalars, bool fused,
+                           std::vector<uint64_t>& nonfinite) {
+  if (optim.options.rule->trust == nullptr) return Trusted();
+  const auto stepper = [&](int thread) -> StepView {
+    auto updater = std::make_shared<Updater>(&call, optim, memory, runs, scalars, fused);
+    return [updater, thread, found = &nonfinite[static_cast<size_t>(thread)]](size_t view,
+                                                                              double ratio) {
+      updater->walk_back(view, ratio, thread == 0);
+      *found = updater->nonfinite();
+    };
+  };
+  return trust_ratios(call, optim, memory, scalars, fused, stepper, &nonfinite[0]);
 }
 
 /// What the walk read and wrote.
@@ -191,40 +199,40 @@ int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gra
 
 Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor,
                               bool fused) {
-  const Trust* const trust = optim.options.rule->trust;
   const bool from_reduced = !fused || writes_directions(optim);
   const Runs& runs = from_reduced ? memory.from_reduced : memory.fused;
   const std::vector<Scalars> scalars = prepare_classes(optim, memory, factor);
-  std::vector<uint64_t> nonfinite(static_cast<size_t>(optim.pool->threads()));
-  Trusted trusted;
-  if (trust != nullptr) {
-    const auto stepper = [&](int thread) -> StepView {
-      auto updater = std::make_shared<Updater>(&call, optim, memory, runs, scalars, trusted, fused);
-      return
-          [updater, thread, found = &nonfinite[static_cast<size_t>(thread)]](
-              size_t view, double ratio) { *found = updater->walk_back(view, ratio, thread == 0); };
-    };
-    trusted = ZERO_TRY(trust_ratios(call, optim, memory, scalars, fused, stepper, &nonfinite[0]));
-  }
+  const int threads = optim.pool->threads();
+  std::vector<uint64_t> nonfinite(static_cast<size_t>(threads));
+  const Trusted trusted =
+      ZERO_TRY(walk_first(call, optim, memory, runs, scalars, fused, nonfinite));
   // From the end of the share: what is first in the forward pass travels last, and is read first.
   const int64_t slice = memory.background == nullptr ? runs.elements : kSlice;
   for (int64_t begin = 0, end = runs.elements; end > 0; end = begin) {
     begin = (end - 1) / slice * slice;
-    deal_out(*optim.pool, end - begin, kAlignment, [&](int thread, int64_t first, int64_t last) {
-      Updater updater(&call, optim, memory, runs, scalars, trusted, fused);
-      nonfinite[static_cast<size_t>(thread)] +=
-          updater.walk(begin + first, begin + last, thread == 0);
+    const Dealt dealt(end - begin, kAlignment, threads);
+    optim.pool->run([&](int thread) {
+      const auto [first, last] = dealt.part(thread);
+      Updater updater(&call, optim, memory, runs, scalars, fused);
+      auto [r, from] = place_in(runs, begin + first);
+      for (int64_t left = last - first; left > 0; r++, from = 0) {
+        const Run& run = runs.runs[r];
+        const int64_t count = std::min(run.count - from, left);
+        left -= count;
+        if (trusted.stepped(run.view)) continue;
+        if (!updater.walk(r, from, from + count, trusted.ratio(run.view), thread == 0)) break;
+      }
+      nonfinite[static_cast<size_t>(thread)] += updater.nonfinite();
     });
     if (memory.background == nullptr) continue;
     if (optim.comm->aborted()) break;
-    memory.background->tell(begin == 0 ? 0 : share_at(runs, begin));
+    const auto [r, from] = place_in(runs, begin);
+    memory.background->tell(begin == 0 ? 0 : runs.runs[r].share + from);
     os().reached("apply.told");
   }
   if (memory.background != nullptr && runs.elements == 0) memory.background->tell(0);
   count_updated(optim, runs, fused);
-  uint64_t total = 0;
-  for (const uint64_t found : nonfinite) total += found;
-  return total;
+  return std::accumulate(nonfinite.begin(), nonfinite.end(), uint64_t{0});
 }
 
 void round_share(Optimizer& optim) {
@@ -258,8 +266,9 @@ uint64_t SegmentUpdater::update(size_t number, std::span<const void* const> grad
                  [](const void* from) { return static_cast<const std::byte*>(from); });
   std::copy_n(targets_.begin() + static_cast<ptrdiff_t>(number * run_.target_width),
               run_.target_width, run_.targets.begin());
-  Updater updater(nullptr, optim_, memory_, run_, scalars_, untrusted_, true);
-  return updater.walk(first, last, false);
+  Updater updater(nullptr, optim_, memory_, run_, scalars_, true);
+  updater.walk(0, first, last, 1, false);
+  return updater.nonfinite();
 }
 
 int64_t SegmentUpdater::moved_bytes(const Section& section) const {

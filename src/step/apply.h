@@ -7,7 +7,6 @@
 
 #include "comm/comm.h"
 #include "step/memory.h"
-#include "step/trust.h"
 
 namespace zero {
 
@@ -46,7 +45,6 @@ class SegmentUpdater {
   std::vector<int32_t> classes_;     // of each segment
   std::vector<std::byte*> targets_;  // target_width a segment
   Runs run_;
-  const Trusted untrusted_;
 };
 
 /// Store this rank's owned parameters as they are to every other target.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's walk: its verbs are done when they return, but for the end of a step that goes on in
-// the background.
+// The host's walk: its verbs are done when they return.
 
 #include <cstring>
 
@@ -28,55 +27,6 @@ namespace {
 uint64_t sum_the_rest(Call& call, Optimizer& optim) {
   const Stopwatch watch(optim.counters.gather_seconds);
   return reduce_share(call, optim, step_memory(optim), 0).nonfinite;
-}
-
-/// Returns how many gradients were not finite, of those that nobody has counted.
-Result<uint64_t> apply(Call& call, Optimizer& optim, bool fused) {
-  StepMemory& memory = step_memory(optim);
-  const Stopwatch watch(optim.counters.apply_seconds);
-  os().reached("apply.begin");
-  uint64_t nonfinite = 0;
-  if (optim.options.custom != nullptr) {
-    store_shadow(optim, memory);
-  } else {
-    nonfinite = ZERO_TRY(update_share(call, optim, memory, memory.state.factor, fused));
-  }
-  os().reached("apply.done");
-  return nonfinite;
-}
-
-Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfinite) {
-  return optim.comm->direct() ? direct::publish(call, optim, memory, nonfinite)
-                              : collective::publish(call, optim, memory, nonfinite);
-}
-
-/// Comm::publishing counts this optimizer already.
-Status apply_and_publish(Call& call, Optimizer& optim, bool fused) {
-  StepMemory& memory = step_memory(optim);
-  uint64_t nonfinite = 0;
-  const bool sums = !fused || early(memory) != nullptr;
-  if (fused && sums) nonfinite = sum_the_rest(call, optim);
-  if (memory.backward != nullptr) nonfinite += memory.backward->nonfinite();
-  if (fused) end_round(memory);
-  nonfinite += ZERO_TRY(apply(call, optim, !sums));
-  const Stopwatch watch(optim.counters.publish_seconds);
-  ZERO_TRY(publish(call, optim, memory, &nonfinite));
-  optim.comm->publishing--;
-  if (fused) memory.state.nonfinite = nonfinite;
-  count_updates(optim, memory);
-  advance(optim, memory);
-  optim.comm->steps_done = optim.step;
-  return Status();
-}
-
-/// On the optimizer's own thread, to which the call goes over.
-void end_in_background(Call& call, Optimizer& optim, bool fused) {
-  step_memory(optim).background->begin(std::move(call), [&optim, fused](Call& own) -> Status {
-    const ExceptionTold told(optim);
-    Status status = apply_and_publish(own, optim, fused);
-    if (!status.ok()) optim.outcome.status = status.code();
-    return status;
-  });
 }
 
 class HostWalk final : public Walk {
@@ -135,7 +85,7 @@ class HostWalk final : public Walk {
                        "are not finite: step ", optim_.step + 1, " was not made"));
   }
 
-  Result<Code> update_and_publish(bool fused) override {
+  Result<Code> vote() override {
     if (memory_.state.skip != 0) {
       advance(optim_, memory_);
       return ZERO_SKIPPED;
@@ -143,12 +93,34 @@ class HostWalk final : public Walk {
     if (optim_.options.custom != nullptr)
       ZERO_TRY(update_shadow(call_, optim_, memory_, memory_.state.factor));
     if (!updates_announced(memory_)) optim_.comm->publishing++;
-    if (memory_.background != nullptr) {
-      end_in_background(call_, optim_, fused);
-    } else {
-      ZERO_TRY(apply_and_publish(call_, optim_, fused));
-    }
     return ZERO_OK;
+  }
+
+  Status apply(bool fused) override {
+    const bool sums = !fused || early(memory_) != nullptr;
+    if (fused && sums) nonfinite_ = sum_the_rest(call_, optim_);
+    if (memory_.backward != nullptr) nonfinite_ += memory_.backward->nonfinite();
+    if (fused) end_round(memory_);
+    const Stopwatch watch(optim_.counters.apply_seconds);
+    os().reached("apply.begin");
+    if (optim_.options.custom != nullptr) {
+      store_shadow(optim_, memory_);
+    } else {
+      nonfinite_ += ZERO_TRY(update_share(call_, optim_, memory_, memory_.state.factor, !sums));
+    }
+    os().reached("apply.done");
+    return Status();
+  }
+
+  Status publish(bool fused) override {
+    const Stopwatch watch(optim_.counters.publish_seconds);
+    ZERO_TRY(publish_share(&nonfinite_));
+    optim_.comm->publishing--;
+    if (fused) memory_.state.nonfinite = nonfinite_;
+    count_updates(optim_, memory_);
+    advance(optim_, memory_);
+    optim_.comm->steps_done = optim_.step;
+    return Status();
   }
 
   Status take_masters(size_t first_section) override {
@@ -162,7 +134,7 @@ class HostWalk final : public Walk {
     round_share(optim_);
     copy_share(optim_, memory_);
     uint64_t none = 0;
-    return publish(call_, optim_, memory_, &none);
+    return publish_share(&none);
   }
 
   Status broadcast_params(int32_t root) override { return copy_params(call_, optim_, root); }
@@ -181,9 +153,15 @@ class HostWalk final : public Walk {
   }
 
  private:
+  Status publish_share(uint64_t* nonfinite) {
+    return optim_.comm->direct() ? direct::publish(call_, optim_, memory_, nonfinite)
+                                 : collective::publish(call_, optim_, memory_, nonfinite);
+  }
+
   Call& call_;
   Optimizer& optim_;
   StepMemory& memory_;
+  uint64_t nonfinite_ = 0;  // of gradients that nobody counted before the update
 };
 
 }  // namespace

@@ -41,12 +41,15 @@ void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin
 
 /// Deal the views with a gradient over the threads, at ends of blocks: on each, `walk` gets its
 /// elements.
-inline void deal_out_views(
-    const Optimizer& optim, const StepMemory& memory,
-    const std::function<void(int thread, int64_t begin, int64_t end)>& walk) {
+template <class Walk>
+void deal_out_views(const Optimizer& optim, const StepMemory& memory, const Walk& walk) {
   int64_t elements = 0;
   for (const View& view : memory.views) elements += view.cls < 0 ? 0 : view.segment.count;
-  deal_out(*optim.pool, elements, kBlock, walk);
+  const Dealt dealt(elements, kBlock, optim.pool->threads());
+  optim.pool->run([&](int thread) {
+    const auto [begin, end] = dealt.part(thread);
+    if (begin < end) walk(thread, begin, end);
+  });
 }
 
 /// Of every element that has a gradient, bytes_of(its section) were read or written.

@@ -2,17 +2,31 @@
 // This rank's share, dealt over its threads.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 
-#include "device/thread_pool.h"
+#include "base/checked.h"
 
 namespace zero {
 
-/// Let thread t of the pool walk its part of `total` elements, cut at multiples of `step`.
-void deal_out(ThreadPool& pool, int64_t total, int64_t step,
-              const std::function<void(int thread, int64_t begin, int64_t end)>& walk);
+/// `total` elements, dealt over a number of threads and cut at multiples of `step`.
+class Dealt {
+ public:
+  Dealt(int64_t total, int64_t step, int threads)
+      : total_(total), part_(threads == 1 ? total : round_up(total / threads + 1, step)) {}
+
+  struct Part {
+    int64_t begin, end;
+  };
+  Part part(int thread) const {
+    const int64_t begin = std::min(total_, part_ * thread);
+    return {begin, std::min(total_, begin + part_)};
+  }
+
+ private:
+  int64_t total_, part_;
+};
 
 /// Elements: a tile of every stream fits the first-level cache, for what is read a second time.
 inline constexpr int64_t kTile = 2048;

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "kernels/launch_state.h"
 #include "step/alike.h"
+#include "step/background.h"
 #include "step/backward.h"
 #include "step/enter.h"
 #include "step/progress.h"
@@ -154,10 +155,9 @@ Status take_begun_flags(Optimizer& optim, Grads& grads) {
                 text("reduce flags are ", given, "; the step began with ", grads.flags));
 }
 
-Result<Code> make_step(Call& call, Optimizer& optim, Walk& walk, Grads grads) {
-  StepMemory& memory = step_memory(optim);
-  const bool fused = one_pass(optim);
-  const bool gathers = reduces(optim, grads);
+/// Enter, get ready.
+Status prepare_step(Call& call, Optimizer& optim, Walk& walk, Grads& grads, bool gathers,
+                    bool fused) {
   Status local = take_begun_flags(optim, grads);
   if (local.ok()) local = walk.begin();
   Rollback rollback(optim, gathers);
@@ -165,20 +165,41 @@ Result<Code> make_step(Call& call, Optimizer& optim, Walk& walk, Grads grads) {
       call, optim, grads, {.local = std::move(local), .sums = !fused || writes_directions(optim)}));
   ZERO_TRY(get_ready(call, optim, walk, true, gathers));
   rollback.keep();
-  Code code = ZERO_OK;
-  ZERO_TRY(run(walk, [&]() -> Status {
-    if (fused) {
-      ZERO_TRY(walk.let_update_sum());
-      ZERO_TRY(walk.decide({.factor = mean_of(optim, grads.flags)}, By::nothing));
-    } else {
-      ZERO_TRY(gathers ? gather(call, optim, walk, grads, power_of(optim.options))
-                       : walk.find_summed());
-      ZERO_TRY(decide(optim, memory, walk));
-    }
-    code = ZERO_TRY(walk.update_and_publish(fused));
-    return Status();
-  }));
-  walk.count_step();
+  return Status();
+}
+
+/// On the optimizer's own thread, to which the call goes over.
+void end_in_background(Call& call, Optimizer& optim, bool fused) {
+  step_memory(optim).background->begin(std::move(call), [&optim, fused](Call& own) -> Status {
+    const ExceptionTold told(optim);
+    const auto walk = make_walk(own, optim);
+    Status status = walk->apply(fused);
+    if (status.ok()) status = walk->publish(fused);
+    if (!status.ok()) optim.outcome.status = status.code();
+    return status;
+  });
+}
+
+/// Gather, vote, apply, publish.
+Result<Code> make_step(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, bool gathers,
+                       bool fused) {
+  StepMemory& memory = step_memory(optim);
+  if (fused) {
+    ZERO_TRY(walk.let_update_sum());
+    ZERO_TRY(walk.decide({.factor = mean_of(optim, grads.flags)}, By::nothing));
+  } else {
+    ZERO_TRY(gathers ? gather(call, optim, walk, grads, power_of(optim.options))
+                     : walk.find_summed());
+    ZERO_TRY(decide(optim, memory, walk));
+  }
+  const Code code = ZERO_TRY(walk.vote());
+  if (code != ZERO_OK) return code;
+  if (memory.background != nullptr) {
+    end_in_background(call, optim, fused);
+    return code;
+  }
+  ZERO_TRY(walk.apply(fused));
+  ZERO_TRY(walk.publish(fused));
   return code;
 }
 
@@ -271,15 +292,29 @@ Status seal_params(Call& call, Optimizer& optim) {
   return enter(call, optim, step_memory(optim), std::move(entry));
 }
 
-Result<Code> step(Call& call, Optimizer& optim, const Grads& grads) {
+Result<Code> step(Call& call, Optimizer& optim, const Grads& given) {
   const ExceptionTold told(optim);
-  const bool captured = call.capture() != 0;  // the latest step is that of a launch
+  const bool captured = call.capture() != 0;
+  const bool fused = one_pass(optim);
+  const bool gathers = reduces(optim, given);
   const auto walk = make_walk(call, optim);
-  auto made = make_step(call, optim, *walk, grads);
-  const Code code = made.ok() ? ZERO_OK : made.failure().code();
-  if (captured) return made;
-  walk->note(code);
-  if (code != ZERO_OK) optim.outcome.status = code;
+  Grads grads = given;
+  Result<Code> made = ZERO_OK;
+  Status status = prepare_step(call, optim, *walk, grads, gathers, fused);
+  if (status.ok()) {
+    status = walk->begin_work();
+    if (status.ok()) {
+      made = make_step(call, optim, *walk, grads, gathers, fused);
+      status = made.failure();
+    }
+    status = walk->end_work(std::move(status));
+    if (status.ok()) walk->count_step();
+  }
+  if (!captured) {  // the latest step is that of a launch, where it is
+    walk->note(status.code());
+    if (!status.ok()) optim.outcome.status = status.code();
+  }
+  if (!status.ok()) return status;
   return made;
 }
 

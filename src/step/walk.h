@@ -58,12 +58,17 @@ class Walk {
   /// if the step is refused, where that is known by now.
   virtual Status decide(launch::Decide how, By by) = 0;
 
-  // ---- Apply, publish.
+  /// Whatever else the ranks must agree on before the step is made. ZERO_SKIPPED if it is not made,
+  /// where that is known by now.
+  virtual Result<Code> vote() { return ZERO_OK; }
 
-  /// Update what this rank owns and put it on all ranks, unless the step is skipped; advance.
-  /// ZERO_SKIPPED if it is, where that is known by now. `fused`: from gradients, behind
-  /// let_update_sum().
-  virtual Result<Code> update_and_publish(bool fused) = 0;
+  // ---- Apply, publish. `fused`: from gradients, behind let_update_sum(). Nothing happens to a
+  // step that is skipped.
+
+  /// Update what this rank owns.
+  virtual Status apply(bool fused) = 0;
+  /// Put it on all ranks; advance.
+  virtual Status publish(bool fused) = 0;
   /// Behind run(): the step counts.
   virtual void count_step() {}
   /// How zero_step ended, for those who ask later.

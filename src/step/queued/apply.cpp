@@ -83,7 +83,7 @@ Status Walk::publish_packed(const Travel& travel) {
   return move(stream, shared, of.dtype, {}, travel.unpack, queue().device_state());
 }
 
-Status Walk::publish(std::span<const Travel> group) {
+Status Walk::publish_group(std::span<const Travel> group) {
   if (group[0].by_owner) return publish_by_owner(group[0]);
   if (!group[0].in_place) return publish_packed(group[0]);
   const auto rank = static_cast<size_t>(optim_.comm->rank());
@@ -99,16 +99,11 @@ Status Walk::publish(std::span<const Travel> group) {
   return plane_->all_gather(parts, queue().gathers.handle());
 }
 
-Result<Code> Walk::update_and_publish(bool fused) {
-  if (fused) end_round(memory_);
-  ZERO_TRY(update_all(fused));
-  ZERO_TRY(finish(fused));
-  return ZERO_OK;
-}
-
-Status Walk::update_all(bool fused) {
+/// Where parameters travel, each part goes as soon as it is updated.
+Status Walk::apply(bool fused) {
   const Tables& tables = queue().tables;
   if (fused) {
+    end_round(memory_);
     NormSums* const own = queue().records_of_all() + optim_.comm->rank();
     ZERO_TRY(device().fill(stream(), own, 0, sizeof *own));
   }
@@ -134,7 +129,7 @@ Status Walk::update_all(bool fused) {
       ZERO_TRY(update(tables.batches[i], fused));
     }
     ZERO_TRY(order(stream(), queue().updated[end - 1], travels, order::kUpdated));
-    ZERO_TRY(publish(group));
+    ZERO_TRY(publish_group(group));
     for (; updated < end; updated++)
       ZERO_TRY(device().record(queue().arrived[updated].handle(), travels));
   }
@@ -151,8 +146,8 @@ Status Walk::take_over() {
   return Status();
 }
 
-/// On the stream that gathers, where there is one: it ends last.
-Status Walk::finish(bool fused) {
+/// Progress goes behind all of it, on the stream that gathers, where there is one: it ends last.
+Status Walk::publish(bool fused) {
   if (gates_ != nullptr) {
     if (fused) ZERO_TRY(tell_record());
     ZERO_TRY(gates_->pass(Gate::published, stream(), order::kPublished));

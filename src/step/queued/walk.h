@@ -37,7 +37,8 @@ class Walk final : public zero::Walk {
   Status measure(double p) override { return measure(p, Made::before); }
   Status clamp(double limit) override;
   Status decide(launch::Decide how, By by) override;
-  Result<Code> update_and_publish(bool fused) override;
+  Status apply(bool fused) override;
+  Status publish(bool fused) override;
   void count_step() override;
   void note(Code code) override;
 
@@ -84,13 +85,10 @@ class Walk final : public zero::Walk {
   Status tell_record();
   Status take_over();
   Status prepare_scalars();
-  Status update_all(bool fused);
   Status update(const Batch& batch, bool fused);
-  Status publish(std::span<const Travel> group);
+  Status publish_group(std::span<const Travel> group);
   Status publish_packed(const Travel& travel);
   Status publish_by_owner(const Travel& travel);
-  /// Progress, behind all of it.
-  Status finish(bool fused);
   Status advance(StreamHandle stream, bool fused);
   Status send_whole(std::vector<Sent> all, std::string_view what);
   Status send_through_host(const std::vector<Sent>& all, std::string_view what);

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/float_environment.h"
+#include "base/float_environment.h"
 #include "kernels/kernels.h"
 #include "random_fill.h"
 #include "rules/list.h"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors of the model that are not trained.
-#include "step/buffers.h"
-
 #include "api/commands.h"
 #include "api/options.h"
+#include "step/broadcast.h"
 #include "step/enter.h"
 
 namespace {

@@ -9,7 +9,7 @@
 #include "api/guard.h"
 #include "api/options.h"
 #include "base/checked.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "comm/arena.h"
 
 namespace {
@@ -180,8 +180,8 @@ zero_status zero_comm_abort(zero_comm* comm, const char* reason) {
     if (reason != nullptr && !is_utf8(reason)) reason = "the reason given is not UTF-8";
     found->abort(Failure{.code = ZERO_ERR_ABORTED,
                          .rank = found->rank(),
-                         .step = found->steps_done,
-                         .params_consistent = found->publishing == 0,
+                         .step = found->steps.done,
+                         .params_consistent = found->steps.consistent(),
                          .phase = "zero_comm_abort",
                          .text = text("rank ", found->rank(), " aborted the comm: ",
                                       reason != nullptr ? reason : "no reason given")});

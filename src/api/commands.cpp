@@ -3,7 +3,7 @@
 
 #include "base/text.h"
 #include "state/collective.h"
-#include "step/buffers.h"
+#include "step/broadcast.h"
 #include "step/by_hand.h"
 #include "step/enter.h"
 #include "step/step.h"

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "api/custom.h"
-
 #include <exception>
 
 #include "api/guard.h"
+#include "api/optim_options.h"
 #include "api/options.h"
 #include "api/thrown.h"
-#include "base/utf8.h"
+#include "base/text.h"
 
 namespace {
 

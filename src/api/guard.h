@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "api/handles.h"
+#include "base/float_environment.h"
 #include "base/status.h"
 #include "base/text.h"
-#include "kernels/float_environment.h"
 #include "step/queued/queue.h"
 #include "step/roll_call.h"
 

@@ -5,7 +5,7 @@
 
 #include "api/commands.h"
 #include "api/options.h"
-#include "step/buffers.h"
+#include "step/broadcast.h"
 #include "step/enter.h"
 #include "step/step.h"
 #include "step/tables.h"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "api/commands.h"
-#include "api/custom.h"
 #include "api/guard.h"
 #include "api/optim_options.h"
 #include "api/options.h"

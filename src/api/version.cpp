@@ -8,7 +8,7 @@
 
 #include "api/guard.h"
 #include "base/log.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "base/utf8.h"
+#include "base/text.h"
 
 namespace zero {
 namespace {

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -136,15 +135,6 @@ int64_t now_ms() { return now_ns() / 1'000'000; }
 std::string working_directory() {
   char path[4096];
   return ::getcwd(path, sizeof path) != nullptr ? path : "unknown";
-}
-
-int start_thread(pthread_t& thread, void* (*main)(void*), void* argument) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
-  const int error = os().pthread_create(&thread, nullptr, main, argument);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return error;
 }
 
 int usable_cores() {

@@ -132,9 +132,6 @@ auto uninterrupted(const Call& call, int64_t limit_ms = 60'000) {
   return answer;
 }
 
-/// Start a thread that blocks all signals; an errno, 0 if it runs.
-int start_thread(pthread_t& thread, void* (*main)(void*), void* argument);
-
 /// The cores that this thread may run on, at least 1.
 int usable_cores();
 

@@ -10,7 +10,6 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "comm/comm.h"
 #include "comm/desync.h"
 
@@ -71,20 +70,6 @@ Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_
   memset(scratch_.get(), 0, sizeof(Call::Record));
 }
 
-Result<Call> Comm::begin(Operation operation, uint32_t object) {
-  ZERO_TRY(await_background(operation));
-  if (aborted()) return failure_status();
-  if (in_call_.exchange(true, std::memory_order_acquire))
-    return Status(ZERO_ERR_BUSY, text(operation_name(operation),
-                                      ": another thread is inside a collective call of this comm"));
-  return Call(shared_from_this(), operation, object);
-}
-
-Status Comm::failure_status() const {
-  Failure cause = failure();
-  return Status(cause.code, std::move(cause.text));
-}
-
 // ---- Call.
 
 Call::Call(std::shared_ptr<Comm> comm, Operation operation, uint32_t object)
@@ -113,14 +98,7 @@ void Call::abort_out_of_memory() noexcept {
   } catch (...) {
   }
   try {  // strings have room in themselves for words that are this short
-    Failure cause;
-    cause.code = ZERO_ERR_MEMORY;
-    cause.rank = rank();
-    cause.step = comm_->steps_done.load();
-    cause.params_consistent = comm_->publishing == 0;
-    cause.phase = "memory";
-    cause.text = "out of memory";
-    comm_->abort(cause);
+    comm_->abort(comm_->steps.fail(ZERO_ERR_MEMORY, rank(), "memory", "out of memory"));
   } catch (...) {  // a comm that needs more than that is left to its deadlines
   }
 }
@@ -137,8 +115,10 @@ Call::Record* Call::mine() const { return reinterpret_cast<Record*>(comm_->scrat
 
 Call::Record* Call::records() const { return mine() + 1; }
 
-Comm::Patience Call::patience() const {
-  return {exchanges_ == 0, operation_name(operation_), mine()->header.agreed.phase};
+Patience Call::patience() const {
+  const Patience first{operation_name(operation_), mine()->header.agreed.phase,
+                       comm_->options().late_ms, false};
+  return exchanges_ == 0 ? first : comm_->later(first);
 }
 
 /// The first exchange of every kind: afterwards records() are those of all ranks, and they agree.
@@ -315,14 +295,8 @@ Status Call::broadcast(std::string_view phase, std::span<std::byte> data, int32_
 }
 
 Status Call::abort_with(Code code, int32_t culprit, std::string_view phase, std::string sentence) {
-  Failure cause;
-  cause.code = code;
-  cause.rank = culprit;
-  cause.step = comm_->steps_done.load();
-  cause.params_consistent = comm_->publishing == 0;
-  cause.phase = text(operation_name(operation_), ": ", phase);
-  cause.text = std::move(sentence);
-  comm_->abort(cause);
+  comm_->abort(comm_->steps.fail(code, culprit, text(operation_name(operation_), ": ", phase),
+                                 std::move(sentence)));
   return comm_->failure_status();
 }
 

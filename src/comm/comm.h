@@ -16,8 +16,9 @@
 
 #include "base/status.h"
 #include "comm/arena.h"
-#include "comm/gates.h"
+#include "comm/failure.h"
 #include "comm/queued_plane.h"
+#include "comm/watch.h"
 #include "device/device.h"
 
 namespace zero {
@@ -65,16 +66,6 @@ const char* operation_name(Operation operation);
 /// A ZERO_MEMORY_* by its name.
 const char* memory_kind_name(int32_t kind);
 
-/// What broke a comm, as zero_comm_failure tells it.
-struct Failure {
-  Code code = ZERO_OK;
-  int32_t rank = -1;
-  int64_t step = 0;
-  bool params_consistent = true;
-  std::string phase;
-  std::string text;
-};
-
 /// Where an arena is, on comms with a device.
 enum class Side { device, host };
 
@@ -120,10 +111,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Break the comm for `cause`; the first cause wins. Any thread.
   virtual void abort(const Failure& cause) = 0;
 
-  /// Of the running step, for failure(): set by src/step.
-  std::atomic<int64_t> steps_done{0};
-  /// How many optimizers of this comm have written some of their parameters and not all.
-  std::atomic<int32_t> publishing{0};
+  /// Set by src/step.
+  StepsSoFar steps;
 
   // ---- Memory.
 
@@ -160,12 +149,12 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Comm(int32_t rank, int32_t world, const CommOptions& options,
        std::shared_ptr<Device> device = nullptr);
 
-  /// How long to wait, and for whom: `entry` is the first wait of a call, which late_ms bounds.
-  struct Patience {
-    bool entry;
-    const char* operation;
-    const char* phase;
-  };
+  /// What a wait is granted that is not a call's first, which late_ms bounds.
+  Patience later(Patience patience) const {
+    patience.limit_ms = options_.timeout_ms;
+    patience.extended_by_progress = true;
+    return patience;
+  }
 
   /// The control plane: every rank's `mine` into `all`, in rank order; equal sizes on every rank,
   /// at most kRecordBytes. All ranks succeed, or all fail with the same cause and the comm is
@@ -307,7 +296,7 @@ class Call {
 
   Record* mine() const;
   Record* records() const;
-  Comm::Patience patience() const;
+  Patience patience() const;
   Status meet(std::string_view phase, const Message& message);
   Status compare();
   Status exchange_rest(std::span<const std::byte> mine, std::span<std::byte> all);

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/sha256.h"
+#include "base/secret.h"
 
 namespace zero {
 

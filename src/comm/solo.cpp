@@ -4,7 +4,6 @@
 
 #include "base/text.h"
 #include "comm/create.h"
-#include "comm/first_cause.h"
 #include "comm/private_arena.h"
 #include "kernels/kernels.h"
 

@@ -6,11 +6,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/float_environment.h"
 #include "base/text.h"
 #include "comm/create.h"
-#include "comm/first_cause.h"
 #include "comm/private_arena.h"
-#include "kernels/float_environment.h"
 #include "kernels/fold.h"
 #include "kernels/kernels.h"
 
@@ -159,13 +158,8 @@ class UserComm final : public Comm {
   }
 
   Status broken(const Patience& patience, std::string_view sentence) {
-    Failure cause;
-    cause.code = ZERO_ERR_COMM;
-    cause.step = steps_done.load();
-    cause.params_consistent = publishing == 0;
-    cause.phase = text(patience.operation, ": ", patience.phase);
-    cause.text = text(cause.phase, ": ", sentence);
-    cause_.set(cause);
+    cause_.set(
+        steps.fail(ZERO_ERR_COMM, -1, patience.where(), text(patience.where(), ": ", sentence)));
     return failure_status();
   }
 
@@ -181,7 +175,7 @@ class UserComm final : public Comm {
   }
 
   static Patience data_plane(const Call& call, const char* phase) {
-    return {false, operation_name(call.operation()), phase};
+    return {operation_name(call.operation()), phase, call.comm().options().timeout_ms, true};
   }
 
   void release(void* ctx) const {

@@ -6,8 +6,6 @@
 #include "device/thread_pool.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <atomic>
 #include <climits>
@@ -16,9 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/float_environment.h"
 #include "base/os.h"
 #include "base/text.h"
-#include "kernels/float_environment.h"
+#include "base/worker_thread.h"
 
 namespace zero {
 namespace {
@@ -71,27 +70,19 @@ class Gate {
 
 class Workers final : public ThreadPool {
  public:
-  explicit Workers(int threads) : seats_(static_cast<size_t>(threads)) {}
+  explicit Workers(int threads) : threads_(static_cast<size_t>(threads)) {}
   ~Workers() override;
 
   Status start();
-  int threads() const override { return static_cast<int>(seats_.size()); }
+  int threads() const override { return static_cast<int>(threads_.size()); }
   void run(const ThreadWork& work) override;
 
  private:
-  struct Seat {
-    Workers* pool = nullptr;
-    int thread = 0;
-    pthread_t handle{};
-    bool started = false;
-  };
-
-  static void* work_in(void* seat);
-  Status start_worker(Seat& seat);
+  void work(int thread);
   void keep_first(std::exception_ptr thrown);
 
-  std::vector<Seat> seats_;           // seat 0 is the caller's
-  const ThreadWork* work_ = nullptr;  // null in the last round: leave
+  std::vector<WorkerThread> threads_;  // the first stands for the caller's own
+  const ThreadWork* work_ = nullptr;   // null in the last round: leave
   std::mutex mutex_;
   std::exception_ptr thrown_;  // by the first that did, in this round
   alignas(64) Gate round_;
@@ -99,40 +90,27 @@ class Workers final : public ThreadPool {
 };
 
 Status Workers::start() {
-  Status status;
-  for (size_t i = 1; i < seats_.size() && status.ok(); ++i) {
-    seats_[i].thread = static_cast<int>(i);
-    status = start_worker(seats_[i]);
+  for (int i = 1; i < threads(); i++) {
+    ZERO_TRY(threads_[static_cast<size_t>(i)].start(
+        text("worker thread ", i, " of ", threads() - 1, " (set fewer threads in zero_options)"),
+        [this, i] { work(i); }));
   }
-  return status;
-}
-
-Status Workers::start_worker(Seat& seat) {
-  seat.pool = this;
-  const int error = start_thread(seat.handle, work_in, &seat);
-  if (error == 0) {
-    seat.started = true;
-    return {};
-  }
-  return {ZERO_ERR_SYSTEM, text("starting worker thread ", seat.thread, " of ", threads() - 1, ": ",
-                                errno_text(error), "; set fewer threads in zero_options")};
+  return {};
 }
 
 Workers::~Workers() {
   work_ = nullptr;
   round_.add(1);
   round_.wake_all();
-  for (Seat& seat : seats_) {
-    // Wait: the last round is done, and it has been told to leave.
-    if (seat.started) pthread_join(seat.handle, nullptr);
-  }
+  // Wait: the last round is done, and they have been told to leave.
+  for (WorkerThread& thread : threads_) thread.join();
 }
 
 void Workers::run(const ThreadWork& work) {
   const FloatEnvironment environment;
   work_ = &work;
-  if (seats_.size() > 1) {
-    unfinished_.store(static_cast<uint32_t>(seats_.size() - 1));
+  if (threads_.size() > 1) {
+    unfinished_.store(static_cast<uint32_t>(threads_.size() - 1));
     round_.add(1);
     round_.wake_all();
   }
@@ -152,19 +130,16 @@ void Workers::keep_first(std::exception_ptr thrown) {
   if (thrown_ == nullptr) thrown_ = std::move(thrown);
 }
 
-void* Workers::work_in(void* argument) {
-  const Seat& seat = *static_cast<Seat*>(argument);
-  Workers& pool = *seat.pool;
-  const FloatEnvironment environment;
+void Workers::work(int thread) {
   for (uint32_t seen = 0;; ++seen) {
-    pool.round_.wait_while(seen);  // no round begins before this thread has finished the last one
-    if (pool.work_ == nullptr) return nullptr;
+    round_.wait_while(seen);  // no round begins before this thread has finished the last one
+    if (work_ == nullptr) return;
     try {
-      pool.work_->call(pool.work_->function, seat.thread);
+      work_->call(work_->function, thread);
     } catch (...) {
-      pool.keep_first(std::current_exception());
+      keep_first(std::current_exception());
     }
-    if (pool.unfinished_.add(UINT32_MAX) == 0) pool.unfinished_.wake_all();
+    if (unfinished_.add(UINT32_MAX) == 0) unfinished_.wake_all();
   }
 }
 

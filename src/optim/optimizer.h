@@ -23,7 +23,6 @@
 #include "device/thread_pool.h"
 #include "kernels/kernels.h"
 #include "kernels/step_state.h"
-#include "optim/loss_scale.h"
 #include "optim/master.h"
 #include "optim/options.h"
 #include "plan/plan.h"

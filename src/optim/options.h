@@ -7,11 +7,38 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "kernels/loss_scaling.h"
 #include "optim/custom.h"
-#include "optim/loss_scale.h"
 #include "rules/rule.h"
 
 namespace zero {
+
+// ---- The factor that an engine multiplies its loss by, so that small gradients survive in 16
+// bits, and how it follows what the steps find. Every rank has the same one, as it sees the same
+// counts.
+
+struct LossScaleOptions {
+  double initial = 0;  // 0: the scale stays as it is set
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+
+  bool dynamic() const { return initial > 0; }
+};
+
+struct LossScale {
+  double scale = 1;
+  int64_t good_steps = 0;  // since the scale last changed
+
+  static bool allowed(double scale) { return loss_scale_allowed(scale); }
+};
+
+// ---- The one range of step counts: what a program sets, a checkpoint holds and a load takes.
+
+/// 2^53: up to there a double is exact.
+inline constexpr int64_t kMostSteps = int64_t{1} << 53;
+
+// ---- Of an optimizer.
 
 struct OptimizerOptions {
   const Rule* rule = nullptr;

@@ -3,7 +3,6 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "base/utf8.h"
 
 namespace zero {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "optim/step_range.h"
+#include "optim/options.h"
 #include "state/layout.h"
 
 namespace zero {
@@ -302,7 +302,7 @@ Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double
     ParamProgress& progress = optim.progress[static_cast<size_t>(i)];
     step ? (void)(progress.step = static_cast<int64_t>(value)) : (void)(progress.product = value);
   }
-  if (all && step) optim.comm->steps_done = optim.step = static_cast<int64_t>(value);
+  if (all && step) optim.comm->steps.done = optim.step = static_cast<int64_t>(value);
   optim.addresses++;  // classes are made of steps
   return {};
 }

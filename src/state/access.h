@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "optim/optimizer.h"
-#include "step/windows.h"
+#include "step/memory.h"
 
 namespace zero {
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "base/log.h"
-#include "base/random.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "base/unthrown.h"
 #include "state/json.h"

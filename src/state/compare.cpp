@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "base/text.h"
-#include "optim/step_range.h"
+#include "optim/options.h"
 #include "state/json.h"
 
 namespace zero {

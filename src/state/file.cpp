@@ -11,7 +11,6 @@
 #include <memory>
 
 #include "base/text.h"
-#include "base/utf8.h"
 
 namespace zero {
 namespace {

@@ -7,7 +7,7 @@
 #include <queue>
 
 #include "base/text.h"
-#include "optim/step_range.h"
+#include "optim/options.h"
 
 namespace zero {
 namespace {

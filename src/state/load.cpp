@@ -14,7 +14,7 @@
 #include "state/manifest_fields.h"
 #include "state/pack.h"
 #include "state/read.h"
-#include "step/buffers.h"
+#include "step/broadcast.h"
 #include "step/walk.h"
 
 namespace zero {

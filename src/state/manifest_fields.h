@@ -3,7 +3,7 @@
 // new field is optional, as older checkpoints lack it.
 #pragma once
 
-#include "optim/step_range.h"
+#include "optim/options.h"
 #include "state/json_fields.h"
 #include "state/manifest.h"
 

@@ -8,7 +8,7 @@
 #include "state/compare.h"
 #include "state/manifest.h"
 #include "state/safetensors.h"
-#include "step/windows.h"
+#include "step/memory.h"
 
 namespace zero {
 

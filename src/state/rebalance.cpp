@@ -7,8 +7,8 @@
 #include "base/text.h"
 #include "state/collective.h"
 #include "step/enter.h"
+#include "step/memory.h"
 #include "step/seal.h"
-#include "step/windows.h"
 
 namespace zero {
 namespace {

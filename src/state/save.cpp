@@ -14,7 +14,7 @@
 #include "state/layout.h"
 #include "state/manifest_fields.h"
 #include "state/pack.h"
-#include "step/windows.h"
+#include "step/memory.h"
 
 namespace zero {
 namespace {

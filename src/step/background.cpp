@@ -7,7 +7,6 @@
 
 #include "base/os.h"
 #include "base/text.h"
-#include "kernels/float_environment.h"
 #include "step/tables.h"
 
 namespace zero {
@@ -49,22 +48,18 @@ struct Background::Watch {
 
 Result<std::unique_ptr<Background>> Background::create() {
   std::unique_ptr<Background> made(new Background);
-  if (const int error = start_thread(made->thread_, main, made.get()); error != 0)
-    return Status(ZERO_ERR_SYSTEM,
-                  text("starting the thread that ends steps: ", errno_text(error)));
-  made->started_ = true;
+  ZERO_TRY(made->thread_.start("the thread that ends steps", [&self = *made] { self.work(); }));
   return Result<std::unique_ptr<Background>>(std::move(made));
 }
 
 Background::~Background() {
-  if (!started_) return;
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
   }
   wake_.notify_one();
   // Wait: the end of the step under way, as complete().
-  pthread_join(thread_, nullptr);
+  thread_.join();
 }
 
 Status Background::watch(const Optimizer& optim, const StepMemory& memory) {
@@ -134,12 +129,6 @@ Status Background::wait(size_t param) {
     pause = std::min(2 * pause, kLate);
   }
   return number_ == number ? status_ : Status();
-}
-
-void* Background::main(void* self) {
-  const FloatEnvironment environment;
-  static_cast<Background*>(self)->work();
-  return nullptr;
 }
 
 void Background::work() {

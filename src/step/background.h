@@ -3,8 +3,6 @@
 // thread of the optimizer's own, and those who wait for it, or for one parameter.
 #pragma once
 
-#include <pthread.h>
-
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -13,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/worker_thread.h"
 #include "comm/comm.h"
 #include "step/memory.h"
 
@@ -49,7 +48,6 @@ class Background {
   struct Watch;
 
   Background() = default;
-  static void* main(void* self);
   void work();
 
   // Of whoever calls the optimizer.
@@ -64,8 +62,7 @@ class Background {
   bool running_ = false, leaving_ = false;
   uint64_t number_ = 0;  // of the latest end: the same on every rank
   Status status_;
-  pthread_t thread_{};
-  bool started_ = false;
+  WorkerThread thread_;
 };
 
 }  // namespace zero

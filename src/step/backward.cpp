@@ -7,13 +7,12 @@
 
 #include "base/os.h"
 #include "base/text.h"
-#include "kernels/float_environment.h"
 #include "optim/tensor_checks.h"
+#include "step/memory.h"
+#include "step/pieces.h"
 #include "step/queued/queue.h"
-#include "step/share.h"
 #include "step/tables.h"
 #include "step/views.h"
-#include "step/windows.h"
 
 namespace zero {
 namespace {
@@ -30,14 +29,13 @@ constexpr int64_t kUpdated = 65536;  // elements between two looks at whether to
 
 Backward::~Backward() {
   pause();
-  if (!thread_) return;
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
   }
   wake_.notify_one();
   // Wait: a tile at most, as in pause(), and it has been told to leave.
-  pthread_join(*thread_, nullptr);
+  thread_.join();
 }
 
 Status Backward::announce(int64_t param, std::byte* grad) {
@@ -101,13 +99,8 @@ Status Backward::begin_updates(double factor) {
 }
 
 Status Backward::start() {
-  if (thread_) return Status();
-  pthread_t thread;
-  if (const int error = start_thread(thread, main, this); error != 0)
-    return Status(ZERO_ERR_SYSTEM,
-                  text("starting the thread that works during the backward: ", errno_text(error)));
-  thread_ = thread;
-  return Status();
+  if (thread_.started()) return Status();
+  return thread_.start("the thread that works during the backward", [this] { work(); });
 }
 
 /// Every owned segment that is trained is to come.
@@ -129,7 +122,7 @@ void Backward::publish(int64_t param, const Location& grad) {
 }
 
 void Backward::pause() {
-  if (!thread_) return;
+  if (!thread_.started()) return;
   std::unique_lock lock(mutex_);
   stop_ = true;
   running_ = false;
@@ -157,12 +150,6 @@ void Backward::distrust() {
   pending_.clear();
   std::fill(done_.begin(), done_.end(), 0);
   if (reducer_) reducer_.emplace(kernel_table(best_isa()), norm_type_);
-}
-
-void* Backward::main(void* self) {
-  const FloatEnvironment environment;
-  static_cast<Backward*>(self)->work();
-  return nullptr;
 }
 
 void Backward::work() {
@@ -322,15 +309,6 @@ void Backward::update(size_t number) {
   os().reached("early.updated");
 }
 
-StepMemory::StepMemory() = default;
-StepMemory::~StepMemory() {
-  if (queue == nullptr || queue->await_end()) return;
-  for (const std::shared_ptr<Arena>& arena : held) arena->stay();
-  for (const std::shared_ptr<Arena>& arena : {staging, outbox, records})
-    if (arena != nullptr) arena->stay();
-  queue->device->give_up();
-}
-
 Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad) {
   if (param < 0 || static_cast<size_t>(param) >= optim.params.size())
     return Status(ZERO_ERR_ARGUMENT,
@@ -342,9 +320,9 @@ Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad) {
   Backward& backward = *memory.backward;
   // No rank updates before this one has announced a gradient.
   const bool first = backward.updates_here() && !backward.announced();
-  if (first) optim.comm->publishing++;
+  if (first) optim.comm->steps.publishing++;
   const Status status = backward.announce(param, grad);
-  if (first && !backward.announced()) optim.comm->publishing--;
+  if (first && !backward.announced()) optim.comm->steps.publishing--;
   ZERO_TRY(status);
   if (optim.phase == Phase::open) optim.phase = Phase::reducing;
   return Status();
@@ -361,7 +339,7 @@ int64_t early_updates(const Optimizer& optim) {
 }
 
 void give_up_begun(Optimizer& optim, StepMemory& memory) {
-  if (updates_announced(memory)) optim.comm->publishing--;
+  if (updates_announced(memory)) optim.comm->steps.publishing--;
   optim.phase = Phase::open;
   end_round(memory);
 }

@@ -4,8 +4,6 @@
 // rank begins by itself, where it can, and nothing is agreed upon but the round.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -15,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/worker_thread.h"
 #include "comm/comm.h"
 #include "step/apply.h"
 #include "step/memory.h"
@@ -79,7 +78,6 @@ class Backward {
   bool alone() const { return updates_here() && reduces_alone(optim_, memory_); }
   Location location_of(const std::byte* grad, size_t bytes) const;
   void publish(int64_t param, const Location& grad);
-  static void* main(void* self);
   void work();
   bool try_pass();
   bool pass();
@@ -116,7 +114,7 @@ class Backward {
   bool running_ = false, busy_ = false, leaving_ = false;
   std::atomic<bool> stop_{false};
   std::atomic<int64_t> elements_{0}, updates_{0};
-  std::optional<pthread_t> thread_;
+  WorkerThread thread_;
 };
 
 /// zero_grad_ready. Local; ZERO_ERR_STATE once gradients are reduced.

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // zero_broadcast_params. Where several ranks hold a parameter in the same shared memory, one of
 // them writes it, or none if it is the root's own.
+#include "step/broadcast.h"
+
+#include <cstring>
+#include <new>
+
 #include "base/os.h"
 #include "base/text.h"
-#include "step/buffers.h"
 #include "step/enter.h"
 #include "step/one_copy.h"
 #include "step/seal.h"
 #include "step/step.h"
 #include "step/tables.h"
 #include "step/walk.h"
-#include "step/writers.h"
 
 namespace zero {
 namespace {
@@ -52,7 +55,7 @@ Status copy_params(Call& call, Optimizer& optim, int32_t root) {
   Result<std::vector<Writers>> found = writers_of_all(optim, step_memory(optim), root);
   ZERO_TRY(call.vote("placements", found.ok() ? Status() : found.failure()));
   const std::vector<Writers> writers = std::move(found).value();
-  optim.comm->publishing++;
+  optim.comm->steps.publishing++;
   for (size_t i = 0; i < optim.params.size(); i++) {
     const Param& param = optim.params[i];
     if (!writers[i].any || param.count == 0) continue;
@@ -62,7 +65,7 @@ Status copy_params(Call& call, Optimizer& optim, int32_t root) {
   }
   // Who did not write must not read before the writer has.
   ZERO_TRY(call.vote("written", Status()));
-  optim.comm->publishing--;
+  optim.comm->steps.publishing--;
   return Status();
 }
 
@@ -76,6 +79,125 @@ Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
   ZERO_TRY(retake_masters(call, optim));
   optim.alike_params = optim.sealed_params();
   return Status();
+}
+
+// ---- Small buffers, of which a model may have hundreds, are packed and travel together; one that
+// does not fit goes straight from memory to memory.
+
+namespace {
+
+constexpr size_t kBatchBytes = 256 << 10;
+
+Status check_buffers(const Optimizer& optim, int32_t root) {
+  if (optim.buffers.empty()) return {ZERO_ERR_STATE, "no buffers are registered"};
+  if (root >= 0 && root < optim.world()) return {};
+  return {ZERO_ERR_ARGUMENT, text("root ", root, " is no rank of a world of ", optim.world())};
+}
+
+/// Where every buffer lies on every rank. Addresses of buffers never change, so the ranks ask each
+/// other only after a registration.
+Status share_places(Call& call, const Optimizer& optim, StepMemory& memory) {
+  const auto world = static_cast<size_t>(optim.world());
+  if (memory.buffer_places.size() == optim.buffers.size() * world) return {};
+  std::vector<Location> own;
+  for (const Buffer& buffer : optim.buffers)
+    own.push_back(buffer.count == 0 ? Location{} : optim.comm->locate(buffer.data, buffer.bytes()));
+  const std::string_view mine(reinterpret_cast<const char*>(own.data()),
+                              own.size() * sizeof(Location));
+  const std::vector<std::string> all = ZERO_TRY(call.gather("places of buffers", mine));
+  std::vector<Location> places(own.size() * world);
+  for (size_t rank = 0; rank < world; rank++) {
+    if (all[rank].size() != mine.size())
+      return call.abort({ZERO_ERR_DESYNC, "places of buffers differ in size"}, "places of buffers");
+    for (size_t i = 0; i < own.size(); i++)
+      std::memcpy(&places[i * world + rank], all[rank].data() + i * sizeof(Location),
+                  sizeof(Location));
+  }
+  memory.buffer_places = std::move(places);
+  return {};
+}
+
+/// A buffer that travels, and whether this rank takes what comes.
+struct Moving {
+  const Buffer* buffer;
+  bool mine;
+};
+
+std::vector<Moving> find_moving(const Optimizer& optim, const StepMemory& memory, int32_t root) {
+  const auto world = static_cast<size_t>(optim.world());
+  std::vector<Moving> moving;
+  for (size_t i = 0; i < optim.buffers.size(); i++) {
+    if (optim.buffers[i].count == 0) continue;
+    Writers writers;
+    if (optim.comm->direct())
+      writers = find_writers(*optim.comm, std::span(memory.buffer_places).subspan(i * world, world),
+                             root);
+    if (writers.any) moving.push_back({&optim.buffers[i], writers.mine});
+  }
+  return moving;
+}
+
+/// Buffers of one batch, packed one behind the other.
+Status pass_packed(Call& call, std::span<const Moving> batch, std::byte* room, size_t bytes,
+                   int32_t root) {
+  size_t at = 0;
+  for (const Moving& one : batch) {
+    if (call.rank() == root) std::memcpy(room + at, one.buffer->data, one.buffer->bytes());
+    at += one.buffer->bytes();
+  }
+  ZERO_TRY(call.broadcast("buffers", {room, bytes}, root));
+  at = 0;
+  for (const Moving& one : batch) {
+    if (call.rank() != root && one.mine)
+      std::memcpy(one.buffer->data, room + at, one.buffer->bytes());
+    at += one.buffer->bytes();
+  }
+  return {};
+}
+
+/// A buffer that is a batch by itself. Nobody may ask for nothing on a comm that is not direct, but
+/// there every rank writes.
+Status pass_whole(Call& call, const Moving& one, int32_t root) {
+  std::byte* const memory = one.mine ? one.buffer->data : nullptr;
+  return call.broadcast("buffer", {memory, one.buffer->bytes()}, root);
+}
+
+}  // namespace
+
+Status make_batch(StepMemory& memory) {
+  if (memory.batch == nullptr) memory.batch.reset(new (std::nothrow) std::byte[kBatchBytes]);
+  if (memory.batch != nullptr) return {};
+  return {ZERO_ERR_MEMORY, text("no memory for a batch of buffers, ", kBatchBytes, " bytes")};
+}
+
+Status copy_buffers(Call& call, Optimizer& optim, int32_t root) {
+  if (optim.world() == 1 || optim.buffers.empty()) return {};
+  StepMemory& memory = step_memory(optim);
+  os().reached("buffers.begin");
+  if (optim.comm->direct()) ZERO_TRY(share_places(call, optim, memory));
+  const std::vector<Moving> moving = find_moving(optim, memory, root);
+  for (size_t begin = 0, end = 0; begin < moving.size(); begin = end) {
+    size_t bytes = 0;
+    do {
+      bytes += moving[end++].buffer->bytes();
+    } while (end < moving.size() && bytes + moving[end].buffer->bytes() <= kBatchBytes);
+    ZERO_TRY(end - begin == 1 ? pass_whole(call, moving[begin], root)
+                              : pass_packed(call, std::span(moving).subspan(begin, end - begin),
+                                            memory.batch.get(), bytes, root));
+    os().reached("buffers.batch");
+  }
+  // Who did not write must not read before the writer has.
+  return call.vote("buffers written", Status());
+}
+
+Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root) {
+  StepMemory& memory = step_memory(optim);
+  Entry entry;
+  entry.local = check_buffers(optim, root);
+  if (entry.local.ok()) entry.local = make_batch(memory);
+  entry.args = text("root ", root, "\n");
+  ZERO_TRY(enter(call, optim, memory, std::move(entry)));
+  return make_walk(call, optim)->broadcast_buffers(root);
 }
 
 }  // namespace zero

@@ -57,11 +57,11 @@ Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
   entry.args = text("share flags ", flags, "\n");
   ZERO_TRY(enter(call, optim, step_memory(optim), std::move(entry)));
   optim.phase = Phase::open;  // sharing forgets where reduced gradients stand
-  optim.comm->publishing++;
+  optim.comm->steps.publishing++;
   if ((flags & ZERO_SHARE_KEEP_MASTERS) == 0)  // sharing may round
     ZERO_TRY(take_masters(call, optim, 0));
   Status status = make_walk(call, optim)->share_params();
-  if (!optim.comm->aborted()) optim.comm->publishing--;
+  if (!optim.comm->aborted()) optim.comm->steps.publishing--;
   if (status.ok()) optim.alike_params = optim.sealed_params();
   return status;
 }

@@ -6,7 +6,7 @@
 
 #include "comm/comm.h"
 #include "optim/optimizer.h"
-#include "step/windows.h"
+#include "step/memory.h"
 
 namespace zero {
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "step/collective.h"
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
+#include "base/float_environment.h"
 #include "base/os.h"
 #include "kernels/clamp.h"
-#include "kernels/float_environment.h"
 #include "step/reduce.h"
 #include "step/travel.h"
-#include "step/walks.h"
 
 namespace zero::collective {
 namespace {
@@ -220,3 +221,30 @@ Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfi
 }
 
 }  // namespace zero::collective
+
+namespace zero::direct {
+
+NormSums sum(Call& call, Optimizer& optim, StepMemory& memory, double p) {
+  os().reached("gather.begin");
+  NormSums record = reduce_share(call, optim, memory, p);
+  os().reached("gather.reduced");
+  return record;
+}
+
+Status publish(Call& call, Optimizer& optim, StepMemory& memory, uint64_t* nonfinite) {
+  os().reached("publish.begin");
+  if (memory.outbox_used) {
+    ZERO_TRY(call.exchange("publish: owners have written", uint64_t{0}));
+    for (const Pull& pull : memory.pulls) {
+      std::memcpy(pull.to, pull.from, pull.bytes);
+      optim.counters.copied_bytes += static_cast<int64_t>(pull.bytes);
+    }
+    os().reached("publish.pulled");
+  }
+  const std::vector<uint64_t> all = ZERO_TRY(call.exchange("publish", *nonfinite));
+  *nonfinite = std::accumulate(all.begin(), all.end(), uint64_t{0});
+  os().reached("publish.done");
+  return Status();
+}
+
+}  // namespace zero::direct

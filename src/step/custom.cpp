@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/float_environment.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "kernels/clamp.h"
-#include "kernels/float_environment.h"
 #include "step/stopwatch.h"
 #include "step/tiles.h"
 

@@ -9,7 +9,8 @@
 #include "step/apply.h"
 #include "step/background.h"
 #include "step/backward.h"
-#include "step/buffers.h"
+#include "step/broadcast.h"
+#include "step/collective.h"
 #include "step/custom.h"
 #include "step/enter.h"
 #include "step/progress.h"
@@ -17,7 +18,6 @@
 #include "step/reduce.h"
 #include "step/stopwatch.h"
 #include "step/views.h"
-#include "step/walks.h"
 
 namespace zero {
 namespace {
@@ -92,7 +92,7 @@ class HostWalk final : public Walk {
     }
     if (optim_.options.custom != nullptr)
       ZERO_TRY(update_shadow(call_, optim_, memory_, memory_.state.factor));
-    if (!updates_announced(memory_)) optim_.comm->publishing++;
+    if (!updates_announced(memory_)) optim_.comm->steps.publishing++;
     return ZERO_OK;
   }
 
@@ -115,11 +115,11 @@ class HostWalk final : public Walk {
   Status publish(bool fused) override {
     const Stopwatch watch(optim_.counters.publish_seconds);
     ZERO_TRY(publish_share(&nonfinite_));
-    optim_.comm->publishing--;
+    optim_.comm->steps.publishing--;
     if (fused) memory_.state.nonfinite = nonfinite_;
     count_updates(optim_, memory_);
     advance(optim_, memory_);
-    optim_.comm->steps_done = optim_.step;
+    optim_.comm->steps.done = optim_.step;
     return Status();
   }
 

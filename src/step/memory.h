@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/host_memory.h"
+#include "device/window.h"
 #include "kernels/step_state.h"
 #include "optim/optimizer.h"
 
@@ -214,5 +215,15 @@ inline bool adds_apart(const Optimizer& optim, const StepMemory& memory) {
   const Comm& comm = *optim.comm;
   return memory.adds && !comm.direct() && (memory.none || !comm.sums_itself());
 }
+
+// ---- How calls that wait read and write an optimizer's tensors on the host.
+
+/// A master may stand in two places, which are seen beside each other.
+struct Windows {
+  Window values, remainders;
+};
+
+/// This optimizer's, made when they are asked for first: that alone can fail for lack of memory.
+Result<Windows*> windows_of(Optimizer& optim);
 
 }  // namespace zero

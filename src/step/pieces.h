@@ -2,11 +2,43 @@
 // Walks over this rank's share by pieces: a piece is one parameter's part of one block of the grid.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/checked.h"
 #include "step/memory.h"
 #include "step/norm.h"
-#include "step/share.h"
 
 namespace zero {
+
+// ---- This rank's share, dealt over its threads.
+
+/// `total` elements, dealt over a number of threads and cut at multiples of `step`.
+class Dealt {
+ public:
+  Dealt(int64_t total, int64_t step, int threads)
+      : total_(total), part_(threads == 1 ? total : round_up(total / threads + 1, step)) {}
+
+  struct Part {
+    int64_t begin, end;
+  };
+  Part part(int thread) const {
+    const int64_t begin = std::min(total_, part_ * thread);
+    return {begin, std::min(total_, begin + part_)};
+  }
+
+ private:
+  int64_t total_, part_;
+};
+
+/// Elements: a tile of every stream fits the first-level cache, for what is read a second time.
+inline constexpr int64_t kTile = 2048;
+
+/// Stands for a gradient that a rank does not have.
+alignas(64) inline constexpr std::byte kZeros[kTile * sizeof(double)] = {};
+
+// ---- Pieces.
 
 struct Piece {
   size_t view;

@@ -8,7 +8,6 @@
 #include "kernels/clamp.h"
 #include "step/backward.h"
 #include "step/pieces.h"
-#include "step/share.h"
 
 namespace zero {
 namespace {

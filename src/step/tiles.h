@@ -5,7 +5,7 @@
 
 #include "step/memory.h"
 #include "step/norm.h"
-#include "step/share.h"
+#include "step/pieces.h"
 
 namespace zero {
 

@@ -14,13 +14,14 @@ LEVEL = {"base": 0, "plan": 1, "rules": 1, "kernels": 2, "device": 3, "comm": 4,
 ONLY = {
     r"nlohmann/": r"state/json\.cpp",
     r"xxhash\.h": r"base/hash\.cpp",
-    r"immintrin\.h|.*intrin\.h": r"kernels/.*",
+    r"immintrin\.h|.*intrin\.h": r"kernels/.*|base/float_environment\.cpp",
     r"cuda.*": r"device/cuda.*",
     r"nccl\.h": r"comm/nccl.*",
     r"mpi\.h": r"mpi/.*",
     r"sys/(?!types\.h|stat\.h|socket\.h|un\.h|mman\.h|file\.h|syscall\.h).*": r"base/os\.cpp",
     r"thread|future|mutex|atomic": r"(?!plan/|kernels/).*",
-    r"iostream|fstream|filesystem|regex|csignal|signal\.h": r"base/os\.cpp|comm/local/life\.cpp|state/file\.cpp|device/.*",
+    r"iostream|fstream|filesystem|regex|csignal|signal\.h":
+        r"base/worker_thread\.cpp|comm/local/life\.cpp|state/file\.cpp",
 }
 # Included once by each instruction set.
 MANY_TIMES = {"kernels/loops.h", "kernels/narrow_types.h", "kernels/reductions.h", "kernels/updates.h"}

@@ -14,7 +14,7 @@ import sys
 WAITS = re.compile(
     r"\.wait(_for|_until)?\(lock"              # condition variables, by a lock that is called so
     r"|\bunique_lock(<.*>)? (?!lock\b)\w+[({]"  # by another one
-    r"|\bpthread_join\(|\bthread_\.join\(\)"
+    r"|\bpthread_join\(|\bthread_?\.join\(\)"
     r"|\bos\(\)\.(poll|flock|connect|accept4|getaddrinfo|recvmsg|sendmsg|getrandom)\("
     r"|\bFUTEX_WAIT(_PRIVATE)?\b|\bepoll_\w*wait\(|\bwaitpid\("
     r"|\bsleep_ms\(|\bnanosleep\(|\busleep\(|\bsleep_(for|until)\("

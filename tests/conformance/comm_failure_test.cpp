@@ -164,8 +164,8 @@ TEST_P(Conformance, the_first_abort_stands_and_every_later_call_returns_it) {
 TEST_P(Conformance, an_abort_inside_a_call_ends_it) {
   run([&](const Seat& seat) {
     EXPECT_OK(barrier(seat));
-    seat->steps_done = 5;
-    seat->publishing = 1;
+    seat->steps.done = 5;
+    seat->steps.publishing = 1;
     Call call = begin(seat, Operation::step, 1);
     EXPECT_OK(call.vote("before", {}));  // all are inside
     const Backend backend = GetParam().backend;

@@ -303,8 +303,7 @@ TEST(Exchange, a_vote_whose_last_arrival_falls_on_the_deadline_ends_alike) {
     threads.emplace_back([&, rank] {
       for (int i = 1; i <= tries; ++i) {
         while (round.load() < i) usleep(20);
-        const local::Patience patience{"zero_step", "vote", rank == kWorld - 1 ? 1'000 : 1,
-                                       rank % 2 == 0};
+        const Patience patience{"zero_step", "vote", rank == kWorld - 1 ? 1'000 : 1, rank % 2 == 0};
         spin_until(start_ns + (rank == kWorld - 1 ? delay_ns.load() : 0));
         std::byte mine{static_cast<unsigned char>(i + rank)};
         std::byte all[kWorld] = {};

@@ -21,7 +21,6 @@
 
 #include "base/os.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "fault/rendezvous_ranks.h"
 #include "support/points.h"
 

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "base/text.h"
-#include "comm/tcp/cause.h"
+#include "comm/failure.h"
 #include "comm/tcp/meeting.h"
 #include "support/ranks.h"
 

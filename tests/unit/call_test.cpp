@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 #include "comm/comm.h"
-#include "comm/first_cause.h"
+#include "comm/failure.h"
 #include "support/ranks.h"
 
 namespace zero {
@@ -53,7 +53,8 @@ class EchoComm : public Comm {
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                         const Patience& patience) override {
     const bool first = asked.empty() || mine.size() == asked[0].bytes;
-    asked.push_back({mine.size(), patience.entry, patience.operation, patience.phase, false});
+    asked.push_back(
+        {mine.size(), !patience.extended_by_progress, patience.operation, patience.phase, false});
     EXPECT_EQ(all.size(), 2 * mine.size());
     memcpy(all.data(), mine.data(), mine.size());
     memcpy(all.data() + mine.size(), mine.data(), mine.size());
@@ -64,7 +65,8 @@ class EchoComm : public Comm {
     return {};
   }
   Status broadcast_bytes(std::span<std::byte> data, int32_t, const Patience& patience) override {
-    asked.push_back({data.size(), patience.entry, patience.operation, patience.phase, true});
+    asked.push_back(
+        {data.size(), !patience.extended_by_progress, patience.operation, patience.phase, true});
     return {};
   }
   Result<std::shared_ptr<Arena>> allocate(Call&, size_t, int32_t, Side) override {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/difference.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "base/text.h"
-#include "base/utf8.h"
+#include "comm/agreement.h"
 
 namespace zero {
 namespace {

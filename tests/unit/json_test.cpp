@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "base/utf8.h"
 #include "state/json_fields.h"
 
 namespace zero {

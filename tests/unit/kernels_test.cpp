@@ -16,7 +16,7 @@
 #include <xmmintrin.h>
 #endif
 
-#include "kernels/float_environment.h"
+#include "base/float_environment.h"
 #include "rules/list.h"
 #include "whole_step.h"
 #include "zero.h"

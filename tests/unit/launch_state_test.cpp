@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launch_cases.h"
-#include "optim/loss_scale.h"
+#include "optim/options.h"
 #include "step/norm.h"
 #include "support/emulated_launches.h"
 #include "zero.h"

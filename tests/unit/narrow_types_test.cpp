@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/float_environment.h"
+#include "base/float_environment.h"
 #include "kernels/kernels.h"
 #include "support/halves.h"
 #include "support/ranks.h"

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/float_environment.h"
+#include "base/float_environment.h"
 #include "kernels/kernels.h"
 #include "support/halves.h"
 

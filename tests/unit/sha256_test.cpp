@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // SHA-256 and HMAC against the standards' own vectors; python3's hashlib where it can be asked.
-#include "base/sha256.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -9,6 +7,7 @@
 #include <string>
 
 #include "base/hash.h"
+#include "base/secret.h"
 
 namespace zero {
 namespace {

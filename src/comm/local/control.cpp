@@ -57,12 +57,6 @@ void Control::format(std::byte* segment, int32_t world, const Generation& genera
   header.generation = generation;
 }
 
-void Control::set_step(const std::atomic<int64_t>* steps_done,
-                       const std::atomic<int32_t>* publishing) {
-  steps_done_ = steps_done;
-  publishing_ = publishing;
-}
-
 // ---- Exchange.
 
 Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> all,
@@ -308,53 +302,36 @@ Status Control::damaged() {
 }
 
 Status Control::damaged_locked() {
-  Failure cause;
-  cause.code = ZERO_ERR_COMM;
-  cause.text =
-      "the memory that the ranks share was overwritten: a rank has written where it must not";
-  abort_locked(cause);
+  abort_locked(steps_->fail(
+      ZERO_ERR_COMM, -1, "",
+      "the memory that the ranks share was overwritten: a rank has written where it must not"));
   return failure_status();
 }
 
 Failure Control::failure() const {
   const uint32_t word = header().abort.load(std::memory_order_acquire);
-  Failure failure;
-  if (word == 0) return failure;
-  const bool publishing = publishing_ && publishing_->load() > 0;
-  if (word > static_cast<uint32_t>(world_)) {
-    failure.code = ZERO_ERR_COMM;
-    failure.params_consistent = !publishing;
-    failure.text =
-        text("the memory that the ranks share was overwritten: rank ", word - 1, " of ", world_);
-    return failure;
-  }
+  if (word == 0) return {};
+  if (word > static_cast<uint32_t>(world_))
+    return steps_->fail(
+        ZERO_ERR_COMM, -1, "",
+        text("the memory that the ranks share was overwritten: rank ", word - 1, " of ", world_));
   const Cause& cause = slot(static_cast<int32_t>(word) - 1).cause;
   const int32_t code = cause.code;
   const int32_t rank = cause.rank;
-  failure.code = code < 0 ? code : ZERO_ERR_COMM;
-  failure.rank = rank >= 0 && rank < world_ ? rank : -1;
-  failure.step = cause.step;
-  failure.params_consistent = cause.params_consistent != 0 && !publishing;
-  failure.phase = wire_text(cause.phase);
-  failure.text = wire_text(cause.text);
-  return failure;
+  return {code < 0 ? code : ZERO_ERR_COMM,
+          rank >= 0 && rank < world_ ? rank : -1,
+          cause.step,
+          cause.params_consistent != 0 && steps_->consistent(),
+          wire_text(cause.phase),
+          wire_text(cause.text)};
 }
 
-Status Control::failure_status() const {
-  Failure cause = failure();
-  return Status(cause.code, std::move(cause.text));
-}
+Status Control::failure_status() const { return failure().status(); }
 
 Failure Control::make_failure(Code code, int32_t rank, const Patience& where,
                               std::string_view sentence) const {
-  Failure failure;
-  failure.code = where.code != ZERO_OK ? where.code : code;
-  failure.rank = rank;
-  failure.step = steps_done_ ? steps_done_->load() : 0;
-  failure.params_consistent = !(publishing_ && publishing_->load() > 0);
-  failure.phase = text(where.operation, ": ", where.phase);
-  failure.text = text(failure.phase, ": ", sentence);
-  return failure;
+  return steps_->fail(where.code != ZERO_OK ? where.code : code, rank, where.where(),
+                      text(where.where(), ": ", sentence));
 }
 
 // ---- The watch over the other ranks.
@@ -400,7 +377,7 @@ Status Control::check(const Patience& where) {
   if (aborted()) return failure_status();
   const int32_t dead = find_dead(true);
   if (dead < 0) return {};
-  abort(make_failure(ZERO_ERR_PEER_DEAD, dead, where, death_of(dead)));
+  abort(ZERO_ERR_PEER_DEAD, dead, where, death_of(dead));
   return failure_status();
 }
 

@@ -18,15 +18,6 @@
 
 namespace zero::local {
 
-/// How long an exchange may take.
-struct Patience {
-  const char* operation;
-  const char* phase;
-  int64_t limit_ms;
-  bool extended_by_progress;  // false: counted from the start
-  Code code = ZERO_OK;        // instead of what broke it: ZERO_ERR_RENDEZVOUS while a comm forms
-};
-
 class Control {
  public:
   /// `peers`: the process of each rank. The mapping holds control_bytes(world).
@@ -44,6 +35,9 @@ class Control {
 
   /// Any thread.
   void abort(const Failure& cause);
+  void abort(Code code, int32_t rank, const Patience& where, std::string_view sentence) {
+    abort(make_failure(code, rank, where, sentence));
+  }
   bool aborted() const { return header().abort.load(std::memory_order_acquire) != 0; }
   /// What the abort word names; code ZERO_OK if nothing.
   Failure failure() const;
@@ -59,7 +53,7 @@ class Control {
   bool any_withdrew(std::span<const int32_t> ranks) const;
 
   /// What to tell about this seat in a cause of its making.
-  void set_step(const std::atomic<int64_t>* steps_done, const std::atomic<int32_t>* publishing);
+  void set_steps(const StepsSoFar* steps) { steps_ = steps; }
 
   void note_progress() { slot(rank_).progress.fetch_add(1, std::memory_order_relaxed); }
 
@@ -114,8 +108,7 @@ class Control {
   int64_t spin_ns_ = 0;
   uint64_t sequence_ = 0;    // of this seat's last exchange
   uint64_t broadcasts_ = 0;  // pieces so far
-  const std::atomic<int64_t>* steps_done_ = nullptr;
-  const std::atomic<int32_t>* publishing_ = nullptr;
+  const StepsSoFar* steps_ = &kNoSteps;
 
   // This seat's cause: may be written anew until the abort word or a decision names it.
   std::mutex cause_mutex_;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <system_error>
 #include <utility>
 
 #include "base/checked.h"
@@ -60,11 +59,8 @@ Result<std::unique_ptr<LocalGates>> LocalGates::open(std::shared_ptr<Device> dev
       ZERO_TRY(open_host(gates->device_, gates->words_->data(), bytes_of(control.world())));
   gates->passed_ = ZERO_TRY(make_event(gates->device_));
   ZERO_TRY(gates->try_out());
-  try {
-    gates->thread_ = std::thread([&self = *gates] { self.watch(); });
-  } catch (const std::system_error& error) {
-    return Status(ZERO_ERR_SYSTEM, text("a thread to watch other ranks: ", error.what()));
-  }
+  ZERO_TRY(gates->thread_.start("the thread that watches other ranks",
+                                [&self = *gates] { self.watch(); }));
   return gates;
 }
 
@@ -117,12 +113,7 @@ bool LocalGates::await_end() {
   const Status ended = await(*device_, passed_.handle(), timeout_ms_ + kEndMs, "the gates");
   if (ended.ok()) return true;
   if (!control_.aborted()) {
-    Failure cause;
-    cause.code = ended.code();
-    cause.rank = control_.rank();
-    cause.phase = "gates";
-    cause.text = ended.text();
-    control_.abort(cause);
+    control_.abort(kNoSteps.fail(ended.code(), control_.rank(), "gates", ended.text()));
   }
   return await(*device_, passed_.handle(), kEndMs, "the gates").ok();
 }
@@ -139,7 +130,7 @@ LocalGates::~LocalGates() {
   }
   wake_.notify_one();
   // Wait: the watch looks every kLookMs, and a look waits for nothing.
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 Status LocalGates::pass(Gate gate, StreamHandle stream, const char* rule) {
@@ -182,13 +173,7 @@ void LocalGates::watch() {
 
 /// Strings have room in themselves for words that are this short.
 void LocalGates::abort_without_memory() {
-  Failure cause;
-  cause.code = ZERO_ERR_MEMORY;
-  cause.rank = control_.rank();
-  cause.params_consistent = false;
-  cause.phase = "gates";
-  cause.text = "out of memory";
-  control_.abort(cause);
+  control_.abort({ZERO_ERR_MEMORY, control_.rank(), 0, false, "gates", "out of memory"});
 }
 
 /// Whether the comm is sound, which it is no more once a rank died, or is missing for too long.
@@ -210,14 +195,9 @@ Status LocalGates::look() {
     return {};
   }
   if (looked_ns_ - since_ns_ < timeout_ms_ * 1'000'000) return {};
-  Failure cause;
-  cause.code = ZERO_ERR_TIMEOUT;
-  cause.rank = missing;
-  cause.params_consistent = false;
-  cause.phase = text("a gate: ", name_of(static_cast<Gate>(gate)));
-  cause.text =
-      text(cause.phase, ": rank ", missing, "'s device did not come within ", timeout_ms_, " ms");
-  control_.abort(cause);
+  control_.abort({ZERO_ERR_TIMEOUT, missing, 0, false, where.where(),
+                  text(where.where(), ": rank ", missing, "'s device did not come within ",
+                       timeout_ms_, " ms")});
   return control_.failure_status();
 }
 

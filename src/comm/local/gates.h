@@ -6,9 +6,9 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
+#include "base/worker_thread.h"
 #include "comm/comm.h"
 #include "comm/local/control.h"
 #include "comm/local/segment.h"
@@ -84,7 +84,7 @@ class LocalGates final : public Gates {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ends_ = false;
-  std::thread thread_;
+  WorkerThread thread_;
 };
 
 }  // namespace zero::local

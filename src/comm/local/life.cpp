@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -16,6 +15,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "base/worker_thread.h"
 #include "comm/local/process.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -37,11 +37,10 @@ class LifeThread {
   int shares = 0;
 
  private:
-  static void* main(void* self);
   void hold_word();
 
   std::shared_ptr<Mapping> page_;
-  pthread_t thread_{};
+  WorkerThread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ready_ = false;
@@ -72,8 +71,8 @@ Result<LifeThread*> LifeThread::start() {
   os().fcntl(made->page_fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
   made->pidfd.reset(os().pidfd_open(made->pid, 0));
 
-  const int error = start_thread(made->thread_, main, made.get());
-  if (error != 0) return life_failure("starting the thread that shows this process alive", error);
+  ZERO_TRY(made->thread_.start("the thread that shows this process alive",
+                               [&self = *made] { self.hold_word(); }));
 
   std::unique_lock lock(made->mutex_);
   // Wait: the thread gets there without waiting for anything.
@@ -94,13 +93,8 @@ void LifeThread::stop() {
   }
   changed_.notify_all();
   // Wait: it has been told to stop, and does nothing else.
-  pthread_join(thread_, nullptr);
+  thread_.join();
   delete this;
-}
-
-void* LifeThread::main(void* self) {
-  static_cast<LifeThread*>(self)->hold_word();
-  return nullptr;
 }
 
 void LifeThread::hold_word() {

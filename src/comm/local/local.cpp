@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/float_environment.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "comm/create.h"
-#include "kernels/float_environment.h"
 #include "kernels/kernels.h"
 
 namespace zero {
@@ -57,25 +57,17 @@ LocalComm::LocalComm(int32_t rank, int32_t world, const CommOptions& options, Li
       control_(std::move(seat.control)),
       connections_(std::move(seat.connections)) {
   static_assert(kRecordBytes <= kRecordRoom);
-  control_->set_step(&steps_done, &publishing);
-}
-
-local::Patience LocalComm::limit(const Comm::Patience& patience) const {
-  return {.operation = patience.operation,
-          .phase = patience.phase,
-          .limit_ms = patience.entry ? options().late_ms : options().timeout_ms,
-          .extended_by_progress = !patience.entry};
+  control_->set_steps(&steps);
 }
 
 Status LocalComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
-                                 const Comm::Patience& patience) {
-  return control_->exchange(mine, all, limit(patience));
+                                 const Patience& patience) {
+  return control_->exchange(mine, all, patience);
 }
 
 Status LocalComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
-                                  const Comm::Patience& patience) {
-  return control_->broadcast(data, root, limit(patience),
-                             limit({false, patience.operation, patience.phase}));
+                                  const Patience& patience) {
+  return control_->broadcast(data, root, patience, later(patience));
 }
 
 // ---- Data plane: correct, not fast. Steps on this comm are direct.
@@ -145,8 +137,7 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
   if (shared.empty())
     return Status(ZERO_ERR_PEER, text("rank ", members[0], " could not draw the child's name"));
   const auto place = std::find(members.begin(), members.end(), rank());
-  const local::Patience where{operation_name(call.operation()), "child", options().rendezvous_ms,
-                              false};
+  const Patience where{operation_name(call.operation()), "child", options().rendezvous_ms, false};
   // The other members may die before they come, or fail: this comm sees that, the child's
   // rendezvous could not. Who waits there shows progress here, where others may wait for it.
   const auto check = [&]() -> Status {

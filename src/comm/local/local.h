@@ -42,9 +42,9 @@ class LocalComm final : public Comm {
 
  protected:
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
-                        const Comm::Patience& patience) override;
+                        const Patience& patience) override;
   Status broadcast_bytes(std::span<std::byte> data, int32_t root,
-                         const Comm::Patience& patience) override;
+                         const Patience& patience) override;
   Result<std::shared_ptr<Arena>> allocate(Call& call, size_t bytes, int32_t kind,
                                           Side side) override;
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
@@ -56,13 +56,12 @@ class LocalComm final : public Comm {
   Status open_gates(Call& call);
   Result<HostMeeting> open_meeting(Call& call, const char* what, const std::string& why);
   Status open_staging(Call& call, const std::string& why);
-  local::Patience limit(const Comm::Patience& patience) const;
-  Vigil vigil(const local::Patience& where);
+  Vigil vigil(const Patience& where);
   std::shared_ptr<LocalArena> find(const Location& location) const;
   Result<std::shared_ptr<LocalArena>> make_host_arena(Call& call, size_t bytes, int32_t kind);
   Result<std::shared_ptr<Mapping>> share_memory(Call& call, const ArenaLayout& layout);
   Result<std::shared_ptr<LocalArena>> make_device_arena(Call& call, size_t bytes, int32_t kind);
-  local::Patience handing_out() const;
+  Patience handing_out() const;
   Status not_handed(int32_t rank, const Status& why);
   Status offer(size_t connection, std::span<const int> memory, size_t bytes);
   Status offer_to_all(std::span<const int> memory, size_t bytes);

@@ -117,22 +117,17 @@ Result<std::shared_ptr<LocalArena>> LocalComm::make_device_arena(Call& call, siz
       shared_from_this(), arena_attempts_, std::move(blocks), bytes, kind, rank()));
 }
 
-local::Patience LocalComm::handing_out() const {
+Patience LocalComm::handing_out() const {
   return {operation_name(Operation::arena_alloc), "hand out", options().timeout_ms, false};
 }
 
 /// A connection that fails breaks the comm: the others wait for it.
 Status LocalComm::not_handed(int32_t rank, const Status& why) {
-  const local::Patience where = handing_out();
+  const Patience where = handing_out();
   ZERO_TRY(control_->check(where));  // a dead process closes its end: its death is the cause
-  Failure cause;
-  cause.code = ZERO_ERR_COMM;
-  cause.rank = rank;
-  cause.step = steps_done.load();
-  cause.phase = text(where.operation, ": ", where.phase);
-  cause.text =
-      text(cause.phase, ": memory could not be handed to or from rank ", rank, ": ", why.text());
-  control_->abort(cause);
+  control_->abort(steps.fail(ZERO_ERR_COMM, rank, where.where(),
+                             text(where.where(), ": memory could not be handed to or from rank ",
+                                  rank, ": ", why.text())));
   return control_->failure_status();
 }
 
@@ -185,7 +180,7 @@ Status LocalComm::reserve_part(int memory, const Mapping& mapping, const ArenaLa
   return {};
 }
 
-Vigil LocalComm::vigil(const local::Patience& where) {
+Vigil LocalComm::vigil(const Patience& where) {
   return {now_ns() + where.limit_ms * 1'000'000, [this, where] { return control_->check(where); }};
 }
 

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "base/hash.h"
-#include "base/random.h"
+#include "base/secret.h"
 #include "base/text.h"
 
 namespace zero::local {

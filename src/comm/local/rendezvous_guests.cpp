@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/random.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "comm/local/rendezvous_root.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/random.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "comm/local/process.h"
 #include "comm/local/rendezvous.h"

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/random.h"
+#include "base/secret.h"
 #include "comm/local/process.h"
 
 namespace zero::local {
@@ -175,11 +175,7 @@ Status Root::dismiss(Status failure) {
   std::string sentence =
       mine ? meeting_.failed(text(name_of(0), ": ", failure.text())).text() : failure.text();
   if (control_) {
-    Failure cause;
-    cause.code = ZERO_ERR_RENDEZVOUS;
-    cause.phase = meeting_.title;
-    cause.text = sentence;
-    control_->abort(cause);
+    control_->abort(kNoSteps.fail(ZERO_ERR_RENDEZVOUS, -1, meeting_.title, sentence));
     // A rank that was seated already may have been first, and may have ended for that reason.
     sentence = control_->failure().text;
     if (!mine) failure = control_->failure_status();

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "base/float_environment.h"
 #include "base/keep.h"
 #include "base/text.h"
 #include "base/unthrown.h"
-#include "kernels/float_environment.h"
 #include "kernels/fold.h"
 #include "kernels/kernels.h"
 

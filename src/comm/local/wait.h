@@ -25,9 +25,8 @@ class Control::Wait {
     int64_t since_ns;  // when that was new
   };
 
-  void excuse_own_absence(int64_t now);
-  void look_around(int64_t now);
-  Failure late(int64_t now) const;
+  void look_around();
+  Failure late() const;
   void warn() const;
   std::vector<int32_t> missing() const;
   std::string describe(const std::vector<int32_t>& ranks) const;
@@ -35,10 +34,8 @@ class Control::Wait {
   const Control& control_;
   const uint64_t k_;
   const Patience& patience_;
-  int64_t start_ns_;
-  int64_t last_ns_;    // the latest look
+  Watch watch_;
   int64_t oldest_ns_;  // since when nothing has come from the quietest of the missing
-  bool warned_ = false;
   std::vector<Seen> seen_;
 };
 

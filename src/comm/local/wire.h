@@ -10,7 +10,6 @@
 
 #include "base/os.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "comm/local/layout.h"
 #include "comm/proof.h"
 

@@ -10,11 +10,11 @@
 #include <optional>
 #include <vector>
 
-#include "base/detached.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "base/unthrown.h"
+#include "base/worker_thread.h"
 
 namespace zero::nccl {
 namespace {

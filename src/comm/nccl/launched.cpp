@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "base/utf8.h"
 #include "comm/create.h"
 #include "comm/nccl/library.h"
 #include "comm/tcp/meeting.h"
@@ -49,7 +48,7 @@ using Words = std::array<char, 1024>;
 
 /// Every rank learns whether all are ready; if not, from the lowest one that is not, why.
 Status agree(tcp::Star& star, const Launched& launch, const Status& ready,
-             const tcp::Patience& patience) {
+             const Patience& patience) {
   const Code mine = ready.code();
   std::vector<Code> codes(static_cast<size_t>(launch.world));
   ZERO_TRY(star.exchange(std::as_bytes(std::span(&mine, 1)),
@@ -110,7 +109,7 @@ Result<NcclId> meet_at(const Meetpoint& point, const Launched& launch, const Com
   if (!met.ok())
     return Status(met.failure().code(), text(met.failure().text(), " (", point.origin, ")"));
   tcp::Star& star = **met;
-  const tcp::Patience patience{"zero_comm_create_env", "id", options.rendezvous_ms, false};
+  const Patience patience{"zero_comm_create_env", "id", options.rendezvous_ms, false};
   ZERO_TRY(agree(star, launch, mine.ready, patience));
   ZERO_TRY(star.broadcast(mine.id, 0, patience, patience));
   return mine.id;

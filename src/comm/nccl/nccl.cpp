@@ -42,7 +42,7 @@ NcclComm::NcclComm(int32_t rank, int32_t world, const CommOptions& options,
       library_(library),
       control_(std::move(control)),
       channels_(std::move(channels)) {
-  control_->set_step(&steps_done, &publishing);
+  control_->set_steps(&steps);
 }
 
 NcclComm::~NcclComm() { (void)channels_->end(aborted()); }
@@ -89,34 +89,21 @@ Status NcclComm::broken(Status problem, std::string_view phase) {
     // Wait: a slice of kWitnessMs.
     os().poll(nullptr, 0, 1);
   }
-  Failure cause;
-  cause.code = remote ? ZERO_ERR_COMM : problem.code();
-  cause.step = steps_done.load();
-  cause.params_consistent = publishing == 0;
-  cause.phase = phase;
-  cause.text = text("rank ", rank(), ": ", problem.text());
-  abort(cause);
+  abort(steps.fail(remote ? ZERO_ERR_COMM : problem.code(), -1, std::string(phase),
+                   text("rank ", rank(), ": ", problem.text())));
   return failure_status();
 }
 
 // ---- The control plane.
 
-tcp::Patience NcclComm::limit(const Patience& patience) const {
-  return {.operation = patience.operation,
-          .phase = patience.phase,
-          .limit_ms = patience.entry ? options().late_ms : options().timeout_ms,
-          .extended_by_progress = !patience.entry};
-}
-
 Status NcclComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                 const Patience& patience) {
-  return told(control_->exchange(mine, all, limit(patience)));
+  return told(control_->exchange(mine, all, patience));
 }
 
 Status NcclComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
                                  const Patience& patience) {
-  return told(control_->broadcast(data, root, limit(patience),
-                                  limit({false, patience.operation, patience.phase})));
+  return told(control_->broadcast(data, root, patience, later(patience)));
 }
 
 // ---- The data plane.

@@ -75,7 +75,6 @@ class NcclComm final : public Comm, private QueuedPlane {
   Bounds bounds() const;
   Status broken(Status problem, std::string_view phase);
   Status told(Status status);
-  tcp::Patience limit(const Patience& patience) const;
   void end_channels();
 
   const Library& library_;

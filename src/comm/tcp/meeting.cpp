@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/hash.h"
-#include "base/random.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "comm/proof.h"
 
@@ -23,7 +23,6 @@ constexpr int64_t kNextMs = 250;  // to the next address, while those before may
 constexpr int kAcceptsAtOnce = 64;
 constexpr size_t kMostStrangers = 256;   // beside one for every rank
 constexpr size_t kStrangerBytes = 4096;  // of a frame, until its sender has proved who it is
-constexpr size_t kNamed = 8;
 
 /// What each side says first.
 struct Introduction {
@@ -204,14 +203,11 @@ class Host {
   }
 
   Status missing() const {
-    std::string names;
-    size_t count = 0;
+    std::vector<std::string> names;
     for (size_t i = 0; i < peers_.size(); ++i)
-      if (peers_[i].link == nullptr && ++count <= kNamed)
-        names += text(count == 1 ? "" : ", ", "rank ", i + 1);
-    if (count > kNamed) names += text(" and ", count - kNamed, " more");
-    return Status(ZERO_ERR_RENDEZVOUS,
-                  text(names, " did not connect to rank 0 within ", meeting_.limit_ms, " ms"));
+      if (peers_[i].link == nullptr) names.push_back(text("rank ", i + 1));
+    return Status(ZERO_ERR_RENDEZVOUS, text(list_some(names), " did not connect to rank 0 within ",
+                                            meeting_.limit_ms, " ms"));
   }
 
   const Root& root_;

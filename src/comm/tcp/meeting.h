@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-#include "base/sha256.h"
+#include "base/secret.h"
 #include "comm/tcp/socket.h"
 #include "comm/tcp/star.h"
 

@@ -10,8 +10,8 @@
 #include <mutex>
 #include <optional>
 
-#include "base/detached.h"
 #include "base/text.h"
+#include "base/worker_thread.h"
 
 namespace zero::tcp {
 namespace {

@@ -7,8 +7,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/unthrown.h"
-#include "base/utf8.h"
-#include "comm/tcp/cause.h"
 #include "comm/tcp/wait.h"
 
 namespace zero::tcp {
@@ -35,12 +33,6 @@ Star::~Star() {
   };
   // Wait: kPartingMs.
   while (unsent() && now_ms() < until) os().poll(nullptr, 0, 1);
-}
-
-void Star::set_step(const std::atomic<int64_t>* steps_done,
-                    const std::atomic<int32_t>* publishing) {
-  steps_done_ = steps_done;
-  publishing_ = publishing;
 }
 
 // ---- Exchange.
@@ -70,7 +62,7 @@ Status Star::round(std::span<const std::byte> mine, int32_t source, std::span<st
                    const Patience& patience) {
   std::unique_lock lock(mutex_);
   if (aborted()) return failure_status();
-  where_ = text(patience.operation, ": ", patience.phase);
+  where_ = patience.where();
   ++sequence_;
   awaited_.reset();
   records_.reset();
@@ -246,25 +238,15 @@ void Star::break_for(Code code, int32_t rank, std::string_view sentence) {
 }
 
 Failure Star::make_failure(Code code, int32_t rank, std::string_view sentence) const {
-  Failure failure;
-  failure.code = code;
-  failure.rank = rank;
-  failure.step = steps_done_ != nullptr ? steps_done_->load() : 0;
-  failure.params_consistent = publishing_ == nullptr || publishing_->load() == 0;
-  failure.phase = where_;
-  failure.text = text(failure.phase, where_.empty() ? "" : ": ", sentence);
-  return failure;
+  return steps_->fail(code, rank, where_, text(where_, where_.empty() ? "" : ": ", sentence));
 }
 
 Failure Star::failure() const {
   Failure failure = cause_.get();
-  if (publishing_ != nullptr && publishing_->load() > 0) failure.params_consistent = false;
+  failure.params_consistent = failure.params_consistent && steps_->consistent();
   return failure;
 }
 
-Status Star::failure_status() const {
-  Failure cause = cause_.get();
-  return Status(cause.code, std::move(cause.text));
-}
+Status Star::failure_status() const { return cause_.get().status(); }
 
 }  // namespace zero::tcp

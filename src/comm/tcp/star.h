@@ -14,17 +14,9 @@
 #include <vector>
 
 #include "comm/comm.h"
-#include "comm/first_cause.h"
 #include "comm/tcp/link.h"
 
 namespace zero::tcp {
-
-struct Patience {
-  std::string_view operation;
-  std::string_view phase;
-  int64_t limit_ms;
-  bool extended_by_progress;  // the limit counts since the last sign of life
-};
 
 /// The other end of a connection.
 struct Peer {
@@ -46,7 +38,7 @@ class Star {
   ~Star();
 
   /// Of the running step, for causes.
-  void set_step(const std::atomic<int64_t>* steps_done, const std::atomic<int32_t>* publishing);
+  void set_steps(const StepsSoFar* steps) { steps_ = steps; }
 
   /// As Comm::exchange_bytes and Comm::broadcast_bytes; one thread at a time.
   Status exchange(std::span<const std::byte> mine, std::span<std::byte> all,
@@ -83,8 +75,7 @@ class Star {
 
   const int32_t rank_;
   const int32_t world_;
-  const std::atomic<int64_t>* steps_done_ = nullptr;
-  const std::atomic<int32_t>* publishing_ = nullptr;
+  const StepsSoFar* steps_ = &kNoSteps;
   FirstCause cause_;
 
   std::mutex mutex_;  // all below

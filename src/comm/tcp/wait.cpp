@@ -5,39 +5,25 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "comm/tcp/cause.h"
 
 namespace zero::tcp {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr int64_t kWarnNs = 10'000 * kMillisecond;
-constexpr int64_t kAbsenceNs = 1'000 * kMillisecond;
 constexpr int64_t kSliceMs = 20;
 constexpr int64_t kGraceMs = 1'000;  // for rank 0 to answer a rank whose deadline has passed
-constexpr size_t kNamed = 8;         // ranks in one sentence
 
 }  // namespace
 
-Star::Wait::Wait(Star& star, const Patience& patience) : star_(star), patience_(patience) {
-  start_ns_ = last_ns_ = told_ns_ = now_ns();
-}
-
-/// When this process itself was stopped (a job put to sleep as a whole), that time is held against
-/// nobody.
-void Star::Wait::excuse_own_absence(int64_t now) {
-  const int64_t absent = now - last_ns_;
-  last_ns_ = now;
-  if (absent < kAbsenceNs) return;
-  start_ns_ += absent;
-  for (Peer& peer : star_.peers_) peer.sign_ns += absent;
-}
+Star::Wait::Wait(Star& star, const Patience& patience)
+    : star_(star), patience_(patience), watch_(patience), told_ns_(watch_.now_ns()) {}
 
 std::vector<Star::Wait::Missing> Star::Wait::missing() const {
   std::vector<Missing> ranks;
   const auto add = [&](int32_t rank, const std::string& name, int64_t sign_ns) {
-    const int64_t since = patience_.extended_by_progress ? std::max(start_ns_, sign_ns) : start_ns_;
-    ranks.push_back({rank, name, since});
+    const int64_t start_ns = watch_.start_ns();
+    ranks.push_back(
+        {rank, name, patience_.extended_by_progress ? std::max(start_ns, sign_ns) : start_ns});
   };
   if (star_.rank_ == 0) {
     const bool answered = star_.answered_ == star_.sequence_;
@@ -59,18 +45,22 @@ void Star::Wait::look_for_left() {
 }
 
 std::string Star::Wait::look() {
-  const int64_t now = now_ns();
-  excuse_own_absence(now);
+  const int64_t absent_ns = watch_.look();
+  for (Peer& peer : star_.peers_) peer.sign_ns += absent_ns;
   if (!star_.decided()) look_for_left();
   if (star_.aborted()) return {};
   const std::vector<Missing> ranks = missing();
-  if (star_.rank_ == 0) tell_guests(now, ranks);
-  be_late(now, ranks);
-  return warning(now, ranks);
+  if (star_.rank_ == 0) tell_guests(ranks);
+  be_late(ranks);
+  if (ranks.empty() || !watch_.warns()) return {};
+  std::vector<std::string> names;
+  for (const Missing& one : ranks) names.push_back(one.name);
+  return watch_.warning(star_.rank_, list_some(names));
 }
 
 /// So that a rank whose deadline comes first can name who is missing.
-void Star::Wait::tell_guests(int64_t now, const std::vector<Missing>& ranks) {
+void Star::Wait::tell_guests(const std::vector<Missing>& ranks) {
+  const int64_t now = watch_.now_ns();
   const int64_t interval = std::clamp<int64_t>(patience_.limit_ms / 4, 5, 1'000) * kMillisecond;
   if (ranks.empty() || now - told_ns_ < interval) return;
   told_ns_ = now;
@@ -85,37 +75,29 @@ void Star::Wait::tell_guests(int64_t now, const std::vector<Missing>& ranks) {
     if (peer.record) peer.link->send(FrameKind::waiting, star_.sequence_, payload);
 }
 
-void Star::Wait::be_late(int64_t now, const std::vector<Missing>& ranks) {
-  std::vector<const Missing*> late;
-  for (const Missing& one : ranks)
-    if (now - one.since_ns >= patience_.limit_ms * kMillisecond) late.push_back(&one);
+void Star::Wait::be_late(const std::vector<Missing>& ranks) {
+  std::vector<std::string> late;
+  int32_t first = -1;
+  for (const Missing& one : ranks) {
+    if (!watch_.is_late(one.since_ns)) continue;
+    if (late.empty()) first = one.rank;
+    late.push_back(one.name);
+  }
   if (late.empty()) return;
-  std::string names;
-  for (size_t i = 0; i < std::min(late.size(), kNamed); ++i)
-    names += text(i == 0 ? "" : ", ", late[i]->name);
-  if (late.size() > kNamed) names += text(" and ", late.size() - kNamed, " more");
-  const std::string sentence = text(
-      names, patience_.extended_by_progress ? " made no progress for " : " did not come within ",
-      patience_.limit_ms, " ms");
-  if (star_.rank_ == 0) return star_.break_for(ZERO_ERR_TIMEOUT, late[0]->rank, sentence);
+  const std::string sentence = watch_.late(list_some(late));
+  if (star_.rank_ == 0) return star_.break_for(ZERO_ERR_TIMEOUT, first, sentence);
+  const int64_t now = watch_.now_ns();
   if (asked_ns_ == 0) {
     asked_ns_ = now;
-    const Failure cause = star_.make_failure(ZERO_ERR_TIMEOUT, late[0]->rank, sentence);
+    const Failure cause = star_.make_failure(ZERO_ERR_TIMEOUT, first, sentence);
     star_.peers_[0].link->send(FrameKind::cause, star_.sequence_, pack(cause));
   }
   if (now - asked_ns_ >= std::min(patience_.limit_ms, kGraceMs) * kMillisecond)
-    star_.break_for(ZERO_ERR_TIMEOUT, late[0]->rank, sentence);
-}
-
-std::string Star::Wait::warning(int64_t now, const std::vector<Missing>& ranks) {
-  if (warned_ || ranks.empty() || now - start_ns_ < kWarnNs) return {};
-  warned_ = true;
-  return text(star_.where_, ": rank ", star_.rank_, " has been waiting for 10 s for ",
-              ranks[0].name, ranks.size() > 1 ? text(" and ", ranks.size() - 1, " more") : "");
+    star_.break_for(ZERO_ERR_TIMEOUT, first, sentence);
 }
 
 int Star::Wait::slice_ms() const {
-  const int64_t left_ms = patience_.limit_ms - (last_ns_ - start_ns_) / kMillisecond;
+  const int64_t left_ms = patience_.limit_ms - (watch_.now_ns() - watch_.start_ns()) / kMillisecond;
   return static_cast<int>(std::clamp<int64_t>(left_ms, 1, kSliceMs));
 }
 

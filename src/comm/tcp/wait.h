@@ -24,20 +24,16 @@ class Star::Wait {
     int64_t since_ns;  // its last sign of life
   };
 
-  void excuse_own_absence(int64_t now);
   std::vector<Missing> missing() const;
   void look_for_left();
-  void tell_guests(int64_t now, const std::vector<Missing>& ranks);
-  void be_late(int64_t now, const std::vector<Missing>& ranks);
-  std::string warning(int64_t now, const std::vector<Missing>& ranks);
+  void tell_guests(const std::vector<Missing>& ranks);
+  void be_late(const std::vector<Missing>& ranks);
 
   Star& star_;
   const Patience& patience_;
-  int64_t start_ns_;
-  int64_t last_ns_;
+  Watch watch_;
   int64_t told_ns_;
   int64_t asked_ns_ = 0;  // when this rank asked rank 0 to give up
-  bool warned_ = false;
 };
 
 }  // namespace zero::tcp

@@ -183,4 +183,13 @@ Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream);
 /// Wait for what is queued, and let the host know the progress: it may change it then.
 Status settle(Optimizer& optim);
 
+// ---- What the host knows and the device reads: tables, settings, progress.
+
+/// Settings of classes and groups, the slots that groups use, and where settings that the caller
+/// keeps stand, as of now.
+Blob settings_of_now(const Optimizer& optim, Frame& frame);
+
+/// What the device has not been sent yet, in the order of `stream`.
+Status send(const Optimizer& optim, StepMemory& memory, StreamHandle stream);
+
 }  // namespace zero::queued

@@ -74,7 +74,7 @@ void Walk::count_step() {
   count_updates(optim_, memory_);
   optim_.step++;
   optim_.queued_steps++;
-  optim_.comm->steps_done = optim_.step;
+  optim_.comm->steps.done = optim_.step;
 }
 
 void Walk::note(Code code) {

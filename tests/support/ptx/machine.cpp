@@ -5,8 +5,8 @@
 #include <numeric>
 #include <random>
 
+#include "base/float_environment.h"
 #include "base/text.h"
-#include "kernels/float_environment.h"
 
 namespace zero::test::ptx {
 

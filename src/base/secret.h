@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <span>
 
+#include "base/status.h"
+
 namespace zero {
 
 using Sha256 = std::array<std::byte, 32>;
@@ -16,5 +18,10 @@ Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> me
 
 /// In a time that does not depend on where they differ.
 bool equal_in_constant_time(const Sha256& a, const Sha256& b);
+
+// ---- Bits that nobody can guess.
+
+/// Fill `out`, at most 256 bytes, which the kernel gives whole or not at all.
+Status draw_random(std::span<std::byte> out);
 
 }  // namespace zero

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control registers of vector arithmetic. Never inlined into arithmetic that must see the
 // change.
-#include "kernels/float_environment.h"
+#include "base/float_environment.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "step/windows.h"
-
 #include "step/memory.h"
 
+#include "step/backward.h"
+#include "step/queued/queue.h"
+
 namespace zero {
+
+StepMemory::StepMemory() = default;
+StepMemory::~StepMemory() {
+  if (queue == nullptr || queue->await_end()) return;
+  for (const std::shared_ptr<Arena>& arena : held) arena->stay();
+  for (const std::shared_ptr<Arena>& arena : {staging, outbox, records})
+    if (arena != nullptr) arena->stay();
+  queue->device->give_up();
+}
 
 Result<Windows*> windows_of(Optimizer& optim) {
   StepMemory& memory = step_memory(optim);

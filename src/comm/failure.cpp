@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/tcp/cause.h"
+#include "comm/failure.h"
 
 #include <cstring>
 
-#include "base/utf8.h"
+#include "base/text.h"
 
-namespace zero::tcp {
+namespace zero {
 namespace {
 
 constexpr size_t kMostText = 4000;  // fits zero_last_error
@@ -19,6 +19,22 @@ struct Fixed {
 };
 
 }  // namespace
+
+Failure StepsSoFar::fail(Code code, int32_t rank, std::string phase, std::string text) const {
+  return {code, rank, done.load(), consistent(), std::move(phase), std::move(text)};
+}
+
+void FirstCause::set(const Failure& cause) {
+  const std::lock_guard lock(mutex_);
+  if (is_set()) return;
+  cause_ = cause;
+  set_.store(true, std::memory_order_release);
+}
+
+Failure FirstCause::get() const {
+  const std::lock_guard lock(mutex_);
+  return cause_;
+}
 
 std::vector<std::byte> pack(const Failure& failure) {
   const size_t phase = utf8_prefix(failure.phase, kMostText).size();
@@ -51,4 +67,4 @@ Failure unpack(std::span<const std::byte> bytes) {
   return failure;
 }
 
-}  // namespace zero::tcp
+}  // namespace zero

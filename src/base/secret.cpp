@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/sha256.h"
+#include "base/secret.h"
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdint>
 #include <vector>
+
+#include "base/os.h"
+#include "base/text.h"
 
 namespace zero {
 namespace {
@@ -101,6 +105,14 @@ bool equal_in_constant_time(const Sha256& a, const Sha256& b) {
   std::byte difference{0};
   for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
   return difference == std::byte{0};
+}
+
+Status draw_random(std::span<std::byte> out) {
+  const ssize_t got =
+      // Wait: kInterruptedMs; the kernel has had random bits since it started.
+      uninterrupted([&] { return os().getrandom(out.data(), out.size(), 0); }, kInterruptedMs);
+  if (got == static_cast<ssize_t>(out.size())) return {};
+  return Status(ZERO_ERR_SYSTEM, text("getrandom: ", errno_text(errno)));
 }
 
 }  // namespace zero

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the share makes of its own parameters, rarely, and waits for: masters, rounded values.
-#include <algorithm>
 
+#include <algorithm>
+#include <vector>
+
+#include "base/hash.h"
+#include "device/window.h"
+#include "step/memory.h"
 #include "step/queued/upload.h"
 #include "step/queued/walk.h"
 
@@ -103,6 +108,91 @@ Status Walk::round_share() {
   }
   if (rounds.moves.empty()) return Status();
   return move_all(optim_, stream(), {std::move(rounds)}, "rounding parameters");
+}
+
+// ---- What travels whole from the rank that has it to all others, and is waited for.
+
+/// As work of the device.
+Status Walk::send_whole(std::vector<Sent> all, std::string_view what) {
+  std::erase_if(all, [](const Sent& one) { return one.bytes == 0; });
+  const auto queue_all = [&]() -> Status {
+    QueuedPlane* const plane = optim_.comm->queued();
+    if (plane == nullptr) return send_through_host(all, what);
+    const std::shared_ptr<Device>& device = optim_.comm->device();
+    const HostShare host(optim_);
+    const Stream travels = ZERO_TRY(make_stream(device));
+    const Event given = ZERO_TRY(make_event(device));
+    ZERO_TRY(order(stream(), given, travels.handle(), order::kShared));
+    for (const Event* other : {&plane->reduced, &plane->gathered}) {
+      if (other->handle() != nullptr)
+        ZERO_TRY(device->wait(travels.handle(), other->handle(), order::kApart));
+    }
+    ZERO_TRY(plane->broadcast(all, travels.handle()));
+    return queued::finish(optim_, travels.handle(), what);
+  };
+  const Status status = queue_all();
+  return status.ok() ? status : call_.abort(status, "broadcast");
+}
+
+/// Piece by piece, where no work of a device sends anything.
+Status Walk::send_through_host(const std::vector<Sent>& all, std::string_view what) {
+  ZERO_TRY(queued::finish(optim_, stream(), what));
+  Window window =
+      ZERO_TRY(Window::create(optim_.comm->device(), optim_.comm->options().timeout_ms));
+  std::vector<std::byte> piece(static_cast<size_t>(window.most(1)));
+  for (const Sent& one : all) {
+    for (size_t done = 0; done < one.bytes; done += piece.size()) {
+      const std::span<std::byte> part(piece.data(), std::min(piece.size(), one.bytes - done));
+      const bool sends = one.root == call_.rank();
+      if (sends)
+        ZERO_TRY(window.read(part.data(), static_cast<std::byte*>(one.data) + done, part.size()));
+      ZERO_TRY(call_.broadcast("tensor", part, one.root));
+      if (!sends)
+        ZERO_TRY(window.write(static_cast<std::byte*>(one.data) + done, part.data(), part.size()));
+      call_.progress();
+    }
+  }
+  return Status();
+}
+
+Status Walk::broadcast_params(int32_t root) {
+  std::vector<Sent> all;
+  for (const Param& param : optim_.params) all.push_back({param.data, param.bytes(), root});
+  return send_whole(std::move(all), "the parameters of a root");
+}
+
+Status Walk::broadcast_buffers(int32_t root) {
+  if (optim_.world() == 1 || optim_.buffers.empty()) return Status();
+  std::vector<Sent> all;
+  for (const Buffer& buffer : optim_.buffers) all.push_back({buffer.data, buffer.bytes(), root});
+  return send_whole(std::move(all), "the buffers of a root");
+}
+
+Status Walk::share_params() {
+  const Status rounded = round_share();
+  if (!rounded.ok()) return call_.abort(rounded, "broadcast");
+  if (optim_.world() == 1) return Status();
+  std::vector<Sent> all;
+  for (int64_t param = 0; param < optim_.plan.params(); param++) {
+    const Param& of = optim_.params[static_cast<size_t>(param)];
+    for (const OwnedSegment& part : optim_.plan.segments_of(param)) {
+      const size_t bytes = static_cast<size_t>(part.segment.count) * size_of(of.dtype);
+      all.push_back({of.element(part.segment.first), bytes, part.owner});
+    }
+  }
+  return send_whole(std::move(all), "the parameters of their owners");
+}
+
+Status Walk::hash(std::span<const std::span<const std::byte>> parts, std::span<uint64_t> hashes) {
+  ZERO_TRY(settle(optim_));
+  ZERO_TRY(queued::finish(optim_, stream(), "the parameters of the first step"));
+  Windows* const windows = ZERO_TRY(windows_of(optim_));
+  for (size_t i = 0; i < parts.size(); i++) {
+    const std::byte* const shown = ZERO_TRY(windows->values.show(parts[i].data(), parts[i].size()));
+    hashes[i] = hash64({shown, parts[i].size()});
+    call_.progress();
+  }
+  return Status();
 }
 
 }  // namespace zero::queued

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What broke a comm: made in one place, kept by the first that finds it, told to other ranks.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace zero {
+
+/// As zero_comm_failure tells it.
+struct Failure {
+  Code code = ZERO_OK;
+  int32_t rank = -1;
+  int64_t step = 0;
+  bool params_consistent = true;
+  std::string phase;  // "zero_step: vote"
+  std::string text;
+
+  Status status() const { return Status(code, text); }
+};
+
+/// How far the optimizers of a comm are, which a failure tells.
+struct StepsSoFar {
+  std::atomic<int64_t> done{0};
+  std::atomic<int32_t> publishing{0};  // some have written some of their parameters and not all
+
+  bool consistent() const { return publishing.load() == 0; }
+  /// A failure of now.
+  Failure fail(Code code, int32_t rank, std::string phase, std::string text) const;
+};
+/// Of a comm that has no optimizers yet.
+inline const StepsSoFar kNoSteps;
+
+/// Kept in this process: the first one stands.
+class FirstCause {
+ public:
+  bool is_set() const { return set_.load(std::memory_order_acquire); }
+  void set(const Failure& cause);
+  Failure get() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::atomic<bool> set_{false};
+  Failure cause_;
+};
+
+/// As bytes for other ranks.
+std::vector<std::byte> pack(const Failure& failure);
+/// Anything that is no packed Failure becomes ZERO_ERR_COMM, which says so.
+Failure unpack(std::span<const std::byte> bytes);
+
+}  // namespace zero

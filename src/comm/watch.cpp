@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/os.h"
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+constexpr int64_t kAbsenceNs = 1'000'000'000;
+constexpr int64_t kLongMs = 10'000;
+constexpr size_t kNamed = 8;  // ranks in one sentence
+
+}  // namespace
+
+std::string Patience::where() const { return text(operation, ": ", phase); }
+
+std::string list_some(const std::vector<std::string>& names) {
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kNamed); i++)
+    list += text(i == 0 ? "" : ", ", names[i]);
+  if (names.size() > kNamed) list += text(" and ", names.size() - kNamed, " more");
+  return list;
+}
+
+Watch::Watch(const Patience& patience)
+    : patience_(patience), start_ns_(zero::now_ns()), now_ns_(start_ns_) {}
+
+int64_t Watch::look() {
+  const int64_t before_ns = std::exchange(now_ns_, zero::now_ns());
+  const int64_t absent_ns = now_ns_ - before_ns;
+  if (absent_ns < kAbsenceNs) return 0;
+  start_ns_ += absent_ns;
+  return absent_ns;
+}
+
+bool Watch::warns() {
+  if (warned_ || now_ns_ - start_ns_ < kLongMs * 1'000'000) return false;
+  return warned_ = true;
+}
+
+std::string Watch::late(std::string_view names) const {
+  return text(names,
+              patience_.extended_by_progress ? " made no progress for " : " did not come within ",
+              patience_.limit_ms, " ms");
+}
+
+std::string Watch::warning(int32_t rank, std::string_view names) const {
+  return text(patience_.where(), ": rank ", rank, " has been waiting for ", kLongMs / 1000,
+              " s for ", names);
+}
+
+}  // namespace zero

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// One wait for other ranks: where it is, how long it may take, how long it has taken.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace zero {
+
+struct Patience {
+  const char* operation;
+  const char* phase;
+  int64_t limit_ms;
+  bool extended_by_progress;  // the limit counts since the last sign of life, else from the start
+  Code code = ZERO_OK;        // instead of what broke it: ZERO_ERR_RENDEZVOUS while a comm forms
+
+  std::string where() const;  // "zero_step: vote"
+};
+
+/// "rank 1, rank 2 and 5 more"
+std::string list_some(const std::vector<std::string>& names);
+
+class Watch {
+ public:
+  explicit Watch(const Patience& patience);
+
+  /// Look at the clock. For how long this process itself was stopped, as a job is that is put to
+  /// sleep as a whole: that is held against nobody, and others' signs of life are as much younger.
+  int64_t look();
+  int64_t now_ns() const { return now_ns_; }
+  int64_t start_ns() const { return start_ns_; }
+  int64_t limit_ns() const { return patience_.limit_ms * 1'000'000; }
+  bool is_late(int64_t since_ns) const { return now_ns_ - since_ns >= limit_ns(); }
+  /// True once, when a wait has become long.
+  bool warns();
+
+  /// What `names` have not done, and what this rank warns of.
+  std::string late(std::string_view names) const;
+  std::string warning(int32_t rank, std::string_view names) const;
+
+ private:
+  const Patience& patience_;
+  int64_t start_ns_, now_ns_;
+  bool warned_ = false;
+};
+
+}  // namespace zero

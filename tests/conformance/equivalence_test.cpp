@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// N ranks equal one process, bit for bit: every rule, partition, kind of memory and comm.
+// N ranks equal one process, bit for bit.
 #include "equivalence.h"
 
 #include <gtest/gtest.h>
@@ -9,154 +9,118 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/text.h"
 #include "support/comms.h"
+#include "support/pairwise.h"
 
 namespace zero::test {
 namespace {
 
-TEST(Equivalence, ranks_as_threads_equal_one_process) {
-  size_t turn = 0;
-  for (int world = 1; world <= max_world(); world++) {
-    for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
-      for (const Optimizer& optimizer : kOptimizers) {
-        turn++;
-        for (const Where where :
-             {Where::arenas, Where::foreign, Where::mixed, Where::per_rank_arenas}) {
-          const size_t place = turn + static_cast<size_t>(partition) + static_cast<size_t>(where);
-          if (!nightly_run() && place % 2 != 0) continue;
-          Training training = base(world);
-          training.partition = partition;
-          training.optimizer = optimizer.number;
-          training.names = optimizer.names;
-          training.values = optimizer.values;
-          training.where = where;
-          training.padded = where != Where::foreign && partition % 2 == 0;
-          training.max_grad_norm = (world + partition) % 2 == 0 ? 0.5 : 0;
-          const std::string what = std::string(optimizer.name) + ", " + kPartitions[partition] +
-                                   ", " + kWheres[static_cast<int>(where)];
-          expect_equals_reference(training, as_threads(training), what);
-          if (::testing::Test::HasFatalFailure()) return;
-        }
-      }
-    }
-  }
-}
+// golden_test compares every rule, kind of memory, partition and comm with one process; here are
+// what it has not.
 
-/// Whose loops differ, but nothing around them: they take turns with worlds, partitions, kinds of
-/// memory and comms, so that every two of these meet some rule.
-TEST(Equivalence, ranks_with_any_other_rule_equal_one_process) {
-  for (size_t number = 0; number < kMoreOptimizers.size(); number++) {
-    const Optimizer& optimizer = kMoreOptimizers[number];
-    for (int world = 1; world <= max_world(); world++) {
-      const size_t turn = number + static_cast<size_t>(world);
-      Training training = base(world);
-      training.optimizer = optimizer.number;
-      training.names = optimizer.names;
-      training.values = optimizer.values;
-      training.partition = static_cast<int32_t>(turn % 4);
-      training.where = std::array{Where::arenas, Where::foreign, Where::mixed}[turn % 3];
-      training.padded = turn % 2 == 0;
-      training.missing = turn % 5 < 2;
-      training.max_grad_norm = turn % 7 < 3 ? 0.5 : 0;
-      const CommKind comm = turn % 6 == 1 ? CommKind::user : CommKind::local;
-      const std::string what = std::string(optimizer.name) + ", " +
-                               kPartitions[training.partition] + ", " +
-                               kWheres[static_cast<int>(training.where)];
-      expect_equals_reference(training, run(training, RankKind::threads, comm), what);
-      if (::testing::Test::HasFatalFailure()) return;
-    }
-  }
-}
-
-/// What differs from run to run beside dtypes and rule.
-Training varied(size_t turn, int world, int32_t partition) {
-  Training training = base(world);
-  training.partition = partition;
-  training.where =
-      std::array{Where::arenas, Where::foreign, Where::mixed, Where::per_rank_arenas}[turn / 3 % 4];
-  training.padded = turn % 2 == 0;
-  training.missing = turn % 5 < 2;
-  training.max_grad_norm = turn % 3 == 0 ? 0.5 : 0;
-  training.explicit_reduce = turn % 7 == 0;
-  training.threads = turn % 11 == 0 ? 3 : 1;
-  return training;
-}
-
-/// The worlds and partitions of one turn: all of them, or one where time is short.
-std::vector<std::pair<int, int32_t>> places(size_t turn) {
-  if (!nightly_run())
-    return {{1 + static_cast<int>(turn % static_cast<size_t>(max_world())),
-             static_cast<int32_t>(turn / 2 % 4)}};
-  std::vector<std::pair<int, int32_t>> all;
-  for (int world = 1; world <= 5; world++) {
-    for (int32_t partition = 0; partition < 4; partition++) all.emplace_back(world, partition);
-  }
+const std::vector<Optimizer>& all_optimizers() {
+  static const std::vector<Optimizer> all = [] {
+    std::vector<Optimizer> both = kOptimizers;
+    both.insert(both.end(), kMoreOptimizers.begin(), kMoreOptimizers.end());
+    return both;
+  }();
   return all;
 }
 
-/// Every dtype meets every rule and every comm; in full runs all three meet, on every world and
-/// partition, too.
-TEST(Equivalence, ranks_with_any_dtypes_equal_one_process) {
-  std::vector<Optimizer> optimizers = kOptimizers;
-  optimizers.insert(optimizers.end(), kMoreOptimizers.begin(), kMoreOptimizers.end());
-  size_t turn = 0;
-  for (const Kind& kind : kKinds) {
-    for (const Optimizer& optimizer : optimizers) {
-      for (const CommKind comm : comms_of(turn / 8)) {
-        turn++;
-        for (const auto& [world, partition] : places(turn)) {
-          Training training = varied(turn, world, partition);
-          set_kind(training, kind);
-          training.optimizer = optimizer.number;
-          training.names = optimizer.names;
-          training.values = optimizer.values;
-          const std::string what = std::string(kind.name) + ", " + optimizer.name + ", " +
-                                   kPartitions[training.partition] + ", " +
-                                   kWheres[static_cast<int>(training.where)];
-          expect_equals_reference(training, run(training, RankKind::threads, comm), what);
-          if (::testing::Test::HasFatalFailure()) return;
-        }
-      }
-    }
-  }
+bool any(const Combination&) { return true; }
+
+/// What may stand between a gradient and its update, all of it together.
+namespace gradients {
+enum Axis { kind, comm, world, where, partition, value, norm, how, wire, divided, scale, missing };
+constexpr double kNorms[] = {0, 0.5};
+constexpr int32_t kWires[] = {0, ZERO_BFLOAT16, ZERO_FLOAT16};
+constexpr const char* kHow[] = {"in the step", "clipped by hand", "reduced by hand",
+                                "reduced already"};
+
+const std::vector<Combination>& combinations() {
+  static const std::vector<Combination> all = all_pairs(
+      {kKinds.size(), std::size(kCommKinds), 4, 4, 4, 2, 2, std::size(kHow), 3, 2, 2, 2},
+      [](const Combination& one) {
+        return !(one[how] == 1 && one[norm] == 0) && !(one[how] == 3 && one[missing] == 1);
+      });
+  return all;
 }
 
-TEST(Equivalence, scaled_clipped_and_already_reduced_gradients_equal_one_process) {
-  size_t turn = 0;
-  for (const Kind& kind : kKinds) {
-    for (const double value : {0.0, 0.05}) {
-      for (const double norm : {0.0, 0.5}) {
-        for (const CommKind comm : kCommKinds) {
-          for (const bool reduced : {false, true}) {
-            turn++;
-            Training training = base(1 + static_cast<int>(turn % 4));
-            set_kind(training, kind);
-            training.partition = static_cast<int32_t>(turn % 4);
-            training.where = std::array{Where::arenas, Where::foreign, Where::mixed}[turn % 3];
-            training.padded = turn % 2 == 0;
-            training.missing = turn % 5 == 0 && !reduced;
-            training.explicit_reduce = turn % 7 < 2;
-            training.reduced = reduced;
-            training.loss_scale = turn % 3 == 0 ? 1 : 12.5;
-            training.wire_dtype =
-                std::array<int32_t, 3>{0, ZERO_BFLOAT16, ZERO_FLOAT16}[turn / 2 % 3];
-            training.predivide_factor = turn % 5 < 2 ? 8 : 1;
-            training.clip_value = value;
-            training.max_grad_norm = norm;
-            training.explicit_clip = norm > 0 && turn / 2 % 2 == 0;
-            training.steps = 8;
-            const std::string what =
-                std::string(kind.name) + ", value " + std::to_string(value) + ", norm " +
-                std::to_string(norm) + ", " + kPartitions[training.partition] + ", " +
-                kWheres[static_cast<int>(training.where)] + (reduced ? ", reduced" : "");
-            expect_equals_reference(training, run(training, RankKind::threads, comm), what);
-            if (::testing::Test::HasFatalFailure()) return;
-          }
-        }
-      }
-    }
-  }
+Training training_of(const Combination& one) {
+  Training run = base(static_cast<int>(one[world]) + 1);
+  set_kind(run, kKinds[one[kind]]);
+  run.where = static_cast<Where>(one[where]);
+  run.partition = static_cast<int32_t>(one[partition]);
+  run.padded = run.where != Where::foreign && one[partition] % 2 == 0;
+  run.clip_value = one[value] == 0 ? 0 : 0.05;
+  run.max_grad_norm = kNorms[one[norm]];
+  run.explicit_clip = one[how] == 1;
+  run.explicit_reduce = one[how] == 2;
+  run.reduced = one[how] == 3;
+  run.wire_dtype = kWires[one[wire]];
+  run.predivide_factor = one[divided] == 0 ? 1 : 8;
+  run.loss_scale = one[scale] == 0 ? 1 : 12.5;
+  run.missing = one[missing] == 1;
+  run.steps = 8;
+  return run;
 }
+
+std::string name_of(const Combination& one) {
+  return text(kKinds[one[kind]].name, ", ", kPartitions[one[partition]], ", ", kWheres[one[where]],
+              ", ", kHow[one[how]], ", value ", one[value], ", norm ", one[norm], ", wire ",
+              kWires[one[wire]], ", divided ", one[divided], ", scale ", one[scale], ", missing ",
+              one[missing]);
+}
+
+class Gradients : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(Gradients, that_are_scaled_clipped_or_reduced_already_equal_one_process) {
+  const Combination& one = combinations()[GetParam()];
+  const Training run = training_of(one);
+  expect_equals_reference(run, test::run(run, RankKind::threads, kCommKinds[one[comm]]),
+                          name_of(one));
+}
+
+INSTANTIATE_TEST_SUITE_P(, Gradients, ::testing::Range(size_t{0}, combinations().size()));
+}  // namespace gradients
+
+/// Whose update a step makes of a parameter: every rule with what parameters may have of their own.
+namespace updates {
+enum Axis { rule, comm, world, where, partition, frozen, own, missing, clips, threads };
+
+const std::vector<Combination>& combinations() {
+  static const std::vector<Combination> all =
+      all_pairs({all_optimizers().size(), std::size(kCommKinds), 5, 4, 4, 2, 2, 2, 2, 2}, any);
+  return all;
+}
+
+class Updates : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(Updates, of_frozen_parameters_and_with_settings_of_their_own_equal_one_process) {
+  const Combination& one = combinations()[GetParam()];
+  const Optimizer& optimizer = all_optimizers()[one[rule]];
+  Training run = base(static_cast<int>(one[world]) + 1);
+  run.optimizer = optimizer.number;
+  run.names = optimizer.names;
+  run.values = optimizer.values;
+  run.where = static_cast<Where>(one[where]);
+  run.partition = static_cast<int32_t>(one[partition]);
+  run.padded = run.where != Where::foreign && one[partition] % 2 == 0;
+  run.toggled = one[frozen] == 1;
+  run.own_settings = one[own] == 1;
+  run.missing = one[missing] == 1;
+  run.max_grad_norm = one[clips] == 0 ? 0 : 0.5;
+  run.threads = one[threads] == 0 ? 1 : 3;
+  expect_equals_reference(
+      run, test::run(run, RankKind::threads, kCommKinds[one[comm]]),
+      text(optimizer.name, ", ", kPartitions[one[partition]], ", ", kWheres[one[where]],
+           ", frozen ", one[frozen], ", own ", one[own], ", missing ", one[missing], ", clips ",
+           one[clips], ", threads ", run.threads));
+}
+
+INSTANTIATE_TEST_SUITE_P(, Updates, ::testing::Range(size_t{0}, combinations().size()));
+}  // namespace updates
 
 TEST(Equivalence, ranks_as_processes_equal_one_process) {
   for (int world = 2; world <= max_world(); world++) {
@@ -168,29 +132,6 @@ TEST(Equivalence, ranks_as_processes_equal_one_process) {
         training.max_grad_norm = clips ? 0.25 : 0;
         expect_equals_reference(training, as_processes(training), "processes");
         if (::testing::Test::HasFatalFailure()) return;
-      }
-    }
-  }
-}
-
-TEST(Equivalence, ranks_on_the_engines_own_collectives_equal_one_process) {
-  for (int world = 1; world <= max_world(); world++) {
-    for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
-      for (const Optimizer& optimizer : kOptimizers) {
-        for (const Where where : {Where::arenas, Where::foreign}) {
-          Training training = base(world);
-          training.partition = partition;
-          training.optimizer = optimizer.number;
-          training.names = optimizer.names;
-          training.values = optimizer.values;
-          training.where = where;
-          training.padded = where == Where::arenas;
-          training.missing = world == 3;
-          training.max_grad_norm = partition % 2 == 0 ? 0.5 : 0;
-          expect_equals_reference(training, run(training, RankKind::threads, CommKind::user),
-                                  optimizer.name);
-          if (::testing::Test::HasFatalFailure()) return;
-        }
       }
     }
   }
@@ -287,64 +228,6 @@ TEST(Equivalence, explicit_calls_equal_the_step_that_does_all) {
       expect_equals_reference(training, as_threads(training), "reduce, clip, step");
       training.explicit_reduce = false;
       expect_equals_reference(training, as_threads(training), "clip, step");
-    }
-  }
-}
-
-TEST(Equivalence, missing_gradients_count_as_zeros_or_not_at_all) {
-  for (int world = 1; world <= 4; world++) {
-    for (const Optimizer& optimizer : kOptimizers) {
-      for (const double clip : {0.0, 0.1}) {
-        Training training = base(world);
-        training.optimizer = optimizer.number;
-        training.names = optimizer.names;
-        training.values = optimizer.values;
-        training.missing = true;
-        training.max_grad_norm = clip;
-        training.where = world % 2 == 0 ? Where::mixed : Where::arenas;
-        expect_equals_reference(training, as_threads(training),
-                                std::string("missing, ") + optimizer.name);
-        if (::testing::Test::HasFatalFailure()) return;
-      }
-    }
-  }
-}
-
-/// Frozen parameters and settings of their own meet every rule, partition and comm; worlds, memory
-/// and dtypes take turns.
-TEST(Equivalence, frozen_parameters_and_settings_of_their_own_equal_one_process) {
-  std::vector<Optimizer> optimizers = kOptimizers;
-  optimizers.insert(optimizers.end(), kMoreOptimizers.begin(), kMoreOptimizers.end());
-  size_t turn = 0;
-  for (Optimizer& optimizer : optimizers) {
-    if (std::find(optimizer.names.begin(), optimizer.names.end(), "lr") == optimizer.names.end()) {
-      optimizer.names.push_back("lr");
-      optimizer.values.push_back(0.01);
-    }
-    for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
-      for (const CommKind comm : kCommKinds) {
-        turn++;
-        Training training = base(1 + static_cast<int>(turn * 7 / 2 % 5));
-        training.optimizer = optimizer.number;
-        training.names = optimizer.names;
-        training.values = optimizer.values;
-        training.partition = partition;
-        training.toggled = turn % 5 != 0;
-        training.own_settings = turn % 3 != 0;
-        training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
-                                    Where::per_rank_arenas}[turn / 3 % 4];
-        training.padded = turn / 2 % 2 == 0;
-        training.missing = turn % 7 < 3;
-        training.max_grad_norm = turn % 4 == 1 ? 0.5 : 0;
-        training.explicit_reduce = turn % 9 == 0;
-        if (turn % 5 == 2) training.dtypes = kKinds[turn % kKinds.size()].dtypes;
-        training.threads = turn % 11 == 0 ? 3 : 1;
-        const std::string what = std::string(optimizer.name) + ", " + kPartitions[partition] +
-                                 ", " + kWheres[static_cast<int>(training.where)] + ", turn " +
-                                 std::to_string(turn);
-        expect_equals_reference(training, run(training, RankKind::threads, comm), what);
-        if (::testing::Test::HasFatalFailure()) return;
-      }
     }
   }
 }

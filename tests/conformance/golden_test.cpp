@@ -4,25 +4,25 @@
 // (ZERO_GOLDEN_WRITE=FILE writes them). They change only where docs/bits.md changes.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
-#include <random>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/hash.h"
 #include "device_training.h"
+#include "support/pairwise.h"
 
 namespace zero::test {
 namespace {
 
-// ---- What may vary. A configuration has one value of each axis.
+// ---- What may vary. A combination has one value of each axis.
 
 constexpr const char* kRules[] = {"adamw",
                                   "adamw amsgrad maximize",
@@ -97,19 +97,14 @@ enum class On { host, user, device, nccl, reaching_devices, staged_devices };
 constexpr const char* kOns[] = {"host", "user comm",        "device",
                                 "nccl", "reaching devices", "staged devices"};
 
-enum Axis { rule, feature, kind, on, world, where, partition, kAxes };
-using Config = std::array<size_t, kAxes>;
+enum Axis { rule, feature, kind, on, world, where, partition };
 
-std::array<size_t, kAxes> sizes() {
-  return {std::size(kRules), kFeatures.size(), kKinds.size(), std::size(kOns), 5, 4, 4};
-}
-
-bool is_trust(const Config& one) {
+bool is_trust(const Combination& one) {
   return std::string(kRules[one[rule]]).front() == 'l' &&
          std::string(kRules[one[rule]]).substr(0, 4) != "lion";
 }
 
-bool is_legal(const Config& one) {
+bool is_legal(const Combination& one) {
   const On place = static_cast<On>(one[on]);
   const Feature& what = kFeatures[one[feature]];
   const size_t ranks = one[world] + 1;
@@ -125,7 +120,7 @@ bool is_legal(const Config& one) {
   return place != On::nccl || lies == Where::per_rank_arenas || lies == Where::foreign;
 }
 
-std::string name_of(const Config& one) {
+std::string name_of(const Combination& one) {
   std::string name = std::string(kRules[one[rule]]) + ", " + kFeatures[one[feature]].name + ", " +
                      kKinds[one[kind]].name + ", " + kOns[one[on]] + ", " +
                      std::to_string(one[world] + 1) + ", " + kWheres[one[where]] + ", " +
@@ -133,52 +128,9 @@ std::string name_of(const Config& one) {
   return name;
 }
 
-/// Every legal pair of values of two axes occurs in one of these. The same on every machine.
-std::vector<Config> all_pairs() {
-  const auto limits = sizes();
-  std::set<std::array<size_t, 4>> seen;  // axis, value, axis, value
-  std::vector<Config> made;
-  std::mt19937_64 random(23);
-  const auto note = [&](const Config& one, bool count_only) {
-    size_t fresh = 0;
-    for (size_t a = 0; a < kAxes; a++) {
-      for (size_t b = a + 1; b < kAxes; b++) {
-        const std::array<size_t, 4> pair = {a, one[a], b, one[b]};
-        fresh += seen.count(pair) == 0;
-        if (!count_only) seen.insert(pair);
-      }
-    }
-    return fresh;
-  };
-  for (size_t a = 0; a < kAxes; a++) {
-    for (size_t b = a + 1; b < kAxes; b++) {
-      for (size_t i = 0; i < limits[a] * limits[b]; i++) {
-        const size_t va = i / limits[b], vb = i % limits[b];
-        if (seen.count({a, va, b, vb}) != 0) continue;
-        Config best{};
-        size_t most = 0;
-        for (int turn = 0; turn < 200; turn++) {
-          Config one;
-          for (size_t axis = 0; axis < kAxes; axis++) one[axis] = random() % limits[axis];
-          one[a] = va;
-          one[b] = vb;
-          if (!is_legal(one)) continue;
-          if (const size_t fresh = note(one, true); fresh > most) {
-            most = fresh;
-            best = one;
-          }
-        }
-        if (most == 0) continue;  // the two exclude each other
-        note(best, false);
-        made.push_back(best);
-      }
-    }
-  }
-  return made;
-}
-
-const std::vector<Config>& configs() {
-  static const std::vector<Config> all = all_pairs();
+const std::vector<Combination>& combinations() {
+  static const std::vector<Combination> all = all_pairs(
+      {std::size(kRules), kFeatures.size(), kKinds.size(), std::size(kOns), 5, 4, 4}, is_legal);
   return all;
 }
 
@@ -194,7 +146,7 @@ const Optimizer& optimizer_of(const std::string& name) {
   return kOptimizers[0];
 }
 
-Training training_of(const Config& one) {
+Training training_of(const Combination& one) {
   Training run = base(static_cast<int>(one[world]) + 1);
   const Optimizer& optimizer = optimizer_of(kRules[one[rule]]);
   run.optimizer = optimizer.number;
@@ -213,8 +165,7 @@ Training training_of(const Config& one) {
   return run;
 }
 
-std::vector<Rank> run_of(const Config& one) {
-  const Training run = training_of(one);
+std::vector<Rank> run_of(const Combination& one, const Training& run) {
   switch (static_cast<On>(one[on])) {
     case On::host:
       return test::run(run, RankKind::threads, CommKind::local);
@@ -230,6 +181,13 @@ std::vector<Rank> run_of(const Config& one) {
       return run_locally(run, chaos(5, {.reaches = false}));
   }
   return {};
+}
+
+/// The reference has no state that could be read.
+std::vector<Rank> without_state(std::vector<Rank> ranks, const Training& run) {
+  const auto elements = std::accumulate(run.sizes.begin(), run.sizes.end(), int64_t{0});
+  for (Rank& rank : ranks) rank.outcome.params.resize(static_cast<size_t>(elements));
+  return ranks;
 }
 
 std::string hash_of(const Outcome& outcome) {
@@ -269,16 +227,14 @@ const auto* const kRegistered = ::testing::AddGlobalTestEnvironment(&Kept::only(
 
 class Golden : public ::testing::TestWithParam<size_t> {};
 
-TEST_P(Golden, training_keeps_its_bits) {
-  const Config& one = configs()[GetParam()];
+TEST_P(Golden, training_equals_one_process_and_keeps_its_bits) {
+  const Combination& one = combinations()[GetParam()];
   const std::string name = name_of(one);
-  const std::vector<Rank> ranks = run_of(one);
+  const Training run = training_of(one);
+  const std::vector<Rank> ranks = run_of(one, run);
   ASSERT_FALSE(ranks.empty());
-  for (const Rank& rank : ranks) {
-    ASSERT_EQ(rank.error, "") << name;
-    ASSERT_TRUE(!rank.outcome.params.empty()) << name;
-    EXPECT_EQ(rank.outcome.params, ranks[0].outcome.params) << name;
-  }
+  ASSERT_TRUE(!ranks[0].outcome.params.empty()) << name << ranks[0].error;
+  expect_equals_reference(run, without_state(ranks, run), name);
   const std::string hash = hash_of(ranks[0].outcome);
   Kept::only().made[name] = hash;
   if (std::getenv("ZERO_GOLDEN_WRITE") == nullptr) {
@@ -286,12 +242,12 @@ TEST_P(Golden, training_keeps_its_bits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Golden, ::testing::Range(size_t{0}, configs().size()));
+INSTANTIATE_TEST_SUITE_P(, Golden, ::testing::Range(size_t{0}, combinations().size()));
 
 TEST(GoldenData, has_a_line_for_each_configuration_and_no_other) {
   if (std::getenv("ZERO_GOLDEN_WRITE") != nullptr) GTEST_SKIP() << "it is being written";
   std::set<std::string> names, kept;
-  for (const Config& one : configs()) names.insert(name_of(one));
+  for (const Combination& one : combinations()) names.insert(name_of(one));
   for (const auto& [name, hash] : Kept::only().hashes) kept.insert(name);
   EXPECT_GE(names.size(), 300u);
   EXPECT_EQ(names, kept);

@@ -114,9 +114,7 @@ class Alone {
   }
 
   static Training with_own_settings(Training run, size_t param) {
-    for (size_t i = 0; i < run.names.size(); i++) {
-      if (run.names[i] == "lr") run.values[i] *= own_lr_scale(run, param).value_or(1);
-    }
+    run.lr_scale = own_lr_scale(run, param).value_or(1);
     const auto decay = own_weight_decay(run, param);
     if (!decay) return run;
     run.names.insert(run.names.begin(), "weight_decay");

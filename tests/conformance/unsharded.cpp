@@ -35,10 +35,11 @@ double norm(const std::vector<Real>& values) {
 }  // namespace
 
 double setting(const Training& run, const char* name, double initial_value) {
+  const double scale = std::string_view(name) == "lr" ? run.lr_scale : 1;
   for (size_t i = 0; i < run.names.size(); i++) {
-    if (run.names[i] == name) return run.values[i];
+    if (run.names[i] == name) return run.values[i] * scale;
   }
-  return initial_value;
+  return initial_value * scale;
 }
 
 template <class Real>

@@ -17,41 +17,6 @@
 namespace zero::test {
 namespace {
 
-TEST(Accumulate, micro_batches_added_up_by_the_owners_equal_one_process) {
-  size_t turn = 0;
-  for (const Kind& kind : kKinds) {
-    for (int world = 1; world <= max_world(); world++) {
-      for (const CommKind comm : comms_of(turn / 2)) {
-        for (const bool missing : {false, true}) {
-          turn++;
-          Training training = base(world);
-          set_kind(training, kind);
-          training.partition = static_cast<int32_t>(turn / 2 % 4);
-          training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
-                                      Where::per_rank_arenas}[turn / 3 % 4];
-          training.padded = turn % 2 == 0;
-          training.missing = missing;
-          training.micro_batches = 2 + static_cast<int>(turn % 3);
-          training.toggled = turn % 5 == 0;
-          training.sum = turn % 7 == 0;
-          training.reduced = turn % 11 == 0 && !missing;
-          training.explicit_reduce = turn % 3 == 0;
-          training.max_grad_norm = turn % 4 == 0 ? 0.5 : 0;
-          training.explicit_clip = turn % 8 == 0;
-          training.clip_value = turn % 6 == 0 ? 0.05 : 0;
-          training.wire_dtype = turn % 5 == 1 ? ZERO_BFLOAT16 : 0;
-          training.loss_scale = turn % 9 == 0 ? 12.5 : 1;
-          training.threads = turn % 10 == 0 ? 3 : 1;
-          training.steps = 7;
-          expect_equals_reference(training, run(training, RankKind::threads, comm),
-                                  std::string(kind.name) + ", turn " + std::to_string(turn));
-          if (::testing::Test::HasFatalFailure()) return;
-        }
-      }
-    }
-  }
-}
-
 /// Two parameters of one element and plain SGD with lr 1.
 class Pair {
  public:

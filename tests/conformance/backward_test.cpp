@@ -17,43 +17,6 @@
 namespace zero::test {
 namespace {
 
-TEST(Backward, announced_gradients_equal_one_process) {
-  size_t turn = 0;
-  for (const Kind& kind : kKinds) {
-    for (int world = 1; world <= max_world(); world++) {
-      for (const CommKind comm : comms_of(turn / 2)) {
-        for (const int announces : {2, 1000}) {
-          turn++;
-          Training training = base(world);
-          training.announces = announces;
-          set_kind(training, kind);
-          training.partition = static_cast<int32_t>(turn / 2 % 4);
-          training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
-                                      Where::per_rank_arenas}[turn / 3 % 4];
-          training.padded = turn % 2 == 0;
-          training.missing = turn % 3 == 0;
-          training.toggled = turn % 5 == 0;
-          training.sum = turn % 7 == 0;
-          training.reduced = turn % 11 == 0 && !training.missing;
-          training.micro_batches = turn % 8 == 1 ? 2 : 1;
-          training.explicit_reduce = turn % 4 == 0;
-          training.max_grad_norm = turn / 2 % 2 == 0 ? 0.5 : 0;
-          training.norm_type = turn % 6 == 0 ? 1 : 2;
-          training.explicit_clip = turn % 10 < 3;
-          training.clip_value = turn % 13 == 0 ? 0.05 : 0;
-          training.wire_dtype = turn % 5 == 1 ? ZERO_BFLOAT16 : 0;
-          training.threads = turn % 9 == 0 ? 3 : 1;
-          training.steps = 8;
-          if (training.explicit_clip && training.max_grad_norm == 0) training.max_grad_norm = 0.2;
-          expect_equals_reference(training, run(training, RankKind::threads, comm),
-                                  std::string(kind.name) + ", turn " + std::to_string(turn));
-          if (::testing::Test::HasFatalFailure()) return;
-        }
-      }
-    }
-  }
-}
-
 /// A thousand orders and rhythms of legal announcements, and not a bit differs.
 TEST(Backward, no_order_of_announcements_and_no_delay_changes_a_bit) {
   Training training = base(3);

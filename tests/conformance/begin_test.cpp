@@ -17,43 +17,6 @@
 namespace zero::test {
 namespace {
 
-TEST(Begin, a_step_that_began_equals_one_process) {
-  size_t turn = 0;
-  for (const Kind& kind : kKinds) {
-    for (int world = 1; world <= max_world(); world++) {
-      for (const CommKind comm : comms_of(turn / 2)) {
-        for (const int announces : {2, 1000}) {
-          turn++;
-          Training training = base(world);
-          training.begins = true;
-          training.announces = announces;
-          set_kind(training, kind);
-          training.partition = static_cast<int32_t>(turn / 2 % 4);
-          training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
-                                      Where::per_rank_arenas}[turn / 3 % 4];
-          training.padded = turn % 2 == 0;
-          training.missing = turn % 3 == 0;
-          training.toggled = turn % 5 == 0;
-          training.own_settings = turn % 4 == 1;
-          training.names = {"lr"};
-          training.values = {0.003};
-          training.sum = turn % 7 == 0;
-          training.reduced = turn % 11 == 0 && !training.missing;
-          training.wire_dtype = turn % 5 == 1 ? ZERO_BFLOAT16 : 0;
-          training.loss_scale = turn % 6 == 0 ? 12.5 : 1;
-          training.predivide_factor = turn % 10 == 1 ? 8 : 1;
-          training.threads = turn % 9 == 0 ? 3 : 1;
-          if (turn % 4 < 2) training.deals = {0, 3, 4};
-          training.steps = 8;
-          expect_equals_reference(training, run(training, RankKind::threads, comm),
-                                  std::string(kind.name) + ", turn " + std::to_string(turn));
-          if (::testing::Test::HasFatalFailure()) return;
-        }
-      }
-    }
-  }
-}
-
 /// Orders and rhythms of legal announcements, while parameters change underneath.
 TEST(Begin, no_order_of_announcements_and_no_delay_changes_a_bit) {
   Training training = base(3);

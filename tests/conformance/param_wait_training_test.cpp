@@ -16,59 +16,6 @@
 namespace zero::test {
 namespace {
 
-TEST(ParamWaitTraining, steps_that_end_in_the_background_equal_one_process) {
-  size_t turn = 0;
-  for (const Kind& kind : kKinds) {
-    for (int world = 1; world <= max_world(); world++) {
-      for (const CommKind comm : comms_of(turn / 2)) {
-        for (const bool announces : {false, true}) {
-          turn++;
-          Training training = base(world);
-          training.overlaps = true;
-          training.announces = announces ? 1000 : 0;
-          training.begins = announces && turn % 4 < 2;
-          set_kind(training, kind);
-          training.partition = static_cast<int32_t>(turn / 2 % 4);
-          training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
-                                      Where::per_rank_arenas}[turn / 3 % 4];
-          training.padded = turn % 2 == 0;
-          training.missing = turn % 3 == 0;
-          training.toggled = turn % 5 == 0;
-          training.reduced = turn % 11 == 0 && !training.missing;
-          training.wire_dtype = turn % 5 == 1 ? ZERO_BFLOAT16 : 0;
-          training.threads = turn % 9 == 0 ? 3 : 1;
-          if (turn % 4 < 2) training.deals = {0, 3, 4};
-          training.steps = 6;
-          if (!training.begins) {
-            training.micro_batches = turn % 8 == 1 ? 2 : 1;
-            training.explicit_reduce = turn % 7 == 0;
-            training.max_grad_norm = turn / 2 % 2 == 0 ? 0.5 : 0;
-            training.explicit_clip = training.max_grad_norm > 0 && turn % 10 < 3;
-          }
-          expect_equals_reference(training, run(training, RankKind::threads, comm),
-                                  std::string(kind.name) + ", turn " + std::to_string(turn));
-          if (::testing::Test::HasFatalFailure()) return;
-        }
-      }
-    }
-  }
-}
-
-/// Every rule, LAMB's two walks and exchange of norms among them.
-TEST(ParamWaitTraining, every_rule_may_end_in_the_background) {
-  for (const std::vector<Optimizer>& optimizers : {kOptimizers, kMoreOptimizers}) {
-    for (const Optimizer& optimizer : optimizers) {
-      Training training = base(3);
-      training.overlaps = true;
-      training.optimizer = optimizer.number;
-      training.names = optimizer.names;
-      training.values = optimizer.values;
-      training.steps = 4;
-      expect_equals_reference(training, as_threads(training), optimizer.name);
-    }
-  }
-}
-
 void fall_behind(const char* point) {
   if (std::string_view(point) == "apply.told")
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -24,54 +24,6 @@ Training dealt(size_t turn) {
   return training;
 }
 
-TEST(RebalanceTraining, leaves_training_by_every_rule_equal_to_one_process) {
-  std::vector<Optimizer> optimizers = kOptimizers;
-  optimizers.insert(optimizers.end(), kMoreOptimizers.begin(), kMoreOptimizers.end());
-  size_t turn = 0;
-  for (const Optimizer& optimizer : optimizers) {
-    for (int repeat = 0; repeat < 2; repeat++) {
-      for (const CommKind comm : kCommKinds) {
-        Training training = dealt(turn);
-        training.optimizer = optimizer.number;
-        training.names = optimizer.names;
-        training.values = optimizer.values;
-        training.max_grad_norm = turn % 3 == 0 ? 0.5 : 0;
-        training.missing = turn % 4 == 1;
-        training.announces = turn % 5 == 2 ? 4 : 0;
-        training.micro_batches = turn % 7 == 3 ? 2 : 1;
-        turn++;
-        expect_equals_reference(training, run(training, RankKind::threads, comm),
-                                std::string(optimizer.name) + ", " + name_of(comm));
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
-}
-
-TEST(RebalanceTraining, leaves_training_of_every_dtype_equal_to_one_process) {
-  size_t turn = 0;
-  for (const Kind& kind : kKinds) {
-    for (int world = 1; world <= 5; world++) {
-      for (const CommKind comm : comms_of(turn / 2)) {
-        Training training = dealt(turn);
-        training.world = world;
-        set_kind(training, kind);
-        training.partition = static_cast<int32_t>(turn % 4);
-        training.threads = turn % 6 == 0 ? 3 : 1;
-        training.own_settings = turn % 3 == 0;
-        training.names = {"lr"};
-        training.values = {0.01};
-        training.max_grad_norm = turn % 5 == 0 ? 0.5 : 0;
-        training.explicit_clip = training.max_grad_norm > 0;
-        turn++;
-        expect_equals_reference(training, run(training, RankKind::threads, comm),
-                                std::string(kind.name) + ", " + name_of(comm));
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
-}
-
 TEST(RebalanceTraining, leaves_processes_equal_to_one) {
   for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
     Training training = dealt(2);

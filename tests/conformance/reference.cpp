@@ -106,9 +106,10 @@ class Alone {
     }
   }
 
-  /// Rounded as on the wire, which nothing is that was reduced already.
+  /// Rounded as on the wire, which nothing is that was reduced already, or is of its type.
   Real travelled(Real x) const {
     if (run_.wire_dtype == 0 || run_.reduced || std::is_same_v<Real, double>) return x;
+    if (dtypes_of(run_, param_).grad == run_.wire_dtype) return x;
     const double divided = static_cast<double>(x) / run_.predivide_factor;
     return static_cast<Real>(rounded(run_.wire_dtype, divided) * run_.predivide_factor);
   }

@@ -112,38 +112,6 @@ TEST(Trust, tensors_longer_than_what_is_walked_at_once_equal_one_process) {
   }
 }
 
-TEST(Trust, scaled_clipped_rounded_and_already_reduced_gradients_equal_one_process) {
-  int turn = 0;
-  for (const int32_t rule : kRules) {
-    for (const CommKind kind : kCommKinds) {
-      for (const int32_t wire : {int32_t{0}, int32_t{ZERO_BFLOAT16}}) {
-        for (const bool reduced : {false, true}) {
-          for (const double value : {0.0, 0.05}) {
-            turn++;
-            Training training = cut_tensors(rule, 1 + turn % 4);
-            training.partition = turn / 2 % 4;
-            training.where = std::array{Where::arenas, Where::foreign, Where::mixed,
-                                        Where::per_rank_arenas}[turn / 3 % 4];
-            training.dtypes = {{ZERO_BFLOAT16, ZERO_FLOAT32}, {ZERO_FLOAT32, ZERO_FLOAT32}};
-            training.master = turn % 2 == 0 ? ZERO_MASTER_REMAINDER : ZERO_MASTER_FLOAT32;
-            training.wire_dtype = wire;
-            training.reduced = reduced;
-            training.clip_value = value;
-            training.loss_scale = turn % 3 == 0 ? 1 : 12.5;
-            training.explicit_reduce = turn % 5 < 2;
-            if (!reduced && turn % 4 < 2) training.micro_batches = 3;
-            training.missing = turn % 5 == 0 && !reduced;
-            training.threads = 1 + turn % 2;
-            expect_equals_reference(training, run(training, RankKind::threads, kind),
-                                    "turn " + std::to_string(turn));
-            if (HasFatalFailure()) return;
-          }
-        }
-      }
-    }
-  }
-}
-
 TEST(Trust, processes_and_callers_that_flush_denormals_equal_one_process) {
   for (const int32_t rule : kRules) {
     for (const Flushes flushes : {Flushes::none, Flushes::last_rank}) {

@@ -6,9 +6,9 @@ use std::slice;
 
 use libzero_sys as sys;
 
-use crate::comm::{Device, Seat};
 use crate::dtype::Plain;
 use crate::error::{Error, Result, check};
+use crate::seat::{Device, Seat};
 
 /// How many copies of an arena there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

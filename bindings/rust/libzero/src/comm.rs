@@ -12,6 +12,7 @@ use crate::arena::{Arena, Memory};
 use crate::dtype::{Number, Plain};
 use crate::error::{Error, Result, c_text, check, load};
 use crate::options::init;
+use crate::seat::{Device, Seat};
 use crate::user::{self, Collectives};
 use crate::words::in_rust;
 
@@ -24,20 +25,6 @@ pub struct Deadlines {
     pub late_ms: i64,
     /// For all ranks to find each other.
     pub rendezvous_ms: i64,
-}
-
-/// Where parameters, gradients and state of a comm's optimizers are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Device {
-    /// In the host's memory.
-    #[default]
-    Host,
-    /// On one GPU, by its number as CUDA_VISIBLE_DEVICES leaves them. Parameters are registered by
-    /// pointers: arenas, which lend slices, are the host's.
-    Cuda(i32),
-    /// For [`Comm::from_env_on`]: the only GPU that this process sees; of several the one whose number
-    /// is this rank's place among the ranks of its host.
-    CudaOfLocalRank,
 }
 
 /// What makes the ranks that pass it one group on GPUs. One rank draws it and sends its bytes to the
@@ -92,36 +79,6 @@ pub enum Operation {
     Min,
     /// The largest.
     Max,
-}
-
-/// The library's token for a seat; freed with the last Comm, Optim and Watcher that has it.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    token: NonNull<sys::zero_comm>,
-    device: Device,
-}
-
-// SAFETY: a token is only a number to us. The library checks it on every call, and answers a second
-// thread with ZERO_ERR_BUSY.
-unsafe impl Send for Seat {}
-// SAFETY: as above.
-unsafe impl Sync for Seat {}
-
-impl Seat {
-    pub(crate) fn token(&self) -> *mut sys::zero_comm {
-        self.token.as_ptr()
-    }
-
-    pub(crate) fn device(&self) -> Device {
-        self.device
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        // SAFETY: this is the only owner of the token. A failure, as after a fork, has no one to hear it.
-        unsafe { sys::zero_comm_free(self.token()) };
-    }
 }
 
 /// One rank's seat in a group of ranks. It may move to another thread, but not be shared.
@@ -229,7 +186,7 @@ impl Comm {
 
     fn from_token(token: *mut sys::zero_comm, device: Device) -> Comm {
         let token = NonNull::new(token).expect("the library returns a token with ZERO_OK");
-        Comm { seat: Arc::new(Seat { token, device }), _not_sync: PhantomData }
+        Comm { seat: Arc::new(Seat::new(token, device)), _not_sync: PhantomData }
     }
 
     /// Where its optimizers' parameters, gradients and state are.

@@ -10,9 +10,8 @@ use std::slice;
 use libzero_sys as sys;
 
 use crate::dtype::{Dtype, Element};
-use crate::error::{Ending, Result, c_text, keep, set_pending, take_pending};
+use crate::error::{Ending, Failed, Result, c_text, keep, set_pending, take_pending};
 use crate::options::{CSettings, init};
-use crate::user::Failed;
 
 type Function = Box<dyn FnMut(&mut Update<'_>) -> std::result::Result<(), Failed> + Send>;
 

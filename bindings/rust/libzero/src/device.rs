@@ -1,39 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory and streams of a GPU, which an engine of its own makes and fills.
+//! Memory of a GPU, which an engine of its own makes and fills.
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::comm::Device;
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::optim::{Group, Optim};
 use crate::params::{RawParam, Shape};
-
-/// A queue of work on a GPU: a `cudaStream_t`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stream(*mut c_void);
-
-// SAFETY: a handle, which CUDA takes from any thread.
-unsafe impl Send for Stream {}
-// SAFETY: as above.
-unsafe impl Sync for Stream {}
-
-impl Stream {
-    /// The default stream of the GPU.
-    pub const DEFAULT: Stream = Stream(ptr::null_mut());
-
-    /// # Safety
-    ///
-    /// `stream` is a `cudaStream_t` of the GPU of every comm that it is used with, and lives as long as an
-    /// optimizer uses it.
-    pub unsafe fn from_raw(stream: *mut c_void) -> Stream {
-        Stream(stream)
-    }
-
-    pub(crate) fn as_ptr(self) -> *mut c_void {
-        self.0
-    }
-}
+use crate::seat::Device;
+use crate::stream::Stream;
 
 /// Elements in memory that a GPU's kernels reach.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,10 @@ use std::sync::Arc;
 
 use libzero_sys as sys;
 
-use crate::user::Failed;
 use crate::words::in_rust;
+
+/// Why one of your functions failed: the source of the [`Error`](crate::Error) that comes out.
+pub type Failed = Box<dyn error::Error + Send + Sync>;
 
 /// What a fallible call returns.
 pub type Result<T> = std::result::Result<T, Error>;

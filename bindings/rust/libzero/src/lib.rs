@@ -79,18 +79,20 @@ mod params;
 mod plan;
 mod register;
 mod rules;
+mod seat;
 mod slices;
 mod state;
+mod stream;
 mod user;
 mod words;
 
 pub use arena::{Arena, Memory};
 pub use buffers::{Buffer, RawBuffer};
-pub use comm::{Comm, Deadlines, Device, Failure, NcclId, Operation, Watcher};
+pub use comm::{Comm, Deadlines, Failure, NcclId, Operation, Watcher};
 pub use custom::{Arrays, CustomRule, Update};
-pub use device::{DeviceParam, DeviceSlice, Stream};
+pub use device::{DeviceParam, DeviceSlice};
 pub use dtype::{Dtype, Element, Number, Plain};
-pub use error::{Error, Result, load};
+pub use error::{Error, Failed, Result, load};
 pub use half::{Bf16, F16};
 pub use log::{Level, set_logger};
 pub use optim::{Group, Optim, OwnedRange, Step, StepResult};
@@ -100,8 +102,10 @@ pub use options::{
 pub use params::{RawParam, Shape};
 pub use plan::{Plan, partition_plan};
 pub use rules::{Rule, Setting, Slot};
+pub use seat::Device;
 pub use slices::{AnyMut, MutSlices, Slices};
-pub use user::{Collectives, Failed};
+pub use stream::Stream;
+pub use user::Collectives;
 
 /// Bytes by kind, and seconds and bytes so far, of one rank; `zero.h` describes the fields.
 pub use libzero_sys::zero_statistics as Statistics;

@@ -11,13 +11,14 @@ use libzero_sys as sys;
 
 use crate::Statistics;
 use crate::arena::Arena;
-use crate::comm::{Comm, Seat, failure_of};
+use crate::comm::{Comm, failure_of};
 use crate::custom::{CustomRule, Declared};
-use crate::device::Stream;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result, c_text, check};
 use crate::options::{CSettings, Options, Reduce, Reduction, init};
+use crate::seat::Seat;
 use crate::slices::{GRADS, MutSlices, Slices, Slot, WEIGHTS};
+use crate::stream::Stream;
 
 /// A parameter group, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

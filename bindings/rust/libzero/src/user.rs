@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Collectives of your own, behind the C library's vtable.
-use std::error;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -9,11 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libzero_sys as sys;
 
-use crate::error::{Ending, Result, check, keep, set_pending, take_pending};
+use crate::error::{Ending, Failed, Result, check, keep, set_pending, take_pending};
 use crate::options::init;
-
-/// Why one of your functions failed: the source of the [`Error`](crate::Error) that comes out.
-pub type Failed = Box<dyn error::Error + Send + Sync>;
 
 /// What a comm of your own is made of, on host memory. The functions must return: libzero cannot
 /// interrupt them. A failure or a panic breaks the comm; a panic goes on in the call that ran it.

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A comm as arenas and optimizers hold it, and where its memory is.
+use std::ptr::NonNull;
+
+use libzero_sys as sys;
+
+/// Where parameters, gradients and state of a comm's optimizers are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// In the host's memory.
+    #[default]
+    Host,
+    /// On one GPU, by its number as CUDA_VISIBLE_DEVICES leaves them. Parameters are registered by
+    /// pointers: arenas, which lend slices, are the host's.
+    Cuda(i32),
+    /// For [`Comm::from_env_on`]: the only GPU that this process sees; of several the one whose number
+    /// is this rank's place among the ranks of its host.
+    CudaOfLocalRank,
+}
+
+/// The library's token for a seat; freed with the last Comm, Optim and Watcher that has it.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    token: NonNull<sys::zero_comm>,
+    device: Device,
+}
+
+// SAFETY: a token is only a number to us. The library checks it on every call, and answers a second
+// thread with ZERO_ERR_BUSY.
+unsafe impl Send for Seat {}
+// SAFETY: as above.
+unsafe impl Sync for Seat {}
+
+impl Seat {
+    pub(crate) fn new(token: NonNull<sys::zero_comm>, device: Device) -> Seat {
+        Seat { token, device }
+    }
+
+    pub(crate) fn token(&self) -> *mut sys::zero_comm {
+        self.token.as_ptr()
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // SAFETY: this is the only owner of the token. A failure, as after a fork, has no one to hear it.
+        unsafe { sys::zero_comm_free(self.token()) };
+    }
+}

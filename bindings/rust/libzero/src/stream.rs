@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Streams of a GPU, which an engine makes.
+use std::ffi::c_void;
+use std::ptr;
+
+/// A queue of work on a GPU: a `cudaStream_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream(*mut c_void);
+
+// SAFETY: a handle, which CUDA takes from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// The default stream of the GPU.
+    pub const DEFAULT: Stream = Stream(ptr::null_mut());
+
+    /// # Safety
+    ///
+    /// `stream` is a `cudaStream_t` of the GPU of every comm that it is used with, and lives as long as an
+    /// optimizer uses it.
+    pub unsafe fn from_raw(stream: *mut c_void) -> Stream {
+        Stream(stream)
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut c_void {
+        self.0
+    }
+}

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "support/comms.h"
+#include "support/expect.h"
 
 namespace zero::test {
 namespace {
@@ -352,8 +353,7 @@ TEST(Equivalence, frozen_parameters_and_settings_of_their_own_equal_one_process)
 /// NAdam on parameters of one element, all 1, in one group: the rule that keeps most of the past.
 struct Lone {
   explicit Lone(size_t count) : data(count, 1.0f), grad(count) {
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.optimizer = ZERO_OPTIMIZER_NADAM;
     zero_create(&optim, comm, &options);
     std::vector<std::string> names;
@@ -380,8 +380,7 @@ struct Lone {
       grad[i] = 0.25f;
       grads.push_back(present[i] ? &grad[i] : nullptr);
     }
-    zero_step_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_step_options>();
     options.grads = grads.data();
     options.grad_count = grads.size();
     EXPECT_EQ(zero_step(optim, &options), ZERO_OK) << zero_last_error();

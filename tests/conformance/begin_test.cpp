@@ -11,6 +11,7 @@
 
 #include "equivalence.h"
 #include "own_rules.h"
+#include "support/expect.h"
 #include "support/scratch.h"
 #include "two_params.h"
 
@@ -156,8 +157,7 @@ TEST(Begin, elements_that_are_not_finite_are_counted) {
     EXPECT_EQ(self.ready(1), ZERO_OK) << last();
     EXPECT_TRUE(self.updates_all(1));
     EXPECT_EQ(self.step(), ZERO_OK) << last();
-    zero_result result;
-    ZERO_INIT(result);
+    auto result = initialized<zero_result>();
     EXPECT_EQ(zero_step_result(self.optim(), &result), ZERO_OK);
     EXPECT_EQ(result.nonfinite, 2);
     EXPECT_EQ(result.step, 1);
@@ -184,8 +184,7 @@ TEST(Begin, whatever_needs_all_gradients_first_is_refused_with_its_name) {
       on_two(
           kind,
           [&](Rank2& self, int) {
-            EXPECT_EQ(self.begin(), ZERO_ERR_STATE);
-            EXPECT_TRUE(says(one.says));
+            EXPECT_TRUE(ends(self.begin(), ZERO_ERR_STATE, one.says));
             self.fill(0, 1);
             self.fill(1, 1);
             EXPECT_EQ(self.step(), ZERO_OK) << last();  // nothing has begun
@@ -200,19 +199,17 @@ TEST(Begin, calls_at_the_wrong_moment_are_refused_and_change_nothing) {
   for (const CommKind kind : kCommKinds) {
     on_two(kind, [&](Rank2& self, int rank) {
       zero_optim* const optim = self.optim();
-      zero_step_options options;
-      ZERO_INIT(options);
+      auto options = initialized<zero_step_options>();
       self.fill(0, 2);
       self.fill(1, 2);
       void* const grads[] = {self.grad(0), self.grad(1)};
       options.grads = grads;
       options.grad_count = 2;
-      EXPECT_EQ(zero_step_begin(optim, &options), ZERO_ERR_ARGUMENT);
-      EXPECT_TRUE(says("takes no gradients"));
+      EXPECT_TRUE(ends(zero_step_begin(optim, &options), ZERO_ERR_ARGUMENT, "takes no gradients"));
       ZERO_INIT(options);
       options.reduce_flags = ZERO_REDUCE_ACCUMULATE;
-      EXPECT_EQ(zero_step_begin(optim, &options), ZERO_ERR_ARGUMENT);
-      EXPECT_TRUE(says("adds up micro-batches"));
+      EXPECT_TRUE(
+          ends(zero_step_begin(optim, &options), ZERO_ERR_ARGUMENT, "adds up micro-batches"));
       options.reduce_flags = rank == 0 ? 77 : 0;
       EXPECT_EQ(zero_step_begin(optim, &options), rank == 0 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
       options.reduce_flags = rank == 0 ? ZERO_REDUCE_SUM : ZERO_REDUCE_MEAN;
@@ -220,38 +217,33 @@ TEST(Begin, calls_at_the_wrong_moment_are_refused_and_change_nothing) {
       if (rank == 0) {
         EXPECT_EQ(self.ready(0), ZERO_OK) << last();
       }
-      EXPECT_EQ(self.begin(), rank == 0 ? ZERO_ERR_STATE : ZERO_ERR_PEER);
-      EXPECT_TRUE(says("gradients are announced"));
+      EXPECT_TRUE(ends(self.begin(), rank == 0 ? ZERO_ERR_STATE : ZERO_ERR_PEER,
+                       "gradients are announced"));
       EXPECT_EQ(zero_drop_grads(optim), ZERO_OK);
       EXPECT_EQ(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_OK) << last();
-      EXPECT_EQ(self.begin(), ZERO_ERR_STATE);
-      EXPECT_TRUE(says("gradients are reduced"));
+      EXPECT_TRUE(ends(self.begin(), ZERO_ERR_STATE, "gradients are reduced"));
       EXPECT_EQ(zero_drop_grads(optim), ZERO_OK);
 
       options.reduce_flags = ZERO_REDUCE_SUM;
       self.fill(0, 2);
       self.fill(1, 2);
       EXPECT_EQ(zero_step_begin(optim, &options), ZERO_OK) << last();
-      EXPECT_EQ(zero_step_begin(optim, &options), ZERO_ERR_STATE);
-      EXPECT_TRUE(says("a step has begun"));
+      EXPECT_TRUE(ends(zero_step_begin(optim, &options), ZERO_ERR_STATE, "a step has begun"));
       EXPECT_EQ(zero_drop_grads(optim), ZERO_OK) << last();  // nothing is announced yet
       EXPECT_EQ(zero_step_begin(optim, &options), ZERO_OK) << last();
       EXPECT_EQ(self.ready(0), ZERO_OK) << last();
       EXPECT_EQ(self.ready(0), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_drop_grads(optim), ZERO_ERR_STATE);
-      EXPECT_TRUE(says("updates may be made"));
+      EXPECT_TRUE(ends(zero_drop_grads(optim), ZERO_ERR_STATE, "updates may be made"));
 
       double lr = 0;
       float value = 0;
       const std::string directory = scratch / "none";
       EXPECT_EQ(zero_group_get(optim, 0, "lr", &lr), ZERO_OK);
-      EXPECT_EQ(zero_group_set(optim, 0, "lr", 3), ZERO_ERR_STATE);
-      EXPECT_TRUE(says("a step has begun"));
+      EXPECT_TRUE(ends(zero_group_set(optim, 0, "lr", 3), ZERO_ERR_STATE, "a step has begun"));
       EXPECT_EQ(zero_group_set(optim, ZERO_ALL_GROUPS, "loss_scale", 3), ZERO_ERR_STATE);
       EXPECT_EQ(zero_set_trainable(optim, 1, 0), ZERO_ERR_STATE);
       EXPECT_EQ(zero_bind_params(optim, nullptr, nullptr, 2), ZERO_ERR_STATE);
-      zero_param param;
-      ZERO_INIT(param);
+      auto param = initialized<zero_param>();
       param.name = "c";
       param.data = &value;
       EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_ERR_STATE);
@@ -263,8 +255,8 @@ TEST(Begin, calls_at_the_wrong_moment_are_refused_and_change_nothing) {
       EXPECT_EQ(zero_broadcast_params(optim, 0, nullptr), ZERO_ERR_STATE);
       EXPECT_EQ(zero_share_params(optim, 0, nullptr), ZERO_ERR_STATE);
       EXPECT_EQ(zero_rebalance(optim, nullptr, 0, nullptr), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_ERR_STATE);
-      EXPECT_TRUE(says("a step has begun"));
+      EXPECT_TRUE(ends(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_ERR_STATE,
+                       "a step has begun"));
       EXPECT_EQ(zero_clip_grad_norm(optim, nullptr, 0, 1, 2, nullptr, nullptr), ZERO_ERR_STATE);
       EXPECT_EQ(zero_clip_grad_value(optim, 1, nullptr), ZERO_ERR_STATE);
       EXPECT_EQ(zero_state_save(optim, directory.c_str(), nullptr), ZERO_ERR_STATE);
@@ -273,8 +265,7 @@ TEST(Begin, calls_at_the_wrong_moment_are_refused_and_change_nothing) {
       self.barrier();
 
       options.reduce_flags = ZERO_REDUCE_NONE;
-      EXPECT_EQ(zero_step(optim, &options), ZERO_ERR_ARGUMENT);
-      EXPECT_TRUE(says("the step began with 1"));
+      EXPECT_TRUE(ends(zero_step(optim, &options), ZERO_ERR_ARGUMENT, "the step began with 1"));
       EXPECT_EQ(zero_step(optim, rank == 1 ? &options : nullptr),
                 rank == 1 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
       EXPECT_EQ(self.ready(1), ZERO_OK) << last();
@@ -291,8 +282,7 @@ TEST(Begin, a_step_without_any_gradient_is_over_and_changes_nothing) {
       EXPECT_EQ(self.begin(), ZERO_OK) << last();
       EXPECT_EQ(zero_grad_ready(self.optim(), 0, nullptr, nullptr), ZERO_OK) << last();
       EXPECT_EQ(zero_grad_ready(self.optim(), 1, nullptr, nullptr), ZERO_OK) << last();
-      EXPECT_EQ(self.step(), ZERO_ERR_STATE);
-      EXPECT_TRUE(says("no rank has a gradient"));
+      EXPECT_TRUE(ends(self.step(), ZERO_ERR_STATE, "no rank has a gradient"));
       self.fill(0, 1);
       self.fill(1, 2);
       EXPECT_EQ(self.begin(), ZERO_OK) << last();
@@ -305,8 +295,7 @@ TEST(Begin, a_step_without_any_gradient_is_over_and_changes_nothing) {
 }
 
 zero_failure failure_of(zero_comm* comm) {
-  zero_failure failure;
-  ZERO_INIT(failure);
+  auto failure = initialized<zero_failure>();
   EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
   return failure;
 }

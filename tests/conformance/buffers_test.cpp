@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/expect.h"
 #include "support/scalar.h"
 #include "support/scratch.h"
 #include "zero.h"
@@ -87,8 +88,7 @@ class Seat {
   /// It borrows the tensor.
   static zero_buffer entry(Tensor&&, void*) = delete;
   static zero_buffer entry(const Tensor& tensor, void* data) {
-    zero_buffer buffer;
-    ZERO_INIT(buffer);
+    auto buffer = initialized<zero_buffer>();
     buffer.name = tensor.name.c_str();
     buffer.data = data;
     buffer.shape = tensor.shape.data();
@@ -97,8 +97,7 @@ class Seat {
     return buffer;
   }
   void add_param() {
-    zero_param param;
-    ZERO_INIT(param);
+    auto param = initialized<zero_param>();
     param.name = "w";
     param.data = &weight;
     param.grad = &grad;
@@ -234,8 +233,7 @@ TEST_P(Buffers, more_may_come_at_any_time_and_steps_and_reduced_gradients_are_un
     for (int batch = 0; batch < 2; batch++) {
       seat.grad = 0.5f;
       EXPECT_EQ(zero_reduce_grads(seat.optim, nullptr, 0, flags, nullptr), ZERO_OK) << last();
-      EXPECT_EQ(zero_register_buffers(seat.optim, &entry, 1), ZERO_ERR_STATE);
-      EXPECT_TRUE(says("reduced"));
+      EXPECT_TRUE(ends(zero_register_buffers(seat.optim, &entry, 1), ZERO_ERR_STATE, "reduced"));
       EXPECT_EQ(seat.broadcast(1 - batch), ZERO_OK) << last();
       EXPECT_EQ(more, 11);
     }
@@ -253,12 +251,12 @@ TEST_P(Buffers, a_root_that_differs_or_is_none_is_told_to_all) {
   run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     Seat seat(meeting.join(rank), some_tensors(), Where::foreign);
     seat.fill(0, rank);
-    EXPECT_EQ(seat.broadcast(rank), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER);
-    EXPECT_TRUE(says("root 1"));
+    EXPECT_TRUE(
+        ends(seat.broadcast(rank), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER, "root 1"));
     for (const int wrong : {-1, 2, INT32_MAX, INT32_MIN}) {
-      EXPECT_EQ(seat.broadcast(rank == 1 ? wrong : 0),
-                rank == 1 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
-      EXPECT_TRUE(says("root " + std::to_string(wrong) + " is no rank of a world of 2"));
+      EXPECT_TRUE(ends(seat.broadcast(rank == 1 ? wrong : 0),
+                       rank == 1 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER,
+                       "root " + std::to_string(wrong) + " is no rank of a world of 2"));
     }
     int stream = 0;
     EXPECT_EQ(zero_broadcast_buffers(seat.optim, 0, rank == 1 ? &stream : nullptr),
@@ -297,8 +295,7 @@ TEST_P(Buffers, registrations_that_differ_are_named_by_any_collective_call) {
       std::vector<Tensor> tensors = some_tensors();
       if (rank == 1) change(tensors);
       Seat seat(meeting.join(rank), tensors, Where::foreign);
-      EXPECT_EQ(call(seat.optim), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER) << last();
-      EXPECT_TRUE(says(words));
+      EXPECT_TRUE(ends(call(seat.optim), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER, words));
       EXPECT_EQ(zero_comm_barrier(seat.comm), ZERO_OK);
       return std::string();
     });
@@ -370,8 +367,7 @@ TEST(BufferFiles, all_differences_of_a_checkpoint_are_in_one_error_and_nothing_c
 struct Bare {
   Bare() {
     EXPECT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
-    zero_param param;
-    ZERO_INIT(param);
+    auto param = initialized<zero_param>();
     param.name = "w";
     param.data = &weight;
     param.grad = &grad;
@@ -402,15 +398,15 @@ TEST(BufferFiles, a_checkpoint_without_buffers_suits_an_optimizer_without_and_no
   EXPECT_TRUE(says("buffer 'mean' is not in the checkpoint; buffer 'seen' is not"));
   EXPECT_TRUE(seat.hold(1, 0));
   ASSERT_EQ(zero_state_save(seat.optim, with.c_str(), nullptr), ZERO_OK) << last();
-  EXPECT_EQ(zero_state_load(bare.optim, with.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
-  EXPECT_TRUE(says("buffer 'mean' of the checkpoint is not registered"));
+  EXPECT_TRUE(ends(zero_state_load(bare.optim, with.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH,
+                   "buffer 'mean' of the checkpoint is not registered"));
 }
 
 TEST(BufferFiles, the_formats_own_name_cannot_be_saved) {
   const Scratch scratch;
   Seat seat(solo(), {{"__metadata__", {3}}}, Where::foreign);
-  EXPECT_EQ(zero_state_save(seat.optim, (scratch / "c").c_str(), nullptr), ZERO_ERR_ARGUMENT);
-  EXPECT_TRUE(says("'__metadata__'"));
+  EXPECT_TRUE(ends(zero_state_save(seat.optim, (scratch / "c").c_str(), nullptr), ZERO_ERR_ARGUMENT,
+                   "'__metadata__'"));
 }
 
 TEST(BufferInput, what_makes_no_sense_is_named_and_none_is_added) {
@@ -466,8 +462,8 @@ TEST(BufferInput, what_makes_no_sense_is_named_and_none_is_added) {
   EXPECT_EQ(zero_register_buffers(bare.optim, nullptr, 1), ZERO_ERR_ARGUMENT);
   zero_buffer one = Seat::entry(sound, room);
   EXPECT_EQ(zero_register_buffers(bare.optim, &one, 0), ZERO_ERR_ARGUMENT);
-  EXPECT_EQ(zero_broadcast_buffers(bare.optim, 0, nullptr), ZERO_ERR_STATE);
-  EXPECT_TRUE(says("no buffers are registered"));
+  EXPECT_TRUE(ends(zero_broadcast_buffers(bare.optim, 0, nullptr), ZERO_ERR_STATE,
+                   "no buffers are registered"));
   EXPECT_EQ(bare.add(one), ZERO_OK) << last();  // nothing of the others was left
   EXPECT_EQ(zero_broadcast_buffers(bare.optim, 0, nullptr), ZERO_OK) << last();
 }
@@ -488,32 +484,29 @@ TEST(BufferInput, later_parameters_gradients_and_binds_keep_off_buffers) {
   alignas(8) float room[8] = {};
   const Tensor buffer{"b", {8}};
   ASSERT_EQ(bare.add(Seat::entry(buffer, room)), ZERO_OK);
-  zero_param param;
-  ZERO_INIT(param);
+  auto param = initialized<zero_param>();
   param.name = "b";
   float elsewhere = 0;
   param.data = &elsewhere;
-  EXPECT_EQ(zero_register_params(bare.optim, nullptr, &param, 1, nullptr), ZERO_ERR_ARGUMENT);
-  EXPECT_TRUE(says("parameter 'b' is a buffer already"));
+  EXPECT_TRUE(ends(zero_register_params(bare.optim, nullptr, &param, 1, nullptr), ZERO_ERR_ARGUMENT,
+                   "parameter 'b' is a buffer already"));
   // At the buffer's own address, where taking the refused parameter back must leave the buffer.
   for (int twice = 0; twice < 2; twice++) {
     param.name = "v";
     param.data = room;
-    EXPECT_EQ(zero_register_params(bare.optim, nullptr, &param, 1, nullptr), ZERO_ERR_ARGUMENT);
-    EXPECT_TRUE(says("parameter 'v' overlaps that of buffer 'b'"));
+    EXPECT_TRUE(ends(zero_register_params(bare.optim, nullptr, &param, 1, nullptr),
+                     ZERO_ERR_ARGUMENT, "parameter 'v' overlaps that of buffer 'b'"));
   }
   void *data = &elsewhere, *inside = room + 3;
   EXPECT_EQ(zero_bind_params(bare.optim, &inside, nullptr, 1), ZERO_ERR_ARGUMENT);
-  EXPECT_EQ(zero_bind_params(bare.optim, nullptr, &inside, 1), ZERO_ERR_ARGUMENT);
-  EXPECT_TRUE(says("the gradient of parameter 'w' overlaps that of buffer 'b'"));
+  EXPECT_TRUE(ends(zero_bind_params(bare.optim, nullptr, &inside, 1), ZERO_ERR_ARGUMENT,
+                   "the gradient of parameter 'w' overlaps that of buffer 'b'"));
   EXPECT_EQ(zero_bind_params(bare.optim, &data, nullptr, 1), ZERO_OK) << last();
   EXPECT_EQ(zero_bind_params(bare.optim, &inside, nullptr, 1), ZERO_ERR_ARGUMENT);
-  zero_step_options options;
-  ZERO_INIT(options);
+  auto options = initialized<zero_step_options>();
   options.grads = &inside;
   options.grad_count = 1;
-  EXPECT_EQ(zero_step(bare.optim, &options), ZERO_ERR_ARGUMENT);
-  EXPECT_TRUE(says("overlaps that of"));
+  EXPECT_TRUE(ends(zero_step(bare.optim, &options), ZERO_ERR_ARGUMENT, "overlaps that of"));
   EXPECT_TRUE(says("buffer 'b'"));
   EXPECT_EQ(zero_step(bare.optim, nullptr), ZERO_OK) << last();
 }
@@ -543,8 +536,8 @@ TEST(BufferInput, one_that_reaches_beyond_its_arena_is_named) {
       zero_arena_alloc(bare.comm, 4096, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&arena)),
       ZERO_OK);
   const Tensor buffer{"b", {int64_t{1} << 22}};
-  EXPECT_EQ(bare.add(Seat::entry(buffer, arena + 64)), ZERO_ERR_ARGUMENT);
-  EXPECT_TRUE(says("buffer 'b' needs 16777216 bytes and ends beyond its arena"));
+  EXPECT_TRUE(ends(bare.add(Seat::entry(buffer, arena + 64)), ZERO_ERR_ARGUMENT,
+                   "buffer 'b' needs 16777216 bytes and ends beyond its arena"));
   zero_arena_free(arena);
 }
 

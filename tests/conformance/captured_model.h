@@ -13,6 +13,7 @@
 #include "device_training.h"
 #include "stored.h"
 #include "support/cuda_graph.h"
+#include "support/expect.h"
 
 namespace zero::test {
 
@@ -38,8 +39,7 @@ inline constexpr size_t kCount = std::size(kTensors);
 inline constexpr size_t kFirst = 2;  // of the second group
 
 inline zero_options defaults() {
-  zero_options options;
-  ZERO_INIT(options);
+  auto options = initialized<zero_options>();
   options.bucket_bytes = 4096;
   return options;
 }
@@ -93,8 +93,7 @@ class Model {
   /// Another value of a parameter than the other ranks have.
   void spoil() { write(data_[2].at, encode(kTensors[2].dtype, values(2, 7))); }
   zero_status step(void* stream) {
-    zero_step_options with;
-    ZERO_INIT(with);
+    auto with = initialized<zero_step_options>();
     with.stream = stream;
     return zero_step(optim, &with);
   }
@@ -103,8 +102,7 @@ class Model {
   zero_status step_without(size_t param) {
     std::vector<void*> grads;
     for (size_t t = 0; t < kCount; t++) grads.push_back(t == param ? nullptr : grads_[t].at);
-    zero_step_options with;
-    ZERO_INIT(with);
+    auto with = initialized<zero_step_options>();
     with.grads = grads.data();
     with.grad_count = kCount;
     with.stream = stream();
@@ -145,8 +143,7 @@ class Model {
   }
   zero_result result() {
     await();
-    zero_result out;
-    ZERO_INIT(out);
+    auto out = initialized<zero_result>();
     (void)zero_step_result(optim, &out);
     return out;
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "own_model.h"
+#include "support/expect.h"
 
 namespace zero::test {
 namespace {
@@ -30,8 +31,8 @@ TEST(OwnRuleDeclared, ranks_that_declare_something_else_are_told_which_and_what)
         OwnRule rule = own_adamw();
         if (rank == culprit) change.make(rule);
         OwnModel model(comm, rule, {.partition = ZERO_PARTITION_GREEDY});
-        EXPECT_EQ(zero_seal(model.optim()), rank == culprit ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER);
-        EXPECT_TRUE(says(change.words));
+        EXPECT_TRUE(ends(zero_seal(model.optim()),
+                         rank == culprit ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER, change.words));
         EXPECT_TRUE(says("rank " + std::to_string(culprit)));
       });
     }
@@ -95,13 +96,12 @@ TEST(OwnRuleDeclared, a_wrong_declaration_is_refused_and_named) {
   for (const Wrong& wrong : wrongs) {
     OwnRule rule = own_adamw();
     Declared declared(rule);
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     declared.put_into(options);
     wrong.make(rule, declared.custom(), options);
     zero_optim* optim = nullptr;
-    EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_ERR_ARGUMENT) << wrong.words;
-    EXPECT_TRUE(says(wrong.words));
+    EXPECT_TRUE(ends(zero_create(&optim, comm, &options), ZERO_ERR_ARGUMENT, wrong.words))
+        << wrong.words;
     EXPECT_EQ(optim, nullptr);
   }
   zero_comm_free(comm);
@@ -112,8 +112,8 @@ TEST(OwnRuleDeclared, a_setting_that_the_rule_does_not_have_is_refused) {
   const OwnRule rule = own_adamw();
   {
     OwnModel model(comm, rule, {});
-    EXPECT_EQ(zero_group_set(model.optim(), 0, "momentum", 1), ZERO_ERR_ARGUMENT);
-    EXPECT_TRUE(says("custom:my-adamw has no setting 'momentum'"));
+    EXPECT_TRUE(ends(zero_group_set(model.optim(), 0, "momentum", 1), ZERO_ERR_ARGUMENT,
+                     "custom:my-adamw has no setting 'momentum'"));
     EXPECT_EQ(zero_group_set(model.optim(), 0, "beta1", -7), ZERO_OK) << last();  // any number
     EXPECT_EQ(zero_group_set(model.optim(), 0, "lr", -7), ZERO_ERR_ARGUMENT);
   }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "own_model.h"
+#include "support/expect.h"
 #include "support/vector_param.h"
 
 namespace zero::test {
@@ -185,16 +186,14 @@ TEST(OwnRule, a_function_may_ask_and_its_other_calls_are_busy) {
       EXPECT_EQ(index, u.param);
       size_t count = 0;
       EXPECT_EQ(zero_owned_ranges(optim, 0, nullptr, 0, &count), ZERO_OK);
-      zero_statistics statistics;
-      ZERO_INIT(statistics);
+      auto statistics = initialized<zero_statistics>();
       EXPECT_EQ(zero_stats(optim, &statistics), ZERO_OK);
       EXPECT_GT(statistics.staging_bytes, 0);
-      zero_result result;
-      ZERO_INIT(result);
+      auto result = initialized<zero_result>();
       EXPECT_EQ(zero_step_result(optim, &result), ZERO_OK);
 
-      EXPECT_EQ(zero_group_set(optim, 0, "lr", 1), ZERO_ERR_BUSY);
-      EXPECT_TRUE(says("this optimizer is in the call that called this function"));
+      EXPECT_TRUE(ends(zero_group_set(optim, 0, "lr", 1), ZERO_ERR_BUSY,
+                       "this optimizer is in the call that called this function"));
       EXPECT_EQ(zero_step(optim, nullptr), ZERO_ERR_BUSY);
       EXPECT_EQ(zero_drop_grads(optim), ZERO_ERR_BUSY);
       EXPECT_EQ(zero_grad_ready(optim, 0, nullptr, nullptr), ZERO_ERR_BUSY);
@@ -236,8 +235,7 @@ TEST(OwnRule, a_step_that_is_skipped_calls_no_function) {
     OwnRule rule = own_adamw();
     rule.update = [&](const zero_update&) -> zero_status { return calls++, ZERO_OK; };
     const Declared declared(rule);
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     declared.put_into(options);
     options.nonfinite = ZERO_NONFINITE_SKIP;
     zero_optim* optim = nullptr;

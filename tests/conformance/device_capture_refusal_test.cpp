@@ -8,6 +8,7 @@
 
 #include "captured_model.h"
 #include "step/queued/queue.h"
+#include "support/expect.h"
 #include "support/ranks.h"
 #include "support/scratch.h"
 
@@ -60,11 +61,10 @@ TEST(DeviceCapture, sums_of_a_capture_are_not_those_of_calls_outside_of_it) {
         << zero_last_error();
   };
   device.capture(reduce);
-  EXPECT_EQ(device.step(), ZERO_ERR_STATE);
-  EXPECT_TRUE(says("reduced in a capture"));
+  EXPECT_TRUE(ends(device.step(), ZERO_ERR_STATE, "reduced in a capture"));
   float value = 0;
-  EXPECT_EQ(zero_grad_get(device.optim, 0, 0, 1, &value), ZERO_ERR_STATE);
-  EXPECT_TRUE(says("reduced in a capture"));
+  EXPECT_TRUE(
+      ends(zero_grad_get(device.optim, 0, 0, 1, &value), ZERO_ERR_STATE, "reduced in a capture"));
   device.capture([&] { EXPECT_EQ(device.step(), ZERO_ERR_STATE); });
   EXPECT_EQ(zero_drop_grads(device.optim), ZERO_OK);
   reduce();
@@ -120,8 +120,8 @@ void expect_no_captures(const Abilities& abilities, const char* why) {
     Model model(defaults(), create_local(name, rank, 2, {}, devices[rank]).value());
     EXPECT_EQ(zero_seal(model.optim), ZERO_OK);
     const auto refused = [&](zero_status status) {
-      EXPECT_EQ(status, ZERO_ERR_UNSUPPORTED);
-      EXPECT_TRUE(says("the stream is being captured, and no step of this comm can be: "));
+      EXPECT_TRUE(ends(status, ZERO_ERR_UNSUPPORTED,
+                       "the stream is being captured, and no step of this comm can be: "));
       EXPECT_TRUE(says(why)) << zero_last_error();
     };
     model.capture([&] {

@@ -16,6 +16,7 @@
 #include "stored.h"
 #include "support/chaos_device.h"
 #include "support/emulated_launches.h"
+#include "support/expect.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -78,8 +79,7 @@ class Rank {
   explicit Rank(const Choices& choices) : Rank(choices, alone(choices.seed)) {}
   Rank(const Choices& choices, Place place) : tensors_(choices.tensors), device_(place.device) {
     comm_ = api::add_handle(std::move(place.comm));
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.optimizer = choices.optimizer;
     options.master = choices.master;
     options.partition = choices.partition;
@@ -126,8 +126,7 @@ class Rank {
   }
   void step(int turn) {
     const std::vector<void*> grads = gradients(turn);
-    zero_step_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_step_options>();
     options.grads = grads.data();
     options.grad_count = grads.size();
     must(zero_step(optim, &options), "zero_step");
@@ -279,8 +278,7 @@ class Rank {
       if (tensor.dtype == ZERO_INT64) params[t].flags = ZERO_PARAM_FROZEN;
     }
     must(zero_register_params(optim, nullptr, params.data(), params.size(), nullptr), "register");
-    zero_buffer buffer;
-    ZERO_INIT(buffer);
+    auto buffer = initialized<zero_buffer>();
     const int64_t size = 100;
     buffer.name = "mean";
     buffer.shape = &size;

@@ -8,6 +8,7 @@
 
 #include "api/handles.h"
 #include "device_training.h"
+#include "support/expect.h"
 
 namespace zero::test {
 namespace {
@@ -59,12 +60,10 @@ class Trained {
     const std::vector<float> grads(kCount, static_cast<float>(1 + zero_comm_rank(comm)));
     EXPECT_TRUE(device->copy(nullptr, data, values.data(), kBytes).ok());
     EXPECT_TRUE(device->copy(nullptr, grad, grads.data(), kBytes).ok());
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.optimizer = ZERO_OPTIMIZER_SGD;
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << zero_last_error();
-    zero_param param;
-    ZERO_INIT(param);
+    auto param = initialized<zero_param>();
     param.name = "w";
     param.shape = &kCount;
     param.ndim = 1;
@@ -88,8 +87,7 @@ class Trained {
     const Stream stream = make_stream(device_).value();
     EXPECT_EQ(zero_seal(optim_), ZERO_OK) << zero_last_error();
     EXPECT_TRUE(chaos->begin_capture(stream.handle()).ok());
-    zero_step_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_step_options>();
     options.stream = stream.handle();
     EXPECT_EQ(zero_step(optim_, &options), ZERO_OK) << zero_last_error();
     EXPECT_TRUE(chaos->end_capture(stream.handle()).ok());

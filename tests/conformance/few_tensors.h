@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/expect.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -39,8 +40,7 @@ struct Tensor {
 class Rank {
  public:
   Rank(zero_comm* comm, const Choices& choices) : comm_(comm) {
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.optimizer = ZERO_OPTIMIZER_SGD;
     options.partition = choices.partition;
     options.max_grad_norm = choices.max_grad_norm;
@@ -98,8 +98,7 @@ class Rank {
 
   zero_optim* optim() { return optim_; }
   zero_result result() {
-    zero_result result;
-    ZERO_INIT(result);
+    auto result = initialized<zero_result>();
     must(zero_step_result(optim_, &result), "zero_step_result");
     return result;
   }

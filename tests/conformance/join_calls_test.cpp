@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "support/expect.h"
 #include "support/scalar.h"
 #include "support/scratch.h"
 #include "uneven.h"
@@ -180,8 +181,7 @@ TEST(JoinCalls, what_needs_something_of_a_rank_that_joined_is_refused_on_all_ran
       run,
       [&](Seat& seat, int) {
         const auto refused = [](zero_status status, const char* why) {
-          EXPECT_EQ(status, ZERO_ERR_STATE);
-          EXPECT_TRUE(says("rank 1 has no more inputs"));
+          EXPECT_TRUE(ends(status, ZERO_ERR_STATE, "rank 1 has no more inputs"));
           EXPECT_TRUE(says(why));
         };
         std::vector<float> whole(run.sizes[0]);
@@ -228,10 +228,9 @@ TEST(JoinCalls, a_call_that_fails_leaves_the_rank_that_joined_where_it_is) {
         EXPECT_EQ(zero_state_gather(optim, 0, nullptr, 7, nullptr, 0), ZERO_ERR_ARGUMENT);
         EXPECT_EQ(zero_state_gather(optim, 0, "nothing", 0, nullptr, 0), ZERO_ERR_ARGUMENT);
         const std::vector<void*> none(run.sizes.size(), nullptr);
-        EXPECT_EQ(zero_reduce_grads(optim, none.data(), none.size(), 0, nullptr), ZERO_ERR_STATE);
-        EXPECT_TRUE(says("no rank has a gradient"));
-        zero_step_options wrong;
-        ZERO_INIT(wrong);
+        EXPECT_TRUE(ends(zero_reduce_grads(optim, none.data(), none.size(), 0, nullptr),
+                         ZERO_ERR_STATE, "no rank has a gradient"));
+        auto wrong = initialized<zero_step_options>();
         wrong.struct_size = 3;
         EXPECT_EQ(zero_step(optim, &wrong), ZERO_ERR_ARGUMENT);
         seat.fill(1);
@@ -249,23 +248,21 @@ TEST(JoinCalls, a_rank_that_cannot_join_is_told_so_and_named_to_the_others) {
       seat.fill(0);
       EXPECT_EQ(seat.step(), ZERO_OK) << last();
       if (rank == kJoined) {
-        zero_join_options options;
-        ZERO_INIT(options);
+        auto options = initialized<zero_join_options>();
         options.grad_count = 3;
-        EXPECT_EQ(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT);
-        EXPECT_TRUE(says("3 gradient pointers"));
+        EXPECT_TRUE(ends(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT,
+                         "3 gradient pointers"));
         std::vector<void*> odd = seat.grads();
         odd[1] = odd[0];
         options.grads = odd.data();
         options.grad_count = odd.size();
-        EXPECT_EQ(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT);
-        EXPECT_TRUE(says("overlaps"));
+        EXPECT_TRUE(
+            ends(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT, "overlaps"));
       } else {
         seat.fill(1);
-        EXPECT_EQ(seat.step(), ZERO_ERR_PEER);
-        EXPECT_TRUE(says("rank 1 in zero_step: ZERO_ERR_ARGUMENT: zero_join: 3 gradient"));
-        EXPECT_EQ(zero_seal(seat.optim()), ZERO_ERR_PEER);
-        EXPECT_TRUE(says("overlaps"));
+        EXPECT_TRUE(ends(seat.step(), ZERO_ERR_PEER,
+                         "rank 1 in zero_step: ZERO_ERR_ARGUMENT: zero_join: 3 gradient"));
+        EXPECT_TRUE(ends(zero_seal(seat.optim()), ZERO_ERR_PEER, "overlaps"));
         EXPECT_EQ(seat.step(), ZERO_OK) << last();
       }
       EXPECT_EQ(seat.join(), 2) << last();
@@ -282,11 +279,10 @@ TEST(JoinCalls, a_rank_cannot_join_between_the_begin_of_a_step_and_its_end) {
       EXPECT_EQ(zero_step_begin(seat.optim(), nullptr), ZERO_OK) << last();
       seat.fill(0);
       if (rank == kJoined) {
-        EXPECT_EQ(zero_join(seat.optim(), nullptr, nullptr), ZERO_ERR_STATE);
-        EXPECT_TRUE(says("a step has begun"));
+        EXPECT_TRUE(
+            ends(zero_join(seat.optim(), nullptr, nullptr), ZERO_ERR_STATE, "a step has begun"));
       } else {
-        EXPECT_EQ(seat.step(), ZERO_ERR_PEER);
-        EXPECT_TRUE(says("zero_join: a step has begun"));
+        EXPECT_TRUE(ends(seat.step(), ZERO_ERR_PEER, "zero_join: a step has begun"));
       }
       EXPECT_EQ(seat.step(), ZERO_OK) << last();
       EXPECT_EQ(seat.join(), 2) << last();
@@ -299,8 +295,7 @@ TEST(JoinCalls, a_rank_waits_in_zero_join_for_one_that_could_not_join) {
   const Uneven run{.world = 2};
   for (const CommKind kind : kCommKinds) {
     on_seats(kind, run, [&](Seat& seat, int rank) {
-      zero_join_options options;
-      ZERO_INIT(options);
+      auto options = initialized<zero_join_options>();
       options.grad_count = 1;
       if (rank == 1) {
         EXPECT_EQ(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT) << last();
@@ -313,30 +308,27 @@ TEST(JoinCalls, a_rank_waits_in_zero_join_for_one_that_could_not_join) {
 TEST(JoinCalls, without_the_option_or_with_another_one_on_each_rank_nobody_joins) {
   for (const CommKind kind : kCommKinds) {
     on_seats(kind, {.world = 2, .option = ZERO_UNEVEN_OFF}, [](Seat& seat, int) {
-      EXPECT_EQ(seat.join(), ZERO_ERR_STATE);
-      EXPECT_TRUE(says("zero_join needs zero_options.uneven_inputs"));
+      EXPECT_TRUE(ends(seat.join(), ZERO_ERR_STATE, "zero_join needs zero_options.uneven_inputs"));
       seat.fill(0);
       EXPECT_EQ(seat.step(), ZERO_OK) << last();
     });
     on_ranks(kind, 2, [](zero_comm* comm, int rank) {
       Seat seat({.world = 2, .option = rank == 0 ? ZERO_UNEVEN_WORLD : ZERO_UNEVEN_ACTIVE}, comm);
-      EXPECT_EQ(seat.step(), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER);
-      EXPECT_TRUE(says("uneven_inputs 2"));
+      EXPECT_TRUE(
+          ends(seat.step(), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER, "uneven_inputs 2"));
     });
     on_ranks(kind, 2, [](zero_comm* comm, int rank) {
       Seat seat({.world = 2, .option = rank == 0 ? ZERO_UNEVEN_WORLD : ZERO_UNEVEN_OFF}, comm);
-      EXPECT_EQ(seat.step(), ZERO_ERR_DESYNC);
-      EXPECT_TRUE(says("rank 1 called zero_step, rank 0 called an optimizer with uneven_inputs"));
+      EXPECT_TRUE(ends(seat.step(), ZERO_ERR_DESYNC,
+                       "rank 1 called zero_step, rank 0 called an optimizer with uneven_inputs"));
     });
   }
   zero_comm* const comm = solo();
-  zero_options options;
-  ZERO_INIT(options);
+  auto options = initialized<zero_options>();
   zero_optim* optim = nullptr;
   for (const int32_t wrong : {-1, 4}) {
     options.uneven_inputs = wrong;
-    EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_ERR_ARGUMENT);
-    EXPECT_TRUE(says("uneven_inputs is"));
+    EXPECT_TRUE(ends(zero_create(&optim, comm, &options), ZERO_ERR_ARGUMENT, "uneven_inputs is"));
   }
   zero_comm_free(comm);
 }
@@ -347,8 +339,7 @@ TEST(JoinCalls, state_that_is_set_while_a_rank_has_joined_is_a_mismatch_until_it
       {.world = 3},
       [](Seat& seat, int) {
         EXPECT_EQ(set_scalar(seat.optim(), 0, "step", 9), ZERO_OK) << last();
-        EXPECT_EQ(seat.step(), ZERO_ERR_PEER);
-        EXPECT_TRUE(says("state set of parameter 'p0'"));
+        EXPECT_TRUE(ends(seat.step(), ZERO_ERR_PEER, "state set of parameter 'p0'"));
       },
       [](Seat& seat, int rank) {
         if (rank == kJoined) {
@@ -371,8 +362,8 @@ TEST(JoinCalls, ranks_in_different_calls_are_a_desync_also_for_those_who_joined)
     });
     on_ranks(kind, 2, [](zero_comm* comm, int rank) {
       Seat seat({.world = 2}, comm);
-      EXPECT_EQ(rank == 0 ? seat.join() : zero_comm_barrier(comm), ZERO_ERR_DESYNC);
-      EXPECT_TRUE(says("rank 1 called zero_comm_barrier"));
+      EXPECT_TRUE(ends(rank == 0 ? seat.join() : zero_comm_barrier(comm), ZERO_ERR_DESYNC,
+                       "rank 1 called zero_comm_barrier"));
     });
   }
 }

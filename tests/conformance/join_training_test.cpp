@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "equivalence.h"
+#include "support/expect.h"
 #include "uneven.h"
 
 namespace zero::test {
@@ -41,8 +42,7 @@ TEST(JoinTraining, a_dynamic_loss_scale_backs_off_and_grows_on_ranks_that_joined
         }
         EXPECT_EQ(seat.join(), 2) << last();
         EXPECT_TRUE(seat.equals(epoch));
-        zero_result result;
-        ZERO_INIT(result);
+        auto result = initialized<zero_result>();
         EXPECT_EQ(zero_step_result(seat.optim(), &result), ZERO_OK);
         EXPECT_EQ(result.step, 3);
         EXPECT_EQ(result.skipped, 1);
@@ -60,8 +60,7 @@ TEST(JoinTraining, buffers_come_from_a_rank_with_inputs_and_in_the_end_from_the_
     const Uneven run{.world = 4};
     on_seats(kind, run, [&](Seat& seat, int rank) {
       int64_t seen = 100 + rank;
-      zero_buffer buffer;
-      ZERO_INIT(buffer);
+      auto buffer = initialized<zero_buffer>();
       buffer.name = "seen";
       buffer.data = &seen;
       buffer.dtype = ZERO_INT64;

@@ -12,6 +12,7 @@
 
 #include "few_tensors.h"
 #include "support/comms.h"
+#include "support/expect.h"
 #include "uneven.h"
 #include "zero.h"
 
@@ -201,8 +202,7 @@ TEST(NormOf, a_norm_that_is_not_finite_scales_nothing) {
 TEST(NormOf, fp64_parameters_and_micro_batches_are_scaled_in_their_sums) {
   for (const CommKind kind : kCommKinds) {
     on_ranks(kind, 3, [](zero_comm* comm, int rank) {
-      zero_options options;
-      ZERO_INIT(options);
+      auto options = initialized<zero_options>();
       options.optimizer = ZERO_OPTIMIZER_SGD;
       const char* const names[] = {"lr"};
       const double one = 1;
@@ -265,27 +265,25 @@ TEST(NormOf, a_list_that_makes_no_sense_is_refused_and_nothing_is_reduced) {
           const bool mine = !on_one || rank == 1;
           const Numbers& given = mine ? wrong.params : Numbers{1};
           double norm = -7;
-          EXPECT_EQ(zero_clip_grad_norm(self.optim(), given.data(), given.size(),
-                                        mine ? wrong.max_norm : 1, mine ? wrong.norm_type : 2,
-                                        &norm, nullptr),
-                    mine ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
-          EXPECT_TRUE(says(wrong.words));
+          EXPECT_TRUE(ends(zero_clip_grad_norm(self.optim(), given.data(), given.size(),
+                                               mine ? wrong.max_norm : 1,
+                                               mine ? wrong.norm_type : 2, &norm, nullptr),
+                           mine ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER, wrong.words));
           EXPECT_EQ(norm, -7);
         }
       }
       EXPECT_EQ(zero_clip_grad_norm(self.optim(), nullptr, 1, 1, 2, nullptr, nullptr),
                 ZERO_ERR_ARGUMENT);
       const Numbers other = {rank};
-      EXPECT_EQ(zero_clip_grad_norm(self.optim(), other.data(), 1, 1, 2, nullptr, nullptr),
-                rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
-      EXPECT_TRUE(says("rank 1 has parameter 1 in its turn, rank 0 has parameter 0"));
-      EXPECT_EQ(zero_clip_grad_norm(self.optim(), other.data(), static_cast<size_t>(rank), 1, 2,
-                                    nullptr, nullptr),
-                rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
-      EXPECT_TRUE(says("rank 1 has 1 parameters listed, rank 0 has 0"));
-      EXPECT_EQ(zero_clip_grad_norm(self.optim(), nullptr, 0, rank + 1, 2, nullptr, nullptr),
-                rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
-      EXPECT_TRUE(says("max_norm"));
+      EXPECT_TRUE(ends(zero_clip_grad_norm(self.optim(), other.data(), 1, 1, 2, nullptr, nullptr),
+                       rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH,
+                       "rank 1 has parameter 1 in its turn, rank 0 has parameter 0"));
+      EXPECT_TRUE(ends(zero_clip_grad_norm(self.optim(), other.data(), static_cast<size_t>(rank), 1,
+                                           2, nullptr, nullptr),
+                       rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH,
+                       "rank 1 has 1 parameters listed, rank 0 has 0"));
+      EXPECT_TRUE(ends(zero_clip_grad_norm(self.optim(), nullptr, 0, rank + 1, 2, nullptr, nullptr),
+                       rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH, "max_norm"));
       self.reduce(model);  // nothing was
       self.step();
       EXPECT_EQ(model[1].data[0], -2);

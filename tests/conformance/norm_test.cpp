@@ -14,6 +14,7 @@
 #include "few_tensors.h"
 #include "stored.h"
 #include "support/comms.h"
+#include "support/expect.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -53,8 +54,7 @@ TEST(Norm, counts_parameters_whose_gradients_come_later) {
 double norm_in(CommKind kind, int32_t dtype, const std::vector<double>& values) {
   double norm = -1;
   on_ranks(kind, 3, [&](zero_comm* comm, int rank) {
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.partition = ZERO_PARTITION_MANUAL;
     zero_optim* optim = nullptr;
     EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
@@ -140,8 +140,7 @@ TEST(Norm, does_not_count_what_is_between_padded_parameters) {
   for (const CommKind kind : kCommKinds) {
     on_ranks(kind, 2, [](zero_comm* comm, int) {
       constexpr int64_t kSize = 17;
-      zero_options options;
-      ZERO_INIT(options);
+      auto options = initialized<zero_options>();
       std::array<zero_param, 3> params;
       const char* const names[] = {"a", "b", "c"};
       for (size_t i = 0; i < 3; i++) {
@@ -152,8 +151,7 @@ TEST(Norm, does_not_count_what_is_between_padded_parameters) {
         params[i].flags = ZERO_PARAM_PADDED;
       }
       std::array<int64_t, 3> offsets;
-      zero_plan plan;
-      ZERO_INIT(plan);
+      auto plan = initialized<zero_plan>();
       plan.offsets = offsets.data();
       EXPECT_EQ(zero_partition_plan(params.data(), 3, 2, &options, &plan), ZERO_OK);
       std::array<float*, 2> arenas = {};
@@ -175,8 +173,7 @@ TEST(Norm, does_not_count_what_is_between_padded_parameters) {
       EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
       EXPECT_EQ(zero_register_params(optim, nullptr, params.data(), 3, nullptr), ZERO_OK) << last();
       EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();  // in one pass
-      zero_result result;
-      ZERO_INIT(result);
+      auto result = initialized<zero_result>();
       EXPECT_EQ(zero_step_result(optim, &result), ZERO_OK);
       EXPECT_EQ(result.nonfinite, 0);
       for (const zero_param& param : params)

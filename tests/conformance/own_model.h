@@ -14,6 +14,7 @@
 #include "own_rules.h"
 #include "stored.h"
 #include "support/comms.h"
+#include "support/expect.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -29,8 +30,7 @@ class OwnModel {
 
   OwnModel(zero_comm* comm, const OwnRule& rule, const Choices& choices)
       : declared_(rule), rank_(zero_comm_rank(comm)), world_(zero_comm_world(comm)) {
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     declared_.put_into(options);
     options.partition = choices.partition;
     options.bucket_bytes = choices.bucket_bytes;
@@ -78,8 +78,7 @@ class OwnModel {
       pointers.push_back(i == 4 && steps_ < 2 ? nullptr : grads_[i].data());
     }
     steps_++;
-    zero_step_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_step_options>();
     options.grads = pointers.data();
     options.grad_count = kCount;
     options.reduce_flags = ZERO_REDUCE_NONE;

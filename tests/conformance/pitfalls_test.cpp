@@ -11,6 +11,7 @@
 
 #include "few_tensors.h"
 #include "support/comms.h"
+#include "support/expect.h"
 #include "support/scratch.h"
 #include "zero.h"
 
@@ -121,8 +122,7 @@ TEST(Pitfalls, a_group_of_another_dtype_leaves_the_digits_of_the_first) {
     self.seal();
     constexpr int64_t kSize = 4;
     std::vector<uint16_t> half(kSize, 0x3C00);
-    zero_param late;
-    ZERO_INIT(late);
+    auto late = initialized<zero_param>();
     late.name = "half";
     late.data = half.data();
     late.shape = &kSize;
@@ -224,8 +224,7 @@ TEST(Pitfalls, a_load_takes_no_memory_that_a_run_without_it_does_not) {
     std::vector<Tensor> model = tensors({3000, 40});
     self.add(model);
     const auto state_bytes = [&] {
-      zero_statistics statistics;
-      ZERO_INIT(statistics);
+      auto statistics = initialized<zero_statistics>();
       zero_stats(self.optim(), &statistics);
       return statistics.state_bytes;
     };
@@ -274,8 +273,8 @@ TEST(Pitfalls, a_checkpoint_of_another_dtype_is_refused_by_name_and_changes_noth
       if (dtype == ZERO_FLOAT64) {
         EXPECT_EQ(zero_state_save(optim, (scratch / "c").c_str(), nullptr), ZERO_OK) << last();
       } else {
-        EXPECT_EQ(zero_state_load(optim, (scratch / "c").c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
-        EXPECT_TRUE(says("'a'"));
+        EXPECT_TRUE(ends(zero_state_load(optim, (scratch / "c").c_str(), nullptr),
+                         ZERO_ERR_CKPT_MISMATCH, "'a'"));
         EXPECT_EQ(second, std::vector<float>(8, 3));
       }
       zero_free(optim);
@@ -285,8 +284,7 @@ TEST(Pitfalls, a_checkpoint_of_another_dtype_is_refused_by_name_and_changes_noth
 
 TEST(Pitfalls, ranks_that_overflow_at_once_back_off_once_and_all_skip) {
   on_ranks(CommKind::user, 3, [](zero_comm* comm, int) {
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.loss_scale = 1024;
     zero_optim* optims[2] = {nullptr, nullptr};  // two on one comm, and both overflow
     std::vector<Tensor> models[2] = {tensors({3, 2}), tensors({3, 2})};
@@ -322,14 +320,12 @@ TEST(Pitfalls, ranks_that_overflow_at_once_back_off_once_and_all_skip) {
 TEST(Pitfalls, a_rate_of_zero_stops_every_rule_in_the_middle_of_a_run) {
   for (int32_t optimizer = ZERO_OPTIMIZER_ADAMW; optimizer < ZERO_OPTIMIZER_RPROP; optimizer++) {
     on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
-      zero_options options;
-      ZERO_INIT(options);
+      auto options = initialized<zero_options>();
       options.optimizer = optimizer;
       zero_optim* optim = nullptr;
       EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
       float value = 1, grad = 1;
-      zero_param param;
-      ZERO_INIT(param);
+      auto param = initialized<zero_param>();
       param.name = "w";
       param.data = &value;
       param.grad = &grad;
@@ -347,20 +343,18 @@ TEST(Pitfalls, a_rate_of_zero_stops_every_rule_in_the_middle_of_a_run) {
 
 TEST(Pitfalls, an_owner_that_is_no_rank_is_refused_by_name) {
   on_ranks(CommKind::local, 2, [](zero_comm* comm, int) {
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.partition = ZERO_PARTITION_MANUAL;
     zero_optim* optim = nullptr;
     EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
     float value = 1;
     for (const int32_t owner : {-1, 2}) {
-      zero_param param;
-      ZERO_INIT(param);
+      auto param = initialized<zero_param>();
       param.name = "w";
       param.data = &value;
       param.owner = owner;
-      EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_ERR_ARGUMENT);
-      EXPECT_TRUE(says("'w': owner " + std::to_string(owner)));
+      EXPECT_TRUE(ends(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_ERR_ARGUMENT,
+                       "'w': owner " + std::to_string(owner)));
     }
     zero_free(optim);
   });

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/expect.h"
 #include "support/scratch.h"
 #include "support/vector_param.h"
 #include "zero.h"
@@ -39,8 +40,7 @@ class Rank {
     return zero_step(optim_, nullptr);
   }
   zero_result result() const {
-    zero_result result;
-    ZERO_INIT(result);
+    auto result = initialized<zero_result>();
     zero_step_result(optim_, &result);
     return result;
   }
@@ -52,17 +52,7 @@ class Rank {
   std::vector<float> data_, grad_;
 };
 
-zero_options plain_sgd() {
-  static const char* const names[] = {"lr"};
-  static const double values[] = {0.5};
-  zero_options options;
-  ZERO_INIT(options);
-  options.optimizer = ZERO_OPTIMIZER_SGD;
-  options.names = names;
-  options.values = values;
-  options.setting_count = 1;
-  return options;
-}
+constexpr double kLr = 0.5;
 
 /// Run `body` on every rank, as threads.
 void on_ranks(CommKind kind, int world, const zero_options& options,
@@ -94,7 +84,7 @@ struct Scaler {
 TEST(LossScale, follows_torchs_rule_on_every_rank_and_skipped_steps_change_nothing) {
   for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= 3; world++) {
-      zero_options options = plain_sgd();
+      zero_options options = plain_sgd(kLr);
       options.loss_scale = 1024;
       options.growth_factor = 4;
       options.backoff_factor = 0.25;
@@ -128,7 +118,7 @@ TEST(LossScale, follows_torchs_rule_on_every_rank_and_skipped_steps_change_nothi
 TEST(LossScale, what_every_owner_found_is_added) {
   for (const CommKind kind : kCommKinds) {
     for (const int world : {1, 2, 4}) {  // each owns as many as the others
-      zero_options options = plain_sgd();
+      zero_options options = plain_sgd(kLr);
       options.nonfinite = ZERO_NONFINITE_SKIP;
       on_ranks(kind, world, options, [](Rank& self, int) {
         EXPECT_EQ(self.step(std::nanf(""), kInfinity), ZERO_SKIPPED) << zero_last_error();
@@ -139,7 +129,7 @@ TEST(LossScale, what_every_owner_found_is_added) {
 }
 
 TEST(LossScale, norms_and_clipping_are_of_unscaled_gradients) {
-  zero_options options = plain_sgd();
+  zero_options options = plain_sgd(kLr);
   options.max_grad_norm = 0.5;
   on_ranks(CommKind::local, 2, options, [](Rank& self, int) {
     EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "loss_scale", 4096), ZERO_OK);
@@ -153,7 +143,7 @@ TEST(LossScale, norms_and_clipping_are_of_unscaled_gradients) {
 
 TEST(LossScale, is_saved_and_loaded_with_the_steps_that_were_good) {
   Scratch scratch;
-  zero_options options = plain_sgd();
+  zero_options options = plain_sgd(kLr);
   options.loss_scale = 8;
   options.growth_interval = 3;
   on_ranks(CommKind::local, 2, options, [&](Rank& self, int) {
@@ -171,7 +161,7 @@ TEST(LossScale, is_saved_and_loaded_with_the_steps_that_were_good) {
 }
 
 TEST(LossScale, that_differs_between_ranks_is_named) {
-  on_ranks(CommKind::local, 2, plain_sgd(), [](Rank& self, int rank) {
+  on_ranks(CommKind::local, 2, plain_sgd(kLr), [](Rank& self, int rank) {
     EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "loss_scale", rank == 0 ? 2 : 3),
               ZERO_OK);
     const zero_status status = self.step(1, 1);
@@ -185,7 +175,7 @@ TEST(LossScale, settings_that_make_no_sense_are_refused) {
   zero_comm* comm = nullptr;
   ASSERT_EQ(zero_comm_create_solo(&comm, nullptr), ZERO_OK);
   const auto refused = [&](const std::function<void(zero_options&)>& change) {
-    zero_options options = plain_sgd();
+    zero_options options = plain_sgd(kLr);
     options.loss_scale = 8;
     change(options);
     zero_optim* optim = nullptr;
@@ -200,7 +190,7 @@ TEST(LossScale, settings_that_make_no_sense_are_refused) {
   refused([](zero_options& o) { o.growth_interval = -1; });
   refused([](zero_options& o) { o.nonfinite = ZERO_NONFINITE_ERROR; });
   {
-    const zero_options options = plain_sgd();
+    const zero_options options = plain_sgd(kLr);
     Rank rank(comm, options);
     for (const double scale : {0.0, -1.0, 1e-40, 1e40, static_cast<double>(INFINITY), std::nan("")})
       EXPECT_EQ(zero_group_set(rank.optim(), ZERO_ALL_GROUPS, "loss_scale", scale),
@@ -217,7 +207,7 @@ TEST(LossScale, settings_that_make_no_sense_are_refused) {
 
 TEST(Nonfinite, gradients_are_an_error_on_every_rank_if_asked_for_and_change_nothing) {
   for (const CommKind kind : kCommKinds) {
-    zero_options options = plain_sgd();
+    zero_options options = plain_sgd(kLr);
     options.nonfinite = ZERO_NONFINITE_ERROR;
     on_ranks(kind, 3, options, [](Rank& self, int rank) {
       EXPECT_EQ(self.step(1, rank == 1 ? kInfinity : 1), ZERO_ERR_NONFINITE);

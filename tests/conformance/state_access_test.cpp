@@ -14,6 +14,7 @@
 #include "state/safetensors.h"
 #include "stored.h"
 #include "support/comms.h"
+#include "support/expect.h"
 #include "support/scalar.h"
 #include "support/scratch.h"
 #include "zero.h"
@@ -70,8 +71,7 @@ struct Choices {
 class Rank {
  public:
   Rank(zero_comm* comm, const Choices& choices) : comm_(comm) {
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.optimizer = choices.optimizer;
     options.partition = choices.partition;
     options.master = choices.master;
@@ -107,8 +107,7 @@ class Rank {
   }
   zero_status step(int number) {
     const std::vector<void*> grads = gradients(number);
-    zero_step_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_step_options>();
     options.grads = grads.data();
     options.grad_count = grads.size();
     return zero_step(optim, &options);
@@ -369,15 +368,13 @@ TEST(StateGather, passes_large_tensors_in_chunks_and_seals_first) {
   for (const CommKind kind : kCommKinds) {
     for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY}) {
       on_ranks(kind, 2, [&](zero_comm* comm, int rank) {
-        zero_options options;
-        ZERO_INIT(options);
+        auto options = initialized<zero_options>();
         options.partition = partition;
         options.master = ZERO_MASTER_REMAINDER;
         zero_optim* optim = nullptr;
         Rank::must(zero_create(&optim, comm, &options), "zero_create");
         std::vector<uint16_t> data(kSize, 0x3F80);  // 1
-        zero_param param;
-        ZERO_INIT(param);
+        auto param = initialized<zero_param>();
         param.name = "large";
         param.data = data.data();
         param.shape = &kSize;

@@ -10,6 +10,7 @@
 
 #include "few_tensors.h"
 #include "support/comms.h"
+#include "support/expect.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -42,8 +43,7 @@ void counting(int world, const std::function<void(zero_comm*, Counted&)>& body) 
   Engine engine(world);
   run_sound_ranks(RankKind::threads, world, [&](int rank) {
     Counted counted{as_public(Engine::functions()), engine.seat(rank)};
-    zero_comm_functions functions;
-    ZERO_INIT(functions);
+    auto functions = initialized<zero_comm_functions>();
     functions.exchange = exchange;
     functions.all_gather = all_gather;
     functions.all_to_all = all_to_all;
@@ -65,8 +65,7 @@ struct Model {
   Model(zero_comm* comm, int32_t partition, int32_t share_dtype = 0)
       : data(kTensors, std::vector<float>(kSize, 1)) {
     grad = data;
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.partition = partition;
     options.bucket_bytes = 65'536;
     options.share_dtype = share_dtype;

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "equivalence.h"
+#include "support/expect.h"
 
 namespace zero::test {
 namespace {
@@ -128,8 +129,7 @@ TEST(Trust, processes_and_callers_that_flush_denormals_equal_one_process) {
 class Pair {
  public:
   Pair(zero_comm* comm, int32_t rule, int32_t nonfinite) : data_(kSize, 1.0f) {
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.optimizer = rule;
     options.nonfinite = nonfinite;
     options.bucket_bytes = 8192;
@@ -139,8 +139,7 @@ class Pair {
     options.values = values;
     options.setting_count = 2;
     EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
-    zero_param param;
-    ZERO_INIT(param);
+    auto param = initialized<zero_param>();
     param.name = "cut";
     param.data = data_.data();
     param.shape = &kSize;
@@ -155,15 +154,13 @@ class Pair {
     std::vector<float> grad(kSize, 0.5f);
     grad[0] = first;
     void* const pointer = grad.data();
-    zero_step_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_step_options>();
     options.grads = &pointer;
     options.grad_count = 1;
     return zero_step(optim, &options);
   }
   zero_result result() {
-    zero_result made;
-    ZERO_INIT(made);
+    auto made = initialized<zero_result>();
     zero_step_result(optim, &made);
     return made;
   }
@@ -209,20 +206,17 @@ TEST(Trust, infinities_that_are_not_skipped_are_counted_and_reach_the_whole_tens
 TEST(Trust, planned_state_is_that_of_the_rules_without_norms) {
   const int64_t size = 5000;
   const auto planned = [&](int32_t rule, double momentum) {
-    zero_param param;
-    ZERO_INIT(param);
+    auto param = initialized<zero_param>();
     param.name = "p";
     param.shape = &size;
     param.ndim = 1;
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.optimizer = rule;
     const char* const name = "momentum";
     options.names = &name;
     options.values = &momentum;
     options.setting_count = momentum < 0 ? 0 : 1;
-    zero_plan plan;
-    ZERO_INIT(plan);
+    auto plan = initialized<zero_plan>();
     EXPECT_EQ(zero_partition_plan(&param, 1, 2, &options, &plan), ZERO_OK) << zero_last_error();
     return plan.state_bytes;
   };
@@ -274,8 +268,7 @@ TEST(Trust, steps_move_the_bytes_that_are_documented) {
         Row{ZERO_OPTIMIZER_ADAMW, 1, 4 * kWorld + 32}}) {
     std::array<int64_t, kWorld> moved{};
     on_ranks(CommKind::local, kWorld, [&](zero_comm* comm, int rank) {
-      zero_options options;
-      ZERO_INIT(options);
+      auto options = initialized<zero_options>();
       options.optimizer = row.rule;
       options.max_grad_norm = row.clip;
       const char* const names[] = {"momentum"};
@@ -288,8 +281,7 @@ TEST(Trust, steps_move_the_bytes_that_are_documented) {
       void *data = nullptr, *grad = nullptr;
       ASSERT_EQ(zero_arena_alloc(comm, kSize * 4, ZERO_MEMORY_SHARED, &data), ZERO_OK);
       ASSERT_EQ(zero_arena_alloc(comm, kSize * 4, ZERO_MEMORY_PER_RANK, &grad), ZERO_OK);
-      zero_param param;
-      ZERO_INIT(param);
+      auto param = initialized<zero_param>();
       param.name = "p";
       param.data = data;
       param.grad = grad;

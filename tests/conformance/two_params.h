@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/expect.h"
 
 namespace zero::test {
 
@@ -22,14 +23,7 @@ class Rank2 {
  public:
   using Change = std::function<void(zero_options&)>;
   explicit Rank2(zero_comm* comm, bool arenas = true, const Change& change = {}) : comm_(comm) {
-    static const char* const names[] = {"lr"};
-    static const double values[] = {1};
-    zero_options options;
-    ZERO_INIT(options);
-    options.optimizer = ZERO_OPTIMIZER_SGD;
-    options.names = names;
-    options.values = values;
-    options.setting_count = 1;
+    zero_options options = plain_sgd(kLr1);
     if (change) change(options);
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
     if (arenas) {
@@ -72,8 +66,7 @@ class Rank2 {
   void barrier() { EXPECT_EQ(zero_comm_barrier(comm_), ZERO_OK) << last(); }
 
   zero_statistics statistics() {
-    zero_statistics statistics;
-    ZERO_INIT(statistics);
+    auto statistics = initialized<zero_statistics>();
     EXPECT_EQ(zero_stats(optim_, &statistics), ZERO_OK);
     return statistics;
   }

@@ -15,6 +15,7 @@
 #include "comm/create.h"
 #include "support/chaos_device.h"
 #include "support/emulated_launches.h"
+#include "support/expect.h"
 #include "support/ranks.h"
 #include "zero.h"
 
@@ -87,11 +88,9 @@ class Trained {
       return;
     }
     comm_ = api::add_handle(std::move(*seat));
-    zero_options optimizer;
-    ZERO_INIT(optimizer);
+    auto optimizer = initialized<zero_options>();
     optimizer.nonfinite = nonfinite;
-    zero_param param;
-    ZERO_INIT(param);
+    auto param = initialized<zero_param>();
     param.name = "w";
     param.shape = &kCount;
     param.ndim = 1;
@@ -113,8 +112,7 @@ class Trained {
   }
   void look() {
     then([&] {
-      zero_result result;
-      ZERO_INIT(result);
+      auto result = initialized<zero_result>();
       return zero_step_result(optim_, &result);
     });
   }
@@ -131,15 +129,13 @@ class Trained {
   }
   const std::string& worst() const { return worst_; }
   int64_t host_waits() const {
-    zero_statistics statistics;
-    ZERO_INIT(statistics);
+    auto statistics = initialized<zero_statistics>();
     EXPECT_EQ(zero_stats(optim_, &statistics), ZERO_OK) << zero_last_error();
     return statistics.host_waits;
   }
   /// Whether the parameters of all ranks are those of one step, as the comm's failure says.
   bool consistent() const {
-    zero_failure failure;
-    ZERO_INIT(failure);
+    auto failure = initialized<zero_failure>();
     EXPECT_EQ(zero_comm_failure(comm_, &failure), ZERO_OK) << zero_last_error();
     return failure.params_consistent != 0;
   }
@@ -155,8 +151,7 @@ class Trained {
   }
   /// A step by that gradient, which is given up while the step may still read it.
   void step_from(void* arena) {
-    zero_step_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_step_options>();
     options.grads = &arena;
     options.grad_count = 1;
     then([&] { return zero_step(optim_, &options); });
@@ -169,8 +164,7 @@ class Trained {
     EXPECT_TRUE(device_->copy(nullptr, grad_.data(), &infinite, sizeof infinite).ok());
   }
   int64_t found() {
-    zero_result result;
-    ZERO_INIT(result);
+    auto result = initialized<zero_result>();
     then([&] { return zero_step_result(optim_, &result); });
     return result.nonfinite;
   }

@@ -12,6 +12,7 @@
 
 #include "comm/local/segment.h"
 #include "support/comms.h"
+#include "support/expect.h"
 #include "support/place.h"
 #include "support/ranks.h"
 #include "support/vector_param.h"
@@ -61,8 +62,7 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
       to_leave = left;
       refused = false;
       on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
-        zero_options options;
-        ZERO_INIT(options);
+        auto options = initialized<zero_options>();
         options.overlap_gather = overlaps ? 1 : 0;
         zero_optim* optim = nullptr;
         EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
@@ -78,8 +78,7 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
         if (status == ZERO_OK) status = zero_param_wait(optim, ZERO_ALL_PARAMS, nullptr);
         if (status != ZERO_OK) {
           EXPECT_EQ(status, ZERO_ERR_MEMORY) << last();
-          zero_result result;
-          ZERO_INIT(result);
+          auto result = initialized<zero_result>();
           EXPECT_EQ(zero_step_result(optim, &result), ZERO_ERR_MEMORY);
           EXPECT_EQ(result.status, ZERO_ERR_MEMORY);
         }
@@ -88,8 +87,7 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
         zero_status next = zero_step(optim, nullptr);
         if (next == ZERO_OK) next = zero_param_wait(optim, ZERO_ALL_PARAMS, nullptr);
         EXPECT_EQ(next, refused ? ZERO_ERR_MEMORY : ZERO_OK) << last();
-        zero_failure failure;
-        ZERO_INIT(failure);
+        auto failure = initialized<zero_failure>();
         EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
         EXPECT_EQ(failure.status, refused ? ZERO_ERR_MEMORY : ZERO_OK);
         EXPECT_EQ(failure.text[0] == '\0', !refused);
@@ -126,8 +124,7 @@ TEST(Exhaustion, of_a_worker_breaks_the_comm_with_a_cause) {
     refused = false;
     zero_comm* comm = nullptr;
     ASSERT_EQ(zero_comm_create_solo(&comm, nullptr), ZERO_OK);
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.optimizer = optimizer;
     options.threads = 2;
     zero_optim* optim = nullptr;
@@ -149,8 +146,7 @@ TEST(Exhaustion, of_a_worker_breaks_the_comm_with_a_cause) {
 /// A handle, too, is made of memory, and zero.h promises not to free what it did not take.
 TEST(Exhaustion, of_a_call_that_makes_a_user_comm_frees_no_ctx_of_the_callers) {
   static int freed = 0;
-  zero_comm_functions functions;
-  ZERO_INIT(functions);
+  auto functions = initialized<zero_comm_functions>();
   functions.exchange = [](void*, const void*, void*, size_t) { return zero_status{ZERO_OK}; };
   functions.all_gather = [](void*, const void*, void*, size_t, void*) {
     return zero_status{ZERO_OK};

@@ -10,6 +10,7 @@
 
 #include "base/os.h"
 #include "base/text.h"
+#include "support/expect.h"
 #include "support/ranks.h"
 #include "zero.h"
 
@@ -103,8 +104,7 @@ class Trainee {
       data_ = static_cast<float*>(arena_);
       grads_ = static_cast<float*>(grad_arena_);
     }
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.optimizer = plot_.optimizer;
     options.max_grad_norm = plot_.max_grad_norm;
     options.threads = 1;
@@ -135,8 +135,7 @@ class Trainee {
   }
 
   int64_t steps_done() const {
-    zero_result result;
-    ZERO_INIT(result);
+    auto result = initialized<zero_result>();
     zero_step_result(optim_, &result);
     return result.step;
   }

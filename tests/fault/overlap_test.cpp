@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/expect.h"
 #include "support/points.h"
 #include "zero.h"
 
@@ -24,8 +25,7 @@ constexpr int64_t kElements = 30'000;
 class Rank {
  public:
   explicit Rank(zero_comm* comm) {
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.overlap_gather = 1;
     options.bucket_bytes = 65536;
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
@@ -99,8 +99,7 @@ std::vector<RankEnd> run(int victim, const Point& point, bool waits = true) {
     Rank self(comm);
     watch_points(rank == victim ? point : Point{}, rank == victim ? die : nullptr);
     std::string said = self.train(waits);
-    zero_failure failure;
-    ZERO_INIT(failure);
+    auto failure = initialized<zero_failure>();
     EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
     said += failure.params_consistent == 1 ? " consistent" : " torn";
     zero_comm_free(comm);
@@ -196,8 +195,7 @@ TEST(OverlapFaults, a_rank_that_stops_in_the_background_lets_the_others_wait_or_
         if (!frees) said = self.wait();
       }
       halt->done++;
-      zero_failure failure;
-      ZERO_INIT(failure);
+      auto failure = initialized<zero_failure>();
       EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
       said += failure.text;
       zero_comm_free(comm);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/expect.h"
 #include "support/ranks.h"
 #include "zero.h"
 
@@ -70,8 +71,7 @@ std::string train(zero_comm* comm, int rank, Deed deed, Edge edge, int32_t dtype
   const int64_t sizes[] = {1, 1027, 33, 5001};
   const size_t element = dtype == ZERO_FLOAT32 ? 4 : 2;
   std::vector<std::unique_ptr<Fenced>> data, grads;
-  zero_custom_optimizer custom;
-  ZERO_INIT(custom);
+  auto custom = initialized<zero_custom_optimizer>();
   const char* const slots[] = {"sum"};
   custom.name = "fenced";
   custom.update = update;
@@ -79,8 +79,7 @@ std::string train(zero_comm* comm, int rank, Deed deed, Edge edge, int32_t dtype
   custom.slots = slots;
   custom.slot_count = 1;
   custom.flags = flags;
-  zero_options options;
-  ZERO_INIT(options);
+  auto options = initialized<zero_options>();
   options.optimizer = ZERO_OPTIMIZER_CUSTOM;
   options.custom = &custom;
   options.bucket_bytes = 4096;
@@ -138,8 +137,7 @@ TEST(OwnRuleFault, a_function_that_faults_ends_its_process_and_the_others_are_to
         zero_comm* comm = meeting.join(rank);
         std::string out =
             train(comm, rank, rank == victim ? deed : Deed::nothing, Edge::end, ZERO_FLOAT32, 0);
-        zero_failure failure;
-        ZERO_INIT(failure);
+        auto failure = initialized<zero_failure>();
         zero_comm_failure(comm, &failure);
         out += failure.params_consistent == 1 ? ", consistent" : ", in question";
         zero_comm_free(comm);

@@ -12,6 +12,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "support/comms.h"
+#include "support/expect.h"
 #include "support/points.h"
 #include "zero.h"
 
@@ -28,8 +29,7 @@ const char* const kNames[] = {"a", "b", "c", "d", "e"};
 class Model {
  public:
   Model(zero_comm* comm, int32_t partition) : comm_(comm), rank_(zero_comm_rank(comm)) {
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.partition = partition;
     options.threads = 1;
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
@@ -94,8 +94,7 @@ class Model {
     return all;
   }
   bool consistent() const {
-    zero_failure failure;
-    ZERO_INIT(failure);
+    auto failure = initialized<zero_failure>();
     EXPECT_EQ(zero_comm_failure(comm_, &failure), ZERO_OK);
     return failure.params_consistent != 0;
   }
@@ -191,8 +190,7 @@ std::string train(const Meeting& meeting, int32_t partition, int rank, int victi
     const zero_status status = model.move(partition);
     left_to_pass = -1;
     if (status == ZERO_OK) break;
-    EXPECT_EQ(status, rank == victim ? ZERO_ERR_MEMORY : ZERO_ERR_PEER) << last();
-    EXPECT_TRUE(says("no memory for"));
+    EXPECT_TRUE(ends(status, rank == victim ? ZERO_ERR_MEMORY : ZERO_ERR_PEER, "no memory for"));
     EXPECT_TRUE(rank == victim || says(text("rank ", victim, " in zero_rebalance")));
     EXPECT_TRUE(model.owned() == before);
     EXPECT_TRUE(model.consistent());

@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "base/os.h"
+#include "support/expect.h"
 #include "support/ranks.h"
 #include "zero.h"
 
@@ -92,8 +93,7 @@ class TrainingRun {
 
   /// "done", or "<call>|<status>|<text>".
   std::string go() {
-    zero_comm_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_comm_options>();
     options.timeout_ms = options.late_ms = kDeadlineMs;
     options.rendezvous_ms = 800;
     if (failed("create", zero_comm_create_local(&comm_, name_.c_str(), rank_, world_, &options)))
@@ -123,8 +123,7 @@ class TrainingRun {
     if (status == ZERO_OK) return false;
     board->failed_ns[rank_] = now_ns();
     out_ = std::string(call) + "|" + zero_status_name(status) + "|" + zero_last_error();
-    zero_failure failure;
-    ZERO_INIT(failure);
+    auto failure = initialized<zero_failure>();
     if (comm_ != nullptr) zero_comm_failure(comm_, &failure);
     board->consistent[rank_] = failure.params_consistent;
     std::memcpy(board->phase[rank_], failure.phase, sizeof failure.phase);
@@ -132,12 +131,10 @@ class TrainingRun {
   }
 
   bool build() {
-    zero_options options;
-    ZERO_INIT(options);
+    auto options = initialized<zero_options>();
     options.max_grad_norm = strike.max_grad_norm;
     options.optimizer = strike.optimizer;
-    zero_custom_optimizer custom;
-    ZERO_INIT(custom);
+    auto custom = initialized<zero_custom_optimizer>();
     custom.name = "descend";
     custom.update = descend;
     if (strike.optimizer == ZERO_OPTIMIZER_CUSTOM) options.custom = &custom;

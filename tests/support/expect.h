@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What nearly every case about zero.h begins and ends with: a struct as a caller makes it, plain
+// SGD, and a call that is refused in words.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "support/comms.h"
+#include "zero.h"
+
+namespace zero::test {
+
+/// A struct of zero.h with its size, and nothing else chosen.
+template <class Struct>
+Struct initialized() {
+  Struct made;
+  ZERO_INIT(made);
+  return made;
+}
+
+/// SGD without momentum, whose steps can be worked out by hand. `lr` must outlive the options.
+inline zero_options plain_sgd(const double& lr) {
+  static const char* const names[] = {"lr"};
+  auto options = initialized<zero_options>();
+  options.optimizer = ZERO_OPTIMIZER_SGD;
+  options.names = names;
+  options.values = &lr;
+  options.setting_count = 1;
+  return options;
+}
+zero_options plain_sgd(double&&) = delete;
+inline constexpr double kLr1 = 1;
+
+/// Did a call end with this status, and does the last error have these words in it?
+inline ::testing::AssertionResult ends(int64_t status, int64_t expected, const std::string& words) {
+  if (status == expected) return says(words);
+  return ::testing::AssertionFailure()
+         << "status " << status << " instead of " << expected << ": " << last();
+}
+
+}  // namespace zero::test

@@ -145,7 +145,7 @@ class CheckGpu(InAFolder):
 
     def test_whoever_ends_it_early_gets_what_there_is(self) -> None:
         started = self.root / "started"
-        self.program("build/tests/conformance/device_step_test", f"echo so far; touch {started}; sleep 600")
+        self.program("build/tests/conformance/equivalence_test", f"echo so far; touch {started}; sleep 600")
         running = subprocess.Popen([self.script, self.build], env=self.environment, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
         until = time.monotonic() + PATIENCE_S
@@ -157,7 +157,7 @@ class CheckGpu(InAFolder):
         self.assertEqual(self.brought("step.log"), "so far\n")
 
     def test_nccl_of_python3_is_found_unless_the_caller_says_where_one_is(self) -> None:
-        self.program("build/tests/conformance/device_step_test", 'echo "<$ZERO_NCCL_PATH>"')
+        self.program("build/tests/conformance/equivalence_test", 'echo "<$ZERO_NCCL_PATH>"')
         self.environment["PYTHONPATH"] = str(self.root / "site")
         library = self.root / "site/nvidia/nccl/lib/libnccl.so.2"
         library.parent.mkdir(parents=True)

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // N ranks equal one process, bit for bit.
-#include "equivalence.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "base/text.h"
+#include "device_training.h"
 #include "support/comms.h"
+#include "support/gpu_wanted.h"
 #include "support/pairwise.h"
 
 namespace zero::test {
@@ -39,7 +40,7 @@ const std::vector<Optimizer>& rules() {
 enum Axis {
   rule,
   kind,
-  comm,
+  on,
   world,
   where,
   partition,
@@ -59,18 +60,57 @@ enum Axis {
   owners,
   uneven,
   threads,
-  kAxes
+  asks,
 };
-constexpr const char* kNorms[] = {"no norm", "norm", "norm of p 1"};
-constexpr const char* kHows[] = {"in the step", "clipped by hand", "reduced by hand",
-                                 "reduced already"};
-constexpr const char* kEndings[] = {"as called", "begun before", "ending behind"};
-constexpr const char* kOwners[] = {"stay", "move"};
-constexpr const char* kUnevens[] = {"even", "the world's mean", "the mean of who is there"};
+enum On { local, user, alone, over_nccl, reaching, waiting_hosts, staged };
 enum How { in_step, clipped_by_hand, reduced_by_hand, reduced_already };
 enum Ending { as_called, begun_before, ending_behind };
 constexpr int kAnnounced[] = {0, 3, 1000};
 constexpr int32_t kWires[] = {0, ZERO_BFLOAT16, ZERO_FLOAT16};
+
+template <class List>
+std::vector<std::string> names_of(const List& list) {
+  std::vector<std::string> names;
+  for (const auto& one : list) names.push_back(one.name);
+  return names;
+}
+
+struct Values {
+  const char* axis;
+  std::vector<std::string> names;
+};
+
+/// In the order of Axis.
+const std::vector<Values>& axes() {
+  const std::vector<std::string> no_yes = {"no", "yes"};
+  static const std::vector<Values> all = {
+      {"rule", names_of(rules())},
+      {"dtypes", names_of(kKinds)},
+      {"on", {"local", "user", "a device", "nccl", "reaching devices", "waiting hosts", "staged"}},
+      {"ranks", {"1", "2", "3", "4", "5"}},
+      {"memory", {std::begin(kWheres), std::end(kWheres)}},
+      {"partition", {std::begin(kPartitions), std::end(kPartitions)}},
+      {"missing", no_yes},
+      {"frozen", no_yes},
+      {"own settings", no_yes},
+      {"norm", {"none", "of p 2", "of p 1"}},
+      {"gradients", {"in the step", "clipped by hand", "reduced by hand", "reduced already"}},
+      {"clipped by value", no_yes},
+      {"wire", {"as it is", "bf16", "fp16"}},
+      {"divided", no_yes},
+      {"scaled", no_yes},
+      {"sum", no_yes},
+      {"micro-batches", {"1", "3"}},
+      {"announced", {"none", "some", "all"}},
+      {"ending", {"as called", "begun before", "in the background"}},
+      {"owners move", no_yes},
+      {"uneven", {"no", "world", "active"}},
+      {"threads", {"1", "3"}},
+      {"asks", no_yes}};
+  return all;
+}
+
+bool on_devices(const Combination& one) { return one[on] >= alone; }
 
 bool is_own(const Combination& one) { return one[rule] + 2 >= rules().size(); }
 
@@ -79,8 +119,27 @@ bool takes_whole_tensors(const Combination& one) {
   return number == ZERO_OPTIMIZER_LAMB || number == ZERO_OPTIMIZER_LARS;
 }
 
+bool has_fp64(const Kind& one) {
+  return std::any_of(one.dtypes.begin(), one.dtypes.end(),
+                     [](const Dtypes& of) { return of.param == ZERO_FLOAT64; });
+}
+
+/// What a device can do.
+bool is_legal_there(const Combination& one) {
+  if (takes_whole_tensors(one) || is_own(one) || one[uneven] != 0 || one[divided] != 0 ||
+      one[ending] == begun_before || one[threads] != 0)
+    return false;
+  if (one[on] == alone) return one[world] == 0;
+  if (one[world] != 1 && one[world] != 2) return false;
+  const auto lies = static_cast<Where>(one[where]);
+  return one[on] != over_nccl || lies == Where::per_rank_arenas || lies == Where::foreign;
+}
+
 /// What the library refuses, with words that other tests look for.
 bool is_legal(const Combination& one) {
+  if (on_devices(one) ? !is_legal_there(one) : one[asks] == 0) return false;
+  // The reference's norms have not all bits, which fp64 shows unless it is told of ours.
+  if (one[asks] == 0 && one[norm] != 0 && has_fp64(kKinds[one[kind]])) return false;
   const bool begun = one[ending] == begun_before;
   if (one[how] == clipped_by_hand && one[norm] == 0) return false;
   if (begun && (one[norm] != 0 || one[how] == reduced_by_hand || one[value] != 0 ||
@@ -94,42 +153,19 @@ bool is_legal(const Combination& one) {
 }
 
 const std::vector<Combination>& combinations() {
-  static const std::vector<Combination> all = all_pairs({rules().size(),
-                                                         kKinds.size(),
-                                                         std::size(kCommKinds),
-                                                         5,
-                                                         4,
-                                                         4,
-                                                         2,
-                                                         2,
-                                                         2,
-                                                         std::size(kNorms),
-                                                         std::size(kHows),
-                                                         2,
-                                                         std::size(kWires),
-                                                         2,
-                                                         2,
-                                                         2,
-                                                         2,
-                                                         std::size(kAnnounced),
-                                                         std::size(kEndings),
-                                                         std::size(kOwners),
-                                                         std::size(kUnevens),
-                                                         2},
-                                                        is_legal);
+  static const std::vector<Combination> all = [] {
+    std::vector<size_t> sizes;
+    for (const Values& one : axes()) sizes.push_back(one.names.size());
+    return all_pairs(sizes, is_legal);
+  }();
   return all;
 }
 
 std::string name_of(const Combination& one) {
-  return text(rules()[one[rule]].name, ", ", kKinds[one[kind]].name, ", ",
-              test::name_of(kCommKinds[one[comm]]), ", ", one[world] + 1, " ranks, ",
-              kWheres[one[where]], ", ", kPartitions[one[partition]], ", missing ", one[missing],
-              ", frozen ", one[frozen], ", own settings ", one[own_settings], ", ",
-              kNorms[one[norm]], ", ", kHows[one[how]], ", value ", one[value], ", wire ",
-              kWires[one[wire]], ", divided ", one[divided], ", scale ", one[scale], ", sum ",
-              one[sum], ", micro-batches ", 1 + 2 * one[micro_batches], ", announced ",
-              kAnnounced[one[announced]], ", ", kEndings[one[ending]], ", owners ",
-              kOwners[one[owners]], ", ", kUnevens[one[uneven]], ", threads ", one[threads]);
+  std::string name;
+  for (size_t axis = 0; axis < one.size(); axis++)
+    name += text(axes()[axis].axis, ": ", axes()[axis].names[one[axis]], "; ");
+  return name;
 }
 
 void set_gradients(Training& run, const Combination& one) {
@@ -158,7 +194,10 @@ Training training_of(const Combination& one) {
   set_kind(run, kKinds[one[kind]]);
   run.where = static_cast<Where>(one[where]);
   run.partition = static_cast<int32_t>(one[partition]);
-  run.padded = run.where != Where::foreign && one[partition] % 2 == 0;
+  run.padded = run.where != Where::foreign && one[partition] % 2 == 0 &&
+               (!on_devices(one) || one[on] == staged);
+  run.others_sum = one[on] == over_nccl;
+  run.asks = one[asks] != 0;
   run.toggled = one[frozen] != 0;
   run.own_settings = one[own_settings] != 0;
   set_gradients(run, one);
@@ -173,16 +212,60 @@ Training training_of(const Combination& one) {
   return run;
 }
 
+/// On devices, that all memory, streams and events are given back, too.
+std::vector<Rank> run_on(const Combination& one, const Training& training, uint64_t seed) {
+  if (!on_devices(one)) return run(training, RankKind::threads, kCommKinds[one[on]]);
+  if (one[on] == over_nccl) return run_together(training, NcclRanks(training.world, seed));
+  const auto devices =
+      chaos(seed, {.words = one[on] != waiting_hosts, .reaches = one[on] != staged});
+  std::vector<Rank> ranks = one[on] == alone
+                                ? std::vector<Rank>{run_alone(training, devices->make_device())}
+                                : run_locally(training, devices);
+  EXPECT_EQ(devices->living(), 0) << "something was not given back";
+  return ranks;
+}
+
 class Pairs : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(Pairs, of_anything_that_may_meet_in_training_equal_one_process) {
   const Combination& one = combinations()[GetParam()];
   const Training training = training_of(one);
-  expect_equals_reference(training, run(training, RankKind::threads, kCommKinds[one[comm]]),
-                          name_of(one));
+  expect_equals_reference(training, run_on(one, training, GetParam()), name_of(one));
 }
 
-INSTANTIATE_TEST_SUITE_P(, Pairs, ::testing::Range(size_t{0}, combinations().size()));
+INSTANTIATE_TEST_SUITE_P(, Pairs, ::testing::Range(size_t{0}, combinations().size()),
+                         [](const auto& info) {
+                           return text(on_devices(combinations()[info.param]) ? "device" : "host",
+                                       info.param);
+                         });
+
+using TrainOnGpu = std::function<Rank(const Training&, const std::shared_ptr<Device>&)>;
+
+/// What one device does, on a real one.
+void expect_of_gpu(const TrainOnGpu& train) {
+  const Result<std::shared_ptr<Device>> gpu = open_cuda(0);
+  if (!gpu.ok()) {
+    ASSERT_FALSE(gpu_is_wanted()) << gpu.failure().text();
+    GTEST_SKIP() << gpu.failure().text();
+  }
+  for (const Combination& one : combinations()) {
+    if (one[on] != alone) continue;
+    const Training training = training_of(one);
+    expect_equals_reference(training, {train(training, *gpu)}, name_of(one));
+  }
+}
+
+TEST(Gpu, a_gpu_ends_with_the_bits_of_the_host) { expect_of_gpu(run_alone); }
+
+TEST(Gpu, a_gpu_alone_over_nccl_ends_with_the_bits_of_the_host) {
+  expect_of_gpu([](const Training& training, const std::shared_ptr<Device>& gpu) {
+    Result<NcclId> id = nccl_unique_id();
+    if (!id.ok()) return Rank{{}, id.failure().text()};
+    Result<std::shared_ptr<Comm>> seat = create_nccl(gpu, *id, 0, 1, {});
+    if (!seat.ok()) return Rank{{}, seat.failure().text()};
+    return test::run_on(training, std::move(seat).value());
+  });
+}
 
 // ---- What is not a pair.
 

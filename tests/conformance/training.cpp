@@ -263,8 +263,9 @@ std::vector<void*> backward(const Training& run, const Tensors& memory, int rank
   for (size_t i = 0; i < run.sizes.size(); i++) {
     std::vector<double> values = gradient(run, i, rank, batch);
     if (frozen(run, i, step)) std::fill(values.begin(), values.end(), INFINITY);
-    // Made where they are announced.
-    if (run.announces > 0 && memory.device != nullptr) std::fill(values.begin(), values.end(), 0);
+    // Of the first batch made where they are announced.
+    if (run.announces > 0 && memory.device != nullptr && batch % run.micro_batches == 0)
+      std::fill(values.begin(), values.end(), 0);
     store(memory, dtypes_of(run, i).grad, values, memory.grads[i]);
     pointers.push_back(has_gradient(run, i, rank, batch) ? memory.grads[i] : nullptr);
   }
@@ -283,9 +284,9 @@ zero_status announce(const Training& run, const Tensors& memory, zero_optim* opt
                      const std::vector<void*>& pointers, int rank, int step) {
   if (run.announces == 0) return ZERO_OK;
   const auto make = [&](size_t i, void* stream) {
-    if (memory.device == nullptr) return;
+    if (memory.device == nullptr || pointers[i] == nullptr) return;
     const std::vector<std::byte> bytes =
-        encode(dtypes_of(run, i).grad, gradient(run, i, rank, step));
+        encode(dtypes_of(run, i).grad, gradient(run, i, rank, step * run.micro_batches));
     if (bytes.empty()) return;
     EXPECT_TRUE(memory.device->copy(stream, memory.grads[i], bytes.data(), bytes.size()).ok());
   };

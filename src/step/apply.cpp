@@ -35,6 +35,7 @@ class Updater {
         scalars_(scalars),
         fused_(fused),
         steps_(writes_directions(optim)),
+        width_(fused && !steps_ ? runs.source_width : 1),
         gradients_(optim, memory, fused) {}
 
   /// The run that a view is, whose last elements were read last.
@@ -69,10 +70,14 @@ class Updater {
   uint64_t nonfinite() const { return nonfinite_; }
 
  private:
+  /// Gradients, or what they were summed to.
+  const std::byte* const* sources_of(size_t r) const {
+    return &(fused_ && !steps_ ? runs_.sources : runs_.reduced)[r * width_];
+  }
+
   int64_t tile_length(size_t r, const Section& section) const {
-    const std::byte* const* sources = &runs_.sources[r * runs_.source_width];
-    const bool zeros =
-        std::find(sources, sources + runs_.source_width, nullptr) != sources + runs_.source_width;
+    const std::byte* const* const sources = sources_of(r);
+    const bool zeros = std::find(sources, sources + width_, nullptr) != sources + width_;
     const bool copies =
         runs_.target_width > 1 && runs_.targets[r * runs_.target_width + 1] != nullptr;
     if (gradients_.converts(section) || optim_.master_of(section) != Master::param)
@@ -95,14 +100,14 @@ class Updater {
     if (const Trust* const trust = optim_.options.rule->trust)
       scalars.value[trust->scalar] *= ratio;
     if (steps_) {
-      const auto* const directions = reinterpret_cast<const Real*>(runs_.sources[r]) + at;
+      const auto* const directions = reinterpret_cast<const Real*>(*sources_of(r)) + at;
       kernels().lamb_of<Real>().step(update.param, directions, update.count, scalars);
     } else {
       for (size_t slot = 0; slot < optim_.options.rule->slots.size(); slot++) {
         update.slots[slot] = reinterpret_cast<Real*>(
             optim_.slot(static_cast<int>(slot), run.section, run.share + at));
       }
-      gradients_.take(section, &runs_.sources[r * runs_.source_width], at, update);
+      gradients_.take(section, sources_of(r), at, update);
       const uint64_t found = kernels().update_of<Real>(optim_.options.optimizer)(update, scalars);
       if (fused_ && found > 0) [[unlikely]] {
         nonfinite_ += run.gaps ? count_in_params(section, run.share + at, count) : found;
@@ -138,6 +143,7 @@ class Updater {
   const std::vector<Scalars>& scalars_;
   const bool fused_;
   const bool steps_;  // along directions, which are in the place of sums
+  const size_t width_;
   TileGradients gradients_;
   uint64_t nonfinite_ = 0;
   int64_t unlooked_ = 0;  // elements since the last look at the abort word
@@ -176,9 +182,9 @@ Result<Trusted> walk_first(Call& call, Optimizer& optim, const StepMemory& memor
 void count_updated(Optimizer& optim, const Runs& runs, bool fused) {
   for (const Run& run : runs.runs) {
     const Section& section = optim.plan.section(run.section);
-    const size_t gradient = size_of(fused ? section.grad_dtype : section.sum());
-    optim.counters.moved_bytes +=
-        run.count * bytes_updated(optim, section, runs.source_width * gradient);
+    const size_t gradients =
+        fused ? runs.source_width * size_of(section.grad_dtype) : size_of(section.sum());
+    optim.counters.moved_bytes += run.count * bytes_updated(optim, section, gradients);
   }
 }
 
@@ -199,8 +205,7 @@ int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gra
 
 Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor,
                               bool fused) {
-  const bool from_reduced = !fused || writes_directions(optim);
-  const Runs& runs = from_reduced ? memory.from_reduced : memory.fused;
+  const Runs& runs = memory.runs;
   const std::vector<Scalars> scalars = prepare_classes(optim, memory, factor);
   const int threads = optim.pool->threads();
   std::vector<uint64_t> nonfinite(static_cast<size_t>(threads));

@@ -71,11 +71,12 @@ struct Run {
   size_t view;  // the first view in it
 };
 
-/// Runs with their addresses: `width` sources and targets for each run, in rank order. Sources are
-/// gradients, or sums. A null source counts as zeros. Target 0 is this rank's own parameter.
+/// Runs with their addresses: `width` sources and targets for each run, in rank order. A null source
+/// counts as zeros. Target 0 is this rank's own parameter.
 struct Runs {
   std::vector<Run> runs;
-  std::vector<const std::byte*> sources;
+  std::vector<const std::byte*> sources;  // gradients, on direct comms
+  std::vector<const std::byte*> reduced;  // where the sums of each run stand
   std::vector<std::byte*> targets;
   size_t source_width = 0;
   size_t target_width = 0;
@@ -123,7 +124,7 @@ struct StepLayout {
   std::vector<std::byte*> view_targets;        // target_width a view
   size_t source_width = 1;
   size_t target_width = 1;
-  Runs fused, from_reduced;
+  Runs runs;
   std::vector<Pull> pulls;
   std::vector<int64_t> cut;  // for trust ratios: parameters of more than one owner
 };

@@ -126,11 +126,11 @@ std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const
                                     : nullptr;
 }
 
-/// True if `next` may be walked together with what ends in `last`: neighbours in the share and in
+/// True if view `v` may be walked together with the one before it: neighbours in the share and in
 /// every memory, with no gap that is not libzero's.
-template <class Pointers>
-bool neighbours(const Optimizer& optim, const View& last, const View& next,
-                const Pointers& pointers) {
+bool goes_on(const Optimizer& optim, const StepMemory& memory, const Runs& runs, size_t v) {
+  const View& last = memory.views[v - 1];
+  const View& next = memory.views[v];
   const int64_t distance = next.segment.share - last.segment.share;
   if (next.segment.section != last.segment.section) return false;
   if (next.cls != last.cls || distance < last.segment.count) return false;
@@ -144,55 +144,50 @@ bool neighbours(const Optimizer& optim, const View& last, const View& next,
       return false;
     }
   }
-  return pointers(distance);
+  const auto follows = [distance](DType dtype) {
+    return [bytes = distance * static_cast<int64_t>(size_of(dtype))](const std::byte* before,
+                                                                     const std::byte* after) {
+      return before == nullptr ? after == nullptr : after == before + bytes;
+    };
+  };
+  const auto all_follow = [v, &follows](const auto& addresses, size_t width, DType dtype) {
+    const auto of_next = addresses.begin() + static_cast<ptrdiff_t>(v * width);
+    const auto of_last = of_next - static_cast<ptrdiff_t>(width);
+    return std::equal(of_last, of_next, of_next, follows(dtype));
+  };
+  const Section& section = optim.plan.section(next.segment.section);
+  return follows(section.sum())(last.reduced, next.reduced) &&
+         all_follow(memory.view_sources, runs.source_width, section.grad_dtype) &&
+         all_follow(memory.view_targets, runs.target_width, section.dtype);
 }
 
-/// Join views into runs. `sources`: every rank's gradients; otherwise the reduced ones.
-void join(const Optimizer& optim, StepMemory& memory, bool sources, Runs& out) {
-  out = Runs{};
-  out.source_width = sources ? memory.source_width : 1;
-  out.target_width = memory.target_width;
+/// Join views that have a gradient into runs.
+Runs join(const Optimizer& optim, const StepMemory& memory) {
+  Runs all;
+  all.source_width = optim.comm->direct() ? memory.source_width : 0;
+  all.target_width = memory.target_width;
+  const auto append = [](auto& to, const auto& from, size_t row, size_t width) {
+    const auto begin = from.begin() + static_cast<ptrdiff_t>(row * width);
+    to.insert(to.end(), begin, begin + static_cast<ptrdiff_t>(width));
+  };
   for (size_t v = 0; v < memory.views.size(); v++) {
-    const View& view = memory.views[v];
-    if (view.cls < 0) continue;
-    const Section& section = optim.plan.section(view.segment.section);
-    const auto source_bytes =
-        static_cast<int64_t>(size_of(sources ? section.grad_dtype : section.sum()));
-    const auto target_bytes = static_cast<int64_t>(size_of(section.dtype));
-    const std::byte* const reduced = view.reduced;
-    const std::byte* const* from = sources ? &memory.view_sources[v * out.source_width] : &reduced;
-    std::byte* const* to = &memory.view_targets[v * out.target_width];
-    const auto adjacent = [&](int64_t distance) {
-      const View& last = memory.views[v - 1];
-      const std::byte* const last_reduced = last.reduced;
-      const std::byte* const* last_from =
-          sources ? &memory.view_sources[(v - 1) * out.source_width] : &last_reduced;
-      std::byte* const* last_to = &memory.view_targets[(v - 1) * out.target_width];
-      const auto follows = [](const std::byte* before, const std::byte* after, int64_t bytes) {
-        return before == nullptr ? after == nullptr : after == before + bytes;
-      };
-      for (size_t i = 0; i < out.source_width; i++) {
-        if (!follows(last_from[i], from[i], distance * source_bytes)) return false;
-      }
-      for (size_t i = 0; i < out.target_width; i++) {
-        if (!follows(last_to[i], to[i], distance * target_bytes)) return false;
-      }
-      return true;
-    };
-    if (!out.runs.empty() && v > 0 && neighbours(optim, memory.views[v - 1], view, adjacent)) {
-      Run& run = out.runs.back();
-      const int64_t end = view.segment.share + view.segment.count - run.share;
-      run.gaps = run.gaps || run.count + view.segment.count != end;
-      out.elements += end - run.count;
-      run.count = end;
+    const auto& [segment, cls, reduced] = memory.views[v];
+    if (cls < 0) continue;
+    if (!all.runs.empty() && goes_on(optim, memory, all, v)) {
+      Run& run = all.runs.back();
+      const int64_t count = segment.share + segment.count - run.share;
+      run.gaps = run.gaps || run.count + segment.count != count;
+      all.elements += count - run.count;
+      run.count = count;
       continue;
     }
-    out.runs.push_back(
-        {view.segment.section, view.segment.share, view.segment.count, view.cls, false, v});
-    out.sources.insert(out.sources.end(), from, from + out.source_width);
-    out.targets.insert(out.targets.end(), to, to + out.target_width);
-    out.elements += view.segment.count;
+    all.runs.push_back({segment.section, segment.share, segment.count, cls, false, v});
+    append(all.sources, memory.view_sources, v, all.source_width);
+    all.reduced.push_back(reduced);
+    append(all.targets, memory.view_targets, v, all.target_width);
+    all.elements += segment.count;
   }
+  return all;
 }
 
 /// Parameters of this rank in no arena are pulled from the owner's arena, or from its outbox: only
@@ -287,8 +282,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
   }
   ZERO_TRY(add_pulls(optim, memory, sources));
   if (!sources) return Status();
-  if (optim.comm->direct()) join(optim, memory, true, memory.fused);
-  join(optim, memory, false, memory.from_reduced);
+  memory.runs = join(optim, memory);
   memory.cut =
       optim.options.rule->trust != nullptr ? cut_params(optim, memory) : std::vector<int64_t>();
   if (all) memory.made_of = std::move(key);

@@ -31,26 +31,23 @@ Range range_from(size_t first, size_t end) {
   return {static_cast<uint32_t>(first), static_cast<uint32_t>(end - first)};
 }
 
-/// Runs of views with a gradient, their addresses, and the tiles of each batch.
+/// The runs of each batch, their addresses and tiles.
 class Updates {
  public:
-  Updates(const Optimizer& optim, const StepMemory& memory) : optim_(optim), memory_(memory) {}
+  Updates(const Optimizer& optim, const Runs& all) : optim_(optim), all_(all) {}
 
   /// The elements of a section in share range [begin, end).
   Batch add_batch(int32_t section, int64_t begin, int64_t end) {
-    const size_t first_run = runs.size();
     const size_t first_tile = tiles.size();
-    for (size_t v = 0; v < memory_.views.size(); v++) {
-      const Segment& segment = memory_.views[v].segment;
-      const int64_t from = std::max(segment.share, begin);
-      const int64_t to = std::min(segment.share + segment.count, end);
-      if (segment.section != section || memory_.views[v].cls < 0 || from >= to) continue;
-      add(v, from - segment.share, to - from, first_run);
-    }
     int64_t elements = 0;
-    for (size_t r = first_run; r < runs.size(); r++) {
-      add_tiles(tiles, r, runs[r].count);
-      elements += runs[r].count;
+    for (size_t r = 0; r < all_.runs.size(); r++) {
+      const Run& run = all_.runs[r];
+      const int64_t from = std::max(run.share, begin);
+      const int64_t to = std::min(run.share + run.count, end);
+      if (run.section != section || from >= to) continue;
+      add_tiles(tiles, runs.size(), to - from);
+      add(r, from - run.share, to - from);
+      elements += to - from;
     }
     return {section, range_from(first_tile, tiles.size()), elements};
   }
@@ -61,66 +58,32 @@ class Updates {
   std::vector<std::byte*> targets;
 
  private:
-  /// `count` elements of view `v`, behind `skipped`: a run of their own, unless they go on where
-  /// the last one of the batch ends in every array.
-  void add(size_t v, int64_t skipped, int64_t count, size_t first_run) {
-    const View& view = memory_.views[v];
-    const Section& section = optim_.plan.section(view.segment.section);
-    const int64_t share = view.segment.share + skipped;
-    launch::Run run{};
-    run.count = count;
-    run.cls = view.cls;
-    run.pointers = static_cast<uint32_t>(runs.size());
-    std::byte* const* const to = &memory_.view_targets[v * memory_.target_width];
-    run.param = moved(to[0], skipped, section.dtype);
-    run.kept = optim_.slot(kMasterSlot, view.segment.section, share);
+  /// `count` elements of run `r`, behind `skipped`.
+  void add(size_t r, int64_t skipped, int64_t count) {
+    const Run& run = all_.runs[r];
+    const Section& section = optim_.plan.section(run.section);
+    const int64_t share = run.share + skipped;
+    std::byte* const* const to = &all_.targets[r * all_.target_width];
+    launch::Run added{.param = moved(to[0], skipped, section.dtype),
+                      .kept = optim_.slot(kMasterSlot, run.section, share),
+                      .slots = {},
+                      .count = count,
+                      .pointers = static_cast<uint32_t>(runs.size()),
+                      .cls = run.cls};
     const auto slots = static_cast<int>(optim_.options.rule->slots.size());
     for (int slot = 0; slot < slots; slot++)
-      run.slots[slot] = optim_.slot(slot, view.segment.section, share);
-    Sources from;
-    for (size_t i = 0; i < memory_.source_width && optim_.comm->direct(); i++)
-      from.push_back(
-          moved(memory_.view_sources[v * memory_.source_width + i], skipped, section.grad_dtype));
-    const std::byte* const sums = moved(view.reduced, skipped, section.sum());
-    std::vector<std::byte*> others;
-    for (size_t i = 1; i < memory_.target_width; i++)
-      others.push_back(moved(to[i], skipped, section.dtype));
-    if (runs.size() > first_run && goes_on(section, run, from, sums, others)) {
-      runs.back().count += count;
-      return;
-    }
-    runs.push_back(run);
-    sources.insert(sources.end(), from.begin(), from.end());
-    reduced.push_back(sums);
-    targets.insert(targets.end(), others.begin(), others.end());
-  }
-
-  bool goes_on(const Section& section, const launch::Run& next, const Sources& from,
-               const std::byte* sums, const std::vector<std::byte*>& others) const {
-    const launch::Run& last = runs.back();
-    const auto follows = [&](const std::byte* before, const std::byte* after, size_t element) {
-      const size_t bytes = static_cast<size_t>(last.count) * element;
-      return before == nullptr ? after == nullptr : after == before + bytes;
-    };
-    const auto all_follow = [&](const auto& before, const auto& after, size_t element) {
-      auto at = before.end() - static_cast<ptrdiff_t>(after.size());
-      return std::all_of(after.begin(), after.end(),
-                         [&](const std::byte* one) { return follows(*at++, one, element); });
-    };
-    bool slots_follow = true;
-    for (int slot = 0; slot < kMaxSlots; slot++)
-      slots_follow = slots_follow &&
-                     follows(last.slots[slot], next.slots[slot], optim_.slot_size(slot, section));
-    return last.cls == next.cls && slots_follow &&
-           follows(last.param, next.param, size_of(section.dtype)) &&
-           follows(last.kept, next.kept, optim_.slot_size(kMasterSlot, section)) &&
-           follows(reduced.back(), sums, size_of(section.sum())) &&
-           all_follow(sources, from, size_of(section.grad_dtype)) &&
-           all_follow(targets, others, size_of(section.dtype));
+      added.slots[slot] = optim_.slot(slot, run.section, share);
+    runs.push_back(added);
+    for (size_t i = 0; i < all_.source_width; i++)
+      sources.push_back(
+          moved(all_.sources[r * all_.source_width + i], skipped, section.grad_dtype));
+    reduced.push_back(moved(all_.reduced[r], skipped, section.sum()));
+    for (size_t i = 1; i < all_.target_width; i++)
+      targets.push_back(moved(to[i], skipped, section.dtype));
   }
 
   const Optimizer& optim_;
-  const StepMemory& memory_;
+  const Runs& all_;
 };
 
 /// Where sums of the views with a gradient stand, what they are made of, and their pieces.
@@ -352,7 +315,7 @@ Tables make_tables(const Optimizer& optim, const StepMemory& memory) {
   Tables tables;
   tables.source_width = static_cast<uint32_t>(memory.source_width);
   tables.target_width = static_cast<uint32_t>(memory.target_width) - 1;
-  Updates updates(optim, memory);
+  Updates updates(optim, memory.runs);
   Copies copies;
   const std::vector<Section>& sections = optim.plan.sections();
   if (optim.comm->direct()) {

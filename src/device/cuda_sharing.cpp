@@ -52,7 +52,8 @@ CUmemAllocationProp CudaSharing::properties() const {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = kDescriptor;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {ordinal_}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = ordinal_;
   return properties;
 }
 
@@ -121,8 +122,7 @@ Result<void*> CudaSharing::place(CUmemGenericAllocationHandle memory, size_t siz
   CUdeviceptr place = 0;
   Status done = status(reserve_(&place, size, 0, 0, 0), doing);
   if (done.ok()) {
-    const CUmemAccessDesc own{{CU_MEM_LOCATION_TYPE_DEVICE, {ordinal_}},
-                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc own{properties().location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     done = reached(map_(place, size, 0, memory, 0), doing);
     if (done.ok()) {
       done = reached(access_(place, size, &own, 1), doing);

@@ -71,8 +71,8 @@ struct Run {
   size_t view;  // the first view in it
 };
 
-/// Runs with their addresses: `width` sources and targets for each run, in rank order. A null source
-/// counts as zeros. Target 0 is this rank's own parameter.
+/// Runs with their addresses: `width` sources and targets for each run, in rank order. A null
+/// source counts as zeros. Target 0 is this rank's own parameter.
 struct Runs {
   std::vector<Run> runs;
   std::vector<const std::byte*> sources;  // gradients, on direct comms

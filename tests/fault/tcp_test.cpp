@@ -18,7 +18,7 @@
 
 #include "base/text.h"
 #include "comm/failure.h"
-#include "comm/tcp/meeting.h"
+#include "comm/tcp/rendezvous.h"
 #include "support/ranks.h"
 
 namespace zero::tcp {
@@ -31,7 +31,7 @@ using test::run_ranks;
 using test::run_sound_ranks;
 using test::SharedMemory;
 
-using Seat = std::unique_ptr<Star>;
+using Seat = std::unique_ptr<Control>;
 
 Root make_root() {
   Result<Root> root = listen();
@@ -58,16 +58,17 @@ Patience within(int64_t limit_ms, bool progress = false) {
   return {"zero_step", "vote", limit_ms, progress};
 }
 
-Status exchange(Star& star, int32_t world, const Patience& patience = within(20'000)) {
+Status exchange(Control& control, int32_t world, const Patience& patience = within(20'000)) {
   const std::byte mine[40] = {};
   std::vector<std::byte> all(40 * static_cast<size_t>(world));
-  return star.exchange(mine, all, patience);
+  return control.exchange(mine, all, patience);
 }
 
 /// One exchange, and another one until it fails.
-std::string go_on(Star& star, int32_t world, const Patience& patience = within(20'000)) {
+std::string go_on(Control& control, int32_t world, const Patience& patience = within(20'000)) {
   for (int i = 0; i < 1000; ++i)
-    if (const Status status = exchange(star, world, patience); !status.ok()) return outcome(status);
+    if (const Status status = exchange(control, world, patience); !status.ok())
+      return outcome(status);
   return "no end";
 }
 

@@ -14,8 +14,8 @@
 
 #include "base/text.h"
 #include "comm/create.h"
+#include "comm/local/arena.h"
 #include "comm/local/life.h"
-#include "comm/local/local_arena.h"
 #include "comm/local/process.h"
 #include "comm/local/segment.h"
 #include "comm/local/socket.h"

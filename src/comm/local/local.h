@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "comm/comm.h"
+#include "comm/local/arena.h"
 #include "comm/local/gates.h"
 #include "comm/local/life.h"
-#include "comm/local/local_arena.h"
 #include "comm/local/rendezvous.h"
 #include "comm/local/staged_plane.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "comm/comm.h"
+#include "comm/local/arena.h"
 #include "comm/local/host_meeting.h"
-#include "comm/local/local_arena.h"
 
 namespace zero::local {
 

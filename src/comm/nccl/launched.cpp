@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "comm/create.h"
 #include "comm/nccl/library.h"
-#include "comm/tcp/meeting.h"
+#include "comm/tcp/rendezvous.h"
 #include "comm/tcp/resolve.h"
 
 namespace zero {
@@ -47,12 +47,12 @@ Result<NcclId> meet_here(const Launched& launch, CommOptions options, Bringing m
 using Words = std::array<char, 1024>;
 
 /// Every rank learns whether all are ready; if not, from the lowest one that is not, why.
-Status agree(tcp::Star& star, const Launched& launch, const Status& ready,
+Status agree(tcp::Control& control, const Launched& launch, const Status& ready,
              const Patience& patience) {
   const Code mine = ready.code();
   std::vector<Code> codes(static_cast<size_t>(launch.world));
-  ZERO_TRY(star.exchange(std::as_bytes(std::span(&mine, 1)),
-                         std::as_writable_bytes(std::span(codes)), patience));
+  ZERO_TRY(control.exchange(std::as_bytes(std::span(&mine, 1)),
+                            std::as_writable_bytes(std::span(codes)), patience));
   const auto failed =
       std::find_if(codes.begin(), codes.end(), [](Code code) { return code != ZERO_OK; });
   if (failed == codes.end()) return {};
@@ -60,7 +60,7 @@ Status agree(tcp::Star& star, const Launched& launch, const Status& ready,
   Words words{};
   utf8_prefix(ready.text(), words.size() - 1).copy(words.data(), words.size() - 1);
   const Status told =
-      star.broadcast(std::as_writable_bytes(std::span(words)), culprit, patience, patience);
+      control.broadcast(std::as_writable_bytes(std::span(words)), culprit, patience, patience);
   if (!ready.ok()) return Status(ready);
   ZERO_TRY(Status(told));
   words.back() = '\0';
@@ -84,8 +84,8 @@ Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
   }
 }
 
-Result<std::unique_ptr<tcp::Star>> connect(const Meetpoint& point, const Launched& launch,
-                                           int64_t limit_ms) {
+Result<std::unique_ptr<tcp::Control>> connect(const Meetpoint& point, const Launched& launch,
+                                              int64_t limit_ms) {
   const int64_t deadline_ms = now_ms() + limit_ms;
   std::vector<tcp::Address> addresses = ZERO_TRY(tcp::resolve(point.host, limit_ms));
   // A host may know itself by an address that no other host reaches: then rank 0 is to be found at
@@ -105,13 +105,13 @@ Result<std::unique_ptr<tcp::Star>> connect(const Meetpoint& point, const Launche
 
 Result<NcclId> meet_at(const Meetpoint& point, const Launched& launch, const CommOptions& options,
                        Bringing mine) {
-  Result<std::unique_ptr<tcp::Star>> met = connect(point, launch, options.rendezvous_ms);
+  Result<std::unique_ptr<tcp::Control>> met = connect(point, launch, options.rendezvous_ms);
   if (!met.ok())
     return Status(met.failure().code(), text(met.failure().text(), " (", point.origin, ")"));
-  tcp::Star& star = **met;
+  tcp::Control& control = **met;
   const Patience patience{"zero_comm_create_env", "id", options.rendezvous_ms, false};
-  ZERO_TRY(agree(star, launch, mine.ready, patience));
-  ZERO_TRY(star.broadcast(mine.id, 0, patience, patience));
+  ZERO_TRY(agree(control, launch, mine.ready, patience));
+  ZERO_TRY(control.broadcast(mine.id, 0, patience, patience));
   return mine.id;
 }
 

@@ -37,7 +37,7 @@ Status cannot_sum() {
 
 NcclComm::NcclComm(int32_t rank, int32_t world, const CommOptions& options,
                    std::shared_ptr<Device> device, const Library& library,
-                   std::unique_ptr<Channels> channels, std::unique_ptr<tcp::Star> control)
+                   std::unique_ptr<Channels> channels, std::unique_ptr<tcp::Control> control)
     : Comm(rank, world, options, std::move(device)),
       library_(library),
       control_(std::move(control)),

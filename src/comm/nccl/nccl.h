@@ -12,7 +12,7 @@
 #include "comm/comm.h"
 #include "comm/nccl/channel.h"
 #include "comm/private_arena.h"
-#include "comm/tcp/star.h"
+#include "comm/tcp/control.h"
 
 namespace zero::nccl {
 
@@ -20,7 +20,7 @@ class NcclComm final : public Comm, private QueuedPlane {
  public:
   NcclComm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device,
            const Library& library, std::unique_ptr<Channels> channels,
-           std::unique_ptr<tcp::Star> control);
+           std::unique_ptr<tcp::Control> control);
   ~NcclComm() override;
 
   const char* kind() const override { return "nccl"; }
@@ -78,7 +78,7 @@ class NcclComm final : public Comm, private QueuedPlane {
   void end_channels();
 
   const Library& library_;
-  const std::unique_ptr<tcp::Star> control_;
+  const std::unique_ptr<tcp::Control> control_;
   const std::unique_ptr<Channels> channels_;
   std::atomic<bool> left_behind_{false};
   mutable std::mutex arenas_mutex_;

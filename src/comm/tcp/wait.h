@@ -2,13 +2,13 @@
 // One wait in an exchange: who is missing, since when, and whether that has been long enough.
 #pragma once
 
-#include "comm/tcp/star.h"
+#include "comm/tcp/control.h"
 
 namespace zero::tcp {
 
-class Star::Wait {
+class Control::Wait {
  public:
-  Wait(Star& star, const Patience& patience);
+  Wait(Control& control, const Patience& patience);
 
   /// Breaks the comm where there is a reason to: a rank that left, the deadline. A rank other than
   /// 0 only asks rank 0 to, and does it alone if that does not answer. A wait that has become long
@@ -29,7 +29,7 @@ class Star::Wait {
   void tell_guests(const std::vector<Missing>& ranks);
   void be_late(const std::vector<Missing>& ranks);
 
-  Star& star_;
+  Control& control_;
   const Patience& patience_;
   Watch watch_;
   int64_t told_ns_;

@@ -2,7 +2,7 @@
 // Arenas. In the host's memory rank 0 makes it and hands it out, every rank maps it and reserves
 // its own part. Each step that can fail on one rank alone is voted, so that nobody waits for what
 // will not come.
-#include "comm/local/local_arena.h"
+#include "comm/local/arena.h"
 
 #include <algorithm>
 

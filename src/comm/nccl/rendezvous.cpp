@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a seat comes to be: NCCL's communicators first, then through them the place where rank 0
 // listens, then the connections.
+#include "comm/tcp/rendezvous.h"
+
 #include <cstring>
 
 #include "base/text.h"
 #include "comm/create.h"
 #include "comm/nccl/nccl.h"
-#include "comm/tcp/meeting.h"
 
 namespace zero {
 namespace nccl {
@@ -81,10 +82,10 @@ Status check_greetings(const std::vector<Greeting>& all, const Status& listening
   return {};
 }
 
-Result<std::unique_ptr<tcp::Star>> connect(const Library& library, Channels& channels,
-                                           const std::shared_ptr<Device>& device, int32_t rank,
-                                           int32_t world, const CommOptions& options,
-                                           const Bounds& bounds) {
+Result<std::unique_ptr<tcp::Control>> connect(const Library& library, Channels& channels,
+                                              const std::shared_ptr<Device>& device, int32_t rank,
+                                              int32_t world, const CommOptions& options,
+                                              const Bounds& bounds) {
   Result<tcp::Root> root = rank == 0 ? tcp::listen() : Result<tcp::Root>(tcp::Root());
   Greeting mine;
   mine.code = root.failure().code();
@@ -95,10 +96,10 @@ Result<std::unique_ptr<tcp::Star>> connect(const Library& library, Channels& cha
       ZERO_TRY(gather_greetings(library, channels, device, mine, rank, world, bounds));
   ZERO_TRY(check_greetings(all, root.failure()));
   const tcp::Meeting meeting{rank, world, bounds.limit_ms, bounds.check};
-  std::unique_ptr<tcp::Star> star =
+  std::unique_ptr<tcp::Control> control =
       ZERO_TRY(rank == 0 ? tcp::seat_guests(*root, meeting) : tcp::visit(all[0].offer, meeting));
-  ZERO_TRY(star->exchange({}, {}, {"zero_comm_create_nccl", "seated", bounds.limit_ms, false}));
-  return star;
+  ZERO_TRY(control->exchange({}, {}, {"zero_comm_create_nccl", "seated", bounds.limit_ms, false}));
+  return control;
 }
 
 /// A group that never formed is ZERO_ERR_RENDEZVOUS, whatever did not come in time.
@@ -123,11 +124,11 @@ Status outcome(const Library& library, const char* what, int code) {
 Result<std::shared_ptr<Comm>> take_seat(const Library& library, std::unique_ptr<Channels> channels,
                                         std::shared_ptr<Device> device, int32_t rank, int32_t world,
                                         const CommOptions& options, const Bounds& bounds) {
-  Result<std::unique_ptr<tcp::Star>> star =
+  Result<std::unique_ptr<tcp::Control>> control =
       connect(library, *channels, device, rank, world, options, bounds);
-  if (!star.ok()) return never_formed(std::move(star).status(), rank, world);
+  if (!control.ok()) return never_formed(std::move(control).status(), rank, world);
   return std::shared_ptr<Comm>(std::make_shared<NcclComm>(
-      rank, world, options, std::move(device), library, std::move(channels), std::move(*star)));
+      rank, world, options, std::move(device), library, std::move(channels), std::move(*control)));
 }
 
 }  // namespace nccl

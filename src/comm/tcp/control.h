@@ -31,11 +31,11 @@ struct Peer {
 /// The most that one rank's record and a piece of a broadcast have.
 inline constexpr size_t kPieceBytes = 256u << 10;
 
-class Star {
+class Control {
  public:
   /// Rank 0 brings every other rank in order, another rank only rank 0.
-  Star(int32_t rank, int32_t world, std::vector<Peer> peers);
-  ~Star();
+  Control(int32_t rank, int32_t world, std::vector<Peer> peers);
+  ~Control();
 
   /// Of the running step, for causes.
   void set_steps(const StepsSoFar* steps) { steps_ = steps; }

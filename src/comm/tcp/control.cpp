@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/tcp/star.h"
+#include "comm/tcp/control.h"
 
 #include <algorithm>
 #include <cstring>
@@ -18,10 +18,10 @@ constexpr int kPartingMs = 100;
 
 }  // namespace
 
-Star::Star(int32_t rank, int32_t world, std::vector<Peer> peers)
+Control::Control(int32_t rank, int32_t world, std::vector<Peer> peers)
     : rank_(rank), world_(world), peers_(std::move(peers)) {}
 
-Star::~Star() {
+Control::~Control() {
   for (Peer& peer : peers_)
     (void)succeeds([&] { return peer.link->send(FrameKind::goodbye, sequence_), true; });
   const int64_t until = now_ms() + kPartingMs;
@@ -37,13 +37,13 @@ Star::~Star() {
 
 // ---- Exchange.
 
-Status Star::exchange(std::span<const std::byte> mine, std::span<std::byte> all,
-                      const Patience& patience) {
+Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> all,
+                         const Patience& patience) {
   return round(mine, kOfAll, all, patience);
 }
 
-Status Star::broadcast(std::span<std::byte> data, int32_t root, Patience first,
-                       const Patience& rest) {
+Status Control::broadcast(std::span<std::byte> data, int32_t root, Patience first,
+                          const Patience& rest) {
   Patience patience = first;
   size_t done = 0;
   do {
@@ -58,8 +58,8 @@ Status Star::broadcast(std::span<std::byte> data, int32_t root, Patience first,
 }
 
 /// What `source` sends, or all do, to all but a single source.
-Status Star::round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
-                   const Patience& patience) {
+Status Control::round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
+                      const Patience& patience) {
   std::unique_lock lock(mutex_);
   if (aborted()) return failure_status();
   where_ = patience.where();
@@ -85,9 +85,9 @@ Status Star::round(std::span<const std::byte> mine, int32_t source, std::span<st
 }
 
 /// Whether rank 0 has ended the exchange: then a cause that came behind that is the next one's.
-bool Star::decided() const { return rank_ == 0 ? answered_ == sequence_ : records_.has_value(); }
+bool Control::decided() const { return rank_ == 0 ? answered_ == sequence_ : records_.has_value(); }
 
-bool Star::advance(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
+bool Control::advance(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
   if (rank_ != 0) return take_records(out);
   if (answered_ != sequence_ && !collect(mine, source, out)) return false;
   return aborted() || std::none_of(peers_.begin(), peers_.end(),
@@ -95,7 +95,7 @@ bool Star::advance(std::span<const std::byte> mine, int32_t source, std::span<st
 }
 
 /// On rank 0, once all are there: everybody's bytes to everybody.
-bool Star::collect(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
+bool Control::collect(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
   for (const Peer& peer : peers_)
     if (!peer.record) return false;
   std::vector<std::byte> answer(mine.begin(), mine.end());
@@ -123,7 +123,7 @@ bool Star::collect(std::span<const std::byte> mine, int32_t source, std::span<st
   return true;
 }
 
-bool Star::take_records(std::span<std::byte> out) {
+bool Control::take_records(std::span<std::byte> out) {
   if (!records_) return false;
   if (records_->sequence != sequence_ || records_->payload.size() != out.size()) {
     records_.reset();
@@ -135,7 +135,7 @@ bool Star::take_records(std::span<std::byte> out) {
   return true;
 }
 
-void Star::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
+void Control::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
   std::vector<pollfd> polls;
   for (const Peer& peer : peers_) {
     if (peer.link->over()) continue;
@@ -150,7 +150,7 @@ void Star::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
 
 // ---- What comes.
 
-void Star::pump() {
+void Control::pump() {
   for (Peer& peer : peers_) {
     peer.link->flush();
     while (std::optional<Frame> frame = peer.link->take()) handle(peer, std::move(*frame));
@@ -159,7 +159,7 @@ void Star::pump() {
   }
 }
 
-void Star::handle(Peer& peer, Frame frame) {
+void Control::handle(Peer& peer, Frame frame) {
   switch (frame.kind) {
     case FrameKind::record:
       peer.record = std::move(frame);
@@ -189,7 +189,7 @@ void Star::handle(Peer& peer, Frame frame) {
   }
 }
 
-void Star::handle_waiting(const Frame& frame) {
+void Control::handle_waiting(const Frame& frame) {
   int64_t words[2];
   if (rank_ == 0 || frame.sequence != sequence_ || frame.payload.size() < sizeof words) return;
   memcpy(words, frame.payload.data(), sizeof words);
@@ -199,7 +199,7 @@ void Star::handle_waiting(const Frame& frame) {
               now_ns() - words[1] * 1'000'000};
 }
 
-void Star::note_progress(int64_t timeout_ms) {
+void Control::note_progress(int64_t timeout_ms) {
   const int64_t interval_ns = std::clamp<int64_t>(timeout_ms / 8, 1, 1'000) * 1'000'000;
   const std::lock_guard lock(mutex_);
   const int64_t now = now_ns();
@@ -208,7 +208,7 @@ void Star::note_progress(int64_t timeout_ms) {
   for (Peer& peer : peers_) peer.link->send(FrameKind::progress, sequence_);
 }
 
-Status Star::check() {
+Status Control::check() {
   {
     const std::lock_guard lock(mutex_);
     pump();
@@ -218,13 +218,13 @@ Status Star::check() {
 
 // ---- What breaks it.
 
-void Star::abort(const Failure& cause) {
+void Control::abort(const Failure& cause) {
   const std::lock_guard lock(mutex_);
   set_cause(cause, kNobody);
 }
 
 /// The first cause stands, and all hear of it.
-void Star::set_cause(const Failure& cause, int32_t told_by) {
+void Control::set_cause(const Failure& cause, int32_t told_by) {
   if (aborted()) return;
   cause_.set(cause);
   const std::vector<std::byte> packed = pack(cause);
@@ -233,20 +233,20 @@ void Star::set_cause(const Failure& cause, int32_t told_by) {
     if (rank_ == 0 || told_by != 0) peer.link->send(FrameKind::cause, 0, packed);
 }
 
-void Star::break_for(Code code, int32_t rank, std::string_view sentence) {
+void Control::break_for(Code code, int32_t rank, std::string_view sentence) {
   set_cause(make_failure(code, rank, sentence), kNobody);
 }
 
-Failure Star::make_failure(Code code, int32_t rank, std::string_view sentence) const {
+Failure Control::make_failure(Code code, int32_t rank, std::string_view sentence) const {
   return steps_->fail(code, rank, where_, text(where_, where_.empty() ? "" : ": ", sentence));
 }
 
-Failure Star::failure() const {
+Failure Control::failure() const {
   Failure failure = cause_.get();
   failure.params_consistent = failure.params_consistent && steps_->consistent();
   return failure;
 }
 
-Status Star::failure_status() const { return cause_.get().status(); }
+Status Control::failure_status() const { return cause_.get().status(); }
 
 }  // namespace zero::tcp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/tcp/meeting.h"
+#include "comm/tcp/rendezvous.h"
 
 #include <fcntl.h>
 
@@ -94,7 +94,7 @@ class Host {
         deadline_ms_(now_ms() + meeting.limit_ms),
         peers_(static_cast<size_t>(meeting.world - 1)) {}
 
-  Result<std::unique_ptr<Star>> run() {
+  Result<std::unique_ptr<Control>> run() {
     for (;;) {
       ZERO_TRY(accept());
       ZERO_TRY(hear());
@@ -102,7 +102,7 @@ class Host {
       if (now_ms() >= deadline_ms_) return missing();
       ZERO_TRY(wait_slice(polls(), meeting_));
     }
-    return std::make_unique<Star>(0, meeting_.world, std::move(peers_));
+    return std::make_unique<Control>(0, meeting_.world, std::move(peers_));
   }
 
  private:
@@ -234,14 +234,14 @@ class Guest {
       doors_[i].next_ms = now_ms() + static_cast<int64_t>(i) * kNextMs;
   }
 
-  Result<std::unique_ptr<Star>> run() {
+  Result<std::unique_ptr<Control>> run() {
     for (;;) {
       for (size_t i = 0; i < doors_.size(); ++i) {
         std::optional<Peer> root = ZERO_TRY(knock(offer_.addresses[i], doors_[i]));
         if (!root) continue;
         std::vector<Peer> peers;
         peers.push_back(std::move(*root));
-        return std::make_unique<Star>(meeting_.rank, meeting_.world, std::move(peers));
+        return std::make_unique<Control>(meeting_.rank, meeting_.world, std::move(peers));
       }
       if (now_ms() >= deadline_ms_) return unreached();
       ZERO_TRY(wait_slice(polls(), meeting_));
@@ -371,11 +371,11 @@ Result<Root> listen(const Offer& offer) {
   return root;
 }
 
-Result<std::unique_ptr<Star>> seat_guests(const Root& root, const Meeting& meeting) {
+Result<std::unique_ptr<Control>> seat_guests(const Root& root, const Meeting& meeting) {
   return Host(root, meeting).run();
 }
 
-Result<std::unique_ptr<Star>> visit(const Offer& offer, const Meeting& meeting) {
+Result<std::unique_ptr<Control>> visit(const Offer& offer, const Meeting& meeting) {
   return Guest(offer, meeting).run();
 }
 

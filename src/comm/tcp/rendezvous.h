@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a Star comes to be: rank 0 listens, and an Offer that reaches the other ranks by a way that
-// nobody else can read says where, with a key by which both sides prove who they are.
+// How the control plane between hosts comes to be: rank 0 listens. An Offer says where, and has a
+// key by which both sides prove who they are. It reaches the other ranks by a way that nobody else
+// can read.
 #pragma once
 
 #include <array>
@@ -11,8 +12,8 @@
 #include <string_view>
 
 #include "base/secret.h"
+#include "comm/tcp/control.h"
 #include "comm/tcp/socket.h"
-#include "comm/tcp/star.h"
 
 namespace zero::tcp {
 
@@ -48,7 +49,7 @@ struct Meeting {
 /// Rank 0's seat, once every rank has come and confirmed; another rank's seat, once rank 0 has
 /// answered.
 /// ZERO_ERR_RENDEZVOUS names who is missing. The first exchange tells whether all are seated.
-Result<std::unique_ptr<Star>> seat_guests(const Root& root, const Meeting& meeting);
-Result<std::unique_ptr<Star>> visit(const Offer& offer, const Meeting& meeting);
+Result<std::unique_ptr<Control>> seat_guests(const Root& root, const Meeting& meeting);
+Result<std::unique_ptr<Control>> visit(const Offer& offer, const Meeting& meeting);
 
 }  // namespace zero::tcp

@@ -289,11 +289,12 @@ TEST(DeviceState, groups_on_devices_leave_what_groups_on_the_host_do) {
                                                 {Over::hosts, "hosts/"},
                                                 {Over::staging, "staging/"}};
       seed++;
-      for (const auto& [over, directory] : ways) {
-        std::filesystem::create_directory(scratch / directory);
-        on_ranks(over, seed, world, [&](Place place) {
+      for (const auto& way : ways) {
+        const std::string directory = scratch / way.second;
+        std::filesystem::create_directory(directory);
+        on_ranks(way.first, seed, world, [&](Place place) {
           Rank rank(choices, std::move(place));
-          live(rank, partition == ZERO_PARTITION_MANUAL, scratch / directory);
+          live(rank, partition == ZERO_PARTITION_MANUAL, directory);
         });
       }
       for (const Over over : {Over::nccl, Over::memory, Over::hosts, Over::staging}) {

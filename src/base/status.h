@@ -67,6 +67,7 @@ const char* code_name(Code code);
 }  // namespace zero
 
 /// The value of a Result (nothing, for a Status), or a return of its failure from this function.
+/// Not in braces behind another member: a return from there leaks that one.
 #define ZERO_TRY(expression)                                               \
   (__extension__({                                                         \
     auto zero_try_result = (expression);                                   \

@@ -109,8 +109,10 @@ Result<FoundCheckpoint> find_newest(const Fd& directory, const std::string& path
 Result<FoundCheckpoint> find_checkpoint(const std::string& path, const Progress& progress) {
   for (int attempt = 1;; attempt++) {
     const Fd directory = ZERO_TRY(open_place(AT_FDCWD, path, path, Links::followed));
-    if (ZERO_TRY(has_manifest(directory, path)))
-      return FoundCheckpoint{path, ZERO_TRY(look_at(AT_FDCWD, path, path, Links::followed))};
+    if (ZERO_TRY(has_manifest(directory, path))) {
+      Manifest manifest = ZERO_TRY(look_at(AT_FDCWD, path, path, Links::followed));
+      return FoundCheckpoint{path, std::move(manifest)};
+    }
     if (attempt == kMostReplacements || stands(AT_FDCWD, path, directory, Links::followed))
       return find_newest(directory, path, progress);
   }

@@ -10,10 +10,11 @@ namespace zero {
 namespace {
 
 using test::Elements;
+using test::first_of;
 using test::Kind;
+using test::Place;
 using test::Random;
 
-constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
 constexpr size_t kCounts[] = {0, 1, 6, 8, 4095, 4096, 4099, 8193};
 
 /// Through fp32, but for fp64 that stays so.
@@ -31,8 +32,10 @@ void move_on_host(const Elements& from, Elements& to, DType rounded, float divis
   if (rounded != DType::none) kernels.round(rounded)(values.data(), values.data(), count);
   if (size_of(to.type()) == 2) {
     kernels.narrow(to.type())(to.as<uint16_t>(), values.data(), count);
+  } else if (to.type() == DType::f64) {
+    std::copy(values.begin(), values.end(), to.as<double>());
   } else {
-    for (size_t i = 0; i < count; i++) to.set(i, static_cast<double>(values[i]));
+    std::copy(values.begin(), values.end(), to.as<float>());
   }
 }
 
@@ -40,24 +43,33 @@ struct Pair {
   Elements from, to;
 };
 
-void move(std::vector<Pair>& pairs, DType rounded, float divisor, const StepState* state,
-          bool zeros = false) {
+struct Way {
+  DType rounded = DType::none;
+  float divisor = 1;
+  const StepState* state = nullptr;
+  bool zeros = false;
+  Place place = Place::near;
+};
+
+void move(std::vector<Pair>& pairs, const Way& way) {
   std::vector<launch::Move> moves;
   std::vector<size_t> counts;
   for (Pair& pair : pairs) {
     counts.push_back(pair.from.count());
-    moves.push_back({zeros ? nullptr : pair.from.data(), pair.to.data(),
-                     static_cast<int64_t>(pair.from.count())});
+    moves.push_back({way.zeros ? nullptr : first_of(pair.from, way.place),
+                     first_of(pair.to, way.place),
+                     test::count_before(way.place) + static_cast<int64_t>(pair.from.count())});
   }
-  const std::vector<launch::Tile> tiles = test::tiles_of(counts);
+  const std::vector<launch::Tile> tiles =
+      way.place == Place::near ? test::tiles_of(counts) : std::vector{test::kFarTile};
   test::emulate(launch::Moves{.from = pairs[0].from.type(),
                               .to = pairs[0].to.type(),
-                              .rounded = rounded,
-                              .divisor = divisor,
+                              .rounded = way.rounded,
+                              .divisor = way.divisor,
                               .count = static_cast<uint32_t>(tiles.size()),
                               .tiles = tiles.data(),
                               .moves = moves.data(),
-                              .unless_skipped = state});
+                              .unless_skipped = way.state});
 }
 
 std::vector<Pair> make_pairs(Random& random, DType from, DType to, Kind kind) {
@@ -72,8 +84,8 @@ std::vector<Pair> make_pairs(Random& random, DType from, DType to, Kind kind) {
 
 TEST(LaunchMoves, convert_as_the_host_does) {
   Random random(51);
-  for (const DType from : kAll) {
-    for (const DType to : kAll) {
+  for (const DType from : test::kFloats) {
+    for (const DType to : test::kFloats) {
       for (const DType rounded : {DType::none, DType::bf16, DType::f16}) {
         for (const Kind kind : test::kKinds) {
           const float divisor = random() % 2 == 0 ? 1 : 4;
@@ -82,7 +94,7 @@ TEST(LaunchMoves, convert_as_the_host_does) {
           std::vector<Pair> pairs = make_pairs(random, from, to, kind);
           std::vector<Pair> host = pairs;
           for (Pair& pair : host) move_on_host(pair.from, pair.to, rounded, divisor);
-          move(pairs, rounded, divisor, nullptr);
+          move(pairs, {.rounded = rounded, .divisor = divisor});
           for (size_t i = 0; i < pairs.size(); i++)
             ASSERT_TRUE(pairs[i].to.equals(host[i].to)) << "move " << i;
         }
@@ -93,17 +105,14 @@ TEST(LaunchMoves, convert_as_the_host_does) {
 
 TEST(LaunchMoves, go_on_behind_2_to_the_31_elements) {
   Random random(54);
-  for (const DType from : kAll) {
-    for (const DType to : kAll) {
-      Pair device{Elements(random, from, 5, 0, Kind::ordinary),
-                  Elements(random, to, 5, 0, Kind::ordinary)};
-      Pair host = device;
-      move_on_host(host.from, host.to, DType::none, 1);
-      const launch::Move far{test::before(device.from.data(), from),
-                             test::before(device.to.data(), to), test::kFar + 5};
-      test::emulate(launch::Moves{
-          .from = from, .to = to, .count = 1, .tiles = &test::kFarTile, .moves = &far});
-      EXPECT_TRUE(device.to.equals(host.to)) << dtype_name(from) << " to " << dtype_name(to);
+  for (const DType from : test::kFloats) {
+    for (const DType to : test::kFloats) {
+      std::vector<Pair> device = {{Elements(random, from, 5, 0, Kind::ordinary),
+                                   Elements(random, to, 5, 0, Kind::ordinary)}};
+      std::vector<Pair> host = device;
+      move_on_host(host[0].from, host[0].to, DType::none, 1);
+      move(device, {.place = Place::far});
+      EXPECT_TRUE(device[0].to.equals(host[0].to)) << dtype_name(from) << " to " << dtype_name(to);
     }
   }
 }
@@ -121,12 +130,12 @@ TEST(LaunchMoves, copies_keep_the_bits_of_nans) {
 
 TEST(LaunchMoves, from_nowhere_come_zeros) {
   Random random(52);
-  for (const DType from : kAll) {
-    for (const DType to : kAll) {
+  for (const DType from : test::kFloats) {
+    for (const DType to : test::kFloats) {
       std::vector<Pair> pairs = make_pairs(random, from, to, Kind::special);
       std::vector<Pair> host = pairs;
       for (Pair& pair : host) std::memset(pair.to.data(), 0, pair.to.count() * size_of(to));
-      move(pairs, DType::none, 1, nullptr, true);
+      move(pairs, {.zeros = true});
       for (size_t i = 0; i < pairs.size(); i++) EXPECT_TRUE(pairs[i].to.equals(host[i].to));
     }
   }
@@ -140,11 +149,11 @@ TEST(LaunchMoves, nothing_moves_in_a_step_that_is_not_made) {
   for (const bool skips : {true, false}) {
     state.skip = skips;
     state.refusal = skips ? Refusal::none : Refusal::nonfinite;
-    move(pairs, DType::none, 1, &state);
+    move(pairs, {.state = &state});
     for (size_t i = 0; i < pairs.size(); i++) EXPECT_TRUE(pairs[i].to.equals(before[i].to));
   }
   state = {};
-  move(pairs, DType::none, 1, &state);
+  move(pairs, {.state = &state});
   EXPECT_FALSE(pairs.back().to.equals(before.back().to));
 }
 

@@ -139,18 +139,12 @@ std::vector<NormSums> records_of(const std::vector<double>& sums,
   nonfinite.resize(sums.size());
   std::vector<NormSums> records;
   for (size_t i = 0; i < sums.size(); i++) {
-    NormSums record{};
+    NormSums& record = records.emplace_back();
     record.sum.add(sums[i]);
     record.max = sums[i];
     record.nonfinite = nonfinite[i];
-    records.push_back(record);
   }
   return records;
-}
-
-launch::Decide decision(const std::vector<NormSums>& records, State& state) {
-  return {
-      .world = static_cast<uint32_t>(records.size()), .records = records.data(), .state = &state};
 }
 
 State state_with_scale(double scale) {
@@ -163,13 +157,19 @@ State state_with_scale(double scale) {
   return state;
 }
 
+void decide(State& state, const std::vector<NormSums>& records, launch::Decide how) {
+  how.world = static_cast<uint32_t>(records.size());
+  how.records = records.empty() ? nullptr : records.data();
+  how.state = &state;
+  test::emulate(how);
+}
+
 TEST(LaunchDecide, norms_are_those_of_all_records) {
   Random random(31);
   for (const double p : {1.0, 2.0, kInfinity}) {
     for (const test::Kind kind : test::kKinds) {
-      std::vector<double> sums;
-      for (int i = 0; i < 5; i++) sums.push_back(std::fabs(test::random_value(random, kind)));
-      const std::vector<NormSums> records = records_of(sums);
+      test::Elements drawn(random, DType::f64, 5, 0, kind, true);
+      const std::vector<double> sums(drawn.as<double>(), drawn.as<double>() + drawn.count());
       ExactSum total;
       double largest = 0;
       for (const double sum : sums) {
@@ -177,10 +177,7 @@ TEST(LaunchDecide, norms_are_those_of_all_records) {
         largest = std::isnan(largest) || sum < largest ? largest : sum;
       }
       State state = state_with_scale(4);
-      launch::Decide decide = decision(records, state);
-      decide.p = p;
-      decide.factor = 0.5;
-      test::emulate(decide);
+      decide(state, records_of(sums), {.p = p, .factor = 0.5});
       const double sum = total.value();
       const double expected = p == 1 ? sum : p == 2 ? std::sqrt(sum) : largest;
       if (std::isnan(expected)) {
@@ -195,138 +192,7 @@ TEST(LaunchDecide, norms_are_those_of_all_records) {
   }
 }
 
-TEST(LaunchDecide, clips_above_the_limit_only_and_only_by_finite_norms) {
-  const auto clipped = [](double sum, double limit) {
-    const std::vector<NormSums> records = records_of({sum, 0});
-    State state = state_with_scale(1);
-    launch::Decide decide = decision(records, state);
-    decide.p = 2;
-    decide.max_grad_norm = limit;
-    test::emulate(decide);
-    EXPECT_EQ(state.factor, state.clip_factor);
-    EXPECT_TRUE(launch::is_made(state));
-    return state.clip_factor;
-  };
-  EXPECT_EQ(clipped(16, 1), 1 / (4 + 1e-6));
-  EXPECT_EQ(clipped(16, 4), 4 / (4 + 1e-6));
-  EXPECT_EQ(clipped(16, 5), 1);
-  EXPECT_EQ(clipped(kInfinity, 1), 1);
-  EXPECT_EQ(clipped(std::nan(""), 1), 1);
-}
-
-TEST(LaunchDecide, skips_or_refuses_what_any_rank_found) {
-  for (const bool refuses : {false, true}) {
-    for (const uint64_t found : {0, 3}) {
-      const std::vector<NormSums> records = records_of({1, 4}, {0, found});
-      State state = state_with_scale(1);
-      launch::Decide decide = decision(records, state);
-      decide.p = 1;
-      decide.max_grad_norm = 1;
-      decide.skips = true;
-      decide.refuses = refuses;
-      test::emulate(decide);
-      EXPECT_EQ(state.nonfinite, found);
-      EXPECT_EQ(state.refusal == Refusal::nonfinite, refuses && found > 0);
-      EXPECT_EQ(state.skip, !refuses && found > 0);
-      EXPECT_EQ(state.clip_factor < 1, found == 0);
-      EXPECT_EQ(state.grad_norm, state.refusal != Refusal::none ? -1 : 5);
-    }
-  }
-}
-
-TEST(LaunchDecide, without_records_nothing_is_measured_and_nothing_skipped) {
-  State state = state_with_scale(8);
-  test::emulate(launch::Decide{.factor = 2, .skips = true, .refuses = true, .state = &state});
-  EXPECT_EQ(state.factor, 0.25);
-  EXPECT_EQ(state.raw_norm, 0);
-  EXPECT_EQ(state.grad_norm, -1);
-  EXPECT_EQ(state.nonfinite, 0u);
-  EXPECT_TRUE(launch::is_made(state));
-}
-
-TEST(LaunchDecide, goes_on_from_decisions_on_the_same_sums) {
-  const std::vector<NormSums> records = records_of({8});
-  State state = state_with_scale(2);
-  launch::Decide decide = decision(records, state);
-  decide.p = 1;
-  decide.max_grad_norm = 1;
-  test::emulate(decide);
-  const double first = 1 / (4 + 1e-6);
-  EXPECT_EQ(state.factor, 0.5 * first);
-  decide.again = true;
-  decide.max_grad_norm = 0.25;
-  test::emulate(decide);
-  EXPECT_EQ(state.grad_norm, 8 * (0.5 * first));
-  const double second = 0.25 / (8 * (0.5 * first) + 1e-6);
-  EXPECT_EQ(state.factor, 0.5 * first * second);
-  EXPECT_EQ(state.clip_factor, first * second);
-  decide.p = 0;
-  decide.max_grad_norm = 0;
-  test::emulate(decide);
-  EXPECT_EQ(state.grad_norm, 8 * (0.5 * first));
-  EXPECT_EQ(state.clip_factor, first * second);
-}
-
-TEST(LaunchDecide, sums_that_became_gradients_keep_what_was_found_of_them) {
-  const std::vector<NormSums> records = records_of({8}, {3});
-  State state = state_with_scale(2);
-  launch::Decide decide = decision(records, state);
-  decide.p = 1;
-  decide.max_grad_norm = 1;
-  test::emulate(decide);
-  const double norm = state.grad_norm, clip_factor = state.clip_factor;
-  test::emulate(launch::Decide{.again = true, .gradients = true, .state = &state});
-  EXPECT_EQ(state.factor, 1);
-  EXPECT_EQ(state.grad_norm, norm);
-  EXPECT_EQ(state.clip_factor, clip_factor);
-  EXPECT_EQ(state.nonfinite, 3u);
-  const std::vector<NormSums> clamped = records_of({8});
-  test::emulate(
-      launch::Decide{.records = clamped.data(), .skips = true, .again = true, .state = &state});
-  EXPECT_EQ(state.skip, 1) << "limiting a value does not make it finite";
-}
-
 // ---- The state after a step
-
-TEST(LaunchAdvance, the_loss_scale_follows_as_the_hosts_does) {
-  Random random(41);
-  const LossScaleOptions options{
-      .initial = 1, .growth_factor = 2, .backoff_factor = 0.5, .growth_interval = 3};
-  LossScale expected{.scale = 0x1p98, .good_steps = 0};
-  State state{};
-  state.loss_scale = expected.scale;
-  for (int step = 0; step < 600; step++) {
-    const bool nonfinite = step > 300 ? random() % 8 != 0 : random() % 9 == 0;
-    const std::vector<NormSums> records = records_of({0, 0}, {nonfinite ? 2u : 0u, nonfinite});
-    state.nonfinite = 99;
-    state.skip = nonfinite;
-    const bool refused = !nonfinite && step % 10 == 0;
-    state.refusal = refused ? Refusal::nonfinite : Refusal::none;
-    test::emulate(launch::Advance{.world = 2,
-                                  .records = records.data(),
-                                  .growth_factor = options.growth_factor,
-                                  .backoff_factor = options.backoff_factor,
-                                  .growth_interval = options.growth_interval,
-                                  .state = &state});
-    if (!refused)
-      follow_loss_scale(expected.scale, expected.good_steps, nonfinite,
-                        {options.growth_factor, options.backoff_factor, options.growth_interval});
-    ASSERT_EQ(state.nonfinite, nonfinite ? 3u : 0u);
-    ASSERT_EQ(state.loss_scale, expected.scale);
-    ASSERT_EQ(state.good_steps, expected.good_steps);
-  }
-  EXPECT_EQ(state.loss_scale, 0x1p-100);
-}
-
-TEST(LaunchAdvance, a_scale_that_does_not_grow_stays) {
-  State state{};
-  state.loss_scale = 3;
-  state.nonfinite = 1;
-  test::emulate(launch::Advance{.state = &state});
-  EXPECT_EQ(state.loss_scale, 3);
-  EXPECT_EQ(state.nonfinite, 1u);
-  EXPECT_EQ(state.steps, 1);
-}
 
 TEST(LaunchAdvance, what_a_step_found_stays_when_the_next_one_is_refused) {
   State state{};

@@ -3,6 +3,7 @@
 // device does is here done by one thread after the other.
 #include <string>
 
+#include "base/text.h"
 #include "kernels/clamp.h"
 #include "launch_cases.h"
 #include "optim/optimizer.h"
@@ -16,7 +17,9 @@ namespace {
 
 using launch::Format;
 using test::Elements;
+using test::first_of;
 using test::Kind;
+using test::Place;
 using test::Random;
 
 const KernelTable& kernels() { return kernel_table(Isa::scalar); }
@@ -78,20 +81,12 @@ std::vector<Real> sums_of(const Case& of, Arrays& arrays) {
         sums.data(), in.data(), static_cast<int>(in.size()), count);
     if (format.divisor != 1)
       scale(sums.data(), sums.data(), count, static_cast<Real>(format.divisor));
-    return sums;
-  }
-  if constexpr (sizeof(Real) == sizeof(float)) {
+  } else if constexpr (sizeof(Real) == sizeof(float)) {
     std::vector<float> scratch(count);
     reduce_rounded(kernels(), {format.rounded, format.divisor}, format.grad, Norm::none,
                    sums.data(), in, count, scratch.data());
   }
   return sums;
-}
-
-OptimizerOptions options_of(const Format& format) {
-  OptimizerOptions options;
-  options.share = format.share;
-  return options;
 }
 
 template <class Real>
@@ -121,8 +116,10 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
   if (format.master == Master::remainder) {
     kernels().split_remainder(halves, arrays.kept[0].as<uint16_t>(), room.data(), count);
   } else if (format.master != Master::param) {
-    write_values(format.param, options_of(format), arrays.param.data(),
-                 static_cast<const float*>(master), count);
+    OptimizerOptions options;
+    options.share = format.share;
+    write_values(format.param, options, arrays.param.data(), static_cast<const float*>(master),
+                 count);
   }
   for (Elements& target : arrays.targets)
     std::memcpy(target.data(), arrays.param.data(), count * size_of(format.param));
@@ -132,7 +129,8 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
 // ---- As devices do it
 
 uint64_t update_by_launch(const Case& of, std::vector<Arrays>& all,
-                          const std::vector<Scalars>& scalars, const StepState& state) {
+                          const std::vector<Scalars>& scalars, const StepState& state,
+                          Place place = Place::near) {
   std::vector<launch::Run> runs;
   std::vector<const std::byte*> sources;
   std::vector<std::byte*> targets;
@@ -140,21 +138,22 @@ uint64_t update_by_launch(const Case& of, std::vector<Arrays>& all,
   for (size_t i = 0; i < all.size(); i++) {
     Arrays& arrays = all[i];
     launch::Run run{};
-    run.param = arrays.param.data();
-    run.kept = arrays.kept.empty() ? nullptr : arrays.kept[0].data();
+    run.param = first_of(arrays.param, place);
+    run.kept = arrays.kept.empty() ? nullptr : first_of(arrays.kept[0], place);
     for (size_t slot = 0; slot < arrays.slots.size(); slot++)
-      run.slots[slot] = arrays.slots[slot].data();
-    run.count = static_cast<int64_t>(arrays.param.count());
+      run.slots[slot] = first_of(arrays.slots[slot], place);
+    run.count = test::count_before(place) + static_cast<int64_t>(arrays.param.count());
     run.pointers = static_cast<uint32_t>(i);
     run.cls = static_cast<int32_t>(i);
     runs.push_back(run);
     counts.push_back(arrays.param.count());
     for (size_t k = 0; k < arrays.sources.size(); k++)
-      sources.push_back(arrays.present[k] ? arrays.sources[k].data() : nullptr);
-    for (Elements& target : arrays.targets) targets.push_back(target.data());
+      sources.push_back(arrays.present[k] ? first_of(arrays.sources[k], place) : nullptr);
+    for (Elements& target : arrays.targets) targets.push_back(first_of(target, place));
     targets.push_back(nullptr);
   }
-  const std::vector<launch::Tile> tiles = test::tiles_of(counts);
+  const std::vector<launch::Tile> tiles =
+      place == Place::near ? test::tiles_of(counts) : std::vector{test::kFarTile};
   uint64_t found = 0;
   test::emulate(launch::Update{.format = of.format,
                                .optimizer = of.optimizer,
@@ -223,17 +222,13 @@ void check(Random& random, const Case& of) {
 
 std::vector<Format> all_formats() {
   std::vector<Format> formats;
-  const DType any[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
   const auto add = [&](DType param, Master kept, DType share = DType::none) {
-    for (const DType grad : any) {
-      Format format;
-      format.param = param;
-      format.grad = grad;
-      format.sum = param == DType::f64 ? DType::f64 : DType::f32;
-      format.master = kept;
-      format.share = share;
-      formats.push_back(format);
-    }
+    for (const DType grad : test::kFloats)
+      formats.push_back({.param = param,
+                         .grad = grad,
+                         .sum = param == DType::f64 ? DType::f64 : DType::f32,
+                         .share = share,
+                         .master = kept});
   };
   add(DType::f32, Master::param);
   add(DType::f64, Master::param);
@@ -263,11 +258,10 @@ TEST_P(LaunchUpdate, gives_the_bits_of_the_host_in_every_format) {
       of.format.rounded = rounded[random() % 3];
       of.format.divisor = random() % 2 == 0 ? 1 : 8;
     }
-    SCOPED_TRACE(std::string("parameters of ") + dtype_name(format.param) + ", gradients of " +
-                 dtype_name(format.grad) + ", kept " +
-                 std::to_string(static_cast<int>(format.master)) + ", rounded to " +
-                 dtype_name(of.format.rounded) + ", width " + std::to_string(of.width) + ", kind " +
-                 std::to_string(static_cast<int>(of.kind)));
+    SCOPED_TRACE(text("parameters of ", dtype_name(format.param), ", gradients of ",
+                      dtype_name(format.grad), ", kept ", static_cast<int>(format.master),
+                      ", rounded to ", dtype_name(of.format.rounded), ", width ", of.width,
+                      ", kind ", static_cast<int>(of.kind)));
     check(random, of);
     if (HasFailure()) return;
   }
@@ -306,33 +300,10 @@ TEST(LaunchUpdateOf, elements_behind_2_to_the_31_are_updated) {
   const std::vector<double> settings = test::random_settings(random, rule);
   const Scalars scalars =
       rule.prepare({.settings = settings.data(), .step = 1, .live_slots = 0, .factor = 1});
-  Arrays device = make_arrays(random, of, 13, 0);
-  device.present = {true, true};
-  Arrays host = device;
-  update_on_host<float>(of, host, scalars);
-
-  launch::Run run{};
-  run.param = test::before(device.param.data(), DType::bf16);
-  run.kept = test::before(device.kept[0].data(), DType::f32);
-  for (size_t slot = 0; slot < device.slots.size(); slot++)
-    run.slots[slot] = test::before(device.slots[slot].data(), DType::f32);
-  run.count = test::kFar + 13;
-  const std::byte* const sources[] = {test::before(device.sources[0].data(), DType::bf16),
-                                      test::before(device.sources[1].data(), DType::bf16)};
-  std::byte* const targets[] = {test::before(device.targets[0].data(), DType::bf16)};
-  const StepState state{};
-  test::emulate(launch::Update{.format = of.format,
-                               .optimizer = of.optimizer,
-                               .width = 2,
-                               .targets_width = 1,
-                               .count = 1,
-                               .tiles = &test::kFarTile,
-                               .runs = &run,
-                               .sources = sources,
-                               .targets = targets,
-                               .scalars = &scalars,
-                               .state = &state});
-  expect_same(device, host);
+  std::vector<Arrays> device = {make_arrays(random, of, 13, 0)}, host = device;
+  update_on_host<float>(of, host[0], scalars);
+  update_by_launch(of, device, {scalars}, StepState(), Place::far);
+  expect_same(device[0], host[0]);
 }
 
 TEST(LaunchUpdateOf, a_step_that_is_skipped_or_refused_changes_nothing) {

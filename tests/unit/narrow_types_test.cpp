@@ -11,13 +11,17 @@
 
 #include "base/float_environment.h"
 #include "kernels/kernels.h"
+#include "random_elements.h"
 #include "support/halves.h"
 #include "support/ranks.h"
 
 namespace zero {
 namespace {
 
+using test::Elements;
 using test::HalfFormat;
+using test::Kind;
+using test::Random;
 using Ties = HalfFormat::Ties;
 
 constexpr size_t kChunk = 1 << 16;
@@ -25,23 +29,36 @@ constexpr size_t kChunk = 1 << 16;
 uint32_t bits(float value) { return std::bit_cast<uint32_t>(value); }
 float number(uint32_t bits) { return std::bit_cast<float>(bits); }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+/// Element by element only where anything differs: there are many.
+template <class T>
+void expect_same_bits(const std::vector<T>& made, const std::vector<T>& expected,
+                      const std::vector<float>& of, const KernelTable& table) {
+  const auto bits_at = [](const std::vector<T>& all, size_t i) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &all[i], sizeof(T));
+    return bits;
+  };
+  if (std::memcmp(made.data(), expected.data(), made.size() * sizeof(T)) == 0) return;
+  for (size_t i = 0; i < made.size(); ++i)
+    ASSERT_EQ(bits_at(made, i), bits_at(expected, i))
+        << table.name << std::hexfloat << " " << of[i];
 }
 
 struct Type {
   const char* name;
   HalfFormat (*format)();
+  DType dtype;
   uint16_t nan;
   WidenKernel KernelTable::*widen;
   NarrowKernel KernelTable::*narrow;
   RoundKernel KernelTable::*round;
 };
 
-constexpr Type kTypes[] = {{"bf16", test::bf16_format, 0x7FC0, &KernelTable::widen_bf16,
-                            &KernelTable::narrow_bf16, &KernelTable::round_bf16},
-                           {"f16", test::f16_format, 0x7E00, &KernelTable::widen_f16,
-                            &KernelTable::narrow_f16, &KernelTable::round_f16}};
+constexpr Type kTypes[] = {
+    {"bf16", test::bf16_format, DType::bf16, 0x7FC0, &KernelTable::widen_bf16,
+     &KernelTable::narrow_bf16, &KernelTable::round_bf16},
+    {"f16", test::f16_format, DType::f16, 0x7E00, &KernelTable::widen_f16, &KernelTable::narrow_f16,
+     &KernelTable::round_f16}};
 
 /// Every half and every middle to the next one with what lies around them, and many others.
 std::vector<float> telling_floats(const HalfFormat& format) {
@@ -88,26 +105,25 @@ INSTANTIATE_TEST_SUITE_P(Type, NarrowTypes, ::testing::ValuesIn(kTypes),
 TEST_P(NarrowTypes, all_halves_widen_exactly_and_come_back) {
   const Type& type = GetParam();
   const HalfFormat format = type.format();
-  std::vector<uint16_t> halves(kChunk), back(kChunk);
-  for (size_t i = 0; i < kChunk; ++i) halves[i] = static_cast<uint16_t>(i);
+  std::vector<uint16_t> halves(kChunk), back(kChunk), expected_back(kChunk);
+  std::vector<float> wide(kChunk), rounded(kChunk), expected(kChunk);
+  for (size_t i = 0; i < kChunk; ++i) {
+    halves[i] = static_cast<uint16_t>(i);
+    expected_back[i] = format.is_nan(halves[i]) ? type.nan : halves[i];
+    expected[i] =
+        format.is_nan(halves[i]) ? number(0x7FC00000) : static_cast<float>(format.value(halves[i]));
+  }
   for (const Isa isa : available_isas()) {
     const KernelTable& table = kernel_table(isa);
-    std::vector<float> wide(kChunk), rounded(kChunk);
     (table.*type.widen)(wide.data(), halves.data(), kChunk);
     (table.*type.narrow)(back.data(), wide.data(), kChunk);
     (table.*type.round)(rounded.data(), wide.data(), kChunk);
-    for (size_t i = 0; i < kChunk; ++i) {
-      if (format.is_nan(halves[i])) {
-        ASSERT_TRUE(std::isnan(wide[i])) << table.name << " " << i;
-        ASSERT_EQ(back[i], type.nan) << table.name << " " << i;
-        ASSERT_EQ(bits(rounded[i]), 0x7FC00000u) << table.name << " " << i;
-      } else {
-        const auto expected = static_cast<float>(format.value(halves[i]));
-        ASSERT_EQ(bits(wide[i]), bits(expected)) << table.name << " " << i;
-        ASSERT_EQ(back[i], halves[i]) << table.name << " " << i;
-        ASSERT_EQ(bits(rounded[i]), bits(expected)) << table.name << " " << i;
-      }
+    expect_same_bits(back, expected_back, expected, table);
+    expect_same_bits(rounded, expected, expected, table);
+    for (float& value : wide) {
+      if (std::isnan(value)) value = number(0x7FC00000);
     }
+    expect_same_bits(wide, expected, expected, table);
   }
 }
 
@@ -127,43 +143,41 @@ TEST_P(NarrowTypes, floats_become_the_nearest_half_ties_to_even) {
       (table.*type.narrow)(halves.data(), floats.data(), floats.size());
       rounded = floats;
       (table.*type.round)(rounded.data(), rounded.data(), floats.size());
-      if (halves == expected && same_bits(rounded, wide)) continue;
-      for (size_t i = 0; i < floats.size(); ++i) {
-        ASSERT_EQ(halves[i], expected[i]) << table.name << std::hexfloat << " " << floats[i];
-        ASSERT_EQ(bits(rounded[i]), bits(wide[i])) << table.name << std::hexfloat << floats[i];
-      }
+      expect_same_bits(halves, expected, floats, table);
+      expect_same_bits(rounded, wide, floats, table);
     }
   });
 }
 
-TEST_P(NarrowTypes, arrays_of_any_length_and_place_are_converted_and_nothing_beside_them) {
-  const Type& type = GetParam();
-  std::mt19937_64 random(5);
-  std::vector<float> floats(300);
-  for (float& value : floats) value = static_cast<float>(random() % 4096) / 16 - 128;
-  std::vector<uint16_t> all(300);
-  (kernel_table(Isa::scalar).*type.narrow)(all.data(), floats.data(), 300);
+/// Calls body(table, count, shift) with every instruction set, for arrays of many lengths that
+/// begin anywhere.
+template <class Body>
+void for_many_arrays(const Body& body) {
   for (const Isa isa : available_isas()) {
-    const KernelTable& table = kernel_table(isa);
     for (size_t count = 0; count <= 130; ++count) {
-      for (const size_t from : {0, 1, 3, 8}) {
-        const size_t to = count % 7;
-        std::vector<uint16_t> halves(150, 0x1234);
-        (table.*type.narrow)(halves.data() + to, floats.data() + from, count);
-        std::vector<float> wide(150, 77.0f), rounded(150, 77.0f);
-        (table.*type.widen)(wide.data() + to, all.data() + from, count);
-        (table.*type.round)(rounded.data() + to, floats.data() + from, count);
-        for (size_t i = 0; i < 150; ++i) {
-          const bool inside = i >= to && i < to + count;
-          ASSERT_EQ(halves[i], inside ? all[i - to + from] : 0x1234) << count;
-          if (!inside) {
-            ASSERT_EQ(wide[i], 77.0f) << count;
-          }
-          ASSERT_EQ(rounded[i], wide[i]) << count;
-        }
-      }
+      for (const size_t shift : {0, 1, 3, 8}) body(kernel_table(isa), count, shift);
     }
   }
+}
+
+TEST_P(NarrowTypes, arrays_of_any_length_and_place_are_converted_and_nothing_beside_them) {
+  const Type& type = GetParam();
+  const KernelTable& scalar = kernel_table(Isa::scalar);
+  Random random(5);
+  for_many_arrays([&](const KernelTable& table, size_t count, size_t shift) {
+    Elements floats(random, DType::f32, count, shift, Kind::any_exponent), rounded = floats;
+    Elements halves(random, type.dtype, count, count % 7, Kind::any_exponent);
+    Elements expected_floats = floats, expected_rounded = floats, expected_halves = halves;
+    (scalar.*type.narrow)(expected_halves.as<uint16_t>(), floats.as<float>(), count);
+    (table.*type.narrow)(halves.as<uint16_t>(), floats.as<float>(), count);
+    ASSERT_TRUE(halves.equals(expected_halves)) << table.name;
+    (scalar.*type.round)(expected_rounded.as<float>(), floats.as<float>(), count);
+    (table.*type.round)(rounded.as<float>(), floats.as<float>(), count);
+    ASSERT_TRUE(rounded.equals(expected_rounded)) << table.name;
+    (scalar.*type.widen)(expected_floats.as<float>(), halves.as<uint16_t>(), count);
+    (table.*type.widen)(floats.as<float>(), halves.as<uint16_t>(), count);
+    ASSERT_TRUE(floats.equals(expected_floats)) << table.name;
+  });
 }
 
 // ---- A bf16 parameter and the remainder of its master
@@ -184,39 +198,28 @@ TEST(Remainder, a_master_is_split_by_rounding_half_away_from_zero_and_joined_exa
       const KernelTable& table = kernel_table(isa);
       table.split_remainder(param.data(), remainder.data(), floats.data(), count);
       table.join_remainder(joined.data(), param.data(), remainder.data(), count);
-      if (param == expected && same_bits(joined, masters)) continue;
-      for (size_t i = 0; i < count; ++i) {
-        ASSERT_EQ(param[i], expected[i]) << table.name << std::hexfloat << " " << floats[i];
-        ASSERT_EQ(bits(joined[i]), bits(masters[i]))
-            << table.name << std::hexfloat << " " << floats[i];
-      }
+      expect_same_bits(param, expected, floats, table);
+      expect_same_bits(joined, masters, floats, table);
     }
   });
 }
 
 TEST(Remainder, arrays_of_any_length_and_place_are_split_and_joined_and_nothing_beside_them) {
-  std::mt19937_64 random(6);
-  std::vector<float> masters(300);
-  for (float& value : masters) value = number(static_cast<uint32_t>(random()) & 0x7F7FFFFF);
-  for (const Isa isa : available_isas()) {
-    const KernelTable& table = kernel_table(isa);
-    for (size_t count = 0; count <= 130; ++count) {
-      const size_t to = count % 7, from = count % 5;
-      std::vector<uint16_t> param(150, 0x1234), remainder(150, 0x1234);
-      std::vector<float> joined(300, 77.0f);
-      table.split_remainder(param.data() + to, remainder.data() + to, masters.data() + from, count);
-      table.join_remainder(joined.data() + from, param.data() + to, remainder.data() + to, count);
-      for (size_t i = 0; i < 300; ++i) {
-        const bool inside = i >= from && i < from + count;
-        ASSERT_EQ(bits(joined[i]), bits(inside ? masters[i] : 77.0f)) << count;
-      }
-      for (size_t i = 0; i < 150; ++i) {
-        if (i >= to && i < to + count) continue;
-        ASSERT_EQ(param[i], 0x1234) << count;
-        ASSERT_EQ(remainder[i], 0x1234) << count;
-      }
-    }
-  }
+  const KernelTable& scalar = kernel_table(Isa::scalar);
+  Random random(6);
+  for_many_arrays([&](const KernelTable& table, size_t count, size_t shift) {
+    Elements masters(random, DType::f32, count, shift, Kind::any_exponent), joined = masters;
+    Elements param(random, DType::bf16, count, count % 7, Kind::ordinary), remainder = param;
+    Elements expected_param = param, expected_remainder = param;
+    scalar.split_remainder(expected_param.as<uint16_t>(), expected_remainder.as<uint16_t>(),
+                           masters.as<float>(), count);
+    table.split_remainder(param.as<uint16_t>(), remainder.as<uint16_t>(), masters.as<float>(),
+                          count);
+    ASSERT_TRUE(param.equals(expected_param) && remainder.equals(expected_remainder));
+    std::fill_n(joined.as<float>(), count, 77.0f);
+    table.join_remainder(joined.as<float>(), param.as<uint16_t>(), remainder.as<uint16_t>(), count);
+    ASSERT_TRUE(joined.equals(masters)) << table.name;
+  });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -17,54 +18,43 @@ double plain_norm(const Real* values, size_t count) {
   return static_cast<double>(std::sqrt(sum));
 }
 
-/// LAMB's first kernel as if it were an update: the parameter becomes the direction.
-template <Isa isa, class Real>
-uint64_t turn_by_lamb(const UpdateRunOf<Real>& run, const Scalars& scalars) {
-  std::vector<Real> directions(run.count);
-  Squares squares;
-  const uint64_t found = kernel_table(isa).lamb_of<Real>().measure(run, directions.data(), scalars,
-                                                                   run.count, run.count, &squares);
-  std::copy(directions.begin(), directions.end(), run.param);
-  return found;
-}
-
-/// Of every rule, also of LAMB.
+/// Of every rule. LAMB's first kernel is taken as an update: the parameter becomes the direction.
 template <class Real>
-UpdateKernelOf<Real> update_kernel(Isa isa, int32_t optimizer) {
-  if (optimizer != ZERO_OPTIMIZER_LAMB) return kernel_table(isa).update_of<Real>(optimizer);
-  switch (isa) {
-    case Isa::scalar:
-      return turn_by_lamb<Isa::scalar, Real>;
-    case Isa::avx2:
-      return turn_by_lamb<Isa::avx2, Real>;
-    case Isa::avx512:
-      return turn_by_lamb<Isa::avx512, Real>;
-  }
-  return nullptr;
+std::function<uint64_t(const UpdateRunOf<Real>&, const Scalars&)> update_kernel(Isa isa,
+                                                                                int32_t optimizer) {
+  const KernelTable& kernels = kernel_table(isa);
+  if (optimizer != ZERO_OPTIMIZER_LAMB) return kernels.update_of<Real>(optimizer);
+  return [&kernels](const UpdateRunOf<Real>& run, const Scalars& scalars) {
+    std::vector<Real> directions(run.count);
+    Squares squares;
+    const uint64_t found = kernels.lamb_of<Real>().measure(run, directions.data(), scalars,
+                                                           run.count, run.count, &squares);
+    std::copy(directions.begin(), directions.end(), run.param);
+    return found;
+  };
 }
 
 /// `run` has the gradients of one rank, and is the whole tensor.
 template <class Real>
-uint64_t whole_step(const KernelTable& kernels, int32_t optimizer, const UpdateRunOf<Real>& run,
+uint64_t whole_step(Isa isa, int32_t optimizer, const UpdateRunOf<Real>& run,
                     const StepContext& context) {
   const Rule& rule = *find_rule(optimizer);
   Scalars scalars = rule.prepare(context);
-  const auto update = [&] { return kernels.update_of<Real>(optimizer)(run, scalars); };
-  if (rule.trust == nullptr) return update();
+  if (rule.trust == nullptr) return update_kernel<Real>(isa, optimizer)(run, scalars);
+  const std::vector<Real> before(run.param, run.param + run.count);
   const double norm = plain_norm(run.param, run.count);
   double direction = plain_norm(run.grad, run.count) * std::fabs(scalars.factor);
   uint64_t nonfinite = 0;
-  std::vector<Real> directions(run.count);
   if (rule.trust->of_update) {
-    Squares squares;
-    nonfinite = kernels.lamb_of<Real>().measure(run, directions.data(), scalars, run.count,
-                                                run.count, &squares);
-    direction = plain_norm(directions.data(), run.count);
+    nonfinite = update_kernel<Real>(isa, optimizer)(run, scalars);
+    direction = plain_norm(run.param, run.count);
   }
   scalars.value[rule.trust->scalar] *=
       rule.trust->ratio({context.settings, rule.settings.size()}, norm, direction);
-  if (!rule.trust->of_update) return update();
-  kernels.lamb_of<Real>().step(run.param, directions.data(), run.count, scalars);
+  if (!rule.trust->of_update) return update_kernel<Real>(isa, optimizer)(run, scalars);
+  const std::vector<Real> directions(run.param, run.param + run.count);
+  std::copy(before.begin(), before.end(), run.param);
+  kernel_table(isa).lamb_of<Real>().step(run.param, directions.data(), run.count, scalars);
   return nonfinite;
 }
 

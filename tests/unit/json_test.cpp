@@ -11,9 +11,12 @@
 
 #include "base/text.h"
 #include "state/json_fields.h"
+#include "support/json_of.h"
 
 namespace zero {
 namespace {
+
+using test::json_of;
 
 struct Name : JsonForm<std::string> {
   static Status read(std::string& to, std::string_view from) {
@@ -67,9 +70,9 @@ std::string written(const Document& document) {
 }
 
 TEST(Json, every_value_goes_where_its_description_says) {
-  const Outcome got = parse(
-      "{ \"size\":7,\"name\":\"a\\u00e9\\n\",\"inner\":{\"x\":0,\"\":9223372036854775807},"
-      "\"list\":[{\"name\":\"p\"},{\"name\":\"q\"}] }  \n");
+  const Outcome got =
+      parse(json_of("{ 'size':7,'name':'a\\u00e9\\n','inner':{'x':0,'':9223372036854775807},"
+                    "'list':[{'name':'p'},{'name':'q'}] }  \n"));
   ASSERT_TRUE(got.status.ok()) << got.status.text();
   EXPECT_TRUE((got.seen ==
                Document{"a\u00e9\n", 7, {{"x", 0}, {"", 9223372036854775807}}, {{"p"}, {"q"}}}));
@@ -81,126 +84,111 @@ TEST(Json, what_is_written_by_a_description_is_read_by_it) {
     ASSERT_TRUE(got.status.ok()) << got.status.text();
     EXPECT_TRUE(got.seen == one);
   }
-  EXPECT_EQ(written({"n", 0, {}, {}}), "{\"name\":\"n\"}");
+  EXPECT_EQ(written({"n", 0, {}, {}}), json_of("{'name':'n'}"));
   EXPECT_EQ(written({"n", 1, {{"a", 2}}, {{"p"}, {"q"}}}),
-            "{\"name\":\"n\",\"size\":1,\"inner\":{\"a\":2},"
-            "\"list\":[{\"name\":\"p\"},{\"name\":\"q\"}]}");
+            json_of("{'name':'n','size':1,'inner':{'a':2},'list':[{'name':'p'},{'name':'q'}]}"));
 }
 
 TEST(Json, unknown_keys_are_ignored_with_all_that_is_in_them) {
-  const Outcome got = parse(
-      "{\"new\":{\"name\":[1,{\"a\":null}]},\"name\":\"n\",\"more\":true,\"and\":null,"
-      "\"list\":[{\"name\":\"p\",\"extra\":[]}]}",
-      kLenient);
+  const Outcome got =
+      parse(json_of("{'new':{'name':[1,{'a':null}]},'name':'n','more':true,'and':null,"
+                    "'list':[{'name':'p','extra':[]}]}"),
+            kLenient);
   ASSERT_TRUE(got.status.ok()) << got.status.text();
   EXPECT_TRUE((got.seen == Document{"n", 0, {}, {{"p"}}}));
 }
 
+/// Each of `parts` between `front` and `back` is refused in these words.
 struct Bad {
-  std::string_view bytes;
-  std::string_view says;  // part of the text
+  std::string_view front;
+  std::vector<std::string_view> parts;
+  std::string_view back;
+  const char* says;
 };
 
-// std::string_view literals, because some of them hold a NUL.
+// std::string_view literals where they hold a NUL.
 using namespace std::string_view_literals;
 const Bad kBad[] = {
-    {""sv, "does not start with '{'"},
-    {" {\"name\":\"n\"}"sv, "does not start with '{'"},
-    {"\xEF\xBB\xBF{\"name\":\"n\"}"sv, "does not start with '{'"},
-    {"[]"sv, "does not start with '{'"},
-    {"\"name\""sv, "does not start with '{'"},
-    {"7"sv, "does not start with '{'"},
-    {"{"sv, "not valid JSON"},
-    {"{\"name\":\"n\""sv, "not valid JSON"},
-    {"{\"name\":\"n\"}}"sv, "not valid JSON"},
-    {"{\"name\":\"n\"} x"sv, "not valid JSON"},
-    {"{\"name\":\"n\"}\0"sv, "not valid JSON"},
-    {"{\"name\":\"n\"}\0{}"sv, "not valid JSON"},
-    {"{\"name\":\"n\"}{}"sv, "not valid JSON"},
-    {"{\"name\":\"n\",}"sv, "not valid JSON"},
-    {"{,\"name\":\"n\"}"sv, "not valid JSON"},
-    {"{\"name\" \"n\"}"sv, "not valid JSON"},
-    {"{name:\"n\"}"sv, "not valid JSON"},
-    {"{'name':'n'}"sv, "not valid JSON"},
-    {"{\"name\":\"n\" /* x */}"sv, "not valid JSON"},
-    {"{\"name\":\"n\"// x\n}"sv, "not valid JSON"},
-    {"{\"name\":\"n\nm\"}"sv, "not valid JSON"},
-    {"{\"name\":\"n\tm\"}"sv, "not valid JSON"},
-    {"{\"name\":\"\\x41\"}"sv, "not valid JSON"},
-    {"{\"name\":\"\\u12\"}"sv, "not valid JSON"},
-    {"{\"name\":\"\\ud800\"}"sv, "not valid JSON"},
-    {"{\"name\":\"\\udc00\"}"sv, "not valid JSON"},
-    {"{\"name\":\"\\ud800\\u0041\"}"sv, "not valid JSON"},
-    {"{\"name\":\"\x80\"}"sv, "not valid JSON"},
-    {"{\"name\":\"\xc0\xaf\"}"sv, "not valid JSON"},
-    {"{\"name\":\"\xed\xa0\x80\"}"sv, "not valid JSON"},
-    {"{\"name\":\"\xf4\x90\x80\x80\"}"sv, "not valid JSON"},
-    {"{\"name\":\"\xe2\x82\"}"sv, "not valid JSON"},
-    {"{\"na\xffme\":\"n\"}"sv, "not valid JSON"},
-    {"{\"name\":\"n\0\"}"sv, "not valid JSON"},
-    {"{\"name\":\"n\\u0000\"}"sv, "a string holds a NUL"},
-    {"{\"name\\u0000\":\"n\"}"sv, "a key holds a NUL"},
-    {"{\"name\":\"n\",\"name\":\"m\"}"sv, "'name' comes twice"},
-    {"{\"name\":\"n\",\"na\\u006de\":\"m\"}"sv, "'name' comes twice"},
-    {"{\"name\":\"n\",\"inner\":{\"x\":1,\"x\":1}}"sv, "'inner': the key 'x' comes twice"},
-    {"{\"size\":1}"sv, "there is no 'name'"},
-    {"{}"sv, "there is no 'name'"},
-    {"{\"name\":\"n\",\"list\":[{}]}"sv, "'list'[0]: there is no 'name'"},
-    {"{\"name\":\"n\",\"list\":[{\"name\":\"a\"},{}]}"sv, "'list'[1]: there is no 'name'"},
-    {"{\"name\":\"n\",\"extra\":1}"sv, "'extra': the format knows no such key"},
-    {"{\"name\":1}"sv, "'name': is an integer, must be a string"},
-    {"{\"name\":null}"sv, "'name': is null, must be a string"},
-    {"{\"name\":true}"sv, "'name': is a boolean, must be a string"},
-    {"{\"name\":[]}"sv, "'name': is an array, must be a string"},
-    {"{\"name\":{}}"sv, "'name': is an object, must be a string"},
-    {"{\"name\":\"n\",\"size\":\"1\"}"sv, "'size': is a string, must be an integer"},
-    {"{\"name\":\"n\",\"size\":false}"sv, "'size': is a boolean, must be an integer"},
-    {"{\"name\":\"n\",\"size\":null}"sv, "'size': is null, must be an integer"},
-    {"{\"name\":\"n\",\"inner\":[]}"sv, "'inner': is an array, must be an object"},
-    {"{\"name\":\"n\",\"inner\":{\"x\":\"1\"}}"sv, "'inner'.'x': is a string, must be an integer"},
-    {"{\"name\":\"n\",\"list\":{}}"sv, "'list': is an object, must be an array"},
-    {"{\"name\":\"n\",\"list\":[1]}"sv, "'list'[0]: is an integer, must be an object"},
-    {"{\"name\":\"n\",\"list\":[{\"name\":\"a\"},[]]}"sv,
+    {"",
+     {"", "[]", "'name'", "7", " {'name':'n'}", "\xEF\xBB\xBF{'name':'n'}"},
+     "",
+     "does not start with '{'"},
+    {"",
+     {"{", "{,'name':'n'}", "{'name' 'n'}", "{name:'n'}", "{'na\xffme':'n'}"},
+     "",
+     "not valid JSON"},
+    {"{'name':'n'",
+     {"", "}}", "} x", "}\0"sv, "}\0{}"sv, "}{}", ",}", " /* x */}", "// x\n}"},
+     "",
+     "not valid JSON"},
+    {"{'name':'",
+     {"n\nm", "n\tm", "\\x41", "\\u12", "\\ud800", "\\udc00", "\\ud800\\u0041", "\x80", "\xc0\xaf",
+      "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "n\0"sv},
+     "'}",
+     "not valid JSON"},
+    {"{'name':'n','size':",
+     {"1e999", "01", "+1", ".5", "0x10", "NaN", "Infinity"},
+     "}",
+     "not valid JSON"},
+    {"{'name':'n','size':", {"-1", "-0"}, "}", "'size': a number is negative"},
+    {"{'name':'n','size':",
+     {"1.0", "1e3", "18446744073709551616"},
+     "}",
+     "not an integer below 2^63"},
+    {"{'name':'n','size':", {"9223372036854775808", "18446744073709551615"}, "}", "not below 2^63"},
+    {"{'name':'n','size':", {"'1'"}, "}", "'size': is a string, must be an integer"},
+    {"{'name':'n','size':", {"false"}, "}", "'size': is a boolean, must be an integer"},
+    {"{'name':'n','size':", {"null"}, "}", "'size': is null, must be an integer"},
+    {"{'name':", {"1"}, "}", "'name': is an integer, must be a string"},
+    {"{'name':", {"null"}, "}", "'name': is null, must be a string"},
+    {"{'name':", {"true"}, "}", "'name': is a boolean, must be a string"},
+    {"{'name':", {"[]"}, "}", "'name': is an array, must be a string"},
+    {"{'name':", {"{}"}, "}", "'name': is an object, must be a string"},
+    {"{'name", {"':'n\\u0000"}, "'}", "a string holds a NUL"},
+    {"{'name", {"\\u0000':'n"}, "'}", "a key holds a NUL"},
+    {"{'name':'n',", {"'name':'m'", "'na\\u006de':'m'"}, "}", "'name' comes twice"},
+    {"{", {"", "'size':1"}, "}", "there is no 'name'"},
+    {"{'name':'n',", {"'extra':1"}, "}", "'extra': the format knows no such key"},
+    {"{'name':'n','inner':", {"[]"}, "}", "'inner': is an array, must be an object"},
+    {"{'name':'n','inner':", {"{'x':'1'}"}, "}", "'inner'.'x': is a string, must be an integer"},
+    {"{'name':'n','inner':", {"{'x':1,'x':1}"}, "}", "'inner': the key 'x' comes twice"},
+    {"{'name':'n','list':", {"{}"}, "}", "'list': is an object, must be an array"},
+    {"{'name':'n','list':", {"[1]"}, "}", "'list'[0]: is an integer, must be an object"},
+    {"{'name':'n','list':", {"[{}]"}, "}", "'list'[0]: there is no 'name'"},
+    {"{'name':'n','list':", {"[{'name':'a'},{}]"}, "}", "'list'[1]: there is no 'name'"},
+    {"{'name':'n','list':",
+     {"[{'name':'a'},[]]"},
+     "}",
      "'list'[1]: is an array, must be an object"},
-    {"{\"name\":\"n\",\"size\":-1}"sv, "'size': a number is negative"},
-    {"{\"name\":\"n\",\"size\":-0}"sv, "'size': a number is negative"},
-    {"{\"name\":\"n\",\"size\":1.0}"sv, "not an integer below 2^63"},
-    {"{\"name\":\"n\",\"size\":1e3}"sv, "not an integer below 2^63"},
-    {"{\"name\":\"n\",\"size\":9223372036854775808}"sv, "not below 2^63"},
-    {"{\"name\":\"n\",\"size\":18446744073709551615}"sv, "not below 2^63"},
-    {"{\"name\":\"n\",\"size\":18446744073709551616}"sv, "not an integer below 2^63"},
-    {"{\"name\":\"n\",\"size\":1e999}"sv, "not valid JSON"},
-    {"{\"name\":\"n\",\"size\":01}"sv, "not valid JSON"},
-    {"{\"name\":\"n\",\"size\":+1}"sv, "not valid JSON"},
-    {"{\"name\":\"n\",\"size\":.5}"sv, "not valid JSON"},
-    {"{\"name\":\"n\",\"size\":0x10}"sv, "not valid JSON"},
-    {"{\"name\":\"n\",\"size\":NaN}"sv, "not valid JSON"},
-    {"{\"name\":\"n\",\"size\":Infinity}"sv, "not valid JSON"},
 };
+
+void expect_refused(const Outcome& got, const std::string& words) {
+  EXPECT_EQ(got.status.code(), ZERO_ERR_CKPT_INVALID);
+  EXPECT_NE(got.status.text().find(words), std::string::npos) << got.status.text();
+}
 
 TEST(Json, refuses_what_is_malformed_or_out_of_place) {
   for (const Bad& bad : kBad) {
-    const Outcome got = parse(bad.bytes);
-    EXPECT_EQ(got.status.code(), ZERO_ERR_CKPT_INVALID) << bad.bytes;
-    EXPECT_NE(got.status.text().find(bad.says), std::string::npos)
-        << bad.bytes << ": " << got.status.text();
+    for (const std::string_view part : bad.parts) {
+      const std::string json = json_of(text(bad.front, part, bad.back));
+      SCOPED_TRACE(json);
+      expect_refused(parse(json), bad.says);
+    }
   }
+  expect_refused(parse("{'name':'n'}"), "not valid JSON");
 }
 
 TEST(Json, refuses_the_same_inside_unknown_keys) {
   const Bad bad[] = {
-      {"{\"name\":\"n\",\"new\":-1}", "a number is negative"},
-      {"{\"name\":\"n\",\"new\":[0.5]}", "not an integer"},
-      {"{\"name\":\"n\",\"new\":{\"a\":1,\"a\":1}}", "'a' comes twice"},
-      {"{\"name\":\"n\",\"new\":1,\"new\":1}", "'new' comes twice"},
-      {"{\"name\":\"n\",\"new\":[[[{}]]]}", "nested deeper than 4"},
-      {"{\"name\":\"n\",\"new\":{\"a\":{\"a\":{\"a\":[]}}}}", "nested deeper than 4"},
+      {"{'name':'n','new':", {"-1"}, "}", "a number is negative"},
+      {"{'name':'n','new':", {"[0.5]"}, "}", "not an integer"},
+      {"{'name':'n','new':", {"{'a':1,'a':1}"}, "}", "'a' comes twice"},
+      {"{'name':'n','new':", {"1,'new':1"}, "}", "'new' comes twice"},
+      {"{'name':'n','new':", {"[[[{}]]]", "{'a':{'a':{'a':[]}}}"}, "}", "nested deeper than 4"},
   };
   for (const Bad& one : bad) {
-    const Outcome got = parse(one.bytes, kLenient);
-    EXPECT_EQ(got.status.code(), ZERO_ERR_CKPT_INVALID) << one.bytes;
-    EXPECT_NE(got.status.text().find(one.says), std::string::npos)
-        << one.bytes << ": " << got.status.text();
+    for (const std::string_view part : one.parts)
+      expect_refused(parse(json_of(text(one.front, part, one.back)), kLenient), one.says);
   }
 }
 
@@ -211,7 +199,7 @@ TEST(Json, a_million_brackets_are_a_text_not_a_crash) {
 
 TEST(Json, a_value_that_its_form_refuses_ends_the_parse_with_code_and_place) {
   const Outcome got =
-      parse("{\"name\":\"n\",\"list\":[{\"name\":\"a\"},{\"name\":\"refuse me\"}],\"size\":1}");
+      parse(json_of("{'name':'n','list':[{'name':'a'},{'name':'refuse me'}],'size':1}"));
   EXPECT_EQ(got.status.code(), ZERO_ERR_UNSUPPORTED);
   EXPECT_EQ(got.status.text(), "'list'[1].'name': not that one");
   EXPECT_EQ(got.seen.size, 0);
@@ -243,32 +231,16 @@ TEST(Json, the_writer_puts_commas_between_elements_only) {
   JsonWriter json;
   json.open('{').key("a").open('[').value(1).value("x").open('[').close(']').value(2).close(']');
   json.line().key("b").open('{').close('}').close('}');
-  EXPECT_EQ(json.bytes(), "{\"a\":[1,\"x\",[],2],\n\"b\":{}}");
+  EXPECT_EQ(json.bytes(), json_of("{'a':[1,'x',[],2],\n'b':{}}"));
 }
 
 TEST(Json, mutations_of_a_sound_document_never_crash_and_give_only_utf8) {
-  const std::string sound =
-      "{\"name\":\"n\\u00e9\u00e9\",\"size\":12,\"inner\":{\"x\":1,\"y\":2},\"list\":[{\"name\":"
-      "\"p\"}],\"z\":[null,{}]}";
+  const std::string sound = json_of(
+      "{'name':'n\\u00e9\u00e9','size':12,'inner':{'x':1,'y':2},'list':[{'name':'p'}],"
+      "'z':[null,{}]}");
   std::mt19937 random(11);
   for (int round = 0; round < 30'000; round++) {
-    std::string mutant = sound;
-    for (uint32_t i = random() % 3 + 1; i > 0; i--) {
-      const size_t at = random() % mutant.size();
-      constexpr std::string_view bits = "{}[]\",:\\0-e.\xff\x80";
-      switch (random() % 3) {
-        case 0:
-          mutant[at] = bits[random() % bits.size()];
-          break;
-        case 1:
-          mutant.erase(at, random() % 4 + 1);
-          break;
-        default:
-          mutant.insert(at, mutant.substr(random() % mutant.size(), random() % 8));
-          break;
-      }
-      if (mutant.empty()) mutant = "{";
-    }
+    const std::string mutant = test::damaged(sound, "{}[]\",:\\0-e.\xff\x80", random);
     const Outcome got = parse(mutant, kLenient);
     EXPECT_TRUE(is_utf8(written(got.seen))) << mutant;
     EXPECT_TRUE(got.status.ok() || got.status.code() == ZERO_ERR_CKPT_INVALID);

@@ -10,14 +10,10 @@
 #include <thread>
 #include <vector>
 
+#include "support/statuses.h"
+
 namespace zero::test {
 namespace {
-
-template <class T>
-T made(Result<T> result) {
-  if (!result.ok()) ADD_FAILURE() << result.failure().text();
-  return result.ok() ? std::move(*result) : T();
-}
 
 /// A device of a world of its own, with two streams, an event and two blocks of a byte.
 struct Pair {
@@ -38,8 +34,7 @@ struct Pair {
     EXPECT_TRUE(device->copy(b.handle(), to.data(), from.data(), 1).ok());
   }
   int result() {
-    const Status status = world->run_all();
-    EXPECT_TRUE(status.ok()) << status.text();
+    expect_ok(world->run_all());
     return static_cast<int>(*to.data());
   }
 
@@ -118,8 +113,7 @@ TEST(ChaosDevice, a_wait_is_for_the_record_that_was_there_when_it_was_queued) {
     ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
     const Event taken = made(make_event(pair.device));
     ASSERT_TRUE(pair.device->record(taken.handle(), pair.b.handle()).ok());
-    const Status status = await(*pair.device, taken.handle(), 30'000, "what B took");
-    EXPECT_TRUE(status.ok()) << status.text();
+    expect_ok(await(*pair.device, taken.handle(), 30'000, "what B took"));
     EXPECT_FALSE(made(pair.device->done(pair.event.handle())));
     open = true;
     ASSERT_EQ(pair.result(), 5);
@@ -132,11 +126,9 @@ TEST(ChaosDevice, a_world_that_stands_still_names_what_is_at_its_heads) {
   ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
   ASSERT_TRUE(pair.device->wait(pair.b.handle(), pair.event.handle(), "gathered").ok());
   const Status status = await(*pair.device, pair.event.handle(), 30'000, "the gather");
-  EXPECT_EQ(status.code(), ZERO_ERR_INTERNAL);
-  EXPECT_NE(status.text().find("stream 2 of chaos 0 (2 queued) at a gather of rank 1; stream 3 of "
-                               "chaos 0 (1 queued) at wait for event 1, rule 'gathered'"),
-            std::string::npos)
-      << status.text();
+  expect_failure(status, ZERO_ERR_INTERNAL,
+                 "stream 2 of chaos 0 (2 queued) at a gather of rank 1; stream 3 of chaos 0 (1 "
+                 "queued) at wait for event 1, rule 'gathered'");
   EXPECT_EQ(pair.world->run_all().code(), ZERO_ERR_INTERNAL);
 }
 
@@ -145,8 +137,7 @@ TEST(ChaosDevice, a_wait_of_the_host_ends_at_its_deadline) {
   queue(pair.a, "what never ends", [] { return false; });
   ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
   const Status status = await(*pair.device, pair.event.handle(), 20, "the step");
-  EXPECT_EQ(status.code(), ZERO_ERR_TIMEOUT);
-  EXPECT_EQ(status.text(), "the device did not end the step within 20 ms");
+  expect_failure(status, ZERO_ERR_TIMEOUT, "the device did not end the step within 20 ms");
 }
 
 TEST(ChaosDevice, queued_work_of_two_devices_meets) {

@@ -7,6 +7,7 @@
 
 #include "device/device.h"
 #include "support/fake_cudart.h"
+#include "support/statuses.h"
 
 namespace zero::test {
 namespace {
@@ -16,19 +17,9 @@ using DevicePtr = std::shared_ptr<Device>;
 class Cuda : public ::testing::Test {
  protected:
   void SetUp() override { fake_cuda::start(); }
-  static DevicePtr device(int32_t ordinal = 0) {
-    Result<DevicePtr> opened = open_cuda(ordinal);
-    EXPECT_TRUE(opened.ok()) << opened.failure().text();
-    return opened.ok() ? *opened : nullptr;
-  }
+  static DevicePtr device(int32_t ordinal = 0) { return made(open_cuda(ordinal)); }
   static Status refusal(int32_t ordinal = 0) { return open_cuda(ordinal).failure(); }
 };
-
-template <class T>
-T made(Result<T> result) {
-  EXPECT_TRUE(result.ok()) << result.failure().text();
-  return std::move(*result);
-}
 
 void expect(const Status& status, Code code, const std::string& text) {
   EXPECT_EQ(status.code(), code);
@@ -144,8 +135,7 @@ TEST_F(Cuda, an_error_that_ends_the_device_says_so) {
 
 TEST_F(Cuda, a_gpu_that_kernels_were_not_built_for_says_how_to_build_them) {
   const Status status = device()->launch(nullptr, launch::Decide{});
-  EXPECT_NE(status.text().find("add yours to -Dgpu_architectures"), std::string::npos)
-      << status.text();
+  expect_failure(status, status.code(), "add yours to -Dgpu_architectures");
 }
 
 TEST_F(Cuda, memory_that_runs_out_names_what_it_was_for_and_what_is_free) {

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "comm/create.h"
 #include "comm/meetpoint.h"
+#include "support/statuses.h"
 
 namespace zero {
 namespace {
@@ -63,21 +64,15 @@ const Variables kSlurm = {{"SLURM_PROCID", "2"},      {"SLURM_NTASKS", "3"},
                           {"SLURM_JOB_ID", "200505"}, {"SLURM_STEP_ID", "7"},
                           {"SLURM_NNODES", "1"},      {"SLURM_STEP_NUM_NODES", "1"}};
 
+const Variables kLaunchers[] = {kZeroRun, kTorchrun, kOpenMpi, kHydra, kSlurm};
+
 Launched launched(const Variables& variables) {
-  Result<Launched> launch = read_launch(lookup_in(variables));
-  EXPECT_TRUE(launch.ok()) << launch.failure().text();
-  return launch.ok() ? *launch : Launched{};
+  return test::made(read_launch(lookup_in(variables)));
 }
 
-void expect_refused(const Variables& variables, Code code,
-                    std::initializer_list<const char*> words) {
-  Result<Launched> launch = read_launch(lookup_in(variables));
-  ASSERT_FALSE(launch.ok());
-  EXPECT_EQ(launch.failure().code(), code);
-  for (const char* word : words) {
-    EXPECT_NE(launch.failure().text().find(word), std::string::npos)
-        << "'" << word << "' is not in: " << launch.failure().text();
-  }
+void expect_refused(const Variables& variables, std::initializer_list<const char*> words) {
+  for (const char* word : words)
+    test::expect_failure(read_launch(lookup_in(variables)), ZERO_ERR_ARGUMENT, word);
 }
 
 TEST(Env, nothing_set_is_one_rank) {
@@ -85,6 +80,7 @@ TEST(Env, nothing_set_is_one_rank) {
   EXPECT_EQ(launch.launcher, nullptr);
   EXPECT_EQ(launch.rank, 0);
   EXPECT_EQ(launch.world, 1);
+  EXPECT_EQ(launch.local_rank, 0);
 }
 
 TEST(Env, each_launcher_is_understood) {
@@ -101,11 +97,12 @@ TEST(Env, each_launcher_is_understood) {
       {"Slurm", kSlurm, 2, 3, "slurm:200505:7"},
   };
   for (const auto& one : cases) {
+    SCOPED_TRACE(one.launcher);
     const Launched launch = launched(one.variables);
     EXPECT_STREQ(launch.launcher, one.launcher);
-    EXPECT_EQ(launch.rank, one.rank) << one.launcher;
-    EXPECT_EQ(launch.world, one.world) << one.launcher;
-    EXPECT_EQ(launch.job, one.job) << one.launcher;
+    EXPECT_EQ(launch.rank, one.rank);
+    EXPECT_EQ(launch.world, one.world);
+    EXPECT_EQ(launch.job, one.job);
     EXPECT_EQ(launch.hydra, std::string(one.launcher) == "Hydra");
   }
 }
@@ -121,12 +118,12 @@ TEST(Env, the_first_complete_set_wins) {
 
 TEST(Env, a_world_of_one_beside_a_set_that_says_more_is_refused) {
   const Variables stale = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
-  expect_refused(with(kOpenMpi, stale), ZERO_ERR_ARGUMENT,
+  expect_refused(with(kOpenMpi, stale),
                  {"WORLD_SIZE is 1 (torchrun), but OMPI_COMM_WORLD_SIZE is 2 (Open MPI)",
                   "unset RANK and WORLD_SIZE", "set ZERO_RANK and ZERO_WORLD_SIZE"});
-  expect_refused(with(kHydra, stale), ZERO_ERR_ARGUMENT, {"WORLD_SIZE is 1", "PMI_SIZE is 2"});
-  expect_refused(with(kSlurm, stale), ZERO_ERR_ARGUMENT, {"WORLD_SIZE is 1", "SLURM_NTASKS is 3"});
-  expect_refused(with(kSlurm, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}), ZERO_ERR_ARGUMENT,
+  expect_refused(with(kHydra, stale), {"WORLD_SIZE is 1", "PMI_SIZE is 2"});
+  expect_refused(with(kSlurm, stale), {"WORLD_SIZE is 1", "SLURM_NTASKS is 3"});
+  expect_refused(with(kSlurm, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}),
                  {"PMI_SIZE is 1 (Hydra), but SLURM_NTASKS is 3 (Slurm)"});
 }
 
@@ -163,19 +160,16 @@ TEST(Env, the_log_says_launcher_rank_world_and_comm) {
 }
 
 TEST(Env, half_a_set_is_refused) {
-  const auto refuse = [](const Variables& variables, const char* words) {
-    expect_refused(variables, ZERO_ERR_ARGUMENT, {words});
-  };
-  refuse({{"RANK", "1"}}, "RANK is '1', but WORLD_SIZE is not set");
-  refuse({{"ZERO_WORLD_SIZE", "4"}}, "ZERO_WORLD_SIZE is '4', but ZERO_RANK is not set");
-  refuse({{"PMI_RANK", "0"}, {"PMI_SIZE", ""}}, "PMI_RANK is '0', but PMI_SIZE is not set");
-  refuse({{"OMPI_COMM_WORLD_SIZE", "2"}}, "OMPI_COMM_WORLD_RANK is not set");
+  expect_refused({{"RANK", "1"}}, {"RANK is '1', but WORLD_SIZE is not set"});
+  expect_refused({{"ZERO_WORLD_SIZE", "4"}}, {"ZERO_WORLD_SIZE is '4', but ZERO_RANK is not set"});
+  expect_refused({{"PMI_RANK", "0"}, {"PMI_SIZE", ""}},
+                 {"PMI_RANK is '0', but PMI_SIZE is not set"});
+  expect_refused({{"OMPI_COMM_WORLD_SIZE", "2"}}, {"OMPI_COMM_WORLD_RANK is not set"});
 }
 
 TEST(Env, what_is_no_number_in_range_is_refused) {
   const auto refuse = [](const char* rank, const char* world, const char* words) {
-    expect_refused(with(kTorchrun, {{"RANK", rank}, {"WORLD_SIZE", world}}), ZERO_ERR_ARGUMENT,
-                   {words});
+    expect_refused(with(kTorchrun, {{"RANK", rank}, {"WORLD_SIZE", world}}), {words});
   };
   refuse("4", "4", "RANK is '4', not a number from 0 to 3");
   refuse("-1", "4", "RANK is '-1'");
@@ -184,15 +178,14 @@ TEST(Env, what_is_no_number_in_range_is_refused) {
   refuse(" 1", "4", "RANK is ' 1'");
   refuse("0", "0", "WORLD_SIZE is '0', not a number from 1 to 2147483647");
   refuse("0", "99999999999999999999", "WORLD_SIZE is '99999999999999999999'");
-  expect_refused(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "5"}}), ZERO_ERR_ARGUMENT,
+  expect_refused(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "5"}}),
                  {"LOCAL_WORLD_SIZE is '5', not a number from 1 to 4"});
 }
 
 TEST(Env, ranks_on_several_hosts_are_noticed_and_by_what) {
   const auto several = [](const Variables& variables, const char* evidence) {
-    const Launched launch = launched(variables);
-    EXPECT_EQ(launch.hosts, Hosts::several);
-    EXPECT_EQ(launch.evidence, evidence);
+    EXPECT_EQ(launched(variables).hosts, Hosts::several);
+    EXPECT_EQ(launched(variables).evidence, evidence);
   };
   several(with(kZeroRun, {{"ZERO_LOCAL_WORLD_SIZE", "2"}}),
           "ZERO_LOCAL_WORLD_SIZE is 2 and ZERO_WORLD_SIZE is 4");
@@ -210,28 +203,27 @@ TEST(Env, ranks_on_several_hosts_are_noticed_and_by_what) {
 }
 
 TEST(Env, one_host_is_known_only_where_a_variable_says_so) {
-  for (const Variables& variables : {kZeroRun, kTorchrun, kOpenMpi, kHydra, kSlurm})
-    EXPECT_EQ(launched(variables).hosts, Hosts::one);
+  for (const Variables& variables : kLaunchers) EXPECT_EQ(launched(variables).hosts, Hosts::one);
   EXPECT_EQ(launched(without(kTorchrun, {"LOCAL_WORLD_SIZE"})).hosts, Hosts::unknown);
 }
 
 TEST(Env, the_place_among_the_ranks_of_a_host_is_the_launchers) {
-  EXPECT_EQ(launched(with(kZeroRun, {{"ZERO_LOCAL_RANK", "3"}})).local_rank, 3);
-  EXPECT_EQ(launched(with(kTorchrun, {{"LOCAL_RANK", "2"}})).local_rank, 2);
-  EXPECT_EQ(launched(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}})).local_rank, 1);
-  EXPECT_EQ(launched(with(kHydra, {{"MPI_LOCALRANKID", "0"}})).local_rank, 0);
-  EXPECT_EQ(launched(with(kSlurm, {{"SLURM_LOCALID", "1"}})).local_rank, 1);
-  EXPECT_EQ(launched({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"SLURM_LOCALID", "1"}}).local_rank, 1);
-  EXPECT_EQ(launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "2"}}).local_rank, 2);
-  EXPECT_EQ(launched(with(kOpenMpi, {{"ZERO_LOCAL_RANK", "7"}})).local_rank, 7);
-  expect_refused(with(kTorchrun, {{"LOCAL_RANK", "x"}}), ZERO_ERR_ARGUMENT, {"LOCAL_RANK is 'x'"});
-}
-
-TEST(Env, without_a_variable_the_place_on_a_host_is_the_rank_if_there_is_one_host) {
-  EXPECT_EQ(launched(without(kTorchrun, {"LOCAL_RANK"})).local_rank, 3);
-  EXPECT_EQ(launched(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})).local_rank, -1);
-  EXPECT_EQ(launched(without(kTorchrun, {"LOCAL_RANK", "LOCAL_WORLD_SIZE"})).local_rank, -1);
-  EXPECT_EQ(launched({}).local_rank, 0);
+  const std::pair<Variables, int32_t> rows[] = {
+      {with(kZeroRun, {{"ZERO_LOCAL_RANK", "3"}}), 3},
+      {with(kTorchrun, {{"LOCAL_RANK", "2"}}), 2},
+      {with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}), 1},
+      {with(kHydra, {{"MPI_LOCALRANKID", "0"}}), 0},
+      {with(kSlurm, {{"SLURM_LOCALID", "1"}}), 1},
+      {{{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"SLURM_LOCALID", "1"}}, 1},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "2"}}, 2},
+      {with(kOpenMpi, {{"ZERO_LOCAL_RANK", "7"}}), 7},
+      // Without a variable it is the rank if there is one host.
+      {without(kTorchrun, {"LOCAL_RANK"}), 3},
+      {with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}), -1},
+      {without(kTorchrun, {"LOCAL_RANK", "LOCAL_WORLD_SIZE"}), -1}};
+  for (const auto& [variables, place] : rows)
+    EXPECT_EQ(launched(variables).local_rank, place) << ::testing::PrintToString(variables);
+  expect_refused(with(kTorchrun, {{"LOCAL_RANK", "x"}}), {"LOCAL_RANK is 'x'"});
 }
 
 // ---- Where ranks of several hosts meet.
@@ -249,8 +241,7 @@ const Variables kTwoNodes =
     with(kSlurm, {{"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NODELIST", "gpu[07-08]"}});
 
 TEST(Env, ranks_of_one_host_meet_by_name) {
-  for (const Variables& variables : {kZeroRun, kTorchrun, kOpenMpi, kHydra, kSlurm})
-    EXPECT_EQ(meetpoint(variables), "");
+  for (const Variables& variables : kLaunchers) EXPECT_EQ(meetpoint(variables), "");
   EXPECT_EQ(meetpoint({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "");
 }
 
@@ -264,8 +255,9 @@ TEST(Env, ranks_of_several_hosts_meet_beside_the_port_of_torch) {
 
 TEST(Env, ZERO_MASTER_ADDR_and_PORT_come_first) {
   const Variables own = {{"ZERO_MASTER_ADDR", "10.1.2.3"}, {"ZERO_MASTER_PORT", "7"}};
-  for (const Variables& variables : {kZeroRun, kTorchrun, kOpenMpi, kHydra, kSlurm, kTwoHosts})
+  for (const Variables& variables : kLaunchers)
     EXPECT_EQ(meetpoint(with(variables, own)), "10.1.2.3 7");
+  EXPECT_EQ(meetpoint(with(kTwoHosts, own)), "10.1.2.3 7");
   EXPECT_EQ(meetpoint(with(kTwoHosts, {{"ZERO_MASTER_PORT", "7"}})), "node1 7");
   EXPECT_EQ(meetpoint(with(kTwoHosts, {{"ZERO_MASTER_ADDR", "other"}})), "other 29501");
   EXPECT_EQ(meetpoint(with(kTwoHosts, {{"ZERO_MASTER_PORT", "0"}})),
@@ -316,14 +308,10 @@ TEST(Env, a_job_on_several_hosts_has_one_word_whatever_each_host_counts) {
   EXPECT_EQ(launched(with(kTwoHosts, {{"ZERO_JOB", "mine"}})).job_of_all_hosts, "mine");
 }
 
-TEST(Env, a_step_on_one_host_of_a_larger_allocation_is_one_host) {
+TEST(Env, part_of_a_larger_allocation_is_a_job_of_its_own) {
   EXPECT_EQ(launched(with(kSlurm, {{"SLURM_NNODES", "4"}})).world, 3);
   EXPECT_EQ(launched(with(kTorchrun, {{"SLURM_NNODES", "4"}})).world, 4);
-}
-
-TEST(Env, one_rank_needs_no_name) {
-  const Launched launch = launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"SLURM_NNODES", "4"}});
-  EXPECT_EQ(launch.world, 1);
+  EXPECT_EQ(launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"SLURM_NNODES", "4"}}).world, 1);
   EXPECT_EQ(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}).world, 1);
 }
 
@@ -342,7 +330,7 @@ TEST(Env, jobs_of_one_launcher_get_different_names) {
 }
 
 TEST(Env, ZERO_JOB_is_the_name_under_every_launcher) {
-  for (const Variables& variables : {kZeroRun, kTorchrun, kOpenMpi, kHydra, kSlurm}) {
+  for (const Variables& variables : kLaunchers) {
     const Launched launch = launched(with(variables, {{"ZERO_JOB", "mine"}}));
     EXPECT_EQ(launch.job, "mine");
     EXPECT_FALSE(launch.hydra);
@@ -365,8 +353,7 @@ TEST(Env, slurm_outside_of_a_step_is_one_rank_or_refused) {
   EXPECT_EQ(launched({{"SLURM_NTASKS", "4"}}).launcher, nullptr);
   EXPECT_EQ(launched({{"SLURM_PROCID", "0"}}).launcher, nullptr);
   // In a batch script with it: the other ranks would never come.
-  expect_refused(without(kSlurm, {"SLURM_STEP_ID"}), ZERO_ERR_ARGUMENT,
-                 {"SLURM_NTASKS is 3", "srun"});
+  expect_refused(without(kSlurm, {"SLURM_STEP_ID"}), {"SLURM_NTASKS is 3", "srun"});
 }
 
 constexpr CommOptions kLeft = {-1, -1, -1};
@@ -375,21 +362,16 @@ TEST(Env, timeouts_come_from_the_caller_then_variables_then_defaults) {
   const Lookup lookup = lookup_in({{"ZERO_TIMEOUT_MS", "7"}, {"ZERO_LATE_MS", "8"}});
   CommOptions given = kLeft;
   given.late_ms = 99;
-  Result<CommOptions> options = read_timeouts(lookup, given);
-  ASSERT_TRUE(options.ok());
-  EXPECT_EQ(options->timeout_ms, 7);
-  EXPECT_EQ(options->late_ms, 99);
-  EXPECT_EQ(options->rendezvous_ms, 120'000);
+  const CommOptions options = test::made(read_timeouts(lookup, given));
+  EXPECT_EQ(options.timeout_ms, 7);
+  EXPECT_EQ(options.late_ms, 99);
+  EXPECT_EQ(options.rendezvous_ms, 120'000);
 }
 
 TEST(Env, timeouts_that_are_no_time_are_refused) {
-  for (const char* value : {"0", "-5", "1s", "1e3", "99999999999999999999"}) {
-    Result<CommOptions> options = read_timeouts(lookup_in({{"ZERO_RENDEZVOUS_MS", value}}), kLeft);
-    ASSERT_FALSE(options.ok()) << value;
-    EXPECT_EQ(options.failure().code(), ZERO_ERR_ARGUMENT);
-    EXPECT_NE(options.failure().text().find(std::string("ZERO_RENDEZVOUS_MS is '") + value + "'"),
-              std::string::npos);
-  }
+  for (const char* value : {"0", "-5", "1s", "1e3", "99999999999999999999"})
+    test::expect_failure(read_timeouts(lookup_in({{"ZERO_RENDEZVOUS_MS", value}}), kLeft),
+                         ZERO_ERR_ARGUMENT, text("ZERO_RENDEZVOUS_MS is '", value, "'"));
 }
 
 TEST(Env, a_process_is_read_even_if_its_command_looks_like_fields) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <bitset>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -38,7 +39,7 @@ class Bits {
   }
   Bits doubled() const {
     Bits twice;
-    for (size_t i = 0; i + 1 < bits_.size(); ++i) twice.bits_[i + 1] = bits_[i];
+    twice.bits_ = bits_ << 1;
     return twice;
   }
   /// -1, 0, 1 as this is below, equal to or above `other`.
@@ -50,7 +51,7 @@ class Bits {
   }
 
  private:
-  std::array<bool, 2200> bits_{};
+  std::bitset<2200> bits_;
 };
 
 constexpr size_t kTwoTo1024 = 1024 + 1074;

@@ -10,7 +10,7 @@
 
 #include <string>
 
-#include "zero.h"
+#include "support/expect.h"
 
 namespace zero {
 namespace {
@@ -50,8 +50,7 @@ class Forbidden {
 constexpr int64_t kShape[] = {4};
 
 zero_param four_of(float* data, float* grad) {
-  zero_param param;
-  ZERO_INIT(param);
+  auto param = test::initialized<zero_param>();
   param.name = "w";
   param.shape = kShape;
   param.ndim = 1;
@@ -61,65 +60,60 @@ zero_param four_of(float* data, float* grad) {
 }
 
 void expect_refused(zero_status status, const std::string& what) {
-  EXPECT_EQ(status, ZERO_ERR_ARGUMENT) << what;
-  EXPECT_NE(std::string(zero_last_error()).find(what + " is memory of a GPU"), std::string::npos)
-      << zero_last_error();
+  EXPECT_TRUE(test::ends(status, ZERO_ERR_ARGUMENT, what + " is memory of a GPU"));
 }
 
-TEST(HostPointers, what_the_host_itself_reads_and_writes_is_refused_before_it_is_touched) {
-  float* const gpu = Driver().gpu;
-  if (!is_gpu_memory(gpu)) GTEST_SKIP() << "the driver of this machine is another one";
-  const Forbidden forbidden(gpu);
-  zero_comm* comm = nullptr;
-  zero_optim* optim = nullptr;
-  ASSERT_EQ(zero_comm_create_solo(&comm, nullptr), ZERO_OK);
-  expect_refused(zero_comm_all_reduce(comm, gpu, 4, ZERO_FLOAT32, ZERO_SUM), "data");
-  expect_refused(zero_comm_broadcast(comm, gpu, 16, 0), "data");
-  ASSERT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
-  float data[4] = {1, 1, 1, 1}, grad[4] = {1, 1, 1, 1};
-  zero_buffer buffer;
-  ZERO_INIT(buffer);
+/// A solo comm, an optimizer on it, and memory of a GPU.
+class GivenToTheHost : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!is_gpu_memory(gpu_)) GTEST_SKIP() << "the driver of this machine is another one";
+    ASSERT_EQ(zero_create(&optim_, comm_, nullptr), ZERO_OK);
+  }
+  ~GivenToTheHost() override {
+    zero_free(optim_);
+    zero_comm_free(comm_);
+  }
+
+  float* const gpu_ = Driver().gpu;
+  zero_comm* const comm_ = test::solo();
+  zero_optim* optim_ = nullptr;
+  float data_[4] = {1, 1, 1, 1}, grad_[4] = {1, 1, 1, 1};
+};
+
+TEST_F(GivenToTheHost, what_the_host_itself_reads_and_writes_is_refused_before_it_is_touched) {
+  const Forbidden forbidden(gpu_);
+  expect_refused(zero_comm_all_reduce(comm_, gpu_, 4, ZERO_FLOAT32, ZERO_SUM), "data");
+  expect_refused(zero_comm_broadcast(comm_, gpu_, 16, 0), "data");
+  auto buffer = test::initialized<zero_buffer>();
   buffer.name = "b";
-  buffer.data = gpu;
+  buffer.data = gpu_;
   buffer.shape = kShape;
   buffer.ndim = 1;
-  expect_refused(zero_register_buffers(optim, &buffer, 1), "buffer 'b'");
-  const zero_param param = four_of(data, grad);
-  ASSERT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
-  ASSERT_EQ(zero_step(optim, nullptr), ZERO_OK);
-  expect_refused(zero_grad_ready(optim, 0, gpu, nullptr), "the gradient of parameter 'w'");
-  expect_refused(zero_state_get(optim, 0, "exp_avg", 0, 4, gpu), "values");
-  expect_refused(zero_state_set(optim, 0, "exp_avg", 0, 4, gpu), "values");
-  ASSERT_EQ(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_OK);
-  expect_refused(zero_grad_get(optim, 0, 0, 4, gpu), "values");
-  EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK);
-  zero_free(optim);
-  zero_comm_free(comm);
+  expect_refused(zero_register_buffers(optim_, &buffer, 1), "buffer 'b'");
+  const zero_param param = four_of(data_, grad_);
+  ASSERT_EQ(zero_register_params(optim_, nullptr, &param, 1, nullptr), ZERO_OK);
+  ASSERT_EQ(zero_step(optim_, nullptr), ZERO_OK);
+  expect_refused(zero_grad_ready(optim_, 0, gpu_, nullptr), "the gradient of parameter 'w'");
+  expect_refused(zero_state_get(optim_, 0, "exp_avg", 0, 4, gpu_), "values");
+  expect_refused(zero_state_set(optim_, 0, "exp_avg", 0, 4, gpu_), "values");
+  ASSERT_EQ(zero_reduce_grads(optim_, nullptr, 0, 0, nullptr), ZERO_OK);
+  expect_refused(zero_grad_get(optim_, 0, 0, 4, gpu_), "values");
+  EXPECT_EQ(zero_step(optim_, nullptr), ZERO_OK);
 }
 
-TEST(HostPointers, a_comm_of_the_host_refuses_it_by_name_and_goes_on) {
-  if (!is_gpu_memory(Driver().gpu)) GTEST_SKIP() << "the driver of this machine is another one";
-  float* const gpu = Driver().gpu;
-  zero_comm* comm = nullptr;
-  zero_optim* optim = nullptr;
-  ASSERT_EQ(zero_comm_create_solo(&comm, nullptr), ZERO_OK);
-  ASSERT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
-  float data[4] = {1, 1, 1, 1}, grad[4] = {1, 1, 1, 1};
-  zero_param param = four_of(gpu, nullptr);
-  expect_refused(zero_register_params(optim, nullptr, &param, 1, nullptr), "parameter 'w'");
-  param.data = data;
-  param.grad = gpu;
-  expect_refused(zero_register_params(optim, nullptr, &param, 1, nullptr),
+TEST_F(GivenToTheHost, is_refused_by_name_and_the_comm_goes_on) {
+  const zero_param elsewhere = four_of(gpu_, nullptr), gradient = four_of(data_, gpu_),
+                   param = four_of(data_, grad_);
+  expect_refused(zero_register_params(optim_, nullptr, &elsewhere, 1, nullptr), "parameter 'w'");
+  expect_refused(zero_register_params(optim_, nullptr, &gradient, 1, nullptr),
                  "the gradient of parameter 'w'");
-  param.grad = grad;
-  ASSERT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
-  void* const given[] = {gpu};
-  expect_refused(zero_bind_params(optim, given, nullptr, 1), "parameter 'w'");
-  expect_refused(zero_reduce_grads(optim, given, 1, 0, nullptr), "the gradient of parameter 'w'");
-  EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK);
-  EXPECT_LT(data[0], 1);
-  zero_free(optim);
-  zero_comm_free(comm);
+  ASSERT_EQ(zero_register_params(optim_, nullptr, &param, 1, nullptr), ZERO_OK);
+  void* const given[] = {gpu_};
+  expect_refused(zero_bind_params(optim_, given, nullptr, 1), "parameter 'w'");
+  expect_refused(zero_reduce_grads(optim_, given, 1, 0, nullptr), "the gradient of parameter 'w'");
+  EXPECT_EQ(zero_step(optim_, nullptr), ZERO_OK);
+  EXPECT_LT(data_[0], 1);
 }
 
 }  // namespace

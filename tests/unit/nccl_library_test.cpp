@@ -14,6 +14,7 @@
 #include "comm/nccl/library.h"
 #include "support/nccl_ranks.h"
 #include "support/scratch.h"
+#include "support/statuses.h"
 
 #ifdef ZERO_TEST_NCCL_H
 #include <nccl.h>
@@ -22,12 +23,9 @@
 namespace zero::nccl {
 namespace {
 
+using test::expect_failure;
 using test::FakeNcclKnobs;
 using test::open_fake_nccl;
-
-bool says(const Status& status, const std::string& words) {
-  return status.text().find(words) != std::string::npos;
-}
 
 /// An environment variable for the length of a test.
 class Variable {
@@ -53,21 +51,15 @@ class Variable {
 TEST(NcclLibrary, every_name_tried_is_told_with_the_loaders_words) {
   const std::string names[] = {"/nowhere/libnccl.so.2", "/proc/self/status"};
   Result<Library> opened = open_library(names);
-  ASSERT_FALSE(opened.ok());
-  EXPECT_EQ(opened.failure().code(), ZERO_ERR_UNSUPPORTED);
-  EXPECT_TRUE(says(opened.failure(), "ZERO_NCCL_PATH; /nowhere/libnccl.so.2: "))
-      << opened.failure().text();
-  EXPECT_TRUE(says(opened.failure(), "No such file or directory"));
-  EXPECT_TRUE(says(opened.failure(), "; /proc/self/status: ")) << opened.failure().text();
+  for (const char* words : {"ZERO_NCCL_PATH; /nowhere/libnccl.so.2: ", "No such file or directory",
+                            "; /proc/self/status: "})
+    expect_failure(opened, ZERO_ERR_UNSUPPORTED, words);
 }
 
 TEST(NcclLibrary, a_library_that_is_not_nccl_is_refused) {
   const std::string names[] = {"libc.so.6"};
-  Result<Library> opened = open_library(names);
-  ASSERT_FALSE(opened.ok());
-  EXPECT_EQ(opened.failure().code(), ZERO_ERR_UNSUPPORTED);
-  EXPECT_TRUE(says(opened.failure(), "found as libc.so.6: it has no function ncclGetVersion"))
-      << opened.failure().text();
+  expect_failure(open_library(names), ZERO_ERR_UNSUPPORTED,
+                 "found as libc.so.6: it has no function ncclGetVersion");
 }
 
 TEST(NcclLibrary, an_older_version_is_refused_with_both_versions) {
@@ -77,16 +69,11 @@ TEST(NcclLibrary, an_older_version_is_refused_with_both_versions) {
   for (const auto& [version, words] : std::vector<std::pair<int, std::string>>{
            {22702, "version 2.27.2, libzero needs 2.27.3"}, {21805, "version 2.18.5,"}}) {
     knobs->version = version;
-    Result<Library> opened = open_library(names);
-    ASSERT_FALSE(opened.ok()) << version;
-    EXPECT_EQ(opened.failure().code(), ZERO_ERR_UNSUPPORTED);
-    EXPECT_TRUE(says(opened.failure(), words)) << opened.failure().text();
+    expect_failure(open_library(names), ZERO_ERR_UNSUPPORTED, words);
   }
   for (const int version : {22703, 23203, 30000}) {
     knobs->version = version;
-    Result<Library> opened = open_library(names);
-    ASSERT_TRUE(opened.ok()) << opened.failure().text();
-    EXPECT_EQ(opened->version, version);
+    EXPECT_EQ(test::made(open_library(names)).version, version);
   }
 }
 
@@ -94,9 +81,7 @@ TEST(NcclLibrary, the_first_name_that_opens_is_taken) {
   const std::string names[] = {"/nowhere/libnccl.so.2", FAKE_NCCL, "libc.so.6"};
   FakeNcclKnobs* knobs = nullptr;
   (void)open_fake_nccl(&knobs);
-  Result<Library> opened = open_library(names);
-  ASSERT_TRUE(opened.ok()) << opened.failure().text();
-  EXPECT_EQ(opened->path, FAKE_NCCL);
+  EXPECT_EQ(test::made(open_library(names)).path, FAKE_NCCL);
 }
 
 TEST(NcclLibrary, names_come_from_the_loader_then_the_variable_then_python_environments) {

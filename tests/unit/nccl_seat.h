@@ -12,20 +12,18 @@
 #include "comm/nccl/nccl.h"
 #include "support/nccl_ranks.h"
 #include "support/ranks.h"
+#include "support/statuses.h"
 
 namespace zero::test {
 
 using Seat = std::shared_ptr<Comm>;
 
-inline void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
-
-/// body(seat, rank) on every rank of one comm.
+/// body(seat, rank) on every rank of comm `number`.
 inline void run(const NcclRanks& ranks, int32_t world,
-                const std::function<void(const Seat& seat, int rank)>& body) {
+                const std::function<void(const Seat& seat, int rank)>& body,
+                const CommOptions& options = {}, int number = 0) {
   run_sound_ranks(RankKind::threads, world, [&](int rank) {
-    const Result<Seat> seat = ranks.join(rank);
-    EXPECT_TRUE(seat.ok()) << seat.failure().text();
-    if (seat.ok()) body(*seat, rank);
+    if (const Seat seat = made(ranks.join(rank, options, number))) body(seat, rank);
     return "";
   });
 }
@@ -79,13 +77,19 @@ class Queue {
   std::vector<void*> memory_, host_;
 };
 
+inline void abort(Comm& comm) {
+  Failure cause;
+  cause.code = ZERO_ERR_ABORTED;
+  cause.text = "enough";
+  comm.abort(cause);
+}
+
 /// A claimed arena, through a call of its own.
 inline std::shared_ptr<Arena> allocate(const Seat& seat, size_t bytes) {
   Result<Call> call = seat->begin(Operation::arena_alloc);
-  Result<std::shared_ptr<Arena>> arena = call->allocate(bytes, ZERO_MEMORY_PER_RANK);
-  EXPECT_TRUE(arena.ok()) << arena.failure().text();
-  claim_arena(*arena);
-  return *arena;
+  const std::shared_ptr<Arena> arena = made(call->allocate(bytes, ZERO_MEMORY_PER_RANK));
+  claim_arena(arena);
+  return arena;
 }
 
 }  // namespace zero::test

@@ -39,22 +39,21 @@ TEST(NcclWindows, arenas_are_windows_until_they_are_given_up) {
   EXPECT_EQ(ranks.knobs().gathered_in_windows, 0);
 }
 
+void expect_unmappable(const Seat& seat, int) {
+  const std::shared_ptr<Arena> arena = allocate(seat, 64);
+  EXPECT_EQ(seat->queued()->mappable(arena->data()), Location{});
+  EXPECT_TRUE(give_up_arena(arena->data()).ok());
+}
+
 TEST(NcclWindows, an_older_nccl_gets_neither_windows_nor_a_policy_that_it_does_not_know) {
-  const NcclRanks ranks(2, 2);
-  run(ranks, 2, [&](const Seat& seat, int) {
-    const std::shared_ptr<Arena> arena = allocate(seat, 64);
-    EXPECT_EQ(seat->queued()->mappable(arena->data()), Location{});
-    EXPECT_TRUE(give_up_arena(arena->data()).ok());
-  });
+  run(NcclRanks(2, 2), 2, expect_unmappable);
 }
 
 TEST(NcclWindows, memory_that_is_not_to_be_had_for_windows_is_not_mappable) {
   const NcclRanks ranks(1);
-  run(ranks, 1, [&](const Seat& seat, int) {
+  run(ranks, 1, [&](const Seat& seat, int rank) {
     ranks.device(0)->fail_once(0, Status(ZERO_ERR_SYSTEM, "no descriptors here"));
-    const std::shared_ptr<Arena> arena = allocate(seat, 64);
-    EXPECT_EQ(seat->queued()->mappable(arena->data()), Location{});
-    EXPECT_TRUE(give_up_arena(arena->data()).ok());
+    expect_unmappable(seat, rank);
   });
 }
 
@@ -90,22 +89,21 @@ TEST(NcclWindows, a_window_that_fails_on_one_rank_breaks_the_comm_on_all) {
   const NcclRanks ranks(2);
   CommOptions options;
   options.timeout_ms = 2'000;
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    const Result<Seat> seat = ranks.join(rank, options);
-    const std::shared_ptr<Arena> arena = allocate(*seat, 64);
+  const auto expect_broken = [&](const Seat& seat, int rank) {
+    const std::shared_ptr<Arena> arena = allocate(seat, 64);
     if (rank == 0) {
       ranks.knobs().rank = 0;
       ranks.knobs().calls = 0;
       ranks.knobs().failing_call = 0;
     }
-    expect_ok((*seat)->begin(Operation::barrier)->vote("armed", Status()));
-    const Status mapped = map(*seat, Use::reduce, *arena);
+    expect_ok(seat->begin(Operation::barrier)->vote("armed", Status()));
+    const Status mapped = map(seat, Use::reduce, *arena);
     EXPECT_FALSE(mapped.ok());
-    EXPECT_TRUE((*seat)->aborted());
+    EXPECT_TRUE(seat->aborted());
     EXPECT_NE(mapped.text().find("ncclCommWindowRegister"), std::string::npos) << mapped.text();
     EXPECT_TRUE(give_up_arena(arena->data()).ok());
-    return "";
-  });
+  };
+  run(ranks, 2, expect_broken, options);
 }
 
 TEST(NcclWindows, an_arena_that_is_gone_on_one_rank_breaks_the_comm_on_all) {
@@ -126,18 +124,16 @@ TEST(NcclWindows, communicators_work_as_the_options_say_on_all_ranks) {
   CommOptions options;
   options.reduce_ctas = 7;
   options.gathers_on_kernels = true;
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    const Result<Seat> seat = ranks.join(rank, options);
-    EXPECT_TRUE(seat.ok()) << seat.failure().text();
-    const std::shared_ptr<Arena> arena = allocate(*seat, 64);
-    expect_ok(map(*seat, Use::gather, *arena));
-    Queue queue(*(*seat)->device());
-    expect_ok((*seat)->queued()->all_gather(arena->data() + 32 * rank, arena->data(), 32,
-                                            queue.stream()));
+  const auto gather = [](const Seat& seat, int rank) {
+    const std::shared_ptr<Arena> arena = allocate(seat, 64);
+    expect_ok(map(seat, Use::gather, *arena));
+    Queue queue(*seat->device());
+    expect_ok(
+        seat->queued()->all_gather(arena->data() + 32 * rank, arena->data(), 32, queue.stream()));
     expect_ok(queue.wait());
     EXPECT_TRUE(give_up_arena(arena->data()).ok());
-    return "";
-  });
+  };
+  run(ranks, 2, gather, options);
   EXPECT_EQ(ranks.knobs().reduce_ctas, 7);
   EXPECT_EQ(ranks.knobs().gathered_in_windows, 2);
   EXPECT_EQ(ranks.knobs().gathered_by_engines, 0);
@@ -148,13 +144,9 @@ TEST(NcclWindows, options_of_nccl_that_differ_between_ranks_are_refused) {
   run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
     CommOptions options;
     options.gathers_on_kernels = rank == 1;
-    const Result<Seat> seat = ranks.join(rank, options);
-    EXPECT_EQ(seat.failure().code(), ZERO_ERR_MISMATCH);
-    EXPECT_NE(seat.failure().text().find(
-                  "rank 1 has reduce_ctas 16, gather_on_kernels 1, rank 0 has reduce_ctas 16, "
-                  "gather_on_kernels 0"),
-              std::string::npos)
-        << seat.failure().text();
+    expect_failure(ranks.join(rank, options), ZERO_ERR_MISMATCH,
+                   "rank 1 has reduce_ctas 16, gather_on_kernels 1, rank 0 has reduce_ctas 16, "
+                   "gather_on_kernels 0");
     return "";
   });
 }

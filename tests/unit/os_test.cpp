@@ -10,6 +10,8 @@
 
 #include <cstring>
 
+#include "support/replaced_calls.h"
+
 namespace zero {
 namespace {
 
@@ -23,11 +25,6 @@ int counting_close(int fd) {
   ++closes;
   return real_system_calls().close(fd);
 }
-
-struct Replaced {
-  explicit Replaced(const SystemCalls& calls) { replace_system_calls(&calls); }
-  ~Replaced() { replace_system_calls(nullptr); }
-};
 
 TEST(SystemCalls, every_member_is_set) {
   void* members[sizeof(SystemCalls) / sizeof(void*)];
@@ -43,7 +40,7 @@ TEST(SystemCalls, a_test_can_make_one_call_fail_and_take_it_back) {
   {
     SystemCalls calls = real_system_calls();
     calls.fsync = failing_fsync;
-    const Replaced replaced(calls);
+    const test::ReplacedCalls replaced(calls);
     EXPECT_EQ(os().fsync(fd.get()), -1);
     EXPECT_EQ(errno, EIO);
   }
@@ -90,7 +87,7 @@ TEST(SystemCalls, calls_made_by_number_are_the_right_ones) {
 TEST(Fd, closes_once_however_it_is_moved) {
   SystemCalls calls = real_system_calls();
   calls.close = counting_close;
-  const Replaced replaced(calls);
+  const test::ReplacedCalls replaced(calls);
   closes = 0;
   {
     Fd first(os().memfd_create("os_test", MFD_CLOEXEC));

@@ -19,14 +19,14 @@
 
 #include "base/os.h"
 #include "support/ranks.h"
+#include "support/replaced_calls.h"
+#include "support/statuses.h"
 
 namespace zero {
 namespace {
 
 std::unique_ptr<ThreadPool> make_pool(int threads) {
-  Result<std::unique_ptr<ThreadPool>> pool = ThreadPool::create(threads);
-  EXPECT_TRUE(pool.ok()) << pool.failure().text();
-  return std::move(pool).value();
+  return test::made(ThreadPool::create(threads));
 }
 
 ptrdiff_t threads_of_this_process() {
@@ -38,11 +38,6 @@ ptrdiff_t threads_once_settled(ptrdiff_t expected) {
   for (int i = 0; i < 2000 && threads_of_this_process() != expected; ++i) usleep(1000);
   return threads_of_this_process();
 }
-
-struct Replaced {
-  explicit Replaced(const SystemCalls& calls) { replace_system_calls(&calls); }
-  ~Replaced() { replace_system_calls(nullptr); }
-};
 
 TEST(ThreadPool, every_thread_works_once_a_run) {
   for (int threads : {1, 2, 3, 7}) {
@@ -91,22 +86,13 @@ TEST(ThreadPool, workers_are_threads_of_their_own_and_stay) {
   EXPECT_EQ(std::set<pid_t>(first.begin(), first.end()).size(), 4u);
 }
 
-TEST(ThreadPool, workers_that_fell_asleep_are_woken) {
-  const auto pool = make_pool(3);
-  std::atomic<int> sum{0};
-  for (int round = 0; round < 20; ++round) {
-    usleep(3000);
-    pool->run([&](int thread) { sum += thread; });
-  }
-  EXPECT_EQ(sum, 20 * (1 + 2));
-}
-
-TEST(ThreadPool, a_caller_that_fell_asleep_is_woken) {
+TEST(ThreadPool, workers_and_a_caller_that_fell_asleep_are_woken) {
   const auto pool = make_pool(3);
   std::atomic<int> done{0};
-  for (int round = 1; round <= 10; ++round) {
+  for (int round = 1; round <= 20; ++round) {
+    usleep(3000);  // they are asleep
     pool->run([&](int thread) {
-      usleep(static_cast<useconds_t>(2000 * thread));
+      usleep(static_cast<useconds_t>(2000 * thread));  // and so is the caller
       ++done;
     });
     EXPECT_EQ(done, 3 * round);
@@ -126,18 +112,17 @@ TEST(ThreadPool, a_wake_that_the_system_refuses_hangs_nobody) {
       test::RankKind::processes, 1,
       [](int) {
         replace_system_calls(&calls);
-        auto pool = ThreadPool::create(3);
-        EXPECT_TRUE(pool.ok());
+        auto pool = make_pool(3);
         std::atomic<int> worked{0};
         for (int round = 0; round < 3; ++round) {
           usleep(20'000);  // they are asleep
-          (*pool)->run([&](int thread) {
+          pool->run([&](int thread) {
             if (thread != 0) usleep(20'000);  // and so is the caller
             ++worked;
           });
         }
         EXPECT_EQ(worked, 9);
-        pool->reset();
+        pool.reset();
         return std::string();
       },
       10'000);
@@ -153,7 +138,7 @@ TEST(ThreadPool, interrupted_sleeps_change_nothing) {
     }
     return real_system_calls().futex(word, operation, value, timeout);
   };
-  const Replaced replaced(calls);
+  const test::ReplacedCalls replaced(calls);
   const auto pool = make_pool(3);
   std::atomic<int> done{0};
   for (int round = 1; round <= 20; ++round) {
@@ -202,20 +187,18 @@ TEST(ThreadPool, a_thread_that_does_not_start_is_an_error_that_leaves_none_behin
   const ptrdiff_t before = threads_of_this_process();
   SystemCalls calls = real_system_calls();
   calls.pthread_create = limited_pthread_create;
-  const Replaced replaced(calls);
+  const test::ReplacedCalls replaced(calls);
   threads_left = 2;
   const auto pool = ThreadPool::create(5);
-  ASSERT_FALSE(pool.ok());
-  EXPECT_EQ(pool.failure().code(), ZERO_ERR_SYSTEM);
-  EXPECT_NE(pool.failure().text().find("worker thread 3 of 4"), std::string::npos);
-  EXPECT_NE(pool.failure().text().find("EAGAIN"), std::string::npos);
+  test::expect_failure(pool, ZERO_ERR_SYSTEM, "worker thread 3 of 4");
+  test::expect_failure(pool, ZERO_ERR_SYSTEM, "EAGAIN");
   EXPECT_EQ(threads_once_settled(before), before);
 }
 
 TEST(ThreadPool, one_thread_starts_none_and_zero_is_refused) {
   SystemCalls calls = real_system_calls();
   calls.pthread_create = limited_pthread_create;
-  const Replaced replaced(calls);
+  const test::ReplacedCalls replaced(calls);
   threads_left = 0;
   const auto pool = make_pool(1);
   int runs = 0;

@@ -13,6 +13,7 @@
 #include "comm/comm.h"
 #include "comm/create.h"
 #include "support/ranks.h"
+#include "support/replaced_calls.h"
 
 namespace zero::test {
 namespace {
@@ -35,29 +36,25 @@ Status barrier(const Seat& seat) {
 }
 
 TEST(UserComm, needs_its_functions_and_a_rank_in_its_world) {
-  const auto code = [](const UserFunctions& functions, int32_t rank, int32_t world) {
+  const auto expect = [](Code code, const UserFunctions& functions, int32_t rank, int32_t world) {
     Engine engine(2);
     EngineSeat* const ctx = engine.seat(0);
     Result<Seat> seat = create_user(functions, ctx, rank, world, {});
     EXPECT_EQ(engine.seats(), 1) << "a failed create must leave the ctx to its caller";
     if (!seat.ok()) engine.freed(ctx);
-    return seat.failure().code();
+    EXPECT_EQ(seat.failure().code(), code);
   };
   const UserFunctions sound = Engine::functions();
-  EXPECT_EQ(code(sound, 0, 2), ZERO_OK);
-  EXPECT_EQ(code(sound, 2, 2), ZERO_ERR_ARGUMENT);
-  EXPECT_EQ(code(sound, -1, 2), ZERO_ERR_ARGUMENT);
-  EXPECT_EQ(code(sound, 0, 0), ZERO_ERR_ARGUMENT);
-  UserFunctions lacking = sound;
-  lacking.exchange = nullptr;
-  EXPECT_EQ(code(lacking, 0, 2), ZERO_ERR_ARGUMENT);
-  lacking = sound;
-  lacking.all_gather = nullptr;
-  EXPECT_EQ(code(lacking, 0, 2), ZERO_ERR_ARGUMENT);
-  lacking = sound;
-  lacking.all_to_all = nullptr;
-  EXPECT_EQ(code(lacking, 0, 2), ZERO_ERR_ARGUMENT);
-  EXPECT_EQ(code(Engine::functions(true), 0, 2), ZERO_OK);
+  expect(ZERO_OK, sound, 0, 2);
+  expect(ZERO_OK, Engine::functions(true), 0, 2);
+  for (const auto& [rank, world] : {std::pair{2, 2}, {-1, 2}, {0, 0}})
+    expect(ZERO_ERR_ARGUMENT, sound, rank, world);
+  UserFunctions without_exchange = sound, without_gather = sound, without_sums = sound;
+  without_exchange.exchange = nullptr;
+  without_gather.all_gather = nullptr;
+  without_sums.all_to_all = nullptr;
+  for (const UserFunctions& lacking : {without_exchange, without_gather, without_sums})
+    expect(ZERO_ERR_ARGUMENT, lacking, 0, 2);
 }
 
 TEST(UserComm, frees_its_ctx_once_when_the_last_holder_has_gone) {
@@ -89,28 +86,23 @@ void expect_broken(const Seat& seat, const Status& status, const std::string& se
   EXPECT_EQ(barrier(seat).text(), sentence);
 }
 
-TEST(UserComm, gives_the_code_of_the_function_that_failed) {
-  Engine engine(1);
-  const Place place = join(engine, 0);
-  place.engine->before = [](const char*) { return Code{-4321}; };
-  expect_broken(place.seat, barrier(place.seat),
-                "zero_comm_barrier: vote: the engine's exchange returned -4321; the outcome on "
-                "other ranks is "
-                "unknown");
-}
-
-TEST(UserComm, stops_exceptions_of_the_engine) {
-  Engine engine(1);
-  const Place place = join(engine, 0);
-  place.engine->before = [](const char*) -> Code { throw std::runtime_error("engine"); };
-  expect_broken(place.seat, barrier(place.seat),
-                "zero_comm_barrier: vote: the engine's exchange threw an exception; the outcome on "
-                "other ranks "
-                "is unknown");
+TEST(UserComm, tells_the_code_or_exception_of_the_function_that_failed) {
+  const std::pair<std::function<Code(const char*)>, const char*> ways[] = {
+      {[](const char*) { return Code{-4321}; }, "returned -4321"},
+      {[](const char*) -> Code { throw std::runtime_error("engine"); }, "threw an exception"}};
+  for (const auto& [way, words] : ways) {
+    Engine engine(1);
+    const Place place = join(engine, 0);
+    place.engine->before = way;
+    expect_broken(place.seat, barrier(place.seat),
+                  text("zero_comm_barrier: vote: the engine's exchange ", words,
+                       "; the outcome on other ranks is unknown"));
+  }
 }
 
 TEST(UserComm, breaks_when_a_function_for_bulk_data_fails) {
-  const auto fail_in = [](const std::string& name, bool sums) {
+  for (const std::string name : {"all_gather", "all_to_all", "reduce_scatter"}) {
+    const bool sums = name == "reduce_scatter";
     Engine engine(1);
     const Place place = join(engine, 0, Engine::functions(sums));
     place.engine->before = [&](const char* function) {
@@ -122,10 +114,7 @@ TEST(UserComm, breaks_when_a_function_for_bulk_data_fails) {
     EXPECT_EQ(place.seat->reduce_scatter(call, {}, data, data, 4, scratch).ok(), false);
     EXPECT_NE(place.seat->failure().text.find("zero_step: "), std::string::npos);
     EXPECT_NE(place.seat->failure().text.find(name + " returned -3"), std::string::npos);
-  };
-  fail_in("all_gather", false);
-  fail_in("all_to_all", false);
-  fail_in("reduce_scatter", true);
+  }
 }
 
 TEST(UserComm, calls_no_function_once_it_is_broken) {
@@ -227,7 +216,7 @@ void* mmap_unless_out(void* address, size_t bytes, int protection, int flags, in
 TEST(UserComm, gives_an_arena_to_every_rank_or_to_none) {
   SystemCalls calls = real_system_calls();
   calls.mmap = mmap_unless_out;
-  replace_system_calls(&calls);
+  const ReplacedCalls replaced(calls);
   Engine engine(3);
   const std::vector<std::string> results = run_sound_ranks(RankKind::threads, 3, [&](int rank) {
     const Place place = join(engine, rank);
@@ -242,7 +231,6 @@ TEST(UserComm, gives_an_arena_to_every_rank_or_to_none) {
     EXPECT_EQ((*second)->number(), 2u);
     return arena.failure().text();
   });
-  replace_system_calls(nullptr);
   EXPECT_NE(results[2].find("12345 bytes"), std::string::npos);
   EXPECT_EQ(results[0], "rank 2 in zero_arena_alloc: ZERO_ERR_MEMORY: " + results[2]);
 }

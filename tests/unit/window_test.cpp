@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "support/chaos_device.h"
+#include "support/statuses.h"
 
 namespace zero::test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
-
-void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
 
 Bytes pattern(size_t bytes, int seed) {
   Bytes all(bytes);

@@ -164,22 +164,5 @@ TEST(Arena, registry_may_be_used_by_many_threads) {
   EXPECT_EQ(claimed_arenas(), 0u);
 }
 
-TEST(Arena, of_a_solo_comm_is_found_again_by_its_location) {
-  const auto comm = solo();
-  Result<Call> call = comm->begin(Operation::arena_alloc);
-  ASSERT_TRUE(call.ok());
-  const auto arena = *call->allocate(5'000'000, ZERO_MEMORY_PER_RANK);
-  claim_arena(arena);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(arena->data()) % (2u << 20), 0u);
-  const Location inside = comm->locate(arena->data() + 10, 5);
-  EXPECT_EQ(comm->arena(inside), arena);
-  const int elsewhere = 0;
-  const Location outside = comm->locate(&elsewhere, sizeof elsewhere);
-  EXPECT_EQ(comm->arena(outside), nullptr);
-  EXPECT_EQ(*comm->resolve(0, outside, sizeof elsewhere),
-            reinterpret_cast<const std::byte*>(&elsewhere));
-  EXPECT_TRUE(give_up_arena(arena->data()).ok());
-}
-
 }  // namespace
 }  // namespace zero

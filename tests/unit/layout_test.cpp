@@ -29,50 +29,6 @@ void look(int world, const ModelSpec& spec, const std::function<void(const Optim
   });
 }
 
-TEST(Layout, every_element_is_written_once_whatever_the_world_and_the_rule) {
-  for (const int32_t rule : {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY,
-                             ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL}) {
-    for (const int world : {1, 2, 3, 5}) {
-      ModelSpec spec = odd_model();
-      spec.partition = rule;
-      look(world, spec, [&](const Optimizer& optim) {
-        std::map<std::pair<int64_t, int>, std::vector<int>>
-            written;  // (parameter, slot): times of each element
-        const std::vector<int32_t> writers = param_writers(optim);
-        for (int rank = 0; rank < world; rank++) {
-          std::vector<StoredTensor> tensors = model_tensors(optim, writers, rank);
-          const std::vector<StoredTensor> states = optim_tensors(optim, rank);
-          tensors.insert(tensors.end(), states.begin(), states.end());
-          for (const StoredTensor& tensor : tensors) {
-            auto& times = written[{tensor.part.param, tensor.slot}];
-            const auto number = static_cast<size_t>(tensor.part.param);
-            const int64_t count = tensor.slot == kBufferItself ? optim.buffers[number].count
-                                                               : optim.params[number].count;
-            times.resize(static_cast<size_t>(count));
-            ASSERT_LE(tensor.part.first + tensor.part.count, count);
-            for (int64_t i = 0; i < tensor.part.count; i++)
-              times[static_cast<size_t>(tensor.part.first + i)]++;
-          }
-        }
-        for (size_t p = 0; p < optim.params.size(); p++) {
-          for (int slot = kParameterItself; slot < 2; slot++) {
-            const bool live =
-                slot == kParameterItself || (optim.progress[p].live_slots >> slot & 1);
-            ASSERT_EQ(written.count({static_cast<int64_t>(p), slot}), live ? 1u : 0u)
-                << optim.params[p].name;
-            for (const int times : written[{static_cast<int64_t>(p), slot}]) ASSERT_EQ(times, 1);
-          }
-        }
-        for (size_t b = 0; b < optim.buffers.size(); b++) {
-          const auto times = written.find({static_cast<int64_t>(b), kBufferItself});
-          ASSERT_NE(times, written.end()) << optim.buffers[b].name;
-          for (const int once : times->second) ASSERT_EQ(once, 1);
-        }
-      });
-    }
-  }
-}
-
 TEST(Layout, what_one_rank_owns_is_one_whole_tensor_however_small_the_buckets_are) {
   ModelSpec spec;
   spec.groups = {{{"w", {100, 90}}, {"b", {3}}}};

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the nccl comm does with NCCL: what it queues, what it asks for, and how it ends.
+// What the nccl comm does with NCCL: what it queues, what it asks for, and how it ends. That what
+// travels by it arrives is in conformance/device_travel_test.cpp and equivalence_test.cpp.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <vector>
 
 #include "base/text.h"
 #include "nccl_seat.h"
-#include "support/halves.h"
 
 namespace zero::test {
 namespace {
@@ -52,55 +51,6 @@ TEST(NcclComm, where_memory_cannot_be_shared_arenas_are_plain_memory_of_the_devi
   });
 }
 
-/// Whole numbers, which any order sums exactly, in each floating type.
-template <class T, class From, class To>
-void expect_sums(DType dtype, From from, To to) {
-  constexpr int32_t kWorld = 3;
-  const NcclRanks ranks(kWorld, 7);
-  run(ranks, kWorld, [&](const Seat& seat, int rank) {
-    for (const size_t count : {size_t{1}, size_t{5}, size_t{1000}}) {
-      Queue queue(*seat->device());
-      std::vector<T> send;
-      for (size_t i = 0; i < kWorld * count; ++i)
-        send.push_back(from(static_cast<float>((i * 7 + static_cast<size_t>(rank) * 3) % 40)));
-      T* const data = queue.put(send);
-      T* const own = data + static_cast<size_t>(rank) * count;
-      expect_ok(seat->queued()->reduce_scatter({dtype, dtype}, data, own, count, queue.stream()));
-      const std::vector<T> sums = queue.get(own, count);
-      for (size_t i = 0; i < count; ++i) {
-        float expected = 0;
-        for (size_t r = 0; r < kWorld; ++r)
-          expected +=
-              static_cast<float>(((static_cast<size_t>(rank) * count + i) * 7 + r * 3) % 40);
-        ASSERT_EQ(to(sums[i]), expected) << i;
-      }
-    }
-  });
-}
-
-TEST(NcclComm, reduce_scatter_sums_floats_in_place) {
-  const auto same = [](float value) { return value; };
-  expect_sums<float>(DType::f32, same, same);
-}
-TEST(NcclComm, reduce_scatter_sums_doubles) {
-  expect_sums<double>(
-      DType::f64, [](float value) { return static_cast<double>(value); },
-      [](double value) { return static_cast<float>(value); });
-}
-TEST(NcclComm, reduce_scatter_sums_both_halves) {
-  const auto check = [](DType dtype, HalfFormat format) {
-    expect_sums<uint16_t>(
-        dtype,
-        [=](float value) {
-          HalfFormat own = format;
-          return own.nearest(value, HalfFormat::Ties::to_even);
-        },
-        [=](uint16_t bits) { return static_cast<float>(format.value(bits)); });
-  };
-  check(DType::f16, f16_format());
-  check(DType::bf16, bf16_format());
-}
-
 TEST(NcclComm, reduce_scatter_of_integers_is_refused) {
   const NcclRanks ranks(1);
   run(ranks, 1, [&](const Seat& seat, int) {
@@ -109,69 +59,6 @@ TEST(NcclComm, reduce_scatter_of_integers_is_refused) {
                   .code(),
               ZERO_ERR_INTERNAL);
     EXPECT_FALSE(seat->aborted());
-  });
-}
-
-TEST(NcclComm, all_gather_puts_every_ranks_bytes_in_rank_order) {
-  const NcclRanks ranks(4, 3);
-  run(ranks, 4, [&](const Seat& seat, int rank) {
-    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4099}}) {
-      Queue queue(*seat->device());
-      std::vector<uint8_t> all(4 * bytes), expected;
-      for (int r = 0; r < 4; ++r)
-        expected.insert(expected.end(), bytes, static_cast<uint8_t>(r + 9));
-      std::fill_n(all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(rank) * bytes), bytes,
-                  static_cast<uint8_t>(rank + 9));
-      uint8_t* const data = queue.put(all);
-      expect_ok(seat->queued()->all_gather(data + static_cast<size_t>(rank) * bytes, data, bytes,
-                                           queue.stream()));
-      EXPECT_EQ(queue.get(data, 4 * bytes), expected) << bytes;
-    }
-  });
-}
-
-TEST(NcclComm, broadcast_brings_the_roots_bytes_to_all) {
-  const NcclRanks ranks(3, 5);
-  run(ranks, 3, [&](const Seat& seat, int rank) {
-    for (int root = 0; root < 3; ++root) {
-      Queue queue(*seat->device());
-      int* const data = queue.put(std::vector<int>(100, rank * 1000));
-      expect_ok(seat->queued()->broadcast(data, 400, root, queue.stream()));
-      EXPECT_EQ(queue.get(data, 100), std::vector<int>(100, root * 1000));
-    }
-  });
-}
-
-TEST(NcclComm, what_is_sent_together_is_one_launch) {
-  const NcclRanks ranks(3, 5);
-  run(ranks, 3, [&](const Seat& seat, int rank) {
-    Queue queue(*seat->device());
-    std::vector<int*> data;
-    std::vector<Sent> all;
-    for (int root = 0; root < 3; ++root) {
-      data.push_back(queue.put(std::vector<int>(100, rank * 1000)));
-      all.push_back({data.back(), 400, root});
-    }
-    expect_ok(seat->queued()->broadcast(all, queue.stream()));
-    for (int root = 0; root < 3; ++root)
-      EXPECT_EQ(queue.get(data[static_cast<size_t>(root)], 100),
-                std::vector<int>(100, root * 1000));
-  });
-  EXPECT_EQ(ranks.knobs().launches, 3 + 3) << "one of each rank, and one in which they met";
-}
-
-TEST(NcclComm, sums_go_to_owners_of_parts_of_their_own_sizes) {
-  const NcclRanks ranks(3, 6);
-  run(ranks, 3, [&](const Seat& seat, int rank) {
-    Queue queue(*seat->device());
-    float* const send = queue.put(std::vector<float>(600, static_cast<float>(rank + 1)));
-    float* const sum = queue.put(std::vector<float>(300, -1.0f));
-    const std::vector<Summed> all = {
-        {send, sum, 100, 0}, {send + 100, sum, 200, 1}, {send + 300, sum, 300, 2}};
-    expect_ok(seat->queued()->reduce({}, all, queue.stream()));
-    std::vector<float> expected(300, -1.0f);
-    std::fill_n(expected.begin(), 100 * (rank + 1), 6.0f);
-    EXPECT_EQ(queue.get(sum, 300), expected);
   });
 }
 
@@ -222,15 +109,8 @@ TEST(NcclComm, a_sound_comm_is_destroyed_and_a_broken_one_aborted) {
   run(ranks, 2, [](const Seat&, int) {});
   EXPECT_EQ(ranks.knobs().destroyed, 4);
   EXPECT_EQ(ranks.knobs().aborted, 0);
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) {
-    const Result<Seat> seat = ranks.join(rank, {}, 1);
-    EXPECT_TRUE(seat.ok()) << seat.failure().text();
-    Failure cause;
-    cause.code = ZERO_ERR_ABORTED;
-    cause.text = "enough";
-    if (seat.ok()) (*seat)->abort(cause);
-    return "";
-  });
+  const auto abort_it = [](const Seat& seat, int) { abort(*seat); };
+  run(ranks, 2, abort_it, {}, 1);
   EXPECT_EQ(ranks.knobs().destroyed, 4);
   EXPECT_EQ(ranks.knobs().aborted, 4);
 }
@@ -275,15 +155,11 @@ void expect_wrapped_and_left(const NcclRanks& ranks, bool blocking) {
   run_sound_ranks(RankKind::threads, 3, [&](int rank) {
     const nccl::Handle engines = ranks.engines(rank, blocking);
     {
-      const Result<Seat> seat = wrap_nccl(ranks.device(rank), engines, {});
-      EXPECT_TRUE(seat.ok()) << seat.failure().text();
-      if (!seat.ok()) return "";
-      EXPECT_EQ((*seat)->rank(), rank);
-      EXPECT_EQ((*seat)->world(), 3);
-      Failure cause;
-      cause.code = ZERO_ERR_ABORTED;
-      cause.text = "enough";
-      (*seat)->abort(cause);
+      const Seat seat = made(wrap_nccl(ranks.device(rank), engines, {}));
+      if (seat == nullptr) return "";
+      EXPECT_EQ(seat->rank(), rank);
+      EXPECT_EQ(seat->world(), 3);
+      abort(*seat);
     }
     expect_ok(nccl::Channel(ranks.library(), ranks.device(rank), engines).error());
     ranks.end_engines(rank, engines, true);
@@ -306,11 +182,8 @@ TEST(NcclComm, a_blocking_communicator_is_wrapped_as_well) {
 TEST(NcclComm, a_rank_outside_the_world_is_refused) {
   const NcclRanks ranks(2);
   for (const auto& [rank, world] : {std::pair{2, 2}, {-1, 2}, {0, 0}}) {
-    const Result<Seat> seat = create_nccl(ranks.device(0), ranks.id(), rank, world, {});
-    ASSERT_FALSE(seat.ok());
-    EXPECT_EQ(seat.failure().code(), ZERO_ERR_ARGUMENT);
-    EXPECT_EQ(seat.failure().text(),
-              text("rank ", rank, " of a world of ", world, " does not exist"));
+    expect_failure(create_nccl(ranks.device(0), ranks.id(), rank, world, {}), ZERO_ERR_ARGUMENT,
+                   text("rank ", rank, " of a world of ", world, " does not exist"));
   }
 }
 
@@ -319,9 +192,9 @@ TEST(NcclComm, an_nccl_that_is_told_to_block_is_refused) {
   setenv("NCCL_COMM_BLOCKING", "1", 1);
   const Status refused = ranks.join(0).failure();
   setenv("NCCL_COMM_BLOCKING", "0", 1);
-  EXPECT_EQ(refused.code(), ZERO_ERR_UNSUPPORTED);
-  EXPECT_EQ(refused.text(),
-            "NCCL_COMM_BLOCKING=1 makes NCCL wait for other ranks without a deadline: unset it");
+  expect_failure(
+      refused, ZERO_ERR_UNSUPPORTED,
+      "NCCL_COMM_BLOCKING=1 makes NCCL wait for other ranks without a deadline: unset it");
   EXPECT_TRUE(ranks.join(0).ok());
   unsetenv("NCCL_COMM_BLOCKING");
 }

@@ -13,7 +13,7 @@ import torch
 from support import OneRank
 from torch import nn
 
-from libzero.torch import OSS, Optimizer, ZeroRedundancyOptimizer, _listed
+from libzero.torch import OSS, Optimizer, ZeroRedundancyOptimizer, _shard
 
 _add_param_group = torch.optim.Optimizer.add_param_group
 
@@ -31,9 +31,9 @@ class Names(OneRank):
     def setUp(self) -> None:
         old = mock.patch.object(torch.optim.Optimizer, "add_param_group", add_without_names)
         old.start()
-        self.addCleanup(_listed._takes_names.cache_clear)
+        self.addCleanup(_shard._takes_names.cache_clear)
         self.addCleanup(old.stop)
-        _listed._takes_names.cache_clear()
+        _shard._takes_names.cache_clear()
 
     def test_are_refused_with_the_version_that_takes_them(self) -> None:
         model = nn.Linear(3, 2)

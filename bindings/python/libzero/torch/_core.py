@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version
 
 from .. import Comm, CustomOptimizer, Group, Optimizer, ZeroError
 from .._abi import ERR_STATE
-from ._agree import agreed
+from ._group import agreed
 from ._tensors import Bound
 
 

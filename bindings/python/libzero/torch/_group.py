@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch process group as a comm: libzero's own where its ranks can reach each other, the group's
-collectives where they cannot."""
+"""A torch process group as a comm, and what its ranks check and copy together.
+
+The comm is libzero's own where the ranks can reach each other, and the group's collectives where
+they cannot.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -21,6 +25,8 @@ _logger = logging.getLogger("libzero")
 # How long ranks of one host look for each other; after that they use the group's collectives.
 RENDEZVOUS_MS = 30_000
 _PROGRESS_MS = 300_000
+_CHUNK_BYTES = 1 << 25  # of one broadcast
+_TOLD = "rank {rank} refuses {what}, and its error says why; nothing has changed"
 
 
 class _Seat(NamedTuple):
@@ -196,3 +202,59 @@ class _GroupCollectives:
     def _deliver(self, gathered: torch.Tensor, recv: memoryview) -> None:
         if self._device.type != "cpu":
             torch.frombuffer(recv, dtype=torch.uint8).copy_(gathered)
+
+
+@contextlib.contextmanager
+def agreed(comm: Comm, what: str, told: str = _TOLD) -> Iterator[None]:
+    """For a block that does nothing but local work. Where it raises on one rank, the others get a
+    RuntimeError that names the lowest by the sentence `told`, and none waits for it in what comes
+    next. Collective."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(ZeroError):  # of a comm that is broken; what it hides is the cause
+            comm.all_reduce(comm.rank, "min")
+        raise
+    refusing = int(comm.all_reduce(comm.world, "min"))
+    if refusing < comm.world:
+        raise RuntimeError(told.format(rank=refusing, what=what))
+
+
+def copy_from_first(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup) -> None:
+    """Done on return. Tensors have the same shapes and dtypes on every rank. Collective."""
+    if dist.get_world_size(group) == 1:
+        return
+    first = dist.get_rank(group) == 0
+    source = dist.get_global_rank(group, 0)
+    with torch.no_grad():
+        for chunk in _chunks(tensors):
+            memory = torch.cat([_bytes(tensor) for tensor in chunk])
+            dist.broadcast(memory, src=source, group=group)
+            if not first:
+                begin = 0
+                for tensor in chunk:
+                    end = begin + tensor.numel() * tensor.element_size()
+                    # A copy is aligned for the dtype.
+                    part = memory[begin:end].clone()
+                    tensor.copy_(part.view(tensor.dtype).view(tensor.shape))
+                    begin = end
+
+
+def _chunks(tensors: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    chunk: list[torch.Tensor] = []
+    filled = 0
+    for tensor in tensors:
+        if tensor.numel() == 0:
+            continue
+        size = tensor.numel() * tensor.element_size()
+        if chunk and (filled + size > _CHUNK_BYTES or tensor.device != chunk[0].device):
+            yield chunk
+            chunk, filled = [], 0
+        chunk.append(tensor.detach())
+        filled += size
+    if chunk:
+        yield chunk
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(-1).view(torch.uint8)

@@ -13,8 +13,8 @@ import torch.distributed as dist
 
 from .. import Comm, ZeroError
 from .._abi import ERR_STATE
-from ._agree import agreed
 from ._core import Core
+from ._group import agreed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, names_of, options_of
 from ._tensors import Bound
 

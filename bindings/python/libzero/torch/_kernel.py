@@ -14,10 +14,9 @@ from .. import Comm, Group, ZeroError
 from .._abi import ERR_STATE
 from . import _state
 from ._core import Core
-from ._masters import follow_masters
-from ._owned import Owned
 from ._rules import Rule, rule_of, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of, options_of
+from ._state import Owned, follow_masters
 
 
 class KernelShard(Shard):

@@ -13,16 +13,13 @@ import torch
 
 from .. import Comm, Group, NonfiniteError, Optimizer
 from . import _state
-from ._agree import agreed
-from ._buffers import Buffers
-from ._choice import Choice
 from ._core import Core
 from ._gradients import Gradients
-from ._homes import Homes
-from ._owned import Owned
-from ._rules import settings_of, takes_sparse, tell_changed
+from ._group import agreed
+from ._rules import Choice, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of
-from ._tensors import Bound
+from ._state import Owned
+from ._tensors import Bound, Buffers, Homes
 
 _PLANNED = ("partition", "bucket_bytes", "master")
 

@@ -16,7 +16,7 @@ import torch
 from torch.amp.grad_scaler import GradScaler, OptState
 
 from .. import Comm
-from ._agree import agreed
+from ._group import agreed
 
 
 class Asked(NamedTuple):

@@ -12,16 +12,23 @@ import torch
 import torch.distributed as dist
 
 from .. import Comm
-from ._agree import agreed
-from ._group import comm_of, process_group
-from ._homes import Homes
+from ._group import agreed, comm_of, process_group
 from ._inner import InnerShard
 from ._kernel import KernelShard
-from ._listed import Params, each_once, listed_params
 from ._rules import Chosen, class_of, rule_of
 from ._scaler import Asked, agree_to_step, asked_by_scaler, unscale
-from ._shard import Closure, Hand, Shard, copy_options, names_of, options_of
-from ._tensors import Bound
+from ._shard import (
+    Closure,
+    Hand,
+    Params,
+    Shard,
+    copy_options,
+    each_once,
+    listed_params,
+    names_of,
+    options_of,
+)
+from ._tensors import Bound, Homes
 
 
 class ShardedOptimizer(torch.optim.Optimizer):

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 import torch
 
 from ._core import Core
-from ._masters import MASTER
 from ._rules import STARTS, Rule
+from ._shard import Groups, options_of
 from ._tensors import Bound
 
+MASTER = "master"
 # Of one parameter: tensors by torch's names, and its numbers as tensors without dimensions.
 Entry = dict[str, torch.Tensor]
 # By the parameter's number over all groups; what has no state is not there.
@@ -206,3 +207,100 @@ def put(core: Core, rule: Rule, entries: Entries, *, keep_values: bool = False) 
                 core.optimizer.state_set(number, name, ordered.numpy())
         if held is not None:
             values.copy_(held)
+
+
+class Owned:
+    """To be read: all of it is copies, made when it is asked for. Changes go into the sharded
+    optimizer's own param_groups, and its load_state_dict()."""
+
+    def __init__(self, core: Core, rule: Rule, groups: Groups) -> None:
+        self._groups = groups
+        self.state = OwnedState(core, rule, groups)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups with the parameters of which this rank owns elements, and options as they are."""
+        mine = set(self.state)
+        return [
+            {**options_of(group), "params": [param for param in group["params"] if param in mine]}
+            for group in self._groups
+        ]
+
+    def __repr__(self) -> str:
+        return f"<what this rank owns: {len(self.state)} parameters>"
+
+
+class OwnedState(Mapping[torch.Tensor, dict[str, torch.Tensor]]):
+    """By parameter of which this rank owns elements, its state by torch's names; {} before its first
+    step, and for parameters of others. A tensor has the parameter's shape, or one dimension where
+    the rank owns a part, with the elements of that part in order of memory."""
+
+    def __init__(self, core: Core, rule: Rule, groups: Groups) -> None:
+        self._core = core
+        self._rule = rule
+        self._group_of: Sequence[Mapping[str, Any]] = [
+            group for group in groups for _ in group["params"]
+        ]
+        self._numbers = {one.param: number for number, one in enumerate(core.bound)}
+        self._owned = core.owned() if core.bound else []
+
+    def __getitem__(self, param: torch.Tensor) -> dict[str, torch.Tensor]:
+        number = self._numbers[param]
+        if number not in self._owned:
+            return {}
+        return owned(self._core, self._rule, self._group_of[number], number)
+
+    def __contains__(self, param: object) -> bool:
+        return self._numbers.get(param) in self._owned  # type: ignore[call-overload]
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (self._core.bound[number].param for number in self._owned)
+
+    def __len__(self) -> int:
+        return len(self._owned)
+
+
+def follow_masters(core: Core, share_dtype: str) -> None:
+    """Make what a program has written into a parameter, by whatever means, its master: each element
+    that is neither the master nor what it is rounded to. So a model and its optimizer may be loaded
+    in either order. Collective. ValueError on every rank, and nothing has changed: a master that
+    the parameter cannot show."""
+    masters: dict[int, torch.Tensor] = {}
+    count = len(core.bound)
+    written, large = False, count
+    for number in core.owned():
+        bound = core.bound[number]
+        if MASTER in core.optimizer.state_names(number):
+            held = bound.view().to("cpu")
+            master = torch.from_numpy(core.optimizer.state_get(number, MASTER)).view(held.shape)
+            shown = master.to(_shown(bound, share_dtype))
+            other = (shown != held) & (master != held)
+            written = written or bool(other.any())
+            masters[number] = torch.where(other, held.to(master.dtype), master)
+            shown = masters[number].to(shown.dtype)
+            if bool((shown.isinf() & masters[number].isfinite()).any()):
+                large = min(large, number)
+    # In one exchange: the first that is too large, else whether anything was written.
+    found = count + 1 - large if large < count else int(written) - 1
+    told = int(core.comm.all_reduce(found, "max"))
+    if told > 0:
+        raise ValueError(
+            f"parameter {core.bound[count + 1 - told].name} has values that {share_dtype} has not: "
+            "make the optimizer without broadcast_fp16"
+        )
+    if told < 0:
+        return
+    for number in range(count):
+        if MASTER in core.optimizer.state_names(number):
+            mine = masters.get(number)
+            core.optimizer.state_set(number, MASTER, None if mine is None else mine.numpy())
+    core.optimizer.share_params(keep_masters=True, stream=core.stream)
+    core.wrote(number for number, one in enumerate(core.bound) if one.trainable)
+
+
+def _shown(bound: Bound, share_dtype: str) -> torch.dtype:
+    """What a parameter shows of its master."""
+    if bound.dtype != torch.float32:
+        return bound.dtype
+    shared: torch.dtype = getattr(torch, share_dtype)
+    return shared

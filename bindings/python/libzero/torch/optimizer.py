@@ -13,12 +13,11 @@ import torch.distributed as dist
 
 from .. import Comm, Result, Statistics
 from .._values import choice as chosen_of
-from ._choice import Named, choose
 from ._group import comm_of, process_group
-from ._listed import Params, listed_params
 from ._native import NativeShard, Wishes
-from ._shard import Closure
+from ._rules import Named, choose
 from ._scaler import Asked
+from ._shard import Closure, Params, listed_params
 from ._sharded import ShardedOptimizer, State
 
 _ARENAS = {False: "", True: "per_rank", "shared": "shared"}

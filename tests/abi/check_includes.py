@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The levels of the source tree: who includes whom, and who may know what.
+"""The levels of the source tree: who includes whom, and who may know what. No circles, in the bindings too.
 
 usage: check_includes.py SOURCE_ROOT
 """
+import ast
+import graphlib
 import pathlib
 import re
 import sys
@@ -64,6 +66,56 @@ def faults_of(path: str, text: str, structs: set[str]) -> list[str]:
     return faults
 
 
+Graph = dict[str, set[str]]
+
+
+def includes(source: pathlib.Path) -> Graph:
+    return {file.relative_to(source).as_posix():
+            set(re.findall(r'^\s*#\s*include\s+"([^"]+)"', file.read_text(encoding="utf-8"), flags=re.M))
+            for file in source.rglob("*") if file.suffix in {".h", ".cpp"}}
+
+
+def imports(package: pathlib.Path) -> Graph:
+    """Of a package's modules, also inside functions and for types alone."""
+    files = {file.relative_to(package).with_suffix("").as_posix(): file for file in package.rglob("*.py")}
+    graph: Graph = {name: set() for name in files}
+    for name, file in files.items():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                there = pathlib.PurePosixPath("/", name).parents[node.level - 1] / (node.module or "").replace(".", "/")
+                for one in node.names:  # a module, or what a module or a package has
+                    places = [str(there / one.name)[1:], str(there)[1:], str(there / "__init__")[1:]]
+                    graph[name].add(next(place for place in places if place in files))
+    return graph
+
+
+def uses(crate: pathlib.Path) -> Graph:
+    """Of a crate's modules, each a file. What is in lib.rs belongs to all."""
+    graph: Graph = {}
+    for file in (crate / "src").glob("*.rs"):
+        code = re.sub(r"//.*", "", file.read_text(encoding="utf-8"))
+        graph[file.stem] = set(re.findall(r"\bcrate::(\w+)", code))
+        for several in re.findall(r"\bcrate::\{(.*?)\};", code, flags=re.S):
+            graph[file.stem] |= set(re.findall(r"\b(\w+)\b", several))
+    return {name: others & graph.keys() - {name} for name, others in graph.items()}
+
+
+def circles(root: pathlib.Path) -> list[str]:
+    """A sentence for each tree of files that has a circle, and for each whose files were not found."""
+    graphs = {"src": includes(root / "src"), "bindings/python": imports(root / "bindings/python/libzero")}
+    for crate in ("libzero", "libzero-sys"):
+        graphs[f"bindings/rust/{crate}"] = uses(root / "bindings/rust" / crate)
+    faults = []
+    for place, graph in graphs.items():
+        if sum(map(len, graph.values())) < 3:
+            faults.append(f"{place}: only {len(graph)} files were found")
+        try:
+            graphlib.TopologicalSorter(graph).prepare()
+        except graphlib.CycleError as error:
+            faults.append(f"{place} has a circle of files: {' uses '.join(reversed(error.args[1]))}")
+    return faults
+
+
 def main(root: pathlib.Path) -> int:
     structs = public_structs((root / "include/zero.h").read_text(encoding="utf-8"))
     source = root / "src"
@@ -80,6 +132,9 @@ def main(root: pathlib.Path) -> int:
         if file.suffix == ".cpp" and f"'{name}'" not in listed:
             print(f"src/{name} is not in src/meson.build")
             faults += 1
+    for fault in circles(root):
+        print(fault)
+        faults += 1
     print(f"{len(files)} files, {len(structs)} structs and handles, {faults} faults")
     return faults != 0 or len(files) < 20 or len(structs) < 10
 

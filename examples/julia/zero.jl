@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-zero.h for Julia: what a training program needs of it, by the same names. What each call means stands in
-zero.h. tests/abi/check_bindings.py compares what is here with it; take what is missing over in the same
-way. LIBZERO_PATH names the library or its folder, else the system's loader looks for it.
+zero.h for Julia: what a training program needs of it, by the same names. zero.h says what each call means.
+tests/abi/check_bindings.py compares this file with it. Add what you miss in the same way. LIBZERO_PATH names
+the library or its folder; without it the system's loader looks for libzero.so.0.2. A library of another
+version is refused.
 
 A Julia array of size (n, m) is one of shape {m, n} to C. Parameters and gradients that Julia allocated
 have to live as long as they are registered: keep a reference to them.
@@ -12,6 +13,7 @@ module Zero
 const given = get(ENV, "LIBZERO_PATH", "libzero.so.0.2")
 const libzero = isdir(given) ? joinpath(given, "libzero.so.0.2") : given
 
+const ZERO_VERSION_MAJOR, ZERO_VERSION_MINOR = 0, 2
 const ZERO_OK, ZERO_SKIPPED = 0, 1
 const ZERO_FLOAT32, ZERO_FLOAT64, ZERO_INT32, ZERO_INT64 = 1, 2, 3, 4
 const ZERO_BFLOAT16, ZERO_FLOAT16 = 5, 6
@@ -157,6 +159,15 @@ end
 const Handle = Ptr{Cvoid}
 
 zero_version() = @ccall libzero.zero_version()::UInt32
+
+# Before 1.0 a minor version may break the ABI.
+function __init__()
+    found = Int(zero_version())
+    major, minor = found ÷ 10000, found ÷ 100 % 100
+    (major, minor) == (ZERO_VERSION_MAJOR, ZERO_VERSION_MINOR) ||
+        error("$libzero is version $major.$minor, zero.jl needs $ZERO_VERSION_MAJOR.$ZERO_VERSION_MINOR")
+end
+
 zero_build_info() = @ccall libzero.zero_build_info()::Cstring
 zero_last_error() = @ccall libzero.zero_last_error()::Cstring
 zero_status_name(status) = @ccall libzero.zero_status_name(status::Int32)::Cstring
@@ -193,8 +204,8 @@ zero_group_set(optim, group, name, value) =
     @ccall libzero.zero_group_set(optim::Handle, group::Int32, name::Cstring, value::Float64)::Int32
 zero_group_get(optim, group, name, value) =
     @ccall libzero.zero_group_get(optim::Handle, group::Int32, name::Cstring, value::Ref{Float64})::Int32
-zero_set_trainable(optim, param, trainable) =
-    @ccall libzero.zero_set_trainable(optim::Handle, param::Int64, trainable::Int32)::Int32
+zero_param_set_trainable(optim, param, trainable) =
+    @ccall libzero.zero_param_set_trainable(optim::Handle, param::Int64, trainable::Int32)::Int32
 
 zero_broadcast_params(optim, root, stream = C_NULL) =
     @ccall libzero.zero_broadcast_params(optim::Handle, root::Int32, stream::Ptr{Cvoid})::Int32

@@ -68,6 +68,6 @@ def load() -> tuple[c.CDLL, str]:
             return library, candidate
         tried.append(f"{candidate}: {problem}")
     raise LibraryNotFoundError(
-        "libzero.so was not found. Set LIBZERO_PATH to the file or its folder. Tried:\n  "
-        + "\n  ".join(tried)
+        "no libzero.so was found that this package can use; set LIBZERO_PATH to the file or its "
+        "folder. Tried:\n  " + "\n  ".join(tried)
     )

@@ -15,28 +15,29 @@
  *     for (int step = 0; step < 1000; step++) { forward_backward(); zero_step(optim, NULL); }
  *     zero_state_save(optim, "run/step-1000", NULL);
  *
- * This is the short form. docs/calls.md has all that each call promises, docs/gpu.md what is
- * different on GPUs, in CUDA graphs and over NCCL.
+ * This is the short form. docs/calls.md has all that each call promises; docs/gpu.md says what is
+ * different on GPUs, in CUDA graphs and over NCCL. zero_VERB[_THINGS] is a call for a whole
+ * optimizer, zero_THING_VERB one for a comm, group, parameter, gradient or state.
  *
- *  1. A call that can fail returns a zero_status: 0 is ZERO_OK, positive is done with news,
- *     negative failed. zero_last_error() then says what, which and what to do.
- *  2. A call that failed changed nothing, unless its comment says so. Out-parameters are written
- *     only on success. A call that aborted its comm may have written a part.
- *  3. Handles are opaque tokens, checked on entry. Whoever gets one by `**out` frees it with its
- *     _free, which ignores NULL, is local, and may come in any order.
- *  4. Structs begin with struct_size. ZERO_INIT(object) makes any of them zeros with its size; then
- *     set fields. Zero means a field's default, which its comment has in brackets.
- *  5. "Collective" calls are made by every rank of the comm, in the same order, one at a time.
- *  6. One thread at a time uses a handle; a second one gets ZERO_ERR_BUSY, without effect.
- *     zero_comm_abort, zero_comm_failure, zero_param_wait and zero_grad_ready take any thread.
+ *  1. A call that can fail returns a zero_status: 0 is ZERO_OK, a positive one means done with
+ *     news, a negative one failed. zero_last_error() then says what, which and what to do.
+ *  2. A call that failed has changed nothing, unless its comment says so. It writes its results
+ *     only on success. A call that aborted its comm may have written a part of them.
+ *  3. Handles are opaque and checked in each call. Whoever gets one by `**out` frees it with its
+ *     _free, which ignores NULL and is local. Frees may come in any order.
+ *  4. Structs begin with struct_size. ZERO_INIT(object) writes zeros and the size into any of them;
+ *     then set fields. A field that is zero means its default, which its comment has in brackets.
+ *  5. Every rank of the comm makes "collective" calls, in the same order, one at a time.
+ *  6. One thread at a time uses a handle; a second one gets ZERO_ERR_BUSY, without effect. Any
+ *     thread may call zero_comm_abort, zero_comm_failure, zero_param_wait and zero_grad_ready.
  *  7. Pointers are borrowed for the call, unless the comment says longer. Arrays are copied.
  *  8. No call waits without a deadline (zero_comm_options), except inside your own functions. On
- *     the host a call is done when it returns, and `stream` is NULL; on a GPU it is queued there.
- *  9. A rank is a handle, not a process: threads may be ranks. Handles are not for forked children.
- * 10. Inside a collective call the rank at fault gets its own code, all others get ZERO_ERR_PEER
- *     with the same sentence, nothing has changed, and the comm stays usable. Only a death, a
- *     deadline, a broken order of calls or transport, or memory that runs out where others already
- *     wait, aborts a comm. Every later collective call returns the first cause. */
+ *     the host a call is done when it returns, and `stream` is NULL; a GPU's work is queued on it.
+ *  9. A rank is a handle, not a process: threads may be ranks. A forked child has no handles.
+ * 10. If a rank is at fault in a collective call, it gets its own code, all others ZERO_ERR_PEER
+ *     with the same sentence; nothing has changed, and the comm stays usable. Only a death, a
+ *     deadline, a broken order of calls or transport, or memory that runs out while others wait
+ *     aborts a comm. Every later collective call then returns the first cause. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -58,13 +59,13 @@ extern "C" {
 #define ZERO_VERSION_MINOR 2
 #define ZERO_VERSION_PATCH 0
 
-/* Of the library that was loaded: major * 10000 + minor * 100 + patch. */
+/* The version of the library that was loaded: major * 10000 + minor * 100 + patch. */
 ZERO_API uint32_t zero_version(void);
 
 /* One line of "key: value; ...": comms, devices and instruction sets. Static storage. */
 ZERO_API const char *zero_build_info(void);
 
-/* Make a struct of this header, any lvalue, zeros with its struct_size. */
+/* Write zeros and the struct_size into a struct of this header, which may be any lvalue. */
 #define ZERO_INIT(object) zero_init_object(&(object), sizeof(object))
 static inline void zero_init_object(void *object, size_t bytes)
 {
@@ -77,13 +78,13 @@ enum {
     ZERO_OK = 0,
     ZERO_SKIPPED = 1,             /* done: all ranks agreed to skip the update                    */
     /* The caller's side. The call had no effect. */
-    ZERO_ERR_ARGUMENT = -1,       /* a wrong argument, handle, struct size or setting             */
+    ZERO_ERR_ARGUMENT = -1,       /* a wrong argument, handle, struct_size or setting             */
     ZERO_ERR_STATE = -2,          /* a right call at the wrong moment                             */
     ZERO_ERR_BUSY = -3,           /* another thread is inside this handle                         */
     ZERO_ERR_FORKED = -4,         /* this process was forked from the one that made the handle    */
     ZERO_ERR_UNSUPPORTED = -5,    /* not in this build, on this device, or of this comm           */
     ZERO_ERR_MEMORY = -6,         /* memory ran out                                               */
-    ZERO_ERR_MISMATCH = -7,       /* this rank passed or registered something else than the rest  */
+    ZERO_ERR_MISMATCH = -7,       /* this rank passed or registered other things than the rest    */
     ZERO_ERR_PEER = -8,           /* another rank failed in this call: the text says which, why   */
     /* Checkpoints. */
     ZERO_ERR_CKPT_IO = -9,        /* the operating system refused a file operation                */
@@ -104,7 +105,7 @@ enum {
     ZERO_ERR_INTERNAL = -99       /* a bug in libzero: please report it                           */
 };
 
-/* Why the latest failing call on this thread failed, behind its name: "zero_step: ...". At most
+/* Why the latest failing call on this thread failed, after its name: "zero_step: ...". At most
  * 4,095 bytes of UTF-8, valid until the next failing call on this thread. */
 ZERO_API const char *zero_last_error(void);
 
@@ -115,19 +116,19 @@ enum { ZERO_LOG_ERROR = 1, ZERO_LOG_WARNING = 2, ZERO_LOG_INFO = 3 };
 
 typedef void (*zero_log_fn)(void *ctx, int32_t level, const char *message);
 
-/* Send messages up to `max_level` to `log`, for the whole process; NULL turns them off, which is
- * the start. The library never prints, so set one. `log` runs inside libzero calls, must return,
- * and must not call libzero; `message` is valid meanwhile. */
+/* Send messages up to `max_level` to `log`, for the whole process. NULL turns them off, as they are
+ * at the start. The library never prints, so set a `log`. It runs inside libzero calls, must return
+ * and must not call libzero; `message` is valid until it returns. */
 ZERO_API zero_status zero_set_log_callback(zero_log_fn log, void *ctx, int32_t max_level);
 
 /* ---- Comm: one rank's seat in a group of ranks -------------------------------------- */
 
 typedef struct zero_comm zero_comm;
 
-/* Where a comm's arenas are, and all that its optimizers train. Other memory is the host's. */
+/* Where a comm's arenas and all that its optimizers train are. Other memory is the host's. */
 enum { ZERO_DEVICE_HOST = 0, ZERO_DEVICE_CUDA = 1 };
 
-/* A device_ordinal for zero_comm_create_env: by this rank's place among the ranks of its host. */
+/* A device_ordinal for zero_comm_create_env: this rank's place among the ranks of its host. */
 #define ZERO_ORDINAL_LOCAL_RANK (-1)
 
 typedef struct zero_comm_options {
@@ -136,9 +137,9 @@ typedef struct zero_comm_options {
     int64_t late_ms;            /* for a live rank that is not in the call yet    (1,800,000)     */
     int64_t rendezvous_ms;      /* for all ranks to find each other               (120,000)       */
     int32_t device;             /* ZERO_DEVICE_*                                  (HOST)          */
-    int32_t device_ordinal;     /* which of them, as this process numbers them    (0)             */
+    int32_t device_ordinal;     /* which device, as this process numbers them     (0)             */
     int32_t reduce_ctas;        /* nccl comms: thread blocks of reductions, 1 to 64 (16)          */
-    int32_t gather_on_kernels;  /* nccl comms: 1: copy engines gather nothing     (0)             */
+    int32_t gather_on_kernels;  /* nccl comms: 1: kernels gather, no copy engine  (0)             */
 } zero_comm_options;
 
 /* A group of one: no communication, the same code path and files as any other comm. */
@@ -151,9 +152,9 @@ ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, i
                                             int32_t world, const zero_comm_options *options);
 
 /* Join the ranks that the launcher started: zero-run, torchrun, Open MPI, MPICH, Slurm, by the
- * first complete set of their variables. No set, or a world of one: a solo comm. On the host: a
- * local comm, of one host. On GPUs: a local comm or an nccl comm. ZERO_ERR_ARGUMENT names a
- * variable that is wrong or missing. Collective. */
+ * first complete set of their variables. Without a set, or in a world of one, it is a solo comm; on
+ * the host a local comm, of one host; on GPUs a local comm or an nccl comm. ZERO_ERR_ARGUMENT names
+ * a variable that is wrong or missing. Collective. */
 ZERO_API zero_status zero_comm_create_env(zero_comm **out, const zero_comm_options *options);
 
 /* Collectives of your own, on host memory. Each gets `ctx` first and returns ZERO_OK or any
@@ -166,28 +167,28 @@ typedef struct zero_comm_functions {
     zero_status (*exchange)(void *ctx, const void *send, void *recv, size_t bytes);
     /* Required. Gather `bytes` bytes of every rank's `send` into `recv`, in rank order. */
     zero_status (*all_gather)(void *ctx, const void *send, void *recv, size_t bytes, void *stream);
-    /* One of the next two. Send the r-th `bytes` of `send` to rank r; `recv` gets one piece of each
-     * rank, in rank order. libzero then sums, with the bits of other comms. */
+    /* This or the next is required. Send the r-th `bytes` of `send` to rank r; `recv` gets one part
+     * of each rank, in rank order. libzero then sums, with the bits of other comms. */
     zero_status (*all_to_all)(void *ctx, const void *send, void *recv, size_t bytes, void *stream);
-    /* Sum over ranks; this rank's `count` elements (ZERO_FLOAT32 or _FLOAT64) of it into `recv`.
-     * `send` has as many for each rank, in rank order. The order of sums is yours. */
+    /* Sum over ranks and write this rank's `count` elements (ZERO_FLOAT32 or _FLOAT64) to `recv`.
+     * `send` has `count` for each rank, in rank order. You choose the order of the sum. */
     zero_status (*reduce_scatter)(void *ctx, const void *send, void *recv, size_t count,
                                   int32_t dtype, void *stream);
     /* Optional. Make the ctx of the sub-group of this `color`, in which this rank is `rank` of
-     * `world`: 0 of 0, and none, where the color is negative. Every rank of the parent calls it. */
+     * `world`. A negative color has 0 of 0 and makes none. Every rank of the parent calls it. */
     zero_status (*split)(void *ctx, int32_t color, int32_t rank, int32_t world, void **child_ctx);
-    /* Optional. Called once for each ctx, when its comm and all that lives on it is gone. */
+    /* Optional. Called once for each ctx, when its comm and all that lives on it are gone. */
     void (*free)(void *ctx);
 } zero_comm_functions;
 
-/* Use them. `functions` is copied; `ctx` lives until `free`. Local: a call meets the others. */
+/* A comm of these. `functions` is copied; `ctx` lives until `free`. Local; a later call meets. */
 ZERO_API zero_status zero_comm_create_user(zero_comm **out, const zero_comm_functions *functions,
                                            void *ctx, int32_t rank, int32_t world,
                                            const zero_comm_options *options);
 
 /* Write an id of ZERO_NCCL_ID_BYTES to `id`, which makes the ranks of zero_comm_create_nccl one
- * group. One rank draws it and sends it to the others by a way of yours. ZERO_ERR_UNSUPPORTED says
- * where NCCL (2.27.3 or later) was looked for. Local. */
+ * group. One rank draws it and sends it to the others by means of your own. ZERO_ERR_UNSUPPORTED
+ * says where libzero looked for NCCL (2.27.3 or later). Local. */
 enum { ZERO_NCCL_ID_BYTES = 128 };
 ZERO_API zero_status zero_nccl_unique_id(void *id);
 
@@ -214,10 +215,10 @@ ZERO_API int32_t zero_comm_world(const zero_comm *comm);
 /* Return once every rank has called. Collective. */
 ZERO_API zero_status zero_comm_barrier(zero_comm *comm);
 
-/* Copy `bytes` bytes at `data` from `root` to every rank: small values of yours. Collective. */
+/* Copy `bytes` bytes at `data` from `root` to every rank, for small values. Collective. */
 ZERO_API zero_status zero_comm_broadcast(zero_comm *comm, void *data, size_t bytes, int32_t root);
 
-/* Element types. Gradients, and what is trained, are floating; all-reduces take the first four. */
+/* Element types. Gradients and trained parameters have a floating one, all-reduces the first 4. */
 enum {
     ZERO_FLOAT32 = 1, ZERO_FLOAT64 = 2, ZERO_INT32 = 3, ZERO_INT64 = 4,
     ZERO_BFLOAT16 = 5, ZERO_FLOAT16 = 6
@@ -230,7 +231,7 @@ ZERO_API zero_status zero_comm_all_reduce(zero_comm *comm, void *data, size_t co
                                           int32_t operation);
 
 /* Break the comm: every collective call on it, running or later, on every rank, returns
- * ZERO_ERR_ABORTED with `reason`, which may be NULL. On a user comm: this rank's. Local. */
+ * ZERO_ERR_ABORTED with `reason`, which may be NULL. A user comm breaks on this rank. Local. */
 ZERO_API zero_status zero_comm_abort(zero_comm *comm, const char *reason);
 
 typedef struct zero_failure {
@@ -241,14 +242,14 @@ typedef struct zero_failure {
     int32_t params_consistent; /* 1: nothing or everything of the last step has happened; 0: maybe
                                   a part of it, so load before going on                           */
     char phase[32];            /* "zero_step: publish"                                            */
-    char text[512];            /* as in zero_last_error behind the call's name                    */
+    char text[512];            /* as in zero_last_error, without the call's name                  */
 } zero_failure;
 
-/* What broke the comm: the same on every rank, but for params_consistent. Local. */
+/* What broke the comm: the same on every rank, except for params_consistent. Local. */
 ZERO_API zero_status zero_comm_failure(const zero_comm *comm, zero_failure *failure);
 
 /* Give up this seat. It ends when its optimizers and arenas are freed too; then a collective call
- * of the other ranks fails, naming this one. Local. */
+ * of the other ranks fails and names this rank. Local. */
 ZERO_API zero_status zero_comm_free(zero_comm *comm);
 
 /* ---- Memory ------------------------------------------------------------------------- */
@@ -258,14 +259,14 @@ enum {
     ZERO_MEMORY_SHARED = 2    /* one for all ranks of a local comm on the host: for parameters    */
 };
 
-/* Allocate `bytes` zeroed bytes (same number on every rank), aligned to 64 bytes or more, in which
- * libzero reduces and updates in place. Outside calls one rank writes SHARED memory, or all write
+/* Allocate `bytes` zeroed bytes (as many on every rank), aligned to 64 bytes or more, in which
+ * libzero reduces and updates in place. Between calls, one rank writes SHARED memory, or all write
  * the same bytes; zero_broadcast_params is then the barrier. Memory of your own works too, at the
  * price of copies that zero_stats counts. Collective. */
 ZERO_API zero_status zero_arena_alloc(zero_comm *comm, size_t bytes, int32_t kind, void **out);
 
-/* Give up this rank's claim, by the pointer from zero_arena_alloc. The memory goes once no
- * optimizer has anything registered in it. NULL is ignored. Local. */
+/* Give up this rank's claim to memory of zero_arena_alloc. The memory goes once no optimizer has
+ * anything registered in it. NULL is ignored. Local. */
 ZERO_API zero_status zero_arena_free(void *arena);
 
 /* ---- Build an optimizer ------------------------------------------------------------- */
@@ -288,12 +289,12 @@ enum {
 typedef struct zero_rule {
     size_t struct_size;
     const char *name;                  /* "adamw", as it stands in checkpoints                    */
-    const char *const *setting_names;  /* in the order above                                      */
+    const char *const *setting_names;  /* in the order of docs/optimizers.md                      */
     const double *setting_defaults;
     const char *const *setting_ranges; /* in words: "in [0, 1)"                                   */
     size_t setting_count;
-    const char *const *slots;          /* names of the state of a parameter, with every option    */
-    const char *const *slot_settings;  /* what is not 0 where it exists, or NULL                 */
+    const char *const *slots;          /* names of a parameter's state, if all settings are on    */
+    const char *const *slot_settings;  /* the setting that turns each on, or NULL                 */
     size_t slot_count;
 } zero_rule;
 
@@ -328,22 +329,22 @@ enum {
     ZERO_UNEVEN_OFF = 0,    /* every rank makes every call                                        */
     ZERO_UNEVEN_WORLD = 1,  /* a mean divides by the number of ranks                              */
     ZERO_UNEVEN_ACTIVE = 2, /* a mean divides by the number of ranks that still have inputs       */
-    ZERO_UNEVEN_ERROR = 3   /* all ranks stop with an error where the first has no more inputs    */
+    ZERO_UNEVEN_ERROR = 3   /* all ranks stop with an error when the first has no more inputs     */
 };
 
-/* What one call of your own update rule is given: elements `first` to first + count - 1 of one
- * parameter. Values and slots are copies, stored once all ranks' functions succeeded. */
+/* What your own update rule gets in one call: elements `first` to first + count - 1 of one
+ * parameter. Values and slots are copies; they count once all ranks' functions succeeded. */
 typedef struct zero_update {
     size_t struct_size;
     int64_t param;                /* its number in order of registration                          */
     const char *name;
     const int64_t *shape;         /* of the whole parameter, `ndim` dimensions                    */
     int32_t ndim;
-    int32_t dtype;                /* of the arrays: ZERO_FLOAT32, or its own _FLOAT64 */
+    int32_t dtype;                /* of the arrays: _FLOAT64 if the parameter is, or _FLOAT32     */
     int64_t first;
     int64_t count;                /* at least 1                                                   */
-    void *values;                 /* in and out: what is updated, the master where there is one   */
-    void *gradient;               /* in: averaged, unscaled, clipped; may be written over         */
+    void *values;                 /* in and out: the master where there is one, or the parameter  */
+    void *gradient;               /* in: averaged, unscaled, clipped; you may write over it       */
     void *const *slots;           /* in and out: its state, in the declared order; zeros at first */
     size_t slot_count;
     int64_t step;                 /* of this parameter: 1 for its first                           */
@@ -352,7 +353,7 @@ typedef struct zero_update {
     const char *const *setting_names; /* lr and weight_decay, as above, and the declared ones     */
     const double *setting_values;
     size_t setting_count;
-    char *message;                /* out: why it fails, UTF-8 with a NUL; "" at first             */
+    char *message;                /* out: why it failed, UTF-8 with a NUL; "" at first            */
     size_t message_bytes;         /* room for it, the NUL included                                */
 } zero_update;
 
@@ -361,8 +362,8 @@ enum { ZERO_CUSTOM_WHOLE_TENSORS = 1 }; /* each call gets a whole parameter     
 /* An update rule of your own. When the ranks have agreed to make a step, zero_step calls `update`
  * for each range of elements that this rank owns and that has a gradient, one after the other.
  * Ranges depend on world, partition and bucket_bytes; with ZERO_CUSTOM_WHOLE_TENSORS they are whole
- * tensors, which needs a partition that never cuts. It returns ZERO_OK, or anything else to fail:
- * ZERO_ERR_CALLBACK here, ZERO_ERR_PEER elsewhere, and nothing has changed. */
+ * tensors, which needs a partition that never cuts. It returns ZERO_OK. If it returns anything
+ * else, zero_step is ZERO_ERR_CALLBACK here and ZERO_ERR_PEER elsewhere; nothing has changed. */
 typedef struct zero_custom_optimizer {
     size_t struct_size;
     const char *name;                 /* 1 to 64 of A-Z a-z 0-9 _ - .                             */
@@ -385,26 +386,26 @@ typedef struct zero_options {
     double max_grad_norm;          /* > 0: zero_step clips the total norm to this    (off)        */
     double grad_norm_type;         /* p of that norm: any p > 0, or INFINITY         (2)          */
     int32_t nonfinite;             /* ZERO_NONFINITE_*                               (IGNORE)     */
-    int32_t threads;               /* that update on this rank          (its part of the cores)   */
+    int32_t threads;               /* that update on this rank        (its part of the cores)     */
     const char *const *names;      /* settings for every group, each once: names ...              */
     const double *values;          /* ... and values                                              */
     size_t setting_count;
     int32_t master;                /* ZERO_MASTER_*                                  (FLOAT32)    */
-    int32_t wire_dtype;            /* gradients travel as bf16 or fp16              (as they are) */
+    int32_t wire_dtype;            /* gradients travel as this: bf16 or fp16        (as they are) */
     double loss_scale;             /* dynamic loss scaling from this on, 2^-100 to 2^100 (off)    */
-    double growth_factor;          /* what the scale is multiplied with, at least 1  (2)          */
-    double backoff_factor;         /* likewise after a skipped step, in (0, 1]       (0.5)        */
+    double growth_factor;          /* multiplies the scale when it grows, at least 1 (2)          */
+    double backoff_factor;         /* multiplies it after a skipped step, in (0, 1]  (0.5)        */
     int64_t growth_interval;       /* steps without a skip after which it grows      (2,000)      */
     int32_t uneven_inputs;         /* ZERO_UNEVEN_*: whether ranks may zero_join     (OFF)        */
-    int32_t share_dtype;           /* so do fp32 parameters, see ZERO_MASTER_*      (as they are) */
-    double predivide_factor;       /* a power of two: /, before wire_dtype rounds, * sum (1)      */
+    int32_t share_dtype;           /* fp32 parameters, too, see ZERO_MASTER_*       (as they are) */
+    double predivide_factor;       /* power of 2: divides what travels, multiplies sums (1)       */
     const zero_custom_optimizer *custom; /* with ZERO_OPTIMIZER_CUSTOM; copied       (NULL)       */
     int32_t overlap_gather;        /* 1: zero_step returns early, see zero_param_wait (0)         */
     int32_t reserved;              /* zero                                                        */
 } zero_options;
 
 /* Start an empty optimizer on `comm`; NULL options are the defaults. Local, but every rank creates
- * its optimizers in the same order, with the same options (but for `threads`). */
+ * its optimizers in the same order, with the same options, except for `threads`. */
 ZERO_API zero_status zero_create(zero_optim **out, zero_comm *comm, const zero_options *options);
 
 typedef struct zero_group_options {
@@ -416,8 +417,8 @@ typedef struct zero_group_options {
 
 enum {
     ZERO_PARAM_ORDER = 1,        /* `order` is given                                              */
-    ZERO_PARAM_PADDED = 2,       /* libzero may use it up to the next multiple of 16 elements   */
-    ZERO_PARAM_FROZEN = 4,       /* not trained until zero_set_trainable says so                  */
+    ZERO_PARAM_PADDED = 2,       /* libzero may use up to the next multiple of 16 elements        */
+    ZERO_PARAM_FROZEN = 4,       /* not trained until zero_param_set_trainable says so            */
     ZERO_PARAM_LR_SCALE = 8,     /* `lr_scale` is given                                           */
     ZERO_PARAM_WEIGHT_DECAY = 16 /* `weight_decay` is given                                       */
 };
@@ -429,11 +430,11 @@ typedef struct zero_param {
     void *grad;           /* its gradient, same shape; NULL: given per call, or none              */
     const int64_t *shape; /* `ndim` dimensions, each >= 0; NULL with ndim 0 is a scalar           */
     int32_t ndim;         /* at most 16                                                           */
-    int32_t dtype;        /* a floating type, if frozen any (FLOAT32)                             */
+    int32_t dtype;        /* a floating type; any if frozen (FLOAT32)                             */
     int32_t owner;        /* its rank, with ZERO_PARTITION_MANUAL                                 */
     int32_t flags;        /* ZERO_PARAM_*                                                         */
     int64_t order;        /* position in the forward pass; later ones travel first (registration) */
-    int32_t grad_dtype;   /* any floating type: say it where it is not the parameter's    (dtype) */
+    int32_t grad_dtype;   /* a floating type: set it where it is not the parameter's      (dtype) */
     int32_t reserved;     /* zero                                                                 */
     double lr_scale;      /* with its flag: multiplies the group's lr                             */
     double weight_decay;  /* with its flag: instead of the group's                                */
@@ -445,8 +446,8 @@ typedef struct zero_param {
 ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_options *options,
                                           const zero_param *params, size_t count, int32_t *group);
 
-/* Give new addresses to all `count` registered parameters: `data`, `grads` or both (NULL: as they
- * are). Contents are not copied. ZERO_ERR_STATE while gradients are reduced. Local. */
+/* Give new addresses to all `count` registered parameters: `data`, `grads` or both (NULL keeps the
+ * old ones). Copies nothing. ZERO_ERR_STATE while gradients are reduced. Local. */
 ZERO_API zero_status zero_bind_params(zero_optim *optim, void *const *data, void *const *grads,
                                       size_t count);
 
@@ -464,12 +465,12 @@ typedef struct zero_buffer {
 ZERO_API zero_status zero_register_buffers(zero_optim *optim, const zero_buffer *buffers,
                                            size_t count);
 
-/* Fix owners of what is registered, compare the registration over all ranks and allocate the state,
- * as the first collective call after a registration does by itself. ZERO_ERR_MISMATCH
- * (ZERO_ERR_PEER elsewhere) names the first difference, with both sides. Collective. */
+/* Fix owners of what is registered, compare the registration over all ranks and allocate the state.
+ * The first collective call after a registration does it too. ZERO_ERR_MISMATCH (ZERO_ERR_PEER on
+ * other ranks) names the first difference, with both sides. Collective. */
 ZERO_API zero_status zero_seal(zero_optim *optim);
 
-/* Local. Parameters keep their values; the state is gone. */
+/* Parameters keep their values; the state is gone. Local. */
 ZERO_API zero_status zero_free(zero_optim *optim);
 
 /* ---- Settings ----------------------------------------------------------------------- */
@@ -479,26 +480,26 @@ ZERO_API zero_status zero_free(zero_optim *optim);
 /* Set one setting of one group, or of all (and of groups to come), from the next step on. Every
  * rank sets the same (ZERO_ERR_MISMATCH). amsgrad and centered are fixed at registration. Local.
  *
- * "loss_scale" is one of ZERO_ALL_GROUPS: what is reduced from now on is divided by it before any
- * norm is taken, 2^-100 to 2^100; 1 is none. With zero_options.loss_scale it follows the steps, as
- * torch's GradScaler: one whose gradients are not all finite is skipped and lowers it. */
+ * ZERO_ALL_GROUPS has "loss_scale", 2^-100 to 2^100: gradients that are reduced from now on are
+ * divided by it before any norm is taken. With zero_options.loss_scale each step changes it, as
+ * torch's GradScaler does: a step whose gradients are not all finite is skipped and lowers it. */
 ZERO_API zero_status zero_group_set(zero_optim *optim, int32_t group, const char *name,
                                     double value);
 ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, const char *name,
                                     double *value);
 
 /* On a GPU: each step reads that setting from `data`, one number of `dtype` (ZERO_FLOAT32 or
- * ZERO_FLOAT64) in the device's memory; NULL: from zero_group_set again. Local. */
+ * ZERO_FLOAT64) in the device's memory. NULL goes back to the value of zero_group_set. Local. */
 ZERO_API zero_status zero_group_set_from(zero_optim *optim, int32_t group, const char *name,
                                          const void *data, int32_t dtype);
 
-/* Freeze parameter number `param` (`trainable` 0), or train it again (1), from the next step on, on
- * every rank alike. A frozen one's gradient is ignored; its owner and state stay. Local. */
-ZERO_API zero_status zero_set_trainable(zero_optim *optim, int64_t param, int32_t trainable);
+/* Freeze parameter number `param` (`trainable` 0), or train it again (1), from the next step on.
+ * Every rank says the same. Its gradient is ignored; its owner and state stay. Local. */
+ZERO_API zero_status zero_param_set_trainable(zero_optim *optim, int64_t param, int32_t trainable);
 
-/* Deal out all that is registered anew: first what is trained now, then what is frozen. With
- * ZERO_PARTITION_MANUAL `owners` has one rank for each of `count` parameters; NULL: as they are, or
- * by the rule. State moves bit for bit. ZERO_ERR_STATE while gradients are reduced. Collective. */
+/* Deal all registered parameters to new owners: first the trained ones, then the frozen ones. With
+ * ZERO_PARTITION_MANUAL `owners` has one rank for each of `count` parameters, or is NULL: owners
+ * stay. State moves bit for bit. ZERO_ERR_STATE while gradients are reduced. Collective. */
 ZERO_API zero_status zero_rebalance(zero_optim *optim, const int32_t *owners, size_t count,
                                     void *stream);
 
@@ -507,8 +508,8 @@ ZERO_API zero_status zero_rebalance(zero_optim *optim, const int32_t *owners, si
 #define ZERO_ROOT_NONE (-1)
 
 /* Copy every parameter from `root` to all ranks. ZERO_ROOT_NONE copies nothing: it says that all
- * ranks wrote the same. Where both are forgotten, the first step finds out (ZERO_ERR_MISMATCH).
- * Parameters are unspecified (but root's) if it aborts the comm. Collective. */
+ * ranks wrote the same. If you forget both, the first step finds out (ZERO_ERR_MISMATCH). If it
+ * aborts the comm, all parameters but root's are unspecified. Collective. */
 ZERO_API zero_status zero_broadcast_params(zero_optim *optim, int32_t root, void *stream);
 
 /* Copy every buffer from `root` to all ranks, whenever an engine wants it. Collective. */
@@ -517,42 +518,42 @@ ZERO_API zero_status zero_broadcast_buffers(zero_optim *optim, int32_t root, voi
 enum {
     ZERO_REDUCE_MEAN = 0,      /* divide the sum by the number of ranks                           */
     ZERO_REDUCE_SUM = 1,
-    ZERO_REDUCE_NONE = 2,      /* they are reduced already: each owner uses its own               */
-    ZERO_REDUCE_ACCUMULATE = 4 /* with one of these: add to what such calls before have left      */
+    ZERO_REDUCE_NONE = 2,      /* gradients are reduced already: each owner uses its own          */
+    ZERO_REDUCE_ACCUMULATE = 4 /* with one of these: add to the sums of earlier calls with this   */
 };
 
 /* Announce, during the backward, that this rank's gradient of a parameter is final: `grad`, or NULL
  * for none. On local comms on the host libzero sums it once every rank has announced it, with the
- * same bits. The next call that reduces takes what is announced; neither gradient nor parameter
- * changes until it returns. Local; from any thread, several at once. */
+ * same bits. The next call that reduces takes what is announced. Change neither gradient nor
+ * parameter until it returns. Local; any number of threads may call it at once. */
 ZERO_API zero_status zero_grad_ready(zero_optim *optim, int64_t param, void *grad, void *stream);
 
 /* Sum every gradient over the ranks, in rank order, to its owners, in fp32 (fp64 for ZERO_FLOAT64).
- * `grads`: one pointer for each of `count` parameters; NULL: the registered ones. A NULL entry is
- * no gradient on this rank. Absent on every rank, the parameter is not updated; absent on some, it
- * counts as zeros there. From here until zero_step or zero_drop_grads gradients in arenas are
- * libzero's. To reduce twice is ZERO_ERR_STATE, but to add up micro-batches with
- * ZERO_REDUCE_ACCUMULATE on each call, which leaves gradients as they are. Collective. */
+ * `grads` has one pointer for each of `count` parameters; NULL means the registered ones. An entry
+ * that is NULL is no gradient on this rank. If no rank has one, the parameter is not updated; if
+ * only some have, the others count as zeros. From here until zero_step or zero_drop_grads gradients
+ * in arenas are libzero's. To reduce twice is ZERO_ERR_STATE, except with ZERO_REDUCE_ACCUMULATE on
+ * each call, which adds up micro-batches and leaves gradients as they are. Collective. */
 ZERO_API zero_status zero_reduce_grads(zero_optim *optim, void *const *grads, size_t count,
                                        int32_t flags, void *stream);
 
 /* Bring every element of the reduced gradients, unscaled and averaged, into [-max_value,
- * max_value]. Reduces first, a mean of the registered ones, if nothing is reduced. Collective. */
+ * max_value]. If nothing is reduced, it first reduces the registered ones to means. Collective. */
 ZERO_API zero_status zero_clip_grad_value(zero_optim *optim, double max_value, void *stream);
 
-/* The p-norm of all reduced gradients as one vector into `*norm`, unless it is NULL; where it
- * exceeds `max_norm`, scale them by max_norm / (norm + 1e-6). It has the same bits on every rank,
- * for every partition and instruction set. `params` NULL: all of them; else `count` numbers of
- * parameters, whose norm it is, and which alone are scaled. Reduces first likewise. Collective. */
+/* Write the p-norm of all reduced gradients, as one vector, to `*norm` unless that is NULL. If it
+ * exceeds `max_norm`, scale them by max_norm / (norm + 1e-6). The norm has the same bits on every
+ * rank, for every partition and instruction set. `params` NULL means all; otherwise the norm is of
+ * these `count` parameters, and only they are scaled. Reduces first, as above. Collective. */
 ZERO_API zero_status zero_clip_grad_norm(zero_optim *optim, const int64_t *params, size_t count,
                                          double max_norm, double norm_type, double *norm,
                                          void *stream);
 
 typedef struct zero_step_options {
     size_t struct_size;
-    void *const *grads;   /* as in zero_reduce_grads, if this step reduces (the registered ones)  */
+    void *const *grads;   /* as in zero_reduce_grads, if nothing is reduced (the registered ones) */
     size_t grad_count;
-    int32_t reduce_flags; /* likewise (MEAN). ZERO_REDUCE_ACCUMULATE: add to what is reduced      */
+    int32_t reduce_flags; /* its flags (MEAN). ZERO_REDUCE_ACCUMULATE: add to what is reduced     */
     int32_t reserved;     /* zero                                                                 */
     void *stream;
 } zero_step_options;
@@ -564,72 +565,71 @@ typedef struct zero_step_options {
 ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *options);
 
 /* Begin a step before the backward: on local comms an owner updates its part of a parameter, and
- * puts it on every rank, as soon as all ranks have announced its gradient. So nobody reads or
- * writes a parameter from its announcement until zero_step returns, which does what is left. Bits
- * are those of zero_step alone. `grads` is NULL here. ZERO_ERR_STATE where something must know all
- * gradients first: clipping, skipping, dynamic loss scaling, LAMB, LARS, a rule of your own.
- * Collective. */
+ * puts it on every rank, as soon as all ranks have announced its gradient. So do not read or write
+ * a parameter from its announcement until zero_step returns, which does the rest. Bits are those of
+ * zero_step alone. options->grads is NULL. ZERO_ERR_STATE where something must know all gradients
+ * first: clipping, skipping, dynamic loss scaling, LAMB, LARS, a rule of your own. Collective. */
 ZERO_API zero_status zero_step_begin(zero_optim *optim, const zero_step_options *options);
 
 typedef struct zero_result {
     size_t struct_size;
-    int64_t step;          /* steps done, skipped ones not counted; saved with the state          */
+    int64_t step;          /* steps done, without skipped ones; saved with the state              */
     int64_t skipped;       /* steps skipped since zero_create                                     */
     int64_t nonfinite;     /* elements that were not finite in the last step's reduced gradients  */
-    double grad_norm;      /* norm before clipping, of the last step; -1 if it took none          */
-    double clip_factor;    /* that clipping by the norm of all multiplied with, 1 if it did not   */
+    double grad_norm;      /* of the last step, before clipping; -1 if it took no norm            */
+    double clip_factor;    /* by which clipping of all by their norm multiplied; 1 if it did not  */
     zero_status status;    /* of the latest zero_step: ZERO_OK, ZERO_SKIPPED, or its error        */
     int32_t reserved;
     double loss_scale;     /* for the next loss; 1 without loss scaling                           */
 } zero_result;
 
-/* What the ranks agreed in the last step that was done or skipped; the same on every rank. `status`
- * alone is this rank's own, of the latest zero_step, and is returned too. Local. */
+/* What the ranks agreed on in the last step that was done or skipped; the same on every rank. Only
+ * `status` is this rank's own, of its latest zero_step; this call returns it, too. Local. */
 ZERO_API zero_status zero_step_result(const zero_optim *optim, zero_result *result);
 
 #define ZERO_ALL_PARAMS (-1)
 
 /* Wait until parameter number `param` of the latest zero_step may be used (ZERO_ALL_PARAMS: all).
- * With overlap_gather zero_step returns when the ranks have agreed, and parameters become new
- * meanwhile, those that are first in the forward pass first. What fails meanwhile breaks the comm.
- * On a GPU it is `stream` that waits. Local; from any thread. */
+ * With overlap_gather zero_step returns when the ranks have agreed. Parameters become new after
+ * that, in the order of the forward pass. A failure then breaks the comm. On a GPU `stream` waits.
+ * Local; from any thread. */
 ZERO_API zero_status zero_param_wait(zero_optim *optim, int64_t param, void *stream);
 
 /* Forget what is reduced. Every rank does it, or the next collective call fails. Local. */
 ZERO_API zero_status zero_drop_grads(zero_optim *optim);
 
-/* A step by hand: zero_reduce_grads, zero_grad_get, new values into this rank's own parameters
- * where it owns them, zero_share_params. */
+/* A step by hand: zero_reduce_grads; zero_grad_get; write new values into the elements of this
+ * rank's own parameters that it owns; zero_share_params. */
 
 /* Copy elements `first` to first + count - 1 of a parameter's reduced gradient, which this rank
  * owns, into `values`: double for ZERO_FLOAT64 parameters, else float. Local. */
 ZERO_API zero_status zero_grad_get(const zero_optim *optim, int64_t param, int64_t first,
                                    int64_t count, void *values);
 
-enum { ZERO_SHARE_KEEP_MASTERS = 1 }; /* do not take them from the parameters                     */
+enum { ZERO_SHARE_KEEP_MASTERS = 1 }; /* do not take masters from the parameters                  */
 
-/* Put what this rank's own parameters hold in the ranges that it owns on every rank. No step is
- * counted; what is reduced is forgotten. Collective. */
+/* Copy the ranges that this rank owns, from its own parameters, to every rank. Counts no step;
+ * forgets what is reduced. Collective. */
 ZERO_API zero_status zero_share_params(zero_optim *optim, int32_t flags, void *stream);
 
 typedef struct zero_join_options {
     size_t struct_size;
-    void *const *grads; /* of a step cut short: part of the first reduction (none)                */
+    void *const *grads; /* of a step cut short: they count in the first reduction (none)          */
     size_t grad_count;
     void *stream;
 } zero_join_options;
 
-/* This rank has no more inputs: make the others' collective calls on this optimizer with them, with
- * zeros for gradients, until every rank has called this. Then copy the buffers of one rank, the
- * highest of those that joined last, to all, and write that rank to `*last_rank`, unless that is
- * NULL. Needs zero_options.uneven_inputs. Calls that need something of a rank that joined are
+/* This rank has no more inputs: make the other ranks' collective calls on this optimizer with them,
+ * with zeros for gradients, until every rank has called this. Then copy the buffers of one rank to
+ * all, and write that rank to `*last_rank`, unless that is NULL: the highest that joined last.
+ * Needs zero_options.uneven_inputs. Calls that need something of a rank that joined are
  * ZERO_ERR_STATE on all ranks. Collective with any call on this optimizer. */
 ZERO_API zero_status zero_join(zero_optim *optim, const zero_join_options *options,
                                int32_t *last_rank);
 
 /* ---- State -------------------------------------------------------------------------- */
 
-enum { ZERO_SAVE_REPLACE = 1 };       /* a checkpoint that is there, in one atomic exchange       */
+enum { ZERO_SAVE_REPLACE = 1 };       /* replace an old checkpoint, in one atomic exchange        */
 
 typedef struct zero_save_options {
     size_t struct_size;
@@ -644,7 +644,7 @@ typedef struct zero_save_options {
 ZERO_API zero_status zero_state_save(zero_optim *optim, const char *directory,
                                      const zero_save_options *options);
 
-enum { ZERO_LOAD_KEEP_SETTINGS = 1 }; /* keep lr and the rest instead of the saved settings       */
+enum { ZERO_LOAD_KEEP_SETTINGS = 1 }; /* keep lr and the rest, and ignore the saved settings      */
 
 typedef struct zero_load_options {
     size_t struct_size;
@@ -659,14 +659,14 @@ typedef struct zero_load_options {
 ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
                                      const zero_load_options *options);
 
-/* The state by parameter and by torch's name: "exp_avg" and so on (docs/checkpoint-format.md), or
+/* Each parameter's state has torch's names: "exp_avg" and so on (docs/checkpoint-format.md), and
  * "master". NULL names the values that are updated: the master, or the parameter itself. Elements
  * are double for ZERO_FLOAT64 parameters, integers for integers and float for all others. "step",
  * how often a parameter was updated (ZERO_ALL_PARAMS: the optimizer's own count), and "mu_product"
- * of NADAM are one double each: `first` is 0, `count` 1. */
+ * of NADAM are one double each: `first` is 0, `count` is 1. */
 
-/* The names of the state that a parameter has so far: at most `capacity` into `names`, the number
- * there are into `*count`, and unless `dtype` is NULL the type of elements into `*dtype`. Local. */
+/* Write the names of the state that a parameter has so far to `names`, at most `capacity` of them,
+ * their number to `*count`, and their element type to `*dtype` unless that is NULL. Local. */
 ZERO_API zero_status zero_state_info(const zero_optim *optim, int64_t param, int32_t *dtype,
                                      const char **names, size_t capacity, size_t *count);
 
@@ -674,27 +674,27 @@ ZERO_API zero_status zero_state_info(const zero_optim *optim, int64_t param, int
 ZERO_API zero_status zero_state_get(const zero_optim *optim, int64_t param, const char *name,
                                     int64_t first, int64_t count, void *values);
 
-/* Set what this rank owns of these elements, and nothing elsewhere. State that does not exist yet
- * begins to, with zeros. Every rank makes this call for the same parameters and names. Masters and
- * values go to this rank's own parameter as well; zero_share_params with ZERO_SHARE_KEEP_MASTERS
- * then puts them on all ranks. Local. */
+/* Set those of these elements that this rank owns. State that does not exist yet is made, of zeros.
+ * Every rank makes this call for the same parameters and names. Masters and values go to this
+ * rank's own parameter as well; zero_share_params with ZERO_SHARE_KEEP_MASTERS then copies them to
+ * all ranks. Local. */
 ZERO_API zero_status zero_state_set(zero_optim *optim, int64_t param, const char *name,
                                     int64_t first, int64_t count, const void *values);
 
 #define ZERO_ALL_RANKS (-1)
 
-/* Copy a whole tensor from its owners into `values`, with room for its `count` elements, on rank
- * `to` or on all of ZERO_ALL_RANKS. Collective. */
+/* Copy a whole tensor from its owners into `values`, which has room for its `count` elements, on
+ * rank `to`, or on every rank for ZERO_ALL_RANKS. Collective. */
 ZERO_API zero_status zero_state_gather(zero_optim *optim, int64_t param, const char *name,
                                        int32_t to, void *values, size_t count);
 
 /* ---- Look inside -------------------------------------------------------------------- */
 
-/* The number of a parameter in order of registration. Local. */
+/* Write a parameter's number, which is its place in registration, to `*index`. Local. */
 ZERO_API zero_status zero_param_index(const zero_optim *optim, const char *name, int64_t *index);
 
-/* The ranges that `rank` owns, as triples (parameter, first element, count): at most `capacity`
- * into `ranges`, the number there are into `*count`. Local. */
+/* Write the ranges that `rank` owns to `ranges`, at most `capacity` of them, as triples (parameter,
+ * first element, count), and their number to `*count`. Local. */
 ZERO_API zero_status zero_owned_ranges(const zero_optim *optim, int32_t rank, int64_t *ranges,
                                        size_t capacity, size_t *count);
 
@@ -711,9 +711,9 @@ typedef struct zero_plan {
     int64_t grad_arena_bytes; /* out: size of an arena of gradients with that layout              */
 } zero_plan;
 
-/* What an optimizer of these options would do with these parameters, registered as one group, and a
- * layout in which nothing is packed to travel: put parameter i at offsets[i] of an arena, its
- * gradient at grad_offsets[i] of another, and register it with ZERO_PARAM_PADDED. Local. */
+/* How an optimizer of these options would divide these parameters if they were one group, and a
+ * layout that travels unpacked: put parameter i at offsets[i] of an arena, its gradient at
+ * grad_offsets[i] of another, and register it with ZERO_PARAM_PADDED. Local. */
 ZERO_API zero_status zero_partition_plan(const zero_param *params, size_t count, int32_t world,
                                          const zero_options *options, zero_plan *plan);
 
@@ -722,10 +722,10 @@ typedef struct zero_statistics {
     int64_t parameter_elements; /* registered                                                     */
     int64_t owned_elements;     /* of them, this rank's                                           */
     int64_t state_bytes;        /* optimizer state on this rank                                   */
-    int64_t staging_bytes;      /* for what is not in arenas, reduction, and rules of your own    */
+    int64_t staging_bytes;      /* for memory outside arenas, reduction and your own rules        */
     int64_t control_bytes;      /* tables that ranks read of each other                           */
-    int64_t copied_bytes;       /* into and out of staging and of the host's memory      */
-    int64_t moved_bytes;        /* that reducing, updating and sharing read and wrote    */
+    int64_t copied_bytes;       /* into and out of staging and the host's memory                  */
+    int64_t moved_bytes;        /* which reducing, updating and sharing read and wrote            */
     int64_t steps;
     int64_t skipped;
     int64_t nonfinite_elements; /* over all steps                                                 */
@@ -735,9 +735,9 @@ typedef struct zero_statistics {
     double publish_seconds;
     double save_seconds;
     double load_seconds;
-    int64_t early_elements;     /* of gradients, summed before the call that needed them          */
-    int64_t early_updates;      /* of parameters, made before the zero_step that ends their step  */
-    int64_t host_waits;         /* on a GPU: of the host for streams, inside of calls    */
+    int64_t early_elements;     /* of gradients that were summed before a call needed them        */
+    int64_t early_updates;      /* of parameters that were made before their zero_step            */
+    int64_t host_waits;         /* on a GPU: how often calls let the host wait for a stream       */
 } zero_statistics;
 
 /* Of this rank, since zero_create. Local. */

@@ -487,12 +487,12 @@ module libzero
       integer(c_int32_t), value :: dtype
       integer(c_int32_t) :: zero_group_set_from
     end function
-    function zero_set_trainable(optim, param, trainable) bind(C)
+    function zero_param_set_trainable(optim, param, trainable) bind(C)
       import
       type(c_ptr), value :: optim
       integer(c_int64_t), value :: param
       integer(c_int32_t), value :: trainable
-      integer(c_int32_t) :: zero_set_trainable
+      integer(c_int32_t) :: zero_param_set_trainable
     end function
     function zero_rebalance(optim, owners, count, stream) bind(C)
       import

@@ -281,7 +281,7 @@ zero_status zero_group_set_from(zero_optim* optim, int32_t group, const char* na
   return on_optim(optim, set, steps_of(name));
 }
 
-zero_status zero_set_trainable(zero_optim* optim, int64_t param, int32_t trainable) {
+zero_status zero_param_set_trainable(zero_optim* optim, int64_t param, int32_t trainable) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     if (trainable != 0 && trainable != 1)
       return Status(ZERO_ERR_ARGUMENT, text("trainable is ", trainable, "; it must be 0 or 1"));

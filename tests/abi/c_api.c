@@ -432,10 +432,10 @@ static void load_elsewhere(void) {
 }
 
 static void freeze(void) {
-  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "parameter 2", zero_set_trainable(g_optim, 2, 0));
-  for (int64_t i = 0; i < 2; i++) CHECK_STATUS(ZERO_OK, zero_set_trainable(g_optim, i, 0));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "parameter 2", zero_param_set_trainable(g_optim, 2, 0));
+  for (int64_t i = 0; i < 2; i++) CHECK_STATUS(ZERO_OK, zero_param_set_trainable(g_optim, i, 0));
   CHECK_REFUSED(ZERO_ERR_STATE, "frozen", zero_step(g_optim, NULL));
-  for (int64_t i = 0; i < 2; i++) CHECK_STATUS(ZERO_OK, zero_set_trainable(g_optim, i, 1));
+  for (int64_t i = 0; i < 2; i++) CHECK_STATUS(ZERO_OK, zero_param_set_trainable(g_optim, i, 1));
 }
 
 /* As docs/integrate.md has it. */
@@ -485,7 +485,7 @@ static void own_rule(void) {
   CHECK_STATUS(ZERO_OK, zero_register_params(optim, NULL, params, 2, NULL));
   CHECK_REFUSED(ZERO_ERR_CALLBACK, "only fp32 is written", zero_step(optim, NULL));
   CHECK(single == 1 && wide == 1);
-  CHECK_STATUS(ZERO_OK, zero_set_trainable(optim, 1, 0));
+  CHECK_STATUS(ZERO_OK, zero_param_set_trainable(optim, 1, 0));
   CHECK_STATUS(ZERO_OK, zero_step(optim, NULL));
   CHECK(single == 1 + 1e-3f && wide == 1);
   CHECK_STATUS(ZERO_OK, zero_state_info(optim, 0, NULL, names, 2, &count));

@@ -206,7 +206,8 @@ TEST(Backward, what_cannot_be_announced_is_refused_and_changes_nothing) {
       EXPECT_EQ(zero_grad_ready(optim, 0, self.grad(0), &self), ZERO_ERR_ARGUMENT);
       EXPECT_EQ(self.ready(0), ZERO_OK) << last();
       EXPECT_TRUE(ends(self.ready(0), ZERO_ERR_STATE, "'a' is announced already"));
-      EXPECT_TRUE(ends(zero_set_trainable(optim, 1, 0), ZERO_ERR_STATE, "gradients are announced"));
+      EXPECT_TRUE(
+          ends(zero_param_set_trainable(optim, 1, 0), ZERO_ERR_STATE, "gradients are announced"));
       EXPECT_EQ(zero_broadcast_params(optim, 0, nullptr), ZERO_ERR_STATE);
       EXPECT_EQ(zero_share_params(optim, 0, nullptr), ZERO_ERR_STATE);
       EXPECT_EQ(zero_reduce_grads(optim, nullptr, rank == 0 ? 7 : 0, 0, nullptr),

@@ -241,7 +241,7 @@ TEST(Begin, calls_at_the_wrong_moment_are_refused_and_change_nothing) {
       EXPECT_EQ(zero_group_get(optim, 0, "lr", &lr), ZERO_OK);
       EXPECT_TRUE(ends(zero_group_set(optim, 0, "lr", 3), ZERO_ERR_STATE, "a step has begun"));
       EXPECT_EQ(zero_group_set(optim, ZERO_ALL_GROUPS, "loss_scale", 3), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_set_trainable(optim, 1, 0), ZERO_ERR_STATE);
+      EXPECT_EQ(zero_param_set_trainable(optim, 1, 0), ZERO_ERR_STATE);
       EXPECT_EQ(zero_bind_params(optim, nullptr, nullptr, 2), ZERO_ERR_STATE);
       auto param = initialized<zero_param>();
       param.name = "c";

@@ -151,7 +151,7 @@ TEST(OwnRule, its_state_moves_whole_to_other_owners) {
     OwnModel model(comm, rule, {.partition = partition});
     for (int32_t deal = 0; deal < 3; deal++) {
       for (const bool trains : {true, false}) {
-        EXPECT_EQ(zero_set_trainable(model.optim(), 0, trains), ZERO_OK) << last();
+        EXPECT_EQ(zero_param_set_trainable(model.optim(), 0, trains), ZERO_OK) << last();
         EXPECT_EQ(model.step(), ZERO_OK) << last();
       }
       if (!moves) continue;

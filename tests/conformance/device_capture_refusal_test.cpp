@@ -98,7 +98,7 @@ TEST(DeviceCapture, a_graph_that_is_out_of_date_makes_no_step_and_says_so) {
     EXPECT_EQ(device.result().step, 3) << what;
   };
   outdated("frozen", ZERO_OPTIMIZER_ADAMW,
-           [](Model& model) { EXPECT_EQ(zero_set_trainable(model.optim, 0, 0), ZERO_OK); });
+           [](Model& model) { EXPECT_EQ(zero_param_set_trainable(model.optim, 0, 0), ZERO_OK); });
   outdated("bound", ZERO_OPTIMIZER_ADAMW, [](Model& model) {
     const std::vector<void*> data(kCount, nullptr);
     EXPECT_EQ(zero_bind_params(model.optim, data.data(), nullptr, kCount), ZERO_OK)

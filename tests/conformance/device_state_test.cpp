@@ -202,10 +202,10 @@ TEST(DeviceState, what_is_dealt_out_anew_trains_on) {
     Rank device(choices), host(on_host(choices));
     for (Rank* const rank : {&device, &host}) {
       rank->steps(0, 2);
-      Rank::must(zero_set_trainable(rank->optim, 0, 0), "freeze");
+      Rank::must(zero_param_set_trainable(rank->optim, 0, 0), "freeze");
       Rank::must(zero_rebalance(rank->optim, nullptr, 0, nullptr), "rebalance");
       rank->steps(2, 1);
-      Rank::must(zero_set_trainable(rank->optim, 0, 1), "thaw");
+      Rank::must(zero_param_set_trainable(rank->optim, 0, 1), "thaw");
       rank->steps(3, 1);
     }
     expect_same(device, host, "");
@@ -252,7 +252,7 @@ void live(Rank& rank, bool by_hand, const std::string& directory) {
   Rank::must(zero_broadcast_buffers(rank.optim, rank.world() - 1, nullptr), "buffers");
   EXPECT_EQ(rank.buffer()[5], static_cast<std::byte>(2 + rank.world()));
   rank.save(directory + "/1");
-  Rank::must(zero_set_trainable(rank.optim, 0, 0), "freeze");
+  Rank::must(zero_param_set_trainable(rank.optim, 0, 0), "freeze");
   std::vector<int32_t> owners(rank.tensors());
   for (size_t t = 0; t < owners.size(); t++) owners[t] = static_cast<int32_t>(t + 1) % rank.world();
   Rank::must(zero_rebalance(rank.optim, by_hand ? owners.data() : nullptr,

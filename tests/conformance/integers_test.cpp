@@ -78,9 +78,9 @@ TEST(Trainable, integers_are_broadcast_saved_and_loaded_but_never_trained) {
       run_sound_ranks(RankKind::threads, world, [&](int rank) {
         Mixed model(meeting.join(rank), partition);
         model.fill(rank);
-        EXPECT_TRUE(
-            ends(zero_set_trainable(model.optim, 0, 1), ZERO_ERR_UNSUPPORTED, "'ids' is int64"));
-        EXPECT_EQ(zero_set_trainable(model.optim, 0, 0), ZERO_OK);
+        EXPECT_TRUE(ends(zero_param_set_trainable(model.optim, 0, 1), ZERO_ERR_UNSUPPORTED,
+                         "'ids' is int64"));
+        EXPECT_EQ(zero_param_set_trainable(model.optim, 0, 0), ZERO_OK);
         if (world == 3) {
           EXPECT_EQ(zero_broadcast_params(model.optim, 1, nullptr), ZERO_OK) << last();
         } else {

@@ -96,14 +96,14 @@ TEST(JoinCalls, a_rank_that_joined_follows_settings_frozen_parameters_scales_and
         EXPECT_EQ(seat.reduce(ZERO_REDUCE_MEAN), ZERO_OK) << last();
         EXPECT_EQ(zero_drop_grads(optim), ZERO_OK);
         EXPECT_EQ(zero_group_set(optim, ZERO_ALL_GROUPS, "lr", 0.125), ZERO_OK);
-        EXPECT_EQ(zero_set_trainable(optim, 1, 0), ZERO_OK);
+        EXPECT_EQ(zero_param_set_trainable(optim, 1, 0), ZERO_OK);
         EXPECT_EQ(zero_group_set(optim, ZERO_ALL_GROUPS, "loss_scale", 4), ZERO_OK);
         EXPECT_EQ(seat.step(), ZERO_OK) << last();
         EXPECT_TRUE(seat.equals(expected));
         // Set after the last call: it is told by whoever comes last.
         EXPECT_EQ(zero_group_set(optim, 0, "lr", 0.75), ZERO_OK);
-        EXPECT_EQ(zero_set_trainable(optim, 1, 1), ZERO_OK);
-        EXPECT_EQ(zero_set_trainable(optim, 2, 0), ZERO_OK);
+        EXPECT_EQ(zero_param_set_trainable(optim, 1, 1), ZERO_OK);
+        EXPECT_EQ(zero_param_set_trainable(optim, 2, 0), ZERO_OK);
       },
       [&](Seat& seat, int rank) {
         double lr = 0, scale = 0;

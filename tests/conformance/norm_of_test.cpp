@@ -165,7 +165,7 @@ TEST(NormOf, what_is_frozen_or_has_no_gradient_counts_nothing) {
                                      {.name = "none", .data = {0}, .grad = {5}, .has_grad = false},
                                      {.name = "d", .data = {0}, .owner = 1, .grad = {12}}};
         self.add(model);
-        EXPECT_EQ(zero_set_trainable(self.optim(), 1, 0), ZERO_OK);
+        EXPECT_EQ(zero_param_set_trainable(self.optim(), 1, 0), ZERO_OK);
         self.reduce(model);
         EXPECT_DOUBLE_EQ(clip_of(self.optim(), {0, 1, 2, 3}, INFINITY), 13);
         EXPECT_EQ(clip_of(self.optim(), {1, 2}, 1), 0);

@@ -39,10 +39,10 @@ TEST(Norm, counts_parameters_whose_gradients_come_later) {
         return first;
       };
       model[1].has_grad = false;
-      EXPECT_EQ(zero_set_trainable(self.optim(), 2, 0), ZERO_OK);
+      EXPECT_EQ(zero_param_set_trainable(self.optim(), 2, 0), ZERO_OK);
       EXPECT_DOUBLE_EQ(norms(), 20);
       model[1].has_grad = true;
-      EXPECT_EQ(zero_set_trainable(self.optim(), 2, 1), ZERO_OK);
+      EXPECT_EQ(zero_param_set_trainable(self.optim(), 2, 1), ZERO_OK);
       EXPECT_DOUBLE_EQ(norms(), std::sqrt(800.0));
       return std::string();
     });

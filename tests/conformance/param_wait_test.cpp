@@ -176,9 +176,9 @@ TEST(ParamWait, every_other_call_waits_for_the_step) {
           EXPECT_EQ(whole[4999], at);
           expect_new("gather");
           step();
-          EXPECT_EQ(zero_set_trainable(optim, 1, 0), ZERO_OK) << last();
+          EXPECT_EQ(zero_param_set_trainable(optim, 1, 0), ZERO_OK) << last();
           expect_new("freezing");
-          EXPECT_EQ(zero_set_trainable(optim, 1, 1), ZERO_OK) << last();
+          EXPECT_EQ(zero_param_set_trainable(optim, 1, 1), ZERO_OK) << last();
           step();
           EXPECT_EQ(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_OK) << last();
           expect_new("a reduction");

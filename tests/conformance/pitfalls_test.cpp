@@ -78,7 +78,7 @@ TEST(Pitfalls, a_group_that_comes_after_a_freeze_moves_no_owner_and_stops_no_tra
       return out;
     };
     EXPECT_EQ(owners(), (std::vector<int32_t>{0, 1, 1, 0}));
-    EXPECT_EQ(zero_set_trainable(self.optim(), 0, 0), ZERO_OK);
+    EXPECT_EQ(zero_param_set_trainable(self.optim(), 0, 0), ZERO_OK);
     self.add(late);
     const auto step = [&] {
       std::vector<Tensor> all = model;
@@ -91,11 +91,11 @@ TEST(Pitfalls, a_group_that_comes_after_a_freeze_moves_no_owner_and_stops_no_tra
     // 1 - 0.25 - 0.25 * 1.5, but for what is frozen or late.
     EXPECT_EQ(firsts(model), (std::vector<float>{0.75, 0.375, 0.375, 0.375}));
     EXPECT_EQ(firsts(late), std::vector<float>{0.75});
-    EXPECT_EQ(zero_set_trainable(self.optim(), 4, 0), ZERO_OK);
+    EXPECT_EQ(zero_param_set_trainable(self.optim(), 4, 0), ZERO_OK);
     step();
     EXPECT_EQ(firsts(late), std::vector<float>{0.75});
-    EXPECT_EQ(zero_set_trainable(self.optim(), 4, 1), ZERO_OK);
-    EXPECT_EQ(zero_set_trainable(self.optim(), 0, 1), ZERO_OK);
+    EXPECT_EQ(zero_param_set_trainable(self.optim(), 4, 1), ZERO_OK);
+    EXPECT_EQ(zero_param_set_trainable(self.optim(), 0, 1), ZERO_OK);
     step();
     EXPECT_EQ(firsts(late), std::vector<float>{0.375});
     EXPECT_EQ(model[0].data[9], 0.375f);

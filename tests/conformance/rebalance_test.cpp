@@ -75,7 +75,7 @@ class Model {
 
   void freeze(const std::vector<int64_t>& params, bool frozen = true) {
     for (const int64_t param : params)
-      EXPECT_EQ(zero_set_trainable(optim_, param, !frozen), ZERO_OK) << last();
+      EXPECT_EQ(zero_param_set_trainable(optim_, param, !frozen), ZERO_OK) << last();
   }
   zero_status rebalance() { return zero_rebalance(optim_, nullptr, 0, nullptr); }
   zero_status rebalance(const std::vector<int32_t>& owners) {

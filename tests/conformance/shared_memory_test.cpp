@@ -123,9 +123,9 @@ TEST(SharedMemory, a_gradient_of_a_frozen_parameter_is_looked_at_when_it_thaws) 
     float* const data = self.arena(kShared);
     float* const grad = self.arena(kShared);
     EXPECT_EQ(self.add("a", data, grad), ZERO_OK) << last();
-    EXPECT_EQ(zero_set_trainable(self.optim, 0, 0), ZERO_OK);
+    EXPECT_EQ(zero_param_set_trainable(self.optim, 0, 0), ZERO_OK);
     EXPECT_EQ(zero_seal(self.optim), ZERO_OK) << last();
-    EXPECT_EQ(zero_set_trainable(self.optim, 0, 1), ZERO_OK);
+    EXPECT_EQ(zero_param_set_trainable(self.optim, 0, 1), ZERO_OK);
     expect_refused(zero_step(self.optim, nullptr), rank, kOfTwo);
   });
 }

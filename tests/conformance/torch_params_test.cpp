@@ -139,7 +139,8 @@ void follow(const Case& c, zero_comm* comm, const Rows& rows, const Row* expecte
   for (int step = 1; step <= kSteps; step++) {
     for (size_t t = 0; t < kTensors; t++) {
       grads[t] = rows[kTensors * static_cast<size_t>(step) + t];
-      EXPECT_EQ(zero_set_trainable(optim, static_cast<int64_t>(t), !c.is_frozen(t, step)), ZERO_OK);
+      EXPECT_EQ(zero_param_set_trainable(optim, static_cast<int64_t>(t), !c.is_frozen(t, step)),
+                ZERO_OK);
     }
     EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << zero_last_error();
     for (size_t t = 0; t < kTensors; t++) {

@@ -116,7 +116,7 @@ TEST(Traffic, of_what_is_frozen_is_none) {
     const Model model(comm, ZERO_PARTITION_MANUAL);
     for (const int64_t trained : {12, 6, 2}) {
       for (int64_t param = trained; param < int64_t{kTensors}; param++)
-        EXPECT_EQ(zero_set_trainable(model.optim, param, 0), ZERO_OK);
+        EXPECT_EQ(zero_param_set_trainable(model.optim, param, 0), ZERO_OK);
       counted.to_all = counted.gathered = 0;
       EXPECT_EQ(zero_step(model.optim, nullptr), ZERO_OK) << last();
       // In whole buckets, of which one has two tensors of each rank.

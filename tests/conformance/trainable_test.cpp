@@ -100,7 +100,7 @@ void flag(zero_param& param, int32_t flag) { param.flags |= flag; }
 TEST(Trainable, what_a_frozen_gradient_holds_is_neither_counted_nor_in_the_norm) {
   Model model;
   model.build(solo(), ZERO_OPTIMIZER_SGD, {}, ZERO_PARTITION_EVEN, ZERO_NONFINITE_SKIP);
-  ASSERT_EQ(zero_set_trainable(model.optim, 1, 0), ZERO_OK);
+  ASSERT_EQ(zero_param_set_trainable(model.optim, 1, 0), ZERO_OK);
   std::fill(model.grad_of(1), model.grad_of(1) + kSize, NAN);
   EXPECT_EQ(model.step(), ZERO_OK) << last();
   EXPECT_EQ(model.result().nonfinite, 0);
@@ -113,7 +113,7 @@ TEST(Trainable, what_a_frozen_gradient_holds_is_neither_counted_nor_in_the_norm)
   EXPECT_EQ(model.value(1), 1);
   EXPECT_LT(model.value(0), 1);
 
-  ASSERT_EQ(zero_set_trainable(model.optim, 1, 1), ZERO_OK);
+  ASSERT_EQ(zero_param_set_trainable(model.optim, 1, 1), ZERO_OK);
   std::fill(model.grad_of(1), model.grad_of(1) + kSize, NAN);
   EXPECT_EQ(model.step(), ZERO_SKIPPED);
   EXPECT_EQ(model.result().nonfinite, kSize);
@@ -130,7 +130,7 @@ TEST(Trainable, pointers_given_for_frozen_parameters_are_not_looked_at) {
   options.grad_count = kParams;
   for (int step = 0; step < 2; step++) EXPECT_EQ(zero_step(model.optim, &options), ZERO_OK);
   EXPECT_EQ(model.value(2), 1);
-  ASSERT_EQ(zero_set_trainable(model.optim, 2, 1), ZERO_OK);
+  ASSERT_EQ(zero_param_set_trainable(model.optim, 2, 1), ZERO_OK);
   EXPECT_TRUE(ends(zero_step(model.optim, &options), ZERO_ERR_ARGUMENT, "'c'"));
 }
 
@@ -142,7 +142,7 @@ TEST(Trainable, nothing_to_train_is_an_error_and_not_a_silent_step) {
   EXPECT_EQ(zero_broadcast_params(model.optim, 0, nullptr), ZERO_OK);
   EXPECT_TRUE(ends(model.step(), ZERO_ERR_STATE, "frozen"));
   EXPECT_EQ(model.result().step, 0);
-  ASSERT_EQ(zero_set_trainable(model.optim, 3, 1), ZERO_OK);
+  ASSERT_EQ(zero_param_set_trainable(model.optim, 3, 1), ZERO_OK);
   EXPECT_EQ(model.step(), ZERO_OK) << last();
   EXPECT_LT(model.value(3), 1);
   EXPECT_EQ(model.value(0), 1);
@@ -152,12 +152,12 @@ TEST(Trainable, wrong_numbers_and_moments_are_refused_without_effect) {
   Model model;
   model.build(solo(), ZERO_OPTIMIZER_SGD);
   for (const int64_t param : {int64_t{-1}, int64_t{4}, INT64_MAX})
-    EXPECT_EQ(zero_set_trainable(model.optim, param, 0), ZERO_ERR_ARGUMENT) << param;
+    EXPECT_EQ(zero_param_set_trainable(model.optim, param, 0), ZERO_ERR_ARGUMENT) << param;
   for (const int32_t trainable : {-1, 2})
-    EXPECT_EQ(zero_set_trainable(model.optim, 0, trainable), ZERO_ERR_ARGUMENT) << trainable;
-  EXPECT_EQ(zero_set_trainable(nullptr, 0, 0), ZERO_ERR_ARGUMENT);
+    EXPECT_EQ(zero_param_set_trainable(model.optim, 0, trainable), ZERO_ERR_ARGUMENT) << trainable;
+  EXPECT_EQ(zero_param_set_trainable(nullptr, 0, 0), ZERO_ERR_ARGUMENT);
   ASSERT_EQ(zero_reduce_grads(model.optim, nullptr, 0, ZERO_REDUCE_MEAN, nullptr), ZERO_OK);
-  EXPECT_TRUE(ends(zero_set_trainable(model.optim, 0, 0), ZERO_ERR_STATE, "reduced"));
+  EXPECT_TRUE(ends(zero_param_set_trainable(model.optim, 0, 0), ZERO_ERR_STATE, "reduced"));
   EXPECT_EQ(model.step(), ZERO_OK);
   for (size_t i = 0; i < kParams; i++) EXPECT_LT(model.value(i), 1) << i;
 }
@@ -177,7 +177,7 @@ TEST(Trainable, freezing_never_moves_an_owner) {
             partition);
         EXPECT_EQ(model.step(), ZERO_OK) << last();
         if (freezes) {
-          EXPECT_EQ(zero_set_trainable(model.optim, 0, 0), ZERO_OK);
+          EXPECT_EQ(zero_param_set_trainable(model.optim, 0, 0), ZERO_OK);
         }
         float more = 1, grad = 1;
         auto late = initialized<zero_param>();
@@ -186,7 +186,7 @@ TEST(Trainable, freezing_never_moves_an_owner) {
         late.grad = &grad;
         EXPECT_EQ(zero_register_params(model.optim, nullptr, &late, 1, nullptr), ZERO_OK);
         if (freezes) {
-          EXPECT_EQ(zero_set_trainable(model.optim, 4, 0), ZERO_OK);
+          EXPECT_EQ(zero_param_set_trainable(model.optim, 4, 0), ZERO_OK);
         }
         EXPECT_EQ(model.step(), ZERO_OK) << last();
         EXPECT_EQ(more == 1, freezes);
@@ -215,13 +215,13 @@ TEST(Trainable, ranks_that_freeze_differently_are_told_the_parameter) {
         [&] { return zero_state_save(model.optim, "/nonexistent/of/libzero-tests", nullptr); }};
     for (const auto& call : calls) {
       if (rank == 1) {
-        EXPECT_EQ(zero_set_trainable(model.optim, 2, 0), ZERO_OK);
+        EXPECT_EQ(zero_param_set_trainable(model.optim, 2, 0), ZERO_OK);
       }
       EXPECT_TRUE(ends(call(), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER, "'c' is frozen"));
       EXPECT_TRUE(says("'c' is trained"));
       EXPECT_EQ(model.value(2), before);
       if (rank == 1) {
-        EXPECT_EQ(zero_set_trainable(model.optim, 2, 1), ZERO_OK);
+        EXPECT_EQ(zero_param_set_trainable(model.optim, 2, 1), ZERO_OK);
       }
     }
     EXPECT_EQ(model.step(), ZERO_OK) << last();
@@ -266,11 +266,11 @@ TEST(Trainable, a_steady_step_with_frozen_parameters_costs_no_call_more) {
                 ZERO_OPTIMIZER_ADAMW);
     for (size_t frozen = 0; frozen < 3; frozen++) {
       if (frozen == 1) {
-        EXPECT_EQ(zero_set_trainable(model.optim, 1, 0), ZERO_OK);
+        EXPECT_EQ(zero_param_set_trainable(model.optim, 1, 0), ZERO_OK);
       }
       if (frozen == 2) {
-        EXPECT_EQ(zero_set_trainable(model.optim, 2, 0), ZERO_OK);
-        EXPECT_EQ(zero_set_trainable(model.optim, 3, 0), ZERO_OK);
+        EXPECT_EQ(zero_param_set_trainable(model.optim, 2, 0), ZERO_OK);
+        EXPECT_EQ(zero_param_set_trainable(model.optim, 3, 0), ZERO_OK);
       }
       EXPECT_EQ(model.step(), ZERO_OK) << last();
       counted.clear();
@@ -298,10 +298,10 @@ TEST(Trainable, checkpoints_hold_frozen_parameters_and_leave_frozen_what_is) {
                 [](auto& params) { flag(params[0], ZERO_PARAM_FROZEN); });
     model.data[model.offsets[0] + kSize - 1] = 7;
     EXPECT_EQ(model.step(), ZERO_OK);
-    ASSERT_EQ(zero_set_trainable(model.optim, 1, 0), ZERO_OK);
+    ASSERT_EQ(zero_param_set_trainable(model.optim, 1, 0), ZERO_OK);
     EXPECT_EQ(model.step(), ZERO_OK);
     ASSERT_EQ(zero_state_save(model.optim, (scratch / "c").c_str(), nullptr), ZERO_OK) << last();
-    ASSERT_EQ(zero_set_trainable(model.optim, 1, 1), ZERO_OK);
+    ASSERT_EQ(zero_param_set_trainable(model.optim, 1, 1), ZERO_OK);
     model.fill_grads(-3);
     EXPECT_EQ(model.step(), ZERO_OK);
     expected = model.value(1);

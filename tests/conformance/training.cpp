@@ -355,7 +355,7 @@ zero_status toggle(const Training& run, zero_optim* optim, int step) {
   for (size_t i = 0; i < run.sizes.size(); i++) {
     if (step == 0 || frozen(run, i, step) == frozen(run, i, step - 1)) continue;
     const zero_status status =
-        zero_set_trainable(optim, static_cast<int64_t>(i), !frozen(run, i, step));
+        zero_param_set_trainable(optim, static_cast<int64_t>(i), !frozen(run, i, step));
     if (status != ZERO_OK) return status;
   }
   return ZERO_OK;

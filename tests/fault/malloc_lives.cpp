@@ -161,7 +161,7 @@ LifeEnd by_hand(const LifeOf& of) {
             [&] { return zero_state_set(optim, 0, "exp_avg", 0, kFirst, values.data()); });
   seat.then("state_set_scalar", [&] { return set_scalar(optim, ZERO_ALL_PARAMS, "step", 7); });
   seat.then("share_params", [&] { return zero_share_params(optim, 0, nullptr); });
-  seat.then("set_trainable", [&] { return zero_set_trainable(optim, 1, 0); });
+  seat.then("set_trainable", [&] { return zero_param_set_trainable(optim, 1, 0); });
   seat.then("step_begin", [&] { return zero_step_begin(optim, nullptr); });
   seat.then("grad_ready", [&] { return zero_grad_ready(optim, 0, seat.grad, nullptr); });
   seat.step("step that has begun");

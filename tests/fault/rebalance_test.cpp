@@ -48,7 +48,7 @@ class Model {
     EXPECT_EQ(zero_register_params(optim_, nullptr, params, kParams, nullptr), ZERO_OK) << last();
     EXPECT_EQ(step(), ZERO_OK) << last();
     for (const int64_t frozen : {0, 1, 4})
-      EXPECT_EQ(zero_set_trainable(optim_, frozen, 0), ZERO_OK) << last();
+      EXPECT_EQ(zero_param_set_trainable(optim_, frozen, 0), ZERO_OK) << last();
   }
   ~Model() {
     zero_free(optim_);

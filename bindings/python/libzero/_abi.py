@@ -157,7 +157,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         Status,
         [OptimHandle, c.c_int32, c.c_char_p, c.c_void_p, c.c_int32],
     ),
-    "zero_set_trainable": (Status, [OptimHandle, c.c_int64, c.c_int32]),
+    "zero_param_set_trainable": (Status, [OptimHandle, c.c_int64, c.c_int32]),
     "zero_rebalance": (Status, [OptimHandle, c.POINTER(c.c_int32), c.c_size_t, c.c_void_p]),
     # Training loop
     "zero_broadcast_params": (Status, [OptimHandle, c.c_int32, c.c_void_p]),

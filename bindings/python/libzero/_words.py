@@ -20,6 +20,7 @@ _CALLS = {
     "zero_group_set": "Group.__setitem__",
     "zero_group_set_from": "Group.read_from",
     "zero_nccl_unique_id": "nccl_unique_id",
+    "zero_param_set_trainable": "Optimizer.set_trainable",
     "zero_partition_plan": "partition_plan",
     "zero_register_params": "Optimizer.register",
     "zero_rule_info": "rules",

@@ -203,7 +203,7 @@ class Optimizer(Overlap, Ranks, Closing):
         """Freeze a parameter, by name or number, or train it again, from the next step on. The same
         on every rank, and anew after a load. The gradient of a frozen one is ignored; its state
         stays."""
-        lib().zero_set_trainable(self._handle.open(), self._number(param), 1 if trainable else 0)
+        lib().zero_param_set_trainable(self._handle.open(), self._number(param), 1 if trainable else 0)
 
     # ---- Train ----
 

@@ -125,7 +125,7 @@ functions! {
         data: *const c_void,
         dtype: i32,
     ) -> zero_status;
-    pub fn zero_set_trainable(optim: *mut zero_optim, param: i64, trainable: i32) -> zero_status;
+    pub fn zero_param_set_trainable(optim: *mut zero_optim, param: i64, trainable: i32) -> zero_status;
     pub fn zero_rebalance(
         optim: *mut zero_optim,
         owners: *const i32,

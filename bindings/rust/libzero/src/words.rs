@@ -17,6 +17,7 @@ const CALLS: &[(&str, &str)] = &[
     ("zero_group_set", "Optim::set"),
     ("zero_group_set_from", "Optim::set_from"),
     ("zero_nccl_unique_id", "NcclId::draw"),
+    ("zero_param_set_trainable", "Optim::set_trainable"),
     ("zero_partition_plan", "partition_plan"),
     ("zero_register_buffers", "Optim::add_buffers"),
     ("zero_register_params", "Optim::add"),

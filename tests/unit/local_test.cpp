@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "base/text.h"
@@ -63,12 +64,6 @@ class Child {
   SharedMemory flag_;
   pid_t pid_;
 };
-
-int64_t real_ms() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1'000'000;
-}
 
 // ---- Segments.
 
@@ -224,9 +219,9 @@ struct Watched {
 };
 
 int64_t ms_until_dead(const Peer& peer) {
-  const int64_t start = real_ms();
-  while (!peer.dead() && real_ms() - start < 10'000) usleep(100);
-  return real_ms() - start;
+  const int64_t start = now_ms();
+  while (!peer.dead() && now_ms() - start < 10'000) usleep(100);
+  return now_ms() - start;
 }
 
 TEST(Life, a_killed_process_is_seen_dead_within_100_ms_however_much_memory_it_has) {
@@ -322,20 +317,16 @@ TEST(Life, the_second_witness_is_heard_where_the_first_is_silent) {
   const std::shared_ptr<Peer> peer = *Peer::meet(page.get(), std::move(pidfd), child.pid());
   EXPECT_FALSE(peer->ask());
   kill(child.pid(), SIGKILL);
-  const int64_t start = real_ms();
-  while (!peer->ask() && real_ms() - start < 5'000) usleep(200);
+  const int64_t start = now_ms();
+  while (!peer->ask() && now_ms() - start < 5'000) usleep(200);
   EXPECT_TRUE(peer->dead());
 }
 
 TEST(Life, its_thread_is_there_while_a_seat_is) {
   const auto threads = [] {
-    int count = 0;
-    DIR* const directory = opendir("/proc/self/task");
-    while (const dirent* const entry = readdir(directory)) count += entry->d_name[0] != '.';
-    closedir(directory);
-    return count;
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
   };
-  const int before = threads();
+  const auto before = threads();
   {
     Result<Life> first = Life::begin();
     ASSERT_TRUE(first.ok());

@@ -30,13 +30,8 @@ constexpr double kAbsolute = 1e-8;
 
 using Row = std::vector<float>;
 
-std::filesystem::path data_directory() {
-#if defined(ZERO_TEST_DATA)
-  return std::filesystem::path(ZERO_TEST_DATA) / "torch_traces";
-#else
-  return std::filesystem::path(__FILE__).parent_path().parent_path() / "data" / "torch_traces";
-#endif
-}
+const std::filesystem::path kData =
+    std::filesystem::path(__FILE__).parent_path().parent_path() / "data" / "torch_traces";
 
 struct Change {
   int64_t step;  // 0: from the start
@@ -77,9 +72,9 @@ struct Traces {
 
 Traces read_traces() {
   Traces traces;
-  std::ifstream cases(data_directory() / "cases.txt");
+  std::ifstream cases(kData / "cases.txt");
   for (std::string line; std::getline(cases, line);) traces.cases.push_back(parse_case(line));
-  std::ifstream file(data_directory() / "traces.f32", std::ios::binary);
+  std::ifstream file(kData / "traces.f32", std::ios::binary);
   Row row(kParameters);
   while (file.read(reinterpret_cast<char*>(row.data()),
                    std::streamsize(kParameters * sizeof(float)))) {
@@ -151,7 +146,7 @@ void run_case(const Case& c, const Row& start, const Row* gradients, const Row* 
 
 TEST(TorchParity, every_optimizer_and_flag_follows_torch_step_by_step) {
   const Traces traces = read_traces();
-  ASSERT_GE(traces.cases.size(), 130u) << "in " << data_directory();
+  ASSERT_GE(traces.cases.size(), 130u) << "in " << kData;
   size_t row = 1 + kSteps;
   for (const Case& c : traces.cases) {
     ASSERT_NE(c.rule, nullptr) << c.name;

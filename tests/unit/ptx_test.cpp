@@ -60,13 +60,6 @@ class Launch {
   const std::string name_;
 };
 
-void expect_fault(const std::string& name, const std::string& what, u32 blocks = 1,
-                  u32 count = kThreads) {
-  const std::string found = Launch(name).run(blocks, count);
-  EXPECT_NE(found.find(what), std::string::npos) << name << ": " << found;
-  EXPECT_NE(found.find(name), std::string::npos) << found;
-}
-
 TEST(Ptx, computes_what_the_host_computes) {
   std::mt19937_64 random(7);
   const double special[] = {0.0, -0.0,      1.0,      -1.0,     INFINITY, -INFINITY,
@@ -94,6 +87,47 @@ TEST(Ptx, computes_what_the_host_computes) {
     ASSERT_EQ(found[i], expected[i]) << "result " << i % kResults << " of " << i / kResults;
 }
 
+/// A launch that lacks something, which is found in these words.
+struct Faulty {
+  const char *kernel, *what;
+  u32 blocks = 1, count = kThreads;
+};
+
+class PtxFault : public ::testing::TestWithParam<Faulty> {};
+
+TEST_P(PtxFault, is_found) {
+  const auto& [name, what, blocks, count] = GetParam();
+  const std::string found = Launch(name).run(blocks, count);
+  EXPECT_NE(found.find(what), std::string::npos) << found;
+  EXPECT_NE(found.find(name), std::string::npos) << found;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , PtxFault,
+    ::testing::Values(
+        // Values are right, for all that.
+        Faulty{"sums_of_blocks_without_fences", "without an order", 4},
+        Faulty{"turn_without_barrier", "of the block's shared memory"},
+        Faulty{"write_one_too_many", "0 bytes behind the end of out"},
+        Faulty{"read_one_too_many", "0 bytes behind the end of in", 1, 4},
+        Faulty{"write_what_is_read", "writes to in"},
+        Faulty{"read_wide_at", "16 does not divide", 1, 2},
+        Faulty{"count_in_all_blocks", "byte 0 of out, which thread 0 of block", 4},
+        Faulty{"read_what_the_neighbour_wrote", "without an order"},
+        Faulty{"write_what_the_neighbour_read", "without an order"},
+        Faulty{"index_in_64_bits", "touches memory that the launch was not given", 1, 4},
+        Faulty{"meet_some", "a barrier that thread", 1, 40},
+        Faulty{"exchange_some", "a shuffle that lane", 1, 40}),
+    [](const auto& made) { return made.param.kernel; });
+
+TEST(Ptx, nothing_is_found_where_nothing_is_wrong) {
+  for (const auto& [name, count] : {std::pair("read_wide_at", 4u),
+                                    {"index_in_32_bits", 4u},  // 2^32 becomes 0
+                                    {"meet_some", kThreads},
+                                    {"exchange_some", kThreads}})
+    EXPECT_EQ(Launch(name).run(1, count), "") << name;
+}
+
 TEST(Ptx, blocks_come_in_any_order_and_sum_up_by_fences_and_atomics) {
   Launch launch("sums_of_blocks");
   u32 sum = 0;
@@ -104,62 +138,19 @@ TEST(Ptx, blocks_come_in_any_order_and_sum_up_by_fences_and_atomics) {
     EXPECT_EQ(launch.run(4), "");
     EXPECT_EQ(launch.out[0], sum);
   }
+  Launch counts("count_in_all_blocks_by_atomics");
+  EXPECT_EQ(counts.run(4), "");
+  EXPECT_EQ(counts.out[0], 4u);
 }
 
-TEST(Ptx, a_fence_that_is_missing_is_found_though_values_are_right) {
-  expect_fault("sums_of_blocks_without_fences", "without an order", 4);
-}
-
-TEST(Ptx, a_barrier_that_is_missing_is_found) {
-  Launch sound("turn");
-  EXPECT_EQ(sound.run(), "");
-  for (u32 i = 0; i < kThreads; i++) EXPECT_EQ(sound.out[i], sound.in[kThreads - 1 - i]);
-  expect_fault("turn_without_barrier", "of the block's shared memory");
-}
-
-TEST(Ptx, what_lies_beyond_what_was_given_is_not_touched) {
-  expect_fault("write_one_too_many", "0 bytes behind the end of out");
-  expect_fault("read_one_too_many", "0 bytes behind the end of in", 1, 4);
-}
-
-TEST(Ptx, what_is_given_to_read_is_not_written) {
-  expect_fault("write_what_is_read", "writes to in");
-}
-
-TEST(Ptx, an_address_that_the_width_does_not_divide_is_found) {
-  EXPECT_EQ(Launch("read_wide_at").run(1, 4), "");
-  expect_fault("read_wide_at", "16 does not divide", 1, 2);
-}
-
-TEST(Ptx, blocks_that_write_the_same_word_need_atomics) {
-  expect_fault("count_in_all_blocks", "byte 0 of out, which thread 0 of block", 4);
-  Launch sound("count_in_all_blocks_by_atomics");
-  EXPECT_EQ(sound.run(4), "");
-  EXPECT_EQ(sound.out[0], 4u);
-}
-
-TEST(Ptx, threads_that_write_and_read_the_same_word_need_an_order) {
-  expect_fault("read_what_the_neighbour_wrote", "without an order");
-  expect_fault("write_what_the_neighbour_read", "without an order");
-}
-
-TEST(Ptx, an_index_that_overflows_is_not_that_of_64_bits) {
-  Launch launch("index_in_32_bits");
-  EXPECT_EQ(launch.run(1, 4), "");  // 2^32 becomes 0
-  expect_fault("index_in_64_bits", "touches memory that the launch was not given", 1, 4);
-}
-
-TEST(Ptx, a_barrier_that_some_threads_do_not_come_to_is_found) {
-  EXPECT_EQ(Launch("meet_some").run(), "");
-  expect_fault("meet_some", "a barrier that thread", 1, 40);
-}
-
-TEST(Ptx, lanes_exchange_as_they_say) {
-  Launch launch("exchange");
-  EXPECT_EQ(launch.run(), "");
-  for (u32 i = 0; i < kThreads; i++) EXPECT_EQ(launch.out[i], launch.in[i ^ 5] + launch.in[i ^ 8]);
-  EXPECT_EQ(Launch("exchange_some").run(), "");
-  expect_fault("exchange_some", "a shuffle that lane", 1, 40);
+TEST(Ptx, threads_exchange_by_barriers_and_lanes_as_they_say) {
+  Launch turn("turn"), exchange("exchange");
+  EXPECT_EQ(turn.run(), "");
+  EXPECT_EQ(exchange.run(), "");
+  for (u32 i = 0; i < kThreads; i++) {
+    EXPECT_EQ(turn.out[i], turn.in[kThreads - 1 - i]);
+    EXPECT_EQ(exchange.out[i], exchange.in[i ^ 5] + exchange.in[i ^ 8]);
+  }
 }
 
 /// Two words, and what threads of blocks of their own do there one after the other.

@@ -210,11 +210,9 @@ TEST(Manifest, every_flipped_bit_is_found) {
   }
 }
 
-TEST(Manifest, every_truncation_and_every_addition_is_found) {
+// fault/damage_test cuts it everywhere.
+TEST(Manifest, what_is_added_or_lacks_its_first_byte_is_found) {
   const std::string sound = write_manifest(sample());
-  for (size_t bytes = 0; bytes < sound.size(); bytes++) {
-    ASSERT_FALSE(parse_manifest(sound.substr(0, bytes)).ok()) << bytes;
-  }
   for (const char* tail : {" ", "\n", "}", "\0x"}) {
     EXPECT_FALSE(parse_manifest(sound + std::string(tail, tail[0] ? 1 : 2)).ok());
   }

@@ -685,39 +685,6 @@ TEST(Rule, a_momentum_buffer_that_holds_nothing_becomes_the_gradient) {
   EXPECT_EQ(one.param, -8);
 }
 
-TEST(Rule, a_sum_that_holds_nothing_starts_at_its_initial_value) {
-  const std::vector<Change> changes = {{"lr", 1}, {"initial_accumulator_value", 9}, {"eps", 0}};
-  OneElement one{ZERO_OPTIMIZER_ADAGRAD};
-  one.slots[0] = kNan;
-  one.update(changes, 3, 0);
-  EXPECT_EQ(one.slots[0], 25);
-  EXPECT_EQ(one.param, -4.0f / 5);
-  one.update(changes, 1, 1);
-  EXPECT_EQ(one.slots[0], 41);
-}
-
-TEST(Rule, step_sizes_that_hold_nothing_start_at_the_rate_and_later_rates_change_nothing) {
-  OneElement one{ZERO_OPTIMIZER_RPROP};
-  float& prev = one.slots[0];
-  float& step_size = one.slots[1];
-  prev = -1;
-  step_size = 7;
-  one.update({{"lr", 0.25}}, 1, 0);
-  EXPECT_EQ(one.param, -0.25f);
-  EXPECT_EQ(step_size, 0.25f);
-  const std::vector<Change> later = {{"lr", 8}, {"eta_plus", 2}, {"eta_minus", 0.25}};
-  one.update(later, 2, 0b11);
-  EXPECT_EQ(one.param, -0.75f);
-  one.grad = -1;  // a change of sign is no step, and is forgotten
-  one.update(later, 2, 0b11);
-  EXPECT_EQ(one.param, -0.75f);
-  EXPECT_EQ(step_size, 0.125f);
-  EXPECT_EQ(prev, 0);
-  one.update(later, 2, 0b11);
-  EXPECT_EQ(one.param, -0.625f);
-  EXPECT_EQ(step_size, 0.125f);
-}
-
 TEST_P(EveryRule, a_nan_reaches_the_parameter_unless_only_its_sign_counts_in_torch) {
   OneElement one{optimizer_, 1, kNan};
   std::fill(std::begin(one.slots), std::end(one.slots), 0.5f);

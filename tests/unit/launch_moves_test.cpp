@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // launch::Moves against conversions of whole arrays by the host.
 #include <string>
+#include <tuple>
 
+#include "base/text.h"
 #include "kernels/clamp.h"
 #include "launch_cases.h"
 #include "support/emulated_launches.h"
@@ -15,7 +17,7 @@ using test::Kind;
 using test::Place;
 using test::Random;
 
-constexpr size_t kCounts[] = {0, 1, 6, 8, 4095, 4096, 4099, 8193};
+const std::vector<size_t> kCounts = {0, 1, 6, 8, 4095, 4096, 4099, 8193};
 
 /// Through fp32, but for fp64 that stays so.
 void move_on_host(const Elements& from, Elements& to, DType rounded, float divisor) {
@@ -72,9 +74,10 @@ void move(std::vector<Pair>& pairs, const Way& way) {
                               .unless_skipped = way.state});
 }
 
-std::vector<Pair> make_pairs(Random& random, DType from, DType to, Kind kind) {
+std::vector<Pair> make_pairs(Random& random, DType from, DType to, Kind kind,
+                             const std::vector<size_t>& counts) {
   std::vector<Pair> pairs;
-  for (const size_t count : kCounts) {
+  for (const size_t count : counts) {
     const bool aligned = random() % 2 == 0;
     pairs.push_back({Elements(random, from, count, aligned ? 0 : random() % 9, kind),
                      Elements(random, to, count, aligned ? 0 : random() % 9, kind)});
@@ -82,39 +85,45 @@ std::vector<Pair> make_pairs(Random& random, DType from, DType to, Kind kind) {
   return pairs;
 }
 
-TEST(LaunchMoves, convert_as_the_host_does) {
-  Random random(51);
-  for (const DType from : test::kFloats) {
-    for (const DType to : test::kFloats) {
-      for (const DType rounded : {DType::none, DType::bf16, DType::f16}) {
-        for (const Kind kind : test::kKinds) {
-          const float divisor = random() % 2 == 0 ? 1 : 4;
-          SCOPED_TRACE(std::string(dtype_name(from)) + " to " + dtype_name(to) + " by way of " +
-                       dtype_name(rounded) + ", divided by " + std::to_string(divisor));
-          std::vector<Pair> pairs = make_pairs(random, from, to, kind);
-          std::vector<Pair> host = pairs;
-          for (Pair& pair : host) move_on_host(pair.from, pair.to, rounded, divisor);
-          move(pairs, {.rounded = rounded, .divisor = divisor});
-          for (size_t i = 0; i < pairs.size(); i++)
-            ASSERT_TRUE(pairs[i].to.equals(host[i].to)) << "move " << i;
-        }
-      }
+/// From what to what.
+class LaunchMovesOf : public ::testing::TestWithParam<std::tuple<DType, DType>> {
+ protected:
+  void expect_moves(const std::vector<size_t>& counts, Kind kind, const Way& way) {
+    const auto [from, to] = GetParam();
+    SCOPED_TRACE(text("by way of ", dtype_name(way.rounded), ", divided by ", way.divisor));
+    std::vector<Pair> pairs = make_pairs(random_, from, to, kind, counts);
+    std::vector<Pair> host = pairs;
+    for (Pair& pair : host) {
+      move_on_host(pair.from, pair.to, way.rounded, way.divisor);
+      if (way.zeros) std::memset(pair.to.data(), 0, pair.to.count() * size_of(to));
+    }
+    move(pairs, way);
+    for (size_t i = 0; i < pairs.size(); i++)
+      EXPECT_TRUE(pairs[i].to.equals(host[i].to)) << "move " << i;
+  }
+  Random random_{51};
+};
+
+std::string name_of(const ::testing::TestParamInfo<LaunchMovesOf::ParamType>& made) {
+  return text(dtype_name(std::get<0>(made.param)), "_to_", dtype_name(std::get<1>(made.param)));
+}
+INSTANTIATE_TEST_SUITE_P(, LaunchMovesOf,
+                         ::testing::Combine(::testing::ValuesIn(test::kFloats),
+                                            ::testing::ValuesIn(test::kFloats)),
+                         name_of);
+
+TEST_P(LaunchMovesOf, convert_as_the_host_does_also_behind_2_to_the_31_elements) {
+  for (const DType rounded : {DType::none, DType::bf16, DType::f16}) {
+    for (const float divisor : {1.0f, 4.0f}) {
+      for (const Kind kind : test::kKinds)
+        expect_moves(kCounts, kind, {.rounded = rounded, .divisor = divisor});
     }
   }
+  expect_moves({5}, Kind::ordinary, {.place = Place::far});
 }
 
-TEST(LaunchMoves, go_on_behind_2_to_the_31_elements) {
-  Random random(54);
-  for (const DType from : test::kFloats) {
-    for (const DType to : test::kFloats) {
-      std::vector<Pair> device = {{Elements(random, from, 5, 0, Kind::ordinary),
-                                   Elements(random, to, 5, 0, Kind::ordinary)}};
-      std::vector<Pair> host = device;
-      move_on_host(host[0].from, host[0].to, DType::none, 1);
-      move(device, {.place = Place::far});
-      EXPECT_TRUE(device[0].to.equals(host[0].to)) << dtype_name(from) << " to " << dtype_name(to);
-    }
-  }
+TEST_P(LaunchMovesOf, from_nowhere_come_zeros) {
+  expect_moves(kCounts, Kind::special, {.zeros = true});
 }
 
 TEST(LaunchMoves, copies_keep_the_bits_of_nans) {
@@ -128,23 +137,10 @@ TEST(LaunchMoves, copies_keep_the_bits_of_nans) {
   EXPECT_EQ(to[1], from[1]);
 }
 
-TEST(LaunchMoves, from_nowhere_come_zeros) {
-  Random random(52);
-  for (const DType from : test::kFloats) {
-    for (const DType to : test::kFloats) {
-      std::vector<Pair> pairs = make_pairs(random, from, to, Kind::special);
-      std::vector<Pair> host = pairs;
-      for (Pair& pair : host) std::memset(pair.to.data(), 0, pair.to.count() * size_of(to));
-      move(pairs, {.zeros = true});
-      for (size_t i = 0; i < pairs.size(); i++) EXPECT_TRUE(pairs[i].to.equals(host[i].to));
-    }
-  }
-}
-
 TEST(LaunchMoves, nothing_moves_in_a_step_that_is_not_made) {
   Random random(53);
   StepState state{};
-  std::vector<Pair> pairs = make_pairs(random, DType::f32, DType::bf16, Kind::ordinary);
+  std::vector<Pair> pairs = make_pairs(random, DType::f32, DType::bf16, Kind::ordinary, kCounts);
   const std::vector<Pair> before = pairs;
   for (const bool skips : {true, false}) {
     state.skip = skips;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // launch::Reduce and launch::Clamp against the host's own reductions: sums bit for bit, and norms
 // and counts by their values.
-#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -31,15 +30,21 @@ struct Segment {
 };
 
 constexpr size_t kBlock = 1024;  // elements of a block of the norms' grid
-constexpr size_t kFew[] = {0, 1, 5, 8, 63, 1023, 1024, 1025, 2500};
 
-constexpr size_t kOne[] = {300};
-
-/// More pieces than all blocks take at once.
-std::vector<size_t> many_counts() {
+struct Lengths {
   std::vector<size_t> counts;
-  for (size_t i = 0; i < 500; i++) counts.push_back(1 + i % 37);
-  return counts;
+  Place place = Place::near;
+};
+
+/// Segments of telling lengths, more pieces than all blocks take at once, and one that stands far.
+const std::vector<Lengths>& all_lengths() {
+  static const std::vector<Lengths> all = [] {
+    std::vector<size_t> many;
+    for (size_t i = 0; i < 500; i++) many.push_back(1 + i % 37);
+    return std::vector<Lengths>{
+        {{0, 1, 5, 8, 63, 1023, 1024, 1025, 2500}}, {many}, {{300}, Place::far}};
+  }();
+  return all;
 }
 
 struct Case {
@@ -52,7 +57,7 @@ struct Case {
 };
 
 std::vector<Segment> make_segments(Random& random, const Case& of,
-                                   std::span<const size_t> counts = kFew) {
+                                   const std::vector<size_t>& counts) {
   std::vector<Segment> segments;
   for (const size_t count : counts) {
     const size_t shift = random() % 3;
@@ -151,12 +156,11 @@ void expect_same(double a, double b) {
   EXPECT_EQ(std::bit_cast<uint64_t>(a), std::bit_cast<uint64_t>(b)) << a << " and " << b;
 }
 
-void check(Random& random, const Case& of, std::span<const size_t> counts = kFew,
-           Place place = Place::near) {
-  std::vector<Segment> device = make_segments(random, of, counts);
+void check(Random& random, const Case& of, const Lengths& lengths) {
+  std::vector<Segment> device = make_segments(random, of, lengths.counts);
   std::vector<Segment> host = device;
   const NormSums expected = reduce_on_host(of, host);
-  const NormSums record = reduce_by_launches(of, device, place);
+  const NormSums record = reduce_by_launches(of, device, lengths.place);
   for (size_t i = 0; i < host.size(); i++)
     EXPECT_TRUE(device[i].sums.equals(host[i].sums)) << "segment " << i;
   EXPECT_EQ(record.nonfinite, expected.nonfinite);
@@ -193,7 +197,7 @@ TEST_P(LaunchReduce, sums_and_measures_as_the_host_does) {
   constexpr DType kRounded[] = {DType::none, DType::bf16, DType::f16};
   const bool rounds = sum == DType::f32 && grad != DType::f64;
   Random random(11);
-  const auto pairs = test::all_pairs({2, 4, 4, 3, 2}, [&](const test::Combination& one) {
+  const auto pairs = test::all_pairs({2, 4, 4, 3, 2, 3}, [&](const test::Combination& one) {
     return one[3] == 0 ? one[4] == 0 : rounds;
   });
   for (const test::Combination& one : pairs) {
@@ -207,29 +211,9 @@ TEST_P(LaunchReduce, sums_and_measures_as_the_host_does) {
                   .width = kWidths[one[1]],
                   .kind = test::kKinds[one[2]]};
     SCOPED_TRACE(::testing::PrintToString(one));
-    check(random, of);
+    check(random, of, all_lengths()[one[5]]);
     if (HasFailure()) return;
   }
-}
-
-TEST(LaunchReduceOf, adds_up_what_many_blocks_have_found) {
-  Random random(15);
-  const std::vector<size_t> counts = many_counts();
-  for (const DType sum : {DType::f32, DType::f64}) {
-    for (const NormOf& norm : kNorms) {
-      for (const uint32_t width : {1u, 2u}) {
-        check(random, {{.grad = sum, .sum = sum}, norm.norm, norm.p, false, width, Kind::ordinary},
-              counts);
-        if (HasFailure()) return;
-      }
-    }
-  }
-}
-
-TEST(LaunchReduceOf, goes_on_behind_2_to_the_31_elements) {
-  Random random(14);
-  for (const DType grad : {DType::f32, DType::bf16})
-    check(random, {{.grad = grad}, Norm::none, 0, false, 1, Kind::ordinary}, kOne, Place::far);
 }
 
 TEST(LaunchReduceOf, multiplies_sums_of_what_was_divided_before) {
@@ -254,10 +238,9 @@ TEST(LaunchReduceOf, multiplies_sums_of_what_was_divided_before) {
   EXPECT_EQ(reduce({sums}), (std::vector<float>{24, 0, 48}));
 }
 
-void check_clamp(Random& random, DType sum, Kind kind, std::span<const size_t> counts,
-                 Place place = Place::near) {
+void check_clamp(Random& random, DType sum, Kind kind, const Lengths& lengths) {
   std::vector<Segment> device = make_segments(
-      random, {Format{.grad = sum, .sum = sum}, Norm::none, 0, true, 1, kind}, counts);
+      random, {Format{.grad = sum, .sum = sum}, Norm::none, 0, true, 1, kind}, lengths.counts);
   std::vector<Segment> host = device;
   for (Segment& segment : host) {
     Elements& sums = segment.sums;
@@ -268,8 +251,8 @@ void check_clamp(Random& random, DType sum, Kind kind, std::span<const size_t> c
     }
   }
   std::vector<launch::Sums> sums;
-  for (Segment& segment : device) sums.push_back({first_of(segment.sums, place), 0, 0});
-  const std::vector<launch::Piece> pieces = pieces_of(device, place);
+  for (Segment& segment : device) sums.push_back({first_of(segment.sums, lengths.place), 0, 0});
+  const std::vector<launch::Piece> pieces = pieces_of(device, lengths.place);
   StepState state{};
   state.factor = 0.3;
   test::emulate(launch::Clamp{.sum = sum,
@@ -285,9 +268,9 @@ void check_clamp(Random& random, DType sum, Kind kind, std::span<const size_t> c
 TEST(LaunchClamp, scales_and_limits_as_the_host_does) {
   Random random(13);
   for (const DType sum : {DType::f32, DType::f64}) {
-    for (const Kind kind : test::kKinds) check_clamp(random, sum, kind, kFew);
-    check_clamp(random, sum, Kind::ordinary, many_counts());
-    check_clamp(random, sum, Kind::ordinary, kOne, Place::far);
+    for (const Kind kind : test::kKinds) {
+      for (const Lengths& lengths : all_lengths()) check_clamp(random, sum, kind, lengths);
+    }
   }
 }
 

@@ -36,16 +36,9 @@ struct FloatFields {
 };
 
 inline FloatFields fields_of(DType type) {
-  switch (type) {
-    case DType::f64:
-      return {11, 52};
-    case DType::f32:
-      return {8, 23};
-    case DType::bf16:
-      return {8, 7};
-    default:
-      return {5, 10};
-  }
+  if (size_of(type) == sizeof(uint16_t))
+    return type == DType::bf16 ? FloatFields{8, 7} : FloatFields{5, 10};
+  return type == DType::f32 ? FloatFields{8, 23} : FloatFields{11, 52};
 }
 
 /// The bits of a number of that kind. Every NaN is quiet.

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "support/statuses.h"
@@ -140,26 +139,6 @@ TEST(ChaosDevice, a_wait_of_the_host_ends_at_its_deadline) {
   expect_failure(status, ZERO_ERR_TIMEOUT, "the device did not end the step within 20 ms");
 }
 
-TEST(ChaosDevice, queued_work_of_two_devices_meets) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
-    Pair first({.seed = seed});
-    const std::shared_ptr<ChaosDevice> second = first.world->make_device(1);
-    const Stream theirs = made(make_stream(second));
-    bool arrived[2] = {};
-    int met = 0;
-    const auto arrive = [&](int rank) {
-      return [&, rank] {
-        arrived[rank] = true;
-        return arrived[0] && arrived[1];
-      };
-    };
-    queue(first.a, "a gather", arrive(0), [&] { ++met; });
-    queue(theirs, "a gather", arrive(1), [&] { ++met; });
-    ASSERT_TRUE(first.world->run_all().ok());
-    EXPECT_EQ(met, 2);
-  }
-}
-
 TEST(ChaosDevice, a_copy_from_memory_of_the_host_is_read_at_once_and_one_to_it_is_done_on_return) {
   Pair pair;
   std::vector<uint8_t> values(1, 9), back(1, 0);
@@ -275,22 +254,6 @@ TEST(ChaosDevice, a_failed_device_says_so_to_every_call) {
             "an illegal address");
   EXPECT_EQ(pair.device->done(pair.event.handle()).failure().text(), "an illegal address");
   EXPECT_EQ(make_stream(pair.device).failure().text(), "an illegal address");
-}
-
-TEST(ChaosDevice, launches_run_in_their_stream_s_order) {
-  std::vector<uint32_t> order;
-  const auto emulate = [&](const Launch& launch) {
-    order.push_back(std::get<launch::Moves>(launch).count);
-  };
-  Pair pair({.emulate = emulate});
-  for (uint32_t i = 0; i < 5; ++i) {
-    launch::Moves moves;
-    moves.count = i;
-    ASSERT_TRUE(pair.device->launch(pair.a.handle(), moves).ok());
-  }
-  EXPECT_TRUE(order.empty());
-  ASSERT_TRUE(pair.world->run_all().ok());
-  EXPECT_EQ(order, (std::vector<uint32_t>{0, 1, 2, 3, 4}));
 }
 
 }  // namespace

@@ -419,18 +419,11 @@ TEST(Manifest, mutations_with_a_right_checksum_are_refused_or_consistent) {
 
 TEST(Manifest, doubles_keep_their_bits) {
   std::mt19937_64 random(17);
-  std::vector<double> values = {0.0,
-                                -0.0,
-                                1.0,
-                                -1.5,
-                                5e-324,
-                                -5e-324,
-                                2.2250738585072014e-308,
-                                1e-3,
-                                std::numeric_limits<double>::max(),
-                                std::numeric_limits<double>::lowest(),
-                                std::numeric_limits<double>::infinity(),
-                                -std::numeric_limits<double>::infinity()};
+  using Limits = std::numeric_limits<double>;
+  std::vector<double> values;
+  for (const double value : {0.0, 1.0, 1.5, 1e-3, Limits::denorm_min(), Limits::min(),
+                             Limits::max(), Limits::infinity()})
+    values.insert(values.end(), {value, -value});
   for (int i = 0; i < 20'000; i++) {
     const uint64_t bits = random();
     double value;

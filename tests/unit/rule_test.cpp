@@ -588,25 +588,16 @@ TEST_P(EveryRule, follows_its_published_formula) {
   }
 }
 
-TEST(Rule, trust_ratios_are_1_where_a_norm_is_0_or_nothing_decays_and_keep_a_nan) {
+TEST(Rule, trust_ratios_keep_a_nan) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const int32_t optimizer : {ZERO_OPTIMIZER_LAMB, ZERO_OPTIMIZER_LARS}) {
     const Rule& rule = rule_of(optimizer);
-    const auto ratio = [&](double decay, double always, double param, double direction) {
-      return rule.trust->ratio(with(rule, {{"weight_decay", decay}, {"always_adapt", always}}),
-                               param, direction);
-    };
-    EXPECT_EQ(ratio(0, 0, 3, 2), 1) << rule.name;
     for (const double decay : {0.0, 0.5}) {
-      EXPECT_EQ(ratio(decay, 1, 0, 2), 1) << rule.name;
-      EXPECT_EQ(ratio(decay, 1, 3, 0), 1) << rule.name;
-      EXPECT_TRUE(std::isnan(ratio(decay, 1, 3, nan))) << rule.name;
-      EXPECT_TRUE(std::isnan(ratio(decay, 1, nan, 3))) << rule.name;
+      const auto settings = with(rule, {{"weight_decay", decay}, {"always_adapt", 1}});
+      EXPECT_TRUE(std::isnan(rule.trust->ratio(settings, 3, nan))) << rule.name;
+      EXPECT_TRUE(std::isnan(rule.trust->ratio(settings, nan, 3))) << rule.name;
     }
-    EXPECT_EQ(ratio(0.5, 0, 3, 2), ratio(0.5, 1, 3, 2)) << rule.name;
-    EXPECT_NE(ratio(0.5, 0, 3, 2), 1) << rule.name;
   }
-  EXPECT_EQ(rule_of(ZERO_OPTIMIZER_ADAMW).trust, nullptr);
 }
 
 // ---- What the formulas imply, bit for bit

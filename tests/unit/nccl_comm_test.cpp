@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "nccl_seat.h"
+#include "support/halves.h"
 
 namespace zero::test {
 namespace {
@@ -49,6 +50,46 @@ TEST(NcclComm, where_memory_cannot_be_shared_arenas_are_plain_memory_of_the_devi
     EXPECT_EQ(queue.get(arena->data(), 100), std::vector<std::byte>(100));
     EXPECT_TRUE(give_up_arena(arena->data()).ok());
   });
+}
+
+/// Whole numbers, which any order sums exactly. `of`: a number of the type; `value`: its value.
+template <class T, class Of, class Value>
+void expect_sums(DType dtype, const Of& of, const Value& value) {
+  constexpr size_t kWorld = 3, kCount = 1000;
+  const NcclRanks ranks(kWorld, 7);
+  const auto number = [](size_t i, size_t rank) {
+    return static_cast<float>((i * 7 + rank * 3) % 40);
+  };
+  run(ranks, kWorld, [&](const Seat& seat, int rank) {
+    const auto own = static_cast<size_t>(rank), first = own * kCount;
+    Queue queue(*seat->device());
+    std::vector<T> send;
+    for (size_t i = 0; i < kWorld * kCount; ++i) send.push_back(of(number(i, own)));
+    T* const data = queue.put(send);
+    expect_ok(
+        seat->queued()->reduce_scatter({dtype, dtype}, data, data + first, kCount, queue.stream()));
+    const std::vector<T> sums = queue.get(data + first, kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+      const float expected = number(first + i, 0) + number(first + i, 1) + number(first + i, 2);
+      ASSERT_EQ(value(sums[i]), expected) << i;
+    }
+  });
+}
+
+TEST(NcclComm, reduce_scatter_sums_every_floating_type_in_place) {
+  const auto same = [](auto number) { return number; };
+  expect_sums<float>(DType::f32, same, same);
+  expect_sums<double>(DType::f64, same, same);
+  const auto expect_halves = [](DType dtype, HalfFormat format) {
+    std::vector<uint16_t> halves;
+    for (int i = 0; i < 40; ++i)
+      halves.push_back(format.nearest(static_cast<float>(i), HalfFormat::Ties::to_even));
+    expect_sums<uint16_t>(
+        dtype, [&](float number) { return halves[static_cast<size_t>(number)]; },
+        [&](uint16_t bits) { return format.value(bits); });
+  };
+  expect_halves(DType::f16, f16_format());
+  expect_halves(DType::bf16, bf16_format());
 }
 
 TEST(NcclComm, reduce_scatter_of_integers_is_refused) {

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/text.h"
 #include "device/device.h"
 #include "support/fake_cudart.h"
 #include "support/statuses.h"
@@ -26,36 +27,36 @@ void expect(const Status& status, Code code, const std::string& text) {
   EXPECT_EQ(status.text(), text);
 }
 
-TEST_F(Cuda, without_a_driver_is_unsupported_and_says_so) {
+TEST_F(Cuda, what_a_machine_does_not_have_is_said_in_words) {
+  const std::string needed = text(CUDART_VERSION / 1000, '.', CUDART_VERSION % 1000 / 10,
+                                  ": cudaErrorOfAName: some words");
+  const struct {
+    int driver, devices, ordinal;
+    Code code;
+    std::string says;
+  } machines[] = {
+      {0, 0, 0, ZERO_ERR_UNSUPPORTED, "no CUDA driver is installed: cudaErrorOfAName: some words"},
+      {11040, 2, 0, ZERO_ERR_UNSUPPORTED,
+       "the CUDA driver serves CUDA 11.4, this libzero needs " + needed},
+      {CUDART_VERSION, 0, 0, ZERO_ERR_UNSUPPORTED,
+       "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides all: cudaErrorOfAName: some words"},
+      {CUDART_VERSION, 2, 2, ZERO_ERR_ARGUMENT,
+       "there is no CUDA device 2: this process sees 2, numbered from 0"},
+      {CUDART_VERSION, 2, -1, ZERO_ERR_ARGUMENT,
+       "there is no CUDA device -1: this process sees 2, numbered from 0"}};
+  for (const auto& [driver, devices, ordinal, code, says] : machines) {
+    fake_cuda::start(driver, devices);
+    expect(refusal(ordinal), code, says);
+    EXPECT_EQ(fake_cuda::left_behind(), cudaSuccess);
+    EXPECT_EQ(fake_cuda::opened(), 0u);
+  }
+}
+
+TEST_F(Cuda, the_version_of_the_driver_is_told) {
   fake_cuda::start(0, 0);
-  expect(refusal(), ZERO_ERR_UNSUPPORTED,
-         "no CUDA driver is installed: cudaErrorOfAName: some words");
   EXPECT_EQ(cuda_info(), "no driver");
-  EXPECT_EQ(fake_cuda::left_behind(), cudaSuccess);
-}
-
-TEST_F(Cuda, an_old_driver_is_unsupported_and_both_versions_are_named) {
   fake_cuda::start(11040);
-  const std::string needed =
-      std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
-  expect(refusal(), ZERO_ERR_UNSUPPORTED,
-         "the CUDA driver serves CUDA 11.4, this libzero needs " + needed +
-             ": cudaErrorOfAName: some words");
   EXPECT_EQ(cuda_info(), "driver 11.4");
-}
-
-TEST_F(Cuda, a_machine_without_a_gpu_is_unsupported) {
-  fake_cuda::start(CUDART_VERSION, 0);
-  expect(
-      refusal(), ZERO_ERR_UNSUPPORTED,
-      "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides all: cudaErrorOfAName: some words");
-}
-
-TEST_F(Cuda, an_ordinal_beyond_is_an_argument_error_that_says_how_many_there_are) {
-  expect(refusal(2), ZERO_ERR_ARGUMENT,
-         "there is no CUDA device 2: this process sees 2, numbered from 0");
-  EXPECT_EQ(refusal(-1).code(), ZERO_ERR_ARGUMENT);
-  EXPECT_EQ(fake_cuda::opened(), 0u);
 }
 
 TEST_F(Cuda, the_device_of_a_local_rank_is_the_only_one_or_the_one_of_that_number) {

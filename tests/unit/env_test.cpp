@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,15 @@
 namespace zero {
 namespace {
 
-using Variables = std::map<std::string, std::string>;
+/// From assignments, as a shell takes them.
+struct Variables : std::map<std::string, std::string> {
+  using map::map;
+  Variables(const char* assignments) {
+    std::istringstream words(assignments);
+    for (std::string word; words >> word;)
+      emplace(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
+  }
+};
 
 Lookup lookup_in(const Variables& variables) {
   return [variables](const char* name) -> const char* {
@@ -35,34 +44,20 @@ Variables without(Variables variables, std::initializer_list<const char*> names)
   return variables;
 }
 
-const Variables kZeroRun = {{"ZERO_RANK", "1"},
-                            {"ZERO_WORLD_SIZE", "4"},
-                            {"ZERO_LOCAL_RANK", "1"},
-                            {"ZERO_LOCAL_WORLD_SIZE", "4"},
-                            {"ZERO_JOB", "zero-run-0123"}};
-const Variables kTorchrun = {{"RANK", "3"},
-                             {"WORLD_SIZE", "4"},
-                             {"LOCAL_RANK", "3"},
-                             {"LOCAL_WORLD_SIZE", "4"},
-                             {"MASTER_ADDR", "127.0.0.1"},
-                             {"MASTER_PORT", "29500"},
-                             {"TORCHELASTIC_RUN_ID", "none"},
-                             {"TORCHELASTIC_RESTART_COUNT", "0"}};
-const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "0"},
-                            {"OMPI_COMM_WORLD_SIZE", "2"},
-                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                            {"PMIX_NAMESPACE", "1882521601"},
-                            {"PMIX_RANK", "0"},
-                            {"OMPI_MCA_ess_base_jobid", "1882521601"},
-                            {"OMPI_MCA_orte_precondition_transports", "1d0d-6619"}};
-const Variables kHydra = {{"PMI_RANK", "1"},
-                          {"PMI_SIZE", "2"},
-                          {"MPI_LOCALNRANKS", "2"},
-                          {"MPI_LOCALRANKID", "1"},
-                          {"PMI_FD", "8"}};
-const Variables kSlurm = {{"SLURM_PROCID", "2"},      {"SLURM_NTASKS", "3"},
-                          {"SLURM_JOB_ID", "200505"}, {"SLURM_STEP_ID", "7"},
-                          {"SLURM_NNODES", "1"},      {"SLURM_STEP_NUM_NODES", "1"}};
+const Variables kZeroRun(
+    "ZERO_RANK=1 ZERO_WORLD_SIZE=4 ZERO_LOCAL_RANK=1 ZERO_LOCAL_WORLD_SIZE=4 "
+    "ZERO_JOB=zero-run-0123");
+const Variables kTorchrun(
+    "RANK=3 WORLD_SIZE=4 LOCAL_RANK=3 LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 "
+    "TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0");
+const Variables kOpenMpi(
+    "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 "
+    "PMIX_NAMESPACE=1882521601 PMIX_RANK=0 OMPI_MCA_ess_base_jobid=1882521601 "
+    "OMPI_MCA_orte_precondition_transports=1d0d-6619");
+const Variables kHydra("PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1 PMI_FD=8");
+const Variables kSlurm(
+    "SLURM_PROCID=2 SLURM_NTASKS=3 SLURM_JOB_ID=200505 SLURM_STEP_ID=7 SLURM_NNODES=1 "
+    "SLURM_STEP_NUM_NODES=1");
 
 const Variables kLaunchers[] = {kZeroRun, kTorchrun, kOpenMpi, kHydra, kSlurm};
 
@@ -113,35 +108,35 @@ TEST(Env, the_first_complete_set_wins) {
   EXPECT_STREQ(launched(with(kOpenMpi, kTorchrun)).launcher, "torchrun");
   EXPECT_STREQ(launched(with(kTorchrun, kZeroRun)).launcher, "zero-run");
   // A half before it does not.
-  EXPECT_STREQ(launched(with(kOpenMpi, {{"RANK", "9"}})).launcher, "Open MPI");
+  EXPECT_STREQ(launched(with(kOpenMpi, "RANK=9")).launcher, "Open MPI");
 }
 
 TEST(Env, a_world_of_one_beside_a_set_that_says_more_is_refused) {
-  const Variables stale = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  const Variables stale = "RANK=0 WORLD_SIZE=1";
   expect_refused(with(kOpenMpi, stale),
                  {"WORLD_SIZE is 1 (torchrun), but OMPI_COMM_WORLD_SIZE is 2 (Open MPI)",
                   "unset RANK and WORLD_SIZE", "set ZERO_RANK and ZERO_WORLD_SIZE"});
   expect_refused(with(kHydra, stale), {"WORLD_SIZE is 1", "PMI_SIZE is 2"});
   expect_refused(with(kSlurm, stale), {"WORLD_SIZE is 1", "SLURM_NTASKS is 3"});
-  expect_refused(with(kSlurm, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}),
+  expect_refused(with(kSlurm, "PMI_RANK=0 PMI_SIZE=1"),
                  {"PMI_SIZE is 1 (Hydra), but SLURM_NTASKS is 3 (Slurm)"});
 }
 
 TEST(Env, a_world_of_one_that_is_meant_goes_on) {
-  const Variables stale = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  const Variables stale = "RANK=0 WORLD_SIZE=1";
   // ZERO_* says what is right, whatever else is set.
-  EXPECT_EQ(launched(with(kOpenMpi, {{"ZERO_RANK", "0"}, {"ZERO_WORLD_SIZE", "1"}})).world, 1);
+  EXPECT_EQ(launched(with(kOpenMpi, "ZERO_RANK=0 ZERO_WORLD_SIZE=1")).world, 1);
   // Of an allocation, outside of its steps.
   EXPECT_EQ(launched(with(without(kSlurm, {"SLURM_STEP_ID"}), stale)).world, 1);
   // torchrun with one process, in a step of Slurm and beside mpirun, which started its agents.
-  const Variables agent = with(stale, {{"TORCHELASTIC_RUN_ID", "none"}});
+  const Variables agent = with(stale, "TORCHELASTIC_RUN_ID=none");
   EXPECT_EQ(launched(with(kSlurm, agent)).world, 1);
   EXPECT_EQ(launched(with(kOpenMpi, agent)).world, 1);
   // A set that is no set, and one that says the same.
-  EXPECT_EQ(launched(with(stale, {{"OMPI_COMM_WORLD_SIZE", "2"}})).world, 1);
-  EXPECT_EQ(launched(with(stale, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})).world, 1);
+  EXPECT_EQ(launched(with(stale, "OMPI_COMM_WORLD_SIZE=2")).world, 1);
+  EXPECT_EQ(launched(with(stale, "PMI_RANK=0 PMI_SIZE=1")).world, 1);
   // Where the set that wins says more, the others may say what they like.
-  EXPECT_EQ(launched(with(kTorchrun, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})).world, 4);
+  EXPECT_EQ(launched(with(kTorchrun, "PMI_RANK=0 PMI_SIZE=1")).world, 4);
 }
 
 TEST(Env, the_log_says_launcher_rank_world_and_comm) {
@@ -151,7 +146,7 @@ TEST(Env, the_log_says_launcher_rank_world_and_comm) {
         static_cast<std::vector<std::string>*>(out)->push_back(message);
       },
       &messages, ZERO_LOG_INFO);
-  EXPECT_TRUE(create_env(lookup_in({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), {}, nullptr).ok());
+  EXPECT_TRUE(create_env(lookup_in("RANK=0 WORLD_SIZE=1"), {}, nullptr).ok());
   EXPECT_TRUE(create_env(lookup_in({}), {}, nullptr).ok());
   set_log(nullptr, nullptr, ZERO_LOG_INFO);
   EXPECT_EQ(messages, (std::vector<std::string>{
@@ -160,11 +155,10 @@ TEST(Env, the_log_says_launcher_rank_world_and_comm) {
 }
 
 TEST(Env, half_a_set_is_refused) {
-  expect_refused({{"RANK", "1"}}, {"RANK is '1', but WORLD_SIZE is not set"});
-  expect_refused({{"ZERO_WORLD_SIZE", "4"}}, {"ZERO_WORLD_SIZE is '4', but ZERO_RANK is not set"});
-  expect_refused({{"PMI_RANK", "0"}, {"PMI_SIZE", ""}},
-                 {"PMI_RANK is '0', but PMI_SIZE is not set"});
-  expect_refused({{"OMPI_COMM_WORLD_SIZE", "2"}}, {"OMPI_COMM_WORLD_RANK is not set"});
+  expect_refused("RANK=1", {"RANK is '1', but WORLD_SIZE is not set"});
+  expect_refused("ZERO_WORLD_SIZE=4", {"ZERO_WORLD_SIZE is '4', but ZERO_RANK is not set"});
+  expect_refused("PMI_RANK=0 PMI_SIZE=", {"PMI_RANK is '0', but PMI_SIZE is not set"});
+  expect_refused("OMPI_COMM_WORLD_SIZE=2", {"OMPI_COMM_WORLD_RANK is not set"});
 }
 
 TEST(Env, what_is_no_number_in_range_is_refused) {
@@ -178,7 +172,7 @@ TEST(Env, what_is_no_number_in_range_is_refused) {
   refuse(" 1", "4", "RANK is ' 1'");
   refuse("0", "0", "WORLD_SIZE is '0', not a number from 1 to 2147483647");
   refuse("0", "99999999999999999999", "WORLD_SIZE is '99999999999999999999'");
-  expect_refused(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "5"}}),
+  expect_refused(with(kTorchrun, "LOCAL_WORLD_SIZE=5"),
                  {"LOCAL_WORLD_SIZE is '5', not a number from 1 to 4"});
 }
 
@@ -187,19 +181,16 @@ TEST(Env, ranks_on_several_hosts_are_noticed_and_by_what) {
     EXPECT_EQ(launched(variables).hosts, Hosts::several);
     EXPECT_EQ(launched(variables).evidence, evidence);
   };
-  several(with(kZeroRun, {{"ZERO_LOCAL_WORLD_SIZE", "2"}}),
+  several(with(kZeroRun, "ZERO_LOCAL_WORLD_SIZE=2"),
           "ZERO_LOCAL_WORLD_SIZE is 2 and ZERO_WORLD_SIZE is 4");
-  several(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}}),
-          "LOCAL_WORLD_SIZE is 2 and WORLD_SIZE is 4");
-  several(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}),
+  several(with(kTorchrun, "LOCAL_WORLD_SIZE=2"), "LOCAL_WORLD_SIZE is 2 and WORLD_SIZE is 4");
+  several(with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE=1"),
           "OMPI_COMM_WORLD_LOCAL_SIZE is 1 and OMPI_COMM_WORLD_SIZE is 2");
-  several(with(kHydra, {{"MPI_LOCALNRANKS", "1"}}), "MPI_LOCALNRANKS is 1 and PMI_SIZE is 2");
-  several(with(kSlurm, {{"SLURM_STEP_NUM_NODES", "2"}}), "SLURM_STEP_NUM_NODES is 2");
-  several(with(without(kSlurm, {"SLURM_STEP_NUM_NODES"}), {{"SLURM_NNODES", "3"}}),
-          "SLURM_NNODES is 3");
+  several(with(kHydra, "MPI_LOCALNRANKS=1"), "MPI_LOCALNRANKS is 1 and PMI_SIZE is 2");
+  several(with(kSlurm, "SLURM_STEP_NUM_NODES=2"), "SLURM_STEP_NUM_NODES is 2");
+  several(with(without(kSlurm, {"SLURM_STEP_NUM_NODES"}), "SLURM_NNODES=3"), "SLURM_NNODES is 3");
   // Slurm's numbers, handed on by a job script.
-  several(with(kSlurm, {{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"SLURM_STEP_NUM_NODES", "3"}}),
-          "SLURM_STEP_NUM_NODES is 3");
+  several(with(kSlurm, "RANK=0 WORLD_SIZE=3 SLURM_STEP_NUM_NODES=3"), "SLURM_STEP_NUM_NODES is 3");
 }
 
 TEST(Env, one_host_is_known_only_where_a_variable_says_so) {
@@ -209,21 +200,21 @@ TEST(Env, one_host_is_known_only_where_a_variable_says_so) {
 
 TEST(Env, the_place_among_the_ranks_of_a_host_is_the_launchers) {
   const std::pair<Variables, int32_t> rows[] = {
-      {with(kZeroRun, {{"ZERO_LOCAL_RANK", "3"}}), 3},
-      {with(kTorchrun, {{"LOCAL_RANK", "2"}}), 2},
-      {with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}), 1},
-      {with(kHydra, {{"MPI_LOCALRANKID", "0"}}), 0},
-      {with(kSlurm, {{"SLURM_LOCALID", "1"}}), 1},
-      {{{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"SLURM_LOCALID", "1"}}, 1},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "2"}}, 2},
-      {with(kOpenMpi, {{"ZERO_LOCAL_RANK", "7"}}), 7},
+      {with(kZeroRun, "ZERO_LOCAL_RANK=3"), 3},
+      {with(kTorchrun, "LOCAL_RANK=2"), 2},
+      {with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_RANK=1"), 1},
+      {with(kHydra, "MPI_LOCALRANKID=0"), 0},
+      {with(kSlurm, "SLURM_LOCALID=1"), 1},
+      {"RANK=5 WORLD_SIZE=8 SLURM_LOCALID=1", 1},
+      {"RANK=0 WORLD_SIZE=1 LOCAL_RANK=2", 2},
+      {with(kOpenMpi, "ZERO_LOCAL_RANK=7"), 7},
       // Without a variable it is the rank if there is one host.
       {without(kTorchrun, {"LOCAL_RANK"}), 3},
-      {with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}), -1},
+      {with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE=1"), -1},
       {without(kTorchrun, {"LOCAL_RANK", "LOCAL_WORLD_SIZE"}), -1}};
   for (const auto& [variables, place] : rows)
     EXPECT_EQ(launched(variables).local_rank, place) << ::testing::PrintToString(variables);
-  expect_refused(with(kTorchrun, {{"LOCAL_RANK", "x"}}), {"LOCAL_RANK is 'x'"});
+  expect_refused(with(kTorchrun, "LOCAL_RANK=x"), {"LOCAL_RANK is 'x'"});
 }
 
 // ---- Where ranks of several hosts meet.
@@ -236,31 +227,30 @@ std::string meetpoint(const Variables& variables) {
   return *point ? text((*point)->host, ' ', (*point)->port) : "";
 }
 
-const Variables kTwoHosts = with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "node1"}});
-const Variables kTwoNodes =
-    with(kSlurm, {{"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NODELIST", "gpu[07-08]"}});
+const Variables kTwoHosts = with(kTorchrun, "LOCAL_WORLD_SIZE=2 MASTER_ADDR=node1");
+const Variables kTwoNodes = with(kSlurm, "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=gpu[07-08]");
 
 TEST(Env, ranks_of_one_host_meet_by_name) {
   for (const Variables& variables : kLaunchers) EXPECT_EQ(meetpoint(variables), "");
-  EXPECT_EQ(meetpoint({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "");
+  EXPECT_EQ(meetpoint("RANK=0 WORLD_SIZE=2"), "");
 }
 
 TEST(Env, ranks_of_several_hosts_meet_beside_the_port_of_torch) {
   EXPECT_EQ(meetpoint(kTwoHosts), "node1 29501");
-  EXPECT_EQ(meetpoint(with(kTwoHosts, {{"MASTER_PORT", "65535"}})), "node1 65534");
+  EXPECT_EQ(meetpoint(with(kTwoHosts, "MASTER_PORT=65535")), "node1 65534");
   EXPECT_EQ(meetpoint(without(kTorchrun, {"LOCAL_WORLD_SIZE"})), "127.0.0.1 29501");
-  EXPECT_EQ(meetpoint(with(kTwoHosts, {{"MASTER_PORT", "http"}})),
+  EXPECT_EQ(meetpoint(with(kTwoHosts, "MASTER_PORT=http")),
             "ZERO_ERR_ARGUMENT: MASTER_PORT is 'http', not a number from 1 to 65535");
 }
 
 TEST(Env, ZERO_MASTER_ADDR_and_PORT_come_first) {
-  const Variables own = {{"ZERO_MASTER_ADDR", "10.1.2.3"}, {"ZERO_MASTER_PORT", "7"}};
+  const Variables own = "ZERO_MASTER_ADDR=10.1.2.3 ZERO_MASTER_PORT=7";
   for (const Variables& variables : kLaunchers)
     EXPECT_EQ(meetpoint(with(variables, own)), "10.1.2.3 7");
   EXPECT_EQ(meetpoint(with(kTwoHosts, own)), "10.1.2.3 7");
-  EXPECT_EQ(meetpoint(with(kTwoHosts, {{"ZERO_MASTER_PORT", "7"}})), "node1 7");
-  EXPECT_EQ(meetpoint(with(kTwoHosts, {{"ZERO_MASTER_ADDR", "other"}})), "other 29501");
-  EXPECT_EQ(meetpoint(with(kTwoHosts, {{"ZERO_MASTER_PORT", "0"}})),
+  EXPECT_EQ(meetpoint(with(kTwoHosts, "ZERO_MASTER_PORT=7")), "node1 7");
+  EXPECT_EQ(meetpoint(with(kTwoHosts, "ZERO_MASTER_ADDR=other")), "other 29501");
+  EXPECT_EQ(meetpoint(with(kTwoHosts, "ZERO_MASTER_PORT=0")),
             "ZERO_ERR_ARGUMENT: ZERO_MASTER_PORT is '0', not a number from 1 to 65535");
 }
 
@@ -268,18 +258,18 @@ TEST(Env, tasks_of_slurm_meet_on_its_first_host_at_a_port_of_their_step) {
   const std::string one = meetpoint(kTwoNodes);
   EXPECT_EQ(one.size(), std::string("gpu07 20000").size());
   EXPECT_EQ(one.substr(0, 7), "gpu07 2");
-  EXPECT_EQ(one, meetpoint(with(kTwoNodes, {{"SLURM_PROCID", "0"}})));
-  EXPECT_NE(one, meetpoint(with(kTwoNodes, {{"SLURM_STEP_ID", "8"}})));
-  EXPECT_NE(one, meetpoint(with(kTwoNodes, {{"SLURM_JOB_ID", "8"}})));
+  EXPECT_EQ(one, meetpoint(with(kTwoNodes, "SLURM_PROCID=0")));
+  EXPECT_NE(one, meetpoint(with(kTwoNodes, "SLURM_STEP_ID=8")));
+  EXPECT_NE(one, meetpoint(with(kTwoNodes, "SLURM_JOB_ID=8")));
 }
 
 TEST(Env, what_is_missing_to_meet_is_asked_for) {
-  EXPECT_EQ(meetpoint(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})),
+  EXPECT_EQ(meetpoint(with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE=1")),
             "ZERO_ERR_ARGUMENT: Open MPI started ranks on several hosts "
             "(OMPI_COMM_WORLD_LOCAL_SIZE is 1 and OMPI_COMM_WORLD_SIZE is 2), and no variable says "
             "where rank 0 is: set ZERO_MASTER_ADDR to its host's name or address, and "
             "ZERO_MASTER_PORT to a port that is free there");
-  EXPECT_EQ(meetpoint(with(kHydra, {{"MPI_LOCALNRANKS", "1"}, {"ZERO_MASTER_ADDR", "a"}})),
+  EXPECT_EQ(meetpoint(with(kHydra, "MPI_LOCALNRANKS=1 ZERO_MASTER_ADDR=a")),
             "ZERO_ERR_ARGUMENT: ZERO_MASTER_ADDR is 'a', but no variable says at which port the "
             "ranks meet: set ZERO_MASTER_PORT to one that is free on that host");
 }
@@ -300,58 +290,58 @@ TEST(Env, the_first_host_of_a_list) {
 }
 
 TEST(Env, a_job_on_several_hosts_has_one_word_whatever_each_host_counts) {
-  const Variables other_host = {{"TORCHELASTIC_RESTART_COUNT", "1"}, {"MASTER_ADDR", "localhost"}};
+  const Variables other_host = "TORCHELASTIC_RESTART_COUNT=1 MASTER_ADDR=localhost";
   EXPECT_EQ(launched(kTwoHosts).job_of_all_hosts,
             launched(with(kTwoHosts, other_host)).job_of_all_hosts);
   EXPECT_NE(launched(kTwoHosts).job_of_all_hosts,
-            launched(with(kTwoHosts, {{"TORCHELASTIC_RUN_ID", "x"}})).job_of_all_hosts);
-  EXPECT_EQ(launched(with(kTwoHosts, {{"ZERO_JOB", "mine"}})).job_of_all_hosts, "mine");
+            launched(with(kTwoHosts, "TORCHELASTIC_RUN_ID=x")).job_of_all_hosts);
+  EXPECT_EQ(launched(with(kTwoHosts, "ZERO_JOB=mine")).job_of_all_hosts, "mine");
 }
 
 TEST(Env, part_of_a_larger_allocation_is_a_job_of_its_own) {
-  EXPECT_EQ(launched(with(kSlurm, {{"SLURM_NNODES", "4"}})).world, 3);
-  EXPECT_EQ(launched(with(kTorchrun, {{"SLURM_NNODES", "4"}})).world, 4);
-  EXPECT_EQ(launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"SLURM_NNODES", "4"}}).world, 1);
-  EXPECT_EQ(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}).world, 1);
+  EXPECT_EQ(launched(with(kSlurm, "SLURM_NNODES=4")).world, 3);
+  EXPECT_EQ(launched(with(kTorchrun, "SLURM_NNODES=4")).world, 4);
+  EXPECT_EQ(launched("RANK=0 WORLD_SIZE=1 SLURM_NNODES=4").world, 1);
+  EXPECT_EQ(launched("SLURM_PROCID=0 SLURM_NTASKS=1").world, 1);
 }
 
 TEST(Env, jobs_of_one_launcher_get_different_names) {
   const auto differ = [](const Variables& one, const Variables& change) {
     EXPECT_NE(launched(one).job, launched(with(one, change)).job);
   };
-  differ(kTorchrun, {{"MASTER_PORT", "29501"}});
-  differ(kTorchrun, {{"TORCHELASTIC_RUN_ID", "abc"}});
-  differ(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "1"}});
-  differ(kOpenMpi, {{"PMIX_NAMESPACE", "5"}});
-  differ(kOpenMpi, {{"OMPI_MCA_orte_precondition_transports", "2"}});
-  differ(kSlurm, {{"SLURM_STEP_ID", "8"}});
-  differ(kSlurm, {{"SLURM_JOB_ID", "8"}});
-  differ(kSlurm, {{"SLURM_RESTART_COUNT", "1"}});
+  differ(kTorchrun, "MASTER_PORT=29501");
+  differ(kTorchrun, "TORCHELASTIC_RUN_ID=abc");
+  differ(kTorchrun, "TORCHELASTIC_RESTART_COUNT=1");
+  differ(kOpenMpi, "PMIX_NAMESPACE=5");
+  differ(kOpenMpi, "OMPI_MCA_orte_precondition_transports=2");
+  differ(kSlurm, "SLURM_STEP_ID=8");
+  differ(kSlurm, "SLURM_JOB_ID=8");
+  differ(kSlurm, "SLURM_RESTART_COUNT=1");
 }
 
 TEST(Env, ZERO_JOB_is_the_name_under_every_launcher) {
   for (const Variables& variables : kLaunchers) {
-    const Launched launch = launched(with(variables, {{"ZERO_JOB", "mine"}}));
+    const Launched launch = launched(with(variables, "ZERO_JOB=mine"));
     EXPECT_EQ(launch.job, "mine");
     EXPECT_FALSE(launch.hydra);
   }
 }
 
 TEST(Env, a_job_that_no_variable_tells_apart_has_no_name) {
-  EXPECT_EQ(launched({{"RANK", "0"}, {"WORLD_SIZE", "2"}}).job, "");
+  EXPECT_EQ(launched("RANK=0 WORLD_SIZE=2").job, "");
   EXPECT_EQ(launched(without(kZeroRun, {"ZERO_JOB"})).job, "");
 }
 
 TEST(Env, ranks_that_a_slurm_step_started_by_other_means_are_named_by_it) {
-  const Variables step = {{"SLURM_JOB_ID", "1"}, {"SLURM_STEPID", "2"}};
+  const Variables step = "SLURM_JOB_ID=1 SLURM_STEPID=2";
   EXPECT_EQ(launched(with(kHydra, step)).job, "slurm:1:2");
-  EXPECT_EQ(launched(with(step, {{"RANK", "0"}, {"WORLD_SIZE", "2"}})).job, "slurm:1:2");
+  EXPECT_EQ(launched(with(step, "RANK=0 WORLD_SIZE=2")).job, "slurm:1:2");
 }
 
 TEST(Env, slurm_outside_of_a_step_is_one_rank_or_refused) {
   // In salloc's shell, and in a batch script without --ntasks.
-  EXPECT_EQ(launched({{"SLURM_NTASKS", "4"}}).launcher, nullptr);
-  EXPECT_EQ(launched({{"SLURM_PROCID", "0"}}).launcher, nullptr);
+  EXPECT_EQ(launched("SLURM_NTASKS=4").launcher, nullptr);
+  EXPECT_EQ(launched("SLURM_PROCID=0").launcher, nullptr);
   // In a batch script with it: the other ranks would never come.
   expect_refused(without(kSlurm, {"SLURM_STEP_ID"}), {"SLURM_NTASKS is 3", "srun"});
 }
@@ -359,7 +349,7 @@ TEST(Env, slurm_outside_of_a_step_is_one_rank_or_refused) {
 constexpr CommOptions kLeft = {-1, -1, -1};
 
 TEST(Env, timeouts_come_from_the_caller_then_variables_then_defaults) {
-  const Lookup lookup = lookup_in({{"ZERO_TIMEOUT_MS", "7"}, {"ZERO_LATE_MS", "8"}});
+  const Lookup lookup = lookup_in("ZERO_TIMEOUT_MS=7 ZERO_LATE_MS=8");
   CommOptions given = kLeft;
   given.late_ms = 99;
   const CommOptions options = test::made(read_timeouts(lookup, given));

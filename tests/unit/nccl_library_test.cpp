@@ -13,6 +13,7 @@
 
 #include "comm/nccl/library.h"
 #include "support/nccl_ranks.h"
+#include "support/ranks.h"
 #include "support/scratch.h"
 #include "support/statuses.h"
 
@@ -26,27 +27,6 @@ namespace {
 using test::expect_failure;
 using test::FakeNcclKnobs;
 using test::open_fake_nccl;
-
-/// An environment variable for the length of a test.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* const before = std::getenv(name)) before_ = before, had_ = true;
-    set(value);
-  }
-  ~Variable() { set(had_ ? before_.c_str() : nullptr); }
-
- private:
-  void set(const char* value) const {
-    if (value != nullptr)
-      setenv(name_, value, 1);
-    else
-      unsetenv(name_);
-  }
-  const char* name_;
-  std::string before_;
-  bool had_ = false;
-};
 
 TEST(NcclLibrary, every_name_tried_is_told_with_the_loaders_words) {
   const std::string names[] = {"/nowhere/libnccl.so.2", "/proc/self/status"};
@@ -89,13 +69,17 @@ TEST(NcclLibrary, names_come_from_the_loader_then_the_variable_then_python_envir
   const std::string root = scratch.path();
   for (const char* folder : {"/lib", "/lib/python3.11", "/lib/other"})
     ASSERT_EQ(mkdir((root + folder).c_str(), 0700), 0) << folder;
-  const Variable path("ZERO_NCCL_PATH", "/opt/nccl/libnccl.so.2");
-  const Variable venv("VIRTUAL_ENV", root.c_str());
-  const Variable conda("CONDA_PREFIX", "/nowhere");
   const std::vector<std::string> expected = {
       "libnccl.so.2", "libnccl.so", "/opt/nccl/libnccl.so.2",
       root + "/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2"};
-  EXPECT_EQ(library_names(), expected);
+  // In a process of its own, whose environment is its own.
+  test::run_sound_ranks(test::RankKind::processes, 1, [&](int) -> std::string {
+    setenv("ZERO_NCCL_PATH", "/opt/nccl/libnccl.so.2", 1);
+    setenv("VIRTUAL_ENV", root.c_str(), 1);
+    setenv("CONDA_PREFIX", "/nowhere", 1);
+    EXPECT_EQ(library_names(), expected);
+    return "";
+  });
 }
 
 TEST(NcclLibrary, a_version_reads_as_its_three_numbers) {

@@ -21,6 +21,7 @@
 #include "comm/local/segment.h"
 #include "comm/local/socket.h"
 #include "support/ranks.h"
+#include "support/replaced_calls.h"
 #include "support/statuses.h"
 
 namespace zero::local {
@@ -144,27 +145,23 @@ TEST(Segment, what_is_reserved_has_memory_and_the_rest_has_none) {
 }
 
 TEST(Segment, memory_is_reserved_on_kernels_that_cannot_populate) {
-  static SystemCalls old;
-  old = real_system_calls();
+  SystemCalls old = real_system_calls();
   old.madvise = [](void*, size_t, int) {
     errno = EINVAL;
     return -1;
   };
   const Fd fd = segment();
   const auto mapping = map(fd);
-  replace_system_calls(&old);
-  const Status status = reserve(fd.get(), *mapping, 0, kBytes);
+  const test::ReplacedCalls replaced(old);
+  expect_ok(reserve(fd.get(), *mapping, 0, kBytes));
+  struct stat info;
+  ASSERT_EQ(fstat(fd.get(), &info), 0);
+  EXPECT_EQ(info.st_blocks * 512, static_cast<int64_t>(kBytes));
   old.fallocate = [](int, int, int64_t, int64_t) {
     errno = ENOSPC;
     return -1;
   };
-  const Status refused = reserve(fd.get(), *mapping, 0, kBytes);
-  replace_system_calls(nullptr);
-  EXPECT_TRUE(status.ok());
-  struct stat info;
-  ASSERT_EQ(fstat(fd.get(), &info), 0);
-  EXPECT_EQ(info.st_blocks * 512, static_cast<int64_t>(kBytes));
-  expect_failure(refused, ZERO_ERR_MEMORY, "65536 bytes");
+  expect_failure(reserve(fd.get(), *mapping, 0, kBytes), ZERO_ERR_MEMORY, "65536 bytes");
 }
 
 TEST(Segment, more_than_the_machine_has_is_refused_before_it_hurts) {

@@ -45,20 +45,13 @@ void expect_same_bits(const std::vector<T>& made, const std::vector<T>& expected
 }
 
 struct Type {
-  const char* name;
-  HalfFormat (*format)();
   DType dtype;
+  HalfFormat (*format)();
   uint16_t nan;
-  WidenKernel KernelTable::*widen;
-  NarrowKernel KernelTable::*narrow;
-  RoundKernel KernelTable::*round;
 };
 
-constexpr Type kTypes[] = {
-    {"bf16", test::bf16_format, DType::bf16, 0x7FC0, &KernelTable::widen_bf16,
-     &KernelTable::narrow_bf16, &KernelTable::round_bf16},
-    {"f16", test::f16_format, DType::f16, 0x7E00, &KernelTable::widen_f16, &KernelTable::narrow_f16,
-     &KernelTable::round_f16}};
+constexpr Type kTypes[] = {{DType::bf16, test::bf16_format, 0x7FC0},
+                           {DType::f16, test::f16_format, 0x7E00}};
 
 /// Every half and every middle to the next one with what lies around them, and many others.
 std::vector<float> telling_floats(const HalfFormat& format) {
@@ -100,7 +93,7 @@ void for_many_floats(const HalfFormat& format, Body body) {
 class NarrowTypes : public ::testing::TestWithParam<Type> {};
 
 INSTANTIATE_TEST_SUITE_P(Type, NarrowTypes, ::testing::ValuesIn(kTypes),
-                         [](const auto& made) { return std::string(made.param.name); });
+                         [](const auto& made) { return dtype_name(made.param.dtype); });
 
 TEST_P(NarrowTypes, all_halves_widen_exactly_and_come_back) {
   const Type& type = GetParam();
@@ -115,9 +108,9 @@ TEST_P(NarrowTypes, all_halves_widen_exactly_and_come_back) {
   }
   for (const Isa isa : available_isas()) {
     const KernelTable& table = kernel_table(isa);
-    (table.*type.widen)(wide.data(), halves.data(), kChunk);
-    (table.*type.narrow)(back.data(), wide.data(), kChunk);
-    (table.*type.round)(rounded.data(), wide.data(), kChunk);
+    table.widen(type.dtype)(wide.data(), halves.data(), kChunk);
+    table.narrow(type.dtype)(back.data(), wide.data(), kChunk);
+    table.round(type.dtype)(rounded.data(), wide.data(), kChunk);
     expect_same_bits(back, expected_back, expected, table);
     expect_same_bits(rounded, expected, expected, table);
     for (float& value : wide) {
@@ -137,12 +130,12 @@ TEST_P(NarrowTypes, floats_become_the_nearest_half_ties_to_even) {
       expected[i] = std::isnan(floats[i]) ? type.nan : format.nearest(floats[i], Ties::to_even);
     }
     std::vector<float> wide(floats.size()), rounded(floats.size());
-    (scalar.*type.widen)(wide.data(), expected.data(), expected.size());
+    scalar.widen(type.dtype)(wide.data(), expected.data(), expected.size());
     for (const Isa isa : available_isas()) {
       const KernelTable& table = kernel_table(isa);
-      (table.*type.narrow)(halves.data(), floats.data(), floats.size());
+      table.narrow(type.dtype)(halves.data(), floats.data(), floats.size());
       rounded = floats;
-      (table.*type.round)(rounded.data(), rounded.data(), floats.size());
+      table.round(type.dtype)(rounded.data(), rounded.data(), floats.size());
       expect_same_bits(halves, expected, floats, table);
       expect_same_bits(rounded, wide, floats, table);
     }
@@ -168,14 +161,14 @@ TEST_P(NarrowTypes, arrays_of_any_length_and_place_are_converted_and_nothing_bes
     Elements floats(random, DType::f32, count, shift, Kind::any_exponent), rounded = floats;
     Elements halves(random, type.dtype, count, count % 7, Kind::any_exponent);
     Elements expected_floats = floats, expected_rounded = floats, expected_halves = halves;
-    (scalar.*type.narrow)(expected_halves.as<uint16_t>(), floats.as<float>(), count);
-    (table.*type.narrow)(halves.as<uint16_t>(), floats.as<float>(), count);
+    scalar.narrow(type.dtype)(expected_halves.as<uint16_t>(), floats.as<float>(), count);
+    table.narrow(type.dtype)(halves.as<uint16_t>(), floats.as<float>(), count);
     ASSERT_TRUE(halves.equals(expected_halves)) << table.name;
-    (scalar.*type.round)(expected_rounded.as<float>(), floats.as<float>(), count);
-    (table.*type.round)(rounded.as<float>(), floats.as<float>(), count);
+    scalar.round(type.dtype)(expected_rounded.as<float>(), floats.as<float>(), count);
+    table.round(type.dtype)(rounded.as<float>(), floats.as<float>(), count);
     ASSERT_TRUE(rounded.equals(expected_rounded)) << table.name;
-    (scalar.*type.widen)(expected_floats.as<float>(), halves.as<uint16_t>(), count);
-    (table.*type.widen)(floats.as<float>(), halves.as<uint16_t>(), count);
+    scalar.widen(type.dtype)(expected_floats.as<float>(), halves.as<uint16_t>(), count);
+    table.widen(type.dtype)(floats.as<float>(), halves.as<uint16_t>(), count);
     ASSERT_TRUE(floats.equals(expected_floats)) << table.name;
   });
 }

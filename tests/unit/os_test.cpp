@@ -15,16 +15,7 @@
 namespace zero {
 namespace {
 
-int failing_fsync(int) {
-  errno = EIO;
-  return -1;
-}
-
 int closes = 0;
-int counting_close(int fd) {
-  ++closes;
-  return real_system_calls().close(fd);
-}
 
 TEST(SystemCalls, every_member_is_set) {
   void* members[sizeof(SystemCalls) / sizeof(void*)];
@@ -39,7 +30,10 @@ TEST(SystemCalls, a_test_can_make_one_call_fail_and_take_it_back) {
   EXPECT_EQ(os().fsync(fd.get()), 0);
   {
     SystemCalls calls = real_system_calls();
-    calls.fsync = failing_fsync;
+    calls.fsync = [](int) {
+      errno = EIO;
+      return -1;
+    };
     const test::ReplacedCalls replaced(calls);
     EXPECT_EQ(os().fsync(fd.get()), -1);
     EXPECT_EQ(errno, EIO);
@@ -86,7 +80,10 @@ TEST(SystemCalls, calls_made_by_number_are_the_right_ones) {
 
 TEST(Fd, closes_once_however_it_is_moved) {
   SystemCalls calls = real_system_calls();
-  calls.close = counting_close;
+  calls.close = [](int fd) {
+    ++closes;
+    return real_system_calls().close(fd);
+  };
   const test::ReplacedCalls replaced(calls);
   closes = 0;
   {

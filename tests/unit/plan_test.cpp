@@ -107,7 +107,7 @@ struct Shape {
   size_t resting;       // of what is dealt anew, one parameter in so many rests; 0: none
 };
 
-/// Five times all pairs of what a plan is made for.
+/// Twice all pairs of what a plan is made for.
 std::vector<Shape> all_shapes() {
   constexpr int32_t kWorlds[] = {1, 2, 3, 4, 5, 7, 8, 16, 61};
   constexpr int64_t kBuckets[] = {1, 1024, 5000, 20'000, 64 * 1024, 8'388'608};
@@ -115,7 +115,7 @@ std::vector<Shape> all_shapes() {
       test::all_pairs({4, std::size(kWorlds), std::size(kBuckets), 2, 4, 5, 4},
                       [](const test::Combination& one) { return one[5] <= one[4] + 1; });
   std::vector<Shape> shapes;
-  for (uint64_t turn = 0; turn < 5; ++turn) {
+  while (shapes.size() < 2 * pairs.size()) {
     for (const test::Combination& one : pairs)
       shapes.push_back({shapes.size() + 1, kRules[one[0]], kWorlds[one[1]], 4 * kBuckets[one[2]],
                         one[3] == 1, one[4] + 1, one[5], one[6] == 0 ? 0 : one[6] + 1});

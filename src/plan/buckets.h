@@ -3,6 +3,7 @@
 // only, nothing is stored per bucket or rank.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace zero {
@@ -15,7 +16,12 @@ inline constexpr int64_t kBlock = 1024;
 class Buckets {
  public:
   Buckets() = default;
-  Buckets(int64_t blocks, int32_t world, int64_t bucket_elements);
+  Buckets(int64_t blocks, int32_t world, int64_t bucket_elements)
+      : world_(world),
+        stride_(std::max<int64_t>(1, bucket_elements / (kBlock * world))),
+        full_(blocks / (stride_ * world)),
+        middle_(blocks % (stride_ * world) / world),
+        last_(blocks % world) {}
 
   struct Bucket {
     int64_t begin;  // of rank 0's chunk
@@ -31,12 +37,29 @@ class Buckets {
   };
 
   int64_t size() const { return full_ + (middle_ > 0 ? 1 : 0) + (last_ > 0 ? 1 : 0); }
-  Bucket operator[](int64_t index) const;
+  Bucket operator[](int64_t index) const {
+    const bool is_full = index < full_, is_middle = index == full_ && middle_ > 0;
+    const int64_t blocks_before = is_full     ? index * stride_
+                                  : is_middle ? full_ * stride_
+                                              : full_ * stride_ + middle_;
+    const int64_t share = blocks_before * kBlock;
+    return {share * world_, (is_full ? stride_ : is_middle ? middle_ : 1) * kBlock, share};
+  }
+
   /// The chunk that holds the element at `position`, which is inside a block.
-  Place find(int64_t position) const;
+  Place find(int64_t position) const {
+    const int64_t block = position / kBlock;
+    const int64_t bucket_blocks = stride_ * world_, behind = block - full_ * bucket_blocks;
+    if (behind < 0)
+      return {block / bucket_blocks, static_cast<int32_t>(block % bucket_blocks / stride_)};
+    if (behind < middle_ * world_) return {full_, static_cast<int32_t>(behind / middle_)};
+    return {full_ + (middle_ > 0 ? 1 : 0), static_cast<int32_t>(behind - middle_ * world_)};
+  }
 
   /// Blocks that `rank` owns.
-  int64_t owned_blocks(int32_t rank) const;
+  int64_t owned_blocks(int32_t rank) const {
+    return full_ * stride_ + middle_ + (rank < last_ ? 1 : 0);
+  }
   int64_t layout_elements() const { return share_elements() * world_; }
   int64_t share_elements() const {
     return (full_ * stride_ + middle_ + (last_ > 0 ? 1 : 0)) * kBlock;

@@ -9,40 +9,17 @@
 namespace zero {
 namespace {
 
-size_t at(int64_t index) { return static_cast<size_t>(index); }
-
-/// One segment a contiguous part: a single rank's buckets adjoin.
-void append_segment(std::vector<Segment>& out, const Segment& next) {
-  if (!out.empty()) {
-    Segment& last = out.back();
-    if (last.param == next.param && last.first + last.count == next.first &&
-        last.share + last.count == next.share) {
-      last.count += next.count;
-      return;
-    }
-  }
-  out.push_back(next);
+/// True if `next` lies right behind `last`, which has it then: a single rank's buckets adjoin.
+bool extends(Segment& last, const Segment& next) {
+  const bool adjoins = last.param == next.param && last.first + last.count == next.first &&
+                       last.share + last.count == next.share;
+  if (adjoins) last.count += next.count;
+  return adjoins;
 }
 
 }  // namespace
 
 Plan::Plan(const PlanOptions& options) : options_(options), owned_(at(options.world), 0) {}
-
-size_t Plan::section_index(int64_t param) const { return at(section_of_[at(param)]); }
-
-int64_t Plan::grid(int64_t param) const { return grid_[at(param)]; }
-
-int64_t Plan::layout(int64_t param) const { return layout_[at(param)]; }
-
-int64_t Plan::layout_elements() const {
-  return sections_.empty() ? 0 : sections_.back().layout + sections_.back().layout_elements;
-}
-
-int64_t Plan::owned_elements(int32_t rank) const { return owned_[at(rank)]; }
-
-int64_t Plan::share_elements(size_t section, int32_t rank) const {
-  return share_end(sections_[section], rank);
-}
 
 int32_t Plan::owner(int64_t param) const {
   if (!even()) return owners_[at(param)];
@@ -56,10 +33,6 @@ int32_t Plan::owner(int64_t param) const {
   return first == last ? first.rank : ZERO_OWNER_SPLIT;
 }
 
-std::span<const int64_t> Plan::travel(const Section& section) const {
-  return std::span(travel_).subspan(at(section.first_travel), at(section.params));
-}
-
 /// Whole-tensor rules: the parameters of `rank` in this section, in falling order.
 std::span<const int64_t> Plan::owned_by(const Section& section, int32_t rank) const {
   const std::span<const int64_t> all = travel(section);
@@ -70,19 +43,20 @@ std::span<const int64_t> Plan::owned_by(const Section& section, int32_t rank) co
   return {begin, end};
 }
 
-/// Whole-tensor rules: where a parameter's state lies in its owner's share.
-int64_t Plan::share_in(const Section& section, int64_t param) const {
-  return layout_[at(param)] - section.layout - owners_[at(param)] * section.chunk + section.share;
+/// Whole-tensor rules: all of a parameter, in its owner's share.
+Segment Plan::whole(int64_t param) const {
+  const Section& section = section_of(param);
+  const int64_t in_chunk = layout(param) - section.layout - owner(param) * section.chunk;
+  return {param, 0, counts_[at(param)], section.share + in_chunk, section_number(param)};
 }
 
-/// The aligned end, from where the section begins in its share, of what `rank` owns there.
-int64_t Plan::share_end(const Section& section, int32_t rank) const {
+int64_t Plan::share_elements(size_t number, int32_t rank) const {
+  const Section& section = sections_[number];
   if (!even()) {
     const std::span<const int64_t> owned = owned_by(section, rank);
     for (auto param = owned.rbegin(); param != owned.rend(); ++param) {
-      if (counts_[at(*param)] == 0) continue;
-      const int64_t begin = share_in(section, *param) - section.share;
-      return round_up(begin + counts_[at(*param)], kAlignment);
+      const Segment last = whole(*param);
+      if (last.count > 0) return round_up(last.share - section.share + last.count, kAlignment);
     }
     return 0;
   }
@@ -105,43 +79,40 @@ bool Plan::places_as(const Plan& other) const {
 
 std::vector<Segment> Plan::segments(int32_t rank) const {
   std::vector<Segment> out;
-  for (size_t index = 0; index < sections_.size(); ++index) {
-    even() ? add_even_segments(index, rank, out) : add_whole_segments(index, rank, out);
+  for (size_t number = 0; number < sections_.size(); ++number) {
+    if (even()) {
+      add_even_segments(static_cast<int32_t>(number), rank, out);
+      continue;
+    }
+    for (const int64_t param : owned_by(sections_[number], rank))
+      if (counts_[at(param)] > 0) out.push_back(whole(param));
   }
   return out;
 }
 
 std::vector<OwnedSegment> Plan::segments_of(int64_t param) const {
-  std::vector<OwnedSegment> out;
   const int64_t count = counts_[at(param)];
-  const int32_t number = section_of_[at(param)];
+  if (count == 0) return {};
+  if (!even()) return {{owner(param), whole(param)}};
+  std::vector<OwnedSegment> out;
   const Section& section = section_of(param);
-  if (!even()) {
-    if (count > 0)
-      out.push_back({owners_[at(param)], {param, 0, count, share_in(section, param), number}});
-    return out;
-  }
   const int64_t begin = layout(param) - section.layout;
   for (int64_t done = 0; done < count;) {
     const Buckets::Place place = section.buckets.find(begin + done);
     const Buckets::Bucket bucket = section.buckets[place.bucket];
-    const int64_t chunk = bucket.begin + place.rank * bucket.chunk;
-    const int64_t part = std::min(count - done, chunk + bucket.chunk - (begin + done));
-    const int64_t share = section.share + bucket.share + begin + done - chunk;
-    const bool joins = !out.empty() && out.back().owner == place.rank &&
-                       out.back().segment.share + out.back().segment.count == share;
-    if (joins) {
-      out.back().segment.count += part;
-    } else {
-      out.push_back({place.rank, {param, done, part, share, number}});
-    }
+    const int64_t in_chunk = begin + done - bucket.begin - place.rank * bucket.chunk;
+    const int64_t part = std::min(count - done, bucket.chunk - in_chunk);
+    const Segment next{param, done, part, section.share + bucket.share + in_chunk,
+                       section_number(param)};
+    if (out.empty() || out.back().owner != place.rank || !extends(out.back().segment, next))
+      out.push_back({place.rank, next});
     done += part;
   }
   return out;
 }
 
-void Plan::add_even_segments(size_t number, int32_t rank, std::vector<Segment>& out) const {
-  const Section& section = sections_[number];
+void Plan::add_even_segments(int32_t number, int32_t rank, std::vector<Segment>& out) const {
+  const Section& section = this->section(number);
   const std::span<const int64_t> all = travel(section);
   for (int64_t index = 0; index < section.buckets.size(); ++index) {
     const Buckets::Bucket bucket = section.buckets[index];
@@ -150,26 +121,17 @@ void Plan::add_even_segments(size_t number, int32_t rank, std::vector<Segment>& 
     if (begin >= end) continue;
     // If a parameter reaches into the chunk from before, it is the last one that starts by there.
     auto param = std::partition_point(all.begin(), all.end(),
-                                      [&](int64_t number) { return layout(number) <= begin; });
+                                      [&](int64_t one) { return layout(one) <= begin; });
     if (param != all.begin()) --param;
     for (; param != all.end() && layout(*param) < end; ++param) {
       const int64_t first = layout(*param);
       const int64_t from = std::max(begin, first);
       const int64_t to = std::min(end, first + counts_[at(*param)]);
       if (from >= to) continue;
-      append_segment(out,
-                     {*param, from - first, to - from, section.share + bucket.share + from - begin,
-                      static_cast<int32_t>(number)});
+      const Segment next{*param, from - first, to - from,
+                         section.share + bucket.share + from - begin, number};
+      if (out.empty() || !extends(out.back(), next)) out.push_back(next);
     }
-  }
-}
-
-void Plan::add_whole_segments(size_t number, int32_t rank, std::vector<Segment>& out) const {
-  const Section& section = sections_[number];
-  for (const int64_t param : owned_by(section, rank)) {
-    if (counts_[at(param)] == 0) continue;
-    out.push_back(
-        {param, 0, counts_[at(param)], share_in(section, param), static_cast<int32_t>(number)});
   }
 }
 
@@ -206,8 +168,7 @@ std::vector<Segment> Plan::within(std::span<const Segment> segments, int64_t fir
   for (; segment != segments.end() && segment->share < end; ++segment) {
     const int64_t skipped = std::max<int64_t>(0, first - segment->share);
     const int64_t kept = std::min(segment->count, end - segment->share) - skipped;
-    out.push_back({segment->param, segment->first + skipped, kept, segment->share + skipped,
-                   segment->section});
+    out.push_back(segment->part(skipped, kept));
   }
   return out;
 }

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -53,26 +54,24 @@ constexpr DType sum_dtype(DType dtype) {
   return dtype == DType::f64 || !is_floating(dtype) ? dtype : DType::f32;
 }
 
+/// Where a section begins: in elements, and in bytes of an arena of parameters and of one of
+/// gradients, which are laid out, of a share of parameters, and of a share of sums.
+struct SectionStart {
+  int64_t layout = 0, share = 0;
+  int64_t data_bytes = 0, grad_bytes = 0, owned_bytes = 0, sum_bytes = 0;
+};
+
 /// The parameters of one seal that have the same dtypes.
-struct Section {
+struct Section : SectionStart {
   DType dtype = DType::f32;
   DType grad_dtype = DType::f32;
   int64_t first_travel = 0;
   int64_t params = 0;
-  int64_t layout = 0;
-  int64_t end = 0;  // EVEN: from there to that of the last parameter, rounded up to kAlignment
+  int64_t end = 0;  // EVEN: of the last parameter, from `layout`, rounded up to kAlignment
   int64_t layout_elements = 0;
-  int64_t share = 0;
   int64_t share_elements = 0;  // of every rank, trailing padding included
   int64_t chunk = 0;           // whole-tensor rules: the longest rank's part
   Buckets buckets;             // EVEN
-
-  // Where it begins, in bytes: in an arena of parameters and in one of gradients, which are laid
-  // out; in a share of parameters, and in a share of sums.
-  int64_t data_bytes = 0;
-  int64_t grad_bytes = 0;
-  int64_t owned_bytes = 0;
-  int64_t sum_bytes = 0;
 
   DType sum() const { return sum_dtype(dtype); }
   int64_t data_at(int64_t layout_position) const {
@@ -96,6 +95,12 @@ struct Segment {
   int64_t count;
   int64_t share;  // where its state lies in the owner's share
   int32_t section = 0;
+
+  std::pair<int64_t, int64_t> start() const { return {param, first}; }
+  /// Of its elements `kept` behind the first `skipped`.
+  Segment part(int64_t skipped, int64_t kept) const {
+    return {param, first + skipped, kept, share + skipped, section};
+  }
 };
 
 /// A segment and who owns it.
@@ -137,16 +142,16 @@ class Plan {
   int64_t params() const { return static_cast<int64_t>(counts_.size()); }
 
   /// Where a parameter's first element lies.
-  int64_t grid(int64_t param) const;
-  int64_t layout(int64_t param) const;
+  int64_t grid(int64_t param) const { return grid_[at(param)]; }
+  int64_t layout(int64_t param) const { return layout_[at(param)]; }
 
   const std::vector<Section>& sections() const { return sections_; }
-  const Section& section(int32_t number) const { return sections_[static_cast<size_t>(number)]; }
-  const Section& section_of(int64_t param) const { return sections_[section_index(param)]; }
-  int32_t section_number(int64_t param) const { return static_cast<int32_t>(section_index(param)); }
+  const Section& section(int32_t number) const { return sections_[at(number)]; }
+  const Section& section_of(int64_t param) const { return section(section_number(param)); }
+  int32_t section_number(int64_t param) const { return section_of_[at(param)]; }
 
   /// Of all sections, padding included.
-  int64_t layout_elements() const;
+  int64_t layout_elements() const { return end_.layout; }
   /// The bytes of arenas with this layout, of memory for the share of parameters of any rank, and
   /// of that for its sums. Sections begin at multiples of 64 bytes.
   int64_t data_bytes() const { return end_.data_bytes; }
@@ -158,7 +163,7 @@ class Plan {
   /// or, dealt out anew, to the end of its block: what transfers carry behind that needs no state.
   int64_t share_elements(size_t section, int32_t rank) const;
   /// Elements of parameters in a rank's share.
-  int64_t owned_elements(int32_t rank) const;
+  int64_t owned_elements(int32_t rank) const { return owned_[at(rank)]; }
 
   /// The only owner, or ZERO_OWNER_SPLIT. A parameter without elements always has one.
   int32_t owner(int64_t param) const;
@@ -179,43 +184,35 @@ class Plan {
                                      int64_t count);
 
  private:
-  /// A seal in the making: by parameter of the seal, but `travel`, which is by section, and
-  /// `owned`, which is by rank.
-  struct Draft {
-    std::vector<Section> sections;
-    std::vector<int64_t> grid, layout, travel, owned;
-    std::vector<int32_t> owners, section_of;
-    int64_t grid_end = 0;
-  };
-
+  static constexpr size_t at(int64_t index) { return static_cast<size_t>(index); }
   bool even() const { return options_.rule == ZERO_PARTITION_EVEN; }
   int64_t bucket_elements(const Section& section) const {
     return options_.bucket_bytes / static_cast<int64_t>(size_of(section.dtype));
   }
-  static void sort_into_sections(std::span<const PlanParam> params, Draft& draft);
-  void begin_behind(Section& section, const Section& end) const;
-  void move_behind(const Section& section, Section& end) const;
-  Status deal(std::span<const PlanParam> params, std::span<const int64_t> group_ends, Draft draft);
-  Status place_on_grid(std::span<const PlanParam> params, const Section& section,
-                       Draft& draft) const;
-  Status lay_out_evenly(std::span<const PlanParam> params, Section& section, Draft& draft) const;
-  Status cut_evenly(std::span<const PlanParam> params, Section& section, Draft& draft) const;
-  Status assign_owners(std::span<const PlanParam> params, std::span<const int64_t> group_ends,
-                       Draft& draft) const;
-  Status lay_out_by_owner(std::span<const PlanParam> params, Section& section, Draft& draft) const;
-  void append(std::span<const PlanParam> params, Draft draft, const Section& end);
 
-  size_t section_index(int64_t param) const;
-  std::span<const int64_t> travel(const Section& section) const;
+  // ---- One seal becomes part of this plan: partition.cpp. A failure leaves it half done.
+  Status deal(std::span<const PlanParam> params, std::span<const int64_t> group_ends);
+  void sort_into_sections(std::span<const PlanParam> params, bool placed);
+  Status assign_owners(std::span<const PlanParam> params, std::span<const int64_t> group_ends);
+  Status place_on_grid(const Section& section);
+  Status lay_out_evenly(Section& section);
+  void lay_out_by_owner(Section& section);
+  void count_owned(const Section& section);
+  SectionStart end_of(const Section& section) const;
+
+  std::span<int64_t> travel(const Section& section) {
+    return std::span(travel_).subspan(at(section.first_travel), at(section.params));
+  }
+  std::span<const int64_t> travel(const Section& section) const {
+    return std::span(travel_).subspan(at(section.first_travel), at(section.params));
+  }
   std::span<const int64_t> owned_by(const Section& section, int32_t rank) const;
-  int64_t share_in(const Section& section, int64_t param) const;
-  int64_t share_end(const Section& section, int32_t rank) const;
-  void add_even_segments(size_t index, int32_t rank, std::vector<Segment>& out) const;
-  void add_whole_segments(size_t index, int32_t rank, std::vector<Segment>& out) const;
+  Segment whole(int64_t param) const;
+  void add_even_segments(int32_t number, int32_t rank, std::vector<Segment>& out) const;
 
   PlanOptions options_;
   std::vector<Section> sections_;
-  Section end_;                      // where the next one would begin
+  SectionStart end_;                 // where the next one would begin
   std::vector<int32_t> section_of_;  // by parameter
   std::vector<int64_t> counts_;      // by parameter
   std::vector<int64_t> grid_;        // by parameter

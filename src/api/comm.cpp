@@ -9,7 +9,6 @@
 #include "api/guard.h"
 #include "api/options.h"
 #include "base/checked.h"
-#include "base/text.h"
 #include "comm/arena.h"
 
 namespace {
@@ -27,17 +26,21 @@ zero_status on_comm(zero_comm* comm, Operation operation, const Body& body, ZERO
   return guard(guarded, caller);
 }
 
+/// A number of the comm's, or the code of what is wrong with it.
+int32_t number_of(const zero_comm* comm, int32_t (Comm::*number)() const, ZERO_CALLER) {
+  const auto guarded = [&]() -> Result<Code> { return (*ZERO_TRY(find_handle(comm)).*number)(); };
+  return guard(guarded, caller);
+}
+
+Status check_data(const void* data, size_t size) {
+  if (data == nullptr && size > 0) return bad_argument("data is NULL");
+  return check_host_memory(data, "data");
+}
+
+/// 0 for what has no sums.
 size_t element_bytes(int32_t dtype) {
-  switch (dtype) {
-    case ZERO_FLOAT32:
-    case ZERO_INT32:
-      return 4;
-    case ZERO_FLOAT64:
-    case ZERO_INT64:
-      return 8;
-    default:
-      return 0;
-  }
+  const size_t bytes = size_of(static_cast<DType>(dtype));
+  return bytes == 2 ? 0 : bytes;
 }
 
 const char* reduction_name(int32_t operation) {
@@ -83,27 +86,25 @@ void fold(void* data, const char* other, size_t count, int32_t dtype, int32_t op
   }
 }
 
+Status check_all_reduce(const void* data, size_t count, int32_t dtype, int32_t operation) {
+  const size_t element = element_bytes(dtype);
+  if (element == 0) return bad_argument("dtype ", dtype, " is unknown");
+  if (operation < ZERO_SUM || operation > ZERO_MAX)
+    return bad_argument("operation ", operation, " is unknown");
+  if (!checked_multiply(count, element)) return bad_argument("count ", count, " is too large");
+  return check_data(data, count);
+}
+
 Status all_reduce(Call& call, void* data, size_t count, int32_t dtype, int32_t operation) {
-  Status local;
-  const auto bytes = checked_multiply(count, element_bytes(dtype));
-  if (element_bytes(dtype) == 0)
-    local = Status(ZERO_ERR_ARGUMENT, text("dtype ", dtype, " is unknown"));
-  else if (operation < ZERO_SUM || operation > ZERO_MAX)
-    local = Status(ZERO_ERR_ARGUMENT, text("operation ", operation, " is unknown"));
-  else if (!bytes)
-    local = Status(ZERO_ERR_ARGUMENT, text("count ", count, " is too large"));
-  else if (data == nullptr && count > 0)
-    local = Status(ZERO_ERR_ARGUMENT, "data is NULL");
-  else
-    local = check_host_memory(data, "data");
-  ZERO_TRY(call.vote("arguments", local));
+  ZERO_TRY(call.vote("arguments", check_all_reduce(data, count, dtype, operation)));
   ZERO_TRY(call.agree("arguments", "zero_comm_all_reduce",
                       text("count ", count, "\tdtype ", dtype_name(static_cast<DType>(dtype)),
                            "\toperation ", reduction_name(operation))));
+  const size_t bytes = count * element_bytes(dtype);
   const std::vector<std::string> all =
-      ZERO_TRY(call.gather("values", std::string_view(static_cast<const char*>(data), *bytes)));
-  if (*bytes == 0) return Status();
-  std::memcpy(data, all[0].data(), *bytes);
+      ZERO_TRY(call.gather("values", std::string_view(static_cast<const char*>(data), bytes)));
+  if (bytes == 0) return Status();
+  std::memcpy(data, all[0].data(), bytes);
   for (size_t rank = 1; rank < all.size(); rank++)
     fold(data, all[rank].data(), count, dtype, operation);
   return Status();
@@ -126,23 +127,9 @@ zero_status zero_comm_split(zero_comm** out, zero_comm* parent, int32_t color, i
   });
 }
 
-int32_t zero_comm_rank(const zero_comm* comm) {
-  int32_t rank = 0;
-  const zero_status status = guard([&]() -> Status {
-    rank = ZERO_TRY(find_handle(comm))->rank();
-    return Status();
-  });
-  return status == ZERO_OK ? rank : status;
-}
+int32_t zero_comm_rank(const zero_comm* comm) { return number_of(comm, &Comm::rank); }
 
-int32_t zero_comm_world(const zero_comm* comm) {
-  int32_t world = 0;
-  const zero_status status = guard([&]() -> Status {
-    world = ZERO_TRY(find_handle(comm))->world();
-    return Status();
-  });
-  return status == ZERO_OK ? world : status;
-}
+int32_t zero_comm_world(const zero_comm* comm) { return number_of(comm, &Comm::world); }
 
 zero_status zero_comm_barrier(zero_comm* comm) {
   return on_comm(comm, Operation::barrier,
@@ -151,16 +138,11 @@ zero_status zero_comm_barrier(zero_comm* comm) {
 
 zero_status zero_comm_broadcast(zero_comm* comm, void* data, size_t bytes, int32_t root) {
   return on_comm(comm, Operation::broadcast, [&](Call& call) -> Status {
-    Status local;
-    if (root < 0 || root >= call.world()) {
-      local = Status(ZERO_ERR_ARGUMENT,
-                     text("root ", root, " is no rank of a world of ", call.world()));
-    } else if (data == nullptr && bytes > 0) {
-      local = Status(ZERO_ERR_ARGUMENT, "data is NULL");
-    } else {
-      local = check_host_memory(data, "data");
-    }
-    ZERO_TRY(call.vote("arguments", local));
+    const bool is_rank = root >= 0 && root < call.world();
+    ZERO_TRY(call.vote(
+        "arguments",
+        is_rank ? check_data(data, bytes)
+                : bad_argument("root ", root, " is no rank of a world of ", call.world())));
     ZERO_TRY(
         call.agree("arguments", "zero_comm_broadcast", text("bytes ", bytes, "\troot ", root)));
     if (bytes == 0) return Status();
@@ -205,20 +187,18 @@ zero_status zero_comm_failure(const zero_comm* comm, zero_failure* failure) {
 
 zero_status zero_comm_free(zero_comm* comm) {
   if (comm == nullptr) return ZERO_OK;
-  return guard([&]() -> Status {
-    ZERO_TRY(take_handle(comm));
-    return Status();
-  });
+  return guard([&] { return take_handle(comm).failure(); });
 }
 
 zero_status zero_arena_alloc(zero_comm* comm, size_t bytes, int32_t kind, void** out) {
   return on_comm(comm, Operation::arena_alloc, [&](Call& call) -> Status {
-    Status local = check_out(out, "out");
-    if (local.ok() && bytes == 0) local = Status(ZERO_ERR_ARGUMENT, "bytes is 0");
-    if (local.ok() && kind != ZERO_MEMORY_PER_RANK && kind != ZERO_MEMORY_SHARED) {
-      local = Status(ZERO_ERR_ARGUMENT, text("kind ", kind, " is unknown"));
-    }
-    ZERO_TRY(call.vote("arguments", local));
+    const auto check = [&]() -> Status {
+      ZERO_TRY(check_out(out, "out"));
+      if (bytes == 0) return bad_argument("bytes is 0");
+      if (kind == ZERO_MEMORY_PER_RANK || kind == ZERO_MEMORY_SHARED) return Status();
+      return bad_argument("kind ", kind, " is unknown");
+    };
+    ZERO_TRY(call.vote("arguments", check()));
     const std::shared_ptr<Arena> arena = ZERO_TRY(call.allocate(bytes, kind));
     claim_arena(arena);
     *out = arena->data();

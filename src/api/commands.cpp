@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/commands.h"
 
-#include "base/text.h"
+#include <algorithm>
+
 #include "state/collective.h"
 #include "step/broadcast.h"
 #include "step/by_hand.h"
@@ -14,33 +15,16 @@ namespace {
 /// What a call may do with a stream that is being captured.
 enum class Streams { none, plain, captured };
 
-Streams streams_of(Operation operation) {
-  switch (operation) {
-    case Operation::reduce_grads:
-    case Operation::clip_grad_norm:
-    case Operation::clip_grad_value:
-    case Operation::step:
-      return Streams::captured;
-    case Operation::broadcast_params:
-    case Operation::broadcast_buffers:
-    case Operation::rebalance:
-    case Operation::share_params:
-    case Operation::step_begin:
-      return Streams::plain;
-    default:
-      return Streams::none;
-  }
-}
+/// One call, as its C function makes it, or a rank that has joined.
+struct Made {
+  Call& call;
+  Optimizer& optim;
+  const Arguments& with;
+  const Own& own;
+  Code code = ZERO_OK;  // that the call ends well with
 
-Status take_stream(Call& call, const Optimizer& optim, void* stream) {
-  const Streams streams = streams_of(call.operation());
-  if (streams == Streams::none) return Status();
-  if (streams == Streams::plain) ZERO_TRY(check_stream(optim, stream));
-  const uint64_t capture = ZERO_TRY(find_capture(optim, stream));
-  if (capture != 0) ZERO_TRY(optim.comm->check_capture());
-  call.take_stream(stream, capture);
-  return Status();
-}
+  Grads grads() const { return {own.grads, own.grad_count, with.flags}; }
+};
 
 template <class Number>
 std::span<const Number> list_of(const Arguments& with) {
@@ -48,63 +32,86 @@ std::span<const Number> list_of(const Arguments& with) {
 }
 
 /// Save and load begin alike: sealed, between steps.
-Status enter_state(Call& call, Optimizer& optim, Status local) {
+Status enter_state(Made& made, Status local) {
   Entry entry;
   entry.local = std::move(local);
-  if (entry.local.ok()) entry.local = optim.check_params();
-  if (entry.local.ok()) entry.local = optim.check_open();
-  return enter(call, optim, step_memory(optim), std::move(entry));
+  if (entry.local.ok()) entry.local = made.optim.check_params();
+  if (entry.local.ok()) entry.local = made.optim.check_open();
+  return enter(made.call, made.optim, step_memory(made.optim), std::move(entry));
 }
 
-Status save(Call& call, Optimizer& optim, const Arguments& with) {
+Status save(Made& made) {
   Status local;
-  if (optim.not_loaded)
+  if (made.optim.not_loaded)
     local = Status(ZERO_ERR_NOT_LOADED, "a load failed half way: there is no state to save");
-  ZERO_TRY(enter_state(call, optim, std::move(local)));
-  return save_state(call, optim, with.words, with.flags);
+  ZERO_TRY(enter_state(made, std::move(local)));
+  return save_state(made.call, made.optim, made.with.words, made.with.flags);
 }
 
-Status load(Call& call, Optimizer& optim, const Arguments& with) {
-  ZERO_TRY(enter_state(call, optim, Status()));
-  return load_state(call, optim, with.words, with.flags);
+Status load(Made& made) {
+  ZERO_TRY(enter_state(made, Status()));
+  return load_state(made.call, made.optim, made.with.words, made.with.flags);
 }
 
-Status perform_all_but_step(Call& call, Optimizer& optim, Operation operation,
-                            const Arguments& with, const Own& own) {
-  const Grads grads{own.grads, own.grad_count, with.flags};
-  switch (operation) {
-    case Operation::seal:
-      return seal_params(call, optim);
-    case Operation::broadcast_params:
-      return broadcast_params(call, optim, with.rank);
-    case Operation::broadcast_buffers:
-      return broadcast_buffers(call, optim, buffer_root(optim, with.rank));
-    case Operation::reduce_grads:
-      return reduce_grads(call, optim, grads);
-    case Operation::clip_grad_norm:
-      return clip_grad_norm(call, optim,
-                            {with.limit, with.norm_type, with.some, list_of<int64_t>(with)},
-                            own.norm, grads);
-    case Operation::clip_grad_value:
-      return clip_grad_value(call, optim, with.limit, grads);
-    case Operation::step_begin:
-      return step_begin(call, optim, with.flags);
-    case Operation::share_params:
-      return share_by_hand(call, optim, with.flags);
-    case Operation::state_gather:
-      return gather_state(call, optim, with.param, with.words, with.rank, own.values, own.count);
-    case Operation::rebalance: {
-      const std::span<const int32_t> owners = list_of<int32_t>(with);
-      return rebalance(call, optim, owners.data(), owners.size());
-    }
-    case Operation::save:
-      return save(call, optim, with);
-    case Operation::load:
-      return load(call, optim, with);
-    default:
-      return call.abort({ZERO_ERR_DESYNC, "another rank called what is no call on an optimizer"},
-                        "roll call");
-  }
+struct Command {
+  Operation operation;
+  Streams streams;
+  Status (*perform)(Made& made);
+};
+
+constexpr Command kCommands[] = {
+    {Operation::seal, Streams::none, [](Made& made) { return seal_params(made.call, made.optim); }},
+    {Operation::broadcast_params, Streams::plain,
+     [](Made& made) { return broadcast_params(made.call, made.optim, made.with.rank); }},
+    {Operation::broadcast_buffers, Streams::plain,
+     [](Made& made) {
+       return broadcast_buffers(made.call, made.optim, buffer_root(made.optim, made.with.rank));
+     }},
+    {Operation::reduce_grads, Streams::captured,
+     [](Made& made) { return reduce_grads(made.call, made.optim, made.grads()); }},
+    {Operation::clip_grad_norm, Streams::captured,
+     [](Made& made) {
+       const Arguments& with = made.with;
+       return clip_grad_norm(made.call, made.optim,
+                             {with.limit, with.norm_type, with.some, list_of<int64_t>(with)},
+                             made.own.norm, made.grads());
+     }},
+    {Operation::clip_grad_value, Streams::captured,
+     [](Made& made) {
+       return clip_grad_value(made.call, made.optim, made.with.limit, made.grads());
+     }},
+    {Operation::step_begin, Streams::plain,
+     [](Made& made) { return step_begin(made.call, made.optim, made.with.flags); }},
+    {Operation::step, Streams::captured,
+     [](Made& made) {
+       made.code = ZERO_TRY(step(made.call, made.optim, made.grads()));
+       return Status();
+     }},
+    {Operation::share_params, Streams::plain,
+     [](Made& made) { return share_by_hand(made.call, made.optim, made.with.flags); }},
+    {Operation::state_gather, Streams::none,
+     [](Made& made) {
+       return gather_state(made.call, made.optim, made.with.param, made.with.words, made.with.rank,
+                           made.own.values, made.own.count);
+     }},
+    {Operation::rebalance, Streams::plain,
+     [](Made& made) { return rebalance(made.call, made.optim, list_of<int32_t>(made.with)); }},
+    {Operation::save, Streams::none, save},
+    {Operation::load, Streams::none, load}};
+
+/// Null for what is no call on an optimizer.
+const Command* find_command(Operation operation) {
+  const auto found = std::ranges::find(kCommands, operation, &Command::operation);
+  return found == std::end(kCommands) ? nullptr : &*found;
+}
+
+Status take_stream(Call& call, const Optimizer& optim, Streams streams, void* stream) {
+  if (streams == Streams::none) return Status();
+  if (streams == Streams::plain) ZERO_TRY(check_stream(optim, stream));
+  const uint64_t capture = ZERO_TRY(find_capture(optim, stream));
+  if (capture != 0) ZERO_TRY(optim.comm->check_capture());
+  call.take_stream(stream, capture);
+  return Status();
 }
 
 }  // namespace
@@ -117,18 +124,21 @@ Result<Call> open_call(Optimizer& optim, Operation operation, const Arguments& w
 
 Result<Code> perform(Call& call, Optimizer& optim, Operation operation, const Arguments& with,
                      const Own& own) {
+  const Command* const command = find_command(operation);
+  if (command == nullptr)
+    return call.abort({ZERO_ERR_DESYNC, "another rank called what is no call on an optimizer"},
+                      "roll call");
   Status local = own.local;
-  if (local.ok()) local = take_stream(call, optim, own.stream);
+  if (local.ok()) local = take_stream(call, optim, command->streams, own.stream);
   if (!local.ok()) return refuse(call, optim, std::move(local));
-  if (operation == Operation::step)
-    return step(call, optim, {own.grads, own.grad_count, with.flags});
-  ZERO_TRY(perform_all_but_step(call, optim, operation, with, own));
-  return ZERO_OK;
+  Made made{call, optim, with, own};
+  ZERO_TRY(command->perform(made));
+  return made.code;
 }
 
-/// Those of the training loop follow each other without waiting.
-Steps steps_of(Operation operation) {
-  return streams_of(operation) == Streams::captured ? Steps::behind : Steps::awaited;
+bool takes_grads(Operation operation) {
+  const Command* const command = find_command(operation);
+  return command != nullptr && command->streams == Streams::captured;
 }
 
 }  // namespace zero::api

@@ -31,27 +31,19 @@ Result<Call> open_call(Optimizer& optim, Operation operation, const Arguments& w
 Result<Code> perform(Call& call, Optimizer& optim, Operation operation, const Arguments& with,
                      const Own& own);
 
-Steps steps_of(Operation operation);
+/// True for the calls of the training loop that reduce gradients, where none are yet: those that
+/// follow each other without waiting.
+bool takes_grads(Operation operation);
 
 /// The C function of the operation; make_own() -> Own.
 template <std::invocable MakeOwn>
 zero_status command(zero_optim* optim, Operation operation, const Arguments& with,
                     const MakeOwn& make_own, ZERO_CALLER) noexcept {
-  const FloatEnvironment environment;
-  try {
-    Visit visit(optim, steps_of(operation));
-    if (!visit.ok()) return report(visit.failure(), caller);
-    Result<Code> made = ZERO_OK;
-    {
-      Result<Call> call = open_call(visit.optim(), operation, with);
-      made = call.ok() ? perform(*call, visit.optim(), operation, with, make_own())
-                       : Result<Code>(call.failure());
-    }
-    const zero_status status = report(visit.end(made.failure()), caller);
-    return status == ZERO_OK ? *made : status;
-  } catch (...) {
-    return report_exception(caller);
-  }
+  const auto make = [&](Optimizer& found) -> Result<Code> {
+    Call call = ZERO_TRY(open_call(found, operation, with));
+    return perform(call, found, operation, with, make_own());
+  };
+  return on_optim(optim, make, takes_grads(operation) ? Steps::behind : Steps::awaited, caller);
 }
 
 /// Of one that takes nothing else of its own.

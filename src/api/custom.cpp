@@ -1,16 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <unwind.h>
+
+#include <array>
 #include <exception>
 
 #include "api/guard.h"
-#include "api/optim_options.h"
 #include "api/options.h"
-#include "api/thrown.h"
-#include "base/text.h"
 
 namespace {
 
 using namespace zero;
 using namespace zero::api;
+
+// ---- Exceptions that the program's C++ runtime throws and this library's catches: the shared
+// library has a runtime of its own linked in.
+
+/// Made before a call that may throw, outside of the `try`.
+class ForeignExceptions {
+ public:
+  // An unwinder learns the sizes of registers in its first use, and its copy in here aborts when it
+  // is to catch what another copy threw before that. So it walks a stack, of no frames.
+  //
+  // Who throws counts an exception as uncaught, and who catches it counts it off: if these are two
+  // runtimes, both are wrong from then on, and the program's std::uncaught_exceptions() with them.
+  // A program that has its runtime linked in, and hides it, cannot be helped.
+  ForeignExceptions() {
+    (void)_Unwind_Backtrace(stop, nullptr);
+    auto* const ours = reinterpret_cast<Counts*>(abi::__cxa_get_globals());
+    using Get = Counts* (*)();
+    const auto get = reinterpret_cast<Get>(dlsym(RTLD_DEFAULT, "__cxa_get_globals"));
+    auto* const theirs = get == nullptr ? ours : get();
+    runtimes_ = {Noted{ours, ours->uncaught}, Noted{theirs, theirs->uncaught}};
+  }
+  ForeignExceptions(const ForeignExceptions&) = delete;
+  ForeignExceptions& operator=(const ForeignExceptions&) = delete;
+
+  /// To be called by whoever caught one.
+  void caught() const {
+    for (const Noted& runtime : runtimes_) runtime.counts->uncaught = runtime.uncaught;
+  }
+
+ private:
+  static _Unwind_Reason_Code stop(_Unwind_Context*, void*) { return _URC_END_OF_STACK; }
+
+  /// What a runtime counts for each thread, as the C++ ABI lays it out.
+  struct Counts {
+    void* caught;
+    unsigned int uncaught;
+  };
+  struct Noted {
+    Counts* counts;
+    unsigned int uncaught;
+  };
+  std::array<Noted, 2> runtimes_;  // this library's and the program's; they may be one
+};
+
+// ---- The caller's rule.
 
 /// The function's own words, which may be anything.
 std::string words_of(std::span<char> message) {
@@ -73,7 +120,7 @@ Status call_update(const zero_custom_optimizer& custom, const CustomRule& rule,
 
 Status check_given(const zero_custom_optimizer& read) {
   const auto bad = [](const auto&... parts) {
-    return Status(ZERO_ERR_ARGUMENT, text("custom optimizer: ", parts...));
+    return bad_argument("custom optimizer: ", parts...);
   };
   if (read.name == nullptr) return bad("name is NULL");
   if (read.update == nullptr) return bad("update is NULL");
@@ -98,7 +145,7 @@ namespace zero::api {
 
 Result<std::shared_ptr<const CustomRule>> read_custom(const zero_custom_optimizer* given) {
   if (given == nullptr)
-    return Status(ZERO_ERR_ARGUMENT, "optimizer is ZERO_OPTIMIZER_CUSTOM, but custom is NULL");
+    return bad_argument("optimizer is ZERO_OPTIMIZER_CUSTOM, but custom is NULL");
   const zero_custom_optimizer read = ZERO_TRY(read_struct(given));
   ZERO_TRY(check_given(read));
   CustomRule::Declaration declared;
@@ -106,13 +153,12 @@ Result<std::shared_ptr<const CustomRule>> read_custom(const zero_custom_optimize
   declared.whole_tensors = (read.flags & ZERO_CUSTOM_WHOLE_TENSORS) != 0;
   for (size_t i = 0; i < read.slot_count; i++) {
     if (read.slots[i] == nullptr)
-      return Status(ZERO_ERR_ARGUMENT, text("custom optimizer: the name of slot ", i, " is NULL"));
+      return bad_argument("custom optimizer: the name of slot ", i, " is NULL");
     declared.slots.emplace_back(read.slots[i]);
   }
   for (size_t i = 0; i < read.setting_count; i++) {
     if (read.setting_names[i] == nullptr)
-      return Status(ZERO_ERR_ARGUMENT,
-                    text("custom optimizer: the name of setting ", i, " is NULL"));
+      return bad_argument("custom optimizer: the name of setting ", i, " is NULL");
     declared.settings.emplace_back(read.setting_names[i], read.setting_values[i]);
   }
   return CustomRule::create(std::move(declared),

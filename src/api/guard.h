@@ -3,14 +3,12 @@
 #pragma once
 
 #include <memory>
-#include <optional>
+#include <type_traits>
 
 #include "api/handles.h"
 #include "base/float_environment.h"
-#include "base/status.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "step/queued/queue.h"
-#include "step/roll_call.h"
 
 namespace zero::api {
 
@@ -26,18 +24,23 @@ inline zero_status report(const Status& status, ZERO_CALLER) noexcept {
   return status.code();
 }
 
+/// Of a call that ends well with ZERO_SKIPPED, or with a number, too.
+inline zero_status report(const Result<Code>& made, ZERO_CALLER) noexcept {
+  return made.ok() ? *made : report(made.failure(), caller);
+}
+
 /// The code of the exception that is being handled. What those of the standard library say is kept
 /// as report() does.
 zero_status report_exception(const char* caller) noexcept;
 
-/// Run a body that returns Status. Whatever the caller's thread rounds like, libzero's numbers are
-/// the same on every rank.
+/// Run a body that returns Status or Result<Code>. Whatever the caller's thread rounds like,
+/// libzero's numbers are the same on every rank.
 template <class Body>
 zero_status guard(const Body& body, ZERO_CALLER) noexcept {
   const FloatEnvironment environment;
   try {
     const Inside inside;
-    return report(inside.forked().ok() ? body() : inside.forked(), caller);
+    return inside.forked().ok() ? report(body(), caller) : report(inside.forked(), caller);
   } catch (...) {
     return report_exception(caller);
   }
@@ -71,8 +74,7 @@ class Turn {
 };
 
 inline Status check_out(const void* out, const char* what) {
-  if (out != nullptr) return Status();
-  return Status(ZERO_ERR_ARGUMENT, std::string(what) + " is NULL");
+  return out != nullptr ? Status() : bad_argument(what, " is NULL");
 }
 
 /// What a call does with steps that a device has still to make: wait, as it asks for or changes
@@ -85,66 +87,38 @@ inline Status await_steps(OptimHandle& handle, Steps steps) {
   return steps == Steps::awaited ? queued::settle(*handle.optim) : Status();
 }
 
-/// A thread inside an optimizer, as long as this lives.
-class Visit {
- public:
-  enum class Reads { now, outside };
-
-  /// Reads::now: it may come out of a function of the caller's, and reads what stands still then.
-  Visit(const zero_optim* optim, Steps steps, Reads reads = Reads::outside)
-      : steps_(steps), status_(begin(optim, reads)) {}
-
-  bool ok() const { return status_.ok(); }
-  const Status& failure() const { return status_; }
-  Optimizer& optim() { return *handle_->optim; }
-
-  /// What was changed goes to the device.
-  Status end(Status status) {
-    const Status sent = queued::send_changes(optim(), steps_ == Steps::awaited);
-    return status.ok() ? sent : status;
-  }
-
- private:
-  Status begin(const zero_optim* optim, Reads reads) {
-    ZERO_TRY(Status(inside_.forked()));
-    handle_ = ZERO_TRY(find_handle(optim));
-    turn_.emplace(*handle_);
-    if (reads == Reads::now && turn_->again()) return Status();
-    ZERO_TRY(turn_->check());
-    return await_steps(*handle_, steps_);
-  }
-
-  const Inside inside_;
-  const Steps steps_;
-  std::shared_ptr<OptimHandle> handle_;
-  std::optional<Turn> turn_;
-  const Status status_;
-};
-
-/// A local call: body(Optimizer&) -> Status.
+/// A call on an optimizer: body(Optimizer&) -> Status or Result<Code>. What it changed goes to the
+/// device.
 template <class Body>
 zero_status on_optim(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
                      ZERO_CALLER) noexcept {
-  const FloatEnvironment environment;
-  try {
-    Visit visit(optim, steps);
-    return report(visit.ok() ? visit.end(body(visit.optim())) : visit.failure(), caller);
-  } catch (...) {
-    return report_exception(caller);
-  }
+  using Made = std::invoke_result_t<Body, Optimizer&>;
+  const auto visit = [&]() -> Made {
+    const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
+    const Turn turn(*handle);
+    ZERO_TRY(turn.check());
+    ZERO_TRY(await_steps(*handle, steps));
+    Made made = body(*handle->optim);
+    const Status sent = queued::send_changes(*handle->optim, steps == Steps::awaited);
+    return made.ok() && !sent.ok() ? Made(sent) : made;
+  };
+  return guard(visit, caller);
 }
 
-/// A local call that only reads what stands still while a function of the caller's runs.
+/// A local call that only reads. It may come out of a function of the caller's, and reads what
+/// stands still then.
 template <class Body>
 zero_status on_query(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
                      ZERO_CALLER) noexcept {
-  const FloatEnvironment environment;
-  try {
-    Visit visit(optim, steps, Visit::Reads::now);
-    return report(visit.ok() ? body(visit.optim()) : visit.failure(), caller);
-  } catch (...) {
-    return report_exception(caller);
-  }
+  const auto visit = [&]() -> Status {
+    const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
+    const Turn turn(*handle);
+    if (turn.again()) return body(*handle->optim);
+    ZERO_TRY(turn.check());
+    ZERO_TRY(await_steps(*handle, steps));
+    return body(*handle->optim);
+  };
+  return guard(visit, caller);
 }
 
 /// One number in the memory of the optimizer's device.
@@ -155,14 +129,13 @@ inline Result<GivenSetting> read_given(const Optimizer& optim, const void* data,
     return Status(ZERO_ERR_UNSUPPORTED,
                   text(what, " is read from memory by steps on a GPU; on the host set its value"));
   if (dtype != ZERO_FLOAT32 && dtype != ZERO_FLOAT64)
-    return Status(ZERO_ERR_ARGUMENT,
-                  text(what, ": dtype is ", dtype, "; it must be ZERO_FLOAT32 or ZERO_FLOAT64"));
+    return bad_argument(what, ": dtype is ", dtype, "; it must be ZERO_FLOAT32 or ZERO_FLOAT64");
   const GivenSetting given{data, static_cast<DType>(dtype)};
   if (data == nullptr) return given;
   const size_t bytes = size_of(given.dtype);
   ZERO_TRY(device->check(data, bytes, what));
   if (reinterpret_cast<uintptr_t>(data) % bytes == 0) return given;
-  return Status(ZERO_ERR_ARGUMENT, text("the memory of ", what, " is not aligned to its type"));
+  return bad_argument("the memory of ", what, " is not aligned to its type");
 }
 
 /// The number of the capture that `stream`, one of the optimizer's device, is part of; 0: none.
@@ -171,7 +144,7 @@ inline Result<uint64_t> find_capture(const Optimizer& optim, void* stream) {
   Device* const device = optim.comm->device().get();
   if (device == nullptr) {
     if (stream == nullptr) return uint64_t{0};
-    return Status(ZERO_ERR_ARGUMENT, "stream must be NULL on the host");
+    return bad_argument("stream must be NULL on the host");
   }
   ZERO_TRY(device->check_stream(stream));
   return device->capturing(stream);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "comm/arena.h"
 
 namespace zero::api {
@@ -58,8 +58,7 @@ uint64_t hold_at(size_t place, Type type, std::shared_ptr<void> object) noexcept
 }
 
 Status bad_handle(Type type, const char* why) {
-  return Status(ZERO_ERR_ARGUMENT,
-                text(type == Type::comm ? "the comm" : "the optimizer", " handle ", why));
+  return bad_argument(type == Type::comm ? "the comm" : "the optimizer", " handle ", why);
 }
 
 Result<std::shared_ptr<void>> find(Type type, const void* handle, bool take) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking inside: ownership, plans without ranks, statistics.
+// Looking inside: ownership, plans without ranks, statistics, rules.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include "api/guard.h"
-#include "api/optim_options.h"
 #include "api/options.h"
-#include "base/checked.h"
+#include "rules/list.h"
+#include "state/safetensors.h"
 #include "step/backward.h"
 
 namespace {
@@ -15,19 +16,13 @@ using namespace zero;
 using namespace zero::api;
 
 Result<PlanParam> plan_param(const Optimizer::NewParam& param, size_t index) {
-  PlanParam out;
-  out.count = 1;
-  for (const int64_t size : param.shape) {
-    const auto product = size < 0 ? std::nullopt : checked_multiply(out.count, size);
-    if (!product)
-      return Status(ZERO_ERR_ARGUMENT, text("parameter ", index, " has an impossible shape"));
-    out.count = *product;
-  }
-  out.owner = param.owner;
-  out.dtype = param.dtype;
-  out.grad_dtype = param.grad_dtype;
-  out.order = param.has_order ? param.order : static_cast<int64_t>(index);
-  return out;
+  const auto count = shape_elements(param.shape);
+  if (!count) return bad_argument("parameter ", index, " has an impossible shape");
+  return PlanParam{.count = *count,
+                   .order = param.has_order ? param.order : static_cast<int64_t>(index),
+                   .owner = param.owner,
+                   .dtype = param.dtype,
+                   .grad_dtype = param.grad_dtype};
 }
 
 /// Bytes of state of the busiest rank.
@@ -64,6 +59,49 @@ void write_plan(const Plan& plan, const OptimizerOptions& options, std::span<con
   out.state_bytes = longest_state(plan, options, settings);
 }
 
+// ---- What rules are, for those who have no tables of them.
+
+/// A rule's settings and slots as arrays of C.
+template <class Of>
+struct Columns {
+  static constexpr size_t kSettings = std::size(Of::settings);
+  std::array<const char*, kSettings> names{}, ranges{};
+  std::array<double, kSettings> defaults{};
+  std::array<const char*, kSlotsOf<Of>> slot_settings{};
+
+  Columns() {
+    for (size_t i = 0; i < kSettings; i++) {
+      names[i] = Of::settings[i].name;
+      ranges[i] = setting_range_text(Of::settings[i]);
+      defaults[i] = Of::settings[i].initial;
+    }
+    const uint32_t always = used(defaults);
+    for (size_t i = 0; i < kSettings; i++) {
+      std::array<double, kSettings> with = defaults;
+      with[i] = 1;
+      for (size_t slot = 0; slot < slot_settings.size(); slot++)
+        if (~always & used(with) & 1u << slot) slot_settings[slot] = names[i];
+    }
+  }
+  static uint32_t used(const std::array<double, kSettings>& settings) {
+    return find_rule(Of::number)->slots_used(settings);
+  }
+};
+
+template <class Of>
+zero_rule rule_of() {
+  static const Columns<Of> columns;
+  return {.struct_size = 0,
+          .name = Of::name,
+          .setting_names = columns.names.data(),
+          .setting_defaults = columns.defaults.data(),
+          .setting_ranges = columns.ranges.data(),
+          .setting_count = columns.names.size(),
+          .slots = Of::slots,
+          .slot_settings = columns.slot_settings.data(),
+          .slot_count = columns.slot_settings.size()};
+}
+
 }  // namespace
 
 zero_status zero_param_index(const zero_optim* optim, const char* name, int64_t* index) {
@@ -79,16 +117,12 @@ zero_status zero_owned_ranges(const zero_optim* optim, int32_t rank, int64_t* ra
                               size_t capacity, size_t* count) {
   return on_query(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(count, "count"));
-    if (ranges == nullptr && capacity > 0) return Status(ZERO_ERR_ARGUMENT, "ranges is NULL");
+    if (ranges == nullptr && capacity > 0) return bad_argument("ranges is NULL");
     if (found.sealed_params() == 0) return Status(ZERO_ERR_STATE, "nothing is sealed yet");
-    if (rank < 0 || rank >= found.world()) {
-      return Status(ZERO_ERR_ARGUMENT,
-                    text("rank ", rank, " is none of a world of ", found.world()));
-    }
+    if (rank < 0 || rank >= found.world())
+      return bad_argument("rank ", rank, " is none of a world of ", found.world());
     std::vector<Segment> segments = found.plan.segments(rank);
-    std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
-      return a.param != b.param ? a.param < b.param : a.first < b.first;
-    });
+    std::ranges::sort(segments, {}, &Segment::start);
     for (size_t i = 0; i < std::min(capacity, segments.size()); i++) {
       ranges[3 * i] = segments[i].param;
       ranges[3 * i + 1] = segments[i].first;
@@ -104,9 +138,8 @@ zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t 
   return guard([&]() -> Status {
     ZERO_TRY(check_out(plan, "plan"));
     zero_plan out = ZERO_TRY(read_struct(plan));
-    if (world < 1 || world > 1'000'000) {
-      return Status(ZERO_ERR_ARGUMENT, text("world is ", world, "; 1 to 1,000,000 are allowed"));
-    }
+    if (world < 1 || world > 1'000'000)
+      return bad_argument("world is ", world, "; 1 to 1,000,000 are allowed");
     const ReadOptions read = ZERO_TRY(read_optim_options(options, world));
     const std::vector<Optimizer::NewParam> given = ZERO_TRY(read_params(params, count, false));
     std::vector<PlanParam> added;
@@ -144,5 +177,15 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
     out.early_updates = early_updates(found);
     out.host_waits = found.counters.host_waits;
     return write_struct(statistics, out, "statistics");
+  });
+}
+
+zero_status zero_rule_info(int32_t optimizer, zero_rule* rule) {
+  return guard([&]() -> Status {
+    zero_rule out{};
+    if (!with_rule(optimizer, [&](auto found) { out = rule_of<decltype(found)>(); }))
+      return bad_argument("optimizer is ", optimizer, "; rules are numbered from 0 to ",
+                          kRuleCount - 1);
+    return write_struct(rule, out, "rule");
   });
 }

@@ -15,92 +15,53 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-/// What a rank that has joined brings to the calls of the others.
-class Service {
- public:
-  explicit Service(Optimizer& optim) : optim_(optim), absent_(optim.params.size(), nullptr) {}
+/// Gradients of a window that was cut short, or none.
+Result<std::vector<void*>> read_grads(const Optimizer& optim, const zero_join_options* given) {
+  const zero_join_options options = ZERO_TRY(read_struct(given));
+  if (options.stream != nullptr) return bad_argument("stream must be NULL on the host");
+  if (options.grads == nullptr && options.grad_count == 0) return std::vector<void*>();
+  ZERO_TRY(check_given(optim, options.grads, options.grad_count));
+  return std::vector<void*>(options.grads, options.grads + options.grad_count);
+}
 
-  /// Gradients of a window that was cut short.
-  Status take(const zero_join_options* given) {
-    const zero_join_options options = ZERO_TRY(read_struct(given));
-    if (options.stream != nullptr) return {ZERO_ERR_ARGUMENT, "stream must be NULL on the host"};
-    if (options.grads == nullptr && options.grad_count == 0) return {};
-    ZERO_TRY(check_given(optim_, options.grads, options.grad_count));
-    cut_short_.assign(options.grads, options.grads + options.grad_count);
-    return {};
-  }
-
-  /// What `call`, which nobody has opened, becomes.
-  Result<Told> hear(Call& call, const Status& local) {
-    Told told = ZERO_TRY(
-        zero::hear(call, optim_, {.fresh = fresh_, .contributes = !cut_short_.empty()}, local));
-    fresh_ = false;
-    return told;
-  }
-
-  /// The call of the others, with no gradient but those of a window cut short, which are used once.
-  Status serve(Call& call, const Told& told) {
-    ZERO_TRY(refused(call, told));
-    const bool reduces = zero::reduces(optim_, {nullptr, 0, told.arguments.flags});
-    Status status = make(call, told);
-    const bool used = status.ok() || status.code() == ZERO_ERR_NONFINITE;
-    if (used && reduces && takes_grads(told.operation)) cut_short_.clear();
-    return status;
-  }
-
- private:
-  Status refused(Call& call, const Told& told) {
-    const Status status = check_served(optim_, told.operation, told.arguments);
-    return status.ok() ? Status() : refuse(call, optim_, status);
-  }
-
-  static bool takes_grads(Operation operation) {
-    return operation == Operation::reduce_grads || operation == Operation::step ||
-           operation == Operation::clip_grad_norm || operation == Operation::clip_grad_value;
-  }
-
-  Status make(Call& call, const Told& told) {
-    Arguments with = told.arguments;
-    with.words = told.has_words ? told.words.c_str() : nullptr;
-    with.list = told.list;
-    Own own;
-    if (takes_grads(told.operation) && reduces(optim_, {nullptr, 0, with.flags})) {
-      const std::vector<void*>& given = cut_short_.empty() ? absent_ : cut_short_;
-      own.grads = given.data();
-      own.grad_count = given.size();
-    }
-    return perform(call, optim_, told.operation, with, own).failure();
-  }
-
-  Optimizer& optim_;
-  std::vector<void*> absent_;     // a null for each parameter
-  std::vector<void*> cut_short_;  // empty once used
-  bool fresh_ = true;
-};
-
-Status check_option(const Optimizer& optim) {
-  if (optim.options.uneven_inputs != ZERO_UNEVEN_OFF) return {};
-  return {ZERO_ERR_STATE, "zero_join needs zero_options.uneven_inputs, which is ZERO_UNEVEN_OFF"};
+/// The call of the others, with no gradient but those of a window cut short, which are used once.
+void serve(Call& call, Optimizer& optim, const Told& told, std::vector<void*>& cut_short) {
+  if (Status why = check_served(optim, told.operation, told.arguments); !why.ok())
+    return (void)refuse(call, optim, std::move(why));
+  Arguments with = told.arguments;
+  with.words = told.has_words ? told.words.c_str() : nullptr;
+  with.list = told.list;
+  const bool gives = takes_grads(told.operation) && reduces(optim, {nullptr, 0, with.flags});
+  std::vector<void*> grads;
+  if (gives) grads = cut_short.empty() ? std::vector<void*>(optim.params.size()) : cut_short;
+  const Own own{.grads = gives ? grads.data() : nullptr, .grad_count = grads.size()};
+  const Code code = perform(call, optim, told.operation, with, own).failure().code();
+  if (gives && (code == ZERO_OK || code == ZERO_ERR_NONFINITE)) cut_short.clear();
 }
 
 /// Make the calls of the others until none is left to make one. A failure that leaves the comm
 /// sound is theirs to handle; they know of it.
 Status join(Optimizer& optim, const zero_join_options* options, int32_t* last_rank) {
-  ZERO_TRY(check_option(optim));
-  Service service(optim);
-  Status local = optim.check_params();
-  if (local.ok() && optim.announces()) local = optim.check_open();
-  if (local.ok()) local = service.take(options);
-  if (!local.ok()) local = std::move(local).within("zero_join");
-  for (;;) {
+  if (optim.options.uneven_inputs == ZERO_UNEVEN_OFF)
+    return {ZERO_ERR_STATE, "zero_join needs zero_options.uneven_inputs, which is ZERO_UNEVEN_OFF"};
+  std::vector<void*> cut_short;
+  const auto prepare = [&]() -> Status {
+    ZERO_TRY(optim.check_params());
+    if (optim.announces()) ZERO_TRY(optim.check_open());
+    cut_short = ZERO_TRY(read_grads(optim, options));
+    return Status();
+  };
+  const Status local = prepare().within("zero_join");
+  for (bool fresh = true;;) {
     Call call = ZERO_TRY(optim.comm->begin(Operation::join, optim.object));
-    auto told = service.hear(call, local);
+    auto told = hear(call, optim, {.fresh = fresh, .contributes = !cut_short.empty()}, local);
     if (!told.ok()) {
       if (told.failure().code() != ZERO_ERR_PEER) return told.failure();
       continue;  // another rank could not join
     }
+    fresh = false;
     if (told->operation != Operation::join) {
-      (void)service.serve(call, *told);
+      serve(call, optim, *told, cut_short);
       continue;
     }
     if (!optim.buffers.empty()) ZERO_TRY(broadcast_buffers(call, optim, told->last_rank));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Building an optimizer, and its settings.
+// Building an optimizer: its options, parameters and buffers; and its settings.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "api/commands.h"
-#include "api/guard.h"
-#include "api/optim_options.h"
 #include "api/options.h"
 #include "base/os.h"
 #include "device/thread_pool.h"
@@ -26,24 +24,19 @@ constexpr int32_t kParamFlags = ZERO_PARAM_ORDER | ZERO_PARAM_PADDED | ZERO_PARA
 Status apply_settings(const Rule& rule, std::vector<double>& settings, const char* const* names,
                       const double* values, size_t count) {
   if (count == 0) return Status();
-  if (names == nullptr || values == nullptr) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("setting_count is ", count, ", but names or values is NULL"));
-  }
+  if (names == nullptr || values == nullptr)
+    return bad_argument("setting_count is ", count, ", but names or values is NULL");
   std::array<bool, kMaxSettings> given = {};
   for (size_t i = 0; i < count; i++) {
-    if (names[i] == nullptr)
-      return Status(ZERO_ERR_ARGUMENT, text("the name of setting ", i, " is NULL"));
+    if (names[i] == nullptr) return bad_argument("the name of setting ", i, " is NULL");
     const int at = find_setting(rule, names[i]);
-    if (at < 0)
-      return Status(ZERO_ERR_ARGUMENT, text(rule.name, " has no setting '", names[i], "'"));
+    if (at < 0) return bad_argument(rule.name, " has no setting '", names[i], "'");
     if (std::exchange(given[static_cast<size_t>(at)], true))
-      return Status(ZERO_ERR_ARGUMENT, text("setting '", names[i], "' is given twice"));
+      return bad_argument("setting '", names[i], "' is given twice");
     const Setting& setting = rule.settings[static_cast<size_t>(at)];
-    if (!setting_allows(setting, values[i])) {
-      return Status(ZERO_ERR_ARGUMENT, text("setting '", names[i], "' is ", values[i],
-                                            "; it must be ", setting_range_text(setting)));
-    }
+    if (!setting_allows(setting, values[i]))
+      return bad_argument("setting '", names[i], "' is ", values[i], "; it must be ",
+                          setting_range_text(setting));
     settings[static_cast<size_t>(at)] = values[i];
   }
   return Status();
@@ -51,45 +44,44 @@ Status apply_settings(const Rule& rule, std::vector<double>& settings, const cha
 
 int default_threads(int32_t world) { return std::clamp(usable_cores() / std::max(world, 1), 1, 4); }
 
-/// A floating type, or any if `kept`; 0 stands for `initial`.
-Result<DType> read_dtype(int32_t number, DType initial, bool kept, const char* name,
-                         const char* what) {
+/// A floating type, or any if `kept`; 0 stands for `initial`. `tensor`, `field`: for texts.
+Result<DType> read_dtype(int32_t number, DType initial, bool kept, std::string_view tensor,
+                         const char* field) {
   const DType dtype = number == 0 ? initial : static_cast<DType>(number);
   if (is_floating(dtype) || (kept && size_of(dtype) > 0)) return dtype;
-  if (size_of(dtype) == 0)
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("parameter '", name, "': ", what, ' ', number, " is unknown"));
-  return Status(ZERO_ERR_UNSUPPORTED, text("parameter '", name, "': ", what, ' ', dtype_name(dtype),
+  if (size_of(dtype) == 0) return bad_argument(tensor, ": ", field, ' ', number, " is unknown");
+  return Status(ZERO_ERR_UNSUPPORTED, text(tensor, ": ", field, ' ', dtype_name(dtype),
                                            " cannot be trained: it must be a floating type"));
+}
+
+Result<std::vector<int64_t>> read_shape(int32_t ndim, const int64_t* shape,
+                                        std::string_view tensor) {
+  if (ndim < 0 || ndim > 16)
+    return bad_argument(tensor, ": ndim is ", ndim, "; 0 to 16 are allowed");
+  if (ndim > 0 && shape == nullptr)
+    return bad_argument(tensor, ": ndim is ", ndim, " and shape is NULL");
+  return std::vector<int64_t>(shape, shape + ndim);
 }
 
 Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names) {
   const zero_param param = ZERO_TRY(read_struct(given));
-  if (with_names && param.name == nullptr)
-    return Status(ZERO_ERR_ARGUMENT, "a parameter's name is NULL");
+  if (with_names && param.name == nullptr) return bad_argument("a parameter's name is NULL");
   const char* name = with_names ? param.name : "";
-  if (param.reserved != 0)
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("parameter '", name, "': reserved is ", param.reserved, ", not 0"));
+  const std::string tensor = text("parameter '", name, "'");
+  if (param.reserved != 0) return bad_argument(tensor, ": reserved is ", param.reserved, ", not 0");
   const bool frozen = (param.flags & ZERO_PARAM_FROZEN) != 0;
-  const DType dtype = ZERO_TRY(read_dtype(param.dtype, DType::f32, frozen, name, "dtype"));
+  const DType dtype = ZERO_TRY(read_dtype(param.dtype, DType::f32, frozen, tensor, "dtype"));
   const DType trained = is_floating(dtype) ? dtype : DType::f32;
   const DType grad_dtype =
-      ZERO_TRY(read_dtype(param.grad_dtype, trained, false, name, "grad_dtype"));
-  if (param.ndim < 0 || param.ndim > 16 || (param.ndim > 0 && param.shape == nullptr)) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("parameter '", name, "': ndim is ", param.ndim,
-                       param.shape == nullptr ? " and shape is NULL" : "; 0 to 16 are allowed"));
-  }
-  if ((param.flags & ~kParamFlags) != 0) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("parameter '", name, "': flags ", param.flags, " are unknown"));
-  }
+      ZERO_TRY(read_dtype(param.grad_dtype, trained, false, tensor, "grad_dtype"));
+  std::vector<int64_t> shape = ZERO_TRY(read_shape(param.ndim, param.shape, tensor));
+  if ((param.flags & ~kParamFlags) != 0)
+    return bad_argument(tensor, ": flags ", param.flags, " are unknown");
   const auto given_by = [&param](int32_t flag, double value) -> std::optional<double> {
     return (param.flags & flag) != 0 ? std::optional(value) : std::nullopt;
   };
   return Optimizer::NewParam{.name = name,
-                             .shape = {param.shape, param.shape + param.ndim},
+                             .shape = std::move(shape),
                              .data = param.data,
                              .grad = param.grad,
                              .owner = param.owner,
@@ -102,24 +94,35 @@ Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names)
                              .weight_decay = given_by(ZERO_PARAM_WEIGHT_DECAY, param.weight_decay)};
 }
 
+Result<Buffer> read_buffer(const zero_buffer* given) {
+  const zero_buffer buffer = ZERO_TRY(read_struct(given));
+  if (buffer.name == nullptr) return bad_argument("a buffer's name is NULL");
+  const std::string tensor = text("buffer '", buffer.name, "'");
+  const DType dtype = ZERO_TRY(read_dtype(buffer.dtype, DType::f32, true, tensor, "dtype"));
+  std::vector<int64_t> shape = ZERO_TRY(read_shape(buffer.ndim, buffer.shape, tensor));
+  return Buffer{.name = buffer.name,
+                .shape = std::move(shape),
+                .dtype = dtype,
+                .data = static_cast<std::byte*>(buffer.data)};
+}
+
 /// The update rule, compiled in or the caller's.
 Status read_rule(const zero_options& read, OptimizerOptions& options) {
   options.optimizer = read.optimizer;
   if (read.optimizer != ZERO_OPTIMIZER_CUSTOM) {
     options.rule = find_rule(read.optimizer);
     if (options.rule == nullptr)
-      return {ZERO_ERR_ARGUMENT,
-              text("optimizer is ", read.optimizer, "; no ZERO_OPTIMIZER_* has that number")};
+      return bad_argument("optimizer is ", read.optimizer, "; no ZERO_OPTIMIZER_* has that number");
     if (read.custom == nullptr) return {};
-    return {ZERO_ERR_ARGUMENT, text("custom is given, but optimizer is ", read.optimizer, " (",
-                                    options.rule->name, "), not ZERO_OPTIMIZER_CUSTOM")};
+    return bad_argument("custom is given, but optimizer is ", read.optimizer, " (",
+                        options.rule->name, "), not ZERO_OPTIMIZER_CUSTOM");
   }
   options.custom = ZERO_TRY(read_custom(read.custom));
   options.rule = &options.custom->rule();
   if (!options.custom->whole_tensors() || read.partition != ZERO_PARTITION_EVEN) return {};
-  return {ZERO_ERR_ARGUMENT,
-          text(options.rule->name, " updates whole tensors, which ZERO_PARTITION_EVEN cuts: take ",
-               "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL")};
+  return bad_argument(
+      options.rule->name, " updates whole tensors, which ZERO_PARTITION_EVEN cuts: take ",
+      "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL");
 }
 
 // ---- The loss scale, which is a setting by its name only.
@@ -133,15 +136,13 @@ Steps steps_of(const char* name) {
 
 Status check_all_groups(int32_t group) {
   if (group == ZERO_ALL_GROUPS) return Status();
-  return Status(ZERO_ERR_ARGUMENT,
-                text("group is ", group, "; loss_scale is a setting of ZERO_ALL_GROUPS"));
+  return bad_argument("group is ", group, "; loss_scale is a setting of ZERO_ALL_GROUPS");
 }
 
 Status set_loss_scale(Optimizer& optim, int32_t group, double scale) {
   ZERO_TRY(check_all_groups(group));
   if (!LossScale::allowed(scale))
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("the loss scale is ", scale, "; 2^-100 to 2^100 are allowed"));
+    return bad_argument("the loss scale is ", scale, "; 2^-100 to 2^100 are allowed");
   ZERO_TRY(optim.check_open());
   optim.loss_scale = {.scale = scale, .good_steps = 0};
   optim.loss_scale_given = scale;
@@ -164,7 +165,7 @@ namespace zero::api {
 
 Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, size_t count,
                                                      bool with_names) {
-  if (params == nullptr || count == 0) return Status(ZERO_ERR_ARGUMENT, "no parameters are given");
+  if (params == nullptr || count == 0) return bad_argument("no parameters are given");
   return read_array<Optimizer::NewParam>(
       params, count, "parameter",
       [with_names](const zero_param* param) { return read_param(param, with_names); });
@@ -221,14 +222,22 @@ zero_status zero_register_params(zero_optim* optim, const zero_group_options* op
   });
 }
 
+zero_status zero_register_buffers(zero_optim* optim, const zero_buffer* buffers, size_t count) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    ZERO_TRY(found.check_open());
+    if (buffers == nullptr || count == 0) return bad_argument("no buffers are given");
+    return found.register_buffers(
+        ZERO_TRY(read_array<Buffer>(buffers, count, "buffer", read_buffer)));
+  });
+}
+
 zero_status zero_bind_params(zero_optim* optim, void* const* data, void* const* grads,
                              size_t count) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(found.check_open());
-    if (count != found.params.size()) {
-      return Status(ZERO_ERR_ARGUMENT, text(count, " addresses given for ", found.params.size(),
-                                            " registered parameters"));
-    }
+    if (count != found.params.size())
+      return bad_argument(count, " addresses given for ", found.params.size(),
+                          " registered parameters");
     return found.bind({data, data == nullptr ? 0 : count}, {grads, grads == nullptr ? 0 : count});
   });
 }
@@ -241,8 +250,7 @@ zero_status zero_free(zero_optim* optim) {
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
     const Turn turn(*handle);
     if (turn.again()) return turn.check();  // the call would go on with a rule whose ctx may go
-    ZERO_TRY(take_handle(optim));
-    return Status();
+    return take_handle(optim).failure();
   });
 }
 
@@ -284,7 +292,7 @@ zero_status zero_group_set_from(zero_optim* optim, int32_t group, const char* na
 zero_status zero_param_set_trainable(zero_optim* optim, int64_t param, int32_t trainable) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     if (trainable != 0 && trainable != 1)
-      return Status(ZERO_ERR_ARGUMENT, text("trainable is ", trainable, "; it must be 0 or 1"));
+      return bad_argument("trainable is ", trainable, "; it must be 0 or 1");
     return found.set_trainable(param, trainable == 1);
   });
 }

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <vector>
 
-#include "base/status.h"
-#include "base/text.h"
+#include "base/refusals.h"
+#include "optim/custom.h"
+#include "optim/optimizer.h"
 #include "zero.h"
 
 namespace zero::api {
@@ -50,9 +52,9 @@ bool has_size(size_t size) {
 
 template <class Struct>
 Status wrong_size(size_t size) {
-  return Status(ZERO_ERR_ARGUMENT, text(Sized<Struct>::kName, ".struct_size is ", size,
-                                        ", and this library knows ", Sized<Struct>::kOldest,
-                                        " bytes or more: write ZERO_INIT before other fields"));
+  return bad_argument(Sized<Struct>::kName, ".struct_size is ", size, ", and this library knows ",
+                      Sized<Struct>::kOldest,
+                      " bytes or more: write ZERO_INIT before other fields");
 }
 
 /// The caller's struct as this version knows it; NULL gives zeros, which are the defaults.
@@ -64,10 +66,9 @@ Result<Struct> read_struct(const Struct* given) {
   if (!has_size<Struct>(size)) return wrong_size<Struct>(size);
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(Struct); i < size; i++) {
-    if (bytes[i] != 0) {
+    if (bytes[i] != 0)
       return Status(ZERO_ERR_UNSUPPORTED,
                     text(Sized<Struct>::kName, " sets a field that this version does not know"));
-    }
   }
   std::memcpy(&known, given, std::min(size, sizeof(Struct)));
   return known;
@@ -84,10 +85,9 @@ Result<std::vector<Item>> read_array(const Struct* given, size_t count, const ch
   const auto* bytes = reinterpret_cast<const std::byte*>(given);
   for (size_t i = 0; i < count; i++) {
     const auto* one = reinterpret_cast<const Struct*>(bytes + i * stride);
-    if (one->struct_size != stride) {
-      return Status(ZERO_ERR_ARGUMENT, text(noun, " ", i, " of the array has struct_size ",
-                                            one->struct_size, ", the first has ", stride));
-    }
+    if (one->struct_size != stride)
+      return bad_argument(noun, " ", i, " of the array has struct_size ", one->struct_size,
+                          ", the first has ", stride);
     items.push_back(ZERO_TRY(read(one)));
   }
   return items;
@@ -102,12 +102,28 @@ int32_t peek(const Struct* given, int32_t Struct::*field) noexcept {
 /// Write `value` into a caller's out-struct, as much as it has room for.
 template <class Struct>
 Status write_struct(Struct* out, Struct value, const char* name) {
-  if (out == nullptr) return Status(ZERO_ERR_ARGUMENT, text(name, " is NULL"));
+  if (out == nullptr) return bad_argument(name, " is NULL");
   const size_t size = out->struct_size;
   if (!has_size<Struct>(size)) return wrong_size<Struct>(size);
   value.struct_size = size;
   std::memcpy(out, &value, std::min(size, sizeof(Struct)));
   return Status();
 }
+
+// ---- Options and parameters, checked and in the library's own words.
+
+struct ReadOptions {
+  OptimizerOptions options;
+  std::vector<double> settings;
+};
+
+/// All but the rule, which is read. What is zero stays at its default.
+Status read_options(const zero_options& given, OptimizerOptions& options);
+Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world);
+Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, size_t count,
+                                                     bool with_names);
+
+/// An update rule of the caller's. Its function is only called through what catches exceptions.
+Result<std::shared_ptr<const CustomRule>> read_custom(const zero_custom_optimizer* given);
 
 }  // namespace zero::api

@@ -5,8 +5,7 @@
 #include <functional>
 #include <type_traits>
 
-#include "api/optim_options.h"
-#include "base/text.h"
+#include "api/options.h"
 
 namespace zero::api {
 namespace {
@@ -111,15 +110,15 @@ constexpr Option kOptions[] = {
 }  // namespace
 
 Status read_options(const zero_options& given, OptimizerOptions& options) {
-  const auto bad = [](const auto&... parts) { return Status(ZERO_ERR_ARGUMENT, text(parts...)); };
   for (const Option& option : kOptions) {
     std::string value;
     if (!option.read(given, options, value))
-      return bad(option.name, " is ", value, "; ", option.range);
+      return bad_argument(option.name, " is ", value, "; ", option.range);
   }
-  if (given.reserved != 0) return bad("reserved is ", given.reserved, "; it must be 0");
+  if (given.reserved != 0) return bad_argument("reserved is ", given.reserved, "; it must be 0");
   if (options.loss_scale.dynamic() && options.nonfinite == ZERO_NONFINITE_ERROR)
-    return bad("nonfinite is ", options.nonfinite, "; with loss_scale such steps are skipped");
+    return bad_argument("nonfinite is ", options.nonfinite,
+                        "; with loss_scale such steps are skipped");
   options.line = text("optimizer ", options.rule->name);
   for (const Option& option : kOptions)
     if (option.tell != nullptr) options.line += text("\t", option.name, " ", option.tell(options));

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "api/commands.h"
-#include "base/text.h"
 #include "state/access.h"
 #include "state/layout.h"
 #include "step/by_hand.h"
@@ -16,39 +15,32 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-Status get_grads(Optimizer& optim, int64_t param, int64_t first, int64_t count, void* values) {
-  ZERO_TRY(check_sealed(optim, param));
+Status get_grads(Optimizer& optim, const Range& range, void* values) {
+  ZERO_TRY(check_sealed(optim, range.param));
   if (optim.phase != Phase::reduced)
     return Status(ZERO_ERR_STATE, "no gradients are reduced: zero_reduce_grads comes first");
   ZERO_TRY(queued::check_capture(optim, 0));
-  ZERO_TRY(check_range(optim, param, first, count, values));
-  ZERO_TRY(check_owned(optim, param, first, count));
-  const Param& of = optim.params[static_cast<size_t>(param)];
-  const size_t element = size_of(sum_dtype(of.dtype));
+  ZERO_TRY(check_range(optim, range, values));
+  ZERO_TRY(check_owned(optim, range));
   Windows& windows = *ZERO_TRY(windows_of(optim));
-  for (const Segment& part : owned_parts(optim, param, first, count)) {
-    const size_t before = static_cast<size_t>(part.first - first) * element;
-    if (!ZERO_TRY(copy_grads(optim, windows, part, static_cast<std::byte*>(values) + before)))
-      return Status(ZERO_ERR_STATE, text("no rank had a gradient for parameter '", of.name, "'"));
-  }
-  return Status();
+  const auto copy = [&](const Segment& part, std::byte* out) -> Status {
+    if (ZERO_TRY(copy_grads(optim, windows, part, out))) return Status();
+    return {ZERO_ERR_STATE, text("no rank had a gradient for parameter '",
+                                 optim.params[static_cast<size_t>(range.param)].name, "'")};
+  };
+  return for_each_owned(optim, range, static_cast<std::byte*>(values), copy);
 }
 
 /// A number that each parameter has one of; a rule of the caller's may have state of that name.
-bool is_scalar(const Optimizer& optim, const char* name) {
-  if (name == nullptr ||
-      (std::string_view(name) != "step" && std::string_view(name) != "mu_product"))
-    return false;
-  for (const char* const slot : optim.options.rule->slots)
-    if (std::string_view(slot) == name) return false;
-  return true;
+bool is_scalar(const Optimizer& optim, std::string_view name) {
+  return (name == "step" || name == "mu_product") && find_slot(*optim.options.rule, name) < 0;
 }
 
 Status check_scalar(const char* name, int64_t first, int64_t count, const void* value) {
   ZERO_TRY(check_out(value, "values"));
   if (first == 0 && count == 1) return Status();
-  return Status(ZERO_ERR_ARGUMENT, text("'", name, "' is one number: first is 0 and count 1, not ",
-                                        first, " and ", count));
+  return bad_argument("'", name, "' is one number: first is 0 and count 1, not ", first, " and ",
+                      count);
 }
 
 }  // namespace
@@ -57,7 +49,7 @@ zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dty
                             const char** names, size_t capacity, size_t* count) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(count, "count"));
-    if (names == nullptr && capacity > 0) return Status(ZERO_ERR_ARGUMENT, "names is NULL");
+    if (names == nullptr && capacity > 0) return bad_argument("names is NULL");
     ZERO_TRY(check_sealed(found, param));
     const uint32_t stored = stored_slots(found, param);
     size_t there = 0;
@@ -67,9 +59,8 @@ zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dty
       there++;
     }
     *count = there;
-    if (dtype != nullptr) {
+    if (dtype != nullptr)
       *dtype = static_cast<int32_t>(sum_dtype(found.params[static_cast<size_t>(param)].dtype));
-    }
     return Status();
   });
 }
@@ -77,7 +68,8 @@ zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dty
 zero_status zero_state_get(const zero_optim* optim, int64_t param, const char* name, int64_t first,
                            int64_t count, void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    if (!is_scalar(found, name)) return get_state(found, param, name, first, count, values);
+    if (name == nullptr || !is_scalar(found, name))
+      return get_state(found, {param, first, count}, name, values);
     ZERO_TRY(check_scalar(name, first, count, values));
     *static_cast<double*>(values) = ZERO_TRY(get_scalar(found, param, name));
     return Status();
@@ -87,7 +79,8 @@ zero_status zero_state_get(const zero_optim* optim, int64_t param, const char* n
 zero_status zero_state_set(zero_optim* optim, int64_t param, const char* name, int64_t first,
                            int64_t count, const void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    if (!is_scalar(found, name)) return set_state(found, param, name, first, count, values);
+    if (name == nullptr || !is_scalar(found, name))
+      return set_state(found, {param, first, count}, name, values);
     ZERO_TRY(check_scalar(name, first, count, values));
     return set_scalar(found, param, name, *static_cast<const double*>(values));
   });
@@ -102,7 +95,7 @@ zero_status zero_state_gather(zero_optim* optim, int64_t param, const char* name
 zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first, int64_t count,
                           void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    return get_grads(found, param, first, count, values);
+    return get_grads(found, {param, first, count}, values);
   });
 }
 
@@ -111,8 +104,7 @@ zero_status zero_rebalance(zero_optim* optim, const int32_t* owners, size_t coun
   return command(optim, Operation::rebalance, {.list = std::as_bytes(list)}, [&] {
     Own own{.stream = stream};
     if (owners == nullptr && count > 0)
-      own.local =
-          Status(ZERO_ERR_ARGUMENT, text(count, " owners are announced, but owners is NULL"));
+      own.local = bad_argument(count, " owners are announced, but owners is NULL");
     return own;
   });
 }

@@ -5,7 +5,6 @@
 
 #include "api/commands.h"
 #include "api/options.h"
-#include "base/text.h"
 #include "step/backward.h"
 #include "step/step.h"
 
@@ -19,12 +18,11 @@ template <class Options>
 Status check_path(const char* directory, const Options* options, int32_t known) {
   const Options read = ZERO_TRY(read_struct(options));
   const char* const name = Sized<Options>::kName;
-  if (directory == nullptr) return Status(ZERO_ERR_ARGUMENT, "directory is NULL");
-  if (*directory == '\0') return Status(ZERO_ERR_ARGUMENT, "directory is empty");
-  if (read.reserved != 0)
-    return Status(ZERO_ERR_ARGUMENT, text(name, ".reserved is ", read.reserved, ", not 0"));
+  if (directory == nullptr) return bad_argument("directory is NULL");
+  if (*directory == '\0') return bad_argument("directory is empty");
+  if (read.reserved != 0) return bad_argument(name, ".reserved is ", read.reserved, ", not 0");
   if ((read.flags & ~known) == 0) return Status();
-  return Status(ZERO_ERR_ARGUMENT, text(name, ".flags ", read.flags, " are unknown"));
+  return bad_argument(name, ".flags ", read.flags, " are unknown");
 }
 
 /// This rank's part of a step.
@@ -33,8 +31,7 @@ Own own_step(const zero_step_options* options) {
   if (!read.ok()) return {.local = read.failure()};
   Own own{.stream = read->stream, .grads = read->grads, .grad_count = read->grad_count};
   if (read->reserved != 0)
-    own.local = Status(ZERO_ERR_ARGUMENT,
-                       text("zero_step_options.reserved is ", read->reserved, ", not 0"));
+    own.local = bad_argument("zero_step_options.reserved is ", read->reserved, ", not 0");
   return own;
 }
 
@@ -42,6 +39,10 @@ Own own_step(const zero_step_options* options) {
 
 zero_status zero_broadcast_params(zero_optim* optim, int32_t root, void* stream) {
   return command(optim, Operation::broadcast_params, {.rank = root}, stream);
+}
+
+zero_status zero_broadcast_buffers(zero_optim* optim, int32_t root, void* stream) {
+  return command(optim, Operation::broadcast_buffers, {.rank = root}, stream);
 }
 
 zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* stream) {
@@ -74,7 +75,7 @@ zero_status zero_clip_grad_norm(zero_optim* optim, const int64_t* params, size_t
   return command(optim, Operation::clip_grad_norm, with, [&] {
     Own own{.stream = stream, .norm = norm};
     if (params == nullptr && count > 0)
-      own.local = Status(ZERO_ERR_ARGUMENT, text("params is NULL; count is ", count));
+      own.local = bad_argument("params is NULL; count is ", count);
     return own;
   });
 }
@@ -88,9 +89,9 @@ zero_status zero_step_begin(zero_optim* optim, const zero_step_options* options)
   return command(optim, Operation::step_begin, {.flags = flags}, [&] {
     Own own = own_step(options);
     if (own.local.ok() && (own.grads != nullptr || own.grad_count != 0))
-      own.local = Status(ZERO_ERR_ARGUMENT,
-                         "zero_step_begin takes no gradients: zero_grad_ready announces them, and "
-                         "zero_step is given the rest");
+      own.local = bad_argument(
+          "zero_step_begin takes no gradients: zero_grad_ready announces them, and "
+          "zero_step is given the rest");
     return own;
   });
 }
@@ -122,8 +123,7 @@ zero_status zero_param_wait(zero_optim* optim, int64_t param, void* stream) {
     ZERO_TRY(check_stream(*handle->optim, stream));
     const int64_t params = handle->optim->registered;
     if (param < ZERO_ALL_PARAMS || param >= params)
-      return Status(ZERO_ERR_ARGUMENT,
-                    text("parameter ", param, " does not exist: there are ", params));
+      return bad_argument("parameter ", param, " does not exist: there are ", params);
     if (handle->optim->comm->device() != nullptr)
       return queued::wait_for_param(*handle->optim, param, stream);
     if (handle->background == nullptr) return Status();

@@ -55,43 +55,27 @@ zero_status report_exception(const char* caller) noexcept {
 
 namespace {
 
-const char* isa_text() {
-  switch (best_isa()) {
-    case Isa::avx512:
-      return "avx512 of scalar, avx2, avx512";
-    case Isa::avx2:
-      return "avx2 of scalar, avx2, avx512";
-    case Isa::scalar:
-      break;
-  }
-  return "scalar";
+std::string isa_text() {
+  constexpr const char* kAll = "scalar, avx2, avx512";
+  return best_isa() == Isa::scalar
+             ? "scalar"
+             : text(best_isa() == Isa::avx512 ? "avx512 of " : "avx2 of ", kAll);
 }
-
-struct BuildInfo {
-  char line[256];
-
-  BuildInfo() : line() {
-    const std::string cuda = cuda_info();
-    for (const char* const part : {"comms: solo, local, user, nccl; devices: host, cuda (",
-                                   cuda.c_str(), "); isa: ", isa_text()}) {
-      std::strncat(line, part, sizeof line - 1 - std::strlen(line));
-    }
-  }
-};
 
 }  // namespace
 
 }  // namespace zero::api
-
-using zero::api::BuildInfo;
 
 uint32_t zero_version(void) {
   return ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH;
 }
 
 const char* zero_build_info(void) {
-  static const BuildInfo info;  // without a destructor: it outlives everybody
-  return info.line;
+  // Never destroyed: it outlives everybody.
+  static const auto* const info =
+      new std::string(zero::text("comms: solo, local, user, nccl; devices: host, cuda (",
+                                 zero::cuda_info(), "); isa: ", zero::api::isa_text()));
+  return info->c_str();
 }
 
 const char* zero_last_error(void) { return zero::api::remembered(); }

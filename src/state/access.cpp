@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/text.h"
+#include "base/refusals.h"
 #include "optim/options.h"
 #include "state/layout.h"
 
@@ -17,8 +17,7 @@ const Param& param_of(const Optimizer& optim, int64_t param) {
 
 /// This rank's own copy of the part of a parameter.
 std::byte* own_copy(const Optimizer& optim, const Segment& part) {
-  const Param& param = param_of(optim, part.param);
-  return param.data + static_cast<size_t>(part.first) * size_of(param.dtype);
+  return param_of(optim, part.param).element(part.first);
 }
 
 uint16_t* halves(std::byte* memory) { return reinterpret_cast<uint16_t*>(memory); }
@@ -27,6 +26,11 @@ const uint16_t* halves(const std::byte* memory) {
 }
 
 constexpr size_t kMasters = 1024;  // joined or split at once
+
+/// Elements that windows show at once.
+int64_t most_at_once(const Optimizer& optim, const Windows& windows, const Segment& of) {
+  return windows.values.most(element_bytes(optim, of.param));
+}
 
 /// What a parameter holds of values that are updated elsewhere, or that it rounds.
 Status write_rounded(const Optimizer& optim, Window& window, const Segment& piece,
@@ -100,9 +104,9 @@ Status check_settable(const Optimizer& optim) {
 }
 
 Status unknown_scalar(const Optimizer& optim, std::string_view name) {
-  return {ZERO_ERR_ARGUMENT, text(optim.options.rule->name, " has no number '", name,
-                                  "' for each parameter: there is step",
-                                  optim.options.rule->next_product ? ", and mu_product" : "")};
+  return bad_argument(optim.options.rule->name, " has no number '", name,
+                      "' for each parameter: there is step",
+                      optim.options.rule->next_product ? ", and mu_product" : "");
 }
 
 }  // namespace
@@ -110,8 +114,7 @@ Status unknown_scalar(const Optimizer& optim, std::string_view name) {
 Status check_sealed(const Optimizer& optim, int64_t param) {
   const auto registered = static_cast<int64_t>(optim.params.size());
   if (param < 0 || param >= registered)
-    return {ZERO_ERR_ARGUMENT,
-            text("parameter ", param, " does not exist: ", registered, " are registered")};
+    return bad_argument("parameter ", param, " does not exist: ", registered, " are registered");
   if (param < static_cast<int64_t>(optim.sealed_params())) return {};
   return {ZERO_ERR_STATE, text("parameter '", param_of(optim, param).name,
                                "' is not sealed yet: zero_seal comes first")};
@@ -124,14 +127,12 @@ Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const cha
   const bool has_master = is_kept(master_of(of.dtype, optim.options));
   if (name == nullptr) return StateTensor{param, has_master ? kMasterSlot : kParameterItself};
   if (!is_floating(of.dtype))
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("parameter '", of.name, "' is ", dtype_name(of.dtype), ": it has no state"));
+    return bad_argument("parameter '", of.name, "' is ", dtype_name(of.dtype), ": it has no state");
   const Rule& rule = *optim.options.rule;
   const int slot = find_slot(rule, name);
-  if (slot < 0) return Status(ZERO_ERR_ARGUMENT, text(rule.name, " has no state '", name, "'"));
+  if (slot < 0) return bad_argument(rule.name, " has no state '", name, "'");
   if (slot != kMasterSlot || has_master) return StateTensor{param, slot};
-  return Status(ZERO_ERR_ARGUMENT,
-                text("parameter '", of.name, "' is ", dtype_name(of.dtype), ": it has no master"));
+  return bad_argument("parameter '", of.name, "' is ", dtype_name(of.dtype), ": it has no master");
 }
 
 Status check_live(const Optimizer& optim, const StateTensor& tensor) {
@@ -142,128 +143,125 @@ Status check_live(const Optimizer& optim, const StateTensor& tensor) {
                param_of(optim, tensor.param).name, "' holds nothing yet")};
 }
 
-Status check_range(const Optimizer& optim, int64_t param, int64_t first, int64_t count,
-                   const void* values) {
+Status check_range(const Optimizer& optim, const Range& range, const void* values) {
+  const auto [param, first, count] = range;
   const Param& of = param_of(optim, param);
   if (first < 0 || count < 0 || first > of.count || count > of.count - first)
-    return {ZERO_ERR_ARGUMENT, text(count, " elements from ", first, " on of parameter '", of.name,
-                                    "', which has ", of.count)};
+    return bad_argument(count, " elements from ", first, " on of parameter '", of.name,
+                        "', which has ", of.count);
   if (count == 0) return {};
-  if (values == nullptr) return {ZERO_ERR_ARGUMENT, "values is NULL"};
+  if (values == nullptr) return bad_argument("values is NULL");
   if (reinterpret_cast<uintptr_t>(values) % size_of(sum_dtype(of.dtype)) != 0)
-    return {ZERO_ERR_ARGUMENT, text("values is not aligned to ", dtype_name(sum_dtype(of.dtype)))};
+    return bad_argument("values is not aligned to ", dtype_name(sum_dtype(of.dtype)));
   return check_host_memory(values, "values");
 }
 
-Status check_owned(const Optimizer& optim, int64_t param, int64_t first, int64_t count) {
+Status check_owned(const Optimizer& optim, const Range& range) {
   int64_t owned = 0;
-  for (const Segment& part : owned_parts(optim, param, first, count)) owned += part.count;
-  if (owned == count) return {};
-  return {ZERO_ERR_ARGUMENT, text("of ", count, " elements from ", first, " on of parameter '",
-                                  param_of(optim, param).name, "' rank ", optim.comm->rank(),
-                                  " owns ", owned, ": zero_owned_ranges tells which")};
+  for (const Segment& part : owned_parts(optim, range)) owned += part.count;
+  if (owned == range.count) return {};
+  return bad_argument("of ", range.count, " elements from ", range.first, " on of parameter '",
+                      param_of(optim, range.param).name, "' rank ", optim.comm->rank(), " owns ",
+                      owned, ": zero_owned_ranges tells which");
 }
 
 Status join_masters(const Optimizer& optim, Windows& windows, const Segment& part,
                     const std::function<Status(std::span<const float>)>& visit) {
-  return for_each_piece(optim, windows, part, [&](const Segment& piece, size_t) -> Status {
-    const auto count = static_cast<size_t>(piece.count);
-    const size_t bytes = count * sizeof(uint16_t);
-    const std::byte* const from = optim.slot(kMasterSlot, piece.section, piece.share);
-    const uint16_t* const own =
-        halves(ZERO_TRY(windows.values.show(own_copy(optim, piece), bytes)));
-    const uint16_t* const rest = halves(ZERO_TRY(windows.remainders.show(from, bytes)));
-    float masters[kMasters];
-    for (size_t done = 0; done < count; done += kMasters) {
-      const std::span some(masters, std::min(kMasters, count - done));
-      kernel_table(best_isa()).join_remainder(masters, own + done, rest + done, some.size());
-      ZERO_TRY(visit(some));
-    }
-    return {};
-  });
+  return in_chunks(
+      part, most_at_once(optim, windows, part), [&](const Segment& piece, int64_t) -> Status {
+        const auto count = static_cast<size_t>(piece.count);
+        const size_t bytes = count * sizeof(uint16_t);
+        const std::byte* const from = optim.slot(kMasterSlot, piece.section, piece.share);
+        const uint16_t* const own =
+            halves(ZERO_TRY(windows.values.show(own_copy(optim, piece), bytes)));
+        const uint16_t* const rest = halves(ZERO_TRY(windows.remainders.show(from, bytes)));
+        float masters[kMasters];
+        for (size_t done = 0; done < count; done += kMasters) {
+          const std::span some(masters, std::min(kMasters, count - done));
+          kernel_table(best_isa()).join_remainder(masters, own + done, rest + done, some.size());
+          ZERO_TRY(visit(some));
+        }
+        return {};
+      });
 }
 
 Status split_masters(const Optimizer& optim, Windows& windows, const Segment& part,
                      const std::function<Status(std::span<float>)>& fill) {
-  return for_each_piece(optim, windows, part, [&](const Segment& piece, size_t) -> Status {
-    const auto count = static_cast<size_t>(piece.count);
-    std::byte* const own = own_copy(optim, piece);
-    std::byte* const to = optim.slot(kMasterSlot, piece.section, piece.share);
-    uint16_t* const values = halves(ZERO_TRY(windows.values.room(own)));
-    uint16_t* const rest = halves(ZERO_TRY(windows.remainders.room(to)));
-    float masters[kMasters];
-    for (size_t done = 0; done < count; done += kMasters) {
-      const std::span some(masters, std::min(kMasters, count - done));
-      ZERO_TRY(fill(some));
-      kernel_table(best_isa()).split_remainder(values + done, rest + done, masters, some.size());
-    }
-    ZERO_TRY(windows.values.store(own, count * sizeof(uint16_t)));
-    return windows.remainders.store(to, count * sizeof(uint16_t));
-  });
+  return in_chunks(part, most_at_once(optim, windows, part),
+                   [&](const Segment& piece, int64_t) -> Status {
+                     const auto count = static_cast<size_t>(piece.count);
+                     std::byte* const own = own_copy(optim, piece);
+                     std::byte* const to = optim.slot(kMasterSlot, piece.section, piece.share);
+                     uint16_t* const values = halves(ZERO_TRY(windows.values.room(own)));
+                     uint16_t* const rest = halves(ZERO_TRY(windows.remainders.room(to)));
+                     float masters[kMasters];
+                     for (size_t done = 0; done < count; done += kMasters) {
+                       const std::span some(masters, std::min(kMasters, count - done));
+                       ZERO_TRY(fill(some));
+                       kernel_table(best_isa())
+                           .split_remainder(values + done, rest + done, masters, some.size());
+                     }
+                     ZERO_TRY(windows.values.store(own, count * sizeof(uint16_t)));
+                     return windows.remainders.store(to, count * sizeof(uint16_t));
+                   });
 }
 
-std::vector<Segment> owned_parts(const Optimizer& optim, int64_t param, int64_t first,
-                                 int64_t count) {
+std::vector<Segment> owned_parts(const Optimizer& optim, const Range& range) {
   std::vector<Segment> parts;
-  for (const OwnedSegment& one : optim.plan.segments_of(param)) {
-    if (one.owner != optim.comm->rank()) continue;
-    const Segment& all = one.segment;
-    const int64_t from = std::max(all.first, first);
-    const int64_t to = std::min(all.first + all.count, first + count);
-    if (from >= to) continue;
-    parts.push_back({param, from, to - from, all.share + from - all.first, all.section});
+  for (const auto& [owner, all] : optim.plan.segments_of(range.param)) {
+    const int64_t from = std::max(all.first, range.first);
+    const int64_t to = std::min(all.first + all.count, range.first + range.count);
+    if (owner == optim.comm->rank() && from < to)
+      parts.push_back(all.part(from - all.first, to - from));
   }
   return parts;
 }
 
 Status copy_out(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
                 const Segment& part, std::byte* out) {
-  return for_each_piece(optim, windows, part, [&](const Segment& piece, size_t before) {
-    return copy_out_piece(optim, windows, tensor, piece, out + before);
+  const size_t element = element_bytes(optim, part.param);
+  return in_chunks(part, windows.values.most(element), [&](const Segment& piece, int64_t before) {
+    return copy_out_piece(optim, windows, tensor, piece,
+                          out + static_cast<size_t>(before) * element);
   });
 }
 
-Status get_state(Optimizer& optim, int64_t param, const char* name, int64_t first, int64_t count,
-                 void* values) {
-  ZERO_TRY(check_sealed(optim, param));
-  const StateTensor tensor = ZERO_TRY(find_tensor(optim, param, name));
+Status get_state(Optimizer& optim, const Range& range, const char* name, void* values) {
+  ZERO_TRY(check_sealed(optim, range.param));
+  const StateTensor tensor = ZERO_TRY(find_tensor(optim, range.param, name));
   ZERO_TRY(optim.check_loaded());
   ZERO_TRY(optim.check_ended());
-  ZERO_TRY(check_range(optim, param, first, count, values));
+  ZERO_TRY(check_range(optim, range, values));
   ZERO_TRY(check_live(optim, tensor));
-  ZERO_TRY(check_owned(optim, param, first, count));
+  ZERO_TRY(check_owned(optim, range));
   Windows& windows = *ZERO_TRY(windows_of(optim));
-  auto* const out = static_cast<std::byte*>(values);
-  const size_t element = element_bytes(optim, param);
-  for (const Segment& part : owned_parts(optim, param, first, count)) {
-    const size_t before = static_cast<size_t>(part.first - first) * element;
-    ZERO_TRY(copy_out(optim, windows, tensor, part, out + before));
-  }
-  return {};
+  return for_each_owned(optim, range, static_cast<std::byte*>(values),
+                        [&](const Segment& part, std::byte* out) {
+                          return copy_out(optim, windows, tensor, part, out);
+                        });
 }
 
-Status set_state(Optimizer& optim, int64_t param, const char* name, int64_t first, int64_t count,
-                 const void* values) {
-  ZERO_TRY(check_sealed(optim, param));
-  const StateTensor tensor = ZERO_TRY(find_tensor(optim, param, name));
+Status set_state(Optimizer& optim, const Range& range, const char* name, const void* values) {
+  ZERO_TRY(check_sealed(optim, range.param));
+  const StateTensor tensor = ZERO_TRY(find_tensor(optim, range.param, name));
   ZERO_TRY(check_settable(optim));
-  ZERO_TRY(check_range(optim, param, first, count, values));
+  ZERO_TRY(check_range(optim, range, values));
   Windows& windows = *ZERO_TRY(windows_of(optim));
-  const auto [sets, added] = optim.state_sets.try_emplace(param, 0);
+  const auto [sets, added] = optim.state_sets.try_emplace(range.param, 0);
   Status live = make_live(optim, tensor);
   if (!live.ok() && added) optim.state_sets.erase(sets);
   ZERO_TRY(std::move(live));
   if (tensor.slot != kParameterItself) sets->second |= 1u << tensor.slot;
   optim.addresses++;  // classes are made of what is live
-  const auto* const in = static_cast<const std::byte*>(values);
-  const size_t element = element_bytes(optim, param);
-  for (const Segment& part : owned_parts(optim, param, first, count)) {
-    const std::byte* const of_part = in + static_cast<size_t>(part.first - first) * element;
-    ZERO_TRY(for_each_piece(optim, windows, part, [&](const Segment& piece, size_t before) {
-      return copy_in(optim, windows, tensor, piece, of_part + before);
-    }));
-  }
-  return {};
+  const size_t element = element_bytes(optim, range.param);
+  const int64_t most = windows.values.most(element);
+  return for_each_owned(optim, range, static_cast<const std::byte*>(values),
+                        [&](const Segment& part, const std::byte* in) {
+                          return in_chunks(part, most, [&](const Segment& piece, int64_t before) {
+                            return copy_in(optim, windows, tensor, piece,
+                                           in + static_cast<size_t>(before) * element);
+                          });
+                        });
 }
 
 Result<double> get_scalar(const Optimizer& optim, int64_t param, std::string_view name) {
@@ -271,7 +269,7 @@ Result<double> get_scalar(const Optimizer& optim, int64_t param, std::string_vie
   if (!all) ZERO_TRY(check_sealed(optim, param));
   ZERO_TRY(optim.check_loaded());
   if (all && name == "step") return static_cast<double>(optim.step);
-  if (all) return Status(ZERO_ERR_ARGUMENT, text("'", name, "' belongs to single parameters"));
+  if (all) return bad_argument("'", name, "' belongs to single parameters");
   const ParamProgress& progress = optim.progress[static_cast<size_t>(param)];
   if (name == "step") return static_cast<double>(progress.step);
   if (name == "mu_product" && optim.options.rule->next_product) return progress.product;
@@ -286,15 +284,14 @@ Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double
   ZERO_TRY(check_settable(optim));
   if (step &&
       !(value >= 0 && value <= static_cast<double>(kMostSteps) && value == std::floor(value)))
-    return {ZERO_ERR_ARGUMENT,
-            text("step is ", value, "; it must be a whole number from 0 to 2^53")};
+    return bad_argument("step is ", value, "; it must be a whole number from 0 to 2^53");
   if (!step && !(value >= 0 && value <= 1))
-    return {ZERO_ERR_ARGUMENT, text("mu_product is ", value, "; it must be in [0, 1]")};
+    return bad_argument("mu_product is ", value, "; it must be in [0, 1]");
   if (all && optim.sealed_params() < optim.params.size())
     return {ZERO_ERR_STATE, "not every parameter is sealed yet: zero_seal comes first"};
   if (!all && !is_floating(param_of(optim, param).dtype))
-    return {ZERO_ERR_ARGUMENT, text("parameter '", param_of(optim, param).name,
-                                    "' is of integers and makes no steps")};
+    return bad_argument("parameter '", param_of(optim, param).name,
+                        "' is of integers and makes no steps");
   const auto end = all ? static_cast<int64_t>(optim.params.size()) : param + 1;
   for (int64_t i = all ? 0 : param; i < end; i++) {
     if (!is_floating(param_of(optim, i).dtype)) continue;

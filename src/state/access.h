@@ -20,23 +20,21 @@ inline size_t element_bytes(const Optimizer& optim, int64_t param) {
   return size_of(sum_dtype(optim.params[static_cast<size_t>(param)].dtype));
 }
 
-/// Call visit(piece, bytes before it in the caller's memory) for all of a part, as much at once as
-/// a window shows.
+/// Call visit(chunk, elements before it) for all of a segment, at most `most` of them at once.
 template <class Visit>
-Status for_each_piece(const Optimizer& optim, const Windows& windows, const Segment& part,
-                      const Visit& visit) {
-  const size_t element = element_bytes(optim, part.param);
-  const int64_t most = windows.values.most(element);
-  for (int64_t done = 0; done < part.count;) {
-    Segment piece = part;
-    piece.first += done;
-    piece.share += done;
-    piece.count = std::min(most, part.count - done);
-    ZERO_TRY(visit(piece, static_cast<size_t>(done) * element));
-    done += piece.count;
+Status in_chunks(const Segment& all, int64_t most, const Visit& visit) {
+  for (int64_t done = 0; done < all.count;) {
+    const Segment chunk = all.part(done, std::min(most, all.count - done));
+    ZERO_TRY(visit(chunk, done));
+    done += chunk.count;
   }
   return {};
 }
+
+/// Elements [first, first + count) of a parameter.
+struct Range {
+  int64_t param, first, count;
+};
 
 /// A state tensor: a slot of a parameter, or kParameterItself where that is what is updated.
 struct StateTensor {
@@ -55,9 +53,8 @@ Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const cha
 /// ZERO_ERR_STATE if the tensor holds nothing yet.
 Status check_live(const Optimizer& optim, const StateTensor& tensor);
 Status check_sealed(const Optimizer& optim, int64_t param);
-/// That there are elements [first, first + count), and memory for them.
-Status check_range(const Optimizer& optim, int64_t param, int64_t first, int64_t count,
-                   const void* values);
+/// That there are such elements, and memory for them.
+Status check_range(const Optimizer& optim, const Range& range, const void* values);
 
 /// This rank's part of the tensor to `out`; `part` is owned.
 Status copy_out(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
@@ -70,16 +67,23 @@ Status join_masters(const Optimizer& optim, Windows& windows, const Segment& par
 Status split_masters(const Optimizer& optim, Windows& windows, const Segment& part,
                      const std::function<Status(std::span<float>)>& fill);
 
-/// What this rank owns of elements [first, first + count), by rising element.
-std::vector<Segment> owned_parts(const Optimizer& optim, int64_t param, int64_t first,
-                                 int64_t count);
-/// ZERO_ERR_ARGUMENT if `owned` of elements [first, first + count) are not all.
-Status check_owned(const Optimizer& optim, int64_t param, int64_t first, int64_t count);
+/// What this rank owns of a range, by rising element.
+std::vector<Segment> owned_parts(const Optimizer& optim, const Range& range);
+/// ZERO_ERR_ARGUMENT if that is not all of it.
+Status check_owned(const Optimizer& optim, const Range& range);
 
-Status get_state(Optimizer& optim, int64_t param, const char* name, int64_t first, int64_t count,
-                 void* values);
-Status set_state(Optimizer& optim, int64_t param, const char* name, int64_t first, int64_t count,
-                 const void* values);
+/// Call visit(part, where it stands in `values`) for what this rank owns of a range.
+template <class Byte, class Visit>
+Status for_each_owned(const Optimizer& optim, const Range& range, Byte* values,
+                      const Visit& visit) {
+  const size_t element = element_bytes(optim, range.param);
+  for (const Segment& part : owned_parts(optim, range))
+    ZERO_TRY(visit(part, values + static_cast<size_t>(part.first - range.first) * element));
+  return {};
+}
+
+Status get_state(Optimizer& optim, const Range& range, const char* name, void* values);
+Status set_state(Optimizer& optim, const Range& range, const char* name, const void* values);
 Result<double> get_scalar(const Optimizer& optim, int64_t param, std::string_view name);
 Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double value);
 

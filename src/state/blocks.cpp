@@ -9,7 +9,7 @@
 #include <new>
 
 #include "base/hash.h"
-#include "base/text.h"
+#include "base/refusals.h"
 
 namespace zero {
 namespace {
@@ -83,10 +83,9 @@ Status BlockWriter::append(std::span<const std::byte> bytes) {
 Result<FileRecord> BlockWriter::finish() {
   if (filled_ > 0) ZERO_TRY(put({files_->buffer.data(), filled_}));
   filled_ = 0;
-  if (written_ != file_.bytes) {
+  if (written_ != file_.bytes)
     return Status(ZERO_ERR_INTERNAL,
                   text("'", path_, "': ", written_, " bytes written, ", file_.bytes, " announced"));
-  }
   ZERO_TRY(sync(fd_, path_));
   ZERO_TRY(close_checked(std::move(fd_), path_));
   return std::move(file_);
@@ -98,36 +97,32 @@ Result<BlockReader> BlockReader::open(const BlockFiles& files, const FileRecord&
   reader.file_ = &file;
   reader.path_ = text(files.path, "/", file.name);
   InputFile input = ZERO_TRY(open_input(files.directory, file.name, reader.path_));
-  if (input.bytes != file.bytes) {
-    return Status(ZERO_ERR_CKPT_INVALID, text("'", reader.path_, "': has ", input.bytes,
-                                              " bytes, the manifest says ", file.bytes));
-  }
+  if (input.bytes != file.bytes)
+    return invalid("'", reader.path_, "': has ", input.bytes, " bytes, the manifest says ",
+                   file.bytes);
   reader.fd_ = std::move(input.fd);
   return reader;
 }
 
 Status BlockReader::verify(uint64_t index) {
   const uint64_t begin = index * kBlockBytes;
-  if (index >= file_->blocks.size() || begin >= file_->bytes) {
+  if (index >= file_->blocks.size() || begin >= file_->bytes)
     return {ZERO_ERR_INTERNAL, text("'", path_, "': block ", index, " of ", file_->blocks.size())};
-  }
   const size_t bytes = std::min(kBlockBytes, file_->bytes - begin);
   held_ = UINT64_MAX;
   ZERO_TRY(read_fully(fd_, path_, files_->buffer.data(), bytes, begin));
-  if (hash64({files_->buffer.data(), bytes}) != file_->blocks[index]) {
-    return {ZERO_ERR_CKPT_INVALID, text("'", path_, "': bytes ", begin, " to ", begin + bytes - 1,
-                                        " do not have the checksum that the manifest says")};
-  }
+  if (hash64({files_->buffer.data(), bytes}) != file_->blocks[index])
+    return invalid("'", path_, "': bytes ", begin, " to ", begin + bytes - 1,
+                   " do not have the checksum that the manifest says");
   held_ = index;
   files_->progress();
   return {};
 }
 
 Status BlockReader::read(uint64_t offset, std::span<std::byte> to) {
-  if (offset > file_->bytes || to.size() > file_->bytes - offset) {
+  if (offset > file_->bytes || to.size() > file_->bytes - offset)
     return {ZERO_ERR_INTERNAL,
             text("'", path_, "': ", to.size(), " bytes at ", offset, " of ", file_->bytes)};
-  }
   while (!to.empty()) {
     if (held_ != offset / kBlockBytes) ZERO_TRY(verify(offset / kBlockBytes));
     const uint64_t within = offset % kBlockBytes;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "comm/comm.h"
@@ -33,13 +34,7 @@ Status gather_state(Call& call, Optimizer& optim, int64_t param, const char* nam
 
 /// zero_rebalance: everything is dealt out anew, and state moves to its new owners.
 ///
-/// Inside a collective Call that has not entered yet. `owners`: one for each parameter, or null.
-Status rebalance(Call& call, Optimizer& optim, const int32_t* owners, size_t count);
-
-/// A relative path means what a rank's working directory makes of it.
-///
-/// `status`, how a call with `path` ended on all ranks. A failure of a relative path names the
-/// working directories if ranks have different ones. Collective.
-Status with_working_directories(Call& call, std::string_view path, Status status);
+/// Inside a collective Call that has not entered yet. `owners`: one for each parameter, or empty.
+Status rebalance(Call& call, Optimizer& optim, std::span<const int32_t> owners);
 
 }  // namespace zero

@@ -8,8 +8,8 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "base/refusals.h"
 #include "base/secret.h"
-#include "base/text.h"
 #include "base/unthrown.h"
 #include "state/json.h"
 #include "state/manifest.h"
@@ -48,12 +48,9 @@ bool means_no_locks(int error) { return error == ENOSYS || error == EOPNOTSUPP |
 /// Of renameat2: the file system does not know the flag.
 bool means_no_flag(int error) { return error == EINVAL || error == ENOSYS; }
 
-/// True if `name` in `parent` is the directory that is open as `directory`.
+/// True if `name` in `parent` is known to be the directory that is open as `directory`.
 bool is_same(const Fd& parent, const std::string& name, const Fd& directory) {
-  struct stat named, held;
-  return stat_entry(parent, name, named) == 0 &&
-         uninterrupted([&] { return os().fstat(directory.get(), &held); }) == 0 &&
-         named.st_dev == held.st_dev && named.st_ino == held.st_ino;
+  return is_same_directory(parent.get(), name, directory, false).value_or(false);
 }
 
 int try_lock(const Fd& directory) {
@@ -68,14 +65,12 @@ void remove_checkpoint(const Fd& parent, const std::string& name, const Fd& dire
   if (!names.ok()) return log(ZERO_LOG_WARNING, text("cannot clean up: ", names.failure().text()));
   for (const std::string& file : *names) {
     if (!is_checkpoint_file(file)) continue;
-    if (remove(directory, file, 0) != 0 && errno != ENOENT) {
+    if (remove(directory, file, 0) != 0 && errno != ENOENT)
       log(ZERO_LOG_WARNING, io_error(text(path, "/", file), "unlink", errno).text());
-    }
     progress();
   }
-  if (remove(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {
+  if (remove(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
     log(ZERO_LOG_WARNING, io_error(path, "rmdir", errno).text());
-  }
 }
 
 /// Remove one directory that a save has left, if that save is dead. It gets a new name first: where
@@ -113,17 +108,15 @@ Status check_target(const Fd& parent, const std::string& name, std::string_view 
     return Status(ZERO_ERR_STATE, text("'", path, "' ", why...));
   };
   struct stat info;
-  if (stat_entry(parent, name, info) != 0) {
+  if (stat_entry(parent, name, info) != 0)
     return errno == ENOENT ? Status() : io_error(path, "stat", errno);
-  }
   if (!replace) return refuse("exists: save elsewhere, or with ZERO_SAVE_REPLACE");
   if (!S_ISDIR(info.st_mode)) return refuse("is not a directory: it is not replaced");
   const Fd directory = ZERO_TRY(open_directory(parent.get(), name, path, false));
   for (const std::string& entry : ZERO_TRY(list_directory(directory, path))) {
-    if (!is_checkpoint_file(entry)) {
+    if (!is_checkpoint_file(entry))
       return refuse("holds ", shown(entry),
                     ", which is no file of a checkpoint: it is not replaced");
-    }
   }
   return {};
 }
@@ -148,10 +141,8 @@ Result<Fd> enter_staging(std::string_view directory, const Digest& id) {
 Result<Staging> Staging::begin(std::string_view directory, bool replace,
                                std::vector<std::string> files, const Progress& progress) {
   SplitPath split = ZERO_TRY(split_path(directory));
-  if (is_staging_name(split.name)) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("'", directory, "' has the name of an unfinished checkpoint"));
-  }
+  if (is_staging_name(split.name))
+    return bad_argument("'", directory, "' has the name of an unfinished checkpoint");
   Staging staging;
   staging.target_path_ = joined(split.parent, split.name);
   staging.parent_path_ = std::move(split.parent);
@@ -166,46 +157,40 @@ Result<Staging> Staging::begin(std::string_view directory, bool replace,
 }
 
 Status Staging::make() {
-  for (int attempt = 0; attempt < kAttempts; attempt++) {
-    bool again = false;
-    Status status = take(ZERO_TRY(draw_id()), &again);
-    if (!again) return status;
-  }
+  for (int attempt = 0; attempt < kAttempts; attempt++)
+    if (ZERO_TRY(take(ZERO_TRY(draw_id())))) return {};
   return {ZERO_ERR_CKPT_IO, text("'", parent_path_, "': another save removed ", kAttempts,
                                  " temporary directories as soon as they were made")};
 }
 
-/// Make and lock the directory. `again`: another save's sweep got hold of it before the lock was
+/// Make and lock the directory. False: another save's sweep got hold of it before the lock was
 /// taken.
-Status Staging::take(const Digest& id, bool* again) {
+Result<bool> Staging::take(const Digest& id) {
   std::string name = text(kPrefix, hex(id));
   std::string path = joined(parent_path_, name);
   left_behind_ = text("'", path, "' cannot be removed now: the next save in that folder does it");
-  if (uninterrupted([&] { return os().mkdirat(parent_.get(), name.c_str(), kDirectoryMode); }) !=
-      0) {
-    *again = errno == EEXIST;
-    return io_error(path, "mkdir", errno);
-  }
-  const auto give_up = [&](Status status) {
-    remove(parent_, name, AT_REMOVEDIR);
-    return status;
+  const auto fail = [&](const char* operation, int error, int swept) -> Result<bool> {
+    if (error == swept) return false;
+    return io_error(path, operation, error);
   };
+  if (uninterrupted([&] { return os().mkdirat(parent_.get(), name.c_str(), kDirectoryMode); }) != 0)
+    return fail("mkdir", errno, EEXIST);
   Fd directory = open_at(parent_.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (!directory.valid()) {
-    *again = errno == ENOENT;
-    return give_up(io_error(path, "open", errno));
+    const int error = errno;
+    remove(parent_, name, AT_REMOVEDIR);
+    return fail("open", error, ENOENT);
   }
   if (try_lock(directory) != 0 && !means_no_locks(errno)) {
-    *again = errno == EWOULDBLOCK;
-    return *again ? Status() : give_up(io_error(path, "flock", errno));
+    const int error = errno;
+    if (error != EWOULDBLOCK) remove(parent_, name, AT_REMOVEDIR);
+    return fail("flock", error, EWOULDBLOCK);
   }
   save_id_ = id;
   temporary_ = std::move(name);
   path_ = std::move(path);
   directory_ = std::move(directory);
-  if (is_ours(temporary_)) return {};
-  *again = true;  // locked only after a sweep had removed it
-  return {};
+  return is_ours(temporary_);  // or a sweep had removed it before it was locked
 }
 
 bool Staging::is_ours(const std::string& name) const { return is_same(parent_, name, directory_); }
@@ -222,11 +207,10 @@ Status Staging::publish(const Progress& progress) {
   ZERO_TRY(rename_into_place());
   published_ = true;
   os().reached("save.renamed");
-  if (Status status = sync(parent_, parent_path_); !status.ok()) {
+  if (Status status = sync(parent_, parent_path_); !status.ok())
     return std::move(status).within(
         text("the checkpoint '", target_path_,
              "' is complete, but after a power failure it may be gone"));
-  }
   os().reached("save.durable");
   // What is left of the old one is swept by the next save.
   if (exchanged_) (void)succeeds([&] { return remove_replaced(progress), true; });
@@ -259,9 +243,8 @@ Status Staging::rename_into_place() {
     error = rename(0);
   }
   if (error == 0) return {};
-  if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR) {
+  if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR)
     return {ZERO_ERR_STATE, text("'", target_path_, "' has come to exist during this save")};
-  }
   return io_error(path_, text("rename to '", target_path_, "'"), error);
 }
 

@@ -36,7 +36,7 @@ class Staging {
  private:
   Staging() = default;
   Status make();
-  Status take(const Digest& id, bool* again);
+  Result<bool> take(const Digest& id);
   Status rename_into_place();
   bool is_ours(const std::string& name) const;  // the directory that this save made
   void remove_replaced(const Progress& progress) const;

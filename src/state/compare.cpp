@@ -11,17 +11,51 @@
 namespace zero {
 namespace {
 
-/// Sentences of differences, as many as an error text holds.
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string out = "[";
+  for (const int64_t size : shape) out += text(out.size() == 1 ? "" : ", ", size);
+  return out + "]";
+}
+
+/// What a checkpoint and an optimizer differ in: as many sentences as an error text holds.
 class Differences {
  public:
-  template <class... Parts>
-  void add(const Parts&... parts) {
-    if (out_.size() < kLongest) {
-      out_ += text(count_ == 0 ? "" : "; ", parts...);
-      told_++;
-    }
-    count_++;
+  Differences(const Manifest& saved, const Optimizer& optim)
+      : saved_(saved), optim_(optim), rule_(*optim.options.rule) {}
+
+  void compare_rules() {
+    if (saved_.rule != rule_.name)
+      return add("the checkpoint is of optimizer ", shown(saved_.rule), ", created is ",
+                 rule_.name);
+    if (optim_.options.custom != nullptr) compare_declared();
+    compare_groups();
   }
+
+  /// Where among `saved` each of `registered` stands, by name.
+  template <class Tensor, class Saved>
+  std::vector<size_t> match(const char* kind, const std::vector<Tensor>& registered,
+                            const std::vector<Saved>& saved) {
+    std::unordered_map<std::string_view, size_t> places;
+    for (size_t i = 0; i < saved.size(); i++) places.emplace(saved[i].name, i);
+    std::vector<size_t> matched(registered.size());
+    std::vector<bool> used(saved.size());
+    for (size_t i = 0; i < registered.size(); i++) {
+      const auto found = places.find(registered[i].name);
+      if (found == places.end()) {
+        add(kind, " ", shown(registered[i].name), " is not in the checkpoint");
+        continue;
+      }
+      matched[i] = found->second;
+      used[found->second] = true;
+      compare_tensor(kind, registered[i], saved[found->second]);
+      if constexpr (std::is_same_v<Tensor, Param>)
+        compare_param(registered[i], saved[found->second]);
+    }
+    for (size_t i = 0; i < used.size(); i++)
+      if (!used[i]) add(kind, " ", shown(saved[i].name), " of the checkpoint is not registered");
+    return matched;
+  }
+
   Status status() const {
     if (count_ == 0) return {};
     return {ZERO_ERR_CKPT_MISMATCH,
@@ -30,133 +64,87 @@ class Differences {
   }
 
  private:
+  template <class... Parts>
+  void add(const Parts&... parts) {
+    if (out_.size() < kLongest) {
+      out_ += text(count_ == 0 ? "" : "; ", parts...);
+      told_++;
+    }
+    count_++;
+  }
+
+  /// What a rule of the caller's declares is not what another one of that name does.
+  void compare_declared() {
+    for (const std::string& slot : saved_.slots)
+      if (std::ranges::find(rule_.slots, slot) == rule_.slots.end())
+        add("the checkpoint's ", shown(saved_.rule), " has state ", shown(slot),
+            ", which is not declared");
+    for (const char* slot : rule_.slots)
+      if (std::ranges::find(saved_.slots, slot) == saved_.slots.end())
+        add("state ", shown(slot), " is declared, which the checkpoint's ", shown(saved_.rule),
+            " does not have");
+  }
+
+  void compare_groups() {
+    const size_t saved = saved_.groups.size(), registered = optim_.groups.size();
+    if (saved != registered)
+      add("the checkpoint has ", saved, " groups, registered are ", registered);
+    for (size_t g = 0; g < std::min(saved, registered); g++)
+      for (const auto& [name, value] : saved_.groups[g]) compare_setting(g, name, value);
+  }
+
+  void compare_setting(size_t group, const std::string& name, double value) {
+    const int setting = find_setting(rule_, name);
+    if (setting < 0)
+      return add("group ", group, " has a setting ", shown(name), " in the checkpoint, which ",
+                 rule_.name, " does not have");
+    const auto at = static_cast<size_t>(setting);
+    const double registered = optim_.groups[group].settings[at];
+    if (rule_.settings[at].fixed && value != registered)
+      add("group ", group, " has ", name, " ", value, " in the checkpoint, is registered with ",
+          registered);
+  }
+
+  /// What a parameter and a buffer have alike.
+  template <class Tensor>
+  void compare_tensor(const char* kind, const Tensor& tensor, const ManifestBuffer& saved) {
+    if (saved.dtype != dtype_code(tensor.dtype))
+      add(kind, " ", shown(tensor.name), " is ", saved.dtype,
+          " in the checkpoint, is registered as ", dtype_code(tensor.dtype));
+    if (saved.shape != tensor.shape)
+      add(kind, " ", shown(tensor.name), " has shape ", shape_text(saved.shape),
+          " in the checkpoint, is registered with ", shape_text(tensor.shape));
+  }
+
+  void compare_param(const Param& param, const ManifestParam& saved) {
+    if (saved.group != param.group)
+      add("parameter ", shown(param.name), " is in group ", saved.group,
+          " in the checkpoint, is registered in group ", param.group);
+    const bool has_master = is_kept(master_of(param.dtype, optim_.options));
+    for (const ManifestSlot& slot : saved.slots) {
+      const int known = find_slot(rule_, slot.name);
+      if (known < 0 || (known == kMasterSlot && !has_master))
+        add("parameter ", shown(param.name), " has state ", shown(slot.name),
+            " in the checkpoint, which ", rule_.name, " does not have");
+    }
+  }
+
   static constexpr size_t kLongest = 2800;  // what a vote carries, less one sentence
+  const Manifest& saved_;
+  const Optimizer& optim_;
+  const Rule& rule_;
   std::string out_;
   size_t count_ = 0, told_ = 0;
 };
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string out = "[";
-  for (const int64_t size : shape) out += text(out.size() == 1 ? "" : ", ", size);
-  return out + "]";
-}
-
-/// What a parameter and a buffer have alike.
-template <class Tensor, class Saved>
-void compare_tensor(const char* kind, const Tensor& tensor, const Saved& saved,
-                    Differences& differences) {
-  if (saved.dtype != dtype_code(tensor.dtype)) {
-    differences.add(kind, " ", shown(tensor.name), " is ", saved.dtype,
-                    " in the checkpoint, is registered as ", dtype_code(tensor.dtype));
-  }
-  if (saved.shape != tensor.shape) {
-    differences.add(kind, " ", shown(tensor.name), " has shape ", shape_text(saved.shape),
-                    " in the checkpoint, is registered with ", shape_text(tensor.shape));
-  }
-}
-
-void compare_param(const Optimizer& optim, const Param& param, const ManifestParam& saved,
-                   Differences& differences) {
-  const Rule& rule = *optim.options.rule;
-  if (saved.group != param.group) {
-    differences.add("parameter ", shown(param.name), " is in group ", saved.group,
-                    " in the checkpoint, is registered in group ", param.group);
-  }
-  for (const ManifestSlot& slot : saved.slots) {
-    const int known = find_slot(rule, slot.name);
-    if (known < 0 || (known == kMasterSlot && !is_kept(master_of(param.dtype, optim.options)))) {
-      differences.add("parameter ", shown(param.name), " has state ", shown(slot.name),
-                      " in the checkpoint, which ", rule.name, " does not have");
-    }
-  }
-}
-
-/// What a rule of the caller's declares is not what another one of that name does.
-void compare_declared(const Manifest& manifest, const Optimizer& optim, Differences& differences) {
-  if (optim.options.custom == nullptr) return;
-  const auto& slots = optim.options.rule->slots;
-  const std::vector<std::string>& saved = manifest.slots;
-  for (const std::string& slot : saved) {
-    if (std::find(slots.begin(), slots.end(), slot) == slots.end())
-      differences.add("the checkpoint's ", shown(manifest.rule), " has state ", shown(slot),
-                      ", which is not declared");
-  }
-  for (const char* slot : slots) {
-    if (std::find(saved.begin(), saved.end(), slot) == saved.end())
-      differences.add("state ", shown(slot), " is declared, which the checkpoint's ",
-                      shown(manifest.rule), " does not have");
-  }
-}
-
-void compare_groups(const Manifest& manifest, const Optimizer& optim, Differences& differences) {
-  const Rule& rule = *optim.options.rule;
-  if (manifest.groups.size() != optim.groups.size()) {
-    differences.add("the checkpoint has ", manifest.groups.size(), " groups, registered are ",
-                    optim.groups.size());
-  }
-  for (size_t g = 0; g < std::min(manifest.groups.size(), optim.groups.size()); g++) {
-    for (const auto& [name, value] : manifest.groups[g]) {
-      const int setting = find_setting(rule, name);
-      if (setting < 0) {
-        differences.add("group ", g, " has a setting ", shown(name), " in the checkpoint, which ",
-                        rule.name, " does not have");
-        continue;
-      }
-      const double registered = optim.groups[g].settings[static_cast<size_t>(setting)];
-      if (rule.settings[static_cast<size_t>(setting)].fixed && value != registered) {
-        differences.add("group ", g, " has ", name, " ", value,
-                        " in the checkpoint, is registered with ", registered);
-      }
-    }
-  }
-}
-
-/// Where among `saved` each of `registered` stands, by name; `compare` looks at each pair.
-template <class Tensor, class Saved, class Compare>
-std::vector<size_t> match(const char* kind, const std::vector<Tensor>& registered,
-                          const std::vector<Saved>& saved, Differences& differences,
-                          const Compare& compare) {
-  std::unordered_map<std::string_view, size_t> places;
-  for (size_t i = 0; i < saved.size(); i++) places.emplace(saved[i].name, i);
-  std::vector<size_t> matched(registered.size());
-  std::vector<bool> used(saved.size());
-  for (size_t i = 0; i < registered.size(); i++) {
-    const auto found = places.find(registered[i].name);
-    if (found == places.end()) {
-      differences.add(kind, " ", shown(registered[i].name), " is not in the checkpoint");
-      continue;
-    }
-    matched[i] = found->second;
-    used[found->second] = true;
-    compare_tensor(kind, registered[i], saved[found->second], differences);
-    compare(registered[i], saved[found->second]);
-  }
-  for (size_t i = 0; i < used.size(); i++) {
-    if (used[i]) continue;
-    differences.add(kind, " ", shown(saved[i].name), " of the checkpoint is not registered");
-  }
-  return matched;
-}
-
 }  // namespace
 
 Result<Places> match_registered(const Manifest& manifest, const Optimizer& optim) {
-  const Rule& rule = *optim.options.rule;
-  Differences differences;
-  if (manifest.rule != rule.name) {
-    differences.add("the checkpoint is of optimizer ", shown(manifest.rule), ", created is ",
-                    rule.name);
-  } else {
-    compare_declared(manifest, optim, differences);
-    compare_groups(manifest, optim, differences);
-  }
+  Differences differences(manifest, optim);
+  differences.compare_rules();
   Places places;
-  places.params = match("parameter", optim.params, manifest.params, differences,
-                        [&](const Param& param, const ManifestParam& saved) {
-                          compare_param(optim, param, saved, differences);
-                        });
-  places.buffers = match("buffer", optim.buffers, manifest.buffers, differences,
-                         [](const Buffer&, const ManifestBuffer&) {});
+  places.params = differences.match("parameter", optim.params, manifest.params);
+  places.buffers = differences.match("buffer", optim.buffers, manifest.buffers);
   ZERO_TRY(differences.status());
   return places;
 }
@@ -170,10 +158,9 @@ Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& 
       const int at = find_setting(rule, name);
       if (at < 0) continue;  // a difference that match_registered tells
       const Setting& setting = rule.settings[static_cast<size_t>(at)];
-      if (!setting_allows(setting, value)) {
+      if (!setting_allows(setting, value))
         return invalid("group ", groups.size() - 1, ": setting '", name, "' is ", value,
                        "; it must be ", setting_range_text(setting));
-      }
       group.settings[static_cast<size_t>(at)] = value;
     }
   }

@@ -10,16 +10,12 @@
 #include <cerrno>
 #include <memory>
 
-#include "base/text.h"
+#include "base/refusals.h"
 
 namespace zero {
 namespace {
 
 constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-
-Status damaged(std::string_view path, std::string_view what) {
-  return {ZERO_ERR_CKPT_INVALID, text("'", path, "': ", what)};
-}
 
 /// The directory `name` in `parent`, made if it is missing.
 Result<Fd> enter_or_make(int parent, const std::string& name, std::string_view path) {
@@ -63,7 +59,7 @@ bool is_file_name(std::string_view name) {
 
 Result<SplitPath> split_path(std::string_view path) {
   const auto bad = [whole = path](const char* why) {
-    return Status(ZERO_ERR_ARGUMENT, text("the checkpoint directory '", whole, "' ", why));
+    return bad_argument("the checkpoint directory '", whole, "' ", why);
   };
   while (!path.empty() && path.back() == '/') path.remove_suffix(1);
   if (path.empty()) return bad("has no name");
@@ -120,9 +116,8 @@ Result<Fd> make_directories(const std::string& path) {
   Fd at = ZERO_TRY(open_directory(AT_FDCWD, path[0] == '/' ? "/" : ".", path, true));
   for (size_t begin = 0; begin < path.size();) {
     const size_t end = std::min(path.find('/', begin), path.size());
-    if (end > begin) {
+    if (end > begin)
       at = ZERO_TRY(enter_or_make(at.get(), path.substr(begin, end - begin), path.substr(0, end)));
-    }
     begin = end + 1;
   }
   return at;
@@ -131,6 +126,16 @@ Result<Fd> make_directories(const std::string& path) {
 int stat_entry(const Fd& directory, const std::string& name, struct stat& info) {
   return uninterrupted(
       [&] { return os().fstatat(directory.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW); });
+}
+
+std::optional<bool> is_same_directory(int parent, const std::string& name, const Fd& directory,
+                                      bool follow_link) {
+  const int flags = follow_link ? 0 : AT_SYMLINK_NOFOLLOW;
+  struct stat named, held;
+  if (uninterrupted([&] { return os().fstatat(parent, name.c_str(), &named, flags); }) != 0 ||
+      uninterrupted([&] { return os().fstat(directory.get(), &held); }) != 0)
+    return std::nullopt;
+  return named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
 Status sync(const Fd& file, std::string_view path) {
@@ -153,15 +158,15 @@ Result<InputFile> open_input(const Fd& directory, const std::string& name, std::
   InputFile file;
   file.fd = open_at(directory.get(), name, kFlags);
   if (!file.fd.valid()) {
-    if (errno == ENOENT) return damaged(path, "is missing");
-    if (errno == ELOOP) return damaged(path, "is a symbolic link, must be a file");
-    if (errno == ENXIO) return damaged(path, "is not a regular file");
+    if (errno == ENOENT) return invalid("'", path, "': is missing");
+    if (errno == ELOOP) return invalid("'", path, "': is a symbolic link, must be a file");
+    if (errno == ENXIO) return invalid("'", path, "': is not a regular file");
     return io_error(path, "open", errno);
   }
   struct stat info;
   if (uninterrupted([&] { return os().fstat(file.fd.get(), &info); }) != 0)
     return io_error(path, "fstat", errno);
-  if (!S_ISREG(info.st_mode)) return damaged(path, "is not a regular file");
+  if (!S_ISREG(info.st_mode)) return invalid("'", path, "': is not a regular file");
   file.bytes = static_cast<uint64_t>(info.st_size);
   return file;
 }
@@ -175,9 +180,9 @@ Status read_fully(const Fd& file, std::string_view path, void* data, size_t byte
       return os().pread(file.get(), to + done, bytes - done, static_cast<int64_t>(offset + done));
     });
     if (got < 0) return io_error(path, "pread", errno);
-    if (got == 0) {
-      return damaged(path, text("ends at byte ", offset + done, ", before byte ", offset + bytes));
-    }
+    if (got == 0)
+      return invalid("'", path, "': ends at byte ", offset + done, ", before byte ",
+                     offset + bytes);
     done += static_cast<size_t>(got);
   }
   return {};

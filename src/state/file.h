@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,11 @@ Result<Fd> make_directories(const std::string& path);
 
 /// What stands under a name, links not followed: 0, or -1 and errno.
 int stat_entry(const Fd& directory, const std::string& name, struct stat& info);
+
+/// Whether `name` in `parent` (or AT_FDCWD) still means the directory that was opened by it;
+/// nullopt and errno where that cannot be told.
+std::optional<bool> is_same_directory(int parent, const std::string& name, const Fd& directory,
+                                      bool follow_link);
 
 Status sync(const Fd& file, std::string_view path);
 

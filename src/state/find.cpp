@@ -3,11 +3,12 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 
 #include "base/log.h"
-#include "base/text.h"
+#include "base/working_directory.h"
 #include "state/file.h"
 #include "state/json.h"
 
@@ -30,12 +31,8 @@ Result<Fd> open_place(int parent, const std::string& name, const std::string& pa
 /// True if `name` still means the directory that was opened by it. Where that cannot be told, it
 /// does.
 bool stands(int parent, const std::string& name, const Fd& directory, Links links) {
-  const int flags = links == Links::refused ? AT_SYMLINK_NOFOLLOW : 0;
-  struct stat named, held;
-  if (uninterrupted([&] { return os().fstatat(parent, name.c_str(), &named, flags); }) != 0)
-    return errno != ENOENT;
-  if (uninterrupted([&] { return os().fstat(directory.get(), &held); }) != 0) return true;
-  return named.st_dev == held.st_dev && named.st_ino == held.st_ino;
+  return is_same_directory(parent, name, directory, links == Links::followed)
+      .value_or(errno != ENOENT);
 }
 
 /// True if there is anything called zero.json, sound or not.
@@ -49,9 +46,8 @@ Result<bool> has_manifest(const Fd& directory, const std::string& path) {
 Result<Manifest> read_manifest(const Fd& directory, const std::string& directory_path) {
   const std::string path = text(directory_path, "/", kManifestName);
   const InputFile file = ZERO_TRY(open_input(directory, kManifestName, path));
-  if (file.bytes > kLongestManifest) {
+  if (file.bytes > kLongestManifest)
     return invalid("'", path, "': has ", file.bytes, " bytes, at most ", kLongestManifest);
-  }
   std::string bytes(file.bytes, '\0');
   ZERO_TRY(read_fully(file.fd, path, bytes.data(), bytes.size(), 0));
   return parse_manifest(bytes).within(text("'", path, "'"));
@@ -122,6 +118,18 @@ bool is_replaced(const FoundCheckpoint& found) {
   const auto now = look_at(AT_FDCWD, found.path, found.path, Links::followed);
   return now.ok() ? (*now).save_id != found.manifest.save_id
                   : now.failure().code() == ZERO_ERR_CKPT_INVALID;
+}
+
+Status with_working_directories(Call& call, std::string_view path, Status status) {
+  if (status.ok() || path.empty() || path[0] == '/') return status;
+  const auto all = call.gather("working directories", working_directory());
+  if (!all.ok()) return status;  // the comm is broken, which the failure says
+  const std::vector<std::string>& of = *all;
+  const auto other = std::ranges::find_if(of, [&](const auto& one) { return one != of[0]; });
+  if (other == of.end()) return status;
+  return {status.code(), text(status.text(), "; '", path,
+                              "' is relative, and the working directory of rank 0 is '", of[0],
+                              "', that of rank ", other - of.begin(), " is '", *other, "'")};
 }
 
 }  // namespace zero

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which checkpoint a path means: itself, or the newest sound one in it.
+// Which checkpoint a path means: itself, or the newest sound one in it; and on which rank.
 #pragma once
 
 #include <string>
 
-#include "base/status.h"
+#include "comm/comm.h"
 #include "state/manifest.h"
 
 namespace zero {
@@ -25,5 +25,11 @@ Result<FoundCheckpoint> find_checkpoint(const std::string& path, const Progress&
 
 /// True if another save's checkpoint, or none, stands now where `found` was.
 bool is_replaced(const FoundCheckpoint& found);
+
+/// A relative path means what a rank's working directory makes of it.
+///
+/// `status`, how a call with `path` ended on all ranks. A failure of a relative path names the
+/// working directories if ranks have different ones. Collective.
+Status with_working_directories(Call& call, std::string_view path, Status status);
 
 }  // namespace zero

@@ -3,7 +3,7 @@
 #include <memory>
 #include <new>
 
-#include "base/text.h"
+#include "base/refusals.h"
 #include "state/access.h"
 #include "state/collective.h"
 #include "step/enter.h"
@@ -27,16 +27,16 @@ class Gather {
   Status check(int64_t param, const char* name, size_t count) {
     tensor_ = ZERO_TRY(find_tensor(optim_, param, name));
     if (to_ < ZERO_ALL_RANKS || to_ >= call_.world())
-      return {ZERO_ERR_ARGUMENT,
-              text("to is rank ", to_, ", which a world of ", call_.world(), " does not have")};
+      return bad_argument("to is rank ", to_, ", which a world of ", call_.world(),
+                          " does not have");
     ZERO_TRY(optim_.check_loaded());
     ZERO_TRY(optim_.check_ended());
     if (!receives_) return {};
     const Param& of = optim_.params[static_cast<size_t>(param)];
     if (count != static_cast<size_t>(of.count))
-      return {ZERO_ERR_ARGUMENT, text("values has room for ", count, " elements, parameter '",
-                                      of.name, "' has ", of.count)};
-    return check_range(optim_, param, 0, of.count, values_);
+      return bad_argument("values has room for ", count, " elements, parameter '", of.name,
+                          "' has ", of.count);
+    return check_range(optim_, {param, 0, of.count}, values_);
   }
 
   Status run() {
@@ -45,15 +45,8 @@ class Gather {
     element_ = static_cast<int64_t>(size_of(sum_dtype(of.dtype)));
     ZERO_TRY(call_.vote("ready", make_room(of.count * element_)));
     for (const OwnedSegment& part : optim_.plan.segments_of(tensor_.param)) {
-      const int64_t most = kChunkBytes / element_;
-      for (int64_t done = 0; done < part.segment.count; done += most) {
-        Segment chunk = part.segment;
-        chunk.first += done;
-        chunk.share += done;
-        chunk.count = std::min(most, part.segment.count - done);
-        ZERO_TRY(pass(part.owner, chunk));
-        call_.progress();
-      }
+      const auto pass_on = [&](const Segment& chunk, int64_t) { return pass(part.owner, chunk); };
+      ZERO_TRY(in_chunks(part.segment, kChunkBytes / element_, pass_on));
     }
     return {};
   }
@@ -78,8 +71,10 @@ class Gather {
       const Status copied = copy_out(optim_, *windows_, tensor_, chunk, at);
       if (!copied.ok()) return call_.abort(copied, "chunk");  // the others wait for it
     }
-    if (owner == to_ || call_.world() == 1) return {};
-    return call_.broadcast("chunk", {at, static_cast<size_t>(chunk.count * element_)}, owner);
+    if (owner != to_ && call_.world() > 1)
+      ZERO_TRY(call_.broadcast("chunk", {at, static_cast<size_t>(chunk.count * element_)}, owner));
+    call_.progress();
+    return {};
   }
 
   Call& call_;

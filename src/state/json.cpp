@@ -27,7 +27,8 @@ struct Frame {
   std::unordered_set<std::string> keys = {};
 };
 
-constexpr const char* kKindNames[] = {"an integer", "a string", "an object", "an array"};
+constexpr const char* kKindNames[] = {"an integer", "a string",  "an object", "an array",
+                                      "null",       "a boolean", "binary"};
 
 /// The interface nlohmann calls: each function returns false to stop, after setting status_.
 class Events {
@@ -35,8 +36,8 @@ class Events {
   Events(const JsonLimits& limits, const Place& root) : limits_(limits), root_(root) {}
   Status status() && { return std::move(status_); }
 
-  bool null() { return scalar("null"); }
-  bool boolean(bool) { return scalar("a boolean"); }
+  bool null() { return other(JsonType::null); }
+  bool boolean(bool) { return other(JsonType::boolean); }
   bool number_integer(int64_t) { return fail("a number is negative"); }
   bool number_float(double, const std::string&) {
     return fail("a number is not an integer below 2^63");
@@ -53,7 +54,7 @@ class Events {
     if (!enter(JsonType::string, at)) return false;
     return !at.type || accept(at.type->take_string(at.to, value));
   }
-  bool binary(std::vector<uint8_t>&) { return scalar("binary"); }
+  bool binary(std::vector<uint8_t>&) { return other(JsonType::binary); }
 
   bool start_object(size_t) { return start(false); }
   bool start_array(size_t) { return start(true); }
@@ -107,28 +108,27 @@ class Events {
     status_ = where.empty() ? std::move(status) : std::move(status).within(where);
     return false;
   }
-  bool scalar(const char* found) {
+  /// What no description asks for.
+  bool other(JsonType::Kind kind) {
     Place at;
-    return !frames_.empty() && enter(JsonType::integer, at, found);
+    return !frames_.empty() && enter(kind, at);
   }
 
   /// Where the value that comes next in the innermost container goes, after checking that it may
-  /// stand there. `other`: it is none of the kinds, but this.
-  bool enter(JsonType::Kind kind, Place& at, const char* other = nullptr) {
+  /// stand there.
+  bool enter(JsonType::Kind kind, Place& at) {
     Frame& frame = top();
     const size_t before = frame.items;
     if (frame.is_array) frame.items++;
     if (!frame.place.type) return true;
     const auto known = members(frame);
-    const auto member = std::find_if(known.begin(), known.end(), [&](const JsonType::Member& one) {
-      return one.key == frame.key;
-    });
+    const auto member =
+        std::ranges::find(known, std::string_view(frame.key), &JsonType::Member::key);
     const bool is_item = member == known.end();
     const JsonType* const type = is_item ? frame.place.type->item : &member->type;
     if (!type) return limits_.ignore_unknown_keys || fail("the format knows no such key");
-    if (other || type->kind != kind)
-      return fail(
-          text("is ", other ? other : kKindNames[kind], ", must be ", kKindNames[type->kind]));
+    if (type->kind != kind)
+      return fail(text("is ", kKindNames[kind], ", must be ", kKindNames[type->kind]));
     at.type = type;
     if (!is_item) {
       frame.seen |= uint64_t{1} << (member - known.begin());
@@ -142,9 +142,8 @@ class Events {
   }
 
   bool start(bool is_array) {
-    if (static_cast<int>(frames_.size()) >= limits_.max_depth) {
+    if (static_cast<int>(frames_.size()) >= limits_.max_depth)
       return fail(text("nested deeper than ", limits_.max_depth));
-    }
     Place at = root_;
     if (!frames_.empty()) {
       at = {};
@@ -200,50 +199,8 @@ Status parse_json(std::string_view bytes, const JsonLimits& limits, const JsonTy
 std::string json_quote(std::string_view value) { return quoted(value, '"'); }
 
 std::string shown(std::string_view name) {
-  constexpr size_t kLongest = 120;
-  if (name.size() <= kLongest) return quoted(name, '\'');
-  size_t end = kLongest;
-  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) end--;
-  return quoted(name.substr(0, end), '\'') + "...";
-}
-
-void JsonWriter::separate() {
-  if (comma_) out_ += ',';
-  if (line_) out_ += '\n';
-  comma_ = line_ = false;
-}
-
-JsonWriter& JsonWriter::open(char bracket) {
-  separate();
-  out_ += bracket;
-  return *this;
-}
-
-JsonWriter& JsonWriter::close(char bracket) {
-  comma_ = false;
-  separate();
-  out_ += bracket;
-  comma_ = true;
-  return *this;
-}
-
-JsonWriter& JsonWriter::key(std::string_view name) {
-  separate();
-  out_ += json_quote(name);
-  out_ += ':';
-  return *this;
-}
-
-JsonWriter& JsonWriter::put(std::string_view scalar) {
-  separate();
-  out_ += scalar;
-  comma_ = true;
-  return *this;
-}
-
-JsonWriter& JsonWriter::line() {
-  line_ = true;
-  return *this;
+  const std::string_view whole = utf8_prefix(name, 120);
+  return quoted(whole, '\'') + (whole.size() < name.size() ? "..." : "");
 }
 
 }  // namespace zero

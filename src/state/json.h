@@ -4,27 +4,25 @@
 // only sound values go anywhere. No tree is built.
 #pragma once
 
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
-#include "base/status.h"
-#include "base/text.h"
+#include "base/refusals.h"
 
 namespace zero {
-
-/// ZERO_ERR_CKPT_INVALID, with these parts of a sentence.
-template <class... Parts>
-Status invalid(const Parts&... parts) {
-  return {ZERO_ERR_CKPT_INVALID, text(parts...)};
-}
 
 /// What must stand at one place of a document, and what takes it. `to`, `object` point to memory of
 /// the one type that the description was made for. A failure ends the parse; the parser puts the
 /// place in front of its text.
 struct JsonType {
-  enum Kind { integer, string, object, array };
+  enum Kind { integer, string, object, array, null, boolean, binary };  // the last three: nowhere
   struct Member {
     std::string_view key;
     bool required;
@@ -61,20 +59,195 @@ std::string shown(std::string_view name);
 /// Puts a document together; commas come by themselves.
 class JsonWriter {
  public:
-  JsonWriter& open(char bracket);   // '{' or '['
-  JsonWriter& close(char bracket);  // '}' or ']'
-  JsonWriter& key(std::string_view name);
-  JsonWriter& value(std::string_view text) { return put(json_quote(text)); }
-  JsonWriter& value(int64_t number) { return put(std::to_string(number)); }
-  JsonWriter& line();  // the next element begins a line
+  JsonWriter& open(char bracket) { return put({&bracket, 1}, false); }  // '{' or '['
+  JsonWriter& close(char bracket) {                                     // '}' or ']'
+    comma_ = false;
+    return put({&bracket, 1}, true);
+  }
+  JsonWriter& key(std::string_view name) { return put(json_quote(name) + ':', false); }
+  JsonWriter& value(std::string_view text) { return put(json_quote(text), true); }
+  JsonWriter& value(int64_t number) { return put(std::to_string(number), true); }
+  /// The next element begins a line.
+  JsonWriter& line() {
+    line_ = true;
+    return *this;
+  }
   const std::string& bytes() const { return out_; }
   std::string take() { return std::move(out_); }
 
  private:
-  JsonWriter& put(std::string_view scalar);
-  void separate();
+  JsonWriter& put(std::string_view bytes, bool comma_behind) {
+    if (comma_) out_ += ',';
+    if (line_) out_ += '\n';
+    out_ += bytes;
+    comma_ = comma_behind;
+    line_ = false;
+    return *this;
+  }
+
   std::string out_;
   bool comma_ = false, line_ = false;
 };
+
+// ---- One description for both directions. The form of a type says how it stands in a document:
+// the form of an object is the list of its fields, in the order in which they are written. From it
+// come the text (write), what the parser needs (kJsonType), and a walk along the members (visit).
+
+/// The form that a T has where a field names no other. A form writes a value by write(json, value);
+/// it reads an integer or a string by read(value, from), or says all by type<T>().
+template <class T>
+struct JsonForm;
+
+template <class T, class Form>
+constexpr JsonType json_type() {
+  if constexpr (requires(T & to, int64_t from) { Form::read(to, from); }) {
+    return {.kind = JsonType::integer, .take_integer = [](void* to, int64_t from) {
+              return Form::read(*static_cast<T*>(to), from);
+            }};
+  } else if constexpr (requires(T & to, std::string_view from) { Form::read(to, from); }) {
+    return {.kind = JsonType::string, .take_string = [](void* to, std::string_view from) {
+              return Form::read(*static_cast<T*>(to), from);
+            }};
+  } else {
+    return Form::template type<T>();
+  }
+}
+template <class T, class Form = JsonForm<T>>
+inline constexpr JsonType kJsonType = json_type<T, Form>();
+
+template <>
+struct JsonForm<std::string> {
+  static Status read(std::string& to, std::string_view from) { return to = from, Status(); }
+  static void write(JsonWriter& json, const std::string& value) { json.value(value); }
+};
+
+template <std::integral Integer>
+struct JsonForm<Integer> {
+  static Status read(Integer& to, int64_t from) {
+    if (sizeof to < sizeof from && from > INT32_MAX)
+      return invalid("is ", from, ", must be below 2^31");
+    return to = static_cast<Integer>(from), Status();
+  }
+  static void write(JsonWriter& json, Integer value) { json.value(static_cast<int64_t>(value)); }
+};
+
+/// A string as an argument of templates.
+template <size_t kSize>
+struct Literal {
+  constexpr Literal(const char (&from)[kSize]) { std::copy_n(from, kSize, text); }
+  constexpr operator std::string_view() const { return {text, kSize - 1}; }
+  char text[kSize];
+};
+
+enum class Layout { one_line, lines };  // lines: each field or item begins one
+
+/// An array, whose items have the form `Item`: at most so many of what they are called.
+template <class Item, Layout kLayout = Layout::one_line, size_t kMost = SIZE_MAX,
+          Literal kCalled = "items">
+struct Array {
+  template <class Items>
+  static constexpr JsonType type() {
+    return {.kind = JsonType::array,
+            .item = &kJsonType<typename Items::value_type, Item>,
+            .add = [](void* to, std::string_view, size_t before) -> Result<void*> {
+              if (before == kMost) return invalid("more than ", kMost, " ", kCalled);
+              return &static_cast<Items*>(to)->emplace_back();
+            }};
+  }
+  template <class Items>
+  static void write(JsonWriter& json, const Items& items) {
+    json.open('[');
+    for (const auto& item : items) {
+      if (kLayout == Layout::lines) json.line();
+      Item::write(json, item);
+    }
+    json.close(']');
+  }
+};
+template <class T>
+struct JsonForm<std::vector<T>> : Array<JsonForm<T>> {};
+
+template <size_t kMost>
+using Shape = Array<JsonForm<int64_t>, Layout::one_line, kMost, "dimensions">;
+
+/// An object with keys of the writer's choice.
+template <class T>
+struct JsonForm<std::vector<std::pair<std::string, T>>> {
+  using Pairs = std::vector<std::pair<std::string, T>>;
+  template <class>
+  static constexpr JsonType type() {
+    return {.kind = JsonType::object,
+            .item = &kJsonType<T>,
+            .add = [](void* to, std::string_view key, size_t) -> Result<void*> {
+              return &static_cast<Pairs*>(to)->emplace_back(key, T()).second;
+            }};
+  }
+  static void write(JsonWriter& json, const Pairs& pairs) {
+    json.open('{');
+    for (const auto& [key, value] : pairs) JsonForm<T>::write(json.key(key), value);
+    json.close('}');
+  }
+};
+
+template <auto kMember>
+struct MemberOf;
+template <class Owner, class T, T Owner::*kMember>
+struct MemberOf<kMember> {
+  using Type = T;
+};
+
+/// A member of the object's struct.
+template <Literal kName, auto kMember, class Form = JsonForm<typename MemberOf<kMember>::Type>,
+          bool kRequired = true>
+struct Field {
+  template <class Object>
+  static constexpr JsonType::Member member() {
+    return {kName, kRequired, kJsonType<typename MemberOf<kMember>::Type, Form>,
+            [](void* object) -> void* { return &(static_cast<Object*>(object)->*kMember); }};
+  }
+  template <class Object>
+  static void write(JsonWriter& json, const Object& object) {
+    if (kRequired || !(object.*kMember == Object().*kMember))
+      Form::write(json.key(kName), object.*kMember);
+  }
+  static void visit(auto& object, auto& pass) { pass(object.*kMember); }
+};
+
+/// One that is only written where it is not what it is by default.
+template <Literal kName, auto kMember, class Form = JsonForm<typename MemberOf<kMember>::Type>>
+using Optional = Field<kName, kMember, Form, false>;
+
+/// What is made of the object's struct itself: several of its members, or none.
+template <Literal kName, class Form>
+struct Part {
+  template <class Object>
+  static constexpr JsonType::Member member() {
+    return {kName, true, kJsonType<Object, Form>, [](void* object) { return object; }};
+  }
+  static void write(JsonWriter& json, const auto& object) { Form::write(json.key(kName), object); }
+  static void visit(auto& object, auto& pass) {
+    if constexpr (requires { Form::visit(object, pass); }) Form::visit(object, pass);
+  }
+};
+
+template <Layout kLayout, class... Fields>
+struct ObjectIn {
+  static_assert(sizeof...(Fields) <= 64);
+  template <class Object>
+  static constexpr JsonType::Member kMembers[] = {Fields::template member<Object>()...};
+
+  template <class Object>
+  static constexpr JsonType type() {
+    return {.kind = JsonType::object, .members = kMembers<Object>};
+  }
+  static void write(JsonWriter& json, const auto& object) {
+    json.open('{');
+    (Fields::write(kLayout == Layout::lines ? json.line() : json, object), ...);
+    json.close('}');
+  }
+  static void visit(auto& object, auto& pass) { (Fields::visit(object, pass), ...); }
+};
+template <class... Fields>
+using Object = ObjectIn<Layout::one_line, Fields...>;
 
 }  // namespace zero

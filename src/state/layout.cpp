@@ -6,7 +6,7 @@
 #include <numeric>
 #include <queue>
 
-#include "base/text.h"
+#include "base/refusals.h"
 #include "optim/options.h"
 
 namespace zero {
@@ -19,45 +19,40 @@ int64_t in_range(int64_t steps) { return std::min(steps, kMostSteps); }
 /// its owner.
 std::vector<Segment> owned_segments(const Optimizer& optim, int32_t rank) {
   std::vector<Segment> segments = optim.plan.segments(rank);
-  for (size_t i = 0; i < optim.params.size(); i++) {
-    const auto param = static_cast<int64_t>(i);
-    if (optim.params[i].count == 0 && optim.plan.owner(param) == rank) {
+  for (int64_t param = 0; param < optim.plan.params(); param++) {
+    if (optim.params[static_cast<size_t>(param)].count == 0 && optim.plan.owner(param) == rank)
       segments.push_back({.param = param, .first = 0, .count = 0, .share = 0, .section = 0});
-    }
   }
-  std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
-    return a.param != b.param ? a.param < b.param : a.first < b.first;
-  });
+  std::ranges::sort(segments, {}, &Segment::start);
   return segments;
 }
 
 /// As build_safetensors_header does.
 void sort_for_file(std::vector<StoredTensor>& tensors) {
-  std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
-    const size_t size_a = size_of(a.dtype), size_b = size_of(b.dtype);
-    return size_a != size_b ? size_a > size_b : a.key < b.key;
+  std::ranges::sort(tensors, {}, [](const StoredTensor& tensor) {
+    return std::pair(-static_cast<int>(size_of(tensor.dtype)), std::string_view(tensor.key));
   });
+}
+
+/// What of a parameter or buffer is written whole, to a file.
+template <class Tensor>
+ManifestBuffer describe_whole(const Tensor& tensor, int32_t file) {
+  return {tensor.name, std::string(dtype_code(tensor.dtype)), tensor.shape, tensor.count, file};
 }
 
 /// The manifest's parameters, without slices.
 std::vector<ManifestParam> describe_params(const Optimizer& optim,
                                            const std::vector<int32_t>& writers) {
-  std::vector<ManifestParam> params(optim.params.size());
-  for (size_t i = 0; i < params.size(); i++) {
-    const Param& param = optim.params[i];
-    params[i] = {.name = param.name,
-                 .dtype = std::string(dtype_code(param.dtype)),
-                 .shape = param.shape,
-                 .count = param.count,
-                 .group = param.group,
-                 .step = in_range(optim.progress[i].step),
-                 .mu_product = optim.progress[i].product,
-                 .file = writers[i],
-                 .slots = {}};
+  std::vector<ManifestParam> params;
+  for (size_t i = 0; i < optim.params.size(); i++) {
+    ManifestParam& param = params.emplace_back();
+    static_cast<ManifestBuffer&>(param) = describe_whole(optim.params[i], writers[i]);
+    param.group = optim.params[i].group;
+    param.step = in_range(optim.progress[i].step);
+    param.mu_product = optim.progress[i].product;
     const uint32_t stored = stored_slots(optim, static_cast<int64_t>(i));
-    for (int slot = 0; slot < kSlotCount; slot++) {
-      if (stored >> slot & 1) params[i].slots.push_back({slot_name(*optim.options.rule, slot), {}});
-    }
+    for (int slot = 0; slot < kSlotCount; slot++)
+      if (stored >> slot & 1) param.slots.push_back({slot_name(*optim.options.rule, slot), {}});
   }
   return params;
 }
@@ -73,9 +68,8 @@ uint32_t stored_slots(const Optimizer& optim, int64_t param) {
 std::vector<int32_t> param_writers(const Optimizer& optim) {
   std::vector<size_t> order(optim.params.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return optim.params[a].count > optim.params[b].count;
-  });
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](size_t param) { return optim.params[param].count; });
   using Load = std::pair<int64_t, int32_t>;  // elements so far, rank
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
   for (int32_t rank = 0; rank < optim.world(); rank++) loads.emplace(0, rank);
@@ -159,21 +153,14 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
                       {kGoodSteps, static_cast<double>(in_range(optim.loss_scale.good_steps))}};
   for (const Group& group : optim.groups) {
     Settings& settings = manifest.groups.emplace_back();
-    for (size_t s = 0; s < group.settings.size(); s++) {
+    for (size_t s = 0; s < group.settings.size(); s++)
       settings.emplace_back(options.rule->settings[s].name, group.settings[s]);
-    }
   }
   for (std::string& name : file_names(world)) {
     if (name != kManifestName) manifest.files.push_back({std::move(name), 0, {}});
   }
   manifest.params = describe_params(optim, writers);
-  for (const Buffer& buffer : optim.buffers) {
-    manifest.buffers.push_back({.name = buffer.name,
-                                .dtype = std::string(dtype_code(buffer.dtype)),
-                                .shape = buffer.shape,
-                                .count = buffer.count,
-                                .file = 0});
-  }
+  for (const Buffer& buffer : optim.buffers) manifest.buffers.push_back(describe_whole(buffer, 0));
   for (int32_t rank = 0; rank < world; rank++) {
     for (StoredTensor& tensor : optim_tensors(optim, rank)) {
       ManifestParam& param = manifest.params[static_cast<size_t>(tensor.part.param)];
@@ -184,10 +171,8 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
     }
   }
   for (ManifestParam& param : manifest.params) {
-    for (ManifestSlot& slot : param.slots) {
-      std::sort(slot.slices.begin(), slot.slices.end(),
-                [](const ManifestSlice& a, const ManifestSlice& b) { return a.start < b.start; });
-    }
+    for (ManifestSlot& slot : param.slots)
+      std::ranges::sort(slot.slices, {}, &ManifestSlice::start);
   }
   return manifest;
 }
@@ -196,8 +181,8 @@ Status check_saveable(const Optimizer& optim) {
   bool taken = optim.find(kMetadataKey).ok();
   for (const Buffer& buffer : optim.buffers) taken = taken || buffer.name == kMetadataKey;
   if (!taken) return {};
-  return {ZERO_ERR_ARGUMENT,
-          text("'", kMetadataKey, "' cannot be saved: safetensors keeps that name for itself")};
+  return bad_argument("'", kMetadataKey,
+                      "' cannot be saved: safetensors keeps that name for itself");
 }
 
 }  // namespace zero

@@ -67,12 +67,8 @@ class Load {
   /// On all ranks, what rank 0 sees: its failure may come of files of two saves.
   bool was_replaced() {
     const uint8_t mine = call_.rank() == 0 && !found_.path.empty() && is_replaced(found_);
-    std::vector<uint8_t> all(static_cast<size_t>(call_.world()));
-    return call_
-               .exchange("replaced", std::as_bytes(std::span(&mine, 1)),
-                         std::as_writable_bytes(std::span(all)))
-               .ok() &&
-           all[0] != 0;
+    const auto all = call_.exchange("replaced", mine);
+    return all.ok() && (*all)[0] != 0;
   }
 
   /// Rank 0's choice and what its manifest says, on every rank.

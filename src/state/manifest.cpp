@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero.json as a whole, with its own checksum, the index, and the spellings of both.
+// zero.json as a whole, with its own checksum and what it says of itself; the index; the spellings
+// of both.
 #include "state/manifest.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <unordered_set>
 
 #include "base/text.h"
+#include "state/file.h"
 #include "state/manifest_fields.h"
 #include "state/safetensors.h"
 
@@ -43,7 +46,120 @@ Status check_trailer(std::string_view bytes) {
                  " bytes do not have the length and checksum that its end says");
 }
 
+// ---- What no single event of zero.json shows: that a manifest is consistent in itself.
+
+constexpr size_t kLongestName = 4096;
+
+Status check_files(const Manifest& manifest) {
+  std::unordered_set<std::string_view> names;
+  for (const FileRecord& file : manifest.files) {
+    if (!is_file_name(file.name) || file.name == kManifestName)
+      return invalid("file ", shown(file.name),
+                     ": not a name that a file of a checkpoint can have");
+    if (!names.insert(file.name).second)
+      return invalid("file ", shown(file.name), " is listed twice");
+    if (file.bytes == 0) return invalid("file ", shown(file.name), " has no bytes");
+    if (file.blocks.size() != block_count(file.bytes))
+      return invalid("file ", shown(file.name), ": ", file.blocks.size(), " checksums for ",
+                     file.bytes, " bytes, which are ", block_count(file.bytes), " blocks");
+  }
+  return {};
+}
+
+bool holds_tensors(const Manifest& manifest, int32_t file) {
+  const auto index = static_cast<size_t>(file);
+  return index < manifest.files.size() && is_tensor_file(manifest.files[index].name);
+}
+
+/// The slices cover the parameter exactly once.
+Status check_slices(const Manifest& manifest, const ManifestParam& param, ManifestSlot& slot) {
+  const auto bad = [&](const auto&... parts) {
+    return invalid("parameter ", shown(param.name), ", ", shown(slot.name), ": ", parts...);
+  };
+  std::ranges::sort(slot.slices, {}, &ManifestSlice::start);
+  int64_t end = 0;
+  for (const ManifestSlice& slice : slot.slices) {
+    if (!holds_tensors(manifest, slice.file))
+      return bad("file ", slice.file, " is none that holds tensors");
+    if (slice.key.empty()) return bad("a slice without a key");
+    if (slice.count == 0 && (param.count != 0 || slot.slices.size() != 1))
+      return bad("an empty slice");
+    if (slice.start != end)
+      return bad(slice.start < end ? "two slices hold element " : "no slice holds element ",
+                 std::min(slice.start, end));
+    if (slice.count > param.count - end)
+      return bad("a slice ends behind element ", param.count, ", where the parameter ends");
+    end += slice.count;
+  }
+  if (slot.slices.empty()) return bad("no slices");
+  if (end != param.count) return bad("no slice holds element ", end);
+  return {};
+}
+
+/// What a parameter and a buffer must be alike. Sets the number of elements.
+Status check_tensor(const Manifest& manifest, const char* kind, ManifestBuffer& tensor) {
+  const auto bad = [&](const auto&... parts) {
+    return invalid(kind, " ", shown(tensor.name), ": ", parts...);
+  };
+  if (tensor.name.empty() || tensor.name.size() > kLongestName)
+    return bad("a name of ", tensor.name.size(), " bytes");
+  if (dtype_of_code(tensor.dtype) == DType::none)
+    return bad("dtype ", shown(tensor.dtype), ", must be F32, F64, BF16, F16, I32 or I64");
+  const auto elements = shape_elements(tensor.shape);
+  if (!elements || *elements > INT64_MAX / 8) return bad("the shape's product overflows");
+  tensor.count = *elements;
+  if (!holds_tensors(manifest, tensor.file))
+    return bad("file ", tensor.file, " is none that holds tensors");
+  return {};
+}
+
+Status check_param(const Manifest& manifest, ManifestParam& param) {
+  ZERO_TRY(check_tensor(manifest, "parameter", param));
+  const auto bad = [&](const auto&... parts) {
+    return invalid("parameter ", shown(param.name), ": ", parts...);
+  };
+  if (!is_floating(dtype_of_code(param.dtype)) && (!param.slots.empty() || param.step != 0))
+    return bad("dtype ", param.dtype, " cannot be trained, but it has state");
+  if (static_cast<size_t>(param.group) >= manifest.groups.size())
+    return bad("group ", param.group, " of ", manifest.groups.size());
+  std::unordered_set<std::string_view> names;
+  for (ManifestSlot& slot : param.slots) {
+    if (slot.name.empty() || !names.insert(slot.name).second)
+      return bad("slot ", shown(slot.name), " is nameless or comes twice");
+    ZERO_TRY(check_slices(manifest, param, slot));
+  }
+  return {};
+}
+
+/// No tensor of a file is used twice.
+Status check_keys(const Manifest& manifest) {
+  std::vector<std::pair<int32_t, std::string_view>> keys;
+  for_each_tensor(
+      manifest, [&](const ManifestTensor& tensor) { keys.emplace_back(tensor.file, tensor.key); });
+  std::sort(keys.begin(), keys.end());
+  const auto twice = std::adjacent_find(keys.begin(), keys.end());
+  if (twice == keys.end()) return {};
+  return invalid("tensor ", shown(twice->second), " of file ", twice->first, " is used twice");
+}
+
 }  // namespace
+
+Status check_manifest(Manifest& manifest) {
+  if (manifest.world < 1) return invalid("the world is 0");
+  ZERO_TRY(check_files(manifest));
+  std::unordered_set<std::string_view> names;
+  for (ManifestParam& param : manifest.params) {
+    ZERO_TRY(check_param(manifest, param));
+    if (!names.insert(param.name).second)
+      return invalid("parameter ", shown(param.name), " is listed twice");
+  }
+  for (ManifestBuffer& buffer : manifest.buffers) {
+    ZERO_TRY(check_tensor(manifest, "buffer", buffer));
+    if (!names.insert(buffer.name).second)
+      return invalid("buffer ", shown(buffer.name), " is listed twice, or is a parameter, too");
+  }
+  return check_keys(manifest);
+}
 
 std::string write_manifest(const Manifest& manifest) {
   JsonWriter json;
@@ -55,9 +171,8 @@ std::string write_manifest(const Manifest& manifest) {
 }
 
 Result<Manifest> parse_manifest(std::string_view bytes) {
-  if (bytes.size() > kLongestManifest) {
+  if (bytes.size() > kLongestManifest)
     return invalid("it has ", bytes.size(), " bytes, at most ", kLongestManifest);
-  }
   ZERO_TRY(check_trailer(bytes));
   Manifest manifest;
   ZERO_TRY(parse_json(bytes, kLimits, kJsonType<Manifest>, &manifest));
@@ -71,22 +186,17 @@ std::string manifest_trailer(std::string_view body) {
 }
 
 std::string write_index(const Manifest& manifest) {
-  const auto bytes_of_all = [](const auto& tensors) {
-    int64_t bytes = 0;
-    for (const auto& tensor : tensors)
-      bytes += tensor.count * static_cast<int64_t>(dtype_bytes(tensor.dtype));
-    return bytes;
-  };
+  std::vector<const ManifestBuffer*> tensors;
+  for (const ManifestParam& param : manifest.params) tensors.push_back(&param);
+  for (const ManifestBuffer& buffer : manifest.buffers) tensors.push_back(&buffer);
+  int64_t bytes = 0;
+  for (const ManifestBuffer* tensor : tensors)
+    bytes += tensor->count * static_cast<int64_t>(dtype_bytes(tensor->dtype));
   JsonWriter json;
-  const auto map = [&](const auto& tensors) {
-    for (const auto& tensor : tensors)
-      json.line().key(tensor.name).value(manifest.files[static_cast<size_t>(tensor.file)].name);
-  };
-  json.open('{').key("metadata").open('{').key("total_size");
-  json.value(bytes_of_all(manifest.params) + bytes_of_all(manifest.buffers)).close('}');
+  json.open('{').key("metadata").open('{').key("total_size").value(bytes).close('}');
   json.line().key("weight_map").open('{');
-  map(manifest.params);
-  map(manifest.buffers);
+  for (const ManifestBuffer* tensor : tensors)
+    json.line().key(tensor->name).value(manifest.files[static_cast<size_t>(tensor->file)].name);
   return json.close('}').close('}').take() += '\n';
 }
 
@@ -118,20 +228,13 @@ bool is_tensor_file(std::string_view name) {
 }
 
 bool parse_hex_double(std::string_view text, double& value) {
-  const bool negative = take_prefix(text, "-");
-  double parsed = 0;
-  if (text == "inf") {
-    parsed = HUGE_VAL;
-  } else {
-    // Exactly what hex_double writes: from_chars alone would take "nan" and a second sign.
-    if (!take_prefix(text, "0x") || text.empty() || (text[0] != '0' && text[0] != '1'))
-      return false;
-    const auto end =
-        std::from_chars(text.data(), text.data() + text.size(), parsed, std::chars_format::hex);
-    if (end.ec != std::errc() || end.ptr != text.data() + text.size()) return false;
-  }
-  value = negative ? -parsed : parsed;
-  return true;
+  std::string_view digits = text;
+  const bool negative = take_prefix(digits, "-");
+  take_prefix(digits, "0x");
+  value = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::hex);
+  if (negative) value = -value;
+  return text == hex_double(value) && !std::isnan(value);
 }
 
 bool parse_hex(std::string_view text, uint64_t& value) {

@@ -38,26 +38,22 @@ struct ManifestSlot {
   bool operator==(const ManifestSlot&) const = default;
 };
 
-struct ManifestParam {
-  std::string name;
-  std::string dtype = "F32";
-  std::vector<int64_t> shape;
-  int64_t count = 0;  // not in the file: the product of the shape
-  int32_t group = 0;
-  int64_t step = 0;
-  double mu_product = 1;  // NAdam's; only in the file where it is not 1
-  int32_t file = 0;       // that holds it whole, under its name
-  std::vector<ManifestSlot> slots;
-  bool operator==(const ManifestParam&) const = default;
-};
-
+/// A tensor that a file holds whole, under its name: a buffer, or what a parameter has like one.
 struct ManifestBuffer {
   std::string name;
   std::string dtype = "F32";
   std::vector<int64_t> shape;
   int64_t count = 0;  // not in the file: the product of the shape
-  int32_t file = 0;   // that holds it, under its name
+  int32_t file = 0;
   bool operator==(const ManifestBuffer&) const = default;
+};
+
+struct ManifestParam : ManifestBuffer {
+  int32_t group = 0;
+  int64_t step = 0;
+  double mu_product = 1;  // NAdam's; only in the file where it is not 1
+  std::vector<ManifestSlot> slots;
+  bool operator==(const ManifestParam&) const = default;
 };
 
 using Settings = std::vector<std::pair<std::string, double>>;
@@ -94,7 +90,7 @@ struct ManifestTensor {
 /// Call visit(tensor) for every one.
 template <class Visit>
 void for_each_tensor(const Manifest& manifest, const Visit& visit) {
-  const auto whole = [&](const auto& of) {
+  const auto whole = [&](const ManifestBuffer& of) {
     visit(ManifestTensor{of.file, of.name, of.dtype, of.count, of.count, &of.shape});
   };
   for (const ManifestParam& param : manifest.params) {

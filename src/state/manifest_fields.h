@@ -4,7 +4,7 @@
 #pragma once
 
 #include "optim/options.h"
-#include "state/json_fields.h"
+#include "state/json.h"
 #include "state/manifest.h"
 
 namespace zero {

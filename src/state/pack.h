@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "state/json_fields.h"
+#include "state/json.h"
 
 namespace zero {
 

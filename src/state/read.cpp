@@ -11,6 +11,61 @@
 namespace zero {
 namespace {
 
+// ---- Every byte against its checksum, and every header against the manifest.
+
+/// The tensors of one file, by name.
+std::vector<ManifestTensor> expected_in(const Manifest& manifest, int32_t file) {
+  std::vector<ManifestTensor> expected;
+  for_each_tensor(manifest, [&](const ManifestTensor& tensor) {
+    if (tensor.file == file) expected.push_back(tensor);
+  });
+  std::ranges::sort(expected, {}, &ManifestTensor::key);
+  return expected;
+}
+
+Status check_metadata(const SafetensorsHeader& header, const Manifest& manifest) {
+  const std::pair<const char*, std::string> wanted[] = {{"zero.format", text(kFormat)},
+                                                        {"zero.save_id", hex(manifest.save_id)}};
+  for (const auto& [key, value] : wanted) {
+    const auto found = std::find_if(header.metadata.begin(), header.metadata.end(),
+                                    [&, k = key](const auto& entry) { return entry.first == k; });
+    if (found == header.metadata.end()) return invalid("its header has no ", key);
+    if (found->second != value)
+      return invalid("its header has ", key, " ", shown(found->second), ", the manifest says ",
+                     value, ": it is of another save");
+  }
+  return {};
+}
+
+Status check_tensor(const TensorEntry& tensor, const ManifestTensor& expected) {
+  if (tensor.dtype != expected.dtype)
+    return invalid("tensor ", shown(tensor.name), " has dtype ", shown(tensor.dtype),
+                   ", the manifest says ", expected.dtype);
+  const bool whole = expected.count == expected.all;
+  if (tensor.shape == (whole ? *expected.shape : std::vector{expected.count})) return {};
+  return invalid("tensor ", shown(tensor.name), " has another shape than the manifest says");
+}
+
+/// Exactly the tensors that the manifest says, and the save id.
+Status check_header(SafetensorsHeader header, const Manifest& manifest, int32_t file) {
+  ZERO_TRY(check_metadata(header, manifest));
+  std::ranges::sort(header.tensors, {}, &TensorEntry::name);
+  const std::vector<ManifestTensor> expected = expected_in(manifest, file);
+  for (size_t i = 0; i < std::max(expected.size(), header.tensors.size()); i++) {
+    const bool extra = i >= expected.size() ||
+                       (i < header.tensors.size() && header.tensors[i].name < expected[i].key);
+    if (extra)
+      return invalid("has a tensor ", shown(header.tensors[i].name),
+                     ", which the manifest does not");
+    if (i >= header.tensors.size() || header.tensors[i].name != expected[i].key)
+      return invalid("has no tensor ", shown(expected[i].key), ", which the manifest says");
+    ZERO_TRY(check_tensor(header.tensors[i], expected[i]));
+  }
+  return {};
+}
+
+// ---- The owned ranges of one rank, from whatever slices hold them.
+
 /// Elements of a file's tensor, and where they go.
 struct Job {
   int32_t file;
@@ -25,39 +80,23 @@ struct Job {
 };
 
 /// What of one slot lies in a segment, slice by slice. `whole` is the job for all of the segment.
-void add_slot_jobs(const ManifestSlot& slot, const Segment& segment, const Job& whole,
-                   std::vector<Job>& jobs) {
+void add_slot_jobs(const ManifestSlot& slot, const Job& whole, std::vector<Job>& jobs) {
+  const Segment& segment = whole.part;
   const int64_t end = segment.first + segment.count;
-  auto slice =
-      std::upper_bound(slot.slices.begin(), slot.slices.end(), segment.first,
-                       [](int64_t first, const ManifestSlice& s) { return first < s.start; });
-  for (--slice; slice != slot.slices.end() && slice->start < end;
-       ++slice) {  // the first one starts at 0
+  // The slice that the segment begins in: the first one starts at 0.
+  auto slice = std::ranges::upper_bound(slot.slices, segment.first, {}, &ManifestSlice::start) - 1;
+  for (; slice != slot.slices.end() && slice->start < end; ++slice) {
     const int64_t from = std::max(slice->start, segment.first);
-    const int64_t until = std::min(slice->start + slice->count, end);
-    Job job = whole;
     const int64_t skipped = from - segment.first;
+    Job job = whole;
     job.file = slice->file;
     job.key = slice->key;
     job.tensor_count = slice->count;
     job.element = from - slice->start;
-    job.part.first = from;
-    job.part.share += skipped;
-    job.part.count = until - from;
+    job.part = segment.part(skipped, std::min(slice->start + slice->count, end) - from);
     job.to += static_cast<size_t>(skipped) * job.element_bytes;
     jobs.push_back(job);
   }
-}
-
-/// The job for all of a segment's slot `slot`.
-Job slot_job(const Optimizer& optim, const Segment& segment, int slot) {
-  const Param& param = optim.params[static_cast<size_t>(segment.param)];
-  Job job{};
-  job.part = segment;
-  job.element_bytes = size_of(sum_dtype(param.dtype));
-  job.to = optim.slot(slot, segment.section, segment.share);
-  job.splits = keeps_remainders(optim, segment.param, slot);
-  return job;
 }
 
 Status add_state_jobs(const Optimizer& optim, Window& window, const ManifestParam& saved,
@@ -65,10 +104,13 @@ Status add_state_jobs(const Optimizer& optim, Window& window, const ManifestPara
   const Rule& rule = *optim.options.rule;
   const uint32_t live = saved_slots(saved, rule);
   const Section& section = optim.plan.section(segment.section);
-  const int rule_slots = static_cast<int>(rule.slots.size());
   for (int s = 0; s < kSlotCount; s++) {
-    if (s >= rule_slots && s != kMasterSlot) continue;
-    const Job whole = slot_job(optim, segment, s);
+    if (s >= static_cast<int>(rule.slots.size()) && s != kMasterSlot) continue;
+    Job whole{};
+    whole.part = segment;
+    whole.element_bytes = size_of(sum_dtype(section.dtype));
+    whole.to = optim.slot(s, segment.section, segment.share);
+    whole.splits = keeps_remainders(optim, segment.param, s);
     if (!(live >> s & 1)) {
       const auto count = static_cast<size_t>(segment.count);
       if (whole.to && s != kMasterSlot)
@@ -77,10 +119,8 @@ Status add_state_jobs(const Optimizer& optim, Window& window, const ManifestPara
     }
     if (!whole.to)
       return Status(ZERO_ERR_INTERNAL, text("no memory for state '", slot_name(rule, s), "'"));
-    const auto slot =
-        std::find_if(saved.slots.begin(), saved.slots.end(),
-                     [&](const ManifestSlot& one) { return find_slot(rule, one.name) == s; });
-    add_slot_jobs(*slot, segment, whole, jobs);
+    const auto slot = std::ranges::find(saved.slots, slot_name(rule, s), &ManifestSlot::name);
+    add_slot_jobs(*slot, whole, jobs);
   }
   return {};
 }
@@ -107,8 +147,7 @@ Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const Places& place
                     size_of(optim.buffers[i].dtype),
                     optim.buffers[i].data});
   }
-  std::stable_sort(jobs.begin(), jobs.end(),
-                   [](const Job& a, const Job& b) { return a.file < b.file; });
+  std::ranges::stable_sort(jobs, {}, &Job::file);
   return jobs;
 }
 
@@ -123,16 +162,13 @@ Status run(BlockReader& reader, const Optimizer& optim, Windows& windows, const 
     return split_masters(optim, windows, job.part, [&](std::span<float> masters) {
       return read(std::as_writable_bytes(masters));
     });
-  const int64_t most = windows.values.most(job.element_bytes);
-  for (int64_t done = 0; done < job.part.count;) {
-    const int64_t count = std::min(most, job.part.count - done);
-    const size_t bytes = static_cast<size_t>(count) * job.element_bytes;
-    std::byte* const to = job.to + static_cast<size_t>(done) * job.element_bytes;
+  const auto fill = [&](const Segment& piece, int64_t before) -> Status {
+    const size_t bytes = static_cast<size_t>(piece.count) * job.element_bytes;
+    std::byte* const to = job.to + static_cast<size_t>(before) * job.element_bytes;
     ZERO_TRY(read({ZERO_TRY(windows.values.room(to)), bytes}));
-    ZERO_TRY(windows.values.store(to, bytes));
-    done += count;
-  }
-  return {};
+    return windows.values.store(to, bytes);
+  };
+  return in_chunks(job.part, windows.values.most(job.element_bytes), fill);
 }
 
 /// Make the parameter, as it stands, the master of a segment.
@@ -143,41 +179,75 @@ Status take_master(const Optimizer& optim, Windows& windows, const Segment& segm
   if (master == Master::remainder)
     return windows.values.clear(all, static_cast<size_t>(segment.count) * sizeof(uint16_t));
   if (master != Master::full) return {};
-  return for_each_piece(
-      optim, windows, segment, [&](const Segment& piece, size_t before) -> Status {
-        const auto count = static_cast<size_t>(piece.count);
-        const std::byte* const from =
-            optim.params[static_cast<size_t>(piece.param)].element(piece.first);
-        float* const to = reinterpret_cast<float*>(ZERO_TRY(windows.remainders.room(all + before)));
-        read_values(section.dtype, to,
-                    ZERO_TRY(windows.values.show(from, count * size_of(section.dtype))), count);
-        return windows.remainders.store(all + before, count * sizeof(float));
-      });
+  const auto take = [&](const Segment& piece, int64_t before) -> Status {
+    const auto count = static_cast<size_t>(piece.count);
+    std::byte* const to = all + static_cast<size_t>(before) * sizeof(float);
+    const std::byte* const from =
+        optim.params[static_cast<size_t>(piece.param)].element(piece.first);
+    float* const masters = reinterpret_cast<float*>(ZERO_TRY(windows.remainders.room(to)));
+    read_values(section.dtype, masters,
+                ZERO_TRY(windows.values.show(from, count * size_of(section.dtype))), count);
+    return windows.remainders.store(to, count * sizeof(float));
+  };
+  return in_chunks(segment, windows.values.most(sizeof(float)), take);
 }
 
 /// Each job's place in the file, and the jobs in the order of the file.
 Status locate(const BlockReader& reader, SafetensorsHeader header, std::span<Job> jobs) {
-  std::sort(header.tensors.begin(), header.tensors.end(),
-            [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
+  std::ranges::sort(header.tensors, {}, &TensorEntry::name);
   for (Job& job : jobs) {
-    const auto tensor =
-        std::lower_bound(header.tensors.begin(), header.tensors.end(), job.key,
-                         [](const TensorEntry& a, std::string_view key) { return a.name < key; });
+    const auto tensor = std::ranges::lower_bound(header.tensors, job.key, {}, &TensorEntry::name);
+    const uint64_t bytes = static_cast<uint64_t>(job.tensor_count) * job.element_bytes;
     if (tensor == header.tensors.end() || tensor->name != job.key ||
-        tensor->end - tensor->begin !=
-            static_cast<uint64_t>(job.tensor_count) * job.element_bytes) {
+        tensor->end - tensor->begin != bytes)
       return invalid("'", reader.path(), "': has changed since it was verified: tensor ",
                      shown(job.key), " is not what the manifest says");
-    }
     job.offset =
         header.data_start + tensor->begin + static_cast<uint64_t>(job.element) * job.element_bytes;
   }
-  std::sort(jobs.begin(), jobs.end(),
-            [](const Job& a, const Job& b) { return a.offset < b.offset; });
+  std::ranges::sort(jobs, {}, &Job::offset);
   return {};
 }
 
 }  // namespace
+
+Result<SafetensorsHeader> read_header(BlockReader& reader) {
+  std::string first(std::min<uint64_t>(reader.bytes(), 8), '\0');
+  ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(first))));
+  const std::string where = text("'", reader.path(), "'");
+  std::string json(ZERO_TRY(safetensors_header_bytes(first, reader.bytes()).within(where)), '\0');
+  ZERO_TRY(reader.read(8, std::as_writable_bytes(std::span(json))));
+  return parse_safetensors_header(json, reader.bytes()).within(where);
+}
+
+Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank,
+                    int32_t world) {
+  uint64_t total = 0;
+  for (const FileRecord& file : manifest.files) total += file.blocks.size();
+  // Neighbouring blocks, so that each rank reads forward; no product that could overflow.
+  const uint64_t share = total / static_cast<uint64_t>(world),
+                 rest = total % static_cast<uint64_t>(world);
+  const auto begin_of = [&](uint64_t r) { return share * r + std::min(r, rest); };
+  const uint64_t begin = begin_of(static_cast<uint64_t>(rank)),
+                 end = begin_of(static_cast<uint64_t>(rank) + 1);
+
+  uint64_t at = 0;
+  for (size_t i = 0; i < manifest.files.size(); i++) {
+    const FileRecord& file = manifest.files[i];
+    const uint64_t first = std::max(begin, at), last = std::min(end, at + file.blocks.size());
+    if (first < last) {
+      BlockReader reader = ZERO_TRY(BlockReader::open(files, file));
+      for (uint64_t block = first; block < last; block++) ZERO_TRY(reader.verify(block - at));
+      if (first == at && is_tensor_file(file.name)) {  // who has the first block has the header
+        SafetensorsHeader header = ZERO_TRY(read_header(reader));
+        ZERO_TRY(check_header(std::move(header), manifest, static_cast<int32_t>(i))
+                     .within(text("'", reader.path(), "'")));
+      }
+    }
+    at += file.blocks.size();
+  }
+  return {};
+}
 
 uint32_t saved_slots(const ManifestParam& param, const Rule& rule) {
   uint32_t live = 0;

@@ -4,7 +4,7 @@
 #include <new>
 
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "state/collective.h"
 #include "step/enter.h"
 #include "step/memory.h"
@@ -16,31 +16,35 @@ namespace {
 constexpr size_t kChunkBytes = size_t{1} << 20;
 constexpr size_t kMostPieces = 4096;  // in a chunk, of tensors that are small
 
-Status check_owners(const Optimizer& optim, const int32_t* owners, size_t count) {
-  if (count == 0) return {};
+Status check_owners(const Optimizer& optim, std::span<const int32_t> owners) {
+  if (owners.empty()) return {};
   if (optim.options.partition != ZERO_PARTITION_MANUAL)
-    return {ZERO_ERR_ARGUMENT,
-            "owners are given, but the partition is not ZERO_PARTITION_MANUAL: pass NULL"};
-  if (count != optim.params.size())
-    return {ZERO_ERR_ARGUMENT,
-            text(count, " owners given for ", optim.params.size(), " registered parameters")};
-  for (size_t i = 0; i < count; i++) {
-    if (owners[i] >= 0 && owners[i] < optim.world()) continue;
-    return {ZERO_ERR_ARGUMENT, text("parameter '", optim.params[i].name, "': owner ", owners[i],
-                                    " is no rank of a world of ", optim.world())};
+    return bad_argument(
+        "owners are given, but the partition is not ZERO_PARTITION_MANUAL: pass NULL");
+  if (owners.size() != optim.params.size())
+    return bad_argument(owners.size(), " owners given for ", optim.params.size(),
+                        " registered parameters");
+  for (size_t i = 0; i < owners.size(); i++) {
+    if (owners[i] < 0 || owners[i] >= optim.world())
+      return bad_argument("parameter '", optim.params[i].name, "': owner ", owners[i],
+                          " is no rank of a world of ", optim.world());
   }
   return {};
 }
 
-Entry entry_of(const Optimizer& optim, const int32_t* owners, size_t count) {
+Status check_all(const Optimizer& optim, std::span<const int32_t> owners) {
+  ZERO_TRY(optim.check_params());
+  ZERO_TRY(optim.check_open());
+  ZERO_TRY(optim.check_loaded());
+  return check_owners(optim, owners);
+}
+
+Entry entry_of(const Optimizer& optim, std::span<const int32_t> owners) {
   Entry entry;
-  entry.local = optim.check_params();
-  if (entry.local.ok()) entry.local = optim.check_open();
-  if (entry.local.ok()) entry.local = optim.check_loaded();
-  if (entry.local.ok()) entry.local = check_owners(optim, owners, count);
+  entry.local = check_all(optim, owners);
   if (!entry.local.ok()) return entry;
-  if (count == 0) entry.args = "owners by the rule\n";
-  for (size_t i = 0; i < count; i++)
+  if (owners.empty()) entry.args = "owners by the rule\n";
+  for (size_t i = 0; i < owners.size(); i++)
     entry.args += text("owner of parameter '", optim.params[i].name, "': ", owners[i], "\n");
   return entry;
 }
@@ -57,14 +61,12 @@ void for_each_move(const Plan& before, const Plan& after, int64_t param, const V
   const std::vector<OwnedSegment> froms = before.segments_of(param), tos = after.segments_of(param);
   size_t from = 0, to = 0;
   while (from < froms.size() && to < tos.size()) {
-    Segment a = froms[from].segment, b = tos[to].segment;
+    const Segment &a = froms[from].segment, &b = tos[to].segment;
     const int64_t begin = std::max(a.first, b.first);
     const int64_t a_end = a.first + a.count, b_end = b.first + b.count;
-    a.share += begin - a.first;
-    b.share += begin - b.first;
-    a.first = b.first = begin;
-    a.count = b.count = std::min(a_end, b_end) - begin;
-    visit(Move{froms[from].owner, tos[to].owner, a, b});
+    const int64_t count = std::min(a_end, b_end) - begin;
+    visit(Move{froms[from].owner, tos[to].owner, a.part(begin - a.first, count),
+               b.part(begin - b.first, count)});
     from += a_end <= b_end;
     to += b_end <= a_end;
   }
@@ -138,13 +140,11 @@ class Transport {
         if (kChunkBytes - filled_ < element || pieces_.size() == kMostPieces)
           ZERO_TRY(flush(move.from));
         const auto room = static_cast<int64_t>((kChunkBytes - filled_) / element);
-        Piece piece{slot, move, filled_, 0};
-        piece.move.before.share += done;
-        piece.move.after.share += done;
         const int64_t count = std::min(room, move.before.count - done);
-        piece.bytes = static_cast<size_t>(count) * element;
-        pieces_.push_back(piece);
-        filled_ += piece.bytes;
+        const Move part{move.from, move.to, move.before.part(done, count),
+                        move.after.part(done, count)};
+        pieces_.push_back({slot, part, filled_, static_cast<size_t>(count) * element});
+        filled_ += pieces_.back().bytes;
         done += count;
       }
       return {};
@@ -186,11 +186,11 @@ class Transport {
 
 }  // namespace
 
-Status rebalance(Call& call, Optimizer& optim, const int32_t* owners, size_t count) {
+Status rebalance(Call& call, Optimizer& optim, std::span<const int32_t> owners) {
   StepMemory& memory = step_memory(optim);
-  ZERO_TRY(enter(call, optim, memory, entry_of(optim, owners, count)));
+  ZERO_TRY(enter(call, optim, memory, entry_of(optim, owners)));
   os().reached("rebalance.begin");
-  auto deal = optim.prepare_deal({owners, count});
+  auto deal = optim.prepare_deal(owners);
   const std::unique_ptr<std::byte[]> chunk(new (std::nothrow) std::byte[kChunkBytes]);
   auto windows = windows_of(optim);
   Status ready = deal.ok() ? Status() : deal.failure();

@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "state/json_fields.h"
+#include "state/json.h"
 
 namespace zero {
 namespace {
@@ -40,10 +40,9 @@ Status check_entry(const TensorEntry& tensor) {
   if (!elements) return invalid("the shape's product overflows");
   const auto bytes = checked_multiply(static_cast<uint64_t>(*elements), element);
   if (!bytes) return invalid("the shape's bytes overflow");
-  if (tensor.end < tensor.begin || tensor.end - tensor.begin != *bytes) {
+  if (tensor.end < tensor.begin || tensor.end - tensor.begin != *bytes)
     return invalid("data_offsets [", tensor.begin, ", ", tensor.end, "] do not span the ", *bytes,
                    " bytes of its shape");
-  }
   return {};
 }
 
@@ -114,17 +113,12 @@ Status check_contiguous(const SafetensorsHeader& header, uint64_t data_bytes) {
 }  // namespace
 
 uint64_t dtype_bytes(std::string_view dtype) {
-  struct Dtype {
-    std::string_view name;
-    uint64_t bytes;
-  };
-  constexpr Dtype kDtypes[] = {
+  constexpr std::pair<std::string_view, uint64_t> kDtypes[] = {
       {"BOOL", 1}, {"U8", 1},  {"I8", 1},   {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2},
       {"U16", 2},  {"F16", 2}, {"BF16", 2}, {"I32", 4},     {"U32", 4},     {"F32", 4},
       {"F64", 8},  {"I64", 8}, {"U64", 8},  {"C64", 8},     {"F8_E8M0", 1}};
-  for (const Dtype& known : kDtypes) {
-    if (known.name == dtype) return known.bytes;
-  }
+  for (const auto& [name, bytes] : kDtypes)
+    if (name == dtype) return bytes;
   return 0;
 }
 
@@ -140,15 +134,12 @@ std::optional<int64_t> shape_elements(const std::vector<int64_t>& shape) {
 }
 
 Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
-  if (header.tensors.size() > kMostTensors) {
+  if (header.tensors.size() > kMostTensors)
     return Status(ZERO_ERR_UNSUPPORTED,
                   text(header.tensors.size(), " tensors for one file, at most ", kMostTensors));
-  }
-  std::sort(header.tensors.begin(), header.tensors.end(),
-            [](const TensorEntry& a, const TensorEntry& b) {
-              const uint64_t size_a = dtype_bytes(a.dtype), size_b = dtype_bytes(b.dtype);
-              return size_a != size_b ? size_a > size_b : a.name < b.name;
-            });
+  std::ranges::sort(header.tensors, {}, [](const TensorEntry& tensor) {
+    return std::pair(-static_cast<int>(dtype_bytes(tensor.dtype)), std::string_view(tensor.name));
+  });
   uint64_t end = 0;
   for (TensorEntry& tensor : header.tensors) {
     const auto elements = shape_elements(tensor.shape);
@@ -157,9 +148,8 @@ Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
       return Status(ZERO_ERR_INTERNAL, "a tensor without size: " + tensor.name);
     const auto bytes = checked_multiply(static_cast<uint64_t>(*elements), element);
     const auto next = bytes ? checked_add(end, *bytes) : bytes;
-    if (!next || *next > static_cast<uint64_t>(INT64_MAX)) {
+    if (!next || *next > static_cast<uint64_t>(INT64_MAX))
       return Status(ZERO_ERR_UNSUPPORTED, "one file would hold 2^63 bytes or more");
-    }
     tensor.begin = end;
     tensor.end = end = *next;
   }
@@ -168,10 +158,9 @@ Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
   std::string head = json.take();
   header.data_start = round_up<uint64_t>(8 + head.size(), kDataAlignment);
   const uint64_t length = header.data_start - 8;
-  if (length > kLongestHeader) {
+  if (length > kLongestHeader)
     return Status(ZERO_ERR_UNSUPPORTED,
                   text("the names of one file take ", length, " bytes, at most ", kLongestHeader));
-  }
   std::string out(8, '\0');
   for (unsigned i = 0; i < 8; i++) out[i] = static_cast<char>(length >> (8 * i) & 0xff);
   out += head;
@@ -183,15 +172,12 @@ Result<uint64_t> safetensors_header_bytes(std::string_view first_8, uint64_t fil
   if (first_8.size() < 8 || file_bytes < 8)
     return invalid("shorter than the 8 bytes of a header length");
   uint64_t length = 0;
-  for (unsigned i = 0; i < 8; i++) {
+  for (unsigned i = 0; i < 8; i++)
     length |= static_cast<uint64_t>(static_cast<unsigned char>(first_8[i])) << (8 * i);
-  }
-  if (length < 2 || length > kLongestHeader) {
+  if (length < 2 || length > kLongestHeader)
     return invalid("a header of ", length, " bytes, must be 2 to ", kLongestHeader);
-  }
-  if (length > file_bytes - 8) {
+  if (length > file_bytes - 8)
     return invalid("a header of ", length, " bytes in a file of ", file_bytes);
-  }
   return length;
 }
 
@@ -203,10 +189,8 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
   header.data_start = 8 + json.size();
   if (header.data_start > file_bytes) return invalid("the header is longer than the file");
   // Tensors without elements share their offset with a neighbour: those come first.
-  std::sort(header.tensors.begin(), header.tensors.end(),
-            [](const TensorEntry& a, const TensorEntry& b) {
-              return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
-            });
+  std::ranges::sort(header.tensors, {},
+                    [](const TensorEntry& tensor) { return std::pair(tensor.begin, tensor.end); });
   ZERO_TRY(check_contiguous(header, file_bytes - header.data_start));
   return header;
 }

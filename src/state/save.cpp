@@ -11,6 +11,7 @@
 #include "state/blocks.h"
 #include "state/collective.h"
 #include "state/commit.h"
+#include "state/find.h"
 #include "state/layout.h"
 #include "state/manifest_fields.h"
 #include "state/pack.h"
@@ -137,30 +138,26 @@ class Save {
       if (file.name == kIndexName) continue;
       const std::string path = text(staging_->path(), "/", file.name);
       struct stat info;
-      if (stat_entry(staging_->directory(), file.name, info) != 0) {
+      if (stat_entry(staging_->directory(), file.name, info) != 0)
         return io_error(path, "stat", errno);
-      }
-      if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) != file.bytes) {
+      if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) != file.bytes)
         return {ZERO_ERR_CKPT_IO,
                 text("'", path, "': has ", info.st_size, " bytes, its rank wrote ", file.bytes)};
-      }
     }
     return {};
   }
 
   Status publish(const std::vector<std::string>& records) {
     Manifest manifest = describe_checkpoint(optim_, save_id_, writers_);
-    for (int32_t rank = 0; rank < call_.world(); rank++) {
+    for (int32_t rank = 0; rank < call_.world(); rank++)
       ZERO_TRY(take_record(manifest, rank, records[static_cast<size_t>(rank)]));
-    }
     ZERO_TRY(check_present(manifest));
     const BlockFiles files = files_in(staging_->directory(), staging_->path());
     manifest.files.back() = ZERO_TRY(write(files, kIndexName, write_index(manifest)));
     const std::string bytes = write_manifest(manifest);
-    if (bytes.size() > kLongestManifest) {
+    if (bytes.size() > kLongestManifest)
       return {ZERO_ERR_UNSUPPORTED,
               text("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest)};
-    }
     ZERO_TRY(write(files, kManifestName, bytes));
     os().reached("save.manifest_written");
     return staging_->publish(progress());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the JSON reader lets through, word for word, and that it refuses everything else without a
 // crash.
+#include "state/json.h"
+
 #include <gtest/gtest.h>
 
 #include <random>
@@ -10,7 +12,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "state/json_fields.h"
 #include "support/json_of.h"
 
 namespace zero {

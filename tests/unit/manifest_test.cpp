@@ -37,21 +37,17 @@ Manifest sample() {
              {"optim-00001-of-00002.safetensors", kBlockBytes + 1, {2, 0xffffffffffffffff}},
              {"optim-00002-of-00002.safetensors", 4096, {4}},
              {kIndexName, 100, {5}}};
-  m.params = {{.name = "h.0.w",
-               .shape = {2, 5},
-               .count = 10,
-               .group = 0,
-               .step = 1200,
-               .file = 0,
-               .slots = {{"exp_avg", {{1, "h.0.w.exp_avg", 0, 4}, {2, "h.0.w.exp_avg", 4, 6}}},
-                         {"exp_avg_sq", {{1, "h.0.w.exp_avg_sq", 0, 10}}}}},
-              {.name = "empty \"\u00e9\"",
-               .shape = {0},
-               .count = 0,
-               .group = 1,
-               .step = 0,
-               .file = 0,
-               .slots = {{"exp_avg", {{2, "empty.exp_avg", 0, 0}}}}}};
+  m.params = {{{"h.0.w", "F32", {2, 5}, 10, 0},
+               0,
+               1200,
+               1,
+               {{"exp_avg", {{1, "h.0.w.exp_avg", 0, 4}, {2, "h.0.w.exp_avg", 4, 6}}},
+                {"exp_avg_sq", {{1, "h.0.w.exp_avg_sq", 0, 10}}}}},
+              {{"empty \"\u00e9\"", "F32", {0}, 0, 0},
+               1,
+               0,
+               1,
+               {{"exp_avg", {{2, "empty.exp_avg", 0, 0}}}}}};
   m.buffers = {{"seen", "I64", {}, 1, 0}, {"running.mean", "BF16", {3, 7}, 21, 0}};
   return m;
 }

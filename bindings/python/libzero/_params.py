@@ -165,46 +165,33 @@ def pointers(buffers: Sequence[Optional[Buffer]]) -> Any:
     return (c.c_void_p * len(buffers))(*[address(buffer) for buffer in buffers])
 
 
-def c_options(
-    *,
-    optimizer: Rule,
-    partition: str,
-    bucket_bytes: int,
-    max_grad_norm: float = 0.0,
-    grad_norm_type: float = 0.0,
-    nonfinite: str = "ignore",
-    threads: int = 0,
-    master: str = "float32",
-    wire_dtype: str | None = None,
-    loss_scale: float = 0.0,
-    growth_factor: float = 0.0,
-    backoff_factor: float = 0.0,
-    growth_interval: int = 0,
-    uneven_inputs: str = "off",
-    share_dtype: str | None = None,
-    predivide_factor: float = 0.0,
-    overlap_gather: bool = False,
-    settings: Mapping[str, float],
-) -> Any:
-    options = _abi.create(_structs.Options)
-    _custom.set_rule(options, optimizer)
-    options.partition = _values.choice(_abi.PARTITIONS, partition, "partition")
-    options.bucket_bytes = _values.int64(bucket_bytes, "bucket_bytes")
-    options.max_grad_norm = _values.double(max_grad_norm, "max_grad_norm")
-    options.grad_norm_type = _values.double(grad_norm_type, "grad_norm_type")
-    options.nonfinite = _values.choice(_abi.NONFINITES, nonfinite, "nonfinite")
-    options.threads = _values.int32(threads, "threads")
-    options.master = _values.choice(_abi.MASTERS, master, "master")
-    if wire_dtype is not None:
-        options.wire_dtype = _values.choice(_abi.HALF_DTYPES, wire_dtype, "wire_dtype")
-    options.loss_scale = _values.double(loss_scale, "loss_scale")
-    options.growth_factor = _values.double(growth_factor, "growth_factor")
-    options.backoff_factor = _values.double(backoff_factor, "backoff_factor")
-    options.growth_interval = _values.int64(growth_interval, "growth_interval")
-    options.uneven_inputs = _values.choice(_abi.UNEVENS, uneven_inputs, "uneven_inputs")
-    if share_dtype is not None:
-        options.share_dtype = _values.choice(_abi.HALF_DTYPES, share_dtype, "share_dtype")
-    options.predivide_factor = _values.double(predivide_factor, "predivide_factor")
-    options.overlap_gather = 1 if overlap_gather else 0
-    options.names, options.values, options.setting_count = _values.settings(settings)
-    return options
+# What an option of zero_options is made of, where it is no number of its field's type.
+_CHOICES = {
+    "partition": _abi.PARTITIONS,
+    "nonfinite": _abi.NONFINITES,
+    "master": _abi.MASTERS,
+    "wire_dtype": _abi.HALF_DTYPES,
+    "uneven_inputs": _abi.UNEVENS,
+    "share_dtype": _abi.HALF_DTYPES,
+}
+_FLAGS = {"overlap_gather"}
+_NUMBERS = {c.c_int32: _values.int32, c.c_int64: _values.int64, c.c_double: _values.double}
+
+
+def _option(name: str, value: Any) -> Any:
+    if name in _CHOICES:
+        dtype_left_out = value is None and _CHOICES[name] is _abi.HALF_DTYPES
+        return 0 if dtype_left_out else _values.choice(_CHOICES[name], value, name)
+    if name in _FLAGS:
+        return 1 if value else 0
+    return _NUMBERS[dict(_structs.Options._fields_)[name]](value, name)
+
+
+def c_options(*, optimizer: Rule, settings: Mapping[str, float], **options: Any) -> Any:
+    """zero_options with these fields."""
+    made = _abi.create(_structs.Options)
+    _custom.set_rule(made, optimizer)
+    for name, value in options.items():
+        setattr(made, name, _option(name, value))
+    made.names, made.values, made.setting_count = _values.settings(settings)
+    return made

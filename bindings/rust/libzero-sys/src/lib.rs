@@ -12,8 +12,6 @@ mod constants;
 #[macro_use]
 mod load;
 mod functions;
-#[cfg(target_pointer_width = "64")]
-mod layout;
 mod structs;
 
 pub use constants::*;

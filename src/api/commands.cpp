@@ -31,6 +31,11 @@ std::span<const Number> list_of(const Arguments& with) {
   return {reinterpret_cast<const Number*>(with.list.data()), with.list.size() / sizeof(Number)};
 }
 
+Status make_step(Made& made) {
+  made.code = ZERO_TRY(step(made.call, made.optim, made.grads()));
+  return Status();
+}
+
 /// Save and load begin alike: sealed, between steps.
 Status enter_state(Made& made, Status local) {
   Entry entry;
@@ -82,11 +87,7 @@ constexpr Command kCommands[] = {
      }},
     {Operation::step_begin, Streams::plain,
      [](Made& made) { return step_begin(made.call, made.optim, made.with.flags); }},
-    {Operation::step, Streams::captured,
-     [](Made& made) {
-       made.code = ZERO_TRY(step(made.call, made.optim, made.grads()));
-       return Status();
-     }},
+    {Operation::step, Streams::captured, make_step},
     {Operation::share_params, Streams::plain,
      [](Made& made) { return share_by_hand(made.call, made.optim, made.with.flags); }},
     {Operation::state_gather, Streams::none,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // zero_join: a rank whose data has ended makes the calls of those that go on.
-#include <span>
 #include <vector>
 
 #include "api/commands.h"

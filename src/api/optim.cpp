@@ -2,7 +2,6 @@
 // Building an optimizer: its options, parameters and buffers; and its settings.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -11,7 +10,6 @@
 #include "base/os.h"
 #include "device/thread_pool.h"
 #include "step/queued/walk.h"
-#include "step/step.h"
 
 namespace {
 

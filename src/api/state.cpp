@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Single tensors of the state, steps by hand, and who owns what.
-#include <algorithm>
 #include <span>
 
 #include "api/commands.h"
 #include "state/access.h"
 #include "state/layout.h"
 #include "step/by_hand.h"
-#include "step/enter.h"
 #include "step/queued/capture.h"
 
 namespace {

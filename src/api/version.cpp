@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Version, errors, log.
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <exception>
 #include <new>
 
 #include "api/guard.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 

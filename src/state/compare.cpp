@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "base/text.h"
 #include "optim/options.h"
 #include "state/json.h"
 

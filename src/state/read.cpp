@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "base/text.h"
 #include "state/access.h"
 #include "state/json.h"
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "base/text.h"
 #include "state/json.h"
 
 namespace zero {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 zero.h for Julia: what a training program needs of it, by the same names. zero.h says what each call means.
-tests/abi/check_bindings.py compares this file with it. Add what you miss in the same way. LIBZERO_PATH names
+tests/abi/check_bindings.py compares this file with it. Add what you miss in the same way; a struct may lack
+fields at its end, because struct_size tells the library. LIBZERO_PATH names
 the library or its folder; without it the system's loader looks for libzero.so.0.2. A library of another
 version is refused.
 

@@ -320,7 +320,10 @@ def check_example(language: str) -> None:
         expect_type(f"{language} result of {name}", words_of(result_kind)[0], result, "", results)
     for name, found_fields in fields.items():
         wanted_fields = fields_of(bodies.get(name, ""))
-        expect(f"{language} fields of {name}", list(wanted_fields), list(found_fields))
+        wanted = list(wanted_fields)
+        if language == "Julia":  # as an older program's: struct_size says how many of them there are
+            wanted = wanted[: len(found_fields)]
+        expect(f"{language} fields of {name}", wanted, list(found_fields))
         for field in wanted_fields.keys() & found_fields.keys():
             what, kinds = f"{language} type of {name}.{field}", POINTER_FIELDS[language]
             expect_type(what, wanted_fields[field], found_fields[field], "", kinds)

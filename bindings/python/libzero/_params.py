@@ -165,6 +165,11 @@ def pointers(buffers: Sequence[Optional[Buffer]]) -> Any:
     return (c.c_void_p * len(buffers))(*[address(buffer) for buffer in buffers])
 
 
+_TYPES: Mapping[str, Any] = {field[0]: field[1] for field in _structs.Options._fields_}
+# The options of zero_options, by their names.
+OPTIONS = _TYPES.keys() - {
+    "struct_size", "optimizer", "names", "values", "setting_count", "custom", "reserved",
+}  # fmt: skip
 # What an option of zero_options is made of, where it is no number of its field's type.
 _CHOICES = {
     "partition": _abi.PARTITIONS,
@@ -184,7 +189,7 @@ def _option(name: str, value: Any) -> Any:
         return 0 if dtype_left_out else _values.choice(_CHOICES[name], value, name)
     if name in _FLAGS:
         return 1 if value else 0
-    return _NUMBERS[dict(_structs.Options._fields_)[name]](value, name)
+    return _NUMBERS[_TYPES[name]](value, name)
 
 
 def c_options(*, optimizer: Rule, settings: Mapping[str, float], **options: Any) -> Any:

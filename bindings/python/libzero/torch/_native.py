@@ -188,7 +188,7 @@ class NativeShard(Shard):
 
     def _move(self, bound: Sequence[Bound]) -> Homes:
         wishes = self._wishes
-        planned = {name: wishes.options[name] for name in _PLANNED}
+        planned = {name: wishes.options[name] for name in _PLANNED if name in wishes.options}
         shared = wishes.arenas == "shared"
         return Homes(self.comm, wishes.choice.update, bound, planned, shared=shared)
 
@@ -350,7 +350,7 @@ class NativeShard(Shard):
         try:
             self._register(self._parts_of(groups), self._homes)
             self.buffers.register(self._core.optimizer)
-            # A scale that has settled is worth more than the one that it began with.
+            # A scale that has adapted is worth more than the one that it began with.
             self._core.optimizer.loss_scale = before[0].optimizer.loss_scale
             _state.put(self._core, self._wishes.choice.rule, entries)
             self._core.seal()

@@ -50,7 +50,7 @@ class ShardedGradScaler(torch.amp.GradScaler):
             return
         inside = oss_within(optimizer)
         if isinstance(inside, OSS):
-            inside._settle()
+            inside._catch_up()
         super().unscale_(optimizer)
         state: dict[str, Any] = self._per_optimizer_states[id(optimizer)]
         state["found_inf_per_device"] = self._agreed(state["found_inf_per_device"])

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from .. import Comm, Result, Statistics
+from .._params import OPTIONS
 from .._values import choice as chosen_of
 from ._group import comm_of, process_group
 from ._native import NativeShard, Wishes
@@ -44,7 +45,7 @@ class Optimizer(ShardedOptimizer):
     int64. All on the CPU, or all on this rank's GPU. Checkpoints know parameters by name, or by
     number where they have none. `optimizer`: "adamw", "adam", "sgd", "rmsprop", "adagrad",
     "adadelta", "adamax", "nadam", "radam", "rprop" or the class of torch.optim, with torch's
-    options as **settings; "lion", "lamb" or "lars"; or a CustomOptimizer.
+    options as **others; "lion", "lamb" or "lars"; or a CustomOptimizer.
 
     `process_group`: the default one where torch.distributed is initialized, else the ranks that a
     launcher started, or this process alone; a libzero.Comm is taken as it is. `buffers`: what else
@@ -57,8 +58,8 @@ class Optimizer(ShardedOptimizer):
     for all ranks of a host: what a program itself writes into one, all ranks see, so all write the
     same, and no rank reads while another writes. `overlap`: gradients are announced as they come,
     and summed while the backward goes on; False leaves that to the step, and None does where the
-    threads of torch, of all ranks, leave no core idle. Bits are the same. For all other arguments
-    see libzero.Optimizer.
+    threads of torch, of all ranks, leave no core idle. Bits are the same. `others`: any other
+    option of libzero.Optimizer but overlap_gather, and torch's options of the rule.
 
     The constructor, add_param_group, clip_grad_norm, clip_grad_value, step, save, load, the
     broadcasts, consolidate_state_dict and load_state_dict are made by every rank in the same
@@ -83,46 +84,19 @@ class Optimizer(ShardedOptimizer):
         overlap: Optional[bool] = None,
         reduction: str = "mean",
         partition: str = "even",
-        bucket_bytes: int = 0,
-        max_grad_norm: float = 0.0,
-        grad_norm_type: float = 0.0,
-        nonfinite: str = "ignore",
-        threads: int = 0,
-        master: str = "float32",
-        wire_dtype: Optional[str] = None,
-        loss_scale: float = 0.0,
-        growth_factor: float = 0.0,
-        backoff_factor: float = 0.0,
-        growth_interval: int = 0,
-        uneven_inputs: str = "off",
-        share_dtype: Optional[str] = None,
-        predivide_factor: float = 0.0,
-        **settings: Any,
+        **others: Any,
     ) -> None:
         self._shard = None
         listed = listed_params(params, type(self).__name__)
+        settings = dict(others)
+        known = OPTIONS - {"overlap_gather"}
+        options = {"partition": partition, "master": "float32"}
+        options.update({name: settings.pop(name) for name in others if name in known})
         choice = choose(optimizer, settings)
         chosen_of(_PARTITIONS, partition, "partition")
         chosen_of(_REDUCTIONS, reduction, "reduction")
         if not isinstance(arenas, (bool, str)) or arenas not in _ARENAS:
             raise ValueError(f"arenas is {arenas!r}; there are False, True and 'shared'")
-        options = {
-            "partition": partition,
-            "bucket_bytes": bucket_bytes,
-            "max_grad_norm": max_grad_norm,
-            "grad_norm_type": grad_norm_type,
-            "nonfinite": nonfinite,
-            "threads": threads,
-            "master": master,
-            "wire_dtype": wire_dtype,
-            "loss_scale": loss_scale,
-            "growth_factor": growth_factor,
-            "backoff_factor": backoff_factor,
-            "growth_interval": growth_interval,
-            "uneven_inputs": uneven_inputs,
-            "share_dtype": share_dtype,
-            "predivide_factor": predivide_factor,
-        }
         torch.optim.Optimizer.__init__(self, listed, choice.template.defaults)
         self.state = State()
         self._steps = 0

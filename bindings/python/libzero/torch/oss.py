@@ -83,17 +83,17 @@ class OSS(ShardedOptimizer):
         left alone. Parameters that moved to another device, or have another dtype or memory format now,
         are followed with their state. TypeError for arguments that the class's step has not."""
         if closure is None:
-            self._settle()
+            self._catch_up()
             return self._update(None, kwargs, None)
         given = closure
 
-        def settled() -> Any:
+        def caught_up() -> Any:
             loss = given()
-            self._settle()
+            self._catch_up()
             return loss
 
         self._follow_change()
-        return self._update(settled, kwargs, None)
+        return self._update(caught_up, kwargs, None)
 
     def clip_grad_norm(
         self, max_norm: float, norm_type: float = 2.0, filter_params_fn: Optional[Filter] = None
@@ -103,7 +103,7 @@ class OSS(ShardedOptimizer):
         Every element counts once, for any number of ranks with the same bits. A norm that is not
         finite scales nothing. `filter_params_fn` is given the parameters with gradients that this
         rank owns and returns those that count. ValueError: a norm_type that is not above 0."""
-        self._settle()
+        self._catch_up()
         core = self._sharded().core
         return _clip(core, float(max_norm), float(norm_type), filter_params_fn)
 
@@ -144,18 +144,18 @@ class OSS(ShardedOptimizer):
         return self._whole_state_dict(f"consolidate_state_dict({self.rank})")
 
     def _takes_overflow(self, asked: Asked) -> bool:
-        self._settle()
+        self._catch_up()
         return super()._takes_overflow(asked)
 
     # ---- What ShardedDataParallel has to do with it ----
 
-    def _settle(self) -> None:
+    def _catch_up(self) -> None:
         """Reduce gradients that other ranks wait with, and find parameters where they are now."""
         self._follow_change()
         for reference in self._reducers:
             reducer = reference()
             if reducer is not None:
-                reducer.settle()
+                reducer.reduce_waiting()
 
 
 def oss_within(optimizer: Any) -> Any:

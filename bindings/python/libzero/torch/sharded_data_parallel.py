@@ -285,7 +285,7 @@ class _Reducer:
 
     # ---- Reduction ----
 
-    def settle(self) -> None:
+    def reduce_waiting(self) -> None:
         """Reduce if a forward was made whose backward did not: it reached no parameter here, but on
         other ranks it may have. Collective with them."""
         if self.waiting:

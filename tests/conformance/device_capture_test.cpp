@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "captured_model.h"
+#include "support/clock.h"
 #include "support/emulated_launches.h"
 #include "support/gpu_wanted.h"
 #include "support/ranks.h"
@@ -276,6 +277,7 @@ TEST(DeviceCapture, what_the_host_changes_reaches_later_launches) {
 
 TEST(DeviceCapture, a_rank_that_is_late_at_every_launch_is_waited_for_each_time_anew) {
   constexpr int64_t kLimitMs = 300;
+  const Clock clock;
   const std::string name = unique_name();
   const auto device_of = [](uint64_t seed) {
     return ChaosWorld::create({.seed = seed, .patience = INT64_MAX, .emulate = emulate})
@@ -292,7 +294,7 @@ TEST(DeviceCapture, a_rank_that_is_late_at_every_launch_is_waited_for_each_time_
     const Graph graph = model.capture_step();
     const Event done = make_event(devices[rank]).value();
     for (int step = 0; step < 10; step++) {
-      if (rank == 1) usleep(kLimitMs / 2 * 1000);
+      if (rank == 1) Clock::pass(kLimitMs / 2, 1);
       model.launch(graph);
       EXPECT_TRUE(devices[rank]->record(done.handle(), model.stream()).ok());
       EXPECT_TRUE(await(*devices[rank], done.handle(), 20'000, "a launch").ok());

@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "base/os.h"
 #include "base/text.h"
 #include "support/failing_calls.h"
 #include "support/place.h"
 #include "support/ranks.h"
+#include "support/system_calls.h"
 
 namespace zero::test {
 namespace {
@@ -108,9 +108,7 @@ TEST(Commit, an_existing_checkpoint_is_refused_and_untouched) {
   auto model = run.solo();
   const std::string folder = run.folder();
   const Status status = model->save(folder + "/old");
-  EXPECT_EQ(status.code(), ZERO_ERR_STATE);
-  EXPECT_NE(status.text().find("/old' exists: save elsewhere, or with ZERO_SAVE_REPLACE"),
-            std::string::npos);
+  expect_failure(status, ZERO_ERR_STATE, "/old' exists: save elsewhere, or with ZERO_SAVE_REPLACE");
   EXPECT_TRUE(loaded(folder + "/old", run.spec()) == run.old_state());
   EXPECT_EQ(names_in(folder), std::vector<std::string>{"old"});
 }
@@ -141,8 +139,7 @@ TEST(Commit, only_a_checkpoint_is_ever_replaced) {
                {"link", "is not a directory"}};
   for (const auto& one : cases) {
     const Status status = model->save(folder + "/" + one.name, ZERO_SAVE_REPLACE);
-    EXPECT_EQ(status.code(), ZERO_ERR_STATE) << one.name;
-    EXPECT_NE(status.text().find(one.says), std::string::npos) << told(status);
+    expect_failure(status, ZERO_ERR_STATE, one.says);
   }
   EXPECT_TRUE(loaded(folder + "/old", run.spec()) == run.old_state());
   EXPECT_EQ(read_file(folder + "/file"), "precious");
@@ -202,7 +199,6 @@ TEST(Commit, removes_what_dead_saves_left_and_nothing_else) {
   close(lock);
 }
 
-SystemCalls late_calls;
 std::string published_from, published_to;
 bool pending = false, exchange = false;
 int publish_before_flock(int fd, int operation) {
@@ -222,17 +218,16 @@ TEST(Commit, a_checkpoint_that_is_published_while_another_save_looks_at_it_is_ke
   // The other save ends, and with it its lock, between the open and the flock of this one's sweep.
   published_from = folder + "/.tmp-0123456789abcdef0123456789abcdef";
   published_to = folder + "/published";
-  late_calls = real_system_calls();
-  late_calls.flock = publish_before_flock;
   for (const bool replaces : {false, true}) {
     fs::copy(folder + "/old", published_from);
     if (replaces) fs::rename(published_to, folder + "/before");
     if (replaces) fs::copy(folder + "/before", published_to);
     exchange = replaces;
     pending = true;
-    replace_system_calls(&late_calls);
-    EXPECT_EQ(told(model->save(folder + "/new", ZERO_SAVE_REPLACE)), "");
-    replace_system_calls(nullptr);
+    {
+      const ReplacedCall replaced(&SystemCalls::flock, publish_before_flock);
+      EXPECT_EQ(told(model->save(folder + "/new", ZERO_SAVE_REPLACE)), "");
+    }
     EXPECT_FALSE(pending);
     EXPECT_TRUE(loaded(published_to, run.spec()) == run.old_state()) << replaces;
   }
@@ -270,9 +265,7 @@ TEST(Commit, filesystems_without_locks_or_rename_flags_are_used_as_far_as_they_g
     const FailingCalls failing(
         {.kind = Fault::error, .error_number = EINVAL, .operation = "renameat2"});
     const Status status = model->save(folder + "/old", ZERO_SAVE_REPLACE);
-    EXPECT_EQ(status.code(), ZERO_ERR_CKPT_IO);
-    EXPECT_NE(status.text().find("cannot exchange two directories in one step"), std::string::npos)
-        << told(status);
+    expect_failure(status, ZERO_ERR_CKPT_IO, "cannot exchange two directories in one step");
   }
   EXPECT_TRUE(loaded(folder + "/unlocked", run.spec()) == model->state());
   EXPECT_TRUE(loaded(folder + "/unflagged", run.spec()) == model->state());
@@ -323,7 +316,7 @@ TEST(Commit, ranks_that_disagree_are_told_so) {
     EXPECT_EQ(told(model->optim().set(0, "lr", 0.5 + rank)), "");
     const Status settings = model->save(folder + "/new");
     EXPECT_EQ(settings.code(), rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH) << told(settings);
-    EXPECT_NE(settings.text().find("lr"), std::string::npos) << told(settings);
+    EXPECT_TRUE(contains(settings.text(), "lr"));
     EXPECT_EQ(told(model->optim().set(0, "lr", 0.5)), "");
     EXPECT_EQ(told(model->save(folder + "/new")), "");
     return "";

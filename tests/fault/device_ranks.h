@@ -84,7 +84,7 @@ class Trained {
     EXPECT_TRUE(device_->world().run_all().ok());
     Result<std::shared_ptr<Comm>> seat = join();
     if (!seat.ok()) {
-      worst_ = text(code_name(seat.failure().code()), ": ", seat.failure().text());
+      worst_ = outcome(seat.failure());
       return;
     }
     comm_ = api::add_handle(std::move(*seat));
@@ -188,5 +188,29 @@ class Trained {
   zero_optim* optim_ = nullptr;
   std::string worst_ = "ok";
 };
+
+/// live(trained, rank) on ranks that are threads, with these devices; what went wrong with each.
+template <class Live>
+std::vector<std::string> run_trained(const std::vector<std::shared_ptr<ChaosDevice>>& devices,
+                                     int64_t timeout_ms, const Live& live,
+                                     int32_t nonfinite = ZERO_NONFINITE_IGNORE) {
+  const std::string name = unique_name();
+  const auto world = static_cast<int>(devices.size());
+  return run_sound_ranks(RankKind::threads, world, [&](int rank) {
+    Trained trained(name, rank, world, limits(timeout_ms), devices[static_cast<size_t>(rank)],
+                    nonfinite);
+    live(trained, rank);
+    return trained.worst();
+  });
+}
+
+/// Of one world, or of worlds apart: who waits for one runs nothing of the other.
+inline std::vector<std::shared_ptr<ChaosDevice>> two_devices(
+    const std::shared_ptr<ChaosWorld>& world) {
+  return {world->make_device(0), world->make_device(1)};
+}
+inline std::vector<std::shared_ptr<ChaosDevice>> two_devices_apart(Waits waits = Waits::streams) {
+  return {chaos(1, waits)->make_device(), chaos(2, waits)->make_device()};
+}
 
 }  // namespace zero::test

@@ -5,12 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
-#include <optional>
-#include <sstream>
 #include <thread>
 
 #include "base/log.h"
@@ -19,7 +15,7 @@
 #include "comm/local/control.h"
 #include "comm/local/rendezvous.h"
 #include "support/points.h"
-#include "support/ranks.h"
+#include "support/watched.h"
 
 namespace zero::test {
 namespace {
@@ -40,10 +36,6 @@ Seat join(const std::string& name, int rank, int world,
   Result<Seat> seat = create_local(name, rank, world, options);
   EXPECT_TRUE(seat.ok()) << seat.failure().text();
   return seat.ok() ? *seat : nullptr;
-}
-
-std::string outcome(const Status& status) {
-  return status.ok() ? "ok" : text(code_name(status.code()), ": ", status.text());
 }
 
 /// One call with two votes, so that a rank can fail at its entry and inside it.
@@ -68,9 +60,9 @@ std::string live(const Seat& seat) {
   return said;
 }
 
-std::vector<std::vector<Point>> points_of(int world) {
+PointsOfRanks points_of(int world) {
   const std::string name = unique_name();
-  const auto points = points_of_ranks(world, [&](int rank) {
+  const PointsOfRanks points = points_of_ranks(world, [&](int rank) {
     const Seat seat = join(name, rank, world);
     watch_points();
     return live(seat);
@@ -79,61 +71,38 @@ std::vector<std::vector<Point>> points_of(int world) {
   return points;
 }
 
-/// All ranks say the same; what they say of a failure has `parts`.
-void expect_one_answer(const std::vector<RankEnd>& ends, int except,
-                       std::initializer_list<std::string> parts) {
-  std::optional<std::string> first;
-  for (size_t rank = 0; rank < ends.size(); ++rank) {
-    const RankEnd& end = ends[rank];
-    if (static_cast<int>(rank) == except) continue;
-    ASSERT_TRUE(end.returned && end.exit_status == 0)
-        << "rank " << rank << (end.hung ? " hung" : "") << ", signal " << end.signal;
-    if (!first) first = end.result;
-    EXPECT_EQ(end.result, *first);
-    if (!contains(end.result, "ZERO_ERR")) continue;
-    for (const std::string& part : parts) EXPECT_TRUE(contains(end.result, part)) << end.result;
-  }
+/// All ranks but one come to their ends and say the same; what they say of a failure has `parts`.
+template <class... Parts>
+void expect_one_answer(const std::vector<RankEnd>& ends, int except, const Parts&... parts) {
+  const std::string& first = ends[except == 0 ? 1 : 0].result;
+  for_each_survivor(ends, except, [&](int, const std::string& said) {
+    EXPECT_EQ(said, first);
+    if (contains(said, "ZERO_ERR")) {
+      EXPECT_TRUE(contains(said, parts...));
+    }
+  });
 }
 
-TEST(Exchange, a_rank_that_dies_at_any_point_ends_it_alike_for_all) {
-  std::vector<int64_t> waits;
+/// As soon as the dead one has ended.
+void expect_told_at_once(const std::vector<RankEnd>& ends, int victim) {
+  for_each_survivor(ends, victim,
+                    [](int rank, const std::string&) { EXPECT_LE(Clock::slept_ms(rank), 100); });
+}
+
+TEST(Exchange, a_rank_that_dies_at_any_point_ends_it_alike_for_all_and_at_once) {
   for (int world = 2; world <= 4; ++world) {
-    const auto points = points_of(world);
-    for (int victim = 0; victim < world; ++victim) {
-      for (const Point& point : points[static_cast<size_t>(victim)]) {
-        SCOPED_TRACE(text("world ", world, ", rank ", victim, " dies at ", point.name, " ",
-                          point.occurrence));
-        const std::string name = unique_name();
-        SharedMemory memory(sizeof(Toll));
-        toll = memory.as<Toll>();
-        const std::vector<RankEnd> ends = run_ranks(RankKind::processes, world, [&](int rank) {
-          const Seat seat = join(name, rank, world);
-          if (rank == victim) watch_points(point, die_noticed);
-          const std::string said = live(seat);
-          toll->back_ns[rank] = now_ns();
-          return said;
-        });
-        expect_one_answer(ends, victim,
-                          {"ZERO_ERR_PEER_DEAD", text("rank ", victim, " (process "), " died"});
-        for (int rank = 0; rank < world; ++rank) {
-          if (rank == victim || !contains(ends[static_cast<size_t>(rank)].result, "ZERO_ERR"))
-            continue;
-          const int64_t wait = toll->back_ns[rank] - toll->dead_ns;
-          EXPECT_LT(wait, 1'000'000'000);
-          waits.push_back(wait);
-        }
-      }
-    }
+    for_each_victim(points_of(world), 1, [&](const Victim& victim) {
+      const std::string name = unique_name();
+      const std::vector<RankEnd> ends = run_struck_ranks(world, [&](int rank) {
+        const Seat seat = join(name, rank, world);
+        if (rank == victim.rank) watch_points(victim.point, die);
+        return live(seat);
+      });
+      expect_one_answer(ends, victim.rank, "ZERO_ERR_PEER_DEAD",
+                        text("rank ", victim.rank, " (process "), " died");
+      expect_told_at_once(ends, victim.rank);
+    });
   }
-  std::sort(waits.begin(), waits.end());
-  ASSERT_GT(waits.size(), 50u);
-  // A machine that is busy with something else may be late once in a while.
-  EXPECT_LE(waits[waits.size() * 9 / 10], 100'000'000);
-  std::printf(
-      "%zu survivors told of a death after %.2f ms (median), %.2f ms (99%%), %.2f ms (most)\n",
-      waits.size(), static_cast<double>(waits[waits.size() / 2]) / 1e6,
-      static_cast<double>(waits[waits.size() * 99 / 100]) / 1e6,
-      static_cast<double>(waits.back()) / 1e6);
 }
 
 TEST(Exchange, a_rank_that_exits_by_itself_has_ended_and_zero_join_is_named) {
@@ -143,109 +112,82 @@ TEST(Exchange, a_rank_that_exits_by_itself_has_ended_and_zero_join_is_named) {
     if (rank == 1) _exit(0);
     return live(seat);
   });
-  expect_one_answer(ends, 1, {"ZERO_ERR_PEER_DEAD", "rank 1 (process ", " ended", "zero_join"});
+  expect_one_answer(ends, 1, "ZERO_ERR_PEER_DEAD", "rank 1 (process ", " ended", "zero_join");
 }
 
 TEST(Exchange, a_rank_that_stops_at_any_point_ends_it_alike_for_all_and_itself) {
   for (int world = 2; world <= (nightly_run() ? 4 : 3); ++world) {
-    const auto points = points_of(world);
-    for (int victim = 0; victim < world; ++victim) {
-      for (size_t i = 0; i < points[static_cast<size_t>(victim)].size(); ++i) {
-        if (world == 3 && !nightly_run() && i % 3 != static_cast<size_t>(victim)) continue;
-        const Point& point = points[static_cast<size_t>(victim)][i];
-        SCOPED_TRACE(text("world ", world, ", rank ", victim, " stops at ", point.name, " ",
-                          point.occurrence));
-        const std::string name = unique_name();
-        SharedMemory memory(4096);
-        volatile pid_t* const stopped = memory.as<pid_t>();
-        auto* const done = reinterpret_cast<std::atomic<int>*>(memory.data() + 64);
-        const std::vector<RankEnd> ends = run_ranks(RankKind::processes, world, [&](int rank) {
-          const Seat seat = join(name, rank, world, limits(200, 200));
-          if (rank == victim) {
-            *stopped = getpid();
-            watch_points(point, stop);
-          }
-          const std::string said = live(seat);
-          if (rank == victim) {
-            *stopped = 0;
-          } else {
-            done->fetch_add(1);
-            while (done->load() < world - 1) usleep(1'000);
-            while (*stopped != 0) {
-              kill(*stopped, SIGCONT);
-              usleep(20'000);
-            }
-          }
-          return said;
+    for_each_victim(
+        points_of(world), world == 3 && !nightly_run() ? 3 : 1, [&](const Victim& victim) {
+          const std::string name = unique_name();
+          const auto ends = run_struck_ranks(world, [&](int rank) {
+            const Seat seat = join(name, rank, world, limits(200, 200));
+            if (rank == victim.rank) watch_points(victim.point, stop);
+            return live(seat);
+          });
+          expect_one_answer(ends, -1, "ZERO_ERR_TIMEOUT", text("rank ", victim.rank, " (process "),
+                            "stopped", "200 ms");
         });
-        expect_one_answer(
-            ends, -1,
-            {"ZERO_ERR_TIMEOUT", text("rank ", victim, " (process "), "stopped", "200 ms"});
-      }
-    }
   }
 }
 
-/// A child of the dead rank lives on with all its descriptors: no socket will ever be closed.
+/// A child of the dead rank lives on with all its descriptors: no socket is closed before the other
+/// has been told.
 TEST(Exchange, a_living_child_does_not_hide_a_death) {
   const std::string name = unique_name();
-  SharedMemory memory(sizeof(Toll));
-  toll = memory.as<Toll>();
-  const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) {
+  const std::vector<RankEnd> ends = run_struck_ranks(2, [&](int rank) {
     const Seat seat = join(name, rank, 2);
     EXPECT_EQ(step(seat), "ok");
     if (rank == 1) {
       leave_child_behind();
-      die_noticed();
+      die();
     }
-    const std::string said = step(seat);
-    toll->back_ns[rank] = now_ns();
-    return said;
+    return step(seat);
   });
-  expect_one_answer(ends, 1, {"ZERO_ERR_PEER_DEAD", "rank 1 (process "});
-  EXPECT_LT(toll->back_ns[0] - toll->dead_ns, 1'000'000'000);
+  expect_one_answer(ends, 1, "ZERO_ERR_PEER_DEAD", "rank 1 (process ");
 }
 
 /// A death must not wait to be noticed until a slow third rank has come.
 TEST(Exchange, a_death_is_told_while_another_rank_is_still_busy) {
   const std::string name = unique_name();
-  SharedMemory memory(sizeof(Toll));
-  toll = memory.as<Toll>();
-  const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 3, [&](int rank) {
+  const SharedMemory memory(4096);
+  auto* const told = memory.as<std::atomic<bool>>();
+  const std::vector<RankEnd> ends = run_struck_ranks(3, [&](int rank) {
     const Seat seat = join(name, rank, 3);
     EXPECT_EQ(step(seat), "ok");
-    if (rank == 1) watch_points({"exchange.arrived", 1}, die_noticed);
-    if (rank == 2) usleep(1'500'000);
+    if (rank == 1) watch_points({"exchange.arrived", 1}, die);
+    while (rank == 2 && !*told) usleep(1'000);
     const std::string said = step(seat);
-    toll->back_ns[rank] = now_ns();
+    *told = true;
     return said;
   });
-  expect_one_answer(ends, 1, {"ZERO_ERR_PEER_DEAD", "rank 1 (process "});
-  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR")) << ends[0].result;
-  EXPECT_LT(toll->back_ns[0] - toll->dead_ns, 1'000'000'000);
+  expect_one_answer(ends, 1, "ZERO_ERR_PEER_DEAD", "rank 1 (process ");
+  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR"));
 }
 
 TEST(Exchange, a_job_that_is_stopped_as_a_whole_goes_on_where_it_was) {
   const std::string name = unique_name();
-  SharedMemory memory(4096);
-  auto* const pids = reinterpret_cast<std::atomic<pid_t>*>(memory.data());
-  const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
+  const Clock clock;
+  const SharedMemory memory(4096);
+  auto* const pids = memory.as<std::atomic<pid_t>>();
+  const Ranks said = run_sound_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
     if (rank == 2) {  // not a rank, but who stops them
       while (pids[0] == 0 || pids[1] == 0) usleep(1'000);
-      usleep(100'000);
-      for (const int signal : {SIGSTOP, SIGCONT}) {
-        for (int r = 0; r < 2; ++r) kill(pids[r], signal);
-        usleep(2'500'000);
-      }
+      Clock::pass(100, 1);
+      for (int r = 0; r < 2; ++r) kill(pids[r], SIGSTOP);
+      Clock::jump(2'500);
+      for (int r = 0; r < 2; ++r) kill(pids[r], SIGCONT);
+      Clock::pass(100, 1);
+      pids[2] = 1;
       return "ok";
     }
     const Seat seat = join(name, rank, 2, limits(1'200, 1'200));
     EXPECT_EQ(step(seat), "ok");
     pids[rank] = getpid();
-    if (rank == 1) usleep(500'000);
+    while (rank == 1 && pids[2] == 0) usleep(1'000);
     return step(seat);
   });
-  for (const RankEnd& end : ends) EXPECT_EQ(end.result, "ok");
+  EXPECT_EQ(said, Ranks(3, "ok"));
 }
 
 // ---- The deadline.
@@ -370,16 +312,13 @@ TEST(Exchange, an_abort_that_races_with_a_vote_ends_it_alike) {
 TEST(Exchange, the_cause_of_a_failure_is_its_own) {
   static std::atomic<bool> blamed, committed;
   blamed = committed = false;
-  static SystemCalls calls;
-  calls = real_system_calls();
-  calls.reached = [](const char* point) {
+  Bench bench(2);
+  bench.renew();
+  auto watched = std::make_unique<Watched>([](const char* point) {
     if (std::string_view(point) != "exchange.blamed") return;
     blamed = true;
     while (!committed) usleep(100);
-  };
-  Bench bench(2);
-  bench.renew();
-  replace_system_calls(&calls);
+  });
   std::thread other([&] {
     while (!blamed) usleep(100);
     EXPECT_TRUE(bench.seat(1).exchange({}, {}, {"zero_step", "vote", 20'000, true}).ok());
@@ -387,7 +326,7 @@ TEST(Exchange, the_cause_of_a_failure_is_its_own) {
   });
   EXPECT_TRUE(bench.seat(0).exchange({}, {}, {"zero_step", "vote", 1, true}).ok());
   other.join();
-  replace_system_calls(nullptr);
+  watched.reset();
   EXPECT_FALSE(bench.seat(0).aborted());
 
   Failure cause;
@@ -406,42 +345,47 @@ TEST(Exchange, the_cause_of_a_failure_is_its_own) {
   bench.end();
 }
 
-TEST(Exchange, a_rank_that_does_not_enter_is_late_after_late_ms_and_one_inside_after_timeout_ms) {
+/// What both of two ranks that are threads say of their second call, to whose second vote, or to
+/// which at all, rank 1 does not come until rank 0 has given up.
+std::string come_too_late(const CommOptions& options, bool enters) {
+  const Clock clock;
   const std::string name = unique_name();
+  std::atomic<int> waiting{1};
   const Ranks results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
-    const Seat seat = join(name, rank, 2, limits(150, 600));
+    const auto be_late = [&] { Clock::run([&] { return waiting.load(); }); };
+    const Seat seat = join(name, rank, 2, options);
     EXPECT_EQ(step(seat), "ok");
-    if (rank == 1) usleep(350'000);  // longer than timeout_ms, but not late
-    {
-      Result<Call> call = seat->begin(Operation::step);
-      EXPECT_EQ(outcome(call->vote("first", {})), "ok");
-      if (rank == 1) usleep(400'000);
-      return outcome(call->vote("second", {}));
-    }
+    if (rank == 1 && !enters) be_late();
+    if (rank == 1 && enters) Clock::pass(350, 1);  // longer than timeout_ms, but not late
+    Result<Call> call = seat->begin(Operation::step);
+    if (!call.ok()) return outcome(call.failure());
+    std::string said = outcome(call->vote("first", {}));
+    if (rank == 1 && enters) be_late();
+    if (said == "ok") said = outcome(call->vote("second", {}));
+    waiting = 0;
+    return said;
   });
   EXPECT_EQ(results[0], results[1]);
-  EXPECT_TRUE(contains(results[0], "ZERO_ERR_TIMEOUT: zero_step: second: rank 1 (process "));
-  EXPECT_TRUE(contains(results[0], "made no progress for 150 ms")) << results[0];
+  return results[0];
+}
 
-  const Ranks late = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
-    const Seat seat = join(name, rank, 2, limits(100, 300));
-    EXPECT_EQ(step(seat), "ok");
-    if (rank == 1) usleep(500'000);
-    return step(seat);
-  });
-  EXPECT_EQ(late[0], late[1]);
-  EXPECT_TRUE(contains(late[0], "did not come within 300 ms")) << late[0];
-  EXPECT_TRUE(contains(late[0], "last seen in zero_step: second")) << late[0];
+TEST(Exchange, a_rank_that_does_not_enter_is_late_after_late_ms_and_one_inside_after_timeout_ms) {
+  EXPECT_TRUE(contains(come_too_late(limits(150, 600), true),
+                       "ZERO_ERR_TIMEOUT: zero_step: second: rank 1 (process ",
+                       "made no progress for 150 ms"));
+  EXPECT_TRUE(contains(come_too_late(limits(100, 300), false), "did not come within 300 ms",
+                       "last seen in zero_step: second"));
 }
 
 TEST(Exchange, a_rank_that_works_on_is_waited_for) {
+  const Clock clock;
   const std::string name = unique_name();
   const Ranks results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     const Seat seat = join(name, rank, 2, limits(200, 200));
     Result<Call> call = seat->begin(Operation::step);
     EXPECT_EQ(outcome(call->vote("first", {})), "ok");
-    for (int i = 0; i < 40 && rank == 1; ++i) {
-      usleep(20'000);
+    for (int i = 0; i < 8 && rank == 1; ++i) {
+      Clock::pass(100, 1);
       call->progress();
     }
     return outcome(call->vote("second", {}));
@@ -450,52 +394,50 @@ TEST(Exchange, a_rank_that_works_on_is_waited_for) {
 }
 
 TEST(Exchange, the_log_says_after_10_seconds_for_whom_it_waits) {
-  if (!nightly_run()) GTEST_SKIP() << "takes 10 s; set ZERO_TEST_NIGHTLY";
+  const Clock clock;
   static std::string logged;
   set_log([](void*, int32_t, const char* message) { logged += message; }, nullptr,
           ZERO_LOG_WARNING);
   const std::string name = unique_name();
   run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     const Seat seat = join(name, rank, 2);
-    if (rank == 1) usleep(10'500'000);
+    if (rank == 1) Clock::pass(10'100, 1);
     return step(seat);
   });
   set_log(nullptr, nullptr, 0);
   EXPECT_TRUE(
-      contains(logged, "zero_step: first: rank 0 has been waiting for 10 s for rank 1 (process "))
-      << logged;
+      contains(logged, "zero_step: first: rank 0 has been waiting for 10 s for rank 1 (process "));
 }
 
 // ---- Aborts and goodbyes.
 
 TEST(Exchange, an_abort_from_another_thread_ends_a_wait_at_once) {
   for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
+    const Clock clock;
     const std::string name = unique_name();
-    SharedMemory memory(sizeof(Toll));
-    Toll* const times = memory.as<Toll>();
+    const SharedMemory memory(4096);
+    auto* const told = memory.as<std::atomic<int>>();
     const Ranks results = run_sound_ranks(kind, 3, [&](int rank) {
       const Seat seat = join(name, rank, 3);
       EXPECT_EQ(step(seat), "ok");
       if (rank != 1) {
         const std::string said = step(seat);
-        times->back_ns[rank] = now_ns();
+        ++*told;
         return said;
       }
-      usleep(50'000);
+      Clock::pass(50, 2);
       std::thread([&] {
         Failure cause;
         cause.code = ZERO_ERR_ABORTED;
         cause.rank = 1;
         cause.text = "no more";
-        times->dead_ns = now_ns();
         seat->abort(cause);
       }).join();
       EXPECT_TRUE(seat->aborted());
-      usleep(1'000'000);  // its seat stays, so that only the abort can have ended the others' wait
+      while (*told < 2) usleep(1'000);  // its seat stays: only the abort can have ended their wait
       return step(seat);
     });
     EXPECT_EQ(results, Ranks(3, "ZERO_ERR_ABORTED: no more"));
-    for (const int rank : {0, 2}) EXPECT_LT(times->back_ns[rank] - times->dead_ns, 900'000'000);
   }
 }
 
@@ -527,15 +469,19 @@ TEST(Exchange, seats_freed_after_the_last_exchange_are_no_failure) {
 // ---- Several comms, several threads.
 
 TEST(Exchange, comms_of_one_process_fail_apart) {
+  const Clock clock;
   const std::string one = unique_name();
   const std::string other = unique_name();
+  const SharedMemory memory(4096);
+  auto* const told = memory.as<std::atomic<int>>();
   run_sound_ranks(RankKind::processes, 2, [&](int rank) {
     const Seat first = join(one, rank, 2, limits(150, 150));
     const Seat second = join(other, 1 - rank, 2);
     EXPECT_EQ(step(first), "ok");
     EXPECT_EQ(step(second), "ok");
-    if (rank == 1) usleep(400'000);
+    if (rank == 1) Clock::run([&] { return 1 - *told; });
     EXPECT_TRUE(contains(step(first), "ZERO_ERR_TIMEOUT"));
+    *told = 1;
     EXPECT_FALSE(second->aborted());
     EXPECT_EQ(step(second), "ok");
     return "";
@@ -555,8 +501,7 @@ TEST(Exchange, a_death_breaks_every_comm_of_the_dead) {
     EXPECT_TRUE(contains(step(second), "ZERO_ERR_PEER_DEAD: zero_step: first: rank 1 (process "));
     return "";
   });
-  EXPECT_TRUE(ends[0].returned && ends[0].exit_status == 0);
-  EXPECT_TRUE(ends[1].returned && ends[1].exit_status == 0);
+  for_each_survivor(ends, 2, [](int, const std::string&) {});
 }
 
 TEST(Exchange, two_processes_of_two_threads_are_one_group) {
@@ -582,8 +527,7 @@ TEST(Exchange, two_processes_of_two_threads_are_one_group) {
     EXPECT_TRUE(ends[0].returned && ends[0].exit_status == 0);
     if (death) {
       EXPECT_TRUE(contains(ends[0].result,
-                           "ZERO_ERR_PEER_DEAD: zero_comm_barrier: ranks: rank 1 (process "))
-          << ends[0].result;
+                           "ZERO_ERR_PEER_DEAD: zero_comm_barrier: ranks: rank 1 (process "));
     } else {
       EXPECT_EQ(ends[0].result, "ok");
       EXPECT_EQ(ends[1].result, "ok");
@@ -591,18 +535,18 @@ TEST(Exchange, two_processes_of_two_threads_are_one_group) {
   }
 }
 
+bool slow = false;
+
 /// What a rank reads late must not have been written anew meanwhile.
 TEST(Exchange, a_slow_reader_reads_what_was_sent) {
   const std::string name = unique_name();
   run_sound_ranks(RankKind::processes, 2, [&](int rank) {
     const Seat seat = join(name, rank, 2);
-    static SystemCalls slow;
-    slow = real_system_calls();
-    slow.reached = [](const char* point) {
-      if (std::string_view(point) == "exchange.decided") usleep(2'000);
-      if (std::string_view(point) == "exchange.read") usleep(2'000);
-    };
-    if (rank == 1) replace_system_calls(&slow);
+    const Watched watched([](const char* point) {
+      const std::string_view at(point);
+      if (slow && (at == "exchange.decided" || at == "exchange.read")) usleep(2'000);
+    });
+    slow = rank == 1;
     Result<Call> call = seat->begin(Operation::broadcast);
     for (int i = 0; i < 20; ++i) {
       const std::vector<int> all = *call->exchange("records", 100 * i + rank);
@@ -647,23 +591,14 @@ TEST(Exchange, large_broadcasts_from_changing_roots_arrive_whole) {
 
 // ---- Children.
 
-/// Makes this process's calls of `Call` do what `stand_in` does.
-template <auto Call, class Function>
-void replace_call(Function* stand_in) {
-  static SystemCalls calls;
-  calls = real_system_calls();
-  calls.*Call = stand_in;
-  replace_system_calls(&calls);
-}
-
 TEST(Split, a_rank_that_cannot_take_its_seat_is_told_to_all_at_once) {
   for (int victim = 0; victim < 3; ++victim) {
+    const Clock clock(10'000);  // the rendezvous has 20 s
     const std::string name = unique_name();
-    const int64_t start = now_ms();
     const Ranks results = run_sound_ranks(RankKind::processes, 4, [&](int rank) {
       const Seat seat = join(name, rank, 4);
       if (rank == victim)
-        replace_call<&SystemCalls::socket>(+[](int, int, int) {
+        replace_call(&SystemCalls::socket, [](int, int, int) {
           errno = EMFILE;
           return -1;
         });
@@ -675,86 +610,62 @@ TEST(Split, a_rank_that_cannot_take_its_seat_is_told_to_all_at_once) {
       EXPECT_EQ(step(seat), "ok");  // the parent goes on
       return said;
     });
-    EXPECT_LT(now_ms() - start, 10'000);  // the rendezvous has 20 s
     for (int rank = 0; rank < 4; ++rank) {
       const std::string& said = results[static_cast<size_t>(rank)];
       const std::string front = rank == victim ? "ZERO_ERR_SYSTEM: "
                                                : text("ZERO_ERR_PEER: rank ", victim,
                                                       " in zero_comm_split: ZERO_ERR_SYSTEM: ");
       EXPECT_EQ(said.substr(0, front.size()), front);
-      EXPECT_TRUE(contains(said, "EMFILE")) << said;
+      EXPECT_TRUE(contains(said, "EMFILE"));
     }
   }
 }
 
+std::atomic<bool>* gave_up = nullptr;
+
 TEST(Split, ranks_that_wait_in_a_child_are_not_called_late) {
+  const Clock clock;
+  const SharedMemory memory(4096);
+  gave_up = memory.as<std::atomic<bool>>();
   const std::string name = unique_name();
   const Ranks results = run_sound_ranks(RankKind::processes, 4, [&](int rank) {
     const Seat seat = join(name, rank, 4, limits(500, 20'000));
     if (rank == 1)
-      replace_call<&SystemCalls::connect>(+[](int fd, const sockaddr* address, socklen_t bytes) {
-        usleep(1'500'000);
+      replace_call(&SystemCalls::connect, [](int fd, const sockaddr* address, socklen_t bytes) {
+        Clock::run([] { return *gave_up ? 0 : 3; });
         return real_system_calls().connect(fd, address, bytes);
       });
     Result<Call> call = seat->begin(Operation::split);
-    return outcome(call->split(rank == 3 ? 1 : 0, rank).failure());
+    std::string said = outcome(call->split(rank == 3 ? 1 : 0, rank).failure());
+    if (rank == 3) *gave_up = true;
+    return said;
   });
-  EXPECT_TRUE(contains(results[3], "ZERO_ERR_TIMEOUT: zero_comm_split: seated: rank 1 (process "))
-      << results[3];
-  EXPECT_FALSE(contains(results[3], "rank 0 (") || contains(results[3], "rank 2 (")) << results[3];
+  EXPECT_TRUE(contains(results[3], "ZERO_ERR_TIMEOUT: zero_comm_split: seated: rank 1 (process "));
+  EXPECT_FALSE(contains(results[3], "rank 0 (") || contains(results[3], "rank 2 ("));
 }
 
 TEST(Split, a_rank_that_dies_at_any_point_of_it_ends_it_for_the_parent) {
-  const int step_size = nightly_run() ? 1 : 5;
+  const auto split = [](const Seat& seat, int rank) {
+    Result<Call> call = seat->begin(Operation::split);
+    if (!call.ok()) return outcome(call.failure());
+    return outcome(call->split(rank == 2 ? 1 : 0, rank).failure());
+  };
   const std::string counted = unique_name();
-  SharedMemory count(4096);
-  run_sound_ranks(RankKind::processes, 3, [&](int rank) {
+  const PointsOfRanks points = points_of_ranks(3, [&](int rank) {
     const Seat seat = join(counted, rank, 3);
     watch_points();
-    Result<Call> call = seat->begin(Operation::split);
-    const Result<Seat> child = call->split(rank == 2 ? 1 : 0, rank);
-    count.as<int>()[rank] = static_cast<int>(passed_points().size());
-    return outcome(child.failure());
+    return split(seat, rank);
   });
-  for (int victim = 0; victim < 3; ++victim) {
-    for (int n = 1 + victim; n <= count.as<int>()[victim]; n += step_size) {
-      SCOPED_TRACE(text("rank ", victim, " dies at its point ", n));
-      const std::string name = unique_name();
-      SharedMemory memory(sizeof(Toll));
-      toll = memory.as<Toll>();
-      const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 3, [&](int rank) {
-        const Seat seat = join(name, rank, 3);
-        if (rank == victim) {
-          static int left;
-          static SystemCalls calls;
-          left = n;
-          calls = real_system_calls();
-          calls.reached = [](const char*) {
-            if (--left == 0) die_noticed();
-          };
-          replace_system_calls(&calls);
-        }
-        Result<Call> call = seat->begin(Operation::split);
-        if (!call.ok()) return outcome(call.failure());
-        const Result<Seat> child = call->split(rank == 2 ? 1 : 0, rank);
-        toll->back_ns[rank] = now_ns();
-        return outcome(child.failure());
-      });
-      std::optional<std::string> first;
-      for (int rank = 0; rank < 3; ++rank) {
-        const RankEnd& end = ends[static_cast<size_t>(rank)];
-        if (rank == victim) continue;
-        ASSERT_TRUE(end.returned && end.exit_status == 0)
-            << "rank " << rank << (end.hung ? " hung" : "") << ", exit status " << end.exit_status;
-        if (!first) first = end.result;
-        EXPECT_EQ(end.result, *first);
-        if (end.result != "ok") {
-          EXPECT_TRUE(contains(end.result, "ZERO_ERR_PEER_DEAD")) << end.result;
-          EXPECT_LT(toll->back_ns[rank] - toll->dead_ns, 1'000'000'000);
-        }
-      }
-    }
-  }
+  for_each_victim(points, nightly_run() ? 1 : 5, [&](const Victim& victim) {
+    const std::string name = unique_name();
+    const std::vector<RankEnd> ends = run_struck_ranks(3, [&](int rank) {
+      const Seat seat = join(name, rank, 3);
+      if (rank == victim.rank) watch_points(victim.point, die);
+      return split(seat, rank);
+    });
+    expect_one_answer(ends, victim.rank, "ZERO_ERR_PEER_DEAD");
+    expect_told_at_once(ends, victim.rank);
+  });
 }
 
 }  // namespace

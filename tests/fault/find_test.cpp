@@ -15,12 +15,12 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/os.h"
 #include "base/text.h"
 #include "state/manifest.h"
 #include "support/failing_calls.h"
 #include "support/place.h"
 #include "support/ranks.h"
+#include "support/system_calls.h"
 
 namespace zero::test {
 namespace {
@@ -65,8 +65,7 @@ TEST_F(Find, no_call_that_the_system_refuses_makes_a_load_take_an_older_checkpoi
       if (status.ok()) {
         EXPECT_TRUE(model->state() == newest_) << "call " << at << ": " << std::strerror(error);
       } else {
-        EXPECT_EQ(status.code(), ZERO_ERR_CKPT_IO) << told(status);
-        EXPECT_NE(status.text().find(folder_), std::string::npos) << told(status);
+        expect_failure(status, ZERO_ERR_CKPT_IO, folder_);
         refused++;
       }
       model->optim().not_loaded = false;
@@ -93,7 +92,7 @@ TEST_F(Find, what_is_no_checkpoint_is_skipped_with_a_warning_that_names_it) {
   EXPECT_TRUE(model->state() == newest_);
   for (const char* name :
        {"lost+found'", "empty/zero.json'", "readme'", "latest'", "loop'", "half/zero.json'"})
-    EXPECT_NE(log.find(text("skipped: '", folder_, "/", name)), std::string::npos) << log;
+    EXPECT_TRUE(contains(log, text("skipped: '", folder_, "/", name)));
 }
 
 TEST_F(Find, a_newer_format_fails_the_load_and_names_the_directory) {
@@ -104,27 +103,20 @@ TEST_F(Find, a_newer_format_fails_the_load_and_names_the_directory) {
   write_file(folder_ + "/two/zero.json", bytes + manifest_trailer(bytes));
   auto model = solo_model(tiny_model());
   const Status status = model->load(folder_);
-  EXPECT_EQ(status.code(), ZERO_ERR_UNSUPPORTED) << told(status);
-  EXPECT_NE(status.text().find(folder_ + "/two"), std::string::npos) << told(status);
-  EXPECT_NE(status.text().find("format 2"), std::string::npos) << told(status);
+  expect_failure(status, ZERO_ERR_UNSUPPORTED, folder_ + "/two", "format 2");
   EXPECT_EQ(told(model->load(folder_ + "/one")), "");
 }
 
 // ---- Beside a save that replaces it.
 
 std::function<void()> before_manifest;
-int (*real_openat)(int, const char*, int, unsigned) = nullptr;
-
 int open_late(int directory, const char* path, int flags, unsigned mode) {
   if (std::strcmp(path, "zero.json") == 0 && (flags & O_CREAT) == 0 && before_manifest)
     std::exchange(before_manifest, nullptr)();
-  return real_openat(directory, path, flags, mode);
+  return real_system_calls().openat(directory, path, flags, mode);
 }
 
 TEST_F(Find, one_that_is_replaced_while_a_search_looks_at_it_is_not_skipped) {
-  SystemCalls calls = real_system_calls();
-  real_openat = calls.openat;
-  calls.openat = open_late;
   for (const bool itself : {false, true}) {
     SCOPED_TRACE(itself);
     // The directory is open, and its files go before the manifest is. The manifest of "one" is
@@ -134,32 +126,25 @@ TEST_F(Find, one_that_is_replaced_while_a_search_looks_at_it_is_not_skipped) {
       before_manifest = [&] { replace(); };
     };
     auto model = solo_model(tiny_model());
-    replace_system_calls(&calls);
+    const ReplacedCall replaced(&SystemCalls::openat, open_late);
     const Status status = model->load(itself ? folder_ + "/two" : folder_);
-    replace_system_calls(nullptr);
     EXPECT_EQ(told(status), "");
     EXPECT_FALSE(before_manifest);
     EXPECT_TRUE(model->state() == replaced_);
   }
 }
 
-int (*real_fstatat)(int, const char*, struct stat*, int) = nullptr;
-
 int stat_late(int directory, const char* path, struct stat* info, int flags) {
   if (std::strcmp(path, "zero.json") == 0 && before_manifest)
     std::exchange(before_manifest, nullptr)();
-  return real_fstatat(directory, path, info, flags);
+  return real_system_calls().fstatat(directory, path, info, flags);
 }
 
 TEST_F(Find, one_that_is_named_and_replaced_as_it_is_opened_is_no_folder_of_checkpoints) {
-  SystemCalls calls = real_system_calls();
-  real_fstatat = calls.fstatat;
-  calls.fstatat = stat_late;
   before_manifest = [&] { replace(); };
   auto model = solo_model(tiny_model());
-  replace_system_calls(&calls);
+  const ReplacedCall replaced(&SystemCalls::fstatat, stat_late);
   const Status status = model->load(folder_ + "/two");
-  replace_system_calls(nullptr);
   EXPECT_EQ(told(status), "");
   EXPECT_FALSE(before_manifest);
   EXPECT_TRUE(model->state() == replaced_);
@@ -198,10 +183,8 @@ TEST_F(Find, a_checkpoint_that_is_replaced_again_and_again_ends_the_load_and_say
   });
   auto model = solo_model(tiny_model());
   const Status status = model->load(folder_ + "/two");
-  EXPECT_EQ(status.code(), ZERO_ERR_CKPT_INVALID) << told(status);
-  EXPECT_NE(status.text().find(text("has replaced the checkpoint ", times, " times")),
-            std::string::npos)
-      << told(status);
+  expect_failure(status, ZERO_ERR_CKPT_INVALID,
+                 text("has replaced the checkpoint ", times, " times"));
   FailingCalls::on_point(nullptr);
   EXPECT_EQ(told(model->load(folder_ + "/two")), "");
 }
@@ -222,11 +205,10 @@ TEST_F(Find, a_relative_path_of_ranks_in_different_directories_names_them) {
                 rank == 2 ? (saves ? ZERO_ERR_CKPT_IO : status.code()) : ZERO_ERR_PEER)
           << told(status);
       EXPECT_FALSE(status.ok());
-      EXPECT_NE(status.text().find(text("is relative, and the working directory of rank 0 is '",
-                                        scratch_.path(), "', that of rank 2 is '", scratch_.path(),
-                                        "/elsewhere'")),
-                std::string::npos)
-          << told(status);
+      EXPECT_TRUE(
+          contains(status.text(),
+                   text("is relative, and the working directory of rank 0 is '", scratch_.path(),
+                        "', that of rank 2 is '", scratch_.path(), "/elsewhere'")));
       EXPECT_EQ(model->load("/nowhere").text().find("relative"), std::string::npos);
       return "";
     });

@@ -61,9 +61,8 @@ TEST(Jobs, a_process_of_another_job_at_the_right_place_is_told_so) {
   });
   EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs), nullptr, "the word")), "ok");
   other.join();
-  EXPECT_TRUE(contains(answer, text("rendezvous '", name, "'")) &&
-              contains(answer, ", which has this name, is of another job"))
-      << answer;
+  EXPECT_TRUE(contains(answer, text("rendezvous '", name, "'"),
+                       ", which has this name, is of another job"));
 }
 
 TEST(Jobs, a_rank_takes_no_rank_0_that_does_not_know_the_word) {
@@ -81,7 +80,7 @@ TEST(Jobs, a_rank_takes_no_rank_0_that_does_not_know_the_word) {
   });
   const std::string said = outcome(create_local(name, 1, 2, within(kLongMs), nullptr, "the word"));
   other.join();
-  EXPECT_TRUE(contains(said, "which has this name, is of another job")) << said;
+  EXPECT_TRUE(contains(said, "which has this name, is of another job"));
 }
 
 TEST(Jobs, a_place_says_neither_name_nor_word) {
@@ -125,9 +124,7 @@ TEST(Jobs, where_users_look_alike_the_word_has_to_prove_a_rank) {
     });
     for (size_t rank = 0; rank < 2; ++rank) {
       if (word.empty()) {
-        EXPECT_TRUE(contains(results[rank], "user 65534 stands for every user") &&
-                    contains(results[rank], "set ZERO_JOB"))
-            << results[rank];
+        EXPECT_TRUE(contains(results[rank], "user 65534 stands for every user", "set ZERO_JOB"));
       } else {
         EXPECT_EQ(results[rank], "ok");
       }
@@ -153,14 +150,13 @@ TEST(Jobs, who_finds_nobody_says_as_which_user_in_which_network_namespace_by_whi
   const std::vector<std::string> results = run_sound_ranks(RankKind::processes, 2, [&](int rank) {
     if (rank == 1 && unshare(CLONE_NEWNET) != 0) return std::string("no namespace");
     const std::string said = outcome(create_local(name, rank, 2, within(300)));
-    EXPECT_TRUE(contains(said, text("user ", geteuid(), " in ", network_namespace(), " for")) &&
-                contains(said, text("for the name '", local::address_of_comm(name), "'")))
-        << said;
+    EXPECT_TRUE(contains(said, text("user ", geteuid(), " in ", network_namespace(), " for"),
+                         text("for the name '", local::address_of_comm(name), "'")));
     EXPECT_EQ(contains(said, here), rank == 0) << said;
     return said;
   });
-  EXPECT_TRUE(contains(results[0], "rank 1 never came within 300 ms; ")) << results[0];
-  EXPECT_TRUE(contains(results[1], "rank 0 never came within 300 ms; ")) << results[1];
+  EXPECT_TRUE(contains(results[0], "rank 1 never came within 300 ms; "));
+  EXPECT_TRUE(contains(results[1], "rank 0 never came within 300 ms; "));
 }
 
 }  // namespace

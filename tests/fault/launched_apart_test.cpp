@@ -12,10 +12,8 @@ TEST(Launched, a_rank_that_does_not_come_is_named) {
   const auto results = outcomes(ranks, {torchrun(0, 4, port), torchrun(2, 4, port)}, 400);
   EXPECT_TRUE(contains(results[0],
                        "ZERO_ERR_RENDEZVOUS: rank 0 of 4 that torchrun started: rank "
-                       "1, rank 3 did not connect to rank 0 within "))
-      << results[0];
-  EXPECT_TRUE(contains(results[0], "(MASTER_ADDR is '127.0.0.1', and the port is next to "))
-      << results[0];
+                       "1, rank 3 did not connect to rank 0 within ",
+                       "(MASTER_ADDR is '127.0.0.1', and the port is next to "));
   EXPECT_FALSE(contains(results[1], "nccl")) << results[1];
 }
 
@@ -26,9 +24,8 @@ TEST(Launched, a_rank_on_this_host_that_does_not_come_is_named) {
                            {"ZERO_LOCAL_WORLD_SIZE", "2"},
                            {"ZERO_JOB", unique_name()}};
   const auto results = outcomes(ranks, {alone}, 200);
-  EXPECT_TRUE(contains(results[0], "ZERO_ERR_RENDEZVOUS: rank 0 of 2 that zero-run started: "))
-      << results[0];
-  EXPECT_TRUE(contains(results[0], "rank 1")) << results[0];
+  EXPECT_TRUE(
+      contains(results[0], "ZERO_ERR_RENDEZVOUS: rank 0 of 2 that zero-run started: ", "rank 1"));
 }
 
 TEST(Launched, where_rank_0_is_not_is_named_with_what_happened_there) {
@@ -37,10 +34,8 @@ TEST(Launched, where_rank_0_is_not_is_named_with_what_happened_there) {
   const auto results = outcomes(ranks, {torchrun(1, 2, port)}, 200);
   EXPECT_TRUE(contains(results[0],
                        "ZERO_ERR_RENDEZVOUS: rank 1 of 2 that torchrun started: rank 0 "
-                       "was not reached within "))
-      << results[0];
-  EXPECT_TRUE(contains(results[0], text(" ms at port ", port, " of 127.0.0.1 (Connection refused")))
-      << results[0];
+                       "was not reached within ",
+                       text(" ms at port ", port, " of 127.0.0.1 (Connection refused")));
 }
 
 TEST(Launched, a_host_that_nobody_knows_is_named) {
@@ -48,9 +43,8 @@ TEST(Launched, a_host_that_nobody_knows_is_named) {
   const NcclRanks ranks(1);
   const Variables lost = with(torchrun(1, 2, free_port()), {{"MASTER_ADDR", "nowhere"}});
   const auto results = outcomes(ranks, {lost}, 200);
-  EXPECT_TRUE(contains(results[0], "ZERO_ERR_RENDEZVOUS: ")) << results[0];
-  EXPECT_TRUE(contains(results[0], "no address of host 'nowhere' was found within 200 ms: "))
-      << results[0];
+  EXPECT_TRUE(contains(results[0], "ZERO_ERR_RENDEZVOUS: ",
+                       "no address of host 'nowhere' was found within 200 ms: "));
 }
 
 TEST(Launched, a_resolver_that_does_not_answer_ends_with_the_deadline) {
@@ -59,7 +53,7 @@ TEST(Launched, a_resolver_that_does_not_answer_ends_with_the_deadline) {
   const NcclRanks ranks(1);
   const Variables lost = with(torchrun(0, 2, free_port()), {{"MASTER_ADDR", "node1"}});
   const auto results = outcomes(ranks, {lost}, 200);
-  EXPECT_TRUE(contains(results[0], "within 200 ms: the resolver did not answer")) << results[0];
+  EXPECT_TRUE(contains(results[0], "within 200 ms: the resolver did not answer"));
 }
 
 TEST(Launched, a_port_that_another_program_has_is_named_by_rank_0) {
@@ -70,9 +64,8 @@ TEST(Launched, a_port_that_another_program_has_is_named_by_rank_0) {
       outcomes(ranks, {torchrun(0, 2, other->port), torchrun(1, 2, other->port)}, 300);
   EXPECT_TRUE(contains(results[0], text("ZERO_ERR_RENDEZVOUS: rank 0 of 2 that torchrun started: "
                                         "port ",
-                                        other->port, " is in use: set ZERO_MASTER_PORT")))
-      << results[0];
-  EXPECT_TRUE(contains(results[1], "of 127.0.0.1 (no answer)")) << results[1];
+                                        other->port, " is in use: set ZERO_MASTER_PORT")));
+  EXPECT_TRUE(contains(results[1], "of 127.0.0.1 (no answer)"));
 }
 
 TEST(Launched, a_port_that_is_given_up_in_time_is_taken) {
@@ -98,7 +91,7 @@ TEST(Launched, a_rank_of_another_job_is_not_let_in) {
                                 1'500);
   EXPECT_EQ(results[0], "0 of 2, nccl");
   EXPECT_EQ(results[1], "1 of 2, nccl");
-  EXPECT_TRUE(contains(results[2], "ZERO_ERR_RENDEZVOUS: ")) << results[2];
+  EXPECT_TRUE(contains(results[2], "ZERO_ERR_RENDEZVOUS: "));
 }
 
 TEST(Launched, strangers_do_not_disturb_the_ranks) {
@@ -164,21 +157,15 @@ TEST(Launched, a_rank_tells_its_own_cause_also_when_the_others_died_before_they_
   const std::string job = unique_name();
   const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) {
     const NcclRanks ranks(2);
-    SystemCalls calls = real_system_calls();
-    calls.memfd_create = third_memfd_that_fails;
-    if (rank == 0) replace_system_calls(&calls);
+    if (rank == 0) replace_call(&SystemCalls::memfd_create, third_memfd_that_fails);
     // It has met the other rank, and has heard that both have a device.
     if (rank == 1) watch_points({"exchange.written", 3}, die);
     const Variables variables =
         with(here(rank, job), {{"ZERO_WORLD_SIZE", "2"}, {"ZERO_LOCAL_WORLD_SIZE", "2"}});
-    const std::string said = sound(join(ranks, variables, rank));
-    replace_system_calls(nullptr);
-    return said;
+    return sound(join(ranks, variables, rank));
   });
-  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_SYSTEM: rank 0 of 2 that zero-run started: "))
-      << ends[0].result;
-  EXPECT_TRUE(contains(ends[0].result, ", directly': creating shared memory 'zero.control': "))
-      << ends[0].result;
+  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_SYSTEM: rank 0 of 2 that zero-run started: ",
+                       ", directly': creating shared memory 'zero.control': "));
 }
 
 TEST(Launched, a_rank_that_cannot_go_on_says_so_also_where_nobody_comes) {
@@ -197,8 +184,7 @@ TEST(Launched, two_processes_with_one_rank_are_both_named) {
     if (process == 2) usleep(300'000);
     return sound(join(ranks, torchrun(process == 0 ? 0 : 1, 3, port), 0, 2'000));
   });
-  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_RENDEZVOUS: ")) << ends[0].result;
-  EXPECT_TRUE(contains(ends[0].result, " both came as rank 1 (")) << ends[0].result;
+  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_RENDEZVOUS: ", " both came as rank 1 ("));
 }
 
 TEST(Launched, each_rank_opens_the_device_of_its_place_on_its_host) {

@@ -38,10 +38,6 @@ inline Lookup lookup_in(const Variables& variables) {
   };
 }
 
-inline std::string outcome(const Status& status) {
-  return status.ok() ? "ok" : text(code_name(status.code()), ": ", status.text());
-}
-
 /// A port that nobody listens at, for now.
 inline uint16_t free_port() {
   Result<tcp::Listener> listener = tcp::listen_anywhere();
@@ -74,12 +70,21 @@ inline std::string sound(const Result<Seat>& seat) {
   return text((*seat)->rank(), " of ", (*seat)->world(), ", ", (*seat)->kind());
 }
 
-/// What becomes of ranks with these variables.
+/// What becomes of ranks with these variables. Time passes while all wait.
 inline std::vector<std::string> outcomes(const NcclRanks& ranks, const std::vector<Variables>& all,
                                          int64_t rendezvous_ms = 20'000) {
-  return run_sound_ranks(RankKind::threads, static_cast<int>(all.size()), [&](int rank) {
-    return sound(join(ranks, all[static_cast<size_t>(rank)], rank, rendezvous_ms));
-  });
+  const Clock clock;
+  const auto world = static_cast<int>(all.size());
+  std::atomic<int> waiting{world};
+  std::vector<std::string> results =
+      run_sound_ranks(RankKind::threads, world + 1, [&](int rank) -> std::string {
+        if (rank == world) return Clock::run([&] { return waiting.load(); }), "";
+        std::string said = sound(join(ranks, all[static_cast<size_t>(rank)], rank, rendezvous_ms));
+        --waiting;
+        return said;
+      });
+  results.pop_back();
+  return results;
 }
 
 inline void expect_met(const std::vector<Variables>& all, const char* kind = "nccl") {
@@ -102,20 +107,11 @@ inline int stand_in_resolver(const char* host, const char* service, const addrin
 
 class OwnResolver {
  public:
-  OwnResolver() {
-    // For ever: a thread that is left behind has it.
-    static const SystemCalls table = [] {
-      SystemCalls calls = real_system_calls();
-      calls.getaddrinfo = stand_in_resolver;
-      return calls;
-    }();
-    unknown_asked = 0;
-    replace_system_calls(&table);
-  }
-  ~OwnResolver() {
-    resolver_hangs = false;
-    replace_system_calls(nullptr);
-  }
+  OwnResolver() { unknown_asked = 0; }
+  ~OwnResolver() { resolver_hangs = false; }
+
+ private:
+  const ReplacedCall getaddrinfo_{&SystemCalls::getaddrinfo, stand_in_resolver};
 };
 
 /// What zero-run gives one of three ranks.

@@ -15,12 +15,10 @@ namespace zero::test {
 namespace {
 
 TEST(LeavingFault, an_arena_that_is_given_up_stays_as_long_as_queued_work_uses_it) {
-  const std::string name = unique_name();
   uint32_t comes = 0;
-  const std::shared_ptr<ChaosDevice> devices[] = {chaos(1)->make_device(), chaos(2)->make_device()};
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    ChaosDevice& device = *devices[rank];
-    Trained trained(name, rank, 2, limits(20'000), devices[rank]);
+  const auto devices = two_devices_apart();
+  const auto results = run_trained(devices, 20'000, [&](Trained& trained, int rank) {
+    ChaosDevice& device = *devices[static_cast<size_t>(rank)];
     trained.step();
     trained.look();
     const WordStep stuck{WordStep::wait, &comes, 1};
@@ -36,9 +34,8 @@ TEST(LeavingFault, an_arena_that_is_given_up_stays_as_long_as_queued_work_uses_i
     EXPECT_FALSE(device.check(first, 1, "the first arena").ok());
     trained.look();
     EXPECT_NE(first, second);
-    EXPECT_EQ(trained.worst(), "ok");
-    return "";
   });
+  for (const std::string& result : results) EXPECT_EQ(result, "ok");
 }
 
 /// Rank 1's device is stuck in a step, rank 0 breaks the comm, and both leave it: long before the
@@ -66,7 +63,7 @@ void leave_broken(const std::shared_ptr<ChaosDevice> (&devices)[2], const Join& 
       trained.step_from(arena);
       trained.look();
       breaks.join();
-      EXPECT_TRUE(contains(trained.worst(), "ZERO_ERR_ABORTED")) << trained.worst();
+      EXPECT_TRUE(contains(trained.worst(), "ZERO_ERR_ABORTED"));
       given_back = device->world().released_under_work();
       if (rank == 1 && goes_on) {
         later = std::thread([&] {

@@ -75,7 +75,7 @@ TEST(Load, any_world_and_rule_reads_what_any_other_saved_bit_for_bit) {
       spec.master = rule % 2 == 0 ? ZERO_MASTER_FLOAT32 : ZERO_MASTER_REMAINDER;
       const std::string directory = scratch / text(saving, "-", rule);
       const std::string saved = save_on(saving, spec, directory);
-      ASSERT_NE(saved.find("step 2"), std::string::npos) << start_of(saved);
+      ASSERT_TRUE(contains(saved, "step 2")) << start_of(saved);
       for (int loading = 1; loading <= 6; loading++) {
         for (size_t other = 0; other < std::size(kRules); other++) {
           if (!nightly_run() && (static_cast<size_t>(saving + loading) + rule) % 4 != other)
@@ -85,7 +85,7 @@ TEST(Load, any_world_and_rule_reads_what_any_other_saved_bit_for_bit) {
           const auto [loaded, next] = load_on(loading, spec, directory);
           ASSERT_TRUE(loaded == saved) << saving << " ranks, rule " << rule << " to " << loading
                                        << " ranks, rule " << other << ": " << start_of(loaded);
-          ASSERT_NE(next.find("step 3"), std::string::npos) << start_of(next);
+          ASSERT_TRUE(contains(next, "step 3")) << start_of(next);
           pairs++;
         }
       }
@@ -205,15 +205,13 @@ TEST(Load, of_a_folder_the_newest_sound_checkpoint_is_taken_and_skipped_ones_are
     if (newest == 0) break;
     auto next = solo_model(tiny_model());
     ASSERT_EQ(told(next->load(scratch / "runs")), "");
-    EXPECT_NE(log.find("skipped: '" + name + "/zero.json': its first"), std::string::npos) << log;
+    EXPECT_TRUE(contains(log, "skipped: '" + name + "/zero.json': its first"));
     log.clear();
   }
   set_log(nullptr, nullptr, 0);
   const Status status = model->load(scratch / "runs");
-  EXPECT_EQ(status.code(), ZERO_ERR_CKPT_INVALID);
-  EXPECT_NE(status.text().find("neither it nor a directory in it is a complete checkpoint; '"),
-            std::string::npos)
-      << told(status);
+  expect_failure(status, ZERO_ERR_CKPT_INVALID,
+                 "neither it nor a directory in it is a complete checkpoint; '");
 }
 
 TEST(Load, links_to_a_checkpoint_and_slashes_are_followed) {
@@ -252,7 +250,7 @@ TEST(Load, all_differences_from_the_registration_are_told_at_once) {
           "parameter 'gone' of the checkpoint is not registered",
           "'moved' is in group 1 in the checkpoint, is registered in group 0",
           "group 0 has amsgrad 1 in the checkpoint, is registered with 0"}) {
-      EXPECT_NE(status.text().find(says), std::string::npos) << says << ": " << told(status);
+      EXPECT_TRUE(contains(status.text(), says)) << says;
     }
     EXPECT_EQ(status.text().find("'same'"), std::string::npos);
     EXPECT_TRUE(model->state() == before);
@@ -270,7 +268,7 @@ TEST(Load, a_thousand_differences_are_counted_not_all_told) {
   const Status status = solo_model(spec)->load(scratch / "a");
   EXPECT_EQ(status.code(), ZERO_ERR_CKPT_MISMATCH);
   EXPECT_LT(status.text().size(), 3500u);
-  EXPECT_NE(status.text().find("; and 9"), std::string::npos) << told(status);
+  EXPECT_TRUE(contains(status.text(), "; and 9"));
 }
 
 TEST(Load, settings_return_as_saved_unless_they_are_to_be_kept) {
@@ -370,7 +368,7 @@ TEST(Load, damage_between_the_two_passes_is_remembered_on_every_rank_until_a_loa
       invalid += status.code() == ZERO_ERR_CKPT_INVALID;
       peers += status.code() == ZERO_ERR_PEER;
     }
-    EXPECT_NE(status.text().find(file), std::string::npos) << told(status);
+    EXPECT_TRUE(contains(status.text(), file));
     EXPECT_TRUE(model->optim().not_loaded);
     EXPECT_EQ(model->step().code(), ZERO_ERR_NOT_LOADED);
     if (rank == 0) write_file(scratch / "a/" + file, sound);
@@ -454,8 +452,7 @@ class FailingLoads {
     } else {
       EXPECT_EQ(status.code(), rank == fault.rank ? ZERO_ERR_CKPT_IO : ZERO_ERR_PEER)
           << what << told(status);
-      EXPECT_NE(status.text().find("Input/output error"), std::string::npos)
-          << what << told(status);
+      EXPECT_TRUE(contains(status.text(), "Input/output error")) << what;
       EXPECT_TRUE(model.optim().not_loaded || after == before) << what;
       if (rank == 0) (model.optim().not_loaded ? half_way_ : unchanged_)++;
     }

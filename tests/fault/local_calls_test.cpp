@@ -80,10 +80,6 @@ CommOptions short_limits() {
   return options;
 }
 
-std::string outcome(const Status& status) {
-  return status.ok() ? "ok" : text(code_name(status.code()), ": ", status.text());
-}
-
 size_t descriptors() {
   size_t count = 0;
   DIR* const directory = opendir("/proc/self/fd");
@@ -116,9 +112,7 @@ size_t successes(const std::string& said) {
   return count;
 }
 
-class LocalCalls : public testing::TestWithParam<bool> {
-  const LongestWait longest_wait_{short_limits().timeout_ms};
-};
+class LocalCalls : public testing::TestWithParam<bool> {};
 
 TEST_P(LocalCalls, whichever_fails_all_ranks_return_alike_and_leave_nothing_open) {
   const bool ever = GetParam();
@@ -174,7 +168,6 @@ TEST(InterruptedCalls, end_by_the_deadline_though_it_goes_on_for_ever) {
               {"connect", interrupt<&T::connect>},     {"futex", interrupt<&T::futex>},
               {"openat", interrupt<&T::openat>},       {"fcntl", interrupt<&T::fcntl>},
               {"madvise", interrupt<&T::madvise>}};
-  const LongestWait longest_wait(short_limits().timeout_ms);
   for (const auto& row : rows) {
     for (int victim = 0; victim < 2; ++victim) {
       SCOPED_TRACE(text(row.name, " of rank ", victim));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "support/scalar.h"
+#include "support/vector_param.h"
 
 namespace zero::test {
 namespace {
@@ -60,20 +61,13 @@ class Seat {
     if (data == nullptr) a.assign(kFirst, 1), a_grad.assign(kFirst, 0.5f);
     b.assign(kSecond, 1);
     b_grad.assign(kSecond, 0.25f);
-    const int64_t sizes[] = {kFirst, kSecond};
-    zero_param params[2];
-    for (int i = 0; i < 2; i++) {
-      ZERO_INIT(params[i]);
-      params[i].name = i == 0 ? "a" : "b";
-      params[i].shape = &sizes[i];
-      params[i].ndim = 1;
-    }
-    params[0].data = data != nullptr ? data : a.data();
-    params[0].grad = grad != nullptr ? grad : a_grad.data();
-    params[1].data = b.data();
-    params[1].grad = b_grad.data();
-    return then("register_params",
-                [&] { return zero_register_params(optim, nullptr, params, 2, nullptr); });
+    const auto first = [](void* arena, std::vector<float>& own) {
+      return std::span(arena != nullptr ? static_cast<float*>(arena) : own.data(), kFirst);
+    };
+    return then("register_params", [&] {
+      return register_vectors(optim,
+                              {{"a", first(data, a), first(grad, a_grad)}, {"b", b, b_grad}});
+    });
   }
   Seat& step(const char* call = "step") {
     return then(call, [&] { return zero_step(optim, nullptr); });

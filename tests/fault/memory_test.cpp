@@ -8,10 +8,11 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/os.h"
 #include "base/text.h"
 #include "support/expect.h"
 #include "support/ranks.h"
+#include "support/system_calls.h"
+#include "support/vector_param.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -19,7 +20,6 @@ namespace {
 
 int left_to_pass = -1;  // mmaps before the one that fails; -1: none does
 bool failed_one = false;
-SystemCalls table;
 
 void* refuse(void* address, size_t bytes, int protection, int flags, int fd, int64_t offset) {
   if (left_to_pass < 0 || left_to_pass-- > 0)
@@ -51,7 +51,7 @@ const std::vector<Plot> kPlots = {
     {"step on reduced gradients", ZERO_OPTIMIZER_SGD, false, false, 0, true},
 };
 
-constexpr int64_t kSizes[] = {3001, 1, 70'000};
+constexpr size_t kSizes[] = {3001, 1, 70'000};
 constexpr size_t kElements = 73'002;
 const char* const kNames[] = {"a", "b", "c"};
 
@@ -69,9 +69,7 @@ class Trainee {
 
   /// The sentences of the calls that failed, a line each, an empty one, and the parameters.
   std::string go() {
-    table = real_system_calls();
-    table.mmap = refuse;
-    replace_system_calls(&table);
+    replace_call(&SystemCalls::mmap, refuse);
     open();
     int step = 0;
     if (!plot_.at_seal) {
@@ -109,17 +107,11 @@ class Trainee {
     options.max_grad_norm = plot_.max_grad_norm;
     options.threads = 1;
     ok(zero_create(&optim_, comm_, &options));
-    zero_param params[3];
+    std::vector<VectorParam> params;
     size_t at = 0;
-    for (size_t i = 0; i < 3; at += static_cast<size_t>(kSizes[i++])) {
-      ZERO_INIT(params[i]);
-      params[i].name = kNames[i];
-      params[i].shape = &kSizes[i];
-      params[i].ndim = 1;
-      params[i].data = data_ + at;
-      params[i].grad = grads_ + at;
-    }
-    ok(zero_register_params(optim_, nullptr, params, 3, nullptr));
+    for (size_t i = 0; i < std::size(kSizes); at += kSizes[i++])
+      params.push_back({kNames[i], {data_ + at, kSizes[i]}, {grads_ + at, kSizes[i]}});
+    ok(register_vectors(optim_, params));
     for (size_t i = 0; i < kElements; i++) data_[i] = 1.0f + static_cast<float>(i % 13);
   }
 

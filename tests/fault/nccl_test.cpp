@@ -24,10 +24,6 @@ CommOptions limits(int64_t timeout_ms, int64_t rendezvous_ms) {
   return options;
 }
 
-std::string outcome(const Status& status) {
-  return status.ok() ? "ok" : text(code_name(status.code()), ": ", status.text());
-}
-
 /// A stream with room for a few numbers.
 class Queue {
  public:
@@ -102,8 +98,8 @@ TEST(NcclFault, whichever_call_fails_every_rank_gets_a_sentence_and_nothing_is_l
       // Long enough that no sound rank is late on a busy machine: its communicator would be lost.
       return outcome(live(ranks, rank, limits(20'000, 2'000)));
     });
-    EXPECT_TRUE(contains(results[1], "NCCL says 'internal error' (3)")) << n << ": " << results[1];
-    EXPECT_TRUE(contains(results[0], "ZERO_ERR_")) << n << ": " << results[0];
+    EXPECT_TRUE(contains(results[1], "NCCL says 'internal error' (3)")) << n;
+    EXPECT_TRUE(contains(results[0], "ZERO_ERR_")) << n;
   }
 }
 
@@ -163,8 +159,8 @@ TEST(NcclFault, an_error_that_comes_when_all_calls_are_taken_in_is_found_by_whoe
     return outcome(status);
   });
   for (const std::string& said : results) {
-    EXPECT_TRUE(contains(said, "ZERO_ERR_COMM: rank 1: ")) << said;
-    EXPECT_TRUE(contains(said, "NCCL says 'unhandled system error' (2)")) << said;
+    EXPECT_TRUE(
+        contains(said, "ZERO_ERR_COMM: rank 1: ", "NCCL says 'unhandled system error' (2)"));
   }
 }
 

@@ -3,7 +3,6 @@
 // one that ends in the background.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
 #include <string>
 #include <vector>
@@ -11,15 +10,16 @@
 #include "support/comms.h"
 #include "support/expect.h"
 #include "support/points.h"
+#include "support/vector_param.h"
 #include "zero.h"
 
 namespace zero::test {
 namespace {
 
 constexpr int kWorld = 3;
-constexpr int64_t kDeadlineMs = 400;
-constexpr size_t kParams = 6;
-constexpr int64_t kElements = 30'000;
+constexpr const char* kNames[] = {"a", "b", "c", "d", "e", "f"};
+constexpr size_t kParams = std::size(kNames);
+constexpr size_t kElements = 30'000;
 
 /// Some parameters and gradients in arenas.
 class Rank {
@@ -32,18 +32,12 @@ class Rank {
     const size_t bytes = kParams * kElements * sizeof(float);
     EXPECT_EQ(zero_arena_alloc(comm, bytes, ZERO_MEMORY_SHARED, &data_), ZERO_OK) << last();
     EXPECT_EQ(zero_arena_alloc(comm, bytes, ZERO_MEMORY_PER_RANK, &grads_), ZERO_OK) << last();
-    std::array<zero_param, kParams> params;
-    std::array<std::string, kParams> names;
+    std::vector<VectorParam> params;
     for (size_t i = 0; i < kParams; i++) {
-      ZERO_INIT(params[i]);
-      names[i] = "p" + std::to_string(i);
-      params[i].name = names[i].c_str();
-      params[i].data = static_cast<float*>(data_) + i * kElements;
-      params[i].grad = grad(i);
-      params[i].shape = &kElements;
-      params[i].ndim = 1;
+      float* const data = static_cast<float*>(data_) + i * kElements;
+      params.push_back({kNames[i], {data, kElements}, {grad(i), kElements}});
     }
-    EXPECT_EQ(zero_register_params(optim_, nullptr, params.data(), kParams, nullptr), ZERO_OK);
+    EXPECT_EQ(register_vectors(optim_, params), ZERO_OK) << last();
   }
   ~Rank() {
     zero_free(optim_);
@@ -91,19 +85,29 @@ class Rank {
   std::string said_;
 };
 
-/// What each rank's training ended with, and " consistent" or " torn", if `victim` dies at `point`.
-std::vector<RankEnd> run(int victim, const Point& point, bool waits = true) {
-  const Meeting meeting(CommKind::local, kWorld, kDeadlineMs);
-  return run_ranks(RankKind::processes, kWorld, [&](int rank) {
-    zero_comm* const comm = meeting.join(rank);
+/// What one rank's training ended with, and " consistent" or " torn", if it does `action` at
+/// `point`.
+std::string live(const Meeting& meeting, int rank, bool waits, const Point& point = {},
+                 void (*action)() = nullptr) {
+  zero_comm* const comm = meeting.join(rank);
+  std::string said;
+  {
     Rank self(comm);
-    watch_points(rank == victim ? point : Point{}, rank == victim ? die : nullptr);
-    std::string said = self.train(waits);
-    auto failure = initialized<zero_failure>();
-    EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
-    said += failure.params_consistent == 1 ? " consistent" : " torn";
-    zero_comm_free(comm);
-    return said;
+    watch_points(point, action);
+    said = self.train(waits);
+  }
+  auto failure = initialized<zero_failure>();
+  EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
+  said += failure.params_consistent == 1 ? " consistent" : " torn";
+  zero_comm_free(comm);
+  return said;
+}
+
+/// The same of all, of which `victim` dies at `point`.
+std::vector<RankEnd> run(int victim, const Point& point, bool waits = true) {
+  const Meeting meeting(CommKind::local, kWorld);
+  return run_struck_ranks(kWorld, [&](int rank) {
+    return live(meeting, rank, waits, point, rank == victim ? die : nullptr);
   });
 }
 
@@ -119,24 +123,16 @@ TEST(OverlapFaults, a_rank_that_dies_while_parameters_change_is_named_and_they_a
     const bool early = death.at.name.rfind("early.", 0) == 0;
     for (int victim = 0; victim < kWorld; victim++) {
       const std::vector<RankEnd> ends = run(victim, death.at);
-      SCOPED_TRACE("rank " + std::to_string(victim) + " dies at " + death.at.name + " " +
-                   std::to_string(death.at.occurrence));
+      SCOPED_TRACE(text("rank ", victim, " dies at ", death.at.name, " ", death.at.occurrence));
       if (ends[static_cast<size_t>(victim)].signal == 0) {
         // What is left of a step may be updated by the call before the thread comes to it.
         EXPECT_TRUE(early) << "it did not die";
         continue;
       }
-      for (int rank = 0; rank < kWorld; rank++) {
-        if (rank == victim) continue;
-        const RankEnd& end = ends[static_cast<size_t>(rank)];
-        EXPECT_TRUE(end.returned && !end.hung) << rank;
-        EXPECT_TRUE(contains(end.result, std::string(death.call) + " ZERO_ERR_PEER_DEAD") ||
-                    (early && contains(end.result, "ZERO_ERR_PEER_DEAD")))
-            << rank << ": " << end.result;
-        EXPECT_TRUE(contains(end.result, "rank " + std::to_string(victim)))
-            << rank << ": " << end.result;
-        EXPECT_TRUE(contains(end.result, " torn")) << rank << ": " << end.result;
-      }
+      for_each_survivor(ends, victim, [&](int, const std::string& said) {
+        EXPECT_TRUE(contains(said, text(early ? "" : death.call, " ZERO_ERR_PEER_DEAD"),
+                             text("rank ", victim), " torn"));
+      });
     }
   }
 }
@@ -146,68 +142,36 @@ TEST(OverlapFaults, a_death_in_the_background_that_nobody_waits_for_is_told_by_t
     for (int victim = 0; victim < kWorld; victim++) {
       const std::vector<RankEnd> ends = run(victim, {point, 1}, false);
       EXPECT_NE(ends[static_cast<size_t>(victim)].signal, 0) << point;
-      for (int rank = 0; rank < kWorld; rank++) {
-        if (rank == victim) continue;
-        const RankEnd& end = ends[static_cast<size_t>(rank)];
-        EXPECT_TRUE(end.returned && !end.hung) << point;
-        EXPECT_TRUE(contains(end.result, "begin ZERO_ERR_PEER_DEAD")) << point << end.result;
-        EXPECT_TRUE(contains(end.result, " torn")) << point << end.result;
-      }
+      for_each_survivor(ends, victim, [&](int, const std::string& said) {
+        EXPECT_TRUE(contains(said, "begin ZERO_ERR_PEER_DEAD", " torn")) << point;
+      });
     }
   }
-}
-
-/// In memory of all ranks.
-struct Halt {
-  std::atomic<pid_t> stopped;
-  std::atomic<int> done;
-};
-Halt* halt = nullptr;
-
-/// Until the others are done. The thread that stops its process may run on for a moment.
-void stop_for_good() {
-  stop();
-  while (halt->done < kWorld - 1) usleep(1000);
 }
 
 /// A rank that stands still holds nobody longer than the deadline, whatever waits: a parameter's
 /// wait or the end of the optimizer.
 TEST(OverlapFaults, a_rank_that_stops_in_the_background_lets_the_others_wait_or_free_in_vain) {
   for (const bool frees : {false, true}) {
-    const Meeting meeting(CommKind::local, kWorld, kDeadlineMs);
-    SharedMemory memory(4096);
-    halt = memory.as<Halt>();
-    const auto ends = run_ranks(RankKind::processes, kWorld + 1, [&](int rank) {
-      if (rank == kWorld) {  // no rank, but who lets the stopped one go on
-        while (halt->done < kWorld - 1) usleep(1000);
-        kill(halt->stopped, SIGCONT);
-        return std::string();
-      }
+    const Meeting meeting(CommKind::local, kWorld, 400);
+    const auto ends = run_struck_ranks(kWorld, [&](int rank) {
       zero_comm* const comm = meeting.join(rank);
       std::string said;
       {
         Rank self(comm);
-        if (rank == 1) {
-          halt->stopped = getpid();
-          watch_points({"apply.begin", 1}, stop_for_good);
-        }
+        if (rank == 1) watch_points({"apply.begin", 1}, stop);
         EXPECT_EQ(self.step(), ZERO_OK) << last();
         if (!frees) said = self.wait();
       }
-      halt->done++;
       auto failure = initialized<zero_failure>();
       EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
       said += failure.text;
       zero_comm_free(comm);
       return said;
     });
-    for (const int rank : {0, 2}) {
-      const RankEnd& end = ends[static_cast<size_t>(rank)];
-      EXPECT_TRUE(end.returned && !end.hung) << rank;
-      EXPECT_TRUE(frees || contains(end.result, "wait ZERO_ERR_TIMEOUT")) << end.result;
-      EXPECT_TRUE(contains(end.result, "rank 1")) << end.result;
-      EXPECT_TRUE(contains(end.result, "stopped")) << end.result;
-    }
+    for_each_survivor(ends, 1, [&](int, const std::string& said) {
+      EXPECT_TRUE(contains(said, frees ? "" : "wait ZERO_ERR_TIMEOUT", "rank 1", "stopped"));
+    });
   }
 }
 
@@ -215,53 +179,32 @@ TEST(OverlapFaults, a_rank_that_dies_before_it_announces_leaves_parameters_as_th
   for (int victim = 0; victim < kWorld; victim++) {
     const std::vector<RankEnd> ends = run(victim, {"begin.before", 1});
     EXPECT_NE(ends[static_cast<size_t>(victim)].signal, 0);
-    for (int rank = 0; rank < kWorld; rank++) {
-      if (rank == victim) continue;
-      const std::string& said = ends[static_cast<size_t>(rank)].result;
-      EXPECT_TRUE(contains(said, "begin ZERO_ERR_PEER_DEAD")) << said;
-      EXPECT_TRUE(contains(said, " consistent")) << said;
-    }
+    for_each_survivor(ends, victim, [&](int, const std::string& said) {
+      EXPECT_TRUE(contains(said, "begin ZERO_ERR_PEER_DEAD", " consistent"));
+    });
   }
 }
 
 TEST(OverlapFaults, a_rank_that_dies_at_any_point_hangs_nobody) {
-  std::vector<std::vector<Point>> points;
-  {
-    const Meeting meeting(CommKind::local, kWorld, kDeadlineMs);
-    points = points_of_ranks(kWorld, [&](int rank) {
-      zero_comm* const comm = meeting.join(rank);
-      {
-        Rank self(comm);
-        watch_points();
-        EXPECT_EQ(self.train(), "done");
-      }
-      zero_comm_free(comm);
-      return std::string();
-    });
-  }
+  const Meeting meeting(CommKind::local, kWorld);
+  const PointsOfRanks points = points_of_ranks(kWorld, [&](int rank) {
+    EXPECT_EQ(live(meeting, rank, true), "done consistent");
+    return std::string();
+  });
   int deaths = 0;
-  for (int victim = 0; victim < kWorld; victim++) {
-    const std::vector<Point>& passed = points[static_cast<size_t>(victim)];
-    const size_t stride = nightly_run() ? 1 : 7;
-    for (size_t i = static_cast<size_t>(victim); i < passed.size(); i += stride) {
-      SCOPED_TRACE("rank " + std::to_string(victim) + " dies at " + passed[i].name + " " +
-                   std::to_string(passed[i].occurrence));
-      const std::vector<RankEnd> ends = run(victim, passed[i]);
-      if (ends[static_cast<size_t>(victim)].signal == 0) continue;  // threads passed it otherwise
-      deaths++;
-      // The others may have left by then. Whoever finds out that an exchange can end settles it, so
-      // that its n-th time may be the last one in another run.
-      const bool at_the_end = i + 20 >= passed.size() || passed[i].name == "exchange.settled";
-      for (int rank = 0; rank < kWorld; rank++) {
-        if (rank == victim) continue;
-        const RankEnd& end = ends[static_cast<size_t>(rank)];
-        EXPECT_TRUE(end.returned && !end.hung) << rank;
-        EXPECT_TRUE(contains(end.result, "ZERO_ERR_PEER_DEAD") ||
-                    (at_the_end && contains(end.result, "done")))
-            << rank << ": " << end.result;
-      }
-    }
-  }
+  for_each_victim(points, nightly_run() ? 1 : 7, [&](const Victim& victim) {
+    const std::vector<RankEnd> ends = run(victim.rank, victim.point);
+    // Threads may have passed it otherwise.
+    if (ends[static_cast<size_t>(victim.rank)].signal == 0) return;
+    deaths++;
+    // The others may have left by then. Whoever finds out that an exchange can end settles it, so
+    // that its n-th time may be the last one in another run.
+    const bool at_the_end = victim.left <= 20 || victim.point.name == "exchange.settled";
+    for_each_survivor(ends, victim.rank, [&](int, const std::string& said) {
+      EXPECT_TRUE(contains(said, "ZERO_ERR_PEER_DEAD") || (at_the_end && contains(said, "done")))
+          << said;
+    });
+  });
   EXPECT_GT(deaths, 20);
 }
 

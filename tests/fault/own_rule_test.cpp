@@ -11,7 +11,7 @@
 
 #include "support/comms.h"
 #include "support/expect.h"
-#include "support/ranks.h"
+#include "support/points.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -143,18 +143,10 @@ TEST(OwnRuleFault, a_function_that_faults_ends_its_process_and_the_others_are_to
         zero_comm_free(comm);
         return out;
       });
-      for (int rank = 0; rank < 3; rank++) {
-        const RankEnd& end = ends[static_cast<size_t>(rank)];
-        ASSERT_FALSE(end.hung);
-        if (rank == victim) {
-          EXPECT_FALSE(end.returned);
-          continue;
-        }
-        ASSERT_TRUE(end.returned);
-        EXPECT_TRUE(contains(end.result, "ZERO_ERR_PEER_DEAD")) << end.result;
-        EXPECT_TRUE(contains(end.result, "rank " + std::to_string(victim))) << end.result;
-        EXPECT_TRUE(contains(end.result, ", consistent")) << end.result;
-      }
+      EXPECT_FALSE(ends[static_cast<size_t>(victim)].returned);
+      for_each_survivor(ends, victim, [&](int, const std::string& said) {
+        EXPECT_TRUE(contains(said, "ZERO_ERR_PEER_DEAD", text("rank ", victim), ", consistent"));
+      });
     }
   }
 }

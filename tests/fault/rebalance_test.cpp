@@ -9,19 +9,17 @@
 #include <string>
 #include <vector>
 
-#include "base/os.h"
-#include "base/text.h"
 #include "support/comms.h"
 #include "support/expect.h"
 #include "support/points.h"
+#include "support/vector_param.h"
 #include "zero.h"
 
 namespace zero::test {
 namespace {
 
 constexpr int kWorld = 3;
-constexpr int64_t kDeadlineMs = 5'000;
-constexpr int64_t kSizes[] = {3000, 5, 400'000, 1000, 7};
+constexpr size_t kSizes[] = {3000, 5, 400'000, 1000, 7};
 constexpr size_t kParams = std::size(kSizes);
 const char* const kNames[] = {"a", "b", "c", "d", "e"};
 
@@ -33,19 +31,13 @@ class Model {
     options.partition = partition;
     options.threads = 1;
     EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
-    zero_param params[kParams];
+    std::vector<VectorParam> params;
     for (size_t i = 0; i < kParams; i++) {
-      data_.emplace_back(static_cast<size_t>(kSizes[i]), 1.0f);
-      grads_.emplace_back(static_cast<size_t>(kSizes[i]), 0.5f);
-      ZERO_INIT(params[i]);
-      params[i].name = kNames[i];
-      params[i].data = data_[i].data();
-      params[i].grad = grads_[i].data();
-      params[i].shape = &kSizes[i];
-      params[i].ndim = 1;
-      params[i].owner = static_cast<int32_t>(i) % kWorld;
+      data_.emplace_back(kSizes[i], 1.0f);
+      grads_.emplace_back(kSizes[i], 0.5f);
+      params.push_back({kNames[i], data_.back(), grads_.back(), static_cast<int32_t>(i) % kWorld});
     }
-    EXPECT_EQ(zero_register_params(optim_, nullptr, params, kParams, nullptr), ZERO_OK) << last();
+    EXPECT_EQ(register_vectors(optim_, params), ZERO_OK) << last();
     EXPECT_EQ(step(), ZERO_OK) << last();
     for (const int64_t frozen : {0, 1, 4})
       EXPECT_EQ(zero_param_set_trainable(optim_, frozen, 0), ZERO_OK) << last();
@@ -106,12 +98,12 @@ class Model {
   std::vector<std::vector<float>> data_, grads_;
 };
 
-std::vector<RankEnd> moves(int32_t partition, int victim, const Point& point) {
-  const Meeting meeting(CommKind::local, kWorld, kDeadlineMs);
-  return run_ranks(RankKind::processes, kWorld, [&](int rank) {
+std::vector<RankEnd> moves(int32_t partition, const Victim& victim) {
+  const Meeting meeting(CommKind::local, kWorld);
+  return run_struck_ranks(kWorld, [&](int rank) {
     Model model(meeting.join(rank), partition);
     const std::string before = model.owned();
-    rank == victim ? watch_points(point, die) : watch_points();
+    watch_points(victim.point, rank == victim.rank ? die : nullptr);
     const zero_status status = model.move(partition);
     const std::string said = text(zero_status_name(status), ' ', last());
     stop_watching_points();
@@ -126,48 +118,34 @@ std::vector<RankEnd> moves(int32_t partition, int victim, const Point& point) {
 TEST(RebalanceFaults, a_rank_that_dies_while_state_moves_leaves_the_others_with_what_they_owned) {
   int deaths = 0;
   for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_MANUAL}) {
-    std::vector<std::vector<Point>> points;
-    {
-      const Meeting meeting(CommKind::local, kWorld, kDeadlineMs);
-      points = points_of_ranks(kWorld, [&](int rank) {
-        Model model(meeting.join(rank), partition);
-        const std::string before = model.owned();
-        watch_points();
-        EXPECT_EQ(model.move(partition), ZERO_OK) << last();
-        stop_watching_points();
-        EXPECT_NE(model.owned(), before) << rank;
-        return std::string();
-      });
-    }
-    for (int victim = 0; victim < kWorld; victim++) {
-      const std::vector<Point>& passed = points[static_cast<size_t>(victim)];
-      ASSERT_GT(passed.size(), 10u);
-      for (size_t i = static_cast<size_t>(victim); i < passed.size(); i += 3) {
-        SCOPED_TRACE(text("rank ", victim, " dies at ", passed[i].name, ' ', passed[i].occurrence));
-        const std::vector<RankEnd> ends = moves(partition, victim, passed[i]);
-        deaths += ends[static_cast<size_t>(victim)].signal != 0;
-        std::string first;
-        for (int rank = 0; rank < kWorld; rank++) {
-          if (rank == victim) continue;
-          const RankEnd& end = ends[static_cast<size_t>(rank)];
-          EXPECT_TRUE(end.returned && !end.hung) << rank;
-          const bool stayed = contains(end.result, "stayed consistent ZERO_ERR_PEER_DEAD");
-          EXPECT_TRUE(stayed || contains(end.result, "moved")) << end.result;
-          if (stayed) {
-            EXPECT_TRUE(contains(end.result, text("rank ", victim))) << end.result;
-          }
-          const std::string what = end.result.substr(0, 5);
-          if (first.empty()) first = what;
-          EXPECT_EQ(what, first) << "all move or none does";
+    const Meeting meeting(CommKind::local, kWorld);
+    const PointsOfRanks points = points_of_ranks(kWorld, [&](int rank) {
+      Model model(meeting.join(rank), partition);
+      const std::string before = model.owned();
+      watch_points();
+      EXPECT_EQ(model.move(partition), ZERO_OK) << last();
+      stop_watching_points();
+      EXPECT_NE(model.owned(), before) << rank;
+      return std::string();
+    });
+    for (const auto& of_rank : points) ASSERT_GT(of_rank.size(), 10u);
+    for_each_victim(points, 3, [&](const Victim& victim) {
+      const std::vector<RankEnd> ends = moves(partition, victim);
+      deaths += ends[static_cast<size_t>(victim.rank)].signal != 0;
+      const std::string first = ends[victim.rank == 0 ? 1 : 0].result.substr(0, 5);
+      for_each_survivor(ends, victim.rank, [&](int, const std::string& said) {
+        if (!contains(said, "moved")) {
+          EXPECT_TRUE(
+              contains(said, "stayed consistent ZERO_ERR_PEER_DEAD", text("rank ", victim.rank)));
         }
-      }
-    }
+        EXPECT_EQ(said.substr(0, 5), first) << "all move or none does";
+      });
+    });
   }
   EXPECT_GT(deaths, 20);
 }
 
 int left_to_pass = -1;  // mmaps before the one that fails; -1: none does
-SystemCalls table;
 
 void* refuse(void* address, size_t bytes, int protection, int flags, int fd, int64_t offset) {
   if (left_to_pass < 0 || left_to_pass-- > 0)
@@ -180,9 +158,7 @@ void* refuse(void* address, size_t bytes, int protection, int flags, int fd, int
 /// on. The parameters that it ends with.
 std::string train(const Meeting& meeting, int32_t partition, int rank, int victim) {
   Model model(meeting.join(rank), partition);
-  table = real_system_calls();
-  table.mmap = refuse;
-  replace_system_calls(&table);
+  replace_call(&SystemCalls::mmap, refuse);
   const std::string before = model.owned();
   int failures = 0;
   for (;; failures++) {

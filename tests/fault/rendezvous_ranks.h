@@ -31,7 +31,7 @@ inline CommOptions within(int64_t rendezvous_ms) {
 
 /// What a seat says that came to be, or why it did not: "ZERO_ERR_RENDEZVOUS: ...".
 inline std::string outcome(const Result<Seat>& seat) {
-  if (!seat.ok()) return text(code_name(seat.failure().code()), ": ", seat.failure().text());
+  if (!seat.ok()) return outcome(seat.failure());
   Result<Call> call = (*seat)->begin(Operation::barrier);
   if (!call.ok()) return call.failure().text();
   const Status status = call->vote("test", {});

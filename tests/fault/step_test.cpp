@@ -12,10 +12,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
-#include "base/os.h"
 #include "support/expect.h"
-#include "support/ranks.h"
+#include "support/points.h"
+#include "support/vector_param.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -24,44 +25,24 @@ namespace {
 constexpr int kMostRanks = 4;
 constexpr int64_t kDeadlineMs = 400;
 
-/// What ranks and the test tell each other, in memory that forked ranks share.
+/// What ranks tell the test, in memory that forked ranks share: of the call that failed.
 struct Board {
-  std::atomic<int64_t> struck_ns;       // when the victim was about to go
-  std::atomic<int> points[kMostRanks];  // passed so far
-  std::atomic<int64_t> failed_ns[kMostRanks];
-  std::atomic<int> victim;  // its process
-  std::atomic<int> ended;   // survivors that are through
-  char point[64];           // the name of the point the victim went at
-  // What the survivors' zero_comm_failure says, once a call has failed.
+  int64_t after_ms[kMostRanks];
+  // What zero_comm_failure says then.
   int consistent[kMostRanks];
   char phase[kMostRanks][32];
 };
+Board* board = nullptr;
 
 struct Strike {
-  int rank;
-  int point;
-  int signal;
-  const char* first = nullptr;  // instead of `point`: where the first step passes this one first
+  int rank = -1;
+  Point point = {};
+  void (*action)() = nullptr;
+  bool in_first_step = false;  // the first time that it passes the point there
   double max_grad_norm = 0;
   int32_t optimizer = ZERO_OPTIMIZER_ADAMW;
 };
-
-Board* board = nullptr;
 Strike strike;
-int own_rank = 0;
-bool in_first_step = false;
-SystemCalls calls;
-
-void reached(const char* name) {
-  const int passed = board->points[own_rank].fetch_add(1);
-  if (own_rank != strike.rank) return;
-  if (strike.first == nullptr && passed != strike.point) return;
-  if (strike.first != nullptr && !(in_first_step && std::strcmp(strike.first, name) == 0)) return;
-  std::strncpy(board->point, name, sizeof board->point - 1);
-  board->victim = getpid();
-  board->struck_ns = now_ns();
-  kill(getpid(), strike.signal);
-}
 
 /// A rule of the caller's own.
 zero_status descend(void*, const zero_update* update) {
@@ -94,8 +75,9 @@ class TrainingRun {
   /// "done", or "<call>|<status>|<text>".
   std::string go() {
     auto options = initialized<zero_comm_options>();
-    options.timeout_ms = options.late_ms = kDeadlineMs;
+    options.timeout_ms = options.late_ms = strike.action == stop ? kDeadlineMs : 20'000;
     options.rendezvous_ms = 800;
+    if (!strike.in_first_step) await_strike();
     if (failed("create", zero_comm_create_local(&comm_, name_.c_str(), rank_, world_, &options)))
       return out_;
     if (failed("arena", zero_arena_alloc(comm_, 40000, ZERO_MEMORY_SHARED, &model_.data)))
@@ -105,9 +87,8 @@ class TrainingRun {
     if (!build()) return out_;
     if (failed("broadcast", zero_broadcast_params(optim_, 0, nullptr))) return out_;
     if (failed("buffers", zero_broadcast_buffers(optim_, world_ - 1, nullptr))) return out_;
-    in_first_step = true;
+    if (strike.in_first_step) await_strike();
     if (failed("step", zero_step(optim_, nullptr))) return out_;
-    in_first_step = false;
     if (failed("reduce", zero_reduce_grads(optim_, nullptr, 0, 0, nullptr))) return out_;
     if (failed("clip", zero_clip_grad_norm(optim_, nullptr, 0, 0.1, 2, nullptr, nullptr)))
       return out_;
@@ -119,9 +100,14 @@ class TrainingRun {
   }
 
  private:
+  void await_strike() const {
+    watch_points(strike.point, rank_ == strike.rank ? strike.action : nullptr);
+  }
+
   bool failed(const char* call, zero_status status) {
     if (status == ZERO_OK) return false;
-    board->failed_ns[rank_] = now_ns();
+    board->after_ms[rank_] = now_ms() - began_ms_;
+    Clock::note_told(rank_);
     out_ = std::string(call) + "|" + zero_status_name(status) + "|" + zero_last_error();
     auto failure = initialized<zero_failure>();
     if (comm_ != nullptr) zero_comm_failure(comm_, &failure);
@@ -139,22 +125,17 @@ class TrainingRun {
     custom.update = descend;
     if (strike.optimizer == ZERO_OPTIMIZER_CUSTOM) options.custom = &custom;
     if (failed("create", zero_create(&optim_, comm_, &options))) return false;
-    const int64_t sizes[] = {5000, 1, 300, 2500};
-    zero_param params[4];
-    const char* names[] = {"a", "b", "foreign", "d"};
-    size_t at = 0;
-    for (int i = 0; i < 4; i++) {
-      ZERO_INIT(params[i]);
-      params[i].name = names[i];
-      params[i].shape = &sizes[i];
-      params[i].ndim = 1;
-      params[i].data = i == 2 ? model_.foreign : static_cast<float*>(model_.data) + at;
-      params[i].grad = i == 2 ? model_.foreign_grad : static_cast<float*>(model_.grads) + at;
-      for (int64_t k = 0; k < sizes[i]; k++) static_cast<float*>(params[i].grad)[k] = 0.25f;
-      at += i == 2 ? 0 : static_cast<size_t>(sizes[i]);
-    }
-    if (failed("register", zero_register_params(optim_, nullptr, params, 4, nullptr))) return false;
-    return !failed("register", register_buffers(static_cast<float*>(model_.data) + at));
+    const std::span data(static_cast<float*>(model_.data), 7501);
+    const std::span grads(static_cast<float*>(model_.grads), data.size());
+    for (const std::span<float> all : {grads, std::span<float>(model_.foreign_grad)})
+      std::fill(all.begin(), all.end(), 0.25f);
+    if (failed("register",
+               register_vectors(optim_, {{"a", data.first(5000), grads.first(5000)},
+                                         {"b", data.subspan(5000, 1), grads.subspan(5000, 1)},
+                                         {"foreign", model_.foreign, model_.foreign_grad},
+                                         {"d", data.last(2500), grads.last(2500)}})))
+      return false;
+    return !failed("register", register_buffers(data.data() + data.size()));
   }
 
   /// One shared, one foreign and packed with it, and one that goes alone.
@@ -173,6 +154,7 @@ class TrainingRun {
     return zero_register_buffers(optim_, buffers, 3);
   }
 
+  const int64_t began_ms_ = now_ms();
   int rank_, world_;
   std::string name_, directory_, out_;
   zero_comm* comm_ = nullptr;
@@ -186,31 +168,28 @@ class FaultTest : public ::testing::Test {
     root_ = std::filesystem::temp_directory_path() / ("libzero-fault-" + std::to_string(getpid()));
     std::filesystem::remove_all(root_);
     std::filesystem::create_directories(root_);
+    board = memory_.as<Board>();
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
+  auto make_run(int world) {
+    const std::string name = text("fault-", getpid(), "-", next_++);
+    const std::string directory = root_ / text("checkpoint-", next_);
+    return [=](int rank) { return TrainingRun(rank, world, name, directory).go(); };
+  }
   std::vector<RankEnd> run(int world, const Strike& what) {
-    memory_ = std::make_unique<SharedMemory>(sizeof(Board));
-    board = memory_->as<Board>();
     strike = what;
-    const std::string name = "fault-" + std::to_string(getpid()) + "-" + std::to_string(next_++);
-    const std::string directory = root_ / ("checkpoint-" + std::to_string(next_));
-    const LongestWait longest_wait(2 * kDeadlineMs);
-    return run_ranks(
-        RankKind::processes, world,
-        [&](int rank) {
-          own_rank = rank;
-          calls = real_system_calls();
-          calls.reached = reached;
-          replace_system_calls(&calls);
-          std::string result = TrainingRun(rank, world, name, directory).go();
-          // The last survivor wakes a stopped rank, which must find itself fenced out.
-          if (rank != strike.rank && board->ended.fetch_add(1) == world - 2 && board->victim != 0) {
-            kill(board->victim, SIGCONT);
-          }
-          return result;
-        },
-        30'000);
+    return run_struck_ranks(world, make_run(world));
+  }
+  PointsOfRanks points_of(int world) {
+    strike = {};
+    const PointsOfRanks points = points_of_ranks(world, [run = make_run(world)](int rank) {
+      std::string said = run(rank);
+      EXPECT_EQ(said, "done");
+      return said;
+    });
+    clean();
+    return points;
   }
 
   /// Unix sockets of this test's names that exist in the system.
@@ -236,83 +215,48 @@ class FaultTest : public ::testing::Test {
       std::filesystem::remove_all(entry.path());
   }
 
-  /// How many points each rank passes when nobody is struck.
-  std::vector<int> count_points(int world) {
-    for (const RankEnd& end : run(world, {-1, -1, 0})) EXPECT_EQ(end.result, "done");
-    std::vector<int> points;
-    for (int rank = 0; rank < world; rank++) points.push_back(board->points[rank]);
-    clean();
-    return points;
-  }
-
   std::filesystem::path root_;
-  std::unique_ptr<SharedMemory> memory_;
+  const SharedMemory memory_{sizeof(Board)};
   int next_ = 0;
 };
 
-/// The survivor's sentence names the victim and has the right code; `stopped` decides between two
-/// codes.
-void expect_told(const std::string& result, int victim, bool stopped, const std::string& where) {
-  if (result == "done") return;  // it no longer needed the victim
-  const bool forming = result.rfind("create|", 0) == 0;
-  const std::string code = forming   ? "|ZERO_ERR_RENDEZVOUS|"
-                           : stopped ? "|ZERO_ERR_TIMEOUT|"
-                                     : "|ZERO_ERR_PEER_DEAD|";
-  EXPECT_NE(result.find(code), std::string::npos) << where << ": " << result;
-  EXPECT_NE(result.find("rank " + std::to_string(victim)), std::string::npos)
-      << where << ": " << result;
+bool is_forming(const std::string& result) { return result.rfind("create|", 0) == 0; }
+
+/// The survivor's sentence names the victim and has the right code.
+void expect_told(const std::string& result) {
+  const std::string code = is_forming(result)      ? "|ZERO_ERR_RENDEZVOUS|"
+                           : strike.action == stop ? "|ZERO_ERR_TIMEOUT|"
+                                                   : "|ZERO_ERR_PEER_DEAD|";
+  EXPECT_TRUE(contains(result, code, text("rank ", strike.rank)));
 }
 
 /// Parameters are in question where the comm broke while some rank was publishing, and only there.
-void expect_consistency(const std::string& result, int rank, const std::string& where) {
-  if (result == "done" || result.rfind("create|", 0) == 0) return;
+void expect_consistency(const std::string& result, int rank) {
   const std::string phase = board->phase[rank];
+  const bool broadcasting = phase.rfind("zero_broadcast_params: ", 0) == 0;
   const bool publishing = phase.rfind("zero_step: publish", 0) == 0 ||
-                          (phase.rfind("zero_broadcast_params: ", 0) == 0 &&
-                           board->point == std::string("broadcast.param"));
-  if (phase.rfind("zero_broadcast_params: ", 0) == 0 && !publishing) return;  // either
+                          (broadcasting && strike.point.name == "broadcast.param");
+  if (broadcasting && !publishing) return;  // either
   EXPECT_EQ(board->consistent[rank], publishing ? 0 : 1)
-      << where << ", broken in '" << phase << "': " << result;
+      << "broken in '" << phase << "': " << result;
 }
 
 TEST_F(FaultTest, a_rank_killed_at_any_point_is_named_by_all_others_at_once) {
-  std::vector<double> milliseconds;
   for (int world = 2; world <= kMostRanks; world++) {
-    const std::vector<int> points = count_points(world);
-    for (int victim = 0; victim < world; victim++) {
-      const int stride = nightly_run() ? 1 : 7;
-      for (int point = victim % stride; point < points[static_cast<size_t>(victim)];
-           point += stride) {
-        const std::vector<RankEnd> ends = run(world, {victim, point, SIGKILL});
-        const std::string where = "world " + std::to_string(world) + ", rank " +
-                                  std::to_string(victim) + " killed at " + board->point;
-        for (int rank = 0; rank < world; rank++) {
-          const RankEnd& end = ends[static_cast<size_t>(rank)];
-          ASSERT_FALSE(end.hung) << where << ": rank " << rank << " hung";
-          if (rank == victim) continue;
-          ASSERT_TRUE(end.returned)
-              << where << ": rank " << rank << " ended with signal " << end.signal;
-          expect_told(end.result, victim, false, where + ", rank " + std::to_string(rank));
-          expect_consistency(end.result, rank, where + ", rank " + std::to_string(rank));
-          if (end.result != "done" && end.result.rfind("create|", 0) != 0) {
-            milliseconds.push_back(static_cast<double>(board->failed_ns[rank] - board->struck_ns) *
-                                   1e-6);
-          }
-        }
-        EXPECT_LE(directories_left(), 1) << where;
-        EXPECT_EQ(sockets(), 0) << where;
-        clean();
-        if (HasFailure()) return;
-      }
-    }
+    for_each_victim(points_of(world), nightly_run() ? 1 : 7, [&](const Victim& victim) {
+      const auto ends = run(world, {victim.rank, victim.point, die});
+      for_each_survivor(ends, victim.rank, [&](int rank, const std::string& result) {
+        if (result == "done") return;  // it no longer needed the victim
+        expect_told(result);
+        if (is_forming(result)) return;
+        expect_consistency(result, rank);
+        EXPECT_LE(Clock::slept_ms(rank), 100) << result;
+      });
+      EXPECT_LE(directories_left(), 1);
+      EXPECT_EQ(sockets(), 0);
+      clean();
+    });
   }
-  std::sort(milliseconds.begin(), milliseconds.end());
-  ASSERT_FALSE(milliseconds.empty());
-  const double p99 = milliseconds[milliseconds.size() * 99 / 100];
-  RecordProperty("survivors", static_cast<int>(milliseconds.size()));
-  std::printf("%zu survivors told after %.2f ms (median), %.2f ms (p99), %.2f ms (worst)\n",
-              milliseconds.size(), milliseconds[milliseconds.size() / 2], p99, milliseconds.back());
-  EXPECT_LE(p99, 100);
 }
 
 /// A point of a step, and whether ranks publish by then; those that have passed the last vote do.
@@ -343,61 +287,53 @@ constexpr StepPoint kOwnRule[] = {{"vote.after", false},   {"update.begin", fals
                                   {"apply.begin", true},   {"apply.done", true},
                                   {"publish.begin", true}, {"publish.done", false, true}};
 
+std::vector<Point> points_named(std::span<const StepPoint> points) {
+  std::vector<Point> named;
+  for (const StepPoint& point : points) named.push_back({point.name, 1});
+  return named;
+}
+
 TEST_F(FaultTest, a_death_tells_every_survivor_whether_parameters_were_being_published) {
-  const auto kill_at = [&](int world, int victim, const StepPoint& point, double max_grad_norm,
-                           int32_t optimizer = ZERO_OPTIMIZER_ADAMW) {
-    const std::vector<RankEnd> ends =
-        run(world, {victim, -1, SIGKILL, point.name, max_grad_norm, optimizer});
-    const std::string where = "world " + std::to_string(world) + ", rank " +
-                              std::to_string(victim) + " killed at " + point.name;
-    EXPECT_EQ(ends[static_cast<size_t>(victim)].signal, SIGKILL) << where;
-    for (int rank = 0; rank < world; rank++) {
-      if (rank == victim) continue;
-      const std::string& result = ends[static_cast<size_t>(rank)].result;
-      const std::string call = point.done ? "reduce|" : "step|";
-      EXPECT_EQ(result.rfind(call, 0), 0u) << where << ", rank " << rank << ": " << result;
-      EXPECT_EQ(board->consistent[rank], point.publishing ? 0 : 1)
-          << where << ", rank " << rank << ": " << result;
-    }
-    clean();
-  };
+  const struct {
+    std::span<const StepPoint> points;
+    double max_grad_norm;
+    int32_t optimizer;
+  } steps[] = {{kOnePass, 0, ZERO_OPTIMIZER_ADAMW},
+               {kClips, 0.5, ZERO_OPTIMIZER_ADAMW},
+               {kHasNorms, 0, ZERO_OPTIMIZER_LAMB},
+               {kOwnRule, 0, ZERO_OPTIMIZER_CUSTOM}};
   for (int world = 2; world <= 3; world++) {
-    for (int victim = 0; victim < world; victim++) {
-      for (const StepPoint& point : kOnePass) kill_at(world, victim, point, 0);
-      for (const StepPoint& point : kClips) kill_at(world, victim, point, 0.5);
-      for (const StepPoint& point : kHasNorms)
-        kill_at(world, victim, point, 0, ZERO_OPTIMIZER_LAMB);
-      for (const StepPoint& point : kOwnRule)
-        kill_at(world, victim, point, 0, ZERO_OPTIMIZER_CUSTOM);
-      if (HasFailure()) return;
+    for (const auto& step : steps) {
+      for_each_victim(
+          PointsOfRanks(static_cast<size_t>(world), points_named(step.points)), 1,
+          [&](const Victim& victim) {
+            const StepPoint& point = step.points[step.points.size() - victim.left];
+            const auto ends = run(
+                world, {victim.rank, victim.point, die, true, step.max_grad_norm, step.optimizer});
+            EXPECT_EQ(ends[static_cast<size_t>(victim.rank)].signal, SIGKILL);
+            for_each_survivor(ends, victim.rank, [&](int rank, const std::string& result) {
+              EXPECT_EQ(result.rfind(point.done ? "reduce|" : "step|", 0), 0u) << result;
+              EXPECT_EQ(board->consistent[rank], point.publishing ? 0 : 1) << result;
+            });
+            clean();
+          });
     }
   }
 }
 
 TEST_F(FaultTest, a_rank_stopped_at_any_point_is_named_at_the_deadline) {
   for (int world = 2; world <= kMostRanks; world++) {
-    const std::vector<int> points = count_points(world);
-    for (int victim = 0; victim < world; victim++) {
-      const int stride = nightly_run() ? 1 : 127;
-      for (int point = victim; point < points[static_cast<size_t>(victim)]; point += stride) {
-        const std::vector<RankEnd> ends = run(world, {victim, point, SIGSTOP});
-        const std::string where = "world " + std::to_string(world) + ", rank " +
-                                  std::to_string(victim) + " stopped at " + board->point;
-        for (int rank = 0; rank < world; rank++) {
-          const RankEnd& end = ends[static_cast<size_t>(rank)];
-          ASSERT_TRUE(end.returned) << where << ": rank " << rank;
-          if (rank == victim) continue;
-          expect_told(end.result, victim, true, where + ", rank " + std::to_string(rank));
-          if (end.result == "done" || end.result.rfind("create|", 0) == 0) continue;
-          const double waited =
-              static_cast<double>(board->failed_ns[rank] - board->struck_ns) * 1e-6;
-          EXPECT_GE(waited, kDeadlineMs * 0.9) << where;
-          EXPECT_LE(waited, kDeadlineMs * 3 + 500) << where;
-        }
-        clean();
-        if (HasFailure()) return;
-      }
-    }
+    for_each_victim(points_of(world), nightly_run() ? 1 : 127, [&](const Victim& victim) {
+      const auto ends = run(world, {victim.rank, victim.point, stop});
+      for_each_survivor(ends, -1, [&](int rank, const std::string& result) {
+        if (result == "done" || rank == victim.rank) return;
+        expect_told(result);
+        if (is_forming(result)) return;
+        EXPECT_GE(board->after_ms[rank], kDeadlineMs);
+        EXPECT_LE(board->after_ms[rank], kDeadlineMs * 3 + 500);
+      });
+      clean();
+    });
   }
 }
 

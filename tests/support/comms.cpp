@@ -9,7 +9,6 @@ Meeting::Meeting(CommKind kind, int world, int64_t patience_ms)
     : kind_(kind),
       world_(world),
       patience_ms_(patience_ms),
-      longest_wait_(patience_ms),
       name_(unique_name()),
       engine_(kind == CommKind::user ? std::make_unique<Engine>(world) : nullptr) {}
 

@@ -34,7 +34,6 @@ class Meeting {
   const CommKind kind_;
   const int world_;
   const int64_t patience_ms_;
-  const LongestWait longest_wait_;
   const std::string name_;
   const std::unique_ptr<Engine> engine_;
 };

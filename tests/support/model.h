@@ -63,7 +63,6 @@ class Model {
   void fill_buffers();
 
   std::vector<std::vector<double>> data_, grad_, buffers_;  // room, aligned for any dtype
-  int32_t master = ZERO_MASTER_FLOAT32;
   uint32_t missing_from_;
 };
 

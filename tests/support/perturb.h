@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "base/os.h"
+#include "support/system_calls.h"
 
 namespace zero::test {
 
@@ -24,10 +24,8 @@ inline void perturb_by(uint64_t seed) {
 /// The library's numbered points are perturbed too, unless a test watches them.
 inline void perturb_points() {
   static auto* const sleep = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "perturb"));
-  if (sleep == nullptr || &os() != &real_system_calls()) return;
-  static SystemCalls calls = real_system_calls();
-  calls.reached = [](const char*) { sleep(); };
-  replace_system_calls(&calls);
+  if (sleep == nullptr || os().reached != real_system_calls().reached) return;
+  replace_call(&SystemCalls::reached, [](const char*) { sleep(); });
 }
 
 }  // namespace zero::test

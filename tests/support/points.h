@@ -4,17 +4,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <unistd.h>
 
-#include <cstring>
 #include <functional>
-#include <mutex>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "base/os.h"
+#include "support/clock.h"
 #include "support/ranks.h"
 
 namespace zero::test {
@@ -24,97 +19,60 @@ struct Point {
   int occurrence = 1;  // the n-th time that it is passed
 };
 
-namespace points_detail {
-inline SystemCalls calls;
-inline std::mutex mutex;
-inline std::vector<std::string> passed;
-inline Point trap;
-inline void (*action)() = nullptr;
-
-inline void reached(const char* point) {
-  void (*due)() = nullptr;
-  {
-    const std::lock_guard lock(mutex);
-    passed.emplace_back(point);
-    if (action != nullptr && trap.name == point && --trap.occurrence == 0) due = action;
-  }
-  if (due != nullptr) due();
-}
-}  // namespace points_detail
-
 /// From now on this process notes its points, and does `action` at `point`.
-inline void watch_points(const Point& point = {}, void (*action)() = nullptr) {
-  using namespace points_detail;
-  trap = point;
-  points_detail::action = action;
-  passed.clear();
-  calls = real_system_calls();
-  calls.reached = points_detail::reached;
-  replace_system_calls(&calls);
-}
-
-/// The points passed since, with how often each had come before: "exchange.arrived 2".
-inline std::vector<Point> passed_points() {
-  const std::lock_guard lock(points_detail::mutex);
-  std::vector<Point> points;
-  for (const std::string& name : points_detail::passed) {
-    int occurrence = 1;
-    for (const Point& earlier : points) occurrence += earlier.name == name;
-    points.push_back({name, occurrence});
-  }
-  return points;
-}
-
-inline void stop_watching_points() { replace_system_calls(nullptr); }
+void watch_points(const Point& point = {}, void (*action)() = nullptr);
+void stop_watching_points();
 
 /// The points that each of `world` processes passes in `body` from its watch_points() on; `body`
 /// must succeed.
-inline std::vector<std::vector<Point>> points_of_ranks(
-    int world, const std::function<std::string(int rank)>& body) {
-  constexpr size_t kListBytes = 65536;
-  SharedMemory lists(static_cast<size_t>(world) * kListBytes);
-  const auto list_of = [&](int rank) {
-    return lists.as<char>() + static_cast<size_t>(rank) * kListBytes;
-  };
-  run_sound_ranks(RankKind::processes, world, [&](int rank) {
-    const std::string said = body(rank);
-    std::string list;
-    for (const Point& point : passed_points())
-      list += point.name + " " + std::to_string(point.occurrence) + "\n";
-    std::strcpy(list_of(rank), list.c_str());
-    return said;
-  });
-  std::vector<std::vector<Point>> points;
-  for (int rank = 0; rank < world; ++rank) {
-    std::istringstream list(list_of(rank));
-    points.emplace_back();
-    Point point;
-    while (list >> point.name >> point.occurrence) points.back().push_back(point);
-  }
-  return points;
-}
+using PointsOfRanks = std::vector<std::vector<Point>>;
+PointsOfRanks points_of_ranks(int world, const std::function<std::string(int rank)>& body);
 
-inline void die() { kill(getpid(), SIGKILL); }
+// ---- What becomes of a rank there.
 
-/// When a victim died and its peers' calls returned; `toll` lies in memory that ranks share.
-struct Toll {
-  volatile int64_t dead_ns;
-  volatile int64_t back_ns[8];
+void die();
+/// Until the others are through, in run_struck_ranks().
+void stop();
+/// A forked child of this process lives on with all its descriptors, until the others are through.
+void leave_child_behind();
+
+/// One rank of some, and where it is struck.
+struct Victim {
+  int rank;
+  Point point;
+  size_t left;  // points of its, from that one on
 };
-inline Toll* toll = nullptr;
 
-inline void die_noticed() {
-  toll->dead_ns = now_ns();
-  die();
+/// trial(victim) at every `stride`-th point of every rank.
+template <class Trial>
+void for_each_victim(const PointsOfRanks& points, size_t stride, const Trial& trial) {
+  for (size_t rank = 0; rank < points.size(); ++rank) {
+    for (size_t i = rank % stride; i < points[rank].size(); i += stride) {
+      const Victim victim{static_cast<int>(rank), points[rank][i], points[rank].size() - i};
+      SCOPED_TRACE(text("rank ", rank, " of ", points.size(), " is struck at ", victim.point.name,
+                        " ", victim.point.occurrence));
+      trial(victim);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
 }
 
-/// A forked child that lives on for two seconds, with all descriptors of its parent.
-inline void leave_child_behind() {
-  if (fork() != 0) return;
-  usleep(2'000'000);
-  _exit(0);
-}
+/// Processes of which one may die or stop. Time stands still until then; afterwards it passes while
+/// all others that are not through wait. Who was stopped goes on behind them.
+std::vector<RankEnd> run_struck_ranks(int world, const std::function<std::string(int rank)>& body);
 
-inline void stop() { kill(getpid(), SIGSTOP); }
+/// check(rank, what it said) for all others, which must have come to their ends.
+template <class Check>
+void for_each_survivor(const std::vector<RankEnd>& ends, int victim, const Check& check) {
+  for (int rank = 0; rank < static_cast<int>(ends.size()); ++rank) {
+    if (rank == victim) continue;
+    const RankEnd& end = ends[static_cast<size_t>(rank)];
+    ASSERT_TRUE(end.returned && end.exit_status == 0)
+        << "rank " << rank << (end.hung ? " hung" : "") << ", exit status " << end.exit_status
+        << ", signal " << end.signal;
+    SCOPED_TRACE(text("told to rank ", rank));
+    check(rank, end.result);
+  }
+}
 
 }  // namespace zero::test

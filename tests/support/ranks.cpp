@@ -20,7 +20,6 @@
 #include <mutex>
 #include <string_view>
 #include <thread>
-#include <utility>
 
 #include "support/perturb.h"
 
@@ -28,7 +27,7 @@ namespace zero::test {
 namespace {
 
 using Body = std::function<std::string(int rank)>;
-using Clock = std::chrono::steady_clock;
+using Wall = std::chrono::steady_clock;
 
 constexpr char kReturned = '+';  // first byte of what a process sends: its body came to the end
 
@@ -37,32 +36,7 @@ constexpr char kReturned = '+';  // first byte of what a process sends: its body
   std::abort();
 }
 
-int64_t longest_wait_ms = -1;  // none is known
-
-/// When ranks that have not ended hang.
-class Watchdog {
- public:
-  explicit Watchdog(int64_t deadline_ms) : last_(after(deadline_ms)) {}
-
-  Clock::time_point until() const { return until_; }
-
-  /// A rank has ended.
-  void see_end() {
-    // For a loaded machine, and for one where every thread sleeps now and then.
-    const int64_t slack_ms = perturbed() ? 15'000 : 5'000;
-    if (longest_wait_ms >= 0) until_ = std::min(last_, after(longest_wait_ms + slack_ms));
-  }
-
- private:
-  static Clock::time_point after(int64_t ms) {
-    return Clock::now() + std::chrono::milliseconds(ms);
-  }
-
-  Clock::time_point last_;
-  Clock::time_point until_ = last_;
-};
-
-std::vector<RankEnd> run_threads(int world, const Body& body, Watchdog watchdog) {
+std::vector<RankEnd> run_threads(int world, const Body& body, Wall::time_point until) {
   std::vector<RankEnd> ends(static_cast<size_t>(world));
   std::mutex mutex;
   std::condition_variable changed;
@@ -81,12 +55,7 @@ std::vector<RankEnd> run_threads(int world, const Body& body, Watchdog watchdog)
   }
   {
     std::unique_lock lock(mutex);
-    while (running > 0) {
-      const int before = running;
-      if (changed.wait_until(lock, watchdog.until(), [&] { return running < before; })) {
-        watchdog.see_end();
-        continue;
-      }
+    if (!changed.wait_until(lock, until, [&] { return running == 0; })) {
       for (int rank = 0; rank < world; ++rank)
         if (!ends[static_cast<size_t>(rank)].returned)
           std::fprintf(stderr, "rank %d (a thread) hangs (schedules by seed %llu)\n", rank,
@@ -140,7 +109,8 @@ bool read_some(int pipe, std::string& into) {
   return n != 0;
 }
 
-void collect_messages(std::vector<Child>& children, std::vector<RankEnd>& ends, Watchdog watchdog) {
+void collect_messages(std::vector<Child>& children, std::vector<RankEnd>& ends,
+                      Wall::time_point until) {
   for (;;) {
     std::vector<pollfd> polls;
     std::vector<size_t> ranks;
@@ -150,8 +120,7 @@ void collect_messages(std::vector<Child>& children, std::vector<RankEnd>& ends, 
       ranks.push_back(r);
     }
     if (polls.empty()) return;
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(watchdog.until() - Clock::now());
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Wall::now());
     const int ready =
         poll(polls.data(), polls.size(), static_cast<int>(std::max<int64_t>(left.count(), 0)));
     if (ready < 0 && errno != EINTR) fail("poll");
@@ -169,17 +138,17 @@ void collect_messages(std::vector<Child>& children, std::vector<RankEnd>& ends, 
       if (polls[i].revents == 0 || read_some(polls[i].fd, ends[ranks[i]].result)) continue;
       close(polls[i].fd);
       children[ranks[i]].pipe = -1;
-      watchdog.see_end();
+      on_rank_end();
     }
   }
 }
 
-std::vector<RankEnd> run_processes(int world, const Body& body, const Watchdog& watchdog) {
+std::vector<RankEnd> run_processes(int world, const Body& body, Wall::time_point until) {
   std::fflush(nullptr);
   std::vector<RankEnd> ends(static_cast<size_t>(world));
   std::vector<Child> children;
   for (int rank = 0; rank < world; ++rank) children.push_back(start_child(rank, body));
-  collect_messages(children, ends, watchdog);
+  collect_messages(children, ends, until);
   for (size_t r = 0; r < children.size(); ++r) {
     int status = 0;
     while (waitpid(children[r].pid, &status, 0) < 0 && errno == EINTR) {
@@ -197,9 +166,9 @@ std::vector<RankEnd> run_processes(int world, const Body& body, const Watchdog& 
 
 std::vector<RankEnd> run_ranks(RankKind kind, int world, const Body& body, int64_t deadline_ms) {
   perturb_points();
-  const Watchdog watchdog(deadline_ms);
-  return kind == RankKind::threads ? run_threads(world, body, watchdog)
-                                   : run_processes(world, body, watchdog);
+  const auto until = Wall::now() + std::chrono::milliseconds(deadline_ms);
+  return kind == RankKind::threads ? run_threads(world, body, until)
+                                   : run_processes(world, body, until);
 }
 
 std::vector<std::string> run_sound_ranks(RankKind kind, int world, const Body& body,
@@ -214,14 +183,10 @@ std::vector<std::string> run_sound_ranks(RankKind kind, int world, const Body& b
   return results;
 }
 
-LongestWait::LongestWait(int64_t milliseconds)
-    : before_(std::exchange(longest_wait_ms, milliseconds)) {}
-LongestWait::~LongestWait() { longest_wait_ms = before_; }
-
 std::string unique_name() {
   static std::atomic<int> count{0};
   return "test-" + std::to_string(getpid()) + "-" +
-         std::to_string(Clock::now().time_since_epoch().count()) + "-" + std::to_string(count++);
+         std::to_string(Wall::now().time_since_epoch().count()) + "-" + std::to_string(count++);
 }
 
 bool nightly_run() {

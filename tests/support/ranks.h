@@ -8,8 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "support/statuses.h"
 
 namespace zero::test {
 
@@ -35,27 +36,12 @@ std::vector<std::string> run_sound_ranks(RankKind kind, int world,
                                          const std::function<std::string(int rank)>& body,
                                          int64_t deadline_ms = 60'000);
 
-/// While this lives, ranks that are run wait no longer than this for each other. So one that has
-/// not ended some seconds after that, counted from when the latest other one ended, hangs: its
-/// group's deadline is not waited for.
-class LongestWait {
- public:
-  explicit LongestWait(int64_t milliseconds);
-  ~LongestWait();
-  LongestWait(const LongestWait&) = delete;
-  LongestWait& operator=(const LongestWait&) = delete;
-
- private:
-  const int64_t before_;
-};
+/// Called by who runs ranks that are processes when one has ended.
+inline void (*on_rank_end)() = [] {};
 
 /// A name that no other group of this machine has, in this run or another. For ranks that are
 /// processes, ask before they are forked.
 std::string unique_name();
-
-inline bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
 
 /// True where ZERO_TEST_NIGHTLY=1 asks for the exhaustive run: what lasts longer than a minute.
 bool nightly_run();

@@ -9,21 +9,36 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/text.h"
 
 namespace zero::test {
 
+/// Are all these parts in what somebody says? The answer shows it.
+template <class... Parts>
+::testing::AssertionResult contains(std::string_view said, const Parts&... parts) {
+  for (const std::string_view part : {std::string_view(parts)...})
+    if (said.find(part) == std::string_view::npos)
+      return ::testing::AssertionFailure() << "'" << said << "' does not say '" << part << "'";
+  return ::testing::AssertionSuccess() << "'" << said << "'";
+}
+
+/// "ok", or "ZERO_ERR_...: " and why.
+inline std::string outcome(const Status& status) {
+  return status.ok() ? "ok" : text(code_name(status.code()), ": ", status.text());
+}
+
 inline void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
 
-/// With this code, and these words in its text.
-inline void expect_failure(const Status& status, Code code, std::string_view words) {
-  EXPECT_EQ(status.code(), code);
-  EXPECT_NE(status.text().find(words), std::string::npos)
-      << "'" << words << "' is not in: " << status.text();
+/// With this code, and all these words in its text.
+template <class... Words>
+void expect_failure(const Status& status, Code code, const Words&... words) {
+  EXPECT_EQ(status.code(), code) << outcome(status);
+  EXPECT_TRUE(contains(status.text(), words...));
 }
-template <class T>
-void expect_failure(const Result<T>& result, Code code, std::string_view words) {
+template <class T, class... Words>
+void expect_failure(const Result<T>& result, Code code, const Words&... words) {
   ASSERT_FALSE(result.ok());
-  expect_failure(result.failure(), code, words);
+  expect_failure(result.failure(), code, words...);
 }
 
 /// What a call that must not fail gives.

@@ -1,26 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of one tensor: floats that the test keeps.
+// Models of tensors of one dimension: floats that the test keeps.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "zero.h"
 
 namespace zero::test {
 
-/// Registers them as the parameter "w".
+struct VectorParam {
+  const char* name;
+  std::span<float> data, grad;  // of the same size
+  int32_t owner = 0;
+};
+
+/// Registers them as one group.
+inline zero_status register_vectors(zero_optim* optim, const std::vector<VectorParam>& vectors) {
+  std::vector<int64_t> sizes;
+  for (const VectorParam& one : vectors) sizes.push_back(static_cast<int64_t>(one.data.size()));
+  std::vector<zero_param> params(vectors.size());
+  for (size_t i = 0; i < params.size(); i++) {
+    ZERO_INIT(params[i]);
+    params[i].name = vectors[i].name;
+    params[i].data = vectors[i].data.data();
+    params[i].grad = vectors[i].grad.data();
+    params[i].shape = &sizes[i];
+    params[i].ndim = 1;
+    params[i].owner = vectors[i].owner;
+  }
+  return zero_register_params(optim, nullptr, params.data(), params.size(), nullptr);
+}
+
+/// Registers one as the parameter "w".
 inline zero_status register_vector(zero_optim* optim, std::span<float> data,
                                    std::span<float> grad) {
-  const auto size = static_cast<int64_t>(data.size());
-  zero_param param;
-  ZERO_INIT(param);
-  param.name = "w";
-  param.data = data.data();
-  param.grad = grad.data();
-  param.shape = &size;
-  param.ndim = 1;
-  return zero_register_params(optim, nullptr, &param, 1, nullptr);
+  return register_vectors(optim, {{"w", data, grad}});
 }
 
 }  // namespace zero::test

@@ -8,19 +8,17 @@
 #include <cstdint>
 #include <thread>
 
-#include "base/os.h"
+#include "support/system_calls.h"
 
 namespace zero::test {
 
 /// Lets a function see every point of the library's that any thread passes.
 class Watched {
  public:
-  explicit Watched(void (*reached)(const char*)) {
-    static SystemCalls calls = real_system_calls();  // a thread may be inside it until the end
-    calls.reached = reached;
-    replace_system_calls(&calls);
-  }
-  ~Watched() { replace_system_calls(nullptr); }
+  explicit Watched(void (*reached)(const char*)) : reached_(&SystemCalls::reached, reached) {}
+
+ private:
+  const ReplacedCall reached_;
 };
 
 /// Sleeps now and then, on whichever thread: owners fall behind.

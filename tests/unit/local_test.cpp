@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -21,8 +22,8 @@
 #include "comm/local/segment.h"
 #include "comm/local/socket.h"
 #include "support/ranks.h"
-#include "support/replaced_calls.h"
 #include "support/statuses.h"
+#include "support/system_calls.h"
 
 namespace zero::local {
 namespace {
@@ -145,22 +146,20 @@ TEST(Segment, what_is_reserved_has_memory_and_the_rest_has_none) {
 }
 
 TEST(Segment, memory_is_reserved_on_kernels_that_cannot_populate) {
-  SystemCalls old = real_system_calls();
-  old.madvise = [](void*, size_t, int) {
-    errno = EINVAL;
-    return -1;
-  };
   const Fd fd = segment();
   const auto mapping = map(fd);
-  const test::ReplacedCalls replaced(old);
+  const test::ReplacedCall cannot_populate(&SystemCalls::madvise, [](void*, size_t, int) {
+    errno = EINVAL;
+    return -1;
+  });
   expect_ok(reserve(fd.get(), *mapping, 0, kBytes));
   struct stat info;
   ASSERT_EQ(fstat(fd.get(), &info), 0);
   EXPECT_EQ(info.st_blocks * 512, static_cast<int64_t>(kBytes));
-  old.fallocate = [](int, int, int64_t, int64_t) {
+  const test::ReplacedCall is_full(&SystemCalls::fallocate, [](int, int, int64_t, int64_t) {
     errno = ENOSPC;
     return -1;
-  };
+  });
   expect_failure(reserve(fd.get(), *mapping, 0, kBytes), ZERO_ERR_MEMORY, "65536 bytes");
 }
 
@@ -215,23 +214,39 @@ struct Watched {
   std::shared_ptr<Peer> peer;
 };
 
-int64_t ms_until_dead(const Peer& peer) {
+bool is_seen_dead(const Peer& peer) {
+  for (int ms = 0; ms < 30'000 && !peer.dead(); ++ms) usleep(1'000);
+  return peer.dead();
+}
+
+/// How much later than an empty process has ended, which is killed at the same time: a busy machine
+/// is late with either.
+int64_t ms_until_seen_dead(const Watched& watched) {
+  const pid_t control = fork();
+  if (control == 0)
+    for (;;) pause();
+  kill(watched.child.pid(), SIGKILL);
+  kill(control, SIGKILL);
+  waitpid(control, nullptr, 0);
   const int64_t start = now_ms();
-  while (!peer.dead() && now_ms() - start < 10'000) usleep(100);
+  EXPECT_TRUE(is_seen_dead(*watched.peer));
   return now_ms() - start;
 }
 
 TEST(Life, a_killed_process_is_seen_dead_within_100_ms_however_much_memory_it_has) {
   // In the nightly run so much that freeing it takes longer than that.
   for (const size_t bytes : {size_t{4096}, size_t{test::nightly_run() ? 4096u : 512u} << 20}) {
-    const Watched watched([bytes] {
-      void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-      if (memory == MAP_FAILED) _exit(1);
-    });
-    EXPECT_FALSE(watched.peer->dead());
-    kill(watched.child.pid(), SIGKILL);
-    EXPECT_LE(ms_until_dead(*watched.peer), 100);
+    int64_t least_ms = INT64_MAX;  // of some tries: who looks may be late, too
+    for (int i = 0; i < 10 && least_ms > 100; ++i) {
+      const Watched watched([bytes] {
+        void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (memory == MAP_FAILED) _exit(1);
+      });
+      EXPECT_FALSE(watched.peer->dead());
+      least_ms = std::min(least_ms, ms_until_seen_dead(watched));
+    }
+    EXPECT_LE(least_ms, 100);
   }
 }
 
@@ -244,13 +259,13 @@ TEST(Life, a_process_that_exits_or_becomes_another_program_is_seen_dead) {
     const Watched watched([flag, exec] {
       std::thread([flag, exec] {
         while (*flag == 0) usleep(200);
-        if (exec) execl("/bin/sleep", "sleep", "10", nullptr);
+        if (exec) execl("/bin/sleep", "sleep", "1000", nullptr);
         _exit(0);
       }).detach();
     });
     EXPECT_FALSE(watched.peer->dead());
     *flag = 1;
-    EXPECT_LE(ms_until_dead(*watched.peer), 5'000) << (exec ? "exec" : "exit");
+    EXPECT_TRUE(is_seen_dead(*watched.peer)) << (exec ? "exec" : "exit");
   }
 }
 
@@ -314,8 +329,7 @@ TEST(Life, the_second_witness_is_heard_where_the_first_is_silent) {
   const std::shared_ptr<Peer> peer = *Peer::meet(page.get(), std::move(pidfd), child.pid());
   EXPECT_FALSE(peer->ask());
   kill(child.pid(), SIGKILL);
-  const int64_t start = now_ms();
-  while (!peer->ask() && now_ms() - start < 5'000) usleep(200);
+  for (int ms = 0; ms < 30'000 && !peer->ask(); ++ms) usleep(1'000);
   EXPECT_TRUE(peer->dead());
 }
 

@@ -12,7 +12,7 @@
 #include "base/os.h"
 #include "comm/nccl/channel.h"
 #include "nccl_seat.h"
-#include "support/replaced_calls.h"
+#include "support/system_calls.h"
 
 namespace zero::test {
 namespace {
@@ -84,8 +84,6 @@ int count_and_sleep(uint32_t* word, int operation, uint32_t value, const timespe
 }
 
 TEST(NcclChannel, a_call_sleeps_a_few_times_however_long_nccl_takes) {
-  SystemCalls calls = real_system_calls();
-  calls.futex = count_and_sleep;
   for (const auto& [takes_us, count] : {std::pair(200, 201), std::pair(20'000, 21)}) {
     const NcclRanks ranks(1);
     const Seat seat = made(ranks.join(0));
@@ -93,7 +91,7 @@ TEST(NcclChannel, a_call_sleeps_a_few_times_however_long_nccl_takes) {
     char* const data = queue.put<char>(std::vector<char>(16));
     ranks.knobs().busy_polls = 0;
     ranks.knobs().takes_us = takes_us;
-    const ReplacedCalls replaced(calls);
+    const ReplacedCall replaced(&SystemCalls::futex, count_and_sleep);
     std::vector<int> slept;
     for (int i = 0; i < count; i++) {
       sleeps = 0;

@@ -10,7 +10,7 @@
 
 #include <cstring>
 
-#include "support/replaced_calls.h"
+#include "support/system_calls.h"
 
 namespace zero {
 namespace {
@@ -29,12 +29,10 @@ TEST(SystemCalls, a_test_can_make_one_call_fail_and_take_it_back) {
   ASSERT_TRUE(fd.valid());
   EXPECT_EQ(os().fsync(fd.get()), 0);
   {
-    SystemCalls calls = real_system_calls();
-    calls.fsync = [](int) {
+    const test::ReplacedCall replaced(&SystemCalls::fsync, [](int) {
       errno = EIO;
       return -1;
-    };
-    const test::ReplacedCalls replaced(calls);
+    });
     EXPECT_EQ(os().fsync(fd.get()), -1);
     EXPECT_EQ(errno, EIO);
   }
@@ -79,12 +77,10 @@ TEST(SystemCalls, calls_made_by_number_are_the_right_ones) {
 }
 
 TEST(Fd, closes_once_however_it_is_moved) {
-  SystemCalls calls = real_system_calls();
-  calls.close = [](int fd) {
+  const test::ReplacedCall replaced(&SystemCalls::close, [](int fd) {
     ++closes;
     return real_system_calls().close(fd);
-  };
-  const test::ReplacedCalls replaced(calls);
+  });
   closes = 0;
   {
     Fd first(os().memfd_create("os_test", MFD_CLOEXEC));

@@ -19,8 +19,8 @@
 
 #include "base/os.h"
 #include "support/ranks.h"
-#include "support/replaced_calls.h"
 #include "support/statuses.h"
+#include "support/system_calls.h"
 
 namespace zero {
 namespace {
@@ -100,8 +100,8 @@ TEST(ThreadPool, workers_and_a_caller_that_fell_asleep_are_woken) {
 }
 
 TEST(ThreadPool, a_wake_that_the_system_refuses_hangs_nobody) {
-  static SystemCalls calls = real_system_calls();
-  calls.futex = [](uint32_t* word, int operation, uint32_t value, const timespec* timeout) {
+  const auto refuse_wakes = [](uint32_t* word, int operation, uint32_t value,
+                               const timespec* timeout) {
     if (operation != FUTEX_WAKE_PRIVATE)
       return real_system_calls().futex(word, operation, value, timeout);
     errno = EPERM;
@@ -110,8 +110,8 @@ TEST(ThreadPool, a_wake_that_the_system_refuses_hangs_nobody) {
   // In a process of its own: what hangs is killed.
   test::run_sound_ranks(
       test::RankKind::processes, 1,
-      [](int) {
-        replace_system_calls(&calls);
+      [=](int) {
+        test::replace_call(&SystemCalls::futex, refuse_wakes);
         auto pool = make_pool(3);
         std::atomic<int> worked{0};
         for (int round = 0; round < 3; ++round) {
@@ -129,16 +129,16 @@ TEST(ThreadPool, a_wake_that_the_system_refuses_hangs_nobody) {
 }
 
 TEST(ThreadPool, interrupted_sleeps_change_nothing) {
-  SystemCalls calls = real_system_calls();
-  calls.futex = [](uint32_t* word, int operation, uint32_t value, const struct timespec* timeout) {
-    static std::atomic<int> count{0};
-    if (count++ % 2 == 0 && timeout == nullptr && value != INT_MAX) {
-      errno = EINTR;
-      return -1;
-    }
-    return real_system_calls().futex(word, operation, value, timeout);
-  };
-  const test::ReplacedCalls replaced(calls);
+  const test::ReplacedCall replaced(
+      &SystemCalls::futex,
+      [](uint32_t* word, int operation, uint32_t value, const struct timespec* timeout) {
+        static std::atomic<int> count{0};
+        if (count++ % 2 == 0 && timeout == nullptr && value != INT_MAX) {
+          errno = EINTR;
+          return -1;
+        }
+        return real_system_calls().futex(word, operation, value, timeout);
+      });
   const auto pool = make_pool(3);
   std::atomic<int> done{0};
   for (int round = 1; round <= 20; ++round) {
@@ -185,9 +185,7 @@ int limited_pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
 
 TEST(ThreadPool, a_thread_that_does_not_start_is_an_error_that_leaves_none_behind) {
   const ptrdiff_t before = threads_of_this_process();
-  SystemCalls calls = real_system_calls();
-  calls.pthread_create = limited_pthread_create;
-  const test::ReplacedCalls replaced(calls);
+  const test::ReplacedCall replaced(&SystemCalls::pthread_create, limited_pthread_create);
   threads_left = 2;
   const auto pool = ThreadPool::create(5);
   test::expect_failure(pool, ZERO_ERR_SYSTEM, "worker thread 3 of 4");
@@ -196,9 +194,7 @@ TEST(ThreadPool, a_thread_that_does_not_start_is_an_error_that_leaves_none_behin
 }
 
 TEST(ThreadPool, one_thread_starts_none_and_zero_is_refused) {
-  SystemCalls calls = real_system_calls();
-  calls.pthread_create = limited_pthread_create;
-  const test::ReplacedCalls replaced(calls);
+  const test::ReplacedCall replaced(&SystemCalls::pthread_create, limited_pthread_create);
   threads_left = 0;
   const auto pool = make_pool(1);
   int runs = 0;

@@ -13,7 +13,7 @@
 #include "comm/comm.h"
 #include "comm/create.h"
 #include "support/ranks.h"
-#include "support/replaced_calls.h"
+#include "support/system_calls.h"
 
 namespace zero::test {
 namespace {
@@ -206,13 +206,12 @@ TEST(UserComm, whose_split_fails_on_one_rank_breaks_on_all_and_seats_nobody) {
 thread_local bool memory_is_out = false;
 
 TEST(UserComm, gives_an_arena_to_every_rank_or_to_none) {
-  SystemCalls calls = real_system_calls();
-  calls.mmap = [](void* at, size_t bytes, int protection, int flags, int fd, int64_t offset) {
+  const ReplacedCall replaced(&SystemCalls::mmap, [](void* at, size_t bytes, int protection,
+                                                     int flags, int fd, int64_t offset) {
     if (!memory_is_out) return real_system_calls().mmap(at, bytes, protection, flags, fd, offset);
     errno = ENOMEM;
     return MAP_FAILED;
-  };
-  const ReplacedCalls replaced(calls);
+  });
   Engine engine(3);
   const std::vector<std::string> results = run_sound_ranks(RankKind::threads, 3, [&](int rank) {
     const Place place = join(engine, rank);

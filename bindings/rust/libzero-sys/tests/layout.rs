@@ -2,6 +2,7 @@
 //! Every struct has the layout that a C compiler gives it: layout.c prints it as JSON, the macro below
 //! prints the same for the Rust declarations. ZERO_LAYOUT names a built layout program.
 use std::env;
+use std::fs;
 use std::mem::{align_of, offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,6 +42,7 @@ fn rust_layout() -> String {
         },
         zero_comm_functions { struct_size, exchange, all_gather, all_to_all, reduce_scatter, split, free },
         zero_failure { struct_size, status, rank, step, params_consistent, phase, text },
+        zero_rule { struct_size, name, setting_names, setting_defaults, setting_ranges, setting_count, slots, slot_settings, slot_count },
         zero_update { struct_size, param, name, shape, ndim, dtype, first, count, values, gradient, slots, slot_count, step, lr, weight_decay, setting_names, setting_values, setting_count, message, message_bytes },
         zero_custom_optimizer { struct_size, name, update, ctx, slots, slot_count, setting_names, setting_values, setting_count, flags, reserved },
         zero_options { struct_size, optimizer, partition, bucket_bytes, max_grad_norm, grad_norm_type, nonfinite, threads, names, values, setting_count, master, wire_dtype, loss_scale, growth_factor, backoff_factor, growth_interval, uneven_inputs, share_dtype, predivide_factor, custom, overlap_gather, reserved },
@@ -52,7 +54,6 @@ fn rust_layout() -> String {
         zero_join_options { struct_size, grads, grad_count, stream },
         zero_save_options { struct_size, flags, reserved },
         zero_load_options { struct_size, flags, reserved },
-        zero_rule { struct_size, name, setting_names, setting_defaults, setting_ranges, setting_count, slots, slot_settings, slot_count },
         zero_plan { struct_size, offsets, owners, elements, arena_bytes, state_bytes, grad_offsets, grad_arena_bytes },
         zero_statistics { struct_size, parameter_elements, owned_elements, state_bytes, staging_bytes, control_bytes, copied_bytes, moved_bytes, steps, skipped, nonfinite_elements, gather_seconds, vote_seconds, apply_seconds, publish_seconds, save_seconds, load_seconds, early_elements, early_updates, host_waits },
     }
@@ -63,10 +64,18 @@ fn layout_program() -> PathBuf {
         return program.into();
     }
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("layout");
+    let made = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program = made.join("layout");
+    let rows = Command::new("python3")
+        .arg(checkout.join("tests/abi/layout_rows.py"))
+        .arg(checkout.join("include/zero.h"))
+        .output();
+    fs::write(made.join("layout_rows.h"), rows.expect("Python runs").stdout).expect("rows are written");
     let built = Command::new(env::var("CC").unwrap_or("cc".into()))
         .arg("-I")
         .arg(checkout.join("include"))
+        .arg("-I")
+        .arg(made)
         .arg(checkout.join("tests/abi/layout.c"))
         .arg("-o")
         .arg(&program)

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/points.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <sstream>
+
+namespace zero::test {
+namespace {
+
+std::mutex mutex;
+std::vector<Point> passed;  // under the mutex
+Point trap;
+void (*at_trap)() = nullptr;
+
+void reached(const char* name) {
+  void (*due)() = nullptr;
+  {
+    const std::lock_guard lock(mutex);
+    int occurrence = 1;
+    for (const Point& earlier : passed) occurrence += earlier.name == name;
+    passed.push_back({name, occurrence});
+    if (trap.name == name && trap.occurrence == occurrence) due = at_trap;
+  }
+  if (due != nullptr) due();
+}
+
+/// What ranks of which one is struck and who lets time pass tell each other.
+struct Board {
+  std::atomic<int> through;    // ranks
+  std::atomic<bool> struck;    // one of them
+  std::atomic<pid_t> stopped;  // its process; 0: it died, or none
+  std::atomic<bool> over;      // the others are through
+};
+Board* board = nullptr;
+
+void await_others() {
+  for (int ms = 0; ms < 60'000 && !board->over; ++ms) usleep(1'000);
+}
+
+/// Beside the ranks.
+void let_time_pass(int world) {
+  const auto others = [=] { return world - 1 - board->through; };
+  while (!board->struck && others() > 0) usleep(500);
+  Clock::run(others);
+  board->over = true;
+  // A rank may come to its point only now, and who died comes to no end.
+  const auto died = [] { return board->struck && board->stopped == 0; };
+  for (; board->through < world && !died(); usleep(5'000))
+    if (board->stopped != 0) kill(board->stopped, SIGCONT);
+}
+
+}  // namespace
+
+void watch_points(const Point& point, void (*action)()) {
+  trap = point;
+  at_trap = action;
+  passed.clear();
+  replace_call(&SystemCalls::reached, reached);
+}
+
+void stop_watching_points() { replace_call(&SystemCalls::reached, real_system_calls().reached); }
+
+PointsOfRanks points_of_ranks(int world, const std::function<std::string(int rank)>& body) {
+  constexpr size_t kListBytes = 65536;
+  const SharedMemory lists(static_cast<size_t>(world) * kListBytes);
+  const auto list_of = [&](int rank) {
+    return lists.as<char>() + static_cast<size_t>(rank) * kListBytes;
+  };
+  run_sound_ranks(RankKind::processes, world, [&](int rank) {
+    const std::string said = body(rank);
+    const std::lock_guard lock(mutex);
+    std::string list;
+    for (const Point& point : passed) list += text(point.name, " ", point.occurrence, "\n");
+    std::strcpy(list_of(rank), list.c_str());
+    return said;
+  });
+  PointsOfRanks points(static_cast<size_t>(world));
+  for (int rank = 0; rank < world; ++rank) {
+    std::istringstream list(list_of(rank));
+    for (Point point; list >> point.name >> point.occurrence;)
+      points[static_cast<size_t>(rank)].push_back(point);
+  }
+  return points;
+}
+
+void die() {
+  if (board != nullptr) board->struck = true;
+  kill(getpid(), SIGKILL);
+}
+
+void stop() {
+  board->stopped = getpid();
+  board->struck = true;
+  kill(getpid(), SIGSTOP);
+  await_others();  // the thread that stops its process may run on for a moment
+}
+
+void leave_child_behind() {
+  if (fork() != 0) return;
+  await_others();
+  _exit(0);
+}
+
+std::vector<RankEnd> run_struck_ranks(int world, const std::function<std::string(int rank)>& body) {
+  const Clock clock;
+  const SharedMemory memory(sizeof(Board));
+  board = memory.as<Board>();
+  std::vector<RankEnd> ends = run_ranks(RankKind::processes, world + 1, [&](int rank) {
+    if (rank == world) return let_time_pass(world), std::string();
+    std::string said = body(rank);
+    Clock::note_told(rank);
+    board->through++;
+    return said;
+  });
+  EXPECT_TRUE(ends.back().returned && ends.back().exit_status == 0) << "time did not pass";
+  ends.pop_back();
+  return ends;
+}
+
+}  // namespace zero::test

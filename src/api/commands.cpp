@@ -5,7 +5,6 @@
 
 #include "state/collective.h"
 #include "step/broadcast.h"
-#include "step/by_hand.h"
 #include "step/enter.h"
 #include "step/step.h"
 
@@ -38,11 +37,9 @@ Status make_step(Made& made) {
 
 /// Save and load begin alike: sealed, between steps.
 Status enter_state(Made& made, Status local) {
-  Entry entry;
-  entry.local = std::move(local);
-  if (entry.local.ok()) entry.local = made.optim.check_params();
-  if (entry.local.ok()) entry.local = made.optim.check_open();
-  return enter(made.call, made.optim, step_memory(made.optim), std::move(entry));
+  if (local.ok()) local = made.optim.check_params();
+  if (local.ok()) local = made.optim.check_open();
+  return enter(made.call, made.optim, {.local = std::move(local)});
 }
 
 Status save(Made& made) {

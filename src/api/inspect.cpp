@@ -15,14 +15,15 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-Result<PlanParam> plan_param(const Optimizer::NewParam& param, size_t index) {
+Result<PlanParam> plan_param(const Param& param, size_t index) {
   const auto count = shape_elements(param.shape);
   if (!count) return bad_argument("parameter ", index, " has an impossible shape");
-  return PlanParam{.count = *count,
-                   .order = param.has_order ? param.order : static_cast<int64_t>(index),
-                   .owner = param.owner,
-                   .dtype = param.dtype,
-                   .grad_dtype = param.grad_dtype};
+  return PlanParam{
+      .count = *count,
+      .order = (param.flags & ZERO_PARAM_ORDER) != 0 ? param.order : static_cast<int64_t>(index),
+      .owner = param.owner,
+      .dtype = param.dtype,
+      .grad_dtype = param.grad_dtype};
 }
 
 /// Bytes of state of the busiest rank.
@@ -141,7 +142,7 @@ zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t 
     if (world < 1 || world > 1'000'000)
       return bad_argument("world is ", world, "; 1 to 1,000,000 are allowed");
     const ReadOptions read = ZERO_TRY(read_optim_options(options, world));
-    const std::vector<Optimizer::NewParam> given = ZERO_TRY(read_params(params, count, false));
+    const std::vector<Param> given = ZERO_TRY(read_params(params, count, false));
     std::vector<PlanParam> added;
     added.reserve(count);
     for (size_t i = 0; i < count; i++) added.push_back(ZERO_TRY(plan_param(given[i], i)));
@@ -164,9 +165,9 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
     out.control_bytes = found.counters.control_bytes;
     out.copied_bytes = found.counters.copied_bytes;
     out.moved_bytes = found.counters.moved_bytes;
-    out.steps = found.step;
-    out.skipped = found.skipped;
-    out.nonfinite_elements = found.counters.nonfinite_elements;
+    out.steps = found.state.steps;
+    out.skipped = found.state.skipped;
+    out.nonfinite_elements = static_cast<int64_t>(found.state.all_nonfinite);
     out.gather_seconds = found.counters.gather_seconds;
     out.vote_seconds = found.counters.vote_seconds;
     out.apply_seconds = found.counters.apply_seconds;

@@ -7,7 +7,7 @@
 #include "step/broadcast.h"
 #include "step/enter.h"
 #include "step/step.h"
-#include "step/tables.h"
+#include "step/take.h"
 
 namespace {
 

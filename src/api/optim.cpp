@@ -61,7 +61,7 @@ Result<std::vector<int64_t>> read_shape(int32_t ndim, const int64_t* shape,
   return std::vector<int64_t>(shape, shape + ndim);
 }
 
-Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names) {
+Result<Param> read_param(const zero_param* given, bool with_names) {
   const zero_param param = ZERO_TRY(read_struct(given));
   if (with_names && param.name == nullptr) return bad_argument("a parameter's name is NULL");
   const char* name = with_names ? param.name : "";
@@ -75,21 +75,18 @@ Result<Optimizer::NewParam> read_param(const zero_param* given, bool with_names)
   std::vector<int64_t> shape = ZERO_TRY(read_shape(param.ndim, param.shape, tensor));
   if ((param.flags & ~kParamFlags) != 0)
     return bad_argument(tensor, ": flags ", param.flags, " are unknown");
-  const auto given_by = [&param](int32_t flag, double value) -> std::optional<double> {
-    return (param.flags & flag) != 0 ? std::optional(value) : std::nullopt;
-  };
-  return Optimizer::NewParam{.name = name,
-                             .shape = std::move(shape),
-                             .data = param.data,
-                             .grad = param.grad,
-                             .owner = param.owner,
-                             .flags = param.flags,
-                             .order = param.order,
-                             .has_order = (param.flags & ZERO_PARAM_ORDER) != 0,
-                             .dtype = dtype,
-                             .grad_dtype = grad_dtype,
-                             .lr_scale = given_by(ZERO_PARAM_LR_SCALE, param.lr_scale),
-                             .weight_decay = given_by(ZERO_PARAM_WEIGHT_DECAY, param.weight_decay)};
+  Param out{.name = name,
+            .shape = std::move(shape),
+            .order = param.order,
+            .owner = param.owner,
+            .flags = param.flags,
+            .dtype = dtype,
+            .grad_dtype = grad_dtype,
+            .data = static_cast<std::byte*>(param.data),
+            .grad = static_cast<std::byte*>(param.grad)};
+  if ((param.flags & ZERO_PARAM_LR_SCALE) != 0) out.lr_scale = param.lr_scale;
+  if ((param.flags & ZERO_PARAM_WEIGHT_DECAY) != 0) out.weight_decay = param.weight_decay;
+  return out;
 }
 
 Result<Buffer> read_buffer(const zero_buffer* given) {
@@ -139,10 +136,10 @@ Status check_all_groups(int32_t group) {
 
 Status set_loss_scale(Optimizer& optim, int32_t group, double scale) {
   ZERO_TRY(check_all_groups(group));
-  if (!LossScale::allowed(scale))
+  if (!loss_scale_allowed(scale))
     return bad_argument("the loss scale is ", scale, "; 2^-100 to 2^100 are allowed");
   ZERO_TRY(optim.check_open());
-  optim.loss_scale = {.scale = scale, .good_steps = 0};
+  optim.set_loss_scale({.scale = scale});
   optim.loss_scale_given = scale;
   return Status();
 }
@@ -161,12 +158,11 @@ Status set_loss_scale_from(Optimizer& optim, int32_t group, const GivenSetting& 
 
 namespace zero::api {
 
-Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, size_t count,
-                                                     bool with_names) {
+Result<std::vector<Param>> read_params(const zero_param* params, size_t count, bool with_names) {
   if (params == nullptr || count == 0) return bad_argument("no parameters are given");
-  return read_array<Optimizer::NewParam>(
-      params, count, "parameter",
-      [with_names](const zero_param* param) { return read_param(param, with_names); });
+  return read_array<Param>(params, count, "parameter", [with_names](const zero_param* param) {
+    return read_param(param, with_names);
+  });
 }
 
 Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world) {
@@ -213,7 +209,7 @@ zero_status zero_register_params(zero_optim* optim, const zero_group_options* op
     std::vector<double> settings = found.settings;
     ZERO_TRY(
         apply_settings(*found.options.rule, settings, read.names, read.values, read.setting_count));
-    const std::vector<Optimizer::NewParam> added = ZERO_TRY(read_params(params, count, true));
+    const std::vector<Param> added = ZERO_TRY(read_params(params, count, true));
     const int32_t number = ZERO_TRY(found.register_params(std::move(settings), added));
     if (group != nullptr) *group = number;
     return Status();
@@ -268,7 +264,7 @@ zero_status zero_group_get(const zero_optim* optim, int32_t group, const char* n
     ZERO_TRY(check_out(name, "name"));
     ZERO_TRY(check_out(value, "value"));
     if (is_loss_scale(name)) ZERO_TRY(check_all_groups(group));
-    *value = is_loss_scale(name) ? found.loss_scale.scale : ZERO_TRY(found.get(group, name));
+    *value = is_loss_scale(name) ? found.state.loss_scale : ZERO_TRY(found.get(group, name));
     return Status();
   };
   return on_query(optim, get, steps_of(name));

@@ -120,8 +120,7 @@ struct ReadOptions {
 /// All but the rule, which is read. What is zero stays at its default.
 Status read_options(const zero_options& given, OptimizerOptions& options);
 Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world);
-Result<std::vector<Optimizer::NewParam>> read_params(const zero_param* params, size_t count,
-                                                     bool with_names);
+Result<std::vector<Param>> read_params(const zero_param* params, size_t count, bool with_names);
 
 /// An update rule of the caller's. Its function is only called through what catches exceptions.
 Result<std::shared_ptr<const CustomRule>> read_custom(const zero_custom_optimizer* given);

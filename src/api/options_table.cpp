@@ -59,7 +59,7 @@ constexpr auto is_power_of_two = [](double value) {
 };
 constexpr auto is_growth = [](double factor) { return factor >= 1 && !std::isinf(factor); };
 constexpr auto is_backoff = [](double factor) { return factor > 0 && factor <= 1; };
-constexpr auto is_scale = [](double scale) { return scale == 0 || LossScale::allowed(scale); };
+constexpr auto is_scale = [](double scale) { return scale == 0 || loss_scale_allowed(scale); };
 
 constexpr auto initial = [](auto& all) -> auto& { return all.loss_scale.initial; };
 constexpr auto growth_factor = [](auto& all) -> auto& { return all.loss_scale.growth_factor; };

@@ -5,8 +5,8 @@
 #include "api/commands.h"
 #include "state/access.h"
 #include "state/layout.h"
-#include "step/by_hand.h"
-#include "step/queued/capture.h"
+#include "step/queued/queue.h"
+#include "step/reduce.h"
 
 namespace {
 

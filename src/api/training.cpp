@@ -105,13 +105,13 @@ zero_status zero_step_result(const zero_optim* optim, zero_result* result) {
   zero_status last = ZERO_OK;
   const zero_status status = on_query(optim, [&](Optimizer& found) -> Status {
     zero_result out{};
-    out.step = found.step;
-    out.skipped = found.skipped;
-    out.nonfinite = found.outcome.nonfinite;
-    out.grad_norm = found.outcome.grad_norm;
-    out.clip_factor = found.outcome.clip_factor;
-    out.status = last = found.outcome.status;
-    out.loss_scale = found.loss_scale.scale;
+    out.step = found.state.steps;
+    out.skipped = found.state.skipped;
+    out.nonfinite = static_cast<int64_t>(found.state.last_nonfinite);
+    out.grad_norm = found.state.last_norm;
+    out.clip_factor = found.state.last_clip_factor;
+    out.status = last = found.last_step;
+    out.loss_scale = found.state.loss_scale;
     return write_struct(result, out, "result");
   });
   return status == ZERO_OK ? last : status;

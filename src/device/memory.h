@@ -31,9 +31,6 @@ inline Status check_host_memory(const void* data, std::string_view what) {
 
 class Memory {
  public:
-  Memory() = default;
-  explicit Memory(DeviceMemory device) : device_(std::move(device)) {}
-
   /// Zeroed, on `device`, or on the host if that is null. ZERO_ERR_MEMORY names `what` and the
   /// bytes. Zero bytes are an empty block.
   static Result<Memory> allocate(const std::shared_ptr<Device>& device, size_t bytes,

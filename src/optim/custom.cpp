@@ -81,11 +81,8 @@ Status CustomRule::add_settings(const std::vector<std::pair<std::string, double>
   own_settings_.reserve(settings.size());  // settings_ points to their characters
   for (const auto& [name, initial] : settings) {
     ZERO_TRY(check_name("setting", name, ""));
-    for (size_t i = 0; i < own_settings_.size(); i++) {
-      if (own_settings_[i] == name)
-        return {ZERO_ERR_ARGUMENT,
-                text("custom optimizer: setting '", name, "' is declared twice")};
-    }
+    if (std::ranges::find(own_settings_, name) != own_settings_.end())
+      return {ZERO_ERR_ARGUMENT, text("custom optimizer: setting '", name, "' is declared twice")};
     own_settings_.push_back(name);
     const auto same = [&name = name](const Setting& setting) { return name == setting.name; };
     const auto found = std::find_if(settings_.begin(), settings_.end(), same);

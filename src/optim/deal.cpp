@@ -28,34 +28,33 @@ Result<Memory> Optimizer::allocate_slot(int slot, const Plan& from, size_t secti
                           text("state '", slot_name(*options.rule, slot), "'"));
 }
 
-Result<SectionState> Optimizer::allocate_section(uint32_t slots, const Plan& from,
-                                                 size_t section) const {
-  SectionState state;
-  for (int slot = 0; slot < kSlotCount; slot++) {
-    if ((slots >> slot & 1) != 0)
-      state[static_cast<size_t>(slot)] = ZERO_TRY(allocate_slot(slot, from, section));
-  }
-  return state;
-}
-
-Result<Optimizer::Seal> Optimizer::prepare_seal() const {
-  Seal seal{.plan = plan, .segments = {}, .added = {}};
-  std::vector<int64_t> ends;
-  for (const int64_t end : group_ends_) {
-    if (end > static_cast<int64_t>(sealed_params_)) {
-      ends.push_back(end - static_cast<int64_t>(sealed_params_));
+/// The sections of a plan from `first_section` on get memory for these slots, and masters.
+Result<Optimizer::Deal> Optimizer::allocate_state(Plan from, size_t first_section,
+                                                  uint32_t slots) const {
+  Deal deal{.plan = std::move(from)};
+  deal.segments = deal.plan.segments(comm->rank());
+  for (size_t s = first_section; s < deal.plan.sections().size(); s++) {
+    SectionState& state = deal.state.emplace_back();
+    for (int slot = 0; slot < kSlotCount; slot++) {
+      if (slot == kMasterSlot || (slots >> slot & 1) != 0)
+        state[static_cast<size_t>(slot)] = ZERO_TRY(allocate_slot(slot, deal.plan, s));
     }
   }
-  ZERO_TRY(seal.plan.add(plan_params(sealed_params_), ends));
-  seal.segments = seal.plan.segments(comm->rank());
-  const uint32_t used = slots_used() | 1u << kMasterSlot;
-  for (size_t s = state_.size(); s < seal.plan.sections().size(); s++)
-    seal.added.push_back(ZERO_TRY(allocate_section(used, seal.plan, s)));
-  return seal;
+  return deal;
 }
 
-void Optimizer::commit_seal(Seal seal) {
-  std::move(seal.added.begin(), seal.added.end(), std::back_inserter(state_));
+Result<Optimizer::Deal> Optimizer::prepare_seal() const {
+  const auto sealed = static_cast<int64_t>(sealed_params_);
+  std::vector<int64_t> ends;
+  for (const int64_t end : group_ends_)
+    if (end > sealed) ends.push_back(end - sealed);
+  Plan next = plan;
+  ZERO_TRY(next.add(plan_params(sealed_params_), ends));
+  return allocate_state(std::move(next), state_.size(), slots_used());
+}
+
+void Optimizer::commit_seal(Deal seal) {
+  std::ranges::move(seal.state, std::back_inserter(state_));
   plan = std::move(seal.plan);
   segments_ = std::move(seal.segments);
   sealed_params_ = params.size();
@@ -69,15 +68,13 @@ Result<Optimizer::Deal> Optimizer::prepare_deal(std::span<const int32_t> owners)
     all[i].rests = !trains(i);
     if (!owners.empty()) all[i].owner = owners[i];
   }
-  Deal deal{
-      .plan = ZERO_TRY(plan.anew(all, group_ends_)), .segments = {}, .state = {}, .owners = {}};
-  deal.owners.assign(owners.begin(), owners.end());
-  if (deal.plan.places_as(plan)) return deal;
-  deal.segments = deal.plan.segments(comm->rank());
-  uint32_t used = slots_used() | 1u << kMasterSlot;
+  Plan next = ZERO_TRY(plan.anew(all, group_ends_));
+  uint32_t used = slots_used();
   for (const ParamProgress& of : progress) used |= of.live_slots;
-  for (size_t s = 0; s < deal.plan.sections().size(); s++)
-    deal.state.push_back(ZERO_TRY(allocate_section(used, deal.plan, s)));
+  const bool stays = next.places_as(plan);
+  Deal deal =
+      stays ? Deal{.plan = std::move(next)} : ZERO_TRY(allocate_state(std::move(next), 0, used));
+  deal.owners.assign(owners.begin(), owners.end());
   return deal;
 }
 

@@ -18,8 +18,8 @@ Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
       plan(PlanOptions{
           .world = comm->world(), .rule = given.partition, .bucket_bytes = given.bucket_bytes}),
       contributors(comm->world()) {
-  if (options.loss_scale.dynamic()) loss_scale.scale = options.loss_scale.initial;
-  loss_scale_given = loss_scale.scale;
+  if (options.loss_scale.dynamic()) state.loss_scale = options.loss_scale.initial;
+  loss_scale_given = state.loss_scale;
 }
 
 Optimizer::~Optimizer() {
@@ -34,8 +34,8 @@ Result<int64_t> Optimizer::find(std::string_view name) const {
   return found->second;
 }
 
-/// The place of a setting that may change between steps, of a group or all.
-Result<size_t> Optimizer::find_changeable(int32_t group, std::string_view name) const {
+/// The place of a setting of a group, or of all.
+Result<size_t> Optimizer::find_place(int32_t group, std::string_view name) const {
   const int setting = find_setting(*options.rule, name);
   if (setting < 0)
     return Status(ZERO_ERR_ARGUMENT, text(options.rule->name, " has no setting '", name, "'"));
@@ -43,11 +43,15 @@ Result<size_t> Optimizer::find_changeable(int32_t group, std::string_view name) 
     return Status(ZERO_ERR_ARGUMENT,
                   text("group ", group, " does not exist: there are ", groups.size()));
   }
-  if (options.rule->settings[static_cast<size_t>(setting)].fixed) {
-    return Status(ZERO_ERR_STATE, text("setting '", name,
-                                       "' decides which state there is: give it at registration"));
-  }
   return static_cast<size_t>(setting);
+}
+
+/// The same of one that may change between steps.
+Result<size_t> Optimizer::find_changeable(int32_t group, std::string_view name) const {
+  const size_t setting = ZERO_TRY(find_place(group, name));
+  if (!options.rule->settings[setting].fixed) return setting;
+  return Status(ZERO_ERR_STATE,
+                text("setting '", name, "' decides which state there is: give it at registration"));
 }
 
 Status Optimizer::set(int32_t group, std::string_view name, double value) {
@@ -95,17 +99,57 @@ void Optimizer::note_moved() {
 }
 
 Result<double> Optimizer::get(int32_t group, std::string_view name) const {
-  const int setting = find_setting(*options.rule, name);
-  if (setting < 0) {
-    return Status(ZERO_ERR_ARGUMENT, text(options.rule->name, " has no setting '", name, "'"));
-  }
-  if (group == ZERO_ALL_GROUPS) return settings[static_cast<size_t>(setting)];
-  if (group < 0 || static_cast<size_t>(group) >= groups.size()) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("group ", group, " does not exist: there are ", groups.size()));
-  }
-  return groups[static_cast<size_t>(group)].settings[static_cast<size_t>(setting)];
+  const size_t setting = ZERO_TRY(find_place(group, name));
+  if (group == ZERO_ALL_GROUPS) return settings[setting];
+  return groups[static_cast<size_t>(group)].settings[setting];
 }
+
+// ---- What a parameter has of its own beside its group: two settings, and whether it is trained.
+
+std::array<double, kMaxSettings> Optimizer::settings_of(size_t param) const {
+  const Param& of = params[param];
+  const std::vector<double>& shared = groups[static_cast<size_t>(of.group)].settings;
+  std::array<double, kMaxSettings> own{};
+  std::copy(shared.begin(), shared.end(), own.begin());
+  const auto at = [this](const char* name) {
+    return static_cast<size_t>(find_setting(*options.rule, name));
+  };
+  if (of.lr_scale != 1) own[at("lr")] *= of.lr_scale;
+  if (of.weight_decay) own[at("weight_decay")] = *of.weight_decay;
+  return own;
+}
+
+void Optimizer::freeze(size_t param, bool frozen) {
+  if (trainable_[param] != frozen) return;
+  trainable_[param] = !frozen;
+  frozen_ += frozen ? 1 : size_t{0} - 1;
+  // A sum of hashes, so that freezing all of many parameters stays linear.
+  const uint64_t hash = hash64(std::as_bytes(std::span(&param, 1)));
+  frozen_hash_ += frozen ? hash : uint64_t{0} - hash;
+  note_moved();
+}
+
+Status Optimizer::set_trainable(int64_t param, bool trains) {
+  ZERO_TRY(check_param(param));
+  ZERO_TRY(check_open());
+  const Param& of = params[static_cast<size_t>(param)];
+  if (trains && !is_floating(of.dtype)) {
+    return Status(ZERO_ERR_UNSUPPORTED, text("parameter '", of.name, "' is ", dtype_name(of.dtype),
+                                             " and cannot be trained: it stays frozen"));
+  }
+  freeze(static_cast<size_t>(param), !trains);
+  return Status();
+}
+
+std::string Optimizer::trainable_lines() const {
+  std::string lines;
+  for (size_t i = 0; i < params.size(); i++)
+    lines +=
+        text("parameter '", params[i].name, trainable_[i] ? "' is trained\n" : "' is frozen\n");
+  return lines;
+}
+
+// ---- What ranks must have alike.
 
 std::string Optimizer::agreed_lines() const {
   // Every rank has as many lines of each kind, so that a difference shows two that belong together.
@@ -114,20 +158,14 @@ std::string Optimizer::agreed_lines() const {
       comm->device() != nullptr
           ? text("step ", queued_steps, "\nloss scale ",
                  loss_scale_from.data != nullptr ? std::string("as the device has it\n")
-                                                 : text("given as ", hex_double(loss_scale_given),
-                                                        " (", loss_scale_given, ")\n"))
-          : text("step ", step, "\nloss scale ", hex_double(loss_scale.scale), " (",
-                 loss_scale.scale, ") after ", loss_scale.good_steps, " good steps\n");
+                                                 : text("given as ", exact(loss_scale_given), "\n"))
+          : text("step ", state.steps, "\nloss scale ", exact(state.loss_scale), " after ",
+                 state.good_steps, " good steps\n");
   for (size_t g = 0; g < groups.size(); g++) {
     for (size_t s = 0; s < options.rule->settings.size(); s++) {
-      const double value = groups[g].settings[s];
-      if (groups[g].given.count(s) != 0) {
-        lines +=
-            text("group ", g, " ", options.rule->settings[s].name, " = as the device has it\n");
-        continue;
-      }
-      lines += text("group ", g, " ", options.rule->settings[s].name, " = ", hex_double(value),
-                    " (", value, ")\n");
+      const bool kept = groups[g].given.count(s) != 0;
+      lines += text("group ", g, " ", options.rule->settings[s].name, " = ",
+                    kept ? "as the device has it" : exact(groups[g].settings[s]), "\n");
     }
   }
   return lines;
@@ -142,11 +180,16 @@ std::string Optimizer::state_set_lines() const {
       if (slots >> slot & 1) lines += text(" ", slot_name(*options.rule, slot));
     }
     lines += text(", step ", now.step);
-    if (options.rule->next_product != nullptr)
-      lines += text(", mu_product ", hex_double(now.product), " (", now.product, ")");
+    if (options.rule->next_product != nullptr) lines += text(", mu_product ", exact(now.product));
     lines += "\n";
   }
   return lines;
+}
+
+Status Optimizer::check_param(int64_t param) const {
+  if (param >= 0 && static_cast<size_t>(param) < params.size()) return Status();
+  return Status(ZERO_ERR_ARGUMENT,
+                text("parameter ", param, " does not exist: there are ", params.size()));
 }
 
 Status Optimizer::check_params() const {
@@ -219,25 +262,21 @@ int64_t Optimizer::state_bytes() const {
 }
 
 bool Optimizer::has_masters() const {
-  const std::vector<Section>& sections = plan.sections();
-  return std::any_of(sections.begin(), sections.end(),
-                     [this](const Section& section) { return is_kept(master_of(section)); });
+  return std::ranges::any_of(
+      plan.sections(), [this](const Section& section) { return is_kept(master_of(section)); });
 }
 
 void Optimizer::take_masters(size_t first_section) {
   for (const Segment& segment : segments_) {
-    if (static_cast<size_t>(segment.section) >= first_section) take_master(segment);
+    if (static_cast<size_t>(segment.section) < first_section) continue;
+    const Section& section = plan.section(segment.section);
+    const auto count = static_cast<size_t>(segment.count);
+    std::byte* const to = slot(kMasterSlot, segment);
+    const Master master = master_of(section);
+    if (master == Master::full)
+      read_values(section.dtype, reinterpret_cast<float*>(to), values(segment), count);
+    if (master == Master::remainder) std::memset(to, 0, count * sizeof(uint16_t));
   }
-}
-
-void Optimizer::take_master(const Segment& segment) {
-  const Section& section = plan.section(segment.section);
-  const auto count = static_cast<size_t>(segment.count);
-  std::byte* const to = slot(kMasterSlot, segment.section, segment.share);
-  const std::byte* const from = params[static_cast<size_t>(segment.param)].element(segment.first);
-  const Master master = master_of(section);
-  if (master == Master::full) read_values(section.dtype, reinterpret_cast<float*>(to), from, count);
-  if (master == Master::remainder) std::memset(to, 0, count * sizeof(uint16_t));
 }
 
 }  // namespace zero

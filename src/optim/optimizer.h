@@ -74,15 +74,15 @@ struct Group {
 struct Param {
   std::string name;
   std::vector<int64_t> shape;
-  int64_t count = 0;
-  int64_t order = 0;
+  int64_t count = 0;  // set by register_params, as the group is
+  int64_t order = 0;  // without ZERO_PARAM_ORDER its number
   int32_t owner = 0;
   int32_t flags = 0;
   int32_t group = 0;
   DType dtype = DType::f32;
   DType grad_dtype = DType::f32;
   double lr_scale = 1;
-  std::optional<double> weight_decay;  // instead of the group's
+  std::optional<double> weight_decay = {};  // instead of the group's
   std::byte* data = nullptr;
   std::byte* grad = nullptr;
 
@@ -107,50 +107,25 @@ struct Buffer {
 /// This rank's state of one section: a block a slot, of share_elements; empty where unused.
 using SectionState = std::array<Memory, kSlotCount>;
 
-enum class Phase { open, reducing, begun, reduced };
+enum class Phase : uint16_t { open, reducing, begun, reduced };
 
 /// Seconds and bytes so far, as zero_stats tells them.
 struct Counters {
   int64_t staging_bytes = 0, control_bytes = 0, copied_bytes = 0, moved_bytes = 0;
-  int64_t nonfinite_elements = 0;
   int64_t shadow_bytes = 0;  // that a custom rule works on
   int64_t host_waits = 0;    // for streams of several ranks, inside of calls
   double gather_seconds = 0, vote_seconds = 0, apply_seconds = 0, publish_seconds = 0;
   double save_seconds = 0, load_seconds = 0;
 };
 
-/// What the last step agreed on.
-struct StepOutcome {
-  int64_t nonfinite = 0;
-  double grad_norm = -1;
-  double clip_factor = 1;
-  Code status = ZERO_OK;
-};
-
 class Optimizer {
  public:
-  /// A parameter to register, checked by register_params.
-  struct NewParam {
-    std::string name;
-    std::vector<int64_t> shape;
-    void* data;
-    void* grad;
-    int32_t owner;
-    int32_t flags;
-    int64_t order;
-    bool has_order;
-    DType dtype = DType::f32;
-    DType grad_dtype = DType::f32;
-    std::optional<double> lr_scale = {};
-    std::optional<double> weight_decay = {};
-  };
-
   Optimizer(std::shared_ptr<Comm> comm, const OptimizerOptions& options,
             std::vector<double> settings, std::unique_ptr<ThreadPool> pool);
   ~Optimizer();
 
   // ---- Registration: local, all or nothing.
-  Result<int32_t> register_params(std::vector<double> settings, std::span<const NewParam> added);
+  Result<int32_t> register_params(std::vector<double> settings, std::span<const Param> added);
   Status register_buffers(std::span<const Buffer> added);
   Status bind(std::span<void* const> data, std::span<void* const> grads);
   Result<int64_t> find(std::string_view name) const;
@@ -170,10 +145,11 @@ class Optimizer {
   std::array<double, kMaxSettings> settings_of(size_t param) const;
 
   // ---- What calls ask before they do anything.
-  Status check_params() const;  // there are some
-  Status check_open() const;    // nothing is reduced
-  Status check_ended() const;   // no step has begun that zero_step is still to end
-  Status check_loaded() const;  // no load failed half way
+  Status check_param(int64_t param) const;  // there is such a one
+  Status check_params() const;              // there are some
+  Status check_open() const;                // nothing is reduced
+  Status check_ended() const;               // no step has begun that zero_step is still to end
+  Status check_loaded() const;              // no load failed half way
   /// ZERO_ERR_UNSUPPORTED if tensors are on a device, where `call` cannot be made.
   Status check_host(std::string_view call) const;
 
@@ -184,25 +160,19 @@ class Optimizer {
   size_t sealed_params() const { return sealed_params_; }
   size_t sealed_buffers() const { return sealed_buffers_; }
 
-  /// What a seal will change, made before anything changes: a failure leaves the optimizer as it
-  /// was, and commit_seal cannot fail.
-  struct Seal {
-    Plan plan;
-    std::vector<Segment> segments;
-    std::vector<SectionState> added;
-  };
-  Result<Seal> prepare_seal() const;
-  void commit_seal(Seal seal);
-
-  /// What dealing out anew will change, likewise: parameters that are frozen come behind the
-  /// others. `owners`: the manual rule's, empty for those that it has. The new state holds zeros;
-  /// there is none if everything has its place already.
+  /// Who will own what, made before anything changes: a failure leaves the optimizer as it was, and
+  /// a commit cannot fail. The new state holds zeros.
   struct Deal {
     Plan plan;
-    std::vector<Segment> segments;
-    std::vector<SectionState> state;
-    std::vector<int32_t> owners;
+    std::vector<Segment> segments = {};
+    std::vector<SectionState> state = {};
+    std::vector<int32_t> owners = {};
   };
+  /// A seal adds sections.
+  Result<Deal> prepare_seal() const;
+  void commit_seal(Deal seal);
+  /// All is dealt out anew: parameters that are frozen come behind the others. `owners`: the manual
+  /// rule's, empty for those that it has. There is no state if everything has its place already.
   Result<Deal> prepare_deal(std::span<const int32_t> owners) const;
   void commit_deal(Deal deal);
 
@@ -210,6 +180,9 @@ class Optimizer {
   /// Slot `slot` of a section at share position `share`; nullptr where no settings use it.
   std::byte* slot(int slot, int32_t section, int64_t share) const {
     return slot_in(plan, state_, slot, section, share);
+  }
+  std::byte* slot(int slot, const Segment& segment) const {
+    return this->slot(slot, segment.section, segment.share);
   }
   /// The same of a share by another plan.
   std::byte* slot_in(const Plan& of, std::span<const SectionState> state, int slot, int32_t section,
@@ -225,9 +198,8 @@ class Optimizer {
     if (travels_as_it_is || section.dtype == DType::f64) return {};
     return {options.wire, static_cast<float>(options.predivide_factor)};
   }
-  /// Make the parameters, as they stand, the masters of this rank's share, or of a part of it.
+  /// Make the parameters, as they stand, the masters of this rank's share.
   void take_masters(size_t first_section = 0);
-  void take_master(const Segment& segment);
   /// Give memory to every slot that settings use and that has none (momentum switched on later),
   /// and to the slots in the bit mask `also`.
   Status allocate_slots(uint32_t also = 0);
@@ -240,6 +212,10 @@ class Optimizer {
   /// One past the last parameter of a group; the first follows the group before.
   int64_t group_end(size_t group) const { return group_ends_[group]; }
   const std::vector<Segment>& segments() const { return segments_; }
+  /// The first value of a segment in this rank's parameter.
+  std::byte* values(const Segment& segment) const {
+    return params[static_cast<size_t>(segment.param)].element(segment.first);
+  }
   int32_t world() const { return comm->world(); }
   int64_t state_bytes() const;
 
@@ -264,13 +240,18 @@ class Optimizer {
   bool not_loaded = false;  // a load failed half way
   /// Gradients come one by one, and are announced.
   bool announces() const { return phase == Phase::reducing || phase == Phase::begun; }
-  int64_t step = 0;  // steps done; on a device as far as the host has looked
-  int64_t skipped = 0;
-  LossScale loss_scale;
+  /// As all ranks have it: announcements are a rank's own, unless a step has begun.
+  Phase agreed_phase() const { return phase == Phase::reducing ? Phase::open : phase; }
+  StepState state;           // steps done and the like; on a device as far as the host has looked
+  Code last_step = ZERO_OK;  // how the latest zero_step ended
   GivenSetting loss_scale_from = {nullptr, DType::f32};  // not null: on a device, instead of it
   int64_t queued_steps = 0;                              // on a device: made, skipped or to come
   double loss_scale_given = 1;  // by the caller, not as it followed what steps found
-  StepOutcome outcome;
+  LossScale loss_scale() const { return {state.loss_scale, state.good_steps}; }
+  void set_loss_scale(const LossScale& now) {
+    state.loss_scale = now.scale;
+    state.good_steps = now.good_steps;
+  }
 
   /// By rank, who has joined, as the latest roll call told; empty if nobody has.
   std::vector<bool> joined;
@@ -294,18 +275,18 @@ class Optimizer {
     int64_t index;  // of a parameter, or of a buffer
     Kind kind;
   };
-  Result<Param> checked_param(const NewParam& added) const;
-  Status check_own_setting(const NewParam& added, const char* name, double value) const;
-  Status take_own_settings(const NewParam& added, Param& param) const;
+  Status add_param(const Param& added);
+  Status check_own_setting(const Param& added, const char* name, double value) const;
   void freeze(size_t param, bool frozen);
   void note_moved();
   Status check_memory_of(const Param& param) const;
+  Result<size_t> find_place(int32_t group, std::string_view name) const;
   Result<size_t> find_changeable(int32_t group, std::string_view name) const;
   Status occupy(uintptr_t begin, const Occupied& what);
   Status occupy(const Param& param, int64_t index);
   std::vector<PlanParam> plan_params(size_t first) const;
   Result<Memory> allocate_slot(int slot, const Plan& from, size_t section) const;
-  Result<SectionState> allocate_section(uint32_t slots, const Plan& from, size_t section) const;
+  Result<Deal> allocate_state(Plan from, size_t first_section, uint32_t slots) const;
   void vacate(const Param& param, int64_t index);
   Status add_buffer(const Buffer& added);
   void forget_buffers(size_t first);

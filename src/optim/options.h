@@ -29,8 +29,6 @@ struct LossScaleOptions {
 struct LossScale {
   double scale = 1;
   int64_t good_steps = 0;  // since the scale last changed
-
-  static bool allowed(double scale) { return loss_scale_allowed(scale); }
 };
 
 // ---- The one range of step counts: what a program sets, a checkpoint holds and a load takes.

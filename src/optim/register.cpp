@@ -23,31 +23,22 @@ Status bad_param(std::string_view name, const char* why) {
 
 }  // namespace
 
-Result<Param> Optimizer::checked_param(const NewParam& added) const {
-  Param param;
-  param.count = ZERO_TRY(count_elements("parameter", added.name, added.shape));
-  if (options.partition == ZERO_PARTITION_MANUAL &&
-      (added.owner < 0 || added.owner >= comm->world())) {
-    return Status(ZERO_ERR_ARGUMENT, text("parameter '", added.name, "': owner ", added.owner,
-                                          " is no rank of a world of ", comm->world()));
+Status Optimizer::check_own_setting(const Param& added, const char* name, double value) const {
+  const bool scale = std::string_view(name) == "lr_scale";
+  const int at = find_setting(*options.rule, scale ? "lr" : name);
+  if (at < 0) {
+    return Status(ZERO_ERR_ARGUMENT, text("parameter '", added.name, "' sets ", name, ", which ",
+                                          options.rule->name, " does not have"));
   }
-  ZERO_TRY(take_own_settings(added, param));
-  param.name = added.name;
-  param.shape = added.shape;
-  param.owner = added.owner;
-  param.flags = added.flags;
-  param.dtype = added.dtype;
-  param.grad_dtype = added.grad_dtype;
-  param.data = static_cast<std::byte*>(added.data);
-  param.grad = static_cast<std::byte*>(added.grad);
-  ZERO_TRY(check_memory_of(param));
-  return param;
+  const Setting& setting = options.rule->settings[static_cast<size_t>(at)];
+  if (setting_allows(setting, value)) return Status();
+  return Status(ZERO_ERR_ARGUMENT, text("parameter '", added.name, "': ", name, " is ", value,
+                                        "; it must be ", setting_range_text(setting)));
 }
 
 /// Its memory is where it can be, and as large as it must be.
 Status Optimizer::check_memory_of(const Param& param) const {
-  const auto data = [&] { return text("parameter '", param.name, "'"); };
-  const auto grad = [&] { return text("the gradient of parameter '", param.name, "'"); };
+  const TensorName data{"parameter", param.name}, grad{kGradientOf, param.name};
   ZERO_TRY(check_aligned(param.data, param.dtype, data));
   ZERO_TRY(check_aligned(param.grad, param.grad_dtype, grad));
   if (param.count == 0) return Status();
@@ -58,11 +49,10 @@ Status Optimizer::check_memory_of(const Param& param) const {
 
 Status Optimizer::occupy(uintptr_t begin, const Occupied& what) {
   const auto clash = [&](const Occupied& other) {
-    const auto name = [&](const Occupied& o) {
+    const auto name = [&](const Occupied& o) -> TensorName {
       const auto index = static_cast<size_t>(o.index);
-      if (o.kind == Occupied::buffer) return text("buffer '", buffers[index].name, "'");
-      return text(o.kind == Occupied::grad ? "the gradient of parameter '" : "parameter '",
-                  params[index].name, "'");
+      if (o.kind == Occupied::buffer) return {"buffer", buffers[index].name};
+      return {o.kind == Occupied::grad ? kGradientOf : "parameter", params[index].name};
     };
     return Status(ZERO_ERR_ARGUMENT,
                   text("the memory of ", name(what), " overlaps that of ", name(other)));
@@ -118,25 +108,35 @@ void Optimizer::hold_arenas(size_t first_param, size_t first_buffer) {
     hold_arena(buffers[i].data, buffers[i].count);
 }
 
+Status Optimizer::add_param(const Param& added) {
+  Param param = added;
+  const auto index = static_cast<int64_t>(params.size());
+  param.count = ZERO_TRY(count_elements("parameter", param.name, param.shape));
+  if (options.partition == ZERO_PARTITION_MANUAL &&
+      (param.owner < 0 || param.owner >= comm->world())) {
+    return Status(ZERO_ERR_ARGUMENT, text("parameter '", param.name, "': owner ", param.owner,
+                                          " is no rank of a world of ", comm->world()));
+  }
+  if ((param.flags & ZERO_PARAM_LR_SCALE) != 0)
+    ZERO_TRY(check_own_setting(param, "lr_scale", param.lr_scale));
+  if (param.weight_decay) ZERO_TRY(check_own_setting(param, "weight_decay", *param.weight_decay));
+  ZERO_TRY(check_memory_of(param));
+  param.group = static_cast<int32_t>(groups.size());
+  if ((param.flags & ZERO_PARAM_ORDER) == 0) param.order = index;
+  if (buffer_names_.count(param.name) != 0)
+    return Status(ZERO_ERR_ARGUMENT, text("parameter '", param.name, "' is a buffer already"));
+  if (!index_.emplace(param.name, index).second)
+    return Status(ZERO_ERR_ARGUMENT, text("parameter '", param.name, "' is registered twice"));
+  params.push_back(std::move(param));
+  return occupy(params.back(), index);
+}
+
 Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
-                                           std::span<const NewParam> added) {
+                                           std::span<const Param> added) {
   if (added.empty()) return Status(ZERO_ERR_ARGUMENT, "no parameters to register");
   const size_t before = params.size();
-  const auto add = [&](const NewParam& given) -> Status {
-    const auto index = static_cast<int64_t>(params.size());
-    Param param = ZERO_TRY(checked_param(given));
-    param.group = static_cast<int32_t>(groups.size());
-    param.order = given.has_order ? given.order : index;
-    if (buffer_names_.count(param.name) != 0)
-      return Status(ZERO_ERR_ARGUMENT, text("parameter '", param.name, "' is a buffer already"));
-    if (!index_.emplace(param.name, index).second) {
-      return Status(ZERO_ERR_ARGUMENT, text("parameter '", param.name, "' is registered twice"));
-    }
-    params.push_back(std::move(param));
-    return occupy(params.back(), index);
-  };
-  for (const NewParam& given : added) {
-    Status status = add(given);
+  for (const Param& param : added) {
+    Status status = add_param(param);
     if (status.ok()) continue;
     for (size_t i = before; i < params.size(); i++) {
       vacate(params[i], static_cast<int64_t>(i));
@@ -178,6 +178,54 @@ Status Optimizer::bind(std::span<void* const> data, std::span<void* const> grads
   std::erase_if(arenas_, [this](const auto& arena) { return !is_used(*arena); });
   hold_arenas(0, 0);
   note_moved();
+  return Status();
+}
+
+// ---- Buffers.
+
+Status Optimizer::add_buffer(const Buffer& added) {
+  Buffer buffer = added;
+  const auto bad = [&](const char* why) { return bad_tensor("buffer", buffer.name, why); };
+  buffer.count = ZERO_TRY(count_elements("buffer", buffer.name, buffer.shape));
+  if (buffer.count > 0 && buffer.data == nullptr) return bad("has no memory");
+  const TensorName name{"buffer", buffer.name};
+  ZERO_TRY(check_aligned(buffer.data, buffer.dtype, name));
+  if (index_.count(buffer.name) != 0)
+    return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "' is a parameter already"));
+  const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
+  const uintptr_t end = begin + buffer.bytes();
+  if (end < begin) return bad("has memory that wraps around");
+  ZERO_TRY(check_tensor_memory(*comm, name, buffer.data, buffer.bytes()));
+  if (!buffer_names_.insert(buffer.name).second)
+    return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "' is registered twice"));
+  buffers.push_back(std::move(buffer));
+  if (begin == end) return Status();
+  return occupy(begin, {end, static_cast<int64_t>(buffers.size()) - 1, Occupied::buffer});
+}
+
+/// Take back what was added from `first` on.
+void Optimizer::forget_buffers(size_t first) {
+  std::erase_if(occupied_, [first](const auto& one) {
+    return one.second.kind == Occupied::buffer && static_cast<size_t>(one.second.index) >= first;
+  });
+  for (size_t i = first; i < buffers.size(); i++) buffer_names_.erase(buffers[i].name);
+  buffers.resize(first);
+}
+
+Status Optimizer::register_buffers(std::span<const Buffer> added) {
+  // However this ends early, out of memory included, what was added is taken back.
+  struct Undo {
+    Optimizer* optim;
+    const size_t first;
+    ~Undo() {
+      if (optim != nullptr) optim->forget_buffers(first);
+    }
+  } undo{this, buffers.size()};
+  buffers.reserve(buffers.size() + added.size());  // so that no name is noted without its buffer
+  for (const Buffer& buffer : added) ZERO_TRY(add_buffer(buffer));
+  hold_arenas(params.size(), undo.first);
+  undo.optim = nullptr;
+  addresses++;
   return Status();
 }
 

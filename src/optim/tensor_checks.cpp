@@ -3,6 +3,8 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "comm/arena.h"
+#include "device/memory.h"
 
 namespace zero {
 namespace {
@@ -37,20 +39,31 @@ Result<int64_t> count_elements(std::string_view kind, std::string_view name,
   return count;
 }
 
-Status not_aligned(std::string_view what, DType dtype) {
+void append_text(std::string& out, const TensorName& of) {
+  out += text(of.kind, " '", of.name, "'");
+}
+
+Status check_aligned(const void* memory, DType dtype, const TensorName& what) {
+  if (reinterpret_cast<uintptr_t>(memory) % size_of(dtype) == 0) return Status();
   return Status(ZERO_ERR_ARGUMENT, text(what, " is not aligned to its elements, ",
                                         dtype_name(dtype), " of ", size_of(dtype), " bytes"));
 }
 
-Status not_whole(const std::string& name, const Arena& arena, const void* memory, size_t bytes) {
+Status check_tensor_memory(const Comm& comm, const TensorName& what, const void* memory,
+                           size_t bytes) {
+  if (memory == nullptr || bytes == 0) return Status();
+  ZERO_TRY(check_memory(comm.device().get(), memory, bytes, [&] { return text(what); }));
+  bool whole = false;
+  const std::shared_ptr<Arena> arena = find_arena(memory, bytes, &comm, &whole);
+  if (arena == nullptr || whole) return Status();
   const auto* const begin = static_cast<const std::byte*>(memory);
-  if (begin < arena.data())
+  if (begin < arena->data())
     return Status(ZERO_ERR_ARGUMENT,
-                  text(name, " needs ", bytes, " bytes: it begins before an arena and ends in it"));
-  const auto offset = static_cast<size_t>(begin - arena.data());
+                  text(what, " needs ", bytes, " bytes: it begins before an arena and ends in it"));
+  const auto offset = static_cast<size_t>(begin - arena->data());
   return Status(ZERO_ERR_ARGUMENT,
-                text(name, " needs ", bytes, " bytes and ends beyond its arena: it begins at byte ",
-                     offset, ", where ", arena.bytes() - offset, " bytes are left"));
+                text(what, " needs ", bytes, " bytes and ends beyond its arena: it begins at byte ",
+                     offset, ", where ", arena->bytes() - offset, " bytes are left"));
 }
 
 Status check_not_swapped(const Comm& comm, std::string_view param, const void* data,

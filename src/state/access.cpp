@@ -59,7 +59,7 @@ Status copy_in(const Optimizer& optim, Windows& windows, const StateTensor& tens
       values += masters.size_bytes();
       return Status();
     });
-  std::byte* const to = optim.slot(tensor.slot, piece.section, piece.share);
+  std::byte* const to = optim.slot(tensor.slot, piece);
   ZERO_TRY(windows.values.write(to, values, count * size_of(sum_dtype(dtype))));
   if (tensor.slot != kMasterSlot) return {};
   return write_rounded(optim, windows.values, piece, values);
@@ -83,7 +83,7 @@ Status copy_out_piece(const Optimizer& optim, Windows& windows, const StateTenso
       out += masters.size_bytes();
       return Status();
     });
-  const std::byte* const from = optim.slot(tensor.slot, piece.section, piece.share);
+  const std::byte* const from = optim.slot(tensor.slot, piece);
   return windows.values.read(out, from, count * size_of(sum_dtype(dtype)));
 }
 
@@ -171,7 +171,7 @@ Status join_masters(const Optimizer& optim, Windows& windows, const Segment& par
       part, most_at_once(optim, windows, part), [&](const Segment& piece, int64_t) -> Status {
         const auto count = static_cast<size_t>(piece.count);
         const size_t bytes = count * sizeof(uint16_t);
-        const std::byte* const from = optim.slot(kMasterSlot, piece.section, piece.share);
+        const std::byte* const from = optim.slot(kMasterSlot, piece);
         const uint16_t* const own =
             halves(ZERO_TRY(windows.values.show(own_copy(optim, piece), bytes)));
         const uint16_t* const rest = halves(ZERO_TRY(windows.remainders.show(from, bytes)));
@@ -191,7 +191,7 @@ Status split_masters(const Optimizer& optim, Windows& windows, const Segment& pa
                    [&](const Segment& piece, int64_t) -> Status {
                      const auto count = static_cast<size_t>(piece.count);
                      std::byte* const own = own_copy(optim, piece);
-                     std::byte* const to = optim.slot(kMasterSlot, piece.section, piece.share);
+                     std::byte* const to = optim.slot(kMasterSlot, piece);
                      uint16_t* const values = halves(ZERO_TRY(windows.values.room(own)));
                      uint16_t* const rest = halves(ZERO_TRY(windows.remainders.room(to)));
                      float masters[kMasters];
@@ -268,7 +268,7 @@ Result<double> get_scalar(const Optimizer& optim, int64_t param, std::string_vie
   const bool all = param == ZERO_ALL_PARAMS;
   if (!all) ZERO_TRY(check_sealed(optim, param));
   ZERO_TRY(optim.check_loaded());
-  if (all && name == "step") return static_cast<double>(optim.step);
+  if (all && name == "step") return static_cast<double>(optim.state.steps);
   if (all) return bad_argument("'", name, "' belongs to single parameters");
   const ParamProgress& progress = optim.progress[static_cast<size_t>(param)];
   if (name == "step") return static_cast<double>(progress.step);
@@ -299,7 +299,7 @@ Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double
     ParamProgress& progress = optim.progress[static_cast<size_t>(i)];
     step ? (void)(progress.step = static_cast<int64_t>(value)) : (void)(progress.product = value);
   }
-  if (all && step) optim.comm->steps.done = optim.step = static_cast<int64_t>(value);
+  if (all && step) optim.comm->steps.done = optim.state.steps = static_cast<int64_t>(value);
   optim.addresses++;  // classes are made of steps
   return {};
 }

@@ -173,7 +173,7 @@ Result<LossScale> saved_loss_scale(const Manifest& manifest, const LossScale& cu
     if (name == kLossScale) saved.scale = value;
     if (name == kGoodSteps) good_steps = value;
   }
-  if (!LossScale::allowed(saved.scale)) return invalid("the loss scale is ", saved.scale);
+  if (!loss_scale_allowed(saved.scale)) return invalid("the loss scale is ", saved.scale);
   if (!(good_steps >= 0 && good_steps <= static_cast<double>(kMostSteps)))
     return invalid("there were ", good_steps, " good steps");
   saved.good_steps = static_cast<int64_t>(good_steps);

@@ -93,10 +93,10 @@ class Gather {
 Status gather_state(Call& call, Optimizer& optim, int64_t param, const char* name, int32_t to,
                     void* values, size_t count) {
   Gather gather(call, optim, to, values);
-  Entry entry;
-  entry.local = gather.check(param, name, count);
-  entry.args = text("parameter ", param, "\nstate ", name ? name : "NULL", "\nto ", to, "\n");
-  ZERO_TRY(enter(call, optim, step_memory(optim), std::move(entry)));
+  ZERO_TRY(enter(
+      call, optim,
+      {.local = gather.check(param, name, count),
+       .args = text("parameter ", param, "\nstate ", name ? name : "NULL", "\nto ", to, "\n")}));
   return gather.run();
 }
 

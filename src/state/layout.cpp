@@ -138,8 +138,8 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   const int32_t world = optim.world();
   Manifest manifest;
   manifest.save_id = save_id;
-  manifest.step = in_range(optim.step);
-  manifest.skipped = in_range(optim.skipped);
+  manifest.step = in_range(optim.state.steps);
+  manifest.skipped = in_range(optim.state.skipped);
   manifest.world = world;
   manifest.created_by =
       text("libzero ", ZERO_VERSION_MAJOR, ".", ZERO_VERSION_MINOR, ".", ZERO_VERSION_PATCH);
@@ -149,8 +149,8 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   manifest.options = {{"max_grad_norm", options.max_grad_norm},
                       {"grad_norm_type", options.grad_norm_type},
                       {"nonfinite", options.nonfinite},
-                      {kLossScale, optim.loss_scale.scale},
-                      {kGoodSteps, static_cast<double>(in_range(optim.loss_scale.good_steps))}};
+                      {kLossScale, optim.state.loss_scale},
+                      {kGoodSteps, static_cast<double>(in_range(optim.state.good_steps))}};
   for (const Group& group : optim.groups) {
     Settings& settings = manifest.groups.emplace_back();
     for (size_t s = 0; s < group.settings.size(); s++)

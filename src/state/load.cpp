@@ -113,7 +113,7 @@ class Load {
     const Rule& rule = *optim_.options.rule;
     places_ = ZERO_TRY(match_registered(manifest(), optim_));
     groups_ = ZERO_TRY(saved_settings(manifest(), rule));
-    loss_scale_ = ZERO_TRY(saved_loss_scale(manifest(), optim_.loss_scale));
+    loss_scale_ = ZERO_TRY(saved_loss_scale(manifest(), optim_.loss_scale()));
     ZERO_TRY(check_products(manifest(), rule));
     slots_ = 0;
     for (const ManifestParam& param : manifest().params) slots_ |= saved_slots(param, rule);
@@ -144,8 +144,8 @@ class Load {
     // Where the caller keeps a setting stays as it is.
     for (size_t i = 0; i < groups_.size() && !keep_settings_; i++)
       optim_.groups[i].settings = std::move(groups_[i].settings);
-    if (optim_.options.loss_scale.dynamic()) optim_.loss_scale = loss_scale_;
-    optim_.step = manifest().step;
+    if (optim_.options.loss_scale.dynamic()) optim_.set_loss_scale(loss_scale_);
+    optim_.state.steps = manifest().step;
     optim_.phase = Phase::open;
     optim_.not_loaded = false;
     optim_.alike_params = optim_.sealed_params();

@@ -108,7 +108,7 @@ Status add_state_jobs(const Optimizer& optim, Window& window, const ManifestPara
     Job whole{};
     whole.part = segment;
     whole.element_bytes = size_of(sum_dtype(section.dtype));
-    whole.to = optim.slot(s, segment.section, segment.share);
+    whole.to = optim.slot(s, segment);
     whole.splits = keeps_remainders(optim, segment.param, s);
     if (!(live >> s & 1)) {
       const auto count = static_cast<size_t>(segment.count);
@@ -174,7 +174,7 @@ Status run(BlockReader& reader, const Optimizer& optim, Windows& windows, const 
 Status take_master(const Optimizer& optim, Windows& windows, const Segment& segment) {
   const Section& section = optim.plan.section(segment.section);
   const Master master = optim.master_of(section);
-  std::byte* const all = optim.slot(kMasterSlot, segment.section, segment.share);
+  std::byte* const all = optim.slot(kMasterSlot, segment);
   if (master == Master::remainder)
     return windows.values.clear(all, static_cast<size_t>(segment.count) * sizeof(uint16_t));
   if (master != Master::full) return {};

@@ -116,9 +116,7 @@ class Transport {
     return {};
   }
 
-  std::byte* old_place(int slot, const Segment& at) const {
-    return optim_.slot(slot, at.section, at.share);
-  }
+  std::byte* old_place(int slot, const Segment& at) const { return optim_.slot(slot, at); }
   std::byte* new_place(int slot, const Segment& at) const {
     return optim_.slot_in(deal_.plan, deal_.state, slot, at.section, at.share);
   }
@@ -188,7 +186,7 @@ class Transport {
 
 Status rebalance(Call& call, Optimizer& optim, std::span<const int32_t> owners) {
   StepMemory& memory = step_memory(optim);
-  ZERO_TRY(enter(call, optim, memory, entry_of(optim, owners)));
+  ZERO_TRY(enter(call, optim, entry_of(optim, owners)));
   os().reached("rebalance.begin");
   auto deal = optim.prepare_deal(owners);
   const std::unique_ptr<std::byte[]> chunk(new (std::nothrow) std::byte[kChunkBytes]);

@@ -81,7 +81,7 @@ class Save {
     const Param& param = optim_.params[index];
     if (tensor.slot == kParameterItself) return append_all(file, param.data, bytes);
     if (part.count == 0) return {};
-    const std::byte* values = optim_.slot(tensor.slot, part.section, part.share);
+    const std::byte* values = optim_.slot(tensor.slot, part);
     if (!values) return {ZERO_ERR_INTERNAL, text("no memory of live state '", tensor.key, "'")};
     if (!keeps_remainders(optim_, part.param, tensor.slot)) return append_all(file, values, bytes);
     return join_masters(optim_, *windows_, part, [&](std::span<const float> masters) {

@@ -24,26 +24,17 @@ constexpr int64_t kSlice = 262144;
 const KernelTable& kernels() { return kernel_table(best_isa()); }
 
 /// One thread's walk over its part of the runs.
-class Updater {
+class Updater : Pass {
  public:
-  Updater(Call* call, const Optimizer& optim, const StepMemory& memory, const Runs& runs,
-          const std::vector<Scalars>& scalars, bool fused)
-      : call_(call),
-        optim_(optim),
-        memory_(memory),
-        runs_(runs),
-        scalars_(scalars),
-        fused_(fused),
-        steps_(writes_directions(optim)),
-        width_(fused && !steps_ ? runs.source_width : 1),
-        gradients_(optim, memory, fused) {}
+  Updater(const Pass& pass, const Runs& runs)
+      : Pass(pass), runs_(runs), steps_(writes_directions(optim)), gradients_(pass) {}
 
   /// The run that a view is, whose last elements were read last.
   void walk_back(size_t view, double ratio, bool reports_progress) {
     const auto found = std::partition_point(runs_.runs.begin(), runs_.runs.end(),
                                             [view](const Run& run) { return run.view < view; });
     const auto r = static_cast<size_t>(found - runs_.runs.begin());
-    for (int64_t end = found->count, begin = 0; end > 0; end = begin) {
+    for (int64_t end = found->segment.count, begin = 0; end > 0; end = begin) {
       begin = (end - 1) / kLongTile * kLongTile;
       if (!walk(r, begin, end, ratio, reports_progress)) break;
     }
@@ -51,7 +42,7 @@ class Updater {
 
   /// Elements [first, last) of run `r`. False when the comm is aborted.
   bool walk(size_t r, int64_t first, int64_t last, double ratio, bool reports_progress) {
-    const Section& section = optim_.plan.section(runs_.runs[r].section);
+    const Section& section = optim.plan.section(runs_.runs[r].segment.section);
     const int64_t length = tile_length(r, section);
     for (int64_t at = first; at < last; at += length) {
       const int64_t count = std::min(length, last - at);
@@ -60,8 +51,8 @@ class Updater {
       unlooked_ += count;
       if (unlooked_ < kLook) continue;
       unlooked_ = 0;
-      if (optim_.comm->aborted()) return false;
-      if (reports_progress) call_->progress();
+      if (optim.comm->aborted()) return false;
+      if (reports_progress) call->progress();
     }
     return true;
   }
@@ -71,17 +62,18 @@ class Updater {
 
  private:
   /// Gradients, or what they were summed to.
-  const std::byte* const* sources_of(size_t r) const {
-    return &(fused_ && !steps_ ? runs_.sources : runs_.reduced)[r * width_];
+  Sources::Row sources_of(size_t r) const {
+    if (fused && !steps_) return runs_.sources[r];
+    return {&runs_.runs[r].reduced, 1};
   }
 
   int64_t tile_length(size_t r, const Section& section) const {
-    const std::byte* const* const sources = sources_of(r);
-    const bool zeros = std::find(sources, sources + width_, nullptr) != sources + width_;
-    const bool copies =
-        runs_.target_width > 1 && runs_.targets[r * runs_.target_width + 1] != nullptr;
-    if (gradients_.converts(section) || optim_.master_of(section) != Master::param)
+    const auto sources = sources_of(r);
+    const auto targets = runs_.targets[r];
+    if (gradients_.converts(section) || optim.master_of(section) != Master::param)
       return kShortTile;
+    const bool zeros = std::ranges::find(sources, nullptr) != sources.end();
+    const bool copies = targets.size() > 1 && targets[1] != nullptr;
     return zeros || copies ? kTile : kLongTile;
   }
 
@@ -89,46 +81,42 @@ class Updater {
   template <class Real>
   void tile(size_t r, const Section& section, int64_t at, int64_t count, double ratio) {
     const Run& run = runs_.runs[r];
+    const int64_t share = run.segment.share + at;
+    const auto targets = runs_.targets[r];
+    const size_t done = static_cast<size_t>(at) * size_of(section.dtype);
     UpdateRunOf<Real> update{};
     update.count = static_cast<size_t>(count);
-    std::byte* const own =
-        runs_.targets[r * runs_.target_width] + at * static_cast<int64_t>(size_of(section.dtype));
-    std::byte* const kept = optim_.slot(kMasterSlot, run.section, run.share + at);
-    std::byte* const master = load_master(optim_, section, own, kept, master_, update.count);
+    std::byte* const own = targets[0] + done;
+    std::byte* const kept = optim.slot(kMasterSlot, run.segment.section, share);
+    std::byte* const master = load_master(optim, section, own, kept, master_, update.count);
     update.param = reinterpret_cast<Real*>(master);
-    Scalars scalars = scalars_[static_cast<size_t>(run.cls)];
-    if (const Trust* const trust = optim_.options.rule->trust)
-      scalars.value[trust->scalar] *= ratio;
+    Scalars of_run = scalars[static_cast<size_t>(run.cls)];
+    if (const Trust* const trust = optim.options.rule->trust) of_run.value[trust->scalar] *= ratio;
     if (steps_) {
-      const auto* const directions = reinterpret_cast<const Real*>(*sources_of(r)) + at;
-      kernels().lamb_of<Real>().step(update.param, directions, update.count, scalars);
+      const auto* const directions = reinterpret_cast<const Real*>(run.reduced) + at;
+      kernels().lamb_of<Real>().step(update.param, directions, update.count, of_run);
     } else {
-      for (size_t slot = 0; slot < optim_.options.rule->slots.size(); slot++) {
-        update.slots[slot] = reinterpret_cast<Real*>(
-            optim_.slot(static_cast<int>(slot), run.section, run.share + at));
+      for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
+        update.slots[slot] =
+            reinterpret_cast<Real*>(optim.slot(static_cast<int>(slot), run.segment.section, share));
       }
       gradients_.take(section, sources_of(r), at, update);
-      const uint64_t found = kernels().update_of<Real>(optim_.options.optimizer)(update, scalars);
-      if (fused_ && found > 0) [[unlikely]] {
-        nonfinite_ += run.gaps ? count_in_params(section, run.share + at, count) : found;
+      const uint64_t found = kernels().update_of<Real>(optim.options.optimizer)(update, of_run);
+      if (fused && found > 0) [[unlikely]] {
+        nonfinite_ += run.gaps ? count_in_params(section, share, count) : found;
       }
     }
-    store_master(optim_, section, own, kept, master, update.count);
-    for (size_t i = 1; i < runs_.target_width; i++) {
-      std::byte* const target = runs_.targets[r * runs_.target_width + i];
-      if (target == nullptr) break;
-      std::memcpy(target + at * static_cast<int64_t>(size_of(section.dtype)), own,
-                  update.count * size_of(section.dtype));
-    }
+    store_master(optim, section, own, kept, master, update.count);
+    copy_to_others(targets, done, update.count * size_of(section.dtype));
   }
 
   /// Padding between parameters may hold anything: the count of the tile at hand without it.
   uint64_t count_in_params(const Section& section, int64_t share, int64_t count) {
     uint64_t found = 0;
     auto view = std::partition_point(
-        memory_.views.begin(), memory_.views.end(),
+        memory.views.begin(), memory.views.end(),
         [share](const View& v) { return v.segment.share + v.segment.count <= share; });
-    for (; view != memory_.views.end() && view->segment.share < share + count; ++view) {
+    for (; view != memory.views.end() && view->segment.share < share + count; ++view) {
       const int64_t begin = std::max<int64_t>(view->segment.share - share, 0);
       const int64_t end = std::min(view->segment.share + view->segment.count - share, count);
       found += gradients_.nonfinite(section, begin, end);
@@ -136,14 +124,8 @@ class Updater {
     return found;
   }
 
-  Call* const call_;  // whose progress is reported
-  const Optimizer& optim_;
-  const StepMemory& memory_;
   const Runs& runs_;
-  const std::vector<Scalars>& scalars_;
-  const bool fused_;
   const bool steps_;  // along directions, which are in the place of sums
-  const size_t width_;
   TileGradients gradients_;
   uint64_t nonfinite_ = 0;
   int64_t unlooked_ = 0;  // elements since the last look at the abort word
@@ -158,33 +140,32 @@ struct Place {
 /// Where an element of all runs is, counted in order.
 Place place_in(const Runs& runs, int64_t element) {
   size_t r = 0;
-  for (; r < runs.runs.size() && element >= runs.runs[r].count; r++) element -= runs.runs[r].count;
+  for (; r < runs.runs.size() && element >= runs.runs[r].segment.count; r++)
+    element -= runs.runs[r].segment.count;
   return {r, element};
 }
 
 /// The first of two walks, of rules that need one.
-Result<Trusted> walk_first(Call& call, Optimizer& optim, const StepMemory& memory, const Runs& runs,
-                           const std::vector<Scalars>& scalars, bool fused,
-                           std::vector<uint64_t>& nonfinite) {
-  if (optim.options.rule->trust == nullptr) return Trusted();
+Result<Trusted> walk_first(const Pass& pass, std::vector<uint64_t>& nonfinite) {
+  if (pass.optim.options.rule->trust == nullptr) return Trusted();
   const auto stepper = [&](int thread) -> StepView {
-    auto updater = std::make_shared<Updater>(&call, optim, memory, runs, scalars, fused);
+    auto updater = std::make_shared<Updater>(pass, pass.memory.runs);
     return [updater, thread, found = &nonfinite[static_cast<size_t>(thread)]](size_t view,
                                                                               double ratio) {
       updater->walk_back(view, ratio, thread == 0);
       *found = updater->nonfinite();
     };
   };
-  return trust_ratios(call, optim, memory, scalars, fused, stepper, &nonfinite[0]);
+  return trust_ratios(pass, stepper, &nonfinite[0]);
 }
 
 /// What the walk read and wrote.
 void count_updated(Optimizer& optim, const Runs& runs, bool fused) {
   for (const Run& run : runs.runs) {
-    const Section& section = optim.plan.section(run.section);
+    const Section& section = optim.plan.section(run.segment.section);
     const size_t gradients =
-        fused ? runs.source_width * size_of(section.grad_dtype) : size_of(section.sum());
-    optim.counters.moved_bytes += run.count * bytes_updated(optim, section, gradients);
+        fused ? runs.sources.width * size_of(section.grad_dtype) : size_of(section.sum());
+    optim.counters.moved_bytes += run.segment.count * bytes_updated(optim, section, gradients);
   }
 }
 
@@ -203,14 +184,14 @@ int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gra
   return static_cast<int64_t>(bytes);
 }
 
-Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, double factor,
-                              bool fused) {
+Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, bool fused) {
   const Runs& runs = memory.runs;
-  const std::vector<Scalars> scalars = prepare_classes(optim, memory, factor);
+  const std::vector<Scalars> scalars = prepare_classes(optim, memory, optim.state.factor);
   const int threads = optim.pool->threads();
   std::vector<uint64_t> nonfinite(static_cast<size_t>(threads));
-  const Trusted trusted =
-      ZERO_TRY(walk_first(call, optim, memory, runs, scalars, fused, nonfinite));
+  const Pass pass{&call, optim, memory, scalars, fused};
+  const Trusted trusted = ZERO_TRY(walk_first(pass, nonfinite));
+  if (optim.options.rule->trust != nullptr) count_measured(optim, memory, fused);
   // From the end of the share: what is first in the forward pass travels last, and is read first.
   const int64_t slice = memory.background == nullptr ? runs.elements : kSlice;
   for (int64_t begin = 0, end = runs.elements; end > 0; end = begin) {
@@ -218,11 +199,11 @@ Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, 
     const Dealt dealt(end - begin, kAlignment, threads);
     optim.pool->run([&](int thread) {
       const auto [first, last] = dealt.part(thread);
-      Updater updater(&call, optim, memory, runs, scalars, fused);
+      Updater updater(pass, runs);
       auto [r, from] = place_in(runs, begin + first);
       for (int64_t left = last - first; left > 0; r++, from = 0) {
         const Run& run = runs.runs[r];
-        const int64_t count = std::min(run.count - from, left);
+        const int64_t count = std::min(run.segment.count - from, left);
         left -= count;
         if (trusted.stepped(run.view)) continue;
         if (!updater.walk(r, from, from + count, trusted.ratio(run.view), thread == 0)) break;
@@ -232,7 +213,7 @@ Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, 
     if (memory.background == nullptr) continue;
     if (optim.comm->aborted()) break;
     const auto [r, from] = place_in(runs, begin);
-    memory.background->tell(begin == 0 ? 0 : runs.runs[r].share + from);
+    memory.background->tell(begin == 0 ? 0 : runs.runs[r].segment.share + from);
     os().reached("apply.told");
   }
   if (memory.background != nullptr && runs.elements == 0) memory.background->tell(0);
@@ -244,7 +225,7 @@ void round_share(Optimizer& optim) {
   for (const Segment& segment : optim.segments()) {
     const Section& section = optim.plan.section(segment.section);
     if (optim.shared(section) == section.dtype) continue;
-    std::byte* const own = optim.params[static_cast<size_t>(segment.param)].element(segment.first);
+    std::byte* const own = optim.values(segment);
     write_values(section.dtype, optim.options, own, reinterpret_cast<const float*>(own),
                  static_cast<size_t>(segment.count));
   }
@@ -254,30 +235,27 @@ SegmentUpdater::SegmentUpdater(const Optimizer& optim, const StepMemory& memory,
     : optim_(optim),
       memory_(memory),
       scalars_(prepare_classes(optim, memory, factor)),
-      targets_(memory.view_targets) {
+      targets_(memory.targets) {
   for (const View& view : memory.views) classes_.push_back(view.cls);
-  run_.source_width = memory.source_width;
-  run_.target_width = memory.target_width;
   run_.runs.resize(1);
-  run_.sources.resize(run_.source_width);
-  run_.targets.resize(run_.target_width);
+  run_.sources.width = memory.sources.width;
+  run_.targets.width = memory.targets.width;
 }
 
-uint64_t SegmentUpdater::update(size_t number, std::span<const void* const> gradients,
-                                int64_t first, int64_t last) {
+uint64_t SegmentUpdater::update(size_t number, Sources::Row gradients, int64_t first,
+                                int64_t last) {
   const Segment& segment = optim_.segments()[number];
-  run_.runs[0] = {segment.section, segment.share, segment.count, classes_[number], false, 0};
-  std::transform(gradients.begin(), gradients.end(), run_.sources.begin(),
-                 [](const void* from) { return static_cast<const std::byte*>(from); });
-  std::copy_n(targets_.begin() + static_cast<ptrdiff_t>(number * run_.target_width),
-              run_.target_width, run_.targets.begin());
-  Updater updater(nullptr, optim_, memory_, run_, scalars_, true);
+  run_.runs[0] = {{segment, classes_[number], nullptr}, false, 0};
+  run_.sources.all.assign(gradients.begin(), gradients.end());
+  const auto targets = targets_[number];
+  run_.targets.all.assign(targets.begin(), targets.end());
+  Updater updater({nullptr, optim_, memory_, scalars_, true}, run_);
   updater.walk(0, first, last, 1, false);
   return updater.nonfinite();
 }
 
 int64_t SegmentUpdater::moved_bytes(const Section& section) const {
-  return bytes_updated(optim_, section, run_.source_width * size_of(section.grad_dtype));
+  return bytes_updated(optim_, section, run_.sources.width * size_of(section.grad_dtype));
 }
 
 void copy_share(const Optimizer& optim, const StepMemory& memory) {
@@ -285,9 +263,7 @@ void copy_share(const Optimizer& optim, const StepMemory& memory) {
     const View& view = memory.views[v];
     const size_t bytes = static_cast<size_t>(view.segment.count) *
                          size_of(optim.plan.section(view.segment.section).dtype);
-    std::byte* const* targets = &memory.view_targets[v * memory.target_width];
-    for (size_t i = 1; i < memory.target_width && targets[i] != nullptr; i++)
-      std::memcpy(targets[i], targets[0], bytes);
+    copy_to_others(memory.targets[v], 0, bytes);
   }
 }
 

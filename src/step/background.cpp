@@ -26,24 +26,18 @@ struct Background::Watch {
     Stored* owner;
     uint64_t share;
   };
-  std::vector<size_t> ends;  // of each parameter's parts
-  std::vector<Part> parts;
-  std::vector<bool> fetched;  // in no arena: it comes when all owners are done
+  std::vector<std::vector<Part>> parts;  // of each parameter
+  std::vector<bool> fetched;             // in no arena: it comes when all owners are done
   std::shared_ptr<Arena> tables;
   Stored* own = nullptr;
 
   bool stored(size_t param, uint64_t number) const {
     if (fetched[param]) return false;
-    return std::all_of(parts.begin() + begin(param), parts.begin() + end(param),
-                       [number](const Part& part) {
-                         return std::atomic_ref(part.owner->number).load() == number &&
-                                std::atomic_ref(part.owner->share).load() <= part.share;
-                       });
+    return std::ranges::all_of(parts[param], [number](const Part& part) {
+      return std::atomic_ref(part.owner->number).load() == number &&
+             std::atomic_ref(part.owner->share).load() <= part.share;
+    });
   }
-
- private:
-  ptrdiff_t end(size_t param) const { return static_cast<ptrdiff_t>(ends[param]); }
-  ptrdiff_t begin(size_t param) const { return param == 0 ? 0 : end(param - 1); }
 };
 
 Result<std::unique_ptr<Background>> Background::create() {
@@ -74,11 +68,11 @@ Status Background::watch(const Optimizer& optim, const StepMemory& memory) {
   made->fetched.assign(optim.params.size(), false);
   for (const int64_t param : memory.foreign_data)
     made->fetched[static_cast<size_t>(param)] = optim.world() > 1;
-  for (size_t i = 0; i < optim.params.size(); i++) {
-    for (const OwnedSegment& part : optim.plan.segments_of(static_cast<int64_t>(i)))
-      made->parts.push_back(
-          {owners[static_cast<size_t>(part.owner)], static_cast<uint64_t>(part.segment.share)});
-    made->ends.push_back(made->parts.size());
+  for (int64_t param = 0; param < optim.plan.params(); param++) {
+    std::vector<Watch::Part>& parts = made->parts.emplace_back();
+    for (const OwnedSegment& one : optim.plan.segments_of(param))
+      parts.push_back(
+          {owners[static_cast<size_t>(one.owner)], static_cast<uint64_t>(one.segment.share)});
   }
   {
     const std::lock_guard lock(mutex_);
@@ -123,7 +117,7 @@ Status Background::wait(size_t param) {
   microseconds pause = kSoon;
   while (running_ && number_ == number) {
     // Of what was registered later nothing is under way.
-    if (param >= watch->ends.size() || watch->stored(param, number)) return Status();
+    if (param >= watch->parts.size() || watch->stored(param, number)) return Status();
     // Wait: a slice of the same.
     done_.wait_for(lock, pause);
     pause = std::min(2 * pause, kLate);

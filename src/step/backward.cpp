@@ -41,18 +41,14 @@ Backward::~Backward() {
 Status Backward::announce(int64_t param, std::byte* grad) {
   const auto index = static_cast<size_t>(param);
   const Param& of = optim_.params[index];
+  const TensorName what{kGradientOf, of.name};
   if (announced(index))
-    return Status(ZERO_ERR_STATE, text("the gradient of parameter '", of.name,
-                                       "' is announced already: step, or drop it first"));
-  const auto what = [&] { return text("the gradient of parameter '", of.name, "'"); };
+    return Status(ZERO_ERR_STATE, text(what, " is announced already: step, or drop it first"));
   ZERO_TRY(check_aligned(grad, of.grad_dtype, what));
   if (grad != of.grad) ZERO_TRY(check_tensor_memory(*optim_.comm, what, grad, of.grad_bytes()));
   announced_.resize(optim_.params.size());
-  staged_.resize(optim_.params.size());
-  grads_.resize(optim_.params.size());
   if (makes_ == Makes::nothing && optim_.phase != Phase::begun) ZERO_TRY(begin_sums());
-  announced_[index] = true;
-  grads_[index] = grad;
+  announced_[index] = {.is = true, .grad = grad};
   if (makes_ == Makes::nothing || of.count == 0) return Status();
   const Location at = location_of(grad, of.grad_bytes());
   const bool foreign = grad != nullptr && at.arena == 0;
@@ -134,8 +130,6 @@ void Backward::pause() {
 
 void Backward::forget() {
   announced_.clear();
-  staged_.clear();
-  grads_.clear();
   to_stage_.clear();
   pending_.clear();
   done_.clear();
@@ -220,9 +214,9 @@ void Backward::stage(int64_t param) {
   const auto index = static_cast<size_t>(param);
   const size_t bytes = optim_.params[index].grad_bytes();
   const Location place = staging_of(optim_, memory_, param);
-  std::memcpy(memory_.staging->data() + place.offset, grads_[index], bytes);
+  std::memcpy(memory_.staging->data() + place.offset, announced_[index].grad, bytes);
   copied_bytes_ += static_cast<int64_t>(bytes);
-  staged_[index] = true;
+  announced_[index].staged = true;
   publish(param, place);
 }
 
@@ -235,7 +229,7 @@ Backward::Outcome Backward::work_on(size_t number) {
     sum(number, optim_.plan.section(segment.section));
   } else {
     const bool absent =
-        std::all_of(in_.begin(), in_.end(), [](const void* from) { return from == nullptr; });
+        std::ranges::all_of(in_, [](const std::byte* from) { return from == nullptr; });
     if (absent) return Outcome::done;
     update(number);
   }
@@ -266,7 +260,7 @@ Backward::Outcome Backward::find(const Segment& segment) {
     in_.back() = *from;
   }
   if (alone()) {
-    const std::byte* const own = grads_[static_cast<size_t>(segment.param)];
+    const std::byte* const own = grad(static_cast<size_t>(segment.param));
     if (anywhere && own == nullptr) return Outcome::never;  // zeros: left to the call
     in_.push_back(own == nullptr ? nullptr : own + offset);
   }
@@ -282,8 +276,7 @@ void Backward::sum(size_t number, const Section& section) {
   for_each_piece(optim_.plan, segment, [&](int64_t first, int64_t count) {
     if (first < done || stopped()) return;
     for (size_t i = 0; i < in.size(); i++) {
-      const auto* const from = static_cast<const std::byte*>(in_[i]);
-      in[i] = from == nullptr ? kZeros : from + static_cast<size_t>(first) * element;
+      in[i] = in_[i] == nullptr ? kZeros : in_[i] + static_cast<size_t>(first) * element;
     }
     reducer_->reduce(section.sum(), section.grad_dtype,
                      sums + static_cast<size_t>(first) * size_of(section.sum()), in,
@@ -310,9 +303,7 @@ void Backward::update(size_t number) {
 }
 
 Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad) {
-  if (param < 0 || static_cast<size_t>(param) >= optim.params.size())
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("parameter ", param, " does not exist: there are ", optim.params.size()));
+  ZERO_TRY(optim.check_param(param));
   if (optim.phase == Phase::reduced) return optim.check_open();
   if (!optim.trains(static_cast<size_t>(param))) return Status();
   StepMemory& memory = step_memory(optim);

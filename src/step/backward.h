@@ -45,10 +45,10 @@ class Backward {
   void distrust();
 
   bool announced() const { return !announced_.empty(); }
-  bool announced(size_t param) const { return param < announced_.size() && announced_[param]; }
-  std::byte* grad(size_t param) const { return grads_[param]; }
+  bool announced(size_t param) const { return param < announced_.size() && announced_[param].is; }
+  std::byte* grad(size_t param) const { return announced_[param].grad; }
   /// Its gradient is in staging already.
-  bool staged(size_t param) const { return param < staged_.size() && staged_[param]; }
+  bool staged(size_t param) const { return param < announced_.size() && announced_[param].staged; }
 
   /// Sums of this round stand in `sums`, which lie as the share does, or will.
   bool sums_here() const { return makes_ == Makes::sums; }
@@ -69,6 +69,10 @@ class Backward {
   int64_t updates() const { return updates_.load(std::memory_order_acquire); }
 
  private:
+  struct Announced {
+    bool is = false, staged = false;
+    std::byte* grad = nullptr;
+  };
   enum class Makes { nothing, sums, updates };
   enum class Outcome { done, waits, never };
 
@@ -92,8 +96,7 @@ class Backward {
   StepMemory& memory_;
 
   // Of the engine's threads, one at a time.
-  std::vector<bool> announced_, staged_;
-  std::vector<std::byte*> grads_;
+  std::vector<Announced> announced_;  // by parameter
   Makes makes_ = Makes::nothing;
 
   // Of the thread that works, unless it is paused.
@@ -104,7 +107,7 @@ class Backward {
   double norm_type_ = 0;
   std::optional<SegmentUpdater> updater_;
   uint64_t nonfinite_ = 0;
-  std::vector<const void*> in_;  // of every source of the segment at hand
+  std::vector<const std::byte*> in_;  // of every source of the segment at hand
   std::vector<std::shared_ptr<Arena>> held_;
   int64_t moved_bytes_ = 0, copied_bytes_ = 0;
 

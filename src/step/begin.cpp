@@ -2,9 +2,9 @@
 // zero_step_begin: the first half of a step whose updates are made while gradients come.
 #include "base/os.h"
 #include "base/text.h"
-#include "step/alike.h"
 #include "step/backward.h"
 #include "step/enter.h"
+#include "step/seal.h"
 #include "step/take.h"
 #include "step/views.h"
 
@@ -58,12 +58,10 @@ Status prepare(Optimizer& optim, StepMemory& memory, int32_t flags) {
 
 Status step_begin(Call& call, Optimizer& optim, int32_t flags) {
   StepMemory& memory = step_memory(optim);
-  Entry entry;
-  entry.local = check(optim, flags);
-  entry.begins = true;
-  entry.args = text("reduce flags ", flags, "\n");
+  Entry entry{
+      .local = check(optim, flags), .args = text("reduce flags ", flags, "\n"), .begins = true};
   if (entry.local.ok()) entry.local = take(optim, memory, {nullptr, 0, flags}, false);
-  ZERO_TRY(enter(call, optim, memory, std::move(entry)));
+  ZERO_TRY(enter(call, optim, std::move(entry)));
   Status ready = prepare(optim, memory, flags);
   os().reached("begin.before");
   const Status agreed = vote_ready(call, optim, std::move(ready));

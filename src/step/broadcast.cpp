@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero_broadcast_params. Where several ranks hold a parameter in the same shared memory, one of
-// them writes it, or none if it is the root's own.
+// Where several ranks hold a tensor in the same shared memory, one of them writes it, or none if it
+// is the root's own.
 #include "step/broadcast.h"
 
 #include <cstring>
@@ -11,39 +11,43 @@
 #include "step/enter.h"
 #include "step/one_copy.h"
 #include "step/seal.h"
-#include "step/step.h"
 #include "step/tables.h"
 #include "step/walk.h"
 
 namespace zero {
 namespace {
 
+Status check_root(const Optimizer& optim, int32_t root, int32_t lowest) {
+  if (root >= lowest && root < optim.world()) return Status();
+  return Status(ZERO_ERR_ARGUMENT,
+                text("root ", root, " is no rank of a world of ", optim.world()));
+}
+
 Status check(const Optimizer& optim, int32_t root) {
   ZERO_TRY(optim.check_params());
   ZERO_TRY(optim.check_open());
-  if (root < ZERO_ROOT_NONE || root >= optim.world())
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("root ", root, " is no rank of a world of ", optim.world()));
-  return Status();
+  return check_root(optim, root, ZERO_ROOT_NONE);
 }
 
-/// A parameter's place on every rank.
-Result<std::vector<Location>> locations_of(const Optimizer& optim, const StepMemory& memory,
-                                           int64_t param) {
-  const Location own = memory.placements[static_cast<size_t>(param)].data;
-  std::vector<Location> locations;
-  for (int32_t rank = 0; rank < optim.world(); rank++) {
-    locations.push_back(ZERO_TRY(placement_of(optim, memory, rank, param)).data);
-    ZERO_TRY(check_same_place(optim, param, own, rank, locations.back()));
-  }
-  return locations;
+Status check_sharing(const Optimizer& optim, int32_t flags) {
+  if ((flags & ~ZERO_SHARE_KEEP_MASTERS) != 0)
+    return Status(ZERO_ERR_ARGUMENT, text("share flags ", flags, " are unknown"));
+  ZERO_TRY(optim.check_params());
+  if (optim.announces()) return optim.check_open();
+  return optim.check_loaded();
 }
 
 Result<std::vector<Writers>> writers_of_all(const Optimizer& optim, const StepMemory& memory,
                                             int32_t root) {
   std::vector<Writers> writers(optim.params.size());
+  std::vector<Location> locations(static_cast<size_t>(optim.world()));
   for (size_t i = 0; i < writers.size() && optim.comm->direct(); i++) {
-    const auto locations = ZERO_TRY(locations_of(optim, memory, static_cast<int64_t>(i)));
+    const auto param = static_cast<int64_t>(i);
+    for (int32_t rank = 0; rank < optim.world(); rank++) {
+      Location& at = locations[static_cast<size_t>(rank)];
+      at = ZERO_TRY(placement_of(optim, memory, rank, param)).data;
+      ZERO_TRY(check_same_place(optim, param, memory.placements[i].data, rank, at));
+    }
     writers[i] = find_writers(*optim.comm, locations, root);
   }
   return writers;
@@ -52,9 +56,8 @@ Result<std::vector<Writers>> writers_of_all(const Optimizer& optim, const StepMe
 }  // namespace
 
 Status copy_params(Call& call, Optimizer& optim, int32_t root) {
-  Result<std::vector<Writers>> found = writers_of_all(optim, step_memory(optim), root);
-  ZERO_TRY(call.vote("placements", found.ok() ? Status() : found.failure()));
-  const std::vector<Writers> writers = std::move(found).value();
+  const std::vector<Writers> writers =
+      ZERO_TRY(vote(call, "placements", writers_of_all(optim, step_memory(optim), root)));
   optim.comm->steps.publishing++;
   for (size_t i = 0; i < optim.params.size(); i++) {
     const Param& param = optim.params[i];
@@ -70,15 +73,26 @@ Status copy_params(Call& call, Optimizer& optim, int32_t root) {
 }
 
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
-  Entry entry;
-  entry.local = check(optim, root);
-  entry.args = text("root ", root, "\n");
-  ZERO_TRY(enter(call, optim, step_memory(optim), std::move(entry)));
+  ZERO_TRY(enter(call, optim, {.local = check(optim, root), .args = text("root ", root, "\n")}));
   if (root != ZERO_ROOT_NONE && optim.world() > 1)
     ZERO_TRY(make_walk(call, optim)->broadcast_params(root));
   ZERO_TRY(retake_masters(call, optim));
   optim.alike_params = optim.sealed_params();
   return Status();
+}
+
+Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
+  ZERO_TRY(
+      enter(call, optim,
+            {.local = check_sharing(optim, flags), .args = text("share flags ", flags, "\n")}));
+  optim.phase = Phase::open;  // sharing forgets where reduced gradients stand
+  optim.comm->steps.publishing++;
+  if ((flags & ZERO_SHARE_KEEP_MASTERS) == 0)  // sharing may round
+    ZERO_TRY(take_masters(call, optim, 0));
+  Status status = make_walk(call, optim)->share_params();
+  if (!optim.comm->aborted()) optim.comm->steps.publishing--;
+  if (status.ok()) optim.alike_params = optim.sealed_params();
+  return status;
 }
 
 // ---- Small buffers, of which a model may have hundreds, are packed and travel together; one that
@@ -90,8 +104,7 @@ constexpr size_t kBatchBytes = 256 << 10;
 
 Status check_buffers(const Optimizer& optim, int32_t root) {
   if (optim.buffers.empty()) return {ZERO_ERR_STATE, "no buffers are registered"};
-  if (root >= 0 && root < optim.world()) return {};
-  return {ZERO_ERR_ARGUMENT, text("root ", root, " is no rank of a world of ", optim.world())};
+  return check_root(optim, root, 0);
 }
 
 /// Where every buffer lies on every rank. Addresses of buffers never change, so the ranks ask each
@@ -191,12 +204,9 @@ Status copy_buffers(Call& call, Optimizer& optim, int32_t root) {
 }
 
 Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root) {
-  StepMemory& memory = step_memory(optim);
-  Entry entry;
-  entry.local = check_buffers(optim, root);
-  if (entry.local.ok()) entry.local = make_batch(memory);
-  entry.args = text("root ", root, "\n");
-  ZERO_TRY(enter(call, optim, memory, std::move(entry)));
+  Status local = check_buffers(optim, root);
+  if (local.ok()) local = make_batch(step_memory(optim));
+  ZERO_TRY(enter(call, optim, {.local = std::move(local), .args = text("root ", root, "\n")}));
   return make_walk(call, optim)->broadcast_buffers(root);
 }
 

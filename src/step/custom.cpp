@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "step/custom.h"
-
+// A rule of the caller's own.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -9,7 +8,8 @@
 #include "base/float_environment.h"
 #include "base/os.h"
 #include "base/text.h"
-#include "kernels/clamp.h"
+#include "step/apply.h"
+#include "step/reduce.h"
 #include "step/stopwatch.h"
 #include "step/tiles.h"
 
@@ -25,12 +25,41 @@ size_t slots_of(const Optimizer& optim) { return optim.options.rule->slots.size(
 /// An array with a zone on either side, and the next one is aligned again.
 size_t room(size_t bytes) { return round_up(bytes, kZoneBytes) + 2 * kZoneBytes; }
 
-size_t element_of(const Optimizer& optim, const View& view) {
-  return size_of(optim.plan.section(view.segment.section).sum());
-}
+/// A view with a gradient: the state as it stands, and copies of it for one call.
+struct Range {
+  const View& view;
+  const Section& section;
+  Targets::Row targets;
+  std::byte* kept;
+  size_t count, bytes;
+  std::byte* values;
+  std::span<std::byte* const> slots;
+};
 
 size_t bytes_of(const Optimizer& optim, const View& view) {
-  return static_cast<size_t>(view.segment.count) * element_of(optim, view);
+  const Section& section = optim.plan.section(view.segment.section);
+  return static_cast<size_t>(view.segment.count) * size_of(section.sum());
+}
+
+/// Call use(range) for the views with a gradient; `use` says whether to go on.
+template <class Use>
+void for_each_range(const Optimizer& optim, const StepMemory& memory, const Use& use) {
+  std::byte* const* arrays = memory.shadow.arrays.data();
+  const size_t slots = slots_of(optim);
+  for (size_t v = 0; v < memory.views.size(); v++) {
+    const View& view = memory.views[v];
+    if (view.cls < 0) continue;
+    if (!use(Range{.view = view,
+                   .section = optim.plan.section(view.segment.section),
+                   .targets = memory.targets[v],
+                   .kept = optim.slot(kMasterSlot, view.segment),
+                   .count = static_cast<size_t>(view.segment.count),
+                   .bytes = bytes_of(optim, view),
+                   .values = arrays[0],
+                   .slots = {arrays + 1, slots}}))
+      return;
+    arrays += 1 + slots;
+  }
 }
 
 /// One array that the function gets.
@@ -54,117 +83,61 @@ struct Guarded {
   }
 };
 
-/// The state as it stands, and where it is kept.
-struct Kept {
-  const Section& section;
-  std::byte* param;
-  std::byte* master;
-
-  Kept(const Optimizer& optim, const StepMemory& memory, size_t v)
-      : section(optim.plan.section(memory.views[v].segment.section)),
-        param(memory.view_targets[v * memory.target_width]),
-        master(optim.slot(kMasterSlot, memory.views[v].segment.section,
-                          memory.views[v].segment.share)) {}
-};
-
-std::byte* slot_of(const Optimizer& optim, const View& view, size_t slot) {
-  return optim.slot(static_cast<int>(slot), view.segment.section, view.segment.share);
+template <class Visit>
+void for_each_array(const Optimizer& optim, const Shadow& shadow, const Range& range,
+                    const Visit& visit) {
+  visit(Guarded{"message", shadow.message, kMessageBytes});
+  visit(Guarded{"gradient", shadow.gradient, range.bytes});
+  visit(Guarded{"values", range.values, range.bytes});
+  for (size_t slot = 0; slot < range.slots.size(); slot++)
+    visit(Guarded{optim.options.rule->slots[slot], range.slots[slot], range.bytes});
 }
 
-/// Copies of a range for one call, and the gradient.
-class Range {
- public:
-  Range(const Optimizer& optim, const StepMemory& memory, size_t v, std::byte* const* arrays)
-      : optim_(optim), memory_(memory), view_(memory.views[v]), v_(v), values_(arrays[0]) {
-    const size_t bytes = bytes_of(optim, view_);
-    guarded_[count_++] = {"message", memory.shadow.message, kMessageBytes};
-    guarded_[count_++] = {"gradient", memory.shadow.gradient, bytes};
-    guarded_[count_++] = {"values", values_, bytes};
-    for (size_t slot = 0; slot < slots_of(optim); slot++) {
-      slots_[slot] = arrays[1 + slot];
-      guarded_[count_++] = {optim.options.rule->slots[slot], slots_[slot], bytes};
-    }
-  }
+void fill(const Optimizer& optim, const Shadow& shadow, const Range& range) {
+  for_each_array(optim, shadow, range, [](const Guarded& array) { array.mark(); });
+  std::memset(shadow.message, 0, kMessageBytes);
+  const std::byte* const values =
+      load_master(optim, range.section, range.targets[0], range.kept, range.values, range.count);
+  if (values != range.values) std::memcpy(range.values, values, range.bytes);
+  for (size_t slot = 0; slot < range.slots.size(); slot++)
+    std::memcpy(range.slots[slot], optim.slot(static_cast<int>(slot), range.view.segment),
+                range.bytes);
+  scale_sums(range.section.sum(), shadow.gradient, range.view.reduced, range.count,
+             optim.state.factor);
+}
 
-  Status update(double factor) {
-    fill(factor);
-    const Param& param = optim_.params[static_cast<size_t>(view_.segment.param)];
-    const auto settings = optim_.settings_of(static_cast<size_t>(view_.segment.param));
-    const UpdateRange range{
-        .param = view_.segment.param,
-        .name = param.name.c_str(),
-        .shape = param.shape,
-        .dtype = optim_.plan.section(view_.segment.section).sum(),
-        .first = view_.segment.first,
-        .count = view_.segment.count,
-        .values = values_,
-        .gradient = memory_.shadow.gradient,
-        .slots = std::span(slots_).first(slots_of(optim_)),
-        .step = optim_.progress[static_cast<size_t>(view_.segment.param)].step + 1,
-        .settings = std::span(settings).first(optim_.options.rule->settings.size()),
-        .message = {reinterpret_cast<char*>(memory_.shadow.message), kMessageBytes}};
-    Status status;
-    {
-      const FloatEnvironment environment;  // whatever the function leaves of it
-      status = optim_.options.custom->update(range);
-    }
-    if (status.ok()) status = check_zones();
-    if (status.ok()) return {};
-    return std::move(status).within(text("parameter '", param.name, "', the update of elements ",
-                                         range.first, " to ", range.first + range.count - 1));
+/// Let the function work on the copies.
+Status update(const Optimizer& optim, const Shadow& shadow, const Range& range) {
+  const auto& [number, first, count, share, section] = range.view.segment;
+  const auto index = static_cast<size_t>(number);
+  const auto settings = optim.settings_of(index);
+  const UpdateRange given{
+      .param = number,
+      .name = optim.params[index].name.c_str(),
+      .shape = optim.params[index].shape,
+      .dtype = range.section.sum(),
+      .first = first,
+      .count = count,
+      .values = range.values,
+      .gradient = shadow.gradient,
+      .slots = range.slots,
+      .step = optim.progress[index].step + 1,
+      .settings = std::span(settings).first(optim.options.rule->settings.size()),
+      .message = {reinterpret_cast<char*>(shadow.message), kMessageBytes}};
+  Status status;
+  {
+    const FloatEnvironment environment;  // whatever the function leaves of it
+    status = optim.options.custom->update(given);
   }
-
- private:
-  void fill(double factor) {
-    for (size_t i = 0; i < count_; i++) guarded_[i].mark();
-    std::memset(memory_.shadow.message, 0, kMessageBytes);
-    const auto count = static_cast<size_t>(view_.segment.count);
-    const size_t bytes = bytes_of(optim_, view_);
-    const Kept kept(optim_, memory_, v_);
-    const std::byte* const values =
-        load_master(optim_, kept.section, kept.param, kept.master, values_, count);
-    if (values != values_) std::memcpy(values_, values, bytes);
-    for (size_t slot = 0; slot < slots_of(optim_); slot++)
-      std::memcpy(slots_[slot], slot_of(optim_, view_, slot), bytes);
-    if (kept.section.sum() == DType::f64) {
-      scale(reinterpret_cast<double*>(memory_.shadow.gradient),
-            reinterpret_cast<const double*>(view_.reduced), count, factor);
-    } else {
-      scale(reinterpret_cast<float*>(memory_.shadow.gradient),
-            reinterpret_cast<const float*>(view_.reduced), count, static_cast<float>(factor));
-    }
-  }
-
-  Status check_zones() const {
-    for (size_t i = 0; i < count_; i++) {
-      const char* const where = guarded_[i].fault();
-      if (where == nullptr) continue;
-      return {ZERO_ERR_CALLBACK,
-              text(optim_.options.rule->name, " wrote ", where, " '", guarded_[i].name,
-                   "', which has ", guarded_[i].bytes, " bytes")};
-    }
-    return {};
-  }
-
-  const Optimizer& optim_;
-  const StepMemory& memory_;
-  const View& view_;
-  const size_t v_;
-  std::byte* const values_;
-  std::array<std::byte*, kMaxStateSlots> slots_{};
-  std::array<Guarded, 3 + kMaxStateSlots> guarded_{};
-  size_t count_ = 0;
-};
-
-/// Call use(view, its arrays) for the views with a gradient; `use` says whether to go on.
-template <class Use>
-void for_each_range(const Optimizer& optim, const StepMemory& memory, const Use& use) {
-  std::byte* const* arrays = memory.shadow.arrays.data();
-  for (size_t v = 0; v < memory.views.size(); v++) {
-    if (memory.views[v].cls < 0) continue;
-    if (!use(v, arrays)) return;
-    arrays += 1 + slots_of(optim);
-  }
+  for_each_array(optim, shadow, range, [&](const Guarded& array) {
+    const char* const where = status.ok() ? array.fault() : nullptr;
+    if (where != nullptr)
+      status = {ZERO_ERR_CALLBACK, text(optim.options.rule->name, " wrote ", where, " '",
+                                        array.name, "', which has ", array.bytes, " bytes")};
+  });
+  if (status.ok()) return {};
+  return std::move(status).within(text("parameter '", given.name, "', the update of elements ",
+                                       first, " to ", first + count - 1));
 }
 
 }  // namespace
@@ -199,13 +172,14 @@ Status make_shadow(Optimizer& optim, StepMemory& memory) {
   return {};
 }
 
-Status update_shadow(Call& call, Optimizer& optim, StepMemory& memory, double factor) {
+Status update_shadow(Call& call, Optimizer& optim, StepMemory& memory) {
   Status status;
   {
     const Stopwatch watch(optim.counters.apply_seconds);
     os().reached("update.begin");
-    for_each_range(optim, memory, [&](size_t v, std::byte* const* arrays) {
-      status = Range(optim, memory, v, arrays).update(factor);
+    for_each_range(optim, memory, [&](const Range& range) {
+      fill(optim, memory.shadow, range);
+      status = update(optim, memory.shadow, range);
       call.progress();
       return status.ok() && !call.comm().aborted();
     });
@@ -219,23 +193,19 @@ Status update_shadow(Call& call, Optimizer& optim, StepMemory& memory, double fa
 }
 
 void store_shadow(Optimizer& optim, const StepMemory& memory) {
-  for_each_range(optim, memory, [&](size_t v, std::byte* const* arrays) {
-    const View& view = memory.views[v];
-    const auto count = static_cast<size_t>(view.segment.count);
-    const size_t bytes = bytes_of(optim, view);
-    const Kept kept(optim, memory, v);
-    if (optim.master_of(kept.section) == Master::param) std::memcpy(kept.param, arrays[0], bytes);
-    if (optim.master_of(kept.section) == Master::full) std::memcpy(kept.master, arrays[0], bytes);
-    store_master(optim, kept.section, kept.param, kept.master, arrays[0], count);
-    for (size_t slot = 0; slot < slots_of(optim); slot++)
-      std::memcpy(slot_of(optim, view, slot), arrays[1 + slot], bytes);
-    const size_t param_bytes = count * size_of(kept.section.dtype);
-    std::byte* const* const targets = &memory.view_targets[v * memory.target_width];
-    for (size_t i = 1; i < memory.target_width && targets[i] != nullptr; i++)
-      std::memcpy(targets[i], targets[0], param_bytes);
+  for_each_range(optim, memory, [&](const Range& range) {
+    const Master master = optim.master_of(range.section);
+    std::byte* const own = range.targets[0];
+    if (master == Master::param) std::memcpy(own, range.values, range.bytes);
+    if (master == Master::full) std::memcpy(range.kept, range.values, range.bytes);
+    store_master(optim, range.section, own, range.kept, range.values, range.count);
+    for (size_t slot = 0; slot < range.slots.size(); slot++)
+      std::memcpy(optim.slot(static_cast<int>(slot), range.view.segment), range.slots[slot],
+                  range.bytes);
+    copy_to_others(range.targets, 0, range.count * size_of(range.section.dtype));
     // Into the copies and back, and the gradient.
     optim.counters.moved_bytes +=
-        static_cast<int64_t>(4 * (1 + slots_of(optim)) * bytes + 2 * bytes);
+        static_cast<int64_t>(4 * (1 + range.slots.size()) * range.bytes + 2 * range.bytes);
     return true;
   });
 }

@@ -3,7 +3,10 @@
 // are.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "comm/comm.h"
 #include "step/memory.h"
@@ -18,17 +21,30 @@ struct Entry {
   bool begins = false;  // gradients are to come, to where the registered ones are
   bool keeps = false;   // it returns before they are used, so foreign memory cannot hold the sums
   bool sums = false;    // it writes sums down before it uses them
-  bool adds = false;    // to the sums of calls before
 };
 
 /// Vote, seal what is not sealed, compare phases, settings and arguments, and see to it that every
 /// rank's placements can be read. On success nothing of the optimizer has changed but for the seal.
-Status enter(Call& call, Optimizer& optim, StepMemory& memory, Entry entry);
+Status enter(Call& call, Optimizer& optim, Entry entry);
 
 /// Fail this rank's part of a call that the others enter: they learn why.
 Status refuse(Call& call, Optimizer& optim, Status why);
 
-/// Make every rank's parameter placements readable, inside a call that has entered otherwise.
-Status sync_placements(Call& call, Optimizer& optim, StepMemory& memory);
+/// A vote with a record, of which every rank gets all.
+template <class Record>
+Result<std::vector<Record>> vote(Call& call, std::string_view phase, const Status& mine,
+                                 const Record& record) {
+  std::vector<Record> all(static_cast<size_t>(call.world()));
+  ZERO_TRY(call.vote(phase, mine, std::as_bytes(std::span(&record, 1)),
+                     std::as_writable_bytes(std::span(all))));
+  return all;
+}
+
+/// A vote on what this rank has made, which it gets if all have.
+template <class Made>
+Result<Made> vote(Call& call, std::string_view phase, Result<Made> made) {
+  ZERO_TRY(call.vote(phase, made.failure()));
+  return made;
+}
 
 }  // namespace zero

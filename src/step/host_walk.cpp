@@ -2,6 +2,7 @@
 // The host's walk: its verbs are done when they return.
 
 #include <cstring>
+#include <numeric>
 
 #include "base/hash.h"
 #include "base/os.h"
@@ -10,13 +11,12 @@
 #include "step/background.h"
 #include "step/backward.h"
 #include "step/broadcast.h"
-#include "step/collective.h"
-#include "step/custom.h"
 #include "step/enter.h"
 #include "step/progress.h"
 #include "step/queued/walk.h"
 #include "step/reduce.h"
 #include "step/stopwatch.h"
+#include "step/travel.h"
 #include "step/views.h"
 
 namespace zero {
@@ -52,12 +52,7 @@ class HostWalk final : public Walk {
   }
 
   Status sum(double p) override {
-    NormSums mine;
-    {
-      const Stopwatch watch(optim_.counters.gather_seconds);
-      mine = optim_.comm->direct() ? direct::sum(call_, optim_, memory_, p)
-                                   : ZERO_TRY(collective::sum(call_, optim_, memory_, p));
-    }
+    const NormSums mine = ZERO_TRY(sum_share(p));
     const Stopwatch watch(optim_.counters.vote_seconds);
     os().reached("vote.before");
     memory_.found = ZERO_TRY(call_.exchange("vote", mine));
@@ -71,27 +66,26 @@ class HostWalk final : public Walk {
   }
 
   Status clamp(double limit) override {
-    clamp_share(optim_, memory_, memory_.state.factor, limit);
+    clamp_share(optim_, memory_, limit);
     return Status();
   }
 
   Status decide(launch::Decide how, By by) override {
     if (by == By::records) how.records = memory_.found.data();
-    zero::decide(optim_, memory_, how);
-    if (memory_.state.refusal == Refusal::none) return Status();
+    zero::decide(optim_, how);
+    if (optim_.state.refusal == Refusal::none) return Status();
     optim_.phase = Phase::open;
     return Status(ZERO_ERR_NONFINITE,
-                  text(memory_.state.nonfinite, " elements of the reduced gradients ",
-                       "are not finite: step ", optim_.step + 1, " was not made"));
+                  text(optim_.state.nonfinite, " elements of the reduced gradients ",
+                       "are not finite: step ", optim_.state.steps + 1, " was not made"));
   }
 
   Result<Code> vote() override {
-    if (memory_.state.skip != 0) {
-      advance(optim_, memory_);
+    if (optim_.state.skip != 0) {
+      advance(optim_);
       return ZERO_SKIPPED;
     }
-    if (optim_.options.custom != nullptr)
-      ZERO_TRY(update_shadow(call_, optim_, memory_, memory_.state.factor));
+    if (optim_.options.custom != nullptr) ZERO_TRY(update_shadow(call_, optim_, memory_));
     if (!updates_announced(memory_)) optim_.comm->steps.publishing++;
     return ZERO_OK;
   }
@@ -106,7 +100,7 @@ class HostWalk final : public Walk {
     if (optim_.options.custom != nullptr) {
       store_shadow(optim_, memory_);
     } else {
-      nonfinite_ += ZERO_TRY(update_share(call_, optim_, memory_, memory_.state.factor, !sums));
+      nonfinite_ += ZERO_TRY(update_share(call_, optim_, memory_, !sums));
     }
     os().reached("apply.done");
     return Status();
@@ -116,10 +110,10 @@ class HostWalk final : public Walk {
     const Stopwatch watch(optim_.counters.publish_seconds);
     ZERO_TRY(publish_share(&nonfinite_));
     optim_.comm->steps.publishing--;
-    if (fused) memory_.state.nonfinite = nonfinite_;
+    if (fused) optim_.state.nonfinite = nonfinite_;
     count_updates(optim_, memory_);
-    advance(optim_, memory_);
-    optim_.comm->steps.done = optim_.step;
+    advance(optim_);
+    optim_.comm->steps.done = optim_.state.steps;
     return Status();
   }
 
@@ -129,7 +123,9 @@ class HostWalk final : public Walk {
   }
 
   Status share_params() override {
-    ZERO_TRY(sync_placements(call_, optim_, memory_));
+    memory_.presence.clear();  // gradients play no part
+    memory_.present.clear();
+    memory_.grads_shared = false;
     ZERO_TRY(call_.vote("views", make_views(optim_, memory_, Views::of_params)));
     round_share(optim_);
     copy_share(optim_, memory_);
@@ -153,9 +149,44 @@ class HostWalk final : public Walk {
   }
 
  private:
+  Result<NormSums> sum_share(double p) {
+    const Stopwatch watch(optim_.counters.gather_seconds);
+    os().reached("gather.begin");
+    if (!optim_.comm->direct()) {
+      ZERO_TRY(travel::reduce(call_, optim_, memory_));
+      return adds_apart(optim_, memory_) ? add_to_share(optim_, memory_, p)
+                                         : norm_of_share(optim_, memory_, p);
+    }
+    const NormSums mine = reduce_share(call_, optim_, memory_, p);
+    os().reached("gather.reduced");
+    return mine;
+  }
+
+  /// Owners have updated their parameters: all ranks get them, and know how many gradients of all
+  /// were not finite.
   Status publish_share(uint64_t* nonfinite) {
-    return optim_.comm->direct() ? direct::publish(call_, optim_, memory_, nonfinite)
-                                 : collective::publish(call_, optim_, memory_, nonfinite);
+    os().reached("publish.begin");
+    if (!optim_.comm->direct()) {
+      ZERO_TRY(travel::publish(call_, optim_, memory_));
+    } else if (memory_.outbox_used) {
+      ZERO_TRY(fetch());
+    }
+    const std::vector<uint64_t> all = ZERO_TRY(call_.exchange("publish", *nonfinite));
+    *nonfinite = std::accumulate(all.begin(), all.end(), uint64_t{0});
+    os().reached("publish.done");
+    return Status();
+  }
+
+  /// Parameters of this rank in no arena, where their owners could not store them.
+  Status fetch() {
+    ZERO_TRY(call_.exchange("publish: owners have written", uint64_t{0}));
+    for (const auto& [section, move] : memory_.pulls) {
+      const size_t element = size_of(optim_.plan.section(section).dtype);
+      std::memcpy(move.to, move.from, static_cast<size_t>(move.count) * element);
+      optim_.counters.copied_bytes += move.count * static_cast<int64_t>(element);
+    }
+    os().reached("publish.pulled");
+    return Status();
   }
 
   Call& call_;

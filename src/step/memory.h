@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "device/host_memory.h"
 #include "device/window.h"
+#include "kernels/launches.h"
 #include "kernels/step_state.h"
 #include "optim/optimizer.h"
 
@@ -56,77 +58,83 @@ struct View {
   std::byte* reduced;  // where its reduced gradient stands
 };
 
-/// Parameters that share their scalars.
-struct UpdateClass {
-  int64_t param;  // any of them
+/// Rows of as many addresses.
+template <class Address>
+struct Rows {
+  using Row = std::span<const Address>;
+  std::vector<Address> all;
+  size_t width = 0;
+
+  Row operator[](size_t row) const { return Row(all).subspan(row * width, width); }
+  void add(Row row) { all.insert(all.end(), row.begin(), row.end()); }
 };
 
-/// Views that are neighbours in every memory, walked as one.
-struct Run {
-  int32_t section;
-  int64_t share;
-  int64_t count;
-  int32_t cls;
+/// Gradients, on direct comms in rank order; null: zeros. Those of a rank that reduces alone are
+/// its own.
+using Sources = Rows<const std::byte*>;
+/// Where parameters are stored: this rank's own first. A null ends the row.
+using Targets = Rows<std::byte*>;
+
+/// Views that are neighbours in every memory, walked as one that begins as the first of them does.
+struct Run : View {
   bool gaps;    // has padding between parameters, whose content means nothing
   size_t view;  // the first view in it
 };
 
-/// Runs with their addresses: `width` sources and targets for each run, in rank order. A null
-/// source counts as zeros. Target 0 is this rank's own parameter.
+/// Runs with their addresses, a row each.
 struct Runs {
   std::vector<Run> runs;
-  std::vector<const std::byte*> sources;  // gradients, on direct comms
-  std::vector<const std::byte*> reduced;  // where the sums of each run stand
-  std::vector<std::byte*> targets;
-  size_t source_width = 0;
-  size_t target_width = 0;
+  Sources sources;
+  Targets targets;
   int64_t elements = 0;
 };
 
-/// Bytes that this rank pulls after the owners have updated: parameters of its own in no arena.
-struct Pull {
+/// Elements of a section that are copied.
+struct SectionMove {
   int32_t section;
-  const std::byte* from;
-  std::byte* to;
-  size_t bytes;
+  launch::Move move;
+};
+
+/// What the ranks agreed on in the entry of the latest call that uses gradients, and what they do.
+struct Agreed {
+  std::vector<uint64_t> versions;     // of each rank's placements
+  std::vector<std::string> presence;  // a bit per parameter and rank; empty: `present` on each
+  std::vector<bool> present;          // on any rank, in any call that was added up; empty: all
+  bool none = false;                  // ZERO_REDUCE_NONE: each owner's own is all, and stays
+  bool accumulates = false;           // ZERO_REDUCE_ACCUMULATE: sums stand where more can come
+
+  bool is_present(int64_t param) const {
+    return present.empty() || present[static_cast<size_t>(param)];
+  }
+  bool operator==(const Agreed&) const = default;
 };
 
 /// What views are made of: others of it, other views.
 struct ViewsKey {
   uint64_t addresses = 0;  // Optimizer::addresses; 0: they are to be made anew
-  std::vector<uint64_t> versions;
-  std::vector<std::string> presence;
-  std::vector<bool> present;
+  Agreed agreed;
   std::vector<std::byte*> grads;  // where those are that no other rank reads
-  bool in_place = false, none = false, accumulates = false, early = false;
+  bool in_place = false, early = false;
   bool operator==(const ViewsKey&) const = default;
 };
 
-/// What the ranks agreed on in the entry of the latest call that uses gradients, and where its data
-/// lies: kept together, so that a call that adds to sums can be undone.
-struct StepLayout {
-  std::vector<uint64_t> versions;
+/// That, and where its data lies: kept together, so that a call that adds to sums can be undone.
+struct StepLayout : Agreed {
+  bool adds = false;  // to sums of calls before
   bool outbox_used = false;
   bool grads_in_place = false, data_in_place = false;  // collective transfers need no packing
-  bool grads_shared = false;          // of several ranks, some in memory of one copy for all
-  std::vector<std::string> presence;  // a bit per parameter and rank; empty: `present` on each
-  std::vector<bool> present;          // on any rank, in any call that was added up; empty: all
-  bool none = false;                  // ZERO_REDUCE_NONE: each owner's own is all, and stays
-  bool accumulates = false;           // ZERO_REDUCE_ACCUMULATE: sums stand where more can come
-  bool adds = false;                  // to sums of calls before
+  bool grads_shared = false;  // of several ranks, some in memory of one copy for all
 
   // Derived from the above.
   ViewsKey made_of;
   uint64_t views_number = 0;  // which views these are, for who makes something of them
   std::vector<View> views;
-  std::vector<UpdateClass> classes;
-  std::vector<const std::byte*> view_sources;  // source_width a view
-  std::vector<std::byte*> view_targets;        // target_width a view
-  size_t source_width = 1;
-  size_t target_width = 1;
+  std::vector<int64_t> classes;  // of parameters that share their scalars: any one of each
+  Sources sources;               // a row for each view, as of targets
+  Targets targets;
   Runs runs;
-  std::vector<Pull> pulls;
-  std::vector<int64_t> cut;  // for trust ratios: parameters of more than one owner
+  std::vector<SectionMove> pulls;  // parameters in no arena, when their owners have updated them
+  std::vector<int64_t> cut;        // for trust ratios: parameters of more than one owner
 };
 
 /// Copies that a custom rule works on until the ranks agree to keep them. Each array has a zone on
@@ -138,7 +146,28 @@ struct Shadow {
   std::vector<std::byte*> arrays;  // of each view with a gradient, in order: values, then slots
 };
 
-struct StepMemory : StepLayout {
+/// This rank's gradients of the call.
+struct Gradients {
+  std::vector<std::byte*> grads;      // null where absent, or where the parameter is frozen
+  bool all_present = false;           // of what is trained
+  std::vector<void*> given;           // what the call gave; empty: the registered ones
+  bool grads_announced = false;       // some may not be what was given
+  uint64_t grads_from_addresses = 0;  // Optimizer::addresses when they were taken, 0: none were
+};
+
+/// Where they and its parameters lie.
+struct Placed {
+  std::vector<Placement> placements;  // empty: to be made anew
+  uint64_t data_addresses = 0;        // Optimizer::addresses when they were made
+  std::vector<int64_t> foreign_grads, foreign_data;
+  bool shares_grads = false;  // some of its gradients lie in memory of one copy for all ranks
+  // Where each layout begins, if all of it lies in an arena as the plan says.
+  std::byte *grads_base = nullptr, *data_base = nullptr;
+  Layouts layouts;                           // of these two
+  std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped
+};
+
+struct StepMemory : StepLayout, Gradients, Placed {
   StepMemory();
   ~StepMemory();
 
@@ -162,35 +191,12 @@ struct StepMemory : StepLayout {
   uint64_t views_made = 0;               // so far
   std::shared_ptr<queued::Queue> queue;  // on devices with streams
   bool apart = false;                    // a class for each parameter: see queued::CapturedCall
-  struct Announcing {
-    StreamHandle stream;
-    Event event;
-    bool waited;  // for what it last announced
-  };
-  std::vector<Announcing> announcing;  // there, streams that make gradients
-  std::unique_ptr<Windows> windows;    // null until a call asks for them
+  std::unique_ptr<Windows> windows;      // null until a call asks for them
   uint64_t round = 1;  // of announcements: the same on every rank, or they are not used
 
-  // This rank's gradients of the call: null where absent, or where the parameter is frozen.
-  std::vector<std::byte*> grads;
-  bool all_present = false;           // of what is trained
-  std::vector<void*> given;           // what the call gave; empty: the registered ones
-  bool grads_announced = false;       // some may not be what was given
-  uint64_t grads_from_addresses = 0;  // Optimizer::addresses when they were taken, 0: none were
-
-  std::vector<Placement> placements;  // this rank's
-  std::vector<int64_t> foreign_grads, foreign_data;
-  bool shares_grads = false;  // some of its gradients lie in memory of one copy for all ranks
-  std::byte* grads_base =
-      nullptr;  // where the layout begins, if all of them lie in an arena as it says
-  std::byte* data_base = nullptr;
-  Layouts layouts;                           // of these two
-  uint64_t version = 0;                      // of this rank's placements
-  uint64_t data_addresses = 0;               // Optimizer::addresses when data placements were made
-  std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped
+  uint64_t version = 0;  // of placements
 
   // The reduced gradients: valid in Phase::reduced and inside a step.
-  StepState state;              // of a device, as last read or written
   std::vector<NormSums> found;  // by every rank
   double norm_type = 0;         // p of the norm that this is of, 0: none
   bool clipped = false;         // the sums are not as they were made, or their factor is not
@@ -215,6 +221,11 @@ inline bool reduces_alone(const Optimizer& optim, const StepMemory& memory) {
 inline bool adds_apart(const Optimizer& optim, const StepMemory& memory) {
   const Comm& comm = *optim.comm;
   return memory.adds && !comm.direct() && (memory.none || !comm.sums_itself());
+}
+
+/// Where sums arrive that this rank does not make itself.
+inline std::byte* arriving_sums(const Optimizer& optim, const StepMemory& memory) {
+  return (adds_apart(optim, memory) ? memory.incoming : memory.reduced).data();
 }
 
 // ---- How calls that wait read and write an optimizer's tensors on the host.

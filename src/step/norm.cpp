@@ -7,16 +7,12 @@
 #include "kernels/clamp.h"
 
 namespace zero {
-namespace {
 
-/// What the reduction itself takes; powers other than these are summed afterwards.
 Norm norm_for(double p) {
   if (std::isinf(p)) return Norm::largest;
   if (p == 1) return Norm::abs;
   return p == 2 ? Norm::squares : Norm::none;
 }
-
-}  // namespace
 
 Reducer::Reducer(const KernelTable& kernels, double p)
     : kernels_(kernels), p_(p), norm_(norm_for(p)) {}

@@ -13,7 +13,9 @@
 
 namespace zero {
 
-/// Sums pieces over ranks and adds what they come to, to a record; p = 0 takes no norm.
+/// What a reduction itself takes for p; powers other than 1, 2 and infinity are summed afterwards.
+Norm norm_for(double p);
+
 inline constexpr size_t kRounded = 2048;
 
 /// out = in[0] + in[1] + ... in fp32, each rounded first, of at most kRounded elements. `scratch`
@@ -21,6 +23,7 @@ inline constexpr size_t kRounded = 2048;
 Reduction reduce_rounded(const KernelTable& kernels, Rounding rounding, DType from, Norm norm,
                          float* out, std::span<const void* const> in, size_t count, float* scratch);
 
+/// Sums pieces over ranks and adds what they come to, to a record; p = 0 takes no norm.
 class Reducer {
  public:
   Reducer(const KernelTable& kernels, double p);

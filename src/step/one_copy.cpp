@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "optim/tensor_checks.h"
 #include "step/tables.h"
 
 namespace zero {
@@ -28,9 +29,9 @@ bool in_one_copy(const Comm& comm, const Location& place) {
   return arena != nullptr && arena->one_copy();
 }
 
-std::string name_of(const Optimizer& optim, const Tenant& one) {
-  return text(one.grad != 0 ? "the gradient of parameter '" : "parameter '",
-              optim.params[static_cast<size_t>(one.param)].name, "'");
+TensorName name_of(const Optimizer& optim, const Tenant& one) {
+  return {one.grad != 0 ? kGradientOf : "parameter",
+          optim.params[static_cast<size_t>(one.param)].name};
 }
 
 Status two_places(const Optimizer& optim, int64_t param, int32_t rank, uint64_t at, int32_t other,
@@ -60,8 +61,7 @@ Status check(const Optimizer& optim, std::vector<Tenant>& all) {
   const auto order = [](const Tenant& one) {
     return std::make_tuple(one.grad, one.param, one.place.arena, one.rank);
   };
-  std::sort(all.begin(), all.end(),
-            [&](const Tenant& a, const Tenant& b) { return order(a) < order(b); });
+  std::ranges::sort(all, {}, order);
   for (size_t i = 1, first = 0; i < all.size() && all[i].grad == 0; i++) {
     const bool same =
         all[i].param == all[first].param && all[i].place.arena == all[first].place.arena;
@@ -74,8 +74,7 @@ Status check(const Optimizer& optim, std::vector<Tenant>& all) {
   const auto place = [](const Tenant& one) {
     return std::make_tuple(one.place.arena, one.place.offset, one.rank);
   };
-  std::sort(all.begin(), all.end(),
-            [&](const Tenant& a, const Tenant& b) { return place(a) < place(b); });
+  std::ranges::sort(all, {}, place);
   for (size_t i = 1, last = 0; i < all.size(); i++) {
     const Tenant& before = all[last];
     const bool ends =
@@ -112,16 +111,14 @@ Result<bool> plainly_sound(Call& call, std::span<const Tenant> mine) {
     uint64_t params;
     uint64_t grads;
   };
-  const auto grads =
-      std::find_if(mine.begin(), mine.end(), [](const Tenant& one) { return one.grad != 0; });
+  const auto grads = std::ranges::find(mine, 1, &Tenant::grad);
   const auto count = static_cast<size_t>(grads - mine.begin());
   const std::vector<Gist> all = ZERO_TRY(call.exchange(
       "seal: shared memory", Gist{hash64(std::as_bytes(mine.first(count))), mine.size() - count}));
   size_t with_grads = 0;
   for (const Gist& one : all) with_grads += one.grads > 0;
-  return with_grads < 2 && std::all_of(all.begin(), all.end(), [&](const Gist& one) {
-           return one.params == all[0].params;
-         });
+  return with_grads < 2 &&
+         std::ranges::all_of(all, [&](const Gist& one) { return one.params == all[0].params; });
 }
 
 }  // namespace
@@ -166,22 +163,13 @@ Status check_same_place(const Optimizer& optim, int64_t param, const Location& o
   return two_places(optim, param, optim.comm->rank(), own.offset, rank, theirs.offset);
 }
 
-namespace {
-
-bool in_shared_memory(const Comm& comm, const Location& location) {
-  const std::shared_ptr<Arena> arena = comm.arena(location);
-  return arena != nullptr && arena->one_copy();
-}
-
-}  // namespace
-
 Writers find_writers(const Comm& comm, std::span<const Location> locations, int32_t root) {
   Writers writers;
   const Location at_root = locations[static_cast<size_t>(root)];
   const auto own = locations.begin() + comm.rank();
-  if (in_shared_memory(comm, at_root))
-    writers.any = std::count(locations.begin(), locations.end(), at_root) != comm.world();
-  if (comm.rank() == root || !in_shared_memory(comm, *own)) return writers;
+  if (in_one_copy(comm, at_root))
+    writers.any = std::ranges::count(locations, at_root) != comm.world();
+  if (comm.rank() == root || !in_one_copy(comm, *own)) return writers;
   writers.mine = *own != at_root && std::find(locations.begin(), own, *own) == own;
   return writers;
 }

@@ -84,11 +84,19 @@ void deal_out_views(const Optimizer& optim, const StepMemory& memory, const Walk
   });
 }
 
+/// Some parameters, by their numbers; none given: all.
+using Chosen = std::vector<bool>;
+
+inline bool is_chosen(const View& view, const Chosen& chosen) {
+  return chosen.empty() || chosen[static_cast<size_t>(view.segment.param)];
+}
+
 /// Of every element that has a gradient, bytes_of(its section) were read or written.
 template <class Bytes>
-void count_moved(Optimizer& optim, const StepMemory& memory, const Bytes& bytes_of) {
+void count_moved(Optimizer& optim, const StepMemory& memory, const Bytes& bytes_of,
+                 const Chosen& chosen = {}) {
   for (const View& view : memory.views) {
-    if (view.cls < 0) continue;
+    if (view.cls < 0 || !is_chosen(view, chosen)) continue;
     const size_t bytes = bytes_of(optim.plan.section(view.segment.section));
     optim.counters.moved_bytes += view.segment.count * static_cast<int64_t>(bytes);
   }

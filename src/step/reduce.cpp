@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step/reduce.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
 
 #include "kernels/clamp.h"
 #include "step/backward.h"
-#include "step/pieces.h"
 
 namespace zero {
 namespace {
@@ -23,17 +23,13 @@ bool ends_within(const Piece& piece, int64_t count) {
   return static_cast<int64_t>(piece.first + piece.count) <= count;
 }
 
-bool is_chosen(const StepMemory& memory, size_t view, const Chosen& chosen) {
-  return chosen.empty() || chosen[static_cast<size_t>(memory.views[view].segment.param)];
-}
-
 /// Call change(sums, count) for the pieces of what was chosen, by all threads.
 template <class Change>
 void for_each_sums(const Optimizer& optim, const StepMemory& memory, const Chosen& chosen,
                    const Change& change) {
   deal_out_views(optim, memory, [&](int, int64_t begin, int64_t end) {
     walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
-      if (!is_chosen(memory, piece.view, chosen)) return;
+      if (!is_chosen(memory.views[piece.view], chosen)) return;
       if (piece.section.sum() == DType::f64) {
         change(reinterpret_cast<double*>(piece.sums), piece.count);
       } else {
@@ -61,8 +57,17 @@ NormSums reduce_pieces(const Optimizer& optim, const StepMemory& memory, double 
 
 }  // namespace
 
+void scale_sums(DType sum, std::byte* to, const std::byte* from, size_t count, double factor) {
+  if (sum == DType::f64) {
+    scale(reinterpret_cast<double*>(to), reinterpret_cast<const double*>(from), count, factor);
+  } else {
+    scale(reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from), count,
+          static_cast<float>(factor));
+  }
+}
+
 NormSums reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p) {
-  const size_t width = memory.source_width;
+  const size_t width = memory.sources.width;
   struct Walker {
     std::vector<const void*> in;
     Reducer ranks{kernels(), 0};
@@ -88,7 +93,7 @@ NormSums reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p
           walker.in[0] = made->sums() + piece.section.sum_at(share_of(memory, piece));
         } else {
           for (size_t i = 0; i < width; i++) {
-            const std::byte* source = memory.view_sources[piece.view * width + i];
+            const std::byte* source = memory.sources[piece.view][i];
             walker.in[i] = source == nullptr ? kZeros : source + piece.first * size_of(from);
           }
         }
@@ -120,25 +125,22 @@ NormSums reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p
 NormSums norm_of_share(Optimizer& optim, const StepMemory& memory, double p, const Chosen& chosen) {
   const NormSums record =
       reduce_pieces(optim, memory, p, [&](int, Reducer& reducer, const Piece& piece) {
-        if (!is_chosen(memory, piece.view, chosen)) return;
+        if (!is_chosen(memory.views[piece.view], chosen)) return;
         const DType sum = piece.section.sum();
         const void* const in = piece.sums;
         reducer.reduce(sum, sum, piece.sums, {&in, 1}, piece.count);
       });
-  for (size_t v = 0; v < memory.views.size(); v++) {
-    const View& view = memory.views[v];
-    if (view.cls < 0 || !is_chosen(memory, v, chosen)) continue;
-    const size_t bytes = size_of(optim.plan.section(view.segment.section).sum());
-    optim.counters.moved_bytes += view.segment.count * static_cast<int64_t>(bytes);
-  }
+  const auto bytes_of = [](const Section& section) { return size_of(section.sum()); };
+  count_moved(optim, memory, bytes_of, chosen);
   return record;
 }
 
-NormSums add_to_share(Optimizer& optim, const StepMemory& memory, const std::byte* sums, double p) {
+NormSums add_to_share(Optimizer& optim, const StepMemory& memory, double p) {
   const NormSums record =
       reduce_pieces(optim, memory, p, [&](int, Reducer& reducer, const Piece& piece) {
         const DType sum = piece.section.sum();
-        const std::byte* const more = sums + piece.section.sum_at(share_of(memory, piece));
+        const std::byte* const more =
+            memory.incoming.data() + piece.section.sum_at(share_of(memory, piece));
         const std::array<const void*, 2> both = {piece.sums, more};
         reducer.reduce(sum, sum, piece.sums, both, piece.count);
       });
@@ -152,11 +154,33 @@ void scale_share(Optimizer& optim, const StepMemory& memory, const Chosen& chose
   });
 }
 
-void clamp_share(Optimizer& optim, const StepMemory& memory, double factor, double limit) {
+void clamp_share(Optimizer& optim, const StepMemory& memory, double limit) {
+  const double factor = optim.state.factor;
   for_each_sums(optim, memory, {}, [=](auto* sums, size_t count) {
     using Real = std::remove_pointer_t<decltype(sums)>;
     clamp_scaled(sums, count, static_cast<Real>(factor), static_cast<Real>(limit));
   });
+}
+
+Result<bool> copy_grads(Optimizer& optim, Windows& windows, const Segment& part, std::byte* out) {
+  const StepMemory& memory = step_memory(optim);
+  const auto behind =
+      std::partition_point(memory.views.begin(), memory.views.end(),
+                           [&](const View& view) { return view.segment.share <= part.share; });
+  const View& view = *(behind - 1);  // every owned segment has one
+  if (view.cls < 0) return false;
+  const DType sum = optim.plan.section_of(part.param).sum();
+  const size_t element = size_of(sum);
+  const std::byte* const sums =
+      view.reduced + static_cast<size_t>(part.share - view.segment.share) * element;
+  for (int64_t done = 0, count = 0; done < part.count; done += count) {
+    const size_t at = static_cast<size_t>(done) * element;
+    count = std::min(windows.values.most(element), part.count - done);
+    const auto now = static_cast<size_t>(count);
+    const std::byte* const from = ZERO_TRY(windows.values.show(sums + at, now * element));
+    scale_sums(sum, out + at, from, now, optim.state.factor);
+  }
+  return true;
 }
 
 }  // namespace zero

@@ -13,12 +13,14 @@
 namespace zero {
 namespace {
 
+enum class Inputs : uint32_t { some, none };
+
 /// One rank's answer.
 struct Record {
   Operation operation = Operation::join;
-  uint32_t joined = 0;
-  uint32_t fresh = 0;        // has joined since the last roll call
-  uint32_t contributes = 0;  // has gradients for a reduction that begins here
+  Inputs inputs = Inputs::some;  // none: it has joined
+  uint32_t fresh = 0;            // has joined since the last roll call
+  uint32_t contributes = 0;      // has gradients for a reduction that begins here
 };
 
 /// What the rank that guests follow sends them, in front of words, frozen parameters, settings and
@@ -26,104 +28,103 @@ struct Record {
 struct Terms {
   Arguments arguments;  // words and list mean nothing to another rank
   uint64_t has_words;
-  uint64_t words_bytes;
-  uint64_t params;
-  uint64_t settings;
-  uint64_t list_bytes;
   Phase phase;
   LossScale loss_scale;
 };
 
+/// How many there are, and all of them.
+template <class Rows>
+void append(std::string& packed, const Rows& rows) {
+  const uint64_t count = rows.size();
+  packed.append(reinterpret_cast<const char*>(&count), sizeof count);
+  packed.append(reinterpret_cast<const char*>(rows.data()), count * sizeof *rows.data());
+}
+
+/// False if `packed` has no such rows in front.
+template <class Rows>
+bool take(std::string_view& packed, Rows& rows) {
+  uint64_t count = 0;
+  if (packed.size() < sizeof count) return false;
+  std::memcpy(&count, packed.data(), sizeof count);
+  packed.remove_prefix(sizeof count);
+  if (count > packed.size() / sizeof *rows.data()) return false;
+  rows.resize(count);
+  const size_t bytes = count * sizeof *rows.data();
+  if (bytes > 0) std::memcpy(rows.data(), packed.data(), bytes);
+  packed.remove_prefix(bytes);
+  return true;
+}
+
 std::string pack(const Optimizer& optim, const Arguments& arguments) {
-  const std::string words = arguments.words == nullptr ? "" : arguments.words;
   std::string frozen;
-  for (size_t i = 0; i < optim.params.size(); i++) frozen += optim.trains(i) ? '\0' : '\1';
+  for (const bool trains : optim.trainable()) frozen += trains ? '\0' : '\1';
   std::vector<double> settings = optim.settings;
   for (const Group& group : optim.groups)
     settings.insert(settings.end(), group.settings.begin(), group.settings.end());
   Terms terms{.arguments = arguments,
               .has_words = arguments.words != nullptr,
-              .words_bytes = words.size(),
-              .params = frozen.size(),
-              .settings = settings.size(),
-              .list_bytes = arguments.list.size(),
-              .phase = optim.phase == Phase::reducing ? Phase::open : optim.phase,
-              .loss_scale = optim.loss_scale};
+              .phase = optim.agreed_phase(),
+              .loss_scale = optim.loss_scale()};
   terms.arguments.words = nullptr;
   terms.arguments.list = {};
-  std::string packed(reinterpret_cast<const char*>(&terms), sizeof terms);
-  packed += words;
-  packed += frozen;
-  packed.append(reinterpret_cast<const char*>(settings.data()), settings.size() * sizeof(double));
-  packed.append(reinterpret_cast<const char*>(arguments.list.data()), arguments.list.size());
+  std::string packed;
+  append(packed, std::span(&terms, 1));
+  append(packed, std::string_view(arguments.words == nullptr ? "" : arguments.words));
+  append(packed, frozen);
+  append(packed, settings);
+  append(packed, arguments.list);
   return packed;
 }
 
 /// Settings as if this rank's caller had made the changes that the others made since it joined.
 /// What does not fit stays: the call itself then says what differs.
-void adopt(Optimizer& optim, const Terms& terms, const char* frozen, const char* settings) {
+void adopt(Optimizer& optim, const Terms& terms, const std::string& frozen,
+           std::span<const double> settings) {
   if (terms.phase == Phase::open) (void)drop_grads(optim);
-  optim.loss_scale = terms.loss_scale;
-  if (terms.params == optim.params.size() && optim.phase == Phase::open) {
+  optim.set_loss_scale(terms.loss_scale);
+  if (frozen.size() == optim.params.size() && optim.phase == Phase::open) {
     for (size_t i = 0; i < optim.params.size(); i++) {
       if (optim.trains(i) == (frozen[i] != 0))
         (void)optim.set_trainable(static_cast<int64_t>(i), frozen[i] == 0);
     }
   }
   const size_t each = optim.settings.size();
-  if (terms.settings != each * (optim.groups.size() + 1)) return;
+  if (settings.size() != each * (optim.groups.size() + 1)) return;
   const auto take = [&](std::vector<double>& to) {
-    std::memcpy(to.data(), settings, each * sizeof(double));
-    settings += each * sizeof(double);
+    std::ranges::copy(settings.first(each), to.begin());
+    settings = settings.subspan(each);
   };
   take(optim.settings);
   for (Group& group : optim.groups) take(group.settings);
 }
 
 Status unpack(Call& call, Optimizer& optim, const std::string& packed, Told& told) {
-  const Status broken(ZERO_ERR_DESYNC, "what another rank says about its call has another size");
-  Terms terms;
-  if (packed.size() < sizeof terms) return call.abort(broken, "arguments");
-  std::memcpy(&terms, packed.data(), sizeof terms);
-  size_t rest = packed.size() - sizeof terms;
-  const auto holds = [&](uint64_t count, size_t element) {
-    if (count > rest / element) return false;
-    rest -= count * element;
-    return true;
-  };
-  if (!holds(terms.words_bytes, 1) || !holds(terms.params, 1) ||
-      !holds(terms.settings, sizeof(double)) || !holds(terms.list_bytes, 1) || rest != 0)
-    return call.abort(broken, "arguments");
-  const char* const words = packed.data() + sizeof terms;
-  const char* const frozen = words + terms.words_bytes;
-  told.arguments = terms.arguments;
-  told.has_words = terms.has_words != 0;
-  told.words.assign(words, terms.words_bytes);
-  const auto list = std::as_bytes(std::span(packed)).last(terms.list_bytes);
-  told.list.assign(list.begin(), list.end());
-  adopt(optim, terms, frozen, frozen + terms.params);
+  std::vector<Terms> terms;
+  std::string frozen;
+  std::vector<double> settings;
+  std::string_view rest = packed;
+  if (!take(rest, terms) || terms.size() != 1 || !take(rest, told.words) || !take(rest, frozen) ||
+      !take(rest, settings) || !take(rest, told.list) || !rest.empty())
+    return call.abort({ZERO_ERR_DESYNC, "what another rank says about its call has another size"},
+                      "arguments");
+  told.arguments = terms[0].arguments;
+  told.has_words = terms[0].has_words != 0;
+  adopt(optim, terms[0], frozen, settings);
   return {};
 }
 
 Result<std::vector<Record>> meet(Call& call, const Record& mine, const Status& local) {
-  std::vector<Record> all(static_cast<size_t>(call.world()));
   call.call_roll();
   os().reached("roll.begin");
-  ZERO_TRY(call.vote("roll call", local, std::as_bytes(std::span(&mine, 1)),
-                     std::as_writable_bytes(std::span(all))));
+  std::vector<Record> all = ZERO_TRY(vote(call, "roll call", local, mine));
   os().reached("roll.called");
   return all;
 }
 
-template <class Find>
-int32_t first_of(std::span<const Record> all, const Find& find) {
-  const auto found = std::find_if(all.begin(), all.end(), find);
+/// The lowest rank that has some inputs, or none; -1: there is no such rank.
+int32_t first_with(Inputs inputs, std::span<const Record> all) {
+  const auto found = std::ranges::find(all, inputs, &Record::inputs);
   return found == all.end() ? -1 : static_cast<int32_t>(found - all.begin());
-}
-
-/// The lowest rank with inputs, or -1.
-int32_t first_active(std::span<const Record> all) {
-  return first_of(all, [](const Record& one) { return one.joined == 0; });
 }
 
 /// The highest rank that came with the last ones.
@@ -135,8 +136,7 @@ int32_t last_to_join(std::span<const Record> all) {
 }
 
 Status check_stops(const Optimizer& optim, std::span<const Record> all) {
-  const int32_t active = first_active(all);
-  const int32_t joined = first_of(all, [](const Record& one) { return one.joined != 0; });
+  const int32_t active = first_with(Inputs::some, all), joined = first_with(Inputs::none, all);
   if (optim.options.uneven_inputs != ZERO_UNEVEN_ERROR || active < 0 || joined < 0) return {};
   const Operation operation = all[static_cast<size_t>(active)].operation;
   return {ZERO_ERR_STATE,
@@ -149,11 +149,10 @@ void count(Optimizer& optim, std::span<const Record> all) {
   optim.joined.assign(all.size(), false);
   int32_t contributors = 0;
   for (size_t rank = 0; rank < all.size(); rank++) {
-    optim.joined[rank] = all[rank].joined != 0;
-    if (all[rank].joined == 0 || all[rank].contributes != 0) contributors++;
+    optim.joined[rank] = all[rank].inputs == Inputs::none;
+    if (!optim.joined[rank] || all[rank].contributes != 0) contributors++;
   }
-  const bool begins = optim.phase == Phase::open || optim.phase == Phase::reducing;
-  if (optim.options.uneven_inputs == ZERO_UNEVEN_ACTIVE && begins)
+  if (optim.options.uneven_inputs == ZERO_UNEVEN_ACTIVE && optim.agreed_phase() == Phase::open)
     optim.contributors = contributors;
 }
 
@@ -172,9 +171,8 @@ Status call_roll(Call& call, Optimizer& optim, const Arguments& arguments) {
   const Operation operation = call.operation();
   const std::vector<Record> all = ZERO_TRY(meet(call, {.operation = operation}, Status()));
   ZERO_TRY(check_stops(optim, all));
-  const bool guests = std::any_of(all.begin(), all.end(), [](auto& one) { return one.joined; });
-  if (guests) {
-    const bool leads = first_active(all) == call.rank();
+  if (first_with(Inputs::none, all) >= 0) {
+    const bool leads = first_with(Inputs::some, all) == call.rank();
     ZERO_TRY(call.gather("arguments", leads ? pack(optim, arguments) : std::string()));
   }
   count(optim, all);
@@ -184,10 +182,10 @@ Status call_roll(Call& call, Optimizer& optim, const Arguments& arguments) {
 }
 
 Result<Told> hear(Call& call, Optimizer& optim, const Joined& own, const Status& local) {
-  const Record mine{Operation::join, 1, own.fresh, own.contributes};
+  const Record mine{Operation::join, Inputs::none, own.fresh, own.contributes};
   const std::vector<Record> all = ZERO_TRY(meet(call, mine, local));
   ZERO_TRY(check_stops(optim, all));
-  const int32_t active = first_active(all);
+  const int32_t active = first_with(Inputs::some, all);
   const int32_t leader = active < 0 ? last_to_join(all) : active;
   const bool leads = leader == call.rank();
   const std::vector<std::string> packed =

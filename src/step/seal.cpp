@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step/seal.h"
 
+#include <algorithm>
+
+#include "base/hash.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "step/enter.h"
 #include "step/norm.h"
 #include "step/one_copy.h"
 #include "step/tables.h"
@@ -41,20 +45,12 @@ std::string registration_lines(const Optimizer& optim) {
   return lines;
 }
 
-Status allocate_tables(Call& call, const Optimizer& optim, std::shared_ptr<Arena>& out) {
+/// Where ranks tell each other of placements, if others read them.
+Result<std::shared_ptr<Arena>> allocate_tables(Call& call, const Optimizer& optim) {
   const bool alone = optim.comm->device() != nullptr && optim.comm->gates() == nullptr;
-  if (!optim.comm->direct() || alone) return Status();
+  if (!optim.comm->direct() || alone) return std::shared_ptr<Arena>();
   const size_t bytes = table_bytes(std::max<size_t>(1, optim.params.size()));
-  out = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK, Side::host));
-  return Status();
-}
-
-/// Where ranks whose streams wait for each other tell what they found.
-Status allocate_records(Call& call, const Optimizer& optim, std::shared_ptr<Arena>& out) {
-  if (optim.comm->gates() == nullptr || out != nullptr) return Status();
-  const size_t bytes = static_cast<size_t>(optim.world()) * sizeof(NormSums);
-  out = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
-  return Status();
+  return call.allocate(bytes, ZERO_MEMORY_PER_RANK, Side::host);
 }
 
 /// Who has returned may write shared parameters, so all have read them.
@@ -73,14 +69,15 @@ Status seal(Call& call, Optimizer& optim) {
   ZERO_TRY(call.agree("seal", "the registration differs", registration_lines(optim)));
   ZERO_TRY(check_one_copy(call, optim));
   StepMemory& memory = step_memory(optim);
-  Result<Optimizer::Seal> prepared = optim.prepare_seal();
-  ZERO_TRY(call.vote("seal: allocate", prepared.ok() ? Status() : prepared.failure()));
-  std::shared_ptr<Arena> tables;
-  ZERO_TRY(allocate_tables(call, optim, tables));
-  ZERO_TRY(allocate_records(call, optim, memory.records));
+  Optimizer::Deal prepared = ZERO_TRY(vote(call, "seal: allocate", optim.prepare_seal()));
+  std::shared_ptr<Arena> tables = ZERO_TRY(allocate_tables(call, optim));
+  if (optim.comm->gates() != nullptr && memory.records == nullptr) {
+    const size_t bytes = static_cast<size_t>(optim.world()) * sizeof(NormSums);
+    memory.records = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
+  }
   os().reached("seal.prepared");
   const size_t sections = optim.plan.sections().size();
-  optim.commit_seal(std::move(prepared).value());
+  optim.commit_seal(std::move(prepared));
   if (tables != nullptr) {
     memory.tables = std::move(tables);
     optim.counters.control_bytes = static_cast<int64_t>(memory.tables->bytes());
@@ -103,6 +100,78 @@ void forget_places(Optimizer& optim, StepMemory& memory) {
 Status retake_masters(Call& call, Optimizer& optim) {
   ZERO_TRY(take_masters(call, optim, 0));
   return all_have_masters(call, optim);
+}
+
+// ---- That ranks start from the same parameters, which a forgotten broadcast would be the end of.
+
+namespace {
+
+constexpr size_t kPartBytes = size_t{1} << 20;  // what a window of a device shows at once
+
+/// All ranks hold the same bytes, not equal ones.
+Result<bool> is_one_copy(Optimizer& optim, size_t param) {
+  const StepMemory& memory = step_memory(optim);
+  if (memory.tables == nullptr) return false;
+  const Location own = memory.placements[param].data;
+  const std::shared_ptr<Arena> arena = optim.comm->arena(own);
+  if (arena == nullptr || !arena->one_copy()) return false;
+  for (int32_t rank = 0; rank < optim.world(); rank++) {
+    const auto index = static_cast<int64_t>(param);
+    if (ZERO_TRY(placement_of(optim, memory, rank, index)).data != own) return false;
+  }
+  return true;
+}
+
+/// A checksum of each parameter that is compared, of those of its parts, which threads share out; 0
+/// where there is one copy.
+Result<std::vector<uint64_t>> checksums(Call& call, Optimizer& optim) {
+  std::vector<std::span<const std::byte>> parts;
+  std::vector<size_t> ends;  // of each parameter's parts
+  for (size_t i = optim.alike_params; i < optim.sealed_params(); i++) {
+    const Param& param = optim.params[i];
+    const size_t bytes = ZERO_TRY(is_one_copy(optim, i)) ? 0 : param.bytes();
+    for (size_t at = 0; at < bytes; at += kPartBytes)
+      parts.emplace_back(param.data + at, std::min(kPartBytes, bytes - at));
+    ends.push_back(parts.size());
+  }
+  std::vector<uint64_t> hashes(parts.size()), sums;
+  ZERO_TRY(make_walk(call, optim)->hash(parts, hashes));
+  for (size_t begin = 0; const size_t end : ends) {
+    const auto of_param = std::span(hashes).subspan(begin, end - begin);
+    sums.push_back(of_param.empty() ? 0 : hash64(std::as_bytes(of_param)));
+    begin = end;
+  }
+  return sums;
+}
+
+/// The first parameter that differs, by name.
+Status name_difference(Call& call, const Optimizer& optim, std::span<const uint64_t> sums) {
+  std::string lines;
+  for (size_t i = 0; i < sums.size(); i++)
+    lines += text("parameter '", optim.params[optim.alike_params + i].name, "' of checksum ",
+                  hex(sums[i]), "\n");
+  return call.agree("parameters",
+                    "ranks do not begin with the same parameters, call zero_broadcast_params "
+                    "before the first step",
+                    lines);
+}
+
+}  // namespace
+
+Status vote_ready(Call& call, Optimizer& optim, Status ready) {
+  const bool compares =
+      optim.world() > 1 && optim.alike_params < optim.sealed_params() && call.capture() == 0;
+  std::vector<uint64_t> sums;
+  if (compares && ready.ok()) {
+    Result<std::vector<uint64_t>> made = checksums(call, optim);
+    if (made.ok()) sums = std::move(*made);
+    ready = made.failure();
+  }
+  const uint64_t mine = compares ? hash64(std::as_bytes(std::span(sums))) : 0;
+  const std::vector<uint64_t> all = ZERO_TRY(vote(call, "ready", ready, mine));
+  if (std::ranges::count(all, all[0]) != call.world()) return name_difference(call, optim, sums);
+  if (compares) optim.alike_params = optim.sealed_params();
+  return Status();
 }
 
 }  // namespace zero

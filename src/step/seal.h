@@ -21,4 +21,9 @@ Status take_masters(Call& call, Optimizer& optim, size_t first_section);
 /// Make the parameters, as they stand, every rank's masters, if there are any.
 Status retake_masters(Call& call, Optimizer& optim);
 
+/// The vote "ready" of a call that uses gradients, or will. The first one behind a seal compares
+/// what was sealed, unless parameters were broadcast or loaded since: ZERO_ERR_MISMATCH where they
+/// differ. Nothing is compared in a call that is captured.
+Status vote_ready(Call& call, Optimizer& optim, Status ready);
+
 }  // namespace zero

@@ -8,13 +8,13 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "kernels/launch_state.h"
-#include "step/alike.h"
 #include "step/background.h"
 #include "step/backward.h"
 #include "step/enter.h"
 #include "step/progress.h"
 #include "step/queued/queue.h"
 #include "step/reduce.h"
+#include "step/seal.h"
 #include "step/stopwatch.h"
 #include "step/take.h"
 #include "step/views.h"
@@ -65,7 +65,6 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, Entry 
   StepMemory& memory = step_memory(optim);
   if (memory.backward != nullptr) memory.backward->pause();  // it reads what changes here
   entry.grads = reduces(optim, grads);
-  entry.adds = entry.grads && optim.phase == Phase::reduced;
   entry.args += call.capture() != 0 ? "a captured call\n" : "a call that is not captured\n";
   if (entry.local.ok()) entry.local = optim.check_params();
   if (entry.local.ok()) entry.local = optim.check_loaded();
@@ -77,21 +76,33 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, Entry 
     entry.local = optim.check_open();
   }
   const Stopwatch watch(optim.counters.vote_seconds);
-  return enter(call, optim, memory, std::move(entry));
+  return enter(call, optim, std::move(entry));
 }
 
-/// Whatever may fail on one rank alone, before any gradient is touched. `updates`: the call also
-/// updates, and uses the sums itself.
-Status get_ready(Call& call, Optimizer& optim, Walk& walk, bool updates, bool reduces) {
+/// Whatever may fail on one rank alone, before any gradient is touched.
+Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gathers) {
   const Stopwatch watch(optim.counters.vote_seconds);
+  const bool updates = what == Views::of_update;
   Status ready;
-  if (reduces)
-    ready = make_views(optim, step_memory(optim), updates ? Views::of_update : Views::of_sums);
+  if (gathers) ready = make_views(optim, step_memory(optim), what);
   if (ready.ok() && updates) ready = optim.allocate_slots();
   if (ready.ok()) ready = walk.prepare(updates);
   os().reached("ready.before");
   ZERO_TRY(vote_ready(call, optim, std::move(ready)));
   os().reached("ready.after");
+  return Status();
+}
+
+/// Enter, get ready: to make an update from the sums or from gradients, or sums that stay.
+Status prepare(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, Entry entry,
+               Views what) {
+  const bool gathers = reduces(optim, grads);
+  if (entry.local.ok()) entry.local = walk.begin();
+  Rollback rollback(optim, gathers);
+  ZERO_TRY(enter_with_grads(call, optim, grads, std::move(entry)));
+  if (gathers || what == Views::of_update || walk.prepares_every_call())
+    ZERO_TRY(get_ready(call, optim, walk, what, gathers));
+  rollback.keep();
   return Status();
 }
 
@@ -155,27 +166,14 @@ Status take_begun_flags(Optimizer& optim, Grads& grads) {
                 text("reduce flags are ", given, "; the step began with ", grads.flags));
 }
 
-/// Enter, get ready.
-Status prepare_step(Call& call, Optimizer& optim, Walk& walk, Grads& grads, bool gathers,
-                    bool fused) {
-  Status local = take_begun_flags(optim, grads);
-  if (local.ok()) local = walk.begin();
-  Rollback rollback(optim, gathers);
-  ZERO_TRY(enter_with_grads(
-      call, optim, grads, {.local = std::move(local), .sums = !fused || writes_directions(optim)}));
-  ZERO_TRY(get_ready(call, optim, walk, true, gathers));
-  rollback.keep();
-  return Status();
-}
-
 /// On the optimizer's own thread, to which the call goes over.
 void end_in_background(Call& call, Optimizer& optim, bool fused) {
-  step_memory(optim).background->begin(std::move(call), [&optim, fused](Call& own) -> Status {
-    const ExceptionTold told(optim);
+  step_memory(optim).background->begin(std::move(call), [&optim, fused](Call& own) {
+    optim.last_step = ZERO_ERR_MEMORY;  // if that runs out
     const auto walk = make_walk(own, optim);
     Status status = walk->apply(fused);
     if (status.ok()) status = walk->publish(fused);
-    if (!status.ok()) optim.outcome.status = status.code();
+    if (!status.ok()) optim.last_step = status.code();
     return status;
   });
 }
@@ -211,11 +209,7 @@ Status with_sums(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, E
                  double p, const Use& use) {
   const bool gathers = reduces(optim, grads);
   entry.keeps = entry.sums = true;
-  if (entry.local.ok()) entry.local = walk.begin();
-  Rollback rollback(optim, gathers);
-  ZERO_TRY(enter_with_grads(call, optim, grads, std::move(entry)));
-  if (gathers || walk.prepares_every_call()) ZERO_TRY(get_ready(call, optim, walk, false, gathers));
-  rollback.keep();
+  ZERO_TRY(prepare(call, optim, walk, grads, std::move(entry), Views::of_sums));
   if (gathers) ZERO_TRY(run(walk, [&] { return gather(call, optim, walk, grads, p); }));
   optim.phase = Phase::reduced;
   return use();
@@ -227,9 +221,7 @@ Result<Chosen> choose(const Optimizer& optim, const Clip& clip) {
   if (!clip.some) return Chosen();
   Chosen chosen(optim.params.size());
   for (const int64_t param : clip.params) {
-    if (param < 0 || static_cast<size_t>(param) >= chosen.size())
-      return Status(ZERO_ERR_ARGUMENT,
-                    text("parameter ", param, " does not exist: there are ", chosen.size()));
+    ZERO_TRY(optim.check_param(param));
     const auto index = static_cast<size_t>(param);
     if (chosen[index])
       return Status(ZERO_ERR_ARGUMENT, text("parameter ", param, ", '", optim.params[index].name,
@@ -266,7 +258,7 @@ Result<double> clip_all(Optimizer& optim, Walk& walk, const Clip& clip, bool ret
                        By::records);
   }));
   if (returns) ZERO_TRY(queued::settle(optim));
-  return memory.state.grad_norm;
+  return optim.state.grad_norm;
 }
 
 /// In the sums of those that are chosen. Returns their norm.
@@ -276,7 +268,7 @@ Result<double> clip_some(Call& call, Optimizer& optim, const Clip& clip, const C
   const std::vector<NormSums> all = ZERO_TRY(call.exchange("norm of some", mine));
   const double raw =
       launch::norm_of_records(all.data(), static_cast<uint32_t>(all.size()), clip.norm_type);
-  const double norm = raw * memory.state.factor;
+  const double norm = raw * optim.state.factor;
   if (const double factor = launch::clip_factor(clip.max_norm, norm); factor < 1) {
     scale_share(optim, memory, chosen, factor);
     memory.norm_type = 0;  // of the sums, which are no more
@@ -287,20 +279,18 @@ Result<double> clip_some(Call& call, Optimizer& optim, const Clip& clip, const C
 }  // namespace
 
 Status seal_params(Call& call, Optimizer& optim) {
-  Entry entry;
-  entry.local = optim.check_params();
-  return enter(call, optim, step_memory(optim), std::move(entry));
+  return enter(call, optim, {.local = optim.check_params()});
 }
 
-Result<Code> step(Call& call, Optimizer& optim, const Grads& given) {
-  const ExceptionTold told(optim);
+Result<Code> step(Call& call, Optimizer& optim, const Grads& given) try {
   const bool captured = call.capture() != 0;
   const bool fused = one_pass(optim);
   const bool gathers = reduces(optim, given);
   const auto walk = make_walk(call, optim);
   Grads grads = given;
   Result<Code> made = ZERO_OK;
-  Status status = prepare_step(call, optim, *walk, grads, gathers, fused);
+  Entry entry{.local = take_begun_flags(optim, grads), .sums = !fused || writes_directions(optim)};
+  Status status = prepare(call, optim, *walk, grads, std::move(entry), Views::of_update);
   if (status.ok()) {
     status = walk->begin_work();
     if (status.ok()) {
@@ -312,17 +302,19 @@ Result<Code> step(Call& call, Optimizer& optim, const Grads& given) {
   }
   if (!captured) {  // the latest step is that of a launch, where it is
     walk->note(status.code());
-    if (!status.ok()) optim.outcome.status = status.code();
+    if (!status.ok()) optim.last_step = status.code();
   }
   if (!status.ok()) return status;
   return made;
+} catch (...) {  // memory has run out
+  optim.last_step = ZERO_ERR_MEMORY;
+  throw;
 }
 
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads) {
   const auto walk = make_walk(call, optim);
-  Entry entry;
-  if (!reduces(optim, grads)) entry.local = optim.check_open();
-  return with_sums(call, optim, *walk, grads, std::move(entry), power_of(optim.options),
+  Status local = reduces(optim, grads) ? Status() : optim.check_open();
+  return with_sums(call, optim, *walk, grads, {.local = std::move(local)}, power_of(optim.options),
                    [] { return Status(); });
 }
 
@@ -330,9 +322,8 @@ Status clip_grad_norm(Call& call, Optimizer& optim, const Clip& clip, double* no
                       const Grads& grads) {
   const auto walk = make_walk(call, optim);
   const auto chosen = choose(optim, clip);
-  Entry entry;
-  entry.local = chosen.ok() ? check_clip(call, optim, *walk, clip, norm) : chosen.failure();
-  entry.args = lines_of(clip);
+  Entry entry{.local = chosen.ok() ? check_clip(call, optim, *walk, clip, norm) : chosen.failure(),
+              .args = lines_of(clip)};
   const double p = clip.some ? 0 : clip.norm_type;
   return with_sums(call, optim, *walk, grads, std::move(entry), p, [&]() -> Status {
     step_memory(optim).clipped = true;
@@ -345,11 +336,10 @@ Status clip_grad_norm(Call& call, Optimizer& optim, const Clip& clip, double* no
 
 Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Grads& grads) {
   const auto walk = make_walk(call, optim);
-  Entry entry;
+  Entry entry{.args = text("max_value ", hex_double(max_value), "\n")};
   if (!(max_value > 0))
     entry.local =
         Status(ZERO_ERR_ARGUMENT, text("max_value is ", max_value, "; it must be positive"));
-  entry.args = text("max_value ", hex_double(max_value), "\n");
   return with_sums(call, optim, *walk, grads, std::move(entry), 0, [&]() -> Status {
     StepMemory& memory = step_memory(optim);
     memory.clipped = true;

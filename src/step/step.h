@@ -33,7 +33,6 @@ inline bool reduces(const Optimizer& optim, const Grads& grads) {
 }
 
 Status seal_params(Call& call, Optimizer& optim);
-Status broadcast_params(Call& call, Optimizer& optim, int32_t root);
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads);
 /// `norm` gets what there was before clipping; on a device that blocks, unless it is null.
 Status clip_grad_norm(Call& call, Optimizer& optim, const Clip& clip, double* norm,

@@ -1,23 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient pointers of a call, and the tables in which ranks tell each other where things are.
+// The tables in which ranks tell each other where things are.
 #pragma once
-
-#include <span>
 
 #include "comm/comm.h"
 #include "step/memory.h"
 
 namespace zero {
-
-/// Whether take_grads would take these, which are not null. Local, without effect.
-Status check_given(const Optimizer& optim, void* const* given, size_t count);
-
-/// Take this call's gradients: `given` (one per parameter), or the registered ones when it is null.
-/// Local; ZERO_ERR_ARGUMENT without effect.
-Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count);
-
-/// No gradient is in use: nothing of them is placed.
-void forget_grads(const Optimizer& optim, StepMemory& memory);
 
 /// What this rank lacks for its foreign memory; allocation is collective.
 bool wants_staging(const Optimizer& optim, const StepMemory& memory);

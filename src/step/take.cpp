@@ -1,11 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step/take.h"
 
+#include <algorithm>
+
 #include "base/text.h"
-#include "step/tables.h"
+#include "optim/tensor_checks.h"
+#include "step/backward.h"
 
 namespace zero {
 namespace {
+
+/// Gradients given per call are checked like registered ones: aligned, and no two overlap, nor a
+/// parameter.
+Status check_memory(const Optimizer& optim, std::span<std::byte* const> given) {
+  struct Interval {
+    uintptr_t begin, end;
+    TensorName what;
+  };
+  std::vector<Interval> intervals;
+  intervals.reserve(2 * given.size() + optim.buffers.size());
+  for (const Buffer& buffer : optim.buffers) {
+    const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
+    if (buffer.count > 0)
+      intervals.push_back({begin, begin + buffer.bytes(), {"buffer", buffer.name}});
+  }
+  for (size_t i = 0; i < given.size(); i++) {
+    const Param& param = optim.params[i];
+    const TensorName grad{kGradientOf, param.name};
+    const auto begin = reinterpret_cast<uintptr_t>(given[i]);
+    ZERO_TRY(check_aligned(given[i], param.grad_dtype, grad));
+    if (param.count == 0) continue;
+    if (begin != 0) intervals.push_back({begin, begin + param.grad_bytes(), grad});
+    const auto data = reinterpret_cast<uintptr_t>(param.data);
+    if (data != 0) intervals.push_back({data, data + param.bytes(), {"parameter", param.name}});
+  }
+  std::ranges::sort(intervals, {}, &Interval::begin);
+  for (size_t k = 1; k < intervals.size(); k++) {
+    const Interval& a = intervals[k - 1];
+    const Interval& b = intervals[k];
+    if (a.end <= b.begin) continue;
+    return Status(ZERO_ERR_ARGUMENT, text("the memory of ", a.what, " overlaps that of ", b.what));
+  }
+  return Status();
+}
+
+Status check_count(const Optimizer& optim, void* const* given, size_t count) {
+  const size_t params = optim.params.size();
+  if (given == nullptr && count != 0) {
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(count, " gradient pointers are announced, but grads is NULL"));
+  }
+  if (given != nullptr && count != params) {
+    return Status(ZERO_ERR_ARGUMENT,
+                  text(count, " gradient pointers given for ", params, " registered parameters"));
+  }
+  return Status();
+}
+
+/// Of gradients that are not the registered ones, which were looked at when they came: on the
+/// device, and whole.
+Status check_places(const Optimizer& optim, std::span<std::byte* const> given) {
+  for (size_t i = 0; i < given.size(); i++) {
+    const Param& param = optim.params[i];
+    if (given[i] == param.grad) continue;
+    ZERO_TRY(
+        check_tensor_memory(*optim.comm, {kGradientOf, param.name}, given[i], param.grad_bytes()));
+  }
+  return Status();
+}
+
+/// `given` (one per parameter), or the registered ones when it is null. ZERO_ERR_ARGUMENT without
+/// effect.
+Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count) {
+  ZERO_TRY(check_count(optim, given, count));
+  const bool reducing = optim.announces();
+  if (!reducing && !memory.grads_announced && memory.grads_from_addresses == optim.addresses &&
+      std::equal(given, given + count, memory.given.begin(), memory.given.end())) {
+    return Status();
+  }
+  std::vector<std::byte*> grads(optim.params.size(), nullptr);
+  bool all_present = true;
+  for (size_t i = 0; i < grads.size(); i++) {
+    if (!optim.trains(i)) continue;
+    const bool announced = memory.backward != nullptr && memory.backward->announced(i);
+    grads[i] = announced          ? memory.backward->grad(i)
+               : given == nullptr ? optim.params[i].grad
+                                  : static_cast<std::byte*>(given[i]);
+    all_present = all_present && grads[i] != nullptr;
+  }
+  if (given != nullptr || reducing) ZERO_TRY(check_memory(optim, grads));
+  ZERO_TRY(check_places(optim, grads));
+  if (reducing && grads == memory.grads && memory.grads_from_addresses == optim.addresses)
+    return Status();
+  static_cast<Gradients&>(memory) = {.grads = std::move(grads),
+                                     .all_present = all_present,
+                                     .given = std::vector<void*>(given, given + count),
+                                     .grads_announced = reducing,
+                                     .grads_from_addresses = optim.addresses};
+  memory.placements.clear();
+  return Status();
+}
 
 /// Sums can be added to what earlier calls left, if those meant it.
 Status check_adding(const StepMemory& memory, const Grads& grads) {
@@ -23,6 +117,14 @@ Status check_adding(const StepMemory& memory, const Grads& grads) {
 
 }  // namespace
 
+Status check_given(const Optimizer& optim, void* const* given, size_t count) {
+  ZERO_TRY(check_count(optim, given, count));
+  std::vector<std::byte*> grads(count, nullptr);
+  for (size_t i = 0; i < count; i++)
+    if (optim.trains(i)) grads[i] = static_cast<std::byte*>(given[i]);
+  return check_memory(optim, grads);
+}
+
 Status check_flags(int32_t flags) {
   const int32_t how = flags & ~ZERO_REDUCE_ACCUMULATE;
   if (how >= ZERO_REDUCE_MEAN && how <= ZERO_REDUCE_NONE) return Status();
@@ -35,7 +137,7 @@ double mean_of(const Optimizer& optim, int32_t flags) {
 }
 
 double factor_of(const Optimizer& optim, int32_t flags) {
-  return mean_of(optim, flags) / optim.loss_scale.scale;
+  return mean_of(optim, flags) / optim.state.loss_scale;
 }
 
 Status take(Optimizer& optim, StepMemory& memory, const Grads& grads, bool keeps) {
@@ -48,6 +150,12 @@ Status take(Optimizer& optim, StepMemory& memory, const Grads& grads, bool keeps
   memory.adds = adds;
   memory.accumulates = grads.accumulate() && (adds || keeps);
   return take_grads(optim, memory, grads.pointers, grads.count);
+}
+
+void forget_grads(const Optimizer& optim, StepMemory& memory) {
+  memory.grads.assign(optim.params.size(), nullptr);
+  memory.grads_from_addresses = 0;
+  memory.placements.clear();
 }
 
 }  // namespace zero

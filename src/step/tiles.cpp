@@ -15,8 +15,8 @@ const KernelTable& kernels() { return kernel_table(best_isa()); }
 std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory,
                                      double factor) {
   std::vector<Scalars> scalars;
-  for (const UpdateClass& cls : memory.classes) {
-    const auto param = static_cast<size_t>(cls.param);
+  for (const int64_t any : memory.classes) {
+    const auto param = static_cast<size_t>(any);
     const std::array<double, kMaxSettings> settings = optim.settings_of(param);
     scalars.push_back(optim.options.rule->prepare({.settings = settings.data(),
                                                    .step = optim.progress[param].step + 1,
@@ -27,16 +27,16 @@ std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& m
   return scalars;
 }
 
-TileGradients::TileGradients(const Optimizer& optim, const StepMemory& memory, bool fused)
-    : optim_(optim), memory_(memory), fused_(fused), in_(fused ? memory.source_width : 1) {}
+TileGradients::TileGradients(const Pass& pass)
+    : Pass(pass), in_(fused ? memory.sources.width : 1) {}
 
 /// Sums were rounded when they were made.
 Rounding TileGradients::rounding_of(const Section& section) const {
-  return fused_ ? rounding(optim_, memory_, section) : Rounding{};
+  return fused ? rounding(optim, memory, section) : Rounding{};
 }
 
 template <class Real>
-void TileGradients::take(const Section& section, const std::byte* const* sources, int64_t at,
+void TileGradients::take(const Section& section, Sources::Row sources, int64_t at,
                          UpdateRunOf<Real>& update) {
   const DType from = dtype(section);
   for (size_t i = 0; i < in_.size(); i++)
@@ -59,10 +59,8 @@ void TileGradients::take(const Section& section, const std::byte* const* sources
   update.grad = reinterpret_cast<const Real*>(sum_);
 }
 
-template void TileGradients::take(const Section&, const std::byte* const*, int64_t,
-                                  UpdateRunOf<float>&);
-template void TileGradients::take(const Section&, const std::byte* const*, int64_t,
-                                  UpdateRunOf<double>&);
+template void TileGradients::take(const Section&, Sources::Row, int64_t, UpdateRunOf<float>&);
+template void TileGradients::take(const Section&, Sources::Row, int64_t, UpdateRunOf<double>&);
 
 uint64_t TileGradients::nonfinite(const Section& section, int64_t begin, int64_t end) {
   Reducer reducer(kernels(), 0);

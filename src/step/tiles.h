@@ -3,6 +3,9 @@
 // back.
 #pragma once
 
+#include <cstring>
+
+#include "comm/comm.h"
 #include "step/memory.h"
 #include "step/norm.h"
 #include "step/pieces.h"
@@ -13,10 +16,19 @@ namespace zero {
 std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory,
                                      double factor);
 
-/// One thread's gradients, a tile at a time: of all ranks (`fused`), or the reduced ones.
-class TileGradients {
+/// One update of a share, or of a part of it.
+struct Pass {
+  Call* call;  // whose progress is reported; null: none
+  const Optimizer& optim;
+  const StepMemory& memory;
+  const std::vector<Scalars>& scalars;  // by class
+  bool fused;                           // from gradients of all ranks, or the reduced ones
+};
+
+/// One thread's gradients, a tile at a time.
+class TileGradients : Pass {
  public:
-  TileGradients(const Optimizer& optim, const StepMemory& memory, bool fused);
+  explicit TileGradients(const Pass& pass);
 
   /// Whether values must be converted before an update can take them; then a tile has at most
   /// kBlock elements.
@@ -27,19 +39,15 @@ class TileGradients {
   /// Give `update` the gradients of its tile, which begins at element `at` of every source. They
   /// are summed by the update itself, or here where their type is not the sum's.
   template <class Real>
-  void take(const Section& section, const std::byte* const* sources, int64_t at,
-            UpdateRunOf<Real>& update);
+  void take(const Section& section, Sources::Row sources, int64_t at, UpdateRunOf<Real>& update);
 
   /// How many of the sums of elements [begin, end) of the tile last taken are not finite.
   uint64_t nonfinite(const Section& section, int64_t begin, int64_t end);
 
  private:
-  DType dtype(const Section& section) const { return fused_ ? section.grad_dtype : section.sum(); }
+  DType dtype(const Section& section) const { return fused ? section.grad_dtype : section.sum(); }
   Rounding rounding_of(const Section& section) const;
 
-  const Optimizer& optim_;
-  const StepMemory& memory_;
-  const bool fused_;
   std::vector<const void*> in_;
   alignas(64) std::byte sum_[kTile * sizeof(double)];
   alignas(64) std::byte scratch_[kBlock * sizeof(float)];
@@ -51,5 +59,13 @@ std::byte* load_master(const Optimizer& optim, const Section& section, std::byte
                        std::byte* kept, std::byte* room, size_t count);
 void store_master(const Optimizer& optim, const Section& section, std::byte* param, std::byte* kept,
                   const std::byte* master, size_t count);
+
+/// What is stored in this rank's own parameter, bytes [at, at + bytes), to every other target.
+inline void copy_to_others(Targets::Row targets, size_t at, size_t bytes) {
+  for (std::byte* const target : targets.subspan(1)) {
+    if (target == nullptr) return;
+    std::memcpy(target + at, targets[0] + at, bytes);
+  }
+}
 
 }  // namespace zero

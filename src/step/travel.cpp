@@ -4,14 +4,100 @@
 #include <algorithm>
 
 namespace zero::travel {
-
 namespace {
 
+using Segments = std::vector<std::vector<Segment>>;
+
 bool all_travel_whole(const Optimizer& optim) {
-  const std::vector<Section>& sections = optim.plan.sections();
-  return std::all_of(sections.begin(), sections.end(), [&](const Section& section) {
+  return std::ranges::all_of(optim.plan.sections(), [&](const Section& section) {
     return optim.shared(section) == section.dtype;
   });
+}
+
+int64_t owned_elements(const Optimizer& optim, const Transfer& transfer) {
+  int64_t owned = 0;
+  for_each_owner(optim, transfer, [&](int32_t, int64_t, int64_t count) { owned += count; });
+  return owned;
+}
+
+/// A transfer in place of whole tensors whose owners have parts of so different sizes that padding
+/// to the longest would cost more than the better ways that equal parts have.
+bool goes_by_owner(const Optimizer& optim, const Transfer& transfer) {
+  if (optim.comm->queued() == nullptr || optim.plan.options().rule == ZERO_PARTITION_EVEN)
+    return false;
+  return owned_elements(optim, transfer) <= transfer.chunk * optim.world() / 8 * 7;
+}
+
+/// The transfers that change something, of which `pack` makes up the copies of those that are not
+/// in place.
+template <class Pack>
+std::vector<Travel> travels_of(const Optimizer& optim, const StepMemory& memory, bool in_place,
+                               const Pack& pack) {
+  const Segments segments = all_segments(optim);
+  std::vector<Travel> all;
+  for (const Transfer& transfer : optim.plan.transfers(in_place)) {
+    bool changes = memory.present.empty();
+    for (size_t rank = 0; rank < segments.size() && !changes; rank++) {
+      for_each_part(transfer, segments[rank], [&](int64_t, const Segment& segment) {
+        changes = changes || memory.is_present(segment.param);
+      });
+    }
+    if (!changes) continue;
+    all.push_back({transfer, in_place, in_place && goes_by_owner(optim, transfer)});
+    if (!in_place) pack(all.back(), segments);
+  }
+  return all;
+}
+
+/// This rank's gradients, a chunk for each rank, to where they are sent.
+void pack_gradients(const Optimizer& optim, const StepMemory& memory, const Segments& segments,
+                    Travel& travel) {
+  const Section& section = section_of(optim, travel.transfer);
+  std::byte* chunk = memory.send.data();
+  for (const std::vector<Segment>& of_rank : segments) {
+    for_each_part(travel.transfer, of_rank, [&](int64_t at, const Segment& segment) {
+      const std::byte* const grad = memory.grads[static_cast<size_t>(segment.param)];
+      if (grad == nullptr) return;
+      travel.pack.push_back({moved(grad, segment.first, section.grad_dtype),
+                             moved(chunk, at, wire(optim, section)), segment.count});
+    });
+    chunk = moved(chunk, travel.transfer.chunk, wire(optim, section));
+  }
+}
+
+/// Owned parameters to where they are sent, and those of others from where they arrive.
+void pack_params(const Optimizer& optim, const StepMemory& memory, const Segments& segments,
+                 Travel& travel) {
+  const DType shared = optim.shared(section_of(optim, travel.transfer));
+  for (size_t rank = 0; rank < segments.size(); rank++) {
+    const bool own = rank == static_cast<size_t>(optim.comm->rank());
+    const int64_t chunk = own ? 0 : static_cast<int64_t>(rank) * travel.transfer.chunk;
+    for_each_part(travel.transfer, segments[rank], [&](int64_t at, const Segment& segment) {
+      if (!memory.is_present(segment.param)) return;
+      std::byte* const values = optim.values(segment);
+      std::byte* const buffer = own ? memory.send.data() : memory.receive.data();
+      std::byte* const place = moved(buffer, chunk + at, shared);
+      own ? travel.pack.push_back({values, place, segment.count})
+          : travel.unpack.push_back({place, values, segment.count});
+    });
+  }
+}
+
+/// Of the layout that each rank's entry has at `of`. Every rank finds the same, as all read the
+/// same entries and have mapped the same arenas.
+Status use_arena(QueuedPlane& plane, Use use, std::span<const Layouts> all, Location Layouts::*of,
+                 bool may_map, bool& in_place) {
+  if (!in_place) return Status();
+  const Location& first = all[0].*of;
+  const bool same =
+      std::ranges::all_of(all, [&](const Layouts& rank) { return rank.*of == first; });
+  if (!same) {
+    in_place = std::ranges::none_of(
+        all, [&](const Layouts& rank) { return plane.was_mapped((rank.*of).arena); });
+    return Status();
+  }
+  if (first.arena == 0 || plane.was_mapped(first.arena) || !may_map) return Status();
+  return plane.map_arena(use, first);
 }
 
 }  // namespace
@@ -29,9 +115,8 @@ DType wire(const Optimizer& optim, const Section& section) {
 }
 
 bool reduces_in_place(const Optimizer& optim, const StepMemory& memory) {
-  const std::vector<Section>& sections = optim.plan.sections();
   return memory.grads_in_place &&
-         std::all_of(sections.begin(), sections.end(), [&](const Section& section) {
+         std::ranges::all_of(optim.plan.sections(), [&](const Section& section) {
            return wire(optim, section) == section.grad_dtype && !optim.rounding_of(section).any();
          });
 }
@@ -40,26 +125,73 @@ size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype) {
   return static_cast<size_t>(elements * optim.world()) * size_of(dtype);
 }
 
-bool goes_by_owner(const Optimizer& optim, const Transfer& transfer) {
-  if (optim.plan.options().rule == ZERO_PARTITION_EVEN) return false;
-  int64_t owned = 0;
-  for_each_owner(optim, transfer, [&](int32_t, int64_t, int64_t count) { owned += count; });
-  return owned <= transfer.chunk * optim.world() / 8 * 7;
-}
-
 bool publishes_in_place(const Optimizer& optim, const StepMemory& memory) {
   return memory.data_in_place && memory.present.empty() && all_travel_whole(optim);
 }
 
-bool changes(const StepMemory& memory, const Transfer& transfer,
-             const std::vector<std::vector<Segment>>& segments) {
-  bool any = memory.present.empty();
-  for (size_t rank = 0; rank < segments.size() && !any; rank++) {
-    for_each_part(transfer, segments[rank], [&](int64_t, const Segment& segment) {
-      any = any || memory.present[static_cast<size_t>(segment.param)];
-    });
+std::vector<Travel> reductions(const Optimizer& optim, const StepMemory& memory) {
+  const bool in_place = reduces_in_place(optim, memory);
+  return travels_of(optim, memory, in_place, [&](Travel& travel, const Segments& segments) {
+    pack_gradients(optim, memory, segments, travel);
+  });
+}
+
+std::vector<Travel> gathers(const Optimizer& optim, const StepMemory& memory) {
+  const bool in_place = publishes_in_place(optim, memory);
+  return travels_of(optim, memory, in_place, [&](Travel& travel, const Segments& segments) {
+    pack_params(optim, memory, segments, travel);
+  });
+}
+
+std::vector<SectionMove> own_gradients(const Optimizer& optim, const StepMemory& memory) {
+  std::vector<SectionMove> all;
+  for (const Segment& segment : optim.segments()) {
+    const Section& section = optim.plan.section(segment.section);
+    if (!is_floating(section.dtype)) continue;
+    const std::byte* const grad = memory.grads[static_cast<size_t>(segment.param)];
+    all.push_back({segment.section,
+                   {moved(grad, segment.first, section.grad_dtype),
+                    arriving_sums(optim, memory) + section.sum_at(segment.share), segment.count}});
   }
-  return any;
+  return all;
+}
+
+Room room_for(const Optimizer& optim, const StepMemory& memory) {
+  Room room;
+  const bool reduces = reduces_in_place(optim, memory);
+  for (const Transfer& transfer : optim.plan.transfers(reduces)) {
+    const DType dtype = wire(optim, section_of(optim, transfer));
+    room.summed = std::max(room.summed, bytes_of(optim, transfer.chunk, dtype));
+  }
+  if (!publishes_in_place(optim, memory)) {
+    for (const Transfer& transfer : optim.plan.transfers(false)) {
+      const DType dtype = optim.shared(section_of(optim, transfer));
+      room.received = std::max(room.received, bytes_of(optim, transfer.chunk, dtype));
+    }
+  }
+  room.sent = std::max(reduces ? 0 : room.summed, room.received);
+  return room;
+}
+
+void count_moved(Optimizer& optim, const Travel& travel, DType dtype) {
+  const int64_t elements = travel.by_owner ? owned_elements(optim, travel.transfer)
+                                           : travel.transfer.chunk * optim.world();
+  optim.counters.moved_bytes += 2 * elements * static_cast<int64_t>(size_of(dtype));
+}
+
+Layouts layouts_of(const Optimizer& optim, const Placed& placed) {
+  const QueuedPlane* const plane = optim.comm->queued();
+  if (plane == nullptr) return {};
+  return {plane->mappable(placed.grads_base), plane->mappable(placed.data_base)};
+}
+
+Status use_arenas(const Call& call, const Optimizer& optim, StepMemory& memory,
+                  std::span<const Layouts> all) {
+  QueuedPlane* const plane = optim.comm->queued();
+  if (plane == nullptr) return Status();
+  const bool may_map = call.capture() == 0;  // a capture is no time to map memory
+  ZERO_TRY(use_arena(*plane, Use::reduce, all, &Layouts::grads, may_map, memory.grads_in_place));
+  return use_arena(*plane, Use::gather, all, &Layouts::data, may_map, memory.data_in_place);
 }
 
 }  // namespace zero::travel

@@ -3,11 +3,37 @@
 // rank.
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "comm/comm.h"
 #include "step/memory.h"
 
 namespace zero::travel {
+
+/// One transfer, and what is copied for it: into the buffer that is sent, out of what is received.
+struct Travel {
+  Transfer transfer;
+  bool in_place = false;
+  bool by_owner = false;  // in place on a device: each rank's part by itself, none padded to the
+                          // longest
+  std::vector<launch::Move> pack{}, unpack{};
+};
+
+/// The transfers of a step, in the order of travel: those of gradients, those of parameters. Left
+/// out is what no rank has a gradient of, all of it being frozen: it stays as it is.
+std::vector<Travel> reductions(const Optimizer& optim, const StepMemory& memory);
+std::vector<Travel> gathers(const Optimizer& optim, const StepMemory& memory);
+
+/// This rank's own gradients of what it owns, as if they were the sums.
+std::vector<SectionMove> own_gradients(const Optimizer& optim, const StepMemory& memory);
+
+/// Bytes of the buffers for all transfers: of what is summed, of what is packed, of what comes
+/// packed.
+struct Room {
+  size_t summed = 0, sent = 0, received = 0;
+};
+Room room_for(const Optimizer& optim, const StepMemory& memory);
 
 /// Every rank's segments, in rank order.
 std::vector<std::vector<Segment>> all_segments(const Optimizer& optim);
@@ -19,6 +45,12 @@ void for_each_part(const Transfer& transfer, const std::vector<Segment>& segment
   for (const Segment& segment : Plan::within(segments, transfer.share, transfer.chunk)) {
     part(segment.share - transfer.share, segment);
   }
+}
+
+/// `elements` behind an address; what is null stays so.
+template <class Byte>
+Byte* moved(Byte* from, int64_t elements, DType dtype) {
+  return from == nullptr ? nullptr : from + elements * static_cast<int64_t>(size_of(dtype));
 }
 
 inline const Section& section_of(const Optimizer& optim, const Transfer& transfer) {
@@ -35,11 +67,7 @@ bool reduces_in_place(const Optimizer& optim, const StepMemory& memory);
 /// Only what a step changes is published: gathered in place, all that lies between would be too.
 bool publishes_in_place(const Optimizer& optim, const StepMemory& memory);
 
-/// A transfer in place of whole tensors whose owners have parts of so different sizes that padding
-/// to the longest would cost more than the better ways that equal parts have.
-bool goes_by_owner(const Optimizer& optim, const Transfer& transfer);
-
-/// Of each rank's part of such a transfer: call part(rank, layout position, elements).
+/// Of each rank's part of a transfer by owner: call part(rank, layout position, elements).
 template <class Part>
 void for_each_owner(const Optimizer& optim, const Transfer& transfer, const Part& part) {
   for (int32_t rank = 0; rank < optim.world(); rank++) {
@@ -51,8 +79,24 @@ void for_each_owner(const Optimizer& optim, const Transfer& transfer, const Part
 /// Of all ranks' chunks.
 size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype);
 
-/// False if no rank has a gradient of anything in it, all of it being frozen: it stays as it is.
-bool changes(const StepMemory& memory, const Transfer& transfer,
-             const std::vector<std::vector<Segment>>& segments);
+/// Count what a transfer reads and writes at the least: this rank's buffer once out and once in.
+void count_moved(Optimizer& optim, const Travel& travel, DType dtype);
+
+// ---- The host's way, transfer by transfer, packing what does not lie as the plan lays it out.
+
+/// Reduce-scatter of gradients, to arriving_sums().
+Status reduce(Call& call, Optimizer& optim, StepMemory& memory);
+/// All-gather of the owned parameters.
+Status publish(Call& call, Optimizer& optim, StepMemory& memory);
+
+// ---- Arenas that travel as they lie, which a backend may have mapped on other ranks.
+
+Layouts layouts_of(const Optimizer& optim, const Placed& placed);
+
+/// From the entries of all ranks: arenas that all can map, at the same place, are mapped, once.
+/// What lies in one that was, but not at the same place everywhere, travels packed: work in mapped
+/// memory looks for every rank's at the place of its own.
+Status use_arenas(const Call& call, const Optimizer& optim, StepMemory& memory,
+                  std::span<const Layouts> all);
 
 }  // namespace zero::travel

@@ -49,16 +49,10 @@ Squares total(std::span<const Squares> pieces) {
 }
 
 /// One thread's walk: takes the squares of pieces, and updates moments where the rule says so.
-class Measurer {
+class Measurer : Pass {
  public:
-  Measurer(const Optimizer& optim, const StepMemory& memory, const std::vector<Scalars>& scalars,
-           bool fused)
-      : optim_(optim),
-        memory_(memory),
-        scalars_(scalars),
-        fused_(fused),
-        of_update_(optim.options.rule->trust->of_update),
-        gradients_(optim, memory, fused) {}
+  explicit Measurer(const Pass& pass)
+      : Pass(pass), of_update_(optim.options.rule->trust->of_update), gradients_(pass) {}
 
   /// Pieces one behind the other, of which the first has `head` elements.
   void measure(const Piece& all, size_t head, Squares* out) {
@@ -75,14 +69,12 @@ class Measurer {
   /// True if nothing is converted on the way, for which there would be too little room, nor stands
   /// for a gradient.
   bool is_plain(const Piece& piece) const {
-    const Master master = optim_.master_of(piece.section);
+    const Master master = optim.master_of(piece.section);
     if (gradients_.converts(piece.section) || (master != Master::param && master != Master::full))
       return false;
-    if (!fused_) return true;
-    const auto sources =
-        memory_.view_sources.begin() + static_cast<ptrdiff_t>(piece.view * memory_.source_width);
-    const auto end = sources + static_cast<ptrdiff_t>(memory_.source_width);
-    return std::find(sources, end, nullptr) == end;
+    if (!fused) return true;
+    const auto sources = memory.sources[piece.view];
+    return std::ranges::find(sources, nullptr) == sources.end();
   }
 
   void measure_as_one(const Piece& piece, size_t head, Squares* out) {
@@ -92,18 +84,18 @@ class Measurer {
 
   template <class Real>
   void measure_as(const Piece& piece, size_t head, Squares* out) {
-    const View& view = memory_.views[piece.view];
+    const View& view = memory.views[piece.view];
     const int64_t share = view.segment.share + static_cast<int64_t>(piece.first);
-    std::byte* const own = memory_.view_targets[piece.view * memory_.target_width] +
-                           piece.first * size_of(piece.section.dtype);
+    std::byte* const own =
+        memory.targets[piece.view][0] + piece.first * size_of(piece.section.dtype);
     std::byte* const param =
-        load_master(optim_, piece.section, own,
-                    optim_.slot(kMasterSlot, view.segment.section, share), room_, piece.count);
-    const Scalars& scalars = scalars_[static_cast<size_t>(view.cls)];
-    if (of_update_) return update(piece, share, reinterpret_cast<Real*>(param), scalars, head, out);
+        load_master(optim, piece.section, own, optim.slot(kMasterSlot, view.segment.section, share),
+                    room_, piece.count);
+    const Scalars& of_view = scalars[static_cast<size_t>(view.cls)];
+    if (of_update_) return update(piece, share, reinterpret_cast<Real*>(param), of_view, head, out);
     out->param = take(piece, param);
     scale(reinterpret_cast<Real*>(room_), reinterpret_cast<const Real*>(piece.sums), piece.count,
-          static_cast<Real>(scalars.factor));
+          static_cast<Real>(of_view.factor));
     out->direction = take(piece, room_);
   }
 
@@ -116,29 +108,24 @@ class Measurer {
 
   /// Update moments and write the direction where the sum of gradients is, or would be.
   template <class Real>
-  void update(const Piece& piece, int64_t share, Real* param, const Scalars& scalars, size_t head,
+  void update(const Piece& piece, int64_t share, Real* param, const Scalars& of_view, size_t head,
               Squares* out) {
-    const View& view = memory_.views[piece.view];
+    const View& view = memory.views[piece.view];
     UpdateRunOf<Real> run{};
     run.param = param;
     run.count = piece.count;
-    for (size_t slot = 0; slot < optim_.options.rule->slots.size(); slot++) {
+    for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
       run.slots[slot] =
-          reinterpret_cast<Real*>(optim_.slot(static_cast<int>(slot), view.segment.section, share));
+          reinterpret_cast<Real*>(optim.slot(static_cast<int>(slot), view.segment.section, share));
     }
-    const std::byte* const reduced = view.reduced;
-    const std::byte* const* sources =
-        fused_ ? &memory_.view_sources[piece.view * memory_.source_width] : &reduced;
+    const auto sources = fused ? memory.sources[piece.view] : Sources::Row(&view.reduced, 1);
     gradients_.take(piece.section, sources, static_cast<int64_t>(piece.first), run);
     const uint64_t found = kernels().lamb_of<Real>().measure(
-        run, reinterpret_cast<Real*>(piece.sums), scalars, head, kBlock, out);
-    if (fused_) nonfinite_ += found;
+        run, reinterpret_cast<Real*>(piece.sums), of_view, head, kBlock, out);
+    if (fused) nonfinite_ += found;
   }
 
-  const Optimizer& optim_;
-  const StepMemory& memory_;
-  const std::vector<Scalars>& scalars_;
-  const bool fused_, of_update_;
+  const bool of_update_;
   TileGradients gradients_;
   uint64_t nonfinite_ = 0;
   alignas(64) std::byte room_[kBlock * sizeof(double)];
@@ -165,15 +152,10 @@ size_t place_in_cut(const StepMemory& memory, int64_t param) {
 }
 
 /// The first walk, and what it found.
-class FirstWalk {
+class FirstWalk : Pass {
  public:
-  FirstWalk(Call& call, const Optimizer& optim, const StepMemory& memory,
-            const std::vector<Scalars>& scalars, bool fused, const MakeStepView& stepper)
-      : call_(call),
-        optim_(optim),
-        memory_(memory),
-        scalars_(scalars),
-        fused_(fused),
+  FirstWalk(const Pass& pass, const MakeStepView& stepper)
+      : Pass(pass),
         stepper_(stepper),
         firsts_(number_pieces(optim, memory)),
         squares_(firsts_.back()),
@@ -181,7 +163,7 @@ class FirstWalk {
   }
 
   void run() {
-    deal_out_views(optim_, memory_,
+    deal_out_views(optim, memory,
                    [&](int thread, int64_t begin, int64_t end) { walk(thread, begin, end); });
   }
 
@@ -193,9 +175,9 @@ class FirstWalk {
 
   /// With the ratios of what is not stepped yet. `cut`: the norms of StepMemory::cut.
   Trusted trusted(const std::vector<TensorNorms>& cut) {
-    for (size_t v = 0; v < memory_.views.size(); v++) {
+    for (size_t v = 0; v < memory.views.size(); v++) {
       if (trusted_.stepped(v)) continue;
-      const size_t place = place_in_cut(memory_, memory_.views[v].segment.param);
+      const size_t place = place_in_cut(memory, memory.views[v].segment.param);
       trusted_.ratios[v] = ratio(v, place < cut.size() ? value_of(cut[place]) : total(squares(v)));
     }
     return std::move(trusted_);
@@ -204,21 +186,21 @@ class FirstWalk {
  private:
   /// One thread's part.
   void walk(int thread, int64_t begin, int64_t end) {
-    Measurer measurer(optim_, memory_, scalars_, fused_);
+    Measurer measurer(*this);
     const StepView step_view = stepper_(thread);
     std::optional<Piece> batch;
     size_t head = 0, measured = 0;  // elements: of the batch's first piece, of the view
     const auto measure = [&] {
-      if (!batch || call_.comm().aborted()) return;
+      if (!batch || call->comm().aborted()) return;
       measurer.measure(*batch, head, squares_of(*batch));
       measured += batch->count;
-      if (thread == 0) call_.progress();
+      if (thread == 0) call->progress();
       if (!is_whole(batch->view, measured)) return;
       trusted_.ratios[batch->view] = ratio(batch->view, total(squares(batch->view)));
       step_view(batch->view, trusted_.ratios[batch->view]);
       trusted_.steps[batch->view] = 1;
     };
-    walk_pieces(optim_, memory_, begin, end, [&](const Piece& piece) {
+    walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
       const bool same = batch && batch->view == piece.view;
       if (same && batch->count < kBatch) {
         batch->count += piece.count;
@@ -235,53 +217,31 @@ class FirstWalk {
 
   /// Where those of the pieces that begin with this one go.
   Squares* squares_of(const Piece& piece) {
-    const Segment& segment = memory_.views[piece.view].segment;
-    const int64_t at = (optim_.plan.grid(segment.param) + segment.first) % kBlock;
+    const Segment& segment = memory.views[piece.view].segment;
+    const int64_t at = (optim.plan.grid(segment.param) + segment.first) % kBlock;
     const auto number = static_cast<size_t>((at + static_cast<int64_t>(piece.first)) / kBlock);
     return &squares_[firsts_[piece.view] + number];
   }
 
   /// True if the thread has measured the whole tensor. What is not cut is one view.
   bool is_whole(size_t view, size_t measured) const {
-    const Segment& segment = memory_.views[view].segment;
+    const Segment& segment = memory.views[view].segment;
     return measured == static_cast<size_t>(segment.count) &&
-           place_in_cut(memory_, segment.param) == memory_.cut.size();
+           place_in_cut(memory, segment.param) == memory.cut.size();
   }
 
   double ratio(size_t view, const Squares& sums) const {
-    const auto param = static_cast<size_t>(memory_.views[view].segment.param);
-    return optim_.options.rule->trust->ratio(optim_.settings_of(param), std::sqrt(sums.param),
-                                             std::sqrt(sums.direction));
+    const auto param = static_cast<size_t>(memory.views[view].segment.param);
+    return optim.options.rule->trust->ratio(optim.settings_of(param), std::sqrt(sums.param),
+                                            std::sqrt(sums.direction));
   }
 
-  Call& call_;
-  const Optimizer& optim_;
-  const StepMemory& memory_;
-  const std::vector<Scalars>& scalars_;
-  const bool fused_;
   const MakeStepView& stepper_;
   const std::vector<size_t> firsts_;
   std::vector<Squares> squares_;
   Trusted trusted_;
   std::atomic<uint64_t> nonfinite_ = 0;
 };
-
-/// What the walk read and wrote.
-void count_read(Optimizer& optim, const StepMemory& memory, bool fused) {
-  const bool of_update = optim.options.rule->trust->of_update;
-  const uint32_t used = optim.slots_used();
-  count_moved(optim, memory, [&](const Section& section) {
-    const bool keeps = optim.master_of(section) == Master::full;
-    size_t bytes =
-        optim.slot_size(kMasterSlot, section) + (keeps ? 0 : size_of(section.dtype)) +
-        (fused ? memory.source_width * size_of(section.grad_dtype) : size_of(section.sum()));
-    if (of_update) bytes += size_of(section.sum());
-    for (int slot = 0; of_update && slot < kMaxSlots; slot++) {
-      if (used >> slot & 1) bytes += 2 * optim.slot_size(slot, section);
-    }
-    return bytes;
-  });
-}
 
 /// Every rank's part of the cut tensors, added up.
 Result<std::vector<TensorNorms>> exchange_norms(Call& call, const std::vector<TensorNorms>& mine) {
@@ -298,29 +258,34 @@ Result<std::vector<TensorNorms>> exchange_norms(Call& call, const std::vector<Te
 
 }  // namespace
 
-std::vector<int64_t> cut_params(const Optimizer& optim, const StepMemory& memory) {
-  std::vector<int64_t> cut;
-  for (int64_t param = 0; param < optim.plan.params(); param++) {
-    const bool present = memory.present.empty() || memory.present[static_cast<size_t>(param)];
-    if (present && optim.plan.owner(param) == ZERO_OWNER_SPLIT) cut.push_back(param);
-  }
-  return cut;
-}
-
-Result<Trusted> trust_ratios(Call& call, Optimizer& optim, const StepMemory& memory,
-                             const std::vector<Scalars>& scalars, bool fused,
-                             const MakeStepView& stepper, uint64_t* nonfinite) {
-  FirstWalk walk(call, optim, memory, scalars, fused, stepper);
+Result<Trusted> trust_ratios(const Pass& pass, const MakeStepView& stepper, uint64_t* nonfinite) {
+  const StepMemory& memory = pass.memory;
+  FirstWalk walk(pass, stepper);
   walk.run();
   *nonfinite += walk.nonfinite();
-  count_read(optim, memory, fused);
   std::vector<TensorNorms> cut(memory.cut.size());
   for (size_t v = 0; v < memory.views.size(); v++) {
     const size_t place = place_in_cut(memory, memory.views[v].segment.param);
     if (place == cut.size()) continue;
     for (const Squares& piece : walk.squares(v)) cut[place].add(piece);
   }
-  return walk.trusted(ZERO_TRY(exchange_norms(call, cut)));
+  return walk.trusted(ZERO_TRY(exchange_norms(*pass.call, cut)));
+}
+
+void count_measured(Optimizer& optim, const StepMemory& memory, bool fused) {
+  const bool of_update = optim.options.rule->trust->of_update;
+  const uint32_t used = optim.slots_used();
+  count_moved(optim, memory, [&](const Section& section) {
+    const bool keeps = optim.master_of(section) == Master::full;
+    size_t bytes =
+        optim.slot_size(kMasterSlot, section) + (keeps ? 0 : size_of(section.dtype)) +
+        (fused ? memory.sources.width * size_of(section.grad_dtype) : size_of(section.sum()));
+    if (of_update) bytes += size_of(section.sum());
+    for (int slot = 0; of_update && slot < kMaxSlots; slot++) {
+      if (used >> slot & 1) bytes += 2 * optim.slot_size(slot, section);
+    }
+    return bytes;
+  });
 }
 
 }  // namespace zero

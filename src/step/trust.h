@@ -5,14 +5,9 @@
 #include <functional>
 #include <vector>
 
-#include "comm/comm.h"
-#include "step/memory.h"
+#include "step/tiles.h"
 
 namespace zero {
-
-/// The parameters with a gradient, in order, that lie on more than one rank: the same on every
-/// rank.
-std::vector<int64_t> cut_params(const Optimizer& optim, const StepMemory& memory);
 
 /// What the first walk leaves to the second; of a rule without trust ratios nothing.
 struct Trusted {
@@ -29,12 +24,13 @@ using StepView = std::function<void(size_t view, double ratio)>;
 using MakeStepView = std::function<StepView(int thread)>;
 
 /// The trust ratio of each of this rank's views. Where the direction is of the update, moments are
-/// updated on the way: from all ranks' gradients (`fused`), whose count of infinities and NaNs is
+/// updated on the way: from all ranks' gradients (fused), whose count of infinities and NaNs is
 /// added to `nonfinite`, or from the reduced ones. A tensor that one thread has measured whole is
 /// stepped by it at once, while what was last read of it is still in the caches. Norms of cut
 /// parameters are exchanged, which may fail. Ends early when the comm is aborted.
-Result<Trusted> trust_ratios(Call& call, Optimizer& optim, const StepMemory& memory,
-                             const std::vector<Scalars>& scalars, bool fused,
-                             const MakeStepView& stepper, uint64_t* nonfinite);
+Result<Trusted> trust_ratios(const Pass& pass, const MakeStepView& stepper, uint64_t* nonfinite);
+
+/// Count what that read and wrote.
+void count_measured(Optimizer& optim, const StepMemory& memory, bool fused);
 
 }  // namespace zero

@@ -11,7 +11,6 @@
 #include "step/one_copy.h"
 #include "step/queued/queue.h"
 #include "step/tables.h"
-#include "step/trust.h"
 
 namespace zero {
 namespace {
@@ -20,12 +19,8 @@ bool has_bit(const std::string& bits, int64_t i) {
   return (static_cast<unsigned char>(bits[static_cast<size_t>(i / 8)]) >> (i % 8) & 1) != 0;
 }
 
-bool grad_anywhere(const StepMemory& memory, int64_t param) {
-  return memory.present.empty() || memory.present[static_cast<size_t>(param)];
-}
-
 bool grad_on(const StepMemory& memory, int32_t rank, int64_t param) {
-  return memory.presence.empty() ? grad_anywhere(memory, param)
+  return memory.presence.empty() ? memory.is_present(param)
                                  : has_bit(memory.presence[static_cast<size_t>(rank)], param);
 }
 
@@ -35,14 +30,14 @@ class Classes {
   explicit Classes(StepMemory& memory) : memory_(memory) { memory.classes.clear(); }
 
   int32_t of(const Optimizer& optim, int64_t index, bool sources) {
-    if (sources && !grad_anywhere(memory_, index)) return -1;
+    if (sources && !memory_.is_present(index)) return -1;
     const Param& param = optim.params[static_cast<size_t>(index)];
     const ParamProgress& progress = optim.progress[static_cast<size_t>(index)];
     const auto next = static_cast<int32_t>(memory_.classes.size());
     const Key key(memory_.apart ? index : -1, param.group, param.lr_scale, param.weight_decay,
                   progress.step, progress.live_slots, progress.product);
     const auto [found, added] = numbers_.emplace(key, next);
-    if (added) memory_.classes.push_back({index});
+    if (added) memory_.classes.push_back(index);
     return found->second;
   }
 
@@ -58,11 +53,12 @@ class Classes {
 /// other copy that it can reach, then the outbox.
 Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& segment) {
   const Comm& comm = *optim.comm;
-  const size_t begin = memory.view_targets.size();
+  std::vector<std::byte*>& all = memory.targets.all;
+  const size_t begin = all.size();
   const Section& section = optim.plan.section(segment.section);
   const size_t offset = static_cast<size_t>(segment.first) * size_of(section.dtype);
   const size_t bytes = static_cast<size_t>(segment.count) * size_of(section.dtype);
-  memory.view_targets.push_back(optim.params[static_cast<size_t>(segment.param)].data + offset);
+  all.push_back(optim.values(segment));
   if (comm.direct()) {
     const Location own = memory.placements[static_cast<size_t>(segment.param)].data;
     for (int32_t rank = 0; rank < comm.world(); rank++) {
@@ -72,16 +68,12 @@ Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& se
       ZERO_TRY(check_same_place(optim, segment.param, own, rank, location));
       location.offset += offset;
       std::byte* const target = ZERO_TRY(comm.resolve(rank, location, bytes));
-      const auto known = memory.view_targets.begin() + static_cast<ptrdiff_t>(begin);
-      if (std::find(known, memory.view_targets.end(), target) == memory.view_targets.end()) {
-        memory.view_targets.push_back(target);
-      }
+      const auto known = all.begin() + static_cast<ptrdiff_t>(begin);
+      if (std::find(known, all.end(), target) == all.end()) all.push_back(target);
     }
-    if (memory.outbox_used) {
-      memory.view_targets.push_back(memory.outbox->data() + section.owned_at(segment.share));
-    }
+    if (memory.outbox_used) all.push_back(memory.outbox->data() + section.owned_at(segment.share));
   }
-  memory.view_targets.resize(begin + memory.target_width, nullptr);
+  all.resize(begin + memory.targets.width, nullptr);
   return Status();
 }
 
@@ -102,7 +94,7 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
       location.offset += offset;
       source = ZERO_TRY(comm.resolve(rank, location, bytes));
     }
-    memory.view_sources.push_back(source);
+    memory.sources.all.push_back(source);
   }
   return Status();
 }
@@ -128,7 +120,7 @@ std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const
 
 /// True if view `v` may be walked together with the one before it: neighbours in the share and in
 /// every memory, with no gap that is not libzero's.
-bool goes_on(const Optimizer& optim, const StepMemory& memory, const Runs& runs, size_t v) {
+bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
   const View& last = memory.views[v - 1];
   const View& next = memory.views[v];
   const int64_t distance = next.segment.share - last.segment.share;
@@ -150,42 +142,35 @@ bool goes_on(const Optimizer& optim, const StepMemory& memory, const Runs& runs,
       return before == nullptr ? after == nullptr : after == before + bytes;
     };
   };
-  const auto all_follow = [v, &follows](const auto& addresses, size_t width, DType dtype) {
-    const auto of_next = addresses.begin() + static_cast<ptrdiff_t>(v * width);
-    const auto of_last = of_next - static_cast<ptrdiff_t>(width);
-    return std::equal(of_last, of_next, of_next, follows(dtype));
+  const auto all_follow = [v, &follows](const auto& addresses, DType dtype) {
+    return std::ranges::equal(addresses[v - 1], addresses[v], follows(dtype));
   };
   const Section& section = optim.plan.section(next.segment.section);
   return follows(section.sum())(last.reduced, next.reduced) &&
-         all_follow(memory.view_sources, runs.source_width, section.grad_dtype) &&
-         all_follow(memory.view_targets, runs.target_width, section.dtype);
+         all_follow(memory.sources, section.grad_dtype) &&
+         all_follow(memory.targets, section.dtype);
 }
 
 /// Join views that have a gradient into runs.
 Runs join(const Optimizer& optim, const StepMemory& memory) {
   Runs all;
-  all.source_width = optim.comm->direct() ? memory.source_width : 0;
-  all.target_width = memory.target_width;
-  const auto append = [](auto& to, const auto& from, size_t row, size_t width) {
-    const auto begin = from.begin() + static_cast<ptrdiff_t>(row * width);
-    to.insert(to.end(), begin, begin + static_cast<ptrdiff_t>(width));
-  };
+  all.sources.width = memory.sources.width;
+  all.targets.width = memory.targets.width;
   for (size_t v = 0; v < memory.views.size(); v++) {
-    const auto& [segment, cls, reduced] = memory.views[v];
-    if (cls < 0) continue;
-    if (!all.runs.empty() && goes_on(optim, memory, all, v)) {
+    const Segment& segment = memory.views[v].segment;
+    if (memory.views[v].cls < 0) continue;
+    all.elements += segment.count;
+    if (!all.runs.empty() && goes_on(optim, memory, v)) {
       Run& run = all.runs.back();
-      const int64_t count = segment.share + segment.count - run.share;
-      run.gaps = run.gaps || run.count + segment.count != count;
-      all.elements += count - run.count;
-      run.count = count;
+      const int64_t gap = segment.share - (run.segment.share + run.segment.count);
+      run.gaps = run.gaps || gap > 0;
+      run.segment.count += gap + segment.count;
+      all.elements += gap;
       continue;
     }
-    all.runs.push_back({segment.section, segment.share, segment.count, cls, false, v});
-    append(all.sources, memory.view_sources, v, all.source_width);
-    all.reduced.push_back(reduced);
-    append(all.targets, memory.view_targets, v, all.target_width);
-    all.elements += segment.count;
+    all.runs.push_back({memory.views[v], false, v});
+    all.sources.add(memory.sources[v]);
+    all.targets.add(memory.targets[v]);
   }
   return all;
 }
@@ -203,33 +188,41 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
     if (owner == comm.rank()) continue;
     for (const Segment& segment : optim.plan.segments(owner)) {
       if (!foreign[static_cast<size_t>(segment.param)]) continue;
-      if (sources && !grad_anywhere(memory, segment.param)) continue;
+      if (sources && !memory.is_present(segment.param)) continue;
       const Section& section = optim.plan.section(segment.section);
       const size_t offset = static_cast<size_t>(segment.first) * size_of(section.dtype);
-      const size_t bytes = static_cast<size_t>(segment.count) * size_of(section.dtype);
+      const auto bytes = static_cast<size_t>(segment.count) * size_of(section.dtype);
       Location from = ZERO_TRY(placement_of(optim, memory, owner, segment.param)).data;
       from.offset += offset;
       if (from.arena == 0 || comm.device() != nullptr) {
         const auto at = static_cast<uint64_t>(section.owned_at(segment.share));
         from = {memory.outbox->number(), 0, at};
       }
-      std::byte* to = optim.params[static_cast<size_t>(segment.param)].data + offset;
+      std::byte* const to = optim.values(segment);
       memory.pulls.push_back(
-          {segment.section, ZERO_TRY(comm.resolve(owner, from, bytes)), to, bytes});
+          {segment.section, {ZERO_TRY(comm.resolve(owner, from, bytes)), to, segment.count}});
     }
   }
   return Status();
 }
 
+/// Of rules with trust ratios: the parameters with a gradient, in order, that lie on more than one
+/// rank. The same on every rank.
+std::vector<int64_t> cut_params(const Optimizer& optim, const StepMemory& memory) {
+  std::vector<int64_t> cut;
+  if (optim.options.rule->trust == nullptr) return cut;
+  for (int64_t param = 0; param < optim.plan.params(); param++) {
+    if (memory.is_present(param) && optim.plan.owner(param) == ZERO_OWNER_SPLIT)
+      cut.push_back(param);
+  }
+  return cut;
+}
+
 ViewsKey key_of(const Optimizer& optim, const StepMemory& memory, bool in_place) {
   return {.addresses = optim.addresses,
-          .versions = memory.versions,
-          .presence = memory.presence,
-          .present = memory.present,
+          .agreed = memory,
           .grads = reduces_alone(optim, memory) ? memory.grads : std::vector<std::byte*>(),
           .in_place = in_place,
-          .none = memory.none,
-          .accumulates = memory.accumulates,
           .early = early(memory) != nullptr};
 }
 
@@ -257,13 +250,13 @@ Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
   if (queued::may_have_skipped(optim, memory)) ZERO_TRY(queued::settle(optim));  // classes
   drop_views(memory);
   memory.views_number = ++memory.views_made;
+  const Comm& comm = *optim.comm;
+  const auto world = static_cast<size_t>(comm.world());
+  const bool alone = reduces_alone(optim, memory);
   memory.views.clear();
-  memory.view_sources.clear();
-  memory.view_targets.clear();
-  memory.target_width =
-      optim.comm->direct() ? static_cast<size_t>(optim.world()) + (memory.outbox_used ? 1 : 0) : 1;
-  memory.source_width = reduces_alone(optim, memory) ? 1 : static_cast<size_t>(optim.world());
-  const size_t own_source = memory.source_width == 1 ? 0 : static_cast<size_t>(optim.comm->rank());
+  memory.sources = {.all = {}, .width = !comm.direct() ? 0 : alone ? 1 : world};
+  memory.targets = {.all = {}, .width = comm.direct() ? world + (memory.outbox_used ? 1 : 0) : 1};
+  const size_t own_source = alone ? 0 : static_cast<size_t>(comm.rank());
   Classes classes(memory);
   const std::vector<Segment>& segments = optim.segments();
   for (size_t i = 0; i < segments.size(); i++) {
@@ -272,10 +265,9 @@ Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
     View view{segment, classes.of(optim, segment.param, sources), nullptr};
     ZERO_TRY(add_targets(optim, memory, segment));
     if (sources) {
-      const size_t before = memory.view_sources.size();
       ZERO_TRY(add_sources(optim, memory, segment));
-      const std::byte* own =
-          optim.comm->direct() ? memory.view_sources[before + own_source] : nullptr;
+      const auto row = memory.sources[memory.views.size()];
+      const std::byte* const own = row.empty() ? nullptr : row[own_source];
       view.reduced = reduced_place(optim, memory, segment, own, in_place);
     }
     memory.views.push_back(view);
@@ -283,8 +275,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
   ZERO_TRY(add_pulls(optim, memory, sources));
   if (!sources) return Status();
   memory.runs = join(optim, memory);
-  memory.cut =
-      optim.options.rule->trust != nullptr ? cut_params(optim, memory) : std::vector<int64_t>();
+  memory.cut = cut_params(optim, memory);
   if (all) memory.made_of = std::move(key);
   return Status();
 }

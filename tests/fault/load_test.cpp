@@ -320,12 +320,12 @@ TEST(Load, whatever_step_counts_a_program_sets_what_a_save_writes_is_read) {
         Optimizer& optim = model->optim();
         ASSERT_EQ(told(set_scalar(optim, ZERO_ALL_PARAMS, "step", static_cast<double>(step))), "");
         ASSERT_EQ(told(set_scalar(optim, 1, "step", static_cast<double>(of_second))), "");
-        optim.skipped = step;
+        optim.state.skipped = step;
         for (int steps = 0; steps < 3; steps++) {
           ASSERT_EQ(told(model->save(scratch / "a", ZERO_SAVE_REPLACE)), "");
           auto other = solo_model(spec);
           ASSERT_EQ(told(other->load(scratch / "a")), "");
-          EXPECT_EQ(other->optim().step, std::min(step + steps, kMost));
+          EXPECT_EQ(other->optim().state.steps, std::min(step + steps, kMost));
           EXPECT_EQ(other->optim().progress[1].step, std::min(of_second + steps, kMost));
           ASSERT_EQ(told(other->save(scratch / "b", ZERO_SAVE_REPLACE)), "");
           ASSERT_EQ(told(solo_model(spec)->load(scratch / "b")), "");

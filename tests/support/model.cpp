@@ -130,7 +130,7 @@ Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
     : optim_(std::move(comm), options_of(spec), settings_of(spec), one_thread()),
       missing_from_(spec.missing_from) {
   for (const auto& group : spec.groups) {
-    std::vector<Optimizer::NewParam> added;
+    std::vector<Param> added;
     for (const ModelParam& param : group) {
       const auto count = static_cast<size_t>(elements_of(param.shape));
       const auto number = static_cast<int32_t>(data_.size());
@@ -142,14 +142,11 @@ Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
       }
       added.push_back({.name = param.name,
                        .shape = param.shape,
-                       .data = data_.back().data(),
-                       .grad = grad_.back().data(),
                        .owner = number % optim_.world(),
-                       .flags = 0,
-                       .order = 0,
-                       .has_order = false,
                        .dtype = param.dtype,
-                       .grad_dtype = param.grad_dtype});
+                       .grad_dtype = param.grad_dtype,
+                       .data = reinterpret_cast<std::byte*>(data_.back().data()),
+                       .grad = reinterpret_cast<std::byte*>(grad_.back().data())});
     }
     auto registered = optim_.register_params(settings_of(spec), added);
     if (!registered.ok()) std::abort();
@@ -170,7 +167,7 @@ void Model::fill_buffers() {
   for (size_t b = 0; b < optim_.buffers.size(); b++) {
     const Buffer& buffer = optim_.buffers[b];
     for (size_t i = 0; i < buffer.bytes(); i++) {
-      const auto seed = static_cast<size_t>(optim_.step) * 101 + b * 37 + i * 7;
+      const auto seed = static_cast<size_t>(optim_.state.steps) * 101 + b * 37 + i * 7;
       buffer.data[i] = static_cast<std::byte>(seed % 251);
     }
   }
@@ -185,7 +182,7 @@ Status Model::step() {
   std::vector<void*> pointers;
   for (size_t p = 0; p < grad_.size(); p++) {
     for (size_t i = 0; i < grad_[p].size(); i++) {
-      const auto seed = static_cast<uint64_t>(optim_.step) * 7919 + p * 104729 + i * 31;
+      const auto seed = static_cast<uint64_t>(optim_.state.steps) * 7919 + p * 104729 + i * 31;
       put(optim_.params[p].grad_dtype, grad_[p].data(), i,
           static_cast<float>(static_cast<int>(seed % 257) - 128) / 256);
     }
@@ -218,7 +215,7 @@ std::string Model::state() {
   Slots slots(optim_.params.size());
   for (const std::string& record : *records) place_runs(optim_, record, slots);
 
-  std::string out = text(optim_.options.rule->name, " step ", optim_.step, "\n");
+  std::string out = text(optim_.options.rule->name, " step ", optim_.state.steps, "\n");
   for (const Group& group : optim_.groups) {
     for (const double setting : group.settings) append_bits(out, setting);
   }

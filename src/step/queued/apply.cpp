@@ -30,8 +30,8 @@ Status Walk::prepare_scalars() {
                       .out = reinterpret_cast<Scalars*>(queue().scalars.data())});
 }
 
-Status Walk::update(const Batch& batch, bool fused) {
-  if (batch.tiles.count == 0) return Status();
+Status Walk::update(const Part& batch, bool fused) {
+  if (batch.range.count == 0) return Status();
   const Tables& tables = queue().tables;
   const bool from_gradients = fused && plane_ == nullptr;
   const Section& of = section(batch.section);
@@ -46,8 +46,8 @@ Status Walk::update(const Batch& batch, bool fused) {
           .reduced = !from_gradients,
           .width = from_gradients ? tables.source_width : 1,
           .targets_width = tables.target_width,
-          .count = batch.tiles.count,
-          .tiles = table<launch::Tile>(tables.tiles) + batch.tiles.first,
+          .count = batch.range.count,
+          .tiles = table<launch::Tile>(tables.tiles) + batch.range.first,
           .runs = table<launch::Run>(tables.runs),
           .sources = table<const std::byte*>(from_gradients ? tables.sources : tables.reduced),
           .targets = table<std::byte*>(tables.targets),
@@ -65,7 +65,7 @@ Status Walk::publish_by_owner(const Travel& travel) {
                            parts.push_back({memory_.data_base + of.data_at(layout),
                                             static_cast<size_t>(count) * size_of(shared), owner});
                          });
-  count_moved(travel, shared);
+  travel::count_moved(optim_, travel, shared);
   return plane_->broadcast(parts, queue().gathers.handle());
 }
 
@@ -76,11 +76,11 @@ Status Walk::publish_packed(const Travel& travel) {
   const StreamHandle stream = queue().gathers.handle();
   const DType shared = optim_.shared(of);
   const size_t bytes = static_cast<size_t>(transfer.chunk) * size_of(shared);
-  count_moved(travel, shared);
-  ZERO_TRY(move(stream, of.dtype, shared, {}, travel.pack, queue().device_state()));
+  travel::count_moved(optim_, travel, shared);
+  ZERO_TRY(move(stream, of.dtype, shared, {}, travel.packed, queue().device_state()));
   ZERO_TRY(plane_->all_gather(memory_.send.data(), memory_.receive.data(), bytes, stream));
   optim_.counters.copied_bytes += static_cast<int64_t>(bytes) * optim_.world();
-  return move(stream, shared, of.dtype, {}, travel.unpack, queue().device_state());
+  return move(stream, shared, of.dtype, {}, travel.unpacked, queue().device_state());
 }
 
 Status Walk::publish_group(std::span<const Travel> group) {
@@ -94,7 +94,7 @@ Status Walk::publish_group(std::span<const Travel> group) {
     const size_t bytes = static_cast<size_t>(one.transfer.chunk) * size_of(shared);
     std::byte* const all = memory_.data_base + of.data_at(one.transfer.layout);
     parts.push_back({all + rank * bytes, all, bytes});
-    count_moved(one, shared);
+    travel::count_moved(optim_, one, shared);
   }
   return plane_->all_gather(parts, queue().gathers.handle());
 }
@@ -109,7 +109,7 @@ Status Walk::apply(bool fused) {
   }
   ZERO_TRY(prepare_scalars());
   if (plane_ == nullptr) {
-    for (const Batch& batch : tables.batches) ZERO_TRY(update(batch, fused));
+    for (const Part& batch : tables.batches) ZERO_TRY(update(batch, fused));
     return Status();
   }
   const StreamHandle travels = queue().gathers.handle();
@@ -138,7 +138,7 @@ Status Walk::apply(bool fused) {
 
 /// Parameters in no arena, when their owners have written them.
 Status Walk::take_over() {
-  for (const Measured& one : queue().tables.pulled) {
+  for (const Part& one : queue().tables.pulled) {
     const DType dtype = section(one.section).dtype;
     ZERO_TRY(move(stream(), dtype, dtype, {}, one.range, queue().device_state()));
     optim_.counters.copied_bytes += one.elements * static_cast<int64_t>(size_of(dtype));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "step/queued/capture.h"
-
+// Calls whose stream is captured.
+#include "step/queued/queue.h"
 #include "step/views.h"
 
 namespace zero::queued {
@@ -37,7 +37,7 @@ Status check_capture(Optimizer& optim, uint64_t capture) {
 CapturedCall::CapturedCall(Optimizer& optim, uint64_t capture)
     : optim_(optim),
       memory_(step_memory(optim)),
-      captured_(capture != 0 && memory_.queue != nullptr),
+      captured_(capture != 0),
       counters_(optim.counters) {
   if (!captured_) return;
   if (!std::exchange(memory_.apart, true)) drop_views(memory_);

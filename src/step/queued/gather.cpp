@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients to their owners, and what is found there.
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
+#include "step/norm.h"
 #include "step/queued/walk.h"
 #include "step/travel.h"
 
 namespace zero::queued {
-namespace {
-
-Norm norm_of_power(double p) {
-  if (p == 0) return Norm::none;
-  if (std::isinf(p)) return Norm::largest;
-  return p == 1 ? Norm::abs : Norm::squares;
-}
-
-}  // namespace
 
 Status Walk::order(StreamHandle before, const Event& event, StreamHandle after, const char* why) {
   ZERO_TRY(device().record(event.handle(), before));
@@ -40,15 +30,6 @@ Status Walk::move(StreamHandle stream, DType from, DType to, const Rounding& rou
 /// Reductions add to sums of calls before.
 bool Walk::adds() const { return memory_.adds && !adds_apart(optim_, memory_); }
 
-/// What a transfer reads and writes at the least: this rank's buffer once out and once in.
-void Walk::count_moved(const Travel& travel, DType dtype) {
-  int64_t elements = travel.by_owner ? 0 : travel.transfer.chunk * optim_.world();
-  if (travel.by_owner)
-    travel::for_each_owner(optim_, travel.transfer,
-                           [&](int32_t, int64_t, int64_t count) { elements += count; });
-  optim_.counters.moved_bytes += 2 * elements * static_cast<int64_t>(size_of(dtype));
-}
-
 /// What this rank owns begins where its share does.
 Status Walk::send_to_owners(const Travel& travel, std::byte* sums) {
   const Transfer& transfer = travel.transfer;
@@ -59,7 +40,7 @@ Status Walk::send_to_owners(const Travel& travel, std::byte* sums) {
                      static_cast<size_t>(count), owner});
   });
   const DType wire = travel::wire(optim_, of);
-  count_moved(travel, wire);
+  travel::count_moved(optim_, travel, wire);
   return plane_->reduce({wire, of.sum(), adds()}, parts, queue().reduces.handle());
 }
 
@@ -70,9 +51,9 @@ Status Walk::send_packed(const Travel& travel, std::byte* sums) {
   const StreamHandle stream = queue().reduces.handle();
   const size_t bytes = travel::bytes_of(optim_, transfer.chunk, wire);
   ZERO_TRY(device().fill(stream, memory_.send.data(), 0, bytes));
-  ZERO_TRY(move(stream, of.grad_dtype, wire, optim_.rounding_of(of), travel.pack));
+  ZERO_TRY(move(stream, of.grad_dtype, wire, optim_.rounding_of(of), travel.packed));
   optim_.counters.copied_bytes += static_cast<int64_t>(bytes);
-  count_moved(travel, wire);
+  travel::count_moved(optim_, travel, wire);
   return plane_->reduce_scatter({wire, of.sum(), adds()}, memory_.send.data(),
                                 sums + of.sum_at(transfer.share),
                                 static_cast<size_t>(transfer.chunk), stream);
@@ -90,7 +71,7 @@ Status Walk::send_gradients(std::span<const Travel> group, std::byte* sums) {
                      memory_.grads_base + of.grad_at(transfer.layout),
                      sums + of.sum_at(transfer.share),
                      static_cast<size_t>(transfer.chunk)});
-    count_moved(one, wire);
+    travel::count_moved(optim_, one, wire);
   }
   return plane_->reduce_scatter(parts, queue().reduces.handle());
 }
@@ -101,7 +82,7 @@ Status Walk::find_summed() {
 
 /// Gradients that lie where other ranks cannot read them to where they can.
 Status Walk::stage() {
-  for (const Measured& one : queue().tables.staged) {
+  for (const Part& one : queue().tables.staged) {
     const DType grad = section(one.section).grad_dtype;
     ZERO_TRY(move(stream(), grad, grad, {}, one.range));
     optim_.counters.copied_bytes += one.elements * static_cast<int64_t>(size_of(grad));
@@ -114,10 +95,9 @@ Status Walk::reduce(size_t at_once) {
     ZERO_TRY(stage());
     return find_summed();
   }
-  const bool apart = adds_apart(optim_, memory_);
-  std::byte* const sums = (apart ? memory_.incoming : memory_.reduced).data();
+  std::byte* const sums = arriving_sums(optim_, memory_);
   if (memory_.none) {
-    for (const Measured& own : queue().tables.own) {
+    for (const Part& own : queue().tables.own) {
       const Section& of = section(own.section);
       ZERO_TRY(move(stream(), of.grad_dtype, of.sum(), {}, own.range));
     }
@@ -158,13 +138,13 @@ Status Walk::measure(double p, Made made) {
   const bool makes = now && plane_ == nullptr;  // of all ranks' gradients
   const bool adds = now && (makes ? memory_.adds : adds_apart(optim_, memory_));
   const size_t sources = makes ? tables.sum_sources : adds ? tables.sum_incoming : tables.sum_self;
-  for (const Measured& one : tables.measured) {
+  for (const Part& one : tables.measured) {
     const Section& of = section(one.section);
     launch::Format format = format_of(optim_, of, makes && !memory_.none);
     if (!makes) format.grad = of.sum();
     ZERO_TRY(launch(stream(),
                     launch::Reduce{.format = format,
-                                   .norm = norm_of_power(p),
+                                   .norm = norm_for(p),
                                    .adds = adds,
                                    .width = makes ? tables.source_width : 1,
                                    .count = one.range.count,
@@ -215,7 +195,7 @@ Status Walk::tell_record() {
 
 Status Walk::clamp(double limit) {
   const Tables& tables = queue().tables;
-  for (const Measured& one : tables.measured) {
+  for (const Part& one : tables.measured) {
     ZERO_TRY(launch(stream(),
                     launch::Clamp{.sum = section(one.section).sum(),
                                   .limit = limit,

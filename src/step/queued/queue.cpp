@@ -9,7 +9,6 @@
 #include "base/unthrown.h"
 #include "step/norm.h"
 #include "step/progress.h"
-#include "step/queued/capture.h"
 #include "step/queued/upload.h"
 #include "step/travel.h"
 
@@ -17,11 +16,11 @@ namespace zero::queued {
 namespace {
 
 /// Grow `memory` to hold `bytes`; what is queued may still use the old block, so it ends first.
-Status grow(Queue& queue, const std::shared_ptr<Device>& device, DeviceMemory& memory, size_t bytes,
+Status grow(Queue& queue, const std::shared_ptr<Device>& device, Memory& memory, size_t bytes,
             std::string_view what) {
   if (memory.bytes() >= bytes) return Status();
   ZERO_TRY(queue.drain());
-  DeviceMemory grown = ZERO_TRY(DeviceMemory::allocate_zeroed(device, bytes, what));
+  Memory grown = ZERO_TRY(Memory::allocate(device, bytes, what));
   std::swap(memory, grown);
   queue.retire(std::move(grown));
   return Status();
@@ -36,32 +35,14 @@ Status grow_host(const std::shared_ptr<Device>& device, HostBuffer& buffer, size
 /// Buffers for what travels packed, and an event for each transfer.
 Status make_room(Optimizer& optim, StepMemory& memory, Queue& queue) {
   const std::shared_ptr<Device>& device = optim.comm->device();
-  size_t packed = 0, received = 0, count = 0;
-  const bool reduces = travel::reduces_in_place(optim, memory);
-  for (const Transfer& transfer : optim.plan.transfers(reduces)) {
-    const DType wire = travel::wire(optim, travel::section_of(optim, transfer));
-    if (!reduces) packed = std::max(packed, travel::bytes_of(optim, transfer.chunk, wire));
-    count++;
-  }
-  const bool publishes = travel::publishes_in_place(optim, memory);
-  for (const Transfer& transfer : optim.plan.transfers(publishes)) {
-    const DType shared = optim.shared(travel::section_of(optim, transfer));
-    if (!publishes) received = std::max(received, travel::bytes_of(optim, transfer.chunk, shared));
-    count++;
-  }
-  packed = std::max(packed, received);
-  for (const auto& [buffer, bytes] :
-       {std::pair(&memory.send, packed), std::pair(&memory.receive, received)}) {
-    if (buffer->bytes() >= bytes) continue;
-    ZERO_TRY(queue.drain());
-    Memory grown = ZERO_TRY(Memory::allocate(device, bytes, "transfer buffers"));
-    std::swap(*buffer, grown);
-    queue.retire(std::move(grown));
-  }
-  while (queue.summed.size() < count) queue.summed.push_back(ZERO_TRY(make_event(device)));
-  while (queue.updated.size() < count) queue.updated.push_back(ZERO_TRY(make_event(device)));
+  const travel::Room room = travel::room_for(optim, memory);
+  ZERO_TRY(grow(queue, device, memory.send, room.sent, "transfer buffers"));
+  ZERO_TRY(grow(queue, device, memory.receive, room.received, "transfer buffers"));
+  const size_t count =
+      std::max(optim.plan.transfers(true).size(), optim.plan.transfers(false).size());
   const std::lock_guard lock(queue.waiting);
-  while (queue.arrived.size() < count) queue.arrived.push_back(ZERO_TRY(make_event(device)));
+  for (std::vector<Event>* events : {&queue.summed, &queue.updated, &queue.arrived})
+    while (events->size() < count) events->push_back(ZERO_TRY(make_event(device)));
   return Status();
 }
 
@@ -181,7 +162,6 @@ Status Queue::let_go() {
 
 Status prepare(Optimizer& optim, StepMemory& memory) {
   const std::shared_ptr<Device>& device = optim.comm->device();
-  if (memory.queue == nullptr) memory.queue = ZERO_TRY(Queue::create(optim));
   Queue& queue = *memory.queue;
   if (queue.ended.handle() == nullptr) ZERO_TRY(make_frame(optim, queue));
   if (!optim.comm->direct()) ZERO_TRY(make_room(optim, memory, queue));
@@ -226,13 +206,13 @@ Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream) {
   if (stream != queue.last_stream)
     ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kEnded));
   ZERO_TRY(await_gathers(queue, stream));
-  for (StepMemory::Announcing& one : memory.announcing) {
+  for (Announcing& one : queue.announcing) {
     if (std::exchange(one.waited, true)) continue;
     ZERO_TRY(device.wait(stream, one.event.handle(), order::kAnnounced));
   }
   ZERO_TRY(queue.let_go());
   constexpr size_t kKnownStreams = 16;  // an engine may have a new one each step
-  if (memory.announcing.size() > kKnownStreams) memory.announcing.clear();
+  if (queue.announcing.size() > kKnownStreams) queue.announcing.clear();
   queue.in_flight = true;
   queue.last_stream = stream;
   return send(optim, memory, stream);
@@ -245,9 +225,8 @@ Status end(Queue& queue, StreamHandle stream) {
 
 Status note_announced(Optimizer& optim, StreamHandle stream) {
   const std::shared_ptr<Device>& device = optim.comm->device();
-  std::vector<StepMemory::Announcing>& all = step_memory(optim).announcing;
-  auto found =
-      std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.stream == stream; });
+  std::vector<Announcing>& all = step_memory(optim).queue->announcing;
+  auto found = std::ranges::find(all, stream, &Announcing::stream);
   if (found == all.end()) {
     Event event = ZERO_TRY(make_event(device));
     found = all.insert(all.end(), {stream, std::move(event), true});
@@ -258,9 +237,7 @@ Status note_announced(Optimizer& optim, StreamHandle stream) {
 }
 
 Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream) {
-  const auto* const memory = static_cast<const StepMemory*>(optim.step_memory.get());
-  if (memory == nullptr || memory->queue == nullptr) return Status();
-  Queue& queue = *memory->queue;
+  Queue& queue = *step_memory(optim).queue;
   const std::lock_guard lock(queue.waiting);
   const Frame& frame = queue.aside != nullptr ? *queue.aside : queue;
   if (!queue.gathering || param == ZERO_ALL_PARAMS)
@@ -307,8 +284,9 @@ Status settle(Optimizer& optim) {
     ZERO_TRY(queue.await(queue.looked, "the steps so far"));
     if (queue.comm->aborted()) return queue.comm->failure_status();  // they ended, but not as steps
     if (reads) {
-      std::memcpy(&memory.state, queue.state_read.data(), sizeof memory.state);
-      adopt(optim, memory.state);
+      std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
+      optim.state = queue.known;
+      optim.last_step = code_of(optim.state);
       const size_t rows = std::min(optim.progress.size(), bytes / sizeof(ParamProgress));
       std::memcpy(optim.progress.data(), queue.progress_read.data(), rows * sizeof(ParamProgress));
     }
@@ -318,7 +296,7 @@ Status settle(Optimizer& optim) {
     queue.in_flight = false;
   }
   if (!queue.replays()) queue.host_is_newer = true;
-  if (queue.failed != ZERO_OK) optim.outcome.status = queue.failed;
+  if (queue.failed != ZERO_OK) optim.last_step = queue.failed;
   return Status();
 }
 

@@ -40,6 +40,13 @@ inline constexpr const char* kForked = "every stream of a captured call is captu
 inline constexpr const char* kJoined = "all of a captured call ends before what comes after it";
 }  // namespace order
 
+/// A stream that makes gradients.
+struct Announcing {
+  StreamHandle stream;
+  Event event;
+  bool waited;  // for what it last announced
+};
+
 /// What one call walks, and waits by. A captured call has one of its own, which stays as long as
 /// the optimizer, because its graph holds the addresses.
 struct Frame {
@@ -47,15 +54,15 @@ struct Frame {
   uint64_t layout = 0;   // Optimizer::layout and slots in use that a captured call is made for
 
   Tables tables;
-  DeviceMemory table_memory;
+  Memory table_memory;
   bool tables_uploaded = false;
 
   // Behind each other: settings of classes, of groups, slots that groups use, settings to fetch.
-  DeviceMemory settings;
+  Memory settings;
   std::vector<std::byte> settings_sent;
   size_t group_settings_at = 0, groups_used_at = 0, given_at = 0;
   uint32_t given_count = 0;
-  DeviceMemory scalars;
+  Memory scalars;
 
   // Of comms whose data travels through collectives: one stream for each direction.
   Stream reduces, gathers;
@@ -77,6 +84,7 @@ struct Queue : Frame {
   int64_t timeout_ms;
   Upload tables_upload, settings_upload, progress_upload;
 
+  std::vector<Announcing> announcing;
   Stream looks;  // by which the host reads: the caller's may be gone by then
   Event looked;
   // With overlap_gather parameters may travel behind the step, and zero_param_wait comes from any
@@ -90,9 +98,10 @@ struct Queue : Frame {
   std::vector<Memory> retired;  // that graphs may still know
   uint64_t layout_sent = 0;
 
-  DeviceMemory progress, state, records;
+  Memory progress, state, records;
   std::shared_ptr<Arena> shared_records;  // instead, where other ranks write theirs there
   HostBuffer progress_read, state_read;
+  StepState known;            // as last read or written
   bool host_is_newer = true;  // the host's progress counts, and is written before the next step
   bool in_flight = false;     // the device may be ahead of what is known
   bool publishing = false;  // and some parameters may be those of a step that others have not made
@@ -121,9 +130,8 @@ struct Queue : Frame {
   /// Launches of graphs may have made steps that the host knows nothing of.
   bool replays() const { return !captured.empty(); }
   /// Give `memory` back, unless a graph may still know it.
-  template <class Block>
-  void retire(Block&& memory) {
-    if (replays() && memory.bytes() > 0) retired.push_back(Memory(std::move(memory)));
+  void retire(Memory memory) {
+    if (replays() && memory.bytes() > 0) retired.push_back(std::move(memory));
   }
 
   StepState* device_state() const { return reinterpret_cast<StepState*>(state.data()); }
@@ -182,6 +190,38 @@ Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream);
 
 /// Wait for what is queued, and let the host know the progress: it may change it then.
 Status settle(Optimizer& optim);
+
+// ---- Calls whose stream is captured: what they queue is done by each launch of a graph, later and
+// without the host (capture.cpp).
+
+/// What must be known before a call is part of `capture`, or is made outside of the capture in
+/// which its sums are: this rank's reason to refuse it. Steps so far have been made then.
+Status check_capture(Optimizer& optim, uint64_t capture);
+
+/// The turn of a call, which may be captured. Then it walks with a frame of its own, which stays if
+/// anything was queued, and from now on each parameter has a class of its own: which of them have
+/// made the same steps depends on launches, of which the host knows nothing.
+class CapturedCall {
+ public:
+  CapturedCall(Optimizer& optim, uint64_t capture);
+  ~CapturedCall();
+  CapturedCall(const CapturedCall&) = delete;
+  CapturedCall& operator=(const CapturedCall&) = delete;
+
+ private:
+  void exchange();
+
+  Optimizer& optim_;
+  StepMemory& memory_;
+  const bool captured_;
+  Frame other_;  // that of the calls that are not captured
+  const Counters counters_;
+};
+
+/// All streams of a captured call take part in the capture, from here ...
+Status fork(const Optimizer& optim, Queue& queue, StreamHandle stream);
+/// ... to here.
+Status join(Queue& queue, StreamHandle stream);
 
 // ---- What the host knows and the device reads: tables, settings, progress.
 

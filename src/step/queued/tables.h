@@ -11,6 +11,7 @@
 
 #include "kernels/launches.h"
 #include "step/memory.h"
+#include "step/travel.h"
 
 namespace zero::queued {
 
@@ -20,26 +21,17 @@ struct Range {
   uint32_t count = 0;
 };
 
-/// A part of the share that is updated by itself: a section's, or what one transfer publishes.
-struct Batch {
-  int32_t section = 0;
-  Range tiles;
-  int64_t elements = 0;
-};
-
-/// The pieces of a section, or the tiles of its moves.
-struct Measured {
+/// A part of the share that is worked on by itself, a section's or what one transfer publishes: its
+/// tiles, or its pieces.
+struct Part {
   int32_t section = 0;
   Range range;
   int64_t elements = 0;
 };
 
-/// One transfer, and what is copied for it: into the buffer that is sent, out of what is received.
-struct Travel {
-  Transfer transfer;
-  bool in_place = false;
-  bool by_owner = false;  // in place: each rank's part by itself, none padded to the longest
-  Range pack, unpack;     // tiles of moves
+/// A transfer on a device.
+struct Travel : travel::Travel {
+  Range packed, unpacked;  // tiles of its moves
 
   /// Others of the kind may begin with it.
   bool plain() const { return in_place && !by_owner; }
@@ -78,14 +70,23 @@ struct Tables {
   std::vector<int64_t> params_of_classes;  // any parameter of each
   uint32_t source_width = 1, target_width = 0;
   bool all_present = true;
-  std::vector<Batch> batches;
-  std::vector<Measured> measured;
+  std::vector<Part> batches;   // that are updated
+  std::vector<Part> measured;  // by their pieces
   std::vector<Travel> reductions, gathers;
   /// By parameter: what brings the last of it; -1: nothing does.
   std::shared_ptr<const std::vector<int32_t>> last_gathers;
   // Tiles of moves, by section: this rank's gradients to its sums; those in no arena to where other
   // ranks read them; parameters in no arena from where their owners wrote them.
-  std::vector<Measured> own, staged, pulled;
+  std::vector<Part> own, staged, pulled;
+};
+
+/// What is copied: all moves and their tiles.
+struct Copies {
+  std::vector<launch::Move> moves;
+  std::vector<launch::Tile> tiles;
+
+  /// The tiles of these.
+  Range add(const std::vector<launch::Move>& added);
 };
 
 /// How the elements of a section lie. `rounds`: its gradients are rounded on the way.

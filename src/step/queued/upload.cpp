@@ -57,8 +57,8 @@ void add_given(const Optimizer& optim, const Group& group, const Param* own, dou
   }
 }
 
-StepState state_of(const Optimizer& optim, const StepMemory& memory) {
-  StepState state = zero::state_of(optim, memory.state);
+StepState state_of(const Optimizer& optim) {
+  StepState state = optim.state;
   state.layout = layout_of(optim);
   return state;
 }
@@ -77,14 +77,14 @@ Result<bool> send_settings(const Optimizer& optim, Queue& queue, Frame& frame,
 Status send_progress(const Optimizer& optim, StepMemory& memory, StreamHandle stream) {
   Queue& queue = *memory.queue;
   queue.host_is_newer = true;
-  const StepState state = state_of(optim, memory);
+  const StepState state = state_of(optim);
   const size_t rows =
       std::min(optim.progress.size(), queue.progress.bytes() / sizeof(ParamProgress));
   const auto bytes = std::as_bytes(std::span(optim.progress).first(rows));
   ZERO_TRY(queue.progress_upload.put(stream, queue.progress.data(), bytes));
   ZERO_TRY(
       queue.progress_upload.put(stream, queue.state.data(), std::as_bytes(std::span(&state, 1))));
-  memory.state = state;
+  queue.known = state;
   queue.layout_sent = state.layout;
   queue.host_is_newer = false;
   return Status();
@@ -93,8 +93,8 @@ Status send_progress(const Optimizer& optim, StepMemory& memory, StreamHandle st
 /// Whether the host has changed what it read last.
 bool has_changed(const Optimizer& optim, const StepMemory& memory) {
   const Queue& queue = *memory.queue;
-  const StepState state = state_of(optim, memory);
-  if (std::memcmp(&state, &memory.state, sizeof state) != 0) return true;
+  const StepState state = state_of(optim);
+  if (std::memcmp(&state, &queue.known, sizeof state) != 0) return true;
   const size_t bytes = std::min({optim.progress.size() * sizeof(ParamProgress),
                                  queue.progress.bytes(), queue.progress_read.bytes()});
   return std::memcmp(optim.progress.data(), queue.progress_read.data(), bytes) != 0;
@@ -169,7 +169,7 @@ Status send_changes(Optimizer& optim, bool all) {
   } else if (queue.layout_sent != layout) {
     ZERO_TRY(queue.progress_upload.put(stream, &queue.device_state()->layout,
                                        std::as_bytes(std::span(&layout, 1))));
-    queue.layout_sent = memory->state.layout = layout;
+    queue.layout_sent = queue.known.layout = layout;
     sent = true;
   }
   return sent ? queue.await_looks() : Status();

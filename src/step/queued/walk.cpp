@@ -72,13 +72,11 @@ void Walk::count_step() {
   optim_.phase = Phase::open;
   if (call_.capture() != 0) return;
   count_updates(optim_, memory_);
-  optim_.step++;
+  optim_.state.steps++;
   optim_.queued_steps++;
-  optim_.comm->steps.done = optim_.step;
+  optim_.comm->steps.done = optim_.state.steps;
 }
 
-void Walk::note(Code code) {
-  if (memory_.queue != nullptr) queue().failed = code;
-}
+void Walk::note(Code code) { queue().failed = code; }
 
 }  // namespace zero::queued

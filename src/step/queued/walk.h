@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "comm/comm.h"
-#include "step/queued/capture.h"
 #include "step/queued/queue.h"
 #include "step/walk.h"
 
@@ -73,7 +72,6 @@ class Walk final : public zero::Walk {
   /// The caller's stream goes on when all sums have arrived.
   Status await_sums();
   bool adds() const;
-  void count_moved(const Travel& travel, DType dtype);
   Status send_gradients(std::span<const Travel> group, std::byte* sums);
   Status send_packed(const Travel& travel, std::byte* sums);
   Status send_to_owners(const Travel& travel, std::byte* sums);
@@ -85,13 +83,14 @@ class Walk final : public zero::Walk {
   Status tell_record();
   Status take_over();
   Status prepare_scalars();
-  Status update(const Batch& batch, bool fused);
+  Status update(const Part& batch, bool fused);
   Status publish_group(std::span<const Travel> group);
   Status publish_packed(const Travel& travel);
   Status publish_by_owner(const Travel& travel);
   Status advance(StreamHandle stream, bool fused);
   Status send_whole(std::vector<Sent> all, std::string_view what);
   Status send_through_host(const std::vector<Sent>& all, std::string_view what);
+  Status make_masters(size_t first_section);
   Status round_share();
 
   Call& call_;

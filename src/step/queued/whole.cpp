@@ -13,61 +13,23 @@
 namespace zero::queued {
 namespace {
 
-/// Moves of one kind to fp32, and where their tiles begin in the table.
+/// Moves of one kind to fp32.
 struct Kind {
   DType from;
-  DType rounded;
-  std::vector<launch::Move> moves;
-  std::vector<launch::Tile> tiles;
-  size_t moves_at = 0, tiles_at = 0;
-
-  void add(const launch::Move& move) {
-    const auto number = static_cast<uint32_t>(moves.size());
-    for (int64_t at = 0; at < move.count; at += launch::kTileElements)
-      tiles.push_back({number, static_cast<uint32_t>(at / launch::kTileElements)});
-    moves.push_back(move);
-  }
+  DType rounded = DType::none;
+  std::vector<launch::Move> moves{};
 };
 
-/// The masters of a share in fp32, by the type of their parameters.
-std::vector<Kind> full_masters(const Optimizer& optim, size_t first_section) {
-  std::vector<Kind> kinds;
-  for (const Segment& segment : optim.segments()) {
-    const Section& section = optim.plan.section(segment.section);
-    if (static_cast<size_t>(segment.section) < first_section ||
-        optim.master_of(section) != Master::full)
-      continue;
-    auto kind = std::find_if(kinds.begin(), kinds.end(),
-                             [&](const Kind& one) { return one.from == section.dtype; });
-    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {section.dtype, DType::none, {}, {}});
-    kind->add({optim.params[static_cast<size_t>(segment.param)].element(segment.first),
-               optim.slot(kMasterSlot, segment.section, segment.share), segment.count});
-  }
-  return kinds;
-}
-
-Status clear_remainders(const Optimizer& optim, Device& device, StreamHandle stream,
-                        size_t first_section) {
-  for (const Segment& segment : optim.segments()) {
-    const Section& section = optim.plan.section(segment.section);
-    if (static_cast<size_t>(segment.section) < first_section ||
-        optim.master_of(section) != Master::remainder)
-      continue;
-    ZERO_TRY(device.fill(stream, optim.slot(kMasterSlot, segment.section, segment.share), 0,
-                         static_cast<size_t>(segment.count) * sizeof(uint16_t)));
-  }
-  return Status();
-}
-
 /// Make these moves on `stream`, and wait for them.
-Status move_all(const Optimizer& optim, StreamHandle stream, std::vector<Kind> kinds,
+Status move_all(const Optimizer& optim, StreamHandle stream, const std::vector<Kind>& kinds,
                 std::string_view what) {
   const std::shared_ptr<Device>& device = optim.comm->device();
+  Copies copies;
+  std::vector<Range> tiles;
+  for (const Kind& kind : kinds) tiles.push_back(copies.add(kind.moves));
   Blob blob;
-  for (Kind& kind : kinds) {
-    kind.moves_at = blob.add<launch::Move>(kind.moves);
-    kind.tiles_at = blob.add<launch::Tile>(kind.tiles);
-  }
+  const size_t moves_at = blob.add<launch::Move>(copies.moves);
+  const size_t tiles_at = blob.add<launch::Tile>(copies.tiles);
   const size_t bytes = blob.bytes().size();
   const DeviceMemory table = ZERO_TRY(DeviceMemory::allocate(device, bytes, "a table of moves"));
   const HostBuffer sent = ZERO_TRY(HostBuffer::allocate(device, bytes, "a table of moves"));
@@ -75,36 +37,53 @@ Status move_all(const Optimizer& optim, StreamHandle stream, std::vector<Kind> k
     std::memcpy(sent.data(), blob.bytes().data(), bytes);
     ZERO_TRY(device->copy(stream, table.data(), sent.data(), bytes));
   }
-  for (const Kind& kind : kinds) {
-    ZERO_TRY(device->launch(
-        stream, launch::Moves{
-                    .from = kind.from,
-                    .to = DType::f32,
-                    .rounded = kind.rounded,
-                    .count = static_cast<uint32_t>(kind.tiles.size()),
-                    .tiles = reinterpret_cast<const launch::Tile*>(table.data() + kind.tiles_at),
-                    .moves = reinterpret_cast<const launch::Move*>(table.data() + kind.moves_at)}));
+  for (size_t i = 0; i < kinds.size(); i++) {
+    const auto* const first = reinterpret_cast<const launch::Tile*>(table.data() + tiles_at);
+    ZERO_TRY(device->launch(stream, launch::Moves{.from = kinds[i].from,
+                                                  .to = DType::f32,
+                                                  .rounded = kinds[i].rounded,
+                                                  .count = tiles[i].count,
+                                                  .tiles = first + tiles[i].first,
+                                                  .moves = reinterpret_cast<const launch::Move*>(
+                                                      table.data() + moves_at)}));
   }
   return finish(optim, stream, what);
 }
 
 }  // namespace
 
+/// Masters in full are moves by the type of their parameters; remainders are none yet.
+Status Walk::make_masters(size_t first_section) {
+  std::vector<Kind> kinds;
+  for (const Segment& segment : optim_.segments()) {
+    const Section& of = section(segment.section);
+    if (static_cast<size_t>(segment.section) < first_section) continue;
+    std::byte* const to = optim_.slot(kMasterSlot, segment);
+    const Master master = optim_.master_of(of);
+    if (master == Master::remainder)
+      ZERO_TRY(fill_zeros(to, static_cast<size_t>(segment.count) * master_bytes(master)));
+    if (master != Master::full) continue;
+    auto kind = std::ranges::find(kinds, of.dtype, &Kind::from);
+    if (kind == kinds.end()) kind = kinds.insert(kind, {.from = of.dtype});
+    std::byte* const from = optim_.values(segment);
+    kind->moves.push_back({from, to, segment.count});
+  }
+  return move_all(optim_, stream(), kinds, "taking masters");
+}
+
 Status Walk::take_masters(size_t first_section) {
-  Status taken = clear_remainders(optim_, device(), stream(), first_section);
-  if (taken.ok())
-    taken = move_all(optim_, stream(), full_masters(optim_, first_section), "taking masters");
+  const Status taken = make_masters(first_section);
   return taken.ok() ? taken : call_.abort(taken, "masters");  // the share has none, and is sealed
 }
 
 /// The parameters of this rank's share to what travels of them.
 Status Walk::round_share() {
-  Kind rounds{DType::f32, optim_.options.share, {}, {}};
+  Kind rounds{DType::f32, optim_.options.share};
   for (const Segment& segment : optim_.segments()) {
     const Section& section = optim_.plan.section(segment.section);
     if (optim_.shared(section) == section.dtype) continue;
-    std::byte* const own = optim_.params[static_cast<size_t>(segment.param)].element(segment.first);
-    rounds.add({own, own, segment.count});
+    std::byte* const own = optim_.values(segment);
+    rounds.moves.push_back({own, own, segment.count});
   }
   if (rounds.moves.empty()) return Status();
   return move_all(optim_, stream(), {std::move(rounds)}, "rounding parameters");

@@ -250,6 +250,29 @@ TEST(Rebalance, gives_tensors_to_the_owners_that_are_named) {
   });
 }
 
+TEST(Rebalance, parameters_in_arenas_are_broadcast_behind_it_though_gradients_lie_in_none) {
+  for (const CommKind kind : kCommKinds) {
+    on_ranks(kind, 2, [](zero_comm* comm, int) {
+      constexpr size_t kEach = 1 << 15;
+      void* arena = nullptr;
+      ASSERT_EQ(zero_arena_alloc(comm, 7 * kEach, ZERO_MEMORY_PER_RANK, &arena), ZERO_OK) << last();
+      {
+        Model model(comm, ZERO_PARTITION_EVEN);
+        std::vector<void*> data;
+        for (size_t i = 0; i < model.size(); i++)
+          data.push_back(static_cast<std::byte*>(arena) + i * kEach);
+        EXPECT_EQ(zero_bind_params(model.optim(), data.data(), nullptr, data.size()), ZERO_OK);
+        model.train(1);
+        model.freeze({0, 1});
+        EXPECT_EQ(model.rebalance(), ZERO_OK) << last();
+        EXPECT_EQ(zero_broadcast_params(model.optim(), 0, nullptr), ZERO_OK) << last();
+        model.train(1);
+      }
+      EXPECT_EQ(zero_arena_free(arena), ZERO_OK) << last();
+    });
+  }
+}
+
 // A checkpoint says nothing of owners that another one would not load.
 TEST(Rebalance, a_checkpoint_from_before_and_one_from_after_load_alike) {
   const Scratch scratch;

@@ -271,12 +271,14 @@ TEST(Life, a_process_that_exits_or_becomes_another_program_is_seen_dead) {
 
 TEST(Life, a_stopped_process_is_alive_and_called_stopped) {
   const Watched watched;
-  EXPECT_STREQ(process_state(watched.child.pid()), "sleeping");
+  const auto state = [&] { return std::string(process_state(watched.child.pid())); };
+  for (int ms = 0; ms < 30'000 && state() == "running"; ++ms) usleep(1'000);
+  EXPECT_EQ(state(), "sleeping");
   kill(watched.child.pid(), SIGSTOP);
   int status = 0;
   waitpid(watched.child.pid(), &status, WUNTRACED);
   EXPECT_FALSE(watched.peer->ask());
-  EXPECT_STREQ(process_state(watched.child.pid()), "stopped");
+  EXPECT_EQ(state(), "stopped");
 }
 
 TEST(Life, who_was_killed_died_and_who_left_by_itself_ended) {

@@ -65,8 +65,11 @@ Result<std::shared_ptr<Arena>> Call::allocate(size_t bytes, int32_t kind, Side s
         ZERO_ERR_ARGUMENT,
         text(operation_name(operation_), ": ", bytes, " bytes of kind ", kind,
              ": bytes must not be 0 and kind is ZERO_MEMORY_PER_RANK or ZERO_MEMORY_SHARED"));
-  Result<std::shared_ptr<Arena>> made = comm_->allocate(*this, bytes, kind, side);
+  const uint32_t number = comm_->next_arena();
+  Result<std::shared_ptr<Arena>> made = comm_->allocate(*this, number, bytes, kind, side);
   ZERO_TRY(vote("allocated", made.failure()));
+  const std::lock_guard lock(comm_->arenas_mutex_);
+  comm_->arenas_[number] = *made;
   return made;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "base/os.h"
 #include "base/text.h"
@@ -12,63 +13,37 @@ namespace zero {
 // ---- Collective calls and kinds of memory, by the names that callers know.
 
 const char* operation_name(Operation operation) {
-  switch (operation) {
-    case Operation::create:
-      return "zero_comm_create";
-    case Operation::create_env:
-      return "zero_comm_create_env";
-    case Operation::barrier:
-      return "zero_comm_barrier";
-    case Operation::broadcast:
-      return "zero_comm_broadcast";
-    case Operation::all_reduce:
-      return "zero_comm_all_reduce";
-    case Operation::split:
-      return "zero_comm_split";
-    case Operation::arena_alloc:
-      return "zero_arena_alloc";
-    case Operation::seal:
-      return "zero_seal";
-    case Operation::broadcast_params:
-      return "zero_broadcast_params";
-    case Operation::reduce_grads:
-      return "zero_reduce_grads";
-    case Operation::clip_grad_value:
-      return "zero_clip_grad_value";
-    case Operation::clip_grad_norm:
-      return "zero_clip_grad_norm";
-    case Operation::step_begin:
-      return "zero_step_begin";
-    case Operation::step:
-      return "zero_step";
-    case Operation::save:
-      return "zero_state_save";
-    case Operation::load:
-      return "zero_state_load";
-    case Operation::state_gather:
-      return "zero_state_gather";
-    case Operation::share_params:
-      return "zero_share_params";
-    case Operation::broadcast_buffers:
-      return "zero_broadcast_buffers";
-    case Operation::join:
-      return "zero_join";
-    case Operation::rebalance:
-      return "zero_rebalance";
-    case Operation::roll_call:
-      return "an optimizer with uneven_inputs";
-  }
-  return "an unknown call";
+  // In its order.
+  constexpr const char* kNames[] = {"zero_comm_create",
+                                    "zero_comm_barrier",
+                                    "zero_comm_broadcast",
+                                    "zero_comm_all_reduce",
+                                    "zero_comm_split",
+                                    "zero_arena_alloc",
+                                    "zero_seal",
+                                    "zero_broadcast_params",
+                                    "zero_reduce_grads",
+                                    "zero_clip_grad_norm",
+                                    "zero_step",
+                                    "zero_state_save",
+                                    "zero_state_load",
+                                    "zero_clip_grad_value",
+                                    "zero_state_gather",
+                                    "zero_share_params",
+                                    "zero_broadcast_buffers",
+                                    "zero_join",
+                                    "zero_rebalance",
+                                    "an optimizer with uneven_inputs",
+                                    "zero_step_begin",
+                                    "zero_comm_create_env"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Operation::create_env));
+  const size_t number = static_cast<size_t>(operation) - 1;
+  return number < std::size(kNames) ? kNames[number] : "an unknown call";
 }
 
 const char* memory_kind_name(int32_t kind) {
-  switch (kind) {
-    case ZERO_MEMORY_PER_RANK:
-      return "ZERO_MEMORY_PER_RANK";
-    case ZERO_MEMORY_SHARED:
-      return "ZERO_MEMORY_SHARED";
-  }
-  return "an unknown kind";
+  if (kind == ZERO_MEMORY_PER_RANK) return "ZERO_MEMORY_PER_RANK";
+  return kind == ZERO_MEMORY_SHARED ? "ZERO_MEMORY_SHARED" : "an unknown kind";
 }
 
 // ---- Calls that begin.
@@ -83,6 +58,43 @@ Result<Call> Comm::begin(Operation operation, uint32_t object) {
 }
 
 Status Comm::failure_status() const { return failure().status(); }
+
+// ---- Memory, and the data plane of comms that have none of their own.
+
+Location Comm::locate(const void* data, size_t bytes) const {
+  bool whole = false;
+  const std::shared_ptr<Arena> arena = find_arena(data, bytes, this, &whole);
+  if (!arena || !whole || arena->comm().get() != this) return {};
+  const auto offset = static_cast<const std::byte*>(data) - arena->data();
+  return {.arena = arena->number(), .unused = 0, .offset = static_cast<uint64_t>(offset)};
+}
+
+uint32_t Comm::next_arena() {
+  const std::lock_guard lock(arenas_mutex_);
+  std::erase_if(arenas_, [](const auto& entry) { return entry.second.expired(); });
+  arenas_[++arena_attempts_].reset();  // room, before other ranks count on it
+  return arena_attempts_;
+}
+
+std::shared_ptr<Arena> Comm::arena(const Location& location) const {
+  const std::lock_guard lock(arenas_mutex_);
+  const auto found = arenas_.find(location.arena);
+  return found == arenas_.end() ? nullptr : found->second.lock();
+}
+
+Result<std::byte*> Comm::resolve(int32_t rank, const Location&, size_t) const {
+  return Status(ZERO_ERR_INTERNAL,
+                text("memory of rank ", rank, " is not addressable on a comm of kind ", kind()));
+}
+
+Status Comm::all_gather(Call&, const void*, void*, size_t) {
+  return Status(ZERO_ERR_INTERNAL, text("all_gather of host memory on a comm of kind ", kind()));
+}
+
+Status Comm::reduce_scatter(Call&, SumTypes, const void*, void*, size_t, void*) {
+  return Status(ZERO_ERR_INTERNAL,
+                text("reduce_scatter of host memory on a comm of kind ", kind()));
+}
 
 // ---- A call that ends on another thread than it began on, and those that come after it.
 

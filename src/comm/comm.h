@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -101,15 +102,16 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// The number of the next optimizer created on this comm: 1, 2, ...
   uint32_t next_object() { return ++objects_; }
 
-  virtual bool aborted() const = 0;
+  // What broke the comm: of a seat that tells no other, its own first cause.
+  virtual bool aborted() const { return cause_.is_set(); }
   /// The cause, if the comm is broken: a look for what has broken it, asked while queued work is
   /// waited for. Any thread.
   virtual Status check() { return aborted() ? failure_status() : Status(); }
-  virtual Failure failure() const = 0;
+  virtual Failure failure() const { return cause_.get(); }
   /// What broke the comm, as later calls return it.
   Status failure_status() const;
   /// Break the comm for `cause`; the first cause wins. Any thread.
-  virtual void abort(const Failure& cause) = 0;
+  virtual void abort(const Failure& cause) { cause_.set(cause); }
 
   /// Set by src/step.
   StepsSoFar steps;
@@ -122,24 +124,23 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   /// Where this rank's bytes at `data` are. Arena 0 if not in an arena of this comm. Solo:
   /// everything is addressable.
-  virtual Location locate(const void* data, size_t bytes) const = 0;
+  virtual Location locate(const void* data, size_t bytes) const;
 
-  /// The address in this process of `rank`'s bytes at `location`, range-checked.
-  virtual Result<std::byte*> resolve(int32_t rank, const Location& location,
-                                     size_t bytes) const = 0;
+  /// Where direct(): the address in this process of `rank`'s bytes at `location`, range-checked.
+  virtual Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const;
 
   /// The arena a location names, to keep it alive; nullptr if it is gone or there is none.
-  virtual std::shared_ptr<Arena> arena(const Location& location) const = 0;
+  virtual std::shared_ptr<Arena> arena(const Location& location) const;
 
-  // ---- Data plane of comms that are not direct(): equal `bytes` (or counts) on every rank; called
-  // inside a Call; failures have aborted the comm.
+  // ---- Data plane of comms on the host that are not direct(): equal `bytes` (or counts) on every
+  // rank; called inside a Call; failures have aborted the comm.
 
-  virtual Status all_gather(Call& call, const void* send, void* recv, size_t bytes) = 0;
+  virtual Status all_gather(Call& call, const void* send, void* recv, size_t bytes);
   /// recv = the sum over ranks of this rank's chunk of `send` (world chunks of `count` elements).
   /// In rank order wherever libzero sums itself, where it may also add: recv + the first + ... .
   /// `scratch` has room for as much as `send`.
   virtual Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv,
-                                size_t count, void* scratch) = 0;
+                                size_t count, void* scratch);
   /// True if libzero sums itself, from any floating type. Otherwise what is sent must have the
   /// sum's type.
   virtual bool sums_itself() const { return true; }
@@ -165,10 +166,12 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// rank that needs nothing of it.
   virtual Status broadcast_bytes(std::span<std::byte> data, int32_t root,
                                  const Patience& patience) = 0;
-  /// Collective, inside a Call: the arena, or this rank's failure (the caller votes). `bytes` and
-  /// `kind` are the same on every rank.
-  virtual Result<std::shared_ptr<Arena>> allocate(Call& call, size_t bytes, int32_t kind,
-                                                  Side side) = 0;
+  /// Collective, inside a Call: the arena, or this rank's failure (the caller votes). `number` and
+  /// what follows are the same on every rank.
+  virtual Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes,
+                                                  int32_t kind, Side side) = 0;
+  /// Arenas are numbered by attempts, which all ranks count alike, even where some fail.
+  uint32_t next_arena();
   /// Collective, inside a Call of the parent, on every rank of it: the seat among `members` (parent
   /// ranks in the child's order), or this rank's failure (the caller votes). Where the color is
   /// negative, `members` is empty and the answer nullptr.
@@ -179,6 +182,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   /// A call may carry this many bytes a rank in one exchange.
   static constexpr size_t kRecordBytes = 16384;
+
+  FirstCause cause_;
 
  private:
   Status await_background(Operation operation);
@@ -193,6 +198,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::condition_variable background_done_;
   bool in_background_ = false;  // the call in progress has returned to its caller
   std::atomic<uint32_t> objects_{0};
+  uint32_t arena_attempts_ = 0;
+  mutable std::mutex arenas_mutex_;
+  std::map<uint32_t, std::weak_ptr<Arena>> arenas_;  // by number
   // Of this seat that have exchanged something, but for the one that made it: must agree over
   // ranks.
   uint64_t calls_ = 0;

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "comm/comm.h"
-#include "comm/meetpoint.h"
+#include "comm/launch.h"
 
 namespace zero {
 
@@ -62,23 +62,19 @@ Status check_seat(int32_t rank, int32_t world);
 Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const NcclId& id,
                                           int32_t rank, int32_t world, const CommOptions& options);
 
-/// OK if NCCL is found.
-Status check_nccl();
-
-/// The same among the ranks that a launcher started, which meet at `point`, or by the name of their
-/// job on this host. A rank without a device meets them, too, and tells them why.
-Result<std::shared_ptr<Comm>> create_launched_nccl(Result<std::shared_ptr<Device>> device,
-                                                   const Launched& launch,
-                                                   const std::optional<Meetpoint>& point,
-                                                   const CommOptions& options);
-
-/// Of ranks on one host, which meet by the name of their job: a local comm where their devices
-/// reach each other's memory, or where not all find NCCL; else an nccl comm.
+/// Of the ranks that a launcher started, which meet by the name of their job on this host: a local
+/// comm where their devices reach each other's memory, or where not all find NCCL; else an nccl
+/// comm. A rank without a device meets them, too, and tells them why.
 Result<std::shared_ptr<Comm>> create_launched_here(Result<std::shared_ptr<Device>> device,
                                                    const Launched& launch,
                                                    const CommOptions& options);
+/// The same of ranks that meet at `point`: an nccl comm.
+Result<std::shared_ptr<Comm>> create_launched_at(const Meetpoint& point,
+                                                 Result<std::shared_ptr<Device>> device,
+                                                 const Launched& launch,
+                                                 const CommOptions& options);
 
-/// The same among the ranks of an engine's ncclComm_t, which stays the engine's.
+/// An nccl comm of the ranks of an engine's ncclComm_t, which stays the engine's.
 Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nccl_comm,
                                         const CommOptions& options);
 /// The number of the CUDA device of an engine's ncclComm_t.

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The comm that the launcher's variables ask for.
-#include <fcntl.h>
 #include <stdlib.h>
 
-#include <array>
 #include <string>
 #include <string_view>
 
@@ -12,21 +10,12 @@
 #include "base/text.h"
 #include "comm/create.h"
 #include "comm/launch.h"
+#include "comm/process.h"
 
 namespace zero {
 namespace {
 
 const char* variable(const char* name) { return secure_getenv(name); }
-
-std::optional<ProcessStat> process_stat(int64_t pid) {
-  const Fd file(
-      os().openat(AT_FDCWD, text("/proc/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC, 0));
-  if (!file.valid()) return {};
-  std::array<char, 1024> content;
-  const ssize_t bytes = os().pread(file.get(), content.data(), content.size(), 0);
-  if (bytes <= 0) return {};
-  return parse_process_stat({content.data(), static_cast<size_t>(bytes)});
-}
 
 /// Hydra sets no variable that is the same on all ranks and differs between jobs. What ranks share
 /// is the proxy that started them: not always their parent, as scripts may stand between. "" if
@@ -35,7 +24,7 @@ std::string hydra_job() {
   constexpr int kDeepest = 64;
   int64_t pid = os().getpid();
   for (int depth = 0; depth < kDeepest && pid > 0; ++depth) {
-    const std::optional<ProcessStat> process = process_stat(pid);
+    const std::optional<ProcessStat> process = read_process_stat(pid);
     if (!process) return "";
     if (process->command.starts_with("hydra_")) return text("hydra:", pid, ':', process->started);
     pid = process->parent;
@@ -74,7 +63,7 @@ Result<std::shared_ptr<Comm>> create_on_devices(const Lookup& lookup, Launched l
                                                 const CommOptions& options,
                                                 const OpenDevice& open) {
   const std::optional<Meetpoint> point = ZERO_TRY(read_meetpoint(lookup, launch));
-  if (point) return create_launched_nccl(open(launch.local_rank), launch, point, options);
+  if (point) return create_launched_at(*point, open(launch.local_rank), launch, options);
   ZERO_TRY(name_job(launch));
   return create_launched_here(open(launch.local_rank), launch, options);
 }

@@ -3,23 +3,9 @@
 
 #include <cstring>
 
-#include "base/text.h"
+#include "comm/link.h"
 
 namespace zero {
-namespace {
-
-constexpr size_t kMostText = 4000;  // fits zero_last_error
-
-struct Fixed {
-  int32_t code;
-  int32_t rank;
-  int64_t step;
-  uint32_t params_consistent;
-  uint32_t phase_bytes;  // the phase follows, then the text
-};
-
-}  // namespace
-
 Failure StepsSoFar::fail(Code code, int32_t rank, std::string phase, std::string text) const {
   return {code, rank, done.load(), consistent(), std::move(phase), std::move(text)};
 }
@@ -36,35 +22,22 @@ Failure FirstCause::get() const {
   return cause_;
 }
 
-std::vector<std::byte> pack(const Failure& failure) {
-  const size_t phase = utf8_prefix(failure.phase, kMostText).size();
-  const size_t text = utf8_prefix(failure.text, kMostText).size();
-  const Fixed fixed{failure.code, failure.rank, failure.step, failure.params_consistent ? 1u : 0u,
-                    static_cast<uint32_t>(phase)};
-  std::vector<std::byte> bytes(sizeof fixed + phase + text);
-  memcpy(bytes.data(), &fixed, sizeof fixed);
-  if (phase != 0) memcpy(bytes.data() + sizeof fixed, failure.phase.data(), phase);
-  if (text != 0) memcpy(bytes.data() + sizeof fixed + phase, failure.text.data(), text);
-  return bytes;
+Cause pack(const Failure& failure) {
+  Cause cause{
+      failure.code, failure.rank, failure.step, failure.params_consistent ? 1u : 0u, 0, {}, {}};
+  put_text(cause.phase, failure.phase);
+  put_text(cause.text, failure.text);
+  return cause;
 }
 
 Failure unpack(std::span<const std::byte> bytes) {
-  Failure failure;
-  failure.code = ZERO_ERR_COMM;
-  failure.text = "a rank aborted the comm for a cause that could not be read";
-  Fixed fixed;
-  if (bytes.size() < sizeof fixed) return failure;
-  memcpy(&fixed, bytes.data(), sizeof fixed);
-  const std::string_view words(reinterpret_cast<const char*>(bytes.data()) + sizeof fixed,
-                               bytes.size() - sizeof fixed);
-  if (fixed.code >= 0 || fixed.phase_bytes > words.size()) return failure;
-  failure.code = fixed.code;
-  failure.rank = fixed.rank;
-  failure.step = fixed.step;
-  failure.params_consistent = fixed.params_consistent != 0;
-  failure.phase = as_utf8(words.substr(0, fixed.phase_bytes));
-  failure.text = as_utf8(words.substr(fixed.phase_bytes));
-  return failure;
+  Cause cause{};
+  if (bytes.size() == sizeof cause) memcpy(&cause, bytes.data(), sizeof cause);
+  if (cause.code >= 0)
+    return {ZERO_ERR_COMM, -1, 0,
+            true,          {}, "a rank aborted the comm for a cause that could not be read"};
+  return {cause.code,           cause.rank,         cause.step, cause.params_consistent != 0,
+          text_in(cause.phase), text_in(cause.text)};
 }
 
 }  // namespace zero

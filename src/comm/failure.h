@@ -8,7 +8,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/status.h"
 
@@ -51,9 +50,18 @@ class FirstCause {
   Failure cause_;
 };
 
-/// As bytes for other ranks.
-std::vector<std::byte> pack(const Failure& failure);
-/// Anything that is no packed Failure becomes ZERO_ERR_COMM, which says so.
+/// A Failure for other ranks, of a size that fits zero_last_error.
+struct Cause {
+  int32_t code;
+  int32_t rank;
+  int64_t step;
+  uint32_t params_consistent;
+  uint32_t unused;
+  char phase[64];
+  char text[4096];
+};
+Cause pack(const Failure& failure);
+/// Anything that is no Cause becomes ZERO_ERR_COMM, which says so.
 Failure unpack(std::span<const std::byte> bytes);
 
 }  // namespace zero

@@ -67,15 +67,22 @@ Result<Launched> read_launch(const Lookup& lookup);
 /// `given`, with ZERO_TIMEOUT_MS and the like, else the defaults, where it has -1.
 Result<CommOptions> read_timeouts(const Lookup& lookup, CommOptions given);
 
-/// One process as /proc/<pid>/stat tells it.
-struct ProcessStat {
-  std::string command;  // at most 15 characters
-  int64_t parent = 0;
-  uint64_t started = 0;  // clock ticks after boot: tells processes apart that had the same number
-};
-std::optional<ProcessStat> parse_process_stat(std::string_view text);
-
 /// `job` as the name of a local comm, which has at most 64 characters.
 std::string comm_name(const std::string& job);
+
+// ---- Where the ranks of several hosts find rank 0.
+
+struct Meetpoint {
+  std::string host;  // a name or an address
+  uint16_t port = 0;
+  std::string origin;  // "MASTER_ADDR is 'node1', and the port follows MASTER_PORT", for texts
+};
+
+/// Nothing where no variable names rank 0's host, and the ranks are on one host for all that is
+/// known. ZERO_ERR_ARGUMENT names a variable that is no port, or that is needed and not set.
+Result<std::optional<Meetpoint>> read_meetpoint(const Lookup& lookup, const Launched& launch);
+
+/// Of Slurm's list "node[03-05,9],other": "node03".
+std::string first_host(std::string_view list);
 
 }  // namespace zero

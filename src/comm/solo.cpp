@@ -5,7 +5,6 @@
 #include "base/text.h"
 #include "comm/create.h"
 #include "comm/private_arena.h"
-#include "kernels/kernels.h"
 
 namespace zero {
 namespace {
@@ -19,10 +18,6 @@ class SoloComm final : public Comm {
       : Comm(0, 1, options, std::move(device)) {}
 
   const char* kind() const override { return "solo"; }
-
-  bool aborted() const override { return cause_.is_set(); }
-  Failure failure() const override { return cause_.get(); }
-  void abort(const Failure& cause) override { cause_.set(cause); }
 
   bool direct() const override { return true; }
 
@@ -44,30 +39,22 @@ class SoloComm final : public Comm {
     return find_arena(data, 1, this, nullptr);
   }
 
-  Status all_gather(Call&, const void* send, void* recv, size_t bytes) override {
-    return copy(send, recv, bytes);
-  }
-
-  Status reduce_scatter(Call&, SumTypes types, const void* send, void* recv, size_t count,
-                        void*) override {
-    if (aborted()) return failure_status();
-    kernels_.reduction(types.sum, types.from, Norm::none)(recv, &send, 1, count);
-    return {};
-  }
-
  protected:
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                         const Patience&) override {
-    return copy(mine.data(), all.data(), mine.size());
+    if (aborted()) return failure_status();
+    if (!all.empty()) memmove(all.data(), mine.data(), mine.size());
+    return {};
   }
 
   Status broadcast_bytes(std::span<std::byte>, int32_t, const Patience&) override {
-    return copy(nullptr, nullptr, 0);
+    return aborted() ? failure_status() : Status();
   }
 
-  Result<std::shared_ptr<Arena>> allocate(Call&, size_t bytes, int32_t kind, Side) override {
+  Result<std::shared_ptr<Arena>> allocate(Call&, uint32_t number, size_t bytes, int32_t kind,
+                                          Side) override {
     return std::shared_ptr<Arena>(
-        ZERO_TRY(PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind)));
+        ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind)));
   }
 
   Result<std::shared_ptr<Comm>> make_child(Call&, std::span<const int32_t> members,
@@ -75,17 +62,6 @@ class SoloComm final : public Comm {
     if (members.empty()) return std::shared_ptr<Comm>();
     return create_solo(options(), device());
   }
-
- private:
-  Status copy(const void* from, void* to, size_t bytes) const {
-    if (aborted()) return failure_status();
-    if (bytes != 0 && from != to) memmove(to, from, bytes);
-    return {};
-  }
-
-  const KernelTable& kernels_ = kernel_table(best_isa());
-  FirstCause cause_;
-  uint32_t arenas_ = 0;
 };
 
 }  // namespace

@@ -32,17 +32,7 @@ class UserComm final : public Comm {
 
   const char* kind() const override { return "user"; }
 
-  bool aborted() const override { return cause_.is_set(); }
-  Failure failure() const override { return cause_.get(); }
-  void abort(const Failure& cause) override { cause_.set(cause); }
-
   bool direct() const override { return false; }
-  Location locate(const void*, size_t) const override { return {}; }
-  Result<std::byte*> resolve(int32_t rank, const Location&, size_t) const override {
-    return Status(ZERO_ERR_INTERNAL,
-                  text("memory of rank ", rank, " is not addressable on a user comm"));
-  }
-  std::shared_ptr<Arena> arena(const Location&) const override { return nullptr; }
 
   Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override {
     if (bytes == 0) return {};
@@ -95,9 +85,10 @@ class UserComm final : public Comm {
     return {};
   }
 
-  Result<std::shared_ptr<Arena>> allocate(Call&, size_t bytes, int32_t kind, Side) override {
+  Result<std::shared_ptr<Arena>> allocate(Call&, uint32_t number, size_t bytes, int32_t kind,
+                                          Side) override {
     return std::shared_ptr<Arena>(
-        ZERO_TRY(PrivateArena::allocate(shared_from_this(), ++arenas_, bytes, kind)));
+        ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind)));
   }
 
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
@@ -190,8 +181,6 @@ class UserComm final : public Comm {
   void* const ctx_;
   const KernelTable& kernels_;
   std::vector<const void*> pieces_;
-  FirstCause cause_;
-  uint32_t arenas_ = 0;
 };
 
 }  // namespace

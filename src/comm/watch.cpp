@@ -37,6 +37,20 @@ int64_t Watch::look() {
   return absent_ns;
 }
 
+std::vector<int32_t> Watch::late_of(std::span<const Missing> missing) const {
+  std::vector<int32_t> late;
+  for (const Missing& one : missing)
+    if (now_ns_ - one.since_ns >= patience_.limit_ms * 1'000'000) late.push_back(one.rank);
+  return late;
+}
+
+int64_t Watch::slice_ns(std::span<const Missing> missing, int64_t most_ms) const {
+  int64_t oldest_ns = now_ns_;
+  for (const Missing& one : missing) oldest_ns = std::min(oldest_ns, one.since_ns);
+  const int64_t left_ns = patience_.limit_ms * 1'000'000 - (now_ns_ - oldest_ns);
+  return std::clamp(left_ns, int64_t{1}, most_ms * 1'000'000);
+}
+
 bool Watch::warns() {
   if (warned_ || now_ns_ - start_ns_ < kLongMs * 1'000'000) return false;
   return warned_ = true;

@@ -2,8 +2,10 @@
 // One wait for other ranks: where it is, how long it may take, how long it has taken.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +27,12 @@ struct Patience {
 /// "rank 1, rank 2 and 5 more"
 std::string list_some(const std::vector<std::string>& names);
 
+/// Who has not come yet, and since when it has been waited for.
+struct Missing {
+  int32_t rank;
+  int64_t since_ns;
+};
+
 class Watch {
  public:
   explicit Watch(const Patience& patience);
@@ -33,9 +41,14 @@ class Watch {
   /// sleep as a whole: that is held against nobody, and others' signs of life are as much younger.
   int64_t look();
   int64_t now_ns() const { return now_ns_; }
-  int64_t start_ns() const { return start_ns_; }
-  int64_t limit_ns() const { return patience_.limit_ms * 1'000'000; }
-  bool is_late(int64_t since_ns) const { return now_ns_ - since_ns >= limit_ns(); }
+  /// Since when who last showed a sign of life then has been waited for.
+  int64_t since_ns(int64_t sign_ns) const {
+    return patience_.extended_by_progress ? std::max(start_ns_, sign_ns) : start_ns_;
+  }
+  /// Those of `missing` that are late.
+  std::vector<int32_t> late_of(std::span<const Missing> missing) const;
+  /// How long to sleep until one of them is, at most `most_ms`.
+  int64_t slice_ns(std::span<const Missing> missing, int64_t most_ms) const;
   /// True once, when a wait has become long.
   bool warns();
 

@@ -15,8 +15,6 @@
 namespace zero::test {
 namespace {
 
-using local::Hello;
-
 /// The sum of what the ranks of this process's comm bring, or why there is none.
 std::string sum_of_group(const std::string& name, int rank, int world, int32_t mine) {
   zero_comm_options options;
@@ -50,12 +48,9 @@ TEST(Jobs, a_process_of_another_job_at_the_right_place_is_told_so) {
   const std::string address = local::address_of_comm(name, "the word");
   std::string answer;
   std::thread other([&] {
-    Hello hello;
-    hello.rank = 1;
-    hello.world = 2;
-    const Fd connection = dial_at(address);
+    Link connection = dial_at(address);
     Result<local::Life> life = local::Life::begin();
-    introduce(connection, hello, life->page(), "another word");
+    introduce(connection, hello_of(1, 2), life->page(), "another word");
     answer = hear_refusal(connection);
     EXPECT_EQ(outcome(create_local(name, 1, 2, within(kLongMs), nullptr, "the word")), "ok");
   });
@@ -68,14 +63,10 @@ TEST(Jobs, a_process_of_another_job_at_the_right_place_is_told_so) {
 TEST(Jobs, a_rank_takes_no_rank_0_that_does_not_know_the_word) {
   const std::string name = unique_name();
   Fd listener;
-  ASSERT_EQ(local::listen_at(local::address_of_comm(name, "the word"), &listener), 0);
+  ASSERT_EQ(listen_at(place_of(local::address_of_comm(name, "the word")), &listener), 0);
   std::thread other([&] {
-    Fd connection;
-    while (!connection.valid()) {
-      connection.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      usleep(500);
-    }
-    say(connection, local::as_message(local::Challenge()));
+    Link connection = accept_one(listener);
+    connection.send(FrameKind::welcome, 0, as_payload(Welcome()));
     usleep(50'000);
   });
   const std::string said = outcome(create_local(name, 1, 2, within(kLongMs), nullptr, "the word"));
@@ -112,11 +103,9 @@ TEST(Jobs, where_users_look_alike_the_word_has_to_prove_a_rank) {
         if (rank == 1) usleep(300'000);  // the intruder comes first
         return outcome(create_local(name, rank, 2, within(2'000), nullptr, word));
       }
-      const Fd connection = dial_at(local::address_of_comm(name, word));
-      if (!connection.valid()) return std::string("nobody");
-      Hello hello;
-      hello.rank = 1;
-      hello.world = 2;
+      Link connection = dial_at(local::address_of_comm(name, word));
+      if (connection.fd() < 0) return std::string("nobody");
+      Introduction hello = hello_of(1, 2);
       hello.limit_ms = hello.remaining_ms = 2'000;
       Result<local::Life> life = local::Life::begin();
       introduce(connection, hello, life->page());

@@ -15,7 +15,7 @@
 
 #include "base/text.h"
 #include "comm/create.h"
-#include "comm/tcp/socket.h"
+#include "comm/tcp/address.h"
 #include "support/nccl_ranks.h"
 #include "support/points.h"
 #include "support/ranks.h"

@@ -80,7 +80,7 @@ TEST(Launched, ranks_of_several_hosts_meet_beside_the_port_of_torch) {
   Result<tcp::Listener> store = tcp::listen_anywhere(static_cast<uint16_t>(port - 1));
   ASSERT_TRUE(store.ok()) << store.failure().text();
   expect_met({torchrun(0, 3, port), torchrun(1, 3, port), torchrun(2, 3, port)});
-  EXPECT_FALSE(tcp::accept_guest(store->fd.get()).valid());
+  EXPECT_FALSE(accept_guest(store->fd.get()).valid());
 }
 
 TEST(Launched, tasks_of_slurm_meet_on_the_first_host_of_their_step) {
@@ -139,9 +139,10 @@ TEST(Launched, rank_0_of_a_host_that_knows_its_name_as_loopback_listens_for_othe
     bool reached = false;
     for (int tries = 0; tries < 60 && !reached; tries++) {
       usleep(10'000);
-      Result<Fd> guest = tcp::start_connect(*tcp::to_address("127.0.0.2"), port);
-      pollfd asked{guest.ok() ? guest->get() : -1, POLLOUT, 0};
-      reached = poll(&asked, 1, 20) == 1 && tcp::connect_error(guest->get()) == 0;
+      Fd guest;
+      (void)start_connect(place_of(*tcp::to_address("127.0.0.2"), port), &guest);
+      pollfd asked{guest.get(), POLLOUT, 0};
+      reached = poll(&asked, 1, 20) == 1 && connect_error(guest.get()) == 0;
     }
     root.join();
     EXPECT_EQ(reached, std::string(host) == "node1") << host;

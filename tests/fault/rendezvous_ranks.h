@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 #include "base/text.h"
 #include "comm/create.h"
 #include "comm/local/rendezvous.h"
-#include "comm/local/wire.h"
+#include "comm/rendezvous.h"
 #include "support/ranks.h"
 
 namespace zero::test {
@@ -39,51 +40,56 @@ inline std::string outcome(const Result<Seat>& seat) {
 }
 
 /// A connection to whoever listens at `address`, once somebody does.
-inline Fd dial_at(const std::string& address) {
+inline Link dial_at(const std::string& address) {
   Fd connection;
-  for (int i = 0; i < 2'000 && local::connect_to(address, &connection) != 0; ++i) usleep(500);
-  return connection;
+  for (int i = 0; i < 2'000 && start_connect(place_of(address), &connection) != 0; ++i) usleep(500);
+  return Link(std::move(connection));
 }
 
-inline Fd dial(const std::string& name) { return dial_at(local::address_of_comm(name)); }
+inline Link dial(const std::string& name) { return dial_at(local::address_of_comm(name)); }
 
-inline local::Vigil for_a_second() {
-  return {now_ns() + 1'000'000'000, [] { return Status(); }};
+/// The connection of who comes next to a false rank 0.
+inline Link accept_one(const Fd& listener) {
+  Fd connection;
+  while (!connection.valid()) {
+    connection = accept_guest(listener.get());
+    usleep(500);
+  }
+  return Link(std::move(connection));
 }
 
-inline void say(const Fd& connection, std::span<const std::byte> bytes,
-                std::span<const int> descriptors = {}) {
-  (void)local::send_message(connection.get(), bytes, descriptors, for_a_second());
+inline Bounds for_a_second() {
+  return {1'000, [] { return Status(); }};
 }
 
-inline std::string hear_refusal(const Fd& connection) {
-  local::MessageBuffer buffer;
-  std::vector<Fd> descriptors;
+inline std::string hear_refusal(Link& connection) {
   for (;;) {
-    Result<size_t> got =
-        local::receive_message(connection.get(), buffer.bytes, &descriptors, for_a_second());
-    if (!got.ok()) return text("nothing but ", got.failure().text());
-    buffer.got = *got;
-    local::Refusal refusal;
-    if (buffer.read(&refusal)) return local::wire_text(refusal.text);
+    Result<Frame> frame = hear(connection, for_a_second());
+    if (!frame.ok()) return text("nothing but ", frame.failure().text());
+    if (frame->kind == FrameKind::refusal) return text_of(*frame);
   }
 }
 
-/// Says hello as a rank does, and answers rank 0's challenge as who knows `word` does.
-inline void introduce(const Fd& connection, const local::Hello& hello, int page,
+/// Of a rank that comes, on the host.
+inline Introduction hello_of(int32_t rank, int32_t world) {
+  Introduction hello;
+  hello.rank = rank;
+  hello.world = world;
+  put_text(hello.device, "host");
+  return hello;
+}
+
+/// Says hello as a rank does, and confirms as who knows `word` does.
+inline void introduce(Link& connection, const Introduction& hello, int page,
                       std::string_view word = {}) {
-  say(connection, local::as_message(hello), {&page, 1});
-  local::MessageBuffer buffer;
-  std::vector<Fd> descriptors;
-  Result<size_t> got =
-      local::receive_message(connection.get(), buffer.bytes, &descriptors, for_a_second());
-  if (!got.ok()) return;
-  buffer.got = *got;
-  local::Challenge challenge;
-  if (!buffer.read(&challenge)) return;
-  local::Answer answer;
-  answer.proof = prove(bytes_of(word), Role::guest, hello.rank, {hello.nonce, challenge.nonce});
-  say(connection, local::as_message(answer));
+  connection.send(FrameKind::hello, 0, as_payload(hello), {&page, 1});
+  const Result<Frame> frame = hear(connection, for_a_second());
+  if (!frame.ok()) return;
+  const std::optional<Welcome> welcome = read<Welcome>(*frame, FrameKind::welcome);
+  if (!welcome) return;
+  connection.send(FrameKind::confirm, 0,
+                  as_payload(prove(bytes_of(word), Role::guest, hello.rank,
+                                   {hello.nonce, welcome->root.nonce})));
 }
 
 }  // namespace zero::test

@@ -25,9 +25,6 @@
 namespace zero::test {
 namespace {
 
-using local::Hello;
-using local::Prefix;
-
 using Ranks = std::vector<std::string>;
 
 bool name_is_taken(const std::string& name) {
@@ -47,35 +44,28 @@ size_t entries(const char* path) {
 
 // ---- Strangers.
 
-/// The connection of who comes next to a false rank 0.
-Fd accept_guest(const Fd& listener) {
-  Fd connection;
-  while (!connection.valid()) {
-    connection.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    usleep(500);
-  }
-  return connection;
-}
-
 TEST(Rendezvous, strangers_are_dropped_and_end_nothing) {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
     const std::string name = unique_name();
-    std::vector<Fd> silent;
+    std::vector<Link> silent;
     std::thread last([&] { EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs))), "ok"); });
     for (int i = 0; i < 10; ++i) {
-      Fd stranger = dial(name);
+      Link stranger = dial(name);
       std::vector<std::byte> noise(random() % 3000);
       for (std::byte& one : noise) one = std::byte(random());
-      if (i % 3 == 1) {  // the right beginning, and then nonsense
-        const Prefix prefix(static_cast<local::Kind>(random() % 9 + (i % 2 ? 0 : 2)));
-        noise.resize(std::max(noise.size(), sizeof prefix));
-        std::memcpy(noise.data(), &prefix, sizeof prefix);
-        if (noise.size() == sizeof(Hello)) noise.pop_back();
-      }
-      if (i % 3 == 2) noise.clear();
+      const auto kind = static_cast<FrameKind>(random() % 9 + (i % 2 ? 0 : 2));
       const int odd = STDERR_FILENO;
-      say(stranger, noise, std::span(&odd, i % 2 ? 1 : 0));
+      if (i % 3 == 0) {
+        send(stranger.fd(), noise.data(), noise.size(), MSG_NOSIGNAL);
+      } else if (i % 3 == 1) {  // the right beginning, and then nonsense
+        if (noise.size() == sizeof(Introduction)) noise.pop_back();
+        stranger.send(kind, random(), noise, std::span(&odd, i % 2 ? 1 : 0));
+      } else {
+        Prefix prefix;
+        prefix.kind = kind;
+        send(stranger.fd(), &prefix, sizeof prefix, MSG_NOSIGNAL);
+      }
       if (i % 4 == 0) silent.push_back(std::move(stranger));
     }
     EXPECT_EQ(outcome(create_local(name, 1, 2, within(kLongMs))), "ok");
@@ -85,19 +75,14 @@ TEST(Rendezvous, strangers_are_dropped_and_end_nothing) {
 
 /// Says hello as rank 1 of 3 with no page, with something else, and with a page of another size.
 void say_hello_unsoundly(const std::string& name) {
-  Hello hello;
-  hello.rank = 1;
-  hello.world = 3;
+  Introduction hello = hello_of(1, 3);
   hello.remaining_ms = 1;
-  const Fd none = dial(name);
-  say(none, local::as_message(hello));
-  const Fd odd = dial(name);
+  dial(name).send(FrameKind::hello, 0, as_payload(hello));
   const int console = STDERR_FILENO;
-  say(odd, local::as_message(hello), {&console, 1});
+  dial(name).send(FrameKind::hello, 0, as_payload(hello), {&console, 1});
   Result<Fd> large = local::create_segment("zero.test", 8192);
   const int descriptor = large->get();
-  const Fd wrong = dial(name);
-  say(wrong, local::as_message(hello), {&descriptor, 1});
+  dial(name).send(FrameKind::hello, 0, as_payload(hello), {&descriptor, 1});
 }
 
 /// Also when the rank it says to be sits already, which would else have come twice.
@@ -120,7 +105,7 @@ TEST(Rendezvous, a_hello_without_a_sound_life_page_is_a_strangers) {
 TEST(Rendezvous, more_strangers_than_ranks_may_wait_without_a_word) {
   const Clock clock;  // so none of them is silent for too long
   const std::string name = unique_name();
-  std::vector<Fd> silent;
+  std::vector<Link> silent;
   std::thread root([&] { EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs))), "ok"); });
   for (int i = 0; i < 100; ++i) silent.push_back(dial(name));
   EXPECT_EQ(outcome(create_local(name, 1, 2, within(kLongMs))), "ok");
@@ -133,14 +118,10 @@ TEST(Rendezvous, processes_of_other_users_are_turned_away) {
   const pid_t pid = fork();
   if (pid == 0) {  // an intruder with a perfect hello
     if (setuid(65534) != 0) _exit(1);
-    Hello hello;
-    hello.rank = 1;
-    hello.world = 2;
-    Fd connection;
-    while (local::connect_to(text("zero/0/", name), &connection) != 0) usleep(500);
+    Link connection = dial_at(text("zero/0/", name));
     Result<local::Life> life = local::Life::begin();
     const int page = life->page();
-    say(connection, local::as_message(hello), {&page, 1});
+    connection.send(FrameKind::hello, 0, as_payload(hello_of(1, 2)), {&page, 1});
     const std::string answer = hear_refusal(connection);
     _exit(contains(answer, "closed") ? 0 : 2);
   }
@@ -160,7 +141,7 @@ TEST(Rendezvous, a_name_that_another_user_holds_is_told_by_that_user_at_once) {
   if (pid == 0) {
     if (setuid(65534) != 0) _exit(1);
     Fd listener;
-    if (local::listen_at(text("zero/0/", name), &listener) != 0) _exit(2);
+    if (listen_at(place_of(text("zero/0/", name)), &listener) != 0) _exit(2);
     *ready.as<volatile int>() = 1;
     for (;;) pause();
   }
@@ -211,11 +192,11 @@ TEST(Rendezvous, another_version_is_named_at_once_also_to_those_who_come_later) 
   std::string answer, later;
   const Clock clock(kLongMs / 2);
   std::thread others([&] {
-    Hello hello;
-    hello.prefix.library = 30201;
-    hello.prefix.protocol = 9;
-    const Fd old = dial(name);
-    say(old, local::as_message(hello));
+    Prefix hello;
+    hello.library = 30201;
+    hello.protocol = 9;
+    Link old = dial(name);
+    send(old.fd(), &hello, sizeof hello, MSG_NOSIGNAL);
     answer = hear_refusal(old);
     later = outcome(create_local(name, 1, 2, within(kLongMs)));
   });
@@ -229,12 +210,12 @@ TEST(Rendezvous, another_version_is_named_at_once_also_to_those_who_come_later) 
 TEST(Rendezvous, a_rank_0_of_another_version_is_named) {
   const std::string name = unique_name();
   Fd listener;
-  ASSERT_EQ(local::listen_at(local::address_of_comm(name), &listener), 0);
+  ASSERT_EQ(listen_at(place_of(local::address_of_comm(name)), &listener), 0);
   std::thread root([&] {
-    const Fd connection = accept_guest(listener);
-    local::Ack ack;
-    ack.prefix.library = 30201;
-    say(connection, local::as_message(ack));
+    Link connection = accept_one(listener);
+    Prefix ack;
+    ack.library = 30201;
+    send(connection.fd(), &ack, sizeof ack, MSG_NOSIGNAL);
     (void)hear_refusal(connection);
   });
   const std::string said = outcome(create_local(name, 1, 2, within(kLongMs)));
@@ -245,12 +226,10 @@ TEST(Rendezvous, a_rank_0_of_another_version_is_named) {
 TEST(Rendezvous, what_another_process_says_is_told_as_utf8) {
   const std::string name = unique_name();
   Fd listener;
-  ASSERT_EQ(local::listen_at(local::address_of_comm(name), &listener), 0);
+  ASSERT_EQ(listen_at(place_of(local::address_of_comm(name)), &listener), 0);
   std::thread root([&] {
-    const Fd connection = accept_guest(listener);
-    local::Refusal refusal;
-    std::strcpy(refusal.text, "no \xff\xc3 seat \xe2\x82\xac");
-    say(connection, local::as_message(refusal));
+    Link connection = accept_one(listener);
+    connection.send(FrameKind::refusal, 0, bytes_of("no \xff\xc3 seat \xe2\x82\xac"));
     usleep(50'000);
   });
   const std::string said = outcome(create_local(name, 1, 2, within(kLongMs)));
@@ -289,13 +268,9 @@ TEST(Rendezvous, a_rank_out_of_range_is_named_at_once) {
     const std::string name = unique_name();
     std::string answer;
     std::thread odd([&] {
-      Hello hello;
-      hello.rank = rank;
-      hello.world = 2;
-      const Fd connection = dial(name);
+      Link connection = dial(name);
       Result<local::Life> life = local::Life::begin();
-      const int page = life->page();
-      introduce(connection, hello, page);
+      introduce(connection, hello_of(rank, 2), life->page());
       answer = hear_refusal(connection);
     });
     const std::string said = outcome(create_local(name, 0, 2, within(kLongMs)));

@@ -35,17 +35,7 @@ class EchoComm : public Comm {
   int progress = 0;
 
   const char* kind() const override { return "echo"; }
-  bool aborted() const override { return cause_.is_set(); }
-  Failure failure() const override { return cause_.get(); }
-  void abort(const Failure& cause) override { cause_.set(cause); }
   bool direct() const override { return false; }
-  Location locate(const void*, size_t) const override { return {}; }
-  Result<std::byte*> resolve(int32_t, const Location&, size_t) const override { return nothing(); }
-  std::shared_ptr<Arena> arena(const Location&) const override { return nullptr; }
-  Status all_gather(Call&, const void*, void*, size_t) override { return nothing(); }
-  Status reduce_scatter(Call&, SumTypes, const void*, void*, size_t, void*) override {
-    return nothing();
-  }
 
   static constexpr size_t kMostBytes = kRecordBytes;
 
@@ -69,7 +59,7 @@ class EchoComm : public Comm {
         {data.size(), !patience.extended_by_progress, patience.operation, patience.phase, true});
     return {};
   }
-  Result<std::shared_ptr<Arena>> allocate(Call&, size_t, int32_t, Side) override {
+  Result<std::shared_ptr<Arena>> allocate(Call&, uint32_t, size_t, int32_t, Side) override {
     return nothing();
   }
   Result<std::shared_ptr<Comm>> make_child(Call&, std::span<const int32_t>, int32_t) override {
@@ -79,7 +69,6 @@ class EchoComm : public Comm {
 
  private:
   static Status nothing() { return Status(ZERO_ERR_UNSUPPORTED, "echo"); }
-  FirstCause cause_;
 };
 
 struct Scene {

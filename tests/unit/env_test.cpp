@@ -11,7 +11,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/create.h"
-#include "comm/meetpoint.h"
+#include "comm/launch.h"
+#include "comm/process.h"
 #include "support/statuses.h"
 
 namespace zero {

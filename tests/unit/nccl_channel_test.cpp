@@ -17,7 +17,7 @@
 namespace zero::test {
 namespace {
 
-const nccl::Bounds kLong{20'000, [] { return Status(); }};
+const Bounds kLong{20'000, [] { return Status(); }};
 
 /// The communicators of a group of one rank, and a call on the first that stays inside NCCL until
 /// it is let go; or for so long that whoever waits for it without a deadline is found out.

@@ -9,7 +9,6 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "comm/local/local.h"
-#include "comm/local/wire.h"
 #include "comm/private_arena.h"
 
 namespace zero::local {
@@ -29,34 +28,38 @@ Result<ArenaLayout> ArenaLayout::of(size_t bytes, int32_t kind, int32_t world) {
   return layout;
 }
 
-Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, size_t bytes, int32_t kind,
-                                                   Side side) {
-  // Numbered by attempts, which all ranks count alike, even where some fail.
-  ++arena_attempts_;
-  std::shared_ptr<Arena> arena;
-  if (device() == nullptr || side == Side::host) {
-    arena = ZERO_TRY(make_host_arena(call, bytes, kind));
-  } else if (staged_ != nullptr) {
-    arena = ZERO_TRY(PrivateArena::allocate(shared_from_this(), arena_attempts_, bytes, kind));
-  } else {
-    arena = ZERO_TRY(make_device_arena(call, bytes, kind));
-  }
-  const std::lock_guard lock(arenas_mutex_);
-  arenas_.resize(arena_attempts_);
-  arenas_[arena_attempts_ - 1] = arena;
-  return arena;
+std::vector<std::byte*> LocalArena::parts_of(const Mapping& mapping, const ArenaLayout& layout) {
+  std::vector<std::byte*> parts;
+  for (int32_t i = 0; i < layout.slices; ++i)
+    parts.push_back(mapping.data() + layout.slice * static_cast<size_t>(i));
+  return parts;
 }
 
-Result<std::shared_ptr<LocalArena>> LocalComm::make_host_arena(Call& call, size_t bytes,
-                                                               int32_t kind) {
+std::vector<std::byte*> LocalArena::parts_of(std::span<const SharedBlock> blocks) {
+  std::vector<std::byte*> parts;
+  for (const SharedBlock& one : blocks) parts.push_back(one.data());
+  return parts;
+}
+
+Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, uint32_t number, size_t bytes,
+                                                   int32_t kind, Side side) {
+  if (device() == nullptr || side == Side::host) return make_host_arena(call, number, bytes, kind);
+  if (staged_ == nullptr) return make_device_arena(call, number, bytes, kind);
+  return std::shared_ptr<Arena>(
+      ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind)));
+}
+
+Result<std::shared_ptr<Arena>> LocalComm::make_host_arena(Call& call, uint32_t number, size_t bytes,
+                                                          int32_t kind) {
   const ArenaLayout layout =
       ZERO_TRY(ArenaLayout::of(bytes, kind, world()));  // the same on every rank
-  std::shared_ptr<Mapping> mapping = ZERO_TRY(share_memory(call, layout));
-  return std::shared_ptr<LocalArena>(std::make_shared<HostArena>(
-      shared_from_this(), arena_attempts_, std::move(mapping), layout, kind, rank()));
+  std::shared_ptr<Mapping> mapping = ZERO_TRY(share_memory(call, number, layout));
+  return std::shared_ptr<Arena>(
+      std::make_shared<LocalArena>(shared_from_this(), number, std::move(mapping), layout, kind));
 }
 
-Result<std::shared_ptr<Mapping>> LocalComm::share_memory(Call& call, const ArenaLayout& layout) {
+Result<std::shared_ptr<Mapping>> LocalComm::share_memory(Call& call, uint32_t number,
+                                                         const ArenaLayout& layout) {
   Fd memory;
   Status made;
   if (rank() == 0) {
@@ -72,9 +75,9 @@ Result<std::shared_ptr<Mapping>> LocalComm::share_memory(Call& call, const Arena
 
   if (rank() == 0) {
     const int offered = memory.get();
-    ZERO_TRY(offer_to_all({&offered, 1}, layout.total()));
+    ZERO_TRY(offer_to_all(number, {&offered, 1}));
   } else {
-    memory = std::move(ZERO_TRY(take_offer(0, 1)).front());
+    memory = std::move(ZERO_TRY(take_offer(0, number, 1)).front());
     ZERO_TRY(check_segment(memory.get(), layout.total()));
   }
   os().reached("arena.handed");
@@ -86,25 +89,25 @@ Result<std::shared_ptr<Mapping>> LocalComm::share_memory(Call& call, const Arena
 }
 
 /// Each rank makes its own, and rank 0 hands out what it gets of all.
-Result<std::shared_ptr<LocalArena>> LocalComm::make_device_arena(Call& call, size_t bytes,
-                                                                 int32_t kind) {
+Result<std::shared_ptr<Arena>> LocalComm::make_device_arena(Call& call, uint32_t number,
+                                                            size_t bytes, int32_t kind) {
   Result<Fd> created = device()->create_shared(bytes, "an arena");
   ZERO_TRY(call.vote("arena made", created.failure()));
   std::vector<Fd> all;
   if (rank() == 0) {
     all.push_back(std::move(*created));
     for (int32_t r = 1; r < world(); ++r) {
-      Result<std::vector<Fd>> offered = take_offer(static_cast<size_t>(r), 1);
+      Result<std::vector<Fd>> offered = take_offer(static_cast<size_t>(r), number, 1);
       if (!offered.ok()) return not_handed(r, offered.failure());
       all.push_back(std::move(offered->front()));
     }
     std::vector<int> numbers;
     for (const Fd& fd : all) numbers.push_back(fd.get());
-    ZERO_TRY(offer_to_all(numbers, bytes));
+    ZERO_TRY(offer_to_all(number, numbers));
   } else {
     const int own = created->get();
-    if (const Status sent = offer(0, {&own, 1}, bytes); !sent.ok()) return not_handed(0, sent);
-    all = ZERO_TRY(take_offer(0, static_cast<size_t>(world())));
+    if (const Status sent = offer(0, number, {&own, 1}); !sent.ok()) return not_handed(0, sent);
+    all = ZERO_TRY(take_offer(0, number, static_cast<size_t>(world())));
   }
   os().reached("arena.handed");
   std::vector<SharedBlock> blocks;
@@ -113,8 +116,8 @@ Result<std::shared_ptr<LocalArena>> LocalComm::make_device_arena(Call& call, siz
     blocks.push_back(ZERO_TRY(SharedBlock::map(device(), all[r].get(), bytes, what)));
   }
   ZERO_TRY(clear(device(), blocks[static_cast<size_t>(rank())].data(), bytes, "an arena"));
-  return std::shared_ptr<LocalArena>(std::make_shared<DeviceArena>(
-      shared_from_this(), arena_attempts_, std::move(blocks), bytes, kind, rank()));
+  return std::shared_ptr<Arena>(
+      std::make_shared<LocalArena>(shared_from_this(), number, std::move(blocks), bytes, kind));
 }
 
 Patience LocalComm::handing_out() const {
@@ -131,34 +134,32 @@ Status LocalComm::not_handed(int32_t rank, const Status& why) {
   return control_->failure_status();
 }
 
-Status LocalComm::offer(size_t connection, std::span<const int> memory, size_t bytes) {
-  ArenaOffer message;
-  message.attempt = arena_attempts_;
-  message.bytes = bytes;
-  return send_message(connections_[connection].get(), as_message(message), memory,
-                      vigil(handing_out()));
+Bounds LocalComm::handing_out_bounds() {
+  return {options().timeout_ms, [this] { return control_->check(handing_out()); }};
 }
 
-Status LocalComm::offer_to_all(std::span<const int> memory, size_t bytes) {
+Status LocalComm::offer(size_t link, uint32_t number, std::span<const int> memory) {
+  links_[link]->send(FrameKind::arena, number, {}, memory);
+  return deliver(*links_[link], handing_out_bounds());
+}
+
+Status LocalComm::offer_to_all(uint32_t number, std::span<const int> memory) {
   for (int32_t r = 1; r < world(); ++r) {
-    const Status sent = offer(static_cast<size_t>(r), memory, bytes);
+    const Status sent = offer(static_cast<size_t>(r), number, memory);
     os().reached("arena.offered");
     if (!sent.ok()) return not_handed(r, sent);
   }
   return {};
 }
 
-Result<std::vector<Fd>> LocalComm::take_offer(size_t connection, size_t count) {
+Result<std::vector<Fd>> LocalComm::take_offer(size_t link, uint32_t number, size_t count) {
   for (;;) {
-    MessageBuffer buffer;
-    std::vector<Fd> descriptors;
-    buffer.got = ZERO_TRY(receive_message(connections_[connection].get(), buffer.bytes,
-                                          &descriptors, vigil(handing_out())));
-    ArenaOffer offered;
-    if (!buffer.read(&offered) || descriptors.size() != count || offered.attempt > arena_attempts_)
-      return Status(ZERO_ERR_COMM, text("rank ", connection, " sent something that is no arena"));
-    if (offered.attempt < arena_attempts_) continue;  // of an attempt that failed here
-    return descriptors;
+    Frame offered = ZERO_TRY(hear(*links_[link], handing_out_bounds()));
+    if (offered.kind != FrameKind::arena || offered.descriptors.size() != count ||
+        offered.sequence > number)
+      return Status(ZERO_ERR_COMM, text("rank ", link, " sent something that is no arena"));
+    if (offered.sequence < number) continue;  // of an attempt that failed here
+    return std::move(offered.descriptors);
   }
 }
 
@@ -180,22 +181,11 @@ Status LocalComm::reserve_part(int memory, const Mapping& mapping, const ArenaLa
   return {};
 }
 
-Vigil LocalComm::vigil(const Patience& where) {
-  return {now_ns() + where.limit_ms * 1'000'000, [this, where] { return control_->check(where); }};
-}
-
 // ---- Addresses.
 
-Location LocalComm::locate(const void* data, size_t bytes) const {
-  bool whole = false;
-  const std::shared_ptr<Arena> arena = find_arena(data, bytes, this, &whole);
-  if (!arena || !whole || arena->comm().get() != this) return {};
-  const auto offset = static_cast<const std::byte*>(data) - arena->data();
-  return {.arena = arena->number(), .unused = 0, .offset = static_cast<uint64_t>(offset)};
-}
-
 Result<std::byte*> LocalComm::resolve(int32_t rank, const Location& location, size_t bytes) const {
-  const std::shared_ptr<LocalArena> arena = find(location);
+  const auto arena =
+      direct() ? std::static_pointer_cast<LocalArena>(this->arena(location)) : nullptr;
   if (!arena)
     return Status(ZERO_ERR_STATE, text("rank ", rank, " named arena ", location.arena,
                                        ", which is gone on rank ", this->rank()));
@@ -205,17 +195,6 @@ Result<std::byte*> LocalComm::resolve(int32_t rank, const Location& location, si
                   text("rank ", rank, " named ", bytes, " bytes at ", location.offset, " of arena ",
                        location.arena, ", which has ", arena->bytes()));
   return arena->data_of(rank) + location.offset;
-}
-
-std::shared_ptr<Arena> LocalComm::arena(const Location& location) const {
-  const std::lock_guard lock(arenas_mutex_);
-  if (location.arena == 0 || location.arena > arenas_.size()) return nullptr;
-  return arenas_[location.arena - 1].lock();
-}
-
-std::shared_ptr<LocalArena> LocalComm::find(const Location& location) const {
-  if (!direct()) return nullptr;
-  return std::static_pointer_cast<LocalArena>(arena(location));
 }
 
 }  // namespace zero::local

@@ -4,10 +4,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/keep.h"
-#include "comm/arena.h"
+#include "comm/comm.h"
 #include "comm/local/segment.h"
 #include "device/device.h"
 
@@ -24,55 +25,39 @@ struct ArenaLayout {
   static Result<ArenaLayout> of(size_t bytes, int32_t kind, int32_t world);
 };
 
-/// What every rank reaches of every rank.
-class LocalArena : public Arena {
+/// What every rank reaches of every rank. On a device that is one copy a rank, whatever the kind.
+class LocalArena final : public Arena {
  public:
-  /// `rank`'s bytes.
-  virtual std::byte* data_of(int32_t rank) const = 0;
-
- protected:
-  using Arena::Arena;
-};
-
-class HostArena final : public LocalArena {
- public:
-  HostArena(std::shared_ptr<Comm> comm, uint32_t number, std::shared_ptr<Mapping> mapping,
-            const ArenaLayout& layout, int32_t kind, int32_t rank)
-      : LocalArena(std::move(comm), number, mapping->data() + place(layout, rank), layout.bytes,
-                   kind),
-        mapping_(std::move(mapping)),
-        layout_(layout) {}
-
-  std::byte* data_of(int32_t rank) const override {
-    return mapping_->data() + place(layout_, rank);
+  LocalArena(std::shared_ptr<Comm> comm, uint32_t number, std::shared_ptr<Mapping> mapping,
+             const ArenaLayout& layout, int32_t kind)
+      : LocalArena(std::move(comm), number, parts_of(*mapping, layout), layout.bytes, kind) {
+    mapping_ = std::move(mapping);
   }
-  bool one_copy() const override { return kind() == ZERO_MEMORY_SHARED; }
-
- private:
-  static size_t place(const ArenaLayout& layout, int32_t rank) {
-    return layout.slices == 1 ? 0 : layout.slice * static_cast<size_t>(rank);
+  LocalArena(std::shared_ptr<Comm> comm, uint32_t number, std::vector<SharedBlock> blocks,
+             size_t bytes, int32_t kind)
+      : LocalArena(std::move(comm), number, parts_of(blocks), bytes, kind) {
+    blocks_ = std::move(blocks);
   }
-
-  std::shared_ptr<Mapping> mapping_;
-  ArenaLayout layout_;
-};
-
-/// One copy a rank, whatever the kind.
-class DeviceArena final : public LocalArena {
- public:
-  DeviceArena(std::shared_ptr<Comm> comm, uint32_t number, std::vector<SharedBlock> blocks,
-              size_t bytes, int32_t kind, int32_t rank)
-      : LocalArena(std::move(comm), number, blocks[static_cast<size_t>(rank)].data(), bytes, kind),
-        blocks_(std::move(blocks)) {}
-  ~DeviceArena() override {
+  ~LocalArena() override {
     if (stays()) keep_for_ever(std::move(blocks_));
   }
 
-  std::byte* data_of(int32_t rank) const override {
-    return blocks_[static_cast<size_t>(rank)].data();
+  /// `rank`'s bytes.
+  std::byte* data_of(int32_t rank) const {
+    return parts_[static_cast<size_t>(rank) % parts_.size()];
   }
+  bool one_copy() const override { return mapping_ != nullptr && kind() == ZERO_MEMORY_SHARED; }
 
  private:
+  LocalArena(std::shared_ptr<Comm> comm, uint32_t number, std::vector<std::byte*> parts,
+             size_t bytes, int32_t kind)
+      : Arena(comm, number, parts[static_cast<size_t>(comm->rank()) % parts.size()], bytes, kind),
+        parts_(std::move(parts)) {}
+  static std::vector<std::byte*> parts_of(const Mapping& mapping, const ArenaLayout& layout);
+  static std::vector<std::byte*> parts_of(std::span<const SharedBlock> blocks);
+
+  std::vector<std::byte*> parts_;  // by rank, or one for all
+  std::shared_ptr<Mapping> mapping_;
   std::vector<SharedBlock> blocks_;  // by rank
 };
 

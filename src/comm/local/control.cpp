@@ -16,9 +16,7 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "comm/local/socket.h"
-#include "comm/local/wait.h"
-#include "comm/local/wire.h"
+#include "comm/link.h"
 
 namespace zero::local {
 namespace {
@@ -154,19 +152,6 @@ Status Control::await(uint64_t k, const Patience& patience) {
   return await_asleep(k, patience);
 }
 
-Status Control::await_asleep(uint64_t k, const Patience& patience) {
-  Wait wait(*this, k, patience);
-  for (unsigned slice = 0;; ++slice) {
-    if (std::optional<Status> end = look(k)) return *std::move(end);
-    // The pidfds cost a system call each, so they are asked now and then.
-    if (const std::optional<Failure> cause = wait.find_cause(slice % 8 == 7)) {
-      give_up(k, *cause);
-      continue;
-    }
-    doze(k, wait.slice_ns());
-  }
-}
-
 /// Abort exchange k for `cause`, unless it has been decided; look() tells.
 void Control::give_up(uint64_t k, const Failure& cause) {
   const uint32_t me = static_cast<uint32_t>(rank_) + 1;
@@ -259,14 +244,7 @@ std::string Control::where_is(int32_t rank) const {
 
 /// Into this seat's cause, unless that stands for something already. Under cause_mutex_.
 void Control::fill_cause(const Failure& failure) {
-  if (cause_published_) return;
-  Cause& cause = slot(rank_).cause;
-  cause.code = failure.code;
-  cause.rank = failure.rank;
-  cause.step = failure.step;
-  cause.params_consistent = failure.params_consistent;
-  put_wire_text(cause.phase, failure.phase);
-  put_wire_text(cause.text, failure.text);
+  if (!cause_published_) slot(rank_).cause = pack(failure);
 }
 
 /// Whoever decided that an exchange is aborted may have died before it said so in the abort word.
@@ -316,14 +294,10 @@ Failure Control::failure() const {
         ZERO_ERR_COMM, -1, "",
         text("the memory that the ranks share was overwritten: rank ", word - 1, " of ", world_));
   const Cause& cause = slot(static_cast<int32_t>(word) - 1).cause;
-  const int32_t code = cause.code;
-  const int32_t rank = cause.rank;
-  return {code < 0 ? code : ZERO_ERR_COMM,
-          rank >= 0 && rank < world_ ? rank : -1,
-          cause.step,
-          cause.params_consistent != 0 && steps_->consistent(),
-          wire_text(cause.phase),
-          wire_text(cause.text)};
+  Failure failure = unpack(as_payload(cause));
+  if (failure.rank < 0 || failure.rank >= world_) failure.rank = -1;
+  failure.params_consistent = failure.params_consistent && steps_->consistent();
+  return failure;
 }
 
 Status Control::failure_status() const { return failure().status(); }
@@ -377,7 +351,7 @@ Status Control::check(const Patience& where) {
   if (aborted()) return failure_status();
   const int32_t dead = find_dead(true);
   if (dead < 0) return {};
-  abort(ZERO_ERR_PEER_DEAD, dead, where, death_of(dead));
+  abort(make_failure(ZERO_ERR_PEER_DEAD, dead, where, death_of(dead)));
   return failure_status();
 }
 

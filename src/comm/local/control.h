@@ -35,9 +35,6 @@ class Control {
 
   /// Any thread.
   void abort(const Failure& cause);
-  void abort(Code code, int32_t rank, const Patience& where, std::string_view sentence) {
-    abort(make_failure(code, rank, where, sentence));
-  }
   bool aborted() const { return header().abort.load(std::memory_order_acquire) != 0; }
   /// What the abort word names; code ZERO_OK if nothing.
   Failure failure() const;

@@ -3,7 +3,7 @@
 // what one of them cannot do is done by the hosts of all.
 #include "base/log.h"
 #include "base/text.h"
-#include "comm/local/host_meeting.h"
+#include "comm/local/gates.h"
 #include "comm/local/local.h"
 
 namespace zero::local {
@@ -43,17 +43,15 @@ Status LocalComm::join_devices() {
 
 /// Why not every rank's device reaches all others' memory, "" if it does.
 Result<std::string> LocalComm::find_unreached(Call& call) {
-  ++arena_attempts_;
-  Status reached = make_device_arena(call, 1, ZERO_MEMORY_PER_RANK).status();
+  Status reached = make_device_arena(call, next_arena(), 1, ZERO_MEMORY_PER_RANK).status();
   if (reached.code() == ZERO_ERR_PEER) reached = {};  // that rank tells
   return find_lacking(call, "reach", reached);
 }
 
 Status LocalComm::open_gates(Call& call) {
-  ++arena_attempts_;
   const ArenaLayout layout =
       ZERO_TRY(ArenaLayout::of(LocalGates::bytes_of(world()), ZERO_MEMORY_SHARED, world()));
-  Result<std::shared_ptr<Mapping>> words = share_memory(call, layout);
+  Result<std::shared_ptr<Mapping>> words = share_memory(call, next_arena(), layout);
   ZERO_TRY(call.vote("words", words.failure()));
   Result<std::unique_ptr<LocalGates>> opened =
       LocalGates::open(device(), *control_, std::move(*words), options().timeout_ms);
@@ -86,10 +84,9 @@ Status LocalComm::open_staging(Call& call, const std::string& why) {
       text("gradients and parameters go through the host's memory, as devices do not reach "
            "each other's (",
            why, ")")));
-  ++arena_attempts_;
   const ArenaLayout layout =
       ZERO_TRY(ArenaLayout::of(options().staging_bytes, ZERO_MEMORY_PER_RANK, world()));
-  Result<std::shared_ptr<Mapping>> slots = share_memory(call, layout);
+  Result<std::shared_ptr<Mapping>> slots = share_memory(call, next_arena(), layout);
   ZERO_TRY(call.vote("slots", slots.failure()));
   Result<std::unique_ptr<StagedPlane>> opened = StagedPlane::open(
       device(), rank(), std::move(meeting), std::move(*slots), layout, staged_bytes);

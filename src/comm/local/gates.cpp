@@ -90,10 +90,7 @@ Status LocalGates::try_out() {
   write(waits_word(), 1);  // what the stream waits for, as the device does not write it
   const Status let_go = await_trial(kEndMs);
   any_passed_ = false;
-  if (!let_go.ok()) {
-    device_->give_up();
-    keep_for_ever(Kept{words_, std::move(opened_), std::move(passed_)});
-  }
+  if (!let_go.ok()) abandon();
   return Status(ZERO_ERR_UNSUPPORTED,
                 text("the device took writes of words and waits for them, and "
                      "had not made them after ",
@@ -118,12 +115,14 @@ bool LocalGates::await_end() {
   return await(*device_, passed_.handle(), kEndMs, "the gates").ok();
 }
 
+void LocalGates::abandon() {
+  device_->give_up();
+  keep_for_ever(Kept{words_, std::move(opened_), std::move(passed_)});
+}
+
 /// What is queued still uses the words. The watch goes on meanwhile, so it ends in time.
 LocalGates::~LocalGates() {
-  if (any_passed_ && !succeeds([this] { return await_end(); })) {
-    device_->give_up();
-    keep_for_ever(Kept{words_, std::move(opened_), std::move(passed_)});
-  }
+  if (any_passed_ && !succeeds([this] { return await_end(); })) abandon();
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
@@ -213,6 +212,44 @@ void LocalGates::open_for_good() {
   write(broken_word(), 1);
   for (size_t gate = 0; gate < kGates; gate++)
     for (size_t r = 0; r < world(); r++) write(told(gate, rank(), r), 1);
+}
+
+// ---- Hosts that wait.
+
+Result<HostMeeting> HostMeeting::open(const char* what, std::shared_ptr<Device> device,
+                                      Control& control, int64_t timeout_ms,
+                                      std::atomic<int64_t>& waits) {
+  HostMeeting meeting(what, std::move(device), control, timeout_ms, waits);
+  meeting.behind_ = ZERO_TRY(make_stream(meeting.device_));
+  meeting.held_ = ZERO_TRY(make_event(meeting.device_));
+  meeting.done_ = ZERO_TRY(make_event(meeting.device_));
+  return meeting;
+}
+
+Status HostMeeting::pass(StreamHandle stream, const char* phase, const char* rule) {
+  const Patience where{what_, phase, timeout_ms_, false};
+  ZERO_TRY(device_->record(held_.handle(), stream));
+  ZERO_TRY(device_->wait(behind_.handle(), held_.handle(), rule));
+  ZERO_TRY(device_->record(done_.handle(), behind_.handle()));
+  ++*waits_;
+  // Twice the limit: the ranks that wait for this one's device are to name it first.
+  ZERO_TRY(await(*device_, done_.handle(), 2 * timeout_ms_,
+                 text("what comes before ", what_, " (", phase, ")"), [&] { return look(where); }));
+  return control_->exchange({}, {}, where);
+}
+
+/// Whether a rank died, which this one's device would not show: asked now and then, as it costs a
+/// system call a process.
+Status HostMeeting::look(const Patience& where) {
+  if (control_->aborted()) return control_->failure_status();
+  const int64_t now = now_ns();
+  if (now - looked_ns_ < kLookMs * 1'000'000) return {};
+  looked_ns_ = now;
+  return control_->check(where);
+}
+
+Status HostGates::pass(Gate gate, StreamHandle stream, const char* rule) {
+  return meeting_.pass(stream, name_of(gate), rule);
 }
 
 }  // namespace zero::local

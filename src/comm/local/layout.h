@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "base/checked.h"
+#include "comm/failure.h"
 
 namespace zero::local {
 
@@ -21,17 +22,6 @@ inline constexpr uint32_t kControlMagic = 0x7a65726f;
 
 using Generation = std::array<uint64_t, 2>;  // random: tells this comm from any other
 
-/// Why the comm broke, in a rank's own place. Written before it is published, never after.
-struct Cause {
-  int32_t code;
-  int32_t rank;
-  int64_t step;
-  uint32_t params_consistent;
-  uint32_t unused;
-  char phase[64];
-  char text[4096];
-};
-
 enum SeatState : uint32_t { kEmpty = 0, kJoined = 1, kLeft = 2 };
 
 struct Slot {
@@ -43,7 +33,7 @@ struct Slot {
   std::atomic<uint32_t> process;            // its place in the table of processes
   std::atomic<uint64_t> where[8];           // "zero_step: vote": the last exchange begun
   std::atomic<uint64_t> cores[kCoreWords];  // that it may run on, as bits
-  alignas(kLine) Cause cause;
+  alignas(kLine) Cause cause;  // this rank's; written before it is published, never after
   alignas(kLine) std::byte record[2][kRecordRoom];  // of even and odd exchanges
 };
 

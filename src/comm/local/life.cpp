@@ -2,7 +2,6 @@
 #include "comm/local/life.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -12,11 +11,10 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <tuple>
 
 #include "base/text.h"
 #include "base/worker_thread.h"
-#include "comm/local/process.h"
+#include "comm/process.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -119,9 +117,8 @@ void LifeThread::hold_word() {
 
 // ---- Peers, one object a process that is watched.
 
-using PeerKey = std::tuple<dev_t, ino_t>;
 std::mutex peers_mutex;
-std::map<PeerKey, std::weak_ptr<Peer>>* peers = nullptr;  // never freed
+std::map<const Mapping*, std::weak_ptr<Peer>>* peers = nullptr;  // never freed
 
 }  // namespace
 
@@ -148,17 +145,15 @@ int Life::pidfd() const { return life->pidfd.get(); }
 
 Result<std::shared_ptr<Peer>> Peer::meet(int page, Fd pidfd, pid_t pid) {
   ZERO_TRY(check_segment(page, kLifePageBytes));
-  struct stat info;
-  if (os().fstat(page, &info) != 0) return life_failure("looking at a rank's page", errno);
-  const std::lock_guard lock(peers_mutex);
-  if (peers == nullptr) peers = new std::map<PeerKey, std::weak_ptr<Peer>>;
-  std::erase_if(*peers, [](const auto& entry) { return entry.second.expired(); });
-  const PeerKey key(info.st_dev, info.st_ino);
-  if (const auto found = peers->find(key); found != peers->end())
-    if (std::shared_ptr<Peer> standing = found->second.lock()) return standing;
+  // A process maps a page once.
   std::shared_ptr<Mapping> mapping = ZERO_TRY(map_segment(page, kLifePageBytes, Access::read_only));
+  const std::lock_guard lock(peers_mutex);
+  if (peers == nullptr) peers = new std::map<const Mapping*, std::weak_ptr<Peer>>;
+  std::erase_if(*peers, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<Peer>& place = (*peers)[mapping.get()];
+  if (std::shared_ptr<Peer> standing = place.lock()) return standing;
   auto peer = std::make_shared<Peer>(std::move(mapping), std::move(pidfd), pid);
-  (*peers)[key] = peer;
+  place = peer;
   return peer;
 }
 
@@ -169,12 +164,6 @@ bool Peer::ask() const {
   return dead();
 }
 
-bool pidfd_ended(int pidfd, int timeout_ms) {
-  pollfd one{pidfd, POLLIN, 0};
-  // Wait: timeout_ms, which is 0 wherever others wait.
-  return os().poll(&one, 1, timeout_ms) == 1 && (one.revents & POLLIN) != 0;
-}
-
-std::string Peer::how_it_left() const { return local::how_it_left(pid_, pidfd_.get()); }
+std::string Peer::how_it_left() const { return zero::how_it_left(pid_, pidfd_.get()); }
 
 }  // namespace zero::local

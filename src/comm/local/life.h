@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "base/status.h"
 #include "comm/local/segment.h"
+#include "comm/rendezvous.h"
 
 namespace zero::local {
 
@@ -44,7 +45,7 @@ struct LifePage {
 inline constexpr size_t kLifePageBytes = 4096;
 
 /// A process that has ranks, seen from this one; one object for all comms and ranks that watch it.
-class Peer {
+class Peer final : public Witness {
  public:
   /// Check and map a received page. `pidfd` may be invalid.
   static Result<std::shared_ptr<Peer>> meet(int page, Fd pidfd, pid_t pid);
@@ -57,7 +58,7 @@ class Peer {
            exited_.load(std::memory_order_relaxed);
   }
   /// Ask the second witness too. A system call; dead() remembers the answer.
-  bool ask() const;
+  bool ask() const override;
   /// Of one that is dead, in words: "died".
   std::string how_it_left() const;
 
@@ -74,8 +75,5 @@ class Peer {
   pid_t pid_;
   mutable std::atomic<bool> exited_{false};
 };
-
-/// True if a pidfd says that its process has ended, waiting for that up to `timeout_ms`.
-bool pidfd_ended(int pidfd, int timeout_ms);
 
 }  // namespace zero::local

@@ -2,13 +2,10 @@
 #include "comm/local/local.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "base/float_environment.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "comm/create.h"
-#include "kernels/kernels.h"
 
 namespace zero {
 
@@ -33,16 +30,15 @@ Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& 
                                    std::function<Status()> check) {
   const int64_t deadline_ns = now_ns() + options.rendezvous_ms * 1'000'000;
   Life life = ZERO_TRY(Life::begin());
-  const Meeting meeting{title,
-                        address,
-                        rank,
-                        world,
-                        options.rendezvous_ms,
-                        deadline_ns,
-                        &life,
-                        device == nullptr ? "host" : device->kind(),
-                        std::string(word),
-                        std::move(check)};
+  NamedMeeting meeting(address, life);
+  meeting.title = title;
+  meeting.rank = rank;
+  meeting.world = world;
+  meeting.limit_ms = options.rendezvous_ms;
+  meeting.deadline_ns = deadline_ns;
+  meeting.word = bytes_of(word);
+  meeting.check = std::move(check);
+  meeting.device = device == nullptr ? "host" : device->kind();
   Seat seat = ZERO_TRY(meet(meeting));
   auto comm = std::make_shared<LocalComm>(rank, world, options, std::move(life), std::move(seat),
                                           std::move(device));
@@ -55,7 +51,7 @@ LocalComm::LocalComm(int32_t rank, int32_t world, const CommOptions& options, Li
     : Comm(rank, world, options, std::move(device)),
       life_(std::move(life)),
       control_(std::move(seat.control)),
-      connections_(std::move(seat.connections)) {
+      links_(std::move(seat.links)) {
   static_assert(kRecordBytes <= kRecordRoom);
   control_->set_steps(&steps);
 }
@@ -68,54 +64,6 @@ Status LocalComm::exchange_bytes(std::span<const std::byte> mine, std::span<std:
 Status LocalComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
                                   const Patience& patience) {
   return control_->broadcast(data, root, patience, later(patience));
-}
-
-// ---- Data plane: correct, not fast. Steps on this comm are direct.
-
-namespace {
-constexpr size_t kPieceBytes = 8192;
-}
-
-Status LocalComm::all_gather(Call& call, const void* send, void* recv, size_t bytes) {
-  const size_t ranks = static_cast<size_t>(world());
-  const std::span from(static_cast<const std::byte*>(send), bytes);
-  std::byte* const to = static_cast<std::byte*>(recv);
-  std::vector<std::byte> pieces(ranks * std::min(bytes, kPieceBytes));
-  // `send` may lie inside `recv` at this rank's own place, which gets the same bytes again.
-  for (size_t done = 0; done < bytes;) {
-    const size_t part = std::min(bytes - done, kPieceBytes);
-    ZERO_TRY(call.exchange("all_gather", from.subspan(done, part),
-                           std::span(pieces).first(ranks * part)));
-    for (size_t r = 0; r < ranks; ++r)
-      if (to + r * bytes != from.data())
-        std::memcpy(to + r * bytes + done, pieces.data() + r * part, part);
-    done += part;
-  }
-  return {};
-}
-
-Status LocalComm::reduce_scatter(Call& call, SumTypes types, const void* send, void* recv,
-                                 size_t count, void*) {
-  const size_t ranks = static_cast<size_t>(world()), element = size_of(types.from);
-  const size_t piece = std::max(kPieceBytes / element / ranks, size_t{1});
-  std::vector<std::byte> mine(ranks * piece * element), all(ranks * mine.size());
-  std::vector<const void*> parts(ranks);
-  const ReduceKernel reduce = kernel_table(best_isa()).reduction(types.sum, types.from, Norm::none);
-  const FloatEnvironment environment;
-  for (size_t done = 0; done < count;) {
-    const size_t part = std::min(count - done, piece);
-    const size_t bytes = part * element;
-    for (size_t r = 0; r < ranks; ++r)
-      std::memcpy(mine.data() + r * bytes,
-                  static_cast<const std::byte*>(send) + (r * count + done) * element, bytes);
-    ZERO_TRY(call.exchange("reduce_scatter", std::span(mine).first(ranks * bytes),
-                           std::span(all).first(ranks * ranks * bytes)));
-    for (size_t r = 0; r < ranks; ++r)
-      parts[r] = all.data() + (r * ranks + static_cast<size_t>(rank())) * bytes;
-    reduce(static_cast<std::byte*>(recv) + done * size_of(types.sum), parts.data(), world(), part);
-    done += part;
-  }
-  return {};
 }
 
 // ---- Children.

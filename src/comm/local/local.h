@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "comm/comm.h"
@@ -27,25 +26,19 @@ class LocalComm final : public Comm {
   void abort(const Failure& cause) override { control_->abort(cause); }
 
   bool direct() const override { return staged_ == nullptr; }
-  Location locate(const void* data, size_t bytes) const override;
   Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const override;
-  std::shared_ptr<Arena> arena(const Location& location) const override;
   Gates* gates() override { return gates_.get(); }
   QueuedPlane* queued() override { return staged_.get(); }
   Status check_capture() const override { return Status(uncaptured_); }
   /// How the ranks' devices work together. Collective, before the first other call.
   Status join_devices();
 
-  Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override;
-  Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv, size_t count,
-                        void* scratch) override;
-
  protected:
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                         const Patience& patience) override;
   Status broadcast_bytes(std::span<std::byte> data, int32_t root,
                          const Patience& patience) override;
-  Result<std::shared_ptr<Arena>> allocate(Call& call, size_t bytes, int32_t kind,
+  Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes, int32_t kind,
                                           Side side) override;
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
                                            int32_t color) override;
@@ -56,25 +49,23 @@ class LocalComm final : public Comm {
   Status open_gates(Call& call);
   Result<HostMeeting> open_meeting(Call& call, const char* what, const std::string& why);
   Status open_staging(Call& call, const std::string& why);
-  Vigil vigil(const Patience& where);
-  std::shared_ptr<LocalArena> find(const Location& location) const;
-  Result<std::shared_ptr<LocalArena>> make_host_arena(Call& call, size_t bytes, int32_t kind);
-  Result<std::shared_ptr<Mapping>> share_memory(Call& call, const ArenaLayout& layout);
-  Result<std::shared_ptr<LocalArena>> make_device_arena(Call& call, size_t bytes, int32_t kind);
+  Bounds handing_out_bounds();
+  Result<std::shared_ptr<Arena>> make_host_arena(Call& call, uint32_t number, size_t bytes,
+                                                 int32_t kind);
+  Result<std::shared_ptr<Mapping>> share_memory(Call& call, uint32_t number,
+                                                const ArenaLayout& layout);
+  Result<std::shared_ptr<Arena>> make_device_arena(Call& call, uint32_t number, size_t bytes,
+                                                   int32_t kind);
   Patience handing_out() const;
   Status not_handed(int32_t rank, const Status& why);
-  Status offer(size_t connection, std::span<const int> memory, size_t bytes);
-  Status offer_to_all(std::span<const int> memory, size_t bytes);
-  Result<std::vector<Fd>> take_offer(size_t connection, size_t count);
+  Status offer(size_t link, uint32_t number, std::span<const int> memory);
+  Status offer_to_all(uint32_t number, std::span<const int> memory);
+  Result<std::vector<Fd>> take_offer(size_t link, uint32_t number, size_t count);
   Status reserve_part(int memory, const Mapping& mapping, const ArenaLayout& layout);
 
   Life life_;  // first here, last to go: the seat's end must not look like a death
   const std::unique_ptr<Control> control_;
-  const std::vector<Fd> connections_;
-  uint32_t arena_attempts_ = 0;
-
-  mutable std::mutex arenas_mutex_;
-  std::vector<std::weak_ptr<Arena>> arenas_;  // by number, from 1; LocalArenas where direct()
+  const std::vector<std::unique_ptr<Link>> links_;
 
   // On devices, of several ranks: one of them.
   std::unique_ptr<Gates> gates_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 
@@ -17,21 +18,26 @@ namespace zero::local {
 namespace {
 
 constexpr size_t kPlainNameBytes = 64;
-constexpr int64_t kSettleMs =
-    100;  // between a connection's end and the kernel's word about a death
+constexpr int64_t kNameMs = 1'000;  // for another holder of the name to let go of it
+constexpr int kRetryMs = 2;
 
-Result<Seat> meet_alone(const Meeting& meeting) {
-  ControlSegment segment = ZERO_TRY(make_control_segment(1));
-  Control::slot_of(segment.mapping->data(), 0).pid.store(os().getpid());
-  std::vector<std::shared_ptr<Peer>> peers;
-  peers.push_back(ZERO_TRY(Peer::meet(meeting.life->page(), Fd(), os().getpid())));
-  Seat seat;
-  seat.control = std::make_unique<Control>(segment.mapping, 0, 1, std::move(peers));
-  return seat;
-}
+/// All ranks are there; with the control segment. The life pages of `processes` follow.
+struct Group {
+  Generation generation{};
+  uint32_t processes = 0;
+  uint32_t unused = 0;
+};
 
-}  // namespace
+/// One of those in a FrameKind::processes, which also has the life page and perhaps a pidfd of
+/// each.
+struct Process {
+  static constexpr size_t kMost = kDescriptorsPerFrame / 2;  // in one frame
+  int32_t pid = 0;
+  uint32_t descriptors = 0;
+};
 
+/// In a user namespace every user that it does not know has one number, which the kernel then tells
+/// of processes of all of them. Whether that is this process's.
 bool users_look_alike() {
   const auto read = [](const char* path) {
     std::array<char, 64> words{};
@@ -46,49 +52,233 @@ bool users_look_alike() {
   return !read("/proc/self/uid_map").ends_with(text(" ", UINT32_MAX, "\n"));
 }
 
-Status Meeting::failed(std::string_view sentence) const {
-  return Status(ZERO_ERR_RENDEZVOUS, text(title, ": ", sentence));
+// ---- Rank 0.
+
+/// Who holds the name? If that is another rank 0, it hears that there are two of it, and says so.
+/// OK if the holder went away.
+Status contest_name(const NamedMeeting& meeting, int64_t until_ms) {
+  NamedMeeting contest = meeting;
+  contest.deadline_ns = until_ms * 1'000'000;
+  const Place place = place_of(meeting.address);
+  Status said = visit(contest, {&place, 1}).failure();
+  return said.code() == ZERO_ERR_COMM ? Status() : said;
 }
 
-int64_t Meeting::remaining_ms() const {
-  return std::max<int64_t>(0,
-                           (deadline_ns - now_ns() + 999'999) / 1'000'000);  // never a moment early
+Result<Fd> take_name(const NamedMeeting& meeting) {
+  const int64_t until_ms = now_ms() + std::min(kNameMs, meeting.remaining_ms());
+  for (;;) {
+    ZERO_TRY(meeting.check());
+    Fd listener;
+    const int error = listen_at(place_of(meeting.address), &listener);
+    if (error == 0) return listener;
+    if (error != EADDRINUSE) return Status(ZERO_ERR_SYSTEM, text("listening: ", errno_text(error)));
+    ZERO_TRY(contest_name(meeting, until_ms));
+    if (now_ms() >= until_ms) return meeting.failed("another process holds this name");
+    // Wait: a slice of kNameMs.
+    sleep_ms(kRetryMs);
+  }
 }
 
-Hello Meeting::hello() const {
-  Hello hello;
-  hello.rank = rank;
-  hello.world = world;
-  hello.pid = os().getpid();
-  hello.limit_ms = limit_ms;
-  hello.remaining_ms = remaining_ms();
-  put_wire_text(hello.device, device);
-  return hello;
+/// Gives a guest the control segment and the processes, each by its descriptors.
+void hand_out(Link& link, const ControlSegment& segment, const Control& control,
+              std::span<const Process> processes, std::span<const int> descriptors) {
+  const int memory = segment.fd.get();
+  const Group group{control.generation(), static_cast<uint32_t>(processes.size())};
+  link.send(FrameKind::group, 0, as_payload(group), {&memory, 1});
+  while (!processes.empty()) {
+    const auto part = processes.first(std::min(processes.size(), Process::kMost));
+    size_t count = 0;
+    for (const Process& one : part) count += one.descriptors;
+    link.send(FrameKind::processes, 0, std::as_bytes(part), descriptors.first(count));
+    processes = processes.subspan(part.size());
+    descriptors = descriptors.subspan(count);
+  }
 }
 
-std::string Meeting::whereabouts() const {
+/// All are there: makes the comm and hands it out. `control` stands as soon as others may have it.
+Status form(const NamedMeeting& meeting, Reception& reception, ControlSegment& segment,
+            std::unique_ptr<Control>& control) {
+  segment = ZERO_TRY(make_control_segment(meeting.world));
+  const auto self = ZERO_TRY(Peer::meet(meeting.descriptors[0], Fd(), os().getpid()));
+  std::vector<std::shared_ptr<Peer>> peers;
+  std::vector<std::shared_ptr<Peer>> different;  // one of each process
+  std::vector<Process> processes;
+  std::vector<int> descriptors;
+  for (int32_t r = 0; r < meeting.world; ++r) {
+    const Partner& one = reception.guest(r);
+    peers.push_back(r == 0 ? self : std::static_pointer_cast<Peer>(one.witness));
+    const auto known = std::find(different.begin(), different.end(), peers.back());
+    Slot& slot = Control::slot_of(segment.mapping->data(), r);
+    const int32_t pid = r == 0 ? os().getpid() : static_cast<int32_t>(one.said->pid);
+    slot.pid.store(pid);
+    slot.process.store(static_cast<uint32_t>(known - different.begin()));
+    if (known != different.end()) continue;
+    different.push_back(peers.back());
+    const size_t before = descriptors.size();
+    if (r == 0) descriptors = meeting.descriptors;
+    for (const Fd& fd : one.descriptors) descriptors.push_back(fd.get());
+    processes.push_back({pid, static_cast<uint32_t>(descriptors.size() - before)});
+  }
+  control = std::make_unique<Control>(segment.mapping, 0, meeting.world, std::move(peers));
+  os().reached("rendezvous.formed");
+  for (int32_t r = 1; r < meeting.world; ++r) {
+    hand_out(*reception.guest(r).link, segment, *control, processes, descriptors);
+    os().reached("rendezvous.welcomed");
+  }
+  return reception.await_ready();
+}
+
+Result<Seat> meet_as_root(const NamedMeeting& meeting) {
+  Fd listener = ZERO_TRY(take_name(meeting));
+  os().reached("rendezvous.listening");
+  ControlSegment segment;  // stays open while something may be under way
+  Seat seat;
+  Reception reception(meeting, listener);
+  Status outcome = reception.gather();
+  if (outcome.ok()) {
+    listener.reset();
+    os().reached("rendezvous.gathered");
+    outcome = form(meeting, reception, segment, seat.control);
+  }
+  if (outcome.ok()) {
+    os().reached("rendezvous.all_ready");
+    for (int32_t r = 0; r < meeting.world; ++r)
+      seat.links.push_back(std::move(reception.guest(r).link));
+    return seat;
+  }
+  std::string why = reception.explain(outcome);
+  if (seat.control != nullptr) {
+    // Those who have their place already hear it from the control segment. A rank that was seated
+    // already may have been first, and may have ended for that reason.
+    seat.control->abort(kNoSteps.fail(ZERO_ERR_RENDEZVOUS, -1, meeting.title, why));
+    why = seat.control->failure().text;
+    if (outcome.code() == ZERO_ERR_RENDEZVOUS) outcome = seat.control->failure_status();
+  }
+  reception.dismiss(why);
+  return outcome;
+}
+
+// ---- The other ranks.
+
+/// The processes of all ranks, in the order of their numbers.
+Result<std::vector<std::shared_ptr<Peer>>> take_processes(const NamedMeeting& meeting,
+                                                          Partner& root, size_t count) {
+  const auto incomplete = [&] {
+    return meeting.failed("rank 0 sent an incomplete list of processes");
+  };
+  std::vector<std::shared_ptr<Peer>> processes;
+  while (processes.size() < count) {
+    Frame frame = ZERO_TRY(hear_root(meeting, root, FrameKind::processes));
+    std::span<Fd> descriptors = frame.descriptors;
+    std::vector<Process> part(frame.payload.size() / sizeof(Process));
+    if (part.empty() || part.size() > count - processes.size()) return incomplete();
+    std::memcpy(part.data(), frame.payload.data(), part.size() * sizeof(Process));
+    for (const Process& one : part) {
+      if (one.descriptors > descriptors.size()) return incomplete();
+      processes.push_back(std::static_pointer_cast<Peer>(
+          ZERO_TRY(meeting.meet(descriptors.first(one.descriptors), one.pid))));
+      descriptors = descriptors.subspan(one.descriptors);
+    }
+  }
+  return processes;
+}
+
+/// Check and map what came.
+Result<std::unique_ptr<Control>> take_seat(const NamedMeeting& meeting, const Frame& frame,
+                                           const Group& group,
+                                           std::span<const std::shared_ptr<Peer>> processes) {
+  const int memory = frame.descriptors[0].get();
+  const size_t bytes = control_bytes(meeting.world);
+  ZERO_TRY(check_segment(memory, bytes));
+  std::shared_ptr<Mapping> mapping = ZERO_TRY(map_segment(memory, bytes, Access::hidden));
+  const Header& header = Control::header_of(mapping->data());
+  if (header.magic != kControlMagic || header.world != meeting.world ||
+      header.generation != group.generation)
+    return meeting.failed("rank 0 sent the memory of another comm");
+
+  std::vector<std::shared_ptr<Peer>> peers;
+  for (int32_t r = 0; r < meeting.world; ++r) {
+    const uint32_t process = Control::slot_of(mapping->data(), r).process.load();
+    if (process >= processes.size())
+      return meeting.failed(text("rank 0 named process ", process, " of ", processes.size()));
+    peers.push_back(processes[process]);
+  }
+  os().reached("rendezvous.mapped");
+  return std::make_unique<Control>(std::move(mapping), meeting.rank, meeting.world,
+                                   std::move(peers));
+}
+
+Result<Seat> meet_at_root(const NamedMeeting& meeting) {
+  const Place place = place_of(meeting.address);
+  Partner root = ZERO_TRY(visit(meeting, {&place, 1}));
+  os().reached("rendezvous.accepted");
+  const Frame frame = ZERO_TRY(hear_root(meeting, root, FrameKind::group));
+  const std::optional<Group> group = read<Group>(frame, FrameKind::group);
+  if (!group || frame.descriptors.size() != 1 || group->processes == 0 ||
+      group->processes > static_cast<uint32_t>(meeting.world))
+    return meeting.failed("rank 0 sent something that is no answer");
+  const std::vector<std::shared_ptr<Peer>> processes =
+      ZERO_TRY(take_processes(meeting, root, group->processes));
+  os().reached("rendezvous.welcome");
+  Result<std::unique_ptr<Control>> control = take_seat(meeting, frame, *group, processes);
+  // Rank 0 waits for this, good or bad, and the last step waits for rank 0.
+  const std::string& problem = control.failure().text();
+  root.link->send(control.ok() ? FrameKind::ready : FrameKind::refusal, 0, bytes_of(problem));
+  const Status sent = deliver_to_root(meeting, root);
+  Seat seat{ZERO_TRY(std::move(control)), {}};
+  ZERO_TRY(Status(sent));
+  seat.links.push_back(std::move(root.link));
+  os().reached("rendezvous.ready");
+  return seat;
+}
+
+Result<Seat> meet_alone(const NamedMeeting& meeting) {
+  ControlSegment segment = ZERO_TRY(make_control_segment(1));
+  Control::slot_of(segment.mapping->data(), 0).pid.store(os().getpid());
+  std::vector<std::shared_ptr<Peer>> peers{
+      ZERO_TRY(Peer::meet(meeting.descriptors[0], Fd(), os().getpid()))};
+  return Seat{std::make_unique<Control>(segment.mapping, 0, 1, std::move(peers)), {}};
+}
+
+}  // namespace
+
+// ---- What ranks of one host are to each other.
+
+NamedMeeting::NamedMeeting(std::string address_of, const Life& life)
+    : address(std::move(address_of)) {
+  one_host = true;
+  knows_users = !users_look_alike();
+  descriptors.push_back(life.page());
+  if (life.pidfd() >= 0) descriptors.push_back(life.pidfd());
+}
+
+/// By its life page, and perhaps a pidfd, of which it gets a copy.
+Result<std::shared_ptr<Witness>> NamedMeeting::meet(std::span<Fd> given, pid_t pid) const {
+  if (given.empty()) return Status(ZERO_ERR_COMM, "it has no life page");
+  Fd pidfd;
+  if (given.size() > 1 && given[1].valid()) {
+    pidfd.reset(os().fcntl(given[1].get(), F_DUPFD_CLOEXEC, 0));
+    if (!pidfd.valid()) return too_many_descriptors();
+  }
+  return std::shared_ptr<Witness>(ZERO_TRY(Peer::meet(given[0].get(), std::move(pidfd), pid)));
+}
+
+/// Where this rank looks for others: to be told to who finds nobody.
+std::string NamedMeeting::absent(std::string_view ranks, int64_t limit_ms) const {
   struct stat space {};
   const bool known = os().fstatat(AT_FDCWD, "/proc/self/ns/net", &space, 0) == 0;
-  return text("; this rank looked as user ", os().geteuid(), " in network namespace ",
-              known ? text(space.st_ino) : "unknown", " for the name '", address,
-              "': ranks of one comm have all three in common");
+  return text(ranks, " never came within ", limit_ms, " ms; this rank looked as user ",
+              os().geteuid(), " in network namespace ", known ? text(space.st_ino) : "unknown",
+              " for the name '", address, "': ranks of one comm have all three in common");
 }
 
-Result<std::optional<Answer>> answer_to(const MessageBuffer& message, const Hello& hello,
-                                        const Meeting& meeting, pid_t root) {
-  Challenge challenge;
-  if (!message.read(&challenge)) return std::optional<Answer>();
-  const Nonces nonces{hello.nonce, challenge.nonce};
-  if (!proves(challenge.proof, meeting.key(), Role::root, hello.rank, nonces))
-    return meeting.failed(text("process ", root, ", which has this name, is of another job"));
-  Answer answer;
-  answer.proof = prove(meeting.key(), Role::guest, hello.rank, nonces);
-  return std::optional(answer);
+std::string NamedMeeting::unreached(std::span<const std::string>) const {
+  return absent("rank 0", limit_ms);
 }
 
-Result<Seat> meet(const Meeting& meeting) {
+Result<Seat> meet(const NamedMeeting& meeting) {
   os().reached("rendezvous.begun");
-  if (meeting.world > 1 && meeting.word.empty() && users_look_alike())
+  if (meeting.world > 1 && meeting.word.empty() && !meeting.knows_users)
     return meeting.failed(
         text("user ", os().geteuid(),
              " stands for every user that this user namespace does not "
@@ -149,22 +339,6 @@ Result<ControlSegment> make_control_segment(int32_t world) {
   ZERO_TRY(reserve(made.fd.get(), *made.mapping, 0, bytes));
   Control::format(made.mapping->data(), world, generation);
   return made;
-}
-
-bool ended_by_now(const Peer& peer) {
-  const int64_t until = now_ms() + kSettleMs;
-  while (!peer.ask()) {
-    if (now_ms() >= until) return false;
-    // Wait: a slice of kSettleMs.
-    sleep_ms(1);
-  }
-  return true;
-}
-
-std::vector<int> life_descriptors(const Life& life) {
-  std::vector<int> descriptors{life.page()};
-  if (life.pidfd() >= 0) descriptors.push_back(life.pidfd());
-  return descriptors;
 }
 
 }  // namespace zero::local

@@ -89,56 +89,54 @@ Status StagedPlane::pass_all(size_t pieces, StreamHandle stream, const char* pha
 }
 
 Status StagedPlane::reduce_scatter(std::span<const Scattered> all, void* stream) {
-  for (const Scattered& one : all) ZERO_TRY(scatter(one, stream));
-  return {};
-}
-
-Status StagedPlane::scatter(const Scattered& one, StreamHandle stream) {
-  const size_t element = size_of(one.types.from), sum_element = size_of(one.types.sum);
-  const size_t most = stride_ / std::max(element, sum_element);  // of each rank in a piece
-  const auto part = [&](size_t i) { return std::min(most, one.count - i * most); };
-  const auto result = [&](size_t i) {
-    return static_cast<std::byte*>(one.recv) + i * most * sum_element;
-  };
-  const auto put = [&, first = pieces_](size_t i, std::byte* to) -> Status {
+  for (const Scattered& one : all) {
+    const size_t element = size_of(one.types.from);
     const auto* const from = static_cast<const std::byte*>(one.send);
-    for (size_t r = 0; r < world_; r++)
-      ZERO_TRY(copy(stream, to + r * stride_, from + (r * one.count + i * most) * element,
-                    part(i) * element));
-    if (!one.types.adds) return {};
-    return copy(stream, sums_of(first + i), result(i), part(i) * sum_element);
-  };
-  const auto take = [&](size_t i, size_t piece) {
-    const std::byte* const made = sum(one.types, piece, rank_, part(i));
-    return copy(stream, result(i), made, part(i) * sum_element);
-  };
-  return pass((one.count + most - 1) / most, stream, "gradients", put, take);
+    const auto put = [&](size_t at, size_t count, std::byte* to) -> Status {
+      for (size_t r = 0; r < world_; r++)
+        ZERO_TRY(
+            copy(stream, to + r * stride_, from + (r * one.count + at) * element, count * element));
+      return {};
+    };
+    ZERO_TRY(add_up(one.types, one.recv, one.count, {stride_, rank_, true}, stream, put));
+  }
+  return {};
 }
 
 Status StagedPlane::reduce(SumTypes types, std::span<const Summed> all, void* stream) {
-  for (const Summed& one : all) ZERO_TRY(reduce_one(types, one, stream));
+  for (const Summed& one : all) {
+    const size_t element = size_of(types.from);
+    const auto* const from = static_cast<const std::byte*>(one.send);
+    const auto put = [&](size_t at, size_t count, std::byte* to) {
+      return copy(stream, to, from + at * element, count * element);
+    };
+    const bool owns = rank_ == static_cast<size_t>(one.root);
+    ZERO_TRY(add_up(types, one.recv, one.count, {slot_bytes_, 0, owns}, stream, put));
+  }
   return {};
 }
 
-Status StagedPlane::reduce_one(SumTypes types, const Summed& one, StreamHandle stream) {
-  const size_t element = size_of(types.from), sum_element = size_of(types.sum);
-  const size_t most = slot_bytes_ / std::max(element, sum_element);
-  const bool owns = rank_ == static_cast<size_t>(one.root);
-  const auto part = [&](size_t i) { return std::min(most, one.count - i * most); };
+/// Sums of `count` elements into `recv`, if this rank owns them: put(at, count, to) copies into a
+/// slot what others need of this rank.
+template <class Put>
+Status StagedPlane::add_up(SumTypes types, void* recv, size_t count, const Share& share,
+                           StreamHandle stream, const Put& put) {
+  const size_t sum_element = size_of(types.sum);
+  const size_t most = share.bytes / std::max(size_of(types.from), sum_element);  // in a piece
+  const auto part = [&](size_t i) { return std::min(most, count - i * most); };
   const auto result = [&](size_t i) {
-    return static_cast<std::byte*>(one.recv) + i * most * sum_element;
+    return static_cast<std::byte*>(recv) + i * most * sum_element;
   };
-  const auto put = [&, first = pieces_](size_t i, std::byte* to) -> Status {
-    const auto* const from = static_cast<const std::byte*>(one.send) + i * most * element;
-    ZERO_TRY(copy(stream, to, from, part(i) * element));
-    if (!types.adds || !owns) return {};
+  const auto put_piece = [&, first = pieces_](size_t i, std::byte* to) -> Status {
+    ZERO_TRY(put(i * most, part(i), to));
+    if (!types.adds || !share.owns) return {};
     return copy(stream, sums_of(first + i), result(i), part(i) * sum_element);
   };
   const auto take = [&](size_t i, size_t piece) -> Status {
-    if (!owns) return {};
-    return copy(stream, result(i), sum(types, piece, 0, part(i)), part(i) * sum_element);
+    if (!share.owns) return {};
+    return copy(stream, result(i), sum(types, piece, share.place, part(i)), part(i) * sum_element);
   };
-  return pass((one.count + most - 1) / most, stream, "gradients", put, take);
+  return pass((count + most - 1) / most, stream, "gradients", put_piece, take);
 }
 
 /// Where the sums of a piece are made: the one before the last has left it, as it was copied on

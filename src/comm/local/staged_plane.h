@@ -9,7 +9,7 @@
 
 #include "comm/comm.h"
 #include "comm/local/arena.h"
-#include "comm/local/host_meeting.h"
+#include "comm/local/gates.h"
 
 namespace zero::local {
 
@@ -56,8 +56,14 @@ class StagedPlane final : public QueuedPlane {
   Status pass_all(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
                   const Take& take);
   Status copy(StreamHandle stream, void* to, const void* from, size_t bytes);
-  Status scatter(const Scattered& one, StreamHandle stream);
-  Status reduce_one(SumTypes types, const Summed& one, StreamHandle stream);
+  /// What is summed of each slot: so many bytes in a piece, at which stride; whether by this rank.
+  struct Share {
+    size_t bytes, place;
+    bool owns;
+  };
+  template <class Put>
+  Status add_up(SumTypes types, void* recv, size_t count, const Share& share, StreamHandle stream,
+                const Put& put);
   Status gather(const Gathered& one, StreamHandle stream);
   Status send(const Sent& one, StreamHandle stream);
   std::byte* sums_of(size_t piece) const;

@@ -1,19 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/local/wait.h"
-
-#include <algorithm>
+// One long wait in an exchange: who is missing, since when, and whether that has been long enough.
+#include <optional>
+#include <vector>
 
 #include "base/log.h"
 #include "base/text.h"
-#include "comm/local/process.h"
-#include "comm/local/socket.h"
+#include "comm/link.h"
+#include "comm/local/control.h"
+#include "comm/process.h"
 
 namespace zero::local {
 
+class Control::Wait {
+ public:
+  Wait(const Control& control, uint64_t k, const Patience& patience);
+
+  /// A reason to give up: a death, a rank that left, the deadline.
+  std::optional<Failure> find_cause(bool thoroughly);
+
+  /// How long to sleep now.
+  int64_t slice_ns() const { return watch_.slice_ns(missing_, kSliceMs); }
+
+ private:
+  struct Seen {
+    uint64_t progress;
+    int64_t since_ns;  // when that was new
+  };
+
+  std::vector<Missing> find_missing();
+  std::string describe(std::span<const int32_t> ranks) const;
+
+  const Control& control_;
+  const uint64_t k_;
+  const Patience& patience_;
+  Watch watch_;
+  std::vector<Seen> seen_;  // by rank
+  std::vector<Missing> missing_;
+};
+
 Control::Wait::Wait(const Control& control, uint64_t k, const Patience& patience)
-    : control_(control), k_(k), patience_(patience), watch_(patience), oldest_ns_(watch_.now_ns()) {
+    : control_(control), k_(k), patience_(patience), watch_(patience) {
   for (int32_t r = 0; r < control.world_; ++r)
-    seen_.push_back({control.slot(r).progress.load(std::memory_order_relaxed), oldest_ns_});
+    seen_.push_back({control.slot(r).progress.load(std::memory_order_relaxed), watch_.now_ns()});
 }
 
 std::optional<Failure> Control::Wait::find_cause(bool thoroughly) {
@@ -24,38 +52,35 @@ std::optional<Failure> Control::Wait::find_cause(bool thoroughly) {
   if (const int32_t left = control_.find_left(k_); left >= 0)
     return control_.make_failure(ZERO_ERR_DESYNC, left, patience_,
                                  text("rank ", left, " has freed its comm"));
-  look_around();
-  if (watch_.is_late(oldest_ns_)) return late();
-  if (watch_.warns()) warn();
+  missing_ = find_missing();
+  if (const std::vector<int32_t> late = watch_.late_of(missing_); !late.empty()) {
+    const std::string last = control_.where_is(late[0]);
+    return control_.make_failure(
+        ZERO_ERR_TIMEOUT, late[0], patience_,
+        text(watch_.late(describe(late)), last.empty() ? "" : "; last seen in ", last));
+  }
+  if (!missing_.empty() && watch_.warns()) {
+    std::vector<int32_t> ranks;
+    for (const Missing& one : missing_) ranks.push_back(one.rank);
+    log(ZERO_LOG_WARNING, watch_.warning(control_.rank_, describe(ranks)));
+  }
   return std::nullopt;
 }
 
-void Control::Wait::look_around() {
-  oldest_ns_ = watch_.start_ns();
-  if (!patience_.extended_by_progress) return;
-  oldest_ns_ = watch_.now_ns();
-  for (const int32_t r : missing()) {
+std::vector<Missing> Control::Wait::find_missing() {
+  std::vector<Missing> missing;
+  for (int32_t r = 0; r < control_.world_; ++r) {
+    if (control_.slot(r).arrived.load(std::memory_order_acquire) >= k_) continue;
     Seen& one = seen_[static_cast<size_t>(r)];
     const uint64_t progress = control_.slot(r).progress.load(std::memory_order_relaxed);
     if (progress != one.progress) one = {progress, watch_.now_ns()};
-    oldest_ns_ = std::min(oldest_ns_, one.since_ns);
+    missing.push_back({r, watch_.since_ns(one.since_ns)});
   }
-}
-
-int64_t Control::Wait::slice_ns() const {
-  const int64_t left_ns = watch_.limit_ns() - (watch_.now_ns() - oldest_ns_);
-  return std::clamp(left_ns, int64_t{1}, int64_t{kSliceMs} * 1'000'000);
-}
-
-std::vector<int32_t> Control::Wait::missing() const {
-  std::vector<int32_t> ranks;
-  for (int32_t r = 0; r < control_.world_; ++r)
-    if (control_.slot(r).arrived.load(std::memory_order_acquire) < k_) ranks.push_back(r);
-  return ranks;
+  return missing;
 }
 
 /// "rank 2 (process 1234, stopped), rank 3 (process 1235, running)"
-std::string Control::Wait::describe(const std::vector<int32_t>& ranks) const {
+std::string Control::Wait::describe(std::span<const int32_t> ranks) const {
   std::vector<std::string> names;
   for (const int32_t r : ranks) {
     const pid_t pid = control_.slot(r).pid.load(std::memory_order_relaxed);
@@ -64,22 +89,17 @@ std::string Control::Wait::describe(const std::vector<int32_t>& ranks) const {
   return list_some(names);
 }
 
-Failure Control::Wait::late() const {
-  std::vector<int32_t> ranks = missing();
-  if (patience_.extended_by_progress)
-    std::erase_if(
-        ranks, [&](int32_t r) { return !watch_.is_late(seen_[static_cast<size_t>(r)].since_ns); });
-  if (ranks.empty())  // they came this moment: the decision word has the last say
-    return control_.make_failure(ZERO_ERR_TIMEOUT, -1, patience_, "the deadline passed");
-  const std::string last = control_.where_is(ranks[0]);
-  return control_.make_failure(
-      ZERO_ERR_TIMEOUT, ranks[0], patience_,
-      text(watch_.late(describe(ranks)), last.empty() ? "" : "; last seen in ", last));
-}
-
-void Control::Wait::warn() const {
-  const std::vector<int32_t> ranks = missing();
-  if (!ranks.empty()) log(ZERO_LOG_WARNING, watch_.warning(control_.rank_, describe(ranks)));
+Status Control::await_asleep(uint64_t k, const Patience& patience) {
+  Wait wait(*this, k, patience);
+  for (unsigned slice = 0;; ++slice) {
+    if (std::optional<Status> end = look(k)) return *std::move(end);
+    // The pidfds cost a system call each, so they are asked now and then.
+    if (const std::optional<Failure> cause = wait.find_cause(slice % 8 == 7)) {
+      give_up(k, *cause);
+      continue;
+    }
+    doze(k, wait.slice_ns());
+  }
 }
 
 }  // namespace zero::local

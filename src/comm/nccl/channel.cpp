@@ -6,15 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <optional>
-#include <vector>
 
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "base/unthrown.h"
-#include "base/worker_thread.h"
+#include "comm/apart.h"
 
 namespace zero::nccl {
 namespace {
@@ -22,13 +20,6 @@ namespace {
 constexpr int64_t kShortestNs = 20'000;
 constexpr int64_t kEndMs = 2'000;
 constexpr int64_t kLookMs = 10;
-
-/// What a thread that may be left behind shares with who waits for it.
-struct Ending {
-  std::mutex mutex;
-  std::condition_variable changed;
-  size_t running = 0;
-};
 
 int settled(const Library& library, Handle handle) {
   const int64_t until = now_ms() + kEndMs / 2;
@@ -50,38 +41,16 @@ void end_communicator(const Library& library, Handle handle, bool broken) {
     library.abort(handle);
 }
 
-void end_one(const Library& library, Device& device, Handle handle, bool broken, Ending& ending) {
+bool end_on(Device& device, const Library& library, Handle handle, bool broken) {
   const auto end = [&] { return end_communicator(library, handle, broken), Status(); };
   // Where the device is lost, its context cannot be entered, and the end must be told all the same.
   if (!device.run_current(end).ok()) (void)end();
-  const std::lock_guard lock(ending.mutex);
-  --ending.running;
-  ending.changed.notify_all();
+  return true;
 }
 
 Status still_busy(std::string_view what, const Bounds& bounds) {
   return Status(ZERO_ERR_TIMEOUT,
                 text(what, ": NCCL was still busy after ", bounds.limit_ms, " ms"));
-}
-
-/// A call that may stay inside NCCL.
-struct LoneCall {
-  std::shared_ptr<Device> device;
-  Handle handle = nullptr;
-  std::function<int(Handle)> call;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<Result<int>> outcome;
-};
-
-void make_call(LoneCall& lone) {
-  int made = kSuccess;
-  Status entered =
-      lone.device->run_current([&] { return made = lone.call(lone.handle), Status(); });
-  Result<int> outcome = entered.ok() ? Result<int>(made) : Result<int>(std::move(entered));
-  const std::lock_guard lock(lone.mutex);
-  lone.outcome = std::move(outcome);
-  lone.changed.notify_all();
 }
 
 /// Between two looks, so that a wait has few of them and lasts little longer than NCCL takes.
@@ -94,20 +63,19 @@ void pause(int64_t waited_ns, int64_t usual_ns) {
   os().futex(&nobody_wakes, FUTEX_WAIT_PRIVATE, 0, &time);
 }
 
-/// What the call comes back with.
+/// What the call comes back with, which may stay inside NCCL.
 Result<int> call_apart(std::string_view what, const Bounds& bounds, std::shared_ptr<Device> device,
                        Handle handle, std::function<int(Handle)> call) {
-  auto lone = std::make_shared<LoneCall>();
-  lone->device = std::move(device);
-  lone->handle = handle;
-  lone->call = std::move(call);
-  ZERO_TRY(start_detached([lone] { make_call(*lone); }));
-  std::unique_lock lock(lone->mutex);
+  Apart<Result<int>> apart;
+  ZERO_TRY(
+      apart.start([device = std::move(device), handle, call = std::move(call)]() -> Result<int> {
+        int made = kSuccess;
+        ZERO_TRY(device->run_current([&] { return made = call(handle), Status(); }));
+        return made;
+      }));
   for (const int64_t until = now_ms() + bounds.limit_ms;;) {
     const int64_t left_ms = std::clamp<int64_t>(until - now_ms(), 0, kLookMs);
-    // Wait: a slice of bounds.limit_ms.
-    lone->changed.wait_for(lock, std::chrono::milliseconds(left_ms));
-    if (lone->outcome) return std::move(*lone->outcome);
+    if (std::optional<Result<int>> outcome = apart.await(left_ms)) return std::move(*outcome);
     ZERO_TRY(bounds.check());
     if (now_ms() >= until) return still_busy(what, bounds);
   }
@@ -274,34 +242,21 @@ bool Channels::end(bool broken) noexcept {
 }
 
 bool Channels::end_both(bool broken) {
-  bool all = true;
-  const auto ending = std::make_shared<Ending>();
+  std::array<Apart<bool>, 2> ends;
+  size_t begun = 0, sound = 0;
   for (Channel* const channel : {reduce_.get(), gather_.get()}) {
     if (channel == nullptr) continue;
+    ++begun;
     const Handle handle = channel->take(kEndMs / 2);
-    if (handle == nullptr) {
-      all = false;
-      continue;
-    }
-    {
-      const std::lock_guard lock(ending->mutex);
-      ++ending->running;
-    }
-    const Status started =
-        start_detached([&library = library_, device = channel->device(), handle, broken, ending] {
-          end_one(library, *device, handle, broken, *ending);
-        });
-    if (!started.ok()) {
-      all = false;
-      const std::lock_guard lock(ending->mutex);
-      --ending->running;
-    }
+    const auto end = [&library = library_, device = channel->device(), handle, broken] {
+      return end_on(*device, library, handle, broken);
+    };
+    if (handle != nullptr && ends[sound].start(end).ok()) ++sound;
   }
-  std::unique_lock lock(ending->mutex);
-  // Wait: kEndMs.
-  all &= ending->changed.wait_for(lock, std::chrono::milliseconds(kEndMs),
-                                  [&] { return ending->running == 0; });
-  return all;
+  size_t ended = 0;
+  for (const int64_t until = now_ms() + kEndMs; ended < sound; ++ended)
+    if (!ends[ended].await(std::max<int64_t>(until - now_ms(), 0))) break;
+  return ended == begun;
 }
 
 Result<std::unique_ptr<Channels>> split(const Library& library, Channel& parent, int color,

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,17 +13,11 @@
 #include <string_view>
 
 #include "base/keep.h"
+#include "comm/link.h"
 #include "comm/nccl/library.h"
-#include "comm/nccl/turn.h"
 #include "device/device.h"
 
 namespace zero::nccl {
-
-/// How long a call may take, and what else ends it.
-struct Bounds {
-  int64_t limit_ms;
-  std::function<Status()> check;
-};
 
 /// How communicators do their work.
 struct Way {
@@ -51,6 +47,33 @@ class Slot {
 /// NCCL's own words for what went wrong: ZERO_ERR_PEER_DEAD where it puts that down to another
 /// rank, otherwise ZERO_ERR_COMM.
 Status problem(const Library& library, Handle handle, std::string_view what, int outcome);
+
+/// A mutex that is waited for under a deadline.
+/// For std::unique_lock, as std::timed_mutex is. That one waits by a call of POSIX that some
+/// sanitizers of threads do not know: they take what follows for a race.
+class Turn {
+ public:
+  bool try_lock() { return try_lock_for(std::chrono::milliseconds(0)); }
+
+  bool try_lock_for(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    // Wait: the limit.
+    if (!free_.wait_for(lock, limit, [this] { return !taken_; })) return false;
+    taken_ = true;
+    return true;
+  }
+
+  void unlock() {
+    const std::lock_guard lock(mutex_);
+    taken_ = false;
+    free_.notify_one();  // within: whoever takes it next may end it
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable free_;
+  bool taken_ = false;
+};
 
 /// One communicator in non-blocking mode. Any thread; NCCL gets one call at a time, on a thread
 /// whose current device is the communicator's: it restores what it finds, and a thread without one

@@ -28,12 +28,20 @@ std::string loader_words() {
   return words != nullptr ? words : "no reason given";
 }
 
+/// Into the pointer to a function at `place`.
+Status take_function(void* handle, const char* name, void* place) {
+  void* const found = dlsym(handle, name);
+  if (found == nullptr)
+    return Status(ZERO_ERR_UNSUPPORTED, text("it has no function ", name, ": is it NCCL?"));
+  memcpy(place, &found, sizeof found);
+  return {};
+}
+
 Status take_functions(void* handle, Library& out) {
   const struct {
     const char* name;
     void* function;
   } rows[] = {
-      {"ncclGetVersion", &out.get_version},
       {"ncclGetUniqueId", &out.get_unique_id},
       {"ncclGetErrorString", &out.error_string},
       {"ncclGetLastError", &out.last_error},
@@ -55,12 +63,7 @@ Status take_functions(void* handle, Library& out) {
       {"ncclCommWindowRegister", &out.window_register},
       {"ncclCommWindowDeregister", &out.window_deregister},
   };
-  for (const auto& row : rows) {
-    void* const found = dlsym(handle, row.name);
-    if (found == nullptr)
-      return Status(ZERO_ERR_UNSUPPORTED, text("it has no function ", row.name, ": is it NCCL?"));
-    memcpy(row.function, &found, sizeof found);
-  }
+  for (const auto& row : rows) ZERO_TRY(take_function(handle, row.name, row.function));
   return {};
 }
 
@@ -68,10 +71,7 @@ Status take_functions(void* handle, Library& out) {
 Result<Library> take_library(void* handle, const std::string& name) {
   Library found;
   found.path = name;
-  void* const symbol = dlsym(handle, "ncclGetVersion");
-  if (symbol == nullptr)
-    return Status(ZERO_ERR_UNSUPPORTED, "it has no function ncclGetVersion: is it NCCL?");
-  memcpy(&found.get_version, &symbol, sizeof symbol);
+  ZERO_TRY(take_function(handle, "ncclGetVersion", &found.get_version));
   if (found.get_version(&found.version) != kSuccess)
     return Status(ZERO_ERR_UNSUPPORTED, "it does not tell its version");
   if (found.version < kOldestVersion)

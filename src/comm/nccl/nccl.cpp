@@ -3,8 +3,9 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "base/text.h"
-#include "comm/nccl/window.h"
+#include "base/unthrown.h"
 
 namespace zero::nccl {
 namespace {
@@ -29,17 +30,59 @@ int type_of(DType dtype) {
 
 int type_of(const SumTypes& types) { return types.from == types.sum ? type_of(types.sum) : -1; }
 
+constexpr int64_t kLeaveMs = 2'000;
+
+class WindowAttachment final : public PrivateArena::Attachment {
+ public:
+  WindowAttachment(const Library& library, Channel& channel, Window window)
+      : library_(library), channel_(channel), window_(window) {}
+
+  /// Local. A communicator that has ended knows nothing any more. As long as one does, other memory
+  /// must not come to this address: NCCL would take it for the window.
+  bool leave() noexcept override {
+    const bool left = succeeds([&] {
+      return channel_.run_alone(
+          kLeaveMs, [&](Handle handle) { return library_.window_deregister(handle, window_); });
+    });
+    if (!left) log(ZERO_LOG_WARNING, "NCCL did not give back an arena: its memory stays");
+    return left;
+  }
+
+ private:
+  const Library& library_;
+  Channel& channel_;  // of the arena's comm, which outlives it
+  const Window window_;
+};
+
+/// Map `arena` for the work of `channel`, so that NCCL reads and writes it where it is; collective
+/// over its ranks, each with an arena of the same size. The arena gives it back before its memory
+/// goes. OK where NCCL says that it has no windows here, too: all works without.
+Status open_window(const Library& library, Channel& channel, PrivateArena& arena,
+                   const Bounds& bounds) {
+  Slot<Window> slot;
+  ZERO_TRY(channel.run("ncclCommWindowRegister", bounds, [&](Handle handle) {
+    return library.window_register(handle, arena.data(), arena.bytes(), slot.place(), kSymmetric);
+  }));
+  const Window window = slot.take();
+  if (window == nullptr) {
+    log(ZERO_LOG_INFO, text("NCCL ", version_text(library.version),
+                            " has no windows on these GPUs: transfers go through its buffers"));
+    return {};
+  }
+  arena.attach(std::make_unique<WindowAttachment>(library, channel, window));
+  return {};
+}
+
 Status cannot_sum() {
   return {ZERO_ERR_INTERNAL, "NCCL sums floating types only, and each in itself"};
 }
 
 }  // namespace
 
-NcclComm::NcclComm(int32_t rank, int32_t world, const CommOptions& options,
-                   std::shared_ptr<Device> device, const Library& library,
-                   std::unique_ptr<Channels> channels, std::unique_ptr<tcp::Control> control)
-    : Comm(rank, world, options, std::move(device)),
-      library_(library),
+NcclComm::NcclComm(const Formation& of, std::unique_ptr<Channels> channels,
+                   std::unique_ptr<tcp::Control> control)
+    : Comm(of.rank, of.world, of.options, of.device),
+      library_(of.library),
       control_(std::move(control)),
       channels_(std::move(channels)) {
   control_->set_steps(&steps);
@@ -173,37 +216,10 @@ Status NcclComm::broadcast(std::span<const Sent> all, void* stream) {
   return queue_all(channels_->gather(), "ncclBroadcast", all, call);
 }
 
-Status NcclComm::all_gather(Call&, const void*, void*, size_t) {
-  return Status(ZERO_ERR_INTERNAL, "all_gather of host memory on an nccl comm");
-}
-
-Status NcclComm::reduce_scatter(Call&, SumTypes, const void*, void*, size_t, void*) {
-  return Status(ZERO_ERR_INTERNAL, "reduce_scatter of host memory on an nccl comm");
-}
-
 // ---- Memory and children.
 
-Result<std::byte*> NcclComm::resolve(int32_t rank, const Location&, size_t) const {
-  return Status(ZERO_ERR_INTERNAL,
-                text("memory of rank ", rank, " is not addressable on an nccl comm"));
-}
-
-Location NcclComm::locate(const void* data, size_t bytes) const {
-  bool whole = false;
-  const std::shared_ptr<Arena> arena = find_arena(data, bytes, this, &whole);
-  if (!arena || !whole || arena->comm().get() != this) return {};
-  const auto offset = static_cast<const std::byte*>(data) - arena->data();
-  return {.arena = arena->number(), .unused = 0, .offset = static_cast<uint64_t>(offset)};
-}
-
-std::shared_ptr<Arena> NcclComm::arena(const Location& location) const {
-  return arena_of(location);
-}
-
 std::shared_ptr<PrivateArena> NcclComm::arena_of(const Location& location) const {
-  const std::lock_guard lock(arenas_mutex_);
-  if (location.arena == 0 || location.arena > arenas_.size()) return nullptr;
-  return arenas_[location.arena - 1].lock();
+  return std::static_pointer_cast<PrivateArena>(arena(location));
 }
 
 Location NcclComm::mappable(const void* base) const {
@@ -228,19 +244,10 @@ Status NcclComm::map_arena(Use use, const Location& place) {
   return broken(std::move(opened), "arenas");
 }
 
-/// Numbered by attempts, which all ranks count alike, even where some fail.
-Result<std::shared_ptr<Arena>> NcclComm::allocate(Call&, size_t bytes, int32_t kind, Side) {
-  uint32_t number = 0;
-  {
-    const std::lock_guard lock(arenas_mutex_);
-    arenas_.emplace_back();
-    number = static_cast<uint32_t>(arenas_.size());
-  }
-  const std::shared_ptr<PrivateArena> made =
-      ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind));
-  const std::lock_guard lock(arenas_mutex_);
-  arenas_[number - 1] = made;
-  return std::shared_ptr<Arena>(made);
+Result<std::shared_ptr<Arena>> NcclComm::allocate(Call&, uint32_t number, size_t bytes,
+                                                  int32_t kind, Side) {
+  return std::shared_ptr<Arena>(
+      ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind)));
 }
 
 Result<std::shared_ptr<Comm>> NcclComm::make_child(Call&, std::span<const int32_t> members,
@@ -254,8 +261,9 @@ Result<std::shared_ptr<Comm>> NcclComm::make_child(Call&, std::span<const int32_
   // What became of a split that failed on some ranks is unknown on the others.
   if (!channels.ok()) return broken(std::move(channels).status(), "zero_comm_split");
   if (*channels == nullptr) return std::shared_ptr<Comm>();
-  return take_seat(library_, std::move(*channels), device(), child_rank,
-                   static_cast<int32_t>(members.size()), options(), bounds);
+  return take_seat(
+      {library_, device(), child_rank, static_cast<int32_t>(members.size()), options(), bounds},
+      std::move(*channels));
 }
 
 }  // namespace zero::nccl

@@ -16,10 +16,18 @@
 
 namespace zero::nccl {
 
+/// Whom a comm is formed of, by what, and how.
+struct Formation {
+  const Library& library;
+  std::shared_ptr<Device> device;
+  int32_t rank, world;
+  const CommOptions& options;
+  Bounds bounds;
+};
+
 class NcclComm final : public Comm, private QueuedPlane {
  public:
-  NcclComm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device,
-           const Library& library, std::unique_ptr<Channels> channels,
+  NcclComm(const Formation& of, std::unique_ptr<Channels> channels,
            std::unique_ptr<tcp::Control> control);
   ~NcclComm() override;
 
@@ -33,21 +41,13 @@ class NcclComm final : public Comm, private QueuedPlane {
 
   bool direct() const override { return false; }
   bool sums_itself() const override { return false; }
-  Location locate(const void* data, size_t bytes) const override;
-  Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const override;
-  std::shared_ptr<Arena> arena(const Location& location) const override;
-
-  // Nothing of a comm with a device lies in the host's memory.
-  Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override;
-  Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv, size_t count,
-                        void* scratch) override;
 
  protected:
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                         const Patience& patience) override;
   Status broadcast_bytes(std::span<std::byte> data, int32_t root,
                          const Patience& patience) override;
-  Result<std::shared_ptr<Arena>> allocate(Call& call, size_t bytes, int32_t kind,
+  Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes, int32_t kind,
                                           Side side) override;
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
                                            int32_t color) override;
@@ -81,9 +81,7 @@ class NcclComm final : public Comm, private QueuedPlane {
   const std::unique_ptr<tcp::Control> control_;
   const std::unique_ptr<Channels> channels_;
   std::atomic<bool> left_behind_{false};
-  mutable std::mutex arenas_mutex_;
-  std::vector<std::weak_ptr<PrivateArena>> arenas_;  // by number, from 1
-  std::set<uint32_t> mapped_;                        // of them, whatever came of it
+  std::set<uint32_t> mapped_;  // arenas, whatever came of it
 };
 
 inline Way way_of(const CommOptions& options) {
@@ -92,8 +90,6 @@ inline Way way_of(const CommOptions& options) {
 
 /// Collective over the ranks of `channels`: the connections between them, made known through NCCL
 /// itself, and the seat. A failure has ended the channels.
-Result<std::shared_ptr<Comm>> take_seat(const Library& library, std::unique_ptr<Channels> channels,
-                                        std::shared_ptr<Device> device, int32_t rank, int32_t world,
-                                        const CommOptions& options, const Bounds& bounds);
+Result<std::shared_ptr<Comm>> take_seat(const Formation& of, std::unique_ptr<Channels> channels);
 
 }  // namespace zero::nccl

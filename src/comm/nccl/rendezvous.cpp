@@ -3,6 +3,7 @@
 // listens, then the connections.
 #include "comm/tcp/rendezvous.h"
 
+#include <bit>
 #include <cstring>
 
 #include "base/text.h"
@@ -25,11 +26,10 @@ struct Greeting {
 };
 
 /// Every rank's greeting, gathered on the device.
-Result<std::vector<Greeting>> gather_greetings(const Library& library, Channels& channels,
-                                               const std::shared_ptr<Device>& device,
-                                               const Greeting& mine, int32_t rank, int32_t world,
-                                               const Bounds& bounds) {
-  const size_t ranks = static_cast<size_t>(world);
+Result<std::vector<Greeting>> gather_greetings(const Formation& of, Channels& channels,
+                                               const Greeting& mine) {
+  const std::shared_ptr<Device>& device = of.device;
+  const size_t ranks = static_cast<size_t>(of.world);
   const size_t bytes = sizeof mine;
   const DeviceMemory memory = ZERO_TRY(
       DeviceMemory::allocate(device, ranks * bytes, "the greetings of the ranks of an nccl comm"));
@@ -37,18 +37,18 @@ Result<std::vector<Greeting>> gather_greetings(const Library& library, Channels&
       HostBuffer::allocate(device, ranks * bytes, "the greetings of the ranks of an nccl comm"));
   const Stream stream = ZERO_TRY(make_stream(device));
   const Event done = ZERO_TRY(make_event(device));
-  const size_t own = static_cast<size_t>(rank) * bytes;
+  const size_t own = static_cast<size_t>(of.rank) * bytes;
   memcpy(host.data() + own, &mine, bytes);
   const auto talk = [&]() -> Status {
     ZERO_TRY(device->copy(stream.handle(), memory.data() + own, host.data() + own, bytes));
-    ZERO_TRY(channels.gather().run("ncclAllGather", bounds, [&](Handle handle) {
-      return library.all_gather(memory.data() + own, memory.data(), bytes, kUint8, handle,
-                                stream.handle());
+    ZERO_TRY(channels.gather().run("ncclAllGather", of.bounds, [&](Handle handle) {
+      return of.library.all_gather(memory.data() + own, memory.data(), bytes, kUint8, handle,
+                                   stream.handle());
     }));
     ZERO_TRY(device->copy(stream.handle(), host.data(), memory.data(), ranks * bytes));
     ZERO_TRY(device->record(done.handle(), stream.handle()));
-    return await(*device, done.handle(), bounds.limit_ms, "the gathering of the ranks", [&] {
-      ZERO_TRY(bounds.check());
+    return await(*device, done.handle(), of.bounds.limit_ms, "the gathering of the ranks", [&] {
+      ZERO_TRY(of.bounds.check());
       return channels.gather().error();
     });
   };
@@ -82,33 +82,30 @@ Status check_greetings(const std::vector<Greeting>& all, const Status& listening
   return {};
 }
 
-Result<std::unique_ptr<tcp::Control>> connect(const Library& library, Channels& channels,
-                                              const std::shared_ptr<Device>& device, int32_t rank,
-                                              int32_t world, const CommOptions& options,
-                                              const Bounds& bounds) {
-  Result<tcp::Root> root = rank == 0 ? tcp::listen() : Result<tcp::Root>(tcp::Root());
+Result<std::unique_ptr<tcp::Control>> connect(const Formation& of, Channels& channels) {
+  Result<tcp::Root> root = of.rank == 0 ? tcp::listen() : Result<tcp::Root>(tcp::Root());
   Greeting mine;
   mine.code = root.failure().code();
-  mine.reduce_ctas = options.reduce_ctas;
-  mine.gathers_on_kernels = options.gathers_on_kernels ? 1 : 0;
+  mine.reduce_ctas = of.options.reduce_ctas;
+  mine.gathers_on_kernels = of.options.gathers_on_kernels ? 1 : 0;
   if (root.ok()) mine.offer = root->offer;
-  const std::vector<Greeting> all =
-      ZERO_TRY(gather_greetings(library, channels, device, mine, rank, world, bounds));
+  const std::vector<Greeting> all = ZERO_TRY(gather_greetings(of, channels, mine));
   ZERO_TRY(check_greetings(all, root.failure()));
-  const tcp::Meeting meeting{rank, world, bounds.limit_ms, bounds.check};
   std::unique_ptr<tcp::Control> control =
-      ZERO_TRY(rank == 0 ? tcp::seat_guests(*root, meeting) : tcp::visit(all[0].offer, meeting));
-  ZERO_TRY(control->exchange({}, {}, {"zero_comm_create_nccl", "seated", bounds.limit_ms, false}));
+      ZERO_TRY(of.rank == 0 ? tcp::seat_guests(*root, of.world, of.bounds)
+                            : tcp::visit(all[0].offer, of.rank, of.world, of.bounds));
+  ZERO_TRY(
+      control->exchange({}, {}, {"zero_comm_create_nccl", "seated", of.bounds.limit_ms, false}));
   return control;
 }
 
 /// A group that never formed is ZERO_ERR_RENDEZVOUS, whatever did not come in time.
-Status never_formed(Status status, int32_t rank, int32_t world,
+Status never_formed(const Formation& of, Status status,
                     const char* come = "come with the same id") {
   if (status.code() == ZERO_ERR_TIMEOUT)
     status = Status(ZERO_ERR_RENDEZVOUS,
-                    text(status.text(), ": have all ", world, " ranks ", come, "?"));
-  return std::move(status).within(text("rank ", rank, " of an nccl comm of ", world));
+                    text(status.text(), ": have all ", of.world, " ranks ", come, "?"));
+  return std::move(status).within(text("rank ", of.rank, " of an nccl comm of ", of.world));
 }
 
 Bounds rendezvous(const CommOptions& options) {
@@ -121,14 +118,11 @@ Status outcome(const Library& library, const char* what, int code) {
 
 }  // namespace
 
-Result<std::shared_ptr<Comm>> take_seat(const Library& library, std::unique_ptr<Channels> channels,
-                                        std::shared_ptr<Device> device, int32_t rank, int32_t world,
-                                        const CommOptions& options, const Bounds& bounds) {
-  Result<std::unique_ptr<tcp::Control>> control =
-      connect(library, *channels, device, rank, world, options, bounds);
-  if (!control.ok()) return never_formed(std::move(control).status(), rank, world);
-  return std::shared_ptr<Comm>(std::make_shared<NcclComm>(
-      rank, world, options, std::move(device), library, std::move(channels), std::move(*control)));
+Result<std::shared_ptr<Comm>> take_seat(const Formation& of, std::unique_ptr<Channels> channels) {
+  Result<std::unique_ptr<tcp::Control>> control = connect(of, *channels);
+  if (!control.ok()) return never_formed(of, std::move(control).status());
+  return std::shared_ptr<Comm>(
+      std::make_shared<NcclComm>(of, std::move(channels), std::move(*control)));
 }
 
 }  // namespace nccl
@@ -137,24 +131,19 @@ Result<NcclId> nccl_unique_id() {
   const nccl::Library& library = *ZERO_TRY(nccl::library());
   nccl::UniqueId id;
   ZERO_TRY(nccl::outcome(library, "ncclGetUniqueId", library.get_unique_id(&id)));
-  NcclId bytes;
-  static_assert(sizeof bytes == sizeof id);
-  memcpy(bytes.data(), &id, sizeof id);
-  return bytes;
+  return std::bit_cast<NcclId>(id);
 }
 
 Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const NcclId& id,
                                           int32_t rank, int32_t world, const CommOptions& options) {
   ZERO_TRY(check_seat(rank, world));
-  const nccl::Library& library = *ZERO_TRY(nccl::library());
-  const nccl::Bounds bounds = nccl::rendezvous(options);
-  nccl::UniqueId own;
-  memcpy(&own, id.data(), sizeof own);
+  const nccl::Formation of{*ZERO_TRY(nccl::library()), std::move(device), rank, world, options,
+                           nccl::rendezvous(options)};
   Result<std::unique_ptr<nccl::Channels>> channels =
-      nccl::form(library, device, own, rank, world, nccl::way_of(options), bounds);
-  if (!channels.ok()) return nccl::never_formed(std::move(channels).status(), rank, world);
-  return nccl::take_seat(library, std::move(*channels), std::move(device), rank, world, options,
-                         bounds);
+      nccl::form(of.library, of.device, std::bit_cast<nccl::UniqueId>(id), rank, world,
+                 nccl::way_of(options), of.bounds);
+  if (!channels.ok()) return nccl::never_formed(of, std::move(channels).status());
+  return nccl::take_seat(of, std::move(*channels));
 }
 
 Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nccl_comm,
@@ -166,14 +155,13 @@ Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nc
     ZERO_TRY(nccl::outcome(library, "ncclCommUserRank", library.user_rank(handle, &rank)));
     return nccl::outcome(library, "ncclCommCount", library.count(handle, &world));
   }));
-  const nccl::Bounds bounds = nccl::rendezvous(options);
   nccl::Channel engines(library, device, handle, true);
+  const nccl::Formation of{library, std::move(device), rank,
+                           world,   options,           nccl::rendezvous(options)};
   Result<std::unique_ptr<nccl::Channels>> channels =
-      nccl::split(library, engines, 0, rank, nccl::way_of(options), bounds);
-  if (!channels.ok())
-    return nccl::never_formed(std::move(channels).status(), rank, world, "made this call");
-  return nccl::take_seat(library, std::move(*channels), std::move(device), rank, world, options,
-                         bounds);
+      nccl::split(library, engines, 0, rank, nccl::way_of(options), of.bounds);
+  if (!channels.ok()) return nccl::never_formed(of, std::move(channels).status(), "made this call");
+  return nccl::take_seat(of, std::move(*channels));
 }
 
 Result<int32_t> nccl_device(void* nccl_comm) {

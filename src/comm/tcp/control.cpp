@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/log.h"
 #include "base/text.h"
 #include "base/unthrown.h"
-#include "comm/tcp/wait.h"
 
 namespace zero::tcp {
 namespace {
@@ -55,33 +53,6 @@ Status Control::broadcast(std::span<std::byte> data, int32_t root, Patience firs
     patience = rest;
   } while (done < data.size());
   return {};
-}
-
-/// What `source` sends, or all do, to all but a single source.
-Status Control::round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
-                      const Patience& patience) {
-  std::unique_lock lock(mutex_);
-  if (aborted()) return failure_status();
-  where_ = patience.where();
-  ++sequence_;
-  awaited_.reset();
-  records_.reset();
-  if (rank_ != 0) peers_[0].link->send(FrameKind::record, sequence_, mine);
-  os().reached("exchange.arrived");
-  Wait wait(*this, patience);
-  for (;;) {
-    pump();
-    if (aborted() && !decided()) return failure_status();
-    if (advance(mine, source, out)) return {};
-    const std::string warning = wait.look();
-    if (aborted() && !decided()) return failure_status();
-    if (!warning.empty()) {  // the callback may call anything
-      lock.unlock();
-      log(ZERO_LOG_WARNING, warning);
-      lock.lock();
-    }
-    sleep(lock, wait.slice_ms());
-  }
 }
 
 /// Whether rank 0 has ended the exchange: then a cause that came behind that is the next one's.
@@ -181,22 +152,19 @@ void Control::handle(Peer& peer, Frame frame) {
     case FrameKind::goodbye:
       peer.left = true;
       break;
-    case FrameKind::hello:
-    case FrameKind::welcome:
-    case FrameKind::confirm:
+    case FrameKind::refusal:
+      break_for(ZERO_ERR_RENDEZVOUS, kNobody, text_of(frame));
+      break;
+    default:
       break_for(ZERO_ERR_COMM, peer.rank, text(peer.name, " introduced itself twice"));
       break;
   }
 }
 
 void Control::handle_waiting(const Frame& frame) {
-  int64_t words[2];
-  if (rank_ == 0 || frame.sequence != sequence_ || frame.payload.size() < sizeof words) return;
-  memcpy(words, frame.payload.data(), sizeof words);
-  const auto* const name = reinterpret_cast<const char*>(frame.payload.data()) + sizeof words;
-  awaited_ =
-      Awaited{static_cast<int32_t>(words[0]), as_utf8({name, frame.payload.size() - sizeof words}),
-              now_ns() - words[1] * 1'000'000};
+  const std::optional<Waiting> words = read<Waiting>(frame, FrameKind::waiting);
+  if (rank_ == 0 || frame.sequence != sequence_ || !words) return;
+  awaited_ = Awaited{words->rank, text_in(words->name), now_ns() - words->quiet_ms * 1'000'000};
 }
 
 void Control::note_progress(int64_t timeout_ms) {
@@ -227,10 +195,10 @@ void Control::abort(const Failure& cause) {
 void Control::set_cause(const Failure& cause, int32_t told_by) {
   if (aborted()) return;
   cause_.set(cause);
-  const std::vector<std::byte> packed = pack(cause);
+  const Cause packed = pack(cause);
   // Also to whom it came from: a rank that asks rank 0 to give up waits for the answer.
   for (Peer& peer : peers_)
-    if (rank_ == 0 || told_by != 0) peer.link->send(FrameKind::cause, 0, packed);
+    if (rank_ == 0 || told_by != 0) peer.link->send(FrameKind::cause, 0, as_payload(packed));
 }
 
 void Control::break_for(Code code, int32_t rank, std::string_view sentence) {

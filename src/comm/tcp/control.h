@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "comm/comm.h"
-#include "comm/tcp/link.h"
+#include "comm/link.h"
 
 namespace zero::tcp {
 
@@ -61,6 +61,10 @@ class Control {
   Status round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
                const Patience& patience);
   bool decided() const;
+  /// On rank 0 any other, elsewhere rank 0.
+  const Peer& peer(int32_t rank) const {
+    return peers_[rank == 0 ? 0 : static_cast<size_t>(rank) - 1];
+  }
   bool advance(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out);
   bool collect(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out);
   bool take_records(std::span<std::byte> out);
@@ -86,6 +90,12 @@ class Control {
   std::optional<Frame> records_;
   int64_t told_ns_ = 0;  // when this rank last told of its progress
 
+  /// What rank 0 says of whom it waits for.
+  struct Waiting {
+    int32_t rank, unused;
+    int64_t quiet_ms;
+    char name[128];
+  };
   // Whom rank 0 waits for in exchange `sequence_`, as it last said.
   struct Awaited {
     int32_t rank;

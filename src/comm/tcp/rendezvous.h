@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the control plane between hosts comes to be: rank 0 listens. An Offer says where, and has a
-// key by which both sides prove who they are. It reaches the other ranks by a way that nobody else
-// can read.
+// The rendezvous of ranks on several hosts (comm/rendezvous.h): an Offer says where rank 0 listens,
+// and has a key by which both sides prove who they are. It reaches the other ranks by a way that
+// nobody else can read.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
 
 #include "base/secret.h"
+#include "comm/link.h"
+#include "comm/tcp/address.h"
 #include "comm/tcp/control.h"
-#include "comm/tcp/socket.h"
 
 namespace zero::tcp {
 
@@ -39,17 +39,11 @@ Offer make_offer(std::span<const Address> addresses, uint16_t port, std::string_
 /// ZERO_ERR_RENDEZVOUS where the port of `offer` is in use.
 Result<Root> listen(const Offer& offer);
 
-struct Meeting {
-  int32_t rank;
-  int32_t world;
-  int64_t limit_ms;
-  std::function<Status()> check;  // asked now and then: an error ends the meeting
-};
-
 /// Rank 0's seat, once every rank has come and confirmed; another rank's seat, once rank 0 has
 /// answered.
 /// ZERO_ERR_RENDEZVOUS names who is missing. The first exchange tells whether all are seated.
-Result<std::unique_ptr<Control>> seat_guests(const Root& root, const Meeting& meeting);
-Result<std::unique_ptr<Control>> visit(const Offer& offer, const Meeting& meeting);
+Result<std::unique_ptr<Control>> seat_guests(const Root& root, int32_t world, const Bounds& bounds);
+Result<std::unique_ptr<Control>> visit(const Offer& offer, int32_t rank, int32_t world,
+                                       const Bounds& bounds);
 
 }  // namespace zero::tcp

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/tcp/wait.h"
-
+// One wait in an exchange: who is missing, since when, and whether that has been long enough.
 #include <algorithm>
-#include <cstring>
 
+#include "base/log.h"
 #include "base/text.h"
+#include "comm/tcp/control.h"
 
 namespace zero::tcp {
 namespace {
@@ -15,26 +15,57 @@ constexpr int64_t kGraceMs = 1'000;  // for rank 0 to answer a rank whose deadli
 
 }  // namespace
 
+class Control::Wait {
+ public:
+  Wait(Control& control, const Patience& patience);
+
+  /// Breaks the comm where there is a reason to: a rank that left, the deadline. A rank other than
+  /// 0 only asks rank 0 to, and does it alone if that does not answer. A wait that has become long
+  /// answers once with a warning.
+  std::string look();
+
+  int slice_ms() const;
+
+ private:
+  std::vector<Missing> find_missing() const;
+  std::string names_of(std::span<const int32_t> ranks) const;
+  void look_for_left();
+  void tell_guests();
+  void be_late();
+
+  Control& control_;
+  const Patience& patience_;
+  Watch watch_;
+  std::vector<Missing> missing_;
+  int64_t told_ns_;
+  int64_t asked_ns_ = 0;  // when this rank asked rank 0 to give up
+};
+
 Control::Wait::Wait(Control& control, const Patience& patience)
     : control_(control), patience_(patience), watch_(patience), told_ns_(watch_.now_ns()) {}
 
-std::vector<Control::Wait::Missing> Control::Wait::missing() const {
-  std::vector<Missing> ranks;
-  const auto add = [&](int32_t rank, const std::string& name, int64_t sign_ns) {
-    const int64_t start_ns = watch_.start_ns();
-    ranks.push_back(
-        {rank, name, patience_.extended_by_progress ? std::max(start_ns, sign_ns) : start_ns});
+std::vector<Missing> Control::Wait::find_missing() const {
+  std::vector<Missing> missing;
+  const auto add = [&](int32_t rank, int64_t sign_ns) {
+    missing.push_back({rank, watch_.since_ns(sign_ns)});
   };
   if (control_.rank_ == 0) {
     const bool answered = control_.answered_ == control_.sequence_;
     for (const Peer& peer : control_.peers_)
-      if (answered ? peer.link->unsent() : !peer.record) add(peer.rank, peer.name, peer.sign_ns);
+      if (answered ? peer.link->unsent() : !peer.record) add(peer.rank, peer.sign_ns);
   } else if (control_.awaited_) {
-    add(control_.awaited_->rank, control_.awaited_->name, control_.awaited_->quiet_since_ns);
+    add(control_.awaited_->rank, control_.awaited_->quiet_since_ns);
   } else {
-    add(0, control_.peers_[0].name, control_.peers_[0].sign_ns);
+    add(0, control_.peers_[0].sign_ns);
   }
-  return ranks;
+  return missing;
+}
+
+std::string Control::Wait::names_of(std::span<const int32_t> ranks) const {
+  std::vector<std::string> names;
+  for (const int32_t rank : ranks)
+    names.push_back(control_.awaited_ ? control_.awaited_->name : control_.peer(rank).name);
+  return list_some(names);
 }
 
 void Control::Wait::look_for_left() {
@@ -49,56 +80,74 @@ std::string Control::Wait::look() {
   for (Peer& peer : control_.peers_) peer.sign_ns += absent_ns;
   if (!control_.decided()) look_for_left();
   if (control_.aborted()) return {};
-  const std::vector<Missing> ranks = missing();
-  if (control_.rank_ == 0) tell_guests(ranks);
-  be_late(ranks);
-  if (ranks.empty() || !watch_.warns()) return {};
-  std::vector<std::string> names;
-  for (const Missing& one : ranks) names.push_back(one.name);
-  return watch_.warning(control_.rank_, list_some(names));
+  missing_ = find_missing();
+  if (control_.rank_ == 0) tell_guests();
+  be_late();
+  if (missing_.empty() || !watch_.warns()) return {};
+  std::vector<int32_t> ranks;
+  for (const Missing& one : missing_) ranks.push_back(one.rank);
+  return watch_.warning(control_.rank_, names_of(ranks));
 }
 
 /// So that a rank whose deadline comes first can name who is missing.
-void Control::Wait::tell_guests(const std::vector<Missing>& ranks) {
+void Control::Wait::tell_guests() {
   const int64_t now = watch_.now_ns();
   const int64_t interval = std::clamp<int64_t>(patience_.limit_ms / 4, 5, 1'000) * kMillisecond;
-  if (ranks.empty() || now - told_ns_ < interval) return;
+  if (missing_.empty() || now - told_ns_ < interval) return;
   told_ns_ = now;
   const Missing& quietest =
-      *std::min_element(ranks.begin(), ranks.end(),
+      *std::min_element(missing_.begin(), missing_.end(),
                         [](const Missing& a, const Missing& b) { return a.since_ns < b.since_ns; });
-  const int64_t words[] = {quietest.rank, (now - quietest.since_ns) / kMillisecond};
-  std::vector<std::byte> payload(sizeof words + quietest.name.size());
-  memcpy(payload.data(), words, sizeof words);
-  memcpy(payload.data() + sizeof words, quietest.name.data(), quietest.name.size());
+  Waiting words{quietest.rank, 0, (now - quietest.since_ns) / kMillisecond, {}};
+  put_text(words.name, control_.peer(quietest.rank).name);
   for (Peer& peer : control_.peers_)
-    if (peer.record) peer.link->send(FrameKind::waiting, control_.sequence_, payload);
+    if (peer.record) peer.link->send(FrameKind::waiting, control_.sequence_, as_payload(words));
 }
 
-void Control::Wait::be_late(const std::vector<Missing>& ranks) {
-  std::vector<std::string> late;
-  int32_t first = -1;
-  for (const Missing& one : ranks) {
-    if (!watch_.is_late(one.since_ns)) continue;
-    if (late.empty()) first = one.rank;
-    late.push_back(one.name);
-  }
+void Control::Wait::be_late() {
+  const std::vector<int32_t> late = watch_.late_of(missing_);
   if (late.empty()) return;
-  const std::string sentence = watch_.late(list_some(late));
-  if (control_.rank_ == 0) return control_.break_for(ZERO_ERR_TIMEOUT, first, sentence);
+  const std::string sentence = watch_.late(names_of(late));
+  if (control_.rank_ == 0) return control_.break_for(ZERO_ERR_TIMEOUT, late[0], sentence);
   const int64_t now = watch_.now_ns();
   if (asked_ns_ == 0) {
     asked_ns_ = now;
-    const Failure cause = control_.make_failure(ZERO_ERR_TIMEOUT, first, sentence);
-    control_.peers_[0].link->send(FrameKind::cause, control_.sequence_, pack(cause));
+    const Cause cause = pack(control_.make_failure(ZERO_ERR_TIMEOUT, late[0], sentence));
+    control_.peers_[0].link->send(FrameKind::cause, control_.sequence_, as_payload(cause));
   }
   if (now - asked_ns_ >= std::min(patience_.limit_ms, kGraceMs) * kMillisecond)
-    control_.break_for(ZERO_ERR_TIMEOUT, first, sentence);
+    control_.break_for(ZERO_ERR_TIMEOUT, late[0], sentence);
 }
 
 int Control::Wait::slice_ms() const {
-  const int64_t left_ms = patience_.limit_ms - (watch_.now_ns() - watch_.start_ns()) / kMillisecond;
-  return static_cast<int>(std::clamp<int64_t>(left_ms, 1, kSliceMs));
+  return static_cast<int>(std::max<int64_t>(watch_.slice_ns(missing_, kSliceMs) / kMillisecond, 1));
+}
+
+/// What `source` sends, or all do, to all but a single source.
+Status Control::round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
+                      const Patience& patience) {
+  std::unique_lock lock(mutex_);
+  if (aborted()) return failure_status();
+  where_ = patience.where();
+  ++sequence_;
+  awaited_.reset();
+  records_.reset();
+  if (rank_ != 0) peers_[0].link->send(FrameKind::record, sequence_, mine);
+  os().reached("exchange.arrived");
+  Wait wait(*this, patience);
+  for (;;) {
+    pump();
+    if (aborted() && !decided()) return failure_status();
+    if (advance(mine, source, out)) return {};
+    const std::string warning = wait.look();
+    if (aborted() && !decided()) return failure_status();
+    if (!warning.empty()) {  // the callback may call anything
+      lock.unlock();
+      log(ZERO_LOG_WARNING, warning);
+      lock.lock();
+    }
+    sleep(lock, wait.slice_ms());
+  }
 }
 
 }  // namespace zero::tcp

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of others that may never return: a thread makes them, and is left behind if they do not.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/worker_thread.h"
+
+namespace zero {
+
+template <class Answer>
+class Apart {
+ public:
+  /// `body` throws nothing and owns all that it uses.
+  Status start(std::function<Answer()> body) {
+    return start_detached([outcome = outcome_, body = std::move(body)] {
+      Answer answer = body();
+      const std::lock_guard lock(outcome->mutex);
+      outcome->answer.emplace(std::move(answer));
+      outcome->came.notify_all();
+    });
+  }
+
+  /// What `body` answers, once; nothing if it has not within `limit_ms`.
+  std::optional<Answer> await(int64_t limit_ms) {
+    std::unique_lock lock(outcome_->mutex);
+    // Wait: limit_ms.
+    outcome_->came.wait_for(lock, std::chrono::milliseconds(limit_ms),
+                            [this] { return outcome_->answer.has_value(); });
+    return std::move(outcome_->answer);
+  }
+
+ private:
+  struct Outcome {
+    std::mutex mutex;
+    std::condition_variable came;
+    std::optional<Answer> answer;
+  };
+  std::shared_ptr<Outcome> outcome_ = std::make_shared<Outcome>();
+};
+
+}  // namespace zero

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/link.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+constexpr size_t kPieceBytes = 64u << 10;
+
+/// Room for the descriptors of one message, aligned as the kernel wants it.
+struct ControlBuffer {
+  alignas(cmsghdr) char bytes[CMSG_SPACE(kDescriptorsPerFrame * sizeof(int))];
+};
+
+void take_descriptors(msghdr& message, std::vector<Fd>& out) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+      out.push_back(Fd(fd));
+    }
+  }
+}
+
+/// The look that may end a wait for `link`.
+Status look(const Bounds& bounds, int64_t until_ms) {
+  ZERO_TRY(bounds.check());
+  return now_ms() < until_ms ? Status() : Status(ZERO_ERR_TIMEOUT, "the deadline passed");
+}
+
+}  // namespace
+
+struct Link::Header {
+  Prefix prefix;
+  uint64_t sequence;
+  uint64_t bytes;  // that follow
+};
+
+std::string Prefix::version() const {
+  return text("libzero ", library / 10000, ".", library / 100 % 100, ".", library % 100,
+              " (protocol ", protocol, ")");
+}
+
+// ---- Out.
+
+void Link::send(FrameKind kind, uint64_t sequence, std::span<const std::byte> payload,
+                std::span<const int> descriptors) {
+  if (over_) return;
+  Prefix prefix;
+  prefix.kind = kind;
+  const Header header{prefix, sequence, payload.size()};
+  const std::span head = as_payload(header);
+  Outgoing frame{{head.begin(), head.end()}, {descriptors.begin(), descriptors.end()}};
+  frame.bytes.insert(frame.bytes.end(), payload.begin(), payload.end());
+  out_.push_back(std::move(frame));
+  flush();
+}
+
+void Link::flush() {
+  while (unsent()) {
+    const ssize_t sent = send_some(out_.front());
+    if (sent < 0) {
+      const int error = errno;
+      // The last: descriptors under way count against a limit until they are received.
+      if (error == EAGAIN || error == ENOBUFS || error == EINTR || error == ETOOMANYREFS) return;
+      error_ = error;  // what the other end said before it went may be read
+      out_.clear();
+      sent_ = 0;
+      return;
+    }
+    sent_ += static_cast<size_t>(sent);
+    if (sent_ < out_.front().bytes.size()) continue;
+    out_.pop_front();
+    sent_ = 0;
+  }
+}
+
+ssize_t Link::send_some(const Outgoing& frame) {
+  ControlBuffer control{};
+  const std::span rest = std::span(frame.bytes).subspan(sent_);
+  iovec part{const_cast<std::byte*>(rest.data()), rest.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (const size_t bytes = frame.descriptors.size() * sizeof(int); bytes != 0) {
+    message.msg_control = control.bytes;
+    message.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(bytes);
+    memcpy(CMSG_DATA(rights), frame.descriptors.data(), bytes);
+  }
+  return os().sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// ---- In.
+
+void Link::receive() {
+  in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(taken_));
+  taken_ = 0;
+  const size_t most = sizeof(Header) + most_bytes_;  // what comes behind waits in the system
+  while (!ended_ && in_.size() < most) {
+    const size_t had = in_.size();
+    const size_t piece = std::min(kPieceBytes, most - had);
+    in_.resize(had + piece);
+    const size_t got = receive_some(std::span(in_).subspan(had));
+    in_.resize(had + got);
+    if (got < piece) return;
+  }
+}
+
+/// How many bytes came; 0 if none is there, or if that was the end.
+size_t Link::receive_some(std::span<std::byte> room) {
+  ControlBuffer control;
+  iovec part{room.data(), room.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes;
+  message.msg_controllen = CMSG_SPACE(most_descriptors_ * sizeof(int));
+  std::vector<Fd> received;  // what there is room for, before anything can be left open
+  received.reserve(most_descriptors_ + 1);
+  descriptors_.reserve(descriptors_.size() + most_descriptors_ + 1);
+  const ssize_t got = os().recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0) {
+    if (const int error = errno; error != EAGAIN && error != EINTR) end(error);
+    return 0;
+  }
+  take_descriptors(message, received);
+  // What came is as much as there was room for, or as this process may open.
+  if ((message.msg_flags & MSG_CTRUNC) != 0 && received.size() < most_descriptors_) {
+    end(EMFILE);
+  } else if ((message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0) {
+    end(EMSGSIZE);
+  } else if (got == 0) {
+    end(0);
+  } else {
+    std::move(received.begin(), received.end(), std::back_inserter(descriptors_));
+    return static_cast<size_t>(got);
+  }
+  return 0;
+}
+
+void Link::end(int error) {
+  ended_ = true;
+  if (error != 0) error_ = error;
+}
+
+bool Link::ended() {
+  receive();
+  return ended_;
+}
+
+std::optional<Frame> Link::parse() {
+  const std::span there = std::span(in_).subspan(taken_);
+  Header header{};
+  if (there.size() < sizeof(Prefix)) return std::nullopt;
+  memcpy(static_cast<void*>(&header), there.data(), std::min(there.size(), sizeof header));
+  const bool ours = header.prefix.magic == Prefix::kMagic;
+  if (ours && !header.prefix.same_version()) {
+    other_version_ = header.prefix;
+    return std::nullopt;
+  }
+  if (ours && there.size() < sizeof header) return std::nullopt;
+  if (!ours || header.bytes > most_bytes_) {
+    in_.clear();
+    taken_ = 0;
+    ended_ = over_ = true;
+    return std::nullopt;
+  }
+  if (there.size() - sizeof header < header.bytes) return std::nullopt;
+  const std::span payload = there.subspan(sizeof header, header.bytes);
+  Frame frame{header.prefix.kind,
+              header.sequence,
+              {payload.begin(), payload.end()},
+              std::exchange(descriptors_, {})};
+  taken_ += sizeof header + header.bytes;
+  if (taken_ == in_.size()) {
+    in_.clear();
+    taken_ = 0;
+  }
+  return frame;
+}
+
+std::optional<Frame> Link::take() {
+  if (over_) return std::nullopt;
+  if (std::optional<Frame> frame = parse()) return frame;
+  receive();
+  std::optional<Frame> frame = parse();
+  if (!frame && ended_) over_ = true;
+  return frame;
+}
+
+Status too_many_descriptors() {
+  return Status(ZERO_ERR_SYSTEM,
+                "this process may not open so many descriptors as the ranks need: raise ulimit -n");
+}
+
+Status Link::problem() const {
+  if (error_ == 0 && !over_) return {};
+  switch (error_) {
+    case EMFILE:
+      return too_many_descriptors();
+    case ENOMEM:
+    case ENOBUFS:
+      return Status(ZERO_ERR_SYSTEM, text("talking to a rank: ", errno_text(error_)));
+    default:
+      return Status(ZERO_ERR_COMM, "the connection is closed");
+  }
+}
+
+std::string text_of(const Frame& frame) {
+  return as_utf8({reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size()});
+}
+
+// ---- Waits.
+
+// Wait: as long as the caller says.
+void sleep_ms(int milliseconds) { os().poll(nullptr, 0, milliseconds); }
+
+Status deliver(Link& link, const Bounds& bounds) {
+  for (const int64_t until = now_ms() + bounds.limit_ms; link.unsent(); link.flush()) {
+    ZERO_TRY(look(bounds, until));
+    // Wait: a slice of bounds.limit_ms.
+    sleep_ms(1);
+  }
+  return link.problem();
+}
+
+Result<Frame> hear(Link& link, const Bounds& bounds) {
+  for (const int64_t until = now_ms() + bounds.limit_ms;; link.flush()) {
+    if (std::optional<Frame> frame = link.take()) return std::move(*frame);
+    if (link.over()) return link.problem();
+    if (Status ended = look(bounds, until); !ended.ok()) {
+      // The other end may have said why before it went.
+      if (std::optional<Frame> frame = link.take()) return std::move(*frame);
+      return ended;
+    }
+    pollfd one{link.fd(), POLLIN, 0};
+    // Wait: a slice of bounds.limit_ms.
+    os().poll(&one, 1, kSliceMs);
+  }
+}
+
+}  // namespace zero

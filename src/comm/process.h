@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel tells of another process: for the sentences of errors, and of who started whom.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace zero {
+
+/// One process as /proc/<pid>/stat tells it.
+struct ProcessStat {
+  std::string command;  // at most 15 characters
+  char state = '?';
+  int64_t parent = 0;
+  uint64_t flags = 0;
+  uint64_t started = 0;  // clock ticks after boot: tells processes apart that had the same number
+  int64_t exit_status = 0;  // as waitpid gives it; 0 is said, too, where it is not known
+};
+std::optional<ProcessStat> parse_process_stat(std::string_view text);
+std::optional<ProcessStat> read_process_stat(int64_t pid);
+
+/// "running", "sleeping", "stopped", ...
+const char* process_state(pid_t pid);
+
+/// How a process that is gone, or going, left: "died", or "ended" and with which exit code where
+/// the kernel still tells. `pidfd` may be -1.
+std::string how_it_left(pid_t pid, int pidfd);
+
+/// True if a pidfd says that its process has ended, waiting for that up to `timeout_ms`.
+bool pidfd_ended(int pidfd, int timeout_ms);
+
+}  // namespace zero

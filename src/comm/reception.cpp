@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rendezvous as rank 0 sees it. Who comes is a stranger until it has proved to be a rank.
+// Strangers are dropped and end nothing; a rank that disagrees ends the rendezvous for all.
+#include <algorithm>
+#include <cerrno>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/rendezvous.h"
+#include "comm/watch.h"
+
+namespace zero {
+namespace {
+
+constexpr int64_t kLingerMs = 1'000;  // to tell ranks that come after the rendezvous has failed
+constexpr int kAcceptsAtOnce = 64;
+constexpr size_t kMostText = 4000;      // of a refusal
+constexpr size_t kMostStrangers = 256;  // beside one for every rank
+
+}  // namespace
+
+Reception::Reception(const Meeting& meeting, const Fd& listener)
+    : meeting_(meeting),
+      mine_(meeting.introduction()),
+      listener_(listener),
+      guests_(static_cast<size_t>(meeting.world)),
+      expected_(meeting.world),
+      deadline_ns_(meeting.deadline_ns),
+      limit_ms_(meeting.limit_ms) {}
+
+Status Reception::gather() {
+  while (seated_ < meeting_.world - 1) {
+    ZERO_TRY(turn());
+    ZERO_TRY(accept());
+    ZERO_TRY(hear_strangers());
+    for (int32_t r = 1; r < meeting_.world; ++r)  // a guest says nothing yet
+      if (const Partner& one = guest(r); one.link != nullptr && one.link->ended()) return gone(r);
+    if (seated_ < meeting_.world - 1 && now_ns() >= deadline_ns_) return deadline_passed();
+  }
+  strangers_.clear();
+  formed_ = true;
+  return {};
+}
+
+Status Reception::await_ready() {
+  const auto is_ready = [](const Partner& one) { return one.ready; };
+  while (!std::all_of(guests_.begin() + 1, guests_.end(), is_ready)) {
+    ZERO_TRY(turn());
+    for (int32_t r = 1; r < meeting_.world; ++r) ZERO_TRY(hear_guest(r));
+    if (now_ns() >= deadline_ns_) return deadline_passed();
+  }
+  return {};
+}
+
+/// Sleep until something arrives, a slice at most; then see who has died.
+Status Reception::turn() {
+  std::vector<pollfd> polls;
+  if (listener_.valid()) polls.push_back({listener_.get(), POLLIN, 0});
+  for (std::vector<Partner>* const some : {&strangers_, &guests_})
+    for (Partner& one : *some) {
+      if (one.link == nullptr) continue;
+      one.link->flush();
+      polls.push_back({one.link->fd(), POLLIN, 0});
+    }
+  // Wait: a slice: the caller has the deadline.
+  os().poll(polls.data(), polls.size(), kSliceMs);
+  return watch();
+}
+
+Status Reception::watch() const {
+  ZERO_TRY(meeting_.check());
+  for (const Partner& one : guests_)
+    if (one.witness != nullptr && one.witness->ask())
+      return meeting_.failed(text(one.said->name(), " died"));
+  return {};
+}
+
+// ---- Strangers.
+
+Status Reception::accept() {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    Partner stranger;
+    Fd connection = accept_guest(listener_.get());
+    if (!connection.valid()) {
+      const int error = errno;
+      if (error == EINTR || error == ECONNABORTED) continue;
+      const bool full = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+      // The system says that it is full before it looks whether anybody has come.
+      pollfd one{listener_.get(), POLLIN, 0};
+      if (!full || os().poll(&one, 1, 0) <= 0) return {};
+      if (strangers_.empty())
+        return Status(ZERO_ERR_SYSTEM, text("accepting a rank's connection: ", errno_text(error),
+                                            error == EMFILE ? ": raise ulimit -n" : ""));
+      drop_a_stranger();
+      continue;
+    }
+    if (meeting_.one_host) {
+      const Identity who = ZERO_TRY(identity_of(connection.get()));
+      stranger.pid = who.pid;
+      if (who.uid != os().geteuid()) {
+        log(ZERO_LOG_WARNING,
+            text(meeting_.title, ": a process of user ", who.uid, " was turned away"));
+        continue;
+      }
+    }
+    if (strangers_.size() == guests_.size() - 1 + kMostStrangers) drop_a_stranger();
+    stranger.link = std::make_unique<Link>(std::move(connection));
+    strangers_.push_back(std::move(stranger));
+  }
+  return {};
+}
+
+/// Who has said nothing goes first, so that many who never do cannot crowd out a rank.
+void Reception::drop_a_stranger() {
+  const auto silent = std::find_if(strangers_.begin(), strangers_.end(),
+                                   [](const Partner& one) { return !one.spoke(); });
+  strangers_.erase(silent == strangers_.end() ? strangers_.begin() : silent);
+}
+
+Status Reception::hear_strangers() {
+  for (Partner& one : strangers_) {
+    std::optional<Frame> frame = one.link->take();
+    if (frame && !ZERO_TRY(hear(one, std::move(*frame)))) {
+      one.link.reset();
+      continue;
+    }
+    if (const auto& other = one.link->other_version()) {
+      if (other->kind == FrameKind::hello && meeting_.knows_users)
+        return meeting_.failed(text("process ", one.pid, " has ", other->version(), ", ",
+                                    mine_.name(), " has ", Prefix().version()));
+      one.link.reset();
+    } else if (one.link->over()) {
+      if (Status why = one.link->problem(); why.code() == ZERO_ERR_SYSTEM) return why;
+      ZERO_TRY(lost(one));
+      one.link.reset();
+    }
+  }
+  std::erase_if(strangers_, [](const Partner& one) { return one.link == nullptr; });
+  return {};
+}
+
+/// False: it is no rank, or has its seat.
+Result<bool> Reception::hear(Partner& stranger, Frame frame) {
+  return stranger.said ? confirm(stranger, frame) : greet(stranger, std::move(frame));
+}
+
+Result<bool> Reception::greet(Partner& stranger, Frame frame) {
+  std::optional<Introduction> said = read<Introduction>(frame, FrameKind::hello);
+  if (!said) return false;
+  if (stranger.pid != 0) said->pid = stranger.pid;  // else it is of another pid name space
+  stranger.said = said;
+  stranger.descriptors = std::move(frame.descriptors);
+  // Only whom its descriptors introduce is a rank, and may end the rendezvous by what it says.
+  Result<std::shared_ptr<Witness>> witness =
+      meeting_.meet(stranger.descriptors, static_cast<pid_t>(said->pid));
+  if (witness.failure().code() == ZERO_ERR_COMM) {
+    log(ZERO_LOG_WARNING, text(meeting_.title, ": ", said->process(),
+                               " was turned away: ", witness.failure().text()));
+    return false;
+  }
+  stranger.witness = ZERO_TRY(std::move(witness));
+  ZERO_TRY(draw_random(stranger.nonce));
+  Welcome welcome{mine_,
+                  prove(meeting_.word, Role::root, said->rank, {said->nonce, stranger.nonce})};
+  welcome.root.nonce = stranger.nonce;
+  stranger.link->send(FrameKind::welcome, 0, as_payload(welcome));
+  return true;
+}
+
+Result<bool> Reception::confirm(Partner& stranger, const Frame& frame) {
+  const Introduction& said = *stranger.said;
+  const std::optional<Proof> proof = read<Proof>(frame, FrameKind::confirm);
+  if (!proof) return false;
+  if (!equal_in_constant_time(
+          *proof, prove(meeting_.word, Role::guest, said.rank, {said.nonce, stranger.nonce}))) {
+    refuse(*stranger.link,
+           meeting_.failed(text(mine_.name(), ", which has this name, is of another job")).text());
+    log(ZERO_LOG_WARNING,
+        text(meeting_.title, ": ", said.process(), " of another job was turned away"));
+    return false;
+  }
+  if (Status odd = disagreement(stranger); !odd.ok()) {
+    refuse(*stranger.link, odd.text());
+    return odd;
+  }
+  seat(stranger);
+  return false;
+}
+
+/// What is wrong with what a rank says, if anything is.
+Status Reception::disagreement(const Partner& stranger) const {
+  const Introduction& said = *stranger.said;
+  if (said.world != meeting_.world)
+    return meeting_.failed(text(said.name(), " says there are ", said.world, " ranks, ",
+                                mine_.name(), " says ", meeting_.world));
+  if (said.rank < 0 || said.rank >= meeting_.world)
+    return meeting_.failed(text(said.name(), " came, but ", mine_.name(), " knows of ranks 0 to ",
+                                meeting_.world - 1, " only"));
+  if (const std::string device = text_in(said.device); device != meeting_.device)
+    return meeting_.failed(text(said.name(), " has its memory on ", device, ", ", mine_.name(),
+                                " on ", meeting_.device));
+  const Partner& seated = guests_[static_cast<size_t>(said.rank)];
+  if (said.rank == 0 || seated.said)
+    return meeting_.failed(text("rank ", said.rank, " came twice: as ",
+                                (said.rank == 0 ? mine_ : *seated.said).process(), " and as ",
+                                said.process()));
+  return {};
+}
+
+/// A rank that dies before it has confirmed ends the rendezvous as well, but where users look
+/// alike: there only who has confirmed is a rank.
+Status Reception::lost(const Partner& stranger) const {
+  if (stranger.witness == nullptr || !meeting_.knows_users || !stranger.died()) return {};
+  ZERO_TRY(disagreement(stranger));
+  return meeting_.failed(text(stranger.said->name(), " died"));
+}
+
+void Reception::seat(Partner& stranger) {
+  const Introduction& said = *stranger.said;
+  const int64_t remaining_ms = std::clamp<int64_t>(said.remaining_ms, 0, meeting_.remaining_ms());
+  const int64_t deadline_ns = now_ns() + remaining_ms * 1'000'000;
+  if (deadline_ns < deadline_ns_) {
+    deadline_ns_ = deadline_ns;
+    limit_ms_ = said.limit_ms;
+  }
+  Partner& seated = guest(said.rank);
+  seated = std::move(stranger);
+  seated.link->trust(meeting_.most_bytes);
+  ++seated_;
+  os().reached("rendezvous.heard");
+  seated.link->send(FrameKind::seated, 0, {}, meeting_.descriptors);
+}
+
+// ---- Guests.
+
+/// A guest says only that it is ready, or why it never will be.
+Status Reception::hear_guest(int32_t rank) {
+  Partner& one = guest(rank);
+  if (const std::optional<Frame> frame = one.link->take()) {
+    if (frame->kind == FrameKind::refusal)
+      return meeting_.failed(text(one.said->name(), ": ", text_of(*frame)));
+    if (frame->kind != FrameKind::ready || one.ready)
+      return meeting_.failed(text(one.said->name(), " sent something that is no answer"));
+    one.ready = true;
+  }
+  return one.link->over() ? gone(rank) : Status();
+}
+
+Status Reception::gone(int32_t rank) const {
+  const Partner& one = guests_[static_cast<size_t>(rank)];
+  if (Status why = one.link->problem(); why.code() == ZERO_ERR_SYSTEM) return why;
+  return meeting_.failed(text(one.said->name(), one.end()));
+}
+
+/// Names the ranks that are not there, or not ready.
+Status Reception::deadline_passed() const {
+  std::vector<std::string> late;
+  for (size_t r = 1; r < guests_.size(); ++r) {
+    const Partner& one = guests_[r];
+    if (formed_ ? one.ready : one.said.has_value()) continue;
+    late.push_back(formed_ ? one.said->name_and_state() : text("rank ", r));
+  }
+  return meeting_.failed(formed_
+                             ? text(list_some(late), " did not answer within ", limit_ms_, " ms")
+                             : meeting_.absent(list_some(late), limit_ms_));
+}
+
+// ---- There will be no comm.
+
+std::string Reception::explain(const Status& failure) const {
+  if (failure.code() == ZERO_ERR_RENDEZVOUS) return failure.text();
+  return meeting_.failed(text(mine_.name(), ": ", failure.text())).text();
+}
+
+/// A connection that is closed over unread messages takes what was sent on it along.
+void Reception::refuse(Link& link, std::string_view why) const {
+  link.send(FrameKind::refusal, 0, bytes_of(utf8_prefix(why, kMostText)));
+  while (link.take()) {
+  }
+}
+
+void Reception::tell(Partner& one, std::string_view why) {
+  refuse(*one.link, why);
+  one.link.reset();
+  if (!one.said) return;
+  if (one.said->world > 0) expected_ = std::max(expected_, one.said->world);
+  if (one.said->rank > 0 && one.said->rank < expected_) told_.insert(one.said->rank);
+}
+
+void Reception::dismiss(const std::string& why) {
+  for (Partner& one : guests_)
+    if (one.link != nullptr) tell(one, why);
+  if (!meeting_.one_host) return;  // what strangers are told would be told to anybody
+  for (Partner& one : strangers_)
+    if (one.link != nullptr && one.spoke()) tell(one, why);
+  std::erase_if(strangers_, [](const Partner& one) { return one.link == nullptr; });
+  if (listener_.valid()) linger(why);
+}
+
+/// Ranks that have not come yet would wait for nothing until their deadline. One that has been told
+/// and comes again means to begin anew: it tries on until this is over.
+void Reception::linger(const std::string& why) {
+  const int64_t until_ms = now_ms() + std::min(kLingerMs, (deadline_ns_ - now_ns()) / 1'000'000);
+  while (static_cast<int32_t>(told_.size()) < expected_ - 1 && now_ms() < until_ms) {
+    (void)turn();
+    for (Partner& one : strangers_) {
+      const std::optional<Frame> frame = one.link->take();
+      if (frame) one.said = read<Introduction>(*frame, FrameKind::hello);
+      const bool knows = one.said && told_.count(one.said->rank) != 0;
+      const bool has_no_room = one.link->problem().code() == ZERO_ERR_SYSTEM;
+      if ((one.said && !knows) || has_no_room)
+        tell(one, why);
+      else if (frame || one.link->over())
+        one.link.reset();
+    }
+    std::erase_if(strangers_, [](const Partner& one) { return one.link == nullptr; });
+    if (!meeting_.check().ok() || !accept().ok()) return;
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both sides of a rendezvous say of themselves and of each other.
+#include "comm/rendezvous.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "comm/process.h"
+
+namespace zero {
+namespace {
+
+constexpr int64_t kSettleMs =
+    100;  // between a connection's end and the kernel's word about a death
+
+}  // namespace
+
+Proof prove(std::span<const std::byte> word, Role role, int32_t rank, const Nonces& nonces) {
+  struct {
+    Role role;
+    int32_t rank;
+    Nonces nonces;
+  } const said{role, rank, nonces};
+  static_assert(sizeof said == 8 + sizeof nonces);  // no padding
+  return hmac_sha256(word, as_payload(said));
+}
+
+/// What another host says is shown as far as it is plain.
+std::string Introduction::process() const {
+  const std::string all = text_in(host);
+  const auto end = std::find_if(all.begin(), all.end(), [](char c) { return c < '!' || c > '~'; });
+  return text("process ", pid, end == all.begin() ? "" : " on ", std::string(all.begin(), end));
+}
+
+std::string Introduction::name() const { return text("rank ", rank, " (", process(), ")"); }
+
+std::string Introduction::name_and_state() const {
+  return text("rank ", rank, " (process ", pid, ", ", process_state(static_cast<pid_t>(pid)), ")");
+}
+
+Status Meeting::failed(std::string_view sentence) const {
+  return Status(ZERO_ERR_RENDEZVOUS, text(title, title.empty() ? "" : ": ", sentence));
+}
+
+int64_t Meeting::remaining_ms() const {
+  return std::max<int64_t>(0,
+                           (deadline_ns - now_ns() + 999'999) / 1'000'000);  // never a moment early
+}
+
+Introduction Meeting::introduction() const {
+  Introduction mine;
+  mine.rank = rank;
+  mine.world = world;
+  mine.pid = os().getpid();
+  mine.limit_ms = limit_ms;
+  mine.remaining_ms = remaining_ms();
+  put_text(mine.device, device);
+  put_text(mine.host, host);
+  return mine;
+}
+
+bool Partner::died() const {
+  const int64_t until = now_ms() + kSettleMs;
+  while (!witness->ask()) {
+    if (now_ms() >= until) return false;
+    // Wait: a slice of kSettleMs.
+    sleep_ms(1);
+  }
+  return true;
+}
+
+std::string Partner::end() const {
+  if (witness == nullptr) return " died: its connection has ended";
+  return died() ? " died" : " gave up its rendezvous";
+}
+
+}  // namespace zero

@@ -85,7 +85,9 @@ Result<std::shared_ptr<Comm>> Call::split(int32_t color, int32_t key) {
   std::stable_sort(members.begin(), members.end(), [&](int32_t a, int32_t b) {
     return wishes[static_cast<size_t>(a)].key < wishes[static_cast<size_t>(b)].key;
   });
-  Result<std::shared_ptr<Comm>> made = comm_->make_child(*this, members, color);
+  const auto own = std::find(members.begin(), members.end(), rank());
+  const auto place = static_cast<int32_t>(own - members.begin());
+  Result<std::shared_ptr<Comm>> made = comm_->make_child(*this, members, place, color);
   ZERO_TRY(vote("seated", made.failure()));
   return made;
 }

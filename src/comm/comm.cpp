@@ -7,6 +7,7 @@
 
 #include "base/os.h"
 #include "base/text.h"
+#include "comm/private_arena.h"
 
 namespace zero {
 
@@ -67,6 +68,12 @@ Location Comm::locate(const void* data, size_t bytes) const {
   if (!arena || !whole || arena->comm().get() != this) return {};
   const auto offset = static_cast<const std::byte*>(data) - arena->data();
   return {.arena = arena->number(), .unused = 0, .offset = static_cast<uint64_t>(offset)};
+}
+
+Result<std::shared_ptr<Arena>> Comm::allocate(Call&, uint32_t number, size_t bytes, int32_t kind,
+                                              Side) {
+  return std::shared_ptr<Arena>(
+      ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind)));
 }
 
 uint32_t Comm::next_arena() {

@@ -167,16 +167,16 @@ class Comm : public std::enable_shared_from_this<Comm> {
   virtual Status broadcast_bytes(std::span<std::byte> data, int32_t root,
                                  const Patience& patience) = 0;
   /// Collective, inside a Call: the arena, or this rank's failure (the caller votes). `number` and
-  /// what follows are the same on every rank.
+  /// what follows are the same on every rank. Here: a PrivateArena.
   virtual Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes,
-                                                  int32_t kind, Side side) = 0;
+                                                  int32_t kind, Side side);
   /// Arenas are numbered by attempts, which all ranks count alike, even where some fail.
   uint32_t next_arena();
   /// Collective, inside a Call of the parent, on every rank of it: the seat among `members` (parent
-  /// ranks in the child's order), or this rank's failure (the caller votes). Where the color is
-  /// negative, `members` is empty and the answer nullptr.
+  /// ranks in the child's order), where this one has `place`, or this rank's failure (the caller
+  /// votes). Where the color is negative, `members` is empty and the answer nullptr.
   virtual Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
-                                                   int32_t color) = 0;
+                                                   int32_t place, int32_t color) = 0;
   /// This rank is alive and working: deadlines of those who wait for it start anew.
   virtual void note_progress() {}
 

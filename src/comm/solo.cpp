@@ -4,7 +4,6 @@
 
 #include "base/text.h"
 #include "comm/create.h"
-#include "comm/private_arena.h"
 
 namespace zero {
 namespace {
@@ -51,13 +50,7 @@ class SoloComm final : public Comm {
     return aborted() ? failure_status() : Status();
   }
 
-  Result<std::shared_ptr<Arena>> allocate(Call&, uint32_t number, size_t bytes, int32_t kind,
-                                          Side) override {
-    return std::shared_ptr<Arena>(
-        ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind)));
-  }
-
-  Result<std::shared_ptr<Comm>> make_child(Call&, std::span<const int32_t> members,
+  Result<std::shared_ptr<Comm>> make_child(Call&, std::span<const int32_t> members, int32_t,
                                            int32_t) override {
     if (members.empty()) return std::shared_ptr<Comm>();
     return create_solo(options(), device());

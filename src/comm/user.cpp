@@ -9,7 +9,6 @@
 #include "base/float_environment.h"
 #include "base/text.h"
 #include "comm/create.h"
-#include "comm/private_arena.h"
 #include "kernels/fold.h"
 #include "kernels/kernels.h"
 
@@ -85,31 +84,22 @@ class UserComm final : public Comm {
     return {};
   }
 
-  Result<std::shared_ptr<Arena>> allocate(Call&, uint32_t number, size_t bytes, int32_t kind,
-                                          Side) override {
-    return std::shared_ptr<Arena>(
-        ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind)));
-  }
-
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
-                                           int32_t color) override {
+                                           int32_t place, int32_t color) override {
     // A rank without the function must not leave the others inside theirs.
     const bool able = functions_.split != nullptr;
     ZERO_TRY(call.vote(
         "able",
         able ? Status() : Status(ZERO_ERR_UNSUPPORTED, "this user comm has no split function")));
-    const auto place = std::find(members.begin(), members.end(), rank());
-    const bool seated = place != members.end();
-    const auto child_rank = seated ? static_cast<int32_t>(place - members.begin()) : 0;
     const auto child_world = static_cast<int32_t>(members.size());
     ChildCtx child{*this};
     const std::string problem =
-        stopped([&] { return functions_.split(ctx_, color, child_rank, child_world, &child.ctx); });
+        stopped([&] { return functions_.split(ctx_, color, place, child_world, &child.ctx); });
     if (!problem.empty()) child.ctx = nullptr;
     ZERO_TRY(tell_split(call, problem));
-    if (!seated) return std::shared_ptr<Comm>();
+    if (members.empty()) return std::shared_ptr<Comm>();
     std::shared_ptr<Comm> made =
-        std::make_shared<UserComm>(functions_, child.ctx, child_rank, child_world, options());
+        std::make_shared<UserComm>(functions_, child.ctx, place, child_world, options());
     child.ctx = nullptr;
     return made;
   }

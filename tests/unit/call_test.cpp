@@ -59,10 +59,8 @@ class EchoComm : public Comm {
         {data.size(), !patience.extended_by_progress, patience.operation, patience.phase, true});
     return {};
   }
-  Result<std::shared_ptr<Arena>> allocate(Call&, uint32_t, size_t, int32_t, Side) override {
-    return nothing();
-  }
-  Result<std::shared_ptr<Comm>> make_child(Call&, std::span<const int32_t>, int32_t) override {
+  Result<std::shared_ptr<Comm>> make_child(Call&, std::span<const int32_t>, int32_t,
+                                           int32_t) override {
     return nothing();
   }
   void note_progress() override { ++progress; }

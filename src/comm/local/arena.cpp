@@ -9,7 +9,6 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "comm/local/local.h"
-#include "comm/private_arena.h"
 
 namespace zero::local {
 namespace {
@@ -45,8 +44,7 @@ Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, uint32_t number, 
                                                    int32_t kind, Side side) {
   if (device() == nullptr || side == Side::host) return make_host_arena(call, number, bytes, kind);
   if (staged_ == nullptr) return make_device_arena(call, number, bytes, kind);
-  return std::shared_ptr<Arena>(
-      ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind)));
+  return Comm::allocate(call, number, bytes, kind, side);
 }
 
 Result<std::shared_ptr<Arena>> LocalComm::make_host_arena(Call& call, uint32_t number, size_t bytes,

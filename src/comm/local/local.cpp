@@ -69,7 +69,7 @@ Status LocalComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
 // ---- Children.
 
 Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const int32_t> members,
-                                                    int32_t) {
+                                                    int32_t place, int32_t) {
   // The child's rank 0 draws the name; one that could not draws the empty one.
   std::string name;
   Status drawn;
@@ -84,7 +84,6 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
   const std::string& shared = names[static_cast<size_t>(members[0])];
   if (shared.empty())
     return Status(ZERO_ERR_PEER, text("rank ", members[0], " could not draw the child's name"));
-  const auto place = std::find(members.begin(), members.end(), rank());
   const Patience where{operation_name(call.operation()), "child", options().rendezvous_ms, false};
   // The other members may die before they come, or fail: this comm sees that, the child's
   // rendezvous could not. Who waits there shows progress here, where others may wait for it.
@@ -96,8 +95,7 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
   };
   Result<std::shared_ptr<Comm>> child =
       join(text("rendezvous of the child of a split"), address_of_comm(shared, shared), shared,
-           static_cast<int32_t>(place - members.begin()), static_cast<int32_t>(members.size()),
-           options(), device(), check);
+           place, static_cast<int32_t>(members.size()), options(), device(), check);
   if (child.ok()) return child;
   // The vote that comes tells why, in the words of who failed.
   if (control_->any_withdrew(members)) return std::shared_ptr<Comm>();

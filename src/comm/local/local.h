@@ -41,7 +41,7 @@ class LocalComm final : public Comm {
   Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes, int32_t kind,
                                           Side side) override;
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
-                                           int32_t color) override;
+                                           int32_t place, int32_t color) override;
   void note_progress() override { control_->note_progress(); }
 
  private:

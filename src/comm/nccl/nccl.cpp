@@ -244,25 +244,17 @@ Status NcclComm::map_arena(Use use, const Location& place) {
   return broken(std::move(opened), "arenas");
 }
 
-Result<std::shared_ptr<Arena>> NcclComm::allocate(Call&, uint32_t number, size_t bytes,
-                                                  int32_t kind, Side) {
-  return std::shared_ptr<Arena>(
-      ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind)));
-}
-
 Result<std::shared_ptr<Comm>> NcclComm::make_child(Call&, std::span<const int32_t> members,
-                                                   int32_t color) {
-  const auto place = std::find(members.begin(), members.end(), rank());
-  const auto child_rank = static_cast<int32_t>(place - members.begin());
+                                                   int32_t place, int32_t color) {
   const Bounds bounds{options().rendezvous_ms, [&] { return control_->check(); }};
   Result<std::unique_ptr<Channels>> channels =
-      split(library_, channels_->gather(), members.empty() ? kNoColor : color,
-            members.empty() ? 0 : child_rank, way_of(options()), bounds);
+      split(library_, channels_->gather(), members.empty() ? kNoColor : color, place,
+            way_of(options()), bounds);
   // What became of a split that failed on some ranks is unknown on the others.
   if (!channels.ok()) return broken(std::move(channels).status(), "zero_comm_split");
   if (*channels == nullptr) return std::shared_ptr<Comm>();
   return take_seat(
-      {library_, device(), child_rank, static_cast<int32_t>(members.size()), options(), bounds},
+      {library_, device(), place, static_cast<int32_t>(members.size()), options(), bounds},
       std::move(*channels));
 }
 

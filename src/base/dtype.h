@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 #include "zero.h"
@@ -20,75 +21,36 @@ enum class DType : int32_t {
   f16 = ZERO_FLOAT16,
 };
 
-/// Bytes of one element; 0 for DType::none and unknown numbers.
-constexpr size_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::bf16:
-    case DType::f16:
-      return 2;
-    case DType::f32:
-    case DType::i32:
-      return 4;
-    case DType::f64:
-    case DType::i64:
-      return 8;
-    case DType::none:
-      break;
-  }
-  return 0;
-}
+struct DTypeFacts {
+  size_t bytes;           // of one element
+  const char* name;       // "float32", as in error texts
+  std::string_view code;  // "F32", as safetensors writes it
+  bool floating = false;
+};
 
-constexpr bool is_floating(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16;
-}
+/// In the order of ZERO_FLOAT32 and so on, behind what is no type.
+inline constexpr DTypeFacts kDTypeFacts[] = {
+    {0, "unknown", ""},         {4, "float32", "F32", true}, {8, "float64", "F64", true},
+    {4, "int32", "I32"},        {8, "int64", "I64"},         {2, "bfloat16", "BF16", true},
+    {2, "float16", "F16", true}};
+static_assert(ZERO_FLOAT32 == 1 && std::size(kDTypeFacts) == ZERO_FLOAT16 + 1);
 
-/// "float32", as in error texts.
-constexpr const char* dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "float32";
-    case DType::f64:
-      return "float64";
-    case DType::i32:
-      return "int32";
-    case DType::i64:
-      return "int64";
-    case DType::bf16:
-      return "bfloat16";
-    case DType::f16:
-      return "float16";
-    case DType::none:
-      break;
-  }
-  return "unknown";
+/// Of numbers that are none: those of DType::none.
+constexpr const DTypeFacts& facts_of(DType dtype) {
+  const auto number = static_cast<size_t>(dtype);
+  return kDTypeFacts[number < std::size(kDTypeFacts) ? number : 0];
 }
-
-/// "F32", as safetensors writes it.
-constexpr std::string_view dtype_code(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "F32";
-    case DType::f64:
-      return "F64";
-    case DType::i32:
-      return "I32";
-    case DType::i64:
-      return "I64";
-    case DType::bf16:
-      return "BF16";
-    case DType::f16:
-      return "F16";
-    case DType::none:
-      break;
-  }
-  return {};
-}
+constexpr size_t size_of(DType dtype) { return facts_of(dtype).bytes; }
+constexpr bool is_floating(DType dtype) { return facts_of(dtype).floating; }
+constexpr const char* dtype_name(DType dtype) { return facts_of(dtype).name; }
+constexpr std::string_view dtype_code(DType dtype) { return facts_of(dtype).code; }
 
 /// The DType of a code; DType::none for one that libzero does not use.
 constexpr DType dtype_of_code(std::string_view code) {
-  for (const DType dtype :
-       {DType::f32, DType::f64, DType::i32, DType::i64, DType::bf16, DType::f16}) {
-    if (dtype_code(dtype) == code) return dtype;
+  int32_t number = 0;
+  for (const DTypeFacts& facts : kDTypeFacts) {
+    if (facts.code == code) return static_cast<DType>(number);
+    number++;
   }
   return DType::none;
 }

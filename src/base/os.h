@@ -4,18 +4,27 @@
 #pragma once
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 
 namespace zero {
@@ -30,71 +39,94 @@ struct PidfdInfo {
 };
 static_assert(sizeof(PidfdInfo) == 64);
 
-/// Members have the meaning, arguments and errno of the calls they are named after.
+/// A call by its number, where the C library's wrapper is younger than the kernels and libraries we
+/// run on.
+template <long number>
+struct Numbered {
+  template <class Answer, class... Arguments>
+  using Call = Answer (*)(Arguments...);
+  template <class Answer, class... Arguments>
+  constexpr operator Call<Answer, Arguments...>() const {
+    return
+        [](Arguments... arguments) { return static_cast<Answer>(::syscall(number, arguments...)); };
+  }
+};
+
+/// Members have the meaning, arguments and errno of the calls they are named after, and are the
+/// system's own at first.
 struct SystemCalls {
   // Files.
-  int (*openat)(int directory, const char* path, int flags, unsigned mode);
-  int (*close)(int fd);
-  ssize_t (*pread)(int fd, void* data, size_t bytes, int64_t offset);
-  ssize_t (*pwrite)(int fd, const void* data, size_t bytes, int64_t offset);
-  int (*fsync)(int fd);
-  int (*fstat)(int fd, struct stat* info);
-  int (*fstatat)(int directory, const char* path, struct stat* info, int flags);
-  int (*fallocate)(int fd, int mode, int64_t offset, int64_t bytes);
-  int (*mkdirat)(int directory, const char* path, unsigned mode);
-  int (*unlinkat)(int directory, const char* path, int flags);
+  int (*openat)(int directory, const char* path, int flags,
+                unsigned mode) = [](int directory, const char* path, int flags, unsigned mode) {
+    return ::openat(directory, path, flags, mode);
+  };
+  int (*close)(int fd) = ::close;
+  ssize_t (*pread)(int fd, void* data, size_t bytes, int64_t offset) = ::pread;
+  ssize_t (*pwrite)(int fd, const void* data, size_t bytes, int64_t offset) = ::pwrite;
+  int (*fsync)(int fd) = ::fsync;
+  int (*fstat)(int fd, struct stat* info) = ::fstat;
+  int (*fstatat)(int directory, const char* path, struct stat* info, int flags) = ::fstatat;
+  int (*fallocate)(int fd, int mode, int64_t offset, int64_t bytes) = ::fallocate;
+  int (*mkdirat)(int directory, const char* path, unsigned mode) = ::mkdirat;
+  int (*unlinkat)(int directory, const char* path, int flags) = ::unlinkat;
   int (*renameat2)(int from_directory, const char* from, int to_directory, const char* to,
-                   unsigned flags);
-  int (*flock)(int fd, int operation);
-  DIR* (*fdopendir)(int fd);
-  struct dirent* (*readdir)(DIR* directory);
-  int (*closedir)(DIR* directory);
+                   unsigned flags) = Numbered<SYS_renameat2>();
+  int (*flock)(int fd, int operation) = ::flock;
+  DIR* (*fdopendir)(int fd) = ::fdopendir;
+  struct dirent* (*readdir)(DIR* directory) = ::readdir;
+  int (*closedir)(DIR* directory) = ::closedir;
 
   // Memory.
-  int (*memfd_create)(const char* name, unsigned flags);
-  int (*ftruncate)(int fd, int64_t bytes);
-  int (*fcntl)(int fd, int command, int64_t argument);
-  void* (*mmap)(void* address, size_t bytes, int protection, int flags, int fd, int64_t offset);
-  int (*munmap)(void* address, size_t bytes);
-  int (*madvise)(void* address, size_t bytes, int advice);
+  int (*memfd_create)(const char* name, unsigned flags) = ::memfd_create;
+  int (*ftruncate)(int fd, int64_t bytes) = ::ftruncate;
+  int (*fcntl)(int fd, int command, int64_t argument) = [](int fd, int command, int64_t argument) {
+    return ::fcntl(fd, command, argument);
+  };
+  void* (*mmap)(void* address, size_t bytes, int protection, int flags, int fd,
+                int64_t offset) = ::mmap;
+  int (*munmap)(void* address, size_t bytes) = ::munmap;
+  int (*madvise)(void* address, size_t bytes, int advice) = ::madvise;
 
   // Sockets.
-  int (*socket)(int domain, int type, int protocol);
-  int (*bind)(int fd, const struct sockaddr* address, socklen_t bytes);
-  int (*listen)(int fd, int backlog);
-  int (*accept4)(int fd, struct sockaddr* address, socklen_t* bytes, int flags);
-  int (*connect)(int fd, const struct sockaddr* address, socklen_t bytes);
-  ssize_t (*sendmsg)(int fd, const struct msghdr* message, int flags);
-  ssize_t (*recvmsg)(int fd, struct msghdr* message, int flags);
-  int (*getsockopt)(int fd, int level, int name, void* value, socklen_t* bytes);
-  int (*setsockopt)(int fd, int level, int name, const void* value, socklen_t bytes);
-  int (*getsockname)(int fd, struct sockaddr* address, socklen_t* bytes);
-  int (*getifaddrs)(struct ifaddrs** addresses);
-  void (*freeifaddrs)(struct ifaddrs* addresses);
+  int (*socket)(int domain, int type, int protocol) = ::socket;
+  int (*bind)(int fd, const struct sockaddr* address, socklen_t bytes) = ::bind;
+  int (*listen)(int fd, int backlog) = ::listen;
+  int (*accept4)(int fd, struct sockaddr* address, socklen_t* bytes, int flags) = ::accept4;
+  int (*connect)(int fd, const struct sockaddr* address, socklen_t bytes) = ::connect;
+  ssize_t (*sendmsg)(int fd, const struct msghdr* message, int flags) = ::sendmsg;
+  ssize_t (*recvmsg)(int fd, struct msghdr* message, int flags) = ::recvmsg;
+  int (*getsockopt)(int fd, int level, int name, void* value, socklen_t* bytes) = ::getsockopt;
+  int (*setsockopt)(int fd, int level, int name, const void* value, socklen_t bytes) = ::setsockopt;
+  int (*getsockname)(int fd, struct sockaddr* address, socklen_t* bytes) = ::getsockname;
+  int (*getifaddrs)(struct ifaddrs** addresses) = ::getifaddrs;
+  void (*freeifaddrs)(struct ifaddrs* addresses) = ::freeifaddrs;
   int (*getaddrinfo)(const char* host, const char* service, const struct addrinfo* hints,
-                     struct addrinfo** found);
-  void (*freeaddrinfo)(struct addrinfo* found);
-  int (*poll)(struct pollfd* fds, nfds_t count, int timeout_ms);
+                     struct addrinfo** found) = ::getaddrinfo;
+  void (*freeaddrinfo)(struct addrinfo* found) = ::freeaddrinfo;
+  int (*poll)(struct pollfd* fds, nfds_t count, int timeout_ms) = ::poll;
 
   // Processes, time, chance.
   /// Answers with the error, as the original does, and leaves errno alone.
   int (*pthread_create)(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
-                        void* argument);
-  int (*futex)(uint32_t* word, int operation, uint32_t value, const struct timespec* timeout);
-  int (*pidfd_open)(pid_t pid, unsigned flags);
+                        void* argument) = ::pthread_create;
+  int (*futex)(uint32_t* word, int operation, uint32_t value,
+               const struct timespec* timeout) = Numbered<SYS_futex>();
+  int (*pidfd_open)(pid_t pid, unsigned flags) = Numbered<SYS_pidfd_open>();
   /// The ioctl PIDFD_GET_INFO.
-  int (*pidfd_get_info)(int pidfd, PidfdInfo* info);
-  pid_t (*getpid)();
-  pid_t (*gettid)();
-  uid_t (*geteuid)();
-  int (*set_robust_list)(void* head, size_t bytes);
-  int (*sched_getaffinity)(pid_t pid, size_t bytes, void* mask);
-  int (*clock_gettime)(clockid_t clock, struct timespec* time);
-  ssize_t (*getrandom)(void* data, size_t bytes, unsigned flags);
+  int (*pidfd_get_info)(int pidfd, PidfdInfo* info) = [](int pidfd, PidfdInfo* info) {
+    return ::ioctl(pidfd, _IOWR(0xFF, 11, PidfdInfo), info);
+  };
+  pid_t (*getpid)() = ::getpid;
+  pid_t (*gettid)() = Numbered<SYS_gettid>();
+  uid_t (*geteuid)() = ::geteuid;
+  int (*set_robust_list)(void* head, size_t bytes) = Numbered<SYS_set_robust_list>();
+  int (*sched_getaffinity)(pid_t pid, size_t bytes, cpu_set_t* mask) = ::sched_getaffinity;
+  int (*clock_gettime)(clockid_t clock, struct timespec* time) = ::clock_gettime;
+  ssize_t (*getrandom)(void* data, size_t bytes, unsigned flags) = ::getrandom;
 
   /// Called where the protocol passes a numbered point ("vote.before"): does nothing, except in
   /// tests that stop or kill a rank there.
-  void (*reached)(const char* point);
+  void (*reached)(const char* point) = [](const char*) {};
 };
 
 /// The table in force: the system's own, unless a test has put in another.
@@ -134,6 +166,10 @@ auto uninterrupted(const Call& call, int64_t limit_ms = 60'000) {
 
 /// The cores that this thread may run on, at least 1.
 int usable_cores();
+
+/// Of this process, as the system names it, for texts about relative paths; "unknown" where it does
+/// not.
+std::string working_directory();
 
 /// Owns a file descriptor.
 class Fd {

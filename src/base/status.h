@@ -61,6 +61,17 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
+/// What `body` answers; false if it throws: for destructors and others that must not throw, where
+/// memory has run out.
+template <class Body>
+bool succeeds(const Body& body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    return false;
+  }
+}
+
 /// The name of a status constant, or nullptr for a number that is none.
 const char* code_name(Code code);
 

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/refusals.h"
 #include "base/secret.h"
-#include "base/unthrown.h"
 #include "state/json.h"
 #include "state/manifest.h"
 

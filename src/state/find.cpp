@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/log.h"
-#include "base/working_directory.h"
+#include "base/os.h"
 #include "state/file.h"
 #include "state/json.h"
 

@@ -20,7 +20,7 @@ ONLY = {
     r"cuda.*": r"device/cuda.*",
     r"nccl\.h": r"comm/nccl.*",
     r"mpi\.h": r"mpi/.*",
-    r"sys/(?!types\.h|stat\.h|socket\.h|un\.h|mman\.h|file\.h|syscall\.h).*": r"base/os\.cpp",
+    r"sys/(?!types\.h|stat\.h|socket\.h|un\.h|mman\.h|file\.h|syscall\.h).*": r"base/os\.(h|cpp)",
     r"thread|future|mutex|atomic": r"(?!plan/|kernels/).*",
     r"iostream|fstream|filesystem|regex|csignal|signal\.h":
         r"base/worker_thread\.cpp|comm/local/life\.cpp|state/file\.cpp",

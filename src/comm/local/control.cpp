@@ -196,7 +196,7 @@ void Control::ring() {
 
 void Control::publish_cores() {
   uint64_t mask[8 * kCoreWords] = {};  // the kernel refuses one that is too small for the machine
-  if (os().sched_getaffinity(0, sizeof mask, mask) < 0) return;
+  if (os().sched_getaffinity(0, sizeof mask, reinterpret_cast<cpu_set_t*>(mask)) < 0) return;
   for (size_t i = 0; i < kCoreWords; ++i)
     slot(rank_).cores[i].store(mask[i], std::memory_order_relaxed);
 }

@@ -9,7 +9,6 @@
 #include "base/checked.h"
 #include "base/keep.h"
 #include "base/text.h"
-#include "base/unthrown.h"
 
 namespace zero::local {
 namespace {

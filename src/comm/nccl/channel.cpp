@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
-#include "base/unthrown.h"
 #include "comm/apart.h"
 
 namespace zero::nccl {

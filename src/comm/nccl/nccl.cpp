@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "base/unthrown.h"
 
 namespace zero::nccl {
 namespace {

@@ -10,7 +10,6 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "base/unthrown.h"
 #include "comm/apart.h"
 
 namespace zero::tcp {

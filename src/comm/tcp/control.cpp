@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "base/unthrown.h"
 
 namespace zero::tcp {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "base/os.h"
 #include "base/text.h"
-#include "base/unthrown.h"
 #include "step/norm.h"
 #include "step/progress.h"
 #include "step/queued/upload.h"

@@ -9,9 +9,7 @@
 
 #include "base/text.h"
 #include "device/cuda_context.h"
-#include "device/cuda_error.h"
 #include "device/cuda_launch.h"
-#include "device/cuda_pointers.h"
 #include "device/cuda_sharing.h"
 #include "device/device.h"
 
@@ -27,13 +25,61 @@ std::atomic<bool>& given_up_of(int32_t ordinal) {
   return all[std::min(static_cast<size_t>(ordinal), all.size() - 1)];
 }
 
+/// How many bytes there are from `start` on, counted up to `wanted`. Memory that an allocator maps
+/// piece by piece is a range a piece. `wanted`, where the driver does not tell.
+size_t mapped_bytes(const CudaDriver& driver, CUdeviceptr start, size_t wanted) {
+  CUdeviceptr base = 0;
+  size_t size = 0;
+  if (driver.address_range(&base, &size, start) != CUDA_SUCCESS) return wanted;
+  size_t known = base + size - start;
+  while (known < wanted && driver.address_range(&base, &size, start + known) == CUDA_SUCCESS &&
+         size > 0) {
+    known = base + size - start;
+  }
+  return known;
+}
+
+Status refused(std::string_view what, std::string reason) {
+  return {ZERO_ERR_ARGUMENT, text(what, " is ", reason)};
+}
+
+/// CudaDevice::check, with the context current.
+Status check_pointer(const CudaContext& context, const void* data, size_t bytes,
+                     std::string_view what) {
+  if (data == nullptr) return refused(what, "NULL");
+  cudaPointerAttributes attributes{};
+  ZERO_TRY(cuda_status(cudaPointerGetAttributes(&attributes, data), context.ordinal,
+                       text("looking at ", what)));
+  switch (attributes.type) {
+    case cudaMemoryTypeManaged:
+      return {};
+    case cudaMemoryTypeHost:
+      if (attributes.devicePointer == data) return {};
+      return refused(what, "pinned memory of the host that has another address on the device");
+    case cudaMemoryTypeDevice:
+      break;
+    default:
+      return refused(what, text("memory of the host, not of CUDA device ", context.ordinal,
+                                ": allocate it there"));
+  }
+  if (attributes.device != context.ordinal) {
+    return refused(what, text("memory of CUDA device ", attributes.device, ", not of ",
+                              context.ordinal, ", where the comm is"));
+  }
+  const auto start = reinterpret_cast<CUdeviceptr>(data);
+  const size_t room = mapped_bytes(context.driver, start, bytes);
+  if (room >= bytes) return {};
+  return {ZERO_ERR_ARGUMENT,
+          text(what, " has ", bytes, " bytes, but its memory ends after ", room)};
+}
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaContext& context, CudaKernels kernels)
       : Device(given_up_of(context.ordinal)),
         context_(context),
         kernels_(std::move(kernels)),
-        sharing_(CudaSharing::open(context)) {}
+        sharing_(context.ordinal) {}
 
   const char* kind() const override { return "cuda"; }
   int32_t ordinal() const override { return context_.ordinal; }
@@ -59,20 +105,34 @@ class CudaDevice final : public Device {
   Status wait(StreamHandle stream, EventHandle event, const char* rule) override {
     return here(rule, [&] { return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0); });
   }
-  Status words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) override;
+  Status words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) override {
+    return share([&] { return sharing_.words(stream_of(stream), steps, rule); });
+  }
   Result<bool> done(EventHandle event) override;
 
-  Status check(const void* data, size_t bytes, std::string_view what) override;
+  Status check(const void* data, size_t bytes, std::string_view what) override {
+    if (bytes == 0) return {};
+    return current([&] { return check_pointer(context_, data, bytes, what); });
+  }
   Status check_stream(StreamHandle stream) override;
   Result<uint64_t> capturing(StreamHandle stream) override;
-  Status run_current(const std::function<Status()>& body) override;
+  Status run_current(const std::function<Status()>& body) override { return current(body); }
 
   Result<void*> allocate(size_t bytes, std::string_view what) override;
   Result<void*> allocate_host(size_t bytes, std::string_view what) override;
-  Result<Fd> create_shared(size_t bytes, std::string_view what) override;
-  Result<void*> map_shared(int fd, size_t bytes, std::string_view what) override;
-  Result<void*> allocate_shared(size_t bytes, std::string_view what) override;
-  Result<void*> open_host(void* memory, size_t bytes) override;
+  Result<Fd> create_shared(size_t bytes, std::string_view what) override {
+    return share([&] { return sharing_.create(bytes, what); });
+  }
+  Result<void*> map_shared(int fd, size_t bytes, std::string_view what) override {
+    return share([&] { return sharing_.map(fd, bytes, what); });
+  }
+  Result<void*> allocate_shared(size_t bytes, std::string_view what) override {
+    return share([&] { return sharing_.allocate(bytes, what); });
+  }
+  Result<void*> open_host(void* memory, size_t bytes) override {
+    ZERO_TRY(current([&] { return open_host_pages(memory, bytes, ordinal()); }));
+    return memory;
+  }
   Result<void*> make_stream() override;
   Result<void*> make_event() override;
 
@@ -84,12 +144,10 @@ class CudaDevice final : public Device {
     give_back([&] { return cudaFreeHost(memory); });
   }
   void unmap_shared(void* memory) noexcept override {
-    const OnDevice on(context_);
-    if (on.entered().ok()) (*sharing_).unmap(memory);
+    give_back([&] { return sharing_.unmap(memory), cudaSuccess; });
   }
   void close_host(void* memory) noexcept override {
-    const OnDevice on(context_);
-    if (on.entered().ok()) close_host_pages(memory);
+    give_back([&] { return close_host_pages(memory); });
   }
   void free_stream(void* stream) noexcept override {
     give_back([&] { return cudaStreamDestroy(stream_of(stream)); });
@@ -99,33 +157,35 @@ class CudaDevice final : public Device {
   }
 
  private:
-  /// Calls CUDA with this device as the current one.
+  /// What `body` answers, with this device as the current one.
   template <class Body>
-  Status here(std::string_view doing, const Body& body) {
+  auto current(const Body& body) -> decltype(body()) {
     const OnDevice on(context_);
     ZERO_TRY(on.entered());
-    return cuda_status(body(), ordinal(), doing);
+    return body();
+  }
+  /// Calls CUDA.
+  template <class Body>
+  Status here(std::string_view doing, const Body& body) {
+    return current([&] { return cuda_status(body(), ordinal(), doing); });
   }
   template <class Body>
   void give_back(const Body& body) noexcept {
     const OnDevice on(context_);
     if (on.entered().ok() && body() != cudaSuccess) cudaGetLastError();
   }
+  /// What `body` does with sharing_, where the driver has its calls.
+  template <class Body>
+  auto share(const Body& body) -> decltype(body()) {
+    ZERO_TRY(sharing_.found());
+    return current(body);
+  }
   Result<void*> allocated(size_t bytes, std::string_view what, const char* where,
                           cudaError_t (*allocate)(void** out, size_t bytes));
 
   const CudaContext context_;
-  /// body(calls) with this device as the current one, where the driver has them.
-  template <class Body>
-  auto share(const Body& body) -> decltype(body(std::declval<const CudaSharing&>())) {
-    if (!sharing_.ok()) return sharing_.failure();
-    const OnDevice on(context_);
-    ZERO_TRY(on.entered());
-    return body(*sharing_);
-  }
-
   const CudaKernels kernels_;
-  const Result<CudaSharing> sharing_;
+  const CudaSharing sharing_;
 };
 
 Result<bool> CudaDevice::done(EventHandle event) {
@@ -138,19 +198,6 @@ Result<bool> CudaDevice::done(EventHandle event) {
     return cudaSuccess;
   }));
   return done;
-}
-
-Status CudaDevice::words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) {
-  return share([&](const CudaSharing& calls) -> Status {
-    return calls.words(stream_of(stream), steps, rule);
-  });
-}
-
-Status CudaDevice::check(const void* data, size_t bytes, std::string_view what) {
-  if (bytes == 0) return {};
-  const OnDevice on(context_);
-  ZERO_TRY(on.entered());
-  return check_cuda_pointer(context_, data, bytes, what);
 }
 
 Status CudaDevice::check_stream(StreamHandle stream) {
@@ -193,12 +240,6 @@ Result<uint64_t> CudaDevice::capturing(StreamHandle stream) {
                 "the capture of the stream has failed already: end it, and capture again");
 }
 
-Status CudaDevice::run_current(const std::function<Status()>& body) {
-  const OnDevice on(context_);
-  ZERO_TRY(on.entered());
-  return body();
-}
-
 Result<void*> CudaDevice::allocated(size_t bytes, std::string_view what, const char* where,
                                     cudaError_t (*allocate)(void** out, size_t bytes)) {
   void* memory = nullptr;
@@ -226,25 +267,6 @@ Result<void*> CudaDevice::allocate_host(size_t bytes, std::string_view what) {
   return allocated(
       bytes, what, " on the host, pinned for CUDA device ",
       [](void** out, size_t wanted) { return cudaHostAlloc(out, wanted, cudaHostAllocPortable); });
-}
-
-Result<Fd> CudaDevice::create_shared(size_t bytes, std::string_view what) {
-  return share([&](const CudaSharing& calls) { return calls.create(bytes, what); });
-}
-
-Result<void*> CudaDevice::map_shared(int fd, size_t bytes, std::string_view what) {
-  return share([&](const CudaSharing& calls) { return calls.map(fd, bytes, what); });
-}
-
-Result<void*> CudaDevice::allocate_shared(size_t bytes, std::string_view what) {
-  return share([&](const CudaSharing& calls) { return calls.allocate(bytes, what); });
-}
-
-Result<void*> CudaDevice::open_host(void* memory, size_t bytes) {
-  const OnDevice on(context_);
-  ZERO_TRY(on.entered());
-  ZERO_TRY(open_host_pages(memory, bytes, ordinal()));
-  return memory;
 }
 
 Result<void*> CudaDevice::make_stream() {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/cuda_error.h"
-
 #include <string>
 
 #include "base/text.h"
+#include "device/cuda_context.h"
 
 namespace zero {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "device/cuda_error.h"
 
 namespace zero {
 namespace {
@@ -21,24 +20,6 @@ constinit std::map<void*, int>* opened = nullptr;
 constinit std::map<void*, size_t>* mapped = nullptr;
 
 }  // namespace
-
-Result<CudaSharing> CudaSharing::open(const CudaContext& context) {
-  CudaSharing calls;
-  calls.ordinal_ = context.ordinal;
-  ZERO_TRY(find_in_driver("cuDeviceGetAttribute", 2000, calls.attribute_));
-  ZERO_TRY(find_in_driver("cuMemGetAllocationGranularity", 10020, calls.granularity_));
-  ZERO_TRY(find_in_driver("cuMemCreate", 10020, calls.create_));
-  ZERO_TRY(find_in_driver("cuMemRelease", 10020, calls.release_));
-  ZERO_TRY(find_in_driver("cuMemExportToShareableHandle", 10020, calls.export_));
-  ZERO_TRY(find_in_driver("cuMemImportFromShareableHandle", 10020, calls.import_));
-  ZERO_TRY(find_in_driver("cuMemAddressReserve", 10020, calls.reserve_));
-  ZERO_TRY(find_in_driver("cuMemAddressFree", 10020, calls.free_));
-  ZERO_TRY(find_in_driver("cuMemMap", 10020, calls.map_));
-  ZERO_TRY(find_in_driver("cuMemUnmap", 10020, calls.unmap_));
-  ZERO_TRY(find_in_driver("cuMemSetAccess", 10020, calls.access_));
-  calls.no_words_ = find_in_driver("cuStreamBatchMemOp", 11070, calls.words_);
-  return calls;
-}
 
 Status CudaSharing::status(CUresult result, std::string_view doing) const {
   return cuda_status(as_runtime_error(result), ordinal_, doing);
@@ -150,7 +131,7 @@ void CudaSharing::unmap(void* memory) const {
 Status CudaSharing::words(cudaStream_t stream, std::span<const WordStep> steps,
                           std::string_view doing) const {
   constexpr size_t kMost = 255;  // that the driver takes at once
-  if (!no_words_.ok()) return no_words_;
+  ZERO_TRY(words_.found());
   std::array<CUstreamBatchMemOpParams, kMost> batch;
   for (size_t begin = 0; begin < steps.size(); begin += kMost) {
     const size_t count = std::min(kMost, steps.size() - begin);
@@ -170,7 +151,7 @@ Status CudaSharing::words(cudaStream_t stream, std::span<const WordStep> steps,
         to.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
       }
     }
-    ZERO_TRY(status(words_(stream, static_cast<unsigned>(count), batch.data(), 0), doing));
+    ZERO_TRY(status(words_.batch(stream, static_cast<unsigned>(count), batch.data(), 0), doing));
   }
   return {};
 }
@@ -202,12 +183,12 @@ Status open_host_pages(void* memory, size_t bytes, int32_t ordinal) {
   return {};
 }
 
-void close_host_pages(void* memory) {
+cudaError_t close_host_pages(void* memory) {
   const std::lock_guard lock(mutex);
   const auto found = opened->find(memory);
-  if (--found->second > 0) return;
+  if (--found->second > 0) return cudaSuccess;
   opened->erase(found);
-  if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+  return cudaHostUnregister(memory);
 }
 
 }  // namespace zero

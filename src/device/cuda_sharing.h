@@ -13,9 +13,9 @@
 namespace zero {
 
 /// With the context of one device, current in every call.
-class CudaSharing {
+class CudaSharing : public DriverCalls {
  public:
-  static Result<CudaSharing> open(const CudaContext& context);
+  explicit CudaSharing(int32_t ordinal) : ordinal_(ordinal) {}
 
   Result<Fd> create(size_t bytes, std::string_view what) const;
   Result<void*> map(int fd, size_t bytes, std::string_view what) const;
@@ -36,25 +36,27 @@ class CudaSharing {
   Result<void*> place(CUmemGenericAllocationHandle memory, size_t size,
                       std::string_view doing) const;
 
-  int32_t ordinal_ = 0;
-  decltype(&cuDeviceGetAttribute) attribute_ = nullptr;
-  decltype(&cuMemGetAllocationGranularity) granularity_ = nullptr;
-  decltype(&cuMemCreate) create_ = nullptr;
-  decltype(&cuMemRelease) release_ = nullptr;
-  decltype(&cuMemExportToShareableHandle) export_ = nullptr;
-  decltype(&cuMemImportFromShareableHandle) import_ = nullptr;
-  decltype(&cuMemAddressReserve) reserve_ = nullptr;
-  decltype(&cuMemAddressFree) free_ = nullptr;
-  decltype(&cuMemMap) map_ = nullptr;
-  decltype(&cuMemUnmap) unmap_ = nullptr;
-  decltype(&cuMemSetAccess) access_ = nullptr;
-  decltype(&cuStreamBatchMemOp) words_ = nullptr;
-  Status no_words_;
+  const int32_t ordinal_;
+  decltype(&cuDeviceGetAttribute) attribute_ = find("cuDeviceGetAttribute", 2000);
+  decltype(&cuMemGetAllocationGranularity) granularity_ =
+      find("cuMemGetAllocationGranularity", 10020);
+  decltype(&cuMemCreate) create_ = find("cuMemCreate", 10020);
+  decltype(&cuMemRelease) release_ = find("cuMemRelease", 10020);
+  decltype(&cuMemExportToShareableHandle) export_ = find("cuMemExportToShareableHandle", 10020);
+  decltype(&cuMemImportFromShareableHandle) import_ = find("cuMemImportFromShareableHandle", 10020);
+  decltype(&cuMemAddressReserve) reserve_ = find("cuMemAddressReserve", 10020);
+  decltype(&cuMemAddressFree) free_ = find("cuMemAddressFree", 10020);
+  decltype(&cuMemMap) map_ = find("cuMemMap", 10020);
+  decltype(&cuMemUnmap) unmap_ = find("cuMemUnmap", 10020);
+  decltype(&cuMemSetAccess) access_ = find("cuMemSetAccess", 10020);
+  struct : DriverCalls {
+    decltype(&cuStreamBatchMemOp) batch = find("cuStreamBatchMemOp", 11070);
+  } words_;  // without which everything else works
 };
 
 /// Let queued work of every device use pages of the host's memory. Ranks that are threads share
 /// theirs: the pages are closed when each has.
 Status open_host_pages(void* memory, size_t bytes, int32_t ordinal);
-void close_host_pages(void* memory);
+cudaError_t close_host_pages(void* memory);
 
 }  // namespace zero

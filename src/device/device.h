@@ -112,8 +112,6 @@ class Device : public std::enable_shared_from_this<Device> {
   std::atomic<bool>* const given_up_ = &own_given_up_;
 };
 
-namespace owned {
-
 /// Something of a device that is given back at the end; move-only.
 template <void (Device::*give_back)(void*) noexcept>
 class Owned {
@@ -142,72 +140,68 @@ class Owned {
   void* handle_ = nullptr;
 };
 
-}  // namespace owned
-
-using Stream = owned::Owned<&Device::free_stream>;
-using Event = owned::Owned<&Device::free_event>;
+using Stream = Owned<&Device::free_stream>;
+using Event = Owned<&Device::free_event>;
 /// Pages of the host's memory while queued work may use them; they stay whose they are.
-using OpenedHost = owned::Owned<&Device::close_host>;
+using OpenedHost = Owned<&Device::close_host>;
 
 /// Without what is wanted: an error. Streams do not wait for the default stream.
-Result<Stream> make_stream(const std::shared_ptr<Device>& device);
-Result<Event> make_event(const std::shared_ptr<Device>& device);
-Result<OpenedHost> open_host(const std::shared_ptr<Device>& device, void* memory, size_t bytes);
+inline Result<Stream> make_stream(const std::shared_ptr<Device>& device) {
+  return Stream(device, ZERO_TRY(device->make_stream()));
+}
+inline Result<Event> make_event(const std::shared_ptr<Device>& device) {
+  return Event(device, ZERO_TRY(device->make_event()));
+}
+inline Result<OpenedHost> open_host(const std::shared_ptr<Device>& device, void* memory,
+                                    size_t bytes) {
+  return OpenedHost(device, ZERO_TRY(device->open_host(memory, bytes)));
+}
 
 /// Fill memory of the device with zeros, and wait for that.
 Status clear(const std::shared_ptr<Device>& device, void* memory, size_t bytes,
              std::string_view what);
 
-/// Memory of the device.
-class DeviceMemory : public owned::Owned<&Device::release> {
+/// Memory that is given back at the end.
+template <Result<void*> (Device::*take)(size_t bytes, std::string_view what),
+          void (Device::*give_back)(void*) noexcept>
+class OwnedMemory : public Owned<give_back> {
  public:
-  DeviceMemory() = default;
+  OwnedMemory() = default;
+  OwnedMemory(std::shared_ptr<Device> device, void* data, size_t bytes)
+      : Owned<give_back>(std::move(device), data), bytes_(bytes) {}
+
   /// ZERO_ERR_MEMORY names `what` and the bytes. Zero bytes are an empty block.
-  static Result<DeviceMemory> allocate(const std::shared_ptr<Device>& device, size_t bytes,
-                                       std::string_view what);
+  static Result<OwnedMemory> allocate(const std::shared_ptr<Device>& device, size_t bytes,
+                                      std::string_view what) {
+    if (bytes == 0) return OwnedMemory();
+    return OwnedMemory(device, ZERO_TRY((device.get()->*take)(bytes, what)), bytes);
+  }
   /// The same, filled with zeros before it returns.
-  static Result<DeviceMemory> allocate_zeroed(const std::shared_ptr<Device>& device, size_t bytes,
-                                              std::string_view what);
-  std::byte* data() const { return static_cast<std::byte*>(handle()); }
+  static Result<OwnedMemory> allocate_zeroed(const std::shared_ptr<Device>& device, size_t bytes,
+                                             std::string_view what) {
+    OwnedMemory memory = ZERO_TRY(allocate(device, bytes, what));
+    ZERO_TRY(clear(device, memory.data(), bytes, what));
+    return memory;
+  }
+
+  std::byte* data() const { return static_cast<std::byte*>(this->handle()); }
   size_t bytes() const { return bytes_; }
 
  private:
-  DeviceMemory(std::shared_ptr<Device> device, void* data, size_t bytes)
-      : Owned(std::move(device), data), bytes_(bytes) {}
-
   size_t bytes_ = 0;
 };
 
+/// Memory of the device.
+using DeviceMemory = OwnedMemory<&Device::allocate, &Device::release>;
 /// Memory of the host from which and to which the device copies while the host goes on.
-class HostBuffer : public owned::Owned<&Device::release_host> {
- public:
-  HostBuffer() = default;
-  static Result<HostBuffer> allocate(const std::shared_ptr<Device>& device, size_t bytes,
-                                     std::string_view what);
-  std::byte* data() const { return static_cast<std::byte*>(handle()); }
-  size_t bytes() const { return bytes_; }
-
- private:
-  HostBuffer(std::shared_ptr<Device> device, void* data, size_t bytes)
-      : Owned(std::move(device), data), bytes_(bytes) {}
-
-  size_t bytes_ = 0;
-};
-
+using HostBuffer = OwnedMemory<&Device::allocate_host, &Device::release_host>;
 /// A mapping of memory that other processes may map, too.
-class SharedBlock : public owned::Owned<&Device::unmap_shared> {
- public:
-  SharedBlock() = default;
-  /// New, and filled with zeros before it returns.
-  static Result<SharedBlock> allocate_zeroed(const std::shared_ptr<Device>& device, size_t bytes,
-                                             std::string_view what);
-  static Result<SharedBlock> map(const std::shared_ptr<Device>& device, int fd, size_t bytes,
-                                 std::string_view what);
-  std::byte* data() const { return static_cast<std::byte*>(handle()); }
+using SharedBlock = OwnedMemory<&Device::allocate_shared, &Device::unmap_shared>;
 
- private:
-  SharedBlock(std::shared_ptr<Device> device, void* data) : Owned(std::move(device), data) {}
-};
+inline Result<SharedBlock> map_shared(const std::shared_ptr<Device>& device, int fd, size_t bytes,
+                                      std::string_view what) {
+  return SharedBlock(device, ZERO_TRY(device->map_shared(fd, bytes, what)), bytes);
+}
 
 /// Wait until `event` is done, no longer than `timeout_ms`: ZERO_ERR_TIMEOUT, which says `what` was
 /// waited for, is all that happens then. `stop`, which may be empty, is asked in between, and ends

@@ -2,15 +2,18 @@
 // Memory where the tensors of a comm are: of its device, or the host's.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string_view>
 
 #include "base/text.h"
 #include "device/device.h"
-#include "device/host_memory.h"
-#include "device/host_pointers.h"
 
 namespace zero {
+
+/// Whether `data` is memory of a GPU, as far as a CUDA driver knows that the process has loaded, be
+/// it for somebody else: touching it would end the process.
+bool is_gpu_memory(const void* data);
 
 /// OK if a comm whose tensors are on `device`, or on the host if that is null, can use `data` where
 /// it is. Otherwise ZERO_ERR_ARGUMENT says what it is instead; `what` makes the words that name it.
@@ -28,6 +31,27 @@ inline Status check_host_memory(const void* data, std::string_view what) {
   if (!is_gpu_memory(data)) return Status();
   return Status(ZERO_ERR_ARGUMENT, text(what, " is memory of a GPU: give the host's"));
 }
+
+/// Memory of the host that is there when it is needed: zeroed, aligned to 2 MiB, reserved at once.
+class HostMemory {
+ public:
+  HostMemory() = default;
+  HostMemory(HostMemory&& other) noexcept { *this = std::move(other); }
+  HostMemory& operator=(HostMemory&& other) noexcept;
+  ~HostMemory();
+
+  /// ZERO_ERR_MEMORY names `what` and the bytes. Zero bytes are an empty block.
+  static Result<HostMemory> allocate(size_t bytes, std::string_view what);
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+  std::byte* mapping_ = nullptr;
+  size_t mapping_bytes_ = 0;
+};
 
 class Memory {
  public:

@@ -2,9 +2,15 @@
 // The host's workers: a few threads of one rank that share its part of a step.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <exception>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "base/status.h"
+#include "base/worker_thread.h"
 
 namespace zero {
 
@@ -23,18 +29,44 @@ struct ThreadWork {
   }
 };
 
+/// A word that threads wait on.
+struct FutexWord {
+  void wake_all();
+  /// Return once the word differs from `old`.
+  void wait_while(uint32_t old);
+  uint32_t* address() { return reinterpret_cast<uint32_t*>(&word); }
+
+  static_assert(std::atomic<uint32_t>::is_always_lock_free);
+  static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
+  std::atomic<uint32_t> word{0};
+  std::atomic<uint32_t> sleepers{0};
+};
+
 class ThreadPool {
  public:
   /// `threads` counts the caller: 1 starts no thread. Workers block all signals.
   static Result<std::unique_ptr<ThreadPool>> create(int threads);
-  virtual ~ThreadPool() = default;  // joins
+  ~ThreadPool();  // joins
 
-  virtual int threads() const = 0;
+  int threads() const { return static_cast<int>(threads_.size()); }
 
   /// Run work(0) ... work(threads - 1), one on each thread with the standard FloatEnvironment, and
   /// return when all are done, or throw then what the first of them has thrown. Not reentrant.
   /// Workers spin for some microseconds, then sleep.
-  virtual void run(const ThreadWork& work) = 0;
+  void run(const ThreadWork& work);
+
+ private:
+  explicit ThreadPool(int threads) : threads_(static_cast<size_t>(threads)) {}
+
+  void work(int thread);
+  void keep_first(std::exception_ptr thrown);
+
+  std::vector<WorkerThread> threads_;  // the first stands for the caller's own
+  const ThreadWork* work_ = nullptr;   // null in the last round: leave
+  std::mutex mutex_;
+  std::exception_ptr thrown_;  // by the first that did, in this round
+  alignas(64) FutexWord round_;
+  alignas(64) FutexWord unfinished_;
 };
 
 }  // namespace zero

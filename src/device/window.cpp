@@ -47,43 +47,33 @@ Status Window::store(std::byte* to, size_t bytes) {
 }
 
 Status Window::read(void* values, const std::byte* from, size_t bytes) {
-  const auto most = static_cast<size_t>(this->most(1));
-  for (size_t done = 0; done < bytes;) {
-    const size_t part = std::min(most, bytes - done);
+  for (size_t done = 0, part = 0; done < bytes; done += part) {
+    part = std::min(static_cast<size_t>(most(1)), bytes - done);
     const std::byte* const shown = ZERO_TRY(show(from + done, part));
     std::memcpy(static_cast<std::byte*>(values) + done, shown, part);
-    done += part;
   }
   return Status();
 }
 
 Status Window::write(std::byte* to, const void* values, size_t bytes) {
-  const auto most = static_cast<size_t>(this->most(1));
-  for (size_t done = 0; done < bytes;) {
-    const size_t part = std::min(most, bytes - done);
+  for (size_t done = 0, part = 0; done < bytes; done += part) {
+    part = std::min(static_cast<size_t>(most(1)), bytes - done);
     std::memcpy(ZERO_TRY(room(to + done)), static_cast<const std::byte*>(values) + done, part);
     ZERO_TRY(store(to + done, part));
-    done += part;
   }
   return Status();
 }
 
 Status Window::copy(std::byte* to, const std::byte* from, size_t bytes) {
-  if (bytes == 0) return Status();
-  if (device_ == nullptr) {
-    std::memcpy(to, from, bytes);
-    return Status();
-  }
+  if (device_ == nullptr && bytes > 0) std::memcpy(to, from, bytes);
+  if (device_ == nullptr || bytes == 0) return Status();
   ZERO_TRY(device_->copy(stream_.handle(), to, from, bytes));
   return finish();
 }
 
 Status Window::clear(std::byte* to, size_t bytes) {
-  if (bytes == 0) return Status();
-  if (device_ == nullptr) {
-    std::memset(to, 0, bytes);
-    return Status();
-  }
+  if (device_ == nullptr && bytes > 0) std::memset(to, 0, bytes);
+  if (device_ == nullptr || bytes == 0) return Status();
   ZERO_TRY(device_->fill(stream_.handle(), to, 0, bytes));
   return finish();
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "device/host_memory.h"
+#include "device/memory.h"
 #include "device/window.h"
 #include "kernels/launches.h"
 #include "kernels/step_state.h"

@@ -219,7 +219,7 @@ TEST_P(EveryDevice, a_descriptor_is_memory_for_whoever_maps_it_and_as_long_as_an
   Result<Fd> fd = device_->create_shared(kCount, "a test's memory");
   if (fd.failure().code() == ZERO_ERR_UNSUPPORTED) GTEST_SKIP() << fd.failure().text();
   ASSERT_TRUE(fd.ok()) << fd.failure().text();
-  const auto map = [&] { return made(SharedBlock::map(device_, fd->get(), kCount, "memory")); };
+  const auto map = [&] { return made(map_shared(device_, fd->get(), kCount, "memory")); };
   SharedBlock first = map();
   const SharedBlock second = map();
   fd->reset();

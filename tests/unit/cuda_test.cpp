@@ -225,7 +225,7 @@ TEST_F(Cuda, a_driver_without_words_for_streams_shares_memory_all_the_same) {
     expect(gpu->words(nullptr, {&step, 1}, "a rule"), ZERO_ERR_UNSUPPORTED,
            "the CUDA driver has no cuStreamBatchMemOp");
     const Fd fd = made(gpu->create_shared(100, "memory"));
-    EXPECT_TRUE(SharedBlock::map(gpu, fd.get(), 100, "memory").ok());
+    EXPECT_TRUE(map_shared(gpu, fd.get(), 100, "memory").ok());
   }
   EXPECT_EQ(fake_cuda::living(), 0);
   fake_cuda::lack("cuMemCreate");
@@ -261,7 +261,7 @@ TEST_F(Cuda, memory_that_is_not_reached_is_unsupported_whatever_the_driver_calls
   const Fd fd = made(gpu->create_shared(100, "memory"));
   const auto refusal = [&](cudaError_t error) {
     fake_cuda::fail("cuMemSetAccess", error);
-    return SharedBlock::map(gpu, fd.get(), 100, "memory").failure().code();
+    return map_shared(gpu, fd.get(), 100, "memory").failure().code();
   };
   for (const cudaError_t error :
        {cudaErrorInvalidDevice, cudaErrorInvalidValue, cudaErrorPeerAccessUnsupported})

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of a GPU that is given to a comm of the host, in a process that has a driver: one of the
 // tests' own.
-#include "device/host_pointers.h"
-
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -10,6 +8,7 @@
 
 #include <string>
 
+#include "device/memory.h"
 #include "support/expect.h"
 
 namespace zero {

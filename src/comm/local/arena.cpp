@@ -111,7 +111,7 @@ Result<std::shared_ptr<Arena>> LocalComm::make_device_arena(Call& call, uint32_t
   std::vector<SharedBlock> blocks;
   for (size_t r = 0; r < all.size(); ++r) {
     const std::string what = text("rank ", r, "'s memory");
-    blocks.push_back(ZERO_TRY(SharedBlock::map(device(), all[r].get(), bytes, what)));
+    blocks.push_back(ZERO_TRY(map_shared(device(), all[r].get(), bytes, what)));
   }
   ZERO_TRY(clear(device(), blocks[static_cast<size_t>(rank())].data(), bytes, "an arena"));
   return std::shared_ptr<Arena>(

@@ -99,9 +99,9 @@ void update(benchmark::State& state, const KernelTable& kernels, int32_t optimiz
   for (auto _ : state) {
     if (optimizer == ZERO_OPTIMIZER_LAMB) {
       zero::Squares squares;
-      kernels.lamb.measure(run, grad.get(), scalars, count, count, &squares);
+      kernels.singles.lamb.measure(run, grad.get(), scalars, count, count, &squares);
     } else {
-      kernels.update[optimizer](run, scalars);
+      kernels.singles.update[optimizer](run, scalars);
     }
     benchmark::ClobberMemory();
   }
@@ -115,7 +115,7 @@ void sizes(benchmark::internal::Benchmark* benchmark) {
 
 void register_table(zero::Isa isa) {
   const KernelTable& kernels = zero::kernel_table(isa);
-  const std::string suffix = std::string("/") + zero::isa_name(isa);
+  const std::string suffix = std::string("/") + zero::kernel_table(isa).name;
   const auto add = [&](const std::string& name, auto function) {
     benchmark::RegisterBenchmark((name + suffix).c_str(), function)->Apply(sizes);
   };

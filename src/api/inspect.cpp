@@ -73,7 +73,7 @@ struct Columns {
   Columns() {
     for (size_t i = 0; i < kSettings; i++) {
       names[i] = Of::settings[i].name;
-      ranges[i] = setting_range_text(Of::settings[i]);
+      ranges[i] = Of::settings[i].range.text;
       defaults[i] = Of::settings[i].initial;
     }
     const uint32_t always = used(defaults);

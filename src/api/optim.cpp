@@ -32,9 +32,9 @@ Status apply_settings(const Rule& rule, std::vector<double>& settings, const cha
     if (std::exchange(given[static_cast<size_t>(at)], true))
       return bad_argument("setting '", names[i], "' is given twice");
     const Setting& setting = rule.settings[static_cast<size_t>(at)];
-    if (!setting_allows(setting, values[i]))
+    if (!setting.range.allows(values[i]))
       return bad_argument("setting '", names[i], "' is ", values[i], "; it must be ",
-                          setting_range_text(setting));
+                          setting.range.text);
     settings[static_cast<size_t>(at)] = values[i];
   }
   return Status();

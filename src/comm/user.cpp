@@ -9,7 +9,6 @@
 #include "base/float_environment.h"
 #include "base/text.h"
 #include "comm/create.h"
-#include "kernels/fold.h"
 #include "kernels/kernels.h"
 
 namespace zero {

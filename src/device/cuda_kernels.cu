@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <variant>
+#include <vector>
 
 #include "device/cuda_launch.h"
 #include "kernels/launch_moves.h"
@@ -99,134 +100,99 @@ __global__ void __launch_bounds__(kThreads) clamp_kernel(const Clamp launch) {
 
 // ---- From the host
 
-template <class Real>
-struct KernelsOf {
-  template <class Of>
-  static auto update() {
-    return update_kernel<Of, Real>;
-  }
-  static constexpr auto reduce_one = reduce_kernel<Real, 1>;
-  static constexpr auto reduce_many = reduce_kernel<Real, kTogether<Real>>;
-  static constexpr auto clamp = clamp_kernel<Real>;
+/// What a launch runs: blocks for so many things, each of which takes some of them at a time.
+struct Work {
+  const void* kernel = nullptr;  // null: no launch updates by the rule
+  uint32_t count = 0, each = 1, threads = kThreads;
 };
-
-/// body(KernelsOf<Real>{})
-template <class Body>
-auto with_sum(DType sum, const Body& body) {
-  return sum == DType::f64 ? body(KernelsOf<double>()) : body(KernelsOf<float>());
-}
 
 template <class Record>
-const void* handle(void (*kernel)(Record)) {
-  return reinterpret_cast<const void*>(kernel);
+Work work(void (*kernel)(Record), uint32_t count, uint32_t each, uint32_t threads = kThreads) {
+  return {reinterpret_cast<const void*>(kernel), count, each, threads};
 }
 
-/// Where launches go. There are no more blocks than the device holds at once: one takes what is
-/// left when others are done.
-class Queue {
- public:
-  Queue(cudaStream_t stream, const CudaKernels& kernels) : stream_(stream), kernels_(kernels) {}
+template <class Real>
+Work work_in(const Update& launch) {
+  Work found;
+  with_rule(launch.optimizer, [&](auto rule) {
+    using Of = decltype(rule);
+    if constexpr (kUpdatesElements<Of>) found = work(update_kernel<Of, Real>, launch.count, 1);
+  });
+  return found;
+}
+template <class Real>
+Work work_in(const Reduce& launch) {
+  const auto kernel =
+      launch.width == 1 ? reduce_kernel<Real, 1> : reduce_kernel<Real, kTogether<Real>>;
+  return work(kernel, launch.count, kThreads / kLanes);
+}
+template <class Real>
+Work work_in(const Clamp& launch) {
+  return work(clamp_kernel<Real>, launch.count, kThreads / kLanes);
+}
 
-  cudaError_t operator()(const Update& launch) const {
-    cudaError_t error = cudaErrorNotSupported;
-    with_sum(launch.format.sum, [&](auto kernels) {
-      return with_rule(launch.optimizer, [&](auto rule) {
-        if constexpr (kUpdatesElements<decltype(rule)>)
-          error = run(kernels.template update<decltype(rule)>(), launch, launch.count, 1);
-      });
-    });
-    return error;
-  }
-  cudaError_t operator()(const Reduce& launch) const {
-    return with_sum(launch.format.sum, [&](auto kernels) {
-      return run(launch.width == 1 ? kernels.reduce_one : kernels.reduce_many, launch, launch.count,
-                 kThreads / kLanes);
-    });
-  }
-  cudaError_t operator()(const Clamp& launch) const {
-    return with_sum(launch.sum, [&](auto kernels) {
-      return run(kernels.clamp, launch, launch.count, kThreads / kLanes);
-    });
-  }
-  cudaError_t operator()(const Moves& launch) const {
-    return run(move_kernel, launch, launch.count, 1);
-  }
-  cudaError_t operator()(const Fetch& launch) const {
-    return run(fetch_kernel, launch, launch.count, kThreads);
-  }
-  cudaError_t operator()(const Prepare& launch) const {
-    return run(prepare_kernel, launch, launch.count, kThreads);
+/// In the type of the sums.
+template <class Record>
+Work work_in(DType sum, const Record& launch) {
+  return sum == DType::f64 ? work_in<double>(launch) : work_in<float>(launch);
+}
+
+struct WorkOf {
+  Work operator()(const Update& launch) const { return work_in(launch.format.sum, launch); }
+  Work operator()(const Reduce& launch) const { return work_in(launch.format.sum, launch); }
+  Work operator()(const Clamp& launch) const { return work_in(launch.sum, launch); }
+  Work operator()(const Moves& launch) const { return work(move_kernel, launch.count, 1); }
+  Work operator()(const Fetch& launch) const { return work(fetch_kernel, launch.count, kThreads); }
+  Work operator()(const Prepare& launch) const {
+    return work(prepare_kernel, launch.count, kThreads);
   }
   /// The state advances where no parameter does.
-  cudaError_t operator()(const Advance& launch) const {
-    return run(advance_kernel, launch, launch.count == 0 ? 1 : launch.count, kThreads);
+  Work operator()(const Advance& launch) const {
+    return work(advance_kernel, launch.count == 0 ? 1 : launch.count, kThreads);
   }
-  cudaError_t operator()(const Decide& launch) const { return run(decide_kernel, launch, 1, 1, 1); }
-
- private:
-  /// Blocks for `count` things, each of which takes `each` of them at a time.
-  template <class Record>
-  cudaError_t run(void (*kernel)(Record), Record record, uint32_t count, uint32_t each,
-                  uint32_t threads = kThreads) const {
-    if (count == 0) return cudaSuccess;
-    const uint32_t blocks = (count - 1) / each + 1, most = kernels_.at(handle(kernel));
-    void* arguments[] = {&record};
-    return cudaLaunchKernel(handle(kernel), dim3(blocks < most ? blocks : most), dim3(threads),
-                            arguments, 0, stream_);
-  }
-
-  const cudaStream_t stream_;
-  const CudaKernels& kernels_;
+  Work operator()(const Decide&) const { return work(decide_kernel, 1, 1, 1); }
 };
 
-/// Asking for what a kernel takes loads it.
-class Loader {
- public:
-  Loader(int multiprocessors, CudaKernels& kernels)
-      : multiprocessors_(multiprocessors), kernels_(kernels) {}
-
-  template <class Record>
-  void load(void (*kernel)(Record)) {
-    int blocks = 0;
-    if (error == cudaSuccess)
-      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, 0);
-    kernels_[handle(kernel)] = static_cast<uint32_t>(blocks * multiprocessors_);
+/// A launch of every kernel.
+std::vector<Launch> launch_each() {
+  std::vector<Launch> all = {Moves(), Fetch(), Prepare(), Advance(), Decide()};
+  for (const DType sum : {DType::f32, DType::f64}) {
+    for (int32_t rule = 0; rule < kRuleCount; rule++)
+      all.push_back(Update{.format = {.sum = sum}, .optimizer = rule});
+    for (const uint32_t width : {1, 2})
+      all.push_back(Reduce{.format = {.sum = sum}, .width = width});
+    all.push_back(Clamp{.sum = sum});
   }
-  template <class Real>
-  void load_all_of() {
-    for (int32_t number = 0; number < kRuleCount; number++)
-      with_rule(number, [&](auto rule) {
-        if constexpr (kUpdatesElements<decltype(rule)>)
-          load(KernelsOf<Real>::template update<decltype(rule)>());
-      });
-    load(KernelsOf<Real>::reduce_one);
-    load(KernelsOf<Real>::reduce_many);
-    load(KernelsOf<Real>::clamp);
-  }
-
-  cudaError_t error = cudaSuccess;
-
- private:
-  const int multiprocessors_;
-  CudaKernels& kernels_;
-};
+  return all;
+}
 
 }  // namespace
 
+/// Asking for what a kernel takes loads it.
 int load_on_cuda(int multiprocessors, CudaKernels* kernels) {
-  Loader loader(multiprocessors, *kernels);
-  loader.load_all_of<float>();
-  loader.load_all_of<double>();
-  loader.load(move_kernel);
-  loader.load(fetch_kernel);
-  loader.load(prepare_kernel);
-  loader.load(advance_kernel);
-  loader.load(decide_kernel);
-  return loader.error;
+  for (const Launch& launch : launch_each()) {
+    const void* const kernel = std::visit(WorkOf(), launch).kernel;
+    if (kernel == nullptr) continue;
+    int blocks = 0;
+    const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        &blocks, kernel, kThreads, 0, cudaOccupancyDefault);
+    if (error != cudaSuccess) return error;
+    (*kernels)[kernel] = static_cast<uint32_t>(blocks * multiprocessors);
+  }
+  return cudaSuccess;
 }
 
+/// There are no more blocks than the device holds at once: one takes what is left when others are
+/// done.
 int launch_on_cuda(void* stream, const Launch& launch, const CudaKernels& kernels) {
-  return std::visit(Queue(static_cast<cudaStream_t>(stream), kernels), launch);
+  const Work work = std::visit(WorkOf(), launch);
+  if (work.kernel == nullptr) return cudaErrorNotSupported;
+  if (work.count == 0) return cudaSuccess;
+  const uint32_t blocks = (work.count - 1) / work.each + 1, most = kernels.at(work.kernel);
+  Launch record = launch;
+  void* arguments[] = {std::visit([](auto& one) -> void* { return &one; }, record)};
+  return cudaLaunchKernel(work.kernel, dim3(blocks < most ? blocks : most), dim3(work.threads),
+                          arguments, 0, static_cast<cudaStream_t>(stream));
 }
 
 }  // namespace zero

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops for AVX2, without fma: contraction would change the bits.
-#include <cstddef>
-#include <cstdint>
-#include <utility>
-
-#include "kernels/narrow_element.h"
 #include "kernels/tables.h"
-#include "rules/list.h"
 
 #if defined(__x86_64__)
 
@@ -20,9 +14,6 @@
 namespace zero::avx2 {
 inline constexpr size_t kVectorBytes = 32;
 #include "kernels/loops.h"
-#include "kernels/narrow_types.h"
-#include "kernels/reductions.h"
-#include "kernels/updates.h"
 }  // namespace zero::avx2
 
 #if defined(__clang__)

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops for AVX-512, at its full width.
-#include <cstddef>
-#include <cstdint>
-#include <utility>
-
-#include "kernels/narrow_element.h"
 #include "kernels/tables.h"
-#include "rules/list.h"
 
 #if defined(__x86_64__)
 
@@ -21,9 +15,6 @@
 namespace zero::avx512 {
 inline constexpr size_t kVectorBytes = 64;
 #include "kernels/loops.h"
-#include "kernels/narrow_types.h"
-#include "kernels/reductions.h"
-#include "kernels/updates.h"
 }  // namespace zero::avx512
 
 #if defined(__clang__)

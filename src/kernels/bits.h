@@ -27,6 +27,24 @@ ZERO_ELEMENT WordOf<Real> word_of(Real real) {
   return word;
 }
 
+/// All bits but the sign.
+template <class Real>
+inline constexpr WordOf<Real> kMagnitudeWord = static_cast<WordOf<Real>>(~WordOf<Real>{0} >> 1);
+template <class Real>
+inline constexpr WordOf<Real> kInfinityWord = sizeof(Real) == sizeof(float)
+                                                  ? WordOf<Real>{0x7F800000}
+                                                  : static_cast<WordOf<Real>>(0x7FF0000000000000);
+
+template <class Real>
+ZERO_ELEMENT WordOf<Real> magnitude_word(Real value) {
+  return word_of(value) & kMagnitudeWord<Real>;
+}
+
+template <class Real>
+ZERO_ELEMENT bool is_nonfinite(Real value) {
+  return (word_of(value) & kInfinityWord<Real>) == kInfinityWord<Real>;
+}
+
 /// How many bits a word takes without the zeros above them.
 ZERO_ELEMENT unsigned width_of(uint64_t word) {
 #ifdef __CUDA_ARCH__

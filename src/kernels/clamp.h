@@ -3,15 +3,30 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
+
+#include "base/host_device.h"
 
 namespace zero {
 
 /// to[i] = from[i] * factor
-void scale(float* to, const float* from, size_t count, float factor);
-void scale(double* to, const double* from, size_t count, double factor);
+template <class Real>
+void scale(Real* to, const Real* from, size_t count, std::type_identity_t<Real> factor) {
+  for (size_t i = 0; i < count; ++i) to[i] = from[i] * factor;
+}
 
-/// values[i] = values[i] * factor, but not above `limit` nor below its negative; NaN stays NaN.
-void clamp_scaled(float* values, size_t count, float factor, float limit);
-void clamp_scaled(double* values, size_t count, double factor, double limit);
+/// value * factor, but not above `limit` nor below its negative; NaN stays NaN.
+template <class Real>
+ZERO_ELEMENT Real clamped(Real value, Real factor, Real limit) {
+  const Real scaled = value * factor;
+  const Real below = scaled > limit ? limit : scaled;
+  return below < -limit ? -limit : below;
+}
+
+template <class Real>
+void clamp_scaled(Real* values, size_t count, std::type_identity_t<Real> factor,
+                  std::type_identity_t<Real> limit) {
+  for (size_t i = 0; i < count; ++i) values[i] = clamped(values[i], factor, limit);
+}
 
 }  // namespace zero

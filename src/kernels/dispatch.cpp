@@ -19,23 +19,6 @@ bool machine_has(Isa isa) {
 
 }  // namespace
 
-ReduceKernel KernelTable::reduction(DType sum, DType from, Norm norm) const {
-  const Sums& sums = sum == DType::f64 ? double_sums : float_sums;
-  const auto of = [&]() -> const Reductions& {
-    switch (from) {
-      case DType::f64:
-        return sums.of_f64;
-      case DType::bf16:
-        return sums.of_bf16;
-      case DType::f16:
-        return sums.of_f16;
-      default:
-        return sums.of_f32;
-    }
-  };
-  return of().kernels[static_cast<int>(norm)];
-}
-
 const KernelTable& kernel_table(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::avx2) return kAvx2Kernels;
@@ -56,18 +39,6 @@ std::vector<Isa> available_isas() {
 Isa best_isa() {
   if (machine_has(Isa::avx512)) return Isa::avx512;
   return machine_has(Isa::avx2) ? Isa::avx2 : Isa::scalar;
-}
-
-const char* isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::avx2:
-      return "avx2";
-    case Isa::avx512:
-      return "avx512";
-    case Isa::scalar:
-      break;
-  }
-  return "scalar";
 }
 
 }  // namespace zero

@@ -15,7 +15,13 @@ namespace zero {
 /// A fixed-point number that spans the whole range of double. Trivially copyable: ranks exchange it
 /// as bytes. Infinities and NaNs are remembered apart.
 class ExactSum {
+  // Limb i counts units of 2^(32 i - 1074): the smallest denormal is unit 0 of limb 0, and the
+  // largest double times 2^32 still fits.
+  static constexpr std::size_t kLimbs = 68;
+
  public:
+  static constexpr std::size_t kWords = kLimbs + 1;
+
   /// value >= 0, or NaN
   ZERO_HOST_DEVICE void add(double value) {
     add_by(value, Alone());
@@ -55,9 +61,6 @@ class ExactSum {
   static constexpr uint64_t kInfinityBits = 0x7FF0000000000000;
   static constexpr uint64_t kNanBits = 0x7FF8000000000000;
 
-  // Limb i counts units of 2^(32 i - 1074): the smallest denormal is unit 0 of limb 0, and the
-  // largest double times 2^32 still fits.
-  static constexpr std::size_t kLimbs = 68;
   // Each addition puts less than 2^32 into a limb, so 2^32 of them cannot wrap it.
   static constexpr uint64_t kMaxAdditions = uint64_t{1} << 31;
 
@@ -65,9 +68,6 @@ class ExactSum {
   uint64_t additions_ = 0;  // since the last carry
   uint32_t infinite_ = 0;   // 1 if an infinity was added
   uint32_t nan_ = 0;        // 1 if a NaN was added
-
- public:
-  static constexpr std::size_t kWords = kLimbs + 1;
 };
 
 static_assert(std::is_trivially_copyable_v<ExactSum>);

@@ -54,9 +54,13 @@ struct alignas(16) Bits {
   uint32_t words[8];
 };
 
+#ifdef __CUDACC__
+using Quad = uint4;
+#else
 struct alignas(16) Quad {
-  uint32_t words[4];
+  uint32_t x, y, z, w;
 };
+#endif
 
 /// A device faults at an address that its words do not have; so does a host that stands in for one.
 template <class Word>
@@ -68,14 +72,8 @@ template <class Word, Use use>
 ZERO_ELEMENT Word load_word(const std::byte* from) {
 #ifdef __CUDA_ARCH__
   __builtin_assume(__isGlobal(from));
-  if constexpr (sizeof(Word) == sizeof(Quad)) {
-    const auto* const place = reinterpret_cast<const uint4*>(from);
-    const uint4 quad = use == Use::once ? __ldcs(place) : *place;
-    return {{quad.x, quad.y, quad.z, quad.w}};
-  } else {
-    const auto* const place = reinterpret_cast<const Word*>(from);
-    return use == Use::once ? __ldcs(place) : *place;
-  }
+  const auto* const place = reinterpret_cast<const Word*>(from);
+  return use == Use::once ? __ldcs(place) : *place;
 #else
   check_address<Word>(from);
   Word word;
@@ -88,21 +86,11 @@ template <class Word, Use use>
 ZERO_ELEMENT void store_word(std::byte* to, Word word) {
 #ifdef __CUDA_ARCH__
   __builtin_assume(__isGlobal(to));
-  if constexpr (sizeof(Word) == sizeof(Quad)) {
-    const uint4 quad = {word.words[0], word.words[1], word.words[2], word.words[3]};
-    auto* const place = reinterpret_cast<uint4*>(to);
-    if constexpr (use == Use::once) {
-      __stcs(place, quad);
-    } else {
-      *place = quad;
-    }
+  auto* const place = reinterpret_cast<Word*>(to);
+  if constexpr (use == Use::once) {
+    __stcs(place, word);
   } else {
-    auto* const place = reinterpret_cast<Word*>(to);
-    if constexpr (use == Use::once) {
-      __stcs(place, word);
-    } else {
-      *place = word;
-    }
+    *place = word;
   }
 #else
   check_address<Word>(to);
@@ -122,7 +110,7 @@ ZERO_ELEMENT Word word_at(const Bits& bits, int place) {
     return bits.words[2 * place] | Word{bits.words[2 * place + 1]} << 32;
   } else {
     const uint32_t* const words = bits.words + 4 * place;
-    return {{words[0], words[1], words[2], words[3]}};
+    return {words[0], words[1], words[2], words[3]};
   }
 }
 
@@ -138,7 +126,8 @@ ZERO_ELEMENT void set_word(Bits& bits, int place, Word word) {
     bits.words[2 * place] = static_cast<uint32_t>(word);
     bits.words[2 * place + 1] = static_cast<uint32_t>(word >> 32);
   } else {
-    for (int i = 0; i < 4; i++) bits.words[4 * place + i] = word.words[i];
+    uint32_t* const words = bits.words + 4 * place;
+    words[0] = word.x, words[1] = word.y, words[2] = word.z, words[3] = word.w;
   }
 }
 
@@ -239,35 +228,34 @@ ZERO_ELEMENT void load_group(Bits& bits, const std::byte* from, const Group& gro
   }
 }
 
-/// The numbers of a group that was loaded so.
+// ---- Numbers of 16 bits: `type` is the one or the other
+
+ZERO_ELEMENT uint16_t narrowed(float value, DType type) {
+  return type == DType::bf16 ? Bf16::of(value).bits : F16::of(value).bits;
+}
+ZERO_ELEMENT float widened(uint16_t bits, DType type) {
+  return type == DType::bf16 ? Bf16{bits}.value() : F16{bits}.value();
+}
+ZERO_ELEMENT float rounded(float value, DType type) {
+  return type == DType::bf16 ? Bf16::of(value).value() : F16::of(value).value();
+}
+
+// ---- Groups of numbers
+
+/// The numbers of a group that was loaded.
 template <class Real>
 ZERO_ELEMENT void read_group(Real* values, const Bits& bits, DType type, const Group& group) {
   constexpr int n = kGroup<Real>;
   if (type == DType::bf16 || type == DType::f16) {
     const Bits halves = packed(bits, group.whole);
-    for (int j = 0; j < n; j++) {
-      const auto half = word_at<uint16_t>(halves, j);
-      values[j] = type == DType::bf16 ? static_cast<Real>(widen(Bf16{half}))
-                                      : static_cast<Real>(widen(F16{half}));
-    }
+    for (int j = 0; j < n; j++)
+      values[j] = static_cast<Real>(widened(word_at<uint16_t>(halves, j), type));
   } else if (type == DType::f32 || sizeof(Real) == sizeof(float)) {
     for (int j = 0; j < n; j++) values[j] = real_of<float>(word_at<uint32_t>(bits, j));
   } else {
     for (int j = 0; j < n; j++)
       values[j] = static_cast<Real>(real_of<double>(word_at<uint64_t>(bits, j)));
   }
-}
-
-/// What a number becomes in a type of 16 bits and back.
-ZERO_ELEMENT float rounded(float value, DType type) {
-  if (type == DType::bf16) {
-    Bf16 half;
-    narrow(half, value);
-    return widen(half);
-  }
-  F16 half;
-  narrow(half, value);
-  return widen(half);
 }
 
 }  // namespace zero::launch

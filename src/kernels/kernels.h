@@ -3,8 +3,12 @@
 // bits.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -37,7 +41,6 @@ using UpdateRun = UpdateRunOf<float>;
 /// Updates the run and returns how many of the sums are infinite or NaN.
 template <class Real>
 using UpdateKernelOf = uint64_t (*)(const UpdateRunOf<Real>& run, const Scalars& scalars);
-using UpdateKernel = UpdateKernelOf<float>;
 
 /// Sums of squares of one piece, as reductions take them.
 struct Squares {
@@ -71,37 +74,34 @@ struct Reduction {
 /// same, `out` may be any of the inputs, and is left alone if it is the only one.
 using ReduceKernel = Reduction (*)(void* out, const void* const* in, int ranks, size_t count);
 
-/// In the order of Norm.
-struct Reductions {
-  ReduceKernel kernels[kNormCount];
+/// In the order of Norm, by the type of the inputs.
+using Reductions = std::array<ReduceKernel, kNormCount>;
+using ReductionsByType = std::array<Reductions, std::size(kDTypeFacts)>;
+
+/// Kernels in the arithmetic of float or double, which is the type of sums.
+template <class Real>
+struct Arithmetic {
+  ReductionsByType reductions;
+  double (*sum_powers)(const Real* data, size_t count, double p);  // of |x|^p, in lanes likewise
+  const UpdateKernelOf<Real>* update;  // by ZERO_OPTIMIZER_*; null for LAMB
+  LambOf<Real> lamb;
 };
 
-/// Reductions to one type of sums, by the type of the inputs.
-struct Sums {
-  Reductions of_f32, of_f64, of_bf16, of_f16;
+/// Conversions of arrays that do not overlap, between fp32 and a type of 16 bits.
+struct Conversions {
+  /// Exact.
+  void (*widen)(float* to, const uint16_t* from, size_t count);
+  /// To nearest, ties to even, beyond the range to infinity; every NaN becomes 0x7FC0 or 0x7E00.
+  void (*narrow)(uint16_t* to, const float* from, size_t count);
+  /// What values become that travel in 16 bits: narrowed and widened. `to` may be `from`.
+  void (*round)(float* to, const float* from, size_t count);
 };
-
-/// Conversions of arrays that do not overlap.
-using WidenKernel = void (*)(float* to, const uint16_t* from, size_t count);
-using NarrowKernel = void (*)(uint16_t* to, const float* from, size_t count);
-using RoundKernel = void (*)(float* to, const float* from, size_t count);
 
 struct KernelTable {
   const char* name;
-  Sums float_sums, double_sums;
-  double (*sum_powers)(const float* data, size_t count, double p);  // of |x|^p, in lanes likewise
-  double (*sum_powers_wide)(const double* data, size_t count, double p);
-  const UpdateKernelOf<float>* update;  // by ZERO_OPTIMIZER_*; null for LAMB
-  const UpdateKernelOf<double>* update_wide;
-  LambOf<float> lamb;
-  LambOf<double> lamb_wide;
-
-  /// Exact.
-  WidenKernel widen_bf16, widen_f16;
-  /// To nearest, ties to even, beyond the range to infinity; every NaN becomes 0x7FC0 or 0x7E00.
-  NarrowKernel narrow_bf16, narrow_f16;
-  /// What values become that travel in 16 bits: narrowed and widened. `to` may be `from`.
-  RoundKernel round_bf16, round_f16;
+  Arithmetic<float> singles;
+  Arithmetic<double> doubles;
+  Conversions bf16, f16;
 
   /// A bf16 parameter is its fp32 master rounded half away from zero; with a remainder of 16 bits
   /// it is the whole master again, whose only NaN is 0x7FC00000.
@@ -109,31 +109,39 @@ struct KernelTable {
                          size_t count);
   void (*split_remainder)(uint16_t* param, uint16_t* remainder, const float* master, size_t count);
 
-  WidenKernel widen(DType from) const { return from == DType::bf16 ? widen_bf16 : widen_f16; }
-  RoundKernel round(DType to) const { return to == DType::bf16 ? round_bf16 : round_f16; }
-  NarrowKernel narrow(DType to) const { return to == DType::bf16 ? narrow_bf16 : narrow_f16; }
-
-  /// In the arithmetic of float or double.
   template <class Real>
-  UpdateKernelOf<Real> update_of(int32_t optimizer) const {
-    if constexpr (std::is_same_v<Real, double>) {
-      return update_wide[optimizer];
-    } else {
-      return update[optimizer];
-    }
+  const Arithmetic<Real>& in() const {
+    if constexpr (std::is_same_v<Real, double>)
+      return doubles;
+    else
+      return singles;
   }
-  template <class Real>
-  const LambOf<Real>& lamb_of() const {
-    if constexpr (std::is_same_v<Real, double>) {
-      return lamb_wide;
-    } else {
-      return lamb;
-    }
-  }
+  const Conversions& half(DType type) const { return type == DType::bf16 ? bf16 : f16; }
 
   /// From inputs of a floating type to sums of f32 or f64.
-  ReduceKernel reduction(DType sum, DType from, Norm norm) const;
+  ReduceKernel reduction(DType sum, DType from, Norm norm) const {
+    const ReductionsByType& of = sum == DType::f64 ? doubles.reductions : singles.reductions;
+    return of[static_cast<size_t>(from)][static_cast<size_t>(norm)];
+  }
 };
+
+/// Sums of more than one call, in the order of calls:
+/// sums = ((sums + in[0]) + in[1]) + ... of `count` elements, in the type of the sums.
+inline void fold(const KernelTable& kernels, DType sum, DType from, void* sums,
+                 std::span<const void* const> in, size_t count) {
+  constexpr size_t kTogether = 2048;
+  alignas(64) std::byte wide[kTogether * sizeof(double)];
+  for (size_t done = 0; done < count; done += kTogether) {
+    const size_t part = std::min(kTogether, count - done);
+    std::byte* const to = static_cast<std::byte*>(sums) + done * size_of(sum);
+    for (const void* const source : in) {
+      const void* const more = static_cast<const std::byte*>(source) + done * size_of(from);
+      if (from != sum) kernels.reduction(sum, from, Norm::none)(wide, &more, 1, part);
+      const void* const both[2] = {to, from == sum ? more : wide};
+      kernels.reduction(sum, sum, Norm::none)(to, both, 2, part);
+    }
+  }
+}
 
 /// The table of an instruction set that this machine has.
 const KernelTable& kernel_table(Isa isa);
@@ -141,6 +149,5 @@ const KernelTable& kernel_table(Isa isa);
 /// What this machine has, from scalar upward.
 std::vector<Isa> available_isas();
 Isa best_isa();
-const char* isa_name(Isa isa);
 
 }  // namespace zero

@@ -2,6 +2,7 @@
 // What one thread of launch::Moves and of launch::Clamp does.
 #pragma once
 
+#include "kernels/clamp.h"
 #include "kernels/launch_reduce.h"
 #include "kernels/launch_state.h"
 
@@ -41,16 +42,10 @@ ZERO_ELEMENT void convert_group(const Moves& launch, const Move& move, const Gro
     return;
   }
   for (int j = 0; j < n; j++) {
-    if (launch.to == DType::bf16) {
-      Bf16 half;
-      narrow(half, values[j]);
-      set_word(bits, j, half.bits);
-    } else if (launch.to == DType::f16) {
-      F16 half;
-      narrow(half, values[j]);
-      set_word(bits, j, half.bits);
-    } else {
+    if (launch.to == DType::f32) {
       set_word(bits, j, word_of(values[j]));
+    } else {
+      set_word(bits, j, narrowed(values[j], launch.to));
     }
   }
   if (launch.to == DType::f32) {
@@ -100,9 +95,8 @@ ZERO_HOST_DEVICE inline void clamp_lane(const Clamp& launch, uint32_t number, ui
     Bits bits = {};
     load_words<n, WordOf<Real>, Use::soon>(bits, sums, group);
     for (int j = 0; j < n; j++) {
-      const Real scaled = real_of<Real>(word_at<WordOf<Real>>(bits, j)) * factor;
-      const Real below = scaled > limit ? limit : scaled;
-      set_word(bits, j, word_of(below < -limit ? -limit : below));
+      const Real sum = real_of<Real>(word_at<WordOf<Real>>(bits, j));
+      set_word(bits, j, word_of(clamped(sum, factor, limit)));
     }
     store_words<n, WordOf<Real>, Use::soon>(sums, bits, group);
   }

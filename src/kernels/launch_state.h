@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "kernels/launch_sums.h"
-#include "kernels/loss_scaling.h"
 #include "rules/list.h"
 
 namespace zero::launch {
@@ -100,7 +99,7 @@ ZERO_HOST_DEVICE inline void fetch_given(const Fetch& launch, uint32_t number) {
   const Given& given = launch.given[number];
   const double value = value_at(given.from, given.dtype);
   *given.to = value * given.factor;
-  if (!range_allows(given.range, value)) refuse(*launch.state, Refusal::setting);
+  if (!given.range.allows(value)) refuse(*launch.state, Refusal::setting);
 }
 
 /// The thread of one class.

@@ -45,24 +45,19 @@ ZERO_ELEMENT Summing<together> summing(const Format& format, uint32_t width,
 }
 
 /// Only sums of fp32 are rounded and divided.
+template <class Real>
+inline constexpr bool kRounds = sizeof(Real) == sizeof(float);
+
 template <class Real, uint32_t together>
 ZERO_ELEMENT Real rounded_source(Real value, const Summing<together>& how) {
-  if constexpr (sizeof(Real) == sizeof(float)) {
-    if (how.rounded == DType::none) return value;
-    return rounded(how.divisor != 1 ? value * how.inverse : value, how.rounded);
-  } else {
-    return value;
-  }
+  if (!kRounds<Real> || how.rounded == DType::none) return value;
+  return rounded(static_cast<float>(how.divisor != 1 ? value * how.inverse : value), how.rounded);
 }
 
 /// What was divided to be rounded, as it was before.
 template <class Real, uint32_t together>
 ZERO_ELEMENT Real whole_source(Real value, const Summing<together>& how) {
-  if constexpr (sizeof(Real) == sizeof(float)) {
-    return how.divisor != 1 ? value * how.divisor : value;
-  } else {
-    return value;
-  }
+  return kRounds<Real> && how.divisor != 1 ? value * how.divisor : value;
 }
 
 template <class Real, uint32_t together>
@@ -106,21 +101,6 @@ ZERO_ELEMENT void sum_group(Real* sum, Bits (&bits)[together], const Summing<tog
   }
   if (adds) return;
   for (int j = 0; j < n; j++) sum[j] = whole_source(sum[j], how);
-}
-
-template <class Real>
-inline constexpr WordOf<Real> kInfinityWord = sizeof(Real) == sizeof(float)
-                                                  ? WordOf<Real>{0x7F800000}
-                                                  : static_cast<WordOf<Real>>(0x7FF0000000000000);
-
-template <class Real>
-ZERO_ELEMENT WordOf<Real> magnitude_word(Real value) {
-  return word_of(value) & ~(WordOf<Real>{1} << (8 * sizeof(Real) - 1));
-}
-
-template <class Real>
-ZERO_ELEMENT bool is_nonfinite(Real value) {
-  return magnitude_word(value) >= kInfinityWord<Real>;
 }
 
 }  // namespace zero::launch

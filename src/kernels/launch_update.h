@@ -49,14 +49,8 @@ ZERO_ELEMENT void narrow_values(Bits& params, Bits& remainders, const float* val
       split(param, remainder, values[j]);
       set_word(params, j, param);
       set_word(remainders, j, remainder);
-    } else if (format.param == DType::bf16) {
-      Bf16 half;
-      narrow(half, values[j]);
-      set_word(params, j, half.bits);
-    } else if (format.param == DType::f16) {
-      F16 half;
-      narrow(half, values[j]);
-      set_word(params, j, half.bits);
+    } else if (format.param == DType::bf16 || format.param == DType::f16) {
+      set_word(params, j, narrowed(values[j], format.param));
     } else {
       set_word(params, j, word_of(rounded(values[j], format.share)));
     }

@@ -102,7 +102,7 @@ struct Given {
   double* to;
   double factor;  // what it is multiplied with
   DType dtype;    // f32 or f64
-  Setting::Range range;
+  SettingRange range;
 };
 
 /// Every such value to its place among the settings of the step about to be made.

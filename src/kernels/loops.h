@@ -38,38 +38,34 @@ inline constexpr size_t kLine = kLineBytes / sizeof(Real);  // elements
 template <class Real>
 inline constexpr size_t kWidth = kVectorBytes / sizeof(Real);
 
+template <class Element, size_t n>
+struct VectorOf {
+  typedef Element Type __attribute__((vector_size(n * sizeof(Element))));
+  typedef Element InMemory
+      __attribute__((vector_size(n * sizeof(Element)), aligned(alignof(Element)), may_alias));
+};
+template <class Element, size_t n>
+using Vector = typename VectorOf<Element, n>::Type;
+template <class Element, size_t n>
+using InMemory = typename VectorOf<Element, n>::InMemory;
+
+/// The words of floating-point numbers, signed.
 template <class Real>
-struct Vectors;
+using SignedWord = std::make_signed_t<WordOf<Real>>;
+template <class Real>
+using Bits = Vector<SignedWord<Real>, kWidth<Real>>;
 
-template <>
-struct Vectors<float> {
-  typedef float Vector __attribute__((vector_size(kVectorBytes)));
-  typedef float InMemory __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
-  typedef int32_t Bits __attribute__((vector_size(kVectorBytes)));
-  typedef int32_t Word;
-  static constexpr Word kMagnitude = 0x7FFFFFFF;
-  static constexpr Word kInfinity = 0x7F800000;
-};
-
-template <>
-struct Vectors<double> {
-  typedef double Vector __attribute__((vector_size(kVectorBytes)));
-  typedef double InMemory __attribute__((vector_size(kVectorBytes), aligned(8), may_alias));
-  typedef int64_t Bits __attribute__((vector_size(kVectorBytes)));
-  typedef int64_t Word;
-  static constexpr Word kMagnitude = 0x7FFFFFFFFFFFFFFF;
-  static constexpr Word kInfinity = 0x7FF0000000000000;
-};
+template <size_t... number>
+using Numbers = std::index_sequence<number...>;
 
 template <class Real>
 struct Line {
-  typename Vectors<Real>::Vector part[kVectors];
+  Vector<Real, kWidth<Real>> part[kVectors];
 };
 
 template <size_t v = 0, class Real>
 static inline __attribute__((always_inline)) void load_parts(Line<Real>& line, const Real* from) {
-  using InMemory = typename Vectors<Real>::InMemory;
-  line.part[v] = *reinterpret_cast<const InMemory*>(from + v * kWidth<Real>);
+  line.part[v] = *reinterpret_cast<const InMemory<Real, kWidth<Real>>*>(from + v * kWidth<Real>);
   if constexpr (v + 1 < kVectors) load_parts<v + 1>(line, from);
 }
 
@@ -86,8 +82,7 @@ static inline __attribute__((always_inline)) void add(Line<Real>& line, const Li
 
 template <size_t v = 0, class Real>
 static inline __attribute__((always_inline)) void store(Real* to, const Line<Real>& line) {
-  using InMemory = typename Vectors<Real>::InMemory;
-  *reinterpret_cast<InMemory*>(to + v * kWidth<Real>) = line.part[v];
+  *reinterpret_cast<InMemory<Real, kWidth<Real>>*>(to + v * kWidth<Real>) = line.part[v];
   if constexpr (v + 1 < kVectors) store<v + 1>(to, line);
 }
 
@@ -108,9 +103,6 @@ static inline __attribute__((always_inline)) void sum_line(Line<Real>& sum, cons
   }
 }
 
-template <class Real>
-static inline __attribute__((always_inline)) uint32_t is_nonfinite(Real value) {
-  typename Vectors<Real>::Word bits;
-  __builtin_memcpy(&bits, &value, sizeof bits);
-  return (bits & Vectors<Real>::kInfinity) == Vectors<Real>::kInfinity;
-}
+#include "kernels/narrow_types.h"
+#include "kernels/reductions.h"
+#include "kernels/updates.h"

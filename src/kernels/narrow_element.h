@@ -6,68 +6,61 @@
 #include <cstdint>
 
 #include "base/host_device.h"
+#include "kernels/bits.h"
 
 namespace zero {
-
-struct Bf16 {
-  uint16_t bits;
-};
-struct F16 {
-  uint16_t bits;
-};
 
 inline constexpr int32_t kMagnitude = 0x7FFFFFFF;
 inline constexpr int32_t kInfinityBits = 0x7F800000;
 inline constexpr int32_t kQuietNan = 0x7FC00000;
 
-ZERO_ELEMENT int32_t bits_of(float value) {
-  int32_t bits;
-  __builtin_memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
+// Signed, as vectors compare such words with fewer instructions.
+ZERO_ELEMENT int32_t bits_of(float value) { return static_cast<int32_t>(word_of(value)); }
+ZERO_ELEMENT float float_of(int32_t bits) { return real_of<float>(static_cast<uint32_t>(bits)); }
 
-ZERO_ELEMENT float float_of(int32_t bits) {
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof value);
-  return value;
-}
+struct Bf16 {
+  uint16_t bits;
 
-// Every NaN becomes the same one: those that arithmetic makes differ between instruction sets.
-ZERO_ELEMENT void narrow(Bf16& to, float from) {
-  const int32_t bits = bits_of(from);
-  const uint32_t word = static_cast<uint32_t>(bits);
-  const uint32_t rounded = (word + 0x7FFF + (word >> 16 & 1)) >> 16;
-  to.bits = static_cast<uint16_t>((bits & kMagnitude) > kInfinityBits ? kQuietNan >> 16 : rounded);
-}
+  // Every NaN becomes the same one: those that arithmetic makes differ between instruction sets.
+  ZERO_ELEMENT static Bf16 of(float from) {
+    const int32_t bits = bits_of(from);
+    const uint32_t word = static_cast<uint32_t>(bits);
+    const uint32_t rounded = (word + 0x7FFF + (word >> 16 & 1)) >> 16;
+    const bool is_nan = (bits & kMagnitude) > kInfinityBits;
+    return {static_cast<uint16_t>(is_nan ? kQuietNan >> 16 : rounded)};
+  }
+  ZERO_ELEMENT float value() const {
+    return float_of(static_cast<int32_t>(static_cast<uint32_t>(bits) << 16));
+  }
+};
 
-// Adding 0.5, whose last place is 2^-24, rounds to fp16's denormals. Up to half of the least one
-// that gives zero, and what is denormal in fp32 need not reach the addition.
-ZERO_ELEMENT void narrow(F16& to, float from) {
-  const int32_t bits = bits_of(from);
-  const int32_t magnitude = bits & kMagnitude;
-  const int32_t moved = ((magnitude + 0x0FFF + (magnitude >> 13 & 1)) >> 13) - (112 << 10);
-  const int32_t normal = moved < 0x7C00 ? moved : 0x7C00;
-  const float reached = float_of(magnitude > (102 << 23) ? magnitude : 0);
-  const int32_t denormal = bits_of(reached + 0.5f) - bits_of(0.5f);
-  const int32_t number = (magnitude < (113 << 23) ? denormal : normal) | (bits >> 16 & 0x8000);
-  to.bits = static_cast<uint16_t>(magnitude > kInfinityBits ? 0x7E00 : number);
-}
+struct F16 {
+  uint16_t bits;
 
-ZERO_ELEMENT float widen(Bf16 from) {
-  return float_of(static_cast<int32_t>(static_cast<uint32_t>(from.bits) << 16));
-}
-
-// fp16's exponents lie 112 below fp32's. A denormal counts units of 2^-24, which fp32 can say as a
-// normal number.
-ZERO_ELEMENT float widen(F16 from) {
-  const int32_t magnitude = from.bits & 0x7FFF;
-  const uint32_t sign = static_cast<uint32_t>(from.bits & 0x8000) << 16;
-  const int32_t moved = (magnitude << 13) + (112 << 23);
-  const int32_t normal = moved + (magnitude >= 0x7C00 ? 112 << 23 : 0);
-  const int32_t denormal = bits_of(static_cast<float>(magnitude) * 0x1p-24f);
-  const int32_t number = magnitude < 0x0400 ? denormal : normal;
-  return float_of(static_cast<int32_t>(static_cast<uint32_t>(number) | sign));
-}
+  // Adding 0.5, whose last place is 2^-24, rounds to fp16's denormals. Up to half of the least one
+  // that gives zero, and what is denormal in fp32 need not reach the addition.
+  ZERO_ELEMENT static F16 of(float from) {
+    const int32_t bits = bits_of(from);
+    const int32_t magnitude = bits & kMagnitude;
+    const int32_t moved = ((magnitude + 0x0FFF + (magnitude >> 13 & 1)) >> 13) - (112 << 10);
+    const int32_t normal = moved < 0x7C00 ? moved : 0x7C00;
+    const float reached = float_of(magnitude > (102 << 23) ? magnitude : 0);
+    const int32_t denormal = bits_of(reached + 0.5f) - bits_of(0.5f);
+    const int32_t number = (magnitude < (113 << 23) ? denormal : normal) | (bits >> 16 & 0x8000);
+    return {static_cast<uint16_t>(magnitude > kInfinityBits ? 0x7E00 : number)};
+  }
+  // fp16's exponents lie 112 below fp32's. A denormal counts units of 2^-24, which fp32 can say as
+  // a normal number.
+  ZERO_ELEMENT float value() const {
+    const int32_t magnitude = bits & 0x7FFF;
+    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
+    const int32_t moved = (magnitude << 13) + (112 << 23);
+    const int32_t normal = moved + (magnitude >= 0x7C00 ? 112 << 23 : 0);
+    const int32_t denormal = bits_of(static_cast<float>(magnitude) * 0x1p-24f);
+    const int32_t number = magnitude < 0x0400 ? denormal : normal;
+    return float_of(static_cast<int32_t>(static_cast<uint32_t>(number) | sign));
+  }
+};
 
 // A bf16 parameter with the 16 bits that its fp32 master has beyond it. The parameter is the master
 // rounded half away from zero, so it lies one above the master's upper half where the lower half,

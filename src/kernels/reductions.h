@@ -8,27 +8,19 @@
 template <class Real>
 struct NoNorm {
   template <size_t v>
-  inline __attribute__((always_inline)) void add(const typename Vectors<Real>::Vector&) {}
+  inline __attribute__((always_inline)) void add(const Vector<Real, kWidth<Real>>&) {}
   double value() const { return 0; }
 };
 
-typedef Few<kWidth<double>>::Floats HalfVector;
-typedef Vectors<double>::Vector WideVector;
+using WideVector = Vector<double, kWidth<double>>;
 
 /// The lower (0) or upper half of a vector in fp64.
-template <int half, class AnyVector>
-static inline __attribute__((always_inline)) void widen_half(WideVector& out, const AnyVector& in) {
-  constexpr int width = static_cast<int>(kWidth<float>);
-  constexpr int first = half * width / 2;
-  HalfVector part;
-  if constexpr (width == 4) {
-    part = __builtin_shufflevector(in, in, first, first + 1);
-  } else if constexpr (width == 8) {
-    part = __builtin_shufflevector(in, in, first, first + 1, first + 2, first + 3);
-  } else {
-    part = __builtin_shufflevector(in, in, first, first + 1, first + 2, first + 3, first + 4,
-                                   first + 5, first + 6, first + 7);
-  }
+template <size_t half, size_t... k>
+static inline __attribute__((always_inline)) void widen_half(WideVector& out,
+                                                             const Vector<float, kWidth<float>>& in,
+                                                             Numbers<k...>) {
+  constexpr size_t first = half * sizeof...(k);
+  const Vector<float, sizeof...(k)> part = __builtin_shufflevector(in, in, (first + k)...);
   out = __builtin_convertvector(part, WideVector);
 }
 
@@ -46,22 +38,25 @@ struct Lanes {
   WideVector lanes[kWides] = {};
 };
 
+template <class Real>
+inline constexpr auto kMagnitudes = static_cast<SignedWord<Real>>(kMagnitudeWord<Real>);
+
 template <class Real, bool squares>
 struct LanesNorm : Lanes {
-  using Vector = typename Vectors<Real>::Vector;
-  using Bits = typename Vectors<Real>::Bits;
+  using Values = Vector<Real, kWidth<Real>>;
 
   template <size_t v>
-  inline __attribute__((always_inline)) void add(const Vector& values) {
-    Vector term = values;
-    if constexpr (!squares) term = (Vector)((Bits)values & Vectors<Real>::kMagnitude);
+  inline __attribute__((always_inline)) void add(const Values& values) {
+    Values term = values;
+    if constexpr (!squares) term = (Values)((Bits<Real>)values & kMagnitudes<Real>);
     if constexpr (sizeof(Real) == sizeof(double)) {
       add_wide<v>(term);
     } else {
+      constexpr std::make_index_sequence<kWidth<double>> places;
       WideVector wide;
-      widen_half<0>(wide, term);
+      widen_half<0>(wide, term, places);
       add_wide<2 * v>(wide);
-      widen_half<1>(wide, term);
+      widen_half<1>(wide, term, places);
       add_wide<2 * v + 1>(wide);
     }
   }
@@ -80,32 +75,28 @@ struct LanesNorm : Lanes {
 // maximum is exact and propagates NaN.
 template <class Real>
 struct LargestNorm {
-  using Bits = typename Vectors<Real>::Bits;
-
   template <size_t v>
-  inline __attribute__((always_inline)) void add(const typename Vectors<Real>::Vector& values) {
-    const Bits bits = (Bits)values & Vectors<Real>::kMagnitude;
+  inline __attribute__((always_inline)) void add(const Vector<Real, kWidth<Real>>& values) {
+    const Bits<Real> bits = (Bits<Real>)values & kMagnitudes<Real>;
     largest = bits > largest ? bits : largest;
   }
   double value() const {
-    typename Vectors<Real>::Word bits = 0;
+    SignedWord<Real> bits = 0;
     for (size_t k = 0; k < kWidth<Real>; ++k) bits = largest[k] > bits ? largest[k] : bits;
-    Real value;
-    __builtin_memcpy(&value, &bits, sizeof value);
-    return value;
+    return __builtin_bit_cast(Real, bits);
   }
 
-  Bits largest = {};
+  Bits<Real> largest = {};
 };
 
 template <class Real, class Norm>
 struct LineReducer {
-  using Bits = typename Vectors<Real>::Bits;
+  static constexpr auto kInfinity = static_cast<SignedWord<Real>>(kInfinityWord<Real>);
 
   template <size_t v = 0>
   inline __attribute__((always_inline)) void add(const Line<Real>& sum) {
-    const Bits bits = (Bits)sum.part[v] & Vectors<Real>::kInfinity;
-    nonfinite = nonfinite - (bits == Vectors<Real>::kInfinity);  // true is -1
+    const Bits<Real> bits = (Bits<Real>)sum.part[v] & kInfinity;
+    nonfinite = nonfinite - (bits == kInfinity);  // true is -1
     norm.template add<v>(sum.part[v]);
     if constexpr (v + 1 < kVectors) add<v + 1>(sum);
   }
@@ -116,7 +107,7 @@ struct LineReducer {
   }
 
   Norm norm;
-  Bits nonfinite = {};  // a piece is far shorter than 2^31 lines
+  Bits<Real> nonfinite = {};  // a piece is far shorter than 2^31 lines
 };
 
 template <class Real, class From, class Norm>
@@ -157,9 +148,11 @@ static constexpr Reductions reductions() {
 }
 
 template <class Real>
-static constexpr Sums sums() {
-  return {.of_f32 = reductions<Real, float>(),
-          .of_f64 = reductions<Real, double>(),
-          .of_bf16 = reductions<Real, Bf16>(),
-          .of_f16 = reductions<Real, F16>()};
+static constexpr ReductionsByType reductions_by_type() {
+  ReductionsByType of{};
+  of[static_cast<size_t>(DType::f32)] = reductions<Real, float>();
+  of[static_cast<size_t>(DType::f64)] = reductions<Real, double>();
+  of[static_cast<size_t>(DType::bf16)] = reductions<Real, Bf16>();
+  of[static_cast<size_t>(DType::f16)] = reductions<Real, F16>();
+  return of;
 }

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each instruction set's file gives to the dispatcher.
+// What each instruction set's file gives to the dispatcher, and what its loops are made of.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/bits.h"
 #include "kernels/kernels.h"
+#include "kernels/narrow_element.h"
+#include "rules/list.h"
 
 namespace zero {
 
@@ -12,12 +20,8 @@ extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
 #endif
 
-namespace powers {
+/// Arithmetic::sum_powers of every table: libm's pow is the same function on each level.
+template <class Real>
+double sum_powers(const Real* data, size_t count, double p);
 
-/// KernelTable::sum_powers and sum_powers_wide of every table: libm's pow is the same function on
-/// each level.
-double sum_powers(const float* data, size_t count, double p);
-double sum_powers(const double* data, size_t count, double p);
-
-}  // namespace powers
 }  // namespace zero

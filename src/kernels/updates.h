@@ -17,9 +17,6 @@ struct Element {
   }
 };
 
-template <size_t... number>
-using Numbers = std::index_sequence<number...>;
-
 // The runs of an update never overlap. Compilers believe that of parameters only, so the slots are
 // such.
 template <class Element, size_t... s, class Real, class... Slot>
@@ -84,46 +81,39 @@ struct Loops<Of, Real, Numbers<s...>, Numbers<flags...>> {
   }
 };
 
-template <size_t v = 0, class Norm, class Real>
-static inline __attribute__((always_inline)) void add_line(Norm& norm, const Line<Real>& line) {
-  norm.template add<v>(line.part[v]);
-  if constexpr (v + 1 < kVectors) add_line<v + 1>(norm, line);
-}
-
 // Of one piece, line by line.
 template <bool decides, class Real>
 struct LambSquares {
   static constexpr bool decays = decides;
-  LanesNorm<Real, true> param, direction;
+  LineReducer<Real, LanesNorm<Real, true>> param, direction;
 
   // A line of which `width` elements exist: the others are zeros, which change no norm.
   inline __attribute__((always_inline)) void line(const Real* params, const Real* sum,
                                                   Real* __restrict as, Real* __restrict bs,
                                                   Real* out, size_t width, uint32_t* found,
                                                   const RoundedScalars<Real>& scalars) {
-    Real directions[kLine<Real>] = {};
+    Real directions[kLine<Real>] = {}, last[kLine<Real>] = {};
     ZERO_ROLLED
     for (size_t k = 0; k < width; ++k) {
       found[k] += is_nonfinite(sum[k]);
-      Real slot[] = {as[k], bs[k]};
-      directions[k] =
-          rules::Lamb::direction(params[k], sum[k] * scalars.factor, slot, scalars.value, &decays);
+      Real slot[] = {as[k], bs[k]}, turned = params[k];
+      rules::Lamb::update(turned, sum[k] * scalars.factor, slot, scalars.value, &decays);
+      directions[k] = turned;
       as[k] = slot[0];
       bs[k] = slot[1];
     }
     Line<Real> line;
     load(line, directions);
-    add_line(direction, line);
+    direction.add(line);
     if (width == kLine<Real>) {
       store(out, line);
       load(line, params);
     } else {
       __builtin_memcpy(out, directions, width * sizeof(Real));
-      Real last[kLine<Real>] = {};
       __builtin_memcpy(last, params, width * sizeof(Real));
       load(line, last);
     }
-    add_line(param, line);
+    param.add(line);
   }
 };
 
@@ -150,7 +140,7 @@ static Squares measure_lamb_piece(const UpdateRunOf<Real>& run, Real* out, size_
     }
     squares.line(run.param + i, sum, as + i, bs + i, out + i, end - i, found, scalars);
   }
-  return {squares.param.value(), squares.direction.value()};
+  return {squares.param.norm.value(), squares.direction.norm.value()};
 }
 
 template <bool decays, class Real>
@@ -205,24 +195,25 @@ struct Updates<Real, RuleList<Rules...>> {
   static constexpr UpdateKernelOf<Real> kernels[] = {update_of<Rules, Real>()...};
 };
 
+template <class Real>
+static constexpr Arithmetic<Real> arithmetic() {
+  return {.reductions = reductions_by_type<Real>(),
+          .sum_powers = sum_powers<Real>,
+          .update = Updates<Real, AllRules>::kernels,
+          .lamb = {measure_lamb<Real>, step_lamb<Real>}};
+}
+
+template <class Half>
+static constexpr Conversions conversions() {
+  return {.widen = widen<Half>, .narrow = narrow<Half>, .round = round_through<Half>};
+}
+
 static constexpr KernelTable table(const char* name) {
-  return {
-      .name = name,
-      .float_sums = sums<float>(),
-      .double_sums = sums<double>(),
-      .sum_powers = powers::sum_powers,
-      .sum_powers_wide = powers::sum_powers,
-      .update = Updates<float, AllRules>::kernels,
-      .update_wide = Updates<double, AllRules>::kernels,
-      .lamb = {measure_lamb<float>, step_lamb<float>},
-      .lamb_wide = {measure_lamb<double>, step_lamb<double>},
-      .widen_bf16 = widen<Bf16>,
-      .widen_f16 = widen<F16>,
-      .narrow_bf16 = narrow<Bf16>,
-      .narrow_f16 = narrow<F16>,
-      .round_bf16 = round_through<Bf16>,
-      .round_f16 = round_through<F16>,
-      .join_remainder = join_remainder,
-      .split_remainder = split_remainder,
-  };
+  return {.name = name,
+          .singles = arithmetic<float>(),
+          .doubles = arithmetic<double>(),
+          .bf16 = conversions<Bf16>(),
+          .f16 = conversions<F16>(),
+          .join_remainder = join_remainder,
+          .split_remainder = split_remainder};
 }

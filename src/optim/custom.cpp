@@ -88,9 +88,9 @@ Status CustomRule::add_settings(const std::vector<std::pair<std::string, double>
     const auto found = std::find_if(settings_.begin(), settings_.end(), same);
     Setting setting{own_settings_.back().c_str(), initial, Setting::any_finite};
     if (found != settings_.end()) setting.range = found->range;
-    if (!setting_allows(setting, initial))
+    if (!setting.range.allows(initial))
       return {ZERO_ERR_ARGUMENT, text("custom optimizer: setting '", name, "' is ", initial,
-                                      "; it must be ", setting_range_text(setting))};
+                                      "; it must be ", setting.range.text)};
     found == settings_.end() ? settings_.push_back(setting) : (void)(*found = setting);
   }
   if (settings_.size() > static_cast<size_t>(kMaxSettings))

@@ -24,7 +24,9 @@ void read_values(DType dtype, float* values, const std::byte* param, size_t coun
     if (static_cast<void*>(values) != param) std::memcpy(values, param, count * sizeof(float));
     return;
   }
-  kernel_table(best_isa()).widen(dtype)(values, reinterpret_cast<const uint16_t*>(param), count);
+  kernel_table(best_isa())
+      .half(dtype)
+      .widen(values, reinterpret_cast<const uint16_t*>(param), count);
 }
 
 void write_values(DType dtype, const OptimizerOptions& options, std::byte* param,
@@ -35,9 +37,9 @@ void write_values(DType dtype, const OptimizerOptions& options, std::byte* param
     if (static_cast<const void*>(values) != param)
       std::memcpy(param, values, count * sizeof(float));
   } else if (holds == dtype) {
-    kernels.narrow(dtype)(reinterpret_cast<uint16_t*>(param), values, count);
+    kernels.half(dtype).narrow(reinterpret_cast<uint16_t*>(param), values, count);
   } else {
-    kernels.round(holds)(reinterpret_cast<float*>(param), values, count);
+    kernels.half(holds).round(reinterpret_cast<float*>(param), values, count);
   }
 }
 

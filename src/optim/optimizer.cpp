@@ -58,9 +58,9 @@ Status Optimizer::set(int32_t group, std::string_view name, double value) {
   const int known = find_setting(*options.rule, name);
   if (known >= 0) {
     const Setting& row = options.rule->settings[static_cast<size_t>(known)];
-    if (!setting_allows(row, value)) {
-      return Status(ZERO_ERR_ARGUMENT, text("setting '", name, "' is ", value, "; it must be ",
-                                            setting_range_text(row)));
+    if (!row.range.allows(value)) {
+      return Status(ZERO_ERR_ARGUMENT,
+                    text("setting '", name, "' is ", value, "; it must be ", row.range.text));
     }
   }
   const size_t setting = ZERO_TRY(find_changeable(group, name));
@@ -79,7 +79,7 @@ Status Optimizer::set_from(int32_t group, std::string_view name, const GivenSett
     with[setting] = value;
     return options.rule->slots_used(with);
   };
-  if (options.rule->settings[setting].range == Setting::flag || uses(0) != uses(0.5)) {
+  if (options.rule->settings[setting].range.flag || uses(0) != uses(0.5)) {
     return Status(ZERO_ERR_UNSUPPORTED,
                   text("setting '", name, "' decides what an update does or keeps: it must be a ",
                        "value that the host knows"));

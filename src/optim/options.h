@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/dtype.h"
-#include "kernels/loss_scaling.h"
+#include "kernels/step_state.h"
 #include "optim/custom.h"
 #include "rules/rule.h"
 

@@ -31,9 +31,9 @@ Status Optimizer::check_own_setting(const Param& added, const char* name, double
                                           options.rule->name, " does not have"));
   }
   const Setting& setting = options.rule->settings[static_cast<size_t>(at)];
-  if (setting_allows(setting, value)) return Status();
+  if (setting.range.allows(value)) return Status();
   return Status(ZERO_ERR_ARGUMENT, text("parameter '", added.name, "': ", name, " is ", value,
-                                        "; it must be ", setting_range_text(setting)));
+                                        "; it must be ", setting.range.text));
 }
 
 /// Its memory is where it can be, and as large as it must be.

@@ -14,20 +14,12 @@ struct Adadelta : AllSlots<0b11> {
   static constexpr const char* slots[] = {"square_avg", "acc_delta"};
 
   enum Value { lr, rho, one_minus_rho, eps, weight_decay };
-  enum Flag { decays };
+  enum Flag { decays, flags };
   enum Slot { square_avg, acc_delta };
-  static constexpr int flags = 1;
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Adadelta> in(context);
-    Scalars scalars = in.scalars();
-    scalars.value[lr] = in["lr"];
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Adadelta>& in) {
     scalars.value[rho] = in["rho"];
     scalars.value[one_minus_rho] = 1 - in["rho"];
-    scalars.value[eps] = in["eps"];
-    scalars.value[weight_decay] = in["weight_decay"];
-    scalars.flag[decays] = in["weight_decay"] != 0;
-    return scalars;
   }
 
   template <class Real>

@@ -17,20 +17,13 @@ struct Adagrad : AllSlots<0b1> {
   static constexpr const char* slots[] = {"sum"};
 
   enum Value { step_size, eps, weight_decay, initial };  // step_size: lr / (1 + (step-1) lr_decay)
-  enum Flag { decays, is_first };                        // is_first: the sum holds nothing yet
+  enum Flag { decays, is_first, flags };                 // is_first: the sum holds nothing yet
   enum Slot { sum };
-  static constexpr int flags = 2;
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Adagrad> in(context);
-    Scalars scalars = in.scalars();
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Adagrad>& in) {
     scalars.value[step_size] = in["lr"] / (1 + static_cast<double>(in.step - 1) * in["lr_decay"]);
-    scalars.value[eps] = in["eps"];
-    scalars.value[weight_decay] = in["weight_decay"];
     scalars.value[initial] = in["initial_accumulator_value"];
-    scalars.flag[decays] = in["weight_decay"] != 0;
     scalars.flag[is_first] = in.first(sum);
-    return scalars;
   }
 
   template <class Real>

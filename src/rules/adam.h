@@ -8,30 +8,27 @@
 namespace zero::rules {
 
 /// What Adam and AdamW share: both moments and the step along them.
-struct AdamStep {
+struct AdamStep : Moments {
   enum Value {
     step_size = kMoments,  // lr / (1 - beta1^step)
     root_scale,            // 1 / sqrt(1 - beta2^step)
     eps,
-    decay  // AdamW: 1 - lr * weight_decay. Adam: weight_decay
+    kStepValues
   };
-  enum Flag { amsgrad, decays };
+  enum StepFlag { amsgrad, kStepFlags };
   enum Slot { exp_avg, exp_avg_sq, max_exp_avg_sq };
   static constexpr const char* slots[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
-  static constexpr Setting kAmsgrad = {"amsgrad", 0, Setting::flag, true};
+  static constexpr Setting kAmsgrad = {"amsgrad", 0, Setting::zero_or_one, true};
 
   ZERO_ELEMENT static constexpr unsigned used(const bool* flag) {
     return flag[amsgrad] ? 0b111 : 0b011;
   }
 
   template <class Of>
-  ZERO_HOST_DEVICE static Scalars prepare_step(const In<Of>& in) {
-    Scalars scalars = scalars_of_moments(in);
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Of>& in) {
     scalars.value[step_size] = in["lr"] / (1 - power(in["beta1"], in.step));
     scalars.value[root_scale] = 1 / root(1 - power(in["beta2"], in.step));
-    scalars.value[eps] = in["eps"];
     scalars.flag[amsgrad] = in["amsgrad"] != 0;
-    return scalars;
   }
 
   /// `largest`: amsgrad. A device has fewer registers in use where its branch is around all of it.
@@ -49,17 +46,10 @@ struct AdamStep {
 struct Adam : AdamStep {
   static constexpr int32_t number = ZERO_OPTIMIZER_ADAM;
   static constexpr const char* name = "adam";
-  static constexpr Setting settings[] = {rate(1e-3),      kBeta1,   kBeta2,   epsilon(1e-8),
-                                         rules::decay(0), kAmsgrad, kMaximize};
-  static constexpr int flags = 2;
-
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Adam> in(context);
-    Scalars scalars = prepare_step(in);
-    scalars.value[decay] = in["weight_decay"];
-    scalars.flag[decays] = in["weight_decay"] != 0;
-    return scalars;
-  }
+  static constexpr Setting settings[] = {rate(1e-3), kBeta1,   kBeta2,   epsilon(1e-8),
+                                         decay(0),   kAmsgrad, kMaximize};
+  enum { weight_decay = kStepValues };
+  enum Flag { decays = kStepFlags, flags };
 
   template <class Real>
   ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
@@ -72,7 +62,7 @@ struct Adam : AdamStep {
   template <bool largest, class Real>
   ZERO_ELEMENT static void update_by(Real& param, Real gradient, Real* slot, const Real* value,
                                      bool decays) {
-    if (decays) gradient = gradient + param * value[decay];
+    if (decays) gradient = gradient + param * value[weight_decay];
     param = stepped<largest>(param, gradient, slot, value);
   }
 };

@@ -6,7 +6,7 @@
 
 namespace zero::rules {
 
-struct Adamax : AllSlots<0b11> {
+struct Adamax : AllSlots<0b11>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_ADAMAX;
   static constexpr const char* name = "adamax";
   static constexpr Setting settings[] = {rate(2e-3),    kBeta1,   kBeta2,
@@ -14,18 +14,11 @@ struct Adamax : AllSlots<0b11> {
   static constexpr const char* slots[] = {"exp_avg", "exp_inf"};
 
   enum Value { step_size = kMoments, eps, weight_decay };
-  enum Flag { decays };
+  enum Flag { decays, flags };
   enum Slot { exp_avg, exp_inf };
-  static constexpr int flags = 1;
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Adamax> in(context);
-    Scalars scalars = scalars_of_moments(in);
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Adamax>& in) {
     scalars.value[step_size] = in["lr"] / (1 - power(in["beta1"], in.step));
-    scalars.value[eps] = in["eps"];
-    scalars.value[weight_decay] = in["weight_decay"];
-    scalars.flag[decays] = in["weight_decay"] != 0;
-    return scalars;
   }
 
   template <class Real>

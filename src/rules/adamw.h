@@ -10,21 +10,20 @@ namespace zero::rules {
 struct Adamw : AdamStep {
   static constexpr int32_t number = ZERO_OPTIMIZER_ADAMW;
   static constexpr const char* name = "adamw";
-  static constexpr Setting settings[] = {rate(1e-3),         kBeta1,   kBeta2,   epsilon(1e-8),
-                                         rules::decay(0.01), kAmsgrad, kMaximize};
-  static constexpr int flags = 1;
+  static constexpr Setting settings[] = {rate(1e-3),  kBeta1,   kBeta2,   epsilon(1e-8),
+                                         decay(0.01), kAmsgrad, kMaximize};
+  enum { shrinks = kStepValues };  // 1 - lr * weight_decay
+  static constexpr int flags = kStepFlags;
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Adamw> in(context);
-    Scalars scalars = prepare_step(in);
-    scalars.value[decay] = 1 - in["lr"] * in["weight_decay"];
-    return scalars;
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Adamw>& in) {
+    AdamStep::prepare(scalars, in);
+    scalars.value[shrinks] = 1 - in["lr"] * in["weight_decay"];
   }
 
   template <class Real>
   ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
                                   const bool* flag) {
-    param = param * value[decay];
+    param = param * value[shrinks];
     param = flag[amsgrad] ? stepped<true>(param, gradient, slot, value)
                           : stepped<false>(param, gradient, slot, value);
   }

@@ -9,7 +9,7 @@
 namespace zero::rules {
 
 /// Decay is proximal: the updated parameter is divided by 1 + lr * weight_decay.
-struct Adan : AllSlots<0b1111> {
+struct Adan : AllSlots<0b1111>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_ADAN;
   static constexpr const char* name = "adan";
   static constexpr Setting settings[] = {rate(1e-3),
@@ -30,22 +30,17 @@ struct Adan : AllSlots<0b1111> {
     eps,
     shrinks  // 1 / (1 + lr * weight_decay)
   };
-  enum Flag { is_first };  // there is no gradient of a step before
+  enum Flag { is_first, flags };  // is_first: there is no gradient of a step before
   enum Slot { exp_avg, exp_avg_diff, exp_avg_sq, prev_grad };
-  static constexpr int flags = 1;
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Adan> in(context);
-    Scalars scalars = scalars_of_moments(in);
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Adan>& in) {
     scalars.value[beta3] = in["beta3"];
     scalars.value[one_minus_beta3] = 1 - in["beta3"];
     scalars.value[step_size] = in["lr"] / (1 - power(in["beta1"], in.step));
     scalars.value[diff_size] = in["lr"] * in["beta2"] / (1 - power(in["beta2"], in.step));
     scalars.value[root_scale] = 1 / root(1 - power(in["beta3"], in.step));
-    scalars.value[eps] = in["eps"];
     scalars.value[shrinks] = 1 / (1 + in["lr"] * in["weight_decay"]);
     scalars.flag[is_first] = in.first(prev_grad);
-    return scalars;
   }
 
   template <class Real>

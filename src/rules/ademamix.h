@@ -8,7 +8,7 @@ namespace zero::rules {
 
 /// AdamW with a second, slow average of gradients, which is not corrected for its start: `alpha`
 /// times it is added. Over so many steps its weight and its length grow to what they are set to.
-struct Ademamix : AllSlots<0b111> {
+struct Ademamix : AllSlots<0b111>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_ADEMAMIX;
   static constexpr const char* name = "ademamix";
   static constexpr Setting settings[] = {rate(1e-3),
@@ -52,17 +52,13 @@ struct Ademamix : AllSlots<0b111> {
     return now < end ? now : end;
   }
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Ademamix> in(context);
-    Scalars scalars = scalars_of_moments(in);
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Ademamix>& in) {
     scalars.value[beta3] = slow_beta(in);
     scalars.value[one_minus_beta3] = 1 - scalars.value[beta3];
     scalars.value[step_size] = in["lr"] / (1 - power(in["beta1"], in.step));
     scalars.value[slow_size] = in["lr"] * (in["alpha"] * share(in, in["alpha_warmup"]));
     scalars.value[root_scale] = 1 / root(1 - power(in["beta2"], in.step));
-    scalars.value[eps] = in["eps"];
     scalars.value[shrinks] = 1 - in["lr"] * in["weight_decay"];
-    return scalars;
   }
 
   template <class Real>

@@ -7,7 +7,7 @@
 namespace zero::rules {
 
 /// Its step needs the norm of a tensor's direction, so there are two functions of an element.
-struct Lamb : AllSlots<0b11> {
+struct Lamb : AllSlots<0b11>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_LAMB;
   static constexpr const char* name = "lamb";
   static constexpr Setting settings[] = {rate(1e-3),  kBeta1,       kBeta2,   epsilon(1e-6),
@@ -21,20 +21,12 @@ struct Lamb : AllSlots<0b11> {
     weight_decay,
     lr  // and then with the trust ratio in it
   };
-  enum Flag { decays };
+  enum Flag { decays, flags };
   enum Slot { exp_avg, exp_avg_sq };
-  static constexpr int flags = 1;
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Lamb> in(context);
-    Scalars scalars = scalars_of_moments(in);
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Lamb>& in) {
     scalars.value[avg_scale] = 1 / (1 - power(in["beta1"], in.step));
     scalars.value[root_scale] = 1 / root(1 - power(in["beta2"], in.step));
-    scalars.value[eps] = in["eps"];
-    scalars.value[weight_decay] = in["weight_decay"];
-    scalars.value[lr] = in["lr"];
-    scalars.flag[decays] = in["weight_decay"] != 0;
-    return scalars;
   }
 
   static double ratio(std::span<const double> settings, double param, double direction) {
@@ -44,14 +36,14 @@ struct Lamb : AllSlots<0b11> {
   }
   static constexpr Trust trust = {ratio, lr, true};
 
-  /// Both moments, and Adam's step with decoupled decay, of length 1.
+  /// The parameter becomes its direction: Adam's step with decoupled decay, of length 1.
   template <class Real>
-  ZERO_ELEMENT static Real direction(Real param, Real gradient, Real* slot, const Real* value,
-                                     const bool* flag) {
+  ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
+                                  const bool* flag) {
     average_moments(slot, gradient, value);
     const Real denominator = root(slot[exp_avg_sq]) * value[root_scale] + value[eps];
     const Real direction = (slot[exp_avg] * value[avg_scale]) / denominator;
-    return flag[decays] ? direction + param * value[weight_decay] : direction;
+    param = flag[decays] ? direction + param * value[weight_decay] : direction;
   }
 
   template <class Real>

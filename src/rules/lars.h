@@ -20,25 +20,16 @@ struct Lars {
                                          kMaximize};
   static constexpr const char* slots[] = {"momentum_buffer"};
 
-  enum Value { lr, momentum, weight_decay, trusted };      // trusted: 1, and then the ratio
-  enum Flag { decays, has_momentum, is_first, nesterov };  // is_first: the buffer holds nothing yet
+  enum Value { lr, momentum, weight_decay, trusted };  // trusted: 1, and then the ratio
+  // is_first: the buffer holds nothing yet.
+  enum Flag { decays, has_momentum, is_first, nesterov, flags };
   enum Slot { momentum_buffer };
-  static constexpr int flags = 4;
 
   ZERO_ELEMENT static constexpr unsigned used(const bool* flag) { return flag[has_momentum]; }
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Lars> in(context);
-    Scalars scalars = in.scalars();
-    scalars.value[lr] = in["lr"];
-    scalars.value[momentum] = in["momentum"];
-    scalars.value[weight_decay] = in["weight_decay"];
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Lars>& in) {
     scalars.value[trusted] = 1;
-    scalars.flag[decays] = in["weight_decay"] != 0;
-    scalars.flag[has_momentum] = in["momentum"] != 0;
     scalars.flag[is_first] = in.first(momentum_buffer);
-    scalars.flag[nesterov] = in["nesterov"] != 0;
-    return scalars;
   }
 
   static double ratio(std::span<const double> settings, double param, double gradient) {

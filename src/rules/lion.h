@@ -7,7 +7,7 @@
 namespace zero::rules {
 
 /// The sign of a mixture steps; a NaN has no sign and stays one. Decay is decoupled.
-struct Lion : AllSlots<0b1> {
+struct Lion : AllSlots<0b1>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_LION;
   static constexpr const char* name = "lion";
   static constexpr Setting settings[] = {rate(1e-4), kBeta1, beta("beta2", 0.99), decay(0),
@@ -18,12 +18,8 @@ struct Lion : AllSlots<0b1> {
   enum Slot { exp_avg };
   static constexpr int flags = 0;
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Lion> in(context);
-    Scalars scalars = scalars_of_moments(in);
-    scalars.value[lr] = in["lr"];
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Lion>& in) {
     scalars.value[shrinks] = 1 - in["lr"] * in["weight_decay"];
-    return scalars;
   }
 
   template <class Real>

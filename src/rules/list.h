@@ -41,16 +41,25 @@ inline constexpr int kRuleCount = AllRules::kCount;
 template <class Of>
 inline constexpr int kSlotsOf = std::size(Of::slots);
 
+/// The scalars of a step by a rule.
+template <class Of>
+ZERO_HOST_DEVICE Scalars prepare(const StepContext& context) {
+  const rules::In<Of> in(context);
+  Scalars scalars = in.scalars();
+  if constexpr (requires { Of::prepare(scalars, in); }) Of::prepare(scalars, in);
+  return scalars;
+}
+
 /// How many slots a rule uses whatever its flags are.
 template <class Of>
 inline constexpr int kSlotsAlways = std::popcount(Of::used(Scalars().flag));
 
-/// True if a rule updates each element by itself: it has update().
+/// True if update() makes the parameter, false if its direction: see Trust.
 template <class Of>
-inline constexpr bool kUpdatesElements = requires(float* slot, const float* value,
-                                                  const bool* flag) {
-  Of::update(*slot, *value, slot, value, flag);
-};
+inline constexpr bool kUpdatesElements = [] {
+  if constexpr (requires { Of::trust; }) return !Of::trust.of_update;
+  return true;
+}();
 
 /// Calls function(rule), with an object of the rule's type; false if there is no such rule.
 template <class Function, class... Rules>
@@ -69,7 +78,7 @@ ZERO_HOST_DEVICE Scalars prepare_scalars(int32_t number, const StepContext& cont
                                          RuleList<Rules...>) {
   Scalars scalars;
   static_cast<void>(
-      ((number == Rules::number && (scalars = Rules::prepare(context), true)) || ...));
+      ((number == Rules::number && (scalars = prepare<Rules>(context), true)) || ...));
   return scalars;
 }
 

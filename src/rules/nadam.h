@@ -6,7 +6,7 @@
 
 namespace zero::rules {
 
-struct Nadam : AllSlots<0b11> {
+struct Nadam : AllSlots<0b11>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_NADAM;
   static constexpr const char* name = "nadam";
   static constexpr Setting settings[] = {
@@ -22,9 +22,8 @@ struct Nadam : AllSlots<0b11> {
     eps,
     decay
   };
-  enum Flag { decays };
+  enum Flag { decays, flags };
   enum Slot { exp_avg, exp_avg_sq };
-  static constexpr int flags = 1;
 
   /// The momentum of a step, which grows to beta1.
   ZERO_HOST_DEVICE static double momentum(const In<Nadam>& in, int64_t step) {
@@ -37,19 +36,14 @@ struct Nadam : AllSlots<0b11> {
     return context.product * momentum(In<Nadam>(context), context.step);
   }
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Nadam> in(context);
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Nadam>& in) {
     const double mu = momentum(in, in.step);
     const double next_mu = momentum(in, in.step + 1);
     const double product = next_product(in);
-    Scalars scalars = scalars_of_moments(in);
     scalars.value[grad_size] = in["lr"] * (1 - mu) / (1 - product);
     scalars.value[avg_size] = in["lr"] * next_mu / (1 - product * next_mu);
     scalars.value[root_scale] = 1 / root(1 - power(in["beta2"], in.step));
-    scalars.value[eps] = in["eps"];
-    scalars.value[decay] = decay_of_either_kind(in);
-    scalars.flag[decays] = in["weight_decay"] != 0 && in["decoupled_weight_decay"] == 0;
-    return scalars;
+    prepare_decay_of_either_kind(scalars, in);
   }
 
   template <class Real>

@@ -24,11 +24,11 @@ constexpr Setting decay(double initial) {
 inline constexpr Setting kBeta1 = beta("beta1", 0.9);
 inline constexpr Setting kBeta2 = beta("beta2", 0.999);
 inline constexpr Setting kMomentum = {"momentum", 0, Setting::positive_or_zero};
-inline constexpr Setting kNesterov = {"nesterov", 0, Setting::flag};
-inline constexpr Setting kDecoupled = {"decoupled_weight_decay", 0, Setting::flag};
+inline constexpr Setting kNesterov = {"nesterov", 0, Setting::zero_or_one};
+inline constexpr Setting kDecoupled = {"decoupled_weight_decay", 0, Setting::zero_or_one};
 /// Trust ratios also where nothing decays: biases and scales are usually left as they are.
-inline constexpr Setting kAlwaysAdapt = {"always_adapt", 0, Setting::flag};
-inline constexpr Setting kMaximize = {"maximize", 0, Setting::flag};
+inline constexpr Setting kAlwaysAdapt = {"always_adapt", 0, Setting::zero_or_one};
+inline constexpr Setting kMaximize = {"maximize", 0, Setting::zero_or_one};
 
 /// A setting of `Of`, found by its name when this is compiled.
 template <class Of>
@@ -46,10 +46,30 @@ struct In : StepContext {
   ZERO_HOST_DEVICE double operator[](NamedSetting<Of> setting) const {
     return settings[setting.place];
   }
-  /// What the scalars of every rule begin with.
+  /// What the scalars of every rule begin with: those that many rules have. Where a rule has a
+  /// scalar or a flag of one of these names, it says the same as elsewhere.
   ZERO_HOST_DEVICE Scalars scalars() const {
+    const In& in = *this;
     Scalars scalars;
-    scalars.factor = (*this)["maximize"] != 0 ? -factor : factor;
+    scalars.factor = in["maximize"] != 0 ? -factor : factor;
+    if constexpr (requires { scalars.value[Of::lr]; }) scalars.value[Of::lr] = in["lr"];
+    if constexpr (requires { scalars.value[Of::eps]; }) scalars.value[Of::eps] = in["eps"];
+    if constexpr (requires { scalars.value[Of::weight_decay]; })
+      scalars.value[Of::weight_decay] = in["weight_decay"];
+    if constexpr (requires { scalars.flag[Of::decays]; })
+      scalars.flag[Of::decays] = in["weight_decay"] != 0;
+    if constexpr (requires { scalars.value[Of::momentum]; })
+      scalars.value[Of::momentum] = in["momentum"];
+    if constexpr (requires { scalars.flag[Of::has_momentum]; })
+      scalars.flag[Of::has_momentum] = in["momentum"] != 0;
+    if constexpr (requires { scalars.flag[Of::nesterov]; })
+      scalars.flag[Of::nesterov] = in["nesterov"] != 0;
+    if constexpr (requires { Of::kMoments; }) {
+      scalars.value[Of::beta1] = in["beta1"];
+      scalars.value[Of::one_minus_beta1] = 1 - in["beta1"];
+      scalars.value[Of::beta2] = in["beta2"];
+      scalars.value[Of::one_minus_beta2] = 1 - in["beta2"];
+    }
     return scalars;
   }
   /// True if the slot holds nothing yet.
@@ -96,26 +116,14 @@ ZERO_HOST_DEVICE inline double log_of_less(double x) {
   return -2 * doublings * part * sum;
 }
 
-/// What the scalars of rules with two moments begin with.
-enum Moments { beta1, one_minus_beta1, beta2, one_minus_beta2, kMoments };
-
+/// Of a rule with either kind of weight decay: its scalar `decay` is weight_decay where it `decays`
+/// into the gradient, else what the parameter is multiplied with.
 template <class Of>
-ZERO_HOST_DEVICE inline Scalars scalars_of_moments(const In<Of>& in) {
-  Scalars scalars = in.scalars();
-  scalars.value[beta1] = in["beta1"];
-  scalars.value[one_minus_beta1] = 1 - in["beta1"];
-  scalars.value[beta2] = in["beta2"];
-  scalars.value[one_minus_beta2] = 1 - in["beta2"];
-  return scalars;
-}
-
-/// The scalar `decay` of a rule with either kind of weight decay: where it `decays` into the
-/// gradient weight_decay, else what the parameter is multiplied with.
-template <class Of>
-ZERO_HOST_DEVICE inline double decay_of_either_kind(const In<Of>& in) {
+ZERO_HOST_DEVICE void prepare_decay_of_either_kind(Scalars& scalars, const In<Of>& in) {
   const double weight_decay = in["weight_decay"];
-  const bool decoupled = in["decoupled_weight_decay"] != 0;
-  return decoupled || weight_decay == 0 ? 1 - in["lr"] * weight_decay : weight_decay;
+  const bool decays = weight_decay != 0 && in["decoupled_weight_decay"] == 0;
+  scalars.flag[Of::decays] = decays;
+  scalars.value[Of::decay] = decays ? weight_decay : 1 - in["lr"] * weight_decay;
 }
 
 // ---- Elements
@@ -145,10 +153,15 @@ ZERO_ELEMENT void average_square(Real& all, Real newest, Real kept, Real rest) {
   all = all * kept + (newest * rest) * newest;
 }
 
-template <class Real>
-ZERO_ELEMENT void average_moments(Real* slot, Real gradient, const Real* value) {
-  average(slot[0], gradient, value[beta1], value[one_minus_beta1]);
-  average_square(slot[1], gradient, value[beta2], value[one_minus_beta2]);
-}
+/// Of rules with two moments: what their scalars begin with.
+struct Moments {
+  enum { beta1, one_minus_beta1, beta2, one_minus_beta2, kMoments };
+
+  template <class Real>
+  ZERO_ELEMENT static void average_moments(Real* slot, Real gradient, const Real* value) {
+    average(slot[0], gradient, value[beta1], value[one_minus_beta1]);
+    average_square(slot[1], gradient, value[beta2], value[one_minus_beta2]);
+  }
+};
 
 }  // namespace zero::rules

@@ -7,7 +7,7 @@
 namespace zero::rules {
 
 /// While the variance of the second moment is unknown (not `rectified`) it is left out.
-struct Radam : AllSlots<0b11> {
+struct Radam : AllSlots<0b11>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_RADAM;
   static constexpr const char* name = "radam";
   static constexpr Setting settings[] = {rate(1e-3),      kBeta1,     kBeta2,   epsilon(1e-8),
@@ -19,18 +19,15 @@ struct Radam : AllSlots<0b11> {
     eps,
     decay
   };
-  enum Flag { decays, rectified };
+  enum Flag { decays, rectified, flags };
   enum Slot { exp_avg, exp_avg_sq };
-  static constexpr int flags = 2;
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Radam> in(context);
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Radam>& in) {
     const double power2 = power(in["beta2"], in.step);
     const double correction2 = 1 - power2;
     // Lengths of the averages that the second moment stands for: in the end, and now.
     const double rho_end = 2 / (1 - in["beta2"]) - 1;
     const double rho = rho_end - 2 * static_cast<double>(in.step) * power2 / correction2;
-    Scalars scalars = scalars_of_moments(in);
     scalars.value[step_size] = in["lr"] / (1 - power(in["beta1"], in.step));
     scalars.flag[rectified] = rho > 5;
     if (scalars.flag[rectified]) {
@@ -38,10 +35,7 @@ struct Radam : AllSlots<0b11> {
           root((rho - 4) * (rho - 2) * rho_end / ((rho_end - 4) * (rho_end - 2) * rho));
       scalars.value[step_size] *= root(correction2) * rectification;
     }
-    scalars.value[eps] = in["eps"];
-    scalars.value[decay] = decay_of_either_kind(in);
-    scalars.flag[decays] = in["weight_decay"] != 0 && in["decoupled_weight_decay"] == 0;
-    return scalars;
+    prepare_decay_of_either_kind(scalars, in);
   }
 
   template <class Real>

@@ -12,31 +12,21 @@ struct Rmsprop {
   static constexpr const char* name = "rmsprop";
   static constexpr Setting settings[] = {
       rate(1e-2), {"alpha", 0.99, Setting::closed_unit_interval}, epsilon(1e-8), decay(0),
-      kMomentum,  {"centered", 0, Setting::flag, true},           kMaximize};
+      kMomentum,  {"centered", 0, Setting::zero_or_one, true},    kMaximize};
   static constexpr const char* slots[] = {"square_avg", "momentum_buffer", "grad_avg"};
 
   enum Value { lr, alpha, one_minus_alpha, eps, weight_decay, momentum };
-  enum Flag { decays, has_momentum, centered };
+  enum Flag { decays, has_momentum, centered, flags };
   enum Slot { square_avg, momentum_buffer, grad_avg };
-  static constexpr int flags = 3;
 
   ZERO_ELEMENT static constexpr unsigned used(const bool* flag) {
     return 0b001u | (flag[has_momentum] ? 0b010u : 0u) | (flag[centered] ? 0b100u : 0u);
   }
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Rmsprop> in(context);
-    Scalars scalars = in.scalars();
-    scalars.value[lr] = in["lr"];
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Rmsprop>& in) {
     scalars.value[alpha] = in["alpha"];
     scalars.value[one_minus_alpha] = 1 - in["alpha"];
-    scalars.value[eps] = in["eps"];
-    scalars.value[weight_decay] = in["weight_decay"];
-    scalars.value[momentum] = in["momentum"];
-    scalars.flag[decays] = in["weight_decay"] != 0;
-    scalars.flag[has_momentum] = in["momentum"] != 0;
     scalars.flag[centered] = in["centered"] != 0;
-    return scalars;
   }
 
   template <class Real>

@@ -21,20 +21,16 @@ struct Rprop : AllSlots<0b11> {
   static constexpr const char* slots[] = {"prev", "step_size"};
 
   enum Value { eta_minus, eta_plus, step_size_min, step_size_max, initial };
-  enum Flag { is_first };  // no slot holds anything yet
+  enum Flag { is_first, flags };  // is_first: no slot holds anything yet
   enum Slot { prev, step_size };
-  static constexpr int flags = 1;
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Rprop> in(context);
-    Scalars scalars = in.scalars();
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Rprop>& in) {
     scalars.value[eta_minus] = in["eta_minus"];
     scalars.value[eta_plus] = in["eta_plus"];
     scalars.value[step_size_min] = in["step_size_min"];
     scalars.value[step_size_max] = in["step_size_max"];
     scalars.value[initial] = in["lr"];
     scalars.flag[is_first] = in.first(step_size);
-    return scalars;
   }
 
   template <class Real>

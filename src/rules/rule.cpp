@@ -11,7 +11,7 @@ namespace {
 
 template <class Of>
 uint32_t slots_used(std::span<const double> settings) {
-  return Of::used(Of::prepare({.settings = settings.data(), .step = 1}).flag);
+  return Of::used(prepare<Of>({.settings = settings.data(), .step = 1}).flag);
 }
 
 template <class Of>
@@ -22,7 +22,7 @@ constexpr Rule row() {
                .settings = Of::settings,
                .slots = Of::slots,
                .slots_used = slots_used<Of>,
-               .prepare = Of::prepare};
+               .prepare = prepare<Of>};
   if constexpr (requires { Of::next_product; }) rule.next_product = Of::next_product;
   if constexpr (requires { Of::trust; }) rule.trust = &Of::trust;
   return rule;
@@ -54,26 +54,6 @@ int find_setting(const Rule& rule, std::string_view name) {
     if (name == rule.settings[i].name) return static_cast<int>(i);
   }
   return -1;
-}
-
-const char* setting_range_text(const Setting& setting) {
-  switch (setting.range) {
-    case Setting::positive_or_zero:
-      return "finite and at least 0";
-    case Setting::unit_interval:
-      return "in [0, 1)";
-    case Setting::closed_unit_interval:
-      return "in [0, 1]";
-    case Setting::open_unit_interval:
-      return "in (0, 1)";
-    case Setting::above_one:
-      return "finite and above 1";
-    case Setting::flag:
-      return "0 or 1";
-    case Setting::any_finite:
-      break;
-  }
-  return "finite";
 }
 
 }  // namespace zero

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 
@@ -16,44 +17,36 @@ inline constexpr int kMaxSettings = 16;
 inline constexpr int kMaxFlags = 4;
 inline constexpr int kScalars = 12;
 
-/// A hyper-parameter: its name, default and the values it may take.
-struct Setting {
-  enum Range : int32_t {
-    positive_or_zero,
-    unit_interval,         // [0, 1)
-    closed_unit_interval,  // [0, 1]
-    open_unit_interval,    // (0, 1)
-    above_one,
-    flag,
-    any_finite
-  };
-  const char* name;
-  double initial;
-  Range range;
-  bool fixed = false;  // decides which state there is, so it cannot change after registration
+/// The values that a setting may take, which are finite.
+struct SettingRange {
+  const char* text;  // for errors
+  double least, most;
+  bool with_least = true, with_most = true;
+  bool flag = false;  // one of these two, and nothing between them
+
+  ZERO_HOST_DEVICE bool allows(double value) const {
+    if (value == least) return with_least;
+    if (value == most) return with_most;
+    return !flag && value > least && value < most;
+  }
 };
 
-/// True of finite values only.
-ZERO_HOST_DEVICE inline bool range_allows(Setting::Range range, double value) {
-  if (!(value - value == 0)) return false;
-  switch (range) {
-    case Setting::positive_or_zero:
-      return value >= 0;
-    case Setting::unit_interval:
-      return value >= 0 && value < 1;
-    case Setting::closed_unit_interval:
-      return value >= 0 && value <= 1;
-    case Setting::open_unit_interval:
-      return value > 0 && value < 1;
-    case Setting::above_one:
-      return value > 1;
-    case Setting::flag:
-      return value == 0 || value == 1;
-    case Setting::any_finite:
-      return true;
-  }
-  return false;
-}
+/// A hyper-parameter: its name, default and the values it may take.
+struct Setting {
+  static constexpr double kLargest = std::numeric_limits<double>::max();
+  static constexpr SettingRange positive_or_zero = {"finite and at least 0", 0, kLargest};
+  static constexpr SettingRange unit_interval = {"in [0, 1)", 0, 1, true, false};
+  static constexpr SettingRange closed_unit_interval = {"in [0, 1]", 0, 1};
+  static constexpr SettingRange open_unit_interval = {"in (0, 1)", 0, 1, false, false};
+  static constexpr SettingRange above_one = {"finite and above 1", 1, kLargest, false};
+  static constexpr SettingRange zero_or_one = {"0 or 1", 0, 1, true, true, true};
+  static constexpr SettingRange any_finite = {"finite", -kLargest, kLargest};
+
+  const char* name;
+  double initial;
+  SettingRange range;
+  bool fixed = false;  // decides which state there is, so it cannot change after registration
+};
 
 /// What one run of elements shares, computed in fp64. Each rule names the places.
 struct Scalars {
@@ -88,7 +81,7 @@ struct Trust {
   double (*ratio)(std::span<const double> settings, double param, double direction);
   int scalar;  // the place in Scalars::value that the ratio multiplies
   /// The direction is what the update kernel turns the parameter into, beside its slots, and
-  /// KernelTable::lamb makes the step. Otherwise it is the gradient, and the update makes it.
+  /// Arithmetic::lamb makes the step. Otherwise it is the gradient, and the update makes it.
   bool of_update;
 };
 
@@ -112,12 +105,5 @@ const Rule* find_rule(std::string_view name);
 
 /// The position of a setting in Rule::settings, or -1.
 int find_setting(const Rule& rule, std::string_view name);
-
-/// True if `value` is in the setting's range.
-inline bool setting_allows(const Setting& setting, double value) {
-  return range_allows(setting.range, value);
-}
-/// "in [0, 1)" and so on, for error texts.
-const char* setting_range_text(const Setting& setting);
 
 }  // namespace zero

@@ -16,24 +16,15 @@ struct Sgd {
   static constexpr const char* slots[] = {"momentum_buffer"};
 
   enum Value { lr, momentum, one_minus_dampening, weight_decay };
-  enum Flag { decays, has_momentum, is_first, nesterov };  // is_first: the buffer holds nothing yet
+  // is_first: the buffer holds nothing yet.
+  enum Flag { decays, has_momentum, is_first, nesterov, flags };
   enum Slot { momentum_buffer };
-  static constexpr int flags = 4;
 
   ZERO_ELEMENT static constexpr unsigned used(const bool* flag) { return flag[has_momentum]; }
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Sgd> in(context);
-    Scalars scalars = in.scalars();
-    scalars.value[lr] = in["lr"];
-    scalars.value[momentum] = in["momentum"];
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Sgd>& in) {
     scalars.value[one_minus_dampening] = 1 - in["dampening"];
-    scalars.value[weight_decay] = in["weight_decay"];
-    scalars.flag[decays] = in["weight_decay"] != 0;
-    scalars.flag[has_momentum] = in["momentum"] != 0;
     scalars.flag[is_first] = in.first(momentum_buffer);
-    scalars.flag[nesterov] = in["nesterov"] != 0;
-    return scalars;
   }
 
   template <class Real>

@@ -157,9 +157,9 @@ Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& 
       const int at = find_setting(rule, name);
       if (at < 0) continue;  // a difference that match_registered tells
       const Setting& setting = rule.settings[static_cast<size_t>(at)];
-      if (!setting_allows(setting, value))
+      if (!setting.range.allows(value))
         return invalid("group ", groups.size() - 1, ": setting '", name, "' is ", value,
-                       "; it must be ", setting_range_text(setting));
+                       "; it must be ", setting.range.text);
       group.settings[static_cast<size_t>(at)] = value;
     }
   }

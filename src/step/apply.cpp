@@ -94,14 +94,14 @@ class Updater : Pass {
     if (const Trust* const trust = optim.options.rule->trust) of_run.value[trust->scalar] *= ratio;
     if (steps_) {
       const auto* const directions = reinterpret_cast<const Real*>(run.reduced) + at;
-      kernels().lamb_of<Real>().step(update.param, directions, update.count, of_run);
+      kernels().in<Real>().lamb.step(update.param, directions, update.count, of_run);
     } else {
       for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
         update.slots[slot] =
             reinterpret_cast<Real*>(optim.slot(static_cast<int>(slot), run.segment.section, share));
       }
       gradients_.take(section, sources_of(r), at, update);
-      const uint64_t found = kernels().update_of<Real>(optim.options.optimizer)(update, of_run);
+      const uint64_t found = kernels().in<Real>().update[optim.options.optimizer](update, of_run);
       if (fused && found > 0) [[unlikely]] {
         nonfinite_ += run.gaps ? count_in_params(section, share, count) : found;
       }

@@ -33,11 +33,11 @@ void copy_params(Optimizer& optim, DType from, DType to, const std::vector<launc
     if (from == to) {
       std::memcpy(move.to, move.from, count * size_of(to));
     } else if (to == DType::f32) {
-      kernels().widen(from)(reinterpret_cast<float*>(move.to),
-                            reinterpret_cast<const uint16_t*>(move.from), count);
+      kernels().half(from).widen(reinterpret_cast<float*>(move.to),
+                                 reinterpret_cast<const uint16_t*>(move.from), count);
     } else {
-      kernels().narrow(to)(reinterpret_cast<uint16_t*>(move.to),
-                           reinterpret_cast<const float*>(move.from), count);
+      kernels().half(to).narrow(reinterpret_cast<uint16_t*>(move.to),
+                                reinterpret_cast<const float*>(move.from), count);
     }
     optim.counters.copied_bytes +=
         move.count * static_cast<int64_t>(std::min(size_of(from), size_of(to)));
@@ -66,9 +66,9 @@ void convert(const Optimizer& optim, const Section& section, const launch::Move&
     if (rounding.divisor != 1) scale(values, values, part, 1 / rounding.divisor);
     std::byte* const place = move.to + done * size_of(travels);
     if (travels == rounding.to) {
-      kernels().narrow(rounding.to)(reinterpret_cast<uint16_t*>(place), values, part);
+      kernels().half(rounding.to).narrow(reinterpret_cast<uint16_t*>(place), values, part);
     } else {
-      kernels().round(rounding.to)(reinterpret_cast<float*>(place), values, part);
+      kernels().half(rounding.to).round(reinterpret_cast<float*>(place), values, part);
     }
   }
 }

@@ -26,7 +26,7 @@ Reduction reduce_rounded(const KernelTable& kernels, Rounding rounding, DType fr
   const auto take = [&](float* to, size_t i) {
     widen(to, &in[i], 1, count);
     if (divides) scale(to, to, count, 1 / rounding.divisor);
-    kernels.round(rounding.to)(to, to, count);
+    kernels.half(rounding.to).round(to, to, count);
   };
   take(out, 0);
   const void* const both[2] = {out, scratch};
@@ -56,8 +56,8 @@ void Reducer::reduce(DType sum, DType from, void* out, std::span<const void* con
     record_.sum.add(piece.norm);
   } else if (p_ != 0) {
     record_.sum.add(sum == DType::f64
-                        ? kernels_.sum_powers_wide(static_cast<const double*>(out), count, p_)
-                        : kernels_.sum_powers(static_cast<const float*>(out), count, p_));
+                        ? kernels_.doubles.sum_powers(static_cast<const double*>(out), count, p_)
+                        : kernels_.singles.sum_powers(static_cast<const float*>(out), count, p_));
   }
 }
 

@@ -120,7 +120,7 @@ class Measurer : Pass {
     }
     const auto sources = fused ? memory.sources[piece.view] : Sources::Row(&view.reduced, 1);
     gradients_.take(piece.section, sources, static_cast<int64_t>(piece.first), run);
-    const uint64_t found = kernels().lamb_of<Real>().measure(
+    const uint64_t found = kernels().in<Real>().lamb.measure(
         run, reinterpret_cast<Real*>(piece.sums), of_view, head, kBlock, out);
     if (fused) nonfinite_ += found;
   }

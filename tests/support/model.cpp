@@ -41,7 +41,7 @@ void put(DType dtype, void* memory, size_t i, float value) {
   } else if (dtype == DType::f32) {
     static_cast<float*>(memory)[i] = value;
   } else {
-    kernel_table(Isa::scalar).narrow(dtype)(static_cast<uint16_t*>(memory) + i, &value, 1);
+    kernel_table(Isa::scalar).half(dtype).narrow(static_cast<uint16_t*>(memory) + i, &value, 1);
   }
 }
 

@@ -94,7 +94,8 @@ TEST(Isa, names_and_tables_belong_together_and_the_best_is_the_last) {
   ASSERT_FALSE(isas.empty());
   EXPECT_EQ(isas.front(), Isa::scalar);
   EXPECT_EQ(isas.back(), best_isa());
-  for (const Isa isa : isas) EXPECT_STREQ(kernel_table(isa).name, isa_name(isa));
+  constexpr const char* kNames[] = {"scalar", "avx2", "avx512"};
+  for (const Isa isa : isas) EXPECT_STREQ(kernel_table(isa).name, kNames[static_cast<int>(isa)]);
 }
 
 /// isa, type of the arithmetic, rule
@@ -109,7 +110,8 @@ class EveryUpdate : public ::testing::TestWithParam<std::tuple<Isa, DType, int>>
 
 std::string name_of_update(const ::testing::TestParamInfo<std::tuple<Isa, DType, int>>& made) {
   const auto [isa, type, optimizer] = made.param;
-  return text(isa_name(isa), '_', dtype_name(type), '_', find_rule(int32_t{optimizer})->name);
+  return text(kernel_table(isa).name, '_', dtype_name(type), '_',
+              find_rule(int32_t{optimizer})->name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, EveryUpdate,
@@ -178,7 +180,7 @@ class EveryTable : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
 
 std::string name_of_table(const ::testing::TestParamInfo<std::tuple<Isa, DType>>& made) {
   const auto [isa, type] = made.param;
-  return text(isa_name(isa), '_', dtype_name(type));
+  return text(kernel_table(isa).name, '_', dtype_name(type));
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, EveryTable,
@@ -207,7 +209,7 @@ TEST_P(EveryTable, lamb_measures_in_pieces_as_reductions_do_and_writes_no_parame
     test::update_kernel<Real>(Isa::scalar, ZERO_OPTIMIZER_LAMB)(turned.run<Real>(0b11), scalars);
     const size_t block = 16 * (1 + random_() % 8), head = 16 * (1 + random_() % (block / 16));
     std::vector<Squares> pieces((count + block - 1) / block + 1);
-    const uint64_t found = table_.lamb_of<Real>().measure(
+    const uint64_t found = table_.in<Real>().lamb.measure(
         run.run<Real>(0b11), run.grads[0].as<Real>(), scalars, head, block, pieces.data());
     EXPECT_TRUE(run.param.equals(before.param));
     for (size_t s : {0, 1}) EXPECT_TRUE(run.slots[s].equals(turned.slots[s]));
@@ -245,7 +247,7 @@ TEST_P(EveryTable, the_step_of_lamb_goes_along_its_direction_and_writes_the_para
     scalars.value[lamb.trust->scalar] = 0.37;
     Updated run(random_, lamb, type_, count, kind, 1);
     Updated expected = run;
-    table_.lamb_of<Real>().step(run.param.as<Real>(), run.grads[0].as<Real>(), count, scalars);
+    table_.in<Real>().lamb.step(run.param.as<Real>(), run.grads[0].as<Real>(), count, scalars);
     for (size_t i = 0; i < count; ++i) {
       const volatile Real length = expected.grads[0].as<Real>()[i] * static_cast<Real>(0.37);
       expected.param.as<Real>()[i] -= length;
@@ -267,7 +269,7 @@ TEST_P(EveryTable, products_are_rounded_before_they_are_added) {
     std::vector<Real> param(64, 1 + std::ldexp(Real{1}, 1 - half)), grad(64, x);
     Scalars scalars;
     scalars.value[rules::Sgd::lr] = x;
-    table_.update_of<Real>(ZERO_OPTIMIZER_SGD)({param.data(), grad.data(), {}, 64}, scalars);
+    table_.in<Real>().update[ZERO_OPTIMIZER_SGD]({param.data(), grad.data(), {}, 64}, scalars);
     EXPECT_EQ(param, std::vector<Real>(64));
   });
 }
@@ -282,7 +284,7 @@ TEST_P(EveryTable, scalars_are_rounded_to_the_type_of_the_arithmetic_alone) {
     using Real = decltype(number);
     Real param = 0;
     const Real grad = static_cast<Real>(0.3);
-    table_.update_of<Real>(ZERO_OPTIMIZER_SGD)({&param, &grad, {}, 1}, scalars);
+    table_.in<Real>().update[ZERO_OPTIMIZER_SGD]({&param, &grad, {}, 1}, scalars);
     EXPECT_EQ(param, -(grad * static_cast<Real>(0.7) * static_cast<Real>(0.1)));
   });
 }

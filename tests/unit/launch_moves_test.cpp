@@ -31,9 +31,9 @@ void move_on_host(const Elements& from, Elements& to, DType rounded, float divis
   const void* const in = from.data();
   kernels.reduction(DType::f32, from.type(), Norm::none)(values.data(), &in, 1, count);
   scale(values.data(), values.data(), count, 1 / divisor);
-  if (rounded != DType::none) kernels.round(rounded)(values.data(), values.data(), count);
+  if (rounded != DType::none) kernels.half(rounded).round(values.data(), values.data(), count);
   if (size_of(to.type()) == 2) {
-    kernels.narrow(to.type())(to.as<uint16_t>(), values.data(), count);
+    kernels.half(to.type()).narrow(to.as<uint16_t>(), values.data(), count);
   } else if (to.type() == DType::f64) {
     std::copy(values.begin(), values.end(), to.as<double>());
   } else {

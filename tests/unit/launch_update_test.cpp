@@ -112,7 +112,7 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
   run.count = count;
   for (size_t slot = 0; slot < arrays.slots.size(); slot++)
     run.slots[slot] = arrays.slots[slot].as<Real>();
-  const uint64_t found = kernels().update_of<Real>(of.optimizer)(run, scalars);
+  const uint64_t found = kernels().in<Real>().update[of.optimizer](run, scalars);
   if (format.master == Master::remainder) {
     kernels().split_remainder(halves, arrays.kept[0].as<uint16_t>(), room.data(), count);
   } else if (format.master != Master::param) {

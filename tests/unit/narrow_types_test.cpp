@@ -108,9 +108,9 @@ TEST_P(NarrowTypes, all_halves_widen_exactly_and_come_back) {
   }
   for (const Isa isa : available_isas()) {
     const KernelTable& table = kernel_table(isa);
-    table.widen(type.dtype)(wide.data(), halves.data(), kChunk);
-    table.narrow(type.dtype)(back.data(), wide.data(), kChunk);
-    table.round(type.dtype)(rounded.data(), wide.data(), kChunk);
+    table.half(type.dtype).widen(wide.data(), halves.data(), kChunk);
+    table.half(type.dtype).narrow(back.data(), wide.data(), kChunk);
+    table.half(type.dtype).round(rounded.data(), wide.data(), kChunk);
     expect_same_bits(back, expected_back, expected, table);
     expect_same_bits(rounded, expected, expected, table);
     for (float& value : wide) {
@@ -130,12 +130,12 @@ TEST_P(NarrowTypes, floats_become_the_nearest_half_ties_to_even) {
       expected[i] = std::isnan(floats[i]) ? type.nan : format.nearest(floats[i], Ties::to_even);
     }
     std::vector<float> wide(floats.size()), rounded(floats.size());
-    scalar.widen(type.dtype)(wide.data(), expected.data(), expected.size());
+    scalar.half(type.dtype).widen(wide.data(), expected.data(), expected.size());
     for (const Isa isa : available_isas()) {
       const KernelTable& table = kernel_table(isa);
-      table.narrow(type.dtype)(halves.data(), floats.data(), floats.size());
+      table.half(type.dtype).narrow(halves.data(), floats.data(), floats.size());
       rounded = floats;
-      table.round(type.dtype)(rounded.data(), rounded.data(), floats.size());
+      table.half(type.dtype).round(rounded.data(), rounded.data(), floats.size());
       expect_same_bits(halves, expected, floats, table);
       expect_same_bits(rounded, wide, floats, table);
     }
@@ -161,14 +161,14 @@ TEST_P(NarrowTypes, arrays_of_any_length_and_place_are_converted_and_nothing_bes
     Elements floats(random, DType::f32, count, shift, Kind::any_exponent), rounded = floats;
     Elements halves(random, type.dtype, count, count % 7, Kind::any_exponent);
     Elements expected_floats = floats, expected_rounded = floats, expected_halves = halves;
-    scalar.narrow(type.dtype)(expected_halves.as<uint16_t>(), floats.as<float>(), count);
-    table.narrow(type.dtype)(halves.as<uint16_t>(), floats.as<float>(), count);
+    scalar.half(type.dtype).narrow(expected_halves.as<uint16_t>(), floats.as<float>(), count);
+    table.half(type.dtype).narrow(halves.as<uint16_t>(), floats.as<float>(), count);
     ASSERT_TRUE(halves.equals(expected_halves)) << table.name;
-    scalar.round(type.dtype)(expected_rounded.as<float>(), floats.as<float>(), count);
-    table.round(type.dtype)(rounded.as<float>(), floats.as<float>(), count);
+    scalar.half(type.dtype).round(expected_rounded.as<float>(), floats.as<float>(), count);
+    table.half(type.dtype).round(rounded.as<float>(), floats.as<float>(), count);
     ASSERT_TRUE(rounded.equals(expected_rounded)) << table.name;
-    scalar.widen(type.dtype)(expected_floats.as<float>(), halves.as<uint16_t>(), count);
-    table.widen(type.dtype)(floats.as<float>(), halves.as<uint16_t>(), count);
+    scalar.half(type.dtype).widen(expected_floats.as<float>(), halves.as<uint16_t>(), count);
+    table.half(type.dtype).widen(floats.as<float>(), halves.as<uint16_t>(), count);
     ASSERT_TRUE(floats.equals(expected_floats)) << table.name;
   });
 }

@@ -149,7 +149,7 @@ inline std::vector<double> random_settings(Random& random, const Rule& rule) {
   for (size_t i = 0; i < settings.size(); i++) {
     const std::string_view name = rule.settings[i].name;
     const bool on = random() % 2 == 0;
-    if (rule.settings[i].range == Setting::flag) settings[i] = on;
+    if (rule.settings[i].range.flag) settings[i] = on;
     if (name == "weight_decay") settings[i] = on ? 0.05 : 0;
     if (name == "momentum") settings[i] = on ? 0.875 : 0;
     if (name == "dampening" || name == "initial_accumulator_value") settings[i] = on ? 0.1 : 0;

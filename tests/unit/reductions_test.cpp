@@ -85,7 +85,7 @@ class EveryReduction : public ::testing::TestWithParam<std::tuple<Isa, DType, DT
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<Isa, DType, DType>>& made) {
   const auto [isa, sum, from] = made.param;
-  return text(isa_name(isa), '_', dtype_name(sum), "_from_", dtype_name(from));
+  return text(kernel_table(isa).name, '_', dtype_name(sum), "_from_", dtype_name(from));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, EveryReduction,
@@ -150,8 +150,10 @@ TEST(Reductions, powers_are_summed_in_eight_lanes) {
       }
       for (const Isa isa : available_isas()) {
         const KernelTable& table = kernel_table(isa);
-        EXPECT_EQ(bits(table.sum_powers(single.as<float>(), count, 3.5)), bits(of_single.all()));
-        EXPECT_EQ(bits(table.sum_powers_wide(wide.as<double>(), count, 2.5)), bits(of_wide.all()));
+        EXPECT_EQ(bits(table.singles.sum_powers(single.as<float>(), count, 3.5)),
+                  bits(of_single.all()));
+        EXPECT_EQ(bits(table.doubles.sum_powers(wide.as<double>(), count, 2.5)),
+                  bits(of_wide.all()));
       }
     }
   }

@@ -133,7 +133,7 @@ TEST(Rule, names_settings_defaults_and_slots_are_those_of_the_header_and_of_torc
     EXPECT_LE(rule->slots.size(), size_t{kMaxSlots});
     for (size_t i = 0; i < rule->settings.size(); ++i) {
       const Setting& setting = rule->settings[i];
-      EXPECT_TRUE(setting_allows(setting, setting.initial));
+      EXPECT_TRUE(setting.range.allows(setting.initial));
       const std::string_view name = setting.name;
       EXPECT_EQ(setting.fixed, name == "amsgrad" || name == "centered");
       EXPECT_EQ(find_setting(*rule, setting.name), static_cast<int>(i));
@@ -175,10 +175,10 @@ TEST(Rule, settings_refuse_what_their_range_excludes) {
   for (const auto& row : rows) {
     const Setting& setting = row.rule.settings[size_t(find_setting(row.rule, row.name))];
     for (const double value : row.allowed)
-      EXPECT_TRUE(setting_allows(setting, value)) << row.name << value;
+      EXPECT_TRUE(setting.range.allows(value)) << row.name << value;
     for (const double value : row.refused)
-      EXPECT_FALSE(setting_allows(setting, value)) << row.name << value;
-    EXPECT_STREQ(setting_range_text(setting), row.range) << row.name;
+      EXPECT_FALSE(setting.range.allows(value)) << row.name << value;
+    EXPECT_STREQ(setting.range.text, row.range) << row.name;
   }
 }
 

@@ -23,11 +23,11 @@ template <class Real>
 std::function<uint64_t(const UpdateRunOf<Real>&, const Scalars&)> update_kernel(Isa isa,
                                                                                 int32_t optimizer) {
   const KernelTable& kernels = kernel_table(isa);
-  if (optimizer != ZERO_OPTIMIZER_LAMB) return kernels.update_of<Real>(optimizer);
+  if (optimizer != ZERO_OPTIMIZER_LAMB) return kernels.in<Real>().update[optimizer];
   return [&kernels](const UpdateRunOf<Real>& run, const Scalars& scalars) {
     std::vector<Real> directions(run.count);
     Squares squares;
-    const uint64_t found = kernels.lamb_of<Real>().measure(run, directions.data(), scalars,
+    const uint64_t found = kernels.in<Real>().lamb.measure(run, directions.data(), scalars,
                                                            run.count, run.count, &squares);
     std::copy(directions.begin(), directions.end(), run.param);
     return found;
@@ -54,7 +54,7 @@ uint64_t whole_step(Isa isa, int32_t optimizer, const UpdateRunOf<Real>& run,
   if (!rule.trust->of_update) return update_kernel<Real>(isa, optimizer)(run, scalars);
   const std::vector<Real> directions(run.param, run.param + run.count);
   std::copy(before.begin(), before.end(), run.param);
-  kernel_table(isa).lamb_of<Real>().step(run.param, directions.data(), run.count, scalars);
+  kernel_table(isa).in<Real>().lamb.step(run.param, directions.data(), run.count, scalars);
   return nonfinite;
 }
 

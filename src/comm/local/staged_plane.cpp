@@ -6,7 +6,7 @@
 #include "base/float_environment.h"
 #include "base/keep.h"
 #include "base/text.h"
-#include "kernels/fold.h"
+#include "kernels/kernels.h"
 
 namespace zero::local {
 namespace {

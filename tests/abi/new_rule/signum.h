@@ -17,13 +17,8 @@ struct Signum : AllSlots<0b1> {
   enum Slot { momentum_buffer };
   static constexpr int flags = 0;
 
-  ZERO_HOST_DEVICE static Scalars prepare(const StepContext& context) {
-    const In<Signum> in(context);
-    Scalars scalars = in.scalars();
-    scalars.value[lr] = in["lr"];
-    scalars.value[momentum] = in["momentum"];
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Signum>& in) {
     scalars.value[one_minus_momentum] = 1 - in["momentum"];
-    return scalars;
   }
 
   template <class Real>

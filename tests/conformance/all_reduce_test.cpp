@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/expect.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -26,8 +27,8 @@ TEST(AllReduce, flushed_denormals_of_one_caller_change_nothing) {
       if (rank == 1) _mm_setcsr(before | 0x8040);
       const unsigned own = _mm_getcsr() & 0xffc0;  // without the flags of what has happened
 #endif
-      EXPECT_EQ(zero_comm_all_reduce(comm, values.data(), 3, ZERO_FLOAT32, ZERO_SUM), ZERO_OK);
-      EXPECT_EQ(zero_comm_all_reduce(comm, wide.data(), 3, ZERO_FLOAT64, ZERO_SUM), ZERO_OK);
+      EXPECT_OK(zero_comm_all_reduce(comm, values.data(), 3, ZERO_FLOAT32, ZERO_SUM));
+      EXPECT_OK(zero_comm_all_reduce(comm, wide.data(), 3, ZERO_FLOAT64, ZERO_SUM));
 #if defined(__x86_64__)
       EXPECT_EQ(_mm_getcsr() & 0xffc0, own);
       _mm_setcsr(before);

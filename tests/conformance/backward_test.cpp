@@ -18,34 +18,15 @@
 namespace zero::test {
 namespace {
 
-/// A thousand orders and rhythms of legal announcements, and not a bit differs.
-TEST(Backward, no_order_of_announcements_and_no_delay_changes_a_bit) {
-  Training training = base(3);
-  training.sizes = {5, 1100, 64, 2049};
-  training.steps = 2;
-  training.max_grad_norm = 0.5;
-  for (uint64_t seed = 0; seed < (nightly_run() ? 1000 : 300); seed++) {
-    training.where = seed % 3 == 0 ? Where::mixed : Where::arenas;
-    training.partition = static_cast<int32_t>(seed % 4);
-    training.announces = seed % 2 == 0 ? 1000 : 3;
-    training.delays = true;
-    training.missing = seed % 5 == 0;
-    training.seed = seed;
-    if (seed % 7 == 0) training.max_grad_norm = seed % 2 == 0 ? 0 : 0.5;
-    expect_equals_reference(training, as_threads(training), "seed " + std::to_string(seed));
-    if (::testing::Test::HasFatalFailure()) return;
-  }
-}
-
 TEST(Backward, sums_stand_before_the_call_that_needs_them_from_the_first_step_on) {
   on_two(CommKind::local, [](Rank2& self, int rank) {
     for (int step = 1; step <= 3; step++) {
       for (const size_t i : {size_t{1}, size_t{0}}) {
         self.fill(i, static_cast<float>(rank + 1));
-        EXPECT_EQ(self.ready(static_cast<int64_t>(i)), ZERO_OK) << last();
+        EXPECT_OK(self.ready(static_cast<int64_t>(i)));
       }
       EXPECT_TRUE(self.sums_all(step)) << "step " << step;
-      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_OK(self.step());
       EXPECT_EQ(self.data[0][kElements - 1], -1.5f * static_cast<float>(step));
       EXPECT_EQ(self.data[1][0], -1.5f * static_cast<float>(step));
     }
@@ -56,15 +37,12 @@ TEST(Backward, gradients_outside_of_arenas_are_staged_meanwhile) {
   on_two(
       CommKind::local,
       [](Rank2& self, int) {
-        self.fill(0, 1);
-        self.fill(1, 1);
-        EXPECT_EQ(self.step(), ZERO_OK) << last();  // makes the staging
+        self.train(1);  // makes the staging
         for (int step = 1; step <= 2; step++) {
-          EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-          EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+          self.announce_all();
           EXPECT_TRUE(self.sums_all(step));
           self.barrier();  // a step stages what is left, and the other rank may need it
-          EXPECT_EQ(self.step(), ZERO_OK) << last();
+          EXPECT_OK(self.step());
         }
         EXPECT_EQ(self.data[0][17], -3.0f);
       },
@@ -74,16 +52,15 @@ TEST(Backward, gradients_outside_of_arenas_are_staged_meanwhile) {
 TEST(Backward, a_sub_group_sums_its_own_during_the_backward) {
   on_ranks(CommKind::local, 4, [](zero_comm* comm, int rank) {
     zero_comm* half = nullptr;
-    ASSERT_EQ(zero_comm_split(&half, comm, rank % 2, 0), ZERO_OK) << last();
+    ASSERT_OK(zero_comm_split(&half, comm, rank % 2, 0));
     {
       Rank2 self(half);
       for (int step = 1; step <= 2; step++) {
         self.fill(0, static_cast<float>(rank));
         self.fill(1, 1);
-        EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-        EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+        self.announce_all();
         EXPECT_TRUE(self.sums_all(step));
-        EXPECT_EQ(self.step(), ZERO_OK) << last();
+        EXPECT_OK(self.step());
       }
       EXPECT_EQ(self.data[0][7], rank % 2 == 0 ? -2.0f : -4.0f);
       EXPECT_EQ(self.data[1][7], -2.0f);
@@ -95,33 +72,29 @@ TEST(Backward, a_sub_group_sums_its_own_during_the_backward) {
 /// What one rank summed of gradients that another took back is not used.
 TEST(Backward, sums_of_dropped_gradients_are_never_used) {
   on_two(CommKind::local, [](Rank2& self, int rank) {
-    self.fill(0, 100);
-    self.fill(1, 100);
-    EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-    EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+    self.fill_all(100);
+    self.announce_all();
     EXPECT_TRUE(self.sums_all(1));
     self.barrier();
     if (rank == 0) {
-      EXPECT_EQ(zero_drop_grads(self.optim()), ZERO_OK);
+      EXPECT_OK(zero_drop_grads(self.optim()));
     }
     self.fill(0, rank == 0 ? 1.0f : 100.0f);
     if (rank == 0) {
-      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+      EXPECT_OK(self.ready(0));
     }
-    EXPECT_EQ(self.step(), ZERO_OK) << last();
+    EXPECT_OK(self.step());
     EXPECT_EQ(self.data[0][0], -50.5f);
     EXPECT_EQ(self.data[1][0], -100.0f);
     // And the ranks are together again.
     const int64_t before = self.statistics().early_elements;
-    self.fill(0, 1);
-    self.fill(1, 1);
+    self.fill_all(1);
     self.barrier();
-    EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-    EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+    self.announce_all();
     const int64_t owned = self.statistics().owned_elements;
     while (self.statistics().early_elements < before + owned)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_EQ(self.step(), ZERO_OK) << last();
+    EXPECT_OK(self.step());
     EXPECT_EQ(self.data[0][0], -51.5f);
   });
 }
@@ -129,103 +102,84 @@ TEST(Backward, sums_of_dropped_gradients_are_never_used) {
 TEST(Backward, several_threads_may_announce_at_once) {
   on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
     constexpr size_t kParams = 64;
-    zero_optim* optim = nullptr;
-    ASSERT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK) << last();
     std::vector<float> data(kParams, 1), grad(kParams, static_cast<float>(rank));
     std::vector<std::string> names;
+    std::vector<zero_param> params;
     for (size_t i = 0; i < kParams; i++) names.push_back("p" + std::to_string(i));
-    std::vector<zero_param> params(kParams);
-    for (size_t i = 0; i < kParams; i++) {
-      ZERO_INIT(params[i]);
-      params[i].name = names[i].c_str();
-      params[i].data = &data[i];
-    }
-    ASSERT_EQ(zero_register_params(optim, nullptr, params.data(), kParams, nullptr), ZERO_OK);
+    for (size_t i = 0; i < kParams; i++)
+      params.push_back(parameter(names[i].c_str(), kOne, &data[i]));
+    Optim optim(comm);
+    optim.add(params);
     for (int step = 0; step < 3; step++) {
       std::vector<std::thread> threads;
       for (size_t t = 0; t < 4; t++) {
         threads.emplace_back([&, t] {
           for (size_t i = t; i < kParams; i += 4)
-            EXPECT_EQ(zero_grad_ready(optim, static_cast<int64_t>(i), &grad[i], nullptr), ZERO_OK)
-                << last();
+            EXPECT_OK(zero_grad_ready(optim.optim(), static_cast<int64_t>(i), &grad[i], nullptr));
         });
       }
       for (std::thread& thread : threads) thread.join();
-      EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();  // nothing is registered
+      EXPECT_OK(optim.step());  // nothing is registered
     }
     for (const float value : data) EXPECT_EQ(value, data[0]);
     EXPECT_NE(data[0], 1);
-    zero_free(optim);
   });
 }
 
 TEST(Backward, an_announcement_of_nothing_is_an_absent_gradient) {
-  for (const CommKind kind : kCommKinds) {
-    on_two(kind, [](Rank2& self, int rank) {
-      self.fill(0, 4);
-      self.fill(1, 4);
-      EXPECT_EQ(zero_grad_ready(self.optim(), 0, nullptr, nullptr), ZERO_OK) << last();
-      EXPECT_EQ(zero_grad_ready(self.optim(), 1, rank == 0 ? nullptr : self.grad(1), nullptr),
-                ZERO_OK);
-      EXPECT_EQ(self.step(), ZERO_OK) << last();
-      EXPECT_EQ(self.data[0][1], 0);
-      EXPECT_EQ(self.data[1][1], -2);
-    });
-  }
+  on_each_two([](Rank2& self, int rank) {
+    self.fill_all(4);
+    EXPECT_OK(zero_grad_ready(self.optim(), 0, nullptr, nullptr));
+    EXPECT_OK(zero_grad_ready(self.optim(), 1, rank == 0 ? nullptr : self.grad(1), nullptr));
+    EXPECT_OK(self.step());
+    EXPECT_EQ(self.data[0][1], 0);
+    EXPECT_EQ(self.data[1][1], -2);
+  });
 }
 
 TEST(Backward, an_announcement_counts_for_one_call_only) {
-  for (const CommKind kind : kCommKinds) {
-    on_two(kind, [](Rank2& self, int) {
-      self.fill(0, 4);
-      self.fill(1, 4);
-      EXPECT_EQ(zero_grad_ready(self.optim(), 0, nullptr, nullptr), ZERO_OK) << last();
-      EXPECT_EQ(self.step(), ZERO_OK) << last();
-      EXPECT_EQ(self.data[0][1], 0);
-      self.fill(0, 4);
-      self.fill(1, 4);
-      EXPECT_EQ(self.step(), ZERO_OK) << last();
-      EXPECT_EQ(self.data[0][1], -4);
-      EXPECT_EQ(self.data[1][1], -8);
-    });
-  }
+  on_each_two([](Rank2& self, int) {
+    self.fill_all(4);
+    EXPECT_OK(zero_grad_ready(self.optim(), 0, nullptr, nullptr));
+    EXPECT_OK(self.step());
+    EXPECT_EQ(self.data[0][1], 0);
+    self.train(4);
+    EXPECT_EQ(self.data[0][1], -4);
+    EXPECT_EQ(self.data[1][1], -8);
+  });
 }
 
 TEST(Backward, what_cannot_be_announced_is_refused_and_changes_nothing) {
-  for (const CommKind kind : kCommKinds) {
-    on_two(kind, [](Rank2& self, int rank) {
-      zero_optim* const optim = self.optim();
-      self.fill(0, 2);
-      self.fill(1, 2);
-      EXPECT_TRUE(ends(zero_grad_ready(optim, 2, self.grad(0), nullptr), ZERO_ERR_ARGUMENT,
-                       "parameter 2 does not exist"));
-      EXPECT_EQ(zero_grad_ready(optim, -1, self.grad(0), nullptr), ZERO_ERR_ARGUMENT);
-      auto* const crooked = reinterpret_cast<char*>(self.grad(0)) + 1;
-      EXPECT_TRUE(
-          ends(zero_grad_ready(optim, 0, crooked, nullptr), ZERO_ERR_ARGUMENT, "not aligned"));
-      EXPECT_EQ(zero_grad_ready(optim, 0, self.grad(0), &self), ZERO_ERR_ARGUMENT);
-      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-      EXPECT_TRUE(ends(self.ready(0), ZERO_ERR_STATE, "'a' is announced already"));
-      EXPECT_TRUE(
-          ends(zero_param_set_trainable(optim, 1, 0), ZERO_ERR_STATE, "gradients are announced"));
-      EXPECT_EQ(zero_broadcast_params(optim, 0, nullptr), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_share_params(optim, 0, nullptr), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_reduce_grads(optim, nullptr, rank == 0 ? 7 : 0, 0, nullptr),
-                rank == 0 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
-      EXPECT_EQ(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_OK) << last();
-      EXPECT_TRUE(ends(self.ready(1), ZERO_ERR_STATE, "gradients are reduced"));
-      EXPECT_EQ(self.step(), ZERO_OK) << last();
-      EXPECT_EQ(self.data[0][3], -2);
-      EXPECT_EQ(self.data[1][3], -2);
-    });
-  }
+  on_each_two([](Rank2& self, int rank) {
+    zero_optim* const optim = self.optim();
+    self.fill_all(2);
+    EXPECT_TRUE(ends(zero_grad_ready(optim, 2, self.grad(0), nullptr), ZERO_ERR_ARGUMENT,
+                     "parameter 2 does not exist"));
+    EXPECT_EQ(zero_grad_ready(optim, -1, self.grad(0), nullptr), ZERO_ERR_ARGUMENT);
+    auto* const crooked = reinterpret_cast<char*>(self.grad(0)) + 1;
+    EXPECT_TRUE(
+        ends(zero_grad_ready(optim, 0, crooked, nullptr), ZERO_ERR_ARGUMENT, "not aligned"));
+    EXPECT_EQ(zero_grad_ready(optim, 0, self.grad(0), &self), ZERO_ERR_ARGUMENT);
+    EXPECT_OK(self.ready(0));
+    EXPECT_TRUE(ends(self.ready(0), ZERO_ERR_STATE, "'a' is announced already"));
+    EXPECT_TRUE(
+        ends(zero_param_set_trainable(optim, 1, 0), ZERO_ERR_STATE, "gradients are announced"));
+    EXPECT_EQ(zero_broadcast_params(optim, 0, nullptr), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_share_params(optim, 0, nullptr), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_reduce_grads(optim, nullptr, rank == 0 ? 7 : 0, 0, nullptr),
+              rank == 0 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
+    EXPECT_OK(zero_reduce_grads(optim, nullptr, 0, 0, nullptr));
+    EXPECT_TRUE(ends(self.ready(1), ZERO_ERR_STATE, "gradients are reduced"));
+    EXPECT_OK(self.step());
+    EXPECT_EQ(self.data[0][3], -2);
+    EXPECT_EQ(self.data[1][3], -2);
+  });
 }
 
 TEST(Backward, an_optimizer_can_be_freed_while_its_gradients_are_summed) {
   for (int i = 0; i < 50; i++) {
     on_two(CommKind::local, [&](Rank2& self, int) {
-      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-      EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+      self.announce_all();
       if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20 * i));
     });
   }
@@ -234,9 +188,9 @@ TEST(Backward, an_optimizer_can_be_freed_while_its_gradients_are_summed) {
 TEST(Backward, an_abort_while_gradients_are_summed_is_an_error_of_the_step) {
   on_ranks(CommKind::local, 2, [](zero_comm* comm, int rank) {
     Rank2 self(comm);
-    EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+    EXPECT_OK(self.ready(0));
     if (rank == 0) {
-      EXPECT_EQ(zero_comm_abort(comm, "enough"), ZERO_OK);
+      EXPECT_OK(zero_comm_abort(comm, "enough"));
     }
     EXPECT_EQ(self.step(), ZERO_ERR_ABORTED);
   });

@@ -18,58 +18,16 @@
 namespace zero::test {
 namespace {
 
-/// Orders and rhythms of legal announcements, while parameters change underneath.
-TEST(Begin, no_order_of_announcements_and_no_delay_changes_a_bit) {
-  Training training = base(3);
-  training.begins = true;
-  training.delays = true;
-  training.sizes = {5, 1100, 64, 2049};
-  training.steps = 3;
-  for (uint64_t seed = 0; seed < (nightly_run() ? 2000 : 150); seed++) {
-    training.world = 1 + static_cast<int>(seed % 4);
-    training.where = std::array{Where::arenas, Where::mixed, Where::per_rank_arenas}[seed % 3];
-    training.partition = static_cast<int32_t>(seed / 2 % 4);
-    training.announces = seed % 2 == 0 ? 1000 : 3;
-    training.missing = seed % 5 == 0;
-    training.seed = seed;
-    expect_equals_reference(training, as_threads(training), "seed " + std::to_string(seed));
-    if (::testing::Test::HasFatalFailure()) return;
-  }
-}
-
-TEST(Begin, every_rule_can_begin_but_those_that_need_whole_norms) {
-  for (const std::vector<Optimizer>& optimizers : {kOptimizers, kMoreOptimizers}) {
-    for (const Optimizer& optimizer : optimizers) {
-      Training training = base(2);
-      training.begins = true;
-      training.announces = 1000;
-      training.optimizer = optimizer.number;
-      training.names = optimizer.names;
-      training.values = optimizer.values;
-      training.steps = 5;
-      const bool whole =
-          optimizer.number == ZERO_OPTIMIZER_LAMB || optimizer.number == ZERO_OPTIMIZER_LARS;
-      const std::vector<Rank> ranks = as_threads(training);
-      if (whole) {
-        EXPECT_NE(ranks[0].error.find("takes norms of whole tensors"), std::string::npos)
-            << optimizer.name << ": " << ranks[0].error;
-      } else {
-        expect_equals_reference(training, ranks, optimizer.name);
-      }
-    }
-  }
-}
-
 TEST(Begin, parameters_are_new_on_every_rank_before_the_call_that_ends_the_first_step) {
   on_two(CommKind::local, [](Rank2& self, int rank) {
     for (int step = 1; step <= 3; step++) {
-      EXPECT_EQ(self.begin(), ZERO_OK) << last();
+      EXPECT_OK(self.begin());
       for (const size_t i : {size_t{1}, size_t{0}}) {
         self.fill(i, static_cast<float>(rank + 1));
-        EXPECT_EQ(self.ready(static_cast<int64_t>(i)), ZERO_OK) << last();
+        EXPECT_OK(self.ready(static_cast<int64_t>(i)));
       }
       EXPECT_TRUE(self.updates_all(step)) << "step " << step;
-      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_OK(self.step());
       EXPECT_EQ(self.data[0][kElements - 1], -1.5f * static_cast<float>(step));
       EXPECT_EQ(self.data[1][0], -1.5f * static_cast<float>(step));
     }
@@ -79,16 +37,15 @@ TEST(Begin, parameters_are_new_on_every_rank_before_the_call_that_ends_the_first
 TEST(Begin, a_sub_group_updates_its_own) {
   on_ranks(CommKind::local, 4, [](zero_comm* comm, int rank) {
     zero_comm* half = nullptr;
-    ASSERT_EQ(zero_comm_split(&half, comm, rank % 2, 0), ZERO_OK) << last();
+    ASSERT_OK(zero_comm_split(&half, comm, rank % 2, 0));
     {
       Rank2 self(half);
-      EXPECT_EQ(self.begin(), ZERO_OK) << last();
+      EXPECT_OK(self.begin());
       self.fill(0, static_cast<float>(rank));
       self.fill(1, 1);
-      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-      EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+      self.announce_all();
       EXPECT_TRUE(self.updates_all(1));
-      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_OK(self.step());
       EXPECT_EQ(self.data[0][7], rank % 2 == 0 ? -1.0f : -2.0f);
       EXPECT_EQ(self.data[1][7], -1.0f);
     }
@@ -102,63 +59,53 @@ TEST(Begin, a_rate_that_is_set_or_loaded_holds_for_the_step_that_begins_next) {
   on_two(CommKind::local, [&](Rank2& self, int) {
     float at = 0;
     const auto step = [&](float moves) {
-      EXPECT_EQ(self.begin(), ZERO_OK) << last();
-      self.fill(0, 1);
-      self.fill(1, 1);
-      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-      EXPECT_EQ(self.ready(1), ZERO_OK) << last();
-      EXPECT_EQ(self.step(), ZERO_OK) << last();
+      EXPECT_OK(self.begin());
+      self.fill_all(1);
+      self.announce_all();
+      EXPECT_OK(self.step());
       at -= moves;
       EXPECT_EQ(self.data[0][5], at);
       EXPECT_EQ(self.data[1][5], at);
     };
     step(1);
-    EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "lr", 0), ZERO_OK);
+    self.set("lr", 0);
     step(0);
-    EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "lr", 0.25), ZERO_OK);
+    self.set("lr", 0.25);
     step(0.25f);
-    EXPECT_EQ(zero_state_save(self.optim(), (scratch / "saved").c_str(), nullptr), ZERO_OK);
-    EXPECT_EQ(zero_group_set(self.optim(), ZERO_ALL_GROUPS, "lr", 4), ZERO_OK);
+    self.save(scratch / "saved");
+    self.set("lr", 4);
     step(4);
-    EXPECT_EQ(zero_state_load(self.optim(), (scratch / "saved").c_str(), nullptr), ZERO_OK);
+    self.load(scratch / "saved");
     at = -1.25f;
     step(0.25f);
   });
 }
 
 TEST(Begin, what_is_not_announced_or_absent_is_left_to_the_step) {
-  for (const CommKind kind : kCommKinds) {
-    on_two(kind, [](Rank2& self, int rank) {
-      EXPECT_EQ(self.begin(), ZERO_OK) << last();
-      self.fill(0, 4);
-      self.fill(1, 4);
-      if (rank == 0) {
-        EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-      }
-      EXPECT_EQ(zero_grad_ready(self.optim(), 1, nullptr, nullptr), ZERO_OK) << last();
-      EXPECT_EQ(self.step(), ZERO_OK) << last();
-      EXPECT_EQ(self.data[0][1], -4);
-      EXPECT_EQ(self.data[1][1], 0);
-      double steps = 1;
-      EXPECT_EQ(zero_state_get(self.optim(), 1, "step", 0, 1, &steps), ZERO_OK);
-      EXPECT_EQ(steps, 0);
-    });
-  }
+  on_each_two([](Rank2& self, int rank) {
+    EXPECT_OK(self.begin());
+    self.fill_all(4);
+    if (rank == 0) {
+      EXPECT_OK(self.ready(0));
+    }
+    EXPECT_OK(zero_grad_ready(self.optim(), 1, nullptr, nullptr));
+    EXPECT_OK(self.step());
+    EXPECT_EQ(self.data[0][1], -4);
+    EXPECT_EQ(self.data[1][1], 0);
+    EXPECT_EQ(self.scalar(1), 0);
+  });
 }
 
 /// Gradients of infinity count, also those whose update was made early.
 TEST(Begin, elements_that_are_not_finite_are_counted) {
   on_two(CommKind::local, [](Rank2& self, int) {
-    EXPECT_EQ(self.begin(), ZERO_OK) << last();
-    self.fill(0, 1);
-    self.fill(1, 1);
+    EXPECT_OK(self.begin());
+    self.fill_all(1);
     self.grad(0)[3] = self.grad(1)[4998] = INFINITY;
-    EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-    EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+    self.announce_all();
     EXPECT_TRUE(self.updates_all(1));
-    EXPECT_EQ(self.step(), ZERO_OK) << last();
-    auto result = initialized<zero_result>();
-    EXPECT_EQ(zero_step_result(self.optim(), &result), ZERO_OK);
+    EXPECT_OK(self.step());
+    const zero_result result = self.result();
     EXPECT_EQ(result.nonfinite, 2);
     EXPECT_EQ(result.step, 1);
   });
@@ -185,9 +132,7 @@ TEST(Begin, whatever_needs_all_gradients_first_is_refused_with_its_name) {
           kind,
           [&](Rank2& self, int) {
             EXPECT_TRUE(ends(self.begin(), ZERO_ERR_STATE, one.says));
-            self.fill(0, 1);
-            self.fill(1, 1);
-            EXPECT_EQ(self.step(), ZERO_OK) << last();  // nothing has begun
+            self.train(1);  // nothing has begun
           },
           true, one.change);
     }
@@ -196,107 +141,99 @@ TEST(Begin, whatever_needs_all_gradients_first_is_refused_with_its_name) {
 
 TEST(Begin, calls_at_the_wrong_moment_are_refused_and_change_nothing) {
   const Scratch scratch;
-  for (const CommKind kind : kCommKinds) {
-    on_two(kind, [&](Rank2& self, int rank) {
-      zero_optim* const optim = self.optim();
-      auto options = initialized<zero_step_options>();
-      self.fill(0, 2);
-      self.fill(1, 2);
-      void* const grads[] = {self.grad(0), self.grad(1)};
-      options.grads = grads;
-      options.grad_count = 2;
-      EXPECT_TRUE(ends(zero_step_begin(optim, &options), ZERO_ERR_ARGUMENT, "takes no gradients"));
-      ZERO_INIT(options);
-      options.reduce_flags = ZERO_REDUCE_ACCUMULATE;
-      EXPECT_TRUE(
-          ends(zero_step_begin(optim, &options), ZERO_ERR_ARGUMENT, "adds up micro-batches"));
-      options.reduce_flags = rank == 0 ? 77 : 0;
-      EXPECT_EQ(zero_step_begin(optim, &options), rank == 0 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
-      options.reduce_flags = rank == 0 ? ZERO_REDUCE_SUM : ZERO_REDUCE_MEAN;
-      EXPECT_EQ(zero_step_begin(optim, &options), rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
-      if (rank == 0) {
-        EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-      }
-      EXPECT_TRUE(ends(self.begin(), rank == 0 ? ZERO_ERR_STATE : ZERO_ERR_PEER,
-                       "gradients are announced"));
-      EXPECT_EQ(zero_drop_grads(optim), ZERO_OK);
-      EXPECT_EQ(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_OK) << last();
-      EXPECT_TRUE(ends(self.begin(), ZERO_ERR_STATE, "gradients are reduced"));
-      EXPECT_EQ(zero_drop_grads(optim), ZERO_OK);
+  on_each_two([&](Rank2& self, int rank) {
+    zero_optim* const optim = self.optim();
+    auto options = initialized<zero_step_options>();
+    self.fill_all(2);
+    void* const grads[] = {self.grad(0), self.grad(1)};
+    options.grads = grads;
+    options.grad_count = 2;
+    EXPECT_TRUE(ends(zero_step_begin(optim, &options), ZERO_ERR_ARGUMENT, "takes no gradients"));
+    ZERO_INIT(options);
+    options.reduce_flags = ZERO_REDUCE_ACCUMULATE;
+    EXPECT_TRUE(ends(zero_step_begin(optim, &options), ZERO_ERR_ARGUMENT, "adds up micro-batches"));
+    options.reduce_flags = rank == 0 ? 77 : 0;
+    EXPECT_EQ(zero_step_begin(optim, &options), rank == 0 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
+    options.reduce_flags = rank == 0 ? ZERO_REDUCE_SUM : ZERO_REDUCE_MEAN;
+    EXPECT_EQ(zero_step_begin(optim, &options), rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH);
+    if (rank == 0) {
+      EXPECT_OK(self.ready(0));
+    }
+    EXPECT_TRUE(
+        ends(self.begin(), rank == 0 ? ZERO_ERR_STATE : ZERO_ERR_PEER, "gradients are announced"));
+    EXPECT_OK(zero_drop_grads(optim));
+    EXPECT_OK(zero_reduce_grads(optim, nullptr, 0, 0, nullptr));
+    EXPECT_TRUE(ends(self.begin(), ZERO_ERR_STATE, "gradients are reduced"));
+    EXPECT_OK(zero_drop_grads(optim));
 
-      options.reduce_flags = ZERO_REDUCE_SUM;
-      self.fill(0, 2);
-      self.fill(1, 2);
-      EXPECT_EQ(zero_step_begin(optim, &options), ZERO_OK) << last();
-      EXPECT_TRUE(ends(zero_step_begin(optim, &options), ZERO_ERR_STATE, "a step has begun"));
-      EXPECT_EQ(zero_drop_grads(optim), ZERO_OK) << last();  // nothing is announced yet
-      EXPECT_EQ(zero_step_begin(optim, &options), ZERO_OK) << last();
-      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-      EXPECT_EQ(self.ready(0), ZERO_ERR_STATE);
-      EXPECT_TRUE(ends(zero_drop_grads(optim), ZERO_ERR_STATE, "updates may be made"));
+    options.reduce_flags = ZERO_REDUCE_SUM;
+    self.fill_all(2);
+    EXPECT_OK(zero_step_begin(optim, &options));
+    EXPECT_TRUE(ends(zero_step_begin(optim, &options), ZERO_ERR_STATE, "a step has begun"));
+    EXPECT_OK(zero_drop_grads(optim));  // nothing is announced yet
+    EXPECT_OK(zero_step_begin(optim, &options));
+    EXPECT_OK(self.ready(0));
+    EXPECT_EQ(self.ready(0), ZERO_ERR_STATE);
+    EXPECT_TRUE(ends(zero_drop_grads(optim), ZERO_ERR_STATE, "updates may be made"));
 
-      double lr = 0;
-      float value = 0;
-      const std::string directory = scratch / "none";
-      EXPECT_EQ(zero_group_get(optim, 0, "lr", &lr), ZERO_OK);
-      EXPECT_TRUE(ends(zero_group_set(optim, 0, "lr", 3), ZERO_ERR_STATE, "a step has begun"));
-      EXPECT_EQ(zero_group_set(optim, ZERO_ALL_GROUPS, "loss_scale", 3), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_param_set_trainable(optim, 1, 0), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_bind_params(optim, nullptr, nullptr, 2), ZERO_ERR_STATE);
-      auto param = initialized<zero_param>();
-      param.name = "c";
-      param.data = &value;
-      EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_state_get(optim, 0, nullptr, 0, 0, &value), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_state_set(optim, 0, nullptr, 0, 0, &value), ZERO_ERR_STATE);
-      EXPECT_EQ(
-          zero_state_gather(optim, 0, nullptr, ZERO_ALL_RANKS, self.data[0].data(), kElements),
-          ZERO_ERR_STATE);
-      EXPECT_EQ(zero_broadcast_params(optim, 0, nullptr), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_share_params(optim, 0, nullptr), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_rebalance(optim, nullptr, 0, nullptr), ZERO_ERR_STATE);
-      EXPECT_TRUE(ends(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_ERR_STATE,
-                       "a step has begun"));
-      EXPECT_EQ(zero_clip_grad_norm(optim, nullptr, 0, 1, 2, nullptr, nullptr), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_clip_grad_value(optim, 1, nullptr), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_state_save(optim, directory.c_str(), nullptr), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_state_load(optim, directory.c_str(), nullptr), ZERO_ERR_STATE);
-      EXPECT_EQ(zero_seal(optim), ZERO_OK) << last();
-      self.barrier();
+    double lr = 0;
+    float value = 0;
+    const std::string directory = scratch / "none";
+    EXPECT_OK(zero_group_get(optim, 0, "lr", &lr));
+    EXPECT_TRUE(ends(zero_group_set(optim, 0, "lr", 3), ZERO_ERR_STATE, "a step has begun"));
+    EXPECT_EQ(zero_group_set(optim, ZERO_ALL_GROUPS, "loss_scale", 3), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_param_set_trainable(optim, 1, 0), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_bind_params(optim, nullptr, nullptr, 2), ZERO_ERR_STATE);
+    auto param = initialized<zero_param>();
+    param.name = "c";
+    param.data = &value;
+    EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_state_get(optim, 0, nullptr, 0, 0, &value), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_state_set(optim, 0, nullptr, 0, 0, &value), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_state_gather(optim, 0, nullptr, ZERO_ALL_RANKS, self.data[0].data(), kElements),
+              ZERO_ERR_STATE);
+    EXPECT_EQ(zero_broadcast_params(optim, 0, nullptr), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_share_params(optim, 0, nullptr), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_rebalance(optim, nullptr, 0, nullptr), ZERO_ERR_STATE);
+    EXPECT_TRUE(
+        ends(zero_reduce_grads(optim, nullptr, 0, 0, nullptr), ZERO_ERR_STATE, "a step has begun"));
+    EXPECT_EQ(zero_clip_grad_norm(optim, nullptr, 0, 1, 2, nullptr, nullptr), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_clip_grad_value(optim, 1, nullptr), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_state_save(optim, directory.c_str(), nullptr), ZERO_ERR_STATE);
+    EXPECT_EQ(zero_state_load(optim, directory.c_str(), nullptr), ZERO_ERR_STATE);
+    EXPECT_OK(zero_seal(optim));
+    self.barrier();
 
-      options.reduce_flags = ZERO_REDUCE_NONE;
-      EXPECT_TRUE(ends(zero_step(optim, &options), ZERO_ERR_ARGUMENT, "the step began with 1"));
-      EXPECT_EQ(zero_step(optim, rank == 1 ? &options : nullptr),
-                rank == 1 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
-      EXPECT_EQ(self.ready(1), ZERO_OK) << last();
-      EXPECT_EQ(self.step(), ZERO_OK) << last();
-      EXPECT_EQ(self.data[0][3], -4);
-      EXPECT_EQ(self.data[1][3], -4);
-    });
-  }
+    options.reduce_flags = ZERO_REDUCE_NONE;
+    EXPECT_TRUE(ends(zero_step(optim, &options), ZERO_ERR_ARGUMENT, "the step began with 1"));
+    EXPECT_EQ(zero_step(optim, rank == 1 ? &options : nullptr),
+              rank == 1 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
+    EXPECT_OK(self.ready(1));
+    EXPECT_OK(self.step());
+    EXPECT_EQ(self.data[0][3], -4);
+    EXPECT_EQ(self.data[1][3], -4);
+  });
 }
 
 TEST(Begin, a_step_without_any_gradient_is_over_and_changes_nothing) {
-  for (const CommKind kind : kCommKinds) {
-    on_two(kind, [](Rank2& self, int) {
-      EXPECT_EQ(self.begin(), ZERO_OK) << last();
-      EXPECT_EQ(zero_grad_ready(self.optim(), 0, nullptr, nullptr), ZERO_OK) << last();
-      EXPECT_EQ(zero_grad_ready(self.optim(), 1, nullptr, nullptr), ZERO_OK) << last();
-      EXPECT_TRUE(ends(self.step(), ZERO_ERR_STATE, "no rank has a gradient"));
-      self.fill(0, 1);
-      self.fill(1, 2);
-      EXPECT_EQ(self.begin(), ZERO_OK) << last();
-      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-      EXPECT_EQ(self.step(), ZERO_OK) << last();
-      EXPECT_EQ(self.data[0][0], -1);
-      EXPECT_EQ(self.data[1][0], -2);
-    });
-  }
+  on_each_two([](Rank2& self, int) {
+    EXPECT_OK(self.begin());
+    EXPECT_OK(zero_grad_ready(self.optim(), 0, nullptr, nullptr));
+    EXPECT_OK(zero_grad_ready(self.optim(), 1, nullptr, nullptr));
+    EXPECT_TRUE(ends(self.step(), ZERO_ERR_STATE, "no rank has a gradient"));
+    self.fill(0, 1);
+    self.fill(1, 2);
+    EXPECT_OK(self.begin());
+    EXPECT_OK(self.ready(0));
+    EXPECT_OK(self.step());
+    EXPECT_EQ(self.data[0][0], -1);
+    EXPECT_EQ(self.data[1][0], -2);
+  });
 }
 
 zero_failure failure_of(zero_comm* comm) {
   auto failure = initialized<zero_failure>();
-  EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
+  EXPECT_OK(zero_comm_failure(comm, &failure));
   return failure;
 }
 
@@ -304,13 +241,13 @@ TEST(Begin, an_abort_says_whether_parameters_may_be_new) {
   for (const bool announces : {false, true}) {
     on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
       Rank2 self(comm);
-      EXPECT_EQ(self.begin(), ZERO_OK) << last();
+      EXPECT_OK(self.begin());
       if (announces) {
-        EXPECT_EQ(self.ready(0), ZERO_OK) << last();
+        EXPECT_OK(self.ready(0));
         self.barrier();
       }
       if (rank == 0) {
-        EXPECT_EQ(zero_comm_abort(comm, "enough"), ZERO_OK);
+        EXPECT_OK(zero_comm_abort(comm, "enough"));
       }
       EXPECT_EQ(self.step(), ZERO_ERR_ABORTED);
       EXPECT_EQ(failure_of(comm).params_consistent, announces ? 0 : 1);
@@ -321,9 +258,8 @@ TEST(Begin, an_abort_says_whether_parameters_may_be_new) {
 TEST(Begin, an_optimizer_can_be_freed_while_it_updates) {
   for (int i = 0; i < 50; i++) {
     on_two(CommKind::local, [&](Rank2& self, int) {
-      EXPECT_EQ(self.begin(), ZERO_OK) << last();
-      EXPECT_EQ(self.ready(0), ZERO_OK) << last();
-      EXPECT_EQ(self.ready(1), ZERO_OK) << last();
+      EXPECT_OK(self.begin());
+      self.announce_all();
       if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20 * i));
       self.barrier();  // memory of one rank that the other writes
     });

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <random>
@@ -12,8 +13,7 @@
 #include <vector>
 
 #include "support/comms.h"
-#include "support/expect.h"
-#include "support/scalar.h"
+#include "support/optim.h"
 #include "support/scratch.h"
 #include "zero.h"
 
@@ -46,44 +46,35 @@ struct Tensor {
 enum class Where { foreign, arena, shared, turns, most_share };
 
 /// One rank's buffers, each between bytes that nobody may touch, and one parameter.
-class Seat {
+class Seat : public Optim {
  public:
-  Seat(zero_comm* joined, const std::vector<Tensor>& tensors, Where where, bool with_param = true)
-      : comm(joined), tensors_(tensors) {
-    EXPECT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
+  template <class Joined>
+  Seat(Joined joined, const std::vector<Tensor>& tensors, Where where, bool with_param = true)
+      : Optim(joined), tensors_(tensors) {
     size_t bytes = kGap;
     for (const Tensor& tensor : tensors_) {
       at_.push_back(bytes);
       bytes += room_for(tensor);
     }
     own_.assign(bytes / sizeof(double) + 8, 0);
-    for (const int32_t kind : {ZERO_MEMORY_PER_RANK, ZERO_MEMORY_SHARED}) {
-      void* arena = nullptr;
-      EXPECT_LE(bytes, kArenaBytes);
-      EXPECT_EQ(zero_arena_alloc(comm, kArenaBytes, kind, &arena), ZERO_OK) << last();
-      arenas_.push_back(static_cast<std::byte*>(arena));
-    }
-    auto* const own = reinterpret_cast<std::byte*>(own_.data());
-    const auto rank = static_cast<size_t>(zero_comm_rank(comm));
+    EXPECT_LE(bytes, kArenaBytes);
+    for (const int32_t kind : {ZERO_MEMORY_PER_RANK, ZERO_MEMORY_SHARED})
+      arenas_.emplace_back(comm(), kArenaBytes, kind);
     std::vector<zero_buffer> buffers;
     for (size_t i = 0; i < tensors_.size(); i++) {
-      std::byte* const bases[] = {own, arenas_[0], arenas_[1]};
-      const size_t turn = (i + rank) % 3;
+      void* const bases[] = {own_.data(), arenas_[0].floats(), arenas_[1].floats()};
+      const size_t turn = (i + static_cast<size_t>(rank())) % 3;
       const size_t chosen = where == Where::turns        ? turn
                             : where == Where::most_share ? (turn == 0 ? 0 : 2)
                                                          : static_cast<size_t>(where);
-      data.push_back(bases[chosen] + at_[i]);
+      data.push_back(static_cast<std::byte*>(bases[chosen]) + at_[i]);
       shared.push_back(chosen == 2);
       buffers.push_back(entry(tensors_[i], data.back()));
     }
-    if (with_param) add_param();
-    EXPECT_EQ(zero_register_buffers(optim, buffers.data(), buffers.size()), ZERO_OK) << last();
+    if (with_param) add(parameter("w", kOne, &weight, &grad));
+    EXPECT_OK(zero_register_buffers(optim(), buffers.data(), buffers.size()));
   }
-  ~Seat() {
-    zero_free(optim);
-    for (std::byte* arena : arenas_) zero_arena_free(arena);
-    zero_comm_free(comm);
-  }
+  ~Seat() { free(); }
 
   /// It borrows the tensor.
   static zero_buffer entry(Tensor&&, void*) = delete;
@@ -96,14 +87,6 @@ class Seat {
     buffer.dtype = tensor.dtype;
     return buffer;
   }
-  void add_param() {
-    auto param = initialized<zero_param>();
-    param.name = "w";
-    param.data = &weight;
-    param.grad = &grad;
-    EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK) << last();
-  }
-
   /// Any bits, which depend on buffer, element, `round` and whose they are.
   static std::byte value(size_t tensor, size_t i, int round, int rank) {
     return static_cast<std::byte>((tensor * 131 + i * 29 + static_cast<size_t>(round) * 57 +
@@ -133,10 +116,12 @@ class Seat {
     }
     return ::testing::AssertionSuccess();
   }
-  zero_status broadcast(int root) { return zero_broadcast_buffers(optim, root, nullptr); }
+  void reverse() {
+    std::reverse(data.begin(), data.end());
+    std::reverse(tensors_.begin(), tensors_.end());
+  }
+  zero_status broadcast(int root) { return zero_broadcast_buffers(optim(), root, nullptr); }
 
-  zero_comm* comm;
-  zero_optim* optim = nullptr;
   std::vector<std::byte*> data;
   std::vector<bool> shared;
   float weight = 1, grad = 1;
@@ -148,10 +133,10 @@ class Seat {
   static size_t room_for(const Tensor& tensor) {
     return (tensor.bytes() + 2 * kGap - 1) / kGap * kGap;
   }
-  const std::vector<Tensor> tensors_;
+  std::vector<Tensor> tensors_;
   std::vector<size_t> at_;
   std::vector<double> own_;
-  std::vector<std::byte*> arenas_;
+  std::deque<Arena> arenas_;
 };
 
 /// All dtypes, no elements, a scalar, and more than a batch.
@@ -172,9 +157,8 @@ TEST_P(Buffers, all_ranks_have_the_roots_bits_wherever_buffers_lie) {
   for (const Where where :
        {Where::foreign, Where::arena, Where::shared, Where::turns, Where::most_share}) {
     const int world = 3;
-    const Meeting meeting(GetParam(), world);
-    run_sound_ranks(RankKind::threads, world, [&](int rank) {
-      Seat seat(meeting.join(rank), some_tensors(), where);
+    on_ranks(GetParam(), world, [&](zero_comm* comm, int rank) {
+      Seat seat(comm, some_tensors(), where);
       for (int root = 0; root < world; root++) {
         for (size_t b = 0; b < seat.data.size(); b++) {
           // What ranks share is written by the root alone, or, where it lies elsewhere, by nobody.
@@ -182,12 +166,11 @@ TEST_P(Buffers, all_ranks_have_the_roots_bits_wherever_buffers_lie) {
           const size_t bytes = some_tensors()[b].bytes();
           for (size_t i = 0; i < bytes; i++) seat.data[b][i] = Seat::value(b, i, root, rank);
         }
-        EXPECT_EQ(seat.broadcast(root), ZERO_OK) << last();
+        EXPECT_OK(seat.broadcast(root));
         EXPECT_TRUE(seat.hold(root, root)) << "root " << root << ", rank " << rank;
         EXPECT_TRUE(seat.gaps_are_untouched());
-        zero_comm_barrier(seat.comm);
+        zero_comm_barrier(seat.comm());
       }
-      return std::string();
     });
   }
 }
@@ -204,52 +187,45 @@ TEST_P(Buffers, random_models_arrive_whole) {
       tensors.push_back(std::move(tensor));
     }
     const int root = static_cast<int>(random() % static_cast<uint32_t>(world));
-    const Meeting meeting(GetParam(), world);
-    run_sound_ranks(RankKind::threads, world, [&](int rank) {
-      Seat seat(meeting.join(rank), tensors, round % 2 == 0 ? Where::foreign : Where::arena,
-                round % 3 != 0);
+    on_ranks(GetParam(), world, [&](zero_comm* comm, int rank) {
+      Seat seat(comm, tensors, round % 2 == 0 ? Where::foreign : Where::arena, round % 3 != 0);
       seat.fill(round, rank);
-      EXPECT_EQ(seat.broadcast(root), ZERO_OK) << last();
+      EXPECT_OK(seat.broadcast(root));
       EXPECT_TRUE(seat.hold(round, root)) << "round " << round;
       EXPECT_TRUE(seat.gaps_are_untouched());
-      return std::string();
     });
   }
 }
 
 TEST_P(Buffers, more_may_come_at_any_time_and_steps_and_reduced_gradients_are_untouched) {
-  const Meeting meeting(GetParam(), 2);
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) {
-    Seat seat(meeting.join(rank), some_tensors(), Where::turns);
-    EXPECT_EQ(zero_step(seat.optim, nullptr), ZERO_OK) << last();
+  on_ranks(GetParam(), 2, [&](zero_comm* comm, int rank) {
+    Seat seat(comm, some_tensors(), Where::turns);
+    EXPECT_OK(seat.step());
     const float once = seat.weight;
     int64_t more = 10 + rank;
     const Tensor late{"late", {}, ZERO_INT64};
     const zero_buffer entry = Seat::entry(late, &more);
-    EXPECT_EQ(zero_register_buffers(seat.optim, &entry, 1), ZERO_OK) << last();
-    double set = 1;
-    EXPECT_EQ(set_scalar(seat.optim, ZERO_ALL_PARAMS, "step", set), ZERO_OK) << last();
+    EXPECT_OK(zero_register_buffers(seat.optim(), &entry, 1));
+    EXPECT_OK(seat.set_scalar(ZERO_ALL_PARAMS, "step", 1));
     const int32_t flags = ZERO_REDUCE_MEAN | ZERO_REDUCE_ACCUMULATE;
     for (int batch = 0; batch < 2; batch++) {
       seat.grad = 0.5f;
-      EXPECT_EQ(zero_reduce_grads(seat.optim, nullptr, 0, flags, nullptr), ZERO_OK) << last();
-      EXPECT_TRUE(ends(zero_register_buffers(seat.optim, &entry, 1), ZERO_ERR_STATE, "reduced"));
-      EXPECT_EQ(seat.broadcast(1 - batch), ZERO_OK) << last();
+      EXPECT_OK(seat.reduce(flags));
+      EXPECT_TRUE(ends(zero_register_buffers(seat.optim(), &entry, 1), ZERO_ERR_STATE, "reduced"));
+      EXPECT_OK(seat.broadcast(1 - batch));
       EXPECT_EQ(more, 11);
     }
     float sum = 1;  // where this rank does not own it
-    (void)zero_grad_get(seat.optim, 0, 0, 1, &sum);
+    (void)zero_grad_get(seat.optim(), 0, 0, 1, &sum);
     EXPECT_EQ(sum, 1);
-    EXPECT_EQ(zero_step(seat.optim, nullptr), ZERO_OK) << last();
+    EXPECT_OK(seat.step());
     EXPECT_NEAR(seat.weight, 2 * once - 1, 1e-4);  // AdamW's second step is about as long
-    return std::string();
   });
 }
 
 TEST_P(Buffers, a_root_that_differs_or_is_none_is_told_to_all) {
-  const Meeting meeting(GetParam(), 2);
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) {
-    Seat seat(meeting.join(rank), some_tensors(), Where::foreign);
+  on_ranks(GetParam(), 2, [&](zero_comm* comm, int rank) {
+    Seat seat(comm, some_tensors(), Where::foreign);
     seat.fill(0, rank);
     EXPECT_TRUE(
         ends(seat.broadcast(rank), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER, "root 1"));
@@ -259,12 +235,11 @@ TEST_P(Buffers, a_root_that_differs_or_is_none_is_told_to_all) {
                        "root " + std::to_string(wrong) + " is no rank of a world of 2"));
     }
     int stream = 0;
-    EXPECT_EQ(zero_broadcast_buffers(seat.optim, 0, rank == 1 ? &stream : nullptr),
+    EXPECT_EQ(zero_broadcast_buffers(seat.optim(), 0, rank == 1 ? &stream : nullptr),
               rank == 1 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER);
     EXPECT_TRUE(seat.hold(0, rank));
-    EXPECT_EQ(seat.broadcast(1), ZERO_OK) << last();
+    EXPECT_OK(seat.broadcast(1));
     EXPECT_TRUE(seat.hold(0, 1));
-    return std::string();
   });
 }
 
@@ -290,14 +265,12 @@ TEST_P(Buffers, registrations_that_differ_are_named_by_any_collective_call) {
   size_t turn = 0;
   for (const auto& [words, change] : cases) {
     const auto& call = calls[turn++ % std::size(calls)];
-    const Meeting meeting(GetParam(), 3);
-    run_sound_ranks(RankKind::threads, 3, [&, words = words, &change = change](int rank) {
+    on_ranks(GetParam(), 3, [&, words = words, &change = change](zero_comm* comm, int rank) {
       std::vector<Tensor> tensors = some_tensors();
       if (rank == 1) change(tensors);
-      Seat seat(meeting.join(rank), tensors, Where::foreign);
-      EXPECT_TRUE(ends(call(seat.optim), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER, words));
-      EXPECT_EQ(zero_comm_barrier(seat.comm), ZERO_OK);
-      return std::string();
+      Seat seat(comm, tensors, Where::foreign);
+      EXPECT_TRUE(ends(call(seat.optim()), rank == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER, words));
+      EXPECT_OK(zero_comm_barrier(seat.comm()));
     });
   }
 }
@@ -307,32 +280,21 @@ TEST_P(Buffers, checkpoints_hold_rank_0s_and_every_rank_of_any_world_gets_them) 
   for (const std::pair<int, int>& worlds : cases) {
     const Scratch scratch;
     const std::string path = scratch / "c";
-    const Meeting savers(GetParam(), worlds.first);
-    run_sound_ranks(RankKind::threads, worlds.first, [&](int rank) {
-      Seat seat(savers.join(rank), some_tensors(), Where::foreign);
+    on_ranks(GetParam(), worlds.first, [&](zero_comm* comm, int rank) {
+      Seat seat(comm, some_tensors(), Where::foreign);
       seat.fill(4, rank);
-      EXPECT_EQ(zero_state_save(seat.optim, path.c_str(), nullptr), ZERO_OK) << last();
+      seat.save(path);
       EXPECT_TRUE(seat.hold(4, rank));
-      return std::string();
     });
     for (const Where where : {Where::foreign, Where::most_share, Where::shared}) {
-      const Meeting loaders(GetParam(), worlds.second);
-      run_sound_ranks(RankKind::threads, worlds.second, [&](int rank) {
+      on_ranks(GetParam(), worlds.second, [&](zero_comm* comm, int) {
         // In another order: checkpoints find tensors by name.
         std::vector<Tensor> tensors = some_tensors();
         std::reverse(tensors.begin(), tensors.end());
-        Seat seat(loaders.join(rank), tensors, where);
-        EXPECT_EQ(zero_state_load(seat.optim, path.c_str(), nullptr), ZERO_OK) << last();
-        std::reverse(seat.data.begin(), seat.data.end());
-        for (size_t b = 0; b < seat.data.size(); b++) {
-          const size_t bytes = some_tensors()[b].bytes();
-          for (size_t i = 0; i < bytes; i++) {
-            if (seat.data[b][i] == Seat::value(b, i, 4, 0)) continue;
-            ADD_FAILURE() << some_tensors()[b].name << ", byte " << i;
-            break;
-          }
-        }
-        return std::string();
+        Seat seat(comm, tensors, where);
+        seat.load(path);
+        seat.reverse();
+        EXPECT_TRUE(seat.hold(4, 0));
       });
     }
   }
@@ -342,15 +304,15 @@ TEST(BufferFiles, all_differences_of_a_checkpoint_are_in_one_error_and_nothing_c
   const Scratch scratch;
   const std::string with = scratch / "with";
   {
-    Seat seat(solo(), {{"same", {3}}, {"gone", {2}}, {"shape", {4}}, {"kind", {}, ZERO_INT64}},
+    Seat seat(alone(), {{"same", {3}}, {"gone", {2}}, {"shape", {4}}, {"kind", {}, ZERO_INT64}},
               Where::foreign);
     seat.weight = 9;
-    ASSERT_EQ(zero_state_save(seat.optim, with.c_str(), nullptr), ZERO_OK) << last();
+    seat.save(with);
   }
-  Seat seat(solo(), {{"same", {3}}, {"shape", {2, 2}}, {"kind", {}, ZERO_FLOAT64}, {"new", {1}}},
+  Seat seat(alone(), {{"same", {3}}, {"shape", {2, 2}}, {"kind", {}, ZERO_FLOAT64}, {"new", {1}}},
             Where::foreign);
   seat.fill(1, 0);
-  EXPECT_EQ(zero_state_load(seat.optim, with.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
+  EXPECT_EQ(zero_state_load(seat.optim(), with.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
   for (const char* words : {"buffer 'gone' of the checkpoint is not registered",
                             "buffer 'shape' has shape [4] in the checkpoint, is registered with "
                             "[2, 2]",
@@ -360,27 +322,16 @@ TEST(BufferFiles, all_differences_of_a_checkpoint_are_in_one_error_and_nothing_c
   EXPECT_EQ(last().find("'same'"), std::string::npos);
   EXPECT_TRUE(seat.hold(1, 0));
   EXPECT_EQ(seat.weight, 1);
-  EXPECT_EQ(zero_step(seat.optim, nullptr), ZERO_OK) << last();
+  EXPECT_OK(seat.step());
 }
 
 /// An optimizer of the parameter "w" alone.
-struct Bare {
-  Bare() {
-    EXPECT_EQ(zero_create(&optim, comm, nullptr), ZERO_OK);
-    auto param = initialized<zero_param>();
-    param.name = "w";
-    param.data = &weight;
-    param.grad = &grad;
-    EXPECT_EQ(zero_register_params(optim, nullptr, &param, 1, nullptr), ZERO_OK);
-  }
-  ~Bare() {
-    zero_free(optim);
-    zero_comm_free(comm);
-  }
-  zero_status add(const zero_buffer& buffer) { return zero_register_buffers(optim, &buffer, 1); }
+class Bare : public Optim {
+ public:
+  Bare() : Optim(alone()) { Optim::add(parameter("w", kOne, &weight, &grad)); }
+  ~Bare() { free(); }
+  zero_status add(const zero_buffer& buffer) { return zero_register_buffers(optim(), &buffer, 1); }
 
-  zero_comm* comm = solo();
-  zero_optim* optim = nullptr;
   float weight = 1, grad = 1;
 };
 
@@ -388,25 +339,25 @@ TEST(BufferFiles, a_checkpoint_without_buffers_suits_an_optimizer_without_and_no
   const Scratch scratch;
   const std::string with = scratch / "with", without = scratch / "without";
   Bare bare;
-  ASSERT_EQ(zero_state_save(bare.optim, without.c_str(), nullptr), ZERO_OK) << last();
+  bare.save(without);
   EXPECT_EQ(read_file(without + "/zero.json").find("buffers"), std::string::npos);
-  EXPECT_EQ(zero_state_load(bare.optim, without.c_str(), nullptr), ZERO_OK) << last();
+  bare.load(without);
 
-  Seat seat(solo(), {{"mean", {3}}, {"seen", {}, ZERO_INT64}}, Where::arena);
+  Seat seat(alone(), {{"mean", {3}}, {"seen", {}, ZERO_INT64}}, Where::arena);
   seat.fill(1, 0);
-  EXPECT_EQ(zero_state_load(seat.optim, without.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
+  EXPECT_EQ(zero_state_load(seat.optim(), without.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
   EXPECT_TRUE(says("buffer 'mean' is not in the checkpoint; buffer 'seen' is not"));
   EXPECT_TRUE(seat.hold(1, 0));
-  ASSERT_EQ(zero_state_save(seat.optim, with.c_str(), nullptr), ZERO_OK) << last();
-  EXPECT_TRUE(ends(zero_state_load(bare.optim, with.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH,
+  seat.save(with);
+  EXPECT_TRUE(ends(zero_state_load(bare.optim(), with.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH,
                    "buffer 'mean' of the checkpoint is not registered"));
 }
 
 TEST(BufferFiles, the_formats_own_name_cannot_be_saved) {
   const Scratch scratch;
-  Seat seat(solo(), {{"__metadata__", {3}}}, Where::foreign);
-  EXPECT_TRUE(ends(zero_state_save(seat.optim, (scratch / "c").c_str(), nullptr), ZERO_ERR_ARGUMENT,
-                   "'__metadata__'"));
+  Seat seat(alone(), {{"__metadata__", {3}}}, Where::foreign);
+  EXPECT_TRUE(ends(zero_state_save(seat.optim(), (scratch / "c").c_str(), nullptr),
+                   ZERO_ERR_ARGUMENT, "'__metadata__'"));
 }
 
 TEST(BufferInput, what_makes_no_sense_is_named_and_none_is_added) {
@@ -456,85 +407,77 @@ TEST(BufferInput, what_makes_no_sense_is_named_and_none_is_added) {
     zero_buffer both[2] = {Seat::entry(first, room), Seat::entry(sound, room + 1024)};
     one.change(both[1]);
     if (one.words[0] == 's' && both[1].struct_size == 8) both[0].struct_size = 8;
-    EXPECT_EQ(zero_register_buffers(bare.optim, both, 2), one.status) << one.words;
+    EXPECT_EQ(zero_register_buffers(bare.optim(), both, 2), one.status) << one.words;
     EXPECT_TRUE(says(one.words));
   }
-  EXPECT_EQ(zero_register_buffers(bare.optim, nullptr, 1), ZERO_ERR_ARGUMENT);
+  EXPECT_EQ(zero_register_buffers(bare.optim(), nullptr, 1), ZERO_ERR_ARGUMENT);
   zero_buffer one = Seat::entry(sound, room);
-  EXPECT_EQ(zero_register_buffers(bare.optim, &one, 0), ZERO_ERR_ARGUMENT);
-  EXPECT_TRUE(ends(zero_broadcast_buffers(bare.optim, 0, nullptr), ZERO_ERR_STATE,
+  EXPECT_EQ(zero_register_buffers(bare.optim(), &one, 0), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(ends(zero_broadcast_buffers(bare.optim(), 0, nullptr), ZERO_ERR_STATE,
                    "no buffers are registered"));
-  EXPECT_EQ(bare.add(one), ZERO_OK) << last();  // nothing of the others was left
-  EXPECT_EQ(zero_broadcast_buffers(bare.optim, 0, nullptr), ZERO_OK) << last();
+  EXPECT_OK(bare.add(one));  // nothing of the others was left
+  EXPECT_OK(zero_broadcast_buffers(bare.optim(), 0, nullptr));
 }
 
 TEST(BufferInput, a_dtype_of_zero_is_float32_and_no_elements_need_no_memory) {
   Bare bare;
   alignas(8) float room[4] = {};
   const Tensor some{"b", {4}, 0}, none{"none", {0}};
-  EXPECT_EQ(bare.add(Seat::entry(some, room)), ZERO_OK) << last();
-  EXPECT_EQ(bare.add(Seat::entry(none, nullptr)), ZERO_OK) << last();
+  EXPECT_OK(bare.add(Seat::entry(some, room)));
+  EXPECT_OK(bare.add(Seat::entry(none, nullptr)));
   const Scratch scratch;
-  ASSERT_EQ(zero_state_save(bare.optim, (scratch / "c").c_str(), nullptr), ZERO_OK) << last();
-  EXPECT_EQ(zero_state_load(bare.optim, (scratch / "c").c_str(), nullptr), ZERO_OK) << last();
+  bare.save(scratch / "c");
+  bare.load(scratch / "c");
 }
 
 TEST(BufferInput, later_parameters_gradients_and_binds_keep_off_buffers) {
   Bare bare;
   alignas(8) float room[8] = {};
   const Tensor buffer{"b", {8}};
-  ASSERT_EQ(bare.add(Seat::entry(buffer, room)), ZERO_OK);
-  auto param = initialized<zero_param>();
-  param.name = "b";
+  ASSERT_OK(bare.add(Seat::entry(buffer, room)));
   float elsewhere = 0;
-  param.data = &elsewhere;
-  EXPECT_TRUE(ends(zero_register_params(bare.optim, nullptr, &param, 1, nullptr), ZERO_ERR_ARGUMENT,
-                   "parameter 'b' is a buffer already"));
+  zero_param param = parameter("b", kOne, &elsewhere);
+  EXPECT_TRUE(ends(zero_register_params(bare.optim(), nullptr, &param, 1, nullptr),
+                   ZERO_ERR_ARGUMENT, "parameter 'b' is a buffer already"));
   // At the buffer's own address, where taking the refused parameter back must leave the buffer.
+  param = parameter("v", kOne, room);
   for (int twice = 0; twice < 2; twice++) {
-    param.name = "v";
-    param.data = room;
-    EXPECT_TRUE(ends(zero_register_params(bare.optim, nullptr, &param, 1, nullptr),
+    EXPECT_TRUE(ends(zero_register_params(bare.optim(), nullptr, &param, 1, nullptr),
                      ZERO_ERR_ARGUMENT, "parameter 'v' overlaps that of buffer 'b'"));
   }
   void *data = &elsewhere, *inside = room + 3;
-  EXPECT_EQ(zero_bind_params(bare.optim, &inside, nullptr, 1), ZERO_ERR_ARGUMENT);
-  EXPECT_TRUE(ends(zero_bind_params(bare.optim, nullptr, &inside, 1), ZERO_ERR_ARGUMENT,
+  EXPECT_EQ(zero_bind_params(bare.optim(), &inside, nullptr, 1), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(ends(zero_bind_params(bare.optim(), nullptr, &inside, 1), ZERO_ERR_ARGUMENT,
                    "the gradient of parameter 'w' overlaps that of buffer 'b'"));
-  EXPECT_EQ(zero_bind_params(bare.optim, &data, nullptr, 1), ZERO_OK) << last();
-  EXPECT_EQ(zero_bind_params(bare.optim, &inside, nullptr, 1), ZERO_ERR_ARGUMENT);
-  auto options = initialized<zero_step_options>();
-  options.grads = &inside;
-  options.grad_count = 1;
-  EXPECT_TRUE(ends(zero_step(bare.optim, &options), ZERO_ERR_ARGUMENT, "overlaps that of"));
+  EXPECT_OK(zero_bind_params(bare.optim(), &data, nullptr, 1));
+  EXPECT_EQ(zero_bind_params(bare.optim(), &inside, nullptr, 1), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(ends(bare.step_with({inside}), ZERO_ERR_ARGUMENT, "overlaps that of"));
   EXPECT_TRUE(says("buffer 'b'"));
-  EXPECT_EQ(zero_step(bare.optim, nullptr), ZERO_OK) << last();
+  EXPECT_OK(bare.step());
 }
 
 TEST(BufferInput, an_arena_given_up_stays_while_buffers_are_in_it) {
   Bare bare;
   const size_t bytes = size_t{64} << 20;  // freed, it would be unmapped at once
   float* arena = nullptr;
-  ASSERT_EQ(
-      zero_arena_alloc(bare.comm, bytes, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&arena)),
-      ZERO_OK);
+  ASSERT_OK(
+      zero_arena_alloc(bare.comm(), bytes, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&arena)));
   const Tensor buffer{"b", {1000}};
-  ASSERT_EQ(bare.add(Seat::entry(buffer, arena)), ZERO_OK);
-  EXPECT_EQ(zero_arena_free(arena), ZERO_OK);
+  ASSERT_OK(bare.add(Seat::entry(buffer, arena)));
+  EXPECT_OK(zero_arena_free(arena));
   arena[999] = 5;
   float other = 2, grad = 1;
   void *data = &other, *grads = &grad;
-  ASSERT_EQ(zero_bind_params(bare.optim, &data, &grads, 1), ZERO_OK);
-  EXPECT_EQ(zero_broadcast_buffers(bare.optim, 0, nullptr), ZERO_OK) << last();
+  ASSERT_OK(zero_bind_params(bare.optim(), &data, &grads, 1));
+  EXPECT_OK(zero_broadcast_buffers(bare.optim(), 0, nullptr));
   EXPECT_EQ(arena[999], 5);
 }
 
 TEST(BufferInput, one_that_reaches_beyond_its_arena_is_named) {
   Bare bare;
   std::byte* arena = nullptr;
-  ASSERT_EQ(
-      zero_arena_alloc(bare.comm, 4096, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&arena)),
-      ZERO_OK);
+  ASSERT_OK(
+      zero_arena_alloc(bare.comm(), 4096, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&arena)));
   const Tensor buffer{"b", {int64_t{1} << 22}};
   EXPECT_TRUE(ends(bare.add(Seat::entry(buffer, arena + 64)), ZERO_ERR_ARGUMENT,
                    "buffer 'b' needs 16777216 bytes and ends beyond its arena"));

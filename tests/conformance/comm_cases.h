@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every comm that there is, for tests of what all of them promise: solo, local, user and nccl,
-// with ranks as threads and as processes. A new backend joins by one line in `make` and one in the
-// list of cases at the end.
+// with ranks as threads and as processes. A new backend joins by a CommKind, which a Meeting knows
+// how to make, and a line in the list of cases at the end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,30 +15,21 @@
 
 #include "base/text.h"
 #include "comm/comm.h"
-#include "comm/create.h"
-#include "support/chaos_device.h"
-#include "support/nccl_ranks.h"
-#include "support/ranks.h"
-#include "support/user_comm.h"
+#include "support/comms.h"
+#include "support/expect.h"
 #include "zero.h"
 
 namespace zero::test {
 
-/// Of local comms on devices: `gates` where streams wait for each other, `hosts` where hosts do,
-/// `staged` where no device reaches another's memory.
-enum class Backend { solo, local, user, user_sums, nccl, gates, hosts, staged };
-
 struct Case {
-  Backend backend;
+  CommKind backend;
   RankKind ranks;
   int32_t world;
 };
 
 inline std::string name_of(const Case& c) {
-  const char* const backends[] = {"solo", "local", "user",  "user_sums",
-                                  "nccl", "gates", "hosts", "staged"};
-  return text(backends[static_cast<int>(c.backend)],
-              c.ranks == RankKind::threads ? "_threads_" : "_processes_", c.world);
+  return text(name_of(c.backend), c.ranks == RankKind::threads ? "_threads_" : "_processes_",
+              c.world);
 }
 
 // So that a failing case says which it is.
@@ -46,73 +37,14 @@ inline void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
 
 using Seat = std::shared_ptr<Comm>;
 
-/// What the ranks of a case need before they start.
-class Seats {
- public:
-  explicit Seats(const Case& c) : case_(c), name_(unique_name()) {
-    if (c.backend == Backend::user || c.backend == Backend::user_sums)
-      engine_ = std::make_unique<Engine>(c.world);
-    if (c.backend == Backend::gates || c.backend == Backend::hosts ||
-        c.backend == Backend::staged) {
-      const auto world = ChaosWorld::create({.patience = INT64_MAX,
-                                             .words = c.backend != Backend::hosts,
-                                             .reaches = c.backend != Backend::staged});
-      for (int32_t rank = 0; rank < c.world; ++rank) devices_.push_back(world->make_device(rank));
-    }
-    if (c.backend == Backend::nccl) nccl_ = std::make_unique<NcclRanks>(c.world);
-  }
-
-  /// The seat of `rank` in group `number`: groups with other numbers are other comms of the same
-  /// ranks.
-  Seat join(int32_t rank, int number = 0, const CommOptions& options = {}) {
-    Result<Seat> seat = make(rank, number, options);
-    if (!seat.ok()) ADD_FAILURE() << "rank " << rank << ": " << seat.failure().text();
-    return seat.ok() ? *seat : nullptr;
-  }
-
-  void expect_nothing_left() const {
-    if (engine_) {
-      EXPECT_EQ(engine_->seats(), 0);
-    }
-  }
-
- private:
-  Result<Seat> make(int32_t rank, int number, const CommOptions& options) {
-    switch (case_.backend) {
-      case Backend::solo:
-        return create_solo(options);
-      case Backend::local:
-      case Backend::gates:
-      case Backend::hosts:
-      case Backend::staged:
-        return make_local(rank, number, options);
-      case Backend::user:
-        return create_user(Engine::functions(), engine_->seat(rank), rank, case_.world, options);
-      case Backend::user_sums:
-        return create_user(Engine::functions(true), engine_->seat(rank), rank, case_.world,
-                           options);
-      case Backend::nccl:
-        return nccl_->join(rank, options, number);
-    }
-    return Status(ZERO_ERR_INTERNAL, "no such backend");
-  }
-
-  Result<Seat> make_local(int32_t rank, int number, const CommOptions& options) {
-#ifdef ZERO_TEST_WITHOUT_LOCAL
-    (void)rank, (void)number, (void)options;
-    return Status(ZERO_ERR_UNSUPPORTED, "built without the local comm");
-#else
-    const auto device = devices_.empty() ? nullptr : devices_[static_cast<size_t>(rank)];
-    return create_local(text(name_, "-", number), rank, case_.world, options, device);
-#endif
-  }
-
-  const Case case_;
-  const std::string name_;
-  std::vector<std::shared_ptr<ChaosDevice>> devices_;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<NcclRanks> nccl_;
-};
+/// The seat of `rank` in group `number`: groups with other numbers are other comms of the same
+/// ranks.
+inline Seat join(const Meeting& meeting, int32_t rank, int number = 0,
+                 const CommOptions& options = {}) {
+  Result<Seat> seat = meeting.seat(rank, number, options);
+  if (!seat.ok()) ADD_FAILURE() << "rank " << rank << ": " << seat.failure().text();
+  return seat.ok() ? *seat : nullptr;
+}
 
 class Conformance : public testing::TestWithParam<Case> {
  protected:
@@ -120,13 +52,13 @@ class Conformance : public testing::TestWithParam<Case> {
 
   /// Run `body` on every rank of one comm; its results by rank.
   std::vector<std::string> run_all(const std::function<std::string(const Seat& seat)>& body) {
-    Seats seats(GetParam());
+    const Meeting meeting(GetParam().backend, world());
     std::vector<std::string> results =
         run_sound_ranks(GetParam().ranks, world(), [&](int rank) -> std::string {
-          const Seat seat = seats.join(rank);
+          const Seat seat = join(meeting, rank);
           return seat ? body(seat) : "";
         });
-    seats.expect_nothing_left();
+    EXPECT_EQ(meeting.seats_left(), 0);
     return results;
   }
 
@@ -137,12 +69,6 @@ class Conformance : public testing::TestWithParam<Case> {
     });
   }
 };
-
-#define EXPECT_OK(expression)                                      \
-  do {                                                             \
-    const Status expect_ok_status = (expression);                  \
-    EXPECT_TRUE(expect_ok_status.ok()) << expect_ok_status.text(); \
-  } while (false)
 
 /// A call that must begin.
 inline Call begin(const Seat& seat, Operation operation = Operation::barrier, uint32_t object = 0) {
@@ -193,22 +119,16 @@ inline Status barrier(const Seat& seat, Operation operation = Operation::barrier
 }
 
 inline std::vector<Case> cases() {
-  std::vector<Case> all = {{Backend::solo, RankKind::threads, 1}};
-  std::vector<Backend> backends = {Backend::user};
-#ifndef ZERO_TEST_WITHOUT_LOCAL
-  backends.push_back(Backend::local);
-#endif
-  for (Backend backend : backends)
-    for (RankKind ranks : {RankKind::threads, RankKind::processes})
+  std::vector<Case> all = {{CommKind::solo, RankKind::threads, 1}};
+  for (const CommKind backend : {CommKind::user, CommKind::local})
+    for (const RankKind ranks : {RankKind::threads, RankKind::processes})
       for (int32_t world = 1; world <= 5; ++world) all.push_back({backend, ranks, world});
-  all.push_back({Backend::user_sums, RankKind::threads, 3});
-#ifndef ZERO_TEST_WITHOUT_LOCAL
-  for (const Backend backend : {Backend::gates, Backend::hosts, Backend::staged})
+  all.push_back({CommKind::user_sums, RankKind::threads, 3});
+  for (const CommKind backend : {CommKind::gates, CommKind::hosts, CommKind::staged})
     for (const auto& [ranks, world] :
          {std::pair(RankKind::threads, 1), {RankKind::threads, 3}, {RankKind::processes, 3}})
       all.push_back({backend, ranks, world});
-#endif
-  for (const int32_t world : {1, 2, 4}) all.push_back({Backend::nccl, RankKind::threads, world});
+  for (const int32_t world : {1, 2, 4}) all.push_back({CommKind::nccl, RankKind::threads, world});
   return all;
 }
 

@@ -35,11 +35,11 @@ TEST_P(Conformance, ranks_in_different_calls_are_told_both_sides) {
     for (uint32_t b = 1; b <= last; ++b)
       if (a != b && (world() == 2 || b == a % last + 1))
         pairs.emplace_back(static_cast<Operation>(a), static_cast<Operation>(b));
-  Seats seats(GetParam());
+  const Meeting meeting(GetParam().backend, world());
   const auto results = run_sound_ranks(GetParam().ranks, world(), [&](int rank) {
     std::string outcomes;
     for (size_t i = 0; i < pairs.size(); ++i) {
-      const Seat seat = seats.join(rank, static_cast<int>(i));
+      const Seat seat = join(meeting, rank, static_cast<int>(i));
       if (!seat) return outcomes;
       const int32_t odd = static_cast<int32_t>(i) % (seat->world() - 1) + 1;
       const Operation mine = rank == odd ? pairs[i].first : pairs[i].second;
@@ -102,7 +102,9 @@ TEST_P(Conformance, ranks_in_different_places_are_told_both_sides) {
        "sends 100000 bytes in zero_state_load at 'sizes'",
        "sends 8 bytes in zero_state_load at 'sizes'"},
       {[](const Seat& seat, bool odd) {
-         if (odd) EXPECT_OK(barrier(seat));
+         if (odd) {
+           EXPECT_OK(barrier(seat));
+         }
          Call call = begin(seat);
          if (odd) return call.vote("barrier", {});
          EXPECT_OK(call.vote("barrier", {}));
@@ -111,11 +113,11 @@ TEST_P(Conformance, ranks_in_different_places_are_told_both_sides) {
        "is in its collective call 2 (zero_comm_barrier)",
        "is in its collective call 1 (zero_comm_barrier)"},
   };
-  Seats seats(GetParam());
+  const Meeting meeting(GetParam().backend, world());
   const auto results = run_sound_ranks(GetParam().ranks, world(), [&](int rank) {
     std::string outcomes;
     for (size_t i = 0; i < places.size(); ++i) {
-      const Seat seat = seats.join(rank, static_cast<int>(i));
+      const Seat seat = join(meeting, rank, static_cast<int>(i));
       if (!seat) return outcomes;
       const Status status = places[i].go(seat, rank == seat->world() - 1);
       EXPECT_TRUE(seat->aborted());
@@ -133,7 +135,7 @@ TEST_P(Conformance, ranks_in_different_places_are_told_both_sides) {
 TEST_P(Conformance, the_first_abort_stands_and_every_later_call_returns_it) {
   run([&](const Seat& seat) {
     EXPECT_FALSE(seat->aborted());
-    EXPECT_EQ(seat->failure().code, ZERO_OK);
+    EXPECT_OK(seat->failure().code);
     EXPECT_OK(barrier(seat));
     Failure cause;
     cause.code = ZERO_ERR_ABORTED;
@@ -168,9 +170,9 @@ TEST_P(Conformance, an_abort_inside_a_call_ends_it) {
     seat->steps.publishing = 1;
     Call call = begin(seat, Operation::step, 1);
     EXPECT_OK(call.vote("before", {}));  // all are inside
-    const Backend backend = GetParam().backend;
+    const CommKind backend = GetParam().backend;
     const bool alone =
-        backend == Backend::solo || backend == Backend::user || backend == Backend::user_sums;
+        backend == CommKind::solo || backend == CommKind::user || backend == CommKind::user_sums;
     if (alone || seat->rank() == seat->world() - 1) {
       const Status cause = call.abort(Status(ZERO_ERR_SYSTEM, "it cannot go on"), "publish");
       EXPECT_EQ(outcome_of(cause), outcome(ZERO_ERR_SYSTEM, "it cannot go on"));

@@ -207,11 +207,11 @@ TEST_P(Conformance, a_negative_color_takes_no_seat) {
 }
 
 TEST_P(Conformance, children_split_again_and_outlive_their_parents) {
-  Seats seats(GetParam());
+  const Meeting meeting(GetParam().backend, world());
   run_sound_ranks(GetParam().ranks, world(), [&](int rank) {
     CommOptions options;
     options.timeout_ms = 77'000;
-    Seat seat = seats.join(rank, 0, options);
+    Seat seat = join(meeting, rank, 0, options);
     if (!seat) return "";
     Seat child = split(seat, seat->rank() < 3 ? 0 : 1, 0);
     Seat grandchild = child ? split(child, 0, -child->rank()) : nullptr;
@@ -225,7 +225,7 @@ TEST_P(Conformance, children_split_again_and_outlive_their_parents) {
     EXPECT_NE(arena, nullptr);
     return "";
   });
-  seats.expect_nothing_left();
+  EXPECT_EQ(meeting.seats_left(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(comms, Conformance, testing::ValuesIn(cases()),

@@ -209,7 +209,7 @@ TEST_P(Conformance, all_gather_gives_every_ranks_bytes) {
 }
 
 TEST_P(Conformance, reduce_scatter_sums_in_rank_order) {
-  const bool own_order = GetParam().backend == Backend::user_sums;
+  const bool own_order = GetParam().backend == CommKind::user_sums;
   run([&](const Seat& seat) {
     if (seat->direct() || seat->device() != nullptr) return;
     const size_t n = static_cast<size_t>(seat->world());

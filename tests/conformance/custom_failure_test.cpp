@@ -10,8 +10,7 @@
 #include <stdexcept>
 
 #include "own_model.h"
-#include "support/expect.h"
-#include "support/vector_param.h"
+#include "support/optim.h"
 
 namespace zero::test {
 namespace {
@@ -86,65 +85,59 @@ std::vector<Way> ways_to_fail() {
 /// Every way to fail on every rank: the step that failed has left no trace.
 TEST(OwnRuleFailure, a_failure_is_told_to_all_and_has_changed_nothing_anywhere) {
   const std::vector<Way> ways = ways_to_fail();
-  for (const CommKind kind : kCommKinds) {
-    for (int world = 1; world <= 3; world++) {
-      on_ranks(kind, world, [&](zero_comm* comm, int rank) {
-        Failing failing;
-        const OwnRule rule = failing.rule();
-        OwnModel model(comm, rule, {.overlap_gather = world == 2});
-        ASSERT_EQ(model.step(), ZERO_OK) << last();
-        size_t turn = 0;
-        for (const Way& way : ways) {
-          const int culprit = static_cast<int>(turn++) % world;
-          const std::string before = model.state();
-          failing.fail = way.fail;
-          failing.failing = rank == culprit;
-          const zero_status status = model.step();
-          EXPECT_TRUE(says(way.words));
-          EXPECT_TRUE(says("parameter 'matrix', the update of elements "));
-          if (rank == culprit) {
-            EXPECT_EQ(status, ZERO_ERR_CALLBACK) << way.words;
-          } else {
-            EXPECT_EQ(status, ZERO_ERR_PEER) << way.words;
-            EXPECT_TRUE(
-                says("rank " + std::to_string(culprit) + " in zero_step: ZERO_ERR_CALLBACK: "));
-          }
-          auto result = initialized<zero_result>();
-          EXPECT_EQ(zero_step_result(model.optim(), &result), status);
-          EXPECT_EQ(result.step, 1);
-          EXPECT_EQ(model.state(), before) << way.words;
-          failing.failing = false;
-          model.go_on_from(1);
+  for (int world = 1; world <= 3; world++) {
+    on_each_comm(world, [&](zero_comm* comm, int rank) {
+      Failing failing;
+      const OwnRule rule = failing.rule();
+      OwnModel model(comm, rule, {.overlap_gather = world == 2});
+      ASSERT_OK(model.step());
+      size_t turn = 0;
+      for (const Way& way : ways) {
+        const int culprit = static_cast<int>(turn++) % world;
+        const std::string before = model.state();
+        failing.fail = way.fail;
+        failing.failing = rank == culprit;
+        const zero_status status = model.step();
+        EXPECT_TRUE(says(way.words));
+        EXPECT_TRUE(says("parameter 'matrix', the update of elements "));
+        if (rank == culprit) {
+          EXPECT_EQ(status, ZERO_ERR_CALLBACK) << way.words;
+        } else {
+          EXPECT_EQ(status, ZERO_ERR_PEER) << way.words;
+          EXPECT_TRUE(
+              says("rank " + std::to_string(culprit) + " in zero_step: ZERO_ERR_CALLBACK: "));
         }
-      });
-    }
+        EXPECT_EQ(model.result(status).step, 1);
+        EXPECT_EQ(model.state(), before) << way.words;
+        failing.failing = false;
+        model.go_on_from(1);
+      }
+    });
   }
 }
 
 TEST(OwnRuleFailure, training_goes_on_behind_a_failure_as_if_it_had_not_been) {
-  for (const CommKind kind : kCommKinds) {
-    std::string undisturbed;
-    for (const bool disturbed : {false, true}) {
-      on_ranks(kind, 3, [&](zero_comm* comm, int rank) {
-        Failing failing;
-        const OwnRule rule = failing.rule();
-        OwnModel model(comm, rule, {});
-        failing.fail = [](const zero_update&) { return -1; };
-        for (int step = 0; step < 6; step++) {
-          failing.failing = disturbed && step % 2 == 1 && rank == step % 3;
-          if (disturbed && step % 2 == 1) {
-            EXPECT_LT(model.step(), 0);
-            model.go_on_from(step);
-          }
-          failing.failing = false;
-          ASSERT_EQ(model.step(), ZERO_OK) << last();
+  std::string undisturbed;
+  for (const bool disturbed : {false, true}) {
+    on_each_comm(3, [&](zero_comm* comm, int rank) {
+      Failing failing;
+      const OwnRule rule = failing.rule();
+      OwnModel model(comm, rule, {});
+      failing.fail = [](const zero_update&) { return -1; };
+      for (int step = 0; step < 6; step++) {
+        failing.failing = disturbed && step % 2 == 1 && rank == step % 3;
+        if (disturbed && step % 2 == 1) {
+          EXPECT_LT(model.step(), 0);
+          model.go_on_from(step);
         }
-        const std::string state = model.state();
-        if (rank != 0) return;
-        if (!disturbed) undisturbed = state;
-        EXPECT_EQ(state, undisturbed);
-      });
-    }
+        failing.failing = false;
+        ASSERT_OK(model.step());
+      }
+      const std::string state = model.state();
+      if (rank != 0) return;
+      if (!disturbed) undisturbed = state;
+      EXPECT_EQ(state, undisturbed);
+    });
   }
 }
 
@@ -168,16 +161,15 @@ TEST(OwnRuleFailure, gradients_are_forgotten_with_the_step_that_failed) {
     Failing failing;
     const OwnRule rule = failing.rule();
     OwnModel model(comm, rule, {});
-    ASSERT_EQ(model.step(), ZERO_OK) << last();
-    ASSERT_EQ(zero_reduce_grads(model.optim(), nullptr, 0, ZERO_REDUCE_MEAN, nullptr), ZERO_OK)
-        << last();
+    ASSERT_OK(model.step());
+    ASSERT_OK(zero_reduce_grads(model.optim(), nullptr, 0, ZERO_REDUCE_MEAN, nullptr));
     failing.fail = [](const zero_update&) { return -1; };
     failing.failing = rank == 1;
     EXPECT_LT(zero_step(model.optim(), nullptr), 0);
     double value = 0;
     EXPECT_EQ(zero_grad_get(model.optim(), 0, 0, 0, &value), ZERO_ERR_STATE);
     failing.failing = false;
-    EXPECT_EQ(zero_step(model.optim(), nullptr), ZERO_OK) << last();  // reduces anew
+    EXPECT_OK(zero_step(model.optim(), nullptr));  // reduces anew
   });
 }
 
@@ -196,23 +188,130 @@ TEST(OwnRuleFailure, a_rank_that_joined_updates_its_share_and_its_failure_is_the
       auto options = initialized<zero_options>();
       declared.put_into(options);
       options.uneven_inputs = ZERO_UNEVEN_WORLD;
-      zero_optim* optim = nullptr;
-      ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
-      std::vector<float> data(4096), grad(4096);
-      ASSERT_EQ(register_vector(optim, data, grad), ZERO_OK) << last();
+      static constexpr int64_t kSize = 4096;
+      std::vector<float> data(kSize), grad(kSize);
+      Optim optim(comm, options);
+      optim.add(parameter("w", kSize, data.data(), grad.data()));
       if (rank == 0) {
-        EXPECT_EQ(zero_step(optim, nullptr), fails ? ZERO_ERR_PEER : ZERO_OK) << last();
+        EXPECT_EQ(optim.step(), fails ? ZERO_ERR_PEER : ZERO_OK) << last();
         if (fails) {
           EXPECT_TRUE(says("rank 1 in zero_step: ZERO_ERR_CALLBACK"));
         }
       }
-      EXPECT_EQ(zero_join(optim, nullptr, nullptr), ZERO_OK) << last();
+      EXPECT_OK(zero_join(optim.optim(), nullptr, nullptr));
       EXPECT_EQ(calls, 1);
       EXPECT_EQ(data[0], fails ? 0 : 1);
       EXPECT_EQ(data[2048], fails ? 0 : 1);
-      zero_free(optim);
     });
   }
+}
+
+// ---- Declared wrongly, or otherwise than on other ranks
+
+TEST(OwnRuleDeclared, ranks_that_declare_something_else_are_told_which_and_what) {
+  struct Change {
+    std::function<void(OwnRule&)> make;
+    const char* words;
+  };
+  const Change changes[] = {
+      {[](OwnRule& r) { r.name = "mine"; }, "optimizer custom:mine"},
+      {[](OwnRule& r) {
+         r.slots = {"exp_avg", "v"};
+       },
+       "with state exp_avg v"},
+      {[](OwnRule& r) { r.slots.push_back("w"); }, "with state exp_avg exp_avg_sq w"},
+      {[](OwnRule& r) { r.settings[2].first = "epsilon"; }, "epsilon"},
+      {[](OwnRule& r) { r.whole_tensors = true; }, "on whole tensors"},
+  };
+  for (const Change& change : changes) {
+    for (int culprit = 0; culprit < 3; culprit++) {
+      on_ranks(CommKind::local, 3, [&](zero_comm* comm, int rank) {
+        OwnRule rule = own_adamw();
+        if (rank == culprit) change.make(rule);
+        OwnModel model(comm, rule, {.partition = ZERO_PARTITION_GREEDY});
+        EXPECT_TRUE(ends(zero_seal(model.optim()),
+                         rank == culprit ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER, change.words));
+        EXPECT_TRUE(says("rank " + std::to_string(culprit)));
+      });
+    }
+  }
+}
+
+TEST(OwnRuleDeclared, a_wrong_declaration_is_refused_and_named) {
+  struct Wrong {
+    std::function<void(OwnRule&, zero_custom_optimizer&, zero_options&)> make;
+    const char* words;
+  };
+  using Rule = OwnRule&;
+  using Custom = zero_custom_optimizer&;
+  using Options = zero_options&;
+  static const char* const many[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+  static const char* const twice[] = {"a", "a"};
+  static const char* const master[] = {"master"};
+  static const char* const dotted[] = {"a.b"};
+  static const char* const none[] = {nullptr};
+  static const char* const rate[] = {"lr"};
+  static const double minus[] = {-1, -1}, nan[] = {std::nan("")};
+  static const std::string longest(65, 'x');
+  const Wrong wrongs[] = {
+      {[](Rule, Custom c, Options) { c.name = nullptr; }, "name is NULL"},
+      {[](Rule, Custom c, Options) { c.name = ""; }, "name '' must be 1 to 64"},
+      {[](Rule, Custom c, Options) { c.name = "a b"; }, "name 'a b' must be"},
+      {[](Rule, Custom c, Options) { c.name = longest.c_str(); }, "must be 1 to 64"},
+      {[](Rule, Custom c, Options) { c.update = nullptr; }, "update is NULL"},
+      {[](Rule, Custom c, Options) { c.slots = nullptr; }, "slot_count is 2, but slots is NULL"},
+      {[](Rule, Custom c, Options) { c.slots = many, c.slot_count = 9; }, "9 slots"},
+      {[](Rule, Custom c, Options) { c.slots = twice; }, "slot 'a' is declared twice"},
+      {[](Rule, Custom c, Options) { c.slots = master, c.slot_count = 1; }, "slot 'master'"},
+      {[](Rule, Custom c, Options) { c.slots = dotted, c.slot_count = 1; }, "slot 'a.b' must be"},
+      {[](Rule, Custom c, Options) { c.slots = none, c.slot_count = 1; }, "slot 0 is NULL"},
+      {[](Rule, Custom c, Options) { c.setting_names = nullptr; }, "setting_names or"},
+      {[](Rule, Custom c, Options) { c.setting_names = none, c.setting_count = 1; },
+       "setting 0 is NULL"},
+      {[](Rule, Custom c, Options) {
+         c.setting_names = rate, c.setting_values = minus, c.setting_count = 1;
+       },
+       "setting 'lr' is -1"},
+      {[](Rule, Custom c, Options) {
+         c.setting_names = twice, c.setting_values = minus, c.setting_count = 2;
+       },
+       "setting 'a' is declared twice"},
+      {[](Rule, Custom c, Options) {
+         c.setting_names = twice, c.setting_values = nan, c.setting_count = 1;
+       },
+       "setting 'a' is nan"},
+      {[](Rule, Custom c, Options) { c.setting_count = 17; }, "17 settings"},
+      {[](Rule, Custom c, Options) { c.flags = 2; }, "flags 2 are unknown"},
+      {[](Rule, Custom c, Options) { c.reserved = 1; }, "reserved is 1, not 0"},
+      {[](Rule, Custom c, Options) { c.struct_size = 8; }, "struct_size is 8"},
+      {[](Rule, Custom, Options o) { o.custom = nullptr; }, "custom is NULL"},
+      {[](Rule, Custom, Options o) { o.optimizer = ZERO_OPTIMIZER_SGD; }, "not ZERO_OPTIMIZER_CU"},
+      {[](Rule, Custom, Options o) { o.optimizer = 99; }, "no ZERO_OPTIMIZER_* has that number"},
+      {[](Rule, Custom c, Options) { c.flags = ZERO_CUSTOM_WHOLE_TENSORS; },
+       "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL"},
+  };
+  const std::shared_ptr<zero_comm> comm = alone();
+  for (const Wrong& wrong : wrongs) {
+    OwnRule rule = own_adamw();
+    Declared declared(rule);
+    auto options = initialized<zero_options>();
+    declared.put_into(options);
+    wrong.make(rule, declared.custom(), options);
+    zero_optim* optim = nullptr;
+    EXPECT_TRUE(ends(zero_create(&optim, comm.get(), &options), ZERO_ERR_ARGUMENT, wrong.words))
+        << wrong.words;
+    EXPECT_EQ(optim, nullptr);
+  }
+}
+
+TEST(OwnRuleDeclared, a_setting_that_the_rule_does_not_have_is_refused) {
+  const OwnRule rule = own_adamw();
+  const std::shared_ptr<zero_comm> comm = alone();
+  OwnModel model(comm.get(), rule, {});
+  EXPECT_TRUE(ends(zero_group_set(model.optim(), 0, "momentum", 1), ZERO_ERR_ARGUMENT,
+                   "custom:my-adamw has no setting 'momentum'"));
+  EXPECT_OK(zero_group_set(model.optim(), 0, "beta1", -7));  // any number
+  EXPECT_EQ(zero_group_set(model.optim(), 0, "lr", -7), ZERO_ERR_ARGUMENT);
 }
 
 }  // namespace

@@ -17,27 +17,20 @@ TEST(OwnRule, its_state_is_called_by_its_names_and_can_be_set) {
   const OwnRule rule = own_adamw();
   on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
     OwnModel model(comm, rule, {});
-    ASSERT_EQ(zero_seal(model.optim()), ZERO_OK) << last();
-    const char* names[4];
-    size_t count = 0;
-    ASSERT_EQ(zero_state_info(model.optim(), 2, nullptr, names, 4, &count), ZERO_OK);
-    ASSERT_EQ(count, 1u);  // no step yet
-    EXPECT_STREQ(names[0], "master");
-    ASSERT_EQ(model.step(), ZERO_OK) << last();
-    ASSERT_EQ(zero_state_info(model.optim(), 2, nullptr, names, 4, &count), ZERO_OK);
-    ASSERT_EQ(count, 3u);
-    EXPECT_STREQ(names[0], "exp_avg");
-    EXPECT_STREQ(names[1], "exp_avg_sq");
-    EXPECT_STREQ(names[2], "master");
+    model.seal();
+    const auto names = [&] {
+      const std::vector<const char*> all = model.state_names(2);
+      return std::vector<std::string>(all.begin(), all.end());
+    };
+    EXPECT_EQ(names(), std::vector<std::string>{"master"});  // no step yet
+    ASSERT_OK(model.step());
+    EXPECT_EQ(names(), (std::vector<std::string>{"exp_avg", "exp_avg_sq", "master"}));
 
-    std::vector<float> set(3300), got(3300);
+    std::vector<float> set(3300);
     for (size_t i = 0; i < set.size(); i++) set[i] = static_cast<float>(i) * 0.5f;
-    ASSERT_EQ(zero_state_set(model.optim(), 0, "exp_avg", 0, 3300, set.data()), ZERO_OK);
-    ASSERT_EQ(zero_state_gather(model.optim(), 0, "exp_avg", ZERO_ALL_RANKS, got.data(), 3300),
-              ZERO_OK)
-        << last();
-    EXPECT_EQ(set, got);
-    EXPECT_TRUE(ends(zero_state_gather(model.optim(), 0, "sum", 0, got.data(), 3300),
+    ASSERT_OK(zero_state_set(model.optim(), 0, "exp_avg", 0, 3300, set.data()));
+    EXPECT_EQ(model.gathered(0, "exp_avg", 3300), set);
+    EXPECT_TRUE(ends(zero_state_gather(model.optim(), 0, "sum", 0, set.data(), 3300),
                      ZERO_ERR_ARGUMENT, "custom:my-adamw has no state 'sum'"));
   });
 }
@@ -68,12 +61,11 @@ TEST(OwnRule, its_state_is_saved_and_loaded_by_any_number_of_ranks_and_any_parti
   std::string saved, trained_on;
   on_ranks(CommKind::local, 3, [&](zero_comm* comm, int rank) {
     OwnModel model(comm, rule, {});
-    for (int step = 0; step < 4; step++) ASSERT_EQ(model.step(), ZERO_OK) << last();
+    model.steps(4);
     const std::string state = model.state();
     if (rank == 0) saved = state;
-    ASSERT_EQ(zero_state_save(model.optim(), (scratch / "three").c_str(), nullptr), ZERO_OK)
-        << last();
-    for (int step = 0; step < 3; step++) ASSERT_EQ(model.step(), ZERO_OK) << last();
+    model.save(scratch / "three");
+    model.steps(3);
     const std::string end = model.state();
     if (rank == 0) trained_on = end;
   });
@@ -82,18 +74,15 @@ TEST(OwnRule, its_state_is_saved_and_loaded_by_any_number_of_ranks_and_any_parti
   EXPECT_TRUE(contains(manifest, R"("slots":["exp_avg","exp_avg_sq","a","b","c","d","e","f"])"))
       << manifest.substr(0, 900);
   for (const int32_t partition : {0, 1, 2, 3}) {
-    for (const CommKind kind : kCommKinds) {
-      on_ranks(kind, 2, [&](zero_comm* comm, int) {
-        OwnModel model(comm, rule,
-                       {.partition = partition, .bucket_bytes = 4096, .master = partition % 2});
-        ASSERT_EQ(zero_state_load(model.optim(), (scratch / "three").c_str(), nullptr), ZERO_OK)
-            << last();
-        EXPECT_EQ(model.state(), saved);
-        model.go_on_from(4);
-        for (int step = 0; step < 3; step++) ASSERT_EQ(model.step(), ZERO_OK) << last();
-        EXPECT_EQ(model.state(), trained_on);
-      });
-    }
+    on_each_comm(2, [&](zero_comm* comm, int) {
+      OwnModel model(comm, rule,
+                     {.partition = partition, .bucket_bytes = 4096, .master = partition % 2});
+      model.load(scratch / "three");
+      EXPECT_EQ(model.state(), saved);
+      model.go_on_from(4);
+      model.steps(3);
+      EXPECT_EQ(model.state(), trained_on);
+    });
   }
 }
 
@@ -103,8 +92,8 @@ TEST(OwnRule, a_checkpoint_of_another_rule_or_of_other_state_is_refused_with_eve
   on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
     const OwnRule rule = own_adamw();
     OwnModel model(comm, rule, {});
-    ASSERT_EQ(model.step(), ZERO_OK) << last();
-    ASSERT_EQ(zero_state_save(model.optim(), path.c_str(), nullptr), ZERO_OK) << last();
+    ASSERT_OK(model.step());
+    model.save(path);
   });
   on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
     OwnRule rule = own_adamw();
@@ -128,14 +117,6 @@ TEST(OwnRule, a_checkpoint_of_another_rule_or_of_other_state_is_refused_with_eve
   });
 }
 
-std::vector<int64_t> owned(const OwnModel& model, int rank) {
-  size_t count = 0;
-  EXPECT_EQ(zero_owned_ranges(model.optim(), rank, nullptr, 0, &count), ZERO_OK) << last();
-  std::vector<int64_t> ranges(3 * count);
-  EXPECT_EQ(zero_owned_ranges(model.optim(), rank, ranges.data(), count, &count), ZERO_OK);
-  return ranges;
-}
-
 /// By hand to the next rank each time; else "matrix", which freezes, is the last to get an owner.
 TEST(OwnRule, its_state_moves_whole_to_other_owners) {
   const OwnRule rule = full_of_state();
@@ -151,16 +132,16 @@ TEST(OwnRule, its_state_moves_whole_to_other_owners) {
     OwnModel model(comm, rule, {.partition = partition});
     for (int32_t deal = 0; deal < 3; deal++) {
       for (const bool trains : {true, false}) {
-        EXPECT_EQ(zero_param_set_trainable(model.optim(), 0, trains), ZERO_OK) << last();
-        EXPECT_EQ(model.step(), ZERO_OK) << last();
+        model.freeze(0, !trains);
+        EXPECT_OK(model.step());
       }
       if (!moves) continue;
       const std::string before = model.state();
-      const std::vector<int64_t> held = owned(model, rank);
-      EXPECT_EQ(deal_out(model, partition, deal), ZERO_OK) << last();
+      const std::vector<int64_t> held = model.owned(rank);
+      EXPECT_OK(deal_out(model, partition, deal));
       EXPECT_EQ(model.state(), before);
       if (partition == ZERO_PARTITION_MANUAL || deal == 0) {
-        EXPECT_NE(owned(model, rank), held);
+        EXPECT_NE(model.owned(rank), held);
       }
     }
     return model.state();
@@ -184,12 +165,10 @@ TEST(OwnRule, a_plan_counts_its_state) {
   const Declared declared(rule);
   auto options = initialized<zero_options>();
   declared.put_into(options);
-  auto param = initialized<zero_param>();
   const int64_t size = 4096;
-  param.shape = &size;
-  param.ndim = 1;
+  const zero_param param = parameter(nullptr, size, nullptr);
   auto plan = initialized<zero_plan>();
-  ASSERT_EQ(zero_partition_plan(&param, 1, 2, &options, &plan), ZERO_OK) << last();
+  ASSERT_OK(zero_partition_plan(&param, 1, 2, &options, &plan));
   EXPECT_EQ(plan.state_bytes, 2048 * 2 * 4);
 }
 

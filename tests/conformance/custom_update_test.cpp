@@ -10,8 +10,7 @@
 #include <set>
 
 #include "own_model.h"
-#include "support/expect.h"
-#include "support/vector_param.h"
+#include "support/optim.h"
 
 namespace zero::test {
 namespace {
@@ -81,13 +80,10 @@ void expect_contents(const zero_update& u, int step) {
 }
 
 /// Of a rank, without those of "late" while it has no gradient.
-int64_t owned_elements(zero_optim* optim, int rank, bool late) {
-  size_t count = 0;
-  EXPECT_EQ(zero_owned_ranges(optim, rank, nullptr, 0, &count), ZERO_OK);
-  std::vector<int64_t> ranges(3 * count);
-  EXPECT_EQ(zero_owned_ranges(optim, rank, ranges.data(), count, &count), ZERO_OK);
+int64_t owned_elements(const Optim& optim, int rank, bool late) {
+  const std::vector<int64_t> ranges = optim.owned(rank);
   int64_t owned = 0;
-  for (size_t i = 0; i < count; i++) owned += ranges[3 * i] < 4 || late ? ranges[3 * i + 2] : 0;
+  for (size_t i = 0; i < ranges.size(); i += 3) owned += ranges[i] < 4 || late ? ranges[i + 2] : 0;
   return owned;
 }
 
@@ -106,11 +102,11 @@ void look(zero_comm* comm, int rank, bool whole) {
       },
       whole);
   OwnModel model(comm, rule, {.partition = whole ? ZERO_PARTITION_GREEDY : ZERO_PARTITION_EVEN});
-  ASSERT_EQ(zero_group_set(model.optim(), ZERO_ALL_GROUPS, "lr", 0.7), ZERO_OK) << last();
+  model.set("lr", 0.7);
   for (step = 1; step <= 4; step++) {
     seen.clear();
-    ASSERT_EQ(model.step(), ZERO_OK) << last();
-    EXPECT_EQ(static_cast<int64_t>(seen.size()), owned_elements(model.optim(), rank, step > 2));
+    ASSERT_OK(model.step());
+    EXPECT_EQ(static_cast<int64_t>(seen.size()), owned_elements(model, rank, step > 2));
   }
 }
 
@@ -139,7 +135,7 @@ TEST(OwnRule, what_it_does_to_rounding_ends_with_its_call) {
         return status;
       };
       OwnModel model(comm, rule, {});
-      for (int step = 0; step < 3; step++) ASSERT_EQ(model.step(), ZERO_OK) << last();
+      model.steps(3);
       EXPECT_EQ(added(1, 0x1p-30f), 1);
       const std::string state = model.state();
       if (rank == 0) states[changes ? 1 : 0] = state;
@@ -164,7 +160,7 @@ TEST(OwnRule, its_values_are_the_exact_masters) {
         return ZERO_OK;
       });
       OwnModel model(comm, rule, {.master = master});
-      for (int step = 0; step < 5; step++) ASSERT_EQ(model.step(), ZERO_OK) << last();
+      model.steps(5);
       EXPECT_FALSE(values.empty());
     });
   }
@@ -178,19 +174,19 @@ TEST(OwnRule, a_function_may_ask_and_its_other_calls_are_busy) {
     rule.update = [&](const zero_update& u) -> zero_status {
       calls++;
       double value = 0;
-      EXPECT_EQ(zero_group_get(optim, 0, "beta1", &value), ZERO_OK) << last();
+      EXPECT_OK(zero_group_get(optim, 0, "beta1", &value));
       EXPECT_EQ(value, 0.9);
-      EXPECT_EQ(zero_group_get(optim, ZERO_ALL_GROUPS, "loss_scale", &value), ZERO_OK);
+      EXPECT_OK(zero_group_get(optim, ZERO_ALL_GROUPS, "loss_scale", &value));
       int64_t index = -1;
-      EXPECT_EQ(zero_param_index(optim, u.name, &index), ZERO_OK);
+      EXPECT_OK(zero_param_index(optim, u.name, &index));
       EXPECT_EQ(index, u.param);
       size_t count = 0;
-      EXPECT_EQ(zero_owned_ranges(optim, 0, nullptr, 0, &count), ZERO_OK);
+      EXPECT_OK(zero_owned_ranges(optim, 0, nullptr, 0, &count));
       auto statistics = initialized<zero_statistics>();
-      EXPECT_EQ(zero_stats(optim, &statistics), ZERO_OK);
+      EXPECT_OK(zero_stats(optim, &statistics));
       EXPECT_GT(statistics.staging_bytes, 0);
       auto result = initialized<zero_result>();
-      EXPECT_EQ(zero_step_result(optim, &result), ZERO_OK);
+      EXPECT_OK(zero_step_result(optim, &result));
 
       EXPECT_TRUE(ends(zero_group_set(optim, 0, "lr", 1), ZERO_ERR_BUSY,
                        "this optimizer is in the call that called this function"));
@@ -205,11 +201,11 @@ TEST(OwnRule, a_function_may_ask_and_its_other_calls_are_busy) {
     };
     OwnModel model(comm, rule, {});
     optim = model.optim();
-    ASSERT_EQ(model.step(), ZERO_OK) << last();
+    ASSERT_OK(model.step());
     EXPECT_GT(calls, 0);
     zero_comm* other = solo();  // of another comm everything is allowed
     rule.update = [&](const zero_update&) -> zero_status { return zero_comm_barrier(other); };
-    EXPECT_EQ(model.step(), ZERO_OK) << last();
+    EXPECT_OK(model.step());
     zero_comm_free(other);
   });
 }
@@ -222,10 +218,8 @@ TEST(OwnRule, what_it_stores_is_its_own_business) {
       return ZERO_OK;
     };
     OwnModel model(comm, rule, {});
-    ASSERT_EQ(model.step(), ZERO_OK) << last();
-    float value = 0;
-    ASSERT_EQ(zero_state_gather(model.optim(), 3, nullptr, ZERO_ALL_RANKS, &value, 1), ZERO_OK);
-    EXPECT_TRUE(std::isnan(value));
+    ASSERT_OK(model.step());
+    EXPECT_TRUE(std::isnan(model.gathered(3, nullptr, 1)[0]));
   });
 }
 
@@ -238,13 +232,12 @@ TEST(OwnRule, a_step_that_is_skipped_calls_no_function) {
     auto options = initialized<zero_options>();
     declared.put_into(options);
     options.nonfinite = ZERO_NONFINITE_SKIP;
-    zero_optim* optim = nullptr;
-    ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
+    static constexpr int64_t kSize = 2;
     float data[2] = {1, 2}, grad[2] = {0, rank == 1 ? INFINITY : 0};
-    ASSERT_EQ(register_vector(optim, data, grad), ZERO_OK) << last();
-    EXPECT_EQ(zero_step(optim, nullptr), ZERO_SKIPPED);
+    Optim optim(comm, options);
+    optim.add(parameter("w", kSize, data, grad));
+    EXPECT_EQ(optim.step(), ZERO_SKIPPED);
     EXPECT_EQ(calls, 0);
-    zero_free(optim);
   });
 }
 

@@ -2,138 +2,55 @@
 // What the calls of the training loop answer where tensors are on a device.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <deque>
 #include <string>
 #include <vector>
 
-#include "api/handles.h"
-#include "device_training.h"
+#include "floats.h"
 #include "support/expect.h"
 
 namespace zero::test {
 namespace {
 
-/// One rank, on a device or the host, with one parameter or some.
-class One {
- public:
-  static constexpr int64_t kCount = 1500;
+constexpr int64_t kCount = 1500;
 
-  One(const zero_options& options, std::shared_ptr<Device> device, size_t tensors = 1)
-      : device_(std::move(device)) {
-    comm_ = api::add_handle(create_solo({}, device_).value());
-    if (device_ != nullptr) stream_ = make_stream(device_).value();
+zero_options defaults() { return initialized<zero_options>(); }
+
+/// One rank, on a device of that seed or the host, with one parameter or two.
+class One : public Floats {
+ public:
+  One(const zero_options& options, uint64_t seed, size_t tensors = 1)
+      : Floats(seed == 0 ? alone() : alone({.seed = seed}), options, tensors, kCount) {
     std::vector<float> values(kCount);
     for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(i % 7) - 3;
-    EXPECT_EQ(zero_create(&optim_, comm_, &options), ZERO_OK) << zero_last_error();
-    const char* const names[] = {"w", "b"};
-    std::vector<zero_param> params(tensors);
-    for (size_t t = 0; t < tensors; t++) {
-      data_.push_back(allocate());
-      grads_.push_back(allocate());
-      put(data_[t], values);
-      ZERO_INIT(params[t]);
-      params[t].name = names[t];
-      params[t].shape = &kCount;
-      params[t].ndim = 1;
-      params[t].data = data_[t];
-      params[t].grad = grads_[t];
-    }
-    EXPECT_EQ(zero_register_params(optim_, nullptr, params.data(), tensors, nullptr), ZERO_OK)
-        << zero_last_error();
+    put_all(values);
   }
-  ~One() {
-    zero_free(optim_);
-    zero_comm_free(comm_);
-  }
-  One(const One&) = delete;
-  One& operator=(const One&) = delete;
 
   void give(float gradient, float last) {
     std::vector<float> values(kCount, gradient);
     values.back() = last;
-    for (float* const grad : grads_) put(grad, values);
+    give_all(values);
   }
+  using Floats::step;
   zero_status step(float gradient, float last) {
     give(gradient, last);
     return step();
   }
   zero_status reduce(float gradient, float last) {
     give(gradient, last);
-    return zero_reduce_grads(optim_, nullptr, 0, ZERO_REDUCE_MEAN, stream());
+    return reduce_with({}, ZERO_REDUCE_MEAN, stream());
   }
   /// Gradients of the first `present` parameters, to be added to.
   zero_status accumulate(size_t present) {
-    std::vector<void*> given(grads_.begin(), grads_.end());
-    std::fill(given.begin() + static_cast<ptrdiff_t>(present), given.end(), nullptr);
-    return zero_reduce_grads(optim_, given.data(), given.size(), ZERO_REDUCE_ACCUMULATE, stream());
+    return reduce_with({grad(0), present > 1 ? grad(1) : nullptr}, ZERO_REDUCE_ACCUMULATE,
+                       stream());
   }
-  zero_status step() {
-    auto options = initialized<zero_step_options>();
-    options.stream = stream();
-    return zero_step(optim_, &options);
-  }
-  zero_result result() {
-    auto out = initialized<zero_result>();
-    zero_step_result(optim_, &out);
-    return out;
-  }
-  int64_t moved() const {
-    auto out = initialized<zero_statistics>();
-    EXPECT_EQ(zero_stats(optim_, &out), ZERO_OK) << zero_last_error();
-    return out.moved_bytes;
-  }
-  std::vector<float> params() const { return params(stream()); }
-  std::vector<float> params(void* stream) const {
-    std::vector<float> all;
-    for (const float* const data : data_) {
-      std::vector<float> out(kCount);
-      if (device_ == nullptr) {
-        std::memcpy(out.data(), data, kCount * sizeof(float));
-      } else {
-        EXPECT_TRUE(device_->copy(stream, out.data(), data, kCount * sizeof(float)).ok());
-      }
-      all.insert(all.end(), out.begin(), out.end());
-    }
-    return all;
-  }
-  zero_optim* optim() const { return optim_; }
-  void* stream() const { return stream_.handle(); }
-
- private:
-  float* allocate() {
-    if (device_ == nullptr) return host_.emplace_back(kCount).data();
-    blocks_.push_back(DeviceMemory::allocate(device_, kCount * sizeof(float), "a tensor").value());
-    return reinterpret_cast<float*>(blocks_.back().data());
-  }
-  void put(float* to, const std::vector<float>& values) const {
-    if (device_ == nullptr) {
-      std::memcpy(to, values.data(), kCount * sizeof(float));
-    } else {
-      EXPECT_TRUE(device_->copy(stream(), to, values.data(), kCount * sizeof(float)).ok());
-    }
-  }
-
-  std::shared_ptr<Device> device_;
-  Stream stream_;
-  zero_comm* comm_ = nullptr;
-  zero_optim* optim_ = nullptr;
-  std::deque<std::vector<float>> host_;
-  std::vector<DeviceMemory> blocks_;
-  std::vector<float*> data_, grads_;
 };
-
-zero_options defaults() {
-  auto options = initialized<zero_options>();
-  return options;
-}
 
 constexpr float kLast[] = {1, 2, INFINITY, 1, NAN, INFINITY, 3, 1, 1, -INFINITY, 2, 1};
 
 void expect_same_end(One& device, One& host) {
-  const zero_result a = device.result(), b = host.result();
+  const zero_result a = device.found(), b = host.found();
   EXPECT_EQ(a.step, b.step);
   EXPECT_EQ(a.skipped, b.skipped);
   EXPECT_EQ(a.nonfinite, b.nonfinite);
@@ -142,7 +59,7 @@ void expect_same_end(One& device, One& host) {
   EXPECT_EQ(a.clip_factor, b.clip_factor);
   const bool none = std::isnan(a.grad_norm) && std::isnan(b.grad_norm);
   EXPECT_TRUE(none || a.grad_norm == b.grad_norm) << a.grad_norm << " and " << b.grad_norm;
-  const std::vector<float> ours = device.params(), theirs = host.params();
+  const std::vector<float> ours = device.values(), theirs = host.values();
   for (size_t i = 0; i < ours.size(); i++) {
     if (std::isnan(ours[i]) && std::isnan(theirs[i])) continue;
     ASSERT_EQ(ours[i], theirs[i]) << "element " << i;
@@ -151,11 +68,10 @@ void expect_same_end(One& device, One& host) {
 
 /// The same steps on a device and on the host, asked for after each step or in the end only.
 void compare(const zero_options& options, bool asks, uint64_t seed) {
-  const auto world = chaos(seed);
-  One device(options, world->make_device()), host(options, nullptr);
+  One device(options, seed), host(options, 0);
   for (size_t s = 0; s < std::size(kLast); s++) {
     const float gradient = 0.01f * static_cast<float>(s + 1);
-    EXPECT_EQ(device.step(gradient, kLast[s]), ZERO_OK) << zero_last_error();
+    EXPECT_OK(device.step(gradient, kLast[s]));
     (void)host.step(gradient, kLast[s]);
     if (asks) expect_same_end(device, host);
   }
@@ -190,17 +106,16 @@ TEST(DeviceCalls, limiting_values_hides_nothing_that_is_not_finite) {
       zero_options options = defaults();
       options.nonfinite = nonfinite;
       options.max_grad_norm = clips ? 0.5 : 0;
-      One device(options, chaos(seed++)->make_device()), host(options, nullptr);
+      One device(options, seed++), host(options, 0);
       for (const float last : kLast) {
         zero_status ends[2];
         for (One* const one : {&device, &host}) {
-          EXPECT_EQ(one->reduce(0.1f, last), ZERO_OK) << zero_last_error();
-          EXPECT_EQ(zero_clip_grad_norm(one->optim(), nullptr, 0, 3, 2, nullptr, one->stream()),
-                    ZERO_OK);
-          EXPECT_EQ(zero_clip_grad_value(one->optim(), 0.25, one->stream()), ZERO_OK);
+          EXPECT_OK(one->reduce(0.1f, last));
+          EXPECT_OK(zero_clip_grad_norm(one->optim(), nullptr, 0, 3, 2, nullptr, one->stream()));
+          EXPECT_OK(zero_clip_grad_value(one->optim(), 0.25, one->stream()));
           ends[one == &host] = one->step();
         }
-        EXPECT_EQ(ends[0], ZERO_OK);
+        EXPECT_OK(ends[0]);
         expect_same_end(device, host);
       }
     }
@@ -210,22 +125,16 @@ TEST(DeviceCalls, limiting_values_hides_nothing_that_is_not_finite) {
 void expect_results_of_the_latest_step(int32_t nonfinite, bool asks) {
   zero_options options = defaults();
   options.nonfinite = nonfinite;
-  One device(options, chaos(60)->make_device()), host(options, nullptr);
+  One device(options, 60), host(options, 0);
   for (One* const one : {&device, &host}) {
     (void)one->step(0.1f, INFINITY);
-    EXPECT_EQ(one->reduce(0.1f, 1), ZERO_OK) << zero_last_error();
+    EXPECT_OK(one->reduce(0.1f, 1));
   }
   if (asks) expect_same_end(device, host);
-  void* const grads[] = {nullptr};
-  auto wrong = initialized<zero_step_options>();
-  wrong.grads = grads;
-  wrong.grad_count = 1;
-  for (One* const one : {&device, &host}) {
-    wrong.stream = one->stream();
-    EXPECT_EQ(zero_step(one->optim(), &wrong), ZERO_ERR_STATE) << zero_last_error();
-  }
+  for (One* const one : {&device, &host})
+    EXPECT_EQ(one->step_with({nullptr}, ZERO_REDUCE_MEAN, one->stream()), ZERO_ERR_STATE) << last();
   expect_same_end(device, host);
-  EXPECT_EQ(device.result().status, ZERO_ERR_STATE);
+  EXPECT_EQ(device.found().status, ZERO_ERR_STATE);
 }
 
 TEST(DeviceCalls, a_result_is_that_of_the_latest_step_whatever_came_after_it) {
@@ -240,16 +149,15 @@ TEST(DeviceCalls, a_parameter_that_is_waited_for_is_new_on_another_stream) {
       for (const bool reduces : {false, true}) {
         zero_options options = defaults();
         options.overlap_gather = overlaps;
-        const std::shared_ptr<Device> device = chaos(seed)->make_device();
-        One one(options, device), host(defaults(), nullptr);
-        const Stream other = make_stream(device).value();
-        EXPECT_EQ(one.step(0.1f, 1), ZERO_OK);
-        EXPECT_EQ(host.step(0.1f, 1), ZERO_OK);
+        One one(options, seed), host(defaults(), 0);
+        const Stream other = make_stream(one.device()).value();
+        EXPECT_OK(one.step(0.1f, 1));
+        EXPECT_OK(host.step(0.1f, 1));
         if (reduces) {
-          EXPECT_EQ(one.reduce(0.2f, 1), ZERO_OK);
+          EXPECT_OK(one.reduce(0.2f, 1));
         }
-        EXPECT_EQ(zero_param_wait(one.optim(), 0, other.handle()), ZERO_OK);
-        ASSERT_EQ(one.params(other.handle()), host.params()) << seed;
+        EXPECT_OK(zero_param_wait(one.optim(), 0, other.handle()));
+        ASSERT_EQ(one.values(other.handle()), host.values()) << seed;
       }
     }
   }
@@ -257,21 +165,19 @@ TEST(DeviceCalls, a_parameter_that_is_waited_for_is_new_on_another_stream) {
 
 TEST(DeviceCalls, a_call_of_the_device_that_fails_once_ends_one_call_and_tells_no_untruth) {
   for (int64_t call = 0; call < 140; call++) {
-    const std::shared_ptr<ChaosDevice> device = chaos(1)->make_device();
     zero_options options = defaults();
     options.loss_scale = 8;
-    One one(options, device);
+    One one(options, 1);
     const bool begun = call % 2 == 0;
     if (begun) {
-      EXPECT_EQ(one.step(0.1f, 1), ZERO_OK);
+      EXPECT_OK(one.step(0.1f, 1));
     }
     one.give(0.1f, 1);
-    device->fail_once(call, Status(ZERO_ERR_SYSTEM, "the device has failed once"));
+    one.chaos().fail_once(call, Status(ZERO_ERR_SYSTEM, "the device has failed once"));
     const zero_status failed = one.step();
-    device->fail_once(-1, Status());
+    one.chaos().fail_once(-1, Status());
     const zero_status next = one.step();
-    auto result = initialized<zero_result>();
-    (void)zero_step_result(one.optim(), &result);
+    const zero_result result = one.found();
     if (next != ZERO_OK) continue;  // the comm is broken
     EXPECT_EQ(result.step, begun + (failed == ZERO_OK) + 1) << call;
     EXPECT_EQ(result.loss_scale, 8) << call;
@@ -279,44 +185,43 @@ TEST(DeviceCalls, a_call_of_the_device_that_fails_once_ends_one_call_and_tells_n
 }
 
 TEST(DeviceCalls, a_reduction_that_fails_leaves_the_sums_before_it_to_the_step) {
-  One host(defaults(), nullptr, 2);
+  One host(defaults(), 0, 2);
   host.give(0.1f, 1);
-  EXPECT_EQ(host.accumulate(1), ZERO_OK);
-  EXPECT_EQ(host.step(), ZERO_OK);
+  EXPECT_OK(host.accumulate(1));
+  EXPECT_OK(host.step());
   int failures = 0;
   for (int64_t call = 0; call < 60; call++) {
-    const std::shared_ptr<ChaosDevice> device = chaos(1)->make_device();
-    One one(defaults(), device, 2);
+    One one(defaults(), 1, 2);
     one.give(0.1f, 1);
-    EXPECT_EQ(one.accumulate(1), ZERO_OK) << zero_last_error();
-    device->fail_once(call, Status(ZERO_ERR_MEMORY, "the device has failed once"));
+    EXPECT_OK(one.accumulate(1));
+    one.chaos().fail_once(call, Status(ZERO_ERR_MEMORY, "the device has failed once"));
     const zero_status failed = one.accumulate(2);
-    device->fail_once(-1, Status());
+    one.chaos().fail_once(-1, Status());
     if (failed == ZERO_OK || one.step() != ZERO_OK) continue;  // or the comm is broken
     failures++;
-    EXPECT_EQ(one.params(), host.params()) << "call " << call;
+    EXPECT_EQ(one.values(), host.values()) << "call " << call;
   }
   EXPECT_GT(failures, 10);
 }
 
 TEST(DeviceCalls, a_learning_rate_set_between_steps_is_that_of_the_next_one) {
-  One device(defaults(), chaos(3)->make_device()), host(defaults(), nullptr);
+  One device(defaults(), 3), host(defaults(), 0);
   for (int s = 0; s < 9; s++) {
     for (One* const one : {&device, &host}) {
-      EXPECT_EQ(zero_group_set(one->optim(), ZERO_ALL_GROUPS, "lr", 0.01 / (1 + s)), ZERO_OK);
-      EXPECT_EQ(one->step(0.1f, 1), ZERO_OK);
+      one->set("lr", 0.01 / (1 + s));
+      EXPECT_OK(one->step(0.1f, 1));
     }
   }
   expect_same_end(device, host);
-  EXPECT_EQ(device.moved(), host.moved());
+  EXPECT_EQ(device.statistics().moved_bytes, host.statistics().moved_bytes);
 }
 
 TEST(DeviceCalls, what_a_device_cannot_do_is_refused_when_it_is_asked_for) {
-  const std::shared_ptr<Device> device = chaos(1)->make_device();
-  zero_comm* const comm = api::add_handle(create_solo({}, device).value());
+  const std::shared_ptr<zero_comm> comm = alone({.seed = 1});
   const auto refused = [&](const zero_options& options, const char* word) {
     zero_optim* optim = nullptr;
-    EXPECT_TRUE(ends(zero_create(&optim, comm, &options), ZERO_ERR_UNSUPPORTED, word)) << word;
+    EXPECT_TRUE(ends(zero_create(&optim, comm.get(), &options), ZERO_ERR_UNSUPPORTED, word))
+        << word;
     EXPECT_TRUE(says("chaos device"));
   };
   zero_options options = defaults();
@@ -331,40 +236,31 @@ TEST(DeviceCalls, what_a_device_cannot_do_is_refused_when_it_is_asked_for) {
   options.wire_dtype = ZERO_FLOAT16;
   options.predivide_factor = 4;
   refused(options, "predivide_factor");
-  zero_comm_free(comm);
 
-  One one(defaults(), device);
+  One one(defaults(), 1);
   EXPECT_TRUE(ends(zero_step_begin(one.optim(), nullptr), ZERO_ERR_UNSUPPORTED, "zero_step_begin"));
   const int64_t param = 0;
   EXPECT_EQ(zero_clip_grad_norm(one.optim(), &param, 1, 1.0, 2.0, nullptr, nullptr),
             ZERO_ERR_UNSUPPORTED);
   EXPECT_TRUE(ends(zero_clip_grad_norm(one.optim(), nullptr, 0, 1.0, 3.0, nullptr, nullptr),
                    ZERO_ERR_UNSUPPORTED, "norm_type is 3"));
-  EXPECT_EQ(one.step(0.1f, 1), ZERO_OK) << zero_last_error();
+  EXPECT_OK(one.step(0.1f, 1));
 }
 
 TEST(DeviceCalls, memory_and_streams_of_elsewhere_are_refused_by_name) {
-  const std::shared_ptr<Device> device = chaos(1)->make_device();
-  One one(defaults(), device);
-  std::vector<float> on_host(One::kCount);
+  One one(defaults(), 1);
+  std::vector<float> on_host(kCount);
   void* const grads[] = {on_host.data()};
-  auto options = initialized<zero_step_options>();
-  options.grads = grads;
-  options.grad_count = 1;
-  options.stream = one.stream();
-  EXPECT_TRUE(
-      ends(zero_step(one.optim(), &options), ZERO_ERR_ARGUMENT, "the gradient of parameter 'w'"));
-  EXPECT_EQ(one.result().status, ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(ends(one.step_with({grads[0]}, ZERO_REDUCE_MEAN, one.stream()), ZERO_ERR_ARGUMENT,
+                   "the gradient of parameter 'w'"));
+  EXPECT_EQ(one.found().status, ZERO_ERR_ARGUMENT);
   EXPECT_TRUE(
       ends(zero_bind_params(one.optim(), grads, nullptr, 1), ZERO_ERR_ARGUMENT, "parameter 'w'"));
   int no_stream = 0;
-  options.grads = nullptr;
-  options.grad_count = 0;
-  options.stream = &no_stream;
-  EXPECT_EQ(zero_step(one.optim(), &options), ZERO_ERR_ARGUMENT) << zero_last_error();
-  EXPECT_EQ(one.step(0.1f, 1), ZERO_OK) << zero_last_error();
-  EXPECT_EQ(one.result().status, ZERO_OK);
-  EXPECT_EQ(one.result().step, 1);
+  EXPECT_EQ(one.step_with({}, ZERO_REDUCE_MEAN, &no_stream), ZERO_ERR_ARGUMENT) << last();
+  EXPECT_OK(one.step(0.1f, 1));
+  EXPECT_OK(one.found().status);
+  EXPECT_EQ(one.found().step, 1);
 }
 
 }  // namespace

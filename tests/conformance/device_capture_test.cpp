@@ -5,17 +5,15 @@
 
 #include <cmath>
 #include <functional>
-#include <map>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "api/handles.h"
 #include "captured_model.h"
+#include "comm/create.h"
 #include "support/clock.h"
-#include "support/emulated_launches.h"
 #include "support/gpu_wanted.h"
-#include "support/ranks.h"
-#include "support/scalar.h"
 #include "support/scratch.h"
 
 namespace zero::test {
@@ -24,6 +22,12 @@ namespace {
 struct Feature {
   const char* name;
   std::function<void(zero_options&)> set;
+
+  zero_options options() const {
+    zero_options made = defaults();
+    set(made);
+    return made;
+  }
 };
 
 const std::vector<Feature> kFeatures = {
@@ -60,7 +64,7 @@ struct Turns {
   }
 };
 
-void run(Model& model, const Turns& turns, bool captures) {
+void run(Captured& model, const Turns& turns, bool captures) {
   Graph graph;
   for (int turn = 0; turn < turns.count; turn++) {
     const bool launched = captures && turns.launched(turn);
@@ -68,7 +72,7 @@ void run(Model& model, const Turns& turns, bool captures) {
     model.give(turn, turns.bad(turn));
     if (launched) {
       // Parameters of a call before, with overlap_gather.
-      EXPECT_EQ(zero_param_wait(model.optim, ZERO_ALL_PARAMS, model.stream()), ZERO_OK);
+      model.wait(ZERO_ALL_PARAMS, model.stream());
       model.launch(graph);
     } else {
       const zero_status status = model.step();
@@ -78,19 +82,19 @@ void run(Model& model, const Turns& turns, bool captures) {
   }
 }
 
+/// Some turns by calls on the host, and partly by launches on the device.
+void expect_launches_equal_host(Both& both, const Feature& feature, uint64_t seed) {
+  run(both.host, {seed}, false);
+  run(both.device, {seed}, true);
+  both.expect_same(std::string(feature.name) + ", seed " + std::to_string(seed));
+}
+
 TEST(DeviceCapture, launches_end_with_the_bits_of_calls_on_the_host) {
   uint64_t seed = 1;
   for (const Feature& feature : kFeatures) {
     for (int repeat = 0; repeat < 4; repeat++, seed++) {
-      zero_options options = defaults();
-      feature.set(options);
-      Model device(options, alone(seed));
-      options.overlap_gather = 0;
-      Model host(options, alone(0));
-      EXPECT_EQ(zero_seal(device.optim), ZERO_OK);
-      run(host, {seed}, false);
-      run(device, {seed}, true);
-      expect_same(host, device, std::string(feature.name) + ", seed " + std::to_string(seed));
+      Both both(seed, feature.options());
+      expect_launches_equal_host(both, feature, seed);
     }
   }
 }
@@ -103,135 +107,102 @@ TEST(DeviceCapture, launches_on_a_gpu_end_with_the_bits_of_the_host) {
   }
   uint64_t seed = 1;
   for (const Feature& feature : kFeatures) {
-    zero_options options = defaults();
-    feature.set(options);
-    Model device(options, create_solo({}, *gpu).value());
-    options.overlap_gather = 0;
-    Model host(options, alone(0));
-    EXPECT_EQ(zero_seal(device.optim), ZERO_OK);
-    run(host, {seed}, false);
-    run(device, {seed}, true);
-    expect_same(host, device, feature.name);
-    seed++;
+    zero_comm* const comm = api::add_handle(create_solo({}, *gpu).value());
+    Both both({comm, zero_comm_free}, feature.options());
+    expect_launches_equal_host(both, feature, seed++);
   }
 }
 
 TEST(DeviceCapture, a_call_that_leaves_a_gradient_out_comes_between_launches) {
   for (uint64_t seed = 1; seed <= 10; seed++) {
-    Model host(defaults(), alone(0)), device(defaults(), alone(seed));
-    EXPECT_EQ(zero_seal(device.optim), ZERO_OK);
-    const Graph graph = device.capture_step();
+    Both both(seed);
+    const Graph graph = both.device.capture_step();
     for (int turn = 0; turn < 6; turn++) {
-      host.give(turn);
-      device.give(turn);
-      if (turn % 3 == 1) {
-        EXPECT_EQ(host.step_without(3), ZERO_OK) << zero_last_error();
-        EXPECT_EQ(device.step_without(3), ZERO_OK) << zero_last_error();
-      } else {
-        EXPECT_EQ(host.step(), ZERO_OK);
-        device.launch(graph);
+      if (turn % 3 != 1) {
+        both.launch(turn, graph);
+        continue;
       }
+      both.give(turn);
+      both.call([](Captured& one) { return one.step_without(3); });
     }
-    expect_same(host, device, "seed " + std::to_string(seed));
+    both.expect_same("seed " + std::to_string(seed));
   }
 }
 
 TEST(DeviceCapture, calls_of_one_capture_on_two_streams_go_on_from_each_other) {
   for (uint64_t seed = 1; seed <= 20; seed++) {
-    Model host(defaults(), alone(0)), device(defaults(), alone(seed));
-    EXPECT_EQ(zero_seal(device.optim), ZERO_OK);
-    const Stream other = make_stream(device.shared_device()).value();
-    const Event forked = make_event(device.shared_device()).value();
-    const Event joined = make_event(device.shared_device()).value();
+    Both both(seed);
+    Captured& device = both.device;
+    const Stream other = make_stream(device.device()).value();
+    const Event forked = make_event(device.device()).value();
+    const Event joined = make_event(device.device()).value();
     const Graph graph = device.capture([&] {
-      EXPECT_TRUE(device.device().record(forked.handle(), device.stream()).ok());
-      EXPECT_EQ(zero_reduce_grads(device.optim, nullptr, 0, ZERO_REDUCE_MEAN, device.stream()),
-                ZERO_OK);
-      EXPECT_TRUE(device.device().wait(other.handle(), forked.handle(), "forked").ok());
-      EXPECT_EQ(device.step(other.handle()), ZERO_OK) << zero_last_error();
-      EXPECT_TRUE(device.device().record(joined.handle(), other.handle()).ok());
-      EXPECT_TRUE(device.device().wait(device.stream(), joined.handle(), "joined").ok());
+      EXPECT_OK(device.chaos().record(forked.handle(), device.stream()));
+      EXPECT_OK(device.reduce_with({}, ZERO_REDUCE_MEAN, device.stream()));
+      EXPECT_OK(device.chaos().wait(other.handle(), forked.handle(), "forked"));
+      EXPECT_OK(device.step(other.handle()));
+      EXPECT_OK(device.chaos().record(joined.handle(), other.handle()));
+      EXPECT_OK(device.chaos().wait(device.stream(), joined.handle(), "joined"));
     });
-    for (int turn = 0; turn < 3; turn++) {
-      host.give(turn);
-      device.give(turn);
-      EXPECT_EQ(host.step(), ZERO_OK);
-      device.launch(graph);
-    }
-    expect_same(host, device, "seed " + std::to_string(seed));
+    for (int turn = 0; turn < 3; turn++) both.launch(turn, graph);
+    both.expect_same("seed " + std::to_string(seed));
   }
 }
 
-using Ends = std::vector<std::map<std::string, std::vector<std::byte>>>;
-
 /// The same turns of two ranks, by calls alone or by launches too.
-Ends together(const zero_options& options, uint64_t seed, bool captures, const Join& join) {
-  Ends ends(2);
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    Model model(options, join(rank).value());
-    EXPECT_EQ(zero_seal(model.optim), ZERO_OK);
+std::vector<Contents> together(CommKind kind, const zero_options& options, uint64_t seed,
+                               bool captures) {
+  const Meeting meeting(kind, 2, {.seed = seed});
+  std::vector<Contents> ends(2);
+  on_ranks(meeting, [&](zero_comm* comm, int rank) {
+    Captured model(options, comm);
+    model.seal();
     run(model, {seed, 8}, captures);
     ends[static_cast<size_t>(rank)] = model.everything();
-    return {};
   });
+  if (kind == CommKind::nccl) {
+    EXPECT_EQ(meeting.nccl().knobs().met, 0) << "reductions and gathers could run at once";
+  }
   return ends;
 }
 
-Ends over_nccl(const zero_options& options, uint64_t seed, bool captures) {
-  const NcclRanks ranks(2, seed);
-  Ends ends = together(options, seed, captures, [&](int rank) { return ranks.join(rank); });
-  EXPECT_EQ(ranks.knobs().met, 0) << "reductions and gathers could run at once";
-  return ends;
-}
-
-Ends over_memory(const zero_options& options, uint64_t seed, bool captures) {
-  const auto world = chaos(seed);
-  const std::string name = unique_name();
-  const std::shared_ptr<Device> devices[] = {world->make_device(0), world->make_device(1)};
-  return together(options, seed, captures,
-                  [&](int rank) { return create_local(name, rank, 2, {}, devices[rank]); });
-}
-
-void expect_launches_equal_calls(Ends (*way)(const zero_options&, uint64_t, bool)) {
+void expect_launches_equal_calls(CommKind kind) {
   uint64_t seed = 1;
   for (const Feature& feature : kFeatures) {
-    zero_options options = defaults();
-    feature.set(options);
+    const zero_options options = feature.options();
     for (int repeat = 0; repeat < 2; repeat++, seed++) {
-      const Ends calls = way(options, seed, false);
-      EXPECT_TRUE(calls == way(options, seed + 1000, false)) << feature.name;
-      EXPECT_TRUE(calls == way(options, seed, true)) << feature.name << ", " << seed;
+      const std::vector<Contents> calls = together(kind, options, seed, false);
+      EXPECT_TRUE(calls == together(kind, options, seed + 1000, false)) << feature.name;
+      EXPECT_TRUE(calls == together(kind, options, seed, true)) << feature.name << ", " << seed;
     }
   }
 }
 
 TEST(DeviceCapture, launches_of_two_ranks_over_nccl_end_with_the_bits_of_calls) {
-  expect_launches_equal_calls(over_nccl);
+  expect_launches_equal_calls(CommKind::nccl);
 }
 
 TEST(DeviceCapture, launches_of_two_ranks_over_memory_end_with_the_bits_of_calls) {
-  expect_launches_equal_calls(over_memory);
+  expect_launches_equal_calls(CommKind::gates);
 }
 
 TEST(DeviceCapture, calls_of_one_capture_go_on_from_each_other) {
   for (uint64_t seed = 1; seed <= 10; seed++) {
-    Model host(defaults(), alone(0)), device(defaults(), alone(seed));
-    EXPECT_EQ(zero_seal(device.optim), ZERO_OK);
-    const auto calls = [](Model& model, void* stream) {
-      EXPECT_EQ(zero_reduce_grads(model.optim, nullptr, 0, ZERO_REDUCE_MEAN, stream), ZERO_OK)
-          << zero_last_error();
-      EXPECT_EQ(zero_clip_grad_norm(model.optim, nullptr, 0, 0.5, 2, nullptr, stream), ZERO_OK);
-      EXPECT_EQ(zero_clip_grad_value(model.optim, 0.01, stream), ZERO_OK);
-      EXPECT_EQ(model.step(stream), ZERO_OK) << zero_last_error();
+    Both both(seed);
+    const auto calls = [](Captured& model) {
+      void* const stream = model.stream();
+      EXPECT_OK(model.reduce_with({}, ZERO_REDUCE_MEAN, stream));
+      EXPECT_OK(zero_clip_grad_norm(model.optim(), nullptr, 0, 0.5, 2, nullptr, stream));
+      EXPECT_OK(zero_clip_grad_value(model.optim(), 0.01, stream));
+      EXPECT_OK(model.step());
     };
-    const Graph graph = device.capture([&] { calls(device, device.stream()); });
+    const Graph graph = both.device.capture([&] { calls(both.device); });
     for (int turn = 0; turn < 5; turn++) {
-      host.give(turn);
-      device.give(turn);
-      calls(host, nullptr);
-      device.launch(graph);
+      both.give(turn);
+      calls(both.host);
+      both.device.launch(graph);
     }
-    expect_same(host, device, "seed " + std::to_string(seed));
+    both.expect_same("seed " + std::to_string(seed));
   }
 }
 
@@ -240,68 +211,53 @@ TEST(DeviceCapture, what_the_host_changes_reaches_later_launches) {
     const Scratch scratch;
     zero_options options = defaults();
     options.nonfinite = ZERO_NONFINITE_SKIP;
-    Model host(options, alone(0)), device(options, alone(seed));
-    EXPECT_EQ(zero_seal(device.optim), ZERO_OK);
-    const Graph graph = device.capture_step();
+    Both both(seed, options);
+    const Graph graph = both.device.capture_step();
     int turn = 0;
     const auto steps = [&](int count) {
-      for (const int end = turn + count; turn < end; turn++) {
-        host.give(turn);
-        device.give(turn);
-        EXPECT_EQ(host.step(), ZERO_OK);
-        device.launch(graph);
-      }
-      device.await();
+      for (const int end = turn + count; turn < end; turn++) both.launch(turn, graph);
+      both.device.finish();
     };
-    const auto both = [&](const auto& body) {
-      for (Model* const one : {&host, &device})
-        EXPECT_EQ(body(one->optim), ZERO_OK) << zero_last_error();
+    const auto set = [&](const char* name, double value, int32_t group = ZERO_ALL_GROUPS) {
+      for (Captured* const one : {&both.host, &both.device}) one->set(name, value, group);
     };
     steps(2);
-    both([](zero_optim* optim) { return zero_group_set(optim, 0, "lr", 0.25); });
+    set("lr", 0.25, 0);
     steps(2);
-    both([](zero_optim* optim) { return zero_group_set(optim, ZERO_ALL_GROUPS, "loss_scale", 4); });
+    set("loss_scale", 4);
     steps(1);
-    const std::string saved = scratch / "device", of_host = scratch / "host";
-    EXPECT_EQ(zero_state_save(host.optim, of_host.c_str(), nullptr), ZERO_OK);
-    EXPECT_EQ(zero_state_save(device.optim, saved.c_str(), nullptr), ZERO_OK) << zero_last_error();
+    both.host.save(scratch / "host");
+    both.device.save(scratch / "device");
     steps(2);
-    both([&](zero_optim* optim) { return zero_state_load(optim, saved.c_str(), nullptr); });
+    for (Captured* const one : {&both.host, &both.device}) one->load(scratch / "device");
     steps(2);
-    both([](zero_optim* optim) { return set_scalar(optim, 0, "step", 40); });
-    both([](zero_optim* optim) { return zero_group_set(optim, ZERO_ALL_GROUPS, "beta1", 0.5); });
+    both.call([](Captured& one) { return one.set_scalar(0, "step", 40); });
+    set("beta1", 0.5);
     steps(2);
-    expect_same(host, device, "seed " + std::to_string(seed));
+    both.expect_same("seed " + std::to_string(seed));
   }
 }
 
 TEST(DeviceCapture, a_rank_that_is_late_at_every_launch_is_waited_for_each_time_anew) {
   constexpr int64_t kLimitMs = 300;
   const Clock clock;
-  const std::string name = unique_name();
-  const auto device_of = [](uint64_t seed) {
-    return ChaosWorld::create({.seed = seed, .patience = INT64_MAX, .emulate = emulate})
-        ->make_device();
-  };
-  const std::shared_ptr<ChaosDevice> devices[] = {device_of(1), device_of(2)};
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    CommOptions options;
-    options.timeout_ms = options.late_ms = kLimitMs;
-    options.rendezvous_ms = 20'000;
-    std::shared_ptr<Comm> comm = create_local(name, rank, 2, options, devices[rank]).value();
-    Model model(defaults(), comm);
-    EXPECT_EQ(zero_seal(model.optim), ZERO_OK);
-    const Graph graph = model.capture_step();
-    const Event done = make_event(devices[rank]).value();
-    for (int step = 0; step < 10; step++) {
-      if (rank == 1) Clock::pass(kLimitMs / 2, 1);
-      model.launch(graph);
-      EXPECT_TRUE(devices[rank]->record(done.handle(), model.stream()).ok());
-      EXPECT_TRUE(await(*devices[rank], done.handle(), 20'000, "a launch").ok());
-    }
-    EXPECT_FALSE(comm->aborted()) << comm->failure().text;
-    return "";
-  });
+  CommOptions options;
+  options.timeout_ms = options.late_ms = kLimitMs;
+  options.rendezvous_ms = 20'000;
+  on_ranks(Meeting(CommKind::gates, 2, {.seed = 2, .options = options}),
+           [&](zero_comm* comm, int rank) {
+             Captured model(defaults(), comm);
+             model.seal();
+             const Graph graph = model.capture_step();
+             for (int step = 0; step < 10; step++) {
+               if (rank == 1) Clock::pass(kLimitMs / 2, 1);
+               model.launch(graph);
+               model.finish();
+             }
+             auto failure = initialized<zero_failure>();
+             EXPECT_OK(zero_comm_failure(comm, &failure));
+             EXPECT_OK(failure.status) << failure.text;
+           });
 }
 
 }  // namespace

@@ -4,54 +4,34 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "api/handles.h"
+#include "comm/create.h"
 #include "comm/nccl/library.h"
-#include "device_training.h"
+#include "equivalence.h"
 #include "support/gpu_wanted.h"
 #include "support/ranks.h"
 
 namespace zero::test {
 namespace {
 
-/// What a process says to the program: its outcome, or in words why there is none.
-std::string packed(const Rank& rank) {
-  if (!rank.error.empty()) return "error " + rank.error;
-  std::string out = "values " + std::to_string(rank.outcome.params.size()) + " ";
-  for (const std::vector<double>* const values : {&rank.outcome.params, &rank.outcome.norms})
-    out.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(double));
-  return out;
-}
-
-Rank unpacked(const std::string& said) {
-  Rank rank;
-  if (said.rfind("values ", 0) != 0) {
-    rank.error = said.empty() ? "the process ended early" : said;
-    return rank;
-  }
-  const size_t begin = said.find(' ', 7) + 1;
-  const size_t params = std::stoul(said.substr(7));
-  std::vector<double> all((said.size() - begin) / sizeof(double));
-  std::memcpy(all.data(), said.data() + begin, all.size() * sizeof(double));
-  rank.outcome.params.assign(all.begin(), all.begin() + static_cast<ptrdiff_t>(params));
-  rank.outcome.norms.assign(all.begin() + static_cast<ptrdiff_t>(params), all.end());
-  return rank;
-}
-
 using Join = std::function<Result<std::shared_ptr<Comm>>(std::shared_ptr<Device>, int rank)>;
 
-std::vector<Rank> run_processes(const Training& training, const Join& join) {
+std::vector<Outcome> run_processes(const Training& training, const Join& join) {
   const auto body = [&](int rank) -> std::string {
     const Result<std::shared_ptr<Device>> gpu = open_cuda(0);
     if (!gpu.ok()) return "no GPU: " + gpu.failure().text();
     Result<std::shared_ptr<Comm>> seat = join(*gpu, rank);
     if (!seat.ok()) return "error " + seat.failure().text();
-    return packed(run_on(training, std::move(*seat)));
+    zero_comm* const comm = api::add_handle(std::move(*seat));
+    const std::string said = packed(train(training, comm));
+    zero_comm_free(comm);
+    return said;
   };
-  std::vector<Rank> ranks;
+  std::vector<Outcome> ranks;
   for (const RankEnd& end : run_ranks(RankKind::processes, training.world, body))
     ranks.push_back(unpacked(end.result));
   return ranks;
@@ -65,7 +45,7 @@ Training training_of(int world, Where where) {
 }
 
 void expect_right(const Training& training, const std::string& what, const Join& join) {
-  const std::vector<Rank> ranks = run_processes(training, join);
+  const std::vector<Outcome> ranks = run_processes(training, join);
   if (!gpu_is_wanted() && ranks[0].error.find("no GPU: ") != std::string::npos)
     GTEST_SKIP() << ranks[0].error;
   expect_equals_reference(training, ranks, what);
@@ -122,12 +102,11 @@ TEST(DeviceProcesses, clipping_skipping_and_masters_end_with_the_bits_of_one_pro
 }
 
 TEST(DeviceProcesses, what_a_process_says_is_what_it_found) {
-  Rank rank;
-  rank.outcome = {{1, 2.5, 3}, {0.5}};
-  EXPECT_EQ(unpacked(packed(rank)).outcome.params, rank.outcome.params);
-  EXPECT_EQ(unpacked(packed(rank)).outcome.norms, rank.outcome.norms);
-  rank.error = "words";
-  EXPECT_EQ(unpacked(packed(rank)).error, "error words");
+  Outcome outcome{.params = {1, 2.5, 3}, .norms = {0.5}};
+  EXPECT_EQ(unpacked(packed(outcome)).params, outcome.params);
+  EXPECT_EQ(unpacked(packed(outcome)).norms, outcome.norms);
+  outcome.error = "words";
+  EXPECT_EQ(unpacked(packed(outcome)).error, "error words");
 }
 
 }  // namespace

@@ -4,91 +4,162 @@
 // themselves.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "device_rank.h"
-#include "support/nccl_ranks.h"
+#include "replica.h"
 #include "support/ranks.h"
-#include "support/scalar.h"
 #include "support/scratch.h"
 
 namespace zero::test {
 namespace {
 
-TEST(DeviceState, what_a_device_saved_trains_on_on_the_host) {
-  const Scratch scratch;
-  for (const Choices& choices : kinds()) {
-    Rank device(choices), host(on_host(choices));
-    device.steps(0, 3);
-    device.set_buffer(9);
-    device.save(scratch / std::to_string(choices.seed));
-    host.load(scratch / std::to_string(choices.seed));
-    expect_same(device, host, " as saved");
-    device.steps(3, 2);
-    host.steps(3, 2);
-    expect_same(device, host, " trained on");
-  }
+std::vector<Tensor> with_integers() {
+  std::vector<Tensor> tensors = small_tensors();
+  tensors.push_back({"table", 33, ZERO_INT64, 0, false});
+  return tensors;
 }
 
-TEST(DeviceState, what_the_host_saved_trains_on_on_a_device) {
+/// More than passes at once, with a rest.
+std::vector<Tensor> large() { return {{"wide", 300'011}, {"half", 530'003, ZERO_BFLOAT16}}; }
+
+struct Choices {
+  StateCase of = {};
+  uint64_t seed = 0;  // of the device; 0: the host
+  std::vector<Tensor> tensors = with_integers();
+};
+
+/// With a buffer, sealed.
+class Rank : public Replica {
+ public:
+  explicit Rank(const Choices& choices)
+      : Rank(choices,
+             choices.seed == 0 ? alone() : alone({.seed = choices.seed, .guarded = true})) {}
+  template <class Seat>
+  Rank(const Choices& choices, Seat comm)
+      : Replica(comm, choices.of.options(), choices.of.settings()),
+        chaos_(std::dynamic_pointer_cast<ChaosDevice>(device())),
+        buffer_(device(), 800) {
+    set_buffer(7);
+    add_tensors(choices.tensors);
+    auto buffer = initialized<zero_buffer>();
+    const int64_t size = 100;
+    buffer.name = "mean";
+    buffer.shape = &size;
+    buffer.ndim = 1;
+    buffer.dtype = ZERO_FLOAT64;
+    buffer.data = buffer_.at();
+    EXPECT_OK(zero_register_buffers(optim(), &buffer, 1));
+    seal();
+  }
+  ~Rank() { free(); }
+
+  ChaosDevice& chaos() { return *chaos_; }
+  std::vector<std::byte> buffer() const { return buffer_.read(); }
+  void set_buffer(int value) {
+    put(buffer_, std::vector<std::byte>(800, static_cast<std::byte>(value)));
+  }
+  Contents everything() const {
+    Contents all = Replica::everything();
+    all["buffer"] = buffer();
+    return all;
+  }
+
+ private:
+  const std::shared_ptr<ChaosDevice> chaos_;
+  const Memory buffer_;
+};
+
+Choices on_host(Choices choices) {
+  choices.seed = 0;
+  return choices;
+}
+
+/// The same on a device and on the host.
+struct Twins {
+  explicit Twins(const Choices& choices) : device(choices), host(on_host(choices)) {}
+  void each(const std::function<void(Rank&)>& body) {
+    for (Rank* const rank : {&device, &host}) body(*rank);
+  }
+  void steps(int first, int count) {
+    each([&](Rank& rank) { rank.steps(first, count); });
+  }
+  void expect_same(const std::string& when) const {
+    test::expect_same(device.everything(), host.everything(), when);
+  }
+  void expect_same_gradients(const std::string& when) const {
+    for (size_t t = 0; t < host.size(); t++) {
+      if (!host.tensor(t).trains) continue;
+      EXPECT_EQ(device.gradient(t), host.gradient(t)) << when << t;
+    }
+  }
+
+  Rank device, host;
+};
+
+/// Rules and masters, each on a device of another seed.
+std::vector<Choices> kinds() {
+  std::vector<Choices> all;
+  for (const int32_t master : {ZERO_MASTER_FLOAT32, ZERO_MASTER_REMAINDER, ZERO_MASTER_NONE}) {
+    all.push_back({{.master = master}});
+    all.push_back({{.optimizer = ZERO_OPTIMIZER_SGD, .master = master, .momentum = 0.5}});
+    all.push_back({{.optimizer = ZERO_OPTIMIZER_NADAM, .master = master}});
+    all.push_back({{.master = master, .share_dtype = ZERO_BFLOAT16}});
+  }
+  for (size_t i = 0; i < all.size(); i++) all[i].seed = i + 1;
+  return all;
+}
+
+TEST(DeviceState, what_one_saved_trains_on_on_the_other) {
   const Scratch scratch;
   for (const Choices& choices : kinds()) {
-    Rank device(choices), host(on_host(choices));
-    device.steps(7, 2);  // what was there is replaced
-    host.steps(0, 3);
-    host.set_buffer(9);
-    host.save(scratch / std::to_string(choices.seed));
-    device.load(scratch / std::to_string(choices.seed));
-    expect_same(device, host, " as loaded");
-    device.steps(3, 2);
-    host.steps(3, 2);
-    expect_same(device, host, " trained on");
+    for (const bool to_device : {true, false}) {
+      Twins twins(choices);
+      Rank& from = to_device ? twins.host : twins.device;
+      Rank& to = to_device ? twins.device : twins.host;
+      const std::string path = scratch / std::to_string(2 * choices.seed + to_device);
+      to.steps(7, 2);  // what was there is replaced
+      from.steps(0, 3);
+      from.set_buffer(9);
+      from.save(path);
+      to.load(path);
+      twins.expect_same("as loaded");
+      twins.steps(3, 2);
+      twins.expect_same("trained on");
+    }
   }
 }
 
 TEST(DeviceState, masters_that_a_checkpoint_has_not_are_its_parameters) {
   const Scratch scratch;
-  Rank(Choices{.master = ZERO_MASTER_NONE}).save(scratch / "none");
+  Rank(Choices{{.master = ZERO_MASTER_NONE}}).save(scratch / "none");
   for (const int32_t master : {ZERO_MASTER_FLOAT32, ZERO_MASTER_REMAINDER}) {
-    const Choices choices{.master = master, .seed = 5};
-    Rank device(choices), host(on_host(choices));
-    for (Rank* const rank : {&device, &host}) {
-      rank->steps(7, 2);
-      rank->load(scratch / "none");
-      rank->steps(0, 2);
-    }
-    expect_same(device, host, "");
+    Twins twins({{.master = master}, 5});
+    twins.each([&](Rank& rank) {
+      rank.steps(7, 2);
+      rank.load(scratch / "none");
+      rank.steps(0, 2);
+    });
+    twins.expect_same("");
   }
 }
 
 TEST(DeviceState, what_was_taken_trains_on_where_it_is_set) {
   for (const Choices& choices : kinds()) {
     for (const bool to_device : {true, false}) {
-      Rank from(to_device ? on_host(choices) : choices);
-      Rank to(to_device ? choices : on_host(choices));
+      Twins twins(choices);
+      Rank& from = to_device ? twins.host : twins.device;
+      Rank& to = to_device ? twins.device : twins.host;
       from.steps(0, 3);
-      to.step(9);
-      Rank::must(set_scalar(to.optim, ZERO_ALL_PARAMS, "step", 3), "set_scalar");
-      for (size_t t = 0; t < from.floating(); t++) {
-        to.set(t, nullptr, from.get(t, nullptr));
-        for (const char* const name : from.names(t)) to.set(t, name, from.get(t, name));
-        double step = 0;
-        Rank::must(zero_state_get(from.optim, Rank::number(t), "step", 0, 1, &step), "get");
-        Rank::must(set_scalar(to.optim, Rank::number(t), "step", step), "set");
-        if (choices.optimizer != ZERO_OPTIMIZER_NADAM) continue;
-        Rank::must(zero_state_get(from.optim, Rank::number(t), "mu_product", 0, 1, &step), "get");
-        Rank::must(set_scalar(to.optim, Rank::number(t), "mu_product", step), "set");
-      }
-      Rank::must(zero_share_params(to.optim, ZERO_SHARE_KEEP_MASTERS, nullptr), "share");
-      expect_same(from, to, " as set");
-      from.steps(3, 2);
-      to.steps(3, 2);
-      expect_same(from, to, " trained on");
+      to.steps(9, 1);
+      move_state(from, to);
+      twins.expect_same("as set");
+      twins.steps(3, 2);
+      twins.expect_same("trained on");
     }
   }
 }
@@ -99,146 +170,92 @@ TEST(DeviceState, a_gather_gives_what_the_owner_has) {
     rank.steps(0, 2);
     for (size_t t = 0; t < rank.floating(); t++) {
       EXPECT_EQ(rank.gather(t, nullptr), rank.get(t, nullptr));
-      for (const char* const name : rank.names(t))
+      for (const char* const name : rank.state_names(Rank::number(t)))
         EXPECT_EQ(rank.gather(t, name), rank.get(t, name));
     }
   }
 }
 
 TEST(DeviceState, parts_of_a_tensor_are_taken_and_set_alone) {
-  const Choices choices{.master = ZERO_MASTER_REMAINDER, .seed = 3};
-  Rank device(choices), host(on_host(choices));
-  for (Rank* const rank : {&device, &host}) {
-    rank->step(0);
+  Twins twins({{.master = ZERO_MASTER_REMAINDER}, 3});
+  twins.each([](Rank& rank) {
+    rank.steps(0, 1);
     const std::vector<float> values(77, 0.3f);
     for (const int64_t param : {0, 3})
-      Rank::must(zero_state_set(rank->optim, param, nullptr, 1001, 77, values.data()), "set");
+      EXPECT_OK(zero_state_set(rank.optim(), param, nullptr, 1001, 77, values.data()));
     std::vector<float> part(79);
-    Rank::must(zero_state_get(rank->optim, 3, "master", 1000, 79, part.data()), "get");
+    EXPECT_OK(zero_state_get(rank.optim(), 3, "master", 1000, 79, part.data()));
     EXPECT_EQ(part[1], 0.3f);
     EXPECT_EQ(part[77], 0.3f);
     EXPECT_NE(part[78], 0.3f);
-  }
-  expect_same(device, host, "");
+  });
+  twins.expect_same("");
 }
 
 TEST(DeviceState, tensors_larger_than_what_passes_at_once_lose_nothing) {
   const Scratch scratch;
   for (const int32_t master : {ZERO_MASTER_FLOAT32, ZERO_MASTER_REMAINDER}) {
-    const Choices choices{.tensors = large(), .master = master, .seed = 2};
-    Rank device(choices), host(on_host(choices)), copy(choices);
-    device.step(0);
-    host.step(0);
-    expect_same(device, host, " after a step");
+    const Choices choices{{.master = master}, 2, large()};
+    Twins twins(choices);
+    Rank copy(choices);
+    twins.steps(0, 1);
+    twins.expect_same("after a step");
     const std::string from_device = scratch / ("device" + std::to_string(master));
     const std::string from_host = scratch / ("host" + std::to_string(master));
-    device.save(from_device);
-    host.save(from_host);
-    host.load(from_device);
+    twins.device.save(from_device);
+    twins.host.save(from_host);
+    twins.host.load(from_device);
     copy.load(from_host);
-    expect_same(device, host, " as saved");
-    expect_same(copy, host, " as loaded");
-    for (size_t t = 0; t < copy.tensors(); t++) {
-      copy.set(t, nullptr, device.get(t, "exp_avg"));
-      EXPECT_EQ(copy.get(t, nullptr), device.get(t, "exp_avg"));
-      EXPECT_EQ(copy.gather(t, nullptr), device.get(t, "exp_avg"));
+    twins.expect_same("as saved");
+    expect_same(copy.everything(), twins.host.everything(), "as loaded");
+    for (size_t t = 0; t < copy.size(); t++) {
+      const std::vector<std::byte> average = twins.device.get(t, "exp_avg");
+      copy.set_state(t, nullptr, average);
+      EXPECT_EQ(copy.get(t, nullptr), average);
+      EXPECT_EQ(copy.gather(t, nullptr), average);
     }
-    device.reduce(1);
-    host.reduce(1);
-    for (size_t t = 0; t < host.tensors(); t++) EXPECT_EQ(device.gradient(t), host.gradient(t));
+    twins.each([](Rank& rank) { rank.reduce(1); });
+    twins.expect_same_gradients("");
   }
 }
 
 TEST(DeviceGradients, are_what_a_step_would_use) {
+  constexpr int32_t kFlags = ZERO_REDUCE_SUM | ZERO_REDUCE_ACCUMULATE;
   for (const uint64_t seed : {1, 2, 3, 4}) {
-    const Choices choices{.seed = seed};
-    Rank device(choices), host(on_host(choices));
-    const auto expect_equal = [&](const char* when) {
-      for (size_t t = 0; t < host.tensors(); t++) {
-        if (!host.trains(t)) continue;
-        EXPECT_EQ(device.gradient(t), host.gradient(t)) << when << t;
-      }
-    };
-    for (Rank* const rank : {&device, &host}) {
-      Rank::must(zero_group_set(rank->optim, ZERO_ALL_GROUPS, "loss_scale", 8), "loss scale");
-      rank->reduce(0, ZERO_REDUCE_SUM | ZERO_REDUCE_ACCUMULATE);
-    }
-    expect_equal("reduced");
-    for (Rank* const rank : {&device, &host})
-      rank->reduce(1, ZERO_REDUCE_SUM | ZERO_REDUCE_ACCUMULATE);
-    expect_equal("added to");
-    for (Rank* const rank : {&device, &host})
-      Rank::must(zero_clip_grad_norm(rank->optim, nullptr, 0, 0.01, 2, nullptr, nullptr), "clip");
-    expect_equal("clipped");
-    for (Rank* const rank : {&device, &host})
-      Rank::must(zero_clip_grad_value(rank->optim, 1e-4, nullptr), "clip");
-    expect_equal("clipped by value");
+    Twins twins({.seed = seed});
+    twins.each([](Rank& rank) {
+      rank.set("loss_scale", 8);
+      rank.reduce(0, kFlags);
+    });
+    twins.expect_same_gradients("reduced");
+    twins.each([](Rank& rank) { rank.reduce(1, kFlags); });
+    twins.expect_same_gradients("added to");
+    twins.each([](Rank& rank) {
+      EXPECT_OK(zero_clip_grad_norm(rank.optim(), nullptr, 0, 0.01, 2, nullptr, nullptr));
+    });
+    twins.expect_same_gradients("clipped");
+    twins.each([](Rank& rank) { EXPECT_OK(zero_clip_grad_value(rank.optim(), 1e-4, nullptr)); });
+    twins.expect_same_gradients("clipped by value");
     float value = 7;
-    EXPECT_EQ(zero_grad_get(device.optim, 6, 0, 1, &value), ZERO_ERR_STATE);
-    EXPECT_NE(std::string(zero_last_error()).find("gradient for parameter 'still'"),
-              std::string::npos);
+    EXPECT_TRUE(ends(zero_grad_get(twins.device.optim(), 6, 0, 1, &value), ZERO_ERR_STATE,
+                     "gradient for parameter 'still'"));
     EXPECT_EQ(value, 7);
   }
 }
 
 TEST(DeviceState, a_step_by_hand_is_shared_and_its_masters_are_taken) {
   for (const Choices& choices : kinds()) {
-    Rank device(choices), host(on_host(choices));
-    for (Rank* const rank : {&device, &host}) {
-      rank->step(0);
-      rank->reduce(1);
-      for (size_t t = 0; t < rank->floating(); t++) rank->set_data(t, 5);
-      Rank::must(zero_share_params(rank->optim, 0, nullptr), "share");
-    }
-    expect_same(device, host, " as shared");
-    device.step(2);
-    host.step(2);
-    expect_same(device, host, " trained on");
+    Twins twins(choices);
+    twins.each([](Rank& rank) {
+      rank.steps(0, 1);
+      rank.reduce(1);
+      for (size_t t = 0; t < rank.floating(); t++) rank.set_data(t, 5);
+      EXPECT_OK(zero_share_params(rank.optim(), 0, nullptr));
+    });
+    twins.expect_same("as shared");
+    twins.steps(2, 1);
+    twins.expect_same("trained on");
   }
-}
-
-TEST(DeviceState, what_is_dealt_out_anew_trains_on) {
-  for (const Choices& choices : kinds()) {
-    Rank device(choices), host(on_host(choices));
-    for (Rank* const rank : {&device, &host}) {
-      rank->steps(0, 2);
-      Rank::must(zero_param_set_trainable(rank->optim, 0, 0), "freeze");
-      Rank::must(zero_rebalance(rank->optim, nullptr, 0, nullptr), "rebalance");
-      rank->steps(2, 1);
-      Rank::must(zero_param_set_trainable(rank->optim, 0, 1), "thaw");
-      rank->steps(3, 1);
-    }
-    expect_same(device, host, "");
-  }
-}
-
-/// How ranks of a group reach each other.
-enum class Over { host, nccl, memory, hosts, staging };
-
-/// body(place) on ranks of one group, each on a device of its own, or all on the host.
-void on_ranks(Over over, uint64_t seed, int world, const std::function<void(Place)>& body) {
-  const std::string name = unique_name();
-  std::optional<NcclRanks> ranks;
-  if (over == Over::nccl) ranks.emplace(world, seed, true);
-  const auto chaos = ChaosWorld::create({.seed = seed,
-                                         .patience = INT64_MAX,
-                                         .emulate = emulate,
-                                         .guarded = true,
-                                         .words = over != Over::hosts,
-                                         .reaches = over != Over::staging});
-  std::vector<std::shared_ptr<ChaosDevice>> devices;
-  for (int rank = 0; rank < world; rank++) {
-    devices.push_back(over == Over::host ? nullptr
-                      : ranks            ? ranks->device(rank)
-                                         : chaos->make_device(rank));
-  }
-  run_sound_ranks(RankKind::threads, world, [&](int rank) {
-    const auto& device = devices[static_cast<size_t>(rank)];
-    auto comm = ranks ? ranks->join(rank) : create_local(name, rank, world, {}, device);
-    EXPECT_TRUE(comm.ok()) << comm.failure().text();
-    if (comm.ok()) body({std::move(*comm), device});
-    return "";
-  });
 }
 
 std::string text_of(const std::vector<std::byte>& bytes) {
@@ -249,30 +266,30 @@ std::string text_of(const std::vector<std::byte>& bytes) {
 void live(Rank& rank, bool by_hand, const std::string& directory) {
   rank.steps(0, 2);
   rank.set_buffer(3 + rank.rank());
-  Rank::must(zero_broadcast_buffers(rank.optim, rank.world() - 1, nullptr), "buffers");
+  EXPECT_OK(zero_broadcast_buffers(rank.optim(), rank.world() - 1, nullptr));
   EXPECT_EQ(rank.buffer()[5], static_cast<std::byte>(2 + rank.world()));
-  rank.save(directory + "/1");
-  Rank::must(zero_param_set_trainable(rank.optim, 0, 0), "freeze");
-  std::vector<int32_t> owners(rank.tensors());
+  rank.save(directory + "1");
+  rank.freeze(0);
+  std::vector<int32_t> owners(rank.size());
   for (size_t t = 0; t < owners.size(); t++) owners[t] = static_cast<int32_t>(t + 1) % rank.world();
-  Rank::must(zero_rebalance(rank.optim, by_hand ? owners.data() : nullptr,
-                            by_hand ? owners.size() : 0, nullptr),
-             "rebalance");
-  rank.step(2);
-  rank.save(directory + "/2");
+  EXPECT_OK(zero_rebalance(rank.optim(), by_hand ? owners.data() : nullptr,
+                           by_hand ? owners.size() : 0, nullptr));
+  rank.steps(2, 1);
+  rank.save(directory + "2");
   rank.reduce(3);
   for (size_t t = 0; t < rank.floating(); t++) rank.set_data(t, 5 + rank.rank());
-  Rank::must(zero_share_params(rank.optim, 0, nullptr), "share");
-  rank.save(directory + "/3");
+  EXPECT_OK(zero_share_params(rank.optim(), 0, nullptr));
+  rank.save(directory + "3");
   const int32_t last = rank.world() - 1;
   for (size_t t = 0; t < rank.floating(); t++) {
     std::string told = text_of(rank.gather(t, nullptr, last));
-    for (const char* const slot : rank.names(t)) told += text_of(rank.gather(t, slot));
-    if (rank.rank() == last) write_file(directory + "/tensor " + std::to_string(t), told);
+    for (const char* const slot : rank.state_names(Rank::number(t)))
+      told += text_of(rank.gather(t, slot));
+    if (rank.rank() == last) write_file(directory + "tensor " + std::to_string(t), told);
   }
-  rank.load(directory + "/1");
-  rank.step(4);
-  rank.save(directory + "/4");
+  rank.load(directory + "1");
+  rank.steps(4, 1);
+  rank.save(directory + "4");
 }
 
 TEST(DeviceState, groups_on_devices_leave_what_groups_on_the_host_do) {
@@ -281,33 +298,30 @@ TEST(DeviceState, groups_on_devices_leave_what_groups_on_the_host_do) {
                                   ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL}) {
     for (const int world : {2, 3}) {
       Choices choices = kinds()[seed];
-      choices.partition = partition;
+      choices.of.partition = partition;
       const Scratch scratch;
-      const std::map<Over, std::string> ways = {{Over::host, "host/"},
-                                                {Over::nccl, "nccl/"},
-                                                {Over::memory, "memory/"},
-                                                {Over::hosts, "hosts/"},
-                                                {Over::staging, "staging/"}};
       seed++;
-      for (const auto& way : ways) {
-        const std::string directory = scratch / way.second;
-        std::filesystem::create_directory(directory);
-        on_ranks(way.first, seed, world, [&](Place place) {
-          Rank rank(choices, std::move(place));
-          live(rank, partition == ZERO_PARTITION_MANUAL, directory);
+      const auto directory = [&](CommKind kind) { return scratch / name_of(kind) + "/"; };
+      for (const CommKind kind :
+           {CommKind::local, CommKind::nccl, CommKind::gates, CommKind::hosts, CommKind::staged}) {
+        std::filesystem::create_directory(directory(kind));
+        on_ranks(Meeting(kind, world, {.seed = seed, .guarded = true}), [&](zero_comm* comm, int) {
+          Rank rank(choices, comm);
+          live(rank, partition == ZERO_PARTITION_MANUAL, directory(kind));
         });
       }
-      for (const Over over : {Over::nccl, Over::memory, Over::hosts, Over::staging}) {
-        const std::string& directory = ways.at(over);
+      for (const CommKind kind :
+           {CommKind::nccl, CommKind::gates, CommKind::hosts, CommKind::staged}) {
+        const std::string of_host = directory(CommKind::local), of_devices = directory(kind);
         Rank a(on_host(choices)), b(on_host(choices));
         for (const char* const number : {"1", "2", "3", "4"}) {
-          a.load(scratch / directory + number);
-          b.load(scratch / "host/" + number);
-          expect_same(a, b, " of checkpoint " + directory + number);
+          a.load(of_devices + number);
+          b.load(of_host + number);
+          expect_same(a.everything(), b.everything(), of_devices + number);
         }
         for (size_t t = 0; t < a.floating(); t++) {
           const std::string name = "tensor " + std::to_string(t);
-          EXPECT_EQ(read_file(scratch / directory + name), read_file(scratch / "host/" + name));
+          EXPECT_EQ(read_file(of_devices + name), read_file(of_host + name));
         }
         if (::testing::Test::HasFailure()) return;
       }
@@ -318,7 +332,7 @@ TEST(DeviceState, groups_on_devices_leave_what_groups_on_the_host_do) {
 TEST(DeviceState, buffers_of_one_rank_stay) {
   Rank rank(Choices{.seed = 1});
   rank.set_buffer(3);
-  Rank::must(zero_broadcast_buffers(rank.optim, 0, nullptr), "broadcast");
+  EXPECT_OK(zero_broadcast_buffers(rank.optim(), 0, nullptr));
   EXPECT_EQ(rank.buffer(), std::vector<std::byte>(800, std::byte{3}));
 }
 
@@ -326,32 +340,29 @@ TEST(DeviceState, a_buffer_elsewhere_is_refused_by_name) {
   Rank rank(Choices{.seed = 1});
   const std::vector<float> elsewhere(4);
   const int64_t size = 4;
-  zero_buffer buffer;
-  ZERO_INIT(buffer);
+  auto buffer = initialized<zero_buffer>();
   buffer.name = "count";
   buffer.data = const_cast<float*>(elsewhere.data());
   buffer.shape = &size;
   buffer.ndim = 1;
-  EXPECT_EQ(zero_register_buffers(rank.optim, &buffer, 1), ZERO_ERR_ARGUMENT);
-  EXPECT_NE(std::string(zero_last_error()).find("buffer 'count' is memory of the host"),
-            std::string::npos)
-      << zero_last_error();
+  EXPECT_TRUE(ends(zero_register_buffers(rank.optim(), &buffer, 1), ZERO_ERR_ARGUMENT,
+                   "buffer 'count' is memory of the host"));
 }
 
 TEST(DeviceState, a_device_that_fails_is_the_calls_failure) {
   const Scratch scratch;
   Rank rank(Choices{.seed = 1});
-  rank.step(0);
+  rank.steps(0, 1);
   rank.save(scratch / "sound");
-  rank.device().fail({ZERO_ERR_SYSTEM, "the device fell off the bus"});
+  rank.chaos().fail({ZERO_ERR_SYSTEM, "the device fell off the bus"});
   std::vector<float> values(3082);
-  EXPECT_EQ(zero_state_get(rank.optim, 0, nullptr, 0, 3082, values.data()), ZERO_ERR_SYSTEM);
-  EXPECT_EQ(zero_state_set(rank.optim, 0, nullptr, 0, 3082, values.data()), ZERO_ERR_SYSTEM);
-  EXPECT_EQ(zero_state_save(rank.optim, (scratch / "broken").c_str(), nullptr), ZERO_ERR_SYSTEM);
-  EXPECT_EQ(zero_state_load(rank.optim, (scratch / "sound").c_str(), nullptr), ZERO_ERR_SYSTEM);
-  EXPECT_NE(std::string(zero_last_error()).find("fell off the bus"), std::string::npos);
+  EXPECT_EQ(zero_state_get(rank.optim(), 0, nullptr, 0, 3082, values.data()), ZERO_ERR_SYSTEM);
+  EXPECT_EQ(zero_state_set(rank.optim(), 0, nullptr, 0, 3082, values.data()), ZERO_ERR_SYSTEM);
+  EXPECT_EQ(zero_state_save(rank.optim(), (scratch / "broken").c_str(), nullptr), ZERO_ERR_SYSTEM);
+  EXPECT_EQ(zero_state_load(rank.optim(), (scratch / "sound").c_str(), nullptr), ZERO_ERR_SYSTEM);
+  EXPECT_TRUE(says("fell off the bus"));
   EXPECT_FALSE(std::filesystem::exists(scratch / "broken"));
-  EXPECT_EQ(zero_state_get(rank.optim, 0, nullptr, 0, 1, values.data()), ZERO_ERR_NOT_LOADED);
+  EXPECT_EQ(zero_state_get(rank.optim(), 0, nullptr, 0, 1, values.data()), ZERO_ERR_NOT_LOADED);
 }
 
 }  // namespace

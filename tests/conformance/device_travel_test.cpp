@@ -3,10 +3,14 @@
 // different sizes, and in as few launches as what waits for them allows.
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "device_training.h"
+#include "base/text.h"
+#include "equivalence.h"
+#include "floats.h"
 
 namespace zero::test {
 namespace {
@@ -28,19 +32,28 @@ struct Seen {
 
 /// Of the calls of a training that ends with the bits of one process.
 Seen trained(const Training& training, uint64_t seed, const std::string& what) {
-  const NcclRanks ranks(training.world, seed);
-  expect_equals_reference(training, run_together(training, ranks),
+  const Meeting meeting(CommKind::nccl, training.world, {.seed = seed});
+  expect_equals_reference(training, run(training, meeting),
                           what + ", seed " + std::to_string(seed));
-  return {ranks.knobs().to_owners, ranks.knobs().launches};
+  return {meeting.nccl().knobs().to_owners, meeting.nccl().knobs().launches};
 }
 
 TEST(DeviceTravel, whole_tensors_of_unlike_owners_go_to_each_by_itself_with_the_same_bits) {
-  for (uint64_t seed = 1; seed <= 24; seed++) {
-    Training training = whole_tensors(seed % 2 == 0 ? 2 : 3, {5000, 100, 3, 50, 1});
-    if (seed % 3 == 0) training.max_grad_norm = 0.1;
-    if (seed % 5 == 0) training.micro_batches = 2;
-    if (seed % 4 == 0) training.overlaps = true;
-    EXPECT_GT(trained(training, seed, "unlike").to_owners, 0) << seed;
+  uint64_t seed = 0;
+  for (const int world : {2, 3}) {
+    for (const double max_norm : {0.0, 0.1}) {
+      for (const int batches : {1, 2}) {
+        for (const bool overlaps : {false, true}) {
+          Training training = whole_tensors(world, {5000, 100, 3, 50, 1});
+          training.max_grad_norm = max_norm;
+          training.micro_batches = batches;
+          training.overlaps = overlaps;
+          const std::string what = text("unlike, clipped at ", max_norm, ", micro-batches ",
+                                        batches, overlaps ? ", overlapped" : "");
+          EXPECT_GT(trained(training, ++seed, what).to_owners, 0) << what;
+        }
+      }
+    }
   }
 }
 
@@ -75,6 +88,180 @@ TEST(DeviceTravel, eight_transfers_are_one_launch) {
 
 TEST(DeviceTravel, sums_that_are_all_waited_for_are_one_launch) {
   EXPECT_EQ(launches(20, 0.1) - launches(8, 0.1), 2 * 4 * 2) << "those of gathers";
+}
+
+// ---- Arenas that NCCL maps on all ranks: every training ends with the same bits with and without,
+// and ranks whose memory is not at the same place everywhere go without together.
+
+constexpr Devices kWithWindows{.seed = 1};
+
+Training in_arenas() {
+  Training training = base(2);
+  training.sizes = {700, 3, 2100, 1, 1300};
+  training.bucket_bytes = 4096;
+  training.where = Where::per_rank_arenas;
+  training.padded = true;
+  training.steps = 4;
+  return training;
+}
+
+TEST(DeviceWindows, transfers_in_them_end_with_the_bits_of_one_process) {
+  for (const bool clips : {false, true}) {
+    for (const bool mapped : {true, false}) {
+      Training training = in_arenas();
+      if (clips) training.max_grad_norm = 0.1;
+      const Meeting meeting(CommKind::nccl, 2, kWithWindows);
+      FakeNcclKnobs& knobs = meeting.nccl().knobs();
+      knobs.has_windows = mapped;
+      expect_equals_reference(training, run(training, meeting), "in windows");
+      EXPECT_EQ(knobs.reduced_in_windows > 0, mapped);
+      EXPECT_EQ(knobs.gathered_by_engines > 0, mapped);
+      EXPECT_EQ(knobs.gathered_in_windows, 0);
+    }
+  }
+}
+
+int64_t mapped_transfers(const Meeting& meeting) {
+  const FakeNcclKnobs& knobs = meeting.nccl().knobs();
+  return knobs.reduced_in_windows + knobs.gathered_by_engines;
+}
+
+TEST(DeviceWindows, nothing_in_foreign_memory_is_mapped) {
+  Training training = in_arenas();
+  training.where = Where::foreign;
+  const Meeting meeting(CommKind::nccl, 2, kWithWindows);
+  expect_equals_reference(training, run(training, meeting), "foreign");
+  EXPECT_EQ(mapped_transfers(meeting), 0);
+}
+
+/// A parameter of ones with its gradient, trained by an optimizer of its own.
+class Trained : public Floats {
+ public:
+  static constexpr int64_t kCount = 4096;
+  static constexpr size_t kBytes = sizeof(float) * kCount;
+
+  Trained(zero_comm* comm, float* data, float* grad)
+      : Floats(comm, plain_sgd(kRate), 1, kCount, data, grad) {
+    put_all(std::vector<float>(kCount, 1.0f));
+    give_all(std::vector<float>(kCount, static_cast<float>(1 + rank())));
+  }
+
+  /// Of one step: what the first and the last element have become.
+  std::string step() {
+    EXPECT_OK(Floats::step());
+    const std::vector<float> all = values();
+    return std::to_string(all.front()) + " " + std::to_string(all.back());
+  }
+
+  /// A step that a launch of a graph would make.
+  void capture_step() {
+    seal();
+    EXPECT_OK(chaos().begin_capture(stream()));
+    EXPECT_OK(Floats::step());
+    EXPECT_TRUE(chaos().end_capture(stream()).ok());
+  }
+
+ private:
+  static constexpr double kRate = 1e-3;
+};
+
+using Arenas = std::deque<Arena>;
+
+/// `said` on each rank of what body(comm, arenas) does, with two arenas that each have room for
+/// four such parameters.
+void expect_said(const Meeting& meeting, const std::string& said,
+                 const std::function<std::string(zero_comm*, const Arenas&)>& body) {
+  for (const std::string& result : results_of(meeting, [&](zero_comm*comm, int) {
+         Arenas arenas;
+         for (int i = 0; i < 2; i++) arenas.emplace_back(comm, 4 * Trained::kBytes);
+         return body(comm, arenas);
+       }))
+    EXPECT_EQ(result, said);
+}
+
+/// At other places on each rank.
+Trained apart(zero_comm* comm, const Arenas& arenas) {
+  const auto at = static_cast<ptrdiff_t>(1 + zero_comm_rank(comm)) * Trained::kCount;
+  return Trained(comm, arenas[0].floats() + at, arenas[1].floats() + at);
+}
+
+const char* const kStepped = "0.998500 0.998500";  // 1 - 0.001 * (1 + 2) / 2
+const char* const kSteppedTwice = "0.997000 0.997000";
+
+TEST(DeviceWindows, an_arena_is_mapped_for_one_use_alone) {
+  const Meeting meeting(CommKind::nccl, 2, kWithWindows);
+  expect_said(meeting, kStepped, [&](zero_comm* comm, const Arenas& arenas) {
+    float* const both = arenas[0].floats();
+    return Trained(comm, both, both + Trained::kCount).step();
+  });
+  EXPECT_GT(meeting.nccl().knobs().reduced_in_windows, 0);
+  EXPECT_EQ(meeting.nccl().knobs().gathered_by_engines, 0);
+}
+
+TEST(DeviceWindows, ranks_whose_memory_is_at_different_places_go_without) {
+  const Meeting meeting(CommKind::nccl, 2, kWithWindows);
+  expect_said(meeting, kStepped,
+              [&](zero_comm* comm, const Arenas& arenas) { return apart(comm, arenas).step(); });
+  EXPECT_EQ(mapped_transfers(meeting), 0);
+}
+
+TEST(DeviceWindows, in_a_mapped_arena_memory_at_different_places_travels_packed) {
+  const Meeting meeting(CommKind::nccl, 2, kWithWindows);
+  const FakeNcclKnobs& knobs = meeting.nccl().knobs();
+  expect_said(meeting, kStepped, [&](zero_comm* comm, const Arenas& arenas) {
+    Trained same(comm, arenas[0].floats(), arenas[1].floats());
+    const std::string first = same.step();
+    const int64_t in_windows = knobs.gathered_by_engines;
+    EXPECT_EQ(apart(comm, arenas).step(), kStepped);
+    EXPECT_EQ(knobs.gathered_by_engines, in_windows);
+    return first;
+  });
+  EXPECT_EQ(knobs.gathered_by_engines, 2);
+}
+
+TEST(DeviceWindows, an_optimizer_goes_on_packed_when_another_one_has_its_arenas_mapped) {
+  const Meeting meeting(CommKind::nccl, 2, kWithWindows);
+  const FakeNcclKnobs& knobs = meeting.nccl().knobs();
+  expect_said(meeting, "0.995500 0.995500", [&](zero_comm* comm, const Arenas& arenas) {
+    Trained other = apart(comm, arenas);
+    EXPECT_EQ(other.step(), kStepped);
+    EXPECT_EQ(other.step(), kSteppedTwice);
+    EXPECT_EQ(knobs.gathered_by_engines, 0);
+    EXPECT_OK(zero_comm_barrier(comm));
+    Trained same(comm, arenas[0].floats(), arenas[1].floats());
+    EXPECT_EQ(same.step(), kStepped);
+    const int64_t in_windows = knobs.gathered_by_engines;
+    EXPECT_EQ(in_windows, 2);
+    const std::string third = other.step();
+    EXPECT_EQ(knobs.gathered_by_engines, in_windows);
+    return third;
+  });
+}
+
+TEST(DeviceWindows, nothing_is_mapped_by_a_call_that_is_captured) {
+  const Meeting meeting(CommKind::nccl, 2, kWithWindows);
+  expect_said(meeting, kStepped, [&](zero_comm* comm, const Arenas& arenas) {
+    Trained trained(comm, arenas[0].floats(), arenas[1].floats());
+    const auto expect_windows = [&](int64_t windows) {
+      EXPECT_OK(zero_comm_barrier(comm));
+      EXPECT_EQ(meeting.nccl().knobs().windows, windows);
+      EXPECT_OK(zero_comm_barrier(comm));
+    };
+    trained.capture_step();
+    expect_windows(2);  // those of parameters, by the seal
+    const std::string stepped = trained.step();
+    expect_windows(4);
+    return stepped;
+  });
+}
+
+TEST(DeviceWindows, where_one_rank_has_none_no_rank_maps_its_arena) {
+  const Meeting meeting(CommKind::nccl, 2, kWithWindows);
+  meeting.nccl().device(1)->refuse_shared(Status(ZERO_ERR_SYSTEM, "no descriptors here"));
+  expect_said(meeting, kStepped, [&](zero_comm* comm, const Arenas& arenas) {
+    return Trained(comm, arenas[0].floats(), arenas[1].floats()).step();
+  });
+  EXPECT_EQ(mapped_transfers(meeting), 0);
 }
 
 }  // namespace

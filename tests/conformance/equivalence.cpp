@@ -7,36 +7,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/text.h"
+
 namespace zero::test {
 namespace {
-
-/// 'E' and an error, or 'P', the parameters and the norms.
-std::string run_rank(const Training& training, zero_comm* comm) {
-  if (comm == nullptr) return std::string("E") + zero_last_error();
-  std::string error;
-  const Outcome outcome = train(training, comm, &error);
-  zero_comm_free(comm);
-  if (!error.empty()) return "E" + error;
-  std::string bytes = "P";
-  bytes.append(reinterpret_cast<const char*>(outcome.params.data()), outcome.params.size() * 8);
-  bytes.append(reinterpret_cast<const char*>(outcome.norms.data()), outcome.norms.size() * 8);
-  return bytes;
-}
-
-Rank parse(const Training& training, const std::string& bytes) {
-  Rank rank;
-  if (bytes.empty() || bytes[0] != 'P') {
-    rank.error = bytes.empty() ? "no result" : bytes;
-    return rank;
-  }
-  const size_t norm_bytes = static_cast<size_t>(training.steps) * 8;
-  const size_t param_bytes = bytes.size() - 1 - norm_bytes;
-  rank.outcome.params.resize(param_bytes / 8);
-  std::memcpy(rank.outcome.params.data(), bytes.data() + 1, param_bytes);
-  rank.outcome.norms.resize(static_cast<size_t>(training.steps));
-  std::memcpy(rank.outcome.norms.data(), bytes.data() + 1 + param_bytes, norm_bytes);
-  return rank;
-}
 
 /// The reference's NAdam calls pow and its norms are long doubles, whose last bits are its own;
 /// only fp64 parameters show them.
@@ -50,20 +24,38 @@ const std::vector<int64_t> kSizes = {1, 0, 7, 1024, 4097, 16, 33, 2048, 1, 5000,
 
 }  // namespace
 
-std::vector<Rank> run(const Training& training, RankKind ranks, CommKind kind) {
-  const Meeting meeting(kind, training.world, 60'000);
-  std::vector<Rank> out;
-  for (const std::string& bytes : run_sound_ranks(ranks, training.world, [&](int rank) {
-         return run_rank(training, meeting.join(rank));
-       })) {
-    out.push_back(parse(training, bytes));
-  }
+std::string packed(const Outcome& outcome) {
+  if (!outcome.error.empty()) return "error " + outcome.error;
+  std::string out = text("values ", outcome.params.size(), " ");
+  for (const std::vector<double>* const values : {&outcome.params, &outcome.norms})
+    out.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(double));
   return out;
 }
 
-std::vector<Rank> as_threads(const Training& training) { return run(training, RankKind::threads); }
-std::vector<Rank> as_processes(const Training& training) {
-  return run(training, RankKind::processes);
+Outcome unpacked(const std::string& said) {
+  if (said.rfind("values ", 0) != 0)
+    return {.error = said.empty() ? "the process ended early" : said};
+  const size_t begin = said.find(' ', 7) + 1;
+  std::vector<double> all((said.size() - begin) / sizeof(double));
+  std::memcpy(all.data(), said.data() + begin, all.size() * sizeof(double));
+  const auto params = all.begin() + std::stol(said.substr(7));
+  return {.params = {all.begin(), params}, .norms = {params, all.end()}};
+}
+
+std::vector<Outcome> run(const Training& training, const Meeting& meeting, RankKind ranks) {
+  std::vector<Outcome> out;
+  for (const std::string& said : results_of(
+           meeting, [&](zero_comm*comm, int) { return packed(train(training, comm)); }, ranks))
+    out.push_back(unpacked(said));
+  return out;
+}
+
+std::vector<Outcome> run(const Training& training, CommKind kind) {
+  return run(training, Meeting(kind, training.world, 60'000));
+}
+
+std::vector<Outcome> as_processes(const Training& training) {
+  return run(training, Meeting(CommKind::local, training.world, 60'000), RankKind::processes);
 }
 
 void expect_same_bits(const std::vector<double>& a, const std::vector<double>& b, double slack,
@@ -76,103 +68,92 @@ void expect_same_bits(const std::vector<double>& a, const std::vector<double>& b
   }
 }
 
-void expect_equals_reference(const Training& training, const std::vector<Rank>& ranks,
+void expect_equals_reference(const Training& training, const std::vector<Outcome>& ranks,
                              const std::string& what) {
   const auto longest = std::max_element(training.epoch.begin(), training.epoch.end());
   const size_t witness = static_cast<size_t>(longest - training.epoch.begin());
-  const std::vector<double>& norms = ranks[witness].outcome.norms;
+  const std::vector<double>& norms = ranks[witness].norms;
   const Outcome expected = reference(training, norms);
   for (size_t rank = 0; rank < ranks.size(); rank++) {
     const std::string which =
         what + ", rank " + std::to_string(rank) + " of " + std::to_string(training.world);
     ASSERT_EQ(ranks[rank].error, "") << which;
-    expect_same_bits(ranks[rank].outcome.params, expected.params, slack_of(training), which);
-    expect_same_bits(ranks[rank].outcome.params, ranks[0].outcome.params, 0, which);
+    expect_same_bits(ranks[rank].params, expected.params, slack_of(training), which);
+    expect_same_bits(ranks[rank].params, ranks[0].params, 0, which);
     if (!training.asks) continue;
-    ASSERT_EQ(ranks[rank].outcome.norms.size(), expected.norms.size()) << which;
+    ASSERT_EQ(ranks[rank].norms.size(), expected.norms.size()) << which;
     for (size_t s = 0; s < expected.norms.size(); s++) {
       if (joined(training, static_cast<int>(rank), static_cast<int>(s))) continue;
-      EXPECT_NEAR(ranks[rank].outcome.norms[s], expected.norms[s],
-                  std::fabs(expected.norms[s]) * 1e-12)
+      EXPECT_NEAR(ranks[rank].norms[s], expected.norms[s], std::fabs(expected.norms[s]) * 1e-12)
           << which;
-      EXPECT_EQ(ranks[rank].outcome.norms[s], norms[s]) << which;
+      EXPECT_EQ(ranks[rank].norms[s], norms[s]) << which;
     }
   }
 }
 
+void expect_equals_reference(const Training& training, const std::string& what) {
+  expect_equals_reference(training, run(training), what);
+}
+
 const std::vector<Optimizer> kOptimizers = {
-    {"adamw", ZERO_OPTIMIZER_ADAMW, {"lr"}, {0.01}},
+    {"adamw", ZERO_OPTIMIZER_ADAMW, {{"lr", 0.01}}},
     {"adamw amsgrad maximize",
      ZERO_OPTIMIZER_ADAMW,
-     {"amsgrad", "maximize", "weight_decay"},
-     {1, 1, 0.1}},
-    {"adam", ZERO_OPTIMIZER_ADAM, {"lr", "eps"}, {0.003, 1e-6}},
-    {"adam decay amsgrad", ZERO_OPTIMIZER_ADAM, {"weight_decay", "amsgrad"}, {0.05, 1}},
-    {"sgd", ZERO_OPTIMIZER_SGD, {"lr"}, {0.1}},
+     {{"amsgrad", 1}, {"maximize", 1}, {"weight_decay", 0.1}}},
+    {"adam", ZERO_OPTIMIZER_ADAM, {{"lr", 0.003}, {"eps", 1e-6}}},
+    {"adam decay amsgrad", ZERO_OPTIMIZER_ADAM, {{"weight_decay", 0.05}, {"amsgrad", 1}}},
+    {"sgd", ZERO_OPTIMIZER_SGD, {{"lr", 0.1}}},
     {"sgd momentum",
      ZERO_OPTIMIZER_SGD,
-     {"lr", "momentum", "dampening", "weight_decay"},
-     {0.1, 0.9, 0.1, 0.01}},
+     {{"lr", 0.1}, {"momentum", 0.9}, {"dampening", 0.1}, {"weight_decay", 0.01}}},
     {"sgd nesterov maximize",
      ZERO_OPTIMIZER_SGD,
-     {"momentum", "nesterov", "maximize"},
-     {0.9, 1, 1}},
-};
-
-const std::vector<Optimizer> kMoreOptimizers = {
-    {"rmsprop", ZERO_OPTIMIZER_RMSPROP, {"lr"}, {0.02}},
+     {{"momentum", 0.9}, {"nesterov", 1}, {"maximize", 1}}},
+    {"rmsprop", ZERO_OPTIMIZER_RMSPROP, {{"lr", 0.02}}},
     {"rmsprop centered",
      ZERO_OPTIMIZER_RMSPROP,
-     {"centered", "weight_decay", "maximize", "eps"},
-     {1, 0.05, 1, 1e-4}},
+     {{"centered", 1}, {"weight_decay", 0.05}, {"maximize", 1}, {"eps", 1e-4}}},
     {"rmsprop centered momentum",
      ZERO_OPTIMIZER_RMSPROP,
-     {"centered", "momentum", "alpha", "eps"},
-     {1, 0.9, 0.9, 1e-4}},
-    {"adagrad", ZERO_OPTIMIZER_ADAGRAD, {"lr", "lr_decay"}, {0.1, 0.01}},
+     {{"centered", 1}, {"momentum", 0.9}, {"alpha", 0.9}, {"eps", 1e-4}}},
+    {"adagrad", ZERO_OPTIMIZER_ADAGRAD, {{"lr", 0.1}, {"lr_decay", 0.01}}},
     {"adagrad initial decay",
      ZERO_OPTIMIZER_ADAGRAD,
-     {"initial_accumulator_value", "weight_decay"},
-     {0.2, 0.1}},
-    {"lion", ZERO_OPTIMIZER_LION, {"lr"}, {0.003}},
+     {{"initial_accumulator_value", 0.2}, {"weight_decay", 0.1}}},
+    {"lion", ZERO_OPTIMIZER_LION, {{"lr", 0.003}}},
     {"lion decay maximize",
      ZERO_OPTIMIZER_LION,
-     {"weight_decay", "maximize", "lr"},
-     {0.1, 1, 0.01}},
-    {"adamax", ZERO_OPTIMIZER_ADAMAX, {"weight_decay"}, {0.1}},
-    {"adadelta", ZERO_OPTIMIZER_ADADELTA, {"rho", "weight_decay"}, {0.8, 0.01}},
-    {"radam", ZERO_OPTIMIZER_RADAM, {"weight_decay"}, {0.1}},
+     {{"weight_decay", 0.1}, {"maximize", 1}, {"lr", 0.01}}},
+    {"adamax", ZERO_OPTIMIZER_ADAMAX, {{"weight_decay", 0.1}}},
+    {"adadelta", ZERO_OPTIMIZER_ADADELTA, {{"rho", 0.8}, {"weight_decay", 0.01}}},
+    {"radam", ZERO_OPTIMIZER_RADAM, {{"weight_decay", 0.1}}},
     {"radam decoupled",
      ZERO_OPTIMIZER_RADAM,
-     {"weight_decay", "decoupled_weight_decay", "beta2"},
-     {0.1, 1, 0.9}},
-    {"nadam", ZERO_OPTIMIZER_NADAM, {"weight_decay", "momentum_decay"}, {0.1, 0.2}},
-    {"nadam decoupled", ZERO_OPTIMIZER_NADAM, {"weight_decay", "decoupled_weight_decay"}, {0.1, 1}},
-    {"rprop", ZERO_OPTIMIZER_RPROP, {"lr"}, {0.003}},
+     {{"weight_decay", 0.1}, {"decoupled_weight_decay", 1}, {"beta2", 0.9}}},
+    {"nadam", ZERO_OPTIMIZER_NADAM, {{"weight_decay", 0.1}, {"momentum_decay", 0.2}}},
+    {"nadam decoupled",
+     ZERO_OPTIMIZER_NADAM,
+     {{"weight_decay", 0.1}, {"decoupled_weight_decay", 1}}},
+    {"rprop", ZERO_OPTIMIZER_RPROP, {{"lr", 0.003}}},
     {"rprop narrow",
      ZERO_OPTIMIZER_RPROP,
-     {"step_size_max", "eta_plus", "maximize"},
-     {0.02, 1.5, 1}},
-    {"lamb", ZERO_OPTIMIZER_LAMB, {"lr"}, {0.01}},
+     {{"step_size_max", 0.02}, {"eta_plus", 1.5}, {"maximize", 1}}},
+    {"lamb", ZERO_OPTIMIZER_LAMB, {{"lr", 0.01}}},
     {"lamb always maximize",
      ZERO_OPTIMIZER_LAMB,
-     {"weight_decay", "always_adapt", "maximize", "beta1"},
-     {0, 1, 1, 0.8}},
+     {{"weight_decay", 0}, {"always_adapt", 1}, {"maximize", 1}, {"beta1", 0.8}}},
     {"lars",
      ZERO_OPTIMIZER_LARS,
-     {"weight_decay", "momentum", "trust_coefficient"},
-     {0.1, 0.9, 0.1}},
+     {{"weight_decay", 0.1}, {"momentum", 0.9}, {"trust_coefficient", 0.1}}},
     {"lars nesterov maximize",
      ZERO_OPTIMIZER_LARS,
-     {"momentum", "nesterov", "always_adapt", "maximize", "lr"},
-     {0.9, 1, 1, 1, 0.5}},
-    {"adan", ZERO_OPTIMIZER_ADAN, {"lr"}, {0.01}},
+     {{"momentum", 0.9}, {"nesterov", 1}, {"always_adapt", 1}, {"maximize", 1}, {"lr", 0.5}}},
+    {"adan", ZERO_OPTIMIZER_ADAN, {{"lr", 0.01}}},
     {"adan decay maximize",
      ZERO_OPTIMIZER_ADAN,
-     {"weight_decay", "maximize", "beta2", "eps"},
-     {0.1, 1, 0.5, 1e-4}},
-    {"ademamix", ZERO_OPTIMIZER_ADEMAMIX, {"beta3", "alpha_warmup"}, {0.99, 3}},
-    {"ademamix decay maximize", ZERO_OPTIMIZER_ADEMAMIX, {"weight_decay", "maximize"}, {0.1, 1}},
+     {{"weight_decay", 0.1}, {"maximize", 1}, {"beta2", 0.5}, {"eps", 1e-4}}},
+    {"ademamix", ZERO_OPTIMIZER_ADEMAMIX, {{"beta3", 0.99}, {"alpha_warmup", 3}}},
+    {"ademamix decay maximize", ZERO_OPTIMIZER_ADEMAMIX, {{"weight_decay", 0.1}, {"maximize", 1}}},
 };
 
 Training base(int world) {
@@ -190,11 +171,6 @@ void set_kind(Training& training, const Kind& kind) {
 }
 
 int max_world() { return nightly_run() ? 8 : 4; }
-
-std::vector<CommKind> comms_of(size_t turn) {
-  if (!nightly_run()) return {kCommKinds[turn % std::size(kCommKinds)]};
-  return {std::begin(kCommKinds), std::end(kCommKinds)};
-}
 
 const std::vector<Kind> kKinds = {
     {"fp32", {{ZERO_FLOAT32, ZERO_FLOAT32}}},

@@ -10,30 +10,31 @@
 
 namespace zero::test {
 
-struct Rank {
-  Outcome outcome;
-  std::string error;
-};
+/// What each rank ends with.
+std::vector<Outcome> run(const Training& training, const Meeting& meeting,
+                         RankKind ranks = RankKind::threads);
+std::vector<Outcome> run(const Training& training, CommKind kind = CommKind::local);
+std::vector<Outcome> as_processes(const Training& training);
 
-std::vector<Rank> run(const Training& training, RankKind ranks, CommKind kind = CommKind::local);
-std::vector<Rank> as_threads(const Training& training);
-std::vector<Rank> as_processes(const Training& training);
+/// An outcome as a process tells it.
+std::string packed(const Outcome& outcome);
+Outcome unpacked(const std::string& said);
 
 /// Bit for bit, on every rank; -0 and +0 differ, and NaN never appears.
 void expect_same_bits(const std::vector<double>& a, const std::vector<double>& b, double slack,
                       const std::string& what);
-void expect_equals_reference(const Training& training, const std::vector<Rank>& ranks,
+void expect_equals_reference(const Training& training, const std::vector<Outcome>& ranks,
                              const std::string& what);
+/// Of ranks that are threads of a local comm.
+void expect_equals_reference(const Training& training, const std::string& what);
 
 struct Optimizer {
   const char* name;
   int32_t number;
-  std::vector<std::string> names;
-  std::vector<double> values;
+  Settings settings;
 };
 
 extern const std::vector<Optimizer> kOptimizers;
-extern const std::vector<Optimizer> kMoreOptimizers;
 
 struct Kind {
   const char* name;
@@ -52,7 +53,5 @@ constexpr const char* kWheres[] = {"arenas", "per-rank arenas", "foreign", "mixe
 Training base(int world);
 
 int max_world();
-/// The comms of one turn of a grid: nightly all of them, otherwise one after the other.
-std::vector<CommKind> comms_of(size_t turn);
 
 }  // namespace zero::test

@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "support/expect.h"
+#include "support/optim.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -36,90 +38,80 @@ struct Tensor {
   int64_t size = 0;
 };
 
-/// One rank that trains a few tensors with SGD. Every call must succeed.
-class Rank {
+/// One rank that trains a few tensors with SGD. Calls that give no status must succeed.
+class Rank : public Optim {
  public:
-  Rank(zero_comm* comm, const Choices& choices) : comm_(comm) {
-    auto options = initialized<zero_options>();
-    options.optimizer = ZERO_OPTIMIZER_SGD;
-    options.partition = choices.partition;
-    options.max_grad_norm = choices.max_grad_norm;
-    options.grad_norm_type = choices.norm_type;
-    options.share_dtype = choices.share_dtype;
-    options.master = choices.master;
-    const char* const names[] = {"lr", "momentum"};
-    const double values[] = {choices.lr, choices.momentum};
-    options.names = names;
-    options.values = values;
-    options.setting_count = 2;
-    must(zero_create(&optim_, comm, &options), "zero_create");
-  }
-  ~Rank() {
-    zero_free(optim_);
-    zero_comm_free(comm_);
-  }
-  Rank(const Rank&) = delete;
-  Rank& operator=(const Rank&) = delete;
+  Rank(zero_comm* comm, const Choices& choices)
+      : Optim(comm, options_with([&](zero_options& o) {
+                o.optimizer = ZERO_OPTIMIZER_SGD;
+                o.partition = choices.partition;
+                o.max_grad_norm = choices.max_grad_norm;
+                o.grad_norm_type = choices.norm_type;
+                o.share_dtype = choices.share_dtype;
+                o.master = choices.master;
+              }),
+              {{"lr", choices.lr}, {"momentum", choices.momentum}}) {}
 
   /// Register `tensors`, which stay where they are, as one group.
   void add(std::vector<Tensor>& tensors) {
-    std::vector<zero_param> params(tensors.size());
-    for (size_t i = 0; i < tensors.size(); i++) {
-      Tensor& tensor = tensors[i];
+    std::vector<zero_param> params;
+    for (Tensor& tensor : tensors) {
       tensor.grad.resize(tensor.data.size());
       tensor.size = static_cast<int64_t>(tensor.data.size());
-      ZERO_INIT(params[i]);
-      params[i].name = tensor.name.c_str();
-      params[i].data = tensor.data.data();
-      params[i].shape = &tensor.size;
-      params[i].ndim = 1;
-      params[i].owner = tensor.owner;
+      params.push_back(parameter(tensor.name.c_str(), tensor.size, tensor.data.data()));
+      params.back().owner = tensor.owner;
     }
-    must(zero_register_params(optim_, nullptr, params.data(), params.size(), nullptr), "register");
+    Optim::add(params);
   }
 
   void reduce(const std::vector<Tensor>& tensors, int32_t flags = ZERO_REDUCE_MEAN) {
     std::vector<void*> grads;
     for (const Tensor& tensor : tensors)
       grads.push_back(tensor.has_grad ? const_cast<float*>(tensor.grad.data()) : nullptr);
-    must(zero_reduce_grads(optim_, grads.data(), grads.size(), flags, nullptr), "reduce");
+    EXPECT_OK(reduce_with(grads, flags));
   }
-  double clip(double max_norm, double p) {
-    double norm = -1;
-    must(zero_clip_grad_norm(optim_, nullptr, 0, max_norm, p, &norm, nullptr), "clip");
-    return norm;
+  void step() { EXPECT_OK(Optim::step()); }
+  void train(const std::vector<Tensor>& tensors) {
+    reduce(tensors);
+    step();
   }
-  void step() { must(zero_step(optim_, nullptr), "zero_step"); }
-  void save(const std::string& to) { must(zero_state_save(optim_, to.c_str(), nullptr), "save"); }
-  void load(const std::string& from) {
-    must(zero_state_load(optim_, from.c_str(), nullptr), "load");
-  }
-  void seal() { must(zero_seal(optim_), "zero_seal"); }
 
-  zero_optim* optim() { return optim_; }
-  zero_result result() {
-    auto result = initialized<zero_result>();
-    must(zero_step_result(optim_, &result), "zero_step_result");
-    return result;
-  }
-  /// Elements that `rank` owns.
-  int64_t owned(int32_t rank) {
-    size_t count = 0;
-    must(zero_owned_ranges(optim_, rank, nullptr, 0, &count), "zero_owned_ranges");
-    std::vector<int64_t> ranges(3 * count);
-    must(zero_owned_ranges(optim_, rank, ranges.data(), count, &count), "zero_owned_ranges");
+  int64_t owned_elements(int32_t rank) const {
+    const std::vector<int64_t> triples = owned(rank);
     int64_t elements = 0;
-    for (size_t i = 0; i < count; i++) elements += ranges[3 * i + 2];
+    for (size_t i = 2; i < triples.size(); i += 3) elements += triples[i];
     return elements;
   }
-
- private:
-  static void must(zero_status status, const char* what) {
-    EXPECT_EQ(status, ZERO_OK) << what << ": " << zero_last_error();
-  }
-
-  zero_comm* comm_;
-  zero_optim* optim_ = nullptr;
 };
+
+/// body(rank, its number) on `world` threads.
+inline void on_few(CommKind kind, int world, const Choices& choices,
+                   const std::function<void(Rank&, int)>& body) {
+  on_ranks(kind, world, [&](zero_comm* comm, int number) {
+    SCOPED_TRACE("partition " + std::to_string(choices.partition));
+    Rank rank(comm, choices);
+    body(rank, number);
+  });
+}
+
+/// On each kind of comm of the host.
+inline void on_each_few(int world, const Choices& choices,
+                        const std::function<void(Rank&, int)>& body) {
+  for (const CommKind kind : kCommKinds) on_few(kind, world, choices, body);
+}
+
+/// The same, and all ranks tell the same bits.
+inline void on_few_alike(CommKind kind, int world, const Choices& choices,
+                         const std::function<std::vector<float>(Rank&, int)>& body) {
+  std::vector<std::vector<float>> ends(static_cast<size_t>(world));
+  on_few(kind, world, choices,
+         [&](Rank& rank, int number) { ends[static_cast<size_t>(number)] = body(rank, number); });
+  for (const std::vector<float>& end : ends) {
+    ASSERT_EQ(end.size(), ends[0].size());
+    EXPECT_EQ(std::memcmp(end.data(), ends[0].data(), end.size() * sizeof(float)), 0)
+        << name_of(kind) << ", world " << world << ", partition " << choices.partition
+        << ": ranks end with different bits";
+  }
+}
 
 }  // namespace zero::test

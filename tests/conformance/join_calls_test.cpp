@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "support/expect.h"
-#include "support/scalar.h"
 #include "support/scratch.h"
 #include "uneven.h"
 
@@ -26,8 +25,7 @@ void after_one_joined(const Uneven& run, const std::function<void(Seat&, int ran
   for (const CommKind kind : kCommKinds) {
     SCOPED_TRACE(name_of(kind));
     on_seats(kind, run, [&](Seat& seat, int rank) {
-      seat.fill(0);
-      EXPECT_EQ(seat.step(), ZERO_OK) << last();
+      seat.train(0);
       if (rank == kJoined) {
         seat.fill_with(NAN);
       } else {
@@ -58,16 +56,13 @@ TEST(JoinCalls, clips_by_the_norm_and_by_value_take_no_gradient_of_a_rank_that_j
         run,
         [&](Seat& seat, int) {
           seat.fill_with(5);
-          EXPECT_EQ(zero_clip_grad_value(seat.optim(), 0.25, nullptr), ZERO_OK) << last();
-          EXPECT_EQ(zero_step(seat.optim(), nullptr), ZERO_OK) << last();
-          double norm = 0;
+          EXPECT_OK(zero_clip_grad_value(seat.optim(), 0.25, nullptr));
+          EXPECT_OK(seat.step());
           const std::vector<void*> grads = seat.grads();
           *static_cast<float*>(grads[0]) = 3;
           *static_cast<float*>(grads[1]) = 4;
-          EXPECT_EQ(zero_clip_grad_norm(seat.optim(), nullptr, 0, 1, 2, &norm, nullptr), ZERO_OK)
-              << last();
-          EXPECT_NEAR(norm, 10 * factor, 1e-5);
-          EXPECT_EQ(zero_step(seat.optim(), nullptr), ZERO_OK) << last();
+          EXPECT_NEAR(seat.clip(1, 2), 10 * factor, 1e-5);
+          EXPECT_OK(seat.step());
         },
         [&](Seat& seat, int) {
           for (size_t i = 0; i < 2; i++)
@@ -93,29 +88,24 @@ TEST(JoinCalls, a_rank_that_joined_follows_settings_frozen_parameters_scales_and
       [&](Seat& seat, int) {
         zero_optim* const optim = seat.optim();
         seat.fill(1);
-        EXPECT_EQ(seat.reduce(ZERO_REDUCE_MEAN), ZERO_OK) << last();
-        EXPECT_EQ(zero_drop_grads(optim), ZERO_OK);
-        EXPECT_EQ(zero_group_set(optim, ZERO_ALL_GROUPS, "lr", 0.125), ZERO_OK);
-        EXPECT_EQ(zero_param_set_trainable(optim, 1, 0), ZERO_OK);
-        EXPECT_EQ(zero_group_set(optim, ZERO_ALL_GROUPS, "loss_scale", 4), ZERO_OK);
-        EXPECT_EQ(seat.step(), ZERO_OK) << last();
+        EXPECT_OK(seat.reduce(ZERO_REDUCE_MEAN));
+        EXPECT_OK(zero_drop_grads(optim));
+        seat.set("lr", 0.125);
+        seat.freeze(1);
+        seat.set("loss_scale", 4);
+        EXPECT_OK(seat.step());
         EXPECT_TRUE(seat.equals(expected));
         // Set after the last call: it is told by whoever comes last.
-        EXPECT_EQ(zero_group_set(optim, 0, "lr", 0.75), ZERO_OK);
-        EXPECT_EQ(zero_param_set_trainable(optim, 1, 1), ZERO_OK);
-        EXPECT_EQ(zero_param_set_trainable(optim, 2, 0), ZERO_OK);
+        seat.set("lr", 0.75, 0);
+        seat.freeze(1, false);
+        seat.freeze(2);
       },
       [&](Seat& seat, int rank) {
-        double lr = 0, scale = 0;
-        EXPECT_EQ(zero_group_get(seat.optim(), 0, "lr", &lr), ZERO_OK);
-        EXPECT_EQ(lr, 0.75);
-        EXPECT_EQ(zero_group_get(seat.optim(), ZERO_ALL_GROUPS, "lr", &lr), ZERO_OK);
-        EXPECT_EQ(lr, 0.125);
-        EXPECT_EQ(zero_group_get(seat.optim(), ZERO_ALL_GROUPS, "loss_scale", &scale), ZERO_OK);
-        EXPECT_EQ(scale, 4);
+        EXPECT_EQ(seat.setting("lr", 0), 0.75);
+        EXPECT_EQ(seat.setting("lr"), 0.125);
+        EXPECT_EQ(seat.setting("loss_scale"), 4);
         EXPECT_TRUE(seat.equals(expected)) << rank;
-        seat.fill(2);
-        EXPECT_EQ(seat.step(), ZERO_OK) << last();
+        seat.train(2);
       });
 }
 
@@ -131,45 +121,35 @@ TEST(JoinCalls, every_other_call_is_made_with_the_rank_that_joined) {
     const std::string directory = scratch / std::to_string(turn++);
     on_seats(kind, run, [&](Seat& seat, int rank) {
       zero_optim* const optim = seat.optim();
-      seat.fill(0);
-      EXPECT_EQ(seat.step(), ZERO_OK) << last();
+      seat.train(0);
       if (rank != kJoined) {
-        seat.fill(1);
-        EXPECT_EQ(seat.step(), ZERO_OK) << last();
-        EXPECT_EQ(zero_seal(optim), ZERO_OK) << last();
-        EXPECT_EQ(zero_state_save(optim, directory.c_str(), nullptr), ZERO_OK) << last();
+        seat.train(1);
+        seat.seal();
+        seat.save(directory);
         EXPECT_EQ(zero_state_save(optim, directory.c_str(), nullptr),
                   rank == 0 ? ZERO_ERR_STATE : ZERO_ERR_PEER);
-        seat.fill(2);
-        EXPECT_EQ(seat.step(), ZERO_OK) << last();
+        seat.train(2);
         EXPECT_TRUE(seat.equals(model.params()));
-        EXPECT_EQ(zero_state_load(optim, directory.c_str(), nullptr), ZERO_OK) << last();
+        seat.load(directory);
         EXPECT_TRUE(seat.equals(saved));
-        EXPECT_EQ(zero_broadcast_params(optim, kJoined, nullptr), ZERO_OK) << last();
-        EXPECT_EQ(zero_share_params(optim, 0, nullptr), ZERO_OK) << last();
+        seat.broadcast(kJoined);
+        EXPECT_OK(zero_share_params(optim, 0, nullptr));
         EXPECT_TRUE(seat.equals(saved));
         std::vector<float> whole(run.sizes[0], -1);
-        EXPECT_EQ(zero_state_gather(optim, 0, nullptr, 2, whole.data(), whole.size()), ZERO_OK)
-            << last();
+        EXPECT_OK(zero_state_gather(optim, 0, nullptr, 2, whole.data(), whole.size()));
         EXPECT_EQ(whole[0], rank == 2 ? saved[0][0] : -1);
-        EXPECT_EQ(zero_state_gather(optim, 0, "exp_avg", 0, whole.data(), whole.size()), ZERO_OK)
-            << last();
-        seat.fill(2);
-        EXPECT_EQ(seat.step(), ZERO_OK) << last();
+        EXPECT_OK(zero_state_gather(optim, 0, "exp_avg", 0, whole.data(), whole.size()));
+        seat.train(2);
       }
       EXPECT_EQ(seat.join(), 2) << last();
       EXPECT_TRUE(seat.equals(model.params()));
     });
-    zero_comm* const comm = solo();
-    {
-      Uneven alone = run;
-      alone.world = 1;
-      alone.option = ZERO_UNEVEN_OFF;
-      Seat seat(alone, comm);
-      EXPECT_EQ(zero_state_load(seat.optim(), directory.c_str(), nullptr), ZERO_OK) << last();
-      EXPECT_TRUE(seat.equals(saved));
-    }
-    zero_comm_free(comm);
+    Uneven of_one = run;
+    of_one.world = 1;
+    of_one.option = ZERO_UNEVEN_OFF;
+    Seat seat(of_one, alone());
+    seat.load(directory);
+    EXPECT_TRUE(seat.equals(saved));
   }
 }
 
@@ -194,14 +174,14 @@ TEST(JoinCalls, what_needs_something_of_a_rank_that_joined_is_refused_on_all_ran
           refused(seat.reduce(flags), "ZERO_REDUCE_NONE");
         }
         seat.fill(1);
-        EXPECT_EQ(seat.reduce(ZERO_REDUCE_MEAN), ZERO_OK) << last();
+        EXPECT_OK(seat.reduce(ZERO_REDUCE_MEAN));
         refused(zero_share_params(seat.optim(), 0, nullptr), "by hand");
-        EXPECT_EQ(zero_step(seat.optim(), nullptr), ZERO_OK) << last();
+        EXPECT_OK(seat.step());
       },
       [&](Seat& seat, int) {
         EXPECT_TRUE(seat.equals(model.params()));
         seat.fill(3);
-        EXPECT_EQ(seat.step(ZERO_REDUCE_NONE), ZERO_OK) << last();  // all are here again
+        EXPECT_OK(seat.step(ZERO_REDUCE_NONE));  // all are here again
       });
 }
 
@@ -233,8 +213,7 @@ TEST(JoinCalls, a_call_that_fails_leaves_the_rank_that_joined_where_it_is) {
         auto wrong = initialized<zero_step_options>();
         wrong.struct_size = 3;
         EXPECT_EQ(zero_step(optim, &wrong), ZERO_ERR_ARGUMENT);
-        seat.fill(1);
-        EXPECT_EQ(seat.step(), ZERO_OK) << last();
+        seat.train(1);
       },
       [&](Seat& seat, int) { EXPECT_TRUE(seat.equals(model.params())); });
 }
@@ -243,74 +222,65 @@ TEST(JoinCalls, a_rank_that_cannot_join_is_told_so_and_named_to_the_others) {
   const Uneven run{.world = 3};
   Plain model = first_step(run);
   model.step({1, -1, 1}, 1.0 / 3);
-  for (const CommKind kind : kCommKinds) {
-    on_seats(kind, run, [&](Seat& seat, int rank) {
-      seat.fill(0);
-      EXPECT_EQ(seat.step(), ZERO_OK) << last();
-      if (rank == kJoined) {
-        auto options = initialized<zero_join_options>();
-        options.grad_count = 3;
-        EXPECT_TRUE(ends(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT,
-                         "3 gradient pointers"));
-        std::vector<void*> odd = seat.grads();
-        odd[1] = odd[0];
-        options.grads = odd.data();
-        options.grad_count = odd.size();
-        EXPECT_TRUE(
-            ends(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT, "overlaps"));
-      } else {
-        seat.fill(1);
-        EXPECT_TRUE(ends(seat.step(), ZERO_ERR_PEER,
-                         "rank 1 in zero_step: ZERO_ERR_ARGUMENT: zero_join: 3 gradient"));
-        EXPECT_TRUE(ends(zero_seal(seat.optim()), ZERO_ERR_PEER, "overlaps"));
-        EXPECT_EQ(seat.step(), ZERO_OK) << last();
-      }
-      EXPECT_EQ(seat.join(), 2) << last();
-      EXPECT_TRUE(seat.equals(model.params()));
-    });
-  }
+  on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
+    seat.train(0);
+    if (rank == kJoined) {
+      auto options = initialized<zero_join_options>();
+      options.grad_count = 3;
+      EXPECT_TRUE(ends(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT,
+                       "3 gradient pointers"));
+      std::vector<void*> odd = seat.grads();
+      odd[1] = odd[0];
+      options.grads = odd.data();
+      options.grad_count = odd.size();
+      EXPECT_TRUE(ends(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT, "overlaps"));
+    } else {
+      seat.fill(1);
+      EXPECT_TRUE(ends(seat.step(), ZERO_ERR_PEER,
+                       "rank 1 in zero_step: ZERO_ERR_ARGUMENT: zero_join: 3 gradient"));
+      EXPECT_TRUE(ends(zero_seal(seat.optim()), ZERO_ERR_PEER, "overlaps"));
+      EXPECT_OK(seat.step());
+    }
+    EXPECT_EQ(seat.join(), 2) << last();
+    EXPECT_TRUE(seat.equals(model.params()));
+  });
 }
 
 TEST(JoinCalls, a_rank_cannot_join_between_the_begin_of_a_step_and_its_end) {
   const Uneven run{.world = 3};
   const Plain model = first_step(run);
-  for (const CommKind kind : kCommKinds) {
-    on_seats(kind, run, [&](Seat& seat, int rank) {
-      EXPECT_EQ(zero_step_begin(seat.optim(), nullptr), ZERO_OK) << last();
-      seat.fill(0);
-      if (rank == kJoined) {
-        EXPECT_TRUE(
-            ends(zero_join(seat.optim(), nullptr, nullptr), ZERO_ERR_STATE, "a step has begun"));
-      } else {
-        EXPECT_TRUE(ends(seat.step(), ZERO_ERR_PEER, "zero_join: a step has begun"));
-      }
-      EXPECT_EQ(seat.step(), ZERO_OK) << last();
-      EXPECT_EQ(seat.join(), 2) << last();
-      EXPECT_TRUE(seat.equals(model.params()));
-    });
-  }
+  on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
+    EXPECT_OK(zero_step_begin(seat.optim(), nullptr));
+    seat.fill(0);
+    if (rank == kJoined) {
+      EXPECT_TRUE(
+          ends(zero_join(seat.optim(), nullptr, nullptr), ZERO_ERR_STATE, "a step has begun"));
+    } else {
+      EXPECT_TRUE(ends(seat.step(), ZERO_ERR_PEER, "zero_join: a step has begun"));
+    }
+    EXPECT_OK(seat.step());
+    EXPECT_EQ(seat.join(), 2) << last();
+    EXPECT_TRUE(seat.equals(model.params()));
+  });
 }
 
 TEST(JoinCalls, a_rank_waits_in_zero_join_for_one_that_could_not_join) {
   const Uneven run{.world = 2};
-  for (const CommKind kind : kCommKinds) {
-    on_seats(kind, run, [&](Seat& seat, int rank) {
-      auto options = initialized<zero_join_options>();
-      options.grad_count = 1;
-      if (rank == 1) {
-        EXPECT_EQ(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT) << last();
-      }
-      EXPECT_EQ(seat.join(), 1) << last();
-    });
-  }
+  on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
+    auto options = initialized<zero_join_options>();
+    options.grad_count = 1;
+    if (rank == 1) {
+      EXPECT_EQ(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT) << last();
+    }
+    EXPECT_EQ(seat.join(), 1) << last();
+  });
 }
 
 TEST(JoinCalls, without_the_option_or_with_another_one_on_each_rank_nobody_joins) {
   for (const CommKind kind : kCommKinds) {
     on_seats(kind, {.world = 2, .option = ZERO_UNEVEN_OFF}, [](Seat& seat, int) {
       EXPECT_TRUE(ends(seat.join(), ZERO_ERR_STATE, "zero_join needs zero_options.uneven_inputs"));
-      seat.fill(0);
-      EXPECT_EQ(seat.step(), ZERO_OK) << last();
+      seat.train(0);
     });
     on_ranks(kind, 2, [](zero_comm* comm, int rank) {
       Seat seat({.world = 2, .option = rank == 0 ? ZERO_UNEVEN_WORLD : ZERO_UNEVEN_ACTIVE}, comm);
@@ -323,14 +293,14 @@ TEST(JoinCalls, without_the_option_or_with_another_one_on_each_rank_nobody_joins
                        "rank 1 called zero_step, rank 0 called an optimizer with uneven_inputs"));
     });
   }
-  zero_comm* const comm = solo();
+  const std::shared_ptr<zero_comm> comm = alone();
   auto options = initialized<zero_options>();
   zero_optim* optim = nullptr;
   for (const int32_t wrong : {-1, 4}) {
     options.uneven_inputs = wrong;
-    EXPECT_TRUE(ends(zero_create(&optim, comm, &options), ZERO_ERR_ARGUMENT, "uneven_inputs is"));
+    EXPECT_TRUE(
+        ends(zero_create(&optim, comm.get(), &options), ZERO_ERR_ARGUMENT, "uneven_inputs is"));
   }
-  zero_comm_free(comm);
 }
 
 // It cannot say the same as the others, who find out at once and not after their epoch.
@@ -338,15 +308,14 @@ TEST(JoinCalls, state_that_is_set_while_a_rank_has_joined_is_a_mismatch_until_it
   after_one_joined(
       {.world = 3},
       [](Seat& seat, int) {
-        EXPECT_EQ(set_scalar(seat.optim(), 0, "step", 9), ZERO_OK) << last();
+        EXPECT_OK(seat.set_scalar(0, "step", 9));
         EXPECT_TRUE(ends(seat.step(), ZERO_ERR_PEER, "state set of parameter 'p0'"));
       },
       [](Seat& seat, int rank) {
         if (rank == kJoined) {
-          EXPECT_EQ(set_scalar(seat.optim(), 0, "step", 9), ZERO_OK) << last();
+          EXPECT_OK(seat.set_scalar(0, "step", 9));
         }
-        seat.fill(1);
-        EXPECT_EQ(seat.step(), ZERO_OK) << last();
+        seat.train(1);
       });
 }
 
@@ -372,7 +341,7 @@ TEST(JoinCalls, an_abort_from_another_thread_ends_zero_join) {
   on_ranks(CommKind::local, 2, [](zero_comm* comm, int rank) {
     Seat seat({.world = 2}, comm);
     if (rank == 1) {
-      EXPECT_EQ(zero_comm_abort(comm, "enough"), ZERO_OK);
+      EXPECT_OK(zero_comm_abort(comm, "enough"));
     } else {
       EXPECT_EQ(seat.join(), ZERO_ERR_ABORTED);
     }

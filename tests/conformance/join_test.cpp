@@ -64,15 +64,11 @@ void run_case(const Case& one, zero_comm* comm, int rank) {
                std::to_string(rank));
   Seat seat(one.run, comm);
   const int batches = one.counts[static_cast<size_t>(rank)];
-  for (int batch = 0; batch < batches; batch++) {
-    seat.fill(batch);
-    EXPECT_EQ(seat.step(), ZERO_OK) << last();
-  }
+  for (int batch = 0; batch < batches; batch++) seat.train(batch);
   seat.fill_with(NAN);  // nobody may look at it
   EXPECT_EQ(seat.join(), last_of(one.counts)) << last();
   EXPECT_TRUE(seat.equals(one.after_epoch));
-  seat.fill(9);
-  EXPECT_EQ(seat.step(), ZERO_OK) << last();
+  seat.train(9);
   EXPECT_TRUE(seat.equals(one.after_more));
 }
 
@@ -111,18 +107,13 @@ TEST(Join, every_pattern_of_0_to_5_batches_on_2_to_4_ranks_equals_one_process) {
 
 TEST(Join, a_rank_alone_returns_at_once) {
   Uneven run{.world = 1};
-  zero_comm* const comm = solo();
-  {
-    Seat seat(run, comm);
-    EXPECT_EQ(seat.join(), 0);
-    seat.fill(0);
-    EXPECT_EQ(seat.step(), ZERO_OK) << last();
-    EXPECT_EQ(seat.join(), 0);
-    Plain model(run);
-    model.step({0}, 1);
-    EXPECT_TRUE(seat.equals(model.params()));
-  }
-  zero_comm_free(comm);
+  Seat seat(run, alone());
+  EXPECT_EQ(seat.join(), 0);
+  seat.train(0);
+  EXPECT_EQ(seat.join(), 0);
+  Plain model(run);
+  model.step({0}, 1);
+  EXPECT_TRUE(seat.equals(model.params()));
 }
 
 /// Rank r has counts[r] batches in each epoch; every rank looks at every step while it has inputs.
@@ -137,8 +128,7 @@ void expect_equal_at_every_step(CommKind kind, const Uneven& run, const std::vec
   on_seats(kind, run, [&](Seat& seat, int rank) {
     for (int epoch = 0; epoch < epochs; epoch++) {
       for (int batch = 0; batch < counts[static_cast<size_t>(rank)]; batch++) {
-        seat.fill(batch);
-        EXPECT_EQ(seat.step(), ZERO_OK) << last();
+        seat.train(batch);
         EXPECT_TRUE(seat.equals(after[static_cast<size_t>(epoch * longest + batch)]));
       }
       EXPECT_EQ(seat.join(), last_of(counts)) << last();
@@ -183,45 +173,40 @@ Uneven one_weight(int world, int32_t option) {
 
 // Rank r has 3 + r inputs and each adds up ones: W * 3 + (W - 1) + ... + (W - r).
 TEST(Join, each_rank_sees_the_total_of_the_ranks_that_were_active_with_it) {
-  for (const CommKind kind : kCommKinds) {
-    for (int world = 2; world <= 5; world++) {
-      Uneven run = one_weight(world, ZERO_UNEVEN_WORLD);
-      on_seats(kind, run, [&](Seat& seat, int rank) {
-        const float start = seat.params()[0][0];
-        int total = 3 * world;
-        for (int k = 1; k <= rank; k++) total += world - k;
-        seat.fill_with(1);
-        for (int input = 0; input < 3 + rank; input++)
-          EXPECT_EQ(seat.step(ZERO_REDUCE_SUM), ZERO_OK) << last();
-        EXPECT_NEAR(seat.params()[0][0], start - static_cast<float>(total), 1e-4);
-        EXPECT_EQ(seat.join(), world - 1) << last();
-      });
-    }
+  for (int world = 2; world <= 5; world++) {
+    Uneven run = one_weight(world, ZERO_UNEVEN_WORLD);
+    on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
+      const float start = seat.params()[0][0];
+      int total = 3 * world;
+      for (int k = 1; k <= rank; k++) total += world - k;
+      seat.fill_with(1);
+      for (int input = 0; input < 3 + rank; input++) EXPECT_OK(seat.step(ZERO_REDUCE_SUM));
+      EXPECT_NEAR(seat.params()[0][0], start - static_cast<float>(total), 1e-4);
+      EXPECT_EQ(seat.join(), world - 1) << last();
+    });
   }
 }
 
 // Input 50; rank 0 runs 3 rounds, the others 5.
 TEST(Join, grad_div_uneven_inputs_50_50_50_then_50_or_50_times_W_minus_1_over_W) {
-  for (const CommKind kind : kCommKinds) {
-    for (int world = 2; world <= 5; world++) {
-      for (const int32_t option : {ZERO_UNEVEN_WORLD, ZERO_UNEVEN_ACTIVE}) {
-        Uneven run = one_weight(world, option);
-        run.partition = ZERO_PARTITION_MANUAL;  // ranks 0 and 1 own a weight each
-        on_seats(kind, run, [&](Seat& seat, int rank) {
-          for (int round = 0; round < (rank == 0 ? 3 : 5); round++) {
-            seat.fill_with(50);
-            EXPECT_EQ(seat.reduce(ZERO_REDUCE_MEAN), ZERO_OK) << last();
-            float grad = 0;
-            const bool all = option == ZERO_UNEVEN_ACTIVE || round < 3;
-            if (rank < 2) {
-              EXPECT_EQ(zero_grad_get(seat.optim(), rank, 0, 1, &grad), ZERO_OK) << last();
-              EXPECT_NEAR(grad, all ? 50.0 : 50.0 * (world - 1) / world, 1e-5) << round;
-            }
-            EXPECT_EQ(zero_step(seat.optim(), nullptr), ZERO_OK) << last();
+  for (int world = 2; world <= 5; world++) {
+    for (const int32_t option : {ZERO_UNEVEN_WORLD, ZERO_UNEVEN_ACTIVE}) {
+      Uneven run = one_weight(world, option);
+      run.partition = ZERO_PARTITION_MANUAL;  // ranks 0 and 1 own a weight each
+      on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
+        for (int round = 0; round < (rank == 0 ? 3 : 5); round++) {
+          seat.fill_with(50);
+          EXPECT_OK(seat.reduce(ZERO_REDUCE_MEAN));
+          float grad = 0;
+          const bool all = option == ZERO_UNEVEN_ACTIVE || round < 3;
+          if (rank < 2) {
+            EXPECT_OK(zero_grad_get(seat.optim(), rank, 0, 1, &grad));
+            EXPECT_NEAR(grad, all ? 50.0 : 50.0 * (world - 1) / world, 1e-5) << round;
           }
-          EXPECT_EQ(seat.join(), world - 1) << last();
-        });
-      }
+          EXPECT_OK(seat.step());
+        }
+        EXPECT_EQ(seat.join(), world - 1) << last();
+      });
     }
   }
 }
@@ -231,98 +216,88 @@ TEST(Join, grad_div_uneven_inputs_50_50_50_then_50_or_50_times_W_minus_1_over_W)
 TEST(Join, windows_of_the_owners_may_be_cut_short_by_some_ranks_or_by_all) {
   constexpr int kWindow = 3;
   constexpr int32_t kFlags = ZERO_REDUCE_MEAN | ZERO_REDUCE_ACCUMULATE;
-  for (const CommKind kind : kCommKinds) {
-    for (const std::vector<int>& counts : {std::vector<int>{4, 6}, {0, 6}, {5, 7}, {7, 5, 1}}) {
-      for (const int32_t option : {ZERO_UNEVEN_WORLD, ZERO_UNEVEN_ACTIVE}) {
-        SCOPED_TRACE(told(counts));
-        const Uneven run{.world = static_cast<int>(counts.size()), .option = option};
-        Plain model(run);
-        const int longest = *std::max_element(counts.begin(), counts.end());
-        for (int begin = 0; begin < longest; begin += kWindow) {
-          Params sums;
-          int active = 0;
-          for (const int count : counts) active += begin < count;
-          for (size_t i = 0; i < run.sizes.size(); i++) {
-            std::vector<float>& sum = sums.emplace_back(run.sizes[i], 0.0f);
-            for (int batch = begin; batch < std::min(begin + kWindow, longest); batch++) {
-              for (int rank = 0; rank < run.world; rank++) {
-                if (batch >= counts[static_cast<size_t>(rank)]) continue;
-                const std::vector<float> one = batch_gradient(run, i, rank, batch);
-                for (size_t k = 0; k < one.size(); k++) sum[k] = sum[k] + one[k];
-              }
+  for (const std::vector<int>& counts : {std::vector<int>{4, 6}, {0, 6}, {5, 7}, {7, 5, 1}}) {
+    for (const int32_t option : {ZERO_UNEVEN_WORLD, ZERO_UNEVEN_ACTIVE}) {
+      SCOPED_TRACE(told(counts));
+      const Uneven run{.world = static_cast<int>(counts.size()), .option = option};
+      Plain model(run);
+      const int longest = *std::max_element(counts.begin(), counts.end());
+      for (int begin = 0; begin < longest; begin += kWindow) {
+        Params sums;
+        int active = 0;
+        for (const int count : counts) active += begin < count;
+        for (size_t i = 0; i < run.sizes.size(); i++) {
+          std::vector<float>& sum = sums.emplace_back(run.sizes[i], 0.0f);
+          for (int batch = begin; batch < std::min(begin + kWindow, longest); batch++) {
+            for (int rank = 0; rank < run.world; rank++) {
+              if (batch >= counts[static_cast<size_t>(rank)]) continue;
+              const std::vector<float> one = batch_gradient(run, i, rank, batch);
+              for (size_t k = 0; k < one.size(); k++) sum[k] = sum[k] + one[k];
             }
           }
-          model.update(sums, factor_of(run, active));
         }
-        on_seats(kind, run, [&](Seat& seat, int rank) {
-          const int mine = counts[static_cast<size_t>(rank)];
-          for (int batch = 0; batch < mine; batch++) {
-            seat.fill(batch);
-            EXPECT_EQ(seat.reduce(kFlags), ZERO_OK) << last();
-            if (batch % kWindow == kWindow - 1) {
-              EXPECT_EQ(seat.step(), ZERO_OK) << last();
-            }
-          }
-          EXPECT_EQ(seat.join(), last_of(counts)) << last();
-          if (longest % kWindow != 0) {
-            EXPECT_EQ(seat.step(), ZERO_OK) << last();
-          }
-          EXPECT_TRUE(seat.equals(model.params()));
-        });
+        model.update(sums, factor_of(run, active));
       }
+      on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
+        const int mine = counts[static_cast<size_t>(rank)];
+        for (int batch = 0; batch < mine; batch++) {
+          seat.fill(batch);
+          EXPECT_OK(seat.reduce(kFlags));
+          if (batch % kWindow == kWindow - 1) {
+            EXPECT_OK(seat.step());
+          }
+        }
+        EXPECT_EQ(seat.join(), last_of(counts)) << last();
+        if (longest % kWindow != 0) {
+          EXPECT_OK(seat.step());
+        }
+        EXPECT_TRUE(seat.equals(model.params()));
+      });
     }
   }
 }
 
 // Rank 1 has 5 batches where two make a step: the fifth is in its own memory when its data ends.
 TEST(Join, a_window_cut_short_in_the_engines_memory_is_part_of_the_next_reduction_and_of_no_other) {
-  for (const CommKind kind : kCommKinds) {
-    for (const int32_t option : {ZERO_UNEVEN_WORLD, ZERO_UNEVEN_ACTIVE}) {
-      const Uneven run{.world = 3, .option = option};
-      Plain model(run);
-      model.step({0, 0, 0}, factor_of(run, 3));
-      model.step({1, 1, 1}, factor_of(run, 3));
-      model.step({2, 2, -1}, factor_of(run, 2));  // 2: what rank 1 brings to zero_join
-      model.step({3, -1, -1}, factor_of(run, 1));
-      on_seats(kind, run, [&](Seat& seat, int rank) {
-        const int steps = rank == 0 ? 4 : 2;
-        for (int step = 0; step < steps; step++) {
-          seat.fill(step);
-          EXPECT_EQ(seat.step(), ZERO_OK) << last();
-        }
-        seat.fill(2);
-        EXPECT_EQ(seat.join(rank == 1), 0) << last();
-        EXPECT_TRUE(seat.equals(model.params()));
-      });
-    }
+  for (const int32_t option : {ZERO_UNEVEN_WORLD, ZERO_UNEVEN_ACTIVE}) {
+    const Uneven run{.world = 3, .option = option};
+    Plain model(run);
+    model.step({0, 0, 0}, factor_of(run, 3));
+    model.step({1, 1, 1}, factor_of(run, 3));
+    model.step({2, 2, -1}, factor_of(run, 2));  // 2: what rank 1 brings to zero_join
+    model.step({3, -1, -1}, factor_of(run, 1));
+    on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
+      const int steps = rank == 0 ? 4 : 2;
+      for (int step = 0; step < steps; step++) seat.train(step);
+      seat.fill(2);
+      EXPECT_EQ(seat.join(rank == 1), 0) << last();
+      EXPECT_TRUE(seat.equals(model.params()));
+    });
   }
 }
 
 TEST(Join, throw_mode_stops_every_rank_at_the_least_number_of_batches) {
-  for (const CommKind kind : kCommKinds) {
-    for (const std::vector<int>& counts : {std::vector<int>{2, 5}, {4, 3, 5}, {0, 1, 2}}) {
-      const Uneven run{.world = static_cast<int>(counts.size()), .option = ZERO_UNEVEN_ERROR};
-      const int least = *std::min_element(counts.begin(), counts.end());
-      const auto first = std::min_element(counts.begin(), counts.end()) - counts.begin();
-      Plain model(run);
-      train_epoch(model, run, std::vector<int>(counts.size(), least));
-      on_seats(kind, run, [&](Seat& seat, int rank) {
-        int made = 0;
-        zero_status status = ZERO_OK;
-        for (int batch = 0; batch < counts[static_cast<size_t>(rank)] && status == ZERO_OK;
-             batch++) {
-          seat.fill(batch);
-          status = seat.step();
-          if (status == ZERO_OK) made++;
-        }
-        if (status == ZERO_OK) status = seat.join();
-        EXPECT_EQ(status, ZERO_ERR_STATE);
-        EXPECT_TRUE(says("rank " + std::to_string(first) + " has no more inputs"));
-        EXPECT_EQ(made, least);
-        EXPECT_TRUE(seat.equals(model.params()));
-        EXPECT_EQ(seat.join(), run.world - 1) << last();  // at once, which is no error
-      });
-    }
+  for (const std::vector<int>& counts : {std::vector<int>{2, 5}, {4, 3, 5}, {0, 1, 2}}) {
+    const Uneven run{.world = static_cast<int>(counts.size()), .option = ZERO_UNEVEN_ERROR};
+    const int least = *std::min_element(counts.begin(), counts.end());
+    const auto first = std::min_element(counts.begin(), counts.end()) - counts.begin();
+    Plain model(run);
+    train_epoch(model, run, std::vector<int>(counts.size(), least));
+    on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
+      int made = 0;
+      zero_status status = ZERO_OK;
+      for (int batch = 0; batch < counts[static_cast<size_t>(rank)] && status == ZERO_OK; batch++) {
+        seat.fill(batch);
+        status = seat.step();
+        if (status == ZERO_OK) made++;
+      }
+      if (status == ZERO_OK) status = seat.join();
+      EXPECT_EQ(status, ZERO_ERR_STATE);
+      EXPECT_TRUE(says("rank " + std::to_string(first) + " has no more inputs"));
+      EXPECT_EQ(made, least);
+      EXPECT_TRUE(seat.equals(model.params()));
+      EXPECT_EQ(seat.join(), run.world - 1) << last();  // at once, which is no error
+    });
   }
 }
 

@@ -118,8 +118,7 @@ class Alone {
     run.lr_scale = own_lr_scale(run, param).value_or(1);
     const auto decay = own_weight_decay(run, param);
     if (!decay) return run;
-    run.names.insert(run.names.begin(), "weight_decay");
-    run.values.insert(run.values.begin(), *decay);
+    run.settings.insert(run.settings.begin(), {"weight_decay", *decay});
     return run;
   }
 

@@ -38,21 +38,14 @@ TEST(Schedules, a_rank_that_joined_ends_each_step_before_it_makes_the_next) {
   Plain model(run);
   train_epoch(model, run, counts);
   under_many_schedules(60, 10'000, [&](uint64_t seed) {
-    const Meeting meeting(kCommKinds[seed % 2], run.world, kPatienceMs);
-    run_sound_ranks(RankKind::threads, run.world, [&](int rank) {
-      zero_comm* const comm = meeting.join(rank);
-      {
-        Seat seat(run, comm);
-        for (int batch = 0; batch < counts[static_cast<size_t>(rank)]; batch++) {
-          seat.fill(batch);
-          EXPECT_EQ(seat.step(), ZERO_OK) << last();
-          EXPECT_EQ(zero_param_wait(seat.optim(), ZERO_ALL_PARAMS, nullptr), ZERO_OK) << last();
-        }
-        EXPECT_EQ(seat.join(), 2) << last();
-        EXPECT_TRUE(seat.equals(model.params()));
+    on_ranks(Meeting(kCommKinds[seed % 2], run.world, kPatienceMs), [&](zero_comm* comm, int rank) {
+      Seat seat(run, comm);
+      for (int batch = 0; batch < counts[static_cast<size_t>(rank)]; batch++) {
+        seat.train(batch);
+        seat.wait();
       }
-      zero_comm_free(comm);
-      return std::string();
+      EXPECT_EQ(seat.join(), 2) << last();
+      EXPECT_TRUE(seat.equals(model.params()));
     });
   });
 }

@@ -12,9 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "comm/create.h"
-#include "support/chaos_device.h"
-#include "support/ranks.h"
+#include "api/handles.h"
+#include "stored.h"
+#include "support/comms.h"
+#include "support/expect.h"
 
 namespace zero::test {
 namespace {
@@ -23,7 +24,7 @@ enum class Kind {
   sum,
   sum_in_place,
   sum_doubles,
-  sum_halves,
+  sum_halves,  // up to here each rank gets a part
   sum_of_one,
   gather,
   gather_in_place,
@@ -57,29 +58,6 @@ float number(size_t transfer, size_t rank, size_t i) {
   return std::ldexp(static_cast<float>(mixed % 20011) - 10005, static_cast<int>(mixed % 20) - 10);
 }
 
-template <class T>
-std::vector<std::byte> encoded(size_t transfer, size_t rank, size_t count) {
-  std::vector<std::byte> bytes(count * sizeof(T));
-  for (size_t i = 0; i < count; i++) {
-    const T value = static_cast<T>(number(transfer, rank, i));
-    std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value);
-  }
-  return bytes;
-}
-
-/// bf16 of the number, cut off.
-std::vector<std::byte> halves(size_t transfer, size_t rank, size_t count) {
-  std::vector<std::byte> bytes(count * 2);
-  for (size_t i = 0; i < count; i++) {
-    const float value = number(transfer, rank, i);
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    const auto half = static_cast<uint16_t>(bits >> 16);
-    std::memcpy(bytes.data() + 2 * i, &half, sizeof half);
-  }
-  return bytes;
-}
-
 SumTypes types_of(Kind kind) {
   if (kind == Kind::sum_doubles) return {DType::f64, DType::f64};
   if (kind == Kind::sum_halves) return {DType::bf16, DType::f32};
@@ -88,52 +66,26 @@ SumTypes types_of(Kind kind) {
 
 /// What a rank brings.
 std::vector<std::byte> brought(const Transfer& transfer, size_t number, size_t rank, size_t world) {
-  switch (transfer.kind) {
-    case Kind::sum_doubles:
-      return encoded<double>(number, rank, transfer.count * world);
-    case Kind::sum_halves:
-      return halves(number, rank, transfer.count * world);
-    case Kind::sum:
-    case Kind::sum_in_place:
-      return encoded<float>(number, rank, transfer.count * world);
-    default:
-      return encoded<float>(number, rank, transfer.count);
-  }
-}
-
-double element(SumTypes types, const std::byte* at) {
-  if (types.from == DType::f64) {
-    double value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  }
-  uint32_t bits = 0;
-  if (types.from == DType::bf16) {
-    uint16_t half;
-    std::memcpy(&half, at, sizeof half);
-    bits = static_cast<uint32_t>(half) << 16;
-  } else {
-    std::memcpy(&bits, at, sizeof bits);
-  }
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
+  const bool scatters = transfer.kind <= Kind::sum_halves;
+  std::vector<double> values(transfer.count * (scatters ? world : 1));
+  for (size_t i = 0; i < values.size(); i++) values[i] = test::number(number, rank, i);
+  return encode(static_cast<int32_t>(types_of(transfer.kind).from), values);
 }
 
 template <class T>
 std::vector<std::byte> summed(const Transfer& transfer, size_t number, size_t rank, size_t world) {
-  const SumTypes types = types_of(transfer.kind);
-  std::vector<std::vector<std::byte>> all;
-  for (size_t r = 0; r < world; r++) all.push_back(brought(transfer, number, r, world));
-  std::vector<std::byte> out(transfer.count * sizeof(T));
+  const auto dtype = static_cast<int32_t>(types_of(transfer.kind).from);
   const size_t first = transfer.kind == Kind::sum_of_one ? 0 : rank * transfer.count;
-  for (size_t i = 0; i < transfer.count; i++) {
-    const size_t at = (first + i) * size_of(types.from);
-    T sum = static_cast<T>(element(types, all[0].data() + at));
-    for (size_t r = 1; r < world; r++) sum += static_cast<T>(element(types, all[r].data() + at));
-    std::memcpy(out.data() + i * sizeof sum, &sum, sizeof sum);
+  std::vector<T> sums(transfer.count);
+  for (size_t r = 0; r < world; r++) {
+    const std::vector<std::byte> all = brought(transfer, number, r, world);
+    const std::vector<double> values =
+        decode(dtype, all.data() + first * element_bytes(dtype), transfer.count);
+    for (size_t i = 0; i < sums.size(); i++)
+      sums[i] = r == 0 ? static_cast<T>(values[i]) : sums[i] + static_cast<T>(values[i]);
   }
-  return out;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(sums.data());
+  return {bytes, bytes + sums.size() * sizeof(T)};
 }
 
 /// What it gets.
@@ -178,8 +130,8 @@ class Moved {
     std::byte* own = send_.data();
     at_ = receive_.data();
     if (transfer.kind == Kind::gather_in_place) own = at_ + rank * mine.size();
-    must(device_.copy(stream, own, mine.data(), mine.size()));
-    must([&]() -> Status {
+    EXPECT_OK(device_.copy(stream, own, mine.data(), mine.size()));
+    const Status queued = [&]() -> Status {
       switch (transfer.kind) {
         case Kind::gather:
         case Kind::gather_in_place:
@@ -198,12 +150,15 @@ class Moved {
           break;
       }
       return plane.reduce_scatter(types_of(transfer.kind), own, at_, transfer.count, stream);
-    }());
+    }();
+    EXPECT_OK(queued);
   }
 
   std::vector<std::byte> bytes(StreamHandle stream) const {
     std::vector<std::byte> out(bytes_);
-    if (bytes_ > 0) must(device_.copy(stream, out.data(), at_, bytes_));
+    if (bytes_ > 0) {
+      EXPECT_OK(device_.copy(stream, out.data(), at_, bytes_));
+    }
     return out;
   }
 
@@ -211,8 +166,6 @@ class Moved {
   static DeviceMemory memory(Comm& comm, size_t bytes) {
     return DeviceMemory::allocate(comm.device(), bytes + 1, "a test's").value();
   }
-  static void must(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
-
   Device& device_;
   DeviceMemory send_, receive_;
   std::byte* at_ = nullptr;
@@ -223,17 +176,12 @@ class Moved {
 /// `moved`: bytes that went through the host's memory.
 bool right(uint64_t seed, const char* forgotten, int64_t* moved = nullptr) {
   const int32_t world = seed % 2 == 0 ? 2 : 3;
-  const auto chaos = ChaosWorld::create(
-      {.seed = seed, .eager = seed % 4 == 0, .patience = INT64_MAX, .reaches = false});
-  chaos->forget(forgotten);
-  const std::string name = unique_name();
-  std::vector<std::shared_ptr<ChaosDevice>> devices;
-  for (int32_t rank = 0; rank < world; rank++) devices.push_back(chaos->make_device(rank));
-  CommOptions options;
-  options.staging_bytes = 2048;
-  const auto results = run_sound_ranks(RankKind::threads, world, [&](int rank) -> std::string {
-    const auto& device = devices[static_cast<size_t>(rank)];
-    const auto seat = create_local(name, rank, world, options, device).value();
+  Devices devices{.seed = seed, .forgotten = forgotten};
+  devices.options.staging_bytes = 2048;
+  const Meeting meeting(CommKind::staged, world, devices);
+  const auto results = results_of(meeting, [&](zero_comm* comm, int rank) -> std::string {
+    const auto seat = api::find_handle(comm).value();
+    const auto device = seat->device();
     const Stream streams[] = {make_stream(device).value(), make_stream(device).value()};
     const auto transfers = drawn(seed, world);
     std::vector<Moved> all;
@@ -247,11 +195,11 @@ bool right(uint64_t seed, const char* forgotten, int64_t* moved = nullptr) {
           expected(transfers[i], i, static_cast<size_t>(rank), static_cast<size_t>(world));
       sound = sound && all[i].bytes(stream) == wanted;
     }
-    EXPECT_TRUE(call.vote("read", {}).ok());
+    EXPECT_OK(call.vote("read", {}));
     if (moved != nullptr && rank == 0) *moved = seat->staged_bytes;
     return sound ? "right" : "wrong";
   });
-  EXPECT_EQ(chaos->living(), 0);
+  EXPECT_EQ(meeting.chaos().living(), 0);
   for (const std::string& result : results)
     if (result != "right") return false;
   return true;
@@ -289,13 +237,10 @@ TEST(StagedPlane, the_bytes_that_went_through_the_host_are_counted) {
 }
 
 TEST(StagedPlane, a_sum_of_one_rank_has_a_whole_slot_for_each_piece) {
-  const auto chaos = ChaosWorld::create({.patience = INT64_MAX, .reaches = false});
-  const std::string name = unique_name();
-  const std::shared_ptr<ChaosDevice> devices[] = {chaos->make_device(0), chaos->make_device(1)};
-  CommOptions options;
-  options.staging_bytes = 2048;  // two slots of 256 floats
-  run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
-    const auto seat = create_local(name, rank, 2, options, devices[rank]).value();
+  Devices devices;
+  devices.options.staging_bytes = 2048;  // two slots of 256 floats
+  on_ranks(Meeting(CommKind::staged, 2, devices), [&](zero_comm* comm, int rank) {
+    const auto seat = api::find_handle(comm).value();
     Call call = seat->begin(Operation::step).value();
     for (const auto& [count, pieces] : {std::pair(256, 1), {257, 2}, {1024, 4}}) {
       const Transfer transfer{Kind::sum_of_one, static_cast<size_t>(count), 1, false};
@@ -304,8 +249,7 @@ TEST(StagedPlane, a_sum_of_one_rank_has_a_whole_slot_for_each_piece) {
       EXPECT_EQ(seat->host_waits - before, pieces);
       EXPECT_EQ(moved.bytes(nullptr), expected(transfer, 0, static_cast<size_t>(rank), 2));
     }
-    EXPECT_TRUE(call.vote("summed", {}).ok());
-    return "";
+    EXPECT_OK(call.vote("summed", {}));
   });
 }
 

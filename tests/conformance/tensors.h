@@ -2,15 +2,13 @@
 // Where a training keeps what it trains.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "device/device.h"
+#include "memory.h"
 #include "training.h"
 
 namespace zero::test {
@@ -28,31 +26,18 @@ struct Tensors {
   }
 
   std::byte* allocate(size_t count) {  // of any type
-    if (device == nullptr) {
-      own.emplace_back(count);
-      return reinterpret_cast<std::byte*>(own.back().data());
-    }
-    on_device.push_back(DeviceMemory::allocate(device, count * sizeof(double), "a tensor").value());
-    return on_device.back().data();
+    return own.emplace_back(device, count * sizeof(double)).at();
   }
   /// On a device in the order of the stream.
   void write(std::byte* to, const std::vector<std::byte>& bytes) const {
-    if (device == nullptr) {
-      std::copy(bytes.begin(), bytes.end(), to);
-    } else if (!bytes.empty()) {
-      EXPECT_TRUE(device->copy(stream(), to, bytes.data(), bytes.size()).ok());
-    }
+    move_bytes(device, stream(), to, bytes.data(), bytes.size());
   }
   std::vector<std::byte> read(const std::byte* from, size_t bytes) const {
     return read(from, bytes, stream());
   }
   std::vector<std::byte> read(const std::byte* from, size_t bytes, void* behind) const {
     std::vector<std::byte> out(bytes);
-    if (device == nullptr) {
-      std::copy(from, from + bytes, out.begin());
-    } else if (bytes > 0) {
-      EXPECT_TRUE(device->copy(behind, out.data(), from, bytes).ok());
-    }
+    move_bytes(device, behind, out.data(), from, bytes);
     return out;
   }
   void* stream() const { return own_stream.handle(); }
@@ -72,8 +57,7 @@ struct Tensors {
   std::shared_ptr<Device> device;
   Stream own_stream, next_stream, forward_stream;
   std::vector<std::byte*> data, grads, next_grads;
-  std::vector<std::vector<double>> own;  // aligned for any type
-  std::vector<DeviceMemory> on_device;
+  std::deque<Memory> own;
   std::vector<void*> arenas;
   std::vector<bool> in_arena;  // of each parameter's data
 };

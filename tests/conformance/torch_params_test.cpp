@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/optim.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -40,8 +41,7 @@ struct Span {
 struct Case {
   std::string name;
   int32_t optimizer = 0;
-  std::vector<std::string> settings;
-  std::vector<double> values;
+  Settings settings;
   std::array<zero_param, kTensors> params;  // settings of their own
   std::array<std::vector<Span>, kTensors> frozen;
 
@@ -83,8 +83,7 @@ Case parse(const std::string& line) {
       (scale ? param.lr_scale : param.weight_decay) = std::strtod(value, nullptr);
       param.flags |= scale ? ZERO_PARAM_LR_SCALE : ZERO_PARAM_WEIGHT_DECAY;
     } else {
-      made.settings.push_back(key);
-      made.values.push_back(std::strtod(value, nullptr));
+      made.settings.emplace_back(key, std::strtod(value, nullptr));
     }
   }
   return made;
@@ -111,16 +110,6 @@ Rows read_rows() {
 /// One rank's run of a case: `rows` begin with the tensors and the gradients, `expected` is the
 /// case's part of them. Both ranks have the same gradients, so the mean is exact.
 void follow(const Case& c, zero_comm* comm, const Rows& rows, const Row* expected) {
-  zero_options options;
-  ZERO_INIT(options);
-  options.optimizer = c.optimizer;
-  std::vector<const char*> names;
-  for (const std::string& name : c.settings) names.push_back(name.c_str());
-  options.names = names.data();
-  options.values = c.values.data();
-  options.setting_count = names.size();
-  zero_optim* optim = nullptr;
-  ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << zero_last_error();
   std::array<Row, kTensors> data, largest{};
   Row grads[kTensors];
   std::array<zero_param, kTensors> params = c.params;
@@ -134,15 +123,14 @@ void follow(const Case& c, zero_comm* comm, const Rows& rows, const Row* expecte
     params[t].ndim = 1;
     if (c.is_frozen(t, 1)) params[t].flags |= ZERO_PARAM_FROZEN;
   }
-  EXPECT_EQ(zero_register_params(optim, nullptr, params.data(), kTensors, nullptr), ZERO_OK)
-      << zero_last_error();
+  Optim optim(comm, options_with([&](zero_options& o) { o.optimizer = c.optimizer; }), c.settings);
+  optim.add(params);
   for (int step = 1; step <= kSteps; step++) {
     for (size_t t = 0; t < kTensors; t++) {
       grads[t] = rows[kTensors * static_cast<size_t>(step) + t];
-      EXPECT_EQ(zero_param_set_trainable(optim, static_cast<int64_t>(t), !c.is_frozen(t, step)),
-                ZERO_OK);
+      optim.freeze(static_cast<int64_t>(t), c.is_frozen(t, step));
     }
-    EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << zero_last_error();
+    EXPECT_OK(optim.step());
     for (size_t t = 0; t < kTensors; t++) {
       for (size_t i = 0; i < kNumbers; i++) {
         // What rounding errors scale with once values cancel.
@@ -154,7 +142,6 @@ void follow(const Case& c, zero_comm* comm, const Rows& rows, const Row* expecte
       }
     }
   }
-  zero_free(optim);
 }
 
 TEST(TorchParams, parameters_that_freeze_or_have_settings_of_their_own_follow_torch) {

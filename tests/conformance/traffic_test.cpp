@@ -48,8 +48,7 @@ void counting(int world, const std::function<void(zero_comm*, Counted&)>& body) 
     functions.all_gather = all_gather;
     functions.all_to_all = all_to_all;
     zero_comm* comm = nullptr;
-    EXPECT_EQ(zero_comm_create_user(&comm, &functions, &counted, rank, world, nullptr), ZERO_OK)
-        << last();
+    EXPECT_OK(zero_comm_create_user(&comm, &functions, &counted, rank, world, nullptr));
     body(comm, counted);
     zero_comm_free(comm);
     counted.real.free(counted.ctx);
@@ -61,35 +60,27 @@ constexpr int64_t kSize = 4096;  // a tensor's
 constexpr size_t kTensors = 12;
 
 /// Tensors of one size, in turn of rank 0, 1 and so on.
-struct Model {
+class Model : public Optim {
+ public:
   Model(zero_comm* comm, int32_t partition, int32_t share_dtype = 0)
-      : data(kTensors, std::vector<float>(kSize, 1)) {
-    grad = data;
-    auto options = initialized<zero_options>();
-    options.partition = partition;
-    options.bucket_bytes = 65'536;
-    options.share_dtype = share_dtype;
-    EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
+      : Optim(comm, options_with([&](zero_options& o) {
+                o.partition = partition;
+                o.bucket_bytes = 65'536;
+                o.share_dtype = share_dtype;
+              })) {
     std::array<std::string, kTensors> names;
-    std::array<zero_param, kTensors> params;
+    std::vector<zero_param> params;
     for (size_t i = 0; i < kTensors; i++) {
       names[i] = std::to_string(i);
-      ZERO_INIT(params[i]);
-      params[i].name = names[i].c_str();
-      params[i].data = data[i].data();
-      params[i].grad = grad[i].data();
-      params[i].shape = &kSize;
-      params[i].ndim = 1;
-      params[i].owner = static_cast<int32_t>(i) % zero_comm_world(comm);
+      params.push_back(parameter(names[i].c_str(), kSize, &data_[i * kSize], &grads_[i * kSize]));
+      params[i].owner = static_cast<int32_t>(i) % world();
     }
-    EXPECT_EQ(zero_register_params(optim, nullptr, params.data(), kTensors, nullptr), ZERO_OK);
+    add(params);
   }
-  ~Model() { zero_free(optim); }
-  Model(const Model&) = delete;
-  Model& operator=(const Model&) = delete;
+  ~Model() { free(); }
 
-  std::vector<std::vector<float>> data, grad;
-  zero_optim* optim = nullptr;
+ private:
+  std::vector<float> data_ = std::vector<float>(kTensors * kSize, 1), grads_ = data_;
 };
 
 // Plain data parallel sends 2 (W - 1) / W of the model from each rank in a step, and so does this:
@@ -98,10 +89,10 @@ TEST(Traffic, of_a_step_is_that_of_one_all_reduce) {
   for (int world = 2; world <= 4; world++) {
     for (const int32_t partition : kPartitions) {
       counting(world, [&](zero_comm* comm, Counted& counted) {
-        const Model model(comm, partition);
+        Model model(comm, partition);
         for (int step = 0; step < 3; step++) {
           counted.to_all = counted.gathered = 0;
-          EXPECT_EQ(zero_step(model.optim, nullptr), ZERO_OK) << last();
+          EXPECT_OK(model.step());
           const int64_t once = kSize * int64_t{kTensors} * 4 / world;
           EXPECT_EQ(counted.to_all, once) << "world " << world << ", partition " << partition;
           EXPECT_EQ(counted.gathered, once) << "world " << world << ", partition " << partition;
@@ -113,12 +104,11 @@ TEST(Traffic, of_a_step_is_that_of_one_all_reduce) {
 
 TEST(Traffic, of_what_is_frozen_is_none) {
   counting(2, [](zero_comm* comm, Counted& counted) {
-    const Model model(comm, ZERO_PARTITION_MANUAL);
+    Model model(comm, ZERO_PARTITION_MANUAL);
     for (const int64_t trained : {12, 6, 2}) {
-      for (int64_t param = trained; param < int64_t{kTensors}; param++)
-        EXPECT_EQ(zero_param_set_trainable(model.optim, param, 0), ZERO_OK);
+      for (int64_t param = trained; param < int64_t{kTensors}; param++) model.freeze(param);
       counted.to_all = counted.gathered = 0;
-      EXPECT_EQ(zero_step(model.optim, nullptr), ZERO_OK) << last();
+      EXPECT_OK(model.step());
       // In whole buckets, of which one has two tensors of each rank.
       const int64_t tensors = trained == 6 ? 8 : trained == 2 ? 4 : trained;
       EXPECT_EQ(counted.to_all, tensors * kSize * 4 / 2);
@@ -130,10 +120,10 @@ TEST(Traffic, of_what_is_frozen_is_none) {
 TEST(Traffic, of_parameters_shared_in_16_bits_is_half_of_that) {
   for (const int32_t partition : kPartitions) {
     counting(3, [&](zero_comm* comm, Counted& counted) {
-      const Model model(comm, partition, ZERO_BFLOAT16);
+      Model model(comm, partition, ZERO_BFLOAT16);
       for (int step = 0; step < 2; step++) {
         counted.gathered = 0;
-        EXPECT_EQ(zero_step(model.optim, nullptr), ZERO_OK) << last();
+        EXPECT_OK(model.step());
         EXPECT_EQ(counted.gathered, kSize * int64_t{kTensors} * 2 / 3) << "partition " << partition;
       }
     });

@@ -10,12 +10,14 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <thread>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
 
+#include "base/text.h"
 #include "own_rules.h"
 #include "stored.h"
 #include "tensors.h"
@@ -59,31 +61,22 @@ std::vector<double> numbers(uint64_t seed, size_t count, float scale, int32_t dt
   return out;
 }
 
-class Failed {
- public:
-  explicit Failed(std::string* error) : error_(error) {}
-  bool operator()(zero_status status, const char* what) const {
-    if (status >= 0) return false;
-    *error_ = std::string(what) + ": " + zero_status_name(status) + ": " + zero_last_error();
-    return true;
-  }
-
- private:
-  std::string* error_;
-};
+/// Ends the training of a rank, whose error says which call has failed.
+void must(zero_status status, const char* what) {
+  if (status >= 0) return;
+  throw std::runtime_error(text(what, ": ", zero_status_name(status), ": ", last()));
+}
 
 std::vector<zero_param> describe(const Training& run, const Tensors& memory,
                                  std::vector<std::string>& names) {
   std::vector<zero_param> params(run.sizes.size());
   names.resize(run.sizes.size());
   for (size_t i = 0; i < params.size(); i++) {
-    ZERO_INIT(params[i]);
     names[i] = "layer." + std::to_string(i);
-    params[i].name = names[i].c_str();
-    params[i].shape = &run.sizes[i];
-    params[i].ndim = 1;
+    const bool laid_out = !memory.data.empty();
+    params[i] = parameter(names[i].c_str(), run.sizes[i], laid_out ? memory.data[i] : nullptr,
+                          laid_out ? memory.grads[i] : nullptr, dtypes_of(run, i).param);
     params[i].owner = manual_owner(run, i);
-    params[i].dtype = dtypes_of(run, i).param;
     params[i].grad_dtype = dtypes_of(run, i).grad;
     if (run.padded && run.where != Where::foreign && run.where != Where::mixed)
       params[i].flags |= ZERO_PARAM_PADDED;
@@ -96,10 +89,6 @@ std::vector<zero_param> describe(const Training& run, const Tensors& memory,
       params[i].flags |= ZERO_PARAM_WEIGHT_DECAY;
       params[i].weight_decay = *decay;
     }
-    if (!memory.data.empty()) {
-      params[i].data = memory.data[i];
-      params[i].grad = memory.grads[i];
-    }
   }
   return params;
 }
@@ -110,20 +99,18 @@ struct Places {
   size_t bytes[2] = {64, 64};
 };
 
-bool find_places(const Training& run, const zero_options& options, Places& places,
-                 const Failed& failed) {
+Places find_places(const Training& run, const zero_options& options) {
+  Places places;
   std::vector<std::string> names;
   for (auto& offsets : places.offsets) offsets.resize(run.sizes.size());
-  zero_plan plan;
-  ZERO_INIT(plan);
+  auto plan = initialized<zero_plan>();
   plan.offsets = places.offsets[0].data();
   plan.grad_offsets = places.offsets[1].data();
   const std::vector<zero_param> params = describe(run, Tensors(nullptr), names);
-  if (failed(zero_partition_plan(params.data(), params.size(), run.world, &options, &plan), "plan"))
-    return false;
+  must(zero_partition_plan(params.data(), params.size(), run.world, &options, &plan), "plan");
   places.bytes[0] += static_cast<size_t>(plan.arena_bytes);
   places.bytes[1] += static_cast<size_t>(plan.grad_arena_bytes);
-  if (run.padded) return true;
+  if (run.padded) return places;
   for (const size_t which : {0, 1}) {  // registration order, tight, something apart
     size_t end = 0;
     for (size_t i = 0; i < run.sizes.size(); i++) {
@@ -135,20 +122,17 @@ bool find_places(const Training& run, const zero_options& options, Places& place
     }
     places.bytes[which] = end + 64;
   }
-  return true;
+  return places;
 }
 
-bool allocate(const Training& run, zero_comm* comm, const zero_options& options, Tensors& memory,
-              const Failed& failed) {
-  Places places;
-  if (!find_places(run, options, places, failed)) return false;
+void allocate(const Training& run, zero_comm* comm, const zero_options& options, Tensors& memory) {
+  const Places places = find_places(run, options);
   void* base[2] = {nullptr, nullptr};
   for (const size_t which : {0, 1}) {
     if (run.where == Where::foreign) break;
     const bool shared = which == 0 && run.where != Where::per_rank_arenas;
     const int32_t kind = shared ? ZERO_MEMORY_SHARED : ZERO_MEMORY_PER_RANK;
-    if (failed(zero_arena_alloc(comm, places.bytes[which], kind, &base[which]), "arena"))
-      return false;
+    must(zero_arena_alloc(comm, places.bytes[which], kind, &base[which]), "arena");
     memory.arenas.push_back(base[which]);
   }
   const int rank = zero_comm_rank(comm);
@@ -168,7 +152,6 @@ bool allocate(const Training& run, zero_comm* comm, const zero_options& options,
     memory.in_arena.push_back(!foreign_data);
     memory.grads.push_back(place(1, foreign_grad));
   }
-  return true;
 }
 
 void store(const Tensors& memory, int32_t dtype, const std::vector<double>& values, std::byte* to) {
@@ -187,11 +170,6 @@ bool grads_stand(const Training& run, const Tensors& memory, int rank, int step,
   }
   return true;
 }
-
-struct Handles {
-  zero_optim* optim = nullptr;
-  ~Handles() { zero_free(optim); }
-};
 
 }  // namespace
 
@@ -272,23 +250,15 @@ std::vector<void*> backward(const Training& run, const Tensors& memory, int rank
   return pointers;
 }
 
-zero_status begin(zero_optim* optim, int32_t flags) {
-  zero_step_options options;
-  ZERO_INIT(options);
-  options.reduce_flags = flags;
-  return zero_step_begin(optim, &options);
-}
-
 /// Announce some of them, each rank others and in its own order.
-zero_status announce(const Training& run, const Tensors& memory, zero_optim* optim,
-                     const std::vector<void*>& pointers, int rank, int step) {
-  if (run.announces == 0) return ZERO_OK;
+void announce(const Training& run, const Tensors& memory, zero_optim* optim,
+              const std::vector<void*>& pointers, int rank, int step) {
+  if (run.announces == 0) return;
   const auto make = [&](size_t i, void* stream) {
     if (memory.device == nullptr || pointers[i] == nullptr) return;
     const std::vector<std::byte> bytes =
         encode(dtypes_of(run, i).grad, gradient(run, i, rank, step * run.micro_batches));
-    if (bytes.empty()) return;
-    EXPECT_TRUE(memory.device->copy(stream, memory.grads[i], bytes.data(), bytes.size()).ok());
+    move_bytes(memory.device, stream, memory.grads[i], bytes.data(), bytes.size());
   };
   Event cleared;
   if (memory.device != nullptr) {
@@ -304,19 +274,16 @@ zero_status announce(const Training& run, const Tensors& memory, zero_optim* opt
     const bool announced = random() % static_cast<uint64_t>(run.announces) != 0;
     make(i, announced ? memory.forward() : memory.stream());
     if (!announced) continue;
-    const zero_status status =
-        zero_grad_ready(optim, static_cast<int64_t>(i), pointers[i], memory.forward());
-    if (status != ZERO_OK) return status;
+    must(zero_grad_ready(optim, static_cast<int64_t>(i), pointers[i], memory.forward()),
+         "announce");
     if (run.delays && random() % 4 == 0)
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
   }
-  return ZERO_OK;
 }
 
 /// A forward pass on two threads: what is read of a parameter after its wait is what stands there
 /// when all is done.
-bool read_one_by_one(const Training& run, zero_optim* optim, const Tensors& memory, int step,
-                     std::string* error) {
+void read_one_by_one(const Training& run, zero_optim* optim, const Tensors& memory, int step) {
   std::mt19937_64 random(run.seed * 31 + static_cast<uint64_t>(step));
   std::vector<size_t> order(run.sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -338,76 +305,53 @@ bool read_one_by_one(const Training& run, zero_optim* optim, const Tensors& memo
   std::thread thread([&] { other = read(1); });
   const bool own = read(0);
   thread.join();
-  if (!own || !other || zero_param_wait(optim, ZERO_ALL_PARAMS, memory.stream()) != ZERO_OK) {
-    *error = std::string("wait: ") + zero_last_error();
-    return false;
-  }
+  must(own && other ? zero_param_wait(optim, ZERO_ALL_PARAMS, memory.stream()) : ZERO_ERR_PEER,
+       "wait");
   for (size_t i = 0; i < seen.size(); i++) {
-    if (seen[i] == memory.read(memory.data[i], bytes_of(i))) continue;
-    *error = "parameter " + std::to_string(i) + " was not new after its wait";
-    return false;
+    if (seen[i] != memory.read(memory.data[i], bytes_of(i)))
+      throw std::runtime_error(text("parameter ", i, " was not new after its wait"));
   }
-  return true;
 }
 
 /// Freeze and thaw what this step wants otherwise than the one before.
-zero_status toggle(const Training& run, zero_optim* optim, int step) {
-  for (size_t i = 0; i < run.sizes.size(); i++) {
-    if (step == 0 || frozen(run, i, step) == frozen(run, i, step - 1)) continue;
-    const zero_status status =
-        zero_param_set_trainable(optim, static_cast<int64_t>(i), !frozen(run, i, step));
-    if (status != ZERO_OK) return status;
+void toggle(const Training& run, zero_optim* optim, int step) {
+  for (size_t i = 0; i < run.sizes.size() && step > 0; i++) {
+    if (frozen(run, i, step) != frozen(run, i, step - 1))
+      must(zero_param_set_trainable(optim, static_cast<int64_t>(i), !frozen(run, i, step)),
+           "toggle");
   }
-  return ZERO_OK;
 }
 
-zero_status deal(const Training& run, zero_optim* optim, int step) {
+void deal(const Training& run, zero_optim* optim, int step) {
   const auto due = std::find(run.deals.begin(), run.deals.end(), step);
-  if (due == run.deals.end()) return ZERO_OK;
+  if (due == run.deals.end()) return;
   std::vector<int32_t> owners;
   for (size_t i = 0; run.partition == ZERO_PARTITION_MANUAL && i < run.sizes.size(); i++)
     owners.push_back(manual_owner(run, i, static_cast<int>(due - run.deals.begin()) + 1));
-  return zero_rebalance(optim, owners.empty() ? nullptr : owners.data(), owners.size(), nullptr);
+  must(zero_rebalance(optim, owners.empty() ? nullptr : owners.data(), owners.size(), nullptr),
+       "rebalance");
 }
 
 /// Of every parameter its step count and its state, as numbers.
-bool append_state(const Training& run, zero_optim* optim, const Failed& failed,
-                  std::vector<double>& out) {
+void append_state(const Training& run, const Optim& optim, std::vector<double>& out) {
   for (size_t i = 0; i < run.sizes.size(); i++) {
     const auto param = static_cast<int64_t>(i);
-    const char* names[16];
-    size_t count = 0;
-    int32_t dtype = 0;
-    if (failed(zero_state_info(optim, param, &dtype, names, std::size(names), &count), "info"))
-      return false;
-    double step = 0;
-    if (failed(zero_state_get(optim, param, "step", 0, 1, &step), "step")) return false;
-    out.push_back(step);
-    for (size_t slot = 0; slot < count; slot++) {
-      const auto elements = static_cast<size_t>(run.sizes[i]);
+    const int32_t dtype = dtypes_of(run, i).param == ZERO_FLOAT64 ? ZERO_FLOAT64 : ZERO_FLOAT32;
+    const auto elements = static_cast<size_t>(run.sizes[i]);
+    out.push_back(optim.scalar(param));
+    for (const char* const slot : optim.state_names(param)) {
       std::vector<std::byte> bytes(elements * element_bytes(dtype));
-      if (failed(
-              zero_state_gather(optim, param, names[slot], ZERO_ALL_RANKS, bytes.data(), elements),
-              names[slot]))
-        return false;
+      must(zero_state_gather(optim.optim(), param, slot, ZERO_ALL_RANKS, bytes.data(), elements),
+           slot);
       const Denormals kept(false);
       const std::vector<double> values = decode(dtype, bytes.data(), elements);
       out.insert(out.end(), values.begin(), values.end());
     }
   }
-  return true;
 }
 
-}  // namespace
-
-Outcome train(const Training& run, zero_comm* comm, std::string* error,
-              const std::shared_ptr<Device>& device) {
-  const Failed failed(error);
-  const Denormals flushed(
-      run.flushes == Flushes::all_ranks ||
-      (run.flushes == Flushes::last_rank && zero_comm_rank(comm) == zero_comm_world(comm) - 1));
-  zero_options options;
-  ZERO_INIT(options);
+zero_options options_of(const Training& run) {
+  auto options = initialized<zero_options>();
   options.optimizer = run.optimizer;
   options.partition = run.partition;
   options.bucket_bytes = run.bucket_bytes;
@@ -422,102 +366,82 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
     options.max_grad_norm = run.max_grad_norm;
     options.grad_norm_type = run.norm_type;
   }
-  std::vector<const char*> names;
-  for (const std::string& name : run.names) names.push_back(name.c_str());
-  options.names = names.data();
-  options.values = run.values.data();
-  options.setting_count = names.size();
+  return options;
+}
 
-  const OwnRule rule = run.optimizer == ZERO_OPTIMIZER_LARS ? own_lars() : own_adamw();
-  const Declared declared(rule);
-  if (run.own_rule) declared.put_into(options);
-
-  Tensors memory(device);
-  Handles handles;
-  Outcome out;
-  if (!allocate(run, comm, options, memory, failed)) return out;
-  if (failed(zero_create(&handles.optim, comm, &options), "create")) return out;
-  std::vector<std::string> param_names;
-  const std::vector<zero_param> params = describe(run, memory, param_names);
-  if (failed(zero_register_params(handles.optim, nullptr, params.data(), params.size(), nullptr),
-             "register"))
-    return out;
+/// What rank 0 begins with, and the others what the broadcast must replace.
+void fill_params(const Training& run, const Tensors& memory, int rank) {
   for (size_t i = 0; i < run.sizes.size(); i++) {
     std::vector<double> values = initial(run, i);
-    if (zero_comm_rank(comm) != 0) {
+    if (rank != 0) {
       if (run.where == Where::arenas) continue;  // rank 0's memory is everybody's
       if (run.where == Where::mixed && memory.in_arena[i]) continue;  // somebody else may fill it
-      std::fill(values.begin(), values.end(), -7.0);  // the broadcast must replace it
+      std::fill(values.begin(), values.end(), -7.0);
     }
     store(memory, dtypes_of(run, i).param, values, memory.data[i]);
   }
-  if (failed(zero_broadcast_params(handles.optim, 0, memory.stream()), "broadcast")) return out;
-  if (failed(zero_group_set(handles.optim, ZERO_ALL_GROUPS, "loss_scale", run.loss_scale),
-             "loss scale"))
-    return out;
+}
+
+/// One step, of all its micro-batches. Its norm, if it asks.
+double make_step(const Training& run, Optim& optim, const Tensors& memory, int step) {
+  void* const stream = memory.stream();
+  const bool gives = run.missing || run.alternates;
+  const int32_t how = run.reduced ? ZERO_REDUCE_NONE : run.sum ? ZERO_REDUCE_SUM : ZERO_REDUCE_MEAN;
+  const int32_t flags = how | (run.micro_batches > 1 ? ZERO_REDUCE_ACCUMULATE : 0);
+  const int first = step * run.micro_batches, last = first + run.micro_batches - 1;
+  if (run.begins) must(optim.begin(flags), "begin");
+  std::vector<void*> given;
+  for (int batch = first; batch <= last; batch++) {
+    const std::vector<void*> pointers = backward(run, memory, optim.rank(), step, batch);
+    if (batch == first) announce(run, memory, optim.optim(), pointers, optim.rank(), step);
+    if (gives) given = pointers;
+    if (batch < last) must(optim.reduce_with(given, flags, stream), "accumulate");
+  }
+  const bool clips = run.explicit_clip || run.clip_value > 0;
+  const bool reduces = run.explicit_reduce || (clips && (gives || flags != 0));
+  if (reduces) must(optim.reduce_with(given, flags, stream), "reduce");
+  if (run.clip_value > 0)
+    must(zero_clip_grad_value(optim.optim(), run.clip_value, stream), "clip value");
+  double norm = -1;
+  if (run.explicit_clip)
+    must(zero_clip_grad_norm(optim.optim(), nullptr, 0, run.max_grad_norm, run.norm_type,
+                             run.asks ? &norm : nullptr, stream),
+         "clip");
+  const bool done = reduces || clips;
+  must(optim.step_with(done ? std::vector<void*>() : given, done ? 0 : flags, stream), "step");
+  if (run.overlaps) read_one_by_one(run, optim.optim(), memory, step);
+  if ((run.reduced || run.micro_batches > 1) && !grads_stand(run, memory, optim.rank(), step, last))
+    throw std::runtime_error("gradients that are not libzero's have changed");
+  return run.asks && !run.explicit_clip ? optim.found().grad_norm : norm;
+}
+
+Outcome train_all(const Training& run, zero_comm* comm) {
+  zero_options options = options_of(run);
+  const OwnRule rule = run.optimizer == ZERO_OPTIMIZER_LARS ? own_lars() : own_adamw();
+  const Declared declared(rule);
+  if (run.own_rule) declared.put_into(options);
+  Tensors memory(device_of(comm));
+  allocate(run, comm, options, memory);
+  Optim optim(comm, options, run.settings);
+  std::vector<std::string> names;
+  const std::vector<zero_param> params = describe(run, memory, names);
+  must(zero_register_params(optim.optim(), nullptr, params.data(), params.size(), nullptr),
+       "register");
+  fill_params(run, memory, optim.rank());
+  must(zero_broadcast_params(optim.optim(), 0, memory.stream()), "broadcast");
+  optim.set("loss_scale", run.loss_scale);
+  Outcome out;
   for (int step = 0; step < run.steps; step++) {
-    if (!run.epoch.empty() && step == run.epoch[static_cast<size_t>(zero_comm_rank(comm))]) {
-      if (failed(zero_join(handles.optim, nullptr, nullptr), "join")) return out;
+    if (!run.epoch.empty() && step == run.epoch[static_cast<size_t>(optim.rank())]) {
+      must(zero_join(optim.optim(), nullptr, nullptr), "join");
       step = epoch_steps(run);
       out.norms.resize(static_cast<size_t>(step), -2);
     }
-    if (failed(toggle(run, handles.optim, step), "set_trainable")) return out;
-    if (failed(deal(run, handles.optim, step), "rebalance")) return out;
+    toggle(run, optim.optim(), step);
+    deal(run, optim.optim(), step);
     if (run.alternates) memory.alternate(run);
-    void* const stream = memory.stream();
-    const bool gives = run.missing || run.alternates;
-    const int32_t how = run.reduced ? ZERO_REDUCE_NONE
-                        : run.sum   ? ZERO_REDUCE_SUM
-                                    : ZERO_REDUCE_MEAN;
-    const int32_t flags = how | (run.micro_batches > 1 ? ZERO_REDUCE_ACCUMULATE : 0);
-    const int last = (step + 1) * run.micro_batches - 1;
-    if (run.begins && failed(begin(handles.optim, flags), "begin")) return out;
-    std::vector<void*> pointers;
-    void* const* given = nullptr;
-    size_t count = 0;
-    for (int batch = step * run.micro_batches; batch <= last; batch++) {
-      pointers = backward(run, memory, zero_comm_rank(comm), step, batch);
-      if (batch == step * run.micro_batches &&
-          failed(announce(run, memory, handles.optim, pointers, zero_comm_rank(comm), step),
-                 "announce"))
-        return out;
-      given = gives ? pointers.data() : nullptr;
-      count = gives ? pointers.size() : 0;
-      if (batch < last &&
-          failed(zero_reduce_grads(handles.optim, given, count, flags, stream), "accumulate"))
-        return out;
-    }
-    const bool clips = run.explicit_clip || run.clip_value > 0;
-    const bool reduces = run.explicit_reduce || (clips && (gives || flags != 0));
-    if (reduces && failed(zero_reduce_grads(handles.optim, given, count, flags, stream), "reduce"))
-      return out;
-    if (run.clip_value > 0 &&
-        failed(zero_clip_grad_value(handles.optim, run.clip_value, stream), "clip value"))
-      return out;
-    double norm = -1;
-    if (run.explicit_clip &&
-        failed(zero_clip_grad_norm(handles.optim, nullptr, 0, run.max_grad_norm, run.norm_type,
-                                   run.asks ? &norm : nullptr, stream),
-               "clip"))
-      return out;
-    zero_step_options step_options;
-    ZERO_INIT(step_options);
-    step_options.stream = stream;
-    if (!reduces && !clips) {
-      step_options.grads = given;
-      step_options.grad_count = count;
-      step_options.reduce_flags = flags;
-    }
-    if (failed(zero_step(handles.optim, &step_options), "step")) return out;
-    if (run.overlaps && !read_one_by_one(run, handles.optim, memory, step, error)) return out;
-    if ((run.reduced || run.micro_batches > 1) &&
-        !grads_stand(run, memory, zero_comm_rank(comm), step, last))
-      return *error = "gradients that are not libzero's have changed", out;
-    if (!run.asks) continue;
-    zero_result result;
-    ZERO_INIT(result);
-    zero_step_result(handles.optim, &result);
-    out.norms.push_back(run.explicit_clip ? norm : result.grad_norm);
+    const double norm = make_step(run, optim, memory, step);
+    if (run.asks) out.norms.push_back(norm);
   }
   for (size_t i = 0; i < run.sizes.size(); i++) {
     const Denormals kept(false);
@@ -527,9 +451,22 @@ Outcome train(const Training& run, zero_comm* comm, std::string* error,
     const std::vector<double> values = decode(dtype, bytes.data(), count);
     out.params.insert(out.params.end(), values.begin(), values.end());
   }
-  if (run.keeps_state && !append_state(run, handles.optim, failed, out.params)) out.params.clear();
-  if (failed(zero_comm_barrier(comm), "barrier")) out.params.clear();
+  if (run.keeps_state) append_state(run, optim, out.params);
+  must(zero_comm_barrier(comm), "barrier");
   return out;
+}
+
+}  // namespace
+
+Outcome train(const Training& run, zero_comm* comm) {
+  const Denormals flushed(
+      run.flushes == Flushes::all_ranks ||
+      (run.flushes == Flushes::last_rank && zero_comm_rank(comm) == zero_comm_world(comm) - 1));
+  try {
+    return train_all(run, comm);
+  } catch (const std::runtime_error& failed) {
+    return {.error = failed.what()};
+  }
 }
 
 }  // namespace zero::test

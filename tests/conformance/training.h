@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "device/device.h"
+#include "support/comms.h"
+#include "support/optim.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -35,8 +36,7 @@ struct Training {
   int32_t wire_dtype = 0;
   double predivide_factor = 1;
   int32_t share_dtype = 0;
-  std::vector<std::string> names;  // settings
-  std::vector<double> values;
+  Settings settings;
   double max_grad_norm = 0;
   double norm_type = 2;
   bool explicit_clip = false;  // zero_clip_grad_norm instead of the option
@@ -78,8 +78,9 @@ struct Training {
 /// What a rank ends with: every parameter one behind the other, with keeps_state then each one's
 /// step count and state by name, and the norm of each step, which is -2 while it had joined.
 struct Outcome {
-  std::vector<double> params;
-  std::vector<double> norms;
+  std::vector<double> params = {};
+  std::vector<double> norms = {};
+  std::string error = {};  // of the first call that failed
 };
 
 /// Deterministic contents, as the dtypes can hold them: gradient of `param` on `rank` in a `batch`,
@@ -96,10 +97,9 @@ std::optional<double> own_weight_decay(const Training& run, size_t param);
 Dtypes dtypes_of(const Training& run, size_t param);
 int32_t manual_owner(const Training& run, size_t param, int deals = 0);
 
-/// One rank's part of the run. Empty params and a message in `error` on failure. `device`: where
-/// the comm's tensors are; then all is queued on one stream, gradients too.
-Outcome train(const Training& run, zero_comm* comm, std::string* error,
-              const std::shared_ptr<Device>& device = nullptr);
+/// One rank's part of the run. Where the comm's tensors are on a device, all is queued on one
+/// stream, gradients too.
+Outcome train(const Training& run, zero_comm* comm);
 
 /// The same by one process: sums in rank order and unsharded updates, written out. Its norms are
 /// right to some bits only, which fp64 parameters show: `norms`, where given, are clipped by.

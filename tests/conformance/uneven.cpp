@@ -32,12 +32,8 @@ std::vector<std::vector<float>> initial_params(const Uneven& run) {
 Training Uneven::rule() const {
   Training rule;
   rule.optimizer = optimizer;
-  rule.names = {"lr"};
-  rule.values = {lr};
-  if (optimizer == ZERO_OPTIMIZER_SGD) {
-    rule.names.emplace_back("momentum");
-    rule.values.push_back(momentum);
-  }
+  rule.settings = {{"lr", lr}};
+  if (optimizer == ZERO_OPTIMIZER_SGD) rule.settings.emplace_back("momentum", momentum);
   return rule;
 }
 
@@ -100,47 +96,36 @@ int last_of(const std::vector<int>& counts) {
   return last;
 }
 
-Seat::Seat(const Uneven& run, zero_comm* comm)
-    : run_(run), rank_(zero_comm_rank(comm)), params_(initial_params(run)) {
-  const Training rule = run.rule();
-  std::vector<const char*> names;
-  for (const std::string& name : rule.names) names.push_back(name.c_str());
-  zero_options options;
-  ZERO_INIT(options);
-  options.optimizer = run.optimizer;
-  options.partition = run.partition;
+zero_options Uneven::options() const {
+  auto options = initialized<zero_options>();
+  options.optimizer = optimizer;
+  options.partition = partition;
   options.bucket_bytes = 8192;
   options.threads = 1;
-  options.names = names.data();
-  options.values = rule.values.data();
-  options.setting_count = names.size();
-  options.uneven_inputs = run.option;
-  options.loss_scale = run.loss_scale;
-  options.growth_interval = run.growth_interval;
-  options.overlap_gather = run.overlaps;
-  EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
+  options.uneven_inputs = option;
+  options.loss_scale = loss_scale;
+  options.growth_interval = growth_interval;
+  options.overlap_gather = overlaps;
+  return options;
+}
+
+void Seat::register_all() {
+  params_ = initial_params(run_);
   for (const auto& param : params_) grads_.emplace_back(param.size(), 0.0f);
-  std::vector<zero_param> given(params_.size());
-  std::vector<int64_t> shapes;
+  const std::vector<int64_t> shapes(run_.sizes.begin(), run_.sizes.end());
   std::vector<std::string> labels;
-  for (const size_t size : run.sizes) shapes.push_back(static_cast<int64_t>(size));
-  for (size_t i = 0; i < given.size(); i++) labels.push_back("p" + std::to_string(i));
-  for (size_t i = 0; i < given.size(); i++) {
-    ZERO_INIT(given[i]);
-    given[i].name = labels[i].c_str();
-    given[i].data = params_[i].data();
-    given[i].grad = grads_[i].data();
-    given[i].shape = &shapes[i];
-    given[i].ndim = 1;
-    given[i].owner = static_cast<int32_t>(i) % run.world;
+  std::vector<zero_param> given;
+  for (size_t i = 0; i < params_.size(); i++) labels.push_back("p" + std::to_string(i));
+  for (size_t i = 0; i < params_.size(); i++) {
+    given.push_back(parameter(labels[i].c_str(), shapes[i], params_[i].data(), grads_[i].data()));
+    given[i].owner = static_cast<int32_t>(i) % run_.world;
   }
-  EXPECT_EQ(zero_register_params(optim_, nullptr, given.data(), given.size(), nullptr), ZERO_OK)
-      << last();
+  add(given);
 }
 
 void Seat::fill(int batch) {
   for (size_t i = 0; i < grads_.size(); i++) {
-    const std::vector<float> one = batch_gradient(run_, i, rank_, batch);
+    const std::vector<float> one = batch_gradient(run_, i, rank(), batch);
     std::copy(one.begin(), one.end(), grads_[i].begin());
   }
 }
@@ -155,25 +140,13 @@ std::vector<void*> Seat::grads() {
   return all;
 }
 
-zero_status Seat::reduce(int32_t flags) {
-  return zero_reduce_grads(optim_, nullptr, 0, flags, nullptr);
-}
-
-zero_status Seat::step(int32_t flags) {
-  zero_step_options options;
-  ZERO_INIT(options);
-  options.reduce_flags = flags;
-  return zero_step(optim_, &options);
-}
-
 int32_t Seat::join(bool with_grads) {
   const std::vector<void*> given = grads();
-  zero_join_options options;
-  ZERO_INIT(options);
+  auto options = initialized<zero_join_options>();
   options.grads = given.data();
   options.grad_count = given.size();
   int32_t last_rank = -1;
-  const zero_status status = zero_join(optim_, with_grads ? &options : nullptr, &last_rank);
+  const zero_status status = zero_join(optim(), with_grads ? &options : nullptr, &last_rank);
   return status == ZERO_OK ? last_rank : status;
 }
 
@@ -182,7 +155,7 @@ int32_t Seat::join(bool with_grads) {
     for (size_t k = 0; k < params[i].size(); k++) {
       if (std::memcmp(&params[i][k], &params_[i][k], sizeof(float)) == 0) continue;
       return ::testing::AssertionFailure()
-             << "rank " << rank_ << " has " << params_[i][k] << " in element " << k
+             << "rank " << rank() << " has " << params_[i][k] << " in element " << k
              << " of parameter " << i << ", not " << params[i][k];
     }
   }
@@ -194,6 +167,10 @@ void on_seats(CommKind kind, const Uneven& run, const std::function<void(Seat&, 
     Seat seat(run, comm);
     body(seat, rank);
   });
+}
+
+void on_seats_of_each_comm(const Uneven& run, const std::function<void(Seat&, int)>& body) {
+  for (const CommKind kind : kCommKinds) on_seats(kind, run, body);
 }
 
 }  // namespace zero::test

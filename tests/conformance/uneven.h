@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/optim.h"
 #include "training.h"
 #include "unsharded.h"
 #include "zero.h"
@@ -29,6 +30,7 @@ struct Uneven {
   int64_t growth_interval = 0;
   bool overlaps = false;  // steps end in the background
 
+  zero_options options() const;
   /// As the plain loops take it.
   Training rule() const;
 };
@@ -63,36 +65,42 @@ void train_epoch(Plain& model, const Uneven& run, const std::vector<int>& counts
 int last_of(const std::vector<int>& counts);
 
 /// One rank.
-class Seat {
+class Seat : public Optim {
  public:
-  Seat(const Uneven& run, zero_comm* comm);
-  ~Seat() { zero_free(optim_); }
-  Seat(const Seat&) = delete;
-  Seat& operator=(const Seat&) = delete;
+  template <class Joined>
+  Seat(const Uneven& run, Joined comm)
+      : Optim(comm, run.options(), run.rule().settings), run_(run) {
+    register_all();
+  }
+  ~Seat() { free(); }
 
   /// Put the gradient of a batch where it is registered.
   void fill(int batch);
-  /// Instead of it.
+  /// A step by it.
+  void train(int batch) {
+    fill(batch);
+    EXPECT_OK(step());
+  }
+  /// Instead of the gradient of a batch.
   void fill_with(float value);
-  zero_status reduce(int32_t flags);
-  zero_status step(int32_t flags = ZERO_REDUCE_MEAN);
   /// The rank that came last, or the failed status.
   int32_t join(bool with_grads = false);
   /// Bit for bit.
   ::testing::AssertionResult equals(const std::vector<std::vector<float>>& params) const;
 
-  zero_optim* optim() const { return optim_; }
   const std::vector<std::vector<float>>& params() const { return params_; }
   std::vector<void*> grads();
 
  private:
+  void register_all();
+
   const Uneven run_;
-  const int rank_;
-  zero_optim* optim_ = nullptr;
   std::vector<std::vector<float>> params_, grads_;
 };
 
 /// body(seat, rank) on threads.
 void on_seats(CommKind kind, const Uneven& run, const std::function<void(Seat&, int rank)>& body);
+/// On each kind of comm of the host.
+void on_seats_of_each_comm(const Uneven& run, const std::function<void(Seat&, int rank)>& body);
 
 }  // namespace zero::test

@@ -21,23 +21,6 @@ namespace {
 
 constexpr int kMaxWorld = 5;
 
-/// Let `body` train on `world` ranks and tell what it ended with; all ranks must tell the same
-/// bits.
-void train(CommKind kind, int world, const Choices& choices,
-           const std::function<std::vector<float>(Rank&, int rank)>& body) {
-  const std::string what = std::string(name_of(kind)) + ", world " + std::to_string(world) +
-                           ", partition " + std::to_string(choices.partition);
-  const Meeting meeting(kind, world);
-  const std::vector<std::string> ends = run_sound_ranks(RankKind::threads, world, [&](int rank) {
-    SCOPED_TRACE(what + ", rank " + std::to_string(rank));
-    Rank one(meeting.join(rank), choices);
-    const std::vector<float> values = body(one, rank);
-    return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-  });
-  for (const std::string& end : ends)
-    EXPECT_EQ(end, ends[0]) << what << ": ranks end with different bits";
-}
-
 /// The numbers that the optimizer files of a checkpoint hold as the tensor `key`.
 std::vector<float> stored(const std::string& checkpoint, const std::string& key) {
   std::vector<float> values;
@@ -63,14 +46,13 @@ std::vector<float> stored(const std::string& checkpoint, const std::string& key)
 TEST(Vectors, momentum_goes_on_after_a_reload_on_another_number_of_ranks) {
   const auto step = [](Rank& rank, std::vector<Tensor>& w) {
     w[0].grad = {1, 1, 1};
-    rank.reduce(w);
-    rank.step();
+    rank.train(w);
   };
   for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= kMaxWorld; world++) {
       const Choices choices{.partition = kPartitions[world % 4], .lr = 0.1, .momentum = 0.9};
       const Scratch scratch;
-      train(kind, world, choices, [&](Rank& rank, int) {
+      on_few_alike(kind, world, choices, [&](Rank& rank, int) {
         std::vector<Tensor> w = {{.name = "w", .data = {1, 1, 1}}};
         rank.add(w);
         step(rank, w);
@@ -81,7 +63,7 @@ TEST(Vectors, momentum_goes_on_after_a_reload_on_another_number_of_ranks) {
         return w[0].data;
       });
       const Choices later{.partition = kPartitions[(world + 1) % 4], .lr = 0.1, .momentum = 0.9};
-      train(kind, world % kMaxWorld + 1, later, [&](Rank& rank, int) {
+      on_few_alike(kind, world % kMaxWorld + 1, later, [&](Rank& rank, int) {
         std::vector<Tensor> w = {{.name = "w", .data = {-7, -7, -7}}};
         rank.add(w);
         rank.load(scratch / "first");
@@ -104,15 +86,14 @@ TEST(Vectors, every_rank_moves_by_the_mean_gradient) {
   for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= kMaxWorld; world++) {
       for (const int32_t partition : kPartitions) {
-        train(kind, world, {.partition = partition}, [&](Rank& rank, int me) {
+        on_few_alike(kind, world, {.partition = partition}, [&](Rank& rank, int me) {
           std::vector<Tensor> model = {{.name = "w", .data = {1}},
                                        {.name = "b", .data = {2}, .owner = world - 1}};
           rank.add(model);
           const float place = world == 1 ? 0.5f : static_cast<float>(me) / (world - 1);
           model[0].grad[0] = 1 + 3 * place;
           model[1].grad[0] = 1 + place;
-          rank.reduce(model);
-          rank.step();
+          rank.train(model);
           EXPECT_FLOAT_EQ(model[0].data[0], 0.75f);
           EXPECT_FLOAT_EQ(model[1].data[0], 1.85f);
           return std::vector<float>{model[0].data[0], model[1].data[0]};
@@ -124,20 +105,21 @@ TEST(Vectors, every_rank_moves_by_the_mean_gradient) {
 
 TEST(Vectors, late_parameters_find_the_rank_that_has_room_for_them) {
   for (int world = 1; world <= kMaxWorld; world++) {
-    train(CommKind::local, world, {.partition = ZERO_PARTITION_GREEDY}, [&](Rank& rank, int) {
-      std::vector<Tensor> early, late;
-      for (int i = 0; i < 4 * world; i++) {
-        const size_t sizes[] = {9, 7, 5, 3};
-        auto& group = i == 4 * world - 1 ? late : early;
-        group.push_back({.name = std::to_string(i), .data = std::vector<float>(sizes[i % 4])});
-      }
-      rank.add(early);
-      rank.seal();
-      rank.add(late);
-      rank.seal();
-      for (int32_t r = 0; r < world; r++) EXPECT_EQ(rank.owned(r), 24) << "rank " << r;
-      return std::vector<float>();
-    });
+    on_few_alike(
+        CommKind::local, world, {.partition = ZERO_PARTITION_GREEDY}, [&](Rank& rank, int) {
+          std::vector<Tensor> early, late;
+          for (int i = 0; i < 4 * world; i++) {
+            const size_t sizes[] = {9, 7, 5, 3};
+            auto& group = i == 4 * world - 1 ? late : early;
+            group.push_back({.name = std::to_string(i), .data = std::vector<float>(sizes[i % 4])});
+          }
+          rank.add(early);
+          rank.seal();
+          rank.add(late);
+          rank.seal();
+          for (int32_t r = 0; r < world; r++) EXPECT_EQ(rank.owned_elements(r), 24) << "rank " << r;
+          return std::vector<float>();
+        });
   }
 }
 
@@ -174,7 +156,7 @@ TEST(Vectors, a_norm_counts_each_gradient_once_whoever_owns_it) {
     for (int world = 1; world <= kMaxWorld; world++) {
       for (const Norm& one : kNorms) {
         const Choices choices{.partition = ZERO_PARTITION_MANUAL, .lr = 1};
-        train(kind, world, choices, [&](Rank& rank, int me) {
+        on_few_alike(kind, world, choices, [&](Rank& rank, int me) {
           std::vector<Tensor> model = clipped_model(world);
           rank.add(model);
           // One rank has the whole gradient, the last: so the sum is exact in every world.
@@ -182,7 +164,7 @@ TEST(Vectors, a_norm_counts_each_gradient_once_whoever_owns_it) {
           model[1].grad = {12};
           for (Tensor& tensor : model) tensor.has_grad = me == world - 1;
           rank.reduce(model, ZERO_REDUCE_SUM);
-          EXPECT_EQ(rank.owned(world - 1), world > 2 ? 0 : world == 2 ? 1 : 3);
+          EXPECT_EQ(rank.owned_elements(world - 1), world > 2 ? 0 : world == 2 ? 1 : 3);
           EXPECT_EQ(rank.clip(0.3, one.p), one.norm);
           EXPECT_NEAR(rank.clip(100, one.p), 0.3, 1e-6) << "not the clipped norm";
           rank.step();
@@ -192,29 +174,6 @@ TEST(Vectors, a_norm_counts_each_gradient_once_whoever_owns_it) {
           EXPECT_NEAR(moved[0] / moved[2], 3.0 / 12, 1e-6) << "not the same direction";
           EXPECT_NEAR(moved[1] / moved[2], 4.0 / 12, 1e-6);
           return moved;
-        });
-      }
-    }
-  }
-}
-
-TEST(Vectors, the_clip_of_the_step_itself_is_that_of_the_mean) {
-  for (const CommKind kind : kCommKinds) {
-    for (int world = 1; world <= kMaxWorld; world++) {
-      for (const Norm& one : kNorms) {
-        const Choices choices{
-            .partition = ZERO_PARTITION_MANUAL, .lr = 1, .max_grad_norm = 0.3, .norm_type = one.p};
-        train(kind, world, choices, [&](Rank& rank, int) {
-          std::vector<Tensor> model = clipped_model(world);
-          rank.add(model);
-          model[0].grad = {3, 4};  // on every rank, so this is the mean too
-          model[1].grad = {12};
-          rank.reduce(model);
-          rank.step();
-          EXPECT_DOUBLE_EQ(rank.result().grad_norm, one.norm);
-          EXPECT_DOUBLE_EQ(rank.result().clip_factor, 0.3 / (one.norm + 1e-6));
-          EXPECT_NEAR(norm_of(all_of(model), one.p), 0.3, 1e-6);
-          return all_of(model);
         });
       }
     }

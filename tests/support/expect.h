@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What nearly every case about zero.h begins and ends with: a struct as a caller makes it, plain
-// SGD, and a call that is refused in words.
+// SGD, and a call that succeeds or is refused in words.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/status.h"
 #include "support/comms.h"
 #include "zero.h"
 
@@ -19,6 +20,14 @@ Struct initialized() {
   Struct made;
   ZERO_INIT(made);
   return made;
+}
+
+/// Options of which a caller chooses some.
+template <class Choose>
+zero_options options_with(const Choose& choose) {
+  auto options = initialized<zero_options>();
+  choose(options);
+  return options;
 }
 
 /// SGD without momentum, whose steps can be worked out by hand. `lr` must outlive the options.
@@ -33,6 +42,18 @@ inline zero_options plain_sgd(const double& lr) {
 }
 zero_options plain_sgd(double&&) = delete;
 inline constexpr double kLr1 = 1;
+
+/// Did a call do what it should?
+inline ::testing::AssertionResult succeeded(zero_status status) {
+  if (status == ZERO_OK) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << zero_status_name(status) << ": " << last();
+}
+inline ::testing::AssertionResult succeeded(const Status& status) {
+  if (status.ok()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << status.text();
+}
+#define EXPECT_OK(call) EXPECT_TRUE(::zero::test::succeeded(call))
+#define ASSERT_OK(call) ASSERT_TRUE(::zero::test::succeeded(call))
 
 /// Did a call end with this status, and does the last error have these words in it?
 inline ::testing::AssertionResult ends(int64_t status, int64_t expected, const std::string& words) {

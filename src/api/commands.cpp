@@ -124,7 +124,7 @@ Result<Code> perform(Call& call, Optimizer& optim, Operation operation, const Ar
                      const Own& own) {
   const Command* const command = find_command(operation);
   if (command == nullptr)
-    return call.abort({ZERO_ERR_DESYNC, "another rank called what is no call on an optimizer"},
+    return call.abort({ZERO_ERR_DESYNC, "another rank made a call that is none on an optimizer"},
                       "roll call");
   Status local = own.local;
   if (local.ok()) local = take_stream(call, optim, command->streams, own.stream);

@@ -46,7 +46,7 @@ zero_status command(zero_optim* optim, Operation operation, const Arguments& wit
   return on_optim(optim, make, takes_grads(operation) ? Steps::behind : Steps::awaited, caller);
 }
 
-/// Of one that takes nothing else of its own.
+/// The C function of an operation that takes nothing else of its own.
 inline zero_status command(zero_optim* optim, Operation operation, const Arguments& with,
                            void* stream, ZERO_CALLER) noexcept {
   return command(

@@ -22,7 +22,7 @@ struct GivenOptions {
     if (device == ZERO_DEVICE_HOST) return std::shared_ptr<Device>();
     if (ordinal == ZERO_ORDINAL_LOCAL_RANK)
       return bad_argument(
-          "device_ordinal is ZERO_ORDINAL_LOCAL_RANK, which zero_comm_create_env knows");
+          "device_ordinal is ZERO_ORDINAL_LOCAL_RANK, which only zero_comm_create_env takes");
     return open_cuda(ordinal);
   }
   /// For the rank that a launcher started at this place among those of its host, -1 if unknown.
@@ -38,7 +38,7 @@ Status check_device(int32_t device, int32_t ordinal) {
   if (ordinal < least || (device == ZERO_DEVICE_HOST && ordinal != 0))
     return bad_argument(
         "device_ordinal is ", ordinal,
-        device == ZERO_DEVICE_HOST ? "; of the host there is 0" : "; they begin with 0");
+        device == ZERO_DEVICE_HOST ? "; on the host it must be 0" : "; they begin with 0");
   return Status();
 }
 

@@ -150,7 +150,7 @@ inline Result<uint64_t> find_capture(const Optimizer& optim, void* stream) {
   return device->capturing(stream);
 }
 
-/// Of a call that cannot be captured.
+/// Check the stream of a call that cannot be captured.
 inline Status check_stream(const Optimizer& optim, void* stream) {
   if (ZERO_TRY(find_capture(optim, stream)) == 0) return Status();
   return Status(ZERO_ERR_UNSUPPORTED,

@@ -69,7 +69,7 @@ Result<std::shared_ptr<void>> find(Type type, const void* handle, bool take) {
   const auto given = static_cast<Type>(token >> 56);
   if (given != type || table == nullptr || place >= table->size()) {
     const bool other = given == Type::comm || given == Type::optim;
-    return bad_handle(type, other ? "is of another kind" : "is none of libzero's");
+    return bad_handle(type, other ? "is of another kind" : "is not one of libzero's");
   }
   Entry& entry = (*table)[place];
   if (entry.object == nullptr || entry.type != type ||

@@ -121,7 +121,7 @@ zero_status zero_owned_ranges(const zero_optim* optim, int32_t rank, int64_t* ra
     if (ranges == nullptr && capacity > 0) return bad_argument("ranges is NULL");
     if (found.sealed_params() == 0) return Status(ZERO_ERR_STATE, "nothing is sealed yet");
     if (rank < 0 || rank >= found.world())
-      return bad_argument("rank ", rank, " is none of a world of ", found.world());
+      return bad_argument("rank ", rank, " is not in a world of ", found.world());
     std::vector<Segment> segments = found.plan.segments(rank);
     std::ranges::sort(segments, {}, &Segment::start);
     for (size_t i = 0; i < std::min(capacity, segments.size()); i++) {

@@ -74,7 +74,7 @@ Status join(Optimizer& optim, const zero_join_options* options, int32_t* last_ra
 zero_status zero_join(zero_optim* optim, const zero_join_options* options, int32_t* last_rank) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     const Status status = join(found, options, last_rank);
-    // Of a step that a broken comm ends early, too.
+    // Also for a step that a broken comm ends early.
     if (Background* const steps = step_memory(found).background) (void)steps->complete();
     return status;
   });

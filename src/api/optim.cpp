@@ -220,8 +220,7 @@ zero_status zero_register_buffers(zero_optim* optim, const zero_buffer* buffers,
   return on_optim(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(found.check_open());
     if (buffers == nullptr || count == 0) return bad_argument("no buffers are given");
-    return found.register_buffers(
-        ZERO_TRY(read_array<Buffer>(buffers, count, "buffer", read_buffer)));
+    return found.register_buffers(ZERO_TRY(read_array<Buffer>(buffers, count, read_buffer)));
   });
 }
 

@@ -52,9 +52,9 @@ bool has_size(size_t size) {
 
 template <class Struct>
 Status wrong_size(size_t size) {
-  return bad_argument(Sized<Struct>::kName, ".struct_size is ", size, ", and this library knows ",
+  return bad_argument(Sized<Struct>::kName, ".struct_size is ", size, "; this library needs ",
                       Sized<Struct>::kOldest,
-                      " bytes or more: write ZERO_INIT before other fields");
+                      " or more: call ZERO_INIT on it, then set its fields");
 }
 
 /// The caller's struct as this version knows it; NULL gives zeros, which are the defaults.
@@ -74,11 +74,9 @@ Result<Struct> read_struct(const Struct* given) {
   return known;
 }
 
-/// What `read` makes of each struct of an array, whose stride is the first one's size. `noun` is
-/// for texts.
+/// What `read` makes of each struct of an array, whose stride is the first one's size.
 template <class Item, class Struct, class Read>
-Result<std::vector<Item>> read_array(const Struct* given, size_t count, const char* noun,
-                                     const Read& read) {
+Result<std::vector<Item>> read_array(const Struct* given, size_t count, const Read& read) {
   const size_t stride = given->struct_size;
   if (!has_size<Struct>(stride) || stride % alignof(Struct) != 0) return wrong_size<Struct>(stride);
   std::vector<Item> items;
@@ -86,8 +84,8 @@ Result<std::vector<Item>> read_array(const Struct* given, size_t count, const ch
   for (size_t i = 0; i < count; i++) {
     const auto* one = reinterpret_cast<const Struct*>(bytes + i * stride);
     if (one->struct_size != stride)
-      return bad_argument(noun, " ", i, " of the array has struct_size ", one->struct_size,
-                          ", the first has ", stride);
+      return bad_argument(Sized<Struct>::kName, ".struct_size is ", one->struct_size, " at place ",
+                          i, " of an array, and ", stride, " at place 0: call ZERO_INIT on each");
     items.push_back(ZERO_TRY(read(one)));
   }
   return items;

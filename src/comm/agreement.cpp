@@ -115,7 +115,7 @@ std::string_view take_field(std::string_view& line) {
   return field;
 }
 
-/// Of two lines in as many fields, those that differ; else nothing.
+/// The fields in which two lines differ, if they have as many fields; else nothing.
 Difference differing_fields(std::string_view a, std::string_view b) {
   const auto fields = [](std::string_view line) {
     return std::count(line.begin(), line.end(), '\t');

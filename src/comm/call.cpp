@@ -226,8 +226,8 @@ Status Call::compare() {
     const Header& header = all[r].header;
     if (header.magic != kMagic)
       return abort_with(ZERO_ERR_COMM, -1, phase,
-                        text("what came as rank ", r, "'s record in ", operation_name(operation_),
-                             " is none: the exchange is broken, or that rank has another libzero"));
+                        text("rank ", r, "'s record in ", operation_name(operation_),
+                             " is unreadable: the exchange is broken, or it has another libzero"));
     if (header.rank != static_cast<uint32_t>(r))
       return abort_with(
           ZERO_ERR_COMM, -1, phase,

@@ -28,7 +28,7 @@ struct CommOptions {
   int64_t timeout_ms = 300'000;
   int64_t late_ms = 1'800'000;
   int64_t rendezvous_ms = 120'000;
-  // Of NCCL's work.
+  // For NCCL's work.
   bool gathers_on_kernels = false;  // not by copy engines
   int32_t reduce_ctas = 16;
   // On devices that do not reach each other's memory: gradients and parameters go through the

@@ -34,7 +34,7 @@ struct StepsSoFar {
   /// A failure of now.
   Failure fail(Code code, int32_t rank, std::string phase, std::string text) const;
 };
-/// Of a comm that has no optimizers yet.
+/// For a comm that has no optimizers yet.
 inline const StepsSoFar kNoSteps;
 
 /// Kept in this process: the first one stands.

@@ -104,7 +104,7 @@ const Source* more_ranks(const Lookup& lookup, const Source& source) {
   return nullptr;
 }
 
-/// Of a world of one.
+/// A world of one must be meant.
 Status check_alone(const Lookup& lookup, const Source& source) {
   const Source* more = more_ranks(lookup, source);
   if (more == nullptr) return {};

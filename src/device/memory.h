@@ -29,7 +29,7 @@ Status check_memory(Device* device, const void* data, size_t bytes, const What& 
 /// OK if the host itself can touch `data`, whatever a comm's tensors are on.
 inline Status check_host_memory(const void* data, std::string_view what) {
   if (!is_gpu_memory(data)) return Status();
-  return Status(ZERO_ERR_ARGUMENT, text(what, " is memory of a GPU: give the host's"));
+  return Status(ZERO_ERR_ARGUMENT, text(what, " is memory of a GPU: give memory of the host"));
 }
 
 /// Memory of the host that is there when it is needed: zeroed, aligned to 2 MiB, reserved at once.

@@ -64,7 +64,7 @@ struct StepState {
   Ending last_ending = Ending::made;  // of the last step, refused ones too
   Refusal last_refusal = Refusal::none;
   uint64_t layout = 0;  // of the optimizer as it is, see Decide
-  // Of the gradients at hand.
+  // For the gradients at hand.
   double factor = 1;       // turns their sums into gradients: clipping and loss scale in it
   double raw_norm = 0;     // of the sums, 0 if not taken
   double grad_norm = -1;   // before clipping, -1 if not taken

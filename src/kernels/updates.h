@@ -81,7 +81,7 @@ struct Loops<Of, Real, Numbers<s...>, Numbers<flags...>> {
   }
 };
 
-// Of one piece, line by line.
+// The squares of one piece, line by line.
 template <bool decides, class Real>
 struct LambSquares {
   static constexpr bool decays = decides;

@@ -65,7 +65,7 @@ Status CustomRule::add_slots(std::vector<std::string> names) {
     ZERO_TRY(check_name("slot", slots_[i], ""));
     if (slots_[i] == kMasterName)
       return {ZERO_ERR_ARGUMENT, text("custom optimizer: slot '", kMasterName,
-                                      "' is what masters are called: take another name")};
+                                      "' has the name of masters: take another name")};
     const auto before = slots_.begin() + static_cast<ptrdiff_t>(i);
     if (std::find(slots_.begin(), before, slots_[i]) != before)
       return {ZERO_ERR_ARGUMENT,

@@ -16,7 +16,7 @@
 
 namespace zero {
 
-/// Of any rule; those that are compiled in have kMaxSlots.
+/// The most of any rule; those that are compiled in have kMaxSlots.
 inline constexpr int kMaxStateSlots = 8;
 inline constexpr const char* kMasterName = "master";
 
@@ -38,7 +38,7 @@ struct UpdateRange {
 
 class CustomRule {
  public:
-  /// Of the parameter's range; fails with ZERO_ERR_CALLBACK.
+  /// Update the parameter's range; fails with ZERO_ERR_CALLBACK.
   using Update = std::function<Status(const CustomRule& rule, const UpdateRange& range)>;
 
   struct Declaration {

@@ -153,7 +153,7 @@ std::string Optimizer::trainable_lines() const {
 
 std::string Optimizer::agreed_lines() const {
   // Every rank has as many lines of each kind, so that a difference shows two that belong together.
-  // Of what steps on a device found, ranks know as much as each has asked for.
+  // A rank knows of steps on a device only what it has asked for.
   std::string lines =
       comm->device() != nullptr
           ? text("step ", queued_steps, "\nloss scale ",

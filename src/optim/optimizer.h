@@ -37,7 +37,7 @@ struct Rounding {
   bool any() const { return to != DType::none; }
 };
 
-/// Of one element of one of the rule's slots: what cannot be trained has no state.
+/// Bytes of one element of a slot of the rule; what cannot be trained has no state.
 constexpr size_t state_bytes_of(DType dtype) {
   return is_floating(dtype) ? size_of(sum_dtype(dtype)) : 0;
 }
@@ -137,7 +137,7 @@ class Optimizer {
   bool trains(size_t param) const { return trainable_[param]; }
   const std::vector<bool>& trainable() const { return trainable_; }
   size_t frozen() const { return frozen_; }
-  /// Of the set of frozen parameters, which must be the same on every rank; the lines name them.
+  /// A hash and lines of the set of frozen parameters, which must be the same on every rank.
   uint64_t frozen_hash() const { return frozen_hash_; }
   std::string trainable_lines() const;
   /// What a parameter is updated with: its group's settings with its own in them. Which slots are

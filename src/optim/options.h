@@ -36,7 +36,7 @@ struct LossScale {
 /// 2^53: up to there a double is exact.
 inline constexpr int64_t kMostSteps = int64_t{1} << 53;
 
-// ---- Of an optimizer.
+// ---- The options of an optimizer.
 
 struct OptimizerOptions {
   const Rule* rule = nullptr;

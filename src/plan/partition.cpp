@@ -39,7 +39,7 @@ LeastLoaded loads_of(std::span<const int64_t> owned) {
   return LeastLoaded(std::greater<>(), std::move(loads));
 }
 
-/// Of the seal that begins with parameter `first`: after this, sums of counts do not overflow.
+/// Check the seal that begins with parameter `first`: after this, sums of counts do not overflow.
 Status check_counts(std::span<const PlanParam> params, int64_t first) {
   int64_t total = 0;
   for (size_t i = 0; i < params.size(); ++i) {

@@ -150,7 +150,7 @@ class Plan {
   const Section& section_of(int64_t param) const { return section(section_number(param)); }
   int32_t section_number(int64_t param) const { return section_of_[at(param)]; }
 
-  /// Of all sections, padding included.
+  /// Elements of all sections, padding included.
   int64_t layout_elements() const { return end_.layout; }
   /// The bytes of arenas with this layout, of memory for the share of parameters of any rank, and
   /// of that for its sums. Sections begin at multiples of 64 bytes.

@@ -147,7 +147,7 @@ ZERO_ELEMENT void average(Real& all, Real newest, Real kept, Real rest) {
   all = all * kept + newest * rest;
 }
 
-/// Of squares.
+/// The average of squares.
 template <class Real>
 ZERO_ELEMENT void average_square(Real& all, Real newest, Real kept, Real rest) {
   all = all * kept + (newest * rest) * newest;

@@ -160,9 +160,9 @@ Status check_owned(const Optimizer& optim, const Range& range) {
   int64_t owned = 0;
   for (const Segment& part : owned_parts(optim, range)) owned += part.count;
   if (owned == range.count) return {};
-  return bad_argument("of ", range.count, " elements from ", range.first, " on of parameter '",
-                      param_of(optim, range.param).name, "' rank ", optim.comm->rank(), " owns ",
-                      owned, ": zero_owned_ranges tells which");
+  return bad_argument("rank ", optim.comm->rank(), " owns ", owned, " of the ", range.count,
+                      " elements from ", range.first, " on of parameter '",
+                      param_of(optim, range.param).name, "': zero_owned_ranges tells which");
 }
 
 Status join_masters(const Optimizer& optim, Windows& windows, const Segment& part,

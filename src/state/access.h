@@ -42,7 +42,7 @@ struct StateTensor {
   int slot = 0;
 };
 
-/// Of masters that are kept as values and remainders.
+/// True for masters that are kept as values and remainders.
 inline bool keeps_remainders(const Optimizer& optim, int64_t param, int slot) {
   return slot == kMasterSlot && master_of(optim.params[static_cast<size_t>(param)].dtype,
                                           optim.options) == Master::remainder;

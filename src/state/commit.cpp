@@ -44,7 +44,7 @@ int rename_entry(const Fd& directory, const std::string& from, const std::string
 /// swept.
 bool means_no_locks(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == EINVAL; }
 
-/// Of renameat2: the file system does not know the flag.
+/// True if the file system does not know renameat2's flag.
 bool means_no_flag(int error) { return error == EINVAL || error == ENOSYS; }
 
 /// True if `name` in `parent` is known to be the directory that is open as `directory`.

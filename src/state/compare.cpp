@@ -24,7 +24,7 @@ class Differences {
 
   void compare_rules() {
     if (saved_.rule != rule_.name)
-      return add("the checkpoint is of optimizer ", shown(saved_.rule), ", created is ",
+      return add("the checkpoint is of optimizer ", shown(saved_.rule), ", but this optimizer is ",
                  rule_.name);
     if (optim_.options.custom != nullptr) compare_declared();
     compare_groups();
@@ -87,7 +87,7 @@ class Differences {
   void compare_groups() {
     const size_t saved = saved_.groups.size(), registered = optim_.groups.size();
     if (saved != registered)
-      add("the checkpoint has ", saved, " groups, registered are ", registered);
+      add("the checkpoint has ", saved, " groups, and this optimizer has ", registered);
     for (size_t g = 0; g < std::min(saved, registered); g++)
       for (const auto& [name, value] : saved_.groups[g]) compare_setting(g, name, value);
   }
@@ -100,7 +100,7 @@ class Differences {
     const auto at = static_cast<size_t>(setting);
     const double registered = optim_.groups[group].settings[at];
     if (rule_.settings[at].fixed && value != registered)
-      add("group ", group, " has ", name, " ", value, " in the checkpoint, is registered with ",
+      add("group ", group, " has ", name, " ", value, " in the checkpoint, but is registered with ",
           registered);
   }
 
@@ -109,16 +109,16 @@ class Differences {
   void compare_tensor(const char* kind, const Tensor& tensor, const ManifestBuffer& saved) {
     if (saved.dtype != dtype_code(tensor.dtype))
       add(kind, " ", shown(tensor.name), " is ", saved.dtype,
-          " in the checkpoint, is registered as ", dtype_code(tensor.dtype));
+          " in the checkpoint, but is registered as ", dtype_code(tensor.dtype));
     if (saved.shape != tensor.shape)
       add(kind, " ", shown(tensor.name), " has shape ", shape_text(saved.shape),
-          " in the checkpoint, is registered with ", shape_text(tensor.shape));
+          " in the checkpoint, but is registered with ", shape_text(tensor.shape));
   }
 
   void compare_param(const Param& param, const ManifestParam& saved) {
     if (saved.group != param.group)
       add("parameter ", shown(param.name), " is in group ", saved.group,
-          " in the checkpoint, is registered in group ", param.group);
+          " in the checkpoint, but is registered in group ", param.group);
     const bool has_master = is_kept(master_of(param.dtype, optim_.options));
     for (const ManifestSlot& slot : saved.slots) {
       const int known = find_slot(rule_, slot.name);

@@ -159,7 +159,7 @@ Result<InputFile> open_input(const Fd& directory, const std::string& name, std::
   file.fd = open_at(directory.get(), name, kFlags);
   if (!file.fd.valid()) {
     if (errno == ENOENT) return invalid("'", path, "': is missing");
-    if (errno == ELOOP) return invalid("'", path, "': is a symbolic link, must be a file");
+    if (errno == ELOOP) return invalid("'", path, "': is a symbolic link, but must be a file");
     if (errno == ENXIO) return invalid("'", path, "': is not a regular file");
     return io_error(path, "open", errno);
   }

@@ -86,9 +86,9 @@ Result<FoundCheckpoint> find_newest(const Fd& directory, const std::string& path
     if (!manifest.ok()) {
       const Status& why = manifest.failure();
       if (why.code() != ZERO_ERR_CKPT_INVALID)
-        return Status(why.code(), text(why.text(), ": whether '", child,
-                                       "' is the newest checkpoint cannot be told, so none is "
-                                       "loaded: name the one to load"));
+        return Status(why.code(), text(why.text(), "; '", child,
+                                       "' may be the newest checkpoint, so none is loaded: name "
+                                       "the one to load"));
       log(ZERO_LOG_WARNING, text("skipped: ", why.text()));
       if (skipped.empty()) skipped = why.text();
     } else if (!best || (*manifest).step >= best->manifest.step) {

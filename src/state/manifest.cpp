@@ -80,15 +80,15 @@ Status check_slices(const Manifest& manifest, const ManifestParam& param, Manife
   int64_t end = 0;
   for (const ManifestSlice& slice : slot.slices) {
     if (!holds_tensors(manifest, slice.file))
-      return bad("file ", slice.file, " is none that holds tensors");
-    if (slice.key.empty()) return bad("a slice without a key");
+      return bad("file ", slice.file, " cannot hold tensors");
+    if (slice.key.empty()) return bad("a slice has no key");
     if (slice.count == 0 && (param.count != 0 || slot.slices.size() != 1))
       return bad("an empty slice");
     if (slice.start != end)
       return bad(slice.start < end ? "two slices hold element " : "no slice holds element ",
                  std::min(slice.start, end));
     if (slice.count > param.count - end)
-      return bad("a slice ends behind element ", param.count, ", where the parameter ends");
+      return bad("a slice ends after element ", param.count, ", where the parameter ends");
     end += slice.count;
   }
   if (slot.slices.empty()) return bad("no slices");
@@ -109,7 +109,7 @@ Status check_tensor(const Manifest& manifest, const char* kind, ManifestBuffer& 
   if (!elements || *elements > INT64_MAX / 8) return bad("the shape's product overflows");
   tensor.count = *elements;
   if (!holds_tensors(manifest, tensor.file))
-    return bad("file ", tensor.file, " is none that holds tensors");
+    return bad("file ", tensor.file, " cannot hold tensors");
   return {};
 }
 

@@ -55,9 +55,9 @@ Status check_header(SafetensorsHeader header, const Manifest& manifest, int32_t 
                        (i < header.tensors.size() && header.tensors[i].name < expected[i].key);
     if (extra)
       return invalid("has a tensor ", shown(header.tensors[i].name),
-                     ", which the manifest does not");
+                     ", which the manifest does not list");
     if (i >= header.tensors.size() || header.tensors[i].name != expected[i].key)
-      return invalid("has no tensor ", shown(expected[i].key), ", which the manifest says");
+      return invalid("has no tensor ", shown(expected[i].key), ", which the manifest lists");
     ZERO_TRY(check_tensor(header.tensors[i], expected[i]));
   }
   return {};

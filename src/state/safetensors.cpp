@@ -23,7 +23,7 @@ struct Offsets {
             },
             .close =
                 [](void*, size_t offsets) {
-                  return offsets == 2 ? Status() : invalid("data_offsets are not two");
+                  return offsets == 2 ? Status() : invalid("data_offsets are not two numbers");
                 }};
   }
   static void write(JsonWriter& json, const TensorEntry& tensor) {
@@ -100,7 +100,7 @@ Status check_contiguous(const SafetensorsHeader& header, uint64_t data_bytes) {
     if (tensor.begin != end) {
       return invalid(
           shown(tensor.name), " begins at byte ", tensor.begin, " of the data, ",
-          tensor.begin < end ? "inside another tensor, which ends" : "behind a gap from byte ",
+          tensor.begin < end ? "inside another tensor, which ends" : "after a gap from byte ",
           tensor.begin < end ? " at byte " : "", end);
     }
     end = tensor.end;

@@ -116,7 +116,7 @@ Status Background::wait(size_t param) {
   const std::shared_ptr<const Watch> watch = watch_;
   microseconds pause = kSoon;
   while (running_ && number_ == number) {
-    // Of what was registered later nothing is under way.
+    // Nothing is under way for parameters that were registered later.
     if (param >= watch->parts.size() || watch->stored(param, number)) return Status();
     // Wait: a slice of the same.
     done_.wait_for(lock, pause);

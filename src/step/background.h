@@ -50,7 +50,7 @@ class Background {
   Background() = default;
   void work();
 
-  // Of whoever calls the optimizer.
+  // For whoever calls the optimizer.
   uint64_t watched_addresses_ = 0;
   uint64_t watched_tables_ = 0;
 

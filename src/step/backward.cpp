@@ -166,7 +166,7 @@ void Backward::work() {
     if (pending_.empty() && to_stage_.empty()) {
       running_ = false;
     } else if (running_ && !moved) {
-      // Wait: a slice between two looks, until somebody settles.
+      // Wait: a slice between two looks, until a call takes what is done.
       wake_.wait_for(lock, pause);
     }
   }

@@ -65,7 +65,7 @@ class Backward {
 
   /// Elements that were summed before the call that needed them, so far. What is counted is done.
   int64_t elements() const { return elements_.load(std::memory_order_acquire); }
-  /// Of them, those that were updated.
+  /// Those of them that were updated.
   int64_t updates() const { return updates_.load(std::memory_order_acquire); }
 
  private:
@@ -95,11 +95,11 @@ class Backward {
   Optimizer& optim_;
   StepMemory& memory_;
 
-  // Of the engine's threads, one at a time.
+  // For the engine's threads, one at a time.
   std::vector<Announced> announced_;  // by parameter
   Makes makes_ = Makes::nothing;
 
-  // Of the thread that works, unless it is paused.
+  // For the thread that works, unless it is paused.
   HostMemory sums_;
   std::vector<size_t> pending_;  // owned segments
   std::vector<int64_t> done_;

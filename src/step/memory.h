@@ -177,7 +177,7 @@ struct StepMemory : StepLayout, Gradients, Placed {
   std::shared_ptr<Arena> outbox;  // owned parameters, by share, for ranks whose own are in no arena
   std::shared_ptr<Arena> records;  // where streams wait at gates: what each rank found
 
-  // Of buffers.
+  // For buffers.
   std::vector<Location> buffer_places;  // on direct comms: of each buffer on every rank
   std::unique_ptr<std::byte[]> batch;   // room to pack some
 

@@ -40,14 +40,14 @@ Status two_places(const Optimizer& optim, int64_t param, int32_t rank, uint64_t 
       ZERO_ERR_MISMATCH,
       text("parameter '", optim.params[static_cast<size_t>(param)].name, "' lies at byte ", at,
            " of a ZERO_MEMORY_SHARED arena on rank ", rank, " and at byte ", there, " on rank ",
-           other, ": there is one copy for all ranks, so lay parameters out alike in it, or use ",
+           other, ": there is one copy for all ranks, so give the parameter one place, or use ",
            "ZERO_MEMORY_PER_RANK"));
 }
 
 Status overlap(const Optimizer& optim, const Tenant& a, const Tenant& b) {
   const char* const way_out = a.grad != 0 || b.grad != 0
-                                  ? "a gradient goes into memory of kind ZERO_MEMORY_PER_RANK"
-                                  : "lay parameters out alike in it, or use ZERO_MEMORY_PER_RANK";
+                                  ? "put gradients into ZERO_MEMORY_PER_RANK"
+                                  : "give each parameter one place, or use ZERO_MEMORY_PER_RANK";
   return Status(ZERO_ERR_ARGUMENT,
                 text(name_of(optim, a), " of rank ", a.rank, " overlaps ", name_of(optim, b),
                      " of rank ", b.rank, " in a ZERO_MEMORY_SHARED arena, of which there is one ",

@@ -91,7 +91,7 @@ inline bool is_chosen(const View& view, const Chosen& chosen) {
   return chosen.empty() || chosen[static_cast<size_t>(view.segment.param)];
 }
 
-/// Of every element that has a gradient, bytes_of(its section) were read or written.
+/// Count bytes_of(its section) as moved for every element that has a gradient.
 template <class Bytes>
 void count_moved(Optimizer& optim, const StepMemory& memory, const Bytes& bytes_of,
                  const Chosen& chosen = {}) {

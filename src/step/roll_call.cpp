@@ -23,8 +23,8 @@ struct Record {
   uint32_t contributes = 0;      // has gradients for a reduction that begins here
 };
 
-/// What the rank that guests follow sends them, in front of words, frozen parameters, settings and
-/// list.
+/// What the rank that joined ranks follow sends them, in front of words, frozen parameters,
+/// settings and list.
 struct Terms {
   Arguments arguments;  // words and list mean nothing to another rank
   uint64_t has_words;
@@ -140,7 +140,7 @@ Status check_stops(const Optimizer& optim, std::span<const Record> all) {
   if (optim.options.uneven_inputs != ZERO_UNEVEN_ERROR || active < 0 || joined < 0) return {};
   const Operation operation = all[static_cast<size_t>(active)].operation;
   return {ZERO_ERR_STATE,
-          text("rank ", joined, " has no more inputs, rank ", active, " has and called ",
+          text("rank ", joined, " has no more inputs, but rank ", active, " has and called ",
                operation_name(operation), ": ZERO_UNEVEN_ERROR stops all ranks here")};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uneven inputs: before each collective call a roll is called. Ranks answer that they have come to
-// make the call, or that they have joined and make whatever the others make.
+// Uneven inputs: each collective call begins with a roll call. A rank answers that it has come to
+// make the call, or that it has joined and makes whatever the others make.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ struct Joined {
   bool contributes = false;  // has gradients for the next reduction
 };
 
-/// What a guest heard: the call that it is in now, or that all ranks have joined.
+/// What a joined rank heard: the call that it is in now, or that all ranks have joined.
 struct Told {
   Operation operation = Operation::join;  // that, where all ranks have
   Arguments arguments;                    // but for words and list
@@ -46,8 +46,8 @@ struct Told {
   int32_t last_rank = -1;  // the highest of those that came last
 };
 
-/// Open `call` as a guest, and take over the settings of the lowest rank with inputs. `local`: this
-/// rank's own reason to refuse.
+/// Open `call` on a rank that has joined, and take over the settings of the lowest rank with
+/// inputs. `local`: this rank's own reason to refuse.
 Result<Told> hear(Call& call, Optimizer& optim, const Joined& own, const Status& local);
 
 /// Who gives the buffers where `root` should: what it has is old if it joined.

@@ -167,7 +167,7 @@ class FirstWalk : Pass {
                    [&](int thread, int64_t begin, int64_t end) { walk(thread, begin, end); });
   }
 
-  /// Of a view's pieces, in order.
+  /// The sums of a view's pieces, in order.
   std::span<const Squares> squares(size_t view) const {
     return std::span(squares_).subspan(firsts_[view], firsts_[view + 1] - firsts_[view]);
   }

@@ -12,7 +12,7 @@ namespace zero {
 /// What the first walk leaves to the second; of a rule without trust ratios nothing.
 struct Trusted {
   std::vector<double> ratios;  // of each view
-  // Of each view, whether it was stepped in the first walk. Not of bool: threads write neighbours.
+  // Whether the first walk has stepped each view. Not of bool: threads write neighbours.
   std::vector<char> steps;
 
   double ratio(size_t view) const { return ratios.empty() ? 1 : ratios[view]; }

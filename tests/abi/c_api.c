@@ -60,13 +60,13 @@ static void devices(void) {
   ZERO_INIT(options);
   CHECK(options.device == ZERO_DEVICE_HOST && options.device_ordinal == 0);
   options.device_ordinal = 1;
-  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "of the host there is 0",
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "on the host it must be 0",
                 zero_comm_create_solo(&seat, &options));
   options.device = 2;
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "device is 2", zero_comm_create_solo(&seat, &options));
   options.device = ZERO_DEVICE_CUDA;
   options.device_ordinal = -1;
-  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "zero_comm_create_env knows",
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "only zero_comm_create_env takes",
                 zero_comm_create_solo(&seat, &options));
   options.device_ordinal = -2;
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "device_ordinal is -2", zero_comm_create_solo(&seat, &options));

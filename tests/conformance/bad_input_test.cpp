@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -51,7 +52,7 @@ TEST_F(BadInput, handles_that_are_null_closed_or_foreign_are_refused) {
   EXPECT_TRUE(ends(zero_comm_barrier(nullptr), ZERO_ERR_ARGUMENT, "the comm handle is NULL"));
   int somewhere = 0;
   EXPECT_TRUE(ends(zero_comm_barrier(reinterpret_cast<zero_comm*>(&somewhere)), ZERO_ERR_ARGUMENT,
-                   "none of libzero's"));
+                   "not one of libzero's"));
   EXPECT_TRUE(ends(zero_comm_barrier(reinterpret_cast<zero_comm*>(optim)), ZERO_ERR_ARGUMENT,
                    "of another kind"));
   zero_comm* closed = nullptr;
@@ -108,7 +109,11 @@ TEST_F(BadInput, struct_sizes_that_no_version_has_are_refused) {
       ends(zero_create(&out, comm, &options), ZERO_ERR_ARGUMENT, "zero_options.struct_size is 0"));
   options.struct_size = 12;
   EXPECT_TRUE(ends(zero_create(&out, comm, &options), ZERO_ERR_ARGUMENT,
-                   "write ZERO_INIT before other fields"));
+                   "call ZERO_INIT on it, then set its fields"));
+  std::array<zero_param, 2> params = {param("a", data, &shape), param("b", data + 8, &shape)};
+  params[1].struct_size = 0;
+  EXPECT_TRUE(ends(zero_register_params(optim, nullptr, params.data(), 2, nullptr),
+                   ZERO_ERR_ARGUMENT, "zero_param.struct_size is 0 at place 1 of an array"));
 }
 
 TEST_F(BadInput, a_newer_callers_unknown_field_must_be_zero) {

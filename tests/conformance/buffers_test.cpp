@@ -313,11 +313,12 @@ TEST(BufferFiles, all_differences_of_a_checkpoint_are_in_one_error_and_nothing_c
             Where::foreign);
   seat.fill(1, 0);
   EXPECT_EQ(zero_state_load(seat.optim(), with.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH);
-  for (const char* words : {"buffer 'gone' of the checkpoint is not registered",
-                            "buffer 'shape' has shape [4] in the checkpoint, is registered with "
-                            "[2, 2]",
-                            "buffer 'kind' is I64 in the checkpoint, is registered as F64",
-                            "buffer 'new' is not in the checkpoint"})
+  for (const char* words :
+       {"buffer 'gone' of the checkpoint is not registered",
+        "buffer 'shape' has shape [4] in the checkpoint, but is registered with "
+        "[2, 2]",
+        "buffer 'kind' is I64 in the checkpoint, but is registered as F64",
+        "buffer 'new' is not in the checkpoint"})
     EXPECT_TRUE(says(words));
   EXPECT_EQ(last().find("'same'"), std::string::npos);
   EXPECT_TRUE(seat.hold(1, 0));

@@ -112,8 +112,9 @@ TEST(OwnRule, a_checkpoint_of_another_rule_or_of_other_state_is_refused_with_eve
     rule = own_adamw();
     rule.name = "adamw";
     OwnModel model(comm, rule, {});
-    EXPECT_TRUE(ends(zero_state_load(model.optim(), path.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH,
-                     "the checkpoint is of optimizer 'custom:my-adamw', created is custom:adamw"));
+    EXPECT_TRUE(ends(
+        zero_state_load(model.optim(), path.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH,
+        "the checkpoint is of optimizer 'custom:my-adamw', but this optimizer is custom:adamw"));
   });
 }
 

@@ -194,8 +194,8 @@ const Lie kLies[] = {
     {"a tensor less", [](Manifest& m) { m.params[1].slots.pop_back(); },
      "has a tensor 'b.exp_avg_sq'"},
     {"another file", [](Manifest& m) { m.params[0].file = 1; }, "'w'"},
-    {"the index", [](Manifest& m) { m.params[0].file = 2; }, "none that holds tensors"},
-    {"no such file", [](Manifest& m) { m.params[0].file = 3; }, "none that holds tensors"},
+    {"the index", [](Manifest& m) { m.params[0].file = 2; }, "cannot hold tensors"},
+    {"no such file", [](Manifest& m) { m.params[0].file = 3; }, "cannot hold tensors"},
     {"a hole", [](Manifest& m) { m.params[0].slots[0].slices[0].start = 1; },
      "no slice holds element 0"},
     {"an overlap",
@@ -219,7 +219,7 @@ const Lie kLies[] = {
     {"a setting of the future", [](Manifest& m) { m.groups[0].emplace_back("warp", 9); },
      "a setting 'warp'", ZERO_ERR_CKPT_MISMATCH},
     {"another rule", [](Manifest& m) { m.rule = "sgd"; },
-     "the checkpoint is of optimizer 'sgd', created is adamw", ZERO_ERR_CKPT_MISMATCH},
+     "the checkpoint is of optimizer 'sgd', but this optimizer is adamw", ZERO_ERR_CKPT_MISMATCH},
     {"a state of another rule", [](Manifest& m) { m.params[0].slots[0].name = "momentum_buffer"; },
      "has state 'momentum_buffer' in the checkpoint, which adamw does not have",
      ZERO_ERR_CKPT_MISMATCH},
@@ -231,15 +231,14 @@ const Lie kLies[] = {
      },
      "buffer 'x' of the checkpoint is not registered", ZERO_ERR_CKPT_MISMATCH},
     {"a buffer in another file", [](Manifest& m) { m.buffers[0].file = 1; }, "'seen'"},
-    {"a buffer in the index", [](Manifest& m) { m.buffers[0].file = 2; },
-     "none that holds tensors"},
+    {"a buffer in the index", [](Manifest& m) { m.buffers[0].file = 2; }, "cannot hold tensors"},
     {"a buffer of another dtype", [](Manifest& m) { m.buffers[0].dtype = "F64"; },
-     "buffer 'seen' is F64 in the checkpoint, is registered as I64", ZERO_ERR_CKPT_MISMATCH},
+     "buffer 'seen' is F64 in the checkpoint, but is registered as I64", ZERO_ERR_CKPT_MISMATCH},
     {"a buffer of another shape",
      [](Manifest& m) {
        m.buffers[1].shape = {3, 1};
      },
-     "buffer 'mean' has shape [3, 1] in the checkpoint, is registered with [3]",
+     "buffer 'mean' has shape [3, 1] in the checkpoint, but is registered with [3]",
      ZERO_ERR_CKPT_MISMATCH},
     {"a huge buffer", [](Manifest& m) { m.buffers[1].shape = {INT64_MAX / 4}; },
      "product overflows"},
@@ -252,7 +251,7 @@ const Lie kLies[] = {
     {"more steps of a parameter", [](Manifest& m) { m.params[1].step = INT64_MAX; },
      "'params'[1].'step': is 9223372036854775807, must be at most 2^53"},
     {"one group more", [](Manifest& m) { m.groups.push_back(m.groups[0]); },
-     "has 2 groups, registered are 1", ZERO_ERR_CKPT_MISMATCH},
+     "has 2 groups, and this optimizer has 1", ZERO_ERR_CKPT_MISMATCH},
 };
 
 TEST_F(Damage, a_manifest_that_lies_is_refused_although_its_checksum_is_right) {
@@ -286,7 +285,7 @@ TEST_F(Damage, a_header_that_lies_is_refused_although_all_checksums_are_right) {
               {1, "zero.format\":\"1\"", "zero.format\":\"2\"", "zero.format"},
               {1, "zero.save_id", "zero.save_ie", "has no zero.save_id"},
               {1, "w.exp_avg\"", "v.exp_avg\"", "has a tensor 'v.exp_avg'"},
-              {1, "[0,28]", "[4,32]", "behind a gap"},
+              {1, "[0,28]", "[4,32]", "after a gap"},
               {1, "\"b.exp_avg\"", "\"b.exp_av \"", "has a tensor 'b.exp_av '"},
               {0, "\"dtype\":\"I64\"", "\"dtype\":\"F64\"", "tensor 'seen' has dtype 'F64'"},
               {0, "\"shape\":[3]", "\"shape\":[4]", "do not span"},
@@ -319,7 +318,7 @@ TEST_F(Damage, a_manifest_that_conceals_buffers_is_refused_where_none_are_regist
   spec.buffers.clear();
   model_ = solo_model(spec);
   before_ = model_->state();
-  expect_refused("has a tensor 'mean', which the manifest does not", "concealed");
+  expect_refused("has a tensor 'mean', which the manifest does not list", "concealed");
 }
 
 TEST_F(Damage, a_manifest_that_is_too_long_is_refused_before_it_is_read) {

@@ -71,7 +71,7 @@ TEST(JoinFaults, a_rank_that_dies_anywhere_while_some_have_joined_is_named_to_al
     deaths++;
     // The others may have left by then. Whoever finds out that an exchange can end settles it, so
     // that its n-th time may be the last one in another run.
-    const bool at_the_end = victim.left <= 15 || victim.point.name == "exchange.settled";
+    const bool at_the_end = victim.left <= 15 || victim.point.name == "exchange.decided";
     for_each_survivor(ends, victim.rank, [&](int, const std::string& said) {
       if (at_the_end && contains(said, "ZERO_OK")) return;
       EXPECT_TRUE(contains(said, text("ZERO_ERR_PEER_DEAD rank ", victim.rank)) ||

@@ -245,11 +245,11 @@ TEST(Load, all_differences_from_the_registration_are_told_at_once) {
     const Status status = model->load(scratch / "a");
     EXPECT_EQ(status.code(), ZERO_ERR_CKPT_MISMATCH);
     for (const char* says :
-         {"'shape' has shape [2, 3] in the checkpoint, is registered with [3, 2]",
+         {"'shape' has shape [2, 3] in the checkpoint, but is registered with [3, 2]",
           "parameter 'new' is not in the checkpoint", "parameter 'more' is not in the checkpoint",
           "parameter 'gone' of the checkpoint is not registered",
-          "'moved' is in group 1 in the checkpoint, is registered in group 0",
-          "group 0 has amsgrad 1 in the checkpoint, is registered with 0"}) {
+          "'moved' is in group 1 in the checkpoint, but is registered in group 0",
+          "group 0 has amsgrad 1 in the checkpoint, but is registered with 0"}) {
       EXPECT_TRUE(contains(status.text(), says)) << says;
     }
     EXPECT_EQ(status.text().find("'same'"), std::string::npos);

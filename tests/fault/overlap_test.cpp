@@ -199,7 +199,7 @@ TEST(OverlapFaults, a_rank_that_dies_at_any_point_hangs_nobody) {
     deaths++;
     // The others may have left by then. Whoever finds out that an exchange can end settles it, so
     // that its n-th time may be the last one in another run.
-    const bool at_the_end = victim.left <= 20 || victim.point.name == "exchange.settled";
+    const bool at_the_end = victim.left <= 20 || victim.point.name == "exchange.decided";
     for_each_survivor(ends, victim.rank, [&](int, const std::string& said) {
       EXPECT_TRUE(contains(said, "ZERO_ERR_PEER_DEAD") || (at_the_end && contains(said, "done")))
           << said;

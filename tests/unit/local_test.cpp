@@ -290,7 +290,7 @@ TEST(Life, who_was_killed_died_and_who_left_by_itself_ended) {
   } ways[] = {{[] { _exit(0); },
                "ended before the others: a rank that has no more data calls "
                "zero_join, not exit"},
-              {[] { _exit(3); }, "ended with exit code 3: it said why, if anybody did"},
+              {[] { _exit(3); }, "ended with exit code 3: look for the reason in its own output"},
               {[] { raise(SIGKILL); }, "died"}};
   for (const auto& way : ways) {
     const pid_t child = fork();

@@ -134,7 +134,7 @@ TEST(Safetensors, refuses_a_tensor_that_breaks_a_rule) {
       {"a", "'F32'", "[1]", "{}", 4, "must be an array"},
       {"a", "'F32'", "[1]", "[0,4],'x':1", 4, "knows no such key"},
       {"a", "'F32'", "[1],'shape':[1]", "[0,4]", 4, "comes twice"},
-      {"a", "'F32'", "[1]", "[1,5]", 5, "behind a gap"},
+      {"a", "'F32'", "[1]", "[1,5]", 5, "after a gap"},
       {"a", "'F32'", "[1]", "[0,4]", 5, "hold 4 bytes of data, the file has 5"},
       {"a", "'F32'", "[1]", "[0,4]", 3, "hold 4 bytes of data, the file has 3"},
   };
@@ -164,7 +164,7 @@ TEST(Safetensors, refuses_headers_that_break_a_rule) {
       {"{'__metadata__':{'k':'a','k':'a'}}", 0, "comes twice"},
       {"{'__metadata__':{},'__metadata__':{}}", 0, "comes twice"},
       {"{}", 1, "hold 0 bytes of data, the file has 1"},
-      {with_b("[1]", "[5,9]"), 9, "behind a gap"},
+      {with_b("[1]", "[5,9]"), 9, "after a gap"},
       {with_b("[1]", "[2,6]"), 6, "inside another tensor"},
       {with_b("[1]", "[0,4]"), 4, "inside another tensor"},
       {with_b("[0]", "[2,2]"), 4, "inside another tensor"},

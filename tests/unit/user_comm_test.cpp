@@ -147,8 +147,7 @@ TEST(UserComm, notices_an_exchange_that_does_not_do_its_work) {
       {1, "the exchange put rank 1's record in the place of rank 0"},
       {2, "the exchange did not return rank 1's own record as it was sent"},
       {3,
-       "what came as rank 0's record in zero_comm_barrier is none: the exchange is broken, or that "
-       "rank has "
+       "rank 0's record in zero_comm_barrier is unreadable: the exchange is broken, or it has "
        "another libzero"}};
   for (const auto& [way, sentence] : ways) {
     Engine engine(2);

@@ -71,9 +71,9 @@ class SoloTest(unittest.TestCase):
             self.assertEqual(comm.device, "host")
         with self.assertRaisesRegex(ValueError, "device 'tpu' is unknown; there are host, cuda"):
             Comm.solo(device="tpu")
-        with self.assertRaisesRegex(ArgumentError, "device_ordinal is 1; of the host there is 0"):
+        with self.assertRaisesRegex(ArgumentError, "device_ordinal is 1; on the host it must be 0"):
             Comm.solo(device_ordinal=1)
-        with self.assertRaisesRegex(ArgumentError, "device_ordinal=None, which Comm.from_env knows"):
+        with self.assertRaisesRegex(ArgumentError, "device_ordinal=None, which only Comm.from_env takes"):
             Comm.solo(device="cuda", device_ordinal=-1)
         with self.assertRaisesRegex(ArgumentError, "device_ordinal is -2; they begin with 0"):
             Comm.from_env(device="cuda", device_ordinal=-2)

@@ -127,7 +127,7 @@ Status Control::conclude(uint64_t k, uint32_t aborted_by) {
   uint64_t before = Decision{k - 1, 0}.word();
   const uint64_t after = Decision{k, aborted_by}.word();
   if (header().decision.compare_exchange_strong(before, after)) {
-    os().reached("exchange.settled");
+    os().reached("exchange.decided");
     ring();
     return aborted_by == 0 ? Status() : broken_by(aborted_by);
   }

@@ -90,10 +90,9 @@ Status LocalGates::try_out() {
   const Status let_go = await_trial(kEndMs);
   any_passed_ = false;
   if (!let_go.ok()) abandon();
-  return Status(ZERO_ERR_UNSUPPORTED,
-                text("the device took writes of words and waits for them, and "
-                     "had not made them after ",
-                     limit_ms, " ms"));
+  return Status(ZERO_ERR_UNSUPPORTED, text("the device accepted writes and waits for words, but "
+                                           "had not done them after ",
+                                           limit_ms, " ms"));
 }
 
 /// The other ranks wait for this one meanwhile.

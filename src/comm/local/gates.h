@@ -78,7 +78,7 @@ class LocalGates final : public Gates {
   bool any_passed_ = false;
   uint32_t passes_ = 0;
 
-  // Of the thread that watches: what it saw last, since when, and when that was.
+  // For the thread that watches: what it saw last, since when, and when that was.
   uint32_t wait_ = 0;
   int32_t missing_ = -1;
   int64_t since_ns_ = 0, looked_ns_ = 0;

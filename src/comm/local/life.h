@@ -59,7 +59,7 @@ class Peer final : public Witness {
   }
   /// Ask the second witness too. A system call; dead() remembers the answer.
   bool ask() const override;
-  /// Of one that is dead, in words: "died".
+  /// How a dead one ended, in words: "died".
   std::string how_it_left() const;
 
   Peer(std::shared_ptr<Mapping> page, Fd pidfd, pid_t pid)

@@ -20,7 +20,7 @@ constexpr int64_t kShortestNs = 20'000;
 constexpr int64_t kEndMs = 2'000;
 constexpr int64_t kLookMs = 10;
 
-int settled(const Library& library, Handle handle) {
+int final_outcome(const Library& library, Handle handle) {
   const int64_t until = now_ms() + kEndMs / 2;
   int outcome = kInProgress;
   while (library.async_error(handle, &outcome) == kSuccess && outcome == kInProgress &&
@@ -32,8 +32,8 @@ int settled(const Library& library, Handle handle) {
 
 void end_communicator(const Library& library, Handle handle, bool broken) {
   const int finalized = broken ? kRemoteError : library.finalize(handle);
-  const bool sound =
-      (finalized == kSuccess || finalized == kInProgress) && settled(library, handle) == kSuccess;
+  const bool sound = (finalized == kSuccess || finalized == kInProgress) &&
+                     final_outcome(library, handle) == kSuccess;
   if (sound)
     library.destroy(handle);
   else

@@ -71,7 +71,7 @@ bool Control::collect(std::span<const std::byte> mine, int32_t source, std::span
   std::vector<std::byte> answer(mine.begin(), mine.end());
   for (const Peer& peer : peers_)
     answer.insert(answer.end(), peer.record->payload.begin(), peer.record->payload.end());
-  // Of a broadcast only the source has sent anything; all are to get what rank 0 expects.
+  // In a broadcast only the source has sent anything; all are to get what rank 0 expects.
   const size_t expected = source == 0 ? mine.size() : out.size();
   const bool odd = std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
     return peer.record->sequence != sequence_ ||
@@ -89,7 +89,7 @@ bool Control::collect(std::span<const std::byte> mine, int32_t source, std::span
     peer.link->send(FrameKind::records, sequence_,
                     sent_it ? std::span<std::byte>() : std::span(answer));
   }
-  os().reached("exchange.settled");
+  os().reached("exchange.decided");
   return true;
 }
 

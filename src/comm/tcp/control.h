@@ -37,7 +37,7 @@ class Control {
   Control(int32_t rank, int32_t world, std::vector<Peer> peers);
   ~Control();
 
-  /// Of the running step, for causes.
+  /// The running step's number, for causes.
   void set_steps(const StepsSoFar* steps) { steps_ = steps; }
 
   /// As Comm::exchange_bytes and Comm::broadcast_bytes; one thread at a time.

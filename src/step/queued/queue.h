@@ -64,11 +64,11 @@ struct Frame {
   uint32_t given_count = 0;
   Memory scalars;
 
-  // Of comms whose data travels through collectives: one stream for each direction.
+  // For comms whose data travels through collectives: one stream for each direction.
   Stream reduces, gathers;
   Event given, measured, decided, gathered, ended;
   std::vector<Event> summed, updated, arrived;  // by transfer
-  // Of a captured call, in place of the plane's: what was recorded elsewhere cannot be waited for.
+  // For a captured call, in place of the plane's: it cannot wait for what was recorded elsewhere.
   Event plane_reduced, plane_gathered;
 };
 
@@ -122,7 +122,7 @@ struct Queue : Frame {
   /// A step is queued; and what is queued of steps has been made.
   void note_publishing();
   void note_published();
-  /// Of what is leaving, nothing is kept once it is not in use at all.
+  /// Memory that is leaving is freed once nothing uses it.
   Status let_go();
   /// What is queued on `looks` is done.
   Status await_looks();

@@ -160,7 +160,7 @@ namespace zero::api {
 
 Result<std::vector<Param>> read_params(const zero_param* params, size_t count, bool with_names) {
   if (params == nullptr || count == 0) return bad_argument("no parameters are given");
-  return read_array<Param>(params, count, "parameter", [with_names](const zero_param* param) {
+  return read_array<Param>(params, count, [with_names](const zero_param* param) {
     return read_param(param, with_names);
   });
 }

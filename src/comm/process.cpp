@@ -100,7 +100,7 @@ std::string how_it_left(pid_t pid, int pidfd) {
   const bool exited = status && (*status & 0x7f) == 0;  // no signal ended it
   if (!exited) return "died";
   if (const int code = *status >> 8 & 0xff; code != 0)
-    return text("ended with exit code ", code, ": it said why, if anybody did");
+    return text("ended with exit code ", code, ": look for the reason in its own output");
   return "ended before the others: a rank that has no more data calls zero_join, not exit";
 }
 

@@ -167,8 +167,8 @@ auto uninterrupted(const Call& call, int64_t limit_ms = 60'000) {
 /// The cores that this thread may run on, at least 1.
 int usable_cores();
 
-/// Of this process, as the system names it, for texts about relative paths; "unknown" where it does
-/// not.
+/// This process's directory, as the system names it, for texts about relative paths; "unknown"
+/// where it does not.
 std::string working_directory();
 
 /// Owns a file descriptor.

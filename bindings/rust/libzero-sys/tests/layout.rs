@@ -70,7 +70,8 @@ fn layout_program() -> PathBuf {
         .arg(checkout.join("tests/abi/layout_rows.py"))
         .arg(checkout.join("include/zero.h"))
         .output();
-    fs::write(made.join("layout_rows.h"), rows.expect("Python runs").stdout).expect("rows are written");
+    fs::write(made.join("layout_rows.h"), rows.expect("Python runs").stdout)
+        .expect("rows are written");
     let built = Command::new(env::var("CC").unwrap_or("cc".into()))
         .arg("-I")
         .arg(checkout.join("include"))

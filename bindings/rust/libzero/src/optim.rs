@@ -234,7 +234,8 @@ impl Optim {
     pub fn set_trainable(&mut self, param: usize, trainable: bool) -> Result<()> {
         let param = i64::try_from(param).unwrap_or(i64::MAX);
         // SAFETY: the token is checked.
-        check(unsafe { sys::zero_param_set_trainable(self.token(), param, trainable.into()) }).map(drop)
+        check(unsafe { sys::zero_param_set_trainable(self.token(), param, trainable.into()) })
+            .map(drop)
     }
 
     /// Deal out all parameters anew by the partition rule: first those that are trained now, then the

@@ -340,8 +340,8 @@ TEST(Tcp, a_rank_of_another_world_is_refused) {
   const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     return outcome(std::move(meet(root, rank == 0 ? 0 : 5, rank == 0 ? 2 : 6, 500)).status());
   });
-  EXPECT_TRUE(contains(results[0], "rank 5 (process ",
-                       ") says there are 6 ranks, rank 0 (process ", ") says 2"));
+  EXPECT_TRUE(contains(results[0], "rank 5 (process ", ") says there are 6 ranks, rank 0 (process ",
+                       ") says 2"));
   EXPECT_EQ(results[1], results[0]);
 }
 

@@ -157,10 +157,8 @@ TEST(GatesFault, a_rank_whose_device_is_stuck_is_named_to_all_after_the_deadline
     std::atomic<int> waiting{2};
     const auto devices = two_devices_apart(waits);
     const int watches = waits == Waits::streams ? 2 : 0;  // of the gates, who name rank 1
-    std::thread time([&] {
-      while (!is_stuck) usleep(1000);
-      Clock::run([&] { return waiting == 0 ? 0 : waiting + watches; });
-    });
+    const auto time = Clock::run_once([&] { return is_stuck.load(); },
+                                      [&] { return waiting == 0 ? 0 : waiting + watches; });
     const auto results = run_trained(devices, 300, [&](Trained& trained, int rank) {
       trained.step();
       trained.look();
@@ -175,7 +173,6 @@ TEST(GatesFault, a_rank_whose_device_is_stuck_is_named_to_all_after_the_deadline
       std::atomic_ref(comes).store(1);
       EXPECT_TRUE(trained.drained());
     });
-    time.join();
     const char* const named = waits == Waits::streams
                                   ? "a gate: enter: rank 1's device did not come"
                               : waits == Waits::hosts ? "a gate: enter: rank 1 (process "

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "device_ranks.h"
+#include "support/clock.h"
 #include "support/nccl_ranks.h"
 
 namespace zero::test {
@@ -43,6 +44,10 @@ TEST(LeavingFault, an_arena_that_is_given_up_stays_as_long_as_queued_work_uses_i
 template <class Join>
 void leave_broken(const std::shared_ptr<ChaosDevice> (&devices)[2], const Join& join,
                   uint32_t& comes, bool goes_on) {
+  const Clock clock;
+  std::atomic<int> leaving{0}, living{2};
+  const auto time =
+      Clock::run_once([&] { return leaving == 2; }, [&] { return goes_on ? 0 : living.load(); });
   run_sound_ranks(RankKind::threads, 2, [&](int rank) -> std::string {
     const std::shared_ptr<ChaosDevice>& device = devices[rank];
     std::optional<Stuck> stuck;
@@ -65,6 +70,7 @@ void leave_broken(const std::shared_ptr<ChaosDevice> (&devices)[2], const Join& 
       breaks.join();
       EXPECT_TRUE(contains(trained.worst(), "ZERO_ERR_ABORTED"));
       given_back = device->world().released_under_work();
+      ++leaving;
       if (rank == 1 && goes_on) {
         later = std::thread([&] {
           usleep(300'000);
@@ -72,6 +78,7 @@ void leave_broken(const std::shared_ptr<ChaosDevice> (&devices)[2], const Join& 
         });
       }
     }
+    --living;
     EXPECT_EQ(device->world().lost_under_work(), 0) << rank;
     if (rank == 1) {
       if (!goes_on) {
@@ -109,12 +116,14 @@ TEST(LeavingFault, an_optimizer_of_a_broken_comm_waits_for_what_its_device_still
 }
 
 TEST(LeavingFault, what_a_stuck_device_may_use_stays_when_its_optimizer_goes) {
-  for (const Waits waits : kWays)  // 40 s, as every end is waited for
-    if (waits == Waits::hosts || nightly_run()) leave_broken(waits, false, 1'500);
+  for (const Waits waits : kWays) leave_broken(waits, false, 1'500);
   leave_broken_nccl(false, 1'500);
 }
 
 TEST(LeavingFault, a_call_that_waits_for_a_stuck_device_gives_nothing_of_it_back) {
+  const Clock clock;
+  std::atomic<bool> is_stuck{false}, ended{false};
+  const auto time = Clock::run_once([&] { return is_stuck.load(); }, [&] { return ended ? 0 : 1; });
   uint32_t comes = 0;
   const std::shared_ptr<ChaosDevice> device = chaos(1)->make_device();
   {
@@ -135,11 +144,13 @@ TEST(LeavingFault, a_call_that_waits_for_a_stuck_device_gives_nothing_of_it_back
     EXPECT_EQ(said(zero_step(optim, nullptr)), "ok");
     EXPECT_TRUE(device->world().run_all().ok());
     const Stuck stuck(device, comes, 1);
+    is_stuck = true;
     EXPECT_TRUE(contains(said(zero_broadcast_params(optim, 0, nullptr)), "ZERO_ERR_TIMEOUT"));
     EXPECT_TRUE(device->given_up());
     zero_free(optim);
     zero_comm_free(comm);
   }
+  ended = true;
   EXPECT_EQ(device->world().released_under_work(), 0);
   std::atomic_ref(comes).store(1);
   EXPECT_TRUE(device->world().run_all().ok());
@@ -147,6 +158,11 @@ TEST(LeavingFault, a_call_that_waits_for_a_stuck_device_gives_nothing_of_it_back
 
 /// Rank 1's device is stuck before a gate, and both leave the comm.
 void leave_gates(bool goes_on) {
+  const Clock clock;
+  std::atomic<int> living{2};
+  std::atomic<bool> is_stuck{false};
+  const auto time =
+      Clock::run_once([&] { return is_stuck.load(); }, [&] { return goes_on ? 0 : living.load(); });
   const std::string name = unique_name();
   uint32_t comes = 0;
   const std::shared_ptr<ChaosDevice> devices[] = {chaos(1)->make_device(), chaos(2)->make_device()};
@@ -160,11 +176,13 @@ void leave_gates(bool goes_on) {
       EXPECT_TRUE(seat->gates()->pass(Gate::entered, nullptr, "the test's own").ok());
       EXPECT_TRUE(call.vote("queued", {}).ok());
     }
+    is_stuck = true;
     std::thread later([&] {
       usleep(300'000);
       if (rank == 1 && goes_on) std::atomic_ref(comes).store(1);
     });
     seat = nullptr;
+    --living;
     EXPECT_EQ(devices[rank]->world().lost_under_work(), 0);
     EXPECT_EQ(devices[rank]->given_up(), rank == 1 && !goes_on);
     later.join();
@@ -174,7 +192,7 @@ void leave_gates(bool goes_on) {
 
 TEST(LeavingFault, the_words_of_gates_stay_until_streams_have_passed) {
   leave_gates(true);
-  if (nightly_run()) leave_gates(false);  // 20 s
+  leave_gates(false);
 }
 
 TEST(LeavingFault,

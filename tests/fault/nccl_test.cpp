@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "comm/comm.h"
+#include "support/clock.h"
 #include "support/nccl_ranks.h"
 #include "support/ranks.h"
 
@@ -94,9 +95,14 @@ TEST(NcclFault, whichever_call_fails_every_rank_gets_a_sentence_and_nothing_is_l
     NcclRanks ranks(kWorld);
     ranks.knobs().rank = 1;
     ranks.knobs().failing_call = n;
+    const Clock clock;
+    std::atomic<int> living{kWorld};
+    const auto time =
+        Clock::run_once([&] { return ranks.knobs().calls > n; }, [&] { return living.load(); });
     const auto results = run_sound_ranks(RankKind::threads, kWorld, [&](int rank) {
-      // Long enough that no sound rank is late on a busy machine: its communicator would be lost.
-      return outcome(live(ranks, rank, limits(20'000, 2'000)));
+      std::string said = outcome(live(ranks, rank, limits(20'000, 2'000)));
+      --living;
+      return said;
     });
     EXPECT_TRUE(contains(results[1], "NCCL says 'internal error' (3)")) << n;
     EXPECT_TRUE(contains(results[0], "ZERO_ERR_")) << n;

@@ -16,6 +16,7 @@
 
 #include "support/expect.h"
 #include "support/points.h"
+#include "support/scratch.h"
 #include "support/vector_param.h"
 #include "zero.h"
 
@@ -164,17 +165,11 @@ class TrainingRun {
 
 class FaultTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    root_ = std::filesystem::temp_directory_path() / ("libzero-fault-" + std::to_string(getpid()));
-    std::filesystem::remove_all(root_);
-    std::filesystem::create_directories(root_);
-    board = memory_.as<Board>();
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
+  void SetUp() override { board = memory_.as<Board>(); }
 
   auto make_run(int world) {
     const std::string name = text("fault-", getpid(), "-", next_++);
-    const std::string directory = root_ / text("checkpoint-", next_);
+    const std::string directory = scratch_ / text("checkpoint-", next_);
     return [=](int rank) { return TrainingRun(rank, world, name, directory).go(); };
   }
   std::vector<RankEnd> run(int world, const Strike& what) {
@@ -204,18 +199,18 @@ class FaultTest : public ::testing::Test {
 
   int directories_left() const {
     int found = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(root_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(scratch_.path())) {
       if (entry.path().filename().string().rfind(".tmp-", 0) == 0) found++;
     }
     return found;
   }
 
   void clean() {
-    for (const auto& entry : std::filesystem::directory_iterator(root_))
+    for (const auto& entry : std::filesystem::directory_iterator(scratch_.path()))
       std::filesystem::remove_all(entry.path());
   }
 
-  std::filesystem::path root_;
+  const Scratch scratch_;
   const SharedMemory memory_{sizeof(Board)};
   int next_ = 0;
 };

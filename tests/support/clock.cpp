@@ -137,6 +137,13 @@ void Clock::run(const std::function<int()>& waiting) {
   while (await_looks(waiting)) jump(kStepMs);
 }
 
+std::jthread Clock::run_once(std::function<bool()> begun, std::function<int()> waiting) {
+  return std::jthread([begun = std::move(begun), waiting = std::move(waiting)] {
+    while (!begun()) usleep(1000);
+    run(waiting);
+  });
+}
+
 void Clock::jump(int64_t ms) { dial().passed_ns += ms * kMs; }
 
 void Clock::note_told(int rank) {

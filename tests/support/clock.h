@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <thread>
 
 #include "support/system_calls.h"
 
@@ -25,6 +26,9 @@ class Clock {
   static void reach(int64_t deadline_ms, int waiting);
   /// The same while somebody waits.
   static void run(const std::function<int()>& waiting);
+  /// The same on a thread of its own, from when `begun()`. The thread joins when it goes.
+  [[nodiscard]] static std::jthread run_once(std::function<bool()> begun,
+                                             std::function<int()> waiting);
   /// All at once, as it does for who was stopped.
   static void jump(int64_t ms);
 

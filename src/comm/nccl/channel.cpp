@@ -253,8 +253,8 @@ bool Channels::end_both(bool broken) {
     if (handle != nullptr && ends[sound].start(end).ok()) ++sound;
   }
   size_t ended = 0;
-  for (const int64_t until = now_ms() + kEndMs; ended < sound; ++ended)
-    if (!ends[ended].await(std::max<int64_t>(until - now_ms(), 0))) break;
+  for (const int64_t until = now_ms() + kEndMs; ended < sound && now_ms() < until;)
+    if (ends[ended].await(kLookMs)) ++ended;
   return ended == begun;
 }
 

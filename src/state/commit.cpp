@@ -19,8 +19,10 @@ namespace {
 constexpr std::string_view kPrefix = ".tmp-";
 constexpr int kAttempts = 8;
 
-std::string joined(const std::string& parent, const std::string& name) {
-  return parent == "." ? name : parent == "/" ? text("/", name) : text(parent, "/", name);
+/// True for ".tmp-" and 32 hexadecimal digits.
+bool is_staging_name(std::string_view name) {
+  Digest id;
+  return name.starts_with(kPrefix) && parse_hex(name.substr(kPrefix.size()), id);
 }
 
 Result<Digest> draw_id() {
@@ -29,15 +31,14 @@ Result<Digest> draw_id() {
   return id;
 }
 
-int remove(const Fd& directory, const std::string& name, int flags) {
-  return uninterrupted([&] { return os().unlinkat(directory.get(), name.c_str(), flags); });
+int remove(const Directory& directory, const std::string& name, int flags) {
+  return uninterrupted([&] { return os().unlinkat(directory.fd.get(), name.c_str(), flags); });
 }
 
-int rename_entry(const Fd& directory, const std::string& from, const std::string& to,
+int rename_entry(const Directory& directory, const std::string& from, const std::string& to,
                  unsigned flags) {
-  return uninterrupted([&] {
-    return os().renameat2(directory.get(), from.c_str(), directory.get(), to.c_str(), flags);
-  });
+  const int fd = directory.fd.get();
+  return uninterrupted([&] { return os().renameat2(fd, from.c_str(), fd, to.c_str(), flags); });
 }
 
 /// File systems without flock cannot tell a live save from a dead one: then nothing is locked or
@@ -48,37 +49,36 @@ bool means_no_locks(int error) { return error == ENOSYS || error == EOPNOTSUPP |
 bool means_no_flag(int error) { return error == EINVAL || error == ENOSYS; }
 
 /// True if `name` in `parent` is known to be the directory that is open as `directory`.
-bool is_same(const Fd& parent, const std::string& name, const Fd& directory) {
-  return is_same_directory(parent.get(), name, directory, false).value_or(false);
+bool is_same(const Directory& parent, const std::string& name, const Directory& directory) {
+  return is_same_directory(parent, name, directory, Links::refused).value_or(false);
 }
 
-int try_lock(const Fd& directory) {
-  return uninterrupted([&] { return os().flock(directory.get(), LOCK_EX | LOCK_NB); });
+int try_lock(const Directory& directory) {
+  return uninterrupted([&] { return os().flock(directory.fd.get(), LOCK_EX | LOCK_NB); });
 }
 
-/// Delete a checkpoint's files, and the directory if nothing else is in it. What cannot go stays,
-/// with a word in the log: a leftover is swept again by the next save.
-void remove_checkpoint(const Fd& parent, const std::string& name, const Fd& directory,
-                       const std::string& path, const Progress& progress) {
-  auto names = list_directory(directory, path);
-  if (!names.ok()) return log(ZERO_LOG_WARNING, text("cannot clean up: ", names.failure().text()));
+/// Delete a checkpoint's files, and the directory, which has `name` now, if nothing else is in it.
+/// What cannot go stays, with a word in the log: a leftover is swept again by the next save.
+void remove_checkpoint(const Directory& parent, const std::string& name, const Directory& directory,
+                       const Progress& progress) {
+  const auto warn = [](const Status& why) { log(ZERO_LOG_WARNING, why.text()); };
+  auto names = list_directory(directory);
+  if (!names.ok()) return warn(std::move(names).status().within("cannot clean up"));
   for (const std::string& file : *names) {
     if (!is_checkpoint_file(file)) continue;
     if (remove(directory, file, 0) != 0 && errno != ENOENT)
-      log(ZERO_LOG_WARNING, io_error(text(path, "/", file), "unlink", errno).text());
+      warn(io_error(directory.path_of(file), "unlink", errno));
     progress();
   }
   if (remove(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
-    log(ZERO_LOG_WARNING, io_error(path, "rmdir", errno).text());
+    warn(io_error(parent.path_of(name), "rmdir", errno));
 }
 
 /// Remove one directory that a save has left, if that save is dead. It gets a new name first: where
 /// locks do not reach another host, a save that lives after all then fails to rename it, and loses
 /// nothing that is published.
-void sweep_one(const Fd& parent, const std::string& parent_path, const std::string& name,
-               const Progress& progress) {
-  const std::string path = joined(parent_path, name);
-  auto directory = open_directory(parent.get(), name, path, false);
+void sweep_one(const Directory& parent, const std::string& name, const Progress& progress) {
+  auto directory = open_directory(parent, name, Links::refused);
   if (!directory.ok() || try_lock(*directory) != 0) return;
   // The lock may be free because that save has just been published, under another name.
   if (!is_same(parent, name, *directory)) return;
@@ -86,23 +86,24 @@ void sweep_one(const Fd& parent, const std::string& parent_path, const std::stri
   if (!id.ok()) return;
   const std::string doomed = text(kPrefix, hex(*id));
   if (rename_entry(parent, name, doomed, 0) != 0) return;
-  log(ZERO_LOG_INFO, text("removing '", path, "', which a save that died has left"));
-  remove_checkpoint(parent, doomed, *directory, joined(parent_path, doomed), progress);
+  log(ZERO_LOG_INFO, text("removing '", directory->path, "', which a save that died has left"));
+  directory->path = parent.path_of(doomed);
+  remove_checkpoint(parent, doomed, *directory, progress);
 }
 
 /// Remove what saves that died have left in `parent`: only directories with exactly our kind of
 /// name that nobody has locked, and in them only a checkpoint's files.
-void sweep(const Fd& parent, const std::string& parent_path, const Progress& progress) {
-  auto names = list_directory(parent, parent_path);
+void sweep(const Directory& parent, const Progress& progress) {
+  auto names = list_directory(parent);
   if (!names.ok()) return log(ZERO_LOG_WARNING, text("cannot sweep: ", names.failure().text()));
   for (const std::string& name : *names) {
-    if (is_staging_name(name)) sweep_one(parent, parent_path, name, progress);
+    if (is_staging_name(name)) sweep_one(parent, name, progress);
   }
 }
 
 /// Whether something stands at the place of the new checkpoint that may stay there or be replaced.
-Status check_target(const Fd& parent, const std::string& name, std::string_view path,
-                    bool replace) {
+Status check_target(const Directory& parent, const std::string& name, bool replace) {
+  const std::string path = parent.path_of(name);
   const auto refuse = [&](const auto&... why) {
     return Status(ZERO_ERR_STATE, text("'", path, "' ", why...));
   };
@@ -111,8 +112,8 @@ Status check_target(const Fd& parent, const std::string& name, std::string_view 
     return errno == ENOENT ? Status() : io_error(path, "stat", errno);
   if (!replace) return refuse("exists: save elsewhere, or with ZERO_SAVE_REPLACE");
   if (!S_ISDIR(info.st_mode)) return refuse("is not a directory: it is not replaced");
-  const Fd directory = ZERO_TRY(open_directory(parent.get(), name, path, false));
-  for (const std::string& entry : ZERO_TRY(list_directory(directory, path))) {
+  const Directory directory = ZERO_TRY(open_directory(parent, name, Links::refused));
+  for (const std::string& entry : ZERO_TRY(list_directory(directory))) {
     if (!is_checkpoint_file(entry))
       return refuse("holds ", shown(entry),
                     ", which is no file of a checkpoint: it is not replaced");
@@ -122,19 +123,10 @@ Status check_target(const Fd& parent, const std::string& name, std::string_view 
 
 }  // namespace
 
-bool is_staging_name(std::string_view name) {
-  Digest id;
-  return name.substr(0, kPrefix.size()) == kPrefix && parse_hex(name.substr(kPrefix.size()), id);
-}
-
-std::string staging_path(std::string_view directory, const Digest& id) {
-  auto split = split_path(directory);
-  return split.ok() ? joined(split->parent, text(kPrefix, hex(id))) : std::string();
-}
-
-Result<Fd> enter_staging(std::string_view directory, const Digest& id) {
-  const std::string path = staging_path(directory, id);
-  return open_directory(AT_FDCWD, path, path, false);
+Result<Directory> enter_staging(std::string_view directory, const Digest& id) {
+  const SplitPath split = ZERO_TRY(split_path(directory));
+  return open_directory(start_of_paths(), joined(split.parent, text(kPrefix, hex(id))),
+                        Links::refused);
 }
 
 Result<Staging> Staging::begin(std::string_view directory, bool replace,
@@ -143,14 +135,12 @@ Result<Staging> Staging::begin(std::string_view directory, bool replace,
   if (is_staging_name(split.name))
     return bad_argument("'", directory, "' has the name of an unfinished checkpoint");
   Staging staging;
-  staging.target_path_ = joined(split.parent, split.name);
-  staging.parent_path_ = std::move(split.parent);
   staging.target_ = std::move(split.name);
   staging.files_ = std::move(files);
   staging.replace_ = replace;
-  staging.parent_ = ZERO_TRY(make_directories(staging.parent_path_));
-  ZERO_TRY(check_target(staging.parent_, staging.target_, staging.target_path_, replace));
-  sweep(staging.parent_, staging.parent_path_, progress);
+  staging.parent_ = ZERO_TRY(make_directories(split.parent));
+  ZERO_TRY(check_target(staging.parent_, staging.target_, replace));
+  sweep(staging.parent_, progress);
   ZERO_TRY(staging.make());
   return staging;
 }
@@ -158,7 +148,7 @@ Result<Staging> Staging::begin(std::string_view directory, bool replace,
 Status Staging::make() {
   for (int attempt = 0; attempt < kAttempts; attempt++)
     if (ZERO_TRY(take(ZERO_TRY(draw_id())))) return {};
-  return {ZERO_ERR_CKPT_IO, text("'", parent_path_, "': another save removed ", kAttempts,
+  return {ZERO_ERR_CKPT_IO, text("'", parent_.path, "': another save removed ", kAttempts,
                                  " temporary directories as soon as they were made")};
 }
 
@@ -166,16 +156,15 @@ Status Staging::make() {
 /// taken.
 Result<bool> Staging::take(const Digest& id) {
   std::string name = text(kPrefix, hex(id));
-  std::string path = joined(parent_path_, name);
+  const std::string path = parent_.path_of(name);
   left_behind_ = text("'", path, "' cannot be removed now: the next save in that folder does it");
   const auto fail = [&](const char* operation, int error, int swept) -> Result<bool> {
     if (error == swept) return false;
     return io_error(path, operation, error);
   };
-  if (uninterrupted([&] { return os().mkdirat(parent_.get(), name.c_str(), kDirectoryMode); }) != 0)
-    return fail("mkdir", errno, EEXIST);
-  Fd directory = open_at(parent_.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (!directory.valid()) {
+  if (make_directory(parent_, name) != 0) return fail("mkdir", errno, EEXIST);
+  Directory directory = enter(parent_, name, Links::refused);
+  if (!directory.fd.valid()) {
     const int error = errno;
     remove(parent_, name, AT_REMOVEDIR);
     return fail("open", error, ENOENT);
@@ -187,7 +176,6 @@ Result<bool> Staging::take(const Digest& id) {
   }
   save_id_ = id;
   temporary_ = std::move(name);
-  path_ = std::move(path);
   directory_ = std::move(directory);
   return is_ours(temporary_);  // or a sweep had removed it before it was locked
 }
@@ -195,20 +183,20 @@ Result<bool> Staging::take(const Digest& id) {
 bool Staging::is_ours(const std::string& name) const { return is_same(parent_, name, directory_); }
 
 Staging::~Staging() {
-  if (published_ || !directory_.valid() || !is_ours(temporary_)) return;
+  if (published_ || !directory_.fd.valid() || !is_ours(temporary_)) return;
   for (const std::string& file : files_) (void)remove(directory_, file, 0);
   if (remove(parent_, temporary_, AT_REMOVEDIR) != 0) log(ZERO_LOG_WARNING, left_behind_);
 }
 
 Status Staging::publish(const Progress& progress) {
-  ZERO_TRY(sync(directory_, path_));
+  ZERO_TRY(sync(directory_));
   os().reached("save.staged");
   ZERO_TRY(rename_into_place());
   published_ = true;
   os().reached("save.renamed");
-  if (Status status = sync(parent_, parent_path_); !status.ok())
+  if (Status status = sync(parent_); !status.ok())
     return std::move(status).within(
-        text("the checkpoint '", target_path_,
+        text("the checkpoint '", target_path(),
              "' is complete, but after a power failure it may be gone"));
   os().reached("save.durable");
   // What is left of the old one is swept by the next save.
@@ -230,7 +218,7 @@ Status Staging::rename_into_place() {
   }
   struct stat info;
   if (replace_ && means_no_flag(error) && stat_entry(parent_, target_, info) == 0) {
-    return {ZERO_ERR_CKPT_IO, text("'", target_path_,
+    return {ZERO_ERR_CKPT_IO, text("'", target_path(),
                                    "': this file system cannot exchange two directories in "
                                    "one step (",
                                    errno_text(error), "): remove it, or save elsewhere")};
@@ -238,20 +226,20 @@ Status Staging::rename_into_place() {
   if (error == ENOENT || means_no_flag(error)) error = rename(RENAME_NOREPLACE);
   if (means_no_flag(error)) {
     // Without the flag a rename of a directory still replaces nothing, or an empty directory.
-    ZERO_TRY(check_target(parent_, target_, target_path_, false));
+    ZERO_TRY(check_target(parent_, target_, false));
     error = rename(0);
   }
   if (error == 0) return {};
   if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR)
-    return {ZERO_ERR_STATE, text("'", target_path_, "' has come to exist during this save")};
-  return io_error(path_, text("rename to '", target_path_, "'"), error);
+    return {ZERO_ERR_STATE, text("'", target_path(), "' has come to exist during this save")};
+  return io_error(directory_.path, text("rename to '", target_path(), "'"), error);
 }
 
 /// After an exchange the old checkpoint has the temporary name.
 void Staging::remove_replaced(const Progress& progress) const {
-  auto old = open_directory(parent_.get(), temporary_, path_, false);
+  auto old = open_directory(parent_, temporary_, Links::refused);
   if (!old.ok()) return log(ZERO_LOG_WARNING, old.failure().text());
-  remove_checkpoint(parent_, temporary_, *old, path_, progress);
+  remove_checkpoint(parent_, temporary_, *old, progress);
 }
 
 }  // namespace zero

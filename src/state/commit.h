@@ -26,8 +26,7 @@ class Staging {
   ~Staging();
 
   const Digest& save_id() const { return save_id_; }
-  const Fd& directory() const { return directory_; }
-  const std::string& path() const { return path_; }
+  const Directory& directory() const { return directory_; }
 
   /// Give it its final name, durably. If only the last sync fails, it stays published and the text
   /// says so.
@@ -41,23 +40,18 @@ class Staging {
   bool is_ours(const std::string& name) const;  // the directory that this save made
   void remove_replaced(const Progress& progress) const;
 
-  std::string target_path_, parent_path_, path_;
+  std::string target_path() const { return parent_.path_of(target_); }
+
   std::string target_, temporary_;  // names in the parent
   std::vector<std::string> files_;
   std::string left_behind_;  // what the log says then
   bool replace_ = false, exchanged_ = false, published_ = false;
   Digest save_id_{};
-  Fd parent_;
-  Fd directory_;  // holds the lock
+  Directory parent_;
+  Directory directory_;  // holds the lock
 };
 
 /// Open the directory that rank 0 made for the save `id` of `directory`.
-Result<Fd> enter_staging(std::string_view directory, const Digest& id);
-
-/// Its path.
-std::string staging_path(std::string_view directory, const Digest& id);
-
-/// True for ".tmp-" and 32 hexadecimal digits.
-bool is_staging_name(std::string_view name);
+Result<Directory> enter_staging(std::string_view directory, const Digest& id);
 
 }  // namespace zero

@@ -15,21 +15,15 @@
 namespace zero {
 namespace {
 
-constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-
 /// The directory `name` in `parent`, made if it is missing.
-Result<Fd> enter_or_make(int parent, const std::string& name, std::string_view path) {
-  Fd fd = open_at(parent, name, kOpenDirectory);
-  if (fd.valid()) return fd;
-  if (errno != ENOENT) return io_error(path, "open", errno);
-  if (uninterrupted([&] { return os().mkdirat(parent, name.c_str(), kDirectoryMode); }) != 0 &&
-      errno != EEXIST) {
-    return io_error(path, "mkdir", errno);
-  }
-  // Its name is an entry of the parent, so it is the parent that has to be synced.
-  Fd above = ZERO_TRY(open_directory(parent, ".", path, true));
-  ZERO_TRY(sync(above, path));
-  return open_directory(parent, name, path, true);
+Result<Directory> enter_or_make(const Directory& parent, const std::string& name) {
+  Directory entered = enter(parent, name, Links::followed);
+  if (entered.fd.valid()) return entered;
+  if (errno != ENOENT) return io_error(entered.path, "open", errno);
+  if (make_directory(parent, name) != 0 && errno != EEXIST)
+    return io_error(entered.path, "mkdir", errno);
+  ZERO_TRY(sync(parent));  // which the name is an entry of
+  return open_directory(parent, name, Links::followed);
 }
 
 sigset_t only_file_size() {
@@ -70,135 +64,143 @@ Result<SplitPath> split_path(std::string_view path) {
   return SplitPath{slash == 0 ? "/" : std::string(path.substr(0, slash)), std::string(name)};
 }
 
-Fd open_at(int directory, const std::string& name, int flags, unsigned mode) {
-  return Fd(uninterrupted([&] { return os().openat(directory, name.c_str(), flags, mode); }));
+std::string joined(std::string_view directory, std::string_view name) {
+  if (directory == ".") return std::string(name);
+  return text(directory, directory == "/" ? "" : "/", name);
 }
 
-Result<Fd> open_directory(int directory, const std::string& name, std::string_view path,
-                          bool follow_link) {
-  const int flags = kOpenDirectory | (follow_link ? 0 : O_NOFOLLOW);
-  Fd fd = open_at(directory, name, flags);
-  if (!fd.valid()) return io_error(path, "open", errno);
-  return fd;
+Directory start_of_paths() { return {{".", Fd(AT_FDCWD)}}; }
+
+Fd open_at(const Directory& directory, const std::string& name, int flags, unsigned mode) {
+  return Fd(
+      uninterrupted([&] { return os().openat(directory.fd.get(), name.c_str(), flags, mode); }));
 }
 
-Result<std::vector<std::string>> list_directory(const Fd& directory, std::string_view path) {
+Directory enter(const Directory& parent, const std::string& name, Links links) {
+  const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (links == Links::refused ? O_NOFOLLOW : 0);
+  return {{parent.path_of(name), open_at(parent, name, flags)}};
+}
+
+Result<Directory> open_directory(const Directory& parent, const std::string& name, Links links) {
+  Directory entered = enter(parent, name, links);
+  if (!entered.fd.valid()) return io_error(entered.path, "open", errno);
+  return entered;
+}
+
+int make_directory(const Directory& parent, const std::string& name) {
+  constexpr unsigned kMode = 0777;  // the umask decides, as in mkdir -p
+  return uninterrupted([&] { return os().mkdirat(parent.fd.get(), name.c_str(), kMode); });
+}
+
+Result<std::vector<std::string>> list_directory(const Directory& directory) {
   // A descriptor of its own: reading moves a position that others would share.
-  Fd fd = ZERO_TRY(open_directory(directory.get(), ".", path, true));
+  Directory own = enter(directory, ".", Links::followed);
+  if (!own.fd.valid()) return io_error(directory.path, "open", errno);
   const auto close = [](DIR* open) { os().closedir(open); };
   const std::unique_ptr<DIR, decltype(close)> stream(
-      uninterrupted([&] { return os().fdopendir(fd.get()); }), close);
-  if (!stream) return io_error(path, "opendir", errno);
-  fd.release();
+      uninterrupted([&] { return os().fdopendir(own.fd.get()); }), close);
+  if (!stream) return io_error(directory.path, "opendir", errno);
+  own.fd.release();
   std::vector<std::string> names;
-  int error = 0;
   for (;;) {
     const dirent* const entry = uninterrupted([&] {
       errno = 0;
       return os().readdir(stream.get());
     });
-    if (!entry) {
-      error = errno;
-      break;
-    }
+    if (!entry) break;
     const std::string_view name = entry->d_name;
     if (name != "." && name != "..") names.emplace_back(name);
   }
-  if (error != 0) return io_error(path, "readdir", error);
+  if (errno != 0) return io_error(directory.path, "readdir", errno);
   std::sort(names.begin(), names.end());
   return names;
 }
 
-Result<Fd> make_directories(const std::string& path) {
-  Fd fd = open_at(AT_FDCWD, path, kOpenDirectory);
-  if (fd.valid()) return fd;
+Result<Directory> make_directories(const std::string& path) {
+  const Directory start = start_of_paths();
+  Directory at = enter(start, path, Links::followed);
+  if (at.fd.valid()) return at;
   if (errno != ENOENT) return io_error(path, "open", errno);
-  Fd at = ZERO_TRY(open_directory(AT_FDCWD, path[0] == '/' ? "/" : ".", path, true));
+  at = ZERO_TRY(open_directory(start, path[0] == '/' ? "/" : ".", Links::followed));
   for (size_t begin = 0; begin < path.size();) {
     const size_t end = std::min(path.find('/', begin), path.size());
-    if (end > begin)
-      at = ZERO_TRY(enter_or_make(at.get(), path.substr(begin, end - begin), path.substr(0, end)));
+    if (end > begin) at = ZERO_TRY(enter_or_make(at, path.substr(begin, end - begin)));
     begin = end + 1;
   }
   return at;
 }
 
-int stat_entry(const Fd& directory, const std::string& name, struct stat& info) {
+int stat_entry(const Directory& directory, const std::string& name, struct stat& info) {
   return uninterrupted(
-      [&] { return os().fstatat(directory.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW); });
+      [&] { return os().fstatat(directory.fd.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW); });
 }
 
-std::optional<bool> is_same_directory(int parent, const std::string& name, const Fd& directory,
-                                      bool follow_link) {
-  const int flags = follow_link ? 0 : AT_SYMLINK_NOFOLLOW;
+std::optional<bool> is_same_directory(const Directory& parent, const std::string& name,
+                                      const Directory& directory, Links links) {
+  const int flags = links == Links::followed ? 0 : AT_SYMLINK_NOFOLLOW;
   struct stat named, held;
-  if (uninterrupted([&] { return os().fstatat(parent, name.c_str(), &named, flags); }) != 0 ||
-      uninterrupted([&] { return os().fstat(directory.get(), &held); }) != 0)
+  if (uninterrupted([&] { return os().fstatat(parent.fd.get(), name.c_str(), &named, flags); }) !=
+          0 ||
+      uninterrupted([&] { return os().fstat(directory.fd.get(), &held); }) != 0)
     return std::nullopt;
   return named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
-Status sync(const Fd& file, std::string_view path) {
+Status sync(const OpenFile& file) {
   // EINTR alone is repeated: it says that nothing was synced. After any other failure the kernel
   // may have dropped the pages, and a second fsync would lie.
-  if (uninterrupted([&] { return os().fsync(file.get()); }) == 0) return {};
-  return io_error(path, "fsync", errno);
+  if (uninterrupted([&] { return os().fsync(file.fd.get()); }) == 0) return {};
+  return io_error(file.path, "fsync", errno);
 }
 
-Status close_checked(Fd file, std::string_view path) {
+Status close_checked(OpenFile file) {
   // Linux gives the descriptor up whatever close answers, so EINTR is not repeated and not a
   // failure.
-  if (os().close(file.release()) == 0 || errno == EINTR) return {};
-  return io_error(path, "close", errno);
+  if (os().close(file.fd.release()) == 0 || errno == EINTR) return {};
+  return io_error(file.path, "close", errno);
 }
 
-Result<InputFile> open_input(const Fd& directory, const std::string& name, std::string_view path) {
+Result<InputFile> open_input(const Directory& directory, const std::string& name) {
   // O_NONBLOCK: opening a pipe that somebody put there must not wait for its writer.
   constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  InputFile file;
-  file.fd = open_at(directory.get(), name, kFlags);
+  InputFile file{{directory.path_of(name), open_at(directory, name, kFlags)}};
+  const auto bad = [&](const char* what) { return invalid("'", file.path, "': is ", what); };
   if (!file.fd.valid()) {
-    if (errno == ENOENT) return invalid("'", path, "': is missing");
-    if (errno == ELOOP) return invalid("'", path, "': is a symbolic link, but must be a file");
-    if (errno == ENXIO) return invalid("'", path, "': is not a regular file");
-    return io_error(path, "open", errno);
+    if (errno == ENOENT) return bad("missing");
+    if (errno == ELOOP) return bad("a symbolic link, but must be a file");
+    if (errno == ENXIO) return bad("not a regular file");
+    return io_error(file.path, "open", errno);
   }
   struct stat info;
   if (uninterrupted([&] { return os().fstat(file.fd.get(), &info); }) != 0)
-    return io_error(path, "fstat", errno);
-  if (!S_ISREG(info.st_mode)) return invalid("'", path, "': is not a regular file");
+    return io_error(file.path, "fstat", errno);
+  if (!S_ISREG(info.st_mode)) return bad("not a regular file");
   file.bytes = static_cast<uint64_t>(info.st_size);
   return file;
 }
 
-Status read_fully(const Fd& file, std::string_view path, void* data, size_t bytes,
-                  uint64_t offset) {
-  auto* to = static_cast<std::byte*>(data);
-  size_t done = 0;
-  while (done < bytes) {
+Status read_fully(const OpenFile& file, std::span<std::byte> data, uint64_t offset) {
+  const uint64_t end = offset + data.size();
+  while (offset < end) {
     const ssize_t got = uninterrupted([&] {
-      return os().pread(file.get(), to + done, bytes - done, static_cast<int64_t>(offset + done));
+      return os().pread(file.fd.get(), data.data(), data.size(), static_cast<int64_t>(offset));
     });
-    if (got < 0) return io_error(path, "pread", errno);
-    if (got == 0)
-      return invalid("'", path, "': ends at byte ", offset + done, ", before byte ",
-                     offset + bytes);
-    done += static_cast<size_t>(got);
+    if (got < 0) return io_error(file.path, "pread", errno);
+    if (got == 0) return invalid("'", file.path, "': ends at byte ", offset, ", before byte ", end);
+    offset += static_cast<size_t>(got);
+    data = data.subspan(static_cast<size_t>(got));
   }
   return {};
 }
 
-Status write_fully(const Fd& file, std::string_view path, const void* data, size_t bytes,
-                   uint64_t offset) {
-  const auto* from = static_cast<const std::byte*>(data);
-  size_t done = 0;
-  while (done < bytes) {
+Status write_fully(const OpenFile& file, std::span<const std::byte> data, uint64_t offset) {
+  while (!data.empty()) {
     const ssize_t put = uninterrupted([&] {
-      return os().pwrite(file.get(), from + done, bytes - done,
-                         static_cast<int64_t>(offset + done));
+      return os().pwrite(file.fd.get(), data.data(), data.size(), static_cast<int64_t>(offset));
     });
-    if (put <= 0) return io_error(path, "pwrite", put < 0 ? errno : EIO);
-    done += static_cast<size_t>(put);
+    if (put <= 0) return io_error(file.path, "pwrite", put < 0 ? errno : EIO);
+    offset += static_cast<size_t>(put);
+    data = data.subspan(static_cast<size_t>(put));
   }
   return {};
 }

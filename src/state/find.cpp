@@ -15,54 +15,49 @@
 namespace zero {
 namespace {
 
-/// Of os().fstatat and openat: entries of a folder may be no links, what the caller names may.
-enum class Links { followed, refused };
-
-Result<Fd> open_place(int parent, const std::string& name, const std::string& path, Links links) {
-  const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (links == Links::refused ? O_NOFOLLOW : 0);
-  Fd fd = open_at(parent, name, flags);
-  if (fd.valid()) return fd;
-  const int error = errno;
-  if (error == ENOENT) return invalid("'", path, "': there is no such directory");
-  if (error == ENOTDIR || error == ELOOP) return invalid("'", path, "': is not a directory");
-  return io_error(path, "open", error);
+Result<Directory> open_place(const Directory& parent, const std::string& name, Links links) {
+  Directory entered = enter(parent, name, links);
+  if (entered.fd.valid()) return entered;
+  if (errno == ENOENT) return invalid("'", entered.path, "': there is no such directory");
+  if (errno == ENOTDIR || errno == ELOOP)
+    return invalid("'", entered.path, "': is not a directory");
+  return io_error(entered.path, "open", errno);
 }
 
 /// True if `name` still means the directory that was opened by it. Where that cannot be told, it
 /// does.
-bool stands(int parent, const std::string& name, const Fd& directory, Links links) {
-  return is_same_directory(parent, name, directory, links == Links::followed)
-      .value_or(errno != ENOENT);
+bool stands(const Directory& parent, const std::string& name, const Directory& directory,
+            Links links) {
+  return is_same_directory(parent, name, directory, links).value_or(errno != ENOENT);
 }
 
 /// True if there is anything called zero.json, sound or not.
-Result<bool> has_manifest(const Fd& directory, const std::string& path) {
+Result<bool> has_manifest(const Directory& directory) {
   struct stat info;
   if (stat_entry(directory, kManifestName, info) == 0) return true;
   if (errno == ENOENT) return false;
-  return io_error(text(path, "/", kManifestName), "stat", errno);
+  return io_error(directory.path_of(kManifestName), "stat", errno);
 }
 
-Result<Manifest> read_manifest(const Fd& directory, const std::string& directory_path) {
-  const std::string path = text(directory_path, "/", kManifestName);
-  const InputFile file = ZERO_TRY(open_input(directory, kManifestName, path));
+Result<FoundCheckpoint> read_manifest(const Directory& directory) {
+  const InputFile file = ZERO_TRY(open_input(directory, kManifestName));
   if (file.bytes > kLongestManifest)
-    return invalid("'", path, "': has ", file.bytes, " bytes, at most ", kLongestManifest);
-  std::string bytes(file.bytes, '\0');
-  ZERO_TRY(read_fully(file.fd, path, bytes.data(), bytes.size(), 0));
-  return parse_manifest(bytes).within(text("'", path, "'"));
+    return invalid("'", file.path, "': has ", file.bytes, " bytes, at most ", kLongestManifest);
+  FoundCheckpoint found{directory.path, std::string(file.bytes, '\0'), {}};
+  ZERO_TRY(read_fully(file, std::as_writable_bytes(std::span(found.bytes)), 0));
+  found.manifest = ZERO_TRY(parse_manifest(found.bytes).within(text("'", file.path, "'")));
+  return found;
 }
 
-/// The manifest in a directory, once more where a save has put another directory in its place
+/// The checkpoint in a directory, once more where a save has put another directory in its place
 /// meanwhile and removed the files of this one.
-Result<Manifest> look_at(int parent, const std::string& name, const std::string& path,
-                         Links links) {
+Result<FoundCheckpoint> look_at(const Directory& parent, const std::string& name, Links links) {
   for (int attempt = 1;; attempt++) {
-    const Fd directory = ZERO_TRY(open_place(parent, name, path, links));
-    auto manifest = read_manifest(directory, path);
-    const bool sound = manifest.ok() || manifest.failure().code() != ZERO_ERR_CKPT_INVALID;
+    const Directory directory = ZERO_TRY(open_place(parent, name, links));
+    auto found = read_manifest(directory);
+    const bool sound = found.ok() || found.failure().code() != ZERO_ERR_CKPT_INVALID;
     if (sound || attempt == kMostReplacements || stands(parent, name, directory, links))
-      return manifest;
+      return found;
   }
 }
 
@@ -71,52 +66,50 @@ Result<Manifest> look_at(int parent, const std::string& name, const std::string&
 bool is_passed_over(const std::string& name) { return name[0] == '.' || name == "lost+found"; }
 
 /// The newest sound checkpoint among the sub-directories; the later name where steps are equal.
-Result<FoundCheckpoint> find_newest(const Fd& directory, const std::string& path,
-                                    const Progress& progress) {
+Result<FoundCheckpoint> find_newest(const Directory& directory, const Progress& progress) {
   std::optional<FoundCheckpoint> best;
   std::string skipped;
-  for (const std::string& name : ZERO_TRY(list_directory(directory, path))) {
+  for (const std::string& name : ZERO_TRY(list_directory(directory))) {
+    const std::string path = directory.path_of(name);
     if (is_passed_over(name)) {
-      if (name[0] != '.') log(ZERO_LOG_WARNING, text("skipped: '", path, "/", name, "'"));
+      if (name[0] != '.') log(ZERO_LOG_WARNING, text("skipped: '", path, "'"));
       continue;
     }
-    std::string child = text(path, "/", name);
     progress();
-    auto manifest = look_at(directory.get(), name, child, Links::refused);
-    if (!manifest.ok()) {
-      const Status& why = manifest.failure();
+    auto found = look_at(directory, name, Links::refused);
+    if (!found.ok()) {
+      const Status& why = found.failure();
       if (why.code() != ZERO_ERR_CKPT_INVALID)
-        return Status(why.code(), text(why.text(), "; '", child,
+        return Status(why.code(), text(why.text(), "; '", path,
                                        "' may be the newest checkpoint, so none is loaded: name "
                                        "the one to load"));
       log(ZERO_LOG_WARNING, text("skipped: ", why.text()));
       if (skipped.empty()) skipped = why.text();
-    } else if (!best || (*manifest).step >= best->manifest.step) {
-      best = FoundCheckpoint{std::move(child), std::move(*manifest)};
+    } else if (!best || found->manifest.step >= best->manifest.step) {
+      best = std::move(*found);
     }
   }
   if (best) return std::move(*best);
-  return invalid("'", path, "': neither it nor a directory in it is a complete checkpoint",
+  return invalid("'", directory.path,
+                 "': neither it nor a directory in it is a complete checkpoint",
                  skipped.empty() ? "" : "; ", skipped);
 }
 
 }  // namespace
 
 Result<FoundCheckpoint> find_checkpoint(const std::string& path, const Progress& progress) {
+  const Directory start = start_of_paths();
   for (int attempt = 1;; attempt++) {
-    const Fd directory = ZERO_TRY(open_place(AT_FDCWD, path, path, Links::followed));
-    if (ZERO_TRY(has_manifest(directory, path))) {
-      Manifest manifest = ZERO_TRY(look_at(AT_FDCWD, path, path, Links::followed));
-      return FoundCheckpoint{path, std::move(manifest)};
-    }
-    if (attempt == kMostReplacements || stands(AT_FDCWD, path, directory, Links::followed))
-      return find_newest(directory, path, progress);
+    const Directory directory = ZERO_TRY(open_place(start, path, Links::followed));
+    if (ZERO_TRY(has_manifest(directory))) return look_at(start, path, Links::followed);
+    if (attempt == kMostReplacements || stands(start, path, directory, Links::followed))
+      return find_newest(directory, progress);
   }
 }
 
 bool is_replaced(const FoundCheckpoint& found) {
-  const auto now = look_at(AT_FDCWD, found.path, found.path, Links::followed);
-  return now.ok() ? (*now).save_id != found.manifest.save_id
+  const auto now = look_at(start_of_paths(), found.path, Links::followed);
+  return now.ok() ? (*now).manifest.save_id != found.manifest.save_id
                   : now.failure().code() == ZERO_ERR_CKPT_INVALID;
 }
 

@@ -14,6 +14,7 @@ inline constexpr int kMostReplacements = 8;
 
 struct FoundCheckpoint {
   std::string path;
+  std::string bytes;  // of the manifest's file
   Manifest manifest;
 };
 

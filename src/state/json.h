@@ -91,7 +91,7 @@ class JsonWriter {
 
 // ---- One description for both directions. The form of a type says how it stands in a document:
 // the form of an object is the list of its fields, in the order in which they are written. From it
-// come the text (write), what the parser needs (kJsonType), and a walk along the members (visit).
+// come the text (write) and what the parser needs (kJsonType).
 
 /// The form that a T has where a field names no other. A form writes a value by write(json, value);
 /// it reads an integer or a string by read(value, from), or says all by type<T>().
@@ -210,7 +210,6 @@ struct Field {
     if (kRequired || !(object.*kMember == Object().*kMember))
       Form::write(json.key(kName), object.*kMember);
   }
-  static void visit(auto& object, auto& pass) { pass(object.*kMember); }
 };
 
 /// One that is only written where it is not what it is by default.
@@ -225,9 +224,6 @@ struct Part {
     return {kName, true, kJsonType<Object, Form>, [](void* object) { return object; }};
   }
   static void write(JsonWriter& json, const auto& object) { Form::write(json.key(kName), object); }
-  static void visit(auto& object, auto& pass) {
-    if constexpr (requires { Form::visit(object, pass); }) Form::visit(object, pass);
-  }
 };
 
 template <Layout kLayout, class... Fields>
@@ -245,7 +241,6 @@ struct ObjectIn {
     (Fields::write(kLayout == Layout::lines ? json.line() : json, object), ...);
     json.close('}');
   }
-  static void visit(auto& object, auto& pass) { (Fields::visit(object, pass), ...); }
 };
 template <class... Fields>
 using Object = ObjectIn<Layout::one_line, Fields...>;

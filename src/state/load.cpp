@@ -3,16 +3,12 @@
 // all; compare; verify every byte; vote; read the owned ranges; vote; share the parameters and rank
 // 0's buffers; take over step and settings. Where a save replaces the checkpoint meanwhile, which
 // its save id tells, all of it once more.
-#include <fcntl.h>
-
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "state/collective.h"
 #include "state/compare.h"
 #include "state/find.h"
-#include "state/manifest_fields.h"
-#include "state/pack.h"
 #include "state/read.h"
 #include "step/broadcast.h"
 #include "step/walk.h"
@@ -50,8 +46,8 @@ class Load {
  private:
   /// A failure is one of a vote, or the comm is aborted: all ranks come out of here alike.
   Status read_once() {
-    ZERO_TRY(share_manifest());
-    ZERO_TRY(call_.vote("compared", compare()));
+    const std::string chosen = ZERO_TRY(share_choice());
+    ZERO_TRY(call_.vote("compared", compare(chosen)));
     ZERO_TRY(call_.vote("verified", verify()));
     os().reached("load.verified");
     ZERO_TRY(call_.vote("allocated", allocate()));
@@ -71,45 +67,47 @@ class Load {
     return all.ok() && (*all)[0] != 0;
   }
 
-  /// Rank 0's choice and what its manifest says, on every rank.
-  Status share_manifest() {
+  /// Rank 0's choice, on every rank: the path, a NUL, and the bytes of the manifest.
+  Result<std::string> share_choice() {
     found_ = {};
     const Status mine = prepare();
-    std::string packed =
-        call_.rank() == 0 && mine.ok() ? pack(found_.path, found_.manifest) : std::string();
-    const uint64_t size = packed.size();
+    std::string chosen = found_.path + '\0' + std::exchange(found_.bytes, {});
+    const uint64_t size = chosen.size();
     std::vector<uint64_t> all(static_cast<size_t>(call_.world()));
     ZERO_TRY(call_.vote("found", mine, std::as_bytes(std::span(&size, 1)),
                         std::as_writable_bytes(std::span(all))));
 
     Status room;
-    if (all[0] > 4 * kLongestManifest)
+    if (all[0] > 2 * kLongestManifest)
       room = {ZERO_ERR_INTERNAL, text("rank 0 announces a manifest of ", all[0], " bytes")};
     else
-      packed.resize(all[0]);
+      chosen.resize(all[0]);
     ZERO_TRY(call_.vote("room", room));
-    ZERO_TRY(call_.broadcast("manifest", std::as_writable_bytes(std::span(packed)), 0));
-    if (call_.rank() != 0 && !unpack(packed, found_.path, found_.manifest))
-      unpacked_ = {ZERO_ERR_INTERNAL, "rank 0 sent no proper manifest"};
-    return {};
+    ZERO_TRY(call_.broadcast("manifest", std::as_writable_bytes(std::span(chosen)), 0));
+    return chosen;
   }
 
   Status prepare() {
     windows_ = ZERO_TRY(windows_of(optim_));
-    buffer_ = ZERO_TRY(BlockBuffer::create());
+    block_ = ZERO_TRY(allocate_block());
     if (call_.rank() == 0) found_ = ZERO_TRY(find_checkpoint(directory_, progress()));
     return {};
   }
 
   /// What all ranks find out alike, and that each can open what rank 0 chose.
-  Status compare() {
-    ZERO_TRY(std::move(unpacked_));
-    const std::string_view path = found_.path;
-    if (path != directory_ && !(path.substr(0, directory_.size()) == directory_ &&
-                                path.substr(directory_.size(), 1) == "/" &&
-                                is_file_name(path.substr(directory_.size() + 1)))) {
-      return {ZERO_ERR_INTERNAL, text("rank 0 chose '", path, "' for '", directory_, "'")};
+  Status compare(std::string_view chosen) {
+    if (call_.rank() != 0) {
+      const size_t end = chosen.find('\0');
+      auto sent = parse_manifest(chosen.substr(end + 1));
+      if (!sent.ok())
+        return {ZERO_ERR_INTERNAL, text("rank 0 sent no proper manifest: ", sent.failure().text())};
+      found_.path = chosen.substr(0, end);
+      found_.manifest = std::move(*sent);
     }
+    const std::string& path = found_.path;
+    const std::string name = path.substr(path.rfind('/') + 1);
+    if (path != directory_ && !(is_file_name(name) && path == joined(directory_, name)))
+      return {ZERO_ERR_INTERNAL, text("rank 0 chose '", path, "' for '", directory_, "'")};
     const Rule& rule = *optim_.options.rule;
     places_ = ZERO_TRY(match_registered(manifest(), optim_));
     groups_ = ZERO_TRY(saved_settings(manifest(), rule));
@@ -122,8 +120,7 @@ class Load {
   }
 
   Status verify() {
-    const std::string& path = found_.path;
-    fd_ = ZERO_TRY(open_directory(AT_FDCWD, path, path, true));
+    opened_ = ZERO_TRY(open_directory(start_of_paths(), found_.path, Links::followed));
     return verify_files(files(), manifest(), call_.rank(), call_.world());
   }
 
@@ -156,17 +153,16 @@ class Load {
   Progress progress() {
     return [this] { call_.progress(); };
   }
-  BlockFiles files() { return {fd_, found_.path, buffer_, progress()}; }
+  BlockFiles files() { return {opened_, block_.data(), progress()}; }
 
   Call& call_;
   Optimizer& optim_;
   const std::string directory_;
   const bool keep_settings_;
   Windows* windows_ = nullptr;
-  BlockBuffer buffer_;
+  HostMemory block_;
   FoundCheckpoint found_;
-  Status unpacked_;
-  Fd fd_;
+  Directory opened_;
   Places places_;
   std::vector<Group> groups_;
   LossScale loss_scale_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero.json, described once: what is written, read, packed and refused follows from these lists. A
+// zero.json, described once: what is written, read and refused follows from these lists. A
 // new field is optional, as older checkpoints lack it.
 #pragma once
 
@@ -72,15 +72,6 @@ struct End {
   static void write(JsonWriter&, const Manifest&) {}
 };
 
-/// What a parameter and a buffer have alike is not in the file: the number of elements.
-template <class... Fields>
-struct TensorObject : Object<Fields...> {
-  static void visit(auto& tensor, auto& pass) {
-    Object<Fields...>::visit(tensor, pass);
-    pass(tensor.count);
-  }
-};
-
 inline constexpr size_t kMostManifestDimensions = 16;
 using ManifestShape = Shape<kMostManifestDimensions>;
 template <class Item>
@@ -102,18 +93,17 @@ struct JsonForm<ManifestSlot>
 
 template <>
 struct JsonForm<ManifestParam>
-    : TensorObject<Field<"name", &ManifestParam::name>, Field<"dtype", &ManifestParam::dtype>,
-                   Field<"shape", &ManifestParam::shape, ManifestShape>,
-                   Field<"group", &ManifestParam::group>,
-                   Field<"step", &ManifestParam::step, Steps>,
-                   Optional<"mu_product", &ManifestParam::mu_product, Product>,
-                   Field<"file", &ManifestParam::file>, Field<"slots", &ManifestParam::slots>> {};
+    : Object<Field<"name", &ManifestParam::name>, Field<"dtype", &ManifestParam::dtype>,
+             Field<"shape", &ManifestParam::shape, ManifestShape>,
+             Field<"group", &ManifestParam::group>, Field<"step", &ManifestParam::step, Steps>,
+             Optional<"mu_product", &ManifestParam::mu_product, Product>,
+             Field<"file", &ManifestParam::file>, Field<"slots", &ManifestParam::slots>> {};
 
 template <>
 struct JsonForm<ManifestBuffer>
-    : TensorObject<Field<"name", &ManifestBuffer::name>, Field<"dtype", &ManifestBuffer::dtype>,
-                   Field<"shape", &ManifestBuffer::shape, ManifestShape>,
-                   Field<"file", &ManifestBuffer::file>> {};
+    : Object<Field<"name", &ManifestBuffer::name>, Field<"dtype", &ManifestBuffer::dtype>,
+             Field<"shape", &ManifestBuffer::shape, ManifestShape>,
+             Field<"file", &ManifestBuffer::file>> {};
 
 using OptimizerFields =
     Object<Field<"name", &Manifest::rule>, Field<"options", &Manifest::options>,

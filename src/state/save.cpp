@@ -13,8 +13,6 @@
 #include "state/commit.h"
 #include "state/find.h"
 #include "state/layout.h"
-#include "state/manifest_fields.h"
-#include "state/pack.h"
 #include "step/memory.h"
 
 namespace zero {
@@ -40,8 +38,7 @@ class Save {
     const Status written = write_own();
     os().reached("save.written");
     ZERO_TRY(call_.vote("written", written));
-    const std::vector<std::string> records =
-        ZERO_TRY(call_.gather("checksums", pack(model_, optim_file_)));
+    const std::vector<std::string> records = ZERO_TRY(call_.gather("checksums", record()));
 
     const Status published = call_.rank() == 0 ? publish(records) : Status();
     os().reached("save.published");
@@ -54,7 +51,7 @@ class Save {
   Status begin(Digest& save_id) {
     ZERO_TRY(check_saveable(optim_));
     windows_ = ZERO_TRY(windows_of(optim_));
-    buffer_ = ZERO_TRY(BlockBuffer::create());
+    block_ = ZERO_TRY(allocate_block());
     if (call_.rank() != 0) return {};
     staging_.emplace(
         ZERO_TRY(Staging::begin(target_, replace_, file_names(call_.world()), progress())));
@@ -67,7 +64,7 @@ class Save {
   Result<FileRecord> write(const BlockFiles& files, std::string name, std::string_view head,
                            uint64_t data_bytes = 0, const std::vector<StoredTensor>& tensors = {}) {
     BlockWriter file =
-        ZERO_TRY(BlockWriter::create(files, {std::move(name), head.size() + data_bytes, {}}));
+        ZERO_TRY(BlockWriter::create(files, std::move(name), head.size() + data_bytes));
     ZERO_TRY(file.append(zero::bytes_of(head)));
     for (const StoredTensor& tensor : tensors) ZERO_TRY(append(file, tensor));
     return file.finish();
@@ -100,10 +97,9 @@ class Save {
   }
 
   Status write_own() {
-    const std::string path = staging_path(target_, save_id_);
-    const Fd directory = ZERO_TRY(enter_staging(target_, save_id_));
+    const Directory directory = ZERO_TRY(enter_staging(target_, save_id_));
     writers_ = param_writers(optim_);
-    const BlockFiles files = files_in(directory, path);
+    const BlockFiles files = files_in(directory);
     const auto write_shard = [&](const char* kind,
                                  const std::vector<StoredTensor>& tensors) -> Result<FileRecord> {
       SafetensorsHeader header = file_header(tensors, save_id_, call_.rank(), call_.world());
@@ -111,24 +107,42 @@ class Save {
       return write(files, shard_name(kind, call_.rank(), call_.world()), head, header.data_bytes(),
                    tensors);
     };
-    model_ = ZERO_TRY(write_shard("model", model_tensors(optim_, writers_, call_.rank())));
-    optim_file_ = ZERO_TRY(write_shard("optim", optim_tensors(optim_, call_.rank())));
-    return sync(directory, path);
+    own_files_[0] = ZERO_TRY(write_shard("model", model_tensors(optim_, writers_, call_.rank())));
+    own_files_[1] = ZERO_TRY(write_shard("optim", optim_tensors(optim_, call_.rank())));
+    return sync(directory);
+  }
+
+  /// Of each file that this rank wrote its size, and checksums as many as that has blocks.
+  std::string record() const {
+    std::string out;
+    const auto add = [&](uint64_t number) {
+      out.append(reinterpret_cast<const char*>(&number), sizeof number);
+    };
+    for (const FileRecord& file : own_files_) {
+      add(file.bytes);
+      std::ranges::for_each(file.blocks, add);
+    }
+    return out;
   }
 
   /// What rank `rank` wrote into the manifest's two files of that rank.
   Status take_record(Manifest& manifest, int32_t rank, std::string_view record) const {
-    FileRecord model, optim;
-    bool sound = unpack(record, model, optim);
-    size_t index = static_cast<size_t>(rank);
-    for (FileRecord* file : {&model, &optim}) {
-      FileRecord& to = manifest.files[index];
-      sound = sound && file->name == to.name && file->bytes > 0 &&
-              file->blocks.size() == block_count(file->bytes);
-      to = std::move(*file);
-      index += static_cast<size_t>(call_.world());
+    const auto take = [&](void* numbers, size_t count) {
+      const size_t bytes = count * sizeof(uint64_t);
+      if (bytes > record.size()) return false;
+      record.copy(static_cast<char*>(numbers), bytes);
+      record.remove_prefix(bytes);
+      return true;
+    };
+    bool sound = true;
+    for (const int32_t index : {rank, call_.world() + rank}) {
+      FileRecord& file = manifest.files[static_cast<size_t>(index)];
+      sound = sound && take(&file.bytes, 1) && file.bytes > 0 &&
+              block_count(file.bytes) <= record.size();
+      if (sound) file.blocks.resize(block_count(file.bytes));
+      sound = sound && take(file.blocks.data(), file.blocks.size());
     }
-    if (sound) return {};
+    if (sound && record.empty()) return {};
     return {ZERO_ERR_INTERNAL, text("rank ", rank, " sent no proper record of its files")};
   }
 
@@ -136,7 +150,7 @@ class Save {
   Status check_present(const Manifest& manifest) const {
     for (const FileRecord& file : manifest.files) {
       if (file.name == kIndexName) continue;
-      const std::string path = text(staging_->path(), "/", file.name);
+      const std::string path = staging_->directory().path_of(file.name);
       struct stat info;
       if (stat_entry(staging_->directory(), file.name, info) != 0)
         return io_error(path, "stat", errno);
@@ -152,7 +166,7 @@ class Save {
     for (int32_t rank = 0; rank < call_.world(); rank++)
       ZERO_TRY(take_record(manifest, rank, records[static_cast<size_t>(rank)]));
     ZERO_TRY(check_present(manifest));
-    const BlockFiles files = files_in(staging_->directory(), staging_->path());
+    const BlockFiles files = files_in(staging_->directory());
     manifest.files.back() = ZERO_TRY(write(files, kIndexName, write_index(manifest)));
     const std::string bytes = write_manifest(manifest);
     if (bytes.size() > kLongestManifest)
@@ -174,20 +188,18 @@ class Save {
   Progress progress() {
     return [this] { call_.progress(); };
   }
-  BlockFiles files_in(const Fd& directory, const std::string& path) {
-    return {directory, path, buffer_, progress()};
-  }
+  BlockFiles files_in(const Directory& directory) { return {directory, block_.data(), progress()}; }
 
   Call& call_;
   Optimizer& optim_;
   const std::string target_;
   const bool replace_;
   Windows* windows_ = nullptr;
-  BlockBuffer buffer_;
+  HostMemory block_;
   std::optional<Staging> staging_;  // rank 0's: removed with this object unless it was published
   Digest save_id_{};
   std::vector<int32_t> writers_;
-  FileRecord model_, optim_file_;
+  FileRecord own_files_[2];  // of parameters, and of state
 };
 
 }  // namespace

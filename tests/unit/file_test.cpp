@@ -30,7 +30,9 @@ using test::Fault;
 using test::made;
 using test::Scratch;
 
-Fd open_path(const std::string& path) { return made(open_directory(AT_FDCWD, path, path, true)); }
+Directory open_path(const std::string& path) {
+  return made(open_directory(start_of_paths(), path, Links::followed));
+}
 
 TEST(File, only_plain_names_are_names_of_files) {
   for (const char* name :
@@ -91,7 +93,7 @@ TEST(File, missing_parents_are_made_and_synced_where_they_were_entered) {
 TEST(File, a_listing_is_sorted_and_whole) {
   Scratch scratch;
   for (int i = 0; i < 300; i++) test::write_file(scratch / std::to_string(i), "");
-  const auto names = made(list_directory(open_path(scratch.path()), scratch.path()));
+  const auto names = made(list_directory(open_path(scratch.path())));
   EXPECT_EQ(names.size(), 300u);
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
 }
@@ -103,8 +105,8 @@ TEST(File, links_pipes_and_directories_are_not_opened_as_input) {
   ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
   ASSERT_EQ(mkdir((scratch / "directory").c_str(), 0700), 0);
   ASSERT_EQ(symlink("/dev/zero", (scratch / "device").c_str()), 0);
-  const Fd directory = open_path(scratch.path());
-  EXPECT_EQ(open_input(directory, "file", "file")->bytes, 10u);
+  const Directory directory = open_path(scratch.path());
+  EXPECT_EQ(open_input(directory, "file")->bytes, 10u);
   const struct {
     const char *name, *says;
   } bad[] = {{"link", "symbolic link"},
@@ -113,7 +115,7 @@ TEST(File, links_pipes_and_directories_are_not_opened_as_input) {
              {"directory", "not a regular file"},
              {"nothing", "missing"}};
   for (const auto& [name, says] : bad)
-    expect_failure(open_input(directory, name, name), ZERO_ERR_CKPT_INVALID, says);
+    expect_failure(open_input(directory, name), ZERO_ERR_CKPT_INVALID, says);
 }
 
 TEST(File, an_error_names_file_operation_and_reason) {
@@ -127,7 +129,7 @@ class Blocks : public ::testing::Test {
   /// In appends of random sizes.
   Result<FileRecord> write(const std::string& name, const std::string& bytes) {
     std::mt19937 random(1);
-    BlockWriter writer = ZERO_TRY(BlockWriter::create(files_, {name, bytes.size(), {}}));
+    BlockWriter writer = ZERO_TRY(BlockWriter::create(files_, name, bytes.size()));
     for (size_t at = 0; at < bytes.size();) {
       const size_t part = std::min<size_t>(bytes.size() - at, random() % (3 * kBlockBytes));
       ZERO_TRY(writer.append(bytes_of(std::string_view(bytes).substr(at, part))));
@@ -147,9 +149,9 @@ class Blocks : public ::testing::Test {
   }
 
   const Scratch scratch_;
-  const Fd directory_ = open_path(scratch_.path());
-  BlockBuffer buffer_ = made(BlockBuffer::create());
-  const BlockFiles files_{directory_, "dir", buffer_, [] {}};
+  const Directory directory_{{"dir", open_path(scratch_.path()).fd}};
+  const HostMemory block_ = made(allocate_block());
+  const BlockFiles files_{directory_, block_.data(), [] {}};
 };
 
 std::string random_bytes(size_t count, uint32_t seed) {

@@ -15,7 +15,6 @@
 #include "base/text.h"
 #include "state/compare.h"
 #include "state/manifest_fields.h"
-#include "state/pack.h"
 #include "support/json_of.h"
 
 namespace zero {
@@ -336,28 +335,6 @@ const Bad kBad[] = {
     {"", "'params':[", {"'x':[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]],'params':["}, "nested deeper"},
     {"", "'params':[", {"'params':[7,"}, "must be an object"},
 };
-
-TEST(Manifest, packed_it_says_the_same_and_no_other_bytes_are_taken_for_it) {
-  Manifest m = sample();
-  m.slots = {"seen", "more"};
-  const std::string packed = pack(m);
-  Manifest back;
-  ASSERT_TRUE(unpack(packed, back));
-  EXPECT_TRUE(back == m);
-  for (size_t bytes = 0; bytes < packed.size(); bytes++) {
-    Manifest cut;
-    ASSERT_FALSE(unpack(packed.substr(0, bytes), cut)) << bytes;
-  }
-  Manifest longer;
-  EXPECT_FALSE(unpack(packed + '\0', longer));
-  for (size_t at = 0; at + 8 <= packed.size(); at++) {
-    std::string changed = packed;
-    changed.replace(at, 8, 8, '\xff');
-    Manifest taken;
-    if (!unpack(changed, taken)) continue;
-    EXPECT_EQ(pack(taken), changed) << at;
-  }
-}
 
 TEST(Manifest, keys_without_end_are_refused) {
   std::string keys;

@@ -13,6 +13,18 @@ Status bad_argument(const Parts&... parts) {
   return {ZERO_ERR_ARGUMENT, text(parts...)};
 }
 
+/// ZERO_ERR_STATE.
+template <class... Parts>
+Status wrong_state(const Parts&... parts) {
+  return {ZERO_ERR_STATE, text(parts...)};
+}
+
+/// ZERO_ERR_UNSUPPORTED.
+template <class... Parts>
+Status unsupported(const Parts&... parts) {
+  return {ZERO_ERR_UNSUPPORTED, text(parts...)};
+}
+
 /// ZERO_ERR_CKPT_INVALID.
 template <class... Parts>
 Status invalid(const Parts&... parts) {

@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "base/text.h"
+#include "base/refusals.h"
 
 namespace zero {
 namespace {
@@ -32,9 +32,9 @@ Status check_name(const char* what, std::string_view name, std::string_view also
   if (!name.empty() && name.size() <= kLongestName &&
       std::all_of(name.begin(), name.end(), allowed))
     return {};
-  return {ZERO_ERR_ARGUMENT,
-          text("custom optimizer: ", what, " '", name.substr(0, kLongestName), "' must be 1 to ",
-               kLongestName, " letters, digits or '_'", also.empty() ? "" : ", '.' or '-'")};
+  return bad_argument("custom optimizer: ", what, " '", name.substr(0, kLongestName),
+                      "' must be 1 to ", kLongestName, " letters, digits or '_'",
+                      also.empty() ? "" : ", '.' or '-'");
 }
 
 }  // namespace
@@ -58,18 +58,17 @@ Result<std::shared_ptr<const CustomRule>> CustomRule::create(Declaration declare
 
 Status CustomRule::add_slots(std::vector<std::string> names) {
   if (names.size() > static_cast<size_t>(kMaxStateSlots))
-    return {ZERO_ERR_ARGUMENT, text("custom optimizer: ", names.size(), " slots; at most ",
-                                    kMaxStateSlots, " are allowed")};
+    return bad_argument("custom optimizer: ", names.size(), " slots; at most ", kMaxStateSlots,
+                        " are allowed");
   slots_ = std::move(names);
   for (size_t i = 0; i < slots_.size(); i++) {
     ZERO_TRY(check_name("slot", slots_[i], ""));
     if (slots_[i] == kMasterName)
-      return {ZERO_ERR_ARGUMENT, text("custom optimizer: slot '", kMasterName,
-                                      "' has the name of masters: take another name")};
+      return bad_argument("custom optimizer: slot '", kMasterName,
+                          "' has the name of masters: take another name");
     const auto before = slots_.begin() + static_cast<ptrdiff_t>(i);
     if (std::find(slots_.begin(), before, slots_[i]) != before)
-      return {ZERO_ERR_ARGUMENT,
-              text("custom optimizer: slot '", slots_[i], "' is declared twice")};
+      return bad_argument("custom optimizer: slot '", slots_[i], "' is declared twice");
     slot_names_.push_back(slots_[i].c_str());
   }
   return {};
@@ -82,21 +81,21 @@ Status CustomRule::add_settings(const std::vector<std::pair<std::string, double>
   for (const auto& [name, initial] : settings) {
     ZERO_TRY(check_name("setting", name, ""));
     if (std::ranges::find(own_settings_, name) != own_settings_.end())
-      return {ZERO_ERR_ARGUMENT, text("custom optimizer: setting '", name, "' is declared twice")};
+      return bad_argument("custom optimizer: setting '", name, "' is declared twice");
     own_settings_.push_back(name);
     const auto same = [&name = name](const Setting& setting) { return name == setting.name; };
     const auto found = std::find_if(settings_.begin(), settings_.end(), same);
     Setting setting{own_settings_.back().c_str(), initial, Setting::any_finite};
     if (found != settings_.end()) setting.range = found->range;
     if (!setting.range.allows(initial))
-      return {ZERO_ERR_ARGUMENT, text("custom optimizer: setting '", name, "' is ", initial,
-                                      "; it must be ", setting.range.text)};
+      return bad_argument("custom optimizer: setting '", name, "' is ", initial, "; it must be ",
+                          setting.range.text);
     found == settings_.end() ? settings_.push_back(setting) : (void)(*found = setting);
   }
   if (settings_.size() > static_cast<size_t>(kMaxSettings))
-    return {ZERO_ERR_ARGUMENT,
-            text("custom optimizer: ", settings_.size(), " settings with lr and weight_decay; at ",
-                 "most ", kMaxSettings, " are allowed")};
+    return bad_argument("custom optimizer: ", settings_.size(),
+                        " settings with lr and weight_decay; at ", "most ", kMaxSettings,
+                        " are allowed");
   for (const Setting& setting : settings_) setting_names_.push_back(setting.name);
   return {};
 }

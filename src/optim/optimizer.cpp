@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/text.h"
+#include "base/refusals.h"
 
 namespace zero {
 
@@ -28,21 +28,16 @@ Optimizer::~Optimizer() {
 
 Result<int64_t> Optimizer::find(std::string_view name) const {
   const auto found = index_.find(std::string(name));
-  if (found == index_.end()) {
-    return Status(ZERO_ERR_ARGUMENT, text("no parameter is named '", name, "'"));
-  }
+  if (found == index_.end()) return bad_argument("no parameter is named '", name, "'");
   return found->second;
 }
 
 /// The place of a setting of a group, or of all.
 Result<size_t> Optimizer::find_place(int32_t group, std::string_view name) const {
   const int setting = find_setting(*options.rule, name);
-  if (setting < 0)
-    return Status(ZERO_ERR_ARGUMENT, text(options.rule->name, " has no setting '", name, "'"));
-  if (group != ZERO_ALL_GROUPS && (group < 0 || static_cast<size_t>(group) >= groups.size())) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("group ", group, " does not exist: there are ", groups.size()));
-  }
+  if (setting < 0) return bad_argument(options.rule->name, " has no setting '", name, "'");
+  if (group != ZERO_ALL_GROUPS && (group < 0 || static_cast<size_t>(group) >= groups.size()))
+    return bad_argument("group ", group, " does not exist: there are ", groups.size());
   return static_cast<size_t>(setting);
 }
 
@@ -50,8 +45,7 @@ Result<size_t> Optimizer::find_place(int32_t group, std::string_view name) const
 Result<size_t> Optimizer::find_changeable(int32_t group, std::string_view name) const {
   const size_t setting = ZERO_TRY(find_place(group, name));
   if (!options.rule->settings[setting].fixed) return setting;
-  return Status(ZERO_ERR_STATE,
-                text("setting '", name, "' decides which state there is: give it at registration"));
+  return wrong_state("setting '", name, "' decides which state there is: give it at registration");
 }
 
 Status Optimizer::set(int32_t group, std::string_view name, double value) {
@@ -59,8 +53,7 @@ Status Optimizer::set(int32_t group, std::string_view name, double value) {
   if (known >= 0) {
     const Setting& row = options.rule->settings[static_cast<size_t>(known)];
     if (!row.range.allows(value)) {
-      return Status(ZERO_ERR_ARGUMENT,
-                    text("setting '", name, "' is ", value, "; it must be ", row.range.text));
+      return bad_argument("setting '", name, "' is ", value, "; it must be ", row.range.text);
     }
   }
   const size_t setting = ZERO_TRY(find_changeable(group, name));
@@ -79,11 +72,9 @@ Status Optimizer::set_from(int32_t group, std::string_view name, const GivenSett
     with[setting] = value;
     return options.rule->slots_used(with);
   };
-  if (options.rule->settings[setting].range.flag || uses(0) != uses(0.5)) {
-    return Status(ZERO_ERR_UNSUPPORTED,
-                  text("setting '", name, "' decides what an update does or keeps: it must be a ",
-                       "value that the host knows"));
-  }
+  if (options.rule->settings[setting].range.flag || uses(0) != uses(0.5))
+    return unsupported("setting '", name, "' decides what an update does or keeps: it must be a ",
+                       "value that the host knows");
   for (size_t i = 0; i < groups.size(); i++) {
     if (group != ZERO_ALL_GROUPS && static_cast<size_t>(group) != i) continue;
     groups[i].given.erase(setting);
@@ -133,10 +124,9 @@ Status Optimizer::set_trainable(int64_t param, bool trains) {
   ZERO_TRY(check_param(param));
   ZERO_TRY(check_open());
   const Param& of = params[static_cast<size_t>(param)];
-  if (trains && !is_floating(of.dtype)) {
-    return Status(ZERO_ERR_UNSUPPORTED, text("parameter '", of.name, "' is ", dtype_name(of.dtype),
-                                             " and cannot be trained: it stays frozen"));
-  }
+  if (trains && !is_floating(of.dtype))
+    return unsupported("parameter '", of.name, "' is ", dtype_name(of.dtype),
+                       " and cannot be trained: it stays frozen");
   freeze(static_cast<size_t>(param), !trains);
   return Status();
 }
@@ -188,28 +178,25 @@ std::string Optimizer::state_set_lines() const {
 
 Status Optimizer::check_param(int64_t param) const {
   if (param >= 0 && static_cast<size_t>(param) < params.size()) return Status();
-  return Status(ZERO_ERR_ARGUMENT,
-                text("parameter ", param, " does not exist: there are ", params.size()));
+  return bad_argument("parameter ", param, " does not exist: there are ", params.size());
 }
 
 Status Optimizer::check_params() const {
   if (!params.empty()) return Status();
-  return Status(ZERO_ERR_STATE, "no parameters are registered");
+  return wrong_state("no parameters are registered");
 }
 
 Status Optimizer::check_open() const {
   if (phase == Phase::open) return Status();
   if (phase == Phase::begun) return check_ended();
   if (phase == Phase::reducing)
-    return Status(ZERO_ERR_STATE, "gradients are announced: step, or drop them first");
-  return Status(ZERO_ERR_STATE, "gradients are reduced: step, or drop them first");
+    return wrong_state("gradients are announced: step, or drop them first");
+  return wrong_state("gradients are reduced: step, or drop them first");
 }
 
 Status Optimizer::check_ended() const {
   if (phase != Phase::begun) return Status();
-  return Status(ZERO_ERR_STATE,
-                "a step has begun and some of its updates may be made: zero_step "
-                "ends it");
+  return wrong_state("a step has begun and some of its updates may be made: zero_step ends it");
 }
 
 Status Optimizer::check_loaded() const {
@@ -219,8 +206,7 @@ Status Optimizer::check_loaded() const {
 
 Status Optimizer::check_host(std::string_view call) const {
   if (comm->device() == nullptr) return Status();
-  return Status(ZERO_ERR_UNSUPPORTED,
-                text(call, " is not possible on a ", comm->device()->kind(), " device"));
+  return unsupported(call, " is not possible on a ", comm->device()->kind(), " device");
 }
 
 std::byte* Optimizer::slot_in(const Plan& of, std::span<const SectionState> state, int slot,

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "optim/optimizer.h"
 #include "optim/tensor_checks.h"
 
@@ -26,14 +26,13 @@ Status bad_param(std::string_view name, const char* why) {
 Status Optimizer::check_own_setting(const Param& added, const char* name, double value) const {
   const bool scale = std::string_view(name) == "lr_scale";
   const int at = find_setting(*options.rule, scale ? "lr" : name);
-  if (at < 0) {
-    return Status(ZERO_ERR_ARGUMENT, text("parameter '", added.name, "' sets ", name, ", which ",
-                                          options.rule->name, " does not have"));
-  }
+  if (at < 0)
+    return bad_argument("parameter '", added.name, "' sets ", name, ", which ", options.rule->name,
+                        " does not have");
   const Setting& setting = options.rule->settings[static_cast<size_t>(at)];
   if (setting.range.allows(value)) return Status();
-  return Status(ZERO_ERR_ARGUMENT, text("parameter '", added.name, "': ", name, " is ", value,
-                                        "; it must be ", setting.range.text));
+  return bad_argument("parameter '", added.name, "': ", name, " is ", value, "; it must be ",
+                      setting.range.text);
 }
 
 /// Its memory is where it can be, and as large as it must be.
@@ -54,8 +53,7 @@ Status Optimizer::occupy(uintptr_t begin, const Occupied& what) {
       if (o.kind == Occupied::buffer) return {"buffer", buffers[index].name};
       return {o.kind == Occupied::grad ? kGradientOf : "parameter", params[index].name};
     };
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("the memory of ", name(what), " overlaps that of ", name(other)));
+    return bad_argument("the memory of ", name(what), " overlaps that of ", name(other));
   };
   const auto next = occupied_.lower_bound(begin);
   if (next != occupied_.end() && next->first < what.end) return clash(next->second);
@@ -113,10 +111,9 @@ Status Optimizer::add_param(const Param& added) {
   const auto index = static_cast<int64_t>(params.size());
   param.count = ZERO_TRY(count_elements("parameter", param.name, param.shape));
   if (options.partition == ZERO_PARTITION_MANUAL &&
-      (param.owner < 0 || param.owner >= comm->world())) {
-    return Status(ZERO_ERR_ARGUMENT, text("parameter '", param.name, "': owner ", param.owner,
-                                          " is no rank of a world of ", comm->world()));
-  }
+      (param.owner < 0 || param.owner >= comm->world()))
+    return bad_argument("parameter '", param.name, "': owner ", param.owner,
+                        " is no rank of a world of ", comm->world());
   if ((param.flags & ZERO_PARAM_LR_SCALE) != 0)
     ZERO_TRY(check_own_setting(param, "lr_scale", param.lr_scale));
   if (param.weight_decay) ZERO_TRY(check_own_setting(param, "weight_decay", *param.weight_decay));
@@ -124,16 +121,16 @@ Status Optimizer::add_param(const Param& added) {
   param.group = static_cast<int32_t>(groups.size());
   if ((param.flags & ZERO_PARAM_ORDER) == 0) param.order = index;
   if (buffer_names_.count(param.name) != 0)
-    return Status(ZERO_ERR_ARGUMENT, text("parameter '", param.name, "' is a buffer already"));
+    return bad_argument("parameter '", param.name, "' is a buffer already");
   if (!index_.emplace(param.name, index).second)
-    return Status(ZERO_ERR_ARGUMENT, text("parameter '", param.name, "' is registered twice"));
+    return bad_argument("parameter '", param.name, "' is registered twice");
   params.push_back(std::move(param));
   return occupy(params.back(), index);
 }
 
 Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
                                            std::span<const Param> added) {
-  if (added.empty()) return Status(ZERO_ERR_ARGUMENT, "no parameters to register");
+  if (added.empty()) return bad_argument("no parameters to register");
   const size_t before = params.size();
   for (const Param& param : added) {
     Status status = add_param(param);
@@ -191,13 +188,13 @@ Status Optimizer::add_buffer(const Buffer& added) {
   const TensorName name{"buffer", buffer.name};
   ZERO_TRY(check_aligned(buffer.data, buffer.dtype, name));
   if (index_.count(buffer.name) != 0)
-    return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "' is a parameter already"));
+    return bad_argument("buffer '", buffer.name, "' is a parameter already");
   const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
   const uintptr_t end = begin + buffer.bytes();
   if (end < begin) return bad("has memory that wraps around");
   ZERO_TRY(check_tensor_memory(*comm, name, buffer.data, buffer.bytes()));
   if (!buffer_names_.insert(buffer.name).second)
-    return Status(ZERO_ERR_ARGUMENT, text("buffer '", buffer.name, "' is registered twice"));
+    return bad_argument("buffer '", buffer.name, "' is registered twice");
   buffers.push_back(std::move(buffer));
   if (begin == end) return Status();
   return occupy(begin, {end, static_cast<int64_t>(buffers.size()) - 1, Occupied::buffer});

@@ -2,7 +2,7 @@
 #include "optim/tensor_checks.h"
 
 #include "base/checked.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "comm/arena.h"
 #include "device/memory.h"
 
@@ -19,7 +19,7 @@ Status bad_tensor(std::string_view kind, std::string_view name, const char* why)
   for (char& c : shown) {
     if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7F) c = '?';
   }
-  return Status(ZERO_ERR_ARGUMENT, text(kind, " name '", shown, "' ", why));
+  return bad_argument(kind, " name '", shown, "' ", why);
 }
 
 Result<int64_t> count_elements(std::string_view kind, std::string_view name,
@@ -45,8 +45,8 @@ void append_text(std::string& out, const TensorName& of) {
 
 Status check_aligned(const void* memory, DType dtype, const TensorName& what) {
   if (reinterpret_cast<uintptr_t>(memory) % size_of(dtype) == 0) return Status();
-  return Status(ZERO_ERR_ARGUMENT, text(what, " is not aligned to its elements, ",
-                                        dtype_name(dtype), " of ", size_of(dtype), " bytes"));
+  return bad_argument(what, " is not aligned to its elements, ", dtype_name(dtype), " of ",
+                      size_of(dtype), " bytes");
 }
 
 Status check_tensor_memory(const Comm& comm, const TensorName& what, const void* memory,
@@ -58,12 +58,11 @@ Status check_tensor_memory(const Comm& comm, const TensorName& what, const void*
   if (arena == nullptr || whole) return Status();
   const auto* const begin = static_cast<const std::byte*>(memory);
   if (begin < arena->data())
-    return Status(ZERO_ERR_ARGUMENT,
-                  text(what, " needs ", bytes, " bytes: it begins before an arena and ends in it"));
+    return bad_argument(what, " needs ", bytes, " bytes: it begins before an arena and ends in it");
   const auto offset = static_cast<size_t>(begin - arena->data());
-  return Status(ZERO_ERR_ARGUMENT,
-                text(what, " needs ", bytes, " bytes and ends beyond its arena: it begins at byte ",
-                     offset, ", where ", arena->bytes() - offset, " bytes are left"));
+  return bad_argument(what, " needs ", bytes,
+                      " bytes and ends beyond its arena: it begins at byte ", offset, ", where ",
+                      arena->bytes() - offset, " bytes are left");
 }
 
 Status check_not_swapped(const Comm& comm, std::string_view param, const void* data,
@@ -73,12 +72,11 @@ Status check_not_swapped(const Comm& comm, std::string_view param, const void* d
   if (of_grad == nullptr || !of_grad->one_copy()) return Status();
   const std::shared_ptr<Arena> of_data = find_arena(data, 1, &comm, nullptr);
   if (of_data == nullptr || of_data->kind() != ZERO_MEMORY_PER_RANK) return Status();
-  return Status(
-      ZERO_ERR_ARGUMENT,
-      text("parameter '", param,
-           "' lies in ZERO_MEMORY_PER_RANK memory and its gradient in ZERO_MEMORY_SHARED "
-           "memory: data and grad are swapped, as each rank has a gradient of its own and "
-           "all have one parameter"));
+  return bad_argument(
+      "parameter '", param,
+      "' lies in ZERO_MEMORY_PER_RANK memory and its gradient in ZERO_MEMORY_SHARED "
+      "memory: data and grad are swapped, as each rank has a gradient of its own and "
+      "all have one parameter");
 }
 
 }  // namespace zero

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "optim/tensor_checks.h"
 #include "step/memory.h"
 #include "step/pieces.h"
@@ -42,8 +42,7 @@ Status Backward::announce(int64_t param, std::byte* grad) {
   const auto index = static_cast<size_t>(param);
   const Param& of = optim_.params[index];
   const TensorName what{kGradientOf, of.name};
-  if (announced(index))
-    return Status(ZERO_ERR_STATE, text(what, " is announced already: step, or drop it first"));
+  if (announced(index)) return wrong_state(what, " is announced already: step, or drop it first");
   ZERO_TRY(check_aligned(grad, of.grad_dtype, what));
   if (grad != of.grad) ZERO_TRY(check_tensor_memory(*optim_.comm, what, grad, of.grad_bytes()));
   announced_.resize(optim_.params.size());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // zero_step_begin: the first half of a step whose updates are made while gradients come.
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "step/backward.h"
 #include "step/enter.h"
 #include "step/seal.h"
@@ -13,20 +13,19 @@ namespace {
 
 /// What must know all gradients before the first update is no part of such a step.
 Status check_options(const OptimizerOptions& options) {
-  const auto refused = [](const std::string& what) {
-    return Status(ZERO_ERR_STATE,
-                  what +
-                      ", which needs all gradients before the first update: zero_step without "
-                      "zero_step_begin does that");
+  const auto refused = [](const auto&... what) {
+    return wrong_state(what...,
+                       ", which needs all gradients before the first update: zero_step without "
+                       "zero_step_begin does that");
   };
-  if (options.max_grad_norm > 0) return refused(text("max_grad_norm is ", options.max_grad_norm));
+  if (options.max_grad_norm > 0) return refused("max_grad_norm is ", options.max_grad_norm);
   if (options.loss_scale.dynamic()) return refused("the loss scale is dynamic");
   if (options.nonfinite != ZERO_NONFINITE_IGNORE)
-    return refused(text("nonfinite is ", options.nonfinite, ", not ZERO_NONFINITE_IGNORE"));
+    return refused("nonfinite is ", options.nonfinite, ", not ZERO_NONFINITE_IGNORE");
   if (options.custom != nullptr)
-    return refused(text(options.rule->name, " is a function of the caller's"));
+    return refused(options.rule->name, " is a function of the caller's");
   if (options.rule->trust != nullptr)
-    return refused(text(options.rule->name, " takes norms of whole tensors"));
+    return refused(options.rule->name, " takes norms of whole tensors");
   return Status();
 }
 
@@ -37,11 +36,10 @@ Status check(const Optimizer& optim, int32_t flags) {
   ZERO_TRY(optim.check_open());
   ZERO_TRY(check_flags(flags));
   if ((flags & ZERO_REDUCE_ACCUMULATE) != 0)
-    return Status(
-        ZERO_ERR_ARGUMENT,
+    return bad_argument(
         "ZERO_REDUCE_ACCUMULATE adds up micro-batches before a step, and this one begins");
   if (optim.frozen() == optim.params.size())
-    return Status(ZERO_ERR_STATE, "every parameter is frozen: there is nothing to train");
+    return wrong_state("every parameter is frozen: there is nothing to train");
   return check_options(optim.options);
 }
 
@@ -78,9 +76,9 @@ Status step_begin(Call& call, Optimizer& optim, int32_t flags) {
 Status drop_begun(Optimizer& optim) {
   StepMemory& memory = step_memory(optim);
   if (memory.backward != nullptr && memory.backward->announced())
-    return Status(ZERO_ERR_STATE,
-                  "gradients of the step that has begun are announced, and updates may be made: "
-                  "zero_step ends it");
+    return wrong_state(
+        "gradients of the step that has begun are announced, and updates may be made: "
+        "zero_step ends it");
   if (memory.backward != nullptr) memory.backward->pause();
   give_up_begun(optim, memory);
   return Status();

@@ -7,7 +7,7 @@
 #include <new>
 
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "step/enter.h"
 #include "step/one_copy.h"
 #include "step/seal.h"
@@ -19,8 +19,7 @@ namespace {
 
 Status check_root(const Optimizer& optim, int32_t root, int32_t lowest) {
   if (root >= lowest && root < optim.world()) return Status();
-  return Status(ZERO_ERR_ARGUMENT,
-                text("root ", root, " is no rank of a world of ", optim.world()));
+  return bad_argument("root ", root, " is no rank of a world of ", optim.world());
 }
 
 Status check(const Optimizer& optim, int32_t root) {
@@ -31,7 +30,7 @@ Status check(const Optimizer& optim, int32_t root) {
 
 Status check_sharing(const Optimizer& optim, int32_t flags) {
   if ((flags & ~ZERO_SHARE_KEEP_MASTERS) != 0)
-    return Status(ZERO_ERR_ARGUMENT, text("share flags ", flags, " are unknown"));
+    return bad_argument("share flags ", flags, " are unknown");
   ZERO_TRY(optim.check_params());
   if (optim.announces()) return optim.check_open();
   return optim.check_loaded();
@@ -103,7 +102,7 @@ namespace {
 constexpr size_t kBatchBytes = 256 << 10;
 
 Status check_buffers(const Optimizer& optim, int32_t root) {
-  if (optim.buffers.empty()) return {ZERO_ERR_STATE, "no buffers are registered"};
+  if (optim.buffers.empty()) return wrong_state("no buffers are registered");
   return check_root(optim, root, 0);
 }
 

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "optim/tensor_checks.h"
 #include "step/backward.h"
 #include "step/queued/queue.h"
@@ -36,10 +36,9 @@ static_assert(std::has_unique_object_representations_v<EntryRecord>);  // no pad
 
 Status check_bound(const Optimizer& optim) {
   for (const Param& param : optim.params) {
-    if (param.count > 0 && param.data == nullptr) {
-      return Status(ZERO_ERR_STATE, text("parameter '", param.name,
-                                         "' has no memory yet: zero_bind_params comes first"));
-    }
+    if (param.count > 0 && param.data == nullptr)
+      return wrong_state("parameter '", param.name,
+                         "' has no memory yet: zero_bind_params comes first");
   }
   return Status();
 }
@@ -50,9 +49,9 @@ Status check_products(const Optimizer& optim) {
   for (const auto& [param, slots] : optim.state_sets) {
     const auto& [step, live, unused, product] = optim.progress[static_cast<size_t>(param)];
     if ((step > 0) == (product != 1)) continue;
-    return Status(ZERO_ERR_STATE, text("parameter '", optim.params[static_cast<size_t>(param)].name,
-                                       "' was set to step ", step, " with mu_product ", product,
-                                       ": set both, the product is 1 before the first step only"));
+    return wrong_state("parameter '", optim.params[static_cast<size_t>(param)].name,
+                       "' was set to step ", step, " with mu_product ", product,
+                       ": set both, the product is 1 before the first step only");
   }
   return Status();
 }
@@ -62,9 +61,8 @@ Status check_arenas(const Optimizer& optim) {
     if (memory == nullptr || bytes == 0) return Status();
     const std::shared_ptr<Arena> arena = find_arena(memory, bytes, optim.comm.get(), nullptr);
     if (arena == nullptr || !arena->comm()->aborted()) return Status();
-    return Status(ZERO_ERR_STATE, text(what,
-                                       " lies in an arena of an aborted comm: a stopped rank may "
-                                       "still write there"));
+    return wrong_state(
+        what, " lies in an arena of an aborted comm: a stopped rank may still write there");
   };
   for (const Param& param : optim.params) {
     ZERO_TRY(check({"parameter", param.name}, param.data, param.bytes()));
@@ -102,7 +100,7 @@ Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bo
   memory.presence.clear();
   memory.present.clear();
   if (optim.frozen() == optim.params.size())
-    return Status(ZERO_ERR_STATE, "every parameter is frozen: there is nothing to train");
+    return wrong_state("every parameter is frozen: there is nothing to train");
   if (all_present) {
     if (optim.frozen() > 0) memory.present = optim.trainable();
     return Status();
@@ -124,7 +122,7 @@ Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bo
     }
   }
   memory.presence = std::move(all);
-  if (!any) return Status(ZERO_ERR_STATE, "no rank has a gradient for any parameter");
+  if (!any) return wrong_state("no rank has a gradient for any parameter");
   return Status();
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "step/apply.h"
 #include "step/background.h"
 #include "step/backward.h"
@@ -36,7 +36,7 @@ class HostWalk final : public Walk {
 
   Status check_norm_type(double p) const override {
     if (p > 0) return Status();
-    return Status(ZERO_ERR_ARGUMENT, text("norm_type is ", p, "; it must be positive or infinite"));
+    return bad_argument("norm_type is ", p, "; it must be positive or infinite");
   }
 
   Status prepare(bool updates) override {

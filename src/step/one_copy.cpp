@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "base/hash.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "optim/tensor_checks.h"
 #include "step/tables.h"
 
@@ -48,10 +48,9 @@ Status overlap(const Optimizer& optim, const Tenant& a, const Tenant& b) {
   const char* const way_out = a.grad != 0 || b.grad != 0
                                   ? "put gradients into ZERO_MEMORY_PER_RANK"
                                   : "give each parameter one place, or use ZERO_MEMORY_PER_RANK";
-  return Status(ZERO_ERR_ARGUMENT,
-                text(name_of(optim, a), " of rank ", a.rank, " overlaps ", name_of(optim, b),
-                     " of rank ", b.rank, " in a ZERO_MEMORY_SHARED arena, of which there is one ",
-                     "copy for all ranks: ", way_out));
+  return bad_argument(name_of(optim, a), " of rank ", a.rank, " overlaps ", name_of(optim, b),
+                      " of rank ", b.rank, " in a ZERO_MEMORY_SHARED arena, of which there is one ",
+                      "copy for all ranks: ", way_out);
 }
 
 /// The first that is wrong of what all ranks have, in an order that is the same everywhere. Only

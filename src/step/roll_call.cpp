@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "step/enter.h"
 #include "step/step.h"
 
@@ -139,9 +139,8 @@ Status check_stops(const Optimizer& optim, std::span<const Record> all) {
   const int32_t active = first_with(Inputs::some, all), joined = first_with(Inputs::none, all);
   if (optim.options.uneven_inputs != ZERO_UNEVEN_ERROR || active < 0 || joined < 0) return {};
   const Operation operation = all[static_cast<size_t>(active)].operation;
-  return {ZERO_ERR_STATE,
-          text("rank ", joined, " has no more inputs, but rank ", active, " has and called ",
-               operation_name(operation), ": ZERO_UNEVEN_ERROR stops all ranks here")};
+  return wrong_state("rank ", joined, " has no more inputs, but rank ", active, " has and called ",
+                     operation_name(operation), ": ZERO_UNEVEN_ERROR stops all ranks here");
 }
 
 /// Remember who has joined, and what a mean divides by if its reduction begins in this call.
@@ -214,7 +213,7 @@ Status check_served(const Optimizer& optim, Operation operation, const Arguments
   if (found == optim.joined.end()) return {};
   const auto rank = static_cast<int32_t>(found - optim.joined.begin());
   const auto has_joined = [](int32_t who, const char* why) {
-    return Status(ZERO_ERR_STATE, text("rank ", who, " has no more inputs (zero_join) ", why));
+    return wrong_state("rank ", who, " has no more inputs (zero_join) ", why);
   };
   if (needs_owners_gradients(optim, operation, arguments))
     return has_joined(rank, "and no gradient of what it owns, which ZERO_REDUCE_NONE needs");

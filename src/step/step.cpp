@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "kernels/launch_state.h"
 #include "step/background.h"
 #include "step/backward.h"
@@ -162,8 +162,7 @@ Status take_begun_flags(Optimizer& optim, Grads& grads) {
   if (optim.phase != Phase::begun) return Status();
   const int32_t given = std::exchange(grads.flags, step_memory(optim).flags);
   if (given == 0 || given == grads.flags) return Status();
-  return Status(ZERO_ERR_ARGUMENT,
-                text("reduce flags are ", given, "; the step began with ", grads.flags));
+  return bad_argument("reduce flags are ", given, "; the step began with ", grads.flags);
 }
 
 /// On the optimizer's own thread, to which the call goes over.
@@ -224,8 +223,8 @@ Result<Chosen> choose(const Optimizer& optim, const Clip& clip) {
     ZERO_TRY(optim.check_param(param));
     const auto index = static_cast<size_t>(param);
     if (chosen[index])
-      return Status(ZERO_ERR_ARGUMENT, text("parameter ", param, ", '", optim.params[index].name,
-                                            "', is listed twice"));
+      return bad_argument("parameter ", param, ", '", optim.params[index].name,
+                          "', is listed twice");
     chosen[index] = true;
   }
   return chosen;
@@ -235,10 +234,10 @@ Status check_clip(const Call& call, const Optimizer& optim, const Walk& walk, co
                   const double* norm) {
   ZERO_TRY(walk.check_norm_type(clip.norm_type));
   if (!(clip.max_norm > 0))
-    return Status(ZERO_ERR_ARGUMENT, text("max_norm is ", clip.max_norm, "; it must be positive"));
+    return bad_argument("max_norm is ", clip.max_norm, "; it must be positive");
   if (norm != nullptr && call.capture() != 0)
-    return Status(ZERO_ERR_UNSUPPORTED,
-                  "the stream is being captured: there is no norm yet, so `norm` must be NULL");
+    return unsupported(
+        "the stream is being captured: there is no norm yet, so `norm` must be NULL");
   return clip.some ? optim.check_host("the norm of some parameters") : Status();
 }
 
@@ -338,8 +337,7 @@ Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Gra
   const auto walk = make_walk(call, optim);
   Entry entry{.args = text("max_value ", hex_double(max_value), "\n")};
   if (!(max_value > 0))
-    entry.local =
-        Status(ZERO_ERR_ARGUMENT, text("max_value is ", max_value, "; it must be positive"));
+    entry.local = bad_argument("max_value is ", max_value, "; it must be positive");
   return with_sums(call, optim, *walk, grads, std::move(entry), 0, [&]() -> Status {
     StepMemory& memory = step_memory(optim);
     memory.clipped = true;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/text.h"
+#include "base/refusals.h"
 #include "optim/tensor_checks.h"
 #include "step/backward.h"
 
@@ -39,21 +39,17 @@ Status check_memory(const Optimizer& optim, std::span<std::byte* const> given) {
     const Interval& a = intervals[k - 1];
     const Interval& b = intervals[k];
     if (a.end <= b.begin) continue;
-    return Status(ZERO_ERR_ARGUMENT, text("the memory of ", a.what, " overlaps that of ", b.what));
+    return bad_argument("the memory of ", a.what, " overlaps that of ", b.what);
   }
   return Status();
 }
 
 Status check_count(const Optimizer& optim, void* const* given, size_t count) {
   const size_t params = optim.params.size();
-  if (given == nullptr && count != 0) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text(count, " gradient pointers are announced, but grads is NULL"));
-  }
-  if (given != nullptr && count != params) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text(count, " gradient pointers given for ", params, " registered parameters"));
-  }
+  if (given == nullptr && count != 0)
+    return bad_argument(count, " gradient pointers are announced, but grads is NULL");
+  if (given != nullptr && count != params)
+    return bad_argument(count, " gradient pointers given for ", params, " registered parameters");
   return Status();
 }
 
@@ -104,14 +100,13 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
 /// Sums can be added to what earlier calls left, if those meant it.
 Status check_adding(const StepMemory& memory, const Grads& grads) {
   if (!memory.accumulates)
-    return Status(ZERO_ERR_STATE,
-                  "gradients are reduced already, without ZERO_REDUCE_ACCUMULATE: step, or drop "
-                  "them first");
+    return wrong_state(
+        "gradients are reduced already, without ZERO_REDUCE_ACCUMULATE: step, or drop them first");
   if (memory.flags != grads.flags)
-    return Status(ZERO_ERR_STATE, text("reduce flags are ", grads.flags, "; the sums so far were ",
-                                       "made with ", memory.flags));
+    return wrong_state("reduce flags are ", grads.flags, "; the sums so far were ", "made with ",
+                       memory.flags);
   if (memory.clipped)
-    return Status(ZERO_ERR_STATE, "the sums so far are clipped already: step, or drop them first");
+    return wrong_state("the sums so far are clipped already: step, or drop them first");
   return Status();
 }
 
@@ -128,7 +123,7 @@ Status check_given(const Optimizer& optim, void* const* given, size_t count) {
 Status check_flags(int32_t flags) {
   const int32_t how = flags & ~ZERO_REDUCE_ACCUMULATE;
   if (how >= ZERO_REDUCE_MEAN && how <= ZERO_REDUCE_NONE) return Status();
-  return Status(ZERO_ERR_ARGUMENT, text("reduce flags ", flags, " are unknown"));
+  return bad_argument("reduce flags ", flags, " are unknown");
 }
 
 double mean_of(const Optimizer& optim, int32_t flags) {

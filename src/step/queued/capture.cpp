@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls whose stream is captured.
+#include "base/refusals.h"
 #include "step/queued/queue.h"
 #include "step/views.h"
 
@@ -11,10 +12,9 @@ Status check_sums(Optimizer& optim, uint64_t capture) {
   const StepMemory& memory = step_memory(optim);
   if (optim.phase != Phase::reduced || memory.reduced_in == capture) return Status();
   if (memory.reduced_in == 0)
-    return Status(ZERO_ERR_STATE,
-                  "gradients were reduced before the capture began: zero_step, or drop them first");
-  return Status(
-      ZERO_ERR_STATE,
+    return wrong_state(
+        "gradients were reduced before the capture began: zero_step, or drop them first");
+  return wrong_state(
       "gradients were reduced in a capture, which has done nothing yet: zero_step belongs "
       "to the same one; or drop them first");
 }
@@ -25,12 +25,12 @@ Status check_capture(Optimizer& optim, uint64_t capture) {
   ZERO_TRY(check_sums(optim, capture));
   if (capture == 0) return Status();
   if (!optim.sealed())
-    return Status(ZERO_ERR_STATE,
-                  "the stream is being captured and parameters are not sealed yet: zero_seal, or a "
-                  "step, comes before the capture");
+    return wrong_state(
+        "the stream is being captured and parameters are not sealed yet: zero_seal, or a "
+        "step, comes before the capture");
   if (optim.phase == Phase::reducing)
-    return Status(ZERO_ERR_STATE,
-                  "gradients were announced outside of the capture: zero_step, or drop them first");
+    return wrong_state(
+        "gradients were announced outside of the capture: zero_step, or drop them first");
   return settle(optim);
 }
 

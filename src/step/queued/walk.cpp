@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "base/text.h"
+#include "base/refusals.h"
 #include "step/progress.h"
 
 namespace zero::queued {
@@ -12,16 +12,14 @@ namespace {
 
 Status check_power(double p) {
   if (p == 1 || p == 2 || (std::isinf(p) && p > 0)) return Status();
-  return Status(ZERO_ERR_UNSUPPORTED,
-                text("norm_type is ", p, "; on a device it must be 1, 2 or infinite"));
+  return unsupported("norm_type is ", p, "; on a device it must be 1, 2 or infinite");
 }
 
 }  // namespace
 
 Status check_options(const Comm& comm, const OptimizerOptions& options) {
   const auto cannot = [&](std::string_view what) {
-    return Status(ZERO_ERR_UNSUPPORTED,
-                  text(what, " is not possible on a ", comm.device()->kind(), " device"));
+    return unsupported(what, " is not possible on a ", comm.device()->kind(), " device");
   };
   if (options.custom != nullptr) return cannot("an update function of your own");
   if (options.rule->trust != nullptr) return cannot(text("optimizer ", options.rule->name));

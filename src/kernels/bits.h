@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as the bits that they are, on hosts and devices.
+// Conversions between numbers and their bits, on hosts and devices.
 #pragma once
 
 #include <bit>
@@ -45,7 +45,7 @@ ZERO_ELEMENT bool is_nonfinite(Real value) {
   return (word_of(value) & kInfinityWord<Real>) == kInfinityWord<Real>;
 }
 
-/// How many bits a word takes without the zeros above them.
+/// Returns how many bits a word takes, without its leading zeros.
 ZERO_ELEMENT unsigned width_of(uint64_t word) {
 #ifdef __CUDA_ARCH__
   return 64 - static_cast<unsigned>(__clzll(static_cast<long long>(word)));

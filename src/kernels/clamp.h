@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums that become gradients: scaled, clipped by value.
+// Turns sums into gradients: scales them and clips them by value.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ void scale(Real* to, const Real* from, size_t count, std::type_identity_t<Real> 
   for (size_t i = 0; i < count; ++i) to[i] = from[i] * factor;
 }
 
-/// value * factor, but not above `limit` nor below its negative; NaN stays NaN.
+/// Returns value * factor, limited to [-limit, limit]; NaN stays NaN.
 template <class Real>
 ZERO_ELEMENT Real clamped(Real value, Real factor, Real limit) {
   const Real scaled = value * factor;

@@ -22,30 +22,30 @@ class ExactSum {
  public:
   static constexpr std::size_t kWords = kLimbs + 1;
 
-  /// value >= 0, or NaN
+  /// `value` must be >= 0, or NaN.
   ZERO_HOST_DEVICE void add(double value) {
     add_by(value, Alone());
     if (additions_ >= kMaxAdditions) carry();
   }
   ZERO_HOST_DEVICE void add(const ExactSum& other);
 
-  /// The exact sum of all that was added, rounded to nearest, ties to even; NaN or infinity if one
-  /// was added.
+  /// Returns the exact sum of all that was added, rounded to nearest, ties to even; NaN or infinity
+  /// if one was added.
   ZERO_HOST_DEVICE double value() const;
 
-  // ---- For many threads at a time. `adder(word, number)` adds to a word in one piece, and
-  // adder.mark(flag) makes it 1. Nothing is carried before value() or add(other) are called, so
-  // until then no more than 2^30 values may come together.
+  // ---- For many threads at a time. `adder(word, number)` adds to a word atomically, and
+  // adder.mark(flag) sets the flag to 1. Only value() and add(other) carry, so no more than 2^30
+  // values may be added before one of them.
 
   template <class Adder>
   ZERO_HOST_DEVICE void add_by(double value, const Adder& adder);
 
-  /// What `other` has, in kWords parts.
+  /// Adds word `word` of the kWords words of `other`.
   template <class Adder>
   ZERO_HOST_DEVICE void add_word_by(std::size_t word, const ExactSum& other, const Adder& adder);
 
  private:
-  /// One thread.
+  /// The adder of a single thread.
   struct Alone {
     ZERO_HOST_DEVICE void operator()(uint64_t& word, uint64_t number) const { word += number; }
     ZERO_HOST_DEVICE void mark(uint32_t& flag) const { flag = 1; }

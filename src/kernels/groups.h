@@ -19,8 +19,8 @@ namespace zero::launch {
 template <class Real>
 inline constexpr int kGroup = 32 / static_cast<int>(sizeof(Real));
 
-/// Elements first, first + stride, ... of every array. `whole`: they are kGroup neighbours, on
-/// addresses divisible by 16 (8 where all of them take no more).
+/// `count` elements of every array: first, first + stride, ... `whole`: they are kGroup neighbours,
+/// at an address divisible by 16 (by 8 if the whole group takes 8 bytes).
 struct Group {
   int64_t first;
   int64_t stride;
@@ -28,8 +28,8 @@ struct Group {
   bool whole;
 };
 
-/// Call work(group) for the groups of a tile that are one thread's: neighbours if arrays are
-/// `aligned`, or else such that threads beside each other have neighbours.
+/// Calls work(group) for one thread's groups of a tile. If arrays are `aligned`, a group is made of
+/// neighbours; if not, neighbouring threads take neighbouring elements.
 template <class Real, class Work>
 ZERO_ELEMENT void for_each_group(uint32_t tile, int64_t count, bool aligned, uint32_t thread,
                                  uint32_t threads, const Work& work) {
@@ -44,12 +44,12 @@ ZERO_ELEMENT void for_each_group(uint32_t tile, int64_t count, bool aligned, uin
   }
 }
 
-/// How memory is used: `once` a step, so that caches need not keep it, or soon again. On devices it
-/// is global memory.
+/// How memory is used: `once` a step, so caches need not keep it, or again `soon`. On devices it is
+/// global memory.
 enum class Use { once, soon };
 
-/// A group's bits: element j begins at byte j * size. Those of 16 bits that were loaded one by one
-/// have a word each until they are packed, which waits for them.
+/// A group's bits: element j begins at byte j * size. 16-bit elements that were loaded one by one
+/// have a word each until packed() joins them, which waits for the loads.
 struct alignas(16) Bits {
   uint32_t words[8];
 };
@@ -62,7 +62,7 @@ struct alignas(16) Quad {
 };
 #endif
 
-/// A device faults at an address that its words do not have; so does a host that stands in for one.
+/// Traps if the address is not a multiple of the word's size, because a device would fault there.
 template <class Word>
 ZERO_ELEMENT void check_address(const std::byte* place) {
   if (reinterpret_cast<uint64_t>(place) % sizeof(Word) != 0) __builtin_trap();
@@ -133,7 +133,7 @@ ZERO_ELEMENT void set_word(Bits& bits, int place, Word word) {
 
 // ---- Groups of n elements of the size of Word
 
-/// A word that is loaded becomes element `place`.
+/// Makes a loaded word element `place`.
 template <class Word>
 ZERO_ELEMENT void put_word(Bits& bits, int place, Word word) {
   if constexpr (sizeof(Word) == 2) {
@@ -143,7 +143,7 @@ ZERO_ELEMENT void put_word(Bits& bits, int place, Word word) {
   }
 }
 
-/// Elements of 16 bits as they lie in memory.
+/// Returns 16-bit elements as they lie in memory.
 ZERO_ELEMENT Bits packed(const Bits& bits, bool whole) {
   if (whole) return bits;
   Bits halves;
@@ -190,7 +190,7 @@ ZERO_ELEMENT void store_words(std::byte* to, const Bits& bits, const Group& grou
 
 // ---- Groups of any floating type
 
-/// Rounded to the numbers of Real, as they are read.
+/// Loads doubles and rounds them to float.
 template <Use use>
 ZERO_ELEMENT void load_rounded(Bits& bits, const std::byte* from, const Group& group) {
   constexpr int n = kGroup<float>;
@@ -217,8 +217,8 @@ ZERO_ELEMENT void with_word_of(DType type, const Body& body) {
   }
 }
 
-/// A group of a type of Word's size for arithmetic in Real. What is wider than Real is rounded
-/// here.
+/// Loads a group of elements of Word's size for arithmetic in Real. Elements wider than Real are
+/// rounded here.
 template <class Real, class Word, Use use>
 ZERO_ELEMENT void load_group(Bits& bits, const std::byte* from, const Group& group) {
   if constexpr (sizeof(Word) > sizeof(Real)) {
@@ -228,7 +228,7 @@ ZERO_ELEMENT void load_group(Bits& bits, const std::byte* from, const Group& gro
   }
 }
 
-// ---- Numbers of 16 bits: `type` is the one or the other
+// ---- 16-bit numbers: `type` is bf16 or f16
 
 ZERO_ELEMENT uint16_t narrowed(float value, DType type) {
   return type == DType::bf16 ? Bf16::of(value).bits : F16::of(value).bits;
@@ -242,7 +242,7 @@ ZERO_ELEMENT float rounded(float value, DType type) {
 
 // ---- Groups of numbers
 
-/// The numbers of a group that was loaded.
+/// Writes the numbers of a loaded group to `values`.
 template <class Real>
 ZERO_ELEMENT void read_group(Real* values, const Bits& bits, DType type, const Group& group) {
   constexpr int n = kGroup<Real>;

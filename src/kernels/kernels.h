@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel table: the loops over elements, one set for each instruction set, all with the same
-// bits.
+// The kernel table: the loops over elements, one set for each instruction set. All sets give the
+// same bits.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,9 @@ namespace zero {
 
 enum class Isa { scalar, avx2, avx512 };
 
-/// Where the values that are updated stand: in the parameter itself; in fp32 beside it; in a bf16
-/// parameter and the 16 bits that its rounding cut off; or, what rounding cuts off being lost, in a
-/// parameter that is rounded after each update.
+/// The place of the values that are updated. param: the parameter itself; full: fp32 beside it;
+/// remainder: a bf16 parameter and the 16 bits that its rounding cut off; rounded: a parameter that
+/// is rounded after each update, which loses the rest.
 enum class Master : int32_t { param, full, remainder, rounded };
 
 /// One contiguous run of elements that share their scalars; Real is float or double, the type of
@@ -30,8 +30,8 @@ template <class Real>
 struct UpdateRunOf {
   Real* param;
   const Real* grad;        // rank 0's gradients, or the sum over ranks
-  Real* slots[kMaxSlots];  // state, in the order of Rule::slots; not touched, and may be null,
-                           // where the settings use none
+  Real* slots[kMaxSlots];  // state, in the order of Rule::slots; a slot that the settings do not
+                           // use is not touched and may be null
   size_t count;
   const Real* const* others = nullptr;  // the gradients of ranks 1, 2, ..., added to `grad` in this
   int other_count = 0;                  // order; Scalars::factor turns the sum into the gradient
@@ -42,25 +42,26 @@ using UpdateRun = UpdateRunOf<float>;
 template <class Real>
 using UpdateKernelOf = uint64_t (*)(const UpdateRunOf<Real>& run, const Scalars& scalars);
 
-/// Sums of squares of one piece, as reductions take them.
+/// Sums of squares of one piece, added up as reductions do.
 struct Squares {
   double param = 0;
   double direction = 0;
 };
 
-/// LAMB, whose step needs the norms of a whole tensor, in two kernels.
+/// LAMB in two kernels, because its step needs the norms of a whole tensor.
 template <class Real>
 struct LambOf {
-  /// Updates the run's moments and writes the directions of its parameters, which stay as they are.
-  /// `directions` may be any of the gradients. `pieces`: the first has `head` elements, the others
-  /// `block`, and the last what is left. Returns how many of the sums are not finite.
+  /// Updates the run's moments and writes its directions; parameters stay as they are. `directions`
+  /// may be any of the gradients. Writes one Squares a piece: the first piece has `head` elements,
+  /// the others `block`, and the last the rest. Returns how many of the sums are infinite or NaN.
   uint64_t (*measure)(const UpdateRunOf<Real>& run, Real* directions, const Scalars& scalars,
                       size_t head, size_t block, Squares* pieces);
   void (*step)(Real* params, const Real* directions, size_t count, const Scalars& scalars);
 };
 
-/// What a reduction takes of a piece beside its sums: terms in fp64, element i in lane i % 8, lanes
-/// combined as ((0+4)+(2+6)) + ((1+5)+(3+7)); or the largest absolute value, NaN if there is one.
+/// The norm that a reduction takes of a piece beside its sums. abs and squares add terms in fp64:
+/// element i goes to lane i % 8, and lanes are combined as ((0+4)+(2+6)) + ((1+5)+(3+7)). largest
+/// is the largest absolute value, or NaN if there is one.
 enum class Norm { none, abs, squares, largest };
 inline constexpr int kNormCount = 4;
 
@@ -69,12 +70,12 @@ struct Reduction {
   uint64_t nonfinite;  // how many of the sums are infinite or NaN
 };
 
-/// out[i] = ((in[0][i] + in[1][i]) + in[2][i]) + ... ; each input is converted to the type of the
-/// sums before it is added, exactly but for double to float, which is rounded. If the types are the
-/// same, `out` may be any of the inputs, and is left alone if it is the only one.
+/// Sets out[i] = ((in[0][i] + in[1][i]) + in[2][i]) + ... Each input is first converted to the type
+/// of the sums: double to float is rounded, all else is exact. If the types are the same, `out` may
+/// be any of the inputs; if it is the only one, nothing is written.
 using ReduceKernel = Reduction (*)(void* out, const void* const* in, int ranks, size_t count);
 
-/// In the order of Norm, by the type of the inputs.
+/// Kernels in the order of Norm, and by the type of the inputs.
 using Reductions = std::array<ReduceKernel, kNormCount>;
 using ReductionsByType = std::array<Reductions, std::size(kDTypeFacts)>;
 
@@ -82,7 +83,7 @@ using ReductionsByType = std::array<Reductions, std::size(kDTypeFacts)>;
 template <class Real>
 struct Arithmetic {
   ReductionsByType reductions;
-  double (*sum_powers)(const Real* data, size_t count, double p);  // of |x|^p, in lanes likewise
+  double (*sum_powers)(const Real* data, size_t count, double p);  // of |x|^p, in the same lanes
   const UpdateKernelOf<Real>* update;  // by ZERO_OPTIMIZER_*; null for LAMB
   LambOf<Real> lamb;
 };
@@ -91,9 +92,10 @@ struct Arithmetic {
 struct Conversions {
   /// Exact.
   void (*widen)(float* to, const uint16_t* from, size_t count);
-  /// To nearest, ties to even, beyond the range to infinity; every NaN becomes 0x7FC0 or 0x7E00.
+  /// Rounds to nearest, ties to even; numbers beyond the range become infinity, and every NaN
+  /// becomes 0x7FC0 (bf16) or 0x7E00 (f16).
   void (*narrow)(uint16_t* to, const float* from, size_t count);
-  /// What values become that travel in 16 bits: narrowed and widened. `to` may be `from`.
+  /// Narrows and widens again, for values that travel in 16 bits. `to` may be `from`.
   void (*round)(float* to, const float* from, size_t count);
 };
 
@@ -103,8 +105,8 @@ struct KernelTable {
   Arithmetic<double> doubles;
   Conversions bf16, f16;
 
-  /// A bf16 parameter is its fp32 master rounded half away from zero; with a remainder of 16 bits
-  /// it is the whole master again, whose only NaN is 0x7FC00000.
+  /// A bf16 parameter is its fp32 master rounded half away from zero. With its remainder of 16 bits
+  /// it gives the whole master again; but every NaN comes back as 0x7FC00000.
   void (*join_remainder)(float* master, const uint16_t* param, const uint16_t* remainder,
                          size_t count);
   void (*split_remainder)(uint16_t* param, uint16_t* remainder, const float* master, size_t count);
@@ -118,15 +120,15 @@ struct KernelTable {
   }
   const Conversions& half(DType type) const { return type == DType::bf16 ? bf16 : f16; }
 
-  /// From inputs of a floating type to sums of f32 or f64.
+  /// Returns the kernel that adds inputs of a floating type to sums of f32 or f64.
   ReduceKernel reduction(DType sum, DType from, Norm norm) const {
     const ReductionsByType& of = sum == DType::f64 ? doubles.reductions : singles.reductions;
     return of[static_cast<size_t>(from)][static_cast<size_t>(norm)];
   }
 };
 
-/// Sums of more than one call, in the order of calls:
-/// sums = ((sums + in[0]) + in[1]) + ... of `count` elements, in the type of the sums.
+/// Adds a call's inputs to the sums of earlier calls: sums = ((sums + in[0]) + in[1]) + ... for
+/// `count` elements, in the type of the sums.
 inline void fold(const KernelTable& kernels, DType sum, DType from, void* sums,
                  std::span<const void* const> in, size_t count) {
   constexpr size_t kTogether = 2048;
@@ -143,10 +145,10 @@ inline void fold(const KernelTable& kernels, DType sum, DType from, void* sums,
   }
 }
 
-/// The table of an instruction set that this machine has.
+/// Returns the table of an instruction set, which this machine must have.
 const KernelTable& kernel_table(Isa isa);
 
-/// What this machine has, from scalar upward.
+/// Returns the instruction sets that this machine has, from scalar upward.
 std::vector<Isa> available_isas();
 Isa best_isa();
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one thread of launch::Moves and of launch::Clamp does.
+// The work of one thread in launch::Moves and in launch::Clamp.
 #pragma once
 
 #include "kernels/clamp.h"
@@ -8,7 +8,7 @@
 
 namespace zero::launch {
 
-/// Bits of a group to bits of the same size.
+/// Copies a group's bits to elements of the same size.
 template <class Real, class Word>
 ZERO_ELEMENT void copy_group(const Move& move, const Group& group) {
   Bits bits = {};
@@ -17,7 +17,7 @@ ZERO_ELEMENT void copy_group(const Move& move, const Group& group) {
   store_words<kGroup<Real>, Word, Use::soon>(move.to, bits, group);
 }
 
-/// Through fp32, where fp64 goes anywhere else.
+/// Converts a group by way of fp32, even between fp64 and another type.
 ZERO_ELEMENT void convert_group(const Moves& launch, const Move& move, const Group& group) {
   constexpr int n = kGroup<float>;
   Bits bits = {};
@@ -55,7 +55,7 @@ ZERO_ELEMENT void convert_group(const Moves& launch, const Move& move, const Gro
   }
 }
 
-/// One thread's part of a tile.
+/// Moves one thread's part of a tile.
 ZERO_HOST_DEVICE inline void move_tile(const Moves& launch, uint32_t number, uint32_t thread,
                                        uint32_t threads) {
   const Tile tile = launch.tiles[number];
@@ -80,7 +80,7 @@ ZERO_HOST_DEVICE inline void move_tile(const Moves& launch, uint32_t number, uin
   });
 }
 
-/// Elements lane, lane + 8, ... of a piece.
+/// Clamps elements lane, lane + 8, ... of a piece.
 template <class Real>
 ZERO_HOST_DEVICE inline void clamp_lane(const Clamp& launch, uint32_t number, uint32_t lane) {
   constexpr int n = kGroup<Real>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one of the eight threads of a piece does in launch::Reduce, and how what they find comes to
-// the record: lanes of the norm as kernels.h has them.
+// The work of one of a piece's eight threads in launch::Reduce, and how their findings get into the
+// record. Each thread has one lane of the norm, as kernels.h defines it.
 #pragma once
 
 #include "kernels/launch_sums.h"
@@ -9,14 +9,15 @@ namespace zero::launch {
 
 inline constexpr uint32_t kLanes = 8;
 
-/// What a lane, or all lanes of a piece, come to.
+/// The findings of one lane, or of all lanes of a piece.
 struct Found {
-  double norm = 0;         // terms of sums
-  uint64_t magnitude = 0;  // bits of the largest, in the sum's type: NaN lies above infinity
+  double norm = 0;         // sum of the terms
+  uint64_t magnitude = 0;  // bits of the largest, in the sum's type; NaN lies above infinity
   uint32_t nonfinite = 0;
 };
 
-/// Lanes are combined with those 4, 2 and 1 further: ((0+4)+(2+6)) + ((1+5)+(3+7)).
+/// Combines two lanes. Each is combined with the lane 4, then 2, then 1 further: ((0+4)+(2+6)) +
+/// ((1+5)+(3+7)).
 ZERO_ELEMENT Found combined(const Found& a, const Found& b) {
   return {a.norm + b.norm, a.magnitude < b.magnitude ? b.magnitude : a.magnitude,
           a.nonfinite + b.nonfinite};
@@ -36,7 +37,7 @@ ZERO_ELEMENT void take_norm(Found& found, Real value, Norm norm) {
   }
 }
 
-/// Elements lane, lane + 8, ... of a piece. `together` is 1 where there is one source.
+/// Sums elements lane, lane + 8, ... of a piece. `together` is 1 if there is one source.
 template <class Real, uint32_t together>
 ZERO_HOST_DEVICE inline Found reduce_lane(const Reduce& launch, uint32_t number, uint32_t lane) {
   constexpr int n = kGroup<Real>;
@@ -61,7 +62,7 @@ ZERO_HOST_DEVICE inline Found reduce_lane(const Reduce& launch, uint32_t number,
     }
     sum_group(sum, sources, how, group, launch.adds);
     for (int j = 0; j < n; j++) {
-      take_norm(found, sum[j], launch.norm);  // what is not there is 0
+      take_norm(found, sum[j], launch.norm);  // missing elements are 0
       set_word(bits, j, word_of(sum[j]));
     }
     if (stores) store_words<n, WordOf<Real>, Use::soon>(sums.out, bits, group);
@@ -90,7 +91,7 @@ struct AddShared {
   }
 };
 
-/// The larger of two magnitudes: without their sign, doubles order like their bits.
+/// Raises `to` to `magnitude` if that is larger. Without a sign, doubles order like their bits.
 ZERO_ELEMENT void raise_shared(double& to, double magnitude) {
 #ifdef __CUDA_ARCH__
   atomicMax(reinterpret_cast<unsigned long long*>(&to),
@@ -100,7 +101,7 @@ ZERO_ELEMENT void raise_shared(double& to, double magnitude) {
 #endif
 }
 
-/// What all lanes of a piece found.
+/// Adds the findings of all lanes of a piece to the record.
 template <class Real>
 ZERO_ELEMENT void add_piece(NormSums& record, const Found& found, Norm norm) {
   if (found.nonfinite != 0) AddShared()(record.nonfinite, found.nonfinite);
@@ -113,7 +114,7 @@ ZERO_ELEMENT void add_piece(NormSums& record, const Found& found, Norm norm) {
   }
 }
 
-/// Part `part` of kRecordParts of what a block found.
+/// add_record() adds part `part` of kRecordParts of a block's findings to the record.
 inline constexpr uint32_t kRecordParts = static_cast<uint32_t>(ExactSum::kWords) + 1;
 ZERO_ELEMENT void add_record(NormSums& record, const NormSums& block, uint32_t part) {
   if (part < ExactSum::kWords) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What threads of launch::Decide, ::Prepare and ::Advance do: a step's decisions, without the host.
+// The work of threads in launch::Decide, ::Fetch, ::Prepare and ::Advance: a step's decisions, made
+// without the host.
 #pragma once
 
 #include <cmath>
@@ -11,8 +12,8 @@
 
 namespace zero::launch {
 
-/// Of all ranks' records: the p-th root of the sum, or the maximum for p = infinity. On a device p
-/// is 1, 2 or infinite.
+/// Returns the norm from all ranks' records: the p-th root of their sum, or their maximum if p is
+/// infinite. On a device p is 1, 2 or infinite.
 ZERO_HOST_DEVICE inline double norm_of_records(const NormSums* records, uint32_t world, double p) {
   NormSums all;
   for (uint32_t i = 0; i < world; i++) all.add(records[i]);
@@ -31,7 +32,7 @@ ZERO_ELEMENT uint64_t nonfinite_of(const NormSums* records, uint32_t world) {
   return total;
 }
 
-/// Of a word that a host may write meanwhile.
+/// Reads a word that a host may write meanwhile.
 ZERO_HOST_DEVICE inline uint32_t word_now(const uint32_t* word) {
 #ifdef __CUDA_ARCH__
   return *static_cast<const volatile uint32_t*>(word);
@@ -54,13 +55,13 @@ ZERO_ELEMENT double value_at(const void* from, DType dtype) {
                              : static_cast<double>(*static_cast<const float*>(from));
 }
 
-/// What brings gradients of this norm within the limit; 1 where they are, or nothing does.
+/// Returns the factor that brings a norm within the limit: 1 if it is within it, or is not finite.
 ZERO_ELEMENT double clip_factor(double max_norm, double norm) {
   const double factor = max_norm / (norm + 1e-6);
   return factor < 1 && !is_nonfinite(norm) ? factor : 1;
 }
 
-/// One thread.
+/// Runs in one thread.
 ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
   StepState& state = *launch.state;
   if (!launch.again) {
@@ -85,7 +86,7 @@ ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
   state.clip_factor *= factor;
 }
 
-/// By any number of threads, which all refuse for the same reason.
+/// Any number of threads may call it; all of them must refuse for the same reason.
 ZERO_ELEMENT void refuse(StepState& state, Refusal why) {
 #ifdef __CUDA_ARCH__
   atomicExch(reinterpret_cast<int32_t*>(&state.refusal), static_cast<int32_t>(why));
@@ -94,7 +95,7 @@ ZERO_ELEMENT void refuse(StepState& state, Refusal why) {
 #endif
 }
 
-/// The thread of one value.
+/// Runs in the thread of one value.
 ZERO_HOST_DEVICE inline void fetch_given(const Fetch& launch, uint32_t number) {
   const Given& given = launch.given[number];
   const double value = value_at(given.from, given.dtype);
@@ -102,7 +103,7 @@ ZERO_HOST_DEVICE inline void fetch_given(const Fetch& launch, uint32_t number) {
   if (!given.range.allows(value)) refuse(*launch.state, Refusal::setting);
 }
 
-/// The thread of one class.
+/// Runs in the thread of one class.
 ZERO_HOST_DEVICE inline void prepare_class(const Prepare& launch, uint32_t cls) {
   const ParamProgress& progress = launch.progress[launch.params[cls]];
   const double* const settings = launch.settings + static_cast<size_t>(cls) * kMaxSettings;
@@ -119,7 +120,7 @@ ZERO_ELEMENT bool is_made(const StepState& state) {
   return state.skip == 0 && state.refusal == Refusal::none;
 }
 
-/// One more update of a parameter, which used these slots.
+/// Counts one more update of a parameter. `used`: the slots that it used, as bits.
 ZERO_HOST_DEVICE inline void advance(ParamProgress& progress, int32_t optimizer,
                                      const double* settings, uint32_t used) {
   progress.step++;
@@ -132,7 +133,7 @@ ZERO_HOST_DEVICE inline void advance(ParamProgress& progress, int32_t optimizer,
   progress.live_slots |= used;
 }
 
-/// The thread of one parameter.
+/// Runs in the thread of one parameter.
 ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param) {
   if (!is_made(*launch.state)) return;
   if (launch.present != nullptr && launch.present[param] == 0) return;
@@ -141,7 +142,7 @@ ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param
           launch.used[group]);
 }
 
-/// One thread. It changes nothing of the state that advance_param() looks at.
+/// Runs in one thread. Changes nothing of the state that advance_param() reads.
 ZERO_HOST_DEVICE inline void advance_state(const Advance& launch) {
   StepState& state = *launch.state;
   if (launch.records != nullptr) state.nonfinite = nonfinite_of(launch.records, launch.world);

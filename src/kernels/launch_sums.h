@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one thread of a launch does to sum gradients over ranks.
+// How one thread of a launch sums gradients over ranks.
 #pragma once
 
 #include "kernels/groups.h"
@@ -7,8 +7,8 @@
 
 namespace zero::launch {
 
-/// Sources of which a thread asks for a group before it waits for any of them. More would not fit
-/// into its registers beside the rest, of which fp64 takes twice as many.
+/// How many sources a thread loads a group of before it waits for any of them. More would not fit
+/// into its registers, and fp64 takes twice as many of those.
 template <class Real>
 inline constexpr uint32_t kTogether = sizeof(Real) == sizeof(float) ? 4 : 2;
 
@@ -16,11 +16,11 @@ inline constexpr uint32_t kTogether = sizeof(Real) == sizeof(float) ? 4 : 2;
 template <uint32_t together>
 struct Summing {
   DType from;
-  DType rounded;  // none: they are not
+  DType rounded;  // none: sources are not rounded
   float divisor, inverse;
   uint32_t width;
   const std::byte* const* sources;   // of the run or segment at hand
-  const std::byte* first[together];  // copies of some, null where there are fewer
+  const std::byte* first[together];  // copies of some, null if there are fewer
 };
 
 template <uint32_t together>
@@ -54,7 +54,7 @@ ZERO_ELEMENT Real rounded_source(Real value, const Summing<together>& how) {
   return rounded(static_cast<float>(how.divisor != 1 ? value * how.inverse : value), how.rounded);
 }
 
-/// What was divided to be rounded, as it was before.
+/// Undoes the division that was made before rounding.
 template <class Real, uint32_t together>
 ZERO_ELEMENT Real whole_source(Real value, const Summing<together>& how) {
   return kRounds<Real> && how.divisor != 1 ? value * how.divisor : value;
@@ -71,7 +71,8 @@ ZERO_ELEMENT void load_sources(Bits (&bits)[together], const std::byte* const (&
   });
 }
 
-/// Source `number` comes to the first place: a thread cannot compute which register to read.
+/// Brings source `number` to the first place, because a thread cannot compute which register to
+/// read.
 template <class Real, uint32_t together>
 ZERO_ELEMENT void turn_to_source(Bits (&bits)[together], const Summing<together>& how,
                                  uint32_t number, const Group& group) {
@@ -84,8 +85,8 @@ ZERO_ELEMENT void turn_to_source(Bits (&bits)[together], const Summing<together>
   load_sources<Real>(bits, from, how, group);
 }
 
-/// The sums of a group, in the order of sources, the first of which are `bits`. `adds`: behind what
-/// stands in `sum`.
+/// Sums a group over sources, in their order; `bits` has the first of them. `adds`: they are added
+/// to what stands in `sum`.
 template <class Real, uint32_t together>
 ZERO_ELEMENT void sum_group(Real* sum, Bits (&bits)[together], const Summing<together>& how,
                             const Group& group, bool adds = false) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one thread of launch::Update does.
+// The work of one thread in launch::Update.
 #pragma once
 
 #include "kernels/launch_sums.h"
@@ -7,8 +7,8 @@
 
 namespace zero::launch {
 
-/// Where the values to update are read, and with which type: behind them, what else they are made
-/// of.
+/// Loads the values to update: the fp32 master if there is one; if not, the parameter, and its
+/// remainder if it has one.
 template <class Real>
 ZERO_ELEMENT void load_values(Bits& values, Bits& remainders, const Format& format, const Run& run,
                               const Group& group) {
@@ -23,7 +23,7 @@ ZERO_ELEMENT void load_values(Bits& values, Bits& remainders, const Format& form
   }
   if (format.master == Master::remainder) {
     load_words<kGroup<Real>, uint16_t, Use::once>(remainders, run.kept, group);
-    remainders = packed(remainders, group.whole);  // waits where not whole, for want of registers
+    remainders = packed(remainders, group.whole);  // waits if not whole, for want of registers
   }
 }
 
@@ -39,7 +39,7 @@ ZERO_ELEMENT void read_values(Real* values, const Bits& bits, const Bits& remain
   }
 }
 
-/// The parameters' bits, of values in fp32 that they do not hold as they are.
+/// Makes the parameters' bits from fp32 values that parameters cannot hold as they are.
 template <int n>
 ZERO_ELEMENT void narrow_values(Bits& params, Bits& remainders, const float* values,
                                 const Format& format) {
@@ -57,7 +57,7 @@ ZERO_ELEMENT void narrow_values(Bits& params, Bits& remainders, const float* val
   }
 }
 
-/// The parameters to every target, and what is kept beside them.
+/// Stores the parameters to every target, and the master or remainder that is kept beside them.
 template <class Real>
 ZERO_ELEMENT void store_values(const Real* values, const Update& launch, const Run& run,
                                const Group& group) {
@@ -98,7 +98,7 @@ ZERO_ELEMENT uint64_t address(Pointer* pointer) {
   return reinterpret_cast<uint64_t>(pointer);
 }
 
-/// Whether all arrays of a run begin at addresses divisible by 16; then so do its tiles.
+/// True if all arrays of a run begin at addresses divisible by 16. Then so do its tiles.
 template <class Of, uint32_t together>
 ZERO_ELEMENT bool is_aligned(const Update& launch, const Run& run, const Summing<together>& how,
                              unsigned slots) {
@@ -113,13 +113,13 @@ ZERO_ELEMENT bool is_aligned(const Update& launch, const Run& run, const Summing
   return all % 16 == 0;
 }
 
-/// What a thread reads of a group.
+/// All that a thread reads of a group.
 template <class Of, uint32_t together>
 struct Asked {
   Bits sources[together], param = {}, remainder = {}, slots[kSlotsOf<Of>] = {};
 };
 
-/// All of it, before anything is waited for.
+/// Loads all of it, before anything is waited for.
 template <class Real, class Of, uint32_t together>
 ZERO_ELEMENT void ask(Asked<Of, together>& asked, const Update& launch, const Run& run,
                       const Summing<together>& how, unsigned slots, const Group& group) {
@@ -152,7 +152,7 @@ ZERO_ELEMENT uint32_t update_group(const Update& launch, const Run& run,
   sum_group(sum, asked.sources, how, group);
   uint32_t found = 0;
   for (int j = 0; j < n; j++) {
-    found += is_nonfinite(sum[j]);  // what is not there is 0
+    found += is_nonfinite(sum[j]);  // missing elements are 0
     Real slot[kSlotsOf<Of>];
     for (int s = 0; s < kSlotsOf<Of>; s++)
       slot[s] = real_of<Real>(word_at<Word>(asked.slots[s], j));
@@ -167,14 +167,14 @@ ZERO_ELEMENT uint32_t update_group(const Update& launch, const Run& run,
   return found;
 }
 
-/// One thread's part of a tile. How many of its sums are not finite is added to `found`, which
-/// takes one register where a result would take two.
+/// Updates one thread's part of a tile. Adds to `found` how many of its sums are not finite; that
+/// takes one register, a result would take two.
 template <class Of, class Real>
 ZERO_HOST_DEVICE inline void update_tile(const Update& launch, uint32_t number, uint32_t thread,
                                          uint32_t threads, uint32_t& found) {
   const Tile tile = launch.tiles[number];
-  // Copies: what is stored might be these, so they would be read again for each group, and a device
-  // waits for them as it waits for data.
+  // Copies: a store might change the originals, so they would be read again for each group, and a
+  // device waits for them as it waits for data.
   const Run run = launch.runs[tile.of];
   const Scalars shared = launch.scalars[run.cls];
   const RoundedScalars<Real> scalars(shared);

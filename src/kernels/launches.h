@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is launched on a device with streams: one launch for any number of tensors. Tables and
-// records stand in the device's memory and are trivially copyable; a launch is a few words.
+// The launches on a device with streams: one launch for any number of tensors. Tables and records
+// stand in the device's memory and are trivially copyable; a launch is a few words.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace zero::launch {
 
-/// A block works on one tile at a time; the least that is worth a block's while.
+/// A block works on one tile at a time. Fewer elements would not be worth a block's while.
 inline constexpr int64_t kTileElements = 4096;
 
 /// Elements [number * kTileElements, ...) of a run or a move.
@@ -28,34 +28,33 @@ struct Format {
   DType param = DType::f32;
   DType grad = DType::f32;      // of every source
   DType sum = DType::f32;       // f32, or f64 for parameters of f64
-  DType rounded = DType::none;  // what each source is rounded to before it is added
-  float divisor = 1;            // and divided by before that (not rounded: they were divided
-                                // already); their sum is multiplied with it
-  DType share = DType::none;    // what values of f32 parameters are rounded to
+  DType rounded = DType::none;  // each source is rounded to it before it is added
+  float divisor = 1;          // sources to be rounded are divided by it first, others come divided;
+                              // their sum is multiplied by it
+  DType share = DType::none;  // values of f32 parameters are rounded to it
   Master master = Master::param;
 };
 
-/// Neighbours in every array that share their scalars. Sources and targets stand in tables of
-/// pointers, of a launch's width for each run; a null source counts as zeros, a null target ends
-/// the targets.
+/// Elements that are neighbours in every array and share their scalars. Sources and targets stand
+/// in tables of pointers: each run has as many as the launch's width. A null source counts as
+/// zeros, a null target ends the targets.
 struct Run {
   std::byte* param;             // this rank's own
-  std::byte* kept;              // master or remainder; null where the parameter is all
+  std::byte* kept;              // master or remainder; null if there is none
   std::byte* slots[kMaxSlots];  // null where the settings use none
   int64_t count;
   uint32_t pointers;  // number of its first source, divided by the width; of its targets likewise
   int32_t cls;        // into the scalars
 };
 
-/// What the sums of one parameter's part of one block of the norms' grid come to: at most kBlock
-/// elements.
+/// Elements of one segment's sums that lie in one block of the norms' grid: at most kBlock.
 struct Piece {
   uint32_t of;  // into the sums
   uint32_t count;
   int64_t first;
 };
 
-/// Where the sums of one segment stand.
+/// The place of one segment's sums.
 struct Sums {
   std::byte* out;     // of Format::sum; may be any of the sources of that type
   uint32_t pointers;  // number of its first source, divided by the width
@@ -64,9 +63,9 @@ struct Sums {
 
 // ---- Launches
 
-/// Sums over ranks, in rank order, of all pieces, with what their norm needs and how many are not
-/// finite added to `record`. `adds`: behind the sums that stand there. One source of the sums' own
-/// type and place is read alone.
+/// Sums all pieces over ranks, in rank order. Adds what their norm needs, and how many sums are not
+/// finite, to `record`. `adds`: sources are added to the sums that stand there. A single source in
+/// the sums' own type and place is only read.
 struct Reduce {
   Format format;
   Norm norm = Norm::none;
@@ -79,19 +78,19 @@ struct Reduce {
   NormSums* record = nullptr;
 };
 
-/// What the ranks' records decide: the norm, the factor, whether the step is made.
+/// Decides by the ranks' records: the norm, the factor, and whether the step is made.
 struct Decide {
   uint32_t world = 1;
   const NormSums* records = nullptr;    // one a rank; null: none were taken, nothing is skipped
-  double p = 0;                         // of the norm that they are of; 0: none
+  double p = 0;                         // records are of the p-norm; 0: no norm
   double factor = 1;                    // 1/contributors, or 1
   double max_grad_norm = 0;             // 0: no clipping
-  bool skips = false, refuses = false;  // where gradients are not finite
-  bool again = false;  // on sums that were decided on: factor, clipping and counts go on from there
-  bool gradients = false;  // with `again`: the sums are gradients by now, and their factor is 1
-  const uint32_t* broken = nullptr;  // not null, and not 0: what others were to do is not done
-  uint64_t layout = 0;  // what StepState::layout must be, or the step is outdated; 0: anything
-  const void* loss_scale = nullptr;  // where it stands, in the device's memory; null: in the state
+  bool skips = false, refuses = false;  // what to do if gradients are not finite
+  bool again = false;      // the sums were decided on before: factor, clipping and counts go on
+  bool gradients = false;  // with `again`: the sums have become gradients, so their factor is 1
+  const uint32_t* broken = nullptr;  // a word that is not 0 once other ranks have failed; or null
+  uint64_t layout = 0;  // if StepState::layout differs, the step is outdated; 0: any will do
+  const void* loss_scale = nullptr;  // its place in the device's memory; null: in the state
   DType loss_scale_dtype = DType::f32;
   StepState* state = nullptr;
 };
@@ -100,19 +99,19 @@ struct Decide {
 struct Given {
   const void* from;
   double* to;
-  double factor;  // what it is multiplied with
+  double factor;  // the value is multiplied by it
   DType dtype;    // f32 or f64
   SettingRange range;
 };
 
-/// Every such value to its place among the settings of the step about to be made.
+/// Brings every such value to its place among the settings of the step about to be made.
 struct Fetch {
   uint32_t count = 0;
   const Given* given = nullptr;
   StepState* state = nullptr;
 };
 
-/// Scalars of every class for the step about to be made, by the rule.
+/// Makes the scalars of every class for the step about to be made, by the rule.
 struct Prepare {
   int32_t optimizer = 0;
   uint32_t count = 0;
@@ -123,9 +122,9 @@ struct Prepare {
   Scalars* out = nullptr;
 };
 
-/// Sum, update and store every element of the runs' tiles, unless the step is not made.
+/// Sums, updates and stores every element of the runs' tiles, if the step is made.
 struct Update {
-  Format format;  // with `reduced`, the one source is of Format::sum, and is not rounded
+  Format format;  // with `reduced`, the one source has the type Format::sum and is not rounded
   int32_t optimizer = 0;
   bool reduced = false;
   uint32_t width = 1;          // of sources
@@ -137,12 +136,12 @@ struct Update {
   std::byte* const* targets = nullptr;
   const Scalars* scalars = nullptr;
   const StepState* state = nullptr;
-  uint64_t* nonfinite = nullptr;  // how many sums are not finite is added to it; null: not counted
+  uint64_t* nonfinite = nullptr;  // counts sums that are not finite; null: not counted
 };
 
-/// Progress of every parameter that has a gradient, and the state's, after a step that was
-/// made or skipped. With `records`, one a rank, StepState::nonfinite becomes the sum of theirs
-/// first.
+/// Brings the state forward after a step, and if it was made, the progress of every parameter that
+/// has a gradient. With `records`, one a rank, StepState::nonfinite first becomes the sum of
+/// theirs.
 struct Advance {
   int32_t optimizer = 0;
   uint32_t world = 1;
@@ -159,7 +158,7 @@ struct Advance {
   StepState* state = nullptr;
 };
 
-/// Elements from one place to another of any floating types: rounded to nearest even, or exact.
+/// Elements to copy between two places of any floating types: rounded to nearest even, or exact.
 struct Move {
   const std::byte* from;  // null: zeros
   std::byte* to;
@@ -167,16 +166,16 @@ struct Move {
 };
 struct Moves {
   DType from = DType::f32, to = DType::f32;
-  DType rounded = DType::none;  // through this type, after the division
+  DType rounded = DType::none;  // values are rounded to it after the division
   float divisor = 1;
   uint32_t count = 0;  // of tiles
   const Tile* tiles = nullptr;
   const Move* moves = nullptr;
-  const StepState* unless_skipped = nullptr;  // not null: nothing moves if the step is not made
+  const StepState* unless_skipped = nullptr;  // with it, nothing moves if the step is not made
 };
 
-/// sums = min(max(sum * StepState::factor, -limit), limit). What follows is a Decide that is told
-/// so.
+/// sums = min(max(sum * StepState::factor, -limit), limit). The next Decide must have `gradients`
+/// set.
 struct Clamp {
   DType sum = DType::f32;
   double limit = 0;

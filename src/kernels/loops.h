@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What loops over elements are made of: streams and cache lines. These files are included once by
-// each instruction set's file, inside that file's namespace and its target region, so nothing is
-// included from here: a standard header's inline function compiled there would serve the whole
-// program. Plain loops in the order of the contract; compilers vectorize them.
+// The parts of loops over elements: streams and cache lines. Each instruction set's file includes
+// these files once, inside its namespace and its target region. So no standard header is included
+// from here: an inline function compiled there would serve the whole program. Loops are plain, in
+// the order of the contract; compilers vectorize them.
 
 #ifdef __FAST_MATH__
 #error "libzero's kernels promise bits: compile them without -ffast-math"
 #endif
 
-// gcc unrolls the short loops over a line before it vectorizes, and then does not.
+// gcc would unroll the short loops over a line first, and then not vectorize them.
 #if defined(__clang__)
 #define ZERO_ROLLED
 #else
 #define ZERO_ROLLED _Pragma("GCC unroll 1")
 #endif
 
-// ---- Streams: loops take a cache line of each at a time, and ask for it ahead of its use, each
-// stream at a distance of its own: at equal distances all of them would cross a page in the same
-// turn.
+// ---- Streams: loops take a cache line of each at a time, and ask for it ahead of its use. Each
+// stream has its own distance: at equal distances all would cross a page in the same turn.
 
 inline constexpr size_t kAhead = 512;  // bytes; past the end of an array this asks for nothing
 inline constexpr size_t kStagger = 640;
@@ -26,9 +25,9 @@ static inline __attribute__((always_inline)) void ask_for(const void* stream, si
   __builtin_prefetch(static_cast<const char*>(stream) + kAhead + kStagger * number, 0, 2);
 }
 
-// ---- A line of sums in vectors of the language, as wide as the instruction set's (kVectorBytes):
-// compilers turn an inner loop over ranks into scalar additions, and one over an array of vectors
-// into stores and loads, so vectors are counted by templates.
+// ---- A line of sums in the compiler's vectors, as wide as the instruction set's (kVectorBytes).
+// Templates count the vectors: compilers turn an inner loop over ranks into scalar additions, and
+// one over an array of vectors into stores and loads.
 
 inline constexpr size_t kLineBytes = 64;
 inline constexpr size_t kVectors = kLineBytes / kVectorBytes;
@@ -86,8 +85,9 @@ static inline __attribute__((always_inline)) void store(Real* to, const Line<Rea
   if constexpr (v + 1 < kVectors) store<v + 1>(to, line);
 }
 
-/// The sum of a line in rank order. It may be stored over any input. Arrays of any type hold
-/// elements of type From; narrow_types.h loads a line from another type than its own.
+/// Sums a line in rank order. The sum may be stored over any input. The arrays `others` hold
+/// elements of type From, whatever type they are passed as; narrow_types.h loads a line of another
+/// type.
 template <class Real, class From, class Any>
 static inline __attribute__((always_inline)) void sum_line(Line<Real>& sum, const From* first,
                                                            const Any* const* others,

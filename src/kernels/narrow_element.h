@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One number of 16 bits to fp32 and back, in integer arithmetic: hardware's own conversions flush
-// denormals or are missing.
+// Converts one 16-bit number to fp32 and back, in integer arithmetic: the hardware's own
+// conversions flush denormals or are missing.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ inline constexpr int32_t kMagnitude = 0x7FFFFFFF;
 inline constexpr int32_t kInfinityBits = 0x7F800000;
 inline constexpr int32_t kQuietNan = 0x7FC00000;
 
-// Signed, as vectors compare such words with fewer instructions.
+// Signed, because vectors compare signed words with fewer instructions.
 ZERO_ELEMENT int32_t bits_of(float value) { return static_cast<int32_t>(word_of(value)); }
 ZERO_ELEMENT float float_of(int32_t bits) { return real_of<float>(static_cast<uint32_t>(bits)); }
 
 struct Bf16 {
   uint16_t bits;
 
-  // Every NaN becomes the same one: those that arithmetic makes differ between instruction sets.
+  // Every NaN becomes the same one, because instruction sets make different NaNs.
   ZERO_ELEMENT static Bf16 of(float from) {
     const int32_t bits = bits_of(from);
     const uint32_t word = static_cast<uint32_t>(bits);
@@ -37,8 +37,8 @@ struct Bf16 {
 struct F16 {
   uint16_t bits;
 
-  // Adding 0.5, whose last place is 2^-24, rounds to fp16's denormals. Up to half of the least one
-  // that gives zero, and what is denormal in fp32 need not reach the addition.
+  // Adding 0.5, whose last place is 2^-24, rounds to fp16's denormals. Values up to half of the
+  // least denormal become zero, so fp32's denormals need not reach the addition.
   ZERO_ELEMENT static F16 of(float from) {
     const int32_t bits = bits_of(from);
     const int32_t magnitude = bits & kMagnitude;
@@ -49,8 +49,8 @@ struct F16 {
     const int32_t number = (magnitude < (113 << 23) ? denormal : normal) | (bits >> 16 & 0x8000);
     return {static_cast<uint16_t>(magnitude > kInfinityBits ? 0x7E00 : number)};
   }
-  // fp16's exponents lie 112 below fp32's. A denormal counts units of 2^-24, which fp32 can say as
-  // a normal number.
+  // fp16's exponents lie 112 below fp32's. A denormal counts units of 2^-24, which are normal
+  // numbers in fp32.
   ZERO_ELEMENT float value() const {
     const int32_t magnitude = bits & 0x7FFF;
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
@@ -62,16 +62,16 @@ struct F16 {
   }
 };
 
-// A bf16 parameter with the 16 bits that its fp32 master has beyond it. The parameter is the master
-// rounded half away from zero, so it lies one above the master's upper half where the lower half,
-// read as a signed number, is negative. Under ties to even that half would not tell.
+// A bf16 parameter, and the 16 bits that its fp32 master has beyond it. The parameter is the master
+// rounded half away from zero. So it lies one above the master's upper half exactly if the lower
+// half, read as a signed number, is negative. With ties to even, the lower half would not tell.
 
 ZERO_ELEMENT float joined(uint16_t param, uint16_t remainder) {
   const uint32_t upper = uint32_t{param} << 16;
   return float_of(static_cast<int32_t>(upper + static_cast<uint32_t>(int16_t(remainder))));
 }
 
-// The carry out of a NaN would make it a number.
+// A NaN is replaced first, because rounding it up could make it a number.
 ZERO_ELEMENT void split(uint16_t& param, uint16_t& remainder, float master) {
   const int32_t any = bits_of(master);
   const int32_t bits = (any & kMagnitude) > kInfinityBits ? kQuietNan : any;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays and lines of numbers of 16 bits to fp32 and back: narrow_element.h by vectors. Included by
-// each instruction set's file behind loops.h, and in the same way.
+// Converts arrays and lines of 16-bit numbers to fp32 and back: narrow_element.h in vectors.
+// Included by each instruction set's file behind loops.h, and in the same way.
 
 // ---- A vector of n numbers from fewer bytes
 
@@ -17,8 +17,8 @@ static inline __attribute__((always_inline)) void interleave_with_zeros(
   to = (Vector<uint32_t, n>)__builtin_shufflevector(halves, zeros, (k / 2 + k % 2 * n)...);
 }
 
-/// Zeros above each half. gcc before 14 converts in two parts, but knows interleaving with zeros
-/// for what it is.
+/// Reads halves into words, with zeros above. gcc before 14 converts in two parts, but recognizes
+/// interleaving with zeros.
 template <size_t n>
 static inline __attribute__((always_inline)) void read_words(Vector<uint32_t, n>& to,
                                                              const void* from) {
@@ -64,7 +64,7 @@ static inline __attribute__((always_inline)) void load_few(Line<Real>& line, con
   if constexpr (v + 1 < kVectors) load_few<v + 1>(line, from);
 }
 
-/// A line of sums from another type: exactly, but for double to float, which is rounded.
+/// Loads a line of sums from another type: double to float is rounded, all else is exact.
 template <class Real, class From>
 static inline __attribute__((always_inline)) void load(Line<Real>& line, const From* from) {
   load_few<0>(line, from);
@@ -77,8 +77,8 @@ static inline __attribute__((always_inline)) void load(Line<float>& line, const 
   load(line, values);
 }
 
-// ---- Arrays, some cache lines at a time: with a fixed count, compilers need no second loop for
-// what remains of each.
+// ---- Arrays, some cache lines at a time. With a fixed count, compilers need no second loop for
+// the rest of each.
 
 inline constexpr size_t kBatch = 32;
 
@@ -105,7 +105,7 @@ static inline __attribute__((always_inline)) void round_batch(float* to, const f
   widen_batch(to, halves);
 }
 
-/// By batches, the last of which has zeros behind its end.
+/// Converts by batches. The last one is filled up with zeros.
 template <auto batch, class To, class From>
 static inline __attribute__((always_inline)) void in_batches(To* to, const From* from,
                                                              size_t count) {

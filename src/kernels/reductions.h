@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loop sums a piece over ranks, counts what is not finite, and takes the piece's part of a
-// norm. Included by each instruction set's file behind loops.h, and in the same way.
+// One loop sums a piece over ranks, counts sums that are not finite, and takes the piece's part of
+// a norm. Included by each instruction set's file behind loops.h, and in the same way.
 
 // Norms in fp64: element i of a piece goes to lane i % 8; lanes are combined at the end. A piece's
 // last line is filled up with zeros, which change no lane.
@@ -14,7 +14,7 @@ struct NoNorm {
 
 using WideVector = Vector<double, kWidth<double>>;
 
-/// The lower (0) or upper half of a vector in fp64.
+/// Widens the lower (0) or upper (1) half of a vector to fp64.
 template <size_t half, size_t... k>
 static inline __attribute__((always_inline)) void widen_half(WideVector& out,
                                                              const Vector<float, kWidth<float>>& in,
@@ -71,7 +71,7 @@ struct LanesNorm : Lanes {
   }
 };
 
-// Without their sign, numbers order like their bits, and NaN lies above infinity: an integer
+// Without their sign, numbers order like their bits, and NaN lies above infinity. So an integer
 // maximum is exact and propagates NaN.
 template <class Real>
 struct LargestNorm {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step knows and decides, on hosts and in a device's memory: one record, changed by the
-// functions of launch_state.h alone.
+// The record of what a step knows and decides, on hosts and in a device's memory. Only the
+// functions of launch_state.h change it.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace zero {
 
-/// NaN if there is one, whatever its sign.
+/// Returns the larger one, or NaN if either is NaN, whatever its sign.
 ZERO_ELEMENT double larger_norm(double a, double b) {
   if (a != a || b != b) return real_of<double>(0x7FF8000000000000);
   return a < b ? b : a;
 }
 
-/// What a rank finds in the sums that it owns: trivially copyable, as ranks exchange it.
+/// The findings of a rank in the sums that it owns. Trivially copyable, because ranks exchange it.
 struct NormSums {
   ExactSum sum;
   double max = 0;  // NaN stays NaN
@@ -40,41 +40,41 @@ struct ParamProgress {
 /// Why a step is neither made nor skipped.
 enum class Refusal : int32_t {
   none,
-  nonfinite,  // gradients are not finite and may not be
-  broken,     // what other ranks were to do is not done
-  outdated,   // what the launch was captured with is no longer so
-  setting     // a value that stands elsewhere is out of its range
+  nonfinite,  // gradients are not finite, and that is an error
+  broken,     // other ranks have failed
+  outdated,   // the optimizer has changed since the launch was captured
+  setting     // a value that the device reads is out of its range
 };
 
 /// How a step ended.
 enum class Ending : int32_t { made, skipped, refused };
 
-/// What a step knows and decides, one for each optimizer and rank, the same on every rank.
+/// The record of each optimizer on each rank, which is the same on every rank.
 struct StepState {
   // Kept from step to step.
   double loss_scale = 1;
   int64_t good_steps = 0;
   int64_t steps = 0;
   int64_t skipped = 0;
-  // What the last step that was made or skipped found, and how many were not finite in all of them.
+  // Found by the last step that was made or skipped; all_nonfinite counts over all such steps.
   double last_norm = -1;
   double last_clip_factor = 1;
   uint64_t last_nonfinite = 0;
   uint64_t all_nonfinite = 0;
   Ending last_ending = Ending::made;  // of the last step, refused ones too
   Refusal last_refusal = Refusal::none;
-  uint64_t layout = 0;  // of the optimizer as it is, see Decide
+  uint64_t layout = 0;  // of the optimizer as it is now; see Decide
   // For the gradients at hand.
-  double factor = 1;       // turns their sums into gradients: clipping and loss scale in it
+  double factor = 1;       // turns their sums into gradients; includes clipping and loss scale
   double raw_norm = 0;     // of the sums, 0 if not taken
   double grad_norm = -1;   // before clipping, -1 if not taken
   double clip_factor = 1;  // 1: not clipped
   uint64_t nonfinite = 0;
   int32_t skip = 0;                 // 1: the update is not made
-  Refusal refusal = Refusal::none;  // not none: nor is it skipped
+  Refusal refusal = Refusal::none;  // not none: the step is neither made nor skipped
 };
 
-/// The inverse of a loss scale, times 1/world and a clip factor, is an fp32 number.
+/// True if the inverse of the scale, times 1/world and a clip factor, is an fp32 number.
 ZERO_HOST_DEVICE inline bool loss_scale_allowed(double scale) {
   return scale >= 0x1p-100 && scale <= 0x1p100;
 }
@@ -85,9 +85,9 @@ struct LossScaling {
   int64_t growth_interval;
 };
 
-/// torch.amp.GradScaler.update: back off after a step with a value that was not finite, grow after
-/// so many steps without; not where no gradient could be divided by what comes out. `good_steps`:
-/// since the scale last changed, or would have.
+/// Does what torch.amp.GradScaler.update does: lowers the scale after a step with a value that was
+/// not finite, and raises it after growth_interval steps without one. A scale that is not allowed
+/// is not taken. `good_steps` counts since the scale last changed, or would have.
 ZERO_HOST_DEVICE inline void follow_loss_scale(double& scale, int64_t& good_steps, bool nonfinite,
                                                const LossScaling& options) {
   if (!nonfinite && ++good_steps != options.growth_interval) return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each instruction set's file gives to the dispatcher, and what its loops are made of.
+// The tables that the instruction sets' files give to the dispatcher, and the headers that their
+// loops need.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 // cache line at a time. Included by each instruction set's file behind loops.h, and in the same
 // way.
 
-// A rule whose flags are known, as bits: its branches are not there.
+// A rule with known flags, given as bits, so that none of its branches is left.
 template <class Of, size_t flags>
 struct Element {
   static_assert(kMaxFlags == 4);
@@ -17,8 +17,8 @@ struct Element {
   }
 };
 
-// The runs of an update never overlap. Compilers believe that of parameters only, so the slots are
-// such.
+// The arrays of an update never overlap. Compilers believe that of a function's parameters only, so
+// the slots are passed as such.
 template <class Element, size_t... s, class Real, class... Slot>
 static inline __attribute__((always_inline)) void update_one(Numbers<s...>, Real* __restrict params,
                                                              size_t i, Real sum,
@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) void update_one(Numbers<s...>, Real
   ((Element::used >> s & 1 ? void(slots[i] = slot[s]) : void()), ...);
 }
 
-// The loops of a rule, one for all that its flags may be.
+// The loops of a rule, one for each combination of its flags.
 template <class Of, class Real, class Slots = std::make_index_sequence<kSlotsOf<Of>>,
           class Flags = std::make_index_sequence<size_t{1} << Of::flags>>
 struct Loops;
@@ -87,7 +87,7 @@ struct LambSquares {
   static constexpr bool decays = decides;
   LineReducer<Real, LanesNorm<Real, true>> param, direction;
 
-  // A line of which `width` elements exist: the others are zeros, which change no norm.
+  // Takes a line of which `width` elements exist. The others are zeros, which change no norm.
   inline __attribute__((always_inline)) void line(const Real* params, const Real* sum,
                                                   Real* __restrict as, Real* __restrict bs,
                                                   Real* out, size_t width, uint32_t* found,

@@ -7,7 +7,7 @@
 
 namespace zero::rules {
 
-/// What Adam and AdamW share: both moments and the step along them.
+/// The parts that Adam and AdamW share: both moments and the step along them.
 struct AdamStep : Moments {
   enum Value {
     step_size = kMoments,  // lr / (1 - beta1^step)
@@ -31,7 +31,8 @@ struct AdamStep : Moments {
     scalars.flag[amsgrad] = in["amsgrad"] != 0;
   }
 
-  /// `largest`: amsgrad. A device has fewer registers in use where its branch is around all of it.
+  /// Returns the parameter after its step. `largest`: amsgrad. It is a template's parameter because
+  /// a device needs fewer registers if that branch is around all of this.
   template <bool largest, class Real>
   ZERO_ELEMENT static Real stepped(Real param, Real gradient, Real* slot, const Real* value) {
     average_moments(slot, gradient, value);
@@ -42,7 +43,7 @@ struct AdamStep : Moments {
   }
 };
 
-/// Decay as part of the gradient; without any, the parameter must not reach it (0 * inf).
+/// Adds decay to the gradient. Without decay nothing may be added, because 0 * inf is NaN.
 struct Adam : AdamStep {
   static constexpr int32_t number = ZERO_OPTIMIZER_ADAM;
   static constexpr const char* name = "adam";

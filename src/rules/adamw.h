@@ -6,7 +6,7 @@
 
 namespace zero::rules {
 
-/// Decoupled decay: the parameter shrinks, the gradient does not know.
+/// Decoupled decay: it shrinks the parameter and does not enter the gradient.
 struct Adamw : AdamStep {
   static constexpr int32_t number = ZERO_OPTIMIZER_ADAMW;
   static constexpr const char* name = "adamw";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adan: Xie et al. 2022, "Adan: Adaptive Nesterov Momentum Algorithm for Faster Optimizing Deep
-// Models", without restarts. As its authors run it, betas are what is kept of an average, and
-// averages are corrected for their start.
+// Models", without restarts. As in its authors' code, a beta is the part of an average that is
+// kept, and averages are corrected for their start.
 #pragma once
 
 #include "rules/parts.h"
@@ -30,7 +30,7 @@ struct Adan : AllSlots<0b1111>, Moments {
     eps,
     shrinks  // 1 / (1 + lr * weight_decay)
   };
-  enum Flag { is_first, flags };  // is_first: there is no gradient of a step before
+  enum Flag { is_first, flags };  // is_first: there is no gradient of an earlier step
   enum Slot { exp_avg, exp_avg_diff, exp_avg_sq, prev_grad };
 
   ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Adan>& in) {

@@ -6,7 +6,8 @@
 
 namespace zero::rules {
 
-/// Its step needs the norm of a tensor's direction, so there are two functions of an element.
+/// Its step needs the norm of a tensor's direction, so an element has two functions: update() and
+/// stepped().
 struct Lamb : AllSlots<0b11>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_LAMB;
   static constexpr const char* name = "lamb";
@@ -19,7 +20,7 @@ struct Lamb : AllSlots<0b11>, Moments {
     root_scale,            // 1 / sqrt(1 - beta2^step)
     eps,
     weight_decay,
-    lr  // and then with the trust ratio in it
+    lr  // later multiplied by the trust ratio
   };
   enum Flag { decays, flags };
   enum Slot { exp_avg, exp_avg_sq };
@@ -36,7 +37,8 @@ struct Lamb : AllSlots<0b11>, Moments {
   }
   static constexpr Trust trust = {ratio, lr, true};
 
-  /// The parameter becomes its direction: Adam's step with decoupled decay, of length 1.
+  /// Replaces the parameter by its direction: Adam's step with decoupled decay, at a learning rate
+  /// of 1.
   template <class Real>
   ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
                                   const bool* flag) {

@@ -6,7 +6,7 @@
 
 namespace zero::rules {
 
-/// SGD with the ratio in what enters the buffer.
+/// SGD that multiplies by the trust ratio all that enters the buffer.
 struct Lars {
   static constexpr int32_t number = ZERO_OPTIMIZER_LARS;
   static constexpr const char* name = "lars";
@@ -20,7 +20,7 @@ struct Lars {
                                          kMaximize};
   static constexpr const char* slots[] = {"momentum_buffer"};
 
-  enum Value { lr, momentum, weight_decay, trusted };  // trusted: 1, and then the ratio
+  enum Value { lr, momentum, weight_decay, trusted };  // trusted: 1, later the ratio
   // is_first: the buffer holds nothing yet.
   enum Flag { decays, has_momentum, is_first, nesterov, flags };
   enum Slot { momentum_buffer };

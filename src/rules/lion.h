@@ -6,7 +6,7 @@
 
 namespace zero::rules {
 
-/// The sign of a mixture steps; a NaN has no sign and stays one. Decay is decoupled.
+/// Steps by the sign of a mixture of average and gradient; NaN stays NaN. Decay is decoupled.
 struct Lion : AllSlots<0b1>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_LION;
   static constexpr const char* name = "lion";

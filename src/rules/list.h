@@ -41,7 +41,7 @@ inline constexpr int kRuleCount = AllRules::kCount;
 template <class Of>
 inline constexpr int kSlotsOf = std::size(Of::slots);
 
-/// The scalars of a step by a rule.
+/// Returns the scalars of a step by a rule.
 template <class Of>
 ZERO_HOST_DEVICE Scalars prepare(const StepContext& context) {
   const rules::In<Of> in(context);
@@ -50,18 +50,18 @@ ZERO_HOST_DEVICE Scalars prepare(const StepContext& context) {
   return scalars;
 }
 
-/// How many slots a rule uses whatever its flags are.
+/// How many slots a rule uses if none of its flags is set.
 template <class Of>
 inline constexpr int kSlotsAlways = std::popcount(Of::used(Scalars().flag));
 
-/// True if update() makes the parameter, false if its direction: see Trust.
+/// True if update() makes the new parameter; false if it makes the direction (see Trust).
 template <class Of>
 inline constexpr bool kUpdatesElements = [] {
   if constexpr (requires { Of::trust; }) return !Of::trust.of_update;
   return true;
 }();
 
-/// Calls function(rule), with an object of the rule's type; false if there is no such rule.
+/// Calls function(rule) with an object of the rule's type. Returns false if there is no such rule.
 template <class Function, class... Rules>
 bool with_rule(int32_t number, const Function& function, RuleList<Rules...>) {
   return ((number == Rules::number && (function(Rules()), true)) || ...);
@@ -71,7 +71,8 @@ bool with_rule(int32_t number, const Function& function) {
   return with_rule(number, function, AllRules());
 }
 
-// Devices call no pointers of the host, so these find Rule::prepare and ::next_product by number.
+// Devices cannot call pointers of the host, so these find Rule::prepare and ::next_product by
+// number.
 
 template <class... Rules>
 ZERO_HOST_DEVICE Scalars prepare_scalars(int32_t number, const StepContext& context,

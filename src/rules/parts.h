@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several rules are made of. Scalars are formed in fp64, with no call into libm but the square
-// root, so that they are the same on every machine. No function of an element may be contracted to
-// fma or reassociated: the bits are the contract.
+// Parts that several rules share. Scalars are made in fp64 without libm, except for its square
+// root, so they are the same on every machine. No function of an element may be contracted to fma
+// or reassociated: the bits are the contract.
 #pragma once
 
 #include <math.h>
@@ -26,7 +26,8 @@ inline constexpr Setting kBeta2 = beta("beta2", 0.999);
 inline constexpr Setting kMomentum = {"momentum", 0, Setting::positive_or_zero};
 inline constexpr Setting kNesterov = {"nesterov", 0, Setting::zero_or_one};
 inline constexpr Setting kDecoupled = {"decoupled_weight_decay", 0, Setting::zero_or_one};
-/// Trust ratios also where nothing decays: biases and scales are usually left as they are.
+/// Applies trust ratios also where weight decay is 0. Without it, such parameters (usually biases
+/// and scales) take none.
 inline constexpr Setting kAlwaysAdapt = {"always_adapt", 0, Setting::zero_or_one};
 inline constexpr Setting kMaximize = {"maximize", 0, Setting::zero_or_one};
 
@@ -39,15 +40,15 @@ struct NamedSetting {
   int place = 0;
 };
 
-/// What scalars of `Of` are made from, with its settings by name: in["lr"].
+/// The input from which the scalars of `Of` are made. It gives settings by name: in["lr"].
 template <class Of>
 struct In : StepContext {
   ZERO_HOST_DEVICE explicit In(const StepContext& context) : StepContext(context) {}
   ZERO_HOST_DEVICE double operator[](NamedSetting<Of> setting) const {
     return settings[setting.place];
   }
-  /// What the scalars of every rule begin with: those that many rules have. Where a rule has a
-  /// scalar or a flag of one of these names, it says the same as elsewhere.
+  /// Returns the scalars that many rules have, with which every rule begins. A scalar or flag of
+  /// one of these names means the same in every rule.
   ZERO_HOST_DEVICE Scalars scalars() const {
     const In& in = *this;
     Scalars scalars;
@@ -95,7 +96,7 @@ ZERO_HOST_DEVICE inline double power(double base, int64_t exponent) {
   return result;
 }
 
-/// e^x for x <= 0, to about 1e-14: a short series near 0, squared until it is far away.
+/// Returns e^x for x <= 0, to about 1e-14: a short series near 0, then squared until it is at x.
 ZERO_HOST_DEVICE inline double exp_of_negative(double x) {
   if (x < -700) return 0;
   int halvings = 0;
@@ -106,7 +107,8 @@ ZERO_HOST_DEVICE inline double exp_of_negative(double x) {
   return sum;
 }
 
-/// log(x) for 0 < x < 1, to about 1e-14: roots until it is near 1, then a short series.
+/// Returns log(x) for 0 < x < 1, to about 1e-14: takes roots until x is near 1, then a short
+/// series.
 ZERO_HOST_DEVICE inline double log_of_less(double x) {
   double doublings = 1;
   for (; x < 0.9375; x = sqrt(x)) doublings *= 2;
@@ -116,8 +118,8 @@ ZERO_HOST_DEVICE inline double log_of_less(double x) {
   return -2 * doublings * part * sum;
 }
 
-/// Of a rule with either kind of weight decay: its scalar `decay` is weight_decay where it `decays`
-/// into the gradient, else what the parameter is multiplied with.
+/// For rules with either kind of weight decay. Decay into the gradient sets the flag `decays`, and
+/// the scalar `decay` is weight_decay. If not, the parameter is multiplied by the scalar `decay`.
 template <class Of>
 ZERO_HOST_DEVICE void prepare_decay_of_either_kind(Scalars& scalars, const In<Of>& in) {
   const double weight_decay = in["weight_decay"];
@@ -128,32 +130,32 @@ ZERO_HOST_DEVICE void prepare_decay_of_either_kind(Scalars& scalars, const In<Of
 
 // ---- Elements
 
-/// IEEE's own, one instruction each: exact to the bit.
+/// IEEE operations of one instruction each, exact to the bit.
 ZERO_ELEMENT float root(float a) { return sqrtf(a); }
 ZERO_ELEMENT double root(double a) { return sqrt(a); }
 ZERO_ELEMENT float magnitude(float a) { return fabsf(a); }
 ZERO_ELEMENT double magnitude(double a) { return fabs(a); }
 
-/// The larger one; NaN if either is.
+/// Returns the larger one, or NaN if either is NaN.
 template <class Real>
 ZERO_ELEMENT Real maximum(Real a, Real b) {
   const Real larger = a > b ? a : b;
   return a != a ? a : larger;
 }
 
-/// A running average, whose newest value has the weight `rest`.
+/// Updates a running average: `kept` is the weight of the old one, `rest` that of the newest value.
 template <class Real>
 ZERO_ELEMENT void average(Real& all, Real newest, Real kept, Real rest) {
   all = all * kept + newest * rest;
 }
 
-/// The average of squares.
+/// Updates a running average of squares.
 template <class Real>
 ZERO_ELEMENT void average_square(Real& all, Real newest, Real kept, Real rest) {
   all = all * kept + (newest * rest) * newest;
 }
 
-/// Of rules with two moments: what their scalars begin with.
+/// The first scalars of rules with two moments.
 struct Moments {
   enum { beta1, one_minus_beta1, beta2, one_minus_beta2, kMoments };
 

@@ -6,7 +6,7 @@
 
 namespace zero::rules {
 
-/// While the variance of the second moment is unknown (not `rectified`) it is left out.
+/// Steps leave out the second moment while its variance is unknown (not `rectified`).
 struct Radam : AllSlots<0b11>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_RADAM;
   static constexpr const char* name = "radam";
@@ -25,7 +25,7 @@ struct Radam : AllSlots<0b11>, Moments {
   ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Radam>& in) {
     const double power2 = power(in["beta2"], in.step);
     const double correction2 = 1 - power2;
-    // Lengths of the averages that the second moment stands for: in the end, and now.
+    // How many values the second moment averages, in effect: in the end, and now.
     const double rho_end = 2 / (1 - in["beta2"]) - 1;
     const double rho = rho_end - 2 * static_cast<double>(in.step) * power2 / correction2;
     scalars.value[step_size] = in["lr"] / (1 - power(in["beta1"], in.step));

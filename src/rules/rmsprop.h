@@ -43,7 +43,8 @@ struct Rmsprop {
   }
 
  private:
-  /// A device has fewer registers in use where branches are around all of it.
+  /// Flags are parameters of the template because a device needs fewer registers if branches are
+  /// around all of this.
   template <bool centered, bool has_momentum, class Real>
   ZERO_ELEMENT static void update_by(Real& param, Real gradient, Real* slot, const Real* value) {
     average_square(slot[square_avg], gradient, value[alpha], value[one_minus_alpha]);

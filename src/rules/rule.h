@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rule is, apart from its formula: its settings, its slots, its scalars. Each rule stands in
-// a file of its own beside this one.
+// Defines a rule, apart from its formula: settings, slots, scalars. Each rule has its own file
+// beside this one.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ inline constexpr int kMaxSettings = 16;
 inline constexpr int kMaxFlags = 4;
 inline constexpr int kScalars = 12;
 
-/// The values that a setting may take, which are finite.
+/// The values that a setting may take. All are finite.
 struct SettingRange {
   const char* text;  // for errors
   double least, most;
   bool with_least = true, with_most = true;
-  bool flag = false;  // one of these two, and nothing between them
+  bool flag = false;  // only `least` and `most` are allowed
 
   ZERO_HOST_DEVICE bool allows(double value) const {
     if (value == least) return with_least;
@@ -45,17 +45,17 @@ struct Setting {
   const char* name;
   double initial;
   SettingRange range;
-  bool fixed = false;  // decides which state there is, so it cannot change after registration
+  bool fixed = false;  // decides which slots there are, so it cannot change after registration
 };
 
-/// What one run of elements shares, computed in fp64. Each rule names the places.
+/// The numbers that one run of elements shares, computed in fp64. Each rule names their places.
 struct Scalars {
   double factor = 1;  // multiplies the sum over ranks; negative when the rule maximizes
   double value[kScalars] = {};
   bool flag[kMaxFlags] = {};
 };
 
-/// The numbers of Scalars in the type of a run's arithmetic: this is where they are rounded, once.
+/// Scalars in the type of a run's arithmetic. They are rounded here, once.
 template <class Real>
 struct RoundedScalars {
   ZERO_ELEMENT explicit RoundedScalars(const Scalars& scalars)
@@ -66,22 +66,23 @@ struct RoundedScalars {
   Real value[kScalars];
 };
 
-/// What the scalars of one parameter depend on.
+/// All that the scalars of one parameter depend on.
 struct StepContext {
   const double* settings;   // in the order of Rule::settings
   int64_t step = 1;         // of this parameter, counting from 1
   uint32_t live_slots = 0;  // bit s: slot s holds values of an earlier step
-  double factor = 1;        // 1/world, clip: without maximize
-  double product = 1;       // what Rule::next_product made of the earlier steps
+  double factor = 1;        // 1/world and clipping, without the sign of maximize
+  double product = 1;       // result of Rule::next_product after the step before
 };
 
-/// Of rules whose step is scaled, for each tensor, by norms of the whole tensor.
+/// For rules that scale each tensor's step by norms of the whole tensor.
 struct Trust {
-  /// From the norms (p = 2) of the parameter before the step and of its direction.
+  /// Returns the ratio, from the norms (p = 2) of the parameter before the step and of its
+  /// direction.
   double (*ratio)(std::span<const double> settings, double param, double direction);
   int scalar;  // the place in Scalars::value that the ratio multiplies
-  /// The direction is what the update kernel turns the parameter into, beside its slots, and
-  /// Arithmetic::lamb makes the step. Otherwise it is the gradient, and the update makes it.
+  /// True: the update kernel replaces the parameter by the direction, and Arithmetic::lamb makes
+  /// the step. False: the direction is the gradient, and the update makes the step.
   bool of_update;
 };
 
@@ -90,20 +91,20 @@ struct Rule {
   const char* name;  // "adamw", as it stands in checkpoints
   std::span<const Setting> settings;
   std::span<const char* const> slots;  // "exp_avg", ...: torch's names
-  /// Which slots these settings use, as bits.
+  /// Returns which slots these settings use, as bits.
   uint32_t (*slots_used)(std::span<const double> settings);
   Scalars (*prepare)(const StepContext& context);
-  /// One number that each parameter keeps beside its slots, 1 before its first step: its value
-  /// after the step of `context`. nullptr where a rule has none.
+  /// Each parameter keeps one number beside its slots, 1 before its first step. This returns its
+  /// value after the step of `context`. nullptr if a rule has no such number.
   double (*next_product)(const StepContext& context) = nullptr;
   const Trust* trust = nullptr;  // nullptr: every element is updated by itself
 };
 
-/// The rule of a ZERO_OPTIMIZER_* number, or nullptr.
+/// Returns the rule of a ZERO_OPTIMIZER_* number, or nullptr.
 const Rule* find_rule(int32_t optimizer);
 const Rule* find_rule(std::string_view name);
 
-/// The position of a setting in Rule::settings, or -1.
+/// Returns the position of a setting in Rule::settings, or -1.
 int find_setting(const Rule& rule, std::string_view name);
 
 }  // namespace zero

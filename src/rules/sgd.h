@@ -7,7 +7,7 @@
 
 namespace zero::rules {
 
-/// The first gradient becomes the buffer as it is, undampened.
+/// The first gradient goes into the buffer as it is, not dampened.
 struct Sgd {
   static constexpr int32_t number = ZERO_OPTIMIZER_SGD;
   static constexpr const char* name = "sgd";

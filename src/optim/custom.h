@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An update rule that the caller brings: what it declares, and what one call of it is given.
+// An update rule that the caller brings: its declaration, and the input of one call.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@
 
 namespace zero {
 
-/// The most of any rule; those that are compiled in have kMaxSlots.
+/// The most slots of any rule. Rules that are compiled in have at most kMaxSlots.
 inline constexpr int kMaxStateSlots = 8;
 inline constexpr const char* kMasterName = "master";
 
-/// Elements [first, first + count) of a parameter: copies, which the function works on.
+/// Copies of elements [first, first + count) of a parameter, on which the function works.
 struct UpdateRange {
   int64_t param = 0;
   const char* name = "";
@@ -33,12 +33,12 @@ struct UpdateRange {
   std::span<std::byte* const> slots;
   int64_t step = 1;
   std::span<const double> settings;  // in the order of Rule::settings
-  std::span<char> message;           // why it fails
+  std::span<char> message;           // takes the reason if it fails
 };
 
 class CustomRule {
  public:
-  /// Update the parameter's range; fails with ZERO_ERR_CALLBACK.
+  /// Updates the parameter's range. Fails with ZERO_ERR_CALLBACK.
   using Update = std::function<Status(const CustomRule& rule, const UpdateRange& range)>;
 
   struct Declaration {
@@ -48,10 +48,10 @@ class CustomRule {
     bool whole_tensors = false;
   };
 
-  /// The first settings of every one.
+  /// The first settings of every custom rule.
   static constexpr size_t kRate = 0, kDecay = 1;
 
-  /// ZERO_ERR_ARGUMENT names what is wrong with the declaration.
+  /// Fails with ZERO_ERR_ARGUMENT if the declaration is wrong; the text says why.
   static Result<std::shared_ptr<const CustomRule>> create(Declaration declared, Update update);
   CustomRule(const CustomRule&) = delete;
   CustomRule& operator=(const CustomRule&) = delete;
@@ -60,7 +60,7 @@ class CustomRule {
   bool whole_tensors() const { return whole_tensors_; }
   std::span<const char* const> setting_names() const { return setting_names_; }
   Status update(const UpdateRange& range) const { return update_(*this, range); }
-  /// What every rank must declare alike, in a line.
+  /// Returns the declaration in one line. Every rank must have the same.
   std::string line() const;
 
  private:

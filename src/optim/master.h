@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that are updated, and the parameters that hold what these are rounded to.
+// Values that are updated, and parameters, which hold them rounded.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct OptimizerOptions;
 
 Master master_of(DType dtype, const OptimizerOptions& options);
 
-/// True if state beside the parameter belongs to it.
+/// True if a master needs state beside the parameter.
 constexpr bool is_kept(Master master) {
   return master == Master::full || master == Master::remainder;
 }
@@ -25,12 +25,12 @@ constexpr size_t master_bytes(Master master) {
                                        : 0;
 }
 
-/// The type of the values that a parameter of `dtype` holds once it was updated: its own, or one of
-/// fewer bits.
+/// Returns the type of the values that a parameter of `dtype` holds after an update: its own type,
+/// or one of fewer bits.
 DType shared_dtype(DType dtype, const OptimizerOptions& options);
 
-/// A parameter that has or is no fp64: its values, and back, rounded to what it holds. Both may be
-/// the same memory where the parameter is fp32.
+/// Read a parameter's values as fp32, and write them back, rounded to the type that it holds. The
+/// parameter must not be fp64. If it is fp32, both may be the same memory.
 void read_values(DType dtype, float* values, const std::byte* param, size_t count);
 void write_values(DType dtype, const OptimizerOptions& options, std::byte* param,
                   const float* values, size_t count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank's optimizer is made of: parameters, groups, the plan, and its share of the state.
-// It communicates nothing; src/step and src/state do, on what stands here.
+// One rank's optimizer: parameters, groups, the plan, and its share of the state. It does not
+// communicate; src/step and src/state do, with the data that stands here.
 #pragma once
 
 #include <array>
@@ -29,15 +29,15 @@
 
 namespace zero {
 
-/// How gradients are rounded before they are summed: divided by `divisor` first, which their sum is
-/// multiplied with.
+/// How gradients are rounded before they are summed. They are divided by `divisor` first, and their
+/// sum is multiplied by it.
 struct Rounding {
-  DType to = DType::none;  // none: they are not
+  DType to = DType::none;  // none: not rounded
   float divisor = 1;       // a power of two
   bool any() const { return to != DType::none; }
 };
 
-/// Bytes of one element of a slot of the rule; what cannot be trained has no state.
+/// Returns the bytes of one element in a slot of the rule: 0 for types that cannot be trained.
 constexpr size_t state_bytes_of(DType dtype) {
   return is_floating(dtype) ? size_of(sum_dtype(dtype)) : 0;
 }
@@ -47,12 +47,12 @@ inline constexpr int kMasterSlot = kMaxStateSlots;
 inline constexpr int kSlotCount = kMaxStateSlots + 1;
 static_assert(kMaxStateSlots >= kMaxSlots);
 
-/// "exp_avg" and so on, as torch calls them; "master".
+/// Returns "exp_avg" and so on, as torch calls slots, or "master".
 inline const char* slot_name(const Rule& rule, int slot) {
   return slot == kMasterSlot ? kMasterName : rule.slots[static_cast<size_t>(slot)];
 }
 
-/// The slot of that name, or -1.
+/// Returns the slot of that name, or -1.
 inline int find_slot(const Rule& rule, std::string_view name) {
   for (size_t slot = 0; slot < rule.slots.size(); slot++) {
     if (name == rule.slots[slot]) return static_cast<int>(slot);
@@ -60,7 +60,7 @@ inline int find_slot(const Rule& rule, std::string_view name) {
   return name == kMasterName ? kMasterSlot : -1;
 }
 
-/// A setting that the caller keeps in the device's memory, and that each step reads there.
+/// A setting that the caller keeps in the device's memory. Each step reads it there.
 struct GivenSetting {
   const void* data;
   DType dtype;  // f32 or f64
@@ -68,14 +68,14 @@ struct GivenSetting {
 
 struct Group {
   std::vector<double> settings;               // in the order of Rule::settings
-  std::map<size_t, GivenSetting> given = {};  // instead of those, by their places
+  std::map<size_t, GivenSetting> given = {};  // used instead of those, by their places
 };
 
 struct Param {
   std::string name;
   std::vector<int64_t> shape;
   int64_t count = 0;  // set by register_params, as the group is
-  int64_t order = 0;  // without ZERO_PARAM_ORDER its number
+  int64_t order = 0;  // its number, unless ZERO_PARAM_ORDER is given
   int32_t owner = 0;
   int32_t flags = 0;
   int32_t group = 0;
@@ -104,15 +104,15 @@ struct Buffer {
   size_t bytes() const { return static_cast<size_t>(count) * size_of(dtype); }
 };
 
-/// This rank's state of one section: a block a slot, of share_elements; empty where unused.
+/// This rank's state of one section: for each slot one block of share_elements, empty if unused.
 using SectionState = std::array<Memory, kSlotCount>;
 
 enum class Phase : uint16_t { open, reducing, begun, reduced };
 
-/// Seconds and bytes so far, as zero_stats tells them.
+/// Seconds and bytes so far, as zero_stats reports them.
 struct Counters {
   int64_t staging_bytes = 0, control_bytes = 0, copied_bytes = 0, moved_bytes = 0;
-  int64_t shadow_bytes = 0;  // that a custom rule works on
+  int64_t shadow_bytes = 0;  // copies that a custom rule works on
   int64_t host_waits = 0;    // for streams of several ranks, inside of calls
   double gather_seconds = 0, vote_seconds = 0, apply_seconds = 0, publish_seconds = 0;
   double save_seconds = 0, load_seconds = 0;
@@ -130,27 +130,29 @@ class Optimizer {
   Status bind(std::span<void* const> data, std::span<void* const> grads);
   Result<int64_t> find(std::string_view name) const;
   Status set(int32_t group, std::string_view name, double value);
-  /// From now on the setting of those groups is what stands there; null: the value that was set.
+  /// From now on those groups read the setting from `given`; if its data is null, they use the
+  /// value that was set. ZERO_ERR_UNSUPPORTED if the host must know the setting.
   Status set_from(int32_t group, std::string_view name, const GivenSetting& given);
   Result<double> get(int32_t group, std::string_view name) const;
   Status set_trainable(int64_t param, bool trains);
   bool trains(size_t param) const { return trainable_[param]; }
   const std::vector<bool>& trainable() const { return trainable_; }
   size_t frozen() const { return frozen_; }
-  /// A hash and lines of the set of frozen parameters, which must be the same on every rank.
+  /// The set of frozen parameters, as a hash and as lines. It must be the same on every rank.
   uint64_t frozen_hash() const { return frozen_hash_; }
   std::string trainable_lines() const;
-  /// What a parameter is updated with: its group's settings with its own in them. Which slots are
-  /// used, and Rule::next_product, depend on none of its own.
+  /// Returns the settings that a parameter is updated with: its group's, changed by its own.
+  /// Neither the slots that are used nor Rule::next_product depend on its own.
   std::array<double, kMaxSettings> settings_of(size_t param) const;
 
-  // ---- What calls ask before they do anything.
-  Status check_param(int64_t param) const;  // there is such a one
+  // ---- Checks that calls make before they do anything.
+  Status check_param(int64_t param) const;  // it exists
   Status check_params() const;              // there are some
-  Status check_open() const;                // nothing is reduced
-  Status check_ended() const;               // no step has begun that zero_step is still to end
+  Status check_open() const;                // no gradients are announced or reduced
+  Status check_ended() const;               // no step has begun that zero_step must still end
   Status check_loaded() const;              // no load failed half way
-  /// ZERO_ERR_UNSUPPORTED if tensors are on a device, where `call` cannot be made.
+  /// Fails with ZERO_ERR_UNSUPPORTED if tensors are on a device, because `call` is not possible
+  /// there.
   Status check_host(std::string_view call) const;
 
   /// True unless parameters or buffers were registered since the last seal.
@@ -160,8 +162,8 @@ class Optimizer {
   size_t sealed_params() const { return sealed_params_; }
   size_t sealed_buffers() const { return sealed_buffers_; }
 
-  /// Who will own what, made before anything changes: a failure leaves the optimizer as it was, and
-  /// a commit cannot fail. The new state holds zeros.
+  /// New owners of everything, prepared before anything changes. If that fails, the optimizer is as
+  /// it was; a commit cannot fail. The new state holds zeros.
   struct Deal {
     Plan plan;
     std::vector<Segment> segments = {};
@@ -171,26 +173,28 @@ class Optimizer {
   /// A seal adds sections.
   Result<Deal> prepare_seal() const;
   void commit_seal(Deal seal);
-  /// All is dealt out anew: parameters that are frozen come behind the others. `owners`: the manual
-  /// rule's, empty for those that it has. There is no state if everything has its place already.
+  /// Deals out everything anew: frozen parameters come behind the others. `owners`: new ones for
+  /// the manual rule; empty keeps its owners. The deal has no state if everything has its place
+  /// already.
   Result<Deal> prepare_deal(std::span<const int32_t> owners) const;
   void commit_deal(Deal deal);
 
   // ---- The share.
-  /// Slot `slot` of a section at share position `share`; nullptr where no settings use it.
+  /// Returns the place of `slot` at share position `share` of a section, or nullptr if no settings
+  /// use the slot.
   std::byte* slot(int slot, int32_t section, int64_t share) const {
     return slot_in(plan, state_, slot, section, share);
   }
   std::byte* slot(int slot, const Segment& segment) const {
     return this->slot(slot, segment.section, segment.share);
   }
-  /// The same of a share by another plan.
+  /// The same for a share by another plan.
   std::byte* slot_in(const Plan& of, std::span<const SectionState> state, int slot, int32_t section,
                      int64_t share) const;
-  /// Bytes of an element there.
+  /// Returns the bytes of one element there.
   size_t slot_size(int slot, const Section& section) const;
   Master master_of(const Section& section) const { return zero::master_of(section.dtype, options); }
-  /// The type of the values that parameters of a section hold.
+  /// Returns the type of the values that parameters of a section hold.
   DType shared(const Section& section) const { return shared_dtype(section.dtype, options); }
   bool has_masters() const;
   Rounding rounding_of(const Section& section) const {
@@ -198,21 +202,22 @@ class Optimizer {
     if (travels_as_it_is || section.dtype == DType::f64) return {};
     return {options.wire, static_cast<float>(options.predivide_factor)};
   }
-  /// Make the parameters, as they stand, the masters of this rank's share.
+  /// Makes masters of this rank's share from the parameters as they are, from `first_section` on.
   void take_masters(size_t first_section = 0);
-  /// Give memory to every slot that settings use and that has none (momentum switched on later),
-  /// and to the slots in the bit mask `also`.
+  /// Gives memory to slots that have none and are needed: those that settings use (momentum
+  /// switched on later), and those in the bit mask `also`.
   Status allocate_slots(uint32_t also = 0);
-  /// The slots that the settings of any group use, as bits.
+  /// Returns the slots that the settings of any group use, as bits.
   uint32_t slots_used() const;
-  /// Step count and settings, to the bit, a line each: they must be the same on every rank.
+  /// Returns step count, loss scale and settings in lines, exact to the bit. They must be the same
+  /// on every rank.
   std::string agreed_lines() const;
-  /// The same of state_sets and the progress they belong to.
+  /// The same for state_sets, with the progress of their parameters.
   std::string state_set_lines() const;
-  /// One past the last parameter of a group; the first follows the group before.
+  /// Returns one past the last parameter of a group, which is the first of the next group.
   int64_t group_end(size_t group) const { return group_ends_[group]; }
   const std::vector<Segment>& segments() const { return segments_; }
-  /// The first value of a segment in this rank's parameter.
+  /// Returns the address of a segment's first value in this rank's parameter.
   std::byte* values(const Segment& segment) const {
     return params[static_cast<size_t>(segment.param)].element(segment.first);
   }
@@ -226,46 +231,48 @@ class Optimizer {
   std::unique_ptr<ThreadPool> pool;
   std::vector<Group> groups;
   std::vector<Param> params;
-  std::atomic<int64_t> registered{0};   // of them, for any thread
+  std::atomic<int64_t> registered{0};   // how many, for any thread
   std::vector<ParamProgress> progress;  // of each parameter
   std::vector<Buffer> buffers;
-  /// What zero_state_set changed since the ranks last agreed: slots by parameter, as bits. The next
-  /// call compares it, so that a rank that set something else is found before it matters.
+  /// Slots that zero_state_set changed since the ranks last agreed, as bits, by parameter. The next
+  /// call compares them, so that a rank that set something else is found before it matters.
   std::map<int64_t, uint32_t> state_sets;
   Plan plan;
-  /// Parameters, from the first on, that are known to be the same on every rank.
+  /// How many parameters, from the first on, are known to be the same on every rank.
   size_t alike_params = 0;
 
   Phase phase = Phase::open;
   bool not_loaded = false;  // a load failed half way
-  /// Gradients come one by one, and are announced.
+  /// True if gradients come one by one and are announced.
   bool announces() const { return phase == Phase::reducing || phase == Phase::begun; }
-  /// As all ranks have it: announcements are a rank's own, unless a step has begun.
+  /// Returns the phase that all ranks have: announcements are a rank's own, unless a step has
+  /// begun.
   Phase agreed_phase() const { return phase == Phase::reducing ? Phase::open : phase; }
-  StepState state;           // steps done and the like; on a device as far as the host has looked
+  StepState state;           // steps done and the like; on a device, as the host last saw it
   Code last_step = ZERO_OK;  // how the latest zero_step ended
-  GivenSetting loss_scale_from = {nullptr, DType::f32};  // not null: on a device, instead of it
+  GivenSetting loss_scale_from = {nullptr, DType::f32};  // if not null, a device reads it there
   int64_t queued_steps = 0;                              // on a device: made, skipped or to come
-  double loss_scale_given = 1;  // by the caller, not as it followed what steps found
+  double loss_scale_given = 1;  // as the caller set it, without changes by steps
   LossScale loss_scale() const { return {state.loss_scale, state.good_steps}; }
   void set_loss_scale(const LossScale& now) {
     state.loss_scale = now.scale;
     state.good_steps = now.good_steps;
   }
 
-  /// By rank, who has joined, as the latest roll call told; empty if nobody has.
+  /// By rank: true if it has joined, by the latest roll call. Empty if nobody has.
   std::vector<bool> joined;
-  int32_t contributors;  // a mean divides by: set where a reduction may begin
+  int32_t contributors;  // a mean divides by it; set when a reduction may begin
 
   Counters counters;
 
-  /// Changes whenever an address or what is frozen does: src/step caches what it derives from them.
+  /// Changes whenever an address changes, or the set of frozen parameters: src/step caches what it
+  /// derives from them.
   uint64_t addresses = 1;
-  /// Changes whenever memory, owners, what is frozen or where settings stand does: what was
-  /// captured before has other addresses.
+  /// Changes whenever memory, owners, the set of frozen parameters or the place of a setting
+  /// changes: launches that were captured before have other addresses.
   uint64_t layout = 1;
 
-  /// What src/step keeps between calls: tables, staging, the reduced gradients.
+  /// The data that src/step keeps between calls: tables, staging, the reduced gradients.
   std::shared_ptr<void> step_memory;
 
  private:
@@ -298,11 +305,11 @@ class Optimizer {
   std::set<std::string, std::less<>> buffer_names_;
   std::map<uintptr_t, Occupied>
       occupied_;  // memory of parameters, registered gradients and buffers, by address
-  std::set<std::shared_ptr<Arena>> arenas_;  // that registered memory lies in: they stay mapped
+  std::set<std::shared_ptr<Arena>> arenas_;  // hold registered memory, so they stay mapped
   std::vector<int64_t> group_ends_;          // parameters up to the end of each registration
   size_t sealed_params_ = 0, sealed_buffers_ = 0;
   std::vector<bool> trainable_;  // by parameter
-  size_t frozen_ = 0;            // parameters that are not
+  size_t frozen_ = 0;            // parameters that are not trained
   uint64_t frozen_hash_ = 0;
   std::vector<Segment> segments_;
   std::vector<SectionState> state_;  // by section

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every registered tensor must be, parameter or buffer.
+// Checks of every registered tensor, parameter or buffer.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace zero {
 
-/// ZERO_ERR_ARGUMENT: "parameter name 'w' is empty"; `kind` is "parameter" or "buffer".
+/// Returns ZERO_ERR_ARGUMENT: "parameter name 'w' is empty". `kind` is "parameter" or "buffer".
 Status bad_tensor(std::string_view kind, std::string_view name, const char* why);
 
-/// The number of elements, of a sound name and shape.
+/// Returns the number of elements, or ZERO_ERR_ARGUMENT if name or shape is not sound.
 Result<int64_t> count_elements(std::string_view kind, std::string_view name,
                                std::span<const int64_t> shape);
 
@@ -28,14 +28,15 @@ struct TensorName {
 inline constexpr const char* kGradientOf = "the gradient of parameter";
 void append_text(std::string& out, const TensorName& of);
 
-/// Memory begins where an element may.
+/// Fails with ZERO_ERR_ARGUMENT if `memory` is not aligned to elements of `dtype`.
 Status check_aligned(const void* memory, DType dtype, const TensorName& what);
 
-/// Memory, null or not, that the comm's device can read and write, in no arena or whole in one.
+/// Fails unless the comm's device can read and write the memory, and it lies in no arena or whole
+/// in one. Null is fine.
 Status check_tensor_memory(const Comm& comm, const TensorName& what, const void* memory,
                            size_t bytes);
 
-/// ZERO_ERR_ARGUMENT if the memory's kinds say that parameter and gradient are each other's.
+/// Fails with ZERO_ERR_ARGUMENT if the kinds of memory say that parameter and gradient are swapped.
 Status check_not_swapped(const Comm& comm, std::string_view param, const void* data,
                          const void* grad);
 

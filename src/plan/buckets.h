@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The even rule: how the blocks of one seal are cut into buckets of world equal chunks. Arithmetic
-// only, nothing is stored per bucket or rank.
+// The even rule: the blocks of one section are cut into buckets of world equal chunks. This is
+// arithmetic only; nothing is stored per bucket or rank.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,10 @@ namespace zero {
 
 inline constexpr int64_t kBlock = 1024;
 
-/// Buckets cover the blocks without gaps: full ones; one with what is left for all ranks alike; and
-/// one of a single block a rank for the last blocks, fewer than ranks, where the ranks behind them
-/// get only padding. Positions count elements from the start of the seal.
+/// Buckets cover the blocks without gaps. First come full ones. Then comes one with the blocks that
+/// are left for all ranks alike. The last one has a single block a rank; its blocks are fewer than
+/// ranks, so the ranks behind them get only padding. Positions count elements from the start of the
+/// section.
 class Buckets {
  public:
   Buckets() = default;
@@ -29,7 +30,8 @@ class Buckets {
     int64_t share;  // of the chunk, in every rank's share
   };
 
-  /// Chunks by position, across buckets; neighbours have different owners if there are two ranks.
+  /// One chunk. Neighbouring chunks, across buckets too, have different owners if there are two
+  /// ranks or more.
   struct Place {
     int64_t bucket;
     int32_t rank;
@@ -46,7 +48,7 @@ class Buckets {
     return {share * world_, (is_full ? stride_ : is_middle ? middle_ : 1) * kBlock, share};
   }
 
-  /// The chunk that holds the element at `position`, which is inside a block.
+  /// Returns the chunk that holds the element at `position`, which must be inside a block.
   Place find(int64_t position) const {
     const int64_t block = position / kBlock;
     const int64_t bucket_blocks = stride_ * world_, behind = block - full_ * bucket_blocks;
@@ -69,7 +71,7 @@ class Buckets {
   int64_t world_ = 1;
   int64_t stride_ = 1;  // blocks a rank in a full bucket
   int64_t full_ = 0;    // full buckets
-  int64_t middle_ = 0;  // blocks a rank in the bucket behind them, 0: there is none
+  int64_t middle_ = 0;  // blocks a rank in the bucket behind them; 0: there is none
   int64_t last_ = 0;    // blocks in the last bucket, fewer than ranks; 0: there is none
 };
 

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who owns what, where it lies, and what travels together: a pure function of sizes, dtypes,
-// orders, rule, world and bucket size. No I/O, no threads, no device.
+// The plan says who owns each element, where it lies, and which parameters travel together. It is a
+// pure function of sizes, dtypes, orders, rule, world and bucket size. No I/O, no threads, no
+// device.
 //
 // Parameters of one seal with the same dtypes make a section: they travel together. Coordinates,
 // all in elements, run on from section to section:
-//   grid    parameters one behind the other by falling order, each start a multiple of
-//           kAlignment, each section's start a multiple of kBlock. Depends on neither world nor
-//           rule, and never changes: norms are summed by pieces of this grid, a piece being one
+//   grid    parameters one behind the other by falling order. Each starts at a multiple of
+//           kAlignment, each section at a multiple of kBlock. Depends on neither world nor rule,
+//           and never changes, because norms are summed by pieces of this grid: a piece is one
 //           parameter's part of one block.
-//   layout  where parameters lie in an arena that travels unpacked. EVEN: as on the grid, cut into
-//           buckets, each padded to world equal chunks. Whole-tensor rules: by owner, each owner's
-//           part padded to the longest.
-//   share   the state of one rank: its chunks of the layout one behind the other.
+//   layout  the places of parameters in an arena that travels unpacked. EVEN: as on the grid, cut
+//           into buckets, each padded to world equal chunks. Whole-tensor rules: by owner, each
+//           owner's part padded to the longest.
+//   share   the state of one rank: its chunks of the layout, one behind the other.
 //
-// What is dealt out anew gets other sections, and with EVEN lies in them without the blocks that
-// have gone elsewhere; in a block each parameter stays where it was, so a piece has one owner.
+// A new deal makes new sections. With EVEN they have no room for blocks that went elsewhere. Each
+// parameter stays at its place within its block, so a piece still has one owner.
 #pragma once
 
 #include <cstdint>
@@ -48,14 +49,14 @@ struct PlanOptions {
   int64_t bucket_bytes = 33'554'432;  // of parameters
 };
 
-/// What sums and state of a parameter are: fp64 for fp64, fp32 for the other floating types. What
-/// cannot be trained has neither; its values stay what they are.
+/// Returns the type of a parameter's sums and state: fp64 for fp64, fp32 for other floating types.
+/// Parameters of other types cannot be trained and have neither; it returns their own type.
 constexpr DType sum_dtype(DType dtype) {
   return dtype == DType::f64 || !is_floating(dtype) ? dtype : DType::f32;
 }
 
-/// Where a section begins: in elements, and in bytes of an arena of parameters and of one of
-/// gradients, which are laid out, of a share of parameters, and of a share of sums.
+/// The start of a section: in elements of the layout and of a share; in bytes of an arena of
+/// parameters, an arena of gradients, a share of parameters, and a share of sums.
 struct SectionStart {
   int64_t layout = 0, share = 0;
   int64_t data_bytes = 0, grad_bytes = 0, owned_bytes = 0, sum_bytes = 0;
@@ -93,17 +94,17 @@ struct Segment {
   int64_t param;
   int64_t first;  // element of the parameter
   int64_t count;
-  int64_t share;  // where its state lies in the owner's share
+  int64_t share;  // place of its state in the owner's share
   int32_t section = 0;
 
   std::pair<int64_t, int64_t> start() const { return {param, first}; }
-  /// Of its elements `kept` behind the first `skipped`.
+  /// Returns `kept` of its elements, behind the first `skipped`.
   Segment part(int64_t skipped, int64_t kept) const {
     return {param, first + skipped, kept, share + skipped, section};
   }
 };
 
-/// A segment and who owns it.
+/// A segment and its owner.
 struct OwnedSegment {
   int32_t owner;
   Segment segment;
@@ -114,7 +115,7 @@ struct Transfer {
   int64_t chunk;
   int64_t layout;  // EVEN, and whole tensors in place: the layout position of rank 0's chunk;
                    // -1: packed only
-  int64_t share;   // where each rank's chunk begins in its share
+  int64_t share;   // start of each rank's chunk in its share
   int32_t section = 0;
 };
 
@@ -122,26 +123,26 @@ class Plan {
  public:
   explicit Plan(const PlanOptions& options);
 
-  /// Add the parameters of one more seal, numbered on from those before; owners of earlier ones
-  /// stand. `group_ends`: the number of parameters of this seal up to the end of each group (greedy
-  /// sorts within a group). ZERO_ERR_ARGUMENT if an owner is no rank, or a coordinate passes
-  /// kMaxElements; nothing is added then.
+  /// Adds the parameters of one more seal. Their numbers follow those of earlier ones, which keep
+  /// their owners. `group_ends`: for each group, how many parameters of this seal lie before its
+  /// end (greedy sorts within a group). Fails with ZERO_ERR_ARGUMENT, and adds nothing, if an owner
+  /// is no rank or a coordinate passes kMaxElements.
   Status add(std::span<const PlanParam> params, std::span<const int64_t> group_ends);
 
-  /// All parameters of this plan, described as in add(), dealt out as those of one seal, but with
-  /// the grid that they have. Another seal may be added to it.
+  /// Returns a plan in which all parameters of this one are dealt out as one seal, but keep their
+  /// grid. `params` and `group_ends` are as in add(). More seals may be added to it.
   Result<Plan> anew(std::span<const PlanParam> params, std::span<const int64_t> group_ends) const;
 
-  /// True if both give everything the same place.
+  /// True if both plans give everything the same place.
   bool places_as(const Plan& other) const;
 
-  /// False once dealt out anew: behind a parameter there may be more room than its padding.
+  /// False once dealt out anew: then there may be more room behind a parameter than its padding.
   bool in_place() const { return in_place_; }
 
   const PlanOptions& options() const { return options_; }
   int64_t params() const { return static_cast<int64_t>(counts_.size()); }
 
-  /// Where a parameter's first element lies.
+  /// The positions of a parameter's first element.
   int64_t grid(int64_t param) const { return grid_[at(param)]; }
   int64_t layout(int64_t param) const { return layout_[at(param)]; }
 
@@ -152,34 +153,37 @@ class Plan {
 
   /// Elements of all sections, padding included.
   int64_t layout_elements() const { return end_.layout; }
-  /// The bytes of arenas with this layout, of memory for the share of parameters of any rank, and
-  /// of that for its sums. Sections begin at multiples of 64 bytes.
+  /// Bytes of an arena of parameters and of an arena of gradients with this layout, and of memory
+  /// for any rank's share of parameters and of sums. Sections begin at multiples of 64 bytes.
   int64_t data_bytes() const { return end_.data_bytes; }
   int64_t grad_bytes() const { return end_.grad_bytes; }
   int64_t owned_bytes() const { return end_.owned_bytes; }
   int64_t sum_bytes() const { return end_.sum_bytes; }
 
-  /// Of a section, to the end of the last element that a rank owns there, rounded up to kAlignment,
-  /// or, dealt out anew, to the end of its block: what transfers carry behind that needs no state.
+  /// Returns how many elements of a section's share need state: up to the last element that `rank`
+  /// owns, rounded up to kAlignment, or, if dealt out anew, to the end of its block. Transfers may
+  /// carry more behind them.
   int64_t share_elements(size_t section, int32_t rank) const;
   /// Elements of parameters in a rank's share.
   int64_t owned_elements(int32_t rank) const { return owned_[at(rank)]; }
 
-  /// The only owner, or ZERO_OWNER_SPLIT. A parameter without elements always has one.
+  /// Returns the only owner of a parameter, or ZERO_OWNER_SPLIT if there are more. A parameter
+  /// without elements always has one.
   int32_t owner(int64_t param) const;
 
-  /// What `rank` owns, by rising share position. Segments without elements are left out.
+  /// Returns all that `rank` owns, by rising share position. Leaves out segments without elements.
   std::vector<Segment> segments(int32_t rank) const;
 
-  /// One parameter's elements by who owns them, by rising element.
+  /// Returns one parameter's segments with their owners, by rising element.
   std::vector<OwnedSegment> segments_of(int64_t param) const;
 
-  /// What moves together, in the fixed order of travel. `in_place`: the list to use when parameters
-  /// lie as layout() says on every rank; otherwise each transfer is packed, and chunks stay near
-  /// bucket_bytes / world. A section's last one may end behind a rank's share_elements.
+  /// Returns all transfers, in the fixed order of travel. `in_place`: use it if parameters lie as
+  /// layout() says on every rank. Otherwise each transfer is packed, and chunks stay near
+  /// bucket_bytes / world. A section's last transfer may end behind a rank's share_elements.
   std::vector<Transfer> transfers(bool in_place) const;
 
-  /// The part of `segments` (as segments() gives them) within share range [first, first + count).
+  /// Returns the part of `segments` (as segments() gives them) in share range [first, first +
+  /// count).
   static std::vector<Segment> within(std::span<const Segment> segments, int64_t first,
                                      int64_t count);
 
@@ -190,7 +194,7 @@ class Plan {
     return options_.bucket_bytes / static_cast<int64_t>(size_of(section.dtype));
   }
 
-  // ---- One seal becomes part of this plan: partition.cpp. A failure leaves it half done.
+  // ---- These make one seal part of the plan: partition.cpp. A failure leaves it half done.
   Status deal(std::span<const PlanParam> params, std::span<const int64_t> group_ends);
   void sort_into_sections(std::span<const PlanParam> params, bool placed);
   Status assign_owners(std::span<const PlanParam> params, std::span<const int64_t> group_ends);
@@ -212,7 +216,7 @@ class Plan {
 
   PlanOptions options_;
   std::vector<Section> sections_;
-  SectionStart end_;                 // where the next one would begin
+  SectionStart end_;                 // start of the next one
   std::vector<int32_t> section_of_;  // by parameter
   std::vector<int64_t> counts_;      // by parameter
   std::vector<int64_t> grid_;        // by parameter
@@ -221,7 +225,7 @@ class Plan {
   std::vector<int64_t> travel_;      // the parameters of each section in falling order; under
                                      // whole-tensor rules by owner first
   std::vector<int64_t> owned_;       // elements by rank; the greedy rules' running totals
-  int64_t grid_end_ = 0;             // where the next section would begin
+  int64_t grid_end_ = 0;             // start of the next section
   bool in_place_ = true;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on sizes that come from outside: every overflow is an answer, never a wrap.
+// Arithmetic on sizes that come from outside: an overflow returns nullopt and never wraps.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ std::optional<Integer> checked_multiply(Integer a, Integer b) {
   return product;
 }
 
-/// The smallest multiple of `step` that is at least `value`; both are small enough not to overflow.
+/// Returns the least multiple of `step` that is at least `value`. Both must be too small to
+/// overflow.
 template <class Integer>
 constexpr Integer round_up(Integer value, Integer step) {
   return (value + step - 1) / step * step;

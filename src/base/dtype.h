@@ -28,14 +28,14 @@ struct DTypeFacts {
   bool floating = false;
 };
 
-/// In the order of ZERO_FLOAT32 and so on, behind what is no type.
+/// In the order of ZERO_FLOAT32 and so on, behind the entry of DType::none.
 inline constexpr DTypeFacts kDTypeFacts[] = {
     {0, "unknown", ""},         {4, "float32", "F32", true}, {8, "float64", "F64", true},
     {4, "int32", "I32"},        {8, "int64", "I64"},         {2, "bfloat16", "BF16", true},
     {2, "float16", "F16", true}};
 static_assert(ZERO_FLOAT32 == 1 && std::size(kDTypeFacts) == ZERO_FLOAT16 + 1);
 
-/// Of numbers that are none: those of DType::none.
+/// Returns the facts of a type, or those of DType::none if the number is no type.
 constexpr const DTypeFacts& facts_of(DType dtype) {
   const auto number = static_cast<size_t>(dtype);
   return kDTypeFacts[number < std::size(kDTypeFacts) ? number : 0];
@@ -45,7 +45,7 @@ constexpr bool is_floating(DType dtype) { return facts_of(dtype).floating; }
 constexpr const char* dtype_name(DType dtype) { return facts_of(dtype).name; }
 constexpr std::string_view dtype_code(DType dtype) { return facts_of(dtype).code; }
 
-/// The DType of a code; DType::none for one that libzero does not use.
+/// Returns the DType of a code, or DType::none if libzero does not use the code.
 constexpr DType dtype_of_code(std::string_view code) {
   int32_t number = 0;
   for (const DTypeFacts& facts : kDTypeFacts) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Round to nearest, denormals kept, whatever the caller's thread has set; restored on the way out.
+// While it exists, this thread rounds to nearest and keeps denormals, whatever the caller has set.
+// Its destructor restores the caller's settings.
 #pragma once
 
 #include <cstdint>

@@ -8,5 +8,5 @@
 #define ZERO_HOST_DEVICE
 #endif
 
-/// What works on one element becomes part of its loop, and so of that loop's instruction set.
+/// A function of one element becomes part of its loop, and so uses that loop's instruction set.
 #define ZERO_ELEMENT ZERO_HOST_DEVICE inline __attribute__((always_inline))

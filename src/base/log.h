@@ -11,7 +11,7 @@ namespace zero {
 
 void set_log(zero_log_fn log, void* ctx, int32_t max_level);
 
-/// Hand `message` to the callback, if one is set and wants this level.
+/// Hands `message` to the callback, if one is set and wants this level.
 void log(int32_t level, std::string_view message);
 
 }  // namespace zero

@@ -29,9 +29,9 @@
 
 namespace zero {
 
-/// pidfd_info of linux/pidfd.h, in its first size.
+/// The first version of pidfd_info in linux/pidfd.h.
 struct PidfdInfo {
-  static constexpr uint64_t kExit = 8;  // in the mask: the exit code is asked for, or there
+  static constexpr uint64_t kExit = 8;  // in the mask: asks for the exit code, or says it is there
   uint64_t mask;
   uint64_t cgroup;
   uint32_t ids[11];
@@ -39,8 +39,8 @@ struct PidfdInfo {
 };
 static_assert(sizeof(PidfdInfo) == 64);
 
-/// A call by its number, where the C library's wrapper is younger than the kernels and libraries we
-/// run on.
+/// A call by its number, because the C library's wrapper is younger than the kernels and libraries
+/// that we run on.
 template <long number>
 struct Numbered {
   template <class Answer, class... Arguments>
@@ -52,8 +52,8 @@ struct Numbered {
   }
 };
 
-/// Members have the meaning, arguments and errno of the calls they are named after, and are the
-/// system's own at first.
+/// Members have the meaning, arguments and errno of the calls they are named after. Each starts as
+/// the system's own call.
 struct SystemCalls {
   // Files.
   int (*openat)(int directory, const char* path, int flags,
@@ -106,7 +106,7 @@ struct SystemCalls {
   int (*poll)(struct pollfd* fds, nfds_t count, int timeout_ms) = ::poll;
 
   // Processes, time, chance.
-  /// Answers with the error, as the original does, and leaves errno alone.
+  /// Returns the error, as the original does, and leaves errno alone.
   int (*pthread_create)(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
                         void* argument) = ::pthread_create;
   int (*futex)(uint32_t* word, int operation, uint32_t value,
@@ -124,30 +124,30 @@ struct SystemCalls {
   int (*clock_gettime)(clockid_t clock, struct timespec* time) = ::clock_gettime;
   ssize_t (*getrandom)(void* data, size_t bytes, unsigned flags) = ::getrandom;
 
-  /// Called where the protocol passes a numbered point ("vote.before"): does nothing, except in
+  /// Called when the protocol passes a numbered point ("vote.before"). Does nothing, except in
   /// tests that stop or kill a rank there.
   void (*reached)(const char* point) = [](const char*) {};
 };
 
-/// The table in force: the system's own, unless a test has put in another.
+/// Returns the table in force: the system's own, unless a test has put in another.
 const SystemCalls& os();
 
-/// For tests: use `calls` (which must outlive its use) from now on; nullptr restores the system's
+/// For tests: uses `calls` (which must outlive its use) from now on; nullptr restores the system's
 /// own.
 void replace_system_calls(const SystemCalls* calls);
 
-/// The system's own table, for a test to copy and change.
+/// Returns the system's own table, for a test to copy and change.
 const SystemCalls& real_system_calls();
 
-/// Milliseconds and nanoseconds on the monotonic clock.
+/// Return milliseconds and nanoseconds on the monotonic clock.
 int64_t now_ms();
 int64_t now_ns();
 
-/// For what takes no time.
+/// The limit of uninterrupted() for calls that take no time.
 constexpr int64_t kInterruptedMs = 1'000;
 
-/// Made again while a signal interrupts it, but not for ever: there are timers that fire faster
-/// than some calls are made. -1 (or null) and EINTR then.
+/// Makes `call` again while signals interrupt it, for at most `limit_ms`, because some timers fire
+/// faster than a call takes. After that returns -1 (or null) with EINTR.
 template <class Call>
 auto uninterrupted(const Call& call, int64_t limit_ms = 60'000) {
   const auto interrupted = [](auto answer) {
@@ -164,11 +164,11 @@ auto uninterrupted(const Call& call, int64_t limit_ms = 60'000) {
   return answer;
 }
 
-/// The cores that this thread may run on, at least 1.
+/// Returns how many cores this thread may run on, at least 1.
 int usable_cores();
 
-/// This process's directory, as the system names it, for texts about relative paths; "unknown"
-/// where it does not.
+/// Returns this process's directory, for texts about relative paths, or "unknown" if the system
+/// does not name it.
 std::string working_directory();
 
 /// Owns a file descriptor.

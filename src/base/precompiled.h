@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What most files include of the standard library, which the compiler reads once. A file still
-// includes what it uses: it is also built without this (-Db_pch=false).
+// The standard headers that most files include. The compiler reads them once. A file still includes
+// what it uses: it is also built without this (-Db_pch=false).
 #include <algorithm>
 #include <array>
 #include <atomic>

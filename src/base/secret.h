@@ -16,12 +16,13 @@ using Sha256 = std::array<std::byte, 32>;
 Sha256 sha256(std::span<const std::byte> message);
 Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);
 
-/// In a time that does not depend on where they differ.
+/// Compares in a time that does not depend on where they differ.
 bool equal_in_constant_time(const Sha256& a, const Sha256& b);
 
 // ---- Bits that nobody can guess.
 
-/// Fill `out`, at most 256 bytes, which the kernel gives whole or not at all.
+/// Fills `out`, at most 256 bytes: so many the kernel gives whole or not at all. Fails with
+/// ZERO_ERR_SYSTEM.
 Status draw_random(std::span<std::byte> out);
 
 }  // namespace zero

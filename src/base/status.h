@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Status and Result<T>: how every fallible function inside the library answers.
+// Status and Result<T>: every function inside the library that can fail returns one of them.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class [[nodiscard]] Status {
   Code code() const { return code_; }
   const std::string& text() const { return text_; }
 
-  /// The same failure with what the caller was doing in front: "loading 'x': " + text.
+  /// Returns the same failure, with the caller's work in front of its text: "loading 'x': " + text.
   Status within(std::string_view context) && {
     if (!ok()) text_.insert(0, std::string(context) + ": ");
     return std::move(*this);
@@ -61,8 +61,8 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-/// What `body` answers; false if it throws: for destructors and others that must not throw, where
-/// memory has run out.
+/// Returns the result of `body`, or false if it throws. For destructors and other functions that
+/// must not throw when memory has run out.
 template <class Body>
 bool succeeds(const Body& body) noexcept {
   try {
@@ -72,13 +72,13 @@ bool succeeds(const Body& body) noexcept {
   }
 }
 
-/// The name of a status constant, or nullptr for a number that is none.
+/// Returns the name of a status constant, or nullptr if the number is none.
 const char* code_name(Code code);
 
 }  // namespace zero
 
-/// The value of a Result (nothing, for a Status), or a return of its failure from this function.
-/// Not in braces behind another member: a return from there leaks that one.
+/// Gives the value of a Result (nothing, for a Status), or returns its failure from this function.
+/// Do not use it in braces behind another member: a return from there leaks that member.
 #define ZERO_TRY(expression)                                               \
   (__extension__({                                                         \
     auto zero_try_result = (expression);                                   \

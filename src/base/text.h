@@ -24,12 +24,13 @@ std::string text(const Parts&... parts) {
   return out;
 }
 
-/// The exact bits of a double as "0x1.8p+1", "inf", "-inf" or "nan"; the same in every locale.
+/// Returns the exact bits of a double as "0x1.8p+1", "inf", "-inf" or "nan"; the same in every
+/// locale.
 std::string hex_double(double value);
-/// "0x1.8p+1 (3)": a difference of one bit shows.
+/// Returns "0x1.8p+1 (3)", in which a difference of one bit shows.
 std::string exact(double value);
 
-/// The system's words for an errno: "No space left on device (ENOSPC)".
+/// Returns the system's words for an errno: "No space left on device (ENOSPC)".
 std::string errno_text(int error);
 
 // ---- Names travel in JSON, and messages between ranks, so they must be UTF-8.
@@ -37,8 +38,8 @@ std::string errno_text(int error);
 /// True if `text` is well-formed UTF-8: shortest forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text);
 
-/// `text` with a question mark for each byte that is no part of well-formed UTF-8: what another
-/// process has said.
+/// Returns `text` with a question mark for each byte that is not part of well-formed UTF-8. For
+/// texts that another process sent.
 std::string as_utf8(std::string_view text);
 
 /// True for all bytes of a character but its first.
@@ -46,7 +47,7 @@ constexpr bool continues_character(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }
 
-/// The longest part of `text` that has at most `bytes` bytes and cuts no character.
+/// Returns the longest prefix of `text` that has at most `bytes` bytes and cuts no character.
 std::string_view utf8_prefix(std::string_view text, size_t bytes);
 
 }  // namespace zero

@@ -20,20 +20,20 @@ class WorkerThread {
   WorkerThread(WorkerThread&& other) noexcept : thread_(std::exchange(other.thread_, {})) {}
   ~WorkerThread() { join(); }
 
-  /// ZERO_ERR_SYSTEM: "starting WHAT: why".
+  /// Starts a thread that runs `body`. Fails with ZERO_ERR_SYSTEM: "starting WHAT: why".
   Status start(std::string_view what, std::function<void()> body);
   bool started() const { return thread_.has_value(); }
-  /// Its owner has told it to end.
+  /// Waits until the thread has ended. Its owner must have told it to end.
   void join();
-  /// Nobody waits for it.
+  /// Gives up the thread: nobody waits for it.
   void detach() { pthread_detach(*std::exchange(thread_, {})); }
 
  private:
   std::optional<pthread_t> thread_;
 };
 
-/// Run `body` on a thread that nobody waits for, inside calls of others that may never return: it
-/// owns all that it uses.
+/// Runs `body` on a thread that nobody waits for, because calls into foreign libraries may never
+/// return. `body` must own all that it uses. Fails with ZERO_ERR_SYSTEM.
 Status start_detached(std::function<void()> body);
 
 }  // namespace zero

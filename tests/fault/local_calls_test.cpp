@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The local comm when the operating system refuses: every system call of one rank fails in turn,
 // once or from then on. All ranks return, alike where they must be, and nothing is left open.
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "comm/create.h"
 #include "comm/local/segment.h"
 #include "support/ranks.h"
+#include "support/scratch.h"
 
 namespace zero::test {
 namespace {
@@ -80,14 +80,6 @@ CommOptions short_limits() {
   return options;
 }
 
-size_t descriptors() {
-  size_t count = 0;
-  DIR* const directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
-
 /// Join, allocate, split; what came of it, in lines.
 std::string live(const std::string& name, int rank) {
   const Result<Seat> seat = create_local(name, rank, 2, short_limits());
@@ -125,11 +117,11 @@ TEST_P(LocalCalls, whichever_fails_all_ranks_return_alike_and_leave_nothing_open
       const std::vector<RankEnd> ends = run_ranks(
           RankKind::processes, 2,
           [&](int rank) {
-            const size_t before = descriptors();
+            const int64_t before = entries_of("/proc/self/fd");
             if (rank == victim) fail_from(n, ever, n % 2 ? ENOMEM : EMFILE);
             const std::string said = live(name, rank);
             replace_system_calls(nullptr);
-            EXPECT_EQ(descriptors(), before);
+            EXPECT_EQ(entries_of("/proc/self/fd"), before);
             EXPECT_EQ(local::mapped_segments(), 0u);
             if (rank == victim) *count.as<int>() = calls_so_far;
             return said;

@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <vector>
 
-#include "support/scalar.h"
 #include "support/vector_param.h"
 
 namespace zero::test {
@@ -153,7 +152,9 @@ LifeEnd by_hand(const LifeOf& of) {
   });
   seat.then("state_set",
             [&] { return zero_state_set(optim, 0, "exp_avg", 0, kFirst, values.data()); });
-  seat.then("state_set_scalar", [&] { return set_scalar(optim, ZERO_ALL_PARAMS, "step", 7); });
+  const double seven = 7;
+  seat.then("state_set_scalar",
+            [&] { return zero_state_set(optim, ZERO_ALL_PARAMS, "step", 0, 1, &seven); });
   seat.then("share_params", [&] { return zero_share_params(optim, 0, nullptr); });
   seat.then("set_trainable", [&] { return zero_param_set_trainable(optim, 1, 0); });
   seat.then("step_begin", [&] { return zero_step_begin(optim, nullptr); });

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -32,18 +31,13 @@ struct Point {
   Fails fails;
 };
 
-int entries_of(const char* folder) {
-  const std::filesystem::directory_iterator all(folder);
-  return static_cast<int>(std::distance(begin(all), end(all)));
-}
-
 /// What is left of threads and descriptors, "" if nothing is. Threads that nobody waits for may
 /// take a moment.
-std::string left_over(int descriptors) {
-  int threads = 0;
+std::string left_over(int64_t descriptors) {
+  int64_t threads = 0;
   for (int i = 0; i < 5000 && (threads = entries_of("/proc/self/task")) > 1; i++)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const int now = entries_of("/proc/self/fd");
+  const int64_t now = entries_of("/proc/self/fd");
   if (threads == 1 && now == descriptors) return "";
   return "left " + std::to_string(threads - 1) + " threads and " +
          std::to_string(now - descriptors) + " descriptors; ";
@@ -62,7 +56,7 @@ bool may_be(const LifeEnd& end) {
 
 /// One rank's life and what follows it: how it ended, behind "WRONG: " where that may not be.
 std::string live_as(int rank, const Point& point, LifeOf of, int64_t* counted) {
-  const int descriptors = entries_of("/proc/self/fd");
+  const int64_t descriptors = entries_of("/proc/self/fd");
   if (rank == point.rank) fail_malloc(point.at, point.fails);
   const LifeEnd end = point.life.live(of);
   if (rank == point.rank) *counted = mend_mallocs();

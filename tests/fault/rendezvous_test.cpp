@@ -3,7 +3,6 @@
 // on the way. A group forms on all ranks or on none, and nothing is left behind.
 #include "comm/local/rendezvous.h"
 
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -21,6 +20,7 @@
 #include "base/text.h"
 #include "fault/rendezvous_ranks.h"
 #include "support/points.h"
+#include "support/scratch.h"
 
 namespace zero::test {
 namespace {
@@ -32,14 +32,6 @@ bool name_is_taken(const std::string& name) {
   std::stringstream content;
   content << file.rdbuf();
   return contains(content.str(), "@" + local::address_of_comm(name));
-}
-
-size_t entries(const char* path) {
-  size_t count = 0;
-  DIR* const directory = opendir(path);
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
 }
 
 // ---- Strangers.
@@ -368,7 +360,7 @@ TEST(Rendezvous, sixty_four_threads_are_one_group) {
 
 TEST(Rendezvous, nothing_is_left_behind) {
   const auto left = [] {
-    return text(entries("/proc/self/fd"), " descriptors, ", entries("/proc/self/task"),
+    return text(entries_of("/proc/self/fd"), " descriptors, ", entries_of("/proc/self/task"),
                 " threads, ", local::mapped_segments(), " mappings");
   };
   const std::string before = left();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/failing_calls.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <type_traits>
 
 #include "base/os.h"
 
@@ -83,6 +83,32 @@ Answer decide(Verdict verdict, Answer failed, Call call) {
 
 const SystemCalls& real() { return real_system_calls(); }
 
+/// The path among the arguments behind a descriptor; null: there is none.
+template <class... Rest>
+const char* path_of(const char* path, Rest...) {
+  return path;
+}
+template <class... Rest>
+const char* path_of(Rest...) {
+  return nullptr;
+}
+
+/// Puts a judge before the table's member `Call`.
+template <auto Call, class Function = std::remove_cvref_t<decltype(real().*Call)>>
+struct Judged;
+template <auto Call, class... Rest>
+struct Judged<Call, int (*)(int, Rest...)> {
+  static inline const char* name = "";
+  static int call(int fd, Rest... rest) {
+    return decide(judge(name, fd, path_of(rest...)), -1,
+                  [&] { return (real().*Call)(fd, rest...); });
+  }
+  static void put_into(SystemCalls& table, const char* its_name) {
+    name = its_name;
+    table.*Call = call;
+  }
+};
+
 int f_openat(int directory, const char* path, int flags, unsigned mode) {
   // A call that took place but failed would leave a descriptor that nobody knows.
   if (fails(judge("openat", -1, path))) return errno = fault_errno(), -1;
@@ -102,46 +128,23 @@ int f_close(int fd) {
   const int answer = real().close(fd);
   return decide(verdict, -1, [&] { return answer; });
 }
-ssize_t f_pread(int fd, void* data, size_t bytes, int64_t offset) {
-  const Verdict verdict = judge("pread", fd, nullptr);
+template <class Call, class Data>
+ssize_t transfer(const char* name, Call call, int fd, Data* data, size_t bytes, int64_t offset) {
+  const Verdict verdict = judge(name, fd, nullptr);
   if (verdict == Verdict::shorten) bytes = std::max<size_t>(bytes / 2, std::min<size_t>(bytes, 1));
-  return decide(verdict, ssize_t{-1}, [&] { return real().pread(fd, data, bytes, offset); });
+  return decide(verdict, ssize_t{-1}, [&] { return call(fd, data, bytes, offset); });
+}
+ssize_t f_pread(int fd, void* data, size_t bytes, int64_t offset) {
+  return transfer("pread", real().pread, fd, data, bytes, offset);
 }
 ssize_t f_pwrite(int fd, const void* data, size_t bytes, int64_t offset) {
-  const Verdict verdict = judge("pwrite", fd, nullptr);
-  if (verdict == Verdict::shorten) bytes = std::max<size_t>(bytes / 2, std::min<size_t>(bytes, 1));
-  return decide(verdict, ssize_t{-1}, [&] { return real().pwrite(fd, data, bytes, offset); });
-}
-int f_fsync(int fd) {
-  return decide(judge("fsync", fd, nullptr), -1, [&] { return real().fsync(fd); });
-}
-int f_fstat(int fd, struct stat* info) {
-  return decide(judge("fstat", fd, nullptr), -1, [&] { return real().fstat(fd, info); });
-}
-int f_fstatat(int directory, const char* path, struct stat* info, int flags) {
-  return decide(judge("fstatat", -1, path), -1,
-                [&] { return real().fstatat(directory, path, info, flags); });
-}
-int f_fallocate(int fd, int mode, int64_t offset, int64_t bytes) {
-  return decide(judge("fallocate", fd, nullptr), -1,
-                [&] { return real().fallocate(fd, mode, offset, bytes); });
-}
-int f_mkdirat(int directory, const char* path, unsigned mode) {
-  return decide(judge("mkdirat", -1, path), -1,
-                [&] { return real().mkdirat(directory, path, mode); });
-}
-int f_unlinkat(int directory, const char* path, int flags) {
-  return decide(judge("unlinkat", -1, path), -1,
-                [&] { return real().unlinkat(directory, path, flags); });
+  return transfer("pwrite", real().pwrite, fd, data, bytes, offset);
 }
 int f_renameat2(int from_directory, const char* from, int to_directory, const char* to,
                 unsigned flags) {
   const std::string name = std::string(from) + ">" + to;
   return decide(judge("renameat2", -1, name.c_str()), -1,
                 [&] { return real().renameat2(from_directory, from, to_directory, to, flags); });
-}
-int f_flock(int fd, int operation) {
-  return decide(judge("flock", fd, nullptr), -1, [&] { return real().flock(fd, operation); });
 }
 DIR* f_fdopendir(int fd) {
   if (fails(judge("fdopendir", fd, nullptr))) return errno = fault_errno(), nullptr;
@@ -171,14 +174,14 @@ SystemCalls make_table() {
   table.close = f_close;
   table.pread = f_pread;
   table.pwrite = f_pwrite;
-  table.fsync = f_fsync;
-  table.fstat = f_fstat;
-  table.fstatat = f_fstatat;
-  table.fallocate = f_fallocate;
-  table.mkdirat = f_mkdirat;
-  table.unlinkat = f_unlinkat;
+  Judged<&SystemCalls::fsync>::put_into(table, "fsync");
+  Judged<&SystemCalls::fstat>::put_into(table, "fstat");
+  Judged<&SystemCalls::fstatat>::put_into(table, "fstatat");
+  Judged<&SystemCalls::fallocate>::put_into(table, "fallocate");
+  Judged<&SystemCalls::mkdirat>::put_into(table, "mkdirat");
+  Judged<&SystemCalls::unlinkat>::put_into(table, "unlinkat");
   table.renameat2 = f_renameat2;
-  table.flock = f_flock;
+  Judged<&SystemCalls::flock>::put_into(table, "flock");
   table.fdopendir = f_fdopendir;
   table.readdir = f_readdir;
   table.closedir = f_closedir;
@@ -235,14 +238,5 @@ void FailingCalls::on_kill(std::function<void()> call) {
 }
 
 void set_rank(int rank) { this_rank = rank; }
-
-int open_descriptors() {
-  DIR* directory = opendir("/proc/self/fd");
-  if (!directory) return -1;
-  int count = -1;  // its own
-  while (const dirent* entry = readdir(directory)) count += entry->d_name[0] != '.';
-  closedir(directory);
-  return count;
-}
 
 }  // namespace zero::test

@@ -55,7 +55,4 @@ class FailingCalls {
 /// Which rank this thread is, from now on; -1 at first.
 void set_rank(int rank);
 
-/// Descriptors that are open in this process.
-int open_descriptors();
-
 }  // namespace zero::test

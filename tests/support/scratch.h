@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory of a test's own, gone with it, and whole files in one line.
+// A directory of a test's own, gone with it, whole files in one line, and what a directory holds.
 #pragma once
 
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -36,6 +37,11 @@ class Scratch {
   std::string path_;
   pid_t owner_ = 0;
 };
+
+/// How many entries a directory has.
+inline int64_t entries_of(const std::string& directory) {
+  return std::distance(std::filesystem::directory_iterator(directory), {});
+}
 
 inline std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

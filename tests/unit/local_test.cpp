@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <thread>
 
 #include "base/text.h"
@@ -21,6 +20,7 @@
 #include "comm/local/segment.h"
 #include "comm/process.h"
 #include "support/ranks.h"
+#include "support/scratch.h"
 #include "support/statuses.h"
 #include "support/system_calls.h"
 
@@ -335,9 +335,7 @@ TEST(Life, the_second_witness_is_heard_where_the_first_is_silent) {
 }
 
 TEST(Life, its_thread_is_there_while_a_seat_is) {
-  const auto threads = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
-  };
+  const auto threads = [] { return test::entries_of("/proc/self/task"); };
   const auto before = threads();
   {
     Result<Life> first = Life::begin();

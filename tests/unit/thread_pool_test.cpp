@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <filesystem>
 #include <new>
 #include <set>
 #include <vector>
@@ -19,6 +18,7 @@
 
 #include "base/os.h"
 #include "support/ranks.h"
+#include "support/scratch.h"
 #include "support/statuses.h"
 #include "support/system_calls.h"
 
@@ -29,12 +29,10 @@ std::unique_ptr<ThreadPool> make_pool(int threads) {
   return test::made(ThreadPool::create(threads));
 }
 
-ptrdiff_t threads_of_this_process() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
-}
+int64_t threads_of_this_process() { return test::entries_of("/proc/self/task"); }
 
 // A joined thread leaves /proc a moment later.
-ptrdiff_t threads_once_settled(ptrdiff_t expected) {
+int64_t threads_once_settled(int64_t expected) {
   for (int i = 0; i < 2000 && threads_of_this_process() != expected; ++i) usleep(1000);
   return threads_of_this_process();
 }
@@ -184,7 +182,7 @@ int limited_pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
 }
 
 TEST(ThreadPool, a_thread_that_does_not_start_is_an_error_that_leaves_none_behind) {
-  const ptrdiff_t before = threads_of_this_process();
+  const int64_t before = threads_of_this_process();
   const test::ReplacedCall replaced(&SystemCalls::pthread_create, limited_pthread_create);
   threads_left = 2;
   const auto pool = ThreadPool::create(5);
@@ -204,7 +202,7 @@ TEST(ThreadPool, one_thread_starts_none_and_zero_is_refused) {
 }
 
 TEST(ThreadPool, its_end_joins_all_workers) {
-  const ptrdiff_t before = threads_of_this_process();
+  const int64_t before = threads_of_this_process();
   for (int round = 0; round < 50; ++round) {
     const auto pool = make_pool(4);
     if (round % 2 == 0) pool->run([](int) {});

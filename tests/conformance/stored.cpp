@@ -7,63 +7,25 @@
 #include <cstring>
 #include <limits>
 
+#include "support/halves.h"
 #include "zero.h"
 
 namespace zero::test {
 namespace {
 
-/// An IEEE format of 16 bits: digits of the significand, with the leading one, and exponents of the
-/// smallest and the largest power of two among its normal numbers.
-struct Format {
-  int digits, least, most;
-};
+using Ties = HalfFormat::Ties;
 
-Format format_of(int32_t dtype) {
-  if (dtype == ZERO_BFLOAT16) return {8, -126, 127};
-  if (dtype == ZERO_FLOAT16) return {11, -14, 15};
+const HalfFormat& format_of(int32_t dtype) {
+  if (dtype == ZERO_BFLOAT16) return kBf16;
+  if (dtype == ZERO_FLOAT16) return kF16;
   std::abort();
 }
 
-double nearest(double value, bool ties_away) {
-  return ties_away ? std::round(value) : std::nearbyint(value);
-}
-
-/// The bits of a number that the format has.
-uint16_t bits_of(const Format& format, double value) {
-  const auto sign = static_cast<uint16_t>(std::signbit(value) ? 0x8000 : 0);
-  const int fraction_bits = format.digits - 1;
-  const auto special = static_cast<uint16_t>((format.most - format.least + 2) << fraction_bits);
-  if (std::isnan(value)) return static_cast<uint16_t>(special | 1u << (fraction_bits - 1));
-  if (std::isinf(value)) return static_cast<uint16_t>(sign | special);
-  int exponent = 0;
-  const double magnitude = std::fabs(value);
-  std::frexp(magnitude, &exponent);
-  exponent -= 1;  // magnitude = 1.xxx * 2^exponent
-  if (magnitude == 0 || exponent < format.least) {
-    const double units = std::ldexp(magnitude, fraction_bits - format.least);
-    return static_cast<uint16_t>(sign | static_cast<uint16_t>(units));
-  }
-  const double units = std::ldexp(magnitude, fraction_bits - exponent);
-  const int biased = exponent - format.least + 1;
-  const auto fraction = static_cast<unsigned>(units) - (1u << fraction_bits);
-  return static_cast<uint16_t>(sign | static_cast<unsigned>(biased) << fraction_bits | fraction);
-}
-
-double value_of(const Format& format, uint16_t bits) {
-  const int fraction_bits = format.digits - 1;
-  const int biased = (bits & 0x7FFF) >> fraction_bits;
-  const double fraction = bits & ((1 << fraction_bits) - 1);
-  double magnitude = 0;
-  if (biased == format.most - format.least + 2) {
-    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity()
-                              : std::numeric_limits<double>::quiet_NaN();
-  } else if (biased == 0) {
-    magnitude = std::ldexp(fraction, format.least - fraction_bits);
-  } else {
-    magnitude =
-        std::ldexp(fraction + (1 << fraction_bits), biased - 1 + format.least - fraction_bits);
-  }
-  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+template <class Stored>
+Stored take(const std::byte* from) {
+  Stored value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
 }
 
 template <class Stored>
@@ -81,14 +43,8 @@ size_t element_bytes(int32_t dtype) {
 double rounded(int32_t dtype, double value, bool ties_away) {
   if (dtype == ZERO_FLOAT64 || !std::isfinite(value)) return value;
   if (dtype == ZERO_FLOAT32) return static_cast<float>(value);
-  const Format format = format_of(dtype);
-  int exponent = 0;
-  std::frexp(value, &exponent);
-  const int unit = std::max(exponent - 1, format.least) - (format.digits - 1);
-  const double result = std::ldexp(nearest(std::ldexp(value, -unit), ties_away), unit);
-  return std::fabs(result) < std::ldexp(1, format.most + 1)
-             ? result
-             : std::copysign(std::numeric_limits<double>::infinity(), value);
+  const HalfFormat& format = format_of(dtype);
+  return format.value(format.nearest(value, ties_away ? Ties::away : Ties::to_even));
 }
 
 std::vector<std::byte> encode(int32_t dtype, const std::vector<double>& values) {
@@ -100,7 +56,7 @@ std::vector<std::byte> encode(int32_t dtype, const std::vector<double>& values) 
     } else if (dtype == ZERO_FLOAT32) {
       append(out, static_cast<float>(value));
     } else {
-      append(out, bits_of(format_of(dtype), rounded(dtype, value)));
+      append(out, format_of(dtype).nearest(value, Ties::to_even));
     }
   }
   return out;
@@ -110,17 +66,9 @@ std::vector<double> decode(int32_t dtype, const std::byte* stored, size_t count)
   std::vector<double> out(count);
   for (size_t i = 0; i < count; i++) {
     const std::byte* const at = stored + i * element_bytes(dtype);
-    if (dtype == ZERO_FLOAT64) {
-      std::memcpy(&out[i], at, sizeof(double));
-    } else if (dtype == ZERO_FLOAT32) {
-      float value;
-      std::memcpy(&value, at, sizeof value);
-      out[i] = value;
-    } else {
-      uint16_t bits;
-      std::memcpy(&bits, at, sizeof bits);
-      out[i] = value_of(format_of(dtype), bits);
-    }
+    out[i] = dtype == ZERO_FLOAT64   ? take<double>(at)
+             : dtype == ZERO_FLOAT32 ? take<float>(at)
+                                     : format_of(dtype).value(take<uint16_t>(at));
   }
   return out;
 }

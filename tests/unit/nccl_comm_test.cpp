@@ -80,7 +80,7 @@ TEST(NcclComm, reduce_scatter_sums_every_floating_type_in_place) {
   const auto same = [](auto number) { return number; };
   expect_sums<float>(DType::f32, same, same);
   expect_sums<double>(DType::f64, same, same);
-  const auto expect_halves = [](DType dtype, HalfFormat format) {
+  const auto expect_halves = [](DType dtype, const HalfFormat& format) {
     std::vector<uint16_t> halves;
     for (int i = 0; i < 40; ++i)
       halves.push_back(format.nearest(static_cast<float>(i), HalfFormat::Ties::to_even));
@@ -88,8 +88,8 @@ TEST(NcclComm, reduce_scatter_sums_every_floating_type_in_place) {
         dtype, [&](float number) { return halves[static_cast<size_t>(number)]; },
         [&](uint16_t bits) { return format.value(bits); });
   };
-  expect_halves(DType::f16, f16_format());
-  expect_halves(DType::bf16, bf16_format());
+  expect_halves(DType::f16, kF16);
+  expect_halves(DType::bf16, kBf16);
 }
 
 TEST(NcclComm, reduce_scatter_of_integers_is_refused) {

@@ -91,11 +91,10 @@ class Elements {
 
   /// Halves by the definition of their formats.
   double value(size_t i) const {
-    static const HalfFormat bf16 = bf16_format(), f16 = f16_format();
     const uint64_t bits = bits_of(i);
     if (type_ == DType::f64) return std::bit_cast<double>(bits);
     if (type_ == DType::f32) return double{std::bit_cast<float>(static_cast<uint32_t>(bits))};
-    return (type_ == DType::bf16 ? bf16 : f16).value(static_cast<uint32_t>(bits));
+    return (type_ == DType::bf16 ? kBf16 : kF16).value(static_cast<uint32_t>(bits));
   }
 
   /// The same elements, but for the bits of NaNs, and the same bytes around them.

@@ -19,10 +19,8 @@ TEST(Launched, a_rank_that_does_not_come_is_named) {
 
 TEST(Launched, a_rank_on_this_host_that_does_not_come_is_named) {
   const NcclRanks ranks(1);
-  const Variables alone = {{"ZERO_RANK", "0"},
-                           {"ZERO_WORLD_SIZE", "2"},
-                           {"ZERO_LOCAL_WORLD_SIZE", "2"},
-                           {"ZERO_JOB", unique_name()}};
+  const Variables alone =
+      with("ZERO_RANK=0 ZERO_WORLD_SIZE=2 ZERO_LOCAL_WORLD_SIZE=2", {{"ZERO_JOB", unique_name()}});
   const auto results = outcomes(ranks, {alone}, 200);
   EXPECT_TRUE(
       contains(results[0], "ZERO_ERR_RENDEZVOUS: rank 0 of 2 that zero-run started: ", "rank 1"));
@@ -41,7 +39,7 @@ TEST(Launched, where_rank_0_is_not_is_named_with_what_happened_there) {
 TEST(Launched, a_host_that_nobody_knows_is_named) {
   const OwnResolver resolver;
   const NcclRanks ranks(1);
-  const Variables lost = with(torchrun(1, 2, free_port()), {{"MASTER_ADDR", "nowhere"}});
+  const Variables lost = with(torchrun(1, 2, free_port()), "MASTER_ADDR=nowhere");
   const auto results = outcomes(ranks, {lost}, 200);
   EXPECT_TRUE(contains(results[0], "ZERO_ERR_RENDEZVOUS: ",
                        "no address of host 'nowhere' was found within 200 ms: "));
@@ -51,7 +49,7 @@ TEST(Launched, a_resolver_that_does_not_answer_ends_with_the_deadline) {
   const OwnResolver resolver;
   resolver_hangs = true;
   const NcclRanks ranks(1);
-  const Variables lost = with(torchrun(0, 2, free_port()), {{"MASTER_ADDR", "node1"}});
+  const Variables lost = with(torchrun(0, 2, free_port()), "MASTER_ADDR=node1");
   const auto results = outcomes(ranks, {lost}, 200);
   EXPECT_TRUE(contains(results[0], "within 200 ms: the resolver did not answer"));
 }
@@ -85,10 +83,10 @@ TEST(Launched, a_port_that_is_given_up_in_time_is_taken) {
 TEST(Launched, a_rank_of_another_job_is_not_let_in) {
   const NcclRanks ranks(3);
   const uint16_t port = free_port();
-  const auto results = outcomes(ranks,
-                                {torchrun(0, 2, port), torchrun(1, 2, port),
-                                 with(torchrun(1, 2, port), {{"ZERO_JOB", "another"}})},
-                                1'500);
+  const auto results = outcomes(
+      ranks,
+      {torchrun(0, 2, port), torchrun(1, 2, port), with(torchrun(1, 2, port), "ZERO_JOB=another")},
+      1'500);
   EXPECT_EQ(results[0], "0 of 2, nccl");
   EXPECT_EQ(results[1], "1 of 2, nccl");
   EXPECT_TRUE(contains(results[2], "ZERO_ERR_RENDEZVOUS: "));
@@ -161,8 +159,7 @@ TEST(Launched, a_rank_tells_its_own_cause_also_when_the_others_died_before_they_
     if (rank == 0) replace_call(&SystemCalls::memfd_create, third_memfd_that_fails);
     // It has met the other rank, and has heard that both have a device.
     if (rank == 1) watch_points({"exchange.written", 3}, die);
-    const Variables variables =
-        with(here(rank, job), {{"ZERO_WORLD_SIZE", "2"}, {"ZERO_LOCAL_WORLD_SIZE", "2"}});
+    const Variables variables = with(here(rank, job), "ZERO_WORLD_SIZE=2 ZERO_LOCAL_WORLD_SIZE=2");
     return sound(join(ranks, variables, rank));
   });
   EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_SYSTEM: rank 0 of 2 that zero-run started: ",
@@ -192,7 +189,7 @@ TEST(Launched, each_rank_opens_the_device_of_its_place_on_its_host) {
   const NcclRanks ranks(2);
   const uint16_t port = free_port();
   run_sound_ranks(RankKind::threads, 2, [&](int rank) {
-    const Variables variables = with(torchrun(rank, 2, port), {{"LOCAL_RANK", text(5 + rank)}});
+    const Variables variables = with(torchrun(rank, 2, port), text("LOCAL_RANK=", 5 + rank));
     const Result<Seat> seat =
         create_env(lookup_in(variables), {}, [&](int32_t local_rank) -> Opened {
           EXPECT_EQ(local_rank, 5 + rank);

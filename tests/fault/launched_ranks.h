@@ -10,7 +10,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <map>
 #include <thread>
 
 #include "base/text.h"
@@ -19,24 +18,12 @@
 #include "support/nccl_ranks.h"
 #include "support/points.h"
 #include "support/ranks.h"
+#include "support/variables.h"
 
 namespace zero::test {
 
-using Variables = std::map<std::string, std::string>;
 using Seat = std::shared_ptr<Comm>;
 using Opened = Result<std::shared_ptr<Device>>;
-
-inline Variables with(Variables variables, const Variables& more) {
-  for (const auto& [name, value] : more) variables[name] = value;
-  return variables;
-}
-
-inline Lookup lookup_in(const Variables& variables) {
-  return [&variables](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  };
-}
 
 /// A port that nobody listens at, for now.
 inline uint16_t free_port() {
@@ -47,10 +34,8 @@ inline uint16_t free_port() {
 
 /// What a rank of `world` is given by torchrun on hosts with one rank each.
 inline Variables torchrun(int rank, int world, uint16_t port) {
-  return {
-      {"RANK", text(rank)},           {"WORLD_SIZE", text(world)},  {"LOCAL_RANK", "0"},
-      {"LOCAL_WORLD_SIZE", "1"},      {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", text(port - 1)},
-      {"TORCHELASTIC_RUN_ID", "none"}};
+  return text("RANK=", rank, " WORLD_SIZE=", world, " LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 ",
+              "MASTER_ADDR=127.0.0.1 MASTER_PORT=", port - 1, " TORCHELASTIC_RUN_ID=none");
 }
 
 inline Result<Seat> join(const NcclRanks& ranks, const Variables& variables, int device,
@@ -116,10 +101,7 @@ class OwnResolver {
 
 /// What zero-run gives one of three ranks.
 inline Variables here(int rank, const std::string& job) {
-  return {{"ZERO_RANK", text(rank)},
-          {"ZERO_WORLD_SIZE", "3"},
-          {"ZERO_LOCAL_WORLD_SIZE", "3"},
-          {"ZERO_JOB", job}};
+  return text("ZERO_RANK=", rank, " ZERO_WORLD_SIZE=3 ZERO_LOCAL_WORLD_SIZE=3 ZERO_JOB=", job);
 }
 
 }  // namespace zero::test

@@ -13,34 +13,22 @@ TEST(Launched, ranks_of_one_host_meet_under_each_launcher) {
     expect_met(all, "local");
   };
   expect_local([&](const std::string& rank) {
-    return Variables{{"ZERO_RANK", rank},
-                     {"ZERO_WORLD_SIZE", "3"},
-                     {"ZERO_LOCAL_WORLD_SIZE", "3"},
-                     {"ZERO_JOB", job}};
+    return text("ZERO_RANK=", rank, " ZERO_WORLD_SIZE=3 ZERO_LOCAL_WORLD_SIZE=3 ZERO_JOB=", job);
   });
   expect_local([&](const std::string& rank) {
-    return Variables{{"RANK", rank},
-                     {"WORLD_SIZE", "3"},
-                     {"LOCAL_WORLD_SIZE", "3"},
-                     {"MASTER_ADDR", "127.0.0.1"},
-                     {"MASTER_PORT", "29500"},
-                     {"TORCHELASTIC_RUN_ID", job}};
+    return text("RANK=", rank, " WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 ",
+                "MASTER_PORT=29500 TORCHELASTIC_RUN_ID=", job);
   });
   expect_local([&](const std::string& rank) {
-    return Variables{{"OMPI_COMM_WORLD_RANK", rank},
-                     {"OMPI_COMM_WORLD_SIZE", "3"},
-                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
-                     {"PMIX_NAMESPACE", job}};
+    return text("OMPI_COMM_WORLD_RANK=", rank, " OMPI_COMM_WORLD_SIZE=3 ",
+                "OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=", job);
   });
   expect_local([&](const std::string& rank) {
-    return Variables{{"PMI_RANK", rank}, {"PMI_SIZE", "3"}, {"ZERO_JOB", job}};
+    return text("PMI_RANK=", rank, " PMI_SIZE=3 ZERO_JOB=", job);
   });
   expect_local([&](const std::string& rank) {
-    return Variables{{"SLURM_PROCID", rank},
-                     {"SLURM_NTASKS", "3"},
-                     {"SLURM_STEP_NUM_NODES", "1"},
-                     {"SLURM_JOB_ID", job},
-                     {"SLURM_STEP_ID", "0"}};
+    return text("SLURM_PROCID=", rank, " SLURM_NTASKS=3 SLURM_STEP_NUM_NODES=1 SLURM_STEP_ID=0 ",
+                "SLURM_JOB_ID=", job);
   });
 }
 
@@ -70,7 +58,7 @@ TEST(Launched, without_nccl_they_are_joined_through_the_host) {
 TEST(Launched, ZERO_MASTER_ADDR_asks_for_nccl_on_one_host_too) {
   const NcclRanks ranks(3);
   const std::vector<std::string> results =
-      apart(ranks, {{"ZERO_MASTER_ADDR", "127.0.0.1"}, {"ZERO_MASTER_PORT", text(free_port())}});
+      apart(ranks, text("ZERO_MASTER_ADDR=127.0.0.1 ZERO_MASTER_PORT=", free_port()));
   for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(results[rank], text(rank, " of 3, nccl"));
 }
 
@@ -87,26 +75,20 @@ TEST(Launched, tasks_of_slurm_meet_on_the_first_host_of_their_step) {
   const OwnResolver resolver;
   std::vector<Variables> all;
   for (int rank = 0; rank < 2; ++rank) {
-    all.push_back({{"SLURM_PROCID", text(rank)},
-                   {"SLURM_NTASKS", "2"},
-                   {"SLURM_STEP_NUM_NODES", "2"},
-                   {"SLURM_STEP_NODELIST", "node[1-2]"},
-                   {"SLURM_JOB_ID", unique_name()},
-                   {"SLURM_STEP_ID", "0"},
-                   {"ZERO_JOB", text("slurm ", getpid())}});
+    all.push_back(text("SLURM_PROCID=", rank, " SLURM_NTASKS=2 SLURM_STEP_NUM_NODES=2 ",
+                       "SLURM_STEP_NODELIST=node[1-2] SLURM_STEP_ID=0 SLURM_JOB_ID=", unique_name(),
+                       " ZERO_JOB=slurm-", getpid()));
   }
   expect_met(all);
 }
 
 TEST(Launched, any_launcher_on_several_hosts_is_served_by_ZERO_MASTER_ADDR) {
-  const Variables where = {{"ZERO_MASTER_ADDR", "127.0.0.1"},
-                           {"ZERO_MASTER_PORT", text(free_port())}};
+  const Variables where = text("ZERO_MASTER_ADDR=127.0.0.1 ZERO_MASTER_PORT=", free_port());
   std::vector<Variables> mpi, hydra;
   for (int rank = 0; rank < 2; ++rank) {
-    mpi.push_back(with(where, {{"OMPI_COMM_WORLD_RANK", text(rank)},
-                               {"OMPI_COMM_WORLD_SIZE", "2"},
-                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}));
-    hydra.push_back(with(where, {{"PMI_RANK", text(rank)}, {"PMI_SIZE", "2"}}));
+    mpi.push_back(with(where, text("OMPI_COMM_WORLD_RANK=", rank, " OMPI_COMM_WORLD_SIZE=2 ",
+                                   "OMPI_COMM_WORLD_LOCAL_SIZE=1")));
+    hydra.push_back(with(where, text("PMI_RANK=", rank, " PMI_SIZE=2")));
   }
   expect_met(mpi);
   expect_met(hydra);
@@ -133,7 +115,7 @@ TEST(Launched, rank_0_of_a_host_that_knows_its_name_as_loopback_listens_for_othe
     const NcclRanks ranks(1);
     const uint16_t port = free_port();
     std::thread root([&] {
-      (void)join(ranks, with(torchrun(0, 2, port), {{"MASTER_ADDR", host}}), 0, 1'000);
+      (void)join(ranks, with(torchrun(0, 2, port), text("MASTER_ADDR=", host)), 0, 1'000);
     });
     // Another address of this host: what listens at 127.0.0.1 alone is not there.
     bool reached = false;
@@ -152,13 +134,13 @@ TEST(Launched, rank_0_of_a_host_that_knows_its_name_as_loopback_listens_for_othe
 TEST(Launched, a_name_that_is_not_known_yet_is_asked_for_again) {
   const OwnResolver resolver;
   const uint16_t port = free_port();
-  expect_met({with(torchrun(0, 2, port), {{"MASTER_ADDR", "late"}}),
-              with(torchrun(1, 2, port), {{"MASTER_ADDR", "late"}})});
+  expect_met({with(torchrun(0, 2, port), "MASTER_ADDR=late"),
+              with(torchrun(1, 2, port), "MASTER_ADDR=late")});
 }
 
 TEST(Launched, a_world_of_one_opens_its_device_and_needs_no_place_to_meet) {
   const NcclRanks ranks(1);
-  EXPECT_EQ(sound(join(ranks, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}, 0)), "0 of 1, solo");
+  EXPECT_EQ(sound(join(ranks, "RANK=0 WORLD_SIZE=1", 0)), "0 of 1, solo");
 }
 
 }  // namespace

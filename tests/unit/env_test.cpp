@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <initializer_list>
-#include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,31 +12,14 @@
 #include "comm/launch.h"
 #include "comm/process.h"
 #include "support/statuses.h"
+#include "support/variables.h"
 
 namespace zero {
 namespace {
 
-/// From assignments, as a shell takes them.
-struct Variables : std::map<std::string, std::string> {
-  using map::map;
-  Variables(const char* assignments) {
-    std::istringstream words(assignments);
-    for (std::string word; words >> word;)
-      emplace(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
-  }
-};
-
-Lookup lookup_in(const Variables& variables) {
-  return [variables](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  };
-}
-
-Variables with(Variables variables, const Variables& more) {
-  for (const auto& [name, value] : more) variables[name] = value;
-  return variables;
-}
+using test::lookup_in;
+using test::Variables;
+using test::with;
 
 Variables without(Variables variables, std::initializer_list<const char*> names) {
   for (const char* name : names) variables.erase(name);

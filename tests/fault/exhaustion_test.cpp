@@ -12,10 +12,9 @@
 
 #include "comm/local/segment.h"
 #include "support/comms.h"
-#include "support/expect.h"
+#include "support/optim.h"
 #include "support/place.h"
 #include "support/ranks.h"
-#include "support/vector_param.h"
 #include "support/watched.h"
 
 namespace {
@@ -62,14 +61,13 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
       to_leave = left;
       refused = false;
       on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
-        auto options = initialized<zero_options>();
-        options.overlap_gather = overlaps ? 1 : 0;
-        zero_optim* optim = nullptr;
-        EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
-        std::vector<float> data(5000, 1), grad(5000, 1);
-        EXPECT_EQ(register_vector(optim, data, grad), ZERO_OK) << last();
-        EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();
-        EXPECT_EQ(zero_param_wait(optim, ZERO_ALL_PARAMS, nullptr), ZERO_OK);
+        static constexpr int64_t kSize = 5000;
+        std::vector<float> data(kSize, 1), grad(kSize, 1);
+        Optim trained(comm, options_with([&](zero_options& o) { o.overlap_gather = overlaps; }));
+        trained.add(parameter("w", kSize, data.data(), grad.data()));
+        zero_optim* const optim = trained.optim();
+        EXPECT_OK(trained.step());
+        trained.wait();
         EXPECT_EQ(zero_comm_barrier(comm), ZERO_OK);
         if (rank == 0) armed = true;
         EXPECT_EQ(zero_comm_barrier(comm), ZERO_OK);
@@ -91,7 +89,6 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
         EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
         EXPECT_EQ(failure.status, refused ? ZERO_ERR_MEMORY : ZERO_OK);
         EXPECT_EQ(failure.text[0] == '\0', !refused);
-        zero_free(optim);
       });
       EXPECT_TRUE(refused || left > 2);
       if (HasFailure()) break;
@@ -122,24 +119,20 @@ TEST(Exhaustion, of_a_worker_breaks_the_comm_with_a_cause) {
   for (const int32_t optimizer : {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LAMB}) {
     SCOPED_TRACE(optimizer);
     refused = false;
-    zero_comm* comm = nullptr;
-    ASSERT_EQ(zero_comm_create_solo(&comm, nullptr), ZERO_OK);
-    auto options = initialized<zero_options>();
-    options.optimizer = optimizer;
-    options.threads = 2;
-    zero_optim* optim = nullptr;
-    ASSERT_EQ(zero_create(&optim, comm, &options), ZERO_OK);
-    std::vector<float> data(500'000, 1), grad(500'000, 1);
-    EXPECT_EQ(register_vector(optim, data, grad), ZERO_OK) << last();
-    ASSERT_EQ(zero_step(optim, nullptr), ZERO_OK) << last();
+    static constexpr int64_t kSize = 500'000;
+    std::vector<float> data(kSize, 1), grad(kSize, 1);
+    Optim optim(alone(), options_with([&](zero_options& o) {
+                  o.optimizer = optimizer;
+                  o.threads = 2;
+                }));
+    optim.add(parameter("w", kSize, data.data(), grad.data()));
+    ASSERT_OK(optim.step());
     is_the_tests = true;
     workers_starve = true;
-    EXPECT_EQ(zero_step(optim, nullptr), ZERO_ERR_MEMORY) << last();
+    EXPECT_EQ(optim.step(), ZERO_ERR_MEMORY) << last();
     workers_starve = false;
     EXPECT_TRUE(refused);
-    EXPECT_EQ(zero_comm_barrier(comm), ZERO_ERR_MEMORY);
-    zero_free(optim);
-    zero_comm_free(comm);
+    EXPECT_EQ(zero_comm_barrier(optim.comm()), ZERO_ERR_MEMORY);
   }
 }
 

@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "support/comms.h"
-#include "support/expect.h"
+#include "support/optim.h"
 #include "support/points.h"
-#include "support/vector_param.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -20,31 +19,24 @@ constexpr int kWorld = 3;
 constexpr int kBatches[kWorld] = {2, 0, 3};
 
 /// One weight of an optimizer whose ranks may join.
-class Weight {
+class Weight : public Optim {
  public:
-  explicit Weight(zero_comm* comm) {
-    auto options = initialized<zero_options>();
-    options.uneven_inputs = ZERO_UNEVEN_ACTIVE;
-    EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
-    EXPECT_EQ(register_vector(optim_, {&data_, 1}, {&grad_, 1}), ZERO_OK) << last();
+  explicit Weight(zero_comm* comm)
+      : Optim(comm, options_with([](zero_options& o) { o.uneven_inputs = ZERO_UNEVEN_ACTIVE; })) {
+    add(parameter("w", kOne, &data_, &grad_));
   }
-  ~Weight() { zero_free(optim_); }
-  Weight(const Weight&) = delete;
-  Weight& operator=(const Weight&) = delete;
+  ~Weight() { free(); }
 
-  zero_status seal() { return zero_seal(optim_); }
-  zero_status step() { return zero_step(optim_, nullptr); }
-  zero_status join() { return zero_join(optim_, nullptr, nullptr); }
+  zero_status join() { return zero_join(optim(), nullptr, nullptr); }
 
  private:
-  zero_optim* optim_ = nullptr;
   float data_ = 1, grad_ = 1;
 };
 
 /// Rank r makes its steps and joins; what ended it.
 zero_status train(zero_comm* comm, int rank) {
   Weight weight(comm);
-  zero_status status = weight.seal();
+  zero_status status = zero_seal(weight.optim());
   for (int batch = 0; batch < kBatches[rank] && status == ZERO_OK; batch++) status = weight.step();
   return status == ZERO_OK ? weight.join() : status;
 }

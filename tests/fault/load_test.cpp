@@ -18,6 +18,7 @@
 #include "support/failing_calls.h"
 #include "support/place.h"
 #include "support/ranks.h"
+#include "support/scratch.h"
 
 namespace zero::test {
 namespace {
@@ -394,12 +395,12 @@ class FailingLoads {
         name_(unique_name()) {}
 
   void run() {
-    const int descriptors = open_descriptors();
+    const int64_t descriptors = entries_of("/proc/self/fd");
     for (const std::string& end : run_sound_ranks(
              RankKind::threads, world_, [&](int rank) { return one_rank(rank); }, 300'000)) {
       EXPECT_EQ(end, "");
     }
-    EXPECT_EQ(open_descriptors(), descriptors);
+    EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
     EXPECT_GT(unchanged_, world_ * 4);
     EXPECT_GT(half_way_, world_ * 2);
   }
@@ -424,11 +425,6 @@ class FailingLoads {
     const Status status = model->load(directory_);
     EXPECT_TRUE(model->state() == saved_);
     return told(status);
-  }
-
-  bool barrier(Model& model) {
-    auto call = model.optim().comm->begin(Operation::barrier);
-    return call.ok() && call->vote("test", Status()).ok();
   }
 
   bool trial(Model& model, int rank, const Fault& fault) {

@@ -7,12 +7,12 @@
 
 #include <cerrno>
 #include <cstring>
+#include <deque>
 
 #include "base/text.h"
-#include "support/expect.h"
+#include "support/optim.h"
 #include "support/ranks.h"
 #include "support/system_calls.h"
-#include "support/vector_param.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -51,119 +51,98 @@ const std::vector<Plot> kPlots = {
     {"step on reduced gradients", ZERO_OPTIMIZER_SGD, false, false, 0, true},
 };
 
-constexpr size_t kSizes[] = {3001, 1, 70'000};
+constexpr int64_t kSizes[] = {3001, 1, 70'000};
 constexpr size_t kElements = 73'002;
 const char* const kNames[] = {"a", "b", "c"};
 
 /// One rank's training, in which the victim's memory fails.
-class Trainee {
+class Trainee : public Optim {
  public:
-  Trainee(const Plot& plot, std::string name, int rank, int world, int victim)
-      : plot_(plot), name_(std::move(name)), rank_(rank), world_(world), victim_(victim) {}
-  ~Trainee() {
-    zero_free(optim_);
-    zero_arena_free(arena_);
-    zero_arena_free(grad_arena_);
-    zero_comm_free(comm_);
-  }
-
-  /// The sentences of the calls that failed, a line each, an empty one, and the parameters.
-  std::string go() {
-    replace_call(&SystemCalls::mmap, refuse);
-    open();
-    int step = 0;
-    if (!plot_.at_seal) {
-      while (step < 2) ok(take(step++));
-      ok(zero_group_set(optim_, ZERO_ALL_GROUPS, "momentum", 0.9));
-    }
-    fill(step);
-    if (plot_.reduces) ok(zero_reduce_grads(optim_, nullptr, 0, ZERO_REDUCE_MEAN, nullptr));
-    until_it_succeeds(
-        [this] { return plot_.seals ? zero_seal(optim_) : zero_step(optim_, nullptr); });
-    if (!plot_.seals) step++;
-    while (step < 5) ok(take(step++));
-    return text(said_, "\n", bytes(data_));
-  }
-
- private:
-  static void ok(zero_status status) { EXPECT_EQ(status, ZERO_OK) << zero_last_error(); }
-  static std::string bytes(const float* from) {
-    return std::string(reinterpret_cast<const char*>(from), kElements * sizeof(float));
-  }
-
-  void open() {
-    ok(zero_comm_create_local(&comm_, name_.c_str(), rank_, world_, nullptr));
+  Trainee(const Plot& plot, zero_comm* comm, int victim)
+      : Optim(comm, options_with([&](zero_options& o) {
+                o.optimizer = plot.optimizer;
+                o.max_grad_norm = plot.max_grad_norm;
+                o.threads = 1;
+              })),
+        plot_(plot),
+        victim_(victim) {
     own_.resize(2 * kElements);
     data_ = own_.data();
     grads_ = own_.data() + kElements;
     if (!plot_.foreign) {
-      ok(zero_arena_alloc(comm_, kElements * 4, ZERO_MEMORY_SHARED, &arena_));
-      ok(zero_arena_alloc(comm_, kElements * 4, ZERO_MEMORY_PER_RANK, &grad_arena_));
-      data_ = static_cast<float*>(arena_);
-      grads_ = static_cast<float*>(grad_arena_);
+      data_ = arenas_.emplace_back(comm, kElements * 4, ZERO_MEMORY_SHARED).floats();
+      grads_ = arenas_.emplace_back(comm, kElements * 4).floats();
     }
-    auto options = initialized<zero_options>();
-    options.optimizer = plot_.optimizer;
-    options.max_grad_norm = plot_.max_grad_norm;
-    options.threads = 1;
-    ok(zero_create(&optim_, comm_, &options));
-    std::vector<VectorParam> params;
+    std::vector<zero_param> params;
     size_t at = 0;
-    for (size_t i = 0; i < std::size(kSizes); at += kSizes[i++])
-      params.push_back({kNames[i], {data_ + at, kSizes[i]}, {grads_ + at, kSizes[i]}});
-    ok(register_vectors(optim_, params));
+    for (size_t i = 0; i < std::size(kSizes); at += static_cast<size_t>(kSizes[i++]))
+      params.push_back(parameter(kNames[i], kSizes[i], data_ + at, grads_ + at));
+    add(params);
     for (size_t i = 0; i < kElements; i++) data_[i] = 1.0f + static_cast<float>(i % 13);
   }
+  ~Trainee() { free(); }
 
+  /// The sentences of the calls that failed, a line each, an empty one, and the parameters.
+  std::string go() {
+    replace_call(&SystemCalls::mmap, refuse);
+    int step = 0;
+    if (!plot_.at_seal) {
+      while (step < 2) EXPECT_OK(take(step++));
+      set("momentum", 0.9);
+    }
+    fill(step);
+    if (plot_.reduces) {
+      EXPECT_OK(reduce());
+    }
+    until_it_succeeds([this] { return plot_.seals ? zero_seal(optim()) : Optim::step(); });
+    if (!plot_.seals) step++;
+    while (step < 5) EXPECT_OK(take(step++));
+    return text(said_, "\n", bytes(data_));
+  }
+
+ private:
+  static std::string bytes(const float* from) {
+    return std::string(reinterpret_cast<const char*>(from), kElements * sizeof(float));
+  }
   void fill(int step) {
     for (size_t i = 0; i < kElements; i++) {
-      grads_[i] = 0.01f * static_cast<float>((i + 7) % 11 + static_cast<size_t>(3 * step + rank_));
+      grads_[i] = 0.01f * static_cast<float>((i + 7) % 11 + static_cast<size_t>(3 * step + rank()));
     }
   }
 
   zero_status take(int step) {
     fill(step);
-    return zero_step(optim_, nullptr);
-  }
-
-  int64_t steps_done() const {
-    auto result = initialized<zero_result>();
-    zero_step_result(optim_, &result);
-    return result.step;
+    return Optim::step();
   }
 
   /// The call again and again, in which the victim's first mmap fails, its second, and so on.
   template <class Call>
   void until_it_succeeds(const Call& call) {
     const std::string data = bytes(data_), grads = bytes(grads_);
-    const int64_t steps = steps_done();
+    const int64_t steps = found().step;
     for (int n = 0; n < 50; n++) {
-      ok(zero_comm_barrier(comm_));  // shared memory has been looked at
-      left_to_pass = rank_ == victim_ ? n : -1;
+      EXPECT_OK(zero_comm_barrier(comm()));  // shared memory has been looked at
+      left_to_pass = rank() == victim_ ? n : -1;
       failed_one = false;
       const zero_status status = call();
       left_to_pass = -1;
-      if (rank_ == victim_) {
+      if (rank() == victim_) {
         EXPECT_EQ(status != ZERO_OK, failed_one);
       }
       if (status == ZERO_OK) return;
       said_ += text(zero_status_name(status), ": ", zero_last_error(), "\n");
-      ok(zero_comm_barrier(comm_));
+      EXPECT_OK(zero_comm_barrier(comm()));
       EXPECT_TRUE(bytes(data_) == data) << zero_last_error();
       EXPECT_TRUE(bytes(grads_) == grads) << zero_last_error();
-      EXPECT_EQ(steps_done(), steps);
+      EXPECT_EQ(found().step, steps);
     }
     ADD_FAILURE() << "it never succeeds";
   }
 
   const Plot& plot_;
-  const std::string name_;
-  const int rank_, world_, victim_;
+  const int victim_;
   std::string said_;
-  zero_comm* comm_ = nullptr;
-  zero_optim* optim_ = nullptr;
-  void* arena_ = nullptr;
-  void* grad_arena_ = nullptr;
+  std::deque<Arena> arenas_;
   std::vector<float> own_;
   float* data_ = nullptr;
   float* grads_ = nullptr;
@@ -175,11 +154,10 @@ struct Outcome {
 };
 
 std::vector<Outcome> train(const Plot& plot, int world, int victim) {
-  const std::string name = unique_name();
+  const Meeting meeting(CommKind::local, world);
+  const auto go = [&](zero_comm* comm, int) { return Trainee(plot, comm, victim).go(); };
   std::vector<Outcome> outcomes;
-  for (std::string& result : run_sound_ranks(RankKind::processes, world, [&](int rank) {
-         return Trainee(plot, name, rank, world, victim).go();
-       })) {
+  for (const std::string& result : results_of(meeting, go, RankKind::processes)) {
     Outcome outcome;
     size_t at = 0;
     for (size_t end; (end = result.find('\n', at)) != std::string::npos && end > at; at = end + 1)

@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "support/comms.h"
-#include "support/expect.h"
+#include "support/optim.h"
 #include "support/points.h"
-#include "support/vector_param.h"
 #include "zero.h"
 
 namespace zero::test {
@@ -19,69 +18,57 @@ namespace {
 constexpr int kWorld = 3;
 constexpr const char* kNames[] = {"a", "b", "c", "d", "e", "f"};
 constexpr size_t kParams = std::size(kNames);
-constexpr size_t kElements = 30'000;
+constexpr int64_t kElements = 30'000;
 
 /// Some parameters and gradients in arenas.
-class Rank {
+class Rank : public Optim {
  public:
-  explicit Rank(zero_comm* comm) {
-    auto options = initialized<zero_options>();
-    options.overlap_gather = 1;
-    options.bucket_bytes = 65536;
-    EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
-    const size_t bytes = kParams * kElements * sizeof(float);
-    EXPECT_EQ(zero_arena_alloc(comm, bytes, ZERO_MEMORY_SHARED, &data_), ZERO_OK) << last();
-    EXPECT_EQ(zero_arena_alloc(comm, bytes, ZERO_MEMORY_PER_RANK, &grads_), ZERO_OK) << last();
-    std::vector<VectorParam> params;
-    for (size_t i = 0; i < kParams; i++) {
-      float* const data = static_cast<float*>(data_) + i * kElements;
-      params.push_back({kNames[i], {data, kElements}, {grad(i), kElements}});
-    }
-    EXPECT_EQ(register_vectors(optim_, params), ZERO_OK) << last();
+  explicit Rank(zero_comm* comm)
+      : Optim(comm, options_with([](zero_options& o) {
+                o.overlap_gather = 1;
+                o.bucket_bytes = 65536;
+              })) {
+    std::vector<zero_param> params;
+    for (size_t i = 0; i < kParams; i++)
+      params.push_back(parameter(kNames[i], kElements, data_.floats() + i * kElements, grad(i)));
+    add(params);
   }
-  ~Rank() {
-    zero_free(optim_);
-    zero_arena_free(data_);
-    zero_arena_free(grads_);
-  }
-  Rank(const Rank&) = delete;
-  Rank& operator=(const Rank&) = delete;
+  ~Rank() { free(); }
 
   /// The name and status of the first call that fails, or "done".
   std::string train(bool waits = true) {
     for (int step = 0; step < 2; step++) {
-      if (failed("begin", zero_step_begin(optim_, nullptr))) return said_;
+      if (failed("begin", begin())) return said_;
       for (size_t i = kParams; i-- > 0;) {
-        if (failed("ready", zero_grad_ready(optim_, static_cast<int64_t>(i), grad(i), nullptr)))
+        if (failed("ready", zero_grad_ready(optim(), static_cast<int64_t>(i), grad(i), nullptr)))
           return said_;
         usleep(500);
       }
-      if (failed("step", zero_step(optim_, nullptr))) return said_;
-      for (size_t i = 0; waits && i < kParams; i++)
-        if (failed("wait", zero_param_wait(optim_, static_cast<int64_t>(i), nullptr))) return said_;
-      if (waits && failed("wait", zero_param_wait(optim_, ZERO_ALL_PARAMS, nullptr))) return said_;
+      if (failed("step", Optim::step())) return said_;
+      for (int64_t i = 0; waits && i < int64_t{kParams}; i++)
+        if (failed("wait", zero_param_wait(optim(), i, nullptr))) return said_;
+      if (waits && wait() != "done") return said_;
     }
     return "done";
   }
 
-  /// One step, of which nobody waits for anything.
-  zero_status step() { return zero_step(optim_, nullptr); }
-  /// Its end as train() tells it.
+  /// The end of a step as train() tells it.
   std::string wait() {
-    return failed("wait", zero_param_wait(optim_, ZERO_ALL_PARAMS, nullptr)) ? said_
-                                                                             : std::string("done");
+    return failed("wait", zero_param_wait(optim(), ZERO_ALL_PARAMS, nullptr)) ? said_ : "done";
   }
 
  private:
-  float* grad(size_t i) { return static_cast<float*>(grads_) + i * kElements; }
+  static constexpr size_t kBytes = kParams * kElements * sizeof(float);
+
+  float* grad(size_t i) { return grads_.floats() + i * kElements; }
+
   bool failed(const char* call, zero_status status) {
     if (status == ZERO_OK) return false;
     said_ = std::string(call) + " " + zero_status_name(status) + " " + last();
     return true;
   }
 
-  zero_optim* optim_ = nullptr;
-  void *data_ = nullptr, *grads_ = nullptr;
+  const Arena data_{comm(), kBytes, ZERO_MEMORY_SHARED}, grads_{comm(), kBytes};
   std::string said_;
 };
 
@@ -97,7 +84,7 @@ std::string live(const Meeting& meeting, int rank, bool waits, const Point& poin
     said = self.train(waits);
   }
   auto failure = initialized<zero_failure>();
-  EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
+  EXPECT_OK(zero_comm_failure(comm, &failure));
   said += failure.params_consistent == 1 ? " consistent" : " torn";
   zero_comm_free(comm);
   return said;
@@ -160,11 +147,11 @@ TEST(OverlapFaults, a_rank_that_stops_in_the_background_lets_the_others_wait_or_
       {
         Rank self(comm);
         if (rank == 1) watch_points({"apply.begin", 1}, stop);
-        EXPECT_EQ(self.step(), ZERO_OK) << last();
+        EXPECT_OK(self.step());
         if (!frees) said = self.wait();
       }
       auto failure = initialized<zero_failure>();
-      EXPECT_EQ(zero_comm_failure(comm, &failure), ZERO_OK);
+      EXPECT_OK(zero_comm_failure(comm, &failure));
       said += failure.text;
       zero_comm_free(comm);
       return said;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "support/comms.h"
-#include "support/expect.h"
+#include "support/optim.h"
 #include "support/points.h"
 #include "zero.h"
 
@@ -84,29 +84,20 @@ std::string train(zero_comm* comm, int rank, Deed deed, Edge edge, int32_t dtype
   options.custom = &custom;
   options.bucket_bytes = 4096;
   options.partition = flags == 0 ? ZERO_PARTITION_EVEN : ZERO_PARTITION_GREEDY;
-  zero_optim* optim = nullptr;
-  EXPECT_EQ(zero_create(&optim, comm, &options), ZERO_OK) << last();
-  zero_param params[4];
+  std::vector<zero_param> params;
   const char* const names[] = {"a", "b", "c", "d"};
   for (int i = 0; i < 4; i++) {
     const size_t bytes = static_cast<size_t>(sizes[i]) * element;
     data.push_back(std::make_unique<Fenced>(bytes, edge));
     grads.push_back(std::make_unique<Fenced>(bytes, edge));
-    ZERO_INIT(params[i]);
-    params[i].name = names[i];
-    params[i].shape = &sizes[i];
-    params[i].ndim = 1;
-    params[i].dtype = dtype;
-    params[i].data = data.back()->as<void>();
-    params[i].grad = grads.back()->as<void>();
+    params.push_back(
+        parameter(names[i], sizes[i], data.back()->as<void>(), grads.back()->as<void>(), dtype));
   }
-  EXPECT_EQ(zero_register_params(optim, nullptr, params, 4, nullptr), ZERO_OK) << last();
-  EXPECT_EQ(zero_step(optim, nullptr), ZERO_OK) << rank << last();
-  const zero_status second = zero_step(optim, nullptr);
-  std::string out =
-      second == ZERO_OK ? "" : std::string(zero_status_name(second)) + ": " + zero_last_error();
-  zero_free(optim);
-  return out;
+  Optim optim(comm, options);
+  optim.add(params);
+  EXPECT_OK(optim.step()) << rank;
+  const zero_status second = optim.step();
+  return second == ZERO_OK ? "" : std::string(zero_status_name(second)) + ": " + last();
 }
 
 TEST(OwnRuleFault, the_library_touches_nothing_beside_parameters_and_gradients) {

@@ -10,70 +10,58 @@
 #include <vector>
 
 #include "support/comms.h"
-#include "support/expect.h"
+#include "support/optim.h"
 #include "support/points.h"
-#include "support/vector_param.h"
 #include "zero.h"
 
 namespace zero::test {
 namespace {
 
 constexpr int kWorld = 3;
-constexpr size_t kSizes[] = {3000, 5, 400'000, 1000, 7};
+constexpr int64_t kSizes[] = {3000, 5, 400'000, 1000, 7};
 constexpr size_t kParams = std::size(kSizes);
 const char* const kNames[] = {"a", "b", "c", "d", "e"};
 
 /// One rank of a model whose owners are about to change.
-class Model {
+class Model : public Optim {
  public:
-  Model(zero_comm* comm, int32_t partition) : comm_(comm), rank_(zero_comm_rank(comm)) {
-    auto options = initialized<zero_options>();
-    options.partition = partition;
-    options.threads = 1;
-    EXPECT_EQ(zero_create(&optim_, comm, &options), ZERO_OK) << last();
-    std::vector<VectorParam> params;
+  Model(zero_comm* comm, int32_t partition)
+      : Optim(std::shared_ptr<zero_comm>(comm, zero_comm_free), options_with([&](zero_options& o) {
+                o.partition = partition;
+                o.threads = 1;
+              })) {
+    std::vector<zero_param> params;
     for (size_t i = 0; i < kParams; i++) {
       data_.emplace_back(kSizes[i], 1.0f);
       grads_.emplace_back(kSizes[i], 0.5f);
-      params.push_back({kNames[i], data_.back(), grads_.back(), static_cast<int32_t>(i) % kWorld});
+      params.push_back(parameter(kNames[i], kSizes[i], data_.back().data(), grads_.back().data()));
+      params.back().owner = static_cast<int32_t>(i) % kWorld;
     }
-    EXPECT_EQ(register_vectors(optim_, params), ZERO_OK) << last();
-    EXPECT_EQ(step(), ZERO_OK) << last();
-    for (const int64_t frozen : {0, 1, 4})
-      EXPECT_EQ(zero_param_set_trainable(optim_, frozen, 0), ZERO_OK) << last();
+    add(params);
+    EXPECT_OK(step());
+    for (const int64_t frozen : {0, 1, 4}) freeze(frozen);
   }
-  ~Model() {
-    zero_free(optim_);
-    zero_comm_free(comm_);
-  }
-  Model(const Model&) = delete;
-  Model& operator=(const Model&) = delete;
+  ~Model() { free(); }
 
   zero_status step() {
-    for (auto& grad : grads_) std::iota(grad.begin(), grad.end(), static_cast<float>(rank_));
-    return zero_step(optim_, nullptr);
+    for (auto& grad : grads_) std::iota(grad.begin(), grad.end(), static_cast<float>(rank()));
+    return Optim::step();
   }
   zero_status move(int32_t partition) {
     const int32_t owners[kParams] = {1, 2, 0, 0, 2};
     const bool manual = partition == ZERO_PARTITION_MANUAL;
-    return zero_rebalance(optim_, manual ? owners : nullptr, manual ? kParams : 0, nullptr);
+    return zero_rebalance(optim(), manual ? owners : nullptr, manual ? kParams : 0, nullptr);
   }
-
   /// What this rank owns, and the state it has there; local.
   std::string owned() const {
-    size_t count = 0;
-    EXPECT_EQ(zero_owned_ranges(optim_, rank_, nullptr, 0, &count), ZERO_OK) << last();
-    std::vector<int64_t> triples(3 * count);
-    EXPECT_EQ(zero_owned_ranges(optim_, rank_, triples.data(), count, &count), ZERO_OK) << last();
+    const std::vector<int64_t> triples = Optim::owned(rank());
     std::string all;
     for (size_t i = 0; i < triples.size(); i += 3) {
-      all += text(triples[i], ' ', triples[i + 1], ' ', triples[i + 2], '\n');
-      std::vector<float> values(static_cast<size_t>(triples[i + 2]));
+      const int64_t param = triples[i], first = triples[i + 1], count = triples[i + 2];
+      all += text(param, ' ', first, ' ', count, '\n');
+      std::vector<float> values(static_cast<size_t>(count));
       for (const char* name : {"exp_avg", "exp_avg_sq"}) {
-        EXPECT_EQ(
-            zero_state_get(optim_, triples[i], name, triples[i + 1], triples[i + 2], values.data()),
-            ZERO_OK)
-            << last();
+        EXPECT_OK(zero_state_get(optim(), param, name, first, count, values.data()));
         all.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
       }
     }
@@ -87,14 +75,11 @@ class Model {
   }
   bool consistent() const {
     auto failure = initialized<zero_failure>();
-    EXPECT_EQ(zero_comm_failure(comm_, &failure), ZERO_OK);
+    EXPECT_OK(zero_comm_failure(comm(), &failure));
     return failure.params_consistent != 0;
   }
 
  private:
-  zero_comm* const comm_;
-  const int rank_;
-  zero_optim* optim_ = nullptr;
   std::vector<std::vector<float>> data_, grads_;
 };
 
@@ -123,7 +108,7 @@ TEST(RebalanceFaults, a_rank_that_dies_while_state_moves_leaves_the_others_with_
       Model model(meeting.join(rank), partition);
       const std::string before = model.owned();
       watch_points();
-      EXPECT_EQ(model.move(partition), ZERO_OK) << last();
+      EXPECT_OK(model.move(partition));
       stop_watching_points();
       EXPECT_NE(model.owned(), before) << rank;
       return std::string();
@@ -173,7 +158,7 @@ std::string train(const Meeting& meeting, int32_t partition, int rank, int victi
   }
   EXPECT_EQ(failures >= 2, victim >= 0) << failures;
   EXPECT_NE(model.owned(), before);
-  EXPECT_EQ(model.step(), ZERO_OK) << last();
+  EXPECT_OK(model.step());
   return model.params();
 }
 

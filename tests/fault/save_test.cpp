@@ -19,6 +19,7 @@
 #include "support/failing_calls.h"
 #include "support/place.h"
 #include "support/ranks.h"
+#include "support/scratch.h"
 
 namespace zero::test {
 namespace {
@@ -55,7 +56,7 @@ void fail_each_call_of_a_solo_save(const char* target, int32_t flags) {
     for (const Fault& fault : faults_at(at, -1)) {
       const std::string what = name_of(fault, target);
       const std::string folder = run.folder();
-      const int descriptors = open_descriptors();
+      const int64_t descriptors = entries_of("/proc/self/fd");
       Status status;
       {
         FailingCalls failing(fault);
@@ -68,7 +69,7 @@ void fail_each_call_of_a_solo_save(const char* target, int32_t flags) {
         EXPECT_EQ(told(status), "") << what;
       }
       failed += !status.ok();
-      EXPECT_EQ(open_descriptors(), descriptors) << what;
+      EXPECT_EQ(entries_of("/proc/self/fd"), descriptors) << what;
       EXPECT_TRUE(model->state() == new_state) << what;
       // One fault is not enough to keep a failed save from cleaning up, unless nobody knows that
       // mkdir worked, or the new one may not be durable, which keeps the replaced one.
@@ -137,20 +138,15 @@ class FailingGroup {
   FailingGroup(Place& run, int world) : run_(run), world_(world), name_(unique_name()) {}
 
   void run() {
-    const int descriptors = open_descriptors();
+    const int64_t descriptors = entries_of("/proc/self/fd");
     const auto ends = run_sound_ranks(
         RankKind::threads, world_, [&](int rank) { return one_rank(rank); }, 300'000);
     for (const std::string& end : ends) EXPECT_EQ(end, "");
-    EXPECT_EQ(open_descriptors(), descriptors);
+    EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
     EXPECT_GT(failed_, world_ * 10);
   }
 
  private:
-  bool barrier(Model& model) {
-    auto call = model.optim().comm->begin(Operation::barrier);
-    return call.ok() && call->vote("test", Status()).ok();
-  }
-
   std::string one_rank(int rank) {
     set_rank(rank);
     auto model = local_model(run_.spec(), name_, rank, world_);

@@ -85,6 +85,14 @@ std::string go_on(Control& control, int32_t world, const Patience& patience = wi
 
 // ---- Meeting.
 
+/// A rank that meets the others and exchanges with them.
+std::string met(const Root& root, int32_t rank, int32_t world) {
+  if (const Seat seat = sit(root, rank, world)) {
+    EXPECT_EQ(outcome(exchange(*seat, world)), "ok");
+  }
+  return {};
+}
+
 TEST(Tcp, every_rank_that_did_not_connect_is_named) {
   const Clock clock;
   const Root root = make_root();
@@ -140,11 +148,7 @@ TEST(Tcp, strangers_do_not_disturb_a_meeting) {
       }
       return std::string();
     }
-    const Seat seat = sit(root, rank, 3);
-    if (seat != nullptr) {
-      EXPECT_EQ(outcome(exchange(*seat, 3)), "ok");
-    }
-    return std::string();
+    return met(root, rank, 3);
   });
 }
 
@@ -301,11 +305,7 @@ TEST(Tcp, a_connection_that_was_given_up_takes_no_seat) {
   EXPECT_FALSE(meet(root, 1, 2, 300).ok());  // nobody accepts yet
   run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     if (rank == 1) usleep(200'000);
-    const Seat seat = sit(root, rank, 2);
-    if (seat != nullptr) {
-      EXPECT_EQ(outcome(exchange(*seat, 2)), "ok");
-    }
-    return std::string();
+    return met(root, rank, 2);
   });
 }
 
@@ -315,11 +315,7 @@ TEST(Tcp, a_rank_0_that_comes_late_to_its_connections_loses_nobody) {
   const Root root = make_root();
   run_sound_ranks(RankKind::threads, 3, [&](int rank) {
     if (rank == 0) Clock::pass(3'005, 2);
-    const Seat seat = sit(root, rank, 3);
-    if (seat != nullptr) {
-      EXPECT_EQ(outcome(exchange(*seat, 3)), "ok");
-    }
-    return std::string();
+    return met(root, rank, 3);
   });
 }
 

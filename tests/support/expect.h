@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/status.h"
@@ -38,6 +39,11 @@ inline zero_options plain_sgd(const double& lr) {
   options.names = names;
   options.values = &lr;
   options.setting_count = 1;
+  return options;
+}
+inline zero_options plain_sgd(const double& lr, const std::function<void(zero_options&)>& choose) {
+  zero_options options = plain_sgd(lr);
+  if (choose) choose(options);
   return options;
 }
 zero_options plain_sgd(double&&) = delete;

@@ -33,6 +33,21 @@ inline zero_param parameter(const char* name, const int64_t& size, void* data, v
 }
 zero_param parameter(const char*, int64_t&&, void*, void* = nullptr, int32_t = 0) = delete;
 inline constexpr int64_t kOne = 1;  // the size of a single element
+inline constexpr int32_t kPartitions[] = {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY,
+                                          ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL};
+
+/// A buffer as a caller describes it. It borrows its name and its shape.
+inline zero_buffer buffer(const char* name, const std::vector<int64_t>& shape, void* data,
+                          int32_t dtype) {
+  auto buffer = initialized<zero_buffer>();
+  buffer.name = name;
+  buffer.data = data;
+  buffer.shape = shape.data();
+  buffer.ndim = static_cast<int32_t>(shape.size());
+  buffer.dtype = dtype;
+  return buffer;
+}
+zero_buffer buffer(const char*, std::vector<int64_t>&&, void*, int32_t) = delete;
 
 /// Memory of a comm, given up at its end. The optimizer of what lies there has to be freed before.
 class Arena {
@@ -90,6 +105,9 @@ class Optim {
     EXPECT_OK(zero_register_params(optim_, nullptr, params.data(), params.size(), nullptr));
   }
   void add(const zero_param& param) { add(std::span(&param, 1)); }
+  zero_status add_buffer(const zero_buffer& buffer) {
+    return zero_register_buffers(optim_, &buffer, 1);
+  }
   void seal() { EXPECT_OK(zero_seal(optim_)); }
   void freeze(int64_t param, bool frozen = true) {
     EXPECT_OK(zero_param_set_trainable(optim_, param, !frozen));

@@ -51,6 +51,12 @@ inline std::string loaded(const std::string& directory, const ModelSpec& spec) {
   return status.ok() ? model->state() : told(status);
 }
 
+/// Whether all ranks have come.
+inline bool barrier(Model& model) {
+  auto call = model.optim().comm->begin(Operation::barrier);
+  return call.ok() && call->vote("test", Status()).ok();
+}
+
 /// A folder with the checkpoint "old" of one step.
 class Place {
  public:

@@ -33,10 +33,4 @@ inline zero_status register_vectors(zero_optim* optim, const std::vector<VectorP
   return zero_register_params(optim, nullptr, params.data(), params.size(), nullptr);
 }
 
-/// Registers one as the parameter "w".
-inline zero_status register_vector(zero_optim* optim, std::span<float> data,
-                                   std::span<float> grad) {
-  return register_vectors(optim, {{"w", data, grad}});
-}
-
 }  // namespace zero::test

@@ -13,12 +13,9 @@
 namespace zero::test {
 
 /// Lets a function see every point of the library's that any thread passes.
-class Watched {
+class Watched : public ReplacedCall {
  public:
-  explicit Watched(void (*reached)(const char*)) : reached_(&SystemCalls::reached, reached) {}
-
- private:
-  const ReplacedCall reached_;
+  explicit Watched(void (*reached)(const char*)) : ReplacedCall(&SystemCalls::reached, reached) {}
 };
 
 /// Sleeps now and then, on whichever thread: owners fall behind.

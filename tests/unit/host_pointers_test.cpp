@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 #include "device/memory.h"
-#include "support/expect.h"
+#include "support/optim.h"
 
 namespace zero {
 namespace {
@@ -46,17 +47,7 @@ class Forbidden {
   void* const page_;
 };
 
-constexpr int64_t kShape[] = {4};
-
-zero_param four_of(float* data, float* grad) {
-  auto param = test::initialized<zero_param>();
-  param.name = "w";
-  param.shape = kShape;
-  param.ndim = 1;
-  param.data = data;
-  param.grad = grad;
-  return param;
-}
+constexpr int64_t kFour = 4;
 
 void expect_refused(zero_status status, const std::string& what) {
   EXPECT_TRUE(test::ends(status, ZERO_ERR_ARGUMENT, what + " is memory of a GPU"));
@@ -84,13 +75,10 @@ TEST_F(GivenToTheHost, what_the_host_itself_reads_and_writes_is_refused_before_i
   const Forbidden forbidden(gpu_);
   expect_refused(zero_comm_all_reduce(comm_, gpu_, 4, ZERO_FLOAT32, ZERO_SUM), "data");
   expect_refused(zero_comm_broadcast(comm_, gpu_, 16, 0), "data");
-  auto buffer = test::initialized<zero_buffer>();
-  buffer.name = "b";
-  buffer.data = gpu_;
-  buffer.shape = kShape;
-  buffer.ndim = 1;
+  const std::vector<int64_t> shape = {4};
+  const zero_buffer buffer = test::buffer("b", shape, gpu_, ZERO_FLOAT32);
   expect_refused(zero_register_buffers(optim_, &buffer, 1), "buffer 'b'");
-  const zero_param param = four_of(data_, grad_);
+  const zero_param param = test::parameter("w", kFour, data_, grad_);
   ASSERT_EQ(zero_register_params(optim_, nullptr, &param, 1, nullptr), ZERO_OK);
   ASSERT_EQ(zero_step(optim_, nullptr), ZERO_OK);
   expect_refused(zero_grad_ready(optim_, 0, gpu_, nullptr), "the gradient of parameter 'w'");
@@ -102,8 +90,9 @@ TEST_F(GivenToTheHost, what_the_host_itself_reads_and_writes_is_refused_before_i
 }
 
 TEST_F(GivenToTheHost, is_refused_by_name_and_the_comm_goes_on) {
-  const zero_param elsewhere = four_of(gpu_, nullptr), gradient = four_of(data_, gpu_),
-                   param = four_of(data_, grad_);
+  const zero_param elsewhere = test::parameter("w", kFour, gpu_, nullptr),
+                   gradient = test::parameter("w", kFour, data_, gpu_),
+                   param = test::parameter("w", kFour, data_, grad_);
   expect_refused(zero_register_params(optim_, nullptr, &elsewhere, 1, nullptr), "parameter 'w'");
   expect_refused(zero_register_params(optim_, nullptr, &gradient, 1, nullptr),
                  "the gradient of parameter 'w'");

@@ -70,6 +70,15 @@ cudaError_t make(const char* function, Handle* out, const Make& body) {
   });
 }
 
+/// To the current device.
+cudaError_t give_back(const char* function, void (ChaosDevice::*release)(void*) noexcept,
+                      void* what) {
+  return here(function, [&](ChaosDevice& device) {
+    (device.*release)(what);
+    return Status();
+  });
+}
+
 }  // namespace
 
 cudaError_t wanted(const char* function) {
@@ -230,12 +239,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* all_bytes) {
 cudaError_t cudaMalloc(void** out, size_t bytes) {
   return make("cudaMalloc", out, [&](ChaosDevice& d) { return d.allocate(bytes, ""); });
 }
-cudaError_t cudaFree(void* memory) {
-  return here("cudaFree", [&](ChaosDevice& device) {
-    device.release(memory);
-    return Status();
-  });
-}
+cudaError_t cudaFree(void* memory) { return give_back("cudaFree", &ChaosDevice::release, memory); }
 cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned flags) {
   if ((flags & ~(cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined)) != 0)
     return answer(cudaErrorInvalidValue);
@@ -245,30 +249,21 @@ cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned flags) {
   });
 }
 cudaError_t cudaFreeHost(void* memory) {
-  return here("cudaFreeHost", [&](ChaosDevice& device) {
-    device.release_host(memory);
-    return Status();
-  });
+  return give_back("cudaFreeHost", &ChaosDevice::release_host, memory);
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int priority) {
   if (flags != cudaStreamNonBlocking || priority != -5) return answer(cudaErrorInvalidValue);
   return make("cudaStreamCreateWithPriority", out, [](ChaosDevice& d) { return d.make_stream(); });
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return here("cudaStreamDestroy", [&](ChaosDevice& device) {
-    device.free_stream(stream);
-    return Status();
-  });
+  return give_back("cudaStreamDestroy", &ChaosDevice::free_stream, stream);
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
   if (flags != cudaEventDisableTiming) return answer(cudaErrorInvalidValue);
   return make("cudaEventCreateWithFlags", out, [](ChaosDevice& d) { return d.make_event(); });
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  return here("cudaEventDestroy", [&](ChaosDevice& device) {
-    device.free_event(event);
-    return Status();
-  });
+  return give_back("cudaEventDestroy", &ChaosDevice::free_event, event);
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,

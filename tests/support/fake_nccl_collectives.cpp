@@ -39,11 +39,7 @@ size_t size_of(int type) {
   }
 }
 
-/// The formats of 16 bits; under the mutex.
-HalfFormat& format(int type) {
-  static HalfFormat f16 = f16_format(), bf16 = bf16_format();
-  return type == nccl::kFloat16 ? f16 : bf16;
-}
+const HalfFormat& format(int type) { return type == nccl::kFloat16 ? kF16 : kBf16; }
 
 template <class Number>
 Number take(const std::byte* data, size_t i) {

@@ -100,48 +100,28 @@ TEST(NcclLibrary, the_real_library_has_every_function) {
 
 /// Each function's type as nccl.h has it, with our words for its types.
 template <class T>
-struct Ours {
-  using Type = T;
-};
+struct Ours : std::type_identity<T> {};
 template <>
-struct Ours<ncclResult_t> {
-  using Type = int;
-};
+struct Ours<ncclResult_t> : std::type_identity<int> {};
 template <>
-struct Ours<ncclDataType_t> {
-  using Type = int;
-};
+struct Ours<ncclDataType_t> : std::type_identity<int> {};
 template <>
-struct Ours<ncclRedOp_t> {
-  using Type = int;
-};
+struct Ours<ncclRedOp_t> : std::type_identity<int> {};
 template <>
-struct Ours<ncclUniqueId> {
-  using Type = UniqueId;
-};
+struct Ours<ncclUniqueId> : std::type_identity<UniqueId> {};
 template <>
-struct Ours<ncclComm_t> {
-  using Type = Handle;
-};
+struct Ours<ncclComm_t> : std::type_identity<Handle> {};
 template <>
-struct Ours<ncclWindow_t> {
-  using Type = Window;
-};
+struct Ours<ncclWindow_t> : std::type_identity<Window> {};
 template <>
-struct Ours<cudaStream_t> {
-  using Type = void*;
-};
+struct Ours<cudaStream_t> : std::type_identity<void*> {};
 template <class T>
-struct Ours<T*> {
-  using Type = typename Ours<T>::Type*;
-};
+struct Ours<T*> : std::type_identity<typename Ours<T>::type*> {};
 template <>
-struct Ours<ncclConfig_t*> {
-  using Type = Config*;
-};
+struct Ours<ncclConfig_t*> : std::type_identity<Config*> {};
 template <class Answer, class... Arguments>
 auto ours(Answer (*)(Arguments...)) ->
-    typename Ours<Answer>::Type (*)(typename Ours<std::remove_const_t<Arguments>>::Type...);
+    typename Ours<Answer>::type (*)(typename Ours<std::remove_const_t<Arguments>>::type...);
 
 #define EXPECT_SAME_TYPE(member, function) \
   static_assert(std::is_same_v<decltype(Library::member), decltype(ours(&function))>)

@@ -19,55 +19,23 @@ namespace zero::test {
 namespace {
 
 TEST(Backward, sums_stand_before_the_call_that_needs_them_from_the_first_step_on) {
-  on_two(CommKind::local, [](Rank2& self, int rank) {
-    for (int step = 1; step <= 3; step++) {
-      for (const size_t i : {size_t{1}, size_t{0}}) {
-        self.fill(i, static_cast<float>(rank + 1));
-        EXPECT_OK(self.ready(static_cast<int64_t>(i)));
-      }
-      EXPECT_TRUE(self.sums_all(step)) << "step " << step;
-      EXPECT_OK(self.step());
-      EXPECT_EQ(self.data[0][kElements - 1], -1.5f * static_cast<float>(step));
-      EXPECT_EQ(self.data[1][0], -1.5f * static_cast<float>(step));
-    }
-  });
+  expect_done_early(false);
 }
 
 TEST(Backward, gradients_outside_of_arenas_are_staged_meanwhile) {
-  on_two(
-      CommKind::local,
-      [](Rank2& self, int) {
-        self.train(1);  // makes the staging
-        for (int step = 1; step <= 2; step++) {
-          self.announce_all();
-          EXPECT_TRUE(self.sums_all(step));
-          self.barrier();  // a step stages what is left, and the other rank may need it
-          EXPECT_OK(self.step());
-        }
-        EXPECT_EQ(self.data[0][17], -3.0f);
-      },
-      false);
-}
-
-TEST(Backward, a_sub_group_sums_its_own_during_the_backward) {
-  on_ranks(CommKind::local, 4, [](zero_comm* comm, int rank) {
-    zero_comm* half = nullptr;
-    ASSERT_OK(zero_comm_split(&half, comm, rank % 2, 0));
-    {
-      Rank2 self(half);
-      for (int step = 1; step <= 2; step++) {
-        self.fill(0, static_cast<float>(rank));
-        self.fill(1, 1);
-        self.announce_all();
-        EXPECT_TRUE(self.sums_all(step));
-        EXPECT_OK(self.step());
-      }
-      EXPECT_EQ(self.data[0][7], rank % 2 == 0 ? -2.0f : -4.0f);
-      EXPECT_EQ(self.data[1][7], -2.0f);
+  on_two(CommKind::local, {.foreign = true}, [](Rank2& self, int) {
+    self.train(1);  // makes the staging
+    for (int step = 1; step <= 2; step++) {
+      self.announce_all();
+      EXPECT_TRUE(self.sums_all(step));
+      self.barrier();  // a step stages what is left, and the other rank may need it
+      EXPECT_OK(self.step());
     }
-    zero_comm_free(half);
+    EXPECT_EQ(self.data[0][17], -3.0f);
   });
 }
+
+TEST(Backward, a_sub_group_sums_its_own_during_the_backward) { expect_done_early_by_groups(false); }
 
 /// What one rank summed of gradients that another took back is not used.
 TEST(Backward, sums_of_dropped_gradients_are_never_used) {

@@ -79,13 +79,7 @@ class Seat : public Optim {
   /// It borrows the tensor.
   static zero_buffer entry(Tensor&&, void*) = delete;
   static zero_buffer entry(const Tensor& tensor, void* data) {
-    auto buffer = initialized<zero_buffer>();
-    buffer.name = tensor.name.c_str();
-    buffer.data = data;
-    buffer.shape = tensor.shape.data();
-    buffer.ndim = static_cast<int32_t>(tensor.shape.size());
-    buffer.dtype = tensor.dtype;
-    return buffer;
+    return buffer(tensor.name.c_str(), tensor.shape, data, tensor.dtype);
   }
   /// Any bits, which depend on buffer, element, `round` and whose they are.
   static std::byte value(size_t tensor, size_t i, int round, int rank) {
@@ -205,13 +199,13 @@ TEST_P(Buffers, more_may_come_at_any_time_and_steps_and_reduced_gradients_are_un
     int64_t more = 10 + rank;
     const Tensor late{"late", {}, ZERO_INT64};
     const zero_buffer entry = Seat::entry(late, &more);
-    EXPECT_OK(zero_register_buffers(seat.optim(), &entry, 1));
+    EXPECT_OK(seat.add_buffer(entry));
     EXPECT_OK(seat.set_scalar(ZERO_ALL_PARAMS, "step", 1));
     const int32_t flags = ZERO_REDUCE_MEAN | ZERO_REDUCE_ACCUMULATE;
     for (int batch = 0; batch < 2; batch++) {
       seat.grad = 0.5f;
       EXPECT_OK(seat.reduce(flags));
-      EXPECT_TRUE(ends(zero_register_buffers(seat.optim(), &entry, 1), ZERO_ERR_STATE, "reduced"));
+      EXPECT_TRUE(ends(seat.add_buffer(entry), ZERO_ERR_STATE, "reduced"));
       EXPECT_OK(seat.broadcast(1 - batch));
       EXPECT_EQ(more, 11);
     }
@@ -253,7 +247,7 @@ TEST_P(Buffers, registrations_that_differ_are_named_by_any_collective_call) {
       {"buffer 'other'", [](auto& t) { t[3].name = "other"; }},
       {"bfloat16 [3x77]",
        [](auto& t) {
-         t[3].shape = {3, 77};
+         t[3].shape.assign({3, 77});
        }},
       {"buffer 'ids'", [](auto& t) { std::swap(t[5], t[6]); }},
       {"has nothing", [](auto& t) { t.pop_back(); }}};
@@ -331,8 +325,6 @@ class Bare : public Optim {
  public:
   Bare() : Optim(alone()) { Optim::add(parameter("w", kOne, &weight, &grad)); }
   ~Bare() { free(); }
-  zero_status add(const zero_buffer& buffer) { return zero_register_buffers(optim(), &buffer, 1); }
-
   float weight = 1, grad = 1;
 };
 
@@ -383,26 +375,16 @@ TEST(BufferInput, what_makes_no_sense_is_named_and_none_is_added) {
                {"ndim is -1", [](auto& b) { b.ndim = -1; }},
                {"shape is NULL", [](auto& b) { b.shape = nullptr; }},
                {"negative dimension", [&](auto& b) { b.shape = &negative; }},
-               {"too many elements",
-                [&](auto& b) {
-                  b.shape = huge;
-                  b.ndim = 2;
-                }},
+               {"too many elements", [&](auto& b) { b.shape = huge, b.ndim = 2; }},
                {"has no memory", [](auto& b) { b.data = nullptr; }},
                {"not aligned", [](auto& b) { b.data = room + 1028; }},
                {"wraps around",
                 [](auto& b) { b.data = reinterpret_cast<void*>(~uintptr_t{0} - 7); }},  // NOLINT
                {"buffer 'b' overlaps that of buffer 'first'", [](auto& b) { b.data = room + 8; }},
                {"buffer 'b' overlaps that of parameter 'w'",
-                [&](auto& b) {
-                  b.data = &bare.weight;
-                  b.dtype = ZERO_FLOAT32;
-                }},
+                [&](auto& b) { b.data = &bare.weight, b.dtype = ZERO_FLOAT32; }},
                {"buffer 'b' overlaps that of the gradient of parameter 'w'",
-                [&](auto& b) {
-                  b.data = &bare.grad;
-                  b.dtype = ZERO_FLOAT32;
-                }},
+                [&](auto& b) { b.data = &bare.grad, b.dtype = ZERO_FLOAT32; }},
                {"struct_size is 8", [](auto& b) { b.struct_size = 8; }}};
   for (const auto& one : cases) {
     zero_buffer both[2] = {Seat::entry(first, room), Seat::entry(sound, room + 1024)};
@@ -416,7 +398,7 @@ TEST(BufferInput, what_makes_no_sense_is_named_and_none_is_added) {
   EXPECT_EQ(zero_register_buffers(bare.optim(), &one, 0), ZERO_ERR_ARGUMENT);
   EXPECT_TRUE(ends(zero_broadcast_buffers(bare.optim(), 0, nullptr), ZERO_ERR_STATE,
                    "no buffers are registered"));
-  EXPECT_OK(bare.add(one));  // nothing of the others was left
+  EXPECT_OK(bare.add_buffer(one));  // nothing of the others was left
   EXPECT_OK(zero_broadcast_buffers(bare.optim(), 0, nullptr));
 }
 
@@ -424,8 +406,8 @@ TEST(BufferInput, a_dtype_of_zero_is_float32_and_no_elements_need_no_memory) {
   Bare bare;
   alignas(8) float room[4] = {};
   const Tensor some{"b", {4}, 0}, none{"none", {0}};
-  EXPECT_OK(bare.add(Seat::entry(some, room)));
-  EXPECT_OK(bare.add(Seat::entry(none, nullptr)));
+  EXPECT_OK(bare.add_buffer(Seat::entry(some, room)));
+  EXPECT_OK(bare.add_buffer(Seat::entry(none, nullptr)));
   const Scratch scratch;
   bare.save(scratch / "c");
   bare.load(scratch / "c");
@@ -435,7 +417,7 @@ TEST(BufferInput, later_parameters_gradients_and_binds_keep_off_buffers) {
   Bare bare;
   alignas(8) float room[8] = {};
   const Tensor buffer{"b", {8}};
-  ASSERT_OK(bare.add(Seat::entry(buffer, room)));
+  ASSERT_OK(bare.add_buffer(Seat::entry(buffer, room)));
   float elsewhere = 0;
   zero_param param = parameter("b", kOne, &elsewhere);
   EXPECT_TRUE(ends(zero_register_params(bare.optim(), nullptr, &param, 1, nullptr),
@@ -464,7 +446,7 @@ TEST(BufferInput, an_arena_given_up_stays_while_buffers_are_in_it) {
   ASSERT_OK(
       zero_arena_alloc(bare.comm(), bytes, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&arena)));
   const Tensor buffer{"b", {1000}};
-  ASSERT_OK(bare.add(Seat::entry(buffer, arena)));
+  ASSERT_OK(bare.add_buffer(Seat::entry(buffer, arena)));
   EXPECT_OK(zero_arena_free(arena));
   arena[999] = 5;
   float other = 2, grad = 1;
@@ -480,7 +462,7 @@ TEST(BufferInput, one_that_reaches_beyond_its_arena_is_named) {
   ASSERT_OK(
       zero_arena_alloc(bare.comm(), 4096, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&arena)));
   const Tensor buffer{"b", {int64_t{1} << 22}};
-  EXPECT_TRUE(ends(bare.add(Seat::entry(buffer, arena + 64)), ZERO_ERR_ARGUMENT,
+  EXPECT_TRUE(ends(bare.add_buffer(Seat::entry(buffer, arena + 64)), ZERO_ERR_ARGUMENT,
                    "buffer 'b' needs 16777216 bytes and ends beyond its arena"));
   zero_arena_free(arena);
 }

@@ -145,4 +145,14 @@ struct Both {
   Captured device, host;
 };
 
+/// body(both) by devices of many seeds; the ends are the same.
+template <class Body>
+void on_both(uint64_t seeds, const zero_options& options, const Body& body) {
+  for (uint64_t seed = 1; seed <= seeds; seed++) {
+    Both both(seed, options);
+    body(both);
+    both.expect_same("seed " + std::to_string(seed));
+  }
+}
+
 }  // namespace zero::test

@@ -132,4 +132,7 @@ inline std::vector<Case> cases() {
   return all;
 }
 
+INSTANTIATE_TEST_SUITE_P(comms, Conformance, testing::ValuesIn(cases()),
+                         [](const auto& info) { return name_of(info.param); });
+
 }  // namespace zero::test

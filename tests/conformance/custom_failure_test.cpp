@@ -215,10 +215,7 @@ TEST(OwnRuleDeclared, ranks_that_declare_something_else_are_told_which_and_what)
   };
   const Change changes[] = {
       {[](OwnRule& r) { r.name = "mine"; }, "optimizer custom:mine"},
-      {[](OwnRule& r) {
-         r.slots = {"exp_avg", "v"};
-       },
-       "with state exp_avg v"},
+      {[](OwnRule& r) { r.slots[1] = "v"; }, "with state exp_avg v"},
       {[](OwnRule& r) { r.slots.push_back("w"); }, "with state exp_avg exp_avg_sq w"},
       {[](OwnRule& r) { r.settings[2].first = "epsilon"; }, "epsilon"},
       {[](OwnRule& r) { r.whole_tensors = true; }, "on whole tensors"},

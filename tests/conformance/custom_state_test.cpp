@@ -73,7 +73,7 @@ TEST(OwnRule, its_state_is_saved_and_loaded_by_any_number_of_ranks_and_any_parti
   EXPECT_TRUE(contains(manifest, R"("name":"custom:my-adamw")")) << manifest.substr(0, 900);
   EXPECT_TRUE(contains(manifest, R"("slots":["exp_avg","exp_avg_sq","a","b","c","d","e","f"])"))
       << manifest.substr(0, 900);
-  for (const int32_t partition : {0, 1, 2, 3}) {
+  for (const int32_t partition : kPartitions) {
     on_each_comm(2, [&](zero_comm* comm, int) {
       OwnModel model(comm, rule,
                      {.partition = partition, .bucket_bytes = 4096, .master = partition % 2});
@@ -151,10 +151,9 @@ TEST(OwnRule, its_state_moves_whole_to_other_owners) {
     for (const CommKind kind : kCommKinds) {
       std::array<std::string, 2> trained;
       for (const bool moves : {false, true}) {
-        on_ranks(kind, 3, [&](zero_comm* comm, int rank) {
-          const std::string state = train(comm, rank, partition, moves);
-          if (rank == 0) trained[moves ? 1 : 0] = state;
-        });
+        trained[moves ? 1 : 0] = results_of(Meeting(kind, 3), [&](zero_comm* comm, int rank) {
+          return train(comm, rank, partition, moves);
+        })[0];
       }
       EXPECT_EQ(trained[0], trained[1]);
     }

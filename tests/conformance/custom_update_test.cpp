@@ -127,7 +127,7 @@ float added(float a, float b) {
 TEST(OwnRule, what_it_does_to_rounding_ends_with_its_call) {
   std::array<std::string, 2> states;
   for (const bool changes : {false, true}) {
-    on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
+    states[changes ? 1 : 0] = results_of(Meeting(CommKind::local, 2), [&](zero_comm* comm, int) {
       OwnRule rule = own_adamw();
       rule.update = [adamw = rule.update, changes](const zero_update& u) -> zero_status {
         const zero_status status = adamw(u);
@@ -137,9 +137,8 @@ TEST(OwnRule, what_it_does_to_rounding_ends_with_its_call) {
       OwnModel model(comm, rule, {});
       model.steps(3);
       EXPECT_EQ(added(1, 0x1p-30f), 1);
-      const std::string state = model.state();
-      if (rank == 0) states[changes ? 1 : 0] = state;
-    });
+      return model.state();
+    })[0];
   }
   EXPECT_EQ(states[0], states[1]);
 }

@@ -114,8 +114,7 @@ TEST(DeviceCapture, launches_on_a_gpu_end_with_the_bits_of_the_host) {
 }
 
 TEST(DeviceCapture, a_call_that_leaves_a_gradient_out_comes_between_launches) {
-  for (uint64_t seed = 1; seed <= 10; seed++) {
-    Both both(seed);
+  on_both(10, defaults(), [](Both& both) {
     const Graph graph = both.device.capture_step();
     for (int turn = 0; turn < 6; turn++) {
       if (turn % 3 != 1) {
@@ -125,13 +124,11 @@ TEST(DeviceCapture, a_call_that_leaves_a_gradient_out_comes_between_launches) {
       both.give(turn);
       both.call([](Captured& one) { return one.step_without(3); });
     }
-    both.expect_same("seed " + std::to_string(seed));
-  }
+  });
 }
 
 TEST(DeviceCapture, calls_of_one_capture_on_two_streams_go_on_from_each_other) {
-  for (uint64_t seed = 1; seed <= 20; seed++) {
-    Both both(seed);
+  on_both(20, defaults(), [](Both& both) {
     Captured& device = both.device;
     const Stream other = make_stream(device.device()).value();
     const Event forked = make_event(device.device()).value();
@@ -145,8 +142,7 @@ TEST(DeviceCapture, calls_of_one_capture_on_two_streams_go_on_from_each_other) {
       EXPECT_OK(device.chaos().wait(device.stream(), joined.handle(), "joined"));
     });
     for (int turn = 0; turn < 3; turn++) both.launch(turn, graph);
-    both.expect_same("seed " + std::to_string(seed));
-  }
+  });
 }
 
 /// The same turns of two ranks, by calls alone or by launches too.
@@ -187,8 +183,7 @@ TEST(DeviceCapture, launches_of_two_ranks_over_memory_end_with_the_bits_of_calls
 }
 
 TEST(DeviceCapture, calls_of_one_capture_go_on_from_each_other) {
-  for (uint64_t seed = 1; seed <= 10; seed++) {
-    Both both(seed);
+  on_both(10, defaults(), [](Both& both) {
     const auto calls = [](Captured& model) {
       void* const stream = model.stream();
       EXPECT_OK(model.reduce_with({}, ZERO_REDUCE_MEAN, stream));
@@ -202,16 +197,14 @@ TEST(DeviceCapture, calls_of_one_capture_go_on_from_each_other) {
       calls(both.host);
       both.device.launch(graph);
     }
-    both.expect_same("seed " + std::to_string(seed));
-  }
+  });
 }
 
 TEST(DeviceCapture, what_the_host_changes_reaches_later_launches) {
-  for (uint64_t seed = 1; seed <= 10; seed++) {
+  zero_options options = defaults();
+  options.nonfinite = ZERO_NONFINITE_SKIP;
+  on_both(10, options, [](Both& both) {
     const Scratch scratch;
-    zero_options options = defaults();
-    options.nonfinite = ZERO_NONFINITE_SKIP;
-    Both both(seed, options);
     const Graph graph = both.device.capture_step();
     int turn = 0;
     const auto steps = [&](int count) {
@@ -234,8 +227,7 @@ TEST(DeviceCapture, what_the_host_changes_reaches_later_launches) {
     both.call([](Captured& one) { return one.set_scalar(0, "step", 40); });
     set("beta1", 0.5);
     steps(2);
-    both.expect_same("seed " + std::to_string(seed));
-  }
+  });
 }
 
 TEST(DeviceCapture, a_rank_that_is_late_at_every_launch_is_waited_for_each_time_anew) {

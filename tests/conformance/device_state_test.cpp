@@ -46,14 +46,8 @@ class Rank : public Replica {
         buffer_(device(), 800) {
     set_buffer(7);
     add_tensors(choices.tensors);
-    auto buffer = initialized<zero_buffer>();
-    const int64_t size = 100;
-    buffer.name = "mean";
-    buffer.shape = &size;
-    buffer.ndim = 1;
-    buffer.dtype = ZERO_FLOAT64;
-    buffer.data = buffer_.at();
-    EXPECT_OK(zero_register_buffers(optim(), &buffer, 1));
+    const std::vector<int64_t> shape = {100};
+    EXPECT_OK(add_buffer(test::buffer("mean", shape, buffer_.at(), ZERO_FLOAT64)));
     seal();
   }
   ~Rank() { free(); }
@@ -294,8 +288,7 @@ void live(Rank& rank, bool by_hand, const std::string& directory) {
 
 TEST(DeviceState, groups_on_devices_leave_what_groups_on_the_host_do) {
   uint64_t seed = 0;
-  for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY,
-                                  ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL}) {
+  for (const int32_t partition : kPartitions) {
     for (const int world : {2, 3}) {
       Choices choices = kinds()[seed];
       choices.of.partition = partition;
@@ -338,15 +331,11 @@ TEST(DeviceState, buffers_of_one_rank_stay) {
 
 TEST(DeviceState, a_buffer_elsewhere_is_refused_by_name) {
   Rank rank(Choices{.seed = 1});
-  const std::vector<float> elsewhere(4);
-  const int64_t size = 4;
-  auto buffer = initialized<zero_buffer>();
-  buffer.name = "count";
-  buffer.data = const_cast<float*>(elsewhere.data());
-  buffer.shape = &size;
-  buffer.ndim = 1;
-  EXPECT_TRUE(ends(zero_register_buffers(rank.optim(), &buffer, 1), ZERO_ERR_ARGUMENT,
-                   "buffer 'count' is memory of the host"));
+  std::vector<float> elsewhere(4);
+  const std::vector<int64_t> shape = {4};
+  const zero_buffer count = buffer("count", shape, elsewhere.data(), ZERO_FLOAT32);
+  EXPECT_TRUE(
+      ends(rank.add_buffer(count), ZERO_ERR_ARGUMENT, "buffer 'count' is memory of the host"));
 }
 
 TEST(DeviceState, a_device_that_fails_is_the_calls_failure) {

@@ -27,6 +27,7 @@ void PrintTo(const DeviceCase& c, std::ostream* out) { *out << c.name; }
 
 constexpr int64_t kPatienceMs = 30'000;
 constexpr size_t kCount = 5000;
+constexpr size_t kRounds = 40;
 
 class EveryDevice : public ::testing::TestWithParam<DeviceCase> {
  protected:
@@ -67,6 +68,13 @@ class EveryDevice : public ::testing::TestWithParam<DeviceCase> {
     finish(stream);
     const auto* const first = reinterpret_cast<const uint8_t*>(buffer.data());
     return {first, first + memory.bytes()};
+  }
+  /// A block of bytes for each round, in the order of the other stream.
+  void expect_rounds(const DeviceMemory& results) {
+    std::vector<uint8_t> wanted;
+    for (size_t round = 0; round < kRounds; ++round)
+      wanted.insert(wanted.end(), kCount, static_cast<uint8_t>(round));
+    EXPECT_EQ(read(results, other_), wanted);
   }
   void expect_refused(const Status& status, const std::string& words) {
     EXPECT_EQ(status.code(), ZERO_ERR_ARGUMENT);
@@ -111,7 +119,6 @@ TEST_P(EveryDevice, the_default_stream_does_work) {
 
 // Two streams hand a block to and fro: each round is wrong if either wait is not kept.
 TEST_P(EveryDevice, a_stream_waits_for_what_another_recorded) {
-  constexpr size_t kRounds = 40;
   const DeviceMemory shared = memory(kCount), results = memory(kRounds * kCount);
   const Event written = made(make_event(device_)), taken = made(make_event(device_));
   for (size_t round = 0; round < kRounds; ++round) {
@@ -122,10 +129,7 @@ TEST_P(EveryDevice, a_stream_waits_for_what_another_recorded) {
     ok(device_->copy(other_.handle(), results.data() + round * kCount, shared.data(), kCount));
     ok(device_->record(taken.handle(), other_.handle()));
   }
-  std::vector<uint8_t> wanted;
-  for (size_t round = 0; round < kRounds; ++round)
-    wanted.insert(wanted.end(), kCount, static_cast<uint8_t>(round));
-  EXPECT_EQ(read(results, other_), wanted);
+  expect_rounds(results);
 }
 
 TEST_P(EveryDevice, an_event_never_recorded_is_done_and_holds_nobody_up) {
@@ -235,7 +239,6 @@ TEST_P(EveryDevice, a_descriptor_is_memory_for_whoever_maps_it_and_as_long_as_an
 
 // Two streams hand a block to and fro by words: as above by events.
 TEST_P(EveryDevice, a_stream_waits_for_a_word_that_another_writes) {
-  constexpr size_t kRounds = 40;
   alignas(4096) static uint32_t words[1024];
   std::memset(words, 0, sizeof words);
   Result<OpenedHost> opened = open_host(device_, words, sizeof words);
@@ -259,10 +262,7 @@ TEST_P(EveryDevice, a_stream_waits_for_a_word_that_another_writes) {
     ok(device_->copy(other_.handle(), results.data() + round * kCount, shared.data(), kCount));
     ok(device_->words(other_.handle(), taken_by_now, ""));
   }
-  std::vector<uint8_t> wanted;
-  for (size_t round = 0; round < kRounds; ++round)
-    wanted.insert(wanted.end(), kCount, static_cast<uint8_t>(round));
-  EXPECT_EQ(read(results, other_), wanted);
+  expect_rounds(results);
 }
 
 TEST_P(EveryDevice, memory_of_another_device_is_refused) {

@@ -15,13 +15,19 @@
 namespace zero::test {
 namespace {
 
-Training whole_tensors(int world, std::vector<int64_t> sizes) {
+/// Laid out by the plan in arenas of each rank's own.
+Training in_arenas(int world, std::vector<int64_t> sizes) {
   Training training = base(world);
-  training.partition = ZERO_PARTITION_GREEDY;
   training.sizes = std::move(sizes);
   training.where = Where::per_rank_arenas;
   training.padded = true;
   training.steps = 4;
+  return training;
+}
+
+Training whole_tensors(int world, std::vector<int64_t> sizes) {
+  Training training = in_arenas(world, std::move(sizes));
+  training.partition = ZERO_PARTITION_GREEDY;
   training.others_sum = true;
   return training;
 }
@@ -69,12 +75,8 @@ TEST(DeviceTravel, whole_tensors_of_like_owners_travel_together) {
 
 /// Of parameters that take so many transfers, in place.
 int64_t launches(int transfers, double max_grad_norm = 0) {
-  Training training = base(2);
+  Training training = in_arenas(2, {2048 * transfers - 100});
   training.bucket_bytes = 4096;
-  training.sizes = {2048 * transfers - 100};
-  training.where = Where::per_rank_arenas;
-  training.padded = true;
-  training.steps = 4;
   training.max_grad_norm = max_grad_norm;
   return trained(training, 1, std::to_string(transfers)).launches;
 }
@@ -95,20 +97,16 @@ TEST(DeviceTravel, sums_that_are_all_waited_for_are_one_launch) {
 
 constexpr Devices kWithWindows{.seed = 1};
 
-Training in_arenas() {
-  Training training = base(2);
-  training.sizes = {700, 3, 2100, 1, 1300};
+Training small() {
+  Training training = in_arenas(2, {700, 3, 2100, 1, 1300});
   training.bucket_bytes = 4096;
-  training.where = Where::per_rank_arenas;
-  training.padded = true;
-  training.steps = 4;
   return training;
 }
 
 TEST(DeviceWindows, transfers_in_them_end_with_the_bits_of_one_process) {
   for (const bool clips : {false, true}) {
     for (const bool mapped : {true, false}) {
-      Training training = in_arenas();
+      Training training = small();
       if (clips) training.max_grad_norm = 0.1;
       const Meeting meeting(CommKind::nccl, 2, kWithWindows);
       FakeNcclKnobs& knobs = meeting.nccl().knobs();
@@ -127,7 +125,7 @@ int64_t mapped_transfers(const Meeting& meeting) {
 }
 
 TEST(DeviceWindows, nothing_in_foreign_memory_is_mapped) {
-  Training training = in_arenas();
+  Training training = small();
   training.where = Where::foreign;
   const Meeting meeting(CommKind::nccl, 2, kWithWindows);
   expect_equals_reference(training, run(training, meeting), "foreign");

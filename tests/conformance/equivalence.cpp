@@ -15,9 +15,8 @@ namespace {
 /// The reference's NAdam calls pow and its norms are long doubles, whose last bits are its own;
 /// only fp64 parameters show them.
 double slack_of(const Training& training) {
-  const bool has_norms =
-      training.optimizer == ZERO_OPTIMIZER_LAMB || training.optimizer == ZERO_OPTIMIZER_LARS;
-  return training.optimizer == ZERO_OPTIMIZER_NADAM || has_norms ? 1e-12 : 0;
+  const bool differs = training.optimizer == ZERO_OPTIMIZER_NADAM;
+  return differs || takes_whole_tensors(training.optimizer) ? 1e-12 : 0;
 }
 
 const std::vector<int64_t> kSizes = {1, 0, 7, 1024, 4097, 16, 33, 2048, 1, 5000, 0, 3, 999};
@@ -168,6 +167,10 @@ void set_kind(Training& training, const Kind& kind) {
   training.dtypes = kind.dtypes;
   training.master = kind.master;
   training.share_dtype = kind.share_dtype;
+}
+
+bool takes_whole_tensors(int32_t optimizer) {
+  return optimizer == ZERO_OPTIMIZER_LAMB || optimizer == ZERO_OPTIMIZER_LARS;
 }
 
 int max_world() { return nightly_run() ? 8 : 4; }

@@ -46,12 +46,14 @@ struct Kind {
 extern const std::vector<Kind> kKinds;
 void set_kind(Training& training, const Kind& kind);
 
-constexpr const char* kPartitions[] = {"even", "greedy", "in order", "manual"};
+constexpr const char* kPartitionNames[] = {"even", "greedy", "in order", "manual"};
 constexpr const char* kWheres[] = {"arenas", "per-rank arenas", "foreign", "mixed"};
 
 /// Thirteen tensors, some empty, some longer than a block.
 Training base(int world);
 
 int max_world();
+/// Whether its steps depend on norms of whole tensors.
+bool takes_whole_tensors(int32_t optimizer);
 
 }  // namespace zero::test

@@ -16,9 +16,6 @@
 
 namespace zero::test {
 
-constexpr int32_t kPartitions[] = {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY,
-                                   ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL};
-
 struct Choices {
   int32_t partition = ZERO_PARTITION_EVEN;
   double lr = 0.1;
@@ -27,6 +24,7 @@ struct Choices {
   double norm_type = 2;
   int32_t share_dtype = 0;
   int32_t master = ZERO_MASTER_FLOAT32;
+  int32_t optimizer = ZERO_OPTIMIZER_SGD;
 };
 
 struct Tensor {
@@ -43,14 +41,14 @@ class Rank : public Optim {
  public:
   Rank(zero_comm* comm, const Choices& choices)
       : Optim(comm, options_with([&](zero_options& o) {
-                o.optimizer = ZERO_OPTIMIZER_SGD;
+                o.optimizer = choices.optimizer;
                 o.partition = choices.partition;
                 o.max_grad_norm = choices.max_grad_norm;
                 o.grad_norm_type = choices.norm_type;
                 o.share_dtype = choices.share_dtype;
                 o.master = choices.master;
               }),
-              {{"lr", choices.lr}, {"momentum", choices.momentum}}) {}
+              settings(choices)) {}
 
   /// Register `tensors`, which stay where they are, as one group.
   void add(std::vector<Tensor>& tensors) {
@@ -81,6 +79,12 @@ class Rank : public Optim {
     int64_t elements = 0;
     for (size_t i = 2; i < triples.size(); i += 3) elements += triples[i];
     return elements;
+  }
+
+ private:
+  static Settings settings(const Choices& choices) {
+    if (choices.momentum == 0) return {{"lr", choices.lr}};
+    return {{"lr", choices.lr}, {"momentum", choices.momentum}};
   }
 };
 

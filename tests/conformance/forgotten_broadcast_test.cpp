@@ -18,7 +18,7 @@ namespace {
 class Seat : public Optim {
  public:
   Seat(zero_comm* comm, float first, int32_t uneven = ZERO_UNEVEN_OFF)
-      : Optim(comm, options(uneven)),
+      : Optim(comm, plain_sgd(kLr1, [&](zero_options& o) { o.uneven_inputs = uneven; })),
         w(kSize, first),
         half(kSize, static_cast<uint16_t>(first == 0 ? 0 : 0x3F80)) {
     add(parameter("w", kSize, w.data(), grad.data()));
@@ -36,13 +36,6 @@ class Seat : public Optim {
   static constexpr int64_t kSize = 3001;
   std::vector<float> w, grad = std::vector<float>(kSize, 1);
   std::vector<uint16_t> half, half_grad = std::vector<uint16_t>(kSize, 0x3F80);
-
- private:
-  static zero_options options(int32_t uneven) {
-    zero_options options = plain_sgd(kLr1);
-    options.uneven_inputs = uneven;
-    return options;
-  }
 };
 
 constexpr const char* kWords = "call zero_broadcast_params";

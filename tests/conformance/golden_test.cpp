@@ -77,7 +77,7 @@ const std::vector<Feature> kFeatures = {
     {"overlap", false, [](Training& run) { run.overlaps = true; }},
     {"rebalance", false,
      [](Training& run) {
-       run.deals = {2, 4};
+       run.deals.assign({2, 4});
      }},
     {"join world", false, [](Training& run) { join(run, ZERO_UNEVEN_WORLD); }},
     {"join active", false, [](Training& run) { join(run, ZERO_UNEVEN_ACTIVE); }},
@@ -97,9 +97,8 @@ constexpr On kOns[] = {{"host", CommKind::local},
 
 enum Axis { rule, feature, kind, on, world, where, partition };
 
-bool is_trust(const Combination& one) {
-  const int32_t rule_number = rules()[one[rule]].number;
-  return rule_number == ZERO_OPTIMIZER_LAMB || rule_number == ZERO_OPTIMIZER_LARS;
+bool takes_whole_tensors(const Combination& one) {
+  return test::takes_whole_tensors(rules()[one[rule]].number);
 }
 
 CommKind place_of(const Combination& one) { return kOns[one[on]].kind; }
@@ -109,11 +108,11 @@ bool is_legal(const Combination& one) {
   const Feature& what = kFeatures[one[feature]];
   const size_t ranks = one[world] + 1;
   const std::string name = what.name;
-  if (name == "begun" && is_trust(one)) return false;
+  if (name == "begun" && takes_whole_tensors(one)) return false;
   if (name.substr(0, 4) == "join" && ranks == 1) return false;
   if (place == CommKind::local) return true;
   if (place == CommKind::user) return ranks > 1;
-  if (is_trust(one) || !what.of_devices) return false;
+  if (takes_whole_tensors(one) || !what.of_devices) return false;
   if (place == CommKind::device) return ranks == 1;
   if (ranks != 2 && ranks != 3) return false;
   const auto lies = static_cast<Where>(one[where]);
@@ -124,7 +123,7 @@ std::string name_of(const Combination& one) {
   std::string name = std::string(rules()[one[rule]].name) + ", " + kFeatures[one[feature]].name +
                      ", " + kKinds[one[kind]].name + ", " + kOns[one[on]].name + ", " +
                      std::to_string(one[world] + 1) + ", " + kWheres[one[where]] + ", " +
-                     kPartitions[one[partition]];
+                     kPartitionNames[one[partition]];
   return name;
 }
 

@@ -37,10 +37,11 @@ void after_one_joined(const Uneven& run, const std::function<void(Seat&, int ran
   }
 }
 
-/// The model after the first step of all.
-Plain first_step(const Uneven& run) {
+/// The model after the first step of all, and so many more of ranks 0 and 2.
+Plain trained(const Uneven& run, int more = 0) {
   Plain model(run);
   model.step({0, 0, 0}, 1.0 / 3);
+  for (int step = 1; step <= more; step++) model.step({step, -1, step}, 1.0 / 3);
   return model;
 }
 
@@ -49,7 +50,7 @@ TEST(JoinCalls, clips_by_the_norm_and_by_value_take_no_gradient_of_a_rank_that_j
     Uneven run{
         .world = 3, .option = option, .optimizer = ZERO_OPTIMIZER_SGD, .lr = 1, .sizes = {1, 1}};
     const float factor = option == ZERO_UNEVEN_ACTIVE ? 0.5f : 1.0f / 3;
-    Plain model = first_step(run);
+    Plain model = trained(run);
     model.update({{0.25f}, {0.25f}}, 1);
     model.update({{6 * factor}, {8 * factor}}, 1 / (10 * factor + 1e-6));
     after_one_joined(
@@ -74,7 +75,7 @@ TEST(JoinCalls, clips_by_the_norm_and_by_value_take_no_gradient_of_a_rank_that_j
 // An engine sets lr before each step; a rank that has no steps to make does not.
 TEST(JoinCalls, a_rank_that_joined_follows_settings_frozen_parameters_scales_and_drops) {
   const Uneven run{.world = 3, .optimizer = ZERO_OPTIMIZER_SGD, .lr = 0.5, .sizes = {600, 3, 1500}};
-  Plain model = first_step(run);
+  Plain model = trained(run);
   std::vector<std::vector<float>> expected = model.params();
   for (size_t i = 0; i < 3; i++) {
     const std::vector<float> a = batch_gradient(run, i, 0, 1), b = batch_gradient(run, i, 2, 1);
@@ -113,10 +114,8 @@ TEST(JoinCalls, every_other_call_is_made_with_the_rank_that_joined) {
   const Scratch scratch;
   int turn = 0;
   const Uneven run{.world = 3};
-  Plain model = first_step(run);
-  model.step({1, -1, 1}, 1.0 / 3);
-  const std::vector<std::vector<float>> saved = model.params();
-  model.step({2, -1, 2}, 1.0 / 3);
+  const Plain model = trained(run, 2);
+  const std::vector<std::vector<float>> saved = trained(run, 1).params();
   for (const CommKind kind : kCommKinds) {
     const std::string directory = scratch / std::to_string(turn++);
     on_seats(kind, run, [&](Seat& seat, int rank) {
@@ -155,8 +154,7 @@ TEST(JoinCalls, every_other_call_is_made_with_the_rank_that_joined) {
 
 TEST(JoinCalls, what_needs_something_of_a_rank_that_joined_is_refused_on_all_ranks) {
   const Uneven run{.world = 3};
-  Plain model = first_step(run);
-  model.step({1, -1, 1}, 1.0 / 3);
+  const Plain model = trained(run, 1);
   after_one_joined(
       run,
       [&](Seat& seat, int) {
@@ -187,8 +185,7 @@ TEST(JoinCalls, what_needs_something_of_a_rank_that_joined_is_refused_on_all_ran
 
 TEST(JoinCalls, a_call_that_fails_leaves_the_rank_that_joined_where_it_is) {
   const Uneven run{.world = 3};
-  Plain model = first_step(run);
-  model.step({1, -1, 1}, 1.0 / 3);
+  const Plain model = trained(run, 1);
   after_one_joined(
       run,
       [&](Seat& seat, int rank) {
@@ -220,8 +217,7 @@ TEST(JoinCalls, a_call_that_fails_leaves_the_rank_that_joined_where_it_is) {
 
 TEST(JoinCalls, a_rank_that_cannot_join_is_told_so_and_named_to_the_others) {
   const Uneven run{.world = 3};
-  Plain model = first_step(run);
-  model.step({1, -1, 1}, 1.0 / 3);
+  const Plain model = trained(run, 1);
   on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
     seat.train(0);
     if (rank == kJoined) {
@@ -248,7 +244,7 @@ TEST(JoinCalls, a_rank_that_cannot_join_is_told_so_and_named_to_the_others) {
 
 TEST(JoinCalls, a_rank_cannot_join_between_the_begin_of_a_step_and_its_end) {
   const Uneven run{.world = 3};
-  const Plain model = first_step(run);
+  const Plain model = trained(run);
   on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
     EXPECT_OK(zero_step_begin(seat.optim(), nullptr));
     seat.fill(0);

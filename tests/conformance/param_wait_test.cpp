@@ -7,8 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,7 +20,7 @@
 namespace zero::test {
 namespace {
 
-const Rank2::Change kOverlaps = [](zero_options& options) { options.overlap_gather = 1; };
+const Two kOverlaps = {[](zero_options& options) { options.overlap_gather = 1; }};
 
 /// Holds every thread that passes the n-th such point until it is let go.
 std::atomic<int> held_from{0}, holding{0};
@@ -48,20 +46,17 @@ TEST(ParamWait, a_step_returns_before_its_parameters_are_new) {
   const Watched watched(hold<kBegin>);
   hold_from(1);
   std::atomic<int> looked{0};
-  on_two(
-      CommKind::local,
-      [&looked](Rank2& self, int) {
-        self.train(1);
-        EXPECT_EQ(self.data[0][0], 0);
-        EXPECT_EQ(self.data[1][4999], 0);
-        wait_for_held(2);
-        if (++looked == 2) let_go = true;
-        self.wait(0);
-        EXPECT_EQ(self.data[0][0], -1);
-        self.wait();
-        EXPECT_EQ(self.data[1][4999], -1);
-      },
-      true, kOverlaps);
+  on_two(CommKind::local, kOverlaps, [&looked](Rank2& self, int) {
+    self.train(1);
+    EXPECT_EQ(self.data[0][0], 0);
+    EXPECT_EQ(self.data[1][4999], 0);
+    wait_for_held(2);
+    if (++looked == 2) let_go = true;
+    self.wait(0);
+    EXPECT_EQ(self.data[0][0], -1);
+    self.wait();
+    EXPECT_EQ(self.data[1][4999], -1);
+  });
 }
 
 /// What is first in the forward pass is new while the rest is still to come.
@@ -92,80 +87,55 @@ TEST(ParamWait, every_other_call_waits_for_the_step) {
   const Scratch scratch;
   const Watched dawdling(dawdle);
   for (const CommKind kind : kCommKinds) {
-    on_two(
-        kind,
-        [&](Rank2& self, int rank) {
-          zero_optim* const optim = self.optim();
-          float at = 0;
-          std::array<std::vector<float>, 2> other_grads;  // as those of the step before are in use
-          for (std::vector<float>& grad : other_grads) grad.assign(kElements, 1);
-          const auto step = [&] {
-            self.train(1);
-            at -= 1;
-          };
-          const auto expect_new = [&](const char* what) {
-            EXPECT_EQ(self.data[0][4999], at) << what;
-            EXPECT_EQ(self.data[1][0], at) << what;
-          };
-          step();
-          EXPECT_EQ(self.result().step, 1);
-          expect_new("result");
-          step();
-          EXPECT_OK(self.step_with({other_grads[0].data(), other_grads[1].data()}));
-          at -= 1;
-          EXPECT_EQ(self.statistics().steps, 3);
-          expect_new("statistics");
-          step();
-          (void)self.setting("lr", 0);
-          expect_new("settings");
-          step();
-          self.barrier();
-          expect_new("a call on the comm");
-          step();
-          self.broadcast(0);
-          expect_new("broadcast");
-          step();
-          const std::string directory = scratch / (std::string(name_of(kind)) + "-saved");
-          self.save(directory);
-          expect_new("save");
-          step();
-          self.load(directory);
-          at += 1;
-          expect_new("load");
-          step();
-          EXPECT_OK(zero_rebalance(optim, nullptr, 0, nullptr));
-          expect_new("rebalance");
-          step();
-          EXPECT_EQ(self.gathered(0, nullptr, kElements)[4999], at);
-          expect_new("gather");
-          step();
-          self.freeze(1);
-          expect_new("freezing");
-          self.freeze(1, false);
-          step();
-          EXPECT_OK(self.reduce());
-          expect_new("a reduction");
-          EXPECT_OK(zero_drop_grads(optim));
-          step();
-          EXPECT_OK(self.ready(0));
-          expect_new("an announcement");
-          EXPECT_OK(zero_drop_grads(optim));
-          self.barrier();  // the other rank may still read gradients for a sum that nobody will use
-          step();
-          EXPECT_OK(self.begin());
-          expect_new("a step that begins");
-          self.fill_all(1);
-          self.barrier();
-          EXPECT_OK(self.ready(rank));
-          EXPECT_OK(self.step());
-          EXPECT_TRUE(ends(zero_param_wait(optim, 7, nullptr), ZERO_ERR_ARGUMENT,
-                           "parameter 7 does not exist"));
-          EXPECT_EQ(zero_param_wait(optim, -2, nullptr), ZERO_ERR_ARGUMENT);
-          EXPECT_EQ(zero_param_wait(optim, 0, &self), ZERO_ERR_ARGUMENT);
-          self.wait(0);
-          self.wait(0);
-        },
-        true, kOverlaps);
+    on_two(kind, kOverlaps, [&](Rank2& self, int rank) {
+      zero_optim* const optim = self.optim();
+      float at = 0;
+      std::array<std::vector<float>, 2> other_grads;  // as those of the step before are in use
+      for (std::vector<float>& grad : other_grads) grad.assign(kElements, 1);
+      const auto expect_new_after = [&](const char* what, const auto& call) {
+        self.train(1);
+        at -= 1;
+        call();
+        EXPECT_EQ(self.data[0][4999], at) << what;
+        EXPECT_EQ(self.data[1][0], at) << what;
+      };
+      expect_new_after("result", [&] { EXPECT_EQ(self.result().step, 1); });
+      expect_new_after("statistics", [&] {
+        EXPECT_OK(self.step_with({other_grads[0].data(), other_grads[1].data()}));
+        at -= 1;
+        EXPECT_EQ(self.statistics().steps, 3);
+      });
+      expect_new_after("settings", [&] { (void)self.setting("lr", 0); });
+      expect_new_after("a call on the comm", [&] { self.barrier(); });
+      expect_new_after("broadcast", [&] { self.broadcast(0); });
+      const std::string directory = scratch / (std::string(name_of(kind)) + "-saved");
+      expect_new_after("save", [&] { self.save(directory); });
+      expect_new_after("load", [&] {
+        self.load(directory);
+        at += 1;
+      });
+      expect_new_after("rebalance", [&] { EXPECT_OK(zero_rebalance(optim, nullptr, 0, nullptr)); });
+      expect_new_after("gather",
+                       [&] { EXPECT_EQ(self.gathered(0, nullptr, kElements)[4999], at); });
+      expect_new_after("freezing", [&] { self.freeze(1); });
+      self.freeze(1, false);
+      expect_new_after("a reduction", [&] { EXPECT_OK(self.reduce()); });
+      EXPECT_OK(zero_drop_grads(optim));
+      expect_new_after("an announcement", [&] { EXPECT_OK(self.ready(0)); });
+      EXPECT_OK(zero_drop_grads(optim));
+      self.barrier();  // the other rank may still read gradients for a sum that nobody will use
+      expect_new_after("a step that begins", [&] { EXPECT_OK(self.begin()); });
+      self.fill_all(1);
+      self.barrier();
+      EXPECT_OK(self.ready(rank));
+      EXPECT_OK(self.step());
+      EXPECT_TRUE(ends(zero_param_wait(optim, 7, nullptr), ZERO_ERR_ARGUMENT,
+                       "parameter 7 does not exist"));
+      EXPECT_EQ(zero_param_wait(optim, -2, nullptr), ZERO_ERR_ARGUMENT);
+      EXPECT_EQ(zero_param_wait(optim, 0, &self), ZERO_ERR_ARGUMENT);
+      self.wait(0);
+      self.wait(0);
+    });
   }
 }
 
@@ -177,37 +147,34 @@ TEST(ParamWait, a_step_that_is_not_made_is_over_on_return) {
       [](zero_options& o) { o.loss_scale = 1; },
   };
   for (const Rank2::Change& change : changes) {
+    const Two how{[&change](zero_options& o) {
+      kOverlaps.change(o);
+      change(o);
+    }};
     for (const CommKind kind : kCommKinds) {
-      on_two(
-          kind,
-          [](Rank2& self, int) {
-            self.train(1);
-            self.wait();
-            self.grad(1)[7] = INFINITY;
-            const zero_status made = self.step();
-            EXPECT_TRUE(made == ZERO_SKIPPED || made == ZERO_ERR_NONFINITE) << made;
-            self.wait(1);
-            EXPECT_EQ(self.data[0][0], -1);
-            EXPECT_EQ(self.data[1][7], -1);
-            EXPECT_EQ(self.result(made).step, 1);
-            zero_group_set(self.optim(), 0, "lr", 0);  // whatever the scale is now
-            self.fill(1, 1);
-            EXPECT_OK(self.step());
-            self.wait(1);
-            EXPECT_EQ(self.result().step, 2);
-          },
-          true,
-          [&change](zero_options& o) {
-            kOverlaps(o);
-            change(o);
-          });
+      on_two(kind, how, [](Rank2& self, int) {
+        self.train(1);
+        self.wait();
+        self.grad(1)[7] = INFINITY;
+        const zero_status made = self.step();
+        EXPECT_TRUE(made == ZERO_SKIPPED || made == ZERO_ERR_NONFINITE) << made;
+        self.wait(1);
+        EXPECT_EQ(self.data[0][0], -1);
+        EXPECT_EQ(self.data[1][7], -1);
+        EXPECT_EQ(self.result(made).step, 1);
+        zero_group_set(self.optim(), 0, "lr", 0);  // whatever the scale is now
+        self.fill(1, 1);
+        EXPECT_OK(self.step());
+        self.wait(1);
+        EXPECT_EQ(self.result().step, 2);
+      });
     }
   }
 }
 
 TEST(ParamWait, two_optimizers_of_a_comm_take_turns) {
   on_ranks(CommKind::local, 2, [](zero_comm* comm, int) {
-    Rank2 one(comm, true, kOverlaps), two(comm, true, kOverlaps);
+    Rank2 one(comm, true, kOverlaps.change), two(comm, true, kOverlaps.change);
     for (int step = 1; step <= 50; step++) {
       for (Rank2* const self : {&one, &two}) {
         self->fill(0, 1);
@@ -242,7 +209,7 @@ TEST(ParamWait, an_abort_meanwhile_is_told_by_the_wait_the_result_and_the_next_c
   const Watched watched(hold<kBegin>);
   hold_from(1);
   on_ranks(CommKind::local, 2, [](zero_comm* comm, int rank) {
-    Rank2 self(comm, true, kOverlaps);
+    Rank2 self(comm, true, kOverlaps.change);
     self.train(1);
     wait_for_held(2);
     if (rank == 0) {
@@ -259,25 +226,19 @@ TEST(ParamWait, an_abort_meanwhile_is_told_by_the_wait_the_result_and_the_next_c
   });
 }
 
-size_t threads_of_this_process() {
-  const std::filesystem::directory_iterator tasks("/proc/self/task");
-  return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
-}
+int64_t threads_of_this_process() { return entries_of("/proc/self/task"); }
 
 TEST(ParamWait, an_optimizer_can_be_freed_while_its_step_ends_and_takes_its_threads_along) {
   const Watched dawdling(dawdle);
-  const size_t before = threads_of_this_process();
+  const int64_t before = threads_of_this_process();
   for (int i = 0; i < 50; i++) {
-    on_two(
-        CommKind::local,
-        [&](Rank2& self, int rank) {
-          if (i % 2 == 0) {
-            EXPECT_OK(self.begin());
-            EXPECT_OK(self.ready(rank));
-          }
-          EXPECT_OK(self.step());
-        },
-        true, kOverlaps);
+    on_two(CommKind::local, kOverlaps, [&](Rank2& self, int rank) {
+      if (i % 2 == 0) {
+        EXPECT_OK(self.begin());
+        EXPECT_OK(self.ready(rank));
+      }
+      EXPECT_OK(self.step());
+    });
     // A thread that was joined leaves the list a moment later.
     for (int k = 0; k < 5000 && threads_of_this_process() > before; k++)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

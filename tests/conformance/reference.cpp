@@ -56,14 +56,13 @@ class Alone {
   }
 
   /// Sums become gradients within a limit.
-  void clip(double factor, double limit) {
+  const std::vector<Real>& clip(double factor, double limit) {
     for (Real& x : sum_) {
       x = x * static_cast<Real>(factor);
       if (std::fabs(x) > static_cast<Real>(limit)) x = std::copysign(static_cast<Real>(limit), x);
     }
+    return sum_;
   }
-
-  const std::vector<Real>& sum() const { return sum_; }
 
   void apply(double factor) {
     if (sum_.empty()) return;
@@ -161,25 +160,13 @@ Outcome reference(const Training& run, const std::vector<double>& norms) {
   const bool maximize = setting(run, "maximize", 0) != 0;
   for (int step = 0; step < run.steps; step++) {
     std::vector<std::vector<double>> sums;
-    for (auto& param : params) {
-      std::visit(
-          [&](auto& alone) {
-            const auto& sum = alone.gather(step);
-            sums.emplace_back(sum.begin(), sum.end());
-          },
-          param);
-    }
+    const auto take = [&](const auto& sum) { sums.emplace_back(sum.begin(), sum.end()); };
+    for (auto& param : params) std::visit([&](auto& alone) { take(alone.gather(step)); }, param);
     double factor = (run.sum || run.reduced ? 1.0 : 1.0 / divisor(run, step)) / run.loss_scale;
     if (run.clip_value > 0) {
       sums.clear();
-      for (auto& param : params) {
-        std::visit(
-            [&](auto& alone) {
-              alone.clip(factor, run.clip_value);
-              sums.emplace_back(alone.sum().begin(), alone.sum().end());
-            },
-            param);
-      }
+      for (auto& param : params)
+        std::visit([&](auto& alone) { take(alone.clip(factor, run.clip_value)); }, param);
       factor = 1;
     }
     double norm = -1;

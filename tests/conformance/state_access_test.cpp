@@ -59,8 +59,7 @@ void in_every_world(const std::function<void(zero_comm*, const StateCase&, int t
   int turn = 0;
   for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= 4; world++) {
-      for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY,
-                                      ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL}) {
+      for (const int32_t partition : kPartitions) {
         const int32_t master = ++turn % 2 ? ZERO_MASTER_FLOAT32 : ZERO_MASTER_REMAINDER;
         on_ranks(kind, world, [&](zero_comm* comm, int) {
           SCOPED_TRACE("partition " + std::to_string(partition));

@@ -32,7 +32,13 @@ class Model : public Optim {
   template <class Seat>
   Model(Seat seat, int32_t optimizer, const Change& change = {},
         int32_t partition = ZERO_PARTITION_EVEN, int32_t nonfinite = ZERO_NONFINITE_IGNORE)
-      : Model(seat, options(optimizer, partition, nonfinite), change) {}
+      : Model(seat, options_with([&](zero_options& o) {
+                o.optimizer = optimizer;
+                o.partition = partition;
+                o.nonfinite = nonfinite;
+                o.bucket_bytes = 4096;
+              }),
+              change) {}
   ~Model() { free(); }
 
   void fill_grads(float value) { std::fill_n(grads_->floats(), elements_, value); }
@@ -69,15 +75,6 @@ class Model : public Optim {
     if (change) change(params);
     registered = zero_register_params(optim(), nullptr, params.data(), kParams, nullptr);
   }
-  static zero_options options(int32_t optimizer, int32_t partition, int32_t nonfinite) {
-    auto options = initialized<zero_options>();
-    options.optimizer = optimizer;
-    options.partition = partition;
-    options.nonfinite = nonfinite;
-    options.bucket_bytes = 4096;
-    return options;
-  }
-
   size_t elements_ = 0;
   std::array<size_t, kParams> offsets_;
   std::optional<Arena> data_, grads_;
@@ -144,7 +141,7 @@ TEST(Trainable, wrong_numbers_and_moments_are_refused_without_effect) {
 }
 
 TEST(Trainable, freezing_never_moves_an_owner) {
-  for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
+  for (const int32_t partition : kPartitions) {
     std::array<std::vector<std::string>, 2> owners;
     for (const bool freezes : {false, true}) {
       owners[freezes] = results_of(Meeting(CommKind::local, 3), [&](zero_comm* comm, int) {
@@ -337,7 +334,11 @@ TEST(Trainable, rprop_scales_its_first_step_size_alone) {
 /// Two parameters of integers around one that is trained, in memory of the rank's own.
 class Mixed : public Optim {
  public:
-  Mixed(zero_comm* comm, int32_t partition) : Optim(comm, options(partition)) {
+  Mixed(zero_comm* comm, int32_t partition)
+      : Optim(comm, options_with([&](zero_options& o) {
+                o.optimizer = ZERO_OPTIMIZER_ADAM;
+                o.partition = partition;
+              })) {
     std::array params = {parameter("ids", kSize, ids.data(), nullptr, ZERO_INT64),
                          parameter("w", kSize, w.data(), grad_.data()),
                          parameter("count", kOne, &count, nullptr, ZERO_INT32)};
@@ -365,18 +366,11 @@ class Mixed : public Optim {
   int32_t count = 0;
 
  private:
-  static zero_options options(int32_t partition) {
-    auto options = initialized<zero_options>();
-    options.optimizer = ZERO_OPTIMIZER_ADAM;
-    options.partition = partition;
-    return options;
-  }
-
   std::vector<float> grad_ = std::vector<float>(kSize, 1);
 };
 
 TEST(Trainable, integers_are_broadcast_saved_and_loaded_but_never_trained) {
-  for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
+  for (const int32_t partition : kPartitions) {
     const Scratch scratch;
     std::vector<float> trained;
     for (const int world : {3, 2}) {  // the first saves, the second loads and goes on

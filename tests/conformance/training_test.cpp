@@ -94,7 +94,7 @@ TEST(Rhythm, tensors_that_are_stepped_early_are_told_of_in_their_turn) {
 // Norms are rounded sums of pieces, which may not change with what is dealt where.
 TEST(RebalanceTraining, changes_no_bit_of_a_norm) {
   for (const CommKind comm : kCommKinds) {
-    for (int32_t partition = ZERO_PARTITION_EVEN; partition <= ZERO_PARTITION_MANUAL; partition++) {
+    for (const int32_t partition : kPartitions) {
       for (const int32_t rule : {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LAMB}) {
         Training training = base(3);
         training.partition = partition;
@@ -156,11 +156,8 @@ TEST(JoinTraining, buffers_come_from_a_rank_with_inputs_and_in_the_end_from_the_
   const Uneven run{.world = 4};
   on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
     int64_t seen = 100 + rank;
-    auto buffer = initialized<zero_buffer>();
-    buffer.name = "seen";
-    buffer.data = &seen;
-    buffer.dtype = ZERO_INT64;
-    EXPECT_OK(zero_register_buffers(seat.optim(), &buffer, 1));
+    const std::vector<int64_t> scalar;
+    EXPECT_OK(seat.add_buffer(buffer("seen", scalar, &seen, ZERO_INT64)));
     seat.train(0);
     if (rank == 1 || rank == 2) {
       EXPECT_OK(zero_broadcast_buffers(seat.optim(), 0, nullptr));

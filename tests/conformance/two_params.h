@@ -23,7 +23,7 @@ class Rank2 : public Optim {
  public:
   using Change = std::function<void(zero_options&)>;
   explicit Rank2(zero_comm* comm, bool arenas = true, const Change& change = {})
-      : Optim(comm, options(change)) {
+      : Optim(comm, plain_sgd(kLr1, change)) {
     if (arenas) arena_.emplace(comm, 2 * kElements * sizeof(float));
     static constexpr int64_t kShape = kElements;
     std::vector<zero_param> params;
@@ -63,11 +63,6 @@ class Rank2 : public Optim {
   std::array<std::vector<float>, 2> data;
 
  private:
-  static zero_options options(const Change& change) {
-    zero_options options = plain_sgd(kLr1);
-    if (change) change(options);
-    return options;
-  }
   bool comes_true(int64_t zero_statistics::*early, int64_t steps) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (std::chrono::steady_clock::now() < deadline) {
@@ -82,18 +77,70 @@ class Rank2 : public Optim {
   std::array<std::vector<float>, 2> own_;
 };
 
-inline void on_two(CommKind kind, const std::function<void(Rank2&, int)>& body, bool arenas = true,
-                   const Rank2::Change& change = {}) {
+/// Gradients lie in arenas unless `foreign`.
+struct Two {
+  Rank2::Change change = {};
+  bool foreign = false;
+};
+inline void on_two(CommKind kind, const Two& how, const std::function<void(Rank2&, int)>& body) {
   on_ranks(kind, 2, [&](zero_comm* comm, int rank) {
-    Rank2 self(comm, arenas, change);
+    Rank2 self(comm, !how.foreign, how.change);
     body(self, rank);
   });
 }
+inline void on_two(CommKind kind, const std::function<void(Rank2&, int)>& body) {
+  on_two(kind, {}, body);
+}
 
 /// On each kind of comm of the host.
-inline void on_each_two(const std::function<void(Rank2&, int)>& body,
-                        const Rank2::Change& change = {}) {
-  for (const CommKind kind : kCommKinds) on_two(kind, body, true, change);
+inline void on_each_two(const std::function<void(Rank2&, int)>& body, const Two& how = {}) {
+  for (const CommKind kind : kCommKinds) on_two(kind, how, body);
+}
+
+/// Gradients that come one by one, from the last on, are summed before the call that needs them;
+/// where steps have begun, they have updated parameters by then.
+inline bool is_done_early(Rank2& self, int steps, bool begins) {
+  return begins ? self.updates_all(steps) : self.sums_all(steps);
+}
+inline void expect_done_early(bool begins) {
+  on_two(CommKind::local, [&](Rank2& self, int rank) {
+    for (int step = 1; step <= 3; step++) {
+      if (begins) {
+        EXPECT_OK(self.begin());
+      }
+      for (const size_t i : {size_t{1}, size_t{0}}) {
+        self.fill(i, static_cast<float>(rank + 1));
+        EXPECT_OK(self.ready(static_cast<int64_t>(i)));
+      }
+      EXPECT_TRUE(is_done_early(self, step, begins)) << "step " << step;
+      EXPECT_OK(self.step());
+      EXPECT_EQ(self.data[0][kElements - 1], -1.5f * static_cast<float>(step));
+      EXPECT_EQ(self.data[1][0], -1.5f * static_cast<float>(step));
+    }
+  });
+}
+/// The same by groups of two of four ranks.
+inline void expect_done_early_by_groups(bool begins) {
+  on_ranks(CommKind::local, 4, [&](zero_comm* comm, int rank) {
+    zero_comm* half = nullptr;
+    ASSERT_OK(zero_comm_split(&half, comm, rank % 2, 0));
+    {
+      Rank2 self(half);
+      for (int step = 1; step <= 2; step++) {
+        if (begins) {
+          EXPECT_OK(self.begin());
+        }
+        self.fill(0, static_cast<float>(rank));
+        self.fill(1, 1);
+        self.announce_all();
+        EXPECT_TRUE(is_done_early(self, step, begins));
+        EXPECT_OK(self.step());
+      }
+      EXPECT_EQ(self.data[0][7], rank % 2 == 0 ? -2.0f : -4.0f);
+      EXPECT_EQ(self.data[1][7], -2.0f);
+    }
+    zero_comm_free(half);
+  });
 }
 
 }  // namespace zero::test

@@ -93,20 +93,20 @@ class Unsharded {
     }
   }
 
+  /// The direction of a step along momentum, which is `fresh` where there was none.
+  Real with_momentum(const Training& run, size_t i, Real fresh, Real rest) {
+    const Real mu = Real(setting(run, "momentum", 0));
+    if (mu == 0) return fresh;
+    m_[i] = has_momentum_ ? mu * m_[i] + rest * fresh : fresh;
+    return setting(run, "nesterov", 0) != 0 ? fresh + mu * m_[i] : m_[i];
+  }
+
   void sgd(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad) {
     const Real lr = Real(setting(run, "lr", 1e-3));
-    const double momentum = setting(run, "momentum", 0);
-    const Real mu = Real(momentum), rest = Real(1 - setting(run, "dampening", 0));
-    const bool nesterov = setting(run, "nesterov", 0) != 0;
-    for (size_t i = 0; i < p.size(); i++) {
-      Real g = decayed(run, p[i], grad[i]);
-      if (momentum != 0) {
-        m_[i] = has_momentum_ ? mu * m_[i] + rest * g : g;
-        g = nesterov ? g + mu * m_[i] : m_[i];
-      }
-      p[i] = p[i] - lr * g;
-    }
-    has_momentum_ = momentum != 0;
+    const Real rest = Real(1 - setting(run, "dampening", 0));
+    for (size_t i = 0; i < p.size(); i++)
+      p[i] = p[i] - lr * with_momentum(run, i, decayed(run, p[i], grad[i]), rest);
+    has_momentum_ = setting(run, "momentum", 0) != 0;
   }
 
   void rmsprop(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad) {
@@ -252,7 +252,7 @@ class Unsharded {
   }
 
   void lars(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad) {
-    const double decay = setting(run, "weight_decay", 0), momentum = setting(run, "momentum", 0);
+    const double decay = setting(run, "weight_decay", 0);
     const double of_param = norm(p), of_grad = norm(grad);
     double trust = 1;
     if ((decay != 0 || setting(run, "always_adapt", 0) != 0) && of_param > 0 && of_grad > 0) {
@@ -260,14 +260,10 @@ class Unsharded {
               (of_grad + decay * of_param + setting(run, "eps", 1e-8));
     }
     for (size_t i = 0; i < p.size(); i++) {
-      Real step = decayed(run, p[i], grad[i]) * Real(trust);
-      if (momentum != 0) {
-        m_[i] = has_momentum_ ? Real(momentum) * m_[i] + step : step;
-        step = setting(run, "nesterov", 0) != 0 ? step + Real(momentum) * m_[i] : m_[i];
-      }
-      p[i] = p[i] - Real(setting(run, "lr", 1)) * step;
+      const Real step = decayed(run, p[i], grad[i]) * Real(trust);
+      p[i] = p[i] - Real(setting(run, "lr", 1)) * with_momentum(run, i, step, 1);
     }
-    has_momentum_ = momentum != 0;
+    has_momentum_ = setting(run, "momentum", 0) != 0;
   }
 
   void adan(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad) {

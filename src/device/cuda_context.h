@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device's context made current for one call, and the caller's own again behind it.
+// Makes a device's context current for one call, and then restores the caller's own.
 //
-// cudaSetDevice would do on a thread that has a device. On one that has none yet, setting the
-// default back creates a context, and takes memory, on a device that the caller never asked for; so
-// contexts are pushed and popped by the driver, whose calls are found through the runtime.
+// cudaSetDevice is enough on a thread that has a device. On a thread that has none yet, restoring
+// the default creates a context, and takes memory, on a device that the caller never asked for. So
+// the driver pushes and pops contexts. Its calls are found through the runtime.
 #pragma once
 
 #include <cuda.h>
@@ -18,23 +18,25 @@ namespace zero {
 
 // ---- CUDA's errors in libzero's words (cuda_error.cpp)
 
-/// OK, or ZERO_ERR_MEMORY or ZERO_ERR_SYSTEM: "CUDA device 0, copying 16 bytes: ..." with CUDA's
-/// name and words, and whether the device can still be used.
+/// Returns OK, ZERO_ERR_MEMORY, ZERO_ERR_UNSUPPORTED or ZERO_ERR_SYSTEM. The text is "CUDA device
+/// 0, copying 16 bytes: ..." with CUDA's name and words, and says if the device cannot be used any
+/// more.
 Status cuda_status(cudaError_t error, int32_t ordinal, std::string_view doing);
 
-/// The same of a call by which one device is to reach another's memory: unless there is too little
-/// memory, or the device has ended, ZERO_ERR_UNSUPPORTED.
+/// The same for a call that lets one device reach another's memory: it fails with
+/// ZERO_ERR_UNSUPPORTED, unless memory is short or the device has ended.
 Status cuda_unreached(cudaError_t error, int32_t ordinal, std::string_view doing);
 
-/// Why no device can be opened at all: ZERO_ERR_UNSUPPORTED.
+/// Returns ZERO_ERR_UNSUPPORTED, whose text says why no device can be opened at all.
 Status cuda_unavailable(cudaError_t error);
 
 // ---- Calls of the driver
 
-/// Calls of the driver, which are found through the runtime: the members of who inherits this.
+/// Calls of the driver, found through the runtime. A class that inherits this has them as members.
 class DriverCalls {
  public:
-  /// OK, or of the first that is not found: ZERO_ERR_UNSUPPORTED where the driver has none.
+  /// Returns OK, or the failure of the first call that was not found: ZERO_ERR_UNSUPPORTED if the
+  /// driver does not have it.
   const Status& found() const { return found_; }
 
  protected:
@@ -45,14 +47,14 @@ class DriverCalls {
       return reinterpret_cast<Function>(address);
     }
   };
-  /// `version`: the first of CUDA whose driver has the call in the form of our headers.
+  /// `version`: the first version of CUDA whose driver has the call in the form of our headers.
   Call find(const char* name, unsigned version);
 
  private:
   Status found_;
 };
 
-/// Names of both sides are the same for the numbers that both have.
+/// Driver and runtime give the same name to each number that both have.
 inline cudaError_t as_runtime_error(CUresult error) { return static_cast<cudaError_t>(error); }
 
 struct CudaDriver : DriverCalls {
@@ -83,13 +85,13 @@ class OnDevice {
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
-  /// Whether the context is current. Nothing else may be called where it is not.
+  /// Returns OK if the context is current. If not, nothing else may be called.
   Status entered() const;
 
  private:
   const CudaContext& context_;
   cudaError_t pushed_;
-  // Questions about events and memory must not end a capture that goes on on another thread.
+  // Queries of events and memory must not end a capture on another thread.
   cudaStreamCaptureMode capture_mode_ = cudaStreamCaptureModeRelaxed;
 };
 

@@ -12,23 +12,23 @@
 
 namespace zero {
 
-/// With the context of one device, current in every call.
+/// For one device. Its context must be current in every call.
 class CudaSharing : public DriverCalls {
  public:
   explicit CudaSharing(int32_t ordinal) : ordinal_(ordinal) {}
 
   Result<Fd> create(size_t bytes, std::string_view what) const;
   Result<void*> map(int fd, size_t bytes, std::string_view what) const;
-  /// Without a descriptor, which it could have; in reach of other hosts too, where they have such
-  /// links.
+  /// Allocates and maps memory that could have a descriptor, but has none. Other hosts can reach
+  /// it, too, if the machines have such links.
   Result<void*> allocate(size_t bytes, std::string_view what) const;
   void unmap(void* memory) const;
-  /// ZERO_ERR_UNSUPPORTED where driver or device cannot.
+  /// Fails with ZERO_ERR_UNSUPPORTED if the driver or the device cannot.
   Status words(cudaStream_t stream, std::span<const WordStep> steps, std::string_view doing) const;
 
  private:
   Status status(CUresult result, std::string_view doing) const;
-  /// Of what makes memory of a device accessible, which may be another one's.
+  /// The status of calls that make a device's memory accessible; it may be another device's.
   Status reached(CUresult result, std::string_view doing) const;
   bool can(CUdevice_attribute what) const;
   CUmemAllocationProp properties() const;
@@ -51,11 +51,11 @@ class CudaSharing : public DriverCalls {
   decltype(&cuMemSetAccess) access_ = find("cuMemSetAccess", 10020);
   struct : DriverCalls {
     decltype(&cuStreamBatchMemOp) batch = find("cuStreamBatchMemOp", 11070);
-  } words_;  // without which everything else works
+  } words_;  // everything else works without it
 };
 
 /// Let queued work of every device use pages of the host's memory. Ranks that are threads share
-/// theirs: the pages are closed when each has.
+/// their pages: they are closed when each rank has closed them.
 Status open_host_pages(void* memory, size_t bytes, int32_t ordinal);
 cudaError_t close_host_pages(void* memory);
 

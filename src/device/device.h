@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device: memory, streams, events and launches of a processor with queues of its own. A call queues
-// work and its status says only that; what fails later is told by the next wait.
+// work, and its status is about that only. The next wait reports failures of the work.
 #pragma once
 
 #include <atomic>
@@ -23,12 +23,12 @@ namespace zero {
 using StreamHandle = void*;
 using EventHandle = void*;
 
-/// Something that queued work does to a word of the host's memory that other processes see, too.
+/// A step of queued work on a word of the host's memory, which other processes see, too.
 struct WordStep {
   enum Kind { write, wait };
   Kind kind;
   uint32_t* word;
-  uint32_t value;  // that is written; or until which, or one above it, the stream waits
+  uint32_t value;  // to write; or the least value for which the stream waits
 };
 
 class Device : public std::enable_shared_from_this<Device> {
@@ -45,56 +45,59 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual Status fill(StreamHandle stream, void* to, int byte, size_t bytes) = 0;
   virtual Status launch(StreamHandle stream, const Launch& launch) = 0;
 
-  /// `event` is done when all that is queued on `stream` so far is.
+  /// Makes `event` done when all that is queued on `stream` so far is done.
   virtual Status record(EventHandle event, StreamHandle stream) = 0;
-  /// What is queued on `stream` from here on begins when `event`, as last recorded, is done; at
-  /// once if it never was. `rule` names the order that this keeps: a test device can forget one.
+  /// Makes later work of `stream` begin when `event`, as last recorded, is done; at once if it was
+  /// never recorded. `rule` names the order that this keeps, because a test device can forget one.
   virtual Status wait(StreamHandle stream, EventHandle event, const char* rule) = 0;
-  /// Steps in their order, on words in an OpenedHost. What is written is seen after all that the
-  /// stream did before. No processor is busy while a stream waits. `rule` as above, of the waits.
-  /// ZERO_ERR_UNSUPPORTED where the device cannot.
+  /// Does steps in their order, on words in an OpenedHost. Others see a write after all that the
+  /// stream did before. No processor is busy while a stream waits. `rule` is as above, for the
+  /// waits. Fails with ZERO_ERR_UNSUPPORTED if the device cannot do this.
   virtual Status words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) = 0;
 
   // ---- The host looks, and never blocks.
 
-  /// Whether an event, as last recorded, is done; an error if the work before it failed.
+  /// Returns whether an event, as last recorded, is done, or an error if the work before it failed.
   virtual Result<bool> done(EventHandle event) = 0;
 
   /// OK if [data, data + bytes) is memory that this device's work can read and write where it is.
-  /// Otherwise ZERO_ERR_ARGUMENT says what it is instead; `what` names it: "gradient of 'wte'".
+  /// If not, ZERO_ERR_ARGUMENT, whose text says what it is instead. `what` names it: "gradient of
+  /// 'wte'".
   virtual Status check(const void* data, size_t bytes, std::string_view what) = 0;
   /// OK if `stream` is one of this device.
   virtual Status check_stream(StreamHandle stream) = 0;
-  /// The number of the capture that what is queued on `stream` now goes to, to be done by launches
-  /// of its graph; 0: it is done. There, copies are of this device's memory alone, and waits for
-  /// events that were recorded there; a stream that waits for one takes part.
+  /// Returns the number of the capture that takes the work queued on `stream` now, or 0 if that
+  /// work is simply done. Launches of the capture's graph do captured work. In a capture, copies
+  /// may use only this device's memory, and waits only events that were recorded in it; a stream
+  /// that waits for one takes part in the capture.
   virtual Result<uint64_t> capturing(StreamHandle stream) = 0;
-  /// `body` on this thread, with the device as the thread's current one: for libraries that take it
-  /// from there.
+  /// Runs `body` on this thread with the device as the thread's current one, for libraries that use
+  /// the current device.
   virtual Status run_current(const std::function<Status()>& body) { return body(); }
 
-  /// Work of this device may never end: from here on nothing of it is given back, as CUDA then
-  /// waits for all work, also of who else uses it. From any thread.
+  /// Says that work of this device may never end. From then on nothing of it is given back, because
+  /// CUDA would wait for all work, also that of other users. Any thread may call it.
   void give_up() noexcept { given_up_->store(true); }
   bool given_up() const noexcept { return given_up_->load(); }
 
-  // ---- What the classes below own. Memory is aligned to 256 bytes or more; its content is
-  // anything.
+  // ---- Handles that the classes below own. Memory is aligned to 256 bytes or more, and not
+  // cleared.
 
   virtual Result<void*> allocate(size_t bytes, std::string_view what) = 0;
   virtual void release(void* memory) noexcept = 0;
   virtual Result<void*> allocate_host(size_t bytes, std::string_view what) = 0;
   virtual void release_host(void* memory) noexcept = 0;
-  /// Memory of a device as a descriptor, which lives as long as that or any mapping of it; `bytes`
-  /// are rounded up. Any process may map it where its device can reach the other one, and
-  /// ZERO_ERR_UNSUPPORTED says that it cannot.
+  /// Creates memory of the device, of `bytes` rounded up, as a descriptor. It lives as long as the
+  /// descriptor or any mapping. Any process may map it if its device can reach this one; otherwise
+  /// map_shared() fails with ZERO_ERR_UNSUPPORTED.
   virtual Result<Fd> create_shared(size_t bytes, std::string_view what) = 0;
   virtual Result<void*> map_shared(int fd, size_t bytes, std::string_view what) = 0;
-  /// Memory of the same kind, mapped, which libraries that join devices can hand out.
+  /// Allocates and maps memory of the same kind, which libraries that join devices can hand out.
   virtual Result<void*> allocate_shared(size_t bytes, std::string_view what) = 0;
-  /// Either of them. Nothing that is queued uses it any more: unlike release(), it does not wait.
+  /// Unmaps either kind. No queued work may use it any more, because unlike release() it does not
+  /// wait.
   virtual void unmap_shared(void* memory) noexcept = 0;
-  /// Let queued work read and write whole pages of the host's memory.
+  /// Lets queued work read and write whole pages of the host's memory.
   virtual Result<void*> open_host(void* memory, size_t bytes) = 0;
   virtual void close_host(void* memory) noexcept = 0;
   virtual Result<void*> make_stream() = 0;
@@ -104,7 +107,7 @@ class Device : public std::enable_shared_from_this<Device> {
 
  protected:
   Device() = default;
-  /// One of several for the same hardware, which share whether it is given up.
+  /// For one of several objects of the same hardware, which share whether it is given up.
   explicit Device(std::atomic<bool>& given_up) : given_up_(&given_up) {}
 
  private:
@@ -142,10 +145,10 @@ class Owned {
 
 using Stream = Owned<&Device::free_stream>;
 using Event = Owned<&Device::free_event>;
-/// Pages of the host's memory while queued work may use them; they stay whose they are.
+/// Pages of the host's memory while queued work may use them. It does not own the pages.
 using OpenedHost = Owned<&Device::close_host>;
 
-/// Without what is wanted: an error. Streams do not wait for the default stream.
+/// These make what they are named after, or fail. Streams do not wait for the default stream.
 inline Result<Stream> make_stream(const std::shared_ptr<Device>& device) {
   return Stream(device, ZERO_TRY(device->make_stream()));
 }
@@ -157,7 +160,7 @@ inline Result<OpenedHost> open_host(const std::shared_ptr<Device>& device, void*
   return OpenedHost(device, ZERO_TRY(device->open_host(memory, bytes)));
 }
 
-/// Fill memory of the device with zeros, and wait for that.
+/// Fills memory of the device with zeros, and waits for that.
 Status clear(const std::shared_ptr<Device>& device, void* memory, size_t bytes,
              std::string_view what);
 
@@ -170,7 +173,7 @@ class OwnedMemory : public Owned<give_back> {
   OwnedMemory(std::shared_ptr<Device> device, void* data, size_t bytes)
       : Owned<give_back>(std::move(device), data), bytes_(bytes) {}
 
-  /// ZERO_ERR_MEMORY names `what` and the bytes. Zero bytes are an empty block.
+  /// Fails with ZERO_ERR_MEMORY, which names `what` and the bytes. Zero bytes are an empty block.
   static Result<OwnedMemory> allocate(const std::shared_ptr<Device>& device, size_t bytes,
                                       std::string_view what) {
     if (bytes == 0) return OwnedMemory();
@@ -193,7 +196,7 @@ class OwnedMemory : public Owned<give_back> {
 
 /// Memory of the device.
 using DeviceMemory = OwnedMemory<&Device::allocate, &Device::release>;
-/// Memory of the host from which and to which the device copies while the host goes on.
+/// Memory of the host that the device can copy from and to while the host goes on.
 using HostBuffer = OwnedMemory<&Device::allocate_host, &Device::release_host>;
 /// A mapping of memory that other processes may map, too.
 using SharedBlock = OwnedMemory<&Device::allocate_shared, &Device::unmap_shared>;
@@ -203,23 +206,23 @@ inline Result<SharedBlock> map_shared(const std::shared_ptr<Device>& device, int
   return SharedBlock(device, ZERO_TRY(device->map_shared(fd, bytes, what)), bytes);
 }
 
-/// Wait until `event` is done, no longer than `timeout_ms`: ZERO_ERR_TIMEOUT, which says `what` was
-/// waited for, is all that happens then. `stop`, which may be empty, is asked in between, and ends
-/// the wait with its error.
+/// Waits until `event` is done. After `timeout_ms` it only fails with ZERO_ERR_TIMEOUT, which names
+/// `what` it waited for. It asks `stop`, which may be empty, in between, and ends with its error.
 Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
              const std::function<Status()>& stop = {});
-/// The same before what the work uses is given back. The device is given up where that has not
-/// ended: at the timeout, or, when `stop` has an error, a while later.
+/// The same, for use before memory of the work is given back. It gives up the device if the work
+/// has not ended: at the timeout or, if anything else ends the wait, 10 seconds later.
 Status await_end(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
                  const std::function<Status()>& stop = {});
 
-/// The CUDA device of that number: ZERO_ERR_UNSUPPORTED where this build has none, or the machine
-/// no driver, or one that is too old; ZERO_ERR_ARGUMENT, saying how many there are, for a number
-/// beyond.
+/// Opens the CUDA device of that number. Fails with ZERO_ERR_UNSUPPORTED if this build has no CUDA,
+/// or the machine has no driver or one that is too old; with ZERO_ERR_ARGUMENT, which says how many
+/// devices there are, if there is none of that number.
 Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal);
-/// The only one that this process sees; of several the one of that number, -1 if it is unknown.
+/// Opens the only CUDA device that this process sees, or of several the one of that number. Fails
+/// with ZERO_ERR_ARGUMENT if there are several and the number is -1 (unknown).
 Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank);
-/// What open_cuda finds, in a few words: "not built in", "no driver", "driver 13.0".
+/// Says in a few words what open_cuda finds: "not built in", "no driver", "driver 13.0".
 std::string cuda_info();
 
 }  // namespace zero

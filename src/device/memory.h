@@ -11,12 +11,12 @@
 
 namespace zero {
 
-/// Whether `data` is memory of a GPU, as far as a CUDA driver knows that the process has loaded, be
-/// it for somebody else: touching it would end the process.
+/// True if `data` is memory of a GPU, as far as a CUDA driver knows that the process has loaded,
+/// for whatever use. If the host touched it, the process would end.
 bool is_gpu_memory(const void* data);
 
-/// OK if a comm whose tensors are on `device`, or on the host if that is null, can use `data` where
-/// it is. Otherwise ZERO_ERR_ARGUMENT says what it is instead; `what` makes the words that name it.
+/// Returns OK if a comm whose tensors are on `device` (null: on the host) can use `data` where it
+/// is. If not, ZERO_ERR_ARGUMENT says what it is instead. `what` makes the words that name it.
 template <class What>
 Status check_memory(Device* device, const void* data, size_t bytes, const What& what) {
   if (device != nullptr) return device->check(data, bytes, what());
@@ -26,13 +26,15 @@ Status check_memory(Device* device, const void* data, size_t bytes, const What& 
                                         "create the comm with ZERO_DEVICE_CUDA"));
 }
 
-/// OK if the host itself can touch `data`, whatever a comm's tensors are on.
+/// Returns OK if the host itself can touch `data`, wherever a comm's tensors are; if not,
+/// ZERO_ERR_ARGUMENT.
 inline Status check_host_memory(const void* data, std::string_view what) {
   if (!is_gpu_memory(data)) return Status();
   return Status(ZERO_ERR_ARGUMENT, text(what, " is memory of a GPU: give memory of the host"));
 }
 
-/// Memory of the host that is there when it is needed: zeroed, aligned to 2 MiB, reserved at once.
+/// Memory of the host that is zeroed and reserved at once, so that it is there when it is needed.
+/// Blocks of 2 MiB and more are aligned to 2 MiB.
 class HostMemory {
  public:
   HostMemory() = default;
@@ -40,7 +42,7 @@ class HostMemory {
   HostMemory& operator=(HostMemory&& other) noexcept;
   ~HostMemory();
 
-  /// ZERO_ERR_MEMORY names `what` and the bytes. Zero bytes are an empty block.
+  /// Fails with ZERO_ERR_MEMORY, which names `what` and the bytes. Zero bytes are an empty block.
   static Result<HostMemory> allocate(size_t bytes, std::string_view what);
 
   std::byte* data() const { return data_; }
@@ -55,8 +57,8 @@ class HostMemory {
 
 class Memory {
  public:
-  /// Zeroed, on `device`, or on the host if that is null. ZERO_ERR_MEMORY names `what` and the
-  /// bytes. Zero bytes are an empty block.
+  /// Allocates zeroed memory on `device`, or on the host if that is null. Fails with
+  /// ZERO_ERR_MEMORY, which names `what` and the bytes. Zero bytes are an empty block.
   static Result<Memory> allocate(const std::shared_ptr<Device>& device, size_t bytes,
                                  std::string_view what) {
     Memory memory;

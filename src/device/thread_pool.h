@@ -14,7 +14,8 @@
 
 namespace zero {
 
-/// A function of the caller's, work(int thread), who waits until it is done: nothing is copied.
+/// A function of the caller's, work(int thread). Nothing is copied, because the caller waits until
+/// it is done.
 struct ThreadWork {
   template <class Function>
   ThreadWork(const Function& called) : function(&called), call(call_of<Function>) {}
@@ -32,7 +33,7 @@ struct ThreadWork {
 /// A word that threads wait on.
 struct FutexWord {
   void wake_all();
-  /// Return once the word differs from `old`.
+  /// Returns once the word differs from `old`.
   void wait_while(uint32_t old);
   uint32_t* address() { return reinterpret_cast<uint32_t*>(&word); }
 
@@ -50,9 +51,9 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(threads_.size()); }
 
-  /// Run work(0) ... work(threads - 1), one on each thread with the standard FloatEnvironment, and
-  /// return when all are done, or throw then what the first of them has thrown. Not reentrant.
-  /// Workers spin for some microseconds, then sleep.
+  /// Runs work(0) ... work(threads - 1), one on each thread, with the standard FloatEnvironment.
+  /// When all are done, it returns, or throws the first exception that one of them threw. Not
+  /// reentrant. Workers spin for some microseconds, then sleep.
   void run(const ThreadWork& work);
 
  private:

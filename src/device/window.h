@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the host reads and writes tensors wherever they are: the host's where they stand, a device's
-// piece by piece through a buffer.
+// Lets the host read and write tensors wherever they are: in place on the host, and in parts
+// through a buffer on a device.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace zero {
 
-/// Every call waits until it is done. On a device its work has a stream of its own: what others
-/// queued on the same memory has ended before.
+/// Every call waits until it is done. On a device it uses its own stream, so work that others
+/// queued on the same memory must have ended before.
 class Window {
  public:
   /// On the host's memory.
@@ -20,16 +20,17 @@ class Window {
   /// On a device's, or the host's if `device` is null.
   static Result<Window> create(const std::shared_ptr<Device>& device, int64_t timeout_ms);
 
-  /// Elements of so many bytes that it shows at once: on the host without limit.
+  /// Returns how many elements of so many bytes it shows at once. On the host there is no limit.
   int64_t most(size_t element_bytes) const;
 
-  /// What stands at `from`, at most so much: valid until the next call.
+  /// Returns the bytes at `from`, at most as many as most() allows. They are valid until the next
+  /// call.
   Result<const std::byte*> show(const std::byte* from, size_t bytes);
-  /// Where to write what the next store() takes to `to`.
+  /// Returns the place to write the bytes that the next store() takes to `to`.
   Result<std::byte*> room(std::byte* to);
   Status store(std::byte* to, size_t bytes);
 
-  // Of any size, between the memory and the host's, and within the memory.
+  // For any size: between this memory and the host's, or within this memory.
   Status read(void* values, const std::byte* from, size_t bytes);
   Status write(std::byte* to, const void* values, size_t bytes);
   Status copy(std::byte* to, const std::byte* from, size_t bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls are made of besides plain exchanges: that ranks say the same, memory of all, and
-// groups of some.
+// What calls are made of besides plain exchanges: that ranks say the same, or can do the same,
+// memory of all, and groups of some.
 #include "comm/agreement.h"
 
 #include <algorithm>
@@ -57,6 +57,16 @@ Status Call::disagreement(std::string_view what, std::string_view mine, std::str
                                     usual, " ", verb, " ", difference.b));
 }
 
+Result<std::string> Call::find_lacking(std::string_view phase, const Status& mine) {
+  const bool lacks = mine.code() == ZERO_ERR_UNSUPPORTED;
+  ZERO_TRY(vote(phase, lacks ? Status() : mine));
+  const std::vector<std::string> reasons =
+      ZERO_TRY(gather(phase, lacks ? mine.text() : std::string_view()));
+  for (size_t r = 0; r < reasons.size(); r++)
+    if (!reasons[r].empty()) return text("rank ", r, ": ", reasons[r]);
+  return std::string();
+}
+
 Result<std::shared_ptr<Arena>> Call::allocate(size_t bytes, int32_t kind, Side side) {
   ZERO_TRY(agree("allocate", operation_name(operation_),
                  text(bytes, " bytes of ", memory_kind_name(kind)), "asked for"));
@@ -66,10 +76,10 @@ Result<std::shared_ptr<Arena>> Call::allocate(size_t bytes, int32_t kind, Side s
         text(operation_name(operation_), ": ", bytes, " bytes of kind ", kind,
              ": bytes must not be 0 and kind is ZERO_MEMORY_PER_RANK or ZERO_MEMORY_SHARED"));
   const uint32_t number = comm_->next_arena();
-  Result<std::shared_ptr<Arena>> made = comm_->allocate(*this, number, bytes, kind, side);
-  ZERO_TRY(vote("allocated", made.failure()));
+  std::shared_ptr<Arena> made =
+      ZERO_TRY(vote("allocated", comm_->allocate(*this, number, bytes, kind, side)));
   const std::lock_guard lock(comm_->arenas_mutex_);
-  comm_->arenas_[number] = *made;
+  comm_->arenas_[number] = made;
   return made;
 }
 
@@ -87,9 +97,7 @@ Result<std::shared_ptr<Comm>> Call::split(int32_t color, int32_t key) {
   });
   const auto own = std::find(members.begin(), members.end(), rank());
   const auto place = static_cast<int32_t>(own - members.begin());
-  Result<std::shared_ptr<Comm>> made = comm_->make_child(*this, members, place, color);
-  ZERO_TRY(vote("seated", made.failure()));
-  return made;
+  return vote("seated", comm_->make_child(*this, members, place, color));
 }
 
 namespace {

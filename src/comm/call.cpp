@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <type_traits>
 
 #include "base/hash.h"
@@ -29,7 +30,7 @@ enum Kind : uint32_t { kExchange = 1, kVote, kGather, kBroadcast };
 /// What must be the same on every rank. No padding: compared as bytes.
 struct Agreed {
   uint32_t world;
-  uint32_t operation;
+  Operation operation;
   uint32_t object;
   uint32_t exchange;
   uint64_t call;
@@ -41,23 +42,14 @@ struct Agreed {
 static_assert(std::has_unique_object_representations_v<Agreed>);
 
 const char* kind_verb(uint32_t kind) {
-  switch (kind) {
-    case kExchange:
-      return "exchanges";
-    case kVote:
-      return "votes";
-    case kGather:
-      return "gathers";
-    case kBroadcast:
-      return "broadcasts";
-  }
-  return "does something unknown";
+  constexpr const char* kVerbs[] = {"does something unknown", "exchanges", "votes", "gathers",
+                                    "broadcasts"};
+  return kVerbs[kind < std::size(kVerbs) ? kind : 0];
 }
 
 std::string place_of(const Agreed& a) {
   const size_t length = strnlen(a.phase, sizeof a.phase);
-  return text(operation_name(static_cast<Operation>(a.operation)), " at '",
-              std::string_view(a.phase, length), "'");
+  return text(operation_name(a.operation), " at '", std::string_view(a.phase, length), "'");
 }
 
 /// "rank 1 <what it does>, rank 0 <what that does>", by the first thing that tells them apart.
@@ -65,9 +57,7 @@ std::string desync_sentence(int32_t rank, const Agreed& a, int32_t other, const 
   const auto both = [&](auto&& describe) {
     return text("rank ", rank, " ", describe(a), ", rank ", other, " ", describe(b));
   };
-  const auto name = [](const Agreed& x) {
-    return operation_name(static_cast<Operation>(x.operation));
-  };
+  const auto name = [](const Agreed& x) { return operation_name(x.operation); };
   if (a.world != b.world)
     return both([](const Agreed& x) { return text("has a comm of ", x.world, " ranks"); });
   if (a.operation != b.operation)
@@ -143,17 +133,6 @@ Call::Call(std::shared_ptr<Comm> comm, Operation operation, uint32_t object)
       object_(object),
       exceptions_(std::uncaught_exceptions()) {}
 
-Call::Call(Call&& other) noexcept
-    : comm_(std::move(other.comm_)),
-      operation_(other.operation_),
-      object_(other.object_),
-      stream_(other.stream_),
-      capture_(other.capture_),
-      exchanges_(other.exchanges_),
-      calling_roll_(other.calling_roll_),
-      in_background_(other.in_background_),
-      exceptions_(other.exceptions_) {}
-
 void Call::abort_out_of_memory() noexcept {
   try {
     (void)abort_with(
@@ -195,7 +174,7 @@ Status Call::meet(std::string_view phase, const Message& message) {
   header = Header{.magic = kMagic,
                   .rank = static_cast<uint32_t>(rank()),
                   .agreed = {.world = static_cast<uint32_t>(world()),
-                             .operation = static_cast<uint32_t>(shown),
+                             .operation = shown,
                              .object = object_,
                              .exchange = exchanges_,
                              .call = comm_->calls_,
@@ -250,23 +229,40 @@ Status Call::exchange(std::string_view phase, std::span<const std::byte> mine,
                       std::span<std::byte> all) {
   assert(all.size() == mine.size() * static_cast<size_t>(world()));
   ZERO_TRY(meet(phase, {.kind = kExchange, .bytes = mine.size(), .payload = mine}));
-  return exchange_rest(mine, all);
+  return collect(mine, all);
 }
 
-/// What came with the records into `all`, and then what did not fit there.
-Status Call::exchange_rest(std::span<const std::byte> mine, std::span<std::byte> all) {
-  const size_t ranks = static_cast<size_t>(world());
+Status Call::collect(std::span<const std::byte> mine, std::span<std::byte> all) {
   const size_t bytes = mine.size();
-  size_t done = std::min(bytes, Record::kPayloadBytes);
-  for (size_t r = 0; r < ranks; ++r) copy_bytes(all.data() + r * bytes, records()[r].payload, done);
+  return collect(mine, bytes, [&](size_t r) { return all.subspan(r * bytes, bytes); });
+}
+
+/// What came with the records, and then what did not fit there: of each rank as much as its place
+/// has room for, `longest` at most.
+template <class Place>
+Status Call::collect(std::span<const std::byte> mine, size_t longest, const Place& place_of) {
+  const size_t ranks = static_cast<size_t>(world());
+  const auto take = [&](size_t done, const std::byte* parts, size_t stride, size_t most) {
+    for (size_t r = 0; r < ranks; ++r) {
+      const std::span<std::byte> to = place_of(r);
+      if (to.size() > done)
+        memcpy(to.data() + done, parts + r * stride, std::min(to.size() - done, most));
+    }
+  };
+  take(0, records()->payload, sizeof(Record), Record::kPayloadBytes);
 
   std::byte* const chunks = reinterpret_cast<std::byte*>(records() + ranks);
-  while (done < bytes) {
-    const size_t part = std::min(bytes - done, comm_->chunk_bytes_);
-    ZERO_TRY(comm_->exchange_bytes(mine.subspan(done, part), {chunks, ranks * part}, patience()));
-    for (size_t r = 0; r < ranks; ++r)
-      copy_bytes(all.data() + r * bytes + done, chunks + r * part, part);
-    done += part;
+  for (size_t done = Record::kPayloadBytes, part; done < longest; done += part) {
+    part = std::min(longest - done, comm_->chunk_bytes_);
+    std::span<const std::byte> own = mine.subspan(std::min(done, mine.size()));
+    if (own.size() < part) {  // others send more than this rank
+      std::byte* const padded = chunks + ranks * part;
+      copy_bytes(padded, own.data(), own.size());
+      memset(padded + own.size(), 0, part - own.size());
+      own = {padded, part};
+    }
+    ZERO_TRY(comm_->exchange_bytes(own.first(part), {chunks, ranks * part}, patience()));
+    take(done, chunks, part, part);
   }
   return {};
 }
@@ -280,14 +276,12 @@ Status Call::vote(std::string_view phase, const Status& mine, std::span<const st
                         .code = mine.code(),
                         .payload = payload}));
   for (int32_t r = 0; r < world(); ++r)
-    if (records()[r].header.code != ZERO_OK) return failed_vote(mine);
-  return exchange_rest(payload, payloads);
+    if (records()[r].header.code != ZERO_OK) return failed_vote(mine, r);
+  return collect(payload, payloads);
 }
 
-/// All ranks have seen that some rank failed: the lowest one says why.
-Status Call::failed_vote(const Status& mine) {
-  int32_t culprit = 0;
-  while (records()[culprit].header.code == ZERO_OK) ++culprit;
+/// All ranks have seen that some rank failed: the lowest one, `culprit`, says why.
+Status Call::failed_vote(const Status& mine, int32_t culprit) {
   const Header& header = records()[culprit].header;
   const Code code = header.code;
 
@@ -305,43 +299,19 @@ Status Call::failed_vote(const Status& mine) {
 Result<std::vector<std::string>> Call::gather(std::string_view phase, std::string_view mine) {
   ZERO_TRY(meet(phase, {.kind = kGather, .own_bytes = mine.size(), .payload = bytes_of(mine)}));
   std::vector<std::string> all(static_cast<size_t>(world()));
+  size_t longest = 0;
   for (int32_t r = 0; r < world(); ++r) {
     const uint64_t bytes = records()[r].header.own_bytes;
     if (bytes > kTextBytes)
       return Status(ZERO_ERR_UNSUPPORTED,
                     text(operation_name(operation_), ": rank ", r, " sends ", bytes,
                          " bytes to the other ranks, at most ", kTextBytes, " are possible"));
-    std::string& one = all[static_cast<size_t>(r)];
-    one.resize(bytes);
-    memcpy(one.data(), records()[r].payload, std::min<size_t>(bytes, Record::kPayloadBytes));
+    all[static_cast<size_t>(r)].resize(bytes);
+    longest = std::max<size_t>(longest, bytes);
   }
-  ZERO_TRY(gather_rest(mine, all));
+  ZERO_TRY(collect(bytes_of(mine), longest,
+                   [&](size_t r) { return std::as_writable_bytes(std::span(all[r])); }));
   return all;
-}
-
-Status Call::gather_rest(std::string_view mine, std::span<std::string> all) {
-  const size_t ranks = all.size();
-  size_t longest = 0;
-  for (const std::string& one : all) longest = std::max(longest, one.size());
-
-  std::byte* const chunks = reinterpret_cast<std::byte*>(records() + ranks);
-  const auto part_of = [](size_t bytes, size_t done, size_t part) {
-    return bytes <= done ? 0 : std::min(bytes - done, part);
-  };
-  for (size_t done = Record::kPayloadBytes; done < longest;) {
-    const size_t part = std::min(longest - done, comm_->chunk_bytes_);
-    std::byte* const own = chunks + ranks * part;
-    const size_t used = part_of(mine.size(), done, part);
-    memset(own + used, 0, part - used);
-    if (used != 0) memcpy(own, mine.data() + done, used);
-    ZERO_TRY(comm_->exchange_bytes({own, part}, {chunks, ranks * part}, patience()));
-    for (size_t r = 0; r < ranks; ++r) {
-      const size_t got = part_of(all[r].size(), done, part);
-      if (got != 0) memcpy(all[r].data() + done, chunks + r * part, got);
-    }
-    done += part;
-  }
-  return {};
 }
 
 Status Call::broadcast(std::string_view phase, std::span<std::byte> data, int32_t root) {

@@ -213,7 +213,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
 /// others wait. Phases are short words; their first 31 bytes are compared.
 class Call {
  public:
-  Call(Call&& other) noexcept;
+  Call(Call&&) noexcept = default;
   Call& operator=(Call&&) = delete;
   ~Call();
 
@@ -252,6 +252,26 @@ class Call {
   /// unspecified. The comm stays usable.
   Status vote(std::string_view phase, const Status& mine, std::span<const std::byte> payload = {},
               std::span<std::byte> payloads = {});
+  /// With a record, of which every rank gets all.
+  template <class Record>
+  Result<std::vector<Record>> vote(std::string_view phase, const Status& mine,
+                                   const Record& record) {
+    std::vector<Record> all(static_cast<size_t>(world()));
+    Status status = vote(phase, mine, std::as_bytes(std::span(&record, 1)),
+                         std::as_writable_bytes(std::span(all)));
+    if (!status.ok()) return status;
+    return all;
+  }
+  /// On what this rank has made, which it gets if all have.
+  template <class Made>
+  Result<Made> vote(std::string_view phase, Result<Made> made) {
+    Status status = vote(phase, made.failure());
+    if (!status.ok()) return status;
+    return made;
+  }
+  /// Why not all ranks can do something, by the words of the lowest whose `mine` is
+  /// ZERO_ERR_UNSUPPORTED; "" if all can. What failed otherwise is the call's own failure.
+  Result<std::string> find_lacking(std::string_view phase, const Status& mine);
 
   /// Strings of every rank, in rank order, of any length up to a GiB.
   Result<std::vector<std::string>> gather(std::string_view phase, std::string_view mine);
@@ -307,9 +327,10 @@ class Call {
   Patience patience() const;
   Status meet(std::string_view phase, const Message& message);
   Status compare();
-  Status exchange_rest(std::span<const std::byte> mine, std::span<std::byte> all);
-  Status gather_rest(std::string_view mine, std::span<std::string> all);
-  Status failed_vote(const Status& mine);
+  Status collect(std::span<const std::byte> mine, std::span<std::byte> all);
+  template <class Place>
+  Status collect(std::span<const std::byte> mine, size_t longest, const Place& place_of);
+  Status failed_vote(const Status& mine, int32_t culprit);
   Status disagreement(std::string_view what, std::string_view mine, std::string_view verb,
                       std::span<const uint64_t> sizes, int32_t odd, int32_t usual);
   Status abort_with(Code code, int32_t culprit, std::string_view phase, std::string sentence);

@@ -2,6 +2,7 @@
 // Arenas that no other rank can address: those of comms that share no memory.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "base/keep.h"
@@ -29,18 +30,13 @@ class PrivateArena final : public Arena {
   /// Libraries that join devices may map it on other ranks.
   bool shareable() const { return block_.data() != nullptr; }
 
-  /// Somebody who knows the memory, and must forget it before it goes.
-  class Attachment {
-   public:
-    virtual ~Attachment() = default;
-    /// False if that cannot be: the memory then stays for ever.
-    virtual bool leave() noexcept = 0;
-  };
-  void attach(std::unique_ptr<Attachment> attachment) { attachment_ = std::move(attachment); }
+  /// Somebody knows the memory: `forget` ends that before it goes. False if that cannot be: the
+  /// memory then stays for ever.
+  void attach(std::function<bool()> forget) { forget_ = std::move(forget); }
 
   ~PrivateArena() override {
-    const bool left = attachment_ == nullptr || attachment_->leave();
-    if (left && !stays()) return;
+    const bool forgotten = forget_ == nullptr || succeeds(forget_);
+    if (forgotten && !stays()) return;
     keep_for_ever(std::move(block_));
     keep_for_ever(std::move(memory_));
   }
@@ -64,7 +60,7 @@ class PrivateArena final : public Arena {
 
   SharedBlock block_;
   Memory memory_;
-  std::unique_ptr<Attachment> attachment_;
+  std::function<bool()> forget_;
 };
 
 }  // namespace zero

@@ -37,10 +37,10 @@ int64_t Watch::look() {
   return absent_ns;
 }
 
-std::vector<int32_t> Watch::late_of(std::span<const Missing> missing) const {
-  std::vector<int32_t> late;
+std::vector<Missing> Watch::late_of(std::span<const Missing> missing) const {
+  std::vector<Missing> late;
   for (const Missing& one : missing)
-    if (now_ns_ - one.since_ns >= patience_.limit_ms * 1'000'000) late.push_back(one.rank);
+    if (now_ns_ - one.since_ns >= patience_.limit_ms * 1'000'000) late.push_back(one);
   return late;
 }
 

@@ -46,7 +46,7 @@ class Watch {
     return patience_.extended_by_progress ? std::max(start_ns_, sign_ns) : start_ns_;
   }
   /// Those of `missing` that are late.
-  std::vector<int32_t> late_of(std::span<const Missing> missing) const;
+  std::vector<Missing> late_of(std::span<const Missing> missing) const;
   /// How long to sleep until one of them is, at most `most_ms`.
   int64_t slice_ns(std::span<const Missing> missing, int64_t most_ms) const;
   /// True once, when a wait has become long.

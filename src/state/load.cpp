@@ -72,16 +72,13 @@ class Load {
     found_ = {};
     const Status mine = prepare();
     std::string chosen = found_.path + '\0' + std::exchange(found_.bytes, {});
-    const uint64_t size = chosen.size();
-    std::vector<uint64_t> all(static_cast<size_t>(call_.world()));
-    ZERO_TRY(call_.vote("found", mine, std::as_bytes(std::span(&size, 1)),
-                        std::as_writable_bytes(std::span(all))));
+    const uint64_t size = ZERO_TRY(call_.vote("found", mine, uint64_t{chosen.size()}))[0];
 
     Status room;
-    if (all[0] > 2 * kLongestManifest)
-      room = {ZERO_ERR_INTERNAL, text("rank 0 announces a manifest of ", all[0], " bytes")};
+    if (size > 2 * kLongestManifest)
+      room = {ZERO_ERR_INTERNAL, text("rank 0 announces a manifest of ", size, " bytes")};
     else
-      chosen.resize(all[0]);
+      chosen.resize(size);
     ZERO_TRY(call_.vote("room", room));
     ZERO_TRY(call_.broadcast("manifest", std::as_writable_bytes(std::span(chosen)), 0));
     return chosen;

@@ -30,10 +30,7 @@ class Save {
   Status run() {
     Digest mine{};
     const Status begun = begin(mine);
-    std::vector<Digest> ids(static_cast<size_t>(call_.world()));
-    ZERO_TRY(call_.vote("begun", begun, std::as_bytes(std::span(&mine, 1)),
-                        std::as_writable_bytes(std::span(ids))));
-    save_id_ = ids[0];
+    save_id_ = ZERO_TRY(call_.vote("begun", begun, mine))[0];
 
     const Status written = write_own();
     os().reached("save.written");

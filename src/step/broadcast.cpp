@@ -56,7 +56,7 @@ Result<std::vector<Writers>> writers_of_all(const Optimizer& optim, const StepMe
 
 Status copy_params(Call& call, Optimizer& optim, int32_t root) {
   const std::vector<Writers> writers =
-      ZERO_TRY(vote(call, "placements", writers_of_all(optim, step_memory(optim), root)));
+      ZERO_TRY(call.vote("placements", writers_of_all(optim, step_memory(optim), root)));
   optim.comm->steps.publishing++;
   for (size_t i = 0; i < optim.params.size(); i++) {
     const Param& param = optim.params[i];

@@ -78,7 +78,7 @@ Status allocate_sums(Call& call, const Optimizer& optim, StepMemory& memory, Mem
   const auto bytes = static_cast<size_t>(optim.plan.sum_bytes());
   if (sums.bytes() >= bytes) return Status();
   const char* const what = "reduced gradients";
-  Memory made = ZERO_TRY(vote(call, what, Memory::allocate(optim.comm->device(), bytes, what)));
+  Memory made = ZERO_TRY(call.vote(what, Memory::allocate(optim.comm->device(), bytes, what)));
   std::swap(sums, made);
   if (memory.queue != nullptr) memory.queue->retire(std::move(made));
   drop_views(memory);
@@ -206,7 +206,7 @@ Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry&
   Status placed;
   if (!place_call(optim, memory, entry)) placed = Status(ZERO_ERR_INTERNAL, "staging is missing");
   note_placements(memory, mine);
-  all = ZERO_TRY(vote(call, "placements", placed, mine));
+  all = ZERO_TRY(call.vote("placements", placed, mine));
   return Status();
 }
 
@@ -273,7 +273,7 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   if (entry.local.ok()) entry.local = check_products(optim);
   const std::string lines = optim.agreed_lines() + entry.args + optim.state_set_lines();
   EntryRecord mine = record_of(optim, memory, entry, lines);
-  std::vector<EntryRecord> all = ZERO_TRY(vote(call, "enter", entry.local, mine));
+  std::vector<EntryRecord> all = ZERO_TRY(call.vote("enter", entry.local, mine));
   os().reached("enter.voted");
   agree_round(memory, all);
 

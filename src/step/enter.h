@@ -30,21 +30,4 @@ Status enter(Call& call, Optimizer& optim, Entry entry);
 /// Fail this rank's part of a call that the others enter: they learn why.
 Status refuse(Call& call, Optimizer& optim, Status why);
 
-/// A vote with a record, of which every rank gets all.
-template <class Record>
-Result<std::vector<Record>> vote(Call& call, std::string_view phase, const Status& mine,
-                                 const Record& record) {
-  std::vector<Record> all(static_cast<size_t>(call.world()));
-  ZERO_TRY(call.vote(phase, mine, std::as_bytes(std::span(&record, 1)),
-                     std::as_writable_bytes(std::span(all))));
-  return all;
-}
-
-/// A vote on what this rank has made, which it gets if all have.
-template <class Made>
-Result<Made> vote(Call& call, std::string_view phase, Result<Made> made) {
-  ZERO_TRY(call.vote(phase, made.failure()));
-  return made;
-}
-
 }  // namespace zero

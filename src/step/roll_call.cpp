@@ -116,7 +116,7 @@ Status unpack(Call& call, Optimizer& optim, const std::string& packed, Told& tol
 Result<std::vector<Record>> meet(Call& call, const Record& mine, const Status& local) {
   call.call_roll();
   os().reached("roll.begin");
-  std::vector<Record> all = ZERO_TRY(vote(call, "roll call", local, mine));
+  std::vector<Record> all = ZERO_TRY(call.vote("roll call", local, mine));
   os().reached("roll.called");
   return all;
 }

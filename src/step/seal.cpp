@@ -69,7 +69,7 @@ Status seal(Call& call, Optimizer& optim) {
   ZERO_TRY(call.agree("seal", "the registration differs", registration_lines(optim)));
   ZERO_TRY(check_one_copy(call, optim));
   StepMemory& memory = step_memory(optim);
-  Optimizer::Deal prepared = ZERO_TRY(vote(call, "seal: allocate", optim.prepare_seal()));
+  Optimizer::Deal prepared = ZERO_TRY(call.vote("seal: allocate", optim.prepare_seal()));
   std::shared_ptr<Arena> tables = ZERO_TRY(allocate_tables(call, optim));
   if (optim.comm->gates() != nullptr && memory.records == nullptr) {
     const size_t bytes = static_cast<size_t>(optim.world()) * sizeof(NormSums);
@@ -168,7 +168,7 @@ Status vote_ready(Call& call, Optimizer& optim, Status ready) {
     ready = made.failure();
   }
   const uint64_t mine = compares ? hash64(std::as_bytes(std::span(sums))) : 0;
-  const std::vector<uint64_t> all = ZERO_TRY(vote(call, "ready", ready, mine));
+  const std::vector<uint64_t> all = ZERO_TRY(call.vote("ready", ready, mine));
   if (std::ranges::count(all, all[0]) != call.world()) return name_difference(call, optim, sums);
   if (compares) optim.alike_params = optim.sealed_params();
   return Status();

@@ -58,18 +58,13 @@ Result<std::shared_ptr<Arena>> LocalComm::make_host_arena(Call& call, uint32_t n
 
 Result<std::shared_ptr<Mapping>> LocalComm::share_memory(Call& call, uint32_t number,
                                                          const ArenaLayout& layout) {
-  Fd memory;
-  Status made;
-  if (rank() == 0) {
-    made = check_available(layout.bytes * static_cast<size_t>(layout.slices));
-    if (made.ok()) {
-      Result<Fd> created = create_segment("zero.arena", layout.total());
-      if (created.ok()) memory = std::move(created).value();
-      made = created.ok() ? Status() : std::move(created).status();
-    }
-    os().reached("arena.created");
-  }
-  ZERO_TRY(call.vote("arena made", made));
+  const auto make = [&]() -> Result<Fd> {
+    ZERO_TRY(check_available(layout.bytes * static_cast<size_t>(layout.slices)));
+    return create_segment("zero.arena", layout.total());
+  };
+  Result<Fd> made = rank() == 0 ? make() : Fd();
+  if (rank() == 0) os().reached("arena.created");
+  Fd memory = ZERO_TRY(call.vote("arena made", std::move(made)));
 
   if (rank() == 0) {
     const int offered = memory.get();
@@ -89,11 +84,10 @@ Result<std::shared_ptr<Mapping>> LocalComm::share_memory(Call& call, uint32_t nu
 /// Each rank makes its own, and rank 0 hands out what it gets of all.
 Result<std::shared_ptr<Arena>> LocalComm::make_device_arena(Call& call, uint32_t number,
                                                             size_t bytes, int32_t kind) {
-  Result<Fd> created = device()->create_shared(bytes, "an arena");
-  ZERO_TRY(call.vote("arena made", created.failure()));
+  Fd created = ZERO_TRY(call.vote("arena made", device()->create_shared(bytes, "an arena")));
   std::vector<Fd> all;
   if (rank() == 0) {
-    all.push_back(std::move(*created));
+    all.push_back(std::move(created));
     for (int32_t r = 1; r < world(); ++r) {
       Result<std::vector<Fd>> offered = take_offer(static_cast<size_t>(r), number, 1);
       if (!offered.ok()) return not_handed(r, offered.failure());
@@ -103,7 +97,7 @@ Result<std::shared_ptr<Arena>> LocalComm::make_device_arena(Call& call, uint32_t
     for (const Fd& fd : all) numbers.push_back(fd.get());
     ZERO_TRY(offer_to_all(number, numbers));
   } else {
-    const int own = created->get();
+    const int own = created.get();
     if (const Status sent = offer(0, number, {&own, 1}); !sent.ok()) return not_handed(0, sent);
     all = ZERO_TRY(take_offer(0, number, static_cast<size_t>(world())));
   }

@@ -7,21 +7,6 @@
 #include "comm/local/local.h"
 
 namespace zero::local {
-namespace {
-
-/// Why not all ranks can do something, by the words of the lowest that cannot; "" if all can. What
-/// failed otherwise is the call's own failure.
-Result<std::string> find_lacking(Call& call, std::string_view phase, const Status& mine) {
-  const bool lacks = mine.code() == ZERO_ERR_UNSUPPORTED;
-  ZERO_TRY(call.vote(phase, lacks ? Status() : Status(mine)));
-  const std::vector<std::string> reasons =
-      ZERO_TRY(call.gather(phase, lacks ? mine.text() : std::string_view()));
-  for (size_t r = 0; r < reasons.size(); r++)
-    if (!reasons[r].empty()) return text("rank ", r, ": ", reasons[r]);
-  return std::string();
-}
-
-}  // namespace
 
 Status LocalComm::join_devices() {
   if (device() == nullptr || world() == 1) return {};
@@ -45,32 +30,30 @@ Status LocalComm::join_devices() {
 Result<std::string> LocalComm::find_unreached(Call& call) {
   Status reached = make_device_arena(call, next_arena(), 1, ZERO_MEMORY_PER_RANK).status();
   if (reached.code() == ZERO_ERR_PEER) reached = {};  // that rank tells
-  return find_lacking(call, "reach", reached);
+  return call.find_lacking("reach", reached);
 }
 
 Status LocalComm::open_gates(Call& call) {
   const ArenaLayout layout =
       ZERO_TRY(ArenaLayout::of(LocalGates::bytes_of(world()), ZERO_MEMORY_SHARED, world()));
-  Result<std::shared_ptr<Mapping>> words = share_memory(call, next_arena(), layout);
-  ZERO_TRY(call.vote("words", words.failure()));
+  std::shared_ptr<Mapping> words =
+      ZERO_TRY(call.vote("words", share_memory(call, next_arena(), layout)));
   Result<std::unique_ptr<LocalGates>> opened =
-      LocalGates::open(device(), *control_, std::move(*words), options().timeout_ms);
-  const std::string lacking = ZERO_TRY(find_lacking(call, "gates", opened.failure()));
-  if (lacking.empty()) {
+      LocalGates::open(device(), *control_, std::move(words), options().timeout_ms);
+  const std::string lacking = ZERO_TRY(call.find_lacking("gates", opened.failure()));
+  if (lacking.empty())
     gates_ = std::move(*opened);
-    return {};
-  }
-  HostMeeting meeting = ZERO_TRY(
-      open_meeting(call, "a gate", text("the host waits, as streams cannot (", lacking, ")")));
-  gates_ = std::make_unique<HostGates>(std::move(meeting));
+  else
+    gates_ = ZERO_TRY(
+        open_meeting(call, "a gate", text("the host waits, as streams cannot (", lacking, ")")));
   return {};
 }
 
 /// `why`: what is different in every step, and why.
-Result<HostMeeting> LocalComm::open_meeting(Call& call, const char* what, const std::string& why) {
-  Result<HostMeeting> meeting =
-      HostMeeting::open(what, device(), *control_, options().timeout_ms, host_waits);
-  ZERO_TRY(call.vote("meeting", meeting.failure()));
+Result<std::unique_ptr<HostMeeting>> LocalComm::open_meeting(Call& call, const char* what,
+                                                             const std::string& why) {
+  std::unique_ptr<HostMeeting> meeting = ZERO_TRY(call.vote(
+      "meeting", HostMeeting::open(what, device(), *control_, options().timeout_ms, host_waits)));
   uncaptured_ =
       Status(ZERO_ERR_UNSUPPORTED,
              text("the stream is being captured, and no step of this comm can be: ", why));
@@ -79,19 +62,18 @@ Result<HostMeeting> LocalComm::open_meeting(Call& call, const char* what, const 
 }
 
 Status LocalComm::open_staging(Call& call, const std::string& why) {
-  HostMeeting meeting = ZERO_TRY(open_meeting(
+  std::unique_ptr<HostMeeting> meeting = ZERO_TRY(open_meeting(
       call, "a transfer",
       text("gradients and parameters go through the host's memory, as devices do not reach "
            "each other's (",
            why, ")")));
   const ArenaLayout layout =
       ZERO_TRY(ArenaLayout::of(options().staging_bytes, ZERO_MEMORY_PER_RANK, world()));
-  Result<std::shared_ptr<Mapping>> slots = share_memory(call, next_arena(), layout);
-  ZERO_TRY(call.vote("slots", slots.failure()));
-  Result<std::unique_ptr<StagedPlane>> opened = StagedPlane::open(
-      device(), rank(), std::move(meeting), std::move(*slots), layout, staged_bytes);
-  ZERO_TRY(call.vote("staging", opened.failure()));
-  staged_ = std::move(*opened);
+  std::shared_ptr<Mapping> slots =
+      ZERO_TRY(call.vote("slots", share_memory(call, next_arena(), layout)));
+  staged_ =
+      ZERO_TRY(call.vote("staging", StagedPlane::open(device(), rank(), std::move(meeting),
+                                                      std::move(slots), layout, staged_bytes)));
   return {};
 }
 

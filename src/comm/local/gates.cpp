@@ -29,13 +29,6 @@ void write(uint32_t* word, uint32_t value) {
   std::atomic_ref(*word).store(value, std::memory_order_release);
 }
 
-/// What a stream that never ends still uses.
-struct Kept {
-  std::shared_ptr<Mapping> words;
-  OpenedHost opened;
-  Event passed;
-};
-
 }  // namespace
 
 const char* name_of(Gate gate) {
@@ -113,9 +106,12 @@ bool LocalGates::await_end() {
   return await(*device_, passed_.handle(), kEndMs, "the gates").ok();
 }
 
+/// A stream that never ends still uses all this.
 void LocalGates::abandon() {
   device_->give_up();
-  keep_for_ever(Kept{words_, std::move(opened_), std::move(passed_)});
+  keep_for_ever(words_);
+  keep_for_ever(std::move(opened_));
+  keep_for_ever(std::move(passed_));
 }
 
 /// What is queued still uses the words. The watch goes on meanwhile, so it ends in time.
@@ -214,40 +210,38 @@ void LocalGates::open_for_good() {
 
 // ---- Hosts that wait.
 
-Result<HostMeeting> HostMeeting::open(const char* what, std::shared_ptr<Device> device,
-                                      Control& control, int64_t timeout_ms,
-                                      std::atomic<int64_t>& waits) {
-  HostMeeting meeting(what, std::move(device), control, timeout_ms, waits);
-  meeting.behind_ = ZERO_TRY(make_stream(meeting.device_));
-  meeting.held_ = ZERO_TRY(make_event(meeting.device_));
-  meeting.done_ = ZERO_TRY(make_event(meeting.device_));
+Result<std::unique_ptr<HostMeeting>> HostMeeting::open(const char* what,
+                                                       std::shared_ptr<Device> device,
+                                                       Control& control, int64_t timeout_ms,
+                                                       std::atomic<int64_t>& waits) {
+  std::unique_ptr<HostMeeting> meeting(
+      new HostMeeting(what, std::move(device), control, timeout_ms, waits));
+  meeting->behind_ = ZERO_TRY(make_stream(meeting->device_));
+  meeting->held_ = ZERO_TRY(make_event(meeting->device_));
+  meeting->done_ = ZERO_TRY(make_event(meeting->device_));
   return meeting;
 }
 
-Status HostMeeting::pass(StreamHandle stream, const char* phase, const char* rule) {
+Status HostMeeting::meet(StreamHandle stream, const char* phase, const char* rule) {
   const Patience where{what_, phase, timeout_ms_, false};
   ZERO_TRY(device_->record(held_.handle(), stream));
   ZERO_TRY(device_->wait(behind_.handle(), held_.handle(), rule));
   ZERO_TRY(device_->record(done_.handle(), behind_.handle()));
-  ++*waits_;
+  ++waits_;
   // Twice the limit: the ranks that wait for this one's device are to name it first.
   ZERO_TRY(await(*device_, done_.handle(), 2 * timeout_ms_,
                  text("what comes before ", what_, " (", phase, ")"), [&] { return look(where); }));
-  return control_->exchange({}, {}, where);
+  return control_.exchange({}, {}, where);
 }
 
 /// Whether a rank died, which this one's device would not show: asked now and then, as it costs a
 /// system call a process.
 Status HostMeeting::look(const Patience& where) {
-  if (control_->aborted()) return control_->failure_status();
+  if (control_.aborted()) return control_.failure_status();
   const int64_t now = now_ns();
   if (now - looked_ns_ < kLookMs * 1'000'000) return {};
   looked_ns_ = now;
-  return control_->check(where);
-}
-
-Status HostGates::pass(Gate gate, StreamHandle stream, const char* rule) {
-  return meeting_.pass(stream, name_of(gate), rule);
+  return control_.check(where);
 }
 
 }  // namespace zero::local

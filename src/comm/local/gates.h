@@ -93,47 +93,40 @@ class LocalGates final : public Gates {
 // between two launches of a step it waits for its own stream, and then for the other ranks.
 
 /// Inside a call, which all ranks of the comm are in: its meetings are exchanges like any other.
-class HostMeeting {
+/// What is queued behind one has all that it needs.
+class HostMeeting final : public Gates {
  public:
   /// `what` the meetings are, for errors. `control` and `waits`, which counts, outlive this.
-  static Result<HostMeeting> open(const char* what, std::shared_ptr<Device> device,
-                                  Control& control, int64_t timeout_ms,
-                                  std::atomic<int64_t>& waits);
+  static Result<std::unique_ptr<HostMeeting>> open(const char* what, std::shared_ptr<Device> device,
+                                                   Control& control, int64_t timeout_ms,
+                                                   std::atomic<int64_t>& waits);
 
   /// Returns when what every rank's stream held before this is done. `phase`: a word for errors.
   /// `rule` as in Device::wait.
-  Status pass(StreamHandle stream, const char* phase, const char* rule);
+  Status meet(StreamHandle stream, const char* phase, const char* rule);
+  Status pass(Gate gate, StreamHandle stream, const char* rule) override {
+    return meet(stream, name_of(gate), rule);
+  }
+  const uint32_t* broken() const override { return nullptr; }
 
  private:
   HostMeeting(const char* what, std::shared_ptr<Device> device, Control& control,
               int64_t timeout_ms, std::atomic<int64_t>& waits)
       : what_(what),
         device_(std::move(device)),
-        control_(&control),
+        control_(control),
         timeout_ms_(timeout_ms),
-        waits_(&waits) {}
+        waits_(waits) {}
   Status look(const Patience& where);
 
-  const char* what_;
-  std::shared_ptr<Device> device_;
-  Control* control_;
-  int64_t timeout_ms_;
-  std::atomic<int64_t>* waits_;
+  const char* const what_;
+  const std::shared_ptr<Device> device_;
+  Control& control_;
+  const int64_t timeout_ms_;
+  std::atomic<int64_t>& waits_;
   Stream behind_;  // the caller's: what the host asks for is a wait between streams, like any other
   Event held_, done_;
   int64_t looked_ns_ = 0;
-};
-
-/// Gates at which the host waits. What is queued behind one has all that it needs.
-class HostGates final : public Gates {
- public:
-  explicit HostGates(HostMeeting meeting) : meeting_(std::move(meeting)) {}
-
-  Status pass(Gate gate, StreamHandle stream, const char* rule) override;
-  const uint32_t* broken() const override { return nullptr; }
-
- private:
-  HostMeeting meeting_;
 };
 
 }  // namespace zero::local

@@ -47,7 +47,8 @@ class LocalComm final : public Comm {
  private:
   Result<std::string> find_unreached(Call& call);
   Status open_gates(Call& call);
-  Result<HostMeeting> open_meeting(Call& call, const char* what, const std::string& why);
+  Result<std::unique_ptr<HostMeeting>> open_meeting(Call& call, const char* what,
+                                                    const std::string& why);
   Status open_staging(Call& call, const std::string& why);
   Bounds handing_out_bounds();
   Result<std::shared_ptr<Arena>> make_host_arena(Call& call, uint32_t number, size_t bytes,

@@ -16,7 +16,7 @@ constexpr int64_t kEndMs = 10'000;  // for the last copies
 }  // namespace
 
 Result<std::unique_ptr<StagedPlane>> StagedPlane::open(std::shared_ptr<Device> device, int32_t rank,
-                                                       HostMeeting meeting,
+                                                       std::unique_ptr<HostMeeting> meeting,
                                                        std::shared_ptr<Mapping> slots,
                                                        const ArenaLayout& layout,
                                                        std::atomic<int64_t>& moved) {
@@ -29,9 +29,9 @@ Result<std::unique_ptr<StagedPlane>> StagedPlane::open(std::shared_ptr<Device> d
   return plane;
 }
 
-StagedPlane::StagedPlane(std::shared_ptr<Device> device, int32_t rank, HostMeeting meeting,
-                         std::shared_ptr<Mapping> slots, const ArenaLayout& layout,
-                         std::atomic<int64_t>& moved)
+StagedPlane::StagedPlane(std::shared_ptr<Device> device, int32_t rank,
+                         std::unique_ptr<HostMeeting> meeting, std::shared_ptr<Mapping> slots,
+                         const ArenaLayout& layout, std::atomic<int64_t>& moved)
     : device_(std::move(device)),
       layout_(layout),
       rank_(static_cast<size_t>(rank)),
@@ -66,24 +66,21 @@ Status StagedPlane::pass(size_t pieces, StreamHandle stream, const char* phase, 
   if (pieces == 0) return {};
   // Pieces of the call before may have been taken on another stream.
   ZERO_TRY(device_->wait(stream, taken_.handle(), kTaken));
-  Status passed = pass_all(pieces, stream, phase, put, take);
+  const auto pass_all = [&]() -> Status {
+    ZERO_TRY(put(size_t{0}, slot(rank_, pieces_)));
+    for (size_t i = 0; i < pieces; i++) {
+      ZERO_TRY(meeting_->meet(stream, phase, kStaged));
+      if (i + 1 < pieces) ZERO_TRY(put(i + 1, slot(rank_, pieces_ + 1)));
+      ZERO_TRY(take(i, pieces_));
+      pieces_++;
+    }
+    return {};
+  };
+  Status passed = pass_all();
   // Behind a part of it, too; and once more if that fails, as copies that are queued use the slots.
   Status recorded = device_->record(taken_.handle(), stream);
   if (!recorded.ok()) (void)device_->record(taken_.handle(), stream);
   return passed.ok() ? recorded : passed;
-}
-
-template <class Put, class Take>
-Status StagedPlane::pass_all(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
-                             const Take& take) {
-  ZERO_TRY(put(size_t{0}, slot(rank_, pieces_)));
-  for (size_t i = 0; i < pieces; i++) {
-    ZERO_TRY(meeting_.pass(stream, phase, kStaged));
-    if (i + 1 < pieces) ZERO_TRY(put(i + 1, slot(rank_, pieces_ + 1)));
-    ZERO_TRY(take(i, pieces_));
-    pieces_++;
-  }
-  return {};
 }
 
 Status StagedPlane::reduce_scatter(std::span<const Scattered> all, void* stream) {
@@ -159,48 +156,43 @@ const std::byte* StagedPlane::sum(SumTypes types, size_t piece, size_t part, siz
 }
 
 Status StagedPlane::all_gather(std::span<const Gathered> all, void* stream) {
-  for (const Gathered& one : all) ZERO_TRY(gather(one, stream));
+  for (const Gathered& one : all) {
+    auto* const to = static_cast<std::byte*>(one.recv);
+    std::byte* const own = to + rank_ * one.bytes;
+    if (own != one.send) ZERO_TRY(device_->copy(stream, own, one.send, one.bytes));
+    ZERO_TRY(share(one.send, one.bytes, stream, "parameters",
+                   [&](size_t rank) { return to + rank * one.bytes; }));
+  }
   return {};
-}
-
-Status StagedPlane::gather(const Gathered& one, StreamHandle stream) {
-  const size_t bytes = one.bytes;
-  const auto* const from = static_cast<const std::byte*>(one.send);
-  auto* const to = static_cast<std::byte*>(one.recv);
-  const auto part = [&](size_t i) { return std::min(slot_bytes_, bytes - i * slot_bytes_); };
-  const auto put = [&](size_t i, std::byte* into) {
-    return copy(stream, into, from + i * slot_bytes_, part(i));
-  };
-  const auto take = [&](size_t i, size_t piece) -> Status {
-    for (size_t r = 0; r < world_; r++) {
-      if (r == rank_) continue;
-      ZERO_TRY(copy(stream, to + r * bytes + i * slot_bytes_, slot(r, piece), part(i)));
-    }
-    return {};
-  };
-  std::byte* const own = to + rank_ * bytes;
-  if (own != from) ZERO_TRY(device_->copy(stream, own, from, bytes));
-  return pass((bytes + slot_bytes_ - 1) / slot_bytes_, stream, "parameters", put, take);
 }
 
 Status StagedPlane::broadcast(std::span<const Sent> all, void* stream) {
-  for (const Sent& one : all) ZERO_TRY(send(one, stream));
+  for (const Sent& one : all) {
+    const auto sender = static_cast<size_t>(one.root);
+    auto* const data = static_cast<std::byte*>(one.data);
+    ZERO_TRY(share(rank_ == sender ? data : nullptr, one.bytes, stream, "broadcast",
+                   [&](size_t rank) { return rank == sender ? data : nullptr; }));
+  }
   return {};
 }
 
-Status StagedPlane::send(const Sent& one, StreamHandle stream) {
-  const auto sender = static_cast<size_t>(one.root);
-  const size_t bytes = one.bytes;
-  auto* const at = static_cast<std::byte*>(one.data);
+/// The `bytes` at `mine`, if this rank sends any, to the others; and what each other rank sends to
+/// place_of(rank), nullptr for one that sends nothing.
+template <class Place>
+Status StagedPlane::share(const void* mine, size_t bytes, StreamHandle stream, const char* phase,
+                          const Place& place_of) {
   const auto part = [&](size_t i) { return std::min(slot_bytes_, bytes - i * slot_bytes_); };
-  const auto put = [&](size_t i, std::byte* into) {
-    return rank_ == sender ? copy(stream, into, at + i * slot_bytes_, part(i)) : Status();
+  const auto put = [&](size_t i, std::byte* into) -> Status {
+    if (mine == nullptr) return {};
+    return copy(stream, into, static_cast<const std::byte*>(mine) + i * slot_bytes_, part(i));
   };
-  const auto take = [&](size_t i, size_t piece) {
-    return rank_ == sender ? Status()
-                           : copy(stream, at + i * slot_bytes_, slot(sender, piece), part(i));
+  const auto take = [&](size_t i, size_t piece) -> Status {
+    for (size_t r = 0; r < world_; r++)
+      if (std::byte* const to = place_of(r); to != nullptr && r != rank_)
+        ZERO_TRY(copy(stream, to + i * slot_bytes_, slot(r, piece), part(i)));
+    return {};
   };
-  return pass((bytes + slot_bytes_ - 1) / slot_bytes_, stream, "broadcast", put, take);
+  return pass((bytes + slot_bytes_ - 1) / slot_bytes_, stream, phase, put, take);
 }
 
 }  // namespace zero::local

@@ -26,7 +26,7 @@ class StagedPlane final : public QueuedPlane {
   /// twice at the least. `moved` counts the bytes that are copied into it and out of it; it
   /// outlives this.
   static Result<std::unique_ptr<StagedPlane>> open(std::shared_ptr<Device> device, int32_t rank,
-                                                   HostMeeting meeting,
+                                                   std::unique_ptr<HostMeeting> meeting,
                                                    std::shared_ptr<Mapping> slots,
                                                    const ArenaLayout& layout,
                                                    std::atomic<int64_t>& moved);
@@ -42,7 +42,7 @@ class StagedPlane final : public QueuedPlane {
   Status broadcast(std::span<const Sent> all, void* stream) override;
 
  private:
-  StagedPlane(std::shared_ptr<Device> device, int32_t rank, HostMeeting meeting,
+  StagedPlane(std::shared_ptr<Device> device, int32_t rank, std::unique_ptr<HostMeeting> meeting,
               std::shared_ptr<Mapping> slots, const ArenaLayout& layout,
               std::atomic<int64_t>& moved);
 
@@ -52,9 +52,6 @@ class StagedPlane final : public QueuedPlane {
   template <class Put, class Take>
   Status pass(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
               const Take& take);
-  template <class Put, class Take>
-  Status pass_all(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
-                  const Take& take);
   Status copy(StreamHandle stream, void* to, const void* from, size_t bytes);
   /// What is summed of each slot: so many bytes in a piece, at which stride; whether by this rank.
   struct Share {
@@ -64,8 +61,9 @@ class StagedPlane final : public QueuedPlane {
   template <class Put>
   Status add_up(SumTypes types, void* recv, size_t count, const Share& share, StreamHandle stream,
                 const Put& put);
-  Status gather(const Gathered& one, StreamHandle stream);
-  Status send(const Sent& one, StreamHandle stream);
+  template <class Place>
+  Status share(const void* mine, size_t bytes, StreamHandle stream, const char* phase,
+               const Place& place_of);
   std::byte* sums_of(size_t piece) const;
   const std::byte* sum(SumTypes types, size_t piece, size_t part, size_t count) const;
 
@@ -74,7 +72,7 @@ class StagedPlane final : public QueuedPlane {
   const size_t rank_, world_;
   const size_t slot_bytes_;
   const size_t stride_;  // in a slot, of what each rank sums
-  HostMeeting meeting_;
+  const std::unique_ptr<HostMeeting> meeting_;
   const std::shared_ptr<Mapping> slots_;
   std::atomic<int64_t>& moved_;
   OpenedHost opened_;

@@ -28,7 +28,7 @@ class Control::Wait {
   };
 
   std::vector<Missing> find_missing();
-  std::string describe(std::span<const int32_t> ranks) const;
+  std::string describe(std::span<const Missing> missing) const;
 
   const Control& control_;
   const uint64_t k_;
@@ -53,17 +53,14 @@ std::optional<Failure> Control::Wait::find_cause(bool thoroughly) {
     return control_.make_failure(ZERO_ERR_DESYNC, left, patience_,
                                  text("rank ", left, " has freed its comm"));
   missing_ = find_missing();
-  if (const std::vector<int32_t> late = watch_.late_of(missing_); !late.empty()) {
-    const std::string last = control_.where_is(late[0]);
+  if (const std::vector<Missing> late = watch_.late_of(missing_); !late.empty()) {
+    const std::string last = control_.where_is(late[0].rank);
     return control_.make_failure(
-        ZERO_ERR_TIMEOUT, late[0], patience_,
+        ZERO_ERR_TIMEOUT, late[0].rank, patience_,
         text(watch_.late(describe(late)), last.empty() ? "" : "; last seen in ", last));
   }
-  if (!missing_.empty() && watch_.warns()) {
-    std::vector<int32_t> ranks;
-    for (const Missing& one : missing_) ranks.push_back(one.rank);
-    log(ZERO_LOG_WARNING, watch_.warning(control_.rank_, describe(ranks)));
-  }
+  if (!missing_.empty() && watch_.warns())
+    log(ZERO_LOG_WARNING, watch_.warning(control_.rank_, describe(missing_)));
   return std::nullopt;
 }
 
@@ -80,11 +77,11 @@ std::vector<Missing> Control::Wait::find_missing() {
 }
 
 /// "rank 2 (process 1234, stopped), rank 3 (process 1235, running)"
-std::string Control::Wait::describe(std::span<const int32_t> ranks) const {
+std::string Control::Wait::describe(std::span<const Missing> missing) const {
   std::vector<std::string> names;
-  for (const int32_t r : ranks) {
-    const pid_t pid = control_.slot(r).pid.load(std::memory_order_relaxed);
-    names.push_back(text("rank ", r, " (process ", pid, ", ", process_state(pid), ")"));
+  for (const Missing& one : missing) {
+    const pid_t pid = control_.slot(one.rank).pid.load(std::memory_order_relaxed);
+    names.push_back(text("rank ", one.rank, " (process ", pid, ", ", process_state(pid), ")"));
   }
   return list_some(names);
 }

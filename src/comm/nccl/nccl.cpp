@@ -10,6 +10,7 @@ namespace zero::nccl {
 namespace {
 
 constexpr int64_t kWitnessMs = 200;  // for a dead rank's connection to end as well
+constexpr int64_t kLeaveMs = 2'000;  // for a communicator to forget an arena
 constexpr size_t kGroup = 256;       // calls that NCCL is given at once
 
 int type_of(DType dtype) {
@@ -29,30 +30,6 @@ int type_of(DType dtype) {
 
 int type_of(const SumTypes& types) { return types.from == types.sum ? type_of(types.sum) : -1; }
 
-constexpr int64_t kLeaveMs = 2'000;
-
-class WindowAttachment final : public PrivateArena::Attachment {
- public:
-  WindowAttachment(const Library& library, Channel& channel, Window window)
-      : library_(library), channel_(channel), window_(window) {}
-
-  /// Local. A communicator that has ended knows nothing any more. As long as one does, other memory
-  /// must not come to this address: NCCL would take it for the window.
-  bool leave() noexcept override {
-    const bool left = succeeds([&] {
-      return channel_.run_alone(
-          kLeaveMs, [&](Handle handle) { return library_.window_deregister(handle, window_); });
-    });
-    if (!left) log(ZERO_LOG_WARNING, "NCCL did not give back an arena: its memory stays");
-    return left;
-  }
-
- private:
-  const Library& library_;
-  Channel& channel_;  // of the arena's comm, which outlives it
-  const Window window_;
-};
-
 /// Map `arena` for the work of `channel`, so that NCCL reads and writes it where it is; collective
 /// over its ranks, each with an arena of the same size. The arena gives it back before its memory
 /// goes. OK where NCCL says that it has no windows here, too: all works without.
@@ -68,7 +45,14 @@ Status open_window(const Library& library, Channel& channel, PrivateArena& arena
                             " has no windows on these GPUs: transfers go through its buffers"));
     return {};
   }
-  arena.attach(std::make_unique<WindowAttachment>(library, channel, window));
+  // A communicator that has ended knows nothing any more. As long as one does, other memory must
+  // not come to this address: NCCL would take it for the window. The comm outlives its arenas.
+  arena.attach([&library, &channel, window] {
+    const bool left = channel.run_alone(
+        kLeaveMs, [&](Handle handle) { return library.window_deregister(handle, window); });
+    if (!left) log(ZERO_LOG_WARNING, "NCCL did not give back an arena: its memory stays");
+    return left;
+  });
   return {};
 }
 

@@ -54,12 +54,8 @@ Peer peer_of(int32_t rank, Partner partner) {
 }  // namespace
 
 Result<Root> listen() {
-  Root root;
-  root.listener = ZERO_TRY(listen_anywhere());
-  root.offer.port = root.listener.port;
-  const std::vector<Address> addresses = ZERO_TRY(own_addresses(Offer::kAddresses));
-  std::copy(addresses.begin(), addresses.end(), root.offer.addresses.begin());
-  root.offer.count = static_cast<uint16_t>(addresses.size());
+  Root root{ZERO_TRY(listen_anywhere()), {}};
+  root.offer = make_offer(ZERO_TRY(own_addresses(Offer::kAddresses)), root.listener.port, {});
   ZERO_TRY(draw_random(root.offer.key));
   return root;
 }
@@ -75,10 +71,8 @@ Offer make_offer(std::span<const Address> addresses, uint16_t port, std::string_
 }
 
 Result<Root> listen(const Offer& offer) {
-  Root root;
-  root.listener = ZERO_TRY(listen_at(std::span(offer.addresses).first(offer.count), offer.port));
-  root.offer = offer;
-  return root;
+  return Root{ZERO_TRY(listen_at(std::span(offer.addresses).first(offer.count), offer.port)),
+              offer};
 }
 
 Result<std::unique_ptr<Control>> seat_guests(const Root& root, int32_t world,

@@ -28,7 +28,7 @@ class Control::Wait {
 
  private:
   std::vector<Missing> find_missing() const;
-  std::string names_of(std::span<const int32_t> ranks) const;
+  std::string names_of(std::span<const Missing> missing) const;
   void look_for_left();
   void tell_guests();
   void be_late();
@@ -61,10 +61,10 @@ std::vector<Missing> Control::Wait::find_missing() const {
   return missing;
 }
 
-std::string Control::Wait::names_of(std::span<const int32_t> ranks) const {
+std::string Control::Wait::names_of(std::span<const Missing> missing) const {
   std::vector<std::string> names;
-  for (const int32_t rank : ranks)
-    names.push_back(control_.awaited_ ? control_.awaited_->name : control_.peer(rank).name);
+  for (const Missing& one : missing)
+    names.push_back(control_.awaited_ ? control_.awaited_->name : control_.peer(one.rank).name);
   return list_some(names);
 }
 
@@ -84,9 +84,7 @@ std::string Control::Wait::look() {
   if (control_.rank_ == 0) tell_guests();
   be_late();
   if (missing_.empty() || !watch_.warns()) return {};
-  std::vector<int32_t> ranks;
-  for (const Missing& one : missing_) ranks.push_back(one.rank);
-  return watch_.warning(control_.rank_, names_of(ranks));
+  return watch_.warning(control_.rank_, names_of(missing_));
 }
 
 /// So that a rank whose deadline comes first can name who is missing.
@@ -105,18 +103,19 @@ void Control::Wait::tell_guests() {
 }
 
 void Control::Wait::be_late() {
-  const std::vector<int32_t> late = watch_.late_of(missing_);
+  const std::vector<Missing> late = watch_.late_of(missing_);
   if (late.empty()) return;
+  const int32_t rank = late[0].rank;
   const std::string sentence = watch_.late(names_of(late));
-  if (control_.rank_ == 0) return control_.break_for(ZERO_ERR_TIMEOUT, late[0], sentence);
+  if (control_.rank_ == 0) return control_.break_for(ZERO_ERR_TIMEOUT, rank, sentence);
   const int64_t now = watch_.now_ns();
   if (asked_ns_ == 0) {
     asked_ns_ = now;
-    const Cause cause = pack(control_.make_failure(ZERO_ERR_TIMEOUT, late[0], sentence));
+    const Cause cause = pack(control_.make_failure(ZERO_ERR_TIMEOUT, rank, sentence));
     control_.peers_[0].link->send(FrameKind::cause, control_.sequence_, as_payload(cause));
   }
   if (now - asked_ns_ >= std::min(patience_.limit_ms, kGraceMs) * kMillisecond)
-    control_.break_for(ZERO_ERR_TIMEOUT, late[0], sentence);
+    control_.break_for(ZERO_ERR_TIMEOUT, rank, sentence);
 }
 
 int Control::Wait::slice_ms() const {

@@ -62,18 +62,6 @@ Status check_seat(int32_t rank, int32_t world);
 Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const NcclId& id,
                                           int32_t rank, int32_t world, const CommOptions& options);
 
-/// Of the ranks that a launcher started, which meet by the name of their job on this host: a local
-/// comm where their devices reach each other's memory, or where not all find NCCL; else an nccl
-/// comm. A rank without a device meets them, too, and tells them why.
-Result<std::shared_ptr<Comm>> create_launched_here(Result<std::shared_ptr<Device>> device,
-                                                   const Launched& launch,
-                                                   const CommOptions& options);
-/// The same of ranks that meet at `point`: an nccl comm.
-Result<std::shared_ptr<Comm>> create_launched_at(const Meetpoint& point,
-                                                 Result<std::shared_ptr<Device>> device,
-                                                 const Launched& launch,
-                                                 const CommOptions& options);
-
 /// An nccl comm of the ranks of an engine's ncclComm_t, which stays the engine's.
 Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nccl_comm,
                                         const CommOptions& options);

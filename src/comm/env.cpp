@@ -1,19 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comm that the launcher's variables ask for.
+// The comm that the launcher's variables ask for. Ranks on the host are on one, and have a local
+// comm. Ranks on devices find out together which comm serves them best, on one host; on several it
+// is NCCL's, whose id has to reach them.
 #include <stdlib.h>
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "comm/create.h"
 #include "comm/launch.h"
+#include "comm/nccl/library.h"
 #include "comm/process.h"
+#include "comm/tcp/rendezvous.h"
 
 namespace zero {
 namespace {
+
+using Seat = std::shared_ptr<Comm>;
+
+constexpr int64_t kPortMs = 5'000;  // for a run before this one to give up its port
+constexpr int64_t kPortSliceMs = 50;
+
+// ---- The job.
 
 const char* variable(const char* name) { return secure_getenv(name); }
 
@@ -45,7 +59,15 @@ Status name_job(Launched& launch) {
                "its ranks, and to another for every job")};
 }
 
-Result<std::shared_ptr<Comm>> create_on_host(Launched launch, const CommOptions& options) {
+// ---- Ranks of one host.
+
+Result<Seat> join(const Launched& launch, std::string_view how, const CommOptions& options,
+                  const std::shared_ptr<Device>& device) {
+  return create_local(comm_name(text(launch.job, how)), launch.rank, launch.world, options, device,
+                      launch.job);
+}
+
+Result<Seat> create_on_host(Launched launch, const CommOptions& options) {
   if (launch.hosts == Hosts::several) {
     return Status(ZERO_ERR_UNSUPPORTED,
                   text(launch.launcher, " started ranks on several hosts (", launch.evidence,
@@ -54,22 +76,150 @@ Result<std::shared_ptr<Comm>> create_on_host(Launched launch, const CommOptions&
                        "zero_comm_create_user"));
   }
   ZERO_TRY(name_job(launch));
-  return create_local(comm_name(launch.job), launch.rank, launch.world, options, nullptr,
-                      launch.job);
+  return join(launch, "", options, nullptr);
 }
+
+/// Its own fault says more than that others did not come.
+Status named(const Launched& launch, const Status& own, const Status& all) {
+  return Status(own.ok() ? all : own)
+      .within(
+          text("rank ", launch.rank, " of ", launch.world, " that ", launch.launcher, " started"));
+}
+
+/// What a rank brings to NCCL's meeting: a failure if it cannot go on, and from rank 0 the id.
+Result<NcclId> bring(int32_t rank, const Status& device) {
+  if (!device.ok()) return device;
+  if (rank == 0) return nccl_unique_id();
+  ZERO_TRY(nccl::library().status());
+  return NcclId{};
+}
+
+/// A local comm, if no rank's device lacks what it takes; else nothing, on every rank.
+Result<Seat> try_direct(Call& call, const Launched& launch, CommOptions options,
+                        const std::shared_ptr<Device>& device) {
+  options.stages = false;
+  Result<Seat> local = join(launch, ", directly", options, device);
+  const Status own = local.failure();
+  Result<std::string> lacking = call.find_lacking("memory", own);
+  if (lacking.ok()) return lacking->empty() ? std::move(*local) : Seat();
+  // Its own failure also where the others did not come to hear it.
+  return own.ok() || own.code() == ZERO_ERR_UNSUPPORTED ? lacking.failure() : own;
+}
+
+/// NCCL's id, if all ranks are ready.
+Result<NcclId> share_id(Call& call, Result<NcclId> mine) {
+  NcclId id = ZERO_TRY(call.vote("ready", std::move(mine)));
+  ZERO_TRY(call.broadcast("id", id, 0));
+  return id;
+}
+
+/// For as long as ranks find out.
+CommOptions patient(CommOptions options) {
+  options.late_ms = options.timeout_ms = options.rendezvous_ms;
+  return options;
+}
+
+/// A comm, or NCCL's id if every rank has NCCL, or nothing.
+struct Found {
+  Seat comm;
+  std::optional<NcclId> id = {};
+};
+
+/// By a comm on the host.
+Result<Found> find(const Launched& launch, const CommOptions& options,
+                   const Result<std::shared_ptr<Device>>& device) {
+  const Seat seat = ZERO_TRY(join(launch, ", on devices", patient(options), nullptr));
+  Call call = ZERO_TRY(seat->begin(Operation::create_env));
+  ZERO_TRY(call.vote("devices", device.failure()));
+  Found found{ZERO_TRY(try_direct(call, launch, options, *device))};
+  if (found.comm != nullptr) return found;
+  const std::vector<int32_t> has = ZERO_TRY(call.exchange("nccl", int32_t{nccl::library().ok()}));
+  if (std::count(has.begin(), has.end(), 0) == 0)
+    found.id = ZERO_TRY(share_id(call, bring(launch.rank, {})));
+  return found;
+}
+
+/// Of the ranks that a launcher started, which meet by the name of their job on this host: a local
+/// comm where their devices reach each other's memory, or where not all find NCCL; else an nccl
+/// comm. A rank without a device meets them, too, and tells them why.
+Result<Seat> create_here(Result<std::shared_ptr<Device>> device, const Launched& launch,
+                         const CommOptions& options) {
+  Result<Found> found = find(launch, options, device);
+  if (!found.ok()) return named(launch, device.failure(), found.failure());
+  if (found->comm != nullptr) return std::move(found->comm);
+  if (found->id)
+    return create_nccl(std::move(*device), *found->id, launch.rank, launch.world, options);
+  Result<Seat> staged = join(launch, ", by the host", options, *device);
+  if (!staged.ok()) return named(launch, {}, staged.failure());
+  return staged;
+}
+
+// ---- Ranks of several hosts.
+
+/// Rank 0's port, which a run that is just ending may still have.
+Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
+  const int64_t until_ms = now_ms() + std::min(limit_ms, kPortMs);
+  for (;;) {
+    Result<tcp::Root> root = tcp::listen(offer);
+    if (root.ok() || root.failure().code() != ZERO_ERR_RENDEZVOUS) return root;
+    if (now_ms() >= until_ms)
+      return Status(ZERO_ERR_RENDEZVOUS,
+                    text(root.failure().text(), ": set ZERO_MASTER_PORT to one that is free"));
+    // Wait: a slice of kPortMs.
+    os().poll(nullptr, 0, kPortSliceMs);
+  }
+}
+
+Result<std::vector<tcp::Peer>> connect(const Meetpoint& point, const Launched& launch,
+                                       int64_t limit_ms) {
+  const int64_t deadline_ms = now_ms() + limit_ms;
+  std::vector<tcp::Address> addresses = ZERO_TRY(tcp::resolve(point.host, limit_ms));
+  // A host may know itself by an address that no other host reaches: then rank 0 is to be found at
+  // any that it has.
+  if (launch.rank == 0 && !tcp::to_address(point.host))
+    std::erase_if(addresses, [](const tcp::Address& one) { return one.is_loopback(); });
+  const tcp::Offer offer = tcp::make_offer(addresses, point.port, launch.job_of_all_hosts);
+  const auto rest = [&]() -> Bounds {
+    return {std::max<int64_t>(deadline_ms - now_ms(), 0), [] { return Status(); }};
+  };
+  if (launch.rank != 0) return tcp::visit(offer, launch.rank, launch.world, rest());
+  const tcp::Root root = ZERO_TRY(listen(offer, limit_ms));
+  return tcp::seat_guests(root, launch.world, rest());
+}
+
+Result<NcclId> meet_at(const Meetpoint& point, const Launched& launch, const CommOptions& options,
+                       const Result<NcclId>& mine) {
+  Result<std::vector<tcp::Peer>> met = connect(point, launch, options.rendezvous_ms);
+  if (!met.ok())
+    return Status(met.failure().code(), text(met.failure().text(), " (", point.origin, ")"));
+  const auto seat = std::make_shared<tcp::TcpComm>(launch.rank, launch.world, patient(options),
+                                                   nullptr, std::move(*met));
+  Call call = ZERO_TRY(seat->begin(Operation::create_env));
+  return share_id(call, mine);
+}
+
+/// Of ranks that meet at `point`: an nccl comm.
+Result<Seat> create_at(const Meetpoint& point, Result<std::shared_ptr<Device>> device,
+                       const Launched& launch, const CommOptions& options) {
+  const Result<NcclId> mine = bring(launch.rank, device.failure());
+  const Result<NcclId> id = meet_at(point, launch, options, mine);
+  if (!id.ok()) return named(launch, mine.failure(), id.failure());
+  return create_nccl(std::move(*device), *id, launch.rank, launch.world, options);
+}
+
+// ---- All.
 
 /// NCCL joins ranks on any number of hosts; on one there may be a better way.
-Result<std::shared_ptr<Comm>> create_on_devices(const Lookup& lookup, Launched launch,
-                                                const CommOptions& options,
-                                                const OpenDevice& open) {
+Result<Seat> create_on_devices(const Lookup& lookup, Launched launch, const CommOptions& options,
+                               const OpenDevice& open) {
   const std::optional<Meetpoint> point = ZERO_TRY(read_meetpoint(lookup, launch));
-  if (point) return create_launched_at(*point, open(launch.local_rank), launch, options);
+  if (point) return create_at(*point, open(launch.local_rank), launch, options);
   ZERO_TRY(name_job(launch));
-  return create_launched_here(open(launch.local_rank), launch, options);
+  return create_here(open(launch.local_rank), launch, options);
 }
 
-Result<std::shared_ptr<Comm>> create_launched(const Lookup& lookup, const Launched& launch,
-                                              const CommOptions& options, const OpenDevice& open) {
+Result<Seat> create_launched(const Lookup& lookup, const Launched& launch,
+                             const CommOptions& options, const OpenDevice& open) {
   if (launch.world == 1)
     return create_solo(options, open ? ZERO_TRY(open(launch.local_rank)) : nullptr);
   return open ? create_on_devices(lookup, launch, options, open) : create_on_host(launch, options);

@@ -35,7 +35,7 @@ enum class FrameKind : uint32_t {
   ready,      // a rank can use what it got
   arena,      // the memory of an arena
 
-  // Of the exchanges between hosts; comm/tcp/control.h.
+  // Of the exchanges between hosts; comm/tcp/tcp.h.
   record,    // of one rank, to rank 0
   records,   // what all get in return
   waiting,   // from rank 0: for whom, in the exchange of that number

@@ -34,7 +34,7 @@ using test::run_ranks;
 using test::run_sound_ranks;
 using test::SharedMemory;
 
-using Seat = std::unique_ptr<Control>;
+using Seat = std::unique_ptr<TcpComm>;
 
 Root make_root() {
   Result<Root> root = listen();
@@ -44,7 +44,10 @@ Root make_root() {
 
 Result<Seat> meet(const Root& root, int32_t rank, int32_t world, int64_t limit_ms = 20'000) {
   const Bounds bounds = {limit_ms, [] { return Status(); }};
-  return rank == 0 ? seat_guests(root, world, bounds) : visit(root.offer, rank, world, bounds);
+  std::vector<Peer> peers = ZERO_TRY(rank == 0 ? seat_guests(root, world, bounds)
+                                               : visit(root.offer, rank, world, bounds));
+  return std::make_unique<TcpComm>(rank, world, CommOptions{.timeout_ms = 400}, nullptr,
+                                   std::move(peers));
 }
 
 Seat sit(const Root& root, int32_t rank, int32_t world) {
@@ -57,10 +60,10 @@ Patience within(int64_t limit_ms, bool progress = false) {
   return {"zero_step", "vote", limit_ms, progress};
 }
 
-Status exchange(Control& control, int32_t world, const Patience& patience = within(20'000)) {
+Status exchange(TcpComm& seat, int32_t world, const Patience& patience = within(20'000)) {
   const std::byte mine[40] = {};
   std::vector<std::byte> all(40 * static_cast<size_t>(world));
-  return control.exchange(mine, all, patience);
+  return seat.exchange_bytes(mine, all, patience);
 }
 
 /// What `live` says of each seat, where all sit and have made an exchange.
@@ -76,10 +79,9 @@ std::vector<std::string> run_seats(int32_t world, const Live& live) {
 }
 
 /// One exchange, and another one until it fails.
-std::string go_on(Control& control, int32_t world, const Patience& patience = within(20'000)) {
+std::string go_on(TcpComm& seat, int32_t world, const Patience& patience = within(20'000)) {
   for (int i = 0; i < 1000; ++i)
-    if (const Status status = exchange(control, world, patience); !status.ok())
-      return outcome(status);
+    if (const Status status = exchange(seat, world, patience); !status.ok()) return outcome(status);
   return "no end";
 }
 
@@ -444,7 +446,7 @@ TEST(Tcp, progress_extends_the_deadline_of_a_call_that_all_have_entered) {
     for (const std::string& said : run_seats(3, [&](Seat seat, int rank) {
            for (int i = 0; rank == slow && i < 9; ++i) {
              Clock::pass(100, 2);
-             seat->note_progress(400);
+             seat->note_progress();
            }
            return outcome(exchange(*seat, 3, within(400, true)));
          }))

@@ -63,13 +63,10 @@ Status cannot_sum() {
 }  // namespace
 
 NcclComm::NcclComm(const Formation& of, std::unique_ptr<Channels> channels,
-                   std::unique_ptr<tcp::Control> control)
-    : Comm(of.rank, of.world, of.options, of.device),
+                   std::vector<tcp::Peer> peers)
+    : TcpComm(of.rank, of.world, of.options, of.device, std::move(peers)),
       library_(of.library),
-      control_(std::move(control)),
-      channels_(std::move(channels)) {
-  control_->set_steps(&steps);
-}
+      channels_(std::move(channels)) {}
 
 NcclComm::~NcclComm() { (void)channels_->end(aborted()); }
 
@@ -81,12 +78,12 @@ void NcclComm::end_channels() {
 }
 
 void NcclComm::abort(const Failure& cause) {
-  control_->abort(cause);
+  TcpComm::abort(cause);
   end_channels();
 }
 
 Failure NcclComm::failure() const {
-  Failure failure = control_->failure();
+  Failure failure = TcpComm::failure();
   if (left_behind_)
     failure.text +=
         "; NCCL did not come back from ending its communicators: they are left behind, "
@@ -100,7 +97,7 @@ Status NcclComm::told(Status status) {
 }
 
 Status NcclComm::check() {
-  ZERO_TRY(told(control_->check()));
+  ZERO_TRY(told(TcpComm::check()));
   for (Channel* const channel : {&channels_->reduce(), &channels_->gather()})
     if (Status error = channel->error(); !error.ok())
       return broken(std::move(error), "queued work");
@@ -111,7 +108,7 @@ Status NcclComm::check() {
 Status NcclComm::broken(Status problem, std::string_view phase) {
   const bool remote = problem.code() == ZERO_ERR_PEER_DEAD;
   for (const int64_t until = now_ms() + kWitnessMs; remote && now_ms() < until;) {
-    ZERO_TRY(told(control_->check()));
+    ZERO_TRY(told(TcpComm::check()));
     // Wait: a slice of kWitnessMs.
     os().poll(nullptr, 0, 1);
   }
@@ -124,18 +121,18 @@ Status NcclComm::broken(Status problem, std::string_view phase) {
 
 Status NcclComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                 const Patience& patience) {
-  return told(control_->exchange(mine, all, patience));
+  return told(TcpComm::exchange_bytes(mine, all, patience));
 }
 
 Status NcclComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
                                  const Patience& patience) {
-  return told(control_->broadcast(data, root, patience, later(patience)));
+  return told(TcpComm::broadcast_bytes(data, root, patience));
 }
 
 // ---- The data plane.
 
-Bounds NcclComm::bounds() const {
-  return {options().timeout_ms, [this] { return control_->check(); }};
+Bounds NcclComm::bounds() {
+  return {options().timeout_ms, [this] { return TcpComm::check(); }};
 }
 
 Status NcclComm::queue(Channel& channel, const char* what, const std::function<int(Handle)>& call) {
@@ -229,7 +226,7 @@ Status NcclComm::map_arena(Use use, const Location& place) {
 
 Result<std::shared_ptr<Comm>> NcclComm::make_child(Call&, std::span<const int32_t> members,
                                                    int32_t place, int32_t color) {
-  const Bounds bounds{options().rendezvous_ms, [&] { return control_->check(); }};
+  const Bounds bounds{options().rendezvous_ms, [&] { return TcpComm::check(); }};
   Result<std::unique_ptr<Channels>> channels =
       split(library_, channels_->gather(), members.empty() ? kNoColor : color, place,
             way_of(options()), bounds);

@@ -12,7 +12,7 @@
 #include "comm/comm.h"
 #include "comm/nccl/channel.h"
 #include "comm/private_arena.h"
-#include "comm/tcp/control.h"
+#include "comm/tcp/tcp.h"
 
 namespace zero::nccl {
 
@@ -25,31 +25,28 @@ struct Formation {
   Bounds bounds;
 };
 
-class NcclComm final : public Comm, private QueuedPlane {
+class NcclComm final : public tcp::TcpComm, private QueuedPlane {
  public:
-  NcclComm(const Formation& of, std::unique_ptr<Channels> channels,
-           std::unique_ptr<tcp::Control> control);
+  NcclComm(const Formation& of, std::unique_ptr<Channels> channels, std::vector<tcp::Peer> peers);
   ~NcclComm() override;
 
   const char* kind() const override { return "nccl"; }
   QueuedPlane* queued() override { return this; }
 
-  bool aborted() const override { return control_->aborted(); }
   Status check() override;
   Failure failure() const override;
   void abort(const Failure& cause) override;
 
-  bool direct() const override { return false; }
   bool sums_itself() const override { return false; }
 
- protected:
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                         const Patience& patience) override;
   Status broadcast_bytes(std::span<std::byte> data, int32_t root,
                          const Patience& patience) override;
+
+ protected:
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
                                            int32_t place, int32_t color) override;
-  void note_progress() override { control_->note_progress(options().timeout_ms); }
 
  private:
   /// NCCL begins a thread for each call, which then takes about 0.2 ms of the host. With buckets of
@@ -70,13 +67,12 @@ class NcclComm final : public Comm, private QueuedPlane {
   template <class One, class Call>
   Status queue_all(Channel& channel, const char* what, std::span<const One> all, const Call& call);
   std::shared_ptr<PrivateArena> arena_of(const Location& location) const;
-  Bounds bounds() const;
+  Bounds bounds();
   Status broken(Status problem, std::string_view phase);
   Status told(Status status);
   void end_channels();
 
   const Library& library_;
-  const std::unique_ptr<tcp::Control> control_;
   const std::unique_ptr<Channels> channels_;
   std::atomic<bool> left_behind_{false};
   std::set<uint32_t> mapped_;  // arenas, whatever came of it

@@ -82,7 +82,7 @@ Status check_greetings(const std::vector<Greeting>& all, const Status& listening
   return {};
 }
 
-Result<std::unique_ptr<tcp::Control>> connect(const Formation& of, Channels& channels) {
+Result<std::vector<tcp::Peer>> connect(const Formation& of, Channels& channels) {
   Result<tcp::Root> root = of.rank == 0 ? tcp::listen() : Result<tcp::Root>(tcp::Root());
   Greeting mine;
   mine.code = root.failure().code();
@@ -91,12 +91,8 @@ Result<std::unique_ptr<tcp::Control>> connect(const Formation& of, Channels& cha
   if (root.ok()) mine.offer = root->offer;
   const std::vector<Greeting> all = ZERO_TRY(gather_greetings(of, channels, mine));
   ZERO_TRY(check_greetings(all, root.failure()));
-  std::unique_ptr<tcp::Control> control =
-      ZERO_TRY(of.rank == 0 ? tcp::seat_guests(*root, of.world, of.bounds)
-                            : tcp::visit(all[0].offer, of.rank, of.world, of.bounds));
-  ZERO_TRY(
-      control->exchange({}, {}, {"zero_comm_create_nccl", "seated", of.bounds.limit_ms, false}));
-  return control;
+  return of.rank == 0 ? tcp::seat_guests(*root, of.world, of.bounds)
+                      : tcp::visit(all[0].offer, of.rank, of.world, of.bounds);
 }
 
 /// A group that never formed is ZERO_ERR_RENDEZVOUS, whatever did not come in time.
@@ -119,10 +115,13 @@ Status outcome(const Library& library, const char* what, int code) {
 }  // namespace
 
 Result<std::shared_ptr<Comm>> take_seat(const Formation& of, std::unique_ptr<Channels> channels) {
-  Result<std::unique_ptr<tcp::Control>> control = connect(of, *channels);
-  if (!control.ok()) return never_formed(of, std::move(control).status());
-  return std::shared_ptr<Comm>(
-      std::make_shared<NcclComm>(of, std::move(channels), std::move(*control)));
+  Result<std::vector<tcp::Peer>> peers = connect(of, *channels);
+  if (!peers.ok()) return never_formed(of, std::move(peers).status());
+  const auto comm = std::make_shared<NcclComm>(of, std::move(channels), std::move(*peers));
+  Status seated =
+      comm->exchange_bytes({}, {}, {"zero_comm_create_nccl", "seated", of.bounds.limit_ms, false});
+  if (!seated.ok()) return never_formed(of, std::move(seated));
+  return std::shared_ptr<Comm>(comm);
 }
 
 }  // namespace nccl

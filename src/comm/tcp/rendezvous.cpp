@@ -75,8 +75,7 @@ Result<Root> listen(const Offer& offer) {
               offer};
 }
 
-Result<std::unique_ptr<Control>> seat_guests(const Root& root, int32_t world,
-                                             const Bounds& bounds) {
+Result<std::vector<Peer>> seat_guests(const Root& root, int32_t world, const Bounds& bounds) {
   const AddressedMeeting meeting(root.offer, 0, world, bounds);
   Reception reception(meeting, root.listener.fd);
   if (Status met = reception.gather(); !met.ok()) {
@@ -85,18 +84,18 @@ Result<std::unique_ptr<Control>> seat_guests(const Root& root, int32_t world,
   }
   std::vector<Peer> peers;
   for (int32_t r = 1; r < world; ++r) peers.push_back(peer_of(r, std::move(reception.guest(r))));
-  return std::make_unique<Control>(0, world, std::move(peers));
+  return peers;
 }
 
-Result<std::unique_ptr<Control>> visit(const Offer& offer, int32_t rank, int32_t world,
-                                       const Bounds& bounds) {
+Result<std::vector<Peer>> visit(const Offer& offer, int32_t rank, int32_t world,
+                                const Bounds& bounds) {
   const AddressedMeeting meeting(offer, rank, world, bounds);
   std::vector<Place> places;
   for (size_t i = 0; i < std::min<size_t>(offer.count, Offer::kAddresses); ++i)
     places.push_back(place_of(offer.addresses[i], offer.port));
   std::vector<Peer> peers;
   peers.push_back(peer_of(0, ZERO_TRY(zero::visit(meeting, places))));
-  return std::make_unique<Control>(rank, world, std::move(peers));
+  return peers;
 }
 
 }  // namespace zero::tcp

@@ -6,14 +6,14 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/secret.h"
 #include "comm/link.h"
 #include "comm/tcp/address.h"
-#include "comm/tcp/control.h"
+#include "comm/tcp/tcp.h"
 
 namespace zero::tcp {
 
@@ -39,11 +39,11 @@ Offer make_offer(std::span<const Address> addresses, uint16_t port, std::string_
 /// ZERO_ERR_RENDEZVOUS where the port of `offer` is in use.
 Result<Root> listen(const Offer& offer);
 
-/// Rank 0's seat, once every rank has come and confirmed; another rank's seat, once rank 0 has
-/// answered.
+/// Of rank 0 all others, once every rank has come and confirmed; of another rank rank 0, once that
+/// has answered.
 /// ZERO_ERR_RENDEZVOUS names who is missing. The first exchange tells whether all are seated.
-Result<std::unique_ptr<Control>> seat_guests(const Root& root, int32_t world, const Bounds& bounds);
-Result<std::unique_ptr<Control>> visit(const Offer& offer, int32_t rank, int32_t world,
-                                       const Bounds& bounds);
+Result<std::vector<Peer>> seat_guests(const Root& root, int32_t world, const Bounds& bounds);
+Result<std::vector<Peer>> visit(const Offer& offer, int32_t rank, int32_t world,
+                                const Bounds& bounds);
 
 }  // namespace zero::tcp

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "comm/tcp/control.h"
+#include "comm/tcp/tcp.h"
 
 namespace zero::tcp {
 namespace {
@@ -15,9 +15,9 @@ constexpr int64_t kGraceMs = 1'000;  // for rank 0 to answer a rank whose deadli
 
 }  // namespace
 
-class Control::Wait {
+class TcpComm::Wait {
  public:
-  Wait(Control& control, const Patience& patience);
+  Wait(TcpComm& comm, const Patience& patience);
 
   /// Breaks the comm where there is a reason to: a rank that left, the deadline. A rank other than
   /// 0 only asks rank 0 to, and does it alone if that does not answer. A wait that has become long
@@ -33,7 +33,7 @@ class Control::Wait {
   void tell_guests();
   void be_late();
 
-  Control& control_;
+  TcpComm& comm_;
   const Patience& patience_;
   Watch watch_;
   std::vector<Missing> missing_;
@@ -41,54 +41,54 @@ class Control::Wait {
   int64_t asked_ns_ = 0;  // when this rank asked rank 0 to give up
 };
 
-Control::Wait::Wait(Control& control, const Patience& patience)
-    : control_(control), patience_(patience), watch_(patience), told_ns_(watch_.now_ns()) {}
+TcpComm::Wait::Wait(TcpComm& comm, const Patience& patience)
+    : comm_(comm), patience_(patience), watch_(patience), told_ns_(watch_.now_ns()) {}
 
-std::vector<Missing> Control::Wait::find_missing() const {
+std::vector<Missing> TcpComm::Wait::find_missing() const {
   std::vector<Missing> missing;
   const auto add = [&](int32_t rank, int64_t sign_ns) {
     missing.push_back({rank, watch_.since_ns(sign_ns)});
   };
-  if (control_.rank_ == 0) {
-    const bool answered = control_.answered_ == control_.sequence_;
-    for (const Peer& peer : control_.peers_)
+  if (comm_.rank() == 0) {
+    const bool answered = comm_.answered_ == comm_.sequence_;
+    for (const Peer& peer : comm_.peers_)
       if (answered ? peer.link->unsent() : !peer.record) add(peer.rank, peer.sign_ns);
-  } else if (control_.awaited_) {
-    add(control_.awaited_->rank, control_.awaited_->quiet_since_ns);
+  } else if (comm_.awaited_) {
+    add(comm_.awaited_->rank, comm_.awaited_->quiet_since_ns);
   } else {
-    add(0, control_.peers_[0].sign_ns);
+    add(0, comm_.peers_[0].sign_ns);
   }
   return missing;
 }
 
-std::string Control::Wait::names_of(std::span<const Missing> missing) const {
+std::string TcpComm::Wait::names_of(std::span<const Missing> missing) const {
   std::vector<std::string> names;
   for (const Missing& one : missing)
-    names.push_back(control_.awaited_ ? control_.awaited_->name : control_.peer(one.rank).name);
+    names.push_back(comm_.awaited_ ? comm_.awaited_->name : comm_.peer(one.rank).name);
   return list_some(names);
 }
 
-void Control::Wait::look_for_left() {
-  for (const Peer& peer : control_.peers_)
-    if (peer.left && (control_.rank_ != 0 || !peer.record))
-      return control_.break_for(ZERO_ERR_DESYNC, peer.rank,
-                                text("rank ", peer.rank, " has freed its comm"));
+void TcpComm::Wait::look_for_left() {
+  for (const Peer& peer : comm_.peers_)
+    if (peer.left && (comm_.rank() != 0 || !peer.record))
+      return comm_.break_for(ZERO_ERR_DESYNC, peer.rank,
+                             text("rank ", peer.rank, " has freed its comm"));
 }
 
-std::string Control::Wait::look() {
+std::string TcpComm::Wait::look() {
   const int64_t absent_ns = watch_.look();
-  for (Peer& peer : control_.peers_) peer.sign_ns += absent_ns;
-  if (!control_.decided()) look_for_left();
-  if (control_.aborted()) return {};
+  for (Peer& peer : comm_.peers_) peer.sign_ns += absent_ns;
+  if (!comm_.decided()) look_for_left();
+  if (comm_.aborted()) return {};
   missing_ = find_missing();
-  if (control_.rank_ == 0) tell_guests();
+  if (comm_.rank() == 0) tell_guests();
   be_late();
   if (missing_.empty() || !watch_.warns()) return {};
-  return watch_.warning(control_.rank_, names_of(missing_));
+  return watch_.warning(comm_.rank(), names_of(missing_));
 }
 
 /// So that a rank whose deadline comes first can name who is missing.
-void Control::Wait::tell_guests() {
+void TcpComm::Wait::tell_guests() {
   const int64_t now = watch_.now_ns();
   const int64_t interval = std::clamp<int64_t>(patience_.limit_ms / 4, 5, 1'000) * kMillisecond;
   if (missing_.empty() || now - told_ns_ < interval) return;
@@ -97,33 +97,33 @@ void Control::Wait::tell_guests() {
       *std::min_element(missing_.begin(), missing_.end(),
                         [](const Missing& a, const Missing& b) { return a.since_ns < b.since_ns; });
   Waiting words{quietest.rank, 0, (now - quietest.since_ns) / kMillisecond, {}};
-  put_text(words.name, control_.peer(quietest.rank).name);
-  for (Peer& peer : control_.peers_)
-    if (peer.record) peer.link->send(FrameKind::waiting, control_.sequence_, as_payload(words));
+  put_text(words.name, comm_.peer(quietest.rank).name);
+  for (Peer& peer : comm_.peers_)
+    if (peer.record) peer.link->send(FrameKind::waiting, comm_.sequence_, as_payload(words));
 }
 
-void Control::Wait::be_late() {
+void TcpComm::Wait::be_late() {
   const std::vector<Missing> late = watch_.late_of(missing_);
   if (late.empty()) return;
   const int32_t rank = late[0].rank;
   const std::string sentence = watch_.late(names_of(late));
-  if (control_.rank_ == 0) return control_.break_for(ZERO_ERR_TIMEOUT, rank, sentence);
+  if (comm_.rank() == 0) return comm_.break_for(ZERO_ERR_TIMEOUT, rank, sentence);
   const int64_t now = watch_.now_ns();
   if (asked_ns_ == 0) {
     asked_ns_ = now;
-    const Cause cause = pack(control_.make_failure(ZERO_ERR_TIMEOUT, rank, sentence));
-    control_.peers_[0].link->send(FrameKind::cause, control_.sequence_, as_payload(cause));
+    const Cause cause = pack(comm_.make_failure(ZERO_ERR_TIMEOUT, rank, sentence));
+    comm_.peers_[0].link->send(FrameKind::cause, comm_.sequence_, as_payload(cause));
   }
   if (now - asked_ns_ >= std::min(patience_.limit_ms, kGraceMs) * kMillisecond)
-    control_.break_for(ZERO_ERR_TIMEOUT, rank, sentence);
+    comm_.break_for(ZERO_ERR_TIMEOUT, rank, sentence);
 }
 
-int Control::Wait::slice_ms() const {
+int TcpComm::Wait::slice_ms() const {
   return static_cast<int>(std::max<int64_t>(watch_.slice_ns(missing_, kSliceMs) / kMillisecond, 1));
 }
 
 /// What `source` sends, or all do, to all but a single source.
-Status Control::round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
+Status TcpComm::round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
                       const Patience& patience) {
   std::unique_lock lock(mutex_);
   if (aborted()) return failure_status();
@@ -131,7 +131,7 @@ Status Control::round(std::span<const std::byte> mine, int32_t source, std::span
   ++sequence_;
   awaited_.reset();
   records_.reset();
-  if (rank_ != 0) peers_[0].link->send(FrameKind::record, sequence_, mine);
+  if (rank() != 0) peers_[0].link->send(FrameKind::record, sequence_, mine);
   os().reached("exchange.arrived");
   Wait wait(*this, patience);
   for (;;) {

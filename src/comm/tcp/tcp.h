@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane between hosts: every rank has one connection to rank 0, which gathers what all
-// send and sends it to all. Rank 0 decides how an exchange ends and tells the others; who sees a
-// rank's connection end calls it dead, unless it has said goodbye.
+// Ranks between hosts: every rank has one connection to rank 0, which gathers what all send and
+// sends it to all. Rank 0 decides how an exchange ends and tells the others; who sees a rank's
+// connection end calls it dead, unless it has said goodbye.
 #pragma once
 
 #include <atomic>
@@ -31,29 +31,32 @@ struct Peer {
 /// The most that one rank's record and a piece of a broadcast have.
 inline constexpr size_t kPieceBytes = 256u << 10;
 
-class Control {
+/// Ranks that are only connected, so that they can find out what comm serves them; and the control
+/// plane of one that has other ways for its data.
+class TcpComm : public Comm {
  public:
   /// Rank 0 brings every other rank in order, another rank only rank 0.
-  Control(int32_t rank, int32_t world, std::vector<Peer> peers);
-  ~Control();
+  TcpComm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device,
+          std::vector<Peer> peers);
+  ~TcpComm() override;
 
-  /// The running step's number, for causes.
-  void set_steps(const StepsSoFar* steps) { steps_ = steps; }
+  const char* kind() const override { return "tcp"; }
+  bool direct() const override { return false; }
 
-  /// As Comm::exchange_bytes and Comm::broadcast_bytes; one thread at a time.
-  Status exchange(std::span<const std::byte> mine, std::span<std::byte> all,
-                  const Patience& patience);
-  Status broadcast(std::span<std::byte> data, int32_t root, Patience first, const Patience& rest);
+  /// Whatever has come is read first.
+  Status check() override;
+  Failure failure() const override;
+  void abort(const Failure& cause) override;
 
-  // ---- Any thread.
+  Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                        const Patience& patience) override;
+  Status broadcast_bytes(std::span<std::byte> data, int32_t root,
+                         const Patience& patience) override;
+  void note_progress() override;
 
-  /// The cause, if the comm is broken: whatever has come is read first.
-  Status check();
-  void note_progress(int64_t timeout_ms);
-  bool aborted() const { return cause_.is_set(); }
-  Failure failure() const;
-  Status failure_status() const;
-  void abort(const Failure& cause);
+ protected:
+  Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
+                                           int32_t place, int32_t color) override;
 
  private:
   class Wait;
@@ -76,11 +79,6 @@ class Control {
   void set_cause(const Failure& cause, int32_t told_by);
   void break_for(Code code, int32_t rank, std::string_view sentence);
   Failure make_failure(Code code, int32_t rank, std::string_view sentence) const;
-
-  const int32_t rank_;
-  const int32_t world_;
-  const StepsSoFar* steps_ = &kNoSteps;
-  FirstCause cause_;
 
   std::mutex mutex_;  // all below
   std::vector<Peer> peers_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/tcp/control.h"
+#include "comm/tcp/tcp.h"
 
 #include <algorithm>
 #include <cstring>
@@ -15,10 +15,11 @@ constexpr int kPartingMs = 100;
 
 }  // namespace
 
-Control::Control(int32_t rank, int32_t world, std::vector<Peer> peers)
-    : rank_(rank), world_(world), peers_(std::move(peers)) {}
+TcpComm::TcpComm(int32_t rank, int32_t world, const CommOptions& options,
+                 std::shared_ptr<Device> device, std::vector<Peer> peers)
+    : Comm(rank, world, options, std::move(device)), peers_(std::move(peers)) {}
 
-Control::~Control() {
+TcpComm::~TcpComm() {
   for (Peer& peer : peers_)
     (void)succeeds([&] { return peer.link->send(FrameKind::goodbye, sequence_), true; });
   const int64_t until = now_ms() + kPartingMs;
@@ -34,38 +35,39 @@ Control::~Control() {
 
 // ---- Exchange.
 
-Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> all,
-                         const Patience& patience) {
+Status TcpComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                               const Patience& patience) {
   return round(mine, kOfAll, all, patience);
 }
 
-Status Control::broadcast(std::span<std::byte> data, int32_t root, Patience first,
-                          const Patience& rest) {
+Status TcpComm::broadcast_bytes(std::span<std::byte> data, int32_t root, const Patience& first) {
   Patience patience = first;
   size_t done = 0;
   do {
     const std::span<std::byte> part = data.subspan(done, std::min(data.size() - done, kPieceBytes));
-    const bool own = rank_ == root;
+    const bool own = rank() == root;
     ZERO_TRY(round(own ? part : std::span<std::byte>(), root, own ? std::span<std::byte>() : part,
                    patience));
     done += part.size();
-    patience = rest;
+    patience = later(first);
   } while (done < data.size());
   return {};
 }
 
 /// Whether rank 0 has ended the exchange: then a cause that came behind that is the next one's.
-bool Control::decided() const { return rank_ == 0 ? answered_ == sequence_ : records_.has_value(); }
+bool TcpComm::decided() const {
+  return rank() == 0 ? answered_ == sequence_ : records_.has_value();
+}
 
-bool Control::advance(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
-  if (rank_ != 0) return take_records(out);
+bool TcpComm::advance(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
+  if (rank() != 0) return take_records(out);
   if (answered_ != sequence_ && !collect(mine, source, out)) return false;
   return aborted() || std::none_of(peers_.begin(), peers_.end(),
                                    [](const Peer& peer) { return peer.link->unsent(); });
 }
 
 /// On rank 0, once all are there: everybody's bytes to everybody.
-bool Control::collect(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
+bool TcpComm::collect(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
   for (const Peer& peer : peers_)
     if (!peer.record) return false;
   std::vector<std::byte> answer(mine.begin(), mine.end());
@@ -93,7 +95,7 @@ bool Control::collect(std::span<const std::byte> mine, int32_t source, std::span
   return true;
 }
 
-bool Control::take_records(std::span<std::byte> out) {
+bool TcpComm::take_records(std::span<std::byte> out) {
   if (!records_) return false;
   if (records_->sequence != sequence_ || records_->payload.size() != out.size()) {
     records_.reset();
@@ -105,7 +107,7 @@ bool Control::take_records(std::span<std::byte> out) {
   return true;
 }
 
-void Control::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
+void TcpComm::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
   std::vector<pollfd> polls;
   for (const Peer& peer : peers_) {
     if (peer.link->over()) continue;
@@ -120,7 +122,7 @@ void Control::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
 
 // ---- What comes.
 
-void Control::pump() {
+void TcpComm::pump() {
   for (Peer& peer : peers_) {
     peer.link->flush();
     while (std::optional<Frame> frame = peer.link->take()) handle(peer, std::move(*frame));
@@ -129,7 +131,7 @@ void Control::pump() {
   }
 }
 
-void Control::handle(Peer& peer, Frame frame) {
+void TcpComm::handle(Peer& peer, Frame frame) {
   switch (frame.kind) {
     case FrameKind::record:
       peer.record = std::move(frame);
@@ -145,7 +147,7 @@ void Control::handle(Peer& peer, Frame frame) {
       break;
     case FrameKind::cause:
       // A deadline that passed while the answer was on its way.
-      if (rank_ == 0 && frame.sequence != 0 && frame.sequence <= answered_) break;
+      if (rank() == 0 && frame.sequence != 0 && frame.sequence <= answered_) break;
       set_cause(unpack(frame.payload), peer.rank);
       break;
     case FrameKind::goodbye:
@@ -160,14 +162,14 @@ void Control::handle(Peer& peer, Frame frame) {
   }
 }
 
-void Control::handle_waiting(const Frame& frame) {
+void TcpComm::handle_waiting(const Frame& frame) {
   const std::optional<Waiting> words = read<Waiting>(frame, FrameKind::waiting);
-  if (rank_ == 0 || frame.sequence != sequence_ || !words) return;
+  if (rank() == 0 || frame.sequence != sequence_ || !words) return;
   awaited_ = Awaited{words->rank, text_in(words->name), now_ns() - words->quiet_ms * 1'000'000};
 }
 
-void Control::note_progress(int64_t timeout_ms) {
-  const int64_t interval_ns = std::clamp<int64_t>(timeout_ms / 8, 1, 1'000) * 1'000'000;
+void TcpComm::note_progress() {
+  const int64_t interval_ns = std::clamp<int64_t>(options().timeout_ms / 8, 1, 1'000) * 1'000'000;
   const std::lock_guard lock(mutex_);
   const int64_t now = now_ns();
   if (now - told_ns_ < interval_ns) return;
@@ -175,45 +177,48 @@ void Control::note_progress(int64_t timeout_ms) {
   for (Peer& peer : peers_) peer.link->send(FrameKind::progress, sequence_);
 }
 
-Status Control::check() {
+Status TcpComm::check() {
   {
     const std::lock_guard lock(mutex_);
     pump();
   }
-  return aborted() ? failure_status() : Status();
+  return Comm::check();
 }
 
 // ---- What breaks it.
 
-void Control::abort(const Failure& cause) {
+void TcpComm::abort(const Failure& cause) {
   const std::lock_guard lock(mutex_);
   set_cause(cause, kNobody);
 }
 
 /// The first cause stands, and all hear of it.
-void Control::set_cause(const Failure& cause, int32_t told_by) {
+void TcpComm::set_cause(const Failure& cause, int32_t told_by) {
   if (aborted()) return;
   cause_.set(cause);
   const Cause packed = pack(cause);
   // Also to whom it came from: a rank that asks rank 0 to give up waits for the answer.
   for (Peer& peer : peers_)
-    if (rank_ == 0 || told_by != 0) peer.link->send(FrameKind::cause, 0, as_payload(packed));
+    if (rank() == 0 || told_by != 0) peer.link->send(FrameKind::cause, 0, as_payload(packed));
 }
 
-void Control::break_for(Code code, int32_t rank, std::string_view sentence) {
+void TcpComm::break_for(Code code, int32_t rank, std::string_view sentence) {
   set_cause(make_failure(code, rank, sentence), kNobody);
 }
 
-Failure Control::make_failure(Code code, int32_t rank, std::string_view sentence) const {
-  return steps_->fail(code, rank, where_, text(where_, where_.empty() ? "" : ": ", sentence));
+Failure TcpComm::make_failure(Code code, int32_t rank, std::string_view sentence) const {
+  return steps.fail(code, rank, where_, text(where_, where_.empty() ? "" : ": ", sentence));
 }
 
-Failure Control::failure() const {
+Failure TcpComm::failure() const {
   Failure failure = cause_.get();
-  failure.params_consistent = failure.params_consistent && steps_->consistent();
+  failure.params_consistent = failure.params_consistent && steps.consistent();
   return failure;
 }
 
-Status Control::failure_status() const { return cause_.get().status(); }
+Result<std::shared_ptr<Comm>> TcpComm::make_child(Call&, std::span<const int32_t>, int32_t,
+                                                  int32_t) {
+  return Status(ZERO_ERR_UNSUPPORTED, "ranks that are only connected cannot be split");
+}
 
 }  // namespace zero::tcp

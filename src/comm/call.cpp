@@ -29,15 +29,15 @@ enum Kind : uint32_t { kExchange = 1, kVote, kGather, kBroadcast };
 
 /// What must be the same on every rank. No padding: compared as bytes.
 struct Agreed {
-  uint32_t world;
-  Operation operation;
-  uint32_t object;
-  uint32_t exchange;
-  uint64_t call;
-  uint64_t bytes;
-  uint32_t kind;
-  int32_t root;
-  char phase[32];
+  uint32_t world = 0;
+  Operation operation = Operation::create;
+  uint32_t object = 0;
+  uint32_t exchange = 0;
+  uint64_t call = 0;
+  uint64_t bytes = 0;  // that every rank sends
+  uint32_t kind = kExchange;
+  int32_t root = -1;
+  char phase[32] = {};
 };
 static_assert(std::has_unique_object_representations_v<Agreed>);
 
@@ -87,12 +87,12 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
 }  // namespace
 
 struct Call::Header {
-  uint32_t magic;
-  uint32_t rank;
+  uint32_t magic = kMagic;
+  uint32_t rank = 0;
   Agreed agreed;
-  uint64_t own_bytes;  // of this rank's text, in a vote or gather
-  int32_t code;        // of this rank's status, in a vote
-  uint32_t unused;
+  uint64_t own_bytes = 0;  // of this rank's text, in a vote or gather
+  int32_t code = ZERO_OK;  // of this rank's status, in a vote
+  uint32_t unused = 0;
 };
 
 /// The fixed size of every first exchange. A payload that fits needs no other.
@@ -100,15 +100,6 @@ struct Call::Record {
   static constexpr size_t kPayloadBytes = 1024 - sizeof(Header);
   Header header;
   std::byte payload[kPayloadBytes];
-};
-
-struct Call::Message {
-  Kind kind;
-  uint64_t bytes = 0;  // that every rank sends
-  int32_t root = -1;
-  uint64_t own_bytes = 0;
-  Code code = ZERO_OK;
-  std::span<const std::byte> payload = {};
 };
 
 // ---- Comm.
@@ -134,17 +125,18 @@ Call::Call(std::shared_ptr<Comm> comm, Operation operation, uint32_t object)
       exceptions_(std::uncaught_exceptions()) {}
 
 void Call::abort_out_of_memory() noexcept {
-  try {
+  const auto tell = [&] {
     (void)abort_with(
         ZERO_ERR_MEMORY, rank(), "memory",
         text("rank ", rank(), " ran out of memory inside ", operation_name(operation_)));
-    return;
-  } catch (...) {
-  }
-  try {  // strings have room in themselves for words that are this short
+    return true;
+  };
+  const auto tell_shortly = [&] {  // strings have room in themselves for words that are this short
     comm_->abort(comm_->steps.fail(ZERO_ERR_MEMORY, rank(), "memory", "out of memory"));
-  } catch (...) {  // a comm that needs more than that is left to its deadlines
-  }
+    return true;
+  };
+  // A comm that needs more than that is left to its deadlines.
+  if (!succeeds(tell)) (void)succeeds(tell_shortly);
 }
 
 Call::~Call() {
@@ -165,30 +157,20 @@ Patience Call::patience() const {
   return exchanges_ == 0 ? first : comm_->later(first);
 }
 
-/// The first exchange of every kind: afterwards records() are those of all ranks, and they agree.
-Status Call::meet(std::string_view phase, const Message& message) {
+/// The first exchange of every kind, with what this kind adds to the header: afterwards records()
+/// are those of all ranks, and they agree.
+Status Call::meet(std::string_view phase, Header header, std::span<const std::byte> payload) {
   if (exchanges_ == 0 && operation_ != Operation::create) ++comm_->calls_;
-  const Operation shown = calling_roll_ ? Operation::roll_call : operation_;
+  header.rank = static_cast<uint32_t>(rank());
+  header.agreed.world = static_cast<uint32_t>(world());
+  header.agreed.operation = calling_roll_ ? Operation::roll_call : operation_;
+  header.agreed.object = object_;
+  header.agreed.exchange = exchanges_;
+  header.agreed.call = comm_->calls_;
+  phase.copy(header.agreed.phase, sizeof header.agreed.phase - 1);
   Record& record = *mine();
-  Header& header = record.header;
-  header = Header{.magic = kMagic,
-                  .rank = static_cast<uint32_t>(rank()),
-                  .agreed = {.world = static_cast<uint32_t>(world()),
-                             .operation = shown,
-                             .object = object_,
-                             .exchange = exchanges_,
-                             .call = comm_->calls_,
-                             .bytes = message.bytes,
-                             .kind = message.kind,
-                             .root = message.root,
-                             .phase = {}},
-                  .own_bytes = message.own_bytes,
-                  .code = message.code,
-                  .unused = 0};
-  char* const name = header.agreed.phase;
-  phase.copy(name, sizeof header.agreed.phase - 1);
-  copy_bytes(record.payload, message.payload.data(),
-             std::min(message.payload.size(), Record::kPayloadBytes));
+  record.header = header;
+  copy_bytes(record.payload, payload.data(), std::min(payload.size(), Record::kPayloadBytes));
 
   const std::span all(records(), static_cast<size_t>(world()));
   ZERO_TRY(comm_->exchange_bytes(std::as_bytes(std::span(&record, 1)), std::as_writable_bytes(all),
@@ -228,7 +210,7 @@ Status Call::compare() {
 Status Call::exchange(std::string_view phase, std::span<const std::byte> mine,
                       std::span<std::byte> all) {
   assert(all.size() == mine.size() * static_cast<size_t>(world()));
-  ZERO_TRY(meet(phase, {.kind = kExchange, .bytes = mine.size(), .payload = mine}));
+  ZERO_TRY(meet(phase, {.agreed = {.bytes = mine.size(), .kind = kExchange}}, mine));
   return collect(mine, all);
 }
 
@@ -270,11 +252,11 @@ Status Call::collect(std::span<const std::byte> mine, size_t longest, const Plac
 Status Call::vote(std::string_view phase, const Status& mine, std::span<const std::byte> payload,
                   std::span<std::byte> payloads) {
   assert(payloads.size() == payload.size() * static_cast<size_t>(world()));
-  ZERO_TRY(meet(phase, {.kind = kVote,
-                        .bytes = payload.size(),
-                        .own_bytes = utf8_prefix(mine.text(), kVoteTextBytes).size(),
-                        .code = mine.code(),
-                        .payload = payload}));
+  ZERO_TRY(meet(phase,
+                {.agreed = {.bytes = payload.size(), .kind = kVote},
+                 .own_bytes = utf8_prefix(mine.text(), kVoteTextBytes).size(),
+                 .code = mine.code()},
+                payload));
   for (int32_t r = 0; r < world(); ++r)
     if (records()[r].header.code != ZERO_OK) return failed_vote(mine, r);
   return collect(payload, payloads);
@@ -297,7 +279,7 @@ Status Call::failed_vote(const Status& mine, int32_t culprit) {
 }
 
 Result<std::vector<std::string>> Call::gather(std::string_view phase, std::string_view mine) {
-  ZERO_TRY(meet(phase, {.kind = kGather, .own_bytes = mine.size(), .payload = bytes_of(mine)}));
+  ZERO_TRY(meet(phase, {.agreed = {.kind = kGather}, .own_bytes = mine.size()}, bytes_of(mine)));
   std::vector<std::string> all(static_cast<size_t>(world()));
   size_t longest = 0;
   for (int32_t r = 0; r < world(); ++r) {
@@ -322,7 +304,7 @@ Status Call::broadcast(std::string_view phase, std::span<std::byte> data, int32_
   const std::span<const std::byte> payload =
       inside && root == rank() ? data : std::span<std::byte>{};
   ZERO_TRY(
-      meet(phase, {.kind = kBroadcast, .bytes = data.size(), .root = root, .payload = payload}));
+      meet(phase, {.agreed = {.bytes = data.size(), .kind = kBroadcast, .root = root}}, payload));
   if (!inside) return comm_->broadcast_bytes(data, root, patience());
   if (root != rank() && data.data() != nullptr)
     copy_bytes(data.data(), records()[root].payload, data.size());

@@ -319,13 +319,12 @@ class Call {
   struct Header;
   struct Record;
 
-  struct Message;
   Call(std::shared_ptr<Comm> comm, Operation operation, uint32_t object);
 
   Record* mine() const;
   Record* records() const;
   Patience patience() const;
-  Status meet(std::string_view phase, const Message& message);
+  Status meet(std::string_view phase, Header header, std::span<const std::byte> payload);
   Status compare();
   Status collect(std::span<const std::byte> mine, std::span<std::byte> all);
   template <class Place>

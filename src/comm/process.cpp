@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <vector>
@@ -36,6 +37,14 @@ std::optional<int> status_of_left(int pidfd) {
 
 }  // namespace
 
+std::string read_small_file(const char* path) {
+  std::array<char, 4096> content;
+  const Fd file(os().openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0));
+  const ssize_t bytes =
+      file.valid() ? os().pread(file.get(), content.data(), content.size(), 0) : 0;
+  return std::string(content.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+}
+
 std::optional<ProcessStat> parse_process_stat(std::string_view text) {
   // "<pid> (<command>) <state> <parent> ..."; a command may hold ") ".
   const size_t open = text.find('(');
@@ -62,13 +71,7 @@ std::optional<ProcessStat> parse_process_stat(std::string_view text) {
 }
 
 std::optional<ProcessStat> read_process_stat(int64_t pid) {
-  const std::string path = text("/proc/", pid, "/stat");
-  const Fd file(os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC, 0));
-  std::array<char, 1024> content;
-  const ssize_t bytes =
-      file.valid() ? os().pread(file.get(), content.data(), content.size(), 0) : -1;
-  if (bytes <= 0) return {};
-  return parse_process_stat({content.data(), static_cast<size_t>(bytes)});
+  return parse_process_stat(read_small_file(text("/proc/", pid, "/stat").c_str()));
 }
 
 const char* process_state(pid_t pid) {

@@ -11,6 +11,9 @@
 
 namespace zero {
 
+/// What the system tells in a small file, up to 4 KiB of it; "" if it cannot be read.
+std::string read_small_file(const char* path);
+
 /// One process as /proc/<pid>/stat tells it.
 struct ProcessStat {
   std::string command;  // at most 15 characters

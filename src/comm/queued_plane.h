@@ -75,10 +75,6 @@ class QueuedPlane {
     return all_gather({&one, bytes == 0 ? 0u : 1u}, stream);
   }
   virtual Status broadcast(std::span<const Sent> all, void* stream) = 0;
-  Status broadcast(void* data, size_t bytes, int32_t root, void* stream) {
-    const Sent one{data, bytes, root};
-    return broadcast({&one, bytes == 0 ? 0u : 1u}, stream);
-  }
 
   /// How many transfers should be given together where others could go on behind each of them:
   /// more where a call costs the host much.

@@ -136,9 +136,11 @@ class Moved {
         case Kind::gather:
         case Kind::gather_in_place:
           return plane.all_gather(own, at_, mine.size(), stream);
-        case Kind::broadcast:
+        case Kind::broadcast: {
           at_ = own;
-          return plane.broadcast(own, mine.size(), transfer.root, stream);
+          const Sent one{own, mine.size(), transfer.root};
+          return plane.broadcast({&one, mine.empty() ? 0u : 1u}, stream);
+        }
         case Kind::sum_of_one: {
           const Summed one{own, at_, transfer.count, transfer.root};
           return plane.reduce({}, {&one, 1}, stream);

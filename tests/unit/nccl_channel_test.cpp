@@ -25,7 +25,7 @@ class Held {
  public:
   Held() {
     channels_ =
-        nccl::form(ranks_.library(), ranks_.device(0), id(), 0, 1, {16, false}, kLong).value();
+        nccl::form(ranks_.library(), ranks_.device(0), id(), 0, 1, CommOptions{}, kLong).value();
     thread_ = std::thread([this] {
       expect_ok(channel().run("held", kLong, [this](nccl::Handle) {
         is_inside_ = true;

@@ -156,15 +156,17 @@ Status Control::await(uint64_t k, const Patience& patience) {
 void Control::give_up(uint64_t k, const Failure& cause) {
   const uint32_t me = static_cast<uint32_t>(rank_) + 1;
   uint64_t before = Decision{k - 1, 0}.word();
+  bool decided_here;
   {
     const std::lock_guard lock(cause_mutex_);
     fill_cause(cause);
     os().reached("exchange.blamed");
-    if (!header().decision.compare_exchange_strong(before, Decision{k, me}.word())) {
-      if (Decision::of(before).sequence < k) (void)damaged_locked();
-      return;
-    }
-    cause_published_ = true;
+    decided_here = header().decision.compare_exchange_strong(before, Decision{k, me}.word());
+    if (decided_here) cause_published_ = true;
+  }
+  if (!decided_here) {
+    if (Decision::of(before).sequence < k) (void)damaged();
+    return;
   }
   os().reached("exchange.given_up");
   help_abort_word(me);
@@ -260,10 +262,6 @@ Status Control::broken_by(uint32_t aborted_by) {
 
 void Control::abort(const Failure& cause) {
   const std::lock_guard lock(cause_mutex_);
-  abort_locked(cause);
-}
-
-void Control::abort_locked(const Failure& cause) {
   if (aborted()) return;
   fill_cause(cause);
   uint32_t none = 0;
@@ -275,12 +273,7 @@ void Control::abort_locked(const Failure& cause) {
 }
 
 Status Control::damaged() {
-  const std::lock_guard lock(cause_mutex_);
-  return damaged_locked();
-}
-
-Status Control::damaged_locked() {
-  abort_locked(steps_->fail(
+  abort(steps_->fail(
       ZERO_ERR_COMM, -1, "",
       "the memory that the ranks share was overwritten: a rank has written where it must not"));
   return failure_status();

@@ -92,9 +92,7 @@ class Control {
   void fill_cause(const Failure& failure);
   void help_abort_word(uint32_t aborted_by);
   Status broken_by(uint32_t aborted_by);
-  void abort_locked(const Failure& cause);
   Status damaged();
-  Status damaged_locked();
   Failure make_failure(Code code, int32_t rank, const Patience& where,
                        std::string_view sentence) const;
 

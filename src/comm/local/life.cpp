@@ -47,16 +47,12 @@ class LifeThread {
 
   // What the kernel walks when the thread dies: a ring of one entry, which lies here, while the
   // word that belongs to it lies futex_offset further on, in the page.
-  struct robust_list entry_ {};
-  struct robust_list_head head_ {};
+  struct robust_list entry_{};
+  struct robust_list_head head_{};
 };
 
 std::mutex life_mutex;
 LifeThread* life = nullptr;
-
-Status life_failure(const char* what, int error) {
-  return Status(ZERO_ERR_SYSTEM, text(what, ": ", errno_text(error)));
-}
 
 Result<LifeThread*> LifeThread::start() {
   auto made = std::make_unique<LifeThread>();
@@ -78,7 +74,7 @@ Result<LifeThread*> LifeThread::start() {
   if (const int refused = made->error_) {
     lock.unlock();
     made.release()->stop();
-    return life_failure("registering a robust futex", refused);
+    return Status(ZERO_ERR_SYSTEM, text("registering a robust futex: ", errno_text(refused)));
   }
   lock.unlock();
   return made.release();

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include "base/hash.h"
 #include "base/secret.h"
 #include "base/text.h"
+#include "comm/process.h"
 
 namespace zero::local {
 namespace {
@@ -39,17 +39,11 @@ struct Process {
 /// In a user namespace every user that it does not know has one number, which the kernel then tells
 /// of processes of all of them. Whether that is this process's.
 bool users_look_alike() {
-  const auto read = [](const char* path) {
-    std::array<char, 64> words{};
-    const Fd file(os().openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0));
-    if (file.valid()) (void)os().pread(file.get(), words.data(), words.size() - 1, 0);
-    return std::string(words.data());
-  };
-  std::string overflow = read("/proc/sys/kernel/overflowuid");
+  std::string overflow = read_small_file("/proc/sys/kernel/overflowuid");
   if (overflow.empty()) overflow = "65534\n";  // the usual one, where nobody tells
   if (text(os().geteuid(), "\n") != overflow) return false;
   // "first-here first-outside how-many": the whole range where no namespace leaves any out.
-  return !read("/proc/self/uid_map").ends_with(text(" ", UINT32_MAX, "\n"));
+  return !read_small_file("/proc/self/uid_map").ends_with(text(" ", UINT32_MAX, "\n"));
 }
 
 // ---- Rank 0.
@@ -129,7 +123,8 @@ Status form(const NamedMeeting& meeting, Reception& reception, ControlSegment& s
 }
 
 Result<Seat> meet_as_root(const NamedMeeting& meeting) {
-  Fd listener = ZERO_TRY(take_name(meeting));
+  Fd listener;  // one rank needs no name
+  if (meeting.world > 1) listener = ZERO_TRY(take_name(meeting));
   os().reached("rendezvous.listening");
   ControlSegment segment;  // stays open while something may be under way
   Seat seat;
@@ -232,14 +227,6 @@ Result<Seat> meet_at_root(const NamedMeeting& meeting) {
   return seat;
 }
 
-Result<Seat> meet_alone(const NamedMeeting& meeting) {
-  ControlSegment segment = ZERO_TRY(make_control_segment(1));
-  Control::slot_of(segment.mapping->data(), 0).pid.store(os().getpid());
-  std::vector<std::shared_ptr<Peer>> peers{
-      ZERO_TRY(Peer::meet(meeting.descriptors[0], Fd(), os().getpid()))};
-  return Seat{std::make_unique<Control>(segment.mapping, 0, 1, std::move(peers)), {}};
-}
-
 }  // namespace
 
 // ---- What ranks of one host are to each other.
@@ -265,7 +252,7 @@ Result<std::shared_ptr<Witness>> NamedMeeting::meet(std::span<Fd> given, pid_t p
 
 /// Where this rank looks for others: to be told to who finds nobody.
 std::string NamedMeeting::absent(std::string_view ranks, int64_t limit_ms) const {
-  struct stat space {};
+  struct stat space{};
   const bool known = os().fstatat(AT_FDCWD, "/proc/self/ns/net", &space, 0) == 0;
   return text(ranks, " never came within ", limit_ms, " ms; this rank looked as user ",
               os().geteuid(), " in network namespace ", known ? text(space.st_ino) : "unknown",
@@ -284,9 +271,7 @@ Result<Seat> meet(const NamedMeeting& meeting) {
              " stands for every user that this user namespace does not "
              "know, so nothing tells the ranks of this job from other users' processes: start them "
              "with a launcher, or set ZERO_JOB to a word that others cannot guess"));
-  Result<Seat> met = meeting.world == 1  ? meet_alone(meeting)
-                     : meeting.rank == 0 ? meet_as_root(meeting)
-                                         : meet_at_root(meeting);
+  Result<Seat> met = meeting.rank == 0 ? meet_as_root(meeting) : meet_at_root(meeting);
   switch (met.failure().code()) {
     case ZERO_ERR_SYSTEM:
     case ZERO_ERR_MEMORY:

@@ -8,13 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 #include <tuple>
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "comm/process.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -79,10 +80,10 @@ Result<std::byte*> map_new(int fd, size_t bytes, Access access) {
 }
 
 /// The number behind `key` in /proc/meminfo, in bytes; 0 if it cannot be read.
-uint64_t meminfo_bytes(const char* text, const char* key) {
-  const char* const line = std::strstr(text, key);
-  if (line == nullptr) return 0;
-  return std::strtoull(line + std::strlen(key), nullptr, 10) * 1024;
+uint64_t meminfo_bytes(const std::string& text, std::string_view key) {
+  const size_t line = text.find(key);
+  if (line == std::string::npos) return 0;
+  return std::strtoull(text.c_str() + line + key.size(), nullptr, 10) * 1024;
 }
 
 /// Huge pages for what is populated, also where shared memory gets none by itself (shmem_enabled is
@@ -168,9 +169,7 @@ Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes) {
 }
 
 Status check_available(uint64_t bytes) {
-  Fd fd(os().openat(AT_FDCWD, "/proc/meminfo", O_RDONLY | O_CLOEXEC, 0));
-  char content[4096] = {};
-  if (!fd.valid() || os().pread(fd.get(), content, sizeof content - 1, 0) <= 0) return {};
+  const std::string content = read_small_file("/proc/meminfo");
   const uint64_t available = meminfo_bytes(content, "MemAvailable:");
   const uint64_t swap = meminfo_bytes(content, "SwapFree:");
   if (available == 0 || bytes <= available + swap) return {};

@@ -33,7 +33,6 @@ class StagedPlane final : public QueuedPlane {
   ~StagedPlane() override;
 
   using QueuedPlane::all_gather;
-  using QueuedPlane::broadcast;
   using QueuedPlane::reduce_scatter;
   /// In rank order.
   Status reduce_scatter(std::span<const Scattered> all, void* stream) override;

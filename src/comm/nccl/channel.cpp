@@ -88,16 +88,25 @@ Config config() {
 }
 
 /// More blocks than fill the links only take from the backward.
-Config reduces_by(const Way& way) {
+Config reduces_by(const CommOptions& options) {
   Config wanted = config();
-  wanted.max_ctas = way.reduce_ctas;
+  wanted.max_ctas = options.reduce_ctas;
   return wanted;
 }
 
-Config gathers_by(const Library& library, const Way& way) {
+Config gathers_by(const Library& library, const CommOptions& options) {
   Config wanted = config();
-  if (library.has_windows() && !way.gathers_on_kernels) wanted.cta_policy = kZeroCtas;
+  if (library.has_windows() && !options.gathers_on_kernels) wanted.cta_policy = kZeroCtas;
   return wanted;
+}
+
+/// `made`, once it is ready; else it is ended.
+Result<std::unique_ptr<Channel>> await_made(const Library& library, std::unique_ptr<Channel> made,
+                                            std::string_view what, const Bounds& bounds) {
+  Status ready = made->await_ready(what, bounds);
+  if (ready.ok()) return made;
+  (void)Channels(library, std::move(made), nullptr).end(true);
+  return ready;
 }
 
 /// A new communicator, or nullptr for a negative color.
@@ -111,18 +120,15 @@ Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& pare
           Handle handle) mutable { return library.split(handle, color, rank, place, &wanted); }));
   const Handle handle = slot.take();
   if (color < 0 || handle == nullptr) return std::unique_ptr<Channel>();
-  auto child = std::make_unique<Channel>(library, parent.device(), handle);
-  Status ready = child->await_ready("ncclCommSplit", bounds);
-  if (ready.ok()) return child;
-  (void)Channels(library, std::move(child), nullptr).end(true);
-  return ready;
+  return await_made(library, std::make_unique<Channel>(library, parent.device(), handle),
+                    "ncclCommSplit", bounds);
 }
 
 /// The gathers' communicator beside the reductions'.
 Result<std::unique_ptr<Channels>> pair(const Library& library, std::unique_ptr<Channel> reduce,
-                                       int rank, const Way& way, const Bounds& bounds) {
+                                       int rank, const CommOptions& options, const Bounds& bounds) {
   Result<std::unique_ptr<Channel>> gather =
-      split_one(library, *reduce, 0, rank, gathers_by(library, way), bounds);
+      split_one(library, *reduce, 0, rank, gathers_by(library, options), bounds);
   auto channels = std::make_unique<Channels>(library, std::move(reduce),
                                              gather.ok() ? std::move(*gather) : nullptr);
   ZERO_TRY(std::move(gather).status());
@@ -187,12 +193,10 @@ Status Channel::run_here(std::string_view what, const Bounds& bounds,
 }
 
 bool Channel::run_alone(int64_t bound_ms, const std::function<int(Handle)>& call) {
-  bool came_through = false;
-  const Status entered = device_->run_current([&] {
-    came_through = run_alone_here(bound_ms, call);
-    return Status();
-  });
-  return entered.ok() && came_through;
+  const auto run = [&] {
+    return run_alone_here(bound_ms, call) ? Status() : Status(ZERO_ERR_TIMEOUT, {});
+  };
+  return device_->run_current(run).ok();
 }
 
 bool Channel::run_alone_here(int64_t bound_ms, const std::function<int(Handle)>& call) {
@@ -259,28 +263,29 @@ bool Channels::end_both(bool broken) {
 }
 
 Result<std::unique_ptr<Channels>> split(const Library& library, Channel& parent, int color,
-                                        int rank, const Way& way, const Bounds& bounds) {
+                                        int rank, const CommOptions& options,
+                                        const Bounds& bounds) {
   std::unique_ptr<Channel> reduce =
-      ZERO_TRY(split_one(library, parent, color, rank, reduces_by(way), bounds));
+      ZERO_TRY(split_one(library, parent, color, rank, reduces_by(options), bounds));
   if (reduce == nullptr) return std::unique_ptr<Channels>();
-  return pair(library, std::move(reduce), rank, way, bounds);
+  return pair(library, std::move(reduce), rank, options, bounds);
 }
 
 Result<std::unique_ptr<Channels>> form(const Library& library,
                                        const std::shared_ptr<Device>& device, const UniqueId& id,
-                                       int rank, int world, const Way& way, const Bounds& bounds) {
+                                       int rank, int world, const CommOptions& options,
+                                       const Bounds& bounds) {
   Slot<Handle> slot;
-  Config wanted = reduces_by(way);
+  Config wanted = reduces_by(options);
   ZERO_TRY(device->run_current([&]() -> Status {
     const int outcome = library.init_rank(slot.place(), world, id, rank, &wanted);
     if (outcome == kSuccess || outcome == kInProgress) return {};
     return problem(library, nullptr, "ncclCommInitRankConfig", outcome);
   }));
-  auto reduce = std::make_unique<Channel>(library, device, slot.take());
-  Status ready = reduce->await_ready("ncclCommInitRankConfig", bounds);
-  if (ready.ok()) return pair(library, std::move(reduce), rank, way, bounds);
-  (void)Channels(library, std::move(reduce), nullptr).end(true);
-  return ready;
+  std::unique_ptr<Channel> reduce =
+      ZERO_TRY(await_made(library, std::make_unique<Channel>(library, device, slot.take()),
+                          "ncclCommInitRankConfig", bounds));
+  return pair(library, std::move(reduce), rank, options, bounds);
 }
 
 }  // namespace zero::nccl

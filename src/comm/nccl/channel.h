@@ -13,17 +13,12 @@
 #include <string_view>
 
 #include "base/keep.h"
+#include "comm/comm.h"
 #include "comm/link.h"
 #include "comm/nccl/library.h"
 #include "device/device.h"
 
 namespace zero::nccl {
-
-/// How communicators do their work.
-struct Way {
-  int reduce_ctas;          // thread blocks, at most
-  bool gathers_on_kernels;  // though copy engines could
-};
 
 /// Where NCCL puts something that it makes: it may write there until it has told how that ended, so
 /// a place that it may still know is left to it.
@@ -143,10 +138,11 @@ class Channels {
 /// New communicators from `parent`, for reductions and for gathers, among the ranks of one `color`;
 /// nullptr for a negative one. Collective on the parent; `rank` is the place among the new ones.
 Result<std::unique_ptr<Channels>> split(const Library& library, Channel& parent, int color,
-                                        int rank, const Way& way, const Bounds& bounds);
+                                        int rank, const CommOptions& options, const Bounds& bounds);
 /// The communicators of a new group.
 Result<std::unique_ptr<Channels>> form(const Library& library,
                                        const std::shared_ptr<Device>& device, const UniqueId& id,
-                                       int rank, int world, const Way& way, const Bounds& bounds);
+                                       int rank, int world, const CommOptions& options,
+                                       const Bounds& bounds);
 
 }  // namespace zero::nccl

@@ -227,9 +227,8 @@ Status NcclComm::map_arena(Use use, const Location& place) {
 Result<std::shared_ptr<Comm>> NcclComm::make_child(Call&, std::span<const int32_t> members,
                                                    int32_t place, int32_t color) {
   const Bounds bounds{options().rendezvous_ms, [&] { return TcpComm::check(); }};
-  Result<std::unique_ptr<Channels>> channels =
-      split(library_, channels_->gather(), members.empty() ? kNoColor : color, place,
-            way_of(options()), bounds);
+  Result<std::unique_ptr<Channels>> channels = split(
+      library_, channels_->gather(), members.empty() ? kNoColor : color, place, options(), bounds);
   // What became of a split that failed on some ranks is unknown on the others.
   if (!channels.ok()) return broken(std::move(channels).status(), "zero_comm_split");
   if (*channels == nullptr) return std::shared_ptr<Comm>();

@@ -78,10 +78,6 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
   std::set<uint32_t> mapped_;  // arenas, whatever came of it
 };
 
-inline Way way_of(const CommOptions& options) {
-  return {options.reduce_ctas, options.gathers_on_kernels};
-}
-
 /// Collective over the ranks of `channels`: the connections between them, made known through NCCL
 /// itself, and the seat. A failure has ended the channels.
 Result<std::shared_ptr<Comm>> take_seat(const Formation& of, std::unique_ptr<Channels> channels);

@@ -138,9 +138,8 @@ Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const 
   ZERO_TRY(check_seat(rank, world));
   const nccl::Formation of{*ZERO_TRY(nccl::library()), std::move(device), rank, world, options,
                            nccl::rendezvous(options)};
-  Result<std::unique_ptr<nccl::Channels>> channels =
-      nccl::form(of.library, of.device, std::bit_cast<nccl::UniqueId>(id), rank, world,
-                 nccl::way_of(options), of.bounds);
+  Result<std::unique_ptr<nccl::Channels>> channels = nccl::form(
+      of.library, of.device, std::bit_cast<nccl::UniqueId>(id), rank, world, options, of.bounds);
   if (!channels.ok()) return nccl::never_formed(of, std::move(channels).status());
   return nccl::take_seat(of, std::move(*channels));
 }
@@ -158,7 +157,7 @@ Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nc
   const nccl::Formation of{library, std::move(device), rank,
                            world,   options,           nccl::rendezvous(options)};
   Result<std::unique_ptr<nccl::Channels>> channels =
-      nccl::split(library, engines, 0, rank, nccl::way_of(options), of.bounds);
+      nccl::split(library, engines, 0, rank, options, of.bounds);
   if (!channels.ok()) return nccl::never_formed(of, std::move(channels).status(), "made this call");
   return nccl::take_seat(of, std::move(*channels));
 }

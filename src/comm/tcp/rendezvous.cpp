@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/tcp/rendezvous.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "comm/process.h"
 #include "comm/rendezvous.h"
 
 namespace zero::tcp {
@@ -22,10 +21,7 @@ struct AddressedMeeting final : Meeting {
     check = bounds.check;
     word = of.key;
     most_bytes = std::max(kPieceBytes, static_cast<size_t>(world) * 16384) + 4096;
-    char name[sizeof Introduction::host] = {};
-    const Fd file(os().openat(AT_FDCWD, "/proc/sys/kernel/hostname", O_RDONLY | O_CLOEXEC, 0));
-    if (file.valid()) (void)os().pread(file.get(), name, sizeof name - 1, 0);
-    host = name;
+    host = read_small_file("/proc/sys/kernel/hostname");
   }
 
   std::string absent(std::string_view ranks, int64_t limit) const override {

@@ -240,9 +240,8 @@ class Call {
   template <class Record>
   Result<std::vector<Record>> exchange(std::string_view phase, const Record& mine) {
     std::vector<Record> all(static_cast<size_t>(world()));
-    Status status =
-        exchange(phase, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-    if (!status.ok()) return status;
+    ZERO_TRY(exchange(phase, std::as_bytes(std::span(&mine, 1)),
+                      std::as_writable_bytes(std::span(all))));
     return all;
   }
 
@@ -257,16 +256,14 @@ class Call {
   Result<std::vector<Record>> vote(std::string_view phase, const Status& mine,
                                    const Record& record) {
     std::vector<Record> all(static_cast<size_t>(world()));
-    Status status = vote(phase, mine, std::as_bytes(std::span(&record, 1)),
-                         std::as_writable_bytes(std::span(all)));
-    if (!status.ok()) return status;
+    ZERO_TRY(vote(phase, mine, std::as_bytes(std::span(&record, 1)),
+                  std::as_writable_bytes(std::span(all))));
     return all;
   }
   /// On what this rank has made, which it gets if all have.
   template <class Made>
   Result<Made> vote(std::string_view phase, Result<Made> made) {
-    Status status = vote(phase, made.failure());
-    if (!status.ok()) return status;
+    ZERO_TRY(vote(phase, made.failure()));
     return made;
   }
   /// Why not all ranks can do something, by the words of the lowest whose `mine` is

@@ -209,20 +209,16 @@ Result<Seat> create_at(const Meetpoint& point, Result<std::shared_ptr<Device>> d
 
 // ---- All.
 
-/// NCCL joins ranks on any number of hosts; on one there may be a better way.
-Result<Seat> create_on_devices(const Lookup& lookup, Launched launch, const CommOptions& options,
-                               const OpenDevice& open) {
+Result<Seat> create_launched(const Lookup& lookup, Launched launch, const CommOptions& options,
+                             const OpenDevice& open) {
+  if (launch.world == 1)
+    return create_solo(options, open ? ZERO_TRY(open(launch.local_rank)) : nullptr);
+  if (!open) return create_on_host(std::move(launch), options);
+  // NCCL joins ranks on any number of hosts; on one there may be a better way.
   const std::optional<Meetpoint> point = ZERO_TRY(read_meetpoint(lookup, launch));
   if (point) return create_at(*point, open(launch.local_rank), launch, options);
   ZERO_TRY(name_job(launch));
   return create_here(open(launch.local_rank), launch, options);
-}
-
-Result<Seat> create_launched(const Lookup& lookup, const Launched& launch,
-                             const CommOptions& options, const OpenDevice& open) {
-  if (launch.world == 1)
-    return create_solo(options, open ? ZERO_TRY(open(launch.local_rank)) : nullptr);
-  return open ? create_on_devices(lookup, launch, options, open) : create_on_host(launch, options);
 }
 
 }  // namespace

@@ -20,15 +20,6 @@ constexpr size_t kMostStrangers = 256;  // beside one for every rank
 
 }  // namespace
 
-Reception::Reception(const Meeting& meeting, const Fd& listener)
-    : meeting_(meeting),
-      mine_(meeting.introduction()),
-      listener_(listener),
-      guests_(static_cast<size_t>(meeting.world)),
-      expected_(meeting.world),
-      deadline_ns_(meeting.deadline_ns),
-      limit_ms_(meeting.limit_ms) {}
-
 Status Reception::gather() {
   while (seated_ < meeting_.world - 1) {
     ZERO_TRY(turn());
@@ -65,10 +56,6 @@ Status Reception::turn() {
     }
   // Wait: a slice: the caller has the deadline.
   os().poll(polls.data(), polls.size(), kSliceMs);
-  return watch();
-}
-
-Status Reception::watch() const {
   ZERO_TRY(meeting_.check());
   for (const Partner& one : guests_)
     if (one.witness != nullptr && one.witness->ask())
@@ -121,7 +108,7 @@ void Reception::drop_a_stranger() {
 Status Reception::hear_strangers() {
   for (Partner& one : strangers_) {
     std::optional<Frame> frame = one.link->take();
-    if (frame && !ZERO_TRY(hear(one, std::move(*frame)))) {
+    if (frame && !ZERO_TRY(one.said ? confirm(one, *frame) : greet(one, std::move(*frame)))) {
       one.link.reset();
       continue;
     }
@@ -140,11 +127,7 @@ Status Reception::hear_strangers() {
   return {};
 }
 
-/// False: it is no rank, or has its seat.
-Result<bool> Reception::hear(Partner& stranger, Frame frame) {
-  return stranger.said ? confirm(stranger, frame) : greet(stranger, std::move(frame));
-}
-
+/// False: it is no rank.
 Result<bool> Reception::greet(Partner& stranger, Frame frame) {
   std::optional<Introduction> said = read<Introduction>(frame, FrameKind::hello);
   if (!said) return false;
@@ -168,6 +151,7 @@ Result<bool> Reception::greet(Partner& stranger, Frame frame) {
   return true;
 }
 
+/// False: it is no rank, or has its seat.
 Result<bool> Reception::confirm(Partner& stranger, const Frame& frame) {
   const Introduction& said = *stranger.said;
   const std::optional<Proof> proof = read<Proof>(frame, FrameKind::confirm);

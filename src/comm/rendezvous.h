@@ -119,7 +119,7 @@ struct Partner {
 class Reception {
  public:
   /// `listener` outlives this; once it is closed nobody else comes.
-  Reception(const Meeting& meeting, const Fd& listener);
+  Reception(const Meeting& meeting, const Fd& listener) : meeting_(meeting), listener_(listener) {}
 
   /// Until all other ranks are seated. ZERO_ERR_RENDEZVOUS names who is missing, who disagrees and
   /// who died.
@@ -136,11 +136,9 @@ class Reception {
 
  private:
   Status turn();
-  Status watch() const;
   Status accept();
   void drop_a_stranger();
   Status hear_strangers();
-  Result<bool> hear(Partner& stranger, Frame frame);
   Result<bool> greet(Partner& stranger, Frame frame);
   Result<bool> confirm(Partner& stranger, const Frame& frame);
   Status disagreement(const Partner& stranger) const;
@@ -153,16 +151,18 @@ class Reception {
   void linger(const std::string& why);
 
   const Meeting& meeting_;
-  const Introduction mine_;
+  const Introduction mine_ = meeting_.introduction();
   const Fd& listener_;
   std::vector<Partner> strangers_;
-  std::vector<Partner> guests_;  // by rank; the first is nobody
+  // By rank; the first is nobody.
+  std::vector<Partner> guests_ = std::vector<Partner>(static_cast<size_t>(meeting_.world));
   int32_t seated_ = 0;
-  bool formed_ = false;     // all were
-  int32_t expected_;        // how many ranks there may be: some may say more than this one
-  std::set<int32_t> told_;  // ranks, that there will be no comm
-  int64_t deadline_ns_;     // the earliest of all ranks', and how long that rank's whole limit was
-  int64_t limit_ms_;
+  bool formed_ = false;                // all were
+  int32_t expected_ = meeting_.world;  // ranks that there may be: some may say more than this one
+  std::set<int32_t> told_;             // ranks, that there will be no comm
+  // The earliest of all ranks', and how long that rank's whole limit was.
+  int64_t deadline_ns_ = meeting_.deadline_ns;
+  int64_t limit_ms_ = meeting_.limit_ms;
 };
 
 /// Another rank's side: rank 0, once it has given this rank a seat. It is looked for at all places

@@ -42,13 +42,9 @@ std::vector<std::byte*> LocalArena::parts_of(std::span<const SharedBlock> blocks
 
 Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, uint32_t number, size_t bytes,
                                                    int32_t kind, Side side) {
-  if (device() == nullptr || side == Side::host) return make_host_arena(call, number, bytes, kind);
-  if (staged_ == nullptr) return make_device_arena(call, number, bytes, kind);
-  return Comm::allocate(call, number, bytes, kind, side);
-}
-
-Result<std::shared_ptr<Arena>> LocalComm::make_host_arena(Call& call, uint32_t number, size_t bytes,
-                                                          int32_t kind) {
+  if (device() != nullptr && side == Side::device)
+    return staged_ == nullptr ? make_device_arena(call, number, bytes, kind)
+                              : Comm::allocate(call, number, bytes, kind, side);
   const ArenaLayout layout =
       ZERO_TRY(ArenaLayout::of(bytes, kind, world()));  // the same on every rank
   std::shared_ptr<Mapping> mapping = ZERO_TRY(share_memory(call, number, layout));
@@ -98,7 +94,7 @@ Result<std::shared_ptr<Arena>> LocalComm::make_device_arena(Call& call, uint32_t
     ZERO_TRY(offer_to_all(number, numbers));
   } else {
     const int own = created.get();
-    if (const Status sent = offer(0, number, {&own, 1}); !sent.ok()) return not_handed(0, sent);
+    ZERO_TRY(offer(0, number, {&own, 1}));
     all = ZERO_TRY(take_offer(0, number, static_cast<size_t>(world())));
   }
   os().reached("arena.handed");
@@ -130,16 +126,17 @@ Bounds LocalComm::handing_out_bounds() {
   return {options().timeout_ms, [this] { return control_->check(handing_out()); }};
 }
 
-Status LocalComm::offer(size_t link, uint32_t number, std::span<const int> memory) {
-  links_[link]->send(FrameKind::arena, number, {}, memory);
-  return deliver(*links_[link], handing_out_bounds());
+Status LocalComm::offer(int32_t rank, uint32_t number, std::span<const int> memory) {
+  Link& link = *links_[static_cast<size_t>(rank)];
+  link.send(FrameKind::arena, number, {}, memory);
+  const Status sent = deliver(link, handing_out_bounds());
+  return sent.ok() ? Status() : not_handed(rank, sent);
 }
 
 Status LocalComm::offer_to_all(uint32_t number, std::span<const int> memory) {
   for (int32_t r = 1; r < world(); ++r) {
-    const Status sent = offer(static_cast<size_t>(r), number, memory);
+    ZERO_TRY(offer(r, number, memory));
     os().reached("arena.offered");
-    if (!sent.ok()) return not_handed(r, sent);
   }
   return {};
 }

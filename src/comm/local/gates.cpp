@@ -56,13 +56,6 @@ Result<std::unique_ptr<LocalGates>> LocalGates::open(std::shared_ptr<Device> dev
   return gates;
 }
 
-LocalGates::LocalGates(std::shared_ptr<Device> device, Control& control,
-                       std::shared_ptr<Mapping> words, int64_t timeout_ms)
-    : device_(std::move(device)),
-      control_(control),
-      words_(std::move(words)),
-      timeout_ms_(timeout_ms) {}
-
 /// Drivers take such steps in, and then the device does not make them, or they do not take them.
 Status LocalGates::try_out() {
   const Stream stream = ZERO_TRY(make_stream(device_));

@@ -42,7 +42,11 @@ class LocalGates final : public Gates {
 
  private:
   LocalGates(std::shared_ptr<Device> device, Control& control, std::shared_ptr<Mapping> words,
-             int64_t timeout_ms);
+             int64_t timeout_ms)
+      : device_(std::move(device)),
+        control_(control),
+        words_(std::move(words)),
+        timeout_ms_(timeout_ms) {}
 
   size_t world() const { return static_cast<size_t>(control_.world()); }
   size_t rank() const { return static_cast<size_t>(control_.rank()); }

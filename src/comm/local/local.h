@@ -51,15 +51,13 @@ class LocalComm final : public Comm {
                                                     const std::string& why);
   Status open_staging(Call& call, const std::string& why);
   Bounds handing_out_bounds();
-  Result<std::shared_ptr<Arena>> make_host_arena(Call& call, uint32_t number, size_t bytes,
-                                                 int32_t kind);
   Result<std::shared_ptr<Mapping>> share_memory(Call& call, uint32_t number,
                                                 const ArenaLayout& layout);
   Result<std::shared_ptr<Arena>> make_device_arena(Call& call, uint32_t number, size_t bytes,
                                                    int32_t kind);
   Patience handing_out() const;
   Status not_handed(int32_t rank, const Status& why);
-  Status offer(size_t link, uint32_t number, std::span<const int> memory);
+  Status offer(int32_t rank, uint32_t number, std::span<const int> memory);
   Status offer_to_all(uint32_t number, std::span<const int> memory);
   Result<std::vector<Fd>> take_offer(size_t link, uint32_t number, size_t count);
   Status reserve_part(int memory, const Mapping& mapping, const ArenaLayout& layout);

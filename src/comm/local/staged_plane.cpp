@@ -29,19 +29,6 @@ Result<std::unique_ptr<StagedPlane>> StagedPlane::open(std::shared_ptr<Device> d
   return plane;
 }
 
-StagedPlane::StagedPlane(std::shared_ptr<Device> device, int32_t rank,
-                         std::unique_ptr<HostMeeting> meeting, std::shared_ptr<Mapping> slots,
-                         const ArenaLayout& layout, std::atomic<int64_t>& moved)
-    : device_(std::move(device)),
-      layout_(layout),
-      rank_(static_cast<size_t>(rank)),
-      world_(static_cast<size_t>(layout.slices)),
-      slot_bytes_(layout.bytes / 2 / kLine * kLine),
-      stride_(slot_bytes_ / world_ / kLine * kLine),
-      meeting_(std::move(meeting)),
-      slots_(std::move(slots)),
-      moved_(moved) {}
-
 /// The last copies still use the slots. They wait for no other rank.
 StagedPlane::~StagedPlane() {
   if (taken_.handle() == nullptr) return;
@@ -160,8 +147,8 @@ Status StagedPlane::all_gather(std::span<const Gathered> all, void* stream) {
     auto* const to = static_cast<std::byte*>(one.recv);
     std::byte* const own = to + rank_ * one.bytes;
     if (own != one.send) ZERO_TRY(device_->copy(stream, own, one.send, one.bytes));
-    ZERO_TRY(share(one.send, one.bytes, stream, "parameters",
-                   [&](size_t rank) { return to + rank * one.bytes; }));
+    ZERO_TRY(give_out(one.send, one.bytes, stream, "parameters",
+                      [&](size_t rank) { return to + rank * one.bytes; }));
   }
   return {};
 }
@@ -170,8 +157,8 @@ Status StagedPlane::broadcast(std::span<const Sent> all, void* stream) {
   for (const Sent& one : all) {
     const auto sender = static_cast<size_t>(one.root);
     auto* const data = static_cast<std::byte*>(one.data);
-    ZERO_TRY(share(rank_ == sender ? data : nullptr, one.bytes, stream, "broadcast",
-                   [&](size_t rank) { return rank == sender ? data : nullptr; }));
+    ZERO_TRY(give_out(rank_ == sender ? data : nullptr, one.bytes, stream, "broadcast",
+                      [&](size_t rank) { return rank == sender ? data : nullptr; }));
   }
   return {};
 }
@@ -179,8 +166,8 @@ Status StagedPlane::broadcast(std::span<const Sent> all, void* stream) {
 /// The `bytes` at `mine`, if this rank sends any, to the others; and what each other rank sends to
 /// place_of(rank), nullptr for one that sends nothing.
 template <class Place>
-Status StagedPlane::share(const void* mine, size_t bytes, StreamHandle stream, const char* phase,
-                          const Place& place_of) {
+Status StagedPlane::give_out(const void* mine, size_t bytes, StreamHandle stream, const char* phase,
+                             const Place& place_of) {
   const auto part = [&](size_t i) { return std::min(slot_bytes_, bytes - i * slot_bytes_); };
   const auto put = [&](size_t i, std::byte* into) -> Status {
     if (mine == nullptr) return {};

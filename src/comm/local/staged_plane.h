@@ -43,7 +43,13 @@ class StagedPlane final : public QueuedPlane {
  private:
   StagedPlane(std::shared_ptr<Device> device, int32_t rank, std::unique_ptr<HostMeeting> meeting,
               std::shared_ptr<Mapping> slots, const ArenaLayout& layout,
-              std::atomic<int64_t>& moved);
+              std::atomic<int64_t>& moved)
+      : device_(std::move(device)),
+        layout_(layout),
+        rank_(static_cast<size_t>(rank)),
+        meeting_(std::move(meeting)),
+        slots_(std::move(slots)),
+        moved_(moved) {}
 
   std::byte* slot(size_t rank, size_t piece) const;
   /// put(i) and then, behind the meeting, take(i) for each of `pieces`; put(i + 1) comes before
@@ -61,16 +67,17 @@ class StagedPlane final : public QueuedPlane {
   Status add_up(SumTypes types, void* recv, size_t count, const Share& share, StreamHandle stream,
                 const Put& put);
   template <class Place>
-  Status share(const void* mine, size_t bytes, StreamHandle stream, const char* phase,
-               const Place& place_of);
+  Status give_out(const void* mine, size_t bytes, StreamHandle stream, const char* phase,
+                  const Place& place_of);
   std::byte* sums_of(size_t piece) const;
   const std::byte* sum(SumTypes types, size_t piece, size_t part, size_t count) const;
 
   const std::shared_ptr<Device> device_;
   const ArenaLayout layout_;
-  const size_t rank_, world_;
-  const size_t slot_bytes_;
-  const size_t stride_;  // in a slot, of what each rank sums
+  const size_t rank_;
+  const size_t world_ = static_cast<size_t>(layout_.slices);
+  const size_t slot_bytes_ = layout_.bytes / 2 / kLine * kLine;
+  const size_t stride_ = slot_bytes_ / world_ / kLine * kLine;  // in a slot, of what each rank sums
   const std::unique_ptr<HostMeeting> meeting_;
   const std::shared_ptr<Mapping> slots_;
   std::atomic<int64_t>& moved_;

@@ -228,10 +228,6 @@ Handle Channel::take(int64_t bound_ms) {
   return std::exchange(handle_, nullptr);
 }
 
-Channels::Channels(const Library& library, std::unique_ptr<Channel> reduce,
-                   std::unique_ptr<Channel> gather)
-    : library_(library), reduce_(std::move(reduce)), gather_(std::move(gather)) {}
-
 bool Channels::end(bool broken) noexcept {
   bool all = true;
   const bool ended = succeeds([&] {

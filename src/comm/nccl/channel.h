@@ -115,8 +115,8 @@ class Channel {
 /// The two communicators of a seat: what flows in opposite directions need not wait for each other.
 class Channels {
  public:
-  Channels(const Library& library, std::unique_ptr<Channel> reduce,
-           std::unique_ptr<Channel> gather);
+  Channels(const Library& library, std::unique_ptr<Channel> reduce, std::unique_ptr<Channel> gather)
+      : library_(library), reduce_(std::move(reduce)), gather_(std::move(gather)) {}
   ~Channels() { (void)end(true); }
 
   Channel& reduce() { return *reduce_; }

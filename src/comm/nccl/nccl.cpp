@@ -62,12 +62,6 @@ Status cannot_sum() {
 
 }  // namespace
 
-NcclComm::NcclComm(const Formation& of, std::unique_ptr<Channels> channels,
-                   std::vector<tcp::Peer> peers)
-    : TcpComm(of.rank, of.world, of.options, of.device, std::move(peers)),
-      library_(of.library),
-      channels_(std::move(channels)) {}
-
 NcclComm::~NcclComm() { (void)channels_->end(aborted()); }
 
 // ---- What breaks it.

@@ -27,7 +27,10 @@ struct Formation {
 
 class NcclComm final : public tcp::TcpComm, private QueuedPlane {
  public:
-  NcclComm(const Formation& of, std::unique_ptr<Channels> channels, std::vector<tcp::Peer> peers);
+  NcclComm(const Formation& of, std::unique_ptr<Channels> channels, std::vector<tcp::Peer> peers)
+      : TcpComm(of.rank, of.world, of.options, of.device, std::move(peers)),
+        library_(of.library),
+        channels_(std::move(channels)) {}
   ~NcclComm() override;
 
   const char* kind() const override { return "nccl"; }
@@ -78,8 +81,13 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
   std::set<uint32_t> mapped_;  // arenas, whatever came of it
 };
 
+inline constexpr const char* kSameId = "come with the same id";
+
 /// Collective over the ranks of `channels`: the connections between them, made known through NCCL
-/// itself, and the seat. A failure has ended the channels.
-Result<std::shared_ptr<Comm>> take_seat(const Formation& of, std::unique_ptr<Channels> channels);
+/// itself, and the seat. A failure has ended the channels. Their own says that the ranks did not
+/// `come`.
+Result<std::shared_ptr<Comm>> take_seat(const Formation& of,
+                                        Result<std::unique_ptr<Channels>> channels,
+                                        const char* come = kSameId);
 
 }  // namespace zero::nccl

@@ -96,8 +96,7 @@ Result<std::vector<tcp::Peer>> connect(const Formation& of, Channels& channels) 
 }
 
 /// A group that never formed is ZERO_ERR_RENDEZVOUS, whatever did not come in time.
-Status never_formed(const Formation& of, Status status,
-                    const char* come = "come with the same id") {
+Status never_formed(const Formation& of, Status status, const char* come) {
   if (status.code() == ZERO_ERR_TIMEOUT)
     status = Status(ZERO_ERR_RENDEZVOUS,
                     text(status.text(), ": have all ", of.world, " ranks ", come, "?"));
@@ -114,13 +113,16 @@ Status outcome(const Library& library, const char* what, int code) {
 
 }  // namespace
 
-Result<std::shared_ptr<Comm>> take_seat(const Formation& of, std::unique_ptr<Channels> channels) {
-  Result<std::vector<tcp::Peer>> peers = connect(of, *channels);
-  if (!peers.ok()) return never_formed(of, std::move(peers).status());
-  const auto comm = std::make_shared<NcclComm>(of, std::move(channels), std::move(*peers));
+Result<std::shared_ptr<Comm>> take_seat(const Formation& of,
+                                        Result<std::unique_ptr<Channels>> channels,
+                                        const char* come) {
+  if (!channels.ok()) return never_formed(of, std::move(channels).status(), come);
+  Result<std::vector<tcp::Peer>> peers = connect(of, **channels);
+  if (!peers.ok()) return never_formed(of, std::move(peers).status(), kSameId);
+  const auto comm = std::make_shared<NcclComm>(of, std::move(*channels), std::move(*peers));
   Status seated =
       comm->exchange_bytes({}, {}, {"zero_comm_create_nccl", "seated", of.bounds.limit_ms, false});
-  if (!seated.ok()) return never_formed(of, std::move(seated));
+  if (!seated.ok()) return never_formed(of, std::move(seated), kSameId);
   return std::shared_ptr<Comm>(comm);
 }
 
@@ -138,10 +140,8 @@ Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const 
   ZERO_TRY(check_seat(rank, world));
   const nccl::Formation of{*ZERO_TRY(nccl::library()), std::move(device), rank, world, options,
                            nccl::rendezvous(options)};
-  Result<std::unique_ptr<nccl::Channels>> channels = nccl::form(
-      of.library, of.device, std::bit_cast<nccl::UniqueId>(id), rank, world, options, of.bounds);
-  if (!channels.ok()) return nccl::never_formed(of, std::move(channels).status());
-  return nccl::take_seat(of, std::move(*channels));
+  return nccl::take_seat(of, nccl::form(of.library, of.device, std::bit_cast<nccl::UniqueId>(id),
+                                        rank, world, options, of.bounds));
 }
 
 Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nccl_comm,
@@ -156,10 +156,8 @@ Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nc
   nccl::Channel engines(library, device, handle, true);
   const nccl::Formation of{library, std::move(device), rank,
                            world,   options,           nccl::rendezvous(options)};
-  Result<std::unique_ptr<nccl::Channels>> channels =
-      nccl::split(library, engines, 0, rank, options, of.bounds);
-  if (!channels.ok()) return nccl::never_formed(of, std::move(channels).status(), "made this call");
-  return nccl::take_seat(of, std::move(*channels));
+  return nccl::take_seat(of, nccl::split(library, engines, 0, rank, options, of.bounds),
+                         "made this call");
 }
 
 Result<int32_t> nccl_device(void* nccl_comm) {

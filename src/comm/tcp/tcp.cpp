@@ -19,10 +19,6 @@ constexpr int64_t kGraceMs = 1'000;  // for rank 0 to answer a rank whose deadli
 
 }  // namespace
 
-TcpComm::TcpComm(int32_t rank, int32_t world, const CommOptions& options,
-                 std::shared_ptr<Device> device, std::vector<Peer> peers)
-    : Comm(rank, world, options, std::move(device)), peers_(std::move(peers)) {}
-
 TcpComm::~TcpComm() {
   for (Peer& peer : peers_)
     (void)succeeds([&] { return peer.link->send(FrameKind::goodbye, sequence_), true; });

@@ -37,7 +37,8 @@ class TcpComm : public Comm {
  public:
   /// Rank 0 brings every other rank in order, another rank only rank 0.
   TcpComm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device,
-          std::vector<Peer> peers);
+          std::vector<Peer> peers)
+      : Comm(rank, world, options, std::move(device)), peers_(std::move(peers)) {}
   ~TcpComm() override;
 
   const char* kind() const override { return "tcp"; }

@@ -207,15 +207,10 @@ Status too_many_descriptors() {
 
 Status Link::problem() const {
   if (error_ == 0 && !over_) return {};
-  switch (error_) {
-    case EMFILE:
-      return too_many_descriptors();
-    case ENOMEM:
-    case ENOBUFS:
-      return Status(ZERO_ERR_SYSTEM, text("talking to a rank: ", errno_text(error_)));
-    default:
-      return Status(ZERO_ERR_COMM, "the connection is closed");
-  }
+  if (error_ == EMFILE) return too_many_descriptors();
+  if (error_ == ENOMEM || error_ == ENOBUFS)
+    return Status(ZERO_ERR_SYSTEM, text("talking to a rank: ", errno_text(error_)));
+  return Status(ZERO_ERR_COMM, "the connection is closed");
 }
 
 std::string text_of(const Frame& frame) {

@@ -30,15 +30,10 @@ std::string name_of(const Partner& root) { return text("rank 0 (process ", root.
 
 /// Rank 0's silence and end in a rendezvous's words.
 Status explain(const Meeting& meeting, const Partner& root, Status failure) {
-  switch (failure.code()) {
-    case ZERO_ERR_COMM:
-      return meeting.failed(text(name_of(root), root.end()));
-    case ZERO_ERR_TIMEOUT:
-      return meeting.failed(text("rank 0 (process ", root.pid, ", ", process_state(root.pid),
-                                 ") did not answer within ", meeting.limit_ms, " ms"));
-    default:
-      return failure;
-  }
+  if (failure.code() == ZERO_ERR_COMM) return meeting.failed(text(name_of(root), root.end()));
+  if (failure.code() != ZERO_ERR_TIMEOUT) return failure;
+  return meeting.failed(text("rank 0 (process ", root.pid, ", ", process_state(root.pid),
+                             ") did not answer within ", meeting.limit_ms, " ms"));
 }
 
 Bounds until_verdict(const Meeting& meeting, const Partner& root) {

@@ -27,19 +27,6 @@ Result<ArenaLayout> ArenaLayout::of(size_t bytes, int32_t kind, int32_t world) {
   return layout;
 }
 
-std::vector<std::byte*> LocalArena::parts_of(const Mapping& mapping, const ArenaLayout& layout) {
-  std::vector<std::byte*> parts;
-  for (int32_t i = 0; i < layout.slices; ++i)
-    parts.push_back(mapping.data() + layout.slice * static_cast<size_t>(i));
-  return parts;
-}
-
-std::vector<std::byte*> LocalArena::parts_of(std::span<const SharedBlock> blocks) {
-  std::vector<std::byte*> parts;
-  for (const SharedBlock& one : blocks) parts.push_back(one.data());
-  return parts;
-}
-
 Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, uint32_t number, size_t bytes,
                                                    int32_t kind, Side side) {
   if (device() != nullptr && side == Side::device)

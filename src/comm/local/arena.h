@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "base/keep.h"
@@ -21,6 +20,8 @@ struct ArenaLayout {
   int32_t slices;
 
   size_t total() const { return slice * static_cast<size_t>(slices); }
+  /// Where `rank`'s bytes begin.
+  size_t at(int32_t rank) const { return slice * static_cast<size_t>(rank % slices); }
   /// ZERO_ERR_MEMORY if that many bytes cannot be.
   static Result<ArenaLayout> of(size_t bytes, int32_t kind, int32_t world);
 };
@@ -30,35 +31,29 @@ class LocalArena final : public Arena {
  public:
   LocalArena(std::shared_ptr<Comm> comm, uint32_t number, std::shared_ptr<Mapping> mapping,
              const ArenaLayout& layout, int32_t kind)
-      : LocalArena(std::move(comm), number, parts_of(*mapping, layout), layout.bytes, kind) {
-    mapping_ = std::move(mapping);
-  }
+      : Arena(comm, number, mapping->data() + layout.at(comm->rank()), layout.bytes, kind),
+        layout_(layout),
+        mapping_(std::move(mapping)) {}
   LocalArena(std::shared_ptr<Comm> comm, uint32_t number, std::vector<SharedBlock> blocks,
              size_t bytes, int32_t kind)
-      : LocalArena(std::move(comm), number, parts_of(blocks), bytes, kind) {
-    blocks_ = std::move(blocks);
-  }
+      : Arena(comm, number, blocks[static_cast<size_t>(comm->rank())].data(), bytes, kind),
+        blocks_(std::move(blocks)) {}
   ~LocalArena() override {
     if (stays()) keep_for_ever(std::move(blocks_));
   }
 
   /// `rank`'s bytes.
   std::byte* data_of(int32_t rank) const {
-    return parts_[static_cast<size_t>(rank) % parts_.size()];
+    return mapping_ != nullptr ? mapping_->data() + layout_.at(rank)
+                               : blocks_[static_cast<size_t>(rank)].data();
   }
   bool one_copy() const override { return mapping_ != nullptr && kind() == ZERO_MEMORY_SHARED; }
 
  private:
-  LocalArena(std::shared_ptr<Comm> comm, uint32_t number, std::vector<std::byte*> parts,
-             size_t bytes, int32_t kind)
-      : Arena(comm, number, parts[static_cast<size_t>(comm->rank()) % parts.size()], bytes, kind),
-        parts_(std::move(parts)) {}
-  static std::vector<std::byte*> parts_of(const Mapping& mapping, const ArenaLayout& layout);
-  static std::vector<std::byte*> parts_of(std::span<const SharedBlock> blocks);
-
-  std::vector<std::byte*> parts_;  // by rank, or one for all
-  std::shared_ptr<Mapping> mapping_;
-  std::vector<SharedBlock> blocks_;  // by rank
+  // In the host's memory; else blocks, by rank.
+  const ArenaLayout layout_{};
+  const std::shared_ptr<Mapping> mapping_;
+  std::vector<SharedBlock> blocks_;
 };
 
 }  // namespace zero::local

@@ -272,14 +272,9 @@ Result<Seat> meet(const NamedMeeting& meeting) {
              "know, so nothing tells the ranks of this job from other users' processes: start them "
              "with a launcher, or set ZERO_JOB to a word that others cannot guess"));
   Result<Seat> met = meeting.rank == 0 ? meet_as_root(meeting) : meet_at_root(meeting);
-  switch (met.failure().code()) {
-    case ZERO_ERR_SYSTEM:
-    case ZERO_ERR_MEMORY:
-    case ZERO_ERR_COMM:
-      return std::move(met).status().within(meeting.title);
-    default:
-      break;
-  }
+  const Code code = met.failure().code();
+  if (code == ZERO_ERR_SYSTEM || code == ZERO_ERR_MEMORY || code == ZERO_ERR_COMM)
+    return std::move(met).status().within(meeting.title);
   Seat seat = ZERO_TRY(std::move(met));
   os().reached("rendezvous.seated");
   // Rank 0 may still be waiting for another one, and knows whom to name: the others give it time

@@ -37,7 +37,8 @@ TcpComm::~TcpComm() {
 
 class TcpComm::Wait {
  public:
-  Wait(TcpComm& comm, const Patience& patience);
+  Wait(TcpComm& comm, const Patience& patience)
+      : comm_(comm), patience_(patience), watch_(patience) {}
 
   /// Breaks the comm where there is a reason to: a rank that left, the deadline. A rank other than
   /// 0 only asks rank 0 to, and does it alone if that does not answer. A wait that has become long
@@ -57,12 +58,9 @@ class TcpComm::Wait {
   const Patience& patience_;
   Watch watch_;
   std::vector<Missing> missing_;
-  int64_t told_ns_;
+  int64_t told_ns_ = watch_.now_ns();
   int64_t asked_ns_ = 0;  // when this rank asked rank 0 to give up
 };
-
-TcpComm::Wait::Wait(TcpComm& comm, const Patience& patience)
-    : comm_(comm), patience_(patience), watch_(patience), told_ns_(watch_.now_ns()) {}
 
 std::vector<Missing> TcpComm::Wait::find_missing() const {
   std::vector<Missing> missing;

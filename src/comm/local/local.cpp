@@ -81,18 +81,13 @@ Status LocalComm::join_devices() {
   }
   ZERO_TRY(call.vote("world", fits));
   // Whether the devices reach each other's memory is better known now than with a model in it.
-  const std::string unreached = ZERO_TRY(find_unreached(call));
+  Status reached = make_device_arena(call, next_arena(), 1, ZERO_MEMORY_PER_RANK).status();
+  if (reached.code() == ZERO_ERR_PEER) reached = {};  // that rank tells
+  const std::string unreached = ZERO_TRY(call.find_lacking("reach", reached));
   if (unreached.empty()) return open_gates(call);
   if (options().stages) return open_staging(call, unreached);
   return Status(ZERO_ERR_UNSUPPORTED,
                 text("devices do not reach each other's memory (", unreached, ")"));
-}
-
-/// Why not every rank's device reaches all others' memory, "" if it does.
-Result<std::string> LocalComm::find_unreached(Call& call) {
-  Status reached = make_device_arena(call, next_arena(), 1, ZERO_MEMORY_PER_RANK).status();
-  if (reached.code() == ZERO_ERR_PEER) reached = {};  // that rank tells
-  return call.find_lacking("reach", reached);
 }
 
 Status LocalComm::open_gates(Call& call) {

@@ -45,7 +45,6 @@ class LocalComm final : public Comm {
   void note_progress() override { control_->note_progress(); }
 
  private:
-  Result<std::string> find_unreached(Call& call);
   Status open_gates(Call& call);
   Result<std::unique_ptr<HostMeeting>> open_meeting(Call& call, const char* what,
                                                     const std::string& why);

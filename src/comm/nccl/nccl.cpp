@@ -48,8 +48,10 @@ Status open_window(const Library& library, Channel& channel, PrivateArena& arena
   // A communicator that has ended knows nothing any more. As long as one does, other memory must
   // not come to this address: NCCL would take it for the window. The comm outlives its arenas.
   arena.attach([&library, &channel, window] {
-    const bool left = channel.run_alone(
-        kLeaveMs, [&](Handle handle) { return library.window_deregister(handle, window); });
+    const bool left = succeeds([&] {
+      return channel.run_alone(
+          kLeaveMs, [&](Handle handle) { return library.window_deregister(handle, window); });
+    });
     if (!left) log(ZERO_LOG_WARNING, "NCCL did not give back an arena: its memory stays");
     return left;
   });

@@ -84,8 +84,8 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
 inline constexpr const char* kSameId = "come with the same id";
 
 /// Collective over the ranks of `channels`: the connections between them, made known through NCCL
-/// itself, and the seat. A failure has ended the channels. Their own says that the ranks did not
-/// `come`.
+/// itself, and the seat. A failure has ended the channels. Where it is that of the channels
+/// themselves, its sentence may ask whether all ranks have done what `come` says.
 Result<std::shared_ptr<Comm>> take_seat(const Formation& of,
                                         Result<std::unique_ptr<Channels>> channels,
                                         const char* come = kSameId);

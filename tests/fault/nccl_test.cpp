@@ -67,7 +67,8 @@ Status live(const NcclRanks& ranks, int rank, const CommOptions& options) {
   std::byte* const data = work.data();
   ZERO_TRY(seat->queued()->reduce_scatter({}, data, data + 16 * rank, 4, work.stream()));
   ZERO_TRY(seat->queued()->all_gather(data + 16 * rank, data, 16, work.stream()));
-  ZERO_TRY(seat->queued()->broadcast(work.data(), 16, 0, work.stream()));
+  const Sent sent{data, 16, 0};
+  ZERO_TRY(seat->queued()->broadcast({&sent, 1}, work.stream()));
   ZERO_TRY(work.wait(*seat, 20'000));
   {
     Call call = ZERO_TRY(seat->begin(Operation::split));
@@ -214,8 +215,9 @@ TEST(NcclFault, a_call_that_is_never_taken_in_is_an_error_at_the_deadline) {
   ranks.knobs().busy_polls = -1;
   const std::string sentence =
       "ZERO_ERR_TIMEOUT: rank 0: ncclBroadcast: NCCL was still busy after 300 ms";
-  EXPECT_EQ(outcome(seat->queued()->broadcast(queue.data(), 16, 0, queue.stream())), sentence);
-  EXPECT_EQ(outcome(seat->queued()->broadcast(queue.data(), 16, 0, queue.stream())), sentence);
+  const Sent sent{queue.data(), 16, 0};
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(outcome(seat->queued()->broadcast({&sent, 1}, queue.stream())), sentence);
   EXPECT_EQ(outcome(barrier(seat)), sentence);
   EXPECT_EQ(ranks.knobs().aborted, 2);
 }

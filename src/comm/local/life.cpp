@@ -47,8 +47,8 @@ class LifeThread {
 
   // What the kernel walks when the thread dies: a ring of one entry, which lies here, while the
   // word that belongs to it lies futex_offset further on, in the page.
-  struct robust_list entry_{};
-  struct robust_list_head head_{};
+  struct robust_list entry_ {};
+  struct robust_list_head head_ {};
 };
 
 std::mutex life_mutex;

@@ -252,7 +252,7 @@ Result<std::shared_ptr<Witness>> NamedMeeting::meet(std::span<Fd> given, pid_t p
 
 /// Where this rank looks for others: to be told to who finds nobody.
 std::string NamedMeeting::absent(std::string_view ranks, int64_t limit_ms) const {
-  struct stat space{};
+  struct stat space {};
   const bool known = os().fstatat(AT_FDCWD, "/proc/self/ns/net", &space, 0) == 0;
   return text(ranks, " never came within ", limit_ms, " ms; this rank looked as user ",
               os().geteuid(), " in network namespace ", known ? text(space.st_ino) : "unknown",

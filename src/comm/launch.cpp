@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/launch.h"
 
+#include <algorithm>
+
 #include "base/hash.h"
 #include "base/text.h"
 
@@ -272,22 +274,15 @@ Result<std::optional<Meetpoint>> read_meetpoint(const Lookup& lookup, const Laun
 
 std::string first_host(std::string_view list) {
   std::string host;
-  bool in_brackets = false;
-  bool past_first = false;  // of what the brackets hold
-  for (const char c : list) {
-    if (c == '[') {
-      in_brackets = true;
-      past_first = false;
-    } else if (c == ']') {
-      in_brackets = false;
-    } else if (in_brackets) {
-      past_first = past_first || c == ',' || c == '-';
-      if (!past_first) host += c;
-    } else if (c == ',') {
-      break;
-    } else {
-      host += c;
+  for (size_t at = 0; at < list.size() && list[at] != ','; ++at) {
+    if (list[at] != '[') {
+      host += list[at];
+      continue;
     }
+    const size_t end = std::min(list.find(']', at), list.size());
+    const std::string_view inside = list.substr(at + 1, end - at - 1);
+    host += inside.substr(0, inside.find_first_of(",-"));
+    at = end;
   }
   return host;
 }

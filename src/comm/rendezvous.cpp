@@ -8,12 +8,6 @@
 #include "comm/process.h"
 
 namespace zero {
-namespace {
-
-constexpr int64_t kSettleMs =
-    100;  // between a connection's end and the kernel's word about a death
-
-}  // namespace
 
 Proof prove(std::span<const std::byte> word, Role role, int32_t rank, const Nonces& nonces) {
   struct {
@@ -60,6 +54,7 @@ Introduction Meeting::introduction() const {
 }
 
 bool Partner::died() const {
+  constexpr int64_t kSettleMs = 100;  // between a connection's end and the kernel's word
   const int64_t until = now_ms() + kSettleMs;
   while (!witness->ask()) {
     if (now_ms() >= until) return false;

@@ -47,10 +47,7 @@ Bounds until_verdict(const Meeting& meeting, const Partner& root) {
 class Visit {
  public:
   Visit(const Meeting& meeting, std::span<const Place> places)
-      : meeting_(meeting),
-        places_(places),
-        doors_(places.size()),
-        obstacles_(places.size(), kNotTried) {
+      : meeting_(meeting), places_(places), doors_(places.size()) {
     for (size_t i = 0; i < doors_.size(); ++i)
       doors_[i].next_ms = now_ms() + static_cast<int64_t>(i) * kNextMs;
   }
@@ -197,7 +194,7 @@ class Visit {
   const Meeting& meeting_;
   const std::span<const Place> places_;
   std::vector<Door> doors_;  // by place
-  std::vector<std::string> obstacles_;
+  std::vector<std::string> obstacles_ = std::vector<std::string>(places_.size(), kNotTried);
   std::optional<size_t> confirmed_;  // the one place where this rank asks for its seat
 };
 

@@ -11,11 +11,6 @@
 #include "comm/local/local.h"
 
 namespace zero::local {
-namespace {
-
-constexpr size_t kReserveBytes = size_t{256} << 20;  // between two signs of progress
-
-}  // namespace
 
 Result<ArenaLayout> ArenaLayout::of(size_t bytes, int32_t kind, int32_t world) {
   ArenaLayout layout{bytes, 0, kind == ZERO_MEMORY_SHARED ? 1 : world};
@@ -150,6 +145,7 @@ Status LocalComm::reserve_part(int memory, const Mapping& mapping, const ArenaLa
     first = std::min(me * part, layout.bytes);
     end = std::min(first + part, layout.bytes);
   }
+  constexpr size_t kReserveBytes = size_t{256} << 20;  // between two signs of progress
   for (; first < end; first += kReserveBytes) {
     ZERO_TRY(reserve(memory, mapping, first, std::min(kReserveBytes, end - first)));
     control_->note_progress();

@@ -218,12 +218,9 @@ bool Control::cores_for_all() const {
 
 void Control::say_where(const char* operation, const char* phase) {
   char words[sizeof Slot::where] = {};
-  const size_t length = std::min(std::strlen(operation), sizeof words - 1);
-  std::memcpy(words, operation, length);
-  if (length + 3 < sizeof words) {
-    std::memcpy(words + length, ": ", 2);
-    std::memcpy(words + length + 2, phase, strnlen(phase, sizeof words - length - 3));
-  }
+  size_t length = 0;
+  for (const std::string_view part : {operation, ": ", phase})
+    length += part.copy(words + length, sizeof words - 1 - length);
   for (size_t i = 0; i < std::size(slot(rank_).where); ++i) {
     uint64_t word;
     std::memcpy(&word, words + i * sizeof word, sizeof word);

@@ -14,7 +14,7 @@
 namespace zero::local {
 
 inline constexpr int32_t kMaxWorld = 1024;
-inline constexpr size_t kRecordRoom = 16384;      // Comm::kRecordBytes, checked in local.cpp
+inline constexpr size_t kRecordRoom = 16384;      // Comm::kRecordBytes, checked in local.h
 inline constexpr size_t kBounceBytes = 1u << 20;  // for broadcasts, in two halves
 inline constexpr size_t kLine = 128;              // two cache lines: the prefetcher fetches pairs
 inline constexpr size_t kCoreWords = 16;          // of 64 cores; those beyond are not counted

@@ -47,26 +47,6 @@ Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& 
   return std::shared_ptr<Comm>(std::move(comm));
 }
 
-LocalComm::LocalComm(int32_t rank, int32_t world, const CommOptions& options, Life life, Seat seat,
-                     std::shared_ptr<Device> device)
-    : Comm(rank, world, options, std::move(device)),
-      life_(std::move(life)),
-      control_(std::move(seat.control)),
-      links_(std::move(seat.links)) {
-  static_assert(kRecordBytes <= kRecordRoom);
-  control_->set_steps(&steps);
-}
-
-Status LocalComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
-                                 const Patience& patience) {
-  return control_->exchange(mine, all, patience);
-}
-
-Status LocalComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
-                                  const Patience& patience) {
-  return control_->broadcast(data, root, patience, later(patience));
-}
-
 // ---- How the devices of the ranks work together, which the ranks agree on when the comm is made:
 // what one of them cannot do is done by the hosts of all.
 

@@ -18,7 +18,14 @@ namespace zero::local {
 class LocalComm final : public Comm {
  public:
   LocalComm(int32_t rank, int32_t world, const CommOptions& options, Life life, Seat seat,
-            std::shared_ptr<Device> device);
+            std::shared_ptr<Device> device)
+      : Comm(rank, world, options, std::move(device)),
+        life_(std::move(life)),
+        control_(std::move(seat.control)),
+        links_(std::move(seat.links)) {
+    static_assert(kRecordBytes <= kRecordRoom);
+    control_->set_steps(&steps);
+  }
 
   const char* kind() const override { return "local"; }
   bool aborted() const override { return control_->aborted(); }
@@ -35,9 +42,13 @@ class LocalComm final : public Comm {
 
  protected:
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
-                        const Patience& patience) override;
+                        const Patience& patience) override {
+    return control_->exchange(mine, all, patience);
+  }
   Status broadcast_bytes(std::span<std::byte> data, int32_t root,
-                         const Patience& patience) override;
+                         const Patience& patience) override {
+    return control_->broadcast(data, root, patience, later(patience));
+  }
   Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes, int32_t kind,
                                           Side side) override;
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,

@@ -9,11 +9,6 @@
 #include "kernels/kernels.h"
 
 namespace zero::local {
-namespace {
-
-constexpr int64_t kEndMs = 10'000;  // for the last copies
-
-}  // namespace
 
 Result<std::unique_ptr<StagedPlane>> StagedPlane::open(std::shared_ptr<Device> device, int32_t rank,
                                                        std::unique_ptr<HostMeeting> meeting,
@@ -31,6 +26,7 @@ Result<std::unique_ptr<StagedPlane>> StagedPlane::open(std::shared_ptr<Device> d
 
 /// The last copies still use the slots. They wait for no other rank.
 StagedPlane::~StagedPlane() {
+  constexpr int64_t kEndMs = 10'000;
   if (taken_.handle() == nullptr) return;
   const bool ended = succeeds([this] {
     return await_end(*device_, taken_.handle(), kEndMs, "copies through the host").ok();

@@ -113,18 +113,6 @@ Status NcclComm::broken(Status problem, std::string_view phase) {
   return failure_status();
 }
 
-// ---- The control plane.
-
-Status NcclComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
-                                const Patience& patience) {
-  return told(TcpComm::exchange_bytes(mine, all, patience));
-}
-
-Status NcclComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
-                                 const Patience& patience) {
-  return told(TcpComm::broadcast_bytes(data, root, patience));
-}
-
 // ---- The data plane.
 
 Bounds NcclComm::bounds() {

@@ -43,9 +43,13 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
   bool sums_itself() const override { return false; }
 
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
-                        const Patience& patience) override;
+                        const Patience& patience) override {
+    return told(TcpComm::exchange_bytes(mine, all, patience));
+  }
   Status broadcast_bytes(std::span<std::byte> data, int32_t root,
-                         const Patience& patience) override;
+                         const Patience& patience) override {
+    return told(TcpComm::broadcast_bytes(data, root, patience));
+  }
 
  protected:
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,

@@ -105,22 +105,12 @@ namespace {
 constexpr size_t kShownBytes = 200;
 constexpr size_t kShownBeforeBytes = 40;  // of what is equal, where the front must be left out
 
-/// The start of the line that holds `position`.
-size_t line_start(std::string_view text, size_t position) {
-  const size_t newline = position == 0 ? std::string_view::npos : text.rfind('\n', position - 1);
-  return newline == std::string_view::npos ? 0 : newline + 1;
-}
-
-/// The line of `text` that begins at `start`, without its end.
-std::string_view line_at(std::string_view text, size_t start) {
-  return text.substr(start, text.find('\n', start) - start);
-}
-
-std::string_view take_field(std::string_view& line) {
-  const size_t end = std::min(line.find('\t'), line.size());
-  const std::string_view field = line.substr(0, end);
-  line.remove_prefix(std::min(end + 1, line.size()));
-  return field;
+/// What stands in front of the next `end`, which is taken away with it.
+std::string_view take(std::string_view& rest, char end) {
+  const size_t bytes = std::min(rest.find(end), rest.size());
+  const std::string_view taken = rest.substr(0, bytes);
+  rest.remove_prefix(std::min(bytes + 1, rest.size()));
+  return taken;
 }
 
 /// The fields in which two lines differ, if they have as many fields; else nothing.
@@ -131,7 +121,7 @@ Difference differing_fields(std::string_view a, std::string_view b) {
   Difference found;
   if (fields(a) == 0 || fields(a) != fields(b)) return found;
   while (!a.empty() || !b.empty()) {
-    const std::string_view in_a = take_field(a), in_b = take_field(b);
+    const std::string_view in_a = take(a, '\t'), in_b = take(b, '\t');
     if (in_a == in_b) continue;
     const char* const comma = found.a.empty() && found.b.empty() ? "" : ", ";
     found.a.append(comma).append(in_a);
@@ -140,12 +130,9 @@ Difference differing_fields(std::string_view a, std::string_view b) {
   return found;
 }
 
-/// What to show of the line that begins at `start`, of which `equal` bytes are the same on both
-/// sides.
-std::string show(std::string_view text, size_t start, size_t equal) {
-  if (start >= text.size()) return "nothing";
-  std::string_view line = line_at(text, start);
-  if (line.empty()) return "an empty line";
+/// What to show of a line, of which `equal` bytes are the same on both sides.
+std::string show(std::string_view line, size_t equal, const char* if_empty) {
+  if (line.empty()) return if_empty;
   std::string shown;
   if (line.size() > kShownBytes && equal > kShownBeforeBytes) {
     size_t cut = std::min(equal, line.size()) - kShownBeforeBytes;
@@ -162,22 +149,22 @@ std::string show(std::string_view text, size_t start, size_t equal) {
 }  // namespace
 
 Difference first_difference(std::string_view a, std::string_view b) {
-  const auto [at_a, at_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  const size_t place = static_cast<size_t>(at_a - a.begin());
-  // Where one text is the other and more lines, the difference is the first line too many, not the
-  // equal line in front of it.
-  const auto goes_on = [place](std::string_view text) {
-    return place < text.size() && text[place] == '\n' && place + 1 < text.size();
-  };
-  const bool whole_lines =
-      place > 0 && ((place == a.size() && goes_on(b)) || (place == b.size() && goes_on(a)));
-  if (whole_lines) return {show(a, place + 1, 0), show(b, place + 1, 0)};
-  const size_t start = line_start(a, place);
-  if (start < a.size() && start < b.size()) {
-    const Difference fields = differing_fields(line_at(a, start), line_at(b, start));
-    if (!fields.a.empty() || !fields.b.empty()) return {show(fields.a, 0, 0), show(fields.b, 0, 0)};
-  }
-  return {show(a, start, place - start), show(b, start, place - start)};
+  bool in_a, in_b;
+  std::string_view line_a, line_b;
+  do {
+    in_a = !a.empty();
+    in_b = !b.empty();
+    line_a = take(a, '\n');
+    line_b = take(b, '\n');
+  } while (in_a && in_b && line_a == line_b);
+  const Difference fields = in_a && in_b ? differing_fields(line_a, line_b) : Difference();
+  if (!fields.a.empty() || !fields.b.empty())
+    return {show(fields.a, 0, "nothing"), show(fields.b, 0, "nothing")};
+  const auto [at_a, at_b] =
+      std::mismatch(line_a.begin(), line_a.end(), line_b.begin(), line_b.end());
+  const size_t equal = static_cast<size_t>(at_a - line_a.begin());
+  return {show(line_a, equal, in_a ? "an empty line" : "nothing"),
+          show(line_b, equal, in_b ? "an empty line" : "nothing")};
 }
 
 }  // namespace zero

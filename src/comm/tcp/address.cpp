@@ -150,12 +150,6 @@ int ask(const std::string& host, std::vector<Address>& addresses) {
   return addresses.empty() ? EAI_NONAME : 0;
 }
 
-Answer answer(const std::string& host) noexcept {
-  Answer made;
-  (void)succeeds([&] { return made.error = ask(host, made.addresses), true; });
-  return made;
-}
-
 }  // namespace
 
 Result<std::vector<Address>> resolve(const std::string& host, int64_t limit_ms) {
@@ -168,7 +162,11 @@ Result<std::vector<Address>> resolve(const std::string& host, int64_t limit_ms) 
   };
   for (;;) {
     Apart<Answer> apart;
-    ZERO_TRY(apart.start([host] { return answer(host); }));
+    ZERO_TRY(apart.start([host] {
+      Answer made;
+      (void)succeeds([&] { return made.error = ask(host, made.addresses), true; });
+      return made;
+    }));
     std::optional<Answer> found = apart.await(left_ms());
     if (!found) return failed("the resolver did not answer");
     if (found->error == 0) return std::move(found->addresses);

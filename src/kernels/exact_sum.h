@@ -34,8 +34,8 @@ class ExactSum {
   ZERO_HOST_DEVICE double value() const;
 
   // ---- For many threads at a time. `adder(word, number)` adds to a word atomically, and
-  // adder.mark(flag) sets the flag to 1. Only value() and add(other) carry, so no more than 2^30
-  // values may be added before one of them.
+  // adder.mark(flag) sets the flag to 1. These never carry; value() and add(other) do. So no more
+  // than 2^30 values may be added before one of those is called.
 
   template <class Adder>
   ZERO_HOST_DEVICE void add_by(double value, const Adder& adder);

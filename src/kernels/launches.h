@@ -88,7 +88,7 @@ struct Decide {
   bool skips = false, refuses = false;  // what to do if gradients are not finite
   bool again = false;      // the sums were decided on before: factor, clipping and counts go on
   bool gradients = false;  // with `again`: the sums have become gradients, so their factor is 1
-  const uint32_t* broken = nullptr;  // a word that is not 0 once other ranks have failed; or null
+  const uint32_t* broken = nullptr;  // word that is not 0 if other ranks' work is not done; or null
   uint64_t layout = 0;  // if StepState::layout differs, the step is outdated; 0: any will do
   const void* loss_scale = nullptr;  // its place in the device's memory; null: in the state
   DType loss_scale_dtype = DType::f32;

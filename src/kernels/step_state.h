@@ -41,7 +41,7 @@ struct ParamProgress {
 enum class Refusal : int32_t {
   none,
   nonfinite,  // gradients are not finite, and that is an error
-  broken,     // other ranks have failed
+  broken,     // other ranks' work is not done
   outdated,   // the optimizer has changed since the launch was captured
   setting     // a value that the device reads is out of its range
 };

@@ -55,8 +55,8 @@ void write_plan(const Plan& plan, const OptimizerOptions& options, std::span<con
     if (out.grad_offsets != nullptr) out.grad_offsets[i] = section.grad_at(plan.layout(index));
     if (out.owners != nullptr) out.owners[i] = plan.owner(index);
   }
-  out.arena_bytes = plan.data_bytes();
-  out.grad_arena_bytes = plan.grad_bytes();
+  out.arena_bytes = plan.end().data_bytes;
+  out.grad_arena_bytes = plan.end().grad_bytes;
   out.state_bytes = longest_state(plan, options, settings);
 }
 
@@ -119,7 +119,7 @@ zero_status zero_owned_ranges(const zero_optim* optim, int32_t rank, int64_t* ra
   return on_query(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(count, "count"));
     if (ranges == nullptr && capacity > 0) return bad_argument("ranges is NULL");
-    if (found.sealed_params() == 0) return Status(ZERO_ERR_STATE, "nothing is sealed yet");
+    if (found.sealed_params() == 0) return wrong_state("nothing is sealed yet");
     if (rank < 0 || rank >= found.world())
       return bad_argument("rank ", rank, " is not in a world of ", found.world());
     std::vector<Segment> segments = found.plan.segments(rank);

@@ -25,6 +25,12 @@ Status unsupported(const Parts&... parts) {
   return {ZERO_ERR_UNSUPPORTED, text(parts...)};
 }
 
+/// ZERO_ERR_INTERNAL.
+template <class... Parts>
+Status internal_error(const Parts&... parts) {
+  return {ZERO_ERR_INTERNAL, text(parts...)};
+}
+
 /// ZERO_ERR_CKPT_INVALID.
 template <class... Parts>
 Status invalid(const Parts&... parts) {

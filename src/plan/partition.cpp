@@ -28,17 +28,6 @@ bool extend(int64_t& end, int64_t elements) {
   return true;
 }
 
-using Load = std::pair<int64_t, int32_t>;  // (elements, rank): orders by load, then by rank
-using LeastLoaded = std::priority_queue<Load, std::vector<Load>, std::greater<>>;
-
-LeastLoaded loads_of(std::span<const int64_t> owned) {
-  std::vector<Load> loads;
-  loads.reserve(owned.size());
-  for (size_t rank = 0; rank < owned.size(); ++rank)
-    loads.emplace_back(owned[rank], static_cast<int32_t>(rank));
-  return LeastLoaded(std::greater<>(), std::move(loads));
-}
-
 /// Check the seal that begins with parameter `first`: after this, sums of counts do not overflow.
 Status check_counts(std::span<const PlanParam> params, int64_t first) {
   int64_t total = 0;
@@ -53,11 +42,11 @@ Status check_counts(std::span<const PlanParam> params, int64_t first) {
 Status check_groups(size_t params, std::span<const int64_t> group_ends) {
   int64_t end = 0;
   for (const int64_t next : group_ends) {
-    if (next < end) return {ZERO_ERR_INTERNAL, text("plan: group end ", next, " after ", end)};
+    if (next < end) return internal_error("plan: group end ", next, " after ", end);
     end = next;
   }
   if (end == static_cast<int64_t>(params)) return {};
-  return {ZERO_ERR_INTERNAL, text("plan: groups end at ", end, " of ", params, " parameters")};
+  return internal_error("plan: groups end at ", end, " of ", params, " parameters");
 }
 
 }  // namespace
@@ -182,8 +171,8 @@ Status Plan::lay_out_evenly(Section& section) {
   section.end = end;
   section.buckets =
       Buckets(round_up(end, kBlock) / kBlock, options_.world, bucket_elements(section));
-  section.share_elements = section.buckets.share_elements();
-  section.layout_elements = section.buckets.layout_elements();
+  section.share_elements = section.buckets.owned_elements(0);
+  section.layout_elements = section.share_elements * options_.world;
   return {};
 }
 
@@ -191,7 +180,7 @@ Status Plan::lay_out_evenly(Section& section) {
 /// is no parameter's.
 void Plan::count_owned(const Section& section) {
   for (int32_t rank = 0; rank < options_.world; ++rank)
-    owned_[at(rank)] += section.buckets.owned_blocks(rank) * kBlock;
+    owned_[at(rank)] += section.buckets.owned_elements(rank);
   int64_t passed = 0;
   const auto subtract_to = [&](int64_t end) {
     while (passed < end) {
@@ -226,7 +215,9 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
     return {};
   }
 
-  LeastLoaded loads = loads_of(owned_);
+  using Load = std::pair<int64_t, int32_t>;  // (elements, rank): orders by load, then by rank
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+  for (int32_t rank = 0; rank < options_.world; ++rank) loads.emplace(owned_[at(rank)], rank);
   std::vector<size_t> turn(params.size());
   std::iota(turn.begin(), turn.end(), size_t{0});
   auto group = turn.begin();
@@ -248,25 +239,25 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
   return {};
 }
 
-/// Whole-tensor rules: sets layout_ and the section's chunk, and sorts its part of travel_ by
-/// owner.
+/// Whole-tensor rules: sets layout_ and the section's end and bucket, and sorts its part of travel_
+/// by owner.
 void Plan::lay_out_by_owner(Section& section) {
   const std::span<int64_t> params = travel(section);
   std::stable_sort(params.begin(), params.end(),
                    [&](int64_t a, int64_t b) { return owner(a) < owner(b); });
-  int64_t end = 0;
+  int64_t end = 0, chunk = 0;
   for (size_t i = 0; i < params.size(); ++i) {
     if (i > 0 && owner(params[i - 1]) != owner(params[i])) end = 0;
     layout_[at(params[i])] = end;
     end = round_up(end + counts_[at(params[i])], kAlignment);
-    section.chunk = std::max(section.chunk, end);
+    chunk = std::max(chunk, end);
   }
-  section.share_elements = section.chunk;
-  section.layout_elements =
-      checked_multiply<int64_t>(section.chunk, options_.world).value_or(INT64_MAX);
+  section.layout_elements = checked_multiply<int64_t>(chunk, options_.world).value_or(INT64_MAX);
   if (section.layout_elements > kMaxElements) return;  // which is refused
-  for (const int64_t param : params)
-    layout_[at(param)] += section.layout + owner(param) * section.chunk;
+  section.end = section.layout_elements;
+  section.share_elements = chunk;
+  section.buckets = Buckets::single(options_.world, chunk);
+  for (const int64_t param : params) layout_[at(param)] += section.layout + owner(param) * chunk;
 }
 
 }  // namespace zero

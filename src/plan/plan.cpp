@@ -33,32 +33,13 @@ int32_t Plan::owner(int64_t param) const {
   return first == last ? first.rank : ZERO_OWNER_SPLIT;
 }
 
-/// Whole-tensor rules: the parameters of `rank` in this section, in falling order.
-std::span<const int64_t> Plan::owned_by(const Section& section, int32_t rank) const {
-  const std::span<const int64_t> all = travel(section);
-  const auto begin = std::partition_point(all.begin(), all.end(),
-                                          [&](int64_t param) { return owners_[at(param)] < rank; });
-  const auto end = std::partition_point(begin, all.end(),
-                                        [&](int64_t param) { return owners_[at(param)] == rank; });
-  return {begin, end};
-}
-
-/// Whole-tensor rules: all of a parameter, in its owner's share.
-Segment Plan::whole(int64_t param) const {
-  const Section& section = section_of(param);
-  const int64_t in_chunk = layout(param) - section.layout - owner(param) * section.chunk;
-  return {param, 0, counts_[at(param)], section.share + in_chunk, section_number(param)};
-}
-
 int64_t Plan::share_elements(size_t number, int32_t rank) const {
   const Section& section = sections_[number];
   if (!even()) {
-    const std::span<const int64_t> owned = owned_by(section, rank);
-    for (auto param = owned.rbegin(); param != owned.rend(); ++param) {
-      const Segment last = whole(*param);
-      if (last.count > 0) return round_up(last.share - section.share + last.count, kAlignment);
-    }
-    return 0;
+    std::vector<Segment> owned;
+    add_segments(number, rank, owned);
+    if (owned.empty()) return 0;
+    return round_up(owned.back().share + owned.back().count - section.share, kAlignment);
   }
   for (int64_t index = section.buckets.size() - 1; index >= 0; --index) {
     const Buckets::Bucket bucket = section.buckets[index];
@@ -79,21 +60,12 @@ bool Plan::places_as(const Plan& other) const {
 
 std::vector<Segment> Plan::segments(int32_t rank) const {
   std::vector<Segment> out;
-  for (size_t number = 0; number < sections_.size(); ++number) {
-    if (even()) {
-      add_even_segments(static_cast<int32_t>(number), rank, out);
-      continue;
-    }
-    for (const int64_t param : owned_by(sections_[number], rank))
-      if (counts_[at(param)] > 0) out.push_back(whole(param));
-  }
+  for (size_t number = 0; number < sections_.size(); ++number) add_segments(number, rank, out);
   return out;
 }
 
 std::vector<OwnedSegment> Plan::segments_of(int64_t param) const {
   const int64_t count = counts_[at(param)];
-  if (count == 0) return {};
-  if (!even()) return {{owner(param), whole(param)}};
   std::vector<OwnedSegment> out;
   const Section& section = section_of(param);
   const int64_t begin = layout(param) - section.layout;
@@ -111,8 +83,8 @@ std::vector<OwnedSegment> Plan::segments_of(int64_t param) const {
   return out;
 }
 
-void Plan::add_even_segments(int32_t number, int32_t rank, std::vector<Segment>& out) const {
-  const Section& section = this->section(number);
+void Plan::add_segments(size_t number, int32_t rank, std::vector<Segment>& out) const {
+  const Section& section = sections_[number];
   const std::span<const int64_t> all = travel(section);
   for (int64_t index = 0; index < section.buckets.size(); ++index) {
     const Buckets::Bucket bucket = section.buckets[index];
@@ -129,7 +101,7 @@ void Plan::add_even_segments(int32_t number, int32_t rank, std::vector<Segment>&
       const int64_t to = std::min(end, first + counts_[at(*param)]);
       if (from >= to) continue;
       const Segment next{*param, from - first, to - from,
-                         section.share + bucket.share + from - begin, number};
+                         section.share + bucket.share + from - begin, static_cast<int32_t>(number)};
       if (out.empty() || !extends(out.back(), next)) out.push_back(next);
     }
   }
@@ -142,19 +114,15 @@ std::vector<Transfer> Plan::transfers(bool in_place) const {
     const auto add = [&](int64_t chunk, int64_t layout, int64_t share) {
       out.push_back({chunk, layout, section.share + share, static_cast<int32_t>(number)});
     };
-    for (int64_t index = 0; even() && index < section.buckets.size(); ++index) {
-      const Buckets::Bucket bucket = section.buckets[index];
-      add(bucket.chunk, section.layout + bucket.begin, bucket.share);
-    }
-    if (even() || section.chunk == 0) continue;
-    if (in_place) {
-      add(section.chunk, section.layout, 0);
-      continue;
-    }
+    const bool packed = !even() && !in_place;
     const int64_t limit =
         std::max(kBlock, bucket_elements(section) / options_.world / kAlignment * kAlignment);
-    for (int64_t done = 0; done < section.chunk; done += limit)
-      add(std::min(limit, section.chunk - done), -1, done);
+    for (int64_t index = 0; index < section.buckets.size(); ++index) {
+      const Buckets::Bucket bucket = section.buckets[index];
+      if (!packed) add(bucket.chunk, section.layout + bucket.begin, bucket.share);
+      for (int64_t done = 0; packed && done < bucket.chunk; done += limit)
+        add(std::min(limit, bucket.chunk - done), -1, done);
+    }
   }
   return out;
 }

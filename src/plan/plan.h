@@ -68,11 +68,11 @@ struct Section : SectionStart {
   DType grad_dtype = DType::f32;
   int64_t first_travel = 0;
   int64_t params = 0;
-  int64_t end = 0;  // EVEN: of the last parameter, from `layout`, rounded up to kAlignment
+  // From `layout`. EVEN: of the last parameter, rounded up to kAlignment; else of the only bucket.
+  int64_t end = 0;
   int64_t layout_elements = 0;
   int64_t share_elements = 0;  // of every rank, trailing padding included
-  int64_t chunk = 0;           // whole-tensor rules: the longest rank's part
-  Buckets buckets;             // EVEN
+  Buckets buckets;
 
   DType sum() const { return sum_dtype(dtype); }
   int64_t data_at(int64_t layout_position) const {
@@ -151,14 +151,10 @@ class Plan {
   const Section& section_of(int64_t param) const { return section(section_number(param)); }
   int32_t section_number(int64_t param) const { return section_of_[at(param)]; }
 
-  /// Elements of all sections, padding included.
-  int64_t layout_elements() const { return end_.layout; }
-  /// Bytes of an arena of parameters and of an arena of gradients with this layout, and of memory
-  /// for any rank's share of parameters and of sums. Sections begin at multiples of 64 bytes.
-  int64_t data_bytes() const { return end_.data_bytes; }
-  int64_t grad_bytes() const { return end_.grad_bytes; }
-  int64_t owned_bytes() const { return end_.owned_bytes; }
-  int64_t sum_bytes() const { return end_.sum_bytes; }
+  /// Returns where the next section would begin: elements of all sections, padding included; bytes
+  /// of an arena of parameters and of an arena of gradients with this layout, and of memory for any
+  /// rank's share of parameters and of sums. Sections begin at multiples of 64 bytes.
+  const SectionStart& end() const { return end_; }
 
   /// Returns how many elements of a section's share need state: up to the last element that `rank`
   /// owns, rounded up to kAlignment, or, if dealt out anew, to the end of its block. Transfers may
@@ -210,13 +206,11 @@ class Plan {
   std::span<const int64_t> travel(const Section& section) const {
     return std::span(travel_).subspan(at(section.first_travel), at(section.params));
   }
-  std::span<const int64_t> owned_by(const Section& section, int32_t rank) const;
-  Segment whole(int64_t param) const;
-  void add_even_segments(int32_t number, int32_t rank, std::vector<Segment>& out) const;
+  void add_segments(size_t number, int32_t rank, std::vector<Segment>& out) const;
 
   PlanOptions options_;
   std::vector<Section> sections_;
-  SectionStart end_;                 // start of the next one
+  SectionStart end_;
   std::vector<int32_t> section_of_;  // by parameter
   std::vector<int64_t> counts_;      // by parameter
   std::vector<int64_t> grid_;        // by parameter

@@ -74,7 +74,7 @@ Status Backward::begin_sums() {
   const bool can = optim_.comm->direct() && optim_.comm->device() == nullptr &&
                    optim_.world() > 1 && optim_.sealed();
   if (!can) return Status();
-  const auto bytes = static_cast<size_t>(optim_.plan.sum_bytes());
+  const auto bytes = static_cast<size_t>(optim_.plan.end().sum_bytes);
   if (sums_.bytes() < bytes) {
     sums_ = ZERO_TRY(HostMemory::allocate(bytes, "gradients reduced during the backward"));
     drop_views(memory_);

@@ -75,7 +75,7 @@ Status check_arenas(const Optimizer& optim) {
 
 /// On all ranks or on none: whether there is room must be the same everywhere.
 Status allocate_sums(Call& call, const Optimizer& optim, StepMemory& memory, Memory& sums) {
-  const auto bytes = static_cast<size_t>(optim.plan.sum_bytes());
+  const auto bytes = static_cast<size_t>(optim.plan.end().sum_bytes);
   if (sums.bytes() >= bytes) return Status();
   const char* const what = "reduced gradients";
   Memory made = ZERO_TRY(call.vote(what, Memory::allocate(optim.comm->device(), bytes, what)));
@@ -197,9 +197,9 @@ bool sums_fit_gradients(const Optimizer& optim) {
 Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry,
                   EntryRecord& mine, std::vector<EntryRecord>& all) {
   if (std::ranges::any_of(all, &EntryRecord::wants_staging))
-    ZERO_TRY(allocate_arena(call, optim, memory, optim.plan.grad_bytes(), memory.staging));
+    ZERO_TRY(allocate_arena(call, optim, memory, optim.plan.end().grad_bytes, memory.staging));
   if (std::ranges::any_of(all, &EntryRecord::wants_outbox)) {
-    ZERO_TRY(allocate_arena(call, optim, memory, optim.plan.owned_bytes(), memory.outbox));
+    ZERO_TRY(allocate_arena(call, optim, memory, optim.plan.end().owned_bytes, memory.outbox));
     memory.outbox_used = true;
     drop_views(memory);
   }

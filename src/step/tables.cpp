@@ -134,10 +134,10 @@ bool place(Optimizer& optim, StepMemory& memory) {
   if (!optim.comm->direct()) {
     if (memory.grads.size() == optim.params.size())
       now.grads_base = layout_base(
-          optim, optim.plan.grad_bytes(), [&](size_t i) { return optim.trains(i); },
+          optim, optim.plan.end().grad_bytes, [&](size_t i) { return optim.trains(i); },
           [&](size_t i) { return memory.grads[i]; }, grad_at);
     now.data_base = layout_base(
-        optim, optim.plan.data_bytes(), [](size_t) { return true; },
+        optim, optim.plan.end().data_bytes, [](size_t) { return true; },
         [&](size_t i) { return optim.params[i].data; }, data_at);
     now.layouts = travel::layouts_of(optim, now);
   }

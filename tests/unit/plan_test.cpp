@@ -321,7 +321,7 @@ TEST_P(AnyPlan, layout_positions_are_aligned_apart_and_fit) {
     // With its padding: ZERO_PARAM_PADDED lets that be written.
     intervals.emplace_back(plan_.layout(i), plan_.layout(i) + padded(param(i).count));
   }
-  expect_disjoint(intervals, plan_.layout_elements());
+  expect_disjoint(intervals, plan_.end().layout);
 }
 
 /// Follows every element from the layout through the transfers into its owner's share.
@@ -340,7 +340,7 @@ void AnyPlan::expect_transfers_carry_everything(bool in_place) const {
     if (transfer.layout >= 0) layout_end = transfer.layout + transfer.chunk * world_;
   }
   if (in_place) {
-    EXPECT_EQ(layout_end, plan_.layout_elements());
+    EXPECT_EQ(layout_end, plan_.end().layout);
   }
 
   for (int32_t rank = 0; rank < world_; ++rank) {
@@ -440,7 +440,7 @@ TEST_P(AnyEvenPlan, even_layout_is_padded_by_less_than_a_block_a_rank_and_sectio
   for (const PlanParam& param : params_) elements += param.count;
   const int64_t slack = static_cast<int64_t>(params_.size()) * kAlignment +
                         static_cast<int64_t>(plan_.sections().size()) * kBlock * world_;
-  EXPECT_LE(plan_.layout_elements(), elements + slack);
+  EXPECT_LE(plan_.end().layout, elements + slack);
 }
 
 TEST_P(AnyPlan, earlier_owners_and_places_never_move_on_add) {
@@ -523,8 +523,8 @@ TEST_P(AnyPlan, dealt_anew_keeps_the_grid_and_leaves_small_gaps) {
   for (int64_t i = 0; i < plan_.params(); ++i) EXPECT_EQ(plan_.grid(i), before.grid(i));
   if (rule_ != ZERO_PARTITION_EVEN) return;
   const auto ends = static_cast<int64_t>(plan_.sections().size() + before.sections().size());
-  const int64_t gaps = std::min(plan_.params() * kBlock, before.layout_elements());
-  EXPECT_LE(plan_.layout_elements(), before.layout_elements() + gaps + ends * kBlock * world_);
+  const int64_t gaps = std::min(plan_.params() * kBlock, before.end().layout);
+  EXPECT_LE(plan_.end().layout, before.end().layout + gaps + ends * kBlock * world_);
 }
 
 /// What rests comes behind what does not, so the greedy rules deal it out as if it were a group
@@ -594,7 +594,7 @@ TEST(Plan, whole_tensor_layout_is_by_owner_each_padded_to_the_longest) {
   Plan plan({3, ZERO_PARTITION_MANUAL, 1 << 20});
   ASSERT_TRUE(add(plan, {{{10, 0, 2}, {40, 1, 0}, {20, 2, 2}, {1, 3, 0}}}).ok());
   // Rank 0: parameter 3 in 16, parameter 1 in 48; rank 2: parameter 2 in 32, parameter 0 in 16.
-  EXPECT_EQ(plan.layout_elements(), 3 * 64);
+  EXPECT_EQ(plan.end().layout, 3 * 64);
   EXPECT_EQ(plan.layout(3), 0);
   EXPECT_EQ(plan.layout(1), 16);
   EXPECT_EQ(plan.layout(2), 128);
@@ -615,7 +615,7 @@ TEST(Plan, even_buckets_are_full_ones_then_what_is_left_for_all_then_single_bloc
   ASSERT_EQ(transfers.size(), 4u);
   const int64_t chunks[] = {2 * kBlock, 2 * kBlock, kBlock, kBlock};
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(transfers[i].chunk, chunks[i]);
-  EXPECT_EQ(plan.layout_elements(), 12 * kBlock);
+  EXPECT_EQ(plan.end().layout, 12 * kBlock);
   EXPECT_EQ(plan.owned_elements(0), 6 * kBlock - 7);
   EXPECT_EQ(plan.owned_elements(1), 5 * kBlock);
   EXPECT_EQ(share_end(plan, 1), 5 * kBlock);
@@ -646,8 +646,8 @@ TEST_P(AnyPlan, places_in_bytes_are_apart_aligned_and_inside) {
     data.push_back(bytes(section.data_at(plan_.layout(i)), section.dtype));
     grads.push_back(bytes(section.grad_at(plan_.layout(i)), section.grad_dtype));
   }
-  expect_disjoint(data, plan_.data_bytes());
-  expect_disjoint(grads, plan_.grad_bytes());
+  expect_disjoint(data, plan_.end().data_bytes);
+  expect_disjoint(grads, plan_.end().grad_bytes);
   for (int32_t rank = 0; rank < world_; ++rank) {
     std::vector<std::pair<int64_t, int64_t>> owned, sums;
     for (const Segment& segment : plan_.segments(rank)) {
@@ -657,8 +657,8 @@ TEST_P(AnyPlan, places_in_bytes_are_apart_aligned_and_inside) {
       sums.emplace_back(section.sum_at(segment.share),
                         section.sum_at(segment.share + segment.count));
     }
-    expect_disjoint(owned, plan_.owned_bytes());
-    expect_disjoint(sums, plan_.sum_bytes());
+    expect_disjoint(owned, plan_.end().owned_bytes);
+    expect_disjoint(sums, plan_.end().sum_bytes);
   }
 }
 
@@ -682,7 +682,7 @@ TEST(Plan, fewer_elements_than_ranks_leave_ranks_without_any) {
 TEST(Plan, parameters_without_elements_have_one_owner_and_need_no_memory) {
   for (const int32_t rule : kRules) {
     Plan plan = make({{4, rule, 4096}, {one_group({0, 0})}});
-    EXPECT_EQ(plan.layout_elements(), 0);
+    EXPECT_EQ(plan.end().layout, 0);
     EXPECT_TRUE(plan.transfers(true).empty());
     EXPECT_TRUE(plan.transfers(false).empty());
     EXPECT_EQ(owners_of(plan), (std::vector<int32_t>{0, 0}));
@@ -698,10 +698,10 @@ TEST(Plan, parameters_without_elements_have_one_owner_and_need_no_memory) {
 
 void expect_refused(Plan& plan, const Groups& groups, const std::string& words) {
   const int64_t params = plan.params();
-  const int64_t layout = plan.layout_elements();
+  const int64_t layout = plan.end().layout;
   test::expect_failure(add(plan, groups), ZERO_ERR_ARGUMENT, words);
   EXPECT_EQ(plan.params(), params);
-  EXPECT_EQ(plan.layout_elements(), layout);
+  EXPECT_EQ(plan.end().layout, layout);
 }
 
 TEST(Plan, totals_that_overflow_are_refused_and_nothing_is_added) {

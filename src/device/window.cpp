@@ -46,22 +46,39 @@ Status Window::store(std::byte* to, size_t bytes) {
   return finish();
 }
 
-Status Window::read(void* values, const std::byte* from, size_t bytes) {
+Status Window::show_all(const std::byte* from, size_t bytes,
+                        const std::function<Status(std::span<const std::byte>)>& visit) {
   for (size_t done = 0, part = 0; done < bytes; done += part) {
     part = std::min(static_cast<size_t>(most(1)), bytes - done);
-    const std::byte* const shown = ZERO_TRY(show(from + done, part));
-    std::memcpy(static_cast<std::byte*>(values) + done, shown, part);
+    ZERO_TRY(visit({ZERO_TRY(show(from + done, part)), part}));
   }
   return Status();
 }
 
-Status Window::write(std::byte* to, const void* values, size_t bytes) {
+Status Window::fill_all(std::byte* to, size_t bytes,
+                        const std::function<Status(std::span<std::byte>)>& fill) {
   for (size_t done = 0, part = 0; done < bytes; done += part) {
     part = std::min(static_cast<size_t>(most(1)), bytes - done);
-    std::memcpy(ZERO_TRY(room(to + done)), static_cast<const std::byte*>(values) + done, part);
+    ZERO_TRY(fill({ZERO_TRY(room(to + done)), part}));
     ZERO_TRY(store(to + done, part));
   }
   return Status();
+}
+
+Status Window::read(void* values, const std::byte* from, size_t bytes) {
+  return show_all(from, bytes, [&](std::span<const std::byte> shown) {
+    std::memcpy(values, shown.data(), shown.size());
+    values = static_cast<std::byte*>(values) + shown.size();
+    return Status();
+  });
+}
+
+Status Window::write(std::byte* to, const void* values, size_t bytes) {
+  return fill_all(to, bytes, [&](std::span<std::byte> room) {
+    std::memcpy(room.data(), values, room.size());
+    values = static_cast<const std::byte*>(values) + room.size();
+    return Status();
+  });
 }
 
 Status Window::copy(std::byte* to, const std::byte* from, size_t bytes) {

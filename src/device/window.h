@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 
 #include "device/device.h"
 
@@ -30,7 +32,11 @@ class Window {
   Result<std::byte*> room(std::byte* to);
   Status store(std::byte* to, size_t bytes);
 
-  // For any size: between this memory and the host's, or within this memory.
+  // For any size, piece by piece: between this memory and the host's, or within this memory.
+  Status show_all(const std::byte* from, size_t bytes,
+                  const std::function<Status(std::span<const std::byte>)>& visit);
+  Status fill_all(std::byte* to, size_t bytes,
+                  const std::function<Status(std::span<std::byte>)>& fill);
   Status read(void* values, const std::byte* from, size_t bytes);
   Status write(std::byte* to, const void* values, size_t bytes);
   Status copy(std::byte* to, const std::byte* from, size_t bytes);

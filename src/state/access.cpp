@@ -33,58 +33,39 @@ int64_t most_at_once(const Optimizer& optim, const Windows& windows, const Segme
 }
 
 /// What a parameter holds of values that are updated elsewhere, or that it rounds.
-Status write_rounded(const Optimizer& optim, Window& window, const Segment& piece,
+Status write_rounded(const Optimizer& optim, Windows& windows, const Segment& part,
                      const std::byte* values) {
-  const DType dtype = param_of(optim, piece.param).dtype;
-  const auto count = static_cast<size_t>(piece.count);
-  std::byte* const own = own_copy(optim, piece);
-  write_values(dtype, optim.options, ZERO_TRY(window.room(own)),
-               reinterpret_cast<const float*>(values), count);
-  return window.store(own, count * size_of(dtype));
+  const DType dtype = param_of(optim, part.param).dtype;
+  const auto write = [&](const Segment& piece, int64_t before) -> Status {
+    const auto count = static_cast<size_t>(piece.count);
+    std::byte* const own = own_copy(optim, piece);
+    write_values(dtype, optim.options, ZERO_TRY(windows.values.room(own)),
+                 reinterpret_cast<const float*>(values) + before, count);
+    return windows.values.store(own, count * size_of(dtype));
+  };
+  return in_chunks(part, most_at_once(optim, windows, part), write);
 }
 
+/// `part` is owned.
 Status copy_in(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
-               const Segment& piece, const std::byte* values) {
-  const DType dtype = param_of(optim, piece.param).dtype;
-  const auto count = static_cast<size_t>(piece.count);
-  std::byte* const own = own_copy(optim, piece);
+               const Segment& part, const std::byte* values) {
+  const DType dtype = param_of(optim, part.param).dtype;
+  const auto count = static_cast<size_t>(part.count);
   if (tensor.slot == kParameterItself) {
     if (master_of(dtype, optim.options) == Master::rounded)
-      return write_rounded(optim, windows.values, piece, values);
-    return windows.values.write(own, values, count * size_of(dtype));
+      return write_rounded(optim, windows, part, values);
+    return windows.values.write(own_copy(optim, part), values, count * size_of(dtype));
   }
   if (keeps_remainders(optim, tensor.param, tensor.slot))
-    return split_masters(optim, windows, piece, [&](std::span<float> masters) {
+    return split_masters(optim, windows, part, [&](std::span<float> masters) {
       std::memcpy(masters.data(), values, masters.size_bytes());
       values += masters.size_bytes();
       return Status();
     });
-  std::byte* const to = optim.slot(tensor.slot, piece);
+  std::byte* const to = optim.slot(tensor.slot, part);
   ZERO_TRY(windows.values.write(to, values, count * size_of(sum_dtype(dtype))));
   if (tensor.slot != kMasterSlot) return {};
-  return write_rounded(optim, windows.values, piece, values);
-}
-
-Status copy_out_piece(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
-                      const Segment& piece, std::byte* out) {
-  const DType dtype = param_of(optim, piece.param).dtype;
-  const auto count = static_cast<size_t>(piece.count);
-  const std::byte* const own = own_copy(optim, piece);
-  if (tensor.slot == kParameterItself) {
-    const size_t bytes = count * size_of(dtype);
-    if (size_of(dtype) != 2) return windows.values.read(out, own, bytes);
-    read_values(dtype, reinterpret_cast<float*>(out), ZERO_TRY(windows.values.show(own, bytes)),
-                count);
-    return {};
-  }
-  if (keeps_remainders(optim, tensor.param, tensor.slot))
-    return join_masters(optim, windows, piece, [&](std::span<const float> masters) {
-      std::memcpy(out, masters.data(), masters.size_bytes());
-      out += masters.size_bytes();
-      return Status();
-    });
-  const std::byte* const from = optim.slot(tensor.slot, piece);
-  return windows.values.read(out, from, count * size_of(sum_dtype(dtype)));
+  return write_rounded(optim, windows, part, values);
 }
 
 /// Give a slot to a parameter that had none. It holds zeros: what is not live is never written, and
@@ -116,8 +97,8 @@ Status check_sealed(const Optimizer& optim, int64_t param) {
   if (param < 0 || param >= registered)
     return bad_argument("parameter ", param, " does not exist: ", registered, " are registered");
   if (param < static_cast<int64_t>(optim.sealed_params())) return {};
-  return {ZERO_ERR_STATE, text("parameter '", param_of(optim, param).name,
-                               "' is not sealed yet: zero_seal comes first")};
+  return wrong_state("parameter '", param_of(optim, param).name,
+                     "' is not sealed yet: zero_seal comes first");
 }
 
 Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const char* name) {
@@ -138,9 +119,8 @@ Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const cha
 Status check_live(const Optimizer& optim, const StateTensor& tensor) {
   if (tensor.slot == kParameterItself || (stored_slots(optim, tensor.param) >> tensor.slot & 1))
     return {};
-  return {ZERO_ERR_STATE,
-          text("state '", slot_name(*optim.options.rule, tensor.slot), "' of parameter '",
-               param_of(optim, tensor.param).name, "' holds nothing yet")};
+  return wrong_state("state '", slot_name(*optim.options.rule, tensor.slot), "' of parameter '",
+                     param_of(optim, tensor.param).name, "' holds nothing yet");
 }
 
 Status check_range(const Optimizer& optim, const Range& range, const void* values) {
@@ -167,43 +147,42 @@ Status check_owned(const Optimizer& optim, const Range& range) {
 
 Status join_masters(const Optimizer& optim, Windows& windows, const Segment& part,
                     const std::function<Status(std::span<const float>)>& visit) {
-  return in_chunks(
-      part, most_at_once(optim, windows, part), [&](const Segment& piece, int64_t) -> Status {
-        const auto count = static_cast<size_t>(piece.count);
-        const size_t bytes = count * sizeof(uint16_t);
-        const std::byte* const from = optim.slot(kMasterSlot, piece);
-        const uint16_t* const own =
-            halves(ZERO_TRY(windows.values.show(own_copy(optim, piece), bytes)));
-        const uint16_t* const rest = halves(ZERO_TRY(windows.remainders.show(from, bytes)));
-        float masters[kMasters];
-        for (size_t done = 0; done < count; done += kMasters) {
-          const std::span some(masters, std::min(kMasters, count - done));
-          kernel_table(best_isa()).join_remainder(masters, own + done, rest + done, some.size());
-          ZERO_TRY(visit(some));
-        }
-        return {};
-      });
+  const auto join = [&](const Segment& piece, int64_t) -> Status {
+    const auto count = static_cast<size_t>(piece.count);
+    const size_t bytes = count * sizeof(uint16_t);
+    const std::byte* const from = optim.slot(kMasterSlot, piece);
+    const uint16_t* const own =
+        halves(ZERO_TRY(windows.values.show(own_copy(optim, piece), bytes)));
+    const uint16_t* const rest = halves(ZERO_TRY(windows.remainders.show(from, bytes)));
+    float masters[kMasters];
+    for (size_t done = 0; done < count; done += kMasters) {
+      const std::span some(masters, std::min(kMasters, count - done));
+      kernel_table(best_isa()).join_remainder(masters, own + done, rest + done, some.size());
+      ZERO_TRY(visit(some));
+    }
+    return {};
+  };
+  return in_chunks(part, most_at_once(optim, windows, part), join);
 }
 
 Status split_masters(const Optimizer& optim, Windows& windows, const Segment& part,
                      const std::function<Status(std::span<float>)>& fill) {
-  return in_chunks(part, most_at_once(optim, windows, part),
-                   [&](const Segment& piece, int64_t) -> Status {
-                     const auto count = static_cast<size_t>(piece.count);
-                     std::byte* const own = own_copy(optim, piece);
-                     std::byte* const to = optim.slot(kMasterSlot, piece);
-                     uint16_t* const values = halves(ZERO_TRY(windows.values.room(own)));
-                     uint16_t* const rest = halves(ZERO_TRY(windows.remainders.room(to)));
-                     float masters[kMasters];
-                     for (size_t done = 0; done < count; done += kMasters) {
-                       const std::span some(masters, std::min(kMasters, count - done));
-                       ZERO_TRY(fill(some));
-                       kernel_table(best_isa())
-                           .split_remainder(values + done, rest + done, masters, some.size());
-                     }
-                     ZERO_TRY(windows.values.store(own, count * sizeof(uint16_t)));
-                     return windows.remainders.store(to, count * sizeof(uint16_t));
-                   });
+  const auto split = [&](const Segment& piece, int64_t) -> Status {
+    const auto count = static_cast<size_t>(piece.count);
+    std::byte* const own = own_copy(optim, piece);
+    std::byte* const to = optim.slot(kMasterSlot, piece);
+    uint16_t* const values = halves(ZERO_TRY(windows.values.room(own)));
+    uint16_t* const rest = halves(ZERO_TRY(windows.remainders.room(to)));
+    float masters[kMasters];
+    for (size_t done = 0; done < count; done += kMasters) {
+      const std::span some(masters, std::min(kMasters, count - done));
+      ZERO_TRY(fill(some));
+      kernel_table(best_isa()).split_remainder(values + done, rest + done, masters, some.size());
+    }
+    ZERO_TRY(windows.values.store(own, count * sizeof(uint16_t)));
+    return windows.remainders.store(to, count * sizeof(uint16_t));
+  };
+  return in_chunks(part, most_at_once(optim, windows, part), split);
 }
 
 std::vector<Segment> owned_parts(const Optimizer& optim, const Range& range) {
@@ -219,11 +198,24 @@ std::vector<Segment> owned_parts(const Optimizer& optim, const Range& range) {
 
 Status copy_out(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
                 const Segment& part, std::byte* out) {
-  const size_t element = element_bytes(optim, part.param);
-  return in_chunks(part, windows.values.most(element), [&](const Segment& piece, int64_t before) {
-    return copy_out_piece(optim, windows, tensor, piece,
-                          out + static_cast<size_t>(before) * element);
-  });
+  const DType dtype = param_of(optim, part.param).dtype;
+  const auto count = static_cast<size_t>(part.count);
+  const std::byte* const own = own_copy(optim, part);
+  if (tensor.slot == kParameterItself && size_of(dtype) == 2)
+    return windows.values.show_all(own, count * 2, [&](std::span<const std::byte> halves) {
+      read_values(dtype, reinterpret_cast<float*>(out), halves.data(), halves.size() / 2);
+      out += halves.size() * 2;
+      return Status();
+    });
+  if (tensor.slot == kParameterItself) return windows.values.read(out, own, count * size_of(dtype));
+  if (keeps_remainders(optim, tensor.param, tensor.slot))
+    return join_masters(optim, windows, part, [&](std::span<const float> masters) {
+      std::memcpy(out, masters.data(), masters.size_bytes());
+      out += masters.size_bytes();
+      return Status();
+    });
+  const std::byte* const from = optim.slot(tensor.slot, part);
+  return windows.values.read(out, from, count * size_of(sum_dtype(dtype)));
 }
 
 Status get_state(Optimizer& optim, const Range& range, const char* name, void* values) {
@@ -253,14 +245,9 @@ Status set_state(Optimizer& optim, const Range& range, const char* name, const v
   ZERO_TRY(std::move(live));
   if (tensor.slot != kParameterItself) sets->second |= 1u << tensor.slot;
   optim.addresses++;  // classes are made of what is live
-  const size_t element = element_bytes(optim, range.param);
-  const int64_t most = windows.values.most(element);
   return for_each_owned(optim, range, static_cast<const std::byte*>(values),
                         [&](const Segment& part, const std::byte* in) {
-                          return in_chunks(part, most, [&](const Segment& piece, int64_t before) {
-                            return copy_in(optim, windows, tensor, piece,
-                                           in + static_cast<size_t>(before) * element);
-                          });
+                          return copy_in(optim, windows, tensor, part, in);
                         });
 }
 
@@ -288,7 +275,7 @@ Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double
   if (!step && !(value >= 0 && value <= 1))
     return bad_argument("mu_product is ", value, "; it must be in [0, 1]");
   if (all && optim.sealed_params() < optim.params.size())
-    return {ZERO_ERR_STATE, "not every parameter is sealed yet: zero_seal comes first"};
+    return wrong_state("not every parameter is sealed yet: zero_seal comes first");
   if (!all && !is_floating(param_of(optim, param).dtype))
     return bad_argument("parameter '", param_of(optim, param).name,
                         "' is of integers and makes no steps");

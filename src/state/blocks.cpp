@@ -75,8 +75,8 @@ Result<FileRecord> BlockWriter::finish() {
   if (filled_ > 0) ZERO_TRY(put({files_->block, filled_}));
   filled_ = 0;
   if (written_ != record_.bytes)
-    return Status(ZERO_ERR_INTERNAL, text("'", file_.path, "': ", written_, " bytes written, ",
-                                          record_.bytes, " announced"));
+    return internal_error("'", file_.path, "': ", written_, " bytes written, ", record_.bytes,
+                          " announced");
   ZERO_TRY(sync(file_));
   ZERO_TRY(close_checked(std::move(file_)));
   return std::move(record_);
@@ -95,8 +95,7 @@ Result<BlockReader> BlockReader::open(const BlockFiles& files, const FileRecord&
 Status BlockReader::verify(uint64_t index) {
   const uint64_t begin = index * kBlockBytes;
   if (index >= record_->blocks.size() || begin >= bytes())
-    return {ZERO_ERR_INTERNAL,
-            text("'", path(), "': block ", index, " of ", record_->blocks.size())};
+    return internal_error("'", path(), "': block ", index, " of ", record_->blocks.size());
   const std::span block(files_->block, std::min(kBlockBytes, bytes() - begin));
   held_ = UINT64_MAX;
   ZERO_TRY(read_fully(file_, block, begin));
@@ -110,8 +109,7 @@ Status BlockReader::verify(uint64_t index) {
 
 Status BlockReader::read(uint64_t offset, std::span<std::byte> to) {
   if (offset > bytes() || to.size() > bytes() - offset)
-    return {ZERO_ERR_INTERNAL,
-            text("'", path(), "': ", to.size(), " bytes at ", offset, " of ", bytes())};
+    return internal_error("'", path(), "': ", to.size(), " bytes at ", offset, " of ", bytes());
   while (!to.empty()) {
     if (held_ != offset / kBlockBytes) ZERO_TRY(verify(offset / kBlockBytes));
     const uint64_t within = offset % kBlockBytes;

@@ -104,9 +104,7 @@ void sweep(const Directory& parent, const Progress& progress) {
 /// Whether something stands at the place of the new checkpoint that may stay there or be replaced.
 Status check_target(const Directory& parent, const std::string& name, bool replace) {
   const std::string path = parent.path_of(name);
-  const auto refuse = [&](const auto&... why) {
-    return Status(ZERO_ERR_STATE, text("'", path, "' ", why...));
-  };
+  const auto refuse = [&](const auto&... why) { return wrong_state("'", path, "' ", why...); };
   struct stat info;
   if (stat_entry(parent, name, info) != 0)
     return errno == ENOENT ? Status() : io_error(path, "stat", errno);
@@ -231,7 +229,7 @@ Status Staging::rename_into_place() {
   }
   if (error == 0) return {};
   if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR)
-    return {ZERO_ERR_STATE, text("'", target_path(), "' has come to exist during this save")};
+    return wrong_state("'", target_path(), "' has come to exist during this save");
   return io_error(directory_.path, text("rename to '", target_path(), "'"), error);
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "state/compare.h"
-
 #include <algorithm>
 #include <unordered_map>
 
 #include "optim/options.h"
 #include "state/json.h"
+#include "state/load.h"
 
 namespace zero {
 namespace {

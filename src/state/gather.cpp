@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <memory>
-#include <new>
 
 #include "base/refusals.h"
 #include "state/access.h"
@@ -55,10 +53,9 @@ class Gather {
   /// On every rank, though not all use it: whether there is memory is voted.
   Status make_room(int64_t tensor_bytes) {
     windows_ = ZERO_TRY(windows_of(optim_));
-    const auto bytes = static_cast<size_t>(std::min(kChunkBytes, tensor_bytes));
-    scratch_.reset(new (std::nothrow) std::byte[bytes + 1]);
-    if (scratch_) return {};
-    return {ZERO_ERR_MEMORY, text("no memory for a chunk of ", bytes, " bytes")};
+    scratch_ = ZERO_TRY(HostMemory::allocate(
+        static_cast<size_t>(std::min(kChunkBytes, tensor_bytes)), "a chunk of the state"));
+    return {};
   }
 
   Status pass(int32_t owner, const Segment& chunk) {
@@ -66,7 +63,7 @@ class Gather {
     const bool needs_none = !receives_ && !mine && optim_.comm->direct();
     std::byte* const at = receives_    ? values_ + chunk.first * element_
                           : needs_none ? nullptr
-                                       : scratch_.get();
+                                       : scratch_.data();
     if (mine && (receives_ || owner != to_)) {
       const Status copied = copy_out(optim_, *windows_, tensor_, chunk, at);
       if (!copied.ok()) return call_.abort(copied, "chunk");  // the others wait for it
@@ -85,7 +82,7 @@ class Gather {
   StateTensor tensor_;
   int64_t element_ = 0;
   Windows* windows_ = nullptr;
-  std::unique_ptr<std::byte[]> scratch_;
+  HostMemory scratch_;
 };
 
 }  // namespace

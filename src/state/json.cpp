@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <unordered_set>
 #include <vector>
 
@@ -44,15 +45,13 @@ class Events {
   }
   bool number_unsigned(uint64_t value) {
     if (value > static_cast<uint64_t>(INT64_MAX)) return fail("a number is not below 2^63");
-    Place at;
-    if (!enter(JsonType::integer, at)) return false;
-    return !at.type || accept(at.type->take_integer(at.to, static_cast<int64_t>(value)));
+    const auto at = enter(JsonType::integer);
+    return at && (!at->type || accept(at->type->take_integer(at->to, static_cast<int64_t>(value))));
   }
   bool string(std::string& value) {
     if (value.find('\0') != std::string::npos) return fail("a string holds a NUL");
-    Place at;
-    if (!enter(JsonType::string, at)) return false;
-    return !at.type || accept(at.type->take_string(at.to, value));
+    const auto at = enter(JsonType::string);
+    return at && (!at->type || accept(at->type->take_string(at->to, value)));
   }
   bool binary(std::vector<uint8_t>&) { return other(JsonType::binary); }
 
@@ -109,48 +108,42 @@ class Events {
     return false;
   }
   /// What no description asks for.
-  bool other(JsonType::Kind kind) {
-    Place at;
-    return !frames_.empty() && enter(kind, at);
-  }
+  bool other(JsonType::Kind kind) { return !frames_.empty() && enter(kind); }
 
   /// Where the value that comes next in the innermost container goes, after checking that it may
   /// stand there.
-  bool enter(JsonType::Kind kind, Place& at) {
+  std::optional<Place> enter(JsonType::Kind kind) {
+    const auto refuse = [this](const auto&... why) { return fail(text(why...)), std::nullopt; };
     Frame& frame = top();
     const size_t before = frame.items;
     if (frame.is_array) frame.items++;
-    if (!frame.place.type) return true;
+    if (!frame.place.type) return Place{};
     const auto known = members(frame);
     const auto member =
         std::ranges::find(known, std::string_view(frame.key), &JsonType::Member::key);
     const bool is_item = member == known.end();
     const JsonType* const type = is_item ? frame.place.type->item : &member->type;
-    if (!type) return limits_.ignore_unknown_keys || fail("the format knows no such key");
+    if (!type && limits_.ignore_unknown_keys) return Place{};
+    if (!type) return refuse("the format knows no such key");
     if (type->kind != kind)
-      return fail(text("is ", kKindNames[kind], ", must be ", kKindNames[type->kind]));
-    at.type = type;
+      return refuse("is ", kKindNames[kind], ", must be ", kKindNames[type->kind]);
     if (!is_item) {
       frame.seen |= uint64_t{1} << (member - known.begin());
-      at.to = member->in(frame.place.to);
-      return true;
+      return Place{type, member->in(frame.place.to)};
     }
     auto added = frame.place.type->add(frame.place.to, frame.key, before);
-    if (!added.ok()) return accept(std::move(added).status());
-    at.to = *added;
-    return true;
+    if (added.ok()) return Place{type, *added};
+    accept(std::move(added).status());
+    return std::nullopt;
   }
 
   bool start(bool is_array) {
     if (static_cast<int>(frames_.size()) >= limits_.max_depth)
       return fail(text("nested deeper than ", limits_.max_depth));
-    Place at = root_;
-    if (!frames_.empty()) {
-      at = {};
-      if (!enter(is_array ? JsonType::array : JsonType::object, at)) return false;
-    }
-    frames_.push_back({at, is_array});
-    return true;
+    const auto kind = is_array ? JsonType::array : JsonType::object;
+    const std::optional<Place> at = frames_.empty() ? root_ : enter(kind);
+    if (at) frames_.push_back({*at, is_array});
+    return at.has_value();
   }
   bool end() {
     const auto [at, items] = std::pair(top().place, top().items);

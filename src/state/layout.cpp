@@ -2,9 +2,6 @@
 #include "state/layout.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
-#include <queue>
 
 #include "base/refusals.h"
 #include "optim/options.h"
@@ -27,10 +24,9 @@ std::vector<Segment> owned_segments(const Optimizer& optim, int32_t rank) {
   return segments;
 }
 
-/// As build_safetensors_header does.
 void sort_for_file(std::vector<StoredTensor>& tensors) {
   std::ranges::sort(tensors, {}, [](const StoredTensor& tensor) {
-    return std::pair(-static_cast<int>(size_of(tensor.dtype)), std::string_view(tensor.key));
+    return place_in_file(size_of(tensor.dtype), tensor.key);
   });
 }
 
@@ -65,21 +61,14 @@ uint32_t stored_slots(const Optimizer& optim, int64_t param) {
   return optim.progress[index].live_slots | (master ? 1u << kMasterSlot : 0);
 }
 
-std::vector<int32_t> param_writers(const Optimizer& optim) {
-  std::vector<size_t> order(optim.params.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, std::greater(),
-                           [&](size_t param) { return optim.params[param].count; });
-  using Load = std::pair<int64_t, int32_t>;  // elements so far, rank
-  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
-  for (int32_t rank = 0; rank < optim.world(); rank++) loads.emplace(0, rank);
-  std::vector<int32_t> writers(order.size());
-  for (const size_t param : order) {
-    const auto [elements, rank] = loads.top();
-    loads.pop();
-    writers[param] = rank;
-    loads.emplace(elements + optim.params[param].count, rank);
-  }
+Result<std::vector<int32_t>> param_writers(const Optimizer& optim) {
+  std::vector<PlanParam> params;
+  for (const Param& param : optim.params) params.push_back({.count = param.count});
+  const auto end = static_cast<int64_t>(params.size());
+  Plan plan({.world = optim.world(), .rule = ZERO_PARTITION_GREEDY});
+  ZERO_TRY(plan.add(params, {&end, 1}));
+  std::vector<int32_t> writers;
+  for (int64_t param = 0; param < end; param++) writers.push_back(plan.owner(param));
   return writers;
 }
 

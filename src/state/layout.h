@@ -26,8 +26,8 @@ struct StoredTensor {
   std::vector<int64_t> shape;  // as it is stored: the tensor's if this is all of it, or [count]
 };
 
-/// The rank that writes each parameter: largest first, to the rank with the fewest bytes so far.
-std::vector<int32_t> param_writers(const Optimizer& optim);
+/// The rank that writes each parameter: largest first, to the rank with the fewest elements so far.
+Result<std::vector<int32_t>> param_writers(const Optimizer& optim);
 
 /// The slots of a parameter that hold values, as bits: those of the rule and kMasterSlot, which is
 /// stored as fp32 however it is kept.

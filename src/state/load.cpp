@@ -3,13 +3,13 @@
 // all; compare; verify every byte; vote; read the owned ranges; vote; share the parameters and rank
 // 0's buffers; take over step and settings. Where a save replaces the checkpoint meanwhile, which
 // its save id tells, all of it once more.
+#include "state/load.h"
+
 #include "base/log.h"
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "state/collective.h"
-#include "state/compare.h"
 #include "state/find.h"
-#include "state/read.h"
 #include "step/broadcast.h"
 #include "step/walk.h"
 
@@ -76,7 +76,7 @@ class Load {
 
     Status room;
     if (size > 2 * kLongestManifest)
-      room = {ZERO_ERR_INTERNAL, text("rank 0 announces a manifest of ", size, " bytes")};
+      room = internal_error("rank 0 announces a manifest of ", size, " bytes");
     else
       chosen.resize(size);
     ZERO_TRY(call_.vote("room", room));
@@ -97,14 +97,14 @@ class Load {
       const size_t end = chosen.find('\0');
       auto sent = parse_manifest(chosen.substr(end + 1));
       if (!sent.ok())
-        return {ZERO_ERR_INTERNAL, text("rank 0 sent no proper manifest: ", sent.failure().text())};
+        return internal_error("rank 0 sent no proper manifest: ", sent.failure().text());
       found_.path = chosen.substr(0, end);
       found_.manifest = std::move(*sent);
     }
     const std::string& path = found_.path;
     const std::string name = path.substr(path.rfind('/') + 1);
     if (path != directory_ && !(is_file_name(name) && path == joined(directory_, name)))
-      return {ZERO_ERR_INTERNAL, text("rank 0 chose '", path, "' for '", directory_, "'")};
+      return internal_error("rank 0 chose '", path, "' for '", directory_, "'");
     const Rule& rule = *optim_.options.rule;
     places_ = ZERO_TRY(match_registered(manifest(), optim_));
     groups_ = ZERO_TRY(saved_settings(manifest(), rule));

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "state/read.h"
-
 #include <algorithm>
 #include <string_view>
 
 #include "state/access.h"
 #include "state/json.h"
+#include "state/load.h"
+#include "state/safetensors.h"
 
 namespace zero {
 namespace {
+
+/// The header of a safetensors file, read through its checksums.
+Result<SafetensorsHeader> read_header(BlockReader& reader) {
+  std::string first(std::min<uint64_t>(reader.bytes(), 8), '\0');
+  ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(first))));
+  const std::string where = text("'", reader.path(), "'");
+  std::string json(ZERO_TRY(safetensors_header_bytes(first, reader.bytes()).within(where)), '\0');
+  ZERO_TRY(reader.read(8, std::as_writable_bytes(std::span(json))));
+  return parse_safetensors_header(json, reader.bytes()).within(where);
+}
 
 // ---- Every byte against its checksum, and every header against the manifest.
 
@@ -116,8 +126,7 @@ Status add_state_jobs(const Optimizer& optim, Window& window, const ManifestPara
         ZERO_TRY(window.clear(whole.to, count * optim.slot_size(s, section)));
       continue;
     }
-    if (!whole.to)
-      return Status(ZERO_ERR_INTERNAL, text("no memory for state '", slot_name(rule, s), "'"));
+    if (!whole.to) return internal_error("no memory for state '", slot_name(rule, s), "'");
     const auto slot = std::ranges::find(saved.slots, slot_name(rule, s), &ManifestSlot::name);
     add_slot_jobs(*slot, whole, jobs);
   }
@@ -161,13 +170,8 @@ Status run(BlockReader& reader, const Optimizer& optim, Windows& windows, const 
     return split_masters(optim, windows, job.part, [&](std::span<float> masters) {
       return read(std::as_writable_bytes(masters));
     });
-  const auto fill = [&](const Segment& piece, int64_t before) -> Status {
-    const size_t bytes = static_cast<size_t>(piece.count) * job.element_bytes;
-    std::byte* const to = job.to + static_cast<size_t>(before) * job.element_bytes;
-    ZERO_TRY(read({ZERO_TRY(windows.values.room(to)), bytes}));
-    return windows.values.store(to, bytes);
-  };
-  return in_chunks(job.part, windows.values.most(job.element_bytes), fill);
+  return windows.values.fill_all(job.to, static_cast<size_t>(job.part.count) * job.element_bytes,
+                                 read);
 }
 
 /// Make the parameter, as it stands, the master of a segment.
@@ -209,15 +213,6 @@ Status locate(const BlockReader& reader, SafetensorsHeader header, std::span<Job
 }
 
 }  // namespace
-
-Result<SafetensorsHeader> read_header(BlockReader& reader) {
-  std::string first(std::min<uint64_t>(reader.bytes(), 8), '\0');
-  ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(first))));
-  const std::string where = text("'", reader.path(), "'");
-  std::string json(ZERO_TRY(safetensors_header_bytes(first, reader.bytes()).within(where)), '\0');
-  ZERO_TRY(reader.read(8, std::as_writable_bytes(std::span(json))));
-  return parse_safetensors_header(json, reader.bytes()).within(where);
-}
 
 Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank,
                     int32_t world) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <memory>
-#include <new>
+#include <optional>
 
 #include "base/os.h"
 #include "base/refusals.h"
@@ -40,8 +39,7 @@ Status check_all(const Optimizer& optim, std::span<const int32_t> owners) {
 }
 
 Entry entry_of(const Optimizer& optim, std::span<const int32_t> owners) {
-  Entry entry;
-  entry.local = check_all(optim, owners);
+  Entry entry{.local = check_all(optim, owners)};
   if (!entry.local.ok()) return entry;
   if (owners.empty()) entry.args = "owners by the rule\n";
   for (size_t i = 0; i < owners.size(); i++)
@@ -188,21 +186,23 @@ Status rebalance(Call& call, Optimizer& optim, std::span<const int32_t> owners) 
   StepMemory& memory = step_memory(optim);
   ZERO_TRY(enter(call, optim, entry_of(optim, owners)));
   os().reached("rebalance.begin");
-  auto deal = optim.prepare_deal(owners);
-  const std::unique_ptr<std::byte[]> chunk(new (std::nothrow) std::byte[kChunkBytes]);
-  auto windows = windows_of(optim);
-  Status ready = deal.ok() ? Status() : deal.failure();
-  if (ready.ok() && !windows.ok()) ready = windows.failure();
-  if (ready.ok() && !chunk)
-    ready = Status(ZERO_ERR_MEMORY, text("no memory for a chunk of ", kChunkBytes, " bytes"));
-  ZERO_TRY(call.vote("rebalance: allocate", ready));
+  std::optional<Optimizer::Deal> deal;
+  Windows* windows = nullptr;
+  HostMemory chunk;
+  const auto allocate = [&]() -> Status {
+    deal = ZERO_TRY(optim.prepare_deal(owners));
+    windows = ZERO_TRY(windows_of(optim));
+    chunk = ZERO_TRY(HostMemory::allocate(kChunkBytes, "a chunk of the state"));
+    return {};
+  };
+  ZERO_TRY(call.vote("rebalance: allocate", allocate()));
   if (!deal->state.empty())
-    ZERO_TRY(Transport(call, optim, (*windows)->values, *deal, chunk.get()).run());
+    ZERO_TRY(Transport(call, optim, windows->values, *deal, chunk.data()).run());
   // Until everybody has everything, all stays as it is.
   ZERO_TRY(call.vote("rebalance: moved", Status()));
   os().reached("rebalance.moved");
   if (!deal->state.empty()) forget_places(optim, memory);
-  optim.commit_deal(std::move(deal).value());
+  optim.commit_deal(std::move(*deal));
   os().reached("rebalance.done");
   return {};
 }

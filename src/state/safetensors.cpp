@@ -134,21 +134,19 @@ std::optional<int64_t> shape_elements(const std::vector<int64_t>& shape) {
 
 Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
   if (header.tensors.size() > kMostTensors)
-    return Status(ZERO_ERR_UNSUPPORTED,
-                  text(header.tensors.size(), " tensors for one file, at most ", kMostTensors));
+    return unsupported(header.tensors.size(), " tensors for one file, at most ", kMostTensors);
   std::ranges::sort(header.tensors, {}, [](const TensorEntry& tensor) {
-    return std::pair(-static_cast<int>(dtype_bytes(tensor.dtype)), std::string_view(tensor.name));
+    return place_in_file(dtype_bytes(tensor.dtype), tensor.name);
   });
   uint64_t end = 0;
   for (TensorEntry& tensor : header.tensors) {
     const auto elements = shape_elements(tensor.shape);
     const uint64_t element = dtype_bytes(tensor.dtype);
-    if (!elements || element == 0)
-      return Status(ZERO_ERR_INTERNAL, "a tensor without size: " + tensor.name);
+    if (!elements || element == 0) return internal_error("a tensor without size: " + tensor.name);
     const auto bytes = checked_multiply(static_cast<uint64_t>(*elements), element);
     const auto next = bytes ? checked_add(end, *bytes) : bytes;
     if (!next || *next > static_cast<uint64_t>(INT64_MAX))
-      return Status(ZERO_ERR_UNSUPPORTED, "one file would hold 2^63 bytes or more");
+      return unsupported("one file would hold 2^63 bytes or more");
     tensor.begin = end;
     tensor.end = end = *next;
   }
@@ -158,8 +156,7 @@ Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
   header.data_start = round_up<uint64_t>(8 + head.size(), kDataAlignment);
   const uint64_t length = header.data_start - 8;
   if (length > kLongestHeader)
-    return Status(ZERO_ERR_UNSUPPORTED,
-                  text("the names of one file take ", length, " bytes, at most ", kLongestHeader));
+    return unsupported("the names of one file take ", length, " bytes, at most ", kLongestHeader);
   std::string out(8, '\0');
   for (unsigned i = 0; i < 8; i++) out[i] = static_cast<char>(length >> (8 * i) & 0xff);
   out += head;

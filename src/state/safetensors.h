@@ -41,9 +41,14 @@ uint64_t dtype_bytes(std::string_view dtype);
 /// Elements of a shape; nullopt if a dimension is negative or the product is not below 2^63.
 std::optional<int64_t> shape_elements(const std::vector<int64_t>& shape);
 
-/// Sort the tensors, larger elements first, so that all are aligned, and then by name; give them
-/// their places, and return the file's bytes up to data_start, a multiple of kDataAlignment.
-/// ZERO_ERR_UNSUPPORTED beyond the format's limits.
+/// Tensors stand in a file by this: larger elements first, so that all are aligned, then by name.
+inline std::pair<size_t, std::string_view> place_in_file(size_t element_bytes,
+                                                         std::string_view name) {
+  return {SIZE_MAX - element_bytes, name};
+}
+
+/// Sort the tensors; give them their places, and return the file's bytes up to data_start, a
+/// multiple of kDataAlignment. ZERO_ERR_UNSUPPORTED beyond the format's limits.
 Result<std::string> build_safetensors_header(SafetensorsHeader& header);
 
 /// The length of the JSON header, from a file's first 8 bytes.

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 #include "state/access.h"
 #include "state/blocks.h"
 #include "state/collective.h"
@@ -76,7 +76,7 @@ class Save {
     if (tensor.slot == kParameterItself) return append_all(file, param.data, bytes);
     if (part.count == 0) return {};
     const std::byte* values = optim_.slot(tensor.slot, part);
-    if (!values) return {ZERO_ERR_INTERNAL, text("no memory of live state '", tensor.key, "'")};
+    if (!values) return internal_error("no memory of live state '", tensor.key, "'");
     if (!keeps_remainders(optim_, part.param, tensor.slot)) return append_all(file, values, bytes);
     return join_masters(optim_, *windows_, part, [&](std::span<const float> masters) {
       return file.append(std::as_bytes(masters));
@@ -84,18 +84,13 @@ class Save {
   }
 
   Status append_all(BlockWriter& file, const std::byte* values, size_t bytes) {
-    const auto most = static_cast<size_t>(windows_->values.most(1));
-    for (size_t done = 0; done < bytes;) {
-      const size_t part = std::min(most, bytes - done);
-      ZERO_TRY(file.append({ZERO_TRY(windows_->values.show(values + done, part)), part}));
-      done += part;
-    }
-    return {};
+    return windows_->values.show_all(
+        values, bytes, [&](std::span<const std::byte> shown) { return file.append(shown); });
   }
 
   Status write_own() {
     const Directory directory = ZERO_TRY(enter_staging(target_, save_id_));
-    writers_ = param_writers(optim_);
+    writers_ = ZERO_TRY(param_writers(optim_));
     const BlockFiles files = files_in(directory);
     const auto write_shard = [&](const char* kind,
                                  const std::vector<StoredTensor>& tensors) -> Result<FileRecord> {
@@ -140,7 +135,7 @@ class Save {
       sound = sound && take(file.blocks.data(), file.blocks.size());
     }
     if (sound && record.empty()) return {};
-    return {ZERO_ERR_INTERNAL, text("rank ", rank, " sent no proper record of its files")};
+    return internal_error("rank ", rank, " sent no proper record of its files");
   }
 
   /// What the ranks say they wrote must stand in the directory that will be renamed.
@@ -167,8 +162,7 @@ class Save {
     manifest.files.back() = ZERO_TRY(write(files, kIndexName, write_index(manifest)));
     const std::string bytes = write_manifest(manifest);
     if (bytes.size() > kLongestManifest)
-      return {ZERO_ERR_UNSUPPORTED,
-              text("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest)};
+      return unsupported("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest);
     ZERO_TRY(write(files, kManifestName, bytes));
     os().reached("save.manifest_written");
     return staging_->publish(progress());

@@ -71,7 +71,7 @@ TEST(Layout, parameters_are_spread_by_size) {
   spec.groups.emplace_back();
   for (int i = 0; i < 40; i++) spec.groups[0].push_back({text("p", i), {(i * 37) % 23 + 1, 16}});
   look(3, spec, [](const Optimizer& optim) {
-    const std::vector<int32_t> writers = param_writers(optim);
+    const std::vector<int32_t> writers = param_writers(optim).value();
     int64_t load[3] = {}, largest = 0;
     for (size_t i = 0; i < writers.size(); i++) {
       load[writers[i]] += optim.params[i].count;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The manifest: what is written reads back, any accident to its bytes is found, and one that lies
 // is refused.
-#include "state/manifest.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +12,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "state/compare.h"
-#include "state/manifest_fields.h"
+#include "state/load.h"
 #include "support/json_of.h"
 
 namespace zero {

@@ -86,12 +86,9 @@ Sha256 sha256(std::span<const std::byte> message) {
 
 Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message) {
   std::array<std::byte, kBlockBytes> block{};
-  if (key.size() > block.size()) {
-    const Sha256 short_key = sha256(key);
-    std::copy(short_key.begin(), short_key.end(), block.begin());
-  } else {
-    std::copy(key.begin(), key.end(), block.begin());
-  }
+  const Sha256 short_key = key.size() > block.size() ? sha256(key) : Sha256{};
+  if (key.size() > block.size()) key = short_key;
+  std::ranges::copy(key, block.begin());
   const auto digest_behind = [&](std::byte pad, std::span<const std::byte> text) {
     std::vector<std::byte> whole;
     for (const std::byte one : block) whole.push_back(one ^ pad);

@@ -7,7 +7,7 @@
 #include <array>
 #include <atomic>
 
-#include "base/text.h"
+#include "base/refusals.h"
 #include "device/cuda_context.h"
 #include "device/cuda_launch.h"
 #include "device/cuda_sharing.h"
@@ -39,14 +39,10 @@ size_t mapped_bytes(const CudaDriver& driver, CUdeviceptr start, size_t wanted) 
   return known;
 }
 
-Status refused(std::string_view what, std::string reason) {
-  return {ZERO_ERR_ARGUMENT, text(what, " is ", reason)};
-}
-
 /// CudaDevice::check, with the context current.
 Status check_pointer(const CudaContext& context, const void* data, size_t bytes,
                      std::string_view what) {
-  if (data == nullptr) return refused(what, "NULL");
+  if (data == nullptr) return bad_argument(what, " is NULL");
   cudaPointerAttributes attributes{};
   ZERO_TRY(cuda_status(cudaPointerGetAttributes(&attributes, data), context.ordinal,
                        text("looking at ", what)));
@@ -55,22 +51,22 @@ Status check_pointer(const CudaContext& context, const void* data, size_t bytes,
       return {};
     case cudaMemoryTypeHost:
       if (attributes.devicePointer == data) return {};
-      return refused(what, "pinned memory of the host that has another address on the device");
+      return bad_argument(what,
+                          " is pinned memory of the host that has another address on the device");
     case cudaMemoryTypeDevice:
       break;
     default:
-      return refused(what, text("memory of the host, not of CUDA device ", context.ordinal,
-                                ": allocate it there"));
+      return bad_argument(what, " is memory of the host, not of CUDA device ", context.ordinal,
+                          ": allocate it there");
   }
   if (attributes.device != context.ordinal) {
-    return refused(what, text("memory of CUDA device ", attributes.device, ", not of ",
-                              context.ordinal, ", where the comm is"));
+    return bad_argument(what, " is memory of CUDA device ", attributes.device, ", not of ",
+                        context.ordinal, ", where the comm is");
   }
   const auto start = reinterpret_cast<CUdeviceptr>(data);
   const size_t room = mapped_bytes(context.driver, start, bytes);
   if (room >= bytes) return {};
-  return {ZERO_ERR_ARGUMENT,
-          text(what, " has ", bytes, " bytes, but its memory ends after ", room)};
+  return bad_argument(what, " has ", bytes, " bytes, but its memory ends after ", room);
 }
 
 class CudaDevice final : public Device {
@@ -108,18 +104,69 @@ class CudaDevice final : public Device {
   Status words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) override {
     return share([&] { return sharing_.words(stream_of(stream), steps, rule); });
   }
-  Result<bool> done(EventHandle event) override;
+  Result<bool> done(EventHandle event) override {
+    bool done = true;
+    ZERO_TRY(here("waiting for what was queued", [&] {
+      const cudaError_t answer = cudaEventQuery(event_of(event));
+      if (answer != cudaErrorNotReady) return answer;
+      done = false;
+      cudaGetLastError();
+      return cudaSuccess;
+    }));
+    return done;
+  }
 
   Status check(const void* data, size_t bytes, std::string_view what) override {
     if (bytes == 0) return {};
     return current([&] { return check_pointer(context_, data, bytes, what); });
   }
-  Status check_stream(StreamHandle stream) override;
-  Result<uint64_t> capturing(StreamHandle stream) override;
+  Status check_stream(StreamHandle stream) override {
+    if (stream_of(stream) == cudaStreamPerThread) {
+      return bad_argument(
+          "cudaStreamPerThread is another stream on each thread: give a stream of your own");
+    }
+#if CUDART_VERSION >= 12080
+    int owner = ordinal();
+    ZERO_TRY(here("looking at a stream", [&] {
+      const cudaError_t answer = cudaStreamGetDevice(stream_of(stream), &owner);
+      if (answer != cudaErrorCallRequiresNewerDriver) return answer;
+      cudaGetLastError();
+      return cudaSuccess;
+    }));
+    if (owner != ordinal()) {
+      return bad_argument("the stream is of CUDA device ", owner, ", the comm is on ", ordinal());
+    }
+#endif
+    if (stream_of(stream) == nullptr || stream_of(stream) == cudaStreamLegacy) return {};
+    CUcontext context = nullptr;
+    // Where the driver does not tell, as of a green context's stream, the stream is believed.
+    if (context_.driver.stream_context(stream_of(stream), &context) != CUDA_SUCCESS ||
+        context == nullptr || context == context_.handle)
+      return {};
+    return bad_argument("the stream is of another context than the primary one of CUDA device ",
+                        ordinal(), ", where the comm is: make it there");
+  }
+  Result<uint64_t> capturing(StreamHandle stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long number = 0;
+    ZERO_TRY(here("looking for a capture",
+                  [&] { return cudaStreamGetCaptureInfo(stream_of(stream), &status, &number); }));
+    if (status == cudaStreamCaptureStatusNone) return uint64_t{0};
+    if (status == cudaStreamCaptureStatusActive) return uint64_t{number};
+    return wrong_state("the capture of the stream has failed already: end it, and capture again");
+  }
   Status run_current(const std::function<Status()>& body) override { return current(body); }
 
-  Result<void*> allocate(size_t bytes, std::string_view what) override;
-  Result<void*> allocate_host(size_t bytes, std::string_view what) override;
+  Result<void*> allocate(size_t bytes, std::string_view what) override {
+    return allocated(bytes, what, " on CUDA device ",
+                     [](void** out, size_t wanted) { return cudaMalloc(out, wanted); });
+  }
+  Result<void*> allocate_host(size_t bytes, std::string_view what) override {
+    return allocated(bytes, what, " on the host, pinned for CUDA device ",
+                     [](void** out, size_t wanted) {
+                       return cudaHostAlloc(out, wanted, cudaHostAllocPortable);
+                     });
+  }
   Result<Fd> create_shared(size_t bytes, std::string_view what) override {
     return share([&] { return sharing_.create(bytes, what); });
   }
@@ -133,8 +180,22 @@ class CudaDevice final : public Device {
     ZERO_TRY(current([&] { return open_host_pages(memory, bytes, ordinal()); }));
     return memory;
   }
-  Result<void*> make_stream() override;
-  Result<void*> make_event() override;
+  Result<void*> make_stream() override {
+    cudaStream_t stream = nullptr;
+    ZERO_TRY(here("making a stream", [&] {
+      int least = 0, greatest = 0;
+      const cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+      if (error != cudaSuccess) return error;
+      return cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
+    }));
+    return static_cast<void*>(stream);
+  }
+  Result<void*> make_event() override {
+    cudaEvent_t event = nullptr;
+    ZERO_TRY(here("making an event",
+                  [&] { return cudaEventCreateWithFlags(&event, cudaEventDisableTiming); }));
+    return static_cast<void*>(event);
+  }
 
   // An error here is one that work before it left behind; the next question of done() has it too.
   void release(void* memory) noexcept override {
@@ -181,111 +242,27 @@ class CudaDevice final : public Device {
     return current(body);
   }
   Result<void*> allocated(size_t bytes, std::string_view what, const char* where,
-                          cudaError_t (*allocate)(void** out, size_t bytes));
+                          cudaError_t (*allocate)(void** out, size_t bytes)) {
+    void* memory = nullptr;
+    size_t free_bytes = 0;
+    const Status status = here(text("allocating ", bytes, " bytes of ", what), [&] {
+      const cudaError_t error = allocate(&memory, bytes);
+      size_t all_bytes = 0;
+      if (error == cudaErrorMemoryAllocation) cudaMemGetInfo(&free_bytes, &all_bytes);
+      return error;
+    });
+    if (status.code() == ZERO_ERR_MEMORY) {
+      return Status(ZERO_ERR_MEMORY, text("no memory for ", bytes, " bytes of ", what, where,
+                                          ordinal(), ", which has ", free_bytes, " bytes free"));
+    }
+    ZERO_TRY(status);
+    return memory;
+  }
 
   const CudaContext context_;
   const CudaKernels kernels_;
   const CudaSharing sharing_;
 };
-
-Result<bool> CudaDevice::done(EventHandle event) {
-  bool done = true;
-  ZERO_TRY(here("waiting for what was queued", [&] {
-    const cudaError_t answer = cudaEventQuery(event_of(event));
-    if (answer != cudaErrorNotReady) return answer;
-    done = false;
-    cudaGetLastError();
-    return cudaSuccess;
-  }));
-  return done;
-}
-
-Status CudaDevice::check_stream(StreamHandle stream) {
-  if (stream_of(stream) == cudaStreamPerThread) {
-    return {ZERO_ERR_ARGUMENT,
-            "cudaStreamPerThread is another stream on each thread: give a stream of your own"};
-  }
-#if CUDART_VERSION >= 12080
-  int owner = ordinal();
-  ZERO_TRY(here("looking at a stream", [&] {
-    const cudaError_t answer = cudaStreamGetDevice(stream_of(stream), &owner);
-    if (answer != cudaErrorCallRequiresNewerDriver) return answer;
-    cudaGetLastError();
-    return cudaSuccess;
-  }));
-  if (owner != ordinal()) {
-    return {ZERO_ERR_ARGUMENT,
-            text("the stream is of CUDA device ", owner, ", the comm is on ", ordinal())};
-  }
-#endif
-  if (stream_of(stream) == nullptr || stream_of(stream) == cudaStreamLegacy) return {};
-  CUcontext context = nullptr;
-  // Where the driver does not tell, as of a green context's stream, the stream is believed.
-  if (context_.driver.stream_context(stream_of(stream), &context) != CUDA_SUCCESS ||
-      context == nullptr || context == context_.handle)
-    return {};
-  return {ZERO_ERR_ARGUMENT,
-          text("the stream is of another context than the primary one of CUDA device ", ordinal(),
-               ", where the comm is: make it there")};
-}
-
-Result<uint64_t> CudaDevice::capturing(StreamHandle stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long number = 0;
-  ZERO_TRY(here("looking for a capture",
-                [&] { return cudaStreamGetCaptureInfo(stream_of(stream), &status, &number); }));
-  if (status == cudaStreamCaptureStatusNone) return uint64_t{0};
-  if (status == cudaStreamCaptureStatusActive) return uint64_t{number};
-  return Status(ZERO_ERR_STATE,
-                "the capture of the stream has failed already: end it, and capture again");
-}
-
-Result<void*> CudaDevice::allocated(size_t bytes, std::string_view what, const char* where,
-                                    cudaError_t (*allocate)(void** out, size_t bytes)) {
-  void* memory = nullptr;
-  size_t free_bytes = 0;
-  const Status status = here(text("allocating ", bytes, " bytes of ", what), [&] {
-    const cudaError_t error = allocate(&memory, bytes);
-    size_t all_bytes = 0;
-    if (error == cudaErrorMemoryAllocation) cudaMemGetInfo(&free_bytes, &all_bytes);
-    return error;
-  });
-  if (status.code() == ZERO_ERR_MEMORY) {
-    return Status(ZERO_ERR_MEMORY, text("no memory for ", bytes, " bytes of ", what, where,
-                                        ordinal(), ", which has ", free_bytes, " bytes free"));
-  }
-  ZERO_TRY(status);
-  return memory;
-}
-
-Result<void*> CudaDevice::allocate(size_t bytes, std::string_view what) {
-  return allocated(bytes, what, " on CUDA device ",
-                   [](void** out, size_t wanted) { return cudaMalloc(out, wanted); });
-}
-
-Result<void*> CudaDevice::allocate_host(size_t bytes, std::string_view what) {
-  return allocated(
-      bytes, what, " on the host, pinned for CUDA device ",
-      [](void** out, size_t wanted) { return cudaHostAlloc(out, wanted, cudaHostAllocPortable); });
-}
-
-Result<void*> CudaDevice::make_stream() {
-  cudaStream_t stream = nullptr;
-  ZERO_TRY(here("making a stream", [&] {
-    int least = 0, greatest = 0;
-    const cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-    if (error != cudaSuccess) return error;
-    return cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
-  }));
-  return static_cast<void*>(stream);
-}
-
-Result<void*> CudaDevice::make_event() {
-  cudaEvent_t event = nullptr;
-  ZERO_TRY(here("making an event",
-                [&] { return cudaEventCreateWithFlags(&event, cudaEventDisableTiming); }));
-  return static_cast<void*>(event);
-}
 
 Result<int32_t> count_devices() {
   int count = 0;
@@ -299,8 +276,8 @@ Result<int32_t> count_devices() {
 Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal) {
   const int32_t count = ZERO_TRY(count_devices());
   if (ordinal < 0 || ordinal >= count) {
-    return Status(ZERO_ERR_ARGUMENT, text("there is no CUDA device ", ordinal,
-                                          ": this process sees ", count, ", numbered from 0"));
+    return bad_argument("there is no CUDA device ", ordinal, ": this process sees ", count,
+                        ", numbered from 0");
   }
   const CudaContext context = ZERO_TRY(CudaContext::open(ordinal));
   int multiprocessors = 0;
@@ -318,10 +295,9 @@ Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal) {
 Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank) {
   const int32_t count = ZERO_TRY(count_devices());
   if (count > 1 && local_rank < 0) {
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("this process sees ", count,
-                       " CUDA devices, and no variable of the launcher "
-                       "says which of its host's ranks this is: set ZERO_LOCAL_RANK"));
+    return bad_argument("this process sees ", count,
+                        " CUDA devices, and no variable of the launcher "
+                        "says which of its host's ranks this is: set ZERO_LOCAL_RANK");
   }
   return open_cuda(count == 1 ? 0 : local_rank);
 }

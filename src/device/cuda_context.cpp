@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda_context.h"
 
-#include "base/text.h"
+#include "base/refusals.h"
 
 namespace zero {
 
@@ -18,7 +18,7 @@ DriverCalls::Call DriverCalls::find(const char* name, [[maybe_unused]] unsigned 
   if (error != cudaSuccess) {
     found_ = cuda_unavailable(error);
   } else if (address == nullptr || answer != cudaDriverEntryPointSuccess) {
-    found_ = {ZERO_ERR_UNSUPPORTED, text("the CUDA driver has no ", name)};
+    found_ = unsupported("the CUDA driver has no ", name);
   }
   return {address};
 }

@@ -1,44 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <initializer_list>
 #include <string>
 
-#include "base/text.h"
+#include "base/refusals.h"
 #include "device/cuda_context.h"
 
 namespace zero {
 namespace {
 
+bool is_one_of(std::initializer_list<cudaError_t> errors, cudaError_t error) {
+  return std::ranges::find(errors, error) != errors.end();
+}
+
 /// Every call of this process on that device answers with the same error from then on.
 bool ends_device(cudaError_t error) {
-  switch (error) {
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable:
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorAssert:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-      return true;
-    default:
-      return false;
-  }
+  return is_one_of(
+      {cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorIllegalAddress,
+       cudaErrorLaunchTimeout, cudaErrorAssert, cudaErrorHardwareStackError,
+       cudaErrorIllegalInstruction, cudaErrorMisalignedAddress, cudaErrorInvalidAddressSpace,
+       cudaErrorInvalidPc, cudaErrorLaunchFailure},
+      error);
 }
 
 Code code_of(cudaError_t error) {
-  switch (error) {
-    case cudaErrorMemoryAllocation:
-      return ZERO_ERR_MEMORY;
-    case cudaErrorNotSupported:
-    case cudaErrorNotPermitted:
-    case cudaErrorPeerAccessUnsupported:
-    case cudaErrorCallRequiresNewerDriver:
-      return ZERO_ERR_UNSUPPORTED;
-    default:
-      return ZERO_ERR_SYSTEM;
-  }
+  if (error == cudaErrorMemoryAllocation) return ZERO_ERR_MEMORY;
+  const bool refused = is_one_of({cudaErrorNotSupported, cudaErrorNotPermitted,
+                                  cudaErrorPeerAccessUnsupported, cudaErrorCallRequiresNewerDriver},
+                                 error);
+  return refused ? ZERO_ERR_UNSUPPORTED : ZERO_ERR_SYSTEM;
 }
 
 std::string words(cudaError_t error) {
@@ -86,7 +76,7 @@ Status cuda_unavailable(cudaError_t error) {
   } else {
     reason = "CUDA does not start";
   }
-  return {ZERO_ERR_UNSUPPORTED, text(reason, ": ", words(error))};
+  return unsupported(reason, ": ", words(error));
 }
 
 }  // namespace zero

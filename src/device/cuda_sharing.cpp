@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "base/checked.h"
-#include "base/text.h"
+#include "base/refusals.h"
 
 namespace zero {
 namespace {
@@ -169,9 +169,8 @@ Status open_host_pages(void* memory, size_t bytes, int32_t ordinal) {
       status = cuda_status(cudaHostGetDevicePointer(&seen, memory, 0), ordinal,
                            "looking at the host's memory");
       if (status.ok() && seen != memory)
-        status = Status(ZERO_ERR_UNSUPPORTED,
-                        text("CUDA device ", ordinal,
-                             " sees the host's memory at other addresses than the host"));
+        status = unsupported("CUDA device ", ordinal,
+                             " sees the host's memory at other addresses than the host");
       if (!status.ok()) cudaHostUnregister(memory);
     }
     if (!status.ok()) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // In place of cuda.cpp where CUDA is not built in.
+#include "base/refusals.h"
 #include "device/device.h"
 
 namespace zero {
 
 Result<std::shared_ptr<Device>> open_cuda(int32_t) {
-  return Status(ZERO_ERR_UNSUPPORTED,
-                "this libzero was built without CUDA: build it where nvcc is, with -Dcuda=enabled");
+  return unsupported(
+      "this libzero was built without CUDA: build it where nvcc is, with -Dcuda=enabled");
 }
 
 Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank) { return open_cuda(local_rank); }

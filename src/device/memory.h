@@ -6,7 +6,7 @@
 #include <memory>
 #include <string_view>
 
-#include "base/text.h"
+#include "base/refusals.h"
 #include "device/device.h"
 
 namespace zero {
@@ -21,16 +21,16 @@ template <class What>
 Status check_memory(Device* device, const void* data, size_t bytes, const What& what) {
   if (device != nullptr) return device->check(data, bytes, what());
   if (!is_gpu_memory(data)) return Status();
-  return Status(ZERO_ERR_ARGUMENT, text(what(),
-                                        " is memory of a GPU, and this comm's is the host's: "
-                                        "create the comm with ZERO_DEVICE_CUDA"));
+  return bad_argument(what(),
+                      " is memory of a GPU, and this comm's is the host's: "
+                      "create the comm with ZERO_DEVICE_CUDA");
 }
 
 /// Returns OK if the host itself can touch `data`, wherever a comm's tensors are; if not,
 /// ZERO_ERR_ARGUMENT.
 inline Status check_host_memory(const void* data, std::string_view what) {
   if (!is_gpu_memory(data)) return Status();
-  return Status(ZERO_ERR_ARGUMENT, text(what, " is memory of a GPU: give memory of the host"));
+  return bad_argument(what, " is memory of a GPU: give memory of the host");
 }
 
 /// Memory of the host that is zeroed and reserved at once, so that it is there when it is needed.

@@ -12,7 +12,7 @@
 
 #include "base/float_environment.h"
 #include "base/os.h"
-#include "base/text.h"
+#include "base/refusals.h"
 
 namespace zero {
 namespace {
@@ -48,7 +48,7 @@ void FutexWord::wait_while(uint32_t old) {
 
 Result<std::unique_ptr<ThreadPool>> ThreadPool::create(int threads) {
   if (threads < 1) {
-    return Status(ZERO_ERR_ARGUMENT, text("a thread pool of ", threads, " threads: at least 1"));
+    return bad_argument("a thread pool of ", threads, " threads: at least 1");
   }
   std::unique_ptr<ThreadPool> pool(new ThreadPool(threads));
   for (int i = 1; i < threads; i++) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every call that fails says its own name first in zero_last_error().
+"""Every call that fails says its own name first in zero_last_error(), and every status has the name of its constant.
 
 check_texts.py ZERO_H LIBRARY
 
@@ -29,7 +29,13 @@ for call in calls:
     if status != 0 and not text.startswith(f"{call}: "):
         faults.append(f"{call} fails with '{text}'")
 
+statuses = re.findall(r"^ +(ZERO_(?:OK|SKIPPED|ERR_\w+)) = (-?\d+)", header, re.M)
+library.zero_status_name.restype = ctypes.c_char_p
+for name, number in statuses:
+    if library.zero_status_name(int(number)) != name.encode():
+        faults.append(f"{name} has another name")
+
 print(f"{len(calls)} calls, {len(faults)} faults")
-if len(calls) < 50:
-    faults.append("too few calls: was the header read?")
+if len(calls) < 50 or len(statuses) < 24:
+    faults.append("too few calls or statuses: was the header read?")
 sys.exit("\n".join(faults) or 0)

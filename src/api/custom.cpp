@@ -67,29 +67,27 @@ std::string words_of(std::span<char> message) {
 }
 
 zero_update header_of(const CustomRule& rule, const UpdateRange& range) {
-  zero_update update{};
-  update.struct_size = sizeof update;
-  update.param = range.param;
-  update.name = range.name;
-  update.shape = range.shape.data();
-  update.ndim = static_cast<int32_t>(range.shape.size());
-  update.dtype = static_cast<int32_t>(range.dtype);
-  update.first = range.first;
-  update.count = range.count;
-  update.values = range.values;
-  update.gradient = range.gradient;
   static_assert(sizeof(std::byte*) == sizeof(void*));
-  update.slots = reinterpret_cast<void* const*>(range.slots.data());
-  update.slot_count = range.slots.size();
-  update.step = range.step;
-  update.lr = range.settings[CustomRule::kRate];
-  update.weight_decay = range.settings[CustomRule::kDecay];
-  update.setting_names = rule.setting_names().data();
-  update.setting_values = range.settings.data();
-  update.setting_count = range.settings.size();
-  update.message = range.message.data();
-  update.message_bytes = range.message.size();
-  return update;
+  return {.struct_size = sizeof(zero_update),
+          .param = range.param,
+          .name = range.name,
+          .shape = range.shape.data(),
+          .ndim = static_cast<int32_t>(range.shape.size()),
+          .dtype = static_cast<int32_t>(range.dtype),
+          .first = range.first,
+          .count = range.count,
+          .values = range.values,
+          .gradient = range.gradient,
+          .slots = reinterpret_cast<void* const*>(range.slots.data()),
+          .slot_count = range.slots.size(),
+          .step = range.step,
+          .lr = range.settings[CustomRule::kRate],
+          .weight_decay = range.settings[CustomRule::kDecay],
+          .setting_names = rule.setting_names().data(),
+          .setting_values = range.settings.data(),
+          .setting_count = range.settings.size(),
+          .message = range.message.data(),
+          .message_bytes = range.message.size()};
 }
 
 /// One call of the caller's function: however it fails is one kind of failure.

@@ -126,8 +126,7 @@ inline Result<GivenSetting> read_given(const Optimizer& optim, const void* data,
                                        std::string_view what) {
   Device* const device = optim.comm->device().get();
   if (device == nullptr)
-    return Status(ZERO_ERR_UNSUPPORTED,
-                  text(what, " is read from memory by steps on a GPU; on the host set its value"));
+    return unsupported(what, " is read from memory by steps on a GPU; on the host set its value");
   if (dtype != ZERO_FLOAT32 && dtype != ZERO_FLOAT64)
     return bad_argument(what, ": dtype is ", dtype, "; it must be ZERO_FLOAT32 or ZERO_FLOAT64");
   const GivenSetting given{data, static_cast<DType>(dtype)};
@@ -153,9 +152,9 @@ inline Result<uint64_t> find_capture(const Optimizer& optim, void* stream) {
 /// Check the stream of a call that cannot be captured.
 inline Status check_stream(const Optimizer& optim, void* stream) {
   if (ZERO_TRY(find_capture(optim, stream)) == 0) return Status();
-  return Status(ZERO_ERR_UNSUPPORTED,
-                "the stream is being captured, and this call cannot be part of a graph: make it "
-                "outside of the capture");
+  return unsupported(
+      "the stream is being captured, and this call cannot be part of a graph: make it "
+      "outside of the capture");
 }
 
 }  // namespace zero::api

@@ -48,8 +48,8 @@ Result<DType> read_dtype(int32_t number, DType initial, bool kept, std::string_v
   const DType dtype = number == 0 ? initial : static_cast<DType>(number);
   if (is_floating(dtype) || (kept && size_of(dtype) > 0)) return dtype;
   if (size_of(dtype) == 0) return bad_argument(tensor, ": ", field, ' ', number, " is unknown");
-  return Status(ZERO_ERR_UNSUPPORTED, text(tensor, ": ", field, ' ', dtype_name(dtype),
-                                           " cannot be trained: it must be a floating type"));
+  return unsupported(tensor, ": ", field, ' ', dtype_name(dtype),
+                     " cannot be trained: it must be a floating type");
 }
 
 Result<std::vector<int64_t>> read_shape(int32_t ndim, const int64_t* shape,
@@ -147,7 +147,7 @@ Status set_loss_scale(Optimizer& optim, int32_t group, double scale) {
 Status set_loss_scale_from(Optimizer& optim, int32_t group, const GivenSetting& given) {
   ZERO_TRY(check_all_groups(group));
   if (optim.options.loss_scale.dynamic())
-    return Status(ZERO_ERR_STATE, "the loss scale is dynamic: it is on the device already");
+    return wrong_state("the loss scale is dynamic: it is on the device already");
   ZERO_TRY(optim.check_open());
   optim.loss_scale_from = given;
   optim.layout++;

@@ -67,8 +67,7 @@ Result<Struct> read_struct(const Struct* given) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(Struct); i < size; i++) {
     if (bytes[i] != 0)
-      return Status(ZERO_ERR_UNSUPPORTED,
-                    text(Sized<Struct>::kName, " sets a field that this version does not know"));
+      return unsupported(Sized<Struct>::kName, " sets a field that this version does not know");
   }
   std::memcpy(&known, given, std::min(size, sizeof(Struct)));
   return known;

@@ -16,15 +16,15 @@ using namespace zero::api;
 Status get_grads(Optimizer& optim, const Range& range, void* values) {
   ZERO_TRY(check_sealed(optim, range.param));
   if (optim.phase != Phase::reduced)
-    return Status(ZERO_ERR_STATE, "no gradients are reduced: zero_reduce_grads comes first");
+    return wrong_state("no gradients are reduced: zero_reduce_grads comes first");
   ZERO_TRY(queued::check_capture(optim, 0));
   ZERO_TRY(check_range(optim, range, values));
   ZERO_TRY(check_owned(optim, range));
   Windows& windows = *ZERO_TRY(windows_of(optim));
   const auto copy = [&](const Segment& part, std::byte* out) -> Status {
     if (ZERO_TRY(copy_grads(optim, windows, part, out))) return Status();
-    return {ZERO_ERR_STATE, text("no rank had a gradient for parameter '",
-                                 optim.params[static_cast<size_t>(range.param)].name, "'")};
+    return wrong_state("no rank had a gradient for parameter '",
+                       optim.params[static_cast<size_t>(range.param)].name, "'");
   };
   return for_each_owned(optim, range, static_cast<std::byte*>(values), copy);
 }

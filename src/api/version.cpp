@@ -15,6 +15,13 @@ namespace {
 // No destructor: a thread may end after the library's own statics are gone.
 thread_local char last_error[4096] = "";
 
+std::string isa_text() {
+  constexpr const char* kAll = "scalar, avx2, avx512";
+  return best_isa() == Isa::scalar
+             ? "scalar"
+             : text(best_isa() == Isa::avx512 ? "avx512 of " : "avx2 of ", kAll);
+}
+
 }  // namespace
 
 void remember(std::string_view call, std::string_view text) noexcept {
@@ -49,17 +56,6 @@ zero_status report_exception(const char* caller) noexcept {
     return ZERO_ERR_INTERNAL;
   }
 }
-
-namespace {
-
-std::string isa_text() {
-  constexpr const char* kAll = "scalar, avx2, avx512";
-  return best_isa() == Isa::scalar
-             ? "scalar"
-             : text(best_isa() == Isa::avx512 ? "avx512 of " : "avx2 of ", kAll);
-}
-
-}  // namespace
 
 }  // namespace zero::api
 

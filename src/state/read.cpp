@@ -147,13 +147,10 @@ Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const Places& place
   }
   for (size_t i = 0; i < optim.buffers.size() && optim.comm->rank() == 0; i++) {
     const ManifestBuffer& saved = manifest.buffers[places.buffers[i]];
-    jobs.push_back({saved.file,
-                    saved.name,
-                    saved.count,
-                    0,
-                    {static_cast<int64_t>(i), 0, saved.count, 0},
-                    size_of(optim.buffers[i].dtype),
-                    optim.buffers[i].data});
+    const Buffer& buffer = optim.buffers[i];
+    const Segment all{static_cast<int64_t>(i), 0, saved.count, 0};
+    jobs.push_back(
+        {saved.file, saved.name, saved.count, 0, all, size_of(buffer.dtype), buffer.data});
   }
   std::ranges::stable_sort(jobs, {}, &Job::file);
   return jobs;

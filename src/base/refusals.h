@@ -7,34 +7,14 @@
 
 namespace zero {
 
-/// ZERO_ERR_ARGUMENT.
-template <class... Parts>
-Status bad_argument(const Parts&... parts) {
-  return {ZERO_ERR_ARGUMENT, text(parts...)};
-}
+/// refusal<code>(parts...) returns the failure `code`, which says the sentence of those parts.
+template <Code code>
+inline constexpr auto refusal = [](const auto&... parts) { return Status(code, text(parts...)); };
 
-/// ZERO_ERR_STATE.
-template <class... Parts>
-Status wrong_state(const Parts&... parts) {
-  return {ZERO_ERR_STATE, text(parts...)};
-}
-
-/// ZERO_ERR_UNSUPPORTED.
-template <class... Parts>
-Status unsupported(const Parts&... parts) {
-  return {ZERO_ERR_UNSUPPORTED, text(parts...)};
-}
-
-/// ZERO_ERR_INTERNAL.
-template <class... Parts>
-Status internal_error(const Parts&... parts) {
-  return {ZERO_ERR_INTERNAL, text(parts...)};
-}
-
-/// ZERO_ERR_CKPT_INVALID.
-template <class... Parts>
-Status invalid(const Parts&... parts) {
-  return {ZERO_ERR_CKPT_INVALID, text(parts...)};
-}
+inline constexpr auto bad_argument = refusal<ZERO_ERR_ARGUMENT>;
+inline constexpr auto wrong_state = refusal<ZERO_ERR_STATE>;
+inline constexpr auto unsupported = refusal<ZERO_ERR_UNSUPPORTED>;
+inline constexpr auto internal_error = refusal<ZERO_ERR_INTERNAL>;
+inline constexpr auto invalid = refusal<ZERO_ERR_CKPT_INVALID>;
 
 }  // namespace zero

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "base/text.h"
 
@@ -34,14 +35,10 @@ void log(int32_t level, std::string_view message) {
   const std::string_view shown = utf8_prefix(message, kLongestBytes);
   shown.copy(terminated, shown.size());
   terminated[shown.size()] = '\0';
-  zero_log_fn log = nullptr;
-  void* ctx = nullptr;
-  {
-    const std::lock_guard lock(mutex);
-    if (level > highest_level.load(std::memory_order_relaxed)) return;
-    log = callback;
-    ctx = callback_ctx;
-  }
+  std::unique_lock lock(mutex);
+  if (level > highest_level.load(std::memory_order_relaxed)) return;
+  const auto [log, ctx] = std::pair(callback, callback_ctx);
+  lock.unlock();
   log(ctx, level, terminated);
 }
 

@@ -61,18 +61,15 @@ Result<FoundCheckpoint> look_at(const Directory& parent, const std::string& name
   }
 }
 
-/// Of a folder's entries, what cannot be a checkpoint by its name: what is hidden, unfinished ones
-/// among it, and what file systems keep for themselves.
-bool is_passed_over(const std::string& name) { return name[0] == '.' || name == "lost+found"; }
-
 /// The newest sound checkpoint among the sub-directories; the later name where steps are equal.
 Result<FoundCheckpoint> find_newest(const Directory& directory, const Progress& progress) {
   std::optional<FoundCheckpoint> best;
   std::string skipped;
   for (const std::string& name : ZERO_TRY(list_directory(directory))) {
     const std::string path = directory.path_of(name);
-    if (is_passed_over(name)) {
-      if (name[0] != '.') log(ZERO_LOG_WARNING, text("skipped: '", path, "'"));
+    if (name[0] == '.') continue;  // hidden, as unfinished ones are
+    if (name == "lost+found") {    // which a file system keeps for itself
+      log(ZERO_LOG_WARNING, text("skipped: '", path, "'"));
       continue;
     }
     progress();

@@ -36,8 +36,8 @@ Status check_metadata(const SafetensorsHeader& header, const Manifest& manifest)
   const std::pair<const char*, std::string> wanted[] = {{"zero.format", text(kFormat)},
                                                         {"zero.save_id", hex(manifest.save_id)}};
   for (const auto& [key, value] : wanted) {
-    const auto found = std::find_if(header.metadata.begin(), header.metadata.end(),
-                                    [&, k = key](const auto& entry) { return entry.first == k; });
+    const auto found = std::ranges::find(
+        header.metadata, key, [](auto& entry) -> auto& { return entry.first; });
     if (found == header.metadata.end()) return invalid("its header has no ", key);
     if (found->second != value)
       return invalid("its header has ", key, " ", shown(found->second), ", the manifest says ",

@@ -2,11 +2,7 @@
 // zero_grad_ready: gradients that are announced one by one, and what is summed before the call.
 #include <gtest/gtest.h>
 
-#include <array>
-#include <atomic>
 #include <chrono>
-#include <cmath>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>

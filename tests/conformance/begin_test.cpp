@@ -2,7 +2,6 @@
 // zero_step_begin: parameters are updated while gradients come, and nobody can tell by their bits.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <string>

@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>

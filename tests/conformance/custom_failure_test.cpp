@@ -3,10 +3,8 @@
 // and nothing has changed on any. What is declared wrongly, or otherwise than on other ranks.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 #include <stdexcept>
 
 #include "own_model.h"

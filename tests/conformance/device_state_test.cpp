@@ -6,9 +6,7 @@
 
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "replica.h"

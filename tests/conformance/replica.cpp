@@ -2,7 +2,6 @@
 #include "replica.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace zero::test {
 

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
-#include <memory>
 #include <numeric>
 #include <random>
 #include <stdexcept>

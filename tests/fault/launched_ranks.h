@@ -10,7 +10,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <thread>
 
 #include "base/text.h"
 #include "comm/create.h"

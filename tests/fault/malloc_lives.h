@@ -3,7 +3,6 @@
 // make every kind of call.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 

@@ -3,7 +3,6 @@
 // one that ends in the background.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <string>
 #include <vector>
 

@@ -7,9 +7,7 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "base/hash.h"
 #include "base/text.h"

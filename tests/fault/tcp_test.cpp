@@ -11,9 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include "base/text.h"

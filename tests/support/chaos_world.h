@@ -2,6 +2,8 @@
 // What chaos_world.cpp and chaos_device.cpp share: queues, their items, and points in them.
 #pragma once
 
+#include <deque>
+
 #include "support/chaos_device.h"
 
 namespace zero::test {

@@ -3,7 +3,6 @@
 // for ever, or kills the process; all of them, or one rank's.
 #pragma once
 
-#include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library with the name of CUDA's driver, for which all memory in `fake_gpu_memory` is a GPU's.
-#include <cstddef>
 #include <cstdint>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))

@@ -3,10 +3,8 @@
 // processes that are forked after the Engine was made.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <functional>
-#include <memory>
 
 #include "comm/create.h"
 #include "support/ranks.h"

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "base/hash.h"
 #include "base/text.h"

@@ -2,8 +2,6 @@
 // launch::Prepare, ::Decide and ::Advance against rules, records and loss scales of the host.
 #include "kernels/launch_state.h"
 
-#include <string>
-
 #include "launch_cases.h"
 #include "optim/options.h"
 #include "step/norm.h"

@@ -3,7 +3,6 @@
 // touches what it may not. Each kernel of ptx_kernels.cu is here by its name.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 #include <random>
 #include <string>

@@ -7,7 +7,6 @@
 
 #include <random>
 #include <string>
-#include <vector>
 
 #include "base/text.h"
 #include "support/json_of.h"

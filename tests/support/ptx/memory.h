@@ -9,9 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <span>
 #include <stdexcept>
-#include <string>
 #include <string_view>
 #include <vector>
 

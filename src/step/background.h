@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero_options.overlap_gather: the end of a step, its updates and their way to every rank, on a
-// thread of the optimizer's own, and those who wait for it, or for one parameter.
+// zero_options.overlap_gather: a thread of the optimizer's own makes the end of a step, its updates
+// and their way to every rank. Others may wait for it, or for one parameter.
 #pragma once
 
 #include <condition_variable>
@@ -19,29 +19,31 @@ namespace zero {
 
 class Background {
  public:
-  /// Its thread runs. ZERO_ERR_SYSTEM.
+  /// Starts its thread. Fails with ZERO_ERR_SYSTEM.
   static Result<std::unique_ptr<Background>> create();
   ~Background();  // waits for the end of a step that is under way
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  /// Find out where the owners of each parameter will tell how far they are. Before the ranks agree
-  /// on a step; may fail on one rank alone.
+  /// Finds the places where the owners of each parameter will tell how far they are. Comes before
+  /// the ranks agree on a step, because it may fail on one rank alone.
   Status watch(const Optimizer& optim, const StepMemory& memory);
 
-  /// Run the end of the step on the thread, with the call that it is a part of. Nothing is under
-  /// way, and watch() has succeeded. The call is left when nothing is under way any more, so who is
-  /// inside another one may begin the next end.
+  /// Runs the end of the step on the thread, with the call that it is a part of. Nothing may be
+  /// under way, and watch() must have succeeded. The thread leaves the call when nothing is under
+  /// way any more, so whoever is inside another call may begin the next end.
   void begin(Call call, std::function<Status(Call&)> end);
 
-  /// This rank has stored all that it updates in the step under way from position `share` of its
-  /// share on.
+  /// Tells the others that this rank has stored all its updates of the step under way, from
+  /// position `share` of its share on.
   void tell(int64_t share);
 
-  /// Return when nothing is under way: what became of the latest. Any thread.
+  /// Waits until nothing is under way, and returns the status of the latest end. Any thread may
+  /// call it.
   Status complete();
 
-  /// Return when this parameter may be read, or the end of the step has failed. Any thread.
+  /// Waits until this parameter may be read, or the end of the step has failed. Any thread may call
+  /// it.
   Status wait(size_t param);
 
  private:
@@ -50,7 +52,7 @@ class Background {
   Background() = default;
   void work();
 
-  // For whoever calls the optimizer.
+  // For the thread that calls the optimizer.
   uint64_t watched_addresses_ = 0;
   uint64_t watched_tables_ = 0;
 

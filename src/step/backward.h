@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine says during its backward, and what is made of it meanwhile: sums, or, where a step
-// has begun, new parameters. None of it is needed: a call does what it does not find done. So each
-// rank begins by itself, where it can, and nothing is agreed upon but the round.
+// An engine announces gradients during its backward. Meanwhile they become sums or, if a step has
+// begun, new parameters. None of this work is needed: a call does what it does not find done. So
+// each rank begins by itself, if it can, and ranks agree on the round only.
 #pragma once
 
 #include <atomic>
@@ -28,44 +28,45 @@ class Backward {
   Backward(const Backward&) = delete;
   Backward& operator=(const Backward&) = delete;
 
-  /// The gradient of a parameter is final; null: there is none on this rank. Local; what fails has
-  /// no effect.
+  /// Announces that the gradient of a parameter is final; null: this rank has none. Local; a
+  /// failure has no effect.
   Status announce(int64_t param, std::byte* grad);
 
   /// From now on, gradients that all ranks have announced are not summed but make new parameters.
-  /// Views are made, without sources.
+  /// Views must have been made, without sources.
   Status begin_updates(double factor);
 
-  /// Work no more. What is done stands, and can be asked for until the next announcement.
+  /// Stops the work. Its results stay, and can be asked for until the next announcement.
   void pause();
 
-  /// Nothing is announced, and what is done is used up. Paused.
+  /// Forgets all announcements, and results, which are used up. The work must be paused.
   void forget();
-  /// What is done is wrong, though what is announced stands. Paused.
+  /// Forgets all results, which are wrong, but keeps the announcements. The work must be paused.
   void distrust();
 
   bool announced() const { return !announced_.empty(); }
   bool announced(size_t param) const { return param < announced_.size() && announced_[param].is; }
   std::byte* grad(size_t param) const { return announced_[param].grad; }
-  /// Its gradient is in staging already.
+  /// True if its gradient is in staging already.
   bool staged(size_t param) const { return param < announced_.size() && announced_[param].staged; }
 
-  /// Sums of this round stand in `sums`, which lie as the share does, or will.
+  /// True if sums of this round stand in sums(). They lie as the share does, or will lie.
   bool sums_here() const { return makes_ == Makes::sums; }
   std::byte* sums() const { return sums_.data(); }
-  /// Elements of an owned segment, from its first one, that are summed.
+  /// Returns how many elements of an owned segment, from its first one on, are summed or updated.
   int64_t done(size_t segment) const { return segment < done_.size() ? done_[segment] : 0; }
-  /// Likewise, that are updated.
+  /// True if this round makes updates, not sums.
   bool updates_here() const { return makes_ == Makes::updates; }
-  /// Gradients that were not finite, of those updated.
+  /// Returns how many gradients that updates used were not finite.
   uint64_t nonfinite() const { return nonfinite_; }
-  /// The norm of them, for this p.
+  /// The norm of the sums, for this p.
   NormSums record() const { return reducer_ ? reducer_->record() : NormSums{}; }
   double norm_type() const { return norm_type_; }
 
-  /// Elements that were summed before the call that needed them, so far. What is counted is done.
+  /// Returns how many elements were summed or updated before the call that needed them, so far.
+  /// Those that are counted are done.
   int64_t elements() const { return elements_.load(std::memory_order_acquire); }
-  /// Those of them that were updated.
+  /// Returns how many of those were updated.
   int64_t updates() const { return updates_.load(std::memory_order_acquire); }
 
  private:
@@ -123,23 +124,24 @@ class Backward {
 /// zero_grad_ready. Local; ZERO_ERR_STATE once gradients are reduced.
 Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad);
 
-/// Elements that were summed before the call that needed them, so far; and those updated.
+/// Return how many elements were summed or updated before the call that needed them, so far, and
+/// how many of those were updated.
 int64_t early_elements(const Optimizer& optim);
 int64_t early_updates(const Optimizer& optim);
 
-/// The step that has begun is none: nothing of it is made.
+/// Gives up the step that has begun, of which nothing is made.
 void give_up_begun(Optimizer& optim, StepMemory& memory);
 
-/// What was announced is taken, or dropped: the next announcements are of another round.
+/// Ends a round whose announcements are taken or dropped. The next ones belong to another round.
 void end_round(StepMemory& memory);
 
-/// The sums made during the backward, where a call may use them; else null.
+/// Returns the sums made during the backward, or null if a call may not use them.
 inline const Backward* early(const StepMemory& memory) {
   const Backward* const backward = memory.backward.get();
   return backward != nullptr && backward->sums_here() && !memory.none ? backward : nullptr;
 }
 
-/// Parameters may be new already, of a step that has begun.
+/// True if parameters may be new already, because a step has begun.
 inline bool updates_early(const StepMemory& memory) {
   return memory.backward != nullptr && memory.backward->updates_here();
 }

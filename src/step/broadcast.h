@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters and buffers travel whole, as they stand: those of one rank, or what each rank owns.
+// Sends parameters and buffers whole, as they are: those of one rank, or those that each rank owns.
 #pragma once
 
 #include "comm/comm.h"
@@ -11,13 +11,13 @@ namespace zero {
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root);
 Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root);
 
-/// Publish what owners wrote into their own parameters. `flags`: ZERO_SHARE_*.
+/// Publishes the values that owners wrote into their own parameters. `flags`: ZERO_SHARE_*.
 Status share_by_hand(Call& call, Optimizer& optim, int32_t flags);
 
-/// The memory that copy_buffers needs. Local, to be voted on.
+/// Makes the memory that copy_buffers needs. Local; the ranks must vote on it.
 Status make_batch(StepMemory& memory);
 
-/// The copies themselves, inside a call that has entered: the host's walk.
+/// Make the copies on the host, inside a call that has entered.
 Status copy_params(Call& call, Optimizer& optim, int32_t root);
 Status copy_buffers(Call& call, Optimizer& optim, int32_t root);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a collective call on an optimizer begins: everybody is here, agrees, and knows where things
-// are.
+// The beginning of a collective call on an optimizer: all ranks are here, agree, and know where
+// things are.
 #pragma once
 
 #include <span>
@@ -13,21 +13,22 @@
 
 namespace zero {
 
-/// What this rank brings to the call.
+/// This rank's part of the entry.
 struct Entry {
   Status local{};       // its own reason to refuse, carried to the vote
   std::string args{};   // lines that must be the same on every rank
   bool grads = false;   // the call uses gradients: `memory.grads` are this rank's
-  bool begins = false;  // gradients are to come, to where the registered ones are
-  bool keeps = false;   // it returns before they are used, so foreign memory cannot hold the sums
-  bool sums = false;    // it writes sums down before it uses them
+  bool begins = false;  // gradients will come later, in the memory of the registered ones
+  bool keeps = false;   // the call returns before they are used, so foreign memory cannot hold sums
+  bool sums = false;    // the call writes sums down before it uses them
 };
 
-/// Vote, seal what is not sealed, compare phases, settings and arguments, and see to it that every
-/// rank's placements can be read. On success nothing of the optimizer has changed but for the seal.
+/// Votes, seals what is not sealed, compares phases, settings and arguments, and makes sure that
+/// every rank's placements can be read. On success it has changed nothing of the optimizer but by
+/// the seal.
 Status enter(Call& call, Optimizer& optim, Entry entry);
 
-/// Fail this rank's part of a call that the others enter: they learn why.
+/// Fails this rank's part of a call that the others enter, and tells them why.
 Status refuse(Call& call, Optimizer& optim, Status why);
 
 }  // namespace zero

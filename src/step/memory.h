@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step keeps between calls: who lies where on every rank, and the runs of elements to walk.
+// The data that a step keeps between calls: the placements of all ranks, and the runs of elements
+// to walk.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,12 @@ namespace zero {
 /// One parameter's memory on one rank, as the other ranks read it.
 struct Placement {
   Location data;
-  Location grad;  // its place in staging where the gradient is in no arena
+  Location grad;  // its place in staging if the gradient is in no arena
   bool operator==(const Placement&) const = default;
 };
 
-/// Where a rank's whole layouts are, on a device whose comm could map their arenas on other ranks;
-/// arena 0: nowhere that it could.
+/// The places of a rank's whole layouts, on a device whose comm could map their arenas on other
+/// ranks. Arena 0: it could not.
 struct Layouts {
   Location grads, data;
 };
@@ -37,8 +38,8 @@ struct Ready {
   uint64_t offset;
 };
 
-/// How far one rank is with the end of a step, in the table behind those; as atomic. Everything
-/// from `share` of its share on is stored on every rank, in the step of this `number`.
+/// How far one rank is with the end of a step, in the table behind those, and atomic like them. In
+/// the step of this `number`, everything from `share` of its share on is stored on every rank.
 struct Stored {
   uint64_t number;
   uint64_t share;
@@ -55,10 +56,10 @@ struct Queue;
 struct View {
   Segment segment;
   int32_t cls;         // into StepMemory::classes; -1: no rank has a gradient
-  std::byte* reduced;  // where its reduced gradient stands
+  std::byte* reduced;  // the place of its reduced gradient
 };
 
-/// Rows of as many addresses.
+/// Rows of addresses, each `width` long.
 template <class Address>
 struct Rows {
   using Row = std::span<const Address>;
@@ -69,13 +70,14 @@ struct Rows {
   void add(Row row) { all.insert(all.end(), row.begin(), row.end()); }
 };
 
-/// Gradients, on direct comms in rank order; null: zeros. Those of a rank that reduces alone are
-/// its own.
+/// Addresses of gradients: on direct comms those of all ranks, in rank order. A rank that reduces
+/// alone has its own only. Null stands for zeros.
 using Sources = Rows<const std::byte*>;
-/// Where parameters are stored: this rank's own first. A null ends the row.
+/// Addresses to store parameters to, this rank's own first. A null ends the row.
 using Targets = Rows<std::byte*>;
 
-/// Views that are neighbours in every memory, walked as one that begins as the first of them does.
+/// Views that are neighbours in every memory, walked as one view that begins like the first of
+/// them.
 struct Run : View {
   bool gaps;    // has padding between parameters, whose content means nothing
   size_t view;  // the first view in it
@@ -95,13 +97,13 @@ struct SectionMove {
   launch::Move move;
 };
 
-/// What the ranks agreed on in the entry of the latest call that uses gradients, and what they do.
+/// The ranks' agreement in the entry of the latest call that uses gradients.
 struct Agreed {
   std::vector<uint64_t> versions;     // of each rank's placements
   std::vector<std::string> presence;  // a bit per parameter and rank; empty: `present` on each
   std::vector<bool> present;          // on any rank, in any call that was added up; empty: all
-  bool none = false;                  // ZERO_REDUCE_NONE: each owner's own is all, and stays
-  bool accumulates = false;           // ZERO_REDUCE_ACCUMULATE: sums stand where more can come
+  bool none = false;                  // ZERO_REDUCE_NONE: each owner uses its own gradients only
+  bool accumulates = false;           // ZERO_REDUCE_ACCUMULATE: sums stand where more can be added
 
   bool is_present(int64_t param) const {
     return present.empty() || present[static_cast<size_t>(param)];
@@ -109,31 +111,32 @@ struct Agreed {
   bool operator==(const Agreed&) const = default;
 };
 
-/// What views are made of: others of it, other views.
+/// All that views are made of: if any of it changes, views change.
 struct ViewsKey {
   uint64_t addresses = 0;  // Optimizer::addresses; 0: they are to be made anew
   Agreed agreed;
-  std::vector<std::byte*> grads;  // where those are that no other rank reads
+  std::vector<std::byte*> grads;  // addresses of gradients that no other rank reads
   bool in_place = false, early = false;
   bool operator==(const ViewsKey&) const = default;
 };
 
-/// That, and where its data lies: kept together, so that a call that adds to sums can be undone.
+/// The agreement, and the places of its data. They are kept together, so that a call that adds to
+/// sums can be undone.
 struct StepLayout : Agreed {
-  bool adds = false;  // to sums of calls before
+  bool adds = false;  // the call adds to sums of earlier calls
   bool outbox_used = false;
   bool grads_in_place = false, data_in_place = false;  // collective transfers need no packing
-  bool grads_shared = false;  // of several ranks, some in memory of one copy for all
+  bool grads_shared = false;  // several ranks have some in memory of one copy for all
 
   // Derived from the above.
   ViewsKey made_of;
-  uint64_t views_number = 0;  // which views these are, for who makes something of them
+  uint64_t views_number = 0;  // number of these views, for code that makes something of them
   std::vector<View> views;
   std::vector<int64_t> classes;  // of parameters that share their scalars: any one of each
-  Sources sources;               // a row for each view, as of targets
+  Sources sources;               // a row for each view; so have targets
   Targets targets;
   Runs runs;
-  std::vector<SectionMove> pulls;  // parameters in no arena, when their owners have updated them
+  std::vector<SectionMove> pulls;  // copy parameters in no arena once their owners updated them
   std::vector<int64_t> cut;        // for trust ratios: parameters of more than one owner
 };
 
@@ -148,20 +151,20 @@ struct Shadow {
 
 /// This rank's gradients of the call.
 struct Gradients {
-  std::vector<std::byte*> grads;      // null where absent, or where the parameter is frozen
-  bool all_present = false;           // of what is trained
-  std::vector<void*> given;           // what the call gave; empty: the registered ones
-  bool grads_announced = false;       // some may not be what was given
+  std::vector<std::byte*> grads;      // null if absent, or if the parameter is frozen
+  bool all_present = false;           // every parameter that is trained has one
+  std::vector<void*> given;           // as the call gave them; empty: the registered ones
+  bool grads_announced = false;       // some may differ from those given
   uint64_t grads_from_addresses = 0;  // Optimizer::addresses when they were taken, 0: none were
 };
 
-/// Where they and its parameters lie.
+/// The places of this rank's gradients and parameters.
 struct Placed {
   std::vector<Placement> placements;  // empty: to be made anew
   uint64_t data_addresses = 0;        // Optimizer::addresses when they were made
   std::vector<int64_t> foreign_grads, foreign_data;
   bool shares_grads = false;  // some of its gradients lie in memory of one copy for all ranks
-  // Where each layout begins, if all of it lies in an arena as the plan says.
+  // Start of each layout, if all of it lies in an arena as the plan says.
   std::byte *grads_base = nullptr, *data_base = nullptr;
   Layouts layouts;                           // of these two
   std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped
@@ -175,19 +178,19 @@ struct StepMemory : StepLayout, Gradients, Placed {
   std::shared_ptr<Arena> tables;   // every rank's placements
   std::shared_ptr<Arena> staging;  // gradients that are in no arena, at layout positions
   std::shared_ptr<Arena> outbox;  // owned parameters, by share, for ranks whose own are in no arena
-  std::shared_ptr<Arena> records;  // where streams wait at gates: what each rank found
+  std::shared_ptr<Arena> records;  // records of all ranks, if streams wait at gates
 
   // For buffers.
   std::vector<Location> buffer_places;  // on direct comms: of each buffer on every rank
   std::unique_ptr<std::byte[]> batch;   // room to pack some
 
-  Memory reduced;                 // sums of this rank's share, where they are not in place
-  Memory incoming;                // sums to add to them, where adds_apart()
+  Memory reduced;                 // sums of this rank's share, if they are not in place
+  Memory incoming;                // sums to add to them, if adds_apart()
   Memory send, receive, scratch;  // collective transfers
   Shadow shadow;
 
   std::unique_ptr<Backward> backward;    // null until the engine announces a gradient
-  Background* background = nullptr;      // where steps end, with overlap_gather
+  Background* background = nullptr;      // ends steps, with overlap_gather
   uint64_t views_made = 0;               // so far
   std::shared_ptr<queued::Queue> queue;  // on devices with streams
   bool apart = false;                    // a class for each parameter: see queued::CapturedCall
@@ -198,44 +201,45 @@ struct StepMemory : StepLayout, Gradients, Placed {
 
   // The reduced gradients: valid in Phase::reduced and inside a step.
   std::vector<NormSums> found;  // by every rank
-  double norm_type = 0;         // p of the norm that this is of, 0: none
-  bool clipped = false;         // the sums are not as they were made, or their factor is not
+  double norm_type = 0;         // p of the norm in `found`; 0: none
+  bool clipped = false;         // clipping has changed the sums or their factor
   int32_t flags = 0;            // of the reduction
-  uint64_t reduced_in = 0;      // the capture that it is part of, 0: none
+  uint64_t reduced_in = 0;      // the capture that it is part of; 0: none
 };
 
 StepMemory& step_memory(Optimizer& optim);
 
-/// True if directions of updates are kept between two walks, where sums of gradients are otherwise.
+/// True if the directions of updates take the place of sums of gradients between two walks.
 inline bool writes_directions(const Optimizer& optim) {
   return optim.options.rule->trust != nullptr && optim.options.rule->trust->of_update;
 }
 
-/// True if nobody reads the others' gradients.
+/// True if no rank reads the others' gradients.
 inline bool reduces_alone(const Optimizer& optim, const StepMemory& memory) {
   return memory.none || optim.world() == 1;
 }
 
-/// True if what is added to sums of calls before is summed by itself first: by others, in their
-/// order, or nothing of it at all.
+/// True if a call's gradients are not summed right onto the sums of earlier calls: others sum them
+/// first, in their order, or (ZERO_REDUCE_NONE) nothing is summed.
 inline bool adds_apart(const Optimizer& optim, const StepMemory& memory) {
   const Comm& comm = *optim.comm;
   return memory.adds && !comm.direct() && (memory.none || !comm.sums_itself());
 }
 
-/// Where sums arrive that this rank does not make itself.
+/// Returns the place where sums arrive that this rank does not make itself.
 inline std::byte* arriving_sums(const Optimizer& optim, const StepMemory& memory) {
   return (adds_apart(optim, memory) ? memory.incoming : memory.reduced).data();
 }
 
 // ---- How calls that wait read and write an optimizer's tensors on the host.
 
-/// A master may stand in two places, which are seen beside each other.
+/// Two windows, because a master may stand in two places, which are seen together.
 struct Windows {
   Window values, remainders;
 };
 
-/// This optimizer's, made when they are asked for first: that alone can fail for lack of memory.
+/// Returns this optimizer's windows. The first call makes them; it alone can fail for lack of
+/// memory.
 Result<Windows*> windows_of(Optimizer& optim);
 
 }  // namespace zero

@@ -13,22 +13,23 @@
 
 namespace zero {
 
-/// What a reduction itself takes for p; powers other than 1, 2 and infinity are summed afterwards.
+/// Returns the norm that a reduction itself takes for p. Powers other than 1, 2 and infinity are
+/// summed afterwards.
 Norm norm_for(double p);
 
 inline constexpr size_t kRounded = 2048;
 
-/// out = in[0] + in[1] + ... in fp32, each rounded first, of at most kRounded elements. `scratch`
-/// has room for as many floats; `out` is no input.
+/// Sets out = in[0] + in[1] + ... in fp32, each rounded first, for at most kRounded elements.
+/// `scratch` has room for as many floats. `out` must not be an input.
 Reduction reduce_rounded(const KernelTable& kernels, Rounding rounding, DType from, Norm norm,
                          float* out, std::span<const void* const> in, size_t count, float* scratch);
 
-/// Sums pieces over ranks and adds what they come to, to a record; p = 0 takes no norm.
+/// Sums pieces over ranks, and adds their norms and counts to a record. p = 0 takes no norm.
 class Reducer {
  public:
   Reducer(const KernelTable& kernels, double p);
-  /// out = in[0] + in[1] + ... , each rounded first if need be; where the types are the same, `out`
-  /// may be any of the inputs.
+  /// Sets out = in[0] + in[1] + ... , each rounded first if `rounding` says so. If the types are
+  /// the same, `out` may be any of the inputs.
   void reduce(DType sum, DType from, void* out, std::span<const void* const> in, size_t count,
               Rounding rounding = {});
   const NormSums& record() const { return record_; }
@@ -42,8 +43,8 @@ class Reducer {
   alignas(64) float scratch_[kRounded];
 };
 
-/// Call piece(first, count) for the parts of `segment` (elements of the segment) that are pieces of
-/// the grid.
+/// Calls piece(first, count), in elements of the segment, for the parts of `segment` that are
+/// pieces of the grid.
 template <class Piece>
 void for_each_piece(const Plan& plan, const Segment& segment, const Piece& piece) {
   const int64_t begin = plan.grid(segment.param) + segment.first;

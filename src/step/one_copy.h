@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks put into memory of which there is one copy for all: a parameter lies at one place, a
-// gradient where nobody else has anything.
+// Checks of memory of which there is one copy for all ranks: a parameter must lie at one place, a
+// gradient where no other rank has anything.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,25 @@
 
 namespace zero {
 
-/// Inside a seal: whether what is registered lies there as it must, on all ranks together.
+/// Checks, inside a seal, that what all ranks have registered lies there as it must.
 Status check_one_copy(Call& call, const Optimizer& optim);
 
-/// This rank's gradients of the call at hand against those of the others, whose tables are read.
+/// Checks this rank's gradients of the present call against those of the others, by their tables.
 Status check_grads_apart(const Optimizer& optim, const StepMemory& memory);
 
-/// A parameter's place on this rank against that on another.
+/// Checks a parameter's place on this rank against that on another.
 Status check_same_place(const Optimizer& optim, int64_t param, const Location& own, int32_t rank,
                         const Location& theirs);
 
-// ---- Who writes a tensor that is copied from one rank to all, where ranks share memory.
+// ---- The writers of a tensor that is copied from one rank to all, if ranks share memory.
 
 struct Writers {
   bool mine = true;  // this rank writes its memory, or is the root
   bool any = true;   // some rank does not hold the root's own memory; the same on every rank
 };
 
-/// `locations`: where the tensor lies on each rank of a direct comm. Of the ranks that hold the
-/// same bytes, the root writes, else the lowest.
+/// `locations`: the tensor's place on each rank of a direct comm. Among ranks that hold the same
+/// bytes the root writes or, if it is none of them, the lowest.
 Writers find_writers(const Comm& comm, std::span<const Location> locations, int32_t root);
 
 }  // namespace zero

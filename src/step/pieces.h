@@ -32,7 +32,8 @@ class Dealt {
   int64_t total_, part_;
 };
 
-/// Elements: a tile of every stream fits the first-level cache, for what is read a second time.
+/// Elements of a tile. Tiles of all streams fit into the first-level cache, so that they can be
+/// read a second time from there.
 inline constexpr int64_t kTile = 2048;
 
 /// Stands for a gradient that a rank does not have.
@@ -48,8 +49,8 @@ struct Piece {
   std::byte* sums;
 };
 
-/// Walk the pieces of elements [begin, end) of the views with a gradient; a piece belongs to whom
-/// its first element does.
+/// Walks the pieces of elements [begin, end) of the views with a gradient. A piece belongs to the
+/// range that has its first element.
 template <class Walk>
 void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin, int64_t end,
                  const Walk& walk) {
@@ -71,8 +72,8 @@ void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin
   }
 }
 
-/// Deal the views with a gradient over the threads, at ends of blocks: on each, `walk` gets its
-/// elements.
+/// Deals the elements of views with a gradient over the threads, in multiples of kBlock. Calls
+/// walk(thread, begin, end) on each thread that gets some.
 template <class Walk>
 void deal_out_views(const Optimizer& optim, const StepMemory& memory, const Walk& walk) {
   int64_t elements = 0;
@@ -84,14 +85,14 @@ void deal_out_views(const Optimizer& optim, const StepMemory& memory, const Walk
   });
 }
 
-/// Some parameters, by their numbers; none given: all.
+/// Some parameters, by their numbers; empty: all.
 using Chosen = std::vector<bool>;
 
 inline bool is_chosen(const View& view, const Chosen& chosen) {
   return chosen.empty() || chosen[static_cast<size_t>(view.segment.param)];
 }
 
-/// Count bytes_of(its section) as moved for every element that has a gradient.
+/// Counts bytes_of(its section) as moved for every element that has a gradient.
 template <class Bytes>
 void count_moved(Optimizer& optim, const StepMemory& memory, const Bytes& bytes_of,
                  const Chosen& chosen = {}) {

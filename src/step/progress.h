@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step knows and decides, on the host: the functions that devices run, on the same record.
+// A step's decisions on the host: the functions that devices run, on the same record.
 #pragma once
 
 #include "kernels/launches.h"
@@ -7,15 +7,14 @@
 
 namespace zero {
 
-/// How the latest step ended, as zero_step_result tells it.
+/// Returns how the latest step ended, as zero_step_result tells it.
 Code code_of(const StepState& state);
 
-/// Decide on the host by the ranks' records, or without any where `by` has no p and is no
-/// beginning.
+/// Decides on the host, by the ranks' records or, if `by` has none, without them.
 void decide(Optimizer& optim, launch::Decide by);
-/// A step was made or skipped.
+/// Advances the state after a step that was made or skipped.
 void advance(Optimizer& optim);
-/// Every parameter with a gradient has made one more update.
+/// Counts one more update of every parameter with a gradient.
 void count_updates(Optimizer& optim, const StepMemory& memory);
 
 }  // namespace zero

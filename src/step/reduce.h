@@ -11,35 +11,37 @@
 
 namespace zero {
 
-/// to = from * factor, in the type of sums.
+/// Sets to = from * factor, in the type of sums.
 void scale_sums(DType sum, std::byte* to, const std::byte* from, size_t count, double factor);
 
-/// What gradients are rounded to before they are summed; what was reduced already is not.
+/// Returns how gradients are rounded before they are summed. Gradients that were reduced already
+/// are not.
 inline Rounding rounding(const Optimizer& optim, const StepMemory& memory, const Section& section) {
   return memory.none ? Rounding{} : optim.rounding_of(section);
 }
 
-/// Sum every rank's gradients of this rank's share, in rank order, to where views say, or add the
-/// sum to what is there, and take the norm on the way (p = 0: none). Ends early when the comm is
-/// aborted.
+/// Sums every rank's gradients of this rank's share, in rank order, to the places that views name,
+/// or adds them to the sums there. Returns the norm, which it takes on the way (p = 0: none). Ends
+/// early when the comm is aborted.
 NormSums reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p);
 
-/// Turn the sums of the share into gradients by their factor, and bring them into [-limit, limit].
+/// Turns the sums of the share into gradients by their factor, and brings them into [-limit,
+/// limit].
 void clamp_share(Optimizer& optim, const StepMemory& memory, double limit);
 
-/// The norm of the share, or of what was chosen of it, as it is reduced.
+/// Returns the norm of the reduced share, or of the chosen parameters in it.
 NormSums norm_of_share(Optimizer& optim, const StepMemory& memory, double p,
                        const Chosen& chosen = {});
 
-/// Multiply the sums of what was chosen.
+/// Multiplies the sums of the chosen parameters by `factor`.
 void scale_share(Optimizer& optim, const StepMemory& memory, const Chosen& chosen, double factor);
 
-/// Add StepMemory::incoming, which lies as the share does, to the sums of the share; the norm of
-/// what comes of it.
+/// Adds StepMemory::incoming, which lies as the share does, to the sums of the share. Returns their
+/// norm.
 NormSums add_to_share(Optimizer& optim, const StepMemory& memory, double p);
 
-/// Reduced gradients of a part of this rank's share, as an update would see them. Phase::reduced.
-/// False if no rank had a gradient.
+/// Copies reduced gradients of a part of this rank's share, as an update would see them. Only in
+/// Phase::reduced. Returns false if no rank had a gradient.
 Result<bool> copy_grads(Optimizer& optim, Windows& windows, const Segment& part, std::byte* out);
 
 }  // namespace zero

@@ -14,46 +14,48 @@
 
 namespace zero {
 
-/// Of any collective call, as far as they are the same on every rank.
+/// Arguments of any collective call that are the same on every rank.
 struct Arguments {
   int32_t flags = 0;
   int32_t rank = 0;  // root, to
   int64_t param = 0;
   double limit = 0;
   double norm_type = 0;
-  bool some = false;                     // of parameters, those in the list
+  bool some = false;                     // only the parameters in the list
   const char* words = nullptr;           // a directory, or the name of a state
   std::span<const std::byte> list = {};  // owners, or parameters
 };
 
-/// Open `call` on a rank that has inputs. Without the option nothing happens. ZERO_ERR_STATE on all
-/// ranks if some have joined and the option stops all, or if the call needs those that have.
+/// Opens `call` on a rank that has inputs. Does nothing without the option. Fails with
+/// ZERO_ERR_STATE on all ranks if some ranks have joined, and then the option stops all ranks or
+/// the call needs those that have.
 Status call_roll(Call& call, Optimizer& optim, const Arguments& arguments);
 
 /// A rank that has joined.
 struct Joined {
-  bool fresh = true;         // since the last roll call
+  bool fresh = true;         // has joined since the last roll call
   bool contributes = false;  // has gradients for the next reduction
 };
 
-/// What a joined rank heard: the call that it is in now, or that all ranks have joined.
+/// The news for a joined rank: the call that it is in now, or that all ranks have joined.
 struct Told {
-  Operation operation = Operation::join;  // that, where all ranks have
-  Arguments arguments;                    // but for words and list
+  Operation operation = Operation::join;  // join: all ranks have joined
+  Arguments arguments;                    // without words and list
   bool has_words = false;
   std::string words;
   std::vector<std::byte> list;
-  int32_t last_rank = -1;  // the highest of those that came last
+  int32_t last_rank = -1;  // the highest of those that joined last
 };
 
-/// Open `call` on a rank that has joined, and take over the settings of the lowest rank with
+/// Opens `call` on a rank that has joined, and takes over the settings of the lowest rank with
 /// inputs. `local`: this rank's own reason to refuse.
 Result<Told> hear(Call& call, Optimizer& optim, const Joined& own, const Status& local);
 
-/// Who gives the buffers where `root` should: what it has is old if it joined.
+/// Returns the rank that gives the buffers: `root` or, if that has joined and so has old ones, the
+/// highest rank with inputs.
 int32_t buffer_root(const Optimizer& optim, int32_t root);
 
-/// Why a call that needs all ranks is refused while some have joined.
+/// Fails with ZERO_ERR_STATE if the call needs ranks that have joined.
 Status check_served(const Optimizer& optim, Operation operation, const Arguments& arguments);
 
 }  // namespace zero

@@ -19,7 +19,7 @@ struct Grads {
   bool accumulate() const { return (flags & ZERO_REDUCE_ACCUMULATE) != 0; }
 };
 
-/// A limit of the norm of all gradients, or of those of `some` parameters, which are listed.
+/// A limit of the norm of all gradients or, with `some`, of those of the listed parameters.
 struct Clip {
   double max_norm = 0;
   double norm_type = 2;
@@ -27,22 +27,23 @@ struct Clip {
   std::span<const int64_t> params{};
 };
 
-/// True if a call with these gradients reduces them; otherwise it goes on with what is reduced.
+/// True if a call with these gradients reduces them; if not, it uses sums that are reduced already.
 inline bool reduces(const Optimizer& optim, const Grads& grads) {
   return optim.phase != Phase::reduced || grads.accumulate();
 }
 
 Status seal_params(Call& call, Optimizer& optim);
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads);
-/// `norm` gets what there was before clipping; on a device that blocks, unless it is null.
+/// `norm` gets the norm before clipping. On a device the call waits for that, unless `norm` is
+/// null.
 Status clip_grad_norm(Call& call, Optimizer& optim, const Clip& clip, double* norm,
                       const Grads& grads = {});
 Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Grads& grads = {});
-/// Begin a step: its settings are fixed, and gradients that all ranks announce are used at once.
+/// Begins a step: its settings are fixed, and gradients that all ranks announce are used at once.
 Status step_begin(Call& call, Optimizer& optim, int32_t flags);
-/// Returns ZERO_SKIPPED as a code with ok() false when all ranks skipped.
+/// Returns ZERO_OK, or ZERO_SKIPPED if all ranks skipped the step and the host knows that by now.
 Result<Code> step(Call& call, Optimizer& optim, const Grads& grads);
-/// ZERO_ERR_STATE where a step has begun that may have made updates.
+/// Fails with ZERO_ERR_STATE if a step has begun that may have made updates.
 Status drop_grads(Optimizer& optim);
 Status drop_begun(Optimizer& optim);
 

@@ -7,7 +7,7 @@
 
 namespace zero {
 
-/// Adds the time until it goes to a counter.
+/// Adds the time until its destruction to a counter.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds), start_(now_ns()) {}

@@ -7,32 +7,34 @@
 
 namespace zero {
 
-/// What this rank lacks for its foreign memory; allocation is collective.
+/// True if this rank needs staging, or the outbox, for memory in no arena. Allocation is
+/// collective.
 bool wants_staging(const Optimizer& optim, const StepMemory& memory);
 bool wants_outbox(const Optimizer& optim, const StepMemory& memory);
 
-/// Work out this rank's placements and write them into its table, raising `version` if one changed.
-/// False if staging is lacking; nothing is written then. Local.
+/// Works out this rank's placements and writes them into its table. Raises `version` if one
+/// changed. Returns false, and writes nothing, if staging is lacking. Local.
 bool place(Optimizer& optim, StepMemory& memory);
 
-/// Copy gradients that are in no arena to staging. Local.
+/// Copies gradients that are in no arena to staging. Local.
 void stage_grads(Optimizer& optim, StepMemory& memory);
 
-/// Where a gradient in no arena is staged.
+/// Returns the place in staging of a gradient in no arena.
 Location staging_of(const Optimizer& optim, const StepMemory& memory, int64_t param);
 
-/// Bytes of a table of this many parameters: their placements, who is ready, and Stored.
+/// Returns the bytes of a table for this many parameters: a Placement and a Ready each, and one
+/// Stored.
 size_t table_bytes(size_t params);
 
-/// This rank's own word about a gradient, and any rank's, as they stand.
+/// Return this rank's own Ready of a gradient, and that of any rank as it is now.
 Ready* own_ready(const Optimizer& optim, const StepMemory& memory, int64_t param);
 Result<Ready> ready_on(const Optimizer& optim, const StepMemory& memory, int32_t rank,
                        int64_t param);
 
-/// How far a rank is, as it stands.
+/// Returns a rank's Stored, in its table.
 Result<Stored*> stored_of(const Optimizer& optim, const StepMemory& memory, int32_t rank);
 
-/// The placement of a parameter on any rank, from its table.
+/// Returns the placement of a parameter on any rank, from its table.
 Result<Placement> placement_of(const Optimizer& optim, const StepMemory& memory, int32_t rank,
                                int64_t param);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call is given to reduce, and how.
+// Takes the gradients that a call is given, and how to reduce them.
 #pragma once
 
 #include "comm/comm.h"
@@ -8,22 +8,22 @@
 
 namespace zero {
 
-/// Whether take() would take these pointers, which are not null. Local, without effect.
+/// Returns OK if take() would take these pointers, which must not be null. Local, without effect.
 Status check_given(const Optimizer& optim, void* const* given, size_t count);
 Status check_flags(int32_t flags);
 
-/// What turns the sums that a reduction with these flags makes into gradients of the loss as it was
-/// scaled.
+/// Returns the factor that turns sums of a reduction with these flags into gradients of the scaled
+/// loss.
 double mean_of(const Optimizer& optim, int32_t flags);
-/// What turns them into gradients.
+/// Returns the factor that turns them into gradients of the loss itself.
 double factor_of(const Optimizer& optim, int32_t flags);
 
-/// This call's gradients, and how they are to be reduced: those given, one per parameter, or the
-/// registered ones where that is null. `keeps`: the call returns before they are used. Local; what
-/// is refused has no effect.
+/// Takes this call's gradients, and how to reduce them: those given, one per parameter, or the
+/// registered ones if that is null. `keeps`: the call returns before they are used. Local; a
+/// refusal has no effect.
 Status take(Optimizer& optim, StepMemory& memory, const Grads& grads, bool keeps);
 
-/// No gradient is in use: nothing of them is placed.
+/// Forgets this rank's gradients and all placements.
 void forget_grads(const Optimizer& optim, StepMemory& memory);
 
 }  // namespace zero

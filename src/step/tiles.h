@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What walks over a share do with a tile of it: sum its gradients, find its masters and put them
-// back.
+// The work on one tile of a share: sum its gradients, find its masters and put them back.
 #pragma once
 
 #include <cstring>
@@ -12,7 +11,7 @@
 
 namespace zero {
 
-/// Scalars of every class for the step about to be made.
+/// Returns the scalars of every class for the step about to be made.
 std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory,
                                      double factor);
 
@@ -22,7 +21,7 @@ struct Pass {
   const Optimizer& optim;
   const StepMemory& memory;
   const std::vector<Scalars>& scalars;  // by class
-  bool fused;                           // from gradients of all ranks, or the reduced ones
+  bool fused;                           // from gradients of all ranks, not from the reduced ones
 };
 
 /// One thread's gradients, a tile at a time.
@@ -30,18 +29,18 @@ class TileGradients : Pass {
  public:
   explicit TileGradients(const Pass& pass);
 
-  /// Whether values must be converted before an update can take them; then a tile has at most
+  /// True if values must be converted before an update can take them. Then a tile has at most
   /// kBlock elements.
   bool converts(const Section& section) const {
     return dtype(section) != section.sum() || rounding_of(section).any();
   }
 
-  /// Give `update` the gradients of its tile, which begins at element `at` of every source. They
-  /// are summed by the update itself, or here where their type is not the sum's.
+  /// Gives `update` the gradients of its tile, which begins at element `at` of every source. The
+  /// update itself sums them; if they must be converted, they are summed here.
   template <class Real>
   void take(const Section& section, Sources::Row sources, int64_t at, UpdateRunOf<Real>& update);
 
-  /// How many of the sums of elements [begin, end) of the tile last taken are not finite.
+  /// Returns how many sums of elements [begin, end) of the tile last taken are not finite.
   uint64_t nonfinite(const Section& section, int64_t begin, int64_t end);
 
  private:
@@ -53,14 +52,14 @@ class TileGradients : Pass {
   alignas(64) std::byte scratch_[kBlock * sizeof(float)];
 };
 
-/// The values to update: the parameter itself, or what is kept of its master, or the master made of
-/// both in `room`.
+/// Returns the values to update: the parameter itself, the kept master, or a master that it makes
+/// in `room`.
 std::byte* load_master(const Optimizer& optim, const Section& section, std::byte* param,
                        std::byte* kept, std::byte* room, size_t count);
 void store_master(const Optimizer& optim, const Section& section, std::byte* param, std::byte* kept,
                   const std::byte* master, size_t count);
 
-/// What is stored in this rank's own parameter, bytes [at, at + bytes), to every other target.
+/// Copies bytes [at, at + bytes) of this rank's own parameter to every other target.
 inline void copy_to_others(Targets::Row targets, size_t at, size_t bytes) {
   for (std::byte* const target : targets.subspan(1)) {
     if (target == nullptr) return;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels through a comm's collectives, and whether it travels as it lies: the same on every
-// rank.
+// Lists what travels through a comm's collectives, in place or packed: the same on every rank.
 #pragma once
 
 #include <span>
@@ -11,7 +10,8 @@
 
 namespace zero::travel {
 
-/// One transfer, and what is copied for it: into the buffer that is sent, out of what is received.
+/// One transfer, and the copies for it: into the buffer that is sent, out of the one that is
+/// received.
 struct Travel {
   Transfer transfer;
   bool in_place = false;
@@ -20,25 +20,25 @@ struct Travel {
   std::vector<launch::Move> pack{}, unpack{};
 };
 
-/// The transfers of a step, in the order of travel: those of gradients, those of parameters. Left
-/// out is what no rank has a gradient of, all of it being frozen: it stays as it is.
+/// Return the transfers of a step, in the order of travel: those of gradients, and those of
+/// parameters. They leave out transfers for which no rank has any gradient, because nothing in them
+/// changes.
 std::vector<Travel> reductions(const Optimizer& optim, const StepMemory& memory);
 std::vector<Travel> gathers(const Optimizer& optim, const StepMemory& memory);
 
-/// This rank's own gradients of what it owns, as if they were the sums.
+/// Returns copies of this rank's own gradients to the place of its sums, as if they were the sums.
 std::vector<SectionMove> own_gradients(const Optimizer& optim, const StepMemory& memory);
 
-/// Bytes of the buffers for all transfers: of what is summed, of what is packed, of what comes
-/// packed.
+/// Bytes of the buffers for all transfers: to sum in, to send packed data from, to receive it in.
 struct Room {
   size_t summed = 0, sent = 0, received = 0;
 };
 Room room_for(const Optimizer& optim, const StepMemory& memory);
 
-/// Every rank's segments, in rank order.
+/// Returns every rank's segments, in rank order.
 std::vector<std::vector<Segment>> all_segments(const Optimizer& optim);
 
-/// Call part(chunk position, segment) for the parts of `transfer` that are in `segments`.
+/// Calls part(chunk position, segment) for the parts of `transfer` that are in `segments`.
 template <class Part>
 void for_each_part(const Transfer& transfer, const std::vector<Segment>& segments,
                    const Part& part) {
@@ -47,7 +47,7 @@ void for_each_part(const Transfer& transfer, const std::vector<Segment>& segment
   }
 }
 
-/// `elements` behind an address; what is null stays so.
+/// Returns the address `elements` behind `from`; null stays null.
 template <class Byte>
 Byte* moved(Byte* from, int64_t elements, DType dtype) {
   return from == nullptr ? nullptr : from + elements * static_cast<int64_t>(size_of(dtype));
@@ -57,17 +57,18 @@ inline const Section& section_of(const Optimizer& optim, const Transfer& transfe
   return optim.plan.section(transfer.section);
 }
 
-/// The type in which a section's gradients travel. What an engine sums itself has the sum's, though
-/// its values are rounded.
+/// Returns the type in which a section's gradients travel. If libzero does not sum them itself, it
+/// is the type of sums, though values are rounded.
 DType wire(const Optimizer& optim, const Section& section);
 
-/// Gradients travel as they are, where they are.
+/// True if gradients travel as they are, where they are.
 bool reduces_in_place(const Optimizer& optim, const StepMemory& memory);
 
-/// Only what a step changes is published: gathered in place, all that lies between would be too.
+/// True if parameters are gathered in place. That publishes all that lies between them, too, so the
+/// step must change all parameters.
 bool publishes_in_place(const Optimizer& optim, const StepMemory& memory);
 
-/// Of each rank's part of a transfer by owner: call part(rank, layout position, elements).
+/// Calls part(rank, layout position, elements) for each rank's part of a transfer by owner.
 template <class Part>
 void for_each_owner(const Optimizer& optim, const Transfer& transfer, const Part& part) {
   for (int32_t rank = 0; rank < optim.world(); rank++) {
@@ -76,26 +77,26 @@ void for_each_owner(const Optimizer& optim, const Transfer& transfer, const Part
   }
 }
 
-/// Of all ranks' chunks.
+/// Returns the bytes of all ranks' chunks of so many elements.
 size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype);
 
-/// Count what a transfer reads and writes at the least: this rank's buffer once out and once in.
+/// Counts the least that a transfer reads and writes: this rank's buffer once out and once in.
 void count_moved(Optimizer& optim, const Travel& travel, DType dtype);
 
-// ---- The host's way, transfer by transfer, packing what does not lie as the plan lays it out.
+// ---- The host's way, transfer by transfer. It packs what does not lie as the plan lays it out.
 
-/// Reduce-scatter of gradients, to arriving_sums().
+/// Reduce-scatters gradients to arriving_sums().
 Status reduce(Call& call, Optimizer& optim, StepMemory& memory);
-/// All-gather of the owned parameters.
+/// All-gathers the owned parameters.
 Status publish(Call& call, Optimizer& optim, StepMemory& memory);
 
 // ---- Arenas that travel as they lie, which a backend may have mapped on other ranks.
 
 Layouts layouts_of(const Optimizer& optim, const Placed& placed);
 
-/// From the entries of all ranks: arenas that all can map, at the same place, are mapped, once.
-/// What lies in one that was, but not at the same place everywhere, travels packed: work in mapped
-/// memory looks for every rank's at the place of its own.
+/// Maps, once, the arenas that by all ranks' entries hold a layout at the same place and can be
+/// mapped. A layout that lies in a mapped arena, but not at the same place everywhere, travels
+/// packed, because work in mapped memory looks for every rank's data at the place of its own.
 Status use_arenas(const Call& call, const Optimizer& optim, StepMemory& memory,
                   std::span<const Layouts> all);
 

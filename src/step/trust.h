@@ -9,10 +9,11 @@
 
 namespace zero {
 
-/// What the first walk leaves to the second; of a rule without trust ratios nothing.
+/// The first walk's results for the second. Empty for a rule without trust ratios.
 struct Trusted {
   std::vector<double> ratios;  // of each view
-  // Whether the first walk has stepped each view. Not of bool: threads write neighbours.
+  // For each view, 1 if the first walk has stepped it. Not of bool, because threads write
+  // neighbours.
   std::vector<char> steps;
 
   double ratio(size_t view) const { return ratios.empty() ? 1 : ratios[view]; }
@@ -23,14 +24,14 @@ struct Trusted {
 using StepView = std::function<void(size_t view, double ratio)>;
 using MakeStepView = std::function<StepView(int thread)>;
 
-/// The trust ratio of each of this rank's views. Where the direction is of the update, moments are
-/// updated on the way: from all ranks' gradients (fused), whose count of infinities and NaNs is
-/// added to `nonfinite`, or from the reduced ones. A tensor that one thread has measured whole is
-/// stepped by it at once, while what was last read of it is still in the caches. Norms of cut
-/// parameters are exchanged, which may fail. Ends early when the comm is aborted.
+/// Finds the trust ratio of each of this rank's views. If the update makes the direction, it
+/// updates moments on the way: from all ranks' gradients (fused), of which it adds the number of
+/// infinities and NaNs to `nonfinite`, or from the reduced ones. A thread that has measured a whole
+/// tensor steps it at once, while the end of it is still in the caches. Exchanges the norms of cut
+/// parameters, which may fail. Ends early when the comm is aborted.
 Result<Trusted> trust_ratios(const Pass& pass, const MakeStepView& stepper, uint64_t* nonfinite);
 
-/// Count what that read and wrote.
+/// Counts the bytes that trust_ratios() read and wrote.
 void count_measured(Optimizer& optim, const StepMemory& memory, bool fused);
 
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From placements to addresses: what this rank owns, as runs to walk.
+// From placements to addresses: makes runs to walk of what this rank owns.
 #pragma once
 
 #include "comm/comm.h"
@@ -7,18 +7,18 @@
 
 namespace zero {
 
-/// What views are for.
+/// The use of views.
 enum class Views {
-  of_params,  // only those move
-  of_sums,    // of gradients, which are used when the call has returned
-  of_update   // gradients outside arenas may be overwritten too, as the call uses them
+  of_params,  // only parameters move
+  of_sums,    // gradients are summed, and the sums used after the call
+  of_update   // the call uses gradients, so it may overwrite those outside arenas, too
 };
 
-/// Derive views and runs from what the entry agreed on; nothing to do when nothing has changed.
+/// Derives views and runs from what the entry agreed on. Does nothing if nothing has changed.
 /// Local.
 Status make_views(Optimizer& optim, StepMemory& memory, Views what);
 
-/// Forget what make_views derived.
+/// Makes the next make_views() derive all anew.
 void drop_views(StepMemory& memory);
 
 }  // namespace zero

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the flow of a step (step.cpp) does with values, written twice: the host's loops do it at
-// once, a device with streams is told to by work in the order of the call's stream. Verbs are
-// called inside run(), but for those before it.
+// The verbs by which the flow of a step (step.cpp) works on values, written twice: the host's loops
+// do the work at once; for a device with streams it is queued in the order of the call's stream.
+// Verbs are called inside run(), except for those before it.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace zero {
 
-/// What a decision looks at beside the state: what every rank found, or nothing.
+/// The input of a decision beside the state: the records of all ranks, or nothing.
 enum class By { records, nothing };
 
 class Walk {
@@ -24,75 +24,77 @@ class Walk {
 
   // ---- Before anything is touched.
 
-  /// Take the call's turn; else this rank's own reason to refuse the call.
+  /// Takes the call's turn, or returns this rank's own reason to refuse the call.
   virtual Status begin() { return {}; }
-  /// Why no norm for this p can be taken; OK if one can.
+  /// Returns OK if a norm for this p can be taken, or the reason why not.
   virtual Status check_norm_type(double p) const = 0;
-  /// Whatever may fail on one rank alone, behind make_views(). `updates`: the call makes a step.
+  /// Does all that may fail on one rank alone. Called after make_views(). `updates`: the call makes
+  /// a step.
   virtual Status prepare(bool updates) = 0;
   /// False if a call that finds its sums made needs nothing of prepare().
   virtual bool prepares_every_call() const { return false; }
 
   virtual Status begin_work() { return {}; }
-  /// The status of the call. What one rank alone could not tell to be done breaks the comm.
+  /// Returns the status of the call. If this rank alone could not queue its work, it breaks the
+  /// comm.
   virtual Status end_work(Status status) { return status; }
 
   // ---- Gather.
 
   virtual Status fill_zeros(std::byte* data, size_t bytes) = 0;
-  /// Every rank's gradients to sums at their owners, measured on the way: the norm for p, 0 for
-  /// none, and how many are not finite, from all ranks.
+  /// Sums every rank's gradients at their owners, and measures the sums of all ranks on the way:
+  /// the norm for p (0: none), and how many are not finite.
   virtual Status sum(double p) = 0;
-  /// The update itself is to sum them.
+  /// Lets the update itself sum them.
   virtual Status let_update_sum() { return {}; }
-  /// Nothing is to be summed any more.
+  /// For a call that finds its sums made: nothing is left to sum.
   virtual Status find_summed() { return {}; }
-  /// The same of sums that stand as sum() finds out.
+  /// Measures sums that are made already, as sum() does.
   virtual Status measure(double p) = 0;
-  /// Turn sums into gradients, and bring them into [-limit, limit].
+  /// Turns sums into gradients, and brings them into [-limit, limit].
   virtual Status clamp(double limit) = 0;
 
   // ---- Vote.
 
-  /// `how` lacks what a walk itself knows: its state, its records, their number. ZERO_ERR_NONFINITE
-  /// if the step is refused, where that is known by now.
+  /// Decides. `how` lacks what a walk itself knows: its state, its records, their number. Returns
+  /// ZERO_ERR_NONFINITE if the step is refused and that is known by now.
   virtual Status decide(launch::Decide how, By by) = 0;
 
-  /// Whatever else the ranks must agree on before the step is made. ZERO_SKIPPED if it is not made,
-  /// where that is known by now.
+  /// Lets the ranks agree on all else before the step is made. Returns ZERO_SKIPPED if it is not
+  /// made and that is known by now.
   virtual Result<Code> vote() { return ZERO_OK; }
 
-  // ---- Apply, publish. `fused`: from gradients, behind let_update_sum(). Nothing happens to a
-  // step that is skipped.
+  // ---- Apply, publish. `fused`: from gradients, after let_update_sum(). They change nothing if
+  // the step is skipped.
 
-  /// Update what this rank owns.
+  /// Updates what this rank owns.
   virtual Status apply(bool fused) = 0;
-  /// Put it on all ranks; advance.
+  /// Brings it to all ranks, and advances.
   virtual Status publish(bool fused) = 0;
-  /// Behind run(): the step counts.
+  /// Counts the step, after run().
   virtual void count_step() {}
-  /// How zero_step ended, for those who ask later.
+  /// Notes how zero_step ended, for those who ask later.
   virtual void note(Code) {}
 
-  // ---- Whole tensors, apart from run(). They are behind what the call's stream holds, and done
-  // when they return.
+  // ---- Whole tensors, apart from run(). These calls work after all that the call's stream holds,
+  // and are done when they return.
 
-  /// Make the parameters, as they stand, the masters of this rank's share from `first_section` on.
+  /// Makes masters of this rank's share from the parameters as they are, from `first_section` on.
   virtual Status take_masters(size_t first_section) = 0;
-  /// What each rank owns of the parameters, as it stands in its own memory, to all ranks.
+  /// Sends the parameters that each rank owns, as they are in its own memory, to all ranks.
   virtual Status share_params() = 0;
-  /// Every parameter, or buffer, of `root` to all ranks.
+  /// Send every parameter, or buffer, of `root` to all ranks.
   virtual Status broadcast_params(int32_t root) = 0;
   virtual Status broadcast_buffers(int32_t root) = 0;
-  /// A checksum of each of `parts`, a megabyte each at most.
+  /// Makes a checksum of each of `parts`, which have a megabyte each at most.
   virtual Status hash(std::span<const std::span<const std::byte>> parts,
                       std::span<uint64_t> hashes) = 0;
 };
 
-/// The host's walk, or that of the comm's device.
+/// Returns the host's walk, or that of the comm's device.
 std::unique_ptr<Walk> make_walk(Call& call, Optimizer& optim);
 
-/// Let `work` do this call's part.
+/// Lets `work` do this call's part.
 template <class Work>
 Status run(Walk& walk, const Work& work) {
   Status status = walk.begin_work();

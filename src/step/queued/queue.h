@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step on a device with streams keeps between calls: its streams and events, the tables that
-// launches walk, and what the device knows of the progress.
+// The data that a step on a device with streams keeps between calls: streams and events, the tables
+// that launches walk, and the progress as the device knows it.
 #pragma once
 
 #include <cstdint>
@@ -44,11 +44,11 @@ inline constexpr const char* kJoined = "all of a captured call ends before what 
 struct Announcing {
   StreamHandle stream;
   Event event;
-  bool waited;  // for what it last announced
+  bool waited;  // a call waits for what it last announced
 };
 
-/// What one call walks, and waits by. A captured call has one of its own, which stays as long as
-/// the optimizer, because its graph holds the addresses.
+/// The tables that one call walks, and the events that it waits by. A captured call has a frame of
+/// its own, which stays as long as the optimizer, because its graph holds the addresses.
 struct Frame {
   uint64_t capture = 0;  // its number; 0: none
   uint64_t layout = 0;   // Optimizer::layout and slots in use that a captured call is made for
@@ -68,7 +68,8 @@ struct Frame {
   Stream reduces, gathers;
   Event given, measured, decided, gathered, ended;
   std::vector<Event> summed, updated, arrived;  // by transfer
-  // For a captured call, in place of the plane's: it cannot wait for what was recorded elsewhere.
+  // A captured call uses these instead of the plane's, because it cannot wait for events that were
+  // recorded elsewhere.
   Event plane_reduced, plane_gathered;
 };
 
@@ -85,51 +86,51 @@ struct Queue : Frame {
   Upload tables_upload, settings_upload, progress_upload;
 
   std::vector<Announcing> announcing;
-  Stream looks;  // by which the host reads: the caller's may be gone by then
+  Stream looks;  // the host reads by it, because the caller's may be gone by then
   Event looked;
   // With overlap_gather parameters may travel behind the step, and zero_param_wait comes from any
   // thread.
   std::mutex waiting;
   bool gathering = false;
   std::shared_ptr<const std::vector<int32_t>> last_gathers;  // of that step, as in its tables
-  const Frame* aside = nullptr;  // of calls that are not captured, while one is
+  const Frame* aside = nullptr;  // frame of the other calls, while one is captured
 
   std::vector<Frame> captured;
-  std::vector<Memory> retired;  // that graphs may still know
+  std::vector<Memory> retired;  // graphs may still know it
   uint64_t layout_sent = 0;
 
   Memory progress, state, records;
-  std::shared_ptr<Arena> shared_records;  // instead, where other ranks write theirs there
+  std::shared_ptr<Arena> shared_records;  // instead of records, if other ranks write theirs there
   HostBuffer progress_read, state_read;
   StepState known;            // as last read or written
   bool host_is_newer = true;  // the host's progress counts, and is written before the next step
   bool in_flight = false;     // the device may be ahead of what is known
-  bool publishing = false;  // and some parameters may be those of a step that others have not made
-  std::vector<std::shared_ptr<Arena>> leaving;  // in use no more by calls to come
-  Code failed = ZERO_OK;                        // of the latest zero_step, which was not queued
+  bool publishing = false;  // and this rank may have parameters of a step that others have not made
+  std::vector<std::shared_ptr<Arena>> leaving;  // calls to come do not use them
+  Code failed = ZERO_OK;                        // of the latest zero_step, if it was not queued
   StreamHandle last_stream = nullptr;           // on which `ended` was recorded
 
-  /// Until `event` is done, as long as the comm is sound.
+  /// Waits until `event` is done. Fails if the comm breaks.
   Status await(const Event& event, std::string_view what) const;
-  /// Nothing that is queued uses its memory any more.
+  /// Waits until nothing that is queued uses this memory any more.
   Status drain() const;
-  /// At the end, also of a broken comm. False if the device has not done with the memory of its
-  /// optimizer after timeout_ms: arenas that it may still use must stay, as those that are leaving
-  /// do.
+  /// Waits at the optimizer's end, also if the comm is broken. Returns false if the device still
+  /// uses the optimizer's memory after timeout_ms. Then arenas that it may still use must stay, as
+  /// those that are leaving do.
   bool await_end() noexcept;
   bool await_flight();
   bool await_all_streams();
-  /// A step is queued; and what is queued of steps has been made.
+  /// Note that a step is queued, and that all queued steps have been made.
   void note_publishing();
   void note_published();
-  /// Memory that is leaving is freed once nothing uses it.
+  /// Frees memory that is leaving, if nothing uses it any more.
   Status let_go();
-  /// What is queued on `looks` is done.
+  /// Waits until the work queued on `looks` is done.
   Status await_looks();
 
-  /// Launches of graphs may have made steps that the host knows nothing of.
+  /// True if launches of graphs may have made steps that the host knows nothing of.
   bool replays() const { return !captured.empty(); }
-  /// Give `memory` back, unless a graph may still know it.
+  /// Gives `memory` back, unless a graph may still know it.
   void retire(Memory memory) {
     if (replays() && memory.bytes() > 0) retired.push_back(std::move(memory));
   }
@@ -141,8 +142,7 @@ struct Queue : Frame {
   }
 };
 
-/// Adds what the comm does by way of the host meanwhile, inside a call on this optimizer, to its
-/// counters.
+/// Counts, for an optimizer, what the comm does by way of the host during one of its calls.
 class HostShare {
  public:
   explicit HostShare(Optimizer& optim)
@@ -159,48 +159,50 @@ class HostShare {
   const int64_t waits_, bytes_;
 };
 
-/// Whatever may fail on one rank alone before anything is queued: memory and tables for the views
-/// at hand. What the host sends of a captured call has arrived.
+/// Does all that may fail on one rank alone before anything is queued: makes memory and tables for
+/// the present views. For a captured call it also waits until the device has the host's data.
 Status prepare(Optimizer& optim, StepMemory& memory);
 
-/// Begin a call on `stream`: behind the call before, with tables, settings and progress on the
+/// Begins a call on `stream`, behind the call before. Sends tables, settings and progress to the
 /// device.
 Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream);
-/// Everything of the call is queued; what comes after it on `stream` sees it.
+/// Ends a call, all of which is queued. Later work on `stream` sees it.
 Status end(Queue& queue, StreamHandle stream);
 
-/// Wait for what is queued on `stream`, which is `what`, and may use what goes when this is over.
+/// Waits for the work queued on `stream`, which texts call `what`. It may use memory that is given
+/// back after this.
 Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what);
 
-/// Wait, if steps were captured, until what the host has changed is where launches of their graphs
-/// read it: settings, and with `all` what steps leave.
+/// If steps were captured, brings the host's changes to where launches of their graphs read them,
+/// and waits for that: settings and, with `all`, the progress.
 Status send_changes(Optimizer& optim, bool all);
-/// What a graph that is captured now depends on.
+/// Returns the layout that a graph captured now depends on.
 uint64_t layout_of(const Optimizer& optim);
 
-/// True if the host's progress may be ahead of the device's: steps in flight can have been skipped.
+/// True if the host's progress may be ahead of the device's, because steps in flight may have been
+/// skipped.
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory);
 
-/// What `stream` holds so far makes gradients that were announced: the next call goes behind it.
+/// Notes that the work on `stream` so far makes announced gradients. The next call goes behind it.
 Status note_announced(Optimizer& optim, StreamHandle stream);
 
-/// What comes on `stream` from here on sees the parameter's values of the latest step; all of them
-/// for ZERO_ALL_PARAMS. Any thread.
+/// Makes later work on `stream` see the parameter's values of the latest step; for ZERO_ALL_PARAMS,
+/// those of all parameters. Any thread may call it.
 Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream);
 
-/// Wait for what is queued, and let the host know the progress: it may change it then.
+/// Waits for what is queued, and brings the progress to the host, which may then change it.
 Status settle(Optimizer& optim);
 
 // ---- Calls whose stream is captured: what they queue is done by each launch of a graph, later and
 // without the host (capture.cpp).
 
-/// What must be known before a call is part of `capture`, or is made outside of the capture in
-/// which its sums are: this rank's reason to refuse it. Steps so far have been made then.
+/// Returns this rank's reason to refuse a call in `capture` (0: in none), such as sums that belong
+/// to another capture. For a call in a capture it also waits until all steps so far have been made.
 Status check_capture(Optimizer& optim, uint64_t capture);
 
-/// The turn of a call, which may be captured. Then it walks with a frame of its own, which stays if
-/// anything was queued, and from now on each parameter has a class of its own: which of them have
-/// made the same steps depends on launches, of which the host knows nothing.
+/// The turn of a call, which may be captured. A captured call walks with a frame of its own, which
+/// stays if anything was queued. From then on each parameter has a class of its own: only launches,
+/// of which the host knows nothing, decide which parameters have made the same steps.
 class CapturedCall {
  public:
   CapturedCall(Optimizer& optim, uint64_t capture);
@@ -214,22 +216,22 @@ class CapturedCall {
   Optimizer& optim_;
   StepMemory& memory_;
   const bool captured_;
-  Frame other_;  // that of the calls that are not captured
+  Frame other_;  // frame of the calls that are not captured
   const Counters counters_;
 };
 
-/// All streams of a captured call take part in the capture, from here ...
+/// Makes all streams of a captured call take part in the capture ...
 Status fork(const Optimizer& optim, Queue& queue, StreamHandle stream);
-/// ... to here.
+/// ... until this ends it.
 Status join(Queue& queue, StreamHandle stream);
 
-// ---- What the host knows and the device reads: tables, settings, progress.
+// ---- Data of the host's that the device reads: tables, settings, progress.
 
-/// Settings of classes and groups, the slots that groups use, and where settings that the caller
-/// keeps stand, as of now.
+/// Returns the present settings of classes and groups, the slots that groups use, and the places of
+/// settings that the caller keeps.
 Blob settings_of_now(const Optimizer& optim, Frame& frame);
 
-/// What the device has not been sent yet, in the order of `stream`.
+/// Sends what the device has not been sent yet, in the order of `stream`.
 Status send(const Optimizer& optim, StepMemory& memory, StreamHandle stream);
 
 }  // namespace zero::queued

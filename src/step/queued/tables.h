@@ -15,14 +15,14 @@
 
 namespace zero::queued {
 
-/// Some neighbours of a table.
+/// Neighbouring rows of a table.
 struct Range {
   uint32_t first = 0;
   uint32_t count = 0;
 };
 
-/// A part of the share that is worked on by itself, a section's or what one transfer publishes: its
-/// tiles, or its pieces.
+/// A part of the share that is worked on by itself: a section, or what one transfer publishes.
+/// `range` has its tiles, or its pieces.
 struct Part {
   int32_t section = 0;
   Range range;
@@ -33,24 +33,25 @@ struct Part {
 struct Travel : travel::Travel {
   Range packed, unpacked;  // tiles of its moves
 
-  /// Others of the kind may begin with it.
+  /// True if it can travel in a group with others like it.
   bool plain() const { return in_place && !by_owner; }
 };
 
-/// What begins with the first of `rest`: as many of its neighbours as the plane takes `at_once`.
+/// Returns the first of `rest` with those neighbours that travel in its group: as many as the plane
+/// takes `at_once`.
 inline std::span<const Travel> first_group(std::span<const Travel> rest, size_t at_once) {
   size_t count = 1;
   while (count < std::min(at_once, rest.size()) && rest[0].plain() && rest[count].plain()) count++;
   return rest.first(count);
 }
 
-/// What tables are made of: others of it, other tables.
+/// All that tables are made of: if any of it changes, tables change.
 struct MadeOf {
   uint64_t views = 0;  // StepMemory::views_number
   int64_t state = -1;  // Optimizer::state_bytes: another slot changes it
   bool adds = false;   // StepMemory::adds
-  // How transfers go, which another optimizer of the comm can change by having arenas mapped, and
-  // through which buffers.
+  // How transfers go, and through which buffers. Another optimizer of the comm can change that by
+  // having arenas mapped.
   bool reduces_in_place = false, publishes_in_place = false;
   const std::byte *send = nullptr, *receive = nullptr;
   bool operator==(const MadeOf&) const = default;
@@ -60,7 +61,7 @@ struct Tables {
   MadeOf made_of;
 
   std::vector<std::byte> bytes;
-  // Where they begin there.
+  // The starts of tables in `bytes`.
   size_t runs = 0, tiles = 0, sources = 0, reduced = 0, targets = 0;
   size_t sums = 0, pieces = 0, sum_sources = 0, sum_self = 0, sum_incoming = 0;
   size_t moves = 0, move_tiles = 0;
@@ -70,29 +71,30 @@ struct Tables {
   std::vector<int64_t> params_of_classes;  // any parameter of each
   uint32_t source_width = 1, target_width = 0;
   bool all_present = true;
-  std::vector<Part> batches;   // that are updated
-  std::vector<Part> measured;  // by their pieces
+  std::vector<Part> batches;   // to be updated
+  std::vector<Part> measured;  // to be measured, by their pieces
   std::vector<Travel> reductions, gathers;
-  /// By parameter: what brings the last of it; -1: nothing does.
+  /// By parameter: the gather that brings the last of it; -1: none does.
   std::shared_ptr<const std::vector<int32_t>> last_gathers;
-  // Tiles of moves, by section: this rank's gradients to its sums; those in no arena to where other
-  // ranks read them; parameters in no arena from where their owners wrote them.
+  // Tiles of moves, by section. own: this rank's gradients to its sums; staged: gradients in no
+  // arena to the place where other ranks read them; pulled: parameters in no arena from the place
+  // where their owners wrote them.
   std::vector<Part> own, staged, pulled;
 };
 
-/// What is copied: all moves and their tiles.
+/// All moves, and their tiles.
 struct Copies {
   std::vector<launch::Move> moves;
   std::vector<launch::Tile> tiles;
 
-  /// The tiles of these.
+  /// Adds moves, and returns their tiles.
   Range add(const std::vector<launch::Move>& added);
 };
 
-/// How the elements of a section lie. `rounds`: its gradients are rounded on the way.
+/// Returns how the elements of a section lie. `rounds`: its gradients are rounded on the way.
 launch::Format format_of(const Optimizer& optim, const Section& section, bool rounds);
 
-/// Tables for the views of `memory`; of collectives, for transfers through its buffers too.
+/// Makes tables for the views of `memory` and, for collectives, for transfers through its buffers.
 Tables make_tables(const Optimizer& optim, const StepMemory& memory);
 
 }  // namespace zero::queued

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host writes and the device reads: tables and settings, copied in the order of a stream.
+// Copies tables and settings from the host to the device, in the order of a stream.
 #pragma once
 
 #include <array>
@@ -14,19 +14,20 @@
 
 namespace zero::queued {
 
-/// How long to wait for what is queued: at a gate a stream may wait as long for another rank as the
-/// host does for this one's own work, and the gates' watch is to name that rank first.
+/// Returns how long to wait for queued work, in ms. At gates that is twice the timeout: a stream
+/// may wait for another rank as long as the timeout, and the gates' watch should name that rank
+/// first.
 inline int64_t patience_ms(Comm& comm) {
   return comm.options().timeout_ms * (comm.gates() == nullptr ? 1 : 2);
 }
 
-/// Copies that the host need not wait for, through a few buffers in turn: one is written again when
-/// the device has read it.
+/// Copies that the host need not wait for. They go through a few buffers in turn; each is written
+/// again when the device has read it.
 class Upload {
  public:
   static Result<Upload> create(const std::shared_ptr<Comm>& comm);
 
-  /// Room for blocks of so many bytes, so that put() cannot fail for lack of memory.
+  /// Makes room for blocks of so many bytes, so that put() cannot fail for lack of memory.
   Status reserve(size_t bytes);
   Status put(StreamHandle stream, void* to, std::span<const std::byte> bytes);
 
@@ -46,7 +47,7 @@ class Upload {
 /// Rows of several kinds laid out in one block of memory, so that one copy brings them all.
 class Blob {
  public:
-  /// The offset of these rows from the start of the block.
+  /// Adds rows, and returns their offset from the start of the block.
   template <class Row>
   size_t add(std::span<const Row> rows) {
     const size_t at = (bytes_.size() + kAlign - 1) / kAlign * kAlign;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a step on a device with streams, each of which only queues work: the caller's stream
-// does all arithmetic, and the two directions of travel have streams of their own.
+// The verbs of a step on a device with streams. They only queue work: the caller's stream does all
+// arithmetic, and the two directions of travel have streams of their own.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace zero::queued {
 
-/// ZERO_ERR_UNSUPPORTED for what an optimizer on a device cannot be told to do.
+/// Fails with ZERO_ERR_UNSUPPORTED if an optimizer on a device cannot have these options.
 Status check_options(const Comm& comm, const OptimizerOptions& options);
 
 class Walk final : public zero::Walk {
@@ -63,23 +63,24 @@ class Walk final : public zero::Walk {
   }
   Status move(StreamHandle stream, DType from, DType to, const Rounding& rounding, Range tiles,
               const StepState* unless_skipped = nullptr);
-  /// Whether sums are made on the way, where this rank reads all gradients, or added to.
+  /// now: sums are also made (if this rank reads all gradients) or added to on the way; before:
+  /// not.
   enum class Made { now, before };
   Status measure(double p, Made made);
-  /// Queue every rank's gradients to their owners, `at_once` in a group: reductions begin behind
-  /// what the caller's stream holds. Their sums may be read after await_sums().
+  /// Queues reductions of every rank's gradients to their owners, `at_once` in a group. They begin
+  /// behind what the caller's stream holds. Their sums may be read after await_sums().
   Status reduce(size_t at_once);
-  /// The caller's stream goes on when all sums have arrived.
+  /// Makes the caller's stream wait until all sums have arrived.
   Status await_sums();
   bool adds() const;
   Status send_gradients(std::span<const Travel> group, std::byte* sums);
   Status send_packed(const Travel& travel, std::byte* sums);
   Status send_to_owners(const Travel& travel, std::byte* sums);
-  /// What is gathered from here on travels alone.
+  /// Makes later gathers wait, so that they travel alone.
   Status begin_gathers();
   Status share_records();
   Status stage();
-  /// This rank's record to all others, which they may read behind a gate.
+  /// Copies this rank's record to all others, which may read it behind a gate.
   Status tell_record();
   Status take_over();
   Status prepare_scalars();
@@ -96,8 +97,8 @@ class Walk final : public zero::Walk {
   Call& call_;
   Optimizer& optim_;
   StepMemory& memory_;
-  QueuedPlane* const plane_;  // null where this rank addresses all memory
-  Gates* const gates_;        // not null where others address it, too
+  QueuedPlane* const plane_;  // null if this rank addresses all memory
+  Gates* const gates_;        // not null if others address it, too
   std::optional<CapturedCall> captured_;
   std::optional<HostShare> host_share_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tensor of the state at a time, in and out of the caller's memory: what this rank owns of it,
-// as fp32, or fp64 for parameters of fp64.
+// Copies one tensor of the state at a time into and out of the caller's memory: the part that this
+// rank owns, as fp32, or as fp64 for parameters of fp64.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,13 @@
 
 namespace zero {
 
-/// Bytes of an element as callers see it, which is no less than it has anywhere.
+/// Returns the bytes of an element as callers see it. It has no more anywhere else.
 inline size_t element_bytes(const Optimizer& optim, int64_t param) {
   return size_of(sum_dtype(optim.params[static_cast<size_t>(param)].dtype));
 }
 
-/// Call visit(chunk, elements before it) for all of a segment, at most `most` of them at once.
+/// Calls visit(chunk, elements before it) for all of a segment, with at most `most` elements at
+/// once.
 template <class Visit>
 Status in_chunks(const Segment& all, int64_t most, const Visit& visit) {
   for (int64_t done = 0; done < all.count;) {
@@ -36,7 +37,7 @@ struct Range {
   int64_t param, first, count;
 };
 
-/// A state tensor: a slot of a parameter, or kParameterItself where that is what is updated.
+/// A state tensor: a slot of a parameter, or kParameterItself if the parameter itself is updated.
 struct StateTensor {
   int64_t param = 0;
   int slot = 0;
@@ -48,31 +49,32 @@ inline bool keeps_remainders(const Optimizer& optim, int64_t param, int slot) {
                                           optim.options) == Master::remainder;
 }
 
-/// The tensor `name` of a registered parameter; null: the values that are updated.
+/// Returns the tensor `name` of a registered parameter; null names the values that are updated.
+/// Fails with ZERO_ERR_ARGUMENT if there is none.
 Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const char* name);
-/// ZERO_ERR_STATE if the tensor holds nothing yet.
+/// Fails with ZERO_ERR_STATE if the tensor holds nothing yet.
 Status check_live(const Optimizer& optim, const StateTensor& tensor);
 Status check_sealed(const Optimizer& optim, int64_t param);
-/// That there are such elements, and memory for them.
+/// Checks that there are such elements, and memory of the host for them.
 Status check_range(const Optimizer& optim, const Range& range, const void* values);
 
-/// This rank's part of the tensor to `out`; `part` is owned.
+/// Copies a part of the tensor to `out`. This rank must own `part`.
 Status copy_out(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
                 const Segment& part, std::byte* out);
 
-/// Masters that are kept as values and remainders, few at once by rising element: visit(masters)
-/// gets them, fill(masters) gives those that are split. `part` is owned.
+/// Masters that are kept as values and remainders, a few at once, by rising element: visit(masters)
+/// gets them joined; fill(masters) gives those to split. This rank must own `part`.
 Status join_masters(const Optimizer& optim, Windows& windows, const Segment& part,
                     const std::function<Status(std::span<const float>)>& visit);
 Status split_masters(const Optimizer& optim, Windows& windows, const Segment& part,
                      const std::function<Status(std::span<float>)>& fill);
 
-/// What this rank owns of a range, by rising element.
+/// Returns the parts of a range that this rank owns, by rising element.
 std::vector<Segment> owned_parts(const Optimizer& optim, const Range& range);
-/// ZERO_ERR_ARGUMENT if that is not all of it.
+/// Fails with ZERO_ERR_ARGUMENT if this rank does not own all of the range.
 Status check_owned(const Optimizer& optim, const Range& range);
 
-/// Call visit(part, where it stands in `values`) for what this rank owns of a range.
+/// Calls visit(part, its place in `values`) for the parts of a range that this rank owns.
 template <class Byte, class Visit>
 Status for_each_owned(const Optimizer& optim, const Range& range, Byte* values,
                       const Visit& visit) {

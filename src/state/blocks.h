@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint's file as blocks of 4 MiB, each with its checksum: taken from memory while writing,
-// and compared before a byte that was read is used.
+// A checkpoint's file as blocks of 4 MiB, each with its checksum. The writer takes it from memory;
+// the reader compares it before any byte of the block is used.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ constexpr uint64_t block_count(uint64_t bytes) {
   return bytes / kBlockBytes + (bytes % kBlockBytes != 0);
 }
 
-/// What the manifest knows of a file.
+/// A file as the manifest describes it.
 struct FileRecord {
   std::string name;
   uint64_t bytes = 0;
@@ -28,22 +28,23 @@ struct FileRecord {
   bool operator==(const FileRecord&) const = default;
 };
 
-/// The files of one directory, which are gone through block by block.
+/// The files of one directory, read or written block by block.
 struct BlockFiles {
   const Directory& directory;
-  std::byte* block;   // memory for one, that only the latest reader or writer may use
+  std::byte* block;   // memory for one, which only the latest reader or writer may use
   Progress progress;  // called once a block
 };
 
-/// Memory for one block.
+/// Allocates memory for one block.
 Result<HostMemory> allocate_block();
 
-/// Writes one new file from start to end. `files` outlives it.
+/// Writes one new file from start to end. `files` must outlive it.
 class BlockWriter {
  public:
   static Result<BlockWriter> create(const BlockFiles& files, std::string name, uint64_t bytes);
   Status append(std::span<const std::byte> bytes);
-  /// On stable storage and closed. Exactly the announced bytes have been appended.
+  /// Brings the file to stable storage and closes it. Exactly the announced bytes must have been
+  /// appended.
   Result<FileRecord> finish();
 
  private:
@@ -57,14 +58,14 @@ class BlockWriter {
   size_t filled_ = 0;  // of the block
 };
 
-/// Reads a file of which the manifest knows size and checksums; every byte it gives out is
-/// verified. `files` and `record` outlive it.
+/// Reads a file by the size and checksums in its manifest. Every byte that it gives out is
+/// verified. `files` and `record` must outlive it.
 class BlockReader {
  public:
   static Result<BlockReader> open(const BlockFiles& files, const FileRecord& record);
-  /// ZERO_ERR_CKPT_INVALID, naming the bytes, if block `index` is damaged.
+  /// Fails with ZERO_ERR_CKPT_INVALID, which names the bytes, if block `index` is damaged.
   Status verify(uint64_t index);
-  /// Copy bytes of the file to `to`. A range that leaves the file is ZERO_ERR_INTERNAL.
+  /// Copies bytes of the file to `to`. Fails with ZERO_ERR_INTERNAL if the range leaves the file.
   Status read(uint64_t offset, std::span<std::byte> to);
   const std::string& path() const { return file_.path; }
   uint64_t bytes() const { return file_.bytes; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a checkpoint appears complete or not at all: it is written in a locked directory with a name
-// of its own, beside the final one, and gets its final name by one rename. Rank 0 alone makes,
-// publishes and removes; since a directory keeps its files when it is renamed, no other rank ever
+// Makes a checkpoint appear complete or not at all. It is written in a locked directory with a name
+// of its own, beside the final one, and gets its final name by one rename. Only rank 0 makes,
+// publishes and removes it. A directory keeps its files when it is renamed, so no other rank ever
 // deletes anything.
 #pragma once
 
@@ -16,9 +16,9 @@ namespace zero {
 
 class Staging {
  public:
-  /// Check the place, make missing parents, remove what dead saves left behind there, and make the
-  /// directory, for `files`. ZERO_ERR_STATE if `directory` exists and `replace` is not set, or it
-  /// is not just a checkpoint.
+  /// Checks the place, makes missing parents, removes what dead saves left there, and makes the
+  /// directory for `files`. Fails with ZERO_ERR_STATE if `directory` exists and `replace` is not
+  /// set, or if it holds more than a checkpoint.
   static Result<Staging> begin(std::string_view directory, bool replace,
                                std::vector<std::string> files, const Progress& progress);
   Staging(Staging&&) = default;
@@ -28,8 +28,8 @@ class Staging {
   const Digest& save_id() const { return save_id_; }
   const Directory& directory() const { return directory_; }
 
-  /// Give it its final name, durably. If only the last sync fails, it stays published and the text
-  /// says so.
+  /// Gives it its final name, durably. If only the last sync fails, it stays published, and the
+  /// text says so.
   Status publish(const Progress& progress);
 
  private:
@@ -44,14 +44,14 @@ class Staging {
 
   std::string target_, temporary_;  // names in the parent
   std::vector<std::string> files_;
-  std::string left_behind_;  // what the log says then
+  std::string left_behind_;  // text for the log if the directory stays
   bool replace_ = false, exchanged_ = false, published_ = false;
   Digest save_id_{};
   Directory parent_;
   Directory directory_;  // holds the lock
 };
 
-/// Open the directory that rank 0 made for the save `id` of `directory`.
+/// Opens the directory that rank 0 made for the save `id` of `directory`.
 Result<Directory> enter_staging(std::string_view directory, const Digest& id);
 
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which checkpoint a path means: itself, or the newest sound one in it; and on which rank.
+// Finds the checkpoint that a path means, on each rank: itself, or the newest sound one in it.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace zero {
 
-/// Other saves may replace a checkpoint as often while it is looked for, and while it is loaded.
+/// How often other saves may replace a checkpoint while it is looked for, or while it is loaded.
 inline constexpr int kMostReplacements = 8;
 
 struct FoundCheckpoint {
@@ -18,19 +18,19 @@ struct FoundCheckpoint {
   Manifest manifest;
 };
 
-/// ZERO_ERR_CKPT_INVALID if there is none. Among the entries of a folder a search passes over, with
-/// a word in the log, what is no checkpoint; what the system refuses, and a format that this
-/// library does not read, fail it, as they may be the newest. `progress` is called for every
-/// manifest read.
+/// Fails with ZERO_ERR_CKPT_INVALID if there is none. A search of a folder skips entries that are
+/// no checkpoint, and logs them. It fails at an entry that the system refuses, or whose format this
+/// library does not read, because that may be the newest. `progress` is called for every manifest
+/// read.
 Result<FoundCheckpoint> find_checkpoint(const std::string& path, const Progress& progress);
 
-/// True if another save's checkpoint, or none, stands now where `found` was.
+/// True if another save's checkpoint, or none, stands now at the place of `found`.
 bool is_replaced(const FoundCheckpoint& found);
 
-/// A relative path means what a rank's working directory makes of it.
+/// Explains failures of relative paths, which depend on each rank's working directory.
 ///
-/// `status`, how a call with `path` ended on all ranks. A failure of a relative path names the
-/// working directories if ranks have different ones. Collective.
+/// Returns `status`, with which a call with `path` ended on all ranks. If it is a failure of a
+/// relative path, and ranks have different working directories, its text names them. Collective.
 Status with_working_directories(Call& call, std::string_view path, Status status);
 
 }  // namespace zero

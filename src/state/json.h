@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON straight into memory. A description (JsonType) states what may stand where and where it
-// goes; the parser checks kinds, required and duplicate keys, depth and numbers against it, so that
-// only sound values go anywhere. No tree is built.
+// Parses JSON straight into memory. A description (JsonType) says what may stand at each place, and
+// where it goes. The parser checks kinds, required and duplicate keys, depth and numbers by it, so
+// that only sound values get there. It builds no tree.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 
 namespace zero {
 
-/// What must stand at one place of a document, and what takes it. `to`, `object` point to memory of
-/// the one type that the description was made for. A failure ends the parse; the parser puts the
-/// place in front of its text.
+/// Describes the value at one place of a document, and the function that takes it. `to` and
+/// `object` point to memory of the type that the description was made for. A failure ends the
+/// parse; the parser puts the place in front of its text.
 struct JsonType {
   enum Kind { integer, string, object, array, null, boolean, binary };  // the last three: nowhere
   struct Member {
@@ -33,8 +33,8 @@ struct JsonType {
   Status (*take_integer)(void* to, int64_t value) = nullptr;
   Status (*take_string)(void* to, std::string_view value) = nullptr;
   std::span<const Member> members = {};  // at most 64
-  const JsonType* item = nullptr;        // in an array, or under a key that no member has
-  /// Memory for an item; `key` is "" in an array, `before` is how many came before it.
+  const JsonType* item = nullptr;        // of an array, or under a key that no member has
+  /// Returns memory for an item. `key` is "" in an array; `before` counts the items before it.
   Result<void*> (*add)(void* to, std::string_view key, size_t before) = nullptr;
   Status (*close)(void* to, size_t items) = nullptr;
 };
@@ -45,18 +45,18 @@ struct JsonLimits {
   size_t most_keys;  // of one object: they are remembered, as none may come twice
 };
 
-/// ZERO_ERR_CKPT_INVALID unless `bytes` is one object that starts with its brace, of valid UTF-8
-/// without NUL, each key once in its object, and every number (of an unknown key too) an integer in
-/// [0, 2^63).
+/// Fails with ZERO_ERR_CKPT_INVALID unless `bytes` is one object that starts with its brace, in
+/// valid UTF-8 without NUL. Each key must be there once in its object, and every number, also of an
+/// unknown key, must be an integer in [0, 2^63).
 Status parse_json(std::string_view bytes, const JsonLimits& limits, const JsonType& root, void* to);
 
-/// `value` as a JSON string, with its quotes.
+/// Returns `value` as a JSON string, with its quotes.
 std::string json_quote(std::string_view value);
 
-/// A name from a file as error texts show it: in single quotes, escaped, cut to a bearable length.
+/// Returns a name from a file for error texts: in single quotes, escaped, and cut if it is long.
 std::string shown(std::string_view name);
 
-/// Puts a document together; commas come by themselves.
+/// Puts a document together. It adds commas by itself.
 class JsonWriter {
  public:
   JsonWriter& open(char bracket) { return put({&bracket, 1}, false); }  // '{' or '['
@@ -67,7 +67,7 @@ class JsonWriter {
   JsonWriter& key(std::string_view name) { return put(json_quote(name) + ':', false); }
   JsonWriter& value(std::string_view text) { return put(json_quote(text), true); }
   JsonWriter& value(int64_t number) { return put(std::to_string(number), true); }
-  /// The next element begins a line.
+  /// Begins a line with the next element.
   JsonWriter& line() {
     line_ = true;
     return *this;
@@ -90,11 +90,11 @@ class JsonWriter {
 };
 
 // ---- One description for both directions. The form of a type says how it stands in a document:
-// the form of an object is the list of its fields, in the order in which they are written. From it
-// come the text (write) and what the parser needs (kJsonType).
+// the form of an object is the list of its fields, in the order in which they are written. The form
+// makes both the text (write) and the parser's description (kJsonType).
 
-/// The form that a T has where a field names no other. A form writes a value by write(json, value);
-/// it reads an integer or a string by read(value, from), or says all by type<T>().
+/// The form of a T if a field names no other. A form writes a value by write(json, value). It reads
+/// an integer or a string by read(value, from); for other kinds type<T>() returns the description.
 template <class T>
 struct JsonForm;
 
@@ -141,7 +141,7 @@ struct Literal {
 
 enum class Layout { one_line, lines };  // lines: each field or item begins one
 
-/// An array, whose items have the form `Item`: at most so many of what they are called.
+/// An array whose items have the form `Item`: at most kMost of them. Errors call them kCalled.
 template <class Item, Layout kLayout = Layout::one_line, size_t kMost = SIZE_MAX,
           Literal kCalled = "items">
 struct Array {
@@ -212,11 +212,11 @@ struct Field {
   }
 };
 
-/// One that is only written where it is not what it is by default.
+/// A field that is written only if it differs from its default.
 template <Literal kName, auto kMember, class Form = JsonForm<typename MemberOf<kMember>::Type>>
 using Optional = Field<kName, kMember, Form, false>;
 
-/// What is made of the object's struct itself: several of its members, or none.
+/// A field that is made of the object's struct itself: of several members, or of none.
 template <Literal kName, class Form>
 struct Part {
   template <class Object>

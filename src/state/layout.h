@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank writes what under which name: a pure function of the optimizer's plan and live slots,
-// so every rank knows the whole checkpoint without asking.
+// Says which rank writes which tensor under which name. It is a pure function of the optimizer's
+// plan and live slots, so every rank knows the whole checkpoint without asking.
 #pragma once
 
 #include <cstdint>
@@ -23,32 +23,34 @@ struct StoredTensor {
   DType dtype = DType::f32;
   int slot = kParameterItself;
   Segment part{};              // `param` may be the number of a buffer
-  std::vector<int64_t> shape;  // as it is stored: the tensor's if this is all of it, or [count]
+  std::vector<int64_t> shape;  // as stored: the tensor's if this is all of it; if not, [count]
 };
 
-/// The rank that writes each parameter: largest first, to the rank with the fewest elements so far.
+/// Returns the rank that writes each parameter: largest first, each to the rank with the fewest
+/// elements so far.
 Result<std::vector<int32_t>> param_writers(const Optimizer& optim);
 
-/// The slots of a parameter that hold values, as bits: those of the rule and kMasterSlot, which is
-/// stored as fp32 however it is kept.
+/// Returns the slots of a parameter that hold values, as bits: those of the rule and kMasterSlot,
+/// which is stored as fp32 however it is kept.
 uint32_t stored_slots(const Optimizer& optim, int64_t param);
 
-/// What `rank` writes to its model file and to its optim file, in the order of the file. Buffers
-/// are rank 0's.
+/// Return the tensors that `rank` writes to its model file, and to its optim file, in the order of
+/// the file. Rank 0 writes buffers.
 std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vector<int32_t>& writers,
                                         int32_t rank);
 std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank);
 
-/// The header of the file that `rank` of `world` writes.
+/// Returns the header of the file that `rank` of `world` writes.
 SafetensorsHeader file_header(const std::vector<StoredTensor>& tensors, const Digest& save_id,
                               int32_t rank, int32_t world);
 
-/// The manifest, all but the sizes and checksums of its files: first the model files by rank, then
-/// the optim files by rank, then the index.
+/// Returns the manifest, without the sizes and checksums of its files. Files are in this order:
+/// model files by rank, optim files by rank, the index.
 Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
                              const std::vector<int32_t>& writers);
 
-/// ZERO_ERR_ARGUMENT if a tensor cannot be saved because its name is the format's own.
+/// Fails with ZERO_ERR_ARGUMENT if a tensor cannot be saved because the format keeps its name for
+/// itself.
 Status check_saveable(const Optimizer& optim);
 
 }  // namespace zero

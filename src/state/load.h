@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank does in a load: whether the checkpoint is one of this model and optimizer; and the
-// two passes over its files, every byte of every file against its checksum and every header against
-// the manifest, then the owned ranges of this rank, from whatever slices hold them.
+// One rank's part of a load. It checks that the checkpoint is one of this model and optimizer. Then
+// it makes two passes over the files. The first checks every byte by its checksum and every header
+// by the manifest. The second reads the owned ranges of this rank, from whatever slices hold them.
 #pragma once
 
 #include <vector>
@@ -13,33 +13,35 @@
 
 namespace zero {
 
-/// Where in a manifest each registered parameter and buffer stands.
+/// The places of registered parameters and buffers in a manifest.
 struct Places {
   std::vector<size_t> params, buffers;
 };
 
-/// The places, or ZERO_ERR_CKPT_MISMATCH with every difference.
+/// Returns the places, or ZERO_ERR_CKPT_MISMATCH with as many differences as a text has room for.
 Result<Places> match_registered(const Manifest& manifest, const Optimizer& optim);
 
-/// Each group's settings as saved, in the order of the rule's. A setting that the checkpoint does
-/// not have gets its default. ZERO_ERR_CKPT_INVALID if one is out of its range.
+/// Returns each group's settings as saved, in the rule's order. A setting that the checkpoint lacks
+/// gets its default. Fails with ZERO_ERR_CKPT_INVALID if one is out of its range.
 Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& rule);
 
-/// The loss scale as it was saved, `current` where none was. ZERO_ERR_CKPT_INVALID if it is none.
+/// Returns the loss scale as it was saved, or `current` if none was. Fails with
+/// ZERO_ERR_CKPT_INVALID if it is out of its range.
 Result<LossScale> saved_loss_scale(const Manifest& manifest, const LossScale& current);
 
-/// ZERO_ERR_CKPT_INVALID unless a parameter has a mu_product exactly where its rule made one.
+/// Fails with ZERO_ERR_CKPT_INVALID unless exactly those parameters have a mu_product for which the
+/// rule made one.
 Status check_products(const Manifest& manifest, const Rule& rule);
 
-/// This rank's part of the verification; all ranks together cover everything.
+/// Does this rank's part of the verification. All ranks together cover everything.
 Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank, int32_t world);
 
-/// The slots that a parameter has in the checkpoint, kMasterSlot among them, as bits.
+/// Returns the slots that a parameter has in the checkpoint, kMasterSlot too, as bits.
 uint32_t saved_slots(const ManifestParam& param, const Rule& rule);
 
-/// Fill this rank's share of parameters and state; slots that the checkpoint does not have become
-/// zeros, masters the parameters; on rank 0 buffers, too. Every byte is verified once more before
-/// it is used.
+/// Fills this rank's share of parameters and state, and on rank 0 buffers, too. Slots that the
+/// checkpoint lacks become zeros; masters that it lacks are made from parameters. Every byte is
+/// verified once more before it is used.
 Status read_share(const BlockFiles& files, const Manifest& manifest, const Places& places,
                   const Optimizer& optim, Windows& windows);
 

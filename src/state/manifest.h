@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero.json: what a checkpoint holds and where, the only authority over its files. A parsed
-// manifest is consistent in itself: every index is in range and the slices of each slot cover it
-// exactly once.
+// zero.json says what a checkpoint holds, and where. It is the only authority over the files. A
+// parsed manifest is consistent in itself: every index is in range, and the slices of each slot
+// cover it exactly once.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace zero {
 
 inline constexpr const char* kManifestName = "zero.json";
 inline constexpr const char* kIndexName = "model.safetensors.index.json";
-inline constexpr uint64_t kLongestManifest = 1u << 28;  // parsed it takes some times that
+inline constexpr uint64_t kLongestManifest = 1u << 28;  // parsed, it takes some times that
 inline constexpr int64_t kFormat = 1;
 
 /// Elements [start, start + count) of a tensor, as the tensor `key` of a file.
@@ -38,7 +38,8 @@ struct ManifestSlot {
   bool operator==(const ManifestSlot&) const = default;
 };
 
-/// A tensor that a file holds whole, under its name: a buffer, or what a parameter has like one.
+/// A tensor that a file holds whole, under its name: a buffer, or the part of a parameter that is
+/// like one.
 struct ManifestBuffer {
   std::string name;
   std::string dtype = "F32";
@@ -51,7 +52,7 @@ struct ManifestBuffer {
 struct ManifestParam : ManifestBuffer {
   int32_t group = 0;
   int64_t step = 0;
-  double mu_product = 1;  // NAdam's; only in the file where it is not 1
+  double mu_product = 1;  // NAdam's; in the file only if it is not 1
   std::vector<ManifestSlot> slots;
   bool operator==(const ManifestParam&) const = default;
 };
@@ -68,12 +69,12 @@ struct Manifest {
   int32_t world = 1;
   std::string created_by;
   std::string rule;
-  std::vector<std::string> slots;  // that a rule of the caller's declares; of no other
+  std::vector<std::string> slots;  // only of a rule of the caller's: those it declares
   Settings options;  // of the optimizer as a whole: only kLossScale and kGoodSteps are loaded
   std::vector<Settings> groups;
   std::vector<FileRecord> files;
   std::vector<ManifestParam> params;
-  std::vector<ManifestBuffer> buffers;  // in the file only where there are any
+  std::vector<ManifestBuffer> buffers;  // in the file only if there are any
   bool operator==(const Manifest&) const = default;
 };
 
@@ -87,7 +88,7 @@ struct ManifestTensor {
   const std::vector<int64_t>* shape;  // of the whole
 };
 
-/// Call visit(tensor) for every one.
+/// Calls visit(tensor) for every one.
 template <class Visit>
 void for_each_tensor(const Manifest& manifest, const Visit& visit) {
   const auto whole = [&](const ManifestBuffer& of) {
@@ -106,38 +107,39 @@ void for_each_tensor(const Manifest& manifest, const Visit& visit) {
 
 std::string write_manifest(const Manifest& manifest);
 
-/// The manifest's last bytes, from its "end" key on: they speak of all bytes before them.
+/// Returns the manifest's last bytes, from its "end" key on. They describe all bytes before them.
 std::string manifest_trailer(std::string_view body);
 
-/// ZERO_ERR_CKPT_INVALID for anything that write_manifest would not have written, except keys it
-/// does not know; ZERO_ERR_UNSUPPORTED for another format number.
+/// Fails with ZERO_ERR_CKPT_INVALID for anything that write_manifest would not have written, except
+/// keys that it does not know; with ZERO_ERR_UNSUPPORTED for another format number.
 Result<Manifest> parse_manifest(std::string_view bytes);
 
-/// ZERO_ERR_CKPT_INVALID unless the manifest is consistent in itself. Sets what is not in the file,
-/// and sorts slices.
+/// Fails with ZERO_ERR_CKPT_INVALID unless the manifest is consistent in itself. Sets the members
+/// that are not in the file, and sorts slices.
 Status check_manifest(Manifest& manifest);
 
-/// "optim-00002-of-00004.safetensors" for rank 1 of 4; `kind` is "optim" or "model".
+/// Returns "optim-00002-of-00004.safetensors" for rank 1 of 4. `kind` is "optim" or "model".
 std::string shard_name(std::string_view kind, int32_t rank, int32_t world);
 
-/// All files that a save of `world` ranks writes: model files by rank, optim files by rank, the
-/// index, the manifest.
+/// Returns all files that a save of `world` ranks writes: model files by rank, optim files by rank,
+/// the index, the manifest.
 std::vector<std::string> file_names(int32_t world);
 
-/// True for a name that a save of some world gives a file: what may be removed with a checkpoint.
+/// True for a name that a save of some world gives a file. Such files may be removed with a
+/// checkpoint.
 bool is_checkpoint_file(std::string_view name);
 
-/// Others are listed and verified, but hold no tensor that is loaded.
+/// True for files with tensors that are loaded. Others are only listed and verified.
 bool is_tensor_file(std::string_view name);
 
-/// What hex_double wrote, unless it was a NaN.
+/// Reads what hex_double wrote. Returns false for anything else, and for NaN.
 bool parse_hex_double(std::string_view text, double& value);
 
-/// 32 or 16 lower-case hexadecimal digits.
+/// Read 32 or 16 lower-case hexadecimal digits. Return false for anything else.
 bool parse_hex(std::string_view text, Digest& digest);
 bool parse_hex(std::string_view text, uint64_t& value);
 
-/// The Hugging Face index of parameters and buffers.
+/// Returns the text of the Hugging Face index of parameters and buffers.
 std::string write_index(const Manifest& manifest);
 
 }  // namespace zero

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The header of a safetensors file: built as the reference writer would, parsed more strictly than
-// the reference reader. The format: 8 bytes little-endian header length, JSON header, tensor data.
+// The header of a safetensors file. It is built as by the reference writer, and parsed more
+// strictly than by the reference reader. The format: 8 bytes little-endian header length, JSON
+// header, tensor data.
 #pragma once
 
 #include <cstdint>
@@ -35,26 +36,28 @@ inline constexpr uint64_t kDataAlignment = 4096;
 /// The key of the metadata, which no tensor can have.
 inline constexpr char kMetadataKey[] = "__metadata__";
 
-/// Bytes an element of a dtype ("F32") takes, 0 for an unknown one.
+/// Returns the bytes of an element of a dtype ("F32"), 0 for an unknown one.
 uint64_t dtype_bytes(std::string_view dtype);
 
-/// Elements of a shape; nullopt if a dimension is negative or the product is not below 2^63.
+/// Returns the elements of a shape, or nullopt if a dimension is negative or the product is not
+/// below 2^63.
 std::optional<int64_t> shape_elements(const std::vector<int64_t>& shape);
 
-/// Tensors stand in a file by this: larger elements first, so that all are aligned, then by name.
+/// Returns the key by which tensors are sorted in a file: larger elements first, so that all are
+/// aligned, then by name.
 inline std::pair<size_t, std::string_view> place_in_file(size_t element_bytes,
                                                          std::string_view name) {
   return {SIZE_MAX - element_bytes, name};
 }
 
-/// Sort the tensors; give them their places, and return the file's bytes up to data_start, a
-/// multiple of kDataAlignment. ZERO_ERR_UNSUPPORTED beyond the format's limits.
+/// Sorts the tensors, gives them their places, and returns the file's bytes up to data_start, a
+/// multiple of kDataAlignment. Fails with ZERO_ERR_UNSUPPORTED beyond the format's limits.
 Result<std::string> build_safetensors_header(SafetensorsHeader& header);
 
-/// The length of the JSON header, from a file's first 8 bytes.
+/// Returns the length of the JSON header, from a file's first 8 bytes.
 Result<uint64_t> safetensors_header_bytes(std::string_view first_8, uint64_t file_bytes);
 
-/// Parse the JSON header (all that lies between the first 8 bytes and the data).
+/// Parses the JSON header (all that lies between the first 8 bytes and the data).
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t file_bytes);
 
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collective calls on an optimizer, each described once: for the C function, and for a rank
+// The collective calls on an optimizer. Each is described once, for its C function and for a rank
 // that has joined and makes it with the others.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace zero::api {
 
-/// What a rank brings to a call beside the arguments that all ranks share.
+/// A rank's own input to a call, beside the arguments that all ranks share.
 struct Own {
   Status local{};  // its own reason to refuse
   void* stream = nullptr;
@@ -24,18 +24,18 @@ struct Own {
   double* norm = nullptr;
 };
 
-/// Begin a call, of which every rank that has joined hears.
+/// Begins a call. Every rank that has joined hears of it.
 Result<Call> open_call(Optimizer& optim, Operation operation, const Arguments& with);
 
-/// Do the operation, inside its call. ZERO_SKIPPED is a code with ok() true.
+/// Does the operation, inside its call. Returns ZERO_OK or ZERO_SKIPPED, with ok() true for both.
 Result<Code> perform(Call& call, Optimizer& optim, Operation operation, const Arguments& with,
                      const Own& own);
 
-/// True for the calls of the training loop that reduce gradients, where none are yet: those that
-/// follow each other without waiting.
+/// True for the calls of the training loop that reduce gradients if none are reduced yet. Such
+/// calls follow each other without waiting.
 bool takes_grads(Operation operation);
 
-/// The C function of the operation; make_own() -> Own.
+/// The body of the operation's C function. make_own() returns Own.
 template <std::invocable MakeOwn>
 zero_status command(zero_optim* optim, Operation operation, const Arguments& with,
                     const MakeOwn& make_own, ZERO_CALLER) noexcept {
@@ -46,7 +46,7 @@ zero_status command(zero_optim* optim, Operation operation, const Arguments& wit
   return on_optim(optim, make, takes_grads(operation) ? Steps::behind : Steps::awaited, caller);
 }
 
-/// The C function of an operation that takes nothing else of its own.
+/// The same for an operation that takes nothing but a stream of its own.
 inline zero_status command(zero_optim* optim, Operation operation, const Arguments& with,
                            void* stream, ZERO_CALLER) noexcept {
   return command(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boundary: what every C function does around its body. Exceptions end here.
+// The boundary: the work of every C function around its body. Exceptions end here.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@
 
 namespace zero::api {
 
-/// Keep `text` as this thread's last error, behind the name of the call that it is about.
+/// Keeps `text` as this thread's last error, behind the name of the call that it is about.
 void remember(std::string_view call, std::string_view text) noexcept;
 const char* remembered() noexcept;
 
-/// The C function in which a call of a function with this default stands.
+/// As the last parameter: the name of the C function that makes the call.
 #define ZERO_CALLER const char* caller = __builtin_FUNCTION()
 
 inline zero_status report(const Status& status, ZERO_CALLER) noexcept {
@@ -24,17 +24,17 @@ inline zero_status report(const Status& status, ZERO_CALLER) noexcept {
   return status.code();
 }
 
-/// Of a call that ends well with ZERO_SKIPPED, or with a number, too.
+/// The same for a call that may also end well with ZERO_SKIPPED, or with a number.
 inline zero_status report(const Result<Code>& made, ZERO_CALLER) noexcept {
   return made.ok() ? *made : report(made.failure(), caller);
 }
 
-/// The code of the exception that is being handled. What those of the standard library say is kept
-/// as report() does.
+/// Returns the code of the exception that is being handled. Keeps the text of a standard library's
+/// exception, as report() does.
 zero_status report_exception(const char* caller) noexcept;
 
-/// Run a body that returns Status or Result<Code>. Whatever the caller's thread rounds like,
-/// libzero's numbers are the same on every rank.
+/// Runs a body that returns Status or Result<Code>. However the caller's thread rounds, libzero's
+/// numbers are the same on every rank.
 template <class Body>
 zero_status guard(const Body& body, ZERO_CALLER) noexcept {
   const FloatEnvironment environment;
@@ -46,7 +46,7 @@ zero_status guard(const Body& body, ZERO_CALLER) noexcept {
   }
 }
 
-/// One thread at a time inside an optimizer.
+/// Lets one thread at a time into an optimizer.
 class Turn {
  public:
   explicit Turn(OptimHandle& handle) : handle_(handle) {
@@ -58,7 +58,8 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  /// This thread is in there already: inside a function of the caller's that the library called.
+  /// True if this thread is in there already, inside a function of the caller's that the library
+  /// called.
   bool again() const { return !taken_ && found_ == std::this_thread::get_id(); }
 
   Status check() const {
@@ -77,18 +78,18 @@ inline Status check_out(const void* out, const char* what) {
   return out != nullptr ? Status() : bad_argument(what, " is NULL");
 }
 
-/// What a call does with steps that a device has still to make: wait, as it asks for or changes
-/// what they leave, or go behind them.
+/// How a call treats steps that a device has still to make. awaited: it waits, because it asks for
+/// or changes what they leave; behind: it goes behind them.
 enum class Steps { awaited, behind };
 
-/// A step that ends in the background ends first.
+/// Waits until a step that ends in the background has ended. With Steps::awaited it also settles.
 inline Status await_steps(OptimHandle& handle, Steps steps) {
   if (handle.background != nullptr) (void)handle.background->complete();
   return steps == Steps::awaited ? queued::settle(*handle.optim) : Status();
 }
 
-/// A call on an optimizer: body(Optimizer&) -> Status or Result<Code>. What it changed goes to the
-/// device.
+/// Makes a call on an optimizer: body(Optimizer&) returns Status or Result<Code>. Sends its changes
+/// to the device.
 template <class Body>
 zero_status on_optim(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
                      ZERO_CALLER) noexcept {
@@ -105,8 +106,8 @@ zero_status on_optim(const zero_optim* optim, const Body& body, Steps steps = St
   return guard(visit, caller);
 }
 
-/// A local call that only reads. It may come out of a function of the caller's, and reads what
-/// stands still then.
+/// Makes a local call that only reads. It may come from a function of the caller's, because what it
+/// reads does not change then.
 template <class Body>
 zero_status on_query(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
                      ZERO_CALLER) noexcept {
@@ -121,7 +122,7 @@ zero_status on_query(const zero_optim* optim, const Body& body, Steps steps = St
   return guard(visit, caller);
 }
 
-/// One number in the memory of the optimizer's device.
+/// Checks and returns the place of one number in the memory of the optimizer's device.
 inline Result<GivenSetting> read_given(const Optimizer& optim, const void* data, int32_t dtype,
                                        std::string_view what) {
   Device* const device = optim.comm->device().get();
@@ -137,8 +138,8 @@ inline Result<GivenSetting> read_given(const Optimizer& optim, const void* data,
   return bad_argument("the memory of ", what, " is not aligned to its type");
 }
 
-/// The number of the capture that `stream`, one of the optimizer's device, is part of; 0: none.
-/// NULL on the host.
+/// Returns the number of the capture that `stream` is part of, or 0. It must be a stream of the
+/// optimizer's device, or NULL on the host.
 inline Result<uint64_t> find_capture(const Optimizer& optim, void* stream) {
   Device* const device = optim.comm->device().get();
   if (device == nullptr) {
@@ -149,7 +150,7 @@ inline Result<uint64_t> find_capture(const Optimizer& optim, void* stream) {
   return device->capturing(stream);
 }
 
-/// Check the stream of a call that cannot be captured.
+/// Checks the stream of a call that cannot be captured.
 inline Status check_stream(const Optimizer& optim, void* stream) {
   if (ZERO_TRY(find_capture(optim, stream)) == 0) return Status();
   return unsupported(

@@ -13,17 +13,17 @@
 
 namespace zero::api {
 
-/// Behind a zero_optim: the optimizer, and which thread is inside it.
+/// The object behind a zero_optim: the optimizer, and the thread that is inside it.
 struct OptimHandle {
   explicit OptimHandle(std::unique_ptr<Optimizer> made) : optim(std::move(made)) {}
   std::unique_ptr<Optimizer> optim;
-  std::unique_ptr<Background> background;  // where steps end, or null; gone before the optimizer
-  std::atomic<std::thread::id> inside{};   // the thread that is; none
+  std::unique_ptr<Background> background;  // ends steps, or null; gone before the optimizer
+  std::atomic<std::thread::id> inside{};   // the thread that is, or none
   std::mutex announcing;                   // threads that announce gradients wait for each other
 };
 
-/// A handle that is made before what it is for, so that nothing fails once that is there. One that
-/// holds nothing at its end is free again.
+/// A handle that is made before its object, so that nothing can fail once the object is there. A
+/// handle that holds nothing at its end is free again.
 class NewHandle {
  public:
   NewHandle();
@@ -31,7 +31,7 @@ class NewHandle {
   NewHandle(const NewHandle&) = delete;
   NewHandle& operator=(const NewHandle&) = delete;
 
-  /// nullptr for none, as for a rank without a seat in a child.
+  /// Returns nullptr if `comm` is null, as for a rank without a seat in a child.
   zero_comm* hold(std::shared_ptr<Comm> comm) noexcept;
   zero_optim* hold(std::shared_ptr<OptimHandle> optim) noexcept;
 
@@ -45,12 +45,12 @@ auto add_handle(std::shared_ptr<Object> object) {
   return NewHandle().hold(std::move(object));
 }
 
-/// ZERO_ERR_ARGUMENT for NULL, closed and foreign handles. What is found stays alive while it is
-/// held.
+/// Return the object of a handle, which stays alive while it is held. Fail with ZERO_ERR_ARGUMENT
+/// for NULL, closed and foreign handles.
 Result<std::shared_ptr<Comm>> find_handle(const zero_comm* handle);
 Result<std::shared_ptr<OptimHandle>> find_handle(const zero_optim* handle);
 
-/// The same, and the handle is closed from now on.
+/// Do the same, and close the handle.
 Result<std::shared_ptr<Comm>> take_handle(const zero_comm* handle);
 Result<std::shared_ptr<OptimHandle>> take_handle(const zero_optim* handle);
 
@@ -62,7 +62,7 @@ class Inside {
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
 
-  /// ZERO_ERR_FORKED in a child of a process that had handles or arenas, or a thread inside a call,
+  /// Returns ZERO_ERR_FORKED in a child whose parent had handles, arenas, or a thread inside a call
   /// when it forked.
   const Status& forked() const { return forked_; }
 

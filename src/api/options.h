@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sized structs cross the boundary: zeros are defaults, so that an older
-// caller's missing tail is as good as a newer caller's unknown one, which must be zero.
+// Takes sized structs over the boundary. Zeros are defaults. So an older caller's struct may lack
+// its tail, and a newer caller's unknown tail must be zero.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ Status wrong_size(size_t size) {
                       " or more: call ZERO_INIT on it, then set its fields");
 }
 
-/// The caller's struct as this version knows it; NULL gives zeros, which are the defaults.
+/// Returns the caller's struct as this version knows it. NULL gives zeros, which are the defaults.
 template <class Struct>
 Result<Struct> read_struct(const Struct* given) {
   Struct known{};
@@ -73,7 +73,8 @@ Result<Struct> read_struct(const Struct* given) {
   return known;
 }
 
-/// What `read` makes of each struct of an array, whose stride is the first one's size.
+/// Returns what `read` makes of each struct of an array. The array's stride is the first struct's
+/// size.
 template <class Item, class Struct, class Read>
 Result<std::vector<Item>> read_array(const Struct* given, size_t count, const Read& read) {
   const size_t stride = given->struct_size;
@@ -90,13 +91,14 @@ Result<std::vector<Item>> read_array(const Struct* given, size_t count, const Re
   return items;
 }
 
-/// A field of the caller's struct, which read_struct is yet to check; 0 where there is none.
+/// Returns a field of the caller's struct before read_struct has checked it, or 0 if there is no
+/// struct.
 template <class Struct>
 int32_t peek(const Struct* given, int32_t Struct::*field) noexcept {
   return given != nullptr && has_size<Struct>(given->struct_size) ? given->*field : 0;
 }
 
-/// Write `value` into a caller's out-struct, as much as it has room for.
+/// Writes `value` into a caller's out-struct, as much as it has room for.
 template <class Struct>
 Status write_struct(Struct* out, Struct value, const char* name) {
   if (out == nullptr) return bad_argument(name, " is NULL");
@@ -114,12 +116,13 @@ struct ReadOptions {
   std::vector<double> settings;
 };
 
-/// All but the rule, which is read. What is zero stays at its default.
+/// Reads all options but the rule, which must have been read. Zeros leave their defaults.
 Status read_options(const zero_options& given, OptimizerOptions& options);
 Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world);
 Result<std::vector<Param>> read_params(const zero_param* params, size_t count, bool with_names);
 
-/// An update rule of the caller's. Its function is only called through what catches exceptions.
+/// Reads an update rule of the caller's. Its function is called only by code that catches
+/// exceptions.
 Result<std::shared_ptr<const CustomRule>> read_custom(const zero_custom_optimizer* given);
 
 }  // namespace zero::api

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two long texts that should be equal: the part where they first differ, short enough for a
-// sentence.
+// Shows where two long texts that should be equal first differ, short enough for a sentence.
 #pragma once
 
 #include <string>
@@ -13,8 +12,9 @@ struct Difference {
   std::string b;
 };
 
-/// Of the first line that differs, both sides, cut to some 200 bytes around the place; of a line in
-/// as many fields, ended by tabs, only those fields. "nothing" stands for a line that is not there.
+/// Returns both sides of the first line that differs, cut to some 200 bytes around the place. If
+/// both lines have as many fields, ended by tabs, it shows only the fields that differ. "nothing"
+/// stands for a missing line.
 Difference first_difference(std::string_view a, std::string_view b);
 
 }  // namespace zero

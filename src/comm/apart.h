@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of others that may never return: a thread makes them, and is left behind if they do not.
+// Calls of other libraries that may never return: a thread makes them, and is left behind if they
+// do not return.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,7 @@ namespace zero {
 template <class Answer>
 class Apart {
  public:
-  /// `body` throws nothing and owns all that it uses.
+  /// Runs `body` on a thread. It must throw nothing, and own all that it uses.
   Status start(std::function<Answer()> body) {
     return start_detached([outcome = outcome_, body = std::move(body)] {
       Answer answer = body();
@@ -26,7 +27,7 @@ class Apart {
     });
   }
 
-  /// What `body` answers, once; nothing if it has not within `limit_ms`.
+  /// Returns the answer of `body`, once, or nothing if there is none within `limit_ms`.
   std::optional<Answer> await(int64_t limit_ms) {
     std::unique_lock lock(outcome_->mutex);
     // Wait: limit_ms.

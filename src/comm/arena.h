@@ -13,8 +13,8 @@ namespace zero {
 
 class Comm;
 
-/// Where a rank's memory is, in words that other ranks understand. Arena 0: not addressable by
-/// them.
+/// The place of a rank's memory, in words that other ranks understand. Arena 0: they cannot address
+/// it.
 struct Location {
   uint32_t arena = 0;
   uint32_t unused = 0;
@@ -36,7 +36,7 @@ class Arena {
   /// The same number on every rank, from 1 on in order of allocation.
   uint32_t number() const { return number_; }
 
-  /// What is queued may use its memory for ever, which is never given back.
+  /// Never gives its memory back, because queued work may use it for ever.
   void stay() { stays_ = true; }
 
  protected:
@@ -54,18 +54,19 @@ class Arena {
   std::atomic<bool> stays_{false};
 };
 
-/// Make `arena` findable by address and keep it until it is given up once for each claim. Ranks
-/// that are threads claim a SHARED arena at the same address, each its own Arena.
+/// Makes `arena` findable by address, and keeps it until it is given up once for each claim. Ranks
+/// that are threads claim a SHARED arena at the same address, each with its own Arena.
 void claim_arena(const std::shared_ptr<Arena>& arena);
 
-/// ZERO_ERR_ARGUMENT unless `data` is the start of a claimed arena.
+/// Gives up one claim. Fails with ZERO_ERR_ARGUMENT unless `data` is the start of a claimed arena.
 Status give_up_arena(const void* data);
 
-/// The number of claims, of the whole process.
+/// Returns the number of claims in the whole process.
 size_t claimed_arenas();
 
-/// The first claimed arena of any comm that [data, data + bytes) touches, or nullptr. `whole` tells
-/// whether it lies inside. Of several claims on the same address, that of `comm` first.
+/// Returns the first claimed arena of any comm that [data, data + bytes) touches, or nullptr.
+/// `whole` tells whether the range lies inside. Of several claims on the same address, that of
+/// `comm` comes first.
 std::shared_ptr<Arena> find_arena(const void* data, size_t bytes, const Comm* comm, bool* whole);
 
 }  // namespace zero

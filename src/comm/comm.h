@@ -31,8 +31,8 @@ struct CommOptions {
   // For NCCL's work.
   bool gathers_on_kernels = false;  // not by copy engines
   int32_t reduce_ctas = 16;
-  // On devices that do not reach each other's memory: gradients and parameters go through the
-  // host's, of which each rank has so much. The same on every rank.
+  // For devices that do not reach each other's memory: gradients and parameters go through the
+  // host's memory, of which each rank has staging_bytes. The same on every rank.
   bool stages = true;
   size_t staging_bytes = size_t{8} << 20;
 };
@@ -62,12 +62,12 @@ enum class Operation : uint32_t {
   step_begin,
   create_env,
 };
-/// "zero_step" and so on, as callers know it.
+/// Returns "zero_step" and so on, as callers know it.
 const char* operation_name(Operation operation);
-/// A ZERO_MEMORY_* by its name.
+/// Returns the name of a ZERO_MEMORY_*.
 const char* memory_kind_name(int32_t kind);
 
-/// Where an arena is, on comms with a device.
+/// The side on which an arena is, on comms with a device.
 enum class Side { device, host };
 
 class Call;
@@ -80,37 +80,37 @@ class Comm : public std::enable_shared_from_this<Comm> {
   int32_t world() const { return world_; }
   const CommOptions& options() const { return options_; }
   virtual const char* kind() const = 0;
-  /// Where parameters and gradients are; nullptr: in the host's memory.
+  /// The device of parameters and gradients; nullptr: they are in the host's memory.
   const std::shared_ptr<Device>& device() const { return device_; }
-  /// With a device and without direct(): how gradients and parameters travel.
+  /// With a device and without direct(): the plane on which gradients and parameters travel.
   virtual QueuedPlane* queued() { return nullptr; }
-  /// With a device, direct(), and more than one rank.
+  /// Only with a device, direct(), and more than one rank.
   virtual Gates* gates() { return nullptr; }
-  /// Why no call on a stream that is being captured can be part of the graph; OK if it can.
+  /// Returns OK if calls on a stream that is being captured can be part of the graph, or why not.
   virtual Status check_capture() const { return {}; }
   /// With a device: how often the host has waited for a stream inside a call, and so for the other
-  /// ranks, where streams cannot do that themselves.
+  /// ranks, because streams cannot do that themselves.
   std::atomic<int64_t> host_waits{0};
   /// With a device: bytes that this rank copied on their way through the host's memory.
   std::atomic<int64_t> staged_bytes{0};
 
-  /// Enter a collective call: ZERO_ERR_BUSY if a thread is inside one, the first cause if aborted.
-  /// One that ends in the background is waited for.
-  /// `object` tells optimizers of one comm apart (their number in order of creation; 0: the comm).
+  /// Enters a collective call. Fails with ZERO_ERR_BUSY if a thread is inside one, and with the
+  /// first cause if the comm is aborted. Waits for a call that ends in the background. `object`
+  /// tells optimizers of one comm apart (their number in order of creation; 0: the comm).
   Result<Call> begin(Operation operation, uint32_t object = 0);
 
-  /// The number of the next optimizer created on this comm: 1, 2, ...
+  /// Returns the number of the next optimizer created on this comm: 1, 2, ...
   uint32_t next_object() { return ++objects_; }
 
-  // What broke the comm: of a seat that tells no other, its own first cause.
+  // The failure that broke the comm. A seat that tells no other has only its own first cause.
   virtual bool aborted() const { return cause_.is_set(); }
-  /// The cause, if the comm is broken: a look for what has broken it, asked while queued work is
-  /// waited for. Any thread.
+  /// Looks whether the comm is broken, and returns the cause. It is asked during waits for queued
+  /// work. Any thread may call it.
   virtual Status check() { return aborted() ? failure_status() : Status(); }
   virtual Failure failure() const { return cause_.get(); }
-  /// What broke the comm, as later calls return it.
+  /// Returns the failure that broke the comm, as later calls return it.
   Status failure_status() const;
-  /// Break the comm for `cause`; the first cause wins. Any thread.
+  /// Breaks the comm for `cause`; the first cause wins. Any thread may call it.
   virtual void abort(const Failure& cause) { cause_.set(cause); }
 
   /// Set by src/step.
@@ -122,27 +122,29 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// False: the collective step, through all_gather and the like.
   virtual bool direct() const = 0;
 
-  /// Where this rank's bytes at `data` are. Arena 0 if not in an arena of this comm. Solo:
-  /// everything is addressable.
+  /// Returns the location of this rank's bytes at `data`: arena 0 if they are not in an arena of
+  /// this comm. Solo: everything is addressable.
   virtual Location locate(const void* data, size_t bytes) const;
 
-  /// Where direct(): the address in this process of `rank`'s bytes at `location`, range-checked.
+  /// Only with direct(): returns the address in this process of `rank`'s bytes at `location`,
+  /// range-checked.
   virtual Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const;
 
-  /// The arena a location names, to keep it alive; nullptr if it is gone or there is none.
+  /// Returns the arena that a location names, to keep it alive, or nullptr if it is gone or there
+  /// is none.
   virtual std::shared_ptr<Arena> arena(const Location& location) const;
 
   // ---- Data plane of comms on the host that are not direct(): equal `bytes` (or counts) on every
   // rank; called inside a Call; failures have aborted the comm.
 
   virtual Status all_gather(Call& call, const void* send, void* recv, size_t bytes);
-  /// recv = the sum over ranks of this rank's chunk of `send` (world chunks of `count` elements).
-  /// In rank order wherever libzero sums itself, where it may also add: recv + the first + ... .
-  /// `scratch` has room for as much as `send`.
+  /// Sets recv to the sum over ranks of this rank's chunk of `send` (world chunks of `count`
+  /// elements). If libzero sums itself, it does so in rank order, and may also add: recv + the
+  /// first + ... . `scratch` has room for as much as `send`.
   virtual Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv,
                                 size_t count, void* scratch);
-  /// True if libzero sums itself, from any floating type. Otherwise what is sent must have the
-  /// sum's type.
+  /// True if libzero sums itself, from any floating type. If not, data to send must have the sum's
+  /// type.
   virtual bool sums_itself() const { return true; }
 
  protected:
@@ -150,34 +152,36 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Comm(int32_t rank, int32_t world, const CommOptions& options,
        std::shared_ptr<Device> device = nullptr);
 
-  /// What a wait is granted that is not a call's first, which late_ms bounds.
+  /// Returns the patience of waits after a call's first one, which late_ms bounds.
   Patience later(Patience patience) const {
     patience.limit_ms = options_.timeout_ms;
     patience.extended_by_progress = true;
     return patience;
   }
 
-  /// The control plane: every rank's `mine` into `all`, in rank order; equal sizes on every rank,
-  /// at most kRecordBytes. All ranks succeed, or all fail with the same cause and the comm is
-  /// aborted.
+  /// The control plane: brings every rank's `mine` into `all`, in rank order. Sizes are equal on
+  /// every rank, at most kRecordBytes. All ranks succeed, or all fail with the same cause and the
+  /// comm is aborted.
   virtual Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                 const Patience& patience) = 0;
-  /// `data` of `root` into every rank's `data`. On direct comms it may be null, with its size, on a
-  /// rank that needs nothing of it.
+  /// Copies `data` of `root` into every rank's `data`. On direct comms a rank that needs nothing of
+  /// it may give null, with the size.
   virtual Status broadcast_bytes(std::span<std::byte> data, int32_t root,
                                  const Patience& patience) = 0;
-  /// Collective, inside a Call: the arena, or this rank's failure (the caller votes). `number` and
-  /// what follows are the same on every rank. Here: a PrivateArena.
+  /// Collective, inside a Call. Returns the arena, or this rank's failure (the caller votes).
+  /// `number` and the parameters after it are the same on every rank. This one makes a
+  /// PrivateArena.
   virtual Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes,
                                                   int32_t kind, Side side);
-  /// Arenas are numbered by attempts, which all ranks count alike, even where some fail.
+  /// Returns the next arena's number. It counts attempts, which all ranks count alike, even if some
+  /// fail.
   uint32_t next_arena();
-  /// Collective, inside a Call of the parent, on every rank of it: the seat among `members` (parent
-  /// ranks in the child's order), where this one has `place`, or this rank's failure (the caller
-  /// votes). Where the color is negative, `members` is empty and the answer nullptr.
+  /// Collective, inside a Call of the parent, on every rank of it. Returns the seat among `members`
+  /// (parent ranks in the child's order), where this rank has `place`, or this rank's failure (the
+  /// caller votes). If the color is negative, `members` is empty, and it returns nullptr.
   virtual Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
                                                    int32_t place, int32_t color) = 0;
-  /// This rank is alive and working: deadlines of those who wait for it start anew.
+  /// Shows that this rank is alive and working: deadlines of those who wait for it start anew.
   virtual void note_progress() {}
 
   /// A call may carry this many bytes a rank in one exchange.
@@ -201,16 +205,16 @@ class Comm : public std::enable_shared_from_this<Comm> {
   uint32_t arena_attempts_ = 0;
   mutable std::mutex arenas_mutex_;
   std::map<uint32_t, std::weak_ptr<Arena>> arenas_;  // by number
-  // Of this seat that have exchanged something, but for the one that made it: must agree over
-  // ranks.
+  // Calls of this seat that have exchanged something, without the one that made it. Ranks must
+  // agree on it.
   uint64_t calls_ = 0;
   const size_t chunk_bytes_;  // of a payload too large for a record, a rank and exchange
   const std::unique_ptr<std::byte[]> scratch_;  // of the call in progress, see call.cpp
 };
 
-/// One collective call in progress on one seat: each of its exchanges is compared with the other
-/// ranks'. Leaves the comm on destruction, and breaks it if that is by an exception, because the
-/// others wait. Phases are short words; their first 31 bytes are compared.
+/// One collective call in progress on one seat. Each of its exchanges is compared with the other
+/// ranks'. Its destructor leaves the comm; if an exception is the reason, it breaks the comm,
+/// because the others wait. Phases are short words; their first 31 bytes are compared.
 class Call {
  public:
   Call(Call&&) noexcept = default;
@@ -222,8 +226,8 @@ class Call {
   int32_t world() const { return comm_->world(); }
   Operation operation() const { return operation_; }
 
-  /// Of the comm's device, if it has one: the caller's stream, and the number of the capture that
-  /// it is part of; 0: none.
+  /// If the comm has a device: the caller's stream, and the number of the capture that it is part
+  /// of; 0: none.
   StreamHandle stream() const { return stream_; }
   uint64_t capture() const { return capture_; }
   void take_stream(StreamHandle stream, uint64_t capture) {
@@ -231,9 +235,9 @@ class Call {
     capture_ = capture;
   }
 
-  /// Every rank's `mine` into `all` (world * mine.size() bytes). ZERO_ERR_DESYNC, which aborts the
-  /// comm and names both sides, if a rank is in another call, phase or exchange, or sends another
-  /// size.
+  /// Brings every rank's `mine` into `all` (world * mine.size() bytes). Fails with ZERO_ERR_DESYNC,
+  /// which aborts the comm and names both sides, if a rank is in another call, phase or exchange,
+  /// or sends another size.
   Status exchange(std::string_view phase, std::span<const std::byte> mine,
                   std::span<std::byte> all);
 
@@ -245,13 +249,13 @@ class Call {
     return all;
   }
 
-  /// Agree on success, with a payload of the same size on every rank. OK only if `mine` is OK on
-  /// every rank; else a rank that failed gets its own status, and all others ZERO_ERR_PEER with
-  /// "rank 2 in zero_step: ZERO_ERR_MEMORY: ..." of the lowest rank that failed, and `payloads` is
-  /// unspecified. The comm stays usable.
+  /// Agrees on success, with a payload of the same size on every rank. Returns OK only if `mine` is
+  /// OK on every rank. If not, a rank that failed gets its own status, and all others get
+  /// ZERO_ERR_PEER with "rank 2 in zero_step: ZERO_ERR_MEMORY: ..." of the lowest rank that failed;
+  /// then `payloads` is unspecified. The comm stays usable.
   Status vote(std::string_view phase, const Status& mine, std::span<const std::byte> payload = {},
               std::span<std::byte> payloads = {});
-  /// With a record, of which every rank gets all.
+  /// Votes with a record, and returns the records of all ranks.
   template <class Record>
   Result<std::vector<Record>> vote(std::string_view phase, const Status& mine,
                                    const Record& record) {
@@ -260,54 +264,53 @@ class Call {
                   std::as_writable_bytes(std::span(all))));
     return all;
   }
-  /// On what this rank has made, which it gets if all have.
+  /// Votes on what this rank has made, and returns it if all ranks have made theirs.
   template <class Made>
   Result<Made> vote(std::string_view phase, Result<Made> made) {
     ZERO_TRY(vote(phase, made.failure()));
     return made;
   }
-  /// Why not all ranks can do something, by the words of the lowest whose `mine` is
-  /// ZERO_ERR_UNSUPPORTED; "" if all can. What failed otherwise is the call's own failure.
+  /// Returns why not all ranks can do something: the words of the lowest rank whose `mine` is
+  /// ZERO_ERR_UNSUPPORTED; "" if all can. It fails if a rank's `mine` is any other failure.
   Result<std::string> find_lacking(std::string_view phase, const Status& mine);
 
-  /// Strings of every rank, in rank order, of any length up to a GiB.
+  /// Returns the strings of every rank, in rank order, of any length up to a GiB.
   Result<std::vector<std::string>> gather(std::string_view phase, std::string_view mine);
 
-  /// `data` of `root` into every rank's; ZERO_ERR_DESYNC if ranks differ about its size or the
-  /// root. On direct comms it may be null, as in Comm::broadcast_bytes.
+  /// Copies `data` of `root` into every rank's. Fails with ZERO_ERR_DESYNC if ranks differ about
+  /// its size or the root. On direct comms it may be null, as in Comm::broadcast_bytes.
   Status broadcast(std::string_view phase, std::span<std::byte> data, int32_t root);
 
-  /// Find out whether every rank passed the same `mine`. If not, the ranks that differ from the
+  /// Finds out whether every rank passed the same `mine`. If not, the ranks that differ from the
   /// majority (from the lowest rank, on a tie) get ZERO_ERR_MISMATCH and the others ZERO_ERR_PEER,
-  /// with one sentence:
-  /// "<what>: rank 2 has <its text>, rank 0 has <its text>". Of several lines, the first that
-  /// differs is shown.
+  /// with one sentence: "<what>: rank 2 has <its text>, rank 0 has <its text>". If texts have
+  /// several lines, it shows the first that differs.
   Status agree(std::string_view phase, std::string_view what, std::string_view mine,
                std::string_view verb = "has");
 
-  /// An arena on every rank or on none. The caller claims it. On the host's side of a comm with a
-  /// device only where that is direct().
+  /// Makes an arena on every rank or on none. The caller claims it. On a comm with a device,
+  /// Side::host needs direct().
   Result<std::shared_ptr<Arena>> allocate(size_t bytes, int32_t kind, Side side = Side::device);
-  /// The seats of all children or of none; nullptr for a negative color.
+  /// Makes the seats of all children or of none. Returns nullptr for a negative color.
   Result<std::shared_ptr<Comm>> split(int32_t color, int32_t key);
 
   void progress() { comm_->note_progress(); }
 
-  /// From here on the caller's thread is not in the call: another one ends it.
+  /// Takes the call from the caller's thread: another one ends it.
   void go_to_background();
 
   /// From here to take_up(), exchanges pair with those of any call on this optimizer that calls the
   /// roll.
   void call_roll() { calling_roll_ = true; }
-  /// What follows is `operation`.
+  /// Exchanges that follow are of `operation`.
   void take_up(Operation operation) {
     calling_roll_ = false;
     operation_ = operation;
   }
 
-  /// Abort the comm with `status` (of this rank's making) and return the cause that stands.
+  /// Aborts the comm with `status` (of this rank's making), and returns the cause that stands.
   Status abort(const Status& status, std::string_view phase);
-  /// The same where there may be no memory for words.
+  /// The same when there may be no memory for words.
   void abort_out_of_memory() noexcept;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How seats come to be: one function a backend, and the choice by the launcher's variables.
+// Makes seats: one function for each backend, and one that chooses by the launcher's variables.
 #pragma once
 
 #include <array>
@@ -14,26 +14,26 @@
 
 namespace zero {
 
-/// `device`: where parameters and gradients are; nullptr: in the host's memory.
+/// `device`: that of parameters and gradients; nullptr: they are in the host's memory.
 Result<std::shared_ptr<Comm>> create_solo(const CommOptions& options,
                                           std::shared_ptr<Device> device = nullptr);
 
-/// `word`: what the ranks of one job know and nobody else; "": nothing. It keeps jobs that choose
-/// one name apart, and other users' processes away where the system cannot tell them.
+/// `word`: a secret that only the ranks of one job know; "": none. It keeps jobs apart that choose
+/// one name, and keeps other users' processes away if the system cannot tell them.
 Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, int32_t world,
                                            const CommOptions& options,
                                            std::shared_ptr<Device> device = nullptr,
                                            std::string_view word = {});
 
-/// The word of the job that a launcher started this process in, by the environment; "" if there is
-/// none, as for a single rank.
+/// Returns the word of the job in which a launcher started this process, by the environment; "" if
+/// there is none, as for a single rank.
 std::string word_of_job();
 
 /// Opens a rank's device by its place among the ranks of its host, -1 if unknown.
 using OpenDevice = std::function<Result<std::shared_ptr<Device>>(int32_t local_rank)>;
 
-/// `given` has -1 where the caller left the default, which ZERO_*_MS variables may then change.
-/// Without `open` on the host.
+/// -1 in `given` means the default, which ZERO_*_MS variables may change. Without `open` the comm
+/// is on the host.
 Result<std::shared_ptr<Comm>> create_env(CommOptions given, const OpenDevice& open);
 /// The same by variables of the caller's choice.
 Result<std::shared_ptr<Comm>> create_env(const Lookup& lookup, CommOptions given,
@@ -55,7 +55,7 @@ struct UserFunctions {
 using NcclId = std::array<std::byte, 128>;
 Result<NcclId> nccl_unique_id();
 
-/// ZERO_ERR_ARGUMENT unless there is such a rank.
+/// Fails with ZERO_ERR_ARGUMENT unless there is such a rank.
 Status check_seat(int32_t rank, int32_t world);
 
 /// Collective; every rank has a device of its own.
@@ -65,7 +65,7 @@ Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const 
 /// An nccl comm of the ranks of an engine's ncclComm_t, which stays the engine's.
 Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nccl_comm,
                                         const CommOptions& options);
-/// The number of the CUDA device of an engine's ncclComm_t.
+/// Returns the number of the CUDA device of an engine's ncclComm_t.
 Result<int32_t> nccl_device(void* nccl_comm);
 
 Result<std::shared_ptr<Comm>> create_user(const UserFunctions& functions, void* ctx, int32_t rank,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What broke a comm: made in one place, kept by the first that finds it, told to other ranks.
+// The failure that broke a comm. It is made in one place, kept by the first that finds it, and told
+// to other ranks.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@
 
 namespace zero {
 
-/// As zero_comm_failure tells it.
+/// A failure as zero_comm_failure tells it.
 struct Failure {
   Code code = ZERO_OK;
   int32_t rank = -1;
@@ -25,19 +26,19 @@ struct Failure {
   Status status() const { return Status(code, text); }
 };
 
-/// How far the optimizers of a comm are, which a failure tells.
+/// How far the optimizers of a comm are. A failure tells this.
 struct StepsSoFar {
   std::atomic<int64_t> done{0};
-  std::atomic<int32_t> publishing{0};  // some have written some of their parameters and not all
+  std::atomic<int32_t> publishing{0};  // optimizers that have written some parameters, not all
 
   bool consistent() const { return publishing.load() == 0; }
-  /// A failure of now.
+  /// Makes a failure with the present progress.
   Failure fail(Code code, int32_t rank, std::string phase, std::string text) const;
 };
 /// For a comm that has no optimizers yet.
 inline const StepsSoFar kNoSteps;
 
-/// Kept in this process: the first one stands.
+/// Keeps a cause in this process. The first one stands.
 class FirstCause {
  public:
   bool is_set() const { return set_.load(std::memory_order_acquire); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launcher's variables say about this rank: a pure function of the variables.
+// Reads what a launcher's variables say about this rank. It is a pure function of the variables.
 #pragma once
 
 #include <charconv>
@@ -18,10 +18,10 @@ namespace zero {
 
 // ---- Variables of the environment, looked up so that a test can have its own.
 
-/// The value of a variable, or nullptr.
+/// Returns the value of a variable, or nullptr.
 using Lookup = std::function<const char*(const char* name)>;
 
-/// A variable's value; a variable set to nothing counts as not set.
+/// Returns a variable's value, or nullptr if it is not set, or is empty.
 inline const char* value_of(const Lookup& lookup, const char* name) {
   const char* value = name == nullptr ? nullptr : lookup(name);
   return value == nullptr || *value == '\0' ? nullptr : value;
@@ -51,26 +51,28 @@ struct Launched {
   int32_t local_rank = 0;
   Hosts hosts = Hosts::one;
   std::string evidence;  // of several hosts: "LOCAL_WORLD_SIZE is 2 and WORLD_SIZE is 4"
-  /// The same on all ranks of this job on this host and on no others; "" with one rank, or if
-  /// unknown.
+  /// A name that is the same on all ranks of this job on this host, and on no others; "" with one
+  /// rank, or if unknown.
   std::string job;
-  /// The same where ranks may be on several hosts.
+  /// The same if ranks may be on several hosts.
   std::string job_of_all_hosts;
-  /// No variable tells Hydra's jobs apart: `job` is the second choice then.
+  /// True for Hydra, if no variable tells jobs apart. Then `job` is the second choice.
   bool hydra = false;
   bool slurm = false;
 };
 
-/// ZERO_ERR_ARGUMENT naming variable and value for sets that are half set or nonsense.
+/// Fails with ZERO_ERR_ARGUMENT, which names variable and value, for sets that are half set or
+/// nonsense.
 Result<Launched> read_launch(const Lookup& lookup);
 
-/// `given`, with ZERO_TIMEOUT_MS and the like, else the defaults, where it has -1.
+/// Returns `given`; -1 in it is replaced by ZERO_TIMEOUT_MS and the like or, if not set, by the
+/// default.
 Result<CommOptions> read_timeouts(const Lookup& lookup, CommOptions given);
 
-/// `job` as the name of a local comm, which has at most 64 characters.
+/// Returns `job` as the name of a local comm, which has at most 64 characters.
 std::string comm_name(const std::string& job);
 
-// ---- Where the ranks of several hosts find rank 0.
+// ---- The place where the ranks of several hosts find rank 0.
 
 struct Meetpoint {
   std::string host;  // a name or an address
@@ -78,11 +80,12 @@ struct Meetpoint {
   std::string origin;  // "MASTER_ADDR is 'node1', and the port follows MASTER_PORT", for texts
 };
 
-/// Nothing where no variable names rank 0's host, and the ranks are on one host for all that is
-/// known. ZERO_ERR_ARGUMENT names a variable that is no port, or that is needed and not set.
+/// Returns nothing if no variable names rank 0's host, and the ranks are on one host for all that
+/// is known. Fails with ZERO_ERR_ARGUMENT, which names the variable, if one is no port, or is
+/// needed and not set.
 Result<std::optional<Meetpoint>> read_meetpoint(const Lookup& lookup, const Launched& launch);
 
-/// Of Slurm's list "node[03-05,9],other": "node03".
+/// Returns the first host of Slurm's list: "node03" for "node[03-05,9],other".
 std::string first_host(std::string_view list);
 
 }  // namespace zero

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection that carries frames, between hosts or between processes of one, where descriptors
-// travel with them. A Link itself never waits: what does not go at once stays queued.
+// One connection that carries frames, between hosts or between processes of one host. Between
+// processes, descriptors travel with frames. A Link itself never waits: bytes that do not go at
+// once stay queued.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,7 @@
 namespace zero {
 
 enum class FrameKind : uint32_t {
-  // Of a rendezvous; comm/rendezvous.h.
+  // For a rendezvous; comm/rendezvous.h.
   hello = 1,  // of a guest: who it is, and a nonce
   welcome,    // rank 0's answer: who it is, a nonce, and that it knows the word
   confirm,    // the guest knows it as well
@@ -35,7 +36,7 @@ enum class FrameKind : uint32_t {
   ready,      // a rank can use what it got
   arena,      // the memory of an arena
 
-  // Of the exchanges between hosts; comm/tcp/tcp.h.
+  // For the exchanges between hosts; comm/tcp/tcp.h.
   record,    // of one rank, to rank 0
   records,   // what all get in return
   waiting,   // from rank 0: for whom, in the exchange of that number
@@ -45,7 +46,7 @@ enum class FrameKind : uint32_t {
 };
 
 /// Every frame begins with these words, so that versions that differ in everything else still
-/// understand that they do.
+/// notice that they differ.
 struct Prefix {
   static constexpr uint64_t kMagic = 0x7a65726f6c6f6361;
   static constexpr uint32_t kProtocol = 4;
@@ -78,34 +79,36 @@ Status too_many_descriptors();
 
 class Link {
  public:
-  /// A frame with more than `most_bytes` or `most_descriptors` ends the connection, and not much
-  /// more than that is kept here before it is taken.
+  /// A frame with more than `most_bytes` or `most_descriptors` ends the connection. It keeps not
+  /// much more than that before frames are taken.
   explicit Link(Fd fd, size_t most_bytes = kStrangerBytes,
                 size_t most_descriptors = kStrangerDescriptors)
       : fd_(std::move(fd)), most_bytes_(most_bytes), most_descriptors_(most_descriptors) {}
-  /// The other end has shown who it is.
+  /// Allows more, because the other end has shown who it is.
   void trust(size_t most_bytes) {
     most_bytes_ = most_bytes;
     most_descriptors_ = kDescriptorsPerFrame;
   }
 
-  /// The descriptors stay open until nothing is unsent.
+  /// Queues a frame, and sends what goes now. The descriptors must stay open until nothing is
+  /// unsent.
   void send(FrameKind kind, uint64_t sequence = 0, std::span<const std::byte> payload = {},
             std::span<const int> descriptors = {});
-  /// Send of what is queued as much as goes now.
+  /// Sends as much of the queue as goes now.
   void flush();
   bool unsent() const { return !over_ && !out_.empty(); }
 
-  /// The next frame that has come whole.
+  /// Returns the next frame that has come whole, or nothing.
   std::optional<Frame> take();
-  /// Nothing will come any more, and all that came has been taken.
+  /// True if nothing will come any more, and all that came has been taken.
   bool over() const { return over_; }
-  /// The other end has closed the connection, whatever may still be taken.
+  /// True if the other end has closed the connection, though frames may still be taken.
   bool ended();
-  /// How the other end begins its frames, if it is of another version. Nothing is taken then.
+  /// Returns how the other end begins its frames, if it is of another version. Then nothing is
+  /// taken.
   const std::optional<Prefix>& other_version() const { return other_version_; }
-  /// Why it is over, or sends no more: ZERO_ERR_COMM, or ZERO_ERR_SYSTEM if this process lacks
-  /// something.
+  /// Returns why it is over, or sends no more: ZERO_ERR_COMM, or ZERO_ERR_SYSTEM if this process
+  /// lacks something. OK if neither is so.
   Status problem() const;
 
   int fd() const { return fd_.get(); }
@@ -128,12 +131,12 @@ class Link {
   Fd fd_;
   size_t most_bytes_, most_descriptors_;
   std::deque<Outgoing> out_;
-  size_t sent_ = 0;  // of the first of them
+  size_t sent_ = 0;  // bytes of the first of them
   std::vector<std::byte> in_;
   size_t taken_ = 0;
-  std::vector<Fd> descriptors_;  // that came with it
+  std::vector<Fd> descriptors_;  // came with it
   std::optional<Prefix> other_version_;
-  int error_ = 0;       // what ended it, or what it could not send any more for
+  int error_ = 0;       // ended it, or made it unable to send
   bool ended_ = false;  // nothing more to receive
   bool over_ = false;
 };
@@ -146,7 +149,7 @@ std::span<const std::byte> as_payload(const Words& words) {
   return std::as_bytes(std::span(&words, 1));
 }
 
-/// What a frame of `kind` holds; nothing if it is another.
+/// Returns what a frame of `kind` holds, or nothing if the frame is of another kind.
 template <class Words>
 std::optional<Words> read(const Frame& frame, FrameKind kind) {
   static_assert(std::is_trivially_copyable_v<Words>);
@@ -157,11 +160,11 @@ std::optional<Words> read(const Frame& frame, FrameKind kind) {
   return words;
 }
 
-/// What another process says in a refusal, whatever that is.
+/// Returns the text of another process's refusal, whatever its bytes are.
 std::string text_of(const Frame& frame);
 
-/// Texts in places of a fixed size that another process reads, and what one has put there, whatever
-/// that is.
+/// Put a text into a place of a fixed size that another process reads, and read what another one
+/// has put there, whatever its bytes are.
 template <size_t size>
 void put_text(char (&to)[size], std::string_view from) {
   const std::string_view part = utf8_prefix(from, size - 1);
@@ -176,7 +179,8 @@ std::string text_in(const char (&from)[size]) {
 
 // ---- Waits.
 
-/// How long something may take, and what else ends it: asked now and then, a failure does.
+/// Bounds of a wait: how long it may take, and a check that is asked now and then. A failure of the
+/// check ends the wait.
 struct Bounds {
   int64_t limit_ms;
   std::function<Status()> check;
@@ -185,11 +189,12 @@ struct Bounds {
 /// Waits are cut into slices of this length, so that whatever else may end one is seen soon.
 inline constexpr int kSliceMs = 5;
 
-/// Sleep without a signal's help; woken early by nothing that matters.
+/// Sleeps, without using signals. If a signal ends the sleep early, that does no harm.
 void sleep_ms(int milliseconds);
 
-/// Until all that is queued has gone; until the next frame is there. What Link::problem says,
-/// ZERO_ERR_TIMEOUT at the deadline, or what `bounds` say.
+/// deliver() waits until all that is queued has gone, hear() until the next frame is there. They
+/// fail with what Link::problem says, with ZERO_ERR_TIMEOUT at the deadline, or with what `bounds`
+/// say.
 Status deliver(Link& link, const Bounds& bounds);
 Result<Frame> hear(Link& link, const Bounds& bounds);
 

@@ -16,7 +16,8 @@ namespace zero {
 
 class PrivateArena final : public Arena {
  public:
-  /// On a device of the kind that arenas of a local comm are, where there is such memory.
+  /// On a device it takes memory of the kind that arenas of a local comm are, if there is such
+  /// memory.
   static Result<std::shared_ptr<PrivateArena>> allocate(std::shared_ptr<Comm> comm, uint32_t number,
                                                         size_t bytes, int32_t kind) {
     SharedBlock block = comm->device() != nullptr ? share(comm->device(), bytes) : SharedBlock();
@@ -27,11 +28,11 @@ class PrivateArena final : public Arena {
                                                           std::move(block), std::move(memory)));
   }
 
-  /// Libraries that join devices may map it on other ranks.
+  /// True if libraries that join devices may map it on other ranks.
   bool shareable() const { return block_.data() != nullptr; }
 
-  /// Somebody knows the memory: `forget` ends that before it goes. False if that cannot be: the
-  /// memory then stays for ever.
+  /// Says that a library knows the memory. `forget` ends that before the memory goes. If it returns
+  /// false, the memory stays for ever.
   void attach(std::function<bool()> forget) { forget_ = std::move(forget); }
 
   ~PrivateArena() override {
@@ -42,7 +43,7 @@ class PrivateArena final : public Arena {
   }
 
  private:
-  /// Empty where the driver refuses it.
+  /// Returns an empty block if the driver refuses it.
   static SharedBlock share(const std::shared_ptr<Device>& device, size_t bytes) {
     Result<SharedBlock> made = SharedBlock::allocate_zeroed(device, bytes, "an arena");
     if (made.ok()) return std::move(*made);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel tells of another process: for the sentences of errors, and of who started whom.
+// Asks the kernel about another process: for the sentences of errors, and for who started whom.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,7 @@
 
 namespace zero {
 
-/// What the system tells in a small file, up to 4 KiB of it; "" if it cannot be read.
+/// Returns the content of a small file of the system, up to 4 KiB of it; "" if it cannot be read.
 std::string read_small_file(const char* path);
 
 /// One process as /proc/<pid>/stat tells it.
@@ -21,19 +21,19 @@ struct ProcessStat {
   int64_t parent = 0;
   uint64_t flags = 0;
   uint64_t started = 0;  // clock ticks after boot: tells processes apart that had the same number
-  int64_t exit_status = 0;  // as waitpid gives it; 0 is said, too, where it is not known
+  int64_t exit_status = 0;  // as waitpid gives it; 0 also if it is not known
 };
 std::optional<ProcessStat> parse_process_stat(std::string_view text);
 std::optional<ProcessStat> read_process_stat(int64_t pid);
 
-/// "running", "sleeping", "stopped", ...
+/// Returns "running", "sleeping", "stopped", ...
 const char* process_state(pid_t pid);
 
-/// How a process that is gone, or going, left: "died", or "ended" and with which exit code where
-/// the kernel still tells. `pidfd` may be -1.
+/// Returns how a process left that is gone, or going: "died", or "ended" and with which exit code
+/// if the kernel still tells. `pidfd` may be -1.
 std::string how_it_left(pid_t pid, int pidfd);
 
-/// True if a pidfd says that its process has ended, waiting for that up to `timeout_ms`.
+/// True if a pidfd says that its process has ended. Waits for that up to `timeout_ms`.
 bool pidfd_ended(int pidfd, int timeout_ms);
 
 }  // namespace zero

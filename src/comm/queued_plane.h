@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// QueuedPlane: how gradients and parameters travel on a device, where ranks do not address each
-// other's memory.
+// QueuedPlane: how gradients and parameters travel on a device if ranks do not address each other's
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@
 
 namespace zero {
 
-/// What a reduction reads and makes: f32 or f64 of any floating type.
+/// The types of a reduction: it makes f32 or f64 from any floating type.
 struct SumTypes {
   DType from = DType::f32;
   DType sum = DType::f32;
-  bool adds = false;  // to what stands where the sum goes; only where the comm sums_itself()
+  bool adds = false;  // to the values at the sum's place; only if the comm sums_itself()
 };
 
-/// What work of the data plane does with memory where it is.
+/// How work of the data plane uses memory in its place.
 enum class Use { reduce, gather };
 
-/// What one rank has to send to all, and the sum of what all have for one rank: equal sizes on
-/// every rank.
+/// Sent: data that one rank sends to all. Summed: a sum of what all ranks have for one rank. Sizes
+/// are equal on every rank.
 struct Sent {
   void* data;
   size_t bytes;
@@ -45,29 +45,29 @@ struct Scattered {
   size_t count;
 };
 
-/// Every rank's `bytes` into `recv`, in rank order; `send` may be this rank's part of it.
+/// Every rank's `bytes`, brought into `recv` in rank order. `send` may be this rank's part of it.
 struct Gathered {
   const void* send;
   void* recv;
   size_t bytes;
 };
 
-/// The data plane of a comm on a device of its own: work is queued on a stream, in the same order
-/// on every rank, inside a call, and the status says only that. What fails later aborts the comm.
+/// The data plane of a comm on a device. Its calls queue work on a stream, in the same order on
+/// every rank, inside a call. Their status is about that only; a later failure aborts the comm.
 class QueuedPlane {
  public:
   virtual ~QueuedPlane() = default;
 
-  // What is given together begins together, and may end together. None of it is empty.
+  // Transfers that are given together begin together, and may end together. None of them is empty.
 
-  /// In the backend's order. Where types are the same `recv` may be this rank's chunk of `send`,
-  /// and they are unless the comm sums_itself().
+  /// Sums in the backend's order. If types are the same, `recv` may be this rank's chunk of `send`.
+  /// They must be the same unless the comm sums_itself().
   virtual Status reduce_scatter(std::span<const Scattered> all, void* stream) = 0;
   Status reduce_scatter(SumTypes types, const void* send, void* recv, size_t count, void* stream) {
     const Scattered one{types, send, recv, count};
     return reduce_scatter({&one, count == 0 ? 0u : 1u}, stream);
   }
-  /// The same where ranks own parts of different sizes.
+  /// The same for ranks that own parts of different sizes.
   virtual Status reduce(SumTypes types, std::span<const Summed> all, void* stream) = 0;
   virtual Status all_gather(std::span<const Gathered> all, void* stream) = 0;
   Status all_gather(const void* send, void* recv, size_t bytes, void* stream) {
@@ -76,18 +76,18 @@ class QueuedPlane {
   }
   virtual Status broadcast(std::span<const Sent> all, void* stream) = 0;
 
-  /// How many transfers should be given together where others could go on behind each of them:
-  /// more where a call costs the host much.
+  /// Returns how many transfers should be given together if work could go on behind each of them:
+  /// more if a call costs the host much.
   virtual size_t at_once() const { return 1; }
 
-  /// Where `base` is, if the backend can map the arena it is in on other ranks, and so move what
-  /// lies there without copies of its own; else arena 0.
+  /// Returns the location of `base` if the backend can map its arena on other ranks, and so move
+  /// data there without copies of its own; if not, arena 0.
   virtual Location mappable(const void*) const { return {}; }
-  /// Every rank has memory at `place` that is mappable: map its arena for the use that all have for
-  /// it. Collective, in the same order on every rank, once for each arena.
+  /// Maps the arena at `place`, where every rank has mappable memory, for the use that all ranks
+  /// have for it. Collective, in the same order on every rank, once for each arena.
   virtual Status map_arena(Use, const Location&) { return {}; }
-  /// Whether that was asked for. Such an arena is used at the same place on every rank or not at
-  /// all.
+  /// True if map_arena() was called for that arena. It is then used at the same place on every rank
+  /// or not at all.
   virtual bool was_mapped(uint32_t) const { return false; }
 
   /// The last reductions and the last gathers queued by any optimizer of the comm. The two never
@@ -97,11 +97,11 @@ class QueuedPlane {
 
 // ---- Gates: how the streams of ranks that do address each other's memory wait for each other.
 
-/// Where the streams of ranks that read and write each other's memory wait for each other. A call
-/// passes some, in the same order on every rank, and never the same one twice running.
+/// Places where the streams of ranks that read and write each other's memory wait for each other. A
+/// call passes some, in the same order on every rank, and never the same one twice in a row.
 enum class Gate : uint32_t {
-  entered,    // gradients and parameters are as the call is to find them
-  reread,     // what the last records said has been read
+  entered,    // gradients and parameters are as the call must find them
+  reread,     // the last records have been read
   measured,   // the records of all are there
   published,  // all parameters are written
 };
@@ -111,12 +111,11 @@ class Gates {
  public:
   virtual ~Gates() = default;
 
-  /// What comes on `stream` begins when what every rank's stream held before this gate is done.
-  /// Inside a call.
-  /// `rule` as in Device::wait.
+  /// Makes later work on `stream` begin when all that every rank's stream held before this gate is
+  /// done. Inside a call. `rule` as in Device::wait.
   virtual Status pass(Gate gate, StreamHandle stream, const char* rule) = 0;
-  /// A word for queued work behind a gate to read: not 0 when the comm is broken, and no gate keeps
-  /// anybody any more. nullptr where pass() itself fails then.
+  /// Returns a word that queued work behind a gate reads: it is not 0 once the comm is broken, and
+  /// then no gate holds anybody any more. nullptr if pass() itself fails then.
   virtual const uint32_t* broken() const = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sockets at which ranks find each other, by a name on one host or by an address between hosts:
-// none of these calls waits.
+// Sockets at which ranks find each other, by a name on one host or by an address between hosts.
+// None of these calls waits.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,7 @@
 
 namespace zero {
 
-/// Where a socket listens or connects to.
+/// The place where a socket listens, or to which it connects.
 struct Place {
   sockaddr_storage storage{};
   socklen_t bytes = 0;
@@ -21,23 +21,24 @@ struct Place {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 
-/// A name that is in no file system: it goes with the last descriptor of who listens there, kill -9
-/// or not.
+/// Returns the place of a name that is in no file system. The name goes with the last descriptor of
+/// the process that listens there, kill -9 or not.
 Place place_of(std::string_view name);
 
-/// Listen at `place`. 0, or the errno.
+/// Listens at `place`. Returns 0, or the errno.
 int listen_at(const Place& place, Fd* listener);
 
-/// A connection under way: writable once it stands or has failed, which connect_error() tells. 0,
-/// or the errno.
+/// Starts a connection. It becomes writable once it stands or has failed; connect_error() tells
+/// which. Returns 0, or the errno.
 int start_connect(const Place& place, Fd* connection);
 int connect_error(int fd);
 
-/// The next guest of a listener; invalid, with the errno, if there is none.
+/// Accepts the next guest of a listener. The result is invalid, and errno says why, if there is
+/// none.
 Fd accept_guest(int listener);
 
-/// Who made the other end of a connection between processes of one host, as the kernel vouches for
-/// it.
+/// The process and user that made the other end of a connection on one host. The kernel vouches for
+/// them.
 struct Identity {
   pid_t pid;
   uid_t uid;

@@ -24,10 +24,10 @@ struct Patience {
   std::string where() const;  // "zero_step: vote"
 };
 
-/// "rank 1, rank 2 and 5 more"
+/// Returns "rank 1, rank 2 and 5 more".
 std::string list_some(const std::vector<std::string>& names);
 
-/// Who has not come yet, and since when it has been waited for.
+/// A rank that has not come yet, and since when it has been waited for.
 struct Missing {
   int32_t rank;
   int64_t since_ns;
@@ -37,22 +37,23 @@ class Watch {
  public:
   explicit Watch(const Patience& patience);
 
-  /// Look at the clock. For how long this process itself was stopped, as a job is that is put to
-  /// sleep as a whole: that is held against nobody, and others' signs of life are as much younger.
+  /// Looks at the clock. Returns for how many nanoseconds this process itself was stopped, as in a
+  /// job that is put to sleep as a whole. That time is held against nobody, and others' signs of
+  /// life are that much younger.
   int64_t look();
   int64_t now_ns() const { return now_ns_; }
-  /// Since when who last showed a sign of life then has been waited for.
+  /// Returns since when a rank has been waited for that last showed a sign of life at `sign_ns`.
   int64_t since_ns(int64_t sign_ns) const {
     return patience_.extended_by_progress ? std::max(start_ns_, sign_ns) : start_ns_;
   }
-  /// Those of `missing` that are late.
+  /// Returns those of `missing` that are late.
   std::vector<Missing> late_of(std::span<const Missing> missing) const;
-  /// How long to sleep until one of them is, at most `most_ms`.
+  /// Returns how long to sleep until one of them is late, at most `most_ms`.
   int64_t slice_ns(std::span<const Missing> missing, int64_t most_ms) const;
   /// True once, when a wait has become long.
   bool warns();
 
-  /// What `names` have not done, and what this rank warns of.
+  /// Return sentences: what `names` have not done, and this rank's warning of them.
   std::string late(std::string_view names) const;
   std::string warning(int32_t rank, std::string_view names) const;
 

@@ -20,13 +20,14 @@ struct ArenaLayout {
   int32_t slices;
 
   size_t total() const { return slice * static_cast<size_t>(slices); }
-  /// Where `rank`'s bytes begin.
+  /// Returns where `rank`'s bytes begin.
   size_t at(int32_t rank) const { return slice * static_cast<size_t>(rank % slices); }
-  /// ZERO_ERR_MEMORY if that many bytes cannot be.
+  /// Fails with ZERO_ERR_MEMORY if that many bytes cannot be.
   static Result<ArenaLayout> of(size_t bytes, int32_t kind, int32_t world);
 };
 
-/// What every rank reaches of every rank. On a device that is one copy a rank, whatever the kind.
+/// An arena of which every rank reaches every rank's part. On a device there is one copy a rank,
+/// whatever the kind.
 class LocalArena final : public Arena {
  public:
   LocalArena(std::shared_ptr<Comm> comm, uint32_t number, std::shared_ptr<Mapping> mapping,
@@ -42,7 +43,7 @@ class LocalArena final : public Arena {
     if (stays()) keep_for_ever(std::move(blocks_));
   }
 
-  /// `rank`'s bytes.
+  /// Returns `rank`'s bytes.
   std::byte* data_of(int32_t rank) const {
     return mapping_ != nullptr ? mapping_->data() + layout_.at(rank)
                                : blocks_[static_cast<size_t>(rank)].data();
@@ -50,7 +51,7 @@ class LocalArena final : public Arena {
   bool one_copy() const override { return mapping_ != nullptr && kind() == ZERO_MEMORY_SHARED; }
 
  private:
-  // In the host's memory; else blocks, by rank.
+  // The first two are for the host's memory; blocks_, by rank, are for devices.
   const ArenaLayout layout_{};
   const std::shared_ptr<Mapping> mapping_;
   std::vector<SharedBlock> blocks_;

@@ -25,31 +25,31 @@ class Control {
           std::vector<std::shared_ptr<Peer>> peers);
   ~Control();
 
-  /// Every rank's `mine` (at most kRecordRoom bytes, the same number everywhere) into `all`. Every
-  /// rank gets the same answer. `all` may be empty: then it only waits.
+  /// Brings every rank's `mine` (at most kRecordRoom bytes, the same number everywhere) into `all`.
+  /// Every rank gets the same answer. `all` may be empty: then it only waits.
   Status exchange(std::span<const std::byte> mine, std::span<std::byte> all,
                   const Patience& patience);
 
-  /// `data` of `root` into everybody's, by way of the segment.
+  /// Copies `data` of `root` into everybody's, by way of the segment.
   Status broadcast(std::span<std::byte> data, int32_t root, Patience first, const Patience& rest);
 
-  /// Any thread.
+  /// Any thread may call it.
   void abort(const Failure& cause);
   bool aborted() const { return header().abort.load(std::memory_order_acquire) != 0; }
-  /// What the abort word names; code ZERO_OK if nothing.
+  /// Returns the failure that the abort word names; its code is ZERO_OK if there is none.
   Failure failure() const;
   Status failure_status() const;
 
-  /// For waits on something else: the comm's failure, also if it is found here that a rank has
-  /// died.
+  /// For waits on something else: returns the comm's failure. If it finds that a rank has died, it
+  /// breaks the comm.
   Status check(const Patience& where);
 
-  /// For ranks that do something else together after an exchange, the same for all: this one could
-  /// not, and is on its way to the next exchange, where it says why.
+  /// For ranks that do something else together after an exchange, the same for all. It tells the
+  /// others that this rank could not, and is on its way to the next exchange, where it says why.
   void withdraw() { slot(rank_).withdrew.store(sequence_, std::memory_order_release); }
   bool any_withdrew(std::span<const int32_t> ranks) const;
 
-  /// What to tell about this seat in a cause of its making.
+  /// Sets the progress that causes of this seat's making tell.
   void set_steps(const StepsSoFar* steps) { steps_ = steps; }
 
   void note_progress() { slot(rank_).progress.fetch_add(1, std::memory_order_relaxed); }
@@ -58,7 +58,7 @@ class Control {
   int32_t world() const { return world_; }
   const Generation& generation() const { return header().generation; }
 
-  /// Prepare a zeroed segment for `world` ranks.
+  /// Prepares a zeroed segment for `world` ranks.
   static void format(std::byte* segment, int32_t world, const Generation& generation);
   static Header& header_of(std::byte* segment) { return *reinterpret_cast<Header*>(segment); }
   static Slot& slot_of(std::byte* segment, int32_t rank) {

@@ -16,13 +16,13 @@
 
 namespace zero::local {
 
-/// In a word, for errors.
+/// Returns a word for errors.
 const char* name_of(Gate gate);
 
-/// At each gate a rank tells every other one that it has come, waits for the same from all, and
-/// clears what it was told for the next time. A word can be told anew without harm because another
-/// gate lies between: who tells has passed that, so this rank had cleared the word before. What is
-/// told is no count, so that a graph can pass gates again and again. Streams of one rank pass them
+/// At each gate a rank writes a word to every other rank, waits for a word from each, and clears
+/// those for the next time. A word can be written again without harm, because another gate lies
+/// between: the rank that writes has passed that gate, so this rank had cleared the word before.
+/// Words hold no count, so a graph can pass gates again and again. Streams of one rank pass them
 /// one behind the other.
 class LocalGates final : public Gates {
  public:
@@ -30,8 +30,8 @@ class LocalGates final : public Gates {
   static size_t bytes_of(int32_t world);
 
   /// `words`: bytes_of(world) zeroed bytes of the host's memory that all ranks share. `control`
-  /// outlives this.
-  /// ZERO_ERR_UNSUPPORTED if the device's streams cannot wait for words, which is tried out.
+  /// must outlive this. Tries out whether the device's streams can wait for words, and fails with
+  /// ZERO_ERR_UNSUPPORTED if they cannot.
   static Result<std::unique_ptr<LocalGates>> open(std::shared_ptr<Device> device, Control& control,
                                                   std::shared_ptr<Mapping> words,
                                                   int64_t timeout_ms);
@@ -51,15 +51,15 @@ class LocalGates final : public Gates {
   size_t world() const { return static_cast<size_t>(control_.world()); }
   size_t rank() const { return static_cast<size_t>(control_.rank()); }
   uint32_t* words() const { return reinterpret_cast<uint32_t*>(words_->data()); }
-  /// What `from` tells `to`.
+  /// The word that `from` writes to `to`.
   uint32_t* told(size_t gate, size_t to, size_t from) const {
     return words() + (gate * world() + to) * world() + from;
   }
-  /// Of this rank: 0 while its stream waits at no gate; else 1 + the gate, and behind that a number
-  /// that no other wait of a call has: those of one graph's launches share it.
+  /// This rank's: 0 while its stream waits at no gate; else 1 + the gate, and in the bits above a
+  /// number that no other wait of a call has. Waits of one graph's launches share it.
   uint32_t* waits_word() const { return words() + kGates * world() * world() + rank(); }
-  /// Not 0 once a stream of this rank has passed a gate since the watch looked last: waits of one
-  /// graph's launches look alike.
+  /// Not 0 once a stream of this rank has passed a gate since the watch looked last. The watch
+  /// needs it because waits of one graph's launches look alike.
   uint32_t* passed_word() const { return words() + (kGates * world() + 2) * world() + rank(); }
   uint32_t* broken_word() const { return words() + (kGates * world() + 1) * world() + rank(); }
 
@@ -93,20 +93,21 @@ class LocalGates final : public Gates {
   WorkerThread thread_;
 };
 
-// ---- Where streams of several ranks cannot wait for each other, the host does it for them:
-// between two launches of a step it waits for its own stream, and then for the other ranks.
+// ---- If streams of several ranks cannot wait for each other, the host does it for them: between
+// two launches of a step it waits for its own stream, and then for the other ranks.
 
-/// Inside a call, which all ranks of the comm are in: its meetings are exchanges like any other.
-/// What is queued behind one has all that it needs.
+/// Used inside a call that all ranks of the comm are in. Its meetings are exchanges like any other.
+/// Work that is queued behind a meeting has all that it needs.
 class HostMeeting final : public Gates {
  public:
-  /// `what` the meetings are, for errors. `control` and `waits`, which counts, outlive this.
+  /// `what`: a name of the meetings, for errors. `waits` counts them. `control` and `waits` must
+  /// outlive this.
   static Result<std::unique_ptr<HostMeeting>> open(const char* what, std::shared_ptr<Device> device,
                                                    Control& control, int64_t timeout_ms,
                                                    std::atomic<int64_t>& waits);
 
-  /// Returns when what every rank's stream held before this is done. `phase`: a word for errors.
-  /// `rule` as in Device::wait.
+  /// Returns when all that every rank's stream held before this is done. `phase`: a word for
+  /// errors. `rule` as in Device::wait.
   Status meet(StreamHandle stream, const char* phase, const char* rule);
   Status pass(Gate gate, StreamHandle stream, const char* rule) override {
     return meet(stream, name_of(gate), rule);
@@ -128,7 +129,7 @@ class HostMeeting final : public Gates {
   Control& control_;
   const int64_t timeout_ms_;
   std::atomic<int64_t>& waits_;
-  Stream behind_;  // the caller's: what the host asks for is a wait between streams, like any other
+  Stream behind_;  // the caller's stream: so the host's wait is one between streams, like any other
   Event held_, done_;
   int64_t looked_ns_ = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control segment: what the ranks of one comm share besides arenas. Whatever is read from it is
-// copied, checked against its range, and only then used: a sick peer must not take others with it.
+// The control segment: the memory that the ranks of one comm share besides arenas. Every value that
+// is read from it is copied, checked against its range, and only then used: a sick peer must not
+// take others with it.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is alive. Each process has a page that others map read-only, with a word that the kernel
-// marks when the process dies: a robust futex of a library thread. It is marked before the dead
-// process's memory is freed, so its size does not matter. A pidfd is the second witness.
+// Tells who is alive. Each process has a page that others map read-only, with a word that the
+// kernel marks when the process dies: a robust futex of a library thread. It is marked before the
+// dead process's memory is freed, so its size does not matter. A pidfd is the second witness.
 #pragma once
 
 #include <linux/futex.h>
@@ -19,8 +19,8 @@
 
 namespace zero::local {
 
-/// A share in this process's life: the page and its thread stand while there is one. Seats hold one
-/// each.
+/// A share in this process's life. The page and its thread stand while there is a share. Each seat
+/// holds one.
 class Life {
  public:
   static Result<Life> begin();
@@ -28,17 +28,17 @@ class Life {
   Life& operator=(Life&&) = delete;
   ~Life();
 
-  /// The page, to be sent to other processes; and a pidfd of this one, invalid where there are
+  /// Return the page, to be sent to other processes, and a pidfd of this one, invalid if there are
   /// none.
   int page() const;
   int pidfd() const;
 
  private:
   explicit Life(pid_t pid) : pid_(pid) {}
-  pid_t pid_;  // that holds the share: a forked child does not
+  pid_t pid_;  // the process that holds the share: a forked child does not
 };
 
-/// What another process's page (or this one's) holds.
+/// The content of a process's page, this one's or another's.
 struct LifePage {
   std::atomic<uint32_t> word;  // thread id: alive. FUTEX_OWNER_DIED: dead. 0: its last seat is gone
 };
@@ -47,19 +47,19 @@ inline constexpr size_t kLifePageBytes = 4096;
 /// A process that has ranks, seen from this one; one object for all comms and ranks that watch it.
 class Peer final : public Witness {
  public:
-  /// Check and map a received page. `pidfd` may be invalid.
+  /// Checks and maps a received page. `pidfd` may be invalid.
   static Result<std::shared_ptr<Peer>> meet(int page, Fd pidfd, pid_t pid);
 
   pid_t pid() const { return pid_; }
 
-  /// The kernel has said so. One load.
+  /// True if the kernel has said so. Takes one load.
   bool dead() const {
     return (word().load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0 ||
            exited_.load(std::memory_order_relaxed);
   }
-  /// Ask the second witness too. A system call; dead() remembers the answer.
+  /// Asks the second witness too, by a system call. dead() remembers the answer.
   bool ask() const override;
-  /// How a dead one ended, in words: "died".
+  /// Returns how a dead process ended, in words: "died".
   std::string how_it_left() const;
 
   Peer(std::shared_ptr<Mapping> page, Fd pidfd, pid_t pid)

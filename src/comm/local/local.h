@@ -37,7 +37,7 @@ class LocalComm final : public Comm {
   Gates* gates() override { return gates_.get(); }
   QueuedPlane* queued() override { return staged_.get(); }
   Status check_capture() const override { return Status(uncaptured_); }
-  /// How the ranks' devices work together. Collective, before the first other call.
+  /// Finds out how the ranks' devices work together. Collective, before the first other call.
   Status join_devices();
 
  protected:
@@ -76,13 +76,14 @@ class LocalComm final : public Comm {
   const std::unique_ptr<Control> control_;
   const std::vector<std::unique_ptr<Link>> links_;
 
-  // On devices, of several ranks: one of them.
+  // On devices of several ranks: one of the two.
   std::unique_ptr<Gates> gates_;
   std::unique_ptr<StagedPlane> staged_;
   Status uncaptured_;  // why calls cannot be captured
 };
 
-/// A seat in the comm at `address` of ranks that know `word`; `check` can end the rendezvous early.
+/// Takes a seat in the comm at `address`, of ranks that know `word`. `check` can end the rendezvous
+/// early.
 Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address,
                                    std::string_view word, int32_t rank, int32_t world,
                                    const CommOptions& options, std::shared_ptr<Device> device,

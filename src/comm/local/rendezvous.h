@@ -26,9 +26,8 @@ struct NamedMeeting final : Meeting {
   std::string unreached(std::span<const std::string> obstacles) const override;
 };
 
-/// What a rank takes from the rendezvous: a place in the control segment, and its connections,
-/// which stay open for arenas: rank 0's to every rank (by rank), another's to rank 0 (the only
-/// one).
+/// A rank's result of the rendezvous: a place in the control segment, and its connections, which
+/// stay open for arenas. Rank 0 has one to every rank (by rank), another rank only one, to rank 0.
 struct Seat {
   std::unique_ptr<Control> control;
   std::vector<std::unique_ptr<Link>> links;
@@ -36,11 +35,11 @@ struct Seat {
 
 Result<Seat> meet(const NamedMeeting& meeting);
 
-/// The address of the comm `name` of this user. Everybody can read it while it is in use: with a
-/// word nobody can guess it before.
+/// Returns the address of the comm `name` of this user. Everybody can read it while it is in use,
+/// but with a word nobody can guess it before.
 std::string address_of_comm(std::string_view name, std::string_view word = {});
 
-/// Bits that tell one comm from any other.
+/// Draws bits that tell one comm from any other.
 Result<Generation> draw_generation();
 
 /// A new control segment for `world` ranks, formatted and reserved.

@@ -36,10 +36,10 @@ class Mapping {
   size_t bytes_ = 0;
 };
 
-/// A new memfd of `bytes` zeros whose size can never change. Nothing is reserved yet.
+/// Makes a memfd of `bytes` zeros, whose size can never change. Nothing is reserved yet.
 Result<Fd> create_segment(const char* name, size_t bytes);
 
-/// Refuse a descriptor that is no memfd of this size, or that somebody could still shrink.
+/// Refuses a descriptor that is no memfd of this size, or that somebody could still shrink or grow.
 Status check_segment(int fd, size_t bytes);
 
 enum class Access {
@@ -48,18 +48,18 @@ enum class Access {
   hidden,  // read and write, but not in the children of this process
 };
 
-/// This process's mapping of the whole memfd: the one that stands, or a new one.
+/// Returns this process's mapping of the whole memfd: the one that stands, or a new one.
 Result<std::shared_ptr<Mapping>> map_segment(int fd, size_t bytes, Access access);
 
-/// Allocate the memory behind [offset, offset + bytes) now: ZERO_ERR_MEMORY here, or never a SIGBUS
-/// later.
+/// Allocates the memory behind [offset, offset + bytes) now. It may fail with ZERO_ERR_MEMORY here,
+/// but no SIGBUS comes later.
 Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes);
 
-/// ZERO_ERR_MEMORY if the machine plainly has not so much: reserving it would end processes, not
-/// fail.
+/// Fails with ZERO_ERR_MEMORY if the machine plainly has not so much, because reserving it would
+/// end processes, not fail.
 Status check_available(uint64_t bytes);
 
-/// Mappings that stand in this process.
+/// Returns the number of mappings that stand in this process.
 size_t mapped_segments();
 
 }  // namespace zero::local

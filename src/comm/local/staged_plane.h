@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How gradients and parameters travel between devices that do not reach each other's memory: piece
-// by piece through memory of the host that all ranks map.
+// Moves gradients and parameters between devices that do not reach each other's memory, piece by
+// piece through memory of the host that all ranks map.
 #pragma once
 
 #include <atomic>
@@ -13,18 +13,18 @@
 
 namespace zero::local {
 
-/// Each rank has two slots, of even and odd pieces. Piece after piece every rank copies its own
-/// into a slot, the hosts meet, and all take what they need from everybody's. A slot is written
-/// anew two pieces later, when all have come to the meeting between, and so have taken the former.
-/// Calls return with their last copies queued. Inside a call of the comm.
+/// Each rank has two slots, for even and odd pieces. For each piece, every rank copies its own into
+/// a slot, the hosts meet, and all take what they need from everybody's slots. A slot is written
+/// again two pieces later. By then all have come to the meeting between, and so have taken the old
+/// piece. Calls return with their last copies queued. Used inside a call of the comm.
 class StagedPlane final : public QueuedPlane {
  public:
   static constexpr const char* kStaged = "a piece is in the host's memory before others take it";
   static constexpr const char* kTaken = "a piece is taken before another comes in its place";
 
-  /// `slots`: memory of that layout, a part for each rank, which holds 128 bytes for every rank
-  /// twice at the least. `moved` counts the bytes that are copied into it and out of it; it
-  /// outlives this.
+  /// `slots`: memory of that layout, with a part for each rank, which has room for at least 2 * 128
+  /// bytes for every rank. `moved` counts the bytes that are copied into it and out of it; it must
+  /// outlive this.
   static Result<std::unique_ptr<StagedPlane>> open(std::shared_ptr<Device> device, int32_t rank,
                                                    std::unique_ptr<HostMeeting> meeting,
                                                    std::shared_ptr<Mapping> slots,
@@ -34,7 +34,7 @@ class StagedPlane final : public QueuedPlane {
 
   using QueuedPlane::all_gather;
   using QueuedPlane::reduce_scatter;
-  /// In rank order.
+  /// Sums in rank order.
   Status reduce_scatter(std::span<const Scattered> all, void* stream) override;
   Status reduce(SumTypes types, std::span<const Summed> all, void* stream) override;
   Status all_gather(std::span<const Gathered> all, void* stream) override;
@@ -52,13 +52,14 @@ class StagedPlane final : public QueuedPlane {
         moved_(moved) {}
 
   std::byte* slot(size_t rank, size_t piece) const;
-  /// put(i) and then, behind the meeting, take(i) for each of `pieces`; put(i + 1) comes before
-  /// take(i).
+  /// Calls put(i) and then, behind the meeting, take(i), for each of `pieces`. put(i + 1) comes
+  /// before take(i).
   template <class Put, class Take>
   Status pass(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
               const Take& take);
   Status copy(StreamHandle stream, void* to, const void* from, size_t bytes);
-  /// What is summed of each slot: so many bytes in a piece, at which stride; whether by this rank.
+  /// The part of each slot that is summed: its bytes in a piece, its place in strides, and whether
+  /// this rank sums it.
   struct Share {
     size_t bytes, place;
     bool owns;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libzero uses of NCCL's binary interface, as of version 2.27.3. Later versions keep it: they
-// read `bytes` and `version` of a Config and take what lies beyond as not set. Declared here, so
-// that a libzero built without nccl.h works with whatever NCCL a machine has; where nccl.h is
-// found, a test compares the two.
+// The part of NCCL's binary interface that libzero uses, as of version 2.27.3. Later versions keep
+// it: they read `bytes` and `version` of a Config and take all beyond that as not set. It is
+// declared here, so that a libzero built without nccl.h works with whatever NCCL a machine has. If
+// nccl.h is found, a test compares the two.
 #pragma once
 
 #include <climits>
@@ -11,7 +11,8 @@
 namespace zero::nccl {
 
 constexpr int kOldestVersion = 22703;
-// Windows came with it; until then groups of small transfers in them could be corrupted.
+// The first version whose windows are used. Before it, groups of small transfers in windows could
+// be corrupted.
 constexpr int kOldestWindows = 22807;
 
 struct OpaqueComm;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators of NCCL, which are never left to wait inside NCCL: each call is polled until it has
-// been taken in, under a deadline and whoever else may end the wait.
+// Communicators of NCCL. libzero never waits inside NCCL: it polls each call until NCCL has taken
+// it in, under a deadline and a check that may end the wait.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@
 
 namespace zero::nccl {
 
-/// Where NCCL puts something that it makes: it may write there until it has told how that ended, so
-/// a place that it may still know is left to it.
+/// The place where NCCL puts something that it makes. NCCL may write there until it has told how
+/// that ended, so a place that it may still know is left to it.
 template <class Made>
 class Slot {
  public:
@@ -39,13 +39,12 @@ class Slot {
   bool known_ = false;
 };
 
-/// NCCL's own words for what went wrong: ZERO_ERR_PEER_DEAD where it puts that down to another
-/// rank, otherwise ZERO_ERR_COMM.
+/// Returns NCCL's own words for what went wrong: with ZERO_ERR_PEER_DEAD if NCCL puts it down to
+/// another rank, otherwise with ZERO_ERR_COMM.
 Status problem(const Library& library, Handle handle, std::string_view what, int outcome);
 
-/// A mutex that is waited for under a deadline.
-/// For std::unique_lock, as std::timed_mutex is. That one waits by a call of POSIX that some
-/// sanitizers of threads do not know: they take what follows for a race.
+/// A mutex with a deadline for waits, for std::unique_lock. std::timed_mutex would do, but it waits
+/// by a call of POSIX that some thread sanitizers do not know: they take what follows for a race.
 class Turn {
  public:
   bool try_lock() { return try_lock_for(std::chrono::milliseconds(0)); }
@@ -70,32 +69,35 @@ class Turn {
   bool taken_ = false;
 };
 
-/// One communicator in non-blocking mode. Any thread; NCCL gets one call at a time, on a thread
-/// whose current device is the communicator's: it restores what it finds, and a thread without one
-/// would get a context on device 0.
+/// One communicator in non-blocking mode. Any thread may use it. NCCL gets one call at a time, on a
+/// thread whose current device is the communicator's, because NCCL restores the device that it
+/// finds, and a thread without one would get a context on device 0.
 class Channel {
  public:
-  /// `may_block`: not known to be in that mode. A call is then made by a thread of its own, which
-  /// is left behind at the limit if it is still inside NCCL, and what `run` was given with it.
+  /// `may_block`: the communicator is not known to be in that mode. Then a thread of its own makes
+  /// each call. If it is still inside NCCL at the limit, it is left behind, with what `run` was
+  /// given.
   Channel(const Library& library, std::shared_ptr<Device> device, Handle handle,
           bool may_block = false)
       : library_(library), device_(std::move(device)), may_block_(may_block), handle_(handle) {}
 
   const std::shared_ptr<Device>& device() const { return device_; }
 
-  /// `call` with the communicator, and a wait until that has taken it in: ZERO_ERR_TIMEOUT after
-  /// the limit. Where it may block a copy of `call` may outlive all that the caller has.
+  /// Makes `call` with the communicator, and waits until that has taken it in. Fails with
+  /// ZERO_ERR_TIMEOUT after the limit. If it may block, a copy of `call` may outlive all that the
+  /// caller has.
   Status run(std::string_view what, const Bounds& bounds, const std::function<int(Handle)>& call);
-  /// Wait until it has taken in what was begun before.
+  /// Waits until it has taken in what was begun before.
   Status await_ready(std::string_view what, const Bounds& bounds);
-  /// `call`, which is done when it returns, once nothing else is being taken in. True if it came
-  /// through, or if the communicator has been taken; false if it has not within `bound_ms`.
+  /// Makes `call`, which is done when it returns, once nothing else is being taken in. Returns true
+  /// if it succeeded, or if the communicator has been taken; false if it failed, or could not begin
+  /// within `bound_ms`.
   bool run_alone(int64_t bound_ms, const std::function<int(Handle)>& call);
-  /// What has failed since, as NCCL tells it now.
+  /// Returns what has failed since, as NCCL tells it now.
   Status error();
 
-  /// The communicator, for its end: later calls fail. nullptr if it has been taken, or if a call
-  /// did not come back within `bound_ms`.
+  /// Takes the communicator, to end it; later calls fail. Returns nullptr if it has been taken, or
+  /// if a call did not come back within `bound_ms`.
   Handle take(int64_t bound_ms);
 
  private:
@@ -107,12 +109,13 @@ class Channel {
   const Library& library_;
   const std::shared_ptr<Device> device_;
   const bool may_block_;
-  std::atomic<int64_t> usual_ns_{0};  // that the last call took to be taken in
+  std::atomic<int64_t> usual_ns_{0};  // until the last call was taken in
   Turn turn_;
   Handle handle_;
 };
 
-/// The two communicators of a seat: what flows in opposite directions need not wait for each other.
+/// The two communicators of a seat, so that transfers in opposite directions need not wait for each
+/// other.
 class Channels {
  public:
   Channels(const Library& library, std::unique_ptr<Channel> reduce, std::unique_ptr<Channel> gather)
@@ -122,9 +125,9 @@ class Channels {
   Channel& reduce() { return *reduce_; }
   Channel& gather() { return *gather_; }
 
-  /// Once. Broken ones are aborted, so that work of theirs on the device ends; both at the same
-  /// time, as each may wait for the other. False if NCCL did not come back in time: then threads
-  /// and communicators are left behind.
+  /// Ends both, once. Broken ones are aborted, so that their work on the device ends: both at the
+  /// same time, because each may wait for the other. Returns false if NCCL did not come back in
+  /// time; then threads and communicators are left behind.
   bool end(bool broken) noexcept;
 
  private:
@@ -135,11 +138,12 @@ class Channels {
   std::once_flag ended_;
 };
 
-/// New communicators from `parent`, for reductions and for gathers, among the ranks of one `color`;
-/// nullptr for a negative one. Collective on the parent; `rank` is the place among the new ones.
+/// Makes communicators from `parent`, for reductions and for gathers, among the ranks of one
+/// `color`. Returns nullptr for a negative one. Collective on the parent; `rank` is the place among
+/// the new ranks.
 Result<std::unique_ptr<Channels>> split(const Library& library, Channel& parent, int color,
                                         int rank, const CommOptions& options, const Bounds& bounds);
-/// The communicators of a new group.
+/// Makes the communicators of a new group.
 Result<std::unique_ptr<Channels>> form(const Library& library,
                                        const std::shared_ptr<Device>& device, const UniqueId& id,
                                        int rank, int world, const CommOptions& options,

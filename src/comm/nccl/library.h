@@ -11,8 +11,8 @@
 
 namespace zero::nccl {
 
-/// NCCL's functions. All but the words block as the communicator's Config says; none is given one
-/// communicator by two threads at once.
+/// NCCL's functions. All but those that return words block as the communicator's Config says. No
+/// two threads give them one communicator at the same time.
 struct Library {
   int version = 0;
   std::string path;
@@ -43,27 +43,28 @@ struct Library {
   int (*window_register)(Handle comm, void* memory, size_t bytes, Window* out, int flags);
   int (*window_deregister)(Handle comm, Window window);
 
-  /// Windows, and gathers by copy engines, which need them.
+  /// True if there are windows, and gathers by copy engines, which need them.
   bool has_windows() const { return version >= kOldestWindows; }
 };
 
-/// The NCCL of this process: one that is already loaded, else the first that opens of
-/// library_names(). Opened once; after a failure the next call tries anew. ZERO_ERR_UNSUPPORTED
-/// lists every name tried with the loader's words, or both versions if it is older than 2.27.3; or
-/// says that the environment takes its deadlines away.
+/// Returns the NCCL of this process: one that is already loaded or, if none is, the first of
+/// library_names() that opens. It is opened once; after a failure the next call tries anew. Fails
+/// with ZERO_ERR_UNSUPPORTED, which lists every name tried with the loader's words, or both
+/// versions if NCCL is older than 2.27.3, or says that the environment takes its deadlines away.
 Result<const Library*> library();
 
-/// Where NCCL is looked for, by the environment: libnccl.so.2 and libnccl.so as the loader finds
-/// them, $ZERO_NCCL_PATH, and the Python package nvidia-nccl of $VIRTUAL_ENV and $CONDA_PREFIX.
+/// Returns the names by which NCCL is looked for, by the environment: libnccl.so.2 and libnccl.so
+/// as the loader finds them, $ZERO_NCCL_PATH, and the Python package nvidia-nccl of $VIRTUAL_ENV
+/// and $CONDA_PREFIX.
 std::vector<std::string> library_names();
 
-/// The first of `names` that opens, with all its functions.
+/// Returns the first of `names` that opens, with all its functions.
 Result<Library> open_library(std::span<const std::string> names);
 
 /// "2.27.3"
 std::string version_text(int version);
 
-/// For tests: what library() answers from now on; nullptr for the process's own.
+/// For tests: sets what library() returns from now on; nullptr for the process's own.
 void replace_library(const Library* replacement);
 
 }  // namespace zero::nccl

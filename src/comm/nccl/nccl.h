@@ -16,7 +16,7 @@
 
 namespace zero::nccl {
 
-/// Whom a comm is formed of, by what, and how.
+/// The ranks that a comm is formed of, the means, and the options.
 struct Formation {
   const Library& library;
   std::shared_ptr<Device> device;
@@ -70,7 +70,7 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
   bool was_mapped(uint32_t arena) const override { return mapped_.count(arena) != 0; }
 
   Status queue(Channel& channel, const char* what, const std::function<int(Handle)>& call);
-  /// call(handle, one) for each of them, in groups, each of which is one launch.
+  /// Makes call(handle, one) for each of them, in groups. Each group is one launch.
   template <class One, class Call>
   Status queue_all(Channel& channel, const char* what, std::span<const One> all, const Call& call);
   std::shared_ptr<PrivateArena> arena_of(const Location& location) const;
@@ -87,9 +87,9 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
 
 inline constexpr const char* kSameId = "come with the same id";
 
-/// Collective over the ranks of `channels`: the connections between them, made known through NCCL
-/// itself, and the seat. A failure has ended the channels. Where it is that of the channels
-/// themselves, its sentence may ask whether all ranks have done what `come` says.
+/// Collective over the ranks of `channels`: connects them, by an Offer that travels through NCCL
+/// itself, and returns the seat. A failure has ended the channels. If the channels themselves
+/// failed, the sentence may ask whether all ranks have done what `come` says.
 Result<std::shared_ptr<Comm>> take_seat(const Formation& of,
                                         Result<std::unique_ptr<Channels>> channels,
                                         const char* come = kSameId);

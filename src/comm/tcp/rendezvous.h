@@ -30,18 +30,18 @@ struct Root {
   Listener listener;
   Offer offer;
 };
-/// What rank 0 does first.
+/// Rank 0's first step: listens, and makes the Offer.
 Result<Root> listen();
 
-/// The same where no way carries an Offer: every rank makes it from what all know, and `secret` is
-/// what other jobs do not.
+/// Makes an Offer if there is no way to send one: every rank makes the same from what all know.
+/// Other jobs do not know `secret`.
 Offer make_offer(std::span<const Address> addresses, uint16_t port, std::string_view secret);
-/// ZERO_ERR_RENDEZVOUS where the port of `offer` is in use.
+/// Listens as `offer` says. Fails with ZERO_ERR_RENDEZVOUS if its port is in use.
 Result<Root> listen(const Offer& offer);
 
-/// Of rank 0 all others, once every rank has come and confirmed; of another rank rank 0, once that
-/// has answered.
-/// ZERO_ERR_RENDEZVOUS names who is missing. The first exchange tells whether all are seated.
+/// seat_guests() returns all others to rank 0, once every rank has come and confirmed; visit()
+/// returns rank 0 to another rank, once it has answered. They fail with ZERO_ERR_RENDEZVOUS, which
+/// names who is missing. The first exchange tells whether all are seated.
 Result<std::vector<Peer>> seat_guests(const Root& root, int32_t world, const Bounds& bounds);
 Result<std::vector<Peer>> visit(const Offer& offer, int32_t rank, int32_t world,
                                 const Bounds& bounds);

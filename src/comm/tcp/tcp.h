@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks between hosts: every rank has one connection to rank 0, which gathers what all send and
-// sends it to all. Rank 0 decides how an exchange ends and tells the others; who sees a rank's
-// connection end calls it dead, unless it has said goodbye.
+// sends it to all. Rank 0 decides how an exchange ends and tells the others. A rank whose
+// connection ends counts as dead, unless it has said goodbye.
 #pragma once
 
 #include <atomic>
@@ -28,14 +28,14 @@ struct Peer {
   bool left = false;                 // it has said goodbye
 };
 
-/// The most that one rank's record and a piece of a broadcast have.
+/// The most bytes of one rank's record, and of a piece of a broadcast.
 inline constexpr size_t kPieceBytes = 256u << 10;
 
-/// Ranks that are only connected, so that they can find out what comm serves them; and the control
-/// plane of one that has other ways for its data.
+/// A comm of ranks that are only connected, so that they can find out which comm serves them. It is
+/// also the control plane of a comm that has other ways for its data.
 class TcpComm : public Comm {
  public:
-  /// Rank 0 brings every other rank in order, another rank only rank 0.
+  /// `peers`: on rank 0 every other rank in order, on another rank only rank 0.
   TcpComm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device,
           std::vector<Peer> peers)
       : Comm(rank, world, options, std::move(device)), peers_(std::move(peers)) {}
@@ -44,7 +44,7 @@ class TcpComm : public Comm {
   const char* kind() const override { return "tcp"; }
   bool direct() const override { return false; }
 
-  /// Whatever has come is read first.
+  /// Reads first whatever has come.
   Status check() override;
   Failure failure() const override;
   void abort(const Failure& cause) override;
@@ -65,7 +65,7 @@ class TcpComm : public Comm {
   Status round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
                const Patience& patience);
   bool decided() const;
-  /// On rank 0 any other, elsewhere rank 0.
+  /// Returns any other rank on rank 0, and rank 0 elsewhere.
   const Peer& peer(int32_t rank) const {
     return peers_[rank == 0 ? 0 : static_cast<size_t>(rank) - 1];
   }
@@ -89,13 +89,13 @@ class TcpComm : public Comm {
   std::optional<Frame> records_;
   int64_t told_ns_ = 0;  // when this rank last told of its progress
 
-  /// What rank 0 says of whom it waits for.
+  /// Rank 0's words about the rank that it waits for.
   struct Waiting {
     int32_t rank, unused;
     int64_t quiet_ms;
     char name[128];
   };
-  // Whom rank 0 waits for in exchange `sequence_`, as it last said.
+  // The rank that rank 0 waits for in exchange `sequence_`, as it last said.
   struct Awaited {
     int32_t rank;
     std::string name;

@@ -31,7 +31,7 @@ struct Nonces {
 
 enum class Role : uint32_t { guest = 1, root };
 
-/// The time after the deadline in which rank 0's verdict may arrive, which names who never came.
+/// How long after the deadline rank 0's verdict may still arrive. It names who never came.
 inline constexpr int64_t kVerdictMs = 250;
 
 /// Returns the proof that `role` sends on the connection of the guest `rank`.

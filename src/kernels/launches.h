@@ -41,7 +41,7 @@ struct Format {
 struct Run {
   std::byte* param;             // this rank's own
   std::byte* kept;              // master or remainder; null if there is none
-  std::byte* slots[kMaxSlots];  // null where the settings use none
+  std::byte* slots[kMaxSlots];  // null if the settings use none
   int64_t count;
   uint32_t pointers;  // number of its first source, divided by the width; of its targets likewise
   int32_t cls;        // into the scalars

@@ -129,7 +129,7 @@ Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad);
 int64_t early_elements(const Optimizer& optim);
 int64_t early_updates(const Optimizer& optim);
 
-/// Gives up the step that has begun, of which nothing is made.
+/// Gives up the step that has begun. Nothing of it is made.
 void give_up_begun(Optimizer& optim, StepMemory& memory);
 
 /// Ends a round whose announcements are taken or dropped. The next ones belong to another round.

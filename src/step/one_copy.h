@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of memory of which there is one copy for all ranks: a parameter must lie at one place, a
-// gradient where no other rank has anything.
+// Checks memory that has one copy for all ranks: a parameter must lie at one place, a gradient
+// where no other rank has anything.
 #pragma once
 
 #include <cstdint>

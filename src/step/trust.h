@@ -25,10 +25,10 @@ using StepView = std::function<void(size_t view, double ratio)>;
 using MakeStepView = std::function<StepView(int thread)>;
 
 /// Finds the trust ratio of each of this rank's views. If the update makes the direction, it
-/// updates moments on the way: from all ranks' gradients (fused), of which it adds the number of
-/// infinities and NaNs to `nonfinite`, or from the reduced ones. A thread that has measured a whole
-/// tensor steps it at once, while the end of it is still in the caches. Exchanges the norms of cut
-/// parameters, which may fail. Ends early when the comm is aborted.
+/// updates moments on the way: from all ranks' gradients (fused), or from the reduced ones. If
+/// fused, it adds the number of infinite and NaN gradients to `nonfinite`. A thread that has
+/// measured a whole tensor steps it at once, while the end of it is still in the caches. Exchanges
+/// the norms of cut parameters, which may fail. Ends early when the comm is aborted.
 Result<Trusted> trust_ratios(const Pass& pass, const MakeStepView& stepper, uint64_t* nonfinite);
 
 /// Counts the bytes that trust_ratios() read and wrote.

@@ -26,7 +26,7 @@ struct ArenaLayout {
   static Result<ArenaLayout> of(size_t bytes, int32_t kind, int32_t world);
 };
 
-/// An arena of which every rank reaches every rank's part. On a device there is one copy a rank,
+/// An arena in which every rank reaches every rank's part. On a device there is one copy a rank,
 /// whatever the kind.
 class LocalArena final : public Arena {
  public:

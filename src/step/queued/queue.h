@@ -166,7 +166,7 @@ Status prepare(Optimizer& optim, StepMemory& memory);
 /// Begins a call on `stream`, behind the call before. Sends tables, settings and progress to the
 /// device.
 Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream);
-/// Ends a call, all of which is queued. Later work on `stream` sees it.
+/// Ends a call that is all queued. Later work on `stream` sees its results.
 Status end(Queue& queue, StreamHandle stream);
 
 /// Waits for the work queued on `stream`, which texts call `what`. It may use memory that is given

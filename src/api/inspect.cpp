@@ -174,8 +174,10 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
     out.publish_seconds = found.counters.publish_seconds;
     out.save_seconds = found.counters.save_seconds;
     out.load_seconds = found.counters.load_seconds;
-    out.early_elements = early_elements(found);
-    out.early_updates = early_updates(found);
+    if (const Backward* const backward = backward_of(found)) {
+      out.early_elements = backward->elements();
+      out.early_updates = backward->updates();
+    }
     out.host_waits = found.counters.host_waits;
     return write_struct(statistics, out, "statistics");
   });

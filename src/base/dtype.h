@@ -41,6 +41,10 @@ constexpr const DTypeFacts& facts_of(DType dtype) {
   return kDTypeFacts[number < std::size(kDTypeFacts) ? number : 0];
 }
 constexpr size_t size_of(DType dtype) { return facts_of(dtype).bytes; }
+/// Of so many elements.
+constexpr size_t size_of(DType dtype, int64_t elements) {
+  return static_cast<size_t>(elements) * size_of(dtype);
+}
 constexpr bool is_floating(DType dtype) { return facts_of(dtype).floating; }
 constexpr const char* dtype_name(DType dtype) { return facts_of(dtype).name; }
 constexpr std::string_view dtype_code(DType dtype) { return facts_of(dtype).code; }

@@ -143,6 +143,17 @@ const SystemCalls& real_system_calls();
 int64_t now_ms();
 int64_t now_ns();
 
+/// Adds the time until it goes to a counter.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds), start_(now_ns()) {}
+  ~Stopwatch() { seconds_ += static_cast<double>(now_ns() - start_) * 1e-9; }
+
+ private:
+  double& seconds_;
+  const int64_t start_;
+};
+
 /// The limit of uninterrupted() for calls that take no time.
 constexpr int64_t kInterruptedMs = 1'000;
 

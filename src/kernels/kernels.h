@@ -151,5 +151,6 @@ const KernelTable& kernel_table(Isa isa);
 /// Returns the instruction sets that this machine has, from scalar upward.
 std::vector<Isa> available_isas();
 Isa best_isa();
+inline const KernelTable& kernels() { return kernel_table(best_isa()); }
 
 }  // namespace zero

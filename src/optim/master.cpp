@@ -24,22 +24,19 @@ void read_values(DType dtype, float* values, const std::byte* param, size_t coun
     if (static_cast<void*>(values) != param) std::memcpy(values, param, count * sizeof(float));
     return;
   }
-  kernel_table(best_isa())
-      .half(dtype)
-      .widen(values, reinterpret_cast<const uint16_t*>(param), count);
+  kernels().half(dtype).widen(values, reinterpret_cast<const uint16_t*>(param), count);
 }
 
 void write_values(DType dtype, const OptimizerOptions& options, std::byte* param,
                   const float* values, size_t count) {
-  const KernelTable& kernels = kernel_table(best_isa());
   const DType holds = shared_dtype(dtype, options);
   if (holds == DType::f32) {
     if (static_cast<const void*>(values) != param)
       std::memcpy(param, values, count * sizeof(float));
   } else if (holds == dtype) {
-    kernels.half(dtype).narrow(reinterpret_cast<uint16_t*>(param), values, count);
+    kernels().half(dtype).narrow(reinterpret_cast<uint16_t*>(param), values, count);
   } else {
-    kernels.half(holds).round(reinterpret_cast<float*>(param), values, count);
+    kernels().half(holds).round(reinterpret_cast<float*>(param), values, count);
   }
 }
 

@@ -11,6 +11,7 @@ namespace zero {
 Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
                      std::vector<double> initial, std::unique_ptr<ThreadPool> workers)
     : comm(std::move(seat)),
+      on_device(comm->device() != nullptr),
       object(comm->next_object()),
       options(given),
       settings(std::move(initial)),
@@ -145,7 +146,7 @@ std::string Optimizer::agreed_lines() const {
   // Every rank has as many lines of each kind, so that a difference shows two that belong together.
   // A rank knows of steps on a device only what it has asked for.
   std::string lines =
-      comm->device() != nullptr
+      on_device
           ? text("step ", queued_steps, "\nloss scale ",
                  loss_scale_from.data != nullptr ? std::string("as the device has it\n")
                                                  : text("given as ", exact(loss_scale_given), "\n"))
@@ -205,7 +206,7 @@ Status Optimizer::check_loaded() const {
 }
 
 Status Optimizer::check_host(std::string_view call) const {
-  if (comm->device() == nullptr) return Status();
+  if (!on_device) return Status();
   return unsupported(call, " is not possible on a ", comm->device()->kind(), " device");
 }
 

@@ -86,11 +86,9 @@ struct Param {
   std::byte* data = nullptr;
   std::byte* grad = nullptr;
 
-  std::byte* element(int64_t number) const {
-    return data + static_cast<size_t>(number) * size_of(dtype);
-  }
-  size_t bytes() const { return static_cast<size_t>(count) * size_of(dtype); }
-  size_t grad_bytes() const { return static_cast<size_t>(count) * size_of(grad_dtype); }
+  std::byte* element(int64_t number) const { return data + size_of(dtype, number); }
+  size_t bytes() const { return size_of(dtype, count); }
+  size_t grad_bytes() const { return size_of(grad_dtype, count); }
 };
 
 /// A tensor of the model that is not trained: a running statistic, a counter.
@@ -101,7 +99,7 @@ struct Buffer {
   std::byte* data = nullptr;
   int64_t count = 0;  // set by register_buffers
 
-  size_t bytes() const { return static_cast<size_t>(count) * size_of(dtype); }
+  size_t bytes() const { return size_of(dtype, count); }
 };
 
 /// This rank's state of one section: for each slot one block of share_elements, empty if unused.
@@ -219,12 +217,14 @@ class Optimizer {
   const std::vector<Segment>& segments() const { return segments_; }
   /// Returns the address of a segment's first value in this rank's parameter.
   std::byte* values(const Segment& segment) const {
-    return params[static_cast<size_t>(segment.param)].element(segment.first);
+    return param(segment.param).element(segment.first);
   }
+  const Param& param(int64_t number) const { return params[static_cast<size_t>(number)]; }
   int32_t world() const { return comm->world(); }
   int64_t state_bytes() const;
 
   std::shared_ptr<Comm> comm;
+  const bool on_device;   // with its tensors: steps are queued, and end later than calls
   const uint32_t object;  // its number on the comm
   OptimizerOptions options;
   std::vector<double> settings;  // for new groups
@@ -294,9 +294,8 @@ class Optimizer {
   std::vector<PlanParam> plan_params(size_t first) const;
   Result<Memory> allocate_slot(int slot, const Plan& from, size_t section) const;
   Result<Deal> allocate_state(Plan from, size_t first_section, uint32_t slots) const;
-  void vacate(const Param& param, int64_t index);
   Status add_buffer(const Buffer& added);
-  void forget_buffers(size_t first);
+  void forget(size_t first_param, size_t first_buffer);
   void hold_arena(const std::byte* memory, int64_t count);
   bool is_used(const Arena& arena) const;
   void hold_arenas(size_t first_param, size_t first_buffer);

@@ -76,13 +76,16 @@ Status Optimizer::occupy(const Param& param, int64_t index) {
   return Status();
 }
 
-void Optimizer::vacate(const Param& param, int64_t index) {
-  for (const std::byte* memory : {param.data, param.grad}) {
-    const auto found = occupied_.find(reinterpret_cast<uintptr_t>(memory));
-    if (found != occupied_.end() && found->second.index == index &&
-        found->second.kind != Occupied::buffer)
-      occupied_.erase(found);
-  }
+/// Take back what was registered from these numbers on.
+void Optimizer::forget(size_t first_param, size_t first_buffer) {
+  std::erase_if(occupied_, [&](const auto& one) {
+    const bool buffer = one.second.kind == Occupied::buffer;
+    return static_cast<size_t>(one.second.index) >= (buffer ? first_buffer : first_param);
+  });
+  for (size_t i = first_param; i < params.size(); i++) index_.erase(params[i].name);
+  for (size_t i = first_buffer; i < buffers.size(); i++) buffer_names_.erase(buffers[i].name);
+  params.resize(first_param);
+  buffers.resize(first_buffer);
 }
 
 void Optimizer::hold_arena(const std::byte* memory, int64_t count) {
@@ -135,11 +138,7 @@ Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
   for (const Param& param : added) {
     Status status = add_param(param);
     if (status.ok()) continue;
-    for (size_t i = before; i < params.size(); i++) {
-      vacate(params[i], static_cast<int64_t>(i));
-      index_.erase(params[i].name);
-    }
-    params.resize(before);
+    forget(before, buffers.size());
     return status;
   }
   progress.resize(params.size());
@@ -200,22 +199,13 @@ Status Optimizer::add_buffer(const Buffer& added) {
   return occupy(begin, {end, static_cast<int64_t>(buffers.size()) - 1, Occupied::buffer});
 }
 
-/// Take back what was added from `first` on.
-void Optimizer::forget_buffers(size_t first) {
-  std::erase_if(occupied_, [first](const auto& one) {
-    return one.second.kind == Occupied::buffer && static_cast<size_t>(one.second.index) >= first;
-  });
-  for (size_t i = first; i < buffers.size(); i++) buffer_names_.erase(buffers[i].name);
-  buffers.resize(first);
-}
-
 Status Optimizer::register_buffers(std::span<const Buffer> added) {
   // However this ends early, out of memory included, what was added is taken back.
   struct Undo {
     Optimizer* optim;
     const size_t first;
     ~Undo() {
-      if (optim != nullptr) optim->forget_buffers(first);
+      if (optim != nullptr) optim->forget(optim->params.size(), first);
     }
   } undo{this, buffers.size()};
   buffers.reserve(buffers.size() + added.size());  // so that no name is noted without its buffer

@@ -2,7 +2,6 @@
 #include "step/apply.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "base/os.h"
@@ -20,8 +19,6 @@ constexpr int64_t kLongTile = 32768;
 constexpr int64_t kLook = 131072;  // elements
 // What others are told of at once; a multiple of kAlignment, so that threads' parts are aligned.
 constexpr int64_t kSlice = 262144;
-
-const KernelTable& kernels() { return kernel_table(best_isa()); }
 
 /// One thread's walk over its part of the runs.
 class Updater : Pass {
@@ -83,7 +80,7 @@ class Updater : Pass {
     const Run& run = runs_.runs[r];
     const int64_t share = run.segment.share + at;
     const auto targets = runs_.targets[r];
-    const size_t done = static_cast<size_t>(at) * size_of(section.dtype);
+    const size_t done = size_of(section.dtype, at);
     UpdateRunOf<Real> update{};
     update.count = static_cast<size_t>(count);
     std::byte* const own = targets[0] + done;
@@ -176,11 +173,7 @@ int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gra
   const bool keeps = optim.master_of(section) == Master::full;  // then the parameter is not read
   size_t bytes =
       size_of(section.dtype) * (keeps ? 1 : 2) + 2 * optim.slot_size(kMasterSlot, section);
-  bytes += steps ? size_of(section.sum()) : gradients;
-  const uint32_t used = optim.slots_used();
-  for (int slot = 0; !steps && slot < kMaxSlots; slot++) {
-    if (used >> slot & 1) bytes += 2 * optim.slot_size(slot, section);
-  }
+  bytes += steps ? size_of(section.sum()) : gradients + bytes_of_slots(section, optim.slots_used());
   return static_cast<int64_t>(bytes);
 }
 

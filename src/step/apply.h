@@ -2,7 +2,6 @@
 // The loop over this rank's share that updates it and stores it on every rank.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "comm/comm.h"

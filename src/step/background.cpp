@@ -6,7 +6,6 @@
 #include <chrono>
 
 #include "base/os.h"
-#include "base/text.h"
 #include "step/tables.h"
 
 namespace zero {
@@ -28,6 +27,7 @@ struct Background::Watch {
   };
   std::vector<std::vector<Part>> parts;  // of each parameter
   std::vector<bool> fetched;             // in no arena: it comes when all owners are done
+  uint64_t addresses = 0;                // Optimizer::addresses when it was made
   std::shared_ptr<Arena> tables;
   Stored* own = nullptr;
 
@@ -57,9 +57,10 @@ Background::~Background() {
 }
 
 Status Background::watch(const Optimizer& optim, const StepMemory& memory) {
-  if (watched_addresses_ == optim.addresses && watched_tables_ == memory.tables->number())
+  if (watch_ != nullptr && watch_->addresses == optim.addresses && watch_->tables == memory.tables)
     return Status();
   auto made = std::make_shared<Watch>();
+  made->addresses = optim.addresses;
   made->tables = memory.tables;
   std::vector<Stored*> owners;
   for (int32_t rank = 0; rank < optim.world(); rank++)
@@ -74,12 +75,8 @@ Status Background::watch(const Optimizer& optim, const StepMemory& memory) {
       parts.push_back(
           {owners[static_cast<size_t>(one.owner)], static_cast<uint64_t>(one.segment.share)});
   }
-  {
-    const std::lock_guard lock(mutex_);
-    watch_ = std::move(made);
-  }
-  watched_addresses_ = optim.addresses;
-  watched_tables_ = memory.tables->number();
+  const std::lock_guard lock(mutex_);
+  watch_ = std::move(made);
   return Status();
 }
 

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 #include "base/worker_thread.h"
 #include "comm/comm.h"
@@ -52,13 +51,9 @@ class Background {
   Background() = default;
   void work();
 
-  // For the thread that calls the optimizer.
-  uint64_t watched_addresses_ = 0;
-  uint64_t watched_tables_ = 0;
-
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  std::shared_ptr<const Watch> watch_;
+  std::shared_ptr<const Watch> watch_;  // made by whoever calls the optimizer
   std::optional<Call> call_;
   std::function<Status(Call&)> end_;
   bool running_ = false, leaving_ = false;

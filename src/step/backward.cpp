@@ -8,11 +8,8 @@
 #include "base/os.h"
 #include "base/refusals.h"
 #include "optim/tensor_checks.h"
-#include "step/memory.h"
 #include "step/pieces.h"
-#include "step/queued/queue.h"
 #include "step/tables.h"
-#include "step/views.h"
 
 namespace zero {
 namespace {
@@ -71,35 +68,28 @@ Location Backward::location_of(const std::byte* grad, size_t bytes) const {
 
 /// Whatever the first announcement of a round needs, if anything can be done before the call.
 Status Backward::begin_sums() {
-  const bool can = optim_.comm->direct() && optim_.comm->device() == nullptr &&
-                   optim_.world() > 1 && optim_.sealed();
+  const bool can =
+      optim_.comm->direct() && !optim_.on_device && optim_.world() > 1 && optim_.sealed();
   if (!can) return Status();
   const auto bytes = static_cast<size_t>(optim_.plan.end().sum_bytes);
   if (sums_.bytes() < bytes) {
     sums_ = ZERO_TRY(HostMemory::allocate(bytes, "gradients reduced during the backward"));
     drop_views(memory_);
   }
-  ZERO_TRY(start());
   norm_type_ = optim_.options.max_grad_norm > 0 ? optim_.options.grad_norm_type : 0;
-  reducer_.emplace(kernel_table(best_isa()), norm_type_);
-  expect(Makes::sums);
-  return Status();
+  reducer_.emplace(kernels(), norm_type_);
+  return expect(Makes::sums);
 }
 
 Status Backward::begin_updates(double factor) {
-  ZERO_TRY(start());
   updater_.emplace(optim_, memory_, factor);
-  expect(Makes::updates);
-  return Status();
-}
-
-Status Backward::start() {
-  if (thread_.started()) return Status();
-  return thread_.start("the thread that works during the backward", [this] { work(); });
+  return expect(Makes::updates);
 }
 
 /// Every owned segment that is trained is to come.
-void Backward::expect(Makes makes) {
+Status Backward::expect(Makes makes) {
+  if (!thread_.started())
+    ZERO_TRY(thread_.start("the thread that works during the backward", [this] { work(); }));
   const std::vector<Segment>& segments = optim_.segments();
   done_.assign(segments.size(), 0);
   pending_.clear();
@@ -107,6 +97,7 @@ void Backward::expect(Makes makes) {
     if (optim_.trains(static_cast<size_t>(segments[i].param))) pending_.push_back(i);
   }
   makes_ = makes;
+  return Status();
 }
 
 void Backward::publish(int64_t param, const Location& grad) {
@@ -142,7 +133,7 @@ void Backward::forget() {
 void Backward::distrust() {
   pending_.clear();
   std::fill(done_.begin(), done_.end(), 0);
-  if (reducer_) reducer_.emplace(kernel_table(best_isa()), norm_type_);
+  if (reducer_) reducer_.emplace(kernels(), norm_type_);
 }
 
 void Backward::work() {
@@ -157,7 +148,12 @@ void Backward::work() {
     }
     busy_ = true;
     lock.unlock();
-    const bool moved = try_pass();
+    bool moved = false;
+    try {
+      moved = pass();
+    } catch (const std::bad_alloc&) {  // what needs memory that there is not is left to the call
+      pending_.clear();
+    }
     lock.lock();
     busy_ = false;
     idle_.notify_all();
@@ -168,16 +164,6 @@ void Backward::work() {
       // Wait: a slice between two looks, until a call takes what is done.
       wake_.wait_for(lock, pause);
     }
-  }
-}
-
-/// What needs memory that there is not is left to the call.
-bool Backward::try_pass() {
-  try {
-    return pass();
-  } catch (const std::bad_alloc&) {
-    pending_.clear();
-    return false;
   }
 }
 
@@ -277,8 +263,7 @@ void Backward::sum(size_t number, const Section& section) {
     for (size_t i = 0; i < in.size(); i++) {
       in[i] = in_[i] == nullptr ? kZeros : in_[i] + static_cast<size_t>(first) * element;
     }
-    reducer_->reduce(section.sum(), section.grad_dtype,
-                     sums + static_cast<size_t>(first) * size_of(section.sum()), in,
+    reducer_->reduce(section.sum(), section.grad_dtype, sums + size_of(section.sum(), first), in,
                      static_cast<size_t>(count), optim_.rounding_of(section));
     done = first + count;
     elements_.fetch_add(count, std::memory_order_release);
@@ -318,14 +303,9 @@ Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad) {
   return Status();
 }
 
-int64_t early_elements(const Optimizer& optim) {
+const Backward* backward_of(const Optimizer& optim) {
   const auto* const memory = static_cast<const StepMemory*>(optim.step_memory.get());
-  return memory == nullptr || memory->backward == nullptr ? 0 : memory->backward->elements();
-}
-
-int64_t early_updates(const Optimizer& optim) {
-  const auto* const memory = static_cast<const StepMemory*>(optim.step_memory.get());
-  return memory == nullptr || memory->backward == nullptr ? 0 : memory->backward->updates();
+  return memory == nullptr ? nullptr : memory->backward.get();
 }
 
 void give_up_begun(Optimizer& optim, StepMemory& memory) {

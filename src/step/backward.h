@@ -78,13 +78,11 @@ class Backward {
   enum class Outcome { done, waits, never };
 
   Status begin_sums();
-  Status start();
-  void expect(Makes makes);
+  Status expect(Makes makes);
   bool alone() const { return updates_here() && reduces_alone(optim_, memory_); }
   Location location_of(const std::byte* grad, size_t bytes) const;
   void publish(int64_t param, const Location& grad);
   void work();
-  bool try_pass();
   bool pass();
   void stage(int64_t param);
   Outcome work_on(size_t segment);
@@ -124,10 +122,8 @@ class Backward {
 /// zero_grad_ready. Local; ZERO_ERR_STATE once gradients are reduced.
 Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad);
 
-/// Return how many elements were summed or updated before the call that needed them, so far, and
-/// how many of those were updated.
-int64_t early_elements(const Optimizer& optim);
-int64_t early_updates(const Optimizer& optim);
+/// Null until a gradient is announced, or a step begins.
+const Backward* backward_of(const Optimizer& optim);
 
 /// Gives up the step that has begun. Nothing of it is made.
 void give_up_begun(Optimizer& optim, StepMemory& memory);

@@ -12,8 +12,6 @@
 namespace zero::travel {
 namespace {
 
-const KernelTable& kernels() { return kernel_table(best_isa()); }
-
 /// Buffers for the whole step, made before the vote: after it nothing local may fail.
 Status make_room(const Optimizer& optim, StepMemory& memory) {
   const Room room = room_for(optim, memory);
@@ -81,7 +79,7 @@ void pack(Optimizer& optim, const StepMemory& memory, const Travel& travel) {
   std::memset(memory.send.data(), 0, bytes_of(optim, travel.transfer.chunk, travels));
   for (const launch::Move& move : travel.pack) {
     convert(optim, section, move);
-    optim.counters.copied_bytes += move.count * static_cast<int64_t>(size_of(travels));
+    optim.counters.copied_bytes += static_cast<int64_t>(size_of(travels, move.count));
   }
 }
 
@@ -124,7 +122,7 @@ Status reduce_one(Call& call, Optimizer& optim, StepMemory& memory, const Travel
 Status publish_one(Call& call, Optimizer& optim, StepMemory& memory, const Travel& travel) {
   const Section& section = section_of(optim, travel.transfer);
   const DType shared = optim.shared(section);
-  const size_t bytes = static_cast<size_t>(travel.transfer.chunk) * size_of(shared);
+  const size_t bytes = size_of(shared, travel.transfer.chunk);
   count_moved(optim, travel, shared);
   if (travel.in_place) {
     std::byte* const all = memory.data_base + section.data_at(travel.transfer.layout);

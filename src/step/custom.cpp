@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rule of the caller's own.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/checked.h"
@@ -10,7 +9,6 @@
 #include "base/text.h"
 #include "step/apply.h"
 #include "step/reduce.h"
-#include "step/stopwatch.h"
 #include "step/tiles.h"
 
 namespace zero {
@@ -38,7 +36,7 @@ struct Range {
 
 size_t bytes_of(const Optimizer& optim, const View& view) {
   const Section& section = optim.plan.section(view.segment.section);
-  return static_cast<size_t>(view.segment.count) * size_of(section.sum());
+  return size_of(section.sum(), view.segment.count);
 }
 
 /// Call use(range) for the views with a gradient; `use` says whether to go on.

@@ -2,6 +2,7 @@
 #include "step/enter.h"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include "base/os.h"
@@ -13,7 +14,6 @@
 #include "step/tables.h"
 #include "step/take.h"
 #include "step/travel.h"
-#include "step/views.h"
 
 namespace zero {
 namespace {
@@ -49,8 +49,8 @@ Status check_products(const Optimizer& optim) {
   for (const auto& [param, slots] : optim.state_sets) {
     const auto& [step, live, unused, product] = optim.progress[static_cast<size_t>(param)];
     if ((step > 0) == (product != 1)) continue;
-    return wrong_state("parameter '", optim.params[static_cast<size_t>(param)].name,
-                       "' was set to step ", step, " with mu_product ", product,
+    return wrong_state("parameter '", optim.param(param).name, "' was set to step ", step,
+                       " with mu_product ", product,
                        ": set both, the product is 1 before the first step only");
   }
   return Status();
@@ -143,6 +143,20 @@ void note_placements(const StepMemory& memory, EntryRecord& record) {
 
 const char* phase_name(Phase phase) {
   return phase == Phase::reduced ? "reduced" : phase == Phase::begun ? "a step has begun" : "open";
+}
+
+/// Copy gradients that are in no arena to where other ranks read them. On a device that is queued,
+/// with the step.
+void stage_grads(Optimizer& optim, StepMemory& memory) {
+  if (optim.on_device || reduces_alone(optim, memory) || memory.staging == nullptr) return;
+  for (const int64_t param : memory.foreign_grads) {
+    const auto i = static_cast<size_t>(param);
+    if (memory.backward != nullptr && memory.backward->staged(i)) continue;
+    const size_t bytes = optim.params[i].grad_bytes();
+    const Location place = staging_of(optim, memory, param);
+    std::memcpy(memory.staging->data() + place.offset, memory.grads[i], bytes);
+    optim.counters.copied_bytes += static_cast<int64_t>(bytes);
+  }
 }
 
 /// False if the call's gradients lack staging; those of a call before are forgotten where theirs is
@@ -257,6 +271,16 @@ Status enter_grads(Call& call, Optimizer& optim, StepMemory& memory, const Entry
 }
 
 }  // namespace
+
+StepMemory::StepMemory() = default;
+StepMemory::~StepMemory() {
+  if (queue == nullptr || queue->await_end()) return;
+  for (const auto* const arenas : {&held, &leaving})
+    for (const std::shared_ptr<Arena>& arena : *arenas) arena->stay();
+  for (const std::shared_ptr<Arena>& arena : {staging, outbox, records})
+    if (arena != nullptr) arena->stay();
+  queue->device->give_up();
+}
 
 StepMemory& step_memory(Optimizer& optim) {
   if (optim.step_memory == nullptr) optim.step_memory = std::make_shared<StepMemory>();

@@ -3,10 +3,7 @@
 // things are.
 #pragma once
 
-#include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "comm/comm.h"
 #include "step/memory.h"

@@ -15,19 +15,11 @@
 #include "step/progress.h"
 #include "step/queued/walk.h"
 #include "step/reduce.h"
-#include "step/stopwatch.h"
 #include "step/travel.h"
 #include "step/views.h"
 
 namespace zero {
 namespace {
-
-/// Sums of what the backward left, where no rank decides anything by them. Returns how many are not
-/// finite.
-uint64_t sum_the_rest(Call& call, Optimizer& optim) {
-  const Stopwatch watch(optim.counters.gather_seconds);
-  return reduce_share(call, optim, step_memory(optim), 0).nonfinite;
-}
 
 class HostWalk final : public Walk {
  public:
@@ -92,7 +84,10 @@ class HostWalk final : public Walk {
 
   Status apply(bool fused) override {
     const bool sums = !fused || early(memory_) != nullptr;
-    if (fused && sums) nonfinite_ = sum_the_rest(call_, optim_);
+    if (fused && sums) {  // what the backward left, by which no rank decides anything
+      const Stopwatch watch(optim_.counters.gather_seconds);
+      nonfinite_ = reduce_share(call_, optim_, memory_, 0).nonfinite;
+    }
     if (memory_.backward != nullptr) nonfinite_ += memory_.backward->nonfinite();
     if (fused) end_round(memory_);
     const Stopwatch watch(optim_.counters.apply_seconds);
@@ -198,7 +193,7 @@ class HostWalk final : public Walk {
 }  // namespace
 
 std::unique_ptr<Walk> make_walk(Call& call, Optimizer& optim) {
-  if (optim.comm->device() != nullptr) return std::make_unique<queued::Walk>(call, optim);
+  if (optim.on_device) return std::make_unique<queued::Walk>(call, optim);
   return std::make_unique<HostWalk>(call, optim);
 }
 

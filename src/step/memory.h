@@ -151,7 +151,7 @@ struct Shadow {
 
 /// This rank's gradients of the call.
 struct Gradients {
-  std::vector<std::byte*> grads;      // null if absent, or if the parameter is frozen
+  std::vector<std::byte*> grads;      // null where absent, or where the parameter is frozen
   bool all_present = false;           // every parameter that is trained has one
   std::vector<void*> given;           // as the call gave them; empty: the registered ones
   bool grads_announced = false;       // some may differ from those given
@@ -189,12 +189,13 @@ struct StepMemory : StepLayout, Gradients, Placed {
   Memory send, receive, scratch;  // collective transfers
   Shadow shadow;
 
-  std::unique_ptr<Backward> backward;    // null until the engine announces a gradient
-  Background* background = nullptr;      // ends steps, with overlap_gather
-  uint64_t views_made = 0;               // so far
-  std::shared_ptr<queued::Queue> queue;  // on devices with streams
-  bool apart = false;                    // a class for each parameter: see queued::CapturedCall
-  std::unique_ptr<Windows> windows;      // null until a call asks for them
+  std::unique_ptr<Backward> backward;           // null until the engine announces a gradient
+  Background* background = nullptr;             // ends steps, with overlap_gather
+  uint64_t views_made = 0;                      // so far
+  std::shared_ptr<queued::Queue> queue;         // on devices with streams
+  std::vector<std::shared_ptr<Arena>> leaving;  // in use no more by calls to come
+  bool apart = false;                // a class for each parameter: see queued::CapturedCall
+  std::unique_ptr<Windows> windows;  // null until a call asks for them
   uint64_t round = 1;  // of announcements: the same on every rank, or they are not used
 
   uint64_t version = 0;  // of placements
@@ -208,6 +209,9 @@ struct StepMemory : StepLayout, Gradients, Placed {
 };
 
 StepMemory& step_memory(Optimizer& optim);
+
+/// Forget what make_views derived.
+inline void drop_views(StepMemory& memory) { memory.made_of.addresses = 0; }
 
 /// True if the directions of updates take the place of sums of gradients between two walks.
 inline bool writes_directions(const Optimizer& optim) {
@@ -229,6 +233,11 @@ inline bool adds_apart(const Optimizer& optim, const StepMemory& memory) {
 /// Returns the place where sums arrive that this rank does not make itself.
 inline std::byte* arriving_sums(const Optimizer& optim, const StepMemory& memory) {
   return (adds_apart(optim, memory) ? memory.incoming : memory.reduced).data();
+}
+
+/// What gradients are rounded to before they are summed; what was reduced already is not.
+inline Rounding rounding(const Optimizer& optim, const StepMemory& memory, const Section& section) {
+  return memory.none ? Rounding{} : optim.rounding_of(section);
 }
 
 // ---- How calls that wait read and write an optimizer's tensors on the host.

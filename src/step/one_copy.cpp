@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <span>
 #include <tuple>
 
 #include "base/hash.h"
@@ -30,15 +29,14 @@ bool in_one_copy(const Comm& comm, const Location& place) {
 }
 
 TensorName name_of(const Optimizer& optim, const Tenant& one) {
-  return {one.grad != 0 ? kGradientOf : "parameter",
-          optim.params[static_cast<size_t>(one.param)].name};
+  return {one.grad != 0 ? kGradientOf : "parameter", optim.param(one.param).name};
 }
 
 Status two_places(const Optimizer& optim, int64_t param, int32_t rank, uint64_t at, int32_t other,
                   uint64_t there) {
   return Status(
       ZERO_ERR_MISMATCH,
-      text("parameter '", optim.params[static_cast<size_t>(param)].name, "' lies at byte ", at,
+      text("parameter '", optim.param(param).name, "' lies at byte ", at,
            " of a ZERO_MEMORY_SHARED arena on rank ", rank, " and at byte ", there, " on rank ",
            other, ": there is one copy for all ranks, so give the parameter one place, or use ",
            "ZERO_MEMORY_PER_RANK"));
@@ -123,8 +121,7 @@ Result<bool> plainly_sound(Call& call, std::span<const Tenant> mine) {
 }  // namespace
 
 Status check_one_copy(Call& call, const Optimizer& optim) {
-  if (!optim.comm->direct() || optim.world() == 1 || optim.comm->device() != nullptr)
-    return Status();
+  if (!optim.comm->direct() || optim.world() == 1 || optim.on_device) return Status();
   const std::vector<Tenant> mine = registered(optim);
   if (ZERO_TRY(plainly_sound(call, mine))) return Status();
   const auto* const bytes = reinterpret_cast<const char*>(mine.data());

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <type_traits>
 
 #include "kernels/clamp.h"
@@ -12,15 +11,8 @@
 namespace zero {
 namespace {
 
-const KernelTable& kernels() { return kernel_table(best_isa()); }
-
 int64_t share_of(const StepMemory& memory, const Piece& piece) {
   return memory.views[piece.view].segment.share + static_cast<int64_t>(piece.first);
-}
-
-/// True if the piece lies in the first `count` elements of its view.
-bool ends_within(const Piece& piece, int64_t count) {
-  return static_cast<int64_t>(piece.first + piece.count) <= count;
 }
 
 /// Call change(sums, count) for the pieces of what was chosen, by all threads.
@@ -83,7 +75,8 @@ NormSums reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p
       reduce_pieces(optim, memory, p, [&](int thread, Reducer& reducer, const Piece& piece) {
         Walker& walker = walkers[static_cast<size_t>(thread)];
         if (walker.aborted) return;
-        const bool done = made != nullptr && ends_within(piece, made->done(piece.view));
+        const auto end = static_cast<int64_t>(piece.first + piece.count);  // in its view
+        const bool done = made != nullptr && end <= made->done(piece.view);
         if (done && measured) return;
         const DType sum = piece.section.sum();
         const DType from = done ? sum : piece.section.grad_dtype;
@@ -160,6 +153,19 @@ void clamp_share(Optimizer& optim, const StepMemory& memory, double limit) {
     using Real = std::remove_pointer_t<decltype(sums)>;
     clamp_scaled(sums, count, static_cast<Real>(factor), static_cast<Real>(limit));
   });
+}
+
+Result<Windows*> windows_of(Optimizer& optim) {
+  StepMemory& memory = step_memory(optim);
+  if (memory.windows == nullptr) {
+    const std::shared_ptr<Device>& device = optim.comm->device();
+    const int64_t timeout_ms = optim.comm->options().timeout_ms;
+    auto made = std::make_unique<Windows>();
+    made->values = ZERO_TRY(Window::create(device, timeout_ms));
+    made->remainders = ZERO_TRY(Window::create(device, timeout_ms));
+    memory.windows = std::move(made);
+  }
+  return memory.windows.get();
 }
 
 Result<bool> copy_grads(Optimizer& optim, Windows& windows, const Segment& part, std::byte* out) {

@@ -2,23 +2,14 @@
 // The sums of gradients of this rank's share: made, measured, brought into limits.
 #pragma once
 
-#include <vector>
-
 #include "comm/comm.h"
 #include "step/memory.h"
-#include "step/norm.h"
 #include "step/pieces.h"
 
 namespace zero {
 
 /// Sets to = from * factor, in the type of sums.
 void scale_sums(DType sum, std::byte* to, const std::byte* from, size_t count, double factor);
-
-/// Returns how gradients are rounded before they are summed. Gradients that were reduced already
-/// are not.
-inline Rounding rounding(const Optimizer& optim, const StepMemory& memory, const Section& section) {
-  return memory.none ? Rounding{} : optim.rounding_of(section);
-}
 
 /// Sums every rank's gradients of this rank's share, in rank order, to the places that views name,
 /// or adds them to the sums there. Returns the norm, which it takes on the way (p = 0: none). Ends

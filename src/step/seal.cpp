@@ -6,11 +6,8 @@
 #include "base/hash.h"
 #include "base/os.h"
 #include "base/text.h"
-#include "step/enter.h"
-#include "step/norm.h"
 #include "step/one_copy.h"
 #include "step/tables.h"
-#include "step/views.h"
 #include "step/walk.h"
 
 namespace zero {
@@ -47,7 +44,7 @@ std::string registration_lines(const Optimizer& optim) {
 
 /// Where ranks tell each other of placements, if others read them.
 Result<std::shared_ptr<Arena>> allocate_tables(Call& call, const Optimizer& optim) {
-  const bool alone = optim.comm->device() != nullptr && optim.comm->gates() == nullptr;
+  const bool alone = optim.on_device && optim.comm->gates() == nullptr;
   if (!optim.comm->direct() || alone) return std::shared_ptr<Arena>();
   const size_t bytes = table_bytes(std::max<size_t>(1, optim.params.size()));
   return call.allocate(bytes, ZERO_MEMORY_PER_RANK, Side::host);
@@ -61,7 +58,9 @@ Status all_have_masters(Call& call, const Optimizer& optim) {
 }  // namespace
 
 Status take_masters(Call& call, Optimizer& optim, size_t first_section) {
-  return optim.has_masters() ? make_walk(call, optim)->take_masters(first_section) : Status();
+  if (!optim.has_masters()) return Status();
+  const Status taken = make_walk(call, optim)->take_masters(first_section);
+  return taken.ok() ? taken : call.abort(taken, "masters");  // the share has none, and is sealed
 }
 
 Status seal(Call& call, Optimizer& optim) {

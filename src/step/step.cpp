@@ -15,8 +15,6 @@
 #include "step/queued/queue.h"
 #include "step/reduce.h"
 #include "step/seal.h"
-#include "step/stopwatch.h"
-#include "step/take.h"
 #include "step/views.h"
 #include "step/walk.h"
 
@@ -114,8 +112,7 @@ Status clear_absent(const Optimizer& optim, const StepMemory& memory, Walk& walk
   for (const View& view : memory.views) {
     const Section& section = optim.plan.section(view.segment.section);
     if (view.cls >= 0 || !is_floating(section.dtype)) continue;
-    ZERO_TRY(walk.fill_zeros(view.reduced,
-                             static_cast<size_t>(view.segment.count) * size_of(section.sum())));
+    ZERO_TRY(walk.fill_zeros(view.reduced, size_of(section.sum(), view.segment.count)));
   }
   return Status();
 }

@@ -6,18 +6,9 @@
 #include <span>
 
 #include "comm/comm.h"
-#include "optim/optimizer.h"
+#include "step/take.h"
 
 namespace zero {
-
-/// The gradients of a call: one pointer per parameter, or null for the registered ones.
-struct Grads {
-  void* const* pointers = nullptr;
-  size_t count = 0;
-  int32_t flags = ZERO_REDUCE_MEAN;
-
-  bool accumulate() const { return (flags & ZERO_REDUCE_ACCUMULATE) != 0; }
-};
 
 /// A limit of the norm of all gradients or, with `some`, of those of the listed parameters.
 struct Clip {
@@ -26,11 +17,6 @@ struct Clip {
   bool some = false;
   std::span<const int64_t> params{};
 };
-
-/// True if a call with these gradients reduces them; if not, it uses sums that are reduced already.
-inline bool reduces(const Optimizer& optim, const Grads& grads) {
-  return optim.phase != Phase::reduced || grads.accumulate();
-}
 
 Status seal_params(Call& call, Optimizer& optim);
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads);

@@ -5,10 +5,6 @@
 #include <atomic>
 #include <cstring>
 
-#include "step/backward.h"
-#include "step/queued/queue.h"
-#include "step/travel.h"
-
 namespace zero {
 namespace {
 
@@ -103,7 +99,7 @@ bool tell(const Optimizer& optim, const StepMemory& memory, const Placed& now) {
     return now.placements != memory.placements;
   auto* const table = reinterpret_cast<Placement*>(memory.tables->data());
   // On a device gradients that are staged are copied from where they lie, by this rank's tables.
-  const bool copies = optim.comm->device() != nullptr && !now.foreign_grads.empty();
+  const bool copies = optim.on_device && !now.foreign_grads.empty();
   if (memory.version != 0 && !copies &&
       std::equal(now.placements.begin(), now.placements.end(), table))
     return false;
@@ -139,25 +135,14 @@ bool place(Optimizer& optim, StepMemory& memory) {
     now.data_base = layout_base(
         optim, optim.plan.end().data_bytes, [](size_t) { return true; },
         [&](size_t i) { return optim.params[i].data; }, data_at);
-    now.layouts = travel::layouts_of(optim, now);
+    if (const QueuedPlane* const plane = optim.comm->queued())
+      now.layouts = {plane->mappable(now.grads_base), plane->mappable(now.data_base)};
   }
   std::swap(static_cast<Placed&>(memory), now);
   // What is queued still reads and writes the arenas of calls before.
-  if (memory.queue != nullptr)
-    memory.queue->leaving.insert(memory.queue->leaving.end(), now.held.begin(), now.held.end());
+  if (optim.on_device)
+    memory.leaving.insert(memory.leaving.end(), now.held.begin(), now.held.end());
   return true;
-}
-
-void stage_grads(Optimizer& optim, StepMemory& memory) {
-  if (!shows_grads(optim, memory) || memory.staging == nullptr) return;
-  if (optim.comm->device() != nullptr) return;  // queued, with the step
-  for (const int64_t index : memory.foreign_grads) {
-    const auto i = static_cast<size_t>(index);
-    if (memory.backward != nullptr && memory.backward->staged(i)) continue;
-    const size_t bytes = optim.params[i].grad_bytes();
-    std::memcpy(memory.staging->data() + grad_at(optim.plan, index), memory.grads[i], bytes);
-    optim.counters.copied_bytes += static_cast<int64_t>(bytes);
-  }
 }
 
 Location staging_of(const Optimizer& optim, const StepMemory& memory, int64_t param) {

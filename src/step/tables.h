@@ -2,7 +2,6 @@
 // The tables in which ranks tell each other where things are.
 #pragma once
 
-#include "comm/comm.h"
 #include "step/memory.h"
 
 namespace zero {
@@ -15,9 +14,6 @@ bool wants_outbox(const Optimizer& optim, const StepMemory& memory);
 /// Works out this rank's placements and writes them into its table. Raises `version` if one
 /// changed. Returns false, and writes nothing, if staging is lacking. Local.
 bool place(Optimizer& optim, StepMemory& memory);
-
-/// Copies gradients that are in no arena to staging. Local.
-void stage_grads(Optimizer& optim, StepMemory& memory);
 
 /// Returns the place in staging of a gradient in no arena.
 Location staging_of(const Optimizer& optim, const StepMemory& memory, int64_t param);

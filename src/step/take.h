@@ -2,11 +2,23 @@
 // Takes the gradients that a call is given, and how to reduce them.
 #pragma once
 
-#include "comm/comm.h"
 #include "step/memory.h"
-#include "step/step.h"
 
 namespace zero {
+
+/// The gradients of a call: one pointer per parameter, or null for the registered ones.
+struct Grads {
+  void* const* pointers = nullptr;
+  size_t count = 0;
+  int32_t flags = ZERO_REDUCE_MEAN;
+
+  bool accumulate() const { return (flags & ZERO_REDUCE_ACCUMULATE) != 0; }
+};
+
+/// True if a call with these gradients reduces them; otherwise it goes on with what is reduced.
+inline bool reduces(const Optimizer& optim, const Grads& grads) {
+  return optim.phase != Phase::reduced || grads.accumulate();
+}
 
 /// Returns OK if take() would take these pointers, which must not be null. Local, without effect.
 Status check_given(const Optimizer& optim, void* const* given, size_t count);

@@ -3,15 +3,7 @@
 
 #include <algorithm>
 
-#include "step/reduce.h"
-
 namespace zero {
-namespace {
-
-const KernelTable& kernels() { return kernel_table(best_isa()); }
-
-}  // namespace
-
 std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory,
                                      double factor) {
   std::vector<Scalars> scalars;
@@ -40,7 +32,7 @@ void TileGradients::take(const Section& section, Sources::Row sources, int64_t a
                          UpdateRunOf<Real>& update) {
   const DType from = dtype(section);
   for (size_t i = 0; i < in_.size(); i++)
-    in_[i] = sources[i] == nullptr ? kZeros : sources[i] + at * static_cast<int64_t>(size_of(from));
+    in_[i] = sources[i] == nullptr ? kZeros : sources[i] + size_of(from, at);
   const Rounding rounded = rounding_of(section);
   if (from == section.sum() && !rounded.any()) {
     const auto* const reals = reinterpret_cast<const Real* const*>(in_.data());
@@ -68,7 +60,7 @@ uint64_t TileGradients::nonfinite(const Section& section, int64_t begin, int64_t
   std::vector<const void*> part(in_.size());
   for (int64_t at = begin; at < end; at += kTile) {
     for (size_t i = 0; i < in_.size(); i++)
-      part[i] = static_cast<const std::byte*>(in_[i]) + at * static_cast<int64_t>(size_of(from));
+      part[i] = static_cast<const std::byte*>(in_[i]) + size_of(from, at);
     reducer.reduce(section.sum(), from, sum_, part, static_cast<size_t>(std::min(kTile, end - at)),
                    rounding_of(section));
   }

@@ -2,6 +2,7 @@
 // The work on one tile of a share: sum its gradients, find its masters and put them back.
 #pragma once
 
+#include <bit>
 #include <cstring>
 
 #include "comm/comm.h"
@@ -58,6 +59,11 @@ std::byte* load_master(const Optimizer& optim, const Section& section, std::byte
                        std::byte* kept, std::byte* room, size_t count);
 void store_master(const Optimizer& optim, const Section& section, std::byte* param, std::byte* kept,
                   const std::byte* master, size_t count);
+
+/// Bytes of the slots in use, as bits, that updating an element of a section reads and writes.
+inline size_t bytes_of_slots(const Section& section, uint32_t used) {
+  return 2 * static_cast<size_t>(std::popcount(used)) * state_bytes_of(section.dtype);
+}
 
 /// Copies bytes [at, at + bytes) of this rank's own parameter to every other target.
 inline void copy_to_others(Targets::Row targets, size_t at, size_t bytes) {

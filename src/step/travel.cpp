@@ -8,12 +8,6 @@ namespace {
 
 using Segments = std::vector<std::vector<Segment>>;
 
-bool all_travel_whole(const Optimizer& optim) {
-  return std::ranges::all_of(optim.plan.sections(), [&](const Section& section) {
-    return optim.shared(section) == section.dtype;
-  });
-}
-
 int64_t owned_elements(const Optimizer& optim, const Transfer& transfer) {
   int64_t owned = 0;
   for_each_owner(optim, transfer, [&](int32_t, int64_t, int64_t count) { owned += count; });
@@ -126,7 +120,10 @@ size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype) {
 }
 
 bool publishes_in_place(const Optimizer& optim, const StepMemory& memory) {
-  return memory.data_in_place && memory.present.empty() && all_travel_whole(optim);
+  return memory.data_in_place && memory.present.empty() &&
+         std::ranges::all_of(optim.plan.sections(), [&](const Section& section) {
+           return optim.shared(section) == section.dtype;
+         });
 }
 
 std::vector<Travel> reductions(const Optimizer& optim, const StepMemory& memory) {
@@ -176,13 +173,7 @@ Room room_for(const Optimizer& optim, const StepMemory& memory) {
 void count_moved(Optimizer& optim, const Travel& travel, DType dtype) {
   const int64_t elements = travel.by_owner ? owned_elements(optim, travel.transfer)
                                            : travel.transfer.chunk * optim.world();
-  optim.counters.moved_bytes += 2 * elements * static_cast<int64_t>(size_of(dtype));
-}
-
-Layouts layouts_of(const Optimizer& optim, const Placed& placed) {
-  const QueuedPlane* const plane = optim.comm->queued();
-  if (plane == nullptr) return {};
-  return {plane->mappable(placed.grads_base), plane->mappable(placed.data_base)};
+  optim.counters.moved_bytes += 2 * static_cast<int64_t>(size_of(dtype, elements));
 }
 
 Status use_arenas(const Call& call, const Optimizer& optim, StepMemory& memory,

@@ -50,7 +50,7 @@ void for_each_part(const Transfer& transfer, const std::vector<Segment>& segment
 /// Returns the address `elements` behind `from`; null stays null.
 template <class Byte>
 Byte* moved(Byte* from, int64_t elements, DType dtype) {
-  return from == nullptr ? nullptr : from + elements * static_cast<int64_t>(size_of(dtype));
+  return from == nullptr ? nullptr : from + size_of(dtype, elements);
 }
 
 inline const Section& section_of(const Optimizer& optim, const Transfer& transfer) {
@@ -91,8 +91,6 @@ Status reduce(Call& call, Optimizer& optim, StepMemory& memory);
 Status publish(Call& call, Optimizer& optim, StepMemory& memory);
 
 // ---- Arenas that travel as they lie, which a backend may have mapped on other ranks.
-
-Layouts layouts_of(const Optimizer& optim, const Placed& placed);
 
 /// Maps, once, the arenas that by all ranks' entries hold a layout at the same place and can be
 /// mapped. A layout that lies in a mapped arena, but not at the same place everywhere, travels

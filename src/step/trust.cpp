@@ -9,12 +9,9 @@
 #include "base/os.h"
 #include "kernels/clamp.h"
 #include "step/pieces.h"
-#include "step/tiles.h"
 
 namespace zero {
 namespace {
-
-const KernelTable& kernels() { return kernel_table(best_isa()); }
 
 // What is measured between two looks at the abort word.
 constexpr size_t kBatch = 32 * static_cast<size_t>(kBlock);
@@ -280,11 +277,7 @@ void count_measured(Optimizer& optim, const StepMemory& memory, bool fused) {
     size_t bytes =
         optim.slot_size(kMasterSlot, section) + (keeps ? 0 : size_of(section.dtype)) +
         (fused ? memory.sources.width * size_of(section.grad_dtype) : size_of(section.sum()));
-    if (of_update) bytes += size_of(section.sum());
-    for (int slot = 0; of_update && slot < kMaxSlots; slot++) {
-      if (used >> slot & 1) bytes += 2 * optim.slot_size(slot, section);
-    }
-    return bytes;
+    return bytes + (of_update ? size_of(section.sum()) + bytes_of_slots(section, used) : 0);
   });
 }
 

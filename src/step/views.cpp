@@ -15,13 +15,10 @@
 namespace zero {
 namespace {
 
-bool has_bit(const std::string& bits, int64_t i) {
-  return (static_cast<unsigned char>(bits[static_cast<size_t>(i / 8)]) >> (i % 8) & 1) != 0;
-}
-
 bool grad_on(const StepMemory& memory, int32_t rank, int64_t param) {
-  return memory.presence.empty() ? memory.is_present(param)
-                                 : has_bit(memory.presence[static_cast<size_t>(rank)], param);
+  if (memory.presence.empty()) return memory.is_present(param);
+  const std::string& bits = memory.presence[static_cast<size_t>(rank)];
+  return (static_cast<unsigned char>(bits[static_cast<size_t>(param / 8)]) >> param % 8 & 1) != 0;
 }
 
 /// Numbers the combinations of settings and progress that have a gradient.
@@ -31,7 +28,7 @@ class Classes {
 
   int32_t of(const Optimizer& optim, int64_t index, bool sources) {
     if (sources && !memory_.is_present(index)) return -1;
-    const Param& param = optim.params[static_cast<size_t>(index)];
+    const Param& param = optim.param(index);
     const ParamProgress& progress = optim.progress[static_cast<size_t>(index)];
     const auto next = static_cast<int32_t>(memory_.classes.size());
     const Key key(memory_.apart ? index : -1, param.group, param.lr_scale, param.weight_decay,
@@ -56,8 +53,8 @@ Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& se
   std::vector<std::byte*>& all = memory.targets.all;
   const size_t begin = all.size();
   const Section& section = optim.plan.section(segment.section);
-  const size_t offset = static_cast<size_t>(segment.first) * size_of(section.dtype);
-  const size_t bytes = static_cast<size_t>(segment.count) * size_of(section.dtype);
+  const size_t offset = size_of(section.dtype, segment.first);
+  const size_t bytes = size_of(section.dtype, segment.count);
   all.push_back(optim.values(segment));
   if (comm.direct()) {
     const Location own = memory.placements[static_cast<size_t>(segment.param)].data;
@@ -80,7 +77,7 @@ Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& se
 Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& segment) {
   const Comm& comm = *optim.comm;
   if (!comm.direct()) return Status();
-  const size_t element = size_of(optim.params[static_cast<size_t>(segment.param)].grad_dtype);
+  const size_t element = size_of(optim.param(segment.param).grad_dtype);
   const size_t offset = static_cast<size_t>(segment.first) * element;
   const size_t bytes = static_cast<size_t>(segment.count) * element;
   const bool alone = reduces_alone(optim, memory);
@@ -129,7 +126,7 @@ bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
   if (optim.options.rule->trust != nullptr && next.segment.param != last.segment.param)
     return false;  // each tensor has its own ratio
   if (distance > last.segment.count) {
-    const Param& param = optim.params[static_cast<size_t>(last.segment.param)];
+    const Param& param = optim.param(last.segment.param);
     const bool at_end = last.segment.first + last.segment.count == param.count;
     if ((param.flags & ZERO_PARAM_PADDED) == 0 || !at_end ||
         distance != round_up(last.segment.count, kAlignment)) {
@@ -137,8 +134,7 @@ bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
     }
   }
   const auto follows = [distance](DType dtype) {
-    return [bytes = distance * static_cast<int64_t>(size_of(dtype))](const std::byte* before,
-                                                                     const std::byte* after) {
+    return [bytes = size_of(dtype, distance)](const std::byte* before, const std::byte* after) {
       return before == nullptr ? after == nullptr : after == before + bytes;
     };
   };
@@ -182,19 +178,17 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   memory.pulls.clear();
   const Comm& comm = *optim.comm;
   if (!comm.direct() || memory.foreign_data.empty() || comm.world() == 1) return Status();
-  std::vector<bool> foreign(optim.params.size(), false);
-  for (const int64_t index : memory.foreign_data) foreign[static_cast<size_t>(index)] = true;
   for (int32_t owner = 0; owner < comm.world(); owner++) {
     if (owner == comm.rank()) continue;
     for (const Segment& segment : optim.plan.segments(owner)) {
-      if (!foreign[static_cast<size_t>(segment.param)]) continue;
+      if (!std::ranges::binary_search(memory.foreign_data, segment.param)) continue;
       if (sources && !memory.is_present(segment.param)) continue;
       const Section& section = optim.plan.section(segment.section);
-      const size_t offset = static_cast<size_t>(segment.first) * size_of(section.dtype);
-      const auto bytes = static_cast<size_t>(segment.count) * size_of(section.dtype);
+      const size_t offset = size_of(section.dtype, segment.first);
+      const auto bytes = size_of(section.dtype, segment.count);
       Location from = ZERO_TRY(placement_of(optim, memory, owner, segment.param)).data;
       from.offset += offset;
-      if (from.arena == 0 || comm.device() != nullptr) {
+      if (from.arena == 0 || optim.on_device) {
         const auto at = static_cast<uint64_t>(section.owned_at(segment.share));
         from = {memory.outbox->number(), 0, at};
       }
@@ -227,8 +221,6 @@ ViewsKey key_of(const Optimizer& optim, const StepMemory& memory, bool in_place)
 }
 
 }  // namespace
-
-void drop_views(StepMemory& memory) { memory.made_of.addresses = 0; }
 
 /// What the backward left of an owned segment to be updated.
 Segment rest_of(const StepMemory& memory, Segment segment, size_t number) {

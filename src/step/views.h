@@ -2,7 +2,6 @@
 // From placements to addresses: makes runs to walk of what this rank owns.
 #pragma once
 
-#include "comm/comm.h"
 #include "step/memory.h"
 
 namespace zero {
@@ -17,8 +16,5 @@ enum class Views {
 /// Derives views and runs from what the entry agreed on. Does nothing if nothing has changed.
 /// Local.
 Status make_views(Optimizer& optim, StepMemory& memory, Views what);
-
-/// Makes the next make_views() derive all anew.
-void drop_views(StepMemory& memory);
 
 }  // namespace zero

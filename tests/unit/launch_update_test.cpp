@@ -22,7 +22,7 @@ using test::Kind;
 using test::Place;
 using test::Random;
 
-const KernelTable& kernels() { return kernel_table(Isa::scalar); }
+const KernelTable& scalar_kernels() { return kernel_table(Isa::scalar); }
 
 /// Everything that a run's elements are made of.
 struct Arrays {
@@ -77,13 +77,13 @@ std::vector<Real> sums_of(const Case& of, Arrays& arrays) {
   std::vector<Real> sums(count);
   const Format& format = of.format;
   if (of.reduced || format.rounded == DType::none) {
-    kernels().reduction(format.sum, of.reduced ? format.sum : format.grad, Norm::none)(
+    scalar_kernels().reduction(format.sum, of.reduced ? format.sum : format.grad, Norm::none)(
         sums.data(), in.data(), static_cast<int>(in.size()), count);
     if (format.divisor != 1)
       scale(sums.data(), sums.data(), count, static_cast<Real>(format.divisor));
   } else if constexpr (sizeof(Real) == sizeof(float)) {
     std::vector<float> scratch(count);
-    reduce_rounded(kernels(), {format.rounded, format.divisor}, format.grad, Norm::none,
+    reduce_rounded(scalar_kernels(), {format.rounded, format.divisor}, format.grad, Norm::none,
                    sums.data(), in, count, scratch.data());
   }
   return sums;
@@ -100,7 +100,7 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
   if (format.master == Master::full) {
     master = arrays.kept[0].data();
   } else if (format.master == Master::remainder) {
-    kernels().join_remainder(room.data(), halves, arrays.kept[0].as<uint16_t>(), count);
+    scalar_kernels().join_remainder(room.data(), halves, arrays.kept[0].as<uint16_t>(), count);
     master = room.data();
   } else if (format.master == Master::rounded) {
     read_values(format.param, room.data(), arrays.param.data(), count);
@@ -112,9 +112,9 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
   run.count = count;
   for (size_t slot = 0; slot < arrays.slots.size(); slot++)
     run.slots[slot] = arrays.slots[slot].as<Real>();
-  const uint64_t found = kernels().in<Real>().update[of.optimizer](run, scalars);
+  const uint64_t found = scalar_kernels().in<Real>().update[of.optimizer](run, scalars);
   if (format.master == Master::remainder) {
-    kernels().split_remainder(halves, arrays.kept[0].as<uint16_t>(), room.data(), count);
+    scalar_kernels().split_remainder(halves, arrays.kept[0].as<uint16_t>(), room.data(), count);
   } else if (format.master != Master::param) {
     OptimizerOptions options;
     options.share = format.share;

@@ -60,11 +60,10 @@ Status Walk::publish_by_owner(const Travel& travel) {
   const Section& of = section(travel.transfer.section);
   const DType shared = optim_.shared(of);
   std::vector<Sent> parts;
-  travel::for_each_owner(optim_, travel.transfer,
-                         [&](int32_t owner, int64_t layout, int64_t count) {
-                           parts.push_back({memory_.data_base + of.data_at(layout),
-                                            static_cast<size_t>(count) * size_of(shared), owner});
-                         });
+  travel::for_each_owner(
+      optim_, travel.transfer, [&](int32_t owner, int64_t layout, int64_t count) {
+        parts.push_back({memory_.data_base + of.data_at(layout), size_of(shared, count), owner});
+      });
   travel::count_moved(optim_, travel, shared);
   return plane_->broadcast(parts, queue().gathers.handle());
 }
@@ -75,7 +74,7 @@ Status Walk::publish_packed(const Travel& travel) {
   const Section& of = section(transfer.section);
   const StreamHandle stream = queue().gathers.handle();
   const DType shared = optim_.shared(of);
-  const size_t bytes = static_cast<size_t>(transfer.chunk) * size_of(shared);
+  const size_t bytes = size_of(shared, transfer.chunk);
   travel::count_moved(optim_, travel, shared);
   ZERO_TRY(move(stream, of.dtype, shared, {}, travel.packed, queue().device_state()));
   ZERO_TRY(plane_->all_gather(memory_.send.data(), memory_.receive.data(), bytes, stream));
@@ -91,7 +90,7 @@ Status Walk::publish_group(std::span<const Travel> group) {
   for (const Travel& one : group) {
     const Section& of = section(one.transfer.section);
     const DType shared = optim_.shared(of);
-    const size_t bytes = static_cast<size_t>(one.transfer.chunk) * size_of(shared);
+    const size_t bytes = size_of(shared, one.transfer.chunk);
     std::byte* const all = memory_.data_base + of.data_at(one.transfer.layout);
     parts.push_back({all + rank * bytes, all, bytes});
     travel::count_moved(optim_, one, shared);
@@ -141,7 +140,7 @@ Status Walk::take_over() {
   for (const Part& one : queue().tables.pulled) {
     const DType dtype = section(one.section).dtype;
     ZERO_TRY(move(stream(), dtype, dtype, {}, one.range, queue().device_state()));
-    optim_.counters.copied_bytes += one.elements * static_cast<int64_t>(size_of(dtype));
+    optim_.counters.copied_bytes += static_cast<int64_t>(size_of(dtype, one.elements));
   }
   return Status();
 }

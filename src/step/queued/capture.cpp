@@ -2,7 +2,6 @@
 // Calls whose stream is captured.
 #include "base/refusals.h"
 #include "step/queued/queue.h"
-#include "step/views.h"
 
 namespace zero::queued {
 namespace {
@@ -65,32 +64,6 @@ void CapturedCall::exchange() {
   Frame& captured = queue.capture != 0 ? static_cast<Frame&>(queue) : other_;
   std::swap(plane.reduced, captured.plane_reduced);
   std::swap(plane.gathered, captured.plane_gathered);
-}
-
-Status fork(const Optimizer& optim, Queue& queue, StreamHandle stream) {
-  Device& device = *queue.device;
-  queue.layout = layout_of(optim);
-  for (const Frame& before : queue.captured) {
-    if (before.capture != queue.capture) continue;
-    ZERO_TRY(device.wait(stream, before.ended.handle(), order::kEnded));
-  }
-  if (optim.comm->direct()) return Status();
-  ZERO_TRY(device.record(queue.given.handle(), stream));
-  for (const Stream* side : {&queue.reduces, &queue.gathers})
-    ZERO_TRY(device.wait(side->handle(), queue.given.handle(), order::kForked));
-  for (const Event* event : {&optim.comm->queued()->reduced, &optim.comm->queued()->gathered})
-    ZERO_TRY(device.record(event->handle(), stream));
-  return Status();
-}
-
-Status join(Queue& queue, StreamHandle stream) {
-  Device& device = *queue.device;
-  for (const Stream* side : {&queue.reduces, &queue.gathers}) {
-    if (side->handle() == nullptr) continue;
-    ZERO_TRY(device.record(queue.given.handle(), side->handle()));
-    ZERO_TRY(device.wait(stream, queue.given.handle(), order::kJoined));
-  }
-  return Status();
 }
 
 }  // namespace zero::queued

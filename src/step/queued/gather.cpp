@@ -85,7 +85,7 @@ Status Walk::stage() {
   for (const Part& one : queue().tables.staged) {
     const DType grad = section(one.section).grad_dtype;
     ZERO_TRY(move(stream(), grad, grad, {}, one.range));
-    optim_.counters.copied_bytes += one.elements * static_cast<int64_t>(size_of(grad));
+    optim_.counters.copied_bytes += static_cast<int64_t>(size_of(grad, one.elements));
   }
   return Status();
 }

@@ -5,79 +5,44 @@
 #include <cstring>
 
 #include "base/os.h"
-#include "base/text.h"
-#include "step/norm.h"
 #include "step/progress.h"
-#include "step/queued/upload.h"
-#include "step/travel.h"
 
 namespace zero::queued {
-namespace {
 
-/// Grow `memory` to hold `bytes`; what is queued may still use the old block, so it ends first.
-Status grow(Queue& queue, const std::shared_ptr<Device>& device, Memory& memory, size_t bytes,
-            std::string_view what) {
-  if (memory.bytes() >= bytes) return Status();
-  ZERO_TRY(queue.drain());
-  Memory grown = ZERO_TRY(Memory::allocate(device, bytes, what));
-  std::swap(memory, grown);
-  queue.retire(std::move(grown));
+Result<Upload> Upload::create(const std::shared_ptr<Comm>& comm) {
+  Upload upload;
+  upload.comm_ = comm;
+  for (Slot& slot : upload.slots_) slot.read = ZERO_TRY(make_event(comm->device()));
+  return upload;
+}
+
+/// Until the device has read what was put there last.
+Status Upload::await(const Slot& slot) const {
+  return zero::await(*comm_->device(), slot.read.handle(), patience_ms(*comm_), "reading a table",
+                     [this] { return comm_->check(); });
+}
+
+Status Upload::reserve(size_t bytes) {
+  for (Slot& slot : slots_) {
+    if (slot.buffer.bytes() >= bytes) continue;
+    ZERO_TRY(await(slot));
+    slot.buffer = ZERO_TRY(HostBuffer::allocate(comm_->device(), bytes, "tables on their way"));
+  }
   return Status();
 }
 
-Status grow_host(const std::shared_ptr<Device>& device, HostBuffer& buffer, size_t bytes) {
-  if (buffer.bytes() < bytes)
-    buffer = ZERO_TRY(HostBuffer::allocate(device, bytes, "what a step found"));
-  return Status();
+Status Upload::put(StreamHandle stream, void* to, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return Status();
+  Slot& slot = slots_[next_];
+  next_ = (next_ + 1) % slots_.size();
+  ZERO_TRY(await(slot));
+  std::memcpy(slot.buffer.data(), bytes.data(), bytes.size());
+  Device& device = *comm_->device();
+  ZERO_TRY(device.copy(stream, to, slot.buffer.data(), bytes.size()));
+  return device.record(slot.read.handle(), stream);
 }
 
-/// Buffers for what travels packed, and an event for each transfer.
-Status make_room(Optimizer& optim, StepMemory& memory, Queue& queue) {
-  const std::shared_ptr<Device>& device = optim.comm->device();
-  const travel::Room room = travel::room_for(optim, memory);
-  ZERO_TRY(grow(queue, device, memory.send, room.sent, "transfer buffers"));
-  ZERO_TRY(grow(queue, device, memory.receive, room.received, "transfer buffers"));
-  const size_t count =
-      std::max(optim.plan.transfers(true).size(), optim.plan.transfers(false).size());
-  const std::lock_guard lock(queue.waiting);
-  for (std::vector<Event>* events : {&queue.summed, &queue.updated, &queue.arrived})
-    while (events->size() < count) events->push_back(ZERO_TRY(make_event(device)));
-  return Status();
-}
-
-MadeOf made_of(const Optimizer& optim, const StepMemory& memory) {
-  return {.views = memory.views_number,
-          .state = optim.state_bytes(),
-          .adds = memory.adds,
-          .reduces_in_place = travel::reduces_in_place(optim, memory),
-          .publishes_in_place = travel::publishes_in_place(optim, memory),
-          .send = memory.send.data(),
-          .receive = memory.receive.data()};
-}
-
-/// Streams and events that a call waits by.
-Status make_frame(const Optimizer& optim, Queue& queue) {
-  const std::shared_ptr<Device>& device = optim.comm->device();
-  for (Event* event :
-       {&queue.given, &queue.measured, &queue.decided, &queue.gathered, &queue.ended})
-    *event = ZERO_TRY(make_event(device));
-  if (optim.comm->direct()) return Status();
-  queue.reduces = ZERO_TRY(make_stream(device));
-  queue.gathers = ZERO_TRY(make_stream(device));
-  for (Event* event : {&optim.comm->queued()->reduced, &optim.comm->queued()->gathered})
-    if (event->handle() == nullptr) *event = ZERO_TRY(make_event(device));
-  return Status();
-}
-
-/// Nothing of a step before travels any more.
-Status await_gathers(Queue& queue, StreamHandle stream) {
-  const std::lock_guard lock(queue.waiting);
-  if (!queue.gathering) return Status();
-  queue.gathering = false;
-  return queue.device->wait(stream, queue.gathered.handle(), order::kGathered);
-}
-
-}  // namespace
+// ---- What a step keeps between calls.
 
 Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
   const std::shared_ptr<Device>& device = optim.comm->device();
@@ -85,13 +50,25 @@ Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
   queue->comm = optim.comm;
   queue->device = device.get();
   queue->timeout_ms = patience_ms(*optim.comm);
-  queue->tables_upload = ZERO_TRY(Upload::create(optim.comm));
-  queue->settings_upload = ZERO_TRY(Upload::create(optim.comm));
-  queue->progress_upload = ZERO_TRY(Upload::create(optim.comm));
+  for (Upload* const upload :
+       {&queue->tables_upload, &queue->settings_upload, &queue->progress_upload})
+    *upload = ZERO_TRY(Upload::create(optim.comm));
   queue->looks = ZERO_TRY(make_stream(device));
   queue->looked = ZERO_TRY(make_event(device));
-  ZERO_TRY(make_frame(optim, *queue));
+  ZERO_TRY(queue->make_frame());
   return queue;
+}
+
+Status Queue::make_frame() {
+  const std::shared_ptr<Device>& its = comm->device();
+  for (Event* event : {&given, &measured, &decided, &gathered, &ended})
+    *event = ZERO_TRY(make_event(its));
+  if (comm->direct()) return Status();
+  reduces = ZERO_TRY(make_stream(its));
+  gathers = ZERO_TRY(make_stream(its));
+  for (Event* event : {&comm->queued()->reduced, &comm->queued()->gathered})
+    if (event->handle() == nullptr) *event = ZERO_TRY(make_event(its));
+  return Status();
 }
 
 Queue::~Queue() {
@@ -99,9 +76,7 @@ Queue::~Queue() {
 }
 
 bool Queue::await_end() noexcept {
-  if (!in_flight || succeeds([this] { return await_flight(); })) return true;
-  for (const auto& arena : leaving) arena->stay();
-  return false;
+  return !in_flight || succeeds([this] { return await_flight(); });
 }
 
 bool Queue::await_flight() {
@@ -151,77 +126,6 @@ void Queue::note_published() {
   if (!replays() && std::exchange(publishing, false)) comm->steps.publishing--;
 }
 
-Status Queue::let_go() {
-  if (leaving.empty() || !ZERO_TRY(device->done(ended.handle())) ||
-      !ZERO_TRY(device->done(gathered.handle())))
-    return Status();
-  leaving.clear();
-  return Status();
-}
-
-Status prepare(Optimizer& optim, StepMemory& memory) {
-  const std::shared_ptr<Device>& device = optim.comm->device();
-  Queue& queue = *memory.queue;
-  if (queue.ended.handle() == nullptr) ZERO_TRY(make_frame(optim, queue));
-  if (!optim.comm->direct()) ZERO_TRY(make_room(optim, memory, queue));
-  const Tables& tables = queue.tables;
-  if (const MadeOf wanted = made_of(optim, memory); tables.made_of != wanted) {
-    Tables made = make_tables(optim, memory);
-    made.made_of = wanted;
-    // What fails behind a new block leaves the old tables, which are then no longer there.
-    if (queue.table_memory.bytes() < made.bytes.size()) queue.tables_uploaded = false;
-    ZERO_TRY(grow(queue, device, queue.table_memory, made.bytes.size(), "tables of a step"));
-    ZERO_TRY(queue.tables_upload.reserve(made.bytes.size()));
-    queue.tables = std::move(made);
-    queue.tables_uploaded = false;
-  }
-  const size_t settings = settings_of_now(optim, queue).bytes().size();
-  if (queue.settings.bytes() < settings) queue.settings_sent.clear();
-  ZERO_TRY(grow(queue, device, queue.settings, settings, "settings"));
-  ZERO_TRY(queue.settings_upload.reserve(settings));
-  const size_t progress = optim.progress.size() * sizeof(ParamProgress);
-  if (queue.progress.bytes() < progress) {
-    ZERO_TRY(settle(optim));
-    queue.host_is_newer = true;
-  }
-  ZERO_TRY(grow(queue, device, queue.progress, progress, "steps of parameters"));
-  ZERO_TRY(grow(queue, device, queue.state, sizeof(StepState), "the state of a step"));
-  ZERO_TRY(grow(queue, device, queue.scalars, tables.classes * sizeof(Scalars), "scalars"));
-  const size_t records = static_cast<size_t>(optim.world()) * sizeof(NormSums);
-  queue.shared_records = memory.records;
-  if (memory.records == nullptr) ZERO_TRY(grow(queue, device, queue.records, records, "norms"));
-  ZERO_TRY(queue.progress_upload.reserve(std::max(progress, sizeof(StepState))));
-  ZERO_TRY(grow_host(device, queue.progress_read, progress));
-  ZERO_TRY(grow_host(device, queue.state_read, sizeof(StepState)));
-  if (queue.capture == 0) return Status();
-  ZERO_TRY(send(optim, memory, queue.looks.handle()));
-  return queue.await_looks();
-}
-
-Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream) {
-  Queue& queue = *memory.queue;
-  Device& device = *queue.device;
-  if (queue.capture != 0) return fork(optim, queue, stream);
-  if (stream != queue.last_stream)
-    ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kEnded));
-  ZERO_TRY(await_gathers(queue, stream));
-  for (Announcing& one : queue.announcing) {
-    if (std::exchange(one.waited, true)) continue;
-    ZERO_TRY(device.wait(stream, one.event.handle(), order::kAnnounced));
-  }
-  ZERO_TRY(queue.let_go());
-  constexpr size_t kKnownStreams = 16;  // an engine may have a new one each step
-  if (queue.announcing.size() > kKnownStreams) queue.announcing.clear();
-  queue.in_flight = true;
-  queue.last_stream = stream;
-  return send(optim, memory, stream);
-}
-
-Status end(Queue& queue, StreamHandle stream) {
-  if (queue.capture != 0) ZERO_TRY(join(queue, stream));
-  return queue.device->record(queue.ended.handle(), stream);
-}
-
 Status note_announced(Optimizer& optim, StreamHandle stream) {
   const std::shared_ptr<Device>& device = optim.comm->device();
   std::vector<Announcing>& all = step_memory(optim).queue->announcing;
@@ -248,14 +152,6 @@ Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream) {
 }
 
 // ---- The host waits for the device, and takes over what the steps have found.
-
-Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what) {
-  const std::shared_ptr<Device>& device = optim.comm->device();
-  const Event done = ZERO_TRY(make_event(device));
-  ZERO_TRY(device->record(done.handle(), stream));
-  const auto stop = [&] { return optim.comm->check(); };
-  return await_end(*device, done.handle(), patience_ms(*optim.comm), what, stop);
-}
 
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory) {
   const OptimizerOptions& options = optim.options;

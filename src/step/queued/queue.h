@@ -3,18 +3,26 @@
 // that launches walk, and the progress as the device knows it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <vector>
 
+#include "comm/comm.h"
 #include "device/device.h"
 #include "step/memory.h"
 #include "step/queued/tables.h"
-#include "step/queued/upload.h"
 
 namespace zero::queued {
+
+/// How long to wait for what is queued: at a gate a stream may wait as long for another rank as the
+/// host does for this one's own work, and the gates' watch is to name that rank first.
+inline int64_t patience_ms(Comm& comm) {
+  return comm.options().timeout_ms * (comm.gates() == nullptr ? 1 : 2);
+}
 
 /// The orders that a step keeps between streams, by name.
 namespace order {
@@ -39,6 +47,29 @@ inline constexpr const char* kPublished =
 inline constexpr const char* kForked = "every stream of a captured call is captured";
 inline constexpr const char* kJoined = "all of a captured call ends before what comes after it";
 }  // namespace order
+
+/// Copies that the host need not wait for, through a few buffers in turn: one is written again when
+/// the device has read it.
+class Upload {
+ public:
+  static Result<Upload> create(const std::shared_ptr<Comm>& comm);
+
+  /// Room for blocks of so many bytes, so that put() cannot fail for lack of memory.
+  Status reserve(size_t bytes);
+  Status put(StreamHandle stream, void* to, std::span<const std::byte> bytes);
+
+ private:
+  struct Slot {
+    HostBuffer buffer;
+    Event read;
+  };
+
+  Status await(const Slot& slot) const;
+
+  std::shared_ptr<Comm> comm_;
+  std::array<Slot, 3> slots_;
+  size_t next_ = 0;
+};
 
 /// A stream that makes gradients.
 struct Announcing {
@@ -79,6 +110,8 @@ struct Queue : Frame {
   ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
+  /// Streams and events that a call waits by.
+  Status make_frame();
 
   std::shared_ptr<Comm> comm;
   Device* device;
@@ -106,25 +139,21 @@ struct Queue : Frame {
   bool host_is_newer = true;  // the host's progress counts, and is written before the next step
   bool in_flight = false;     // the device may be ahead of what is known
   bool publishing = false;  // and this rank may have parameters of a step that others have not made
-  std::vector<std::shared_ptr<Arena>> leaving;  // calls to come do not use them
-  Code failed = ZERO_OK;                        // of the latest zero_step, if it was not queued
-  StreamHandle last_stream = nullptr;           // on which `ended` was recorded
+  Code failed = ZERO_OK;    // of the latest zero_step, if it was not queued
+  StreamHandle last_stream = nullptr;  // on which `ended` was recorded
 
   /// Waits until `event` is done. Fails if the comm breaks.
   Status await(const Event& event, std::string_view what) const;
   /// Waits until nothing that is queued uses this memory any more.
   Status drain() const;
-  /// Waits at the optimizer's end, also if the comm is broken. Returns false if the device still
-  /// uses the optimizer's memory after timeout_ms. Then arenas that it may still use must stay, as
-  /// those that are leaving do.
+  /// At the end, also of a broken comm. False if the device has not done with the memory of its
+  /// optimizer after timeout_ms: arenas that it may still use must stay.
   bool await_end() noexcept;
   bool await_flight();
   bool await_all_streams();
   /// Note that a step is queued, and that all queued steps have been made.
   void note_publishing();
   void note_published();
-  /// Frees memory that is leaving, if nothing uses it any more.
-  Status let_go();
   /// Waits until the work queued on `looks` is done.
   Status await_looks();
 
@@ -158,20 +187,6 @@ class HostShare {
   Optimizer& optim_;
   const int64_t waits_, bytes_;
 };
-
-/// Does all that may fail on one rank alone before anything is queued: makes memory and tables for
-/// the present views. For a captured call it also waits until the device has the host's data.
-Status prepare(Optimizer& optim, StepMemory& memory);
-
-/// Begins a call on `stream`, behind the call before. Sends tables, settings and progress to the
-/// device.
-Status begin(Optimizer& optim, StepMemory& memory, StreamHandle stream);
-/// Ends a call that is all queued. Later work on `stream` sees its results.
-Status end(Queue& queue, StreamHandle stream);
-
-/// Waits for the work queued on `stream`, which texts call `what`. It may use memory that is given
-/// back after this.
-Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what);
 
 /// If steps were captured, brings the host's changes to where launches of their graphs read them,
 /// and waits for that: settings and, with `all`, the progress.
@@ -219,11 +234,6 @@ class CapturedCall {
   Frame other_;  // frame of the calls that are not captured
   const Counters counters_;
 };
-
-/// Makes all streams of a captured call take part in the capture ...
-Status fork(const Optimizer& optim, Queue& queue, StreamHandle stream);
-/// ... until this ends it.
-Status join(Queue& queue, StreamHandle stream);
 
 // ---- Data of the host's that the device reads: tables, settings, progress.
 

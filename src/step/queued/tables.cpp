@@ -4,8 +4,6 @@
 #include <algorithm>
 
 #include "step/norm.h"
-#include "step/queued/upload.h"
-#include "step/travel.h"
 
 namespace zero::queued {
 namespace {
@@ -24,57 +22,52 @@ Range range_from(size_t first, size_t end) {
 }
 
 /// The runs of each batch, their addresses and tiles.
-class Updates {
- public:
-  Updates(const Optimizer& optim, const Runs& all) : optim_(optim), all_(all) {}
+struct Updates {
+  const Optimizer& optim;
+  const Runs& all;
+  std::vector<launch::Run> runs{};
+  std::vector<launch::Tile> tiles{};
+  Addresses sources{}, reduced{};
+  std::vector<std::byte*> targets{};
 
   /// The elements of a section in share range [begin, end).
   Part add_batch(int32_t section, int64_t begin, int64_t end) {
     const size_t first_tile = tiles.size();
     int64_t elements = 0;
-    for (size_t r = 0; r < all_.runs.size(); r++) {
-      const Run& run = all_.runs[r];
-      const auto& [param, first, count, share, of] = run.segment;
-      const int64_t from = std::max(share, begin), to = std::min(share + count, end);
-      if (of != section || from >= to) continue;
-      add_tiles(tiles, runs.size(), to - from);
-      add(r, from - share, to - from);
-      elements += to - from;
+    for (size_t r = 0; r < all.runs.size(); r++) {
+      const Segment& segment = all.runs[r].segment;
+      const int64_t from = std::max(segment.share, begin);
+      const int64_t count = std::min(segment.share + segment.count, end) - from;
+      if (segment.section != section || count <= 0) continue;
+      add_tiles(tiles, runs.size(), count);
+      add(r, from, count);
+      elements += count;
     }
     return {section, range_from(first_tile, tiles.size()), elements};
   }
 
-  std::vector<launch::Run> runs;
-  std::vector<launch::Tile> tiles;
-  Addresses sources, reduced;
-  std::vector<std::byte*> targets;
-
- private:
-  /// `count` elements of run `r`, behind `skipped`.
-  void add(size_t r, int64_t skipped, int64_t count) {
-    const Run& run = all_.runs[r];
-    const Section& section = optim_.plan.section(run.segment.section);
-    const int64_t share = run.segment.share + skipped;
-    const auto to = all_.targets[r];
+  /// `count` elements of run `r`, from position `share` of the share on.
+  void add(size_t r, int64_t share, int64_t count) {
+    const Run& run = all.runs[r];
+    const int64_t skipped = share - run.segment.share;
+    const Section& section = optim.plan.section(run.segment.section);
+    const auto to = all.targets[r];
     launch::Run added{.param = moved(to[0], skipped, section.dtype),
-                      .kept = optim_.slot(kMasterSlot, run.segment.section, share),
+                      .kept = optim.slot(kMasterSlot, run.segment.section, share),
                       .slots = {},
                       .count = count,
                       .pointers = static_cast<uint32_t>(runs.size()),
                       .cls = run.cls};
-    const auto slots = static_cast<int>(optim_.options.rule->slots.size());
+    const auto slots = static_cast<int>(optim.options.rule->slots.size());
     for (int slot = 0; slot < slots; slot++)
-      added.slots[slot] = optim_.slot(slot, run.segment.section, share);
+      added.slots[slot] = optim.slot(slot, run.segment.section, share);
     runs.push_back(added);
-    for (const std::byte* const from : all_.sources[r])
+    for (const std::byte* const from : all.sources[r])
       sources.push_back(moved(from, skipped, section.grad_dtype));
     reduced.push_back(moved(run.reduced, skipped, section.sum()));
     for (std::byte* const other : to.subspan(1))
       targets.push_back(moved(other, skipped, section.dtype));
   }
-
-  const Optimizer& optim_;
-  const Runs& all_;
 };
 
 /// Where sums of the views with a gradient stand, what they are made of, and their pieces.
@@ -203,7 +196,7 @@ Tables make_tables(const Optimizer& optim, const StepMemory& memory) {
   Tables tables;
   tables.source_width = static_cast<uint32_t>(memory.sources.width);
   tables.target_width = static_cast<uint32_t>(memory.targets.width) - 1;
-  Updates updates(optim, memory.runs);
+  Updates updates{optim, memory.runs};
   Copies copies;
   const std::vector<Section>& sections = optim.plan.sections();
   if (optim.comm->direct()) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -55,6 +56,24 @@ struct MadeOf {
   bool reduces_in_place = false, publishes_in_place = false;
   const std::byte *send = nullptr, *receive = nullptr;
   bool operator==(const MadeOf&) const = default;
+};
+
+/// Rows of several kinds laid out in one block of memory, so that one copy brings them all.
+class Blob {
+ public:
+  /// The offset of these rows from the start of the block.
+  template <class Row>
+  size_t add(std::span<const Row> rows) {
+    const size_t at = (bytes_.size() + kAlign - 1) / kAlign * kAlign;
+    bytes_.resize(at + rows.size_bytes());
+    if (!rows.empty()) std::memcpy(bytes_.data() + at, rows.data(), rows.size_bytes());
+    return at;
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  static constexpr size_t kAlign = 16;
+  std::vector<std::byte> bytes_;
 };
 
 struct Tables {

@@ -57,6 +57,16 @@ class Walk final : public zero::Walk {
   Device& device() const { return *optim_.comm->device(); }
   StreamHandle stream() const { return call_.stream(); }
   const Section& section(int32_t number) const { return optim_.plan.section(number); }
+  /// Nothing of a step before travels any more.
+  Status await_gathers();
+  /// Memory that is leaving is freed once nothing uses it.
+  Status let_go();
+  /// All streams of a captured call take part in the capture, from here ...
+  Status fork();
+  /// ... to here.
+  Status join();
+  /// Everything of the call is queued; what comes after it on its stream sees it.
+  Status end();
   Status order(StreamHandle before, const Event& event, StreamHandle after, const char* why);
   Status launch(StreamHandle stream, const Launch& launch) {
     return device().launch(stream, launch);
@@ -91,7 +101,6 @@ class Walk final : public zero::Walk {
   Status advance(StreamHandle stream, bool fused);
   Status send_whole(std::vector<Sent> all, std::string_view what);
   Status send_through_host(const std::vector<Sent>& all, std::string_view what);
-  Status make_masters(size_t first_section);
   Status round_share();
 
   Call& call_;

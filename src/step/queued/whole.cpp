@@ -7,11 +7,19 @@
 #include "base/hash.h"
 #include "device/window.h"
 #include "step/memory.h"
-#include "step/queued/upload.h"
 #include "step/queued/walk.h"
 
 namespace zero::queued {
 namespace {
+
+/// Wait for what is queued on `stream`, which is `what`, and may use what goes when this is over.
+Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what) {
+  const std::shared_ptr<Device>& device = optim.comm->device();
+  const Event done = ZERO_TRY(make_event(device));
+  ZERO_TRY(device->record(done.handle(), stream));
+  const auto stop = [&] { return optim.comm->check(); };
+  return await_end(*device, done.handle(), patience_ms(*optim.comm), what, stop);
+}
 
 /// Moves of one kind to fp32.
 struct Kind {
@@ -53,7 +61,7 @@ Status move_all(const Optimizer& optim, StreamHandle stream, const std::vector<K
 }  // namespace
 
 /// Masters in full are moves by the type of their parameters; remainders are none yet.
-Status Walk::make_masters(size_t first_section) {
+Status Walk::take_masters(size_t first_section) {
   std::vector<Kind> kinds;
   for (const Segment& segment : optim_.segments()) {
     const Section& of = section(segment.section);
@@ -69,11 +77,6 @@ Status Walk::make_masters(size_t first_section) {
     kind->moves.push_back({from, to, segment.count});
   }
   return move_all(optim_, stream(), kinds, "taking masters");
-}
-
-Status Walk::take_masters(size_t first_section) {
-  const Status taken = make_masters(first_section);
-  return taken.ok() ? taken : call_.abort(taken, "masters");  // the share has none, and is sealed
 }
 
 /// The parameters of this rank's share to what travels of them.
@@ -107,7 +110,7 @@ Status Walk::send_whole(std::vector<Sent> all, std::string_view what) {
         ZERO_TRY(device->wait(travels.handle(), other->handle(), order::kApart));
     }
     ZERO_TRY(plane->broadcast(all, travels.handle()));
-    return queued::finish(optim_, travels.handle(), what);
+    return finish(optim_, travels.handle(), what);
   };
   const Status status = queue_all();
   return status.ok() ? status : call_.abort(status, "broadcast");
@@ -115,7 +118,7 @@ Status Walk::send_whole(std::vector<Sent> all, std::string_view what) {
 
 /// Piece by piece, where no work of a device sends anything.
 Status Walk::send_through_host(const std::vector<Sent>& all, std::string_view what) {
-  ZERO_TRY(queued::finish(optim_, stream(), what));
+  ZERO_TRY(finish(optim_, stream(), what));
   Window window =
       ZERO_TRY(Window::create(optim_.comm->device(), optim_.comm->options().timeout_ms));
   std::vector<std::byte> piece(static_cast<size_t>(window.most(1)));
@@ -153,9 +156,9 @@ Status Walk::share_params() {
   if (optim_.world() == 1) return Status();
   std::vector<Sent> all;
   for (int64_t param = 0; param < optim_.plan.params(); param++) {
-    const Param& of = optim_.params[static_cast<size_t>(param)];
+    const Param& of = optim_.param(param);
     for (const OwnedSegment& part : optim_.plan.segments_of(param)) {
-      const size_t bytes = static_cast<size_t>(part.segment.count) * size_of(of.dtype);
+      const size_t bytes = size_of(of.dtype, part.segment.count);
       all.push_back({of.element(part.segment.first), bytes, part.owner});
     }
   }
@@ -164,7 +167,7 @@ Status Walk::share_params() {
 
 Status Walk::hash(std::span<const std::span<const std::byte>> parts, std::span<uint64_t> hashes) {
   ZERO_TRY(settle(optim_));
-  ZERO_TRY(queued::finish(optim_, stream(), "the parameters of the first step"));
+  ZERO_TRY(finish(optim_, stream(), "the parameters of the first step"));
   Windows* const windows = ZERO_TRY(windows_of(optim_));
   for (size_t i = 0; i < parts.size(); i++) {
     const std::byte* const shown = ZERO_TRY(windows->values.show(parts[i].data(), parts[i].size()));

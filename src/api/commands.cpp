@@ -17,16 +17,7 @@ namespace {
 /// What a call may do with a stream that is being captured.
 enum class Streams { none, plain, captured };
 
-/// One call, as its C function makes it, or a rank that has joined.
-struct Made {
-  Call& call;
-  Optimizer& optim;
-  const Arguments& with;
-  const Own& own;
-  Code code = ZERO_OK;  // that the call ends well with
-
-  Grads grads() const { return {own.grads, own.grad_count, with.flags}; }
-};
+Grads grads_of(const Made& made) { return {made.own.grads, made.own.grad_count, made.with.flags}; }
 
 template <class Number>
 std::span<const Number> list_of(const Arguments& with) {
@@ -34,7 +25,7 @@ std::span<const Number> list_of(const Arguments& with) {
 }
 
 Status make_step(Made& made) {
-  made.code = ZERO_TRY(step(made.call, made.optim, made.grads()));
+  made.code = ZERO_TRY(step(made.call, made.optim, grads_of(made)));
   return Status();
 }
 
@@ -61,7 +52,7 @@ Status load(Made& made) {
 struct Command {
   Operation operation;
   Streams streams;
-  Status (*perform)(Made& made);
+  Perform perform;
 };
 
 constexpr Command kCommands[] = {
@@ -73,17 +64,17 @@ constexpr Command kCommands[] = {
        return broadcast_buffers(made.call, made.optim, buffer_root(made.optim, made.with.rank));
      }},
     {Operation::reduce_grads, Streams::captured,
-     [](Made& made) { return reduce_grads(made.call, made.optim, made.grads()); }},
+     [](Made& made) { return reduce_grads(made.call, made.optim, grads_of(made)); }},
     {Operation::clip_grad_norm, Streams::captured,
      [](Made& made) {
        const Arguments& with = made.with;
        return clip_grad_norm(made.call, made.optim,
                              {with.limit, with.norm_type, with.some, list_of<int64_t>(with)},
-                             made.own.norm, made.grads());
+                             made.own.norm, grads_of(made));
      }},
     {Operation::clip_grad_value, Streams::captured,
      [](Made& made) {
-       return clip_grad_value(made.call, made.optim, made.with.limit, made.grads());
+       return clip_grad_value(made.call, made.optim, made.with.limit, grads_of(made));
      }},
     {Operation::step_begin, Streams::plain,
      [](Made& made) { return step_begin(made.call, made.optim, made.with.flags); }},
@@ -123,18 +114,15 @@ Result<Call> open_call(Optimizer& optim, Operation operation, const Arguments& w
   return call;
 }
 
-Result<Code> perform(Call& call, Optimizer& optim, Operation operation, const Arguments& with,
-                     const Own& own) {
+Result<Perform> get_ready(Made& made, Operation operation) {
   const Command* const command = find_command(operation);
   if (command == nullptr)
-    return call.abort({ZERO_ERR_DESYNC, "another rank made a call that is none on an optimizer"},
-                      "roll call");
-  Status local = own.local;
-  if (local.ok()) local = take_stream(call, optim, command->streams, own.stream);
-  if (!local.ok()) return refuse(call, optim, std::move(local));
-  Made made{call, optim, with, own};
-  ZERO_TRY(command->perform(made));
-  return made.code;
+    return made.call.abort(
+        {ZERO_ERR_DESYNC, "another rank made a call that is none on an optimizer"}, "roll call");
+  Status local = made.own.local;
+  if (local.ok()) local = take_stream(made.call, made.optim, command->streams, made.own.stream);
+  if (!local.ok()) return refuse(made.call, made.optim, std::move(local));
+  return command->perform;
 }
 
 bool takes_grads(Operation operation) {
@@ -171,7 +159,9 @@ void serve(Call& call, Optimizer& optim, const Told& told, std::vector<void*>& c
   std::vector<void*> grads;
   if (gives) grads = cut_short.empty() ? std::vector<void*>(optim.params.size()) : cut_short;
   const Own own{.grads = gives ? grads.data() : nullptr, .grad_count = grads.size()};
-  const Code code = perform(call, optim, told.operation, with, own).failure().code();
+  Made made{call, optim, with, own};
+  const Result<Perform> perform = get_ready(made, told.operation);
+  const Code code = perform.ok() ? (*perform)(made).code() : perform.failure().code();
   if (gives && (code == ZERO_OK || code == ZERO_ERR_NONFINITE)) cut_short.clear();
 }
 

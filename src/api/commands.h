@@ -27,30 +27,45 @@ struct Own {
 /// Begins a call. Every rank that has joined hears of it.
 Result<Call> open_call(Optimizer& optim, Operation operation, const Arguments& with);
 
-/// Does the operation, inside its call. Returns ZERO_OK or ZERO_SKIPPED, with ok() true for both.
-Result<Code> perform(Call& call, Optimizer& optim, Operation operation, const Arguments& with,
-                     const Own& own);
+/// One call, as its C function makes it, or a rank that has joined.
+struct Made {
+  Call& call;
+  Optimizer& optim;
+  const Arguments& with;
+  const Own& own;
+  Code code = ZERO_OK;  // the call's code if it ends well: ZERO_OK or ZERO_SKIPPED
+};
+using Perform = Status (*)(Made& made);
+
+/// Takes the call's stream and returns the function that performs the operation. Otherwise refuses
+/// the call on every rank.
+Result<Perform> get_ready(Made& made, Operation operation);
 
 /// True for the calls of the training loop that reduce gradients if none are reduced yet. Such
 /// calls follow each other without waiting.
 bool takes_grads(Operation operation);
 
-/// The body of the operation's C function. make_own() returns Own.
+/// The body of the operation's C function, for guard(). make_own() returns Own. `with` must outlive
+/// the body.
 template <std::invocable MakeOwn>
-zero_status command(zero_optim* optim, Operation operation, const Arguments& with,
-                    const MakeOwn& make_own, ZERO_CALLER) noexcept {
-  const auto make = [&](Optimizer& found) -> Result<Code> {
-    Call call = ZERO_TRY(open_call(found, operation, with));
-    return perform(call, found, operation, with, make_own());
+[[nodiscard]] auto command(zero_optim* optim, Operation operation, const Arguments& with,
+                           MakeOwn make_own) {
+  return [optim, operation, &with, make_own]() -> Result<Code> {
+    Visit visit(optim, takes_grads(operation) ? Steps::behind : Steps::awaited);
+    ZERO_TRY(visit.entered());
+    Call call = ZERO_TRY(open_call(visit.optim(), operation, with));
+    const Own own = make_own();
+    Made made{call, visit.optim(), with, own};
+    const Perform perform = ZERO_TRY(get_ready(made, operation));
+    ZERO_TRY(perform(made));
+    return visit.leave(Result<Code>(made.code));
   };
-  return on_optim(optim, make, takes_grads(operation) ? Steps::behind : Steps::awaited, caller);
 }
 
 /// The same for an operation that takes nothing but a stream of its own.
-inline zero_status command(zero_optim* optim, Operation operation, const Arguments& with,
-                           void* stream, ZERO_CALLER) noexcept {
-  return command(
-      optim, operation, with, [stream] { return Own{.stream = stream}; }, caller);
+[[nodiscard]] inline auto command(zero_optim* optim, Operation operation, const Arguments& with,
+                                  void* stream) {
+  return command(optim, operation, with, [stream] { return Own{.stream = stream}; });
 }
 
 }  // namespace zero::api

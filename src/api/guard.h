@@ -3,7 +3,7 @@
 #pragma once
 
 #include <memory>
-#include <type_traits>
+#include <optional>
 
 #include "api/handles.h"
 #include "base/float_environment.h"
@@ -88,22 +88,53 @@ inline Status await_steps(OptimHandle& handle, Steps steps) {
   return steps == Steps::awaited ? queued::settle(*handle.optim) : Status();
 }
 
-/// Makes a call on an optimizer: body(Optimizer&) returns Status or Result<Code>. Sends its changes
-/// to the device.
+/// A call's visit to an optimizer. On its way out it sends what the call changed to the device.
+class Visit {
+ public:
+  Visit(const zero_optim* optim, Steps steps) : steps_(steps), entered_(enter(optim)) {}
+  ~Visit() {
+    if (entered_.ok() && !left_) (void)succeeds([this] { return leave(Status()).ok(); });
+  }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+
+  /// Why the call cannot be made, or OK.
+  const Status& entered() const { return entered_; }
+  Optimizer& optim() const { return *handle_->optim; }
+
+  /// Returns `made`, or why its changes could not be sent.
+  template <class Made>
+  Made leave(Made made) {
+    left_ = true;
+    const Status sent = queued::send_changes(optim(), steps_ == Steps::awaited);
+    return made.ok() && !sent.ok() ? Made(sent) : made;
+  }
+
+ private:
+  Status enter(const zero_optim* optim) {
+    handle_ = ZERO_TRY(find_handle(optim));
+    turn_.emplace(*handle_);
+    ZERO_TRY(turn_->check());
+    return await_steps(*handle_, steps_);
+  }
+
+  const Steps steps_;
+  std::shared_ptr<OptimHandle> handle_;
+  std::optional<Turn> turn_;
+  const Status entered_;
+  bool left_ = false;
+};
+
+/// Makes a local call on an optimizer: body(Optimizer&) returns Status.
 template <class Body>
 zero_status on_optim(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
                      ZERO_CALLER) noexcept {
-  using Made = std::invoke_result_t<Body, Optimizer&>;
-  const auto visit = [&]() -> Made {
-    const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
-    const Turn turn(*handle);
-    ZERO_TRY(turn.check());
-    ZERO_TRY(await_steps(*handle, steps));
-    Made made = body(*handle->optim);
-    const Status sent = queued::send_changes(*handle->optim, steps == Steps::awaited);
-    return made.ok() && !sent.ok() ? Made(sent) : made;
+  const auto make = [&]() -> Status {
+    Visit visit(optim, steps);
+    ZERO_TRY(visit.entered());
+    return visit.leave(body(visit.optim()));
   };
-  return guard(visit, caller);
+  return guard(make, caller);
 }
 
 /// Makes a local call that only reads. It may come from a function of the caller's, because what it

@@ -235,7 +235,9 @@ zero_status zero_bind_params(zero_optim* optim, void* const* data, void* const* 
   });
 }
 
-zero_status zero_seal(zero_optim* optim) { return command(optim, Operation::seal, {}, nullptr); }
+zero_status zero_seal(zero_optim* optim) {
+  return guard(command(optim, Operation::seal, {}, nullptr));
+}
 
 zero_status zero_free(zero_optim* optim) {
   if (optim == nullptr) return ZERO_OK;

@@ -72,11 +72,11 @@ Status check_scalar(const char* name, int64_t first, int64_t count, const void* 
 // ---- The loop.
 
 zero_status zero_broadcast_params(zero_optim* optim, int32_t root, void* stream) {
-  return command(optim, Operation::broadcast_params, {.rank = root}, stream);
+  return guard(command(optim, Operation::broadcast_params, {.rank = root}, stream));
 }
 
 zero_status zero_broadcast_buffers(zero_optim* optim, int32_t root, void* stream) {
-  return command(optim, Operation::broadcast_buffers, {.rank = root}, stream);
+  return guard(command(optim, Operation::broadcast_buffers, {.rank = root}, stream));
 }
 
 zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* stream) {
@@ -95,8 +95,8 @@ zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* 
 
 zero_status zero_reduce_grads(zero_optim* optim, void* const* grads, size_t count, int32_t flags,
                               void* stream) {
-  return command(optim, Operation::reduce_grads, {.flags = flags},
-                 [&] { return Own{.stream = stream, .grads = grads, .grad_count = count}; });
+  return guard(command(optim, Operation::reduce_grads, {.flags = flags},
+                       [&] { return Own{.stream = stream, .grads = grads, .grad_count = count}; }));
 }
 
 zero_status zero_clip_grad_norm(zero_optim* optim, const int64_t* params, size_t count,
@@ -106,33 +106,34 @@ zero_status zero_clip_grad_norm(zero_optim* optim, const int64_t* params, size_t
                        .norm_type = norm_type,
                        .some = params != nullptr,
                        .list = std::as_bytes(list)};
-  return command(optim, Operation::clip_grad_norm, with, [&] {
+  return guard(command(optim, Operation::clip_grad_norm, with, [&] {
     Own own{.stream = stream, .norm = norm};
     if (params == nullptr && count > 0)
       own.local = bad_argument("params is NULL; count is ", count);
     return own;
-  });
+  }));
 }
 
 zero_status zero_clip_grad_value(zero_optim* optim, double max_value, void* stream) {
-  return command(optim, Operation::clip_grad_value, {.limit = max_value}, stream);
+  return guard(command(optim, Operation::clip_grad_value, {.limit = max_value}, stream));
 }
 
 zero_status zero_step_begin(zero_optim* optim, const zero_step_options* options) {
   const int32_t flags = peek(options, &zero_step_options::reduce_flags);
-  return command(optim, Operation::step_begin, {.flags = flags}, [&] {
+  return guard(command(optim, Operation::step_begin, {.flags = flags}, [&] {
     Own own = own_step(options);
     if (own.local.ok() && (own.grads != nullptr || own.grad_count != 0))
       own.local = bad_argument(
           "zero_step_begin takes no gradients: zero_grad_ready announces them, and "
           "zero_step is given the rest");
     return own;
-  });
+  }));
 }
 
 zero_status zero_step(zero_optim* optim, const zero_step_options* options) {
   const int32_t flags = peek(options, &zero_step_options::reduce_flags);
-  return command(optim, Operation::step, {.flags = flags}, [&] { return own_step(options); });
+  return guard(
+      command(optim, Operation::step, {.flags = flags}, [&] { return own_step(options); }));
 }
 
 zero_status zero_step_result(const zero_optim* optim, zero_result* result) {
@@ -181,16 +182,16 @@ zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first,
 
 zero_status zero_rebalance(zero_optim* optim, const int32_t* owners, size_t count, void* stream) {
   const std::span<const int32_t> list(owners, owners == nullptr ? 0 : count);
-  return command(optim, Operation::rebalance, {.list = std::as_bytes(list)}, [&] {
+  return guard(command(optim, Operation::rebalance, {.list = std::as_bytes(list)}, [&] {
     Own own{.stream = stream};
     if (owners == nullptr && count > 0)
       own.local = bad_argument(count, " owners are announced, but owners is NULL");
     return own;
-  });
+  }));
 }
 
 zero_status zero_share_params(zero_optim* optim, int32_t flags, void* stream) {
-  return command(optim, Operation::share_params, {.flags = flags}, stream);
+  return guard(command(optim, Operation::share_params, {.flags = flags}, stream));
 }
 
 // ---- Checkpoints, and single tensors of the state.
@@ -198,16 +199,17 @@ zero_status zero_share_params(zero_optim* optim, int32_t flags, void* stream) {
 zero_status zero_state_save(zero_optim* optim, const char* directory,
                             const zero_save_options* options) {
   const int32_t flags = peek(options, &zero_save_options::flags);
-  return command(optim, Operation::save, {.flags = flags, .words = directory},
-                 [&] { return Own{.local = check_path(directory, options, ZERO_SAVE_REPLACE)}; });
+  return guard(command(optim, Operation::save, {.flags = flags, .words = directory}, [&] {
+    return Own{.local = check_path(directory, options, ZERO_SAVE_REPLACE)};
+  }));
 }
 
 zero_status zero_state_load(zero_optim* optim, const char* directory,
                             const zero_load_options* options) {
   const int32_t flags = peek(options, &zero_load_options::flags);
-  return command(optim, Operation::load, {.flags = flags, .words = directory}, [&] {
+  return guard(command(optim, Operation::load, {.flags = flags, .words = directory}, [&] {
     return Own{.local = check_path(directory, options, ZERO_LOAD_KEEP_SETTINGS)};
-  });
+  }));
 }
 
 zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dtype,
@@ -253,6 +255,6 @@ zero_status zero_state_set(zero_optim* optim, int64_t param, const char* name, i
 
 zero_status zero_state_gather(zero_optim* optim, int64_t param, const char* name, int32_t to,
                               void* values, size_t count) {
-  return command(optim, Operation::state_gather, {.rank = to, .param = param, .words = name},
-                 [&] { return Own{.values = values, .count = count}; });
+  return guard(command(optim, Operation::state_gather, {.rank = to, .param = param, .words = name},
+                       [&] { return Own{.values = values, .count = count}; }));
 }

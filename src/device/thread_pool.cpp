@@ -10,7 +10,6 @@
 #include <climits>
 #include <utility>
 
-#include "base/float_environment.h"
 #include "base/os.h"
 #include "base/refusals.h"
 
@@ -67,19 +66,15 @@ ThreadPool::~ThreadPool() {
   for (WorkerThread& thread : threads_) thread.join();
 }
 
-void ThreadPool::run(const ThreadWork& work) {
-  const FloatEnvironment environment;
+void ThreadPool::begin_round(const ThreadWork& work) {
   work_ = &work;
-  if (threads_.size() > 1) {
-    unfinished_.word.store(static_cast<uint32_t>(threads_.size() - 1));
-    round_.word++;
-    round_.wake_all();
-  }
-  try {
-    work.call(work.function, 0);
-  } catch (...) {
-    keep_first(std::current_exception());
-  }
+  if (threads_.size() == 1) return;
+  unfinished_.word.store(static_cast<uint32_t>(threads_.size() - 1));
+  round_.word++;
+  round_.wake_all();
+}
+
+void ThreadPool::end_round() {
   for (uint32_t left = unfinished_.word.load(); left != 0; left = unfinished_.word.load()) {
     unfinished_.wait_while(left);
   }

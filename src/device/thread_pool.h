@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/float_environment.h"
 #include "base/status.h"
 #include "base/worker_thread.h"
 
@@ -54,11 +55,24 @@ class ThreadPool {
   /// Runs work(0) ... work(threads - 1), one on each thread, with the standard FloatEnvironment.
   /// When all are done, it returns, or throws the first exception that one of them threw. Not
   /// reentrant. Workers spin for some microseconds, then sleep.
-  void run(const ThreadWork& work);
+  template <class Work>
+  void run(const Work& work) {
+    const FloatEnvironment environment;
+    const ThreadWork shared(work);
+    begin_round(shared);
+    try {
+      work(0);
+    } catch (...) {
+      keep_first(std::current_exception());
+    }
+    end_round();
+  }
 
  private:
   explicit ThreadPool(int threads) : threads_(static_cast<size_t>(threads)) {}
 
+  void begin_round(const ThreadWork& work);
+  void end_round();
   void work(int thread);
   void keep_first(std::exception_ptr thrown);
 

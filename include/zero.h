@@ -21,7 +21,7 @@
  *
  *  1. A call that can fail returns a zero_status: 0 is ZERO_OK, a positive one means done with
  *     news, a negative one failed. zero_last_error() then says what, which and what to do.
- *  2. A call that failed has changed nothing, unless its comment says so. It writes its results
+ *  2. A call that failed has changed nothing, unless its comment says what. It writes its results
  *     only on success. A call that aborted its comm may have written a part of them.
  *  3. Handles are opaque and checked in each call. Whoever gets one by `**out` frees it with its
  *     _free, which ignores NULL and is local. Frees may come in any order.
@@ -152,8 +152,8 @@ ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, i
                                             int32_t world, const zero_comm_options *options);
 
 /* Join the ranks that the launcher started: zero-run, torchrun, Open MPI, MPICH, Slurm, by the
- * first complete set of their variables. Without a set, or in a world of one, it is a solo comm; on
- * the host a local comm, of one host; on GPUs a local comm or an nccl comm. ZERO_ERR_ARGUMENT names
+ * first complete set of their variables. Without a set, or in a world of one, the comm is
+ * solo. Otherwise it is local (one host), or on GPUs local or nccl. ZERO_ERR_ARGUMENT names
  * a variable that is wrong or missing. Collective. */
 ZERO_API zero_status zero_comm_create_env(zero_comm **out, const zero_comm_options *options);
 
@@ -181,7 +181,7 @@ typedef struct zero_comm_functions {
     void (*free)(void *ctx);
 } zero_comm_functions;
 
-/* A comm of these. `functions` is copied; `ctx` lives until `free`. Local; a later call meets. */
+/* A comm of these. `functions` is copied; `ctx` lives until `free`. Local: a later call meets. */
 ZERO_API zero_status zero_comm_create_user(zero_comm **out, const zero_comm_functions *functions,
                                            void *ctx, int32_t rank, int32_t world,
                                            const zero_comm_options *options);
@@ -218,7 +218,7 @@ ZERO_API zero_status zero_comm_barrier(zero_comm *comm);
 /* Copy `bytes` bytes at `data` from `root` to every rank, for small values. Collective. */
 ZERO_API zero_status zero_comm_broadcast(zero_comm *comm, void *data, size_t bytes, int32_t root);
 
-/* Element types. Gradients and trained parameters have a floating one, all-reduces the first 4. */
+/* Element types. Gradients and trained parameters are floating; all-reduces take the first 4. */
 enum {
     ZERO_FLOAT32 = 1, ZERO_FLOAT64 = 2, ZERO_INT32 = 3, ZERO_INT64 = 4,
     ZERO_BFLOAT16 = 5, ZERO_FLOAT16 = 6
@@ -231,7 +231,7 @@ ZERO_API zero_status zero_comm_all_reduce(zero_comm *comm, void *data, size_t co
                                           int32_t operation);
 
 /* Break the comm: every collective call on it, running or later, on every rank, returns
- * ZERO_ERR_ABORTED with `reason`, which may be NULL. A user comm breaks on this rank. Local. */
+ * ZERO_ERR_ABORTED with `reason`, or NULL. A user comm breaks on this rank only. Local. */
 ZERO_API zero_status zero_comm_abort(zero_comm *comm, const char *reason);
 
 typedef struct zero_failure {
@@ -261,8 +261,8 @@ enum {
 
 /* Allocate `bytes` zeroed bytes (as many on every rank), aligned to 64 bytes or more, in which
  * libzero reduces and updates in place. Between calls, one rank writes SHARED memory, or all write
- * the same bytes; zero_broadcast_params is then the barrier. Memory of your own works too, at the
- * price of copies that zero_stats counts. Collective. */
+ * the same bytes; after zero_broadcast_params all may read them. Memory of your own works too, at
+ * the price of copies that zero_stats counts. Collective. */
 ZERO_API zero_status zero_arena_alloc(zero_comm *comm, size_t bytes, int32_t kind, void **out);
 
 /* Give up this rank's claim to memory of zero_arena_alloc. The memory goes once no optimizer has
@@ -525,7 +525,7 @@ enum {
 /* Announce, during the backward, that this rank's gradient of a parameter is final: `grad`, or NULL
  * for none. On local comms on the host libzero sums it once every rank has announced it, with the
  * same bits. The next call that reduces takes what is announced. Change neither gradient nor
- * parameter until it returns. Local; any number of threads may call it at once. */
+ * parameter until that call returns. Local; any number of threads may call it at once. */
 ZERO_API zero_status zero_grad_ready(zero_optim *optim, int64_t param, void *grad, void *stream);
 
 /* Sum every gradient over the ranks, in rank order, to its owners, in fp32 (fp64 for ZERO_FLOAT64).
@@ -621,7 +621,7 @@ typedef struct zero_join_options {
 
 /* This rank has no more inputs: make the other ranks' collective calls on this optimizer with them,
  * with zeros for gradients, until every rank has called this. Then copy the buffers of one rank to
- * all, and write that rank to `*last_rank`, unless that is NULL: the highest that joined last.
+ * all, and write that rank to `*last_rank`, unless that is NULL: the highest of the last to join.
  * Needs zero_options.uneven_inputs. Calls that need something of a rank that joined are
  * ZERO_ERR_STATE on all ranks. Collective with any call on this optimizer. */
 ZERO_API zero_status zero_join(zero_optim *optim, const zero_join_options *options,

@@ -102,7 +102,7 @@ struct Buffer {
   size_t bytes() const { return size_of(dtype, count); }
 };
 
-/// This rank's state of one section: for each slot one block of share_elements, empty if unused.
+/// This rank's state of one section: for each slot one array of share_elements, empty if unused.
 using SectionState = std::array<Memory, kSlotCount>;
 
 enum class Phase : uint16_t { open, reducing, begun, reduced };

@@ -71,7 +71,7 @@ struct StepContext {
   const double* settings;   // in the order of Rule::settings
   int64_t step = 1;         // of this parameter, counting from 1
   uint32_t live_slots = 0;  // bit s: slot s holds values of an earlier step
-  double factor = 1;        // 1/world and clipping, without the sign of maximize
+  double factor = 1;        // 1/world, clipping and loss scale, without the sign of maximize
   double product = 1;       // result of Rule::next_product after the step before
 };
 

@@ -12,8 +12,8 @@
 namespace zero {
 namespace {
 
-// Where nothing is read a second time, a tile only bounds the time between two looks at the abort
-// word, and ends cost a little.
+// A tile that is read once need not fit a cache: its length bounds the time between two looks at
+// the abort word, and each end of a tile costs a little.
 constexpr int64_t kShortTile = 512;  // where values are converted, more streams share the cache
 constexpr int64_t kLongTile = 32768;
 constexpr int64_t kLook = 131072;  // elements
@@ -26,7 +26,7 @@ class Updater : Pass {
   Updater(const Pass& pass, const Runs& runs)
       : Pass(pass), runs_(runs), steps_(writes_directions(optim)), gradients_(pass) {}
 
-  /// The run that a view is, whose last elements were read last.
+  /// Walks the run that is this view, from its end, because its last elements were read last.
   void walk_back(size_t view, double ratio, bool reports_progress) {
     const auto found = std::partition_point(runs_.runs.begin(), runs_.runs.end(),
                                             [view](const Run& run) { return run.view < view; });
@@ -37,7 +37,7 @@ class Updater : Pass {
     }
   }
 
-  /// Elements [first, last) of run `r`. False when the comm is aborted.
+  /// Walks elements [first, last) of run `r`. Returns false when the comm is aborted.
   bool walk(size_t r, int64_t first, int64_t last, double ratio, bool reports_progress) {
     const Section& section = optim.plan.section(runs_.runs[r].segment.section);
     const int64_t length = tile_length(r, section);
@@ -54,11 +54,11 @@ class Updater : Pass {
     return true;
   }
 
-  /// How many gradients were not finite.
+  /// Returns how many gradients were not finite.
   uint64_t nonfinite() const { return nonfinite_; }
 
  private:
-  /// Gradients, or what they were summed to.
+  /// Returns the gradients, or their sum if they were summed before.
   Sources::Row sources_of(size_t r) const {
     if (fused && !steps_) return runs_.sources[r];
     return {&runs_.runs[r].reduced, 1};
@@ -74,7 +74,7 @@ class Updater : Pass {
     return zeros || copies ? kTile : kLongTile;
   }
 
-  /// Sum, update, store: elements [at, at + count) of run `r`.
+  /// Sums, updates and stores elements [at, at + count) of run `r`.
   template <class Real>
   void tile(size_t r, const Section& section, int64_t at, int64_t count, double ratio) {
     const Run& run = runs_.runs[r];
@@ -107,7 +107,7 @@ class Updater : Pass {
     copy_to_others(targets, done, update.count * size_of(section.dtype));
   }
 
-  /// Padding between parameters may hold anything: the count of the tile at hand without it.
+  /// Counts the tile at hand without the padding between parameters, which may hold anything.
   uint64_t count_in_params(const Section& section, int64_t share, int64_t count) {
     uint64_t found = 0;
     auto view = std::partition_point(
@@ -134,7 +134,7 @@ struct Place {
   int64_t first;  // element of it
 };
 
-/// Where an element of all runs is, counted in order.
+/// Returns the place of an element, counted over all runs in order.
 Place place_in(const Runs& runs, int64_t element) {
   size_t r = 0;
   for (; r < runs.runs.size() && element >= runs.runs[r].segment.count; r++)
@@ -142,7 +142,7 @@ Place place_in(const Runs& runs, int64_t element) {
   return {r, element};
 }
 
-/// The first of two walks, of rules that need one.
+/// Makes the first of two walks, for rules that need two.
 Result<Trusted> walk_first(const Pass& pass, std::vector<uint64_t>& nonfinite) {
   if (pass.optim.options.rule->trust == nullptr) return Trusted();
   const auto stepper = [&](int thread) -> StepView {
@@ -156,7 +156,7 @@ Result<Trusted> walk_first(const Pass& pass, std::vector<uint64_t>& nonfinite) {
   return trust_ratios(pass, stepper, &nonfinite[0]);
 }
 
-/// What the walk read and wrote.
+/// Counts the bytes that the walk read and wrote.
 void count_updated(Optimizer& optim, const Runs& runs, bool fused) {
   for (const Run& run : runs.runs) {
     const Section& section = optim.plan.section(run.segment.section);

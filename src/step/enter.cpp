@@ -43,7 +43,7 @@ Status check_bound(const Optimizer& optim) {
   return Status();
 }
 
-/// A rule's product and its steps belong together; zero_state_set_scalar sets one at a time.
+/// A rule's product and its steps belong together; zero_state_set sets one at a time.
 Status check_products(const Optimizer& optim) {
   if (optim.options.rule->next_product == nullptr) return Status();
   for (const auto& [param, slots] : optim.state_sets) {

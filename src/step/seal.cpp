@@ -50,7 +50,7 @@ Result<std::shared_ptr<Arena>> allocate_tables(Call& call, const Optimizer& opti
   return call.allocate(bytes, ZERO_MEMORY_PER_RANK, Side::host);
 }
 
-/// Who has returned may write shared parameters, so all have read them.
+/// A rank that returns may write shared parameters, so none returns before all have read them.
 Status all_have_masters(Call& call, const Optimizer& optim) {
   return optim.has_masters() ? call.vote("masters", Status()) : Status();
 }
@@ -101,7 +101,7 @@ Status retake_masters(Call& call, Optimizer& optim) {
   return all_have_masters(call, optim);
 }
 
-// ---- That ranks start from the same parameters, which a forgotten broadcast would be the end of.
+// ---- Whether ranks start from the same parameters. This finds a forgotten broadcast.
 
 namespace {
 

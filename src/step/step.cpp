@@ -37,8 +37,8 @@ bool one_pass(const Optimizer& optim) {
          options.nonfinite == ZERO_NONFINITE_IGNORE && !options.loss_scale.dynamic();
 }
 
-/// Puts things back as they were, unless they have come to stay: a call that would have added to
-/// sums and failed leaves those that it found.
+/// Puts the StepLayout back when it goes, unless keep() was called: a call that fails before it
+/// adds to sums leaves those that it found.
 class Rollback {
  public:
   Rollback(Optimizer& optim, bool gathers) : memory_(step_memory(optim)) {
@@ -91,7 +91,7 @@ Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gath
   return Status();
 }
 
-/// Enter, get ready: to make an update from the sums or from gradients, or sums that stay.
+/// Enters and gets ready: for an update, or for sums that stay until the step.
 Status prepare(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, Entry entry,
                Views what) {
   const bool gathers = reduces(optim, grads);
@@ -106,7 +106,7 @@ Status prepare(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, Ent
 
 // ---- Gather, and what all ranks decide by what is found.
 
-/// Zeros where no rank has a gradient, if a later one may, which is added.
+/// If later calls add to these sums, makes them zeros where no rank has a gradient yet.
 Status clear_absent(const Optimizer& optim, const StepMemory& memory, Walk& walk) {
   if (!memory.accumulates || memory.adds) return Status();
   for (const View& view : memory.views) {
@@ -138,7 +138,7 @@ Status know_norm(StepMemory& memory, Walk& walk, double p) {
   return Status();
 }
 
-/// To clip gradients, to skip the step, or that there is none.
+/// Decides the clip factor, and whether the step is made, skipped or refused.
 Status decide(const Optimizer& optim, StepMemory& memory, Walk& walk) {
   const OptimizerOptions& options = optim.options;
   const double p = power_of(options);
@@ -199,7 +199,7 @@ Result<Code> make_step(Call& call, Optimizer& optim, Walk& walk, const Grads& gr
 
 // ---- Calls that keep the sums for the step.
 
-/// What such a call does with sums, made by itself if need be: `use` makes up its work on them.
+/// Makes the sums if there are none, keeps them for the step, and lets `use` work on them.
 template <class Use>
 Status with_sums(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, Entry entry,
                  double p, const Use& use) {

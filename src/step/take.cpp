@@ -53,8 +53,8 @@ Status check_count(const Optimizer& optim, void* const* given, size_t count) {
   return Status();
 }
 
-/// Of gradients that are not the registered ones, which were looked at when they came: on the
-/// device, and whole.
+/// Checks that given gradients are on the device, and whole. Registered ones were checked when they
+/// came.
 Status check_places(const Optimizer& optim, std::span<std::byte* const> given) {
   for (size_t i = 0; i < given.size(); i++) {
     const Param& param = optim.params[i];

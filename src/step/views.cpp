@@ -96,9 +96,9 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
   return Status();
 }
 
-/// Where the sum of this segment's gradients goes, or the direction made of it: over this rank's
-/// own gradient if that has the sum's type and stays ours until the step, and no more is to come,
-/// nor was any of it made early. The sum of one gradient alone is that gradient, and is not
+/// Returns the place of this segment's sum, or of the direction made of it. It is this rank's own
+/// gradient if that has the type of sums and is libzero's until the step, nothing will be added,
+/// and nothing was summed early. The sum of one gradient alone is that gradient: nothing is
 /// written.
 std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
                          const std::byte* own, bool in_place) {

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 SOURCE, BUILD, LIBRARY = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-RULE = SOURCE / "tests/abi/new_rule/signum.h"
+RULE = SOURCE / "tests/abi/new_rule/sign_of_momentum.h"
 
 TRAIN = """
 import ctypes, tempfile
@@ -28,7 +28,7 @@ comm = libzero.Comm.solo()
 
 def make(values):
     data, grad = (ctypes.c_float * 4)(*values), (ctypes.c_float * 4)()
-    optimizer = libzero.Optimizer(comm, "signum", lr=0.5, momentum=0.5)
+    optimizer = libzero.Optimizer(comm, "sign_of_momentum", lr=0.5, momentum=0.5)
     optimizer.register({"w": data}, grads={"w": grad})
     return optimizer, data, grad
 
@@ -47,7 +47,7 @@ assert list(other) == list(data), list(other)
 for each, of, its_grad in ((optimizer, data, grad), (second, other, other_grad)):
     step(each, its_grad, [-0.25, 2, 0, -2])  # (0.5 - 0.25) / 2, (-0.5 + 2) / 2, 0, (2 - 2) / 2
     assert list(of) == [0, 2, 3, 3.5], list(of)
-print("signum trains, saves and loads")
+print("sign_of_momentum trains, saves and loads")
 """
 
 
@@ -62,12 +62,12 @@ def add_rule(root: Path) -> None:
     """As a patch of the files that CONTRIBUTING names for a library alone."""
     shutil.copytree(SOURCE / "src", root / "src")
     shutil.copytree(SOURCE / "include", root / "include")
-    shutil.copy(RULE, root / "src/rules/signum.h")
-    edit(root / "src/rules/list.h", r'("rules/sgd\.h"\n)', r'\1#include "rules/signum.h"\n')
-    edit(root / "src/rules/list.h", r"(AllRules = RuleList<[^>]*)>", r"\1, rules::Signum>")
+    shutil.copy(RULE, root / "src/rules/sign_of_momentum.h")
+    edit(root / "src/rules/list.h", r'("rules/sgd\.h"\n)', r'\1#include "rules/sign_of_momentum.h"\n')
+    edit(root / "src/rules/list.h", r"(AllRules = RuleList<[^>]*)>", r"\1, rules::SignOfMomentum>")
     last = max(int(n) for n in re.findall(r"ZERO_OPTIMIZER_\w+ = (\d+),", (root / "include/zero.h").read_text())
                if int(n) < 100)
-    edit(root / "include/zero.h", rf"(ZERO_OPTIMIZER_\w+ = {last},)", rf"\1\n    ZERO_OPTIMIZER_SIGNUM = {last + 1},")
+    edit(root / "include/zero.h", rf"(ZERO_OPTIMIZER_\w+ = {last},)", rf"\1\n    ZERO_OPTIMIZER_SIGN_OF_MOMENTUM = {last + 1},")
 
 
 def objects_to_make() -> list[tuple[str, list[str]]]:

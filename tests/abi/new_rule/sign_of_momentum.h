@@ -7,9 +7,9 @@
 namespace zero::rules {
 
 /// The sign of the momentum steps; a NaN has no sign and stays one.
-struct Signum : AllSlots<0b1> {
-  static constexpr int32_t number = ZERO_OPTIMIZER_SIGNUM;
-  static constexpr const char* name = "signum";
+struct SignOfMomentum : AllSlots<0b1> {
+  static constexpr int32_t number = ZERO_OPTIMIZER_SIGN_OF_MOMENTUM;
+  static constexpr const char* name = "sign_of_momentum";
   static constexpr Setting settings[] = {rate(1e-4), beta("momentum", 0.9), kMaximize};
   static constexpr const char* slots[] = {"momentum_buffer"};
 
@@ -17,7 +17,7 @@ struct Signum : AllSlots<0b1> {
   enum Slot { momentum_buffer };
   static constexpr int flags = 0;
 
-  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Signum>& in) {
+  ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<SignOfMomentum>& in) {
     scalars.value[one_minus_momentum] = 1 - in["momentum"];
   }
 

@@ -24,7 +24,7 @@ std::span<const Number> list_of(const Arguments& with) {
   return {reinterpret_cast<const Number*>(with.list.data()), with.list.size() / sizeof(Number)};
 }
 
-Status make_step(Made& made) {
+Status perform_step(Made& made) {
   made.code = ZERO_TRY(step(made.call, made.optim, grads_of(made)));
   return Status();
 }
@@ -78,7 +78,7 @@ constexpr Command kCommands[] = {
      }},
     {Operation::step_begin, Streams::plain,
      [](Made& made) { return step_begin(made.call, made.optim, made.with.flags); }},
-    {Operation::step, Streams::captured, make_step},
+    {Operation::step, Streams::captured, perform_step},
     {Operation::share_params, Streams::plain,
      [](Made& made) { return share_by_hand(made.call, made.optim, made.with.flags); }},
     {Operation::state_gather, Streams::none,

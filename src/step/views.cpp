@@ -103,14 +103,16 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
 std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
                          const std::byte* own, bool in_place) {
   const Section& section = optim.plan.section(segment.section);
-  const bool ours = own != nullptr && !memory.accumulates && section.grad_dtype == section.sum() &&
-                    ((in_place && !writes_directions(optim) &&
-                      !(optim.world() == 1 && optim.options.wire != DType::none)) ||
-                     (!memory.none && (optim.world() > 1 ||
-                                       find_arena(own, 1, optim.comm.get(), nullptr) != nullptr)));
   if (const Backward* const sums = memory.accumulates ? nullptr : early(memory))
     return sums->sums() + section.sum_at(segment.share);
-  if (ours) return const_cast<std::byte*>(own);
+  const bool fits = own != nullptr && section.grad_dtype == section.sum();
+  const bool rounded_alone = optim.world() == 1 && optim.options.wire != DType::none;
+  const bool summed_in_step = in_place && !writes_directions(optim) && !rounded_alone;
+  const bool summed_for_step =
+      !memory.none &&
+      (optim.world() > 1 || find_arena(own, 1, optim.comm.get(), nullptr) != nullptr);
+  if (fits && !memory.accumulates && (summed_in_step || summed_for_step))
+    return const_cast<std::byte*>(own);
   return memory.reduced.bytes() > 0 ? memory.reduced.data() + section.sum_at(segment.share)
                                     : nullptr;
 }
@@ -220,9 +222,7 @@ ViewsKey key_of(const Optimizer& optim, const StepMemory& memory, bool in_place)
           .early = early(memory) != nullptr};
 }
 
-}  // namespace
-
-/// What the backward left of an owned segment to be updated.
+/// The part of an owned segment that the backward left to be updated.
 Segment rest_of(const StepMemory& memory, Segment segment, size_t number) {
   if (!updates_early(memory)) return segment;
   const int64_t done = memory.backward->done(number);
@@ -231,6 +231,8 @@ Segment rest_of(const StepMemory& memory, Segment segment, size_t number) {
   segment.count -= done;
   return segment;
 }
+
+}  // namespace
 
 Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
   const bool sources = what != Views::of_params;

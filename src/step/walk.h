@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verbs by which the flow of a step (step.cpp) works on values, written twice: the host's loops
 // do the work at once; for a device with streams it is queued in the order of the call's stream.
-// Verbs are called inside run(), except for those before it.
+// Verbs are called between begin_work() and end_work(), except for those before them.
 #pragma once
 
 #include <cstddef>

@@ -295,6 +295,7 @@ class Optimizer {
   Result<Memory> allocate_slot(int slot, const Plan& from, size_t section) const;
   Result<Deal> allocate_state(Plan from, size_t first_section, uint32_t slots) const;
   Status add_buffer(const Buffer& added);
+  class Undo;
   void forget(size_t first_param, size_t first_buffer);
   void hold_arena(const std::byte* memory, int64_t count);
   bool is_used(const Arena& arena) const;

@@ -125,29 +125,54 @@ Status Optimizer::add_param(const Param& added) {
   if ((param.flags & ZERO_PARAM_ORDER) == 0) param.order = index;
   if (buffer_names_.count(param.name) != 0)
     return bad_argument("parameter '", param.name, "' is a buffer already");
-  if (!index_.emplace(param.name, index).second)
+  if (index_.count(param.name) != 0)
     return bad_argument("parameter '", param.name, "' is registered twice");
   params.push_back(std::move(param));
+  index_.emplace(params.back().name, index);
   return occupy(params.back(), index);
 }
+
+/// However a registration ends early, out of memory included, what it added is taken back.
+class Optimizer::Undo {
+ public:
+  explicit Undo(Optimizer& optim)
+      : optim_(optim),
+        params_(optim.params.size()),
+        buffers_(optim.buffers.size()),
+        groups_(optim.groups.size()) {}
+  ~Undo() {
+    if (kept_) return;
+    optim_.forget(params_, buffers_);
+    optim_.progress.resize(params_);
+    optim_.trainable_.resize(params_);
+    optim_.groups.erase(optim_.groups.begin() + static_cast<std::ptrdiff_t>(groups_),
+                        optim_.groups.end());
+    optim_.group_ends_.resize(groups_);
+  }
+  Undo(const Undo&) = delete;
+  Undo& operator=(const Undo&) = delete;
+  void keep() { kept_ = true; }
+
+ private:
+  Optimizer& optim_;
+  const size_t params_, buffers_, groups_;
+  bool kept_ = false;
+};
 
 Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
                                            std::span<const Param> added) {
   if (added.empty()) return bad_argument("no parameters to register");
   const size_t before = params.size();
-  for (const Param& param : added) {
-    Status status = add_param(param);
-    if (status.ok()) continue;
-    forget(before, buffers.size());
-    return status;
-  }
+  Undo undo(*this);
+  for (const Param& param : added) ZERO_TRY(add_param(param));
+  hold_arenas(before, buffers.size());
   progress.resize(params.size());
   trainable_.resize(params.size(), true);
-  for (size_t i = before; i < params.size(); i++)
-    freeze(i, (params[i].flags & ZERO_PARAM_FROZEN) != 0);
-  hold_arenas(before, buffers.size());
   groups.push_back(Group{std::move(group_settings)});
   group_ends_.push_back(static_cast<int64_t>(params.size()));
+  undo.keep();
+  for (size_t i = before; i < params.size(); i++)
+    freeze(i, (params[i].flags & ZERO_PARAM_FROZEN) != 0);
   note_moved();
   registered = static_cast<int64_t>(params.size());
   return static_cast<int32_t>(groups.size()) - 1;
@@ -192,26 +217,20 @@ Status Optimizer::add_buffer(const Buffer& added) {
   const uintptr_t end = begin + buffer.bytes();
   if (end < begin) return bad("has memory that wraps around");
   ZERO_TRY(check_tensor_memory(*comm, name, buffer.data, buffer.bytes()));
-  if (!buffer_names_.insert(buffer.name).second)
+  if (buffer_names_.count(buffer.name) != 0)
     return bad_argument("buffer '", buffer.name, "' is registered twice");
   buffers.push_back(std::move(buffer));
+  buffer_names_.insert(buffers.back().name);
   if (begin == end) return Status();
   return occupy(begin, {end, static_cast<int64_t>(buffers.size()) - 1, Occupied::buffer});
 }
 
 Status Optimizer::register_buffers(std::span<const Buffer> added) {
-  // However this ends early, out of memory included, what was added is taken back.
-  struct Undo {
-    Optimizer* optim;
-    const size_t first;
-    ~Undo() {
-      if (optim != nullptr) optim->forget(optim->params.size(), first);
-    }
-  } undo{this, buffers.size()};
-  buffers.reserve(buffers.size() + added.size());  // so that no name is noted without its buffer
+  const size_t before = buffers.size();
+  Undo undo(*this);
   for (const Buffer& buffer : added) ZERO_TRY(add_buffer(buffer));
-  hold_arenas(params.size(), undo.first);
-  undo.optim = nullptr;
+  hold_arenas(params.size(), before);
+  undo.keep();
   addresses++;
   return Status();
 }

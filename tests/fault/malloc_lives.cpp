@@ -63,10 +63,18 @@ class Seat {
     const auto first = [](void* arena, std::vector<float>& own) {
       return std::span(arena != nullptr ? static_cast<float*>(arena) : own.data(), kFirst);
     };
-    return then("register_params", [&] {
+    const auto enroll = [&] {
       return register_vectors(optim,
                               {{"a", first(data, a), first(grad, a_grad)}, {"b", b, b_grad}});
-    });
+    };
+    then("register_params", enroll);
+    // A call that failed has changed nothing, so it can be made again.
+    if (end_.call == "register_params" && end_.status == ZERO_ERR_MEMORY) {
+      const zero_status again = enroll();
+      if (again != ZERO_OK && again != ZERO_ERR_MEMORY)
+        end_ = {ZERO_ERR_INTERNAL, "register_params again", zero_last_error()};
+    }
+    return *this;
   }
   Seat& step(const char* call = "step") {
     return then(call, [&] { return zero_step(optim, nullptr); });

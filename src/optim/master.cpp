@@ -21,7 +21,8 @@ Master master_of(DType dtype, const OptimizerOptions& options) {
 
 void read_values(DType dtype, float* values, const std::byte* param, size_t count) {
   if (dtype == DType::f32) {
-    if (static_cast<void*>(values) != param) std::memcpy(values, param, count * sizeof(float));
+    if (count > 0 && static_cast<void*>(values) != param)
+      std::memcpy(values, param, count * sizeof(float));
     return;
   }
   kernels().half(dtype).widen(values, reinterpret_cast<const uint16_t*>(param), count);
@@ -31,7 +32,7 @@ void write_values(DType dtype, const OptimizerOptions& options, std::byte* param
                   const float* values, size_t count) {
   const DType holds = shared_dtype(dtype, options);
   if (holds == DType::f32) {
-    if (static_cast<const void*>(values) != param)
+    if (count > 0 && static_cast<const void*>(values) != param)
       std::memcpy(param, values, count * sizeof(float));
   } else if (holds == dtype) {
     kernels().half(dtype).narrow(reinterpret_cast<uint16_t*>(param), values, count);

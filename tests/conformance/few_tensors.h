@@ -5,9 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -112,7 +113,8 @@ inline void on_few_alike(CommKind kind, int world, const Choices& choices,
          [&](Rank& rank, int number) { ends[static_cast<size_t>(number)] = body(rank, number); });
   for (const std::vector<float>& end : ends) {
     ASSERT_EQ(end.size(), ends[0].size());
-    EXPECT_EQ(std::memcmp(end.data(), ends[0].data(), end.size() * sizeof(float)), 0)
+    EXPECT_TRUE(
+        std::ranges::equal(std::as_bytes(std::span(end)), std::as_bytes(std::span(ends[0]))))
         << name_of(kind) << ", world " << world << ", partition " << choices.partition
         << ": ranks end with different bits";
   }

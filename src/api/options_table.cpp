@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One table has each option's name, range and default, and whether ranks must agree on it.
+// One table has each option's name and range, and whether ranks must agree on it. Defaults stand in
+// optim/options.h.
 #include <cmath>
 #include <concepts>
 #include <functional>

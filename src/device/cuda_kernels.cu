@@ -15,7 +15,7 @@ namespace {
 
 using namespace launch;
 
-// Launch bounds name the blocks that a multiprocessor is to hold of a kernel: more where each thread
+// Launch bounds name the blocks of a kernel that a multiprocessor is to hold: more where a thread
 // waits for less.
 constexpr uint32_t kThreads = 256;
 

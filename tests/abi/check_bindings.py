@@ -21,7 +21,6 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(BINDINGS / "python"), str(Path(__file__).resolve().parents[2] / "scripts")]
 
 import zero_header  # noqa: E402
-import libzero
 import libzero  # noqa: E402
 from libzero import _abi, _structs  # noqa: E402
 from zero_header import fields_of, words_of  # noqa: E402

@@ -59,7 +59,7 @@ Training drawn(const Rhythm& rhythm, uint64_t seed) {
   return training;
 }
 
-/// A thousand orders and rhythms of legal announcements and waits, while parameters may change
+/// Hundreds of orders and rhythms of legal announcements and waits, while parameters may change
 /// underneath, and not a bit differs. Every parameter is new once it was waited for.
 TEST_P(Rhythms, no_order_of_calls_and_no_delay_changes_a_bit) {
   const Watched dawdling(dawdle);

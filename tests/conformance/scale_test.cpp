@@ -102,6 +102,22 @@ TEST(LossScale, follows_torchs_rule_on_every_rank_and_skipped_steps_change_nothi
   }
 }
 
+TEST(LossScale, stays_where_the_next_one_would_be_out_of_range) {
+  for (const int sign : {1, -1}) {
+    zero_options options = plain_sgd(kLr);
+    options.loss_scale = std::ldexp(1, sign * 99);
+    options.growth_factor = 2;
+    options.backoff_factor = 0.5;
+    options.growth_interval = 1;
+    on_ranks(CommKind::local, 2, options, [sign](Rank& self, int) {
+      for (int step = 0; step < 3; step++) {
+        self.step(0, sign > 0 ? 0 : kInfinity);
+        EXPECT_EQ(self.found().loss_scale, std::ldexp(1, sign * 100)) << step;
+      }
+    });
+  }
+}
+
 TEST(LossScale, what_every_owner_found_is_added) {
   for (const CommKind kind : kCommKinds) {
     for (const int world : {1, 2, 4}) {  // each owns as many as the others

@@ -51,14 +51,14 @@ template <std::invocable MakeOwn>
 [[nodiscard]] auto command(zero_optim* optim, Operation operation, const Arguments& with,
                            MakeOwn make_own) {
   return [optim, operation, &with, make_own]() -> Result<Code> {
-    Visit visit(optim, takes_grads(operation) ? Steps::behind : Steps::awaited);
-    ZERO_TRY(visit.entered());
-    Call call = ZERO_TRY(open_call(visit.optim(), operation, with));
+    OptimTurn turn(optim, takes_grads(operation) ? Steps::behind : Steps::awaited);
+    ZERO_TRY(turn.entered());
+    Call call = ZERO_TRY(open_call(turn.optim(), operation, with));
     const Own own = make_own();
-    Made made{call, visit.optim(), with, own};
+    Made made{call, turn.optim(), with, own};
     const Perform perform = ZERO_TRY(get_ready(made, operation));
     ZERO_TRY(perform(made));
-    return visit.leave(Result<Code>(made.code));
+    return turn.leave(Result<Code>(made.code));
   };
 }
 

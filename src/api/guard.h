@@ -88,15 +88,15 @@ inline Status await_steps(OptimHandle& handle, Steps steps) {
   return steps == Steps::awaited ? queued::settle(*handle.optim) : Status();
 }
 
-/// A call's visit to an optimizer. On its way out it sends what the call changed to the device.
-class Visit {
+/// A call's turn at an optimizer. On its way out it sends what the call changed to the device.
+class OptimTurn {
  public:
-  Visit(const zero_optim* optim, Steps steps) : steps_(steps), entered_(enter(optim)) {}
-  ~Visit() {
+  OptimTurn(const zero_optim* optim, Steps steps) : steps_(steps), entered_(enter(optim)) {}
+  ~OptimTurn() {
     if (entered_.ok() && !left_) (void)succeeds([this] { return leave(Status()).ok(); });
   }
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
+  OptimTurn(const OptimTurn&) = delete;
+  OptimTurn& operator=(const OptimTurn&) = delete;
 
   /// Why the call cannot be made, or OK.
   const Status& entered() const { return entered_; }
@@ -130,9 +130,9 @@ template <class Body>
 zero_status on_optim(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
                      ZERO_CALLER) noexcept {
   const auto make = [&]() -> Status {
-    Visit visit(optim, steps);
-    ZERO_TRY(visit.entered());
-    return visit.leave(body(visit.optim()));
+    OptimTurn turn(optim, steps);
+    ZERO_TRY(turn.entered());
+    return turn.leave(body(turn.optim()));
   };
   return guard(make, caller);
 }
@@ -142,7 +142,7 @@ zero_status on_optim(const zero_optim* optim, const Body& body, Steps steps = St
 template <class Body>
 zero_status on_query(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
                      ZERO_CALLER) noexcept {
-  const auto visit = [&]() -> Status {
+  const auto make = [&]() -> Status {
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
     const Turn turn(*handle);
     if (turn.again()) return body(*handle->optim);
@@ -150,7 +150,7 @@ zero_status on_query(const zero_optim* optim, const Body& body, Steps steps = St
     ZERO_TRY(await_steps(*handle, steps));
     return body(*handle->optim);
   };
-  return guard(visit, caller);
+  return guard(make, caller);
 }
 
 /// Checks and returns the place of one number in the memory of the optimizer's device.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control registers of vector arithmetic. Never inlined into arithmetic that must see the
-// change.
+// Reads and writes the control registers of vector arithmetic. It has a file of its own, so that it
+// is not inlined into arithmetic that must see the change.
 #include "base/float_environment.h"
 
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// XXH3 from the system's header, compiled in: the library needs no other at run time.
+// Compiles in XXH3 from the system's header, so the library needs no other one at run time.
 #include "base/hash.h"
 
 #define XXH_INLINE_ALL

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The callback is copied under a lock and called outside it, so one that blocks holds up its own
-// caller only. The level stands apart: a log that is off costs one load.
+// caller only. The level is a variable of its own, so a log that is off costs one load.
 #include "base/log.h"
 
 #include <atomic>

@@ -70,7 +70,8 @@ void compress(std::array<uint32_t, 8>& state, const std::byte* block) {
 }  // namespace
 
 Sha256 sha256(std::span<const std::byte> message) {
-  // The message, one bit, zeros up to a whole block, and how many bits the message has.
+  // The digest covers the message, one bit, zeros up to a whole block, and the message's length in
+  // bits.
   std::vector<std::byte> padded(message.begin(), message.end());
   padded.push_back(std::byte{0x80});
   padded.resize((padded.size() + 8 + kBlockBytes - 1) / kBlockBytes * kBlockBytes);

@@ -7,7 +7,7 @@
 namespace zero {
 namespace {
 
-/// From -1 down.
+/// The names of the codes from -1 down.
 constexpr const char* kErrorNames[] = {
     "ZERO_ERR_ARGUMENT",     "ZERO_ERR_STATE",         "ZERO_ERR_BUSY",
     "ZERO_ERR_FORKED",       "ZERO_ERR_UNSUPPORTED",   "ZERO_ERR_MEMORY",

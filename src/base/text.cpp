@@ -54,7 +54,7 @@ std::string errno_name(int error) {
   return status == 0 ? buffer : "Unknown error";
 }
 
-/// How long the character is that `text` begins with; 0 if that is none.
+/// Returns the length of the character that `text` begins with, or 0 if it begins with none.
 size_t character_bytes(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const size_t length = lead < 0x80       ? 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One seal becomes part of the plan: its sections, their place on the grid, their owners, their
-// layout. All of it is done on a copy, so that a failure changes nothing.
+// Makes one seal part of the plan: its sections, their places on the grid, their owners, their
+// layout. Works on a copy, so that a failure changes nothing.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -21,14 +21,15 @@ Status too_large(int64_t param, int64_t count) {
                       " elements; register fewer or smaller parameters");
 }
 
-/// The next `elements` behind `end`, both at most kMaxElements; false if that passes kMaxElements.
+/// Moves `end` on by `elements`; both are at most kMaxElements. Returns false, and moves nothing,
+/// if the new end would pass kMaxElements.
 bool extend(int64_t& end, int64_t elements) {
   if (elements > kMaxElements - end) return false;
   end += elements;
   return true;
 }
 
-/// Check the seal that begins with parameter `first`: after this, sums of counts do not overflow.
+/// Checks the seal that begins with parameter `first`. After this, sums of counts do not overflow.
 Status check_counts(std::span<const PlanParam> params, int64_t first) {
   int64_t total = 0;
   for (size_t i = 0; i < params.size(); ++i) {
@@ -68,7 +69,7 @@ Result<Plan> Plan::anew(std::span<const PlanParam> params,
   return made;
 }
 
-/// Where there is a grid already, parameters keep it.
+/// Parameters that are on the grid already keep their places there.
 Status Plan::deal(std::span<const PlanParam> params, std::span<const int64_t> group_ends) {
   const int64_t first = this->params();
   ZERO_TRY(check_groups(params.size(), group_ends));
@@ -99,15 +100,15 @@ Status Plan::deal(std::span<const PlanParam> params, std::span<const int64_t> gr
   return {};
 }
 
-/// Sections by rising numbers of their dtypes, those that rest behind the others, and in travel_
-/// each section's parameters in falling order, or as they are on the grid.
+/// Makes sections by rising numbers of their dtypes, those that rest behind the others. Sorts each
+/// section's parameters in travel_: in falling order, or as they are on the grid.
 void Plan::sort_into_sections(std::span<const PlanParam> params, bool placed) {
   const size_t first = travel_.size();
   const auto given = [&](int64_t param) -> const PlanParam& { return params[at(param) - first]; };
   const auto kind = [&](int64_t param) {
     return std::tuple(given(param).rests, given(param).dtype, given(param).grad_dtype);
   };
-  // Parameters without elements share a place on the grid with what comes behind them.
+  // A parameter without elements shares its place on the grid with the next one, and comes first.
   const auto comes_first = [&](int64_t a, int64_t b) {
     if (!placed) return given(a).order > given(b).order;
     return std::pair(grid(a), given(a).count > 0) < std::pair(grid(b), given(b).count > 0);
@@ -115,7 +116,7 @@ void Plan::sort_into_sections(std::span<const PlanParam> params, bool placed) {
   travel_.resize(counts_.size());
   section_of_.resize(counts_.size());
   const std::span<int64_t> added = std::span(travel_).subspan(first);
-  // From the last to the first, so that a stable sort leaves the later one first on ties.
+  // The numbers fall, so that a stable sort leaves the later parameter first on ties.
   std::iota(added.rbegin(), added.rend(), static_cast<int64_t>(first));
   std::stable_sort(added.begin(), added.end(), [&](int64_t a, int64_t b) {
     return kind(a) != kind(b) ? kind(a) < kind(b) : comes_first(a, b);
@@ -132,7 +133,7 @@ void Plan::sort_into_sections(std::span<const PlanParam> params, bool placed) {
   }
 }
 
-/// Where the one behind this section begins.
+/// Returns where the section behind this one begins.
 SectionStart Plan::end_of(const Section& section) const {
   constexpr int64_t kLine = 64;
   const int64_t layout = section.layout + section.layout_elements;
@@ -156,8 +157,8 @@ Status Plan::place_on_grid(const Section& section) {
   return {};
 }
 
-/// Sets layout_ and the section's end and buckets: one parameter behind the other, each where it
-/// lies in its blocks of the grid, so that it covers as many here.
+/// Sets layout_ and the section's end and buckets. Parameters lie one behind the other, each at the
+/// same place within a block as on the grid, so that it covers as many blocks here.
 Status Plan::lay_out_evenly(Section& section) {
   int64_t end = 0;
   for (const int64_t param : travel(section)) {
@@ -176,8 +177,8 @@ Status Plan::lay_out_evenly(Section& section) {
   return {};
 }
 
-/// Adds to owned_, of a section that is laid out evenly: all of a rank's blocks, less what in them
-/// is no parameter's.
+/// Adds to owned_ what ranks own of a section that is laid out evenly: all of a rank's blocks,
+/// without what belongs to no parameter.
 void Plan::count_owned(const Section& section) {
   for (int32_t rank = 0; rank < options_.world; ++rank)
     owned_[at(rank)] += section.buckets.owned_elements(rank);
@@ -253,7 +254,7 @@ void Plan::lay_out_by_owner(Section& section) {
     chunk = std::max(chunk, end);
   }
   section.layout_elements = checked_multiply<int64_t>(chunk, options_.world).value_or(INT64_MAX);
-  if (section.layout_elements > kMaxElements) return;  // which is refused
+  if (section.layout_elements > kMaxElements) return;  // deal() refuses it
   section.end = section.layout_elements;
   section.share_elements = chunk;
   section.buckets = Buckets::single(options_.world, chunk);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan answers. How it comes to be is in partition.cpp.
+// Answers questions about the plan. partition.cpp makes it.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 namespace zero {
 namespace {
 
-/// True if `next` lies right behind `last`, which has it then: a single rank's buckets adjoin.
+/// Adds `next` to `last` and returns true if it lies right behind it, because a single rank's
+/// buckets adjoin.
 bool extends(Segment& last, const Segment& next) {
   const bool adjoins = last.param == next.param && last.first + last.count == next.first &&
                        last.share + last.count == next.share;
@@ -91,7 +92,7 @@ void Plan::add_segments(size_t number, int32_t rank, std::vector<Segment>& out) 
     const int64_t begin = section.layout + bucket.begin + rank * bucket.chunk;
     const int64_t end = std::min(begin + bucket.chunk, section.layout + section.end);
     if (begin >= end) continue;
-    // If a parameter reaches into the chunk from before, it is the last one that starts by there.
+    // Only the last parameter that starts at or before `begin` may reach into the chunk.
     auto param = std::partition_point(all.begin(), all.end(),
                                       [&](int64_t one) { return layout(one) <= begin; });
     if (param != all.begin()) --param;

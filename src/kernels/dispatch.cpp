@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the kernel tables this machine can run.
+// Finds the kernel tables that this machine can run.
 #include "kernels/tables.h"
 
 namespace zero {

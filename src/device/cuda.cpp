@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Device of CUDA, through its runtime, which is linked statically: without a driver on the
-// machine everything but open_cuda works.
+// Makes a Device of CUDA's runtime. The runtime is linked statically, so everything but open_cuda
+// works on a machine without a driver.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -19,14 +19,16 @@ namespace {
 cudaStream_t stream_of(StreamHandle stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_of(EventHandle event) { return static_cast<cudaEvent_t>(event); }
 
-/// Whether the GPU of that number is given up, by any of its Devices; far numbers share one.
+/// Says whether any Device has given up the GPU of that number. Numbers of 63 and more share one
+/// place.
 std::atomic<bool>& given_up_of(int32_t ordinal) {
   static std::array<std::atomic<bool>, 64> all{};
   return all[std::min(static_cast<size_t>(ordinal), all.size() - 1)];
 }
 
-/// How many bytes there are from `start` on, counted up to `wanted`. Memory that an allocator maps
-/// piece by piece is a range a piece. `wanted`, where the driver does not tell.
+/// Returns how many bytes are mapped from `start` on; it looks no further than `wanted`. An
+/// allocator may map memory in many parts, and each part is a range of its own. Returns `wanted` if
+/// the driver does not tell.
 size_t mapped_bytes(const CudaDriver& driver, CUdeviceptr start, size_t wanted) {
   CUdeviceptr base = 0;
   size_t size = 0;
@@ -39,7 +41,7 @@ size_t mapped_bytes(const CudaDriver& driver, CUdeviceptr start, size_t wanted) 
   return known;
 }
 
-/// CudaDevice::check, with the context current.
+/// Does the work of CudaDevice::check. The context must be current.
 Status check_pointer(const CudaContext& context, const void* data, size_t bytes,
                      std::string_view what) {
   if (data == nullptr) return bad_argument(what, " is NULL");
@@ -139,7 +141,7 @@ class CudaDevice final : public Device {
 #endif
     if (stream_of(stream) == nullptr || stream_of(stream) == cudaStreamLegacy) return {};
     CUcontext context = nullptr;
-    // Where the driver does not tell, as of a green context's stream, the stream is believed.
+    // The driver does not tell the context of some streams, such as a green context's. They pass.
     if (context_.driver.stream_context(stream_of(stream), &context) != CUDA_SUCCESS ||
         context == nullptr || context == context_.handle)
       return {};
@@ -197,7 +199,7 @@ class CudaDevice final : public Device {
     return static_cast<void*>(event);
   }
 
-  // An error here is one that work before it left behind; the next question of done() has it too.
+  // An error here is one that earlier work left behind. The next done() reports it, too.
   void release(void* memory) noexcept override {
     give_back([&] { return cudaFree(memory); });
   }
@@ -218,14 +220,14 @@ class CudaDevice final : public Device {
   }
 
  private:
-  /// What `body` answers, with this device as the current one.
+  /// Runs `body` with this device as the current one.
   template <class Body>
   auto current(const Body& body) -> decltype(body()) {
     const OnDevice on(context_);
     ZERO_TRY(on.entered());
     return body();
   }
-  /// Calls CUDA.
+  /// Runs `body`, which calls CUDA, and returns its error as a status.
   template <class Body>
   Status here(std::string_view doing, const Body& body) {
     return current([&] { return cuda_status(body(), ordinal(), doing); });
@@ -235,7 +237,7 @@ class CudaDevice final : public Device {
     const OnDevice on(context_);
     if (on.entered().ok() && body() != cudaSuccess) cudaGetLastError();
   }
-  /// What `body` does with sharing_, where the driver has its calls.
+  /// Runs `body`, which uses sharing_. Fails if the driver lacks the calls.
   template <class Body>
   auto share(const Body& body) -> decltype(body()) {
     ZERO_TRY(sharing_.found());
@@ -302,8 +304,8 @@ Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank) {
   return open_cuda(count == 1 ? 0 : local_rank);
 }
 
-// Asks for the version alone: counting devices would start CUDA, which no child of a fork could use
-// then.
+// Asks only for the version, because counting devices would start CUDA, and no child of a fork
+// could use CUDA then.
 std::string cuda_info() {
   int version = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) return "no driver";

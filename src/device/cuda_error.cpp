@@ -13,7 +13,7 @@ bool is_one_of(std::initializer_list<cudaError_t> errors, cudaError_t error) {
   return std::ranges::find(errors, error) != errors.end();
 }
 
-/// Every call of this process on that device answers with the same error from then on.
+/// True if every later call of this process on that device fails with the same error.
 bool ends_device(cudaError_t error) {
   return is_one_of(
       {cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorIllegalAddress,
@@ -43,14 +43,14 @@ std::string_view advice(cudaError_t error) {
   return "";
 }
 
-/// "12.4" of 12040.
+/// Returns "12.4" for 12040.
 std::string version_text(int version) { return text(version / 1000, '.', version % 1000 / 10); }
 
 }  // namespace
 
 Status cuda_status(cudaError_t error, int32_t ordinal, std::string_view doing) {
   if (error == cudaSuccess) return {};
-  cudaGetLastError();  // or the next launch would answer with it
+  cudaGetLastError();  // otherwise the next launch would report it
   return {code_of(error),
           text("CUDA device ", ordinal, ", ", doing, ": ", words(error), advice(error))};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels: threads and blocks around the bodies of kernels/launch_*.h. Compiled without contraction
-// to fma, with IEEE division and square root and with denormals: the bits are the host's.
+// Puts threads and blocks around the bodies of kernels/launch_*.h. This file is compiled without
+// contraction to fma, with IEEE division and square root, and with denormals, so its bits are the
+// host's.
 #include <cuda_runtime.h>
 
 #include <variant>
@@ -15,8 +16,8 @@ namespace {
 
 using namespace launch;
 
-// Launch bounds name the blocks of a kernel that a multiprocessor is to hold: more where a thread
-// waits for less.
+// Launch bounds say how many blocks of a kernel a multiprocessor is to hold: more if a thread waits
+// for less at a time.
 constexpr uint32_t kThreads = 256;
 
 /// A rule that always has three slots or more reads so much of a group at a time that the registers
@@ -33,7 +34,8 @@ __global__ void __launch_bounds__(kThreads, kUpdateBlocks<Of>) update_kernel(con
   if (found != 0 && launch.nonfinite != nullptr) AddShared()(*launch.nonfinite, found);
 }
 
-/// Of the lanes of a piece, which are neighbours in a warp, all of which come here.
+/// Combines the findings of a piece's lanes, which are neighbours in a warp. The whole warp must
+/// call this.
 __device__ Found of_all_lanes(Found found) {
   for (int further = kLanes / 2; further > 0; further /= 2) {
     constexpr unsigned all = 0xFFFFFFFF;
@@ -100,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) clamp_kernel(const Clamp launch) {
 
 // ---- From the host
 
-/// What a launch runs: blocks for so many things, each of which takes some of them at a time.
+/// What a launch runs: a kernel for `count` things, of which a block takes `each` at a time.
 struct Work {
   const void* kernel = nullptr;  // null: no launch updates by the rule
   uint32_t count = 0, each = 1, threads = kThreads;
@@ -131,7 +133,7 @@ Work work_in(const Clamp& launch) {
   return work(clamp_kernel<Real>, launch.count, kThreads / kLanes);
 }
 
-/// In the type of the sums.
+/// Returns the work in the type of the sums.
 template <class Record>
 Work work_in(DType sum, const Record& launch) {
   return sum == DType::f64 ? work_in<double>(launch) : work_in<float>(launch);
@@ -146,14 +148,14 @@ struct WorkOf {
   Work operator()(const Prepare& launch) const {
     return work(prepare_kernel, launch.count, kThreads);
   }
-  /// The state advances where no parameter does.
+  /// Takes one block at least, because the state advances even if there is no parameter.
   Work operator()(const Advance& launch) const {
     return work(advance_kernel, launch.count == 0 ? 1 : launch.count, kThreads);
   }
   Work operator()(const Decide&) const { return work(decide_kernel, 1, 1, 1); }
 };
 
-/// A launch of every kernel.
+/// Returns a launch of every kernel.
 std::vector<Launch> launch_each() {
   std::vector<Launch> all = {Moves(), Fetch(), Prepare(), Advance(), Decide()};
   for (const DType sum : {DType::f32, DType::f64}) {
@@ -168,7 +170,7 @@ std::vector<Launch> launch_each() {
 
 }  // namespace
 
-/// Asking for what a kernel takes loads it.
+/// Asking how many blocks of a kernel fit loads it.
 int load_on_cuda(int multiprocessors, CudaKernels* kernels) {
   for (const Launch& launch : launch_each()) {
     const void* const kernel = std::visit(WorkOf(), launch).kernel;
@@ -182,8 +184,8 @@ int load_on_cuda(int multiprocessors, CudaKernels* kernels) {
   return cudaSuccess;
 }
 
-/// There are no more blocks than the device holds at once: one takes what is left when others are
-/// done.
+/// Starts no more blocks than the device holds at once. A block goes on until nothing is left for
+/// it.
 int launch_on_cuda(void* stream, const Launch& launch, const CudaKernels& kernels) {
   const Work work = std::visit(WorkOf(), launch);
   if (work.kernel == nullptr) return cudaErrorNotSupported;

@@ -13,8 +13,8 @@ namespace {
 
 constexpr CUmemAllocationHandleType kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// Which pages are open, and for how many; and how large mappings are. Never destroyed: other
-/// threads may still use them while the process exits.
+/// The pages that are open, with the number of their users, and the sizes of mappings. They are
+/// never destroyed, because other threads may still use them while the process exits.
 constinit std::mutex mutex;
 constinit std::map<void*, int>* opened = nullptr;
 constinit std::map<void*, size_t>* mapped = nullptr;
@@ -43,7 +43,7 @@ bool CudaSharing::can(CUdevice_attribute what) const {
   return attribute_(&answer, what, ordinal_) == CUDA_SUCCESS && answer != 0;
 }
 
-/// Every process of the machine finds the same, whatever its device.
+/// Returns `bytes`, rounded up. Every process of the machine gets the same, whatever its device.
 Result<size_t> CudaSharing::rounded(size_t bytes, const CUmemAllocationProp& wanted) const {
   size_t unit = 0;
   ZERO_TRY(status(granularity_(&unit, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
@@ -90,14 +90,14 @@ Result<void*> CudaSharing::allocate(size_t bytes, std::string_view what) const {
     made = create_(&memory, size, &both, 0);
   }
 #endif
-  // A machine may be of that kind, and not be set up for it.
+  // A machine may have a fabric that is not set up.
   if (made == CUDA_ERROR_NOT_SUPPORTED || made == CUDA_ERROR_NOT_PERMITTED)
     made = create_(&memory, size, &wanted, 0);
   ZERO_TRY(status(made, doing));
   return place(memory, size, doing);
 }
 
-/// At an address of its own, of whole units; the handle is given back.
+/// Maps `memory` at an address of its own. Gives the handle back, also on failure.
 Result<void*> CudaSharing::place(CUmemGenericAllocationHandle memory, size_t size,
                                  std::string_view doing) const {
   CUdeviceptr place = 0;
@@ -111,7 +111,7 @@ Result<void*> CudaSharing::place(CUmemGenericAllocationHandle memory, size_t siz
     }
     if (!done.ok()) free_(place, size);
   }
-  release_(memory);  // the mapping keeps it
+  release_(memory);  // the mapping keeps the memory
   ZERO_TRY(done);
   void* const found = reinterpret_cast<void*>(place);
   const std::lock_guard lock(mutex);
@@ -130,7 +130,7 @@ void CudaSharing::unmap(void* memory) const {
 
 Status CudaSharing::words(cudaStream_t stream, std::span<const WordStep> steps,
                           std::string_view doing) const {
-  constexpr size_t kMost = 255;  // that the driver takes at once
+  constexpr size_t kMost = 255;  // the driver takes no more at once
   ZERO_TRY(words_.found());
   std::array<CUstreamBatchMemOpParams, kMost> batch;
   for (size_t begin = 0; begin < steps.size(); begin += kMost) {
@@ -164,7 +164,7 @@ Status open_host_pages(void* memory, size_t bytes, int32_t ordinal) {
     const unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
     Status status = cuda_status(cudaHostRegister(memory, bytes, flags), ordinal,
                                 text("opening ", bytes, " bytes of the host's memory"));
-    void* seen = nullptr;  // by queued work: an address of its own would have to be handed on
+    void* seen = nullptr;  // by queued work; it must be the host's own address
     if (status.ok()) {
       status = cuda_status(cudaHostGetDevicePointer(&seen, memory, 0), ordinal,
                            "looking at the host's memory");

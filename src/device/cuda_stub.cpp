@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of cuda.cpp where CUDA is not built in.
+// Takes the place of cuda.cpp in builds without CUDA.
 #include "base/refusals.h"
 #include "device/device.h"
 

@@ -22,14 +22,14 @@ Status out_of_memory(size_t bytes, std::string_view what) {
                 text("no memory for ", bytes, " bytes of ", what, ": ", errno_text(errno)));
 }
 
-// Of the driver's interface, which stands in every build: with and without CUDA.
+// Parts of the driver's interface. They stand here because builds without CUDA need them, too.
 using GetAttribute = int (*)(void* value, int attribute, uint64_t pointer);
 constexpr int kMemoryType = 2, kIsManaged = 8;
 constexpr unsigned kOfDevice = 2;
 
-constexpr int64_t kLookMs = 20;  // a look takes longer than the question
+constexpr int64_t kLookMs = 20;  // between looks for a driver, which take longer than the question
 
-/// nullptr while no driver is loaded. It is never loaded from here.
+/// Returns the driver's function, or nullptr while no driver is loaded. Never loads one.
 GetAttribute loaded_driver() {
   static std::atomic<GetAttribute> found{nullptr};
   static std::atomic<int64_t> looked_ms{INT64_MIN / 2};
@@ -50,7 +50,7 @@ bool is_gpu_memory(const void* data) {
   if (ask == nullptr || data == nullptr) return false;
   const auto pointer = reinterpret_cast<uint64_t>(data);
   unsigned type = 0, managed = 0;
-  // An error says that the driver does not know it, as of memory of malloc.
+  // An error says that the driver does not know the memory, for example if it is malloc's.
   if (ask(&type, kMemoryType, pointer) != 0 || type != kOfDevice) return false;
   return ask(&managed, kIsManaged, pointer) != 0 || managed == 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two words carry the work: `round_` starts it, `unfinished_` ends it. Who waits on one spins a
-// little, says that it sleeps, looks again, and then sleeps on a futex of that word; who changes
-// the word looks for sleepers afterwards. Both orders are sequentially consistent, so one of the
-// two sees the other.
+// Two words carry the work: `round_` starts it, `unfinished_` ends it. A thread that waits on one
+// spins a little, says that it sleeps, looks again, and then sleeps on a futex of that word. A
+// thread that changes the word looks for sleepers afterwards. Both orders are sequentially
+// consistent, so one of the two sees the other.
 #include "device/thread_pool.h"
 
 #include <linux/futex.h>
@@ -39,7 +39,7 @@ void FutexWord::wait_while(uint32_t old) {
     relax();
   }
   sleepers.fetch_add(1);
-  constexpr timespec kLook{0, 100'000'000};  // where waking is refused
+  constexpr timespec kLook{0, 100'000'000};  // in case waking is refused
   // Wait: until the work of a round is done, which waits for nothing, or there is a new one.
   while (word.load() == old) os().futex(address(), FUTEX_WAIT_PRIVATE, old, &kLook);
   sleepers.fetch_sub(1);

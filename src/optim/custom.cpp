@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kLongestName = 64;
 
-/// The slots of a rule that always uses its first `count`.
+/// Returns the slots of a rule that always uses its first `count`.
 template <size_t count>
 uint32_t uses(std::span<const double>) {
   return (1u << count) - 1;
@@ -23,7 +23,8 @@ constexpr auto all_uses(std::index_sequence<counts...>) {
   return std::array{&uses<counts>...};
 }
 
-/// Letters, digits, '_' and `also`: names stand in files, between dots, and in sentences.
+/// Allows letters, digits, '_' and `also`, because names stand in files, between dots, and in
+/// sentences.
 Status check_name(const char* what, std::string_view name, std::string_view also) {
   const auto allowed = [also](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||

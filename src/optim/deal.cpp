@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who owns what, as it changes: a seal adds parameters, a deal gives all of them new places. What
-// may fail is prepared before anything changes.
+// Changes who owns what: a seal adds parameters, a deal gives all of them new places. All that may
+// fail is prepared before anything changes.
 #include <algorithm>
 #include <iterator>
 
@@ -28,7 +28,8 @@ Result<Memory> Optimizer::allocate_slot(int slot, const Plan& from, size_t secti
                           text("state '", slot_name(*options.rule, slot), "'"));
 }
 
-/// The sections of a plan from `first_section` on get memory for these slots, and masters.
+/// Returns a deal by the plan `from`, with memory for masters and these slots in the sections from
+/// `first_section` on.
 Result<Optimizer::Deal> Optimizer::allocate_state(Plan from, size_t first_section,
                                                   uint32_t slots) const {
   Deal deal{.plan = std::move(from)};

@@ -33,7 +33,8 @@ Result<int64_t> Optimizer::find(std::string_view name) const {
   return found->second;
 }
 
-/// The place of a setting of a group, or of all.
+/// Returns the place of a setting. Fails if the rule has no such setting, or if there is no such
+/// group.
 Result<size_t> Optimizer::find_place(int32_t group, std::string_view name) const {
   const int setting = find_setting(*options.rule, name);
   if (setting < 0) return bad_argument(options.rule->name, " has no setting '", name, "'");
@@ -42,7 +43,7 @@ Result<size_t> Optimizer::find_place(int32_t group, std::string_view name) const
   return static_cast<size_t>(setting);
 }
 
-/// The same of one that may change between steps.
+/// Does the same, but fails if the setting may not change between steps.
 Result<size_t> Optimizer::find_changeable(int32_t group, std::string_view name) const {
   const size_t setting = ZERO_TRY(find_place(group, name));
   if (!options.rule->settings[setting].fixed) return setting;
@@ -115,7 +116,7 @@ void Optimizer::freeze(size_t param, bool frozen) {
   if (trainable_[param] != frozen) return;
   trainable_[param] = !frozen;
   frozen_ += frozen ? 1 : size_t{0} - 1;
-  // A sum of hashes, so that freezing all of many parameters stays linear.
+  // The set's hash is a sum, so that freezing all of many parameters stays linear.
   const uint64_t hash = hash64(std::as_bytes(std::span(&param, 1)));
   frozen_hash_ += frozen ? hash : uint64_t{0} - hash;
   note_moved();
@@ -140,11 +141,12 @@ std::string Optimizer::trainable_lines() const {
   return lines;
 }
 
-// ---- What ranks must have alike.
+// ---- What must be the same on all ranks.
 
 std::string Optimizer::agreed_lines() const {
   // Every rank has as many lines of each kind, so that a difference shows two that belong together.
-  // A rank knows of steps on a device only what it has asked for.
+  // Steps on a device count as queued, because a rank knows their results only if it has asked for
+  // them.
   std::string lines =
       on_device
           ? text("step ", queued_steps, "\nloss scale ",

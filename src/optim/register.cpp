@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registration and binding: what callers hand over is checked here, all or nothing.
+// Registers and binds what callers hand over. Checks it first, and takes all of it or nothing.
 #include <algorithm>
 
 #include "base/checked.h"
@@ -10,7 +10,7 @@
 namespace zero {
 namespace {
 
-/// Bytes from the address of a parameter or its gradient that are libzero's to touch.
+/// Returns how many bytes libzero may touch from the address of a parameter or its gradient on.
 uintptr_t touched_bytes(const Param& param, bool grad) {
   const bool padded = (param.flags & ZERO_PARAM_PADDED) != 0;
   const int64_t count = padded ? round_up(param.count, kAlignment) : param.count;
@@ -35,7 +35,7 @@ Status Optimizer::check_own_setting(const Param& added, const char* name, double
                       setting.range.text);
 }
 
-/// Its memory is where it can be, and as large as it must be.
+/// Checks that the parameter's memory is where it may be, and large enough.
 Status Optimizer::check_memory_of(const Param& param) const {
   const TensorName data{"parameter", param.name}, grad{kGradientOf, param.name};
   ZERO_TRY(check_aligned(param.data, param.dtype, data));
@@ -76,7 +76,7 @@ Status Optimizer::occupy(const Param& param, int64_t index) {
   return Status();
 }
 
-/// Take back what was registered from these numbers on.
+/// Takes back what was registered from these numbers on.
 void Optimizer::forget(size_t first_param, size_t first_buffer) {
   std::erase_if(occupied_, [&](const auto& one) {
     const bool buffer = one.second.kind == Occupied::buffer;
@@ -132,7 +132,7 @@ Status Optimizer::add_param(const Param& added) {
   return occupy(params.back(), index);
 }
 
-/// However a registration ends early, out of memory included, what it added is taken back.
+/// Takes back what a registration has added if it ends early, also if memory runs out.
 class Optimizer::Undo {
  public:
   explicit Undo(Optimizer& optim)
@@ -195,7 +195,7 @@ Status Optimizer::bind(std::span<void* const> data, std::span<void* const> grads
     for (size_t i = 0; i < params.size(); i++) std::tie(params[i].data, params[i].grad) = saved[i];
     return status;
   }
-  // Arenas that were given up cannot be found again: what is still in use stays.
+  // An arena that was given up cannot be found again, so arenas that are still in use stay.
   std::erase_if(arenas_, [this](const auto& arena) { return !is_used(*arena); });
   hold_arenas(0, 0);
   note_moved();
